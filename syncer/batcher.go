@@ -35,8 +35,8 @@ type batcher struct {
 	// cut returns the round that a partition has to exchange now, or nil; later reports that there
 	// will be one soon. settle processes the outcome and reports whether the partition has more to
 	// exchange at once.
-	cut    func(p *partition) (r *Round, later bool)
-	settle func(p *partition, r *Round) (more bool)
+	cut    func(p *partition) (r *round, later bool)
+	settle func(p *partition, r *round) (more bool)
 	signal chan struct{}
 	room   *room.Room // always open if it loads
 	shifts *shifts    // used if it flushes
@@ -221,7 +221,7 @@ func (l *batcher) verifyTogether() {
 // work makes one exchange for the partitions at the front of the queue.
 func (l *batcher) work(ctx context.Context) {
 	begun, longer := time.Now(), l.overdue()
-	var rounds []*Round
+	var rounds []*round
 	keys, buckets := 0, 0
 	l.width.begin()
 	for len(rounds) < l.most() && keys < l.mostKeys() && buckets < maxBucketsAtOnce &&
@@ -276,13 +276,13 @@ func (l *batcher) postpone(p *partition) {
 }
 
 // exchange sends rounds and settles them. It returns how many keys the store has accepted.
-func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
+func (l *batcher) exchange(ctx context.Context, rounds []*round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
 	began := time.Now()
 	try, cancel := context.WithTimeout(ctx, l.opt.RoundTimeout)
-	l.opt.Store.Exchange(try, rounds)
+	l.opt.Store.Exchange(try, l.scratch.public(rounds))
 	cancel()
 	err := rounds[0].Err // settled rounds are reused
 	taken = keysTaken(rounds)

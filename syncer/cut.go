@@ -8,7 +8,7 @@ import (
 // cutPending adds an entry's pending buckets to a round. fresh reports that the store has no counts
 // in the bucket of the coarsest level that contains one of them, or the mark. listed reports that
 // this is no reason to list the key again.
-func (b *ledger) cutPending(r *Round, e keys.Entry) (fresh, listed bool) {
+func (b *ledger) cutPending(r *round, e keys.Entry) (fresh, listed bool) {
 	l, pending, synced := b.keys.Ladder(e), b.keys.Pending(e), b.keys.Synced(e)
 	listed = true
 	look := func(at leaparray.Stretch) {
@@ -17,13 +17,13 @@ func (b *ledger) cutPending(r *Round, e keys.Entry) (fresh, listed bool) {
 		}
 	}
 	l.Each(pending, func(at leaparray.Stretch, n int64) bool {
-		r.buckets = append(r.buckets, Bucket{Stretch: at, N: n, known: l.Value(synced, at)})
+		r.addBucket(Bucket{Stretch: at, N: n}, l.Value(synced, at))
 		look(at)
 		return true
 	})
 	if b.keys.OwesMark(e, l) {
 		mark, _ := l.Marked(pending)
-		r.buckets = append(r.buckets, Bucket{Stretch: mark})
+		r.addBucket(Bucket{Stretch: mark}, 0)
 		look(mark)
 	}
 	return fresh, fresh && listed
@@ -32,11 +32,11 @@ func (b *ledger) cutPending(r *Round, e keys.Entry) (fresh, listed bool) {
 // began reports whether the round may have created the key in the store, although it was cut as if
 // the store had some of its counts. That is so if a bucket of the coarsest level has nothing but
 // the round's Adds, or if a bucket has less than its known count.
-func (b *ledger) began(e keys.Entry, adds []Bucket) bool {
+func (b *ledger) began(e keys.Entry, k *part) bool {
 	l, synced := b.keys.Ladder(e), b.keys.Synced(e)
-	for i := range adds {
-		add := &adds[i]
-		if add.Stored < add.known+add.N || add.N != 0 && add.Stored == add.N &&
+	for i := range k.Adds {
+		add := &k.Adds[i]
+		if add.Stored < k.knownAt(i)+add.N || add.N != 0 && add.Stored == add.N &&
 			!heldIn(l, synced, add.Stretch, 1) {
 			return true
 		}

@@ -10,7 +10,7 @@ import "time"
 // cut returns the partition's next round for the store. It returns nil if there is nothing to
 // exchange, if it is too early to retry, or if a round is already with the store. The round stays
 // the partition's flight until it is settled.
-func (p *partition) cut() (r *Round, later bool) {
+func (p *partition) cut() (r *round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -43,7 +43,7 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 
 // address puts the state in the store's latest answer, even one to a load, into a round. The store
 // compares it with its data to detect a loss.
-func (g *guarded) address(r *Round) {
+func (g *guarded) address(r *round) {
 	last := g.store.latest()
 	if g.restoration.active() {
 		last = g.restoration.job.storeVersion
@@ -53,7 +53,7 @@ func (g *guarded) address(r *Round) {
 
 // settle processes the outcome of a round. It reports whether the partition has more to send at
 // once.
-func (p *partition) settle(r *Round) (more bool) {
+func (p *partition) settle(r *round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()
@@ -66,7 +66,7 @@ func (p *partition) settle(r *Round) (more bool) {
 	return more
 }
 
-func (g *guarded) settleOutcome(r *Round) (more bool) {
+func (g *guarded) settleOutcome(r *round) (more bool) {
 	if r.Err != nil {
 		g.flushing.fail(r)
 		return false
@@ -117,7 +117,7 @@ func (p *partition) wakeWaiters() {
 
 // cutLoad returns a round that loads the keys that operations wait for, or nil if nothing can be
 // loaded now. The loaded counts are exactly the store's, without this counter's pending ones.
-func (p *partition) cutLoad() (r *Round, later bool) {
+func (p *partition) cutLoad() (r *round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -136,7 +136,7 @@ func (p *partition) cutLoad() (r *Round, later bool) {
 
 // settleLoad processes the outcome of a round that only loaded. It reports whether there is more to
 // load at once.
-func (p *partition) settleLoad(r *Round) (more bool) {
+func (p *partition) settleLoad(r *round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()

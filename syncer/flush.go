@@ -24,7 +24,7 @@ type flushing struct {
 }
 
 // cut returns the next round, or nil if there is nothing to send.
-func (f *flushing) cut(now time.Time) *Round {
+func (f *flushing) cut(now time.Time) *round {
 	r := f.next(now)
 	if r != nil {
 		r.generation = f.store.generation
@@ -32,7 +32,7 @@ func (f *flushing) cut(now time.Time) *Round {
 	return r
 }
 
-func (f *flushing) next(now time.Time) *Round {
+func (f *flushing) next(now time.Time) *round {
 	switch {
 	case f.outbox.flight != nil:
 		f.loads.recallKeys(f.outbox.flight)
@@ -51,7 +51,7 @@ func (f *flushing) next(now time.Time) *Round {
 // cutFirst cuts a round that asks for the epoch of the store's data, before anything is counted.
 // Otherwise a delayed copy of a round that named no epoch might arrive after the store has lost
 // everything, be applied, and its counts be restored a second time.
-func (f *flushing) cutFirst(now time.Time) *Round {
+func (f *flushing) cutFirst(now time.Time) *round {
 	if len(f.outbox.queue) == 0 && !f.loads.exclusive && !(f.dirty.due && !f.dirty.isEmpty()) &&
 		!f.verifyDue(now) {
 		return nil
@@ -64,7 +64,7 @@ func (f *flushing) cutFirst(now time.Time) *Round {
 
 // cutDirty cuts a round of the due keys: dirty ones, and ones that only a round without overlap may
 // load. A round without keys only verifies.
-func (f *flushing) cutDirty(now time.Time) *Round {
+func (f *flushing) cutDirty(now time.Time) *round {
 	r := f.scratch.round(f.ledger)
 	r.Quiet = true // until there is a key whose changes others must notice
 	if now.After(f.parked.until) {
@@ -86,7 +86,7 @@ func (f *flushing) cutDirty(now time.Time) *Round {
 }
 
 // seal completes a round, and numbers it if it changes anything. It reports whether it does.
-func (f *flushing) seal(r *Round) (changes bool) {
+func (f *flushing) seal(r *round) (changes bool) {
 	if changes = r.seal(); changes {
 		f.outbox.number(r)
 	}
@@ -125,7 +125,7 @@ func (f *flushing) verifyAt() (at time.Time, ever bool) {
 }
 
 // takeExact adds the keys that only a round without overlap may load.
-func (f *flushing) takeExact(r *Round) {
+func (f *flushing) takeExact(r *round) {
 	if !f.loads.exclusive {
 		return
 	}
@@ -141,7 +141,7 @@ func (f *flushing) takeExact(r *Round) {
 		case at != 0:
 			f.parked.remove(at)
 			f.take(r, at, f.keys.Entry(at), true)
-			r.Keys[len(r.Keys)-1].unparked = true
+			r.parts[len(r.parts)-1].unparked = true
 		default:
 			f.loads.moveTo(r, name)
 			f.loadKey(r, w)
@@ -150,7 +150,7 @@ func (f *flushing) takeExact(r *Round) {
 }
 
 // takeDirty adds the dirty keys.
-func (f *flushing) takeDirty(r *Round) {
+func (f *flushing) takeDirty(r *round) {
 	f.dirty.beginCut()
 	for taken := 0; f.dirty.due && !r.full(); taken++ {
 		if taken%keys.TouchAtOnce == 0 {
@@ -170,17 +170,17 @@ func (f *flushing) takeDirty(r *Round) {
 
 // takeParked retries the keys that the store refused. They keep flagParked until the store accepts
 // them, so that callers that wait for the store get an error.
-func (f *flushing) takeParked(r *Round) {
+func (f *flushing) takeParked(r *round) {
 	for len(f.parked.refs) > 0 && !r.full() {
 		at := f.parked.pop()
 		f.take(r, at, f.keys.Entry(at), false)
-		r.Keys[len(r.Keys)-1].unparked = true
+		r.parts[len(r.parts)-1].unparked = true
 	}
 }
 
 // take adds all pending counts of one entry. If an operation waits for the key to be loaded, the
 // round loads it.
-func (f *flushing) take(r *Round, at arena.Ref, e keys.Entry, load bool) {
+func (f *flushing) take(r *round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
 	k := r.addKey(ns, key)
 	k.ref, k.Load, k.Ladder = at, load || e.Has(keys.FlagShared), f.keys.Ladder(e)

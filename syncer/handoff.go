@@ -48,7 +48,7 @@ type handoff struct {
 	restoration *restoration
 	budget      budget
 
-	rounds []*Round // everything pending, once the ledger is sealed
+	rounds []*round // everything pending, once the ledger is sealed
 	told   bool     // another counter may send the rounds
 	times  uint64   // how often the ledger was sealed
 }
@@ -79,7 +79,7 @@ func (h *handoff) prepare() {
 }
 
 // cutAll cuts all keys on the dirty list.
-func (h *handoff) cutAll() (rounds []*Round) {
+func (h *handoff) cutAll() (rounds []*round) {
 	h.dirty.due = true
 	for !h.dirty.isEmpty() {
 		r := h.newRound()

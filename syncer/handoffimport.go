@@ -172,7 +172,7 @@ func (h *handoff) cutResets(before []*Round) {
 }
 
 // queueResets queues a round of cutResets, unless it is empty.
-func (h *handoff) queueResets(resets *Round) {
+func (h *handoff) queueResets(resets *round) {
 	if h.flushing.seal(resets) {
 		h.loads.putBack(resets, false)
 		h.detach(resets)
@@ -182,13 +182,14 @@ func (h *handoff) queueResets(resets *Round) {
 
 // takeRound takes over a round of another counter, unless it was taken over before. None of its
 // counts is older than since.
-func (h *handoff) takeRound(r *Round, since time.Time) {
+func (h *handoff) takeRound(from *Round, since time.Time) {
+	r := adopt(from)
 	if !h.outbox.queueImport(r, since) {
 		return
 	}
 	r.Partition, r.most = h.id, h.mostKeys
-	for i := range r.Keys {
-		k := &r.Keys[i]
+	for i := range r.parts {
+		k := &r.parts[i]
 		k.ref, k.hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.Ladder(k.NS)
 		k.TTL = h.keys.Names.Of(k.NS).TTL
 	}

@@ -36,7 +36,7 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	for ; cursor < rounds && budget > 0; cursor++ {
 		r := h.rounds[cursor].copy()
 		page.Rounds = append(page.Rounds, r)
-		budget -= r.size()
+		budget -= sizeOf(r)
 	}
 	slots := uint64(h.keys.Slots())
 	for ; cursor < rounds+slots && budget > 0; cursor++ {
@@ -89,7 +89,7 @@ func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
 // size estimates the size of a key in a page, in bytes.
 func (k *KeyState) size() int { return 8 + len(k.NS) + len(k.Key) + 8*len(k.Buckets) }
 
-func (r *Round) size() (n int) {
+func sizeOf(r *Round) (n int) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		n += 16 + len(k.NS) + len(k.Key) + 8*len(k.Adds)
@@ -100,7 +100,7 @@ func (r *Round) size() (n int) {
 // copy returns a copy of a round with everything that another counter needs to send it. It leaves
 // out loads, because the other counter loads keys on demand. Expired buckets are deleted because of
 // the ladder.
-func (r *Round) copy() *Round {
+func (r *round) copy() *Round {
 	c := &Round{Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
 		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
 	for i := range r.Keys {

@@ -39,14 +39,14 @@ func (h *health) init(parts []partition, timeout time.Duration) {
 }
 
 // gotThrough reports whether a round shows that the store can be reached, regardless of the answer.
-func gotThrough(r *Round) bool {
+func gotThrough(r *round) bool {
 	return r.Err == nil || errors.Is(r.Err, ErrLate) || errors.Is(r.Err, ErrRefused)
 }
 
 // note records the outcomes of an exchange that began at a time. fell reports that the store has
 // just been found to be down. ask reports that the caller should probe a few other partitions to
 // find out.
-func (h *health) note(rounds []*Round, began time.Time) (fell, ask bool) {
+func (h *health) note(rounds []*round, began time.Time) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if slices.ContainsFunc(rounds, gotThrough) {
@@ -74,7 +74,7 @@ func (h *health) note(rounds []*Round, began time.Time) (fell, ask bool) {
 
 // noteOutcomes records the outcomes of an exchange that began at a time, and wakes or probes
 // partitions if necessary. It returns the number of failures.
-func (h *health) noteOutcomes(rounds []*Round, began time.Time) (failed int) {
+func (h *health) noteOutcomes(rounds []*round, began time.Time) (failed int) {
 	for _, r := range rounds {
 		if r.Err != nil {
 			failed++

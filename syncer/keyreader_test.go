@@ -39,21 +39,21 @@ func TestReadCost(t *testing.T) {
 // answer to another round. It holds if that one reported no change.
 func TestNothingWasThere(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before *Round // answered before
+		before *round // answered before
 		want   bool
 	}{
 		"first of all":        {nil, true},
-		"after another":       {&Round{Epoch: 7, Version: 1}, true},
-		"after a change":      {&Round{Epoch: 7, Version: 2}, false},
-		"after a quiet one":   {&Round{Epoch: 7, Version: 1, Quieted: 1}, false},
-		"of data that's gone": {&Round{Epoch: 8, Version: 1}, false},
+		"after another":       {&round{Round: Round{Epoch: 7, Version: 1}}, true},
+		"after a change":      {&round{Round: Round{Epoch: 7, Version: 2}}, false},
+		"after a quiet one":   {&round{Round: Round{Epoch: 7, Version: 1, Quieted: 1}}, false},
+		"of data that's gone": {&round{Round: Round{Epoch: 8, Version: 1}}, false},
 	} {
 		b := newLedger(t)
 		b.lists, b.keys.Stored = true, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
 		if tt.before != nil {
 			b.store.setTold(versionOf(tt.before))
 		}
-		r := &Round{Epoch: 7, Version: 1, First: true}
+		r := &round{Round: Round{Epoch: 7, Version: 1, First: true}}
 		b.store.learnLoaded(versionOf(r))
 		b.learnFirst(r)
 		if tt.before == nil {

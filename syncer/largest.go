@@ -28,7 +28,7 @@ type weighed struct {
 // takeLargest adds the keys with the largest pending counts, out of turn, if not all keys fit into
 // the round. They stay on the dirty list. When their turn comes, they only flush newer counts, if
 // any.
-func (f *flushing) takeLargest(r *Round, now time.Time) {
+func (f *flushing) takeLargest(r *round, now time.Time) {
 	some := f.dirty.waiting()
 	if !f.dirty.due || len(some) <= r.most || f.overdue(now) {
 		return
@@ -94,7 +94,7 @@ func (l *batcher) overdue() time.Duration {
 }
 
 // keysTaken returns how many keys the store has accepted in these rounds.
-func keysTaken(rounds []*Round) (n int) {
+func keysTaken(rounds []*round) (n int) {
 	for _, r := range rounds {
 		if r.Err == nil && r.Seq != 0 {
 			n += len(r.Keys)

@@ -76,8 +76,8 @@ func (b *ledger) refusal(k *countedKey, ticket uint64) error {
 func (b *ledger) unpark() keyHashes {
 	unparked := keyHashes{}
 	if b.outbox.flight != nil {
-		for i := range b.outbox.flight.Keys {
-			if at := b.outbox.flight.Keys[i].ref; at != 0 && b.keys.Entry(at).Has(keys.FlagParked) {
+		for i := range b.outbox.flight.parts {
+			if at := b.outbox.flight.parts[i].ref; at != 0 && b.keys.Entry(at).Has(keys.FlagParked) {
 				b.parked.putBack(at)
 			}
 		}
@@ -178,7 +178,7 @@ func (b *ledger) stillAbsent(a absence, hash uint32) bool {
 }
 
 // learn processes the store's answer to a round, including news of changes by others.
-func (b *ledger) learn(r *Round) {
+func (b *ledger) learn(r *round) {
 	after := b.store.told
 	switch {
 	case r.Seq == 0:
@@ -207,8 +207,8 @@ func (b *ledger) takeLoaded(e keys.Entry, loaded []Bucket) {
 // the counts known when they were cut.
 func (b *ledger) doubt(e keys.Entry) {
 	for _, r := range b.outbox.all() {
-		for i := range r.Keys {
-			if k := &r.Keys[i]; k.ref != 0 && &b.keys.Entry(k.ref)[0] == &e[0] {
+		for i := range r.parts {
+			if k := &r.parts[i]; k.ref != 0 && &b.keys.Entry(k.ref)[0] == &e[0] {
 				k.compared = false
 			}
 		}

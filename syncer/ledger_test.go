@@ -96,7 +96,7 @@ type fakeStore struct {
 	counts         map[string]map[leaparray.Stretch]int64
 }
 
-func (s *fakeStore) answer(r *Round) {
+func (s *fakeStore) answer(r *round) {
 	if s.counts == nil {
 		s.epoch, s.counts = 7, map[string]map[leaparray.Stretch]int64{}
 	}
@@ -133,7 +133,7 @@ func (s *fakeStore) has(key string) (n int64) {
 }
 
 // keysOf returns the names of a round's keys, in order.
-func keysOf(r *Round) (names []string) {
+func keysOf(r *round) (names []string) {
 	for i := range r.Keys {
 		names = append(names, string(r.Keys[i].Key))
 	}

@@ -7,20 +7,21 @@ import (
 )
 
 // newRound returns an empty round.
-func (b *ledger) newRound() *Round {
-	return &Round{Partition: b.id, Writer: b.outbox.writer, most: b.mostKeys, mostReads: flushReads}
+func (b *ledger) newRound() *round {
+	return &round{Round: Round{Partition: b.id, Writer: b.outbox.writer}, most: b.mostKeys,
+		mostReads: flushReads}
 }
 
 // full reports whether a round has reached its maximum size.
-func (r *Round) full() bool {
+func (r *round) full() bool {
 	return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets || r.reads >= r.mostReads
 }
 
 // detach makes a round independent of the places of its keys in memory. Its keys are no longer
 // busy.
-func (b *ledger) detach(r *Round) {
-	for i := range r.Keys {
-		k := &r.Keys[i]
+func (b *ledger) detach(r *round) {
+	for i := range r.parts {
+		k := &r.parts[i]
 		if at := b.entryOf(k); at != 0 {
 			b.keys.Entry(at).Drop(keys.FlagBusy)
 		}
@@ -30,9 +31,9 @@ func (b *ledger) detach(r *Round) {
 }
 
 // attach finds the keys of a detached round, and makes entries for the missing ones.
-func (b *ledger) attach(r *Round) {
-	for i := range r.Keys {
-		k := &r.Keys[i]
+func (b *ledger) attach(r *round) {
+	for i := range r.parts {
+		k := &r.parts[i]
 		if k.Forgotten {
 			continue
 		}
@@ -44,7 +45,7 @@ func (b *ledger) attach(r *Round) {
 }
 
 // entryOf returns the place of a round's key, or 0 if it is not in memory.
-func (b *ledger) entryOf(k *KeyRound) arena.Ref {
+func (b *ledger) entryOf(k *part) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
 	}
@@ -52,14 +53,14 @@ func (b *ledger) entryOf(k *KeyRound) arena.Ref {
 }
 
 // excludePending temporarily subtracts a round's Adds from the pending counts.
-func (b *ledger) excludePending(r *Round) {
+func (b *ledger) excludePending(r *round) {
 	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *Bucket) {
 		b.keys.SubtractPending(e, l, add.Stretch, add.N)
 	})
 }
 
 // includePending adds a round's Adds to the pending counts.
-func (b *ledger) includePending(r *Round) {
+func (b *ledger) includePending(r *round) {
 	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *Bucket) {
 		b.keys.AddPending(e, l, add.Stretch, add.N)
 	})
@@ -67,9 +68,9 @@ func (b *ledger) includePending(r *Round) {
 
 // eachAdd calls fn for all Adds of a round, except of forgotten keys. It makes entries for keys
 // that have none.
-func (b *ledger) eachAdd(r *Round, fn func(e keys.Entry, l *leaparray.Ladder, add *Bucket)) {
-	for i := range r.Keys {
-		k := &r.Keys[i]
+func (b *ledger) eachAdd(r *round, fn func(e keys.Entry, l *leaparray.Ladder, add *Bucket)) {
+	for i := range r.parts {
+		k := &r.parts[i]
 		if k.Forgotten {
 			continue
 		}
@@ -96,15 +97,15 @@ func (b *ledger) queuedKeys() keyHashes {
 	}
 	queued := keyHashes{}
 	for _, r := range b.outbox.queue {
-		for i := range r.Keys {
-			queued[r.Keys[i].hash] = struct{}{} // set when it was detached
+		for i := range r.parts {
+			queued[r.parts[i].hash] = struct{}{} // set when it was detached
 		}
 	}
 	return queued
 }
 
 // has reports whether the set contains the hash of a round's key.
-func (h keyHashes) has(names *keys.Namespaces, k *KeyRound) bool {
+func (h keyHashes) has(names *keys.Namespaces, k *part) bool {
 	if len(h) == 0 {
 		return false
 	}
@@ -113,7 +114,7 @@ func (h keyHashes) has(names *keys.Namespaces, k *KeyRound) bool {
 }
 
 // advance records that the store has a round.
-func (b *ledger) advance(r *Round) {
+func (b *ledger) advance(r *round) {
 	if !r.imported {
 		b.dirty.ackedTicket = r.throughTicket
 	}
@@ -124,9 +125,9 @@ func (b *ledger) advance(r *Round) {
 // giveBack returns the keys of a round that changes nothing to their state before the cut. Parked
 // keys with nothing pending, or whose pending counts have meanwhile left every window, still wait
 // for a retry, because later counts of them are on no other list.
-func (b *ledger) giveBack(r *Round) {
-	for i := range r.Keys {
-		at := r.Keys[i].ref
+func (b *ledger) giveBack(r *round) {
+	for i := range r.parts {
+		at := r.parts[i].ref
 		if at == 0 {
 			continue
 		}
@@ -140,12 +141,12 @@ func (b *ledger) giveBack(r *Round) {
 
 // settleAdds moves the flushed counts of a key from pending to synced. With load, the round also
 // returned all counts of the store, which replace synced instead.
-func (b *ledger) settleAdds(k *KeyRound, e keys.Entry, load bool) {
+func (b *ledger) settleAdds(k *part, e keys.Entry, load bool) {
 	l := b.keys.Ladder(e)
 	if k.Existed {
 		e.SetGen(b.store.generation - 1) // another writer made the key: it is read again
 	}
-	if !k.Renew && b.began(e, k.Adds) {
+	if !k.Renew && b.began(e, k) {
 		e.Set(keys.FlagRenew)
 	}
 	if !load && !b.keys.SetSynced(e, b.flushed(k, e, k.compared && !k.Reset), false) {
@@ -161,11 +162,11 @@ func (b *ledger) settleAdds(k *KeyRound, e keys.Entry, load bool) {
 // flushed returns the outcome of a round for the buckets of a key. With compared, the known counts
 // are those at the cut, because the buckets may have folded since. The result is valid until the
 // next call.
-func (b *ledger) flushed(k *KeyRound, e keys.Entry, compared bool) []keys.Flushed {
+func (b *ledger) flushed(k *part, e keys.Entry, compared bool) []keys.Flushed {
 	all := b.outcome[:0]
 	for i := range k.Adds {
 		add := &k.Adds[i]
-		known := add.known
+		known := k.knownAt(i)
 		if !compared {
 			known = b.keys.Ladder(e).Value(b.keys.Synced(e), add.Stretch)
 		}

@@ -184,7 +184,7 @@ func (p *partition) leaveList(r *reading) {
 // learnFirst records that the store had nothing of the partition before a round, so there is
 // nothing to read. A concurrent round may have been answered before this one. If that answer
 // reported a change, the record comes too late.
-func (b *ledger) learnFirst(r *Round) {
+func (b *ledger) learnFirst(r *round) {
 	if !b.lists || !r.First || b.store.latest() != versionOf(r) {
 		return
 	}

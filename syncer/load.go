@@ -21,7 +21,7 @@ type loading struct {
 
 // cut returns a round that loads the keys that operations wait for, or nil if none can be loaded
 // now.
-func (l *loading) cut() *Round {
+func (l *loading) cut() *round {
 	r := l.scratch.round(l.ledger)
 	r.Aside, r.mostReads = true, l.width.left()
 	unknown := l.addWaiting(r)
@@ -41,7 +41,7 @@ func (l *loading) cut() *Round {
 
 // addWaiting adds the keys that operations wait for. It reports whether none of them has synced
 // counts in memory.
-func (l *loading) addWaiting(r *Round) (unknown bool) {
+func (l *loading) addWaiting(r *round) (unknown bool) {
 	unknown = true
 	for name, w := range l.waiting {
 		if r.full() {
@@ -68,7 +68,7 @@ func (l *loading) addWaiting(r *Round) (unknown bool) {
 }
 
 // loadKey adds a key to a round that only loads it.
-func (b *ledger) loadKey(r *Round, w *pendingLoad) {
+func (b *ledger) loadKey(r *round, w *pendingLoad) {
 	k := r.addKey(w.ns, w.key)
 	r.reads += readsOf(b.keys.Names.Ladder(w.ns))
 	k.hash, k.Load = w.hash, true
@@ -76,7 +76,7 @@ func (b *ledger) loadKey(r *Round, w *pendingLoad) {
 }
 
 // loadOf returns the pending load of a key in a round, or nil if no operation waits for it.
-func (r *Round) loadOf(k *KeyRound) *pendingLoad {
+func (r *round) loadOf(k *part) *pendingLoad {
 	if len(r.loads) == 0 {
 		return nil
 	}
@@ -96,7 +96,7 @@ const (
 )
 
 // settle processes the outcome of a round from cut.
-func (l *loading) settle(r *Round) (outcome loadOutcome) {
+func (l *loading) settle(r *round) (outcome loadOutcome) {
 	valid := l.end(l.store.generation)
 	switch {
 	case errors.Is(r.Err, ErrLate):
@@ -127,15 +127,15 @@ func (l *loading) settle(r *Round) (outcome loadOutcome) {
 }
 
 // takeAll applies everything that a round has loaded.
-func (l *loading) takeAll(r *Round) {
+func (l *loading) takeAll(r *round) {
 	if !l.store.known {
 		l.learn(r)
 	}
 	l.store.learnLoaded(versionOf(r))
 	l.learnFirst(r)
 	sec := l.keys.Clock.Second()
-	for i := range r.Keys {
-		k := &r.Keys[i]
+	for i := range r.parts {
+		k := &r.parts[i]
 		if w := r.loadOf(k); w != nil {
 			delete(r.loads, loadName(k.NS, k.Key))
 			l.take(k, w, sec)
@@ -144,7 +144,7 @@ func (l *loading) takeAll(r *Round) {
 }
 
 // take applies the store's counts of one key, which need not be in memory yet.
-func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
+func (l *loading) take(k *part, w *pendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
 	at, alien := l.keys.Find(k.hash, k.NS, k.Key), CheckCounts(k.Loaded)
 	switch {

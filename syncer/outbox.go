@@ -19,8 +19,8 @@ type outbox struct {
 	mark        Mark    // of the last acknowledged round of any writer
 
 	sent   bool     // a round, possibly of a restoration, is with the store now
-	flight *Round   // sent, or to be sent again unchanged; nil if none
-	queue  []*Round // cut earlier, here or elsewhere; sent before anything else is cut
+	flight *round   // sent, or to be sent again unchanged; nil if none
+	queue  []*round // cut earlier, here or elsewhere; sent before anything else is cut
 	// maybeSent means that others may have sent rounds in the queue, or may still do so: the
 	// store's report of a key may or may not include them.
 	maybeSent bool
@@ -34,25 +34,25 @@ type outbox struct {
 func (o *outbox) isEmpty() bool { return o.flight == nil && len(o.queue) == 0 }
 
 // all returns the rounds that the store has not acknowledged, in the order in which they are sent.
-func (o *outbox) all() []*Round {
+func (o *outbox) all() []*round {
 	if o.flight == nil {
 		return o.queue
 	}
-	return append([]*Round{o.flight}, o.queue...)
+	return append([]*round{o.flight}, o.queue...)
 }
 
 // takeAll empties the outbox and returns its rounds. It sets maybeSent if any of them may have been
 // sent.
-func (o *outbox) takeAll() []*Round {
+func (o *outbox) takeAll() []*round {
 	rounds := o.all()
 	o.flight, o.queue = nil, nil
-	sent := func(r *Round) bool { return r.outcomeUnknown }
+	sent := func(r *round) bool { return r.outcomeUnknown }
 	o.maybeSent = o.maybeSent || slices.ContainsFunc(rounds, sent)
 	return rounds
 }
 
 // next makes the first round of the queue the flight.
-func (o *outbox) next() *Round {
+func (o *outbox) next() *round {
 	o.flight, o.queue = o.queue[0], o.queue[1:]
 	o.flight.outcomeUnknown = true // the counter that cut it may have sent it
 	return o.flight
@@ -64,7 +64,7 @@ func (o *outbox) importsSent() bool {
 }
 
 // number gives a round the writer's next sequence.
-func (o *outbox) number(r *Round) {
+func (o *outbox) number(r *round) {
 	o.seq++
 	r.Seq, r.Nonce = o.seq, newNonce()
 }
@@ -74,9 +74,9 @@ func (o *outbox) rename() { o.writer, o.seq, o.acked = newWriter(), 0, 0 }
 
 // renumber gives a round, and all queued rounds of the same writer, another writer and new
 // sequences.
-func (o *outbox) renumber(r *Round) (name string) {
+func (o *outbox) renumber(r *round) (name string) {
 	old, name, seq := r.Writer, newWriter(), uint64(0)
-	for _, next := range append([]*Round{r}, o.queue...) {
+	for _, next := range append([]*round{r}, o.queue...) {
 		if next.Writer == old {
 			seq++
 			next.Writer, next.Seq, next.Acked, next.Nonce = name, seq, 0, newNonce()
@@ -90,7 +90,7 @@ func (o *outbox) renumber(r *Round) (name string) {
 
 // queueImport takes over a round of another counter. None of its counts is older than since. It
 // returns false if the round had been taken over before.
-func (o *outbox) queueImport(r *Round, since time.Time) bool {
+func (o *outbox) queueImport(r *round, since time.Time) bool {
 	if r.Seq <= o.imported[r.Writer] {
 		return false
 	}
@@ -109,7 +109,7 @@ func (o *outbox) queueImport(r *Round, since time.Time) bool {
 
 // acknowledge records that the store has a round, which was the flight. The queued rounds of the
 // same writer then carry its sequence as Acked.
-func (o *outbox) acknowledge(partition int, r *Round) {
+func (o *outbox) acknowledge(partition int, r *round) {
 	if r.imported {
 		o.importedKeys -= int64(len(r.Keys))
 	}
@@ -150,7 +150,7 @@ func (o *outbox) has(t *target) bool { return anyHas(o.all(), t) }
 // resets reports whether any unacknowledged round deletes a key.
 func (o *outbox) resets(hash uint32, e keys.Entry) bool {
 	ns, key := e.Name()
-	deletes := func(r *Round) bool {
+	deletes := func(r *round) bool {
 		k := r.part(hash, ns, key)
 		return k != nil && k.Reset
 	}
@@ -159,16 +159,16 @@ func (o *outbox) resets(hash uint32, e keys.Entry) bool {
 }
 
 // anyHas reports whether any of the rounds has a part for a key.
-func anyHas(rounds []*Round, t *target) bool {
-	return slices.ContainsFunc(rounds, func(r *Round) bool {
+func anyHas(rounds []*round, t *target) bool {
+	return slices.ContainsFunc(rounds, func(r *round) bool {
 		return r.part(t.hash, t.ns, t.check.Key) != nil
 	})
 }
 
 // part returns a round's part for a key, or nil if there is none.
-func (r *Round) part(hash uint32, ns, key []byte) *KeyRound {
-	for i := range r.Keys {
-		k := &r.Keys[i]
+func (r *round) part(hash uint32, ns, key []byte) *part {
+	for i := range r.parts {
+		k := &r.parts[i]
 		if (k.ref != 0 || k.hash == hash) && bytes.Equal(k.Key, key) && bytes.Equal(k.NS, ns) {
 			return k
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func sequences(rounds []*Round) (all []Mark) {
+func sequences(rounds []*round) (all []Mark) {
 	for _, r := range rounds {
 		all = append(all, Mark{Writer: r.Writer, Seq: r.Seq})
 	}
@@ -27,17 +27,17 @@ func equalMarks(a, b []Mark) bool {
 // TestOutboxKeepsWhatIsQueuedInOrder sends rounds that were cut by this counter and by another one.
 func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 	o := outbox{writer: "here"}
-	own := &Round{Writer: "here"}
+	own := &round{Round: Round{Writer: "here"}}
 	o.number(own)
 	o.flight = own
 	now := time.Now()
 	for seq := uint64(3); seq <= 4; seq++ {
-		r := &Round{Writer: "there", Seq: seq, Keys: make([]KeyRound, 2)}
+		r := &round{Round: Round{Writer: "there", Seq: seq, Keys: make([]KeyRound, 2)}}
 		if !o.queueImport(r, now) {
 			t.Fatalf("round %d was taken over before", seq)
 		}
 	}
-	if o.queueImport(&Round{Writer: "there", Seq: 4}, now) {
+	if o.queueImport(&round{Round: Round{Writer: "there", Seq: 4}}, now) {
 		t.Error("a round is taken over twice")
 	}
 	want := []Mark{{Writer: "here", Seq: 1}, {Writer: "there", Seq: 3}, {Writer: "there", Seq: 4}}
@@ -67,10 +67,11 @@ func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 // counter cut.
 func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 	o := outbox{writer: "here", seq: 8, acked: 6}
-	flight := &Round{Writer: "here", Seq: 7, Acked: 6, Nonce: 1}
+	flight := &round{Round: Round{Writer: "here", Seq: 7, Acked: 6, Nonce: 1}}
 	o.flight = flight
-	o.queue = []*Round{
-		{Writer: "there", Seq: 3, Acked: 2}, {Writer: "here", Seq: 8, Acked: 6, Nonce: 2},
+	o.queue = []*round{
+		{Round: Round{Writer: "there", Seq: 3, Acked: 2}},
+		{Round: Round{Writer: "here", Seq: 8, Acked: 6, Nonce: 2}},
 	}
 	name := o.renumber(flight)
 	want := []Mark{{Writer: name, Seq: 1}, {Writer: "there", Seq: 3}, {Writer: name, Seq: 2}}
@@ -80,7 +81,7 @@ func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 	if flight.Acked != 0 || flight.Nonce == 1 || o.queue[0].Acked != 2 {
 		t.Errorf("the flight %+v, the other's %+v", flight, o.queue[0])
 	}
-	if next := (&Round{}); o.writer != name || o.acked != 0 {
+	if next := (&round{}); o.writer != name || o.acked != 0 {
 		t.Errorf("%+v", o)
 	} else if o.number(next); next.Seq != 3 {
 		t.Errorf("the next is number %d, want 3", next.Seq)
@@ -90,7 +91,8 @@ func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 // TestWhatMayHaveBeenSentIsRemembered takes all rounds out to hand them off.
 func TestWhatMayHaveBeenSentIsRemembered(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
-		o := outbox{flight: &Round{Seq: 1, outcomeUnknown: unknown}, queue: []*Round{{Seq: 2}}}
+		first := &round{Round: Round{Seq: 1}, outcomeUnknown: unknown}
+		o := outbox{flight: first, queue: []*round{{Round: Round{Seq: 2}}}}
 		if got := o.takeAll(); len(got) != 2 || !o.isEmpty() || o.maybeSent != unknown {
 			t.Errorf("of unknown outcome %v: took %d, %+v", unknown, len(got), o)
 		}

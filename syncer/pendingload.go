@@ -57,7 +57,7 @@ type pendingLoads struct {
 
 // roundUnderWay is a loading round in flight.
 type roundUnderWay struct {
-	round *Round
+	round *round
 	// generation and voided are the values from the cut of the round. If they have changed since,
 	// its answer is void.
 	generation uint32
@@ -94,7 +94,7 @@ func (q *pendingLoads) put(name string, l *pendingLoad) {
 }
 
 // moveTo moves a load into a round.
-func (q *pendingLoads) moveTo(r *Round, name string) {
+func (q *pendingLoads) moveTo(r *round, name string) {
 	if r.loads == nil {
 		r.loads = map[string]*pendingLoad{}
 	}
@@ -104,7 +104,7 @@ func (q *pendingLoads) moveTo(r *Round, name string) {
 
 // putBack takes back the loads of a round that does not load their keys. exclusive reserves them
 // for a round without overlap.
-func (q *pendingLoads) putBack(r *Round, exclusive bool) {
+func (q *pendingLoads) putBack(r *round, exclusive bool) {
 	for name, l := range r.loads {
 		l.exclusive = exclusive
 		q.put(name, l)
@@ -114,7 +114,7 @@ func (q *pendingLoads) putBack(r *Round, exclusive bool) {
 }
 
 // join makes a round load one of its keys if an operation waits for that.
-func (q *pendingLoads) join(r *Round, k *KeyRound) {
+func (q *pendingLoads) join(r *round, k *part) {
 	if len(q.waiting) == 0 && q.underWay == nil {
 		return
 	}
@@ -138,17 +138,17 @@ func (q *pendingLoads) recall(name string) {
 }
 
 // recallKeys is recall for all keys of a round.
-func (q *pendingLoads) recallKeys(r *Round) {
+func (q *pendingLoads) recallKeys(r *round) {
 	if q.underWay == nil {
 		return
 	}
-	for i := range r.Keys {
-		q.recall(loadName(r.Keys[i].NS, r.Keys[i].Key))
+	for i := range r.parts {
+		q.recall(loadName(r.parts[i].NS, r.parts[i].Key))
 	}
 }
 
 // begin records that a loading round is in flight.
-func (q *pendingLoads) begin(r *Round, generation uint32) {
+func (q *pendingLoads) begin(r *round, generation uint32) {
 	q.probe = false
 	q.underWay = &roundUnderWay{round: r, generation: generation, voided: q.voided}
 }
@@ -177,20 +177,20 @@ func (q *pendingLoads) refuseAll(err error) {
 
 // postpone puts back the keys of a round that the store has not answered in time, to be requested
 // again after a while.
-func (q *pendingLoads) postpone(r *Round, now time.Time) {
+func (q *pendingLoads) postpone(r *round, now time.Time) {
 	q.putBack(r, false)
 	q.retry.postpone(now)
 }
 
 // refuse puts back the keys of a round that the store refused as a whole: it can be reached, and
 // may be loading its data.
-func (q *pendingLoads) refuse(r *Round, now time.Time) {
+func (q *pendingLoads) refuse(r *round, now time.Time) {
 	q.putBack(r, false)
 	q.retry.refuse(now)
 }
 
 // fail puts a round's keys back, to be requested again after a while.
-func (q *pendingLoads) fail(r *Round, now time.Time) {
+func (q *pendingLoads) fail(r *round, now time.Time) {
 	q.putBack(r, false)
 	q.probe = true // keep asking until the store can be read again, even if nobody waits
 	q.retry.fail(now)

@@ -40,7 +40,7 @@ func newReadWidth(timeout time.Duration) readWidth {
 func (w *readWidth) begin() { w.cut = 0 }
 
 // add adds a round to the exchange.
-func (w *readWidth) add(r *Round) { w.cut += r.reads }
+func (w *readWidth) add(r *round) { w.cut += r.reads }
 
 // left returns how many more reads the exchange may have, at least one.
 func (w *readWidth) left() int { return max(1, w.most-w.cut) }
@@ -60,10 +60,10 @@ func (w *readWidth) note(reads int, took time.Duration) {
 }
 
 // readsIn returns the number of reads in the store's answers to some rounds.
-func readsIn(rounds []*Round) (reads int) {
+func readsIn(rounds []*round) (reads int) {
 	for _, r := range rounds {
-		for i := range r.Keys {
-			if k := &r.Keys[i]; k.Load && r.Err == nil {
+		for i := range r.parts {
+			if k := &r.parts[i]; k.Load && r.Err == nil {
 				reads += readsOfKey + len(k.Loaded)
 			}
 		}

@@ -16,7 +16,7 @@ func TestReadWidthFollowsThePace(t *testing.T) {
 		for i := range 60 {
 			w.begin()
 			reads := w.left()
-			w.add(&Round{reads: reads})
+			w.add(&round{reads: reads})
 			took := time.Duration(reads) * each
 			if i > 20 && took > timeout {
 				t.Fatalf("%v each: exchange %d takes %v", each, i, took)
@@ -39,7 +39,7 @@ func TestReadWidthIgnoresWhatIsSmall(t *testing.T) {
 	w := newReadWidth(time.Second)
 	for range 100 {
 		w.begin()
-		w.add(&Round{reads: readsOfKey})
+		w.add(&round{reads: readsOfKey})
 		w.note(readsOfKey, 300*time.Millisecond)
 	}
 	if w.most != firstReads {

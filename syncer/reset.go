@@ -101,9 +101,9 @@ func (g *guarded) dropKey(t *target) {
 }
 
 // forget marks a key's part of a round as forgotten.
-func (r *Round) forget(at arena.Ref, hash uint32, e keys.Entry) {
-	for i := range r.Keys {
-		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.Is(k.NS, k.Key) {
+func (r *round) forget(at arena.Ref, hash uint32, e keys.Entry) {
+	for i := range r.parts {
+		if k := &r.parts[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.Is(k.NS, k.Key) {
 			k.Forgotten = true
 		}
 	}

@@ -28,7 +28,7 @@ type republish struct {
 	// recent.
 	keys    []KeyState
 	next    int        // position in both
-	round   *Round     // in flight
+	round   *round     // in flight
 	again   []KeyState // refused by the store
 	retries int        // how often refused keys were sent again
 }
@@ -91,9 +91,9 @@ func (s *restoration) begin(j *republish) {
 // The rounds were cut as if the store still had the keys, with the counts known then.
 func (s *restoration) doubtSent() {
 	for _, r := range s.outbox.all() {
-		for i := range r.Keys {
-			r.Keys[i].compared = false
-			if at := s.entryOf(&r.Keys[i]); at != 0 && !r.Keys[i].Forgotten {
+		for i := range r.parts {
+			r.parts[i].compared = false
+			if at := s.entryOf(&r.parts[i]); at != 0 && !r.parts[i].Forgotten {
 				s.keys.Entry(at).Set(keys.FlagRenew)
 			}
 		}
@@ -110,7 +110,7 @@ func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
 }
 
 // cut returns the next part of the restoration.
-func (s *restoration) cut() *Round {
+func (s *restoration) cut() *round {
 	j := s.job
 	if j.round != nil {
 		return j.round
@@ -137,7 +137,7 @@ func (s *restoration) cut() *Round {
 }
 
 // addKnown adds a key with known counts to a part.
-func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
+func (s *restoration) addKnown(r *round, ns, key []byte, at arena.Ref) *part {
 	sp := s.keys.Names.Of(ns)
 	k := r.addKey(ns, key)
 	k.ref, k.hash, k.Ladder = at, s.keys.Names.Hash(ns, key), sp.Ladder
@@ -146,13 +146,13 @@ func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound
 }
 
 // end appends buckets to the round's buckets and makes the key's Adds end there.
-func (k *KeyRound) end(r *Round, more []Bucket) {
+func (k *part) end(r *round, more []Bucket) {
 	r.buckets = append(r.buckets, more...)
 	k.adds = len(r.buckets)
 }
 
 // settle continues with the next part, and ends the restoration after the last.
-func (s *restoration) settle(r *Round) {
+func (s *restoration) settle(r *round) {
 	j := s.job
 	j.round = nil
 	if r.Lost || r.Used || r.Later {
@@ -168,7 +168,7 @@ func (s *restoration) settle(r *Round) {
 
 // startOver restores everything into the store's present data: the store has lost data once more,
 // another counter has drawn an epoch, or a copy of this process uses the same writer.
-func (s *restoration) startOver(r *Round) {
+func (s *restoration) startOver(r *round) {
 	j := s.job
 	if r.Lost {
 		j.after = max(j.after, j.epoch)
@@ -182,9 +182,9 @@ func (s *restoration) startOver(r *Round) {
 
 // takeRestored sets synced to the store's counts after a part, because only synced counts can be
 // restored once more.
-func (s *restoration) takeRestored(r *Round) {
-	for i := range r.Keys {
-		k := &r.Keys[i]
+func (s *restoration) takeRestored(r *round) {
+	for i := range r.parts {
+		k := &r.parts[i]
 		switch {
 		case k.Forgotten:
 			continue

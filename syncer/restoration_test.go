@@ -48,7 +48,7 @@ func (s *restoration) restore(t testing.TB, store *fakeStore, refuse string) (pa
 func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 	s := newRestoration(t, 10)
 	s.mostKeys = 4
-	s.outbox.flight = &Round{Writer: "w", Seq: 9, Acked: 8}
+	s.outbox.flight = &round{Round: Round{Writer: "w", Seq: 9, Acked: 8}}
 	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
 	before := s.store.generation
 	s.findLoss(storeVersion{epoch: 8})

@@ -8,7 +8,7 @@ import (
 
 // settle processes the answer to a round that the store has applied. It reports whether there is
 // more to send at once.
-func (f *flushing) settle(r *Round) (more bool) {
+func (f *flushing) settle(r *round) (more bool) {
 	f.totals.batchesOK.Add(1)
 	f.outbox.flight = nil
 	first := !f.store.known
@@ -19,11 +19,11 @@ func (f *flushing) settle(r *Round) (more bool) {
 	f.learn(r)
 	f.advance(r)
 	sec, queued := f.keys.Clock.Second(), f.queuedKeys()
-	for i := range r.Keys {
+	for i := range r.parts {
 		if i%keys.TouchAtOnce == 0 {
-			f.touchKeys(r.Keys[i:])
+			f.touchKeys(r.parts[i:])
 		}
-		f.settleKey(r, &r.Keys[i], queued, sec)
+		f.settleKey(r, &r.parts[i], queued, sec)
 	}
 	more = f.dirty.due && !f.dirty.isEmpty() && (first || r.full()) || f.loads.exclusive ||
 		len(f.outbox.queue) > 0
@@ -34,16 +34,16 @@ func (f *flushing) settle(r *Round) (more bool) {
 
 // voidLoads has the loads of a round repeated: the partition has changed hands since it was sent,
 // so the store may have answered before the last counts of the previous owner reached it.
-func (f *flushing) voidLoads(r *Round) {
+func (f *flushing) voidLoads(r *round) {
 	f.loads.putBack(r, true)
-	for i := range r.Keys {
-		r.Keys[i].Load, r.Keys[i].Loaded = false, nil
+	for i := range r.parts {
+		r.parts[i].Load, r.parts[i].Loaded = false, nil
 	}
 }
 
 // fail keeps a round that changes something, to be sent again. Its pending loads are put back, to
 // be loaded next to it, because a store that refuses to write can still be read.
-func (f *flushing) fail(r *Round) {
+func (f *flushing) fail(r *round) {
 	if errors.Is(r.Err, ErrNotApplied) {
 		f.totals.batchesRefused.Add(1)
 	} else {
@@ -64,7 +64,7 @@ func (f *flushing) fail(r *Round) {
 
 // rename sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
 // copy of this process or by one with the same configured name.
-func (f *flushing) rename(r *Round) {
+func (f *flushing) rename(r *round) {
 	old := r.Writer
 	name := f.outbox.renumber(r)
 	f.opt.Logger.Warn("the store knows this writer from another process: counting under another "+
@@ -73,7 +73,7 @@ func (f *flushing) rename(r *Round) {
 
 // settleKey moves the flushed counts of one key from pending to synced, and applies its loaded
 // counts. queued has the keys of the rounds in the queue.
-func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32) {
+func (f *flushing) settleKey(r *round, k *part, queued keyHashes, sec uint32) {
 	w := r.loadOf(k)
 	switch {
 	case k.Forgotten:
@@ -132,7 +132,7 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 }
 
 // unpark ends the setting aside of a key that the store accepts again.
-func (f *flushing) unpark(k *KeyRound, e keys.Entry) {
+func (f *flushing) unpark(k *part, e keys.Entry) {
 	if !k.unparked {
 		f.parked.remove(k.ref)
 	}
@@ -143,7 +143,7 @@ func (f *flushing) unpark(k *KeyRound, e keys.Entry) {
 }
 
 // park sets a refused key aside. It stays pending, out of the way of other keys.
-func (f *flushing) park(k *KeyRound, e keys.Entry, w *pendingLoad) {
+func (f *flushing) park(k *part, e keys.Entry, w *pendingLoad) {
 	f.totals.badKeys.Add(1)
 	e.SetGen(f.store.generation - 1) // a foreign value is there
 	if k.Reset {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -69,8 +68,6 @@ type Bucket struct {
 	N int64
 	// Stored is set by the store in a round's Adds: the count after the round.
 	Stored int64
-
-	known int64 // the store's count as known when the round was cut
 }
 
 // KeyRound is one key's part of a round. The buckets refer to the ladder of the key's namespace.
@@ -113,14 +110,6 @@ type KeyRound struct {
 	// Forgotten does not concern a store: the key was reset after the round was cut, so its outcome
 	// no longer matters.
 	Forgotten bool
-
-	ref  arena.Ref
-	hash uint32
-	adds int // where this key's Adds end in the round's buckets
-	// unparked: the round retries a parked key, which is off the list of parked keys meanwhile.
-	unparked bool
-	// compared: the known counts of the Adds are still part of the synced counts.
-	compared bool
 }
 
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
@@ -186,54 +175,4 @@ type Round struct {
 	// First is set if the store had nothing of the partition before this round. A store that can't
 	// find out leaves it unset.
 	First bool
-
-	buckets []Bucket
-	names   []byte
-	// throughTicket is the last ticket that is acknowledged along with the round.
-	throughTicket uint64
-	most          int  // maximum number of its keys
-	reads         int  // most buckets that its answer can hold
-	mostReads     int  // maximum of reads
-	imported      bool // it was cut by another counter
-	// outcomeUnknown: the round was sent and got no answer. It may have been applied, or may still
-	// be.
-	outcomeUnknown bool
-	loads          map[string]*pendingLoad
-	generation     uint32 // the partition's when the round was last sent, see storeState
-}
-
-// reset empties the round, keeping its memory.
-func (r *Round) reset() {
-	*r = Round{Keys: r.Keys[:0], buckets: r.buckets[:0], names: r.names[:0]}
-}
-
-// addKey appends a key, reusing memory of an earlier use of the round.
-func (r *Round) addKey(ns, key []byte) *KeyRound {
-	if len(r.Keys) < cap(r.Keys) {
-		r.Keys = r.Keys[:len(r.Keys)+1]
-	} else {
-		r.Keys = append(r.Keys, KeyRound{})
-	}
-	k := &r.Keys[len(r.Keys)-1]
-	*k = KeyRound{Loaded: k.Loaded[:0]}
-	// When names grows, it may move. Earlier views keep the old memory alive, which still holds the
-	// same bytes.
-	at := len(r.names)
-	r.names = append(append(r.names, ns...), key...)
-	k.NS = r.names[at : at+len(ns) : at+len(ns)]
-	k.Key = r.names[at+len(ns) : len(r.names) : len(r.names)]
-	return k
-}
-
-// seal points every key at its buckets, which no longer move, and reports whether the round changes
-// anything.
-func (r *Round) seal() (changes bool) {
-	at := 0
-	for i := range r.Keys {
-		k := &r.Keys[i]
-		k.Adds = r.buckets[at:k.adds:k.adds]
-		at = k.adds
-		changes = changes || k.Reset || k.Renew
-	}
-	return changes || len(r.buckets) > 0
 }

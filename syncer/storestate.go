@@ -11,12 +11,12 @@ type storeVersion struct {
 	lastChange              string
 }
 
-func versionOf(r *Round) storeVersion {
+func versionOf(r *round) storeVersion {
 	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
 // address sets v as the state that a round expects of the store.
-func (v *storeVersion) address(r *Round) {
+func (v *storeVersion) address(r *round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = v.epoch, v.version, v.quieted, v.lastChange
 }
 

@@ -12,7 +12,7 @@ func (b *ledger) touchDirty() {
 }
 
 // touchKeys touches the entries and counters of the next keys of a round.
-func (b *ledger) touchKeys(parts []KeyRound) {
+func (b *ledger) touchKeys(parts []part) {
 	refs := make([]arena.Ref, 0, keys.TouchAtOnce)
 	for i := range parts[:min(len(parts), keys.TouchAtOnce)] {
 		refs = append(refs, parts[i].ref)
