@@ -27,7 +27,7 @@ type admission struct {
 // is locked.
 func (w *admission) admits(t *target) bool {
 	m := t.p.owed.room
-	if w.granted == m || m.Open(room.NewKey) || t.p.outbox.retry.failing() ||
+	if w.granted == m || m.Open(room.NewKey) || t.p.outbox.Retry.Failing() ||
 		t.p.health.down.Load() {
 		return true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // atOnce is how many adds of a batch are carried out, and how many keys of other operations are
@@ -27,10 +28,11 @@ func plainAdds(ops []twotier.Op) int {
 // room, and operations that share a key with one of these, are exceptions: they are put off until
 // all others are done, and only then wait for room.
 type batch struct {
-	c         *Counter
-	ops       []twotier.Op
-	res       []twotier.Result
-	ahead     []*pendingLoad // requested loads that no call has taken over, by check; nil if none
+	c   *Counter
+	ops []twotier.Op
+	res []twotier.Result
+	// ahead holds the requested loads that no call has taken over, by check; nil if there are none.
+	ahead     []*rounds.PendingLoad
 	admission admission
 	putOff    []putOff
 	overtaken map[string]bool // names of the keys of operations that were put off

@@ -7,17 +7,16 @@ import (
 	"time"
 
 	"twotier.dev/twotier/syncer/internal/room"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/internal/shifts"
 )
 
 // Bounds of one exchange with the store.
 const (
 	maxRounds = 256
-	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes
-	// about a microsecond for each. If an exchange took longer than RoundTimeout, it would be sent
-	// again and again.
-	maxBuckets       = 8192
+	// maxBucketsAtOnce bounds the buckets in an exchange. Redis takes about a microsecond for each.
+	// If an exchange took longer than RoundTimeout, it would be sent again and again.
 	maxBucketsAtOnce = 32768
-	parkedPause      = 5 * time.Second
 )
 
 // batcher exchanges rounds with the store for its partitions: many rounds at a time, one exchange
@@ -35,11 +34,11 @@ type batcher struct {
 	// cut returns the round that a partition has to exchange now, or nil; later reports that there
 	// will be one soon. settle processes the outcome and reports whether the partition has more to
 	// exchange at once.
-	cut    func(p *partition) (r *round, later bool)
-	settle func(p *partition, r *round) (more bool)
+	cut    func(p *partition) (r *rounds.Round, later bool)
+	settle func(p *partition, r *rounds.Round) (more bool)
 	signal chan struct{}
-	room   *room.Room // always open if it loads
-	shifts *shifts    // used if it flushes
+	room   *room.Room   // always open if it loads
+	shifts *shifts.Plan // used if it flushes
 	// down is set while every round fails. Partitions are then tried one at a time.
 	down       bool
 	congestion congestion
@@ -78,6 +77,16 @@ func newBatcher(c *Counter, queue int) *batcher {
 	l.cut, l.settle = (*partition).cut, (*partition).settle
 	l.room = room.New(c.opt.MaxLag, c.opt.RoundTimeout, l.flushSoon)
 	return l
+}
+
+// divide divides the partitions into shifts.
+func (l *batcher) divide() {
+	l.shifts = shifts.New(len(l.parts), l.opt.FlushInterval, l.opt.VerifyInterval)
+	for _, h := range l.shifts.All() {
+		for _, p := range l.parts[h.From:h.To] {
+			p.dirty.Shift = h
+		}
+	}
 }
 
 // schedule puts a partition into the queue unless it is there already.
@@ -131,14 +140,14 @@ func (l *batcher) next(longer time.Duration) *partition {
 
 // runFlush exchanges flushing rounds. Each tick of the clock makes some of the partitions due.
 func (l *batcher) runFlush(ctx context.Context) {
-	timer := l.shifts.start()
+	timer := l.shifts.Start()
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			if h := l.shifts.next(); h != nil {
+			if h := l.shifts.Next(); h != nil {
 				l.flushShift(h)
 				l.work(ctx)
 			}
@@ -151,7 +160,7 @@ func (l *batcher) runFlush(ctx context.Context) {
 // runLoad exchanges rounds that load keys for waiting operations. A failed load is tried again
 // after a while.
 func (l *batcher) runLoad(ctx context.Context) {
-	timer := time.NewTimer(firstBackoff)
+	timer := time.NewTimer(rounds.FirstBackoff)
 	defer timer.Stop()
 	for {
 		select {
@@ -166,23 +175,24 @@ func (l *batcher) runLoad(ctx context.Context) {
 		case <-l.signal:
 			l.work(ctx)
 			if len(l.later) > 0 {
-				timer.Reset(firstBackoff)
+				timer.Reset(rounds.FirstBackoff)
 			}
 		}
 	}
 }
 
 // flushShift queues the partitions that are due by the clock, and records when they are due next.
-func (l *batcher) flushShift(h *shift) {
-	if verify := l.flushAll(h.parts); verify && !l.down {
+func (l *batcher) flushShift(h *shifts.Shift) {
+	parts := l.parts[h.From:h.To]
+	if verify := l.flushAll(parts); verify && !l.down {
 		l.verifyTogether()
 	}
 	if l.room.Waiting() > 0 {
-		h.rouse()
+		h.Rouse()
 	}
-	for _, p := range h.parts {
+	for _, p := range parts {
 		if at, ever := p.dueByClock(); ever {
-			h.rouseAt(at)
+			h.RouseAt(at)
 		}
 	}
 }
@@ -193,7 +203,7 @@ func (l *batcher) flushAll(parts []*partition) (verify bool) {
 	for _, p := range parts {
 		now := time.Now()
 		p.mu.Lock()
-		p.dirty.due = true
+		p.dirty.Due = true
 		p.enlistShared(l.opt.Now())
 		verify = verify || p.flushing.verifyWithin(0, now)
 		p.mu.Unlock()
@@ -210,7 +220,7 @@ func (l *batcher) verifyTogether() {
 		now := time.Now()
 		p.mu.Lock()
 		soon := p.flushing.verifyWithin(l.opt.VerifyInterval/2, now)
-		p.store.verifyNow = p.store.verifyNow || soon
+		p.store.VerifyNow = p.store.VerifyNow || soon
 		p.mu.Unlock()
 		if soon {
 			l.enqueue(p, now)
@@ -221,7 +231,7 @@ func (l *batcher) verifyTogether() {
 // work makes one exchange for the partitions at the front of the queue.
 func (l *batcher) work(ctx context.Context) {
 	begun, longer := time.Now(), l.overdue()
-	var rounds []*round
+	var rounds []*rounds.Round
 	keys, buckets := 0, 0
 	l.width.begin()
 	for len(rounds) < l.most() && keys < l.mostKeys() && buckets < maxBucketsAtOnce &&
@@ -237,7 +247,7 @@ func (l *batcher) work(ctx context.Context) {
 		if r != nil {
 			rounds = append(rounds, r)
 			keys += len(r.Keys)
-			buckets += len(r.buckets)
+			buckets += len(r.Buckets)
 			l.width.add(r)
 		}
 	}
@@ -276,7 +286,7 @@ func (l *batcher) postpone(p *partition) {
 }
 
 // exchange sends rounds and settles them. It returns how many keys the store has accepted.
-func (l *batcher) exchange(ctx context.Context, rounds []*round) (taken int) {
+func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
@@ -290,7 +300,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*round) (taken int) {
 	failed := l.health.noteOutcomes(rounds, began)
 	for _, r := range rounds {
 		p := &l.all[r.Partition]
-		p.dirty.shift.rouse() // the round may have to be sent again
+		p.dirty.Shift.Rouse() // the round may have to be sent again
 		if l.settle(p, r) {
 			l.scheduleAs(p, l.turnAgain(p))
 		}

@@ -97,7 +97,7 @@ func (t *target) recordStored(credit *loans.Credit) {
 	if p.restoration.active() || at != 0 && p.keys.Entry(at).Has(keys.FlagParked) {
 		return
 	}
-	credit.RecordStored(p.dirty.lastTicket, p.dirty.ackedTicket, p.outbox.importsSent(),
+	credit.RecordStored(p.dirty.LastTicket, p.dirty.AckedTicket, p.outbox.ImportsSent(),
 		time.Now())
 }
 

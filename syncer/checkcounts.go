@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // NoCount is reported by a store for a bucket that holds something other than a number.
@@ -18,13 +19,13 @@ const NoCount = math.MinInt64
 // The deficit is subtracted from the buckets that contain it, because it may have folded into them.
 // Apart from that, a negative bucket reads as zero. If it offset the counts of other buckets, an
 // operation could exceed limits that those counts alone have used up.
-func CheckCounts(held []Bucket) error {
+func CheckCounts(held []store.Bucket) error {
 	sum := int64(0)
 	for i := range held {
 		b := &held[i]
 		if b.N == NoCount || b.N > keys.MostStored-sum {
 			return fmt.Errorf("%w: the bucket of %d ms from %d does not hold a count",
-				ErrNotApplied, b.Width, b.Start)
+				store.ErrNotApplied, b.Width, b.Start)
 		}
 		sum += max(b.N, 0)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // countedKey is a key that an operation has counted, while the operation waits for the store.
@@ -24,7 +25,8 @@ func (t *target) counted() countedKey {
 
 // commit waits until all tickets up to this one are acknowledged. It returns the latest
 // acknowledged mark, and an error if the store lacks counts of these keys by then.
-func (p *partition) commit(ctx context.Context, ticket uint64, keys ...countedKey) (Mark, error) {
+func (p *partition) commit(ctx context.Context, ticket uint64,
+	keys ...countedKey) (store.Mark, error) {
 	mark, err := p.commitIf(ctx, ticket, keys, func() bool { return true })
 	for i := range keys {
 		err = cmp.Or(err, keys[i].err)
@@ -36,7 +38,7 @@ func (p *partition) commit(ctx context.Context, ticket uint64, keys ...countedKe
 // it would have to wait while worthwhile returns false. worthwhile is called with the partition
 // locked.
 func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedKey,
-	worthwhile func() bool) (Mark, error) {
+	worthwhile func() bool) (store.Mark, error) {
 	for {
 		mark, news, err := p.committed(ticket, keys, worthwhile)
 		if news == nil {
@@ -46,7 +48,7 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedK
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return Mark{},
+			return store.Mark{},
 				fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time",
 					twotier.ErrUnknownOutcome)
 		}
@@ -57,26 +59,26 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedK
 // keys. If the acknowledgement may still come, it returns a channel that is closed when the caller
 // should look again.
 func (p *partition) committed(ticket uint64, keys []countedKey,
-	worthwhile func() bool) (mark Mark, news <-chan struct{}, err error) {
+	worthwhile func() bool) (mark store.Mark, news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.dirty.handedOff(ticket):
-		return Mark{}, nil, errHandedOff
-	case p.dirty.ackedTicket >= ticket && p.outbox.importsSent():
+	case p.dirty.HandedOff(ticket):
+		return store.Mark{}, nil, errHandedOff
+	case p.dirty.AckedTicket >= ticket && p.outbox.ImportsSent():
 		// Rounds taken over from other counters draw no tickets. They are sent before all others,
 		// so they must be acknowledged too.
 		for i := range keys { // now: after a handoff of the partition they are unknown
 			keys[i].err = p.refusal(&keys[i], ticket)
 		}
-		return p.outbox.mark, nil, nil
+		return p.outbox.Mark, nil, nil
 	case p.stopped:
-		return Mark{}, nil, errStopped
+		return store.Mark{}, nil, errStopped
 	case !worthwhile():
-		return Mark{}, nil, errFailing
+		return store.Mark{}, nil, errFailing
 	}
-	p.dirty.due = true
-	return Mark{}, p.settled.wait(), nil
+	p.dirty.Due = true
+	return store.Mark{}, p.settled.wait(), nil
 }
 
 // stopWaiting ends all waits, because nothing will be settled any more.
@@ -91,14 +93,14 @@ func (p *partition) stopWaiting() {
 func (p *partition) lastTicket() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.dirty.lastTicket
+	return p.dirty.LastTicket
 }
 
 // flushUpTo flushes everything up to a ticket without waiting for the clock.
 func (p *partition) flushUpTo(ticket uint64) {
 	p.mu.Lock()
-	flushed := p.dirty.ackedTicket >= ticket
-	p.dirty.due = p.dirty.due || !flushed
+	flushed := p.dirty.AckedTicket >= ticket
+	p.dirty.Due = p.dirty.Due || !flushed
 	p.mu.Unlock()
 	if !flushed {
 		p.flusher.schedule(p)

@@ -2,8 +2,6 @@ package syncer
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -74,20 +72,10 @@ func New(opt Options) (*Counter, error) {
 		p.init(i, c)
 	}
 	for _, l := range c.flushers {
-		l.shifts = newShifts(l.parts, opt.FlushInterval, opt.VerifyInterval)
+		l.divide()
 	}
 	c.calls.New = func() any { return new(call) }
 	return c, nil
-}
-
-func newWriter() string { return rand.Text()[:12] }
-
-// newNonce returns a number that distinguishes rounds cut under the same writer and sequence. It
-// must not come from a generator whose state is copied along with the process.
-func newNonce() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return binary.LittleEndian.Uint64(b[:])
 }
 
 // Writer returns the name under which the store knows this counter.

@@ -13,6 +13,8 @@ import (
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // Do runs one operation. It fills in res, whose memory it reuses. After an error res is meaningless
@@ -104,12 +106,12 @@ func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now
 	if err != nil {
 		return err
 	}
-	return cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})...)
+	return cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []store.Mark{mark})...)
 }
 
 // durability determines the ack level of an operation, and waits for it.
 type durability struct {
-	store     Store
+	store     store.Store
 	ack       twotier.Ack // the level of AckDefault
 	placement twotier.Placement
 }
@@ -121,7 +123,7 @@ func (d *durability) check(ctx context.Context, op *twotier.Op) error {
 	if ack < twotier.AckReplica || op.Reads() {
 		return nil
 	}
-	keeper, ok := d.store.(Keeper)
+	keeper, ok := d.store.(store.Keeper)
 	if !ok {
 		return &twotier.InvalidError{Check: -1, Limit: -1, Field: "ack",
 			Detail: "counts are kept in the memory of this server alone, want memory or redis"}
@@ -259,14 +261,14 @@ type target struct {
 	spIdx      int
 	hash       uint32
 	ref        arena.Ref
-	load       *pendingLoad
-	askedAhead *pendingLoad // requested by askAhead, not looked at yet
-	absent     bool         // the store holds nothing of the key
-	loaded     bool         // the store was asked for this operation
-	storeDown  bool         // the store is known to be unreachable
-	keyRefused bool         // the store was asked for this operation, and refuses the key
+	load       *rounds.PendingLoad
+	askedAhead *rounds.PendingLoad // requested by askAhead, not looked at yet
+	absent     bool                // the store holds nothing of the key
+	loaded     bool                // the store was asked for this operation
+	storeDown  bool                // the store is known to be unreachable
+	keyRefused bool                // the store was asked for this operation, and refuses the key
 	// absence is the store's report that it has nothing of a key.
-	absence absence
+	absence rounds.Absence
 	extra   int64 // the sum that the other checks of the operation count of the key
 	// credit is set if the key is another counter's, and this one may count it.
 	credit   *loans.Credit
@@ -315,7 +317,7 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	if e.Has(keys.FlagParked) {
 		return noTicket, nil
 	}
-	return p.dirty.lastTicket, nil
+	return p.dirty.LastTicket, nil
 }
 
 // entry finds or makes the key's entry, and marks it as used now. The partition is locked.

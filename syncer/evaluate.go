@@ -172,7 +172,7 @@ func (k *call) setSource(res *twotier.Result) {
 		if shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.ReadAt).Milliseconds())
 		} else if k.op.Kind == twotier.Count || res.Degraded || t.p.ownership == notOwned {
-			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
+			res.AgeMS = max(res.AgeMS, t.p.store.Age(time.Now()))
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (g *guarded) pinned() bool { return g.restoration.active() || g.sealed }
 // keepsAll reports whether no entry may be evicted or moved now: a restoration or a handoff is
 // going through them, or a round has failed, and a restoration may need their counts.
 func (g *guarded) keepsAll() bool {
-	return g.pinned() || g.outbox.flight != nil && g.outbox.retry.failing()
+	return g.pinned() || g.outbox.Flight != nil && g.outbox.Retry.Failing()
 }
 
 // rebuild is ledger.rebuild, but moves nothing while the partition is pinned.

@@ -1,6 +1,9 @@
 package syncer
 
-import "time"
+import (
+	"time"
+	"twotier.dev/twotier/syncer/internal/rounds"
+)
 
 // This file decides which part of a partition may exchange rounds with the store. None may while a
 // writing round is in flight, during the pause after a failure, or while a handoff is about to
@@ -10,11 +13,11 @@ import "time"
 // cut returns the partition's next round for the store. It returns nil if there is nothing to
 // exchange, if it is too early to retry, or if a round is already with the store. The round stays
 // the partition's flight until it is settled.
-func (p *partition) cut() (r *round, later bool) {
+func (p *partition) cut() (r *rounds.Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.outbox.sent || p.sealed || p.outbox.retry.waiting(now) {
+	if p.outbox.Sent || p.sealed || p.outbox.Retry.Waiting(now) {
 		return nil, false
 	}
 	if p.restoration.active() {
@@ -22,7 +25,7 @@ func (p *partition) cut() (r *round, later bool) {
 	} else {
 		r = p.flushing.cut(now)
 	}
-	if p.outbox.sent = r != nil; p.outbox.sent {
+	if p.outbox.Sent = r != nil; p.outbox.Sent {
 		p.address(r)
 	}
 	return r, false
@@ -34,8 +37,8 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.pinned() || !p.outbox.isEmpty() || !p.dirty.isEmpty() || len(p.shared) > 0 ||
-		len(p.parked.refs) > 0 || p.loads.exclusive || p.flushing.verifyDue(now) {
+	if p.pinned() || !p.outbox.IsEmpty() || !p.dirty.IsEmpty() || len(p.shared) > 0 ||
+		len(p.parked.Refs) > 0 || p.loads.Exclusive || p.flushing.verifyDue(now) {
 		return now, true
 	}
 	return p.flushing.verifyAt()
@@ -43,22 +46,22 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 
 // address puts the state in the store's latest answer, even one to a load, into a round. The store
 // compares it with its data to detect a loss.
-func (g *guarded) address(r *round) {
-	last := g.store.latest()
+func (g *guarded) address(r *rounds.Round) {
+	last := g.store.Latest()
 	if g.restoration.active() {
-		last = g.restoration.job.storeVersion
+		last = g.restoration.job.StoreVersion
 	}
-	last.address(r)
+	last.Address(r)
 }
 
 // settle processes the outcome of a round. It reports whether the partition has more to send at
 // once.
-func (p *partition) settle(r *round) (more bool) {
+func (p *partition) settle(r *rounds.Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()
-	p.outbox.sent = false
-	if more = p.settleOutcome(r); len(p.loads.waiting) > 0 {
+	p.outbox.Sent = false
+	if more = p.settleOutcome(r); len(p.loads.Waiting) > 0 {
 		// These could not be loaded while the round was in flight, or the round was to load them
 		// and did not.
 		p.loader.schedule(p)
@@ -66,7 +69,7 @@ func (p *partition) settle(r *round) (more bool) {
 	return more
 }
 
-func (g *guarded) settleOutcome(r *round) (more bool) {
+func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 	if r.Err != nil {
 		g.flushing.fail(r)
 		return false
@@ -80,8 +83,8 @@ func (g *guarded) settleOutcome(r *round) (more bool) {
 		// the loss. Those counts are in the store already. They must not be taken for counts from
 		// before the loss.
 	case r.Lost:
-		g.restoration.findLoss(versionOf(r))
-	case r.Used || r.Later && !r.imported && !g.outbox.maybeSent:
+		g.restoration.findLoss(rounds.VersionOf(r))
+	case r.Used || r.Later && !r.Imported && !g.outbox.MaybeSent:
 		g.flushing.rename(r)
 	default:
 		more = g.flushing.settle(r)
@@ -93,16 +96,16 @@ func (g *guarded) settleOutcome(r *round) (more bool) {
 
 // succeed records an answer to a round that no other overlapped.
 func (g *guarded) succeed() {
-	g.outbox.retry.succeed()
-	g.loads.lossSeen = false
-	g.store.contactAt = time.Now()
+	g.outbox.Retry.Succeed()
+	g.loads.LossSeen = false
+	g.store.ContactAt = time.Now()
 	g.reportOwed()
 }
 
 // probe makes the partition ask the store even if it has no key to load.
 func (p *partition) probe() {
 	p.mu.Lock()
-	p.loads.probe = true
+	p.loads.Probe = true
 	p.mu.Unlock()
 	p.loader.schedule(p)
 }
@@ -117,15 +120,15 @@ func (p *partition) wakeWaiters() {
 
 // cutLoad returns a round that loads the keys that operations wait for, or nil if nothing can be
 // loaded now. The loaded counts are exactly the store's, without this counter's pending ones.
-func (p *partition) cutLoad() (r *round, later bool) {
+func (p *partition) cutLoad() (r *rounds.Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
+	case len(p.loads.Waiting) == 0 && !p.loads.Probe, p.loads.UnderWay != nil:
 		return nil, false
-	case p.loads.lossSeen || p.pinned() || p.outbox.maybeSent || len(p.outbox.queue) > 0:
-		return nil, p.loads.probe // once that is over, settle schedules the waiting keys
-	case p.loads.retry.waiting(time.Now()):
+	case p.loads.LossSeen || p.pinned() || p.outbox.MaybeSent || len(p.outbox.Queue) > 0:
+		return nil, p.loads.Probe // once that is over, settle schedules the waiting keys
+	case p.loads.Retry.Waiting(time.Now()):
 		return nil, true
 	}
 	if r = p.loads.cut(); r != nil {
@@ -136,7 +139,7 @@ func (p *partition) cutLoad() (r *round, later bool) {
 
 // settleLoad processes the outcome of a round that only loaded. It reports whether there is more to
 // load at once.
-func (p *partition) settleLoad(r *round) (more bool) {
+func (p *partition) settleLoad(r *rounds.Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()
@@ -147,7 +150,7 @@ func (p *partition) settleLoad(r *round) (more bool) {
 	case loadFlushes:
 		p.flusher.schedule(p)
 	}
-	p.dirty.shift.rouse() // a partition with its first key has to be verified from now on
+	p.dirty.Shift.Rouse() // a partition with its first key has to be verified from now on
 	p.rebuild()
-	return len(p.loads.waiting) > 0 || p.loads.probe
+	return len(p.loads.Waiting) > 0 || p.loads.Probe
 }

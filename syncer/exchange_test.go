@@ -6,6 +6,7 @@ import (
 	"time"
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // noStore is a store that is never called.
@@ -34,23 +35,23 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 	}{
 		{name: "something is dirty, and a key is waited for", prepare: func(*partition) {},
 			flushes: true, loads: true},
-		{name: "a round is with the store", prepare: func(p *partition) { p.outbox.sent = true },
+		{name: "a round is with the store", prepare: func(p *partition) { p.outbox.Sent = true },
 			loads: true},
 		{name: "a round has failed just now", loads: true,
-			prepare: func(p *partition) { p.outbox.retry.fail(time.Now()) }},
+			prepare: func(p *partition) { p.outbox.Retry.Fail(time.Now()) }},
 		{name: "it is about to be handed off", prepare: func(p *partition) {
-			p.store.mustVerify = true
+			p.store.MustVerify = true
 			p.handoff.prepare()
 			p.loads.want("asked for since")
 		}},
 		{name: "the store has lost data", flushes: true, republish: true,
-			prepare: func(p *partition) { p.restoration.findLoss(storeVersion{epoch: 7}) }},
+			prepare: func(p *partition) { p.restoration.findLoss(rounds.StoreVersion{Epoch: 7}) }},
 		{name: "others may have sent what is queued", flushes: true,
-			prepare: func(p *partition) { p.outbox.maybeSent = true }},
+			prepare: func(p *partition) { p.outbox.MaybeSent = true }},
 		{name: "a load has found a loss", flushes: true,
-			prepare: func(p *partition) { p.loads.lossSeen = true }},
+			prepare: func(p *partition) { p.loads.LossSeen = true }},
 		{name: "a load has failed just now", flushes: true,
-			prepare: func(p *partition) { p.loads.retry.fail(time.Now()) }},
+			prepare: func(p *partition) { p.loads.Retry.Fail(time.Now()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := lonely(t)
@@ -78,7 +79,7 @@ func TestALateAnswerIsNoLoss(t *testing.T) {
 	p := lonely(t)
 	p.add("k", 1)
 	r, _ := p.cut()
-	p.restoration.restoreAll(storeVersion{epoch: 8})
+	p.restoration.restoreAll(rounds.StoreVersion{Epoch: 8})
 	job := p.restoration.job
 	r.Lost, r.Epoch = true, 8
 	if more := p.settle(r); !more || p.restoration.job != job {
@@ -95,11 +96,12 @@ func TestWhatIsGoneThroughStays(t *testing.T) {
 		keeps bool
 	}{
 		{"nobody does", func(*partition) {}, false},
-		{"a restoration", func(p *partition) { p.restoration.restoreAll(storeVersion{}) }, true},
+		{"a restoration",
+			func(p *partition) { p.restoration.restoreAll(rounds.StoreVersion{}) }, true},
 		{"a handoff", func(p *partition) { p.handoff.prepare() }, true},
 		{"a round that fails", func(p *partition) {
-			p.outbox.flight = p.newRound()
-			p.outbox.retry.fail(time.Now())
+			p.outbox.Flight = p.newRound()
+			p.outbox.Retry.Fail(time.Now())
 		}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/loans"
 	"twotier.dev/twotier/syncer/internal/room"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // Held is the state of a key in memory.
@@ -50,13 +51,13 @@ func (c *Counter) Loads() (all, waited int) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		var inFlight map[string]*pendingLoad
-		if p.loads.underWay != nil {
-			inFlight = p.loads.underWay.round.loads
+		var inFlight map[string]*rounds.PendingLoad
+		if p.loads.UnderWay != nil {
+			inFlight = p.loads.UnderWay.Round.Loads
 		}
-		for _, loads := range []map[string]*pendingLoad{p.loads.waiting, inFlight} {
+		for _, loads := range []map[string]*rounds.PendingLoad{p.loads.Waiting, inFlight} {
 			for _, w := range loads {
-				if all++; w.waited() {
+				if all++; w.Waited() {
 					waited++
 				}
 			}
@@ -138,8 +139,8 @@ func (c *Counter) MostRoom() (n int64) {
 // ShiftsAwake returns how many shifts are not resting.
 func (c *Counter) ShiftsAwake() (n int) {
 	for _, l := range c.flushers {
-		for _, h := range l.shifts.list {
-			if !h.resting.Load() {
+		for _, h := range l.shifts.All() {
+			if !h.IsResting() {
 				n++
 			}
 		}

@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // flushing sends a partition's counts to the store: it cuts the keys on the dirty list into rounds,
@@ -24,25 +25,25 @@ type flushing struct {
 }
 
 // cut returns the next round, or nil if there is nothing to send.
-func (f *flushing) cut(now time.Time) *round {
+func (f *flushing) cut(now time.Time) *rounds.Round {
 	r := f.next(now)
 	if r != nil {
-		r.generation = f.store.generation
+		r.Generation = f.store.Generation
 	}
 	return r
 }
 
-func (f *flushing) next(now time.Time) *round {
+func (f *flushing) next(now time.Time) *rounds.Round {
 	switch {
-	case f.outbox.flight != nil:
-		f.loads.recallKeys(f.outbox.flight)
-		return f.outbox.flight // its outcome is unknown: send it again under the same number
-	case !f.store.known:
+	case f.outbox.Flight != nil:
+		f.loads.RecallKeys(f.outbox.Flight)
+		return f.outbox.Flight // its outcome is unknown: send it again under the same number
+	case !f.store.Known:
 		return f.cutFirst(now)
-	case len(f.outbox.queue) > 0:
-		next := f.outbox.next()
+	case len(f.outbox.Queue) > 0:
+		next := f.outbox.Next()
 		f.attach(next)
-		f.loads.recallKeys(next)
+		f.loads.RecallKeys(next)
 		return next
 	}
 	return f.cutDirty(now)
@@ -51,27 +52,27 @@ func (f *flushing) next(now time.Time) *round {
 // cutFirst cuts a round that asks for the epoch of the store's data, before anything is counted.
 // Otherwise a delayed copy of a round that named no epoch might arrive after the store has lost
 // everything, be applied, and its counts be restored a second time.
-func (f *flushing) cutFirst(now time.Time) *round {
-	if len(f.outbox.queue) == 0 && !f.loads.exclusive && !(f.dirty.due && !f.dirty.isEmpty()) &&
+func (f *flushing) cutFirst(now time.Time) *rounds.Round {
+	if len(f.outbox.Queue) == 0 && !f.loads.Exclusive && !(f.dirty.Due && !f.dirty.IsEmpty()) &&
 		!f.verifyDue(now) {
 		return nil
 	}
 	r := f.scratch.round(f.ledger)
-	r.throughTicket = f.dirty.ackedTicket
-	f.outbox.flight = r
+	r.ThroughTicket = f.dirty.AckedTicket
+	f.outbox.Flight = r
 	return r
 }
 
 // cutDirty cuts a round of the due keys: dirty ones, and ones that only a round without overlap may
 // load. A round without keys only verifies.
-func (f *flushing) cutDirty(now time.Time) *round {
+func (f *flushing) cutDirty(now time.Time) *rounds.Round {
 	r := f.scratch.round(f.ledger)
 	r.Quiet = true // until there is a key whose changes others must notice
-	if now.After(f.parked.until) {
+	if now.After(f.parked.Until) {
 		f.takeParked(r)
 	}
 	f.takeExact(r)
-	r.most = f.owed.room.Share(f.keysOwed(), f.opt.MaxRoundKeys)
+	r.Most = f.owed.room.Share(f.keysOwed(), f.opt.MaxRoundKeys)
 	f.takeLargest(r, now)
 	f.takeDirty(r)
 	if len(r.Keys) == 0 && !f.verifyDue(now) {
@@ -81,16 +82,16 @@ func (f *flushing) cutDirty(now time.Time) *round {
 	}
 	f.seal(r)
 	r.Quiet = r.Quiet && r.Seq != 0
-	f.outbox.flight = r
+	f.outbox.Flight = r
 	return r
 }
 
 // seal completes a round, and numbers it if it changes anything. It reports whether it does.
-func (f *flushing) seal(r *round) (changes bool) {
-	if changes = r.seal(); changes {
-		f.outbox.number(r)
+func (f *flushing) seal(r *rounds.Round) (changes bool) {
+	if changes = r.Seal(); changes {
+		f.outbox.Number(r)
 	}
-	r.Acked, r.throughTicket = f.outbox.acked, f.dirty.cutTicket
+	r.Acked, r.ThroughTicket = f.outbox.Acked, f.dirty.CutTicket
 	if r.Now == 0 {
 		r.Now = f.keys.Clock.Now()
 	}
@@ -105,8 +106,8 @@ const sequenceRenewal = time.Hour
 // verifyDue reports whether it is time to verify that the store still has everything, and to learn
 // of changes by others.
 func (f *flushing) verifyDue(now time.Time) bool {
-	return f.verifyWithin(0, now) || f.outbox.retry.failing() || f.store.mustVerify ||
-		f.store.verifyNow || f.loads.lossSeen
+	return f.verifyWithin(0, now) || f.outbox.Retry.Failing() || f.store.MustVerify ||
+		f.store.VerifyNow || f.loads.LossSeen
 }
 
 // verifyWithin reports whether the clock will make the partition verify the store within d.
@@ -119,45 +120,45 @@ func (f *flushing) verifyWithin(d time.Duration, now time.Time) bool {
 // without keys only does so to keep its sequence in the store.
 func (f *flushing) verifyAt() (at time.Time, ever bool) {
 	if f.keys.Len() > 0 {
-		return f.store.verifiedAt.Add(f.opt.VerifyInterval), true
+		return f.store.VerifiedAt.Add(f.opt.VerifyInterval), true
 	}
-	return f.store.verifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.acked > 0
+	return f.store.VerifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.Acked > 0
 }
 
 // takeExact adds the keys that only a round without overlap may load.
-func (f *flushing) takeExact(r *round) {
-	if !f.loads.exclusive {
+func (f *flushing) takeExact(r *rounds.Round) {
+	if !f.loads.Exclusive {
 		return
 	}
-	f.loads.exclusive = false
-	for name, w := range f.loads.waiting {
-		switch at := f.keys.Find(w.hash, w.ns, w.key); {
-		case !w.exclusive:
-		case r.full():
-			f.loads.exclusive = true
+	f.loads.Exclusive = false
+	for name, w := range f.loads.Waiting {
+		switch at := f.keys.Find(w.Hash, w.NS, w.Key); {
+		case !w.Exclusive:
+		case r.Full():
+			f.loads.Exclusive = true
 			return
-		case !w.waited():
-			delete(f.loads.waiting, name)
+		case !w.Waited():
+			delete(f.loads.Waiting, name)
 		case at != 0:
-			f.parked.remove(at)
+			f.parked.Remove(at)
 			f.take(r, at, f.keys.Entry(at), true)
-			r.parts[len(r.parts)-1].unparked = true
+			r.Parts[len(r.Parts)-1].Unparked = true
 		default:
-			f.loads.moveTo(r, name)
+			f.loads.MoveTo(r, name)
 			f.loadKey(r, w)
 		}
 	}
 }
 
 // takeDirty adds the dirty keys.
-func (f *flushing) takeDirty(r *round) {
-	f.dirty.beginCut()
-	for taken := 0; f.dirty.due && !r.full(); taken++ {
+func (f *flushing) takeDirty(r *rounds.Round) {
+	f.dirty.BeginCut()
+	for taken := 0; f.dirty.Due && !r.Full(); taken++ {
 		if taken%keys.TouchAtOnce == 0 {
 			f.touchDirty()
 		}
-		if f.dirty.isEmpty() {
-			f.dirty.due = false
+		if f.dirty.IsEmpty() {
+			f.dirty.Due = false
 			return
 		}
 		at, e := f.unlist()
@@ -170,23 +171,23 @@ func (f *flushing) takeDirty(r *round) {
 
 // takeParked retries the keys that the store refused. They keep flagParked until the store accepts
 // them, so that callers that wait for the store get an error.
-func (f *flushing) takeParked(r *round) {
-	for len(f.parked.refs) > 0 && !r.full() {
-		at := f.parked.pop()
+func (f *flushing) takeParked(r *rounds.Round) {
+	for len(f.parked.Refs) > 0 && !r.Full() {
+		at := f.parked.Pop()
 		f.take(r, at, f.keys.Entry(at), false)
-		r.parts[len(r.parts)-1].unparked = true
+		r.Parts[len(r.Parts)-1].Unparked = true
 	}
 }
 
 // take adds all pending counts of one entry. If an operation waits for the key to be loaded, the
 // round loads it.
-func (f *flushing) take(r *round, at arena.Ref, e keys.Entry, load bool) {
+func (f *flushing) take(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
-	k := r.addKey(ns, key)
-	k.ref, k.Load, k.Ladder = at, load || e.Has(keys.FlagShared), f.keys.Ladder(e)
+	k := r.AddKey(ns, key)
+	k.Ref, k.Load, k.Ladder = at, load || e.Has(keys.FlagShared), f.keys.Ladder(e)
 	k.TTL = f.keys.Namespace(e).TTL
-	if f.loads.join(r, k); k.Load {
-		r.reads += readsOf(k.Ladder)
+	if f.loads.Join(r, k); k.Load {
+		r.Reads += rounds.ReadsOf(k.Ladder)
 	}
 	if e.Has(keys.FlagShared) {
 		if shared := f.sharedKey(e); shared != nil {
@@ -204,10 +205,11 @@ func (f *flushing) take(r *round, at arena.Ref, e keys.Entry, load bool) {
 	if folds { // once more, at the same time as the store
 		k.ExactFrom = f.keys.Fold(e, k.Ladder, r.Now)
 	}
-	first := len(r.buckets)
+	first := len(r.Buckets)
 	fresh, listed := f.cutPending(r, e)
-	k.adds, k.compared = len(r.buckets), true
-	counted := k.adds > first
+	k.Compared = true
+	k.End(r, nil)
+	counted := len(r.Buckets) > first
 	k.New = f.warm(e) && e.Synced() == 0 && counted
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
 	// as long as that bucket is needed.

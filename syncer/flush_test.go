@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // newFlushing returns the flushing of a separate ledger.
@@ -55,9 +56,9 @@ func TestAFlushMovesPendingToSynced(t *testing.T) {
 	if synced, pending := f.sums("k"); synced != 2 || pending != 3 {
 		t.Errorf("synced %d, pending %d; want 2 and 3", synced, pending)
 	}
-	if f.dirty.ackedTicket != 1 || f.dirty.lastTicket != 2 {
-		t.Errorf("ticket %d of %d is acknowledged, want 1 of 2", f.dirty.ackedTicket,
-			f.dirty.lastTicket)
+	if f.dirty.AckedTicket != 1 || f.dirty.LastTicket != 2 {
+		t.Errorf("ticket %d of %d is acknowledged, want 1 of 2", f.dirty.AckedTicket,
+			f.dirty.LastTicket)
 	}
 	r = f.cut(time.Now())
 	store.answer(r)
@@ -84,7 +85,7 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 	if again != r || again.Seq != 1 || len(again.Keys) != 1 || again.Keys[0].Adds[0].N != 2 {
 		t.Errorf("sent again is %+v", again)
 	}
-	if !f.outbox.retry.failing() || f.dirty.ackedTicket != 0 || !r.outcomeUnknown {
+	if !f.outbox.Retry.Failing() || f.dirty.AckedTicket != 0 || !r.OutcomeUnknown {
 		t.Error("it is taken for acknowledged, or for not carried out")
 	}
 }
@@ -137,19 +138,19 @@ func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
 	f.hear(7, 0)
 	f.at("k")
 	w := f.loads.want("k")
-	w.exclusive, f.loads.exclusive = true, true
+	w.Exclusive, f.loads.Exclusive = true, true
 	r := f.cut(time.Now())
-	if r == nil || r.Seq != 0 || len(r.loads) != 1 {
+	if r == nil || r.Seq != 0 || len(r.Loads) != 1 {
 		t.Fatalf("%+v is cut, want a load", r)
 	}
 	later := f.loads.want("asked meanwhile")
-	later.exclusive, f.loads.exclusive = true, true
+	later.Exclusive, f.loads.Exclusive = true, true
 	r.Err = errLostReply
 	f.fail(r)
-	if f.outbox.flight != nil || f.at("k").Has(keys.FlagBusy) {
+	if f.outbox.Flight != nil || f.at("k").Has(keys.FlagBusy) {
 		t.Error("it stays the flight")
 	}
-	if len(f.loads.waiting) != 2 || f.loads.exclusive || w.exclusive || later.exclusive {
+	if len(f.loads.Waiting) != 2 || f.loads.Exclusive || w.Exclusive || later.Exclusive {
 		t.Error("the keys are not to be loaded beside other rounds")
 	}
 }
@@ -179,7 +180,7 @@ func TestAKeyThatTheStoreRefusesIsParked(t *testing.T) {
 	if r := f.cut(time.Now()); r != nil {
 		t.Errorf("%v is sent before the pause is over", keysOf(r))
 	}
-	if r := f.cut(time.Now().Add(2 * parkedPause)); r == nil ||
+	if r := f.cut(time.Now().Add(2 * rounds.ParkedPause)); r == nil ||
 		!slices.Equal(keysOf(r), []string{"bad"}) {
 		t.Errorf("%+v is sent after the pause", r)
 	}
@@ -194,7 +195,7 @@ func TestANameThatIsUsedElsewhere(t *testing.T) {
 	nonce := r.Nonce
 	f.rename(r)
 	again := f.cut(time.Now())
-	if again != r || r.Writer == "w" || r.Writer != f.outbox.writer || r.Nonce == nonce {
+	if again != r || r.Writer == "w" || r.Writer != f.outbox.Writer || r.Nonce == nonce {
 		t.Errorf("it goes again as %+v", again)
 	}
 }

@@ -3,6 +3,8 @@ package syncer
 import (
 	"time"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // Handoff is the state of a partition, or a page of it, that one counter passes to the next owner.
@@ -23,7 +25,7 @@ type Handoff struct {
 	Unflushed time.Duration
 	// Rounds have not been acknowledged by the store. They are in order; Acked of the first round
 	// of each writer is up to date.
-	Rounds []*Round
+	Rounds []*store.Round
 	// Keys holds other counts known of keys. It does not list all keys: the store has the rest.
 	Keys []KeyState
 	// Loans are the loans that the first counter has made.
@@ -33,7 +35,7 @@ type Handoff struct {
 // KeyState is a key and all its synced counts.
 type KeyState struct {
 	NS, Key []byte
-	Buckets []Bucket
+	Buckets []store.Bucket
 	// Cold means that the store may hold more by now. The state is only useful if the store has
 	// lost its data.
 	Cold bool
@@ -48,16 +50,16 @@ type handoff struct {
 	restoration *restoration
 	budget      budget
 
-	rounds []*round // everything pending, once the ledger is sealed
-	told   bool     // another counter may send the rounds
-	times  uint64   // how often the ledger was sealed
+	rounds []*rounds.Round // everything pending, once the ledger is sealed
+	told   bool            // another counter may send the rounds
+	times  uint64          // how often the ledger was sealed
 }
 
 // prepare cuts everything pending into rounds and seals the ledger.
 func (h *handoff) prepare() {
 	refused := h.unpark()
 	// From here on, loads must not return counts of rounds that the store may have applied.
-	old := h.outbox.takeAll()
+	old := h.outbox.TakeAll()
 	// The counts in those rounds are still pending. They must not be cut into new rounds as well.
 	for _, r := range old {
 		h.detach(r)
@@ -73,15 +75,15 @@ func (h *handoff) prepare() {
 	h.rounds, h.told, h.sealed = rounds, false, true
 	h.times++
 	h.reportOwed()
-	h.dirty.handOff(refused)
-	h.loads.refuseAll(twotier.ErrNotOwner)
+	h.dirty.HandOff(refused)
+	h.loads.RefuseAll(twotier.ErrNotOwner)
 	h.settled.wake()
 }
 
 // cutAll cuts all keys on the dirty list.
-func (h *handoff) cutAll() (rounds []*round) {
-	h.dirty.due = true
-	for !h.dirty.isEmpty() {
+func (h *handoff) cutAll() (rounds []*rounds.Round) {
+	h.dirty.Due = true
+	for !h.dirty.IsEmpty() {
 		r := h.newRound()
 		h.flushing.takeDirty(r)
 		if !h.flushing.seal(r) {
@@ -98,11 +100,11 @@ func (h *handoff) cancel() bool {
 	if !h.sealed {
 		return false
 	}
-	h.outbox.maybeSent = (h.outbox.maybeSent || h.told) && len(h.rounds) > 0
-	h.outbox.queue, h.rounds, h.sealed = h.rounds, nil, false
-	h.dirty.takeBack()
-	h.store.outdate() // another counter may have begun to decide
-	h.dirty.due = true
+	h.outbox.MaybeSent = (h.outbox.MaybeSent || h.told) && len(h.rounds) > 0
+	h.outbox.Queue, h.rounds, h.sealed = h.rounds, nil, false
+	h.dirty.TakeBack()
+	h.store.Outdate() // another counter may have begun to decide
+	h.dirty.Due = true
 	h.reportOwed()
 	return true
 }
@@ -111,12 +113,14 @@ func (h *handoff) cancel() bool {
 // derived from the counter's.
 func (h *handoff) finish(counter string) {
 	h.empty()
-	h.outbox.release(counter)
+	h.outbox.Release(counter)
 	h.rounds, h.sealed = nil, false
 	h.reportOwed()
-	h.loads.void()
+	h.loads.Void()
 	h.settled.wake()
 }
 
 // offers reports whether a handoff includes counts of a key, so that others may still send them.
-func (h *handoff) offers(t *target) bool { return h.sealed && anyHas(h.rounds, t) }
+func (h *handoff) offers(t *target) bool {
+	return h.sealed && rounds.AnyHas(h.rounds, t.hash, t.ns, t.check.Key)
+}

@@ -5,16 +5,18 @@ import (
 
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // take takes over the counts and the unsent rounds of another counter. owned means that this
 // counter has already begun to decide.
 func (h *handoff) take(o *Handoff, owned bool) {
-	h.store.outdate()
+	h.store.Outdate()
 	// Rounds from an earlier turn as owner may be left here, and the other counter may have read
 	// some of their counts from the store.
-	h.outbox.maybeSent = h.outbox.maybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
-		!h.outbox.isEmpty()
+	h.outbox.MaybeSent = h.outbox.MaybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
+		!h.outbox.IsEmpty()
 	if o.Epoch != 0 {
 		h.reconcile(o, owned)
 	}
@@ -27,21 +29,22 @@ func (h *handoff) take(o *Handoff, owned bool) {
 
 // reconcile takes over another counter's counts, given the store's last report to this one.
 func (h *handoff) reconcile(o *Handoff, owned bool) {
-	told := storeVersion{o.Epoch, o.Version, o.Quieted, o.LastChange}
+	told := rounds.StoreVersion{Epoch: o.Epoch, Version: o.Version, Quieted: o.Quieted,
+		LastChange: o.LastChange}
 	switch {
 	case h.restoration.active():
 		h.restoration.alsoRestore(o.Epoch, o.Keys)
-	case !h.store.known || h.store.told.epoch == o.Epoch:
-		late := h.store.known && (h.store.told.version > o.Version ||
-			h.store.told.quieted > o.Quieted)
+	case !h.store.Known || h.store.Told.Epoch == o.Epoch:
+		late := h.store.Known && (h.store.Told.Version > o.Version ||
+			h.store.Told.Quieted > o.Quieted)
 		if late || owned { // the other counter's counts may be out of date
 			markCold(o.Keys)
 		}
 		if !late {
-			h.store.setTold(told)
+			h.store.SetTold(told)
 		}
 		h.installAll(o.Keys)
-	case o.Epoch > h.store.told.epoch: // the other counter has found a loss that this one has not
+	case o.Epoch > h.store.Told.Epoch: // the other counter has found a loss that this one has not
 		h.restoration.restoreAll(told)
 		h.installAll(h.unknown(o.Keys, nil))
 	default:
@@ -54,7 +57,7 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 // on.
 func (h *handoff) restoreOlder(o *Handoff) {
 	// Counts that were only loaded may be lost as well, before the restoration has begun.
-	job := &republish{storeVersion: h.store.latest(), after: o.Epoch}
+	job := &republish{StoreVersion: h.store.Latest(), after: o.Epoch}
 	fresh := h.unknown(o.Keys, &job.keys)
 	h.installAll(fresh)
 	for i := range fresh {
@@ -127,7 +130,7 @@ func (h *handoff) install(k *KeyState) {
 // keepMost takes over another counter's counts of a key that both have to read again: for each
 // stretch of time, the larger of the two. If the store loses the key before that, this is what it
 // would hold once each had restored its counts.
-func (h *handoff) keepMost(hash uint32, e keys.Entry, known []Bucket) {
+func (h *handoff) keepMost(hash uint32, e keys.Entry, known []store.Bucket) {
 	if h.resetting(hash, e) {
 		return
 	}
@@ -138,7 +141,7 @@ func (h *handoff) keepMost(hash uint32, e keys.Entry, known []Bucket) {
 }
 
 // cellsOf returns the cells of some buckets.
-func cellsOf(buckets []Bucket) []leaparray.Cell {
+func cellsOf(buckets []store.Bucket) []leaparray.Cell {
 	cells := make([]leaparray.Cell, len(buckets))
 	for i := range buckets {
 		cells[i] = leaparray.Cell{Stretch: buckets[i].Stretch, N: buckets[i].N}
@@ -149,7 +152,7 @@ func cellsOf(buckets []Bucket) []leaparray.Cell {
 // cutResets queues unsent resets before the rounds that are about to be taken over, if those count
 // the same keys. A later reset would delete the other counter's newer counts, which are
 // acknowledged, while the reset is not.
-func (h *handoff) cutResets(before []*Round) {
+func (h *handoff) cutResets(before []*store.Round) {
 	resets := h.newRound()
 	for _, r := range before {
 		for i := range r.Keys {
@@ -160,7 +163,7 @@ func (h *handoff) cutResets(before []*Round) {
 			}
 			e := h.keys.Entry(at)
 			if e.Has(keys.FlagReset) && !e.Has(keys.FlagBusy|keys.FlagParked) {
-				if resets.full() {
+				if resets.Full() {
 					h.queueResets(resets)
 					resets = h.newRound()
 				}
@@ -172,25 +175,25 @@ func (h *handoff) cutResets(before []*Round) {
 }
 
 // queueResets queues a round of cutResets, unless it is empty.
-func (h *handoff) queueResets(resets *round) {
+func (h *handoff) queueResets(resets *rounds.Round) {
 	if h.flushing.seal(resets) {
-		h.loads.putBack(resets, false)
+		h.loads.PutBack(resets, false)
 		h.detach(resets)
-		h.outbox.queue = append(h.outbox.queue, resets)
+		h.outbox.Queue = append(h.outbox.Queue, resets)
 	}
 }
 
 // takeRound takes over a round of another counter, unless it was taken over before. None of its
 // counts is older than since.
-func (h *handoff) takeRound(from *Round, since time.Time) {
-	r := adopt(from)
-	if !h.outbox.queueImport(r, since) {
+func (h *handoff) takeRound(from *store.Round, since time.Time) {
+	r := rounds.Adopt(from)
+	if !h.outbox.QueueImport(r, since) {
 		return
 	}
-	r.Partition, r.most = h.id, h.mostKeys
-	for i := range r.parts {
-		k := &r.parts[i]
-		k.ref, k.hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.Ladder(k.NS)
+	r.Partition, r.Most = h.id, h.mostKeys
+	for i := range r.Parts {
+		k := &r.Parts[i]
+		k.Ref, k.Hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.Ladder(k.NS)
 		k.TTL = h.keys.Names.Of(k.NS).TTL
 	}
 	h.includePending(r)

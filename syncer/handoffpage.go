@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // Bounds of the keys that are handed over without pending counts. The new owner loads the rest from
@@ -34,7 +35,7 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	}
 	rounds := uint64(len(h.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {
-		r := h.rounds[cursor].copy()
+		r := h.rounds[cursor].Copy()
 		page.Rounds = append(page.Rounds, r)
 		budget -= sizeOf(r)
 	}
@@ -57,10 +58,10 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 
 // emptyPage returns the common part of all pages.
 func (h *handoff) emptyPage() *Handoff {
-	last := h.store.latest()
+	last := h.store.Latest()
 	page := &Handoff{
-		Partition: h.id, Epoch: last.epoch, Version: last.version, Quieted: last.quieted,
-		LastChange: last.lastChange, MaybeSent: h.outbox.maybeSent,
+		Partition: h.id, Epoch: last.Epoch, Version: last.Version, Quieted: last.Quieted,
+		LastChange: last.LastChange, MaybeSent: h.outbox.MaybeSent,
 	}
 	if since := h.unflushedSince(); !since.IsZero() {
 		page.Unflushed = time.Since(since)
@@ -75,8 +76,8 @@ func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
 	idle := e.Idle(h.keys.Clock.Second())
 	// Others may have counted since. Their counts of a shared key are no news, and the key is not
 	// read any more.
-	k.Cold = !h.warm(e) || h.store.mayHaveChanged() || e.Has(keys.FlagShared)
-	if !h.store.mustVerify && idle > hotIdle && h.keys.Bytes() > coldBytes ||
+	k.Cold = !h.warm(e) || h.store.MayHaveChanged() || e.Has(keys.FlagShared)
+	if !h.store.MustVerify && idle > hotIdle && h.keys.Bytes() > coldBytes ||
 		k.Cold && e.Synced() == 0 {
 		return k, false
 	}
@@ -89,26 +90,10 @@ func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
 // size estimates the size of a key in a page, in bytes.
 func (k *KeyState) size() int { return 8 + len(k.NS) + len(k.Key) + 8*len(k.Buckets) }
 
-func sizeOf(r *Round) (n int) {
+func sizeOf(r *store.Round) (n int) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		n += 16 + len(k.NS) + len(k.Key) + 8*len(k.Adds)
 	}
 	return n
-}
-
-// copy returns a copy of a round with everything that another counter needs to send it. It leaves
-// out loads, because the other counter loads keys on demand. Expired buckets are deleted because of
-// the ladder.
-func (r *round) copy() *Round {
-	c := &Round{Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
-		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
-	for i := range r.Keys {
-		k := &r.Keys[i]
-		c.Keys[i] = KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, TTL: k.TTL,
-			Renew: k.Renew, Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
-		}
-	}
-	return c
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 const (
@@ -39,17 +41,17 @@ func (h *health) init(parts []partition, timeout time.Duration) {
 }
 
 // gotThrough reports whether a round shows that the store can be reached, regardless of the answer.
-func gotThrough(r *round) bool {
-	return r.Err == nil || errors.Is(r.Err, ErrLate) || errors.Is(r.Err, ErrRefused)
+func gotThrough(r *rounds.Round) bool {
+	return r.Err == nil || errors.Is(r.Err, store.ErrLate) || errors.Is(r.Err, store.ErrRefused)
 }
 
 // note records the outcomes of an exchange that began at a time. fell reports that the store has
 // just been found to be down. ask reports that the caller should probe a few other partitions to
 // find out.
-func (h *health) note(rounds []*round, began time.Time) (fell, ask bool) {
+func (h *health) note(sent []*rounds.Round, began time.Time) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if slices.ContainsFunc(rounds, gotThrough) {
+	if slices.ContainsFunc(sent, gotThrough) {
 		clear(h.silent)
 		h.down.Store(false)
 		return false, false
@@ -58,7 +60,7 @@ func (h *health) note(rounds []*round, began time.Time) (fell, ask bool) {
 	if before == 0 {
 		h.since = began
 	}
-	for _, r := range rounds {
+	for _, r := range sent {
 		h.silent[r.Partition] = true
 	}
 	now := time.Now()
@@ -66,7 +68,7 @@ func (h *health) note(rounds []*round, began time.Time) (fell, ask bool) {
 	if len(h.silent) >= h.enough && (!timedOut || now.Sub(h.since) >= silentParts*h.timeout) {
 		return !h.down.Swap(true), false
 	}
-	if ask = len(h.silent) > before && now.Sub(h.probed) > firstBackoff; ask {
+	if ask = len(h.silent) > before && now.Sub(h.probed) > rounds.FirstBackoff; ask {
 		h.probed = now
 	}
 	return false, ask
@@ -74,13 +76,13 @@ func (h *health) note(rounds []*round, began time.Time) (fell, ask bool) {
 
 // noteOutcomes records the outcomes of an exchange that began at a time, and wakes or probes
 // partitions if necessary. It returns the number of failures.
-func (h *health) noteOutcomes(rounds []*round, began time.Time) (failed int) {
-	for _, r := range rounds {
+func (h *health) noteOutcomes(sent []*rounds.Round, began time.Time) (failed int) {
+	for _, r := range sent {
 		if r.Err != nil {
 			failed++
 		}
 	}
-	fell, ask := h.note(rounds, began)
+	fell, ask := h.note(sent, began)
 	if fell {
 		for i := range h.parts {
 			h.parts[i].wakeWaiters() // nobody should go on waiting for a store that is down

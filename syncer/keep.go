@@ -7,15 +7,16 @@ import (
 	"maps"
 	"slices"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // await waits until everything up to the marks would survive a loss of the store's server at the
 // level of ack. It returns an error or nil for each mark, or nil if all would survive.
-func (d *durability) await(ctx context.Context, ack twotier.Ack, marks []Mark) []error {
+func (d *durability) await(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
 	if ack < twotier.AckReplica || len(marks) == 0 {
 		return nil
 	}
-	return d.store.(Keeper).Keep(ctx, ack, marks)
+	return d.store.(store.Keeper).Keep(ctx, ack, marks)
 }
 
 // thoseKept excludes operations that can't reach their ack level, and sets the errors of their
@@ -103,10 +104,10 @@ type keeping struct {
 // failing, so that the others' outcome is known without waiting for them. If it is true, it waits
 // for all remaining ones.
 func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
-	marks := map[*partition]Mark{}
+	marks := map[*partition]store.Mark{}
 	for p, ticket := range b.tickets {
 		mark, err := p.commitIf(ctx, ticket, f.keys[p], func() bool {
-			return patient || !p.outbox.retry.failing()
+			return patient || !p.outbox.Retry.Failing()
 		})
 		if errors.Is(err, errFailing) {
 			continue
@@ -132,8 +133,8 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 
 // keep waits until the counts in the partitions are kept at the level of ack.
 func (b *batch) keep(ctx context.Context, f *fate, ack twotier.Ack, parts []*partition,
-	marks map[*partition]Mark) {
-	list := make([]Mark, len(parts))
+	marks map[*partition]store.Mark) {
+	list := make([]store.Mark, len(parts))
 	for i, p := range parts {
 		list[i] = marks[p]
 	}
@@ -149,7 +150,7 @@ func (k *call) commit(ctx context.Context, d *durability) error {
 		tickets[i] = p.lastTicket()
 		p.flushUpTo(tickets[i])
 	}
-	var marks []Mark
+	var marks []store.Mark
 	for i, p := range k.parts {
 		mark, err := p.commit(ctx, tickets[i], k.countedIn(p)...)
 		if err != nil {

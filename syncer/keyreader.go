@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"time"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 const (
@@ -73,7 +74,7 @@ func (k *keyReader) run(ctx context.Context) {
 
 // readAll reads the lists of some partitions to their ends.
 func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
-	stamps := map[*partition]listStamp{}
+	stamps := map[*partition]rounds.ListStamp{}
 	for len(parts) > 0 && ctx.Err() == nil {
 		begun, units := time.Now(), 0
 		parts, units = k.readSome(ctx, parts, stamps)
@@ -86,7 +87,7 @@ func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
 // and the amount read in units of readCost. stamps holds the partitions' stamps at their first
 // read.
 func (k *keyReader) readSome(ctx context.Context, parts []*partition,
-	stamps map[*partition]listStamp) (more []*partition, units int) {
+	stamps map[*partition]rounds.ListStamp) (more []*partition, units int) {
 	var open []*partition
 	var readings []*reading
 	var lists []*KeyList

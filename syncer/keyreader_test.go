@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // TestReadCost: a read costs the store the time that it took when the store was idle, even while
@@ -39,22 +40,23 @@ func TestReadCost(t *testing.T) {
 // answer to another round. It holds if that one reported no change.
 func TestNothingWasThere(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before *round // answered before
+		before *rounds.Round // answered before
 		want   bool
 	}{
-		"first of all":        {nil, true},
-		"after another":       {&round{Round: Round{Epoch: 7, Version: 1}}, true},
-		"after a change":      {&round{Round: Round{Epoch: 7, Version: 2}}, false},
-		"after a quiet one":   {&round{Round: Round{Epoch: 7, Version: 1, Quieted: 1}}, false},
-		"of data that's gone": {&round{Round: Round{Epoch: 8, Version: 1}}, false},
+		"first of all":   {nil, true},
+		"after another":  {&rounds.Round{Round: Round{Epoch: 7, Version: 1}}, true},
+		"after a change": {&rounds.Round{Round: Round{Epoch: 7, Version: 2}}, false},
+		"after a quiet one": {
+			&rounds.Round{Round: Round{Epoch: 7, Version: 1, Quieted: 1}}, false},
+		"of data that's gone": {&rounds.Round{Round: Round{Epoch: 8, Version: 1}}, false},
 	} {
 		b := newLedger(t)
 		b.lists, b.keys.Stored = true, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
 		if tt.before != nil {
-			b.store.setTold(versionOf(tt.before))
+			b.store.SetTold(rounds.VersionOf(tt.before))
 		}
-		r := &round{Round: Round{Epoch: 7, Version: 1, First: true}}
-		b.store.learnLoaded(versionOf(r))
+		r := &rounds.Round{Round: Round{Epoch: 7, Version: 1, First: true}}
+		b.store.LearnLoaded(rounds.VersionOf(r))
 		b.learnFirst(r)
 		if tt.before == nil {
 			b.learn(r)

@@ -1,6 +1,9 @@
 package syncer
 
-import "twotier.dev/twotier/syncer/internal/keys"
+import (
+	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/store"
+)
 
 // Unflushed calls fn for every key with counts that the store has not acknowledged, which would be
 // lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
@@ -23,7 +26,7 @@ func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
 
 // Restorable calls fn for every key with the buckets that this counter would restore if the store
 // lost everything, in all partitions, in no order. fn must not keep its arguments.
-func (c *Counter) Restorable(fn func(ns, key []byte, buckets []Bucket)) {
+func (c *Counter) Restorable(fn func(ns, key []byte, buckets []store.Bucket)) {
 	for i := range c.parts {
 		c.parts[i].eachRestorable(fn)
 	}
@@ -54,10 +57,10 @@ func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
 	}
 }
 
-func (p *partition) eachRestorable(fn func(ns, key []byte, buckets []Bucket)) {
+func (p *partition) eachRestorable(fn func(ns, key []byte, buckets []store.Bucket)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var buckets []Bucket
+	var buckets []store.Bucket
 	for _, at := range p.known() {
 		e := p.keys.Entry(at)
 		ns, key := e.Name()

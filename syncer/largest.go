@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // mostWeighed is how many keys compete for the half of a round with the largest counts. The next
@@ -28,16 +29,16 @@ type weighed struct {
 // takeLargest adds the keys with the largest pending counts, out of turn, if not all keys fit into
 // the round. They stay on the dirty list. When their turn comes, they only flush newer counts, if
 // any.
-func (f *flushing) takeLargest(r *round, now time.Time) {
-	some := f.dirty.waiting()
-	if !f.dirty.due || len(some) <= r.most || f.overdue(now) {
+func (f *flushing) takeLargest(r *rounds.Round, now time.Time) {
+	some := f.dirty.Waiting()
+	if !f.dirty.Due || len(some) <= r.Most || f.overdue(now) {
 		return
 	}
-	if f.dirty.weighed >= len(some) {
-		f.dirty.weighed = 0
+	if f.dirty.Weighed >= len(some) {
+		f.dirty.Weighed = 0
 	}
-	some = some[f.dirty.weighed:min(len(some), f.dirty.weighed+mostWeighed)]
-	f.dirty.weighed += len(some)
+	some = some[f.dirty.Weighed:min(len(some), f.dirty.Weighed+mostWeighed)]
+	f.dirty.Weighed += len(some)
 	found := f.scratch.weighed[:0]
 	for part := range slices.Chunk(some, keys.TouchAtOnce) {
 		f.keys.Touch(part)
@@ -49,8 +50,8 @@ func (f *flushing) takeLargest(r *round, now time.Time) {
 	}
 	slices.SortFunc(found, func(a, b weighed) int { return cmp.Compare(b.n, a.n) })
 	f.scratch.weighed = found
-	for _, w := range found[:min(len(found), r.most/2)] {
-		if r.full() {
+	for _, w := range found[:min(len(found), r.Most/2)] {
+		if r.Full() {
 			return
 		}
 		e := f.keys.Entry(w.at)
@@ -94,7 +95,7 @@ func (l *batcher) overdue() time.Duration {
 }
 
 // keysTaken returns how many keys the store has accepted in these rounds.
-func keysTaken(rounds []*round) (n int) {
+func keysTaken(rounds []*rounds.Round) (n int) {
 	for _, r := range rounds {
 		if r.Err == nil && r.Seq != 0 {
 			n += len(r.Keys)

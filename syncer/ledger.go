@@ -9,6 +9,8 @@ import (
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 	"twotier.dev/twotier/syncer/internal/room"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // ledger is the state of a partition: its keys with their two numbers, the list of dirty keys, the
@@ -16,15 +18,15 @@ import (
 // parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
 	keys    keys.Keyspace
-	dirty   dirtyList
+	dirty   rounds.Dirty
 	owed    owedKeys
-	outbox  outbox
-	store   storeState
+	outbox  rounds.Outbox
+	store   rounds.StoreState
 	listing *listing // separate, like keys.Keyspace.Stored
 	lists   bool     // the store lists its keys
 	unread  int64    // how often a key was not read because the store does not list it
 	shared  loans.Keys
-	parked  parkedKeys
+	parked  rounds.ParkedKeys
 
 	outcome  []keys.Flushed // scratch of flushed
 	id       int            // the partition's
@@ -47,13 +49,13 @@ func (b *ledger) enlist(r arena.Ref, e keys.Entry) {
 		return
 	}
 	e.Set(keys.FlagDirty)
-	b.dirty.push(r)
+	b.dirty.Push(r)
 	b.reportOwed()
 }
 
 // unlist removes the first entry from the dirty list.
 func (b *ledger) unlist() (arena.Ref, keys.Entry) {
-	r := b.dirty.pop()
+	r := b.dirty.Pop()
 	e := b.keys.Entry(r)
 	e.Drop(keys.FlagDirty)
 	return r, e
@@ -62,7 +64,7 @@ func (b *ledger) unlist() (arena.Ref, keys.Entry) {
 // refusal returns why the store lacks a count of a key although it has acknowledged the count's
 // ticket, or nil if it has the count.
 func (b *ledger) refusal(k *countedKey, ticket uint64) error {
-	if b.dirty.handedOffRefused(k.hash, ticket) {
+	if b.dirty.HandedOffRefused(k.hash, ticket) {
 		return errHandedOff
 	}
 	if r := b.keys.Find(k.hash, k.ns, k.key); r != 0 && b.keys.Entry(r).Has(keys.FlagParked) {
@@ -73,44 +75,45 @@ func (b *ledger) refusal(k *countedKey, ticket uint64) error {
 
 // unpark puts parked keys back on the dirty list, including the ones that the current flight
 // retries. It returns their hashes.
-func (b *ledger) unpark() keyHashes {
-	unparked := keyHashes{}
-	if b.outbox.flight != nil {
-		for i := range b.outbox.flight.parts {
-			if at := b.outbox.flight.parts[i].ref; at != 0 && b.keys.Entry(at).Has(keys.FlagParked) {
-				b.parked.putBack(at)
+func (b *ledger) unpark() rounds.KeyHashes {
+	unparked := rounds.KeyHashes{}
+	if b.outbox.Flight != nil {
+		for i := range b.outbox.Flight.Parts {
+			at := b.outbox.Flight.Parts[i].Ref
+			if at != 0 && b.keys.Entry(at).Has(keys.FlagParked) {
+				b.parked.PutBack(at)
 			}
 		}
 	}
-	for _, r := range b.parked.refs {
+	for _, r := range b.parked.Refs {
 		e := b.keys.Entry(r)
 		e.Drop(keys.FlagParked)
 		b.enlist(r, e)
 		unparked[b.keys.Names.Hash(e.Name())] = struct{}{}
 	}
-	b.parked.refs = b.parked.refs[:0]
+	b.parked.Refs = b.parked.Refs[:0]
 	return unparked
 }
 
 // coverAll records that the store has everything that has come off the dirty list: the last keys
 // had nothing to flush, and no round is in flight.
 func (b *ledger) coverAll() {
-	if b.dirty.ackedTicket == b.dirty.cutTicket {
+	if b.dirty.AckedTicket == b.dirty.CutTicket {
 		return
 	}
-	b.dirty.ackedTicket = b.dirty.cutTicket
+	b.dirty.AckedTicket = b.dirty.CutTicket
 	b.reportOwed()
 	b.settled.wake()
 }
 
 // keysOwed returns how many keys of the partition wait for the store.
-func (b *ledger) keysOwed() int64 { return b.dirty.unacked() + b.outbox.importedKeys }
+func (b *ledger) keysOwed() int64 { return b.dirty.Unacked() + b.outbox.ImportedKeys }
 
 // reportOwed reports to the flusher how many keys of the partition wait for the store. While the
 // store doesn't accept them, or the partition is sealed, they take no room from others.
 func (b *ledger) reportOwed() {
 	owed := b.keysOwed()
-	if b.outbox.retry.failing() || b.sealed {
+	if b.outbox.Retry.Failing() || b.sealed {
 		owed = 0
 	}
 	b.owed.room.AddOwed(owed - b.owed.reported.Swap(owed))
@@ -120,7 +123,7 @@ func (b *ledger) reportOwed() {
 // zero if the store has everything.
 func (b *ledger) unflushedSince() (since time.Time) {
 	if since = b.waitingSince(); b.keys.PendingBuckets > 0 {
-		since = earlier(since, b.parked.since)
+		since = earlier(since, b.parked.Since)
 	}
 	return since
 }
@@ -128,11 +131,11 @@ func (b *ledger) unflushedSince() (since time.Time) {
 // waitingSince is unflushedSince without the counts that the store refuses. It determines which
 // counts are flushed first.
 func (b *ledger) waitingSince() time.Time {
-	oldest := b.dirty.oldest()
+	oldest := b.dirty.Oldest()
 	if b.keys.PendingBuckets == 0 {
 		return time.Time{}
 	}
-	return earlier(oldest, b.outbox.importedSince)
+	return earlier(oldest, b.outbox.ImportedSince)
 }
 
 // earlier returns the earlier of two times. A zero time means none.
@@ -153,49 +156,49 @@ func (b *ledger) overdue(now time.Time) bool {
 
 // warm reports whether memory holds all counts of the key that the store is known to have.
 func (b *ledger) warm(e keys.Entry) bool {
-	return !e.Has(keys.FlagCold) && e.Gen() == b.store.generation && !b.outbox.maybeSent
+	return !e.Has(keys.FlagCold) && e.Gen() == b.store.Generation && !b.outbox.MaybeSent
 }
 
 func (b *ledger) setWarm(e keys.Entry) {
 	e.Drop(keys.FlagCold)
-	e.SetGen(b.store.generation)
+	e.SetGen(b.store.Generation)
 }
 
 // everLoaded reports whether the store has ever reported its counts of the key.
 func (b *ledger) everLoaded(e keys.Entry) bool {
-	return !e.Has(keys.FlagCold) && !b.outbox.maybeSent
+	return !e.Has(keys.FlagCold) && !b.outbox.MaybeSent
 }
 
 // absent returns an absence: as of now, the store has nothing of a key.
-func (b *ledger) absent() absence {
-	return absence{known: true, generation: b.store.generation, drops: b.keys.Drops()}
+func (b *ledger) absent() rounds.Absence {
+	return rounds.Absence{Known: true, Generation: b.store.Generation, Drops: b.keys.Drops()}
 }
 
 // stillAbsent reports whether an absence still holds for a key that is not in memory.
-func (b *ledger) stillAbsent(a absence, hash uint32) bool {
-	return a.known && a.generation == b.store.generation &&
-		!b.outbox.maybeSent && !b.keys.MayHaveDropped(hash, a.drops)
+func (b *ledger) stillAbsent(a rounds.Absence, hash uint32) bool {
+	return a.Known && a.Generation == b.store.Generation &&
+		!b.outbox.MaybeSent && !b.keys.MayHaveDropped(hash, a.Drops)
 }
 
 // learn processes the store's answer to a round, including news of changes by others.
-func (b *ledger) learn(r *round) {
-	after := b.store.told
+func (b *ledger) learn(r *rounds.Round) {
+	after := b.store.Told
 	switch {
 	case r.Seq == 0:
-	case b.outbox.maybeSent:
+	case b.outbox.MaybeSent:
 		// A third counter may have sent this round, and the store may have applied it, before the
 		// store's last answer to this counter. In that case it made no change now.
 	case r.Quiet:
-		after.quieted++
+		after.Quieted++
 	default:
-		after.version++
+		after.Version++
 	}
-	b.store.learn(versionOf(r), after, len(b.shared) > 0, time.Now())
+	b.store.Learn(rounds.VersionOf(r), after, len(b.shared) > 0, time.Now())
 	b.learnFirst(r)
 }
 
 // takeLoaded sets synced to exactly the store's counts.
-func (b *ledger) takeLoaded(e keys.Entry, loaded []Bucket) {
+func (b *ledger) takeLoaded(e keys.Entry, loaded []store.Bucket) {
 	if e.Has(keys.FlagBusy) {
 		b.doubt(e)
 	}
@@ -206,17 +209,17 @@ func (b *ledger) takeLoaded(e keys.Entry, loaded []Bucket) {
 // doubt marks a key's parts of all unanswered rounds, so that their answers are not compared with
 // the counts known when they were cut.
 func (b *ledger) doubt(e keys.Entry) {
-	for _, r := range b.outbox.all() {
-		for i := range r.parts {
-			if k := &r.parts[i]; k.ref != 0 && &b.keys.Entry(k.ref)[0] == &e[0] {
-				k.compared = false
+	for _, r := range b.outbox.All() {
+		for i := range r.Parts {
+			if k := &r.Parts[i]; k.Ref != 0 && &b.keys.Entry(k.Ref)[0] == &e[0] {
+				k.Compared = false
 			}
 		}
 	}
 }
 
 // takeRead is takeLoaded for buckets that the store has just returned.
-func (b *ledger) takeRead(e keys.Entry, loaded []Bucket) {
+func (b *ledger) takeRead(e keys.Entry, loaded []store.Bucket) {
 	b.takeLoaded(e, loaded)
 	if e.Has(keys.FlagShared) {
 		if k := b.sharedKey(e); k != nil {
@@ -238,27 +241,27 @@ func (b *ledger) known() (refs []arena.Ref) {
 // rebuild moves all entries into a new arena if most of the old one is unused. It must not run
 // while anything refers to entries; it does nothing while a round is in flight.
 func (b *ledger) rebuild() {
-	if b.outbox.flight != nil || !b.keys.IsSparse() {
+	if b.outbox.Flight != nil || !b.keys.IsSparse() {
 		return
 	}
 	moved := b.keys.Compact()
-	b.dirty.move(moved)
-	b.parked.move(moved)
+	b.dirty.Move(moved)
+	b.parked.Move(moved)
 }
 
 // empty drops all keys and all state about them, because another counter now answers for them.
 func (b *ledger) empty() {
 	b.keys.Clear()
-	b.dirty.clear()
-	b.parked, b.shared = parkedKeys{}, nil
-	b.store.forget()
+	b.dirty.Clear()
+	b.parked, b.shared = rounds.ParkedKeys{}, nil
+	b.store.Forget()
 	b.forgetList()
 }
 
 // erase empties an entry. Counts of it that are in flight or parked no longer matter.
 func (b *ledger) erase(r arena.Ref, e keys.Entry, l *leaparray.Ladder) {
 	if e.Has(keys.FlagParked) {
-		b.parked.remove(r)
+		b.parked.Remove(r)
 	}
 	e.Drop(keys.FlagBusy | keys.FlagRenew | keys.FlagParked)
 	b.keys.ClearPending(e, l)

@@ -12,6 +12,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/room"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/internal/shifts"
 )
 
 const testSecond = int64(1_700_000_000_000)
@@ -38,8 +40,8 @@ func newLedger(t testing.TB) *ledger {
 	b.keys = keys.New(slab.New(1<<22), &names, now)
 	b.keys.Stored = &keys.Stored{}
 	b.owed.room = room.New(0, time.Second, func() {})
-	b.outbox.writer = "w"
-	b.dirty.shift = newShifts(nil, time.Second, time.Second).list[0]
+	b.outbox.Writer = "w"
+	b.dirty.Shift = shifts.New(1, time.Second, time.Second).All()[0]
 	return b
 }
 
@@ -58,7 +60,7 @@ func (b *ledger) add(key string, n int64) {
 	e := b.at(key)
 	b.keys.Count(e, b.keys.Ladder(e), testSecond, n, testSecond)
 	b.enlist(b.keys.Find(b.keys.Names.Hash(nil, []byte(key)), nil, []byte(key)), e)
-	b.dirty.due = true
+	b.dirty.Due = true
 }
 
 // sums returns the two numbers of a key.
@@ -70,8 +72,8 @@ func (b *ledger) sums(key string) (synced, pending int64) {
 
 // hear records the epoch and version that the store reports.
 func (b *ledger) hear(epoch, version uint64) {
-	b.store.setTold(storeVersion{epoch: epoch, version: version})
-	b.store.verifiedAt = time.Now()
+	b.store.SetTold(rounds.StoreVersion{Epoch: epoch, Version: version})
+	b.store.VerifiedAt = time.Now()
 }
 
 // fakeBudget either has room or has none.
@@ -96,7 +98,7 @@ type fakeStore struct {
 	counts         map[string]map[leaparray.Stretch]int64
 }
 
-func (s *fakeStore) answer(r *round) {
+func (s *fakeStore) answer(r *rounds.Round) {
 	if s.counts == nil {
 		s.epoch, s.counts = 7, map[string]map[leaparray.Stretch]int64{}
 	}
@@ -133,7 +135,7 @@ func (s *fakeStore) has(key string) (n int64) {
 }
 
 // keysOf returns the names of a round's keys, in order.
-func keysOf(r *round) (names []string) {
+func keysOf(r *rounds.Round) (names []string) {
 	for i := range r.Keys {
 		names = append(names, string(r.Keys[i].Key))
 	}
@@ -154,11 +156,11 @@ func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
 	if owed() != 2 {
 		t.Errorf("two keys wait for the store, the flusher knows of %d", owed())
 	}
-	b.outbox.retry.fail(time.Now())
+	b.outbox.Retry.Fail(time.Now())
 	if b.reportOwed(); owed() != 0 {
 		t.Errorf("the store takes nothing, and %d keys take room of others", owed())
 	}
-	b.outbox.retry.succeed()
+	b.outbox.Retry.Succeed()
 	if b.reportOwed(); owed() != 2 {
 		t.Errorf("the store takes them again: %d", owed())
 	}
@@ -179,12 +181,12 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 	if synced, _ := b.sums("k"); synced != 5 || !b.warm(e) {
 		t.Errorf("loaded: %d, warm: %v", synced, b.warm(e))
 	}
-	b.store.outdate()
+	b.store.Outdate()
 	if b.warm(e) || !b.everLoaded(e) {
 		t.Error("others have changed the partition since it was loaded")
 	}
 	b.setWarm(e)
-	b.outbox.maybeSent = true
+	b.outbox.MaybeSent = true
 	if b.warm(e) {
 		t.Error("what the store said may or may not include what others send")
 	}
@@ -205,7 +207,7 @@ func TestAbsenceEndsWithADrop(t *testing.T) {
 		t.Error("it was counted and dropped: the store may have it")
 	}
 	a = b.absent()
-	if b.store.outdate(); b.stillAbsent(a, hash) {
+	if b.store.Outdate(); b.stillAbsent(a, hash) {
 		t.Error("others may have counted it")
 	}
 }
@@ -223,15 +225,15 @@ func TestRebuildMovesWhatRefersToEntries(t *testing.T) {
 		b.keys.Drop(hash, b.keys.Find(hash, nil, name))
 	}
 	before := b.keys.Blocks()
-	b.outbox.flight = b.newRound()
+	b.outbox.Flight = b.newRound()
 	if b.rebuild(); b.keys.Blocks() != before {
 		t.Fatal("entries were moved while a round refers to them")
 	}
-	b.outbox.flight = nil
+	b.outbox.Flight = nil
 	if b.rebuild(); b.keys.Blocks() >= before {
 		t.Fatalf("%d words before, %d after", before, b.keys.Blocks())
 	}
-	if ns, key := b.keys.Entry(b.dirty.waiting()[0]).Name(); string(key) != "stays" || len(ns) > 0 {
+	if ns, key := b.keys.Entry(b.dirty.Waiting()[0]).Name(); string(key) != "stays" || len(ns) > 0 {
 		t.Errorf("the dirty list refers to %q", key)
 	}
 	if _, pending := b.sums("stays"); pending != 3 {

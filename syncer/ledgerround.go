@@ -4,73 +4,72 @@ import (
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // newRound returns an empty round.
-func (b *ledger) newRound() *round {
-	return &round{Round: Round{Partition: b.id, Writer: b.outbox.writer}, most: b.mostKeys,
-		mostReads: flushReads}
-}
-
-// full reports whether a round has reached its maximum size.
-func (r *round) full() bool {
-	return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets || r.reads >= r.mostReads
+func (b *ledger) newRound() *rounds.Round {
+	r := new(rounds.Round)
+	r.Reset(b.id, b.outbox.Writer, b.mostKeys)
+	return r
 }
 
 // detach makes a round independent of the places of its keys in memory. Its keys are no longer
 // busy.
-func (b *ledger) detach(r *round) {
-	for i := range r.parts {
-		k := &r.parts[i]
+func (b *ledger) detach(r *rounds.Round) {
+	for i := range r.Parts {
+		k := &r.Parts[i]
 		if at := b.entryOf(k); at != 0 {
 			b.keys.Entry(at).Drop(keys.FlagBusy)
 		}
-		k.ref, k.hash, k.unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
-		k.compared = false
+		k.Ref, k.Hash, k.Unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
+		k.Compared = false
 	}
 }
 
 // attach finds the keys of a detached round, and makes entries for the missing ones.
-func (b *ledger) attach(r *round) {
-	for i := range r.parts {
-		k := &r.parts[i]
+func (b *ledger) attach(r *rounds.Round) {
+	for i := range r.Parts {
+		k := &r.Parts[i]
 		if k.Forgotten {
 			continue
 		}
-		if k.ref = b.keys.Find(k.hash, k.NS, k.Key); k.ref == 0 {
-			k.ref = b.keys.InsertCold(k.hash, k.NS, k.Key)
+		if k.Ref = b.keys.Find(k.Hash, k.NS, k.Key); k.Ref == 0 {
+			k.Ref = b.keys.InsertCold(k.Hash, k.NS, k.Key)
 		}
-		b.keys.Entry(k.ref).Set(keys.FlagBusy)
+		b.keys.Entry(k.Ref).Set(keys.FlagBusy)
 	}
 }
 
 // entryOf returns the place of a round's key, or 0 if it is not in memory.
-func (b *ledger) entryOf(k *part) arena.Ref {
-	if k.ref != 0 {
-		return k.ref
+func (b *ledger) entryOf(k *rounds.Part) arena.Ref {
+	if k.Ref != 0 {
+		return k.Ref
 	}
 	return b.keys.Find(b.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 }
 
 // excludePending temporarily subtracts a round's Adds from the pending counts.
-func (b *ledger) excludePending(r *round) {
-	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *Bucket) {
+func (b *ledger) excludePending(r *rounds.Round) {
+	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket) {
 		b.keys.SubtractPending(e, l, add.Stretch, add.N)
 	})
 }
 
 // includePending adds a round's Adds to the pending counts.
-func (b *ledger) includePending(r *round) {
-	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *Bucket) {
+func (b *ledger) includePending(r *rounds.Round) {
+	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket) {
 		b.keys.AddPending(e, l, add.Stretch, add.N)
 	})
 }
 
 // eachAdd calls fn for all Adds of a round, except of forgotten keys. It makes entries for keys
 // that have none.
-func (b *ledger) eachAdd(r *round, fn func(e keys.Entry, l *leaparray.Ladder, add *Bucket)) {
-	for i := range r.parts {
-		k := &r.parts[i]
+func (b *ledger) eachAdd(r *rounds.Round,
+	fn func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket)) {
+	for i := range r.Parts {
+		k := &r.Parts[i]
 		if k.Forgotten {
 			continue
 		}
@@ -85,74 +84,71 @@ func (b *ledger) eachAdd(r *round, fn func(e keys.Entry, l *leaparray.Ladder, ad
 	}
 }
 
-// keyHashes is a set of hashes of keys.
-type keyHashes map[uint32]struct{}
-
 // queuedKeys returns the keys of the queued rounds, or nil if there are none. The Adds of those
 // rounds are part of the pending counts. Even if they and later counts add up to zero, something is
 // pending.
-func (b *ledger) queuedKeys() keyHashes {
-	if len(b.outbox.queue) == 0 {
+func (b *ledger) queuedKeys() rounds.KeyHashes {
+	if len(b.outbox.Queue) == 0 {
 		return nil
 	}
-	queued := keyHashes{}
-	for _, r := range b.outbox.queue {
-		for i := range r.parts {
-			queued[r.parts[i].hash] = struct{}{} // set when it was detached
+	queued := rounds.KeyHashes{}
+	for _, r := range b.outbox.Queue {
+		for i := range r.Parts {
+			queued[r.Parts[i].Hash] = struct{}{} // set when it was detached
 		}
 	}
 	return queued
 }
 
-// has reports whether the set contains the hash of a round's key.
-func (h keyHashes) has(names *keys.Namespaces, k *part) bool {
-	if len(h) == 0 {
+// isQueued reports whether a part's key is among the queued ones.
+func (b *ledger) isQueued(k *rounds.Part, queued rounds.KeyHashes) bool {
+	if len(queued) == 0 {
 		return false
 	}
-	_, has := h[names.Hash(k.NS, k.Key)]
+	_, has := queued[b.keys.Names.Hash(k.NS, k.Key)]
 	return has
 }
 
 // advance records that the store has a round.
-func (b *ledger) advance(r *round) {
-	if !r.imported {
-		b.dirty.ackedTicket = r.throughTicket
+func (b *ledger) advance(r *rounds.Round) {
+	if !r.Imported {
+		b.dirty.AckedTicket = r.ThroughTicket
 	}
-	b.outbox.acknowledge(b.id, r)
+	b.outbox.Acknowledge(b.id, r)
 	b.reportOwed()
 }
 
 // giveBack returns the keys of a round that changes nothing to their state before the cut. Parked
 // keys with nothing pending, or whose pending counts have meanwhile left every window, still wait
 // for a retry, because later counts of them are on no other list.
-func (b *ledger) giveBack(r *round) {
-	for i := range r.parts {
-		at := r.parts[i].ref
+func (b *ledger) giveBack(r *rounds.Round) {
+	for i := range r.Parts {
+		at := r.Parts[i].Ref
 		if at == 0 {
 			continue
 		}
 		e := b.keys.Entry(at)
 		e.Drop(keys.FlagBusy)
 		if e.Has(keys.FlagParked) {
-			b.parked.putBack(at)
+			b.parked.PutBack(at)
 		}
 	}
 }
 
 // settleAdds moves the flushed counts of a key from pending to synced. With load, the round also
 // returned all counts of the store, which replace synced instead.
-func (b *ledger) settleAdds(k *part, e keys.Entry, load bool) {
+func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 	l := b.keys.Ladder(e)
 	if k.Existed {
-		e.SetGen(b.store.generation - 1) // another writer made the key: it is read again
+		e.SetGen(b.store.Generation - 1) // another writer made the key: it is read again
 	}
 	if !k.Renew && b.began(e, k) {
 		e.Set(keys.FlagRenew)
 	}
-	if !load && !b.keys.SetSynced(e, b.flushed(k, e, k.compared && !k.Reset), false) {
+	if !load && !b.keys.SetSynced(e, b.flushed(k, e, k.Compared && !k.Reset), false) {
 		// Another writer counts this key, or it was deleted, so the rest of the store's counts is
 		// no longer known.
-		e.SetGen(b.store.generation - 1)
+		e.SetGen(b.store.Generation - 1)
 	}
 	for i := range k.Adds {
 		b.keys.SubtractPending(e, l, k.Adds[i].Stretch, k.Adds[i].N)
@@ -162,11 +158,11 @@ func (b *ledger) settleAdds(k *part, e keys.Entry, load bool) {
 // flushed returns the outcome of a round for the buckets of a key. With compared, the known counts
 // are those at the cut, because the buckets may have folded since. The result is valid until the
 // next call.
-func (b *ledger) flushed(k *part, e keys.Entry, compared bool) []keys.Flushed {
+func (b *ledger) flushed(k *rounds.Part, e keys.Entry, compared bool) []keys.Flushed {
 	all := b.outcome[:0]
 	for i := range k.Adds {
 		add := &k.Adds[i]
-		known := k.knownAt(i)
+		known := k.KnownAt(i)
 		if !compared {
 			known = b.keys.Ladder(e).Value(b.keys.Synced(e), add.Stretch)
 		}
@@ -179,9 +175,9 @@ func (b *ledger) flushed(k *part, e keys.Entry, compared bool) []keys.Flushed {
 
 // appendSynced appends everything that another counter, or the store, needs to hold the same counts
 // as synced.
-func (b *ledger) appendSynced(to []Bucket, e keys.Entry) []Bucket {
+func (b *ledger) appendSynced(to []store.Bucket, e keys.Entry) []store.Bucket {
 	b.keys.EachSynced(e, func(at leaparray.Stretch, n int64) {
-		to = append(to, Bucket{Stretch: at, N: n})
+		to = append(to, store.Bucket{Stretch: at, N: n})
 	})
 	return to
 }
@@ -196,11 +192,11 @@ func (b *ledger) changing(hash uint32, e keys.Entry) bool {
 	case !e.Has(keys.FlagBusy):
 		return false
 	}
-	return b.outbox.sent || b.outbox.flight == nil || b.outbox.flight.outcomeUnknown
+	return b.outbox.Sent || b.outbox.Flight == nil || b.outbox.Flight.OutcomeUnknown
 }
 
 // resetting reports whether a reset of a key has yet to reach the store. Until then the store's
 // counts of the key are meaningless.
 func (b *ledger) resetting(hash uint32, e keys.Entry) bool {
-	return e.Has(keys.FlagReset) || b.outbox.resets(hash, e)
+	return e.Has(keys.FlagReset) || b.outbox.Resets(hash, e)
 }

@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"time"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // A new key needs no read if the store is known to have nothing of it. A partition knows that once
@@ -28,28 +29,21 @@ const (
 // listing is the state of reading the store's list of a partition's keys. It is guarded by the
 // partition's lock.
 type listing struct {
-	read   KeyList   // only the position
-	since  time.Time // when the list was last read from its beginning
-	stamp  listStamp // the news of others when the last reading began
-	valid  bool      // since then keys.Stored lacks nothing but keys added by others
-	wanted bool      // it is in the reader's queue, or being read
-	turn   uint64    // counts how often the keys read were dropped
-	rest   time.Time // the list rests until then
-}
-
-// listStamp changes whenever others have changed the partition, or may have.
-type listStamp struct {
-	epoch      uint64
-	generation uint32
-	quiet      uint32
+	read   KeyList          // only the position
+	since  time.Time        // when the list was last read from its beginning
+	stamp  rounds.ListStamp // the news of others when the last reading began
+	valid  bool             // since then keys.Stored lacks nothing but keys added by others
+	wanted bool             // it is in the reader's queue, or being read
+	turn   uint64           // counts how often the keys read were dropped
+	rest   time.Time        // the list rests until then
 }
 
 // reading is one call to read on in a list.
 type reading struct {
 	KeyList
 	turn  uint64
-	stamp listStamp
-	told  storeVersion // the state that the store must still have
+	stamp rounds.ListStamp
+	told  rounds.StoreVersion // the state that the store must still have
 }
 
 // unlisted reports whether the store certainly has nothing of a target's key, which is not in
@@ -72,15 +66,15 @@ func (t *target) unlisted() bool {
 
 // listed reports whether all keys of the store are in memory or among the stored keys.
 func (g *guarded) listed() bool {
-	return g.listing.valid && g.listing.stamp == g.store.stamp() && g.keys.Stored.Kept &&
-		g.store.verifiedWithin(g.absenceAge) && !g.outbox.maybeSent && !g.restoration.active()
+	return g.listing.valid && g.listing.stamp == g.store.Stamp() && g.keys.Stored.Kept &&
+		g.store.VerifiedWithin(g.absenceAge) && !g.outbox.MaybeSent && !g.restoration.active()
 }
 
 // wantList has the list read, or the store verified first if its last report is too old.
 func (p *partition) wantList() {
-	if !p.store.known || !p.store.verifiedWithin(p.absenceAge) {
-		if !p.store.mustVerify {
-			p.store.mustVerify = true
+	if !p.store.Known || !p.store.VerifiedWithin(p.absenceAge) {
+		if !p.store.MustVerify {
+			p.store.MustVerify = true
 			p.flusher.schedule(p)
 		}
 		return
@@ -99,7 +93,7 @@ func (p *partition) beginReading() *reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l, now := p.listing, time.Now()
-	if p.ownership != owned || !p.store.known || p.restoration.active() || p.outbox.maybeSent {
+	if p.ownership != owned || !p.store.Known || p.restoration.active() || p.outbox.MaybeSent {
 		l.wanted = false
 		return nil
 	}
@@ -109,15 +103,15 @@ func (p *partition) beginReading() *reading {
 		l.since = now
 	}
 	l.wanted = true
-	told := p.store.latest()
-	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.stamp(), told: told}
-	r.Partition, r.Told = p.id, Told{told.epoch, told.version, told.quieted, told.lastChange}
+	told := p.store.Latest()
+	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.Stamp(), told: told}
+	r.Partition, r.Told = p.id, Told{told.Epoch, told.Version, told.Quieted, told.LastChange}
 	return r
 }
 
 // settleReading processes the result of a reading. It reports whether the list goes on. The stamp
 // is from the first of several readings.
-func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
+func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.listing
@@ -130,7 +124,7 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 		return false
 	case r.Lost: // a round will find the loss, and restore the data
 		l.rest = time.Now().Add(listRetry)
-		p.store.mustVerify = true
+		p.store.MustVerify = true
 		p.flusher.schedule(p)
 		return false
 	case p.overtaken(r):
@@ -143,10 +137,10 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 		p.forgetList()
 		return false
 	}
-	p.store.learnLoaded(r.version())
+	p.store.LearnLoaded(r.version())
 	l.read.Epoch, l.read.Part, l.read.Offset = r.Epoch, r.Part, r.Offset
 	l.stamp, l.wanted = stamp, r.More
-	l.valid = !r.More && r.Epoch == stamp.epoch
+	l.valid = !r.More && r.Epoch == stamp.Epoch
 	return r.More
 }
 
@@ -154,8 +148,8 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 // reports later ones. Then it is unknown whether the store still had the former when the list was
 // read. Trusting the list would hide their loss.
 func (p *partition) overtaken(r *reading) bool {
-	last := p.store.latest()
-	return last != r.told && last.atLeast(r.version()) != last
+	last := p.store.Latest()
+	return last != r.told && last.AtLeast(r.version()) != last
 }
 
 // takeHashes adds the hashes read to the stored keys. It reports whether there was memory for them.
@@ -167,8 +161,9 @@ func (p *partition) takeHashes(r *reading) bool {
 }
 
 // version returns the store's state at the time of the read.
-func (l *KeyList) version() storeVersion {
-	return storeVersion{l.Epoch, l.Version, l.Quieted, l.LastChange}
+func (l *KeyList) version() rounds.StoreVersion {
+	return rounds.StoreVersion{Epoch: l.Epoch, Version: l.Version, Quieted: l.Quieted,
+		LastChange: l.LastChange}
 }
 
 // leaveList lets a list rest that can't be read. The keys read so far stay, unless the store
@@ -184,13 +179,13 @@ func (p *partition) leaveList(r *reading) {
 // learnFirst records that the store had nothing of the partition before a round, so there is
 // nothing to read. A concurrent round may have been answered before this one. If that answer
 // reported a change, the record comes too late.
-func (b *ledger) learnFirst(r *round) {
-	if !b.lists || !r.First || b.store.latest() != versionOf(r) {
+func (b *ledger) learnFirst(r *rounds.Round) {
+	if !b.lists || !r.First || b.store.Latest() != rounds.VersionOf(r) {
 		return
 	}
 	b.forgetList()
 	b.keys.Stored.Begin()
-	b.listing.since, b.listing.stamp, b.listing.valid = time.Now(), b.store.stamp(), true
+	b.listing.since, b.listing.stamp, b.listing.valid = time.Now(), b.store.Stamp(), true
 }
 
 // forgetList drops the keys read from the list.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // loading reads keys that operations wait for, in rounds that may be in flight next to a flushing
@@ -11,7 +13,7 @@ import (
 // a round includes no key that another round may be changing. The methods are called with the
 // partition locked.
 type loading struct {
-	pendingLoads
+	rounds.PendingLoads
 	*ledger
 	scratch *scratch
 	width   *readWidth // the loading batcher's
@@ -21,11 +23,11 @@ type loading struct {
 
 // cut returns a round that loads the keys that operations wait for, or nil if none can be loaded
 // now.
-func (l *loading) cut() *round {
+func (l *loading) cut() *rounds.Round {
 	r := l.scratch.round(l.ledger)
-	r.Aside, r.mostReads = true, l.width.left()
+	r.Aside, r.MostReads = true, l.width.left()
 	unknown := l.addWaiting(r)
-	if len(r.Keys) == 0 && !l.probe {
+	if len(r.Keys) == 0 && !l.Probe {
 		l.scratch.recycle(l.ledger, r)
 		return nil
 	}
@@ -33,54 +35,46 @@ func (l *loading) cut() *round {
 	// go unnoticed. And before a key with synced counts is loaded, the store must confirm that it
 	// has lost nothing. Otherwise the load would replace counts that only memory still has with the
 	// store's remains.
-	r.ReadOnly = l.store.known && unknown && len(r.Keys) > 0
-	r.Acked = l.outbox.acked
-	l.begin(r, l.store.generation)
+	r.ReadOnly = l.store.Known && unknown && len(r.Keys) > 0
+	r.Acked = l.outbox.Acked
+	l.Begin(r, l.store.Generation)
 	return r
 }
 
 // addWaiting adds the keys that operations wait for. It reports whether none of them has synced
 // counts in memory.
-func (l *loading) addWaiting(r *round) (unknown bool) {
+func (l *loading) addWaiting(r *rounds.Round) (unknown bool) {
 	unknown = true
-	for name, w := range l.waiting {
-		if r.full() {
+	for name, w := range l.Waiting {
+		if r.Full() {
 			break
 		}
-		if !w.waited() {
-			delete(l.waiting, name)
+		if !w.Waited() {
+			delete(l.Waiting, name)
 			continue
 		}
-		if w.exclusive {
+		if w.Exclusive {
 			continue
 		}
-		if at := l.keys.Find(w.hash, w.ns, w.key); at != 0 {
+		if at := l.keys.Find(w.Hash, w.NS, w.Key); at != 0 {
 			e := l.keys.Entry(at)
-			if l.changing(w.hash, e) {
+			if l.changing(w.Hash, e) {
 				continue
 			}
 			unknown = unknown && e.Synced() == 0
 		}
-		l.moveTo(r, name)
+		l.MoveTo(r, name)
 		l.loadKey(r, w)
 	}
 	return unknown
 }
 
 // loadKey adds a key to a round that only loads it.
-func (b *ledger) loadKey(r *round, w *pendingLoad) {
-	k := r.addKey(w.ns, w.key)
-	r.reads += readsOf(b.keys.Names.Ladder(w.ns))
-	k.hash, k.Load = w.hash, true
-	k.adds = len(r.buckets)
-}
-
-// loadOf returns the pending load of a key in a round, or nil if no operation waits for it.
-func (r *round) loadOf(k *part) *pendingLoad {
-	if len(r.loads) == 0 {
-		return nil
-	}
-	return r.loads[loadName(k.NS, k.Key)]
+func (b *ledger) loadKey(r *rounds.Round, w *rounds.PendingLoad) {
+	k := r.AddKey(w.NS, w.Key)
+	r.Reads += rounds.ReadsOf(b.keys.Names.Ladder(w.NS))
+	k.Hash, k.Load = w.Hash, true
+	k.End(r, nil)
 }
 
 // loadOutcome is the outcome of a round that loads.
@@ -96,74 +90,74 @@ const (
 )
 
 // settle processes the outcome of a round from cut.
-func (l *loading) settle(r *round) (outcome loadOutcome) {
-	valid := l.end(l.store.generation)
+func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
+	valid := l.End(l.store.Generation)
 	switch {
-	case errors.Is(r.Err, ErrLate):
-		l.postpone(r, time.Now())
+	case errors.Is(r.Err, store.ErrLate):
+		l.Postpone(r, time.Now())
 		return loadFailed
-	case errors.Is(r.Err, ErrRefused):
-		l.refuse(r, time.Now())
+	case errors.Is(r.Err, store.ErrRefused):
+		l.Refuse(r, time.Now())
 		return loadFailed
 	case r.Err != nil:
-		l.fail(r, time.Now())
+		l.Fail(r, time.Now())
 		return loadFailed
 	case r.Lost:
 		// A round without overlap will find the loss, and restore the data.
-		l.putBack(r, false)
-		l.lossSeen, outcome = true, loadFlushes
+		l.PutBack(r, false)
+		l.LossSeen, outcome = true, loadFlushes
 	case !valid:
 		// Others have changed the partition, or it has changed hands. If the keys were loaded next
 		// to other rounds again, this could go on for ever.
-		l.putBack(r, true)
+		l.PutBack(r, true)
 		outcome = loadFlushes
 	default:
 		l.takeAll(r)
 	}
-	l.retry.succeed()
-	l.store.contactAt = time.Now()
+	l.Retry.Succeed()
+	l.store.ContactAt = time.Now()
 	l.scratch.recycle(l.ledger, r)
 	return outcome
 }
 
 // takeAll applies everything that a round has loaded.
-func (l *loading) takeAll(r *round) {
-	if !l.store.known {
+func (l *loading) takeAll(r *rounds.Round) {
+	if !l.store.Known {
 		l.learn(r)
 	}
-	l.store.learnLoaded(versionOf(r))
+	l.store.LearnLoaded(rounds.VersionOf(r))
 	l.learnFirst(r)
 	sec := l.keys.Clock.Second()
-	for i := range r.parts {
-		k := &r.parts[i]
-		if w := r.loadOf(k); w != nil {
-			delete(r.loads, loadName(k.NS, k.Key))
+	for i := range r.Parts {
+		k := &r.Parts[i]
+		if w := r.LoadOf(k); w != nil {
+			delete(r.Loads, rounds.LoadName(k.NS, k.Key))
 			l.take(k, w, sec)
 		}
 	}
 }
 
 // take applies the store's counts of one key, which need not be in memory yet.
-func (l *loading) take(k *part, w *pendingLoad, sec uint32) {
+func (l *loading) take(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
-	at, alien := l.keys.Find(k.hash, k.NS, k.Key), CheckCounts(k.Loaded)
+	at, alien := l.keys.Find(k.Hash, k.NS, k.Key), CheckCounts(k.Loaded)
 	switch {
 	case k.Err != nil:
-		w.tell(k.Err, absence{})
+		w.Tell(k.Err, rounds.Absence{})
 		return
 	case alien != nil:
-		w.tell(alien, absence{})
+		w.Tell(alien, rounds.Absence{})
 		return
 	case at == 0 && len(k.Loaded) == 0:
-		w.tell(nil, l.absent())
+		w.Tell(nil, l.absent())
 		return
 	case at == 0:
 		i := l.keys.Names.Index(k.NS)
 		if err := l.budget.admitKey(i, keys.Words(k.NS, k.Key), sec); err != nil {
-			w.tell(err, absence{})
+			w.Tell(err, rounds.Absence{})
 			return
 		}
-		at = l.keys.Insert(k.hash, k.NS, k.Key, i)
+		at = l.keys.Insert(k.Hash, k.NS, k.Key, i)
 	}
 	e := l.keys.Entry(at)
 	e.SetUsed(sec)
@@ -171,5 +165,5 @@ func (l *loading) take(k *part, w *pendingLoad, sec uint32) {
 		l.budget.easeSynced(sec)
 	}
 	l.takeRead(e, k.Loaded)
-	w.tell(nil, absence{})
+	w.Tell(nil, rounds.Absence{})
 }

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // newLoading returns the loading of a separate ledger that knows the store's version.
@@ -20,8 +21,8 @@ func newLoading(t testing.TB) (*loading, *fakeBudget) {
 }
 
 // want makes an operation wait for a key.
-func (l *loading) want(key string) *pendingLoad {
-	return l.ask(l.keys.Names.Hash(nil, []byte(key)), nil, []byte(key))
+func (l *loading) want(key string) *rounds.PendingLoad {
+	return l.Ask(l.keys.Names.Hash(nil, []byte(key)), nil, []byte(key))
 }
 
 // TestALoadBringsWhatTheStoreHas loads a key that exists and one that does not.
@@ -38,10 +39,10 @@ func TestALoadBringsWhatTheStoreHas(t *testing.T) {
 	if outcome := l.settle(r); outcome != loadAnswered {
 		t.Errorf("the outcome is %v", outcome)
 	}
-	if synced, _ := l.sums("k"); !k.done || k.err != nil || synced != 4 || !l.warm(l.at("k")) {
+	if synced, _ := l.sums("k"); !k.Done || k.Err != nil || synced != 4 || !l.warm(l.at("k")) {
 		t.Errorf("%+v, synced %d", k, synced)
 	}
-	if !none.done || !l.stillAbsent(none.absence, none.hash) {
+	if !none.Done || !l.stillAbsent(none.Absence, none.Hash) {
 		t.Errorf("%+v: the store has nothing of it", none)
 	}
 }
@@ -51,13 +52,13 @@ func TestAKeyOnItsWayIsNotLoaded(t *testing.T) {
 	l, _ := newLoading(t)
 	l.at("busy").Set(keys.FlagBusy)
 	l.at("reset").Set(keys.FlagReset)
-	l.outbox.sent = true
+	l.outbox.Sent = true
 	l.want("busy")
 	l.want("reset")
 	l.want("free")
 	r := l.cut()
-	if !slices.Equal(keysOf(r), []string{"free"}) || len(l.waiting) != 2 {
-		t.Errorf("%v are loaded, and %d wait", keysOf(r), len(l.waiting))
+	if !slices.Equal(keysOf(r), []string{"free"}) || len(l.Waiting) != 2 {
+		t.Errorf("%v are loaded, and %d wait", keysOf(r), len(l.Waiting))
 	}
 }
 
@@ -66,10 +67,10 @@ func TestALoadThatIsOutOfDate(t *testing.T) {
 	l, _ := newLoading(t)
 	k := l.want("k")
 	r := l.cut()
-	l.store.outdate()
+	l.store.Outdate()
 	(&fakeStore{epoch: 7}).answer(r)
-	if outcome := l.settle(r); outcome != loadFlushes || !l.exclusive || k.done {
-		t.Errorf("outcome %v, exclusive %v, %+v", outcome, l.exclusive, k)
+	if outcome := l.settle(r); outcome != loadFlushes || !l.Exclusive || k.Done {
+		t.Errorf("outcome %v, exclusive %v, %+v", outcome, l.Exclusive, k)
 	}
 }
 
@@ -79,9 +80,9 @@ func TestALoadThatFails(t *testing.T) {
 	k := l.want("k")
 	r := l.cut()
 	r.Err = errLostReply
-	if outcome := l.settle(r); outcome != loadFailed || k.done || len(l.waiting) != 1 ||
-		!l.probe || !l.retry.waiting(time.Now()) {
-		t.Errorf("outcome %v, %+v, %d wait", outcome, k, len(l.waiting))
+	if outcome := l.settle(r); outcome != loadFailed || k.Done || len(l.Waiting) != 1 ||
+		!l.Probe || !l.Retry.Waiting(time.Now()) {
+		t.Errorf("outcome %v, %+v, %d wait", outcome, k, len(l.Waiting))
 	}
 }
 
@@ -94,12 +95,12 @@ func TestALateLoadIsNoFailure(t *testing.T) {
 	r.Err = errLostReply
 	l.settle(r)
 	for range 3 {
-		l.retry.until = time.Time{}
+		l.Retry.Until = time.Time{}
 		r = l.cut()
 		r.Err = fmt.Errorf("%w: %w", ErrLate, errLostReply)
-		if outcome := l.settle(r); outcome != loadFailed || k.done || len(l.waiting) != 1 ||
-			l.retry.failing() || !l.retry.waiting(time.Now()) {
-			t.Errorf("outcome %v, %+v, %d wait, %+v", outcome, k, len(l.waiting), l.retry)
+		if outcome := l.settle(r); outcome != loadFailed || k.Done || len(l.Waiting) != 1 ||
+			l.Retry.Failing() || !l.Retry.Waiting(time.Now()) {
+			t.Errorf("outcome %v, %+v, %d wait, %+v", outcome, k, len(l.Waiting), l.Retry)
 		}
 	}
 }
@@ -110,8 +111,8 @@ func TestALoadFindsALoss(t *testing.T) {
 	l.want("k")
 	r := l.cut()
 	r.Lost = true
-	if outcome := l.settle(r); outcome != loadFlushes || !l.lossSeen || l.exclusive {
-		t.Errorf("outcome %v, seen %v, exclusive %v", outcome, l.lossSeen, l.exclusive)
+	if outcome := l.settle(r); outcome != loadFlushes || !l.LossSeen || l.Exclusive {
+		t.Errorf("outcome %v, seen %v, exclusive %v", outcome, l.LossSeen, l.Exclusive)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestALoadWithoutMemory(t *testing.T) {
 	r := l.cut()
 	(&fakeStore{epoch: 7, version: 1,
 		counts: map[string]map[leaparray.Stretch]int64{"k": {second(4).Stretch: 4}}}).answer(r)
-	if l.settle(r); !k.done || !errors.Is(k.err, twotier.ErrOverload) || l.keys.Len() != 0 {
+	if l.settle(r); !k.Done || !errors.Is(k.Err, twotier.ErrOverload) || l.keys.Len() != 0 {
 		t.Errorf("%+v, %d keys in memory", k, l.keys.Len())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // reporter logs an event once, even if several batchers or partitions of a counter notice it.
@@ -19,7 +20,7 @@ func (r *reporter) storeDown(down bool, err error) {
 	switch {
 	case down && r.flushersDown.Add(1) == 1:
 		text := "the store can't be reached: answering from memory"
-		if errors.Is(err, ErrLate) {
+		if errors.Is(err, store.ErrLate) {
 			text = "the store answers, but not in time: counts wait in memory"
 		}
 		r.log.Warn(text, "error", err)

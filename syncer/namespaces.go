@@ -65,27 +65,3 @@ func (ns *Namespace) fill(name string) error {
 	}
 	return nil
 }
-
-// directory finds the partition and the namespace of a key.
-type directory struct {
-	placement  twotier.Placement
-	parts      []partition
-	namespaces keys.Namespaces
-}
-
-// locate finds the partition and namespace of a check.
-func (d *directory) locate(t *target, check *twotier.Check) {
-	t.check = check
-	if !keys.IsDefault(check.NS) {
-		t.ns = check.NS
-		t.spIdx = d.namespaces.Index(check.NS)
-	}
-	t.sp = d.namespaces.At(t.spIdx)
-	t.p = d.partitionOf(check)
-	t.hash = d.namespaces.Hash(t.ns, check.Key)
-}
-
-// partitionOf returns the partition of a check's key.
-func (d *directory) partitionOf(check *twotier.Check) *partition {
-	return &d.parts[d.placement.Of(check.NS, check.Key)]
-}

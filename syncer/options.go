@@ -8,6 +8,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // OnCold determines the answer to an Acquire of a key that is not in memory while the store is
@@ -41,7 +43,7 @@ type Namespace struct {
 // Options configure a [Counter]. The zero value of a field means its default.
 type Options struct {
 	// Store keeps the counts of record. Required.
-	Store Store
+	Store store.Store
 	// Now returns the time, in unix milliseconds, for events without one. It must never go back.
 	// Default: the wall clock at start, advanced by the monotonic clock.
 	Now func() int64
@@ -102,7 +104,7 @@ func (o *Options) fill() error {
 		o.Now = func() int64 { return start.UnixMilli() + time.Since(start).Milliseconds() }
 	}
 	if o.Writer == "" {
-		o.Writer = newWriter()
+		o.Writer = rounds.NewWriter()
 	}
 	if o.Ack == twotier.AckDefault {
 		o.Ack = twotier.AckMemory

@@ -36,7 +36,7 @@ func (c *Counter) StartOwning(partition int) {
 	p.cancelHandoff()
 	if p.ownership != owned {
 		p.ownership = owned
-		p.store.outdate()
+		p.store.Outdate()
 	}
 	p.settled.wake()
 }
@@ -100,7 +100,7 @@ func (p *partition) stopDeciding() {
 	if p.ownership == owned {
 		p.ownership = handingOff
 		// If the store has lost data, the counter that knows the data must restore it.
-		p.store.mustVerify = p.store.known && p.keys.Len() > 0
+		p.store.MustVerify = p.store.Known && p.keys.Len() > 0
 		p.settled.wake()
 	}
 	p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	case p.stopped:
 		return nil, twotier.ErrClosed
 	default:
-		p.dirty.due = true
+		p.dirty.Due = true
 		return p.settled.wait(), nil
 	}
 	return nil, nil
@@ -131,11 +131,11 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 // readyToHandOff reports whether everything is at rest: there is no exchange, reservation or
 // restoration and, if patient is true and the store answers, nothing left to verify or flush.
 func (g *guarded) readyToHandOff(patient bool) bool {
-	if g.outbox.sent || g.restoration.active() || len(g.reservations) > 0 {
+	if g.outbox.Sent || g.restoration.active() || len(g.reservations) > 0 {
 		return false
 	}
-	return !patient || g.degraded() || !g.store.mustVerify && g.keys.PendingBuckets == 0 &&
-		g.outbox.isEmpty() && g.dirty.isEmpty()
+	return !patient || g.degraded() || !g.store.MustVerify && g.keys.PendingBuckets == 0 &&
+		g.outbox.IsEmpty() && g.dirty.IsEmpty()
 }
 
 // RenewHandoff leaves a partition without an owner until it is handed off with BeginHandoff, from
@@ -179,7 +179,7 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	defer p.mu.Unlock()
 	p.cancelHandoff()
 	p.handoff.take(h, p.ownership == owned)
-	p.ownership, p.dirty.due = owned, true
+	p.ownership, p.dirty.Due = owned, true
 	p.settled.wake()
 	p.flusher.schedule(p)
 }

@@ -55,9 +55,33 @@ type guarded struct {
 	absenceAge time.Duration
 }
 
+// directory finds the partition and the namespace of a key.
+type directory struct {
+	placement  twotier.Placement
+	parts      []partition
+	namespaces keys.Namespaces
+}
+
+// locate finds the partition and namespace of a check.
+func (d *directory) locate(t *target, check *twotier.Check) {
+	t.check = check
+	if !keys.IsDefault(check.NS) {
+		t.ns = check.NS
+		t.spIdx = d.namespaces.Index(check.NS)
+	}
+	t.sp = d.namespaces.At(t.spIdx)
+	t.p = d.partitionOf(check)
+	t.hash = d.namespaces.Hash(t.ns, check.Key)
+}
+
+// partitionOf returns the partition of a check's key.
+func (d *directory) partitionOf(check *twotier.Check) *partition {
+	return &d.parts[d.placement.Of(check.NS, check.Key)]
+}
+
 // init initializes a partition whose batchers are set.
 func (p *partition) init(id int, c *Counter) {
-	p.id, p.mostKeys, p.outbox.writer = id, c.opt.MaxRoundKeys, c.opt.Writer
+	p.id, p.mostKeys, p.outbox.Writer = id, c.opt.MaxRoundKeys, c.opt.Writer
 	p.keys = keys.New(c.memory.pool, &c.namespaces, c.clock)
 	p.owed.room = p.flusher.room
 	if c.opt.NotOwner {
@@ -95,47 +119,9 @@ const failedLoadsDown = 2
 // storeDown reports whether the store is known to be unreachable for the partition's keys. A store
 // that is late, or refuses, is not down.
 func (g *guarded) storeDown() bool {
-	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
+	return g.loads.Retry.Failures >= failedLoadsDown || g.health.down.Load()
 }
 
 // degraded reports whether answers come from memory alone, because the store did not accept the
 // last round or can't be asked.
-func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }
-
-// The shortest and the longest pause before a retry, and the longest after a refusal.
-const (
-	firstBackoff   = 25 * time.Millisecond
-	longestBackoff = 2 * time.Second
-	longestRefused = 200 * time.Millisecond // operations may be waiting
-)
-
-// backoff determines when to retry after a failure: after a pause that doubles with each
-// consecutive failure.
-type backoff struct {
-	failures int // in a row
-	pause    time.Duration
-	until    time.Time
-}
-
-func (b *backoff) failing() bool { return b.failures > 0 }
-
-// waiting reports whether it is too early to retry.
-func (b *backoff) waiting(now time.Time) bool { return now.Before(b.until) }
-
-func (b *backoff) fail(now time.Time) {
-	b.failures++
-	b.pause = min(max(2*b.pause, firstBackoff), longestBackoff)
-	b.until = now.Add(b.pause)
-}
-
-// postpone delays a retry by the shortest pause after a late answer, which is no failure.
-func (b *backoff) postpone(now time.Time) { *b = backoff{until: now.Add(firstBackoff)} }
-
-// refuse delays a retry by a pause that doubles, but stays short, after the store has refused
-// something as a whole. The answer shows that the store can be reached, so it is no failure.
-func (b *backoff) refuse(now time.Time) {
-	pause := min(max(2*b.pause, firstBackoff), longestRefused)
-	*b = backoff{pause: pause, until: now.Add(pause)}
-}
-
-func (b *backoff) succeed() { *b = backoff{} }
+func (g *guarded) degraded() bool { return g.outbox.Retry.Failures > 0 || g.storeDown() }

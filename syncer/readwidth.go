@@ -2,8 +2,7 @@ package syncer
 
 import (
 	"time"
-
-	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // readWidth bounds the buckets that an exchange may load, because a store takes time for each: a
@@ -20,17 +19,9 @@ type readWidth struct {
 const (
 	// firstReads bounds the first exchange. Redis takes about a microsecond for a bucket.
 	firstReads = 64 << 10
-	// flushReads bounds the loads in a flushing round, which holds up others, and is sent again
-	// unchanged until there is an answer.
-	flushReads = 16 << 10
 	// mostReads is the bound of the largest exchange if all keys have the default ladder.
 	mostReads = 1 << 20
-	// readsOfKey is the part of the time for a key that does not depend on its buckets.
-	readsOfKey = 8
 )
-
-// readsOf returns how many reads a key with this ladder counts as.
-func readsOf(l *leaparray.Ladder) int { return readsOfKey + l.Most() }
 
 func newReadWidth(timeout time.Duration) readWidth {
 	return readWidth{timeout: timeout, most: firstReads}
@@ -40,7 +31,7 @@ func newReadWidth(timeout time.Duration) readWidth {
 func (w *readWidth) begin() { w.cut = 0 }
 
 // add adds a round to the exchange.
-func (w *readWidth) add(r *round) { w.cut += r.reads }
+func (w *readWidth) add(r *rounds.Round) { w.cut += r.Reads }
 
 // left returns how many more reads the exchange may have, at least one.
 func (w *readWidth) left() int { return max(1, w.most-w.cut) }
@@ -53,18 +44,18 @@ func (w *readWidth) note(reads int, took time.Duration) {
 	switch {
 	case took > w.timeout/2:
 		inTime := int64(reads) * int64(w.timeout/2) / int64(took)
-		w.most = max(readsOfKey, min(w.most/2, int(inTime)))
+		w.most = max(rounds.ReadsOfKey, min(w.most/2, int(inTime)))
 	case took < w.timeout/4 && w.full():
 		w.most = min(2*w.most, mostReads)
 	}
 }
 
 // readsIn returns the number of reads in the store's answers to some rounds.
-func readsIn(rounds []*round) (reads int) {
-	for _, r := range rounds {
-		for i := range r.parts {
-			if k := &r.parts[i]; k.Load && r.Err == nil {
-				reads += readsOfKey + len(k.Loaded)
+func readsIn(sent []*rounds.Round) (reads int) {
+	for _, r := range sent {
+		for i := range r.Parts {
+			if k := &r.Parts[i]; k.Load && r.Err == nil {
+				reads += rounds.ReadsOfKey + len(k.Loaded)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package syncer
 import (
 	"testing"
 	"time"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // TestReadWidthFollowsThePace reads from a store that takes some time for each bucket. Once the
@@ -16,7 +17,7 @@ func TestReadWidthFollowsThePace(t *testing.T) {
 		for i := range 60 {
 			w.begin()
 			reads := w.left()
-			w.add(&round{reads: reads})
+			w.add(&rounds.Round{Reads: reads})
 			took := time.Duration(reads) * each
 			if i > 20 && took > timeout {
 				t.Fatalf("%v each: exchange %d takes %v", each, i, took)
@@ -39,8 +40,8 @@ func TestReadWidthIgnoresWhatIsSmall(t *testing.T) {
 	w := newReadWidth(time.Second)
 	for range 100 {
 		w.begin()
-		w.add(&round{reads: readsOfKey})
-		w.note(readsOfKey, 300*time.Millisecond)
+		w.add(&rounds.Round{Reads: rounds.ReadsOfKey})
+		w.note(rounds.ReadsOfKey, 300*time.Millisecond)
 	}
 	if w.most != firstReads {
 		t.Errorf("at most %d at once, want %d", w.most, firstReads)

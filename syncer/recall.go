@@ -44,11 +44,11 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
-	ticket, begun := t.p.dirty.lastTicket, uint64(0)
+	ticket, begun := t.p.dirty.LastTicket, uint64(0)
 	if k := t.shared(); k != nil {
 		begun = k.Reads()
 	}
-	if t.p.dirty.handedOff(ticket) && !t.p.sealed {
+	if t.p.dirty.HandedOff(ticket) && !t.p.sealed {
 		ticket = 0 // another counter has taken over the unacknowledged counts
 	}
 	t.p.mu.Unlock()
@@ -79,5 +79,5 @@ func (t *target) enlistUnread(reads uint64, now int64) (ticket uint64) {
 		return 0
 	}
 	t.p.enlistShared(now)
-	return t.p.dirty.lastTicket
+	return t.p.dirty.LastTicket
 }

@@ -8,6 +8,7 @@ import (
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
@@ -33,7 +34,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 		return err
 	}
 	p.forget(r, e, t.hash, t.sp.Ladder)
-	ticket := p.dirty.lastTicket
+	ticket := p.dirty.LastTicket
 	p.awaited.begin(&t)
 	p.mu.Unlock()
 	defer p.endReset(&t)
@@ -69,7 +70,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			return nil
 		}
 		offered = p.handoff.offers(&t)
-		if !offered && !p.outbox.has(&t) && !p.awaited.has(&t) {
+		if !offered && !p.outbox.Has(t.hash, t.ns, t.check.Key) && !p.awaited.has(&t) {
 			p.dropKey(&t)
 			p.mu.Unlock()
 			return nil
@@ -100,21 +101,12 @@ func (g *guarded) dropKey(t *target) {
 	e.Set(keys.FlagCold)
 }
 
-// forget marks a key's part of a round as forgotten.
-func (r *round) forget(at arena.Ref, hash uint32, e keys.Entry) {
-	for i := range r.parts {
-		if k := &r.parts[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.Is(k.NS, k.Key) {
-			k.Forgotten = true
-		}
-	}
-}
-
 // forget empties an entry and makes the next round delete the key before anything else. Counts of
 // it in the answer to a round in flight are ignored.
 func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
-	g.loads.recall(loadName(e.Name()))
-	for _, unacked := range g.outbox.all() {
-		unacked.forget(r, hash, e)
+	g.loads.Recall(rounds.LoadName(e.Name()))
+	for _, unacked := range g.outbox.All() {
+		unacked.Forget(r, hash, e)
 	}
 	g.restoration.forget(r, hash, e)
 	g.erase(r, e, l)
@@ -131,15 +123,15 @@ func (a *awaitedResets) begin(t *target) {
 	if *a == nil {
 		*a = awaitedResets{}
 	}
-	(*a)[loadName(t.ns, t.check.Key)]++
+	(*a)[rounds.LoadName(t.ns, t.check.Key)]++
 }
 
 func (a awaitedResets) has(t *target) bool {
-	return len(a) > 0 && a[loadName(t.ns, t.check.Key)] > 0
+	return len(a) > 0 && a[rounds.LoadName(t.ns, t.check.Key)] > 0
 }
 
 func (a awaitedResets) end(t *target) {
-	name := loadName(t.ns, t.check.Key)
+	name := rounds.LoadName(t.ns, t.check.Key)
 	if a[name]--; a[name] == 0 {
 		delete(a, name)
 	}

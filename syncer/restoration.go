@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // restoration sends the counts in memory to a store that has lost data. Unlike a flush it carries
@@ -20,17 +21,17 @@ type restoration struct {
 
 // republish is the data to restore, and the progress of that.
 type republish struct {
-	storeVersion // the data that counts are restored into
+	rounds.StoreVersion // the data that counts are restored into
 	// after is the epoch in which the counts were known.
 	after uint64
 	refs  []arena.Ref // keys in memory
 	// keys were taken over from another counter; for keys that are in memory too, memory is more
 	// recent.
 	keys    []KeyState
-	next    int        // position in both
-	round   *round     // in flight
-	again   []KeyState // refused by the store
-	retries int        // how often refused keys were sent again
+	next    int           // position in both
+	round   *rounds.Round // in flight
+	again   []KeyState    // refused by the store
+	retries int           // how often refused keys were sent again
 }
 
 // restoreRetries is how many more times a key that the store refuses is sent. It may never accept
@@ -49,19 +50,19 @@ func (j *republish) tellAgain() bool {
 
 // isOf reports whether an epoch belongs to the data that is being restored into. If the store has
 // gone back in time, the job still has the lost epoch until the first part has drawn a new one.
-func (j *republish) isOf(epoch uint64) bool { return j.epoch == epoch && j.epoch > j.after }
+func (j *republish) isOf(epoch uint64) bool { return j.Epoch == epoch && j.Epoch > j.after }
 
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }
 
 // isEmpty reports whether there is nothing to restore, and the epoch is new, so that every counter
 // notices the loss. Sending an empty part anyway would be a change of the data. If the store went
 // back in time once more, that change could make up for a lost one.
-func (j *republish) isEmpty() bool { return j.len() == 0 && j.epoch > j.after }
+func (j *republish) isEmpty() bool { return j.len() == 0 && j.Epoch > j.after }
 
 func (s *restoration) active() bool { return s.job != nil }
 
 // findLoss begins to restore the counts in memory after the store has reported a loss.
-func (s *restoration) findLoss(now storeVersion) {
+func (s *restoration) findLoss(now rounds.StoreVersion) {
 	s.totals.losses.Add(1)
 	s.report.loss(s.id)
 	s.restoreAll(now)
@@ -72,9 +73,9 @@ func (s *restoration) findLoss(now storeVersion) {
 
 // restoreAll begins to restore the counts in memory into the store's present data. A round that
 // could not be sent because of the loss stays the partition's flight, and is sent after that.
-func (s *restoration) restoreAll(now storeVersion) {
-	s.begin(&republish{storeVersion: now, after: s.store.told.epoch, refs: s.known()})
-	s.loads.void()
+func (s *restoration) restoreAll(now rounds.StoreVersion) {
+	s.begin(&republish{StoreVersion: now, after: s.store.Told.Epoch, refs: s.known()})
+	s.loads.Void()
 }
 
 // begin starts a job that goes before everything else. Its parts begin the sequence of a new
@@ -83,17 +84,17 @@ func (s *restoration) restoreAll(now storeVersion) {
 func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
-	s.outbox.rename()
+	s.outbox.Rename()
 	s.doubtSent()
 }
 
 // doubtSent requests a new time to live, and so a listing, for all keys that are part of rounds.
 // The rounds were cut as if the store still had the keys, with the counts known then.
 func (s *restoration) doubtSent() {
-	for _, r := range s.outbox.all() {
-		for i := range r.parts {
-			r.parts[i].compared = false
-			if at := s.entryOf(&r.parts[i]); at != 0 && !r.parts[i].Forgotten {
+	for _, r := range s.outbox.All() {
+		for i := range r.Parts {
+			r.Parts[i].Compared = false
+			if at := s.entryOf(&r.Parts[i]); at != 0 && !r.Parts[i].Forgotten {
 				s.keys.Entry(at).Set(keys.FlagRenew)
 			}
 		}
@@ -110,56 +111,50 @@ func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
 }
 
 // cut returns the next part of the restoration.
-func (s *restoration) cut() *round {
+func (s *restoration) cut() *rounds.Round {
 	j := s.job
 	if j.round != nil {
 		return j.round
 	}
 	r := s.newRound()
-	r.Acked, r.Republish, r.After, r.Now = s.outbox.acked, true, j.after, s.keys.Clock.Now()
-	s.outbox.number(r)
-	for ; j.next < j.len() && !r.full(); j.next++ {
+	r.Acked, r.Republish, r.After, r.Now = s.outbox.Acked, true, j.after, s.keys.Clock.Now()
+	s.outbox.Number(r)
+	for ; j.next < j.len() && !r.Full(); j.next++ {
 		if i := j.next - len(j.refs); i >= 0 {
 			k := &j.keys[i]
-			s.addKnown(r, k.NS, k.Key, 0).end(r, k.Buckets)
+			s.addKnown(r, k.NS, k.Key, 0).End(r, k.Buckets)
 			continue
 		}
 		at := j.refs[j.next]
 		e := s.keys.Entry(at)
 		ns, key := e.Name()
 		k := s.addKnown(r, ns, key, at)
-		r.buckets = s.appendSynced(r.buckets, e)
-		k.end(r, nil)
+		r.Buckets = s.appendSynced(r.Buckets, e)
+		k.End(r, nil)
 	}
-	r.seal()
+	r.Seal()
 	j.round = r
 	return r
 }
 
 // addKnown adds a key with known counts to a part.
-func (s *restoration) addKnown(r *round, ns, key []byte, at arena.Ref) *part {
+func (s *restoration) addKnown(r *rounds.Round, ns, key []byte, at arena.Ref) *rounds.Part {
 	sp := s.keys.Names.Of(ns)
-	k := r.addKey(ns, key)
-	k.ref, k.hash, k.Ladder = at, s.keys.Names.Hash(ns, key), sp.Ladder
+	k := r.AddKey(ns, key)
+	k.Ref, k.Hash, k.Ladder = at, s.keys.Names.Hash(ns, key), sp.Ladder
 	k.TTL, k.Renew = sp.TTL, true
 	return k
 }
 
-// end appends buckets to the round's buckets and makes the key's Adds end there.
-func (k *part) end(r *round, more []Bucket) {
-	r.buckets = append(r.buckets, more...)
-	k.adds = len(r.buckets)
-}
-
 // settle continues with the next part, and ends the restoration after the last.
-func (s *restoration) settle(r *round) {
+func (s *restoration) settle(r *rounds.Round) {
 	j := s.job
 	j.round = nil
 	if r.Lost || r.Used || r.Later {
 		s.startOver(r)
 		return
 	}
-	j.storeVersion, s.outbox.acked = versionOf(r), r.Seq
+	j.StoreVersion, s.outbox.Acked = rounds.VersionOf(r), r.Seq
 	s.takeRestored(r)
 	if j.next == j.len() && !j.tellAgain() {
 		s.end()
@@ -168,13 +163,13 @@ func (s *restoration) settle(r *round) {
 
 // startOver restores everything into the store's present data: the store has lost data once more,
 // another counter has drawn an epoch, or a copy of this process uses the same writer.
-func (s *restoration) startOver(r *round) {
+func (s *restoration) startOver(r *rounds.Round) {
 	j := s.job
 	if r.Lost {
-		j.after = max(j.after, j.epoch)
+		j.after = max(j.after, j.Epoch)
 	}
-	j.storeVersion, j.refs, j.next = versionOf(r), s.known(), 0
-	s.outbox.rename()
+	j.StoreVersion, j.refs, j.next = rounds.VersionOf(r), s.known(), 0
+	s.outbox.Rename()
 	if j.isEmpty() {
 		s.end()
 	}
@@ -182,9 +177,9 @@ func (s *restoration) startOver(r *round) {
 
 // takeRestored sets synced to the store's counts after a part, because only synced counts can be
 // restored once more.
-func (s *restoration) takeRestored(r *round) {
-	for i := range r.parts {
-		k := &r.parts[i]
+func (s *restoration) takeRestored(r *rounds.Round) {
+	for i := range r.Parts {
+		k := &r.Parts[i]
 		switch {
 		case k.Forgotten:
 			continue
@@ -209,15 +204,15 @@ func (s *restoration) takeRestored(r *round) {
 // forget marks a key's part of the round in flight as forgotten.
 func (s *restoration) forget(at arena.Ref, hash uint32, e keys.Entry) {
 	if s.job != nil && s.job.round != nil {
-		s.job.round.forget(at, hash, e)
+		s.job.round.Forget(at, hash, e)
 	}
 }
 
 // end begins a new epoch. Only the restoration is acknowledged in it. Others may have counted
 // before everything was restored, so keys have to be read again before a decision relies on them.
 func (s *restoration) end() {
-	s.store.setTold(s.job.storeVersion)
+	s.store.SetTold(s.job.StoreVersion)
 	s.job = nil
-	s.store.outdate()
-	s.outbox.forgetAcked()
+	s.store.Outdate()
+	s.outbox.ForgetAcked()
 }

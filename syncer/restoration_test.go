@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // newRestoration returns the restoration of a ledger with this many keys, of one event each, that
@@ -48,10 +49,10 @@ func (s *restoration) restore(t testing.TB, store *fakeStore, refuse string) (pa
 func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 	s := newRestoration(t, 10)
 	s.mostKeys = 4
-	s.outbox.flight = &round{Round: Round{Writer: "w", Seq: 9, Acked: 8}}
+	s.outbox.Flight = &rounds.Round{Round: Round{Writer: "w", Seq: 9, Acked: 8}}
 	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
-	before := s.store.generation
-	s.findLoss(storeVersion{epoch: 8})
+	before := s.store.Generation
+	s.findLoss(rounds.StoreVersion{Epoch: 8})
 	if parts := s.restore(t, &store, ""); parts != 3 {
 		t.Errorf("%d parts, want 3", parts)
 	}
@@ -60,24 +61,24 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 			t.Errorf("the store has %d of k%d", n, i)
 		}
 	}
-	if s.totals.losses.Load() != 1 || s.store.generation == before || s.store.told.epoch != 8 {
-		t.Errorf("%d losses, generation %d, %+v", s.totals.losses.Load(), s.store.generation,
-			s.store.told)
+	if s.totals.losses.Load() != 1 || s.store.Generation == before || s.store.Told.Epoch != 8 {
+		t.Errorf("%d losses, generation %d, %+v", s.totals.losses.Load(), s.store.Generation,
+			s.store.Told)
 	}
-	if s.outbox.flight.Acked != 0 || s.outbox.writer == "w" {
+	if s.outbox.Flight.Acked != 0 || s.outbox.Writer == "w" {
 		t.Errorf("what could not be sent says %d of the old epoch, writer %s",
-			s.outbox.flight.Acked, s.outbox.writer)
+			s.outbox.Flight.Acked, s.outbox.Writer)
 	}
 }
 
 // TestARestorationOfNothing finds a loss when memory has nothing to restore.
 func TestARestorationOfNothing(t *testing.T) {
 	s := newRestoration(t, 0)
-	if s.findLoss(storeVersion{epoch: 8}); s.active() || s.store.told.epoch != 8 {
-		t.Errorf("active %v, told %+v", s.active(), s.store.told)
+	if s.findLoss(rounds.StoreVersion{Epoch: 8}); s.active() || s.store.Told.Epoch != 8 {
+		t.Errorf("active %v, told %+v", s.active(), s.store.Told)
 	}
 	// In the lost epoch, not every counter would learn of the loss.
-	if s.findLoss(storeVersion{epoch: 8, version: 1}); !s.active() {
+	if s.findLoss(rounds.StoreVersion{Epoch: 8, Version: 1}); !s.active() {
 		t.Error("no epoch is drawn")
 	}
 }
@@ -85,12 +86,12 @@ func TestARestorationOfNothing(t *testing.T) {
 // TestARestorationIsLostItself: the store loses data again while it is restored.
 func TestARestorationIsLostItself(t *testing.T) {
 	s := newRestoration(t, 2)
-	s.findLoss(storeVersion{epoch: 8})
-	r, writer := s.cut(), s.outbox.writer
+	s.findLoss(rounds.StoreVersion{Epoch: 8})
+	r, writer := s.cut(), s.outbox.Writer
 	r.Lost, r.Epoch = true, 9
 	s.settle(r)
-	if !s.active() || s.job.next != 0 || s.job.after != 8 || s.outbox.writer == writer {
-		t.Errorf("%+v as %s", s.job, s.outbox.writer)
+	if !s.active() || s.job.next != 0 || s.job.after != 8 || s.outbox.Writer == writer {
+		t.Errorf("%+v as %s", s.job, s.outbox.Writer)
 	}
 	store := fakeStore{epoch: 9, counts: map[string]map[leaparray.Stretch]int64{}}
 	if s.restore(t, &store, ""); store.has("k0") != 1 || store.has("k1") != 1 {
@@ -102,7 +103,7 @@ func TestARestorationIsLostItself(t *testing.T) {
 func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 	s := newRestoration(t, 2)
 	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
-	s.findLoss(storeVersion{epoch: 8})
+	s.findLoss(rounds.StoreVersion{Epoch: 8})
 	if parts := s.restore(t, &store, "k1"); parts != 1+restoreRetries {
 		t.Errorf("%d parts, want %d", parts, 1+restoreRetries)
 	}
@@ -111,7 +112,7 @@ func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 // TestAResetBeforeItsPart resets a key that another counter knew before it is restored.
 func TestAResetBeforeItsPart(t *testing.T) {
 	s := newRestoration(t, 1)
-	s.findLoss(storeVersion{epoch: 8})
+	s.findLoss(rounds.StoreVersion{Epoch: 8})
 	s.alsoRestore(7, []KeyState{{Key: []byte("theirs"),
 		Buckets: []Bucket{second(6)}}})
 	s.at("theirs").Set(keys.FlagReset)
@@ -124,7 +125,7 @@ func TestAResetBeforeItsPart(t *testing.T) {
 // TestAResetIsNotRestored resets a key while a part that restores it is in flight.
 func TestAResetIsNotRestored(t *testing.T) {
 	s := newRestoration(t, 1)
-	s.findLoss(storeVersion{epoch: 8})
+	s.findLoss(rounds.StoreVersion{Epoch: 8})
 	r := s.cut()
 	e := s.at("k0")
 	hash := s.keys.Names.Hash(nil, []byte("k0"))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // newHandoff returns the handoff of a separate ledger that knows the store's version.
@@ -45,10 +46,10 @@ func TestAHandoffIsInPages(t *testing.T) {
 	if synced, _ := to.sums("known"); synced != 6 || pages < 3 {
 		t.Errorf("%d are known, told in %d pages", synced, pages)
 	}
-	if _, pending := to.sums("k"); pending != 5 || len(to.outbox.queue) != 2 ||
-		!to.outbox.maybeSent {
-		t.Errorf("%d are pending in %d rounds, maybe sent: %v", pending, len(to.outbox.queue),
-			to.outbox.maybeSent)
+	if _, pending := to.sums("k"); pending != 5 || len(to.outbox.Queue) != 2 ||
+		!to.outbox.MaybeSent {
+		t.Errorf("%d are pending in %d rounds, maybe sent: %v", pending, len(to.outbox.Queue),
+			to.outbox.MaybeSent)
 	}
 	again, _, err := from.page(0, 1<<20)
 	if err != nil {
@@ -71,7 +72,7 @@ func TestAKeyThatIsRefusedTwiceIsParkedOnce(t *testing.T) {
 		r.Keys[0].Err = ErrRefused
 		h.flushing.settle(r)
 	}
-	r := h.flushing.cut(time.Now().Add(2 * parkedPause))
+	r := h.flushing.cut(time.Now().Add(2 * rounds.ParkedPause))
 	if r == nil || !slices.Equal(keysOf(r), []string{"k"}) {
 		t.Fatalf("%+v is sent after the pause", r)
 	}
@@ -96,8 +97,8 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	if !h.cancel() || h.cancel() {
 		t.Error("it is canceled once")
 	}
-	if _, pending := h.sums("k"); pending != 5 || !h.outbox.maybeSent {
-		t.Errorf("%d are pending, maybe sent: %v", pending, h.outbox.maybeSent)
+	if _, pending := h.sums("k"); pending != 5 || !h.outbox.MaybeSent {
+		t.Errorf("%d are pending, maybe sent: %v", pending, h.outbox.MaybeSent)
 	}
 	for seq := uint64(1); seq <= 2; seq++ {
 		r := h.flushing.cut(time.Now())
@@ -107,8 +108,8 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 		(&fakeStore{epoch: 7}).answer(r)
 		h.flushing.settle(r)
 	}
-	if _, pending := h.sums("k"); pending != 0 || h.outbox.maybeSent {
-		t.Errorf("%d are pending, maybe sent: %v", pending, h.outbox.maybeSent)
+	if _, pending := h.sums("k"); pending != 0 || h.outbox.MaybeSent {
+		t.Errorf("%d are pending, maybe sent: %v", pending, h.outbox.MaybeSent)
 	}
 	h.prepare()
 	if _, _, err := h.page(cursor, 1); err == nil {
@@ -127,8 +128,8 @@ func TestWhatWasToldMayBeSent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if h.cancel(); h.outbox.maybeSent != told {
-			t.Errorf("told: %v, maybe sent: %v", told, h.outbox.maybeSent)
+		if h.cancel(); h.outbox.MaybeSent != told {
+			t.Errorf("told: %v, maybe sent: %v", told, h.outbox.MaybeSent)
 		}
 	}
 }
@@ -136,16 +137,16 @@ func TestWhatWasToldMayBeSent(t *testing.T) {
 // TestAHandoffThatIsFinished leaves nothing behind except the used name.
 func TestAHandoffThatIsFinished(t *testing.T) {
 	h := sealed(t)
-	w := h.loads.ask(1, nil, []byte("late"))
+	w := h.loads.Ask(1, nil, []byte("late"))
 	h.finish("w")
-	if h.keys.Len() != 0 || h.keys.PendingBuckets != 0 || !h.outbox.isEmpty() || h.sealed {
+	if h.keys.Len() != 0 || h.keys.PendingBuckets != 0 || !h.outbox.IsEmpty() || h.sealed {
 		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.Len(),
 			h.keys.PendingBuckets, h.sealed)
 	}
-	if h.outbox.writer == "w" || h.store.known || h.owed.room.Stats().Owed != 0 {
-		t.Errorf("writer %s, %d keys owed", h.outbox.writer, h.owed.room.Stats().Owed)
+	if h.outbox.Writer == "w" || h.store.Known || h.owed.room.Stats().Owed != 0 {
+		t.Errorf("writer %s, %d keys owed", h.outbox.Writer, h.owed.room.Stats().Owed)
 	}
-	if w.done {
+	if w.Done {
 		t.Error("who asked after it was sealed is answered by nobody")
 	}
 }
@@ -154,7 +155,7 @@ func TestAHandoffThatIsFinished(t *testing.T) {
 func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
 	h := newHandoff(t)
 	w := h.loads.want("k")
-	if h.prepare(); !w.done || !errors.Is(w.err, twotier.ErrNotOwner) {
+	if h.prepare(); !w.Done || !errors.Is(w.Err, twotier.ErrNotOwner) {
 		t.Errorf("%+v", w)
 	}
 }

@@ -4,88 +4,90 @@ import (
 	"errors"
 	"time"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // settle processes the answer to a round that the store has applied. It reports whether there is
 // more to send at once.
-func (f *flushing) settle(r *round) (more bool) {
+func (f *flushing) settle(r *rounds.Round) (more bool) {
 	f.totals.batchesOK.Add(1)
-	f.outbox.flight = nil
-	first := !f.store.known
-	if r.generation != f.store.generation {
+	f.outbox.Flight = nil
+	first := !f.store.Known
+	if r.Generation != f.store.Generation {
 		f.voidLoads(r)
 		r.First = false
 	}
 	f.learn(r)
 	f.advance(r)
 	sec, queued := f.keys.Clock.Second(), f.queuedKeys()
-	for i := range r.parts {
+	for i := range r.Parts {
 		if i%keys.TouchAtOnce == 0 {
-			f.touchKeys(r.parts[i:])
+			f.touchKeys(r.Parts[i:])
 		}
-		f.settleKey(r, &r.parts[i], queued, sec)
+		f.settleKey(r, &r.Parts[i], queued, sec)
 	}
-	more = f.dirty.due && !f.dirty.isEmpty() && (first || r.full()) || f.loads.exclusive ||
-		len(f.outbox.queue) > 0
-	f.parked.settle()
+	more = f.dirty.Due && !f.dirty.IsEmpty() && (first || r.Full()) || f.loads.Exclusive ||
+		len(f.outbox.Queue) > 0
+	f.parked.Settle()
 	f.scratch.recycle(f.ledger, r)
 	return more
 }
 
 // voidLoads has the loads of a round repeated: the partition has changed hands since it was sent,
 // so the store may have answered before the last counts of the previous owner reached it.
-func (f *flushing) voidLoads(r *round) {
-	f.loads.putBack(r, true)
-	for i := range r.parts {
-		r.parts[i].Load, r.parts[i].Loaded = false, nil
+func (f *flushing) voidLoads(r *rounds.Round) {
+	f.loads.PutBack(r, true)
+	for i := range r.Parts {
+		r.Parts[i].Load, r.Parts[i].Loaded = false, nil
 	}
 }
 
 // fail keeps a round that changes something, to be sent again. Its pending loads are put back, to
 // be loaded next to it, because a store that refuses to write can still be read.
-func (f *flushing) fail(r *round) {
-	if errors.Is(r.Err, ErrNotApplied) {
+func (f *flushing) fail(r *rounds.Round) {
+	if errors.Is(r.Err, store.ErrNotApplied) {
 		f.totals.batchesRefused.Add(1)
 	} else {
 		f.totals.batchesUnknown.Add(1)
-		r.outcomeUnknown = true
+		r.OutcomeUnknown = true
 	}
-	f.outbox.retry.fail(time.Now())
+	f.outbox.Retry.Fail(time.Now())
 	f.reportOwed()
-	f.loads.putBack(r, false)
-	f.loads.allowOverlap()
+	f.loads.PutBack(r, false)
+	f.loads.AllowOverlap()
 	if r.Seq != 0 || r.Republish {
 		return // it stays the partition's flight
 	}
 	f.giveBack(r)
-	f.outbox.flight = nil
+	f.outbox.Flight = nil
 	f.scratch.recycle(f.ledger, r)
 }
 
 // rename sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
 // copy of this process or by one with the same configured name.
-func (f *flushing) rename(r *round) {
+func (f *flushing) rename(r *rounds.Round) {
 	old := r.Writer
-	name := f.outbox.renumber(r)
+	name := f.outbox.Renumber(r)
 	f.opt.Logger.Warn("the store knows this writer from another process: counting under another "+
 		"name", "partition", f.id, "writer", old, "now", name)
 }
 
 // settleKey moves the flushed counts of one key from pending to synced, and applies its loaded
 // counts. queued has the keys of the rounds in the queue.
-func (f *flushing) settleKey(r *round, k *part, queued keyHashes, sec uint32) {
-	w := r.loadOf(k)
+func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyHashes, sec uint32) {
+	w := r.LoadOf(k)
 	switch {
 	case k.Forgotten:
-		w.tell(nil, absence{})
+		w.Tell(nil, rounds.Absence{})
 		return
-	case k.ref == 0:
+	case k.Ref == 0:
 		if k.Load {
 			f.loads.take(k, w, sec)
 		}
 		return
 	}
-	e := f.keys.Entry(k.ref)
+	e := f.keys.Entry(k.Ref)
 	e.Drop(keys.FlagBusy)
 	if k.Err != nil {
 		f.park(k, e, w)
@@ -93,10 +95,10 @@ func (f *flushing) settleKey(r *round, k *part, queued keyHashes, sec uint32) {
 	}
 	if k.Reset {
 		f.keys.DropSynced(e) // counts learned since the cut are from before the reset
-		if r.outcomeUnknown {
+		if r.OutcomeUnknown {
 			// They may be from after it if the store had applied the round before this answer: when
 			// it was sent first, or when another counter sent its copy. Then the key is read again.
-			e.SetGen(f.store.generation - 1)
+			e.SetGen(f.store.Generation - 1)
 		}
 	}
 	if e.Synced() == 0 {
@@ -115,15 +117,15 @@ func (f *flushing) settleKey(r *round, k *part, queued keyHashes, sec uint32) {
 		}
 		f.totals.loads.Add(1)
 	} else if k.Load {
-		e.SetGen(f.store.generation - 1)
+		e.SetGen(f.store.Generation - 1)
 	}
-	w.tell(alien, absence{})
-	if !queued.has(f.keys.Names, k) {
+	w.Tell(alien, rounds.Absence{})
+	if !f.isQueued(k, queued) {
 		f.keys.TidyPending(e, f.keys.Ladder(e))
 		if e.HasPending() || e.Has(keys.FlagRenew) {
 			// Counts that have folded since the round was cut add up to zero, or the store has lost
 			// the key.
-			f.enlist(k.ref, e)
+			f.enlist(k.Ref, e)
 		}
 	}
 	if e.Has(keys.FlagParked) {
@@ -132,28 +134,28 @@ func (f *flushing) settleKey(r *round, k *part, queued keyHashes, sec uint32) {
 }
 
 // unpark ends the setting aside of a key that the store accepts again.
-func (f *flushing) unpark(k *part, e keys.Entry) {
-	if !k.unparked {
-		f.parked.remove(k.ref)
+func (f *flushing) unpark(k *rounds.Part, e keys.Entry) {
+	if !k.Unparked {
+		f.parked.Remove(k.Ref)
 	}
 	e.Drop(keys.FlagParked)
 	if e.HasPending() || e.Has(keys.FlagReset|keys.FlagRenew) {
-		f.enlist(k.ref, e)
+		f.enlist(k.Ref, e)
 	}
 }
 
 // park sets a refused key aside. It stays pending, out of the way of other keys.
-func (f *flushing) park(k *part, e keys.Entry, w *pendingLoad) {
+func (f *flushing) park(k *rounds.Part, e keys.Entry, w *rounds.PendingLoad) {
 	f.totals.badKeys.Add(1)
-	e.SetGen(f.store.generation - 1) // a foreign value is there
+	e.SetGen(f.store.Generation - 1) // a foreign value is there
 	if k.Reset {
 		e.Set(keys.FlagReset)
 	}
 	if k.Renew {
 		e.Set(keys.FlagRenew)
 	}
-	w.tell(k.Err, absence{})
-	if e.Has(keys.FlagParked) && !k.unparked {
+	w.Tell(k.Err, rounds.Absence{})
+	if e.Has(keys.FlagParked) && !k.Unparked {
 		return // it waits among the parked keys already
 	}
 	if !e.HasPending() && !e.Has(keys.FlagReset|keys.FlagRenew) {
@@ -161,7 +163,7 @@ func (f *flushing) park(k *part, e keys.Entry, w *pendingLoad) {
 		return
 	}
 	e.Set(keys.FlagParked)
-	f.parked.add(k.ref, time.Now())
+	f.parked.Add(k.Ref, time.Now())
 	if f.totals.badKeys.Load() == 1 {
 		f.opt.Logger.Warn("the store refuses a key; keeping it in memory and retrying",
 			"partition", f.id, "error", k.Err)

@@ -13,7 +13,7 @@ import (
 func (b *ledger) shareKey(ns, key []byte) *loans.Key {
 	k, added := b.shared.Share(ns, key)
 	if added {
-		b.dirty.shift.rouse()
+		b.dirty.Shift.Rouse()
 	}
 	return k
 }
@@ -98,7 +98,7 @@ func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 
 // recent reports whether the store has answered for the partition recently enough, see
 // Counter.StaleAfter.
-func (g *guarded) recent() bool { return g.store.verifiedWithin(g.readWithin) }
+func (g *guarded) recent() bool { return g.store.VerifiedWithin(g.readWithin) }
 
 // source returns the source of an answer about another counter's key while the store can be
 // reached.

@@ -1,178 +1,29 @@
 package syncer
 
-import (
-	"context"
-	"errors"
-	"fmt"
+import "twotier.dev/twotier/syncer/store"
 
-	"twotier.dev/twotier"
-	"twotier.dev/twotier/leaparray"
+// The contract of a store, see package store.
+type (
+	// Store keeps the counts of record.
+	Store = store.Store
+	// Keeper is a Store that can determine when acknowledged counts would survive its loss.
+	Keeper = store.Keeper
+	// Round is one exchange with the store about one partition.
+	Round = store.Round
+	// KeyRound is one key's part of a round.
+	KeyRound = store.KeyRound
+	// Bucket is one bucket of a key, with a number.
+	Bucket = store.Bucket
+	// Mark is the last round that a store acknowledged for one partition.
+	Mark = store.Mark
 )
 
-// ErrNotApplied is wrapped by a round's error when the store certainly did not apply it. Every
-// other error leaves the outcome unknown.
-var ErrNotApplied = errors.New("not applied")
-
-// ErrRefused is an ErrNotApplied: the store answered but refuses the round, like a full store that
-// can still be read, or one that is loading its data. It is not unreachable.
-var ErrRefused = fmt.Errorf("refused: %w", ErrNotApplied)
-
-// ErrLate is wrapped by a round's error when the store did not answer the round in time although it
-// can be reached: meanwhile it sent a part of the answer, or answered another round. The round may
-// or may not have been applied.
-var ErrLate = errors.New("the store is late")
-
-// Store keeps the counts of record. It is declared here, by its only user; redisstore and
-// internal/embedded implement it, and package storetest checks that an implementation behaves as
-// described here.
-type Store interface {
-	// Exchange applies the rounds, in any order, and sets the outcome of each. It returns once all
-	// are answered or ctx is done, and keeps no reference to them. Calls may overlap. At most one
-	// round of a partition is in flight at a time, plus at most one that is Aside.
-	//
-	// A round is atomic, and a round with a sequence is applied at most once: if the store already
-	// has that sequence or a later one, it only reads. If the store has less than the state in the
-	// round (Acked, Version, Quieted), or other data (Epoch), it has lost data: it changes nothing
-	// and reports Lost.
-	Exchange(ctx context.Context, rounds []*Round)
-}
-
-// Mark is the last round with a sequence that a store acknowledged to a counter for one partition.
-// A store with that round has all earlier ones. Seq is 0 if there was none.
-type Mark struct {
-	Partition int
-	Writer    string
-	Seq       uint64
-}
-
-// Keeper is a Store that can determine when acknowledged counts would survive its loss. ack is
-// AckReplica or AckDisk.
-type Keeper interface {
-	// Keeps returns nil if ack is available for counts in the partitions, in all partitions if none
-	// is named. It returns an *InvalidError if the store or its configuration can't provide ack, or
-	// an error that wraps ErrUnavailable if it can't at the moment.
-	Keeps(ctx context.Context, ack twotier.Ack, partitions ...int) error
-	// Keep waits until everything up to the marks is kept at the level of ack. It returns an error
-	// for each mark, in their order, or nil if all are kept. A non-nil error wraps
-	// ErrUnknownOutcome: the mark is not kept yet when ctx is done, or the store has lost it
-	// already.
-	Keep(ctx context.Context, ack twotier.Ack, marks []Mark) []error
-}
-
-// Bucket is one bucket of a key, with a number.
-type Bucket struct {
-	// Stretch is the time that the bucket counts, a millisecond for an event that keeps its time. A
-	// round cut by another counter may have widths that are not in this one's ladder.
-	leaparray.Stretch
-	// N is a delta to add, or a count.
-	N int64
-	// Stored is set by the store in a round's Adds: the count after the round.
-	Stored int64
-}
-
-// KeyRound is one key's part of a round. The buckets refer to the ladder of the key's namespace.
-type KeyRound struct {
-	// NS is empty for the default namespace.
-	NS, Key []byte
-	// Reset deletes the key before anything else in this part.
-	Reset bool
-	// Load asks for all buckets of the key, as they are at the end of the round.
-	Load bool
-	// New marks a key that the store is believed to have nothing of, which can make counting it
-	// cheaper.
-	New bool
-	// TTL is the key's time to live, in milliseconds. The store sets it for a key that it did not
-	// have, and if Renew is set.
-	TTL   int64
-	Renew bool
-	// Listed means that a new time to live is no reason for a Lister to list the key.
-	Listed bool
-	// Adds are added to the buckets. In a Republish they are the former counts of the buckets.
-	Adds []Bucket
-	// Ladder determines which buckets fold, including those by other writers, see
-	// [leaparray.Ladder.FoldList]. If Fold is set, the store folds them before it adds anything.
-	// ExactFrom is the moment by which the counter has folded the key in memory, so that both have
-	// the same buckets; 0 lets the store choose a moment. If the key ends up with more than
-	// Ladder.Most buckets, the store folds them after everything else, chooses the moment itself,
-	// and reports the buckets from before the fold.
-	Ladder    *leaparray.Ladder
-	Fold      bool
-	ExactFrom int64
-
-	// Loaded are the buckets requested by Load. One that holds something other than a number is
-	// reported as NoCount.
-	Loaded []Bucket
-	// Existed is set if the store found that the key was not New. A store need not find out if that
-	// costs extra.
-	Existed bool
-	// Err is why this key alone was refused. Nothing of its part was done.
-	Err error
-	// Forgotten does not concern a store: the key was reset after the round was cut, so its outcome
-	// no longer matters.
-	Forgotten bool
-}
-
-// Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
-type Round struct {
-	Partition int
-	// Now is when the round was cut, in unix milliseconds. Buckets fold by their age at that time.
-	Now int64
-	// Writer identifies the process incarnation that counts.
-	Writer string
-	// Seq numbers the rounds of a writer and partition that change something, from 1; 0 only reads.
-	Seq uint64
-	// Nonce is drawn when the round is cut. It distinguishes the round from one with the same
-	// writer and sequence that another process has cut: a copy of this one, or one with the same
-	// configured name.
-	Nonce uint64
-	// Acked is the highest sequence that the store has acknowledged in this epoch.
-	Acked uint64
-	// Epoch identifies the partition's data as last reported by the store; 0 if this writer has no
-	// report yet. In that case a store that has nothing of the partition draws an epoch, even if
-	// the round only reads. Version and Quieted are the last reported numbers of changes by all
-	// writers: changes that others must notice, and changes that they need not. The answer sets all
-	// three to their current values, this round included.
-	Epoch, Version, Quieted uint64
-	// LastChange identifies the last round with a sequence, by any writer, in the store's data, as
-	// reported along with these; "" if there is none. Only the store can interpret it. Data without
-	// that round was lost, however many changes have come in its place since.
-	LastChange string
-	// Quiet means that no counter with these keys in memory relies on Version to notice changes of
-	// them. Such a round increments Quieted instead.
-	Quiet bool
-	// Republish restores counts after a loss: Adds hold the buckets' counts in an earlier epoch.
-	// For as long as its epoch lasts, the store records how much of each bucket was restored and
-	// only adds the missing part. So the sum is right, regardless of the order of restorations and
-	// of counts added since. In an epoch that began with the remains after a loss, the counts found
-	// in a bucket are taken as restored. A key that was reset in this epoch stays as it is. Stored
-	// reports the resulting counts. The parts of a restoration have sequences like other rounds,
-	// which reveals the loss of some of them even if others made as many changes instead.
-	Republish bool
-	// After is the epoch in which the republished counts were known. If Epoch is not higher, the
-	// store draws a new one that is, so that all counters notice the loss.
-	After uint64
-	// ReadOnly marks a round that only loads keys, and whose writer knows no data or data of this
-	// Epoch. Then the store need not check Acked or draw an epoch, which can make the round
-	// cheaper. Version and Quieted include all changes in the loaded counts.
-	ReadOnly bool
-	// Aside marks a round, with Seq 0, that may be in flight together with another round of the
-	// partition. Its sender ignores the results for keys that the other round changes. Its Acked
-	// may be from before the other round was answered.
-	Aside bool
-	// Keys are the round's parts, carried out in this order. A key is counted in at most one of
-	// them.
-	Keys []KeyRound
-
-	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown. It wraps ErrLate if the store
-	// can be reached.
-	Err error
-	// Lost is set if the store has lost data.
-	Lost bool
-	// Used is set if the store has applied another round with this writer and sequence but a
-	// different Nonce; this one was then certainly not applied. Later is set if it has applied
-	// later rounds.
-	Used, Later bool
-	// First is set if the store had nothing of the partition before this round. A store that can't
-	// find out leaves it unset.
-	First bool
-}
+// The errors of a round, see package store.
+var (
+	// ErrNotApplied means that the store certainly did not apply a round.
+	ErrNotApplied = store.ErrNotApplied
+	// ErrRefused is an ErrNotApplied of a store that answered.
+	ErrRefused = store.ErrRefused
+	// ErrLate means that a store that can be reached did not answer a round in time.
+	ErrLate = store.ErrLate
+)

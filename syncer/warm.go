@@ -6,6 +6,7 @@ import (
 	"time"
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // lockWarm returns with the partitions of a call locked, and with each key either in memory, known
@@ -73,9 +74,9 @@ func (k *call) stopWaiting() {
 }
 
 func (t *target) stopWaiting() {
-	for _, w := range []*pendingLoad{t.load, t.askedAhead} {
+	for _, w := range []*rounds.PendingLoad{t.load, t.askedAhead} {
 		if w != nil {
-			w.waiters--
+			w.Waiters--
 		}
 	}
 	t.load, t.askedAhead = nil, nil
@@ -103,14 +104,14 @@ func (t *target) ready() (ready bool, err error) {
 			return false, twotier.ErrClosed
 		case t.load == nil && t.askedAhead != nil:
 			t.load, t.askedAhead = t.askedAhead, nil
-		case t.load != nil && t.load.done:
+		case t.load != nil && t.load.Done:
 			if err := t.takeOutcome(t.load); err != nil {
 				return false, err
 			}
 		case t.p.storeDown():
 			t.storeDown = true
 		case t.load == nil:
-			t.load = t.p.loads.ask(t.hash, t.ns, t.check.Key)
+			t.load = t.p.loads.Ask(t.hash, t.ns, t.check.Key)
 			return false, nil
 		default:
 			return false, nil
@@ -119,15 +120,15 @@ func (t *target) ready() (ready bool, err error) {
 }
 
 // takeOutcome applies the outcome of the load that the target waited for.
-func (t *target) takeOutcome(w *pendingLoad) error {
+func (t *target) takeOutcome(w *rounds.PendingLoad) error {
 	t.load = nil
-	w.waiters--
+	w.Waiters--
 	switch {
-	case w.err == nil:
-		t.loaded, t.absence = true, w.absence
-	case errors.Is(w.err, twotier.ErrOverload):
-		return w.err
-	case errors.Is(w.err, twotier.ErrNotOwner):
+	case w.Err == nil:
+		t.loaded, t.absence = true, w.Absence
+	case errors.Is(w.Err, twotier.ErrOverload):
+		return w.Err
+	case errors.Is(w.Err, twotier.ErrNotOwner):
 		// The partition was about to be handed off: the caller checks its owner again.
 	default:
 		t.keyRefused = true
@@ -164,7 +165,7 @@ func (t *target) known() bool {
 // askAhead requests all keys of a batch that have to be loaded, so that they are loaded together.
 // It returns the loads, check by check, or nil if all keys are known. It leaves out keys of other
 // owners: anything that may be done with them here needs no load.
-func (b *batch) askAhead() (ahead []*pendingLoad) {
+func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
 	k := b.c.calls.Get().(*call)
 	defer b.c.calls.Put(k)
 	k.begin(nil, 0)
@@ -181,9 +182,9 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 				continue
 			}
 			if ahead == nil {
-				ahead = make([]*pendingLoad, countChecks(b.ops))
+				ahead = make([]*rounds.PendingLoad, countChecks(b.ops))
 			}
-			ahead[places[i]] = t.p.loads.ask(t.hash, t.ns, t.check.Key)
+			ahead[places[i]] = t.p.loads.Ask(t.hash, t.ns, t.check.Key)
 			asked = append(asked, t.p)
 		}
 		k.unlock()
@@ -225,7 +226,7 @@ func (b *batch) stopWaiting() {
 			if w := ahead[j]; w != nil {
 				p := b.c.partitionOf(&b.ops[i].Checks[j])
 				p.mu.Lock()
-				w.waiters--
+				w.Waiters--
 				p.mu.Unlock()
 			}
 		}

@@ -49,7 +49,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/syncer/internal/keys",
 			"twotier.dev/twotier/syncer/internal/loans",
 			"twotier.dev/twotier/syncer/internal/room",
+			"twotier.dev/twotier/syncer/internal/rounds",
+			"twotier.dev/twotier/syncer/internal/shifts", "twotier.dev/twotier/syncer/store",
 		},
+		"syncer/store": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"syncer/internal/keys": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/hashset", "twotier.dev/twotier/internal/slab",
@@ -60,6 +63,12 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/leaparray",
 		},
 		"syncer/internal/room": {},
+		"syncer/internal/rounds": {
+			"twotier.dev/twotier/internal/arena", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/syncer/internal/keys",
+			"twotier.dev/twotier/syncer/internal/shifts", "twotier.dev/twotier/syncer/store",
+		},
+		"syncer/internal/shifts": {},
 
 		"internal/slab":    {},
 		"internal/hashset": {"twotier.dev/twotier/internal/slab"},

@@ -1,4 +1,4 @@
-package syncer
+package shifts
 
 import (
 	"math/rand/v2"
@@ -6,13 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 )
-
-func partitions(n int) (list []*partition) {
-	for range n {
-		list = append(list, new(partition))
-	}
-	return list
-}
 
 // TestShifts rouses shifts at random moments. Each is due within an interval plus a tenth, whatever
 // the others do, and no more often. A shift that is never roused is due when its rest is over.
@@ -22,14 +15,14 @@ func TestShifts(t *testing.T) {
 	t.Logf("seed %d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		s := newShifts(partitions(8), interval, rest)
+		s := New(8, interval, rest)
 		asked, served := make([]time.Time, 8), make([]time.Time, 8)
 		end := time.Now().Add(time.Minute)
 		go func() {
 			for time.Now().Before(end) {
 				time.Sleep(time.Duration(rnd.Int64N(int64(interval))))
 				h := s.list[min(rnd.IntN(9), 6)] // the last is never roused
-				h.rouse()
+				h.Rouse()
 				s.mu.Lock()
 				if asked[h.number].IsZero() {
 					asked[h.number] = time.Now()
@@ -38,9 +31,9 @@ func TestShifts(t *testing.T) {
 			}
 		}()
 		turns, last := 0, 0
-		for timer := s.start(); time.Now().Before(end); {
+		for timer := s.Start(); time.Now().Before(end); {
 			<-timer.C
-			h := s.next()
+			h := s.Next()
 			if h == nil {
 				continue
 			}
@@ -73,16 +66,16 @@ func TestShifts(t *testing.T) {
 // one after the other.
 func TestShiftsThatAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShifts(partitions(4), 20*time.Millisecond, time.Second)
-		timer := s.start()
+		s := New(4, 20*time.Millisecond, time.Second)
+		timer := s.Start()
 		for i := range 100 {
 			<-timer.C
-			h := s.next()
+			h := s.Next()
 			if h == nil || h.number != i%4 {
 				t.Fatalf("turn %d is of %+v", i, h)
 			}
 			for _, o := range s.list {
-				o.rouse()
+				o.Rouse()
 			}
 			time.Sleep(time.Duration(15+i) * time.Millisecond)
 		}

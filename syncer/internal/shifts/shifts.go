@@ -1,4 +1,4 @@
-package syncer
+package shifts
 
 import (
 	"math/rand/v2"
@@ -14,48 +14,52 @@ const (
 	shortestShift = 5 * time.Millisecond
 )
 
-// shifts determines when the partitions of a batcher are due by the clock: in groups, one after the
+// Plan determines when the partitions of a batcher are due by the clock: in groups, one after the
 // other. A shift whose partitions have nothing to do rests, and costs nothing, until one of them
-// has something (rouse) or it is time to verify that the store still has everything.
-type shifts struct {
+// has something (Rouse) or it is time to verify that the store still has everything.
+type Plan struct {
 	interval time.Duration // between flushes
 	rest     time.Duration // the longest that a shift rests
-	list     []*shift
+	list     []*Shift
 
 	mu    sync.Mutex
 	last  int           // the shift that was due last
 	at    time.Time     // time of the last shift
 	step  time.Duration // from the last shift to the next one
 	timer *time.Timer   // nil until start
-	first *shift        // the shift that is due next
+	first *Shift        // the shift that is due next
 	dueAt time.Time     // time of the first shift
 }
 
-// shift is a group of partitions that are due at the same time.
-type shift struct {
-	of      *shifts
-	number  int
-	parts   []*partition
-	resting atomic.Bool
-	until   time.Time // earliest time at which it is due; guarded by shifts.mu
+// Shift is a group of partitions that are due at the same time.
+type Shift struct {
+	of     *Plan
+	number int
+	// The shift has the partitions of the batcher in [From, To).
+	From, To int
+	resting  atomic.Bool
+	until    time.Time // earliest time at which it is due; guarded by Plan.mu
 }
 
-// newShifts divides partitions into shifts. None of them rests at first.
-func newShifts(parts []*partition, interval, rest time.Duration) *shifts {
-	n := max(1, min(mostShifts, len(parts), int(interval/shortestShift)))
-	s := &shifts{interval: interval, rest: rest, last: n - 1}
+// New divides a number of partitions into shifts. None of them rests at first.
+func New(parts int, interval, rest time.Duration) *Plan {
+	n := max(1, min(mostShifts, parts, int(interval/shortestShift)))
+	s := &Plan{interval: interval, rest: rest, last: n - 1}
 	for i := range n {
-		h := &shift{of: s, number: i, parts: parts[i*len(parts)/n : (i+1)*len(parts)/n]}
-		s.list = append(s.list, h)
-		for _, p := range h.parts {
-			p.dirty.shift = h
-		}
+		s.list = append(s.list, &Shift{of: s, number: i, From: i * parts / n,
+			To: (i + 1) * parts / n})
 	}
 	return s
 }
 
-// start returns the timer that fires when next should be called.
-func (s *shifts) start() *time.Timer {
+// All returns the shifts.
+func (s *Plan) All() []*Shift { return s.list }
+
+// IsResting reports whether the shift rests.
+func (h *Shift) IsResting() bool { return h.resting.Load() }
+
+// Start returns the timer that fires when Next should be called.
+func (s *Plan) Start() *time.Timer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at, s.step = time.Now(), s.jitter()
@@ -64,9 +68,9 @@ func (s *shifts) start() *time.Timer {
 	return s.timer
 }
 
-// next returns the shift that is due now, or nil if none is. The shift rests from then on until it
+// Next returns the shift that is due now, or nil if none is. The shift rests from then on until it
 // is roused.
-func (s *shifts) next() *shift {
+func (s *Plan) Next() *Shift {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, now := s.first, time.Now()
@@ -80,12 +84,12 @@ func (s *shifts) next() *shift {
 	return h
 }
 
-// rouse makes the shift due the next time its turn comes.
-func (h *shift) rouse() { h.rouseAt(time.Time{}) }
+// Rouse makes the shift due the next time its turn comes.
+func (h *Shift) Rouse() { h.RouseAt(time.Time{}) }
 
-// rouseAt makes the shift due the first time its turn comes at or after t, or from now on if t has
+// RouseAt makes the shift due the first time its turn comes at or after t, or from now on if t has
 // passed.
-func (h *shift) rouseAt(t time.Time) {
+func (h *Shift) RouseAt(t time.Time) {
 	if !h.resting.Load() {
 		return
 	}
@@ -107,7 +111,7 @@ func (h *shift) rouseAt(t time.Time) {
 
 // findFirst finds the shift that is due next. If several are late, it is the one whose turn came
 // first.
-func (s *shifts) findFirst() {
+func (s *Plan) findFirst() {
 	s.first = nil
 	for _, h := range s.list {
 		s.moveUp(h)
@@ -116,7 +120,7 @@ func (s *shifts) findFirst() {
 }
 
 // moveUp makes a shift the first if it is due earlier, and reports whether it has done so.
-func (s *shifts) moveUp(h *shift) bool {
+func (s *Plan) moveUp(h *Shift) bool {
 	at := s.due(h)
 	if s.first != nil && !at.Before(s.dueAt) {
 		return false
@@ -126,14 +130,14 @@ func (s *shifts) moveUp(h *shift) bool {
 }
 
 // setTimer sets the timer for the first shift.
-func (s *shifts) setTimer() {
+func (s *Plan) setTimer() {
 	if s.timer != nil {
 		s.timer.Reset(time.Until(s.dueAt))
 	}
 }
 
 // due returns when a shift is due. Each has its turn once in an interval.
-func (s *shifts) due(h *shift) time.Time {
+func (s *Plan) due(h *Shift) time.Time {
 	n := len(s.list)
 	turn := s.at.Add(s.step * time.Duration((h.number-s.last+n-1)%n+1))
 	if late := h.until.Sub(turn); late > 0 {
@@ -145,7 +149,7 @@ func (s *shifts) due(h *shift) time.Time {
 
 // jitter returns one shift's part of the flush interval, plus or minus a tenth, so that nodes don't
 // flush in step.
-func (s *shifts) jitter() time.Duration {
+func (s *Plan) jitter() time.Duration {
 	i := s.interval
 	return (i - i/10 + rand.N(i/5+1)) / time.Duration(len(s.list))
 }

@@ -1,4 +1,4 @@
-package syncer
+package rounds
 
 import (
 	"math/rand/v2"
@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/shifts"
 )
 
 // newDirtyList returns an empty list outside of a partition.
-func newDirtyList() *dirtyList {
-	return &dirtyList{shift: newShifts(nil, time.Second, time.Second).list[0]}
+func newDirtyList() *Dirty {
+	return &Dirty{Shift: shifts.New(1, time.Second, time.Second).All()[0]}
 }
 
 // TestDirtyListAgainstASlice pushes and pops at random.
@@ -23,18 +24,18 @@ func TestDirtyListAgainstASlice(t *testing.T) {
 	var model []arena.Ref
 	for i := range 20_000 {
 		if r := arena.Ref(i + 1); len(model) == 0 || rnd.IntN(100) < 52-i/400 {
-			d.push(r)
+			d.Push(r)
 			model = append(model, r)
 		} else {
-			if got := d.pop(); got != model[0] {
+			if got := d.Pop(); got != model[0] {
 				t.Fatalf("step %d: popped %d, want %d", i, got, model[0])
 			}
 			model = model[1:]
 		}
-		if d.isEmpty() != (len(model) == 0) || len(d.waiting()) != len(model) {
-			t.Fatalf("step %d: %d wait, want %d", i, len(d.waiting()), len(model))
+		if d.IsEmpty() != (len(model) == 0) || len(d.Waiting()) != len(model) {
+			t.Fatalf("step %d: %d wait, want %d", i, len(d.Waiting()), len(model))
 		}
-		if got := d.lastTicket - d.cutTicket; got != uint64(len(model)) {
+		if got := d.LastTicket - d.CutTicket; got != uint64(len(model)) {
 			t.Fatalf("step %d: %d tickets are not cut, want %d", i, got, len(model))
 		}
 	}
@@ -48,30 +49,30 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 		for batch := range 3 {
 			pushed = append(pushed, time.Now())
 			for range 4 {
-				d.push(1)
+				d.Push(1)
 				time.Sleep(time.Second)
 			}
-			d.due = true
-			d.beginCut()
+			d.Due = true
+			d.BeginCut()
 			if batch > 0 {
 				continue
 			}
-			if got := d.oldest(); !got.Equal(pushed[0]) {
+			if got := d.Oldest(); !got.Equal(pushed[0]) {
 				t.Fatalf("the oldest is from %v, want %v", got, pushed[0])
 			}
 		}
 		for ticket, want := range []time.Time{pushed[0], pushed[0], pushed[0], pushed[0],
 			pushed[1]} {
-			if d.ackedTicket = uint64(ticket); !d.oldest().Equal(want) {
+			if d.AckedTicket = uint64(ticket); !d.Oldest().Equal(want) {
 				t.Errorf("with ticket %d acknowledged the oldest is from %v, want %v", ticket,
-					d.oldest(), want)
+					d.Oldest(), want)
 			}
 		}
-		if d.ackedTicket = 9; !d.oldest().Equal(pushed[2]) {
-			t.Errorf("the oldest is from %v, want %v", d.oldest(), pushed[2])
+		if d.AckedTicket = 9; !d.Oldest().Equal(pushed[2]) {
+			t.Errorf("the oldest is from %v, want %v", d.Oldest(), pushed[2])
 		}
-		if d.ackedTicket = 12; !d.oldest().IsZero() {
-			t.Errorf("the oldest is from %v although all is acknowledged", d.oldest())
+		if d.AckedTicket = 12; !d.Oldest().IsZero() {
+			t.Errorf("the oldest is from %v although all is acknowledged", d.Oldest())
 		}
 	})
 }
@@ -80,11 +81,11 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
 	d := newDirtyList()
 	for range 1000 {
-		d.push(1)
-		d.due = true
-		d.beginCut()
-		d.pop()
-		d.ackedTicket = d.cutTicket
+		d.Push(1)
+		d.Due = true
+		d.BeginCut()
+		d.Pop()
+		d.AckedTicket = d.CutTicket
 	}
 	if n := len(d.batches); n > 2 {
 		t.Errorf("%d batches are remembered of which the store has all", n)
@@ -94,16 +95,16 @@ func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
 // TestTicketsThatWereHandedOff hands off two tickets of four, and takes them back.
 func TestTicketsThatWereHandedOff(t *testing.T) {
 	d := newDirtyList()
-	d.lastTicket, d.cutTicket, d.ackedTicket = 4, 4, 2
-	d.handOff(nil)
-	d.clear()
-	d.push(1)
+	d.LastTicket, d.CutTicket, d.AckedTicket = 4, 4, 2
+	d.HandOff(nil)
+	d.Clear()
+	d.Push(1)
 	for ticket, want := range []bool{false, false, false, true, true, false} {
-		if got := d.handedOff(uint64(ticket)); got != want {
+		if got := d.HandedOff(uint64(ticket)); got != want {
 			t.Errorf("ticket %d is handed off: %v, want %v", ticket, got, want)
 		}
 	}
-	if d.takeBack(); d.handedOff(3) {
+	if d.TakeBack(); d.HandedOff(3) {
 		t.Error("ticket 3 is handed off and was taken back")
 	}
 }

@@ -1,0 +1,197 @@
+package rounds
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/shifts"
+)
+
+// Dirty holds the keys of a partition with something to flush, oldest first. Every key that is
+// put on it draws a ticket, and tickets come off it in the same order:
+//
+//	ackedTicket <= cutTicket <= lastTicket
+//
+// So a count is in the store once ackedTicket has reached its ticket. The partition's lock guards
+// the list.
+type Dirty struct {
+	refs    []arena.Ref
+	first   int           // refs before this position are off the list
+	Due     bool          // by the clock, or because a caller waits; a load alone flushes nothing
+	Weighed int           // how many keys of the list takeLargest has looked at
+	Shift   *shifts.Shift // roused with every push
+
+	LastTicket  uint64 // drawn last
+	CutTicket   uint64 // up to here, keys are off the list: in a round, or had nothing to flush
+	AckedTicket uint64 // up to here, counts are in the store
+	// Tickets above handedOffFrom, up to and including handedOffTo, were handed off before their
+	// counts were in the store.
+	handedOffFrom, handedOffTo uint64
+	// Keys with these hashes were handed off as well, although their tickets up to refusedTo are
+	// acknowledged: the store had refused them.
+	refused   KeyHashes
+	refusedTo uint64
+
+	batches []ticketBatch // the tickets that are not acknowledged yet, in order
+	drawing bool          // new tickets still belong to the last batch
+}
+
+// KeyHashes is a set of hashes of keys.
+type KeyHashes map[uint32]struct{}
+
+// ParkedPause is how long the store is not asked again about keys that it refuses.
+const ParkedPause = 5 * time.Second
+
+// ticketBatch is the run of tickets drawn after one round was cut and before the next.
+type ticketBatch struct {
+	first uint64 // ticket
+	since time.Time
+}
+
+// minUnused is how many places at the front of a dirty list may stay unused in any case.
+const minUnused = 16
+
+// Push appends a key and draws a ticket for it.
+func (d *Dirty) Push(r arena.Ref) {
+	if d.first > len(d.refs)/2 && d.first > minUnused {
+		d.refs = d.refs[:copy(d.refs, d.refs[d.first:])]
+		d.first = 0
+	}
+	d.refs = append(d.refs, r)
+	d.LastTicket++
+	d.Shift.Rouse()
+	if !d.drawing {
+		d.drawing = true
+		d.forgetAcked()
+		d.batches = append(d.batches, ticketBatch{first: d.LastTicket, since: time.Now()})
+	}
+}
+
+// IsEmpty reports whether no key is on the list.
+func (d *Dirty) IsEmpty() bool { return d.first == len(d.refs) }
+
+// Waiting returns the keys on the list. The slice is valid until the next push.
+func (d *Dirty) Waiting() []arena.Ref { return d.refs[d.first:] }
+
+// Pop takes the first key off the list, which must not be empty.
+func (d *Dirty) Pop() arena.Ref {
+	r := d.refs[d.first]
+	if d.first++; d.first == len(d.refs) {
+		d.refs, d.first = d.refs[:0], 0
+	}
+	d.CutTicket++
+	return r
+}
+
+// BeginCut marks the start of a cut: if the list is due, all later counts belong to a new batch.
+func (d *Dirty) BeginCut() { d.drawing = d.drawing && !d.Due }
+
+// Move updates the references to entries that have moved.
+func (d *Dirty) Move(to map[arena.Ref]arena.Ref) {
+	for i, r := range d.refs {
+		d.refs[i] = to[r]
+	}
+}
+
+// Unacked returns the number of tickets that the store has not acknowledged.
+func (d *Dirty) Unacked() int64 { return int64(d.LastTicket - d.AckedTicket) }
+
+// Oldest returns when the oldest unacknowledged ticket was drawn, or a little earlier: all tickets
+// of a batch count as old as its first. It is zero if the store has acknowledged everything.
+func (d *Dirty) Oldest() (since time.Time) {
+	d.forgetAcked()
+	if len(d.batches) > 0 && d.Unacked() > 0 {
+		since = d.batches[0].since
+	}
+	return since
+}
+
+// forgetAcked forgets the batches that are fully acknowledged, except for the last.
+func (d *Dirty) forgetAcked() {
+	for len(d.batches) > 1 && d.batches[1].first <= d.AckedTicket+1 {
+		d.batches = d.batches[1:]
+	}
+}
+
+// HandOff records that another counter now answers for everything unacknowledged, and for the keys
+// that the store has refused.
+func (d *Dirty) HandOff(refused KeyHashes) {
+	if d.handedOffTo == 0 { // keys taken back may not have been sent since
+		maps.Copy(refused, d.refused)
+	}
+	d.refused, d.refusedTo = refused, d.LastTicket
+	d.handedOffFrom, d.handedOffTo = d.AckedTicket, d.LastTicket
+}
+
+// TakeBack records that no other counter answers for any ticket. The refused keys stay: while they
+// are being sent again, nothing else shows that the store lacks them.
+func (d *Dirty) TakeBack() { d.handedOffFrom, d.handedOffTo = 0, 0 }
+
+// HandedOff reports whether another counter answers for a ticket.
+func (d *Dirty) HandedOff(ticket uint64) bool {
+	return d.handedOffFrom < ticket && ticket <= d.handedOffTo
+}
+
+// HandedOffRefused reports whether the store had refused a key with this hash before the last
+// handoff of the partition, even one that was taken back, and the ticket is older than that.
+func (d *Dirty) HandedOffRefused(hash uint32, ticket uint64) bool {
+	_, refused := d.refused[hash]
+	return refused && 0 < ticket && ticket <= d.refusedTo
+}
+
+// Clear empties the list, and marks every ticket as acknowledged.
+func (d *Dirty) Clear() {
+	d.refs, d.first, d.batches, d.drawing = nil, 0, nil, false
+	d.CutTicket, d.AckedTicket = d.LastTicket, d.LastTicket
+}
+
+// ParkedKeys are keys that the store refuses. They stay pending, out of the way of other keys, and
+// are retried now and then.
+type ParkedKeys struct {
+	Refs  []arena.Ref
+	Until time.Time // when they are tried again
+	Since time.Time // when the first of them was parked; zero if there is none
+}
+
+// Add parks a key.
+func (k *ParkedKeys) Add(r arena.Ref, now time.Time) {
+	if len(k.Refs) == 0 {
+		k.Until = now.Add(ParkedPause)
+	}
+	if k.Since.IsZero() {
+		k.Since = now
+	}
+	k.Refs = append(k.Refs, r)
+}
+
+// PutBack parks a key again after a retry, and keeps the time of the next one.
+func (k *ParkedKeys) PutBack(r arena.Ref) { k.Refs = append(k.Refs, r) }
+
+// Remove takes a key off the list.
+func (k *ParkedKeys) Remove(r arena.Ref) {
+	k.Refs = slices.DeleteFunc(k.Refs, func(o arena.Ref) bool { return o == r })
+}
+
+// Pop removes and returns the key that was parked last. There must be one.
+func (k *ParkedKeys) Pop() arena.Ref {
+	last := len(k.Refs) - 1
+	r := k.Refs[last]
+	k.Refs = k.Refs[:last]
+	return r
+}
+
+// Move updates the references to entries that have moved.
+func (k *ParkedKeys) Move(to map[arena.Ref]arena.Ref) {
+	for i, r := range k.Refs {
+		k.Refs[i] = to[r]
+	}
+}
+
+// Settle clears since if no key is parked. It must not be called during a retry.
+func (k *ParkedKeys) Settle() {
+	if len(k.Refs) == 0 {
+		k.Since = time.Time{}
+	}
+}

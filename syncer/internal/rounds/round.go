@@ -1,0 +1,192 @@
+package rounds
+
+import (
+	"bytes"
+	"slices"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/store"
+)
+
+const (
+	// maxBuckets bounds the buckets in a round. A store takes about a microsecond for each.
+	maxBuckets = 8192
+	// flushReads bounds the loads in a flushing round, which holds up others, and is sent again
+	// unchanged until there is an answer.
+	flushReads = 16 << 10
+	// ReadsOfKey is the part of the time for a key that does not depend on its buckets.
+	ReadsOfKey = 8
+)
+
+// Round is a round of this counter: the public half, which the store gets, and the counter's own.
+type Round struct {
+	store.Round
+	Parts []Part // in the order of Keys
+
+	Buckets []store.Bucket // of all keys
+	known   []int64        // the store's counts of these at the cut; may be shorter
+	names   []byte
+	// ThroughTicket is the last ticket that is acknowledged along with the round.
+	ThroughTicket uint64
+	Most          int  // maximum number of its keys
+	Reads         int  // most buckets that its answer can hold
+	MostReads     int  // maximum of reads
+	Imported      bool // it was cut by another counter
+	// OutcomeUnknown: the round was sent and got no answer. It may have been applied, or may still
+	// be.
+	OutcomeUnknown bool
+	Loads          map[string]*PendingLoad
+	Generation     uint32 // the partition's when the round was last sent, see storeState
+}
+
+// Part is one key's part of a round.
+type Part struct {
+	*store.KeyRound // one of the round's Keys
+
+	Ref  arena.Ref
+	Hash uint32
+	end  int // of this key's Adds in the round's buckets
+	// Unparked: the round retries a parked key, which is off the list of parked keys meanwhile.
+	Unparked bool
+	// Compared: the known counts of the Adds are still part of the synced counts.
+	Compared bool
+	known    []int64 // of the Adds; empty if they are not known
+}
+
+// KnownAt returns the store's count of one of the Adds, as known at the cut.
+func (k *Part) KnownAt(i int) int64 {
+	if i < len(k.known) {
+		return k.known[i]
+	}
+	return 0
+}
+
+// Reset empties the round, keeping its memory. It then has room for most keys.
+func (r *Round) Reset(partition int, writer string, most int) {
+	*r = Round{Round: store.Round{Partition: partition, Writer: writer, Keys: r.Keys[:0]},
+		Parts: r.Parts[:0], Buckets: r.Buckets[:0], known: r.known[:0], names: r.names[:0],
+		Most: most, MostReads: flushReads}
+}
+
+// Full reports whether a round has reached its maximum size.
+func (r *Round) Full() bool {
+	return len(r.Keys) >= r.Most || len(r.Buckets) >= maxBuckets || r.Reads >= r.MostReads
+}
+
+// ReadsOf returns how many reads a key with this ladder counts as.
+func ReadsOf(l *leaparray.Ladder) int { return ReadsOfKey + l.Most() }
+
+// AddKey appends a key, reusing memory of an earlier use of the round. The result is valid until
+// the next call.
+func (r *Round) AddKey(ns, key []byte) *Part {
+	if len(r.Keys) < cap(r.Keys) {
+		r.Keys = r.Keys[:len(r.Keys)+1]
+	} else {
+		r.Keys = append(r.Keys, store.KeyRound{})
+		r.pointParts()
+	}
+	k := &r.Keys[len(r.Keys)-1]
+	*k = store.KeyRound{Loaded: k.Loaded[:0]}
+	r.Parts = append(r.Parts, Part{KeyRound: k})
+	// When names grows, it may move. Earlier views keep the old memory alive, which still holds the
+	// same bytes.
+	at := len(r.names)
+	r.names = append(append(r.names, ns...), key...)
+	k.NS = r.names[at : at+len(ns) : at+len(ns)]
+	k.Key = r.names[at+len(ns) : len(r.names) : len(r.names)]
+	return &r.Parts[len(r.Parts)-1]
+}
+
+// pointParts points the parts at their keys, which have moved.
+func (r *Round) pointParts() {
+	for i := range r.Parts {
+		r.Parts[i].KeyRound = &r.Keys[i]
+	}
+}
+
+// AddBucket appends a bucket to the key added last. known is the store's count as known now.
+func (r *Round) AddBucket(b store.Bucket, known int64) {
+	r.Buckets, r.known = append(r.Buckets, b), append(r.known, known)
+}
+
+// Seal points every key at its buckets, which no longer move, and reports whether the round changes
+// anything.
+func (r *Round) Seal() (changes bool) {
+	at := 0
+	for i := range r.Parts {
+		k := &r.Parts[i]
+		k.Adds = r.Buckets[at:k.end:k.end]
+		if len(r.known) == len(r.Buckets) {
+			k.known = r.known[at:k.end:k.end]
+		}
+		at = k.end
+		changes = changes || k.Reset || k.Renew
+	}
+	return changes || len(r.Buckets) > 0
+}
+
+// Adopt returns a round that another counter has cut.
+func Adopt(r *store.Round) *Round {
+	own := &Round{Round: *r, Parts: make([]Part, len(r.Keys))}
+	own.pointParts()
+	return own
+}
+
+// Forget marks a key's part of a round as forgotten.
+func (r *Round) Forget(at arena.Ref, hash uint32, e keys.Entry) {
+	for i := range r.Parts {
+		if k := &r.Parts[i]; k.Ref == at || k.Ref == 0 && k.Hash == hash && e.Is(k.NS, k.Key) {
+			k.Forgotten = true
+		}
+	}
+}
+
+// AnyHas reports whether any of the rounds has a part for a key.
+func AnyHas(rounds []*Round, hash uint32, ns, key []byte) bool {
+	return slices.ContainsFunc(rounds, func(r *Round) bool {
+		return r.part(hash, ns, key) != nil
+	})
+}
+
+// part returns a round's part for a key, or nil if there is none.
+func (r *Round) part(hash uint32, ns, key []byte) *Part {
+	for i := range r.Parts {
+		k := &r.Parts[i]
+		if (k.Ref != 0 || k.Hash == hash) && bytes.Equal(k.Key, key) && bytes.Equal(k.NS, ns) {
+			return k
+		}
+	}
+	return nil
+}
+
+// LoadOf returns the pending load of a key in a round, or nil if no operation waits for it.
+func (r *Round) LoadOf(k *Part) *PendingLoad {
+	if len(r.Loads) == 0 {
+		return nil
+	}
+	return r.Loads[LoadName(k.NS, k.Key)]
+}
+
+// End appends buckets to the round's buckets and makes the key's Adds end there.
+func (k *Part) End(r *Round, more []store.Bucket) {
+	r.Buckets = append(r.Buckets, more...)
+	k.end = len(r.Buckets)
+}
+
+// Copy returns a copy of a round with everything that another counter needs to send it. It leaves
+// out loads, because the other counter loads keys on demand. Expired buckets are deleted because of
+// the ladder.
+func (r *Round) Copy() *store.Round {
+	c := &store.Round{Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq,
+		Nonce: r.Nonce, Acked: r.Acked, Keys: make([]store.KeyRound, len(r.Keys))}
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		c.Keys[i] = store.KeyRound{
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, TTL: k.TTL,
+			Renew: k.Renew, Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
+		}
+	}
+	return c
+}

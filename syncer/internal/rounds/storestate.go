@@ -1,0 +1,120 @@
+package rounds
+
+import "time"
+
+// StoreVersion is the store's state of a partition's data, as the store reports it. The epoch names
+// the data, and changes with a loss. Version and Quieted count the changes by all writers: changes
+// that others must notice, and changes that they need not. LastChange names a change that is in no
+// other data with the same number of changes; see [Round].
+type StoreVersion struct {
+	Epoch, Version, Quieted uint64
+	LastChange              string
+}
+
+// VersionOf returns the state that a store reported with a round.
+func VersionOf(r *Round) StoreVersion {
+	return StoreVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
+}
+
+// Address sets v as the state that a round expects of the store.
+func (v *StoreVersion) Address(r *Round) {
+	r.Epoch, r.Version, r.Quieted, r.LastChange = v.Epoch, v.Version, v.Quieted, v.LastChange
+}
+
+// AtLeast returns v, or the later of v and o if both are of the same data.
+func (v StoreVersion) AtLeast(o StoreVersion) StoreVersion {
+	if v.Epoch == o.Epoch {
+		if o.Version+o.Quieted > v.Version+v.Quieted {
+			v.LastChange = o.LastChange
+		}
+		v.Version, v.Quieted = max(v.Version, o.Version), max(v.Quieted, o.Quieted)
+	}
+	return v
+}
+
+// lastGeneration is the largest generation that an entry holds.
+const lastGeneration = 1<<24 - 1
+
+// StoreState is a partition's knowledge of the store. It is guarded by the partition's lock.
+//
+// News: an answer counts all changes. If there are more than this counter made, others have changed
+// the data, and everything loaded before may be out of date: a new generation begins.
+//
+// Loss: each round carries the state in the store's latest answer. A store that has less, or other
+// data, changes nothing and reports the loss, and memory is then used to restore it. Forgetting
+// this state would hide a loss.
+type StoreState struct {
+	Known bool         // the store has reported its state
+	Told  StoreVersion // in the answer to the last round that no other overlapped
+	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
+	// includes changes by others is unknown, so Told stays behind. But the loaded counts may
+	// include every change up to loaded, so a store that has less has lost data.
+	loaded     StoreVersion
+	MustVerify bool   // the store must soon report its state again
+	VerifyNow  bool   // it must report now, together with other partitions
+	Generation uint32 // of the loaded keys; 24 bits
+	quiet      uint32 // how often answers showed quiet changes by others
+	ContactAt  time.Time
+	VerifiedAt time.Time // when it last reported its state and the changes by others
+}
+
+// Latest returns the most advanced state that the store is known to have had.
+func (s *StoreState) Latest() StoreVersion { return s.Told.AtLeast(s.loaded) }
+
+// MayHaveChanged reports whether others may have changed keys after they were loaded.
+func (s *StoreState) MayHaveChanged() bool { return s.Latest() != s.Told }
+
+// SetTold records the state that the store has reported to this counter or another.
+func (s *StoreState) SetTold(v StoreVersion) { s.Told, s.Known = v, true }
+
+// Learn processes an answer to a round that no other overlapped. after is the store's state if
+// nobody else has changed anything. With hearsQuiet, quiet changes are no news, because the
+// partition has shared keys and reads them anyway. A counter that has handed the partition over
+// meanwhile may know a later state than the answer. It is kept, because forgetting it would hide a
+// loss.
+func (s *StoreState) Learn(answer, after StoreVersion, hearsQuiet bool, now time.Time) {
+	news := answer.Version != after.Version || answer.Quieted != after.Quieted && !hearsQuiet
+	if s.Known && news {
+		s.Outdate()
+	}
+	if answer.Quieted != after.Quieted {
+		s.quiet++
+	}
+	s.SetTold(answer.AtLeast(s.Told))
+	s.MustVerify, s.VerifyNow, s.VerifiedAt = false, false, now
+}
+
+// LearnLoaded processes an answer to a round that others may have overlapped.
+func (s *StoreState) LearnLoaded(answer StoreVersion) { s.loaded = answer.AtLeast(s.loaded) }
+
+// ListStamp changes whenever others have changed the partition, or may have.
+type ListStamp struct {
+	Epoch      uint64
+	generation uint32
+	quiet      uint32
+}
+
+// Stamp returns a value that changes when others may have changed anything.
+func (s *StoreState) Stamp() ListStamp { return ListStamp{s.Told.Epoch, s.Generation, s.quiet} }
+
+// Outdate begins a new generation: keys that were loaded before have to be read again.
+func (s *StoreState) Outdate() { s.Generation = (s.Generation + 1) & lastGeneration }
+
+// Forget discards the store's reports, because another counter now answers for the partition.
+func (s *StoreState) Forget() {
+	s.Known, s.Told, s.loaded, s.MustVerify = false, StoreVersion{}, StoreVersion{}, false
+}
+
+// Age returns how long ago the store last answered, in milliseconds; 0 if it has not yet.
+func (s *StoreState) Age(now time.Time) int64 {
+	if s.ContactAt.IsZero() {
+		return 0
+	}
+	return now.Sub(s.ContactAt).Milliseconds()
+}
+
+// VerifiedWithin reports whether the store has reported its state, including the changes by others,
+// within the last d.
+func (s *StoreState) VerifiedWithin(d time.Duration) bool {
+	return !s.VerifiedAt.IsZero() && time.Since(s.VerifiedAt) <= d
+}

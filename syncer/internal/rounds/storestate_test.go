@@ -1,0 +1,69 @@
+package rounds
+
+import (
+	"testing"
+	"time"
+)
+
+// TestNewsBeginAGeneration: the store answers after this counter made one change.
+func TestNewsBeginAGeneration(t *testing.T) {
+	told := StoreVersion{Epoch: 7, Version: 10, Quieted: 4}
+	after := StoreVersion{Epoch: 7, Version: 11, Quieted: 4}
+	for _, tc := range []struct {
+		name       string
+		known      bool
+		answer     StoreVersion
+		hearsQuiet bool
+		news       bool
+	}{
+		{"only this counter changed anything", true, after, false, false},
+		{"another changed it", true, StoreVersion{7, 12, 4, ""}, false, true},
+		{"another changed it quietly", true, StoreVersion{7, 11, 5, ""}, false, true},
+		{"another changed shared keys quietly", true, StoreVersion{7, 11, 5, ""}, true, false},
+		{"the change was not carried out", true, told, false, true},
+		{"the first answer", false, StoreVersion{7, 12, 5, ""}, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := StoreState{Known: tc.known, Told: told, MustVerify: true,
+				Generation: lastGeneration}
+			s.Learn(tc.answer, after, tc.hearsQuiet, time.Now())
+			want := uint32(lastGeneration)
+			if tc.news {
+				want = 0 // the generation has 24 bits
+			}
+			if s.Generation != want || s.Told != tc.answer || !s.Known || s.MustVerify {
+				t.Errorf("%+v, want generation %d", s, want)
+			}
+		})
+	}
+}
+
+// TestWhatWasLoadedCountsForALoss loads next to other rounds. The store's report is no news, but if
+// it later has less, that is a loss.
+func TestWhatWasLoadedCountsForALoss(t *testing.T) {
+	s := StoreState{Known: true, Told: StoreVersion{7, 10, 4, "first"}}
+	s.LearnLoaded(StoreVersion{7, 12, 5, "last"})
+	s.LearnLoaded(StoreVersion{7, 11, 5, "earlier"}) // answered out of order
+	if want := (StoreVersion{7, 12, 5, "last"}); s.Latest() != want || !s.MayHaveChanged() {
+		t.Errorf("the latest is %+v, want %+v", s.Latest(), want)
+	}
+	if want := (StoreVersion{7, 10, 4, "first"}); s.Told != want || s.Generation != 0 {
+		t.Errorf("told is %+v in generation %d, want %+v", s.Told, s.Generation, want)
+	}
+	s.SetTold(StoreVersion{8, 1, 0, ""})
+	if s.Latest() != s.Told {
+		t.Errorf("the latest is %+v of an epoch that has ended", s.Latest())
+	}
+}
+
+// TestALateAnswerIsNotTheLatest: another counter handed the partition over while a round was in
+// flight, and knew of more changes than the answer to that round counts.
+func TestALateAnswerIsNotTheLatest(t *testing.T) {
+	told := StoreVersion{7, 12, 4, "last"}
+	s := StoreState{Known: true, Told: told}
+	s.Learn(StoreVersion{7, 10, 4, "earlier"}, StoreVersion{7, 13, 4, "last"}, false, time.Now())
+	if s.Told != told || s.Generation != 1 {
+		t.Errorf("told is %+v in generation %d, want %+v and what is known read again", s.Told,
+			s.Generation, told)
+	}
+}
