@@ -1,22 +1,10 @@
 package syncer
 
 import (
-	"time"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
 )
-
-// BanLadder returns the ladder of all bans.
-func BanLadder() *leaparray.Ladder {
-	l, err := leaparray.NewLadder(leaparray.DefaultExact,
-		leaparray.Level{Width: time.Minute, Count: int(twotier.MaxBan / time.Minute)})
-	if err != nil {
-		panic(err) // impossible with constant levels
-	}
-	return l
-}
 
 // breaches reports whether a refused Acquire breaches one of the ban's limits by counts alone, and
 // not only because of others' reservations and loans.

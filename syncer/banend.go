@@ -1,6 +1,11 @@
 package syncer
 
-import "twotier.dev/twotier/leaparray"
+import (
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
+)
 
 // A ban is an event at the millisecond in which the ban ends, so a new length in the rule changes
 // no existing ban. If several writers have started one independently, the last to end counts.
@@ -18,4 +23,14 @@ func BanEnd(v leaparray.View) (end int64) {
 	v.Ladder.Each(v.A, ends)
 	v.Ladder.Each(v.B, ends)
 	return end
+}
+
+// BanLadder returns the ladder of all bans.
+func BanLadder() *leaparray.Ladder {
+	l, err := leaparray.NewLadder(leaparray.DefaultExact,
+		leaparray.Level{Width: time.Minute, Count: int(twotier.MaxBan / time.Minute)})
+	if err != nil {
+		panic(err) // impossible with constant levels
+	}
+	return l
 }

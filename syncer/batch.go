@@ -28,7 +28,7 @@ func plainAdds(ops []twotier.Op) int {
 // room, and operations that share a key with one of these, are exceptions: they are put off until
 // all others are done, and only then wait for room.
 type batch struct {
-	c   *Counter
+	o   *operations
 	ops []twotier.Op
 	res []twotier.Result
 	// ahead holds the requested loads that no call has taken over, by check; nil if there are none.
@@ -47,9 +47,25 @@ type putOff struct {
 	call *call // nil for an add without limits
 }
 
+// DoAll runs operations in order and sets Err in each result. Operations that need the past of keys
+// not in memory wait for all those loads together, and operations that need the store's
+// acknowledgement wait for it together.
+func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	kept, at := c.durability.thoseKept(ctx, ops, res)
+	if at == nil {
+		c.runBatch(ctx, ops, res)
+		return
+	}
+	out := make([]twotier.Result, len(kept))
+	c.runBatch(ctx, kept, out)
+	for k, i := range at {
+		res[i] = out[k]
+	}
+}
+
 // runBatch is DoAll for operations whose acks can be waited for.
-func (c *Counter) runBatch(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	b := batch{c: c, ops: ops, res: res, admission: admission{ctx: ctx, opt: &c.opt, never: true}}
+func (o *operations) runBatch(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	b := batch{o: o, ops: ops, res: res, admission: admission{ctx: ctx, opt: &o.opt, never: true}}
 	b.ahead = b.askAhead()
 	for i, checks := 0, 0; i < len(ops); {
 		n := 1
@@ -64,18 +80,18 @@ func (c *Counter) runBatch(ctx context.Context, ops []twotier.Op, res []twotier.
 	}
 	b.stopWaiting()
 	b.admission.never = false
-	for _, o := range b.putOff {
+	for _, later := range b.putOff {
 		switch {
-		case o.call == nil:
-			b.add(o.at, o.at+1)
-		case b.expired(o.at, o.at+1):
-			o.call.lock()
-			o.call.stopWaiting()
-			o.call.unlock()
-			c.calls.Put(o.call)
+		case later.call == nil:
+			b.add(later.at, later.at+1)
+		case b.expired(later.at, later.at+1):
+			later.call.lock()
+			later.call.stopWaiting()
+			later.call.unlock()
+			o.calls.Put(later.call)
 		default:
-			o.call.hasWaited()
-			b.decide(o.at, o.call)
+			later.call.hasWaited()
+			b.decide(later.at, later.call)
 		}
 	}
 	b.commit(ctx)
@@ -129,16 +145,16 @@ func (b *batch) one(at, checks int) {
 
 // prepare returns a call, ready to be decided, for an operation. checks is as in one.
 func (b *batch) prepare(op *twotier.Op, checks int) (*call, error) {
-	if err := b.c.closedTo(op); err != nil {
+	if err := b.o.closedTo(op); err != nil {
 		return nil, err
 	}
-	k := b.c.calls.Get().(*call)
-	if err := k.prepare(&b.c.directory, op, b.c.opt.Now()); err != nil {
-		b.c.calls.Put(k)
+	k := b.o.calls.Get().(*call)
+	if err := k.prepare(&b.o.directory, op, b.o.opt.Now()); err != nil {
+		b.o.calls.Put(k)
 		return nil, err
 	}
 	if op.Reserves() {
-		k.reservation = b.c.newReservation(k)
+		k.reservation = b.o.newReservation(k)
 	}
 	if b.ahead != nil {
 		for i := range k.targets {
@@ -157,14 +173,14 @@ func (b *batch) decide(at int, k *call) {
 		return
 	}
 	b.noteMoved(op, err)
-	if res.Err = err; counted && b.c.durability.waits(op) {
+	if res.Err = err; counted && b.o.durability.waits(op) {
 		if k.refused {
 			res.Err = errRefusedKey
 		} else {
 			b.toStore(at, k.parts)
 		}
 	}
-	b.c.calls.Put(k)
+	b.o.calls.Put(k)
 }
 
 // wait puts an operation off.
@@ -246,18 +262,18 @@ func (b *batch) behind(at int) bool { return errors.Is(b.res[at].Err, twotier.Er
 
 // addSome is add, but doesn't wait for room.
 func (b *batch) addSome(from, to int) {
-	k := b.c.calls.Get().(*call)
-	defer b.c.calls.Put(k)
+	k := b.o.calls.Get().(*call)
+	defer b.o.calls.Put(k)
 	for ; from < to; from += atOnce {
 		if b.expired(from, to) {
 			return
 		}
 		end := min(to, from+atOnce)
-		k.begin(nil, b.c.opt.Now())
+		k.begin(nil, b.o.opt.Now())
 		for i := from; i < end; i++ {
 			k.targets = append(k.targets, target{})
 			t := &k.targets[i-from]
-			b.c.locate(t, &b.ops[i].Checks[0])
+			b.o.locate(t, &b.ops[i].Checks[0])
 			k.parts = append(k.parts, t.p)
 		}
 		k.order()
@@ -281,7 +297,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 	b.noteMoved(op, err)
 	switch res.Err = err; {
-	case err != nil || !b.c.durability.waits(op):
+	case err != nil || !b.o.durability.waits(op):
 	case ticket == noTicket:
 		res.Err = errRefusedKey
 	default:

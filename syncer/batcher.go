@@ -13,7 +13,6 @@ import (
 
 // Bounds of one exchange with the store.
 const (
-	maxRounds = 256
 	// maxBucketsAtOnce bounds the buckets in an exchange. Redis takes about a microsecond for each.
 	// If an exchange took longer than RoundTimeout, it would be sent again and again.
 	maxBucketsAtOnce = 32768
@@ -65,17 +64,18 @@ const (
 )
 
 // newBatcher returns a batcher for one of the queues. It serves no partitions yet.
-func newBatcher(c *Counter, queue int) *batcher {
-	l := &batcher{opt: &c.opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
+func newBatcher(opt *Options, all []partition, health *health, report *reporter,
+	queue int) *batcher {
+	l := &batcher{opt: opt, health: health, report: report, all: all, queue: queue,
 		signal: make(chan struct{}, 1), congestion: newCongestion(),
-		width: newReadWidth(c.opt.RoundTimeout)}
+		width: newReadWidth(opt.RoundTimeout)}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
-		l.room = room.New(0, c.opt.RoundTimeout, l.flushSoon)
+		l.room = room.New(0, opt.RoundTimeout, l.flushSoon)
 		return l
 	}
 	l.cut, l.settle = (*partition).cut, (*partition).settle
-	l.room = room.New(c.opt.MaxLag, c.opt.RoundTimeout, l.flushSoon)
+	l.room = room.New(opt.MaxLag, opt.RoundTimeout, l.flushSoon)
 	return l
 }
 
@@ -234,7 +234,7 @@ func (l *batcher) work(ctx context.Context) {
 	var rounds []*rounds.Round
 	keys, buckets := 0, 0
 	l.width.begin()
-	for len(rounds) < l.most() && keys < l.mostKeys() && buckets < maxBucketsAtOnce &&
+	for len(rounds) < l.mostRounds() && keys < l.mostKeys() && buckets < maxBucketsAtOnce &&
 		!l.width.full() {
 		p := l.next(longer)
 		if p == nil {
@@ -261,8 +261,8 @@ func (l *batcher) work(ctx context.Context) {
 	l.flushOnceIdle()
 }
 
-// most returns the maximum number of rounds in an exchange.
-func (l *batcher) most() int {
+// mostRounds returns the maximum number of rounds in an exchange.
+func (l *batcher) mostRounds() int {
 	if l.queue == queueLoad && !l.health.down.Load() {
 		return maxRounds
 	}

@@ -8,50 +8,6 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// borrow reports whether this counter may execute its part of an operation on another one's key.
-// The partition is locked.
-func (t *target) borrow(op *twotier.Op) bool {
-	t.credit, t.borrowed = nil, false
-	if t.p.ownership != notOwned || len(t.p.shared) == 0 || t.p.degraded() {
-		return false
-	}
-	k, now := t.shared(), time.Now()
-	if k == nil || k.Credit == nil || !k.Credit.Valid(now) {
-		return false
-	}
-	if op.Kind == twotier.Count {
-		t.borrowed = op.MayBorrow()
-		return t.borrowed
-	}
-	if t.borrowed = k.Credit.Covers(op, t.check, t.extra, now); t.borrowed {
-		t.credit = k.Credit
-	}
-	return t.borrowed
-}
-
-// borrow reports whether this counter decides about all keys, or has borrowed the others.
-func (k *call) borrow() bool {
-	for i := range k.targets {
-		t := &k.targets[i]
-		if !t.refused(k.op) {
-			continue
-		}
-		if k.reservation != nil || !t.borrow(k.op) {
-			return false
-		}
-		k.borrowed = true
-	}
-	return true
-}
-
-// giveBack clears the operation's claims on credits.
-func (k *call) giveBack() {
-	for i := range k.targets {
-		k.targets[i].credit, k.targets[i].borrowed = nil, false
-	}
-	k.borrowed = false
-}
-
 // Borrow completes the next request for a loan: it asks for enough events to have spare ones left,
 // and gives back the excess if there are far more. If spare is 0, the loan comes to its end. A loan
 // begins with its first request, numbered 0. Borrow reports false if a later request is about a
@@ -60,7 +16,7 @@ func (c *Counter) Borrow(q *twotier.LoanRequest, spare int64) (used twotier.Dema
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
 	if q.Number == 0 && !t.p.paused && t.p.ownership == notOwned {
-		k, err := t.share(c.opt.Now())
+		k, err := t.makeShared(c.opt.Now())
 		if err != nil {
 			return used, false
 		}
@@ -84,7 +40,7 @@ func (c *Counter) lockCredit(q *twotier.LoanRequest) (*target, *loans.Credit) {
 	t := new(target)
 	c.locate(t, &twotier.Check{NS: q.NS, Key: q.Key})
 	t.p.mu.Lock()
-	if k := t.shared(); k != nil && k.Credit != nil && k.Credit.IsOf(q.Loan) {
+	if k := t.sharedKey(); k != nil && k.Credit != nil && k.Credit.IsOf(q.Loan) {
 		return t, k.Credit
 	}
 	return t, nil
@@ -122,7 +78,7 @@ func (c *Counter) EndLoan(q *twotier.LoanRequest) bool {
 	case !credit.IsRepaid(q) || t.p.sealed:
 		return false
 	}
-	t.shared().Credit = nil
+	t.sharedKey().Credit = nil
 	t.p.unshareIdle(c.opt.Now())
 	return true
 }

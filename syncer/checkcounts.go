@@ -3,6 +3,7 @@ package syncer
 import (
 	"fmt"
 	"math"
+
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/store"
 )

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/store"
 )
@@ -16,11 +17,6 @@ type countedKey struct {
 	// err is set when the ticket is acknowledged, if the store nevertheless lacks the counts of
 	// this key.
 	err error
-}
-
-// counted returns the target as a key to wait for.
-func (t *target) counted() countedKey {
-	return countedKey{hash: t.hash, ns: t.ns, key: t.check.Key}
 }
 
 // commit waits until all tickets up to this one are acknowledged. It returns the latest
@@ -69,7 +65,7 @@ func (p *partition) committed(ticket uint64, keys []countedKey,
 		// Rounds taken over from other counters draw no tickets. They are sent before all others,
 		// so they must be acknowledged too.
 		for i := range keys { // now: after a handoff of the partition they are unknown
-			keys[i].err = p.refusal(&keys[i], ticket)
+			keys[i].err = p.refusal(keys[i].hash, keys[i].ns, keys[i].key, ticket)
 		}
 		return p.outbox.Mark, nil, nil
 	case p.stopped:

@@ -10,6 +10,9 @@ type congestion struct {
 	threshold int // from here it grows slowly
 }
 
+// maxRounds bounds the rounds of an exchange.
+const maxRounds = 256
+
 func newCongestion() congestion { return congestion{maxRounds, maxRounds} }
 
 // note records the outcome of an exchange of this many rounds. A single failed round is no evidence

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
 type Counter struct {
-	opt Options
-	directory
+	operations
 	flushers  []*batcher
 	loaders   []*batcher
 	keyReader *keyReader
@@ -26,22 +25,10 @@ type Counter struct {
 	totals totals
 	report reporter
 
-	durability   durability
-	reservations reservations
-	calls        sync.Pool
-
-	draining atomic.Bool // nothing more is counted, except confirmed reservations
-	closed   atomic.Bool // nothing more is counted or read
-	stop     context.CancelFunc
-	done     sync.WaitGroup
-	once     sync.Once
-	err      error
-}
-
-// totals counts a counter's activity since it was opened, see [Stats].
-type totals struct {
-	batchesOK, batchesUnknown, batchesRefused atomic.Int64
-	flushedBuckets, loads, losses, badKeys    atomic.Int64
+	stop context.CancelFunc
+	done sync.WaitGroup
+	once sync.Once
+	err  error
 }
 
 // New checks the options and returns a counter that is not running yet.
@@ -49,7 +36,7 @@ func New(opt Options) (*Counter, error) {
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	c := &Counter{opt: opt, clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
+	c := &Counter{operations: operations{opt: opt}, clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
 	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
 	c.report.log = opt.Logger
 	c.reservations.byID = map[string]*reservation{}
@@ -58,18 +45,18 @@ func New(opt Options) (*Counter, error) {
 		return nil, err
 	}
 	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
-	c.memory.init(c)
+	c.memory.init(c.parts, &c.namespaces, c.clock, &c.opt)
 	c.health.init(c.parts, c.opt.RoundTimeout)
 	c.keyReader = newKeyReader(&c.opt)
 	for range min(opt.Exchanges, len(c.parts)) {
-		c.flushers = append(c.flushers, newBatcher(c, queueFlush))
-		c.loaders = append(c.loaders, newBatcher(c, queueLoad))
+		c.flushers = append(c.flushers, c.newBatcher(queueFlush))
+		c.loaders = append(c.loaders, c.newBatcher(queueLoad))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.flusher, p.loader = c.flushers[i%len(c.flushers)], c.loaders[i%len(c.flushers)]
 		p.flusher.parts = append(p.flusher.parts, p)
-		p.init(i, c)
+		c.initPartition(i)
 	}
 	for _, l := range c.flushers {
 		l.divide()
@@ -78,8 +65,32 @@ func New(opt Options) (*Counter, error) {
 	return c, nil
 }
 
-// Writer returns the name under which the store knows this counter.
-func (c *Counter) Writer() string { return c.opt.Writer }
+func (c *Counter) newBatcher(queue int) *batcher {
+	return newBatcher(&c.opt, c.parts, &c.health, &c.report, queue)
+}
+
+// initPartition initializes a partition whose batchers are set.
+func (c *Counter) initPartition(id int) {
+	p := &c.parts[id]
+	p.id, p.mostKeys, p.outbox.Writer = id, c.opt.MaxRoundKeys, c.opt.Writer
+	p.keys = keys.New(c.memory.pool, &c.namespaces, c.clock)
+	p.owed.room = p.flusher.room
+	if c.opt.NotOwner {
+		p.ownership = notOwned
+	}
+	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.readWithin()
+	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
+	p.lists = c.keyReader != nil
+	p.keys.Stored, p.listing = keys.NewStored(c.memory.lists), &listing{}
+	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
+		budget: &p.guarded, opt: &c.opt, totals: &c.totals}
+	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, width: &p.loader.width,
+		budget: &p.guarded, totals: &c.totals}
+	p.restoration = restoration{ledger: &p.ledger, loads: &p.loads, totals: &c.totals,
+		report: &c.report}
+	p.handoff = handoff{ledger: &p.ledger, flushing: &p.flushing, loads: &p.loads,
+		restoration: &p.restoration, budget: &p.guarded}
+}
 
 // Open starts the goroutines that flush, load and evict. They run until Close, whatever happens to
 // ctx.
@@ -169,10 +180,10 @@ func (c *Counter) Flush(ctx context.Context) error {
 	return nil
 }
 
-// left is the amount of counts that the store has not acknowledged.
-type left struct{ events, keys, buckets int64 }
+// unflushed is the amount of counts that the store has not acknowledged.
+type unflushed struct{ events, keys, buckets int64 }
 
-func (c *Counter) left() (l left) {
+func (c *Counter) left() (l unflushed) {
 	if l.buckets = c.pendingBuckets(); l.buckets == 0 {
 		return l
 	}
@@ -229,3 +240,8 @@ func (c *Counter) Stats() Stats {
 	}
 	return s
 }
+
+// StaleAfter bounds the age of the information behind a decision made in place of, or along with,
+// another counter: one flush interval until the other has flushed, and up to two until this one
+// reads its counts.
+func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }

@@ -11,7 +11,7 @@ import (
 // in the bucket of the coarsest level that contains one of them, or the mark. listed reports that
 // this is no reason to list the key again.
 func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
-	l, pending, synced := b.keys.Ladder(e), b.keys.Pending(e), b.keys.Synced(e)
+	l, pending, synced := b.keys.Ladder(e), b.keys.PendingOf(e), b.keys.SyncedOf(e)
 	listed = true
 	look := func(at leaparray.Stretch) {
 		if !heldIn(l, synced, at, 1) {
@@ -35,7 +35,7 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 // the store had some of its counts. That is so if a bucket of the coarsest level has nothing but
 // the round's Adds, or if a bucket has less than its known count.
 func (b *ledger) began(e keys.Entry, k *rounds.Part) bool {
-	l, synced := b.keys.Ladder(e), b.keys.Synced(e)
+	l, synced := b.keys.Ladder(e), b.keys.SyncedOf(e)
 	for i := range k.Adds {
 		add := &k.Adds[i]
 		if add.Stored < k.KnownAt(i)+add.N || add.N != 0 && add.Stored == add.N &&

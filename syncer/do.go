@@ -4,16 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math"
-	"slices"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/arena"
-	"twotier.dev/twotier/syncer/internal/keys"
-	"twotier.dev/twotier/syncer/internal/loans"
-	"twotier.dev/twotier/syncer/internal/rounds"
 	"twotier.dev/twotier/syncer/store"
 )
 
@@ -52,35 +46,11 @@ func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	return k.commit(ctx, &c.durability)
 }
 
-// closedTo returns ErrClosed if the counter no longer accepts operations of this kind.
-func (c *Counter) closedTo(op *twotier.Op) error {
-	if c.closed.Load() || !op.Reads() && c.draining.Load() {
-		return twotier.ErrClosed
-	}
-	return nil
-}
-
-// DoAll runs operations in order and sets Err in each result. Operations that need the past of keys
-// not in memory wait for all those loads together, and operations that need the store's
-// acknowledgement wait for it together.
-func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	kept, at := c.durability.thoseKept(ctx, ops, res)
-	if at == nil {
-		c.runBatch(ctx, ops, res)
-		return
-	}
-	out := make([]twotier.Result, len(kept))
-	c.runBatch(ctx, kept, out)
-	for k, i := range at {
-		res[i] = out[k]
-	}
-}
-
 // addOnly runs an Add without limits, which needs no knowledge of the key's past.
-func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now int64) error {
+func (o *operations) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now int64) error {
 	check := &op.Checks[0]
 	var t target
-	c.locate(&t, check)
+	o.locate(&t, check)
 	ts, err := op.Moment(t.sp.Ladder, now)
 	if err != nil {
 		return err
@@ -88,7 +58,7 @@ func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now
 	p, ticket := t.p, uint64(0)
 	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && w.wait() {
 		if err != nil {
-			now = c.opt.Now() // it has waited
+			now = o.opt.Now() // it has waited
 		}
 		p.mu.Lock()
 		ticket, err = t.add(op, res, ts, now, w)
@@ -97,7 +67,7 @@ func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now
 	w.end()
 	err = w.explain(err)
 	switch {
-	case err != nil || !c.durability.waits(op):
+	case err != nil || !o.durability.waits(op):
 		return err
 	case ticket == noTicket:
 		return errRefusedKey
@@ -106,7 +76,35 @@ func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now
 	if err != nil {
 		return err
 	}
-	return cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []store.Mark{mark})...)
+	return cmp.Or(o.durability.await(w.ctx, o.durability.of(op), []store.Mark{mark})...)
+}
+
+// operations is what the operations of a counter share.
+type operations struct {
+	opt Options
+	directory
+	durability   durability
+	reservations reservationBook
+	calls        sync.Pool
+
+	draining atomic.Bool // nothing more is counted, except confirmed reservations
+	closed   atomic.Bool // nothing more is counted or read
+}
+
+// closedTo returns ErrClosed if the counter no longer accepts operations of this kind.
+func (o *operations) closedTo(op *twotier.Op) error {
+	if o.closed.Load() || !op.Reads() && o.draining.Load() {
+		return twotier.ErrClosed
+	}
+	return nil
+}
+
+// unconditional reports whether an operation can be carried out without knowing its key's past: it
+// counts and compares with nothing. Taking counts back needs the past, because it never takes back
+// more than there is.
+func unconditional(op *twotier.Op) bool {
+	return op.Kind == twotier.Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
+		op.Checks[0].N >= 0
 }
 
 // durability determines the ack level of an operation, and waits for it.
@@ -146,215 +144,4 @@ func (d *durability) of(op *twotier.Op) twotier.Ack {
 // waits reports whether an operation waits for the store.
 func (d *durability) waits(op *twotier.Op) bool {
 	return d.of(op) >= twotier.AckStore && !op.Reserves()
-}
-
-// call is the scratch memory of one operation: its checks, and the partitions of their keys, which
-// are locked together.
-type call struct {
-	op          *twotier.Op
-	now, ts     int64
-	present     int64 // now, or the end of the operation's last wait
-	targets     []target
-	parts       []*partition
-	reservation *reservation // if set, the operation is reserved instead of counted
-	refused     bool         // the store refuses one of the keys that were counted
-	touched     uint64
-	admission   admission
-	borrowed    bool // some of the targets are counted for another counter
-}
-
-// begin prepares the scratch memory for an operation.
-func (k *call) begin(op *twotier.Op, now int64) {
-	k.op, k.now, k.present = op, now, now
-	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
-}
-
-// hasWaited records that the operation has waited.
-func (k *call) hasWaited() { k.present = k.targets[0].p.keys.Clock.Now() }
-
-// prepare locates and validates everything before anything is locked.
-func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
-	k.begin(op, now)
-	ts, err := twotier.Validate(op, d.namespaces.Ladder, now)
-	if err != nil {
-		return err
-	}
-	k.ts = ts
-	k.locate(d)
-	return nil
-}
-
-// locate finds the partitions of all checks, and adds up the counts of the other checks of the same
-// key.
-func (k *call) locate(d *directory) {
-	for i := range k.op.Checks {
-		check := &k.op.Checks[i]
-		k.targets = append(k.targets, target{})
-		t := &k.targets[i]
-		d.locate(t, check)
-		for j := range i {
-			if o := &k.targets[j]; t.same(o) {
-				t.extra, o.extra = t.extra+o.check.N, o.extra+check.N
-			}
-		}
-		k.parts = append(k.parts, t.p)
-	}
-	k.order()
-}
-
-// same reports whether two targets have the same key.
-func (t *target) same(o *target) bool {
-	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) &&
-		string(o.check.Key) == string(t.check.Key)
-}
-
-// order sorts the partitions into locking order and removes duplicates.
-func (k *call) order() {
-	if len(k.parts) > 1 {
-		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
-		k.parts = slices.Compact(k.parts)
-	}
-}
-
-// lock locks the partitions in ascending order, so that two operations never deadlock.
-func (k *call) lock() {
-	for _, p := range k.parts {
-		p.mu.Lock()
-	}
-}
-
-func (k *call) unlock() {
-	if k.borrowed {
-		k.giveBack()
-	}
-	for _, p := range k.parts {
-		p.mu.Unlock()
-	}
-}
-
-// decide evaluates an operation once its keys are loaded and there is room for its counts.
-func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err error) {
-	k.admission = *w
-	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && k.admission.wait() {
-		if err != nil {
-			k.hasWaited()
-		}
-		res.Reset()
-		if err = k.lockWarm(w.ctx, w.opt.LoadTimeout); err != nil {
-			break
-		}
-		counted, err = k.evaluate(res)
-		k.unlock()
-	}
-	err = k.admission.explain(err)
-	k.admission.end()
-	*w, k.admission = k.admission, admission{}
-	return counted, err
-}
-
-// target is one check of an operation and the place of its key.
-type target struct {
-	check      *twotier.Check
-	ns         []byte // empty for the default namespace
-	p          *partition
-	sp         *keys.Namespace
-	spIdx      int
-	hash       uint32
-	ref        arena.Ref
-	load       *rounds.PendingLoad
-	askedAhead *rounds.PendingLoad // requested by askAhead, not looked at yet
-	absent     bool                // the store holds nothing of the key
-	loaded     bool                // the store was asked for this operation
-	storeDown  bool                // the store is known to be unreachable
-	keyRefused bool                // the store was asked for this operation, and refuses the key
-	// absence is the store's report that it has nothing of a key.
-	absence rounds.Absence
-	extra   int64 // the sum that the other checks of the operation count of the key
-	// credit is set if the key is another counter's, and this one may count it.
-	credit   *loans.Credit
-	borrowed bool // the same for reading
-	// stamped is the time at which events of the credit were counted.
-	stamped int64
-}
-
-// noTicket stands for a count that the store is known to refuse.
-const noTicket = math.MaxUint64
-
-// add counts an Add without limits. The partition is locked. The count is in the store once the
-// ticket is acknowledged.
-func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
-	w *admission) (ticket uint64, err error) {
-	p := t.p
-	t.credit, t.borrowed = nil, false
-	switch {
-	case t.refused(op) && !t.borrow(op):
-		return 0, twotier.ErrNotOwner
-	case p.draining:
-		return 0, twotier.ErrClosed
-	case !w.admits(t):
-		return 0, twotier.ErrBehind
-	}
-	r, e, err := t.entry(now)
-	if err != nil {
-		return 0, err
-	}
-	if t.credit != nil {
-		ts = t.credit.Use(t.check.N, ts, time.Now())
-	}
-	p.keys.Count(e, t.sp.Ladder, ts, t.check.N, now)
-	if ts > now {
-		p.keys.MarkAhead(e, t.sp.Ladder, ts, now)
-	}
-	p.enlist(r, e)
-	res.Allowed, res.Source = true, twotier.SourceMemory
-	switch {
-	case p.degraded():
-		res.Degraded, res.Source = true, twotier.SourceDegraded
-	case p.ownership == notOwned:
-		res.Source = t.source()
-	}
-	res.AddCheck().TS = ts
-	if e.Has(keys.FlagParked) {
-		return noTicket, nil
-	}
-	return p.dirty.LastTicket, nil
-}
-
-// entry finds or makes the key's entry, and marks it as used now. The partition is locked.
-func (t *target) entry(now int64) (arena.Ref, keys.Entry, error) {
-	p := t.p
-	if p.closed {
-		return 0, nil, twotier.ErrClosed
-	}
-	sec := p.keys.Clock.Seconds(now)
-	r := p.keys.Find(t.hash, t.ns, t.check.Key)
-	if r == 0 {
-		words := keys.Words(t.ns, t.check.Key)
-		if err := p.admitKey(t.spIdx, words, sec); err != nil {
-			p.keys.Stored.Add(KeyHash(t.ns, t.check.Key)) // others may count it in the store
-			return 0, nil, err
-		}
-		r = p.keys.Insert(t.hash, t.ns, t.check.Key, t.spIdx)
-		e := p.keys.Entry(r)
-		e.SetUsed(sec)
-		e.Set(keys.FlagCold)
-		if t.absent || t.unlisted() {
-			p.setWarm(e)
-		}
-		return r, e, nil
-	}
-	e := p.keys.Entry(r)
-	e.SetUsed(sec)
-	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.Ladder.MaxWords(), sec) {
-		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
-	}
-	return r, e, nil
-}
-
-// unconditional reports whether an operation can be carried out without knowing its key's past: it
-// counts and compares with nothing. Taking counts back needs the past, because it never takes back
-// more than there is.
-func unconditional(op *twotier.Op) bool {
-	return op.Kind == twotier.Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
-		op.Checks[0].N >= 0
 }

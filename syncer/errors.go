@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"fmt"
+
 	"twotier.dev/twotier"
 )
 
@@ -42,3 +43,8 @@ var (
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
 		"acknowledged it", twotier.ErrUnknownOutcome)
 )
+
+// ErrLent refuses to take counts back while others may have counted some of them. It is an
+// ErrUnavailable.
+var ErrLent = fmt.Errorf("%w: other nodes count this key for its owner, which does not know yet "+
+	"what there is to take back", twotier.ErrUnavailable)

@@ -167,7 +167,7 @@ func (k *call) setSource(res *twotier.Result) {
 		}
 		var shared *loans.Key
 		if len(t.p.shared) > 0 {
-			shared = t.shared()
+			shared = t.sharedKey()
 		}
 		if shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.ReadAt).Milliseconds())
@@ -223,7 +223,7 @@ func (k *call) view(t *target) leaparray.View {
 	v := leaparray.View{Ladder: t.sp.Ladder, Now: k.now}
 	if t.ref = t.p.keys.Find(t.hash, t.ns, t.check.Key); t.ref != 0 {
 		e := t.p.keys.Entry(t.ref)
-		v.A, v.B = t.p.keys.Synced(e), t.p.keys.Pending(e)
+		v.A, v.B = t.p.keys.SyncedOf(e), t.p.keys.PendingOf(e)
 	}
 	return v
 }
@@ -264,18 +264,6 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
 	}
 	return nil
-}
-
-// markLimit records whether the target is at a limit, after a decision. Keys at a limit are kept in
-// memory longer than others.
-func (t *target) markLimit(at bool) {
-	switch {
-	case t.ref == 0:
-	case at:
-		t.p.keys.Entry(t.ref).Set(keys.FlagLimit)
-	default:
-		t.p.keys.Entry(t.ref).Drop(keys.FlagLimit)
-	}
 }
 
 // admits compares one limit of an Acquire with the sum of all its checks of the key, see
@@ -319,8 +307,8 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 // lent returns how many lent events of the target's key may lie in a window that ends at ts or
 // later. An event of the past is in windows that have ended, and ended loans may be in these.
 func (k *call) lent(t *target, window int64) int64 {
-	if shared := t.shared(); shared != nil {
-		return shared.Lent(window, min(k.ts, k.now), time.Now())
+	if shared := t.sharedKey(); shared != nil {
+		return shared.LentWithin(window, min(k.ts, k.now), time.Now())
 	}
 	return 0
 }

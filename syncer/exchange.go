@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/rounds"
 )
 

@@ -210,7 +210,7 @@ func (f *flushing) take(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) 
 	k.Compared = true
 	k.End(r, nil)
 	counted := len(r.Buckets) > first
-	k.New = f.warm(e) && e.Synced() == 0 && counted
+	k.New = f.warm(e) && !e.HasSynced() && counted
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
 	// as long as that bucket is needed.
 	if counted && fresh || e.Has(keys.FlagRenew) {

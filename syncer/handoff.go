@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"time"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/internal/rounds"
 	"twotier.dev/twotier/syncer/store"
@@ -20,9 +21,9 @@ type Handoff struct {
 	// so. The store's report of a key must not be relied on before the last of them is
 	// acknowledged.
 	MaybeSent bool
-	// Unflushed is the age of the oldest count that the store has not acknowledged, plus or minus a
-	// millisecond; 0 if it has everything.
-	Unflushed time.Duration
+	// UnflushedAge is the age of the oldest count that the store has not acknowledged, plus or
+	// minus a millisecond; 0 if it has everything.
+	UnflushedAge time.Duration
 	// Rounds have not been acknowledged by the store. They are in order; Acked of the first round
 	// of each writer is up to date.
 	Rounds []*store.Round
@@ -121,6 +122,6 @@ func (h *handoff) finish(counter string) {
 }
 
 // offers reports whether a handoff includes counts of a key, so that others may still send them.
-func (h *handoff) offers(t *target) bool {
-	return h.sealed && rounds.AnyHas(h.rounds, t.hash, t.ns, t.check.Key)
+func (h *handoff) offers(hash uint32, ns, key []byte) bool {
+	return h.sealed && rounds.AnyHas(h.rounds, hash, ns, key)
 }

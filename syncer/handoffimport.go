@@ -22,7 +22,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	}
 	h.cutResets(o.Rounds)
 	for _, r := range o.Rounds {
-		h.takeRound(r, time.Now().Add(-o.Unflushed))
+		h.takeRound(r, time.Now().Add(-o.UnflushedAge))
 	}
 	h.adoptLoans(o.Loans)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/store"
 )
@@ -64,7 +65,7 @@ func (h *handoff) emptyPage() *Handoff {
 		LastChange: last.LastChange, MaybeSent: h.outbox.MaybeSent,
 	}
 	if since := h.unflushedSince(); !since.IsZero() {
-		page.Unflushed = time.Since(since)
+		page.UnflushedAge = time.Since(since)
 	}
 	return page
 }
@@ -78,7 +79,7 @@ func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
 	// read any more.
 	k.Cold = !h.warm(e) || h.store.MayHaveChanged() || e.Has(keys.FlagShared)
 	if !h.store.MustVerify && idle > hotIdle && h.keys.Bytes() > coldBytes ||
-		k.Cold && e.Synced() == 0 {
+		k.Cold && !e.HasSynced() {
 		return k, false
 	}
 	ns, key := e.Name()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/rounds"
 	"twotier.dev/twotier/syncer/store"
 )

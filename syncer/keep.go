@@ -6,43 +6,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/store"
 )
-
-// await waits until everything up to the marks would survive a loss of the store's server at the
-// level of ack. It returns an error or nil for each mark, or nil if all would survive.
-func (d *durability) await(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
-	if ack < twotier.AckReplica || len(marks) == 0 {
-		return nil
-	}
-	return d.store.(store.Keeper).Keep(ctx, ack, marks)
-}
-
-// thoseKept excludes operations that can't reach their ack level, and sets the errors of their
-// results. It returns the others with their positions. If none is excluded, at is nil.
-func (d *durability) thoseKept(ctx context.Context, ops []twotier.Op,
-	res []twotier.Result) (kept []twotier.Op, at []int) {
-	var refused []int
-	for i := range ops {
-		if err := d.check(ctx, &ops[i]); err != nil {
-			res[i].Err = err
-			refused = append(refused, i)
-		}
-	}
-	if len(refused) == 0 {
-		return ops, nil
-	}
-	at = make([]int, 0, len(ops))
-	for i := range ops {
-		if len(refused) > 0 && refused[0] == i {
-			refused = refused[1:]
-			continue
-		}
-		kept, at = append(kept, ops[i]), append(at, i)
-	}
-	return kept, at
-}
 
 // commit waits for the acks of all operations of a batch together. The outcome of an operation
 // depends only on the partitions that it counted in.
@@ -65,9 +32,9 @@ func (b *batch) commit(ctx context.Context) {
 	for _, i := range b.stored {
 		op := &b.ops[i]
 		for j := range op.Checks {
-			p := b.c.partitionOf(&op.Checks[j])
+			p := b.o.partitionOf(&op.Checks[j])
 			b.res[i].Err = cmp.Or(f.failed[p], b.res[i].Err,
-				f.lost[keeping{p, b.c.durability.of(op)}])
+				f.lost[keeping{p, b.o.durability.of(op)}])
 		}
 	}
 }
@@ -78,7 +45,7 @@ func (b *batch) countedKeys() map[*partition][]countedKey {
 	for _, i := range b.stored {
 		for j := range b.ops[i].Checks {
 			var t target
-			b.c.locate(&t, &b.ops[i].Checks[j])
+			b.o.locate(&t, &b.ops[i].Checks[j])
 			key := t.counted()
 			key.at = i
 			keys[t.p] = append(keys[t.p], key)
@@ -119,10 +86,10 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	for _, i := range b.stored {
 		op := &b.ops[i]
 		for j := range op.Checks {
-			p := b.c.partitionOf(&op.Checks[j])
+			p := b.o.partitionOf(&op.Checks[j])
 			if _, committed := marks[p]; committed && f.failed[p] == nil &&
-				b.c.durability.of(op) >= twotier.AckReplica {
-				asked[b.c.durability.of(op)][p] = true
+				b.o.durability.of(op) >= twotier.AckReplica {
+				asked[b.o.durability.of(op)][p] = true
 			}
 		}
 	}
@@ -138,7 +105,7 @@ func (b *batch) keep(ctx context.Context, f *fate, ack twotier.Ack, parts []*par
 	for i, p := range parts {
 		list[i] = marks[p]
 	}
-	for i, err := range b.c.durability.await(ctx, ack, list) {
+	for i, err := range b.o.durability.await(ctx, ack, list) {
 		f.lost[keeping{parts[i], ack}] = err
 	}
 }

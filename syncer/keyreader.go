@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/rounds"
 )
 

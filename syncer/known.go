@@ -38,7 +38,7 @@ func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 	for _, e := range p.keys.All() {
 		if e.HasPending() || e.Has(keys.FlagBusy) {
 			ns, key := e.Name()
-			fn(ns, key, p.keys.Ladder(e).Total(p.keys.Pending(e)))
+			fn(ns, key, p.keys.Ladder(e).Total(p.keys.PendingOf(e)))
 		}
 	}
 }
@@ -50,7 +50,7 @@ func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
 		return
 	}
 	for _, e := range p.keys.All() {
-		if sum := p.keys.Ladder(e).Total(p.keys.Synced(e)); sum != 0 {
+		if sum := p.keys.Ladder(e).Total(p.keys.SyncedOf(e)); sum != 0 {
 			ns, key := e.Name()
 			fn(ns, key, sum)
 		}

@@ -63,11 +63,11 @@ func (b *ledger) unlist() (arena.Ref, keys.Entry) {
 
 // refusal returns why the store lacks a count of a key although it has acknowledged the count's
 // ticket, or nil if it has the count.
-func (b *ledger) refusal(k *countedKey, ticket uint64) error {
-	if b.dirty.HandedOffRefused(k.hash, ticket) {
+func (b *ledger) refusal(hash uint32, ns, key []byte, ticket uint64) error {
+	if b.dirty.HandedOffRefused(hash, ticket) {
 		return errHandedOff
 	}
-	if r := b.keys.Find(k.hash, k.ns, k.key); r != 0 && b.keys.Entry(r).Has(keys.FlagParked) {
+	if r := b.keys.Find(hash, ns, key); r != 0 && b.keys.Entry(r).Has(keys.FlagParked) {
 		return errRefusedKey
 	}
 	return nil
@@ -231,7 +231,7 @@ func (b *ledger) takeRead(e keys.Entry, loaded []store.Bucket) {
 // known returns the entries with synced counts.
 func (b *ledger) known() (refs []arena.Ref) {
 	for at, e := range b.keys.All() {
-		if e.Synced() != 0 {
+		if e.HasSynced() {
 			refs = append(refs, at)
 		}
 	}
@@ -254,7 +254,7 @@ func (b *ledger) empty() {
 	b.keys.Clear()
 	b.dirty.Clear()
 	b.parked, b.shared = rounds.ParkedKeys{}, nil
-	b.store.Forget()
+	b.store.Clear()
 	b.forgetList()
 }
 

@@ -67,7 +67,7 @@ func (b *ledger) add(key string, n int64) {
 func (b *ledger) sums(key string) (synced, pending int64) {
 	e := b.at(key)
 	l := b.keys.Ladder(e)
-	return l.Total(b.keys.Synced(e)), l.Total(b.keys.Pending(e))
+	return l.Total(b.keys.SyncedOf(e)), l.Total(b.keys.PendingOf(e))
 }
 
 // hear records the epoch and version that the store reports.

@@ -164,7 +164,7 @@ func (b *ledger) flushed(k *rounds.Part, e keys.Entry, compared bool) []keys.Flu
 		add := &k.Adds[i]
 		known := k.KnownAt(i)
 		if !compared {
-			known = b.keys.Ladder(e).Value(b.keys.Synced(e), add.Stretch)
+			known = b.keys.Ladder(e).Value(b.keys.SyncedOf(e), add.Stretch)
 		}
 		all = append(all, keys.Flushed{Stretch: add.Stretch, N: add.N, Known: known,
 			Stored: add.Stored})

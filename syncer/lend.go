@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
@@ -38,7 +37,7 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 	if t.p.ownership != owned {
 		return r, twotier.ErrNotOwner
 	}
-	key, err := t.share(k.present)
+	key, err := t.makeShared(k.present)
 	if err != nil {
 		return r, err
 	}
@@ -51,23 +50,6 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 	return key.Lend(q, counts, k.now, time.Now())
 }
 
-// share returns the shared key of the target. It makes the key shared if necessary. The partition
-// is locked.
-func (t *target) share(now int64) (*loans.Key, error) {
-	if k := t.shared(); k != nil {
-		return k, nil
-	}
-	_, e, err := t.entry(now)
-	if err != nil {
-		return nil, err
-	}
-	e.Set(keys.FlagShared)
-	return t.p.shareKey(t.ns, t.check.Key), nil
-}
-
-// shared returns the shared key of the target, or nil if its key is not shared.
-func (t *target) shared() *loans.Key { return t.p.shared.Find(t.ns, t.check.Key) }
-
 // ForgetLoans forgets all loans and credits: all counts are in the store, and the next owners read
 // them there.
 func (c *Counter) ForgetLoans() {
@@ -75,7 +57,7 @@ func (c *Counter) ForgetLoans() {
 		p := &c.parts[i]
 		p.mu.Lock()
 		for _, k := range p.shared {
-			k.Forget()
+			k.Cancel()
 		}
 		if !p.sealed {
 			p.unshareIdle(c.opt.Now())

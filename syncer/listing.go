@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
@@ -44,24 +45,6 @@ type reading struct {
 	turn  uint64
 	stamp rounds.ListStamp
 	told  rounds.StoreVersion // the state that the store must still have
-}
-
-// unlisted reports whether the store certainly has nothing of a target's key, which is not in
-// memory. If that is not known, it has the list read.
-func (t *target) unlisted() bool {
-	p := t.p
-	if p.keyReader == nil || p.ownership != owned {
-		return false
-	}
-	if !p.listed() {
-		p.wantList()
-		return false
-	}
-	if p.keys.Stored.Has(KeyHash(t.ns, t.check.Key)) {
-		return false
-	}
-	p.unread++
-	return true
 }
 
 // listed reports whether all keys of the store are in memory or among the stored keys.

@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
 	"twotier.dev/twotier/syncer/store"
@@ -61,7 +62,7 @@ func (l *loading) addWaiting(r *rounds.Round) (unknown bool) {
 			if l.changing(w.Hash, e) {
 				continue
 			}
-			unknown = unknown && e.Synced() == 0
+			unknown = unknown && !e.HasSynced()
 		}
 		l.MoveTo(r, name)
 		l.loadKey(r, w)
@@ -161,7 +162,7 @@ func (l *loading) take(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 	}
 	e := l.keys.Entry(at)
 	e.SetUsed(sec)
-	if e.Synced() == 0 {
+	if !e.HasSynced() {
 		l.budget.easeSynced(sec)
 	}
 	l.takeRead(e, k.Loaded)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
 	"twotier.dev/twotier/syncer/store"
 )
 
@@ -32,10 +33,10 @@ func (r *reporter) storeDown(down bool, err error) {
 // lossPause is how long further losses go unlogged after one was logged.
 const lossPause = 10 * time.Second
 
-func (r *reporter) loss(partition int) {
+func (r *reporter) loss(first int) {
 	now, last := time.Now().UnixNano(), r.lossAt.Load()
 	if now-last > int64(lossPause) && r.lossAt.CompareAndSwap(last, now) {
 		r.log.Warn("the store has lost counts that it had acknowledged: publishing what "+
-			"memory knows", "first_partition", partition)
+			"memory knows", "first_partition", first)
 	}
 }

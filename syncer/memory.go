@@ -23,26 +23,26 @@ const fullPause = time.Minute
 // room for small ones. Its methods lock the partitions that they use, except for a partition passed
 // as an argument, which is locked already.
 type memory struct {
-	parts []partition
-	names *keys.Namespaces
-	clock keys.Clock
-	pool  *slab.Pool
-	lists *keys.ListMemory
-	share int           // words that any partition may use, regardless of the others
-	tight chan struct{} // wakes the sweep: a partition below its share needs room
+	parts     []partition
+	names     *keys.Namespaces
+	clock     keys.Clock
+	pool      *slab.Pool
+	lists     *keys.ListMemory
+	evenShare int           // words that any partition may use, regardless of the others
+	tight     chan struct{} // wakes the sweep: a partition below its share needs room
 
 	maxBytes   int64
 	log        *slog.Logger
 	fullLogged atomic.Int64
 }
 
-func (m *memory) init(c *Counter) {
-	m.parts, m.names, m.clock = c.parts, &c.namespaces, c.clock
-	m.pool = slab.New(c.opt.MaxMemory)
+func (m *memory) init(parts []partition, names *keys.Namespaces, clock keys.Clock, opt *Options) {
+	m.parts, m.names, m.clock = parts, names, clock
+	m.pool = slab.New(opt.MaxMemory)
 	m.lists = keys.NewListMemory(m.pool)
-	m.share = int(m.pool.Common()) / len(m.parts)
+	m.evenShare = int(m.pool.Common()) / len(m.parts)
 	m.tight = make(chan struct{}, 1)
-	m.maxBytes, m.log = c.opt.MaxMemory, c.opt.Logger
+	m.maxBytes, m.log = opt.MaxMemory, opt.Logger
 }
 
 // admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can. The
@@ -97,7 +97,7 @@ func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
 // lends reports whether a partition may take something from the reserve. One below its share may,
 // and the largest partition then gives something up.
 func (m *memory) lends(g *guarded) bool {
-	if g.keys.IsFull() || g.keys.Words() >= m.share {
+	if g.keys.IsFull() || g.keys.Words() >= m.evenShare {
 		return false
 	}
 	m.askForRoom()

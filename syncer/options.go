@@ -144,3 +144,6 @@ func (o *Options) check() error {
 	}
 	return nil
 }
+
+// readWithin is the maximum age of the store's last report, if a decision relies on it.
+func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }

@@ -4,21 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
 	"twotier.dev/twotier"
-)
-
-// ownership is the state of a counter's authority over a partition's keys.
-type ownership uint8
-
-const (
-	// owned: this counter decides about the keys.
-	owned ownership = iota
-	// handingOff: for a moment nobody decides. This counter did, and is about to hand over its
-	// state.
-	handingOff
-	// notOwned: another counter decides. This one may still count in its place (Op.AllowNonOwner),
-	// and the counts of both meet in the store.
-	notOwned
 )
 
 // flushGrace is how long a partition that is about to be handed off may take to flush its pending

@@ -9,6 +9,20 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
+// ownership is the state of a counter's authority over a partition's keys.
+type ownership uint8
+
+const (
+	// owned: this counter decides about the keys.
+	owned ownership = iota
+	// handingOff: for a moment nobody decides. This counter did, and is about to hand over its
+	// state.
+	handingOff
+	// notOwned: another counter decides. This one may still count in its place (Op.AllowNonOwner),
+	// and the counts of both meet in the store.
+	notOwned
+)
+
 // partition is a lock with the state it guards, and the batchers that exchange rounds with the
 // store for the partition. Its own methods take the lock. The methods of guarded and of its parts
 // need it held.
@@ -62,54 +76,15 @@ type directory struct {
 	namespaces keys.Namespaces
 }
 
-// locate finds the partition and namespace of a check.
-func (d *directory) locate(t *target, check *twotier.Check) {
-	t.check = check
-	if !keys.IsDefault(check.NS) {
-		t.ns = check.NS
-		t.spIdx = d.namespaces.Index(check.NS)
-	}
-	t.sp = d.namespaces.At(t.spIdx)
-	t.p = d.partitionOf(check)
-	t.hash = d.namespaces.Hash(t.ns, check.Key)
-}
-
 // partitionOf returns the partition of a check's key.
 func (d *directory) partitionOf(check *twotier.Check) *partition {
 	return &d.parts[d.placement.Of(check.NS, check.Key)]
-}
-
-// init initializes a partition whose batchers are set.
-func (p *partition) init(id int, c *Counter) {
-	p.id, p.mostKeys, p.outbox.Writer = id, c.opt.MaxRoundKeys, c.opt.Writer
-	p.keys = keys.New(c.memory.pool, &c.namespaces, c.clock)
-	p.owed.room = p.flusher.room
-	if c.opt.NotOwner {
-		p.ownership = notOwned
-	}
-	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.readWithin()
-	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
-	p.lists = c.keyReader != nil
-	p.keys.Stored, p.listing = keys.NewStored(c.memory.lists), &listing{}
-	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
-		budget: &p.guarded, opt: &c.opt, totals: &c.totals}
-	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, width: &p.loader.width,
-		budget: &p.guarded, totals: &c.totals}
-	p.restoration = restoration{ledger: &p.ledger, loads: &p.loads, totals: &c.totals,
-		report: &c.report}
-	p.handoff = handoff{ledger: &p.ledger, flushing: &p.flushing, loads: &p.loads,
-		restoration: &p.restoration, budget: &p.guarded}
 }
 
 // refuses reports whether the partition accepts no operations now. nonOwner means that the
 // operation may be executed in place of the owner.
 func (g *guarded) refuses(nonOwner bool) bool {
 	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
-}
-
-// refused reports whether the target's partition accepts no operations now, see refuses.
-func (t *target) refused(op *twotier.Op) bool {
-	return t.p.refuses(op.AllowNonOwner || t.check.InPlace)
 }
 
 // failedLoadsDown is how many consecutive loads of a partition must fail before it counts as

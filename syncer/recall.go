@@ -4,15 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"twotier.dev/twotier"
 )
-
-// ErrLent refuses to take counts back while others may have counted some of them. It is an
-// ErrUnavailable.
-var ErrLent = fmt.Errorf("%w: other nodes count this key for its owner, which does not know yet "+
-	"what there is to take back", twotier.ErrUnavailable)
 
 // Lent reports whether this counter decides about a key and, if it does, whether borrowers may have
 // counts of the key that this one does not see yet. Then there may be more to take back than it
@@ -26,16 +20,6 @@ func (c *Counter) Lent(check *twotier.Check) (lent, decides bool) {
 	return decides && t.lentOut(), decides
 }
 
-// lentOut reports whether others may have counts of the target's key that this counter does not
-// see yet.
-func (t *target) lentOut() bool {
-	if len(t.p.shared) == 0 {
-		return false
-	}
-	k := t.shared()
-	return k != nil && k.IsLent(time.Now())
-}
-
 // CatchUp returns once two conditions hold: the store has all counts of a key that this counter has
 // made until now and still answers for; and, if this counter decides about the key and shares it
 // with others, it has read the counts that they had stored when CatchUp was called. It does not
@@ -45,7 +29,7 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	c.locate(&t, check)
 	t.p.mu.Lock()
 	ticket, begun := t.p.dirty.LastTicket, uint64(0)
-	if k := t.shared(); k != nil {
+	if k := t.sharedKey(); k != nil {
 		begun = k.Reads()
 	}
 	if t.p.dirty.HandedOff(ticket) && !t.p.sealed {
@@ -74,7 +58,7 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 func (t *target) enlistUnread(reads uint64, now int64) (ticket uint64) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
-	k := t.shared()
+	k := t.sharedKey()
 	if k == nil || k.ReadSince(reads) || t.p.ownership != owned {
 		return 0
 	}

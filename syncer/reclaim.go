@@ -61,7 +61,7 @@ func (m *memory) largest(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
 		p := &m.parts[i]
 		p.mu.Lock()
-		if size := p.keys.Words() - m.share; size > above && sec >= p.sparedUntil {
+		if size := p.keys.Words() - m.evenShare; size > above && sec >= p.sparedUntil {
 			most, above = p, size
 		}
 		p.mu.Unlock()

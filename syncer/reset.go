@@ -5,10 +5,6 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/arena"
-	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer/internal/keys"
-	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
@@ -35,9 +31,9 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	}
 	p.forget(r, e, t.hash, t.sp.Ladder)
 	ticket := p.dirty.LastTicket
-	p.awaited.begin(&t)
+	p.awaited.begin(t.name())
 	p.mu.Unlock()
-	defer p.endReset(&t)
+	defer p.endReset(t.name())
 	if _, err := p.commit(ctx, ticket, t.counted()); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
@@ -69,9 +65,9 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			p.mu.Unlock()
 			return nil
 		}
-		offered = p.handoff.offers(&t)
-		if !offered && !p.outbox.Has(t.hash, t.ns, t.check.Key) && !p.awaited.has(&t) {
-			p.dropKey(&t)
+		offered = p.handoff.offers(t.hash, t.ns, key)
+		if !offered && !p.outbox.Has(t.hash, t.ns, t.check.Key) && p.awaited[t.name()] == 0 {
+			p.dropKey(t.hash, t.ns, key)
 			p.mu.Unlock()
 			return nil
 		}
@@ -87,60 +83,4 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			return errOnTheWay
 		}
 	}
-}
-
-// dropKey drops all synced and pending counts of a key, and a pending reset of it.
-func (g *guarded) dropKey(t *target) {
-	at := g.keys.Find(t.hash, t.ns, t.check.Key)
-	if at == 0 {
-		return
-	}
-	e := g.keys.Entry(at)
-	g.forget(at, e, t.hash, t.sp.Ladder)
-	e.Drop(keys.FlagReset)
-	e.Set(keys.FlagCold)
-}
-
-// forget empties an entry and makes the next round delete the key before anything else. Counts of
-// it in the answer to a round in flight are ignored.
-func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
-	g.loads.Recall(rounds.LoadName(e.Name()))
-	for _, unacked := range g.outbox.All() {
-		unacked.Forget(r, hash, e)
-	}
-	g.restoration.forget(r, hash, e)
-	g.erase(r, e, l)
-	e.Set(keys.FlagReset)
-	g.enlist(r, e)
-}
-
-// awaitedResets is how many callers of Forget wait for the reset of a key, by loadName. Forget
-// returns success once its ticket is acknowledged, so the reset must not be given up meanwhile. It
-// is guarded by the partition's lock.
-type awaitedResets map[string]int
-
-func (a *awaitedResets) begin(t *target) {
-	if *a == nil {
-		*a = awaitedResets{}
-	}
-	(*a)[rounds.LoadName(t.ns, t.check.Key)]++
-}
-
-func (a awaitedResets) has(t *target) bool {
-	return len(a) > 0 && a[rounds.LoadName(t.ns, t.check.Key)] > 0
-}
-
-func (a awaitedResets) end(t *target) {
-	name := rounds.LoadName(t.ns, t.check.Key)
-	if a[name]--; a[name] == 0 {
-		delete(a, name)
-	}
-}
-
-// endReset records that a caller of Forget waits no more. A Drop that waits for it looks again.
-func (p *partition) endReset(t *target) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.awaited.end(t)
-	p.settled.wake()
 }

@@ -204,7 +204,7 @@ func (s *restoration) takeRestored(r *rounds.Round) {
 // forget marks a key's part of the round in flight as forgotten.
 func (s *restoration) forget(at arena.Ref, hash uint32, e keys.Entry) {
 	if s.job != nil && s.job.round != nil {
-		s.job.round.Forget(at, hash, e)
+		s.job.round.MarkForgotten(at, hash, e)
 	}
 }
 

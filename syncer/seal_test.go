@@ -90,8 +90,7 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	if err != nil || cursor == 0 {
 		t.Fatal(cursor, err)
 	}
-	k := &target{check: &twotier.Check{Key: []byte("k")}, hash: h.keys.Names.Hash(nil, []byte("k"))}
-	if !h.offers(k) {
+	if !h.offers(h.keys.Names.Hash(nil, []byte("k")), nil, []byte("k")) {
 		t.Error("the key is not part of what is offered")
 	}
 	if !h.cancel() || h.cancel() {

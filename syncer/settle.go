@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
 	"twotier.dev/twotier/syncer/store"
@@ -101,7 +102,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 			e.SetGen(f.store.Generation - 1)
 		}
 	}
-	if e.Synced() == 0 {
+	if !e.HasSynced() {
 		f.budget.easeSynced(sec)
 	}
 	alien := CheckCounts(k.Loaded)

@@ -81,30 +81,6 @@ func (g *guarded) enlistShared(now int64) {
 // sharedKey returns the shared key of an entry, or nil if its key is not shared.
 func (b *ledger) sharedKey(e keys.Entry) *loans.Key { return b.shared.Find(e.Name()) }
 
-// sharedRecent reports whether the store has reported its counts of a shared key recently enough,
-// see Counter.StaleAfter.
-func (g *guarded) sharedRecent(t *target) bool {
-	k := t.shared()
-	return k != nil && time.Since(k.ReadAt) <= g.readWithin
-}
-
-// StaleAfter bounds the age of the information behind a decision made in place of, or along with,
-// another counter: one flush interval until the other has flushed, and up to two until this one
-// reads its counts.
-func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }
-
-// readWithin is the maximum age of the store's last report, if a decision relies on it.
-func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
-
 // recent reports whether the store has answered for the partition recently enough, see
 // Counter.StaleAfter.
 func (g *guarded) recent() bool { return g.store.VerifiedWithin(g.readWithin) }
-
-// source returns the source of an answer about another counter's key while the store can be
-// reached.
-func (t *target) source() twotier.Source {
-	if t.borrowed {
-		return twotier.SourceNear
-	}
-	return twotier.SourceFallback
-}

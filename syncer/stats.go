@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"sync/atomic"
 	"time"
 
 	"twotier.dev/twotier/internal/slab"
@@ -50,4 +51,10 @@ type Stats struct {
 	// BadKeysTotal is the number of times that the store refused a single key (a value of another
 	// type under its name, an overflow).
 	BadKeysTotal int64
+}
+
+// totals counts a counter's activity since it was opened, see [Stats].
+type totals struct {
+	batchesOK, batchesUnknown, batchesRefused atomic.Int64
+	flushedBuckets, loads, losses, badKeys    atomic.Int64
 }

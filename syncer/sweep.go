@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/keys"
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"time"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
@@ -155,7 +156,7 @@ func (t *target) known() bool {
 	e := t.p.keys.Entry(r)
 	switch {
 	case t.p.ownership == notOwned && e.Has(keys.FlagShared):
-		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.sharedRecent(t)
+		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.sharedRecent()
 	case t.p.ownership == notOwned:
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()
 	}
@@ -166,8 +167,8 @@ func (t *target) known() bool {
 // It returns the loads, check by check, or nil if all keys are known. It leaves out keys of other
 // owners: anything that may be done with them here needs no load.
 func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
-	k := b.c.calls.Get().(*call)
-	defer b.c.calls.Put(k)
+	k := b.o.calls.Get().(*call)
+	defer b.o.calls.Put(k)
 	k.begin(nil, 0)
 	var asked []*partition
 	var places [atOnce]int
@@ -200,7 +201,7 @@ func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
 			n := len(k.targets)
 			places[n], nonOwner[n] = at-1, b.ops[i].AllowNonOwner || check.InPlace
 			k.targets = append(k.targets, target{})
-			b.c.locate(&k.targets[n], check)
+			b.o.locate(&k.targets[n], check)
 			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {
 				askSome()
 			}
@@ -224,7 +225,7 @@ func (b *batch) stopWaiting() {
 	for i := range b.ops {
 		for j := range b.ops[i].Checks {
 			if w := ahead[j]; w != nil {
-				p := b.c.partitionOf(&b.ops[i].Checks[j])
+				p := b.o.partitionOf(&b.ops[i].Checks[j])
 				p.mu.Lock()
 				w.Waiters--
 				p.mu.Unlock()

@@ -112,7 +112,7 @@ func sample() *ownership.ClaimResponse {
 		{Partition: 17, State: ownership.NotHeld},
 		{Partition: 1020, State: ownership.Given, Next: 99, Gift: 5, Handoff: &syncer.Handoff{
 			Partition: 1020, Epoch: 1 << 50, Version: 12, Quieted: 3, LastChange: "4 w",
-			MaybeSent: true, Unflushed: 1234 * time.Millisecond,
+			MaybeSent: true, UnflushedAge: 1234 * time.Millisecond,
 			Rounds: []*syncer.Round{{Writer: "w.1", Now: 1_763_000_000_456, Seq: 4,
 				Nonce: 1 << 60, Acked: 3,
 				Keys: []syncer.KeyRound{

@@ -57,7 +57,7 @@ func appendHandoff(b []byte, h *syncer.Handoff) []byte {
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version),
 		h.Quieted)
 	b = appendBytes(b, []byte(h.LastChange))
-	b = binary.AppendUvarint(b, uint64(h.Unflushed.Milliseconds()))
+	b = binary.AppendUvarint(b, uint64(h.UnflushedAge.Milliseconds()))
 	b = binary.AppendUvarint(b, uint64(len(h.Rounds)))
 	for _, r := range h.Rounds {
 		b = appendRound(b, r)
@@ -98,7 +98,7 @@ func readHandoff(r *reader) *syncer.Handoff {
 	h := &syncer.Handoff{MaybeSent: r.byte() != 0, Epoch: r.uint(), Version: r.uint(),
 		Quieted: r.uint(), LastChange: r.string()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
-	h.Unflushed = time.Duration(unflushed) * time.Millisecond
+	h.UnflushedAge = time.Duration(unflushed) * time.Millisecond
 	for range r.count() {
 		h.Rounds = append(h.Rounds, readRound(r))
 	}

@@ -38,7 +38,7 @@ func cellMutants() []mutant {
 		{
 			name: "a round that waits for a restoration is compared with what was known before",
 			file: "syncer/restoration.go",
-			old:  "\t\t\tr.parts[i].compared = false\n", new: "",
+			old:  "\t\t\tr.Parts[i].Compared = false\n", new: "",
 			model: "./syncer", test: "TestLossModel",
 		},
 	}

@@ -49,12 +49,12 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a key that left memory meanwhile is taken for new", file: "syncer/ledger.go",
-			old: " && !b.keys.MayHaveDropped(hash, a.drops)\n", new: "\n",
+			old: " && !b.keys.MayHaveDropped(hash, a.Drops)\n", new: "\n",
 			model: "./syncer", test: "TestScarceModel",
 		},
 		{
 			name: "what others have begun is not heard of", file: "syncer/listing.go",
-			old: "g.listing.valid && g.listing.stamp == g.store.stamp() && ",
+			old: "g.listing.valid && g.listing.stamp == g.store.Stamp() && ",
 			new: "g.listing.valid && ", kind: "chaos",
 		},
 		{
@@ -69,7 +69,7 @@ func generalMutants() []mutant {
 			model: "./syncer", test: "TestModel$|TestBusyKeyIs",
 		},
 		{
-			name: "a limit leaves out what later checks count of its key", file: "syncer/do.go",
+			name: "a limit leaves out what later checks count of its key", file: "syncer/call.go",
 			old: ", o.extra+check.N\n", new: ", o.extra\n", kind: "graceful",
 		},
 		{
@@ -91,30 +91,30 @@ func generalMutants() []mutant {
 		{
 			name: "a new owner merges by max", file: "syncer/ledgerround.go",
 			old: "\t\tb.keys.AddPending(e, l, add.Stretch, add.N)\n",
-			new: "\t\tif had := l.Total(b.keys.Pending(e)); add.N > had {\n" +
-				"\t\t\tb.keys.addPending(e, l, add.Stretch, add.N-had)\n\t\t}\n",
+			new: "\t\tif had := l.Total(b.keys.PendingOf(e)); add.N > had {\n" +
+				"\t\t\tb.keys.AddPending(e, l, add.Stretch, add.N-had)\n\t\t}\n",
 			kind: "everything",
 		},
 		{
 			name: "a round of unknown outcome is sent under a new number", file: "syncer/flush.go",
-			old: "\t\treturn f.outbox.flight // its outcome is unknown",
-			new: "\t\tif f.outbox.flight.Seq != 0 {\n\t\t\tf.outbox.seq++\n" +
-				"\t\t\tf.outbox.flight.Seq = f.outbox.seq\n\t\t}\n" +
-				"\t\treturn f.outbox.flight // its outcome is unknown",
+			old: "\t\treturn f.outbox.Flight // its outcome is unknown",
+			new: "\t\tif f.outbox.Flight.Seq != 0 {\n" +
+				"\t\t\tf.outbox.Number(f.outbox.Flight)\n\t\t}\n" +
+				"\t\treturn f.outbox.Flight // its outcome is unknown",
 			kind: "outages",
 		},
 		{
 			name: "a round of unknown outcome is dropped", file: "syncer/settle.go",
 			old: "\t\treturn // it stays the partition's flight\n",
-			new: "\t\tf.outbox.flight = nil\n\t\treturn\n", kind: "outages",
+			new: "\t\tf.outbox.Flight = nil\n\t\treturn\n", kind: "outages",
 		},
 		{
 			name: "an owner flushes after it has handed over", file: "syncer/ownership.go",
 			old: "\tp.handoff.finish(c.opt.Writer)\n",
 			new: "\trounds := p.handoff.rounds\n\tp.handoff.finish(c.opt.Writer)\n" +
-				"\tfor _, r := range rounds {\n\t\tp.outbox.number(r)\n" +
-				"\t\tr.Writer, r.Acked, r.Epoch = p.outbox.writer, 0, 0\n" +
-				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n", kind: "everything",
+				"\tfor _, r := range rounds {\n\t\tp.outbox.Number(r)\n" +
+				"\t\tr.Writer, r.Acked, r.Epoch = p.outbox.Writer, 0, 0\n" +
+				"\t\tp.outbox.Queue = append(p.outbox.Queue, r)\n\t}\n", kind: "everything",
 		},
 		{
 			name: "an owner decides on after it has handed over", file: "syncer/partition.go",
@@ -170,8 +170,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "what has to be read again is not handed over", file: "syncer/handoffpage.go",
-			old:  "\tif !h.store.mustVerify && idle > hotIdle",
-			new:  "\tif k.Cold && !h.store.mustVerify || !h.store.mustVerify && idle > hotIdle",
+			old:  "\tif !h.store.MustVerify && idle > hotIdle",
+			new:  "\tif k.Cold && !h.store.MustVerify || !h.store.MustVerify && idle > hotIdle",
 			kind: "handloss",
 		},
 		{
@@ -268,20 +268,23 @@ func generalMutants() []mutant {
 			new:  "\t\t} else if failures == 0 {\n", kind: "graceful",
 		},
 		{
-			name: "times to live are not handed over", file: "syncer/handoffpage.go",
-			old: "TTL: k.TTL,\n", new: "\n", model: "./syncer", test: "TestHandoverModel",
+			name: "times to live are not handed over",
+			file: "syncer/internal/rounds/round.go",
+			old:  "TTL: k.TTL,\n", new: "\n", model: "./syncer", test: "TestHandoverModel",
 		},
 		{
-			name: "resets are not handed over", file: "syncer/handoffpage.go",
-			old: "Reset: k.Reset, ", new: "", model: "./syncer", test: "TestHandoverModel",
+			name: "resets are not handed over",
+			file: "syncer/internal/rounds/round.go",
+			old:  "Reset: k.Reset, ", new: "", model: "./syncer", test: "TestHandoverModel",
 		},
 		{
-			name: "what a reset has undone is handed over", file: "syncer/handoffpage.go",
-			old: "Forgotten: k.Forgotten, ", new: "", model: "./syncer", test: "TestHandoverModel",
+			name: "what a reset has undone is handed over",
+			file: "syncer/internal/rounds/round.go",
+			old:  "Forgotten: k.Forgotten, ", new: "", model: "./syncer", test: "TestHandoverModel",
 		},
 		{
 			name: "quiet changes are not handed over", file: "syncer/handoffpage.go",
-			old: " Quieted: last.quieted,\n", new: "\n", model: "./syncer", test: "TestLossModel",
+			old: " Quieted: last.Quieted,\n", new: "\n", model: "./syncer", test: "TestLossModel",
 		},
 		{
 			name: "operations go on while the mode changes", file: "internal/modes/gate.go",
@@ -412,7 +415,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a drop does not wait for what may still be written", file: "syncer/reset.go",
-			old: "!p.outbox.has(&t) && ", new: "(!p.outbox.has(&t) || !p.outbox.sent) && ",
+			old:   "!p.outbox.Has(t.hash, t.ns, t.check.Key) && ",
+			new:   "(!p.outbox.Has(t.hash, t.ns, t.check.Key) || !p.outbox.Sent) && ",
 			model: "./syncer", test: "TestHandoverModel",
 		},
 		{
@@ -458,13 +462,13 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a late load counts as a failure", file: "syncer/load.go",
-			old:   "\tcase errors.Is(r.Err, ErrLate):\n",
-			new:   "\tcase errors.Is(r.Err, ErrLate) && r.Err == nil:\n",
+			old:   "\tcase errors.Is(r.Err, store.ErrLate):\n",
+			new:   "\tcase errors.Is(r.Err, store.ErrLate) && r.Err == nil:\n",
 			model: "./syncer", test: "TestPacedModel",
 		},
 		{
 			name: "a late store is taken for silent", file: "syncer/health.go",
-			old:   "r.Err == nil || errors.Is(r.Err, ErrLate) ||",
+			old:   "r.Err == nil || errors.Is(r.Err, store.ErrLate) ||",
 			new:   "r.Err == nil ||",
 			model: "./syncer", test: "TestPacedModel",
 		},
@@ -476,12 +480,12 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "on-cold decides while the store refuses", file: "syncer/load.go",
-			old: "\t\tl.refuse(r, time.Now())\n", new: "\t\tl.fail(r, time.Now())\n",
+			old: "\t\tl.Refuse(r, time.Now())\n", new: "\t\tl.Fail(r, time.Now())\n",
 			model: "./syncer", test: "TestOnColdSaysNothingOfAStoreThatRefuses",
 		},
 		{
 			name: "loads are bounded by keys only", file: "syncer/readwidth.go",
-			old: "{ w.cut += r.reads }", new: "{}",
+			old: "{ w.cut += r.Reads }", new: "{}",
 			model: "./syncer", test: "TestPacedModel",
 		},
 		{

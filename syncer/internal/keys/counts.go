@@ -14,21 +14,21 @@ const (
 	manyStored = 1 << 40
 )
 
-// Pending returns the counts that the store has not acknowledged. It is never nil, because even an
+// PendingOf returns the counts that the store has not acknowledged. It is never nil, because even an
 // empty counter may grow.
-func (s *Keyspace) Pending(e Entry) leaparray.Counter {
+func (s *Keyspace) PendingOf(e Entry) leaparray.Counter {
 	if r := e.pending(); r != 0 {
 		return counterAt(&s.arena, r)
 	}
 	return e.inline()
 }
 
-// Synced returns the store's known counts of a key, or nil if there are none.
-func (s *Keyspace) Synced(e Entry) leaparray.Counter { return counterAt(&s.arena, e.Synced()) }
+// SyncedOf returns the store's known counts of a key, or nil if there are none.
+func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
 
 // View returns the synced and pending counts of an entry's key.
 func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View {
-	return leaparray.View{Ladder: l, A: s.Synced(e), B: s.Pending(e), Now: now}
+	return leaparray.View{Ladder: l, A: s.SyncedOf(e), B: s.PendingOf(e), Now: now}
 }
 
 // Count counts n events of a moment as pending. A negative n takes events back.
@@ -100,7 +100,7 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 // SubtractPending removes an acknowledged count from a pending bucket, or from the one that it has
 // folded into. If the bucket has left every window in the meantime, it is gone already.
 func (s *Keyspace) SubtractPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
-	pending, now := s.Pending(e), s.Clock.Now()
+	pending, now := s.PendingOf(e), s.Clock.Now()
 	if e.HasFolded() {
 		at = l.Holder(pending, at, n, now)
 	}
@@ -123,7 +123,7 @@ func (s *Keyspace) change(e Entry, v *leaparray.View) *change {
 	c := &s.changing
 	c.e, c.v, c.before, c.events = e, *v, v.Ladder.Cells(v.B), v.Ladder.Total(v.B)
 	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
-	if at := e.Synced(); at != 0 {
+	if at := e.synced(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
 	}
 	if at := e.pending(); at != 0 {
@@ -156,21 +156,21 @@ func (s *Keyspace) dropPending(e Entry) {
 
 // ClearPending drops all pending counts of an entry.
 func (s *Keyspace) ClearPending(e Entry, l *leaparray.Ladder) {
-	s.PendingBuckets -= int64(l.Cells(s.Pending(e)))
+	s.PendingBuckets -= int64(l.Cells(s.PendingOf(e)))
 	s.dropPending(e)
 }
 
 // TidyPending releases the memory of a pending counter that holds nothing.
 func (s *Keyspace) TidyPending(e Entry, l *leaparray.Ladder) {
-	if !l.Any(s.Pending(e)) && !s.OwesMark(e, l) {
+	if !l.Any(s.PendingOf(e)) && !s.OwesMark(e, l) {
 		s.dropPending(e)
 	}
 }
 
 // OwesMark reports whether the store does not know yet that events lie ahead of the present.
 func (s *Keyspace) OwesMark(e Entry, l *leaparray.Ladder) bool {
-	mark, marked := l.Marked(s.Pending(e))
-	newest, ok := l.Newest(s.Synced(e))
+	mark, marked := l.Marked(s.PendingOf(e))
+	newest, ok := l.Newest(s.SyncedOf(e))
 	return marked && (!ok || newest.Start < mark.Start)
 }
 
@@ -210,7 +210,7 @@ type Flushed struct {
 //
 // The change of each bucket is determined first, because they may fold on the way.
 func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected bool) {
-	l, synced := s.Ladder(e), s.Synced(e)
+	l, synced := s.Ladder(e), s.SyncedOf(e)
 	changes := s.changes[:0]
 	expected = true
 	for i := range adds {
@@ -228,7 +228,7 @@ func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected b
 	}
 	for i, n := range changes {
 		at := adds[i].Stretch
-		if held := l.Value(s.Synced(e), at); n < -held {
+		if held := l.Value(s.SyncedOf(e), at); n < -held {
 			s.takeFolded(e, l, at, -held-n)
 			n = -held
 		}
@@ -242,8 +242,8 @@ func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected b
 
 // takeFolded takes n from the bucket that another one has folded into, but no more than it holds.
 func (s *Keyspace) takeFolded(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
-	into := l.Holder(s.Synced(e), at, n, s.Clock.Now())
-	if n = min(n, l.Value(s.Synced(e), into)); n > 0 {
+	into := l.Holder(s.SyncedOf(e), at, n, s.Clock.Now())
+	if n = min(n, l.Value(s.SyncedOf(e), into)); n > 0 {
 		s.AddSynced(e, l, into, -n)
 	}
 }
@@ -268,13 +268,13 @@ func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparra
 		})
 	}
 	for _, c := range loaded {
-		s.AddSynced(e, l, c.Stretch, countable(l, s.Synced(e), 0, c.N))
+		s.AddSynced(e, l, c.Stretch, countable(l, s.SyncedOf(e), 0, c.N))
 	}
 }
 
 // DropSynced drops the synced counts of a key.
 func (s *Keyspace) DropSynced(e Entry) {
-	releaseCounter(&s.arena, e.Synced())
+	releaseCounter(&s.arena, e.synced())
 	e.setSynced(0)
 }
 
@@ -283,14 +283,14 @@ func (s *Keyspace) Weigh(e Entry) (n int64) {
 	if e.Has(FlagBusy|FlagParked) || !e.HasPending() {
 		return 0
 	}
-	n = s.Ladder(e).Total(s.Pending(e))
+	n = s.Ladder(e).Total(s.PendingOf(e))
 	return max(n, -n)
 }
 
 // EachSynced calls fn with everything that another counter, or the store, needs to hold the same
 // counts as synced.
 func (s *Keyspace) EachSynced(e Entry, fn func(at leaparray.Stretch, n int64)) {
-	l, synced := s.Ladder(e), s.Synced(e)
+	l, synced := s.Ladder(e), s.SyncedOf(e)
 	l.Each(synced, func(at leaparray.Stretch, n int64) bool {
 		fn(at, n)
 		return true

@@ -158,8 +158,10 @@ func (e Entry) SetFolded(yes bool) {
 func (e Entry) space() int     { return int(e[0] >> 56) }
 func (e Entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
 
-// Synced returns the place of the synced counter, or 0 if the store has no known counts of the key.
-func (e Entry) Synced() arena.Ref      { return arena.Ref(e[1] & low32) }
+// HasSynced reports whether the store has known counts of the key.
+func (e Entry) HasSynced() bool { return e.synced() != 0 }
+
+func (e Entry) synced() arena.Ref      { return arena.Ref(e[1] & low32) }
 func (e Entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
 func (e Entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
 func (e Entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }

@@ -98,7 +98,7 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 		}
 		e := s.Entry(r)
 		mustMove := s.mustMove(r, e)
-		if !mustMove && !(s.arena.Total() > words && s.arena.Whole(e.Synced())) {
+		if !mustMove && !(s.arena.Total() > words && s.arena.Whole(e.synced())) {
 			continue
 		}
 		idle := e.Idle(sec)
@@ -116,13 +116,13 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 
 // mustMove reports whether an entry, or one of its counters, is in a chunk that is to be released.
 func (s *Keyspace) mustMove(r arena.Ref, e Entry) bool {
-	return s.arena.MustMove(r) || s.arena.MustMove(e.Synced()) || s.arena.MustMove(e.pending())
+	return s.arena.MustMove(r) || s.arena.MustMove(e.synced()) || s.arena.MustMove(e.pending())
 }
 
 // evacuate moves an entry's counters to other chunks, and the entry itself unless something refers
 // to it.
 func (s *Keyspace) evacuate(slot int, r arena.Ref, e Entry) {
-	e.setSynced(evacuateCounter(&s.arena, e.Synced()))
+	e.setSynced(evacuateCounter(&s.arena, e.synced()))
 	e.setPending(evacuateCounter(&s.arena, e.pending()))
 	if !s.arena.MustMove(r) || e.Has(FlagDirty|FlagBusy|FlagParked|FlagShared) {
 		return
@@ -149,7 +149,7 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 			continue
 		}
 		s.forgetExpired(e, l, now)
-		if e.IsClean() && e.Synced() == 0 {
+		if e.IsClean() && !e.HasSynced() {
 			s.Drop(s.table.HashAt(i), r)
 			i-- // another slot may have moved here
 		}
@@ -161,12 +161,12 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 // as long ago as an event may be.
 func (s *Keyspace) forgetExpired(e Entry, l *leaparray.Ladder, now int64) {
 	oldest := l.Since(now) - l.Coarsest()
-	last := max(l.Latest(s.Synced(e)), l.Latest(s.Pending(e)))
+	last := max(l.Latest(s.SyncedOf(e)), l.Latest(s.PendingOf(e)))
 	if e.HasPending() && !e.Has(FlagBusy) && last < oldest {
-		s.Expired += max(0, l.Total(s.Pending(e)))
+		s.Expired += max(0, l.Total(s.PendingOf(e)))
 		s.ClearPending(e, l)
 	}
-	if e.Synced() != 0 && last < oldest && e.IsClean() {
+	if e.HasSynced() && last < oldest && e.IsClean() {
 		s.DropSynced(e)
 	}
 }

@@ -124,7 +124,7 @@ func (s *Keyspace) Drop(hash uint32, r arena.Ref) {
 	e := s.Entry(r)
 	s.Stored.Add(ListHash(e.Name()))
 	s.Names.all[e.space()].Keys.Add(-1)
-	releaseCounter(&s.arena, e.Synced())
+	releaseCounter(&s.arena, e.synced())
 	releaseCounter(&s.arena, e.pending())
 	s.table.Remove(hash, r)
 	s.arena.Release(r, len(e))
@@ -196,7 +196,7 @@ func (s *Keyspace) Compact() (moved map[arena.Ref]arena.Ref) {
 		to := s.arena.Alloc(len(e))
 		n := Entry(s.arena.Words(to, len(e)))
 		copy(n, e)
-		n.setSynced(copyCounter(&s.arena, &old, e.Synced()))
+		n.setSynced(copyCounter(&s.arena, &old, e.synced()))
 		n.setPending(copyCounter(&s.arena, &old, e.pending()))
 		s.table.Insert(oldTable.HashAt(i), to)
 		moved[at] = to

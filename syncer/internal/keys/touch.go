@@ -26,7 +26,7 @@ func (s *Keyspace) Touch(refs []arena.Ref) {
 		}
 		e := Entry(s.arena.Tail(r))
 		sum += e[e.inlineAt()]
-		if at := e.Synced(); at != 0 {
+		if at := e.synced(); at != 0 {
 			sum += s.arena.Tail(at)[0]
 		}
 	}
@@ -48,7 +48,7 @@ func (s *Keyspace) TouchEntry(hash uint32) (r arena.Ref, sum uint64) {
 func (s *Keyspace) TouchCounters(r arena.Ref, synced bool) (sum uint64) {
 	e := Entry(s.arena.Tail(r))
 	sum = e[e.inlineAt()]
-	if at := e.Synced(); synced && at != 0 {
+	if at := e.synced(); synced && at != 0 {
 		sum += s.arena.Tail(at)[0]
 	}
 	return sum

@@ -83,8 +83,8 @@ func (k *Key) IsIdle(span, ms int64, now time.Time) bool {
 	return k.Credit == nil && len(k.loans) == 0
 }
 
-// Forget drops the key's loans and its credit.
-func (k *Key) Forget() { k.loans, k.Credit = nil, nil }
+// Cancel drops the key's loans and its credit.
+func (k *Key) Cancel() { k.loans, k.Credit = nil, nil }
 
 // AppendLoans appends all loans, for a handoff.
 func (s Keys) AppendLoans(list []twotier.Loan) []twotier.Loan {

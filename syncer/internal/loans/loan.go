@@ -58,9 +58,9 @@ func (l *loan) unseenWithin(window, ms int64, now time.Time) int64 {
 	return l.unseen()
 }
 
-// Lent returns how many lent events of the key may lie in a window of this length that ends at ms
+// LentWithin returns how many lent events of the key may lie in a window of this length that ends at ms
 // or later. ms is not in the future.
-func (k *Key) Lent(window, ms int64, now time.Time) (n int64) {
+func (k *Key) LentWithin(window, ms int64, now time.Time) (n int64) {
 	for i := range k.loans {
 		n += k.loans[i].unseenWithin(window, ms, now)
 	}
@@ -153,7 +153,7 @@ func (k *Key) spare(q *twotier.LoanRequest, l *loan, c *Counts, ms int64, now ti
 				r.Refused, r.RefusedBy = retry, i
 			}
 		}
-		lent := k.Lent(limit.Window, ms, now)
+		lent := k.LentWithin(limit.Window, ms, now)
 		left := limit.Max - max(0, peak) - c.Reserved - lent
 		n = min(n, left, lendable(limit.Max, left, lent, l.unseen(), borrowers))
 	}

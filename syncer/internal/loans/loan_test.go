@@ -64,8 +64,8 @@ func TestLoanLife(t *testing.T) {
 	credit := loans.NewCredit(&q)
 	credit.Request(&q, 100)
 	r := lend(t, k, &q, noCounts(), now)
-	if r.Ceiling != 100 || k.Lent(60_000, begin, now) != 100 {
-		t.Fatalf("lent %d, ceiling %d, want 100", k.Lent(60_000, begin, now), r.Ceiling)
+	if r.Ceiling != 100 || k.LentWithin(60_000, begin, now) != 100 {
+		t.Fatalf("lent %d, ceiling %d, want 100", k.LentWithin(60_000, begin, now), r.Ceiling)
 	}
 	credit.Accept(&r, now, now)
 	check := twotier.Check{N: 60, Limits: minute()}
@@ -88,7 +88,7 @@ func TestLoanLife(t *testing.T) {
 	k.BeginRead()
 	lend(t, k, &q, noCounts(), now)
 	k.EndRead()
-	if n := k.Lent(60_000, begin, now); n != 60 {
+	if n := k.LentWithin(60_000, begin, now); n != 60 {
 		t.Errorf("%d events count as lent before the owner reads them, want 60", n)
 	}
 	if !credit.IsRepaid(&q) {
@@ -96,7 +96,7 @@ func TestLoanLife(t *testing.T) {
 	}
 	k.BeginRead()
 	k.EndRead()
-	if n := k.Lent(60_000, begin, now); n != 0 || k.IsIdle(60_000, begin, now) {
+	if n := k.LentWithin(60_000, begin, now); n != 0 || k.IsIdle(60_000, begin, now) {
 		t.Errorf("%d events count as lent; the key is idle too early", n)
 	}
 	if late := now.Add(3 * time.Second); !k.IsIdle(60_000, begin+3000, late) {
@@ -122,7 +122,7 @@ func TestUnknownLoans(t *testing.T) {
 		k.Adopt(&twotier.Loan{Name: "a", Number: 1, Ceiling: 500}, now)
 		q := twotier.LoanRequest{Loan: "a", Number: 2, Limits: minute(), Ceiling: 500, InStore: 200}
 		r := lend(t, k, &q, test.counts, now)
-		if lent := k.Lent(60_000, begin, now); r.Ceiling != test.ceiling || lent != test.lent {
+		if lent := k.LentWithin(60_000, begin, now); r.Ceiling != test.ceiling || lent != test.lent {
 			t.Errorf("%s: ceiling %d, lent %d, want %d and %d", test.name, r.Ceiling, lent,
 				test.ceiling, test.lent)
 		}

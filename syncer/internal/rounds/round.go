@@ -134,8 +134,8 @@ func Adopt(r *store.Round) *Round {
 	return own
 }
 
-// Forget marks a key's part of a round as forgotten.
-func (r *Round) Forget(at arena.Ref, hash uint32, e keys.Entry) {
+// MarkForgotten marks a key's part of a round as forgotten.
+func (r *Round) MarkForgotten(at arena.Ref, hash uint32, e keys.Entry) {
 	for i := range r.Parts {
 		if k := &r.Parts[i]; k.Ref == at || k.Ref == 0 && k.Hash == hash && e.Is(k.NS, k.Key) {
 			k.Forgotten = true

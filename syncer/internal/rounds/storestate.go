@@ -100,8 +100,8 @@ func (s *StoreState) Stamp() ListStamp { return ListStamp{s.Told.Epoch, s.Genera
 // Outdate begins a new generation: keys that were loaded before have to be read again.
 func (s *StoreState) Outdate() { s.Generation = (s.Generation + 1) & lastGeneration }
 
-// Forget discards the store's reports, because another counter now answers for the partition.
-func (s *StoreState) Forget() {
+// Clear discards the store's reports, because another counter now answers for the partition.
+func (s *StoreState) Clear() {
 	s.Known, s.Told, s.loaded, s.MustVerify = false, StoreVersion{}, StoreVersion{}, false
 }
 

@@ -1,0 +1,296 @@
+package syncer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/loans"
+	"twotier.dev/twotier/syncer/internal/rounds"
+)
+
+// call is the scratch memory of one operation: its checks, and the partitions of their keys, which
+// are locked together.
+type call struct {
+	op          *twotier.Op
+	now, ts     int64
+	present     int64 // now, or the end of the operation's last wait
+	targets     []target
+	parts       []*partition
+	reservation *reservation // if set, the operation is reserved instead of counted
+	refused     bool         // the store refuses one of the keys that were counted
+	touched     uint64
+	admission   admission
+	borrowed    bool // some of the targets are counted for another counter
+}
+
+// begin prepares the scratch memory for an operation.
+func (k *call) begin(op *twotier.Op, now int64) {
+	k.op, k.now, k.present = op, now, now
+	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
+}
+
+// hasWaited records that the operation has waited.
+func (k *call) hasWaited() { k.present = k.targets[0].p.keys.Clock.Now() }
+
+// prepare locates and validates everything before anything is locked.
+func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
+	k.begin(op, now)
+	ts, err := twotier.Validate(op, d.namespaces.Ladder, now)
+	if err != nil {
+		return err
+	}
+	k.ts = ts
+	k.locate(d)
+	return nil
+}
+
+// locate finds the partitions of all checks, and adds up the counts of the other checks of the same
+// key.
+func (k *call) locate(d *directory) {
+	for i := range k.op.Checks {
+		check := &k.op.Checks[i]
+		k.targets = append(k.targets, target{})
+		t := &k.targets[i]
+		d.locate(t, check)
+		for j := range i {
+			if o := &k.targets[j]; t.same(o) {
+				t.extra, o.extra = t.extra+o.check.N, o.extra+check.N
+			}
+		}
+		k.parts = append(k.parts, t.p)
+	}
+	k.order()
+}
+
+// order sorts the partitions into locking order and removes duplicates.
+func (k *call) order() {
+	if len(k.parts) > 1 {
+		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
+		k.parts = slices.Compact(k.parts)
+	}
+}
+
+// lock locks the partitions in ascending order, so that two operations never deadlock.
+func (k *call) lock() {
+	for _, p := range k.parts {
+		p.mu.Lock()
+	}
+}
+
+func (k *call) unlock() {
+	if k.borrowed {
+		k.giveBack()
+	}
+	for _, p := range k.parts {
+		p.mu.Unlock()
+	}
+}
+
+// decide evaluates an operation once its keys are loaded and there is room for its counts.
+func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err error) {
+	k.admission = *w
+	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && k.admission.wait() {
+		if err != nil {
+			k.hasWaited()
+		}
+		res.Reset()
+		if err = k.lockWarm(w.ctx, w.opt.LoadTimeout); err != nil {
+			break
+		}
+		counted, err = k.evaluate(res)
+		k.unlock()
+	}
+	err = k.admission.explain(err)
+	k.admission.end()
+	*w, k.admission = k.admission, admission{}
+	return counted, err
+}
+
+// borrow reports whether this counter decides about all keys, or has borrowed the others.
+func (k *call) borrow() bool {
+	for i := range k.targets {
+		t := &k.targets[i]
+		if !t.refused(k.op) {
+			continue
+		}
+		if k.reservation != nil || !t.borrow(k.op) {
+			return false
+		}
+		k.borrowed = true
+	}
+	return true
+}
+
+// giveBack clears the operation's claims on credits.
+func (k *call) giveBack() {
+	for i := range k.targets {
+		k.targets[i].credit, k.targets[i].borrowed = nil, false
+	}
+	k.borrowed = false
+}
+
+// target is one check of an operation and the place of its key.
+type target struct {
+	check      *twotier.Check
+	ns         []byte // empty for the default namespace
+	p          *partition
+	sp         *keys.Namespace
+	spIdx      int
+	hash       uint32
+	ref        arena.Ref
+	load       *rounds.PendingLoad
+	askedAhead *rounds.PendingLoad // requested by askAhead, not looked at yet
+	absent     bool                // the store holds nothing of the key
+	loaded     bool                // the store was asked for this operation
+	storeDown  bool                // the store is known to be unreachable
+	keyRefused bool                // the store was asked for this operation, and refuses the key
+	// absence is the store's report that it has nothing of a key.
+	absence rounds.Absence
+	extra   int64 // the sum that the other checks of the operation count of the key
+	// credit is set if the key is another counter's, and this one may count it.
+	credit   *loans.Credit
+	borrowed bool // the same for reading
+	// stamped is the time at which events of the credit were counted.
+	stamped int64
+}
+
+// noTicket stands for a count that the store is known to refuse.
+const noTicket = math.MaxUint64
+
+// add counts an Add without limits. The partition is locked. The count is in the store once the
+// ticket is acknowledged.
+func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
+	w *admission) (ticket uint64, err error) {
+	p := t.p
+	t.credit, t.borrowed = nil, false
+	switch {
+	case t.refused(op) && !t.borrow(op):
+		return 0, twotier.ErrNotOwner
+	case p.draining:
+		return 0, twotier.ErrClosed
+	case !w.admits(t):
+		return 0, twotier.ErrBehind
+	}
+	r, e, err := t.entry(now)
+	if err != nil {
+		return 0, err
+	}
+	if t.credit != nil {
+		ts = t.credit.Use(t.check.N, ts, time.Now())
+	}
+	p.keys.Count(e, t.sp.Ladder, ts, t.check.N, now)
+	if ts > now {
+		p.keys.MarkAhead(e, t.sp.Ladder, ts, now)
+	}
+	p.enlist(r, e)
+	res.Allowed, res.Source = true, twotier.SourceMemory
+	switch {
+	case p.degraded():
+		res.Degraded, res.Source = true, twotier.SourceDegraded
+	case p.ownership == notOwned:
+		res.Source = t.source()
+	}
+	res.AddCheck().TS = ts
+	if e.Has(keys.FlagParked) {
+		return noTicket, nil
+	}
+	return p.dirty.LastTicket, nil
+}
+
+// entry finds or makes the key's entry, and marks it as used now. The partition is locked.
+func (t *target) entry(now int64) (arena.Ref, keys.Entry, error) {
+	p := t.p
+	if p.closed {
+		return 0, nil, twotier.ErrClosed
+	}
+	sec := p.keys.Clock.Seconds(now)
+	r := p.keys.Find(t.hash, t.ns, t.check.Key)
+	if r == 0 {
+		words := keys.Words(t.ns, t.check.Key)
+		if err := p.admitKey(t.spIdx, words, sec); err != nil {
+			p.keys.Stored.Add(KeyHash(t.ns, t.check.Key)) // others may count it in the store
+			return 0, nil, err
+		}
+		r = p.keys.Insert(t.hash, t.ns, t.check.Key, t.spIdx)
+		e := p.keys.Entry(r)
+		e.SetUsed(sec)
+		e.Set(keys.FlagCold)
+		if t.absent || t.unlisted() {
+			p.setWarm(e)
+		}
+		return r, e, nil
+	}
+	e := p.keys.Entry(r)
+	e.SetUsed(sec)
+	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.Ladder.MaxWords(), sec) {
+		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
+	}
+	return r, e, nil
+}
+
+// locate finds the partition and namespace of a check.
+func (d *directory) locate(t *target, check *twotier.Check) {
+	t.check = check
+	if !keys.IsDefault(check.NS) {
+		t.ns = check.NS
+		t.spIdx = d.namespaces.Index(check.NS)
+	}
+	t.sp = d.namespaces.At(t.spIdx)
+	t.p = d.partitionOf(check)
+	t.hash = d.namespaces.Hash(t.ns, check.Key)
+}
+
+// same reports whether two targets have the same key.
+func (t *target) same(o *target) bool {
+	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) &&
+		string(o.check.Key) == string(t.check.Key)
+}
+
+// name returns the name of the target's key that is unique in its partition.
+func (t *target) name() string { return rounds.LoadName(t.ns, t.check.Key) }
+
+// refused reports whether the target's partition accepts no operations now, see refuses.
+func (t *target) refused(op *twotier.Op) bool {
+	return t.p.refuses(op.AllowNonOwner || t.check.InPlace)
+}
+
+// counted returns the target as a key to wait for.
+func (t *target) counted() countedKey {
+	return countedKey{hash: t.hash, ns: t.ns, key: t.check.Key}
+}
+
+// unlisted reports whether the store certainly has nothing of a target's key, which is not in
+// memory. If that is not known, it has the list read.
+func (t *target) unlisted() bool {
+	p := t.p
+	if p.keyReader == nil || p.ownership != owned {
+		return false
+	}
+	if !p.listed() {
+		p.wantList()
+		return false
+	}
+	if p.keys.Stored.Has(KeyHash(t.ns, t.check.Key)) {
+		return false
+	}
+	p.unread++
+	return true
+}
+
+// markLimit records whether the target is at a limit, after a decision. Keys at a limit are kept in
+// memory longer than others.
+func (t *target) markLimit(at bool) {
+	switch {
+	case t.ref == 0:
+	case at:
+		t.p.keys.Entry(t.ref).Set(keys.FlagLimit)
+	default:
+		t.p.keys.Entry(t.ref).Drop(keys.FlagLimit)
+	}
+}

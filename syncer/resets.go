@@ -1,0 +1,59 @@
+package syncer
+
+import (
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/internal/rounds"
+)
+
+// dropKey drops all synced and pending counts of a key, and a pending reset of it.
+func (g *guarded) dropKey(hash uint32, ns, key []byte) {
+	at := g.keys.Find(hash, ns, key)
+	if at == 0 {
+		return
+	}
+	e := g.keys.Entry(at)
+	g.forget(at, e, hash, g.keys.Ladder(e))
+	e.Drop(keys.FlagReset)
+	e.Set(keys.FlagCold)
+}
+
+// forget empties an entry and makes the next round delete the key before anything else. Counts of
+// it in the answer to a round in flight are ignored.
+func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
+	g.loads.Recall(rounds.LoadName(e.Name()))
+	for _, unacked := range g.outbox.All() {
+		unacked.MarkForgotten(r, hash, e)
+	}
+	g.restoration.forget(r, hash, e)
+	g.erase(r, e, l)
+	e.Set(keys.FlagReset)
+	g.enlist(r, e)
+}
+
+// awaitedResets is how many callers of Forget wait for the reset of a key, by LoadName. Forget
+// returns success once its ticket is acknowledged, so the reset must not be given up meanwhile. It
+// is guarded by the partition's lock.
+type awaitedResets map[string]int
+
+func (a *awaitedResets) begin(name string) {
+	if *a == nil {
+		*a = awaitedResets{}
+	}
+	(*a)[name]++
+}
+
+func (a awaitedResets) end(name string) {
+	if a[name]--; a[name] == 0 {
+		delete(a, name)
+	}
+}
+
+// endReset records that a caller of Forget waits no more. A Drop that waits for it looks again.
+func (p *partition) endReset(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaited.end(name)
+	p.settled.wake()
+}
