@@ -64,7 +64,7 @@ func (w *admission) wait() bool {
 	if w.end(); w.never {
 		return false
 	}
-	out := w.full.Wait(w.ctx, w.class, w.left())
+	out := w.full.Wait(w.ctx, w.class, w.remaining())
 	if out == room.Granted {
 		w.granted = w.full
 	}
@@ -74,8 +74,8 @@ func (w *admission) wait() bool {
 // patience is the fraction of an operation's time that it may spend waiting for room.
 const patience = 0.75
 
-// left returns how much longer the operation may wait.
-func (w *admission) left() time.Duration {
+// remaining returns how much longer the operation may wait.
+func (w *admission) remaining() time.Duration {
 	now := time.Now()
 	if w.by.IsZero() {
 		bound := w.opt.LoadTimeout

@@ -172,7 +172,7 @@ func (b *batch) decide(at int, k *call) {
 		b.wait(at, k)
 		return
 	}
-	b.noteMoved(op, err)
+	b.recordMoved(op, err)
 	if res.Err = err; counted && b.o.durability.waits(op) {
 		if k.refused {
 			res.Err = errRefusedKey
@@ -192,10 +192,10 @@ func (b *batch) wait(at int, k *call) {
 	addNames(b.overtaken, &b.ops[at])
 }
 
-// noteMoved records the names of an operation's keys if it failed with ErrNotOwner. The operation
+// recordMoved records the names of an operation's keys if it failed with ErrNotOwner. The operation
 // is executed elsewhere, so no later operation that shares a key with it may be executed here
 // first.
-func (b *batch) noteMoved(op *twotier.Op, err error) {
+func (b *batch) recordMoved(op *twotier.Op, err error) {
 	if !errors.Is(err, twotier.ErrNotOwner) {
 		return
 	}
@@ -229,12 +229,12 @@ func sharesKey(op *twotier.Op, names map[string]bool) bool {
 // toStore records that an operation, which was counted in these partitions, waits for the store.
 func (b *batch) toStore(at int, parts []*partition) {
 	for _, p := range parts {
-		b.noteTicket(p, p.lastTicket())
+		b.recordTicket(p, p.lastTicket())
 	}
 	b.stored = append(b.stored, at)
 }
 
-func (b *batch) noteTicket(p *partition, ticket uint64) {
+func (b *batch) recordTicket(p *partition, ticket uint64) {
 	if b.tickets == nil {
 		b.tickets = map[*partition]uint64{}
 	}
@@ -295,13 +295,13 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	if err == nil {
 		ticket, err = t.add(op, res, ts, k.now, &b.admission)
 	}
-	b.noteMoved(op, err)
+	b.recordMoved(op, err)
 	switch res.Err = err; {
 	case err != nil || !b.o.durability.waits(op):
 	case ticket == noTicket:
 		res.Err = errRefusedKey
 	default:
-		b.noteTicket(t.p, ticket)
+		b.recordTicket(t.p, ticket)
 		b.stored = append(b.stored, at)
 	}
 }

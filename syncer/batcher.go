@@ -295,9 +295,9 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 	l.opt.Store.Exchange(try, l.scratch.public(rounds))
 	cancel()
 	err := rounds[0].Err // settled rounds are reused
-	taken = keysTaken(rounds)
-	l.width.note(readsIn(rounds), time.Since(began))
-	failed := l.health.noteOutcomes(rounds, began)
+	taken = keysAccepted(rounds)
+	l.width.record(readsIn(rounds), time.Since(began))
+	failed := l.health.recordOutcomes(rounds, began)
 	for _, r := range rounds {
 		p := &l.all[r.Partition]
 		p.dirty.Shift.Rouse() // the round may have to be sent again
@@ -312,7 +312,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 	if l.down != down && l.queue == queueFlush {
 		l.report.storeDown(down, err)
 	}
-	l.congestion.note(len(rounds), down)
+	l.congestion.record(len(rounds), down)
 	if l.down = down; !down || l.queue == queueLoad {
 		l.wake()
 	}

@@ -57,9 +57,9 @@ func (t *target) recordStored(credit *loans.Credit) {
 		time.Now())
 }
 
-// TakeLoan applies the owner's response to a request that was made at this time. It ignores a
+// AcceptLoan applies the owner's response to a request that was made at this time. It ignores a
 // response to any request but the last, because the owner may have received a newer one since.
-func (c *Counter) TakeLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time) {
+func (c *Counter) AcceptLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time) {
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
 	if credit != nil && !t.p.paused {

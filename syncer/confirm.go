@@ -22,7 +22,7 @@ func (c *Counter) Reserved(id string) (checks []twotier.Check, ts int64) {
 // exists. With AckStore it returns after the store has acknowledged the counts; with a stronger
 // ack, after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack twotier.Ack) error {
-	r := c.reservations.take(id)
+	r := c.reservations.remove(id)
 	if r == nil {
 		return fmt.Errorf("%w: no reservation %q", twotier.ErrUnavailable, id)
 	}
@@ -49,7 +49,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack twotier.Ack) error
 
 // Undo gives up a reservation. It reports whether there was one.
 func (c *Counter) Undo(id string) bool {
-	r := c.reservations.take(id)
+	r := c.reservations.remove(id)
 	if r == nil {
 		return false
 	}

@@ -15,9 +15,9 @@ const maxRounds = 256
 
 func newCongestion() congestion { return congestion{maxRounds, maxRounds} }
 
-// note records the outcome of an exchange of this many rounds. A single failed round is no evidence
-// of how many are too many.
-func (c *congestion) note(rounds int, failed bool) {
+// record adapts the width to the outcome of an exchange of this many rounds. A single failed round is no
+// evidence of how many are too many.
+func (c *congestion) record(rounds int, failed bool) {
 	switch {
 	case failed && rounds > 1:
 		c.width, c.threshold = 1, max(1, rounds/2)

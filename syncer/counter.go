@@ -36,7 +36,8 @@ func New(opt Options) (*Counter, error) {
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	c := &Counter{operations: operations{opt: opt}, clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
+	c := &Counter{operations: operations{opt: opt},
+		clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
 	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
 	c.report.log = opt.Logger
 	c.reservations.byID = map[string]*reservation{}

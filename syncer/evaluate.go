@@ -199,11 +199,11 @@ func (k *call) count() {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.check.N == 0 {
-			continue
+			continue // a ban
 		}
 		e := t.p.keys.Entry(t.ref)
 		if k.op.TakesNewest() {
-			t.p.keys.TakeNewest(e, t.sp.Ladder, k.now, -t.check.N)
+			t.p.keys.SubtractNewest(e, t.sp.Ladder, k.now, -t.check.N)
 		} else {
 			if t.stamped = k.ts; t.credit != nil {
 				t.stamped = t.credit.Use(t.check.N, k.ts, time.Now())

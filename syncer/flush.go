@@ -69,12 +69,12 @@ func (f *flushing) cutDirty(now time.Time) *rounds.Round {
 	r := f.scratch.round(f.ledger)
 	r.Quiet = true // until there is a key whose changes others must notice
 	if now.After(f.parked.Until) {
-		f.takeParked(r)
+		f.addParked(r)
 	}
-	f.takeExact(r)
+	f.addExact(r)
 	r.Most = f.owed.room.Share(f.keysOwed(), f.opt.MaxRoundKeys)
-	f.takeLargest(r, now)
-	f.takeDirty(r)
+	f.addLargest(r, now)
+	f.addDirty(r)
 	if len(r.Keys) == 0 && !f.verifyDue(now) {
 		f.scratch.recycle(f.ledger, r)
 		f.coverAll()
@@ -125,8 +125,8 @@ func (f *flushing) verifyAt() (at time.Time, ever bool) {
 	return f.store.VerifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.Acked > 0
 }
 
-// takeExact adds the keys that only a round without overlap may load.
-func (f *flushing) takeExact(r *rounds.Round) {
+// addExact adds the keys that only a round without overlap may load.
+func (f *flushing) addExact(r *rounds.Round) {
 	if !f.loads.Exclusive {
 		return
 	}
@@ -141,7 +141,7 @@ func (f *flushing) takeExact(r *rounds.Round) {
 			delete(f.loads.Waiting, name)
 		case at != 0:
 			f.parked.Remove(at)
-			f.take(r, at, f.keys.Entry(at), true)
+			f.addEntry(r, at, f.keys.Entry(at), true)
 			r.Parts[len(r.Parts)-1].Unparked = true
 		default:
 			f.loads.MoveTo(r, name)
@@ -150,8 +150,8 @@ func (f *flushing) takeExact(r *rounds.Round) {
 	}
 }
 
-// takeDirty adds the dirty keys.
-func (f *flushing) takeDirty(r *rounds.Round) {
+// addDirty adds the dirty keys.
+func (f *flushing) addDirty(r *rounds.Round) {
 	f.dirty.BeginCut()
 	for taken := 0; f.dirty.Due && !r.Full(); taken++ {
 		if taken%keys.TouchAtOnce == 0 {
@@ -164,24 +164,24 @@ func (f *flushing) takeDirty(r *rounds.Round) {
 		at, e := f.unlist()
 		// Otherwise all its counts were taken already, or the store refuses it.
 		if !e.Has(keys.FlagBusy|keys.FlagParked) && e.Owes() {
-			f.take(r, at, e, e.Has(keys.FlagCold))
+			f.addEntry(r, at, e, e.Has(keys.FlagCold))
 		}
 	}
 }
 
-// takeParked retries the keys that the store refused. They keep flagParked until the store accepts
+// addParked retries the keys that the store refused. They keep flagParked until the store accepts
 // them, so that callers that wait for the store get an error.
-func (f *flushing) takeParked(r *rounds.Round) {
+func (f *flushing) addParked(r *rounds.Round) {
 	for len(f.parked.Refs) > 0 && !r.Full() {
 		at := f.parked.Pop()
-		f.take(r, at, f.keys.Entry(at), false)
+		f.addEntry(r, at, f.keys.Entry(at), false)
 		r.Parts[len(r.Parts)-1].Unparked = true
 	}
 }
 
-// take adds all pending counts of one entry. If an operation waits for the key to be loaded, the
-// round loads it.
-func (f *flushing) take(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
+// addEntry adds all pending counts of one entry. If an operation waits for the key to be loaded,
+// the round loads it.
+func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
 	k.Ref, k.Load, k.Ladder = at, load || e.Has(keys.FlagShared), f.keys.Ladder(e)

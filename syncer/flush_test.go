@@ -95,12 +95,12 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 func TestReadWhileARoundWaits(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)
-	f.takeLoaded(f.at("k"), []Bucket{second(1)})
+	f.applyLoaded(f.at("k"), []Bucket{second(1)})
 	f.add("k", 3)
 	r := f.cut(time.Now())
 	r.Err = ErrNotApplied
 	f.fail(r)
-	f.takeLoaded(f.at("k"), []Bucket{second(7)})
+	f.applyLoaded(f.at("k"), []Bucket{second(7)})
 	r.Err, r.Keys[0].Adds[0].Stored = nil, 10
 	f.settle(r)
 	if synced, pending := f.sums("k"); synced != 10 || pending != 0 {
@@ -120,7 +120,7 @@ func TestAResetLeavesNothing(t *testing.T) {
 	r := f.cut(time.Now())
 	before := second(9)
 	before.Start -= 1000
-	f.takeLoaded(f.at("k"), []Bucket{before})
+	f.applyLoaded(f.at("k"), []Bucket{before})
 	if synced, _ := f.sums("k"); synced != 9 {
 		t.Fatalf("synced %d, want 9", synced)
 	}

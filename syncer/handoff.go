@@ -51,16 +51,16 @@ type handoff struct {
 	restoration *restoration
 	budget      budget
 
-	rounds []*rounds.Round // everything pending, once the ledger is sealed
-	told   bool            // another counter may send the rounds
-	times  uint64          // how often the ledger was sealed
+	rounds  []*rounds.Round // everything pending, once the ledger is sealed
+	offered bool            // another counter may send the rounds
+	times   uint64          // how often the ledger was sealed
 }
 
 // prepare cuts everything pending into rounds and seals the ledger.
 func (h *handoff) prepare() {
 	refused := h.unpark()
 	// From here on, loads must not return counts of rounds that the store may have applied.
-	old := h.outbox.TakeAll()
+	old := h.outbox.RemoveAll()
 	// The counts in those rounds are still pending. They must not be cut into new rounds as well.
 	for _, r := range old {
 		h.detach(r)
@@ -73,7 +73,7 @@ func (h *handoff) prepare() {
 	for _, r := range rounds {
 		h.detach(r)
 	}
-	h.rounds, h.told, h.sealed = rounds, false, true
+	h.rounds, h.offered, h.sealed = rounds, false, true
 	h.times++
 	h.reportOwed()
 	h.dirty.HandOff(refused)
@@ -86,7 +86,7 @@ func (h *handoff) cutAll() (rounds []*rounds.Round) {
 	h.dirty.Due = true
 	for !h.dirty.IsEmpty() {
 		r := h.newRound()
-		h.flushing.takeDirty(r)
+		h.flushing.addDirty(r)
 		if !h.flushing.seal(r) {
 			h.detach(r)
 			continue
@@ -101,9 +101,9 @@ func (h *handoff) cancel() bool {
 	if !h.sealed {
 		return false
 	}
-	h.outbox.MaybeSent = (h.outbox.MaybeSent || h.told) && len(h.rounds) > 0
+	h.outbox.MaybeSent = (h.outbox.MaybeSent || h.offered) && len(h.rounds) > 0
 	h.outbox.Queue, h.rounds, h.sealed = h.rounds, nil, false
-	h.dirty.TakeBack()
+	h.dirty.CancelHandOff()
 	h.store.Outdate() // another counter may have begun to decide
 	h.dirty.Due = true
 	h.reportOwed()

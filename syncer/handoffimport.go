@@ -9,9 +9,9 @@ import (
 	"twotier.dev/twotier/syncer/store"
 )
 
-// take takes over the counts and the unsent rounds of another counter. owned means that this
+// accept takes over the counts and the unsent rounds of another counter. owned means that this
 // counter has already begun to decide.
-func (h *handoff) take(o *Handoff, owned bool) {
+func (h *handoff) accept(o *Handoff, owned bool) {
 	h.store.Outdate()
 	// Rounds from an earlier turn as owner may be left here, and the other counter may have read
 	// some of their counts from the store.
@@ -22,7 +22,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	}
 	h.cutResets(o.Rounds)
 	for _, r := range o.Rounds {
-		h.takeRound(r, time.Now().Add(-o.UnflushedAge))
+		h.acceptRound(r, time.Now().Add(-o.UnflushedAge))
 	}
 	h.adoptLoans(o.Loans)
 }
@@ -120,7 +120,7 @@ func (h *handoff) install(k *KeyState) {
 	}
 	e := h.keys.Entry(at)
 	if !h.resetting(hash, e) {
-		h.takeLoaded(e, k.Buckets)
+		h.applyLoaded(e, k.Buckets)
 	}
 	if k.Cold {
 		e.Set(keys.FlagCold)
@@ -167,7 +167,7 @@ func (h *handoff) cutResets(before []*store.Round) {
 					h.queueResets(resets)
 					resets = h.newRound()
 				}
-				h.flushing.take(resets, at, e, false)
+				h.flushing.addEntry(resets, at, e, false)
 			}
 		}
 	}
@@ -183,9 +183,9 @@ func (h *handoff) queueResets(resets *rounds.Round) {
 	}
 }
 
-// takeRound takes over a round of another counter, unless it was taken over before. None of its
+// acceptRound takes over a round of another counter, unless it was taken over before. None of its
 // counts is older than since.
-func (h *handoff) takeRound(from *store.Round, since time.Time) {
+func (h *handoff) acceptRound(from *store.Round, since time.Time) {
 	r := rounds.Adopt(from)
 	if !h.outbox.QueueImport(r, since) {
 		return

@@ -29,8 +29,8 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	}
 	cursor &^= stamp
 	page = h.emptyPage()
-	page.MaybeSent = page.MaybeSent || h.told && cursor == 0
-	h.told = true
+	page.MaybeSent = page.MaybeSent || h.offered && cursor == 0
+	h.offered = true
 	if cursor == 0 {
 		page.Loans = h.shared.AppendLoans(nil)
 	}

@@ -46,10 +46,10 @@ func gotThrough(r *rounds.Round) bool {
 	return r.Err == nil || errors.Is(r.Err, store.ErrLate) || errors.Is(r.Err, store.ErrRefused)
 }
 
-// note records the outcomes of an exchange that began at a time. fell reports that the store has
+// record records the outcomes of an exchange that began at a time. fell reports that the store has
 // just been found to be down. ask reports that the caller should probe a few other partitions to
 // find out.
-func (h *health) note(sent []*rounds.Round, began time.Time) (fell, ask bool) {
+func (h *health) record(sent []*rounds.Round, began time.Time) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if slices.ContainsFunc(sent, gotThrough) {
@@ -75,15 +75,15 @@ func (h *health) note(sent []*rounds.Round, began time.Time) (fell, ask bool) {
 	return false, ask
 }
 
-// noteOutcomes records the outcomes of an exchange that began at a time, and wakes or probes
+// recordOutcomes records the outcomes of an exchange that began at a time, and wakes or probes
 // partitions if necessary. It returns the number of failures.
-func (h *health) noteOutcomes(sent []*rounds.Round, began time.Time) (failed int) {
+func (h *health) recordOutcomes(sent []*rounds.Round, began time.Time) (failed int) {
 	for _, r := range sent {
 		if r.Err != nil {
 			failed++
 		}
 	}
-	fell, ask := h.note(sent, began)
+	fell, ask := h.record(sent, began)
 	if fell {
 		for i := range h.parts {
 			h.parts[i].wakeWaiters() // nobody should go on waiting for a store that is down

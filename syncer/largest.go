@@ -26,10 +26,10 @@ type weighed struct {
 	n  int64
 }
 
-// takeLargest adds the keys with the largest pending counts, out of turn, if not all keys fit into
+// addLargest adds the keys with the largest pending counts, out of turn, if not all keys fit into
 // the round. They stay on the dirty list. When their turn comes, they only flush newer counts, if
 // any.
-func (f *flushing) takeLargest(r *rounds.Round, now time.Time) {
+func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
 	some := f.dirty.Waiting()
 	if !f.dirty.Due || len(some) <= r.Most || f.overdue(now) {
 		return
@@ -55,7 +55,7 @@ func (f *flushing) takeLargest(r *rounds.Round, now time.Time) {
 			return
 		}
 		e := f.keys.Entry(w.at)
-		f.take(r, w.at, e, e.Has(keys.FlagCold))
+		f.addEntry(r, w.at, e, e.Has(keys.FlagCold))
 	}
 }
 
@@ -94,8 +94,8 @@ func (l *batcher) overdue() time.Duration {
 	return 0
 }
 
-// keysTaken returns how many keys the store has accepted in these rounds.
-func keysTaken(rounds []*rounds.Round) (n int) {
+// keysAccepted returns how many keys the store has accepted in these rounds.
+func keysAccepted(rounds []*rounds.Round) (n int) {
 	for _, r := range rounds {
 		if r.Err == nil && r.Seq != 0 {
 			n += len(r.Keys)

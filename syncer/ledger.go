@@ -197,18 +197,18 @@ func (b *ledger) learn(r *rounds.Round) {
 	b.learnFirst(r)
 }
 
-// takeLoaded sets synced to exactly the store's counts.
-func (b *ledger) takeLoaded(e keys.Entry, loaded []store.Bucket) {
+// applyLoaded sets synced to exactly the store's counts.
+func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
 	if e.Has(keys.FlagBusy) {
-		b.doubt(e)
+		b.skipComparison(e)
 	}
 	b.keys.ReplaceSynced(e, b.keys.Ladder(e), cellsOf(loaded))
 	b.setWarm(e)
 }
 
-// doubt marks a key's parts of all unanswered rounds, so that their answers are not compared with
-// the counts known when they were cut.
-func (b *ledger) doubt(e keys.Entry) {
+// skipComparison marks a key's parts of all unanswered rounds, so that their answers are not
+// compared with the counts known when they were cut.
+func (b *ledger) skipComparison(e keys.Entry) {
 	for _, r := range b.outbox.All() {
 		for i := range r.Parts {
 			if k := &r.Parts[i]; k.Ref != 0 && &b.keys.Entry(k.Ref)[0] == &e[0] {
@@ -218,9 +218,9 @@ func (b *ledger) doubt(e keys.Entry) {
 	}
 }
 
-// takeRead is takeLoaded for buckets that the store has just returned.
-func (b *ledger) takeRead(e keys.Entry, loaded []store.Bucket) {
-	b.takeLoaded(e, loaded)
+// applyRead is applyLoaded for buckets that the store has just returned.
+func (b *ledger) applyRead(e keys.Entry, loaded []store.Bucket) {
+	b.applyLoaded(e, loaded)
 	if e.Has(keys.FlagShared) {
 		if k := b.sharedKey(e); k != nil {
 			k.ReadAt = time.Now()
@@ -270,19 +270,19 @@ func (b *ledger) erase(r arena.Ref, e keys.Entry, l *leaparray.Ladder) {
 }
 
 // broadcast wakes all waiting goroutines when there is news.
-type broadcast struct{ told chan struct{} }
+type broadcast struct{ news chan struct{} }
 
 // wait returns a channel that is closed with the next news.
 func (b *broadcast) wait() <-chan struct{} {
-	if b.told == nil {
-		b.told = make(chan struct{})
+	if b.news == nil {
+		b.news = make(chan struct{})
 	}
-	return b.told
+	return b.news
 }
 
 func (b *broadcast) wake() {
-	if b.told != nil {
-		close(b.told)
-		b.told = nil
+	if b.news != nil {
+		close(b.news)
+		b.news = nil
 	}
 }

@@ -177,7 +177,7 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 	if b.warm(e) || b.everLoaded(e) {
 		t.Error("nobody has loaded it yet")
 	}
-	b.takeLoaded(e, []Bucket{second(5)})
+	b.applyLoaded(e, []Bucket{second(5)})
 	if synced, _ := b.sums("k"); synced != 5 || !b.warm(e) {
 		t.Errorf("loaded: %d, warm: %v", synced, b.warm(e))
 	}

@@ -114,7 +114,7 @@ func (l *loans) ask(b *borrower, spare int64) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	b.TakeLoan(&b.q, &a, asked)
+	b.AcceptLoan(&b.q, &a, asked)
 }
 
 // acquire acquires one, and returns the source of the verdict, or "" if there was none.

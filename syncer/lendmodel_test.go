@@ -159,7 +159,7 @@ func (m *loanModel) exchange(b *borrower) {
 		if m.rnd.IntN(5) == 0 {
 			m.answers = append(m.answers, answer)
 		} else {
-			b.TakeLoan(&answer.q, &answer.a, asked)
+			b.AcceptLoan(&answer.q, &answer.a, asked)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (m *loanModel) deliver() {
 		late := m.answers[m.rnd.IntN(n)]
 		m.answers = nil
 		if !late.from.dead {
-			late.from.TakeLoan(&late.q, &late.a, late.asked)
+			late.from.AcceptLoan(&late.q, &late.a, late.asked)
 		}
 	}
 }

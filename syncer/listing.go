@@ -116,7 +116,7 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 	case r.Begun && l.read.Epoch != 0: // the list being read has been replaced
 		p.forgetList()
 		return false
-	case !p.takeHashes(r):
+	case !p.addHashes(r):
 		p.forgetList()
 		return false
 	}
@@ -135,8 +135,8 @@ func (p *partition) overtaken(r *reading) bool {
 	return last != r.told && last.AtLeast(r.version()) != last
 }
 
-// takeHashes adds the hashes read to the stored keys. It reports whether there was memory for them.
-func (p *partition) takeHashes(r *reading) bool {
+// addHashes adds the hashes read to the stored keys. It reports whether there was memory for them.
+func (p *partition) addHashes(r *reading) bool {
 	for _, hash := range r.Hashes {
 		p.keys.Stored.Add(hash)
 	}

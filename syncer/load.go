@@ -26,7 +26,7 @@ type loading struct {
 // now.
 func (l *loading) cut() *rounds.Round {
 	r := l.scratch.round(l.ledger)
-	r.Aside, r.MostReads = true, l.width.left()
+	r.Aside, r.MostReads = true, l.width.remaining()
 	unknown := l.addWaiting(r)
 	if len(r.Keys) == 0 && !l.Probe {
 		l.scratch.recycle(l.ledger, r)
@@ -113,7 +113,7 @@ func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
 		l.PutBack(r, true)
 		outcome = loadFlushes
 	default:
-		l.takeAll(r)
+		l.applyAll(r)
 	}
 	l.Retry.Succeed()
 	l.store.ContactAt = time.Now()
@@ -121,8 +121,8 @@ func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
 	return outcome
 }
 
-// takeAll applies everything that a round has loaded.
-func (l *loading) takeAll(r *rounds.Round) {
+// applyAll applies everything that a round has loaded.
+func (l *loading) applyAll(r *rounds.Round) {
 	if !l.store.Known {
 		l.learn(r)
 	}
@@ -133,29 +133,29 @@ func (l *loading) takeAll(r *rounds.Round) {
 		k := &r.Parts[i]
 		if w := r.LoadOf(k); w != nil {
 			delete(r.Loads, rounds.LoadName(k.NS, k.Key))
-			l.take(k, w, sec)
+			l.applyLoad(k, w, sec)
 		}
 	}
 }
 
-// take applies the store's counts of one key, which need not be in memory yet.
-func (l *loading) take(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
+// applyLoad applies the store's counts of one key, which need not be in memory yet.
+func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
 	at, alien := l.keys.Find(k.Hash, k.NS, k.Key), CheckCounts(k.Loaded)
 	switch {
 	case k.Err != nil:
-		w.Tell(k.Err, rounds.Absence{})
+		w.Finish(k.Err, rounds.Absence{})
 		return
 	case alien != nil:
-		w.Tell(alien, rounds.Absence{})
+		w.Finish(alien, rounds.Absence{})
 		return
 	case at == 0 && len(k.Loaded) == 0:
-		w.Tell(nil, l.absent())
+		w.Finish(nil, l.absent())
 		return
 	case at == 0:
 		i := l.keys.Names.Index(k.NS)
 		if err := l.budget.admitKey(i, keys.Words(k.NS, k.Key), sec); err != nil {
-			w.Tell(err, rounds.Absence{})
+			w.Finish(err, rounds.Absence{})
 			return
 		}
 		at = l.keys.Insert(k.Hash, k.NS, k.Key, i)
@@ -165,6 +165,6 @@ func (l *loading) take(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 	if !e.HasSynced() {
 		l.budget.easeSynced(sec)
 	}
-	l.takeRead(e, k.Loaded)
-	w.Tell(nil, rounds.Absence{})
+	l.applyRead(e, k.Loaded)
+	w.Finish(nil, rounds.Absence{})
 }

@@ -165,7 +165,7 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cancelHandoff()
-	p.handoff.take(h, p.ownership == owned)
+	p.handoff.accept(h, p.ownership == owned)
 	p.ownership, p.dirty.Due = owned, true
 	p.settled.wake()
 	p.flusher.schedule(p)

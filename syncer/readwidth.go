@@ -34,14 +34,14 @@ func (w *readWidth) begin() { w.cut = 0 }
 // add adds a round to the exchange.
 func (w *readWidth) add(r *rounds.Round) { w.cut += r.Reads }
 
-// left returns how many more reads the exchange may have, at least one.
-func (w *readWidth) left() int { return max(1, w.most-w.cut) }
+// remaining returns how many more reads the exchange may have, at least one.
+func (w *readWidth) remaining() int { return max(1, w.most-w.cut) }
 
 // full reports whether the exchange has reached its maximum.
 func (w *readWidth) full() bool { return w.cut >= w.most }
 
-// note records the reads that an exchange returned, and its duration.
-func (w *readWidth) note(reads int, took time.Duration) {
+// record records the reads that an exchange returned, and its duration.
+func (w *readWidth) record(reads int, took time.Duration) {
 	switch {
 	case took > w.timeout/2:
 		inTime := int64(reads) * int64(w.timeout/2) / int64(took)

@@ -16,7 +16,7 @@ func TestReadWidthFollowsThePace(t *testing.T) {
 		widest := 0
 		for i := range 60 {
 			w.begin()
-			reads := w.left()
+			reads := w.remaining()
 			w.add(&rounds.Round{Reads: reads})
 			took := time.Duration(reads) * each
 			if i > 20 && took > timeout {
@@ -25,7 +25,7 @@ func TestReadWidthFollowsThePace(t *testing.T) {
 			if took > timeout { // it is cut off
 				reads, took = int(timeout/each), timeout
 			}
-			w.note(reads, took)
+			w.record(reads, took)
 			widest = max(widest, w.most)
 		}
 		if least := min(mostReads, int(timeout/8/each)); widest < least {
@@ -41,7 +41,7 @@ func TestReadWidthIgnoresWhatIsSmall(t *testing.T) {
 	for range 100 {
 		w.begin()
 		w.add(&rounds.Round{Reads: rounds.ReadsOfKey})
-		w.note(rounds.ReadsOfKey, 300*time.Millisecond)
+		w.record(rounds.ReadsOfKey, 300*time.Millisecond)
 	}
 	if w.most != firstReads {
 		t.Errorf("at most %d at once, want %d", w.most, firstReads)

@@ -44,8 +44,8 @@ func (k *call) reserve() {
 	k.reservation.in.put(k.reservation)
 }
 
-// take removes and returns the reservation with this id, or nil if there is none.
-func (r *reservationBook) take(id string) *reservation {
+// remove removes and returns the reservation with this id, or nil if there is none.
+func (r *reservationBook) remove(id string) *reservation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.byID[id]

@@ -38,8 +38,8 @@ type republish struct {
 // the key, and everything else waits.
 const restoreRetries = 3
 
-// tellAgain appends the refused keys to the remaining ones, and reports whether there are any.
-func (j *republish) tellAgain() bool {
+// retryRefused appends the refused keys to the remaining ones, and reports whether there are any.
+func (j *republish) retryRefused() bool {
 	if len(j.again) == 0 || j.retries == restoreRetries {
 		return false
 	}
@@ -85,12 +85,12 @@ func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
 	s.outbox.Rename()
-	s.doubtSent()
+	s.renewSent()
 }
 
-// doubtSent requests a new time to live, and so a listing, for all keys that are part of rounds.
+// renewSent requests a new time to live, and so a listing, for all keys that are part of rounds.
 // The rounds were cut as if the store still had the keys, with the counts known then.
-func (s *restoration) doubtSent() {
+func (s *restoration) renewSent() {
 	for _, r := range s.outbox.All() {
 		for i := range r.Parts {
 			r.Parts[i].Compared = false
@@ -155,8 +155,8 @@ func (s *restoration) settle(r *rounds.Round) {
 		return
 	}
 	j.StoreVersion, s.outbox.Acked = rounds.VersionOf(r), r.Seq
-	s.takeRestored(r)
-	if j.next == j.len() && !j.tellAgain() {
+	s.applyRestored(r)
+	if j.next == j.len() && !j.retryRefused() {
 		s.end()
 	}
 }
@@ -175,9 +175,9 @@ func (s *restoration) startOver(r *rounds.Round) {
 	}
 }
 
-// takeRestored sets synced to the store's counts after a part, because only synced counts can be
+// applyRestored sets synced to the store's counts after a part, because only synced counts can be
 // restored once more.
-func (s *restoration) takeRestored(r *rounds.Round) {
+func (s *restoration) applyRestored(r *rounds.Round) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
 		switch {

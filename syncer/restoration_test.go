@@ -16,7 +16,7 @@ func newRestoration(t testing.TB, keys int) *restoration {
 	f, _ := newFlushing(t)
 	f.hear(7, uint64(keys))
 	for i := range keys {
-		f.takeLoaded(f.at(fmt.Sprint("k", i)), []Bucket{second(1)})
+		f.applyLoaded(f.at(fmt.Sprint("k", i)), []Bucket{second(1)})
 	}
 	return &restoration{ledger: f.ledger, loads: f.loads, totals: f.totals,
 		report: &reporter{log: slog.New(slog.DiscardHandler)}}

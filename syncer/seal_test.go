@@ -21,7 +21,7 @@ func newHandoff(t testing.TB) *handoff {
 // counts.
 func sealed(t testing.TB) *handoff {
 	h := newHandoff(t)
-	h.takeLoaded(h.at("known"), []Bucket{second(6)})
+	h.applyLoaded(h.at("known"), []Bucket{second(6)})
 	h.add("k", 2)
 	r := h.flushing.cut(time.Now())
 	r.Err = errLostReply
@@ -40,7 +40,7 @@ func TestAHandoffIsInPages(t *testing.T) {
 		if err != nil || len(page.Rounds)+len(page.Keys) > 1 {
 			t.Fatalf("page %d: %+v, %v", pages, page, err)
 		}
-		to.take(page, false)
+		to.accept(page, false)
 		cursor, done = next, next == 0
 	}
 	if synced, _ := to.sums("known"); synced != 6 || pages < 3 {
@@ -55,7 +55,7 @@ func TestAHandoffIsInPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to.take(again, false)
+	to.accept(again, false)
 	if _, pending := to.sums("k"); pending != 5 {
 		t.Errorf("told twice, %d are pending", pending)
 	}
@@ -170,8 +170,8 @@ func TestAHandoffAfterALoss(t *testing.T) {
 	}{{"the same data", 7, false}, {"the other has noticed", 8, true}, {"this one has", 6, true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHandoff(t)
-			h.takeLoaded(h.at("mine"), buckets)
-			h.take(&Handoff{Epoch: tc.epoch, Version: 1,
+			h.applyLoaded(h.at("mine"), buckets)
+			h.accept(&Handoff{Epoch: tc.epoch, Version: 1,
 				Keys: []KeyState{{Key: []byte("theirs"), Buckets: buckets}}}, false)
 			if h.restoration.active() != tc.restores {
 				t.Fatalf("restores: %v", h.restoration.active())

@@ -80,11 +80,11 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	w := r.LoadOf(k)
 	switch {
 	case k.Forgotten:
-		w.Tell(nil, rounds.Absence{})
+		w.Finish(nil, rounds.Absence{})
 		return
 	case k.Ref == 0:
 		if k.Load {
-			f.loads.take(k, w, sec)
+			f.loads.applyLoad(k, w, sec)
 		}
 		return
 	}
@@ -110,7 +110,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	f.settleAdds(k, e, load)
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
-		f.takeRead(e, k.Loaded)
+		f.applyRead(e, k.Loaded)
 		if e.Has(keys.FlagShared) {
 			if shared := f.sharedKey(e); shared != nil {
 				shared.EndRead()
@@ -120,7 +120,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	} else if k.Load {
 		e.SetGen(f.store.Generation - 1)
 	}
-	w.Tell(alien, rounds.Absence{})
+	w.Finish(alien, rounds.Absence{})
 	if !f.isQueued(k, queued) {
 		f.keys.TidyPending(e, f.keys.Ladder(e))
 		if e.HasPending() || e.Has(keys.FlagRenew) {
@@ -155,7 +155,7 @@ func (f *flushing) park(k *rounds.Part, e keys.Entry, w *rounds.PendingLoad) {
 	if k.Renew {
 		e.Set(keys.FlagRenew)
 	}
-	w.Tell(k.Err, rounds.Absence{})
+	w.Finish(k.Err, rounds.Absence{})
 	if e.Has(keys.FlagParked) && !k.Unparked {
 		return // it waits among the parked keys already
 	}

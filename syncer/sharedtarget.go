@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// makeShared returns the shared key of the target. It makes the key shared if necessary. The partition
-// is locked.
+// makeShared returns the shared key of the target. It makes the key shared if necessary. The
+// partition is locked.
 func (t *target) makeShared(now int64) (*loans.Key, error) {
 	if k := t.sharedKey(); k != nil {
 		return k, nil

@@ -106,7 +106,7 @@ func (t *target) ready() (ready bool, err error) {
 		case t.load == nil && t.askedAhead != nil:
 			t.load, t.askedAhead = t.askedAhead, nil
 		case t.load != nil && t.load.Done:
-			if err := t.takeOutcome(t.load); err != nil {
+			if err := t.applyOutcome(t.load); err != nil {
 				return false, err
 			}
 		case t.p.storeDown():
@@ -120,8 +120,8 @@ func (t *target) ready() (ready bool, err error) {
 	}
 }
 
-// takeOutcome applies the outcome of the load that the target waited for.
-func (t *target) takeOutcome(w *rounds.PendingLoad) error {
+// applyOutcome applies the outcome of the load that the target waited for.
+func (t *target) applyOutcome(w *rounds.PendingLoad) error {
 	t.load = nil
 	w.Waiters--
 	switch {

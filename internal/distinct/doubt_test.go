@@ -138,7 +138,7 @@ func TestADoubtIsNoValue(t *testing.T) {
 	r.flushed(b, 1)
 	r.doubted(lost, a, b)
 	bs.gone.Store(true)
-	if list := b.Pending(partitions); len(list) > 0 || b.Stats().Pending > 0 {
+	if list := b.ListUnflushed(partitions); len(list) > 0 || b.Stats().Pending > 0 {
 		t.Errorf("pending: %+v, %+v", list, b.Stats())
 	}
 	ctx, cancel := context.WithCancel(t.Context())

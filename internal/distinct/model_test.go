@@ -116,7 +116,7 @@ func (m *model) engine(i int) *distinct.Engine {
 		m.together()
 		for j, other := range m.engines {
 			if j != i {
-				all = append(all, other.Pending(parts)...)
+				all = append(all, other.ListUnflushed(parts)...)
 			}
 		}
 		return all
@@ -505,7 +505,7 @@ func (m *model) begin(i int) {
 // crash ends an engine together with all unflushed values.
 func (m *model) crash(i int) {
 	e := m.engines[i]
-	for _, p := range e.Pending(partitions) {
+	for _, p := range e.ListUnflushed(partitions) {
 		m.keys[string(p.Key)].doubt()
 	}
 	down := m.down.Swap(true)

@@ -121,11 +121,11 @@ func TestResetBetweenWhatComesTogether(t *testing.T) {
 		r.forget(first)
 		now := r.engine()
 		if importFirst {
-			now.Import(old.Pending(partitions))
+			now.Import(old.ListUnflushed(partitions))
 			r.flushed(now, 2)
 		} else {
 			add(t, now, string(oneKey), 2)
-			now.Import(old.Pending(partitions))
+			now.Import(old.ListUnflushed(partitions))
 			finish(t, now)
 		}
 		r.wants(now, 1)

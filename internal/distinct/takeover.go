@@ -175,10 +175,10 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 	return left
 }
 
-// Pending returns this node's unflushed values of some partitions. It waits for operations that
-// have begun, so that once another node decides about the partitions, no further value is added by
-// a decision of this node.
-func (e *Engine) Pending(partitions []int) (list []Pending) {
+// ListUnflushed returns this node's unflushed values of some partitions. It waits for operations
+// that have begun, so that once another node decides about the partitions, no further value is
+// added by a decision of this node.
+func (e *Engine) ListUnflushed(partitions []int) (list []Pending) {
 	wanted := make(map[int]bool, len(partitions))
 	for _, p := range partitions {
 		wanted[p] = true

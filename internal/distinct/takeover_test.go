@@ -37,7 +37,7 @@ func TestTakeover(t *testing.T) {
 		if asked++; ctx.Err() != nil {
 			return nil
 		}
-		return before.Pending(list)
+		return before.ListUnflushed(list)
 	}
 	after := engine(t, c, store, ownsAll{}, gather, never)
 	late, cancel := context.WithCancel(t.Context())
@@ -106,7 +106,7 @@ func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return before.Pending(list)
+		return before.ListUnflushed(list)
 	}, never)
 	var res distinct.Result
 	inPlace := &distinct.Op{Key: []byte("k"), Hashes: values(after, 4)}
@@ -144,7 +144,7 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 			store := newMemory()
 			before, after := by(one, store), by(other, newMemory())
 			add(t, before, "k", 1, 2, 3)
-			after.Import(before.Pending(partitions))
+			after.Import(before.ListUnflushed(partitions))
 			if err := before.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -440,7 +440,7 @@ func TestImportMakesRoom(t *testing.T) {
 	for i := range 40 {
 		add(t, from, fmt.Sprint("new", i), 1)
 	}
-	if left := full.Import(from.Pending(partitions)); left > 0 {
+	if left := full.Import(from.ListUnflushed(partitions)); left > 0 {
 		t.Errorf("%d of 40 keys are refused", left)
 	}
 }

@@ -126,7 +126,7 @@ func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowe
 	defer t.mu.Unlock()
 	for i, b := range list {
 		if b.busy = false; err == nil && i < len(a.Loans) && a.Loans[i].Number != 0 {
-			t.opt.Counter.TakeLoan(&b.q, &a.Loans[i], asked)
+			t.opt.Counter.AcceptLoan(&b.q, &a.Loans[i], asked)
 			gone[i] = gone[i] || b.ending && t.opt.Counter.EndLoan(&b.q)
 		}
 		if gone[i] {

@@ -27,7 +27,7 @@ const (
 // Counter borrows and lends, see syncer.Counter.
 type Counter interface {
 	Borrow(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool)
-	TakeLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time)
+	AcceptLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time)
 	EndLoan(q *twotier.LoanRequest) bool
 	Lend(ctx context.Context, q *twotier.LoanRequest) (twotier.LoanResponse, error)
 	CatchUp(ctx context.Context, c *twotier.Check) error

@@ -283,7 +283,7 @@ func (n *Node) pendingDistinct(q *DistinctPendingRequest) *DistinctPendingRespon
 	if n.opt.Distinct == nil {
 		return &DistinctPendingResponse{}
 	}
-	return &DistinctPendingResponse{n.opt.Distinct.Pending(q.Partitions)}
+	return &DistinctPendingResponse{n.opt.Distinct.ListUnflushed(q.Partitions)}
 }
 
 // handOverDistinct passes unflushed values on to the nodes that own their keys now, or will soon,

@@ -14,8 +14,8 @@ const (
 	manyStored = 1 << 40
 )
 
-// PendingOf returns the counts that the store has not acknowledged. It is never nil, because even an
-// empty counter may grow.
+// PendingOf returns the counts that the store has not acknowledged. It is never nil, because even
+// an empty counter may grow.
 func (s *Keyspace) PendingOf(e Entry) leaparray.Counter {
 	if r := e.pending(); r != 0 {
 		return counterAt(&s.arena, r)
@@ -35,32 +35,32 @@ func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View 
 func (s *Keyspace) Count(e Entry, l *leaparray.Ladder, ts, n, now int64) {
 	v := s.View(e, l, now)
 	if n < 0 {
-		s.takeAt(e, &v, ts, -n)
+		s.subtractAt(e, &v, ts, -n)
 		return
 	}
 	s.addTo(e, &v, v.Cell(ts), n)
 }
 
-// takeAt takes n back from the buckets of one moment, but no more than they hold.
-func (s *Keyspace) takeAt(e Entry, v *leaparray.View, ts, n int64) {
+// subtractAt takes n back from the buckets of one moment, but no more than they hold.
+func (s *Keyspace) subtractAt(e Entry, v *leaparray.View, ts, n int64) {
 	var taken []leaparray.Cell
 	v.At(ts, n, func(at leaparray.Stretch, n int64) {
 		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
 	})
-	s.take(e, v, taken)
+	s.subtract(e, v, taken)
 }
 
-// TakeNewest takes n back from the newest buckets that are not empty.
-func (s *Keyspace) TakeNewest(e Entry, l *leaparray.Ladder, now, n int64) {
+// SubtractNewest takes n back from the newest buckets that are not empty.
+func (s *Keyspace) SubtractNewest(e Entry, l *leaparray.Ladder, now, n int64) {
 	v := s.View(e, l, now)
 	var taken []leaparray.Cell
 	v.Newest(n, func(at leaparray.Stretch, n int64) {
 		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
 	})
-	s.take(e, &v, taken)
+	s.subtract(e, &v, taken)
 }
 
-func (s *Keyspace) take(e Entry, v *leaparray.View, taken []leaparray.Cell) {
+func (s *Keyspace) subtract(e Entry, v *leaparray.View, taken []leaparray.Cell) {
 	for _, c := range taken {
 		s.addTo(e, v, c.Stretch, -c.N)
 	}
@@ -229,7 +229,7 @@ func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected b
 	for i, n := range changes {
 		at := adds[i].Stretch
 		if held := l.Value(s.SyncedOf(e), at); n < -held {
-			s.takeFolded(e, l, at, -held-n)
+			s.subtractFolded(e, l, at, -held-n)
 			n = -held
 		}
 		if n != 0 || adds[i].N == 0 {
@@ -240,8 +240,9 @@ func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected b
 	return expected
 }
 
-// takeFolded takes n from the bucket that another one has folded into, but no more than it holds.
-func (s *Keyspace) takeFolded(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+// subtractFolded takes n from the bucket that another one has folded into, but no more than it
+// holds.
+func (s *Keyspace) subtractFolded(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
 	into := l.Holder(s.SyncedOf(e), at, n, s.Clock.Now())
 	if n = min(n, l.Value(s.SyncedOf(e), into)); n > 0 {
 		s.AddSynced(e, l, into, -n)

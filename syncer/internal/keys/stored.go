@@ -20,8 +20,8 @@ type ListMemory struct {
 // NewListMemory returns a bound that depends on the size of a pool.
 func NewListMemory(pool *slab.Pool) *ListMemory { return &ListMemory{pool: pool} }
 
-// take reserves words for a growing set, unless that is too much.
-func (m *ListMemory) take(words int) bool {
+// reserve reserves words for a growing set, unless that is too much.
+func (m *ListMemory) reserve(words int) bool {
 	// While a set grows, its old memory is still in use.
 	if !m.pool.Fits(2*int64(words)) || m.used.Load()+int64(words) > m.pool.Common()/listShare {
 		return false
@@ -70,7 +70,7 @@ func (s *Stored) Add(hash uint32) {
 	if !s.Kept {
 		return
 	}
-	if more := s.set.Growth(); more > 0 && !s.memory.take(more) {
+	if more := s.set.Growth(); more > 0 && !s.memory.reserve(more) {
 		s.Drop()
 		s.FullAt = time.Now()
 		return

@@ -106,6 +106,6 @@ func (k *Key) Adopt(l *twotier.Loan, now time.Time) {
 	})
 	if !known {
 		k.loans = slices.DeleteFunc(k.loans, func(o loan) bool { return o.Name == l.Name })
-		k.loans = append(k.loans, loan{Loan: *l, requestedAt: now, doubtful: true})
+		k.loans = append(k.loans, loan{Loan: *l, requestedAt: now, unconfirmed: true})
 	}
 }

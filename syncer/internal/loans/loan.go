@@ -23,10 +23,10 @@ type loan struct {
 	twotier.Loan
 	requestedAt time.Time
 	inStore     int64 // as last reported by the borrower
-	// doubtful: this owner may have given the lent events to others, because it did not make the
+	// unconfirmed: this owner may have given the lent events to others, because it did not make the
 	// loan, or received no request for so long that the loan was over.
-	doubtful bool
-	reading  int64 // inStore at the cut of the round that is reading the key
+	unconfirmed bool
+	reading     int64 // inStore at the cut of the round that is reading the key
 }
 
 // unseen returns how many events the borrower may have counted, or may still count, that the owner
@@ -58,8 +58,8 @@ func (l *loan) unseenWithin(window, ms int64, now time.Time) int64 {
 	return l.unseen()
 }
 
-// LentWithin returns how many lent events of the key may lie in a window of this length that ends at ms
-// or later. ms is not in the future.
+// LentWithin returns how many lent events of the key may lie in a window of this length that ends
+// at ms or later. ms is not in the future.
 func (k *Key) LentWithin(window, ms int64, now time.Time) (n int64) {
 	for i := range k.loans {
 		n += k.loans[i].unseenWithin(window, ms, now)
@@ -97,9 +97,9 @@ func (k *Key) Lend(q *twotier.LoanRequest, counts *Counts, ms int64,
 	l.extend(ms, now)
 	more := int64(0)
 	switch {
-	case counts != nil && (q.Want > 0 || q.Ceiling > q.InStore || l.doubtful):
+	case counts != nil && (q.Want > 0 || q.Ceiling > q.InStore || l.unconfirmed):
 		more = k.spare(q, l, counts, ms, now, &r)
-	case l.doubtful:
+	case l.unconfirmed:
 		more = -l.Ceiling
 	}
 	r.Number, r.Ceiling, r.Now = q.Number, l.adjust(more), ms
@@ -119,19 +119,19 @@ func (k *Key) update(q *twotier.LoanRequest, now time.Time) (*loan, error) {
 		return nil, fmt.Errorf("%w: the request is out of date", twotier.ErrUnavailable)
 	}
 	l.Number, l.Ceiling, l.inStore = q.Number, q.Ceiling, min(q.InStore, q.Ceiling)
-	l.doubtful = l.doubtful || !l.running(now)
+	l.unconfirmed = l.unconfirmed || !l.running(now)
 	return l, nil
 }
 
 // adjust lends this many events more, and returns the ceiling for the borrower. If more is
-// negative, -more of the lent events are not available, because the loan is doubtful, or because
+// negative, -more of the lent events are not available, because the loan is unconfirmed, or because
 // others decided about the key at the same time: the borrower gives them back, or as many as it may
 // not have used. They count as lent until the borrower confirms it.
 func (l *loan) adjust(more int64) (ceiling int64) {
 	if more < 0 {
 		return max(l.inStore, l.Ceiling+more)
 	}
-	l.doubtful = false
+	l.unconfirmed = false
 	l.Ceiling += more
 	return l.Ceiling
 }

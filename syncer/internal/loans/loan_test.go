@@ -122,7 +122,8 @@ func TestUnknownLoans(t *testing.T) {
 		k.Adopt(&twotier.Loan{Name: "a", Number: 1, Ceiling: 500}, now)
 		q := twotier.LoanRequest{Loan: "a", Number: 2, Limits: minute(), Ceiling: 500, InStore: 200}
 		r := lend(t, k, &q, test.counts, now)
-		if lent := k.LentWithin(60_000, begin, now); r.Ceiling != test.ceiling || lent != test.lent {
+		lent := k.LentWithin(60_000, begin, now)
+		if r.Ceiling != test.ceiling || lent != test.lent {
 			t.Errorf("%s: ceiling %d, lent %d, want %d and %d", test.name, r.Ceiling, lent,
 				test.ceiling, test.lent)
 		}

@@ -20,7 +20,7 @@ type Dirty struct {
 	refs    []arena.Ref
 	first   int           // refs before this position are off the list
 	Due     bool          // by the clock, or because a caller waits; a load alone flushes nothing
-	Weighed int           // how many keys of the list takeLargest has looked at
+	Weighed int           // how many keys the search for the largest counts has seen
 	Shift   *shifts.Shift // roused with every push
 
 	LastTicket  uint64 // drawn last
@@ -125,9 +125,9 @@ func (d *Dirty) HandOff(refused KeyHashes) {
 	d.handedOffFrom, d.handedOffTo = d.AckedTicket, d.LastTicket
 }
 
-// TakeBack records that no other counter answers for any ticket. The refused keys stay: while they
-// are being sent again, nothing else shows that the store lacks them.
-func (d *Dirty) TakeBack() { d.handedOffFrom, d.handedOffTo = 0, 0 }
+// CancelHandOff records that no other counter answers for any ticket. The refused keys stay: while
+// they are being sent again, nothing else shows that the store lacks them.
+func (d *Dirty) CancelHandOff() { d.handedOffFrom, d.handedOffTo = 0, 0 }
 
 // HandedOff reports whether another counter answers for a ticket.
 func (d *Dirty) HandedOff(ticket uint64) bool {

@@ -104,7 +104,7 @@ func TestTicketsThatWereHandedOff(t *testing.T) {
 			t.Errorf("ticket %d is handed off: %v, want %v", ticket, got, want)
 		}
 	}
-	if d.TakeBack(); d.HandedOff(3) {
+	if d.CancelHandOff(); d.HandedOff(3) {
 		t.Error("ticket 3 is handed off and was taken back")
 	}
 }

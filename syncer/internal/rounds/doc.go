@@ -4,14 +4,15 @@
 // A key with something to flush is on the [Dirty] list and has drawn a ticket. A [Round] is what a
 // counter sends: the half that a store gets, and the counter's own. The [Outbox] holds the rounds
 // without an acknowledgement, and numbers new ones. [PendingLoads] holds the keys that operations
-// wait to have loaded, [StoreState] the store's reports, and a [Backoff] the time of the next retry.
+// wait to have loaded, [StoreState] the store's reports, and a [Backoff] the time of the next
+// retry.
 //
 // # Promises
 //
 // Tickets are acknowledged in the order in which they were drawn, so a count is in the store once
 // its ticket is. At most one writing round of a partition is in flight, and an unanswered one stays
-// unchanged. A writer's sequences are used once. An answer counts as news if it reports more changes
-// than this counter has made.
+// unchanged. A writer's sequences are used once. An answer counts as news if it reports more
+// changes than this counter has made.
 //
 // # Concurrency
 //

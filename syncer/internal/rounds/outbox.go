@@ -43,9 +43,9 @@ func (o *Outbox) All() []*Round {
 	return append([]*Round{o.Flight}, o.Queue...)
 }
 
-// TakeAll empties the outbox and returns its rounds. It sets maybeSent if any of them may have been
-// sent.
-func (o *Outbox) TakeAll() []*Round {
+// RemoveAll empties the outbox and returns its rounds. It sets maybeSent if any of them may have
+// been sent.
+func (o *Outbox) RemoveAll() []*Round {
 	rounds := o.All()
 	o.Flight, o.Queue = nil, nil
 	sent := func(r *Round) bool { return r.OutcomeUnknown }

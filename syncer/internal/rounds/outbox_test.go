@@ -96,7 +96,7 @@ func TestWhatMayHaveBeenSentIsRemembered(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
 		first := &Round{Round: store.Round{Seq: 1}, OutcomeUnknown: unknown}
 		o := Outbox{Flight: first, Queue: []*Round{{Round: store.Round{Seq: 2}}}}
-		if got := o.TakeAll(); len(got) != 2 || !o.IsEmpty() || o.MaybeSent != unknown {
+		if got := o.RemoveAll(); len(got) != 2 || !o.IsEmpty() || o.MaybeSent != unknown {
 			t.Errorf("of unknown outcome %v: took %d, %+v", unknown, len(got), o)
 		}
 		o.Release("n1")

@@ -36,8 +36,8 @@ func (l *PendingLoad) Waited() bool {
 	return false
 }
 
-// Tell ends the wait for a key, for all loads in the chain.
-func (l *PendingLoad) Tell(err error, a Absence) {
+// Finish ends the wait for a key, for all loads in the chain.
+func (l *PendingLoad) Finish(err error, a Absence) {
 	for ; l != nil; l = l.next {
 		l.Done, l.Err, l.Absence = true, err, a
 	}
@@ -169,7 +169,7 @@ func (q *PendingLoads) RefuseAll(err error) {
 		q.PutBack(q.UnderWay.Round, false)
 	}
 	for name, l := range q.Waiting {
-		l.Tell(err, Absence{})
+		l.Finish(err, Absence{})
 		delete(q.Waiting, name)
 	}
 	q.Void()
