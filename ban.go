@@ -79,7 +79,7 @@ func bannedKey(ns, key []byte) (_, _ []byte) {
 // mayBan reports whether some of the operation's checks are bans.
 func (op *Op) mayBan() bool {
 	for i := 0; i < len(op.Checks) && op.Kind == Acquire; i++ {
-		if op.Checks[i].N == 0 {
+		if op.Checks[i].IsBan() {
 			return true
 		}
 	}
@@ -89,7 +89,7 @@ func (op *Op) mayBan() bool {
 // Banned reports whether the operation had this result because of an earlier ban.
 func (op *Op) Banned(res *Result) bool {
 	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
-		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS == 0 {
+		if r := &res.Checks[i]; op.Checks[i].IsBan() && r.Refused && r.TS == 0 {
 			return true
 		}
 	}
@@ -99,7 +99,7 @@ func (op *Op) Banned(res *Result) bool {
 // startedBan reports whether the operation, which had this result, has started a ban.
 func (op *Op) startedBan(res *Result) bool {
 	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
-		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS != 0 {
+		if r := &res.Checks[i]; op.Checks[i].IsBan() && r.Refused && r.TS != 0 {
 			return true
 		}
 	}

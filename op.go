@@ -104,6 +104,9 @@ func (c *Check) AppendName(b []byte) []byte {
 	return append(append(b, 0), c.Key...)
 }
 
+// IsBan reports whether the check, which is one of an Acquire, is a [Ban].
+func (c *Check) IsBan() bool { return c.N == 0 }
+
 // Op is one operation. Add and Count have exactly one check, Acquire has one or more.
 type Op struct {
 	Kind Kind

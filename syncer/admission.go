@@ -49,7 +49,7 @@ func (w *admission) admits(t *target) bool {
 func (k *call) admitsAll() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {
-		case t.check.N == 0:
+		case t.check.IsBan():
 		case t.p.draining:
 			return twotier.ErrClosed
 		case !k.admission.admits(t):

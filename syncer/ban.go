@@ -27,7 +27,7 @@ func (k *call) breached(res *twotier.Result) (starting []int, err error) {
 	banned := 0
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N != 0 {
+		if !t.check.IsBan() {
 			banned = i
 			continue
 		}

@@ -182,8 +182,8 @@ func (k *call) setSource(res *twotier.Result) {
 func (k *call) makeEntries() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N == 0 {
-			continue // a ban
+		if t.check.IsBan() {
+			continue
 		}
 		r, _, err := t.entry(k.present)
 		if err != nil {
@@ -198,8 +198,8 @@ func (k *call) makeEntries() error {
 func (k *call) count() {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N == 0 {
-			continue // a ban
+		if t.check.IsBan() {
+			continue
 		}
 		e := t.p.keys.Entry(t.ref)
 		if k.op.TakesNewest() {
@@ -270,7 +270,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 // target.extra. It returns false if the limit's window is out of reach.
 func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	r *twotier.CheckResult) bool {
-	if t.check.N == 0 {
+	if t.check.IsBan() {
 		k.forbids(t, v, lr, r)
 		return true
 	}

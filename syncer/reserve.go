@@ -32,8 +32,8 @@ func (o *operations) newReservation(k *call) *reservation {
 func (k *call) reserve() {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N == 0 {
-			continue // a ban
+		if t.check.IsBan() {
+			continue
 		}
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
 		ns, key := b[:len(t.ns):len(t.ns)], b[len(t.ns):]

@@ -60,7 +60,7 @@ func appendChecks(b []byte, op *twotier.Op) []byte {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		b = appendBytes(appendBytes(b, c.NS), c.Key)
-		if b = appendInt(b, c.N); c.N == 0 && op.Kind == twotier.Acquire {
+		if b = appendInt(b, c.N); op.Kind == twotier.Acquire && c.IsBan() {
 			b = appendUint(appendUint(b, uint64(c.Ban.From)), uint64(c.Ban.To))
 		}
 		b = appendUint(b, uint64(len(c.Limits)))
@@ -81,7 +81,7 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
 			r.fail()
 		}
-		if c.N == 0 && kind == twotier.Acquire {
+		if kind == twotier.Acquire && c.IsBan() {
 			c.Ban = twotier.Ban{From: r.uint16(), To: r.uint16()}
 		}
 		from := len(l.limits)

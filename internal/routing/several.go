@@ -61,8 +61,8 @@ func (r *Router) afterwards(
 func (r *Router) countDenied(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	for i := range op.Checks {
 		c := op.Checks[i]
-		if c.N == 0 {
-			continue // a ban
+		if c.IsBan() {
+			continue
 		}
 		c.Limits = nil
 		add := twotier.Op{Kind: twotier.Add, TS: op.TS, Ack: op.Ack, Checks: []twotier.Check{c}}
