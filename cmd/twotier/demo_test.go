@@ -73,7 +73,7 @@ func TestDemo(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var out, errs output
 	status := make(chan int, 1)
-	go func() { status <- run(ctx, []string{"demo", "--rate", "90"}, nil, nil, &out, &errs) }()
+	go func() { status <- run(ctx, []string{"demo", "--rate", "90"}, nil, &out, &errs) }()
 	eventually(t, "started", patience, func() bool {
 		return strings.Contains(out.String(), "Ctrl-C ends it")
 	})
@@ -141,11 +141,11 @@ func TestDemoEndsByItself(t *testing.T) {
 	defer stop()
 	var long, short, errs output
 	status := make(chan int, 1)
-	go func() { status <- run(ctx, []string{"demo", "--rate", "1"}, nil, nil, &long, &errs) }()
+	go func() { status <- run(ctx, []string{"demo", "--rate", "1"}, nil, &long, &errs) }()
 	eventually(t, "started", patience, func() bool {
 		return strings.Contains(long.String(), "Ctrl-C ends it")
 	})
-	if code := run(t.Context(), []string{"demo", "--for", "1s"}, nil, nil, &short,
+	if code := run(t.Context(), []string{"demo", "--for", "1s"}, nil, &short,
 		&errs); code != exitOK {
 		t.Errorf("status %d, %s", code, errs.String())
 	}
@@ -166,7 +166,7 @@ func TestDemoStoppedAtOnce(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var out, errs output
-	if code := run(ctx, []string{"demo"}, nil, nil, &out, &errs); code != exitOK {
+	if code := run(ctx, []string{"demo"}, nil, &out, &errs); code != exitOK {
 		t.Errorf("status %d, %s", code, errs.String())
 	}
 }

@@ -18,7 +18,7 @@ func main() {
 		sayLeaving(s, machineLog(os.Args[1:], os.Environ(), os.Stderr), os.Stderr)
 		os.Exit(exitFailed)
 	})
-	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
 // watchSignals calls cancel on the first signal and leave on the second.

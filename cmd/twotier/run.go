@@ -24,9 +24,8 @@ const (
 var errNoCommand = errors.New("no command")
 
 // run executes one command line, without the program's name, and returns its exit status.
-func run(ctx context.Context, args, environ []string, stdin io.Reader,
-	stdout, stderr io.Writer) int {
-	root := newRoot(cli.IO{Environ: environ, Stdin: stdin, Stdout: stdout, Stderr: stderr})
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	root := newRoot(cli.IO{Environ: environ, Stdout: stdout, Stderr: stderr})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	report(stderr, machineLog(args, environ, stderr), cmd, err)

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func exec(t *testing.T, environ []string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, err strings.Builder
-	status = run(t.Context(), args, environ, strings.NewReader(""), &out, &err)
+	status = run(t.Context(), args, environ, &out, &err)
 	return status, out.String(), err.String()
 }
 

@@ -26,7 +26,7 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 	go func() {
 		args := []string{"serve", "--listen", "127.0.0.1:0", "--node", "late", "--redis",
 			redis.URL()}
-		late.status <- run(t.Context(), args, nil, nil, &late.out, &late.errs)
+		late.status <- run(t.Context(), args, nil, &late.out, &late.errs)
 	}()
 	t.Cleanup(func() { late.wait(t) })
 	eventually(t, "says what it waits for", patience, func() bool {
@@ -58,7 +58,7 @@ func TestServeEndsWhileItWaits(t *testing.T) {
 	status := make(chan int, 1)
 	go func() {
 		args := []string{"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1"}
-		status <- run(ctx, args, nil, nil, &out, &errs)
+		status <- run(ctx, args, nil, &out, &errs)
 	}()
 	eventually(t, "waits", patience, func() bool {
 		return strings.Contains(errs.String(), "waiting for it")

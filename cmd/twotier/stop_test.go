@@ -58,7 +58,7 @@ func startServe(t *testing.T, ctx context.Context, args ...string) *served {
 	ctx, stop := context.WithCancel(ctx)
 	s := &served{status: make(chan int, 1)}
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}, args...)
-	go func() { s.status <- run(ctx, args, nil, nil, &s.out, &s.errs) }()
+	go func() { s.status <- run(ctx, args, nil, &s.out, &s.errs) }()
 	t.Cleanup(func() { stop(); s.wait(t) })
 	eventually(t, "ready", patience, func() bool {
 		return strings.Contains(s.out.String(), "\n")

@@ -192,7 +192,7 @@ func TestStarsInTheMiddleAreRefused(t *testing.T) {
 		if args[0] == "rules" {
 			args = args[:len(args)-1]
 		}
-		if status := run(t.Context(), args, nil, nil, &out, &errs); status == exitOK ||
+		if status := run(t.Context(), args, nil, &out, &errs); status == exitOK ||
 			!strings.Contains(errs.String(), file+place) {
 			t.Errorf("%v: status %d: %s", args, status, errs.String())
 		}

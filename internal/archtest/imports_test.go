@@ -271,7 +271,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/warning", cobra,
-			pflag, lineDiff, "golang.org/x/term",
+			pflag, lineDiff,
 		},
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",

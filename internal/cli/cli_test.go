@@ -507,7 +507,7 @@ func TestHelpFitsTerminal(t *testing.T) {
 			}
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if !strings.Contains(out, "\n  -"+f.Name+" ") &&
+			if !f.Hidden && !strings.Contains(out, "\n  -"+f.Name+" ") &&
 				!strings.Contains(out, "\n  --"+f.Name+" ") {
 				t.Errorf("%s: no word about %s in\n%s", c.Name(), f.Name, out)
 			}

@@ -92,18 +92,24 @@ func TestManyOwners(t *testing.T) {
 
 // TestWatchEnds checks that --watch carries on through errors until it is stopped.
 func TestWatchEnds(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	s := &server{answer: `{"mode":"two-tier","members":[],"redis":{"kind":"redis"}}`, stopAt: 2,
-		stop: stop}
-	web := httptest.NewServer(s)
-	defer web.Close()
-	var out strings.Builder
-	o := cli.IO{Environ: []string{"TWOTIER_SERVER=" + web.URL}, Stdout: &out, Stderr: io.Discard}
-	if _, err := execute(ctx, o, []string{"cluster", "--watch"}); err != nil {
-		t.Error(err)
-	}
-	if s.calls != 2 || strings.Count(out.String(), "mode     two-tier") != 1 {
-		t.Errorf("%d calls, printed\n%s", s.calls, out.String())
+	for _, test := range []struct{ command, answer, want string }{
+		{"cluster", `{"mode":"two-tier","members":[],"redis":{"kind":"redis"}}`,
+			"mode     two-tier"},
+		{"top", `{"keys":[{"ns":"login","key":"busy","count":7}]}`, "busy"},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		s := &server{answer: test.answer, stopAt: 2, stop: stop}
+		web := httptest.NewServer(s)
+		defer web.Close()
+		var out strings.Builder
+		o := cli.IO{Environ: []string{"TWOTIER_SERVER=" + web.URL}, Stdout: &out,
+			Stderr: io.Discard}
+		if _, err := execute(ctx, o, []string{test.command, "--watch"}); err != nil {
+			t.Error(err)
+		}
+		if s.calls != 2 || strings.Count(out.String(), test.want) != 1 {
+			t.Errorf("%s: %d calls, printed\n%s", test.command, s.calls, out.String())
+		}
 	}
 }
 

@@ -30,9 +30,7 @@ func (e *UsageError) Unwrap() error { return e.Err }
 type IO struct {
 	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables named in the
 	// help, COLUMNS, NO_COLOR and TERM.
-	Environ []string
-	// Stdin delivers key presses to commands that take over a terminal. May be nil.
-	Stdin          io.Reader
+	Environ        []string
 	Stdout, Stderr io.Writer
 }
 

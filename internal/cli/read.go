@@ -93,22 +93,19 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 
 func topSpec() spec {
 	return spec{
-		name: "top", args: "[-n 20] [--window 1m] [--once] [flags]",
-		summary: "watch the busiest keys, and the most refused",
-		details: "On a terminal, the keys with the most events in the window and those that " +
-			"refused the most acquires, of all nodes, with its members and what they decide a " +
-			"second: every second anew. A - is a figure too small for its list. Keys: q or " +
-			"Ctrl-C ends it; c, r and k sort by events, refused and key; w takes the next " +
-			"window.\n\nElsewhere, and with --once or --json, one list of keys, by events or, " +
-			"with --by refused, by what was refused, or with --by shadow by what rules in " +
-			"shadow would have refused.",
-		examples: "twotier top\ntwotier top --by refused\n" +
-			"twotier top --once -n 5 --window 1h --by refused",
+		name: "top", args: "[-n 20] [--window 1m] [--watch] [flags]",
+		summary: "list the busiest keys, or the most refused",
+		details: "The keys of all nodes by events or, with --by refused, by what was refused, or " +
+			"with --by shadow by what rules in shadow would have refused.",
+		examples: "twotier top\ntwotier top --watch --by refused\n" +
+			"twotier top -n 5 --window 1h --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
 			by := fs.String("by", "count", "`WHAT` to order by: count, refused or shadow")
-			once := fs.Bool("once", false, "print the list once, also on a terminal")
+			watch := fs.Bool("watch", false, "list them again every second, until Ctrl-C")
+			fs.Bool("once", true, "the default")
+			_ = fs.MarkHidden("once") // for scripts: it was not the default in 0.1.0
 			return func(ctx context.Context, s *session, args []string) error {
 				if err := noArgs(args); err != nil {
 					return err
@@ -120,26 +117,17 @@ func topSpec() spec {
 					return usagef("--n: %d is not a number of keys", *n)
 				}
 				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
-				plain := *once
-				live := &liveTop{window: *window, order: 'c'}
 				switch *by {
-				case "refused":
+				case "refused", "shadow":
 					query.Set("by", *by)
-					live.order = 'r'
-				case "shadow":
-					query.Set("by", *by)
-					plain = true // the live list has events and refusals
 				case "count":
 				default:
 					return usagef("--by: %q is none of count, refused and shadow", *by)
 				}
-				if _, _, ok := s.terminals(); !ok || plain || s.json {
-					return s.top(ctx, query)
+				if *watch {
+					return s.watch(ctx, func(ctx context.Context) error { return s.top(ctx, query) })
 				}
-				if fs.Changed("n") {
-					live.n = *n
-				}
-				return s.watchTop(ctx, live)
+				return s.top(ctx, query)
 			}
 		},
 	}
@@ -151,17 +139,12 @@ type topKey struct {
 	Count   int64
 }
 
-func (s *session) topKeys(ctx context.Context, query url.Values) ([]topKey, error) {
-	var answer struct{ Keys []topKey }
-	err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer)
-	return answer.Keys, err
-}
-
 func (s *session) top(ctx context.Context, query url.Values) error {
-	keys, err := s.topKeys(ctx, query)
-	if err != nil || s.json {
+	var answer struct{ Keys []topKey }
+	if err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer); err != nil || s.json {
 		return err
 	}
+	keys := answer.Keys
 	events, count := "events", "COUNT"
 	switch query.Get("by") {
 	case "refused":
