@@ -25,10 +25,10 @@ type DirectOptions struct {
 	// Writer identifies this incarnation of the process. It must not be the two-tier counter's
 	// writer, which numbers its own rounds. Required.
 	Writer string
-	// Lanes is the number of scripts in flight. Default: 2, so that Redis runs one while the other
-	// is prepared or read; more lanes would make scripts smaller, and small ones cost far more per
-	// operation. In a Redis Cluster the default is 8.
-	Lanes int
+	// Workers is the number of scripts in flight. Default: 2, so that Redis runs one while the
+	// other is prepared or read; more workers would make scripts smaller, and small ones cost far
+	// more per operation. In a Redis Cluster the default is 8.
+	Workers int
 	// Ack is the level that AckDefault stands for. Default: AckStore, which also replaces weaker
 	// levels.
 	Ack twotier.Ack
@@ -51,10 +51,10 @@ type DirectOptions struct {
 // have more buckets than a script may read. Such an Acquire runs in parts, one after the other, and
 // if a later part refuses, the earlier ones take their counts back.
 type Direct struct {
-	opt   DirectOptions
-	bans  *leaparray.Ladder // of all bans
-	lanes []*directLane
-	steps int // upper bound for each script
+	opt     DirectOptions
+	bans    *leaparray.Ladder // of all bans
+	workers []*directWorker
+	steps   int // upper bound for each script
 
 	closed atomic.Bool
 	stop   context.CancelFunc
@@ -67,10 +67,10 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	if opt.Store == nil || opt.Now == nil || opt.Writer == "" {
 		return nil, errors.New("redisstore: DirectOptions needs Store, Now and Writer")
 	}
-	if opt.Lanes == 0 {
-		opt.Lanes = 2
+	if opt.Workers == 0 {
+		opt.Workers = 2
 		if opt.Store.conn.Cluster {
-			opt.Lanes = 8
+			opt.Workers = 8
 		}
 	}
 	if opt.Timeout == 0 {
@@ -78,8 +78,8 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	}
 	d := &Direct{opt: opt, bans: syncer.BanLadder(), steps: maxSteps,
 		calls: sync.Pool{New: func() any { return new(directCall) }}}
-	for i := range opt.Lanes {
-		d.lanes = append(d.lanes, newDirectLane(d, i))
+	for i := range opt.Workers {
+		d.workers = append(d.workers, newDirectWorker(d, i))
 	}
 	return d, nil
 }
@@ -91,7 +91,7 @@ func (d *Direct) Open(ctx context.Context) error {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = stop
-	for _, l := range d.lanes {
+	for _, l := range d.workers {
 		d.done.Go(func() { l.run(run) })
 	}
 	return nil
@@ -103,7 +103,7 @@ func (d *Direct) Close(ctx context.Context) error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	for _, l := range d.lanes {
+	for _, l := range d.workers {
 		l.calls.Close(twotier.ErrClosed)
 	}
 	if d.stop == nil {
@@ -159,8 +159,9 @@ func (d *Direct) do(ctx context.Context, op *twotier.Op,
 	return d.ask(ctx, op, d.encode(op, ts, now), res, false)
 }
 
-// ask has a lane carry out a call for an operation. For part of an acquire, it waits for the
-// outcome even if ctx ends once the lane has the call: the part's counts may have to be taken back.
+// ask has a worker carry out a call for an operation. For part of an acquire, it waits for the
+// outcome even if ctx ends once the worker has the call: the part's counts may have to be taken
+// back.
 func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *twotier.Result,
 	part bool) (marks []fences.Mark, err error) {
 	if ctx.Err() != nil {
@@ -205,7 +206,7 @@ func (d *Direct) crossesPartitions(op *twotier.Op) bool {
 func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	list := newDirectList()
 	calls := d.encodeAll(ctx, list, ops, res)
-	together := d.laneOfAll(calls)
+	together := d.workerOfAll(calls)
 	for i, c := range calls {
 		switch {
 		case res[i].Err != nil:
@@ -213,8 +214,8 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 			res[i].Err = d.Do(ctx, &ops[i], &res[i]) // it crosses partitions
 		default:
 			if res[i].Err = errNotSent; ctx.Err() == nil {
-				lane := cmp.Or(together, d.lane(c))
-				res[i].Err = refusedToWait(lane.calls.PutWait(ctx, c))
+				worker := cmp.Or(together, d.worker(c))
+				res[i].Err = refusedToWait(worker.calls.PutWait(ctx, c))
 			}
 			if res[i].Err != nil {
 				calls[i] = nil
@@ -263,26 +264,28 @@ func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []twotier.
 	return calls
 }
 
-// lane returns the lane for a call, which is the lane of its first key.
-func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%len(d.lanes)] }
+// worker returns the worker for a call, which is the worker of its first key.
+func (d *Direct) worker(c *directCall) *directWorker {
+	return d.workers[c.partition()%len(d.workers)]
+}
 
-// laneOfAll returns a lane for a whole list if one of its calls has keys of several lanes, and nil
-// otherwise. On separate lanes, an operation could overtake an earlier one whose second key it
-// shares.
-func (d *Direct) laneOfAll(calls []*directCall) *directLane {
+// workerOfAll returns a worker for a whole list if one of its calls has keys of several workers,
+// and nil otherwise. With separate workers, an operation could overtake an earlier one whose second
+// key it shares.
+func (d *Direct) workerOfAll(calls []*directCall) *directWorker {
 	for _, c := range calls {
 		for i := 1; c != nil && i < len(c.checks); i++ {
-			if c.checks[i].partition%len(d.lanes) != c.partition()%len(d.lanes) {
-				return d.lane(c)
+			if c.checks[i].partition%len(d.workers) != c.partition()%len(d.workers) {
+				return d.worker(c)
 			}
 		}
 	}
 	return nil
 }
 
-// submit hands a call to its lane, or refuses it if too many are waiting already.
+// submit hands a call to its worker, or refuses it if too many are waiting already.
 func (d *Direct) submit(c *directCall) error {
-	return refusedToWait(d.lane(c).calls.Put(c))
+	return refusedToWait(d.worker(c).calls.Put(c))
 }
 
 func refusedToWait(err error) error {

@@ -205,7 +205,7 @@ func TestBelowZeroInABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	if err := srv.Do("HSET", s.Address("k"), fieldAt(1, t0), "-5", fieldAt(1000, t0-20_000),
 		"8").Err(); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	if err := srv.Do("SET", s.Address("k7"), "not ours").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +374,7 @@ func TestDirectSentAgainToAnotherHash(t *testing.T) {
 	srv := redistest.Start(t)
 	p := faultproxy.New(t, srv.Addr())
 	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	acquire(t, d, check("warm", 1, 1000, 1))
 	p.SwallowReplies(true)
 	op := twotier.Op{Kind: twotier.Acquire,

@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// directCall is one operation on its way through a lane. It holds copies of everything it needs,
+// directCall is one operation on its way through a worker. It holds copies of everything it needs,
 // because its caller may give up waiting.
 type directCall struct {
 	batching.Call
@@ -194,7 +194,7 @@ func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 	return false
 }
 
-// gaveUp returns the error for a call whose caller stopped waiting while a lane had it.
+// gaveUp returns the error for a call whose caller stopped waiting while a worker had it.
 func (c *directCall) gaveUp() error {
 	if c.read() || c.mode == modeDry {
 		return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnavailable)

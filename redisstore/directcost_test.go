@@ -167,7 +167,7 @@ func TestReadsAreBounded(t *testing.T) {
 	wide := ladderOf(t, leaparray.Level{Width: time.Second, Count: 3600},
 		leaparray.Level{Width: time.Minute, Count: 1440})
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders(wide)})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	add(t, d, "warm", 1, 0)
 	before := s.Health().RoundTrips
 	ops, res := make([]twotier.Op, 24), make([]twotier.Result, 24)

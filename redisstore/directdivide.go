@@ -17,7 +17,7 @@ const maxSteps = 100_000
 // divide carries out an acquire whose keys are too much for one script: first one half of them,
 // then the other. If the second half refuses, the first takes its counts back. Others may see the
 // temporary counts, which can cause a refusal but never let one too many through.
-func (l *directLane) divide(ctx context.Context, c *directCall) {
+func (l *directWorker) divide(ctx context.Context, c *directCall) {
 	values := make([][]int64, len(c.checks))
 	var counted []*directCall
 	var failed error
@@ -49,7 +49,7 @@ func (l *directLane) divide(ctx context.Context, c *directCall) {
 
 // takeBack takes back the counts of parts of an acquire, even if ctx has ended. If one key refuses,
 // it still takes back the others.
-func (l *directLane) takeBack(ctx context.Context, counted []*directCall) error {
+func (l *directWorker) takeBack(ctx context.Context, counted []*directCall) error {
 	var calls []*directCall
 	for _, part := range counted {
 		for i := range part.checks {

@@ -346,12 +346,12 @@ func (h *holder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// TestAcquireThatWaitsForALaneIsWithdrawn acquires over two slots of a cluster while their lane is
-// busy. Its time is up before the lane has it: nothing is sent to Redis.
-func TestAcquireThatWaitsForALaneIsWithdrawn(t *testing.T) {
+// TestAcquireThatWaitsForAWorkerIsWithdrawn acquires over two slots of a cluster while their worker
+// is busy. Its time is up before the worker has it: nothing is sent to Redis.
+func TestAcquireThatWaitsForAWorkerIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	h := &holder{key: s.Address("busy"), held: make(chan struct{}), free: make(chan struct{})}
 	s.Client().AddHook(h)
 	busy := make(chan error, 1)

@@ -29,7 +29,7 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	good := "good"
 	bad := elsewhere(s, good, "bad")
 	if err := srv.Do("SET", layout.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {

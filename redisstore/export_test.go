@@ -37,7 +37,7 @@ func Steps(reply string) int64 {
 	return r.Integer()
 }
 
-// MaxWaiting is how many operations may wait for a lane.
+// MaxWaiting is how many operations may wait for a worker.
 const MaxWaiting = maxWaiting
 
 var _ syncer.Store = (*Store)(nil)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// valueLanes is the number of operations on values of one batch that run at the same time.
-	valueLanes = 16
+	// valueWorkers is the number of operations on values of one batch that run at the same time.
+	valueWorkers = 16
 	// listedOps and listedBytes bound the list of operations sent to another node at once, and its
 	// answer.
 	listedOps   = 512
@@ -43,7 +43,7 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	for name, list := range away {
 		running.Go(func() {
 			left, doubt := n.askList(ctx, members[name], list)
-			inLanes(left, each)
+			runInOrder(left, each)
 			// Operations in doubt may have been done, whatever prevents their repetition.
 			for _, c := range doubt {
 				var invalid *twotier.InvalidError
@@ -53,7 +53,7 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 			}
 		})
 	}
-	inLanes(here, each)
+	runInOrder(here, each)
 	running.Wait()
 }
 
@@ -112,7 +112,7 @@ func (n *Node) askList(ctx context.Context, to *ring.Member,
 }
 
 // serveDistinctList runs operations for another node. It skips the operations behind one that this
-// node no longer owns, within the same lane: they may be on the same key.
+// node no longer owns, by the same worker: they may be on the same key.
 func (n *Node) serveDistinctList(ctx context.Context,
 	q *DistinctListRequest) *DistinctListResponse {
 	a := &DistinctListResponse{Parts: make([]DistinctPart, len(q.Ops))}
@@ -121,7 +121,7 @@ func (n *Node) serveDistinctList(ctx context.Context,
 		calls[i] = distinct.Call{Op: &q.Ops[i], Res: &a.Parts[i].Result, Err: twotier.ErrNotOwner}
 		list[i] = &calls[i]
 	}
-	inLanes(list, func(c *distinct.Call) (goOn bool) {
+	runInOrder(list, func(c *distinct.Call) (goOn bool) {
 		c.Run(func() error { return n.serveDistinct(ctx, c.Op, c.Res) })
 		return !errors.Is(c.Err, twotier.ErrNotOwner)
 	})
@@ -136,20 +136,20 @@ func (n *Node) serveDistinctList(ctx context.Context,
 	return a
 }
 
-// inLanes runs operations in lanes, so that operations on one key keep their order. A lane ends
-// when run returns false.
-func inLanes(calls []*distinct.Call, run func(c *distinct.Call) (goOn bool)) {
-	var lanes [valueLanes][]*distinct.Call
-	seed := maphash.MakeSeed() // random, so that clients can't aim all keys at one lane
+// runInOrder runs operations by several workers; operations on one key keep their order. A worker
+// ends when run returns false.
+func runInOrder(calls []*distinct.Call, run func(c *distinct.Call) (goOn bool)) {
+	var workers [valueWorkers][]*distinct.Call
+	seed := maphash.MakeSeed() // random, so that clients can't aim all keys at one worker
 	for _, c := range calls {
-		at := maphash.Bytes(seed, c.Op.Key) % valueLanes
-		lanes[at] = append(lanes[at], c)
+		at := maphash.Bytes(seed, c.Op.Key) % valueWorkers
+		workers[at] = append(workers[at], c)
 	}
 	var running sync.WaitGroup
-	for _, lane := range lanes {
-		if len(lane) > 0 {
+	for _, worker := range workers {
+		if len(worker) > 0 {
 			running.Go(func() {
-				for _, c := range lane {
+				for _, c := range worker {
 					if !run(c) {
 						return
 					}

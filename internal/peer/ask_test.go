@@ -20,7 +20,7 @@ import (
 )
 
 // TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow requests of users than there are
-// lanes, and one request of a node.
+// workers, and one request of a node.
 func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
@@ -120,8 +120,8 @@ func TestRepliesKeptAreBounded(t *testing.T) {
 	}
 }
 
-// TestLanesGiveUpLargeBuffers sends a message of a mebibyte and a small one.
-func TestLanesGiveUpLargeBuffers(t *testing.T) {
+// TestWorkersGiveUpLargeBuffers sends a message of a mebibyte and a small one.
+func TestWorkersGiveUpLargeBuffers(t *testing.T) {
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: yes{}})
 	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: handler{s}})
 	if err != nil {

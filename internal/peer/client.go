@@ -27,10 +27,10 @@ type ClientOptions struct {
 	Secret []byte
 	// Transport carries the messages. Required.
 	Transport Transport
-	// Lanes is the number of messages with tasks that can be in flight to a node. Tasks that wait
+	// Workers is the number of messages with tasks that can be in flight to a node. Tasks that wait
 	// for the store, tasks that wait for other nodes, and resets each have as many again. Default:
 	// 2.
-	Lanes int
+	Workers int
 	// AttemptTimeout is how long the client waits for an answer before it sends a message again. A
 	// node that has been silent for half of that time is pinged. After three pings without a sign
 	// of life, each of which waits that half again, the node counts as unreachable. Default: 500
@@ -48,7 +48,7 @@ type Client struct {
 	keys  *keyring
 	count counter
 	clock elapsed.Clock
-	seq   atomic.Uint64 // of the last message on any lane, so it grows on each lane
+	seq   atomic.Uint64 // of the last message of any worker, so it grows with each worker
 	calls sync.Pool     // of *call
 	waits sync.Pool     // of *wait
 	ctx   context.Context
@@ -67,7 +67,7 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	if opt.Self == "" || opt.Transport == nil {
 		return nil, errors.New("peer: ClientOptions needs Self and Transport")
 	}
-	opt.Lanes = cmp.Or(opt.Lanes, 2)
+	opt.Workers = cmp.Or(opt.Workers, 2)
 	opt.AttemptTimeout = cmp.Or(opt.AttemptTimeout, 500*time.Millisecond)
 	opt.Timeout = cmp.Or(opt.Timeout, 2*time.Second)
 	if opt.Logger == nil {
@@ -172,10 +172,10 @@ func (l *link) ask(ctx context.Context, what *node.RequestKind, body []byte, res
 		silent := time.AfterFunc(l.c.silenceTimeout(), l.probe)
 		defer silent.Stop()
 	}
-	var lane *lane
+	var worker *worker
 	select {
-	case lane = <-free:
-		defer func() { free <- lane }()
+	case worker = <-free:
+		defer func() { free <- worker }()
 	case <-ctx.Done():
 		return rpc.ErrLate
 	}
@@ -183,7 +183,7 @@ func (l *link) ask(ctx context.Context, what *node.RequestKind, body []byte, res
 	if of := trace.From(ctx); of != nil {
 		kind, body = kindTracedRequest, append(appendTrace(nil, of), body...)
 	}
-	reply, err := lane.exchange(ctx, kind, body, by)
+	reply, err := worker.exchange(ctx, kind, body, by)
 	if err != nil {
 		return err
 	}

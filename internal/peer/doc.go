@@ -3,13 +3,13 @@
 //
 // # Batches
 //
-// A [Client] has a few lanes for each node, each with one message in flight. While all lanes are
-// busy, calls to the node wait, and go out together in the next message, see package batching.
-// Tasks that wait for the store, tasks that wait for other nodes, and resets have separate lanes,
+// A [Client] has a few workers for each node, each with one message in flight. While all workers
+// are busy, calls to the node wait, and go out together in the next message, see package batching.
+// Tasks that wait for the store, tasks that wait for other nodes, and resets have separate workers,
 // so that no circle of nodes can wait for each other.
 //
-// A caller that divides a batch among several nodes hands all parts to the lanes, does its own work
-// meanwhile, and waits for all answers at once: no goroutine is started for a node.
+// A caller that divides a batch among several nodes hands all parts to the workers, does its own
+// work meanwhile, and waits for all answers at once: no goroutine is started for a node.
 //
 // A batch is encoded from the memory of its caller, decoded into slices that are reused, executed
 // as a whole, and its results are decoded into the caller's memory. Operations of a batch that
@@ -22,9 +22,9 @@
 //
 // # At most once
 //
-// A message carries the name of the sending process, the lane, and a number that only grows. For
-// each lane the receiver keeps the number of the last message and its reply, see package replay. So
-// a message that is sent again for lack of a reply is executed once and gets the same reply. A
+// A message carries the name of the sending process, the worker, and a number that only grows. For
+// each worker the receiver keeps the number of the last message and its reply, see package replay.
+// So a message that is sent again for lack of a reply is executed once and gets the same reply. A
 // message also names the receiving process. If that process has been restarted, the new one has no
 // record of earlier messages and refuses the copy. A message is sent again until it is answered or
 // its time is up.
@@ -48,7 +48,7 @@
 // A node is unreachable if its address refuses connections, or if three pings in a row have passed
 // without any sign of life. Then the circuit is open: callers get an error at once, so that they
 // can fall back, and one message at a time probes whether the node is back. A slow message does not
-// open the circuit. It only has the node pinged, and another lane takes the waiting calls.
+// open the circuit. It only has the node pinged, and another worker takes the waiting calls.
 //
 // # Secrecy
 //

@@ -17,7 +17,9 @@ const (
 )
 
 // exchange sends a message until it is answered or its time is up. outcome makes its error.
-func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
+func (n *worker) exchange(
+	ctx context.Context, kind byte, body []byte, by time.Time,
+) ([]byte, error) {
 	if err := n.meet(ctx, by); err != nil {
 		return nil, err
 	}
@@ -26,7 +28,7 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 
 // meet makes the first message to a process a ping, which reads its clock. Later messages can then
 // carry a deadline by that clock, after which they are not executed, however late they arrive.
-func (n *lane) meet(ctx context.Context, by time.Time) error {
+func (n *worker) meet(ctx context.Context, by time.Time) error {
 	if n.l.offsetKnown() {
 		return nil
 	}
@@ -42,8 +44,10 @@ func (n *lane) meet(ctx context.Context, by time.Time) error {
 
 // deliver sends a message until it is answered or its time is up. Each attempt that gets an answer
 // is a sign of life.
-func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
-	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Lane: n.id, Seq: n.l.c.seq.Add(1),
+func (n *worker) deliver(
+	ctx context.Context, kind byte, body []byte, by time.Time,
+) ([]byte, error) {
+	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Worker: n.id, Seq: n.l.c.seq.Add(1),
 		Kind: kind, Body: body}
 	sent := false // a copy may have arrived
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -87,7 +91,7 @@ var (
 )
 
 // lost counts an unanswered message, and returns its error.
-func (n *lane) lost(sent bool, kind, why error) error {
+func (n *worker) lost(sent bool, kind, why error) error {
 	n.l.c.failed.Add(1)
 	return outcome(sent, kind, why)
 }
@@ -113,7 +117,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // wait pauses between two attempts.
-func (n *lane) wait(ctx context.Context, pause time.Duration) {
+func (n *worker) wait(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -123,7 +127,7 @@ func (n *lane) wait(ctx context.Context, pause time.Duration) {
 }
 
 // attempt sends a message once and reads the reply.
-func (n *lane) attempt(ctx context.Context, m *message,
+func (n *worker) attempt(ctx context.Context, m *message,
 	until time.Time) (status byte, reply []byte, err error) {
 	c := n.l.c
 	key, err := c.keys.key(first(c.keys.list()), "request", m.From, m.To)

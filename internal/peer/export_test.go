@@ -77,8 +77,8 @@ func encoded(from, to string, seq uint64, body []byte) []byte {
 	return m.append(nil, nil, new(counter))
 }
 
-// Kept returns the total size of the buffers that a lane to a process keeps after it has sent tasks
-// as one message.
+// Kept returns the total size of the buffers that a worker to a process keeps after it has sent
+// tasks as one message.
 func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) {
 	l, err := c.link(to)
 	if err != nil {
@@ -90,8 +90,8 @@ func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) 
 	k.Reset()
 	queue := batching.New[*call](batching.Options{Waiting: 1})
 	err = queue.Put(k)
-	queue.Close(rpc.ErrUnreachable) // ends the lane after this call
-	n := newLane(l, firstSpare+spareLanes)
+	queue.Close(rpc.ErrUnreachable) // ends the worker after this call
+	n := newWorker(l, firstSpare+spareWorkers)
 	n.run(queue, nil)
 	if err == nil {
 		_, err = k.Wait(context.Background(), batching.Forever)

@@ -101,7 +101,7 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	})
 }
 
-// TestOneSlowMessageHoldsUpNobody has the node take long over more messages than there are lanes.
+// TestOneSlowMessageHoldsUpNobody has the node take long over more messages than there are workers.
 // Others are answered, and the circuit stays closed.
 func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestAPatientCallerTakesNoTimeFromOthers(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 20 * time.Millisecond}, "", "")
 		p.meet()
 		p.dawdle(200 * time.Millisecond)
-		for i := range 2 { // these occupy the lanes, so that the next two share one
+		for i := range 2 { // these occupy the workers, so that the next two share one
 			go func() { _ = p.add(fmt.Sprint("before", i), time.Second) }()
 			time.Sleep(time.Millisecond)
 		}
@@ -246,7 +246,7 @@ func TestACallerDoesNotWaitForOthers(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 20 * time.Millisecond}, "", "")
 		p.meet()
 		p.dawdle(time.Second)
-		for i := range 2 { // these occupy the lanes, so that the next two share one
+		for i := range 2 { // these occupy the workers, so that the next two share one
 			go func() { _ = p.add(fmt.Sprint("before", i), 1030*time.Millisecond) }()
 			time.Sleep(time.Millisecond)
 		}

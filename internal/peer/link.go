@@ -17,20 +17,20 @@ import (
 
 // Bounds of a link.
 const (
-	maxWaiting  = 4096 // calls
-	maxTasks    = 4096 // in a message
-	maxBody     = 2 << 20
-	maxMessage  = 512 << 10 // a message of that size takes no further call
-	askingLanes = 8
-	spareLanes  = 16
-	firstProbe  = 50 * time.Millisecond
-	lastProbe   = time.Second
+	maxWaiting    = 4096 // calls
+	maxTasks      = 4096 // in a message
+	maxBody       = 2 << 20
+	maxMessage    = 512 << 10 // a message of that size takes no further call
+	askingWorkers = 8
+	spareWorkers  = 16
+	firstProbe    = 50 * time.Millisecond
+	lastProbe     = time.Second
 	// maxMissed is the number of consecutive pings without a sign of life after which the process
 	// counts as unreachable.
 	maxMissed = 3
 )
 
-// class is a class of tasks, with a separate queue and separate lanes.
+// class is a class of tasks, with a separate queue and separate workers.
 type class uint8
 
 // The classes of tasks.
@@ -39,8 +39,8 @@ const (
 	// storeBound tasks wait for the store.
 	storeBound
 	// nodeBound tasks wait for the answers to tasks of any other class. Because they have separate
-	// lanes, the others never wait for a node that waits for a lane, so that no circle of nodes can
-	// wait for each other.
+	// workers, the others never wait for a node that waits for a worker, so that no circle of nodes
+	// can wait for each other.
 	nodeBound
 	// resets wait for the store, and for requests, but for no other task. They hold up neither
 	// storeBound nor nodeBound tasks, and are not held up by them.
@@ -48,11 +48,11 @@ const (
 	classes
 )
 
-// firstLanes are the numbers of the first lane of each class. Each class has ClientOptions.Lanes of
-// them.
-var firstLanes = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
+// firstWorkers are the numbers of the first worker of each class. Each class has
+// ClientOptions.Workers of them.
+var firstWorkers = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
 
-// The numbers of the first lanes for requests, and of the spare ones.
+// The numbers of the first workers for requests, and of the spare ones.
 const (
 	firstAsker  = 2000
 	firstShower = 3000
@@ -66,10 +66,10 @@ type link struct {
 	ping []byte // an encoded ping
 	clockOffset
 	queues [classes]*batching.Queue[*call]
-	// Free lanes for requests of nodes (asking) and of users (showing), see node.RequestKind.
-	asking, showing chan *lane
-	// Free lanes for calls whose regular lanes are busy with slow messages.
-	spare chan *lane
+	// Free workers for requests of nodes (asking) and of users (showing), see node.RequestKind.
+	asking, showing chan *worker
+	// Free workers for calls whose regular workers are busy with slow messages.
+	spare chan *worker
 	// open is set while the process can't be reached: the circuit is open, and only probes go
 	// through.
 	open atomic.Bool
@@ -86,8 +86,8 @@ type link struct {
 func newLink(c *Client, to *ring.Member) *link {
 	l := &link{
 		c: c, to: *to, clockOffset: clockOffset{own: &c.clock},
-		asking: make(chan *lane, askingLanes), showing: make(chan *lane, askingLanes),
-		spare: make(chan *lane, spareLanes),
+		asking: make(chan *worker, askingWorkers), showing: make(chan *worker, askingWorkers),
+		spare: make(chan *worker, spareWorkers),
 	}
 	opt := batching.Options{Waiting: maxWaiting, Ops: maxTasks, Bytes: maxMessage,
 		Refused: l.refused}
@@ -97,22 +97,22 @@ func newLink(c *Client, to *ring.Member) *link {
 	l.ping, _ = appendRequest(nil, new(node.PingRequest)) // a ping is always a request
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	context.AfterFunc(l.ctx, l.end)
-	for i := range askingLanes {
-		l.asking <- newLane(l, firstAsker+i)
-		l.showing <- newLane(l, firstShower+i)
+	for i := range askingWorkers {
+		l.asking <- newWorker(l, firstAsker+i)
+		l.showing <- newWorker(l, firstShower+i)
 	}
-	for i := range spareLanes {
-		l.spare <- newLane(l, firstSpare+i)
+	for i := range spareWorkers {
+		l.spare <- newWorker(l, firstSpare+i)
 	}
-	for of, first := range firstLanes {
-		for i := range c.opt.Lanes {
-			c.done.Go(func() { newLane(l, first+i).run(l.queues[of], nil) })
+	for of, first := range firstWorkers {
+		for i := range c.opt.Workers {
+			c.done.Go(func() { newWorker(l, first+i).run(l.queues[of], nil) })
 		}
 	}
 	return l
 }
 
-// refused returns why no call may wait: no lane would send it.
+// refused returns why no call may wait: no worker would send it.
 func (l *link) refused() error {
 	if l.open.Load() || l.ctx.Err() != nil {
 		return rpc.ErrUnreachable
@@ -120,7 +120,7 @@ func (l *link) refused() error {
 	return nil
 }
 
-// submit queues a call for a lane.
+// submit queues a call for a worker.
 func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 	err := queue.Put(k)
 	if errors.Is(err, batching.ErrFull) {
@@ -136,7 +136,7 @@ func (l *link) drain() {
 	}
 }
 
-// end stops the lanes.
+// end stops the workers.
 func (l *link) end() {
 	l.drain()
 	for _, queue := range l.queues {
@@ -177,9 +177,9 @@ func (l *link) probe() {
 	}
 }
 
-// runProbe pings the process until any reply comes from it, even one on another lane.
+// runProbe pings the process until any reply comes from it, even one from another worker.
 func (l *link) runProbe() {
-	probe := newLane(l, firstAsker+askingLanes)
+	probe := newWorker(l, firstAsker+askingWorkers)
 	pause := firstProbe
 	for missed := 0; ; missed++ {
 		if missed == maxMissed {
@@ -192,7 +192,7 @@ func (l *link) runProbe() {
 			pause = min(2*pause, lastProbe)
 		}
 		before := l.signs.Load()
-		// The lane reports the outcome to the link.
+		// The worker reports the outcome to the link.
 		_, _ = probe.deliver(l.ctx, kindRequest, l.ping, time.Now().Add(l.c.silenceTimeout()))
 		if !l.keepsProbing(l.signs.Load() == before) {
 			return

@@ -22,7 +22,7 @@ const (
 // The status codes of a reply.
 const (
 	replyDone byte = iota
-	// replyStale: the message is an old copy; its lane has gone on.
+	// replyStale: the message is an old copy; its worker has gone on.
 	replyStale
 	// replyStranger: the message is meant for another process.
 	replyStranger
@@ -38,7 +38,7 @@ const (
 // message is a request from one process to another. From and To are names of processes.
 type message struct {
 	From, To string
-	Lane     uint32
+	Worker   uint32
 	Seq      uint64
 	Kind     byte
 	// Budget is how long the sender waits for the answer after sending.
@@ -70,7 +70,7 @@ func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	b = c.number(key, appendBytes(append(b, version), m.From))
 	start := len(b)
 	b = appendBytes(b, m.To)
-	b = appendUint(b, uint64(m.Lane))
+	b = appendUint(b, uint64(m.Worker))
 	b = appendUint(b, m.Seq)
 	b = appendUint(b, uint64(m.Budget/time.Microsecond))
 	b = appendUint(b, uint64(m.Until/time.Microsecond))
@@ -107,7 +107,7 @@ func (r *reader) processName() string {
 // parse reads the sealed part of a message, once it is decrypted.
 func (m *message) parse(text []byte) error {
 	r := reader{b: text}
-	m.To, m.Lane, m.Seq = r.string(), uint32(r.uint()), r.uint()
+	m.To, m.Worker, m.Seq = r.string(), uint32(r.uint()), r.uint()
 	m.Budget = time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
 	m.Until = time.Duration(min(r.uint(), maxUntil)) * time.Microsecond
 	m.Kind, m.Body = r.byte(), r.b

@@ -53,17 +53,17 @@ type Server struct {
 	count counter
 	clock elapsed.Clock
 	pool  sync.Pool // of *scratch
-	// replies holds the reply to the last message of each lane. Only the process of a lane can
-	// continue it, because the process name is part of laneID.
-	replies *replay.Memory[laneID, struct{}, reply]
+	// replies holds the reply to the last message of each worker. Only the process of a worker can
+	// continue it, because the process name is part of workerID.
+	replies *replay.Memory[workerID, struct{}, reply]
 
 	mu      sync.Mutex
 	refused time.Time // when a refusal was last logged
 }
 
-type laneID struct {
-	from string
-	lane uint32
+type workerID struct {
+	from   string
+	worker uint32
 }
 
 // reply is the status of a message and the body of its reply.
@@ -76,9 +76,9 @@ type reply struct {
 // process that has been silent for an hour is gone. Numbers outlive replies, because somebody may
 // have copied a message.
 const (
-	maxLanes      = 1 << 16
+	maxWorkers    = 1 << 16
 	maxReplyBytes = 64 << 20
-	laneMemory    = time.Hour
+	workerMemory  = time.Hour
 	replyMemory   = 2 * maxBudget
 	underWay      = 200 * time.Millisecond
 )
@@ -90,8 +90,8 @@ func NewServer(opt ServerOptions) *Server {
 	}
 	s := &Server{opt: opt, keys: newKeyring(opt.Secret)}
 	bytes := min(cmp.Or(opt.ReplyBytes, maxReplyBytes), maxReplyBytes)
-	s.replies = replay.New[laneID, struct{}, reply](replay.Options[struct{}]{Sequences: maxLanes,
-		Bytes: int(bytes), Answers: replyMemory, Numbers: laneMemory})
+	s.replies = replay.New[workerID, struct{}, reply](replay.Options[struct{}]{
+		Sequences: maxWorkers, Bytes: int(bytes), Answers: replyMemory, Numbers: workerMemory})
 	s.pool.New = func() any { return new(scratch) }
 	return s
 }
@@ -163,7 +163,7 @@ func (s *Server) appendReply(b []byte, r reply) []byte {
 
 // reply executes a message, or returns the reply to an earlier copy of it.
 func (s *Server) reply(ctx context.Context, m *message) reply {
-	request, verdict := s.replies.Enter(laneID{m.From, m.Lane}, m.Seq, struct{}{}, time.Now())
+	request, verdict := s.replies.Enter(workerID{m.From, m.Worker}, m.Seq, struct{}{}, time.Now())
 	switch verdict {
 	case replay.Fresh:
 		r := s.inTime(ctx, m)
@@ -179,7 +179,9 @@ func (s *Server) reply(ctx context.Context, m *message) reply {
 
 // again returns the reply to a copy of a message, or reports that there is none yet, which is also
 // a sign of life.
-func (s *Server) again(request *replay.Request[laneID, struct{}, reply], wait time.Duration) reply {
+func (s *Server) again(
+	request *replay.Request[workerID, struct{}, reply], wait time.Duration,
+) reply {
 	r, state := s.replies.Answer(request, wait)
 	switch state {
 	case replay.Answered:

@@ -13,7 +13,7 @@ import (
 )
 
 // call is a set of tasks under way. It has separate memory, because the waiting caller may give up
-// before a lane is done with it.
+// before a worker is done with it.
 type call struct {
 	batching.Call
 	body  []byte
@@ -109,7 +109,8 @@ func (c *Client) deadline(ctx context.Context) time.Time {
 }
 
 // finish calls over with each part when it is over, until all are or ctx is done. If ctx ends
-// first, the outcomes of the remaining parts are unknown, except where no lane has taken the call.
+// first, the outcomes of the remaining parts are unknown, except where no worker has taken the
+// call.
 func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
 	for w.left > 0 {
 		var why error

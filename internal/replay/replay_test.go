@@ -189,8 +189,8 @@ func TestNamesAreRemembered(t *testing.T) {
 	}
 }
 
-// TestFewNamesTakeLittleMemory begins as many sequences as there are lanes to a node, in each of a
-// hundred memories.
+// TestFewNamesTakeLittleMemory begins as many sequences as there are workers to a node, in each of
+// a hundred memories.
 func TestFewNamesTakeLittleMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

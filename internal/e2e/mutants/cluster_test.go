@@ -181,7 +181,7 @@ func clusterMutants() []mutant {
 		},
 		{
 			name: "calls of one message share the latest deadline",
-			file: "internal/peer/lane.go",
+			file: "internal/peer/worker.go",
 			old: "appendUint(b, " +
 				"uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)",
 			new:  "appendUint(b, uint64(last.Sub(last)/time.Microsecond)+1)",

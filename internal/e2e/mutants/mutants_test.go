@@ -504,7 +504,7 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a batch overtakes itself", file: "redisstore/direct.go",
-			old: "\ttogether := d.laneOfAll(calls)\n", new: "\ttogether := d.laneOfAll(nil)\n",
+			old: "\ttogether := d.workerOfAll(calls)\n", new: "\ttogether := d.workerOfAll(nil)\n",
 			model: "./redisstore", test: "TestBatchesAreEquivalent|TestBatchKeepsTheOrder",
 		},
 		{

@@ -15,8 +15,8 @@ import (
 // errSilent means that a process has left several pings in a row unanswered.
 var errSilent = errors.New("it does not say anything")
 
-// lane sends one message at a time.
-type lane struct {
+// worker sends one message at a time.
+type worker struct {
 	l     *link
 	id    uint32
 	body  []byte
@@ -24,10 +24,10 @@ type lane struct {
 	watch watch
 }
 
-func newLane(l *link, id int) *lane { return &lane{l: l, id: uint32(id)} }
+func newWorker(l *link, id int) *worker { return &worker{l: l, id: uint32(id)} }
 
 // run sends waiting calls until the link ends or relieved is closed.
-func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
+func (n *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	queue.Run(relieved, func(batch []*call) {
 		n.watch.begin(n.l, queue)
 		n.send(batch)
@@ -36,12 +36,12 @@ func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	})
 }
 
-// keptBuffer is the largest buffer that a lane keeps for its next message. Larger ones are
-// released: otherwise each of the many lanes would hold on to megabytes for good.
+// keptBuffer is the largest buffer that a worker keeps for its next message. Larger ones are
+// released: otherwise each of the many workers would hold on to megabytes for good.
 const keptBuffer = 128 << 10
 
 // shrink releases buffers that only a large message needed.
-func (n *lane) shrink() {
+func (n *worker) shrink() {
 	if cap(n.body) > keptBuffer || cap(n.raw) > keptBuffer {
 		n.body, n.raw = nil, nil
 	}
@@ -49,7 +49,7 @@ func (n *lane) shrink() {
 
 // send sends calls as one message and gives each its part of the reply. It does not send a call
 // with less than minBudget left.
-func (n *lane) send(batch []*call) {
+func (n *worker) send(batch []*call) {
 	now := time.Now()
 	live := batch[:0]
 	for _, k := range batch {
@@ -80,7 +80,7 @@ func (n *lane) send(batch []*call) {
 }
 
 // exchangeCalls sends calls, sorted by deadline, latest first, as one message.
-func (n *lane) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
+func (n *worker) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
 	n.body = appendCalls(n.body[:0], calls, now)
 	return n.exchange(n.l.ctx, kindTasks, n.body, calls[0].by)
 }
@@ -113,16 +113,16 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	return b
 }
 
-// watch handles a lane whose message gets no answer for a while. It has the process pinged, and
-// starts another lane for the waiting calls, because one slow message need not mean that others are
-// slow.
+// watch handles a worker whose message gets no answer for a while. It has the process pinged, and
+// starts another worker for the waiting calls, because one slow message need not mean that others
+// are slow.
 type watch struct {
 	timer *time.Timer
 
 	mu    sync.Mutex
 	link  *link
 	queue *batching.Queue[*call] // nil while nothing is in flight
-	// relieved is closed when the other lane is no longer needed; nil if there is none.
+	// relieved is closed when the other worker is no longer needed; nil if there is none.
 	relieved chan struct{}
 }
 
@@ -163,6 +163,6 @@ func (w *watch) fire() {
 			spare.run(queue, relieved)
 			link.spare <- spare
 		})
-	default: // all spare lanes are busy
+	default: // all spare workers are busy
 	}
 }

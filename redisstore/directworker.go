@@ -19,7 +19,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Bounds of a lane.
+// Bounds of a worker.
 const (
 	maxWaiting   = 16_384
 	maxTogether  = 256
@@ -30,8 +30,8 @@ const (
 	directMaxGap = 200 * time.Millisecond
 )
 
-// directLane carries out operations, one batch at a time.
-type directLane struct {
+// directWorker carries out operations, one batch at a time.
+type directWorker struct {
 	d      *Direct
 	id     int
 	sender string
@@ -46,14 +46,14 @@ type directLane struct {
 	writes  []*directCall
 }
 
-func newDirectLane(d *Direct, id int) *directLane {
-	l := &directLane{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
+func newDirectWorker(d *Direct, id int) *directWorker {
+	l := &directWorker{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
 	l.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
 		Bytes: maxLimits, Before: l.letIn})
 	return l
 }
 
-func (l *directLane) run(ctx context.Context) {
+func (l *directWorker) run(ctx context.Context) {
 	l.calls.Run(nil, func(batch []*directCall) {
 		l.answered = 0
 		for _, c := range batch {
@@ -68,7 +68,7 @@ func (l *directLane) run(ctx context.Context) {
 // letIn yields to the callers that have just been answered. They are about to send their next
 // operations, which can then go out together. With few callers there is nothing to gain, and while
 // others keep the processors busy, getting one back can take long.
-func (l *directLane) letIn() {
+func (l *directWorker) letIn() {
 	if l.answered >= manyAnswered {
 		runtime.Gosched()
 	}
@@ -76,7 +76,7 @@ func (l *directLane) letIn() {
 
 // serve carries out a batch. Its timeout is shorter than the callers' timeout, so that they receive
 // the batch's outcome before they give up.
-func (l *directLane) serve(ctx context.Context, batch []*directCall) {
+func (l *directWorker) serve(ctx context.Context, batch []*directCall) {
 	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
 	defer cancel()
 	if err := l.d.opt.Store.ensureReady(ctx); err != nil {
@@ -118,7 +118,7 @@ func inOrder(batch []*directCall) int {
 
 // together carries out the calls that count as one script, or one per partition in a cluster, and
 // then the reads.
-func (l *directLane) together(ctx context.Context, batch []*directCall) {
+func (l *directWorker) together(ctx context.Context, batch []*directCall) {
 	l.reads, l.writes = l.reads[:0], l.writes[:0]
 	for _, c := range batch {
 		if c.read() {
@@ -148,7 +148,7 @@ func inOnePipeline(reads []*directCall) int {
 }
 
 // carryOut carries out calls that count, in as many scripts as needed. It overwrites the slice.
-func (l *directLane) carryOut(ctx context.Context, calls []*directCall) {
+func (l *directWorker) carryOut(ctx context.Context, calls []*directCall) {
 	for len(calls) > 0 {
 		scripts := l.group(calls)
 		l.write(ctx, scripts)
@@ -167,7 +167,7 @@ func (l *directLane) carryOut(ctx context.Context, calls []*directCall) {
 }
 
 // group makes one script call of calls that count, or one per partition in a cluster.
-func (l *directLane) group(calls []*directCall) []*directScript {
+func (l *directWorker) group(calls []*directCall) []*directScript {
 	l.seq++
 	used := 0
 	next := func(sender string) *directScript {
@@ -203,7 +203,7 @@ func (l *directLane) group(calls []*directCall) []*directScript {
 	return l.scripts[:used]
 }
 
-func (l *directLane) read(ctx context.Context, reads []*directCall) {
+func (l *directWorker) read(ctx context.Context, reads []*directCall) {
 	s := l.d.opt.Store
 	pipe := s.conn.Client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
@@ -229,7 +229,7 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 
 // write sends scripts until each is answered or time is up. A script without an answer is sent
 // again unchanged under the same sequence: if it was applied, Redis only returns its decisions.
-func (l *directLane) write(ctx context.Context, open []*directScript) {
+func (l *directWorker) write(ctx context.Context, open []*directScript) {
 	s := l.d.opt.Store
 	began := time.Now()
 	var send []*scripts.Call
@@ -269,7 +269,7 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 // again decides whether a failed script is sent again. A script that was certainly not applied is
 // given up soon, because no outcome is in doubt. In a cluster it is not, because a slot that moves
 // or a replica that takes over may need the time.
-func (l *directLane) again(mayHaveRun bool, err error, spent time.Duration) bool {
+func (l *directWorker) again(mayHaveRun bool, err error, spent time.Duration) bool {
 	if scripts.IsRefusal(err) && !scripts.IsPassing(err) {
 		return false
 	}
