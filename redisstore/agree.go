@@ -46,7 +46,7 @@ func (s *Store) agree(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if done, err := s.takeSeed(ctx, have); err != nil {
+		if done, err := s.adoptSeed(ctx, have); err != nil {
 			return err
 		} else if !done {
 			continue
@@ -143,10 +143,10 @@ func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err erro
 	return reply == 1, nil
 }
 
-// takeSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it stays:
+// adoptSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it stays:
 // if Redis then loses its data and a new node draws another seed, the older nodes restore theirs,
 // and the new one fails with ErrOlderSeed. It reports false if tt:meta must be read again.
-func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool, err error) {
+func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
 	mine := s.agreement()[seedField]
 	switch {

@@ -64,7 +64,7 @@ func (s *Store) fits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.takeSeed(ctx, have); err != nil {
+	if _, err := s.adoptSeed(ctx, have); err != nil {
 		return err
 	}
 	return s.compare(s.agreement(), have)

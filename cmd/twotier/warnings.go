@@ -34,8 +34,8 @@ func (s *server) warnOfRules(doc *rules.Document) {
 // coarseRefusals reports limits of requests that have refused over a coarse window.
 type coarseRefusals struct{ log *warning.Log }
 
-// NoteRefused implements [verdicts.RefusalNoter].
-func (c coarseRefusals) NoteRefused(ns []byte, limits []twotier.LimitResult) {
+// RecordRefused implements [verdicts.RefusalRecorder].
+func (c coarseRefusals) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 	for i := range limits {
 		l := &limits[i]
 		if l.Refused && l.Max > 0 && l.Window < lint.FewBuckets*l.BucketMS {

@@ -30,9 +30,9 @@ type heat struct {
 	events int64
 }
 
-// note samples one in sampleEvery of the operations, chosen at random: uniform batches may have the
-// same key at every 64th place. foreign reports whether another node owns a key.
-func (d *detector) note(ops []twotier.Op, foreign func(*twotier.Check) bool) {
+// sample samples one in sampleEvery of the operations, chosen at random: uniform batches may have
+// the same key at every 64th place. foreign reports whether another node owns a key.
+func (d *detector) sample(ops []twotier.Op, foreign func(*twotier.Check) bool) {
 	k := uint64(len(ops))
 	after := d.seen.Add(k)
 	for range after/sampleEvery - (after-k)/sampleEvery {
@@ -66,8 +66,8 @@ func (d *detector) add(kind twotier.Kind, c *twotier.Check) {
 	}
 }
 
-// take returns the approximate number of operations on each key since the last call.
-func (d *detector) take() map[string]*heat {
+// drain returns the approximate number of operations on each key since the last call.
+func (d *detector) drain() map[string]*heat {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	keys := d.keys

@@ -172,7 +172,8 @@ func TestHandedOverWhileItIsRecalled(t *testing.T) {
 		l.ask = func(ctx context.Context, _ any) error {
 			l.store.SetDown(true)
 			op := adding("k", 1)
-			return errors.Join(l.Counter.Do(ctx, &op, new(twotier.Result)), l.Counter.BeginHandoff(ctx, p))
+			return errors.Join(l.Counter.Do(ctx, &op, new(twotier.Result)),
+				l.Counter.BeginHandoff(ctx, p))
 		}
 		op := adding("k", -1)
 		err := l.Do(t.Context(), &op, new(twotier.Result))

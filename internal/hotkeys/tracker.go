@@ -112,7 +112,7 @@ func (t *Tracker) Run(ctx context.Context) {
 // keys.
 func (t *Tracker) Observe(ops []twotier.Op) {
 	if t.opt.Rate > 0 {
-		t.heat.note(ops, t.foreign)
+		t.heat.sample(ops, t.foreign)
 	}
 }
 
@@ -140,7 +140,7 @@ func (t *Tracker) Sizes() (lent, borrowed int) {
 // review begins to borrow keys that have become hot since the last review, and ends loans of keys
 // that have cooled down.
 func (t *Tracker) review(since time.Duration) {
-	seen, hot := t.heat.take(), int64(t.opt.Rate*since.Seconds())
+	seen, hot := t.heat.drain(), int64(t.opt.Rate*since.Seconds())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.publishLocked()

@@ -31,13 +31,13 @@ func (a *acquire) merge(res *twotier.Result) {
 		}
 	}
 	if !res.Allowed && (!a.op.CountDenied || a.op.Banned(res)) {
-		a.takeOut(res)
+		a.subtract(res)
 	}
 }
 
-// takeOut subtracts undone reservations from the counts in the answer, for the parts that their
+// subtract subtracts undone reservations from the counts in the answer, for the parts that their
 // owners had admitted.
-func (a *acquire) takeOut(res *twotier.Result) {
+func (a *acquire) subtract(res *twotier.Result) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {
 			continue

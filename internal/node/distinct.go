@@ -108,7 +108,7 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 			return nil
 		}
 		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
-			n.overloads.note(err)
+			n.overloads.count(err)
 			return err
 		}
 	}

@@ -183,7 +183,7 @@ func (t *tally) list() (list []cluster.OpCount) {
 // count updates the node's own counters.
 func (n *Node) count(op *twotier.Op, res *twotier.Result, err error) {
 	if err != nil {
-		n.overloads.note(err)
+		n.overloads.count(err)
 		return
 	}
 	n.ops.add(op.Kind, res.Source, 1)
@@ -199,7 +199,7 @@ func (n *Node) count(op *twotier.Op, res *twotier.Result, err error) {
 func (n *Node) countAll(ops []twotier.Op, res []twotier.Result) {
 	if failed := n.ops.addAll(ops, res); failed {
 		for i := range res {
-			n.overloads.note(res[i].Err)
+			n.overloads.count(res[i].Err)
 		}
 	}
 	n.denied.Note(ops, res)

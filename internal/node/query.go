@@ -101,9 +101,9 @@ func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *t
 	return topkeys.Largest(topkeys.Sum(rows), limit), nil
 }
 
-// NoteShadow records that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
+// RecordShadow records that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
 // Only the node that received a request knows the verdicts of rules in shadow.
-func (n *Node) NoteShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
+func (n *Node) RecordShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
 
 // refusedRows returns the number of rows that each node reports to make the first rows of the sum
 // accurate: a key may be among them without being among the first of any node.

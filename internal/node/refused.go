@@ -12,8 +12,8 @@ import (
 // counts operations that wait in vain because the store is too far behind.
 type overloads struct{ full, keys, queues atomic.Int64 }
 
-// note counts an error that reports a limit reached.
-func (o *overloads) note(err error) {
+// count counts an error that reports a limit reached.
+func (o *overloads) count(err error) {
 	switch {
 	case !errors.Is(err, twotier.ErrOverload), errors.Is(err, twotier.ErrBehind):
 	case errors.Is(err, twotier.ErrMaxKeys):

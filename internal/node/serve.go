@@ -14,7 +14,7 @@ import (
 // an operation on keys that this node does not own fails with an rpc.MovedError that names the
 // owner.
 func (n *Node) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	if n.takes(len(ops), res) {
+	if n.accepts(len(ops), res) {
 		n.router.Serve(ctx, ops, res)
 	}
 }
@@ -22,7 +22,7 @@ func (n *Node) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result
 // ServeTasks runs other tasks of another node, and sets Err in each result. Tasks on one key that
 // go to the same server run in order, except resets, which may overlap.
 func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
-	if !n.takes(len(tasks), res) {
+	if !n.accepts(len(tasks), res) {
 		return
 	}
 	for at := 0; at < len(tasks); {
@@ -97,8 +97,8 @@ func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.R
 	others.Wait()
 }
 
-// takes reports whether this node accepts tasks from other nodes. If not, it sets Err.
-func (n *Node) takes(tasks int, res []twotier.Result) bool {
+// accepts reports whether this node accepts tasks from other nodes. If not, it sets Err.
+func (n *Node) accepts(tasks int, res []twotier.Result) bool {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
 			res[i].Err = twotier.ErrClosed

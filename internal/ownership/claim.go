@@ -113,14 +113,14 @@ func (c *claim) ask(ctx context.Context) (later bool, err error) {
 			c.o.stopDeferring(page.Partition)
 			c.gone = append(c.gone, page.Partition)
 		case Given:
-			c.take(page)
+			c.addPage(page)
 		}
 	}
 	return later, nil
 }
 
-// take adds a page to its partition, and takes the partition over after the last page.
-func (c *claim) take(page *ClaimPage) {
+// addPage adds a page to its partition, and takes the partition over after the last page.
+func (c *claim) addPage(page *ClaimPage) {
 	p := page.Partition
 	c.o.stopDeferring(p)
 	if h := c.open[p]; h == nil || c.cursor[p] == 0 {

@@ -22,9 +22,9 @@ type clockOffset struct {
 	at    time.Duration // when least was read
 }
 
-// noteReply records the other clock's time in a reply that has just arrived. The quickest reply
+// recordReply records the other clock's time in a reply that has just arrived. The quickest reply
 // gives the tightest bound. It is replaced after sampleAge, because clocks drift apart.
-func (a *clockOffset) noteReply(theirs time.Duration) {
+func (a *clockOffset) recordReply(theirs time.Duration) {
 	now := a.own.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

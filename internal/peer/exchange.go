@@ -146,7 +146,7 @@ func (n *worker) attempt(ctx context.Context, m *message,
 	}
 	status, clock, reply, err := c.open(m, raw, bound[:size])
 	if err == nil && status != replyStranger {
-		n.l.noteReply(clock)
+		n.l.recordReply(clock)
 	}
 	return status, reply, err
 }

@@ -144,9 +144,9 @@ func (l *link) end() {
 	}
 }
 
-// noteReply records a sign of life, and the process's clock in the reply.
-func (l *link) noteReply(clock time.Duration) {
-	l.clockOffset.noteReply(clock)
+// recordReply records a sign of life, and the process's clock in the reply.
+func (l *link) recordReply(clock time.Duration) {
+	l.clockOffset.recordReply(clock)
 	l.signs.Add(1)
 	if l.open.Load() && l.open.Swap(false) {
 		l.c.opt.Logger.Info("a node answers again", "member", l.to.ID)

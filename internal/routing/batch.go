@@ -161,7 +161,7 @@ func (r *Router) divide(
 		} else {
 			w.several = append(w.several, i)
 		}
-		w.note(&ops[i], one)
+		w.add(&ops[i], one)
 	}
 	r.finish(ctx, t, w, ops, res)
 	r.waves.Put(w)
@@ -182,8 +182,8 @@ func (w *wave) collides(op *twotier.Op, one bool) bool {
 	return false
 }
 
-// note records the keys of an operation that joins the wave.
-func (w *wave) note(op *twotier.Op, one bool) {
+// add records the keys of an operation that joins the wave.
+func (w *wave) add(op *twotier.Op, one bool) {
 	if w.keys == nil {
 		return
 	}
@@ -255,7 +255,7 @@ func (r *Router) dispatch(
 	} else {
 		r.opt.Peers.DoAll(ctx, w.remote, ops, res, here, func(i int) {
 			g := w.remote[i]
-			r.noteForwarded(g.At, ops, res)
+			r.recordForwarded(g.At, ops, res)
 			retry(decision{to: forward, owner: g.To, borrow: w.borrow}, g.At)
 		})
 	}
@@ -311,8 +311,8 @@ func (r *Router) localGroup(
 	clear(w.res)
 }
 
-// noteForwarded processes another node's answers to the operations at the given positions.
-func (r *Router) noteForwarded(group []int, ops []twotier.Op, res []twotier.Result) {
+// recordForwarded records another node's answers to the operations at the given positions.
+func (r *Router) recordForwarded(group []int, ops []twotier.Op, res []twotier.Result) {
 	for _, i := range group {
 		if res[i].Err == nil {
 			r.opt.Refusals.Note(&ops[i], &res[i])

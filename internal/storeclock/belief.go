@@ -98,10 +98,10 @@ type candidate struct {
 	refused      bool // it is settled, and still not followed
 }
 
-// Take adds a measurement and returns how far the time to follow is ahead of the monotonic clock.
+// Accept adds a measurement and returns how far the time to follow is ahead of the monotonic clock.
 // If anew is set, the time followed so far was wrong from the beginning, and the clock should be
 // set, even backwards.
-func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
+func (b *Belief) Accept(m Measurement) (ahead time.Duration, anew bool) {
 	switch {
 	case !b.started:
 		b.settle(m)

@@ -112,7 +112,7 @@ func TestBelief(t *testing.T) {
 					}
 					at += r.every
 					ahead,
-						anew = b.Take(storeclock.Measurement{At: at,
+						anew = b.Accept(storeclock.Measurement{At: at,
 						Ahead: r.store + time.Duration(k)*r.creep, Wall: r.wall})
 				}
 				if doubt, off := b.Doubt(); ahead != r.want || doubt != r.wantDoubt ||

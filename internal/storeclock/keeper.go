@@ -114,7 +114,7 @@ func (k *Keeper) Measure(ctx context.Context) {
 		return // the store's health reports it
 	}
 	first := !k.belief.started
-	follow, anew := k.belief.Take(k.opt.Clock.Measured(ahead))
+	follow, anew := k.belief.Accept(k.opt.Clock.Measured(ahead))
 	if anew {
 		step := k.opt.Clock.Set(follow)
 		k.opt.Logger.Warn("the store's clock was wrong when this node started: setting the time",

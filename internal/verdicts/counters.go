@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier"
 )
 
-// The doors of a node: the endpoints that answer clients' acquires.
+// The endpoints that answer clients' acquires.
 const (
 	HTTP        = "http"
 	ForwardAuth = "forward-auth"
@@ -20,20 +20,20 @@ const (
 	RESP        = "resp"
 )
 
-// doors is the number of doors: the ones above, and one for all others.
-const doors = 6
+// endpoints is the number of endpoints: the ones above, and one for all others.
+const endpoints = 6
 
-// doorNames lists the names of the doors.
-var doorNames = [doors]string{HTTP, ForwardAuth, EnvoyJSON, GRPC, RESP, "other"}
+// endpointNames lists the names of the endpoints.
+var endpointNames = [endpoints]string{HTTP, ForwardAuth, EnvoyJSON, GRPC, RESP, "other"}
 
-// indexOf returns the index of a door.
-func indexOf(door string) int {
-	for i, name := range doorNames {
-		if name == door {
+// indexOf returns the index of an endpoint.
+func indexOf(endpoint string) int {
+	for i, name := range endpointNames {
+		if name == endpoint {
 			return i
 		}
 	}
-	return doors - 1
+	return endpoints - 1
 }
 
 // Bounds of the number of series: of limits without a rule, whose namespaces clients choose, and of
@@ -53,24 +53,25 @@ const Others = "*"
 type name struct{ ns, rule string }
 
 // series counts the verdicts of one rule, or of the limits without a rule in one namespace, by
-// door. It is not spread over cache lines: BenchmarkCount shows the cost when all cores count into
-// one.
-type series [doors][twotier.VerdictCount]atomic.Int64
+// endpoint. It is not spread over cache lines: BenchmarkCount shows the cost when all cores count
+// into one.
+type series [endpoints][twotier.VerdictCount]atomic.Int64
 
 // Counters count verdicts. Create them with [New].
 type Counters struct {
 	// all is copied when a series is added, which happens a bounded number of times, so that
 	// counting takes no lock.
 	all     atomic.Pointer[map[name]*series]
-	latency [doors]latency
-	whole   [twotier.VerdictCount]atomic.Int64 // decisions of all namespaces and doors, each once
+	latency [endpoints]latency
+	whole   [twotier.VerdictCount]atomic.Int64 // all decisions, each once
 	// unrecorded is the number of verdicts that may be missing in the history.
 	unrecorded atomic.Int64
-	// Shadows receives the keys that rules in shadow would have refused, see [ShadowNoter].
+	// Shadows receives the keys that rules in shadow would have refused, see [ShadowRecorder].
 	// Optional; set it before the first count.
-	Shadows ShadowNoter
-	// Refusals receives the refusing limits without a rule, see [RefusalNoter]. Optional, as above.
-	Refusals RefusalNoter
+	Shadows ShadowRecorder
+	// Refusals receives the refusing limits without a rule, see [RefusalRecorder]. Optional, as
+	// above.
+	Refusals RefusalRecorder
 
 	mu           sync.Mutex // held while a series is added
 	plain, rules int        // number of series of each kind
@@ -84,7 +85,7 @@ func New() *Counters {
 }
 
 // Count implements [Counter].
-func (c *Counters) Count(door string, ns []byte, ruleName string, v twotier.Verdict, n int64) {
+func (c *Counters) Count(endpoint string, ns []byte, ruleName string, v twotier.Verdict, n int64) {
 	var s *series
 	if len(ns) == 0 {
 		s = (*c.all.Load())[name{twotier.DefaultNamespace, ruleName}]
@@ -94,25 +95,25 @@ func (c *Counters) Count(door string, ns []byte, ruleName string, v twotier.Verd
 	if s == nil {
 		s = c.add(name{cmp.Or(string(ns), twotier.DefaultNamespace), ruleName})
 	}
-	s[indexOf(door)][v].Add(n)
+	s[indexOf(endpoint)][v].Add(n)
 }
 
-// NoteShadow implements [ShadowNoter].
-func (c *Counters) NoteShadow(ns, key []byte) {
+// RecordShadow implements [ShadowRecorder].
+func (c *Counters) RecordShadow(ns, key []byte) {
 	if c.Shadows != nil {
-		c.Shadows.NoteShadow(ns, key)
+		c.Shadows.RecordShadow(ns, key)
 	}
 }
 
-// NoteRefused implements [RefusalNoter].
-func (c *Counters) NoteRefused(ns []byte, limits []twotier.LimitResult) {
+// RecordRefused implements [RefusalRecorder].
+func (c *Counters) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 	if c.Refusals != nil {
-		c.Refusals.NoteRefused(ns, limits)
+		c.Refusals.RecordRefused(ns, limits)
 	}
 }
 
 // Took implements [Counter].
-func (c *Counters) Took(door string, d time.Duration, n [twotier.VerdictCount]int64) {
+func (c *Counters) Took(endpoint string, d time.Duration, n [twotier.VerdictCount]int64) {
 	all := int64(0)
 	for v, some := range n {
 		if some > 0 {
@@ -120,7 +121,7 @@ func (c *Counters) Took(door string, d time.Duration, n [twotier.VerdictCount]in
 			all += some
 		}
 	}
-	c.latency[indexOf(door)].observe(d, all)
+	c.latency[indexOf(endpoint)].observe(d, all)
 }
 
 // add returns the series of a name, which it adds unless another goroutine just has, or the series
@@ -151,7 +152,7 @@ func (c *Counters) add(of name) *series {
 	return s
 }
 
-// Row holds the counts of one series at one door.
+// Row holds the counts of one series at one endpoint.
 type Row struct {
 	Namespace string
 	// Rule is "" for limits without a rule.
@@ -164,8 +165,8 @@ type Row struct {
 // Rows returns the counts so far, sorted, without empty rows.
 func (c *Counters) Rows() (rows []Row) {
 	for of, s := range *c.all.Load() {
-		for d := range doors {
-			row := Row{Namespace: of.ns, Rule: of.rule, Door: doorNames[d]}
+		for d := range endpoints {
+			row := Row{Namespace: of.ns, Rule: of.rule, Door: endpointNames[d]}
 			for v := range row.Totals {
 				row.Totals[v] = s[d][v].Load()
 			}
@@ -179,4 +180,66 @@ func (c *Counters) Rows() (rows []Row) {
 			cmp.Compare(a.Door, b.Door))
 	})
 	return rows
+}
+
+// bounds are the upper bounds of the buckets of a latency. They are few and fixed, unlike the
+// bounds of a native histogram, because the text format can't show native ones.
+var bounds = [...]time.Duration{
+	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,
+	500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+}
+
+// latency is a histogram of decision times.
+type latency struct {
+	buckets [len(bounds) + 1]atomic.Int64
+	sum     atomic.Int64 // nanoseconds
+}
+
+// observe counts n decisions with the given duration. A negative duration counts as 0.
+func (l *latency) observe(took time.Duration, n int64) {
+	at := 0
+	for at < len(bounds) && took > bounds[at] {
+		at++
+	}
+	l.buckets[at].Add(n)
+	l.sum.Add(n * int64(max(0, took)))
+}
+
+// addTo adds the number of decisions in each bucket to total.
+func (l *latency) addTo(total []int64) {
+	for i := range l.buckets {
+		total[i] += l.buckets[i].Load()
+	}
+}
+
+// Latencies returns a histogram of the decisions at all endpoints: the upper bounds of the buckets
+// in seconds, and the number of decisions in each; the last bucket has no bound.
+func (c *Counters) Latencies() (bounds []float64, counts []int64) {
+	bounds, counts = boundSeconds(), make([]int64, len(c.latency[0].buckets))
+	for d := range c.latency {
+		c.latency[d].addTo(counts)
+	}
+	return bounds, counts
+}
+
+// boundSeconds returns the bounds in seconds.
+func boundSeconds() (list []float64) {
+	for _, bound := range bounds {
+		list = append(list, bound.Seconds())
+	}
+	return list
+}
+
+// cumulative returns the number of decisions up to each bound in seconds, their total number, and
+// their total time in seconds.
+func (l *latency) cumulative() (upTo map[float64]uint64, count uint64, sum float64) {
+	upTo = make(map[float64]uint64, len(bounds))
+	for i, bound := range bounds {
+		count += uint64(l.buckets[i].Load())
+		upTo[bound.Seconds()] = count
+	}
+	count += uint64(l.buckets[len(bounds)].Load())
+	return upTo, count, time.Duration(l.sum.Load()).Seconds()
 }

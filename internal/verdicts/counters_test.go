@@ -15,9 +15,9 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// note counts n equal verdicts at a door.
-func note(c *verdicts.Counters, door, ns, name string, v twotier.Verdict, n int) {
-	run := verdicts.Begin(c, door)
+// note counts n equal verdicts at an endpoint.
+func note(c *verdicts.Counters, endpoint, ns, name string, v twotier.Verdict, n int) {
+	run := verdicts.Begin(c, endpoint)
 	for range n {
 		run.Decision()
 		run.Verdict([]byte(ns), name, v)
@@ -130,7 +130,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNilCounterCountsNothing covers doors without counting.
+// TestNilCounterCountsNothing covers endpoints without counting.
 func TestNilCounterCountsNothing(*testing.T) {
 	run := verdicts.Begin(nil, verdicts.HTTP)
 	run.Decision()
@@ -205,7 +205,7 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 // noted records the keys that rules in shadow would have refused.
 type noted []string
 
-func (n *noted) NoteShadow(ns, key []byte) { *n = append(*n, string(ns)+":"+string(key)) }
+func (n *noted) RecordShadow(ns, key []byte) { *n = append(*n, string(ns)+":"+string(key)) }
 
 // TestShadowsAreNoted judges keys by rules in shadow: a key that several of them would have refused
 // is recorded once, and a key refused by a rule that is on is not recorded.

@@ -1,4 +1,4 @@
-// Package verdicts counts a node's decisions by namespace, rule and door: the acquires that it
+// Package verdicts counts a node's decisions by namespace, rule and endpoint: the acquires that it
 // allowed, refused, and would have refused if a rule in shadow were on.
 //
 // A decision is counted once, by the node that received the client's request, even if another node

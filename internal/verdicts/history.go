@@ -123,7 +123,7 @@ func (h *History) news() (list []addition) {
 		note(entry{name{All, ""}, v}, h.counters.whole[v].Load())
 		for of, s := range *h.counters.all.Load() {
 			total := int64(0)
-			for d := range doors {
+			for d := range endpoints {
 				total += s[d][v].Load()
 			}
 			note(entry{of, v}, total)

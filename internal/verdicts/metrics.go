@@ -27,7 +27,7 @@ func (c *Counters) Collect(ch chan<- prometheus.Metric) {
 			"answer was made. Those of a batch took as long as the batch.", []string{"door"}, nil)
 	for d := range c.latency {
 		if upTo, count, sum := c.latency[d].cumulative(); count > 0 {
-			ch <- prometheus.MustNewConstHistogram(seconds, count, sum, upTo, doorNames[d])
+			ch <- prometheus.MustNewConstHistogram(seconds, count, sum, upTo, endpointNames[d])
 		}
 	}
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_decisions_unrecorded_total",

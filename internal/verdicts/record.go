@@ -14,7 +14,7 @@ type Recorder interface {
 
 // record records one verdict.
 func (r *Run) record(c *twotier.Check, o Origin, v twotier.Verdict, limits compared) {
-	d := &twotier.Decision{Door: r.door, NS: c.NS, Key: c.Key, N: c.N, Verdict: v,
+	d := &twotier.Decision{Door: r.endpoint, NS: c.NS, Key: c.Key, N: c.N, Verdict: v,
 		Version: o.Version, Distinct: o.Distinct}
 	if o.Rule != nil {
 		d.Rule = o.Rule.Name
@@ -32,7 +32,7 @@ func (r *Run) record(c *twotier.Check, o Origin, v twotier.Verdict, limits compa
 
 // Record records a verdict for which Records returned true.
 func (r *Run) Record(d *twotier.Decision) {
-	d.Door = r.door
+	d.Door = r.endpoint
 	if r.traced != nil {
 		d.TraceID = r.traced.TraceContext().TraceID()
 	}

@@ -12,20 +12,20 @@ import (
 type Counter interface {
 	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
 	// limits without a rule. An empty namespace is the default one.
-	Count(door string, ns []byte, rule string, v twotier.Verdict, n int64)
+	Count(endpoint string, ns []byte, rule string, v twotier.Verdict, n int64)
 	// Took counts decisions with the given duration, by overall verdict.
-	Took(door string, d time.Duration, n [twotier.VerdictCount]int64)
+	Took(endpoint string, d time.Duration, n [twotier.VerdictCount]int64)
 }
 
-// ShadowNoter is a [Counter] that receives the keys that rules in shadow would have refused: once
-// per check, however many rules.
-type ShadowNoter interface {
-	NoteShadow(ns, key []byte)
+// ShadowRecorder is a [Counter] that receives the keys that rules in shadow would have refused:
+// once per check, however many rules.
+type ShadowRecorder interface {
+	RecordShadow(ns, key []byte)
 }
 
-// RefusalNoter is a [Counter] that receives the refusing limits without a rule.
-type RefusalNoter interface {
-	NoteRefused(ns []byte, limits []twotier.LimitResult)
+// RefusalRecorder is a [Counter] that receives the refusing limits without a rule.
+type RefusalRecorder interface {
+	RecordRefused(ns []byte, limits []twotier.LimitResult)
 }
 
 // Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
@@ -37,7 +37,7 @@ func Decides(op *twotier.Op) bool { return op.Kind == twotier.Acquire && !op.Dry
 // of the namespaces passed to it is reused.
 type Run struct {
 	counter   Counter
-	door      string
+	endpoint  string
 	ns        []byte
 	rule      string
 	verdict   twotier.Verdict
@@ -52,8 +52,8 @@ type Run struct {
 	overall   twotier.Verdict // for span
 }
 
-// Begin returns a run for a request at a door. A nil counter counts nothing.
-func Begin(c Counter, door string) Run { return Run{counter: c, door: door} }
+// Begin returns a run for a request at an endpoint. A nil counter counts nothing.
+func Begin(c Counter, endpoint string) Run { return Run{counter: c, endpoint: endpoint} }
 
 // RecordTo makes the run record the verdicts that it counts; nil records nothing.
 func (r *Run) RecordTo(to Recorder) { r.recorder = to }
@@ -103,7 +103,7 @@ func worse(a, b twotier.Verdict) twotier.Verdict {
 // flush counts the current run of equal verdicts.
 func (r *Run) flush() {
 	if r.n > 0 && r.counter != nil {
-		r.counter.Count(r.door, r.ns, r.rule, r.verdict, r.n)
+		r.counter.Count(r.endpoint, r.ns, r.rule, r.verdict, r.n)
 	}
 	r.n = 0
 }
@@ -116,7 +116,7 @@ func (r *Run) End(took time.Duration) {
 	}
 	if r.decided && r.counter != nil {
 		r.decisions[r.last]++
-		r.counter.Took(r.door, took, r.decisions)
+		r.counter.Took(r.endpoint, took, r.decisions)
 	}
 	r.decisions, r.decided = [twotier.VerdictCount]int64{}, false
 }
@@ -185,8 +185,8 @@ func (r *Run) Check(c *twotier.Check, j int, res *twotier.Result, of func(k int)
 	end(len(judged.Limits))
 	if r.shadow {
 		r.shadow = false
-		if n, ok := r.counter.(ShadowNoter); ok {
-			n.NoteShadow(c.NS, c.Key)
+		if n, ok := r.counter.(ShadowRecorder); ok {
+			n.RecordShadow(c.NS, c.Key)
 		}
 	}
 }
@@ -197,8 +197,8 @@ func (r *Run) origin(c *twotier.Check, o Origin, refuses bool, limits compared) 
 	switch {
 	case o.Rule == nil:
 		r.Verdict(c.NS, "", v)
-		if n, ok := r.counter.(RefusalNoter); ok && refuses {
-			n.NoteRefused(c.NS, limits.limits[limits.from:limits.to])
+		if n, ok := r.counter.(RefusalRecorder); ok && refuses {
+			n.RecordRefused(c.NS, limits.limits[limits.from:limits.to])
 		}
 	case o.Rule.State == twotier.RuleOff:
 		return
