@@ -215,7 +215,7 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 		if p == except || p.values == nil {
 			continue
 		}
-		for _, k := range p.values.Pending(all) {
+		for _, k := range p.values.ListUnflushed(all) {
 			u := pending[string(k.Key)]
 			if u == nil {
 				u = new(union)
