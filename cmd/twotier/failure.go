@@ -49,7 +49,7 @@ func report(stderr io.Writer, log *slog.Logger, cmd *cobra.Command, err error) {
 // machineLog returns the logger for the final error of a server with --log-format json, so that its
 // stderr is JSON from the first line to the last. It returns nil for everything else.
 func machineLog(args, environ []string, stderr io.Writer) *slog.Logger {
-	if len(args) == 0 || args[0] != "serve" || config.LogFormat(args[1:], environ) != "json" {
+	if len(args) == 0 || args[0] != "serve" || config.FindLogFormat(args[1:], environ) != "json" {
 		return nil
 	}
 	return slog.New(slog.NewJSONHandler(stderr, nil))

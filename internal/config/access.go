@@ -1,11 +1,8 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -108,47 +105,4 @@ func parseNetworks(text string) (networks []netip.Prefix, err error) {
 		networks = append(networks, network.Masked())
 	}
 	return networks, nil
-}
-
-// AllHosts returns the names that clients may use for this server: Hosts, and the host of
-// Advertise, which other nodes pass on to clients. If Hosts is empty and Listen is not on loopback,
-// names are not checked, and the result is empty.
-func (c *Config) AllHosts() []string {
-	host, _, err := net.SplitHostPort(c.Advertise)
-	if err != nil || host == "" || len(c.Hosts) == 0 && !isLoopback(c.Listen) {
-		return c.Hosts
-	}
-	return append(slices.Clone(c.Hosts), host)
-}
-
-// ListeningOn returns the settings with another address for Listen, or an error if that address
-// conflicts with them.
-func (c Config) ListeningOn(address string) (Config, error) {
-	c.Listen = address
-	return c, c.check()
-}
-
-// checkAccess checks the access settings. Without tokens it refuses an address that other machines
-// can reach, unless --insecure allows it.
-func (c *Config) checkAccess() error {
-	switch {
-	case c.Tokens != "" && c.Insecure:
-		return errors.New("--insecure: there are --tokens; give only one of them")
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("--tls-cert and --tls-key: give both or neither")
-	case c.TLSClientCA != "" && c.TLSCert == "":
-		return errors.New("--tls-client-ca: needs --tls-cert and --tls-key")
-	case c.Tokens != "" || c.Insecure:
-		return nil
-	}
-	for _, l := range []struct{ flag, address string }{{"listen", c.Listen}, {"resp", c.Resp},
-		{"grpc", c.GRPC}, {"admin", c.Admin}} {
-		if l.address != "" && !isLoopback(l.address) {
-			return fmt.Errorf("--%s: %s can be reached by others, who could count, read and "+
-				"reset whatever they like: "+
-				"set --tokens FILE (twotier token makes what is in it), or --insecure if "+
-				"something else keeps them out", l.flag, l.address)
-		}
-	}
-	return nil
 }

@@ -8,28 +8,6 @@ import (
 	"strconv"
 )
 
-// checkListeners refuses two listeners at one address. Otherwise the second one would fail with an
-// error that blames another process.
-func (c *Config) checkListeners() error {
-	listeners := []struct{ flag, address, remedy string }{
-		{"listen", c.Listen, ""},
-		{"resp", c.Resp, ""},
-		{"grpc", c.GRPC, ""},
-		{"admin", c.Admin, ", or leave --admin out to have both there"},
-		{"peer", c.Peer, ", or leave --peer out to have nodes use --listen"},
-		{"gossip", c.Gossip, ""},
-	}
-	for i, l := range listeners {
-		for _, other := range listeners[:i] {
-			if overlap(l.address, other.address) {
-				return fmt.Errorf("--%s: --%s listens at %s already; name another port%s",
-					l.flag, other.flag, other.address, l.remedy)
-			}
-		}
-	}
-	return nil
-}
-
 // overlap reports whether one process can't listen on both addresses. Names are not resolved: a
 // name only overlaps with the same name.
 func overlap(a, b string) bool {

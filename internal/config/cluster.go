@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -63,44 +62,6 @@ func clusterSettings(c *Cluster) []setting {
 			set: into(&c.HotRate, integer(0, math.MaxInt,
 				"a number of operations a second, 0 or more"))},
 	}
-}
-
-// checkCluster checks the settings of a cluster.
-func (c *Config) checkCluster() error {
-	if c.Gossip == "" {
-		for _, s := range []struct {
-			name string
-			set  bool
-		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""},
-			{"cluster-secret", c.HasClusterSecret()},
-			{"peer", c.Peer != ""}} {
-			if s.set {
-				return fmt.Errorf("--%s: needs --gossip, such as --gossip 127.0.0.1:7946", s.name)
-			}
-		}
-		return nil
-	}
-	if c.Redis == "" {
-		return errors.New("--gossip: a cluster needs --redis: that is where its nodes meet")
-	}
-	const remedy = "set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"
-	peers := cmp.Or(c.Peer, c.Listen)
-	switch {
-	case c.ClusterSecret != "" && c.ClusterSecretFile != "":
-		return errors.New("--cluster-secret and --cluster-secret-file: give only one of them")
-	case c.HasClusterSecret():
-	case !isLoopback(c.Gossip):
-		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
-	case !isLoopback(peers) && c.Peer != "":
-		return fmt.Errorf("--peer: %s can be reached by others: %s", peers, remedy)
-	case !isLoopback(peers):
-		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other "+
-			"nodes: %s", peers, remedy)
-	case c.TLSCert != "":
-		return fmt.Errorf("--tls-cert: nodes that use TLS among themselves also need a "+
-			"secret: %s", remedy)
-	}
-	return nil
 }
 
 func parseAddresses(text string) (addresses []string, err error) {

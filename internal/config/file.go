@@ -14,12 +14,6 @@ import (
 // exhausting memory.
 const maxFile = 1 << 20
 
-// namespacesKey is the key of the namespaces, which only a file can set.
-const namespacesKey = "namespaces"
-
-// rulesKey is the key of the rules: a list of them, or the path of a file as in --rules.
-const rulesKey = "rules"
-
 // fileValues holds the values of a configuration file: settings by name, and options by namespace
 // and name.
 type fileValues struct {
@@ -149,6 +143,3 @@ func (r *fileReader) items(key string, list *strictyaml.Node) string {
 	}
 	return strings.Join(items, ", ")
 }
-
-// list reports whether the setting is a comma-separated list, which a file may write as a sequence.
-func (s setting) list() bool { return strings.HasSuffix(s.arg, ",...") }

@@ -1,15 +1,37 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"twotier.dev/twotier/leaparray"
 )
+
+// DefaultNamespace is the namespace of requests without one.
+const DefaultNamespace = "default"
+
+// Namespace holds the settings of one namespace.
+type Namespace struct {
+	// Levels lists the levels of buckets, finest first.
+	Levels []Level
+	// Exact is how many of the newest events of a key keep their millisecond; 0 turns that off.
+	Exact int
+	// OnCold is as in [Store].
+	OnCold string
+	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
+	MaxKeys int64
+	// HashTags makes the part of a key in braces determine its partition.
+	HashTags bool
+}
+
+// Ladder returns the ladder of the namespace's levels.
+func (ns *Namespace) Ladder() (*leaparray.Ladder, error) {
+	return leaparray.NewLadder(ns.Exact, ns.Levels...)
+}
+
+// Level is a number of buckets of one width.
+type Level = leaparray.Level
 
 const (
 	ladderOption   = "ladder"
@@ -22,46 +44,6 @@ const (
 // namespaceOptions returns the options of a namespace in printing order.
 func namespaceOptions() []string {
 	return []string{ladderOption, exactOption, onColdOption, maxKeysOption, hashTagsOption}
-}
-
-// fillNamespaces sets c.Namespaces from the values in the file. It begins with the default
-// namespace, because the others inherit its options.
-func (c *Config) fillNamespaces(file map[string]map[string]value) error {
-	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
-	base := map[string]value{
-		ladderOption:   {text: leaparray.Default().String(), origin: FromDefault},
-		exactOption:    {text: strconv.Itoa(leaparray.DefaultExact), origin: FromDefault},
-		onColdOption:   c.values[onColdOption],
-		maxKeysOption:  {text: "0", origin: FromDefault},
-		hashTagsOption: {text: "false", origin: FromDefault},
-	}
-	errs := []error{c.fillNamespace(DefaultNamespace, file[DefaultNamespace], base)}
-	base = c.namespaceValues[DefaultNamespace]
-	for _, name := range slices.Sorted(maps.Keys(file)) {
-		if name != DefaultNamespace {
-			errs = append(errs, c.fillNamespace(name, file[name], base))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// fillNamespace sets one namespace from its own values, and from base where it has none.
-func (c *Config) fillNamespace(name string, own, base map[string]value) error {
-	var (
-		ns   Namespace
-		errs []error
-	)
-	all := maps.Clone(base)
-	maps.Copy(all, own)
-	for _, option := range namespaceOptions() {
-		// A bad inherited value is reported only where it was set.
-		err := ns.set(option, all[option].text)
-		if v, set := own[option]; err != nil && set {
-			errs = append(errs, v.wrap(namespacesKey+"."+name+"."+option, err))
-		}
-	}
-	c.Namespaces[name], c.namespaceValues[name] = ns, all
-	return errors.Join(errs...)
 }
 
 // set sets one option from its text.

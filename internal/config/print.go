@@ -19,7 +19,7 @@ func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings(new(Config)) {
 		if s.name == rulesKey && c.RuleList != nil {
-			root.Content = append(root.Content, scalar(rulesKey), standalone(c.RuleList))
+			root.Content = append(root.Content, textNode(rulesKey), standalone(c.RuleList))
 		} else if !s.notInFile {
 			root.Content = append(root.Content,
 				pair(s.name, masked(s, c.values[s.name]), s.list())...)
@@ -32,9 +32,9 @@ func (c Config) Print(w io.Writer) error {
 			v := c.namespaceValues[name][o]
 			options.Content = append(options.Content, pair(o, v, o == ladderOption)...)
 		}
-		namespaces.Content = append(namespaces.Content, scalar(name), options)
+		namespaces.Content = append(namespaces.Content, textNode(name), options)
 	}
-	root.Content = append(root.Content, scalar(namespacesKey), namespaces)
+	root.Content = append(root.Content, textNode(namespacesKey), namespaces)
 	text, err := yaml.Dump(root, yaml.WithLineWidth(-1))
 	if err != nil {
 		return fmt.Errorf("print the settings: %w", err)
@@ -84,19 +84,19 @@ func masked(s setting, v value) value {
 
 // pair returns the nodes of a key and its value, with a comment that names the value's origin.
 func pair(key string, v value, list bool) []*yaml.Node {
-	to := scalar(v.text)
+	to := textNode(v.text)
 	if list && v.text != "" {
 		to = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 		for item := range strings.SplitSeq(v.text, ",") {
-			to.Content = append(to.Content, scalar(strings.TrimSpace(item)))
+			to.Content = append(to.Content, textNode(strings.TrimSpace(item)))
 		}
 	}
 	to.LineComment = strings.TrimSpace(string(v.origin) + " " + v.where)
-	return []*yaml.Node{scalar(key), to}
+	return []*yaml.Node{textNode(key), to}
 }
 
-// scalar returns a node that reads back as text. It quotes a text that YAML would read as null.
-func scalar(text string) *yaml.Node {
+// textNode returns a node that reads back as text. It quotes a text that YAML would read as null.
+func textNode(text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if slices.Contains([]string{"", "~", "null", "Null", "NULL"}, text) {
 		n.Style = yaml.DoubleQuotedStyle

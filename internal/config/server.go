@@ -65,8 +65,8 @@ func serverSettings(s *Server) []setting {
 				"many as memory and RLIMIT_NOFILE allow",
 			set: into(&s.MaxConnections, integer(0, math.MaxInt, "a number, 0 or more"))},
 		{name: "max-connections-per-address", def: "0", arg: "N", advanced: true,
-			help: "limit on connections from one IPv4 address or IPv6 /64, which may use the same " +
-				"share of the memory for requests; raise it behind a proxy; 0: half of all",
+			help: "limit on connections from one IPv4 address or IPv6 /64, which may use the " +
+				"same share of the memory for requests; raise it behind a proxy; 0: half of all",
 			set: into(&s.MaxConnectionsPerAddress, integer(0, math.MaxInt, "a number, 0 or more"))},
 		{name: rulesKey, arg: "FILE",
 			help: "limits that have names, in YAML, or what envoyproxy/ratelimit reads; the " +

@@ -7,9 +7,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// envPrefix starts the name of every variable that is a setting.
-const envPrefix = "TWOTIER_"
-
 // The keys of the annotations of flags: ChoicesAnnotation lists the allowed values, and
 // AdvancedAnnotation marks a flag that few servers need.
 const (
@@ -79,11 +76,6 @@ func SettingVariables() (names []string) {
 		names = append(names, s.variable())
 	}
 	return names
-}
-
-// variable returns the name of the setting's variable.
-func (s setting) variable() string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
 // ours returns the names of the variables that start with the prefix of settings, sorted.

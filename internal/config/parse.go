@@ -1,0 +1,140 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// Parse combines args (without the names of the program and the command), environ (NAME=value, as
+// [os.Environ]) and the file that they name into settings.
+func Parse(args, environ []string) (Config, error) {
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	load := Bind(fs)
+	if err := fs.Parse(args); err != nil {
+		return Config{}, err
+	}
+	return load(environ)
+}
+
+// FindLogFormat returns the log format that args, environ or the file they name set, whatever else
+// is wrong with them, so that even the error about them can be logged in it. It is empty if none of
+// them sets it.
+func FindLogFormat(args, environ []string) string {
+	const name = "log-format"
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	values := bindFlags(fs)
+	_ = fs.Parse(args) // the flags before a mistake count
+	for key, v := range fromEnviron(environ) {
+		if _, ok := values[key]; !ok {
+			values[key] = v
+		}
+	}
+	if v, ok := values[name]; ok || values["config"].text == "" {
+		return v.text
+	}
+	file, _ := readFile(values["config"].text) // its readable part counts
+	return file.settings[name].text
+}
+
+// Bind adds a flag for each setting to fs. Once fs has been parsed, load combines the flags,
+// environ and the file that they name into settings. It ignores variables that are empty or not a
+// setting, because orchestrators add TWOTIER_* variables; package lint warns about unknown ones.
+// Its error names every bad setting and contains no password.
+func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
+	flags := bindFlags(fs)
+	return func(environ []string) (Config, error) {
+		values := fromEnviron(environ)
+		maps.Copy(values, flags)
+		c := Config{values: values, File: values["config"].text, Variables: ours(environ)}
+		ignored := addCollector(values, variables(environ))
+		var file fileValues
+		if c.File != "" {
+			var err error
+			if file, err = readFile(c.File); err != nil {
+				return Config{}, err
+			}
+		}
+		err := c.fill(file)
+		if c.OTLPEndpoint == "" { // the file names none either
+			c.OTLPIgnored = ignored
+		}
+		return c, err
+	}
+}
+
+// fill sets the fields of c from c.values, from the file and from the defaults.
+func (c *Config) fill(file fileValues) error {
+	for name, v := range file.settings {
+		if _, ok := c.values[name]; !ok {
+			c.values[name] = v
+		}
+	}
+	var errs []error
+	if _, ok := c.values[rulesKey]; !ok {
+		c.RuleList = file.rules
+	}
+	for _, s := range settings(c) {
+		v, ok := c.values[s.name]
+		if !ok {
+			v = value{text: s.def, origin: FromDefault}
+			c.values[s.name] = v
+		}
+		if err := cmp.Or(checkChoice(v.text, s.choices), s.set(v.text)); err != nil {
+			errs = append(errs, v.wrap(s.name, err))
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, c.check())
+	}
+	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
+}
+
+// fillNamespaces sets c.Namespaces from the values in the file. It begins with the default
+// namespace, because the others inherit its options.
+func (c *Config) fillNamespaces(file map[string]map[string]value) error {
+	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
+	base := map[string]value{
+		ladderOption:   {text: leaparray.Default().String(), origin: FromDefault},
+		exactOption:    {text: strconv.Itoa(leaparray.DefaultExact), origin: FromDefault},
+		onColdOption:   c.values[onColdOption],
+		maxKeysOption:  {text: "0", origin: FromDefault},
+		hashTagsOption: {text: "false", origin: FromDefault},
+	}
+	errs := []error{c.fillNamespace(DefaultNamespace, file[DefaultNamespace], base)}
+	base = c.namespaceValues[DefaultNamespace]
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		if name != DefaultNamespace {
+			errs = append(errs, c.fillNamespace(name, file[name], base))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fillNamespace sets one namespace from its own values, and from base where it has none.
+func (c *Config) fillNamespace(name string, own, base map[string]value) error {
+	var (
+		ns   Namespace
+		errs []error
+	)
+	all := maps.Clone(base)
+	maps.Copy(all, own)
+	for _, option := range namespaceOptions() {
+		// A bad inherited value is reported only where it was set.
+		err := ns.set(option, all[option].text)
+		if v, set := own[option]; err != nil && set {
+			errs = append(errs, v.wrap(namespacesKey+"."+name+"."+option, err))
+		}
+	}
+	c.Namespaces[name], c.namespaceValues[name] = ns, all
+	return errors.Join(errs...)
+}

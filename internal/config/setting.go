@@ -1,0 +1,89 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// envPrefix starts the name of every variable that is a setting.
+const envPrefix = "TWOTIER_"
+
+// namespacesKey is the key of the namespaces, which only a file can set.
+const namespacesKey = "namespaces"
+
+// rulesKey is the key of the rules: a list of them, or the path of a file as in --rules.
+const rulesKey = "rules"
+
+// setting is the name of a setting, its description in the help, and the function that parses it
+// into a field.
+type setting struct {
+	name, def, arg, help string
+	choices              []string // the allowed texts; if empty, anything that set accepts
+	// notInFile marks a setting that makes no sense in a file, advanced one that few servers need.
+	notInFile, advanced bool
+	set                 func(text string) error
+}
+
+// variable returns the name of the setting's variable.
+func (s setting) variable() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// list reports whether the setting is a comma-separated list, which a file may write as a sequence.
+func (s setting) list() bool { return strings.HasSuffix(s.arg, ",...") }
+
+// anyText returns a setter that accepts any text.
+func anyText(to *string) func(string) error {
+	return func(text string) error { *to = text; return nil }
+}
+
+// checked returns a setter that accepts the texts that check does.
+func checked(to *string, check func(string) error) func(string) error {
+	return func(text string) error { *to = text; return check(text) }
+}
+
+// into returns a setter that parses a text.
+func into[T any](to *T, parse func(string) (T, error)) func(string) error {
+	return func(text string) (err error) { *to, err = parse(text); return err }
+}
+
+// checkChoice refuses a text that is not one of the choices. Without choices it accepts any text.
+func checkChoice(text string, choices []string) error {
+	if len(choices) == 0 || slices.Contains(choices, text) {
+		return nil
+	}
+	last := len(choices) - 1
+	return fmt.Errorf("%q is not one of %s or %s", text, strings.Join(choices[:last], ", "),
+		choices[last])
+}
+
+// Origin is the place where a value was set.
+type Origin string
+
+// The origins of a value, the strongest first.
+const (
+	FromFlag        Origin = "flag"
+	FromEnvironment Origin = "environment"
+	FromFile        Origin = "file"
+	FromDefault     Origin = "default"
+)
+
+// value is the text of a setting and where it was set: the name of the variable, or file, line and
+// column.
+type value struct {
+	text   string
+	origin Origin
+	where  string
+}
+
+// wrap adds to err the name of the setting and, unless it was a flag, where it was set.
+func (v value) wrap(name string, err error) error {
+	switch v.origin {
+	case FromFile:
+		return fmt.Errorf("%s: %s: %w", v.where, name, err)
+	case FromEnvironment:
+		return fmt.Errorf("--%s: %w (from %s)", name, err, v.where)
+	}
+	return fmt.Errorf("--%s: %w", name, err)
+}
