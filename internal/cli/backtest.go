@@ -97,7 +97,7 @@ func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) e
 		return err
 	}
 	fmt.Fprintln(s.Stdout, answer.extent())
-	if err := answer.summary().print(s.Stdout); err != nil {
+	if err := answer.byRule().print(s.Stdout); err != nil {
 		return err
 	}
 	if t := answer.keys(); len(t.rows) > 1 {
@@ -140,8 +140,8 @@ func (b *backtested) distinct() (names []string) {
 	return names
 }
 
-// summary returns a table with a row for each rule.
-func (b *backtested) summary() *table {
+// byRule returns a table with a row for each rule.
+func (b *backtested) byRule() *table {
 	t := &table{left: 2}
 	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
 	for i := range b.Rules {

@@ -157,33 +157,3 @@ func (c *caller) problem(response *http.Response, answer []byte) error {
 	}
 	return p
 }
-
-// call calls the server, prints its answer if --json is set, and decodes it into answer.
-func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
-	answer any) error {
-	raw, err := s.client.do(ctx, method, path, query, body)
-	if err := s.show(raw, err); err != nil {
-		return err
-	}
-	return s.decode(raw, answer)
-}
-
-// show prints an answer if --json is set, including problems. It returns err.
-func (s *session) show(raw []byte, err error) error {
-	_, isProblem := errors.AsType[*Problem](err)
-	if s.json && (err == nil || isProblem) {
-		if _, err := fmt.Fprintf(s.Stdout, "%s\n", bytes.TrimRight(raw, "\n")); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// decode decodes an answer.
-func (s *session) decode(raw []byte, answer any) error {
-	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("%s did not answer with JSON; is that a twotier server? (%w)",
-			s.client.address(), err)
-	}
-	return nil
-}

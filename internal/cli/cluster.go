@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -49,41 +48,6 @@ func clusterSpec() spec {
 				return s.cluster(ctx, query)
 			}
 		},
-	}
-}
-
-// watchPause is the time between two refreshes.
-const watchPause = time.Second
-
-// watch calls show every second until ctx is done, and prints its output; on a terminal each output
-// replaces the previous one. It prints errors too and carries on, because they may be temporary.
-func (s *session) watch(ctx context.Context, show func(context.Context) error) error {
-	screen := s.Stdout
-	ticker := time.NewTicker(watchPause)
-	defer ticker.Stop()
-	for {
-		var picture bytes.Buffer
-		s.Stdout = &picture
-		err := show(ctx)
-		s.Stdout = screen
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			fmt.Fprintf(&picture, "%v\n", err)
-		}
-		home, gap := "", "\n"
-		if s.colour() {
-			home, gap = "\x1b[H\x1b[2J", ""
-		}
-		if _, err := io.WriteString(screen, home+picture.String()+gap); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
 	}
 }
 
@@ -251,16 +215,15 @@ func remark(v *clusterView, m *member) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// names lists the letters that stand for members on the map. All members beyond them share the last
-// one.
-const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
+// letters are the characters that stand for members on the map. Members beyond them share the last.
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
 
-func name(at int) string {
+func letter(at int) string {
 	if at < 0 {
 		return "?"
 	}
-	at = min(at, len(names)-1)
-	return names[at : at+1]
+	at = min(at, len(letters)-1)
+	return letters[at : at+1]
 }
 
 // owners prints a map with one letter per partition, in order.
@@ -268,7 +231,7 @@ func (s *session) owners(v *clusterView) error {
 	var out strings.Builder
 	out.WriteString("\n")
 	for i, m := range v.Members {
-		fmt.Fprintf(&out, "%s  %s, %d %s\n", name(i), printable(m.ID), m.Partitions,
+		fmt.Fprintf(&out, "%s  %s, %d %s\n", letter(i), printable(m.ID), m.Partitions,
 			plural(m.Partitions, "partition"))
 	}
 	out.WriteString("\n")
@@ -276,7 +239,7 @@ func (s *session) owners(v *clusterView) error {
 	for at := 0; at < len(v.Owners); at += width {
 		fmt.Fprintf(&out, "%6d  ", at)
 		for _, owner := range v.Owners[at:min(at+width, len(v.Owners))] {
-			out.WriteString(name(owner))
+			out.WriteString(letter(owner))
 		}
 		out.WriteString("\n")
 	}

@@ -2,81 +2,12 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
-
-// ErrRefused is returned by acquire and distinct if limits refused. The answer has been printed.
-var ErrRefused = errors.New("refused")
-
-// UsageError is a mistake on the command line.
-type UsageError struct{ Err error }
-
-// Error returns the mistake without the usage.
-func (e *UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the wrapped error.
-func (e *UsageError) Unwrap() error { return e.Err }
-
-// IO is a command's access to its process.
-type IO struct {
-	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables named in the
-	// help, COLUMNS, NO_COLOR and TERM.
-	Environ        []string
-	Stdout, Stderr io.Writer
-}
-
-// getenv returns the value of a variable, or "".
-func (o IO) getenv(name string) (found string) {
-	for _, entry := range o.Environ {
-		if n, v, _ := strings.Cut(entry, "="); n == name {
-			found = v
-		}
-	}
-	return found
-}
-
-// colour reports whether to colour the output: it must go to a terminal that is not dumb, and
-// NO_COLOR must not be set.
-func (o IO) colour() bool {
-	f, ok := o.Stdout.(*os.File)
-	if !ok || o.getenv("NO_COLOR") != "" || o.getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// columns returns the width of the output in characters.
-func (o IO) columns() int {
-	n, err := strconv.Atoi(o.getenv("COLUMNS"))
-	if err != nil {
-		return 80
-	}
-	return min(max(n, 40), 240)
-}
-
-// Commands returns the commands in the order in which the help lists them. [Prepare] sets up the
-// root command that holds them.
-func Commands(o IO) []*cobra.Command {
-	specs := []spec{
-		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
-		clusterSpec(), modeSpec(), resetSpec(), rulesSpec(), bansSpec(), unbanSpec(),
-	}
-	commands := make([]*cobra.Command, len(specs))
-	for i, s := range specs {
-		commands[i] = s.command(o)
-	}
-	return commands
-}
 
 // spec describes a command. bind defines its flags and returns the function that runs it.
 type spec struct {
@@ -88,13 +19,6 @@ type spec struct {
 
 // runner runs a command with its non-flag arguments.
 type runner = func(ctx context.Context, s *session, args []string) error
-
-// session is one run of a command.
-type session struct {
-	IO
-	client *caller
-	json   bool
-}
 
 func (s spec) command(o IO) *cobra.Command {
 	var c connection
@@ -116,23 +40,6 @@ func (s spec) command(o IO) *cobra.Command {
 	return cmd
 }
 
-func usagef(format string, args ...any) error {
-	return &UsageError{Err: fmt.Errorf(format, args...)}
-}
-
-// oneKey returns the key, which must be the only argument.
-func oneKey(args []string) (string, error) {
-	switch {
-	case len(args) == 0:
-		return "", usagef("the KEY is missing")
-	case len(args) > 1:
-		return "", usagef("one KEY is enough, and %q is one more (quote keys with spaces)", args[1])
-	case args[0] == "":
-		return "", usagef("the KEY is empty")
-	}
-	return args[0], nil
-}
-
 // ofKey returns a runner for commands whose only argument is a key.
 func ofKey(run func(ctx context.Context, s *session, key string) error) runner {
 	return func(ctx context.Context, s *session, args []string) error {
@@ -142,12 +49,4 @@ func ofKey(run func(ctx context.Context, s *session, key string) error) runner {
 		}
 		return run(ctx, s, key)
 	}
-}
-
-// noArgs refuses non-flag arguments.
-func noArgs(args []string) error {
-	if len(args) > 0 {
-		return usagef("unexpected argument %q", args[0])
-	}
-	return nil
 }

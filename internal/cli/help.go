@@ -118,3 +118,11 @@ func fill(words []string, width int) string {
 }
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
+
+// dashed returns the name of a flag with its dashes.
+func dashed(f *pflag.Flag) string {
+	if len(f.Name) == 1 {
+		return "-" + f.Name
+	}
+	return "--" + f.Name
+}

@@ -12,6 +12,20 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
+// Commands returns the commands in the order in which the help lists them. [Prepare] sets up the
+// root command that holds them.
+func Commands(o IO) []*cobra.Command {
+	specs := []spec{
+		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
+		clusterSpec(), modeSpec(), resetSpec(), rulesSpec(), bansSpec(), unbanSpec(),
+	}
+	commands := make([]*cobra.Command, len(specs))
+	for i, s := range specs {
+		commands[i] = s.command(o)
+	}
+	return commands
+}
+
 // Prepare turns root, to which the caller has added its commands, into the command line of a
 // program: it sets help that fits a terminal of 80 columns, adds the commands help and man next to
 // cobra's completion, completes the values of flags, and reports mistakes as a [UsageError]. It
@@ -125,12 +139,4 @@ func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 		return usagef("unknown flag %s; did you mean --%s?", typed, name)
 	}
 	return usagef("unknown flag %s", typed)
-}
-
-// dashed returns the name of a flag with its dashes.
-func dashed(f *pflag.Flag) string {
-	if len(f.Name) == 1 {
-		return "-" + f.Name
-	}
-	return "--" + f.Name
 }

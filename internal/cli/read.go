@@ -37,14 +37,6 @@ func countSpec() spec {
 	}
 }
 
-func keyQuery(ns, key, window string) url.Values {
-	query := url.Values{"key": {key}, "window": {strings.ReplaceAll(window, " ", "")}}
-	if ns != "" {
-		query.Set("ns", ns)
-	}
-	return query
-}
-
 func (s *session) count(ctx context.Context, query url.Values) error {
 	for window := range strings.SplitSeq(query.Get("window"), ",") {
 		if err := checkWindow(window); err != nil {
@@ -70,26 +62,6 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 
 // notableAge is the least age that is shown. An age of one or two flush intervals is normal.
 const notableAge = time.Second
-
-// printCounts prints counts and, if there are any, the limits they are compared with.
-func (s *session) printCounts(counts []windowCount, rules limits) error {
-	t := table{left: 1, rows: [][]string{{"WINDOW", "COUNT", "MIN", "MAX"}}}
-	if len(rules) > 0 {
-		t.rows[0] = append(t.rows[0], "LIMIT", "")
-	}
-	for i, c := range counts {
-		if i >= len(rules) {
-			t.add(c.Window, c.Count, c.Min, c.Max)
-			continue
-		}
-		mark := ""
-		if c.Max > rules[i].Max { // like the server, compare the upper bound
-			mark = "over"
-		}
-		t.add(c.Window, c.Count, c.Min, c.Max, rules[i].Max, mark)
-	}
-	return t.print(s.Stdout)
-}
 
 func topSpec() spec {
 	return spec{
@@ -124,10 +96,11 @@ func topSpec() spec {
 				default:
 					return usagef("--by: %q is none of count, refused and shadow", *by)
 				}
+				show := func(ctx context.Context) error { return s.top(ctx, query) }
 				if *watch {
-					return s.watch(ctx, func(ctx context.Context) error { return s.top(ctx, query) })
+					return s.watch(ctx, show)
 				}
-				return s.top(ctx, query)
+				return show(ctx)
 			}
 		},
 	}

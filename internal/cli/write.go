@@ -13,31 +13,6 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// windowCount is a count in the server's answer.
-type windowCount struct {
-	Window string `json:"window"`
-	Count  int64  `json:"count"`
-	Min    int64  `json:"min"`
-	Max    int64  `json:"max"`
-	Bucket int64  `json:"bucket_ms"`
-}
-
-// origin describes where an answer came from.
-type origin struct {
-	Source   string `json:"source"`
-	Degraded bool   `json:"degraded"`
-}
-
-func (o origin) String() string {
-	switch {
-	case o.Source == "degraded":
-		return "from memory alone: the store can't be reached"
-	case o.Degraded:
-		return o.Source + ", degraded"
-	}
-	return o.Source
-}
-
 // event holds the flags of the commands that count events.
 type event struct {
 	ns, ack string
@@ -267,16 +242,6 @@ func (s *session) printBans(bans []ban) {
 	}
 }
 
-// refusal describes a refusal: that a retry can succeed after that many milliseconds or, if that is
-// negative, the reason why it never can.
-func (s *session) refusal(after int64, never string) string {
-	if after < 0 {
-		return s.paint(red, "refused") + ", and always will be: " + never
-	}
-	wait := time.Duration(after) * time.Millisecond
-	return s.paint(red, "refused") + ", try again in " + config.FormatDuration(wait)
-}
-
 func (s *session) printDecisions(decisions []decision) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "WINDOW", "LIMIT", "COUNT", "REMAINING", ""}}}
 	for _, d := range decisions {
@@ -286,22 +251,6 @@ func (s *session) printDecisions(decisions []decision) error {
 		}
 	}
 	return t.print(s.Stdout)
-}
-
-// marksOf describes a limit: its rule, if it has one, whether it is in shadow, and whether it
-// refused.
-func marksOf(rule string, shadow, refused bool) string {
-	var marks []string
-	if rule != "" {
-		marks = append(marks, rule)
-	}
-	if shadow {
-		marks = append(marks, "in shadow")
-	}
-	if refused {
-		marks = append(marks, "refused")
-	}
-	return strings.Join(marks, ", ")
 }
 
 func resetSpec() spec {
