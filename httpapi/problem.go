@@ -143,7 +143,7 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 
 // problemKinds are the kinds of problem in the order of [request.Kind].
 var problemKinds = [...]problemKind{kindRefused, kindOverload, kindUnavailable, kindUnknown,
-	kindInternal}
+	kindInternal, kindForbidden}
 
 // problemOf turns an error of the service into a problem.
 func (s *Server) problemOf(err error, write bool) *problem {
@@ -161,5 +161,13 @@ func (s *Server) problemOfFailure(err error, f request.Failure) *problem {
 	if f.Kind == request.Internal && !errors.As(err, &p) {
 		s.log.Error("unexpected error of an operation", "err", err)
 	}
-	return &problem{kind: problemKinds[f.Kind], detail: f.Detail, after: f.After}
+	return problemFrom(&f)
+}
+
+// problemFrom turns a failure into a problem; nil is none.
+func problemFrom(f *request.Failure) *problem {
+	if f == nil {
+		return nil
+	}
+	return &problem{kind: problemKinds[f.Kind], field: f.Field, detail: f.Detail, after: f.After}
 }

@@ -43,12 +43,8 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *problem {
 
 // problemOfLimiter turns an error of a RateLimiter into a problem.
 func (s *Server) problemOfLimiter(err error) *problem {
-	f, ok := errors.AsType[*request.Error](err)
-	switch {
-	case !ok:
-		return s.problemOf(err, true)
-	case f.Forbidden:
-		return &problem{kind: kindForbidden, detail: f.Detail}
+	if f, ok := errors.AsType[*request.Failure](err); ok {
+		return s.problemOfFailure(err, *f)
 	}
-	return s.problemOfFailure(err, f.Failure)
+	return s.problemOf(err, true)
 }

@@ -32,11 +32,11 @@ func TestRateLimitJSON(t *testing.T) {
 	}{
 		{false, nil, 200, `{"asked":{}}`},
 		{true, nil, 429, `{"asked":{}}`},
-		{false, &request.Error{Failure: invalid}, 422, `"detail":"domain: missing"`},
-		{false, &request.Error{Failure: invalid, Forbidden: true}, 403, `:problem:forbidden"`},
-		{false, &request.Error{Failure: request.Failure{Kind: request.Overload}},
+		{false, &invalid, 422, `"detail":"domain: missing"`},
+		{false, &request.Failure{Kind: request.Forbidden}, 403, `:problem:forbidden"`},
+		{false, &request.Failure{Kind: request.Overload},
 			429, `:overload"`},
-		{false, &request.Error{Failure: request.Failure{Kind: request.Unknown}}, 503,
+		{false, &request.Failure{Kind: request.Unknown}, 503,
 			`"outcome":"unknown"`},
 		{false, errors.New("other"), 500, `:problem:internal"`},
 	} {

@@ -227,6 +227,11 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/trace",
 		},
+		"internal/ask": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/token",
+			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
+		},
 		"httpapi": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/bans",
@@ -241,14 +246,14 @@ func importMap() map[string][]string {
 		},
 		"internal/resp": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/request",
-			"twotier.dev/twotier/internal/token", "twotier.dev/twotier/internal/verdicts",
+			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 			prometheus,
 		},
 		"internal/envoy": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/request",
-			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/token",
+			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/ratefield",
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
 			"twotier.dev/twotier/internal/warning", prometheus, grpc, envoyAPI, protobuf, http2,
 		},

@@ -10,21 +10,13 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/warning"
 )
-
-// Service executes operations. A method must not keep an operation or its keys after it returns.
-// Errors are documented in package syncer.
-type Service interface {
-	// Do executes one operation.
-	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
-	// DoAll executes operations and sets Err in each result.
-	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
-}
 
 // Domains resolves the names of domains.
 type Domains interface {
@@ -44,21 +36,21 @@ type Limiter struct {
 	// request.
 	Warnings Warnings
 
-	service  Service
+	service  ask.Service
 	domains  Domains
-	verdicts verdicts.Counter  // nil counts nothing
-	recorder verdicts.Recorder // nil records nothing
+	verdicts ask.Verdicts
 }
 
 // NewLimiter returns a limiter that counts in service, counts its verdicts in counter, and records
 // them with recorder. Counter and recorder may be nil.
-func NewLimiter(service Service, domains Domains, counter verdicts.Counter,
+func NewLimiter(service ask.Service, domains Domains, counter verdicts.Counter,
 	recorder verdicts.Recorder) *Limiter {
-	return &Limiter{service: service, domains: domains, verdicts: counter, recorder: recorder}
+	return &Limiter{service: service, domains: domains,
+		verdicts: ask.Verdicts{Counter: counter, Recorder: recorder}}
 }
 
 // ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
-// *[request.Error].
+// *[request.Failure].
 func (l *Limiter) ShouldRateLimit(ctx context.Context, g *twotier.Grant,
 	r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	return l.decide(ctx, g, r, verdicts.GRPC)
@@ -66,8 +58,9 @@ func (l *Limiter) ShouldRateLimit(ctx context.Context, g *twotier.Grant,
 
 // decide is ShouldRateLimit for a request that arrived at the given listener.
 func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.RateLimitRequest,
-	door string) (*ratelimitv3.RateLimitResponse, error) {
-	began, of := time.Now(), trace.From(ctx)
+	endpoint string) (*ratelimitv3.RateLimitResponse, error) {
+	of := trace.From(ctx)
+	arrival := ask.Arrival{Endpoint: endpoint, Began: time.Now(), Trace: of, Span: of.Recorded()}
 	switch {
 	case r.GetDomain() == "":
 		return nil, invalid("domain: missing")
@@ -79,7 +72,8 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
 	domain, version, known := l.domains.Domain(r.GetDomain())
 	if !known {
-		return nil, &request.Error{Failure: request.RulesUnknown()}
+		unknown := request.RulesUnknown()
+		return nil, &unknown
 	}
 	if domain == nil && l.Warnings != nil {
 		l.Warnings.Observe(warning.UnknownDomain, "domain "+r.GetDomain())
@@ -88,41 +82,36 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 		if err := d.match(domain); err != nil {
 			return nil, err
 		}
-		if _, why := g.Refusal(twotier.RoleCount, d.namespace); why != "" {
-			return nil, &request.Error{Failure: request.Failure{Detail: why},
-				Forbidden: true}
+		if f := ask.Allow(g, twotier.RoleCount, d.namespace); f != nil {
+			return nil, f
 		}
-		span := of.Recorded()
-		if span != nil {
-			span.Set(trace.Operations(len(d.items)),
+		if arrival.Span != nil {
+			arrival.Span.Set(trace.Operations(len(d.items)),
 				trace.Namespace(cmp.Or(domain.Namespace, twotier.DefaultNamespace)))
 		}
 		if err := d.execute(ctx, l.service); err != nil {
 			return nil, err
 		}
 		d.version = version
-		run := verdicts.Begin(l.verdicts, door)
-		run.RecordTo(l.recorder)
-		run.PartOf(of)
-		run.Annotate(span)
-		d.countVerdicts(&run, began)
+		run := l.verdicts.Begin(&arrival)
+		d.countVerdicts(&run, arrival.Began)
 	}
 	return d.response(), nil
 }
 
 // invalid returns the error for a request that can't be decided.
 func invalid(format string, args ...any) error {
-	return &request.Error{Failure: request.Failure{Kind: request.Invalid,
-		Detail: fmt.Sprintf(format, args...)}}
+	return &request.Failure{Kind: request.Invalid, Detail: fmt.Sprintf(format, args...)}
 }
 
 // failed converts the error of an operation.
 func failed(err error, op *twotier.Op) error {
-	return &request.Error{Failure: request.FailureOfOp(err, op, true)}
+	f := request.FailureOfOp(err, op, true)
+	return &f
 }
 
 // execute decides: first on descriptors without hits, then on the rest.
-func (d *decision) execute(ctx context.Context, service Service) error {
+func (d *decision) execute(ctx context.Context, service ask.Service) error {
 	held, err := d.compare(ctx, service, func(it *item) bool { return it.hits == 0 })
 	if err != nil {
 		return err
@@ -140,7 +129,7 @@ func (d *decision) execute(ctx context.Context, service Service) error {
 
 // compare compares some descriptors with their limits, each by itself, and reports whether any is
 // over its limit. A descriptor without hits waits for room for one.
-func (d *decision) compare(ctx context.Context, service Service,
+func (d *decision) compare(ctx context.Context, service ask.Service,
 	which func(*item) bool) (over bool, err error) {
 	var ops []twotier.Op
 	items := d.each(which, func(it *item) {
@@ -167,7 +156,7 @@ func (d *decision) compare(ctx context.Context, service Service,
 }
 
 // acquire counts all descriptors with hits if all of them are within their limits.
-func (d *decision) acquire(ctx context.Context, service Service) error {
+func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	op := twotier.Op{Kind: twotier.Acquire}
 	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		op.Checks = it.appendChecks(op.Checks, d.namespace, it.hits)
@@ -201,7 +190,7 @@ func (d *decision) acquire(ctx context.Context, service Service) error {
 
 // takeBack takes negative hits back. The rest of the request is decided already, so an error now
 // leaves the request partly executed.
-func (d *decision) takeBack(ctx context.Context, service Service) error {
+func (d *decision) takeBack(ctx context.Context, service ask.Service) error {
 	var ops []twotier.Op
 	var items []*item // parallel to ops
 	d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {
@@ -226,9 +215,9 @@ func (d *decision) takeBack(ctx context.Context, service Service) error {
 		it.count, partly = results[i].Checks[0].Limits[0].Hi, true
 	}
 	if len(errs) > 0 && partly {
-		return &request.Error{Failure: request.Failure{Kind: request.Unknown,
+		return &request.Failure{Kind: request.Unknown,
 			Detail: fmt.Sprintf("a part of the request was, or may have been, carried out: %v",
-				errs[0])}}
+				errs[0])}
 	}
 	if len(errs) > 0 {
 		return errs[0]

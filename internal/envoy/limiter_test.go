@@ -331,7 +331,7 @@ func TestFailures(t *testing.T) {
 		_, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
 			Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1"),
 				hits(descriptor("ip=2"), 0), hits(descriptor("ip=3"), -1)}})
-		f, ok := errors.AsType[*request.Error](err)
+		f, ok := errors.AsType[*request.Failure](err)
 		if !ok || f.Kind != tt.want {
 			t.Errorf("%v of kind %d: %v", tt.err, tt.fail, err)
 		}
@@ -346,7 +346,7 @@ func TestTakingBackInDoubt(t *testing.T) {
 	_, err := l.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
 		Descriptors: []*commonv3.RateLimitDescriptor{hits(descriptor("ip=1"), -1),
 			hits(descriptor("ip=2"), -1)}})
-	if f, ok := errors.AsType[*request.Error](err); !ok || f.Kind != request.Unknown {
+	if f, ok := errors.AsType[*request.Failure](err); !ok || f.Kind != request.Unknown {
 		t.Errorf("told %v, want that the outcome is unknown", err)
 	}
 }

@@ -21,21 +21,13 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/trace"
 )
 
 // ErrOpened is returned by Open if the server has been opened or closed before.
 var ErrOpened = errors.New("server was opened or closed before")
-
-// Tokens resolves tokens; [token.Store] implements it.
-type Tokens interface {
-	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
-	// reveal how much of a token is right.
-	Find(presented []byte) *twotier.Grant
-}
 
 // Options configure a [Server]. The zero value of each field is the documented default.
 type Options struct {
@@ -48,7 +40,7 @@ type Options struct {
 	Ready func() error
 	// Tokens resolves the bearer tokens in the metadata "authorization". Default: anyone who can
 	// connect may do everything. AdminToken also grants everything.
-	Tokens     Tokens
+	Tokens     ask.Tokens
 	AdminToken string
 	// TLS is used for all connections. Default: none, connections are in plain text.
 	TLS *tls.Config
@@ -124,7 +116,7 @@ func (o Options) withDefaults() (Options, error) {
 // Server serves a [Limiter] over gRPC. Its methods may be called from several goroutines.
 type Server struct {
 	opts   Options
-	master *token.Master
+	access ask.Access
 	conns  *account.Conns[usage]
 	health *health.Server
 	grpc   *grpc.Server
@@ -151,7 +143,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, master: token.NewMaster("--admin-token", o.AdminToken),
+	s := &Server{opts: o, access: ask.NewAccess(o.Tokens, o.AdminToken),
 		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
 		health: health.NewServer()}
 	s.conns.Trust(o.Trusted)

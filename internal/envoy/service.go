@@ -44,17 +44,14 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 
 // statusOf returns an error with its status.
 func (s *Server) statusOf(err error) error {
-	f, ok := errors.AsType[*request.Error](err)
+	f, ok := errors.AsType[*request.Failure](err)
 	if !ok || f.Kind == request.Internal {
 		s.opts.Logger.Error("unexpected error of a request of Envoy", "err", err)
 		return status.Error(codes.Internal, "an error of this server's own; its log says more")
 	}
-	if f.Forbidden {
-		return status.Error(codes.PermissionDenied, f.Detail)
-	}
 	code := [...]codes.Code{request.Invalid: codes.InvalidArgument,
 		request.Overload: codes.ResourceExhausted, request.Unavailable: codes.Unavailable,
-		request.Unknown: codes.Unknown}[f.Kind]
+		request.Unknown: codes.Unknown, request.Forbidden: codes.PermissionDenied}[f.Kind]
 	return status.Error(code, f.Detail)
 }
 
@@ -105,7 +102,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 // service needs no token, and neither does any service if no tokens are configured.
 func (s *Server) authenticate(ctx context.Context, method string) (context.Context, error) {
 	open := "/" + healthv1.Health_ServiceDesc.ServiceName + "/"
-	if s.opts.Tokens == nil || strings.HasPrefix(method, open) {
+	if !s.access.HasTokens() || strings.HasPrefix(method, open) {
 		return ctx, nil
 	}
 	presented := ""
@@ -115,10 +112,7 @@ func (s *Server) authenticate(ctx context.Context, method string) (context.Conte
 			presented = text
 		}
 	}
-	g := s.master.Find([]byte(presented))
-	if g == nil {
-		g = s.opts.Tokens.Find([]byte(presented))
-	}
+	g := s.access.Find([]byte(presented))
 	if g == nil {
 		return nil, status.Error(codes.Unauthenticated,
 			"want the metadata authorization: Bearer and a token of the node's --tokens")

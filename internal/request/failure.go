@@ -3,7 +3,9 @@ package request
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
@@ -24,26 +26,43 @@ const (
 	Unknown
 	// Internal: a mistake in this program. The error is for the log, not for the client.
 	Internal
+	// Forbidden: the client's token does not grant the request.
+	Forbidden
 )
 
 // Failure is an operation's error as reported to clients.
 type Failure struct {
 	Kind Kind
+	// Field is the path of the offending field, empty if the failure is not about one.
+	Field string
 	// Detail is a sentence for people.
 	Detail string
 	// After is an estimate of how long the cause may last; 0 if there is none.
 	After time.Duration
 }
 
-// Error is a failure as an error, for listeners that decide in one package and answer in another.
-type Error struct {
-	Failure
-	// Forbidden marks a failure caused by a lack of permission. Its kind is Invalid.
-	Forbidden bool
+// Error returns the sentence for people.
+func (f *Failure) Error() string { return f.Detail }
+
+// Refuse returns the failure of a field whose value is well-formed but not acceptable.
+func Refuse(field, detail string) *Failure {
+	return &Failure{Kind: Invalid, Field: field, Detail: detail}
 }
 
-// Error returns the sentence for people.
-func (e *Error) Error() string { return e.Detail }
+// Clip shortens a client's text so that it fits in a message.
+func Clip(b []byte) string {
+	const most = 64
+	end := len(b)
+	if end > most {
+		for end = most; end > most-utf8.UTFMax && !utf8.RuneStart(b[end]); end-- {
+		}
+	}
+	text := strings.ToValidUTF8(string(b[:end]), "?")
+	if end < len(b) {
+		text += "..."
+	}
+	return text
+}
 
 // RulesUnknown is the failure of a request that names rules before this node has learned any.
 func RulesUnknown() Failure {
@@ -108,6 +127,11 @@ func FailureOfOp(err error, op *twotier.Op, checksForm bool) Failure {
 		named.Field = "at"
 	}
 	return Failure{Kind: Invalid, Detail: named.Error()}
+}
+
+// FailureOfQuery is FailureOf for a query about one key and one window.
+func FailureOfQuery(err error) Failure {
+	return FailureOfOp(err, &twotier.Op{Kind: twotier.Count}, false)
 }
 
 // mostRetry caps the wait that a client is asked for.

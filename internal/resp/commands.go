@@ -1,6 +1,8 @@
 package resp
 
-import "strings"
+import (
+	"strings"
+)
 
 // command is an index into the table of commands.
 type command uint8

@@ -10,6 +10,9 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // conn is a connection. All of it except the fields that mu guards belongs to the goroutine that
@@ -157,7 +160,7 @@ func (c *conn) answer() {
 		return
 	}
 	c.refreshGrant()
-	c.work.grant, c.work.rules = c.session.grant, c.server.opts.Rules
+	c.work.Grant, c.work.Rules = c.session.grant, c.server.opts.Rules
 	for c.failed == nil && !c.quit {
 		ok, err := c.in.next()
 		if err != nil {
@@ -205,7 +208,7 @@ func (c *conn) command(args [][]byte) {
 		if c.in.inline && id == cmdUnknown { // a client of another protocol, such as a browser
 			c.failed = errors.New("not a Redis client")
 		}
-	case len(c.work.ops) >= most(c.large()) || len(c.work.ruled) >= most(c.large()):
+	case len(c.work.Ops) >= most(c.large()) || c.work.RuledCount() >= most(c.large()):
 		c.execute()
 	}
 	c.writeFull()
@@ -218,7 +221,7 @@ func (c *conn) allowed(id command, args [][]byte) errorReply {
 	case !c.authenticated() && !c.server.open[id]:
 		return errNoAuth
 	case id == cmdUnknown:
-		return errorf(codeErr, "unknown command '%s'", clip(args[0]))
+		return errorf(codeErr, "unknown command '%s'", request.Clip(args[0]))
 	case !d.accepts(len(args)):
 		return wrongArguments(d.name)
 	}
@@ -262,14 +265,14 @@ func (c *conn) other(id command, args [][]byte) errorReply {
 		c.quit = true
 	case cmdReset:
 		c.resetSession()
-		c.work.grant = nil
+		c.work.Grant = nil
 	}
 	return ""
 }
 
 // withGrant makes the new grant of the connection apply to the commands that follow.
 func (c *conn) withGrant(e errorReply) errorReply {
-	c.work.grant = c.session.grant
+	c.work.Grant = c.session.grant
 	return e
 }
 
@@ -305,31 +308,36 @@ func (c *conn) fail(e errorReply) {
 // execute executes and answers the collected operations.
 func (c *conn) execute() {
 	w := c.work
-	if len(w.ops) == 0 {
+	if len(w.Ops) == 0 {
 		return
 	}
 	if c.failed != nil { // no client would get the answers
-		w.clear()
+		w.Reset()
 		return
 	}
-	w.link()
-	results := w.room()
+	w.Link()
+	results := w.EmptyResults()
 	ctx := c.deadline()
-	if len(w.ops) == 1 {
-		results[0].Err = c.server.opts.Service.Do(ctx, &w.ops[0], &results[0])
+	if len(w.Ops) == 1 {
+		results[0].Err = c.server.opts.Service.Do(ctx, &w.Ops[0], &results[0])
 	} else {
-		c.server.opts.Service.DoAll(ctx, w.ops, results)
+		c.server.opts.Service.DoAll(ctx, w.Ops, results)
 	}
 	for i := range results {
 		if err := results[i].Err; err != nil {
-			c.error(c.server.errorOfOp(err, &w.ops[i]))
+			c.error(c.server.errorOfOp(err, &w.Ops[i]))
 		} else {
 			w.answer(i, &results[i])
 		}
 		c.writeFull()
 	}
-	c.countVerdicts(results)
-	w.clear()
+	c.server.verdicts.Count(c.arrival(), &w.Request)
+	w.Reset()
+}
+
+// arrival describes the arrival of the commands for the counters of verdicts.
+func (c *conn) arrival() *ask.Arrival {
+	return &ask.Arrival{Endpoint: verdicts.RESP, Began: c.now}
 }
 
 // deadline returns a context that bounds the next execution.

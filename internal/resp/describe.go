@@ -5,6 +5,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"twotier.dev/twotier/internal/request"
 )
 
 // describeCommands executes COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
@@ -34,7 +36,7 @@ func (c *conn) describeCommands(args [][]byte) errorReply {
 		b = c.appendDocsOf(b, args[2:])
 	default:
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'COMMAND %s'",
-			clip(args[1]))
+			request.Clip(args[1]))
 	}
 	c.work.out = b
 	return ""
@@ -90,7 +92,7 @@ func (c *conn) info() {
 func (c *conn) config(args [][]byte) errorReply {
 	if len(args) < 3 || !strings.EqualFold(string(args[1]), "GET") {
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'CONFIG %s'; "+
-			"twotier serve --print-config shows the settings", clip(args[1]))
+			"twotier serve --print-config shows the settings", request.Clip(args[1]))
 	}
 	var found [][2]string
 	for _, pair := range [][2]string{{"save", ""}, {"appendonly", "no"}} {

@@ -2,24 +2,15 @@ package resp
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
-
-// Distincter counts distinct values. A [Service] may implement it; otherwise there is no
-// TT.DISTINCT.
-type Distincter interface {
-	// Distinct adds values to a key and counts its distinct values. Without values it only counts.
-	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
-}
 
 // givenTwice is the error detail of an option given more than once.
 const givenTwice = "given twice"
@@ -35,9 +26,8 @@ type distinctQuery struct {
 
 // parse reads key [NS ns] [TS ms] [VALUES n v...] [LIMIT window max | RULE name]... [WINDOW w...].
 func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
-	start := len(w.limits)
-	defer func() { w.limits = w.limits[:start] }()
-	q.draft = draft{w: w, args: args[1:], start: start}
+	q.draft = w.begin(args)
+	defer w.DropOp()
 	if e := q.draft.key(); e != "" {
 		return e
 	}
@@ -48,19 +38,22 @@ func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
 	}
 	op := &q.op.Op
 	op.NS, op.Key = q.draft.check.NS, q.draft.check.Key
-	op.Limits = slices.Clone(w.limits[start:])
-	q.asked = len(op.Limits)+len(w.naming) > 0
+	op.Limits, _ = w.MoveLimits()
+	q.asked = len(op.Limits) > 0 || w.Judged()
 	if e := q.complete(); e != "" {
 		return e
 	}
-	return q.judges()
+	if f := w.JudgeValues(&q.op); f != nil {
+		return replyOf(f)
+	}
+	return ""
 }
 
 // next reads one option and its value.
 func (q *distinctQuery) next() errorReply {
 	option := bytes.ToUpper(q.draft.args[0][:min(len(q.draft.args[0]), 8)])
 	if len(q.draft.args) < 2 {
-		return refused(clip(q.draft.args[0]), "its value is missing")
+		return refused(request.Clip(q.draft.args[0]), "its value is missing")
 	}
 	value := q.draft.args[1]
 	switch q.draft.args = q.draft.args[1:]; string(option) {
@@ -100,7 +93,7 @@ func (q *distinctQuery) next() errorReply {
 		q.draft.args = nil
 		return q.windows(value, rest)
 	default:
-		return refused(clip(option), "unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
+		return refused(request.Clip(option), "unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
 	}
 	return ""
 }
@@ -113,7 +106,7 @@ func (q *distinctQuery) windows(first []byte, rest [][]byte) errorReply {
 	for _, text := range append([][]byte{first}, rest...) {
 		ms, wrong := request.ParseWindow(text)
 		if wrong != "" {
-			return refused("window", wrong+`, got "`+clip(text)+`"`)
+			return refused("window", wrong+`, got "`+request.Clip(text)+`"`)
 		}
 		q.op.Op.Windows = append(q.op.Op.Windows, ms)
 	}
@@ -137,28 +130,9 @@ func (q *distinctQuery) complete() errorReply {
 	return ""
 }
 
-// judges adds the limits of the rules that the command names. A command that adds values at the
-// current time and names neither rules nor limits gets the default rules of its namespace.
-func (q *distinctQuery) judges() errorReply {
-	w := q.draft.w
-	if q.op.WantsDefaults(w.naming) {
-		if e := q.draft.takeRules(); e != "" {
-			return e
-		}
-		w.naming = append(w.naming, q.draft.inForce.DistinctDefaults(q.op.Op.NS)...)
-	}
-	if len(w.naming) == 0 {
-		return ""
-	}
-	if wrong := q.op.Judge(w.naming, q.draft.inForce.Version()); wrong != nil {
-		return refused(wrong.Field, wrong.Detail)
-	}
-	return ""
-}
-
 // distinct executes TT.DISTINCT, see distinctQuery.parse.
 func (c *conn) distinct(args [][]byte) errorReply {
-	service, ok := c.server.opts.Service.(Distincter)
+	service, ok := c.server.opts.Service.(ask.Distincter)
 	if !ok {
 		return errorf(codeErr, "this node does not count distinct values")
 	}
@@ -170,14 +144,14 @@ func (c *conn) distinct(args [][]byte) errorReply {
 	if len(q.op.Add) > 0 {
 		need = twotier.RoleCount
 	}
-	if _, why := c.session.grant.Refusal(need, q.op.Op.NS); why != "" {
-		return errorf(codeNoPerm, "%s", why)
+	if f := ask.Allow(c.session.grant, need, q.op.Op.NS); f != nil {
+		return replyOf(f)
 	}
 	var res distinct.Result
 	if err := service.Distinct(c.deadline(), &q.op.Op, q.op.Add, &res); err != nil {
 		return c.server.errorOf(err, request.FailureOf(err, len(q.op.Add) > 0))
 	}
-	c.countDistinct(&q, &res)
+	c.server.verdicts.CountValues(c.arrival(), &q.op, &res)
 	if !res.Allowed && !q.asked && len(q.op.Add) > 0 {
 		return q.refusal(&res)
 	}
@@ -210,16 +184,4 @@ func (q *distinctQuery) append(b []byte, res *distinct.Result) []byte {
 func (q *distinctQuery) refusal(res *distinct.Result) errorReply {
 	return errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
 		strings.Join(q.op.RefusedBy(res), ", "), res.RetryAfter)
-}
-
-// countDistinct counts the verdict of limits on values.
-func (c *conn) countDistinct(q *distinctQuery, res *distinct.Result) {
-	counters, recorder := c.server.opts.Verdicts, c.server.opts.Decisions
-	if counters == nil && recorder == nil || len(q.op.Op.Limits) == 0 {
-		return
-	}
-	run := verdicts.Begin(counters, verdicts.RESP)
-	run.RecordTo(recorder)
-	run.Values(&q.op, res)
-	run.End(time.Since(c.now))
 }

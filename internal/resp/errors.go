@@ -54,9 +54,21 @@ func refused(field, detail string) errorReply { return errorf(codeErr, "%s: %s",
 
 // errorOf converts an error of the service into a reply.
 func (s *Server) errorOf(err error, f request.Failure) errorReply {
+	if f.Kind == request.Internal {
+		s.opts.Logger.Error("unexpected error of an operation", "err", err)
+	}
+	return replyOf(&f)
+}
+
+// replyOf converts a failure into a reply.
+func replyOf(f *request.Failure) errorReply {
 	switch f.Kind {
 	case request.Invalid:
-		return errorf(codeErr, "%s", f.Detail)
+		if f.Field != "" {
+			return refused(f.Field, f.Detail)
+		}
+	case request.Forbidden:
+		return errorf(codeNoPerm, "%s", f.Detail)
 	case request.Overload:
 		return errorf(codeBusy, "%s; nothing was counted; retry_after_ms=%d", f.Detail,
 			max(f.After.Milliseconds(), leastRetry))
@@ -66,7 +78,6 @@ func (s *Server) errorOf(err error, f request.Failure) errorReply {
 	case request.Unknown:
 		return errorf(codeUnknown, "%s", f.Detail)
 	}
-	s.opts.Logger.Error("unexpected error of an operation", "err", err)
 	return errorf(codeErr, "%s", f.Detail)
 }
 
@@ -76,13 +87,4 @@ const leastRetry = 1000
 // errorOfOp converts the error of an operation into a reply.
 func (s *Server) errorOfOp(err error, op *twotier.Op) errorReply {
 	return s.errorOf(err, request.FailureOfOp(err, op, len(op.Checks) > 1))
-}
-
-// clip shortens client input so that it fits in a message.
-func clip(b []byte) string {
-	const most = 64
-	if len(b) <= most {
-		return strings.ToValidUTF8(string(b), "?")
-	}
-	return strings.ToValidUTF8(string(b[:most]), "?") + "..."
 }

@@ -44,14 +44,14 @@ func Operations(args [][]byte) (ops []twotier.Op) {
 	for _, kind := range []twotier.Kind{twotier.Add, twotier.Count, twotier.Acquire} {
 		var w work
 		if w.parse(kind, words) == "" {
-			w.link()
-			ops = append(ops, w.ops...)
+			w.Link()
+			ops = append(ops, w.Ops...)
 		}
 	}
 	var w work
 	if w.parseThrottle(words) == "" {
-		w.link()
-		ops = append(ops, w.ops...)
+		w.Link()
+		ops = append(ops, w.Ops...)
 	}
 	return ops
 }

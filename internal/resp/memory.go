@@ -67,7 +67,7 @@ func (c *conn) finish() {
 	}
 	c.flushTally()
 	small := &c.server.smallWorks
-	if lean := len(w.results) <= leanOps; lean || large || small.InUse() <= small.Most/2 {
+	if lean := w.ResultCapacity() <= leanOps; lean || large || small.InUse() <= small.Most/2 {
 		c.server.works.put(w, large)
 	}
 	c.release()

@@ -1,7 +1,9 @@
 package resp
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
@@ -81,26 +83,28 @@ type draft struct {
 	args    [][]byte // not read yet
 	op      twotier.Op
 	check   twotier.Check
-	start   int  // where the limits of check begin
-	checks  int  // number of checks before it
 	several bool // errors name the check
 	seen    [optionBy + 1]bool
 	bounds  bool
-	inForce *twotier.RuleSet // the rules of this command, once one is named
-	ruled   int              // limits of rules so far
 }
 
 // parse adds an operation of that kind with these arguments, the name of the command first.
 func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
-	first, start := len(w.checks), len(w.limits)
-	d := draft{w: w, args: args[1:], op: twotier.Op{Kind: kind}, start: start}
-	e := d.read()
-	if e != "" {
-		w.truncate(len(w.ops), first, start)
+	d := w.begin(args)
+	d.op.Kind = kind
+	if e := d.read(); e != "" {
+		w.DropOp()
 		return e
 	}
-	w.add(d.op, d.shape(), first)
+	w.EndOp(d.op, uint8(d.shape()))
 	return ""
+}
+
+// begin begins an operation, whose rules are resolved in one set.
+func (w *work) begin(args [][]byte) draft {
+	w.ForgetRules()
+	w.BeginOp()
+	return draft{w: w, args: args[1:]}
 }
 
 // shape returns the form of the answer.
@@ -127,7 +131,7 @@ func (d *draft) read() errorReply {
 	for len(d.args) > 0 {
 		o := optionOf(d.args[0])
 		if !d.has(o) {
-			return refused(clip(d.args[0]), "unknown option; want "+optionsOf(d.op.Kind))
+			return refused(request.Clip(d.args[0]), "unknown option; want "+optionsOf(d.op.Kind))
 		}
 		d.args = d.args[1:]
 		if e := d.option(o); e != "" {
@@ -218,7 +222,7 @@ func (d *draft) value(o option, value []byte) errorReply {
 	case optionAck:
 		ack, ok := ackOf(value)
 		if d.op.Ack = ack; !ok {
-			return refused("ack", "want memory, redis, replica or disk, got "+clip(value))
+			return refused("ack", "want memory, redis, replica or disk, got "+request.Clip(value))
 		}
 	}
 	return ""
@@ -252,7 +256,6 @@ func ackOf(word []byte) (twotier.Ack, bool) {
 // key reads the key that begins a check.
 func (d *draft) key() errorReply {
 	d.check = twotier.Check{N: 1}
-	d.start, d.w.naming = len(d.w.limits), d.w.naming[:0]
 	if len(d.args) == 0 {
 		return d.refused("key", "missing; "+request.WantKey)
 	}
@@ -265,22 +268,21 @@ func (d *draft) key() errorReply {
 
 // nextCheck ends the check and reads the key of the next.
 func (d *draft) nextCheck() errorReply {
-	if !d.several {
-		d.several = true
-	}
+	d.several = true
 	if e := d.endCheck(); e != "" {
 		return e
 	}
-	if d.checks++; d.checks == request.MaxChecks {
+	if d.w.CheckCount() == request.MaxChecks {
 		return refused("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
 	}
+	d.w.BeginCheck()
 	d.seen[optionNS], d.seen[optionN] = false, false
 	return d.key()
 }
 
 // limit reads a window and its maximum.
 func (d *draft) limit() errorReply {
-	if len(d.w.limits)-d.start == request.MaxLimits {
+	if d.w.LimitCount() == request.MaxLimits {
 		return d.refused("limits", fmt.Sprintf("want at most %d limits", request.MaxLimits))
 	}
 	if len(d.args) < 2 {
@@ -288,14 +290,14 @@ func (d *draft) limit() errorReply {
 	}
 	ms, wrong := request.ParseWindow(d.args[0])
 	if wrong != "" {
-		return d.refusedLimit("window", wrong+`, got "`+clip(d.args[0])+`"`)
+		return d.refusedLimit("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
 	}
 	most, ok := integer(d.args[1])
 	if !ok || most < 0 {
 		return d.refusedLimit("max", "want 0 or more")
 	}
 	d.args = d.args[2:]
-	d.w.limits = append(d.w.limits, twotier.Limit{Window: ms, Max: most})
+	d.w.AddLimit(twotier.Limit{Window: ms, Max: most}, nil)
 	return ""
 }
 
@@ -308,59 +310,64 @@ func (d *draft) windows() errorReply {
 		ms, wrong := request.ParseWindow(d.args[0])
 		switch {
 		case wrong != "":
-			return refused("window", wrong+`, got "`+clip(d.args[0])+`"`)
+			return refused("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
 		case i == request.MaxWindows:
 			return refused("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		d.args = d.args[1:]
-		d.w.limits = append(d.w.limits, twotier.Limit{Window: ms})
+		d.w.AddLimit(twotier.Limit{Window: ms}, nil)
 	}
 	return ""
+}
+
+// maxRuled bounds the limits that rules add to one command: a short name can stand for many.
+const maxRuled = 64
+
+// rule reads the name of a rule.
+func (d *draft) rule() errorReply {
+	if len(d.args) == 0 {
+		return d.refused("rules", "want RULE and a name")
+	}
+	name := d.args[0]
+	d.args = d.args[1:]
+	return d.failed(d.w.NameRule(name))
 }
 
 // endCheck adds the check that has been read, if it has everything its operation needs.
 func (d *draft) endCheck() errorReply {
-	c, kind := &d.check, d.op.Kind
-	if e := d.addRules(); e != "" {
-		return e
+	if f := d.w.EndCheck(&d.check, d.op.Kind); f != nil {
+		return d.failed(f)
 	}
-	if _, why := d.w.grant.Refusal(roleOf(kind), c.NS); why != "" {
-		return errorf(codeNoPerm, "%s", why)
+	if d.w.OpRuledCount() > maxRuled {
+		return d.refused("rules", fmt.Sprintf("they have more than %d limits in one command",
+			maxRuled))
 	}
-	switch limits := len(d.w.limits) - d.start; {
-	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
-		return d.refused("n", request.WantAddN)
-	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
-		return d.refused("n", request.WantN)
-	case kind == twotier.Acquire && limits == 0:
-		return d.refused("limits", "missing; want at least one LIMIT or RULE")
-	case kind == twotier.Count && limits == 0:
-		return refused("window", "missing; "+request.WantWindow)
-	}
-	d.w.checks = append(d.w.checks, *c)
-	d.w.starts = append(d.w.starts, d.start)
 	return ""
 }
 
-// roleOf returns the role that a kind of operation requires.
-func roleOf(kind twotier.Kind) twotier.Role {
-	if kind == twotier.Count {
-		return twotier.RoleRead
+// failed returns the error for a failure of the check; nil is no error. Options have no indexes.
+func (d *draft) failed(f *request.Failure) errorReply {
+	switch {
+	case f == nil:
+		return ""
+	case f.Kind != request.Invalid:
+		return replyOf(f)
 	}
-	return twotier.RoleCount
+	field, _, _ := strings.Cut(f.Field, "[")
+	return d.refused(cmp.Or(field, "rules"), f.Detail)
 }
 
 // refused returns the error for a field of the check.
 func (d *draft) refused(field, detail string) errorReply {
 	if d.several {
-		field = fmt.Sprintf("checks[%d].%s", d.checks, field)
+		field = fmt.Sprintf("checks[%d].%s", d.w.CheckCount(), field)
 	}
 	return refused(field, detail)
 }
 
 // refusedLimit returns the error for a field of the limit being read.
 func (d *draft) refusedLimit(field, detail string) errorReply {
-	return d.refused(fmt.Sprintf("limits[%d].%s", len(d.w.limits)-d.start, field), detail)
+	return d.refused(fmt.Sprintf("limits[%d].%s", d.w.LimitCount(), field), detail)
 }
 
 // String returns the option's name in errors, which is the name of the field in the HTTP API.

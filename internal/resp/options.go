@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -9,45 +8,16 @@ import (
 	"math"
 	"time"
 
-	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Service executes the operations that a [Server] reads. A method must not keep an operation, its
-// keys or its context after it returns. Errors are documented in package syncer.
+// Service executes the commands that a [Server] reads. It may also be an [ask.Distincter];
+// otherwise there is no TT.DISTINCT.
 type Service interface {
-	// Do executes one operation.
-	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
-	// DoAll executes operations and sets Err in each result. Operations on the same key are
-	// executed in order.
-	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
-	// Series returns the buckets of a key, oldest first, over a window in milliseconds that ends
-	// now, and their width.
-	Series(ctx context.Context, ns, key []byte,
-		window int64) (bucketMS int64, points []twotier.Point, err error)
-	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
-	// that ends now, largest first.
-	Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
-	// TopRefused is Top for the keys that refused the most acquires.
-	TopRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
-	// TopShadowRefused is TopRefused for acquires that rules in shadow would have refused.
-	TopShadowRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
-	// Reset forgets a key.
-	Reset(ctx context.Context, ns, key []byte) error
-}
-
-// Rules resolves the names of rules.
-type Rules interface {
-	// Rules returns the rules in force, or nil while they are unknown. All names in one command are
-	// resolved in one set.
-	Rules() *twotier.RuleSet
-}
-
-// Tokens resolves tokens; [token.Store] implements it.
-type Tokens interface {
-	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
-	// reveal how much of a token is right.
-	Find(presented []byte) *twotier.Grant
+	ask.Service
+	ask.Keys
+	ask.Resetter
 }
 
 // Options configure a [Server]. The zero value of each field is the documented default.
@@ -55,7 +25,7 @@ type Options struct {
 	// Service executes the operations. Required.
 	Service Service
 	// Rules resolves the names of rules. Default: none, every name is unknown.
-	Rules Rules
+	Rules ask.Rules
 	// Verdicts counts the verdicts of acquires. Default: nothing is counted.
 	Verdicts verdicts.Counter
 	// Decisions records the verdicts of acquires. Default: nothing is recorded.
@@ -64,7 +34,7 @@ type Options struct {
 	Listen string
 	// Tokens resolves the passwords of AUTH. Default: anyone who can connect may do everything.
 	// AdminToken also grants everything.
-	Tokens     Tokens
+	Tokens     ask.Tokens
 	AdminToken string
 	// TLS is used for all connections. Default: none, connections are in plain text.
 	TLS *tls.Config

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -20,7 +21,7 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	if windowed {
 		ms, wrong := request.ParseWindow(args[0])
 		if wrong != "" {
-			return refused("window", wrong+`, got "`+clip(args[0])+`"`)
+			return refused("window", wrong+`, got "`+request.Clip(args[0])+`"`)
 		}
 		q.window, args = ms, args[1:]
 	}
@@ -28,7 +29,7 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	case len(args) == 0:
 		return ""
 	case len(args) != 2 || optionOf(args[0]) != optionNS:
-		return refused(clip(args[0]), "unknown option; want NS and a namespace")
+		return refused(request.Clip(args[0]), "unknown option; want NS and a namespace")
 	case !request.ValidNS(args[1]) && (!windowed || !request.ReadableNS(args[1])):
 		return refused("ns", request.WantNS)
 	}
@@ -42,12 +43,12 @@ func (c *conn) series(args [][]byte) errorReply {
 	if e := q.parse(args, true); e != "" {
 		return e
 	}
-	if _, why := c.session.grant.Refusal(twotier.RoleRead, q.ns); why != "" {
-		return errorf(codeNoPerm, "%s", why)
+	if f := ask.Allow(c.session.grant, twotier.RoleRead, q.ns); f != nil {
+		return replyOf(f)
 	}
 	_, points, err := c.server.opts.Service.Series(c.deadline(), q.ns, q.key, q.window)
 	if err != nil {
-		return c.server.errorOfQuery(err)
+		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}
 	c.work.out = appendArray(c.work.out, len(points))
 	for i := range points {
@@ -57,12 +58,6 @@ func (c *conn) series(args [][]byte) errorReply {
 		c.writeFull()
 	}
 	return ""
-}
-
-// errorOfQuery converts an error of a query about one key and one window into a reply.
-func (s *Server) errorOfQuery(err error) errorReply {
-	op := twotier.Op{Kind: twotier.Count}
-	return s.errorOf(err, request.FailureOfOp(err, &op, false))
 }
 
 // topQuery holds the arguments of TT.TOP.
@@ -86,14 +81,14 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 		case optionWindow:
 			ms, wrong := request.ParseWindow(args[1])
 			if q.window = ms; wrong != "" {
-				return refused("window", wrong+`, got "`+clip(args[1])+`"`)
+				return refused("window", wrong+`, got "`+request.Clip(args[1])+`"`)
 			}
 		case optionBy:
 			if q.by = string(args[1]); !request.ValidBy(q.by) {
-				return refused("by", request.WantBy+`, got "`+clip(args[1])+`"`)
+				return refused("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
 			}
 		default:
-			return refused(clip(args[0]),
+			return refused(request.Clip(args[0]),
 				"unknown option; want WINDOW and a duration, or BY refused or BY shadow")
 		}
 	}
@@ -106,23 +101,15 @@ func (c *conn) top(args [][]byte) errorReply {
 	if e := q.parse(args[1:]); e != "" {
 		return e
 	}
-	if g := c.session.grant; g != nil && !g.AllNamespaces() {
-		return errorf(codeNoPerm, "this concerns all namespaces, and the token %s is for some",
-			g.Name())
+	if f := ask.AllowAll(c.session.grant); f != nil {
+		return replyOf(f)
 	}
-	if _, why := c.session.grant.Refusal(twotier.RoleRead, nil); why != "" {
-		return errorf(codeNoPerm, "%s", why)
+	if f := ask.Allow(c.session.grant, twotier.RoleRead, nil); f != nil {
+		return replyOf(f)
 	}
-	list := c.server.opts.Service.Top
-	switch q.by {
-	case "refused":
-		list = c.server.opts.Service.TopRefused
-	case "shadow":
-		list = c.server.opts.Service.TopShadowRefused
-	}
-	keys, err := list(c.deadline(), int(q.n), q.window)
+	keys, err := ask.Top(c.deadline(), c.server.opts.Service, q.by, int(q.n), q.window)
 	if err != nil {
-		return c.server.errorOfQuery(err)
+		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}
 	c.work.out = appendArray(c.work.out, len(keys))
 	for i := range keys {
@@ -140,8 +127,8 @@ func (c *conn) forget(args [][]byte) errorReply {
 	if e := q.parse(args, false); e != "" {
 		return e
 	}
-	if _, why := c.session.grant.Refusal(twotier.RoleAdmin, q.ns); why != "" {
-		return errorf(codeNoPerm, "%s", why)
+	if f := ask.Allow(c.session.grant, twotier.RoleAdmin, q.ns); f != nil {
+		return replyOf(f)
 	}
 	if err := c.server.opts.Service.Reset(c.deadline(), q.ns, q.key); err != nil {
 		return c.server.errorOf(err, request.FailureOf(err, true))

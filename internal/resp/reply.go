@@ -1,6 +1,8 @@
 package resp
 
-import "strconv"
+import (
+	"strconv"
+)
 
 // The replies of RESP. Functions append to b and return it.
 

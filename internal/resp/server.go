@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/account"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // ErrOpened is returned by Open if the server has been opened or closed before.
@@ -22,7 +22,8 @@ var ErrOpened = errors.New("server was opened or closed before")
 // Server serves one node to Redis clients. Its methods may be called from several goroutines.
 type Server struct {
 	opts     Options
-	master   *token.Master
+	access   ask.Access
+	verdicts ask.Verdicts
 	commands [commandCount]description
 	open     [commandCount]bool // commands that need no authentication
 	began    time.Time
@@ -52,9 +53,10 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, commands: descriptions(), began: time.Now(),
-		master: token.NewMaster("--admin-token", o.AdminToken),
-		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
-		live:   map[*conn]struct{}{}}
+		access:   ask.NewAccess(o.Tokens, o.AdminToken),
+		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions},
+		conns:    account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
+		live:     map[*conn]struct{}{}}
 	for i := range s.commands {
 		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/request"
 )
 
 // session is the state that a connection keeps between commands.
@@ -22,31 +23,23 @@ type session struct {
 const compatible = "7.0.0"
 
 // authenticated reports whether the connection may send commands that need authentication.
-func (c *conn) authenticated() bool { return c.server.opts.Tokens == nil || c.session.grant != nil }
+func (c *conn) authenticated() bool { return !c.server.access.HasTokens() || c.session.grant != nil }
 
 // refreshGrant looks up the token again: it may have been withdrawn, or its grant may have changed.
 func (c *conn) refreshGrant() {
 	if c.session.presented == nil {
 		return
 	}
-	if c.session.grant = c.server.find(c.session.presented); c.session.grant == nil {
+	if c.session.grant = c.server.access.Find(c.session.presented); c.session.grant == nil {
 		c.session.presented = nil
 	}
 }
 
-// find returns the grant of a token, or nil if the token is unknown.
-func (s *Server) find(presented []byte) *twotier.Grant {
-	if g := s.master.Find(presented); g != nil || s.opts.Tokens == nil {
-		return g
-	}
-	return s.opts.Tokens.Find(presented)
-}
-
 // login authenticates the connection. user is empty, "default" or the name of the token.
 func (c *conn) login(user, password []byte) errorReply {
-	g := c.server.find(password)
+	g := c.server.access.Find(password)
 	switch {
-	case g == nil && c.server.opts.Tokens == nil:
+	case g == nil && !c.server.access.HasTokens():
 		return errorf(codeErr, "AUTH <token> called on a node that has no tokens: "+
 			"everybody may do everything here")
 	case g == nil || len(user) > 0 && string(user) != "default" && string(user) != g.Name():
@@ -125,7 +118,7 @@ func (h *greeting) parse(args [][]byte) errorReply {
 			}
 			h.named, h.name, args = true, string(args[1]), args[2:]
 		default:
-			return errorf(codeErr, "Syntax error in HELLO option '%s'", clip(args[0]))
+			return errorf(codeErr, "Syntax error in HELLO option '%s'", request.Clip(args[0]))
 		}
 	}
 	return ""
@@ -189,20 +182,20 @@ func (c *conn) client(args [][]byte) errorReply {
 	case sub == "ID" && len(args) == 2:
 		c.work.out = appendInt(c.work.out, c.session.id)
 	case (sub == "INFO" || sub == "LIST") && len(args) == 2:
-		c.reply(appendBulk, c.describe())
+		c.reply(appendBulk, c.clientInfo())
 	case sub == "SETINFO" && len(args) == 4, // of no use here, but every client sends it
 		sub == "REPLY" && len(args) == 3 && strings.EqualFold(string(args[2]), "ON"),
 		(sub == "NO-EVICT" || sub == "NO-TOUCH") && len(args) == 3:
 		c.reply(appendSimple, "OK")
 	default:
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'CLIENT %s'",
-			clip(args[1]))
+			request.Clip(args[1]))
 	}
 	return ""
 }
 
-// describe returns the line of CLIENT INFO.
-func (c *conn) describe() string {
+// clientInfo returns the line of CLIENT INFO.
+func (c *conn) clientInfo() string {
 	user := "default"
 	if g := c.session.grant; g != nil {
 		user = g.Name()

@@ -34,15 +34,15 @@ func (w *work) parseThrottle(args [][]byte) errorReply {
 	if quantity == 0 {
 		kind = twotier.Count
 	}
-	if _, why := w.grant.Refusal(roleOf(kind), nil); why != "" {
-		return errorf(codeNoPerm, "%s", why)
+	d := w.begin(args)
+	w.AddLimit(twotier.Limit{Max: most, Window: throttleWindow(numbers[2], most, numbers[1])}, nil)
+	d.op.Kind = kind
+	d.check = twotier.Check{Key: request.KeyOf(args[1]), N: max(1, quantity)}
+	if e := d.endCheck(); e != "" {
+		w.DropOp()
+		return e
 	}
-	first := len(w.checks)
-	w.checks = append(w.checks, twotier.Check{Key: request.KeyOf(args[1]), N: max(1, quantity)})
-	w.starts = append(w.starts, len(w.limits))
-	w.limits = append(w.limits, twotier.Limit{Max: most,
-		Window: throttleWindow(numbers[2], most, numbers[1])})
-	w.add(twotier.Op{Kind: kind}, shapeThrottle, first)
+	w.EndOp(d.op, uint8(shapeThrottle))
 	return ""
 }
 

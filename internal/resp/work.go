@@ -1,10 +1,10 @@
 package resp
 
 import (
-	"slices"
 	"sync"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -19,30 +19,12 @@ const (
 	shapeThrottle
 )
 
-// form holds the data about an operation that the service does not need.
-type form struct {
-	shape shape
-	first int // index of its first check in work.checks
-	count int // number of its checks
-}
-
 // work is the memory for executing the commands of one read: operations that are executed as one
-// batch, and answers that are sent together. All operations, checks and limits are in three slices
-// that are reused, so that executing a command allocates nothing.
+// batch, tagged with the shapes of their answers, and answers that are sent together.
 type work struct {
-	ops     []twotier.Op
-	forms   []form // parallel to ops
-	checks  []twotier.Check
-	starts  []int // parallel to checks: where the limits of each begin
-	limits  []twotier.Limit
-	ruled   []ruledLimit      // the limits that rules put there, in order
-	bans    []twotier.BanRule // of rules that ban; Check is an index in checks until link
-	naming  []*twotier.Rule   // the rules that the current check names
-	rules   Rules             // resolves the names of rules; nil if there are none
-	results []twotier.Result
+	ask.Request
 	out     []byte
 	context *request.Context
-	grant   *twotier.Grant // nil allows everything
 }
 
 // The bounds of a work for a small buffer and of one for a large buffer, and the approximate size
@@ -74,15 +56,16 @@ func (p *works) get(large bool) *work {
 	if w, ok := pool.Get().(*work); ok {
 		return w
 	}
-	return &work{context: new(request.Context)}
+	return &work{context: new(request.Context), Request: ask.Request{Words: ask.Words{
+		NS: "NS", Limits: "LIMIT or RULE", Parts: "checks or commands"}}}
 }
 
 func (p *works) put(w *work, large bool) {
-	w.out, w.grant, w.rules = w.out[:0], nil, nil
+	w.out, w.Grant, w.Rules = w.out[:0], nil, nil
 	switch {
 	case large:
 		p.large.Put(w)
-	case cap(w.out) <= 2*smallOutput && cap(w.limits) <= smallInput:
+	case cap(w.out) <= 2*smallOutput && w.LimitCapacity() <= smallInput:
 		p.small.Put(w)
 	}
 }
@@ -95,63 +78,9 @@ func most(large bool) int {
 	return smallOps
 }
 
-// clear drops the answered operations.
-func (w *work) clear() { w.truncate(0, 0, 0) }
-
-func (w *work) truncate(ops, checks, limits int) {
-	w.ops, w.forms = w.ops[:ops], w.forms[:ops]
-	w.checks, w.starts, w.limits = w.checks[:checks], w.starts[:checks], w.limits[:limits]
-	for n := len(w.ruled); n > 0 && w.ruled[n-1].at >= limits; n-- {
-		w.ruled = w.ruled[:n-1]
-	}
-	for n := len(w.bans); n > 0 && w.bans[n-1].Check >= checks; n-- {
-		w.bans = w.bans[:n-1]
-	}
-}
-
-// link points operations to their checks and checks to their limits, after the slices have stopped
-// growing.
-func (w *work) link() {
-	end := len(w.limits)
-	for i := len(w.checks) - 1; i >= 0; i-- {
-		w.checks[i].Limits = w.limits[w.starts[i]:end:end]
-		end = w.starts[i]
-	}
-	next := 0
-	for i, f := range w.forms {
-		end := f.first + f.count
-		w.ops[i].Checks = w.checks[f.first:end:end]
-		from := next
-		for ; next < len(w.bans) && w.bans[next].Check < end; next++ {
-			w.bans[next].Check -= f.first
-		}
-		w.ops[i].Rules = w.bans[from:next:next]
-	}
-}
-
-// room returns a result for each operation, reusing memory.
-func (w *work) room() []twotier.Result {
-	n := len(w.ops)
-	if n > cap(w.results) {
-		w.results = slices.Grow(w.results[:cap(w.results)], n-cap(w.results))
-		w.results = w.results[:cap(w.results)]
-	}
-	w.results = w.results[:cap(w.results)]
-	for i := range w.results[:n] {
-		w.results[i].Reset()
-	}
-	return w.results[:n]
-}
-
-// add adds an operation whose checks begin at first.
-func (w *work) add(op twotier.Op, s shape, first int) {
-	w.ops = append(w.ops, op)
-	w.forms = append(w.forms, form{shape: s, first: first, count: len(w.checks) - first})
-}
-
 // answer appends the answer to operation i.
 func (w *work) answer(i int, res *twotier.Result) {
-	switch w.forms[i].shape {
+	switch shape(w.Tag(i)) {
 	case shapeAcquire:
 		w.out = w.appendAcquire(w.out, i, res)
 	case shapeOK:
@@ -161,15 +90,19 @@ func (w *work) answer(i int, res *twotier.Result) {
 	case shapeBounds:
 		w.out = appendBounds(w.out, res)
 	default:
-		w.out = appendThrottle(w.out, &w.ops[i], res)
+		w.out = appendThrottle(w.out, &w.Ops[i], res)
 	}
 }
 
-// appendAcquire appends the answer to acquire i.
+// appendAcquire appends the answer to acquire i. Limits of rules that are off are left out.
 func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	n := 2
 	for j := range res.Checks {
-		n += 2 * (len(res.Checks[j].Limits) - w.off(i, j))
+		for k := range res.Checks[j].Limits {
+			if l := w.ruleOf(i, j, k); l == nil || l.Rule.State != twotier.RuleOff {
+				n += 2
+			}
+		}
 	}
 	b = appendArray(b, n)
 	b = appendInt(b, truth(res.Allowed))
@@ -182,13 +115,22 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 				if r.Rule.State == twotier.RuleOff {
 					continue
 				}
-				most = r.Max
+				most = r.Limit().Max
 			}
 			b = appendInt(b, l.Count)
 			b = appendInt(b, max(0, most-l.Count))
 		}
 	}
 	return b
+}
+
+// ruleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
+// none.
+func (w *work) ruleOf(i, j, k int) *ask.RuledLimit {
+	if !w.HasRules() {
+		return nil
+	}
+	return w.RuleOf(i, j, k)
 }
 
 func appendCounts(b []byte, res *twotier.Result) []byte {

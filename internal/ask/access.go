@@ -1,0 +1,66 @@
+package ask
+
+import (
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/token"
+)
+
+// Tokens resolves tokens; [token.Store] implements it.
+type Tokens interface {
+	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
+	// reveal how much of a token is right.
+	Find(presented []byte) *twotier.Grant
+}
+
+// Access resolves the tokens that an endpoint accepts.
+type Access struct {
+	tokens Tokens
+	admin  *token.Master // nil without an admin token
+}
+
+// NewAccess returns the access of a node with these tokens, which may be nil, and this admin token,
+// which may be empty.
+func NewAccess(tokens Tokens, admin string) Access {
+	return Access{tokens: tokens, admin: token.NewMaster("--admin-token", admin)}
+}
+
+// HasTokens reports whether requests need tokens.
+func (a *Access) HasTokens() bool { return a.tokens != nil }
+
+// HasAdmin reports whether there is an admin token.
+func (a *Access) HasAdmin() bool { return a.admin != nil }
+
+// Find returns the grant of a token, or nil if the token is unknown.
+func (a *Access) Find(presented []byte) *twotier.Grant {
+	if g := a.admin.Find(presented); g != nil || a.tokens == nil {
+		return g
+	}
+	return a.tokens.Find(presented)
+}
+
+// Allow returns why a grant does not allow a call that needs a role in a namespace. A nil grant
+// allows everything.
+func Allow(g *twotier.Grant, need twotier.Role, ns []byte) *request.Failure {
+	if field, why := g.Refusal(need, ns); why != "" {
+		return &request.Failure{Kind: request.Forbidden, Field: field, Detail: why}
+	}
+	return nil
+}
+
+// AllowAll returns why a grant does not cover all namespaces.
+func AllowAll(g *twotier.Grant) *request.Failure {
+	if g == nil || g.AllNamespaces() {
+		return nil
+	}
+	return &request.Failure{Kind: request.Forbidden, Detail: "this concerns all namespaces, and " +
+		"the token " + g.Name() + " is for some"}
+}
+
+// RoleOf returns the role that an operation requires.
+func RoleOf(kind twotier.Kind) twotier.Role {
+	if kind == twotier.Count {
+		return twotier.RoleRead
+	}
+	return twotier.RoleCount
+}

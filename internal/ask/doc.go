@@ -1,0 +1,18 @@
+// Package ask does for every endpoint what lies between a decoded request and the service that
+// executes it: it adds the limits of rules, checks bounds and permissions, lays out operations in
+// reusable memory, and counts the verdicts on them. An endpoint keeps its protocol.
+//
+// A [Request] assembles operations:
+//
+//	r.BeginOp()
+//	r.BeginCheck()
+//	r.AddLimit(limit, text)       // of the request's own, and
+//	r.NameRule(name)              // of rules, in any order
+//	failure := r.EndCheck(&check, kind)
+//	r.EndOp(op, form)
+//	r.Link()
+//	results := r.EmptyResults()   // for Service.Do or DoAll with r.Ops
+//
+// Failures are of type *[request.Failure]; nil means success. Their fields are relative to the
+// check. A Request is for one goroutine.
+package ask

@@ -1,0 +1,202 @@
+package ask
+
+import (
+	"slices"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/request"
+)
+
+// Request holds the operations of a request. All operations, checks and limits are in three slices
+// that the next request reuses, so that a request allocates nothing once they have grown.
+type Request struct {
+	// Ops are the operations. Their checks and limits are valid from Link until Reset.
+	Ops []twotier.Op
+	// Grant limits the operations; nil allows everything.
+	Grant *twotier.Grant
+	// Rules resolves the names of rules; nil if there are none.
+	Rules Rules
+	// Words are the endpoint's own, for error messages. Default: those of HTTP.
+	Words Words
+
+	forms   []form // parallel to Ops
+	checks  []twotier.Check
+	starts  []int // parallel to checks: where the limits of each begin
+	limits  []twotier.Limit
+	texts   [][]byte          // parallel to limits: the window as the request, or its rule, spells it
+	ruled   []RuledLimit      // the limits of rules, in order
+	bans    []twotier.BanRule // Check is an index in checks until Link
+	results []twotier.Result
+
+	inForce *twotier.RuleSet // the rules of this request, once one is named
+	naming  []*twotier.Rule  // the rules named by the check in progress
+	op      mark             // where the operation in progress begins
+	start   int              // where the limits of the check in progress begin
+}
+
+// form records how the request spelled an operation.
+type form struct {
+	first int // index of its first check
+	count int // number of its checks
+	tag   uint8
+}
+
+// mark is a position in the lists of a request.
+type mark struct{ checks, limits, ruled int }
+
+// Reset forgets everything except the grant, the rules and the words.
+func (r *Request) Reset() {
+	r.Ops, r.forms = r.Ops[:0], r.forms[:0]
+	r.truncate(mark{})
+	r.ForgetRules()
+}
+
+// ForgetRules makes the next name resolve in the rules that are then in force.
+func (r *Request) ForgetRules() { r.inForce, r.naming = nil, r.naming[:0] }
+
+// truncate forgets the checks and limits from m on.
+func (r *Request) truncate(m mark) {
+	r.checks, r.starts = r.checks[:m.checks], r.starts[:m.checks]
+	r.limits, r.texts = r.limits[:m.limits], r.texts[:m.limits]
+	r.ruled = r.ruled[:m.ruled]
+	for n := len(r.bans); n > 0 && r.bans[n-1].Check >= m.checks; n-- {
+		r.bans = r.bans[:n-1]
+	}
+}
+
+// BeginOp begins an operation and its first check.
+func (r *Request) BeginOp() {
+	r.op = mark{len(r.checks), len(r.limits), len(r.ruled)}
+	r.BeginCheck()
+}
+
+// BeginCheck begins another check of the operation in progress.
+func (r *Request) BeginCheck() { r.start, r.naming = len(r.limits), r.naming[:0] }
+
+// AddLimit adds a limit, whose window is spelled text, to the check in progress.
+func (r *Request) AddLimit(l twotier.Limit, text []byte) {
+	r.limits, r.texts = append(r.limits, l), append(r.texts, text)
+}
+
+// LimitCount returns how many limits the check in progress has so far.
+func (r *Request) LimitCount() int { return len(r.limits) - r.start }
+
+// CheckCount returns how many checks the operation in progress has so far.
+func (r *Request) CheckCount() int { return len(r.checks) - r.op.checks }
+
+// HasRules reports whether the request has limits of rules so far.
+func (r *Request) HasRules() bool { return len(r.ruled) > 0 }
+
+// RuledCount returns how many limits of rules the request has so far.
+func (r *Request) RuledCount() int { return len(r.ruled) }
+
+// OpRuledCount returns how many limits of rules the operation in progress has so far.
+func (r *Request) OpRuledCount() int { return len(r.ruled) - r.op.ruled }
+
+// BanCount returns how many rules that ban judge the request so far.
+func (r *Request) BanCount() int { return len(r.bans) }
+
+// Size returns the number of bytes in the keys of the operation in progress, and how many limits it
+// has.
+func (r *Request) Size() (keys, limits int) {
+	for _, c := range r.checks[r.op.checks:] {
+		keys += len(c.Key)
+	}
+	return keys, len(r.limits) - r.op.limits
+}
+
+// MoveLimits removes the limits of the check in progress and returns a copy of them and of the
+// texts of their windows.
+func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
+	limits, texts = slices.Clone(r.limits[r.start:]), slices.Clone(r.texts[r.start:])
+	r.limits, r.texts = r.limits[:r.start], r.texts[:r.start]
+	return limits, texts
+}
+
+// EndCheck adds the check in progress to the operation, with the limits of the rules that it names,
+// or of the default rules of its namespace if an acquire names neither rules nor limits.
+func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) *request.Failure {
+	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start {
+		if f := r.addRules(c, kind); f != nil {
+			return f
+		}
+	}
+	if r.Grant != nil {
+		if f := Allow(r.Grant, RoleOf(kind), c.NS); f != nil {
+			return f
+		}
+	}
+	switch {
+	case c.Key == nil:
+		return request.Refuse("key", "missing; "+request.WantKey)
+	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
+		return request.Refuse("n", request.WantAddN)
+	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
+		return request.Refuse("n", request.WantN)
+	case kind == twotier.Acquire && len(r.limits) == r.start:
+		return request.Refuse("limits", "missing; want at least one "+r.words().Limits)
+	case kind == twotier.Count && len(r.limits) == r.start:
+		return request.Refuse("window", "missing; "+request.WantWindow)
+	}
+	r.checks = append(r.checks, *c)
+	r.starts = append(r.starts, r.start)
+	return nil
+}
+
+// EndOp adds the operation in progress. The tag is the endpoint's own, see [Request.Tag].
+func (r *Request) EndOp(op twotier.Op, tag uint8) {
+	r.Ops = append(r.Ops, op)
+	r.forms = append(r.forms, form{r.op.checks, len(r.checks) - r.op.checks, tag})
+}
+
+// DropOp forgets the checks and limits of the operation in progress.
+func (r *Request) DropOp() { r.truncate(r.op) }
+
+// Tag returns the tag of operation i.
+func (r *Request) Tag(i int) uint8 { return r.forms[i].tag }
+
+// Link points operations to their checks and checks to their limits, once all of them have been
+// added.
+func (r *Request) Link() {
+	end := len(r.limits)
+	for i := len(r.checks) - 1; i >= 0; i-- {
+		r.checks[i].Limits = r.limits[r.starts[i]:end:end]
+		end = r.starts[i]
+	}
+	for i, f := range r.forms {
+		end := f.first + f.count
+		r.Ops[i].Checks = r.checks[f.first:end:end]
+	}
+	if len(r.bans) > 0 {
+		r.linkBans()
+	}
+}
+
+// EmptyResults returns an empty result for each operation. They are valid until the next call.
+func (r *Request) EmptyResults() []twotier.Result {
+	n := len(r.Ops)
+	if n > cap(r.results) {
+		r.results = slices.Grow(r.results[:cap(r.results)], n-cap(r.results))
+	}
+	r.results = r.results[:cap(r.results)]
+	for i := range r.results[:n] {
+		r.results[i].Reset()
+	}
+	return r.results[:n]
+}
+
+// Results returns the results of the last EmptyResults.
+func (r *Request) Results() []twotier.Result { return r.results[:len(r.Ops)] }
+
+// LimitCapacity returns how many limits fit in the memory of the request.
+func (r *Request) LimitCapacity() int { return cap(r.limits) }
+
+// ResultCapacity returns how many results fit in the memory of the request.
+func (r *Request) ResultCapacity() int { return cap(r.results) }
+
+// WindowText returns the window of limit k of check j of operation i as the request, or its rule,
+// spells it.
+func (r *Request) WindowText(i, j, k int) []byte { return r.texts[r.limitAt(i, j)+k] }
+
+// limitAt returns where the limits of check j of operation i begin.
+func (r *Request) limitAt(i, j int) int { return r.starts[r.forms[i].first+j] }

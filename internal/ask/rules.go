@@ -1,0 +1,212 @@
+package ask
+
+import (
+	"fmt"
+	"slices"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
+)
+
+// MaxRules bounds the rules of one check.
+const MaxRules = 16
+
+// Words are an endpoint's words in error messages.
+type Words struct {
+	NS     string // how a request spells the namespace
+	Limits string // what an acquire needs at least one of
+	Parts  string // what two rules of different namespaces can be named in
+}
+
+// words returns the words of the endpoint.
+func (r *Request) words() Words {
+	if r.Words == (Words{}) {
+		return Words{NS: "ns", Limits: "limit, or rules", Parts: "checks or requests"}
+	}
+	return r.Words
+}
+
+// RuledLimit is a limit of a rule.
+type RuledLimit struct {
+	// Rule is the rule; Limit is the limit as written in it.
+	Rule *twotier.Rule
+
+	at      int                 // its index in Request.limits
+	limits  []twotier.RuleLimit // the rule's limits for the key
+	index   int                 // its index in limits
+	version int64               // of the rules
+}
+
+// Limit returns the limit as written in the rule.
+func (l *RuledLimit) Limit() twotier.RuleLimit { return l.limits[l.index] }
+
+// Policy returns the name of the limit in headers and paths.
+func (l *RuledLimit) Policy() string { return l.Rule.PolicyName(l.limits, l.index) }
+
+// Origin returns the limit's origin for the counters of verdicts. A nil l is a limit without a
+// rule.
+func (l *RuledLimit) Origin() verdicts.Origin {
+	if l == nil {
+		return verdicts.Origin{}
+	}
+	return verdicts.Origin{Rule: l.Rule, Max: l.Limit().Max, First: l.index == 0,
+		Version: l.version}
+}
+
+// ResolveRules fixes the rules in force for the rest of the request, and returns them.
+func (r *Request) ResolveRules() (*twotier.RuleSet, *request.Failure) {
+	if r.inForce == nil && r.Rules != nil {
+		if r.inForce = r.Rules.Rules(); r.inForce == nil {
+			f := request.RulesUnknown()
+			return nil, &f
+		}
+	}
+	return r.inForce, nil
+}
+
+// RulesVersion returns the version of the rules that the request was resolved in.
+func (r *Request) RulesVersion() int64 { return r.inForce.Version() }
+
+// FindRule returns the rule of that name.
+func (r *Request) FindRule(name []byte) (*twotier.Rule, *request.Failure) {
+	set, f := r.ResolveRules()
+	if f != nil {
+		return nil, f
+	}
+	if rule := set.Find(name); rule != nil {
+		return rule, nil
+	}
+	return nil, request.Refuse("", `there is no rule "`+request.Clip(name)+`"`)
+}
+
+// NameRule makes the rule of that name judge the check in progress. EndCheck adds its limits, which
+// depend on the key.
+func (r *Request) NameRule(name []byte) *request.Failure {
+	rule, f := r.FindRule(name)
+	if f != nil {
+		return f
+	}
+	if len(r.naming) == MaxRules {
+		return request.Refuse("", fmt.Sprintf("want at most %d rules", MaxRules))
+	}
+	if len(r.naming) > 0 && r.naming[0].Space() != rule.Space() {
+		return request.Refuse("", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; "+
+			"name them in different %s", r.naming[0].Name, r.naming[0].Space(), rule.Name,
+			rule.Space(), r.words().Parts))
+	}
+	r.Judge(rule)
+	return nil
+}
+
+// Judge makes a rule judge the check in progress. All rules of a check count in one namespace.
+func (r *Request) Judge(rule *twotier.Rule) { r.naming = append(r.naming, rule) }
+
+// Judged reports whether rules judge the check in progress.
+func (r *Request) Judged() bool { return len(r.naming) > 0 }
+
+// addRules adds the limits for the check's key of the rules that the check names, or of the default
+// rules of its namespace if it names none. The check then counts in the namespace of the rules.
+func (r *Request) addRules(c *twotier.Check, kind twotier.Kind) *request.Failure {
+	if len(r.naming) == 0 {
+		set, f := r.ResolveRules()
+		if f != nil {
+			return f
+		}
+		r.naming = append(r.naming, set.Defaults(c.NS)...)
+	}
+	if len(r.naming) == 0 {
+		return nil
+	}
+	if space := r.naming[0].Space(); c.NS == nil {
+		c.NS = []byte(space)
+	} else if string(c.NS) != space {
+		return request.Refuse("ns", fmt.Sprintf("rule %s counts in namespace %s; leave %s out",
+			r.naming[0].Name, space, r.words().NS))
+	}
+	for i, rule := range r.naming {
+		if len(rule.Limits) == 0 {
+			return request.Refuse(fmt.Sprintf("rules[%d]", i), request.OnlyDistinct(rule.Name))
+		}
+		from := len(r.limits) - r.start
+		limits := rule.For(c.Key)
+		for k, l := range limits {
+			r.ruled = append(r.ruled, RuledLimit{rule, len(r.limits), limits, k,
+				r.inForce.Version()})
+			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l)}, []byte(l.Text))
+		}
+		if rule.Bans() && kind == twotier.Acquire {
+			r.bans = append(r.bans, twotier.BanRule{Check: len(r.checks), Rule: rule.Name,
+				Window: rule.Ban, From: from, To: len(r.limits) - r.start})
+		}
+	}
+	return nil
+}
+
+// linkBans gives each operation the banning rules of its checks.
+func (r *Request) linkBans() {
+	next := 0
+	for i, f := range r.forms {
+		from := next
+		for ; next < len(r.bans) && r.bans[next].Check < f.first+f.count; next++ {
+			r.bans[next].Check -= f.first
+		}
+		if next > from {
+			r.Ops[i].Rules = r.bans[from:next:next]
+		}
+	}
+}
+
+// RuleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
+// none.
+func (r *Request) RuleOf(i, j, k int) *RuledLimit {
+	if n, ok := r.seekRuled(r.limitAt(i, j) + k); ok {
+		return &r.ruled[n]
+	}
+	return nil
+}
+
+// Ruled reports whether rules judged operation i.
+func (r *Request) Ruled(i int) bool {
+	f, end := r.forms[i], len(r.limits)
+	if next := f.first + f.count; next < len(r.starts) {
+		end = r.starts[next]
+	}
+	from, _ := r.seekRuled(r.starts[f.first])
+	to, _ := r.seekRuled(end)
+	return to > from
+}
+
+// RuledBefore returns the number of limits of rules before limit k of check j of operation i.
+func (r *Request) RuledBefore(i, j, k int) int {
+	start := r.limitAt(i, j)
+	from, _ := r.seekRuled(start)
+	to, _ := r.seekRuled(start + k)
+	return to - from
+}
+
+// seekRuled returns the index in r.ruled of the limit with this index, or where it would be.
+func (r *Request) seekRuled(limit int) (n int, ok bool) {
+	return slices.BinarySearchFunc(r.ruled, limit, func(l RuledLimit, at int) int {
+		return l.at - at
+	})
+}
+
+// JudgeValues adds the limits of the rules that the check in progress names, or of the default
+// rules, to an operation on values.
+func (r *Request) JudgeValues(v *verdicts.Values) *request.Failure {
+	if v.WantsDefaults(r.naming) {
+		set, f := r.ResolveRules()
+		if f != nil {
+			return f
+		}
+		r.naming = append(r.naming, set.DistinctDefaults(v.Op.NS)...)
+	}
+	if len(r.naming) == 0 {
+		return nil
+	}
+	if wrong := v.Judge(r.naming, r.inForce.Version()); wrong != nil {
+		return request.Refuse(wrong.Field, wrong.Detail)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package ask
+
+import (
+	"context"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
+)
+
+// Service executes operations. A method must not keep an operation, its keys or its context after
+// it returns. Package request classifies the errors.
+type Service interface {
+	// Do executes one operation.
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
+	// DoAll executes operations and sets Err in each result. Operations on the same key are
+	// executed in order.
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
+}
+
+// Keys answers queries about keys.
+type Keys interface {
+	// Series returns the buckets of a key, oldest first, over a window in milliseconds that ends
+	// now, and their width.
+	Series(ctx context.Context, ns, key []byte,
+		window int64) (bucketMS int64, points []twotier.Point, err error)
+	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
+	// that ends now, largest first.
+	Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
+	// TopRefused is Top for the keys that refused the most acquires.
+	TopRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
+	// TopShadowRefused is TopRefused for acquires that rules in shadow would have refused.
+	TopShadowRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
+}
+
+// Resetter resets keys.
+type Resetter interface {
+	// Reset forgets a key.
+	Reset(ctx context.Context, ns, key []byte) error
+}
+
+// Distincter counts distinct values.
+type Distincter interface {
+	// Distinct adds values to a key, unless a limit forbids it, and counts the distinct ones.
+	// Without values it only counts.
+	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
+}
+
+// Rules resolves the names of rules.
+type Rules interface {
+	// Rules returns the rules in force, or nil while they are unknown. All names in one request are
+	// resolved in one set.
+	Rules() *twotier.RuleSet
+}
+
+// Top lists the keys with the largest counts, or, by "refused" or "shadow", with the most refusals.
+func Top(ctx context.Context, keys Keys, by string, limit int,
+	window int64) ([]twotier.KeyCount, error) {
+	switch by {
+	case "refused":
+		return keys.TopRefused(ctx, limit, window)
+	case "shadow":
+		return keys.TopShadowRefused(ctx, limit, window)
+	}
+	return keys.Top(ctx, limit, window)
+}

@@ -1,0 +1,85 @@
+package ask
+
+import (
+	"time"
+
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/internal/verdicts"
+)
+
+// Verdicts counts and records the verdicts on the operations of an endpoint.
+type Verdicts struct {
+	// Counter counts verdicts; nil counts none.
+	Counter verdicts.Counter
+	// Recorder records decisions; nil records none.
+	Recorder verdicts.Recorder
+}
+
+// Arrival describes the arrival of a request.
+type Arrival struct {
+	// Endpoint is the name of the endpoint in metrics.
+	Endpoint string
+	// Began is when the request had arrived.
+	Began time.Time
+	// Trace finds the trace of the request; Span is its recorded span. Both may be nil.
+	Trace trace.Source
+	Span  trace.Span
+}
+
+// Wanted reports whether verdicts are counted or recorded.
+func (v *Verdicts) Wanted() bool { return v.Counter != nil || v.Recorder != nil }
+
+// Begin starts counting the verdicts on a request.
+func (v *Verdicts) Begin(a *Arrival) verdicts.Run {
+	run := verdicts.Begin(v.Counter, a.Endpoint)
+	run.RecordTo(v.Recorder)
+	run.PartOf(a.Trace)
+	run.Annotate(a.Span)
+	return run
+}
+
+// Count counts the verdicts on the executed acquires of a request.
+func (v *Verdicts) Count(a *Arrival, r *Request) {
+	if !v.Wanted() {
+		return
+	}
+	run := v.Begin(a)
+	r.CountVerdicts(&run)
+	if run.Decided() {
+		run.End(time.Since(a.Began))
+	}
+}
+
+// CountValues counts the verdict on an executed operation on values, if it has limits.
+func (v *Verdicts) CountValues(a *Arrival, op *verdicts.Values, res *distinct.Result) {
+	if !v.Wanted() || len(op.Op.Limits) == 0 {
+		return
+	}
+	run := v.Begin(a)
+	run.Values(op, res)
+	run.End(time.Since(a.Began))
+}
+
+// CountVerdicts adds the verdicts on the executed acquires to run.
+func (r *Request) CountVerdicts(run *verdicts.Run) {
+	for i := range r.Ops {
+		op, res := &r.Ops[i], &r.results[i]
+		if res.Err != nil || !verdicts.Decides(op) {
+			continue
+		}
+		run.Decision()
+		for j := range op.Checks {
+			run.Check(&op.Checks[j], j, res, r.origins(i, j))
+		}
+	}
+}
+
+// origins returns the origins of the limits of check j of operation i, or nil if no rule judged the
+// request.
+func (r *Request) origins(i, j int) func(k int) verdicts.Origin {
+	if len(r.ruled) == 0 {
+		return nil
+	}
+	return func(k int) verdicts.Origin { return r.RuleOf(i, j, k).Origin() }
+}
