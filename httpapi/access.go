@@ -6,49 +6,31 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/internal/ask"
 )
-
-// Tokens resolves bearer tokens; [token.Store] implements it.
-type Tokens interface {
-	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
-	// reveal how much of a token is right.
-	Find(presented []byte) *twotier.Grant
-}
 
 // grantKey is the user value that holds the grant of a request.
 const grantKey = "grant"
 
 // access checks tokens.
 type access struct {
-	tokens Tokens
-	admin  *token.Master // Options.AdminToken; nil without one
+	ask.Access
+	tokens, admin bool // there are some
 }
 
 func newAccess(o *Options) access {
-	return access{tokens: o.Tokens, admin: token.NewMaster("--admin-token", o.AdminToken)}
+	return access{ask.NewAccess(o.Tokens, o.AdminToken), o.Tokens != nil, o.AdminToken != ""}
 }
 
 // open reports whether a route needs no token.
-func (a *access) open(r *route) bool { return r.need == 0 || a.tokens == nil && !r.guarded }
-
-// find returns the grant of a token, or nil if the token is unknown.
-func (a *access) find(presented []byte) *twotier.Grant {
-	if g := a.admin.Find(presented); g != nil {
-		return g
-	}
-	if a.tokens == nil {
-		return nil
-	}
-	return a.tokens.Find(presented)
-}
+func (a *access) open(r *route) bool { return r.need == 0 || !a.tokens && !r.guarded }
 
 // enter returns the grant of a request on a route, or nil if everything is allowed.
 func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *problem) {
 	if a.open(r) {
 		return nil, nil
 	}
-	if a.tokens == nil && a.admin == nil {
+	if !a.tokens && !a.admin {
 		return nil, &problem{kind: kindForbidden,
 			detail: "this node was started without --admin-token or --tokens: there are no such " +
 				"calls"}
@@ -58,7 +40,7 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *pr
 		return nil, &problem{kind: kindUnauthorized,
 			detail: "want the header Authorization: Bearer and " + a.wanted()}
 	}
-	g := a.find(presented)
+	g := a.Find(presented)
 	switch {
 	case g == nil:
 		return nil, &problem{kind: kindUnauthorized, detail: "the token is not known here; want " +
@@ -72,7 +54,7 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *pr
 
 // wanted names the accepted tokens in an error message.
 func (a *access) wanted() string {
-	if a.tokens == nil {
+	if !a.tokens {
 		return "the node's --admin-token"
 	}
 	return "a token of the node's --tokens"
@@ -92,32 +74,4 @@ func bearer(h *fasthttp.RequestHeader) ([]byte, bool) {
 func grantOf(ctx *fasthttp.RequestCtx) *twotier.Grant {
 	g, _ := ctx.UserValue(grantKey).(*twotier.Grant)
 	return g
-}
-
-// roleOf returns the role that an operation requires.
-func roleOf(kind twotier.Kind) twotier.Role {
-	if kind == twotier.Count {
-		return twotier.RoleRead
-	}
-	return twotier.RoleCount
-}
-
-// forbidden returns why a grant does not allow an operation in a namespace, or nil if it does.
-func forbidden(g *twotier.Grant, need twotier.Role, ns []byte) *problem {
-	if g == nil {
-		return nil
-	}
-	if field, why := g.Refusal(need, ns); why != "" {
-		return &problem{kind: kindForbidden, field: field, detail: why}
-	}
-	return nil
-}
-
-// needsAllNamespaces returns why a grant does not cover all namespaces, or nil if it does.
-func needsAllNamespaces(g *twotier.Grant) *problem {
-	if g == nil || g.AllNamespaces() {
-		return nil
-	}
-	return &problem{kind: kindForbidden, detail: "this concerns all namespaces, and the token " +
-		g.Name() + " is for some"}
 }

@@ -5,12 +5,13 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
 )
 
 // adminMode changes how the whole cluster counts.
 func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
-	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {
@@ -20,7 +21,7 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
 	mode, p := x.modeBody(ctx.PostBody())
 	if p == nil {
 		// SetMode has its own timeout, which is longer than that of a request.
-		if err := s.service.SetMode(context.Background(), mode); err == nil {
+		if err := s.members.SetMode(context.Background(), mode); err == nil {
 			x.out = append(appendString(append(x.out, `{"mode":`...), string(mode)), '}')
 			x.answer(ctx)
 		} else {

@@ -5,11 +5,12 @@ import (
 	"unicode/utf8"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // appendAnswer appends the answer to operation i.
 func (d *decoder) appendAnswer(b []byte, i int, res *twotier.Result) []byte {
-	switch d.ops[i].Kind {
+	switch d.Ops[i].Kind {
 	case twotier.Add:
 		b = d.appendAdd(b, i, res)
 	case twotier.Count:
@@ -17,8 +18,8 @@ func (d *decoder) appendAnswer(b []byte, i int, res *twotier.Result) []byte {
 	default:
 		b = d.appendAcquire(b, i, res)
 	}
-	if len(d.named) > 0 && d.ruled(i) {
-		b = appendField(b, "rules_version", d.inForce.Version())
+	if d.HasRules() && d.Ruled(i) {
+		b = appendField(b, "rules_version", d.RulesVersion())
 	}
 	if res.Degraded {
 		b = append(b, `,"degraded":true`...)
@@ -38,7 +39,7 @@ func appendSource(b []byte, res *twotier.Result) []byte {
 }
 
 func (d *decoder) appendAdd(b []byte, i int, res *twotier.Result) []byte {
-	b = appendKey(b, d.ops[i].Checks[0].Key)
+	b = appendKey(b, d.Ops[i].Checks[0].Key)
 	b = d.appendCounts(b, i, res, false)
 	b = append(b, `,"over":`...)
 	b = strconv.AppendBool(b, !res.Allowed)
@@ -54,7 +55,7 @@ func appendTime(b []byte, res *twotier.Result, check int) []byte {
 }
 
 func (d *decoder) appendCount(b []byte, i int, res *twotier.Result) []byte {
-	b = appendKey(b, d.ops[i].Checks[0].Key)
+	b = appendKey(b, d.Ops[i].Checks[0].Key)
 	b = d.appendCounts(b, i, res, true)
 	b = appendSource(b, res)
 	b = appendField(b, "age_ms", res.AgeMS)
@@ -69,11 +70,11 @@ func (d *decoder) appendCounts(b []byte, i int, res *twotier.Result, buckets boo
 	if len(res.Checks) > 0 {
 		for k := range res.Checks[0].Limits {
 			l := &res.Checks[0].Limits[k]
-			var r *namedLimit
-			if len(d.named) > 0 {
-				r = d.ruleOf(i, 0, k)
+			var r *ask.RuledLimit
+			if d.HasRules() {
+				r = d.RuleOf(i, 0, k)
 			}
-			if r != nil && r.rule.State == twotier.RuleOff {
+			if r != nil && r.Rule.State == twotier.RuleOff {
 				continue
 			}
 			b = d.appendWindow(b, i, 0, k)
@@ -84,7 +85,7 @@ func (d *decoder) appendCounts(b []byte, i int, res *twotier.Result, buckets boo
 				b = appendField(b, "bucket_ms", l.BucketMS)
 			}
 			if r != nil {
-				b = appendRule(b, r.rule)
+				b = appendRule(b, r.Rule)
 			}
 			b = append(b, '}')
 		}
@@ -98,14 +99,14 @@ func (d *decoder) appendWindow(b []byte, i, j, k int) []byte {
 		b = append(b, ',')
 	}
 	b = append(b, `{"window":"`...)
-	b = append(b, d.windowText(i, j, k)...) // anything that parses as a duration needs no escaping
+	b = append(b, d.WindowText(i, j, k)...) // anything that parses as a duration needs no escaping
 	return append(b, '"')
 }
 
 func (d *decoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `{"allowed":`...)
 	b = strconv.AppendBool(b, res.Allowed)
-	if d.forms[i].checks {
+	if d.Tag(i) == tagChecks {
 		b = d.appendChecks(b, i, res)
 	} else if len(res.Checks) > 0 {
 		b = d.appendLimits(b, i, 0, res)
@@ -117,7 +118,7 @@ func (d *decoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 		b = d.appendBans(b, i, res)
 	}
 	b = appendField(b, "retry_after_ms", res.RetryAfter)
-	if !d.forms[i].checks {
+	if d.Tag(i) != tagChecks {
 		b = appendTime(b, res, 0)
 	}
 	return appendSource(b, res)
@@ -130,7 +131,7 @@ func (d *decoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {
 		if j > 0 {
 			b = append(b, ',')
 		}
-		b = appendKey(b, d.ops[i].Checks[j].Key)
+		b = appendKey(b, d.Ops[i].Checks[j].Key)
 		b = append(b, `,"allowed":`...)
 		b = strconv.AppendBool(b, !c.Refused)
 		b = d.appendLimits(b, i, j, res)
@@ -146,15 +147,15 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	for k := range limits {
 		l := &limits[k]
 		most, refused := l.Max, l.Refused
-		var r *namedLimit
-		if len(d.named) > 0 {
-			r = d.ruleOf(i, j, k)
+		var r *ask.RuledLimit
+		if d.HasRules() {
+			r = d.RuleOf(i, j, k)
 		}
 		if r != nil {
-			if r.rule.State == twotier.RuleOff {
+			if r.Rule.State == twotier.RuleOff {
 				continue
 			}
-			most, refused = r.limit().Max, r.origin().Refuses(l, res, d.ops[i].Checks[j].N)
+			most, refused = r.Limit().Max, r.Origin().Refuses(l, res, d.Ops[i].Checks[j].N)
 		}
 		b = d.appendWindow(b, i, j, k)
 		b = appendField(b, "max", most)
@@ -167,7 +168,7 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 			b = append(b, `,"refused":true`...)
 		}
 		if r != nil {
-			b = appendRule(b, r.rule)
+			b = appendRule(b, r.Rule)
 		}
 		b = append(b, '}')
 	}
@@ -210,7 +211,7 @@ func (d *decoder) appendBans(b []byte, i int, res *twotier.Result) []byte {
 	for k := range res.Bans {
 		ban := &res.Bans[k]
 		b = append(append(appendComma(b), `{"rule":"`...), ban.Rule...)
-		b = appendString(append(b, `","key":`...), d.ops[i].Checks[ban.Check].Key)
+		b = appendString(append(b, `","key":`...), d.Ops[i].Checks[ban.Check].Key)
 		b = appendField(b, "until", ban.Until)
 		if ban.Started {
 			b = append(b, `,"started":true`...)
@@ -222,7 +223,7 @@ func (d *decoder) appendBans(b []byte, i int, res *twotier.Result) []byte {
 
 // appendCheckPath appends the path of a check, if the request spelled it in a list.
 func (d *decoder) appendCheckPath(b []byte, i, j int) []byte {
-	if d.forms[i].checks {
+	if d.Tag(i) == tagChecks {
 		b = append(b, "checks["...)
 		b = strconv.AppendInt(b, int64(j), 10)
 		b = append(b, "]."...)
@@ -234,11 +235,11 @@ func (d *decoder) appendCheckPath(b []byte, i, j int) []byte {
 // of the policy.
 func (d *decoder) appendPath(b []byte, i, j, k int) []byte {
 	b = d.appendCheckPath(b, i, j)
-	if r := d.ruleOf(i, j, k); r != nil {
-		return append(b, r.policy()...)
+	if r := d.RuleOf(i, j, k); r != nil {
+		return append(b, r.Policy()...)
 	}
 	b = append(b, "limits["...)
-	b = strconv.AppendInt(b, int64(k-d.namedBefore(i, j, k)), 10)
+	b = strconv.AppendInt(b, int64(k-d.RuledBefore(i, j, k)), 10)
 	return append(b, ']')
 }
 

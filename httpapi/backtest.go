@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/backtest"
 )
 
@@ -36,7 +37,7 @@ type backtestAnswer struct {
 
 // backtest answers with the predicted effect of rules, which need not be in force.
 func (s *Server) backtest(ctx *fasthttp.RequestCtx) *problem {
-	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {
@@ -84,7 +85,7 @@ func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *pro
 			q.rules = append(q.rules, set.Find([]byte(name)))
 		}
 	} else if len(q.rules) > 0 {
-		version := d.inForce.Version()
+		version := d.RulesVersion()
 		q.version = &version
 	}
 	if len(q.rules) == 0 {

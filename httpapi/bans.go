@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/request"
 )
@@ -70,13 +71,14 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	if q.ns == "" && q.rule == "" {
-		if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+		if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
 			return p
 		}
 	}
 	x := s.begin(ctx)
-	if p = x.takeRules(); p == nil {
-		p = s.findBans(x, &q, grantOf(ctx))
+	set, f := x.ResolveRules()
+	if p = problemFrom(f); p == nil {
+		p = s.findBans(x, set, &q, grantOf(ctx))
 	}
 	if p == nil {
 		x.answer(ctx)
@@ -86,7 +88,8 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // findBans appends the answer to a query.
-func (s *Server) findBans(x *requestState, q *banQuery, grant *twotier.Grant) *problem {
+func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
+	grant *twotier.Grant) *problem {
 	if q.rule != "" {
 		r, p := x.findRule([]byte(q.rule))
 		if p == nil && q.ns != "" && q.ns != r.Space() {
@@ -98,17 +101,17 @@ func (s *Server) findBans(x *requestState, q *banQuery, grant *twotier.Grant) *p
 		q.ns = r.Space()
 	}
 	if q.ns != "" {
-		if p := forbidden(grant, twotier.RoleRead, []byte(q.ns)); p != nil {
+		if p := problemFrom(ask.Allow(grant, twotier.RoleRead, []byte(q.ns))); p != nil {
 			return p
 		}
 	}
 	var known []twotier.Banned
 	if q.key != nil {
 		known = []twotier.Banned{{NS: q.ns, Rule: q.rule, Key: string(q.key)}}
-	} else if banner, ok := s.service.(Banner); ok {
+	} else if banner, ok := s.operations.(Banner); ok {
 		known = banner.Bans(x.context, q.ns, q.rule, q.n)
 	}
-	held, err := s.held(x.context, x.inForce, known)
+	held, err := s.held(x.context, set, known)
 	if err != nil {
 		return s.problemOf(err, false)
 	}
@@ -120,7 +123,7 @@ func (s *Server) findBans(x *requestState, q *banQuery, grant *twotier.Grant) *p
 		b = appendField(b, "until", held[i].until)
 		b = append(appendField(b, "retry_after_ms", held[i].left), '}')
 	}
-	x.out = append(appendField(append(b, ']'), "rules_version", x.inForce.Version()), '}')
+	x.out = append(appendField(append(b, ']'), "rules_version", set.Version()), '}')
 	return nil
 }
 
@@ -146,7 +149,7 @@ func (s *Server) held(ctx context.Context, set *twotier.RuleSet,
 		return nil, nil
 	}
 	res := make([]twotier.Result, len(ops))
-	s.service.DoAll(ctx, ops, res)
+	s.operations.DoAll(ctx, ops, res)
 	var list []heldBan
 	for i := range res {
 		switch {
@@ -168,7 +171,7 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	r, key, p := x.unbanBody(ctx.PostBody())
 	if p == nil {
-		p = forbidden(x.grant, twotier.RoleAdmin, []byte(r.Space()))
+		p = problemFrom(ask.Allow(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
 	}
 	if p == nil {
 		p = s.lift(x, r, key)
@@ -182,11 +185,12 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
 
 // lift ends a ban and appends the answer.
 func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *problem {
-	held, err := s.held(x.context, x.inForce, []twotier.Banned{{NS: r.Space(), Rule: r.Name,
+	set, _ := x.ResolveRules() // r is one of them
+	held, err := s.held(x.context, set, []twotier.Banned{{NS: r.Space(), Rule: r.Name,
 		Key: string(key)}})
 	if err == nil {
 		ns, name := twotier.BanKey([]byte(r.Space()), r.Name, key)
-		err = s.service.Reset(x.context, ns, name)
+		err = s.resetter.Reset(x.context, ns, name)
 	}
 	if err != nil {
 		return s.problemOf(err, true)
@@ -252,4 +256,10 @@ func (d *decoder) unbanFields() (r *twotier.Rule, key []byte, p *problem) {
 		return nil, nil, refused("key", "missing; "+request.WantKey)
 	}
 	return r, key, nil
+}
+
+// findRule returns the rule of that name.
+func (d *decoder) findRule(name []byte) (*twotier.Rule, *problem) {
+	r, f := d.FindRule(name)
+	return r, problemFrom(f)
 }

@@ -1,9 +1,10 @@
 package httpapi
 
 import (
-	"fmt"
+	"math/bits"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -13,40 +14,20 @@ const (
 	maxBatchBody = 1 << 20
 )
 
-// form records how a request spelled an operation. The answer has the same form, and errors name
+// Tags record how a request spelled an operation. The answer has the same form, and errors name
 // fields the same way.
-type form struct {
-	first  int  // index of its first check in decoder.checks
-	count  int  // number of its checks
-	checks bool // an acquire with "checks" rather than one key
-}
+const (
+	tagOne    uint8 = iota // one key
+	tagChecks              // an acquire with "checks"
+)
 
-// bad is an operation of a batch that can't be executed.
-type bad struct {
-	index   int
-	problem *problem
-}
-
-// decoder turns a request into operations. All operations, checks and limits of a request are in
-// three slices that are reused for the next request, so a decoder keeps no more than the size of a
-// body allows.
+// decoder turns a request into operations.
 type decoder struct {
 	scanner
-	ops     []twotier.Op
-	forms   []form // parallel to ops
-	checks  []twotier.Check
-	starts  []int // parallel to checks: where the limits of each begin
-	limits  []twotier.Limit
-	texts   [][]byte          // parallel to limits: the window as the request spelled it
-	named   []namedLimit      // the limits from rules, in order
-	bans    []twotier.BanRule // of rules that ban; Check is an index in checks until link
-	rules   Rules             // resolves the names of rules; nil if there are none
-	inForce *twotier.RuleSet  // the rules of this request, once one is named
-	naming  []*twotier.Rule   // the rules named by the current check
-	values  []valueOp         // the operations of a batch on distinct values
+	ask.Request
+	values  []valueOp // the operations of a batch on distinct values
 	bads    []bad
 	quiet   bool
-	grant   *twotier.Grant // nil allows everything
 	memory  *requestMemory // memory is reserved from here
 	cost    int64          // bytes reserved so far
 	answers int            // bytes that the answer may take, without bads
@@ -55,47 +36,11 @@ type decoder struct {
 // reset prepares d for reading body.
 func (d *decoder) reset(body []byte) {
 	d.scanner.reset(body)
-	d.ops, d.forms = d.ops[:0], d.forms[:0]
+	d.Request.Reset()
 	d.bads, d.quiet = d.bads[:0], false
 	clear(d.values)
 	d.values = d.values[:0]
 	d.cost, d.answers = 0, 0
-	d.inForce, d.naming = nil, d.naming[:0]
-	d.truncate(0, 0)
-}
-
-// truncate forgets all but the first checks and limits.
-func (d *decoder) truncate(checks, limits int) {
-	d.checks, d.starts = d.checks[:checks], d.starts[:checks]
-	d.limits, d.texts = d.limits[:limits], d.texts[:limits]
-	for n := len(d.named); n > 0 && d.named[n-1].at >= limits; n-- {
-		d.named = d.named[:n-1]
-	}
-	for n := len(d.bans); n > 0 && d.bans[n-1].Check >= checks; n-- {
-		d.bans = d.bans[:n-1]
-	}
-}
-
-// link points operations to their checks and checks to their limits, once the slices have stopped
-// growing.
-func (d *decoder) link() {
-	end := len(d.limits)
-	for i := len(d.checks) - 1; i >= 0; i-- {
-		d.checks[i].Limits = d.limits[d.starts[i]:end:end]
-		end = d.starts[i]
-	}
-	for i, f := range d.forms {
-		end := f.first + f.count
-		d.ops[i].Checks = d.checks[f.first:end:end]
-	}
-	if len(d.bans) > 0 {
-		d.linkBans()
-	}
-}
-
-// windowText returns the window of a limit as the request spelled it.
-func (d *decoder) windowText(op, check, limit int) []byte {
-	return d.texts[d.starts[d.forms[op].first+check]+limit]
 }
 
 // single reads a body that is one operation of the given kind.
@@ -108,7 +53,7 @@ func (d *decoder) single(body []byte, kind twotier.Kind) *problem {
 	if p != nil {
 		return d.malformedFirst(p)
 	}
-	d.link()
+	d.Link()
 	return nil
 }
 
@@ -128,26 +73,103 @@ func (d *decoder) malformedFirst(p *problem) *problem {
 	return p
 }
 
-// batch reads the body of a batch. Operations that are JSON but are refused end up in bads;
-// anything else refuses the whole batch.
-func (d *decoder) batch(body []byte) *problem {
-	d.reset(body)
-	p := d.batchObject()
-	if p == nil {
-		p = d.end()
+// fields is a set of fields of an operation.
+type fields uint16
+
+// The fields that operations have.
+const (
+	fieldOp fields = 1 << iota
+	fieldNS
+	fieldKey
+	fieldN
+	fieldTS
+	fieldAck
+	fieldLimits
+	fieldRules
+	fieldChecks
+	fieldCountDenied
+	fieldWindow
+	fieldAt
+	fieldDryRun
+	fieldValues
+)
+
+// fieldNames are the names of the fields in the order of their bits.
+var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
+	"checks", "count_denied", "window", "at", "dry_run", "values"}
+
+// ofCheck is the set of fields that make up a check.
+const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
+
+// fieldOf returns the field of that name, or 0 if there is none.
+func fieldOf(name []byte) fields {
+	switch string(name) {
+	case "op":
+		return fieldOp
+	case "ns":
+		return fieldNS
+	case "key":
+		return fieldKey
+	case "n":
+		return fieldN
+	case "ts":
+		return fieldTS
+	case "ack":
+		return fieldAck
+	case "limits":
+		return fieldLimits
+	case "rules":
+		return fieldRules
+	case "checks":
+		return fieldChecks
+	case "count_denied":
+		return fieldCountDenied
+	case "window":
+		return fieldWindow
+	case "at":
+		return fieldAt
+	case "dry_run":
+		return fieldDryRun
+	case "values":
+		return fieldValues
 	}
-	if p != nil {
-		return d.malformedFirst(p)
-	}
-	d.link()
-	return nil
+	return 0
 }
 
-func (d *decoder) batchObject() *problem {
-	if p := d.enter('{', "an object with ops"); p != nil {
+// fieldsOf returns the fields that operations of a kind have, and their names for error messages.
+func fieldsOf(kind twotier.Kind, named bool) (fields, string) {
+	switch {
+	case named && kind == twotier.Add:
+		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
+	case named && kind == twotier.Count:
+		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
+	case named:
+		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldDryRun,
+			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied and dry_run"
+	}
+	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
+}
+
+// draft is an operation while it is being read.
+type draft struct {
+	op     twotier.Op
+	named  bool // op.Kind is known
+	batch  bool // the operation names its kind itself
+	values bool // it is one on distinct values, which is none of the kinds
+	seen   fields
+	check  twotier.Check // the fields next to "op", unless there are "checks"
+	tag    uint8
+}
+
+// op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
+func (d *decoder) op(kind twotier.Kind, batch bool) *problem {
+	d.BeginOp()
+	from := d.pos
+	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	var seenOps, seenQuiet bool
+	o := draft{named: !batch, batch: batch, op: twotier.Op{Kind: kind}}
+	o.check.N = 1
 	for first := true; ; first = false {
 		name, p := d.member(first)
 		if p != nil {
@@ -156,74 +178,143 @@ func (d *decoder) batchObject() *problem {
 		if name == nil {
 			break
 		}
-		switch {
-		case string(name) == "ops" && !seenOps:
-			seenOps = true
-			p = d.batchOps()
-		case string(name) == "quiet" && !seenQuiet:
-			seenQuiet = true
-			if d.quiet, p = d.boolean(); p != nil {
-				p = p.in("quiet")
-			}
-		case string(name) == "ops" || string(name) == "quiet":
-			p = refused(string(name), "given twice")
-		default:
-			p = refused(clip(name), "unknown field; want ops or quiet")
+		f := fieldOf(name)
+		allowed, has := fieldsOf(o.op.Kind, o.named)
+		if batch {
+			allowed |= fieldOp
 		}
-		if p != nil {
+		if p := once(&o.seen, f, allowed, name, has); p != nil {
 			return p
 		}
+		if p := d.opValue(&o, f); p != nil {
+			return p.in(string(name))
+		}
+		if o.values { // "op" need not be the first field
+			d.pos = from
+			d.DropOp()
+			return d.distinctOp()
+		}
 	}
-	if !seenOps {
-		return refused("ops", "missing; want a list of operations")
+	return d.finish(&o)
+}
+
+// once records that a field was seen, and refuses one that is not allowed or was seen before.
+func once(seen *fields, f, allowed fields, name []byte, has string) *problem {
+	if f&allowed == 0 {
+		return unknown(name, has)
 	}
+	if *seen&f != 0 {
+		return refused(string(name), "given twice")
+	}
+	*seen |= f
 	return nil
 }
 
-func (d *decoder) batchOps() *problem {
-	if p := d.enter('[', "a list of operations"); p != nil {
-		return p.in("ops")
-	}
-	for i := 0; ; i++ {
-		more, p := d.element(i == 0)
-		if p != nil || !more {
-			return p
-		}
-		if i == request.MaxOps {
-			return refused("ops", fmt.Sprintf("want at most %d operations", request.MaxOps))
-		}
-		if p := d.batchOp(i); p != nil {
-			if p.kind == kindTooLarge {
-				p.detail += fmt.Sprintf(": the first %d operations fit", i)
-			}
-			return p
-		}
-	}
+func unknown(name []byte, has string) *problem {
+	return refused(clip(name), "unknown field; "+has)
 }
 
-// batchOp reads one operation of a batch, or skips it if it is refused.
-func (d *decoder) batchOp(i int) *problem {
-	start, checks, limits, values := d.pos, len(d.checks), len(d.limits), len(d.values)
-	p := d.op(0, true)
-	if p == nil && len(d.values) > values {
-		d.values[values].index = i
+func (d *decoder) opValue(o *draft, f fields) (p *problem) {
+	var b []byte
+	switch f {
+	case fieldOp:
+		if b, p = d.text(); p == nil && string(b) == "distinct" {
+			o.values = true
+		} else if p == nil {
+			o.op.Kind, p = kindOf(b)
+			o.named = p == nil
+		}
+	case fieldValues: // of an operation whose kind is not known yet
+		return d.skip(0)
+	case fieldTS, fieldAt:
+		if o.op.TS, p = d.integer(); p == nil && o.op.TS < 1 {
+			p = refused("", "want unix milliseconds, at least 1")
+		}
+	case fieldAck:
+		if b, p = d.text(); p == nil {
+			o.op.Ack, p = ackOf(b)
+		}
+	case fieldCountDenied:
+		o.op.CountDenied, p = d.boolean()
+	case fieldDryRun:
+		o.op.DryRun, p = d.boolean()
+	case fieldChecks:
+		o.tag = tagChecks
+		return d.checkList()
+	case fieldWindow:
+		return d.windows()
+	default:
+		return d.checkValue(&o.check, f)
 	}
-	if p == nil || !p.ofField() {
-		return p
-	}
-	d.pos = start
-	if p := d.skip(0); p != nil {
-		return p
-	}
-	d.truncate(checks, limits)
-	d.bads = append(d.bads, bad{i, p})
-	return d.spend(costBad)
+	return p
 }
 
-// limit appends one limit to the last check.
-func (d *decoder) limit(ms, most int64, text []byte) {
-	d.limits = append(d.limits, twotier.Limit{Window: ms, Max: most})
-	d.texts = append(d.texts, text)
+func kindOf(b []byte) (twotier.Kind, *problem) {
+	switch string(b) {
+	case "add":
+		return twotier.Add, nil
+	case "count":
+		return twotier.Count, nil
+	case "acquire":
+		return twotier.Acquire, nil
+	}
+	return 0, refused("", `want "add", "count", "acquire" or "distinct", got "`+clip(b)+`"`)
+}
+
+// finish makes the checks that need the whole operation, and adds the operation.
+func (d *decoder) finish(o *draft) *problem {
+	if !o.named {
+		return refused("op", `missing; want "add", "count", "acquire" or "distinct"`)
+	}
+	allowed, has := fieldsOf(o.op.Kind, true)
+	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {
+		return unknown([]byte(extra.name()), has)
+	}
+	if o.tag == tagChecks {
+		if extra := o.seen & ofCheck; extra != 0 {
+			return refused("checks", "want either checks or "+extra.name()+", not both")
+		}
+	} else if p := d.addCheck(&o.check, o.op.Kind); p != nil {
+		return p
+	}
+	d.EndOp(o.op, o.tag)
+	return d.account()
+}
+
+// name returns the name of the first field in the set.
+func (f fields) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
+
+// checkValue reads the value of one field of a check.
+func (d *decoder) checkValue(c *twotier.Check, f fields) (p *problem) {
+	switch f {
+	case fieldNS:
+		if c.NS, p = d.text(); p == nil && !request.ValidNS(c.NS) {
+			p = refused("", request.WantNS)
+		}
+	case fieldKey:
+		if c.Key, p = d.text(); p == nil && !request.ValidKey(c.Key) {
+			p = refused("", request.WantKey)
+		}
+	case fieldN:
+		c.N, p = d.integer()
+	case fieldLimits:
+		p = d.limitList()
+	case fieldRules:
+		p = d.ruleList()
+	}
+	return p
+}
+
+// addCheck adds a decoded check if it has everything that its operation needs.
+func (d *decoder) addCheck(c *twotier.Check, kind twotier.Kind) *problem {
+	rules, bans := d.RuledCount(), d.BanCount()
+	if f := d.EndCheck(c, kind); f != nil {
+		return problemFrom(f)
+	}
+	if d.RuledCount() > rules {
+		return d.accountRules(d.RuledCount()-rules, d.BanCount()-bans)
+	}
+	return nil
 }
 
 // ackOf parses the value of "ack".

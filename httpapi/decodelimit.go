@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
 // checkList reads the "checks" of an acquire.
-func (d *decoder) checkList(first int) *problem {
+func (d *decoder) checkList() *problem {
 	if p := d.enter('[', "a list of checks"); p != nil {
 		return p
 	}
@@ -28,7 +29,7 @@ func (d *decoder) checkList(first int) *problem {
 			return p.in("[" + itoa(i) + "]")
 		}
 	}
-	if len(d.checks) == first {
+	if d.CheckCount() == 0 {
 		return refused("", "want at least one check")
 	}
 	return nil
@@ -39,8 +40,8 @@ func (d *decoder) check() *problem {
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	c, seen, start := twotier.Check{N: 1}, fields(0), len(d.limits)
-	d.naming = d.naming[:0]
+	c, seen := twotier.Check{N: 1}, fields(0)
+	d.BeginCheck()
 	for first := true; ; first = false {
 		name, p := d.member(first)
 		if p != nil {
@@ -58,7 +59,7 @@ func (d *decoder) check() *problem {
 			return p.in(string(name))
 		}
 	}
-	return d.addCheck(&c, twotier.Acquire, start)
+	return d.addCheck(&c, twotier.Acquire)
 }
 
 // limitList reads "limits".
@@ -122,7 +123,7 @@ func (d *decoder) oneLimit() *problem {
 	if seen&most == 0 {
 		return refused("max", "missing; want a whole number")
 	}
-	d.limit(ms, highest, text)
+	d.AddLimit(twotier.Limit{Window: ms, Max: highest}, text)
 	return nil
 }
 
@@ -166,7 +167,7 @@ func (d *decoder) windows() *problem {
 		if p != nil {
 			return p.in("[" + itoa(i) + "]")
 		}
-		d.limit(ms, 0, text)
+		d.AddLimit(twotier.Limit{Window: ms}, text)
 	}
 }
 
@@ -181,10 +182,33 @@ func (d *decoder) windowsOf(list []byte) *problem {
 		if wrong != "" {
 			return refused("", wrong+`, got "`+clip(text)+`"`)
 		}
-		d.limit(ms, 0, text)
+		d.AddLimit(twotier.Limit{Window: ms}, text)
 		if !more {
 			return nil
 		}
 		list = rest
+	}
+}
+
+// ruleList reads "rules": names, each of which stands for the limits of that rule.
+func (d *decoder) ruleList() *problem {
+	if p := d.enter('[', "a list of names of rules"); p != nil {
+		return p
+	}
+	for i := 0; ; i++ {
+		more, p := d.element(i == 0)
+		if p != nil || !more {
+			return p
+		}
+		if i == ask.MaxRules {
+			return refused("", fmt.Sprintf("want at most %d rules", ask.MaxRules))
+		}
+		name, p := d.text()
+		if p == nil {
+			p = problemFrom(d.NameRule(name))
+		}
+		if p != nil {
+			return p.in("[" + itoa(i) + "]")
+		}
 	}
 }

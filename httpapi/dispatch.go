@@ -78,7 +78,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 			return p
 		}
 	}
-	if r.guarded || s.access.tokens != nil {
+	if r.guarded || s.access.tokens {
 		g, p := s.access.enter(h, &r)
 		if p != nil {
 			return p

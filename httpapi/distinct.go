@@ -4,23 +4,19 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // Distincter counts distinct values. Errors are the same as for [Service].
 type Distincter interface {
-	// Distinct adds values to a key, unless a limit forbids it, and counts the different ones.
-	// Without values it only counts.
-	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
-	// DistinctAll does the same with several operations, in order for each key, and sets the error
-	// of each.
+	ask.Distincter
+	// DistinctAll executes several operations, in order for each key, and sets the error of each.
 	DistinctAll(ctx context.Context, calls []distinct.Call)
 }
 
@@ -36,7 +32,7 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *problem {
 		p = s.answerDistinct(ctx, x, &v)
 	}
 	if p == nil {
-		s.countValues(x, &v)
+		s.verdicts.CountValues(&x.arrival, &v.Values, &v.res)
 		if deny429 && !v.res.Allowed {
 			deny(ctx, fasthttp.StatusTooManyRequests, v.res.RetryAfter)
 		}
@@ -51,7 +47,7 @@ func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *problem {
 	var v valueOp
 	p := x.distinctQuery(ctx, &v)
 	if p == nil {
-		p = forbidden(x.grant, twotier.RoleRead, v.Op.NS)
+		p = problemFrom(ask.Allow(x.Grant, twotier.RoleRead, v.Op.NS))
 	}
 	if p == nil {
 		p = s.answerDistinct(ctx, x, &v)
@@ -73,24 +69,10 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState, v *va
 	return nil
 }
 
-// countValues counts the verdicts on values, if there were limits.
-func (s *Server) countValues(x *requestState, v *valueOp) {
-	if s.opts.Verdicts == nil && s.opts.Decisions == nil || len(v.Op.Limits) == 0 {
-		return
-	}
-	run := verdicts.Begin(s.opts.Verdicts, x.door)
-	run.RecordTo(s.opts.Decisions)
-	run.PartOf(x.context)
-	if x.traced.of != nil {
-		run.Annotate(x.traced.of.Recorded())
-	}
-	run.Values(&v.Values, &v.res)
-	run.End(time.Since(x.began))
-}
-
 // distinctQuery reads the query of a count.
 func (d *decoder) distinctQuery(ctx *fasthttp.RequestCtx, into *valueOp) *problem {
 	d.reset(nil)
+	d.BeginOp()
 	var t target
 	p := eachArg(ctx, func(name, value []byte) *problem {
 		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow|fieldAt,
@@ -107,11 +89,11 @@ func (d *decoder) distinctQuery(ctx *fasthttp.RequestCtx, into *valueOp) *proble
 		return p
 	case t.check.Key == nil:
 		return refused("key", "missing; "+request.WantKey)
-	case len(d.limits) == 0:
+	case d.LimitCount() == 0:
 		return refused("window", "missing; "+request.WantWindow)
 	}
 	into.Op.NS, into.Op.Key, into.Op.TS = t.check.NS, t.check.Key, t.at
-	d.takeWindows(into, 0)
+	d.moveWindows(into)
 	return d.accountValues(into)
 }
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -65,7 +66,7 @@ type merged struct {
 
 // merge returns all operations of a batch, and their number.
 func (d *decoder) merge() (m merged, total int) {
-	return merged{bads: d.bads, values: d.values}, len(d.bads) + len(d.values) + len(d.ops)
+	return merged{bads: d.bads, values: d.values}, len(d.bads) + len(d.values) + len(d.Ops)
 }
 
 // next returns the next operation as one of three: its problem, its operation on values, or its
@@ -110,5 +111,23 @@ func (t *totals) events(kind twotier.Kind, allowed bool) {
 		t.allowed++
 	case kind == twotier.Acquire:
 		t.refused++
+	}
+}
+
+// countBatch counts the verdicts on the operations of a batch: acquires, and operations on values
+// with limits.
+func (s *Server) countBatch(x *requestState) {
+	if !s.verdicts.Wanted() {
+		return
+	}
+	run := s.verdicts.Begin(&x.arrival)
+	x.CountVerdicts(&run)
+	for i := range x.values {
+		if v := &x.values[i]; v.err == nil {
+			run.Values(&v.Values, &v.res)
+		}
+	}
+	if run.Decided() {
+		run.End(time.Since(x.arrival.Began))
 	}
 }

@@ -2,9 +2,9 @@ package httpapi
 
 import (
 	"fmt"
-	"slices"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -67,12 +67,11 @@ func (d *decoder) distinctOp() *problem {
 
 // distinctObject reads an operation on values that may have these fields.
 func (d *decoder) distinctObject(into *valueOp, allowed fields, has string) *problem {
+	d.BeginOp()
 	if p := d.enter('{', "an object with key and values"); p != nil {
 		return p
 	}
 	var o draft
-	start := len(d.limits)
-	d.naming = d.naming[:0]
 	var windows int // where the text of the windows begins, 0 if there is none
 	for first := true; ; first = false {
 		name, p := d.member(first)
@@ -102,7 +101,7 @@ func (d *decoder) distinctObject(into *valueOp, allowed fields, has string) *pro
 			return p.in(string(name))
 		}
 	}
-	if p := d.finishDistinct(&o, into, start); p != nil {
+	if p := d.finishDistinct(&o, into); p != nil {
 		return p
 	}
 	if windows > 0 {
@@ -112,7 +111,7 @@ func (d *decoder) distinctObject(into *valueOp, allowed fields, has string) *pro
 			return p.in("window")
 		}
 		d.pos = end
-		d.takeWindows(into, start)
+		d.moveWindows(into)
 	}
 	if len(into.Add)+len(into.Op.Windows) == 0 {
 		return refused("window", "missing; "+request.WantWindow)
@@ -120,9 +119,9 @@ func (d *decoder) distinctObject(into *valueOp, allowed fields, has string) *pro
 	return d.accountValues(into)
 }
 
-// finishDistinct makes the checks that need the whole operation, takes the limits, which begin at
-// start, and adds the limits of rules.
-func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
+// finishDistinct makes the checks that need the whole operation, moves the limits to it, and adds
+// the limits of rules.
+func (d *decoder) finishDistinct(o *draft, into *valueOp) *problem {
 	const adding = fieldTS | fieldAck | fieldLimits | fieldRules
 	query := o.seen&(fieldOp|fieldValues) == fieldOp
 	switch {
@@ -137,44 +136,25 @@ func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
 	case o.op.Ack > twotier.AckStore:
 		return refused("ack", `distinct values wait for "memory" or "redis"`)
 	}
-	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack,
-		Limits: slices.Clone(d.limits[start:])}
-	into.texts = slices.Clone(d.texts[start:])
-	d.truncate(len(d.checks), start)
-	if p := d.judge(into); p != nil {
-		return p
+	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
+	into.Op.Limits, into.texts = d.MoveLimits()
+	if f := d.JudgeValues(&into.Values); f != nil {
+		return problemFrom(f)
 	}
 	need := twotier.RoleCount
 	if query {
 		need = twotier.RoleRead
 	}
-	return forbidden(d.grant, need, into.Op.NS)
+	return problemFrom(ask.Allow(d.Grant, need, into.Op.NS))
 }
 
-// judge adds the limits of the named rules, or of the default rules.
-func (d *decoder) judge(into *valueOp) *problem {
-	if into.WantsDefaults(d.naming) {
-		if p := d.takeRules(); p != nil {
-			return p
-		}
-		d.naming = append(d.naming, d.inForce.DistinctDefaults(into.Op.NS)...)
-	}
-	if len(d.naming) == 0 {
-		return nil
-	}
-	if wrong := into.Judge(d.naming, d.inForce.Version()); wrong != nil {
-		return refused(wrong.Field, wrong.Detail)
-	}
-	return nil
-}
-
-// takeWindows turns the limits that were read from start on into windows.
-func (d *decoder) takeWindows(into *valueOp, start int) {
-	for _, l := range d.limits[start:] {
+// moveWindows turns the limits that were read last into windows.
+func (d *decoder) moveWindows(into *valueOp) {
+	limits, texts := d.MoveLimits()
+	for _, l := range limits {
 		into.Op.Windows = append(into.Op.Windows, l.Window)
 	}
-	into.texts = append(into.texts, d.texts[start:]...)
-	d.truncate(len(d.checks), start)
+	into.texts = append(into.texts, texts...)
 }
 
 // valueList reads "values".

@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // apiSet is a set of kinds of endpoints that serve a route.
@@ -162,7 +163,7 @@ func (s *Server) addProfiles(routes map[string]route) {
 		})
 		routes["/debug/pprof/"+name] = route{need: twotier.RoleAdmin, guarded: true, at: adminAPI,
 			handler: func(ctx *fasthttp.RequestCtx) *problem {
-				if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+				if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
 					return p
 				}
 				show(ctx)

@@ -40,7 +40,7 @@ func (p *Parser) Single(body []byte, kind twotier.Kind) (op *twotier.Op, wrong s
 	if pr := p.d.single(body, kind); pr != nil {
 		return nil, pr.text()
 	}
-	return &p.d.ops[0], ""
+	return &p.d.Ops[0], ""
 }
 
 // Batch reads a batch and returns the accepted operations and the positions of the others.
@@ -51,12 +51,12 @@ func (p *Parser) Batch(body []byte) (ops []twotier.Op, bads []int, quiet bool, w
 	for _, b := range p.d.bads {
 		bads = append(bads, b.index)
 	}
-	return p.d.ops, bads, p.d.quiet, ""
+	return p.d.Ops, bads, p.d.quiet, ""
 }
 
 // WindowText returns the window of a limit as the request spelled it.
 func (p *Parser) WindowText(op, check, limit int) string {
-	return string(p.d.windowText(op, check, limit))
+	return string(p.d.WindowText(op, check, limit))
 }
 
 // ParseWindow is request.ParseWindow.

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -19,17 +20,17 @@ const headerRules = "Twotier-Rules-Version"
 // answers 200, or counts nothing and answers 429 or the status in the query.
 func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	x := s.beginSized(ctx, 0)
-	x.door = verdicts.ForwardAuth
+	x.arrival.Endpoint = verdicts.ForwardAuth
 	denied, p := s.forwardQuery(ctx, &x.decoder)
 	if p == nil {
 		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
+		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
 	}
 	if p == nil {
-		s.countVerdicts(x, x.results[:1])
-		res := &x.results[0]
+		s.verdicts.Count(&x.arrival, &x.Request)
+		res := &x.Results()[0]
 		x.setRateLimit(ctx, res)
-		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.inForce.Version(), 10))
+		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.RulesVersion(), 10))
 		if !res.Allowed {
 			deny(ctx, denied, res.RetryAfter)
 		}
@@ -103,7 +104,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int,
 
 // forwardRule adds a rule named in a query.
 func (d *decoder) forwardRule(all []judged, name []byte) ([]judged, *problem) {
-	if len(all) == maxRules {
+	if len(all) == ask.MaxRules {
 		return all, refused("", "want at most 16 rules")
 	}
 	r, p := d.findRule(name)
@@ -134,23 +135,23 @@ func deniedArg(value []byte) (int, *problem) {
 // forwarded adds an acquire for all rules. Rules that judge the same key in the same namespace
 // share a check, so that the request counts once.
 func (d *decoder) forwarded(all []judged) *problem {
+	d.BeginOp()
 	for len(all) > 0 {
-		first, rest, start := all[0], all[:0], len(d.limits)
-		d.naming = d.naming[:0]
+		first, rest := all[0], all[:0]
+		d.BeginCheck()
 		for _, j := range all {
 			if !bytes.Equal(j.key, first.key) || j.rule.Space() != first.rule.Space() {
 				rest = append(rest, j)
 			} else {
-				d.naming = append(d.naming, j.rule)
+				d.Judge(j.rule)
 			}
 		}
-		if p := d.addCheck(&twotier.Check{Key: first.key, N: 1}, twotier.Acquire, start); p != nil {
+		if p := d.addCheck(&twotier.Check{Key: first.key, N: 1}, twotier.Acquire); p != nil {
 			return p
 		}
 		all = rest
 	}
-	d.ops = append(d.ops, twotier.Op{Kind: twotier.Acquire})
-	d.forms = append(d.forms, form{count: len(d.checks), checks: true})
-	d.link()
-	return d.account(d.checks, len(d.limits))
+	d.EndOp(twotier.Op{Kind: twotier.Acquire}, tagChecks)
+	d.Link()
+	return d.account()
 }

@@ -99,7 +99,7 @@ func (counters) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (c counters) Collect(ch chan<- prometheus.Metric) {
-	st := c.s.service.Stats()
+	st := c.s.health.Stats()
 	e := exposition{ch, c.began}
 	e.family(gauge, "twotier_build_info", "1, with the version that this node was built from.",
 		"version")(1, version.String())

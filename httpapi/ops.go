@@ -17,7 +17,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 	p := x.decoder.single(ctx.PostBody(), twotier.Add)
 	if p == nil {
 		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
+		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
 	}
 	s.finish(x)
 	return p
@@ -32,13 +32,13 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	if p = x.decoder.single(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
+		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
 	}
 	if p == nil {
-		s.countVerdicts(x, x.results[:1])
+		s.verdicts.Count(&x.arrival, &x.Request)
 	}
 	if p == nil && deny429 {
-		res := &x.results[0]
+		res := &x.Results()[0]
 		x.setRateLimit(ctx, res)
 		if !res.Allowed {
 			deny(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
@@ -51,19 +51,17 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 // only returns the only operation of x, and an empty result for it.
 func (x *requestState) only() (*twotier.Op, *twotier.Result) {
 	if x.traced.of != nil {
-		x.describe(x.ops[0].Checks[0].NS, 1)
+		x.describe(x.Ops[0].Checks[0].NS, 1)
 	}
-	res := &x.room(1)[0]
-	res.Reset()
-	return &x.ops[0], res
+	return &x.Ops[0], &x.EmptyResults()[0]
 }
 
 // answerOnly answers the only operation of x, which was executed with this error.
 func (s *Server) answerOnly(ctx *fasthttp.RequestCtx, x *requestState, err error) *problem {
 	if err != nil {
-		return s.problemOfOp(err, &x.ops[0], x.forms[0].checks)
+		return s.problemOfOp(err, x, 0)
 	}
-	x.out = x.appendAnswer(x.out, 0, &x.results[0])
+	x.out = x.appendAnswer(x.out, 0, &x.Results()[0])
 	x.answer(ctx)
 	return nil
 }
@@ -74,14 +72,14 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	if name := ctx.Request.Header.Peek(headerSession); len(name) > 0 {
-		return s.inSession(ctx, name, s.operations)
+		return s.inSession(ctx, name, s.runBatch)
 	}
-	return s.operations(ctx)
+	return s.runBatch(ctx)
 }
 
-// operations executes the operations of a batch. The batch is read completely first: if any part of
+// runBatch executes the operations of a batch. The batch is read completely first: if any part of
 // it is malformed, nothing is executed.
-func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()
 	p := x.memory.expect(int64(len(body)) * expected)
@@ -91,18 +89,15 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	}
 	if p == nil {
 		if x.traced.of != nil {
-			x.describe(x.firstNamespace(), len(x.ops)+len(x.values))
+			x.describe(x.firstNamespace(), len(x.Ops)+len(x.values))
 		}
-		results := x.room(len(x.ops))
-		for i := range results {
-			results[i].Reset()
-		}
+		results := x.EmptyResults()
 		values := func() {}
 		if len(x.values) > 0 {
 			values = s.startValues(ctx, x)
 		}
-		if len(x.ops) > 0 {
-			s.service.DoAll(x.context, x.ops, results)
+		if len(x.Ops) > 0 {
+			s.operations.DoAll(x.context, x.Ops, results)
 		}
 		values()
 		x.out = slices.Grow(x.out, x.answers)
@@ -112,7 +107,7 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 			s.appendResults(x, results)
 		}
 		x.answer(ctx)
-		s.countVerdicts(x, results)
+		s.countBatch(x)
 	}
 	s.finish(x)
 	return p
@@ -134,7 +129,7 @@ func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 		case v != nil:
 			b = v.append(b)
 		case results[op].Err != nil:
-			b = appendError(b, s.problemOfOp(results[op].Err, &x.ops[op], x.forms[op].checks))
+			b = appendError(b, s.problemOfOp(results[op].Err, x, op))
 		default:
 			b = x.appendAnswer(b, op, &results[op])
 		}
@@ -153,8 +148,8 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 	var t totals
 	all, total := x.merge()
 	version := int64(-1)
-	if len(x.named) > 0 {
-		version = x.inForce.Version()
+	if x.HasRules() {
+		version = x.RulesVersion()
 	}
 	b := append(x.out, `{"ops":`...)
 	b = strconv.AppendInt(b, int64(total), 10)
@@ -171,9 +166,9 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 				version = v.Version
 			}
 		case results[op].Err != nil:
-			p = s.problemOfOp(results[op].Err, &x.ops[op], x.forms[op].checks)
+			p = s.problemOfOp(results[op].Err, x, op)
 		default:
-			t.events(x.ops[op].Kind, results[op].Allowed)
+			t.events(x.Ops[op].Kind, results[op].Allowed)
 		}
 		if p != nil {
 			if t.failed++; t.failed > 1 {

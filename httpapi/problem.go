@@ -7,7 +7,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 )
@@ -150,10 +149,14 @@ func (s *Server) problemOf(err error, write bool) *problem {
 	return s.problemOfFailure(err, request.FailureOf(err, write))
 }
 
-// problemOfOp is problemOf for an operation. It names the operation's fields the way the request
-// did.
-func (s *Server) problemOfOp(err error, op *twotier.Op, checksForm bool) *problem {
-	return s.problemOfFailure(err, request.FailureOfOp(err, op, checksForm))
+// problemOfOp is problemOf for operation i of x. It names the fields the way the request did.
+func (s *Server) problemOfOp(err error, x *requestState, i int) *problem {
+	return s.problemOfFailure(err, request.FailureOfOp(err, &x.Ops[i], x.Tag(i) == tagChecks))
+}
+
+// problemOfQuery is problemOf for a query about one key and one window.
+func (s *Server) problemOfQuery(err error) *problem {
+	return s.problemOfFailure(err, request.FailureOfQuery(err))
 }
 
 func (s *Server) problemOfFailure(err error, f request.Failure) *problem {

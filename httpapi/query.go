@@ -94,6 +94,7 @@ func (t *target) arg(name, value []byte, allowed fields, has string) (f fields, 
 // countQuery reads the query of a count as operation 0.
 func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
 	d.reset(nil)
+	d.BeginOp()
 	var t target
 	p := eachArg(ctx, func(name, value []byte) *problem {
 		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow|fieldAt,
@@ -109,12 +110,11 @@ func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	t.check.N = 1
-	if p := d.addCheck(&t.check, twotier.Count, 0); p != nil {
+	if p := d.addCheck(&t.check, twotier.Count); p != nil {
 		return p
 	}
-	d.ops = append(d.ops, twotier.Op{Kind: twotier.Count, TS: t.at})
-	d.forms = append(d.forms, form{count: 1})
-	d.link()
+	d.EndOp(twotier.Op{Kind: twotier.Count, TS: t.at}, tagOne)
+	d.Link()
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/ratefield"
 )
 
@@ -27,17 +28,17 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *twotier.Result) {
 	c := &res.Checks[shown]
 	var fields ratefield.Fields
 	for k := range c.Limits {
-		r := d.ruleOf(0, shown, k)
-		if r != nil && r.rule.State != twotier.RuleOn {
+		r := d.RuleOf(0, shown, k)
+		if r != nil && r.Rule.State != twotier.RuleOn {
 			continue
 		}
 		l := &c.Limits[k]
 		shows := ratefield.Limit{Name: d.policyName(shown, k, r), Max: l.Max,
-			Window: d.limits[d.starts[shown]+k].Window, Remaining: l.Max - l.Count}
+			Window: d.Ops[0].Checks[shown].Limits[k].Window, Remaining: l.Max - l.Count}
 		if l.Refused {
 			shows.Wait = c.RetryAfter
 		}
-		if r != nil && banned(res, shown, r.rule.Name) {
+		if r != nil && banned(res, shown, r.Rule.Name) {
 			shows.Remaining, shows.Wait = 0, c.RetryAfter
 		}
 		fields.Add(&shows)
@@ -59,9 +60,9 @@ func banned(res *twotier.Result, j int, name string) bool {
 }
 
 // policyName returns the name of the policy of limit k of check j of operation 0.
-func (d *decoder) policyName(j, k int, r *namedLimit) string {
+func (d *decoder) policyName(j, k int, r *ask.RuledLimit) string {
 	if r != nil {
-		return r.policy()
+		return r.Policy()
 	}
 	return string(d.appendPath(nil, 0, j, k))
 }

@@ -28,7 +28,7 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.grant, ctx.PostBody())
+	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.Grant, ctx.PostBody())
 	s.finish(x)
 	if err != nil {
 		return s.problemOfLimiter(err)

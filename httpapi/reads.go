@@ -3,12 +3,12 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/request"
 )
@@ -18,7 +18,7 @@ func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
 	p := x.countQuery(ctx)
 	if p == nil {
 		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
+		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
 	}
 	s.finish(x)
 	return p
@@ -29,11 +29,11 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 	if p != nil {
 		return p
 	}
-	if p := forbidden(grantOf(ctx), twotier.RoleRead, t.check.NS); p != nil {
+	if p := problemFrom(ask.Allow(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	bucket, points, err := s.service.Series(x.context, t.check.NS, t.check.Key, window)
+	bucket, points, err := s.keys.Series(x.context, t.check.NS, t.check.Key, window)
 	if err == nil {
 		x.out = appendSeries(x.out, t.check.Key, bucket, points)
 		x.answer(ctx)
@@ -42,16 +42,6 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 	}
 	s.finish(x)
 	return p
-}
-
-// problemOfQuery is problemOf for a query about one key and one window.
-func (s *Server) problemOfQuery(err error) *problem {
-	if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok {
-		named := *invalid
-		named.Check, named.Limit = -1, -1
-		err = &named
-	}
-	return s.problemOf(err, false)
 }
 
 func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte {
@@ -72,7 +62,7 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 }
 
 func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
-	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	q, p := topQuery(ctx)
@@ -80,14 +70,7 @@ func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	list := s.service.Top
-	switch q.by {
-	case "refused":
-		list = s.service.TopRefused
-	case "shadow":
-		list = s.service.TopShadowRefused
-	}
-	keys, err := list(x.context, q.n, q.window)
+	keys, err := ask.Top(x.context, s.keys, q.by, q.n, q.window)
 	if err == nil {
 		x.out = appendTop(x.out, q.text, keys)
 		x.answer(ctx)
@@ -119,10 +102,10 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	c, p := x.resetBody(ctx.PostBody())
 	if p == nil {
-		p = forbidden(x.grant, twotier.RoleAdmin, c.NS)
+		p = problemFrom(ask.Allow(x.Grant, twotier.RoleAdmin, c.NS))
 	}
 	if p == nil {
-		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {
+		if err := s.resetter.Reset(x.context, c.NS, c.Key); err == nil {
 			x.out = append(appendKey(x.out, c.Key), `,"reset":true}`...)
 			x.answer(ctx)
 		} else {
@@ -178,7 +161,7 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	if p != nil {
 		return p
 	}
-	view := s.service.Cluster()
+	view := s.members.Cluster()
 	if owners {
 		view = s.withOwners(view)
 	}
@@ -186,7 +169,7 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 		view.Members = []cluster.Member{}
 	}
 	if nodes {
-		s.service.Survey(context.Background(), &view) // Survey has its own timeout
+		s.members.Survey(context.Background(), &view) // Survey has its own timeout
 	}
 	body, err := json.Marshal(view)
 	if err != nil { // a share that is not a finite number
@@ -202,7 +185,7 @@ func (s *Server) events(ctx *fasthttp.RequestCtx) *problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
-	all := s.service.Events(context.Background()) // Events has its own timeout
+	all := s.members.Events(context.Background()) // Events has its own timeout
 	if all.Events == nil {
 		all.Events = []cluster.Event{}
 	}
@@ -222,8 +205,8 @@ func (s *Server) events(ctx *fasthttp.RequestCtx) *problem {
 // come from the same table.
 func (s *Server) withOwners(view cluster.View) cluster.View {
 	for range 8 {
-		owners, seed := s.service.Owners()
-		again := s.service.Cluster()
+		owners, seed := s.members.Owners()
+		again := s.members.Cluster()
 		if again.RingVersion == view.RingVersion {
 			again.Owners, again.HashSeed = owners, seed
 			return again
@@ -243,7 +226,7 @@ func (s *Server) live(ctx *fasthttp.RequestCtx) *problem {
 // ready answers 200 while the node can answer honestly, even if degraded, and 503 while it is
 // closing or can't.
 func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
-	degraded, err := s.service.Ready()
+	degraded, err := s.health.Ready()
 	if err != nil {
 		return &problem{kind: kindUnavailable, detail: err.Error()}
 	}
@@ -259,7 +242,7 @@ func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
 	if len(degraded) > 0 {
 		b = append(b, ']')
 	}
-	c := s.service.Stats().Counter
+	c := s.health.Stats().Counter
 	b = strconv.AppendInt(append(b, `,"unflushed_age_ms":`...), c.UnflushedAge.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)

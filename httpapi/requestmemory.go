@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-	"twotier.dev/twotier"
+
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/request"
 )
@@ -249,7 +249,7 @@ const (
 	costOp      = 3*(88+24+112)/2 + answerOp
 	costCheck   = 3*(88+8+48)/2 + answerCheck
 	costLimit   = 3*(16+24+56)/2 + answerLimit
-	costNamed   = 3*48/2 + answerNamed
+	costNamed   = 3*56/2 + answerNamed
 	costBad     = 1 << 10
 	// A rule that bans adds a check, its limit, its names and their results.
 	costBan     = 2*(96+48+384) + 224 + answerBan
@@ -259,15 +259,19 @@ const (
 	escaped = 6
 )
 
-// account reserves the memory that the last operation, with these checks and this many limits, uses
-// until it is answered.
-func (d *decoder) account(checks []twotier.Check, limits int) *problem {
-	keys := 0
-	for i := range checks {
-		keys += len(checks[i].Key)
-	}
-	d.answers += answerOp + len(checks)*answerCheck + limits*answerLimit + escaped*keys
-	return d.spend(costOp + len(checks)*costCheck + limits*costLimit + escaped*keys)
+// account reserves the memory that the operation in progress uses until it is answered.
+func (d *decoder) account() *problem {
+	checks := d.CheckCount()
+	keys, limits := d.Size()
+	d.answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
+	return d.spend(costOp + checks*costCheck + limits*costLimit + escaped*keys)
+}
+
+// accountRules reserves the memory that so many limits of rules use in addition, and so many rules
+// that ban.
+func (d *decoder) accountRules(limits, bans int) *problem {
+	d.answers += limits*answerNamed + bans*answerBan
+	return d.spend(limits*costNamed + bans*costBan)
 }
 
 // spend reserves n bytes for the request that is being read.

@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-	"twotier.dev/twotier"
+
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -14,13 +15,11 @@ import (
 // nothing.
 type requestState struct {
 	decoder
-	results []twotier.Result
 	out     []byte
 	context *request.Context
 	traced  traced
-	door    string    // the interface of the request, see Verdicts
-	began   time.Time // when the request was received
-	size    int64     // approximate size that it has grown to
+	arrival ask.Arrival
+	size    int64 // approximate size that it has grown to
 }
 
 const (
@@ -110,14 +109,16 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	if start.IsZero() || body > prefetched { // receiving the body took time
 		start = time.Now()
 	}
-	x.grant, x.rules, x.inForce = nil, s.opts.Rules, nil
-	if s.access.tokens != nil || s.access.admin != nil {
-		x.grant = grantOf(ctx)
+	x.Grant, x.Rules = nil, s.opts.Rules
+	x.ForgetRules()
+	if s.access.tokens || s.access.admin {
+		x.Grant = grantOf(ctx)
 	}
-	x.door, x.began = verdicts.HTTP, start
+	x.arrival = ask.Arrival{Endpoint: verdicts.HTTP, Began: start, Trace: x.context}
 	x.traced.ctx = ctx
 	if s.opts.Tracer != nil {
 		x.traced.of = spanOf(ctx)
+		x.arrival.Span = x.traced.of.Recorded()
 	}
 	x.context.Reset(start.Add(s.opts.RequestTimeout), &x.traced)
 	return x
@@ -134,17 +135,6 @@ func (s *Server) finish(x *requestState) {
 	if len(x.out) <= ownBytes || !x.memory.onRelease(func() { s.states.put(x) }) {
 		s.states.put(x)
 	}
-}
-
-// room returns n results that reuse the memory of earlier ones.
-func (x *requestState) room(n int) []twotier.Result {
-	if n > cap(x.results) {
-		grown := make([]twotier.Result, n)
-		copy(grown, x.results[:cap(x.results)])
-		x.results = grown
-	}
-	x.results = x.results[:cap(x.results)]
-	return x.results[:n]
 }
 
 // answer makes x.out the body of the response. A long body is not copied, so x stays in use until

@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -37,7 +38,7 @@ type RuleBook interface {
 
 // showRules answers with the rules in force, another version of them, the history, or the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
-	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	number, part, p := rulesQuery(ctx)
@@ -156,7 +157,7 @@ func appendVersion(b []byte, v twotier.RuleVersion) []byte {
 // putRules makes a document the next version.
 func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
 	g := grantOf(ctx)
-	if p := needsAllNamespaces(g); p != nil {
+	if p := problemFrom(ask.AllowAll(g)); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {

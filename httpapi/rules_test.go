@@ -9,12 +9,13 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // testRules are the rules of newServer.
 type testRules struct{}
 
-var _ httpapi.Rules = testRules{}
+var _ ask.Rules = testRules{}
 
 func (testRules) Rules() *twotier.RuleSet {
 	limit := func(seconds, most int64, text string) twotier.RuleLimit {

@@ -18,7 +18,10 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/peerhttp"
+	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // Errors of a server's life.
@@ -35,15 +38,15 @@ type Options struct {
 	Peer Peer
 	// Tokens resolves bearer tokens. Default: anyone who can connect may do everything except
 	// administer.
-	Tokens Tokens
+	Tokens ask.Tokens
 	// Rules resolves the names of rules in requests. Default: none, and no name is known.
-	Rules Rules
+	Rules ask.Rules
 	// Verdicts counts the verdicts on acquires. Default: nothing is counted.
-	Verdicts Verdicts
+	Verdicts verdicts.Counter
 	// Decisions records the decisions on acquires. Default: nothing is recorded.
-	Decisions Decisions
+	Decisions verdicts.Recorder
 	// Tracer records a span of each request that is part of a sampled trace. Default: none.
-	Tracer Tracer
+	Tracer trace.Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
 	// Backtester predicts the effect of rules. Default: none, and its path does not exist, nor does
@@ -182,18 +185,23 @@ func (o *Options) fillBounds() error {
 
 // Server serves the HTTP API of one node.
 type Server struct {
-	opts      Options
-	service   Service
-	log       *slog.Logger
-	http      *fasthttp.Server
-	wide      *fasthttp.Server // serves headers that don't fit in http's buffers
-	routes    map[string]route // of all endpoints
-	access    access
-	states    *statePool
-	allowance *allowance
-	nodes     account.Account // reading messages of other nodes
-	bodies    sync.Pool       // of *[pooledBody]byte
-	codes     [600]atomic.Int64
+	opts       Options
+	operations ask.Service
+	keys       ask.Keys
+	resetter   ask.Resetter
+	members    Members
+	health     Health
+	verdicts   ask.Verdicts
+	log        *slog.Logger
+	http       *fasthttp.Server
+	wide       *fasthttp.Server // serves headers that don't fit in http's buffers
+	routes     map[string]route // of all endpoints
+	access     access
+	states     *statePool
+	allowance  *allowance
+	nodes      account.Account // reading messages of other nodes
+	bodies     sync.Pool       // of *[pooledBody]byte
+	codes      [600]atomic.Int64
 	// Connections and requests that were refused because of limits.
 	turnedAway, limited atomic.Int64
 	process             string // no other process has this name
@@ -221,8 +229,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
-		process: rand.Text()}
+	s := &Server{opts: o, operations: o.Service, keys: o.Service, resetter: o.Service,
+		members: o.Service, health: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
+		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions}, process: rand.Text()}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.access = newAccess(&o)
 	s.sessions.init(o.MaxMemory / 5)

@@ -19,23 +19,6 @@ const (
 	headerTraceState = "tracestate"
 )
 
-// Tracer records spans of requests.
-type Tracer interface {
-	// Start begins a span of a trace, a child of the caller's span parent, and returns it with its
-	// ID. The state is the header tracestate. It must not wait.
-	Start(trace [16]byte, parent [8]byte, state, name string, began time.Time) (Span, [8]byte)
-}
-
-// Span is a span that is being recorded. Its methods may be called concurrently, and must not wait.
-type Span = interface {
-	// Set adds attributes.
-	Set(attributes ...slog.Attr)
-	// Fail marks the request as failed for a reason of this side.
-	Fail(why string)
-	// End ends the span. Later calls do nothing.
-	End()
-}
-
 // traceOf returns the trace context of a request, or nil if it has none, several, or one that the
 // specification has receivers ignore.
 func traceOf(h *fasthttp.RequestHeader) *trace.Context {
@@ -148,8 +131,8 @@ func (x *requestState) describe(ns []byte, operations int) {
 // firstNamespace returns the namespace of the first operation of a batch.
 func (x *requestState) firstNamespace() []byte {
 	switch {
-	case len(x.ops) > 0:
-		return x.ops[0].Checks[0].NS
+	case len(x.Ops) > 0:
+		return x.Ops[0].Checks[0].NS
 	case len(x.values) > 0:
 		return x.values[0].Op.NS
 	}

@@ -192,7 +192,7 @@ func BenchmarkTraced(b *testing.B) {
 	const body = `{"key":"user:1234567","limits":[{"window":"1m","max":15}]}`
 	for _, bb := range []struct {
 		name   string
-		tracer httpapi.Tracer
+		tracer trace.Tracer
 		parent string
 	}{
 		{"off", nil, ""}, {"off, sampled", nil, sampled}, {"no trace", discarded{}, ""},
@@ -222,7 +222,7 @@ func BenchmarkTraced(b *testing.B) {
 // discarded is a tracer that keeps nothing.
 type discarded struct{}
 
-func (discarded) Start([16]byte, [8]byte, string, string, time.Time) (httpapi.Span, [8]byte) {
+func (discarded) Start([16]byte, [8]byte, string, string, time.Time) (trace.Span, [8]byte) {
 	return discarded{}, [8]byte{1}
 }
 

@@ -234,14 +234,14 @@ func importMap() map[string][]string {
 		},
 		"httpapi": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
+			"twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/bans",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/distinct",
 			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/peerhttp",
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/replay",
-			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/token",
-			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
-			"twotier.dev/twotier/internal/version", "twotier.dev/twotier/internal/warning",
-			"twotier.dev/twotier/syncer", fasthttp, fastjson, prometheus, prometheusText,
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
+			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/version",
+			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/syncer", fasthttp, fastjson, prometheus, prometheusText,
 			prometheusData,
 		},
 		"internal/resp": {

@@ -336,14 +336,16 @@ func generalMutants() []mutant {
 			test: "TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely",
 		},
 		{
-			name: "of the rules that a check names only the first judges", file: "httpapi/rules.go",
-			old: "\tfor i, r := range d.naming {\n", new: "\tfor i, r := range d.naming[:1] {\n",
+			name: "of the rules that a check names only the first judges",
+			file: "internal/ask/rules.go",
+			old:  "\tfor i, rule := range r.naming {\n",
+			new:  "\tfor i, rule := range r.naming[:1] {\n",
 			kind: "graceful", also: "-rules",
 		},
 		{
-			name: "a rule bans the key of the first check only", file: "httpapi/rules.go",
-			old:  "\t\tif r.Bans() && kind == twotier.Acquire {\n",
-			new:  "\t\tif r.Bans() && kind == twotier.Acquire && len(d.checks) == 0 {\n",
+			name: "a rule bans the key of the first check only", file: "internal/ask/rules.go",
+			old:  "\t\tif rule.Bans() && kind == twotier.Acquire {\n",
+			new:  "\t\tif rule.Bans() && kind == twotier.Acquire && len(r.checks) == 0 {\n",
 			kind: "graceful", also: "-rules",
 		},
 		{
