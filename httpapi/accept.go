@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
 // runAccept serves each connection in its own goroutine until the listener is closed. It replaces
@@ -99,9 +103,9 @@ func (s *Server) leave(c *conn) {
 // reject answers 429 on a connection from which nothing was read.
 func (s *Server) reject(nc net.Conn, why string) {
 	s.turnedAway.Add(1)
-	p := &problem{kind: kindOverload, detail: why}
+	p := &wire.Problem{Kind: wire.Overload, Detail: why}
 	if s.opts.TLS != nil { // an answer would take a handshake
-		s.codes[p.kind.status].Add(1)
+		s.codes[p.Kind.Status].Add(1)
 	} else {
 		s.refuse(nc, p)
 	}
@@ -110,16 +114,16 @@ func (s *Server) reject(nc net.Conn, why string) {
 
 // refuse answers a request without serving it. The answer fits in the empty buffer of a new socket,
 // so the write does not block.
-func (s *Server) refuse(nc net.Conn, p *problem) {
-	body := p.appendJSON(nil)
+func (s *Server) refuse(nc net.Conn, p *wire.Problem) {
+	body := p.AppendJSON(nil)
 	s.countLimit(p)
-	s.codes[p.kind.status].Add(1)
+	s.codes[p.Kind.Status].Add(1)
 	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-	head := "HTTP/1.1 " + itoa(p.kind.status) + " " + fasthttp.StatusMessage(p.kind.status) +
-		"\r\nConnection: close\r\n"
-	if seconds := p.retryAfter(); seconds > 0 {
-		head += "Retry-After: " + itoa(seconds) + "\r\n"
+	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nConnection: close\r\n", p.Kind.Status,
+		fasthttp.StatusMessage(p.Kind.Status))
+	if seconds := p.RetryAfter(); seconds > 0 {
+		head += "Retry-After: " + strconv.Itoa(seconds) + "\r\n"
 	}
 	_, _ = io.WriteString(nc, head+"Content-Type: application/problem+json\r\nContent-Length: "+
-		itoa(len(body))+"\r\n\r\n"+string(body))
+		strconv.Itoa(len(body))+"\r\n\r\n"+string(body))
 }

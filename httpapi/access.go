@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 )
 
@@ -26,27 +27,27 @@ func newAccess(o *Options) access {
 func (a *access) open(r *route) bool { return r.need == 0 || !a.tokens && !r.guarded }
 
 // enter returns the grant of a request on a route, or nil if everything is allowed.
-func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *problem) {
+func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *wire.Problem) {
 	if a.open(r) {
 		return nil, nil
 	}
 	if !a.tokens && !a.admin {
-		return nil, &problem{kind: kindForbidden,
-			detail: "this node was started without --admin-token or --tokens: there are no such " +
+		return nil, &wire.Problem{Kind: wire.Forbidden,
+			Detail: "this node was started without --admin-token or --tokens: there are no such " +
 				"calls"}
 	}
 	presented, ok := bearer(h)
 	if !ok {
-		return nil, &problem{kind: kindUnauthorized,
-			detail: "want the header Authorization: Bearer and " + a.wanted()}
+		return nil, &wire.Problem{Kind: wire.Unauthorized,
+			Detail: "want the header Authorization: Bearer and " + a.wanted()}
 	}
 	g := a.Find(presented)
 	switch {
 	case g == nil:
-		return nil, &problem{kind: kindUnauthorized, detail: "the token is not known here; want " +
-			a.wanted()}
+		return nil, &wire.Problem{Kind: wire.Unauthorized,
+			Detail: "the token is not known here; want " + a.wanted()}
 	case !g.May(r.need):
-		return nil, &problem{kind: kindForbidden, detail: "the token " + g.Name() +
+		return nil, &wire.Problem{Kind: wire.Forbidden, Detail: "the token " + g.Name() +
 			" has not the role " + r.need.String()}
 	}
 	return g, nil

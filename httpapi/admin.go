@@ -5,24 +5,29 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/request"
 )
 
 // adminMode changes how the whole cluster counts.
-func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
-	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
+func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	mode, p := x.modeBody(ctx.PostBody())
+	x.Reset(ctx.PostBody())
+	mode, p := decodeMode(&x.Decoder)
+	p = x.EndBody(p)
 	if p == nil {
 		// SetMode has its own timeout, which is longer than that of a request.
 		if err := s.members.SetMode(context.Background(), mode); err == nil {
-			x.out = append(appendString(append(x.out, `{"mode":`...), string(mode)), '}')
+			x.out = append(wire.AppendString(append(x.out, `{"mode":`...), string(mode)), '}')
 			x.answer(ctx)
 		} else {
 			p = s.problemOfQuery(err)
@@ -32,25 +37,13 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// modeBody reads {"mode"}.
-func (d *decoder) modeBody(body []byte) (mode cluster.Mode, p *problem) {
-	d.reset(body)
-	mode, p = d.modeMember()
-	if p == nil {
-		p = d.end()
-	}
-	if p != nil {
-		return "", d.malformedFirst(p)
-	}
-	return mode, nil
-}
-
-func (d *decoder) modeMember() (mode cluster.Mode, p *problem) {
-	if p := d.enter('{', "an object with mode"); p != nil {
+// decodeMode reads {"mode"}.
+func decodeMode(d *codec.Decoder) (mode cluster.Mode, p *wire.Problem) {
+	if p := d.Enter('{', "an object with mode"); p != nil {
 		return "", p
 	}
 	for first := true; ; first = false {
-		name, p := d.member(first)
+		name, p := d.Member(first)
 		if p != nil {
 			return "", p
 		}
@@ -58,16 +51,16 @@ func (d *decoder) modeMember() (mode cluster.Mode, p *problem) {
 			break
 		}
 		if string(name) != "mode" || mode != "" {
-			return "", refused(clip(name), "want mode, once")
+			return "", wire.Refuse(request.Clip(name), "want mode, once")
 		}
-		text, p := d.text()
+		text, p := d.Text()
 		if p != nil {
-			return "", p.in("mode")
+			return "", p.In("mode")
 		}
 		mode = cluster.Mode(text)
 	}
 	if mode != cluster.TwoTier && mode != cluster.Redis {
-		return "", refused("mode", `want "two-tier" or "redis"`)
+		return "", wire.Refuse("mode", `want "two-tier" or "redis"`)
 	}
 	return mode, nil
 }

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/backtest"
+	"twotier.dev/twotier/internal/request"
 )
 
 // Backtester predicts the effect of rules.
@@ -36,8 +40,8 @@ type backtestAnswer struct {
 }
 
 // backtest answers with the predicted effect of rules, which need not be in force.
-func (s *Server) backtest(ctx *fasthttp.RequestCtx) *problem {
-	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
+func (s *Server) backtest(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {
@@ -67,14 +71,11 @@ func (s *Server) backtest(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // backtestBody reads {"rules","top"}.
-func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *problem) {
-	d.reset(body)
-	q, proposed, p := d.backtestMembers()
-	if p == nil {
-		p = d.end()
-	}
-	if p != nil {
-		return q, d.malformedFirst(p)
+func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *wire.Problem) {
+	d.Reset(body)
+	q, proposed, p := decodeBacktest(&d.Decoder)
+	if p = d.EndBody(p); p != nil {
+		return q, p
 	}
 	if proposed != nil {
 		set, err := s.opts.RuleBook.Read(proposed)
@@ -89,59 +90,59 @@ func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *pro
 		q.version = &version
 	}
 	if len(q.rules) == 0 {
-		return q, refused("rules", "want a document with at least one rule that has a name, or "+
-			"names of rules in force")
+		return q, wire.Refuse("rules", "want a document with at least one rule that has a "+
+			"name, or names of rules in force")
 	}
 	return q, nil
 }
 
-// backtestMembers reads the object. proposed is the document, or nil if the body names rules.
-func (d *decoder) backtestMembers() (q backtestQuery, proposed []byte, p *problem) {
+// decodeBacktest reads the object. proposed is the document, or nil if the body names rules.
+func decodeBacktest(d *codec.Decoder) (q backtestQuery, proposed []byte, p *wire.Problem) {
 	q.top = backtest.MaxTop
-	if p := d.enter('{', "an object with rules"); p != nil {
+	if p := d.Enter('{', "an object with rules"); p != nil {
 		return q, nil, p
 	}
 	seen := map[string]bool{}
 	for first := true; ; first = false {
-		name, p := d.member(first)
+		name, p := d.Member(first)
 		if p != nil || name == nil {
 			return q, proposed, p
 		}
-		field := clip(name)
+		field := request.Clip(name)
 		switch {
 		case seen[field]:
-			return q, nil, refused(field, "given twice")
+			return q, nil, wire.Refuse(field, "given twice")
 		case field == "rules":
-			q.rules, proposed, p = d.proposal()
+			q.rules, proposed, p = decodeProposal(d)
 		case field == "top":
 			var n int64
-			if n, p = d.integer(); p == nil && (n < 1 || n > backtest.MaxTop) {
-				p = refused("", "want 1 to "+itoa(backtest.MaxTop))
+			if n, p = d.Integer(); p == nil && (n < 1 || n > backtest.MaxTop) {
+				p = wire.Refuse("", "want 1 to "+strconv.Itoa(backtest.MaxTop))
 			}
 			q.top = int(n)
 		default:
-			return q, nil, refused(field, "unknown field; a backtest has rules and top")
+			return q, nil, wire.Refuse(field, "unknown field; a backtest has rules and top")
 		}
 		if p != nil {
-			return q, nil, p.in(field)
+			return q, nil, p.In(field)
 		}
 		seen[field] = true
 	}
 }
 
-// proposal reads a document, as an object or as a YAML text, or names of rules in force.
-func (d *decoder) proposal() (rules []*twotier.Rule, proposed []byte, p *problem) {
-	switch d.peek() {
+// decodeProposal reads a document, as an object or as a YAML text, or names of rules in force.
+func decodeProposal(d *codec.Decoder) (rules []*twotier.Rule, proposed []byte, p *wire.Problem) {
+	switch d.Peek() {
 	case '"':
-		text, p := d.text()
+		text, p := d.Text()
 		return nil, bytes.Clone(text), p
 	case '{':
-		start := d.pos
-		if p := d.skip(0); p != nil {
+		start := d.Pos
+		if p := d.Skip(0); p != nil {
 			return nil, nil, p
 		}
 		// Mistakes have their lines and columns in the whole body.
-		text := bytes.Clone(d.src[:d.pos])
+		text := bytes.Clone(d.Src[:d.Pos])
 		for i := range start {
 			if text[i] != '\n' {
 				text[i] = ' '
@@ -149,33 +150,33 @@ func (d *decoder) proposal() (rules []*twotier.Rule, proposed []byte, p *problem
 		}
 		return nil, text, nil
 	case '[':
-		rules, p = d.ruleNames()
+		rules, p = decodeRuleNames(d)
 		return rules, nil, p
 	}
-	return nil, nil, d.unexpected("a document of rules, as an object or as a string, or a list " +
+	return nil, nil, d.Unexpected("a document of rules, as an object or as a string, or a list " +
 		"of names")
 }
 
-// ruleNames reads names of rules in force.
-func (d *decoder) ruleNames() (rules []*twotier.Rule, p *problem) {
-	if p := d.enter('[', "a list of names of rules"); p != nil {
+// decodeRuleNames reads names of rules in force.
+func decodeRuleNames(d *codec.Decoder) (rules []*twotier.Rule, p *wire.Problem) {
+	if p := d.Enter('[', "a list of names of rules"); p != nil {
 		return nil, p
 	}
 	for i := 0; ; i++ {
-		more, p := d.element(i == 0)
+		more, p := d.Element(i == 0)
 		if p != nil || !more {
 			return rules, p
 		}
-		name, p := d.text()
+		name, p := d.Text()
 		if p == nil && i == backtest.MaxRules {
-			p = refused("", "want at most "+itoa(backtest.MaxRules)+" rules")
+			p = wire.Refuse("", "want at most "+strconv.Itoa(backtest.MaxRules)+" rules")
 		}
 		var r *twotier.Rule
 		if p == nil {
-			r, p = d.findRule(name)
+			r, p = d.Rule(name)
 		}
 		if p != nil {
-			return nil, p.in("[" + itoa(i) + "]")
+			return nil, p.In("[" + strconv.Itoa(i) + "]")
 		}
 		rules = append(rules, r)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/request"
@@ -34,24 +36,24 @@ type banQuery struct {
 }
 
 // banQueryOf reads the query of /v1/bans.
-func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *problem) {
+func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 	q.n = defaultBans
-	p = eachArg(ctx, func(name, value []byte) *problem {
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
 		case "ns":
 			if q.ns = string(value); !request.ValidNS(value) {
-				return refused("ns", request.WantNS)
+				return wire.Refuse("ns", request.WantNS)
 			}
 		case "rule":
 			q.rule = string(value)
 		case "key":
 			if q.key = value; !request.ValidKey(value) {
-				return refused("key", request.WantKey)
+				return wire.Refuse("key", request.WantKey)
 			}
 		case "n":
 			v, end, fits := request.Digits(value, 0)
 			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxBans {
-				return refused("n", "want 1 to 1000")
+				return wire.Refuse("n", "want 1 to 1000")
 			}
 		default:
 			return unknownArg(name, "bans has ns, rule, key and n")
@@ -59,25 +61,25 @@ func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *problem) {
 		return nil
 	})
 	if p == nil && q.key != nil && q.rule == "" {
-		p = refused("rule", "missing; want the rule that may ban the key")
+		p = wire.Refuse("rule", "missing; want the rule that may ban the key")
 	}
 	return q, p
 }
 
 // listBans answers with the active bans: all that nodes know of, or the ban of one key.
-func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 	q, p := banQueryOf(ctx)
 	if p != nil {
 		return p
 	}
 	if q.ns == "" && q.rule == "" {
-		if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
+		if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 			return p
 		}
 	}
 	x := s.begin(ctx)
 	set, f := x.ResolveRules()
-	if p = problemFrom(f); p == nil {
+	if p = wire.FromFailure(f); p == nil {
 		p = s.findBans(x, set, &q, grantOf(ctx))
 	}
 	if p == nil {
@@ -89,19 +91,19 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
 
 // findBans appends the answer to a query.
 func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
-	grant *twotier.Grant) *problem {
+	grant *twotier.Grant) *wire.Problem {
 	if q.rule != "" {
-		r, p := x.findRule([]byte(q.rule))
+		r, p := x.Rule([]byte(q.rule))
 		if p == nil && q.ns != "" && q.ns != r.Space() {
-			p = refused("ns", "rule "+r.Name+" counts in namespace "+r.Space())
+			p = wire.Refuse("ns", "rule "+r.Name+" counts in namespace "+r.Space())
 		}
 		if p != nil {
-			return p.in("rule")
+			return p.In("rule")
 		}
 		q.ns = r.Space()
 	}
 	if q.ns != "" {
-		if p := problemFrom(ask.Allow(grant, twotier.RoleRead, []byte(q.ns))); p != nil {
+		if p := wire.FromFailure(ask.Allow(grant, twotier.RoleRead, []byte(q.ns))); p != nil {
 			return p
 		}
 	}
@@ -117,13 +119,13 @@ func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
 	}
 	b := append(x.out, `{"bans":[`...)
 	for i := range held {
-		b = appendString(append(appendComma(b), `{"ns":`...), held[i].NS)
-		b = appendString(append(b, `,"rule":`...), held[i].Rule)
-		b = appendString(append(b, `,"key":`...), held[i].Key)
-		b = appendField(b, "until", held[i].until)
-		b = append(appendField(b, "retry_after_ms", held[i].left), '}')
+		b = wire.AppendString(append(wire.AppendComma(b), `{"ns":`...), held[i].NS)
+		b = wire.AppendString(append(b, `,"rule":`...), held[i].Rule)
+		b = wire.AppendString(append(b, `,"key":`...), held[i].Key)
+		b = wire.AppendField(b, "until", held[i].until)
+		b = append(wire.AppendField(b, "retry_after_ms", held[i].left), '}')
 	}
-	x.out = append(appendField(append(b, ']'), "rules_version", set.Version()), '}')
+	x.out = append(wire.AppendField(append(b, ']'), "rules_version", set.Version()), '}')
 	return nil
 }
 
@@ -164,14 +166,16 @@ func (s *Server) held(ctx context.Context, set *twotier.RuleSet,
 }
 
 // unban lifts the ban of a key under a rule.
-func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) unban(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	r, key, p := x.unbanBody(ctx.PostBody())
+	x.Reset(ctx.PostBody())
+	r, key, p := decodeUnban(&x.Decoder)
+	p = x.EndBody(p)
 	if p == nil {
-		p = problemFrom(ask.Allow(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
+		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
 	}
 	if p == nil {
 		p = s.lift(x, r, key)
@@ -184,7 +188,7 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // lift ends a ban and appends the answer.
-func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *problem {
+func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *wire.Problem {
 	set, _ := x.ResolveRules() // r is one of them
 	held, err := s.held(x.context, set, []twotier.Banned{{NS: r.Space(), Rule: r.Name,
 		Key: string(key)}})
@@ -195,8 +199,8 @@ func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *problem {
 	if err != nil {
 		return s.problemOf(err, true)
 	}
-	b := appendString(append(x.out, `{"rule":`...), r.Name)
-	b = appendString(append(b, `,"key":`...), key)
+	b := wire.AppendString(append(x.out, `{"rule":`...), r.Name)
+	b = wire.AppendString(append(b, `,"key":`...), key)
 	b = append(b, `,"lifted":`...)
 	if len(held) > 0 {
 		x.out = append(b, "true}"...)
@@ -206,24 +210,13 @@ func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *problem {
 	return nil
 }
 
-// unbanBody reads {"rule","key"}.
-func (d *decoder) unbanBody(body []byte) (r *twotier.Rule, key []byte, p *problem) {
-	d.reset(body)
-	if r, key, p = d.unbanFields(); p == nil {
-		p = d.end()
-	}
-	if p != nil {
-		return nil, nil, d.malformedFirst(p)
-	}
-	return r, key, nil
-}
-
-func (d *decoder) unbanFields() (r *twotier.Rule, key []byte, p *problem) {
-	if p := d.enter('{', "an object with rule and key"); p != nil {
+// decodeUnban reads {"rule","key"}.
+func decodeUnban(d *codec.Decoder) (r *twotier.Rule, key []byte, p *wire.Problem) {
+	if p := d.Enter('{', "an object with rule and key"); p != nil {
 		return nil, nil, p
 	}
 	for first := true; ; first = false {
-		name, p := d.member(first)
+		name, p := d.Member(first)
 		if p != nil {
 			return nil, nil, p
 		}
@@ -233,33 +226,28 @@ func (d *decoder) unbanFields() (r *twotier.Rule, key []byte, p *problem) {
 		switch field := string(name); {
 		case field == "rule" && r == nil:
 			var text []byte
-			if text, p = d.text(); p == nil {
-				r, p = d.findRule(text)
+			if text, p = d.Text(); p == nil {
+				r, p = d.Rule(text)
 			}
 		case field == "key" && key == nil:
-			if key, p = d.text(); p == nil && !request.ValidKey(key) {
-				p = refused("", request.WantKey)
+			if key, p = d.Text(); p == nil && !request.ValidKey(key) {
+				p = wire.Refuse("", request.WantKey)
 			}
 		case field == "rule" || field == "key":
-			p = refused("", "given twice")
+			p = wire.Refuse("", "given twice")
 		default:
-			return nil, nil, unknown(name, "unban has rule and key")
+			return nil, nil, wire.Refuse(request.Clip(name),
+				"unknown field; unban has rule and key")
 		}
 		if p != nil {
-			return nil, nil, p.in(string(name))
+			return nil, nil, p.In(string(name))
 		}
 	}
 	switch {
 	case r == nil:
-		return nil, nil, refused("rule", "missing; want the rule that bans the key")
+		return nil, nil, wire.Refuse("rule", "missing; want the rule that bans the key")
 	case key == nil:
-		return nil, nil, refused("key", "missing; "+request.WantKey)
+		return nil, nil, wire.Refuse("key", "missing; "+request.WantKey)
 	}
 	return r, key, nil
-}
-
-// findRule returns the rule of that name.
-func (d *decoder) findRule(name []byte) (*twotier.Rule, *problem) {
-	r, f := d.FindRule(name)
-	return r, problemFrom(f)
 }

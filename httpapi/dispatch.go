@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
 // handle answers one request.
@@ -26,7 +28,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 	if p != nil {
 		s.countLimit(p)
-		p.send(ctx)
+		send(ctx, p)
 	}
 	if unread(ctx) {
 		lingers(ctx, p)
@@ -39,16 +41,16 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 
 // unanswered returns the problem of an executed request whose answer did not get memory because of
 // p.
-func unanswered(p *problem) *problem {
+func unanswered(p *wire.Problem) *wire.Problem {
 	why := "there is no memory now for the answer"
-	if p.kind == kindTooLarge {
+	if p.Kind == wire.TooLarge {
 		why = "the answer takes more memory than one address may use here, by --max-memory"
 	}
-	return &problem{kind: kindUnknown, limit: p.limit, detail: "carried out, but " + why}
+	return &wire.Problem{Kind: wire.Unknown, Limit: p.Limit, Detail: "carried out, but " + why}
 }
 
 // dispatch finds the handler of a request and calls it.
-func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	h := &ctx.Request.Header
 	if p := framed(h); p != nil {
 		ctx.SetConnectionClose()
@@ -58,13 +60,13 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
 	// Nodes authenticate with their secret, and call each other by other names.
 	if r.at != peerAPI && !d.hosts.allow(ctx.Host()) && !(r.any && s.fromProxy(ctx)) {
-		return &problem{kind: kindForbidden, field: "Host",
-			detail: "not a name of this server; it answers to its address, and to what --hosts " +
+		return &wire.Problem{Kind: wire.Forbidden, Field: "Host",
+			Detail: "not a name of this server; it answers to its address, and to what --hosts " +
 				"lists"}
 	}
 	if !ok {
-		return &problem{kind: kindNotFound,
-			detail: "nothing is served under this path; /openapi.json lists what is"}
+		return &wire.Problem{Kind: wire.NotFound,
+			Detail: "nothing is served under this path; /openapi.json lists what is"}
 	}
 	if r.put != nil && ctx.IsPut() {
 		r = *r.put
@@ -102,8 +104,8 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // countLimit counts a problem caused by a limit of this server.
-func (s *Server) countLimit(p *problem) {
-	if p.limit {
+func (s *Server) countLimit(p *wire.Problem) {
+	if p.Limit {
 		s.limited.Add(1)
 	}
 }
@@ -115,18 +117,19 @@ func (s *Server) Refused() (connections, requests int64) {
 }
 
 // checkMethod refuses methods that a route does not have.
-func checkMethod(ctx *fasthttp.RequestCtx, r *route) *problem {
+func checkMethod(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 	switch {
 	case r.any, r.post && ctx.IsPost(), !r.post && (ctx.IsGet() || ctx.IsHead()):
 		return nil
 	case r.get != nil:
-		return &problem{kind: kindMethod, detail: "want GET or POST", allow: "GET, HEAD, POST"}
+		return &wire.Problem{Kind: wire.Method, Detail: "want GET or POST",
+			Allow: "GET, HEAD, POST"}
 	case r.post:
-		return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
+		return &wire.Problem{Kind: wire.Method, Detail: "want POST", Allow: "POST"}
 	case r.put != nil:
-		return &problem{kind: kindMethod, detail: "want GET or PUT", allow: "GET, HEAD, PUT"}
+		return &wire.Problem{Kind: wire.Method, Detail: "want GET or PUT", Allow: "GET, HEAD, PUT"}
 	}
-	return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
+	return &wire.Problem{Kind: wire.Method, Detail: "want GET", Allow: "GET, HEAD"}
 }
 
 // counted counts the response by its status code and ends its span.
@@ -148,8 +151,9 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 	s.logPanic(ctx, v, debug.Stack())
 	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
 	// send replaces the body.
-	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
-	p.send(ctx)
+	p := &wire.Problem{Kind: wire.Internal,
+		Detail: "an error of this server's own; its log says more"}
+	send(ctx, p)
 	ctx.SetConnectionClose()
 	s.counted(ctx)
 }
@@ -170,16 +174,16 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 		s.countLimit(p)
 	}
 	lingers(ctx, p)
-	p.send(ctx)
+	send(ctx, p)
 	s.counted(ctx)
 }
 
 // lingers makes Close read the rest of a request that the client is still sending, unless the
 // client was too slow.
-func lingers(ctx *fasthttp.RequestCtx, p *problem) {
+func lingers(ctx *fasthttp.RequestCtx, p *wire.Problem) {
 	if c, ok := ctx.Conn().(*conn); ok {
 		c.mu.Lock()
-		c.linger = p == nil || p.kind != kindTimeout
+		c.linger = p == nil || p.Kind != wire.Timeout
 		c.mu.Unlock()
 	}
 }

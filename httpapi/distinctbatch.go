@@ -8,16 +8,17 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/internal/distinct"
 )
 
 // startValues begins the operations on values of a batch: in order for each key, concurrently for
 // different keys. wait waits for them and stores their errors.
 func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait func()) {
-	calls := make([]distinct.Call, len(x.values))
-	for i := range x.values {
-		v := &x.values[i]
-		calls[i] = distinct.Call{Op: &v.Op, Values: v.Add, Res: &v.res, Err: errNoValues()}
+	calls := make([]distinct.Call, len(x.Values))
+	for i := range x.Values {
+		v := &x.Values[i]
+		calls[i] = distinct.Call{Op: &v.Op, Values: v.Add, Res: &v.Res, Err: errNoValues()}
 	}
 	var all distinct.Call
 	var running sync.WaitGroup
@@ -33,9 +34,9 @@ func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait fu
 		running.Wait()
 		s.notePanic(ctx, all.Err)
 		for i := range calls {
-			x.values[i].err = calls[i].Err
+			x.Values[i].Err = calls[i].Err
 			if s.notePanic(ctx, calls[i].Err); all.Err != nil {
-				x.values[i].err = all.Err
+				x.Values[i].Err = all.Err
 			}
 		}
 	}
@@ -55,47 +56,16 @@ func (s *Server) notePanic(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// merged iterates over the operations of a batch in their order: refused ones, operations on
-// values, and the others.
-type merged struct {
-	bads   []bad
-	values []valueOp
-	index  int // of the next one
-	ops    int // number of the others returned so far
-}
-
-// merge returns all operations of a batch, and their number.
-func (d *decoder) merge() (m merged, total int) {
-	return merged{bads: d.bads, values: d.values}, len(d.bads) + len(d.values) + len(d.Ops)
-}
-
-// next returns the next operation as one of three: its problem, its operation on values, or its
-// index among the others.
-func (m *merged) next() (wrong *problem, v *valueOp, op int) {
-	i := m.index
-	m.index++
-	switch {
-	case len(m.bads) > 0 && m.bads[0].index == i:
-		wrong, m.bads = m.bads[0].problem, m.bads[1:]
-	case len(m.values) > 0 && m.values[0].index == i:
-		v, m.values = &m.values[0], m.values[1:]
-	default:
-		op = m.ops
-		m.ops++
-	}
-	return wrong, v, op
-}
-
 // totals is the answer to a quiet batch.
 type totals struct{ added, allowed, refused, failed int64 }
 
 // values adds an operation on values that was executed.
-func (t *totals) values(v *valueOp) {
+func (t *totals) values(v *codec.ValueOp) {
 	switch {
 	case len(v.Add) == 0:
 	case len(v.Op.Limits) == 0:
 		t.added++
-	case v.res.Allowed:
+	case v.Res.Allowed:
 		t.allowed++
 	default:
 		t.refused++
@@ -122,9 +92,9 @@ func (s *Server) countBatch(x *requestState) {
 	}
 	run := s.verdicts.Begin(&x.arrival)
 	x.CountVerdicts(&run)
-	for i := range x.values {
-		if v := &x.values[i]; v.err == nil {
-			run.Values(&v.Values, &v.res)
+	for i := range x.Values {
+		if v := &x.Values[i]; v.Err == nil {
+			run.Values(&v.Values, &v.Res)
 		}
 	}
 	if run.Decided() {

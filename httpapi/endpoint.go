@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 )
 
@@ -162,8 +163,8 @@ func (s *Server) addProfiles(routes map[string]route) {
 			profile(w, r.WithContext(s.ending))
 		})
 		routes["/debug/pprof/"+name] = route{need: twotier.RoleAdmin, guarded: true, at: adminAPI,
-			handler: func(ctx *fasthttp.RequestCtx) *problem {
-				if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
+			handler: func(ctx *fasthttp.RequestCtx) *wire.Problem {
+				if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 					return p
 				}
 				show(ctx)

@@ -3,8 +3,6 @@ package httpapi_test
 import (
 	"strings"
 	"testing"
-
-	"twotier.dev/twotier/httpapi"
 )
 
 // refusal is a request and the expected error.
@@ -252,28 +250,6 @@ func TestMediaTypes(t *testing.T) {
 		if got := ctx.Response.StatusCode(); got != tt.status {
 			t.Errorf("%s %q: %d, want %d: %s", tt.name, tt.value, got, tt.status,
 				ctx.Response.Body())
-		}
-	}
-}
-
-func TestParseWindow(t *testing.T) {
-	good := map[string]int64{
-		"1ms": 1, "90s": 90_000, "1m": 60_000, "37m": 2_220_000, "24h": 86_400_000,
-		"1d": 86_400_000, "1.5h": 5_400_000,
-		"1d2h3m4s": 93_784_000, "1000us": 1, "1000000ns": 1, "0.001s": 1, ".5s": 500, "5.s": 5000,
-		"106751d": 9223286400000,
-		"1s500ms": 1500, "0.1s": 100, "2.30s": 2300,
-	}
-	for text, want := range good {
-		if got, wrong := httpapi.ParseWindow(text); got != want || wrong != "" {
-			t.Errorf("%s: got %d %q, want %d", text, got, wrong, want)
-		}
-	}
-	for _, text := range []string{"", "1", "s", "1x", "-1m", "+1m", "1m ", "1w", ".s", "1ns",
-		"0.5ms", "99999999999999999999d", "106751d24h", "1m\"", "0.0001s",
-		strings.Repeat("0", 63) + "1m"} {
-		if got, wrong := httpapi.ParseWindow(text); wrong == "" {
-			t.Errorf("%q: accepted as %d", text, got)
 		}
 	}
 }

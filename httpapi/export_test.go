@@ -3,9 +3,7 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
-	"twotier.dev/twotier/internal/request"
 )
 
 // Handle answers one request without a connection.
@@ -31,39 +29,6 @@ func (s *Server) Served() map[string]bool {
 	}
 	return served
 }
-
-// Parser reads requests the way the server does.
-type Parser struct{ d decoder }
-
-// Single reads one operation. The result is valid until the next call.
-func (p *Parser) Single(body []byte, kind twotier.Kind) (op *twotier.Op, wrong string) {
-	if pr := p.d.single(body, kind); pr != nil {
-		return nil, pr.text()
-	}
-	return &p.d.Ops[0], ""
-}
-
-// Batch reads a batch and returns the accepted operations and the positions of the others.
-func (p *Parser) Batch(body []byte) (ops []twotier.Op, bads []int, quiet bool, wrong string) {
-	if pr := p.d.batch(body); pr != nil {
-		return nil, nil, false, pr.text()
-	}
-	for _, b := range p.d.bads {
-		bads = append(bads, b.index)
-	}
-	return p.d.Ops, bads, p.d.quiet, ""
-}
-
-// WindowText returns the window of a limit as the request spelled it.
-func (p *Parser) WindowText(op, check, limit int) string {
-	return string(p.d.WindowText(op, check, limit))
-}
-
-// ParseWindow is request.ParseWindow.
-func ParseWindow(text string) (ms int64, wrong string) { return request.ParseWindow([]byte(text)) }
-
-// AppendString is appendString.
-func AppendString(b []byte, s string) []byte { return appendString(b, s) }
 
 // The bounds of sessions.
 const (

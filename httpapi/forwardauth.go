@@ -8,6 +8,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -18,10 +20,10 @@ const headerRules = "Twotier-Rules-Version"
 
 // forwardAuth decides for a proxy about a request that the proxy has received. It counts and
 // answers 200, or counts nothing and answers 429 or the status in the query.
-func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.beginSized(ctx, 0)
 	x.arrival.Endpoint = verdicts.ForwardAuth
-	denied, p := s.forwardQuery(ctx, &x.decoder)
+	denied, p := s.forwardQuery(ctx, &x.Decoder)
 	if p == nil {
 		op, res := x.only()
 		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
@@ -29,7 +31,7 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	if p == nil {
 		s.verdicts.Count(&x.arrival, &x.Request)
 		res := &x.Results()[0]
-		x.setRateLimit(ctx, res)
+		setRateLimit(ctx, x, res)
 		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.RulesVersion(), 10))
 		if !res.Allowed {
 			deny(ctx, denied, res.RetryAfter)
@@ -63,8 +65,9 @@ type judged struct {
 }
 
 // forwardQuery reads the query of a forward-auth as operation 0, and the status of a refusal.
-func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int, p *problem) {
-	d.reset(nil)
+func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denied int,
+	p *wire.Problem) {
+	d.Reset(nil)
 	denied = fasthttp.StatusTooManyRequests
 	var all []judged
 	var others []byte // the key of rules without their own
@@ -72,7 +75,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int,
 	for name, value := range ctx.QueryArgs().All() {
 		switch string(name) {
 		case "rule":
-			all, p = d.forwardRule(all, value)
+			all, p = appendRule(d, all, value)
 		case "key":
 			var key []byte
 			switch key, p = s.forwardKey(ctx, value); {
@@ -81,7 +84,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int,
 			case len(all) == 0 && others == nil:
 				others = key
 			case p == nil:
-				p = refused("", "given twice for the same rules")
+				p = wire.Refuse("", "given twice for the same rules")
 			}
 		case "denied":
 			denied, p = deniedArg(value)
@@ -89,27 +92,27 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int,
 			return 0, unknownArg(name, "forward-auth has rule, key and denied")
 		}
 		if p != nil {
-			return 0, p.in(string(name))
+			return 0, p.In(string(name))
 		}
 	}
 	if len(all) == 0 {
-		return 0, refused("rule", "missing; want the name of a rule")
+		return 0, wire.Refuse("rule", "missing; want the name of a rule")
 	}
 	if others == nil && keyed < len(all) {
 		others = []byte(s.clientKey(ctx))
 	}
 	setKeys(all, keyed, others)
-	return denied, d.forwarded(all)
+	return denied, addForwarded(d, all)
 }
 
-// forwardRule adds a rule named in a query.
-func (d *decoder) forwardRule(all []judged, name []byte) ([]judged, *problem) {
+// appendRule appends a rule named in a query.
+func appendRule(d *codec.Decoder, all []judged, name []byte) ([]judged, *wire.Problem) {
 	if len(all) == ask.MaxRules {
-		return all, refused("", "want at most 16 rules")
+		return all, wire.Refuse("", "want at most 16 rules")
 	}
-	r, p := d.findRule(name)
+	r, p := d.Rule(name)
 	if p == nil && len(r.Limits) == 0 {
-		p = refused("", request.OnlyDistinct(r.Name))
+		p = wire.Refuse("", request.OnlyDistinct(r.Name))
 	}
 	return append(all, judged{rule: r}), p
 }
@@ -122,19 +125,19 @@ func setKeys(all []judged, from int, key []byte) int {
 	return len(all)
 }
 
-func deniedArg(value []byte) (int, *problem) {
+func deniedArg(value []byte) (int, *wire.Problem) {
 	switch string(value) {
 	case "429":
 		return fasthttp.StatusTooManyRequests, nil
 	case "403":
 		return fasthttp.StatusForbidden, nil
 	}
-	return 0, refused("", "want 429 or 403")
+	return 0, wire.Refuse("", "want 429 or 403")
 }
 
-// forwarded adds an acquire for all rules. Rules that judge the same key in the same namespace
+// addForwarded adds an acquire for all rules. Rules that judge the same key in the same namespace
 // share a check, so that the request counts once.
-func (d *decoder) forwarded(all []judged) *problem {
+func addForwarded(d *codec.Decoder, all []judged) *wire.Problem {
 	d.BeginOp()
 	for len(all) > 0 {
 		first, rest := all[0], all[:0]
@@ -146,12 +149,12 @@ func (d *decoder) forwarded(all []judged) *problem {
 				d.Judge(j.rule)
 			}
 		}
-		if p := d.addCheck(&twotier.Check{Key: first.key, N: 1}, twotier.Acquire); p != nil {
+		if p := d.AddCheck(&twotier.Check{Key: first.key, N: 1}, twotier.Acquire); p != nil {
 			return p
 		}
 		all = rest
 	}
-	d.EndOp(twotier.Op{Kind: twotier.Acquire}, tagChecks)
+	d.EndOp(twotier.Op{Kind: twotier.Acquire}, codec.TagChecks)
 	d.Link()
-	return d.account()
+	return d.Account()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/warning"
 )
@@ -54,14 +55,15 @@ func parseSource(text string) (k keySource, ok bool) {
 
 // forwardKey returns the key for a key parameter: the key from the first of its sources that the
 // request has.
-func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *problem) {
+func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *wire.Problem) {
 	var key []byte
 	for text := range strings.SplitSeq(string(sources), ",") {
 		source, ok := parseSource(text)
 		if !ok {
-			return nil, refused("", "want ip, the name of a header or query:NAME, after sha256: "+
-				"to hash it; several with commas between, of which the first is taken that a "+
-				"request has")
+			return nil, wire.Refuse("",
+				"want ip, the name of a header or query:NAME, after sha256: "+
+					"to hash it; several with commas between, of which the first is taken that a "+
+					"request has")
 		}
 		if source.exposed {
 			s.observe(warning.SecretKey, "key="+text)

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/request"
 )
 
 // plainCheck and plainOp are the body of an operation as encoding/json reads it.
@@ -69,7 +71,7 @@ func sameCheck(t *testing.T, kind twotier.Kind, got *twotier.Check, want *plainC
 		t.Fatalf("%d limits, want %d", len(got.Limits), len(want.Limits))
 	}
 	for k, l := range want.Limits {
-		ms, wrong := httpapi.ParseWindow(l.Window)
+		ms, wrong := request.ParseWindow([]byte(l.Window))
 		if wrong != "" || got.Limits[k] != (twotier.Limit{Window: ms, Max: l.Max}) {
 			t.Fatalf("got %+v, want %+v", got.Limits[k], l)
 		}
@@ -90,17 +92,16 @@ func FuzzOp(f *testing.F) {
 		[]byte(
 			`{"checks":[{"key":"a\u0041\ud83d\ude00\"","n":2,"limits":[{"max":3,"window":"1d2h"}]}],"ts":5,"ack":"redis","count_denied":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var p httpapi.Parser
+		var d codec.Decoder
 		for _, kind := range []twotier.Kind{twotier.Add, twotier.Count, twotier.Acquire} {
-			op, wrong := p.Single(bytes.Clone(body), kind)
-			if wrong != "" {
+			if d.Single(bytes.Clone(body), kind) != nil {
 				continue
 			}
 			var want plainOp
 			if err := json.Unmarshal(body, &want); err != nil {
 				t.Fatalf("%q was accepted, but %v", body, err)
 			}
-			sameOp(t, op, &want)
+			sameOp(t, &d.Ops[0], &want)
 		}
 	})
 }
@@ -114,13 +115,14 @@ func FuzzBatch(f *testing.F) {
 				`,{"op":"count","window":"1m,1h","key":"k"}]}`))
 		}
 	}
-	f.Add(benchBatch(3, true))
+	f.Add([]byte(`{"quiet":true,"ops":[{"op":"acquire","key":"user:1","limits":[` +
+		`{"window":"1m","max":15},{"window":"24h","max":50}]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		var p httpapi.Parser
-		ops, bads, quiet, wrong := p.Batch(bytes.Clone(body))
-		if wrong != "" {
+		var d codec.Decoder
+		if d.Batch(bytes.Clone(body)) != nil {
 			return
 		}
+		all, total := d.Merge()
 		var want struct {
 			Ops   []json.RawMessage
 			Quiet bool
@@ -128,20 +130,19 @@ func FuzzBatch(f *testing.F) {
 		if err := json.Unmarshal(body, &want); err != nil {
 			t.Fatalf("%q was accepted, but %v", body, err)
 		}
-		if want.Quiet != quiet || len(want.Ops) != len(ops)+len(bads) {
-			t.Fatalf("%d ops and %d refused, want %d", len(ops), len(bads), len(want.Ops))
+		if want.Quiet != d.Quiet || len(want.Ops) != total {
+			t.Fatalf("%d ops, want %d", total, len(want.Ops))
 		}
 		for i := range want.Ops {
-			if len(bads) > 0 && bads[0] == i {
-				bads = bads[1:]
+			refused, values, op := all.Next()
+			if refused != nil || values != nil {
 				continue
 			}
 			var o plainOp
 			if err := json.Unmarshal(want.Ops[i], &o); err != nil {
 				t.Fatalf("%q was accepted, but %v", want.Ops[i], err)
 			}
-			sameOp(t, &ops[0], &o)
-			ops = ops[1:]
+			sameOp(t, &d.Ops[op], &o)
 		}
 	})
 }
@@ -151,7 +152,7 @@ func FuzzString(f *testing.F) {
 	f.Add("a\"\\\x00\x1f\u007f\u2028é😀\xff\xe2\x82")
 	f.Fuzz(func(t *testing.T, s string) {
 		var got string
-		if err := json.Unmarshal(httpapi.AppendString(nil, s), &got); err != nil {
+		if err := json.Unmarshal(wire.AppendString(nil, s), &got); err != nil {
 			t.Fatal(err)
 		}
 		encoded, _ := json.Marshal(s)

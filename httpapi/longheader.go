@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
 const (
@@ -52,10 +54,11 @@ func (h *longHeader) follow(b []byte, m *requestMemory) {
 
 // move prepares for serving the connection with the larger buffer, after the header did not fit in
 // the smaller one.
-func (h *longHeader) move(m *requestMemory) *problem {
+func (h *longHeader) move(m *requestMemory) *wire.Problem {
 	if len(h.text) < shortHeader {
-		return &problem{kind: kindHeaders, detail: "want at most 64 KiB, or at most 8 KiB if the " +
-			"request is sent before the previous one was answered"}
+		return &wire.Problem{Kind: wire.Headers,
+			Detail: "want at most 64 KiB, or at most 8 KiB if the " +
+				"request is sent before the previous one was answered"}
 	}
 	if p := m.takeRead(longHeaderBytes); p != nil {
 		return p

@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/durations"
 	"twotier.dev/twotier/internal/version"
@@ -35,7 +36,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 }
 
 // metrics answers in the client's preferred Prometheus format, text by default.
-func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) metrics(ctx *fasthttp.RequestCtx) *wire.Problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},
 		expfmt.FmtProtoDelim, expfmt.FmtProtoText, expfmt.FmtProtoCompact, expfmt.FmtText)
@@ -43,7 +44,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	if err != nil { // a bug of ours, such as a duplicate metric
 		s.log.Error("can't render metrics", "error", err)
 		const detail = "the metrics can't be made; this server's log says why"
-		return &problem{kind: kindInternal, detail: detail}
+		return &wire.Problem{Kind: wire.Internal, Detail: detail}
 	}
 	if p := memoryOf(ctx).takePage(int64(len(page))); p != nil {
 		return p

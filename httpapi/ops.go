@@ -7,14 +7,15 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
-func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) add(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	p := x.decoder.single(ctx.PostBody(), twotier.Add)
+	p := x.Single(ctx.PostBody(), twotier.Add)
 	if p == nil {
 		op, res := x.only()
 		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
@@ -24,13 +25,13 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // acquire answers 200 whatever the decision, unless the query has deny=429.
-func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 	deny429, p := denyQuery(ctx)
 	if p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	if p = x.decoder.single(ctx.PostBody(), twotier.Acquire); p == nil {
+	if p = x.Single(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.only()
 		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
 	}
@@ -39,7 +40,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 	}
 	if p == nil && deny429 {
 		res := &x.Results()[0]
-		x.setRateLimit(ctx, res)
+		setRateLimit(ctx, x, res)
 		if !res.Allowed {
 			deny(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
 		}
@@ -57,17 +58,17 @@ func (x *requestState) only() (*twotier.Op, *twotier.Result) {
 }
 
 // answerOnly answers the only operation of x, which was executed with this error.
-func (s *Server) answerOnly(ctx *fasthttp.RequestCtx, x *requestState, err error) *problem {
+func (s *Server) answerOnly(ctx *fasthttp.RequestCtx, x *requestState, err error) *wire.Problem {
 	if err != nil {
 		return s.problemOfOp(err, x, 0)
 	}
-	x.out = x.appendAnswer(x.out, 0, &x.Results()[0])
+	x.out = x.encoder().AppendAnswer(x.out, 0, &x.Results()[0])
 	x.answer(ctx)
 	return nil
 }
 
 // batch executes many operations, and only once if they are part of a session.
-func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) batch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
@@ -79,29 +80,29 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 
 // runBatch executes the operations of a batch. The batch is read completely first: if any part of
 // it is malformed, nothing is executed.
-func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()
 	p := x.memory.expect(int64(len(body)) * expected)
 	if p == nil {
-		p = x.decoder.batch(body)
+		p = x.Batch(body)
 		x.memory.returnUnused()
 	}
 	if p == nil {
 		if x.traced.of != nil {
-			x.describe(x.firstNamespace(), len(x.Ops)+len(x.values))
+			x.describe(x.firstNamespace(), len(x.Ops)+len(x.Values))
 		}
 		results := x.EmptyResults()
 		values := func() {}
-		if len(x.values) > 0 {
+		if len(x.Values) > 0 {
 			values = s.startValues(ctx, x)
 		}
 		if len(x.Ops) > 0 {
 			s.operations.DoAll(x.context, x.Ops, results)
 		}
 		values()
-		x.out = slices.Grow(x.out, x.answers)
-		if x.quiet {
+		x.out = slices.Grow(x.out, x.Answers)
+		if x.Quiet {
 			s.appendQuiet(x, results)
 		} else {
 			s.appendResults(x, results)
@@ -116,37 +117,37 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *problem {
 // appendResults appends the answers and errors of a batch in the order of its operations.
 func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 	b := append(x.out, `{"results":[`...)
-	all, total := x.merge()
+	all, total := x.Merge()
 	for i := range total {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		switch p, v, op := all.next(); {
+		switch p, v, op := all.Next(); {
 		case p != nil:
 			b = appendError(b, p)
-		case v != nil && v.err != nil:
-			b = appendError(b, s.problemOf(v.err, len(v.Add) > 0))
+		case v != nil && v.Err != nil:
+			b = appendError(b, s.problemOf(v.Err, len(v.Add) > 0))
 		case v != nil:
-			b = v.append(b)
+			b = v.Append(b)
 		case results[op].Err != nil:
 			b = appendError(b, s.problemOfOp(results[op].Err, x, op))
 		default:
-			b = x.appendAnswer(b, op, &results[op])
+			b = x.encoder().AppendAnswer(b, op, &results[op])
 		}
 	}
 	x.out = append(b, "]}"...)
 }
 
-func appendError(b []byte, p *problem) []byte {
+func appendError(b []byte, p *wire.Problem) []byte {
 	b = append(b, `{"error":`...)
-	b = p.appendJSON(b)
+	b = p.AppendJSON(b)
 	return append(b, '}')
 }
 
 // appendQuiet appends the totals and errors of a batch.
 func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 	var t totals
-	all, total := x.merge()
+	all, total := x.Merge()
 	version := int64(-1)
 	if x.HasRules() {
 		version = x.RulesVersion()
@@ -155,11 +156,11 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 	b = strconv.AppendInt(b, int64(total), 10)
 	b = append(b, `,"errors":[`...)
 	for i := range total {
-		p, v, op := all.next()
+		p, v, op := all.Next()
 		switch {
 		case p != nil:
-		case v != nil && v.err != nil:
-			p = s.problemOf(v.err, len(v.Add) > 0)
+		case v != nil && v.Err != nil:
+			p = s.problemOf(v.Err, len(v.Add) > 0)
 		case v != nil:
 			t.values(v)
 			if v.Ruled {
@@ -177,40 +178,40 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 			b = append(b, `{"index":`...)
 			b = strconv.AppendInt(b, int64(i), 10)
 			b = append(b, `,"error":`...)
-			b = append(p.appendJSON(b), '}')
+			b = append(p.AppendJSON(b), '}')
 		}
 	}
 	b = append(b, ']')
-	b = appendField(b, "added", t.added)
-	b = appendField(b, "allowed", t.allowed)
-	b = appendField(b, "refused", t.refused)
+	b = wire.AppendField(b, "added", t.added)
+	b = wire.AppendField(b, "allowed", t.allowed)
+	b = wire.AppendField(b, "refused", t.refused)
 	if version >= 0 {
-		b = appendField(b, "rules_version", version)
+		b = wire.AppendField(b, "rules_version", version)
 	}
 	x.out = append(b, '}')
 }
 
 // noQuery refuses a query on a call that has no parameters.
-func noQuery(ctx *fasthttp.RequestCtx) *problem {
+func noQuery(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if len(ctx.URI().QueryString()) == 0 {
 		return nil
 	}
-	return eachArg(ctx, func(name, _ []byte) *problem {
+	return eachArg(ctx, func(name, _ []byte) *wire.Problem {
 		return unknownArg(name, "this call has none")
 	})
 }
 
 // denyQuery reads the query of an acquire.
-func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *problem) {
+func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
 	if len(ctx.URI().QueryString()) == 0 {
 		return false, nil
 	}
-	p = eachArg(ctx, func(name, value []byte) *problem {
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch {
 		case string(name) != "deny":
 			return unknownArg(name, "acquire has deny")
 		case string(value) != "429":
-			return refused("deny", "want 429")
+			return wire.Refuse("deny", "want 429")
 		}
 		deny429 = true
 		return nil

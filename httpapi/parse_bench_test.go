@@ -1,8 +1,6 @@
 package httpapi_test
 
 import (
-	"twotier.dev/twotier"
-
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,7 +8,9 @@ import (
 
 	"github.com/valyala/fastjson"
 
-	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/internal/request"
 )
 
 // benchBatch is a batch of n operations; the second half of each kind of benchmark carries limits.
@@ -66,10 +66,10 @@ func perOp(b *testing.B, body []byte, parse func([]byte) int) {
 }
 
 func scannerParse() func([]byte) int {
-	var p httpapi.Parser
+	var d codec.Decoder
 	return func(body []byte) int {
-		ops, _, _, _ := p.Batch(body)
-		return len(ops)
+		_ = d.Batch(body)
+		return len(d.Ops)
 	}
 }
 
@@ -92,7 +92,7 @@ func fastjsonParse() func([]byte) int {
 			c := twotier.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
 				N: o.GetInt64("n")}
 			for _, l := range o.GetArray("limits") {
-				ms, _ := httpapi.ParseWindow(string(l.GetStringBytes("window")))
+				ms, _ := request.ParseWindow(l.GetStringBytes("window"))
 				limits = append(limits, twotier.Limit{Window: ms, Max: l.GetInt64("max")})
 			}
 			checks = append(checks, c)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/peerhttp"
 )
 
@@ -19,10 +20,10 @@ type Peer interface {
 }
 
 // admitPeer lets only nodes send messages. Reading messages takes no memory from clients.
-func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *wire.Problem {
 	h := &ctx.Request.Header
 	if string(h.ContentType()) != peerhttp.Media {
-		return &problem{kind: kindMediaType, detail: "this path is for the other nodes"}
+		return &wire.Problem{Kind: wire.MediaType, Detail: "this path is for the other nodes"}
 	}
 	pass := string(h.Peek(peerhttp.HeaderPass))
 	if err := s.opts.Peer.Admit(pass, h.ContentLength()); err != nil {
@@ -32,12 +33,12 @@ func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-func notOfCluster() *problem {
-	return &problem{kind: kindForbidden, detail: "not a message of this cluster"}
+func notOfCluster() *wire.Problem {
+	return &wire.Problem{Kind: wire.Forbidden, Detail: "not a message of this cluster"}
 }
 
 // peer handles a message from another node.
-func (s *Server) peer(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) peer(ctx *fasthttp.RequestCtx) *wire.Problem {
 	reply, err := s.opts.Peer.Handle(context.Background(), ctx.PostBody())
 	if err != nil {
 		return notOfCluster()

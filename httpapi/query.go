@@ -4,12 +4,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 )
 
 // clusterQuery reads the query of /v1/cluster: the optional parts of the answer.
-func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
-	p = eachArg(ctx, func(name, value []byte) *problem {
+func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *wire.Problem) {
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		asked := &owners
 		switch string(name) {
 		case "owners":
@@ -19,7 +21,7 @@ func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
 			return unknownArg(name, "cluster has owners and nodes")
 		}
 		if string(value) != "true" {
-			return refused(string(name), "want true")
+			return wire.Refuse(string(name), "want true")
 		}
 		*asked = true
 		return nil
@@ -28,14 +30,14 @@ func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
 }
 
 // eachArg calls f for each parameter of the query until it returns a problem.
-func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *problem) *problem {
+func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *wire.Problem) *wire.Problem {
 	args, i := ctx.QueryArgs(), 0
 	for name, value := range args.All() {
 		if p := f(name, value); p != nil {
 			return p
 		}
 		if givenBefore(args, name, i) {
-			return refused(clip(name), "given twice")
+			return wire.Refuse(request.Clip(name), "given twice")
 		}
 		i++
 	}
@@ -57,8 +59,8 @@ func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
 	return false
 }
 
-func unknownArg(name []byte, has string) *problem {
-	return refused(clip(name), "unknown parameter; "+has)
+func unknownArg(name []byte, has string) *wire.Problem {
+	return wire.Refuse(request.Clip(name), "unknown parameter; "+has)
 }
 
 // target is the common part of queries about one key.
@@ -67,72 +69,78 @@ type target struct {
 	at    int64
 }
 
-// arg reads one parameter into t if it is allowed. It leaves windows to the caller.
-func (t *target) arg(name, value []byte, allowed fields, has string) (f fields, p *problem) {
-	f = fieldOf(name)
-	if f&allowed == 0 {
-		return 0, unknownArg(name, has)
-	}
-	switch f {
-	case fieldNS:
+// arg reads one parameter into t. It leaves windows to the caller, and so does it "at", unless the
+// query may have it.
+func (t *target) arg(name, value []byte, timed bool, has string) *wire.Problem {
+	switch field := string(name); {
+	case field == "ns":
 		if t.check.NS = value; !request.ReadableNS(value) {
-			return f, refused("ns", request.WantNS)
+			return wire.Refuse("ns", request.WantNS)
 		}
-	case fieldKey:
+	case field == "key":
 		if t.check.Key = value; !request.ValidKey(value) {
-			return f, refused("key", request.WantKey)
+			return wire.Refuse("key", request.WantKey)
 		}
-	case fieldAt:
+	case field == "at" && timed:
 		v, end, fits := request.Digits(value, 0)
 		if t.at = v; end != len(value) || v < 1 || !fits {
-			return f, refused("at", "want unix milliseconds, at least 1")
+			return wire.Refuse("at", "want unix milliseconds, at least 1")
 		}
+	default:
+		return unknownArg(name, has)
 	}
-	return f, nil
+	return nil
 }
 
 // countQuery reads the query of a count as operation 0.
-func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
-	d.reset(nil)
-	d.BeginOp()
-	var t target
-	p := eachArg(ctx, func(name, value []byte) *problem {
-		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow|fieldAt,
-			"count has key, ns, window and at")
-		if p == nil && f == fieldWindow {
-			if p = d.windowsOf(value); p != nil {
-				p = p.in("window")
-			}
-		}
-		return p
-	})
+func countQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
+	t, p := windowsQuery(ctx, d, "count has key, ns, window and at")
 	if p != nil {
 		return p
 	}
 	t.check.N = 1
-	if p := d.addCheck(&t.check, twotier.Count); p != nil {
+	if p := d.AddCheck(&t.check, twotier.Count); p != nil {
 		return p
 	}
-	d.EndOp(twotier.Op{Kind: twotier.Count, TS: t.at}, tagOne)
+	d.EndOp(twotier.Op{Kind: twotier.Count, TS: t.at}, codec.TagOne)
 	d.Link()
 	return nil
 }
 
-// seriesQuery reads the query of a series: a key and one window in milliseconds.
-func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *problem) {
-	p = eachArg(ctx, func(name, value []byte) *problem {
-		f, p := t.arg(name, value, fieldNS|fieldKey|fieldWindow, "series has key, ns and window")
-		if p == nil && f == fieldWindow {
-			window, p = windowArg(value)
+// windowsQuery begins an operation and reads a query about one key and several windows, which it
+// adds as limits.
+func windowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t target,
+	p *wire.Problem) {
+	d.Reset(nil)
+	d.BeginOp()
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
+		if string(name) != "window" {
+			return t.arg(name, value, true, has)
 		}
+		if p := d.WindowList(value); p != nil {
+			return p.In("window")
+		}
+		return nil
+	})
+	return t, p
+}
+
+// seriesQuery reads the query of a series: a key and one window in milliseconds.
+func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *wire.Problem) {
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
+		if string(name) != "window" {
+			return t.arg(name, value, false, "series has key, ns and window")
+		}
+		var p *wire.Problem
+		window, p = windowArg(value)
 		return p
 	})
 	switch {
 	case p != nil:
 	case t.check.Key == nil:
-		p = refused("key", "missing; "+request.WantKey)
+		p = wire.Refuse("key", "missing; "+request.WantKey)
 	case window == 0:
-		p = refused("window", "missing; "+request.WantWindow)
+		p = wire.Refuse("window", "missing; "+request.WantWindow)
 	}
 	return t, window, p
 }
@@ -146,23 +154,23 @@ type listQuery struct {
 }
 
 // topQuery reads the query of the busiest keys, or of the keys that refused most.
-func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *problem) {
+func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 	q = listQuery{n: request.DefaultTop, window: request.DefaultTopMS,
 		text: request.DefaultTopWindow, by: "count"}
-	p = eachArg(ctx, func(name, value []byte) (p *problem) {
+	p = eachArg(ctx, func(name, value []byte) (p *wire.Problem) {
 		switch string(name) {
 		case "n":
 			v, end, fits := request.Digits(value, 0)
 			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
 				v > request.MaxTop {
-				p = refused("n", "want 1 to 1000")
+				p = wire.Refuse("n", "want 1 to 1000")
 			}
 		case "window":
 			q.window, p = windowArg(value)
 			q.text = string(value)
 		case "by":
 			if q.by = string(value); !request.ValidBy(q.by) {
-				p = refused("by", request.WantBy)
+				p = wire.Refuse("by", request.WantBy)
 			}
 		default:
 			p = unknownArg(name, "top has n, window and by")
@@ -173,10 +181,10 @@ func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *problem) {
 }
 
 // windowArg reads a parameter that is one duration.
-func windowArg(value []byte) (int64, *problem) {
+func windowArg(value []byte) (int64, *wire.Problem) {
 	ms, wrong := request.ParseWindow(value)
 	if wrong != "" {
-		return 0, refused("window", wrong+`, got "`+clip(value)+`"`)
+		return 0, wire.Refuse("window", wrong+`, got "`+request.Clip(value)+`"`)
 	}
 	return ms, nil
 }

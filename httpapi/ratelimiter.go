@@ -7,6 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -18,7 +19,7 @@ type RateLimiter interface {
 }
 
 // rateLimitJSON answers 200 or 429 with a RateLimitResponse, as envoyproxy/ratelimit does.
-func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
@@ -42,7 +43,7 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // problemOfLimiter turns an error of a RateLimiter into a problem.
-func (s *Server) problemOfLimiter(err error) *problem {
+func (s *Server) problemOfLimiter(err error) *wire.Problem {
 	if f, ok := errors.AsType[*request.Failure](err); ok {
 		return s.problemOfFailure(err, *f)
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/request"
 )
 
-func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) count(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.begin(ctx)
-	p := x.countQuery(ctx)
+	p := countQuery(ctx, &x.Decoder)
 	if p == nil {
 		op, res := x.only()
 		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
@@ -24,12 +24,12 @@ func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) series(ctx *fasthttp.RequestCtx) *wire.Problem {
 	t, window, p := seriesQuery(ctx)
 	if p != nil {
 		return p
 	}
-	if p := problemFrom(ask.Allow(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
+	if p := wire.FromFailure(ask.Allow(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
@@ -45,8 +45,8 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 }
 
 func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte {
-	b = appendKey(b, key)
-	b = appendField(b, "bucket_ms", bucketMS)
+	b = wire.AppendKey(b, key)
+	b = wire.AppendField(b, "bucket_ms", bucketMS)
 	b = append(b, `,"points":[`...)
 	for i, p := range points {
 		if i > 0 {
@@ -61,8 +61,8 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	return append(b, "]}"...)
 }
 
-func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
-	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
+func (s *Server) top(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	q, p := topQuery(ctx)
@@ -82,31 +82,31 @@ func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
 }
 
 func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
-	b = appendString(append(b, `{"window":`...), window)
+	b = wire.AppendString(append(b, `{"window":`...), window)
 	b = append(b, `,"keys":[`...)
 	for i := range keys {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(append(b, `{"ns":`...), keys[i].NS)
-		b = appendString(append(b, `,"key":`...), keys[i].Key)
-		b = append(appendField(b, "count", keys[i].Count), '}')
+		b = wire.AppendString(append(b, `{"ns":`...), keys[i].NS)
+		b = wire.AppendString(append(b, `,"key":`...), keys[i].Key)
+		b = append(wire.AppendField(b, "count", keys[i].Count), '}')
 	}
 	return append(b, "]}"...)
 }
 
-func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	c, p := x.resetBody(ctx.PostBody())
+	c, p := x.Key(ctx.PostBody())
 	if p == nil {
-		p = problemFrom(ask.Allow(x.Grant, twotier.RoleAdmin, c.NS))
+		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, c.NS))
 	}
 	if p == nil {
 		if err := s.resetter.Reset(x.context, c.NS, c.Key); err == nil {
-			x.out = append(appendKey(x.out, c.Key), `,"reset":true}`...)
+			x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
 			x.answer(ctx)
 		} else {
 			p = s.problemOf(err, true)
@@ -116,47 +116,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// resetBody reads {"ns","key"}.
-func (d *decoder) resetBody(body []byte) (c twotier.Check, p *problem) {
-	d.reset(body)
-	c, p = d.nameOfKey()
-	if p == nil {
-		p = d.end()
-	}
-	if p != nil {
-		return c, d.malformedFirst(p)
-	}
-	return c, nil
-}
-
-func (d *decoder) nameOfKey() (c twotier.Check, p *problem) {
-	if p := d.enter('{', "an object with key"); p != nil {
-		return c, p
-	}
-	seen := fields(0)
-	for first := true; ; first = false {
-		name, p := d.member(first)
-		if p != nil {
-			return c, p
-		}
-		if name == nil {
-			break
-		}
-		f := fieldOf(name)
-		if p := once(&seen, f, fieldNS|fieldKey, name, "reset has ns and key"); p != nil {
-			return c, p
-		}
-		if p := d.checkValue(&c, f); p != nil {
-			return c, p.in(string(name))
-		}
-	}
-	if c.Key == nil {
-		return c, refused("key", "missing; "+request.WantKey)
-	}
-	return c, nil
-}
-
-func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) cluster(ctx *fasthttp.RequestCtx) *wire.Problem {
 	owners, nodes, p := clusterQuery(ctx)
 	if p != nil {
 		return p
@@ -181,7 +141,7 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // events answers with the events that the members have seen.
-func (s *Server) events(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) events(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
@@ -217,7 +177,7 @@ func (s *Server) withOwners(view cluster.View) cluster.View {
 }
 
 // live answers as long as the process serves at all.
-func (s *Server) live(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) live(ctx *fasthttp.RequestCtx) *wire.Problem {
 	ctx.SetContentType("application/json")
 	ctx.SetBodyString(`{"live":true}`)
 	return nil
@@ -225,19 +185,19 @@ func (s *Server) live(ctx *fasthttp.RequestCtx) *problem {
 
 // ready answers 200 while the node can answer honestly, even if degraded, and 503 while it is
 // closing or can't.
-func (s *Server) ready(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) ready(ctx *fasthttp.RequestCtx) *wire.Problem {
 	degraded, err := s.health.Ready()
 	if err != nil {
-		return &problem{kind: kindUnavailable, detail: err.Error()}
+		return &wire.Problem{Kind: wire.Unavailable, Detail: err.Error()}
 	}
 	if s.closing.Load() {
-		return &problem{kind: kindUnavailable, detail: "closing"}
+		return &wire.Problem{Kind: wire.Unavailable, Detail: "closing"}
 	}
 	ctx.SetContentType("application/json")
 	b := strconv.AppendBool([]byte(`{"ready":true,"degraded":`), len(degraded) > 0)
 	for i, reason := range degraded {
 		b = append(b, [...]string{`,"reasons":[`, ","}[min(i, 1)]...)
-		b = appendString(b, []byte(reason))
+		b = wire.AppendString(b, []byte(reason))
 	}
 	if len(degraded) > 0 {
 		b = append(b, ']')

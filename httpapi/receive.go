@@ -8,6 +8,9 @@ import (
 	"slices"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/request"
 )
 
 // exactPath returns the path of a request as it was sent. An escaped, doubled or dotted spelling is
@@ -31,7 +34,7 @@ func exactPath(target []byte) []byte {
 // framed refuses a request that states its length in two ways. A proxy on the way may have believed
 // the other one, and the next request on the connection may then belong to another client (request
 // smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
-func framed(h *fasthttp.RequestHeader) *problem {
+func framed(h *fasthttp.RequestHeader) *wire.Problem {
 	const length, chunks = 1, 2
 	seen := 0
 	for raw := h.RawHeaders(); len(raw) > 0; {
@@ -51,8 +54,8 @@ func framed(h *fasthttp.RequestHeader) *problem {
 	if seen != length|chunks {
 		return nil
 	}
-	return &problem{kind: kindMalformed,
-		detail: "both Content-Length and Transfer-Encoding; want one"}
+	return &wire.Problem{Kind: wire.Malformed,
+		Detail: "both Content-Length and Transfer-Encoding; want one"}
 }
 
 // named reports whether a header line begins with a name, given in lower case.
@@ -120,13 +123,13 @@ const prefetched = 8 << 10
 // readBody reads the body of a request, up to most bytes. It is called after the sender was
 // checked, and reserves memory before using it. It closes a connection whose body it does not read
 // to the end.
-func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
+func readBody(ctx *fasthttp.RequestCtx, most int) *wire.Problem {
 	if !ctx.Request.IsBodyStream() {
 		return nil
 	}
 	size := ctx.Request.Header.ContentLength()
 	var body []byte
-	var p *problem
+	var p *wire.Problem
 	switch {
 	case size > most:
 		return tooLarge()
@@ -144,13 +147,13 @@ func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 	return p
 }
 
-func tooLarge() *problem {
-	return &problem{kind: kindTooLarge, detail: "want at most 64 KiB, 1 MiB for /v1/batch " +
+func tooLarge() *wire.Problem {
+	return &wire.Problem{Kind: wire.TooLarge, Detail: "want at most 64 KiB, 1 MiB for /v1/batch " +
 		"and /json, or 256 KiB for /v1/rules"}
 }
 
 // readSized reads a body of known length.
-func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
+func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *wire.Problem) {
 	m := memoryOf(ctx)
 	if p := m.takeRead(int64(max(size, pooledBody))); p != nil {
 		return nil, p
@@ -163,7 +166,7 @@ func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
 }
 
 // readChunks reads a body of unknown length.
-func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
+func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *wire.Problem) {
 	m, in := memoryOf(ctx), ctx.RequestBodyStream()
 	body := make([]byte, 0, prefetched)
 	for {
@@ -193,14 +196,14 @@ func isLong(err error) bool {
 }
 
 // problemOfReading returns the problem of a request that can't be read.
-func problemOfReading(err error) *problem {
+func problemOfReading(err error) *wire.Problem {
 	if isLong(err) {
-		return &problem{kind: kindHeaders, detail: "want at most 64 KiB"}
+		return &wire.Problem{Kind: wire.Headers, Detail: "want at most 64 KiB"}
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return &problem{kind: kindTimeout, detail: "the request did not arrive in time"}
+		return &wire.Problem{Kind: wire.Timeout, Detail: "the request did not arrive in time"}
 	}
-	return &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
+	return &wire.Problem{Kind: wire.Malformed, Detail: "not an HTTP/1.1 request"}
 }
 
 // unread reports whether part of the body may still be on its way.
@@ -213,13 +216,13 @@ func unread(ctx *fasthttp.RequestCtx) bool {
 // measure: it keeps pages of other sites from writing to this server. A browser sends a preflight
 // request before it sends application/json to another site, and it sends Origin with every POST to
 // another site.
-func checkMedia(h *fasthttp.RequestHeader, yaml bool) *problem {
+func checkMedia(h *fasthttp.RequestHeader, yaml bool) *wire.Problem {
 	want := "want Content-Type: application/json"
 	if yaml {
 		want += " or application/yaml"
 	}
 	if len(h.Peek("Content-Encoding")) > 0 {
-		return &problem{kind: kindMediaType, detail: "want a body without Content-Encoding"}
+		return &wire.Problem{Kind: wire.MediaType, Detail: "want a body without Content-Encoding"}
 	}
 	media := h.ContentType()
 	switch {
@@ -227,7 +230,7 @@ func checkMedia(h *fasthttp.RequestHeader, yaml bool) *problem {
 		return nil
 	case len(media) == 0:
 		if len(h.Peek("Origin")) > 0 {
-			return &problem{kind: kindMediaType, detail: want}
+			return &wire.Problem{Kind: wire.MediaType, Detail: want}
 		}
 		return nil
 	}
@@ -237,5 +240,5 @@ func checkMedia(h *fasthttp.RequestHeader, yaml bool) *problem {
 		yaml && bytes.EqualFold(media, []byte("application/yaml")) {
 		return nil
 	}
-	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
+	return &wire.Problem{Kind: wire.MediaType, Detail: want + ", got " + request.Clip(media)}
 }

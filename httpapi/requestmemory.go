@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/request"
 )
@@ -50,9 +51,9 @@ func memoryOf(ctx *fasthttp.RequestCtx) *requestMemory {
 }
 
 // busy is the problem of a request that can't get memory now. No part of it has been executed.
-func busy() *problem {
-	return &problem{kind: kindOverload, limit: true,
-		detail: "too much is being read and answered at this moment; nothing was done"}
+func busy() *wire.Problem {
+	return &wire.Problem{Kind: wire.Overload, Limit: true,
+		Detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
 // reading returns the account and usage for reading.
@@ -74,14 +75,14 @@ func (m *requestMemory) chargeNode(from *account.Account) {
 func (m *requestMemory) ofNode() bool { return m != nil && m.node != nil }
 
 // takeRead takes n bytes for reading.
-func (m *requestMemory) takeRead(n int64) *problem {
+func (m *requestMemory) takeRead(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
 	from, as := m.reading()
 	if m.read+n > from.Each { // waiting would not help
-		return &problem{kind: kindTooLarge,
-			detail: "more than this node can read of one address at once; send it in parts"}
+		return &wire.Problem{Kind: wire.TooLarge,
+			Detail: "more than this node can read of one address at once; send it in parts"}
 	}
 	if !from.Take(as, n, m.waitUntil(m.read)) {
 		return busy()
@@ -114,7 +115,7 @@ func (m *requestMemory) setPatience(text []byte) {
 
 // expect takes n bytes for the answer, or a client's maximum if that is less, before the actual
 // need is known.
-func (m *requestMemory) expect(n int64) *problem {
+func (m *requestMemory) expect(n int64) *wire.Problem {
 	if m == nil || n <= ownBytes {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (m *requestMemory) expect(n int64) *problem {
 }
 
 // get takes n bytes for the answer.
-func (m *requestMemory) get(n int64) *problem {
+func (m *requestMemory) get(n int64) *wire.Problem {
 	if !m.allowance.answering.Take(&m.client.Usage.answering, n, m.waitUntil(m.got)) {
 		return busy()
 	}
@@ -130,9 +131,9 @@ func (m *requestMemory) get(n int64) *problem {
 	return nil
 }
 
-// take adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
+// Take adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
 // takes nothing and returns the problem.
-func (m *requestMemory) take(n int64) *problem {
+func (m *requestMemory) Take(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
@@ -140,9 +141,10 @@ func (m *requestMemory) take(n int64) *problem {
 	if missing := need - ownBytes - m.got; missing > 0 {
 		each := m.allowance.answering.Each
 		if need-ownBytes > each {
-			return &problem{kind: kindTooLarge, detail: fmt.Sprintf("it takes more than the %d "+
-				"KiB that one address may use here for a request and its answer, by --max-memory; "+
-				"ask for it in parts", each>>10)}
+			return &wire.Problem{Kind: wire.TooLarge,
+				Detail: fmt.Sprintf("it takes more than the %d "+
+					"KiB that one address may use here for a request and its answer, by --max-memory; "+
+					"ask for it in parts", each>>10)}
 		}
 		if p := m.get(min((missing+memoryStep-1)/memoryStep*memoryStep, each-m.got)); p != nil {
 			return p
@@ -163,16 +165,16 @@ func (m *requestMemory) returnUnused() {
 	}
 }
 
-// takeUpTo is like take, for memory that is in use already and may have been accounted for.
-func (m *requestMemory) takeUpTo(n int64) *problem {
+// takeUpTo is like Take, for memory that is in use already and may have been accounted for.
+func (m *requestMemory) takeUpTo(n int64) *wire.Problem {
 	if m == nil || n <= m.need {
 		return nil
 	}
-	return m.take(n - m.need)
+	return m.Take(n - m.need)
 }
 
 // takePage takes n bytes for a metrics page.
-func (m *requestMemory) takePage(n int64) *problem {
+func (m *requestMemory) takePage(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
@@ -238,49 +240,6 @@ func (m *requestMemory) release() {
 	}
 	m.need, m.read, m.paged, m.node, m.patience = 0, 0, 0, nil, 0
 	m.returnUnused()
-}
-
-// Upper bounds of the memory, in bytes, for operations, their results and their answers. Slices
-// that grow have up to half as much again as they need; numbers in JSON have up to 20 characters.
-const (
-	answerOp    = 128
-	answerCheck = 128
-	answerLimit = 160 // four figures, their names and a duration
-	costOp      = 3*(88+24+112)/2 + answerOp
-	costCheck   = 3*(88+8+48)/2 + answerCheck
-	costLimit   = 3*(16+24+56)/2 + answerLimit
-	costNamed   = 3*56/2 + answerNamed
-	costBad     = 1 << 10
-	// A rule that bans adds a check, its limit, its names and their results.
-	costBan     = 2*(96+48+384) + 224 + answerBan
-	answerBan   = 384 // its path, the name of the rule, and the key
-	answerNamed = 128 // the name of a rule, that it is one, and the version
-	// escaped is how many bytes one byte of a key can take in an answer.
-	escaped = 6
-)
-
-// account reserves the memory that the operation in progress uses until it is answered.
-func (d *decoder) account() *problem {
-	checks := d.CheckCount()
-	keys, limits := d.Size()
-	d.answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
-	return d.spend(costOp + checks*costCheck + limits*costLimit + escaped*keys)
-}
-
-// accountRules reserves the memory that so many limits of rules use in addition, and so many rules
-// that ban.
-func (d *decoder) accountRules(limits, bans int) *problem {
-	d.answers += limits*answerNamed + bans*answerBan
-	return d.spend(limits*costNamed + bans*costBan)
-}
-
-// spend reserves n bytes for the request that is being read.
-func (d *decoder) spend(n int) *problem {
-	p := d.memory.take(int64(n))
-	if p == nil {
-		d.cost += int64(n)
-	}
-	return p
 }
 
 // expected is the memory that a batch usually needs, as a multiple of the length of its body.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -14,7 +15,8 @@ import (
 // requestState is the memory for answering one request. It is pooled, so that answering allocates
 // nothing.
 type requestState struct {
-	decoder
+	codec.Decoder
+	memory  *requestMemory
 	out     []byte
 	context *request.Context
 	traced  traced
@@ -102,6 +104,7 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	x := s.states.get(body * expected)
 	x.out = x.out[:0]
 	x.memory = memoryOf(ctx)
+	x.Memory = x.memory
 	if x.context == nil {
 		x.context = new(request.Context)
 	}
@@ -131,7 +134,7 @@ func (s *Server) finish(x *requestState) {
 		x.context = nil
 	}
 	x.traced.ctx, x.traced.of = nil, nil
-	x.size = max(x.size, x.cost, int64(cap(x.out)))
+	x.size = max(x.size, x.Cost, int64(cap(x.out)))
 	if len(x.out) <= ownBytes || !x.memory.onRelease(func() { s.states.put(x) }) {
 		s.states.put(x)
 	}
@@ -147,3 +150,6 @@ func (x *requestState) answer(ctx *fasthttp.RequestCtx) {
 		ctx.Response.SetBodyRaw(x.out)
 	}
 }
+
+// encoder returns the encoder of the answers to the operations of x.
+func (x *requestState) encoder() codec.Encoder { return codec.Encoder{Request: &x.Request} }

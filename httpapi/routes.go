@@ -4,7 +4,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/peerhttp"
+)
+
+// Bounds of a body, in bytes: of one operation, and of a batch or of several descriptors.
+const (
+	maxBody      = 64 << 10
+	maxBatchBody = 1 << 20
 )
 
 // route describes one path.
@@ -20,8 +27,8 @@ type route struct {
 	at      apiSet       // where it is served
 	body    int          // maximum size of a body
 	// admit checks the sender of a request before its body is read; nil admits everyone.
-	admit   func(ctx *fasthttp.RequestCtx) *problem
-	handler func(ctx *fasthttp.RequestCtx) *problem
+	admit   func(ctx *fasthttp.RequestCtx) *wire.Problem
+	handler func(ctx *fasthttp.RequestCtx) *wire.Problem
 }
 
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.

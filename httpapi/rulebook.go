@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
@@ -37,8 +38,8 @@ type RuleBook interface {
 }
 
 // showRules answers with the rules in force, another version of them, the history, or the warnings.
-func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
-	if p := problemFrom(ask.AllowAll(grantOf(ctx))); p != nil {
+func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	number, part, p := rulesQuery(ctx)
@@ -70,20 +71,20 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // rulesQuery reads the query of /v1/rules: the number of a version, or "history" or "warnings".
-func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *problem) {
-	p = eachArg(ctx, func(name, value []byte) *problem {
+func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Problem) {
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
 		case "version":
 			n, end, fits := request.Digits(value, 0)
 			if number = n; n < 1 || end != len(value) || !fits {
-				return refused("version", "want a number from 1 on")
+				return wire.Refuse("version", "want a number from 1 on")
 			}
 		case "history", "warnings":
 			if string(value) != "true" {
-				return refused(string(name), "want true")
+				return wire.Refuse(string(name), "want true")
 			}
 			if part != "" {
-				return refused(string(name), "want either history or warnings, not both")
+				return wire.Refuse(string(name), "want either history or warnings, not both")
 			}
 			part = string(name)
 		default:
@@ -92,13 +93,13 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *problem
 		return nil
 	})
 	if p == nil && part != "" && number > 0 {
-		p = refused(part, "want either "+part+" or version, not both")
+		p = wire.Refuse(part, "want either "+part+" or version, not both")
 	}
 	return number, part, p
 }
 
 // showVersion answers with a document, as JSON unless the request prefers YAML.
-func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *problem {
+func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *wire.Problem {
 	setVersion(ctx, v)
 	if prefersYAML(ctx.Request.Header.Peek(fasthttp.HeaderAccept)) {
 		ctx.SetContentType("application/yaml")
@@ -107,7 +108,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *p
 	}
 	text, err := s.opts.RuleBook.JSON(v.Text)
 	if err != nil {
-		return refused("Accept", "want application/yaml: "+err.Error())
+		return wire.Refuse("Accept", "want application/yaml: "+err.Error())
 	}
 	ctx.SetContentType("application/json")
 	ctx.Response.SetBodyRaw(text)
@@ -130,7 +131,7 @@ func prefersYAML(accept []byte) bool {
 }
 
 // showHistory answers with the author and the time of each version.
-func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *wire.Problem {
 	all, err := s.opts.RuleBook.History(wait)
 	if err != nil {
 		return s.problemOfRules(err, false)
@@ -149,15 +150,15 @@ func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *pr
 
 func appendVersion(b []byte, v twotier.RuleVersion) []byte {
 	b = strconv.AppendInt(append(b, `{"version":`...), v.Number, 10)
-	b = appendString(append(b, `,"who":`...), v.Who)
-	b = appendField(b, "at", v.At.UnixMilli())
-	return append(appendField(b, "bytes", int64(len(v.Text))), '}')
+	b = wire.AppendString(append(b, `,"who":`...), v.Who)
+	b = wire.AppendField(b, "at", v.At.UnixMilli())
+	return append(wire.AppendField(b, "bytes", int64(len(v.Text))), '}')
 }
 
 // putRules makes a document the next version.
-func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
+func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	g := grantOf(ctx)
-	if p := problemFrom(ask.AllowAll(g)); p != nil {
+	if p := wire.FromFailure(ask.AllowAll(g)); p != nil {
 		return p
 	}
 	if p := noQuery(ctx); p != nil {
@@ -180,13 +181,13 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // baseOf reads If-Match: the version that a document was made from, negative for any.
-func baseOf(match []byte) (base int64, p *problem) {
+func baseOf(match []byte) (base int64, p *wire.Problem) {
 	const want = `want the version that the document was made from in quotes, as ETag has it, ` +
 		`or * to replace whichever is in force`
 	switch {
 	case len(match) == 0:
-		return 0, &problem{kind: kindPreconditionRequired, field: fasthttp.HeaderIfMatch,
-			detail: "missing; " + want}
+		return 0, &wire.Problem{Kind: wire.PreconditionRequired, Field: fasthttp.HeaderIfMatch,
+			Detail: "missing; " + want}
 	case string(match) == "*":
 		return -1, nil
 	}
@@ -194,26 +195,26 @@ func baseOf(match []byte) (base int64, p *problem) {
 	digits, closed := bytes.CutSuffix(digits, []byte{'"'})
 	base, end, fits := request.Digits(digits, 0)
 	if !quoted || !closed || end == 0 || end != len(digits) || !fits {
-		return 0, refused(fasthttp.HeaderIfMatch, want)
+		return 0, wire.Refuse(fasthttp.HeaderIfMatch, want)
 	}
 	return base, nil
 }
 
 // problemOfRules turns an error of the rule book into a problem.
-func (s *Server) problemOfRules(err error, write bool) *problem {
+func (s *Server) problemOfRules(err error, write bool) *wire.Problem {
 	var bad *twotier.DocumentError
 	switch {
 	case errors.As(err, &bad):
-		return refused("", bad.Error())
+		return wire.Refuse("", bad.Error())
 	case errors.Is(err, twotier.ErrRulesMoved):
 		newest := ""
 		if v, _, known := s.opts.RuleBook.Current(); known {
 			newest = fmt.Sprintf("; version %d is in force", v.Number)
 		}
-		return &problem{kind: kindPrecondition, field: fasthttp.HeaderIfMatch,
-			detail: "not the newest version" + newest + ", and nothing has changed"}
+		return &wire.Problem{Kind: wire.Precondition, Field: fasthttp.HeaderIfMatch,
+			Detail: "not the newest version" + newest + ", and nothing has changed"}
 	case errors.Is(err, twotier.ErrNoRuleVersion):
-		return &problem{kind: kindNotFound, detail: fmt.Sprintf(
+		return &wire.Problem{Kind: wire.NotFound, Detail: fmt.Sprintf(
 			"no such version is kept, of which there are at most %d", twotier.MaxRuleVersions)}
 	}
 	return s.problemOf(err, write)

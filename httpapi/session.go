@@ -7,6 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/request"
 )
@@ -48,7 +49,7 @@ type sessionRequest = replay.Request[sessionName, *twotier.Grant, sessionAnswer]
 // sessionAnswer is a body or a problem.
 type sessionAnswer struct {
 	body    []byte
-	problem *problem
+	problem *wire.Problem
 }
 
 // init sets the bound for answers: most bytes, but at most maxSessionBytes.
@@ -67,20 +68,20 @@ func continues(last, next *twotier.Grant) bool {
 
 // inSession executes a request of a session, or repeats its answer.
 func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
-	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
+	carryOut func(*fasthttp.RequestCtx) *wire.Problem) *wire.Problem {
 	h := &ctx.Request.Header
 	ctx.Response.Header.Set(headerProcess, s.process)
 	if !validSession(name) {
-		return refused(headerSession, "want 16 to 64 letters, digits and hyphens")
+		return wire.Refuse(headerSession, "want 16 to 64 letters, digits and hyphens")
 	}
 	text := h.Peek(headerSequence)
 	seq, end, fits := request.Digits(text, 0)
 	if seq < 1 || end != len(text) || !fits {
-		return refused(headerSequence, "want a number from 1 on")
+		return wire.Refuse(headerSequence, "want a number from 1 on")
 	}
 	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {
-		return &problem{kind: kindMisdirected,
-			detail: "meant for another process, which may have carried it out; " +
+		return &wire.Problem{Kind: wire.Misdirected,
+			Detail: "meant for another process, which may have carried it out; " +
 				"this one did nothing"}
 	}
 	var key sessionName
@@ -101,8 +102,8 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 
 // runFirst executes a request for the first time and remembers the answer.
 func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
-	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
-	lost := &problem{kind: kindUnknown, detail: "the answer is lost"} // if carryOut panics
+	carryOut func(*fasthttp.RequestCtx) *wire.Problem) *wire.Problem {
+	lost := &wire.Problem{Kind: wire.Unknown, Detail: "the answer is lost"} // if carryOut panics
 	a := sessionAnswer{problem: lost}
 	defer func() { s.sessions.Finish(request, a, len(a.body)) }()
 	if p := carryOut(ctx); p != nil {
@@ -113,13 +114,13 @@ func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
 		a = sessionAnswer{body: append([]byte(nil), answer...)}
 		return nil
 	}
-	a.problem = &problem{kind: kindUnknown,
-		detail: "carried out, but the answer was too long to keep"}
+	a.problem = &wire.Problem{Kind: wire.Unknown,
+		Detail: "carried out, but the answer was too long to keep"}
 	return nil
 }
 
 // again answers a repeated request like the first one, as soon as that has an answer.
-func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *problem {
+func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.Problem {
 	a, state := s.sessions.Answer(request, s.opts.RequestTimeout)
 	if state == replay.Forgotten {
 		return outOfSequence()
@@ -127,14 +128,14 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *probl
 	s.sessions.repeats.Add(1)
 	switch {
 	case state == replay.UnderWay:
-		return &problem{kind: kindUnknown, detail: "the request is still being carried out"}
+		return &wire.Problem{Kind: wire.Unknown, Detail: "the request is still being carried out"}
 	case a.problem != nil:
 		return a.problem
 	}
 	// Not busy(): that would mean that nothing was done.
 	if memoryOf(ctx).takeUpTo(int64(len(a.body))) != nil {
-		return &problem{kind: kindUnknown,
-			detail: "carried out, but there is no memory now to repeat the answer"}
+		return &wire.Problem{Kind: wire.Unknown,
+			Detail: "carried out, but there is no memory now to repeat the answer"}
 	}
 	ctx.SetContentType("application/json")
 	ctx.Response.SetBodyRaw(a.body) // immutable, so all repetitions can share it
@@ -154,18 +155,19 @@ func validSession(name []byte) bool {
 }
 
 // outOfSequence and tooManySessions refuse a request without doing anything.
-func outOfSequence() *problem {
-	return &problem{kind: kindSequence,
-		detail: "unknown session, a number from before its last, or an answer that is not kept " +
+func outOfSequence() *wire.Problem {
+	return &wire.Problem{Kind: wire.Sequence,
+		Detail: "unknown session, a number from before its last, or an answer that is not kept " +
 			"any more; nothing was done now"}
 }
 
-func tooManySessions() *problem {
-	return &problem{kind: kindOverload, limit: true,
-		detail: "too many sessions have begun within ten minutes"}
+func tooManySessions() *wire.Problem {
+	return &wire.Problem{Kind: wire.Overload, Limit: true,
+		Detail: "too many sessions have begun within ten minutes"}
 }
 
-func sessionNotGranted() *problem {
-	return &problem{kind: kindSequence, detail: "the session is another token's, or this one " +
-		"granted more when it was used last; nothing was done now"}
+func sessionNotGranted() *wire.Problem {
+	return &wire.Problem{Kind: wire.Sequence,
+		Detail: "the session is another token's, or this one " +
+			"granted more when it was used last; nothing was done now"}
 }

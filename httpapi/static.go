@@ -5,6 +5,8 @@ import (
 	"path"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
 //go:embed openapi.json
@@ -20,7 +22,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func openAPI(ctx *fasthttp.RequestCtx) *problem {
+func openAPI(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return asset(ctx, "application/json", openAPIDocument)
 }
 
@@ -33,7 +35,7 @@ func addPage(routes map[string]route) {
 		if path.Ext(at) == ".html" {
 			at = "/"
 		}
-		routes[at] = route{at: clientAPI, handler: func(ctx *fasthttp.RequestCtx) *problem {
+		routes[at] = route{at: clientAPI, handler: func(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return asset(ctx, mediaType, body)
 		}}
 	}
@@ -51,7 +53,7 @@ func mediaTypeOf(name string) string {
 }
 
 // asset answers with an embedded file.
-func asset(ctx *fasthttp.RequestCtx, mediaType string, body []byte) *problem {
+func asset(ctx *fasthttp.RequestCtx, mediaType string, body []byte) *wire.Problem {
 	h := &ctx.Response.Header
 	h.SetContentType(mediaType)
 	h.Set("Content-Security-Policy", contentPolicy)

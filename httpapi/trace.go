@@ -133,8 +133,8 @@ func (x *requestState) firstNamespace() []byte {
 	switch {
 	case len(x.Ops) > 0:
 		return x.Ops[0].Checks[0].NS
-	case len(x.values) > 0:
-		return x.values[0].Op.NS
+	case len(x.Values) > 0:
+		return x.Values[0].Op.NS
 	}
 	return nil
 }

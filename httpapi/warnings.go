@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/warning"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) setWarnings(ctx *fasthttp.RequestCtx) {
 
 // showWarnings answers with the warnings of this node, and the version of the rules that they are
 // about: 0 until one is known.
-func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *problem {
+func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *wire.Problem {
 	var list []warning.Warning
 	if s.opts.Warnings != nil {
 		list = s.opts.Warnings.List()
@@ -69,10 +70,10 @@ func appendWarnings(b []byte, list []warning.Warning) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(append(b, `{"code":`...), w.Code)
-		b = appendString(append(b, `,"at":`...), w.At)
-		b = appendString(append(b, `,"reason":`...), w.Reason)
-		b = appendString(append(b, `,"instead":`...), w.Instead)
+		b = wire.AppendString(append(b, `{"code":`...), w.Code)
+		b = wire.AppendString(append(b, `,"at":`...), w.At)
+		b = wire.AppendString(append(b, `,"reason":`...), w.Reason)
+		b = wire.AppendString(append(b, `,"instead":`...), w.Instead)
 		b = append(b, '}')
 	}
 	return append(b, ']')

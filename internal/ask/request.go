@@ -23,7 +23,7 @@ type Request struct {
 	checks  []twotier.Check
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []twotier.Limit
-	texts   [][]byte          // parallel to limits: the window as the request, or its rule, spells it
+	texts   [][]byte          // parallel to limits: the spelling of the window
 	ruled   []RuledLimit      // the limits of rules, in order
 	bans    []twotier.BanRule // Check is an index in checks until Link
 	results []twotier.Result

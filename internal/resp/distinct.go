@@ -93,7 +93,8 @@ func (q *distinctQuery) next() errorReply {
 		q.draft.args = nil
 		return q.windows(value, rest)
 	default:
-		return refused(request.Clip(option), "unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
+		return refused(request.Clip(option),
+			"unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
 	}
 	return ""
 }

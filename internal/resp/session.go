@@ -23,7 +23,9 @@ type session struct {
 const compatible = "7.0.0"
 
 // authenticated reports whether the connection may send commands that need authentication.
-func (c *conn) authenticated() bool { return !c.server.access.HasTokens() || c.session.grant != nil }
+func (c *conn) authenticated() bool {
+	return !c.server.access.HasTokens() || c.session.grant != nil
+}
 
 // refreshGrant looks up the token again: it may have been withdrawn, or its grant may have changed.
 func (c *conn) refreshGrant() {

@@ -1,21 +1,23 @@
-package httpapi
+package codec
 
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
 // checkList reads the "checks" of an acquire.
-func (d *decoder) checkList() *problem {
-	if p := d.enter('[', "a list of checks"); p != nil {
+func (d *Decoder) checkList() *wire.Problem {
+	if p := d.Enter('[', "a list of checks"); p != nil {
 		return p
 	}
 	for i := 0; ; i++ {
-		more, p := d.element(i == 0)
+		more, p := d.Element(i == 0)
 		if p != nil {
 			return p
 		}
@@ -23,27 +25,27 @@ func (d *decoder) checkList() *problem {
 			break
 		}
 		if i == request.MaxChecks {
-			return refused("", fmt.Sprintf("want at most %d checks", request.MaxChecks))
+			return wire.Refuse("", fmt.Sprintf("want at most %d checks", request.MaxChecks))
 		}
 		if p := d.check(); p != nil {
-			return p.in("[" + itoa(i) + "]")
+			return p.In("[" + strconv.Itoa(i) + "]")
 		}
 	}
 	if d.CheckCount() == 0 {
-		return refused("", "want at least one check")
+		return wire.Refuse("", "want at least one check")
 	}
 	return nil
 }
 
 // check reads one of the "checks" of an acquire.
-func (d *decoder) check() *problem {
-	if p := d.enter('{', "an object"); p != nil {
+func (d *Decoder) check() *wire.Problem {
+	if p := d.Enter('{', "an object"); p != nil {
 		return p
 	}
 	c, seen := twotier.Check{N: 1}, fields(0)
 	d.BeginCheck()
 	for first := true; ; first = false {
-		name, p := d.member(first)
+		name, p := d.Member(first)
 		if p != nil {
 			return p
 		}
@@ -56,42 +58,42 @@ func (d *decoder) check() *problem {
 			return p
 		}
 		if p := d.checkValue(&c, f); p != nil {
-			return p.in(string(name))
+			return p.In(string(name))
 		}
 	}
-	return d.addCheck(&c, twotier.Acquire)
+	return d.AddCheck(&c, twotier.Acquire)
 }
 
 // limitList reads "limits".
-func (d *decoder) limitList() *problem {
-	if p := d.enter('[', "a list of limits"); p != nil {
+func (d *Decoder) limitList() *wire.Problem {
+	if p := d.Enter('[', "a list of limits"); p != nil {
 		return p
 	}
 	for i := 0; ; i++ {
-		more, p := d.element(i == 0)
+		more, p := d.Element(i == 0)
 		if p != nil || !more {
 			return p
 		}
 		if i == request.MaxLimits {
-			return refused("", fmt.Sprintf("want at most %d limits", request.MaxLimits))
+			return wire.Refuse("", fmt.Sprintf("want at most %d limits", request.MaxLimits))
 		}
 		if p := d.oneLimit(); p != nil {
-			return p.in("[" + itoa(i) + "]")
+			return p.In("[" + strconv.Itoa(i) + "]")
 		}
 	}
 }
 
 // oneLimit reads {"window","max"}.
-func (d *decoder) oneLimit() *problem {
+func (d *Decoder) oneLimit() *wire.Problem {
 	const window, most = 1, 2
-	if p := d.enter('{', "an object with window and max"); p != nil {
+	if p := d.Enter('{', "an object with window and max"); p != nil {
 		return p
 	}
 	var ms, highest int64
 	var text []byte
 	seen := fields(0)
 	for first := true; ; first = false {
-		name, p := d.member(first)
+		name, p := d.Member(first)
 		if p != nil {
 			return p
 		}
@@ -110,77 +112,77 @@ func (d *decoder) oneLimit() *problem {
 		}
 		if f == window {
 			ms, text, p = d.window()
-		} else if highest, p = d.integer(); p == nil && highest < 0 {
-			p = refused("", "want 0 or more")
+		} else if highest, p = d.Integer(); p == nil && highest < 0 {
+			p = wire.Refuse("", "want 0 or more")
 		}
 		if p != nil {
-			return p.in(string(name))
+			return p.In(string(name))
 		}
 	}
 	if seen&window == 0 {
-		return refused("window", "missing; "+request.WantWindow)
+		return wire.Refuse("window", "missing; "+request.WantWindow)
 	}
 	if seen&most == 0 {
-		return refused("max", "missing; want a whole number")
+		return wire.Refuse("max", "missing; want a whole number")
 	}
 	d.AddLimit(twotier.Limit{Window: ms, Max: highest}, text)
 	return nil
 }
 
 // window reads one duration.
-func (d *decoder) window() (ms int64, text []byte, p *problem) {
-	if d.peek() != '"' {
-		return 0, nil, d.unexpected(request.WantWindow[len("want "):])
+func (d *Decoder) window() (ms int64, text []byte, p *wire.Problem) {
+	if d.Peek() != '"' {
+		return 0, nil, d.Unexpected(request.WantWindow[len("want "):])
 	}
-	if text, p = d.str(); p != nil {
+	if text, p = d.Str(); p != nil {
 		return 0, nil, p
 	}
 	ms, wrong := request.ParseWindow(text)
 	if wrong != "" {
-		return 0, nil, refused("", wrong+`, got "`+clip(text)+`"`)
+		return 0, nil, wire.Refuse("", wrong+`, got "`+request.Clip(text)+`"`)
 	}
 	return ms, text, nil
 }
 
 // windows reads the "window" of a count: one duration or several, separated by commas or as a list.
-func (d *decoder) windows() *problem {
-	if d.peek() != '[' {
-		if d.peek() != '"' {
-			return d.unexpected(request.WantWindow[len("want "):])
+func (d *Decoder) windows() *wire.Problem {
+	if d.Peek() != '[' {
+		if d.Peek() != '"' {
+			return d.Unexpected(request.WantWindow[len("want "):])
 		}
-		list, p := d.str()
+		list, p := d.Str()
 		if p != nil {
 			return p
 		}
-		return d.windowsOf(list)
+		return d.WindowList(list)
 	}
-	d.pos++
+	d.Pos++
 	for i := 0; ; i++ {
-		more, p := d.element(i == 0)
+		more, p := d.Element(i == 0)
 		if p != nil || !more {
 			return p
 		}
 		if i == request.MaxWindows {
-			return refused("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+			return wire.Refuse("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		ms, text, p := d.window()
 		if p != nil {
-			return p.in("[" + itoa(i) + "]")
+			return p.In("[" + strconv.Itoa(i) + "]")
 		}
 		d.AddLimit(twotier.Limit{Window: ms}, text)
 	}
 }
 
-// windowsOf splits a list of durations at its commas.
-func (d *decoder) windowsOf(list []byte) *problem {
+// WindowList splits a list of durations at its commas.
+func (d *Decoder) WindowList(list []byte) *wire.Problem {
 	for i := 0; ; i++ {
 		text, rest, more := bytes.Cut(list, []byte{','})
 		if i == request.MaxWindows {
-			return refused("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+			return wire.Refuse("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		ms, wrong := request.ParseWindow(text)
 		if wrong != "" {
-			return refused("", wrong+`, got "`+clip(text)+`"`)
+			return wire.Refuse("", wrong+`, got "`+request.Clip(text)+`"`)
 		}
 		d.AddLimit(twotier.Limit{Window: ms}, text)
 		if !more {
@@ -191,24 +193,24 @@ func (d *decoder) windowsOf(list []byte) *problem {
 }
 
 // ruleList reads "rules": names, each of which stands for the limits of that rule.
-func (d *decoder) ruleList() *problem {
-	if p := d.enter('[', "a list of names of rules"); p != nil {
+func (d *Decoder) ruleList() *wire.Problem {
+	if p := d.Enter('[', "a list of names of rules"); p != nil {
 		return p
 	}
 	for i := 0; ; i++ {
-		more, p := d.element(i == 0)
+		more, p := d.Element(i == 0)
 		if p != nil || !more {
 			return p
 		}
 		if i == ask.MaxRules {
-			return refused("", fmt.Sprintf("want at most %d rules", ask.MaxRules))
+			return wire.Refuse("", fmt.Sprintf("want at most %d rules", ask.MaxRules))
 		}
-		name, p := d.text()
+		name, p := d.Text()
 		if p == nil {
-			p = problemFrom(d.NameRule(name))
+			p = wire.FromFailure(d.NameRule(name))
 		}
 		if p != nil {
-			return p.in("[" + itoa(i) + "]")
+			return p.In("[" + strconv.Itoa(i) + "]")
 		}
 	}
 }

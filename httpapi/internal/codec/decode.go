@@ -1,73 +1,77 @@
-package httpapi
+package codec
 
 import (
 	"math/bits"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
-)
-
-// Bounds of a body, in bytes: of one operation, and of a batch or of several descriptors.
-const (
-	maxBody      = 64 << 10
-	maxBatchBody = 1 << 20
 )
 
 // Tags record how a request spelled an operation. The answer has the same form, and errors name
 // fields the same way.
 const (
-	tagOne    uint8 = iota // one key
-	tagChecks              // an acquire with "checks"
+	TagOne    uint8 = iota // one key
+	TagChecks              // an acquire with "checks"
 )
 
-// decoder turns a request into operations.
-type decoder struct {
-	scanner
+// Decoder turns a request into operations.
+type Decoder struct {
+	wire.Scanner
 	ask.Request
-	values  []valueOp // the operations of a batch on distinct values
-	bads    []bad
-	quiet   bool
-	memory  *requestMemory // memory is reserved from here
-	cost    int64          // bytes reserved so far
-	answers int            // bytes that the answer may take, without bads
+	// Values are the operations of a batch on distinct values; Quiet marks one that wants totals.
+	Values []ValueOp
+	Quiet  bool
+	// Memory is where memory for executing and answering is reserved; nil is unlimited. Cost is the
+	// number of bytes reserved so far, Answers how many of them the answer may take.
+	Memory  Memory
+	Cost    int64
+	Answers int
+
+	bads []bad
 }
 
-// reset prepares d for reading body.
-func (d *decoder) reset(body []byte) {
-	d.scanner.reset(body)
+// Memory bounds the memory of requests.
+type Memory interface {
+	// Take reserves n bytes, or returns why there are not so many.
+	Take(n int64) *wire.Problem
+}
+
+// Reset prepares d for reading body.
+func (d *Decoder) Reset(body []byte) {
+	d.Scanner.Reset(body)
 	d.Request.Reset()
-	d.bads, d.quiet = d.bads[:0], false
-	clear(d.values)
-	d.values = d.values[:0]
-	d.cost, d.answers = 0, 0
+	d.bads, d.Quiet = d.bads[:0], false
+	clear(d.Values)
+	d.Values = d.Values[:0]
+	d.Cost, d.Answers = 0, 0
 }
 
-// single reads a body that is one operation of the given kind.
-func (d *decoder) single(body []byte, kind twotier.Kind) *problem {
-	d.reset(body)
-	p := d.op(kind, false)
+// Single reads a body that is one operation of the given kind.
+func (d *Decoder) Single(body []byte, kind twotier.Kind) *wire.Problem {
+	d.Reset(body)
+	p := d.EndBody(d.op(kind, false))
 	if p == nil {
-		p = d.end()
+		d.Link()
 	}
-	if p != nil {
-		return d.malformedFirst(p)
-	}
-	d.Link()
-	return nil
+	return p
 }
 
-// malformedFirst returns p, unless p refuses a field and the document is not JSON: then it returns
-// the problem with the JSON.
-func (d *decoder) malformedFirst(p *problem) *problem {
-	if !p.ofField() {
+// EndBody ends a body that was read with problem p, or without one. If p refuses a field and the
+// body is not JSON, EndBody returns the problem with the JSON.
+func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
+	if p == nil {
+		return d.End()
+	}
+	if !p.OfField() {
 		return p
 	}
-	d.pos = 0
-	if worse := d.skip(0); worse != nil {
+	d.Pos = 0
+	if worse := d.Skip(0); worse != nil {
 		return worse
 	}
-	if worse := d.end(); worse != nil {
+	if worse := d.End(); worse != nil {
 		return worse
 	}
 	return p
@@ -162,16 +166,16 @@ type draft struct {
 }
 
 // op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
-func (d *decoder) op(kind twotier.Kind, batch bool) *problem {
+func (d *Decoder) op(kind twotier.Kind, batch bool) *wire.Problem {
 	d.BeginOp()
-	from := d.pos
-	if p := d.enter('{', "an object"); p != nil {
+	from := d.Pos
+	if p := d.Enter('{', "an object"); p != nil {
 		return p
 	}
 	o := draft{named: !batch, batch: batch, op: twotier.Op{Kind: kind}}
 	o.check.N = 1
 	for first := true; ; first = false {
-		name, p := d.member(first)
+		name, p := d.Member(first)
 		if p != nil {
 			return p
 		}
@@ -187,10 +191,10 @@ func (d *decoder) op(kind twotier.Kind, batch bool) *problem {
 			return p
 		}
 		if p := d.opValue(&o, f); p != nil {
-			return p.in(string(name))
+			return p.In(string(name))
 		}
 		if o.values { // "op" need not be the first field
-			d.pos = from
+			d.Pos = from
 			d.DropOp()
 			return d.distinctOp()
 		}
@@ -199,47 +203,47 @@ func (d *decoder) op(kind twotier.Kind, batch bool) *problem {
 }
 
 // once records that a field was seen, and refuses one that is not allowed or was seen before.
-func once(seen *fields, f, allowed fields, name []byte, has string) *problem {
+func once(seen *fields, f, allowed fields, name []byte, has string) *wire.Problem {
 	if f&allowed == 0 {
 		return unknown(name, has)
 	}
 	if *seen&f != 0 {
-		return refused(string(name), "given twice")
+		return wire.Refuse(string(name), "given twice")
 	}
 	*seen |= f
 	return nil
 }
 
-func unknown(name []byte, has string) *problem {
-	return refused(clip(name), "unknown field; "+has)
+func unknown(name []byte, has string) *wire.Problem {
+	return wire.Refuse(request.Clip(name), "unknown field; "+has)
 }
 
-func (d *decoder) opValue(o *draft, f fields) (p *problem) {
+func (d *Decoder) opValue(o *draft, f fields) (p *wire.Problem) {
 	var b []byte
 	switch f {
 	case fieldOp:
-		if b, p = d.text(); p == nil && string(b) == "distinct" {
+		if b, p = d.Text(); p == nil && string(b) == "distinct" {
 			o.values = true
 		} else if p == nil {
 			o.op.Kind, p = kindOf(b)
 			o.named = p == nil
 		}
 	case fieldValues: // of an operation whose kind is not known yet
-		return d.skip(0)
+		return d.Skip(0)
 	case fieldTS, fieldAt:
-		if o.op.TS, p = d.integer(); p == nil && o.op.TS < 1 {
-			p = refused("", "want unix milliseconds, at least 1")
+		if o.op.TS, p = d.Integer(); p == nil && o.op.TS < 1 {
+			p = wire.Refuse("", "want unix milliseconds, at least 1")
 		}
 	case fieldAck:
-		if b, p = d.text(); p == nil {
+		if b, p = d.Text(); p == nil {
 			o.op.Ack, p = ackOf(b)
 		}
 	case fieldCountDenied:
-		o.op.CountDenied, p = d.boolean()
+		o.op.CountDenied, p = d.Boolean()
 	case fieldDryRun:
-		o.op.DryRun, p = d.boolean()
+		o.op.DryRun, p = d.Boolean()
 	case fieldChecks:
-		o.tag = tagChecks
+		o.tag = TagChecks
 		return d.checkList()
 	case fieldWindow:
 		return d.windows()
@@ -249,7 +253,7 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 	return p
 }
 
-func kindOf(b []byte) (twotier.Kind, *problem) {
+func kindOf(b []byte) (twotier.Kind, *wire.Problem) {
 	switch string(b) {
 	case "add":
 		return twotier.Add, nil
@@ -258,45 +262,46 @@ func kindOf(b []byte) (twotier.Kind, *problem) {
 	case "acquire":
 		return twotier.Acquire, nil
 	}
-	return 0, refused("", `want "add", "count", "acquire" or "distinct", got "`+clip(b)+`"`)
+	return 0, wire.Refuse("", `want "add", "count", "acquire" or "distinct", `+
+		`got "`+request.Clip(b)+`"`)
 }
 
 // finish makes the checks that need the whole operation, and adds the operation.
-func (d *decoder) finish(o *draft) *problem {
+func (d *Decoder) finish(o *draft) *wire.Problem {
 	if !o.named {
-		return refused("op", `missing; want "add", "count", "acquire" or "distinct"`)
+		return wire.Refuse("op", `missing; want "add", "count", "acquire" or "distinct"`)
 	}
 	allowed, has := fieldsOf(o.op.Kind, true)
 	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {
 		return unknown([]byte(extra.name()), has)
 	}
-	if o.tag == tagChecks {
+	if o.tag == TagChecks {
 		if extra := o.seen & ofCheck; extra != 0 {
-			return refused("checks", "want either checks or "+extra.name()+", not both")
+			return wire.Refuse("checks", "want either checks or "+extra.name()+", not both")
 		}
-	} else if p := d.addCheck(&o.check, o.op.Kind); p != nil {
+	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
 	}
 	d.EndOp(o.op, o.tag)
-	return d.account()
+	return d.Account()
 }
 
 // name returns the name of the first field in the set.
 func (f fields) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
 
 // checkValue reads the value of one field of a check.
-func (d *decoder) checkValue(c *twotier.Check, f fields) (p *problem) {
+func (d *Decoder) checkValue(c *twotier.Check, f fields) (p *wire.Problem) {
 	switch f {
 	case fieldNS:
-		if c.NS, p = d.text(); p == nil && !request.ValidNS(c.NS) {
-			p = refused("", request.WantNS)
+		if c.NS, p = d.Text(); p == nil && !request.ValidNS(c.NS) {
+			p = wire.Refuse("", request.WantNS)
 		}
 	case fieldKey:
-		if c.Key, p = d.text(); p == nil && !request.ValidKey(c.Key) {
-			p = refused("", request.WantKey)
+		if c.Key, p = d.Text(); p == nil && !request.ValidKey(c.Key) {
+			p = wire.Refuse("", request.WantKey)
 		}
 	case fieldN:
-		c.N, p = d.integer()
+		c.N, p = d.Integer()
 	case fieldLimits:
 		p = d.limitList()
 	case fieldRules:
@@ -305,11 +310,11 @@ func (d *decoder) checkValue(c *twotier.Check, f fields) (p *problem) {
 	return p
 }
 
-// addCheck adds a decoded check if it has everything that its operation needs.
-func (d *decoder) addCheck(c *twotier.Check, kind twotier.Kind) *problem {
+// AddCheck adds a decoded check if it has everything that its operation needs.
+func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 	rules, bans := d.RuledCount(), d.BanCount()
 	if f := d.EndCheck(c, kind); f != nil {
-		return problemFrom(f)
+		return wire.FromFailure(f)
 	}
 	if d.RuledCount() > rules {
 		return d.accountRules(d.RuledCount()-rules, d.BanCount()-bans)
@@ -318,7 +323,7 @@ func (d *decoder) addCheck(c *twotier.Check, kind twotier.Kind) *problem {
 }
 
 // ackOf parses the value of "ack".
-func ackOf(b []byte) (twotier.Ack, *problem) {
+func ackOf(b []byte) (twotier.Ack, *wire.Problem) {
 	switch string(b) {
 	case "memory":
 		return twotier.AckMemory, nil
@@ -329,5 +334,51 @@ func ackOf(b []byte) (twotier.Ack, *problem) {
 	case "disk":
 		return twotier.AckDisk, nil
 	}
-	return 0, refused("", `want "memory", "redis", "replica" or "disk", got "`+clip(b)+`"`)
+	return 0, wire.Refuse("", `want "memory", "redis", "replica" or "disk", `+
+		`got "`+request.Clip(b)+`"`)
+}
+
+// Upper bounds of the memory, in bytes, for operations, their results and their answers. Slices
+// that grow have up to half as much again as they need; numbers in JSON have up to 20 characters.
+const (
+	answerOp    = 128
+	answerCheck = 128
+	answerLimit = 160 // four figures, their names and a duration
+	costOp      = 3*(88+24+112)/2 + answerOp
+	costCheck   = 3*(88+8+48)/2 + answerCheck
+	costLimit   = 3*(16+24+56)/2 + answerLimit
+	costNamed   = 3*56/2 + answerNamed
+	costBad     = 1 << 10
+	// A rule that bans adds a check, its limit, its names and their results.
+	costBan     = 2*(96+48+384) + 224 + answerBan
+	answerBan   = 384 // its path, the name of the rule, and the key
+	answerNamed = 128 // the name of a rule, that it is one, and the version
+	// escaped is how many bytes one byte of a key can take in an answer.
+	escaped = 6
+)
+
+// Account reserves the memory that the operation in progress uses until it is answered.
+func (d *Decoder) Account() *wire.Problem {
+	checks := d.CheckCount()
+	keys, limits := d.Size()
+	d.Answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
+	return d.spend(costOp + checks*costCheck + limits*costLimit + escaped*keys)
+}
+
+// accountRules reserves the memory that so many limits of rules use in addition, and so many rules
+// that ban.
+func (d *Decoder) accountRules(limits, bans int) *wire.Problem {
+	d.Answers += limits*answerNamed + bans*answerBan
+	return d.spend(limits*costNamed + bans*costBan)
+}
+
+// spend reserves n bytes for the request that is being read.
+func (d *Decoder) spend(n int) *wire.Problem {
+	if d.Memory != nil {
+		if p := d.Memory.Take(int64(n)); p != nil {
+			return p
+		}
+	}
+	d.Cost += int64(n)
+	return nil
 }

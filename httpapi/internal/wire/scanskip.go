@@ -1,7 +1,8 @@
-package httpapi
+package wire
 
 import (
 	"bytes"
+	"fmt"
 
 	"twotier.dev/twotier/internal/request"
 )
@@ -9,91 +10,91 @@ import (
 // maxDepth bounds how deeply a skipped value may nest: skip is recursive.
 const maxDepth = 200
 
-// skip reads any value and only checks that it is JSON. It is used after an error, to find out
+// Skip reads any value and only checks that it is JSON. It is used after an error, to find out
 // whether the rest is well-formed and where the next operation of a batch begins.
-func (s *scanner) skip(depth int) *problem {
-	switch c := s.peek(); {
+func (s *Scanner) Skip(depth int) *Problem {
+	switch c := s.Peek(); {
 	case c == '{' || c == '[':
 		if depth >= maxDepth {
-			return &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(s.pos) +
-				": nested too deeply"}
+			return &Problem{Kind: Malformed,
+				Detail: fmt.Sprintf("malformed JSON at byte %d: nested too deeply", s.Pos)}
 		}
-		s.pos++
+		s.Pos++
 		if c == '[' {
 			return s.skipArray(depth + 1)
 		}
 		return s.skipObject(depth + 1)
 	case c == '"':
-		_, p := s.str()
+		_, p := s.Str()
 		return p
 	case c == '-' || request.IsDigit(c):
 		return s.number()
 	}
 	for _, word := range []string{"true", "false", "null"} {
-		if bytes.HasPrefix(s.src[s.pos:], []byte(word)) {
-			s.pos += len(word)
+		if bytes.HasPrefix(s.Src[s.Pos:], []byte(word)) {
+			s.Pos += len(word)
 			return nil
 		}
 	}
 	return s.malformed("a value")
 }
 
-func (s *scanner) skipObject(depth int) *problem {
+func (s *Scanner) skipObject(depth int) *Problem {
 	for first := true; ; first = false {
-		name, p := s.member(first)
+		name, p := s.Member(first)
 		if p != nil || name == nil {
 			return p
 		}
-		if p := s.skip(depth); p != nil {
+		if p := s.Skip(depth); p != nil {
 			return p
 		}
 	}
 }
 
-func (s *scanner) skipArray(depth int) *problem {
+func (s *Scanner) skipArray(depth int) *Problem {
 	for first := true; ; first = false {
-		more, p := s.element(first)
+		more, p := s.Element(first)
 		if p != nil || !more {
 			return p
 		}
-		if p := s.skip(depth); p != nil {
+		if p := s.Skip(depth); p != nil {
 			return p
 		}
 	}
 }
 
 // number reads a number in any notation.
-func (s *scanner) number() *problem {
-	i := s.pos
-	if i < len(s.src) && s.src[i] == '-' {
+func (s *Scanner) number() *Problem {
+	i := s.Pos
+	if i < len(s.Src) && s.Src[i] == '-' {
 		i++
 	}
-	_, end, _ := request.Digits(s.src, i)
+	_, end, _ := request.Digits(s.Src, i)
 	if end == i {
 		return s.malformedAt(end, "a digit")
 	}
-	if s.src[i] == '0' && end > i+1 {
+	if s.Src[i] == '0' && end > i+1 {
 		return s.malformedAt(i+1, "no digit after a leading zero")
 	}
 	i = end
-	if i < len(s.src) && s.src[i] == '.' {
-		_, end, _ = request.Digits(s.src, i+1)
+	if i < len(s.Src) && s.Src[i] == '.' {
+		_, end, _ = request.Digits(s.Src, i+1)
 		if end == i+1 {
 			return s.malformedAt(end, "a digit")
 		}
 		i = end
 	}
-	if i < len(s.src) && s.src[i]|0x20 == 'e' {
+	if i < len(s.Src) && s.Src[i]|0x20 == 'e' {
 		i++
-		if i < len(s.src) && (s.src[i] == '+' || s.src[i] == '-') {
+		if i < len(s.Src) && (s.Src[i] == '+' || s.Src[i] == '-') {
 			i++
 		}
-		_, end, _ = request.Digits(s.src, i)
+		_, end, _ = request.Digits(s.Src, i)
 		if end == i {
 			return s.malformedAt(end, "a digit")
 		}
 		i = end
 	}
-	s.pos = i
+	s.Pos = i
 	return nil
 }

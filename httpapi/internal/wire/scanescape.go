@@ -1,6 +1,7 @@
-package httpapi
+package wire
 
 import (
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -8,10 +9,10 @@ import (
 )
 
 // rune checks the multi-byte character at i and returns its length.
-func (s *scanner) rune(i int) (int, *problem) {
-	r, size := utf8.DecodeRune(s.src[i:])
+func (s *Scanner) rune(i int) (int, *Problem) {
+	r, size := utf8.DecodeRune(s.Src[i:])
 	if r == utf8.RuneError && size == 1 {
-		return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
+		return 0, &Problem{Kind: Malformed, Detail: "malformed JSON at byte " + strconv.Itoa(i) +
 			": invalid UTF-8"}
 	}
 	return size, nil
@@ -19,20 +20,20 @@ func (s *scanner) rune(i int) (int, *problem) {
 
 // escaped reads the rest of a string into scratch, from the backslash at i; src[start:i] has been
 // read already.
-func (s *scanner) escaped(start, i int) ([]byte, *problem) {
+func (s *Scanner) escaped(start, i int) ([]byte, *Problem) {
 	mark := len(s.scratch)
-	s.scratch = append(s.scratch, s.src[start:i]...)
+	s.scratch = append(s.scratch, s.Src[start:i]...)
 	for {
-		next := plain(s.src, i)
-		s.scratch = append(s.scratch, s.src[i:next]...)
+		next := plain(s.Src, i)
+		s.scratch = append(s.scratch, s.Src[i:next]...)
 		i = next
-		if i >= len(s.src) {
-			return nil, s.malformedAt(len(s.src), "the closing quote of a string")
+		if i >= len(s.Src) {
+			return nil, s.malformedAt(len(s.Src), "the closing quote of a string")
 		}
-		size, p := 0, (*problem)(nil)
-		switch c := s.src[i]; {
+		size, p := 0, (*Problem)(nil)
+		switch c := s.Src[i]; {
 		case c == '"':
-			s.pos = i + 1
+			s.Pos = i + 1
 			return s.scratch[mark:len(s.scratch):len(s.scratch)], nil
 		case c == '\\':
 			size, p = s.escape(i)
@@ -40,7 +41,7 @@ func (s *scanner) escaped(start, i int) ([]byte, *problem) {
 			p = s.malformedAt(i, "no control character in a string")
 		default:
 			if size, p = s.rune(i); p == nil {
-				s.scratch = append(s.scratch, s.src[i:i+size]...)
+				s.scratch = append(s.scratch, s.Src[i:i+size]...)
 			}
 		}
 		if p != nil {
@@ -51,12 +52,12 @@ func (s *scanner) escaped(start, i int) ([]byte, *problem) {
 }
 
 // escape appends the character of the escape sequence at i and returns the sequence's length.
-func (s *scanner) escape(i int) (int, *problem) {
+func (s *Scanner) escape(i int) (int, *Problem) {
 	const want = `one of "\/bfnrtu`
-	if i+1 >= len(s.src) {
+	if i+1 >= len(s.Src) {
 		return 0, s.malformedAt(i+1, want)
 	}
-	c := s.src[i+1]
+	c := s.Src[i+1]
 	switch c {
 	case '"', '\\', '/':
 	case 'b':
@@ -79,7 +80,7 @@ func (s *scanner) escape(i int) (int, *problem) {
 }
 
 // unicode appends the character of the \uXXXX at i, or of the surrogate pair that begins there.
-func (s *scanner) unicode(i int) (int, *problem) {
+func (s *Scanner) unicode(i int) (int, *Problem) {
 	r, p := s.hex4(i + 2)
 	if p != nil {
 		return 0, p
@@ -88,7 +89,7 @@ func (s *scanner) unicode(i int) (int, *problem) {
 		s.scratch = utf8.AppendRune(s.scratch, r)
 		return 6, nil
 	}
-	if i+8 <= len(s.src) && s.src[i+6] == '\\' && s.src[i+7] == 'u' {
+	if i+8 <= len(s.Src) && s.Src[i+6] == '\\' && s.Src[i+7] == 'u' {
 		low, p := s.hex4(i + 8)
 		if p != nil {
 			return 0, p
@@ -99,18 +100,18 @@ func (s *scanner) unicode(i int) (int, *problem) {
 		}
 	}
 	// encoding/json would put U+FFFD here, which could turn two different keys into one.
-	return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
+	return 0, &Problem{Kind: Malformed, Detail: "malformed JSON at byte " + strconv.Itoa(i) +
 		": half a surrogate pair"}
 }
 
 // hex4 reads four hexadecimal digits.
-func (s *scanner) hex4(i int) (rune, *problem) {
+func (s *Scanner) hex4(i int) (rune, *Problem) {
 	var r rune
 	for end := i + 4; i < end; i++ {
-		if i >= len(s.src) {
+		if i >= len(s.Src) {
 			return 0, s.malformedAt(i, "a hexadecimal digit")
 		}
-		switch c := s.src[i]; {
+		switch c := s.Src[i]; {
 		case request.IsDigit(c):
 			r = r<<4 | rune(c-'0')
 		case 'a' <= c|0x20 && c|0x20 <= 'f':

@@ -1,0 +1,235 @@
+package codec
+
+import (
+	"strconv"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/ask"
+)
+
+// Encoder appends the answers to the operations of a request, in the form in which the request
+// spelled them.
+type Encoder struct{ *ask.Request }
+
+// AppendAnswer appends the answer to operation i.
+func (e Encoder) AppendAnswer(b []byte, i int, res *twotier.Result) []byte {
+	switch e.Ops[i].Kind {
+	case twotier.Add:
+		b = e.appendAdd(b, i, res)
+	case twotier.Count:
+		return e.appendCount(b, i, res)
+	default:
+		b = e.appendAcquire(b, i, res)
+	}
+	if e.HasRules() && e.Ruled(i) {
+		b = wire.AppendField(b, "rules_version", e.RulesVersion())
+	}
+	if res.Degraded {
+		b = append(b, `,"degraded":true`...)
+	}
+	return append(b, '}')
+}
+
+func appendSource(b []byte, res *twotier.Result) []byte {
+	b = append(b, `,"source":"`...)
+	b = append(b, res.Source...)
+	return append(b, '"')
+}
+
+func (e Encoder) appendAdd(b []byte, i int, res *twotier.Result) []byte {
+	b = wire.AppendKey(b, e.Ops[i].Checks[0].Key)
+	b = e.appendCounts(b, i, res, false)
+	b = append(b, `,"over":`...)
+	b = strconv.AppendBool(b, !res.Allowed)
+	return appendSource(appendTime(b, res, 0), res)
+}
+
+// appendTime appends the time at which a check was counted, if there is a single one.
+func appendTime(b []byte, res *twotier.Result, check int) []byte {
+	if check < len(res.Checks) && res.Checks[check].TS != 0 {
+		return wire.AppendField(b, "ts", res.Checks[check].TS)
+	}
+	return b
+}
+
+func (e Encoder) appendCount(b []byte, i int, res *twotier.Result) []byte {
+	b = wire.AppendKey(b, e.Ops[i].Checks[0].Key)
+	b = e.appendCounts(b, i, res, true)
+	b = appendSource(b, res)
+	b = wire.AppendField(b, "age_ms", res.AgeMS)
+	b = append(b, `,"degraded":`...)
+	b = strconv.AppendBool(b, res.Degraded)
+	return append(b, '}')
+}
+
+// appendCounts appends the "counts" of an add or a count.
+func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool) []byte {
+	b = append(b, `,"counts":[`...)
+	if len(res.Checks) > 0 {
+		for k := range res.Checks[0].Limits {
+			l := &res.Checks[0].Limits[k]
+			var r *ask.RuledLimit
+			if e.HasRules() {
+				r = e.RuleOf(i, 0, k)
+			}
+			if r != nil && r.Rule.State == twotier.RuleOff {
+				continue
+			}
+			b = e.appendWindow(b, i, 0, k)
+			b = wire.AppendField(b, "count", l.Count)
+			b = wire.AppendField(b, "min", l.Lo)
+			b = wire.AppendField(b, "max", l.Hi)
+			if buckets {
+				b = wire.AppendField(b, "bucket_ms", l.BucketMS)
+			}
+			if r != nil {
+				b = appendRule(b, r.Rule)
+			}
+			b = append(b, '}')
+		}
+	}
+	return append(b, ']')
+}
+
+// appendWindow begins the object of limit k of check j, as one element of a list.
+func (e Encoder) appendWindow(b []byte, i, j, k int) []byte {
+	if b[len(b)-1] != '[' {
+		b = append(b, ',')
+	}
+	b = append(b, `{"window":"`...)
+	b = append(b, e.WindowText(i, j, k)...) // anything that parses as a duration needs no escaping
+	return append(b, '"')
+}
+
+func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
+	b = append(b, `{"allowed":`...)
+	b = strconv.AppendBool(b, res.Allowed)
+	if e.Tag(i) == TagChecks {
+		b = e.appendChecks(b, i, res)
+	} else if len(res.Checks) > 0 {
+		b = e.appendLimits(b, i, 0, res)
+	}
+	if !res.Allowed {
+		b = e.appendRefusedBy(b, i, res)
+	}
+	if len(res.Bans) > 0 {
+		b = e.appendBans(b, i, res)
+	}
+	b = wire.AppendField(b, "retry_after_ms", res.RetryAfter)
+	if e.Tag(i) != TagChecks {
+		b = appendTime(b, res, 0)
+	}
+	return appendSource(b, res)
+}
+
+func (e Encoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {
+	b = append(b, `,"checks":[`...)
+	for j := range res.Checks {
+		c := &res.Checks[j]
+		if j > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendKey(b, e.Ops[i].Checks[j].Key)
+		b = append(b, `,"allowed":`...)
+		b = strconv.AppendBool(b, !c.Refused)
+		b = e.appendLimits(b, i, j, res)
+		b = wire.AppendField(b, "retry_after_ms", c.RetryAfter)
+		b = append(appendTime(b, res, j), '}')
+	}
+	return append(b, ']')
+}
+
+func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
+	b = append(b, `,"limits":[`...)
+	limits := res.Checks[j].Limits
+	for k := range limits {
+		l := &limits[k]
+		most, refused := l.Max, l.Refused
+		var r *ask.RuledLimit
+		if e.HasRules() {
+			r = e.RuleOf(i, j, k)
+		}
+		if r != nil {
+			if r.Rule.State == twotier.RuleOff {
+				continue
+			}
+			most, refused = r.Limit().Max, r.Origin().Refuses(l, res, e.Ops[i].Checks[j].N)
+		}
+		b = e.appendWindow(b, i, j, k)
+		b = wire.AppendField(b, "max", most)
+		b = wire.AppendField(b, "count", l.Count)
+		b = wire.AppendField(b, "remaining", max(0, most-l.Count))
+		if l.Hi > l.Count && most == l.Max {
+			b = wire.AppendField(b, "lent", l.Hi-l.Count)
+		}
+		if refused {
+			b = append(b, `,"refused":true`...)
+		}
+		if r != nil {
+			b = appendRule(b, r.Rule)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendRefusedBy appends the paths of the limits that refusee.
+func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
+	b = append(b, `,"refused_by":[`...)
+	for j := range res.Checks {
+		for k := range res.Checks[j].Limits {
+			if res.Checks[j].Limits[k].Refused {
+				b = append(wire.AppendComma(b), '"')
+				b = append(e.appendPath(b, i, j, k), '"')
+			}
+		}
+		for k := range res.Bans {
+			if ban := &res.Bans[k]; ban.Check == j && !ban.Started {
+				b = append(wire.AppendComma(b), '"')
+				b = e.appendCheckPath(b, i, j)
+				b = append(append(b, ban.Rule...), `/ban"`...)
+			}
+		}
+	}
+	return append(b, ']')
+}
+
+// appendBans appends the active bans: the rule, the key, the end, and whether this refusal started
+// the ban.
+func (e Encoder) appendBans(b []byte, i int, res *twotier.Result) []byte {
+	b = append(b, `,"bans":[`...)
+	for k := range res.Bans {
+		ban := &res.Bans[k]
+		b = append(append(wire.AppendComma(b), `{"rule":"`...), ban.Rule...)
+		b = wire.AppendString(append(b, `","key":`...), e.Ops[i].Checks[ban.Check].Key)
+		b = wire.AppendField(b, "until", ban.Until)
+		if ban.Started {
+			b = append(b, `,"started":true`...)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendCheckPath appends the path of a check, if the request spelled it in a list.
+func (e Encoder) appendCheckPath(b []byte, i, j int) []byte {
+	if e.Tag(i) == TagChecks {
+		b = append(b, "checks["...)
+		b = strconv.AppendInt(b, int64(j), 10)
+		b = append(b, "]."...)
+	}
+	return b
+}
+
+// appendPath appends the path of a limit as the request spelled it or, for a rule's limit, the name
+// of the policy.
+func (e Encoder) appendPath(b []byte, i, j, k int) []byte {
+	b = e.appendCheckPath(b, i, j)
+	if r := e.RuleOf(i, j, k); r != nil {
+		return append(b, r.Policy()...)
+	}
+	b = append(b, "limits["...)
+	b = strconv.AppendInt(b, int64(k-e.RuledBefore(i, j, k)), 10)
+	return append(b, ']')
+}

@@ -1,0 +1,133 @@
+package codec
+
+import (
+	"fmt"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/request"
+)
+
+// bad is an operation of a batch that can't be executed.
+type bad struct {
+	index   int
+	problem *wire.Problem
+}
+
+// Batch reads the body of a batch. It skips operations that are JSON but are refused, see Merge;
+// anything else refuses the whole batch.
+func (d *Decoder) Batch(body []byte) *wire.Problem {
+	d.Reset(body)
+	p := d.EndBody(d.batchObject())
+	if p == nil {
+		d.Link()
+	}
+	return p
+}
+
+func (d *Decoder) batchObject() *wire.Problem {
+	if p := d.Enter('{', "an object with ops"); p != nil {
+		return p
+	}
+	var seenOps, seenQuiet bool
+	for first := true; ; first = false {
+		name, p := d.Member(first)
+		if p != nil {
+			return p
+		}
+		if name == nil {
+			break
+		}
+		switch {
+		case string(name) == "ops" && !seenOps:
+			seenOps = true
+			p = d.batchOps()
+		case string(name) == "quiet" && !seenQuiet:
+			seenQuiet = true
+			if d.Quiet, p = d.Boolean(); p != nil {
+				p = p.In("quiet")
+			}
+		case string(name) == "ops" || string(name) == "quiet":
+			p = wire.Refuse(string(name), "given twice")
+		default:
+			p = wire.Refuse(request.Clip(name), "unknown field; want ops or quiet")
+		}
+		if p != nil {
+			return p
+		}
+	}
+	if !seenOps {
+		return wire.Refuse("ops", "missing; want a list of operations")
+	}
+	return nil
+}
+
+func (d *Decoder) batchOps() *wire.Problem {
+	if p := d.Enter('[', "a list of operations"); p != nil {
+		return p.In("ops")
+	}
+	for i := 0; ; i++ {
+		more, p := d.Element(i == 0)
+		if p != nil || !more {
+			return p
+		}
+		if i == request.MaxOps {
+			return wire.Refuse("ops", fmt.Sprintf("want at most %d operations", request.MaxOps))
+		}
+		if p := d.batchOp(i); p != nil {
+			if p.Kind == wire.TooLarge {
+				p.Detail += fmt.Sprintf(": the first %d operations fit", i)
+			}
+			return p
+		}
+	}
+}
+
+// batchOp reads one operation of a batch, or skips it if it is refused.
+func (d *Decoder) batchOp(i int) *wire.Problem {
+	start, values := d.Pos, len(d.Values)
+	p := d.op(0, true)
+	if p == nil && len(d.Values) > values {
+		d.Values[values].index = i
+	}
+	if p == nil || !p.OfField() {
+		return p
+	}
+	d.Pos = start
+	if p := d.Skip(0); p != nil {
+		return p
+	}
+	d.DropOp()
+	d.bads = append(d.bads, bad{i, p})
+	return d.spend(costBad)
+}
+
+// Merged iterates over the operations of a batch in their order: refused ones, operations on
+// values, and the others.
+type Merged struct {
+	bads   []bad
+	values []ValueOp
+	index  int // of the next one
+	ops    int // number of the others returned so far
+}
+
+// Merge returns all operations of a batch, and their number.
+func (d *Decoder) Merge() (m Merged, total int) {
+	return Merged{bads: d.bads, values: d.Values}, len(d.bads) + len(d.Values) + len(d.Ops)
+}
+
+// Next returns the next operation as one of three: its problem, its operation on values, or its
+// index among the others.
+func (m *Merged) Next() (wrong *wire.Problem, v *ValueOp, op int) {
+	i := m.index
+	m.index++
+	switch {
+	case len(m.bads) > 0 && m.bads[0].index == i:
+		wrong, m.bads = m.bads[0].problem, m.bads[1:]
+	case len(m.values) > 0 && m.values[0].index == i:
+		v, m.values = &m.values[0], m.values[1:]
+	default:
+		op = m.ops
+		m.ops++
+	}
+	return wrong, v, op
+}

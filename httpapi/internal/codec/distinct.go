@@ -1,0 +1,248 @@
+package codec
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
+)
+
+// ValueOp is an operation on distinct values with its outcome.
+type ValueOp struct {
+	verdicts.Values
+	// Res and Err are the outcome.
+	Res distinct.Result
+	Err error
+
+	// texts are windows as the request spelled them: first of the request's own limits, then of its
+	// "window".
+	texts [][]byte
+	index int // its position in a batch
+}
+
+// text returns the window of count i as the request, or a rule, spelled it.
+func (v *ValueOp) text(i int) []byte {
+	own := len(v.texts) - len(v.Op.Windows)
+	switch r, limit := v.Limit(i); {
+	case r != nil:
+		return []byte(limit.Text)
+	case i >= len(v.Op.Limits):
+		return v.texts[own+i-len(v.Op.Limits)]
+	}
+	return v.texts[i]
+}
+
+// The fields of a request that adds values, and of an operation on values in a batch.
+const (
+	ofDistinct = fieldNS | fieldKey | fieldValues | fieldTS | fieldAck | fieldLimits |
+		fieldRules | fieldWindow
+	ofDistinctOp = ofDistinct | fieldOp | fieldAt
+)
+
+// Distinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
+func (d *Decoder) Distinct(body []byte, into *ValueOp) *wire.Problem {
+	d.Reset(body)
+	return d.EndBody(d.distinctObject(into, ofDistinct,
+		"distinct has ns, key, values, ts, ack, limits, rules and window"))
+}
+
+// distinctOp reads an operation of a batch: a body that adds values, or one that only counts.
+func (d *Decoder) distinctOp() *wire.Problem {
+	var v ValueOp
+	p := d.distinctObject(&v, ofDistinctOp,
+		"distinct has ns, key, values, ts, ack, limits, rules, window and at")
+	if p == nil {
+		d.Values = append(d.Values, v)
+	}
+	return p
+}
+
+// distinctObject reads an operation on values that may have these fields.
+func (d *Decoder) distinctObject(into *ValueOp, allowed fields, has string) *wire.Problem {
+	d.BeginOp()
+	if p := d.Enter('{', "an object with key and values"); p != nil {
+		return p
+	}
+	var o draft
+	var windows int // where the text of the windows begins, 0 if there is none
+	for first := true; ; first = false {
+		name, p := d.Member(first)
+		if p != nil {
+			return p
+		}
+		if name == nil {
+			break
+		}
+		f := fieldOf(name)
+		if p := once(&o.seen, f, allowed, name, has); p != nil {
+			return p
+		}
+		switch f {
+		case fieldValues:
+			p = d.valueList(into)
+		case fieldWindow:
+			// They come after the limits, wherever they are in the body.
+			if d.Peek(); d.Pos < len(d.Src) {
+				windows = d.Pos
+			}
+			p = d.Skip(0)
+		default:
+			p = d.opValue(&o, f)
+		}
+		if p != nil {
+			return p.In(string(name))
+		}
+	}
+	if p := d.finishDistinct(&o, into); p != nil {
+		return p
+	}
+	if windows > 0 {
+		end := d.Pos
+		d.Pos = windows
+		if p := d.windows(); p != nil {
+			return p.In("window")
+		}
+		d.Pos = end
+		d.MoveWindows(into)
+	}
+	if len(into.Add)+len(into.Op.Windows) == 0 {
+		return wire.Refuse("window", "missing; "+request.WantWindow)
+	}
+	return d.AccountValues(into)
+}
+
+// finishDistinct makes the checks that need the whole operation, moves the limits to it, and adds
+// the limits of rules.
+func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
+	const adding = fieldTS | fieldAck | fieldLimits | fieldRules
+	query := o.seen&(fieldOp|fieldValues) == fieldOp
+	switch {
+	case o.check.Key == nil:
+		return wire.Refuse("key", "missing; "+request.WantKey)
+	case !query && len(into.Add) == 0:
+		return wire.Refuse("values", "missing; want at least one value")
+	case !query && o.seen&fieldAt != 0:
+		return wire.Refuse("at", "is for counting; values that are added have ts")
+	case query && o.seen&adding != 0:
+		return wire.Refuse((o.seen & adding).name(), "is for values that are added; want values")
+	case o.op.Ack > twotier.AckStore:
+		return wire.Refuse("ack", `distinct values wait for "memory" or "redis"`)
+	}
+	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
+	into.Op.Limits, into.texts = d.MoveLimits()
+	if f := d.JudgeValues(&into.Values); f != nil {
+		return wire.FromFailure(f)
+	}
+	need := twotier.RoleCount
+	if query {
+		need = twotier.RoleRead
+	}
+	return wire.FromFailure(ask.Allow(d.Grant, need, into.Op.NS))
+}
+
+// MoveWindows turns the limits that were read last into windows.
+func (d *Decoder) MoveWindows(into *ValueOp) {
+	limits, texts := d.MoveLimits()
+	for _, l := range limits {
+		into.Op.Windows = append(into.Op.Windows, l.Window)
+	}
+	into.texts = append(into.texts, texts...)
+}
+
+// valueList reads "values".
+func (d *Decoder) valueList(into *ValueOp) *wire.Problem {
+	if p := d.Enter('[', "a list of values"); p != nil {
+		return p
+	}
+	for i := 0; ; i++ {
+		more, p := d.Element(i == 0)
+		if p != nil || !more {
+			return p
+		}
+		if i == distinct.MaxValues {
+			return wire.Refuse("", fmt.Sprintf("want at most %d values", distinct.MaxValues))
+		}
+		v, p := d.Text()
+		if p == nil && (len(v) == 0 || len(v) > distinct.MaxValueBytes) {
+			p = wire.Refuse("", fmt.Sprintf("want 1 to %d bytes", distinct.MaxValueBytes))
+		}
+		if p != nil {
+			return p.In("[" + strconv.Itoa(i) + "]")
+		}
+		into.Add = append(into.Add, v)
+	}
+}
+
+// Upper bounds of the memory, in bytes, for an operation on values, for each value, and for each
+// limit or window, whose rule is named twice in an answer.
+const (
+	costValueOp    = 3*384/2 + answerOp
+	costValue      = 64
+	answerCounted  = answerLimit + 2*answerNamed
+	costValueLimit = 3*160/2 + answerCounted
+)
+
+// AccountValues reserves the memory that an operation on values uses until it is answered.
+func (d *Decoder) AccountValues(v *ValueOp) *wire.Problem {
+	limits := len(v.Op.Limits) + len(v.Op.Windows)
+	d.Answers += answerOp + limits*answerCounted + escaped*len(v.Op.Key)
+	return d.spend(costValueOp + len(v.Add)*costValue + limits*costValueLimit +
+		escaped*len(v.Op.Key))
+}
+
+// Append appends the answer to an operation on values.
+func (v *ValueOp) Append(b []byte) []byte {
+	res := &v.Res
+	b = append(wire.AppendKey(b, v.Op.Key), `,"counts":[`...)
+	for i := range res.Counts {
+		c := &res.Counts[i]
+		b = append(wire.AppendComma(b), `{"window":"`...)
+		b = append(append(b, v.text(i)...), '"')
+		if i < len(v.Op.Limits) {
+			b = wire.AppendField(b, "max", v.Op.Limits[i].Max)
+		}
+		b = wire.AppendField(b, "count", c.Values)
+		b = strconv.AppendFloat(append(b, `,"error":`...), c.Error, 'f', -1, 64)
+		b = wire.AppendField(b, "bucket_ms", c.BucketMS)
+		if slices.Contains(res.Over, i) {
+			b = append(b, `,"refused":true`...)
+		}
+		if r, _ := v.Limit(i); r != nil {
+			b = appendRule(b, r)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if len(v.Add) > 0 {
+		b = strconv.AppendBool(append(b, `,"over":`...), !res.Allowed)
+	}
+	if len(v.Add) > 0 && !res.Allowed {
+		b = append(b, `,"refused_by":[`...)
+		for _, name := range v.RefusedBy(res) {
+			b = wire.AppendString(wire.AppendComma(b), name)
+		}
+		b = wire.AppendField(append(b, ']'), "retry_after_ms", res.RetryAfter)
+	}
+	if v.Ruled {
+		b = wire.AppendField(b, "rules_version", v.Version)
+	}
+	b = append(append(b, `,"source":"`...), res.Source...)
+	b = strconv.AppendBool(append(b, `","degraded":`...), res.Degraded)
+	return append(b, '}')
+}
+
+// appendRule appends the fields that name a limit's rule.
+func appendRule(b []byte, r *twotier.Rule) []byte {
+	b = append(b, `,"rule":"`...)
+	b = append(append(b, r.Name...), '"') // a name needs no escaping
+	if r.State == twotier.RuleShadow {
+		b = append(b, `,"shadow":true`...)
+	}
+	return b
+}

@@ -1,0 +1,61 @@
+package codec
+
+import (
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/ratefield"
+)
+
+// RateLimit returns the fields RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
+// that "refused_by" uses, or by their rule. A field has no room for several checks, so it shows the
+// first one that refused, or else the first one. It does not show rules that refuse nothing.
+func (e Encoder) RateLimit(res *twotier.Result) (policy, state string) {
+	shown := 0
+	for j := range res.Checks {
+		if res.Checks[j].Refused {
+			shown = j
+			break
+		}
+	}
+	if shown >= len(res.Checks) {
+		return "", ""
+	}
+	c := &res.Checks[shown]
+	var fields ratefield.Fields
+	for k := range c.Limits {
+		r := e.RuleOf(0, shown, k)
+		if r != nil && r.Rule.State != twotier.RuleOn {
+			continue
+		}
+		l := &c.Limits[k]
+		shows := ratefield.Limit{Name: e.policy(shown, k, r), Max: l.Max,
+			Window: e.Ops[0].Checks[shown].Limits[k].Window, Remaining: l.Max - l.Count}
+		if l.Refused {
+			shows.Wait = c.RetryAfter
+		}
+		if r != nil && banned(res, shown, r.Rule.Name) {
+			shows.Remaining, shows.Wait = 0, c.RetryAfter
+		}
+		fields.Add(&shows)
+	}
+	return fields.Policy(), fields.State()
+}
+
+// banned reports whether a ban under the named rule has refused check j.
+func banned(res *twotier.Result, j int, name string) bool {
+	for k := range res.Bans {
+		if b := &res.Bans[k]; b.Check == j && !b.Started && b.Rule == name {
+			return true
+		}
+	}
+	return false
+}
+
+// policy returns the name of the policy of limit k of check j of operation 0.
+func (e Encoder) policy(j, k int, r *ask.RuledLimit) string {
+	if r != nil {
+		return r.Policy()
+	}
+	return string(e.appendPath(nil, 0, j, k))
+}

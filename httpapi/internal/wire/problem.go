@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/internal/request"
+)
+
+// Kind holds the common properties of all problems of a kind.
+type Kind struct {
+	// Status is the status code of the response.
+	Status int
+
+	name, title string
+	retryAfter  int // seconds; 0: the same request would fail again
+}
+
+// The kinds of problem, in the order of their status.
+var (
+	Malformed    = Kind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
+	Unauthorized = Kind{fasthttp.StatusUnauthorized, "unauthorized", "Not authorized", 0}
+	Forbidden    = Kind{fasthttp.StatusForbidden, "forbidden", "Forbidden", 0}
+	NotFound     = Kind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
+	Method       = Kind{fasthttp.StatusMethodNotAllowed, "method",
+		"Method not allowed", 0}
+	Sequence = Kind{fasthttp.StatusConflict, "sequence",
+		"Not the next request of its session", 0}
+	Timeout = Kind{fasthttp.StatusRequestTimeout, "request-timeout",
+		"Request took too long to arrive", 0}
+	Precondition = Kind{fasthttp.StatusPreconditionFailed, "precondition",
+		"Changed in the meantime", 0}
+	TooLarge = Kind{fasthttp.StatusRequestEntityTooLarge, "too-large",
+		"Request body too large", 0}
+	MediaType = Kind{fasthttp.StatusUnsupportedMediaType, "media-type",
+		"Unsupported media type", 0}
+	Misdirected = Kind{fasthttp.StatusMisdirectedRequest, "misdirected",
+		"Meant for another process", 0}
+	Refused = Kind{fasthttp.StatusUnprocessableEntity, "refused",
+		"Request refused", 0}
+	PreconditionRequired = Kind{fasthttp.StatusPreconditionRequired,
+		"precondition-required", "Precondition required", 0}
+	Overload = Kind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
+	Headers  = Kind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large",
+		"Request header too large", 0}
+	Internal = Kind{fasthttp.StatusInternalServerError, "internal",
+		"Internal error", 0}
+	Unavailable = Kind{fasthttp.StatusServiceUnavailable, "unavailable",
+		"Can't answer now", 1}
+	Unknown = Kind{fasthttp.StatusServiceUnavailable, "unknown-outcome",
+		"Outcome unknown", 1}
+)
+
+// Problem is an error as the client sees it (RFC 9457).
+type Problem struct {
+	Kind Kind
+	// Field is the path of the offending field, empty if the problem is not about a field.
+	Field string
+	// Detail is a sentence for people.
+	Detail string
+	// After is an estimate of how long the cause may last; 0 if there is none.
+	After time.Duration
+	// Limit marks a refusal by a limit of this server, before the node saw the request.
+	Limit bool
+	// Allow is the value of the Allow header of a 405.
+	Allow string
+}
+
+// Refuse returns the problem of a field whose value is well-formed but not acceptable.
+func Refuse(field, detail string) *Problem {
+	return &Problem{Kind: Refused, Field: field, Detail: detail}
+}
+
+// OfField reports whether p is about a field in valid JSON, and so does not affect the other
+// operations of a batch.
+func (p *Problem) OfField() bool { return p.Kind == Refused || p.Kind == Forbidden }
+
+// In prefixes the field of p with parent, a name or an index in brackets, and returns p. Problems
+// that are not about a field stay as they are.
+func (p *Problem) In(parent string) *Problem {
+	if !p.OfField() {
+		return p
+	}
+	if p.Field != "" && p.Field[0] != '[' {
+		parent += "."
+	}
+	p.Field = parent + p.Field
+	return p
+}
+
+// Text returns the detail member: the field and its problem.
+func (p *Problem) Text() string {
+	if p.Field == "" {
+		return p.Detail
+	}
+	return p.Field + ": " + p.Detail
+}
+
+// AppendJSON appends p as a problem object.
+func (p *Problem) AppendJSON(b []byte) []byte {
+	b = append(b, `{"type":"urn:twotier:problem:`...)
+	b = append(b, p.Kind.name...)
+	b = append(b, `","title":"`...)
+	b = append(b, p.Kind.title...)
+	b = append(b, `","status":`...)
+	b = strconv.AppendInt(b, int64(p.Kind.Status), 10)
+	b = append(b, `,"detail":`...)
+	b = AppendString(b, p.Text())
+	if p.Kind == Unknown {
+		b = append(b, `,"outcome":"unknown"`...)
+	}
+	if p.After > 0 {
+		b = append(b, `,"retry_after_ms":`...)
+		b = strconv.AppendInt(b, p.After.Milliseconds(), 10)
+	}
+	return append(b, '}')
+}
+
+// RetryAfter returns the value of the Retry-After header, in seconds: the estimate rounded up, or
+// the kind's value if that is longer. 0 means no header.
+func (p *Problem) RetryAfter() int {
+	return max(p.Kind.retryAfter, int((p.After+time.Second-1)/time.Second))
+}
+
+// failureKinds are the kinds of problem in the order of [request.Kind].
+var failureKinds = [...]Kind{Refused, Overload, Unavailable, Unknown,
+	Internal, Forbidden}
+
+// FromFailure turns a failure into a problem; nil is none.
+func FromFailure(f *request.Failure) *Problem {
+	if f == nil {
+		return nil
+	}
+	return &Problem{Kind: failureKinds[f.Kind], Field: f.Field, Detail: f.Detail, After: f.After}
+}
