@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/forwarded"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
@@ -54,8 +55,8 @@ func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
 	if err != nil {
 		return false
 	}
-	a := plainAddr(peer.Addr())
-	return !a.IsLoopback() && s.trusts(a)
+	a := forwarded.Plain(peer.Addr())
+	return !a.IsLoopback() && s.clients.Trusts(a)
 }
 
 // judged is a rule of a forwarded request with the key that it judges.
@@ -78,7 +79,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 			all, p = appendRule(d, all, value)
 		case "key":
 			var key []byte
-			switch key, p = s.forwardKey(ctx, value); {
+			switch key, p = s.clients.Key(ctx, value); {
 			case keyed < len(all):
 				keyed = setKeys(all, keyed, key)
 			case len(all) == 0 && others == nil:
@@ -99,7 +100,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 		return 0, wire.Refuse("rule", "missing; want the name of a rule")
 	}
 	if others == nil && keyed < len(all) {
-		others = []byte(s.clientKey(ctx))
+		others = []byte(s.clients.AddressKey(ctx))
 	}
 	setKeys(all, keyed, others)
 	return denied, addForwarded(d, all)

@@ -14,9 +14,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/exposition"
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/durations"
 	"twotier.dev/twotier/internal/version"
 )
 
@@ -101,25 +100,22 @@ func (counters) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector].
 func (c counters) Collect(ch chan<- prometheus.Metric) {
 	st := c.s.health.Stats()
-	e := exposition{ch, c.began}
-	e.family(gauge, "twotier_build_info", "1, with the version that this node was built from.",
-		"version")(1, version.String())
-	e.node(st)
-	e.cluster(st)
-	e.counter(st.Counter)
-	e.store(st)
+	e := exposition.New(ch, c.began)
+	e.Family(prometheus.GaugeValue, "twotier_build_info",
+		"1, with the version that this node was built from.", "version")(1, version.String())
+	e.AddNode(st)
 	if rules := c.s.opts.Rules; rules != nil {
 		if set := rules.Rules(); set != nil {
-			e.gauge("twotier_rules_version",
+			e.Gauge("twotier_rules_version",
 				"Version of the rules in force; absent until the node knows it.", set.Version())
 		}
 	}
-	c.s.transport(e)
+	c.s.collectHTTP(e)
 }
 
-// transport collects the counters of the server itself.
-func (s *Server) transport(e exposition) {
-	requests := e.family(total, "twotier_http_requests_total",
+// collectHTTP collects the counters of the server itself.
+func (s *Server) collectHTTP(e exposition.Exposition) {
+	requests := e.Family(prometheus.CounterValue, "twotier_http_requests_total",
 		"HTTP requests answered, by status code.", "code")
 	for code := range s.codes {
 		if n := s.codes[code].Load(); n > 0 {
@@ -130,64 +126,13 @@ func (s *Server) transport(e exposition) {
 	open := len(s.conns)
 	s.mu.Unlock()
 	known, _ := s.sessions.Size()
-	e.gauge("twotier_sessions",
+	e.Gauge("twotier_sessions",
 		"Sessions of clients whose last request is remembered.", int64(known))
-	e.total("twotier_session_repeats_total",
+	e.Total("twotier_session_repeats_total",
 		"Requests that were sent again and answered without being carried out again.",
 		s.sessions.repeats.Load())
-	e.gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
-	e.gauge("twotier_http_memory_bytes",
+	e.Gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
+	e.Gauge("twotier_http_memory_bytes",
 		"Memory taken for what is read of clients and answered to them, beyond what any "+
 			"connection has.", s.allowance.reading.InUse()+s.allowance.answering.InUse())
-}
-
-// The kinds of metrics.
-const (
-	gauge = prometheus.GaugeValue
-	total = prometheus.CounterValue
-)
-
-// exposition receives metrics while they are collected.
-type exposition struct {
-	ch    chan<- prometheus.Metric
-	began time.Time // when counting began
-}
-
-// family begins a metric with labels. It returns a function that adds a value with label values in
-// the same order.
-func (e exposition) family(
-	kind prometheus.ValueType, name, help string, labels ...string,
-) func(v int64, values ...string) {
-	desc := prometheus.NewDesc(name, help, labels, nil)
-	return func(v int64, values ...string) {
-		e.ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), values...)
-	}
-}
-
-func (e exposition) gauge(name, help string, v int64) { e.family(gauge, name, help)(v) }
-
-func (e exposition) total(name, help string, v int64) { e.family(total, name, help)(v) }
-
-// float is like gauge, for a value that is not an integer.
-func (e exposition) float(name, help string, v float64) {
-	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), gauge, v)
-}
-
-// durations adds a native histogram. The text format has none, and shows its sum and count.
-func (e exposition) durations(name, help string, d cluster.Durations) {
-	desc := prometheus.NewDesc(name, help, nil, nil)
-	m, err := prometheus.NewConstNativeHistogram(desc, d.Count, d.Sum.Seconds(), d.Buckets, nil, 0,
-		durations.Schema, 0, e.began)
-	if err != nil {
-		m = prometheus.NewInvalidMetric(desc, err)
-	}
-	e.ch <- m
-}
-
-// whether returns the gauge value for a boolean.
-func whether(yes bool) int64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/forwarded"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/peerhttp"
@@ -192,6 +193,7 @@ type Server struct {
 	members    Members
 	health     Health
 	verdicts   ask.Verdicts
+	clients    forwarded.Clients
 	log        *slog.Logger
 	http       *fasthttp.Server
 	wide       *fasthttp.Server // serves headers that don't fit in http's buffers
@@ -231,7 +233,11 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o, operations: o.Service, keys: o.Service, resetter: o.Service,
 		members: o.Service, health: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
-		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions}, process: rand.Text()}
+		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions},
+		clients:  forwarded.Clients{Trusted: o.TrustedProxies}, process: rand.Text()}
+	if o.Warnings != nil {
+		s.clients.Warnings = o.Warnings
+	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.access = newAccess(&o)
 	s.sessions.init(o.MaxMemory / 5)

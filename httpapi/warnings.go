@@ -22,13 +22,6 @@ type Warnings interface {
 // headerWarnings is the header with the number of warnings.
 const headerWarnings = "Twotier-Warnings"
 
-// observe records a warning triggered by a request.
-func (s *Server) observe(code warning.Code, at string) {
-	if s.opts.Warnings != nil {
-		s.opts.Warnings.Observe(code, at)
-	}
-}
-
 // setWarnings sets the header with the number of warnings, if there are any.
 func (s *Server) setWarnings(ctx *fasthttp.RequestCtx) {
 	if s.opts.Warnings == nil {

@@ -239,12 +239,20 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/verdicts",
 		},
+		"httpapi/internal/exposition": {
+			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/durations",
+			"twotier.dev/twotier/syncer", prometheus,
+		},
+		"httpapi/internal/forwarded": {
+			"twotier.dev/twotier/httpapi/internal/wire", "twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/warning", fasthttp,
+		},
 		"httpapi": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/internal",
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/bans",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/distinct",
-			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/peerhttp",
+			"twotier.dev/twotier/internal/peerhttp",
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/version",

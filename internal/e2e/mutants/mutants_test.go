@@ -303,12 +303,12 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a header with an address in it has the key of that address",
-			file: "httpapi/forwardkey.go",
+			file: "httpapi/internal/forwarded/key.go",
 			old:  "prefix, value = source.name+\"=\", ", new: "prefix, value = \"\", ",
 			model: "./httpapi", test: "TestNoValueIsAnotherSourcesKey",
 		},
 		{
-			name: "a header forges the hash of another one", file: "httpapi/forwardkey.go",
+			name: "a header forges the hash of another one", file: "httpapi/internal/forwarded/key.go",
 			old: " || request.IsHashed(value)", new: "",
 			model: "./httpapi", test: "TestNoValueIsAnotherSourcesKey",
 		},

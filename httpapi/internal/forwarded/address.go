@@ -1,4 +1,4 @@
-package httpapi
+package forwarded
 
 import (
 	"net/netip"
@@ -9,12 +9,12 @@ import (
 	"twotier.dev/twotier/internal/warning"
 )
 
-// clientKey returns the client's address as a key: an IPv4 address, also if an IPv6 address embeds
+// AddressKey returns the client's address as a key: an IPv4 address, also if an IPv6 address embeds
 // it, or else the /64 network of an IPv6 address, all of which one client usually has.
-func (s *Server) clientKey(ctx *fasthttp.RequestCtx) string {
+func (c *Clients) AddressKey(ctx *fasthttp.RequestCtx) string {
 	peer, _ := netip.ParseAddrPort(ctx.RemoteAddr().String())
-	s.observeMissing(plainAddr(peer.Addr()), ctx)
-	a := translatedAddr(s.clientAddress(plainAddr(peer.Addr()), ctx))
+	c.observeMissing(Plain(peer.Addr()), ctx)
+	a := translatedAddr(c.Address(Plain(peer.Addr()), ctx))
 	if a.Is6() {
 		network, _ := a.Prefix(64)
 		return network.String()
@@ -50,15 +50,15 @@ func translatedAddr(a netip.Addr) netip.Addr {
 	return a
 }
 
-// clientAddress returns the address of the client behind the trusted proxies. It reads
+// Address returns the address of the client behind the trusted proxies. It reads
 // X-Forwarded-For from the right, where each proxy adds its caller's address, and stops at the
 // first address that does not belong to a trusted proxy: the client may have made up everything to
 // the left of it. It also stops at an item that is no address.
-func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.Addr {
+func (c *Clients) Address(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.Addr {
 	list := ctx.Request.Header.PeekAll("X-Forwarded-For")
-	if !s.trusts(peer) {
+	if !c.Trusts(peer) {
 		if len(list) > 0 {
-			s.observeUntrusted(peer)
+			c.observeUntrusted(peer)
 		}
 		return peer
 	}
@@ -67,10 +67,10 @@ func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.
 		for j := len(parts) - 1; j >= 0; j-- {
 			a, ok := forwardedAddr(strings.TrimSpace(parts[j]))
 			if !ok {
-				s.observe(warning.ForwardedMalformed, peer.String())
+				c.observe(warning.ForwardedMalformed, peer.String())
 				return peer
 			}
-			if peer = a; !s.trusts(a) {
+			if peer = a; !c.Trusts(a) {
 				return a
 			}
 		}
@@ -79,23 +79,24 @@ func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.
 }
 
 // observeMissing records a warning if a trusted proxy does not forward its client's address.
-func (s *Server) observeMissing(peer netip.Addr, ctx *fasthttp.RequestCtx) {
-	if s.trusts(peer) && len(ctx.Request.Header.Peek("X-Forwarded-For")) == 0 {
-		s.observe(warning.ForwardedMissing, peer.String())
+func (c *Clients) observeMissing(peer netip.Addr, ctx *fasthttp.RequestCtx) {
+	if c.Trusts(peer) && len(ctx.Request.Header.Peek("X-Forwarded-For")) == 0 {
+		c.observe(warning.ForwardedMissing, peer.String())
 	}
 }
 
 // observeUntrusted records a warning about an untrusted address that has sent X-Forwarded-For. If
 // some proxies are trusted, the sender may be a client that made the header up, unless its address
 // is private.
-func (s *Server) observeUntrusted(peer netip.Addr) {
-	if len(s.opts.TrustedProxies) == 0 || peer.IsPrivate() || peer.IsLoopback() {
-		s.observe(warning.ForwardedUntrusted, peer.String())
+func (c *Clients) observeUntrusted(peer netip.Addr) {
+	if len(c.Trusted) == 0 || peer.IsPrivate() || peer.IsLoopback() {
+		c.observe(warning.ForwardedUntrusted, peer.String())
 	}
 }
 
-func (s *Server) trusts(a netip.Addr) bool {
-	for _, network := range s.opts.TrustedProxies {
+// Trusts reports whether an address is a trusted proxy's.
+func (c *Clients) Trusts(a netip.Addr) bool {
+	for _, network := range c.Trusted {
 		if network.Contains(a) {
 			return true
 		}
@@ -106,11 +107,11 @@ func (s *Server) trusts(a netip.Addr) bool {
 // forwardedAddr reads an item of X-Forwarded-For: an address, which some proxies send with a port.
 func forwardedAddr(text string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
-		return plainAddr(a), true
+		return Plain(a), true
 	}
 	a, err := netip.ParseAddrPort(text)
-	return plainAddr(a.Addr()), err == nil
+	return Plain(a.Addr()), err == nil
 }
 
-// plainAddr returns a without a zone, and as IPv4 if it is an IPv4-mapped IPv6 address.
-func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+// Plain returns a without a zone, and as IPv4 if it is an IPv4-mapped IPv6 address.
+func Plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

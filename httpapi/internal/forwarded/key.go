@@ -1,4 +1,4 @@
-package httpapi
+package forwarded
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 //
 // Addresses have no equals sign, names of headers have neither that nor a colon, and parameters'
 // names are escaped: the first equals sign ends the source.
-const keyOfNone = "none"
+const noneKey = "none"
 
 // keySource is one source of a key: the client's address, a header or a parameter.
 type keySource struct {
@@ -53,9 +53,9 @@ func parseSource(text string) (k keySource, ok bool) {
 	return k, isToken(k.name)
 }
 
-// forwardKey returns the key for a key parameter: the key from the first of its sources that the
+// Key returns the key for a key parameter: the key from the first of its sources that the
 // request has.
-func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *wire.Problem) {
+func (c *Clients) Key(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *wire.Problem) {
 	var key []byte
 	for text := range strings.SplitSeq(string(sources), ",") {
 		source, ok := parseSource(text)
@@ -66,26 +66,26 @@ func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *
 					"request has")
 		}
 		if source.exposed {
-			s.observe(warning.SecretKey, "key="+text)
+			c.observe(warning.SecretKey, "key="+text)
 		}
 		if key == nil {
-			key = s.sourceKey(ctx, source)
+			key = c.sourceKey(ctx, source)
 		}
 	}
 	if key == nil {
-		s.observe(warning.NoKeySource, "key="+string(sources))
-		return []byte(keyOfNone), nil
+		c.observe(warning.NoKeySource, "key="+string(sources))
+		return []byte(noneKey), nil
 	}
 	return key, nil
 }
 
 // sourceKey returns a request's key from a source, or nil if the request has none.
-func (s *Server) sourceKey(ctx *fasthttp.RequestCtx, source keySource) []byte {
+func (c *Clients) sourceKey(ctx *fasthttp.RequestCtx, source keySource) []byte {
 	var prefix string
 	var value []byte
 	switch {
 	case source.name == "":
-		address := []byte(s.clientKey(ctx))
+		address := []byte(c.AddressKey(ctx))
 		if !source.hashed {
 			return address
 		}

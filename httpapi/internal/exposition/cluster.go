@@ -1,56 +1,59 @@
-package httpapi
+package exposition
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
+
 	"twotier.dev/twotier/internal/cluster"
 )
 
 // cluster renders the node's part in the cluster: the members, its partitions, handovers and
 // traffic between nodes.
-func (e exposition) cluster(st cluster.Stats) {
-	states := e.family(gauge, "twotier_member_states",
+func (e Exposition) cluster(st cluster.Stats) {
+	states := e.Family(prometheus.GaugeValue, "twotier_member_states",
 		"Members by state, as this node sees them.", "state")
 	for _, s := range st.States {
 		states(int64(s.Members), string(s.State))
 	}
-	modes := e.family(gauge, "twotier_mode", "1 for the mode that this node counts in.", "mode")
+	modes := e.Family(prometheus.GaugeValue, "twotier_mode",
+		"1 for the mode that this node counts in.", "mode")
 	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
 		modes(whether(st.Mode == mode), string(mode))
 	}
-	e.total("twotier_ring_changes_total",
+	e.Total("twotier_ring_changes_total",
 		"Changes of the members, or of what one says of itself, since this node joined.",
 		st.TablesTotal)
 	e.partitions(st)
-	hot := e.family(gauge, "twotier_hot_keys",
+	hot := e.Family(prometheus.GaugeValue, "twotier_hot_keys",
 		"Keys that several nodes count at the same time, by whose they are.", "owner")
 	hot(int64(st.HotKeys), "self")
 	hot(int64(st.LeasedKeys), "other")
-	e.total("twotier_remembered_refusals_total",
+	e.Total("twotier_remembered_refusals_total",
 		"Operations refused without asking the owner, whose last refusal this node remembered.",
 		st.RememberedRefusalsTotal)
 	e.peers(st)
 }
 
 // partitions renders the partitions that this node decides for.
-func (e exposition) partitions(st cluster.Stats) {
-	e.gauge("twotier_partitions_owned",
+func (e Exposition) partitions(st cluster.Stats) {
+	e.Gauge("twotier_partitions_owned",
 		"Partitions that the table gives to this node.", int64(st.Owned))
-	e.gauge("twotier_partitions_held",
+	e.Gauge("twotier_partitions_held",
 		"Partitions that this node has, be it on the way to another.", int64(st.Held))
-	states := e.family(gauge, "twotier_partition_states",
+	states := e.Family(prometheus.GaugeValue, "twotier_partition_states",
 		"Partitions by what this node does with them: decides, waits for, "+
 			"decides until the owner comes for it, hands over.", "state")
 	states(int64(st.Phases.Own), "own")
 	states(int64(st.Phases.Incoming), "incoming")
 	states(int64(st.Phases.Outgoing), "outgoing")
 	states(int64(st.Phases.Moving), "moving")
-	moves := e.family(total, "twotier_handovers_total",
+	moves := e.Family(prometheus.CounterValue, "twotier_handovers_total",
 		"Partitions that changed hands, by direction, and whether the state "+
 			"came directly or by way of the store.", "direction", "via")
 	moves(st.Moves.Taken, "in", "peer")
 	moves(st.Moves.FromStore, "in", "store")
 	moves(st.Moves.Given, "out", "peer")
 	moves(st.Moves.Abandoned, "out", "store")
-	e.total("twotier_handovers_undone_total",
+	e.Total("twotier_handovers_undone_total",
 		"Partitions that were to be handed over and were kept.", st.Moves.TakenBack)
 }
 
@@ -59,20 +62,20 @@ func (e exposition) partitions(st cluster.Stats) {
 const maxPeerSeries = 64
 
 // peers renders the traffic between nodes. A member that is gone has no series.
-func (e exposition) peers(st cluster.Stats) {
-	up := e.family(gauge, "twotier_peer_up",
+func (e Exposition) peers(st cluster.Stats) {
+	up := e.Family(prometheus.GaugeValue, "twotier_peer_up",
 		"Whether another member answers this node; where it does not, it is done without.", "peer")
 	for _, l := range st.Links[:min(len(st.Links), maxPeerSeries)] {
 		up(whether(l.Up), l.ID)
 	}
-	forwarded := e.family(total, "twotier_forwarded_total",
+	forwarded := e.Family(prometheus.CounterValue, "twotier_forwarded_total",
 		"Operations sent to the owners of their keys, and served for other nodes.", "direction")
 	forwarded(st.Peers.TasksTotal, "out")
 	forwarded(st.ServedTotal, "in")
-	e.total("twotier_peer_messages_total",
+	e.Total("twotier_peer_messages_total",
 		"Messages to other nodes, those sent again included.", st.Peers.MessagesTotal)
-	e.total("twotier_peer_resent_total",
+	e.Total("twotier_peer_resent_total",
 		"Messages to other nodes that were sent again.", st.Peers.ResentTotal)
-	e.total("twotier_peer_failures_total",
+	e.Total("twotier_peer_failures_total",
 		"Messages to other nodes that got no answer in the end.", st.Peers.FailedTotal)
 }
