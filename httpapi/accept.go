@@ -11,6 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
@@ -38,14 +39,13 @@ func (s *Server) runAccept(ln net.Listener, d *endpoint) {
 
 // accept serves nc, or turns it away if there are too many connections.
 func (s *Server) accept(nc net.Conn, d *endpoint) {
-	from, tooMany := d.allowance.conns.Enter(nc.RemoteAddr())
+	from, tooMany := d.budget.Conns.Enter(nc.RemoteAddr())
 	if from == nil {
 		s.reject(nc, tooMany)
 		return
 	}
 	c := &conn{Conn: s.secure(nc), raw: nc, endpoint: d,
-		memory: requestMemory{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2,
-			bodies: &s.bodies}}
+		memory: memory.NewRequest(d.budget, from, s.opts.RequestTimeout/2)}
 	s.mu.Lock()
 	closing := s.closing.Load()
 	if !closing {
@@ -53,7 +53,7 @@ func (s *Server) accept(nc net.Conn, d *endpoint) {
 	}
 	s.mu.Unlock()
 	if closing {
-		d.allowance.conns.Leave(from)
+		d.budget.Conns.Leave(from)
 		nc.Close()
 		return
 	}
@@ -76,14 +76,14 @@ func (s *Server) runWait(c *conn) {
 
 // runConn serves a connection until it ends or is parked.
 func (s *Server) runConn(c *conn) {
-	if !c.memory.wake() {
-		s.refuse(c.Conn, busy())
+	if !c.memory.Wake() {
+		s.refuse(c.Conn, memory.Busy())
 		s.leave(c)
 		return
 	}
 	s.serve(c)
-	c.memory.release()
-	c.memory.sleep()
+	c.memory.Release()
+	c.memory.Sleep()
 	if c.isParked() {
 		s.serving.Go(func() { s.runWait(c) })
 		return
@@ -94,7 +94,7 @@ func (s *Server) runConn(c *conn) {
 // leave ends a connection.
 func (s *Server) leave(c *conn) {
 	c.Conn.Close()
-	c.endpoint.allowance.conns.Leave(c.memory.client)
+	c.endpoint.budget.Conns.Leave(c.memory.Client())
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/memory"
 )
 
 // conn is a connection that can be drained: it then ends as soon as no request is in progress on
@@ -22,7 +24,7 @@ type conn struct {
 	net.Conn
 	raw      net.Conn  // beneath TLS
 	endpoint *endpoint // the endpoint that accepted the connection
-	memory   requestMemory
+	memory   memory.Request
 	header   longHeader
 
 	mu     sync.Mutex
@@ -162,7 +164,7 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 		return
 	}
 	if state == fasthttp.StateIdle { // the answer is written
-		c.memory.release()
+		c.memory.Release()
 		if c.header.open {
 			c.header.end()
 		}
@@ -203,7 +205,7 @@ func (c *conn) parkingLocked(now time.Time) time.Time {
 	if c.header.long {
 		return longAgo
 	}
-	if a := c.memory.allowance; a.served.Load()*awakeBytes > a.awake.Most/2 {
+	if c.memory.IsCrowded() {
 		pause = parkSoon
 	}
 	if at := now.Add(pause); c.park.by.IsZero() || at.Before(c.park.by) {
@@ -264,4 +266,12 @@ func (s *Server) endpointOf(ctx *fasthttp.RequestCtx) *endpoint {
 		return c.endpoint
 	}
 	return s.endpoints[0]
+}
+
+// memoryOf returns the memory of the connection that a request came on.
+func memoryOf(ctx *fasthttp.RequestCtx) *memory.Request {
+	if c, ok := ctx.Conn().(*conn); ok {
+		return &c.memory
+	}
+	return nil
 }

@@ -20,8 +20,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	// queries, and for some long ones. A reply to a node takes none from clients: a refusal now
 	// would mean that nothing was done.
 	m := memoryOf(ctx)
-	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.ofNode() {
-		p = m.takeUpTo(int64(len(ctx.Response.Body())))
+	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.IsOfNode() {
+		p = m.TakeUpTo(int64(len(ctx.Response.Body())))
 		if p != nil && !ctx.IsGet() && !ctx.IsHead() && string(ctx.Path()) != "/v1/backtest" {
 			p = unanswered(p)
 		}
@@ -95,7 +95,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		}
 	}
 	if r.post {
-		memoryOf(ctx).setPatience(h.Peek(headerTimeout))
+		memoryOf(ctx).SetPatience(h.Peek(headerTimeout))
 		if p := readBody(ctx, r.body); p != nil {
 			return p
 		}

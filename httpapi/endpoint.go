@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 )
@@ -29,12 +30,12 @@ const (
 // endpoint is an address that the server listens on, with the routes served there.
 type endpoint struct {
 	address string
-	// allowance is for the clients of this endpoint, so that strangers on one endpoint can't keep
+	// budget is for the clients of this endpoint, so that strangers on one endpoint can't keep
 	// anybody out of another.
-	allowance *allowance
-	routes    map[string]route
-	hosts     hosts
-	listener  net.Listener
+	budget   *memory.Budget
+	routes   map[string]route
+	hosts    hosts
+	listener net.Listener
 }
 
 // ListenError names the address that the server can't listen on.
@@ -65,10 +66,10 @@ func (s *Server) makeEndpoints() []*endpoint {
 	}
 	at[everyone] = open
 	for _, d := range endpoints {
-		d.allowance = s.allowance
+		d.budget = s.budget
 		if d != everyone {
 			conns := InnerConns(s.opts.MaxConns)
-			d.allowance = newAllowance(conns, conns, s.opts.MaxMemory/16)
+			d.budget = memory.NewBudget(conns, conns, s.opts.MaxMemory/16)
 		}
 		d.hosts = newHosts(&s.opts, isLoopback(d.address))
 		d.routes = map[string]route{}

@@ -10,10 +10,10 @@ import (
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 
 // Awake returns the memory of connections that are not parked.
-func (s *Server) Awake() int64 { return s.allowance.awake.InUse() }
+func (s *Server) Awake() int64 { return s.budget.Awake.InUse() }
 
 // Reading returns the memory that requests take while they are read and answered.
-func (s *Server) Reading() int64 { return s.allowance.reading.InUse() }
+func (s *Server) Reading() int64 { return s.budget.Reading.InUse() }
 
 // Served returns the served calls: methods in lower case with a path, such as "get /healthz".
 func (s *Server) Served() map[string]bool {
@@ -49,9 +49,9 @@ type Taken struct {
 
 // Taken returns the memory and the connections in use by clients.
 func (s *Server) Taken() Taken {
-	a := s.allowance
-	t := Taken{Conns: a.conns.InUse()}
-	for _, of := range []*account.Account{&a.reading, &a.answering} {
+	a := s.budget
+	t := Taken{Conns: a.Conns.InUse()}
+	for _, of := range []*account.Account{&a.Reading, &a.Answering} {
 		t.Bytes += of.InUse()
 		t.Waiting = t.Waiting || of.Waiting()
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
@@ -43,9 +44,9 @@ func (h *longHeader) end() { h.open, h.text = false, nil }
 
 // follow looks for the end of an open header in the result of a Read. A header that arrives in
 // pieces takes memory.
-func (h *longHeader) follow(b []byte, m *requestMemory) {
+func (h *longHeader) follow(b []byte, m *memory.Request) {
 	if bytes.Contains(b, []byte(endOfHeader)) || len(h.text) >= shortHeader ||
-		len(h.text) <= 1 && m.takeRead(shortHeader) != nil {
+		len(h.text) <= 1 && m.TakeRead(shortHeader) != nil {
 		h.end()
 		return
 	}
@@ -54,13 +55,13 @@ func (h *longHeader) follow(b []byte, m *requestMemory) {
 
 // move prepares for serving the connection with the larger buffer, after the header did not fit in
 // the smaller one.
-func (h *longHeader) move(m *requestMemory) *wire.Problem {
+func (h *longHeader) move(m *memory.Request) *wire.Problem {
 	if len(h.text) < shortHeader {
 		return &wire.Problem{Kind: wire.Headers,
 			Detail: "want at most 64 KiB, or at most 8 KiB if the " +
 				"request is sent before the previous one was answered"}
 	}
-	if p := m.takeRead(longHeaderBytes); p != nil {
+	if p := m.TakeRead(longHeaderBytes); p != nil {
 		return p
 	}
 	h.moves, h.again = true, h.text

@@ -45,7 +45,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *wire.Problem {
 		const detail = "the metrics can't be made; this server's log says why"
 		return &wire.Problem{Kind: wire.Internal, Detail: detail}
 	}
-	if p := memoryOf(ctx).takePage(int64(len(page))); p != nil {
+	if p := memoryOf(ctx).TakePage(int64(len(page))); p != nil {
 		return p
 	}
 	ctx.SetContentType(string(format))
@@ -134,5 +134,5 @@ func (s *Server) collectHTTP(e exposition.Exposition) {
 	e.Gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
 	e.Gauge("twotier_http_memory_bytes",
 		"Memory taken for what is read of clients and answered to them, beyond what any "+
-			"connection has.", s.allowance.reading.InUse()+s.allowance.answering.InUse())
+			"connection has.", s.budget.Reading.InUse()+s.budget.Answering.InUse())
 }

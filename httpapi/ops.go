@@ -83,10 +83,10 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *wire.Problem {
 func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()
-	p := x.memory.expect(int64(len(body)) * expected)
+	p := x.memory.Expect(int64(len(body)) * expected)
 	if p == nil {
 		p = x.Batch(body)
-		x.memory.returnUnused()
+		x.memory.ReturnUnused()
 	}
 	if p == nil {
 		if x.traced.of != nil {

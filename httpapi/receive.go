@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 )
@@ -155,10 +156,10 @@ func tooLarge() *wire.Problem {
 // readSized reads a body of known length.
 func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *wire.Problem) {
 	m := memoryOf(ctx)
-	if p := m.takeRead(int64(max(size, pooledBody))); p != nil {
+	if p := m.TakeRead(int64(max(size, memory.PooledBody))); p != nil {
 		return nil, p
 	}
-	body := m.buffer(size)
+	body := m.Buffer(size)
 	if _, err := io.ReadFull(ctx.RequestBodyStream(), body); err != nil {
 		return nil, problemOfReading(err)
 	}
@@ -171,7 +172,7 @@ func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *wire.Problem) {
 	body := make([]byte, 0, prefetched)
 	for {
 		if len(body) == cap(body) {
-			if p := m.takeRead(2 * int64(cap(body))); p != nil {
+			if p := m.TakeRead(2 * int64(cap(body))); p != nil {
 				return nil, p
 			}
 			body = append(make([]byte, 0, 2*cap(body)), body...)

@@ -7,6 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -16,7 +17,7 @@ import (
 // nothing.
 type requestState struct {
 	codec.Decoder
-	memory  *requestMemory
+	memory  *memory.Request
 	out     []byte
 	context *request.Context
 	traced  traced
@@ -31,6 +32,9 @@ const (
 	// operations.
 	largeState = 8 << 20
 )
+
+// expected is the memory that a batch usually needs, as a multiple of the length of its body.
+const expected = 24
 
 // statePool holds the unused states. It bounds the memory of the large ones. Making a large state
 // anew for each batch would cost more than the batch: its slices grow step by step, are cleared,
@@ -135,7 +139,7 @@ func (s *Server) finish(x *requestState) {
 	}
 	x.traced.ctx, x.traced.of = nil, nil
 	x.size = max(x.size, x.Cost, int64(cap(x.out)))
-	if len(x.out) <= ownBytes || !x.memory.onRelease(func() { s.states.put(x) }) {
+	if len(x.out) <= memory.OwnBytes || !x.memory.OnRelease(func() { s.states.put(x) }) {
 		s.states.put(x)
 	}
 }
@@ -144,7 +148,7 @@ func (s *Server) finish(x *requestState) {
 // it is written.
 func (x *requestState) answer(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
-	if x.memory == nil || len(x.out) <= ownBytes {
+	if x.memory == nil || len(x.out) <= memory.OwnBytes {
 		ctx.Response.SetBody(x.out)
 	} else {
 		ctx.Response.SetBodyRaw(x.out)

@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/forwarded"
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/peerhttp"
@@ -136,12 +137,10 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Approximate memory of a connection: connBytes for a goroutine, and tlsBytes for TLS, while it is
-// parked; awakeBytes more, for buffers and a header, while it is not.
+// Approximate memory of a parked connection: connBytes for a goroutine, and tlsBytes for TLS.
 const (
-	connBytes  = 5 << 10
-	tlsBytes   = 32 << 10
-	awakeBytes = 12 << 10
+	connBytes = 5 << 10
+	tlsBytes  = 32 << 10
 )
 
 // ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
@@ -200,9 +199,8 @@ type Server struct {
 	routes     map[string]route // of all endpoints
 	access     access
 	states     *statePool
-	allowance  *allowance
+	budget     *memory.Budget
 	nodes      account.Account // reading messages of other nodes
-	bodies     sync.Pool       // of *[pooledBody]byte
 	codes      [600]atomic.Int64
 	// Connections and requests that were refused because of limits.
 	turnedAway, limited atomic.Int64
@@ -242,8 +240,7 @@ func New(o Options) (*Server, error) {
 	s.access = newAccess(&o)
 	s.sessions.init(o.MaxMemory / 5)
 	s.states = newStatePool(o.MaxMemory / 8)
-	s.bodies.New = func() any { return new([pooledBody]byte) }
-	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
+	s.budget = memory.NewBudget(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
 	s.nodes.Most = max(o.MaxMemory/8, 2*peerhttp.MaxBody)
 	s.nodes.Each = s.nodes.Most
 	s.registry = s.newRegistry()

@@ -133,7 +133,7 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.
 		return a.problem
 	}
 	// Not busy(): that would mean that nothing was done.
-	if memoryOf(ctx).takeUpTo(int64(len(a.body))) != nil {
+	if memoryOf(ctx).TakeUpTo(int64(len(a.body))) != nil {
 		return &wire.Problem{Kind: wire.Unknown,
 			Detail: "carried out, but there is no memory now to repeat the answer"}
 	}

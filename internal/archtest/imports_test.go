@@ -239,6 +239,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/verdicts",
 		},
+		"httpapi/internal/memory": {
+			"twotier.dev/twotier/httpapi/internal/wire", "twotier.dev/twotier/internal/account",
+			"twotier.dev/twotier/internal/request",
+		},
 		"httpapi/internal/exposition": {
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/durations",
 			"twotier.dev/twotier/syncer", prometheus,

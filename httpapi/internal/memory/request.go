@@ -1,0 +1,245 @@
+package memory
+
+import (
+	"fmt"
+	"time"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/request"
+)
+
+const (
+	// OwnBytes is the size of an answer that takes nothing from the budget, about as much as the
+	// connection takes anyway. Ordinary requests, of one operation, need no more, so they are
+	// served no matter how much others have taken.
+	OwnBytes = 8 << 10
+	// memoryStep is the unit in which memory is taken.
+	memoryStep = 16 << 10
+	// PooledBody is the size of the body buffers that are reused. Larger buffers are not kept.
+	PooledBody = 64 << 10
+)
+
+// Request is the memory that one connection has taken for the request in progress, from its
+// header until the answer is written or the connection is gone. It belongs to the goroutine that
+// serves the connection. A nil Request, for a request without a connection, is unlimited.
+type Request struct {
+	budget   *Budget
+	client   *Client
+	wait     time.Duration // how long to wait for memory
+	patience time.Duration // how long the sender waits for the answer, 0 if unknown
+
+	node      *account.Account // account for reading a message of another node; nil otherwise
+	read      int64            // bytes taken for reading
+	need, got int64            // bytes that the answer needs, and bytes taken for it
+	paged     int64            // bytes taken for a metrics page, from another account
+
+	body *[PooledBody]byte // returned to bodies by release
+	last func()            // called by release
+}
+
+// NewRequest returns the memory of a connection of client, which waits as long as wait for memory.
+func NewRequest(budget *Budget, client *Client, wait time.Duration) Request {
+	return Request{budget: budget, client: client, wait: wait}
+}
+
+// Client returns the client of the connection.
+func (m *Request) Client() *Client { return m.client }
+
+// IsCrowded reports whether more than half of the memory for connections that are not parked is in
+// use.
+func (m *Request) IsCrowded() bool {
+	return m.budget.served.Load()*awakeBytes > m.budget.Awake.Most/2
+}
+
+// Busy is the problem of a request that can't get memory now. No part of it has been executed.
+func Busy() *wire.Problem {
+	return &wire.Problem{Kind: wire.Overload, Limit: true,
+		Detail: "too much is being read and answered at this moment; nothing was done"}
+}
+
+// reading returns the account and usage for reading.
+func (m *Request) reading() (*account.Account, *account.Usage) {
+	if m.node != nil {
+		return m.node, &m.node.Sole
+	}
+	return &m.budget.Reading, &m.client.Usage.reading
+}
+
+// ChargeNode charges the body, a message of another node, to the account from.
+func (m *Request) ChargeNode(from *account.Account) {
+	if m != nil {
+		m.node = from
+	}
+}
+
+// IsOfNode reports whether the request is a message of another node.
+func (m *Request) IsOfNode() bool { return m != nil && m.node != nil }
+
+// TakeRead takes n bytes for reading.
+func (m *Request) TakeRead(n int64) *wire.Problem {
+	if m == nil {
+		return nil
+	}
+	from, as := m.reading()
+	if m.read+n > from.Each { // waiting would not help
+		return &wire.Problem{Kind: wire.TooLarge,
+			Detail: "more than this node can read of one address at once; send it in parts"}
+	}
+	if !from.Take(as, n, m.waitUntil(m.read)) {
+		return Busy()
+	}
+	m.read += n
+	return nil
+}
+
+// waitUntil returns how long to wait for memory. A request that has some already does not wait,
+// because others may be waiting for its memory.
+func (m *Request) waitUntil(has int64) time.Time {
+	if has > 0 {
+		return time.Time{}
+	}
+	wait := m.wait
+	if m.patience > 0 {
+		wait = min(wait, m.patience/2)
+	}
+	return time.Now().Add(wait)
+}
+
+// SetPatience reads how long the sender waits for the answer, in milliseconds. An overload has to
+// be answered earlier: a sender that gets no answer can't distinguish it from an outage.
+func (m *Request) SetPatience(text []byte) {
+	ms, end, fits := request.Digits(text, 0)
+	if m != nil && fits && end == len(text) && ms > 0 {
+		m.patience = time.Duration(min(ms, time.Hour.Milliseconds())) * time.Millisecond
+	}
+}
+
+// Expect takes n bytes for the answer, or a client's maximum if that is less, before the actual
+// need is known.
+func (m *Request) Expect(n int64) *wire.Problem {
+	if m == nil || n <= OwnBytes {
+		return nil
+	}
+	return m.get(min(n, m.budget.Answering.Each))
+}
+
+// get takes n bytes for the answer.
+func (m *Request) get(n int64) *wire.Problem {
+	if !m.budget.Answering.Take(&m.client.Usage.answering, n, m.waitUntil(m.got)) {
+		return Busy()
+	}
+	m.got += n
+	return nil
+}
+
+// Take adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
+// takes nothing and returns the problem.
+func (m *Request) Take(n int64) *wire.Problem {
+	if m == nil {
+		return nil
+	}
+	need := m.need + n
+	if missing := need - OwnBytes - m.got; missing > 0 {
+		each := m.budget.Answering.Each
+		if need-OwnBytes > each {
+			return &wire.Problem{Kind: wire.TooLarge,
+				Detail: fmt.Sprintf("it takes more than the %d KiB that one address may use "+
+					"here for a request and its answer, by --max-memory; ask for it in parts",
+					each>>10)}
+		}
+		if p := m.get(min((missing+memoryStep-1)/memoryStep*memoryStep, each-m.got)); p != nil {
+			return p
+		}
+	}
+	m.need = need
+	return nil
+}
+
+// ReturnUnused gives back bytes that were expected but are not needed.
+func (m *Request) ReturnUnused() {
+	if m == nil {
+		return
+	}
+	if rest := m.got - max(0, m.need); rest > 0 {
+		m.budget.Answering.Release(&m.client.Usage.answering, rest)
+		m.got -= rest
+	}
+}
+
+// TakeUpTo is like Take, for memory that is in use already and may have been accounted for.
+func (m *Request) TakeUpTo(n int64) *wire.Problem {
+	if m == nil || n <= m.need {
+		return nil
+	}
+	return m.Take(n - m.need)
+}
+
+// TakePage takes n bytes for a metrics page.
+func (m *Request) TakePage(n int64) *wire.Problem {
+	if m == nil {
+		return nil
+	}
+	if !m.budget.pages.Take(&m.client.Usage.pages, n, m.waitUntil(0)) {
+		return Busy()
+	}
+	m.paged = n
+	return nil
+}
+
+// Buffer returns a buffer for a body of n bytes, which have been taken with takeRead.
+func (m *Request) Buffer(n int) []byte {
+	if m == nil || n > PooledBody {
+		return make([]byte, n)
+	}
+	m.body = m.budget.bodies.Get().(*[PooledBody]byte)
+	return m.body[:n]
+}
+
+// OnRelease calls last when the answer is written. It reports false if there is no connection to do
+// so.
+func (m *Request) OnRelease(last func()) bool {
+	if m == nil {
+		return false
+	}
+	m.last = last
+	return true
+}
+
+// Wake takes the memory for serving a connection.
+func (m *Request) Wake() bool {
+	by := time.Now().Add(m.wait / 4) // nothing was read that states the sender's patience
+	ok := m.budget.Awake.Take(&m.client.Usage.awake, awakeBytes, by)
+	if ok {
+		m.budget.served.Add(1)
+	}
+	return ok
+}
+
+// Sleep gives back the memory for serving a connection.
+func (m *Request) Sleep() {
+	m.budget.served.Add(-1)
+	m.budget.Awake.Release(&m.client.Usage.awake, awakeBytes)
+}
+
+// Release gives back everything except the memory that wake took. Nothing reads or writes it any
+// more.
+func (m *Request) Release() {
+	if m.body != nil {
+		m.budget.bodies.Put(m.body)
+		m.body = nil
+	}
+	if m.last != nil {
+		m.last()
+		m.last = nil
+	}
+	if m.read > 0 {
+		from, as := m.reading()
+		from.Release(as, m.read)
+	}
+	if m.paged > 0 {
+		m.budget.pages.Release(&m.client.Usage.pages, m.paged)
+	}
+	m.need, m.read, m.paged, m.node, m.patience = 0, 0, 0, nil, 0
+	m.ReturnUnused()
+}
