@@ -39,28 +39,19 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *wire.Problem {
 
 // decodeMode reads {"mode"}.
 func decodeMode(d *codec.Decoder) (mode cluster.Mode, p *wire.Problem) {
-	if p := d.Enter('{', "an object with mode"); p != nil {
-		return "", p
-	}
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil {
-			return "", p
-		}
-		if name == nil {
-			break
-		}
+	p = d.Object("an object with mode", func(name []byte) *wire.Problem {
 		if string(name) != "mode" || mode != "" {
-			return "", wire.Refuse(request.Clip(name), "want mode, once")
+			return wire.Refuse(request.Clip(name), "want mode, once")
 		}
 		text, p := d.Text()
 		if p != nil {
-			return "", p.In("mode")
+			return p.In("mode")
 		}
 		mode = cluster.Mode(text)
+		return nil
+	})
+	if p == nil && mode != cluster.TwoTier && mode != cluster.Redis {
+		p = wire.Refuse("mode", `want "two-tier" or "redis"`)
 	}
-	if mode != cluster.TwoTier && mode != cluster.Redis {
-		return "", wire.Refuse("mode", `want "two-tier" or "redis"`)
-	}
-	return mode, nil
+	return mode, p
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 
@@ -99,19 +100,12 @@ func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *wir
 // decodeBacktest reads the object. proposed is the document, or nil if the body names rules.
 func decodeBacktest(d *codec.Decoder) (q backtestQuery, proposed []byte, p *wire.Problem) {
 	q.top = backtest.MaxTop
-	if p := d.Enter('{', "an object with rules"); p != nil {
-		return q, nil, p
-	}
 	seen := map[string]bool{}
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil || name == nil {
-			return q, proposed, p
-		}
+	p = d.Object("an object with rules", func(name []byte) (p *wire.Problem) {
 		field := request.Clip(name)
 		switch {
 		case seen[field]:
-			return q, nil, wire.Refuse(field, "given twice")
+			return wire.Refuse(field, "given twice")
 		case field == "rules":
 			q.rules, proposed, p = decodeProposal(d)
 		case field == "top":
@@ -121,13 +115,15 @@ func decodeBacktest(d *codec.Decoder) (q backtestQuery, proposed []byte, p *wire
 			}
 			q.top = int(n)
 		default:
-			return q, nil, wire.Refuse(field, "unknown field; a backtest has rules and top")
+			return wire.Refuse(field, "unknown field; a backtest has rules and top")
 		}
 		if p != nil {
-			return q, nil, p.In(field)
+			return p.In(field)
 		}
 		seen[field] = true
-	}
+		return nil
+	})
+	return q, proposed, p
 }
 
 // decodeProposal reads a document, as an object or as a YAML text, or names of rules in force.
@@ -159,25 +155,18 @@ func decodeProposal(d *codec.Decoder) (rules []*twotier.Rule, proposed []byte, p
 
 // decodeRuleNames reads names of rules in force.
 func decodeRuleNames(d *codec.Decoder) (rules []*twotier.Rule, p *wire.Problem) {
-	if p := d.Enter('[', "a list of names of rules"); p != nil {
-		return nil, p
-	}
-	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
-		if p != nil || !more {
-			return rules, p
-		}
+	const want = "a list of names of rules"
+	p = d.List(want, math.MaxInt, "rules", func(i int) *wire.Problem {
 		name, p := d.Text()
-		if p == nil && i == backtest.MaxRules {
-			p = wire.Refuse("", "want at most "+strconv.Itoa(backtest.MaxRules)+" rules")
-		}
-		var r *twotier.Rule
-		if p == nil {
-			r, p = d.Rule(name)
-		}
 		if p != nil {
-			return nil, p.In("[" + strconv.Itoa(i) + "]")
+			return p
 		}
+		if i == backtest.MaxRules {
+			return wire.Refuse("", "want at most "+strconv.Itoa(i)+" rules")
+		}
+		r, p := d.Rule(name)
 		rules = append(rules, r)
-	}
+		return p
+	})
+	return rules, p
 }

@@ -212,20 +212,10 @@ func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *wire.Proble
 
 // decodeUnban reads {"rule","key"}.
 func decodeUnban(d *codec.Decoder) (r *twotier.Rule, key []byte, p *wire.Problem) {
-	if p := d.Enter('{', "an object with rule and key"); p != nil {
-		return nil, nil, p
-	}
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil {
-			return nil, nil, p
-		}
-		if name == nil {
-			break
-		}
+	p = d.Object("an object with rule and key", func(name []byte) (p *wire.Problem) {
+		var text []byte
 		switch field := string(name); {
 		case field == "rule" && r == nil:
-			var text []byte
 			if text, p = d.Text(); p == nil {
 				r, p = d.Rule(text)
 			}
@@ -236,18 +226,19 @@ func decodeUnban(d *codec.Decoder) (r *twotier.Rule, key []byte, p *wire.Problem
 		case field == "rule" || field == "key":
 			p = wire.Refuse("", "given twice")
 		default:
-			return nil, nil, wire.Refuse(request.Clip(name),
-				"unknown field; unban has rule and key")
+			return wire.Refuse(request.Clip(name), "unknown field; unban has rule and key")
 		}
 		if p != nil {
-			return nil, nil, p.In(string(name))
+			return p.In(string(name))
 		}
-	}
+		return nil
+	})
 	switch {
+	case p != nil:
 	case r == nil:
-		return nil, nil, wire.Refuse("rule", "missing; want the rule that bans the key")
+		p = wire.Refuse("rule", "missing; want the rule that bans the key")
 	case key == nil:
-		return nil, nil, wire.Refuse("key", "missing; "+request.WantKey)
+		p = wire.Refuse("key", "missing; "+request.WantKey)
 	}
-	return r, key, nil
+	return r, key, p
 }

@@ -25,40 +25,27 @@ func (d *Decoder) Batch(body []byte) *wire.Problem {
 }
 
 func (d *Decoder) batchObject() *wire.Problem {
-	if p := d.Enter('{', "an object with ops"); p != nil {
-		return p
-	}
 	var seenOps, seenQuiet bool
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil {
-			return p
-		}
-		if name == nil {
-			break
-		}
+	p := d.Object("an object with ops", func(name []byte) (p *wire.Problem) {
 		switch {
 		case string(name) == "ops" && !seenOps:
 			seenOps = true
-			p = d.batchOps()
+			return d.batchOps()
 		case string(name) == "quiet" && !seenQuiet:
 			seenQuiet = true
 			if d.Quiet, p = d.Boolean(); p != nil {
-				p = p.In("quiet")
+				return p.In("quiet")
 			}
+			return nil
 		case string(name) == "ops" || string(name) == "quiet":
-			p = wire.Refuse(string(name), "given twice")
-		default:
-			p = wire.Refuse(request.Clip(name), "unknown field; want ops or quiet")
+			return wire.Refuse(string(name), "given twice")
 		}
-		if p != nil {
-			return p
-		}
+		return wire.Refuse(request.Clip(name), "unknown field; want ops or quiet")
+	})
+	if p == nil && !seenOps {
+		p = wire.Refuse("ops", "missing; want a list of operations")
 	}
-	if !seenOps {
-		return wire.Refuse("ops", "missing; want a list of operations")
-	}
-	return nil
+	return p
 }
 
 func (d *Decoder) batchOps() *wire.Problem {

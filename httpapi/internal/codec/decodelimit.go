@@ -3,7 +3,6 @@ package codec
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
@@ -13,78 +12,47 @@ import (
 
 // checkList reads the "checks" of an acquire.
 func (d *Decoder) checkList() *wire.Problem {
-	if p := d.Enter('[', "a list of checks"); p != nil {
-		return p
+	p := d.List("a list of checks", request.MaxChecks, "checks", d.check)
+	if p == nil && d.CheckCount() == 0 {
+		p = wire.Refuse("", "want at least one check")
 	}
-	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
-		if p != nil {
-			return p
-		}
-		if !more {
-			break
-		}
-		if i == request.MaxChecks {
-			return wire.Refuse("", fmt.Sprintf("want at most %d checks", request.MaxChecks))
-		}
-		if p := d.check(); p != nil {
-			return p.In("[" + strconv.Itoa(i) + "]")
-		}
-	}
-	if d.CheckCount() == 0 {
-		return wire.Refuse("", "want at least one check")
-	}
-	return nil
+	return p
 }
 
 // check reads one of the "checks" of an acquire.
-func (d *Decoder) check() *wire.Problem {
-	if p := d.Enter('{', "an object"); p != nil {
-		return p
-	}
+func (d *Decoder) check(int) *wire.Problem {
 	c, seen := twotier.Check{N: 1}, fields(0)
 	d.BeginCheck()
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil {
-			return p
-		}
-		if name == nil {
-			break
-		}
-		f := fieldOf(name)
-		const has = "a check has ns, key, n, limits and rules"
-		if p := once(&seen, f, ofCheck, name, has); p != nil {
-			return p
-		}
-		if p := d.checkValue(&c, f); p != nil {
-			return p.In(string(name))
-		}
+	p := d.fields("an object", &seen, ofCheck, "a check has ns, key, n, limits and rules",
+		func(f fields) *wire.Problem { return d.checkValue(&c, f) })
+	if p != nil {
+		return p
 	}
 	return d.AddCheck(&c, twotier.Acquire)
 }
 
-// limitList reads "limits".
-func (d *Decoder) limitList() *wire.Problem {
-	if p := d.Enter('[', "a list of limits"); p != nil {
-		return p
-	}
-	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
-		if p != nil || !more {
+// fields reads an object that has some of the allowed fields, and calls read at the value of each.
+func (d *Decoder) fields(want string, seen *fields, allowed fields, has string,
+	read func(f fields) *wire.Problem) *wire.Problem {
+	return d.Object(want, func(name []byte) *wire.Problem {
+		f := fieldOf(name)
+		if p := once(seen, f, allowed, name, has); p != nil {
 			return p
 		}
-		if i == request.MaxLimits {
-			return wire.Refuse("", fmt.Sprintf("want at most %d limits", request.MaxLimits))
+		if p := read(f); p != nil {
+			return p.In(string(name))
 		}
-		if p := d.oneLimit(); p != nil {
-			return p.In("[" + strconv.Itoa(i) + "]")
-		}
-	}
+		return nil
+	})
+}
+
+// limitList reads "limits".
+func (d *Decoder) limitList() *wire.Problem {
+	return d.List("a list of limits", request.MaxLimits, "limits", d.oneLimit)
 }
 
 // oneLimit reads {"window","max"}.
-func (d *Decoder) oneLimit() *wire.Problem {
+func (d *Decoder) oneLimit(int) *wire.Problem {
 	const window, most = 1, 2
 	if p := d.Enter('{', "an object with window and max"); p != nil {
 		return p
@@ -156,21 +124,13 @@ func (d *Decoder) windows() *wire.Problem {
 		}
 		return d.WindowList(list)
 	}
-	d.Pos++
-	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
-		if p != nil || !more {
-			return p
-		}
-		if i == request.MaxWindows {
-			return wire.Refuse("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
-		}
+	return d.List("", request.MaxWindows, "windows", func(int) *wire.Problem {
 		ms, text, p := d.window()
-		if p != nil {
-			return p.In("[" + strconv.Itoa(i) + "]")
+		if p == nil {
+			d.AddLimit(twotier.Limit{Window: ms}, text)
 		}
-		d.AddLimit(twotier.Limit{Window: ms}, text)
-	}
+		return p
+	})
 }
 
 // WindowList splits a list of durations at its commas.
@@ -194,23 +154,12 @@ func (d *Decoder) WindowList(list []byte) *wire.Problem {
 
 // ruleList reads "rules": names, each of which stands for the limits of that rule.
 func (d *Decoder) ruleList() *wire.Problem {
-	if p := d.Enter('[', "a list of names of rules"); p != nil {
-		return p
-	}
-	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
-		if p != nil || !more {
+	const want = "a list of names of rules"
+	return d.List(want, ask.MaxRules, "rules", func(int) *wire.Problem {
+		name, p := d.Text()
+		if p != nil {
 			return p
 		}
-		if i == ask.MaxRules {
-			return wire.Refuse("", fmt.Sprintf("want at most %d rules", ask.MaxRules))
-		}
-		name, p := d.Text()
-		if p == nil {
-			p = wire.FromFailure(d.NameRule(name))
-		}
-		if p != nil {
-			return p.In("[" + strconv.Itoa(i) + "]")
-		}
-	}
+		return wire.FromFailure(d.NameRule(name))
+	})
 }

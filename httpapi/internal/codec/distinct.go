@@ -66,38 +66,24 @@ func (d *Decoder) distinctOp() *wire.Problem {
 // distinctObject reads an operation on values that may have these fields.
 func (d *Decoder) distinctObject(into *ValueOp, allowed fields, has string) *wire.Problem {
 	d.BeginOp()
-	if p := d.Enter('{', "an object with key and values"); p != nil {
-		return p
-	}
 	var o draft
 	var windows int // where the text of the windows begins, 0 if there is none
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil {
-			return p
-		}
-		if name == nil {
-			break
-		}
-		f := fieldOf(name)
-		if p := once(&o.seen, f, allowed, name, has); p != nil {
-			return p
-		}
+	const want = "an object with key and values"
+	p := d.fields(want, &o.seen, allowed, has, func(f fields) *wire.Problem {
 		switch f {
 		case fieldValues:
-			p = d.valueList(into)
+			return d.valueList(into)
 		case fieldWindow:
 			// They come after the limits, wherever they are in the body.
 			if d.Peek(); d.Pos < len(d.Src) {
 				windows = d.Pos
 			}
-			p = d.Skip(0)
-		default:
-			p = d.opValue(&o, f)
+			return d.Skip(0)
 		}
-		if p != nil {
-			return p.In(string(name))
-		}
+		return d.opValue(&o, f)
+	})
+	if p != nil {
+		return p
 	}
 	if p := d.finishDistinct(&o, into); p != nil {
 		return p
@@ -157,26 +143,14 @@ func (d *Decoder) MoveWindows(into *ValueOp) {
 
 // valueList reads "values".
 func (d *Decoder) valueList(into *ValueOp) *wire.Problem {
-	if p := d.Enter('[', "a list of values"); p != nil {
-		return p
-	}
-	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
-		if p != nil || !more {
-			return p
-		}
-		if i == distinct.MaxValues {
-			return wire.Refuse("", fmt.Sprintf("want at most %d values", distinct.MaxValues))
-		}
+	return d.List("a list of values", distinct.MaxValues, "values", func(int) *wire.Problem {
 		v, p := d.Text()
 		if p == nil && (len(v) == 0 || len(v) > distinct.MaxValueBytes) {
 			p = wire.Refuse("", fmt.Sprintf("want 1 to %d bytes", distinct.MaxValueBytes))
 		}
-		if p != nil {
-			return p.In("[" + strconv.Itoa(i) + "]")
-		}
 		into.Add = append(into.Add, v)
-	}
+		return p
+	})
 }
 
 // Upper bounds of the memory, in bytes, for an operation on values, for each value, and for each

@@ -9,35 +9,13 @@ import (
 // Key reads {"ns","key"}.
 func (d *Decoder) Key(body []byte) (c twotier.Check, p *wire.Problem) {
 	d.Reset(body)
-	c, p = d.nameOfKey()
-	return c, d.EndBody(p)
-}
-
-func (d *Decoder) nameOfKey() (c twotier.Check, p *wire.Problem) {
-	if p := d.Enter('{', "an object with key"); p != nil {
-		return c, p
-	}
 	seen := fields(0)
-	for first := true; ; first = false {
-		name, p := d.Member(first)
-		if p != nil {
-			return c, p
-		}
-		if name == nil {
-			break
-		}
-		f := fieldOf(name)
-		if p := once(&seen, f, fieldNS|fieldKey, name, "reset has ns and key"); p != nil {
-			return c, p
-		}
-		if p := d.checkValue(&c, f); p != nil {
-			return c, p.In(string(name))
-		}
+	p = d.fields("an object with key", &seen, fieldNS|fieldKey, "reset has ns and key",
+		func(f fields) *wire.Problem { return d.checkValue(&c, f) })
+	if p == nil && c.Key == nil {
+		p = wire.Refuse("key", "missing; "+request.WantKey)
 	}
-	if c.Key == nil {
-		return c, wire.Refuse("key", "missing; "+request.WantKey)
-	}
-	return c, nil
+	return c, d.EndBody(p)
 }
 
 // Rule returns the rule of that name.

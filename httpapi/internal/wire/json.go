@@ -141,6 +141,41 @@ func (s *Scanner) Element(first bool) (bool, *Problem) {
 	return true, nil
 }
 
+// Object reads an object, and calls read at the value of each member.
+func (s *Scanner) Object(want string, read func(name []byte) *Problem) *Problem {
+	if p := s.Enter('{', want); p != nil {
+		return p
+	}
+	for first := true; ; first = false {
+		name, p := s.Member(first)
+		if p != nil || name == nil {
+			return p
+		}
+		if p := read(name); p != nil {
+			return p
+		}
+	}
+}
+
+// List reads a list of at most most elements, which are called units, and calls read at each.
+func (s *Scanner) List(want string, most int, units string, read func(i int) *Problem) *Problem {
+	if p := s.Enter('[', want); p != nil {
+		return p
+	}
+	for i := 0; ; i++ {
+		more, p := s.Element(i == 0)
+		if p != nil || !more {
+			return p
+		}
+		if i == most {
+			return Refuse("", fmt.Sprintf("want at most %d %s", most, units))
+		}
+		if p := read(i); p != nil {
+			return p.In("[" + strconv.Itoa(i) + "]")
+		}
+	}
+}
+
 // End checks that nothing follows the value.
 func (s *Scanner) End() *Problem {
 	if s.Peek(); s.Pos < len(s.Src) {
