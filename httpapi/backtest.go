@@ -63,7 +63,7 @@ func (s *Server) backtest(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil {
 		return s.problemOf(err, false)
 	}
-	if p := memoryOf(ctx).TakeUpTo(int64(len(text))); p != nil {
+	if p := memoryOf(ctx).ReserveUpTo(int64(len(text))); p != nil {
 		return p
 	}
 	ctx.SetContentType("application/json")

@@ -56,7 +56,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.parkIfIdle(err)
 		return n, err
 	}
-	if c.begins() && !bytes.Contains(b[:n], []byte(endOfHeader)) {
+	if c.markBusy() && !bytes.Contains(b[:n], []byte(endOfHeader)) {
 		c.header.begin(nil)
 	}
 	if c.header.open {
@@ -65,8 +65,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// begins marks the connection as busy, and reports whether it was not.
-func (c *conn) begins() bool {
+// markBusy marks the connection as busy, and reports whether it was not.
+func (c *conn) markBusy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.busy

@@ -11,7 +11,7 @@ import (
 
 // handle answers one request.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	defer s.recovered(ctx)
+	defer s.recoverPanic(ctx)
 	if s.opts.Tracer != nil {
 		s.startSpan(ctx)
 	}
@@ -21,7 +21,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	// would mean that nothing was done.
 	m := memoryOf(ctx)
 	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.IsOfNode() {
-		p = m.TakeUpTo(int64(len(ctx.Response.Body())))
+		p = m.ReserveUpTo(int64(len(ctx.Response.Body())))
 		if p != nil && !ctx.IsGet() && !ctx.IsHead() && string(ctx.Path()) != "/v1/backtest" {
 			p = unanswered(p)
 		}
@@ -31,12 +31,12 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		send(ctx, p)
 	}
 	if unread(ctx) {
-		lingers(ctx, p)
+		setLinger(ctx, p)
 	}
 	if s.closing.Load() || unread(ctx) {
 		ctx.SetConnectionClose()
 	}
-	s.counted(ctx)
+	s.countResponse(ctx)
 }
 
 // unanswered returns the problem of an executed request whose answer did not get memory because of
@@ -132,8 +132,8 @@ func checkMethod(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 	return &wire.Problem{Kind: wire.Method, Detail: "want GET", Allow: "GET, HEAD"}
 }
 
-// counted counts the response by its status code and ends its span.
-func (s *Server) counted(ctx *fasthttp.RequestCtx) {
+// countResponse counts the response by its status code and ends its span.
+func (s *Server) countResponse(ctx *fasthttp.RequestCtx) {
 	if code := ctx.Response.StatusCode(); code < len(s.codes) {
 		s.codes[code].Add(1)
 	}
@@ -142,8 +142,8 @@ func (s *Server) counted(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// recovered turns a panic into a 500; fasthttp would let it end the process.
-func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
+// recoverPanic turns a panic into a 500; fasthttp would let it end the process.
+func (s *Server) recoverPanic(ctx *fasthttp.RequestCtx) {
 	v := recover()
 	if v == nil {
 		return
@@ -155,7 +155,7 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 		Detail: "an error of this server's own; its log says more"}
 	send(ctx, p)
 	ctx.SetConnectionClose()
-	s.counted(ctx)
+	s.countResponse(ctx)
 }
 
 // logPanic logs that the handler of a request panicked.
@@ -164,8 +164,8 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 		"trace_id", traceOf(&ctx.Request.Header).TraceID(), "stack", string(stack))
 }
 
-// unreadable answers a request that fasthttp could not parse.
-func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+// answerUnreadable answers a request that fasthttp could not parse.
+func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := problemOfReading(err)
 	if c, ok := ctx.Conn().(*conn); ok && isLong(err) && !c.header.long {
 		if p = c.header.move(&c.memory); p == nil {
@@ -173,14 +173,14 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 		}
 		s.countLimit(p)
 	}
-	lingers(ctx, p)
+	setLinger(ctx, p)
 	send(ctx, p)
-	s.counted(ctx)
+	s.countResponse(ctx)
 }
 
-// lingers makes Close read the rest of a request that the client is still sending, unless the
+// setLinger makes Close read the rest of a request that the client is still sending, unless the
 // client was too slow.
-func lingers(ctx *fasthttp.RequestCtx, p *wire.Problem) {
+func setLinger(ctx *fasthttp.RequestCtx, p *wire.Problem) {
 	if c, ok := ctx.Conn().(*conn); ok {
 		c.mu.Lock()
 		c.linger = p == nil || p.Kind != wire.Timeout

@@ -32,10 +32,10 @@ func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait fu
 	}
 	return func() {
 		running.Wait()
-		s.notePanic(ctx, all.Err)
+		s.logIfPanic(ctx, all.Err)
 		for i := range calls {
 			x.Values[i].Err = calls[i].Err
-			if s.notePanic(ctx, calls[i].Err); all.Err != nil {
+			if s.logIfPanic(ctx, calls[i].Err); all.Err != nil {
 				x.Values[i].Err = all.Err
 			}
 		}
@@ -48,8 +48,8 @@ func errNoValues() error {
 		Detail: "there are no distinct values here"}
 }
 
-// notePanic logs the panic of an operation on values like that of a handler.
-func (s *Server) notePanic(ctx *fasthttp.RequestCtx, err error) {
+// logIfPanic logs the panic of an operation on values like that of a handler.
+func (s *Server) logIfPanic(ctx *fasthttp.RequestCtx, err error) {
 	var p *distinct.PanicError
 	if errors.As(err, &p) {
 		s.logPanic(ctx, p.What, p.Stack)
@@ -59,8 +59,8 @@ func (s *Server) notePanic(ctx *fasthttp.RequestCtx, err error) {
 // totals is the answer to a quiet batch.
 type totals struct{ added, allowed, refused, failed int64 }
 
-// values adds an operation on values that was executed.
-func (t *totals) values(v *codec.ValueOp) {
+// addValues adds an operation on values that was executed.
+func (t *totals) addValues(v *codec.ValueOp) {
 	switch {
 	case len(v.Add) == 0:
 	case len(v.Op.Limits) == 0:
@@ -72,8 +72,8 @@ func (t *totals) values(v *codec.ValueOp) {
 	}
 }
 
-// events adds another operation that was executed.
-func (t *totals) events(kind twotier.Kind, allowed bool) {
+// addEvents adds another operation that was executed.
+func (t *totals) addEvents(kind twotier.Kind, allowed bool) {
 	switch {
 	case kind == twotier.Add:
 		t.added++

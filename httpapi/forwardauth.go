@@ -155,7 +155,7 @@ func addForwarded(d *codec.Decoder, all []judged) *wire.Problem {
 		}
 		all = rest
 	}
-	d.EndOp(twotier.Op{Kind: twotier.Acquire}, codec.TagChecks)
+	d.EndOp(&twotier.Op{Kind: twotier.Acquire}, codec.TagChecks)
 	d.Link()
 	return d.Account()
 }

@@ -46,7 +46,7 @@ func (h *longHeader) end() { h.open, h.text = false, nil }
 // pieces takes memory.
 func (h *longHeader) follow(b []byte, m *memory.Request) {
 	if bytes.Contains(b, []byte(endOfHeader)) || len(h.text) >= shortHeader ||
-		len(h.text) <= 1 && m.TakeRead(shortHeader) != nil {
+		len(h.text) <= 1 && m.ReserveRead(shortHeader) != nil {
 		h.end()
 		return
 	}
@@ -61,7 +61,7 @@ func (h *longHeader) move(m *memory.Request) *wire.Problem {
 			Detail: "want at most 64 KiB, or at most 8 KiB if the " +
 				"request is sent before the previous one was answered"}
 	}
-	if p := m.TakeRead(longHeaderBytes); p != nil {
+	if p := m.ReserveRead(longHeaderBytes); p != nil {
 		return p
 	}
 	h.moves, h.again = true, h.text
@@ -73,7 +73,7 @@ func (h *longHeader) move(m *memory.Request) *wire.Problem {
 func (s *Server) newHTTP(buffer int) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                      s.handle,
-		ErrorHandler:                 s.unreadable,
+		ErrorHandler:                 s.answerUnreadable,
 		ConnState:                    connState,
 		Logger:                       silent{},
 		Concurrency:                  s.opts.MaxConns + 2*InnerConns(s.opts.MaxConns) + 1,

@@ -45,7 +45,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *wire.Problem {
 		const detail = "the metrics can't be made; this server's log says why"
 		return &wire.Problem{Kind: wire.Internal, Detail: detail}
 	}
-	if p := memoryOf(ctx).TakePage(int64(len(page))); p != nil {
+	if p := memoryOf(ctx).ReservePage(int64(len(page))); p != nil {
 		return p
 	}
 	ctx.SetContentType(string(format))

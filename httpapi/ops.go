@@ -162,14 +162,14 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 		case v != nil && v.Err != nil:
 			p = s.problemOf(v.Err, len(v.Add) > 0)
 		case v != nil:
-			t.values(v)
+			t.addValues(v)
 			if v.Ruled {
 				version = v.Version
 			}
 		case results[op].Err != nil:
 			p = s.problemOfOp(results[op].Err, x, op)
 		default:
-			t.events(x.Ops[op].Kind, results[op].Allowed)
+			t.addEvents(x.Ops[op].Kind, results[op].Allowed)
 		}
 		if p != nil {
 			if t.failed++; t.failed > 1 {

@@ -102,7 +102,7 @@ func countQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
 	if p := d.AddCheck(&t.check, twotier.Count); p != nil {
 		return p
 	}
-	d.EndOp(twotier.Op{Kind: twotier.Count, TS: t.at}, codec.TagOne)
+	d.EndOp(&twotier.Op{Kind: twotier.Count, TS: t.at}, codec.TagOne)
 	d.Link()
 	return nil
 }

@@ -25,7 +25,7 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	// The answer to a descriptor, with its limit and its share of the headers, is a few times as
 	// long as the descriptor.
-	if p := memoryOf(ctx).TakeUpTo(8 * int64(len(ctx.PostBody()))); p != nil {
+	if p := memoryOf(ctx).ReserveUpTo(8 * int64(len(ctx.PostBody()))); p != nil {
 		return p
 	}
 	x := s.begin(ctx)

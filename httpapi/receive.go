@@ -156,7 +156,7 @@ func tooLarge() *wire.Problem {
 // readSized reads a body of known length.
 func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *wire.Problem) {
 	m := memoryOf(ctx)
-	if p := m.TakeRead(int64(max(size, memory.PooledBody))); p != nil {
+	if p := m.ReserveRead(int64(max(size, memory.PooledBody))); p != nil {
 		return nil, p
 	}
 	body := m.Buffer(size)
@@ -172,7 +172,7 @@ func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *wire.Problem) {
 	body := make([]byte, 0, prefetched)
 	for {
 		if len(body) == cap(body) {
-			if p := m.TakeRead(2 * int64(cap(body))); p != nil {
+			if p := m.ReserveRead(2 * int64(cap(body))); p != nil {
 				return nil, p
 			}
 			body = append(make([]byte, 0, 2*cap(body)), body...)

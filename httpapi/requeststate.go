@@ -54,7 +54,7 @@ func newStatePool(bytes int64) *statePool { return &statePool{room: max(bytes, 1
 // get returns a state for a request that may need this many bytes.
 func (p *statePool) get(bytes int64) *requestState {
 	if bytes > smallState {
-		if x := p.takeLarge(); x != nil {
+		if x := p.popLarge(); x != nil {
 			return x
 		}
 	}
@@ -64,8 +64,8 @@ func (p *statePool) get(bytes int64) *requestState {
 	return &requestState{context: new(request.Context)}
 }
 
-// takeLarge returns a large state, or nil if there is none.
-func (p *statePool) takeLarge() *requestState {
+// popLarge returns a large state, or nil if there is none.
+func (p *statePool) popLarge() *requestState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := len(p.large) - 1

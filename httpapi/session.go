@@ -68,7 +68,7 @@ func continues(last, next *twotier.Grant) bool {
 
 // inSession executes a request of a session, or repeats its answer.
 func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
-	carryOut func(*fasthttp.RequestCtx) *wire.Problem) *wire.Problem {
+	execute func(*fasthttp.RequestCtx) *wire.Problem) *wire.Problem {
 	h := &ctx.Request.Header
 	ctx.Response.Header.Set(headerProcess, s.process)
 	if !validSession(name) {
@@ -89,9 +89,9 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	request, verdict := s.sessions.Enter(key, uint64(seq), grantOf(ctx), time.Now())
 	switch verdict {
 	case replay.Fresh:
-		return s.runFirst(ctx, request, carryOut)
+		return s.runFirst(ctx, request, execute)
 	case replay.Repeated:
-		return s.again(ctx, request)
+		return s.repeat(ctx, request)
 	case replay.WrongSender:
 		return sessionNotGranted()
 	case replay.Full:
@@ -102,11 +102,11 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 
 // runFirst executes a request for the first time and remembers the answer.
 func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
-	carryOut func(*fasthttp.RequestCtx) *wire.Problem) *wire.Problem {
-	lost := &wire.Problem{Kind: wire.Unknown, Detail: "the answer is lost"} // if carryOut panics
+	execute func(*fasthttp.RequestCtx) *wire.Problem) *wire.Problem {
+	lost := &wire.Problem{Kind: wire.Unknown, Detail: "the answer is lost"} // if execute panics
 	a := sessionAnswer{problem: lost}
 	defer func() { s.sessions.Finish(request, a, len(a.body)) }()
-	if p := carryOut(ctx); p != nil {
+	if p := execute(ctx); p != nil {
 		a.problem = p
 		return p
 	}
@@ -119,8 +119,8 @@ func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
 	return nil
 }
 
-// again answers a repeated request like the first one, as soon as that has an answer.
-func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.Problem {
+// repeat answers a repeated request like the first one, as soon as that has an answer.
+func (s *Server) repeat(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.Problem {
 	a, state := s.sessions.Answer(request, s.opts.RequestTimeout)
 	if state == replay.Forgotten {
 		return outOfSequence()
@@ -133,7 +133,7 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.
 		return a.problem
 	}
 	// Not busy(): that would mean that nothing was done.
-	if memoryOf(ctx).TakeUpTo(int64(len(a.body))) != nil {
+	if memoryOf(ctx).ReserveUpTo(int64(len(a.body))) != nil {
 		return &wire.Problem{Kind: wire.Unknown,
 			Detail: "carried out, but there is no memory now to repeat the answer"}
 	}

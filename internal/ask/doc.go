@@ -9,7 +9,7 @@
 //	r.AddLimit(limit, text)       // of the request's own, and
 //	r.NameRule(name)              // of rules, in any order
 //	failure := r.EndCheck(&check, kind)
-//	r.EndOp(op, form)
+//	r.EndOp(&op, tag)
 //	r.Link()
 //	results := r.EmptyResults()   // for Service.Do or DoAll with r.Ops
 //

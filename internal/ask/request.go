@@ -144,8 +144,8 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) *request.Failure
 }
 
 // EndOp adds the operation in progress. The tag is the endpoint's own, see [Request.Tag].
-func (r *Request) EndOp(op twotier.Op, tag uint8) {
-	r.Ops = append(r.Ops, op)
+func (r *Request) EndOp(op *twotier.Op, tag uint8) {
+	r.Ops = append(r.Ops, *op)
 	r.forms = append(r.forms, form{r.op.checks, len(r.checks) - r.op.checks, tag})
 }
 

@@ -38,12 +38,12 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	st := from.Addr.(clientAddr).conn.arriving
 	if st == nil {
 		s.counters.failed.Add(1)
-		return nil, s.noRoom()
+		return nil, s.refuseForMemory()
 	}
 	st.headers = metadataBytes(info.Header)
-	if !st.grow(st.headers, 0) || !s.mayStay(st, info.FullMethodName) {
+	if !st.grow(st.headers, 0) || !s.reserveStream(st, info.FullMethodName) {
 		s.counters.failed.Add(1)
-		return nil, s.noRoom()
+		return nil, s.refuseForMemory()
 	}
 	ctx = context.WithValue(ctx, streamKey{}, st)
 	var cancel context.CancelFunc
@@ -56,9 +56,9 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	return ctx, nil
 }
 
-// mayStay takes the memory of a long-lived stream if the method is one, and reports whether there
+// reserveStream reserves the memory of a long-lived stream if the method is one, and reports whether there
 // is enough.
-func (s *Server) mayStay(st *stream, method string) bool {
+func (s *Server) reserveStream(st *stream, method string) bool {
 	if !s.isStream[method] {
 		return true
 	}
@@ -73,8 +73,8 @@ func (s *Server) mayStay(st *stream, method string) bool {
 	return true
 }
 
-// noRoom counts a request refused because of this node's limits, and returns its error.
-func (s *Server) noRoom() error {
+// refuseForMemory counts a request refused because of this node's limits, and returns its error.
+func (s *Server) refuseForMemory() error {
 	s.counters.limited.Add(1)
 	return status.Error(codes.ResourceExhausted, "too much is being read and answered at this "+
 		"moment; nothing was counted")
@@ -109,8 +109,8 @@ func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler)
 		return nil, status.FromContextError(context.Canceled).Err()
 	}
 	defer st.rest(1)
-	if work := workBytes(in); work > ownBytes && !st.take(work-ownBytes, roomWait) {
-		return nil, s.noRoom()
+	if work := workBytes(in); work > ownBytes && !st.reserve(work-ownBytes, roomWait) {
+		return nil, s.refuseForMemory()
 	}
 	out, err := handler(ctx, in)
 	st.keep(headBytes + st.headers + bytesOf(out))

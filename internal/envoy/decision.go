@@ -172,8 +172,8 @@ func (it *item) appendChecks(checks []twotier.Check, namespace []byte, n int64) 
 	return checks
 }
 
-// decided records the result of an acquire from the checks of the descriptor.
-func (it *item) decided(checks []twotier.CheckResult) {
+// recordResult records the result of an acquire from the checks of the descriptor.
+func (it *item) recordResult(checks []twotier.CheckResult) {
 	it.count = checks[0].Limits[0].Count
 	for i := range checks {
 		it.over = it.over || checks[i].Refused

@@ -124,7 +124,7 @@ func (d *decision) execute(ctx context.Context, service ask.Service) error {
 	if err != nil {
 		return err
 	}
-	return d.takeBack(ctx, service)
+	return d.subtract(ctx, service)
 }
 
 // compare compares some descriptors with their limits, each by itself, and reports whether any is
@@ -145,7 +145,7 @@ func (d *decision) compare(ctx context.Context, service ask.Service,
 		if err := results[i].Err; err != nil {
 			return false, failed(err, &ops[i])
 		}
-		it.decided(results[i].Checks)
+		it.recordResult(results[i].Checks)
 		if results[i].Allowed {
 			it.count -= max(1, it.hits)
 		}
@@ -177,7 +177,7 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	}
 	at := 0
 	for _, it := range items {
-		it.decided(res.Checks[at : at+it.checks])
+		it.recordResult(res.Checks[at : at+it.checks])
 		at += it.checks
 		if it.limit.Shadow {
 			it.over = it.count > int64(it.limit.Max) ||
@@ -188,9 +188,9 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	return nil
 }
 
-// takeBack takes negative hits back. The rest of the request is decided already, so an error now
+// subtract takes negative hits back. The rest of the request is decided already, so an error now
 // leaves the request partly executed.
-func (d *decision) takeBack(ctx context.Context, service ask.Service) error {
+func (d *decision) subtract(ctx context.Context, service ask.Service) error {
 	var ops []twotier.Op
 	var items []*item // parallel to ops
 	d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {

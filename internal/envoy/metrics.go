@@ -14,8 +14,8 @@ type counters struct {
 	limited              atomic.Int64 // requests, also counted as failed
 }
 
-// answered counts an answer.
-func (c *counters) answered(over bool) {
+// countAnswer counts an answer.
+func (c *counters) countAnswer(over bool) {
 	if over {
 		c.over.Add(1)
 	} else {

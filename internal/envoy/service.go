@@ -38,7 +38,7 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	if err != nil {
 		return nil, v.s.statusOf(err)
 	}
-	v.s.counters.answered(response.GetOverallCode() == overLimit)
+	v.s.counters.countAnswer(response.GetOverallCode() == overLimit)
 	return response, nil
 }
 
@@ -61,7 +61,7 @@ type grantKey struct{}
 // unary checks the token of a request, turns a panic into an error, and records a span.
 func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (out any, err error) {
-	ctx = s.traced(ctx, info.FullMethod)
+	ctx = s.withTrace(ctx, info.FullMethod)
 	span := trace.From(ctx).Recorded()
 	defer func() {
 		if v := recover(); v != nil {

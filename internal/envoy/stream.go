@@ -61,7 +61,7 @@ func (c *conn) arrived(f frame) {
 // memory for it.
 func (c *conn) begin(id uint32, n int64) *stream {
 	st := &stream{conn: c, id: id, unwritten: true}
-	if c.find(id) != nil || !st.take(headBytes+ownBytes, roomWait) {
+	if c.find(id) != nil || !st.reserve(headBytes+ownBytes, roomWait) {
 		return nil
 	}
 	c.mu.Lock()
@@ -110,15 +110,15 @@ func (c *conn) endLocked(id uint32) {
 // there is enough.
 func (st *stream) grow(n int64, wait time.Duration) bool {
 	over := st.used + n - ownBytes
-	if over > 0 && !st.take(min(n, over), wait) {
+	if over > 0 && !st.reserve(min(n, over), wait) {
 		return false
 	}
 	st.used += n
 	return true
 }
 
-// take takes n bytes for the request.
-func (st *stream) take(n int64, wait time.Duration) bool {
+// reserve reserves n bytes for the request.
+func (st *stream) reserve(n int64, wait time.Duration) bool {
 	c := st.conn
 	calls := &c.server.calls
 	if !calls.Take(&c.client.Usage.calls, n, time.Now().Add(wait)) {

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// traced returns ctx as part of the trace that a request names in its metadata, in W3C Trace
+// withTrace returns ctx as part of the trace that a request names in its metadata, in W3C Trace
 // Context format, with a new span if that is recorded. More than one traceparent counts as none.
-func (s *Server) traced(ctx context.Context, method string) context.Context {
+func (s *Server) withTrace(ctx context.Context, method string) context.Context {
 	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
 	if len(parent) != 1 {
 		return ctx

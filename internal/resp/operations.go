@@ -96,7 +96,7 @@ func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
 		w.DropOp()
 		return e
 	}
-	w.EndOp(d.op, uint8(d.shape()))
+	w.EndOp(&d.op, uint8(d.shape()))
 	return ""
 }
 

@@ -42,7 +42,7 @@ func (w *work) parseThrottle(args [][]byte) errorReply {
 		w.DropOp()
 		return e
 	}
-	w.EndOp(d.op, uint8(shapeThrottle))
+	w.EndOp(&d.op, uint8(shapeThrottle))
 	return ""
 }
 

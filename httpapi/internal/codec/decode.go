@@ -34,8 +34,8 @@ type Decoder struct {
 
 // Memory bounds the memory of requests.
 type Memory interface {
-	// Take reserves n bytes, or returns why there are not so many.
-	Take(n int64) *wire.Problem
+	// Reserve reserves n bytes, or returns why there are not so many.
+	Reserve(n int64) *wire.Problem
 }
 
 // Reset prepares d for reading body.
@@ -282,7 +282,7 @@ func (d *Decoder) finish(o *draft) *wire.Problem {
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
 	}
-	d.EndOp(o.op, o.tag)
+	d.EndOp(&o.op, o.tag)
 	return d.Account()
 }
 
@@ -375,7 +375,7 @@ func (d *Decoder) accountRules(limits, bans int) *wire.Problem {
 // spend reserves n bytes for the request that is being read.
 func (d *Decoder) spend(n int) *wire.Problem {
 	if d.Memory != nil {
-		if p := d.Memory.Take(int64(n)); p != nil {
+		if p := d.Memory.Reserve(int64(n)); p != nil {
 			return p
 		}
 	}

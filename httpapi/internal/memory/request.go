@@ -76,8 +76,8 @@ func (m *Request) ChargeNode(from *account.Account) {
 // IsOfNode reports whether the request is a message of another node.
 func (m *Request) IsOfNode() bool { return m != nil && m.node != nil }
 
-// TakeRead takes n bytes for reading.
-func (m *Request) TakeRead(n int64) *wire.Problem {
+// ReserveRead reserves n bytes for reading.
+func (m *Request) ReserveRead(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
@@ -133,9 +133,9 @@ func (m *Request) get(n int64) *wire.Problem {
 	return nil
 }
 
-// Take adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
+// Reserve adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
 // takes nothing and returns the problem.
-func (m *Request) Take(n int64) *wire.Problem {
+func (m *Request) Reserve(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
@@ -167,16 +167,16 @@ func (m *Request) ReturnUnused() {
 	}
 }
 
-// TakeUpTo is like Take, for memory that is in use already and may have been accounted for.
-func (m *Request) TakeUpTo(n int64) *wire.Problem {
+// ReserveUpTo is like Reserve, for memory that is in use already and may have been accounted for.
+func (m *Request) ReserveUpTo(n int64) *wire.Problem {
 	if m == nil || n <= m.need {
 		return nil
 	}
-	return m.Take(n - m.need)
+	return m.Reserve(n - m.need)
 }
 
-// TakePage takes n bytes for a metrics page.
-func (m *Request) TakePage(n int64) *wire.Problem {
+// ReservePage reserves n bytes for a metrics page.
+func (m *Request) ReservePage(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}

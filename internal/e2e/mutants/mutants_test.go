@@ -258,7 +258,7 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
-			old: "\t\treturn s.again(ctx, request)\n", new: "\t\treturn carryOut(ctx)\n",
+			old: "\t\treturn s.repeat(ctx, request)\n", new: "\t\treturn execute(ctx)\n",
 			kind: "graceful",
 		},
 		{
