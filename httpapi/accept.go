@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func (s *Server) runWait(c *conn) {
 		s.serving.Go(func() { s.runConn(c) })
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.isSilent():
-		s.refuse(c.Conn, problemOfReading(err))
+		s.refuse(c.Conn, receive.ProblemOf(err))
 	}
 	s.leave(c)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
@@ -30,10 +31,10 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		s.countLimit(p)
 		send(ctx, p)
 	}
-	if unread(ctx) {
+	if receive.IsUnread(ctx) {
 		setLinger(ctx, p)
 	}
-	if s.closing.Load() || unread(ctx) {
+	if s.closing.Load() || receive.IsUnread(ctx) {
 		ctx.SetConnectionClose()
 	}
 	s.countResponse(ctx)
@@ -52,14 +53,14 @@ func unanswered(p *wire.Problem) *wire.Problem {
 // dispatch finds the handler of a request and calls it.
 func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	h := &ctx.Request.Header
-	if p := framed(h); p != nil {
+	if p := receive.CheckFraming(h); p != nil {
 		ctx.SetConnectionClose()
 		return p
 	}
 	d := s.endpointOf(ctx)
-	r, ok := d.routes[string(exactPath(h.RequestURI()))]
+	r, ok := d.routes[string(receive.Path(h.RequestURI()))]
 	// Nodes authenticate with their secret, and call each other by other names.
-	if r.at != peerAPI && !d.hosts.allow(ctx.Host()) && !(r.any && s.fromProxy(ctx)) {
+	if r.at != peerAPI && !d.hosts.Allow(ctx.Host()) && !(r.any && s.fromProxy(ctx)) {
 		return &wire.Problem{Kind: wire.Forbidden, Field: "Host",
 			Detail: "not a name of this server; it answers to its address, and to what --hosts " +
 				"lists"}
@@ -76,7 +77,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	if r.post && !r.binary {
-		if p := checkMedia(h, r.yaml); p != nil {
+		if p := receive.CheckMedia(h, r.yaml); p != nil {
 			return p
 		}
 	}
@@ -96,7 +97,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	if r.post {
 		memoryOf(ctx).SetPatience(h.Peek(headerTimeout))
-		if p := readBody(ctx, r.body); p != nil {
+		if p := receive.Body(ctx, memoryOf(ctx), r.body); p != nil {
 			return p
 		}
 	}
@@ -166,8 +167,8 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 
 // answerUnreadable answers a request that fasthttp could not parse.
 func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
-	p := problemOfReading(err)
-	if c, ok := ctx.Conn().(*conn); ok && isLong(err) && !c.header.long {
+	p := receive.ProblemOf(err)
+	if c, ok := ctx.Conn().(*conn); ok && receive.IsLong(err) && !c.header.long {
 		if p = c.header.move(&c.memory); p == nil {
 			return
 		}

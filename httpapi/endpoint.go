@@ -14,6 +14,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 )
@@ -34,7 +35,7 @@ type endpoint struct {
 	// anybody out of another.
 	budget   *memory.Budget
 	routes   map[string]route
-	hosts    hosts
+	hosts    receive.Hosts
 	listener net.Listener
 }
 
@@ -71,7 +72,7 @@ func (s *Server) makeEndpoints() []*endpoint {
 			conns := InnerConns(s.opts.MaxConns)
 			d.budget = memory.NewBudget(conns, conns, s.opts.MaxMemory/16)
 		}
-		d.hosts = newHosts(&s.opts, isLoopback(d.address))
+		d.hosts = receive.NewHosts(s.opts.Hosts, s.opts.Tokens != nil, isLoopback(d.address))
 		d.routes = map[string]route{}
 		for path, r := range s.routes {
 			if r.put != nil && r.put.at&at[d] == 0 {

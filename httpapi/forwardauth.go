@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/forwarded"
+	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
@@ -48,7 +49,7 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
 // can't have either. A browser on the proxy's own machine shares the proxy's address and can send
 // each of its headers.
 func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
-	if bytes.IndexByte(hostname(ctx.Host()), '.') < 0 {
+	if bytes.IndexByte(receive.Hostname(ctx.Host()), '.') < 0 {
 		return true
 	}
 	peer, err := netip.ParseAddrPort(ctx.RemoteAddr().String())

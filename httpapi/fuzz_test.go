@@ -8,7 +8,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/codec"
-	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -143,23 +142,6 @@ func FuzzBatch(f *testing.F) {
 				t.Fatalf("%q was accepted, but %v", want.Ops[i], err)
 			}
 			sameOp(t, &d.Ops[op], &o)
-		}
-	})
-}
-
-// FuzzString: encoding/json reads the same string back.
-func FuzzString(f *testing.F) {
-	f.Add("a\"\\\x00\x1f\u007f\u2028é😀\xff\xe2\x82")
-	f.Fuzz(func(t *testing.T, s string) {
-		var got string
-		if err := json.Unmarshal(wire.AppendString(nil, s), &got); err != nil {
-			t.Fatal(err)
-		}
-		encoded, _ := json.Marshal(s)
-		var want string
-		_ = json.Unmarshal(encoded, &want)
-		if got != want {
-			t.Fatalf("got %q, want %q", got, want)
 		}
 	})
 }

@@ -81,7 +81,7 @@ func (s *Server) newHTTP(buffer int) *fasthttp.Server {
 		ReadTimeout:                  s.opts.ReadTimeout,
 		WriteTimeout:                 s.opts.WriteTimeout,
 		IdleTimeout:                  s.opts.IdleTimeout,
-		StreamRequestBody:            true, // bodies are read by readBody
+		StreamRequestBody:            true, // bodies are read by package receive
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
 		NoDefaultDate:                true, // fasthttp's clock is a goroutine that never ends

@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -113,7 +114,7 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 		x.context = new(request.Context)
 	}
 	start := ctx.Time()
-	if start.IsZero() || body > prefetched { // receiving the body took time
+	if start.IsZero() || body > receive.Prefetched { // receiving the body took time
 		start = time.Now()
 	}
 	x.Grant, x.Rules = nil, s.opts.Rules

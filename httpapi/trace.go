@@ -9,6 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/trace"
 )
@@ -58,7 +59,7 @@ const spanKey = "span"
 // carry the contexts of their operations.
 func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 	of := traceOf(&ctx.Request.Header)
-	path := exactPath(ctx.Request.Header.RequestURI())
+	path := receive.Path(ctx.Request.Header.RequestURI())
 	if of == nil || !of.Sampled() || string(path) == peerhttp.Path {
 		return
 	}

@@ -243,6 +243,11 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/httpapi/internal/wire", "twotier.dev/twotier/internal/account",
 			"twotier.dev/twotier/internal/request",
 		},
+		"httpapi/internal/receive": {
+			"twotier.dev/twotier/httpapi/internal/memory",
+			"twotier.dev/twotier/httpapi/internal/wire", "twotier.dev/twotier/internal/request",
+			fasthttp,
+		},
 		"httpapi/internal/exposition": {
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/durations",
 			"twotier.dev/twotier/syncer", prometheus,

@@ -1,4 +1,4 @@
-package httpapi
+package receive
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// exactPath returns the path of a request as it was sent. An escaped, doubled or dotted spelling is
+// Path returns the path of a request as it was sent. An escaped, doubled or dotted spelling is
 // a different path, whatever it might normalize to. The target is a path or, from a proxy, a whole
 // URL (RFC 9112, 3.2).
-func exactPath(target []byte) []byte {
+func Path(target []byte) []byte {
 	if len(target) > 0 && target[0] != '/' {
 		_, rest, ok := bytes.Cut(target, []byte("://"))
 		slash := bytes.IndexByte(rest, '/')
@@ -32,10 +32,10 @@ func exactPath(target []byte) []byte {
 	return target
 }
 
-// framed refuses a request that states its length in two ways. A proxy on the way may have believed
-// the other one, and the next request on the connection may then belong to another client (request
-// smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
-func framed(h *fasthttp.RequestHeader) *wire.Problem {
+// CheckFraming refuses a request that states its length in two ways. A proxy on the way may have
+// believed the other one, and the next request on the connection may then belong to another client
+// (request smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
+func CheckFraming(h *fasthttp.RequestHeader) *wire.Problem {
 	const length, chunks = 1, 2
 	seen := 0
 	for raw := h.RawHeaders(); len(raw) > 0; {
@@ -65,28 +65,28 @@ func named(line []byte, name string) bool {
 		bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
-// hosts decides which host names this server answers to. After a browser has loaded a page, its
+// Hosts decides which host names this server answers to. After a browser has loaded a page, its
 // author can make the page's own host name resolve to this server, and the browser then takes the
 // server for part of the page's site (DNS rebinding). That does not work with an IP address as the
 // host, and the page can't know a token.
-type hosts struct {
+type Hosts struct {
 	checked bool
 	names   []string
 }
 
-// newHosts checks names if there is no other protection: on loopback, which only this machine was
-// meant to reach, and if names are configured.
-func newHosts(o *Options, loopback bool) hosts {
-	return hosts{checked: o.Tokens == nil && (loopback || len(o.Hosts) > 0), names: o.Hosts}
+// NewHosts returns hosts that check names if there is no other protection, such as tokens: on
+// loopback, which only this machine was meant to reach, and if names are configured.
+func NewHosts(names []string, tokens, loopback bool) Hosts {
+	return Hosts{checked: !tokens && (loopback || len(names) > 0), names: names}
 }
 
-// allow reports whether this server answers to a host. A request without a host is not from a
+// Allow reports whether this server answers to a host. A request without a host is not from a
 // browser.
-func (h *hosts) allow(host []byte) bool {
+func (h *Hosts) Allow(host []byte) bool {
 	if !h.checked || len(host) == 0 {
 		return true
 	}
-	name := hostname(host)
+	name := Hostname(host)
 	if string(name) == "localhost" || isAddress(name) {
 		return true
 	}
@@ -95,8 +95,8 @@ func (h *hosts) allow(host []byte) bool {
 	})
 }
 
-// hostname returns a host without its port.
-func hostname(host []byte) []byte {
+// Hostname returns a host without its port.
+func Hostname(host []byte) []byte {
 	if colon := bytes.LastIndexByte(host, ':'); colon >= 0 &&
 		bytes.IndexByte(host[colon:], ']') < 0 {
 		return host[:colon]
@@ -118,13 +118,13 @@ func isAddress(host []byte) bool {
 	return true
 }
 
-// prefetched is the part of a body of known length that fasthttp reads before it calls the handler.
-const prefetched = 8 << 10
+// Prefetched is the part of a body of known length that fasthttp reads before it calls the handler.
+const Prefetched = 8 << 10
 
-// readBody reads the body of a request, up to most bytes. It is called after the sender was
-// checked, and reserves memory before using it. It closes a connection whose body it does not read
-// to the end.
-func readBody(ctx *fasthttp.RequestCtx, most int) *wire.Problem {
+// Body reads the body of a request, up to most bytes. It is called after the sender was checked,
+// and reserves memory in m before using it. It closes a connection whose body it does not read to
+// the end.
+func Body(ctx *fasthttp.RequestCtx, m *memory.Request, most int) *wire.Problem {
 	if !ctx.Request.IsBodyStream() {
 		return nil
 	}
@@ -134,13 +134,13 @@ func readBody(ctx *fasthttp.RequestCtx, most int) *wire.Problem {
 	switch {
 	case size > most:
 		return tooLarge()
-	case size >= 0 && size <= prefetched:
+	case size >= 0 && size <= Prefetched:
 		ctx.PostBody() // this closes the stream
 		return nil
 	case size > 0:
-		body, p = readSized(ctx, size)
+		body, p = readSized(ctx, m, size)
 	default:
-		body, p = readChunks(ctx, most)
+		body, p = readChunks(ctx, m, most)
 	}
 	if p == nil {
 		ctx.Request.SetBodyRaw(body)
@@ -154,22 +154,21 @@ func tooLarge() *wire.Problem {
 }
 
 // readSized reads a body of known length.
-func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *wire.Problem) {
-	m := memoryOf(ctx)
+func readSized(ctx *fasthttp.RequestCtx, m *memory.Request, size int) ([]byte, *wire.Problem) {
 	if p := m.ReserveRead(int64(max(size, memory.PooledBody))); p != nil {
 		return nil, p
 	}
 	body := m.Buffer(size)
 	if _, err := io.ReadFull(ctx.RequestBodyStream(), body); err != nil {
-		return nil, problemOfReading(err)
+		return nil, ProblemOf(err)
 	}
 	return body, nil
 }
 
 // readChunks reads a body of unknown length.
-func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *wire.Problem) {
-	m, in := memoryOf(ctx), ctx.RequestBodyStream()
-	body := make([]byte, 0, prefetched)
+func readChunks(ctx *fasthttp.RequestCtx, m *memory.Request, most int) ([]byte, *wire.Problem) {
+	in := ctx.RequestBodyStream()
+	body := make([]byte, 0, Prefetched)
 	for {
 		if len(body) == cap(body) {
 			if p := m.ReserveRead(2 * int64(cap(body))); p != nil {
@@ -185,20 +184,20 @@ func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *wire.Problem) {
 		case errors.Is(err, io.EOF):
 			return body, nil
 		case err != nil:
-			return nil, problemOfReading(err)
+			return nil, ProblemOf(err)
 		}
 	}
 }
 
-// isLong reports whether a request can't be read because its header is longer than the buffer.
-func isLong(err error) bool {
+// IsLong reports whether a request can't be read because its header is longer than the buffer.
+func IsLong(err error) bool {
 	small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err)
 	return ok && small != nil
 }
 
-// problemOfReading returns the problem of a request that can't be read.
-func problemOfReading(err error) *wire.Problem {
-	if isLong(err) {
+// ProblemOf returns the problem of a request that can't be read.
+func ProblemOf(err error) *wire.Problem {
+	if IsLong(err) {
 		return &wire.Problem{Kind: wire.Headers, Detail: "want at most 64 KiB"}
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
@@ -207,17 +206,17 @@ func problemOfReading(err error) *wire.Problem {
 	return &wire.Problem{Kind: wire.Malformed, Detail: "not an HTTP/1.1 request"}
 }
 
-// unread reports whether part of the body may still be on its way.
-func unread(ctx *fasthttp.RequestCtx) bool {
+// IsUnread reports whether part of the body may still be on its way.
+func IsUnread(ctx *fasthttp.RequestCtx) bool {
 	size := ctx.Request.Header.ContentLength()
-	return ctx.Request.IsBodyStream() && (size < 0 || size > prefetched)
+	return ctx.Request.IsBodyStream() && (size < 0 || size > Prefetched)
 }
 
-// checkMedia refuses bodies that are neither JSON nor, if that is allowed, YAML. This is a security
+// CheckMedia refuses bodies that are neither JSON nor, if that is allowed, YAML. This is a security
 // measure: it keeps pages of other sites from writing to this server. A browser sends a preflight
 // request before it sends application/json to another site, and it sends Origin with every POST to
 // another site.
-func checkMedia(h *fasthttp.RequestHeader, yaml bool) *wire.Problem {
+func CheckMedia(h *fasthttp.RequestHeader, yaml bool) *wire.Problem {
 	want := "want Content-Type: application/json"
 	if yaml {
 		want += " or application/yaml"

@@ -1,0 +1,138 @@
+package ask_test
+
+import (
+	"testing"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/request"
+)
+
+// rules is a fixed set of rules.
+type rules struct{ set *twotier.RuleSet }
+
+func (r rules) Rules() *twotier.RuleSet { return r.set }
+
+func newRules() rules {
+	minute := []twotier.RuleLimit{{Window: 60_000, Max: 3, Text: "1m"}}
+	return rules{twotier.NewRuleSet([]twotier.Rule{
+		{Name: "login", Limits: minute, Ban: 1000},
+		{Name: "sms", Namespace: "sms", Default: true, Limits: append(minute,
+			twotier.RuleLimit{Window: 3_600_000, Max: 9, Text: "1h"})},
+	})}
+}
+
+// add adds an acquire of one check.
+func add(r *ask.Request, c *twotier.Check, own int, names ...string) *request.Failure {
+	r.BeginOp()
+	for range own {
+		r.AddLimit(twotier.Limit{Window: 1000, Max: 1}, []byte("1s"))
+	}
+	for _, name := range names {
+		if f := r.NameRule([]byte(name)); f != nil {
+			r.DropOp()
+			return f
+		}
+	}
+	if f := r.EndCheck(c, twotier.Acquire); f != nil {
+		r.DropOp()
+		return f
+	}
+	r.EndOp(&twotier.Op{Kind: twotier.Acquire}, 0)
+	return nil
+}
+
+func check(key string) *twotier.Check { return &twotier.Check{Key: []byte(key), N: 1} }
+
+// TestRequest assembles operations with limits of their own, of named and of default rules, and one
+// that is refused in between.
+func TestRequest(t *testing.T) {
+	var r ask.Request
+	r.Rules = newRules()
+	for range 2 { // a request is reused
+		r.Reset()
+		sms := check("b")
+		sms.NS = []byte("sms")
+		for _, f := range []*request.Failure{add(&r, check("a"), 2, "login"), add(&r, sms, 0),
+			add(&r, check("c"), 1)} {
+			if f != nil {
+				t.Fatal(f)
+			}
+		}
+		if f := add(&r, check("d"), 5, "login", "sms"); f == nil || f.Kind != request.Invalid {
+			t.Fatalf("rules of two namespaces in one check: %v", f)
+		}
+		r.Link()
+		for i, want := range []struct{ limits, bans int }{{3, 1}, {2, 0}, {1, 0}} {
+			op := &r.Ops[i]
+			if len(op.Checks) != 1 || len(op.Checks[0].Limits) != want.limits ||
+				len(op.Rules) != want.bans {
+				t.Errorf("operation %d: %+v", i, op)
+			}
+			if r.Ruled(i) != (i < 2) {
+				t.Errorf("operation %d: ruled is %v", i, r.Ruled(i))
+			}
+		}
+		if l := r.RuleOf(0, 0, 2); l == nil || l.Policy() != "login" || r.RuleOf(0, 0, 1) != nil {
+			t.Errorf("limit 2 comes from %v", l)
+		}
+		if text := string(r.WindowText(1, 0, 1)); text != "1h" || r.RuledBefore(1, 0, 1) != 1 {
+			t.Errorf("limit 1 of operation 1 has the window %s", text)
+		}
+		if results := r.EmptyResults(); len(results) != len(r.Ops) {
+			t.Errorf("%d results for %d operations", len(results), len(r.Ops))
+		}
+	}
+}
+
+// TestRefusals lists the failures of checks.
+func TestRefusals(t *testing.T) {
+	reader, err := twotier.NewGrant("reader", "read", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		check twotier.Check
+		own   int
+		names []string
+		grant *twotier.Grant
+		field string
+	}{
+		{check: *check("a"), field: "limits"},
+		{check: twotier.Check{Key: []byte("a")}, own: 1, field: "n"},
+		{check: twotier.Check{N: 1}, own: 1, field: "key"},
+		{check: twotier.Check{Key: []byte("a"), NS: []byte("x"), N: 1}, names: []string{"login"},
+			field: "ns"},
+		{check: *check("a"), own: 1, grant: reader, field: "op"},
+	} {
+		r := ask.Request{Rules: newRules(), Grant: tt.grant}
+		f := add(&r, &tt.check, tt.own, tt.names...)
+		if f == nil || f.Field != tt.field ||
+			(f.Kind == request.Forbidden) != (tt.grant != nil) {
+			t.Errorf("%+v: %+v, want a failure of %s", tt.check, f, tt.field)
+		}
+	}
+	r := ask.Request{Rules: rules{}}
+	if f := r.NameRule([]byte("login")); f == nil || f.Kind != request.Unavailable {
+		t.Errorf("a name before the rules are known: %v", f)
+	}
+}
+
+// TestRequestAllocatesNothing checks that assembling a plain acquire allocates nothing.
+func TestRequestAllocatesNothing(t *testing.T) {
+	var r ask.Request
+	c := check("a")
+	if n := testing.AllocsPerRun(100, func() {
+		r.Reset()
+		r.BeginOp()
+		r.AddLimit(twotier.Limit{Window: 1000, Max: 1}, nil)
+		if r.EndCheck(c, twotier.Acquire) != nil {
+			t.Error("refused")
+		}
+		r.EndOp(&twotier.Op{Kind: twotier.Acquire}, 0)
+		r.Link()
+		r.EmptyResults()
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
