@@ -85,15 +85,12 @@ func (c *Counter) EndLoan(q *twotier.LoanRequest) bool {
 
 // PauseBorrowing stops, or allows again, all counting of borrowed keys.
 func (c *Counter) PauseBorrowing(on bool) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		p.paused = on
 		for _, k := range p.shared {
 			if k.Credit != nil && on {
 				k.Credit.Pause()
 			}
 		}
-		p.mu.Unlock()
 	}
 }

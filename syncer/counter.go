@@ -116,11 +116,8 @@ func (c *Counter) Open(ctx context.Context) error {
 // flushed, no new ones appear. Reads are still answered.
 func (c *Counter) Drain() {
 	c.draining.Store(true)
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		p.draining = true
-		p.mu.Unlock()
 	}
 	for _, l := range c.flushers {
 		l.room.Close()
@@ -154,13 +151,10 @@ func (c *Counter) Close(ctx context.Context) error {
 func (c *Counter) refuse() {
 	c.closed.Store(true)
 	c.Drain()
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		p.closed = true
 		p.unshareAll()
 		p.settled.wake()
-		p.mu.Unlock()
 	}
 }
 
@@ -196,11 +190,8 @@ func (c *Counter) left() (l unflushed) {
 }
 
 func (c *Counter) pendingBuckets() (n int64) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		n += p.keys.PendingBuckets
-		p.mu.Unlock()
 	}
 	return n
 }
@@ -221,9 +212,7 @@ func (c *Counter) Stats() Stats {
 		s.BehindTotal += r.Refused
 		s.WaitingForRoom += r.Waiting
 	}
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		s.Keys += int64(p.keys.Len())
 		s.PendingBuckets += p.keys.PendingBuckets
 		s.MemoryBytes += int64(p.keys.Bytes() + p.keys.Stored.Bytes())
@@ -237,7 +226,6 @@ func (c *Counter) Stats() Stats {
 		if since := p.unflushedSince(); !since.IsZero() {
 			s.UnflushedAge = max(s.UnflushedAge, time.Since(since))
 		}
-		p.mu.Unlock()
 	}
 	return s
 }

@@ -32,7 +32,8 @@
 //
 // In memory, a partition is a lock and the data it guards: a ledger of the keys and of the store's
 // state, and the parts that work on it. These flush dirty keys, load keys, restore data that the
-// store has lost, and hand the partition off to another counter.
+// store has lost, and hand the partition off to another counter. The internal packages keys,
+// rounds, loans, room and shifts do their bookkeeping, without goroutines.
 //
 // # Promises
 //

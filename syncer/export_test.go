@@ -48,9 +48,7 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 
 // Loads returns the number of keys to load, and how many of them operations wait for.
 func (c *Counter) Loads() (all, waited int) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		var inFlight map[string]*rounds.PendingLoad
 		if p.loads.UnderWay != nil {
 			inFlight = p.loads.UnderWay.Round.Loads
@@ -62,7 +60,6 @@ func (c *Counter) Loads() (all, waited int) {
 				}
 			}
 		}
-		p.mu.Unlock()
 	}
 	return all, waited
 }
@@ -106,11 +103,8 @@ func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed(
 
 // Listed returns, for each partition, the number of hashes of stored keys that are not in memory.
 func (c *Counter) Listed() (all []int) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		all = append(all, p.keys.Stored.Len())
-		p.mu.Unlock()
 	}
 	return all
 }

@@ -10,8 +10,13 @@ import (
 // taken back as was counted, although the store may have one of both already. ns is empty for the
 // default namespace. fn must not keep the names.
 func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
-	for i := range c.parts {
-		c.parts[i].eachUnflushed(fn)
+	for p := range c.locked() {
+		for _, e := range p.keys.All() {
+			if e.HasPending() || e.Has(keys.FlagBusy) {
+				ns, key := e.Name()
+				fn(ns, key, p.keys.Ladder(e).Total(p.keys.PendingOf(e)))
+			}
+		}
 	}
 }
 
@@ -19,52 +24,29 @@ func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
 // about. They can be restored if the store loses everything. The arguments are as in
 // [Counter.Unflushed].
 func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
-	for i := range c.parts {
-		c.parts[i].eachSynced(fn)
+	for p := range c.locked() {
+		if p.ownership == notOwned {
+			continue
+		}
+		for _, e := range p.keys.All() {
+			if sum := p.keys.Ladder(e).Total(p.keys.SyncedOf(e)); sum != 0 {
+				ns, key := e.Name()
+				fn(ns, key, sum)
+			}
+		}
 	}
 }
 
 // Restorable calls fn for every key with the buckets that this counter would restore if the store
 // lost everything, in all partitions, in no order. fn must not keep its arguments.
 func (c *Counter) Restorable(fn func(ns, key []byte, buckets []store.Bucket)) {
-	for i := range c.parts {
-		c.parts[i].eachRestorable(fn)
-	}
-}
-
-func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range p.keys.All() {
-		if e.HasPending() || e.Has(keys.FlagBusy) {
-			ns, key := e.Name()
-			fn(ns, key, p.keys.Ladder(e).Total(p.keys.PendingOf(e)))
-		}
-	}
-}
-
-func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ownership == notOwned {
-		return
-	}
-	for _, e := range p.keys.All() {
-		if sum := p.keys.Ladder(e).Total(p.keys.SyncedOf(e)); sum != 0 {
-			ns, key := e.Name()
-			fn(ns, key, sum)
-		}
-	}
-}
-
-func (p *partition) eachRestorable(fn func(ns, key []byte, buckets []store.Bucket)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	var buckets []store.Bucket
-	for _, at := range p.known() {
-		e := p.keys.Entry(at)
-		ns, key := e.Name()
-		buckets = p.appendSynced(buckets[:0], e)
-		fn(ns, key, buckets)
+	for p := range c.locked() {
+		for _, at := range p.known() {
+			e := p.keys.Entry(at)
+			ns, key := e.Name()
+			buckets = p.appendSynced(buckets[:0], e)
+			fn(ns, key, buckets)
+		}
 	}
 }

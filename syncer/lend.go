@@ -53,15 +53,12 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 // ForgetLoans forgets all loans and credits: all counts are in the store, and the next owners read
 // them there.
 func (c *Counter) ForgetLoans() {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		for _, k := range p.shared {
 			k.Cancel()
 		}
 		if !p.sealed {
 			p.unshareIdle(c.opt.Now())
 		}
-		p.mu.Unlock()
 	}
 }

@@ -118,3 +118,75 @@ func (m *memory) warnFull(text string, args ...any) {
 		m.log.Warn(text, args...)
 	}
 }
+
+// maxEvictions bounds how many entries one new key may push out. More than one is needed only if
+// blocks differ in size.
+const maxEvictions = 32
+
+// makeRoom evicts entries until there is a free block of this many words. If no entry can be
+// evicted, a free block is enough only while memory is within its budget.
+func (g *guarded) makeRoom(words int, sec uint32) bool {
+	// Evict at least one entry, if there is any, even if there is a free block already: the new
+	// key's counters need the blocks of an evicted key's counters. Without an eviction they take
+	// new chunks, so each round that frees the pending buckets of some keys would admit as many
+	// new ones, and memory would grow for as long as no key is idle.
+	for range maxEvictions {
+		if !g.evictOne(sec, keys.AnySpace) {
+			return g.keys.Fits(words) && g.memory.pool.FitsReserve(0)
+		}
+		if g.keys.Fits(words) {
+			return true
+		}
+	}
+	return false
+}
+
+// evictOne is [keys.Keyspace.EvictOne], but evicts nothing while keepsAll is true.
+func (g *guarded) evictOne(sec uint32, space int) bool {
+	return !g.keepsAll() && g.keys.EvictOne(sec, space)
+}
+
+// pinned reports whether a restoration or a handoff is going through the entries. None may be
+// dropped or moved meanwhile.
+func (g *guarded) pinned() bool { return g.restoration.active() || g.sealed }
+
+// keepsAll reports whether no entry may be evicted or moved now: a restoration or a handoff is
+// going through them, or a round has failed, and a restoration may need their counts.
+func (g *guarded) keepsAll() bool {
+	return g.pinned() || g.outbox.Flight != nil && g.outbox.Retry.Failing()
+}
+
+// rebuild is ledger.rebuild, but moves nothing while the partition is pinned.
+func (g *guarded) rebuild() {
+	if !g.pinned() {
+		g.ledger.rebuild()
+	}
+}
+
+// budget lets the parts of a partition ask whether memory may hold more. Its methods are called
+// with the partition locked, and may evict other entries of the partition to make room.
+type budget interface {
+	// admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can.
+	// words is the size of its entry; sec is the present.
+	admitKey(space, words int, sec uint32) error
+	// roomFor reports whether a block of this many words may be allocated for a new key.
+	roomFor(words int, sec uint32) bool
+	// easeSynced makes room, if memory is used up, for the synced counts of one more key. They are
+	// kept in memory in any case.
+	easeSynced(sec uint32)
+}
+
+// A partition is the budget of its own parts.
+var _ budget = (*guarded)(nil)
+
+func (g *guarded) admitKey(space, words int, sec uint32) error {
+	return g.memory.admitKey(g, space, words, sec)
+}
+
+func (g *guarded) roomFor(words int, sec uint32) bool { return g.memory.roomFor(g, words, sec) }
+
+func (g *guarded) easeSynced(sec uint32) {
+	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.lends(g) {
+		g.evictOne(sec, keys.AnySpace)
+	}
+}

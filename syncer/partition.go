@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"iter"
 	"sync"
 	"time"
 
@@ -74,6 +75,21 @@ type directory struct {
 	placement  twotier.Placement
 	parts      []partition
 	namespaces keys.Namespaces
+}
+
+// locked iterates over the partitions. Each is locked meanwhile.
+func (d *directory) locked() iter.Seq[*partition] {
+	return func(yield func(*partition) bool) {
+		for i := range d.parts {
+			p := &d.parts[i]
+			p.mu.Lock()
+			more := yield(p)
+			p.mu.Unlock()
+			if !more {
+				return
+			}
+		}
+	}
 }
 
 // partitionOf returns the partition of a check's key.

@@ -64,7 +64,7 @@ func generalMutants() []mutant {
 			kind: "crashes",
 		},
 		{
-			name: "a key that was listed long ago is not listed again", file: "syncer/cut.go",
+			name: "a key that was listed long ago is not listed again", file: "syncer/flush.go",
 			old: "at, listGroup(l))", new: "at, 8*listGroup(l))",
 			model: "./syncer", test: "TestModel$|TestBusyKeyIs",
 		},

@@ -27,6 +27,6 @@
 //
 // # Not included
 //
-// The package knows neither rounds nor the store nor loans. Its caller decides what is dirty, busy
-// or shared, sets the flags, and determines whether memory has room for another key.
+// The package knows neither rounds nor the store nor loans. Its caller sets the flags of dirty,
+// busy and shared entries, and determines whether memory has room for another key.
 package keys

@@ -83,7 +83,7 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 }
 
 // EvacuateSome handles n slots from a position, and reports whether there are more. It moves
-// entries out of the chunks that are to be released, and evicts those that were idle for at least
+// entries out of the chunks that are to be released, and evicts entries that were idle for at least
 // age. Until the arena is down to this many words, it also evicts idle entries with counters that
 // occupy whole chunks.
 func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) {

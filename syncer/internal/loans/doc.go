@@ -17,7 +17,7 @@
 // A credit ends for the borrower no later than the loan ends for the owner: the borrower measures
 // its time from before the request, the owner from the receipt, plus a margin for their clocks. An
 // owner that has lost track of a loan, because it took the key over or because no request came in
-// time, first takes the loan back, and lends again only what the limits have left.
+// time, first takes the loan back, and lends again only the room left in the limits.
 //
 // # Time
 //

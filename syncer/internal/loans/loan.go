@@ -83,7 +83,7 @@ type Counts struct {
 	Reserved int64
 }
 
-// Lend renews a loan of the key or makes a new one, lends more events, and takes back those that
+// Lend renews a loan of the key or makes a new one, lends more events, and takes back events that
 // the borrower does not need or that are no longer available. While nothing can be lent, the
 // ceiling stays as it is. counts is nil if the counts of the key are unknown. The error of an
 // outdated request is an ErrUnavailable.

@@ -104,8 +104,8 @@ func TestLoanLife(t *testing.T) {
 	}
 }
 
-// TestUnknownLoans covers loans that the owner does not know, or has given up: what was lent is
-// taken back, and counts as lent until the borrower confirms that.
+// TestUnknownLoans covers loans that the owner does not know, or has given up: the lent events are
+// taken back, and count as lent until the borrower confirms that.
 func TestUnknownLoans(t *testing.T) {
 	now := time.Now()
 	used := &loans.Counts{View: noCounts().View, At: begin, Reserved: 10_000}

@@ -47,7 +47,7 @@ type StoreState struct {
 	Known bool         // the store has reported its state
 	Told  StoreVersion // in the answer to the last round that no other overlapped
 	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
-	// includes changes by others is unknown, so Told stays behind. But the loaded counts may
+	// includes changes by others is unknown, so Told remains unchanged. But the loaded counts may
 	// include every change up to loaded, so a store that has less has lost data.
 	loaded     StoreVersion
 	MustVerify bool   // the store must soon report its state again
