@@ -29,7 +29,7 @@ func (h *handoff) accept(o *Handoff, owned bool) {
 
 // reconcile takes over another counter's counts, given the store's last report to this one.
 func (h *handoff) reconcile(o *Handoff, owned bool) {
-	told := rounds.StoreVersion{Epoch: o.Epoch, Version: o.Version, Quieted: o.Quieted,
+	reported := rounds.StoreVersion{Epoch: o.Epoch, Version: o.Version, Quieted: o.Quieted,
 		LastChange: o.LastChange}
 	switch {
 	case h.restoration.active():
@@ -41,11 +41,11 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 			markCold(o.Keys)
 		}
 		if !late {
-			h.store.SetTold(told)
+			h.store.SetTold(reported)
 		}
 		h.installAll(o.Keys)
 	case o.Epoch > h.store.Told.Epoch: // the other counter has found a loss that this one has not
-		h.restoration.restoreAll(told)
+		h.restoration.restoreAll(reported)
 		h.installAll(h.unknown(o.Keys, nil))
 	default:
 		h.restoreOlder(o)

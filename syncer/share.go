@@ -28,7 +28,7 @@ func (b *ledger) adoptLoans(list []twotier.Loan) {
 // unshareIdle ends the sharing of keys that are no longer lent or borrowed.
 func (g *guarded) unshareIdle(now int64) {
 	g.shared = slices.DeleteFunc(g.shared, func(k *loans.Key) bool {
-		idle := k.IsIdle(g.keys.Names.Ladder(k.NS).Span(), now, time.Now())
+		idle := k.EndLoans(g.keys.Names.Ladder(k.NS).Span(), now, time.Now())
 		if idle {
 			g.unshare(k)
 		}

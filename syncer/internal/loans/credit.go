@@ -41,9 +41,9 @@ func NewCredit(q *twotier.LoanRequest) *Credit {
 // IsOf reports whether the credit belongs to the loan with this name.
 func (c *Credit) IsOf(loan string) bool { return c.loan == loan }
 
-// left returns how many more events may be counted. It is 0 if the owner has taken back more than
+// remaining returns how many more events may be counted. It is 0 if the owner has taken back more than
 // was left.
-func (c *Credit) left() int64 { return max(0, c.ceiling-c.counted) }
+func (c *Credit) remaining() int64 { return max(0, c.ceiling-c.counted) }
 
 // Valid reports whether the credit is still running. It ends for the borrower no later than for the
 // owner, because the borrower measures its time from before the request.
@@ -75,7 +75,7 @@ func (c *Credit) Covers(op *twotier.Op, check *twotier.Check, extra int64, now t
 	if !op.MayBorrow() || op.Kind == twotier.Acquire && !slices.Equal(check.Limits, c.limits) {
 		return false
 	}
-	if check.N+extra <= c.left() {
+	if check.N+extra <= c.remaining() {
 		return true
 	}
 	c.missed += check.N
@@ -87,7 +87,7 @@ func (c *Credit) Covers(op *twotier.Op, check *twotier.Check, extra int64, now t
 // in v, and each limit has at least the rest of the credit left.
 func (c *Credit) Compare(n int64, v leaparray.View, ts int64, now time.Time,
 	r *twotier.CheckResult) {
-	left := c.left()
+	left := c.remaining()
 	refused := n > left
 	for i := range c.limits {
 		limit := &c.limits[i]
@@ -117,7 +117,7 @@ func (c *Credit) Request(q *twotier.LoanRequest, spare int64) {
 	c.number++
 	c.ceiling = max(c.counted, min(c.ceiling, c.counted+2*spare))
 	q.Number, q.Ceiling, q.InStore = c.number, c.ceiling, c.inStore
-	q.Want = max(0, spare-c.left())
+	q.Want = max(0, spare-c.remaining())
 }
 
 // RecordStored records how many of the counted events the store has acknowledged. last is the
@@ -148,7 +148,7 @@ func (c *Credit) Accept(r *twotier.LoanResponse, asked, now time.Time) {
 // IsRepaid reports whether this request, the last one, has confirmed to the owner that the store
 // has all events counted.
 func (c *Credit) IsRepaid(q *twotier.LoanRequest) bool {
-	return c.number == q.Number && q.Ceiling == q.InStore && c.left() == 0
+	return c.number == q.Number && q.Ceiling == q.InStore && c.remaining() == 0
 }
 
 // Pause gives the rest of the credit back, and ignores a response that is on its way.

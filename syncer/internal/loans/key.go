@@ -70,10 +70,10 @@ func (k *Key) Reads() uint64 { return k.reads }
 // ReadSince reports whether a read has ended that began after this many others.
 func (k *Key) ReadSince(reads uint64) bool { return k.seen > reads }
 
-// IsIdle reports whether the key is neither lent nor borrowed. It first drops the loans that no
-// longer matter: all their events were seen, or have left every window of length span. It must be
-// called often during a loan's lifetime.
-func (k *Key) IsIdle(span, ms int64, now time.Time) bool {
+// EndLoans drops the loans that no longer matter: all their events were seen, or have left every
+// window of length span. It must be called often during a loan's lifetime. It reports whether the
+// key is idle, neither lent nor borrowed.
+func (k *Key) EndLoans(span, ms int64, now time.Time) (idle bool) {
 	for i := range k.loans {
 		k.loans[i].extend(ms, now)
 	}

@@ -96,10 +96,10 @@ func TestLoanLife(t *testing.T) {
 	}
 	k.BeginRead()
 	k.EndRead()
-	if n := k.LentWithin(60_000, begin, now); n != 0 || k.IsIdle(60_000, begin, now) {
+	if n := k.LentWithin(60_000, begin, now); n != 0 || k.EndLoans(60_000, begin, now) {
 		t.Errorf("%d events count as lent; the key is idle too early", n)
 	}
-	if late := now.Add(3 * time.Second); !k.IsIdle(60_000, begin+3000, late) {
+	if late := now.Add(3 * time.Second); !k.EndLoans(60_000, begin+3000, late) {
 		t.Error("the key is never idle")
 	}
 }
