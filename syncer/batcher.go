@@ -50,19 +50,6 @@ type batcher struct {
 	flushAgain bool // flush once more when the queue is empty
 }
 
-// scheduled is a partition in the queue, with the time that determines its place.
-type scheduled struct {
-	p     *partition
-	since time.Time
-}
-
-// The queues that a partition can be in.
-const (
-	queueFlush = iota
-	queueLoad
-	queues
-)
-
 // newBatcher returns a batcher for one of the queues. It serves no partitions yet.
 func newBatcher(opt *Options, all []partition, health *health, report *reporter,
 	queue int) *batcher {
@@ -87,55 +74,6 @@ func (l *batcher) divide() {
 			p.dirty.Shift = h
 		}
 	}
-}
-
-// schedule puts a partition into the queue unless it is there already.
-func (l *batcher) schedule(p *partition) { l.scheduleAs(p, time.Now()) }
-
-// scheduleAs puts a partition into the queue, or moves it up, as if it had become due at since.
-func (l *batcher) scheduleAs(p *partition, since time.Time) {
-	l.enqueue(p, since)
-	l.wake()
-}
-
-func (l *batcher) enqueue(p *partition, since time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at := len(l.due)
-	for at > 0 && since.Before(l.due[at-1].since) {
-		at--
-	}
-	if p.inQueue[l.queue] {
-		i := slices.IndexFunc(l.due[at:], func(o scheduled) bool { return o.p == p })
-		if i < 0 {
-			return // it is already further ahead
-		}
-		l.due = slices.Delete(l.due, at+i, at+i+1)
-	}
-	p.inQueue[l.queue] = true
-	l.due = slices.Insert(l.due, at, scheduled{p, since})
-}
-
-// wake makes the batcher look at its queue.
-func (l *batcher) wake() {
-	select {
-	case l.signal <- struct{}{}:
-	default:
-	}
-}
-
-// next removes and returns the first partition in the queue. It returns nil if the queue is empty
-// or the first partition has been due for less than longer.
-func (l *batcher) next(longer time.Duration) *partition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.due) == 0 || time.Since(l.due[0].since) < longer {
-		return nil
-	}
-	p := l.due[0].p
-	p.inQueue[l.queue] = false
-	l.due = slices.Delete(l.due, 0, 1)
-	return p
 }
 
 // runFlush exchanges flushing rounds. Each tick of the clock makes some of the partitions due.
@@ -317,4 +255,14 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 		l.wake()
 	}
 	return taken
+}
+
+// keysAccepted returns how many keys the store has accepted in these rounds.
+func keysAccepted(rounds []*rounds.Round) (n int) {
+	for _, r := range rounds {
+		if r.Err == nil && r.Seq != 0 {
+			n += len(r.Keys)
+		}
+	}
+	return n
 }

@@ -15,8 +15,8 @@ const maxRounds = 256
 
 func newCongestion() congestion { return congestion{maxRounds, maxRounds} }
 
-// record adapts the width to the outcome of an exchange of this many rounds. A single failed round is no
-// evidence of how many are too many.
+// record adapts the width to the outcome of an exchange of this many rounds. A single failed round
+// is no evidence of how many are too many.
 func (c *congestion) record(rounds int, failed bool) {
 	switch {
 	case failed && rounds > 1:

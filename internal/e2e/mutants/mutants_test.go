@@ -410,7 +410,7 @@ func generalMutants() []mutant {
 			model: "./internal/distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
 		},
 		{
-			name: "a flush waits until nobody waits for the store", file: "syncer/batcher.go",
+			name: "a flush waits until nobody waits for the store", file: "syncer/turns.go",
 			old:   "{ l.scheduleAs(p, time.Now()) }",
 			new:   "{ l.scheduleAs(p, time.Time{}) }",
 			model: "./syncer", test: "TestCrowdModel",

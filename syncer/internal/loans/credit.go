@@ -41,8 +41,8 @@ func NewCredit(q *twotier.LoanRequest) *Credit {
 // IsOf reports whether the credit belongs to the loan with this name.
 func (c *Credit) IsOf(loan string) bool { return c.loan == loan }
 
-// remaining returns how many more events may be counted. It is 0 if the owner has taken back more than
-// was left.
+// remaining returns how many more events may be counted. It is 0 if the owner has taken back more
+// than was left.
 func (c *Credit) remaining() int64 { return max(0, c.ceiling-c.counted) }
 
 // Valid reports whether the credit is still running. It ends for the borrower no later than for the
