@@ -170,7 +170,7 @@ faults: ## real processes: what takes minutes, how long failures take, the curve
 	$(GO) test ./internal/e2e/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
 
 .PHONY: path
-path: ## the files and functions that one request executes, which docs/architecture.md lists
+path: ## the files and functions that one request executes, and those it visits only for a guard
 	$(GO) test ./internal/e2e/requestpath -count=1 -v
 
 .PHONY: bench

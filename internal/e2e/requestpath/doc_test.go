@@ -1,7 +1,8 @@
 // Package requestpath determines the code that one warm request over HTTP executes at the node that
 // owns its key: the files with a statement that every such request executes, their functions, and
 // how deep the calls are from the handler to the bucket. docs/architecture.md must list these
-// files.
+// files. It also reports the files that a request visits only for a guard: all that it executes
+// there are conditions that let it pass.
 //
 // The test builds a server with coverage and runs it twice for the same time, with few requests and
 // with many more. Statements that the additional requests executed at least once each are on the

@@ -150,15 +150,22 @@ func (p program) profile(
 	return parse(t, string(text)), up
 }
 
-// measure returns the files with statements that every request executes, and their functions.
-func (p program) measure(t *testing.T, r request) (files map[string][]string) {
+// measure returns the blocks that every request executes.
+func (p program) measure(t *testing.T, r request) (executed []place) {
 	many, up := p.profile(t, r, warmUp+counted, 0)
 	few, _ := p.profile(t, r, warmUp, up)
-	files = map[string][]string{}
 	for at, n := range many {
-		if n-few[at] < least {
-			continue
+		if n-few[at] >= least {
+			executed = append(executed, at)
 		}
+	}
+	return executed
+}
+
+// functions returns the files of the blocks, and their functions.
+func functions(t *testing.T, executed []place) (files map[string][]string) {
+	files = map[string][]string{}
+	for _, at := range executed {
 		name := functionAt(t, at)
 		if i, found := slices.BinarySearch(files[at.file], name); !found {
 			files[at.file] = slices.Insert(files[at.file], i, name)

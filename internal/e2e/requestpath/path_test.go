@@ -35,11 +35,13 @@ func TestArchitectureListsTheRequestPath(t *testing.T) {
 	}
 	covered, probed := withCoverage(t), withProbe(t)
 	for _, r := range requests {
-		executed := covered.measure(t, r)
+		blocks := covered.measure(t, r)
+		executed := functions(t, blocks)
 		files := slices.Sorted(maps.Keys(executed))
 		depth := probed.depth(t, r)
 		t.Logf("%s: %d files, %d calls deep\n%s", r.name, len(files), len(depth), list(executed))
 		t.Logf("calls: %s", strings.Join(depth, " > "))
+		t.Logf("only for a guard: %s", strings.Join(guards(t, blocks), ", "))
 		if listed := listed(string(text), r.name); !slices.Equal(listed, files) {
 			t.Errorf("docs/architecture.md: a warm %s executes\n%s\nbut listed are\n%s", r.name,
 				strings.Join(files, "\n"), strings.Join(listed, "\n"))
@@ -77,7 +79,8 @@ func listed(text, name string) (files []string) {
 // block is a line of a coverage profile: file, first line, and how often it was executed.
 var block = regexp.MustCompile(`^(.*):(\d+)\.\d+,\S+ \d+ (\d+)$`)
 
-// place is where a block begins, as the profile spells it, without the count.
+// place is where a block is: its file, its first line, and how the profile spells it, without the
+// count.
 type place struct {
 	file string
 	line int
