@@ -46,7 +46,7 @@ type outcomes struct {
 	mu      sync.Mutex
 	records map[string]*record // by coordinator
 	size    int                // decisions and refused numbers in all records
-	left    bool               // no more decisions are made
+	leaving bool               // no more decisions are made
 }
 
 // record holds the decisions about the acquires of one coordinator.
@@ -81,7 +81,7 @@ var (
 func (o *outcomes) leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.left = true
+	o.leaving = true
 }
 
 // begin records that an acquire is about to be decided, unless it was given up. settled is the
@@ -89,7 +89,7 @@ func (o *outcomes) leave() {
 func (o *outcomes) begin(id rpc.AcquireID, settled uint64, now time.Time) (*decision, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.left {
+	if o.leaving {
 		return nil, errLeaving
 	}
 	r := o.record(id.Coordinator, now)

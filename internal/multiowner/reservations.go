@@ -14,7 +14,7 @@ type reservations struct {
 	mu   sync.Mutex
 	open map[rpc.AcquireID]*reservation
 	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
-	left map[string]departure // members that decide nothing any more
+	gone map[string]departure // members that decide nothing any more
 	// ended holds the endings to report to an undo, or to a reservation that arrives after its
 	// undo.
 	ended map[rpc.AcquireID]ending
@@ -62,7 +62,7 @@ func (r *reservations) count() int {
 func (r *reservations) add(o *reservation, self string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, left := r.left[o.decider]; left {
+	if _, gone := r.gone[o.decider]; gone {
 		return errLeaving
 	}
 	if _, undone := r.ended[o.id]; undone {
@@ -172,13 +172,13 @@ func (r *reservations) overdue(now time.Time) (late []*reservation) {
 func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.left == nil {
-		r.left = map[string]departure{}
+	if r.gone == nil {
+		r.gone = map[string]departure{}
 	}
-	maps.DeleteFunc(r.left, func(_ string, d departure) bool {
+	maps.DeleteFunc(r.gone, func(_ string, d departure) bool {
 		return elapsed.Between(d.at, now) > recordTime
 	})
-	r.left[q.Decider] = departure{now, q.Decided}
+	r.gone[q.Decider] = departure{now, q.Decided}
 	for _, o := range r.open {
 		if o.decider == q.Decider {
 			list = append(list, o)
@@ -191,7 +191,7 @@ func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservati
 func (r *reservations) departed(decider string, id rpc.AcquireID) Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.left[decider].decided
+	all := r.gone[decider].decided
 	if all == nil {
 		return Undecided
 	}

@@ -92,7 +92,7 @@ func (r replays) TopRefused(ctx context.Context, limit int,
 func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Outcome {
 	n := r.n
 	outcomes := make([][]backtest.Outcome, len(ask.Keys))
-	owners, mine := n.ownersOf(ctx, ask)
+	owners, own := n.ownersOf(ctx, ask)
 	var done sync.WaitGroup
 	for to, at := range owners {
 		done.Go(func() {
@@ -101,7 +101,7 @@ func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Out
 			}
 		})
 	}
-	n.replay(ctx, ask, mine, outcomes, true)
+	n.replay(ctx, ask, own, outcomes, true)
 	done.Wait()
 	var unread []int
 	for i := range outcomes {
@@ -116,13 +116,13 @@ func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Out
 
 // ownersOf returns the keys that other nodes own, and the keys that this node is to read.
 func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*ring.Member][]int,
-	mine []int) {
+	own []int) {
 	owners = map[*ring.Member][]int{}
 	members := map[string]*ring.Member{}
 	for i, k := range ask.Keys {
 		to, err := n.owned.Locate(ctx, n.opt.Placement.Of([]byte(k.NS), []byte(k.Key)))
 		if err != nil || to == nil {
-			mine = append(mine, i)
+			own = append(own, i)
 			continue
 		}
 		if members[to.Name] == nil {
@@ -130,7 +130,7 @@ func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*rin
 		}
 		owners[members[to.Name]] = append(owners[members[to.Name]], i)
 	}
-	return owners, mine
+	return owners, own
 }
 
 // replayAt has another node replay some keys.

@@ -243,8 +243,8 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 		if slices.Contains(silent, m.Name) {
 			return
 		}
-		left := pendingResponses
-		keys, _ := n.pendingAt(ctx, m, partitions, &left)
+		budget := pendingResponses
+		keys, _ := n.pendingAt(ctx, m, partitions, &budget)
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, keys...)
@@ -252,12 +252,12 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 	return all
 }
 
-// pendingAt asks one node, for at most *left answers. An answer of the maximum length may be cut
+// pendingAt asks one node, for at most *budget responses. One of the maximum length may be cut
 // short: then pendingAt asks for each half of the partitions.
 func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
-	left *int) (keys []distinct.Pending, ok bool) {
+	budget *int) (keys []distinct.Pending, ok bool) {
 	var a DistinctPendingResponse
-	if *left--; *left < 0 {
+	if *budget--; *budget < 0 {
 		return nil, false
 	}
 	q, times := &DistinctPendingRequest{partitions}, 1
@@ -270,8 +270,8 @@ func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 	if half == 0 || !distinct.IsCut(a.Keys) {
 		return a.Keys, true
 	}
-	first, one := n.pendingAt(ctx, m, partitions[:half], left)
-	second, other := n.pendingAt(ctx, m, partitions[half:], left)
+	first, one := n.pendingAt(ctx, m, partitions[:half], budget)
+	second, other := n.pendingAt(ctx, m, partitions[half:], budget)
 	if keys = append(first, second...); !one || !other {
 		keys = append(keys, a.Keys...)
 	}
@@ -295,18 +295,18 @@ func (n *Node) handOverDistinct(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handoverTimeout)
 	defer cancel()
-	left := n.handOverOnce(ctx)
-	for left > 0 && n.hasSuccessor() && retry.Pause(ctx, drainLinger) {
-		left = n.handOverOnce(ctx)
+	remaining := n.handOverOnce(ctx)
+	for remaining > 0 && n.hasSuccessor() && retry.Pause(ctx, drainLinger) {
+		remaining = n.handOverOnce(ctx)
 	}
-	if left > 0 {
+	if remaining > 0 {
 		n.opt.Logger.Warn("not all distinct values could be handed over: flushing them",
-			"keys", left)
+			"keys", remaining)
 	}
 }
 
 // handOverOnce tries each heir, but skips one that has already failed to answer.
-func (n *Node) handOverOnce(ctx context.Context) (left int) {
+func (n *Node) handOverOnce(ctx context.Context) (remaining int) {
 	t := n.table()
 	silent := map[int]bool{}
 	return n.opt.Distinct.HandOver(t.Owner, func(member int, keys []distinct.Pending) error {
@@ -329,8 +329,8 @@ func (n *Node) importDistinct(q *DistinctHandover) error {
 	if n.opt.Distinct == nil {
 		return errNoDistinct
 	}
-	if left := n.opt.Distinct.Import(q.Keys); left > 0 {
-		return fmt.Errorf("%w (keys: %d)", twotier.ErrFull, left)
+	if remaining := n.opt.Distinct.Import(q.Keys); remaining > 0 {
+		return fmt.Errorf("%w (keys: %d)", twotier.ErrFull, remaining)
 	}
 	return nil
 }

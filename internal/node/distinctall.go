@@ -24,15 +24,15 @@ const (
 // DistinctAll runs operations on one key in their order, and others at the same time. It sends each
 // other node its operations in lists. Each operation gets its own error, as from Distinct.
 func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
-	var here []*distinct.Call
-	away := map[string][]*distinct.Call{}
+	var local []*distinct.Call
+	forwarded := map[string][]*distinct.Call{}
 	deciders, members := map[int]*ring.Member{}, map[string]*ring.Member{}
 	for i := range calls {
 		c := &calls[i]
 		if to := n.distinctAt(c.Op, deciders); to != nil {
-			away[to.Name], members[to.Name] = append(away[to.Name], c), to
+			forwarded[to.Name], members[to.Name] = append(forwarded[to.Name], c), to
 		} else {
-			here = append(here, c)
+			local = append(local, c)
 		}
 	}
 	each := func(c *distinct.Call) bool {
@@ -40,12 +40,12 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 		return true
 	}
 	var running sync.WaitGroup
-	for name, list := range away {
+	for name, list := range forwarded {
 		running.Go(func() {
-			left, doubt := n.askList(ctx, members[name], list)
-			runInOrder(left, each)
-			// Operations in doubt may have been done, whatever prevents their repetition.
-			for _, c := range doubt {
+			unserved, unknown := n.askList(ctx, members[name], list)
+			runInOrder(unserved, each)
+			// These may have been done, whatever prevents their repetition.
+			for _, c := range unknown {
 				var invalid *twotier.InvalidError
 				if c.Err != nil && !errors.As(c.Err, &invalid) {
 					c.Err = fmt.Errorf("%w: %v", twotier.ErrUnknownOutcome, c.Err)
@@ -53,7 +53,7 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 			}
 		})
 	}
-	runInOrder(here, each)
+	runInOrder(local, each)
 	running.Wait()
 }
 
@@ -73,9 +73,9 @@ func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Mem
 }
 
 // askList sends operations to another node in their order, in lists, until one gets no answer. It
-// returns the operations left to run, and the ones among them that may already have been done.
+// returns the operations that are not served, and the ones among them whose outcome is unknown.
 func (n *Node) askList(ctx context.Context, to *ring.Member,
-	calls []*distinct.Call) (left, doubt []*distinct.Call) {
+	calls []*distinct.Call) (unserved, unknown []*distinct.Call) {
 	for len(calls) > 1 { // a list of one gains nothing
 		q, a := &DistinctListRequest{}, DistinctListResponse{}
 		for size := 0; len(q.Ops) < min(len(calls), listedOps); {
@@ -98,17 +98,17 @@ func (n *Node) askList(ctx context.Context, to *ring.Member,
 		}
 		for i, c := range list {
 			if c.Err = a.Parts[i].Err; errors.Is(c.Err, twotier.ErrNotOwner) {
-				left = append(left, c)
+				unserved = append(unserved, c)
 			} else if *c.Res = a.Parts[i].Result; c.Err == nil {
 				fromOwner(c.Res)
 				n.decided(c.Op, c.Res)
 			}
 		}
-		if calls = calls[len(list):]; len(left) > 0 {
+		if calls = calls[len(list):]; len(unserved) > 0 {
 			break // later operations may be on the same keys
 		}
 	}
-	return append(left, calls...), nil
+	return append(unserved, calls...), nil
 }
 
 // serveDistinctList runs operations for another node. It skips the operations behind one that this

@@ -38,16 +38,16 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	offers = map[int][]int{}
 	for p := range o.parts {
 		s := &o.parts[p]
-		switch mine := t.OwnedBySelf(p); {
-		case mine && s.phase == foreign && !o.claimed[p]:
+		switch assigned := t.OwnedBySelf(p); {
+		case assigned && s.phase == foreign && !o.claimed[p]:
 			o.enterLocked(p, incoming)
 			o.claimed[p] = true
 			gained = append(gained, p)
-		case mine && s.phase == outgoing:
+		case assigned && s.phase == outgoing:
 			o.enterLocked(p, own)
-		case !mine && s.phase == own:
+		case !assigned && s.phase == own:
 			o.enterLocked(p, outgoing)
-		case !mine && s.phase == incoming:
+		case !assigned && s.phase == incoming:
 			o.enterLocked(p, foreign)
 		case s.phase == outgoing:
 			o.reviewOutgoingLocked(p, t, now, offers)

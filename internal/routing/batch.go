@@ -244,16 +244,16 @@ func (r *Router) dispatch(
 			retries.Go(func() { r.retryGroup(ctx, d, group, ops, res) })
 		}
 	}
-	here := func() {
+	runLocal := func() {
 		if self := t.Self(); self >= 0 && len(w.groups[self]) > 0 {
 			r.localGroup(ctx, w, w.groups[self], ops, res)
 			retry(decision{to: local, borrow: w.borrow}, w.groups[self])
 		}
 	}
 	if w.remote = w.appendRemote(w.remote[:0], t); len(w.remote) == 0 {
-		here()
+		runLocal()
 	} else {
-		r.opt.Peers.DoAll(ctx, w.remote, ops, res, here, func(i int) {
+		r.opt.Peers.DoAll(ctx, w.remote, ops, res, runLocal, func(i int) {
 			g := w.remote[i]
 			r.recordForwarded(g.At, ops, res)
 			retry(decision{to: forward, owner: g.To, borrow: w.borrow}, g.At)

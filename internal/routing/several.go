@@ -158,18 +158,18 @@ func (r *Router) allAfterwards(
 	ctx context.Context, decisions []decision, positions []int, ops []twotier.Op,
 	res []twotier.Result,
 ) {
-	var left []int
+	var open []int
 	for k, i := range positions {
 		if res[i].Err != nil || !res[i].Allowed && ops[i].Counts(&res[i]) {
-			left = append(left, k)
+			open = append(open, k)
 		}
 	}
 	var done sync.WaitGroup
 	var next atomic.Int64
-	for range min(len(left), maxSeveral) {
+	for range min(len(open), maxSeveral) {
 		done.Go(func() {
-			for n := next.Add(1) - 1; n < int64(len(left)); n = next.Add(1) - 1 {
-				k := left[n]
+			for n := next.Add(1) - 1; n < int64(len(open)); n = next.Add(1) - 1 {
+				k := open[n]
 				i := positions[k]
 				err := r.afterwards(ctx, &ops[i], &res[i], res[i].Err)
 				res[i].Err = r.retry(ctx, decisions[k], err, &ops[i], &res[i])

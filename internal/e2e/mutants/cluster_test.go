@@ -25,9 +25,9 @@ func clusterMutants() []mutant {
 		{
 			name: "an owner drops what the table assigns to another",
 			file: "internal/ownership/follow.go",
-			old: "\t\tcase !mine && s.phase == own:\n" +
+			old: "\t\tcase !assigned && s.phase == own:\n" +
 				"\t\t\to.enterLocked(p, outgoing)\n",
-			new: "\t\tcase !mine && s.phase == own:\n" +
+			new: "\t\tcase !assigned && s.phase == own:\n" +
 				"\t\t\to.abandonLocked(p)\n",
 			kind: "moves", more: true,
 		},
