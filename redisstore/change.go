@@ -16,10 +16,10 @@ const remembered = sequenceTTL / 2
 // matches lacks in Lua.
 func (c *roundCall) lacks(told string) bool {
 	change, ok := layout.ParseChange(told)
-	if !ok || c.Kept == nil {
+	if !ok || c.SequenceReply == nil {
 		return false
 	}
-	kept, err := c.Kept.Text()
+	kept, err := c.SequenceReply.Text()
 	if err != nil { // it does not exist, or is not a string
 		return time.Since(time.Unix(int64(change.Second), 0)) < remembered
 	}

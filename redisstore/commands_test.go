@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -139,33 +137,6 @@ func TestCommandsAreAllThatIsUsed(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestCommandsOfTheScriptsAreProbed looks for commands in the text of the scripts.
-func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
-	files, err := filepath.Glob("internal/scripts/lua/*.lua")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	var probed []string
-	for _, e := range []redisstore.Expiry{redisstore.ExpiryKey, redisstore.ExpiryField,
-		redisstore.ExpiryTairhash} {
-		probed = append(probed, redisstore.Commands(e)...)
-	}
-	quoted := regexp.MustCompile(`'([A-Z]{3,})'`)
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range quoted.FindAllStringSubmatch(string(text), -1) {
-			name := strings.ToLower(found[1])
-			if !slices.Contains(probed, name) &&
-				!slices.Contains([]string{"absttl", "fields", "outofreach", "replace"}, name) {
-				t.Errorf("%s uses %s, which is not probed", file, found[1])
-			}
-		}
 	}
 }
 

@@ -165,7 +165,7 @@ func (s *Store) decodeReads(r *syncer.Round, c *roundCall) {
 // with the state that the round expects.
 func (s *Store) decodeState(r *syncer.Round, c *roundCall) {
 	var now [3]uint64
-	values, _ := c.Told.Slice()
+	values, _ := c.StateReply.Slice()
 	for i := range now {
 		now[i], _ = strconv.ParseUint(scripts.TextAt(values, i), 10, 64)
 	}

@@ -6,5 +6,5 @@
 // meantime. A server that took over in between may lack counts that its predecessor acknowledged,
 // so it is first asked for the sequences of the counts to keep.
 //
-// It knows the keys and sequences to look for, but not what they stand for.
+// It knows the keys and sequences to look for, but not their meaning.
 package fences

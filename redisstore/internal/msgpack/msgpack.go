@@ -27,7 +27,7 @@ func SetHead(b []byte, n int) { binary.BigEndian.PutUint32(b[1:], uint32(n)) }
 type Reader struct {
 	// Rest is the input that has not been read.
 	Rest string
-	// Bad means that the input is not what was expected.
+	// Bad marks unexpected input.
 	Bad bool
 }
 

@@ -30,11 +30,11 @@ type Call struct {
 	LastChange string
 	Own        bool
 
-	// Cmd is the reply of the script, and Reads has the replies of the reads. Told is the reply
-	// with the state, and Kept the one with the writer's sequence, nil if that was not read.
-	Cmd        *redis.Cmd
-	Reads      []*redis.Cmd
-	Told, Kept *redis.Cmd
+	// Cmd is the script's reply, and Reads holds the replies of the reads. SequenceReply is nil if
+	// the writer's sequence was not read.
+	Cmd                       *redis.Cmd
+	Reads                     []*redis.Cmd
+	StateReply, SequenceReply *redis.Cmd
 	// MayHaveRun is set by Run once an attempt before the last one may have been carried out, or
 	// the last one failed and may have been: after that, an error leaves the outcome open. It stays
 	// set if the call is run again.
@@ -62,7 +62,7 @@ func (c *Call) send(ctx context.Context, pipe redis.Pipeliner) {
 
 // sendState adds commands to a pipeline that read the partition's state.
 func (c *Call) sendState(ctx context.Context, pipe redis.Pipeliner) {
-	c.Told = pipe.Do(ctx, "HMGET", c.State, "e", "v", "q", "l")
+	c.StateReply = pipe.Do(ctx, "HMGET", c.State, "e", "v", "q", "l")
 	if c.Writer != "" && !c.Own {
 		c.sendSequence(ctx, pipe)
 	}
@@ -71,7 +71,7 @@ func (c *Call) sendState(ctx context.Context, pipe redis.Pipeliner) {
 // sendSequence adds a command to a pipeline that reads the sequence of the writer of the last
 // change that the caller knows of.
 func (c *Call) sendSequence(ctx context.Context, pipe redis.Pipeliner) {
-	c.Kept = pipe.Do(ctx, "GET", c.Writer)
+	c.SequenceReply = pipe.Do(ctx, "GET", c.Writer)
 }
 
 // overtaken reports whether the last change is no longer the caller's own.
@@ -79,7 +79,7 @@ func (c *Call) overtaken() bool {
 	if !c.Own {
 		return false
 	}
-	state, _ := c.Told.Slice()
+	state, _ := c.StateReply.Slice()
 	return TextAt(state, 3) != c.LastChange
 }
 
@@ -104,7 +104,7 @@ func (c *Call) Err() error {
 			return err
 		}
 	}
-	return c.Told.Err()
+	return c.StateReply.Err()
 }
 
 // record records the outcome of the call's attempts.
@@ -113,7 +113,7 @@ func (c *Call) record(a *attempts) {
 	if c.Script != nil && a.mayHaveRun(c.Cmd) || err != nil && mayHaveRun(err) {
 		c.MayHaveRun = true
 	}
-	c.Late = err != nil && a.isLate(append(c.Reads, c.Cmd, c.Told)...)
+	c.Late = err != nil && a.isLate(append(c.Reads, c.Cmd, c.StateReply)...)
 }
 
 // Run sends the calls in one pipeline. Calls whose script the server doesn't have were not carried
