@@ -14,7 +14,8 @@ import (
 // times. So Missing compares the sums of the widest cells on either side, with all cells inside
 // them. If the restored cells are a part of the known ones, it adds the difference cell by cell.
 // Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If cells
-// of different ladders overlap, it adds the difference to a bucket around all of them.
+// of different ladders overlap, it adds the difference to a bucket around all of them. Cells without
+// events are marks, and make no difference.
 func Missing(known, restored []Cell) (add []Cell) {
 	type side struct {
 		Cell
@@ -27,6 +28,7 @@ func Missing(known, restored []Cell) (add []Cell) {
 	for _, c := range restored {
 		all = append(all, side{c, true})
 	}
+	all = slices.DeleteFunc(all, func(s side) bool { return s.N == 0 })
 	slices.SortFunc(all, func(a, b side) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Width, a.Width))
 	})

@@ -133,3 +133,16 @@ func TestMissingAcrossLadders(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
+
+// TestMissingIgnoresMarks has a restored cell whose counts have been taken back. It covers the known
+// cell, and has no event of it.
+func TestMissingIgnoresMarks(t *testing.T) {
+	restored := []leaparray.Cell{
+		{Stretch: leaparray.Stretch{Start: 120_000, Width: 8000}},
+		{Stretch: leaparray.Stretch{Start: 120_000, Width: 1000}, N: 95},
+	}
+	known := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 124_000, Width: 2000}, N: 91}}
+	if got := leaparray.Missing(known, restored); !slices.Equal(got, known) {
+		t.Errorf("%v, want %v", got, known)
+	}
+}
