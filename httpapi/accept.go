@@ -14,28 +14,15 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/account"
 )
 
 // runAccept serves each connection in its own goroutine until the listener is closed. It replaces
 // fasthttp's loop, whose pool of workers outlives Shutdown by up to ten seconds.
 func (s *Server) runAccept(ln net.Listener, d *endpoint) {
-	wait := time.Duration(0)
-	for {
-		nc, err := ln.Accept()
-		switch {
-		case err == nil:
-			wait = 0
-			s.accept(nc, d)
-		case s.closing.Load(), errors.Is(err, net.ErrClosed):
-			return
-		default: // most likely out of file descriptors
-			if wait == 0 {
-				s.log.Error("can't accept connections", "err", err)
-			}
-			wait = min(wait+5*time.Millisecond, time.Second)
-			time.Sleep(wait)
-		}
-	}
+	account.Accept(ln, &s.closing, func(err error) {
+		s.log.Error("can't accept connections", "err", err)
+	}, func(nc net.Conn) { s.accept(nc, d) })
 }
 
 // accept serves nc, or turns it away if there are too many connections.

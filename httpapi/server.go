@@ -317,20 +317,7 @@ func (s *Server) shut(ctx context.Context) error {
 		c.drain(by, readBy)
 	}
 	s.mu.Unlock()
-
-	done := make(chan struct{})
-	go func() {
-		s.serving.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		err = errors.Join(err, ctx.Err())
-		s.cut()
-		<-done
-	}
-	return err
+	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.cut))
 }
 
 // cut closes every connection, whatever it is doing.

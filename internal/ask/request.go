@@ -16,7 +16,7 @@ type Request struct {
 	Grant *twotier.Grant
 	// Rules resolves the names of rules; nil if there are none.
 	Rules Rules
-	// Words are the endpoint's own, for error messages. Default: those of HTTP.
+	// Words are the endpoint's words in error messages. Default: the words of HTTP.
 	Words Words
 
 	forms   []form // parallel to Ops
@@ -143,7 +143,7 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) *request.Failure
 	return nil
 }
 
-// EndOp adds the operation in progress. The tag is the endpoint's own, see [Request.Tag].
+// EndOp adds the operation in progress. Its tag is for the endpoint, see [Request.Tag].
 func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 	r.Ops = append(r.Ops, *op)
 	r.forms = append(r.forms, form{r.op.checks, len(r.checks) - r.op.checks, tag})

@@ -99,23 +99,9 @@ func (s *Server) Addr() net.Addr {
 
 // runAccept serves each connection in its own goroutine until the listener is closed.
 func (s *Server) runAccept() {
-	wait := time.Duration(0)
-	for {
-		nc, err := s.listener.Accept()
-		switch {
-		case err == nil:
-			wait = 0
-			s.accept(nc)
-		case s.closing.Load(), errors.Is(err, net.ErrClosed):
-			return
-		default: // most likely out of file descriptors
-			if wait == 0 {
-				s.opts.Logger.Error("can't accept connections of Redis clients", "err", err)
-			}
-			wait = min(wait+5*time.Millisecond, time.Second)
-			time.Sleep(wait)
-		}
-	}
+	account.Accept(s.listener, &s.closing, func(err error) {
+		s.opts.Logger.Error("can't accept connections of Redis clients", "err", err)
+	}, s.accept)
 }
 
 // accept serves nc, or turns it away if there are too many connections.
@@ -205,20 +191,7 @@ func (s *Server) shut(ctx context.Context) (err error) {
 		c.drain(readBy)
 	}
 	s.mu.Unlock()
-
-	done := make(chan struct{})
-	go func() {
-		s.serving.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		err = errors.Join(err, ctx.Err())
-		s.cut()
-		<-done
-	}
-	return err
+	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.cut))
 }
 
 // cut closes every connection immediately.
