@@ -60,7 +60,7 @@ func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
 func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState,
 	v *codec.ValueOp) *wire.Problem {
 	if x.traced.of != nil {
-		x.describe(v.Op.NS, 1)
+		x.annotateSpan(v.Op.NS, 1)
 	}
 	if err := s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.Res); err != nil {
 		return s.problemOf(err, len(v.Add) > 0)

@@ -52,7 +52,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 // only returns the only operation of x, and an empty result for it.
 func (x *requestState) only() (*twotier.Op, *twotier.Result) {
 	if x.traced.of != nil {
-		x.describe(x.Ops[0].Checks[0].NS, 1)
+		x.annotateSpan(x.Ops[0].Checks[0].NS, 1)
 	}
 	return &x.Ops[0], &x.EmptyResults()[0]
 }
@@ -90,7 +90,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	if p == nil {
 		if x.traced.of != nil {
-			x.describe(x.firstNamespace(), len(x.Ops)+len(x.Values))
+			x.annotateSpan(x.firstNamespace(), len(x.Ops)+len(x.Values))
 		}
 		results := x.EmptyResults()
 		values := func() {}

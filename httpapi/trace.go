@@ -123,8 +123,8 @@ func (s *Server) endSpan(ctx *fasthttp.RequestCtx) {
 	span.End()
 }
 
-// describe adds the number of operations and the namespace to the span of a request.
-func (x *requestState) describe(ns []byte, operations int) {
+// annotateSpan adds the number of operations and the namespace to the span of a request.
+func (x *requestState) annotateSpan(ns []byte, operations int) {
 	x.traced.of.Recorded().Set(trace.Operations(operations),
 		trace.Namespace(cmp.Or(string(ns), twotier.DefaultNamespace)))
 }
