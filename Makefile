@@ -88,8 +88,8 @@ ONCE := -vet=off -count=1
 
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
-  check-fuzz check-mutants check-faults check-path check-clients check-openapi check-deploy \
-  check-page
+  check-fuzz check-mutants check-faults check-clusters check-path check-clients check-openapi \
+  check-deploy check-page
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
@@ -160,8 +160,10 @@ check-faults:
 	@./scripts/part "what builds the whole server, under the race detector" \
 		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
 		./cmd/twotier ./httpapi/client ./internal/envoy
+check-clusters:
 	@./scripts/part "clusters of real processes" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m ./internal/e2e/clustertest -long
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
+		./internal/e2e/clustertest -long
 
 .PHONY: faults
 faults: ## real processes: what takes minutes, how long failures take, the curve of a split
