@@ -32,7 +32,7 @@ func TestClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program, err := exec.LookPath(name)
+			interpreter, err := exec.LookPath(name)
 			if err != nil {
 				t.Skipf("there is no %s on this machine", name)
 			}
@@ -40,14 +40,14 @@ func TestClients(t *testing.T) {
 			if err := os.WriteFile(rules, []byte(clientRules), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			server := chosen.program.Serve(t, proctest.Options{}, "--rules", rules).Listen
+			server := program.Serve(t, proctest.Options{}, "--rules", rules).Listen
 			p := faultproxy.NewRaw(t, server)
 			lost := []<-chan struct{}{p.SwallowMatching(" lost", 1, true),
 				p.SwallowMatching(" astray", 1, true)}
 			p.SwallowMatching(" vanished", 1000, true)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, program, c.args(p.Addr())...)
+			cmd := exec.CommandContext(ctx, interpreter, c.args(p.Addr())...)
 			cmd.Dir = filepath.Join("..", "..", "..", "clients", c.dir)
 			cmd.Env = append(os.Environ(), "TWOTIER="+p.Addr(), "PYTHONDONTWRITEBYTECODE=1",
 				"TWOTIER_BEHIND_A_PROXY="+faultproxy.Mishaps(t, server))

@@ -81,7 +81,7 @@ func newCluster(t *testing.T, url string, direct redis.UniversalClient, at func(
 	t.Cleanup(func() { _ = direct.Close() })
 	return &cluster{
 		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: twotier.DefaultPartitions,
-		args: args, place: at, program: chosen.program,
+		args: args, place: at, program: program,
 		nodes: map[int]*proctest.Process{},
 	}
 }

@@ -117,7 +117,7 @@ func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	proctest.UntilNil(t, "the others have taken over", func() error { return c.agree([]int{0, 2}) })
 	took := time.Since(began)
 	tr.Accept(300)
-	if chosen.long {
+	if *longFlag {
 		proctest.Until(t, "more than half a minute has passed",
 			func() bool { tr.Pass(1); return time.Since(began) > 35*time.Second })
 	}

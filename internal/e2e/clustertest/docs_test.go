@@ -154,7 +154,7 @@ func paste(t *testing.T, lines []line) []outcome {
 	args := append(append([]string{}, alone[1:len(alone)-1]...), "bash", "script")
 	cmd := exec.CommandContext(ctx, alone[0], args...)
 	cmd.Dir = dir
-	program := chosen.program.Path(t)
+	program := program.Path(t)
 	cmd.Env = append(os.Environ(), "PROGRAM="+program, "HOME="+dir,
 		"PATH="+dir+":"+filepath.Dir(program)+":"+os.Getenv("PATH"))
 	out, err := cmd.Output()

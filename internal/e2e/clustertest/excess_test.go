@@ -202,7 +202,7 @@ func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	t.Cleanup(func() { _ = c.direct.Close() })
 	var sides []*side
 	for range n {
-		p := chosen.program.Serve(t, proctest.Options{}, "--redis", c.redis, "--gossip",
+		p := program.Serve(t, proctest.Options{}, "--redis", c.redis, "--gossip",
 			proctest.Host()+":0", "--flush-interval", flush.String())
 		sides = append(sides, &side{node: p})
 	}
@@ -223,7 +223,7 @@ func TestExcessCurve(t *testing.T) {
 	t.Parallel()
 	nodes, flushes, rates := []int{2, 3},
 		[]time.Duration{10 * time.Millisecond, 200 * time.Millisecond}, []float64{200}
-	if chosen.curve {
+	if *curveFlag {
 		nodes, rates = []int{2, 3, 5}, []float64{50, 200, 600}
 		flushes = []time.Duration{10 * time.Millisecond, 50 * time.Millisecond,
 			200 * time.Millisecond, time.Second}

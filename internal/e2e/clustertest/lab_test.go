@@ -49,7 +49,7 @@ func newLab(t *testing.T, n int) *lab {
 		}
 	}
 	sweep()
-	serial := int(chosen.labs.Add(1))
+	serial := int(labs.Add(1))
 	l := &lab{t: t, name: fmt.Sprintf("tw%dx%c%c", os.Getpid(), 'a'+serial/26%26, 'a'+serial%26)}
 	t.Cleanup(l.remove)
 	if err := l.make(n, os.Getpid()*32+serial); err != nil {

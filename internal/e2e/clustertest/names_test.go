@@ -54,7 +54,7 @@ func TestFault17TwoNodesWithOneName(t *testing.T) {
 	tr := c.traffic()
 	tr.Accept(200)
 	for range 2 {
-		twin, err := chosen.program.TryServe(t, proctest.Options{}, c.command(1)...)
+		twin, err := program.TryServe(t, proctest.Options{}, c.command(1)...)
 		if err == nil {
 			t.Fatalf("a second n1 was let in: it listens on %s", twin.Listen)
 		}
@@ -83,7 +83,7 @@ func TestFault17Strangers(t *testing.T) {
 		"other hash seed":       {"--hash-seed=7", "seed"},
 	} {
 		// If a flag is given twice, the last one counts.
-		p, err := chosen.program.TryServe(t, proctest.Options{}, append(c.command(7), test.args)...)
+		p, err := program.TryServe(t, proctest.Options{}, append(c.command(7), test.args)...)
 		if err == nil {
 			t.Errorf("%s: it was let in", name)
 			continue
@@ -116,7 +116,7 @@ func TestSeedThatStandsStill(t *testing.T) {
 		stranger: append(c.command(2), "--cluster-secret=another secret, not theirs"),
 	} {
 		go func() {
-			p, err := chosen.program.TryServe(t, proctest.Options{}, args...)
+			p, err := program.TryServe(t, proctest.Options{}, args...)
 			to <- result{p, err}
 		}()
 	}

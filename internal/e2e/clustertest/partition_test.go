@@ -66,7 +66,7 @@ func TestFault12Partition(t *testing.T) {
 		{"2 from 1 for more than a minute", [][]int{{0, 1}, {2}}, 70 * time.Second, true},
 		{"1 from 1 from 1 for more than a minute", [][]int{{0}, {1}, {2}}, 70 * time.Second, true},
 	} {
-		if s.long && !chosen.long {
+		if s.long && !*longFlag {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {

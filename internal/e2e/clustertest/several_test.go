@@ -98,7 +98,7 @@ func TestDeciderKilledBeforeItDecides(t *testing.T) {
 // partitions. The reservations are counted. Once the decider resumes, it turns out not to have
 // carried out the acquire, and the counts are taken back.
 func TestDeciderPausedBeforeItDecides(t *testing.T) {
-	if !chosen.long {
+	if !*longFlag {
 		t.Skip("takes as long as it takes to declare a node dead")
 	}
 	c := start(t, 3)

@@ -192,7 +192,7 @@ func TestCollectorIsGone(t *testing.T) {
 	opt := soon()(0).opt
 	opt.MayComplain = true // that spans can't be sent
 	// No process listens at this port: it would need root, and the port has no use.
-	node := chosen.program.Serve(t, opt, "--otlp-endpoint", "http://127.0.0.1:1")
+	node := program.Serve(t, opt, "--otlp-endpoint", "http://127.0.0.1:1")
 	const requests = 20
 	for i := range requests {
 		trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8032%02x", i)

@@ -76,11 +76,11 @@ var meanwhile = map[string]struct {
 // Without -long there is no other event, and they start once.
 func TestStartTogether(t *testing.T) {
 	starts := 1
-	if chosen.long {
-		starts = chosen.starts
+	if *longFlag {
+		starts = *startsFlag
 	}
 	for name, m := range meanwhile {
-		if name != calm && !chosen.long {
+		if name != calm && !*longFlag {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func (n *supervised) run(args ...string) {
 	opt := proctest.Options{Env: []string{"TWOTIER_HASH_SEED="}, Started: n.started,
 		MayComplain: n.mayComplain}
 	for !n.isStopping() {
-		p, err := chosen.program.TryServe(n.t, opt, args...)
+		p, err := program.TryServe(n.t, opt, args...)
 		if err == nil {
 			n.mu.Lock()
 			n.up = true

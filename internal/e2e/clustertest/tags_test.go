@@ -83,7 +83,7 @@ func TestHashTags(t *testing.T) {
 		node.Flushed()
 	}
 	c.oneSlotEach(receivers)
-	direct := chosen.program.Serve(t, proctest.Options{}, append([]string{"--redis", c.redis,
+	direct := program.Serve(t, proctest.Options{}, append([]string{"--redis", c.redis,
 		"--mode", "redis"}, c.args...)...)
 	for r := range receivers {
 		m := messagesTo(r)
@@ -95,7 +95,7 @@ func TestHashTags(t *testing.T) {
 		}
 	}
 	const reason = "its counts were made with hash-tags = sms, this node has no namespace"
-	stranger, err := chosen.program.TryServe(t, proctest.Options{}, append(c.command(3), "--config",
+	stranger, err := program.TryServe(t, proctest.Options{}, append(c.command(3), "--config",
 		configured(t, "namespaces: {sms: {hash_tags: false}}"))...)
 	if err == nil || stranger.ExitCode() != 1 || !strings.Contains(stranger.Log.String(), reason) {
 		t.Errorf("a node without hash tags: %v\n%s", err, stranger.Log.String())

@@ -147,7 +147,7 @@ func TestHowLongItTakes(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			c := start(t, 3)
 			var measured [5][]time.Duration
-			for range chosen.runs {
+			for range *runsFlag {
 				for i, d := range c.failure(end) {
 					measured[i] = append(measured[i], d)
 				}

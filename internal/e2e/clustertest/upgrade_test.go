@@ -38,16 +38,7 @@ func previous(t *testing.T) (*proctest.Program, string) {
 	if _, err := command("", "tar", "-xf", tree, "-C", dir); err != nil {
 		t.Fatal(err)
 	}
-	p, err := proctest.NewProgramFrom(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p, dir
+	return proctest.NewProgramFrom(dir), dir
 }
 
 // protocols returns the versions of the messages between nodes, and of the gossip, in a source
@@ -86,7 +77,7 @@ func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
 	for _, to := range []struct {
 		name    string
 		program *proctest.Program
-	}{{"to this commit", chosen.program}, {"back to the previous one", old}} {
+	}{{"to this commit", program}, {"back to the previous one", old}} {
 		c.program = to.program
 		tr := c.traffic()
 		tr.Accept(200)
@@ -133,13 +124,13 @@ func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
 		if status != 422 || !strings.Contains(text, `unknown key \"ban\"`) {
 			t.Fatalf("rules with bans at a node that knows none: %d %s", status, text)
 		}
-		c.program = chosen.program
+		c.program = program
 		c.replaceAll()
 		c.putRules(0, 0, banRules)
 	}
 	c.haveRules(1)
 	ban("before")
-	for _, to := range []*proctest.Program{chosen.program, old} {
+	for _, to := range []*proctest.Program{program, old} {
 		if c.program = to; !rolling {
 			break // from here on all nodes are new
 		}

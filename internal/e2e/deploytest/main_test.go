@@ -1,8 +1,6 @@
 package deploytest
 
 import (
-	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,21 +13,9 @@ import (
 )
 
 // program is the command under test.
-var program *proctest.Program
+var program = proctest.NewProgram()
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	var err error
-	if program, err = proctest.NewProgram(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	if err := program.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { proctest.Main(m, 0) }
 
 // top returns the path of a file of this module.
 func top(parts ...string) string {

@@ -35,7 +35,7 @@ func inherited(t *testing.T, address string) (net.Listener, proctest.Options) {
 func TestSocketActivation(t *testing.T) {
 	t.Parallel()
 	ln, opt := inherited(t, "127.0.0.1:0")
-	first := build.program.Serve(t, opt)
+	first := program.Serve(t, opt)
 	if first.Listen != ln.Addr().String() {
 		t.Errorf("it listens on %s, the socket is %s", first.Listen, ln.Addr())
 	}
@@ -49,7 +49,7 @@ func TestSocketActivation(t *testing.T) {
 		t.Fatalf("a client is refused while no process runs: %v", err)
 	}
 	go func() { answer <- askHealth(waiting) }()
-	second := build.program.Serve(t, opt)
+	second := program.Serve(t, opt)
 	if err := <-answer; err != nil {
 		t.Errorf("the client that waited: %v", err)
 	}
@@ -76,7 +76,7 @@ func askHealth(c net.Conn) error {
 func TestSocketThatOthersReach(t *testing.T) {
 	t.Parallel()
 	_, opt := inherited(t, "0.0.0.0:0")
-	p, err := build.program.TryServe(t, opt)
+	p, err := program.TryServe(t, opt)
 	<-p.Done()
 	if text := p.Log.String(); err == nil || p.ExitCode() != 2 ||
 		!strings.Contains(text, "LISTEN_FDS") ||
@@ -84,5 +84,5 @@ func TestSocketThatOthersReach(t *testing.T) {
 		t.Errorf("status %d, %v:\n%s", p.ExitCode(), err, text)
 	}
 	opt.MayComplain = true // it warns about --insecure
-	build.program.Serve(t, opt, "--insecure").MustPost("/v1/add", `{"key":"k"}`)
+	program.Serve(t, opt, "--insecure").MustPost("/v1/add", `{"key":"k"}`)
 }

@@ -112,20 +112,20 @@ func until(t *testing.T, want int, try func() int) {
 func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
-		p, err := build.program.TryServe(t, proctest.Options{Listen: listen})
+		p, err := program.TryServe(t, proctest.Options{Listen: listen})
 		if err == nil || p.ExitCode() != 2 || !strings.Contains(p.Log.String(), "--insecure") ||
 			!strings.Contains(p.Log.String(), "--tokens") {
 			t.Errorf("%s: %v, status %d, %s", listen, err, p.ExitCode(), p.Log.String())
 		}
 	}
-	p := build.program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--insecure")
+	p := program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--insecure")
 	proctest.Until(t, "the log warns of --insecure", func() bool {
 		return strings.Contains(p.Log.String(),
 			"--insecure: whoever can connect may count, read and reset")
 	})
 	file := newTokenFile(t)
 	secret := file.add("a", twotier.RoleCount, "*")
-	p = build.program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--tokens", file.path)
+	p = program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--tokens", file.path)
 	if code, _ := ask(t, p.HTTP, secret, "POST", p.Base+"/v1/add", `{"key":"k"}`); code != 200 {
 		t.Errorf("with a token: %d", code)
 	}
@@ -139,7 +139,7 @@ func TestAttackWithoutTheRightToken(t *testing.T) {
 	counts := file.add("shop", twotier.RoleCount, "default")
 	reads := file.add("scraper", twotier.RoleRead, "*")
 	admin := file.add("operator", twotier.AnyRole, "*")
-	p := build.program.Serve(t, proctest.Options{}, "--tokens", file.path)
+	p := program.Serve(t, proctest.Options{}, "--tokens", file.path)
 	const key = `{"key":"victim"}`
 	for i, tt := range []struct {
 		secret, method, path, body string
@@ -189,7 +189,7 @@ func TestClientsWithAToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
 	secret := file.add("app", twotier.AnyRole, "*")
-	p := build.program.Serve(t, proctest.Options{}, "--tokens", file.path)
+	p := program.Serve(t, proctest.Options{}, "--tokens", file.path)
 	c, err := client.New(client.Options{Addresses: []string{p.Listen}, Token: secret})
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func command(t *testing.T, environ []string, line string) (string, error) {
 // another spelling, from a page of another site, or by a request hidden in another one.
 func TestAttackWithOtherSpellings(t *testing.T) {
 	t.Parallel()
-	p := build.program.Serve(t, proctest.Options{})
+	p := program.Serve(t, proctest.Options{})
 	const key = `{"key":"victim"}`
 	p.MustPost("/v1/add", key)
 	raw := func(text string) (status int, closed bool) {

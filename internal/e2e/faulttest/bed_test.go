@@ -58,7 +58,7 @@ func (b *bed) open(url string, direct func() redis.UniversalClient, args ...stri
 		}
 	}
 	b.args = append([]string{"--redis", url, "--redis-timeout", "1s"}, args...)
-	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
+	b.node = program.Serve(b.t, proctest.Options{}, b.args...)
 }
 
 // hash is the name of the Hash of a key.
@@ -71,7 +71,7 @@ func (b *bed) traffic() *proctest.Traffic {
 // restart starts a node in place of one that has ended.
 func (b *bed) restart() {
 	b.t.Helper()
-	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
+	b.node = program.Serve(b.t, proctest.Options{}, b.args...)
 }
 
 // stored returns the counts of the keys in Redis.

@@ -72,7 +72,7 @@ func TestDecisionsAreWritten(t *testing.T) {
 	if err := os.WriteFile(rules, []byte(decidedRules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := build.program.Serve(t, proctest.Options{}, "--rules", rules, "--decisions", path,
+	p := program.Serve(t, proctest.Options{}, "--rules", rules, "--decisions", path,
 		"--decisions-sample", "refused=1,shadow_refused=1", "--resp", "127.0.0.1:0", "--node", "a")
 	const acquire = `{"key":"k","rules":["few","fewer"]}`
 	p.MustPost("/v1/acquire", acquire) // refused in shadow
@@ -119,7 +119,7 @@ func TestDecisionsAreWritten(t *testing.T) {
 // TestDecisionsOnAFullDisk decides for as long as no decision can be written, and stops cleanly.
 func TestDecisionsOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	p := build.program.Serve(t, proctest.Options{}, "--decisions", "/dev/full")
+	p := program.Serve(t, proctest.Options{}, "--decisions", "/dev/full")
 	const n = 50
 	for i := range n {
 		p.MustPost("/v1/acquire", `{"key":"k","limits":[{"window":"1m","max":9}]}`)
@@ -148,7 +148,7 @@ func TestDecisionsOnAFullDisk(t *testing.T) {
 // stops cleanly.
 func TestDecisionsNobodyReads(t *testing.T) {
 	t.Parallel()
-	p := build.program.Serve(t, proctest.Options{}, "--decisions", "-")
+	p := program.Serve(t, proctest.Options{}, "--decisions", "-")
 	op := `{"op":"acquire","key":"` + strings.Repeat("k", 250) +
 		`","limits":[{"window":"1m","max":9}]},`
 	batch := `{"quiet":true,"ops":[` + strings.TrimSuffix(strings.Repeat(op, 2000), ",") + `]}`

@@ -147,7 +147,7 @@ func TestFault20StarvedOfCPU(t *testing.T) {
 	server := redistest.Start(t)
 	b := bedOf(t, server)
 	b.node.Kill()
-	b.node = build.program.Serve(t, proctest.Options{Env: []string{"GOMAXPROCS=1"},
+	b.node = program.Serve(t, proctest.Options{Env: []string{"GOMAXPROCS=1"},
 		Within: onOneProcessor()}, b.args...)
 	stop := starve(t, 3)
 	tr := b.traffic()

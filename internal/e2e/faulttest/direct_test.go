@@ -131,7 +131,7 @@ func TestRedisModeWithRedisDown(t *testing.T) {
 	if status, out := b.node.Get("/healthz"); status != http.StatusOK {
 		t.Errorf("healthz: %d %s, want 200", status, out)
 	}
-	s, err := build.program.TryServe(t, proctest.Options{}, b.args...)
+	s, err := program.TryServe(t, proctest.Options{}, b.args...)
 	if err == nil {
 		t.Fatal("a second one starts without Redis")
 	}

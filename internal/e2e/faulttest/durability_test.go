@@ -171,9 +171,9 @@ func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	t.Helper()
 	p := &pairOf{}
 	args = append([]string{"--redis", url, "--gossip", proctest.Host() + ":0"}, args...)
-	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{},
+	p.nodes = append(p.nodes, program.Serve(t, proctest.Options{},
 		append(args, "--node", "a")...))
-	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{},
+	p.nodes = append(p.nodes, program.Serve(t, proctest.Options{},
 		append(args, "--node", "b", "--join", p.nodes[0].Gossip)...))
 	proctest.Until(t, "the two are one cluster", func() bool {
 		return p.nodes[0].Metric("twotier_members", "") == 2
@@ -249,7 +249,7 @@ func TestAckThatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, ack := range []string{"replica", "disk"} {
-		n, err := build.program.TryServe(t, proctest.Options{}, "--redis", server.URL(),
+		n, err := program.TryServe(t, proctest.Options{}, "--redis", server.URL(),
 			"--ack", ack)
 		if err == nil {
 			t.Fatalf("--ack %s: it started", ack)
@@ -264,7 +264,7 @@ func TestAckThatCannotBeHad(t *testing.T) {
 		"two-tier": {"--redis", server.URL()},
 		"redis":    {"--redis", server.URL(), "--mode", "redis"}, "embedded": nil,
 	} {
-		n := build.program.Serve(t, proctest.Options{}, args...)
+		n := program.Serve(t, proctest.Options{}, args...)
 		for _, ack := range []string{"replica", "disk"} {
 			for path, body := range map[string]string{
 				"/v1/add":     `{"key":"%s","ack":"%s"}`,

@@ -23,7 +23,7 @@ func TestFault19FloodWithoutRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &bed{t: t, l: proctest.NewLedger()}
-	b.node = build.program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8",
+	b.node = program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8",
 		"--max-memory", "2MiB", "--config", conf)
 	b.floodNamespace("few", 300, 100) // before memory is full, which refuses keys of any namespace
 	b.fillLimits(20)

@@ -20,7 +20,7 @@ import (
 func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	t.Parallel()
 	// The gate passes requests that no server answers in time, so the timeout is long.
-	node := build.program.Serve(t, proctest.Options{}, "--request-timeout",
+	node := program.Serve(t, proctest.Options{}, "--request-timeout",
 		proctest.Patience.String())
 	c, err := client.New(client.Options{Addresses: []string{node.Listen}})
 	if err != nil {
@@ -58,7 +58,7 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 // decision.
 func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
 	t.Parallel()
-	node := build.program.Serve(t, proctest.Options{}, "--max-memory", "4MiB", "--partitions", "8")
+	node := program.Serve(t, proctest.Options{}, "--max-memory", "4MiB", "--partitions", "8")
 	c, err := client.New(client.Options{Addresses: []string{node.Listen},
 		Timeout: proctest.Patience, AttemptTimeout: 750 * time.Millisecond})
 	if err != nil {

@@ -39,7 +39,7 @@ func TestAttackByHandshakes(t *testing.T) {
 	const most = 20
 	ours := newAuthority(t)
 	cert, key := ours.issue("node", 1)
-	p := build.program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key,
+	p := program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key,
 		"--max-connections", fmt.Sprint(2*most), "--max-connections-per-address", fmt.Sprint(most))
 	hello := helloOf(t)
 	cut := make(chan error, most)
@@ -96,7 +96,7 @@ func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	// The client also asks the node whose certificate is not trusted.
 	known.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 	serve := func(cert, key string, more ...string) *proctest.Process {
-		return build.program.Serve(t, proctest.Options{}, append([]string{
+		return program.Serve(t, proctest.Options{}, append([]string{
 			"--redis", server.URL(), "--gossip", "127.0.0.1:0", "--cluster-secret",
 			"a secret of the nodes",
 			"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path,

@@ -120,7 +120,7 @@ func (c *caller) envoy() error {
 // join waits until the node and another one, which it starts if there is none, form a cluster.
 func (c *caller) join() error {
 	if c.other == nil {
-		c.other = build.program.Serve(c.t, proctest.Options{}, c.args("--join", c.node.Gossip)...)
+		c.other = program.Serve(c.t, proctest.Options{}, c.args("--join", c.node.Gossip)...)
 	}
 	return c.eventually(func() error {
 		text, err := c.http("GET", c.other.Base+"/v1/cluster", "")
@@ -207,7 +207,7 @@ func newSiege(t *testing.T, c crowd) *siege {
 	if c.does == "silent" {
 		opt.Within = fewDescriptors
 	}
-	s.node = build.program.Serve(t, opt, s.args("--max-memory",
+	s.node = program.Serve(t, opt, s.args("--max-memory",
 		fmt.Sprint(attackedMemory), "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--admin",
 		"127.0.0.1:0")...)
 	s.before = s.node.Descriptors()
@@ -363,7 +363,7 @@ func (s *siege) stops() {
 
 // TestEveryListenerHasACrowd looks for flags of listeners in the help.
 func TestEveryListenerHasACrowd(t *testing.T) {
-	help, err := exec.Command(build.program.Path(t), "serve", "--help").CombinedOutput()
+	help, err := exec.Command(program.Path(t), "serve", "--help").CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,42 +2,17 @@ package faulttest
 
 import (
 	"flag"
-	"fmt"
-	"os"
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// together is how many tests run in parallel. It is independent of the number of processors,
-// because most tests wait most of the time.
-const together = "8"
+var longFlag = flag.Bool("long", false, "run what takes long, too")
 
-func TestMain(m *testing.M) {
-	flag.BoolVar(&build.long, "long", false, "run what takes long, too")
-	flag.Parse()
-	if err := flag.Set("test.parallel", together); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	program, err := proctest.NewProgram(raceEnabled)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	build.program = program
-	status := m.Run()
-	if err := program.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(status)
-}
+// program is the program under test.
+var program = proctest.NewProgram(raceFlags...)
 
-// build holds the program under test, and whether to run the tests that take long.
-var build struct {
-	program *proctest.Program
-	long    bool
-}
+func TestMain(m *testing.M) { proctest.Main(m, 8) }
 
 // measuresMemory skips a test under the race detector, which needs a multiple of the memory.
 func measuresMemory(t *testing.T) {
@@ -50,7 +25,7 @@ func measuresMemory(t *testing.T) {
 // takesLong skips a test that waits for more than some ten seconds, unless -long is set.
 func takesLong(t *testing.T) {
 	t.Helper()
-	if !build.long {
+	if !*longFlag {
 		t.Skip("takes long: make check runs it, with -long")
 	}
 }

@@ -89,7 +89,7 @@ func (a *attacker) hangUp() {
 func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	t.Helper()
 	t.Parallel()
-	node := build.program.Serve(t, proctest.Options{},
+	node := program.Serve(t, proctest.Options{},
 		append([]string{"--max-memory", fmt.Sprint(memory)}, args...)...)
 	others := proctest.StartOrdinary(t, node)
 	others.Answers(200)
@@ -177,7 +177,7 @@ func TestAttackIdleConnections(t *testing.T) {
 func TestIdleConnectionsTakeLittle(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
-	node := build.program.Serve(t, proctest.Options{})
+	node := program.Serve(t, proctest.Options{})
 	a := &attacker{t: t, node: node, to: node.Listen}
 	defer a.hangUp()
 	// Under the race detector nothing is measured. There are fewer connections, so that the first

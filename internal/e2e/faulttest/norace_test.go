@@ -3,3 +3,5 @@
 package faulttest
 
 const raceEnabled = false
+
+var raceFlags []string

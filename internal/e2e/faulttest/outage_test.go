@@ -149,7 +149,7 @@ func TestStartsWhenRedisAnswersLate(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := faultproxy.New(t, server.Addr())
 	lost := proxy.SwallowNext("hash-tags") // written to tt:meta first
-	p := build.program.Serve(t, proctest.Options{}, "--redis", "redis://"+proxy.Addr(),
+	p := program.Serve(t, proctest.Options{}, "--redis", "redis://"+proxy.Addr(),
 		"--redis-timeout", "1s", "--hash-seed", "7")
 	<-lost
 	p.MustPost("/v1/add", `{"key":"a"}`)

@@ -52,7 +52,7 @@ func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
 func TestOverloadIsAnEvent(t *testing.T) {
 	t.Parallel()
 	const most = 8
-	p := build.program.Serve(t, proctest.Options{}, "--max-connections", fmt.Sprint(4*most),
+	p := program.Serve(t, proctest.Options{}, "--max-connections", fmt.Sprint(4*most),
 		"--max-connections-per-address", fmt.Sprint(most))
 	var all int64
 	for round := range 2 {

@@ -55,7 +55,7 @@ func (a *ackers) goesOn(t *testing.T, ack string, n int64) {
 // tooFew checks that a node that asks for one replica more than there are does not start.
 func tooFew(t *testing.T, url string) {
 	t.Helper()
-	n, err := build.program.TryServe(t, proctest.Options{}, "--redis", url, "--ack", "replica",
+	n, err := program.TryServe(t, proctest.Options{}, "--redis", url, "--ack", "replica",
 		"--ack-replicas", "2")
 	if err == nil {
 		t.Fatal("it started with one replica of two")

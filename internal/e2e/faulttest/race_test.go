@@ -3,3 +3,5 @@
 package faulttest
 
 const raceEnabled = true
+
+var raceFlags = []string{"-race"}

@@ -16,7 +16,7 @@ func TestRedisClientsOverRestart(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)
 	flags := []string{"--redis", "redis://" + store.Addr(), "--resp", "127.0.0.1:0"}
-	first := build.program.Serve(t, proctest.Options{}, flags...)
+	first := program.Serve(t, proctest.Options{}, flags...)
 	if status, body, err := first.Post("/v1/add", `{"key":"k","n":5}`); err != nil || status != 200 {
 		t.Fatalf("%d %s %v", status, body, err)
 	}
@@ -44,7 +44,7 @@ func TestRedisClientsOverRestart(t *testing.T) {
 	if status := <-stopped; status != 0 {
 		t.Errorf("it ended with status %d", status)
 	}
-	second := build.program.Serve(t, proctest.Options{}, flags...)
+	second := program.Serve(t, proctest.Options{}, flags...)
 	again := redis.NewClient(&redis.Options{Addr: second.Resp})
 	defer again.Close()
 	got, err := again.Do(t.Context(), "TT.COUNT", "k", "24h").Int64Slice()

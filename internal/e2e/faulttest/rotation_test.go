@@ -59,8 +59,8 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	here := proctest.Host() + ":0" // no node of another test tries to reach one here
 	args := []string{"--redis", "redis://" + server.Addr(), "--gossip", here,
 		"--cluster-secret-file", file.path}
-	a := build.program.Serve(t, proctest.Options{Listen: here}, args...)
-	b := build.program.Serve(t, proctest.Options{Listen: here},
+	a := program.Serve(t, proctest.Options{Listen: here}, args...)
+	b := program.Serve(t, proctest.Options{Listen: here},
 		append(args, "--join", a.Gossip)...)
 	nodes := []*proctest.Process{a, b}
 	owned := func(i int) bool { // the owner answers the request
@@ -106,7 +106,7 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 		}
 	}
 	stranger := newSecretFile(t, old)
-	p, err := build.program.TryServe(t, proctest.Options{}, "--redis", "redis://"+server.Addr(),
+	p, err := program.TryServe(t, proctest.Options{}, "--redis", "redis://"+server.Addr(),
 		"--gossip", here, "--node", "stranger", "--cluster-secret-file", stranger.path,
 		"--join", a.Gossip)
 	if err == nil || p.ExitCode() != 1 ||
@@ -116,7 +116,7 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 	if log := a.Log.String(); strings.Contains(log, "member=stranger") {
 		t.Errorf("what it says by the old secret is heard:\n%s", log)
 	}
-	p, err = build.program.TryServe(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
+	p, err = program.TryServe(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
 	if err != nil {
 		t.Errorf("a node with the new one: %v: %s", err, p.Log.String())
 	}
@@ -138,7 +138,7 @@ func TestRedisPasswordIsReplaced(t *testing.T) {
 	}
 	set("first")
 	file := newSecretFile(t, "first")
-	p := build.program.Serve(t, proctest.Options{}, "--redis", "redis://counter@"+server.Addr(),
+	p := program.Serve(t, proctest.Options{}, "--redis", "redis://counter@"+server.Addr(),
 		"--redis-password-file", file.path)
 	const body = `{"key":"k","ack":"redis"}`
 	if code, text, err := p.Post("/v1/add", body); err != nil || code != 200 {

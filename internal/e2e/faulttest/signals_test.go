@@ -126,7 +126,7 @@ func TestSIGHUPReadsFilesAndKeepsCounts(t *testing.T) {
 	for name, r := range reloadables(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := build.program.Serve(t, proctest.Options{}, r.args...)
+			p := program.Serve(t, proctest.Options{}, r.args...)
 			counted := 0
 			hangUp := func() {
 				t.Helper()
@@ -172,7 +172,7 @@ func TestSIGHUPReadsFilesAndKeepsCounts(t *testing.T) {
 // answered.
 func TestServesDuringDrainDelay(t *testing.T) {
 	t.Parallel()
-	p := build.program.Serve(t, proctest.Options{}, "--drain-delay", "1h", "--resp", "127.0.0.1:0",
+	p := program.Serve(t, proctest.Options{}, "--drain-delay", "1h", "--resp", "127.0.0.1:0",
 		"--grpc", "127.0.0.1:0")
 	health := grpcHealth(t, p)
 	if got := health(); got != healthv1.HealthCheckResponse_SERVING {
@@ -227,7 +227,7 @@ func TestDrainDelayEnds(t *testing.T) {
 	const delay = 300 * time.Millisecond
 	store := redistest.Start(t)
 	flags := []string{"--redis", store.URL(), "--drain-delay", delay.String()}
-	p := build.program.Serve(t, proctest.Options{}, flags...)
+	p := program.Serve(t, proctest.Options{}, flags...)
 	p.MustPost("/v1/add", `{"key":"k","n":3}`)
 	begun := time.Now()
 	if status := p.Stop(); status != 0 {
@@ -236,7 +236,7 @@ func TestDrainDelayEnds(t *testing.T) {
 	if took := time.Since(begun); took < delay {
 		t.Errorf("it ended after %v", took)
 	}
-	next := build.program.Serve(t, proctest.Options{}, flags...)
+	next := program.Serve(t, proctest.Options{}, flags...)
 	if got := next.Count("k", "1m").Counts[0].Max; got != 3 {
 		t.Errorf("counted %d", got)
 	}
@@ -275,7 +275,7 @@ func TestJSONLogFromTheFirstLineToTheLast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, err := build.program.TryServe(t, proctest.Options{MayComplain: true, Env: tt.env},
+			p, err := program.TryServe(t, proctest.Options{MayComplain: true, Env: tt.env},
 				tt.args...)
 			if err == nil {
 				p.HangUp()
@@ -315,7 +315,7 @@ func supervisor(t *testing.T) (socket *net.UnixConn, env []string) {
 func TestSupervisorIsTold(t *testing.T) {
 	t.Parallel()
 	socket, env := supervisor(t)
-	p := build.program.Serve(t, proctest.Options{Env: env})
+	p := program.Serve(t, proctest.Options{Env: env})
 	told := func(want string) {
 		t.Helper()
 		if err := socket.SetReadDeadline(time.Now().Add(proctest.Patience)); err != nil {
@@ -363,7 +363,7 @@ func TestSupervisorThatDoesNotListen(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	p := build.program.Serve(t, proctest.Options{Env: env, MayComplain: true})
+	p := program.Serve(t, proctest.Options{Env: env, MayComplain: true})
 	p.MustPost("/v1/add", `{"key":"a"}`)
 	proctest.Until(t, "it says that it can't tell", func() bool {
 		return strings.Contains(p.Log.String(), "NOTIFY_SOCKET can't be told")

@@ -63,7 +63,7 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 	for name, m := range mistakes(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, err := build.program.TryServe(t, proctest.Options{}, m.args...)
+			n, err := program.TryServe(t, proctest.Options{}, m.args...)
 			if err == nil {
 				t.Fatalf("it started\n%s", n.Log.String())
 			}
@@ -76,7 +76,7 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 			if m.usage {
 				return
 			}
-			n = build.program.Serve(t, proctest.Options{},
+			n = program.Serve(t, proctest.Options{},
 				append(m.args, "--redis-optional", "--hash-seed", "0")...)
 			n.MustPost("/v1/add", `{"key":"k","n":2}`)
 			if a := n.Count("k", "1m"); a.Counts[0].Max != 2 {
@@ -100,7 +100,7 @@ func TestEvictionIsWarnedOfOnce(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru"))
-	n := build.program.Serve(t, proctest.Options{}, "--redis", server.URL())
+	n := program.Serve(t, proctest.Options{}, "--redis", server.URL())
 	lines := func(part string) int { return strings.Count(n.Log.String(), part) }
 	proctest.Until(t, "a warning at start", func() bool { return lines("allkeys-lru") > 0 })
 	for _, policy := range []string{"noeviction", "volatile-ttl"} {

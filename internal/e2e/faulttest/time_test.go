@@ -165,7 +165,7 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 		if i > 0 {
 			args = append(args, "--join", nodes[0].Gossip)
 		}
-		nodes = append(nodes, build.program.Serve(t, proctest.Options{}, args...))
+		nodes = append(nodes, program.Serve(t, proctest.Options{}, args...))
 	}
 	proctest.Until(t, "all are one cluster", func() bool {
 		for _, n := range nodes {

@@ -93,7 +93,7 @@ func TestAttackWithoutACertificate(t *testing.T) {
 	cert, key := ours.issue("node", 100)
 	file := newTokenFile(t)
 	admin := file.add("operator", twotier.AnyRole, "*")
-	p := build.program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key,
+	p := program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key,
 		"--tls-client-ca", ours.path,
 		"--admin", "127.0.0.1:0", "--tokens", file.path)
 	known := ours.client(ours.pair("client"))
@@ -144,9 +144,9 @@ func TestAttackOnAdministration(t *testing.T) {
 	file := newTokenFile(t)
 	admin, reads := file.add("operator", twotier.AnyRole, "*"), file.add("scraper",
 		twotier.RoleRead, "*")
-	apart := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens",
+	apart := program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens",
 		file.path)
-	bare := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0")
+	bare := program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0")
 	const mode = `{"mode":"two-tier"}`
 	for _, tt := range []struct {
 		base, secret, method, path, body string
@@ -186,8 +186,8 @@ func TestNodesTalkByTLS(t *testing.T) {
 		"a secret of the nodes",
 		"--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.path, "--peer", "127.0.0.1:0",
 	}
-	a := build.program.Serve(t, proctest.Options{}, args...)
-	b := build.program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
+	a := program.Serve(t, proctest.Options{}, args...)
+	b := program.Serve(t, proctest.Options{}, append(args, "--join", a.Gossip)...)
 	const keys = 50
 	until(t, keys, func() int { // a hand-off may be in progress
 		sources := 0
@@ -238,7 +238,7 @@ func TestRefusedCertificates(t *testing.T) {
 		{"--tls-client-ca", ours.path}, {"--tokens", cert},
 		{"--tokens", filepath.Join(ours.dir, "none")},
 	} {
-		p, err := build.program.TryServe(t, proctest.Options{}, args...)
+		p, err := program.TryServe(t, proctest.Options{}, args...)
 		if err == nil || p.ExitCode() == 0 || !strings.Contains(p.Log.String(), "--t") {
 			t.Errorf("%v: %v: %s", args, err, p.Log.String())
 		}

@@ -1,7 +1,6 @@
 package pagetest
 
 import (
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,21 +14,9 @@ import (
 )
 
 // program is the command under test.
-var program *proctest.Program
+var program = proctest.NewProgram()
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	var err error
-	if program, err = proctest.NewProgram(false); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	status := m.Run()
-	if err := program.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(status)
-}
+func TestMain(m *testing.M) { proctest.Main(m, 0) }
 
 const (
 	document = "rules:\n  - {name: login, limits: [3/1m, 50/24h]}\n" +

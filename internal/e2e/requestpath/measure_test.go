@@ -56,8 +56,8 @@ func probe() {
 type program struct{ *proctest.Program }
 
 // withCoverage returns the server with coverage of all packages.
-func withCoverage(t *testing.T) program {
-	return built(t, "-cover", "-covermode=atomic", "-coverpkg="+module+"...")
+func withCoverage() program {
+	return program{proctest.NewProgram("-cover", "-covermode=atomic", "-coverpkg="+module+"...")}
 }
 
 // withProbe returns the server with the probe. It has no coverage: the tool that adds coverage does
@@ -88,7 +88,7 @@ func withProbe(t *testing.T) program {
 	}
 	file := filepath.Join(dir, "overlay.json")
 	write(t, file, overlay)
-	return built(t, "-overlay="+file)
+	return program{proctest.NewProgram("-overlay=" + file)}
 }
 
 func write(t *testing.T, name string, text []byte) {
@@ -96,20 +96,6 @@ func write(t *testing.T, name string, text []byte) {
 	if err := os.WriteFile(name, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// built returns the server, built with these flags on first use.
-func built(t *testing.T, flags ...string) program {
-	p, err := proctest.NewProgramWith(flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return program{p}
 }
 
 // run starts the server, makes n requests, waits until it has been up for a time, and stops it. It

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // module is the path of this module, before the names of files in coverage.
@@ -26,6 +28,8 @@ var requests = []request{
 	{"acquire", "/v1/acquire", `{"key":"k","limits":[{"window":"1m","max":1000000}]}`},
 }
 
+func TestMain(m *testing.M) { proctest.Main(m, 0) }
+
 // TestArchitectureListsTheRequestPath compares the files and figures in docs/architecture.md with
 // the files that a warm add and a warm acquire execute.
 func TestArchitectureListsTheRequestPath(t *testing.T) {
@@ -33,7 +37,7 @@ func TestArchitectureListsTheRequestPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	covered, probed := withCoverage(t), withProbe(t)
+	covered, probed := withCoverage(), withProbe(t)
 	for _, r := range requests {
 		blocks := covered.measure(t, r)
 		executed := functions(t, blocks)
