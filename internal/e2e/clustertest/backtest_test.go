@@ -34,11 +34,11 @@ type minMax struct{ Min, Max int64 }
 
 // backtest asks node i for the effect of rules.
 func (c *cluster) backtest(i int, rules string) (b backtested) {
-	c.t.Helper()
-	status, text, _ := admin(c.t, c.nodes[i], "POST", "/v1/backtest",
+	c.T.Helper()
+	status, text, _ := admin(c.T, c.Nodes[i], "POST", "/v1/backtest",
 		fmt.Sprintf(`{"rules":%s,"top":50}`, rules), "Content-Type", "application/json")
 	if err := json.Unmarshal([]byte(text), &b); err != nil || status != http.StatusOK {
-		c.t.Fatalf("%d %s", status, text)
+		c.T.Fatalf("%d %s", status, text)
 	}
 	return b
 }
@@ -71,8 +71,8 @@ func TestBacktestOfACluster(t *testing.T) {
 			c.count(i+2, ns, keys[i], recent, time.Time{})
 		}
 	}
-	c.nodes[1].MustPost("/v1/acquire", `{"key":"refused","limits":[{"window":"1m","max":0}]}`)
-	before := c.nodes[0].Count(keys[0], "24h").Counts[0]
+	c.Nodes[1].MustPost("/v1/acquire", `{"key":"refused","limits":[{"window":"1m","max":0}]}`)
+	before := c.Nodes[0].Count(keys[0], "24h").Counts[0]
 	for i := range 3 {
 		b := c.backtest(i, proposed(keys[1]))
 		if b.LookedAt != 7 || b.Unread != 0 || b.Version != nil {
@@ -86,10 +86,10 @@ func TestBacktestOfACluster(t *testing.T) {
 			t.Errorf("node %d: %+v", i, named)
 		}
 	}
-	if after := c.nodes[0].Count(keys[0], "24h").Counts[0]; after != before {
+	if after := c.Nodes[0].Count(keys[0], "24h").Counts[0]; after != before {
 		t.Errorf("counted %+v, before %+v", after, before)
 	}
-	if status, text, header := admin(t, c.nodes[0], "GET", "/v1/rules", ""); status != 200 ||
+	if status, text, header := admin(t, c.Nodes[0], "GET", "/v1/rules", ""); status != 200 ||
 		header.Get("ETag") != `"1"` {
 		t.Errorf("the rules have changed: %s", text)
 	}
@@ -102,14 +102,14 @@ func (c *cluster) count(i int, ns, key string, n int, at time.Time) {
 	if !at.IsZero() {
 		ts = fmt.Sprintf(`,"ts":%d`, at.UnixMilli())
 	}
-	c.nodes[i%3].MustPost("/v1/add", fmt.Sprintf(`{"ns":%q,"key":%q,"n":%d%s}`, ns, key, n, ts))
+	c.Nodes[i%3].MustPost("/v1/add", fmt.Sprintf(`{"ns":%q,"key":%q,"n":%d%s}`, ns, key, n, ts))
 }
 
 // judgeBacktest compares a backtest of the proposed rules with the events of keys 0 and 2, and of
 // key 1, which one rule spares: past events, and the recent ones the given number of times. It
 // checks the rules listed in judged.
 func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
-	c.t.Helper()
+	c.T.Helper()
 	events := past + recent*times
 	for i, want := range []struct {
 		lookedAt, refusing int
@@ -135,12 +135,12 @@ func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 		n := int64(refused)
 		if r.LookedAt != want.lookedAt || r.Refusing != want.refusing || len(r.Keys) != refused ||
 			r.Refused != (minMax{n * want.refused.Min, n * want.refused.Max}) {
-			c.t.Errorf("%+v, want %+v", r, want)
+			c.T.Errorf("%+v, want %+v", r, want)
 		}
 		for _, k := range r.Keys {
 			if k.Refused != want.refused || k.Events != events || len(k.Limits) != 1 ||
 				k.Limits[0].Refused != want.refused || k.Refuses != (want.refusing > 0) {
-				c.t.Errorf("%s: %+v, want %+v", r.Rule, k, want)
+				c.T.Errorf("%s: %+v, want %+v", r.Rule, k, want)
 			}
 		}
 	}
@@ -149,10 +149,10 @@ func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 // backtestInRedis switches the cluster to Redis mode. The backtest then covers the keys of requests
 // to any of the nodes, with the buckets in Redis.
 func (c *cluster) backtestInRedis(keys []string) {
-	c.t.Helper()
-	if status, text, _ := admin(c.t, c.nodes[0], "POST", "/v1/admin/mode",
+	c.T.Helper()
+	if status, text, _ := admin(c.T, c.Nodes[0], "POST", "/v1/admin/mode",
 		`{"mode":"redis"}`, "Content-Type", "application/json"); status != http.StatusOK {
-		c.t.Fatalf("mode: %d %s", status, text)
+		c.T.Fatalf("mode: %d %s", status, text)
 	}
 	for i, key := range keys {
 		for _, ns := range []string{"default", "sms"} {

@@ -6,18 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // startBans starts three nodes over a Redis, with banRules. It returns a key of each node with two
 // events in Redis: a third would be allowed, two more would not.
-func startBans(t *testing.T, url string, direct redis.UniversalClient,
-	args ...string) (c *cluster, keys []string) {
+func startBans(t *testing.T, r proctest.Redis, args ...string) (c *cluster, keys []string) {
 	t.Helper()
-	c = startOn(t, url, direct, 3, loopback(), append([]string{"--admin-token", rulesToken,
+	c = startOn(t, r, 3, proctest.Loopback(), append([]string{"--admin-token", rulesToken,
 		"--resp", "127.0.0.1:0"}, args...)...)
 	c.putRules(0, 0, banRules)
 	c.haveRules(1)
@@ -31,15 +28,15 @@ func startBans(t *testing.T, url string, direct redis.UniversalClient,
 // twoOfThree counts two events of a key in Redis. An unanswered request may have been counted, so
 // the events are added one by one until there are two.
 func (c *cluster) twoOfThree(key string) {
-	c.t.Helper()
-	proctest.UntilNil(c.t, "two events", func() error {
+	c.T.Helper()
+	proctest.UntilNil(c.T, "two events", func() error {
 		n, err := c.eventsOf(0, "default", key)
 		if err == nil && n < 2 {
-			_, _, _ = c.nodes[0].Post("/v1/add", fmt.Sprintf(`{"key":%q,"ack":"redis"}`, key))
+			_, _, _ = c.Nodes[0].Post("/v1/add", fmt.Sprintf(`{"key":%q,"ack":"redis"}`, key))
 			err = fmt.Errorf("%d events", n)
 		}
 		if err == nil && n > 2 {
-			c.t.Fatalf("%d events of %s", n, key)
+			c.T.Fatalf("%d events of %s", n, key)
 		}
 		return err
 	})
@@ -52,7 +49,7 @@ func (c *cluster) eventsOf(i int, ns, key string) (n int64, err error) {
 
 // eventsIn asks a node for the number of events of a key in a window.
 func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err error) {
-	status, text, err := c.nodes[i].TryGet("/v1/count?window=" + window + "&ns=" + ns + "&key=" +
+	status, text, err := c.Nodes[i].TryGet("/v1/count?window=" + window + "&ns=" + ns + "&key=" +
 		url.QueryEscape(key))
 	if err != nil || status != 200 {
 		return 0, fmt.Errorf("%d %s %w", status, text, err)
@@ -65,10 +62,10 @@ func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err e
 // overstep asks for two more events of a key that has two of three, which bans it. It returns when
 // the ban ends.
 func (c *cluster) overstep(i int, key, ack string) (until int64) {
-	c.t.Helper()
+	c.T.Helper()
 	a := c.asksFor(i, key, 2, ack)
 	if a.Allowed || len(a.Bans) != 1 || a.Bans[0].Key != key || a.RetryAfter <= 0 {
-		c.t.Fatalf("the breach of %s at node %d: %+v", key, i, a)
+		c.T.Fatalf("the breach of %s at node %d: %+v", key, i, a)
 	}
 	return a.Bans[0].Until
 }
@@ -76,18 +73,18 @@ func (c *cluster) overstep(i int, key, ack string) (until int64) {
 // hasEvents fails the test unless every running node reports that number of events of a key in a
 // day.
 func (c *cluster) hasEvents(ns, key string, want int64, when string) {
-	c.t.Helper()
+	c.T.Helper()
 	c.hasEventsIn("24h", ns, key, want, when)
 }
 
 // hasEventsIn is hasEvents in another window.
 func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		proctest.UntilNil(c.t, when, func() error {
+	c.T.Helper()
+	for _, i := range c.Running() {
+		proctest.UntilNil(c.T, when, func() error {
 			n, err := c.eventsIn(window, i, ns, key)
 			if err == nil && n != want {
-				c.t.Fatalf("%s: node %d has %d events of %s, want %d", when, i, n, key, want)
+				c.T.Fatalf("%s: node %d has %d events of %s, want %d", when, i, n, key, want)
 			}
 			return err
 		})
@@ -100,11 +97,10 @@ func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
 func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		"--redis-expiry", redistest.Expiry(t, server))
+	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server))
 	until := make([]int64, 3)
 	until[0] = c.overstep(1, keys[0], "redis")
-	for _, node := range c.nodes {
+	for _, node := range c.Nodes {
 		node.Flushed()
 	}
 	server.Kill()
@@ -121,7 +117,7 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	hold("while Redis is down")
 	server.Restart(t)
 	hold("as Redis is back, empty")
-	for i, node := range c.nodes {
+	for i, node := range c.Nodes {
 		proctest.Until(t, "Redis is up", func() bool {
 			return node.Metric("twotier_redis_up", "") == 1
 		})
@@ -129,13 +125,13 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 			return c.inRedis(keys, i)
 		})
 	}
-	for _, i := range c.running() {
-		c.kill(i)
+	for _, i := range c.Running() {
+		c.Kill(i)
 	}
 	for i := range 3 {
-		c.serve(i)
+		c.Serve(i)
 	}
-	c.settled()
+	c.Settled()
 	c.haveRules(1)
 	hold("after all nodes were started again")
 }
@@ -143,15 +139,15 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 // inRedis returns an error unless Redis has the events of the keys and their bans, and node i has
 // no unflushed changes.
 func (c *cluster) inRedis(keys []string, i int) error {
-	if n := c.nodes[i].Pending(); n > 0 {
+	if n := c.Nodes[i].Pending(); n > 0 {
 		return fmt.Errorf("%d buckets are pending", n)
 	}
-	held, err := c.stored(keys)
+	held, err := c.Stored(keys)
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
-		bans, err := c.direct.Keys(c.t.Context(), "tt:{p*}:@bans/default:login/"+key).Result()
+		bans, err := c.Direct.Keys(c.T.Context(), "tt:{p*}:@bans/default:login/"+key).Result()
 		if err != nil || len(bans) != 1 || held[key] != 2 {
 			return fmt.Errorf("%s: %d events, bans %q, %w", key, held[key], bans, err)
 		}
@@ -164,23 +160,22 @@ func (c *cluster) inRedis(keys []string, i int) error {
 func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		"--redis-expiry", redistest.Expiry(t, server))
+	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server))
 	for i, test := range []struct {
 		asked int // by how much the node that is asked is after the owner
 		ack   string
 	}{{0, "redis"}, {1, "redis"}, {2, "memory"}} {
 		until := c.overstep((i+test.asked)%3, keys[i], test.ack)
 		if test.ack == "memory" {
-			c.nodes[i].Flushed()
+			c.Nodes[i].Flushed()
 		}
-		c.kill(i)
+		c.Kill(i)
 		when := fmt.Sprintf("ack=%s, asked %d after the owner, which was killed", test.ack,
 			test.asked)
 		c.stillBanned(keys[i], until, when)
 		c.hasEvents("default", keys[i], 2, when)
-		c.serve(i)
-		c.settled()
+		c.Serve(i)
+		c.Settled()
 		c.haveRules(1)
 		c.stillBanned(keys[i], until, when+" and is back")
 	}
@@ -191,12 +186,12 @@ func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 func TestABanThatAKillLoses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		"--redis-expiry", redistest.Expiry(t, server), "--flush-interval", "1h", "--max-lag", "0")
+	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server),
+		"--flush-interval", "1h", "--max-lag", "0")
 	for i, key := range keys[:2] {
 		until := c.overstep(2, key, "memory")
 		c.stillBanned(key, until, "before its owner is killed")
-		c.kill(i)
+		c.Kill(i)
 		c.hasEvents("default", key, 2, "after the kill")
 		if a := c.asksFor(2, key, 2, "redis"); a.Allowed || len(a.Bans) != 1 ||
 			!a.Bans[0].Started && a.Bans[0].Until != until {
@@ -205,8 +200,8 @@ func TestABanThatAKillLoses(t *testing.T) {
 			t.Logf("%s: the ban was lost", key)
 		}
 		c.stillBanned(key, until, "after the kill")
-		c.serve(i)
-		c.settled()
+		c.Serve(i)
+		c.Settled()
 		c.haveRules(1)
 		c.stillBanned(key, until, "its owner is back")
 	}
@@ -217,8 +212,7 @@ func TestABanThatAKillLoses(t *testing.T) {
 func TestBansInARedisCluster(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 0)
-	c, keys := startBans(t, rc.URL(),
-		redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()}))
+	c, keys := startBans(t, rc)
 	until := c.overstep(1, keys[0], "redis")
 	c.stillBanned(keys[0], until, "in two-tier mode")
 	c.bannedEverywhere(keys[0])
@@ -235,7 +229,7 @@ func TestBansInARedisCluster(t *testing.T) {
 // acrossSlots bans a key that has two of three events in an acquire over many slots with
 // count_denied, which counts all of them, and then none of them because of the ban.
 func (c *cluster) acrossSlots(key, mode string) {
-	t := c.t
+	t := c.T
 	t.Helper()
 	var others []string
 	checks := fmt.Sprintf(`{"key":%q,"n":2,"rules":["login"]}`, key)
@@ -249,7 +243,7 @@ func (c *cluster) acrossSlots(key, mode string) {
 		}
 	}
 	ask := func(more string) string {
-		return string(c.nodes[0].MustPost("/v1/acquire", `{"checks":[`+checks+`]`+more+`}`))
+		return string(c.Nodes[0].MustPost("/v1/acquire", `{"checks":[`+checks+`]`+more+`}`))
 	}
 	each := func(n, of int64, when string) {
 		t.Helper()

@@ -29,16 +29,16 @@ type banned struct {
 
 // asks sends an acquire of n events of a key by the banning rule to a node, with ack=redis.
 func (c *cluster) asks(i int, key string, n int) banned {
-	c.t.Helper()
+	c.T.Helper()
 	return c.asksFor(i, key, n, "redis")
 }
 
 // asksFor is asks with another ack.
 func (c *cluster) asksFor(i int, key string, n int, ack string) (a banned) {
-	c.t.Helper()
+	c.T.Helper()
 	body := fmt.Sprintf(`{"key":%q,"n":%d,"rules":["login"],"ack":%q}`, key, n, ack)
-	proctest.UntilNil(c.t, "an answer", func() error {
-		status, text, err := c.nodes[i].Post("/v1/acquire", body)
+	proctest.UntilNil(c.T, "an answer", func() error {
+		status, text, err := c.Nodes[i].Post("/v1/acquire", body)
 		if err == nil && status != 200 {
 			err = fmt.Errorf("%d %s", status, text)
 		}
@@ -54,13 +54,13 @@ func (c *cluster) asksFor(i int, key string, n int, ack string) (a banned) {
 // stillBanned fails the test unless every running node refuses one event because of the ban, and
 // reports its end.
 func (c *cluster) stillBanned(key string, until int64, when string) {
-	c.t.Helper()
-	for _, i := range c.running() {
+	c.T.Helper()
+	for _, i := range c.Running() {
 		if a := c.asks(i, key, 1); a.Allowed || len(a.Bans) != 1 || a.Bans[0].Started ||
 			a.Bans[0].Key != key || a.Bans[0].Until != until ||
 			a.RetryAfter <= 0 || a.RetryAfter > 3_660_000 ||
 			strings.Join(a.RefusedBy, " ") != "login/ban" {
-			c.t.Errorf("%s, node %d: %+v, want a ban until %d", when, i, a, until)
+			c.T.Errorf("%s, node %d: %+v, want a ban until %d", when, i, a, until)
 		}
 	}
 }
@@ -68,13 +68,13 @@ func (c *cluster) stillBanned(key string, until int64, when string) {
 // breach bans a key at a node: it adds two events, after which a third is allowed, but not two
 // more. It returns when the ban ends.
 func (c *cluster) breach(i int, key string) (until int64) {
-	c.t.Helper()
+	c.T.Helper()
 	if a := c.asks(i, key, 2); !a.Allowed {
-		c.t.Errorf("two of three: %+v", a)
+		c.T.Errorf("two of three: %+v", a)
 	}
 	a := c.asks(i, key, 2)
 	if a.Allowed || len(a.Bans) != 1 || !a.Bans[0].Started || a.RetryAfter < 3_600_000 {
-		c.t.Fatalf("the breach: %+v", a)
+		c.T.Fatalf("the breach: %+v", a)
 	}
 	return a.Bans[0].Until
 }
@@ -96,25 +96,25 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	key, until := keys[0], ends[0] // owned by node 1
 	c.bannedEverywhere(key)
 	c.listed(0, ends...)
-	c.kill(1)
+	c.Kill(1)
 	c.stillBanned(key, until, "after its owner was killed")
-	c.serve(1)
+	c.Serve(1)
 	c.haveRules(1)
 	c.stillBanned(key, until, "after its owner is back")
 	c.modeOf(0, "redis")
 	c.stillBanned(key, until, "in Redis mode")
 	c.modeOf(0, "two-tier")
 	for i := range 3 {
-		c.kill(i)
+		c.Kill(i)
 	}
 	for i := range 3 {
-		c.serve(i)
+		c.Serve(i)
 	}
 	c.haveRules(1)
 	c.stillBanned(key, until, "after all nodes were started again")
 	c.listed(2, until) // no request has asked about the others
 	for lifted := range 2 {
-		_, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban",
+		_, text, _ := admin(t, c.Nodes[2], "POST", "/v1/unban",
 			fmt.Sprintf(`{"rule":"login","key":%q}`, key), "Content-Type", "application/json")
 		if want := fmt.Sprintf(`"lifted":%v`, lifted == 0); !strings.Contains(text, want) {
 			t.Errorf("unban %d: %s", lifted, text)
@@ -128,17 +128,17 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 
 // modeOf changes how the cluster counts.
 func (c *cluster) modeOf(i int, mode string) {
-	c.t.Helper()
-	if status, text, _ := admin(c.t, c.nodes[i], "POST", "/v1/admin/mode",
+	c.T.Helper()
+	if status, text, _ := admin(c.T, c.Nodes[i], "POST", "/v1/admin/mode",
 		fmt.Sprintf(`{"mode":%q}`, mode)); status != 200 {
-		c.t.Fatalf("mode %s: %d %s", mode, status, text)
+		c.T.Fatalf("mode %s: %d %s", mode, status, text)
 	}
 }
 
 // listed fails the test unless a node lists bans that end at these times, and no others.
 func (c *cluster) listed(i int, until ...int64) {
-	c.t.Helper()
-	_, text, _ := admin(c.t, c.nodes[i], "GET", "/v1/bans?rule=login", "")
+	c.T.Helper()
+	_, text, _ := admin(c.T, c.Nodes[i], "GET", "/v1/bans?rule=login", "")
 	found := strings.Count(text, `"retry_after_ms"`)
 	for _, end := range until {
 		if !strings.Contains(text, fmt.Sprintf(`"until":%d,`, end)) {
@@ -146,34 +146,34 @@ func (c *cluster) listed(i int, until ...int64) {
 		}
 	}
 	if found != len(until) {
-		c.t.Errorf("want bans until %v: %s", until, text)
+		c.T.Errorf("want bans until %v: %s", until, text)
 	}
 }
 
 // bannedEverywhere asks about a banned key at each node through every listener, and then checks
 // that nothing was counted, for that key or for another key in the same requests.
 func (c *cluster) bannedEverywhere(key string) {
-	t := c.t
+	t := c.T
 	t.Helper()
 	other := c.keyOf(2, "beside")
 	both := fmt.Sprintf(`{"op":"acquire","count_denied":true,"checks":[`+
 		`{"key":%q,"rules":["plain"]},{"key":%q,"rules":["login"]}]}`, other, key)
 	for i := range 3 {
-		_, text, err := c.nodes[i].Post("/v1/batch", `{"ops":[`+both+`,`+both+`]}`)
+		_, text, err := c.Nodes[i].Post("/v1/batch", `{"ops":[`+both+`,`+both+`]}`)
 		if err != nil || strings.Count(string(text), `"refused_by":["checks[1].login/ban"]`) != 2 {
 			t.Errorf("batch at node %d: %s %v", i, text, err)
 		}
-		_, text, err = c.nodes[i].Post("/v1/acquire", fmt.Sprintf(
+		_, text, err = c.Nodes[i].Post("/v1/acquire", fmt.Sprintf(
 			`{"key":%q,"rules":["login"],"dry_run":true}`, key))
 		if err != nil || !strings.Contains(string(text), `"refused_by":["login/ban"]`) {
 			t.Errorf("dry run at node %d: %s %v", i, text, err)
 		}
-		status, _, header := admin(t, c.nodes[i], "GET", "/v1/forward-auth?rule=login&key=User", "",
+		status, _, header := admin(t, c.Nodes[i], "GET", "/v1/forward-auth?rule=login&key=User", "",
 			"User", strings.TrimPrefix(key, "user="))
 		if retry := header.Get("Retry-After"); status != 429 || len(retry) != 4 {
 			t.Errorf("forward-auth at node %d: %d, retry after %s", i, status, retry)
 		}
-		client := redis.NewClient(&redis.Options{Addr: c.nodes[i].Resp})
+		client := redis.NewClient(&redis.Options{Addr: c.Nodes[i].Resp})
 		values, err := client.Do(t.Context(), "TT.ACQUIRE", key, "RULE", "login").Int64Slice()
 		_ = client.Close()
 		if err != nil || values[0] != 0 || values[1] < 3_000_000 {
@@ -181,7 +181,7 @@ func (c *cluster) bannedEverywhere(key string) {
 		}
 	}
 	for ns, counted := range map[string]string{"default": key, "other": other} {
-		_, text := c.nodes[0].Get(fmt.Sprintf("/v1/count?ns=%s&key=%s&window=24h", ns, counted))
+		_, text := c.Nodes[0].Get(fmt.Sprintf("/v1/count?ns=%s&key=%s&window=24h", ns, counted))
 		if want := map[string]string{"default": `"count":2,`, "other": `"count":0,`}[ns]; !strings.
 			Contains(string(text), want) {
 			t.Errorf("%s in %s: %s, want %s", counted, ns, text, want)

@@ -19,34 +19,34 @@ func orderly(t *testing.T, tr *proctest.Traffic, excess int64) {
 
 func TestFault9RollingRestart(t *testing.T) {
 	c := start(t, 3)
-	tr := c.traffic()
+	tr := c.Traffic()
 	for i := range 3 {
 		tr.Accept(300)
-		c.stop(i)
+		c.Stop(i)
 		tr.Accept(100)
-		c.serve(i)
-		tr.To(c.bases()...)
+		c.Serve(i)
+		tr.To(c.Bases()...)
 		tr.Accept(100)
-		c.settled() // a rolling restart waits until a node is back
+		c.Settled() // a rolling restart waits until a node is back
 	}
 	tr.Accept(300)
 	tr.Stop()
-	orderly(t, tr, c.settle("9 rolling restart", 0))
+	orderly(t, tr, c.Settle("9 rolling restart", 0))
 }
 
 func TestFault9ScaleOutAndIn(t *testing.T) {
 	c := start(t, 3)
-	tr := c.traffic()
+	tr := c.Traffic()
 	tr.Accept(300)
-	c.serve(3)
-	tr.To(c.bases()...)
+	c.Serve(3)
+	tr.To(c.Bases()...)
 	tr.Accept(300)
-	c.settled()
+	c.Settled()
 	tr.Accept(100)
-	c.stop(3)
+	c.Stop(3)
 	tr.Accept(300)
-	c.stop(0)
+	c.Stop(0)
 	tr.Accept(300)
 	tr.Stop()
-	orderly(t, tr, c.settle("9 out to four and in to two", 0))
+	orderly(t, tr, c.Settle("9 out to four and in to two", 0))
 }

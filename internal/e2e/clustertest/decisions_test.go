@@ -19,9 +19,9 @@ rules:
 
 // decisions returns how many decisions all nodes have counted.
 func (c *cluster) decisions(rule, verdict string) (n int64) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		n += c.nodes[i].Metric("twotier_decisions_total",
+	c.T.Helper()
+	for _, i := range c.Running() {
+		n += c.Nodes[i].Metric("twotier_decisions_total",
 			fmt.Sprintf(`ns="sms",rule=%q,verdict=%q`, rule, verdict))
 	}
 	return n
@@ -39,7 +39,7 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 		if i%2 == 0 {
 			body += dry
 		}
-		c.nodes[i/2%3].MustPost("/v1/acquire", body+"}")
+		c.Nodes[i/2%3].MustPost("/v1/acquire", body+"}")
 	}
 	for _, want := range []struct {
 		rule, verdict string
@@ -54,9 +54,9 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d", want.rule, want.verdict, got, want.n)
 		}
 	}
-	for _, i := range c.running() {
+	for _, i := range c.Running() {
 		for by, n := range map[string]int{"refused": acquires - 5, "shadow": acquires - 2} {
-			_, got := c.nodes[i].Get("/v1/top?window=24h&by=" + by)
+			_, got := c.Nodes[i].Get("/v1/top?window=24h&by=" + by)
 			want := fmt.Sprintf(`{"window":"24h","keys":[{"ns":"sms","key":"k","count":%d}]}`, n)
 			if string(got) != want {
 				t.Errorf("node %d, by %s: %s, want %s", i, by, got, want)
@@ -68,13 +68,13 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 // history returns how many verdicts node i has in the history of the last hour, as a count and as
 // the sum of a series.
 func (c *cluster) history(i int, key string) (count, series int64) {
-	c.t.Helper()
+	c.T.Helper()
 	var counted struct{ Counts []struct{ Count int64 } }
 	var points struct{ Points [][2]int64 }
 	for path, into := range map[string]any{"count": &counted, "series": &points} {
-		status, text := c.nodes[i].Get("/v1/" + path + "?ns=@verdicts&window=1h&key=" + key)
+		status, text := c.Nodes[i].Get("/v1/" + path + "?ns=@verdicts&window=1h&key=" + key)
 		if err := json.Unmarshal(text, into); status != http.StatusOK || err != nil {
-			c.t.Fatalf("%d %s", status, text)
+			c.T.Fatalf("%d %s", status, text)
 		}
 	}
 	for _, p := range points.Points {
@@ -90,12 +90,12 @@ func TestVerdictsHaveAHistory(t *testing.T) {
 	c := start(t, 3, "--rules", configured(t, decisionRules))
 	refused := int64(-5)
 	acquire := func(i int) {
-		c.nodes[i].MustPost("/v1/acquire", `{"ns":"sms","key":"k","rules":["receiver"]}`)
+		c.Nodes[i].MustPost("/v1/acquire", `{"ns":"sms","key":"k","rules":["receiver"]}`)
 		refused++
 	}
 	complete := func() {
 		t.Helper()
-		for _, i := range c.running() {
+		for _, i := range c.Running() {
 			proctest.Until(t, "the history is complete", func() bool {
 				count, series := c.history(i, "sms/refused/receiver")
 				if count > refused || series > refused {
@@ -112,19 +112,19 @@ func TestVerdictsHaveAHistory(t *testing.T) {
 	for range 4 {
 		acquire(0)
 	}
-	c.stop(0)
+	c.Stop(0)
 	complete()
 	for path, body := range map[string]string{
 		"/v1/add":     `{"ns":"@verdicts","key":"sms/refused/receiver"}`,
 		"/v1/acquire": `{"ns":"@verdicts","key":"k","limits":[{"window":"1m","max":1}]}`,
 		"/v1/reset":   `{"ns":"@verdicts","key":"sms/refused/receiver"}`,
 	} {
-		status, text, err := c.nodes[1].Post(path, body)
+		status, text, err := c.Nodes[1].Post(path, body)
 		if err != nil || status != http.StatusUnprocessableEntity {
 			t.Errorf("%s: %d %s, %v", path, status, text, err)
 		}
 	}
-	if _, text := c.nodes[1].Get("/v1/top?window=1h"); strings.Contains(string(text), "@") ||
+	if _, text := c.Nodes[1].Get("/v1/top?window=1h"); strings.Contains(string(text), "@") ||
 		!strings.Contains(string(text), `"key":"k"`) {
 		t.Errorf("the busiest keys: %s", text)
 	}

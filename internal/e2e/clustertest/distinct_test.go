@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -31,7 +29,7 @@ type distinctAnswer struct {
 
 // tryDistinct counts the values of a key in the last day at node i.
 func (c *cluster) tryDistinct(i int, key string) (a distinctAnswer, err error) {
-	status, text, err := c.nodes[i].TryGet("/v1/distinct?window=24h&key=" + key)
+	status, text, err := c.Nodes[i].TryGet("/v1/distinct?window=24h&key=" + key)
 	if err == nil && status != 200 {
 		err = fmt.Errorf("%d %s", status, text)
 	}
@@ -44,15 +42,15 @@ func (c *cluster) tryDistinct(i int, key string) (a distinctAnswer, err error) {
 // hasDistinct waits until every running node reports that number of values of a key, and fails the
 // test if one reports more.
 func (c *cluster) hasDistinct(key string, want int64, when string) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		proctest.UntilNil(c.t, when, func() error {
+	c.T.Helper()
+	for _, i := range c.Running() {
+		proctest.UntilNil(c.T, when, func() error {
 			a, err := c.tryDistinct(i, key)
 			switch {
 			case err != nil:
 				return err
 			case a.Counts[0].Count > want || a.Counts[0].Error != 0:
-				c.t.Fatalf("%s, node %d: %+v, want %d", when, i, a, want)
+				c.T.Fatalf("%s, node %d: %+v, want %d", when, i, a, want)
 			case a.Counts[0].Count < want:
 				return fmt.Errorf("node %d has %+v of %s, want %d", i, a, key, want)
 			}
@@ -63,12 +61,12 @@ func (c *cluster) hasDistinct(key string, want int64, when string) {
 
 // addDistinct adds values at node i, with a limit of that many in a day.
 func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a distinctAnswer) {
-	c.t.Helper()
+	c.T.Helper()
 	list, _ := json.Marshal(values)
 	body := fmt.Sprintf(`{"key":%q,"values":%s,"limits":[{"window":"24h","max":%d}],`+
 		`"ack":"redis"}`, key, list, most)
-	proctest.UntilNil(c.t, "values are added", func() error {
-		status, text, err := c.nodes[i].Post("/v1/distinct", body)
+	proctest.UntilNil(c.T, "values are added", func() error {
+		status, text, err := c.Nodes[i].Post("/v1/distinct", body)
 		if err == nil && status != 200 {
 			err = fmt.Errorf("%d %s", status, text)
 		}
@@ -84,15 +82,15 @@ func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a 
 // refusesAnother fails the test unless every running node refuses another value of a key that has
 // three, and accepts a value that it already has.
 func (c *cluster) refusesAnother(key, when string) {
-	c.t.Helper()
+	c.T.Helper()
 	c.hasDistinct(key, 3, when)
-	for _, i := range c.running() {
+	for _, i := range c.Running() {
 		if a := c.addDistinct(i, key, 3, "another"); !a.Over || a.Counts[0].Count != 3 ||
 			a.RetryAfterMS < 86_000_000 || a.RetryAfterMS > 87_300_000 {
-			c.t.Errorf("%s, node %d: %+v", when, i, a)
+			c.T.Errorf("%s, node %d: %+v", when, i, a)
 		}
 		if a := c.addDistinct(i, key, 3, "b", "a"); a.Over || a.Counts[0].Count != 3 {
-			c.t.Errorf("%s, node %d, known values: %+v", when, i, a)
+			c.T.Errorf("%s, node %d, known values: %+v", when, i, a)
 		}
 	}
 }
@@ -109,15 +107,15 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 		}
 	}
 	c.refusesAnother(key, "at first")
-	c.kill(1)
+	c.Kill(1)
 	c.refusesAnother(key, "after the owner was killed")
-	c.serve(1)
-	c.settled()
+	c.Serve(1)
+	c.Settled()
 	c.refusesAnother(key, "after it is back")
 	foreign := c.foreignKey(1)
 	c.modeOf(0, "redis")
 	c.refusesAnother(key, "in Redis mode")
-	if err := c.direct.Del(t.Context(), foreign).Err(); err != nil {
+	if err := c.Direct.Del(t.Context(), foreign).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := c.tryDistinct(2, key); err != nil || a.Source != "redis" {
@@ -125,22 +123,22 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	}
 	c.modeOf(0, "two-tier")
 	c.refusesAnother(key, "in memory again")
-	if err := c.direct.FlushAll(t.Context()).Err(); err != nil {
+	if err := c.Direct.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	c.refusesAnother(key, "after Redis lost everything")
 	c.storedDistinct(key)
-	c.stop(1)
+	c.Stop(1)
 	c.refusesAnother(key, "after the owner was stopped")
-	for _, i := range c.running() {
-		c.stop(i)
+	for _, i := range c.Running() {
+		c.Stop(i)
 	}
 	for i := range 3 {
-		c.serve(i)
+		c.Serve(i)
 	}
-	c.settled()
+	c.Settled()
 	c.refusesAnother(key, "after all nodes were started again")
-	if status, text, _ := admin(t, c.nodes[0], "POST", "/v1/reset", fmt.Sprintf(`{"key":%q}`,
+	if status, text, _ := admin(t, c.Nodes[0], "POST", "/v1/reset", fmt.Sprintf(`{"key":%q}`,
 		key), "Content-Type", "application/json"); status != 200 {
 		t.Fatalf("reset: %d %s", status, text)
 	}
@@ -152,15 +150,14 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback(), "--redis-expiry", redistest.Expiry(t, server))
-	c.grow(3)
+	c := newCluster(t, server)
+	c.Grow(3)
 	key := c.keyOf(1, "distinct")
-	c.nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["a"],"ack":"redis"}`, key))
+	c.Nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["a"],"ack":"redis"}`, key))
 	server.Kill()
-	c.nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["b","c"]}`, key))
-	c.stop(1)
-	c.settled()
+	c.Nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["b","c"]}`, key))
+	c.Stop(1)
+	c.Settled()
 	c.hasDistinct(key, 3, "without Redis")
 	server.Restart(t)
 	c.hasDistinct(key, 3, "with Redis")
@@ -169,21 +166,21 @@ func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 // foreignKey adds a value to a key whose name another program uses in Redis, and returns the name.
 // It must hold up only this key.
 func (c *cluster) foreignKey(i int) (name string) {
-	c.t.Helper()
+	c.T.Helper()
 	key := c.keyOf(i, "foreign")
-	name = strings.Replace(proctest.Hash(c.parts, key), "}", "}!d", 1)
-	if err := c.direct.Set(c.t.Context(), name, "of another program", 0).Err(); err != nil {
-		c.t.Fatal(err)
+	name = strings.Replace(proctest.Hash(c.Partitions, key), "}", "}!d", 1)
+	if err := c.Direct.Set(c.T.Context(), name, "of another program", 0).Err(); err != nil {
+		c.T.Fatal(err)
 	}
-	c.nodes[i].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["v"]}`, key))
+	c.Nodes[i].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["v"]}`, key))
 	return name
 }
 
 // storedDistinct waits until Redis has the values of a key.
 func (c *cluster) storedDistinct(key string) {
-	c.t.Helper()
-	proctest.UntilNil(c.t, "Redis has the values again", func() error {
-		keys, err := c.direct.Keys(c.t.Context(), "tt:*!d:default:"+key).Result()
+	c.T.Helper()
+	proctest.UntilNil(c.T, "Redis has the values again", func() error {
+		keys, err := c.Direct.Keys(c.T.Context(), "tt:*!d:default:"+key).Result()
 		if err == nil && len(keys) != 1 {
 			err = fmt.Errorf("keys %v", keys)
 		}
@@ -209,7 +206,7 @@ func (d *distinctTraffic) nodes(numbers []int) {
 	defer d.mu.Unlock()
 	d.to = nil
 	for _, i := range numbers {
-		d.to = append(d.to, d.c.nodes[i])
+		d.to = append(d.to, d.c.Nodes[i])
 	}
 }
 
@@ -228,7 +225,7 @@ func (d *distinctTraffic) run(writer int) {
 				break
 			}
 			if time.Now().After(by) {
-				d.c.t.Errorf("%s: %d %s %v", body, status, text, err)
+				d.c.T.Errorf("%s: %d %s %v", body, status, text, err)
 				return
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -245,9 +242,9 @@ func (d *distinctTraffic) run(writer int) {
 
 // pass waits until that many more values were acknowledged.
 func (d *distinctTraffic) pass(n int64) {
-	d.c.t.Helper()
+	d.c.T.Helper()
 	want := d.sent.Load() + n
-	proctest.Until(d.c.t, "values are added", func() bool { return d.sent.Load() >= want })
+	proctest.Until(d.c.T, "values are added", func() bool { return d.sent.Load() >= want })
 }
 
 // TestFault10DistinctValuesThroughFaults adds values while the owners of the keys are killed one
@@ -257,35 +254,34 @@ func (d *distinctTraffic) pass(n int64) {
 func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback(), "--redis-expiry", redistest.Expiry(t, server))
-	c.grow(3)
+	c := newCluster(t, server)
+	c.Grow(3)
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
 	for i := range 6 {
 		d.keys = append(d.keys, c.keyOf(i%3, strings.Repeat("k", i+1)))
 	}
-	d.nodes(c.running())
+	d.nodes(c.Running())
 	for i := range 4 {
 		d.done.Go(func() { d.run(i) })
 	}
 	for i := range 3 {
 		d.pass(60)
-		others := without(c.running(), i)
+		others := without(c.Running(), i)
 		if i == 2 {
 			d.nodes(others)
-			c.stop(i)
+			c.Stop(i)
 		} else {
-			c.kill(i)
+			c.Kill(i)
 			d.nodes(others)
 		}
 		d.pass(60)
-		c.serve(i)
-		d.nodes(c.running())
+		c.Serve(i)
+		d.nodes(c.Running())
 		d.pass(30)
-		c.settled()
+		c.Settled()
 	}
 	for _, key := range d.keys { // so that a node has it in memory
-		for _, i := range c.running() {
+		for _, i := range c.Running() {
 			proctest.UntilNil(t, "it is read", func() error {
 				_, err := c.tryDistinct(i, key)
 				return err
@@ -342,7 +338,7 @@ func TestBatchesOfValues(t *testing.T) {
 
 // addInBatches is TestBatchesOfValues in one mode.
 func (c *cluster) addInBatches(mode string, keys []string) {
-	c.t.Helper()
+	c.T.Helper()
 	const values, most = 9, 5
 	var ops []string
 	for v := range values {
@@ -368,7 +364,7 @@ func (c *cluster) addInBatches(mode string, keys []string) {
 					return
 				}
 				if time.Now().After(deadline) {
-					c.t.Errorf("%s, node %d: %v", mode, i, err)
+					c.T.Errorf("%s, node %d: %v", mode, i, err)
 					return
 				}
 			}
@@ -386,7 +382,7 @@ func (c *cluster) addInBatches(mode string, keys []string) {
 // batchOfValues sends a batch to node i, and returns the results, and an error unless all
 // operations were executed.
 func (c *cluster) batchOfValues(i int, ops []string) ([]distinctAnswer, error) {
-	status, text, err := c.nodes[i].Post("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+	status, text, err := c.Nodes[i].Post("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
 	if err == nil && status != 200 {
 		err = fmt.Errorf("%d %s", status, text)
 	}

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 )
@@ -19,11 +18,12 @@ import (
 func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
-	c := startOn(t, rc.URL(), redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()}), 3,
-		loopback(), "--admin-token", rulesToken, "--config",
+	c := startOn(t, rc, 3,
+		proctest.Loopback(), "--admin-token", rulesToken, "--config",
 		configured(t, "namespaces: {default: {hash_tags: true}}"))
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
-	place := twotier.Placement{Partitions: c.parts, HashTags: twotier.HashTags{"default": true}}
+	place := twotier.Placement{Partitions: c.Partitions,
+		HashTags: twotier.HashTags{"default": true}}
 	for i := range 4 {
 		d.keys = append(d.keys, fmt.Sprintf("{user-%d}:devices", i),
 			fmt.Sprintf("{user-%d}:addresses", i))
@@ -32,7 +32,7 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 			t.Fatalf("one tag, two partitions: %d and %d", a, b)
 		}
 	}
-	d.nodes(c.running())
+	d.nodes(c.Running())
 	for i := range 3 {
 		d.done.Go(func() { d.run(i) })
 	}
@@ -43,12 +43,12 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	old := rc.KillPrimary(t, slot)
 	rc.WaitPromotion(t, slot, old)
 	d.pass(60)
-	d.nodes(without(c.running(), 1))
-	c.kill(1)
+	d.nodes(without(c.Running(), 1))
+	c.Kill(1)
 	d.pass(60)
-	c.serve(1)
-	c.settled()
-	d.nodes(c.running())
+	c.Serve(1)
+	c.Settled()
+	d.nodes(c.Running())
 	d.pass(60)
 	c.modeOf(0, "redis")
 	d.pass(60)
@@ -57,19 +57,19 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	d.stop.Store(true)
 	d.done.Wait()
 	d.complete("in the end")
-	for _, i := range c.running() {
-		c.stop(i)
+	for _, i := range c.Running() {
+		c.Stop(i)
 	}
 	for i := range 3 {
-		c.serve(i)
+		c.Serve(i)
 	}
-	c.settled()
+	c.Settled()
 	d.complete("after all nodes were started again")
 }
 
 // moveSlot moves a slot to another primary while values are added.
 func (d *distinctTraffic) moveSlot(rc *redistest.Cluster, slot int) {
-	t := d.c.t
+	t := d.c.T
 	t.Helper()
 	from := rc.Owner(t, slot)
 	to := rc.Primaries(t)[0]
@@ -88,7 +88,7 @@ func (d *distinctTraffic) moveSlot(rc *redistest.Cluster, slot int) {
 
 // complete checks that every node has exactly the acknowledged values.
 func (d *distinctTraffic) complete(when string) {
-	d.c.t.Helper()
+	d.c.T.Helper()
 	for _, key := range d.keys {
 		d.c.hasDistinct(key, int64(len(d.seen[key])), when)
 	}

@@ -126,7 +126,7 @@ type ruledTraffic struct {
 func (r *ruledTraffic) run(i int) {
 	for n := 0; !r.stop.Load(); n++ {
 		key := r.keys[n%len(r.keys)]
-		status, text, err := r.c.nodes[i].Post("/v1/distinct", fmt.Sprintf(
+		status, text, err := r.c.Nodes[i].Post("/v1/distinct", fmt.Sprintf(
 			`{"key":%q,"values":["%d-%d"],"rules":["devices","cap"]}`, key, i, n))
 		r.note(i, key, status, text, err)
 		time.Sleep(2 * time.Millisecond) // leaves processor time for the nodes
@@ -143,14 +143,14 @@ func (r *ruledTraffic) note(i int, key string, status int, text []byte, err erro
 	}
 	var a ruledAnswer
 	if err := json.Unmarshal(text, &a); err != nil || status != http.StatusOK {
-		r.c.t.Errorf("node %d: %d %s %v", i, status, text, err)
+		r.c.T.Errorf("node %d: %d %s %v", i, status, text, err)
 		return
 	}
 	if a.verdictsOf(r.sums); a.Source == "fallback" {
 		return // an owner that did not answer may have added the value, so it is not new
 	}
 	if want := a.wrong(key); want != "" {
-		r.c.t.Errorf("node %d, %s: %s; %s", i, key, text, want)
+		r.c.T.Errorf("node %d, %s: %s; %s", i, key, text, want)
 	}
 	r.seen[[2]int{a.RulesVersion, i}] = true
 	if a.Over {
@@ -217,11 +217,11 @@ func TestDistinctRulesOfACluster(t *testing.T) {
 // counted compares the verdicts in the answers with the nodes' counts. The verdicts of requests
 // without an answer are unknown.
 func (r *ruledTraffic) counted() {
-	r.c.t.Helper()
+	r.c.T.Helper()
 	for name, n := range r.sums {
 		rule, verdict, _ := strings.Cut(name, " ")
 		if got := r.c.decisions(rule, verdict); got < n || got > n+r.failed {
-			r.c.t.Errorf("%s: the nodes have counted %d, want %d, or up to %d more", name, got, n,
+			r.c.T.Errorf("%s: the nodes have counted %d, want %d, or up to %d more", name, got, n,
 				r.failed)
 		}
 	}
@@ -229,10 +229,10 @@ func (r *ruledTraffic) counted() {
 
 // refusedMost waits until every node lists a key among the keys with the most refusals.
 func (c *cluster) refusedMost(key string) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		proctest.UntilNil(c.t, "keys that refused most", func() error {
-			status, text, err := c.nodes[i].TryGet("/v1/top?by=refused&window=24h")
+	c.T.Helper()
+	for _, i := range c.Running() {
+		proctest.UntilNil(c.T, "keys that refused most", func() error {
+			status, text, err := c.Nodes[i].TryGet("/v1/top?by=refused&window=24h")
 			if err == nil && (status != 200 ||
 				!strings.Contains(string(text), fmt.Sprintf(`{"ns":"sms","key":%q,`, key))) {
 				err = fmt.Errorf("node %d: %d %s has no %s", i, status, text, key)

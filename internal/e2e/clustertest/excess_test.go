@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -180,7 +177,7 @@ const tallyHead = `
 func (y *tally) check(t *testing.T, c *cluster, key string) {
 	t.Helper()
 	proctest.UntilNil(t, "Redis holds what was admitted", func() error {
-		held, err := c.stored([]string{key})
+		held, err := c.Stored([]string{key})
 		if n := int(held[key]); err == nil && (n < y.admitted || n > y.admitted+y.unknown) {
 			err = fmt.Errorf("it holds %d, admitted were %d, and perhaps %d more", n, y.admitted,
 				y.unknown)
@@ -195,14 +192,10 @@ func (y *tally) check(t *testing.T, c *cluster, key string) {
 // apart starts n nodes over one Redis that never meet, like a cluster split into n sides.
 func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	t.Helper()
-	server := redistest.Start(t)
-	c := &cluster{t: t, redis: server.URL(),
-		direct: redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		parts:  twotier.DefaultPartitions}
-	t.Cleanup(func() { _ = c.direct.Close() })
+	c := &cluster{proctest.NewCluster(t, program, redistest.Start(t), nil)}
 	var sides []*side
 	for range n {
-		p := program.Serve(t, proctest.Options{}, "--redis", c.redis, "--gossip",
+		p := program.Serve(t, proctest.Options{}, "--redis", c.URL, "--gossip",
 			proctest.Host()+":0", "--flush-interval", flush.String())
 		sides = append(sides, &side{node: p})
 	}

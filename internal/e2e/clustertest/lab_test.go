@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -205,15 +203,14 @@ func startLab(t *testing.T, n int, args ...string) (*cluster, *lab) {
 	t.Parallel()
 	l := newLab(t, n)
 	server := redistest.Start(t, redistest.Within(l.addr(redisHost), l.within(redisHost)...))
-	at := func(i int) place {
+	at := func(i int) proctest.Place {
 		host := firstNode + i
-		return place{
-			proctest.Options{Listen: fmt.Sprintf("%s:%d", l.addr(host), httpPort),
+		return proctest.Place{
+			Options: proctest.Options{Listen: fmt.Sprintf("%s:%d", l.addr(host), httpPort),
 				Within: l.within(host)},
-			fmt.Sprintf("%s:%d", l.addr(host), gossipPort),
+			Gossip: fmt.Sprintf("%s:%d", l.addr(host), gossipPort),
 		}
 	}
-	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	return startOn(t, server.URL(), direct, n, at,
+	return startOn(t, server, n, at,
 		append([]string{"--insecure", "--cluster-secret", "a secret of the nodes"}, args...)...), l
 }

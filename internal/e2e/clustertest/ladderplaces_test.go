@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -20,9 +18,9 @@ func TestLaddersChangeOverARedisCluster(t *testing.T) {
 	before := configured(t, "namespaces: {default: {}, "+tags+"}}")
 	after := configured(t, strings.Replace(richer, "burst: {", tags+", ", 1))
 	rc := redistest.StartCluster(t, 3, 0)
-	c := startOn(t, rc.URL(), redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()}), 3,
-		loopback(), "--hot-rate", "5", "--config", before)
-	tr, b := c.traffic(), c.burst()
+	c := startOn(t, rc, 3,
+		proctest.Loopback(), "--hot-rate", "5", "--config", before)
+	tr, b := c.Traffic(), c.burst()
 	c.borrows("with one ladder")
 	c.reconfigure(tr, b, after, 2, 0)
 	c.borrows("with different ladders")
@@ -34,17 +32,17 @@ func TestLaddersChangeOverARedisCluster(t *testing.T) {
 	c.reads("default", proctest.HotKey, "5s", 100)
 	b.stop()
 	tr.Stop()
-	orderly(t, tr, c.settle("9 other ladders over a Redis Cluster", 0))
+	orderly(t, tr, c.Settle("9 other ladders over a Redis Cluster", 0))
 	b.withinLimits()
 	b.counted(c)
 }
 
 // borrows waits until some node borrows a key, or lends it.
 func (c *cluster) borrows(when string) {
-	c.t.Helper()
-	proctest.Until(c.t, "a key is hot "+when, func() bool {
-		for _, i := range c.running() {
-			if c.nodes[i].Metric("twotier_hot_keys", "") > 0 {
+	c.T.Helper()
+	proctest.Until(c.T, "a key is hot "+when, func() bool {
+		for _, i := range c.Running() {
+			if c.Nodes[i].Metric("twotier_hot_keys", "") > 0 {
 				return true
 			}
 		}
@@ -55,15 +53,15 @@ func (c *cluster) borrows(when string) {
 // together asks each node about two keys with one hash tag; the second has room for three events.
 // They are counted together or not at all.
 func (c *cluster) together(when string) {
-	c.t.Helper()
+	c.T.Helper()
 	for i := range 9 {
 		tag := fmt.Sprintf("{%s}", when)
 		body := fmt.Sprintf(`{"ack":"redis","checks":[{"ns":"burst","key":"%s:a",`+
 			`"limits":[{"window":"1h","max":50}]},{"ns":"burst","key":"%s:b",`+
 			`"limits":[{"window":"5s","max":1000},{"window":"1h","max":3}]}]}`, tag, tag)
-		if text := string(c.nodes[i%3].MustPost("/v1/acquire", body)); strings.Contains(text,
+		if text := string(c.Nodes[i%3].MustPost("/v1/acquire", body)); strings.Contains(text,
 			`"allowed":true,"checks"`) != (i < 3) {
-			c.t.Errorf("%s: acquire %d: %s", when, i, text)
+			c.T.Errorf("%s: acquire %d: %s", when, i, text)
 		}
 	}
 	for _, key := range []string{"a", "b"} {

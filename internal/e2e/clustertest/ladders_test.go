@@ -53,10 +53,10 @@ const (
 
 func (c *cluster) burst() *burst {
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &burst{t: c.t, http: proctest.NewClient(), quit: cancel, admitted: map[string][]int64{},
+	b := &burst{t: c.T, http: proctest.NewClient(), quit: cancel, admitted: map[string][]int64{},
 		unknown: map[string]int64{}}
-	b.to(c.bases()...)
-	c.t.Cleanup(b.stop)
+	b.to(c.Bases()...)
+	c.T.Cleanup(b.stop)
 	for range 3 {
 		b.done.Go(func() {
 			for ctx.Err() == nil {
@@ -144,9 +144,9 @@ func (b *burst) withinLimits() {
 func (b *burst) counted(c *cluster) {
 	b.t.Helper()
 	for key, at := range b.admitted {
-		for _, i := range c.running() {
+		for _, i := range c.Running() {
 			proctest.UntilNil(b.t, "the nodes count what was admitted", func() error {
-				status, body, err := c.nodes[i].TryGet("/v1/count?ns=burst&window=1h&key=" + key)
+				status, body, err := c.Nodes[i].TryGet("/v1/count?ns=burst&window=1h&key=" + key)
 				var a proctest.Answer
 				if err != nil || status != http.StatusOK || json.Unmarshal(body, &a) != nil ||
 					len(a.Counts) != 1 {
@@ -165,18 +165,18 @@ func (b *burst) counted(c *cluster) {
 
 // reconfigure restarts one node after the other with another configuration, under traffic.
 func (c *cluster) reconfigure(tr *proctest.Traffic, b *burst, file string, numbers ...int) {
-	c.t.Helper()
-	c.args = append(slices.Clone(c.args[:len(c.args)-1]), file)
+	c.T.Helper()
+	c.Args = append(slices.Clone(c.Args[:len(c.Args)-1]), file)
 	for _, i := range numbers {
-		rest := slices.DeleteFunc(c.running(), func(j int) bool { return i == j })
-		b.to(c.bases(rest...)...)
-		c.stop(i)
+		rest := slices.DeleteFunc(c.Running(), func(j int) bool { return i == j })
+		b.to(c.Bases(rest...)...)
+		c.Stop(i)
 		tr.Accept(100)
-		c.serve(i)
-		tr.To(c.bases()...)
-		b.to(c.bases()...)
+		c.Serve(i)
+		tr.To(c.Bases()...)
+		b.to(c.Bases()...)
 		tr.Accept(100)
-		c.settled()
+		c.Settled()
 		b.pass(3)
 	}
 }
@@ -185,29 +185,29 @@ func (c *cluster) reconfigure(tr *proctest.Traffic, b *burst, file string, numbe
 func startPlain(t *testing.T) (c *cluster, tr *proctest.Traffic, b *burst, before, after string) {
 	before, after = configured(t, plain), configured(t, richer)
 	c = start(t, 3, "--config", before)
-	return c, c.traffic(), c.burst(), before, after
+	return c, c.Traffic(), c.burst(), before, after
 }
 
 // bucketOf returns the width, in milliseconds, of the buckets from which node i reads a window.
 func (c *cluster) bucketOf(i int, ns, key, window string) (ms int64) {
-	c.t.Helper()
-	_, body := c.nodes[i].Get("/v1/count?ns=" + ns + "&key=" + key + "&window=" + window)
+	c.T.Helper()
+	_, body := c.Nodes[i].Get("/v1/count?ns=" + ns + "&key=" + key + "&window=" + window)
 	var a struct {
 		Counts []struct {
 			Bucket int64 `json:"bucket_ms"`
 		}
 	}
 	if err := json.Unmarshal(body, &a); err != nil || len(a.Counts) != 1 {
-		c.t.Fatalf("%v: %s", err, body)
+		c.T.Fatalf("%v: %s", err, body)
 	}
 	return a.Counts[0].Bucket
 }
 
 // reads waits until every node reads a window from buckets of this width.
 func (c *cluster) reads(ns, key, window string, ms int64) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		proctest.UntilNil(c.t, "windows are read from other buckets", func() error {
+	c.T.Helper()
+	for _, i := range c.Running() {
+		proctest.UntilNil(c.T, "windows are read from other buckets", func() error {
 			if got := c.bucketOf(i, ns, key, window); got != ms {
 				return fmt.Errorf("node %d reads %s of %s from buckets of %d ms, want %d", i,
 					window, key, got, ms)
@@ -225,7 +225,7 @@ func TestLaddersChangeNodeByNode(t *testing.T) {
 	c.reads("default", proctest.HotKey, "5s", 100)
 	c.reconfigure(tr, b, after, 0, 1, 2)
 	c.reads("default", proctest.HotKey, "5s", 250)
-	c.nodes[0].Get("/v1/count?window=30h&key=" + proctest.HotKey)
+	c.Nodes[0].Get("/v1/count?window=30h&key=" + proctest.HotKey)
 	b.pass(20)
 	c.reconfigure(tr, b, before, 1, 0, 2)
 	c.reads("default", proctest.HotKey, "5s", 100)
@@ -233,7 +233,7 @@ func TestLaddersChangeNodeByNode(t *testing.T) {
 	b.stop()
 	tr.Accept(200)
 	tr.Stop()
-	orderly(t, tr, c.settle("9 other ladders", 0))
+	orderly(t, tr, c.Settle("9 other ladders", 0))
 	b.withinLimits()
 	b.counted(c)
 }
@@ -243,8 +243,8 @@ func TestLaddersChangeNodeByNode(t *testing.T) {
 func TestLaddersChangeHalfWay(t *testing.T) {
 	before, after := configured(t, plain), configured(t, richer)
 	c := start(t, 3, "--config", before)
-	tr := &proctest.Traffic{T: t, Ledger: c.l, Retry: true, Storing: true}
-	tr.To(c.bases()...).Start()
+	tr := &proctest.Traffic{T: t, Ledger: c.Ledger, Retry: true, Storing: true}
+	tr.To(c.Bases()...).Start()
 	b := c.burst()
 	tr.Accept(200)
 	c.reconfigure(tr, b, after, 1)
@@ -252,7 +252,7 @@ func TestLaddersChangeHalfWay(t *testing.T) {
 	for i, first := range []int{0, 1, 2, 1} {
 		key, began := fmt.Sprint("first-", i), time.Now()
 		for n, node := range []int{first, (first + 1) % 3, (first + 2) % 3, first, 1, 0, 2} {
-			allowed := b.acquire(c.nodes[node].Base, key)
+			allowed := b.acquire(c.Nodes[node].Base, key)
 			if n >= shortMax && time.Since(began) >= shortWindow*time.Millisecond {
 				continue // on a busy machine, the first ones may have left the window
 			}
@@ -261,15 +261,15 @@ func TestLaddersChangeHalfWay(t *testing.T) {
 			}
 		}
 	}
-	c.kill(1)
-	tr.To(c.bases()...)
+	c.Kill(1)
+	tr.To(c.Bases()...)
 	tr.Accept(200)
-	c.args = append(slices.Clone(c.args[:len(c.args)-1]), before)
-	c.serve(1)
-	tr.To(c.bases()...)
+	c.Args = append(slices.Clone(c.Args[:len(c.Args)-1]), before)
+	c.Serve(1)
+	tr.To(c.Bases()...)
 	tr.Accept(200)
 	tr.Stop()
-	c.settle("10 a node with other ladders is killed", 0)
+	c.Settle("10 a node with other ladders is killed", 0)
 	b.counted(c)
 }
 
@@ -279,9 +279,9 @@ func TestNodesThatCannotJoinLeaveNoTrace(t *testing.T) {
 	before, after := configured(t, plain), configured(t, richer)
 	rules := configured(t, "rules: [{name: login, limits: [3/1m]}]")
 	c := start(t, 2, "--config", before)
-	c.barrier()
+	c.Barrier()
 	trace := c.trace()
-	last := c.args
+	last := c.Args
 	for why, args := range map[string][]string{
 		"refused": {"--config", after, "--partitions", "11"},
 		"tags": {"--config", configured(t, strings.Replace(richer, "burst: {",
@@ -289,8 +289,8 @@ func TestNodesThatCannotJoinLeaveNoTrace(t *testing.T) {
 		"twin":         {"--config", after, "--node", "n0"},
 		"not a secret": {"--config", after, "--cluster-secret", "another secret of the nodes"},
 	} {
-		c.args = append(slices.Clone(last[:len(last)-2]), append(args, "--rules", rules)...)
-		p, err := c.program.TryServe(t, c.place(3).opt, c.command(3)...)
+		c.Args = append(slices.Clone(last[:len(last)-2]), append(args, "--rules", rules)...)
+		p, err := c.Program.TryServe(t, c.Place(3).Options, c.Command(3)...)
 		if err == nil {
 			t.Errorf("%s: it started", why)
 		}
@@ -299,20 +299,20 @@ func TestNodesThatCannotJoinLeaveNoTrace(t *testing.T) {
 			t.Errorf("%s: Redis had\n%s\nand has\n%s", why, trace, now)
 		}
 	}
-	c.args = last
-	c.stop(1)
-	c.serve(1)
-	c.settled()
+	c.Args = last
+	c.Stop(1)
+	c.Serve(1)
+	c.Settled()
 }
 
 // trace returns the data in Redis apart from counts.
 func (c *cluster) trace() string {
-	c.t.Helper()
+	c.T.Helper()
 	ctx := context.Background()
-	meta, err := c.direct.HGetAll(ctx, "tt:meta").Result()
-	rules, err2 := c.direct.HGetAll(ctx, "tt:rules").Result()
+	meta, err := c.Direct.HGetAll(ctx, "tt:meta").Result()
+	rules, err2 := c.Direct.HGetAll(ctx, "tt:rules").Result()
 	if err := errors.Join(err, err2); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return fmt.Sprintf("%v %v", meta, rules)
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -15,22 +13,22 @@ import (
 // still believe that the old one is alive.
 func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	c := start(t, 3)
-	tr := c.traffic()
+	tr := c.Traffic()
 	tr.Accept(200)
 	tr.Stop()
-	c.barrier()
-	old := c.nodes[1]
-	c.kill(1)
-	back := c.serve(1)
+	c.Barrier()
+	old := c.Nodes[1]
+	c.Kill(1)
+	back := c.Serve(1)
 	for back.Gossip == old.Gossip || back.Listen == old.Listen { // by chance
-		c.kill(1)
-		back = c.serve(1)
+		c.Kill(1)
+		back = c.Serve(1)
 	}
-	tr = c.traffic()
+	tr = c.Traffic()
 	tr.Accept(300)
 	tr.Stop()
-	for _, i := range c.running() { // its death may not have been noticed yet
-		v, err := look(c.nodes[i])
+	for _, i := range c.Running() { // its death may not have been noticed yet
+		v, err := c.Nodes[i].Look()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +38,7 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 			}
 		}
 	}
-	c.settle("17 same name, other ports", 0)
+	c.Settle("17 same name, other ports", 0)
 }
 
 // TestFault17TwoNodesWithOneName starts a second node under the name of a live one. The second node
@@ -49,32 +47,31 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 func TestFault17TwoNodesWithOneName(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3,
-		loopback())
-	tr := c.traffic()
+	c := startOn(t, server, 3, proctest.Loopback())
+	tr := c.Traffic()
 	tr.Accept(200)
 	for range 2 {
-		twin, err := program.TryServe(t, proctest.Options{}, c.command(1)...)
+		twin, err := program.TryServe(t, proctest.Options{}, c.Command(1)...)
 		if err == nil {
 			t.Fatalf("a second n1 was let in: it listens on %s", twin.Listen)
 		}
-		reason := "n1 is alive at " + c.nodes[1].Listen
+		reason := "n1 is alive at " + c.Nodes[1].Listen
 		if status := twin.ExitCode(); status != 1 || !strings.Contains(twin.Log.String(), reason) {
 			t.Errorf("exit status %d, want 1 and %q:\n%s", status, reason, twin.Log.String())
 		}
 		tr.Accept(200)
 	}
-	c.settled()
+	c.Settled()
 	tr.Accept(200)
 	tr.Stop()
-	orderly(t, tr, c.settle("17 two nodes with one name", 0))
+	orderly(t, tr, c.Settle("17 two nodes with one name", 0))
 }
 
 // TestFault17Strangers checks that nodes that don't fit are refused with a reason and change
 // nothing.
 func TestFault17Strangers(t *testing.T) {
 	c := start(t, 3, "--cluster-secret", "a secret of the nodes")
-	tr := c.traffic()
+	tr := c.Traffic()
 	for name, test := range map[string]struct{ args, reason string }{
 		"wrong secret": {"--cluster-secret=another secret, not theirs",
 			"is the cluster secret the same?"},
@@ -83,7 +80,7 @@ func TestFault17Strangers(t *testing.T) {
 		"other hash seed":       {"--hash-seed=7", "seed"},
 	} {
 		// If a flag is given twice, the last one counts.
-		p, err := program.TryServe(t, proctest.Options{}, append(c.command(7), test.args)...)
+		p, err := program.TryServe(t, proctest.Options{}, append(c.Command(7), test.args)...)
 		if err == nil {
 			t.Errorf("%s: it was let in", name)
 			continue
@@ -97,15 +94,15 @@ func TestFault17Strangers(t *testing.T) {
 	}
 	tr.Accept(200)
 	tr.Stop()
-	orderly(t, tr, c.settle("17 strangers", 0))
+	orderly(t, tr, c.Settle("17 strangers", 0))
 }
 
 // TestSeedThatStandsStill starts nodes while the node they join stands still for longer than one
 // attempt to reach it lasts. The node with its secret becomes a member, the other one is refused.
 func TestSeedThatStandsStill(t *testing.T) {
 	c := start(t, 1, "--cluster-secret", "a secret of the nodes")
-	command := c.command(1)
-	c.nodes[0].Pause()
+	command := c.Command(1)
+	c.Nodes[0].Pause()
 	type result struct {
 		p   *proctest.Process
 		err error
@@ -113,7 +110,7 @@ func TestSeedThatStandsStill(t *testing.T) {
 	fits, stranger := make(chan result, 1), make(chan result, 1)
 	for to, args := range map[chan result][]string{
 		fits:     command,
-		stranger: append(c.command(2), "--cluster-secret=another secret, not theirs"),
+		stranger: append(c.Command(2), "--cluster-secret=another secret, not theirs"),
 	} {
 		go func() {
 			p, err := program.TryServe(t, proctest.Options{}, args...)
@@ -121,7 +118,7 @@ func TestSeedThatStandsStill(t *testing.T) {
 		}()
 	}
 	time.Sleep(4 * time.Second)
-	c.nodes[0].Resume()
+	c.Nodes[0].Resume()
 	if r := <-stranger; r.err == nil || r.p.ExitCode() != 1 ||
 		!strings.Contains(r.p.Log.String(), "is the cluster secret the same?") {
 		t.Errorf("the stranger: %v\n%s", r.err, r.p.Log.String())
@@ -130,6 +127,6 @@ func TestSeedThatStandsStill(t *testing.T) {
 	if r.err != nil {
 		t.Fatalf("%v\n%s", r.err, r.p.Log.String())
 	}
-	c.nodes[1] = r.p
-	c.settled()
+	c.Nodes[1] = r.p
+	c.Settled()
 }

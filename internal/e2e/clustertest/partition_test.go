@@ -15,10 +15,10 @@ import (
 // client stays with its node.
 func (c *cluster) sides() []*proctest.Traffic {
 	var all []*proctest.Traffic
-	for _, i := range c.running() {
+	for _, i := range c.Running() {
 		all = append(all,
-			(&proctest.Traffic{T: c.t, Ledger: c.l, Retry: true,
-				Pause: 20 * time.Millisecond}).To(c.bases(i)...).Start())
+			(&proctest.Traffic{T: c.T, Ledger: c.Ledger, Retry: true,
+				Pause: 20 * time.Millisecond}).To(c.Bases(i)...).Start())
 	}
 	return all
 }
@@ -37,7 +37,7 @@ func stopAll(all []*proctest.Traffic) {
 
 // changes returns how often the nodes changed their tables, according to their logs.
 func (c *cluster) changes() (n int) {
-	for _, p := range c.nodes {
+	for _, p := range c.Nodes {
 		log := p.Log.String()
 		n += strings.Count(log, `msg="member joined"`) + strings.Count(log, `msg="member gone"`)
 	}
@@ -80,7 +80,7 @@ func TestFault12Partition(t *testing.T) {
 			} else {
 				for _, group := range s.groups {
 					proctest.UntilNil(t, "each side goes on by itself",
-						func() error { return c.agree(group) })
+						func() error { return c.Agree(group) })
 				}
 				t.Logf("each side has taken over after %v",
 					time.Since(began).Round(100*time.Millisecond))
@@ -90,13 +90,13 @@ func TestFault12Partition(t *testing.T) {
 			l.heal(3)
 			healed := time.Now()
 			accept(all, 100)
-			c.settled()
+			c.Settled()
 			t.Logf("split for %v, one cluster again %v after",
 				healed.Sub(began).Round(100*time.Millisecond),
 				time.Since(healed).Round(100*time.Millisecond))
 			accept(all, 100)
 			stopAll(all)
-			c.settle("12 "+s.name, 0)
+			c.Settle("12 "+s.name, 0)
 		})
 	}
 }
@@ -131,12 +131,12 @@ func TestFault13OneWay(t *testing.T) {
 			last(all, 12*time.Second)
 			during := c.changes() - before
 			cut(l, false)
-			c.settled()
+			c.Settled()
 			accept(all, 100)
 			stopAll(all)
 			t.Logf("the three nodes changed their tables %d times in 12 s of a one-way cut, %d "+
 				"times after", during, c.changes()-before-during)
-			c.settle("13 one way, "+name, 0)
+			c.Settle("13 one way, "+name, 0)
 		})
 	}
 }
@@ -160,11 +160,11 @@ func TestFault14OneOfTwoChannels(t *testing.T) {
 			accept(all, 50)
 			during := c.changes() - before
 			l.heal(3)
-			c.settled()
+			c.Settled()
 			accept(all, 100)
 			stopAll(all)
 			t.Logf("%d changes of tables", during)
-			c.settle("14 "+name, 0)
+			c.Settle("14 "+name, 0)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestFault15RedisReachableFromSome(t *testing.T) {
 	l.heal(3)
 	accept(all, 200)
 	stopAll(all)
-	c.settle("15 Redis reachable from some", 0)
+	c.Settle("15 Redis reachable from some", 0)
 }
 
 // TestFault16LossOfDatagrams drops a share of the datagrams to every node.
@@ -200,10 +200,10 @@ func TestFault16LossOfDatagrams(t *testing.T) {
 		t.Logf("%d %% lost: %d changes of tables in 7 s", percent, c.changes()-before)
 	}
 	l.heal(3)
-	c.settled()
+	c.Settled()
 	accept(all, 100)
 	stopAll(all)
-	c.settle("16 loss of datagrams", 0)
+	c.Settle("16 loss of datagrams", 0)
 }
 
 // TestExcessAcrossAPartition drives a limit from both sides of a real split: before the split is
@@ -212,7 +212,7 @@ func TestFault16LossOfDatagrams(t *testing.T) {
 func TestExcessAcrossAPartition(t *testing.T) {
 	c, l := startLab(t, 3)
 	const rate, limit, flush = 100, 400, 200 * time.Millisecond
-	sides := []*side{{node: c.nodes[0]}, {node: c.nodes[1]}, {node: c.nodes[2]}}
+	sides := []*side{{node: c.Nodes[0]}, {node: c.Nodes[1]}, {node: c.Nodes[2]}}
 	l.part([]int{0}, []int{1}, []int{2})
 	// It takes about a second to notice that the key's owner can't be reached. Don't measure that.
 	for _, s := range sides {
@@ -227,7 +227,7 @@ func TestExcessAcrossAPartition(t *testing.T) {
 	early := drive(t, sides, "early", limit, rate, flush)
 	early.check(t, c, "early")
 	for i := range 3 {
-		proctest.UntilNil(t, "each goes on by itself", func() error { return c.agree([]int{i}) })
+		proctest.UntilNil(t, "each goes on by itself", func() error { return c.Agree([]int{i}) })
 	}
 	sides = again(sides)
 	late := drive(t, sides, "later", limit, rate, flush)

@@ -3,8 +3,6 @@ package clustertest
 import (
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -15,11 +13,10 @@ import (
 func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
-	direct := redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()})
-	c := startOn(t, rc.URL(), direct, 3, loopback())
-	tr := c.traffic()
+	c := startOn(t, rc, 3, proctest.Loopback())
+	tr := c.Traffic()
 	tr.Accept(300)
-	slot := rc.Slot(t, proctest.Hash(c.parts, proctest.HotKey))
+	slot := rc.Slot(t, proctest.Hash(c.Partitions, proctest.HotKey))
 	from := rc.Owner(t, slot)
 	to := rc.Primaries(t)[0]
 	if to == from {
@@ -36,15 +33,15 @@ func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	tr.Accept(100)
 	rc.FinishMigration(t, slot, from, to)
 	tr.Accept(200)
-	c.serve(3) // partitions change owners meanwhile
-	tr.To(c.bases()...)
+	c.Serve(3) // partitions change owners meanwhile
+	tr.To(c.Bases()...)
 	old := rc.KillPrimary(t, slot)
 	tr.Accept(200)
 	rc.WaitPromotion(t, slot, old)
 	tr.Accept(300)
-	c.stop(0)
-	tr.To(c.bases()...)
+	c.Stop(0)
+	tr.To(c.Bases()...)
 	tr.Accept(200)
 	tr.Stop()
-	c.settle("7 Redis Cluster, migration and failover beneath nodes that come and go", 0)
+	c.Settle("7 Redis Cluster, migration and failover beneath nodes that come and go", 0)
 }

@@ -42,20 +42,20 @@ func admin(t *testing.T, p *proctest.Process, method, path, body string,
 
 // putRules makes a document the version after base.
 func (c *cluster) putRules(i, base int, document string) {
-	c.t.Helper()
-	status, text, header := admin(c.t, c.nodes[i], "PUT", "/v1/rules", document,
+	c.T.Helper()
+	status, text, header := admin(c.T, c.Nodes[i], "PUT", "/v1/rules", document,
 		"Content-Type", "application/yaml", "If-Match", fmt.Sprintf(`"%d"`, base))
 	if want := fmt.Sprintf(`"%d"`, base+1); status != 200 || header.Get("ETag") != want {
-		c.t.Fatalf("put %s: %d %s %v", want, status, text, header)
+		c.T.Fatalf("put %s: %d %s %v", want, status, text, header)
 	}
 }
 
 // haveRules waits until all running nodes have a version.
 func (c *cluster) haveRules(version int) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		proctest.UntilNil(c.t, "rules of every node", func() error {
-			_, text, header := admin(c.t, c.nodes[i], "GET", "/v1/rules", "")
+	c.T.Helper()
+	for _, i := range c.Running() {
+		proctest.UntilNil(c.T, "rules of every node", func() error {
+			_, text, header := admin(c.T, c.Nodes[i], "GET", "/v1/rules", "")
 			if got := header.Get("ETag"); got != fmt.Sprintf(`"%d"`, version) {
 				return fmt.Errorf("node %d has %s, want %d: %s", i, got, version, text)
 			}
@@ -114,11 +114,11 @@ func TestRulesOfACluster(t *testing.T) {
 			return seen[(version+1)%3].Load() > before
 		})
 	}
-	if status, text, _ := admin(t, c.nodes[1], "PUT", "/v1/rules", "rules: []", "If-Match",
+	if status, text, _ := admin(t, c.Nodes[1], "PUT", "/v1/rules", "rules: []", "If-Match",
 		`"3"`); status != 412 {
 		t.Errorf("put in place of an old version: %d %s", status, text)
 	}
-	if status, text, _ := admin(t, c.nodes[1], "POST", "/v1/admin/mode",
+	if status, text, _ := admin(t, c.Nodes[1], "POST", "/v1/admin/mode",
 		`{"mode":"redis"}`); status != 200 {
 		t.Fatalf("mode: %d %s", status, text)
 	}
@@ -130,7 +130,7 @@ func TestRulesOfACluster(t *testing.T) {
 // decideByTurns makes each node decide about keys of two other owners, one request after the other,
 // until stop. seen counts the decisions of each node.
 func (c *cluster) decideByTurns() (seen *[3]atomic.Int64, stop func()) {
-	c.t.Helper()
+	c.T.Helper()
 	seen = new([3]atomic.Int64)
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -160,21 +160,21 @@ func (c *cluster) decide(i int, op string, seen *atomic.Int64) {
 		body string
 		into any
 	}{"/v1/acquire": {op + "}", &one}, "/v1/batch": {batch, &both}} {
-		status, text, err := c.nodes[i].Post(path, ask.body)
+		status, text, err := c.Nodes[i].Post(path, ask.body)
 		if err == nil {
 			err = json.Unmarshal(text, ask.into)
 		}
 		if err != nil || status != http.StatusOK {
-			c.t.Errorf("%s: %d %s %v", path, status, text, err)
+			c.T.Errorf("%s: %d %s %v", path, status, text, err)
 			return
 		}
 	}
 	if err := one.byTurns(); err != nil {
-		c.t.Error(err)
+		c.T.Error(err)
 	}
 	for _, v := range both.Results {
 		if err := v.byTurns(); err != nil || *v.Version != *both.Results[0].Version {
-			c.t.Errorf("batch of %d: %v", *both.Results[0].Version, err)
+			c.T.Errorf("batch of %d: %v", *both.Results[0].Version, err)
 		}
 	}
 	seen.Add(1)
@@ -186,19 +186,19 @@ func TestRulesOfANodeThatWasAway(t *testing.T) {
 	file := configured(t, turns(1))
 	c := start(t, 3, "--admin-token", rulesToken, "--rules", file)
 	c.haveRules(1)
-	c.kill(2)
+	c.Kill(2)
 	c.putRules(0, 1, turns(2))
-	c.serve(2)
+	c.Serve(2)
 	c.haveRules(2)
-	if err := c.direct.Del(t.Context(), "tt:rules").Err(); err != nil {
+	if err := c.Direct.Del(t.Context(), "tt:rules").Err(); err != nil {
 		t.Fatal(err)
 	}
 	proctest.Until(t, "the rules are back in Redis", func() bool {
-		return c.direct.HGet(t.Context(), "tt:rules", "v").Val() == "2"
+		return c.Direct.HGet(t.Context(), "tt:rules", "v").Val() == "2"
 	})
 	c.putRules(1, 2, turns(3))
 	c.haveRules(3)
-	_, text, _ := admin(t, c.nodes[2], "GET", "/v1/rules?history=true", "")
+	_, text, _ := admin(t, c.Nodes[2], "GET", "/v1/rules?history=true", "")
 	if n := strings.Count(text, `"version"`); n != 2 {
 		t.Errorf("history after the loss: %s", text)
 	}

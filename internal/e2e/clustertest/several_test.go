@@ -11,12 +11,12 @@ import (
 
 // keyOf returns a key that a node owns.
 func (c *cluster) keyOf(i int, prefix string) string {
-	c.t.Helper()
-	v, err := look(c.nodes[i])
+	c.T.Helper()
+	v, err := c.Nodes[i].Look()
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	place := twotier.Placement{Partitions: c.parts}
+	place := twotier.Placement{Partitions: c.Partitions}
 	for n := 0; ; n++ {
 		key := fmt.Sprint(prefix, n)
 		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == fmt.Sprint("n", i) {
@@ -45,7 +45,7 @@ type answer struct {
 // acquainted makes node 0 exchange messages with the others: before the first message it asks for
 // their time.
 func (c *cluster) acquainted() {
-	c.nodes[0].MustPost("/v1/acquire",
+	c.Nodes[0].MustPost("/v1/acquire",
 		acquiring(c.keyOf(0, "hello"), c.keyOf(1, "hello"), c.keyOf(2, "hello")))
 }
 
@@ -72,23 +72,23 @@ func TestDeciderKilledBeforeItDecides(t *testing.T) {
 	c := start(t, 3)
 	c.acquainted()
 	mine, its := c.keyOf(0, "mine"), c.keyOf(1, "its")
-	sent := forwarded(c.nodes[0], "out")
-	c.nodes[1].Pause()
-	told := asks(c.nodes[0], acquiring(mine, its))
+	sent := forwarded(c.Nodes[0], "out")
+	c.Nodes[1].Pause()
+	told := asks(c.Nodes[0], acquiring(mine, its))
 	proctest.Until(t, "the decider is asked",
-		func() bool { return forwarded(c.nodes[0], "out") > sent })
-	c.kill(1)
+		func() bool { return forwarded(c.Nodes[0], "out") > sent })
+	c.Kill(1)
 	if a := <-told; a.err != nil || a.status != 503 ||
 		!strings.Contains(a.body, `"outcome":"unknown"`) {
 		t.Errorf("told %+v, want that the outcome is unknown", a)
 	}
 	c.gone()
 	proctest.Until(t, "what was reserved is counted",
-		func() bool { return c.nodes[2].Count(mine, "24h").Counts[0].Count == 1 })
-	if n := c.nodes[0].Count(its, "24h").Counts[0].Count; n != 0 {
+		func() bool { return c.Nodes[2].Count(mine, "24h").Counts[0].Count == 1 })
+	if n := c.Nodes[0].Count(its, "24h").Counts[0].Count; n != 0 {
 		t.Errorf("the dead node's part has a count of %d", n)
 	}
-	if a := <-asks(c.nodes[2], acquiring(mine)); a.err != nil ||
+	if a := <-asks(c.Nodes[2], acquiring(mine)); a.err != nil ||
 		!strings.Contains(a.body, `"allowed":false`) {
 		t.Errorf("one more: %+v", a)
 	}
@@ -104,25 +104,25 @@ func TestDeciderPausedBeforeItDecides(t *testing.T) {
 	c := start(t, 3)
 	c.acquainted()
 	mine, its, third := c.keyOf(0, "mine"), c.keyOf(1, "its"), c.keyOf(2, "third")
-	sent := forwarded(c.nodes[0], "out")
-	c.nodes[1].Pause()
-	told := asks(c.nodes[0], acquiring(mine, third, its))
+	sent := forwarded(c.Nodes[0], "out")
+	c.Nodes[1].Pause()
+	told := asks(c.Nodes[0], acquiring(mine, third, its))
 	proctest.Until(t, "the decider is asked",
-		func() bool { return forwarded(c.nodes[0], "out") > sent+1 })
+		func() bool { return forwarded(c.Nodes[0], "out") > sent+1 })
 	if a := <-told; a.err != nil || a.status != 503 ||
 		!strings.Contains(a.body, `"outcome":"unknown"`) {
 		t.Errorf("told %+v, want that the outcome is unknown", a)
 	}
-	count := func(key string) int64 { return c.nodes[0].Count(key, "24h").Counts[0].Count }
+	count := func(key string) int64 { return c.Nodes[0].Count(key, "24h").Counts[0].Count }
 	proctest.Until(t, "what was reserved is counted",
 		func() bool { return count(mine) == 1 && count(third) == 1 })
-	c.nodes[1].Resume()
-	c.settled()
+	c.Nodes[1].Resume()
+	c.Settled()
 	proctest.Until(t, "it is taken back", func() bool { return count(mine)+count(third) == 0 })
 	if n := count(its); n != 0 {
 		t.Errorf("the decider's part has a count of %d", n)
 	}
-	if a := <-asks(c.nodes[2], acquiring(mine, third, its)); a.err != nil ||
+	if a := <-asks(c.Nodes[2], acquiring(mine, third, its)); a.err != nil ||
 		!strings.Contains(a.body, `"allowed":true`) {
 		t.Errorf("again: %+v", a)
 	}
@@ -135,21 +135,21 @@ func TestCoordinatorKilledBetweenTheSteps(t *testing.T) {
 	c := start(t, 3)
 	c.acquainted()
 	keys := []string{c.keyOf(0, "first"), c.keyOf(2, "second"), c.keyOf(1, "third")}
-	served := forwarded(c.nodes[2], "in")
-	c.nodes[1].Pause()
-	told := asks(c.nodes[0], acquiring(keys...))
+	served := forwarded(c.Nodes[2], "in")
+	c.Nodes[1].Pause()
+	told := asks(c.Nodes[0], acquiring(keys...))
 	proctest.Until(t, "the second part is reserved",
-		func() bool { return forwarded(c.nodes[2], "in") > served })
-	if n := c.nodes[2].Count(keys[1], "24h").Counts[0].Count; n != 0 {
+		func() bool { return forwarded(c.Nodes[2], "in") > served })
+	if n := c.Nodes[2].Count(keys[1], "24h").Counts[0].Count; n != 0 {
 		t.Errorf("it has a count of %d already", n)
 	}
-	c.kill(0)
+	c.Kill(0)
 	// If it is killed late, it has already answered with an unknown outcome.
 	if a := <-told; a.err == nil &&
 		(a.status != 503 || !strings.Contains(a.body, `"outcome":"unknown"`)) {
 		t.Errorf("a dead node says %+v", a)
 	}
-	c.nodes[1].Resume()
+	c.Nodes[1].Resume()
 	c.gone()
 	if second, third := c.counted(keys[1]), c.counted(keys[2]); second != third {
 		t.Errorf("counted: the second part %v, the third %v", second, third)
@@ -159,12 +159,12 @@ func TestCoordinatorKilledBetweenTheSteps(t *testing.T) {
 // counted reports whether a key was counted, by acquiring it until its count is one: before that, a
 // reservation may refuse.
 func (c *cluster) counted(key string) bool {
-	c.t.Helper()
+	c.T.Helper()
 	admitted := false
-	proctest.Until(c.t, "it is known what has become of "+key, func() bool {
-		a := <-asks(c.nodes[1], acquiring(key))
+	proctest.Until(c.T, "it is known what has become of "+key, func() bool {
+		a := <-asks(c.Nodes[1], acquiring(key))
 		admitted = admitted || strings.Contains(a.body, `"allowed":true`)
-		return c.nodes[1].Count(key, "24h").Counts[0].Count == 1
+		return c.Nodes[1].Count(key, "24h").Counts[0].Count == 1
 	})
 	return !admitted
 }

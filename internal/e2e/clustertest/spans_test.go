@@ -12,7 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -104,11 +103,11 @@ func (c *spanReceiver) at(node int, trace string) []exported {
 }
 
 // soon is loopback for nodes that send spans soon after they have ended.
-func soon() func(i int) place {
-	at := loopback()
-	return func(i int) place {
+func soon() func(i int) proctest.Place {
+	at := proctest.Loopback()
+	return func(i int) proctest.Place {
 		p := at(i)
-		p.opt.Env = []string{"OTEL_BSP_SCHEDULE_DELAY=50"}
+		p.Options.Env = []string{"OTEL_BSP_SCHEDULE_DELAY=50"}
 		return p
 	}
 }
@@ -118,14 +117,14 @@ func soon() func(i int) place {
 func TestSpansOfATrace(t *testing.T) {
 	t.Parallel()
 	to, server := newSpanReceiver(t), redistest.Start(t)
-	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3, soon(),
+	c := startOn(t, server, 3, soon(),
 		"--redis-expiry", redistest.Expiry(t, server), "--otlp-endpoint", to.URL)
 	const unsampled, forwarded, several = "0af7651916cd43dd8448eb211c803100",
 		"0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
 	key, keys := c.keyOf(1, "span"), []string{c.keyOf(1, "more"), c.keyOf(2, "more")}
-	traced(t, c.nodes[0], unsampled, "00", "/v1/acquire", acquiring(c.keyOf(1, "none")))
-	traced(t, c.nodes[0], forwarded, "01", "/v1/acquire", acquiring(key))
-	traced(t, c.nodes[0], several, "01", "/v1/acquire", acquiring(keys...))
+	traced(t, c.Nodes[0], unsampled, "00", "/v1/acquire", acquiring(c.keyOf(1, "none")))
+	traced(t, c.Nodes[0], forwarded, "01", "/v1/acquire", acquiring(key))
+	traced(t, c.Nodes[0], several, "01", "/v1/acquire", acquiring(keys...))
 
 	// Spans of a node are sent in the order in which they have ended.
 	proctest.Until(t, "the spans of both traces are there",
@@ -159,7 +158,7 @@ func TestSpansOfATrace(t *testing.T) {
 		t.Errorf("at the node that decides: %+v", second)
 	}
 	for i := range 3 {
-		if n := c.nodes[i].Metric("twotier_trace_spans_total", "dropped"); n != 0 {
+		if n := c.Nodes[i].Metric("twotier_trace_spans_total", "dropped"); n != 0 {
 			t.Errorf("node %d has dropped %d spans", i, n)
 		}
 	}
@@ -189,7 +188,7 @@ func oneTree(spans []exported) error {
 // their spans and stops cleanly.
 func TestCollectorIsGone(t *testing.T) {
 	t.Parallel()
-	opt := soon()(0).opt
+	opt := soon()(0).Options
 	opt.MayComplain = true // that spans can't be sent
 	// No process listens at this port: it would need root, and the port has no use.
 	node := program.Serve(t, opt, "--otlp-endpoint", "http://127.0.0.1:1")

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -133,17 +131,16 @@ func startTogether(t *testing.T, server *redistest.Server, mayComplain bool) *st
 // becomeOne waits until the nodes are one cluster that counts as one.
 func (s *starts) becomeOne() {
 	s.t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: s.server.Addr()})
-	c := newCluster(s.t, s.server.URL(), client, loopback())
+	c := &cluster{proctest.NewCluster(s.t, program, s.server, proctest.Loopback())}
 	proctest.UntilNil(s.t, "the nodes are one cluster", func() error {
 		for i, n := range s.nodes {
 			p := n.ready()
 			if p == nil {
 				return fmt.Errorf("node %d is not ready", i)
 			}
-			c.nodes[i] = p
+			c.Nodes[i] = p
 		}
-		return c.agree(c.running())
+		return c.Agree(c.Running())
 	})
 	proctest.UntilNil(s.t, "all have one seed and one version of the rules", func() error {
 		seed, err := s.server.Do("HGET", "tt:meta", "hash-seed").Text()
@@ -154,11 +151,11 @@ func (s *starts) becomeOne() {
 			var v struct {
 				HashSeed json.Number `json:"hash_seed"`
 			}
-			_, body, err := c.nodes[i].TryGet("/v1/cluster?owners=true")
+			_, body, err := c.Nodes[i].TryGet("/v1/cluster?owners=true")
 			if err == nil {
 				err = json.Unmarshal(body, &v)
 			}
-			if version := c.nodes[i].Metric("twotier_rules_version", ""); err != nil ||
+			if version := c.Nodes[i].Metric("twotier_rules_version", ""); err != nil ||
 				v.HashSeed.String() != seed || version != 1 {
 				return fmt.Errorf("node %d has the seed %s, Redis has %s; rules of version %d, %w",
 					i, v.HashSeed, seed, version, err)
@@ -176,13 +173,13 @@ func (s *starts) becomeOne() {
 // countTogether adds 1 to a key at each node, and checks each node's count.
 func countTogether(c *cluster, key string) error {
 	for i := range starters {
-		status, body, err := c.nodes[i].Post("/v1/add", `{"key":"`+key+`"}`)
+		status, body, err := c.Nodes[i].Post("/v1/add", `{"key":"`+key+`"}`)
 		if err != nil || status != 200 {
 			return fmt.Errorf("node %d: %d %s, %w", i, status, body, err)
 		}
 	}
 	for i := range starters {
-		if a := c.nodes[i].Count(key, "24h"); a.Counts[0].Count != starters {
+		if a := c.Nodes[i].Count(key, "24h"); a.Counts[0].Count != starters {
 			return fmt.Errorf("node %d: %+v", i, a)
 		}
 	}

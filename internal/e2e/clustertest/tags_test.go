@@ -72,19 +72,19 @@ func TestHashTags(t *testing.T) {
 	c := start(t, 3, "--config", file)
 	for r := range receivers {
 		for i := range 3 {
-			if m := messagesTo(r); m.send(c.nodes[(r+i)%3]) != (i < 2) {
+			if m := messagesTo(r); m.send(c.Nodes[(r+i)%3]) != (i < 2) {
 				t.Errorf("%s: message %d", m.content, i)
 			}
 		}
 	}
 	c.decidedByOne(receivers)
 	c.clientAsksOwners(receivers)
-	for _, node := range c.nodes {
+	for _, node := range c.Nodes {
 		node.Flushed()
 	}
 	c.oneSlotEach(receivers)
-	direct := program.Serve(t, proctest.Options{}, append([]string{"--redis", c.redis,
-		"--mode", "redis"}, c.args...)...)
+	direct := program.Serve(t, proctest.Options{}, append([]string{"--redis", c.URL,
+		"--mode", "redis"}, c.Args...)...)
 	for r := range receivers {
 		m := messagesTo(r)
 		if n, sources := m.counts(direct); n != [2]int64{2, 2} || sources[1] != "redis" {
@@ -95,7 +95,7 @@ func TestHashTags(t *testing.T) {
 		}
 	}
 	const reason = "its counts were made with hash-tags = sms, this node has no namespace"
-	stranger, err := program.TryServe(t, proctest.Options{}, append(c.command(3), "--config",
+	stranger, err := program.TryServe(t, proctest.Options{}, append(c.Command(3), "--config",
 		configured(t, "namespaces: {sms: {hash_tags: false}}"))...)
 	if err == nil || stranger.ExitCode() != 1 || !strings.Contains(stranger.Log.String(), reason) {
 		t.Errorf("a node without hash tags: %v\n%s", err, stranger.Log.String())
@@ -105,15 +105,15 @@ func TestHashTags(t *testing.T) {
 // decidedByOne asks every node for the counts: exactly one node has the keys of a message in
 // memory, and it has both. Every node decides about some messages.
 func (c *cluster) decidedByOne(receivers int) {
-	c.t.Helper()
+	c.T.Helper()
 	decides := map[int]int{}
 	for r := range receivers {
 		m := messagesTo(r)
 		owners := 0
-		for i, node := range c.nodes {
+		for i, node := range c.Nodes {
 			n, sources := m.counts(node)
 			if n != [2]int64{2, 2} || sources[0] != sources[1] {
-				c.t.Errorf("%s: node %d says %d, from %s", m.content, i, n, sources)
+				c.T.Errorf("%s: node %d says %d, from %s", m.content, i, n, sources)
 			}
 			if sources[0] == "memory" {
 				owners++
@@ -121,27 +121,27 @@ func (c *cluster) decidedByOne(receivers int) {
 			}
 		}
 		if owners != 1 {
-			c.t.Errorf("%s: %d nodes have it in memory", m.content, owners)
+			c.T.Errorf("%s: %d nodes have it in memory", m.content, owners)
 		}
 	}
-	if len(decides) != len(c.nodes) {
-		c.t.Errorf("messages decided about by each node: %v", decides)
+	if len(decides) != len(c.Nodes) {
+		c.T.Errorf("messages decided about by each node: %v", decides)
 	}
 }
 
 // clientAsksOwners gives a client the address of one node and asks about the messages. The client
 // must find the other nodes, and the one that decides about both keys.
 func (c *cluster) clientAsksOwners(receivers int) {
-	c.t.Helper()
+	c.T.Helper()
 	ctx := context.Background()
 	asks, err := client.New(client.Options{
-		Addresses: []string{strings.TrimPrefix(c.nodes[0].Base, "http://")}})
+		Addresses: []string{strings.TrimPrefix(c.Nodes[0].Base, "http://")}})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	defer asks.Close(ctx)
-	proctest.Until(c.t, "the client knows all nodes", func() bool {
-		return asks.Stats().Members == len(c.nodes)
+	proctest.Until(c.T, "the client knows all nodes", func() bool {
+		return asks.Stats().Members == len(c.Nodes)
 	})
 	for r := range receivers {
 		m := messagesTo(r)
@@ -151,24 +151,24 @@ func (c *cluster) clientAsksOwners(receivers int) {
 			{Namespace: "sms", Key: m.content, Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 		}})
 		if err != nil || answer.Allowed || answer.Source != client.SourceMemory {
-			c.t.Errorf("%s: %+v, %v", m.content, answer, err)
+			c.T.Errorf("%s: %+v, %v", m.content, answer, err)
 		}
 	}
 }
 
 // oneSlotEach checks the names in Redis: their hash tag is that of the partition.
 func (c *cluster) oneSlotEach(receivers int) {
-	c.t.Helper()
-	names, err := c.direct.Keys(context.Background(), "tt:*:sms:*").Result()
+	c.T.Helper()
+	names, err := c.Direct.Keys(context.Background(), "tt:*:sms:*").Result()
 	if err != nil || len(names) != 2*receivers {
-		c.t.Fatalf("%v: %d keys, want %d", err, len(names), 2*receivers)
+		c.T.Fatalf("%v: %d keys, want %d", err, len(names), 2*receivers)
 	}
 	slots := map[string]string{}
 	for _, name := range names {
 		slot, key, _ := strings.Cut(name, ":sms:")
 		receiver := strings.TrimSuffix(key, ":hello")
 		if other, ok := slots[receiver]; ok && other != slot {
-			c.t.Errorf("%s is at %s and %s", receiver, slot, other)
+			c.T.Errorf("%s is at %s and %s", receiver, slot, other)
 		}
 		slots[receiver] = slot
 	}

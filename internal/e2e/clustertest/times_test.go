@@ -27,7 +27,7 @@ type answered struct{ sent, at time.Time }
 // up the others.
 func (c *cluster) probe(keys []string, bases []string) *prober {
 	p := &prober{quit: make(chan struct{})}
-	tr := (&proctest.Traffic{T: c.t, Ledger: c.l}).To(bases...).Open()
+	tr := (&proctest.Traffic{T: c.T, Ledger: c.Ledger}).To(bases...).Open()
 	for w := range 24 {
 		p.running.Go(func() {
 			for n := w; ; n++ {
@@ -43,7 +43,7 @@ func (c *cluster) probe(keys []string, bases []string) *prober {
 			}
 		})
 	}
-	c.t.Cleanup(p.stop)
+	c.T.Cleanup(p.stop)
 	return p
 }
 
@@ -89,12 +89,12 @@ func (p *prober) since(moment time.Time) (first, gap, slowest time.Duration) {
 
 // keysOf returns n keys whose owner is the node with this ID.
 func (c *cluster) keysOf(id string, n int) (keys []string) {
-	c.t.Helper()
-	v, err := look(c.nodes[c.running()[0]])
+	c.T.Helper()
+	v, err := c.Nodes[c.Running()[0]].Look()
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	place := twotier.Placement{Partitions: c.parts}
+	place := twotier.Placement{Partitions: c.Partitions}
 	for i := 0; len(keys) < n && i < 100*n; i++ {
 		key := fmt.Sprint("probe-", i)
 		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == id {
@@ -107,20 +107,20 @@ func (c *cluster) keysOf(id string, n int) (keys []string) {
 // noticed waits until the running nodes have taken over all partitions and have removed the failed
 // node from their tables. It returns how long after since each of these happened.
 func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
-	c.t.Helper()
-	proctest.Until(c.t, "the others notice", func() bool {
+	c.T.Helper()
+	proctest.Until(c.T, "the others notice", func() bool {
 		held, members := 0, 0
-		for _, i := range c.running() {
-			v, err := look(c.nodes[i])
+		for _, i := range c.Running() {
+			v, err := c.Nodes[i].Look()
 			if err != nil {
-				c.t.Fatal(err)
+				c.T.Fatal(err)
 			}
 			held, members = held+v.Held, max(members, len(v.Members))
 		}
-		if owned == 0 && held == c.parts {
+		if owned == 0 && held == c.Partitions {
 			owned = time.Since(since)
 		}
-		if dropped == 0 && members == len(c.nodes) {
+		if dropped == 0 && members == len(c.Nodes) {
 			dropped = time.Since(since)
 		}
 		return owned > 0 && dropped > 0
@@ -164,18 +164,18 @@ func TestHowLongItTakes(t *testing.T) {
 // failure ends node 1 while clients ask the others about its keys, measures the times, and restarts
 // it.
 func (c *cluster) failure(end func(*proctest.Process)) [5]time.Duration {
-	c.t.Helper()
-	p := c.probe(c.keysOf("n1", 50), c.bases(0, 2))
-	proctest.Until(c.t, "answers come", func() bool { return p.count() > 100 })
-	victim := c.nodes[1]
-	delete(c.nodes, 1)
+	c.T.Helper()
+	p := c.probe(c.keysOf("n1", 50), c.Bases(0, 2))
+	proctest.Until(c.T, "answers come", func() bool { return p.count() > 100 })
+	victim := c.Nodes[1]
+	delete(c.Nodes, 1)
 	began := time.Now()
 	end(victim)
 	owned, dropped := c.noticed(began)
 	p.stop()
 	first, gap, slowest := p.since(began)
 	victim.Kill()
-	c.serve(1)
-	c.settled()
+	c.Serve(1)
+	c.Settled()
 	return [5]time.Duration{first, gap, slowest, owned, dropped}
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -22,14 +20,15 @@ func startTraced(t *testing.T) (c *cluster, spans *spanReceiver, decisions strin
 	t.Parallel()
 	spans, server := newSpanReceiver(t), redistest.Start(t)
 	decisions = filepath.Join(t.TempDir(), "decisions")
-	c = newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), soon())
-	args := []string{"--redis-expiry", redistest.Expiry(t, server), "--otlp-endpoint", spans.URL}
-	c.args = append(args, "--decisions", decisions)
-	c.serve(0)
-	c.args = args
-	c.serve(1)
-	c.serve(2)
-	c.settled()
+	c = newCluster(t, server, "--otlp-endpoint", spans.URL)
+	c.Place = soon()
+	args := c.Args
+	c.Args = append(args[:len(args):len(args)], "--decisions", decisions)
+	c.Serve(0)
+	c.Args = args
+	c.Serve(1)
+	c.Serve(2)
+	c.Settled()
 	return c, spans, decisions
 }
 
@@ -99,7 +98,7 @@ func TestTracesReachPeers(t *testing.T) {
 			`"limits":[{"window":"1h","max":9}]}`, key(2)), [3]bool{2: true}, "distinct"},
 	} {
 		trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8031%02x", i)
-		traced(t, c.nodes[0], trace, "01", tt.path, tt.body)
+		traced(t, c.Nodes[0], trace, "01", tt.path, tt.body)
 		for k, part := range tt.peers {
 			proctest.Until(t, fmt.Sprintf("%s: node %d has sent a span", tt.what, k),
 				func() bool { return len(spans.at(k, trace)) > 0 || !part && k > 0 })

@@ -78,19 +78,19 @@ func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
 		name    string
 		program *proctest.Program
 	}{{"to this commit", program}, {"back to the previous one", old}} {
-		c.program = to.program
-		tr := c.traffic()
+		c.Program = to.program
+		tr := c.Traffic()
 		tr.Accept(200)
 		if rolling {
 			c.replaceEach(tr)
 		} else {
 			tr.Stop()
 			c.replaceAll()
-			tr = c.traffic()
+			tr = c.Traffic()
 		}
 		tr.Accept(200)
 		tr.Stop()
-		orderly(t, tr, c.settle("9 upgrade "+to.name, 0))
+		orderly(t, tr, c.Settle("9 upgrade "+to.name, 0))
 	}
 }
 
@@ -102,7 +102,7 @@ func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
 	until := map[string]int64{}
 	hold := func(when string) {
 		t.Helper()
-		c.settled()
+		c.Settled()
 		c.haveRules(1)
 		for key, end := range until {
 			c.stillBanned(key, end, when)
@@ -111,32 +111,32 @@ func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
 	}
 	ban := func(when string) {
 		t.Helper()
-		for _, i := range c.running() {
+		for _, i := range c.Running() {
 			key := c.keyOf((i+1)%3, fmt.Sprint(when, "-", i, "-"))
 			c.twoOfThree(key)
 			until[key] = c.overstep(i, key, "redis")
 		}
 		hold(when)
 	}
-	status, text, _ := admin(t, c.nodes[0], "PUT", "/v1/rules", banRules, "Content-Type",
+	status, text, _ := admin(t, c.Nodes[0], "PUT", "/v1/rules", banRules, "Content-Type",
 		"application/yaml", "If-Match", `"0"`)
 	if status != 200 {
 		if status != 422 || !strings.Contains(text, `unknown key \"ban\"`) {
 			t.Fatalf("rules with bans at a node that knows none: %d %s", status, text)
 		}
-		c.program = program
+		c.Program = program
 		c.replaceAll()
 		c.putRules(0, 0, banRules)
 	}
 	c.haveRules(1)
 	ban("before")
 	for _, to := range []*proctest.Program{program, old} {
-		if c.program = to; !rolling {
+		if c.Program = to; !rolling {
 			break // from here on all nodes are new
 		}
-		for _, i := range c.running() {
-			c.stop(i)
-			c.serve(i)
+		for _, i := range c.Running() {
+			c.Stop(i)
+			c.Serve(i)
 			hold(fmt.Sprint("replaced ", i))
 			if i == 0 {
 				ban(fmt.Sprint("mixed", len(until)))
@@ -144,7 +144,7 @@ func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
 		}
 	}
 	for key := range until {
-		if _, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban", fmt.Sprintf(
+		if _, text, _ := admin(t, c.Nodes[2], "POST", "/v1/unban", fmt.Sprintf(
 			`{"rule":"login","key":%q}`, key), "Content-Type", "application/json"); !strings.
 			Contains(text, `"lifted":true`) {
 			t.Errorf("unban %s: %s", key, text)
@@ -157,26 +157,26 @@ func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
 
 // replaceEach restarts one node after the other while clients count.
 func (c *cluster) replaceEach(tr *proctest.Traffic) {
-	c.t.Helper()
-	for _, i := range c.running() {
-		c.stop(i)
+	c.T.Helper()
+	for _, i := range c.Running() {
+		c.Stop(i)
 		tr.Accept(100)
-		c.serve(i)
-		tr.To(c.bases()...)
+		c.Serve(i)
+		tr.To(c.Bases()...)
 		tr.Accept(100)
-		c.settled()
+		c.Settled()
 	}
 }
 
 // replaceAll stops all nodes and then starts them again.
 func (c *cluster) replaceAll() {
-	c.t.Helper()
-	all := c.running()
+	c.T.Helper()
+	all := c.Running()
 	for _, i := range all {
-		c.stop(i)
+		c.Stop(i)
 	}
 	for _, i := range all {
-		c.serve(i)
+		c.Serve(i)
 	}
-	c.settled()
+	c.Settled()
 }

@@ -45,7 +45,7 @@ func (c *cluster) acquire(clients int, limit int64, keys []string, pause time.Du
 	for i := range clients {
 		r.running.Go(func() { r.runClient(i) })
 	}
-	c.t.Cleanup(r.stop)
+	c.T.Cleanup(r.stop)
 	return r
 }
 
@@ -112,19 +112,19 @@ func (r *race) sum() (allowed, unknown int64) {
 
 // until waits until this many acquires have been allowed.
 func (r *race) until(allowed int64) {
-	r.c.t.Helper()
-	proctest.Until(r.c.t, "clients are let through",
+	r.c.T.Helper()
+	proctest.Until(r.c.T, "clients are let through",
 		func() bool { a, u := r.sum(); return a+u >= allowed })
 }
 
 // finish waits until nothing more is allowed, and checks that each key was counted exactly as often
 // as its limit, and that no more acquires were allowed.
 func (r *race) finish() {
-	t := r.c.t
+	t := r.c.T
 	t.Helper()
 	var held map[string]int64
 	proctest.UntilNil(t, "the limits are used up", func() (err error) {
-		held, err = r.c.stored(r.keys)
+		held, err = r.c.Stored(r.keys)
 		for _, key := range r.keys {
 			if err == nil && held[key] < r.limit {
 				err = fmt.Errorf("%s: %d", key, held[key])
@@ -135,9 +135,9 @@ func (r *race) finish() {
 	tries := r.tries.Load() + int64(20*len(r.keys)) // keep trying after limits are used up
 	proctest.Until(t, "clients go on", func() bool { return r.tries.Load() >= tries })
 	r.stop()
-	r.c.settled()
+	r.c.Settled()
 	proctest.UntilNil(t, "all say the same", func() (err error) {
-		held, err = r.c.same(r.keys)
+		held, err = r.c.Same(r.keys)
 		return err
 	})
 	for i, key := range r.keys {
@@ -163,7 +163,7 @@ func names(n int) (keys []string) {
 
 func TestALimitOf1000ThroughThreeNodesAdmits1000(t *testing.T) {
 	c := start(t, 3)
-	r := c.acquire(12, 1000, names(3), 0, c.bases())
+	r := c.acquire(12, 1000, names(3), 0, c.Bases())
 	r.finish()
 }
 
@@ -175,22 +175,22 @@ func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 	keys := names(12)
 	const limit = 1000
 	all := int64(limit * len(keys))
-	r := c.acquire(12, limit, keys, 4*time.Millisecond, c.bases())
+	r := c.acquire(12, limit, keys, 4*time.Millisecond, c.Bases())
 	r.gate.Store(all * 3 / 5)
 	r.until(all / 5)
 	before := c.ownersOf(keys)
-	c.serve(3)
-	r.to(c.bases())
+	c.Serve(3)
+	r.to(c.Bases())
 	r.until(all * 2 / 5)
-	c.settled()
+	c.Settled()
 	between := c.ownersOf(keys)
 	r.until(all * 3 / 5)
 	if a, u := r.sum(); a+u >= all {
 		t.Fatal("the limits were used up before the node left: clients are too fast for this test")
 	}
 	r.gate.Store(0)
-	c.stop(1)
-	r.to(c.bases())
+	c.Stop(1)
+	r.to(c.Bases())
 	r.finish()
 	after := c.ownersOf(keys)
 	moves := map[string]int{}
@@ -214,12 +214,12 @@ func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 
 // ownersOf returns the IDs of the owners of keys.
 func (c *cluster) ownersOf(keys []string) map[string]string {
-	c.t.Helper()
-	v, err := look(c.nodes[c.running()[0]])
+	c.T.Helper()
+	v, err := c.Nodes[c.Running()[0]].Look()
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	place, owners := twotier.Placement{Partitions: c.parts}, map[string]string{}
+	place, owners := twotier.Placement{Partitions: c.Partitions}, map[string]string{}
 	for _, key := range keys {
 		owners[key] = v.Members[v.Owners[place.Of(nil, []byte(key))]].ID
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -63,10 +61,9 @@ func TestFault8AlienData(t *testing.T) {
 		t.Run(mode+" in a Redis Cluster", func(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3, 0)
-			b := &bed{t: t}
-			b.open(cluster.URL(), func() redis.UniversalClient {
-				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-			}, "--mode", mode, "--redis-timeout", "1m", "--request-timeout", "1m")
+			b := newSingle(t, cluster, "--mode", mode, "--redis-timeout", "1m",
+				"--request-timeout", "1m")
+			b.restart()
 			b.plant()
 		})
 	}
@@ -74,34 +71,32 @@ func TestFault8AlienData(t *testing.T) {
 
 // plant puts each plant under a separate key, asks for that key, and counts another key.
 func (b *bed) plant() {
-	b.t.Helper()
-	client := b.direct()
-	defer client.Close()
+	b.T.Helper()
 	for name, script := range plants() {
 		now := time.Now().UnixMilli()
 		moments := []any{now, now - 1000}
-		if err := client.Eval(b.t.Context(), script+" return 1", []string{b.hash(name)},
+		if err := b.Direct.Eval(b.T.Context(), script+" return 1", []string{b.Hash(name)},
 			moments...).Err(); err != nil {
-			b.t.Fatalf("%s: %v", name, err)
+			b.T.Fatalf("%s: %v", name, err)
 		}
 		b.asked(name)
 		began := time.Now()
 		b.node.MustPost("/v1/add", `{"key":"other","ack":"redis"}`)
-		b.t.Logf("%s: somebody else waits %v", name, time.Since(began).Round(time.Millisecond))
+		b.T.Logf("%s: somebody else waits %v", name, time.Since(began).Round(time.Millisecond))
 	}
 	if a := b.node.Count("other", "24h"); a.Counts[0].Max != int64(len(plants())) || a.Degraded {
-		b.t.Errorf("another key: %+v", a)
+		b.T.Errorf("another key: %+v", a)
 	}
 }
 
 // asked acquires a planted key and reads its count and its series.
 func (b *bed) asked(name string) {
-	b.t.Helper()
+	b.T.Helper()
 	limits := `"limits":[{"window":"1m","max":10},{"window":"1h","max":10}]`
 	acquire := func() (status int, body string) {
 		status, got, err := b.node.Post("/v1/acquire", fmt.Sprintf(`{"key":%q,%s}`, name, limits))
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		return status, string(got)
 	}
@@ -114,7 +109,7 @@ func (b *bed) asked(name string) {
 	}
 	passed := b.honest(name, status, body) && strings.Contains(body, `"allowed":true`)
 	if passed && (name == "most" || name == "several") {
-		b.t.Errorf("%s: %s: more than the limit is let through", name, body)
+		b.T.Errorf("%s: %s: more than the limit is let through", name, body)
 	}
 	for _, call := range []string{"count?window=1m,24h&key=", "series?window=1h&key="} {
 		status, body := b.node.Get("/v1/" + call + name)
@@ -124,14 +119,14 @@ func (b *bed) asked(name string) {
 
 // honest checks an answer about a planted key. It reports whether the answer claims to be complete.
 func (b *bed) honest(name string, status int, body string) (whole bool) {
-	b.t.Helper()
+	b.T.Helper()
 	whole = status != 503 && !strings.Contains(body, `"degraded":true`)
 	switch {
 	case status != 200 && status != 503 || strings.Contains(body, `"count":-`) ||
 		strings.Contains(body, `,-`):
-		b.t.Errorf("%s: %d %s", name, status, body)
+		b.T.Errorf("%s: %d %s", name, status, body)
 	case whole && slices.Contains(broken, name):
-		b.t.Errorf("%s: %s: it does not say that the key can't be read", name, body)
+		b.T.Errorf("%s: %s: it does not say that the key can't be read", name, body)
 	}
 	return whole
 }

@@ -38,7 +38,7 @@ func TestOnColdIsForAnOutageAlone(t *testing.T) {
 
 // fill counts keys to their limit of 3, and starts a node that has none of them in memory.
 func (b *coldBed) fill(keys int) {
-	b.t.Helper()
+	b.T.Helper()
 	for i := range keys {
 		b.node.MustPost("/v1/add", fmt.Sprintf(`{"key":"full-%d","n":3}`, i))
 	}
@@ -56,29 +56,29 @@ func (b *coldBed) key() string {
 
 // ask acquires a key.
 func (b *coldBed) ask(key string) (status int, body string) {
-	b.t.Helper()
+	b.T.Helper()
 	status, got, err := b.node.Post("/v1/acquire",
 		fmt.Sprintf(`{"key":%q,"limits":[{"window":"1h","max":3}]}`, key))
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return status, string(got)
 }
 
 // undecided asks for some keys and checks that none of the requests is decided.
 func (b *coldBed) undecided(why string) {
-	b.t.Helper()
+	b.T.Helper()
 	for range 5 {
 		status, body := b.ask(b.key())
 		if status != 503 || !strings.Contains(body, ":unavailable") {
-			b.t.Errorf("%s: %d %s", why, status, body)
+			b.T.Errorf("%s: %d %s", why, status, body)
 		}
 	}
 }
 
 // masterDown makes Redis a replica that has no primary and serves nothing.
 func (b *coldBed) masterDown() {
-	b.t.Helper()
+	b.T.Helper()
 	b.do("CONFIG", "SET", "replica-serve-stale-data", "no")
 	b.do("REPLICAOF", "127.0.0.1", "1")
 	b.undecided("MASTERDOWN")
@@ -88,12 +88,12 @@ func (b *coldBed) masterDown() {
 
 // served waits until keys are decided by the counts in Redis.
 func (b *coldBed) served(when string) {
-	b.t.Helper()
+	b.T.Helper()
 	key := b.key()
-	proctest.Until(b.t, "a key is refused by its limit "+when, func() bool {
+	proctest.Until(b.T, "a key is refused by its limit "+when, func() bool {
 		status, body := b.ask(key)
 		if strings.Contains(body, `"allowed":true`) && !strings.Contains(body, `"degraded":true`) {
-			b.t.Fatalf("%s: %s", when, body)
+			b.T.Fatalf("%s: %s", when, body)
 		}
 		return status == 200 && !strings.Contains(body, `"degraded":true`)
 	})
@@ -101,22 +101,22 @@ func (b *coldBed) served(when string) {
 
 // foreign replaces a key by a value of another type.
 func (b *coldBed) foreign() {
-	b.t.Helper()
-	b.do("SET", b.hash("full-39"), "foreign")
+	b.T.Helper()
+	b.do("SET", b.Hash("full-39"), "foreign")
 	for range 5 {
 		if status, body := b.ask("full-39"); status != 503 {
-			b.t.Errorf("a foreign value: %d %s", status, body)
+			b.T.Errorf("a foreign value: %d %s", status, body)
 		}
 		if status, body := b.ask(b.key()); status != 200 || strings.Contains(body, `"degraded":true`) {
-			b.t.Errorf("a key beside a foreign value: %d %s", status, body)
+			b.T.Errorf("a key beside a foreign value: %d %s", status, body)
 		}
 	}
-	b.do("DEL", b.hash("full-39"))
+	b.do("DEL", b.Hash("full-39"))
 }
 
 // loading restarts Redis with much data to load.
 func (b *coldBed) loading() {
-	b.t.Helper()
+	b.T.Helper()
 	b.do("EVAL", `for i = 1, 10000 do redis.call('SET', 'pad' .. i, string.rep('x', 100)) end
 		return 1`, 0)
 	b.do("SAVE")
@@ -124,17 +124,17 @@ func (b *coldBed) loading() {
 	loaded := make(chan struct{})
 	go func() {
 		defer close(loaded)
-		b.redis.Restart(b.t)
+		b.redis.Restart(b.T)
 	}()
 	isLoading := func() bool {
 		err := b.redis.Do("PING").Err()
 		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
 	}
-	proctest.Until(b.t, "Redis is loading", isLoading)
+	proctest.Until(b.T, "Redis is loading", isLoading)
 	time.Sleep(3 * time.Second) // the node has noticed, and asks each partition again
 	b.undecided("LOADING")
 	if !isLoading() {
-		b.t.Error("Redis has loaded its data before the end: this shows nothing")
+		b.T.Error("Redis has loaded its data before the end: this shows nothing")
 	}
 	b.do("CONFIG", "SET", "key-load-delay", "0")
 	<-loaded
@@ -143,11 +143,11 @@ func (b *coldBed) loading() {
 
 // down ends Redis.
 func (b *coldBed) down() {
-	b.t.Helper()
+	b.T.Helper()
 	b.redis.Kill()
 	b.degraded()
 	key := b.key()
-	proctest.Until(b.t, "on-cold decides", func() bool {
+	proctest.Until(b.T, "on-cold decides", func() bool {
 		status, body := b.ask(key)
 		return status == 200 && strings.Contains(body, `"degraded":true`) &&
 			strings.Contains(body, `"allowed":true`) == (b.onCold == "allow")

@@ -10,7 +10,7 @@ import (
 
 func TestFault9StoppedUnderLoad(t *testing.T) {
 	b := newBed(t, nil)
-	tr := b.traffic()
+	tr := b.Traffic()
 	for range 2 {
 		tr.Accept(300)
 		if status := b.node.Stop(); status != 0 {
@@ -29,15 +29,15 @@ func TestFault9StoppedUnderLoad(t *testing.T) {
 // report that.
 func TestFault9StoppedWithRedisDown(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()})
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(200)
-	before, _, _ := b.l.Totals()
-	b.barrier()
+	before, _, _ := b.Ledger.Totals()
+	b.Barrier()
 	b.redis.Kill()
 	b.degraded()
 	tr.Accept(100)
 	tr.Stop()
-	a, _, _ := b.l.Totals()
+	a, _, _ := b.Ledger.Totals()
 	if status := b.node.Stop(); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
@@ -48,25 +48,25 @@ func TestFault9StoppedWithRedisDown(t *testing.T) {
 
 func TestFault10KilledWithAckMemory(t *testing.T) {
 	b := newBed(t, nil)
-	tr := b.traffic()
+	tr := b.Traffic()
 	for range 2 {
 		tr.Accept(300)
-		before := b.l.Events.Load()
-		b.barrier() // all that was counted before is in Redis
+		before := b.Ledger.Events.Load()
+		b.Barrier() // all that was counted before is in Redis
 		var log proctest.Recent
 		proctest.Until(t, "more is counted", func() bool {
-			log.Note(b.l.Events.Load())
-			return b.l.Events.Load() > before+200
+			log.Note(b.Ledger.Events.Load())
+			return b.Ledger.Events.Load() > before+200
 		})
 		b.node.Kill()
 		died := time.Now()
 		tr.Pass(20)
-		after := b.l.Events.Load()
-		held, err := b.stored(b.l.Names())
+		after := b.Ledger.Events.Load()
+		held, err := b.Stored(b.Ledger.Names())
 		if err != nil {
 			t.Fatal(err)
 		}
-		lost := b.l.WriteOff(held)
+		lost := b.Ledger.WriteOff(held)
 		if lost > after-before {
 			t.Errorf("%d lost, more than the %d that were acknowledged since all was flushed", lost,
 				after-before)
@@ -84,7 +84,7 @@ func TestFault10KilledWithAckMemory(t *testing.T) {
 
 func TestFault10KilledWithAckRedis(t *testing.T) {
 	b := newBed(t, nil, "--ack", "redis")
-	tr := &proctest.Traffic{T: t, Ledger: b.l, Storing: true}
+	tr := &proctest.Traffic{T: t, Ledger: b.Ledger, Storing: true}
 	tr.To(b.node.Base).Start()
 	for range 3 {
 		tr.Accept(150)
@@ -101,7 +101,7 @@ func TestFault10KilledWithAckRedis(t *testing.T) {
 // TestFault10KilledWithAckRedisWhileRedisIsSlow kills the node while its batches are on their way.
 func TestFault10KilledWithAckRedisWhileRedisIsSlow(t *testing.T) {
 	b := newBed(t, nil, "--ack", "redis")
-	tr := &proctest.Traffic{T: t, Ledger: b.l, Storing: true}
+	tr := &proctest.Traffic{T: t, Ledger: b.Ledger, Storing: true}
 	tr.To(b.node.Base).Start()
 	b.proxy.Delay(100 * time.Millisecond)
 	tr.Accept(100)

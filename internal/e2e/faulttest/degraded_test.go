@@ -21,10 +21,10 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 		t.Run(onCold, func(t *testing.T) {
 			b := newBed(t, []redistest.Option{redistest.AOF()}, "--on-cold", onCold)
 			b.node.MustPost("/v1/add", `{"key":"cold","ack":"redis"}`)
-			b.l.Sending("cold", 1)
-			b.l.Note("cold", 1, proctest.Acked)
+			b.Ledger.Sending("cold", 1)
+			b.Ledger.Note("cold", 1, proctest.Acked)
 			b.restart()
-			tr := b.traffic()
+			tr := b.Traffic()
 			tr.Accept(200)
 			proctest.Until(t, "readyz says that all is well", func() bool {
 				status, body := b.node.Ready()
@@ -51,11 +51,11 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 				if err := json.Unmarshal(out, &a); err != nil {
 					t.Fatal(err)
 				}
-				b.l.Sending("cold", 1)
+				b.Ledger.Sending("cold", 1)
 				if a.Allowed {
-					b.l.Note("cold", 1, proctest.Acked)
+					b.Ledger.Note("cold", 1, proctest.Acked)
 				} else {
-					b.l.Note("cold", 1, proctest.Refused)
+					b.Ledger.Note("cold", 1, proctest.Refused)
 				}
 				if a.Source != "degraded" || !a.Degraded || a.Allowed != (onCold == "allow") ||
 					!a.Allowed && a.Retry < 1 {
@@ -124,7 +124,7 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	b.node.MustPost("/v1/add", `{"key":"last","n":5}`)
 	b.redis.Restart(t)
 	b.node.Flushed()
-	held, err := b.stored([]string{"last"})
+	held, err := b.Stored([]string{"last"})
 	if err != nil || held["last"] != 5 && time.Since(began) < 6*time.Second {
 		t.Errorf("Redis holds %d, %v, want 5, which are not too old", held["last"], err)
 	}
@@ -148,9 +148,10 @@ func TestFault20StarvedOfCPU(t *testing.T) {
 	b := bedOf(t, server)
 	b.node.Kill()
 	b.node = program.Serve(t, proctest.Options{Env: []string{"GOMAXPROCS=1"},
-		Within: onOneProcessor()}, b.args...)
+		Within: onOneProcessor()}, b.Command(0)...)
+	b.Nodes[0] = b.node
 	stop := starve(t, 3)
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(1500)
 	tr.Stop()
 	unknown, ok := b.unknowns(), b.node.Metric("twotier_flush_batches_total", `result="ok"`)

@@ -21,10 +21,10 @@ func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
 // outcome, which is how the workers notice a fault.
 func (b *bed) someFail() func() {
 	return func() {
-		b.t.Helper()
-		_, u, f := b.l.Totals()
-		proctest.Until(b.t, "requests fail", func() bool {
-			_, u2, f2 := b.l.Totals()
+		b.T.Helper()
+		_, u, f := b.Ledger.Totals()
+		proctest.Until(b.T, "requests fail", func() bool {
+			_, u2, f2 := b.Ledger.Totals()
 			return u2+f2 > u+f
 		})
 	}
@@ -32,19 +32,19 @@ func (b *bed) someFail() func() {
 
 func TestRedisModeFault1ReplyLost(t *testing.T) {
 	b := newDirectBed(t)
-	loseReplies(b, b.traffic(), b.someFail())
+	loseReplies(b, b.Traffic(), b.someFail())
 	b.settle("redis mode, 1 reply lost", 0)
 }
 
 func TestRedisModeFault2RequestLost(t *testing.T) {
 	b := newDirectBed(t)
-	loseRequests(b, b.traffic(), b.someFail())
+	loseRequests(b, b.Traffic(), b.someFail())
 	b.settle("redis mode, 2 request lost", 0)
 }
 
 func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 	b := newDirectBed(t, redistest.AOF())
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(200)
 	for range 2 {
 		b.redis.Kill()
@@ -60,14 +60,14 @@ func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 func TestRedisModeFault6ScriptFlush(t *testing.T) {
 	// With such long timeouts nothing fails for being late.
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m")
-	tr := b.traffic()
+	tr := b.Traffic()
 	for range 60 {
 		tr.Pass(10)
 		b.do("SCRIPT", "FLUSH")
 	}
 	tr.Stop()
 	b.settle("redis mode, 6 SCRIPT FLUSH", 0)
-	if _, u, _ := b.l.Totals(); u > 0 {
+	if _, u, _ := b.Ledger.Totals(); u > 0 {
 		t.Errorf("%d of unknown outcome", u)
 	}
 }
@@ -81,13 +81,13 @@ var rejected = regexp.MustCompile(`cmdstat_eval(sha)?:\S*,rejected_calls=[1-9]`)
 func TestRedisModeReplyLostThenRefused(t *testing.T) {
 	// With such a long timeout the script is sent again until Redis has refused it.
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10m")
-	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
+	tr := (&proctest.Traffic{T: t, Ledger: b.Ledger}).To(b.node.Base).Open()
 	tr.Add("a", 1, false)
 	b.proxy.SwallowReplies(true)
 	got := make(chan proctest.Outcome, 1)
 	go func() { got <- tr.Add("a", 1, false) }()
 	proctest.Until(t, "Redis has counted", func() bool {
-		held, err := b.stored([]string{"a"})
+		held, err := b.Stored([]string{"a"})
 		return err == nil && held["a"] == 2
 	})
 	b.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
@@ -131,7 +131,7 @@ func TestRedisModeWithRedisDown(t *testing.T) {
 	if status, out := b.node.Get("/healthz"); status != http.StatusOK {
 		t.Errorf("healthz: %d %s, want 200", status, out)
 	}
-	s, err := program.TryServe(t, proctest.Options{}, b.args...)
+	s, err := program.TryServe(t, proctest.Options{}, b.Command(0)...)
 	if err == nil {
 		t.Fatal("a second one starts without Redis")
 	}

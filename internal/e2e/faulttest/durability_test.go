@@ -79,21 +79,9 @@ func (a *ackers) sums(ack string) (acked, unknown int64) {
 	return acked, unknown
 }
 
-// survived checks that a server holds every acknowledged event and none that was not sent. It
-// returns how many events are missing.
-func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (missing int64) {
-	t.Helper()
-	opt, err := redis.ParseURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(opt)
-	defer client.Close()
-	return a.survivedIn(t, client, ack)
-}
-
-// survivedIn is survived for the servers behind a client.
-func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient,
+// survived checks that Redis holds every acknowledged event and none that was not sent. It returns
+// how many events are missing.
+func (a *ackers) survived(t *testing.T, client redis.UniversalClient,
 	ack string) (missing int64) {
 	t.Helper()
 	var keys []string
@@ -143,10 +131,10 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 			primary.Kill()
 			a.tr.Stop()
 			alone(t, replica)
-			if missing := a.survived(t, replica, "replica"); missing != 0 {
+			if missing := a.survived(t, replica.Client(t), "replica"); missing != 0 {
 				t.Errorf("%d of what ack=replica acknowledged did not survive", missing)
 			}
-			lost := a.survived(t, replica, "redis")
+			lost := a.survived(t, replica.Client(t), "redis")
 			if lost == 0 {
 				t.Error("nothing of what ack=redis acknowledged is lost: the replica did not lag")
 			}
@@ -203,7 +191,7 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 	server.Kill()
 	a.tr.Stop()
 	server.Restart(t)
-	if missing := a.survived(t, server, "disk"); missing != 0 {
+	if missing := a.survived(t, server.Client(t), "disk"); missing != 0 {
 		t.Errorf("%d of what ack=disk acknowledged did not survive", missing)
 	}
 	acked, unknown := a.sums("disk")
@@ -233,9 +221,7 @@ func TestAckDiskInACluster(t *testing.T) {
 		n.Restart(t)
 	}
 	c.WaitReady(t)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
-	defer client.Close()
-	if missing := a.survivedIn(t, client, "disk"); missing != 0 {
+	if missing := a.survived(t, c.Client(t), "disk"); missing != 0 {
 		t.Errorf("%d of what ack=disk acknowledged did not survive", missing)
 	}
 	acked, unknown := a.sums("disk")

@@ -22,7 +22,7 @@ func TestFault19FloodWithoutRedis(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, l: proctest.NewLedger()}
+	b := &bed{Cluster: &proctest.Cluster{T: t, Ledger: proctest.NewLedger()}}
 	b.node = program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8",
 		"--max-memory", "2MiB", "--config", conf)
 	b.floodNamespace("few", 300, 100) // before memory is full, which refuses keys of any namespace
@@ -50,30 +50,30 @@ func TestFault19FloodWithoutRedis(t *testing.T) {
 
 // fillLimits brings some keys to their limits.
 func (b *bed) fillLimits(n int) {
-	b.t.Helper()
+	b.T.Helper()
 	for i := range n {
 		if a := b.acquireLimited(i, 5); !a.Allowed {
-			b.t.Fatalf("limited-%d: %+v", i, a)
+			b.T.Fatalf("limited-%d: %+v", i, a)
 		}
 	}
 }
 
 // atLimits checks that these keys are still at their limits.
 func (b *bed) atLimits(n int) {
-	b.t.Helper()
+	b.T.Helper()
 	for i := range n {
 		if a := b.acquireLimited(i, 1); a.Allowed {
-			b.t.Errorf("limited-%d is beyond its limit, and allowed", i)
+			b.T.Errorf("limited-%d is beyond its limit, and allowed", i)
 		}
 	}
 }
 
 func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
-	b.t.Helper()
+	b.T.Helper()
 	out := b.node.MustPost("/v1/acquire",
 		fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n))
 	if err := json.Unmarshal(out, &a); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return a
 }
@@ -81,7 +81,7 @@ func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
 // floodNamespace counts n new keys in a namespace with a lower max-keys, all at once: one by one,
 // on a slow machine, the first would be flushed and make room for the last.
 func (b *bed) floodNamespace(ns string, n, most int) {
-	b.t.Helper()
+	b.T.Helper()
 	ops := make([]string, n)
 	for i := range ops {
 		ops[i] = fmt.Sprintf(`{"op":"add","ns":%q,"key":"k%d"}`, ns, i)
@@ -91,7 +91,7 @@ func (b *bed) floodNamespace(ns string, n, most int) {
 	}
 	out := b.node.MustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
 	if err := json.Unmarshal(out, &a); err != nil || len(a.Results) != n {
-		b.t.Fatalf("%v: %.300s", err, out)
+		b.T.Fatalf("%v: %.300s", err, out)
 	}
 	counted := 0
 	for i, r := range a.Results {
@@ -99,10 +99,10 @@ func (b *bed) floodNamespace(ns string, n, most int) {
 		case r.Error == nil:
 			counted++
 		case r.Error.Status != 429:
-			b.t.Errorf("k%d: %d", i, r.Error.Status)
+			b.T.Errorf("k%d: %d", i, r.Error.Status)
 		}
 	}
 	if counted < most || counted == n {
-		b.t.Errorf("%d of %d keys counted in a namespace of %d", counted, n, most)
+		b.T.Errorf("%d of %d keys counted in a namespace of %d", counted, n, most)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -16,16 +14,13 @@ func TestFault7SentinelFailover(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
-	b := &bed{t: t}
-	primary := s.Primary(t)
-	b.open(s.URL(), func() redis.UniversalClient {
-		return redis.NewClient(&redis.Options{Addr: primary.Addr()})
-	})
-	tr := b.traffic()
+	b := newSingle(t, s)
+	b.restart()
+	tr := b.Traffic()
 	tr.Accept(400)
 	old := s.KillPrimary(t)
 	tr.Accept(200)
-	primary = s.WaitPromotion(t, old)
+	s.WaitPromotion(t, old)
 	tr.Accept(300)
 	proctest.Until(t, "the node has found the new primary",
 		func() bool { return b.node.Metric("twotier_redis_up", "") == 1 })
@@ -38,13 +33,11 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
-	b := &bed{t: t}
-	b.open(c.URL(), func() redis.UniversalClient {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
-	}, "--partitions", "97")
-	tr := b.traffic()
+	b := newSingle(t, c, "--partitions", "97")
+	b.restart()
+	tr := b.Traffic()
 	tr.Accept(300)
-	slot := c.Slot(t, b.hash(proctest.HotKey))
+	slot := c.Slot(t, b.Hash(proctest.HotKey))
 	from := c.Owner(t, slot)
 	to := c.Primaries(t)[0]
 	if to == from {
@@ -74,7 +67,7 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 func TestFault7ReplicaThatLagged(t *testing.T) {
 	b := newBed(t, nil)
 	replica := redistest.Start(t)
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(300)
 	follow(t, replica, b.redis)
 	alone(t, replica)

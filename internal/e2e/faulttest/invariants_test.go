@@ -16,7 +16,7 @@ import (
 // TestI2ExactlyOnceThroughEverything causes faults of all kinds in random order.
 func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()}, "--partitions", "31")
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(200)
 	faults := map[string]func(){
 		"replies lost, hung up": func() { b.proxy.SwallowReplies(true) },
@@ -59,12 +59,12 @@ func TestI2ExactlyOnceThroughEverything(t *testing.T) {
 // connections stay in proportion to the clients, and go away with them.
 func TestI7BoundedWithAndWithoutRedis(t *testing.T) {
 	b := newBed(t, nil, "--request-timeout", "1s")
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(200)
 	calm := b.node.Metric("go_goroutines", "")
 	b.proxy.SwallowReplies(false)
 	const clients = 150
-	crowd := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
+	crowd := (&proctest.Traffic{T: t, Ledger: b.Ledger}).To(b.node.Base).Open()
 	for range clients {
 		crowd.Go(func() {
 			for range 2 {
@@ -105,7 +105,7 @@ func TestI8ReadsLieBetweenAcknowledgedAndAttempted(t *testing.T) {
 	for mode, timeout := range map[string]string{"two-tier": "10s", "redis": "500ms"} {
 		t.Run(mode, func(t *testing.T) {
 			b := newBed(t, nil, "--mode", mode, "--request-timeout", timeout)
-			tr := b.traffic()
+			tr := b.Traffic()
 			quit := make(chan struct{})
 			var readers sync.WaitGroup
 			var reads, failures int
@@ -120,9 +120,9 @@ func TestI8ReadsLieBetweenAcknowledgedAndAttempted(t *testing.T) {
 					if rand.N(2) == 0 {
 						key = proctest.SomeKey()
 					}
-					lo := b.l.Of(key).Acked
+					lo := b.Ledger.Of(key).Acked
 					status, body := b.node.Get("/v1/count?window=24h&key=" + key)
-					hi := b.l.Of(key).Sent
+					hi := b.Ledger.Of(key).Sent
 					var a proctest.Answer
 					if status != http.StatusOK || json.Unmarshal(body, &a) != nil {
 						failures++

@@ -57,7 +57,7 @@ func (s *stream) one(name string) bool {
 		return false
 	}
 	if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != len(keys) {
-		s.b.t.Errorf("answer to a batch: %d %.200s", status, out)
+		s.b.T.Errorf("answer to a batch: %d %.200s", status, out)
 		return false
 	}
 	s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *stream) one(name string) bool {
 		case a.Error == nil:
 			s.keys = append(s.keys, keys[i])
 		case a.Error.Status != 429 && a.Error.Status != 503:
-			s.b.t.Errorf("%s: %+v", keys[i], a.Error)
+			s.b.T.Errorf("%s: %+v", keys[i], a.Error)
 			return false
 		default:
 			s.refused.Add(1)
@@ -84,7 +84,7 @@ func (s *stream) end() {
 
 // ages watches twotier_unflushed_age_seconds for d and returns the highest value.
 func (b *bed) ages(d time.Duration) (most time.Duration) {
-	b.t.Helper()
+	b.T.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		most = max(most, b.age())
 	}
@@ -92,26 +92,26 @@ func (b *bed) ages(d time.Duration) (most time.Duration) {
 }
 
 func (b *bed) age() time.Duration {
-	b.t.Helper()
+	b.T.Helper()
 	var ready struct {
 		Age int64 `json:"unflushed_age_ms"`
 	}
 	status, out := b.node.Get("/readyz")
 	if err := json.Unmarshal(out, &ready); status != 200 || err != nil {
-		b.t.Fatalf("/readyz: %d %s", status, out)
+		b.T.Fatalf("/readyz: %d %s", status, out)
 	}
 	return time.Duration(ready.Age) * time.Millisecond
 }
 
 // missing returns how many of the keys Redis does not have.
 func (b *bed) missing(keys []string) (n int) {
-	b.t.Helper()
+	b.T.Helper()
 	for len(keys) > 0 {
 		some := keys[:min(len(keys), 10_000)]
 		keys = keys[len(some):]
-		held, err := b.stored(some)
+		held, err := b.Stored(some)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		for _, key := range some {
 			if held[key] == 0 {
@@ -125,7 +125,7 @@ func (b *bed) missing(keys []string) (n int) {
 // killed kills the node in the middle of a stream. It returns how many acknowledged events were
 // lost, and how many were acknowledged since a moment before the kill.
 func (b *bed) killed(s *stream, since time.Time) (lost int, recent int64) {
-	b.t.Helper()
+	b.T.Helper()
 	s.mu.Lock() // events acknowledged from now on don't count
 	recent = s.acked.Since(since)
 	keys := s.keys
@@ -157,12 +157,12 @@ func watchStalls(t *testing.T) *stalls {
 // skipIfStarved skips a test in which Redis did not answer in time, or nothing ran for a good part
 // of testLag, although the test caused no such fault.
 func (b *bed) skipIfStarved(s *stalls) {
-	b.t.Helper()
+	b.T.Helper()
 	if strings.Contains(b.node.Log.String(), "can't be reached") {
-		b.t.Skip("this machine is so busy that Redis did not answer: then memory is the bound")
+		b.T.Skip("this machine is so busy that Redis did not answer: then memory is the bound")
 	}
 	if stood := time.Duration(s.longest.Load()); stood > testLag/6 {
-		b.t.Skipf("this machine is so busy that nothing ran for %v", stood)
+		b.T.Skipf("this machine is so busy that nothing ran for %v", stood)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 func TestFault4RedisGoneAndBack(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()})
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(300)
 	for range 2 {
 		b.redis.Kill()
@@ -35,7 +35,7 @@ func TestFault4RedisGoneAndBack(t *testing.T) {
 func TestFault5RedisBackEmpty(t *testing.T) {
 	t.Run("FLUSHALL", func(t *testing.T) {
 		b := newBed(t, nil, "--partitions", "61")
-		tr := b.traffic()
+		tr := b.Traffic()
 		for range 3 {
 			tr.Accept(300)
 			b.do("FLUSHALL")
@@ -53,7 +53,7 @@ func TestFault5RedisBackEmpty(t *testing.T) {
 	})
 	t.Run("Restart", func(t *testing.T) {
 		b := newBed(t, nil)
-		tr := b.traffic()
+		tr := b.Traffic()
 		tr.Accept(600)
 		b.redis.Kill()
 		b.degraded()
@@ -66,7 +66,7 @@ func TestFault5RedisBackEmpty(t *testing.T) {
 	})
 	t.Run("RepliesLostToo", func(t *testing.T) {
 		b := newBed(t, nil, "--partitions", "61")
-		tr := b.traffic()
+		tr := b.Traffic()
 		tr.Accept(300)
 		for range 3 {
 			b.proxy.SwallowReplies(true)
@@ -82,8 +82,8 @@ func TestFault5RedisBackEmpty(t *testing.T) {
 
 // meta checks that tt:meta is there again.
 func (b *bed) meta() {
-	b.t.Helper()
-	proctest.Until(b.t, "tt:meta is back", func() bool {
+	b.T.Helper()
+	proctest.Until(b.T, "tt:meta is back", func() bool {
 		n, err := b.redis.Do("EXISTS", "tt:meta").Int()
 		return err == nil && n == 1
 	})
@@ -91,7 +91,7 @@ func (b *bed) meta() {
 
 func TestFault6ScriptFlush(t *testing.T) {
 	b := newBed(t, nil, "--redis-timeout", "1m") // a late batch has not failed
-	tr := b.traffic()
+	tr := b.Traffic()
 	for range 60 {
 		tr.Pass(10)
 		b.do("SCRIPT", "FLUSH")
@@ -109,7 +109,7 @@ func TestStartsWithRedisDown(t *testing.T) {
 	expiry := redistest.Expiry(t, server)
 	server.Kill()
 	b := bedOf(t, server, "--redis-expiry", expiry)
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(300)
 	if status, body := b.node.Ready(); status != 200 {
 		t.Errorf("readyz: %d %s", status, body)
@@ -128,8 +128,8 @@ func TestStartsWithRedisDown(t *testing.T) {
 // batch again.
 func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 	b := newBed(t, nil, "--partitions", "1", "--redis-timeout", "1m", "--request-timeout", "1m")
-	b.l.Sending("a", 1)
-	b.l.Note("a", 1, proctest.Acked)
+	b.Ledger.Sending("a", 1)
+	b.Ledger.Note("a", 1, proctest.Acked)
 	b.node.MustPost("/v1/add", `{"key":"a","ack":"redis"}`)
 	keys, err := b.redis.Do("KEYS", "tt:{p0}!w:*").StringSlice()
 	if err != nil || len(keys) != 1 {

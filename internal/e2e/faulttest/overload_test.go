@@ -23,28 +23,28 @@ const smallMemory = 1 << 20
 // flood adds one event to each of n new keys, in batches, and returns how many were refused, and
 // the last refusal.
 func (b *bed) flood(name string, n int) (turnedAway int64, why string) {
-	b.t.Helper()
+	b.T.Helper()
 	const most = 500
 	for at := 0; at < n; at += most {
 		var keys, ops []string
 		for i := at; i < min(n, at+most); i++ {
 			key := fmt.Sprint(name, "-", i)
 			keys, ops = append(keys, key), append(ops, fmt.Sprintf(`{"op":"add","key":%q}`, key))
-			b.l.Sending(key, 1)
+			b.Ledger.Sending(key, 1)
 		}
 		var answers struct{ Results []proctest.Answer }
 		out := b.node.MustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
 		if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != len(keys) {
-			b.t.Fatalf("answer to a batch: %s", out)
+			b.T.Fatalf("answer to a batch: %s", out)
 		}
 		for i, a := range answers.Results {
 			switch {
 			case a.Error == nil:
-				b.l.Note(keys[i], 1, proctest.Acked)
+				b.Ledger.Note(keys[i], 1, proctest.Acked)
 			case a.Error.Outcome == "unknown":
-				b.l.Note(keys[i], 1, proctest.Unknown)
+				b.Ledger.Note(keys[i], 1, proctest.Unknown)
 			default:
-				b.l.Note(keys[i], 1, proctest.Refused)
+				b.Ledger.Note(keys[i], 1, proctest.Refused)
 				turnedAway++
 				why = fmt.Sprint(a.Error.Status, " ", a.Error.Detail)
 			}
@@ -54,16 +54,16 @@ func (b *bed) flood(name string, n int) (turnedAway int64, why string) {
 }
 
 func (b *bed) bounded() {
-	b.t.Helper()
+	b.T.Helper()
 	if n := b.node.Metric("twotier_memory_bytes", ""); n > 2*smallMemory {
-		b.t.Errorf("%d bytes for counts, --max-memory is %d", n, smallMemory)
+		b.T.Errorf("%d bytes for counts, --max-memory is %d", n, smallMemory)
 	}
 }
 
 func TestFault19FloodOfNewKeys(t *testing.T) {
 	takesLong(t)
 	b := newBed(t, nil, small[:]...)
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(200)
 	for wave := range 4 {
 		// A machine that stands still for a moment makes the node refuse some keys: soon there must
@@ -93,9 +93,9 @@ func TestFault19FloodOfNewKeys(t *testing.T) {
 
 func TestFault19FloodWithRedisDown(t *testing.T) {
 	b := newBed(t, nil, small[:]...)
-	tr := b.traffic()
+	tr := b.Traffic()
 	tr.Accept(600)
-	b.barrier()
+	b.Barrier()
 	b.redis.Kill()
 	b.degraded()
 	turnedAway, why := b.flood("flood", 16_000)
@@ -105,12 +105,12 @@ func TestFault19FloodWithRedisDown(t *testing.T) {
 	status, body, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"one-more-%d"}`, rand.Uint64()))
 	t.Logf("one more new key: %d %s %v", status, body, err)
 	b.bounded()
-	before, _, _ := b.l.Totals()
+	before, _, _ := b.Ledger.Totals()
 	tr.Accept(300)
 	if o := tr.Add(proctest.HotKey, 1, false); o != proctest.Acked {
 		t.Errorf("a key in memory is refused: %d", o)
 	}
-	if after, _, _ := b.l.Totals(); after < before+300 {
+	if after, _, _ := b.Ledger.Totals(); after < before+300 {
 		t.Error("keys in memory don't count")
 	}
 	b.redis.Restart(t)
@@ -122,7 +122,7 @@ func TestFault19FloodWithRedisDown(t *testing.T) {
 
 func TestFault19HotKey(t *testing.T) {
 	b := newBed(t, nil)
-	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
+	tr := (&proctest.Traffic{T: t, Ledger: b.Ledger}).To(b.node.Base).Open()
 	for i := range 8 {
 		tr.Go(func() {
 			for j := range 250 {
@@ -137,7 +137,7 @@ func TestFault19HotKey(t *testing.T) {
 // TestFault19BadClients lets clients send garbage, stop halfway or never read, while others count.
 func TestFault19BadClients(t *testing.T) {
 	b := newBed(t, nil)
-	tr := b.traffic()
+	tr := b.Traffic()
 	const request = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
 		"application/json\r\nContent-Length: 20\r\n\r\n"
 	var open []net.Conn

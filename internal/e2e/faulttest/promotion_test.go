@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -101,7 +99,8 @@ func TestAckReplicaBehindSentinel(t *testing.T) {
 	a.killAll()
 	now.Kill()
 	s.WaitPromotion(t, now)
-	a.report(t, "Sentinel", a.survived(t, old, "replica"), a.survived(t, old, "redis"))
+	client := old.Client(t)
+	a.report(t, "Sentinel", a.survived(t, client, "replica"), a.survived(t, client, "redis"))
 }
 
 // report logs how many counts were lost, and fails the test if an ack promises less loss.
@@ -184,9 +183,7 @@ func TestAckReplicaInACluster(t *testing.T) {
 	if now := c.WaitPromotion(t, slot, primary); now != replica {
 		t.Fatalf("%s was promoted, not %s", now.Addr(), replica.Addr())
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Username: "alice",
-		Password: "s3cret-s3cret"})
-	defer client.Close()
-	a.report(t, "Redis Cluster", a.survivedIn(t, client, "replica"),
-		a.survivedIn(t, client, "redis"))
+	client := c.Client(t)
+	a.report(t, "Redis Cluster", a.survived(t, client, "replica"),
+		a.survived(t, client, "redis"))
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -126,8 +124,7 @@ func TestSecretIsReplacedWithoutAPause(t *testing.T) {
 func TestRedisPasswordIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer direct.Close()
+	direct := server.Client(t)
 	ctx := context.Background()
 	set := func(password string) {
 		t.Helper()

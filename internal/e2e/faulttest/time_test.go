@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -39,30 +36,28 @@ func theLimit(key string) string {
 // millisecond. The only buckets are marks: they have no events, and follow an event ahead of the
 // node's time.
 func (b *bed) inTime(key string) {
-	b.t.Helper()
-	client := b.direct()
-	defer client.Close()
-	flat, err := client.HGetAll(context.Background(), b.hash(key)).Result()
+	b.T.Helper()
+	flat, err := b.Direct.HGetAll(context.Background(), b.Hash(key)).Result()
 	if err != nil || len(flat) == 0 {
-		b.t.Fatalf("%s: %v, %v", key, flat, err)
+		b.T.Fatalf("%s: %v, %v", key, flat, err)
 	}
 	marks := map[string]bool{}
 	for field := range flat {
 		ms, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		if ms < 0 {
 			continue // a bucket
 		}
 		if off := time.Since(time.UnixMilli(ms)); off < -time.Minute || off > time.Minute {
-			b.t.Errorf("%s: an event in field %s is %v old", key, field, off)
+			b.T.Errorf("%s: an event in field %s is %v old", key, field, off)
 		}
 		marks[redisstore.Field(leaparray.Default().Beyond(ms))] = true
 	}
 	for field, n := range flat {
 		if field[0] == '-' && (n != "0" || !marks[field]) {
-			b.t.Errorf("%s: %s events in bucket %s of %v, want them by millisecond", key, n, field,
+			b.T.Errorf("%s: %s events in bucket %s of %v, want them by millisecond", key, n, field,
 				flat)
 		}
 	}
@@ -122,11 +117,9 @@ func TestFault25StartsDuringALie(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t)
-	b := &bed{t: t, redis: server, proxy: faultproxy.New(t, server.Addr())}
-	b.proxy.ShiftTime(24 * time.Hour)
-	b.open("redis://"+b.proxy.Addr(), func() redis.UniversalClient {
-		return redis.NewClient(&redis.Options{Addr: server.Addr()})
-	}, "--redis-timeout", "5s")
+	proxy := faultproxy.New(t, server.Addr())
+	proxy.ShiftTime(24 * time.Hour)
+	b := bedBehind(t, proxy, server, "--redis-timeout", "5s")
 	// On a busy machine the node may be ready before it has read Redis's clock. It reads it every
 	// second until it has.
 	proctest.Until(t, "the node has read the wrong time", func() bool {
@@ -198,9 +191,7 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 		""); n != 0 {
 		t.Error("a node that hears the right time is in doubt")
 	}
-	b := &bed{t: t, parts: twotier.DefaultPartitions, direct: func() redis.UniversalClient {
-		return redis.NewClient(&redis.Options{Addr: server.Addr()})
-	}}
+	b := newSingle(t, server)
 	for _, n := range nodes {
 		n.Flushed()
 	}

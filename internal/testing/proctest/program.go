@@ -70,9 +70,9 @@ func (p *Program) build() (path string, err error) {
 	return path, nil
 }
 
-// Main is the TestMain of a package that runs programs: it runs the tests, with an upper bound on
-// parallel tests that is independent of the number of processors because most tests wait most of the
-// time (0: the default of go test), and removes the programs that they have built.
+// Main is the TestMain of a package that runs programs: it runs the tests, at most so many of them
+// in parallel (0: the default of go test), and removes the programs that they have built. The bound
+// is independent of the number of processors, because most such tests wait most of the time.
 func Main(m *testing.M, together int) {
 	flag.Parse()
 	if together > 0 {

@@ -7,7 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // nodeTimeout is how long a node of a cluster may be silent before others consider it dead: long
@@ -211,6 +214,14 @@ func (c *Cluster) Addrs() []string {
 // URL returns redis+cluster://, or rediss+cluster:// with TLS, with user and password if there are
 // any and the addresses of all nodes.
 func (c *Cluster) URL() string { return c.Nodes[0].urlOf("+cluster", c.Addrs()) }
+
+// Client returns a client with the defaults of go-redis, closed with the test.
+func (c *Cluster) Client(t testing.TB) redis.UniversalClient {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(),
+		Username: c.Nodes[0].cfg.user, Password: c.Nodes[0].cfg.pass})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
 
 // TLS returns the files that all nodes share; they are empty without the option [TLS].
 func (c *Cluster) TLS() TLSFiles { return c.Nodes[0].TLS() }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -114,6 +115,18 @@ func (s *Server) newClient() (*redis.Client, error) {
 		}
 	}
 	return redis.NewClient(opt), nil
+}
+
+// Client returns a client with the defaults of go-redis, closed with the test.
+func (s *Server) Client(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	opt, err := redis.ParseURL(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // dial returns an error unless the server accepts connections. Don't use the go-redis client for

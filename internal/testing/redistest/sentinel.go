@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Sentinel is a primary with a replica, watched by three sentinels. Two of them must agree that the
@@ -123,6 +125,14 @@ func (s *Sentinel) Addrs() []string {
 // URL returns redis+sentinel:// with the addresses of the sentinels and the name of the primary. It
 // has the user and password of the servers that hold data, if any; the sentinels need none.
 func (s *Sentinel) URL() string { return s.Nodes[0].urlOf("+sentinel", s.Addrs()) + "/" + s.Name }
+
+// Client returns a client of the current primary, closed with the test.
+func (s *Sentinel) Client(t testing.TB) redis.UniversalClient {
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name,
+		SentinelAddrs: s.Addrs(), Username: s.Nodes[0].cfg.user, Password: s.Nodes[0].cfg.pass})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
 
 // Primary waits until all sentinels agree on the primary and returns it.
 func (s *Sentinel) Primary(t testing.TB) *Server {
