@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -37,9 +38,7 @@ const (
 func ladder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.Ladder {
 	t.Helper()
 	l, err := leaparray.NewLadder(exact, levels...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -259,21 +260,15 @@ func TestJoinThroughAFlood(t *testing.T) {
 	open := func(name string, join ...string) *ring.Ring {
 		r, err := ring.New(ring.Options{ID: name, Bind: "127.0.0.1:0", Join: join, Secret: secret,
 			Agreement: ring.Agreement{Partitions: 16}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Open(t.Context(), "127.0.0.1:1"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, r.Open(t.Context(), "127.0.0.1:1"))
 		t.Cleanup(func() { _ = r.Close(context.Background()) })
 		return r
 	}
 	a := open("a")
 	for range 300 {
 		nc, err := net.Dial("tcp", a.Gossip())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { nc.Close() })
 	}
 	b := open("b", a.Gossip())

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -26,17 +27,13 @@ func TestChangesNeedNoGossip(t *testing.T) {
 		var all []int
 		for i := 1; i <= n; i++ {
 			_, err := v.start(i, func(o *ring.Options) { o.Join = []string{seed(max(1, i-2))} })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if all = append(all, i); i%2 == 0 {
 				v.agree(time.Second/10, i, all...)
 				time.Sleep(5 * time.Second)
 			}
 		}
-		if err := v.rings[ip(5)].SetTag(context.Background(), "news"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, v.rings[ip(5)].SetTag(context.Background(), "news"))
 		time.Sleep(time.Second / 10)
 		for _, i := range all {
 			tab := v.rings[ip(i)].Table()
@@ -59,9 +56,7 @@ func TestTellingCostsEachMemberTheSame(t *testing.T) {
 			v := newVillage(t, lan())
 			for i := 1; i <= n; i++ {
 				_, err := v.start(i, func(o *ring.Options) { o.Placements = &placements })
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 			}
 			time.Sleep(10 * time.Second)
 			var bytes atomic.Int64
@@ -71,9 +66,7 @@ func TestTellingCostsEachMemberTheSame(t *testing.T) {
 				}
 			})
 			for range 5 { // state is exchanged now and then without any change
-				if err := v.rings[ip(2)].SetTag(context.Background(), "news"); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, v.rings[ip(2)].SetTag(context.Background(), "news"))
 			}
 			each[i] = float64(bytes.Load()) / 5 / float64(n)
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -19,9 +20,7 @@ import (
 func TestTheLastTableIsOfTheLastMembers(t *testing.T) {
 	r, err := ring.New(ring.Options{ID: "n0",
 		Agreement: ring.Agreement{Partitions: 257, Seed: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	member := func(i int) *memberlist.Node {
 		return &memberlist.Node{Name: fmt.Sprint("m", i), Addr: net.IPv4(10, 0, 0, 1), Port: 7946,
 			Meta: fmt.Appendf(nil, `{"v":%d,"p":257,"s":3,"i":"m%d","a":1,"b":1}`, ring.Protocol,

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -59,9 +60,7 @@ func (v *village) start(i int, change func(*ring.Options)) (*ring.Ring, error) {
 		change(&opt)
 	}
 	r, err := ring.New(opt)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	must.Succeed(v.t, err)
 	v.rings[ip(i)] = r
 	err = r.Open(context.Background(), ip(i)+":8080")
 	if err == nil {
@@ -314,9 +313,7 @@ func TestTagsReachEverybody(t *testing.T) {
 		v := newVillage(t, lan())
 		v.startAll(3)
 		v.agree(3*time.Second, 3, 1, 2, 3)
-		if err := v.rings[ip(2)].SetTag(context.Background(), "hello"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, v.rings[ip(2)].SetTag(context.Background(), "hello"))
 		time.Sleep(time.Second)
 		for _, i := range []int{1, 2, 3} {
 			if m := v.rings[ip(i)].Table().Member(1); m.Tag != "hello" {
@@ -367,9 +364,7 @@ func TestClose(t *testing.T) {
 			t.Error("opened after Close")
 		}
 		never, err := ring.New(ring.Options{ID: "x", Agreement: agreement})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := never.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -391,9 +386,7 @@ func TestClosingIsNoChange(t *testing.T) {
 					}
 				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			v.leave(r)
 		}
 		if log.Len() > 0 {
@@ -415,9 +408,7 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	r, err := ring.New(ring.Options{ID: "x", Agreement: agreement})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, address := range []string{"", "host", "host:0", "host:x"} {
 		if err := r.Open(context.Background(), address); err == nil {
 			t.Errorf("address %q: no error", address)
@@ -438,13 +429,9 @@ func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 			ID: "n2", Name: "n2-twin", Bind: seed(7), Join: []string{seed(1)}, Agreement: agreement,
 			Transport: v.net.Start(ip(7)).Transport(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		v.rings[ip(7)] = twin
-		if err := twin.Open(t.Context(), ip(7)+":8080"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, twin.Open(t.Context(), ip(7)+":8080"))
 		if twins := twin.Twins(); len(twins) != 1 || twins[0].Address != ip(2)+":8080" {
 			t.Errorf("the twin knows of %v", twins)
 		}
@@ -475,13 +462,9 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 				Agreement: agreement,
 				Transport: v.net.Start(ip(host)).Transport(),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			v.rings[ip(host)] = r
-			if err := r.Open(t.Context(), ip(host)+":8080"); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.Open(t.Context(), ip(host)+":8080"))
 			return r
 		}
 		v.net.SetWeather(simnet.Weather{Delay: time.Millisecond, Jitter: 100 * time.Millisecond})

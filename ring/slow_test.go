@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -84,9 +85,7 @@ func TestSlowSeedsDoNotRefuse(t *testing.T) {
 					v.startWithSecret(2)
 					var log bytes.Buffer
 					r, err := v.start(3, notBefore(after, ends, &log))
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, err)
 					if n := r.Table().Len(); n != 3 {
 						t.Errorf("it starts with %d members\n%s", n, log.String())
 					}
@@ -161,9 +160,7 @@ func TestAStartEndsWhileItWaits(t *testing.T) {
 			Transport: v.net.Start(ip(3)).Transport()}
 		notBefore(time.Hour, false, new(bytes.Buffer))(&opt)
 		r, err := ring.New(opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		v.rings[ip(3)] = r
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -191,9 +188,7 @@ func TestAStrangerDoesNotEndAStart(t *testing.T) {
 		stranger, err := ring.New(ring.Options{ID: "n3", Bind: seed(3), Join: []string{seed(2)},
 			Agreement: ring.Agreement{Partitions: agreement.Partitions, Seed: 4},
 			Transport: v.net.Start(ip(3)).Transport()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := stranger.Open(t.Context(), ip(3)+":8080"); !errors.Is(err, ring.ErrRefused) {
 			t.Errorf("the stranger: %v", err)
 		}

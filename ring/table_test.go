@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -23,9 +24,7 @@ func members(n int) (list []ring.Member) {
 func table(t testing.TB, list []ring.Member) *ring.Table {
 	t.Helper()
 	tab, err := ring.NewTable(list, "", partitions, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tab
 }
 
@@ -39,9 +38,7 @@ func TestI4OwnershipIsAFunctionOfTheMembers(t *testing.T) {
 	for range 20 {
 		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		got, err := ring.NewTable(list, list[0].Name, partitions, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got.Version() != want.Version() {
 			t.Fatal("the same members, another version")
 		}
@@ -55,9 +52,7 @@ func TestI4OwnershipIsAFunctionOfTheMembers(t *testing.T) {
 		}
 	}
 	other, err := ring.NewTable(list, "", partitions, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if other.Version() == want.Version() {
 		t.Error("another seed, the same version")
 	}
@@ -83,9 +78,7 @@ func TestARestartKeepsWhatANodeOwned(t *testing.T) {
 func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 	list := append(members(3), ring.Member{ID: "node-1", Name: "node-1-y", Born: 50})
 	tab, err := ring.NewTable(list, "node-1-x", partitions, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if tab.Len() != 3 || tab.Find("node-1-y") < 0 || tab.Find("node-1-x") >= 0 || tab.Self() != -1 {
 		t.Errorf("%d members, self %d", tab.Len(), tab.Self())
 	}
@@ -102,15 +95,11 @@ func TestStartingMembersOwnNothing(t *testing.T) {
 	there := []ring.Member{{ID: "a", Name: "a-1", Born: 1},
 		{ID: "b", Name: "b-1", Born: 2, Draining: true}}
 	before, err := ring.NewTable(there, "a-1", 31, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	starting := []ring.Member{{ID: "c", Name: "c-1", Born: 9, Starting: true},
 		{ID: "a", Name: "a-2", Born: 9, Starting: true}}
 	after, err := ring.NewTable(append(starting, there...), "a-1", 31, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for p := range 31 {
 		if before.Member(before.Owner(p)).Name != "a-1" ||
 			after.Member(after.Owner(p)).Name != "a-1" {
@@ -218,9 +207,7 @@ func BenchmarkNextTable(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				list[n-1].ID = fmt.Sprint("replaced-", i)
 				_, err := ring.NewTableAfter(nil, list, list[0].Name, partitions, 7, cache)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, err)
 			}
 		})
 	}
@@ -254,21 +241,15 @@ func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 		}
 		self := list[0].Name
 		want, err := ring.NewTable(list, self, 61, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, err := ring.NewTableAfter(before, list, self, 61, 7, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("step %d: a table of %+v differs by what was before it", step, list)
 		}
 		before = got
 		cached, err := ring.NewTableAfter(nil, list, self, 61, 7, &cache)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if !reflect.DeepEqual(cached, want) {
 			t.Fatalf("step %d: a table of %+v differs with a cache", step, list)
 		}

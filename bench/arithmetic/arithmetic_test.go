@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/bench/arithmetic"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -12,9 +13,7 @@ func methods(t *testing.T) map[string]arithmetic.Method {
 	t.Helper()
 	ladder, err := arithmetic.Ladder("ladder", leaparray.DefaultExact,
 		leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]arithmetic.Method{ladder.Name: ladder}
 	for _, m := range arithmetic.Others() {
 		all[m.Name] = m

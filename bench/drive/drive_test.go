@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // counter admits every second decision and records the calls.
@@ -54,9 +55,7 @@ func run(t *testing.T, l limiter.Limiter, o drive.Options) (r drive.Result, err 
 	t.Helper()
 	for range 8 {
 		d, err := drive.New(l, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if r, err = d.Run(t.Context()); err != nil || r.Decisions > 0 || r.Errors > 0 {
 			return r, err
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestGubernatorCountsOnce checks that, through any node, one by one or many at a time, each rule
@@ -14,9 +15,7 @@ func TestGubernatorCountsOnce(t *testing.T) {
 	hour, day := limiter.Limit{Window: 3_600_000, Max: 4}, limiter.Limit{Window: 86_400_000, Max: 6}
 	for _, nodes := range []int{1, 3} {
 		c, err := limiter.NewGubernator(t.Context(), nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer c.Close()
 		const keys, before = 5, 3
 		for i := range keys * before {

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 const minute = int64(60_000)
@@ -20,9 +21,7 @@ const start = 28_000_000 * minute
 func startRedis(t *testing.T) *redis.Client {
 	t.Helper()
 	server, err := proc.StartRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rdb := limiter.Connect(server.Addr, 4)
 	t.Cleanup(func() {
 		if err := errors.Join(rdb.Close(), server.Stop()); err != nil {
@@ -41,9 +40,7 @@ func rivals(t *testing.T) (all []*limiter.Scripted) {
 			t.Log(err)
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all = append(all, l)
 	}
 	return all
@@ -155,9 +152,7 @@ func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	rdb := startRedis(t)
 	field, err1 := limiter.NewUnexpiring(t.Context(), rdb)
 	hash, err2 := limiter.NewScripted(t.Context(), "hash-lua", rdb)
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(err1, err2))
 	limits := []limiter.Limit{{Window: minute, Max: 3}, {Window: 60 * minute, Max: 40}}
 	r := rand.New(rand.NewPCG(1, 2))
 	ts := start

@@ -16,6 +16,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // The keys that BenchmarkBytes fills. They replace b.N, with which testing would fill keys several
@@ -32,9 +33,7 @@ var (
 func BenchmarkBytes(b *testing.B) {
 	env := programs(b)
 	rivals, err := rival.Select(rival.All(), limiter.ScriptNames())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for _, s := range shapes() {
 		big := rival.Twotier("twotier", 1, rival.TwoTier, "--max-memory", "8GiB")
 		for _, rv := range append([]rival.Rival{big}, rivals...) {
@@ -90,18 +89,14 @@ func benchmarkBytes(b *testing.B, s *rival.Stand, keys int, ages []time.Duration
 	// Make Redis and its connections allocate their fixed memory before anything is measured.
 	warm := population{s, []time.Duration{0}, fillers * pipelined, 1 << 40}
 	p := population{s, ages, keys, 0}
-	if err := warm.fill(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, warm.fill(b.Context()))
 	before, err1 := s.Footprint(b.Context())
 	first, err2 := s.RDB.DBSize(b.Context()).Result()
 	filled := p.fill(b.Context())
 	dropped := p.dropPassedWindows(b.Context(), time.Now().UnixMilli())
 	after, err3 := s.Footprint(b.Context())
 	last, err4 := s.RDB.DBSize(b.Context()).Result()
-	if err := errors.Join(err1, err2, filled, dropped, err3, err4); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, errors.Join(err1, err2, filled, dropped, err3, err4))
 	m := after.Since(before)
 	for unit, v := range map[string]int64{
 		"events": int64(len(ages) * p.keys), "redis-B": m.Redis, "redis-keys": last - first,

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -30,9 +31,7 @@ var (
 // programs builds the servers.
 func programs(b *testing.B) rival.Env {
 	env, err := rival.Build(b.Context(), cmp.Or(*programDir, b.TempDir()))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return env
 }
 
@@ -42,9 +41,7 @@ func start(b *testing.B, rv rival.Rival, env rival.Env) *rival.Stand {
 	if errors.Is(err, limiter.ErrNotAvailable) {
 		b.Skip(err)
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	b.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			b.Error(err)
@@ -57,9 +54,7 @@ func start(b *testing.B, rv rival.Rival, env rival.Env) *rival.Stand {
 func generate(b *testing.B, s *rival.Stand, o drive.Options) *rival.Run {
 	o.Duration = time.Duration(b.N) * *duration
 	r, err := s.Drive(b.Context(), o)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return r
 }
 
@@ -97,12 +92,8 @@ func (s *ackStore) Exchange(_ context.Context, rounds []*syncer.Round) {
 // openCounter opens a counter, which is closed when the benchmark is over.
 func openCounter(b *testing.B, opt syncer.Options) *syncer.Counter {
 	c, err := syncer.New(opt)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := c.Open(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
+	must.Succeed(b, c.Open(context.Background()))
 	b.Cleanup(func() {
 		if err := c.Close(context.Background()); err != nil {
 			b.Error(err)
@@ -148,9 +139,7 @@ func countAll(b *testing.B, c *syncer.Counter, keys int, kind twotier.Kind) {
 // fill counts every key once and flushes everything to the store.
 func fill(b *testing.B, c *syncer.Counter, keys int, kind twotier.Kind) {
 	countAll(b, c, keys, kind)
-	if err := c.Flush(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.Flush(context.Background()))
 }
 
 // named returns the name of a sub-benchmark with a number of keys.

@@ -21,6 +21,7 @@ import (
 	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 var ratelimit = flag.String("ratelimit", "",
@@ -34,10 +35,8 @@ func BenchmarkEnvoy(b *testing.B) {
 	rules := filepath.Join(dir, "ratelimit", "config", "rules.yaml") // where the other looks for it
 	const limit = "{domain: edge, descriptors: [{key: user, rate_limit: {unit: minute, " +
 		"requests_per_unit: 1000000}}]}\n"
-	if err := errors.Join(os.MkdirAll(filepath.Dir(rules), 0o755),
-		os.WriteFile(rules, []byte(limit), 0o600)); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, errors.Join(os.MkdirAll(filepath.Dir(rules), 0o755),
+		os.WriteFile(rules, []byte(limit), 0o600)))
 	b.Run("service=twotier", func(b *testing.B) {
 		s := start(b, rival.Twotier("twotier", 1, rival.TwoTier, "--grpc", "127.0.0.1:0",
 			"--rules", rules), env)
@@ -62,9 +61,7 @@ func BenchmarkEnvoy(b *testing.B) {
 // each caller, and without statistics.
 func startRatelimit(b *testing.B, dir string) (s *rival.Stand, grpcAddr string) {
 	s, err := rival.Redis()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	variables := []string{"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
 		"LOG_LEVEL=warn", "USE_STATSD=false", "DISABLE_STATS=true", "REDIS_SOCKET_TYPE=tcp",
@@ -78,9 +75,7 @@ func startRatelimit(b *testing.B, dir string) (s *rival.Stand, grpcAddr string) 
 	}
 	p, _, err := proc.Start("Listening for HTTP on", "env",
 		append(variables, filepath.Join(dir, "service_cmd"))...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	s.OnClose(p.Stop)
 	s.Servers = []*proc.Server{{Process: p}}
 	return s, grpcAddr
@@ -100,9 +95,7 @@ func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 			conn, err := grpc.NewClient(addr,
 				grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			b.Cleanup(func() { _ = conn.Close() })
 			client = ratelimitv3.NewRateLimitServiceClient(conn)
 		}
@@ -112,15 +105,11 @@ func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 		}
 	}
 	before, err := s.Usage(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	t := load.Loop{Duration: time.Duration(b.N) * *duration}.Run(ctx, workers)
 	err = s.Drain(ctx)
 	after, err2 := s.Usage(b.Context())
-	if err := errors.Join(t.Err(), err, err2); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, errors.Join(t.Err(), err, err2))
 	used, calls := after.Since(before), float64(t.Calls)
 	b.ReportMetric(t.CallsPerSecond, "calls/s")
 	b.ReportMetric(used.Service*1e6/calls, "service-us/call")

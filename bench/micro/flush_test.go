@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // intervals returns the compared flush intervals.
@@ -28,9 +29,7 @@ func BenchmarkFlush(b *testing.B) {
 			s := start(b, rival.Twotier("twotier", 1, rival.TwoTier), env)
 			r, err := s.Drive(b.Context(), drive.Options{Workload: "zipf", Batch: 100, Workers: 8,
 				Rate: *rate, Duration: time.Duration(b.N) * *duration})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			b.ReportMetric(r.Commands(), "commands/decision")
 			b.ReportMetric(r.Scripts(), "calls/decision")
 			b.ReportMetric(r.Per(r.Usage.Redis.CPU*1e6), "redis-us/decision")

@@ -17,6 +17,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 const (
@@ -46,9 +47,7 @@ func BenchmarkForward(b *testing.B) {
 	env := programs(b)
 	s := start(b, rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0"), env)
 	keys, err := keysOf(b.Context(), s.Servers[0], forwardNodes)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for _, of := range forwardSizes {
 		for _, size := range of.sizes {
 			for _, way := range []string{"owner", "forwarded", "client"} {
@@ -94,9 +93,7 @@ func keysOf(ctx context.Context, s *proc.Server, members int) (keys []string, er
 // that one node has sent to another.
 func benchmarkSending(b *testing.B, s *rival.Stand, all []request, way string) {
 	send, stop, err := sender(b.Context(), s, way)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	defer stop()
 	before, err1 := s.Usage(b.Context())
 	first, err2 := totalOf(b.Context(), s.Servers, sentOut)
@@ -105,9 +102,7 @@ func benchmarkSending(b *testing.B, s *rival.Stand, all []request, way string) {
 	b.StopTimer()
 	last, err3 := totalOf(b.Context(), s.Servers, sentOut)
 	after, err4 := s.Usage(b.Context())
-	if err := errors.Join(err1, err2, err3, err4, t.Err()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, errors.Join(err1, err2, err3, err4, t.Err()))
 	ops := float64(t.Calls) * float64(len(all[0].ops))
 	b.ReportMetric(ops/t.Seconds, "ops/s")
 	used := after.Since(before)

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/bench/wire"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 const (
@@ -91,9 +92,7 @@ func newCrowd(b *testing.B, s *rival.Stand, most int64, own bool, batch int) *cr
 	var users [][]string
 	for _, server := range s.Servers {
 		names, err := keysOf(b.Context(), server, len(s.Servers))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		client := wire.NewClient(server.Addr)
 		b.Cleanup(client.Close)
 		c.clients, users = append(c.clients, client), append(users, names)
@@ -163,9 +162,7 @@ func (c *crowd) run(b *testing.B, l load.Loop, callers int) {
 		})
 	}
 	t := l.Run(b.Context(), workers)
-	if err := t.Err(); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, t.Err())
 	c.p99, c.seconds = t.Latency.P99, c.seconds+t.Seconds
 }
 

@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // BenchmarkHTTP measures how close POST /v1/add comes to the cheapest possible HTTP server: the
@@ -60,18 +61,14 @@ func benchmarkBatches(b *testing.B, s *rival.Stand, keys int) {
 // warmUp counts every key that generate will draw, once.
 func warmUp(b *testing.B, s *rival.Stand, keys int) {
 	p := population{stand: s, keys: keys}
-	if err := p.fillAt(b.Context(), 0); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, p.fillAt(b.Context(), 0))
 }
 
 // startTwin starts a server that answers every request with the server's answer to an add, and
 // checks that the answers are equal byte by byte.
 func startTwin(b *testing.B, env rival.Env, s *proc.Server) *rival.Stand {
 	want, body, err := answerOf(s)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	twin := start(b, rival.Nothing(string(body)), env)
 	if got, _, err := answerOf(twin.Servers[0]); err != nil || !bytes.Equal(got, want) {
 		b.Fatalf("it answers %q, twotier %q, %v", got, want, err)

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -63,9 +64,7 @@ func largeCounter(b *testing.B, keys int) (*syncer.Counter, float64) {
 	c := openLarge(b, &ackStore{})
 	fill(b, c, keys, twotier.Add)
 	full, err2 := rival.Resident()
-	if err := errors.Join(err1, err2); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, errors.Join(err1, err2))
 	return c, float64(full - empty)
 }
 
@@ -147,14 +146,10 @@ func reportPauses(b *testing.B, before, after *metrics.Float64Histogram) {
 // of them, twice. Times are of this process and of Redis, bytes to and from Redis.
 func BenchmarkCold(b *testing.B) {
 	s, err := rival.Redis()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	store, err := s.OpenStore(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	fill(b, openLarge(b, store), b.N, twotier.Add)
 	cold := openLarge(b, store)
 	var at [3]rival.Usage

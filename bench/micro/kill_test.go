@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // A setting is a choice of durability, with its guarantee: the largest part of the stream that is
@@ -68,17 +69,13 @@ func kill(b *testing.B, s *rival.Stand) (acknowledged, stored int64) {
 	}}
 	d, err := drive.New(victim, drive.Options{Workload: "uniform", Adds: true, Batch: 20,
 		Keys: keys, Workers: 16, Rate: *rate, Duration: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	r, _ := d.Run(ctx)
 	if r.Errors == 0 {
 		b.Fatal("the server survived")
 	}
 	direct, err := s.OpenDirect(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for key := range keys {
 		n, _ := do(b, direct, twotier.Count, drive.Key(uint64(key)), 1, 0)
 		stored += n

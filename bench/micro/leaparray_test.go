@@ -8,6 +8,7 @@ import (
 	"github.com/alibaba/sentinel-golang/core/base"
 	sentinel "github.com/alibaba/sentinel-golang/core/stat/base"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -21,9 +22,7 @@ type guarded struct {
 
 func newGuarded(b *testing.B, levels ...leaparray.Level) *guarded {
 	l, err := leaparray.NewLadder(0, levels...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return &guarded{view: leaparray.View{Ladder: l}}
 }
 

@@ -7,19 +7,16 @@ import (
 
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/bench/wire"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestOutcomesAreThoseOfTheAnswer compares readOutcomes with encoding/json on the answers of a
 // server.
 func TestOutcomesAreThoseOfTheAnswer(t *testing.T) {
 	env, err := rival.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := rival.Twotier("twotier", 1, rival.Memory).Start(t.Context(), env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -58,9 +55,7 @@ func decodeOutcomes(t *testing.T, answer []byte) (o outcomes) {
 			Source  string
 		}
 	}
-	if err := json.Unmarshal(answer, &a); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(answer, &a))
 	for _, r := range a.Results {
 		switch {
 		case r.Error != nil:

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -28,16 +29,12 @@ type pair struct {
 
 func startPair(b *testing.B, interval time.Duration) *pair {
 	s, err := rival.Redis()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	p := &pair{b: b, interval: interval}
 	for i := range p.counters {
 		store, err := s.OpenStore(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		p.counters[i] = openCounter(b, syncer.Options{Store: store, FlushInterval: interval,
 			NotOwner: i > 0})
 	}

@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -71,9 +72,7 @@ func benchmarkSyncer(b *testing.B, opt syncer.Options) {
 	for _, name := range names {
 		add(name)
 	}
-	if err := c.Flush(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.Flush(context.Background()))
 	b.ReportAllocs()
 	parallel(b, func(r *rand.Rand) func() {
 		add := adder(b, c)

@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func TestRedisStartsAndStops(t *testing.T) {
 	r, err := proc.StartRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	conn, err := net.Dial("tcp", r.Addr)
 	if err != nil {
 		t.Error(err)
@@ -35,9 +34,7 @@ func TestRedisStartsAndStops(t *testing.T) {
 
 func TestKilledIsNoErrorOfStop(t *testing.T) {
 	r, err := proc.StartRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Kill()
 	if err := r.Stop(); err != nil {
 		t.Error(err)

@@ -17,19 +17,16 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestDecideReadsWhatTheAnswersSay compares Decide, which does not parse the answers of a server,
 // with encoding/json on the same bytes.
 func TestDecideReadsWhatTheAnswersSay(t *testing.T) {
 	env, err := rival.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s, err := rival.Twotier("twotier", 1, rival.Memory).Start(t.Context(), env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -47,14 +44,10 @@ func TestDecideReadsWhatTheAnswersSay(t *testing.T) {
 			calls[k] = randomCall(r)
 		}
 		n, err := l.Decide(t.Context(), calls)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		sent, admitted = sent+len(calls), admitted+n
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Close())
 	want := tap.decode(t)
 	t.Logf("%d sent, %d admitted, %+v", sent, admitted, want)
 	if want.operations != sent || want.admitted != admitted || want.admitted == 0 ||
@@ -102,9 +95,7 @@ type pair struct{ requests, answers bytes.Buffer }
 
 func listen(t *testing.T, to string) *tap {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { l.Close() })
 	p := &tap{addr: l.Addr().String()}
 	go func() {
@@ -154,14 +145,10 @@ func (p *tap) decode(t *testing.T) (n tally) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			body, err1 := io.ReadAll(request.Body)
 			answer, err2 := http.ReadResponse(answers, request)
-			if err := errors.Join(err1, err2); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(err1, err2))
 			one := decodeOne(t, request.URL.Path, body, answer)
 			n.operations, n.admitted = n.operations+one.operations, n.admitted+one.admitted
 		}

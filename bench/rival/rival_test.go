@@ -7,15 +7,14 @@ import (
 
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestEveryRival: every rival starts, decides, also with many decisions in a call, reports its
 // usage, and stops.
 func TestEveryRival(t *testing.T) {
 	env, err := rival.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	limits := []limiter.Limit{{Window: 3_600_000, Max: 3}}
 	now := time.Now().UnixMilli() // for all events, as an hour may turn meanwhile
 	for _, rv := range rival.All() {
@@ -24,24 +23,18 @@ func TestEveryRival(t *testing.T) {
 			if errors.Is(err, limiter.ErrNotAvailable) {
 				t.Skip(err)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer func() {
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
 			}()
 			before, err := s.Usage(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			admitted := 0
 			for range 5 {
 				ok, err := limiter.Ask(t.Context(), s, call("k", now, limits))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if ok {
 					admitted++
 				}

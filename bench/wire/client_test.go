@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/bench/wire"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // serve accepts connections and has handle answer each request in raw bytes. It returns the address
@@ -22,9 +23,7 @@ import (
 func serve(t *testing.T, handle func(r *http.Request, w io.Writer)) (string, *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	conns := new(atomic.Int64)
 	var wg sync.WaitGroup
 	t.Cleanup(func() { l.Close(); wg.Wait() })
@@ -168,9 +167,7 @@ func TestNobodyListens(t *testing.T) {
 func TestPostAllocatesNothing(t *testing.T) {
 	answer := []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	go func() {
 		conn, err := l.Accept()
@@ -189,9 +186,7 @@ func TestPostAllocatesNothing(t *testing.T) {
 	defer c.Close()
 	build, read := body("{}"), func([]byte) error { return nil }
 	if n := testing.AllocsPerRun(200, func() {
-		if err := c.Post("/v1/add", build, read); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Post("/v1/add", build, read))
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -156,9 +156,7 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 				Windows: []time.Duration{time.Minute}}})
 	}
 	res, err := c.Batch(t.Context(), ops)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i, r := range res {
 		if r.Err != nil || r.Count.Counts[0].Count != 1 {
 			t.Errorf("key %d: %+v", i, r)
@@ -230,9 +228,7 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 	ops[50] = client.Op{Add: &client.AddRequest{Key: "bad\x00"}}
 	ops[51] = client.Op{Add: &client.AddRequest{Key: "bad\xff"}}
 	res, err := c.Batch(t.Context(), ops)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := map[string]int64{}
 	for i, o := range ops {
 		r := res[i]

@@ -150,9 +150,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 			break
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before := b.ops("add")["memory"]
 	p := b.nodes[0].proxy
 	lost := p.SwallowMatching(batch, 1, true)

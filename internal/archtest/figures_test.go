@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // notMeasured lists figures that are no results, from paragraphs that link to results: the inputs
@@ -31,15 +33,11 @@ var (
 // it.
 func TestFiguresAreThoseOfTheResults(t *testing.T) {
 	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compared := 0
 	for _, path := range append(docs, filepath.Join(root, "README.md")) {
 		doc, err := filepath.Rel(root, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, text := range paragraphs.Split(read(t, doc), -1) {
 			var measured []string
 			for _, link := range resultsLink.FindAllStringSubmatch(text, -1) {

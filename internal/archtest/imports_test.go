@@ -310,6 +310,7 @@ func importMap() map[string][]string {
 
 		// Tests and tools.
 		"internal/testing/child":    {},
+		"internal/testing/must":     {},
 		"internal/testing/seed":     {},
 		"internal/testing/spantest": {"twotier.dev/twotier/internal/trace"},
 		"internal/testing/testca":   {},

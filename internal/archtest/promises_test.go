@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestEveryPromiseNamesItsTest checks that every sentence and table row of the README's guarantees
@@ -131,9 +133,7 @@ func keptBy(doc string) map[string][]string {
 func read(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(b)
 }
 
@@ -155,9 +155,7 @@ func testNames(t *testing.T) (names []string) {
 	walk(t, "_test.go", func(file string) {
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil,
 			parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
 				names = append(names, fn.Name.Name)
@@ -180,7 +178,5 @@ func walk(t *testing.T, suffix string, fn func(file string)) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }

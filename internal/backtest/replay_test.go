@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/backtest"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -36,9 +37,7 @@ func ladders(t *testing.T) (all []*leaparray.Ladder) {
 		{20, []leaparray.Level{{Width: 5 * time.Minute, Count: 300}}},
 	} {
 		l, err := leaparray.NewLadder(of.exact, of.levels...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all = append(all, l)
 	}
 	return all

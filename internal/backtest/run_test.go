@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -93,9 +94,7 @@ func TestRun(t *testing.T) {
 	}
 	// The five busiest are a, vip-1, ? and b of default, and a of sms; out is refused most.
 	r, err := backtest.Run(t.Context(), k, rules, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := fmt.Sprint(k.asked, r.LookedAt, r.Unread, r.Silent, r.Namespaces); got !=
 		"[default empty sms] 5 1 [n2] [{default 4} {empty 0} {sms 1}]" {
 		t.Errorf("looked at %s", got)

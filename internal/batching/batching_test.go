@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/batching"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 var (
@@ -80,9 +81,7 @@ func TestWhatWaitsGoesOutTogether(t *testing.T) {
 			calls := make([]*call, 7)
 			for i := range calls {
 				calls[i] = newCall(test.ops, test.bytes)
-				if err := q.Put(calls[i]); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, q.Put(calls[i]))
 				if i == 0 {
 					synctest.Wait() // the lane has it
 				}
@@ -112,9 +111,7 @@ func TestWithdrawnCallsAreNotSent(t *testing.T) {
 		})
 		put := func() *call {
 			c := newCall(1, 1)
-			if err := q.Put(c); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, q.Put(c))
 			synctest.Wait()
 			return c
 		}
@@ -157,9 +154,7 @@ func TestBefore(t *testing.T) {
 		}
 		q.Close(errClosed)
 	}})
-	if err := q.Put(newCall(1, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, q.Put(newCall(1, 1)))
 	q.Run(nil, func(batch []*call) {
 		if len(batch) != 2 || batch[1] != second {
 			t.Errorf("a batch of %d", len(batch))
@@ -172,9 +167,7 @@ func TestDrain(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 2})
 	waits, left := newCall(1, 1), newCall(1, 1)
 	for _, c := range []*call{waits, left} {
-		if err := q.Put(c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, q.Put(c))
 	}
 	if o, _ := left.Wait(t.Context(), 0); o != batching.Withdrawn {
 		t.Error(o)
@@ -195,9 +188,7 @@ func TestCallsThatComeTooLate(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 1,
 		Refused: func() error { return errDrained }})
 	c := newCall(1, 1)
-	if err := q.Put(c); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, q.Put(c))
 	if o, err := c.Wait(t.Context(), time.Minute); o != batching.Finished ||
 		!errors.Is(err, errDrained) {
 		t.Errorf("drained: %v, %v", o, err)
@@ -217,9 +208,7 @@ func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 1, Ops: 1})
 		waits, patient := newCall(1, 1), newCall(1, 1)
-		if err := q.Put(waits); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, q.Put(waits))
 		if err := q.Put(newCall(1, 1)); !errors.Is(err, batching.ErrFull) {
 			t.Errorf("full: %v", err)
 		}
@@ -276,9 +265,7 @@ func TestStoppedLanesLeaveTheQueue(t *testing.T) {
 		close(stop)
 		lane.Wait()
 		c := newCall(1, 1)
-		if err := q.Put(c); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, q.Put(c))
 		go q.Run(nil, finish)
 		if o, err := c.Wait(t.Context(), batching.Forever); o != batching.Finished || err != nil {
 			t.Errorf("%v, %v", o, err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/batching"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestCallsThatShareASignal waits for calls together, in rounds that reuse the signal: none of them
@@ -22,9 +23,7 @@ func TestCallsThatShareASignal(t *testing.T) {
 		for i := range calls {
 			calls[i] = &call{ops: 1}
 			calls[i].ResetTo(done)
-			if err := q.Put(calls[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, q.Put(calls[i]))
 		}
 		for len(calls) > 0 {
 			<-done

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestEmptyFileOfAuthorities checks that a truncated file of authorities does not let everyone in.
@@ -12,9 +13,7 @@ func TestEmptyFileOfAuthorities(t *testing.T) {
 	node, cert, key := newCA(t)
 	clients, _, _ := newCA(t)
 	var s certs.Store
-	if err := s.Load(cert, key, clients.PEM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Load(cert, key, clients.PEM))
 	for _, text := range []string{"", "\n"} {
 		if err := s.Load(cert, key, []byte(text)); err == nil {
 			t.Errorf("%q was taken for authorities", text)

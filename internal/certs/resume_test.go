@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
@@ -14,9 +15,7 @@ import (
 func newCA(t *testing.T) (ca *testca.CA, cert, key []byte) {
 	t.Helper()
 	ca, err := testca.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if cert, key, err = ca.Issue(2, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -28,9 +27,7 @@ func newCA(t *testing.T) (ca *testca.CA, cert, key []byte) {
 func visit(t *testing.T, server, client *tls.Config) (resumed bool, err error) {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer ln.Close()
 	go func() {
 		if conn, err := ln.Accept(); err == nil {
@@ -57,9 +54,7 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 			old, cert, key := newCA(t)
 			next, _, _ := newCA(t)
 			pair, err := tls.X509KeyPair(cert, key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			client := &tls.Config{
 				RootCAs: node.Pool(), Certificates: []tls.Certificate{pair}, MaxVersion: version,
 				ServerName:         "127.0.0.1",
@@ -68,9 +63,7 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 			var s certs.Store
 			load := func(authorities []byte) {
 				t.Helper()
-				if err := s.Load(nodeCert, nodeKey, authorities); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Load(nodeCert, nodeKey, authorities))
 			}
 			load(nil)
 			server := s.Server()
@@ -97,22 +90,16 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 func TestResumptionOutlivesARenewal(t *testing.T) {
 	node, cert, key := newCA(t)
 	newCert, newKey, err := node.Issue(3, time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client := &tls.Config{RootCAs: node.Pool(), ServerName: "127.0.0.1",
 		ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 	var s certs.Store
-	if err := s.Load(cert, key, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Load(cert, key, nil))
 	server := s.Server()
 	for i := range 2 {
 		if resumed, err := visit(t, server, client); err != nil || resumed != (i == 1) {
 			t.Fatalf("resumed: %v, %v", resumed, err)
 		}
-		if err := s.Load(newCert, newKey, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Load(newCert, newKey, nil))
 	}
 }

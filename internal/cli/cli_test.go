@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // server gives every call the same answer and keeps the last call.
@@ -198,9 +199,7 @@ b      x              2  █
 		t.Run(test.name, func(t *testing.T) {
 			s := &server{answer: test.answer}
 			got, err := s.exec(t, strings.Split(test.args, " ")...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if s.asked != test.asked {
 				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func TestJoinPoints(t *testing.T) {
@@ -35,9 +36,7 @@ func TestJoinPoints(t *testing.T) {
 func TestPlotShowsTheSmallestCount(t *testing.T) {
 	s := &server{answer: `{"key":"a","bucket_ms":1000,"points":[[0,1],[1000,0],[2000,4],[3000,8000],[4000,1]]}`}
 	out, err := s.exec(t, "series", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	lines := strings.Split(out, "\n")
 	if want := "         ┤▁ ▁█▁"; lines[8] != want {
 		t.Errorf("lowest row %q, want %q of\n%s", lines[8], want, out)

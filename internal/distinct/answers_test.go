@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // pair is two engines that answer the same requests: one caches answers, the other forgets its
@@ -24,10 +25,8 @@ func (p *pair) ask(t *testing.T, op distinct.Op) distinct.Result {
 	t.Helper()
 	var got, want distinct.Result
 	p.forgets.Unlearn()
-	if err := errors.Join(p.learned.Do(t.Context(), &op, &got, false),
-		p.forgets.Do(t.Context(), &op, &want, false)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(p.learned.Do(t.Context(), &op, &got, false),
+		p.forgets.Do(t.Context(), &op, &want, false)))
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%d values, limits %v at %d: remembered\n%+v, want\n%+v", len(op.Hashes),
 			op.Limits, p.c.ms.Load(), got, want)

@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -162,9 +163,7 @@ func newClock() *clock {
 func ladder(t testing.TB) *leaparray.Ladder {
 	t.Helper()
 	l, err := leaparray.NewLadder(leaparray.DefaultExact, leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -184,9 +183,7 @@ func engine(t testing.TB, c *clock, store distinct.Store, owner distinct.Owner,
 		change(&opt)
 	}
 	e, err := distinct.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e.Open(owner, gather)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -210,9 +207,7 @@ func do(t *testing.T, e *distinct.Engine, op *distinct.Op) distinct.Result {
 	var res distinct.Result
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := e.Do(ctx, op, &res, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, e.Do(ctx, op, &res, false))
 	return res
 }
 

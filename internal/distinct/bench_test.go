@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // BenchmarkRefusal refuses a value of a key with n values in each quarter of an hour of a day: few
@@ -24,9 +25,7 @@ func BenchmarkRefusal(b *testing.B) {
 					for j := i; j < min(i+1000, n); j++ {
 						op.Hashes = append(op.Hashes, e.Hash([]byte(fmt.Sprint(quarter, j))))
 					}
-					if err := e.Do(b.Context(), &op, &res, false); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, e.Do(b.Context(), &op, &res, false))
 				}
 				c.ms.Add(day / 96)
 			}
@@ -57,9 +56,7 @@ func BenchmarkAdd(b *testing.B) {
 			var res distinct.Result
 			for i := range keys * tt.values {
 				op := distinct.Op{Key: fmt.Append(nil, i%keys), Hashes: values(e, i/keys)}
-				if err := e.Do(b.Context(), &op, &res, false); err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, e.Do(b.Context(), &op, &res, false))
 			}
 			op := distinct.Op{Limits: []twotier.Limit{{Window: 86_400_000, Max: 1 << 40}}}
 			for i := 0; b.Loop(); i++ {

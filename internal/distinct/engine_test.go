@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -118,9 +119,7 @@ func TestLimits(t *testing.T) {
 				if name == "in the store" {
 					run = func() error { return e.DoInStore(t.Context(), op, &res) }
 				}
-				if err := run(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, run())
 				got := fmt.Sprint(res.Counts[0].Values, res.Counts[1].Values, res.Over)
 				if res.Allowed != want || got != counts {
 					t.Errorf("%v: %v %s, want %v %s", names, res.Allowed, got, want, counts)
@@ -161,9 +160,7 @@ func TestRetryAfter(t *testing.T) {
 				if name == "in the store" {
 					run = func() error { return e.DoInStore(t.Context(), &op, &res) }
 				}
-				if err := run(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, run())
 				return res
 			}
 			for k, tt := range []struct {
@@ -224,9 +221,7 @@ func TestReadsWhatTheStoreHas(t *testing.T) {
 	e := engine(t, c, store, nil, nil, nil)
 	add(t, e, "k", 1, 2, 3)
 	add(t, e, "l", 1)
-	if err := e.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, e.Close(t.Context()))
 	if s := e.Stats(); s.Pending != 0 {
 		t.Errorf("%d keys were not flushed", s.Pending)
 	}
@@ -324,9 +319,7 @@ func TestLossIsRestored(t *testing.T) {
 // finish flushes everything.
 func finish(t *testing.T, e *distinct.Engine) {
 	t.Helper()
-	if err := e.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, e.Flush(t.Context()))
 }
 
 // TestAddAfterAReset adds to a key at an engine that missed an earlier reset: only values from

@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/syncer"
 )
@@ -66,9 +67,7 @@ func coldCrowd(t *testing.T, seed uint64) {
 	for i := range n {
 		do(t, before, &distinct.Op{Key: fmt.Append(nil, "full", i), Hashes: values(before, 1, 2)})
 	}
-	if err := before.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, before.Close(t.Context()))
 	store.each = time.Duration([]int64{1e6, 1e8, 4e8}[rnd.IntN(3)])
 	e := engine(t, clk, store, nil, nil, nil)
 	var crowd sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 )
 
@@ -109,9 +110,7 @@ func (m *model) engine(i int) *distinct.Engine {
 		// Nothing happens on its own schedule.
 		FlushInterval: time.Hour, VerifyInterval: time.Hour,
 	})
-	if err != nil {
-		m.Fatal(err)
-	}
+	must.Succeed(m, err)
 	e.Open(place{m, i}, func(_ context.Context, parts []int) (all []distinct.Pending) {
 		m.together()
 		for j, other := range m.engines {

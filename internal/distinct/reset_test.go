@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // resets holds engines over one store, which they ask only when they have to, and acts on their one
@@ -57,9 +58,7 @@ func (r *resets) inStore(e *distinct.Engine, n int64, added ...int) {
 	r.Helper()
 	var res distinct.Result
 	op := &distinct.Op{Key: oneKey, Hashes: values(e, added...), Windows: []int64{60_000}}
-	if err := e.DoInStore(r.Context(), op, &res); err != nil {
-		r.Fatal(err)
-	}
+	must.Succeed(r, e.DoInStore(r.Context(), op, &res))
 	if res.Counts[0].Values != n {
 		r.Errorf("%d values in the store, want %d", res.Counts[0].Values, n)
 	}
@@ -210,9 +209,7 @@ func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 		t.Helper()
 		var res distinct.Result
 		op := &distinct.Op{Key: oneKey, Hashes: values(b, value), Ack: twotier.AckStore}
-		if err := b.Do(t.Context(), op, &res, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.Do(t.Context(), op, &res, true))
 	}
 	inPlace(2)
 	r.forget(a)
@@ -225,9 +222,7 @@ func (r *resets) told(at, other *distinct.Engine) {
 	r.Helper()
 	r.c.ms.Add(10)
 	reset, err := at.Forget(r.Context(), nil, oneKey)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must.Succeed(r, err)
 	other.Void(nil, oneKey, reset)
 	r.c.ms.Add(10)
 }
@@ -259,9 +254,7 @@ func TestVoidOfWhatIsYounger(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
 	reset, err := a.Forget(t.Context(), nil, oneKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.c.ms.Add(10)
 	add(t, b, string(oneKey), 1)
 	for range 2 {
@@ -287,9 +280,7 @@ func TestReadAnewAfterAReset(t *testing.T) {
 
 	r.told(a, b)
 	reset, err := a.Forget(t.Context(), nil, oneKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.c.ms.Add(10)
 	add(t, b, string(oneKey), 3)
 	b.Void(nil, oneKey, reset)
@@ -343,9 +334,7 @@ func TestVoidDuringAnExchange(t *testing.T) {
 					return b.Do(ctx, op, res, false)
 				}
 			}
-			if err := do(t.Context(), op, &res); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, do(t.Context(), op, &res))
 			r.wants(r.engine(), 1)
 			r.wants(b, 1)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -110,9 +111,7 @@ func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 	}, never)
 	var res distinct.Result
 	inPlace := &distinct.Op{Key: []byte("k"), Hashes: values(after, 4)}
-	if err := after.Do(t.Context(), inPlace, &res, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, after.Do(t.Context(), inPlace, &res, true))
 	if n := query(t, after, "k", time.Minute).Values; n != 4 {
 		t.Errorf("%d values, want 4", n)
 	}
@@ -127,13 +126,9 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 	c := newClock()
 	by := func(text string, store distinct.Store) *distinct.Engine {
 		levels, err := leaparray.ParseLevels(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		l, err := leaparray.NewLadder(0, levels...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return engine(t, c, store, nil, nil, func(o *distinct.Options) {
 			o.FlushInterval = time.Hour
 			o.Namespaces = map[string]distinct.Namespace{twotier.DefaultNamespace: {Ladder: l}}
@@ -145,9 +140,7 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 			before, after := by(one, store), by(other, newMemory())
 			add(t, before, "k", 1, 2, 3)
 			after.Import(before.ListUnflushed(partitions))
-			if err := before.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, before.Flush(t.Context()))
 			for _, window := range []time.Duration{30 * time.Second, time.Hour, 24 * time.Hour} {
 				if n := query(t, after, "k", window); n.Values != 3 {
 					t.Errorf("%s after %s: %v: %+v", other, one, window, n)
@@ -166,9 +159,7 @@ func TestQueriesEndWithTheEngine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := engine(t, newClock(), newMemory(), nil, nil, nil)
-		if err := e.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, e.Close(t.Context()))
 		op := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
 		if res := do(t, e, op); !res.Degraded {
 			t.Errorf("%+v", res)
@@ -244,9 +235,7 @@ func testTheStoreIsAskedAgain(t *testing.T) {
 	}
 	other := engine(t, newClock(), store, nil, nil, nil)
 	add(t, other, "l", 1, 2)
-	if err := other.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other.Close(t.Context()))
 	e := engine(t, newClock(), store, nil, nil,
 		func(o *distinct.Options) { o.Timeout = o.VerifyInterval })
 	store.set(func() fault { return lost })
@@ -273,9 +262,7 @@ func TestClocksDiffer(t *testing.T) {
 	ahead.ms.Add(3000)
 	other, e := engine(t, ahead, store, nil, nil, nil), engine(t, c, store, nil, nil, nil)
 	add(t, other, "k", 1, 2)
-	if err := other.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other.Flush(t.Context()))
 	for _, window := range []time.Duration{2 * time.Second, time.Hour} {
 		if n := query(t, e, "k", window).Values; n != 2 {
 			t.Errorf("the last %v: %d, want 2", window, n)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -23,9 +24,7 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 	s := newTimed(embedded.Options{MaxMemory: memory})
 	l, err := leaparray.NewLadder(2, leaparray.Level{Width: time.Hour, Count: 2},
 		leaparray.Level{Width: 4 * time.Hour, Count: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	seqs, epochs := map[int]uint64{}, map[int]uint64{}
 	kind := 0
 	for i := range 40_000 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
@@ -203,9 +204,7 @@ func TestFlushIsALoss(t *testing.T) {
 // counter without an answer does, and again after a reset. The record lasts as long as the ladder.
 func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Hour, Count: 24 * 30})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 0)
 	for i, want := range []int64{8, 8, 0} {

@@ -3,7 +3,6 @@ package lint_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"
@@ -31,9 +31,7 @@ func ladders(t *testing.T) lint.Ladders {
 		"usual": {Levels: leaparray.DefaultLevels(), Exact: leaparray.DefaultExact},
 	}}
 	all, err := lint.LaddersOf(&cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return all
 }
 
@@ -174,9 +172,7 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 		window, most := random.Int64N(ladder.Span())+1, 1+random.Int64N(500)
 		doc, err := rules.Read("f",
 			fmt.Appendf(nil, "rules: [{name: a, limits: [%d/%dms]}]", most, window))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all := lint.Ladders{"default": ladder}
 		list := lint.Rules(doc, all)
 		if all.Coarse("", most, window) != (len(list) == 1) {
@@ -226,9 +222,7 @@ func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.La
 // TestEverySettingThatDoesNothingWarns has valid settings, each with its warnings.
 func TestEverySettingThatDoesNothingWarns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(file, []byte("max-lag: 5s\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, "max-lag: 5s\n")
 	const redis = "--redis=redis://h"
 	for _, tt := range []struct {
 		args, environ []string

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"
@@ -81,9 +82,7 @@ func TestWhatNeverRefusesCanBeRemoved(t *testing.T) {
 		}
 		text, kept := document(all), slices.Clone(all)
 		doc, err := rules.Read("f", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, w := range lint.Rules(doc, ladders(t)) {
 			if w.Code == warning.NeverRefuses {
 				remove(kept, w.At)

@@ -13,14 +13,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/reload"
+	"twotier.dev/twotier/internal/testing/must"
 )
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // taker keeps the contents applied last. It refuses bad ones.
 type taker struct{ text atomic.Value }
@@ -44,15 +38,13 @@ func TestReload(t *testing.T) {
 	if err := l.Add(src); err == nil || !strings.HasPrefix(err.Error(), "--thing: open ") {
 		t.Errorf("without the file: %v", err)
 	}
-	write(t, a, "1")
-	write(t, b, "bad")
+	must.Write(t, a, "1")
+	must.Write(t, b, "bad")
 	if err := l.Add(src); err == nil || err.Error() != "--thing: it is bad" {
 		t.Errorf("with one of no use: %v", err)
 	}
-	write(t, b, "2")
-	if err := l.Add(src); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, b, "2")
+	must.Succeed(t, l.Add(src))
 	for _, step := range []struct {
 		text, want string
 		lines      int
@@ -60,7 +52,7 @@ func TestReload(t *testing.T) {
 		{"2", "1+2", 0}, {"3", "1+3", 1}, {"3", "1+3", 1}, {"bad", "1+3", 2}, {"bad", "1+3", 2},
 		{"bad too", "1+3", 2}, {"4", "1+4", 3}, {"bad", "1+4", 4},
 	} {
-		write(t, b, step.text)
+		must.Write(t, b, step.text)
 		l.Poll()
 		l.Poll()
 		if got := k.text.Load(); got != step.want {
@@ -71,9 +63,7 @@ func TestReload(t *testing.T) {
 				log.String())
 		}
 	}
-	if err := os.Remove(a); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(a))
 	if l.Reload(); k.text.Load() != "1+4" {
 		t.Error("a file that is gone changed something")
 	}
@@ -84,12 +74,10 @@ func loader(t *testing.T, k *taker,
 	text string) (l *reload.Loader, file string, log *bytes.Buffer) {
 	t.Helper()
 	log, file = new(bytes.Buffer), filepath.Join(t.TempDir(), "file")
-	write(t, file, text)
+	must.Write(t, file, text)
 	l = reload.New(slog.New(slog.NewTextHandler(log, nil)))
-	if err := l.Add(reload.Source{Name: "--thing", Paths: []string{file},
-		Apply: k.apply}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Add(reload.Source{Name: "--thing", Paths: []string{file},
+		Apply: k.apply}))
 	return l, file, log
 }
 
@@ -99,12 +87,10 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
 	for i := range 3 {
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(file))
 		l.Poll()
 		l.Poll()
-		write(t, file, "1")
+		must.Write(t, file, "1")
 		l.Poll()
 		l.Poll()
 		gone, back := strings.Count(log.String(), "no such file"),
@@ -121,7 +107,7 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
-	write(t, file, "bad")
+	must.Write(t, file, "bad")
 	for i := range 3 {
 		l.Poll()
 		l.Reload()
@@ -129,7 +115,7 @@ func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 			t.Fatalf("asked %d times, told %d times:\n%s", i+1, n, log)
 		}
 	}
-	write(t, file, "2")
+	must.Write(t, file, "2")
 	if l.Reload(); k.text.Load() != "2" {
 		t.Errorf("%q is in force although somebody asked for what is there", k.text.Load())
 	}
@@ -139,12 +125,8 @@ func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 func TestPipeInPlaceOfAFile(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(file))
+	must.Succeed(t, syscall.Mkfifo(file, 0o600))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -167,7 +149,7 @@ func TestHalfOfAFileIsNotTaken(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "a b c")
 	for _, part := range []string{"", "d", "d e", "d e f"} {
-		write(t, file, part)
+		must.Write(t, file, part)
 		if l.Poll(); k.text.Load() != "a b c" {
 			t.Errorf("%q was taken while the file was written", k.text.Load())
 		}
@@ -183,28 +165,18 @@ func TestLooksByItself(t *testing.T) {
 	var k taker
 	dir := t.TempDir()
 	for _, version := range []string{"1", "2"} {
-		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, version, "file"), version)
+		must.Succeed(t, os.Mkdir(filepath.Join(dir, version), 0o700))
+		must.Write(t, filepath.Join(dir, version, "file"), version)
 	}
 	data := filepath.Join(dir, "data")
-	if err := os.Symlink("1", data); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("1", data))
 	l := reload.New(slog.New(slog.DiscardHandler))
-	if err := l.Add(reload.Source{Paths: []string{filepath.Join(data, "file")},
-		Apply: k.apply}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Add(reload.Source{Paths: []string{filepath.Join(data, "file")},
+		Apply: k.apply}))
 	l.Open()
 	defer l.Close()
-	if err := os.Symlink("2", data+".new"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(data+".new", data); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("2", data+".new"))
+	must.Succeed(t, os.Rename(data+".new", data))
 	for end := time.Now().Add(20 * time.Second); k.text.Load() != "2"; time.Sleep(
 		10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -218,15 +190,11 @@ func TestLooksByItself(t *testing.T) {
 func TestRemovedFileIsWithdrawn(t *testing.T) {
 	var k taker
 	file := filepath.Join(t.TempDir(), "file")
-	write(t, file, "a")
+	must.Write(t, file, "a")
 	l := reload.New(slog.New(slog.DiscardHandler))
 	src := reload.Source{Name: "--thing", Paths: []string{file}, Withdrawn: true, Apply: k.apply}
-	if err := l.Add(src); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.Add(src))
+	must.Succeed(t, os.Remove(file))
 	if l.Poll(); k.text.Load() != "a" {
 		t.Error("withdrawn while the file may be replaced")
 	}

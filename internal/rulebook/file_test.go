@@ -6,14 +6,13 @@ import (
 	"testing/synctest"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // offer offers a valid file.
 func (n *node) offer(t *testing.T, name string, changed bool) {
 	t.Helper()
-	if err := n.Offer(text(name), "file", changed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, n.Offer(text(name), "file", changed))
 }
 
 // TestNodesWithOneFile starts nodes with the same file. One stores it; a node that starts later

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // store is a store that can be out of reach, lose its versions, or leave appends unanswered.
@@ -240,10 +241,8 @@ func TestBadDocumentsChangeNothing(t *testing.T) {
 		}
 		n.has(t, "one", 1)
 		// Another node, with newer code, has stored a version that this one can't use.
-		if err := s.memory.Append(t.Context(), twotier.RuleVersion{Number: 2, ID: "x",
-			Text: text("forbidden")}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.memory.Append(t.Context(), twotier.RuleVersion{Number: 2, ID: "x",
+			Text: text("forbidden")}))
 		poll()
 		n.has(t, "one", 1)
 		if c := strings.Count(n.log.String(), "version 2 can't be used by this node"); c != 1 {
@@ -280,10 +279,8 @@ func TestWhatTheStoreLosesIsPutBack(t *testing.T) {
 		// The store has lost version 4, and a node unaware of it made another version 4.
 		s.lose()
 		for n := int64(1); n <= 4; n++ {
-			if err := s.memory.Append(t.Context(), twotier.RuleVersion{Number: n, ID: "other",
-				Text: text("other")}); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.memory.Append(t.Context(), twotier.RuleVersion{Number: n, ID: "other",
+				Text: text("other")}))
 		}
 		poll()
 		a.has(t, "other", 4)

@@ -8,14 +8,13 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func read(t *testing.T, text string) *rules.Document {
 	t.Helper()
 	doc, err := rules.Read("r.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return doc
 }
 
@@ -205,9 +204,7 @@ func TestStoredStarsStayInForce(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 	doc, err := rules.ReadVersion("r.yaml", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if limit, _ := doc.Domain("d").Find(entries("l=*/*")); limit == nil || limit.Max != 1 {
 		t.Errorf("*/* has %v", limit)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -13,16 +14,12 @@ func TestFindsWhatWasMade(t *testing.T) {
 	text, hash := token.New()
 	other, _ := token.New()
 	line, err := token.Line("checkout", hash, twotier.RoleCount|twotier.RoleRead, "default,login")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var s token.Store
 	if s.Find([]byte(text)) != nil {
 		t.Error("found before anything was loaded")
 	}
-	if err := s.Load([]byte("# who\n" + line + " # may what\n\n")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Load([]byte("# who\n"+line+" # may what\n\n")))
 	g := s.Find([]byte(text))
 	if g == nil || g.Name() != "checkout" || g.AllNamespaces() {
 		t.Fatalf("got %+v", g)
@@ -52,13 +49,9 @@ func TestAllNamespaces(t *testing.T) {
 	for _, namespaces := range []string{"", "*"} {
 		text, hash := token.New()
 		line, err := token.Line("a", hash, twotier.RoleAdmin, namespaces)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		set, err := token.Parse([]byte(line))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if g := set.Find([]byte(text)); !g.AllNamespaces() ||
 			!g.HasNamespace([]byte("x")) || !g.HasNamespace(nil) || set.Len() != 1 {
 			t.Errorf("namespaces %q: %+v", namespaces, g)
@@ -124,9 +117,7 @@ func TestFilesOfOtherEditors(t *testing.T) {
 func TestFindAllocatesNothing(t *testing.T) {
 	text, hash := token.New()
 	set, err := token.Parse([]byte("a " + hash + " count"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	presented, ns := []byte(text), []byte("default")
 	if n := testing.AllocsPerRun(100, func() { set.Find(presented).HasNamespace(ns) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -136,9 +127,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 func BenchmarkFind(b *testing.B) {
 	text, hash := token.New()
 	set, err := token.Parse([]byte("a " + hash + " count"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	presented := []byte(text)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -152,9 +141,7 @@ func TestCovers(t *testing.T) {
 		text, hash := token.New()
 		name, rest, _ := strings.Cut(line, " ")
 		set, err := token.Parse([]byte(name + " " + hash + " " + rest))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return set.Find([]byte(text))
 	}
 	for _, test := range []struct {
@@ -184,9 +171,7 @@ func TestTheLastTokenCanBeWithdrawn(t *testing.T) {
 	if err := store.Load([]byte("# none\n")); !errors.Is(err, token.ErrNone) {
 		t.Errorf("at first: %v", err)
 	}
-	if err := store.Load([]byte("a " + hash + " count *\n")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte("a "+hash+" count *\n")))
 	if store.Find([]byte(text)) == nil {
 		t.Error("the token is unknown")
 	}

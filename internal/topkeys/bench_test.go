@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"
 )
 
@@ -14,9 +15,7 @@ func BenchmarkSample(b *testing.B) {
 	for name, keys := range map[string]int{"tracked": 1, "new": 1 << 20} {
 		b.Run(name, func(b *testing.B) {
 			s, err := topkeys.NewSample()
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			for i := range topkeys.MaxSampled {
 				s.Add(check(strconv.Itoa(i), 1), noon)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"
 )
 
@@ -17,9 +18,7 @@ func refusedAt(t *testing.T) (*topkeys.Refused, *int64) {
 	t.Helper()
 	now := int64(noon)
 	r, err := topkeys.NewRefused(func() int64 { return now })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return r, &now
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"
 )
 
@@ -83,9 +84,7 @@ func TestLargest(t *testing.T) {
 func sample(t *testing.T) *topkeys.Sample {
 	t.Helper()
 	s, err := topkeys.NewSample()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 

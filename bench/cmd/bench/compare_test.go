@@ -6,23 +6,20 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestWorkIsThatOfTheDecisions checks that Redis counted exactly the commands that were sent.
 func TestWorkIsThatOfTheDecisions(t *testing.T) {
 	some, err := rival.Select(rival.All(), []string{"hash-lua", "redis-rate", "sentinel",
 		"twotier-lib"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := Compare{Duration: 100 * time.Millisecond, Rate: 500, Workers: 8, Batch: 20}
 	r := CompareResult{Batch: o.Batch, Rate: o.Rate}
 	for _, rv := range some {
 		for _, workload := range []string{"distinct", "diurnal"} {
 			row := CompareRow{Name: rv.Name, Workload: workload, Rules: 2}
-			if err := o.measure(t.Context(), rival.Env{}, rv, &row); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, o.measure(t.Context(), rival.Env{}, rv, &row))
 			t.Log(row.progress())
 			r.Rows = append(r.Rows, row)
 			scripts := row.Single.Usage.Redis.Scripts

@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func controlRun(name, limits string, perSecond float64) *ControlRun {
@@ -41,9 +42,7 @@ func TestMessageControlIsMeasured(t *testing.T) {
 	dir := t.TempDir()
 	err := run(t.Context(), strings.Fields("messages-nodes --users=100 --batch=5 --workers=2 "+
 		"--warmup=100ms --duration=300ms --count=1 --out="+dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var r ControlResult
 	file := File{Result: &r}
 	if _, err := file.Read(dir, "messages-nodes"); err != nil {

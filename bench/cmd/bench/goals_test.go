@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func TestVerdict(t *testing.T) {
@@ -65,9 +67,7 @@ func checkPage(t *testing.T, name string, result any) {
 	const results = "../../results"
 	f := File{Result: result}
 	found, err := f.Read(results, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if !found {
 		t.Logf("%s: there is no result yet", name)
 		return
@@ -95,16 +95,10 @@ func checkPage(t *testing.T, name string, result any) {
 func TestReportOfTheResults(t *testing.T) {
 	const results = "../../results"
 	kept, err := os.ReadFile(filepath.Join(results, "report.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(results)); err != nil {
-		t.Fatal(err)
-	}
-	if err := (&Report{}).Run(&bench{out: dir}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.CopyFS(dir, os.DirFS(results)))
+	must.Succeed(t, (&Report{}).Run(&bench{out: dir}))
 	made, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	if err != nil || string(made) != string(kept) {
 		t.Errorf("results/report.md is not what bench report makes of the results beside it, %v",

@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // skewed is an exact log whose windows are longer or shorter than they should be.
@@ -42,9 +43,7 @@ func TestJudge(t *testing.T) {
 	}
 	for _, c := range cases {
 		tally, err := replay(t.Context(), &skewed{by: c.by}, events, time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Logf("%+d ms: %+v", c.by, [...]int{tally.Admitted, tally.Over, tally.OverBeyond,
 			tally.Early, tally.EarlyBeyond})
 		if tally.Over > 0 != c.over || tally.Early > 0 != c.early ||

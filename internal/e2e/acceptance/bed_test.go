@@ -23,6 +23,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -141,9 +142,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 		Store:     plainStore{mode}}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	place := twotier.Placement{Partitions: 97}
 	var store syncer.Store = embedded.New(embedded.Options{})
@@ -188,9 +187,7 @@ func (b *bed) leastPrivileged() string {
 	for _, rule := range redisstore.ACL(redisstore.Expiry(b.expiry)) {
 		args = append(args, rule)
 	}
-	if err := server.Do(args...).Err(); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, server.Do(args...).Err())
 	return "redis://counter:secret@" + server.Addr()
 }
 
@@ -202,17 +199,13 @@ func (b *bed) redis(opt *node.Options, place twotier.Placement, now func() int64
 		URL: b.leastPrivileged(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
 		Ladders: map[string]*leaparray.Ladder{twotier.DefaultNamespace: ladder},
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: now,
 		Writer: "direct"})
 	if err == nil {
 		err = direct.Open(b.t.Context())
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() {
 		if err := direct.Close(context.Background()); err != nil {
 			b.t.Error(err)
@@ -278,9 +271,7 @@ func (b *bed) get(path string, query ...string) answer {
 
 func (b *bed) read(resp *http.Response, err error, what string) (a answer) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil {

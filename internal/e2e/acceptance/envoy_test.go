@@ -10,6 +10,7 @@ import (
 	"time"
 
 	documents "twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // edgeDomain are the domains of the beds.
@@ -21,9 +22,7 @@ descriptors:
   - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 9}}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	book := new(documents.Book)
 	book.Set(doc, 1)
 	return book
@@ -85,9 +84,7 @@ func TestEnvoyDecidesAsAcquire(t *testing.T) {
 func (b *bed) limits(t *testing.T, body string) string {
 	t.Helper()
 	r, err := http.Post(b.base+"/json", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer r.Body.Close()
 	var answer struct {
 		OverallCode string
@@ -96,9 +93,7 @@ func (b *bed) limits(t *testing.T, body string) string {
 			LimitRemaining int64
 		}
 	}
-	if err := json.NewDecoder(r.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.NewDecoder(r.Body).Decode(&answer))
 	if (r.StatusCode == http.StatusOK) != (answer.OverallCode == "OK") {
 		t.Errorf("status %d of %s", r.StatusCode, answer.OverallCode)
 	}

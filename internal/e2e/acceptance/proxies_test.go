@@ -16,6 +16,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // loginRule is the rule that the configurations in deploy/ name.
@@ -49,20 +50,15 @@ func proxy(t *testing.T, b *bed, file, program string, args func(path string) []
 	p := &proxied{t: t, told: make(chan string, 100)}
 	application := httptest.NewServer(p)
 	t.Cleanup(application.Close)
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, filepath.Join("..", "..", "..", "deploy", file))
 	address := freeAddress(t)
 	p.base = "http://" + address
 	dir := t.TempDir()
 	config := filepath.Join(dir, filepath.Base(file))
 	changed := strings.NewReplacer("127.0.0.1:8000", address,
 		"127.0.0.1:8080", strings.TrimPrefix(b.base, "http://"),
-		"127.0.0.1:3000", strings.TrimPrefix(application.URL, "http://")).Replace(string(text))
-	if err := os.WriteFile(config, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		"127.0.0.1:3000", strings.TrimPrefix(application.URL, "http://")).Replace(text)
+	must.Write(t, config, changed)
 	p.run(exec.Command(path, args(config)...), dir, address)
 	return p
 }
@@ -80,16 +76,12 @@ func (p *proxied) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *proxied) run(cmd *exec.Cmd, dir, address string) {
 	p.t.Helper()
 	output, err := os.Create(filepath.Join(dir, "output"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, err)
 	defer output.Close()
 	cmd.Env = append(os.Environ(), "HOME="+dir)
 	cmd.Stdout, cmd.Stderr = output, output
 	c, err := child.Start(cmd)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, err)
 	p.t.Cleanup(func() {
 		if err := c.Terminate(10 * time.Second); err != nil {
 			p.t.Error(err)
@@ -111,9 +103,7 @@ func (p *proxied) run(cmd *exec.Cmd, dir, address string) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer ln.Close()
 	return ln.Addr().String()
 }
@@ -124,17 +114,13 @@ func (p *proxied) ask(path, body string) (*http.Response, string) {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.base+path,
 		strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, err)
 	request.Header.Set("X-Forwarded-For", fmt.Sprintf("1.2.3.%d", len(body))) // made up
 	for i := range p.long {
 		request.Header.Set(fmt.Sprintf("X-Long-%d", i), strings.Repeat("x", 3000))
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, err)
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		p.t.Error(err)
 	}

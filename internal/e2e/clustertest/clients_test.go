@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -36,10 +37,7 @@ func TestClients(t *testing.T) {
 			if err != nil {
 				t.Skipf("there is no %s on this machine", name)
 			}
-			rules := filepath.Join(t.TempDir(), "rules.yaml")
-			if err := os.WriteFile(rules, []byte(clientRules), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rules := must.File(t, "rules.yaml", clientRules)
 			server := program.Serve(t, proctest.Options{}, "--rules", rules).Listen
 			p := faultproxy.NewRaw(t, server)
 			lost := []<-chan struct{}{p.SwallowMatching(" lost", 1, true),

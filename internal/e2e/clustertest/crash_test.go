@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -60,9 +61,7 @@ func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 	for i := range 3 {
 		tr.Accept(300)
 		v, err := c.Nodes[i].Look()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		id := fmt.Sprint("n", i)
 		before := c.owned(v, id)
 		c.Barrier()
@@ -78,9 +77,7 @@ func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 		after := c.owned(v, id)
 		c.gone()
 		held, err := c.Stored(c.Ledger.Names())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		lost := c.Ledger.WriteOff(held)
 		t.Logf("killed: %d lost; acknowledged of its keys since all was flushed: %d, of them in "+
 			"the last flush interval about %d",
@@ -104,9 +101,7 @@ func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	tr := c.Traffic()
 	tr.Accept(300)
 	before, err := c.Nodes[1].Look()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// Its own clients wait for it. For the others, the remaining nodes take its place.
 	own := (&proctest.Traffic{T: t, Ledger: c.Ledger, Retry: true}).To(c.Bases(1)...).Start()
 	own.Accept(100)
@@ -130,9 +125,7 @@ func TestFault11OwnerPausedPastItsDetection(t *testing.T) {
 	tr.Stop()
 	own.Stop()
 	after, err := c.Nodes[0].Look()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if before.RingVersion != after.RingVersion {
 		t.Error("the table is not what it was before the pause")
 	}

@@ -2,7 +2,6 @@ package clustertest
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // message is a message of Envoy's API with its validation rules.
@@ -30,11 +30,8 @@ type message interface {
 // example reads the YAML documents of a file in deploy/envoy.
 func example(t *testing.T, name string) (documents []any) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "envoy", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Load(text, &documents, yaml.WithAllDocuments()); err != nil {
+	text := must.Read(t, filepath.Join("..", "..", "..", "deploy", "envoy", name))
+	if err := yaml.Load([]byte(text), &documents, yaml.WithAllDocuments()); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return documents
@@ -88,14 +85,9 @@ func TestEnvoyExampleIsValid(t *testing.T) {
 // hasDomain checks that the domain of a filter is in the rules of the examples.
 func hasDomain(t *testing.T, filter *ratelimitv3.RateLimit) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "envoy", "rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := rules.Read("rules.yaml", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Read(t, filepath.Join("..", "..", "..", "deploy", "envoy", "rules.yaml"))
+	document, err := rules.Read("rules.yaml", []byte(text))
+	must.Succeed(t, err)
 	domain := document.Domain(filter.GetDomain())
 	if domain == nil {
 		t.Fatalf("rules.yaml has no domain %q", filter.GetDomain())

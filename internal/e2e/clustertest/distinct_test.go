@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -115,17 +116,13 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	foreign := c.foreignKey(1)
 	c.modeOf(0, "redis")
 	c.refusesAnother(key, "in Redis mode")
-	if err := c.Direct.Del(t.Context(), foreign).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Direct.Del(t.Context(), foreign).Err())
 	if a, err := c.tryDistinct(2, key); err != nil || a.Source != "redis" {
 		t.Errorf("in Redis mode: %+v %v", a, err)
 	}
 	c.modeOf(0, "two-tier")
 	c.refusesAnother(key, "in memory again")
-	if err := c.Direct.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Direct.FlushAll(t.Context()).Err())
 	c.refusesAnother(key, "after Redis lost everything")
 	c.storedDistinct(key)
 	c.Stop(1)
@@ -169,9 +166,7 @@ func (c *cluster) foreignKey(i int) (name string) {
 	c.T.Helper()
 	key := c.keyOf(i, "foreign")
 	name = strings.Replace(proctest.Hash(c.Partitions, key), "}", "}!d", 1)
-	if err := c.Direct.Set(c.T.Context(), name, "of another program", 0).Err(); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, c.Direct.Set(c.T.Context(), name, "of another program", 0).Err())
 	c.Nodes[i].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["v"]}`, key))
 	return name
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
@@ -35,18 +37,15 @@ func TestDocumentedCommands(t *testing.T) {
 	for _, page := range documented {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(filepath.Join("..", "..", "..", page))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Read(t, filepath.Join("..", "..", "..", page))
 			for _, name := range []string{"nginx", "python3", "node"} {
 				if _, err := exec.LookPath(name); err != nil &&
-					(strings.Contains(string(text), "\n"+name+" ") ||
-						strings.Contains(string(text), "\n$ "+name+" ")) {
+					(strings.Contains(text, "\n"+name+" ") ||
+						strings.Contains(text, "\n$ "+name+" ")) {
 					t.Skipf("there is no %s on this machine", name)
 				}
 			}
-			lines := pasted(string(text))
+			lines := pasted(text)
 			if len(lines) == 0 {
 				t.Fatal("it has no commands")
 			}
@@ -181,9 +180,7 @@ esac
 
 func write(t *testing.T, path string, mode os.FileMode, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), mode))
 }
 
 // link makes a folder of this module appear in dir.
@@ -193,9 +190,7 @@ func link(t *testing.T, name, dir string) {
 	if err == nil {
 		err = os.Symlink(from, filepath.Join(dir, name))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // logs returns the last part of each log in a folder.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -159,9 +160,7 @@ func (l *lab) try(host int, rules ...string) error {
 // rule is try for node i, and ends the test if it fails.
 func (l *lab) rule(i int, rules ...string) {
 	l.t.Helper()
-	if err := l.try(firstNode+i, rules...); err != nil {
-		l.t.Fatal(err)
-	}
+	must.Succeed(l.t, l.try(firstNode+i, rules...))
 }
 
 // from returns a rule for packets from these nodes.

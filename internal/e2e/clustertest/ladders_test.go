@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -311,8 +312,6 @@ func (c *cluster) trace() string {
 	ctx := context.Background()
 	meta, err := c.Direct.HGetAll(ctx, "tt:meta").Result()
 	rules, err2 := c.Direct.HGetAll(ctx, "tt:rules").Result()
-	if err := errors.Join(err, err2); err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, errors.Join(err, err2))
 	return fmt.Sprintf("%v %v", meta, rules)
 }

@@ -24,4 +24,4 @@ var program = proctest.NewProgram()
 // labs is the number of labs made so far.
 var labs atomic.Int32
 
-func TestMain(m *testing.M) { proctest.Main(m, 6) }
+func TestMain(m *testing.M) { proctest.Main(m, program, 6) }

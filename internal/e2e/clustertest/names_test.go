@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -29,9 +30,7 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	tr.Stop()
 	for _, i := range c.Running() { // its death may not have been noticed yet
 		v, err := c.Nodes[i].Look()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, m := range v.Members {
 			if m.Address == old.Listen {
 				t.Errorf("node %d still has the dead one as a member", i)

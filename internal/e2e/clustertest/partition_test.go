@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -116,10 +117,8 @@ func TestFault13OneWay(t *testing.T) {
 		},
 		"blackhole route": func(l *lab, on bool) {
 			verb := map[bool]string{true: "add", false: "del"}[on]
-			if err := l.ip("-n", l.space(firstNode+1), "route", verb, "blackhole",
-				l.addr(firstNode)+"/32"); err != nil {
-				l.t.Fatal(err)
-			}
+			must.Succeed(l.t, l.ip("-n", l.space(firstNode+1), "route", verb, "blackhole",
+				l.addr(firstNode)+"/32"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

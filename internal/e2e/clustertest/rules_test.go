@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -21,22 +22,16 @@ func admin(t *testing.T, p *proctest.Process, method, path, body string,
 	headers ...string) (int, string, http.Header) {
 	t.Helper()
 	req, err := http.NewRequest(method, p.Base+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Header.Set("Authorization", "Bearer "+rulesToken)
 	for h := range slices.Chunk(headers, 2) {
 		req.Header.Set(h[0], h[1])
 	}
 	res, err := p.HTTP.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return res.StatusCode, string(text), res.Header
 }
 
@@ -190,9 +185,7 @@ func TestRulesOfANodeThatWasAway(t *testing.T) {
 	c.putRules(0, 1, turns(2))
 	c.Serve(2)
 	c.haveRules(2)
-	if err := c.Direct.Del(t.Context(), "tt:rules").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Direct.Del(t.Context(), "tt:rules").Err())
 	proctest.Until(t, "the rules are back in Redis", func() bool {
 		return c.Direct.HGet(t.Context(), "tt:rules", "v").Val() == "2"
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -13,9 +14,7 @@ import (
 func (c *cluster) keyOf(i int, prefix string) string {
 	c.T.Helper()
 	v, err := c.Nodes[i].Look()
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, err)
 	place := twotier.Placement{Partitions: c.Partitions}
 	for n := 0; ; n++ {
 		key := fmt.Sprint(prefix, n)

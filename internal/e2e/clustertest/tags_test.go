@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -56,10 +55,7 @@ func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
 // configured writes a configuration file.
 func configured(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := must.File(t, "twotier.yaml", text)
 	return path
 }
 
@@ -136,9 +132,7 @@ func (c *cluster) clientAsksOwners(receivers int) {
 	ctx := context.Background()
 	asks, err := client.New(client.Options{
 		Addresses: []string{strings.TrimPrefix(c.Nodes[0].Base, "http://")}})
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, err)
 	defer asks.Close(ctx)
 	proctest.Until(c.T, "the client knows all nodes", func() bool {
 		return asks.Stats().Members == len(c.Nodes)

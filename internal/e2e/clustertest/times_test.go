@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -91,9 +92,7 @@ func (p *prober) since(moment time.Time) (first, gap, slowest time.Duration) {
 func (c *cluster) keysOf(id string, n int) (keys []string) {
 	c.T.Helper()
 	v, err := c.Nodes[c.Running()[0]].Look()
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, err)
 	place := twotier.Placement{Partitions: c.Partitions}
 	for i := 0; len(keys) < n && i < 100*n; i++ {
 		key := fmt.Sprint("probe-", i)
@@ -112,9 +111,7 @@ func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
 		held, members := 0, 0
 		for _, i := range c.Running() {
 			v, err := c.Nodes[i].Look()
-			if err != nil {
-				c.T.Fatal(err)
-			}
+			must.Succeed(c.T, err)
 			held, members = held+v.Held, max(members, len(v.Members))
 		}
 		if owned == 0 && held == c.Partitions {

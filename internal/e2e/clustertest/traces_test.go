@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -40,15 +41,11 @@ func traced(t *testing.T, p *proctest.Process, trace, flags, path, body string) 
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.Base+path,
 		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Traceparent", "00-"+trace+"-"+asking+"-"+flags)
 	res, err := p.HTTP.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %s", path, body, res.Status)
@@ -59,9 +56,7 @@ func traced(t *testing.T, p *proctest.Process, trace, flags, path, body string) 
 func logged(t *testing.T, path, trace string) (lines []map[string]any) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
 		line := map[string]any{}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -38,7 +39,7 @@ func previous(t *testing.T) (*proctest.Program, string) {
 	if _, err := command("", "tar", "-xf", tree, "-C", dir); err != nil {
 		t.Fatal(err)
 	}
-	return proctest.NewProgramFrom(dir), dir
+	return proctest.NewProgramFrom(t, dir), dir
 }
 
 // protocols returns the versions of the messages between nodes, and of the gossip, in a source
@@ -49,11 +50,8 @@ func protocols(t *testing.T, dir string) (found [2]string) {
 		{"internal/peer/message.go", `(?m)^const version = \d+$`},
 		{"ring/table.go", `(?m)^const Protocol = \d+$`},
 	} {
-		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(at.file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found[i] = regexp.MustCompile(at.what).FindString(string(text)); found[i] == "" {
+		text := must.Read(t, filepath.Join(dir, filepath.FromSlash(at.file)))
+		if found[i] = regexp.MustCompile(at.what).FindString(text); found[i] == "" {
 			t.Fatalf("%s in %s has no %s", at.file, dir, at.what)
 		}
 	}

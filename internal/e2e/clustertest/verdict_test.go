@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -216,9 +217,7 @@ func TestNoExcessDuringAJoinAndALeave(t *testing.T) {
 func (c *cluster) ownersOf(keys []string) map[string]string {
 	c.T.Helper()
 	v, err := c.Nodes[c.Running()[0]].Look()
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	must.Succeed(c.T, err)
 	place, owners := twotier.Placement{Partitions: c.Partitions}, map[string]string{}
 	for _, key := range keys {
 		owners[key] = v.Members[v.Owners[place.Of(nil, []byte(key))]].ID

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/version"
 )
@@ -46,9 +47,7 @@ func newBuildah(t *testing.T) buildah {
 		t.Skip("images can't be built on this machine: that needs root")
 	}
 	dir, err := os.MkdirTemp("", "image")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		// Files mounted into containers belong to this machine, and must not be removed with them.
 		mounted, err := os.ReadFile("/proc/self/mountinfo")
@@ -110,9 +109,7 @@ func (b buildah) builder() (mounts []string) {
 
 func (b buildah) check(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 }
 
 func exists(path string) bool {
@@ -142,28 +139,22 @@ func source(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	whole, err := filepath.Abs(top())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	wanted := []string{"go.mod", "go.sum", ".dockerignore"}
 	for _, dir := range strings.Fields(goTool(t, "list", "-deps", "-f",
 		`{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}`, "./cmd/twotier")) {
 		name, err := filepath.Rel(whole, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		wanted = append(wanted, strings.Split(name, string(filepath.Separator))[0])
 	}
 	slices.Sort(wanted)
 	for _, name := range slices.Compact(wanted) {
 		from, to := filepath.Join(whole, name), filepath.Join(dir, name)
 		if info, err := os.Stat(from); err == nil && info.IsDir() {
-			if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.CopyFS(to, os.DirFS(from)))
 			continue
 		}
-		write(t, to, read(t, name))
+		must.Write(t, to, read(t, name))
 	}
 	return dir
 }
@@ -187,9 +178,7 @@ func TestImage(t *testing.T) {
 			} `json:"config"`
 		}
 	}
-	if err := json.Unmarshal([]byte(b.run("inspect", "twotier")), &image); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(b.run("inspect", "twotier")), &image))
 	config := image.OCIv1.Config
 	user, group, _ := strings.Cut(config.User, ":")
 	if user == "" || user == "0" || group == "" || group == "0" || config.StopSignal != "SIGTERM" ||

@@ -1,7 +1,6 @@
 package deploytest
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -9,13 +8,14 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // program is the command under test.
 var program = proctest.NewProgram()
 
-func TestMain(m *testing.M) { proctest.Main(m, 0) }
+func TestMain(m *testing.M) { proctest.Main(m, program, 0) }
 
 // top returns the path of a file of this module.
 func top(parts ...string) string {
@@ -25,11 +25,7 @@ func top(parts ...string) string {
 // read returns the text of a file of this module.
 func read(t *testing.T, parts ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(top(parts...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return must.Read(t, top(parts...))
 }
 
 // need returns the path of a program, or skips the test if there is none.

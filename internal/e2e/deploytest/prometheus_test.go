@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/token"
@@ -37,17 +37,13 @@ func newScraped(t *testing.T) *scraped {
 	need(t, "prometheus")
 	secret, hash := token.New()
 	line, err := token.Line("prometheus", hash, twotier.RoleRead, "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	client, hash := token.New()
 	another, err := token.Line("client", hash, twotier.RoleCount, "*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "tokens"), line+"\n"+another+"\n")
-	write(t, filepath.Join(dir, "token"), secret)
+	must.Write(t, filepath.Join(dir, "tokens"), line+"\n"+another+"\n")
+	must.Write(t, filepath.Join(dir, "token"), secret)
 	s := &scraped{t: t, redis: redistest.Start(t), token: secret}
 	s.node = program.Serve(t, proctest.Options{}, "--redis", s.redis.URL(), "--gossip",
 		"127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens",
@@ -63,25 +59,14 @@ func (s *scraped) acquire(token string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.node.Base+"/v1/acquire",
 		strings.NewReader(`{"key":"k","limits":[{"window":"1m","max":5}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
 	res, err := s.node.HTTP.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s, %v", res.Status, text, err)
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -96,8 +81,8 @@ func (s *scraped) startPrometheus(dir string) {
 		"/run/secrets/scrape-token", filepath.Join(dir, "token")).Replace(config)
 	rules := regexp.MustCompile(`(?m)^ +for: \S+$`).ReplaceAllString(
 		read(t, "deploy", "prometheus", "alerts.yaml"), "")
-	write(t, filepath.Join(dir, "prometheus.yaml"), config)
-	write(t, filepath.Join(dir, "alerts.yaml"), rules)
+	must.Write(t, filepath.Join(dir, "prometheus.yaml"), config)
+	must.Write(t, filepath.Join(dir, "alerts.yaml"), rules)
 	// No other process has this host, whereas a free port could be taken meanwhile.
 	address := proctest.Host() + ":19090"
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yaml"),
@@ -105,9 +90,7 @@ func (s *scraped) startPrometheus(dir string) {
 	var log proctest.LogBuffer
 	cmd.Stderr = &log
 	c, err := child.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := c.Terminate(10 * time.Second); err != nil {
 			t.Errorf("the end of Prometheus: %v", err)
@@ -158,19 +141,13 @@ func (s *scraped) page() string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.node.Base+"/metrics",
 		nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	req.Header.Set("Authorization", "Bearer "+s.token)
 	res, err := s.node.HTTP.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return string(text)
 }
 

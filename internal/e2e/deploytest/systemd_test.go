@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestSystemdUnit lets systemd check the unit: that it knows every setting, and that the process
@@ -15,10 +17,9 @@ func TestSystemdUnit(t *testing.T) {
 	analyze := need(t, "systemd-analyze")
 	unit := strings.ReplaceAll(read(t, "deploy", "systemd", "twotier.service"),
 		"/usr/local/bin/twotier", program.Path(t))
-	path := filepath.Join(t.TempDir(), "twotier.service")
-	write(t, path, unit)
+	path := must.File(t, "twotier.service", unit)
 	socket := filepath.Join(filepath.Dir(path), "twotier.socket")
-	write(t, socket, read(t, "deploy", "systemd", "twotier.socket"))
+	must.Write(t, socket, read(t, "deploy", "systemd", "twotier.socket"))
 	if out := run(t, "", analyze, "verify", path, socket); out != "" {
 		t.Errorf("systemd says:\n%s", out)
 	}

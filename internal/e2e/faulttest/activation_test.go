@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -19,13 +20,9 @@ var activated = [...]string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$
 func inherited(t *testing.T, address string) (net.Listener, proctest.Options) {
 	t.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f, err := ln.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { ln.Close(); f.Close() })
 	return ln, proctest.Options{Within: activated[:], Files: []*os.File{f}}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -95,9 +96,7 @@ func (b *bed) asked(name string) {
 	limits := `"limits":[{"window":"1m","max":10},{"window":"1h","max":10}]`
 	acquire := func() (status int, body string) {
 		status, got, err := b.node.Post("/v1/acquire", fmt.Sprintf(`{"key":%q,%s}`, name, limits))
-		if err != nil {
-			b.T.Fatal(err)
-		}
+		must.Succeed(b.T, err)
 		return status, string(got)
 	}
 	status, body := acquire()

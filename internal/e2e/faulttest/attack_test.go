@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/token"
 )
@@ -39,9 +39,7 @@ func (f *tokenFile) add(name string, roles twotier.Role, namespaces string) stri
 	f.t.Helper()
 	text, hash := token.New()
 	line, err := token.Line(name, hash, roles, namespaces)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	f.lines[name] = line
 	f.write()
 	return text
@@ -58,18 +56,14 @@ func (f *tokenFile) write() {
 	for _, line := range f.lines {
 		text += line + "\n"
 	}
-	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Write(f.t, f.path, text)
 }
 
 // ask makes a request with a token and returns the status and the body.
 func ask(t *testing.T, c *http.Client, secret, method, url, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -82,9 +76,7 @@ func ask(t *testing.T, c *http.Client, secret, method, url, body string) (int, s
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if res.StatusCode >= 400 && res.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%s %s: %d is no problem but %s", method, url, res.StatusCode,
 			res.Header.Get("Content-Type"))
@@ -191,9 +183,7 @@ func TestClientsWithAToken(t *testing.T) {
 	secret := file.add("app", twotier.AnyRole, "*")
 	p := program.Serve(t, proctest.Options{}, "--tokens", file.path)
 	c, err := client.New(client.Options{Addresses: []string{p.Listen}, Token: secret})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer c.Close(context.Background())
 	if err := c.Refresh(t.Context()); err != nil {
 		t.Errorf("the table: %v", err)
@@ -201,9 +191,7 @@ func TestClientsWithAToken(t *testing.T) {
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "k", N: 3}); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(file.path+".app", []byte(secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file.path+".app", secret+"\n")
 	for _, tt := range []struct {
 		line, env, want string
 	}{
@@ -251,9 +239,7 @@ func TestAttackWithOtherSpellings(t *testing.T) {
 	p.MustPost("/v1/add", key)
 	raw := func(text string) (status int, closed bool) {
 		c, err := net.Dial("tcp", p.Listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		fmt.Fprint(c, text)

@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/syncer"
 )
@@ -55,17 +56,11 @@ func TestFault18ClockSteps(t *testing.T) {
 	place := twotier.Placement{Partitions: 1}
 	counter, err := syncer.New(syncer.Options{Store: counts, Now: clock.Now, Placement: place,
 		FlushInterval: 5 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock,
 		Placement: twotier.Placement{Partitions: 1}, ClockInterval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Open(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, n.Open(t.Context(), ""))
 	// All clocks move at once: a measurement in between would see a step. The locks are taken in
 	// the order in which a measurement takes them.
 	pass := func(d time.Duration) {
@@ -98,9 +93,7 @@ func TestFault18ClockSteps(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		total++
-		if err := counter.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, counter.Flush(t.Context()))
 		_, skew := clock.Offset()
 		if doubted := unfollowed != 0 || skew > time.Second; doubted && !res.Degraded {
 			t.Errorf("%s: %v of the store's steps are not followed, the skew is %v, and the "+

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -59,9 +60,7 @@ func (b *coldBed) ask(key string) (status int, body string) {
 	b.T.Helper()
 	status, got, err := b.node.Post("/v1/acquire",
 		fmt.Sprintf(`{"key":%q,"limits":[{"window":"1h","max":3}]}`, key))
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, err)
 	return status, string(got)
 }
 

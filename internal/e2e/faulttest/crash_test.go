@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -63,9 +64,7 @@ func TestFault10KilledWithAckMemory(t *testing.T) {
 		tr.Pass(20)
 		after := b.Ledger.Events.Load()
 		held, err := b.Stored(b.Ledger.Names())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		lost := b.Ledger.WriteOff(held)
 		if lost > after-before {
 			t.Errorf("%d lost, more than the %d that were acknowledged since all was flushed", lost,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -69,9 +70,7 @@ func TestDecisionsAreWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rules, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "decisions.json")
-	if err := os.WriteFile(rules, []byte(decidedRules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, rules, decidedRules)
 	p := program.Serve(t, proctest.Options{}, "--rules", rules, "--decisions", path,
 		"--decisions-sample", "refused=1,shadow_refused=1", "--resp", "127.0.0.1:0", "--node", "a")
 	const acquire = `{"key":"k","rules":["few","fewer"]}`
@@ -82,17 +81,13 @@ func TestDecisionsAreWritten(t *testing.T) {
 		t.Errorf("forward-auth: %d", code)
 	}
 	first := untilDecisions(t, path, 3)
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(path, path+".1"))
 	p.HangUp()
 	proctest.Until(t, "a new file", func() bool { _, err := os.Stat(path); return err == nil })
 	client := redis.NewClient(&redis.Options{Addr: p.Resp, Protocol: 2})
 	defer client.Close()
-	if err := client.Do(t.Context(), "TT.ACQUIRE", "r", "N", "5", "LIMIT", "1m", "4").
-		Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, client.Do(t.Context(), "TT.ACQUIRE", "r", "N", "5", "LIMIT", "1m", "4").
+		Err())
 	if code := p.Stop(); code != 0 {
 		t.Errorf("status %d", code)
 	}

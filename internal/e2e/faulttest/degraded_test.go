@@ -3,14 +3,13 @@ package faulttest
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -48,9 +47,7 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 				var a proctest.Answer
 				out := b.node.MustPost("/v1/acquire",
 					`{"key":"cold","count_denied":false,"limits":[{"window":"1m","max":1000000}]}`)
-				if err := json.Unmarshal(out, &a); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, json.Unmarshal(out, &a))
 				b.Ledger.Sending("cold", 1)
 				if a.Allowed {
 					b.Ledger.Note("cold", 1, proctest.Acked)
@@ -77,17 +74,11 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 // every window are dropped, and a metric reports their number; all others arrive.
 func TestDegradedPendingIsBounded(t *testing.T) {
 	takesLong(t)
-	config := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(config, []byte("namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := must.File(t, "twotier.yaml", "namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n")
 	ladder, err := leaparray.NewLadder(leaparray.DefaultExact,
 		leaparray.Level{Width: time.Second, Count: 3},
 		leaparray.Level{Width: 2 * time.Second, Count: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b := newBed(t, nil, "--config", config, "--partitions", "1", "--redis-timeout", "5s")
 	b.node.MustPost("/v1/add", `{"key":"first","ack":"redis"}`)
 	// The outcome of this round is unknown as long as Redis is down. No other key is in flight.
@@ -178,9 +169,7 @@ func starve(t *testing.T, loops int) (stop func()) {
 	for range loops {
 		line := append(onOneProcessor(), "sh", "-c", "while :; do :; done")
 		busy, err := child.Start(exec.Command(line[0], line[1:]...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all = append(all, busy)
 	}
 	return stop

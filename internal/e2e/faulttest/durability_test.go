@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -22,9 +23,7 @@ func lagging(t *testing.T) (primary, replica *redistest.Server, link *faultproxy
 	primary, replica = redistest.Start(t), redistest.Start(t)
 	link = faultproxy.NewRaw(t, primary.Addr())
 	host, port, _ := strings.Cut(link.Addr(), ":")
-	if err := replica.Do("REPLICAOF", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replica.Do("REPLICAOF", host, port).Err())
 	proctest.Until(t, "the replica is connected", func() bool {
 		info, err := primary.Do("INFO", "replication").Text()
 		return err == nil && strings.Contains(info, "state=online")
@@ -89,9 +88,7 @@ func (a *ackers) survived(t *testing.T, client redis.UniversalClient,
 		keys = append(keys, ackKey(ack, i))
 	}
 	held, err := proctest.Stored(client, twotier.DefaultPartitions, keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, key := range keys {
 		of := a.tr.Ledger.Of(key)
 		missing += max(0, of.Acked-held[key])

@@ -3,12 +3,11 @@ package faulttest
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -17,11 +16,7 @@ import (
 // memory that is full.
 func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Parallel()
-	conf := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(conf, []byte("namespaces: {few: {max-keys: 100}}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	conf := must.File(t, "twotier.yaml", "namespaces: {few: {max-keys: 100}}\n")
 	b := &bed{Cluster: &proctest.Cluster{T: t, Ledger: proctest.NewLedger()}}
 	b.node = program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8",
 		"--max-memory", "2MiB", "--config", conf)
@@ -72,9 +67,7 @@ func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
 	b.T.Helper()
 	out := b.node.MustPost("/v1/acquire",
 		fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n))
-	if err := json.Unmarshal(out, &a); err != nil {
-		b.T.Fatal(err)
-	}
+	must.Succeed(b.T, json.Unmarshal(out, &a))
 	return a
 }
 

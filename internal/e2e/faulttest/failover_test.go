@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -86,9 +87,7 @@ func TestFault7ReplicaThatLagged(t *testing.T) {
 func follow(t *testing.T, replica, primary *redistest.Server) {
 	t.Helper()
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	if err := replica.Do("REPLICAOF", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replica.Do("REPLICAOF", host, port).Err())
 	proctest.Until(t, "the replica is in sync", func() bool {
 		info, err := replica.Do("INFO", "replication").Text()
 		return err == nil && strings.Contains(info, "master_link_status:up")
@@ -97,7 +96,5 @@ func follow(t *testing.T, replica, primary *redistest.Server) {
 
 func alone(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	if err := s.Do("REPLICAOF", "NO", "ONE").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Do("REPLICAOF", "NO", "ONE").Err())
 }

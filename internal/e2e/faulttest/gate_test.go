@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -23,17 +24,13 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	node := program.Serve(t, proctest.Options{}, "--request-timeout",
 		proctest.Patience.String())
 	c, err := client.New(client.Options{Addresses: []string{node.Listen}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = c.Close(context.Background()) }()
 	gate, err := client.NewGate(client.GateOptions{
 		Client: c, Limits: []client.Limit{{Window: time.Hour, Max: 3}}, Outage: client.FailOpen,
 		Wait: proctest.Patience,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, key := range []string{"plain", "", strings.Repeat("k", 257), "\xff", "a\tb",
 		client.SafeKey("\xff")} {
 		passed := 0
@@ -61,13 +58,9 @@ func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
 	node := program.Serve(t, proctest.Options{}, "--max-memory", "4MiB", "--partitions", "8")
 	c, err := client.New(client.Options{Addresses: []string{node.Listen},
 		Timeout: proctest.Patience, AttemptTimeout: 750 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = c.Close(context.Background()) }()
-	if err := c.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Refresh(t.Context()))
 	var limits []client.Limit
 	for i := range 16 {
 		window := time.Duration(i+1) * time.Minute
@@ -79,9 +72,7 @@ func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
 	}
 	gate, err := client.NewGate(client.GateOptions{Client: c, Limits: limits,
 		Outage: client.FailOpen})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var decided, refused, undecided atomic.Int64
 	var crowd sync.WaitGroup
 	for range 1500 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -45,9 +46,7 @@ func TestAttackByHandshakes(t *testing.T) {
 	cut := make(chan error, most)
 	for range most {
 		conn, err := net.Dial("tcp", p.Listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { conn.Close() })
 		go func() {
 			for _, b := range hello {

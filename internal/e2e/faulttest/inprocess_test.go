@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -43,9 +44,7 @@ type parts struct {
 func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	t.Helper()
 	p := makeParts(t, wrap)
-	if err := p.counter.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.counter.Open(t.Context()))
 	return p
 }
 
@@ -72,9 +71,7 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 		URL: "redis://" + p.proxy.Addr(), Timeout: 150 * time.Millisecond, Placement: place,
 		Ladders: map[string]*leaparray.Ladder{"default": leaparray.Default()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var store syncer.Store = p.store
 	if wrap != nil {
 		store = wrap(store)
@@ -82,18 +79,12 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	now := func() int64 { return time.Now().UnixMilli() }
 	p.direct, err = redisstore.NewDirect(redisstore.DirectOptions{Store: p.store, Now: now,
 		Writer: "direct", Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p.counter, err = syncer.New(syncer.Options{Store: store, Placement: place,
 		FlushInterval: 20 * time.Millisecond, RoundTimeout: 150 * time.Millisecond,
 		LoadTimeout: proctest.Patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.direct.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, p.direct.Open(t.Context()))
 	t.Cleanup(func() {
 		if err := p.close(); err != nil && !p.cutOff {
 			t.Errorf("close: %v", err)
@@ -117,9 +108,7 @@ func (p *parts) add(t *testing.T, key string, n int64) {
 	t.Helper()
 	var res twotier.Result
 	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: n}}}
-	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.counter.Do(t.Context(), &op, &res))
 }
 
 func (p *parts) count(t *testing.T, key string) int64 {
@@ -127,9 +116,7 @@ func (p *parts) count(t *testing.T, key string) int64 {
 	var res twotier.Result
 	op := twotier.Op{Kind: twotier.Count,
 		Checks: []twotier.Check{{Key: []byte(key), Limits: []twotier.Limit{{Window: day}}}}}
-	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.counter.Do(t.Context(), &op, &res))
 	return res.Checks[0].Limits[0].Hi
 }
 
@@ -284,9 +271,7 @@ func TestI3OneBatchInFlightInOrder(t *testing.T) {
 	workers.Wait()
 	stop()
 	faults.Wait()
-	if err := p.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.close())
 	for key, want := range sums {
 		if got, err := p.stored(key); err != nil || got != want {
 			t.Errorf("%s: Redis has %d, %v, want %d", key, got, err, want)
@@ -309,16 +294,10 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct,
 					Store: health{p.store}, Clock: storeclock.New(nil, nil),
 					Placement: twotier.Placement{Partitions: 7}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				s, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0"})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(s.Open(t.Context()), n.Open(t.Context(), "")); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
+				must.Succeed(t, errors.Join(s.Open(t.Context()), n.Open(t.Context(), "")))
 				client := proctest.NewClient()
 				for i := range 20 {
 					res, err := client.Post("http://"+s.Addr().String()+"/v1/add",
@@ -330,11 +309,9 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				}
 				fault(p)
 				// This event is certainly not flushed yet.
-				if err := n.Do(t.Context(), &twotier.Op{Kind: twotier.Add,
+				must.Succeed(t, n.Do(t.Context(), &twotier.Op{Kind: twotier.Add,
 					Checks: []twotier.Check{{Key: []byte("k0"), N: 1}}},
-					&twotier.Result{}); err != nil {
-					t.Fatal(err)
-				}
+					&twotier.Result{}))
 				bound := 2 * time.Second
 				if name == "up" {
 					bound = 20 * time.Second // it needs far less, but the machine may be busy
@@ -415,9 +392,7 @@ func TestFault5EmptiedWhileRepublishing(t *testing.T) {
 	flush := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
 		defer cancel()
-		if err := p.counter.Flush(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.counter.Flush(ctx))
 	}
 	flush()
 	p.redis.Do("FLUSHALL")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -110,9 +111,7 @@ func (b *bed) missing(keys []string) (n int) {
 		some := keys[:min(len(keys), 10_000)]
 		keys = keys[len(some):]
 		held, err := b.Stored(some)
-		if err != nil {
-			b.T.Fatal(err)
-		}
+		must.Succeed(b.T, err)
 		for _, key := range some {
 			if held[key] == 0 {
 				n++

@@ -21,6 +21,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/idle"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -364,9 +365,7 @@ func (s *siege) stops() {
 // TestEveryListenerHasACrowd looks for flags of listeners in the help.
 func TestEveryListenerHasACrowd(t *testing.T) {
 	help, err := exec.Command(program.Path(t), "serve", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	known := map[string]bool{"advertise": true, "gossip-advertise": true} // these don't listen
 	for _, l := range listeners {
 		known[l.flag] = true

@@ -12,7 +12,7 @@ var longFlag = flag.Bool("long", false, "run what takes long, too")
 // program is the program under test.
 var program = proctest.NewProgram(raceFlags...)
 
-func TestMain(m *testing.M) { proctest.Main(m, 8) }
+func TestMain(m *testing.M) { proctest.Main(m, program, 8) }
 
 // measuresMemory skips a test under the race detector, which needs a multiple of the memory.
 func measuresMemory(t *testing.T) {

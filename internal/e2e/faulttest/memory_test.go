@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -37,9 +38,7 @@ type attacker struct {
 func (a *attacker) dial() net.Conn {
 	a.t.Helper()
 	conn, err := dialer(a.from).Dial("tcp4", a.to)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	a.open = append(a.open, conn)
 	return conn
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -143,9 +144,7 @@ func TestFault19BadClients(t *testing.T) {
 	var open []net.Conn
 	dial := func() net.Conn {
 		conn, err := net.Dial("tcp", b.node.Listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		open = append(open, conn)
 		return conn
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -21,9 +22,7 @@ func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
 	conns := make([]net.Conn, 0, 4*least)
 	for range 2 * least {
 		c, err := from.DialContext(t.Context(), "tcp", p.Listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		conns = append(conns, c)
 		go func() {
 			text, _ := io.ReadAll(c) // it ends when the connection is closed here

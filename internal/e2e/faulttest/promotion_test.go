@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -21,12 +22,8 @@ func locked() redistest.Option { return redistest.ACL("alice", "s3cret-s3cret") 
 // cut cuts a replica off from its primary. All others can still reach both.
 func cut(t *testing.T, primary, replica *redistest.Server) {
 	t.Helper()
-	if err := replica.Do("CONFIG", "SET", "masterauth", "wrong").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := primary.Do("CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replica.Do("CONFIG", "SET", "masterauth", "wrong").Err())
+	must.Succeed(t, primary.Do("CLIENT", "KILL", "TYPE", "replica").Err())
 }
 
 // batches starts a worker whose requests add to all keys of an ack.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -29,9 +29,7 @@ func newSecretFile(t *testing.T, lines ...string) *secretFile {
 
 func (f *secretFile) write(lines ...string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Write(f.t, f.path, strings.Join(lines, "\n")+"\n")
 }
 
 // reaches waits until a node has logged that every unreachable node answers again, for at most 20
@@ -128,10 +126,8 @@ func TestRedisPasswordIsReplaced(t *testing.T) {
 	ctx := context.Background()
 	set := func(password string) {
 		t.Helper()
-		if err := direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password, "~tt:*",
-			"+@all").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password, "~tt:*",
+			"+@all").Err())
 	}
 	set("first")
 	file := newSecretFile(t, "first")
@@ -143,9 +139,7 @@ func TestRedisPasswordIsReplaced(t *testing.T) {
 	}
 	file.write("second")
 	set("second")
-	if err := direct.Do(ctx, "CLIENT", "KILL", "USER", "counter").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, direct.Do(ctx, "CLIENT", "KILL", "USER", "counter").Err())
 	until(t, 200, func() int { code, _, _ := p.Post("/v1/add", body); return code })
 	if strings.Contains(p.Log.String(), "second") {
 		t.Error("the password is in the log")

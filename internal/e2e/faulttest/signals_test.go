@@ -19,6 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -49,9 +50,7 @@ func withRules(t *testing.T, c *http.Client) reloaded {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) func() {
 		return func() {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, path, text)
 		}
 	}
 	write("rules:\n- {name: old, limits: [9/1m]}\n")()
@@ -69,9 +68,7 @@ func withRuleList(t *testing.T, c *http.Client) reloaded {
 	path := filepath.Join(t.TempDir(), "twotier.yaml")
 	write := func(text string) func() {
 		return func() {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, path, text)
 		}
 	}
 	write("rules:\n- {name: old, limits: [9/1m]}\n")()
@@ -91,9 +88,7 @@ func withTokens(t *testing.T, c *http.Client) reloaded {
 	return reloaded{args: []string{"--tokens", file.path}, client: c, secret: first,
 		replace: func() { next = file.add("next", twotier.AnyRole, "*") },
 		spoil: func() {
-			if err := os.WriteFile(file.path, []byte("no token\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Write(t, file.path, "no token\n")
 		},
 		follows: func(base string) bool {
 			code, _ := ask(t, c, next, "GET", base+"/v1/count?key=k&window=1m", "")
@@ -110,9 +105,7 @@ func withCertificate(t *testing.T) reloaded {
 		spoil:   func() { ca.write(cert, []byte("no certificate")) },
 		follows: func(base string) bool {
 			res, err := c.Get(base + "/healthz")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer res.Body.Close()
 			return res.TLS.PeerCertificates[0].SerialNumber.Int64() == 101
 		}}
@@ -205,15 +198,11 @@ func grpcHealth(t *testing.T, p *proctest.Process) func() servingStatus {
 	return func() servingStatus {
 		t.Helper()
 		conn, err := grpc.NewClient(p.GRPC, plain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer conn.Close()
 		answer, err := healthv1.NewHealthClient(conn).Check(t.Context(),
 			&healthv1.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return answer.GetStatus()
 	}
 }
@@ -247,14 +236,9 @@ func TestDrainDelayEnds(t *testing.T) {
 // is JSON, one object a line, with a level and a message.
 func TestJSONLogFromTheFirstLineToTheLast(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(file, []byte("log-format: json\nspeed: 9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := must.File(t, "twotier.yaml", "log-format: json\nspeed: 9\n")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { taken.Close() })
 	for name, tt := range map[string]struct {
 		args, env []string
@@ -303,9 +287,7 @@ func supervisor(t *testing.T) (socket *net.UnixConn, env []string) {
 	t.Helper()
 	address := net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
 	socket, err := net.ListenUnixgram("unixgram", &address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { socket.Close() })
 	return socket, []string{"NOTIFY_SOCKET=" + address.Name, "WATCHDOG_USEC=20000"}
 }
@@ -318,9 +300,7 @@ func TestSupervisorIsTold(t *testing.T) {
 	p := program.Serve(t, proctest.Options{Env: env})
 	told := func(want string) {
 		t.Helper()
-		if err := socket.SetReadDeadline(time.Now().Add(proctest.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, socket.SetReadDeadline(time.Now().Add(proctest.Patience)))
 		message := make([]byte, 1<<10)
 		for {
 			n, err := socket.Read(message)
@@ -351,9 +331,7 @@ func TestSupervisorThatDoesNotListen(t *testing.T) {
 	t.Parallel()
 	socket, env := supervisor(t)
 	self, err := net.DialUnix("unixgram", nil, socket.LocalAddr().(*net.UnixAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer self.Close()
 	for err == nil {
 		if err = self.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err == nil {

@@ -1,11 +1,10 @@
 package faulttest
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -25,14 +24,7 @@ func mistakes(t *testing.T) map[string]mistake {
 	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))
 	secure := redistest.Start(t, redistest.TLS())
 	plain := redistest.Start(t, redistest.Config("rename-command HMGET \"\""))
-	ca := filepath.Join(t.TempDir(), "other.pem")
-	pem, err := os.ReadFile(redistest.Start(t, redistest.TLS()).TLS().CA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(ca, pem, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ca := must.File(t, "other.pem", must.Read(t, redistest.Start(t, redistest.TLS()).TLS().CA))
 	at := func(s *redistest.Server) string { return s.Addr() }
 	return map[string]mistake{
 		"password": {args: []string{"--redis", "redis://alice:s3cret-wr0ng@" + at(locked)},
@@ -104,9 +96,7 @@ func TestEvictionIsWarnedOfOnce(t *testing.T) {
 	lines := func(part string) int { return strings.Count(n.Log.String(), part) }
 	proctest.Until(t, "a warning at start", func() bool { return lines("allkeys-lru") > 0 })
 	for _, policy := range []string{"noeviction", "volatile-ttl"} {
-		if err := server.Do("CONFIG", "SET", "maxmemory-policy", policy).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Do("CONFIG", "SET", "maxmemory-policy", policy).Err())
 		proctest.Until(t, policy+" is noticed", func() bool { return lines("policy="+policy) == 1 })
 	}
 	if got := lines("allkeys-lru"); got != 1 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -44,9 +45,7 @@ func (b *bed) inTime(key string) {
 	marks := map[string]bool{}
 	for field := range flat {
 		ms, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			b.T.Fatal(err)
-		}
+		must.Succeed(b.T, err)
 		if ms < 0 {
 			continue // a bucket
 		}

@@ -4,13 +4,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/testing/testca"
@@ -27,9 +27,7 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	ca, err := testca.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a := &authority{t: t, ca: ca, dir: t.TempDir()}
 	a.path = filepath.Join(a.dir, "ca.pem")
 	a.write(a.path, ca.PEM)
@@ -38,9 +36,7 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) write(path string, text []byte) {
 	a.t.Helper()
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	must.Write(a.t, path, text)
 }
 
 // issue writes a certificate with a serial number, valid for a server on loopback and for a client,
@@ -54,9 +50,7 @@ func (a *authority) issue(name string, serial int64) (cert, key string) {
 func (a *authority) issueUntil(name string, serial int64, end time.Time) (cert, key string) {
 	a.t.Helper()
 	signed, private, err := a.ca.Issue(serial, end)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
 	a.write(key, private)
 	a.write(cert, signed)
@@ -79,9 +73,7 @@ func (a *authority) pair(name string) *tls.Certificate {
 	a.t.Helper()
 	cert, key := a.issue(name, 7)
 	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	must.Succeed(a.t, err)
 	return &pair
 }
 
@@ -227,9 +219,7 @@ func TestRefusedCertificates(t *testing.T) {
 	cert, key := ours.issue("a", 1)
 	_, other := ours.issue("b", 2)
 	empty := filepath.Join(ours.dir, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, empty, "")
 	for _, args := range [][]string{
 		{"--tls-cert", cert}, {"--tls-cert", cert, "--tls-key", other},
 		{"--tls-cert", cert, "--tls-key", cert},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // mutant is a way to break one file: old, which must occur exactly once, becomes new. Its net is
@@ -49,9 +51,7 @@ func TestMutants(t *testing.T) {
 		t.Skip("each takes a build and some hundred schedules")
 	}
 	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, m := range drawn() {
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
@@ -86,22 +86,17 @@ func drawn() []mutant {
 // runBroken runs the net of a mutant with one file of the tree changed, and returns its output.
 func runBroken(t *testing.T, root string, m *mutant) (string, error) {
 	file := filepath.Join(root, filepath.FromSlash(m.file))
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), m.old); n != 1 {
+	text := must.Read(t, file)
+	if n := strings.Count(text, m.old); n != 1 {
 		t.Fatalf("%s has what is to be broken %d times: the mutant has to follow the code",
 			m.file, n)
 	}
 	dir := t.TempDir()
 	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
-	write(t, broken, []byte(strings.Replace(string(text), m.old, m.new, 1)))
+	must.Write(t, broken, strings.Replace(text, m.old, m.new, 1))
 	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: broken}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, overlay, list)
+	must.Succeed(t, err)
+	must.Write(t, overlay, list)
 	binary := filepath.Join(dir, "simtest")
 	net, what, _ := strings.Cut(m.net, " ")
 	args := []string{"-test.timeout=10m"}
@@ -127,13 +122,6 @@ func runBroken(t *testing.T, root string, m *mutant) (string, error) {
 	run.Env = append(os.Environ(), "GOMAXPROCS=1") // there are as many mutants as processors
 	out, err := run.CombinedOutput()
 	return string(out), err
-}
-
-func write(t *testing.T, name string, text []byte) {
-	t.Helper()
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // reason returns the message of the first schedule that failed.

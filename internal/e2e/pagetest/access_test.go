@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -29,7 +30,7 @@ func TestEverythingHasAName(t *testing.T) {
 			}
 		}
 	}
-	check(t, p.do(p.session, "Accessibility.getFullAXTree", nil, &tree))
+	must.Succeed(t, p.do(p.session, "Accessibility.getFullAXTree", nil, &tree))
 	named := []string{`"table"`, `"image"`, `"img"`, `"region"`, `"meter"`, `"group"`, `"button"`,
 		`"link"`, `"textbox"`, `"searchbox"`, `"radio"`, `"combobox"`}
 	seen := 0

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -53,16 +54,16 @@ func startBrowser(t testing.TB) *browser {
 		t.Skip("there is no chromium on this machine")
 	}
 	theirIn, ourOut, err := os.Pipe()
-	check(t, err)
+	must.Succeed(t, err)
 	ourIn, theirOut, err := os.Pipe()
-	check(t, err)
+	must.Succeed(t, err)
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
 		"--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
 		"--lang=en", "about:blank")
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4 there
-	check(t, cmd.Start())
-	check(t, theirIn.Close())
-	check(t, theirOut.Close())
+	must.Succeed(t, cmd.Start())
+	must.Succeed(t, theirIn.Close())
+	must.Succeed(t, theirOut.Close())
 	b := &browser{t: t, to: ourOut, waiting: map[int]chan reply{}, ended: make(chan struct{})}
 	go b.runRead(ourIn)
 	t.Cleanup(func() {
@@ -76,13 +77,6 @@ func startBrowser(t testing.TB) *browser {
 		_ = cmd.Wait() // however it ended
 	})
 	return b
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // runRead dispatches the browser's messages until it ends.
@@ -186,8 +180,8 @@ func (b *browser) open(node *proctest.Process, fragment string) *page {
 	b.t.Helper()
 	b.base = node.Base
 	var made struct{ TargetID, SessionID string }
-	check(b.t, b.do("", "Target.createTarget", map[string]any{"url": "about:blank"}, &made))
-	check(b.t, b.do("", "Target.attachToTarget",
+	must.Succeed(b.t, b.do("", "Target.createTarget", map[string]any{"url": "about:blank"}, &made))
+	must.Succeed(b.t, b.do("", "Target.attachToTarget",
 		map[string]any{"targetId": made.TargetID, "flatten": true}, &made))
 	p := &page{browser: b, session: made.SessionID}
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
@@ -208,7 +202,7 @@ func (b *browser) open(node *proctest.Process, fragment string) *page {
 // tell sends a command that must succeed.
 func (p *page) tell(method string, params map[string]any) {
 	p.t.Helper()
-	check(p.t, p.do(p.session, method, params, nil))
+	must.Succeed(p.t, p.do(p.session, method, params, nil))
 }
 
 // eval evaluates an expression, and reads its value into value, if that is not nil.
@@ -218,13 +212,13 @@ func (p *page) eval(expression string, value any) {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	check(p.t, p.do(p.session, "Runtime.evaluate", map[string]any{"expression": expression,
+	must.Succeed(p.t, p.do(p.session, "Runtime.evaluate", map[string]any{"expression": expression,
 		"returnByValue": true, "awaitPromise": true}, &got))
 	if got.ExceptionDetails != nil {
 		p.t.Fatalf("%s: %s", expression, got.ExceptionDetails)
 	}
 	if value != nil && len(got.Result.Value) > 0 {
-		check(p.t, json.Unmarshal(got.Result.Value, value))
+		must.Succeed(p.t, json.Unmarshal(got.Result.Value, value))
 	}
 }
 

@@ -3,12 +3,12 @@ package pagetest
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -16,7 +16,7 @@ import (
 // program is the command under test.
 var program = proctest.NewProgram()
 
-func TestMain(m *testing.M) { proctest.Main(m, 0) }
+func TestMain(m *testing.M) { proctest.Main(m, program, 0) }
 
 const (
 	document = "rules:\n  - {name: login, limits: [3/1m, 50/24h]}\n" +
@@ -28,7 +28,7 @@ const (
 func serve(t *testing.T, redis *redistest.Server, listen string, args ...string) *proctest.Process {
 	t.Helper()
 	file := t.TempDir() + "/rules.yaml"
-	check(t, os.WriteFile(file, []byte(document), 0o600))
+	must.Write(t, file, document)
 	opt := proctest.Options{Listen: listen, MayComplain: true,
 		Env: []string{"TWOTIER_ADMIN_TOKEN=" + secret}}
 	return program.Serve(t, opt,

@@ -4,10 +4,10 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -49,9 +49,9 @@ func (p *page) shoot(name string) {
 		return
 	}
 	var shot struct{ Data string }
-	check(p.t, p.do(p.session, "Page.captureScreenshot",
+	must.Succeed(p.t, p.do(p.session, "Page.captureScreenshot",
 		map[string]any{"captureBeyondViewport": true}, &shot))
 	picture, err := base64.StdEncoding.DecodeString(shot.Data)
-	check(p.t, err)
-	check(p.t, os.WriteFile(filepath.Join(*shots, name), picture, 0o600))
+	must.Succeed(p.t, err)
+	must.Write(p.t, filepath.Join(*shots, name), picture)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -65,11 +66,11 @@ func TestPageShowsWarnings(t *testing.T) {
 func forward(t *testing.T, url, client string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	check(t, err)
+	must.Succeed(t, err)
 	request.Header.Set("X-Forwarded-For", client)
 	response, err := http.DefaultClient.Do(request)
-	check(t, err)
-	check(t, response.Body.Close())
+	must.Succeed(t, err)
+	must.Succeed(t, response.Body.Close())
 	if response.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s", url, response.Status)
 	}

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -56,46 +56,33 @@ func probe() {
 type program struct{ *proctest.Program }
 
 // withCoverage returns the server with coverage of all packages.
-func withCoverage() program {
-	return program{proctest.NewProgram("-cover", "-covermode=atomic", "-coverpkg="+module+"...")}
+func withCoverage(t *testing.T) program {
+	return program{proctest.NewProgramFrom(t, "", "-cover", "-covermode=atomic",
+		"-coverpkg="+module+"...")}
 }
 
 // withProbe returns the server with the probe. It has no coverage: the tool that adds coverage does
 // not support overlays.
 func withProbe(t *testing.T) program {
-	source, err := os.ReadFile(filepath.Join(root, bucketFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(source), bucket) {
+	source := must.Read(t, filepath.Join(root, bucketFile))
+	if !strings.Contains(source, bucket) {
 		t.Fatalf("%s has no %q", bucketFile, bucket)
 	}
 	dir, replace := t.TempDir(), map[string]string{}
 	for name, text := range map[string]string{
-		bucketFile: strings.Replace(string(source), bucket, bucket+"\tprobe()\n", 1),
+		bucketFile: strings.Replace(source, bucket, bucket+"\tprobe()\n", 1),
 		probeFile:  probe,
 	} {
 		from, err := filepath.Abs(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		replace[from] = filepath.Join(dir, filepath.Base(name))
-		write(t, replace[from], []byte(text))
+		must.Write(t, replace[from], text)
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	file := filepath.Join(dir, "overlay.json")
-	write(t, file, overlay)
-	return program{proctest.NewProgram("-overlay=" + file)}
-}
-
-func write(t *testing.T, name string, text []byte) {
-	t.Helper()
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, overlay)
+	return program{proctest.NewProgramFrom(t, "", "-overlay="+file)}
 }
 
 // run starts the server, makes n requests, waits until it has been up for a time, and stops it. It
@@ -129,11 +116,8 @@ func (p program) profile(
 	if out, err := convert.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parse(t, string(text)), up
+	text := must.Read(t, file)
+	return parse(t, text), up
 }
 
 // measure returns the blocks that every request executes.
@@ -164,9 +148,7 @@ func functions(t *testing.T, executed []place) (files map[string][]string) {
 func functionAt(t *testing.T, at place) (name string) {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, filepath.Join(root, at.file), nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && set.Position(fn.Pos()).Line <= at.line &&
 			at.line <= set.Position(fn.End()).Line {

@@ -3,7 +3,6 @@ package requestpath
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // module is the path of this module, before the names of files in coverage.
@@ -28,16 +27,11 @@ var requests = []request{
 	{"acquire", "/v1/acquire", `{"key":"k","limits":[{"window":"1m","max":1000000}]}`},
 }
 
-func TestMain(m *testing.M) { proctest.Main(m, 0) }
-
 // TestArchitectureListsTheRequestPath compares the files and figures in docs/architecture.md with
 // the files that a warm add and a warm acquire execute.
 func TestArchitectureListsTheRequestPath(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	covered, probed := withCoverage(), withProbe(t)
+	text := must.Read(t, filepath.Join(root, "docs", "architecture.md"))
+	covered, probed := withCoverage(t), withProbe(t)
 	for _, r := range requests {
 		blocks := covered.measure(t, r)
 		executed := functions(t, blocks)
@@ -46,12 +40,12 @@ func TestArchitectureListsTheRequestPath(t *testing.T) {
 		t.Logf("%s: %d files, %d calls deep\n%s", r.name, len(files), len(depth), list(executed))
 		t.Logf("calls: %s", strings.Join(depth, " > "))
 		t.Logf("only for a guard: %s", strings.Join(guards(t, blocks), ", "))
-		if listed := listed(string(text), r.name); !slices.Equal(listed, files) {
+		if listed := listed(text, r.name); !slices.Equal(listed, files) {
 			t.Errorf("docs/architecture.md: a warm %s executes\n%s\nbut listed are\n%s", r.name,
 				strings.Join(files, "\n"), strings.Join(listed, "\n"))
 		}
 		want := fmt.Sprintf("%s: %d files, %d calls deep", r.name, len(files), len(depth))
-		if !strings.Contains(string(text), want) {
+		if !strings.Contains(text, want) {
 			t.Errorf("docs/architecture.md does not say %q", want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -20,9 +21,7 @@ func (w *world) inherited(from, to *proc) string {
 		}
 	}
 	after, err := ring.NewTable(rest, to.ring.Name(), w.plan.partitions, 5)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Succeed(w.t, err)
 	for _, key := range w.keysOf(from, "a", 100) {
 		if after.OwnedBySelf(w.partition(key)) {
 			return key

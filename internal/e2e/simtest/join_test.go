@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
 	nodemodes "twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestJoinDuringAChangeOfMode lets a node join while the others, whose counts are not in Redis yet,
@@ -40,9 +41,7 @@ func TestJoinDuringAChangeOfMode(t *testing.T) {
 		go func() { changed <- p.setMode(cluster.Redis) }()
 		time.Sleep(100 * time.Millisecond)
 		q, err := w.start(4)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := <-changed; err == nil {
 			t.Error("the mode has changed without Redis")
 		}
@@ -136,18 +135,12 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 			}
 			return err
 		}
-		if err := tell(a, nodemodes.Prepare, list...); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, tell(a, nodemodes.Prepare, list...))
 		if tell(b, nodemodes.Prepare, list[2]) == nil {
 			t.Error("a node is prepared for two changes")
 		}
-		if err := tell(b, nodemodes.Abort, list[2]); err != nil {
-			t.Fatal(err)
-		}
-		if err := tell(a, nodemodes.Commit, a, b); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, tell(b, nodemodes.Abort, list[2]))
+		must.Succeed(t, tell(a, nodemodes.Commit, a, b))
 		for _, p := range list {
 			for range 5 {
 				if res, err := p.do(acquiring(5, key), 100*time.Millisecond); err == nil &&
@@ -158,9 +151,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 				}
 			}
 		}
-		if err := tell(a, nodemodes.Commit, list[2]); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, tell(a, nodemodes.Commit, list[2]))
 		if res, err := list[2].do(acquiring(5, key), time.Second); err != nil || res.Allowed ||
 			res.Source != twotier.SourceRedis {
 			t.Errorf("allowed %v (%s), %v, although all is used up", res.Allowed, res.Source, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
@@ -89,9 +90,7 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		const limit = 400
 		keys := w.keysOf(b, "y", 4)
-		if err := b.reserve("slow", acquiring(limit, keys[0])); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.reserve("slow", acquiring(limit, keys[0])))
 		time.AfterFunc(800*time.Millisecond, func() { b.counter.Undo("slow") })
 		left := make(chan error, 1)
 		go func() { left <- b.leave() }()
@@ -135,9 +134,7 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 		if _, err := c.do(adding(key), 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.reserve("slow", acquiring(100, key)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.reserve("slow", acquiring(100, key)))
 		w.net.Slow(c.ip, b.ip, 200*time.Millisecond)
 		time.AfterFunc(1250*time.Millisecond, func() { b.counter.Undo("slow") })
 		left := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestWhoLeavesWithoutRedisHandsOverItsValues makes the owner of a key leave while it has no Redis.
@@ -18,9 +19,7 @@ func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
 		leaver.store.SetDown(true)
 		var res distinct.Result
 		err := leaver.distinct(&distinct.Op{Key: key}, [][]byte{[]byte("a"), []byte("b")}, &res)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := leaver.leave(); err != nil {
 			t.Errorf("it leaves: %v", err)
 		}

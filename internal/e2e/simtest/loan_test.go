@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestLoansEndWithTheOwnersRedis takes Redis away only from the owner of a hot key, which then
@@ -22,9 +23,7 @@ func TestLoansEndWithTheOwnersRedis(t *testing.T) {
 			for end := time.Now().Add(length); time.Now().
 				Before(end); time.Sleep(5 * time.Millisecond) {
 				res, err := a.do(acquiring(1<<40, key), 2*time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				seen[res.Source]++
 			}
 			return seen

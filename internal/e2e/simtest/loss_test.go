@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // losesData makes Redis lose everything, or go back to its state a moment ago, like a replica that
@@ -103,9 +104,7 @@ func TestARoundIsSentAgainBehindAnUndoneReset(t *testing.T) {
 		w.plan.kind, w.plan.mix = losses, faultstore.Mix{ReplyLost: 1000}
 		w.healed.Store(true)
 		p, err := w.start(4) // the only one with faults, once they begin
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		w.settle(t)
 		c := &client{w: w, rnd: rand.New(rand.NewPCG(1, 1))}
 		key := w.keysOf(p, "k", 1)[0]
@@ -114,9 +113,7 @@ func TestARoundIsSentAgainBehindAnUndoneReset(t *testing.T) {
 		}
 		w.settle(t)
 		goBack := w.remembers()
-		if err := p.node.Reset(t.Context(), nil, []byte(key)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.node.Reset(t.Context(), nil, []byte(key)))
 		w.ledger.reset(key, time.Now(), 0, false)
 		w.healed.Store(false)
 		c.do(p, *adding(key))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -24,9 +25,7 @@ func newDeparture(t *testing.T) *departure {
 	for i := range d.procs {
 		r, err := ring.New(ring.Options{ID: fmt.Sprint("n", i+1), Name: fmt.Sprint("n", i+1),
 			Agreement: ring.Agreement{Partitions: 31}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		d.procs[i] = &proc{w: d.w, id: r.Name(), ip: ip(i + 1), ring: r}
 		d.w.sight.add(d.procs[i])
 	}
@@ -56,9 +55,7 @@ func (d *departure) table(t *testing.T, nodes ...int) *ring.Table {
 		list = append(list, ring.Member{ID: fmt.Sprint("n", i), Name: fmt.Sprint("n", i)})
 	}
 	tab, err := ring.NewTable(list, "", 31, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tab
 }
 
@@ -137,9 +134,7 @@ func TestALeaveIsMissed(t *testing.T) {
 		left := make(chan error, 1)
 		go func() { left <- c.leave() }()
 		a.sleep(12 * time.Second)
-		if err := <-left; err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, <-left)
 		began, last := time.Now(), time.Duration(0)
 		for time.Since(began) < 2*noticing {
 			asked := time.Now()

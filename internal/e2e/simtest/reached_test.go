@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
@@ -44,9 +45,7 @@ func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
 				op = withOthers(limit, key, ofB, ofA)
 			}
 			res, err := []*proc{a, c}[i%2].do(op, 2*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if res.Allowed {
 				allowed++
 				if res.Source != twotier.SourceFallback {

@@ -17,6 +17,7 @@ import (
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -210,9 +211,7 @@ func TestAResetThatIsHalfDone(t *testing.T) {
 		if _, err := p.do(adding(key), 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.setMode(cluster.Redis); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.setMode(cluster.Redis))
 		p.store.SetFull(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()

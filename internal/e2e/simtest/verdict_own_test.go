@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestAVerdictIsJudgedByTheMillisecond has three acquires, and a fourth about a window after the
@@ -57,9 +58,7 @@ func TestAWindowEndsWithinAMillisecond(t *testing.T) {
 			for begun := time.Now(); len(a.verdicts) < 2; time.Sleep(step) {
 				asked := time.Now()
 				res, err := p.do(op, time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				if res.Allowed {
 					a.verdicts = append(a.verdicts, verdict{asked: asked, told: time.Now(), n: 1,
 						source: res.Source})

@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
 )
@@ -198,17 +199,13 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	w.net = simnet.New(seed, w.plan.weather)
 	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladders)
 	if w.plan.rules {
-		if err := w.rules.begin(rand.New(rand.NewPCG(seed, 3))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.rules.begin(rand.New(rand.NewPCG(seed, 3))))
 	}
 	for i := 1; i <= w.plan.nodes; i++ {
 		w.joinAt(i)
 	}
 	outside, err := w.newOutside()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
 	for i := range 6 {

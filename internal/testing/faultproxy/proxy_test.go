@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -112,9 +113,7 @@ func TestPass(t *testing.T) {
 	}
 	f.wantStored(1003)
 	big := strings.Repeat("x", 1<<20)
-	if err := f.client.Set(t.Context(), "big", big, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.client.Set(t.Context(), "big", big, 0).Err())
 	if got := f.client.Get(t.Context(), "big").Val(); got != big {
 		t.Errorf("%d bytes came back, want %d", len(got), len(big))
 	}
@@ -357,9 +356,7 @@ func TestRequestOfAClientThatLeft(t *testing.T) {
 	f.server.Pause()
 	send(t, conn, "INCR n\r\n")
 	eventually(t, "the request has passed", func() bool { return f.proxy.Stats().Requests == 2 })
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.Close())
 	f.server.Resume()
 	eventually(t, "the request is executed", func() bool { return f.stored() == 2 })
 }
@@ -485,9 +482,7 @@ func TestModesUnderLoad(t *testing.T) {
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -501,9 +496,7 @@ func send(t *testing.T, conn net.Conn, request string) {
 
 func expect(t *testing.T, conn net.Conn, want string) {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(long)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(long)))
 	buf := make([]byte, len(want))
 	if n, err := io.ReadFull(conn, buf); err != nil || string(buf) != want {
 		t.Fatalf("got %q, %v, want %q", buf[:n], err, want)
@@ -513,9 +506,7 @@ func expect(t *testing.T, conn net.Conn, want string) {
 // silent checks that nothing arrives for a short time, not even the end of the stream.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(short)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(short)))
 	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("read %d bytes, %v, want silence", n, err)
 	}

@@ -12,27 +12,25 @@ import (
 	"testing"
 )
 
-// Program is the command twotier. The first test that needs it builds it; [Main] removes it.
+// Program is the command twotier. The first test that needs it builds it.
 type Program struct {
 	path  string // "" until it is built
+	dir   string // where it is built; "" for a new directory, which Main removes
 	from  string // the directory of the module; "" is this one's
 	flags []string
 	once  sync.Once
 	err   error
 }
 
-// built holds the directories of all programs that this test binary has built.
-var built struct {
-	sync.Mutex
-	dirs []string
-}
-
 // NewProgram returns the program of this module, built with further flags of go build, for example
-// -race.
+// -race. Pass it to [Main].
 func NewProgram(flags ...string) *Program { return &Program{flags: flags} }
 
-// NewProgramFrom is NewProgram for another source tree of the module, in a directory.
-func NewProgramFrom(source string) *Program { return &Program{from: source} }
+// NewProgramFrom is NewProgram for one test, from the source tree in a directory ("" is this
+// module's).
+func NewProgramFrom(t testing.TB, source string, flags ...string) *Program {
+	return &Program{dir: t.TempDir(), from: source, flags: flags}
+}
 
 // ProgramAt returns an existing program.
 func ProgramAt(path string) *Program { return &Program{path: path} }
@@ -52,14 +50,12 @@ func (p *Program) Path(t testing.TB) string {
 }
 
 func (p *Program) build() (path string, err error) {
-	dir, err := os.MkdirTemp("", "proctest")
-	if err != nil {
-		return "", err
+	if p.dir == "" {
+		if p.dir, err = os.MkdirTemp("", "proctest"); err != nil {
+			return "", err
+		}
 	}
-	built.Lock()
-	built.dirs = append(built.dirs, dir)
-	built.Unlock()
-	path = filepath.Join(dir, "twotier")
+	path = filepath.Join(p.dir, "twotier")
 	args := append([]string{"build", "-buildvcs=false", "-o", path}, p.flags...)
 	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"),
 		append(args, "twotier.dev/twotier/cmd/twotier")...)
@@ -70,10 +66,10 @@ func (p *Program) build() (path string, err error) {
 	return path, nil
 }
 
-// Main is the TestMain of a package that runs programs: it runs the tests, at most so many of them
-// in parallel (0: the default of go test), and removes the programs that they have built. The bound
-// is independent of the number of processors, because most such tests wait most of the time.
-func Main(m *testing.M, together int) {
+// Main is the TestMain of a package that runs a program: it runs the tests, at most so many of them
+// in parallel (0: the default of go test), and removes the program. The bound is independent of the
+// number of processors, because most such tests wait most of the time.
+func Main(m *testing.M, p *Program, together int) {
 	flag.Parse()
 	if together > 0 {
 		if err := flag.Set("test.parallel", strconv.Itoa(together)); err != nil {
@@ -81,10 +77,8 @@ func Main(m *testing.M, together int) {
 		}
 	}
 	status := m.Run()
-	for _, dir := range built.dirs {
-		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
+	if err := os.RemoveAll(p.dir); err != nil { // "" removes nothing
+		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(status)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -50,9 +51,7 @@ func TestClusterWithoutReplicas(t *testing.T) {
 	owners := make(map[*redistest.Server]int)
 	for i := range 100 {
 		key := fmt.Sprint("key", i)
-		if err := client.Set(t.Context(), key, i, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, client.Set(t.Context(), key, i, 0).Err())
 		owners[c.Owner(t, c.Slot(t, key))]++
 	}
 	if len(owners) != 3 || len(c.Primaries(t)) != 3 {
@@ -132,9 +131,7 @@ func TestClusterWithReplicas(t *testing.T) {
 	if len(c.Nodes) != 6 || len(replicas) != 1 {
 		t.Fatalf("%d nodes, %d replicas, want 6 and 1", len(c.Nodes), len(replicas))
 	}
-	if err := client.Set(t.Context(), key, "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, client.Set(t.Context(), key, "v", 0).Err())
 	c.Failover(t, replicas[0])
 	if c.Owner(t, slot) != replicas[0] {
 		t.Error("the replica has not taken over")
@@ -195,9 +192,7 @@ func TestSentinel(t *testing.T) {
 
 // testPromotion kills the primary and brings it back.
 func testPromotion(t *testing.T, s *redistest.Sentinel, client *redis.Client) {
-	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, client.Set(t.Context(), "k", "v", 0).Err())
 	if n, err := s.Nodes[0].Do("WAIT", 1, 5000).Int(); n != 1 {
 		t.Fatalf("the replica has not confirmed: %d, %v", n, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -27,21 +28,15 @@ func TestOrphan(t *testing.T) {
 	cmd.Env = append(os.Environ(), orphanEnv+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	var addr string
 	for lines := bufio.NewScanner(out); addr == "" && lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "server "); ok {
 			addr = text
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, cmd.Process.Kill())
 	// The error only reports that it was killed.
 	_ = cmd.Wait()
 	if addr == "" {

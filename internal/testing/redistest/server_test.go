@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -143,26 +144,20 @@ func TestKillAndRestart(t *testing.T) {
 func TestPausedServerExecutesLater(t *testing.T) {
 	s := redistest.Start(t)
 	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	s.Pause()
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	// Polling can't show that nothing arrives, so wait a fixed time.
-	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 	buf := make([]byte, 7)
 	if n, err := conn.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("a paused server answers %q, %v", buf[:n], err)
 	}
 	s.Resume()
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
 	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "+PONG\r\n" {
 		t.Errorf("after the pause: %q, %v", buf[:n], err)
 	}
@@ -203,9 +198,7 @@ func TestFeatures(t *testing.T) {
 	s := redistest.Start(t)
 	got := redistest.Features(t, s)
 	list, err := s.Do("COMMAND", "LIST", "FILTERBY", "PATTERN", "hpexpire").StringSlice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got.HPExpire != (len(list) == 1) {
 		t.Errorf("Features says %v, COMMAND LIST %v", got, list)
 	}

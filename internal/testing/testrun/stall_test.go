@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestStall stops a process and its child, but not a child already stopped, and lets the stopped
@@ -16,16 +18,10 @@ import (
 func TestStall(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & echo $!; sleep 100 & echo $!; read line")
 	hold, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	one, two := number(t, lines), number(t, lines)
 	t.Cleanup(func() {
@@ -35,14 +31,10 @@ func TestStall(t *testing.T) {
 		_ = hold.Close()
 		_ = cmd.Wait()
 	})
-	if err := syscall.Kill(two, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(two, syscall.SIGSTOP))
 	until(t, cmd.Process.Pid, cmd.Process.Pid, one)
 	stopped, err := freeze(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if !isSame(stopped, cmd.Process.Pid, one) {
 		t.Errorf("%v were stopped, want %d and %d and not %d", stopped, cmd.Process.Pid, one, two)
 	}
@@ -56,9 +48,7 @@ func number(t *testing.T, lines *bufio.Scanner) int {
 	t.Helper()
 	lines.Scan()
 	n, err := strconv.Atoi(strings.TrimSpace(lines.Text()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 
@@ -67,9 +57,7 @@ func until(t *testing.T, pid int, want ...int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		running, err := family(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if isSame(running, want...) {
 			return
 		}
