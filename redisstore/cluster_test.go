@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -46,9 +47,7 @@ func TestSlotMigration(t *testing.T) {
 	s := open(t, redisstore.Options{URL: c.URL(), Placement: placement})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	keys := inOnePartition(s, 20)
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	name := "direct-0" // in the same partition of its namespace
 	for i := 0; placement.Of([]byte("direct"), []byte(name)) != s.Partition(keys[0]); i++ {
 		name = fmt.Sprint("direct-", i)
@@ -136,9 +135,7 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 	t.Helper()
 	for _, srv := range c.Primaries(t) {
 		names, err := srv.Do("KEYS", "*:direct:*").StringSlice()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, name := range names {
 			sum += sumIn(t, srv, name)
 		}
@@ -191,9 +188,7 @@ func TestDirectClusterTakesATagAtOnce(t *testing.T) {
 	s := open(t, redisstore.Options{URL: c.URL(), Placement: twotier.Placement{
 		Partitions: twotier.DefaultPartitions, HashTags: twotier.HashTags{"default": true}}})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	message := []twotier.Check{check("{188}", 1, 60_000, 15), check("{188}:hello", 1, 60_000, 2)}
 	before := s.Health().RoundTrips
 	for i := range 4 {
@@ -237,9 +232,7 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 		t.Errorf("stored x=%d y=%d, want 4 and 2", x, y)
 	}
 	// An acquire that fails leaves no counts of the other keys.
-	if err := s.Client().Set(t.Context(), s.Address("foreign"), "mine", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client().Set(t.Context(), s.Address("foreign"), "mine", 0).Err())
 	for _, op.CountDenied = range []bool{false, true} {
 		op.Checks = []twotier.Check{check("z", 1, 60_000, 3), check("foreign", 1, 60_000, 3)}
 		var res twotier.Result

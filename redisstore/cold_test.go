@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -29,9 +30,7 @@ func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*twotier.Result, er
 		if err == nil {
 			err = c.Open(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
@@ -41,9 +40,7 @@ func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*twotier.Result, er
 		})
 		return c
 	}
-	if err := counter().Do(t.Context(), op(twotier.Add, 3), new(twotier.Result)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, counter().Do(t.Context(), op(twotier.Add, 3), new(twotier.Result)))
 	c := counter()
 	return func() (*twotier.Result, error) {
 		res, asked := new(twotier.Result), op(twotier.Acquire, 1)
@@ -145,9 +142,7 @@ func TestDirectReadsNothingOfARefusedConnection(t *testing.T) {
 		return &twotier.Op{Kind: kind, Checks: []twotier.Check{{Key: []byte("k"), N: 1,
 			Limits: []twotier.Limit{{Window: 60_000, Max: 9}}}}}
 	}
-	if err := d.Do(t.Context(), op(twotier.Add), new(twotier.Result)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.Do(t.Context(), op(twotier.Add), new(twotier.Result)))
 	order(t, srv, "ACL", "SETUSER", "node", "resetpass", ">after")
 	order(t, srv, "CLIENT", "KILL", "USER", "node")
 	for range 5 {

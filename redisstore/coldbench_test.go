@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -33,9 +34,7 @@ func BenchmarkColdFullKeys(b *testing.B) {
 	if err == nil {
 		err = c.Open(b.Context())
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	redisBefore, nodeBefore := redisTime(b, srv), nodeTime(b)
 	var next, again atomic.Int64
 	var callers sync.WaitGroup
@@ -78,16 +77,12 @@ func refusedCold(b *testing.B, c *syncer.Counter, i int64) bool {
 // process's.
 func redisTime(b *testing.B, srv *redistest.Server) (seconds float64) {
 	info, err := srv.Do("INFO", "cpu").Text()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for line := range strings.Lines(info) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if name == "used_cpu_user" || name == "used_cpu_sys" {
 			n, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			seconds += n
 		}
 	}
@@ -96,9 +91,7 @@ func redisTime(b *testing.B, srv *redistest.Server) (seconds float64) {
 
 func nodeTime(b *testing.B) float64 {
 	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
 }
 
@@ -108,19 +101,13 @@ func begin(b *testing.B, s *redisstore.Store, n int, now int64) {
 	if err == nil {
 		err = c.Open(b.Context())
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for i := range n {
 		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check(fmt.Sprint("full", 1+i),
 			1)}}
-		if err := c.Do(b.Context(), &op, new(twotier.Result)); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, c.Do(b.Context(), &op, new(twotier.Result)))
 	}
-	if err := c.Close(context.Background()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.Close(context.Background()))
 }
 
 // fillFull writes keys with an event in every bucket of the default ladder.

@@ -7,6 +7,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -27,9 +28,7 @@ type losingStore struct{ tellingStore }
 
 func (s losingStore) Lose(t testing.TB) {
 	t.Helper()
-	if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client().FlushAll(t.Context()).Err())
 }
 
 func (s losingStore) Image(t testing.TB) (rewind func()) {
@@ -43,15 +42,11 @@ func (s losingStore) Image(t testing.TB) (rewind func()) {
 		}
 		ttls[name] = max(0, c.PTTL(ctx, name).Val())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return func() {
 		s.Lose(t)
 		for name, dump := range dumps {
-			if err := c.Restore(ctx, name, ttls[name], dump).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.Restore(ctx, name, ttls[name], dump).Err())
 		}
 	}
 }
@@ -117,9 +112,7 @@ func tairHashStandIn(t testing.TB) string {
 			}
 			m.Server().Dispatch(c, append([]string{plain}, args...))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	err := m.Server().Register("EXHPEXPIRE", func(c *server.Peer, _ string, args []string) {
 		if len(args) != 3 {
@@ -128,9 +121,7 @@ func tairHashStandIn(t testing.TB) string {
 		}
 		c.WriteInt(1)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return m.Addr()
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -40,12 +41,8 @@ func openDirect(t testing.TB, opt redisstore.DirectOptions) *redisstore.Direct {
 		opt.Timeout = time.Minute
 	}
 	d, err := redisstore.NewDirect(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, d.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		defer cancel()
@@ -286,9 +283,7 @@ func TestDirectForgetAndSeries(t *testing.T) {
 			t.Errorf("snapshot has %+v in %d ms, want 6: %v", e, window, err)
 		}
 	}
-	if err := d.Forget(t.Context(), []byte("default"), []byte("a")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.Forget(t.Context(), []byte("default"), []byte("a")))
 	if got := count(t, d, "a", 60_000); got != 0 {
 		t.Errorf("count %d after it was forgotten", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 )
@@ -20,15 +21,11 @@ import (
 func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
 	b.Helper()
 	info, err := srv.Do("INFO", "cpu").Text()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(
 		info, -1) {
 		s, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		us += s * 1e6
 	}
 	return us
@@ -38,9 +35,7 @@ func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
 func cpuOfOurs(b *testing.B) float64 {
 	b.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
 }
 
@@ -66,9 +61,7 @@ func fill(b *testing.B, d *redisstore.Direct) {
 	now := time.Now().UnixMilli()
 	for ago := int64(0); ago < 86_000_000; {
 		op.TS = now - ago
-		if err := d.Do(context.Background(), &op, &res); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, d.Do(context.Background(), &op, &res))
 		switch {
 		case ago < 60_000:
 			ago += 1000

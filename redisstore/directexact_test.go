@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -32,9 +33,7 @@ func TestLargeLimitsAreExact(t *testing.T) {
 		bound := min(limit, 1<<53-1)
 		for mode, d := range map[string]doer{"two-tier": counter, "direct": direct} {
 			key := fmt.Sprint(mode, i)
-			if err := srv.Do("HSET", s.Address(key), fieldAt(1, t0), bound-2).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(1, t0), bound-2).Err())
 			for n := range int64(4) {
 				res := acquire(t, d, check(key, 1, 60_000, limit))
 				if got := res.Checks[0].Limits[0]; res.Allowed != (n < 2) ||
@@ -70,10 +69,8 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 				if dice.IntN(3) == 0 {
 					continue
 				}
-				if err := srv.Do("HSET", s.Address(key), fieldAt(width, t0-back*width),
-					n).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(width, t0-back*width),
+					n).Err())
 			}
 		}
 		for range 20 {
@@ -122,9 +119,7 @@ func TestLongWaitsAreAlike(t *testing.T) {
 				fields = append(fields, fieldAt(50, t0-50*back), 1+dice.IntN(3))
 			}
 		}
-		if err := srv.Do(fields...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, srv.Do(fields...).Err())
 	}
 	counter := openCounter(t, syncer.Options{Store: s, Now: clk.now.Load,
 		Namespaces: map[string]syncer.Namespace{"default": {Ladder: l}}})

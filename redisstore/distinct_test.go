@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -112,9 +113,7 @@ func distinctOver(t *testing.T, store *redisstore.Store) *distinct.Engine {
 			Ladder: defaultLadder(t)}},
 		FlushInterval: 5 * time.Millisecond, VerifyInterval: 50 * time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e.Open(nil, nil)
 	t.Cleanup(func() {
 		if err := e.Close(t.Context()); err != nil && t.Context().Err() == nil {
@@ -157,9 +156,7 @@ func TestForeignValueInPlaceOfDistinctOnes(t *testing.T) {
 	has("good", 1)
 	other := distinctOver(t, store)
 	op := &distinct.Op{Key: []byte("bad"), Hashes: []uint64{e.Hash([]byte("v"))}}
-	if err := other.Do(t.Context(), op, &res, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, other.Do(t.Context(), op, &res, false))
 	if err := other.Close(t.Context()); !errors.Is(err, distinct.ErrForeign) {
 		t.Errorf("closed with a key that could not be flushed: %v", err)
 	}
@@ -188,9 +185,7 @@ func TestDistinctInRedis(t *testing.T) {
 		if i%5 == 0 {
 			run = func() error { return engines[i%2].DoInStore(t.Context(), op, &res) }
 		}
-		if err := run(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, run())
 		if i == 50 {
 			flushAll(t, server)
 		}
@@ -199,9 +194,7 @@ func TestDistinctInRedis(t *testing.T) {
 	for by := time.Now().Add(time.Minute); ; {
 		err := reader.Do(t.Context(), &distinct.Op{Key: []byte("k"), Windows: []int64{day}}, &res,
 			false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c := res.Counts[0]
 		if c.Values > 1800 && c.Values < 2200 && c.Error > 0 {
 			break
@@ -223,14 +216,10 @@ func TestDistinctByOtherLadders(t *testing.T) {
 	for _, text := range []string{"1s x 60, 1m x 60, 15m x 96",
 		"250ms x 300, 1s x 400, 10s x 100, 1m x 60, 15m x 96"} {
 		levels, err := leaparray.ParseLevels(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		l := ladderOf(t, levels...)
 		s := open(t, redisstore.Options{URL: server.URL(), Ladders: ladders(l)})
-		if err := s.Probe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Probe(t.Context()))
 		e, err := distinct.New(distinct.Options{
 			Store: s.Distinct(), Placement: s.Placement(), Ack: twotier.AckStore,
 			Now: func() int64 { return now },
@@ -238,9 +227,7 @@ func TestDistinctByOtherLadders(t *testing.T) {
 				Ladder: l}},
 			Timeout: time.Minute,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		engines = append(engines, e)
 	}
 	var res distinct.Result
@@ -248,18 +235,14 @@ func TestDistinctByOtherLadders(t *testing.T) {
 		for j, age := range []int64{0, 20_000, 70_000, 1_200_000} {
 			op := &distinct.Op{Key: []byte("k"), TS: now - age,
 				Hashes: []uint64{e.Hash([]byte{byte(i), byte(j)})}}
-			if err := e.Do(t.Context(), op, &res, false); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, e.Do(t.Context(), op, &res, false))
 		}
 	}
 	windows := []int64{3_000_000, 24 * time.Hour.Milliseconds()}
 	want := []int64{12, 12}
 	for i, e := range engines {
 		op := &distinct.Op{Key: []byte("k"), Windows: windows}
-		if err := e.DoInStore(t.Context(), op, &res); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, e.DoInStore(t.Context(), op, &res))
 		for j, c := range res.Counts {
 			if c.Values != want[j] {
 				t.Errorf("engine %d: %+v, want %d values", i, c, want[j])
@@ -284,9 +267,7 @@ func TestResetOfNoValues(t *testing.T) {
 		if step.value != "" {
 			op.Hashes = []uint64{step.e.Hash([]byte(step.value))}
 		}
-		if err := step.e.DoInStore(t.Context(), op, &res); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, step.e.DoInStore(t.Context(), op, &res))
 		if n := res.Counts[0].Values; n != step.want {
 			t.Errorf("step %d: %d values, want %d", i, n, step.want)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -26,12 +27,8 @@ func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
 	opt.FlushInterval, opt.LoadTimeout, opt.RoundTimeout = 5*time.Millisecond, time.Minute,
 		time.Minute
 	c, err := syncer.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, c.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -46,9 +43,7 @@ func flush(t testing.TB, c *syncer.Counter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := c.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Flush(ctx))
 }
 
 // twoSpaces returns ladders for two namespaces, in the forms that both modes take. In one, events
@@ -76,9 +71,7 @@ func spacesOf(l, other *leaparray.Ladder) (map[string]*leaparray.Ladder,
 func otherLadder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.Ladder {
 	t.Helper()
 	l, err := leaparray.NewLadder(exact, levels...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -288,9 +281,7 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 				for range 10 {
 					sameCounts(t, clk.now.Load(), randomOp(dice, clk.now.Load()), fresh, direct)
 				}
-				if err := fresh.Close(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, fresh.Close(t.Context()))
 			}
 		}
 		a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op)

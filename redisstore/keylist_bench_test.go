@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -47,9 +48,7 @@ type figures struct{ cpu, commands, in, out, memory float64 }
 
 func (u *usage) figures() (f figures) {
 	info, err := u.s.Client().Info(context.Background(), "cpu", "stats", "memory").Result()
-	if err != nil {
-		u.b.Fatal(err)
-	}
+	must.Succeed(u.b, err)
 	of := func(name string) float64 {
 		_, rest, _ := strings.Cut(info, "\n"+name+":")
 		text, _, _ := strings.Cut(rest, "\r")
@@ -91,9 +90,7 @@ func fillListed(b *testing.B, s *redisstore.Store, seq int) {
 		for at := 0; at < len(rounds); at += 64 {
 			s.Exchange(context.Background(), rounds[at:min(at+64, len(rounds))])
 		}
-		if err := rounds[0].Err; err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, rounds[0].Err)
 	}
 }
 
@@ -101,9 +98,7 @@ func fillListed(b *testing.B, s *redisstore.Store, seq int) {
 func scanAll(b *testing.B, s *redisstore.Store) {
 	for cursor := uint64(0); ; {
 		_, next, err := s.Client().Scan(b.Context(), cursor, "tt:*", 500).Result()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 		if cursor = next; cursor == 0 {
 			return
 		}
@@ -142,12 +137,8 @@ func listTenth(b *testing.B, s *redisstore.Store) {
 func ownTenth(b *testing.B, s *redisstore.Store) {
 	const parts = twotier.DefaultPartitions / 10
 	c, err := syncer.New(syncer.Options{Store: s, NotOwner: true, Placement: s.Placement()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := c.Open(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
+	must.Succeed(b, c.Open(b.Context()))
 	defer func() { _ = c.Close(b.Context()) }()
 	for p := range parts {
 		c.StartOwning(p)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -104,9 +105,7 @@ func TestListGoesOnInParts(t *testing.T) {
 	exists := func(key string) bool {
 		t.Helper()
 		n, err := s.Client().Exists(t.Context(), redisstore.Key(3, nil, []byte(key))).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return n == 1
 	}
 	for i := range 24 {
@@ -158,9 +157,7 @@ func TestListedKeyIsNotListedAgain(t *testing.T) {
 	}
 	first := fmt.Sprintf("tt:{p3}!k:%d", l.Part)
 	left := (ttl + 1000) * time.Millisecond
-	if err := s.Client().PExpire(t.Context(), first, left).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client().PExpire(t.Context(), first, left).Err())
 	count(3, "b", false)
 	if found := readKeys(t, s, l); !found[syncer.KeyHash(nil, []byte("b"))] {
 		t.Error("b is not listed")
@@ -189,12 +186,8 @@ func TestListThatCannotBeWritten(t *testing.T) {
 		t.Fatal("a list that is complete is not taken for that")
 	}
 	ctx := t.Context()
-	if err := s.Client().Del(ctx, "tt:{p3}!k:1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client().HSet(ctx, "tt:{p3}!k:1", "alien", 1).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client().Del(ctx, "tt:{p3}!k:1").Err())
+	must.Succeed(t, s.Client().HSet(ctx, "tt:{p3}!k:1", "alien", 1).Err())
 	s.Client().Expire(ctx, "tt:{p3}!k:1", 2*time.Hour) // longer than the key: it is written to
 	countNew(t, s, 2, time.Hour, "b")
 	if !unlisted() {
@@ -228,10 +221,8 @@ func TestKeysOlderThanTheirList(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	countNew(t, s, 1, time.Hour, "a")
-	if err := s.Client().Del(t.Context(), "tt:{p3}!s", "tt:{p3}!k:1", "tt:{p3}!w:w").
-		Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client().Del(t.Context(), "tt:{p3}!s", "tt:{p3}!k:1", "tt:{p3}!w:w").
+		Err())
 	countNew(t, s, 2, time.Hour, "a", "b")
 	l := &syncer.KeyList{Partition: 3}
 	if s.ListKeys(t.Context(), []*syncer.KeyList{l}); !errors.Is(l.Err, errors.ErrUnsupported) {

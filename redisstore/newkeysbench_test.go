@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -81,15 +82,11 @@ func benchmarkCommands(b *testing.B, script string, args int) {
 	const calls, keys = 10, 256
 	srv := redistest.Start(b)
 	opt, err := redis.ParseURL(srv.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	client := redis.NewClient(opt)
 	b.Cleanup(func() { _ = client.Close() })
 	sha, err := client.ScriptLoad(b.Context(), script+` return 0`).Result()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	cpu, memory := 0.0, int64(0)
 	for n := 0; b.Loop(); n++ {
 		if n == 1 {
@@ -101,9 +98,7 @@ func benchmarkCommands(b *testing.B, script string, args int) {
 			}
 			return nil
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 	}
 	made := float64(b.N-1) * calls * keys
 	b.ReportMetric((usedCPU(b, srv)-cpu)*1e6/made, "redis-µs/key")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -20,9 +21,7 @@ func defaultLadder(t testing.TB) *leaparray.Ladder {
 func ladderOf(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
 	t.Helper()
 	l, err := leaparray.NewLadder(leaparray.DefaultExact, levels...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l
 }
 
@@ -49,9 +48,7 @@ func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
 		opt.Timeout = 5 * time.Second
 	}
 	s, err := redisstore.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -63,9 +60,7 @@ func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
 func flushAll(t testing.TB, servers ...*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
-		if err := s.Do("FLUSHALL").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Do("FLUSHALL").Err())
 	}
 }
 
@@ -82,16 +77,12 @@ var (
 func (s tellingStore) TTL(t testing.TB, partition int, ns, key []byte) time.Duration {
 	t.Helper()
 	d, err := s.Client().PTTL(context.Background(), redisstore.Key(partition, ns, key)).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return max(0, d)
 }
 
 func (s tellingStore) Spoil(t testing.TB, partition int, ns, key []byte) {
 	t.Helper()
-	if err := s.Client().LPush(context.Background(), redisstore.Key(partition, ns, key),
-		"x").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Client().LPush(context.Background(), redisstore.Key(partition, ns, key),
+		"x").Err())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -39,9 +40,7 @@ func TestEachCommandThatRedisRefuses(t *testing.T) {
 	srv := redistest.Start(t)
 	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 1},
 		leaparray.Level{Width: 2 * time.Second, Count: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, command := range theCommands {
 		t.Run(command, func(t *testing.T) {
 			flushAll(t, srv)
@@ -61,10 +60,8 @@ func TestEachCommandThatRedisRefuses(t *testing.T) {
 
 func (f *refusing) allow(sign, command string) {
 	f.t.Helper()
-	if err := f.srv.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all",
-		sign+command).Err(); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, f.srv.Do("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all",
+		sign+command).Err())
 }
 
 // keys returns parts of all kinds: for new and existing keys, for loaded and renewed ones, and for
@@ -168,9 +165,7 @@ func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 func sumIn(t testing.TB, srv *redistest.Server, key string) (sum int64) {
 	t.Helper()
 	values, err := srv.Do("HVALS", key).Int64Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, n := range values {
 		sum += n
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 )
@@ -34,9 +35,7 @@ func TestRulesAreKept(t *testing.T) {
 				t.Fatalf("%d after %d: %v", moved, n-1, err)
 			}
 		}
-		if err := r.Append(ctx, version(n)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Append(ctx, version(n)))
 	}
 	if n, id, err := r.Newest(ctx); n != last || id != version(last).ID || err != nil {
 		t.Errorf("newest: %d %q %v", n, id, err)
@@ -69,15 +68,11 @@ func TestRulesAreRestored(t *testing.T) {
 	r := open(t, redisstore.Options{URL: srv.URL()}).Rules()
 	ctx := t.Context()
 	for n := int64(1); n <= 3; n++ {
-		if err := r.Append(ctx, version(n)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Append(ctx, version(n)))
 	}
 	flushAll(t, srv)
 	for _, n := range []int64{2, 7, 7, 6} {
-		if err := r.Restore(ctx, version(n)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, r.Restore(ctx, version(n)))
 	}
 	if n, id, err := r.Newest(ctx); n != 7 || id != "id7" || err != nil {
 		t.Errorf("newest: %d %q %v", n, id, err)

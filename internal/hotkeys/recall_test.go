@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -24,9 +25,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 		check := twotier.Check{Key: []byte(key)}
 		total := func() int64 {
 			t.Helper()
-			if err := counter.Tracker.Recall(t.Context(), &check); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, counter.Tracker.Recall(t.Context(), &check))
 			return count(t, owner.counter, check.Key)
 		}
 		take := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: check.Key, N: -3}}}
@@ -95,9 +94,7 @@ func TestTakingBackAtTheSameTime(t *testing.T) {
 		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
 		check := twotier.Check{Key: []byte(key)}
 		counted := int64(other.acquire(t, key, 10, limits))
-		if err := owner.Recall(t.Context(), &check); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, owner.Recall(t.Context(), &check))
 		begin := count(t, owner.counter, check.Key)
 		owner.asked.Store(0)
 		const takers = 100
@@ -127,8 +124,6 @@ func count(t *testing.T, c *syncer.Counter, key []byte) int64 {
 	var res twotier.Result
 	err := c.Do(t.Context(), &twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{
 		{Key: key, Limits: []twotier.Limit{{Window: 60_000}}}}}, &res)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return res.Checks[0].Limits[0].Count
 }

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -261,10 +262,8 @@ func TestOperationsWaitForTheEnd(t *testing.T) {
 func TestAwaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0]
-		if err := n.Step(t.Context(),
-			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Step(t.Context(),
+			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}))
 		began := time.Now()
 		if err := n.Await(t.Context()); !errors.Is(err, twotier.ErrUnavailable) ||
 			time.Since(began) != 3*time.Second {
@@ -283,10 +282,8 @@ func TestAwaitGivesUp(t *testing.T) {
 func TestTwoChangesOfOneTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0]
-		if err := n.Step(t.Context(),
-			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Step(t.Context(),
+			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}))
 		if err := n.Step(t.Context(),
 			&modes.Request{By: "y", Mode: modes.Redis, Term: 1}); !errors.Is(err,
 			twotier.ErrUnavailable) {
@@ -307,9 +304,7 @@ func TestAChangeThatIsTriedAgain(t *testing.T) {
 		n := newCluster(t).nodes[0]
 		step := func(phase modes.Phase) {
 			q := modes.Request{By: "x", Mode: modes.Redis, Term: 1, Phase: phase}
-			if err := n.Step(t.Context(), &q); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, n.Step(t.Context(), &q))
 		}
 		goesOn := func() bool {
 			on := n.Enter(modes.TwoTier)
@@ -368,13 +363,9 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 func TestCloseDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0] // closed when the test ends
-		if err := n.Step(t.Context(),
-			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Hold(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Step(t.Context(),
+			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}))
+		must.Succeed(t, n.Hold(t.Context()))
 		time.Sleep(modes.PreparedTime + time.Second)
 	})
 }

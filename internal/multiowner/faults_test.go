@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // faultAt makes a node fail when it gets a task with this verb.
@@ -120,16 +121,12 @@ func TestCoordinatorDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 3)
-				if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 				if c.nodes[1].Idle() {
 					t.Error("idle with a reservation")
 				}
 				if test.decided {
-					if err := c.nodes[2].serve(t.Context(), step(rpc.VerbDecide)); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, c.nodes[2].serve(t.Context(), step(rpc.VerbDecide)))
 				}
 				time.Sleep(3 * time.Second)
 				if c.state() != test.state || !c.nodes[1].Idle() {
@@ -159,9 +156,7 @@ func TestDeciderThatNobodyReaches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 3)
-				if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 				test.harm(c)
 				time.Sleep(test.after - 1100*time.Millisecond)
 				if c.state() != "[0 0 0] 1" {
@@ -183,9 +178,7 @@ func TestCoordinatorThatLivesTells(t *testing.T) {
 		c := newCluster(t, 3)
 		reserve, undo := step(rpc.VerbReserve), step(rpc.VerbUndo)
 		reserve.Acquire.Coordinator, undo.Acquire.Coordinator = "a", "a"
-		if err := c.nodes[1].serve(t.Context(), reserve); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.nodes[1].serve(t.Context(), reserve))
 		c.leave("c")
 		time.Sleep(5 * time.Second)
 		if c.state() != "[0 0 0] 1" {
@@ -207,9 +200,7 @@ func TestCoordinatorThatLivesTells(t *testing.T) {
 func TestUndoThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
-		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 		c.leave("c")
 		time.Sleep(3 * time.Second)
 		err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo))
@@ -240,9 +231,7 @@ func TestUndoThatComesTooLate(t *testing.T) {
 func TestSettledTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
-		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 		asked, answer := make(chan struct{}), make(chan struct{})
 		c.answers = func() { close(asked); <-answer }
 		go func() { _ = c.nodes[1].Settle(t.Context(), &multiowner.SettleRequest{Decider: "c"}) }()
@@ -268,9 +257,7 @@ func TestSettledTwiceAtOnce(t *testing.T) {
 func TestReservationThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
-		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbUndo)))
 		err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve))
 		if !errors.Is(err, twotier.ErrNotOwner) || c.state() != "[0 0 0] 0" {
 			t.Errorf("reserved: %v, state %s", err, c.state())
@@ -294,13 +281,9 @@ func TestDeciderLeaves(t *testing.T) {
 			if !decided {
 				reserve.Acquire.Number = 2
 			}
-			if err := c.nodes[1].serve(t.Context(), reserve); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.nodes[1].serve(t.Context(), reserve))
 			if decided {
-				if err := c.nodes[2].serve(t.Context(), decide); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, c.nodes[2].serve(t.Context(), decide))
 			}
 		}
 		if c.state() != "[0 0 1] 2" {

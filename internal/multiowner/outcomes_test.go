@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestOutcomes asks about acquires in each state.
@@ -32,9 +33,7 @@ func TestOutcomes(t *testing.T) {
 		is(1, multiowner.CarriedOut)
 		is(2, multiowner.NotCarriedOut)
 		end, err := o.Begin(3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		is(3, multiowner.Undecided)
 		end(true)
 		is(3, multiowner.CarriedOut)
@@ -58,9 +57,7 @@ func TestOutcomesOfSilentCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := new(multiowner.Outcomes)
 		for number := range uint64(3) {
-			if err := o.Decide(number+1, 1, true); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, o.Decide(number+1, 1, true))
 		}
 		time.Sleep(multiowner.OutcomeTime - time.Minute)
 		if got, _ := o.Find(9); got != multiowner.NotCarriedOut {
@@ -99,9 +96,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	o := new(multiowner.Outcomes)
 	o.Fill(multiowner.MaxOutcomes - room)
 	for number := range uint64(room) {
-		if err := o.Decide(number+1, 1, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, o.Decide(number+1, 1, true))
 	}
 	if err := o.Decide(room+1, 1, true); !errors.Is(err, twotier.ErrOverload) {
 		t.Errorf("one more: %v", err)
@@ -155,9 +150,7 @@ func BenchmarkOutcomes(b *testing.B) {
 	o, number := new(multiowner.Outcomes), uint64(0)
 	for b.Loop() {
 		number++
-		if err := o.Decide(number, number-min(number, 64), true); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, o.Decide(number, number-min(number, 64), true))
 	}
 	b.ReportMetric(float64(o.Len()), "kept")
 }

@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -51,16 +52,12 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	opt.Counter, err = syncer.New(syncer.Options{
 		Store: opt.Direct.(*resetting).store, Now: opt.Clock.Now, Placement: opt.Placement,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n, err := node.New(opt)
 	if err == nil {
 		err = n.Open(t.Context(), "")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 
@@ -97,16 +94,10 @@ func TestResetInRedisModeOutlivesALoss(t *testing.T) {
 		for _, key := range []string{"reset", "kept"} {
 			op := twotier.Op{Ack: twotier.AckStore, Checks: []twotier.Check{{Key: []byte(key),
 				N: 5}}}
-			if err := n.Do(t.Context(), &op, new(twotier.Result)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, n.Do(t.Context(), &op, new(twotier.Result)))
 		}
-		if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Reset(t.Context(), nil, []byte("reset")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
+		must.Succeed(t, n.Reset(t.Context(), nil, []byte("reset")))
 		d.store.Flush()
 		time.Sleep(time.Minute)
 		if got := d.store.Get(0, nil, []byte("kept")); len(got) == 0 {

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -73,27 +74,19 @@ func openTwin(t *testing.T, peers node.Peers) error {
 			ID: "n", Bind: host.Address(), Join: []string{"10.0.0.1:7946"},
 			Transport: host.Transport(), Agreement: ring.Agreement{Partitions: 7},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rings = append(rings, r)
 	}
-	if err := rings[0].Open(t.Context(), "10.0.0.1:8080"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, rings[0].Open(t.Context(), "10.0.0.1:8080"))
 	rings[0].Enter(t.Context())
 	clock, place := storeclock.New(nil, nil), twotier.Placement{Partitions: 7}
 	counter, err := syncer.New(syncer.Options{
 		Store: embedded.New(embedded.Options{}), Now: clock.Now, Placement: place, NotOwner: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n, err := node.New(node.Options{ID: "n", Mode: cluster.TwoTier, Counter: counter, Peers: peers,
 		Ring: rings[1], Store: still{}, Clock: clock, Placement: place})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(n.Close(context.Background()),
 			rings[0].Close(context.Background())); err != nil {

@@ -13,6 +13,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	otel "go.opentelemetry.io/otel/trace"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -44,9 +45,7 @@ func open(t *testing.T, to *collector, log *bytes.Buffer) *Exporter {
 	t.Helper()
 	x, err := New(t.Context(), Options{Service: "twotier", Node: "a", Version: "1", exporter: to,
 		Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = x.Close(context.Background()) })
 	return x
 }
@@ -72,9 +71,7 @@ func TestSpan(t *testing.T) {
 	of.Recorded().Fail("it broke")
 	of.Recorded().End()
 	of.Recorded().End()
-	if err := errors.Join(x.Close(t.Context()), x.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(x.Close(t.Context()), x.Close(t.Context())))
 	if len(to.spans) != 1 || x.Exported() != 1 || x.Dropped() != 0 || log.Len() > 0 {
 		t.Fatalf("%d spans, %d exported, %d dropped, %s", len(to.spans), x.Exported(), x.Dropped(),
 			log.String())
@@ -164,9 +161,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 // BenchmarkSpan records spans with the attributes of typical requests.
 func BenchmarkSpan(b *testing.B) {
 	x, err := New(b.Context(), Options{Service: "twotier", exporter: new(nowhere)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	parent := &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}, Flags: trace.Sampled}
 	b.ReportAllocs()
 	for b.Loop() {

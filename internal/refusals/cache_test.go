@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/refusals"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // acquire returns an operation on one key, and the owner's refusal of it.
@@ -29,9 +30,7 @@ const most = 1 << 12
 func open(t *testing.T) *refusals.Cache {
 	t.Helper()
 	c := new(refusals.Cache)
-	if err := c.Open(most); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Open(most))
 	t.Cleanup(c.Close)
 	return c
 }
@@ -223,9 +222,7 @@ func TestClosedRemembersNothing(t *testing.T) {
 // TestNothingRememberedTakesNoMemory asks about a key without remembered refusals.
 func TestNothingRememberedTakesNoMemory(t *testing.T) {
 	c := new(refusals.Cache)
-	if err := c.Open(most); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Open(most))
 	defer c.Close()
 	other, refused := acquire("other", -1)
 	c.Note(other, refused)
@@ -240,9 +237,7 @@ func TestNothingRememberedTakesNoMemory(t *testing.T) {
 // acquire that it forwards.
 func BenchmarkNothingRemembered(b *testing.B) {
 	c := new(refusals.Cache)
-	if err := c.Open(1 << 14); err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, c.Open(1<<14))
 	defer c.Close()
 	var ops []*twotier.Op
 	for i := range 1000 {
