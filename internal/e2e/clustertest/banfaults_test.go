@@ -49,14 +49,12 @@ func (c *cluster) eventsOf(i int, ns, key string) (n int64, err error) {
 
 // eventsIn asks a node for the number of events of a key in a window.
 func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err error) {
-	status, text, err := c.Nodes[i].TryGet("/v1/count?window=" + window + "&ns=" + ns + "&key=" +
+	a, err := c.Nodes[i].TryCount("window=" + window + "&ns=" + ns + "&key=" +
 		url.QueryEscape(key))
-	if err != nil || status != 200 {
-		return 0, fmt.Errorf("%d %s %w", status, text, err)
+	if err != nil {
+		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(text), `"count":`)
-	_, err = fmt.Sscanf(rest, "%d", &n)
-	return n, err
+	return a.Counts[0].Count, nil
 }
 
 // overstep asks for two more events of a key that has two of three, which bans it. It returns when

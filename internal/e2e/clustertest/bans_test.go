@@ -1,7 +1,6 @@
 package clustertest
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -38,15 +37,8 @@ func (c *cluster) asksFor(i int, key string, n int, ack string) (a banned) {
 	c.T.Helper()
 	body := fmt.Sprintf(`{"key":%q,"n":%d,"rules":["login"],"ack":%q}`, key, n, ack)
 	proctest.UntilNil(c.T, "an answer", func() error {
-		status, text, err := c.Nodes[i].Post("/v1/acquire", body)
-		if err == nil && status != 200 {
-			err = fmt.Errorf("%d %s", status, text)
-		}
-		if err == nil {
-			a = banned{}
-			err = json.Unmarshal(text, &a)
-		}
-		return err
+		a = banned{}
+		return c.Nodes[i].Ask("/v1/acquire", body, &a)
 	})
 	return a
 }

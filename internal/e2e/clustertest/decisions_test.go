@@ -1,12 +1,12 @@
 package clustertest
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -72,10 +72,7 @@ func (c *cluster) history(i int, key string) (count, series int64) {
 	var counted struct{ Counts []struct{ Count int64 } }
 	var points struct{ Points [][2]int64 }
 	for path, into := range map[string]any{"count": &counted, "series": &points} {
-		status, text := c.Nodes[i].Get("/v1/" + path + "?ns=@verdicts&window=1h&key=" + key)
-		if err := json.Unmarshal(text, into); status != http.StatusOK || err != nil {
-			c.T.Fatalf("%d %s", status, text)
-		}
+		must.Succeed(c.T, c.Nodes[i].Ask("/v1/"+path+"?ns=@verdicts&window=1h&key="+key, "", into))
 	}
 	for _, p := range points.Points {
 		series += p[1]

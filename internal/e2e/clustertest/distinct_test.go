@@ -30,13 +30,7 @@ type distinctAnswer struct {
 
 // tryDistinct counts the values of a key in the last day at node i.
 func (c *cluster) tryDistinct(i int, key string) (a distinctAnswer, err error) {
-	status, text, err := c.Nodes[i].TryGet("/v1/distinct?window=24h&key=" + key)
-	if err == nil && status != 200 {
-		err = fmt.Errorf("%d %s", status, text)
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &a)
-	}
+	err = c.Nodes[i].Ask("/v1/distinct?window=24h&key="+key, "", &a)
 	return a, err
 }
 
@@ -67,15 +61,8 @@ func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a 
 	body := fmt.Sprintf(`{"key":%q,"values":%s,"limits":[{"window":"24h","max":%d}],`+
 		`"ack":"redis"}`, key, list, most)
 	proctest.UntilNil(c.T, "values are added", func() error {
-		status, text, err := c.Nodes[i].Post("/v1/distinct", body)
-		if err == nil && status != 200 {
-			err = fmt.Errorf("%d %s", status, text)
-		}
-		if err == nil {
-			a = distinctAnswer{}
-			err = json.Unmarshal(text, &a)
-		}
-		return err
+		a = distinctAnswer{}
+		return c.Nodes[i].Ask("/v1/distinct", body, &a)
 	})
 	return a
 }

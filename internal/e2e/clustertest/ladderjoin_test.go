@@ -1,9 +1,7 @@
 package clustertest
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/proctest"
@@ -40,15 +38,12 @@ func (c *cluster) counts(keys int, each int64) {
 	c.T.Helper()
 	for _, i := range c.Running() {
 		for key := range keys {
-			path := fmt.Sprintf("/v1/count?window=1h&key=k%d", key)
 			proctest.UntilNil(c.T, "the nodes count what was counted", func() error {
-				status, body, err := c.Nodes[i].TryGet(path)
-				var a proctest.Answer
-				if err != nil || status != http.StatusOK || json.Unmarshal(body, &a) != nil ||
-					len(a.Counts) != 1 || a.Counts[0].Min != each || a.Counts[0].Max != each {
-					return fmt.Errorf("node %d: %d %s %w", i, status, body, err)
+				a, err := c.Nodes[i].TryCount(fmt.Sprintf("window=1h&key=k%d", key))
+				if err == nil && (a.Counts[0].Min != each || a.Counts[0].Max != each) {
+					err = fmt.Errorf("node %d: %+v", i, a)
 				}
-				return nil
+				return err
 			})
 		}
 	}

@@ -147,11 +147,9 @@ func (b *burst) counted(c *cluster) {
 	for key, at := range b.admitted {
 		for _, i := range c.Running() {
 			proctest.UntilNil(b.t, "the nodes count what was admitted", func() error {
-				status, body, err := c.Nodes[i].TryGet("/v1/count?ns=burst&window=1h&key=" + key)
-				var a proctest.Answer
-				if err != nil || status != http.StatusOK || json.Unmarshal(body, &a) != nil ||
-					len(a.Counts) != 1 {
-					return fmt.Errorf("%d %s %w", status, body, err)
+				a, err := c.Nodes[i].TryCount("ns=burst&window=1h&key=" + key)
+				if err != nil {
+					return err
 				}
 				n, least := a.Counts[0].Max, int64(len(at))
 				if n < least || n > least+b.unknown[key] {
@@ -192,15 +190,8 @@ func startPlain(t *testing.T) (c *cluster, tr *proctest.Traffic, b *burst, befor
 // bucketOf returns the width, in milliseconds, of the buckets from which node i reads a window.
 func (c *cluster) bucketOf(i int, ns, key, window string) (ms int64) {
 	c.T.Helper()
-	_, body := c.Nodes[i].Get("/v1/count?ns=" + ns + "&key=" + key + "&window=" + window)
-	var a struct {
-		Counts []struct {
-			Bucket int64 `json:"bucket_ms"`
-		}
-	}
-	if err := json.Unmarshal(body, &a); err != nil || len(a.Counts) != 1 {
-		c.T.Fatalf("%v: %s", err, body)
-	}
+	a, err := c.Nodes[i].TryCount("ns=" + ns + "&key=" + key + "&window=" + window)
+	must.Succeed(c.T, err)
 	return a.Counts[0].Bucket
 }
 

@@ -1,7 +1,6 @@
 package clustertest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -155,12 +154,8 @@ func (c *cluster) decide(i int, op string, seen *atomic.Int64) {
 		body string
 		into any
 	}{"/v1/acquire": {op + "}", &one}, "/v1/batch": {batch, &both}} {
-		status, text, err := c.Nodes[i].Post(path, ask.body)
-		if err == nil {
-			err = json.Unmarshal(text, ask.into)
-		}
-		if err != nil || status != http.StatusOK {
-			c.T.Errorf("%s: %d %s %v", path, status, text, err)
+		if err := c.Nodes[i].Ask(path, ask.body, ask.into); err != nil {
+			c.T.Error(err)
 			return
 		}
 	}

@@ -2,7 +2,6 @@ package clustertest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,9 +26,8 @@ func (m messages) send(p *proctest.Process) (allowed bool) {
 	body := fmt.Sprintf(`{"checks":[{"ns":"sms","key":%q,"limits":[{"window":"24h","max":50}]},`+
 		`{"ns":"sms","key":%q,"limits":[{"window":"1h","max":2}]}]}`, m.receiver, m.content)
 	var answer struct{ Allowed *bool }
-	text := p.MustPost("/v1/acquire", body)
-	if err := json.Unmarshal(text, &answer); err != nil || answer.Allowed == nil {
-		p.T.Fatalf("%v: %s", err, text)
+	if err := p.Ask("/v1/acquire", body, &answer); err != nil || answer.Allowed == nil {
+		p.T.Fatalf("%v: %+v", err, answer)
 	}
 	return *answer.Allowed
 }
@@ -38,15 +36,8 @@ func (m messages) send(p *proctest.Process) (allowed bool) {
 func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
 	p.T.Helper()
 	for i, key := range []string{m.receiver, m.content} {
-		status, text, err := p.TryGet("/v1/count?ns=sms&window=24h&key=" + key)
-		var answer struct {
-			Source string
-			Counts []struct{ Count int64 }
-		}
-		if err != nil || status != 200 || json.Unmarshal(text, &answer) != nil ||
-			len(answer.Counts) != 1 {
-			p.T.Fatalf("%d, %v: %s", status, err, text)
-		}
+		answer, err := p.TryCount("ns=sms&window=24h&key=" + key)
+		must.Succeed(p.T, err)
 		n[i], sources[i] = answer.Counts[0].Count, answer.Source
 	}
 	return n, sources

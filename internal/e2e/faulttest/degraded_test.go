@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -45,9 +44,8 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 			})
 			proctest.Until(t, "a cold key is answered by the policy", func() bool {
 				var a proctest.Answer
-				out := b.node.MustPost("/v1/acquire",
-					`{"key":"cold","count_denied":false,"limits":[{"window":"1m","max":1000000}]}`)
-				must.Succeed(t, json.Unmarshal(out, &a))
+				must.Succeed(t, b.node.Ask("/v1/acquire", `{"key":"cold","count_denied":false,`+
+					`"limits":[{"window":"1m","max":1000000}]}`, &a))
 				b.Ledger.Sending("cold", 1)
 				if a.Allowed {
 					b.Ledger.Note("cold", 1, proctest.Acked)
@@ -56,7 +54,7 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 				}
 				if a.Source != "degraded" || !a.Degraded || a.Allowed != (onCold == "allow") ||
 					!a.Allowed && a.Retry < 1 {
-					t.Errorf("acquire of a cold key: %s", out)
+					t.Errorf("acquire of a cold key: %+v", a)
 				}
 				return true
 			})

@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -65,9 +64,8 @@ func (b *bed) atLimits(n int) {
 
 func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
 	b.T.Helper()
-	out := b.node.MustPost("/v1/acquire",
-		fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n))
-	must.Succeed(b.T, json.Unmarshal(out, &a))
+	must.Succeed(b.T, b.node.Ask("/v1/acquire",
+		fmt.Sprintf(`{"key":"limited-%d","n":%d,"limits":[{"window":"1h","max":5}]}`, i, n), &a))
 	return a
 }
 
@@ -82,9 +80,9 @@ func (b *bed) floodNamespace(ns string, n, most int) {
 	var a struct {
 		Results []struct{ Error *struct{ Status int } }
 	}
-	out := b.node.MustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
-	if err := json.Unmarshal(out, &a); err != nil || len(a.Results) != n {
-		b.T.Fatalf("%v: %.300s", err, out)
+	err := b.node.Ask("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`, &a)
+	if err != nil || len(a.Results) != n {
+		b.T.Fatalf("%v, %d results", err, len(a.Results))
 	}
 	counted := 0
 	for i, r := range a.Results {

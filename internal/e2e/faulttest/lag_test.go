@@ -97,10 +97,7 @@ func (b *bed) age() time.Duration {
 	var ready struct {
 		Age int64 `json:"unflushed_age_ms"`
 	}
-	status, out := b.node.Get("/readyz")
-	if err := json.Unmarshal(out, &ready); status != 200 || err != nil {
-		b.T.Fatalf("/readyz: %d %s", status, out)
-	}
+	must.Succeed(b.T, b.node.Ask("/readyz", "", &ready))
 	return time.Duration(ready.Age) * time.Millisecond
 }
 
@@ -208,8 +205,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	for i := range 20 { // keys at their limit are refused, and known keys count
 		began := time.Now()
 		var a proctest.Answer
-		if err := json.Unmarshal(b.node.MustPost("/v1/acquire",
-			fmt.Sprintf(`{"key":"full-%d","limits":[{"window":"1h","max":5}]}`, i)),
+		if err := b.node.Ask("/v1/acquire",
+			fmt.Sprintf(`{"key":"full-%d","limits":[{"window":"1h","max":5}]}`, i),
 			&a); err != nil || a.Allowed {
 			t.Errorf("full-%d: %+v, %v", i, a, err)
 		}
@@ -270,8 +267,7 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 		pause: 50 * time.Millisecond}).start()
 	proctest.Until(t, "counts are older than --max-lag", func() bool { return b.age() > testLag })
 	var a proctest.Answer
-	if err := json.Unmarshal(b.node.MustPost("/v1/add", `{"key":"marked"}`), &a); err != nil ||
-		!a.Degraded {
+	if err := b.node.Ask("/v1/add", `{"key":"marked"}`, &a); err != nil || !a.Degraded {
 		t.Errorf("%+v, %v", a, err)
 	}
 	age := b.age()

@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -34,9 +33,9 @@ func (b *bed) flood(name string, n int) (turnedAway int64, why string) {
 			b.Ledger.Sending(key, 1)
 		}
 		var answers struct{ Results []proctest.Answer }
-		out := b.node.MustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
-		if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != len(keys) {
-			b.T.Fatalf("answer to a batch: %s", out)
+		err := b.node.Ask("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`, &answers)
+		if err != nil || len(answers.Results) != len(keys) {
+			b.T.Fatalf("%v, %d results", err, len(answers.Results))
 		}
 		for i, a := range answers.Results {
 			switch {

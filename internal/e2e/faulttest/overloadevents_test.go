@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -59,10 +58,7 @@ func TestOverloadIsAnEvent(t *testing.T) {
 		proctest.Until(t, fmt.Sprintf("what was refused in round %d is in the events", round),
 			func() bool {
 				var seen cluster.Events
-				status, text := p.Get("/v1/events")
-				if err := json.Unmarshal(text, &seen); err != nil || status != 200 {
-					t.Fatalf("%d %s", status, text)
-				}
+				must.Succeed(t, p.Ask("/v1/events", "", &seen))
 				begun, over, refused := 0, 0, int64(0)
 				for _, e := range seen.Events {
 					var n int64
@@ -79,7 +75,7 @@ func TestOverloadIsAnEvent(t *testing.T) {
 					}
 				}
 				if begun > over+1 {
-					t.Fatalf("%d times, over %d times: %s", begun, over, text)
+					t.Fatalf("%d times, over %d times: %+v", begun, over, seen)
 				}
 				// A connection that the test closed before it was turned away received no answer.
 				return refused >= all && begun == over && over > round

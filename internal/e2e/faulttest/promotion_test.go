@@ -1,7 +1,6 @@
 package faulttest
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -127,9 +126,9 @@ func (p *pairOf) knownByServer(t *testing.T, lags func(key string) bool) {
 	}
 	proctest.UntilNil(t, "the others are known", func() error {
 		var answers struct{ Results []proctest.Answer }
-		out := p.nodes[0].MustPost("/v1/batch", `{"ops":[`+body.String()[1:]+`]}`)
-		if err := json.Unmarshal(out, &answers); err != nil || len(answers.Results) != keys {
-			t.Fatalf("%v: %s", err, out)
+		err := p.nodes[0].Ask("/v1/batch", `{"ops":[`+body.String()[1:]+`]}`, &answers)
+		if err != nil || len(answers.Results) != keys {
+			t.Fatalf("%v: %+v", err, answers)
 		}
 		lagging := 0
 		var late error

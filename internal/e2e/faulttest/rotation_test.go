@@ -126,8 +126,8 @@ func TestRedisPasswordIsReplaced(t *testing.T) {
 	ctx := context.Background()
 	set := func(password string) {
 		t.Helper()
-		must.Succeed(t, direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password, "~tt:*",
-			"+@all").Err())
+		must.Succeed(t, direct.Do(ctx, "ACL", "SETUSER", "counter", "reset", "on", ">"+password,
+			"~tt:*", "+@all").Err())
 	}
 	set("first")
 	file := newSecretFile(t, "first")

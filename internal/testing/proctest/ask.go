@@ -62,6 +62,26 @@ func (s *Process) MustPost(path, body string) []byte {
 	return out
 }
 
+// Ask decodes the answer to a GET, or to a POST if there is a body. A status other than 200 is an
+// error.
+func (s *Process) Ask(path, body string, into any) error {
+	var status int
+	var text []byte
+	var err error
+	if body == "" {
+		status, text, err = s.TryGet(path)
+	} else {
+		status, text, err = s.Post(path, body)
+	}
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s %s: %d %s", path, body, status, text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	return err
+}
+
 // Metric returns the sum of all samples of a metric whose labels contain the given text.
 func (s *Process) Metric(name, labels string) int64 {
 	s.T.Helper()
@@ -100,24 +120,34 @@ type Answer struct {
 	Allowed  bool
 	Source   string
 	Degraded bool
-	Counts   []struct{ Count, Min, Max int64 }
-	Retry    int64  `json:"retry_after_ms"`
-	Outcome  string `json:"outcome"`
-	Error    *struct {
+	Counts   []struct {
+		Count, Min, Max int64
+		Bucket          int64 `json:"bucket_ms"`
+	}
+	Retry   int64  `json:"retry_after_ms"`
+	Outcome string `json:"outcome"`
+	Error   *struct {
 		Status  int
 		Detail  string
 		Outcome string
 	}
 }
 
+// TryCount returns the node's answer for the count of a query such as key=a&window=1h.
+func (s *Process) TryCount(query string) (a Answer, err error) {
+	err = s.Ask("/v1/count?"+query, "", &a)
+	if err == nil && len(a.Counts) != 1 {
+		err = fmt.Errorf("%s: %d counts", query, len(a.Counts))
+	}
+	return a, err
+}
+
 // Count returns the node's answer for the count of a key in a window.
 func (s *Process) Count(key, window string) Answer {
 	s.T.Helper()
-	status, body := s.Get("/v1/count?key=" + url.QueryEscape(key) + "&window=" + window)
-	var a Answer
-	if err := json.Unmarshal(body, &a); err != nil || status != http.StatusOK ||
-		len(a.Counts) != 1 {
-		s.T.Fatalf("count %s: %d %s %v", key, status, body, err)
+	a, err := s.TryCount("key=" + url.QueryEscape(key) + "&window=" + window)
+	if err != nil {
+		s.T.Fatal(err)
 	}
 	return a
 }
@@ -138,8 +168,7 @@ func (s *Process) Counted(keys []string) (map[string]int64, error) {
 			fmt.Fprintf(&body, `{"op":"count","key":%q,"window":"24h"}`, key)
 		}
 		var answers struct{ Results []Answer }
-		out := s.MustPost("/v1/batch", `{"ops":[`+body.String()+`]}`)
-		if err := json.Unmarshal(out, &answers); err != nil {
+		if err := s.Ask("/v1/batch", `{"ops":[`+body.String()+`]}`, &answers); err != nil {
 			return nil, err
 		}
 		for i, a := range answers.Results {

@@ -1,7 +1,6 @@
 package proctest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -151,13 +150,7 @@ type View struct {
 
 // Look returns the cluster as a node sees it.
 func (s *Process) Look() (v View, err error) {
-	status, body, err := s.TryGet("/v1/cluster?owners=true")
-	if err == nil && status != 200 {
-		err = fmt.Errorf("status %d: %s", status, body)
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &v)
-	}
+	err = s.Ask("/v1/cluster?owners=true", "", &v)
 	return v, err
 }
 
