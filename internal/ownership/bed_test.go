@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -246,6 +247,16 @@ func (n *node) knows(members ...*node) {
 		n.c.t.Fatal(err)
 	}
 	n.table.Store(t)
+}
+
+// withTwo runs a story of two nodes, the first of which holds all partitions, in a bubble.
+func withTwo(t *testing.T, story func(t *testing.T, c *cluster, a, b *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		c.fill()
+		story(t, c, c.nodes[0], c.nodes[1])
+	})
 }
 
 // newCluster returns nodes that know only the first of them. Nobody holds a partition yet.

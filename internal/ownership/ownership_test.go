@@ -16,10 +16,7 @@ import (
 // TestTakeoverBringsAllAlong adds a second node: it gets its share with all keys, in pages, and no
 // two nodes decide.
 func TestTakeoverBringsAllAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		c.agree(a, b)
 		c.settle(a, b)
 		for p := range partitions {
@@ -43,10 +40,7 @@ func TestTakeoverBringsAllAlong(t *testing.T) {
 // TestNothingIsHandedOverTooEarly: the holder decides until its own table assigns the partition to
 // the new owner, and the new owner knows that.
 func TestNothingIsHandedOverTooEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		b.knows(a, b)
 		time.Sleep(10 * time.Second)
 		b.leaves = true
@@ -107,10 +101,7 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 // TestHandoffThatHasToWait blocks a handoff for longer than any wait: the holder goes on deciding,
 // and hands the partitions over in the end. Nothing starts from the store.
 func TestHandoffThatHasToWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.counter.fail(twotier.ErrUnavailable)
 		c.agree(a, b)
 		for range 60 {
@@ -138,10 +129,7 @@ func TestHandoffThatHasToWait(t *testing.T) {
 // TestPagesThatAreOutOfDate requests pages again from the first one, however often they expire:
 // nothing arrives twice, and nothing starts from the store.
 func TestPagesThatAreOutOfDate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		c.expired.Store(100)
 		c.agree(a, b)
 		c.settle(a, b)
@@ -251,10 +239,7 @@ func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 
 // TestNobodyComesForAPartition: the holder offers a partition and finally lets it go.
 func TestNobodyComesForAPartition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		b.cut.Store(true)
 		a.knows(a, b)
 		time.Sleep(4 * time.Second)
@@ -271,10 +256,7 @@ func TestNobodyComesForAPartition(t *testing.T) {
 // TestOfferAfterASplit: two nodes own the same partitions, because each was alone. When they meet,
 // each offers the other the partitions that the other owns.
 func TestOfferAfterASplit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		b.knows(b)
 		c.settle(b)
 		c.agree(a, b)
@@ -327,10 +309,7 @@ func answersOfDifferentMoments(t *testing.T, late time.Duration) {
 // TestALongTakeoverIsNotGivenUp: a node that claims many partitions one after another still gets
 // the last one, however long the others take.
 func TestALongTakeoverIsNotGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.counter.before = func() { time.Sleep(1400 * time.Millisecond) }
 		a.leaves = true
 		began := time.Now()
@@ -349,10 +328,7 @@ func TestALongTakeoverIsNotGivenUp(t *testing.T) {
 // TestALateOfferSaysNothing: a node that offers a partition back has taken it over, unless it sent
 // the offer before it was given the partition. Until then the giver keeps the partition.
 func TestALateOfferSaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.knows(a, b)
 		p := 0
 		for a.table.Load().OwnedBySelf(p) {
@@ -377,10 +353,7 @@ func TestALateOfferSaysNothing(t *testing.T) {
 // TestTakenBackBeforeItBegins takes a partition back after its handoff was promised and before the
 // counter begins it.
 func TestTakenBackBeforeItBegins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.knows(a, b)
 		p := 0
 		for a.table.Load().OwnedBySelf(p) {

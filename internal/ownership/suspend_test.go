@@ -67,10 +67,7 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 		"no word, the other": {30 * time.Millisecond, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 2)
-				a, b := c.nodes[0], c.nodes[1]
-				c.fill()
+			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 				c.delay = func() time.Duration { return 20 * time.Millisecond }
 				c.agree(a, b)
 				for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
@@ -109,10 +106,7 @@ func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 		"before it is asked": true, "when it is claimed": false,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 2)
-				a, b := c.nodes[0], c.nodes[1]
-				c.fill()
+			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 				c.delay = func() time.Duration { return 20 * time.Millisecond }
 				if before {
 					a.Suspend()
@@ -193,10 +187,7 @@ func TestASearchKeepsOnlyItsPartition(t *testing.T) {
 // TestAChangeDuringAHandover: the change succeeds. All counts being handed over are in the store,
 // and no node takes precedence once the mode changes back.
 func TestAChangeDuringAHandover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		c.delay = func() time.Duration { return 20 * time.Millisecond }
 		c.agree(a, b)
 		for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {

@@ -3,7 +3,6 @@ package simtest
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -37,9 +36,7 @@ func (w *world) inherited(from, to *proc) string {
 func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 	for name, asked := range map[string]int{"asked itself": 0, "asked by another": 2} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := calm(t)
-				defer w.shutDown()
+			inCalm(t, func(t *testing.T, w *world) {
 				a, b := w.alive()[0], w.alive()[1]
 				ask := w.alive()[asked]
 				keys := []string{w.inherited(a, w.alive()[2]), w.keysOf(b, "b", 1)[0]}
@@ -80,9 +77,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 // which it can't reach, for longer than the preparation of a handoff may take. Meanwhile the other
 // node leaves, which can't hand over its reservation.
 func TestAGroupIsWholeWhenItsHolderLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		holder, decider, ask := w.alive()[0], w.alive()[1], w.alive()[2]
 		keys := []string{w.inherited(holder, ask), w.keysOf(decider, "b", 1)[0]}
 		for _, key := range keys {

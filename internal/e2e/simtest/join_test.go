@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -20,9 +19,7 @@ import (
 // are about to change the mode. The change fails because Redis is down. The new node starts with
 // the others' counts.
 func TestJoinDuringAChangeOfMode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		const limit = 20
 		p := w.alive()[0]
 		for _, q := range w.alive() {
@@ -83,9 +80,7 @@ func (p *proc) setMode(mode cluster.Mode) error {
 // while Redis is slow. Either both changes are aborted or one is made. The nodes agree in the end,
 // and no limit is exceeded on the way.
 func TestTwoAdministratorsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		const limit = 300
 		var admitted atomic.Int64
 		var busy sync.WaitGroup
@@ -122,9 +117,7 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 // progress. Nodes that are prepared for the other change decide nothing until that one ends,
 // because some nodes are in the new mode already.
 func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		list := w.alive()
 		a, b, key := list[0], list[1], w.keysOf(list[2], "k", 1)[0]
 		tell := func(from *proc, phase nodemodes.Phase, to ...*proc) (err error) {

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -53,9 +52,7 @@ func (p *proc) do(op *twotier.Op, within time.Duration) (twotier.Result, error) 
 // TestForwardedWithLittleTime forwards adds with deadlines about as long as a message takes. None
 // is counted twice.
 func TestForwardedWithLittleTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		w.net.SetWeather(simnet.Weather{Delay: 100 * time.Microsecond})
 		a, b := w.alive()[0], w.alive()[1]
 		most := map[string]int64{}
@@ -84,9 +81,7 @@ func (p *proc) reserve(id string, op *twotier.Op) error {
 // be silent about a message. Callers wait meanwhile; no node considers the owner dead, and no limit
 // is exceeded.
 func TestNobodyStandsInDuringALeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		const limit = 400
 		keys := w.keysOf(b, "y", 4)
@@ -126,9 +121,7 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 // TestNobodyStandsInForOneThatAnswers slows messages to an owner that leaves. It has closed by the
 // time it is asked, after the new owner has named it. The new owner answers all the time.
 func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		b, c := w.alive()[1], w.alive()[2]
 		key := w.keysOf(b, "q", 1)[0]
 		if _, err := c.do(adding(key), 2*time.Second); err != nil {

@@ -17,6 +17,16 @@ import (
 // calm returns a world of three nodes without faults.
 func calm(t *testing.T) *world { return calmWith(t, func(*plan) {}) }
 
+// inCalm runs a story in a calm world, in a bubble.
+func inCalm(t *testing.T, story func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.shutDown()
+		story(t, w)
+	})
+}
+
 // calmWith is a calm world with another plan.
 func calmWith(t *testing.T, change func(p *plan)) *world {
 	w := &world{
@@ -41,9 +51,7 @@ func calmWith(t *testing.T, change func(p *plan)) *world {
 // TestBatchKeepsTheOrderOfAKey sends operations with one owner and with several in one batch, on
 // shared keys. The first operation on a key is admitted, whatever else runs at the same time.
 func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		take := func(round int, keys ...string) (op twotier.Op) {
 			op.Kind = twotier.Acquire
 			for _, key := range keys {

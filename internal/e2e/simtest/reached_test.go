@@ -3,7 +3,6 @@ package simtest
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -25,9 +24,7 @@ func withOthers(limit int64, key string, others ...string) *twotier.Op {
 // TestALimitHoldsWhoseOwnerLives kills another owner of the acquires. The asked nodes count in its
 // place, but the live owner still decides about its key, alone.
 func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		key, ofA, ofB := w.keysOf(c, "c", 1)[0], w.keysOf(a, "a", 1)[0], w.keysOf(b, "b", 1)[0]
 		const limit = 10
@@ -64,9 +61,7 @@ func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
 // Another owner coordinates the acquires that the asked node can't, and no limit is exceeded, not
 // even one of the owner that the asked node can't reach.
 func TestALimitHoldsWhoseOwnerIsReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calm(t)
-		defer w.shutDown()
+	inCalm(t, func(t *testing.T, w *world) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		ofB, ofC := w.keysOf(b, "b", 8), w.keysOf(c, "c", 8)
 		const limit = 10

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -15,9 +14,7 @@ import (
 func TestGroupsAreWholeAfterAStandstill(t *testing.T) {
 	for name, who := range map[string]int{"the coordinator": 0, "a holder": 1, "the decider": 2} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := calm(t)
-				defer w.shutDown()
+			inCalm(t, func(t *testing.T, w *world) {
 				const groups = 40
 				list := w.alive()
 				var keys [3][]string
