@@ -8,6 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -129,7 +130,7 @@ func tairHashStandIn(t testing.TB) string {
 // scripts/test also runs without it.
 func takesLongUnderRace(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes it take ten times as long")
 	}
 }

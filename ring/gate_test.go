@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/ring"
 )
 
@@ -89,7 +90,7 @@ func (s *strangers) join(from string, n int) bool {
 // end, and that announce a large state and send it slowly, from one address and from many.
 // Meanwhile a member joins, also from an attacking address.
 func TestStrangersLeaveRoomForMembers(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector crashes now and then under so many connections")
 	}
 	for name, attack := range map[string]func(nc net.Conn){

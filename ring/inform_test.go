@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -46,7 +47,7 @@ func TestChangesNeedNoGossip(t *testing.T) {
 
 // TestTellingCostsEachMemberTheSame compares the cost of a change among 10 and among 30 members.
 func TestTellingCostsEachMemberTheSame(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes it take seven times as long")
 	}
 	var placements ring.Placements

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -483,7 +484,7 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 // TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two separated
 // members find each other about as soon as if nobody else was missing.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes it take seven times as long")
 	}
 	synctest.Test(t, func(t *testing.T) {

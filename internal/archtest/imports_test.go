@@ -311,6 +311,7 @@ func importMap() map[string][]string {
 		// Tests and tools.
 		"internal/testing/child":    {},
 		"internal/testing/must":     {},
+		"internal/testing/race":     {},
 		"internal/testing/seed":     {},
 		"internal/testing/spantest": {"twotier.dev/twotier/internal/trace"},
 		"internal/testing/testca":   {},

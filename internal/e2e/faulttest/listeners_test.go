@@ -23,6 +23,7 @@ import (
 	"twotier.dev/twotier/internal/idle"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -297,7 +298,7 @@ func (c crowd) besiege(t *testing.T) {
 	s.stops()
 	most := int64(attackedMemory*13/10 + 64<<20)
 	t.Logf("at the most %d MiB of %d MiB", during.Peak>>20, most>>20)
-	if during.Peak > most && !raceEnabled {
+	if during.Peak > most && !race.Enabled {
 		t.Errorf("%v resident, want at most %d MiB", during, most>>20)
 	}
 }

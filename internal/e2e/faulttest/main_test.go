@@ -2,22 +2,24 @@ package faulttest
 
 import (
 	"flag"
+	"fmt"
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/race"
 )
 
 var longFlag = flag.Bool("long", false, "run what takes long, too")
 
-// program is the program under test.
-var program = proctest.NewProgram(raceFlags...)
+// program is the program under test, under the race detector if the tests are.
+var program = proctest.NewProgram(fmt.Sprint("-race=", race.Enabled))
 
 func TestMain(m *testing.M) { proctest.Main(m, program, 8) }
 
 // measuresMemory skips a test under the race detector, which needs a multiple of the memory.
 func measuresMemory(t *testing.T) {
 	t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("measures memory: make test and make faults run it, without the race detector")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -102,7 +103,7 @@ func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	most := memory*13/10 + 64<<20
 	t.Logf("before %d MiB, at the most %d MiB of %d MiB; %s", before.Now>>20, during.Peak>>20,
 		most>>20, line)
-	if during.Peak > most && !raceEnabled {
+	if during.Peak > most && !race.Enabled {
 		t.Errorf("%v resident; --max-memory %d MiB allows %d MiB", during, memory>>20, most>>20)
 	}
 }
@@ -182,7 +183,7 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 	// Under the race detector nothing is measured. There are fewer connections, so that the first
 	// has not been idle for too long when the last has been served.
 	conns, each := 4000, int64(12<<10)
-	if raceEnabled {
+	if race.Enabled {
 		conns = 100
 	}
 	before := node.Memory().Now
@@ -204,7 +205,7 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 	}
 	more := node.Memory().Now - before
 	t.Logf("%d idle connections take %d MiB, %d bytes each", conns, more>>20, more/int64(conns))
-	if more > int64(conns)*each && !raceEnabled {
+	if more > int64(conns)*each && !race.Enabled {
 		t.Errorf("%d idle connections take %d bytes, want at most %d each", conns, more, each)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/seed"
 )
 
@@ -67,7 +68,7 @@ func schedules() int {
 	switch {
 	case *schedulesFlag > 0:
 		return *schedulesFlag
-	case raceEnabled || testing.Short():
+	case race.Enabled || testing.Short():
 		return 10
 	default:
 		return 40

@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
 )
@@ -27,7 +28,7 @@ func sizes() []string {
 	switch {
 	case *sizesFlag != "":
 		return strings.Split(*sizesFlag, ",")
-	case raceEnabled:
+	case race.Enabled:
 		return nil
 	default:
 		return []string{"10", "20"}

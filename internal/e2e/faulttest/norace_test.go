@@ -1,7 +1,0 @@
-//go:build !race
-
-package faulttest
-
-const raceEnabled = false
-
-var raceFlags []string

@@ -1,7 +1,0 @@
-//go:build race
-
-package faulttest
-
-const raceEnabled = true
-
-var raceFlags = []string{"-race"}

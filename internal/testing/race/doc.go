@@ -1,0 +1,2 @@
+// Package race reports whether the tests run under the race detector.
+package race
