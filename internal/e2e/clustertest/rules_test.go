@@ -2,7 +2,6 @@ package clustertest
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,18 +19,10 @@ const rulesToken = "the token of the tests of rules"
 func admin(t *testing.T, p *proctest.Process, method, path, body string,
 	headers ...string) (int, string, http.Header) {
 	t.Helper()
-	req, err := http.NewRequest(method, p.Base+path, strings.NewReader(body))
+	res, text, err := proctest.Send(p.HTTP, method, p.Base+path, body,
+		append([]string{"Authorization", "Bearer " + rulesToken}, headers...)...)
 	must.Succeed(t, err)
-	req.Header.Set("Authorization", "Bearer "+rulesToken)
-	for h := range slices.Chunk(headers, 2) {
-		req.Header.Set(h[0], h[1])
-	}
-	res, err := p.HTTP.Do(req)
-	must.Succeed(t, err)
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	must.Succeed(t, err)
-	return res.StatusCode, string(text), res.Header
+	return res.StatusCode, text, res.Header
 }
 
 // putRules makes a document the version after base.

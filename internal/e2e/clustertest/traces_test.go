@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/must"
@@ -39,14 +38,9 @@ const asking = "b7ad6b7169203331"
 // traced makes a node carry out a request that is part of a trace, with these flags.
 func traced(t *testing.T, p *proctest.Process, trace, flags, path, body string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.Base+path,
-		strings.NewReader(body))
+	res, _, err := proctest.Send(p.HTTP, http.MethodPost, p.Base+path, body, "Traceparent",
+		"00-"+trace+"-"+asking+"-"+flags)
 	must.Succeed(t, err)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Traceparent", "00-"+trace+"-"+asking+"-"+flags)
-	res, err := p.HTTP.Do(r)
-	must.Succeed(t, err)
-	res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %s", path, body, res.Status)
 	}

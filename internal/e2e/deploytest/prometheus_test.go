@@ -3,7 +3,6 @@ package deploytest
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -57,16 +56,11 @@ func newScraped(t *testing.T) *scraped {
 func (s *scraped) acquire(token string) {
 	t := s.t
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.node.Base+"/v1/acquire",
-		strings.NewReader(`{"key":"k","limits":[{"window":"1m","max":5}]}`))
+	res, text, err := proctest.Send(s.node.HTTP, http.MethodPost, s.node.Base+"/v1/acquire",
+		`{"key":"k","limits":[{"window":"1m","max":5}]}`, "Authorization", "Bearer "+token)
 	must.Succeed(t, err)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+token)
-	res, err := s.node.HTTP.Do(req)
-	must.Succeed(t, err)
-	defer res.Body.Close()
-	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", res.Status, text, err)
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s", res.Status, text)
 	}
 }
 
@@ -139,16 +133,10 @@ func (s *scraped) until(expr string) {
 // page returns the node's /metrics.
 func (s *scraped) page() string {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.node.Base+"/metrics",
-		nil)
+	_, text, err := proctest.Send(s.node.HTTP, http.MethodGet, s.node.Base+"/metrics", "",
+		"Authorization", "Bearer "+s.token)
 	must.Succeed(s.t, err)
-	req.Header.Set("Authorization", "Bearer "+s.token)
-	res, err := s.node.HTTP.Do(req)
-	must.Succeed(s.t, err)
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	must.Succeed(s.t, err)
-	return string(text)
+	return text
 }
 
 // TestPrometheusScrapesANode loads the alerts into a real Prometheus that scrapes a real node with

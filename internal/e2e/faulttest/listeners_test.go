@@ -3,7 +3,6 @@ package faulttest
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os/exec"
@@ -73,13 +72,11 @@ func (c *caller) http(method, url, body string) (string, error) {
 	client := proctest.NewClient()
 	client.Transport = &http.Transport{DisableKeepAlives: true,
 		DialContext: dialer(c.from).DialContext}
-	r, err := http.NewRequestWithContext(c.t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		return "", err
+	res, text, err := proctest.Send(client, method, url, body, "Authorization", "Bearer "+c.secret)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, text)
 	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+c.secret)
-	return textOf(client.Do(r))
+	return text, err
 }
 
 const acquireBody = `{"key":"user:%d","limits":[{"window":"1m","max":1000000}]}`
@@ -157,19 +154,6 @@ func (c *caller) eventually(try func() error) error {
 		err = try()
 	}
 	return err
-}
-
-// textOf returns the body of an answer, or an error unless its status is 200.
-func textOf(res *http.Response, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return string(body), err
 }
 
 // dialer connects from a loopback address.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -65,12 +66,9 @@ func TestPageShowsWarnings(t *testing.T) {
 // forward sends a request as a proxy does for a client.
 func forward(t *testing.T, url, client string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	response, _, err := proctest.Send(http.DefaultClient, http.MethodGet, url, "",
+		"X-Forwarded-For", client)
 	must.Succeed(t, err)
-	request.Header.Set("X-Forwarded-For", client)
-	response, err := http.DefaultClient.Do(request)
-	must.Succeed(t, err)
-	must.Succeed(t, response.Body.Close())
 	if response.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s", url, response.Status)
 	}

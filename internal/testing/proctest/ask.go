@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,25 @@ func read(res *http.Response, err error) (int, []byte, error) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	return res.StatusCode, body, err
+}
+
+// Send sends a request with further headers, name and value in turn, and reads the answer. A POST is
+// JSON unless they name another type. The error comes from the transport.
+func Send(client *http.Client, method, url, body string, headers ...string) (
+	res *http.Response, text string, err error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for h := range slices.Chunk(headers, 2) {
+		req.Header.Set(h[0], h[1])
+	}
+	res, err = client.Do(req)
+	_, all, err := read(res, err)
+	return res, string(all), err
 }
 
 // Get is TryGet, but ends the test if there is no answer.
