@@ -108,7 +108,7 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			primary, replica, link := lagging(t)
-			a := serveTwo(t, primary.URL(), "--mode", mode)
+			a := serveTwo(t, primary, "--mode", mode)
 			link.Delay(5 * time.Millisecond) // for each 4 KiB
 			a.start("redis", "replica")
 			proctest.Until(t, "counting goes on", func() bool {
@@ -122,7 +122,7 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 				_, unknown := a.sums("replica")
 				return now > before+200 && unknown > 0
 			})
-			for _, n := range a.nodes {
+			for _, n := range a.Nodes {
 				n.Kill()
 			}
 			primary.Kill()
@@ -148,23 +148,19 @@ func TestAckReplicaSurvivesAFailover(t *testing.T) {
 // pairOf is two nodes and the workers that count with them.
 type pairOf struct {
 	ackers
-	nodes []*proctest.Process
+	*proctest.Cluster
 }
 
 // serveTwo starts a cluster of two nodes, which have to forward half of the requests.
-func serveTwo(t *testing.T, url string, args ...string) *pairOf {
+func serveTwo(t *testing.T, r proctest.Redis, args ...string) *pairOf {
 	t.Helper()
-	p := &pairOf{}
-	args = append([]string{"--redis", url, "--gossip", proctest.Host() + ":0"}, args...)
-	p.nodes = append(p.nodes, program.Serve(t, proctest.Options{},
-		append(args, "--node", "a")...))
-	p.nodes = append(p.nodes, program.Serve(t, proctest.Options{},
-		append(args, "--node", "b", "--join", p.nodes[0].Gossip)...))
-	proctest.Until(t, "the two are one cluster", func() bool {
-		return p.nodes[0].Metric("twotier_members", "") == 2
+	p := &pairOf{Cluster: proctest.NewCluster(t, program, r, proctest.Loopback(), args...)}
+	p.Serve(0)
+	p.Serve(1)
+	proctest.Until(t, "the two are one cluster", func() bool { // in Redis mode none holds partitions
+		return p.Nodes[0].Metric("twotier_members", "") == 2
 	})
-	p.tr = (&proctest.Traffic{T: t, Ledger: proctest.NewLedger()}).To(p.nodes[0].Base,
-		p.nodes[1].Base).Open()
+	p.tr = (&proctest.Traffic{T: t, Ledger: p.Ledger}).To(p.Bases()...).Open()
 	return p
 }
 
@@ -176,13 +172,13 @@ func TestAckDiskSurvivesAKill(t *testing.T) {
 	if !redistest.Features(t, server).WaitAOF {
 		t.Skip("the server has no WAITAOF: see TestAckThatCannotBeHad")
 	}
-	a := serveTwo(t, server.URL())
+	a := serveTwo(t, server)
 	a.start("disk")
 	proctest.Until(t, "counting goes on", func() bool {
 		acked, _ := a.sums("disk")
 		return acked >= 5*ackKeys
 	})
-	for _, n := range a.nodes {
+	for _, n := range a.Nodes {
 		n.Kill()
 	}
 	server.Kill()
@@ -206,7 +202,7 @@ func TestAckDiskInACluster(t *testing.T) {
 	}
 	c := redistest.StartCluster(t, 3, 0, redistest.Config("appendonly yes",
 		"appendfsync everysec"))
-	a := serveTwo(t, c.URL())
+	a := serveTwo(t, c)
 	a.start("disk")
 	a.batches("disk")
 	a.goesOn(t, "disk", 10*ackKeys)

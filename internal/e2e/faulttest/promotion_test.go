@@ -63,7 +63,7 @@ func tooFew(t *testing.T, url string) {
 
 // killAll stops the workers and kills the nodes, whose memory would restore lost counts in Redis.
 func (p *pairOf) killAll() {
-	for _, n := range p.nodes {
+	for _, n := range p.Nodes {
 		n.Kill()
 	}
 	p.tr.Stop()
@@ -77,7 +77,7 @@ func TestAckReplicaBehindSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, locked())
 	tooFew(t, s.URL())
-	a := serveTwo(t, s.URL(), "--redis-timeout", "400ms")
+	a := serveTwo(t, s, "--redis-timeout", "400ms")
 	a.start("redis", "replica")
 	a.goesOn(t, "replica", 100)
 	old := s.KillPrimary(t)
@@ -126,7 +126,7 @@ func (p *pairOf) knownByServer(t *testing.T, lags func(key string) bool) {
 	}
 	proctest.UntilNil(t, "the others are known", func() error {
 		var answers struct{ Results []proctest.Answer }
-		err := p.nodes[0].Ask("/v1/batch", `{"ops":[`+body.String()[1:]+`]}`, &answers)
+		err := p.Nodes[0].Ask("/v1/batch", `{"ops":[`+body.String()[1:]+`]}`, &answers)
 		if err != nil || len(answers.Results) != keys {
 			t.Fatalf("%v: %+v", err, answers)
 		}
@@ -159,7 +159,7 @@ func TestAckReplicaInACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1, locked())
 	tooFew(t, c.URL())
-	a := serveTwo(t, c.URL(), "--redis-timeout", "400ms")
+	a := serveTwo(t, c, "--redis-timeout", "400ms")
 	a.start("redis", "replica")
 	a.batches("replica")
 	a.goesOn(t, "replica", 200)

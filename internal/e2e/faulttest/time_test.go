@@ -147,33 +147,25 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t)
-	var nodes []*proctest.Process
-	var proxies []*faultproxy.Proxy
-	host := proctest.Host()
+	b := &bed{Cluster: proctest.NewCluster(t, program, server, proctest.Loopback(),
+		"--redis-timeout", "5s", "--request-timeout", "20s")}
+	proxy := faultproxy.New(t, server.Addr())
 	for i := range 3 {
-		proxies = append(proxies, faultproxy.New(t, server.Addr()))
-		args := []string{"--redis", "redis://" + proxies[i].Addr(), "--node", fmt.Sprint("n", i),
-			"--gossip", host + ":0", "--redis-timeout", "5s", "--request-timeout", "20s"}
-		if i > 0 {
-			args = append(args, "--join", nodes[0].Gossip)
+		b.URL = server.URL()
+		if i == 0 {
+			b.URL = "redis://" + proxy.Addr()
 		}
-		nodes = append(nodes, program.Serve(t, proctest.Options{}, args...))
+		b.Serve(i)
 	}
-	proctest.Until(t, "all are one cluster", func() bool {
-		for _, n := range nodes {
-			if n.Metric("twotier_members", "") != 3 {
-				return false
-			}
-		}
-		return true
-	})
-	proxies[0].ShiftTime(24 * time.Hour)
+	b.Settled()
+	nodes := b.Nodes
+	proxy.ShiftTime(24 * time.Hour)
 	doubting(nodes[0], true)
 	marked := map[string]int{}
 	const keys = 60
 	for i := range keys {
-		for k, n := range nodes {
-			out := string(n.MustPost("/v1/acquire", theLimit(fmt.Sprint("k", i))))
+		for k := range len(nodes) {
+			out := string(nodes[k].MustPost("/v1/acquire", theLimit(fmt.Sprint("k", i))))
 			if want := fmt.Sprintf(`"allowed":%v`, k == 0); !strings.Contains(out, want) {
 				t.Fatalf("key %d by node %d: %s, want %s", i, k, out, want)
 			}
@@ -190,13 +182,12 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 		""); n != 0 {
 		t.Error("a node that hears the right time is in doubt")
 	}
-	b := newSingle(t, server)
 	for _, n := range nodes {
 		n.Flushed()
 	}
 	for i := range keys {
 		b.inTime(fmt.Sprint("k", i))
 	}
-	proxies[0].ShiftTime(0)
+	proxy.ShiftTime(0)
 	doubting(nodes[0], false)
 }

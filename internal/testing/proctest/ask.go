@@ -34,8 +34,8 @@ func read(res *http.Response, err error) (int, []byte, error) {
 	return res.StatusCode, body, err
 }
 
-// Send sends a request with further headers, name and value in turn, and reads the answer. A POST is
-// JSON unless they name another type. The error comes from the transport.
+// Send sends a request with further headers, name and value in turn, and reads the answer. A POST
+// is JSON unless they name another type. The error comes from the transport.
 func Send(client *http.Client, method, url, body string, headers ...string) (
 	res *http.Response, text string, err error) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
