@@ -157,7 +157,8 @@ func serveTwo(t *testing.T, r proctest.Redis, args ...string) *pairOf {
 	p := &pairOf{Cluster: proctest.NewCluster(t, program, r, proctest.Loopback(), args...)}
 	p.Serve(0)
 	p.Serve(1)
-	proctest.Until(t, "the two are one cluster", func() bool { // in Redis mode none holds partitions
+	// In Redis mode no node holds a partition.
+	proctest.Until(t, "the two are one cluster", func() bool {
 		return p.Nodes[0].Metric("twotier_members", "") == 2
 	})
 	p.tr = (&proctest.Traffic{T: t, Ledger: p.Ledger}).To(p.Bases()...).Open()

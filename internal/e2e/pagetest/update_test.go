@@ -16,16 +16,18 @@ func TestTrafficIsSteady(t *testing.T) {
 	var shown []string
 	p.eval(`(async () => {
 		const members = await import("/assets/members.js");
-		const answer = (json) => new Response(json, { headers: { "Content-Type": "application/json" } });
+		const answer = (json) =>
+			new Response(json, { headers: { "Content-Type": "application/json" } });
 		let held = []; // the requests of the page itself get no answer
 		window.fetch = (url) => url === "/v1/events"
 			? new Promise((done) => held.push(() => done(answer('{"events":[],"departed":[]}'))))
 			: new Promise(() => {});
 		const traffic = () => document.querySelector("#members .traffic b").textContent;
-		const view = (ops) => ({ ring_version: "1", mode: "two-tier", partitions: 1, members: [{ id: "m",
-			started: 1, address: "a:1", state: "alive", share: 1, partitions: 1, status: { ops_total: ops,
-			served_total: 0, forwarded_total: 0, incoming: 0, outgoing: 0, moving: 0, pending_buckets: 0,
-			mode: "two-tier", ring_version: "1", redis_up: true } }] });
+		const view = (ops) => ({ ring_version: "1", mode: "two-tier", partitions: 1,
+			members: [{ id: "m", started: 1, address: "a:1", state: "alive", share: 1, partitions: 1,
+				status: { ops_total: ops, served_total: 0, forwarded_total: 0, incoming: 0,
+					outgoing: 0, moving: 0, pending_buckets: 0, mode: "two-tier",
+					ring_version: "1", redis_up: true } }] });
 		const start = performance.now() + 1e6, shown = [];
 		for (let second = 0; second < 8; second++) {
 			const now = start + second * 1000;
@@ -43,8 +45,8 @@ func TestTrafficIsSteady(t *testing.T) {
 	}
 }
 
-// TestFillingBucketIsNoDrop draws a steady rate whose last bucket has just begun: its curve does not
-// fall.
+// TestFillingBucketIsNoDrop draws a steady rate whose last bucket has just begun: its curve does
+// not fall.
 func TestFillingBucketIsNoDrop(t *testing.T) {
 	b := startBrowser(t)
 	p := b.open(serve(t, redistest.Start(t), ""), "")
