@@ -14,8 +14,8 @@ import (
 // times. So Missing compares the sums of the widest cells on either side, with all cells inside
 // them. If the restored cells are a part of the known ones, it adds the difference cell by cell.
 // Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If cells
-// of different ladders overlap, it adds the difference to a bucket around all of them. Cells without
-// events are marks, and make no difference.
+// of different ladders overlap, it adds the difference to a bucket around all of them. Cells
+// without events are marks, and make no difference.
 func Missing(known, restored []Cell) (add []Cell) {
 	type side struct {
 		Cell

@@ -134,8 +134,8 @@ func TestMissingAcrossLadders(t *testing.T) {
 	}
 }
 
-// TestMissingIgnoresMarks has a restored cell whose counts have been taken back. It covers the known
-// cell, and has no event of it.
+// TestMissingIgnoresMarks has a restored cell whose counts have been taken back. It covers the
+// known cell, and has no event of it.
 func TestMissingIgnoresMarks(t *testing.T) {
 	restored := []leaparray.Cell{
 		{Stretch: leaparray.Stretch{Start: 120_000, Width: 8000}},

@@ -30,8 +30,8 @@ const (
 )
 
 // ErrOlderSeed wraps [ErrMismatch]: after a loss of data this store placed keys by a new seed, and
-// then processes with an older seed restored theirs. A process with AnySeed adopts that seed when it
-// starts again.
+// then processes with an older seed restored theirs. A process with AnySeed adopts that seed when
+// it starts again.
 var ErrOlderSeed = fmt.Errorf("%w: it lost data, and processes that were there before this one "+
 	"place keys by another hash seed: start this one again", ErrMismatch)
 
@@ -143,9 +143,9 @@ func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err erro
 	return reply == 1, nil
 }
 
-// adoptSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it stays:
-// if Redis then loses its data and a new node draws another seed, the older nodes restore theirs,
-// and the new one fails with ErrOlderSeed. It reports false if tt:meta must be read again.
+// adoptSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it
+// stays: if Redis then loses its data and a new node draws another seed, the older nodes restore
+// theirs, and the new one fails with ErrOlderSeed. It reports false if tt:meta must be read again.
 func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
 	mine := s.agreement()[seedField]

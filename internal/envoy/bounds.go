@@ -56,8 +56,8 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	return ctx, nil
 }
 
-// reserveStream reserves the memory of a long-lived stream if the method is one, and reports whether there
-// is enough.
+// reserveStream reserves the memory of a long-lived stream if the method is one, and reports
+// whether there is enough.
 func (s *Server) reserveStream(st *stream, method string) bool {
 	if !s.isStream[method] {
 		return true

@@ -178,7 +178,8 @@ func namespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	}
 	slices.Sort(known)
 	for _, r := range s.Rules {
-		i := slices.IndexFunc(known, func(name string) bool { return oneTypoApart(name, r.Space()) })
+		i := slices.IndexFunc(known,
+			func(name string) bool { return oneTypoApart(name, r.Space()) })
 		if i < 0 || r.Namespace == "" || ladders[r.Space()] != nil {
 			continue
 		}

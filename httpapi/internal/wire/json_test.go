@@ -11,7 +11,8 @@ import (
 // TestObjectsAndLists reads an object of lists, and what stops in the middle.
 func TestObjectsAndLists(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"a":[1,2],"b":[]} `: "a:1,2,b:", `{}`: "", `{"a":[1,2,3]}`: `a[2]: boom`,
+		`{"a":[1,2],"b":[]}`: "a:1,2,b:", `{"a":[]}` + "\n": "a:", `{}`: "",
+		`{"a":[1,2,3]}`:   `a[2]: boom`,
 		`{"a":[1,2,4,5]}`: "a: want at most 3 numbers", `{"a":["x"]}`: "a[0]: want a whole number",
 		`{"a":1}`: "a: want a list of numbers", `[]`: "want an object, got an array",
 		`{"a":[1,]}`: "malformed JSON at byte 8", `{"a":[1]`: "malformed JSON at byte 8",
