@@ -164,7 +164,7 @@ func decodeRuleNames(d *codec.Decoder) (rules []*twotier.Rule, p *wire.Problem) 
 		if i == backtest.MaxRules {
 			return wire.Refuse("", "want at most "+strconv.Itoa(i)+" rules")
 		}
-		r, p := d.Rule(name)
+		r, p := d.ResolveRule(name)
 		rules = append(rules, r)
 		return p
 	})

@@ -93,7 +93,7 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
 	grant *twotier.Grant) *wire.Problem {
 	if q.rule != "" {
-		r, p := x.Rule([]byte(q.rule))
+		r, p := x.ResolveRule([]byte(q.rule))
 		if p == nil && q.ns != "" && q.ns != r.Space() {
 			p = wire.Refuse("ns", "rule "+r.Name+" counts in namespace "+r.Space())
 		}
@@ -217,7 +217,7 @@ func decodeUnban(d *codec.Decoder) (r *twotier.Rule, key []byte, p *wire.Problem
 		switch field := string(name); {
 		case field == "rule" && r == nil:
 			if text, p = d.Text(); p == nil {
-				r, p = d.Rule(text)
+				r, p = d.ResolveRule(text)
 			}
 		case field == "key" && key == nil:
 			if key, p = d.Text(); p == nil && !request.ValidKey(key) {

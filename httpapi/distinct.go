@@ -28,7 +28,7 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	x := s.begin(ctx)
 	var v codec.ValueOp
-	if p = x.Distinct(ctx.PostBody(), &v); p == nil {
+	if p = x.DecodeDistinct(ctx.PostBody(), &v); p == nil {
 		p = s.answerDistinct(ctx, x, &v)
 	}
 	if p == nil {
@@ -65,7 +65,7 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState,
 	if err := s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.Res); err != nil {
 		return s.problemOf(err, len(v.Add) > 0)
 	}
-	x.out = v.Append(x.out)
+	x.out = v.AppendAnswer(x.out)
 	x.answer(ctx)
 	return nil
 }
@@ -83,5 +83,5 @@ func distinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, into *codec.Value
 	}
 	into.Op.NS, into.Op.Key, into.Op.TS = t.check.NS, t.check.Key, t.at
 	d.MoveWindows(into)
-	return d.AccountValues(into)
+	return d.ReserveValuesMemory(into)
 }

@@ -112,7 +112,7 @@ func appendRule(d *codec.Decoder, all []judged, name []byte) ([]judged, *wire.Pr
 	if len(all) == ask.MaxRules {
 		return all, wire.Refuse("", "want at most 16 rules")
 	}
-	r, p := d.Rule(name)
+	r, p := d.ResolveRule(name)
 	if p == nil && len(r.Limits) == 0 {
 		p = wire.Refuse("", request.OnlyDistinct(r.Name))
 	}
@@ -158,5 +158,5 @@ func addForwarded(d *codec.Decoder, all []judged) *wire.Problem {
 	}
 	d.EndOp(&twotier.Op{Kind: twotier.Acquire}, codec.TagChecks)
 	d.Link()
-	return d.Account()
+	return d.ReserveMemory()
 }

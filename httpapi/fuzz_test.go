@@ -93,7 +93,7 @@ func FuzzOp(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var d codec.Decoder
 		for _, kind := range []twotier.Kind{twotier.Add, twotier.Count, twotier.Acquire} {
-			if d.Single(bytes.Clone(body), kind) != nil {
+			if d.DecodeSingle(bytes.Clone(body), kind) != nil {
 				continue
 			}
 			var want plainOp
@@ -118,7 +118,7 @@ func FuzzBatch(f *testing.F) {
 		`{"window":"1m","max":15},{"window":"24h","max":50}]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var d codec.Decoder
-		if d.Batch(bytes.Clone(body)) != nil {
+		if d.DecodeBatch(bytes.Clone(body)) != nil {
 			return
 		}
 		all, total := d.Merge()

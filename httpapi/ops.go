@@ -15,7 +15,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p := x.Single(ctx.PostBody(), twotier.Add)
+	p := x.DecodeSingle(ctx.PostBody(), twotier.Add)
 	if p == nil {
 		op, res := x.only()
 		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
@@ -31,7 +31,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.begin(ctx)
-	if p = x.Single(ctx.PostBody(), twotier.Acquire); p == nil {
+	if p = x.DecodeSingle(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.only()
 		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
 	}
@@ -85,7 +85,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	body := ctx.PostBody()
 	p := x.memory.Expect(int64(len(body)) * expected)
 	if p == nil {
-		p = x.Batch(body)
+		p = x.DecodeBatch(body)
 		x.memory.ReturnUnused()
 	}
 	if p == nil {
@@ -128,7 +128,7 @@ func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 		case v != nil && v.Err != nil:
 			b = appendError(b, s.problemOf(v.Err, len(v.Add) > 0))
 		case v != nil:
-			b = v.Append(b)
+			b = v.AppendAnswer(b)
 		case results[op].Err != nil:
 			b = appendError(b, s.problemOfOp(results[op].Err, x, op))
 		default:

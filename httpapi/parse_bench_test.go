@@ -68,7 +68,7 @@ func perOp(b *testing.B, body []byte, parse func([]byte) int) {
 func scannerParse() func([]byte) int {
 	var d codec.Decoder
 	return func(body []byte) int {
-		_ = d.Batch(body)
+		_ = d.DecodeBatch(body)
 		return len(d.Ops)
 	}
 }

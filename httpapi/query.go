@@ -117,7 +117,7 @@ func windowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t tar
 		if string(name) != "window" {
 			return t.arg(name, value, true, has)
 		}
-		if p := d.WindowList(value); p != nil {
+		if p := d.ReadWindowList(value); p != nil {
 			return p.In("window")
 		}
 		return nil

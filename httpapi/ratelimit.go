@@ -21,7 +21,7 @@ func deny(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
 
 // setRateLimit sets the fields RateLimit-Policy and RateLimit for the only operation of x.
 func setRateLimit(ctx *fasthttp.RequestCtx, x *requestState, res *twotier.Result) {
-	if policy, state := x.encoder().RateLimit(res); policy != "" {
+	if policy, state := x.encoder().RateLimitFields(res); policy != "" {
 		ctx.Response.Header.Set("RateLimit-Policy", policy)
 		ctx.Response.Header.Set("RateLimit", state)
 	}

@@ -100,7 +100,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.begin(ctx)
-	c, p := x.Key(ctx.PostBody())
+	c, p := x.DecodeKey(ctx.PostBody())
 	if p == nil {
 		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, c.NS))
 	}

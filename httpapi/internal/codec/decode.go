@@ -29,7 +29,7 @@ type Decoder struct {
 	Cost    int64
 	Answers int
 
-	bads []bad
+	bads []badOp
 }
 
 // Memory bounds the memory of requests.
@@ -48,10 +48,10 @@ func (d *Decoder) Reset(body []byte) {
 	d.Cost, d.Answers = 0, 0
 }
 
-// Single reads a body that is one operation of the given kind.
-func (d *Decoder) Single(body []byte, kind twotier.Kind) *wire.Problem {
+// DecodeSingle reads a body that is one operation of the given kind.
+func (d *Decoder) DecodeSingle(body []byte, kind twotier.Kind) *wire.Problem {
 	d.Reset(body)
-	p := d.EndBody(d.op(kind, false))
+	p := d.EndBody(d.readOp(kind, false))
 	if p == nil {
 		d.Link()
 	}
@@ -77,12 +77,12 @@ func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
 	return p
 }
 
-// fields is a set of fields of an operation.
-type fields uint16
+// fieldSet is a set of fields of an operation.
+type fieldSet uint16
 
 // The fields that operations have.
 const (
-	fieldOp fields = 1 << iota
+	fieldOp fieldSet = 1 << iota
 	fieldNS
 	fieldKey
 	fieldN
@@ -106,7 +106,7 @@ var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rul
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
 
 // fieldOf returns the field of that name, or 0 if there is none.
-func fieldOf(name []byte) fields {
+func fieldOf(name []byte) fieldSet {
 	switch string(name) {
 	case "op":
 		return fieldOp
@@ -141,7 +141,7 @@ func fieldOf(name []byte) fields {
 }
 
 // fieldsOf returns the fields that operations of a kind have, and their names for error messages.
-func fieldsOf(kind twotier.Kind, named bool) (fields, string) {
+func fieldsOf(kind twotier.Kind, named bool) (fieldSet, string) {
 	switch {
 	case named && kind == twotier.Add:
 		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
@@ -160,13 +160,14 @@ type draft struct {
 	named  bool // op.Kind is known
 	batch  bool // the operation names its kind itself
 	values bool // it is one on distinct values, which is none of the kinds
-	seen   fields
+	seen   fieldSet
 	check  twotier.Check // the fields next to "op", unless there are "checks"
 	tag    uint8
 }
 
-// op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
-func (d *Decoder) op(kind twotier.Kind, batch bool) *wire.Problem {
+// readOp reads one operation: of the given kind or, in a batch, of the kind that its field "op"
+// names.
+func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 	d.BeginOp()
 	from := d.Pos
 	if p := d.Enter('{', "an object"); p != nil {
@@ -187,25 +188,25 @@ func (d *Decoder) op(kind twotier.Kind, batch bool) *wire.Problem {
 		if batch {
 			allowed |= fieldOp
 		}
-		if p := once(&o.seen, f, allowed, name, has); p != nil {
+		if p := markSeen(&o.seen, f, allowed, name, has); p != nil {
 			return p
 		}
-		if p := d.opValue(&o, f); p != nil {
+		if p := d.readOpValue(&o, f); p != nil {
 			return p.In(string(name))
 		}
 		if o.values { // "op" need not be the first field
 			d.Pos = from
 			d.DropOp()
-			return d.distinctOp()
+			return d.readDistinctOp()
 		}
 	}
-	return d.finish(&o)
+	return d.finishOp(&o)
 }
 
-// once records that a field was seen, and refuses one that is not allowed or was seen before.
-func once(seen *fields, f, allowed fields, name []byte, has string) *wire.Problem {
+// markSeen records that a field was seen, and refuses one that is not allowed or was seen before.
+func markSeen(seen *fieldSet, f, allowed fieldSet, name []byte, has string) *wire.Problem {
 	if f&allowed == 0 {
-		return unknown(name, has)
+		return unknownFieldProblem(name, has)
 	}
 	if *seen&f != 0 {
 		return wire.Refuse(string(name), "given twice")
@@ -214,11 +215,11 @@ func once(seen *fields, f, allowed fields, name []byte, has string) *wire.Proble
 	return nil
 }
 
-func unknown(name []byte, has string) *wire.Problem {
+func unknownFieldProblem(name []byte, has string) *wire.Problem {
 	return wire.Refuse(request.Clip(name), "unknown field; "+has)
 }
 
-func (d *Decoder) opValue(o *draft, f fields) (p *wire.Problem) {
+func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 	var b []byte
 	switch f {
 	case fieldOp:
@@ -244,11 +245,11 @@ func (d *Decoder) opValue(o *draft, f fields) (p *wire.Problem) {
 		o.op.DryRun, p = d.Boolean()
 	case fieldChecks:
 		o.tag = TagChecks
-		return d.checkList()
+		return d.readChecks()
 	case fieldWindow:
-		return d.windows()
+		return d.readWindows()
 	default:
-		return d.checkValue(&o.check, f)
+		return d.readCheckValue(&o.check, f)
 	}
 	return p
 }
@@ -266,14 +267,14 @@ func kindOf(b []byte) (twotier.Kind, *wire.Problem) {
 		`got "`+request.Clip(b)+`"`)
 }
 
-// finish makes the checks that need the whole operation, and adds the operation.
-func (d *Decoder) finish(o *draft) *wire.Problem {
+// finishOp makes the checks that need the whole operation, and adds the operation.
+func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	if !o.named {
 		return wire.Refuse("op", `missing; want "add", "count", "acquire" or "distinct"`)
 	}
 	allowed, has := fieldsOf(o.op.Kind, true)
 	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {
-		return unknown([]byte(extra.name()), has)
+		return unknownFieldProblem([]byte(extra.name()), has)
 	}
 	if o.tag == TagChecks {
 		if extra := o.seen & ofCheck; extra != 0 {
@@ -283,14 +284,14 @@ func (d *Decoder) finish(o *draft) *wire.Problem {
 		return p
 	}
 	d.EndOp(&o.op, o.tag)
-	return d.Account()
+	return d.ReserveMemory()
 }
 
 // name returns the name of the first field in the set.
-func (f fields) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
+func (f fieldSet) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
 
-// checkValue reads the value of one field of a check.
-func (d *Decoder) checkValue(c *twotier.Check, f fields) (p *wire.Problem) {
+// readCheckValue reads the value of one field of a check.
+func (d *Decoder) readCheckValue(c *twotier.Check, f fieldSet) (p *wire.Problem) {
 	switch f {
 	case fieldNS:
 		if c.NS, p = d.Text(); p == nil && !request.ValidNS(c.NS) {
@@ -303,9 +304,9 @@ func (d *Decoder) checkValue(c *twotier.Check, f fields) (p *wire.Problem) {
 	case fieldN:
 		c.N, p = d.Integer()
 	case fieldLimits:
-		p = d.limitList()
+		p = d.readLimits()
 	case fieldRules:
-		p = d.ruleList()
+		p = d.readRules()
 	}
 	return p
 }
@@ -317,7 +318,7 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 		return wire.FromFailure(f)
 	}
 	if d.RuledCount() > rules {
-		return d.accountRules(d.RuledCount()-rules, d.BanCount()-bans)
+		return d.reserveRulesMemory(d.RuledCount()-rules, d.BanCount()-bans)
 	}
 	return nil
 }
@@ -357,23 +358,23 @@ const (
 	escaped = 6
 )
 
-// Account reserves the memory that the operation in progress uses until it is answered.
-func (d *Decoder) Account() *wire.Problem {
+// ReserveMemory reserves the memory that the operation in progress uses until it is answered.
+func (d *Decoder) ReserveMemory() *wire.Problem {
 	checks := d.CheckCount()
 	keys, limits := d.Size()
 	d.Answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
-	return d.spend(costOp + checks*costCheck + limits*costLimit + escaped*keys)
+	return d.reserve(costOp + checks*costCheck + limits*costLimit + escaped*keys)
 }
 
-// accountRules reserves the memory that so many limits of rules use in addition, and so many rules
-// that ban.
-func (d *Decoder) accountRules(limits, bans int) *wire.Problem {
+// reserveRulesMemory reserves the memory that so many limits of rules use in addition, and so many
+// rules that ban.
+func (d *Decoder) reserveRulesMemory(limits, bans int) *wire.Problem {
 	d.Answers += limits*answerNamed + bans*answerBan
-	return d.spend(limits*costNamed + bans*costBan)
+	return d.reserve(limits*costNamed + bans*costBan)
 }
 
-// spend reserves n bytes for the request that is being read.
-func (d *Decoder) spend(n int) *wire.Problem {
+// reserve reserves n bytes for the request that is being read.
+func (d *Decoder) reserve(n int) *wire.Problem {
 	if d.Memory != nil {
 		if p := d.Memory.Reserve(int64(n)); p != nil {
 			return p

@@ -7,30 +7,30 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// bad is an operation of a batch that can't be executed.
-type bad struct {
+// badOp is an operation of a batch that can't be executed.
+type badOp struct {
 	index   int
 	problem *wire.Problem
 }
 
-// Batch reads the body of a batch. It skips operations that are JSON but are refused, see Merge;
-// anything else refuses the whole batch.
-func (d *Decoder) Batch(body []byte) *wire.Problem {
+// DecodeBatch reads the body of a batch. It skips operations that are JSON but are refused, see
+// Merge; anything else refuses the whole batch.
+func (d *Decoder) DecodeBatch(body []byte) *wire.Problem {
 	d.Reset(body)
-	p := d.EndBody(d.batchObject())
+	p := d.EndBody(d.readBatch())
 	if p == nil {
 		d.Link()
 	}
 	return p
 }
 
-func (d *Decoder) batchObject() *wire.Problem {
+func (d *Decoder) readBatch() *wire.Problem {
 	var seenOps, seenQuiet bool
 	p := d.Object("an object with ops", func(name []byte) (p *wire.Problem) {
 		switch {
 		case string(name) == "ops" && !seenOps:
 			seenOps = true
-			return d.batchOps()
+			return d.readBatchOps()
 		case string(name) == "quiet" && !seenQuiet:
 			seenQuiet = true
 			if d.Quiet, p = d.Boolean(); p != nil {
@@ -48,7 +48,7 @@ func (d *Decoder) batchObject() *wire.Problem {
 	return p
 }
 
-func (d *Decoder) batchOps() *wire.Problem {
+func (d *Decoder) readBatchOps() *wire.Problem {
 	if p := d.Enter('[', "a list of operations"); p != nil {
 		return p.In("ops")
 	}
@@ -60,7 +60,7 @@ func (d *Decoder) batchOps() *wire.Problem {
 		if i == request.MaxOps {
 			return wire.Refuse("ops", fmt.Sprintf("want at most %d operations", request.MaxOps))
 		}
-		if p := d.batchOp(i); p != nil {
+		if p := d.readBatchOp(i); p != nil {
 			if p.Kind == wire.TooLarge {
 				p.Detail += fmt.Sprintf(": the first %d operations fit", i)
 			}
@@ -69,10 +69,10 @@ func (d *Decoder) batchOps() *wire.Problem {
 	}
 }
 
-// batchOp reads one operation of a batch, or skips it if it is refused.
-func (d *Decoder) batchOp(i int) *wire.Problem {
+// readBatchOp reads one operation of a batch, or skips it if it is refused.
+func (d *Decoder) readBatchOp(i int) *wire.Problem {
 	start, values := d.Pos, len(d.Values)
-	p := d.op(0, true)
+	p := d.readOp(0, true)
 	if p == nil && len(d.Values) > values {
 		d.Values[values].index = i
 	}
@@ -84,14 +84,14 @@ func (d *Decoder) batchOp(i int) *wire.Problem {
 		return p
 	}
 	d.DropOp()
-	d.bads = append(d.bads, bad{i, p})
-	return d.spend(costBad)
+	d.bads = append(d.bads, badOp{i, p})
+	return d.reserve(costBad)
 }
 
 // Merged iterates over the operations of a batch in their order: refused ones, operations on
 // values, and the others.
 type Merged struct {
-	bads   []bad
+	bads   []badOp
 	values []ValueOp
 	index  int // of the next one
 	ops    int // number of the others returned so far

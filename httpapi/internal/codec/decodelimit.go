@@ -10,33 +10,34 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// checkList reads the "checks" of an acquire.
-func (d *Decoder) checkList() *wire.Problem {
-	p := d.List("a list of checks", request.MaxChecks, "checks", d.check)
+// readChecks reads the "checks" of an acquire.
+func (d *Decoder) readChecks() *wire.Problem {
+	p := d.List("a list of checks", request.MaxChecks, "checks", d.readCheck)
 	if p == nil && d.CheckCount() == 0 {
 		p = wire.Refuse("", "want at least one check")
 	}
 	return p
 }
 
-// check reads one of the "checks" of an acquire.
-func (d *Decoder) check(int) *wire.Problem {
-	c, seen := twotier.Check{N: 1}, fields(0)
+// readCheck reads one of the "checks" of an acquire.
+func (d *Decoder) readCheck(int) *wire.Problem {
+	c, seen := twotier.Check{N: 1}, fieldSet(0)
 	d.BeginCheck()
-	p := d.fields("an object", &seen, ofCheck, "a check has ns, key, n, limits and rules",
-		func(f fields) *wire.Problem { return d.checkValue(&c, f) })
+	p := d.readFields("an object", &seen, ofCheck, "a check has ns, key, n, limits and rules",
+		func(f fieldSet) *wire.Problem { return d.readCheckValue(&c, f) })
 	if p != nil {
 		return p
 	}
 	return d.AddCheck(&c, twotier.Acquire)
 }
 
-// fields reads an object that has some of the allowed fields, and calls read at the value of each.
-func (d *Decoder) fields(want string, seen *fields, allowed fields, has string,
-	read func(f fields) *wire.Problem) *wire.Problem {
+// readFields reads an object that has some of the allowed fields, and calls read at the value of
+// each.
+func (d *Decoder) readFields(want string, seen *fieldSet, allowed fieldSet, has string,
+	read func(f fieldSet) *wire.Problem) *wire.Problem {
 	return d.Object(want, func(name []byte) *wire.Problem {
 		f := fieldOf(name)
-		if p := once(seen, f, allowed, name, has); p != nil {
+		if p := markSeen(seen, f, allowed, name, has); p != nil {
 			return p
 		}
 		if p := read(f); p != nil {
@@ -46,20 +47,20 @@ func (d *Decoder) fields(want string, seen *fields, allowed fields, has string,
 	})
 }
 
-// limitList reads "limits".
-func (d *Decoder) limitList() *wire.Problem {
-	return d.List("a list of limits", request.MaxLimits, "limits", d.oneLimit)
+// readLimits reads "limits".
+func (d *Decoder) readLimits() *wire.Problem {
+	return d.List("a list of limits", request.MaxLimits, "limits", d.readLimit)
 }
 
-// oneLimit reads {"window","max"}.
-func (d *Decoder) oneLimit(int) *wire.Problem {
+// readLimit reads {"window","max"}.
+func (d *Decoder) readLimit(int) *wire.Problem {
 	const window, most = 1, 2
 	if p := d.Enter('{', "an object with window and max"); p != nil {
 		return p
 	}
 	var ms, highest int64
 	var text []byte
-	seen := fields(0)
+	seen := fieldSet(0)
 	for first := true; ; first = false {
 		name, p := d.Member(first)
 		if p != nil {
@@ -68,18 +69,18 @@ func (d *Decoder) oneLimit(int) *wire.Problem {
 		if name == nil {
 			break
 		}
-		f := fields(0)
+		f := fieldSet(0)
 		switch string(name) {
 		case "window":
 			f = window
 		case "max":
 			f = most
 		}
-		if p := once(&seen, f, window|most, name, "a limit has window and max"); p != nil {
+		if p := markSeen(&seen, f, window|most, name, "a limit has window and max"); p != nil {
 			return p
 		}
 		if f == window {
-			ms, text, p = d.window()
+			ms, text, p = d.readWindow()
 		} else if highest, p = d.Integer(); p == nil && highest < 0 {
 			p = wire.Refuse("", "want 0 or more")
 		}
@@ -97,8 +98,8 @@ func (d *Decoder) oneLimit(int) *wire.Problem {
 	return nil
 }
 
-// window reads one duration.
-func (d *Decoder) window() (ms int64, text []byte, p *wire.Problem) {
+// readWindow reads one duration.
+func (d *Decoder) readWindow() (ms int64, text []byte, p *wire.Problem) {
 	if d.Peek() != '"' {
 		return 0, nil, d.Unexpected(request.WantWindow[len("want "):])
 	}
@@ -112,8 +113,9 @@ func (d *Decoder) window() (ms int64, text []byte, p *wire.Problem) {
 	return ms, text, nil
 }
 
-// windows reads the "window" of a count: one duration or several, separated by commas or as a list.
-func (d *Decoder) windows() *wire.Problem {
+// readWindows reads the "window" of a count: one duration or several, separated by commas or as a
+// list.
+func (d *Decoder) readWindows() *wire.Problem {
 	if d.Peek() != '[' {
 		if d.Peek() != '"' {
 			return d.Unexpected(request.WantWindow[len("want "):])
@@ -122,10 +124,10 @@ func (d *Decoder) windows() *wire.Problem {
 		if p != nil {
 			return p
 		}
-		return d.WindowList(list)
+		return d.ReadWindowList(list)
 	}
 	return d.List("", request.MaxWindows, "windows", func(int) *wire.Problem {
-		ms, text, p := d.window()
+		ms, text, p := d.readWindow()
 		if p == nil {
 			d.AddLimit(twotier.Limit{Window: ms}, text)
 		}
@@ -133,8 +135,8 @@ func (d *Decoder) windows() *wire.Problem {
 	})
 }
 
-// WindowList splits a list of durations at its commas.
-func (d *Decoder) WindowList(list []byte) *wire.Problem {
+// ReadWindowList splits a list of durations at its commas.
+func (d *Decoder) ReadWindowList(list []byte) *wire.Problem {
 	for i := 0; ; i++ {
 		text, rest, more := bytes.Cut(list, []byte{','})
 		if i == request.MaxWindows {
@@ -152,8 +154,8 @@ func (d *Decoder) WindowList(list []byte) *wire.Problem {
 	}
 }
 
-// ruleList reads "rules": names, each of which stands for the limits of that rule.
-func (d *Decoder) ruleList() *wire.Problem {
+// readRules reads "rules": names, each of which stands for the limits of that rule.
+func (d *Decoder) readRules() *wire.Problem {
 	const want = "a list of names of rules"
 	return d.List(want, ask.MaxRules, "rules", func(int) *wire.Problem {
 		name, p := d.Text()

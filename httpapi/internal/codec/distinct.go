@@ -26,8 +26,8 @@ type ValueOp struct {
 	index int // its position in a batch
 }
 
-// text returns the window of count i as the request, or a rule, spelled it.
-func (v *ValueOp) text(i int) []byte {
+// windowText returns the window of count i as the request, or a rule, spelled it.
+func (v *ValueOp) windowText(i int) []byte {
 	own := len(v.texts) - len(v.Op.Windows)
 	switch r, limit := v.Limit(i); {
 	case r != nil:
@@ -45,17 +45,17 @@ const (
 	ofDistinctOp = ofDistinct | fieldOp | fieldAt
 )
 
-// Distinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
-func (d *Decoder) Distinct(body []byte, into *ValueOp) *wire.Problem {
+// DecodeDistinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
+func (d *Decoder) DecodeDistinct(body []byte, into *ValueOp) *wire.Problem {
 	d.Reset(body)
-	return d.EndBody(d.distinctObject(into, ofDistinct,
+	return d.EndBody(d.readDistinctObject(into, ofDistinct,
 		"distinct has ns, key, values, ts, ack, limits, rules and window"))
 }
 
-// distinctOp reads an operation of a batch: a body that adds values, or one that only counts.
-func (d *Decoder) distinctOp() *wire.Problem {
+// readDistinctOp reads an operation of a batch: a body that adds values, or one that only counts.
+func (d *Decoder) readDistinctOp() *wire.Problem {
 	var v ValueOp
-	p := d.distinctObject(&v, ofDistinctOp,
+	p := d.readDistinctObject(&v, ofDistinctOp,
 		"distinct has ns, key, values, ts, ack, limits, rules, window and at")
 	if p == nil {
 		d.Values = append(d.Values, v)
@@ -63,16 +63,16 @@ func (d *Decoder) distinctOp() *wire.Problem {
 	return p
 }
 
-// distinctObject reads an operation on values that may have these fields.
-func (d *Decoder) distinctObject(into *ValueOp, allowed fields, has string) *wire.Problem {
+// readDistinctObject reads an operation on values that may have these fields.
+func (d *Decoder) readDistinctObject(into *ValueOp, allowed fieldSet, has string) *wire.Problem {
 	d.BeginOp()
 	var o draft
 	var windows int // where the text of the windows begins, 0 if there is none
 	const want = "an object with key and values"
-	p := d.fields(want, &o.seen, allowed, has, func(f fields) *wire.Problem {
+	p := d.readFields(want, &o.seen, allowed, has, func(f fieldSet) *wire.Problem {
 		switch f {
 		case fieldValues:
-			return d.valueList(into)
+			return d.readValues(into)
 		case fieldWindow:
 			// They come after the limits, wherever they are in the body.
 			if d.Peek(); d.Pos < len(d.Src) {
@@ -80,7 +80,7 @@ func (d *Decoder) distinctObject(into *ValueOp, allowed fields, has string) *wir
 			}
 			return d.Skip(0)
 		}
-		return d.opValue(&o, f)
+		return d.readOpValue(&o, f)
 	})
 	if p != nil {
 		return p
@@ -91,7 +91,7 @@ func (d *Decoder) distinctObject(into *ValueOp, allowed fields, has string) *wir
 	if windows > 0 {
 		end := d.Pos
 		d.Pos = windows
-		if p := d.windows(); p != nil {
+		if p := d.readWindows(); p != nil {
 			return p.In("window")
 		}
 		d.Pos = end
@@ -100,7 +100,7 @@ func (d *Decoder) distinctObject(into *ValueOp, allowed fields, has string) *wir
 	if len(into.Add)+len(into.Op.Windows) == 0 {
 		return wire.Refuse("window", "missing; "+request.WantWindow)
 	}
-	return d.AccountValues(into)
+	return d.ReserveValuesMemory(into)
 }
 
 // finishDistinct makes the checks that need the whole operation, moves the limits to it, and adds
@@ -141,8 +141,8 @@ func (d *Decoder) MoveWindows(into *ValueOp) {
 	into.texts = append(into.texts, texts...)
 }
 
-// valueList reads "values".
-func (d *Decoder) valueList(into *ValueOp) *wire.Problem {
+// readValues reads "values".
+func (d *Decoder) readValues(into *ValueOp) *wire.Problem {
 	return d.List("a list of values", distinct.MaxValues, "values", func(int) *wire.Problem {
 		v, p := d.Text()
 		if p == nil && (len(v) == 0 || len(v) > distinct.MaxValueBytes) {
@@ -162,22 +162,22 @@ const (
 	costValueLimit = 3*160/2 + answerCounted
 )
 
-// AccountValues reserves the memory that an operation on values uses until it is answered.
-func (d *Decoder) AccountValues(v *ValueOp) *wire.Problem {
+// ReserveValuesMemory reserves the memory that an operation on values uses until it is answered.
+func (d *Decoder) ReserveValuesMemory(v *ValueOp) *wire.Problem {
 	limits := len(v.Op.Limits) + len(v.Op.Windows)
 	d.Answers += answerOp + limits*answerCounted + escaped*len(v.Op.Key)
-	return d.spend(costValueOp + len(v.Add)*costValue + limits*costValueLimit +
+	return d.reserve(costValueOp + len(v.Add)*costValue + limits*costValueLimit +
 		escaped*len(v.Op.Key))
 }
 
-// Append appends the answer to an operation on values.
-func (v *ValueOp) Append(b []byte) []byte {
+// AppendAnswer appends the answer to an operation on values.
+func (v *ValueOp) AppendAnswer(b []byte) []byte {
 	res := &v.Res
 	b = append(wire.AppendKey(b, v.Op.Key), `,"counts":[`...)
 	for i := range res.Counts {
 		c := &res.Counts[i]
 		b = append(wire.AppendComma(b), `{"window":"`...)
-		b = append(append(b, v.text(i)...), '"')
+		b = append(append(b, v.windowText(i)...), '"')
 		if i < len(v.Op.Limits) {
 			b = wire.AppendField(b, "max", v.Op.Limits[i].Max)
 		}

@@ -6,11 +6,11 @@ import (
 	"twotier.dev/twotier/internal/ratefield"
 )
 
-// RateLimit returns the fields RateLimit-Policy and RateLimit of
+// RateLimitFields returns the fields RateLimit-Policy and RateLimit of
 // draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
 // that "refused_by" uses, or by their rule. A field has no room for several checks, so it shows the
 // first one that refused, or else the first one. It does not show rules that refuse nothing.
-func (e Encoder) RateLimit(res *twotier.Result) (policy, state string) {
+func (e Encoder) RateLimitFields(res *twotier.Result) (policy, state string) {
 	shown := 0
 	for j := range res.Checks {
 		if res.Checks[j].Refused {
@@ -29,7 +29,7 @@ func (e Encoder) RateLimit(res *twotier.Result) (policy, state string) {
 			continue
 		}
 		l := &c.Limits[k]
-		shows := ratefield.Limit{Name: e.policy(shown, k, r), Max: l.Max,
+		shows := ratefield.Limit{Name: e.policyName(shown, k, r), Max: l.Max,
 			Window: e.Ops[0].Checks[shown].Limits[k].Window, Remaining: l.Max - l.Count}
 		if l.Refused {
 			shows.Wait = c.RetryAfter
@@ -52,8 +52,8 @@ func banned(res *twotier.Result, j int, name string) bool {
 	return false
 }
 
-// policy returns the name of the policy of limit k of check j of operation 0.
-func (e Encoder) policy(j, k int, r *ask.RuledLimit) string {
+// policyName returns the name of the policy of limit k of check j of operation 0.
+func (e Encoder) policyName(j, k int, r *ask.RuledLimit) string {
 	if r != nil {
 		return r.Policy()
 	}
