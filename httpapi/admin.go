@@ -39,19 +39,19 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *wire.Problem {
 
 // decodeMode reads {"mode"}.
 func decodeMode(d *codec.Decoder) (mode cluster.Mode, p *wire.Problem) {
-	p = d.Object("an object with mode", func(name []byte) *wire.Problem {
+	p = d.ReadObject("an object with mode", func(name []byte) *wire.Problem {
 		if string(name) != "mode" || mode != "" {
-			return wire.Refuse(request.Clip(name), "want mode, once")
+			return wire.FieldProblem(request.Clip(name), "want mode, once")
 		}
-		text, p := d.Text()
+		text, p := d.ReadText()
 		if p != nil {
-			return p.In("mode")
+			return p.PrefixField("mode")
 		}
 		mode = cluster.Mode(text)
 		return nil
 	})
 	if p == nil && mode != cluster.TwoTier && mode != cluster.Redis {
-		p = wire.Refuse("mode", `want "two-tier" or "redis"`)
+		p = wire.FieldProblem("mode", `want "two-tier" or "redis"`)
 	}
 	return mode, p
 }

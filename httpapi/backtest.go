@@ -91,7 +91,7 @@ func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *wir
 		q.version = &version
 	}
 	if len(q.rules) == 0 {
-		return q, wire.Refuse("rules", "want a document with at least one rule that has a "+
+		return q, wire.FieldProblem("rules", "want a document with at least one rule that has a "+
 			"name, or names of rules in force")
 	}
 	return q, nil
@@ -101,24 +101,24 @@ func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *wir
 func decodeBacktest(d *codec.Decoder) (q backtestQuery, proposed []byte, p *wire.Problem) {
 	q.top = backtest.MaxTop
 	seen := map[string]bool{}
-	p = d.Object("an object with rules", func(name []byte) (p *wire.Problem) {
+	p = d.ReadObject("an object with rules", func(name []byte) (p *wire.Problem) {
 		field := request.Clip(name)
 		switch {
 		case seen[field]:
-			return wire.Refuse(field, "given twice")
+			return wire.FieldProblem(field, "given twice")
 		case field == "rules":
 			q.rules, proposed, p = decodeProposal(d)
 		case field == "top":
 			var n int64
-			if n, p = d.Integer(); p == nil && (n < 1 || n > backtest.MaxTop) {
-				p = wire.Refuse("", "want 1 to "+strconv.Itoa(backtest.MaxTop))
+			if n, p = d.ReadInteger(); p == nil && (n < 1 || n > backtest.MaxTop) {
+				p = wire.FieldProblem("", "want 1 to "+strconv.Itoa(backtest.MaxTop))
 			}
 			q.top = int(n)
 		default:
-			return wire.Refuse(field, "unknown field; a backtest has rules and top")
+			return wire.FieldProblem(field, "unknown field; a backtest has rules and top")
 		}
 		if p != nil {
-			return p.In(field)
+			return p.PrefixField(field)
 		}
 		seen[field] = true
 		return nil
@@ -130,7 +130,7 @@ func decodeBacktest(d *codec.Decoder) (q backtestQuery, proposed []byte, p *wire
 func decodeProposal(d *codec.Decoder) (rules []*twotier.Rule, proposed []byte, p *wire.Problem) {
 	switch d.Peek() {
 	case '"':
-		text, p := d.Text()
+		text, p := d.ReadText()
 		return nil, bytes.Clone(text), p
 	case '{':
 		start := d.Pos
@@ -149,20 +149,20 @@ func decodeProposal(d *codec.Decoder) (rules []*twotier.Rule, proposed []byte, p
 		rules, p = decodeRuleNames(d)
 		return rules, nil, p
 	}
-	return nil, nil, d.Unexpected("a document of rules, as an object or as a string, or a list " +
+	return nil, nil, d.UnexpectedProblem("a document of rules, as an object or as a string, or a list " +
 		"of names")
 }
 
 // decodeRuleNames reads names of rules in force.
 func decodeRuleNames(d *codec.Decoder) (rules []*twotier.Rule, p *wire.Problem) {
 	const want = "a list of names of rules"
-	p = d.List(want, math.MaxInt, "rules", func(i int) *wire.Problem {
-		name, p := d.Text()
+	p = d.ReadList(want, math.MaxInt, "rules", func(i int) *wire.Problem {
+		name, p := d.ReadText()
 		if p != nil {
 			return p
 		}
 		if i == backtest.MaxRules {
-			return wire.Refuse("", "want at most "+strconv.Itoa(i)+" rules")
+			return wire.FieldProblem("", "want at most "+strconv.Itoa(i)+" rules")
 		}
 		r, p := d.ResolveRule(name)
 		rules = append(rules, r)

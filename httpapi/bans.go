@@ -42,18 +42,18 @@ func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 		switch string(name) {
 		case "ns":
 			if q.ns = string(value); !request.ValidNS(value) {
-				return wire.Refuse("ns", request.WantNS)
+				return wire.FieldProblem("ns", request.WantNS)
 			}
 		case "rule":
 			q.rule = string(value)
 		case "key":
 			if q.key = value; !request.ValidKey(value) {
-				return wire.Refuse("key", request.WantKey)
+				return wire.FieldProblem("key", request.WantKey)
 			}
 		case "n":
 			v, end, fits := request.Digits(value, 0)
 			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxBans {
-				return wire.Refuse("n", "want 1 to 1000")
+				return wire.FieldProblem("n", "want 1 to 1000")
 			}
 		default:
 			return unknownArg(name, "bans has ns, rule, key and n")
@@ -61,7 +61,7 @@ func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 		return nil
 	})
 	if p == nil && q.key != nil && q.rule == "" {
-		p = wire.Refuse("rule", "missing; want the rule that may ban the key")
+		p = wire.FieldProblem("rule", "missing; want the rule that may ban the key")
 	}
 	return q, p
 }
@@ -95,10 +95,10 @@ func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
 	if q.rule != "" {
 		r, p := x.ResolveRule([]byte(q.rule))
 		if p == nil && q.ns != "" && q.ns != r.Space() {
-			p = wire.Refuse("ns", "rule "+r.Name+" counts in namespace "+r.Space())
+			p = wire.FieldProblem("ns", "rule "+r.Name+" counts in namespace "+r.Space())
 		}
 		if p != nil {
-			return p.In("rule")
+			return p.PrefixField("rule")
 		}
 		q.ns = r.Space()
 	}
@@ -212,33 +212,33 @@ func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *wire.Proble
 
 // decodeUnban reads {"rule","key"}.
 func decodeUnban(d *codec.Decoder) (r *twotier.Rule, key []byte, p *wire.Problem) {
-	p = d.Object("an object with rule and key", func(name []byte) (p *wire.Problem) {
+	p = d.ReadObject("an object with rule and key", func(name []byte) (p *wire.Problem) {
 		var text []byte
 		switch field := string(name); {
 		case field == "rule" && r == nil:
-			if text, p = d.Text(); p == nil {
+			if text, p = d.ReadText(); p == nil {
 				r, p = d.ResolveRule(text)
 			}
 		case field == "key" && key == nil:
-			if key, p = d.Text(); p == nil && !request.ValidKey(key) {
-				p = wire.Refuse("", request.WantKey)
+			if key, p = d.ReadText(); p == nil && !request.ValidKey(key) {
+				p = wire.FieldProblem("", request.WantKey)
 			}
 		case field == "rule" || field == "key":
-			p = wire.Refuse("", "given twice")
+			p = wire.FieldProblem("", "given twice")
 		default:
-			return wire.Refuse(request.Clip(name), "unknown field; unban has rule and key")
+			return wire.FieldProblem(request.Clip(name), "unknown field; unban has rule and key")
 		}
 		if p != nil {
-			return p.In(string(name))
+			return p.PrefixField(string(name))
 		}
 		return nil
 	})
 	switch {
 	case p != nil:
 	case r == nil:
-		p = wire.Refuse("rule", "missing; want the rule that bans the key")
+		p = wire.FieldProblem("rule", "missing; want the rule that bans the key")
 	case key == nil:
-		p = wire.Refuse("key", "missing; "+request.WantKey)
+		p = wire.FieldProblem("key", "missing; "+request.WantKey)
 	}
 	return r, key, p
 }

@@ -77,9 +77,9 @@ func distinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, into *codec.Value
 	case p != nil:
 		return p
 	case t.check.Key == nil:
-		return wire.Refuse("key", "missing; "+request.WantKey)
+		return wire.FieldProblem("key", "missing; "+request.WantKey)
 	case d.LimitCount() == 0:
-		return wire.Refuse("window", "missing; "+request.WantWindow)
+		return wire.FieldProblem("window", "missing; "+request.WantWindow)
 	}
 	into.Op.NS, into.Op.Key, into.Op.TS = t.check.NS, t.check.Key, t.at
 	d.MoveWindows(into)

@@ -86,7 +86,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 			case len(all) == 0 && others == nil:
 				others = key
 			case p == nil:
-				p = wire.Refuse("", "given twice for the same rules")
+				p = wire.FieldProblem("", "given twice for the same rules")
 			}
 		case "denied":
 			denied, p = deniedArg(value)
@@ -94,11 +94,11 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 			return 0, unknownArg(name, "forward-auth has rule, key and denied")
 		}
 		if p != nil {
-			return 0, p.In(string(name))
+			return 0, p.PrefixField(string(name))
 		}
 	}
 	if len(all) == 0 {
-		return 0, wire.Refuse("rule", "missing; want the name of a rule")
+		return 0, wire.FieldProblem("rule", "missing; want the name of a rule")
 	}
 	if others == nil && keyed < len(all) {
 		others = []byte(s.clients.AddressKey(ctx))
@@ -110,11 +110,11 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 // appendRule appends a rule named in a query.
 func appendRule(d *codec.Decoder, all []judged, name []byte) ([]judged, *wire.Problem) {
 	if len(all) == ask.MaxRules {
-		return all, wire.Refuse("", "want at most 16 rules")
+		return all, wire.FieldProblem("", "want at most 16 rules")
 	}
 	r, p := d.ResolveRule(name)
 	if p == nil && len(r.Limits) == 0 {
-		p = wire.Refuse("", request.OnlyDistinct(r.Name))
+		p = wire.FieldProblem("", request.OnlyDistinct(r.Name))
 	}
 	return append(all, judged{rule: r}), p
 }
@@ -134,7 +134,7 @@ func deniedArg(value []byte) (int, *wire.Problem) {
 	case "403":
 		return fasthttp.StatusForbidden, nil
 	}
-	return 0, wire.Refuse("", "want 429 or 403")
+	return 0, wire.FieldProblem("", "want 429 or 403")
 }
 
 // addForwarded adds an acquire for all rules. Rules that judge the same key in the same namespace

@@ -211,7 +211,7 @@ func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
 		case string(name) != "deny":
 			return unknownArg(name, "acquire has deny")
 		case string(value) != "429":
-			return wire.Refuse("deny", "want 429")
+			return wire.FieldProblem("deny", "want 429")
 		}
 		deny429 = true
 		return nil

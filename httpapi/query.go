@@ -21,7 +21,7 @@ func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *wire.Problem
 			return unknownArg(name, "cluster has owners and nodes")
 		}
 		if string(value) != "true" {
-			return wire.Refuse(string(name), "want true")
+			return wire.FieldProblem(string(name), "want true")
 		}
 		*asked = true
 		return nil
@@ -37,7 +37,7 @@ func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *wire.Problem)
 			return p
 		}
 		if givenBefore(args, name, i) {
-			return wire.Refuse(request.Clip(name), "given twice")
+			return wire.FieldProblem(request.Clip(name), "given twice")
 		}
 		i++
 	}
@@ -60,7 +60,7 @@ func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
 }
 
 func unknownArg(name []byte, has string) *wire.Problem {
-	return wire.Refuse(request.Clip(name), "unknown parameter; "+has)
+	return wire.FieldProblem(request.Clip(name), "unknown parameter; "+has)
 }
 
 // target is the common part of queries about one key.
@@ -75,16 +75,16 @@ func (t *target) arg(name, value []byte, timed bool, has string) *wire.Problem {
 	switch field := string(name); {
 	case field == "ns":
 		if t.check.NS = value; !request.ReadableNS(value) {
-			return wire.Refuse("ns", request.WantNS)
+			return wire.FieldProblem("ns", request.WantNS)
 		}
 	case field == "key":
 		if t.check.Key = value; !request.ValidKey(value) {
-			return wire.Refuse("key", request.WantKey)
+			return wire.FieldProblem("key", request.WantKey)
 		}
 	case field == "at" && timed:
 		v, end, fits := request.Digits(value, 0)
 		if t.at = v; end != len(value) || v < 1 || !fits {
-			return wire.Refuse("at", "want unix milliseconds, at least 1")
+			return wire.FieldProblem("at", "want unix milliseconds, at least 1")
 		}
 	default:
 		return unknownArg(name, has)
@@ -118,7 +118,7 @@ func windowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t tar
 			return t.arg(name, value, true, has)
 		}
 		if p := d.ReadWindowList(value); p != nil {
-			return p.In("window")
+			return p.PrefixField("window")
 		}
 		return nil
 	})
@@ -138,9 +138,9 @@ func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *wire.Prob
 	switch {
 	case p != nil:
 	case t.check.Key == nil:
-		p = wire.Refuse("key", "missing; "+request.WantKey)
+		p = wire.FieldProblem("key", "missing; "+request.WantKey)
 	case window == 0:
-		p = wire.Refuse("window", "missing; "+request.WantWindow)
+		p = wire.FieldProblem("window", "missing; "+request.WantWindow)
 	}
 	return t, window, p
 }
@@ -163,14 +163,14 @@ func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 			v, end, fits := request.Digits(value, 0)
 			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
 				v > request.MaxTop {
-				p = wire.Refuse("n", "want 1 to 1000")
+				p = wire.FieldProblem("n", "want 1 to 1000")
 			}
 		case "window":
 			q.window, p = windowArg(value)
 			q.text = string(value)
 		case "by":
 			if q.by = string(value); !request.ValidBy(q.by) {
-				p = wire.Refuse("by", request.WantBy)
+				p = wire.FieldProblem("by", request.WantBy)
 			}
 		default:
 			p = unknownArg(name, "top has n, window and by")
@@ -184,7 +184,7 @@ func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 func windowArg(value []byte) (int64, *wire.Problem) {
 	ms, wrong := request.ParseWindow(value)
 	if wrong != "" {
-		return 0, wire.Refuse("window", wrong+`, got "`+request.Clip(value)+`"`)
+		return 0, wire.FieldProblem("window", wrong+`, got "`+request.Clip(value)+`"`)
 	}
 	return ms, nil
 }

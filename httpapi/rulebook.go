@@ -77,14 +77,14 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Pr
 		case "version":
 			n, end, fits := request.Digits(value, 0)
 			if number = n; n < 1 || end != len(value) || !fits {
-				return wire.Refuse("version", "want a number from 1 on")
+				return wire.FieldProblem("version", "want a number from 1 on")
 			}
 		case "history", "warnings":
 			if string(value) != "true" {
-				return wire.Refuse(string(name), "want true")
+				return wire.FieldProblem(string(name), "want true")
 			}
 			if part != "" {
-				return wire.Refuse(string(name), "want either history or warnings, not both")
+				return wire.FieldProblem(string(name), "want either history or warnings, not both")
 			}
 			part = string(name)
 		default:
@@ -93,7 +93,7 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Pr
 		return nil
 	})
 	if p == nil && part != "" && number > 0 {
-		p = wire.Refuse(part, "want either "+part+" or version, not both")
+		p = wire.FieldProblem(part, "want either "+part+" or version, not both")
 	}
 	return number, part, p
 }
@@ -108,7 +108,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *w
 	}
 	text, err := s.opts.RuleBook.JSON(v.Text)
 	if err != nil {
-		return wire.Refuse("Accept", "want application/yaml: "+err.Error())
+		return wire.FieldProblem("Accept", "want application/yaml: "+err.Error())
 	}
 	ctx.SetContentType("application/json")
 	ctx.Response.SetBodyRaw(text)
@@ -195,7 +195,7 @@ func baseOf(match []byte) (base int64, p *wire.Problem) {
 	digits, closed := bytes.CutSuffix(digits, []byte{'"'})
 	base, end, fits := request.Digits(digits, 0)
 	if !quoted || !closed || end == 0 || end != len(digits) || !fits {
-		return 0, wire.Refuse(fasthttp.HeaderIfMatch, want)
+		return 0, wire.FieldProblem(fasthttp.HeaderIfMatch, want)
 	}
 	return base, nil
 }
@@ -205,7 +205,7 @@ func (s *Server) problemOfRules(err error, write bool) *wire.Problem {
 	var bad *twotier.DocumentError
 	switch {
 	case errors.As(err, &bad):
-		return wire.Refuse("", bad.Error())
+		return wire.FieldProblem("", bad.Error())
 	case errors.Is(err, twotier.ErrRulesMoved):
 		newest := ""
 		if v, _, known := s.opts.RuleBook.Current(); known {

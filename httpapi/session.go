@@ -72,12 +72,12 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	h := &ctx.Request.Header
 	ctx.Response.Header.Set(headerProcess, s.process)
 	if !validSession(name) {
-		return wire.Refuse(headerSession, "want 16 to 64 letters, digits and hyphens")
+		return wire.FieldProblem(headerSession, "want 16 to 64 letters, digits and hyphens")
 	}
 	text := h.Peek(headerSequence)
 	seq, end, fits := request.Digits(text, 0)
 	if seq < 1 || end != len(text) || !fits {
-		return wire.Refuse(headerSequence, "want a number from 1 on")
+		return wire.FieldProblem(headerSequence, "want a number from 1 on")
 	}
 	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {
 		return &wire.Problem{Kind: wire.Misdirected,

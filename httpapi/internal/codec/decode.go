@@ -62,16 +62,16 @@ func (d *Decoder) DecodeSingle(body []byte, kind twotier.Kind) *wire.Problem {
 // body is not JSON, EndBody returns the problem with the JSON.
 func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
 	if p == nil {
-		return d.End()
+		return d.ExpectEnd()
 	}
-	if !p.OfField() {
+	if !p.IsOfField() {
 		return p
 	}
 	d.Pos = 0
 	if worse := d.Skip(0); worse != nil {
 		return worse
 	}
-	if worse := d.End(); worse != nil {
+	if worse := d.ExpectEnd(); worse != nil {
 		return worse
 	}
 	return p
@@ -170,13 +170,13 @@ type draft struct {
 func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 	d.BeginOp()
 	from := d.Pos
-	if p := d.Enter('{', "an object"); p != nil {
+	if p := d.ReadBracket('{', "an object"); p != nil {
 		return p
 	}
 	o := draft{named: !batch, batch: batch, op: twotier.Op{Kind: kind}}
 	o.check.N = 1
 	for first := true; ; first = false {
-		name, p := d.Member(first)
+		name, p := d.NextMember(first)
 		if p != nil {
 			return p
 		}
@@ -192,7 +192,7 @@ func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 			return p
 		}
 		if p := d.readOpValue(&o, f); p != nil {
-			return p.In(string(name))
+			return p.PrefixField(string(name))
 		}
 		if o.values { // "op" need not be the first field
 			d.Pos = from
@@ -209,21 +209,21 @@ func markSeen(seen *fieldSet, f, allowed fieldSet, name []byte, has string) *wir
 		return unknownFieldProblem(name, has)
 	}
 	if *seen&f != 0 {
-		return wire.Refuse(string(name), "given twice")
+		return wire.FieldProblem(string(name), "given twice")
 	}
 	*seen |= f
 	return nil
 }
 
 func unknownFieldProblem(name []byte, has string) *wire.Problem {
-	return wire.Refuse(request.Clip(name), "unknown field; "+has)
+	return wire.FieldProblem(request.Clip(name), "unknown field; "+has)
 }
 
 func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 	var b []byte
 	switch f {
 	case fieldOp:
-		if b, p = d.Text(); p == nil && string(b) == "distinct" {
+		if b, p = d.ReadText(); p == nil && string(b) == "distinct" {
 			o.values = true
 		} else if p == nil {
 			o.op.Kind, p = kindOf(b)
@@ -232,17 +232,17 @@ func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 	case fieldValues: // of an operation whose kind is not known yet
 		return d.Skip(0)
 	case fieldTS, fieldAt:
-		if o.op.TS, p = d.Integer(); p == nil && o.op.TS < 1 {
-			p = wire.Refuse("", "want unix milliseconds, at least 1")
+		if o.op.TS, p = d.ReadInteger(); p == nil && o.op.TS < 1 {
+			p = wire.FieldProblem("", "want unix milliseconds, at least 1")
 		}
 	case fieldAck:
-		if b, p = d.Text(); p == nil {
+		if b, p = d.ReadText(); p == nil {
 			o.op.Ack, p = ackOf(b)
 		}
 	case fieldCountDenied:
-		o.op.CountDenied, p = d.Boolean()
+		o.op.CountDenied, p = d.ReadBool()
 	case fieldDryRun:
-		o.op.DryRun, p = d.Boolean()
+		o.op.DryRun, p = d.ReadBool()
 	case fieldChecks:
 		o.tag = TagChecks
 		return d.readChecks()
@@ -263,14 +263,14 @@ func kindOf(b []byte) (twotier.Kind, *wire.Problem) {
 	case "acquire":
 		return twotier.Acquire, nil
 	}
-	return 0, wire.Refuse("", `want "add", "count", "acquire" or "distinct", `+
+	return 0, wire.FieldProblem("", `want "add", "count", "acquire" or "distinct", `+
 		`got "`+request.Clip(b)+`"`)
 }
 
 // finishOp makes the checks that need the whole operation, and adds the operation.
 func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	if !o.named {
-		return wire.Refuse("op", `missing; want "add", "count", "acquire" or "distinct"`)
+		return wire.FieldProblem("op", `missing; want "add", "count", "acquire" or "distinct"`)
 	}
 	allowed, has := fieldsOf(o.op.Kind, true)
 	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {
@@ -278,7 +278,7 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	}
 	if o.tag == TagChecks {
 		if extra := o.seen & ofCheck; extra != 0 {
-			return wire.Refuse("checks", "want either checks or "+extra.name()+", not both")
+			return wire.FieldProblem("checks", "want either checks or "+extra.name()+", not both")
 		}
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
@@ -294,15 +294,15 @@ func (f fieldSet) name() string { return fieldNames[bits.TrailingZeros16(uint16(
 func (d *Decoder) readCheckValue(c *twotier.Check, f fieldSet) (p *wire.Problem) {
 	switch f {
 	case fieldNS:
-		if c.NS, p = d.Text(); p == nil && !request.ValidNS(c.NS) {
-			p = wire.Refuse("", request.WantNS)
+		if c.NS, p = d.ReadText(); p == nil && !request.ValidNS(c.NS) {
+			p = wire.FieldProblem("", request.WantNS)
 		}
 	case fieldKey:
-		if c.Key, p = d.Text(); p == nil && !request.ValidKey(c.Key) {
-			p = wire.Refuse("", request.WantKey)
+		if c.Key, p = d.ReadText(); p == nil && !request.ValidKey(c.Key) {
+			p = wire.FieldProblem("", request.WantKey)
 		}
 	case fieldN:
-		c.N, p = d.Integer()
+		c.N, p = d.ReadInteger()
 	case fieldLimits:
 		p = d.readLimits()
 	case fieldRules:
@@ -335,7 +335,7 @@ func ackOf(b []byte) (twotier.Ack, *wire.Problem) {
 	case "disk":
 		return twotier.AckDisk, nil
 	}
-	return 0, wire.Refuse("", `want "memory", "redis", "replica" or "disk", `+
+	return 0, wire.FieldProblem("", `want "memory", "redis", "replica" or "disk", `+
 		`got "`+request.Clip(b)+`"`)
 }
 

@@ -26,39 +26,40 @@ func (d *Decoder) DecodeBatch(body []byte) *wire.Problem {
 
 func (d *Decoder) readBatch() *wire.Problem {
 	var seenOps, seenQuiet bool
-	p := d.Object("an object with ops", func(name []byte) (p *wire.Problem) {
+	p := d.ReadObject("an object with ops", func(name []byte) (p *wire.Problem) {
 		switch {
 		case string(name) == "ops" && !seenOps:
 			seenOps = true
 			return d.readBatchOps()
 		case string(name) == "quiet" && !seenQuiet:
 			seenQuiet = true
-			if d.Quiet, p = d.Boolean(); p != nil {
-				return p.In("quiet")
+			if d.Quiet, p = d.ReadBool(); p != nil {
+				return p.PrefixField("quiet")
 			}
 			return nil
 		case string(name) == "ops" || string(name) == "quiet":
-			return wire.Refuse(string(name), "given twice")
+			return wire.FieldProblem(string(name), "given twice")
 		}
-		return wire.Refuse(request.Clip(name), "unknown field; want ops or quiet")
+		return wire.FieldProblem(request.Clip(name), "unknown field; want ops or quiet")
 	})
 	if p == nil && !seenOps {
-		p = wire.Refuse("ops", "missing; want a list of operations")
+		p = wire.FieldProblem("ops", "missing; want a list of operations")
 	}
 	return p
 }
 
 func (d *Decoder) readBatchOps() *wire.Problem {
-	if p := d.Enter('[', "a list of operations"); p != nil {
-		return p.In("ops")
+	if p := d.ReadBracket('[', "a list of operations"); p != nil {
+		return p.PrefixField("ops")
 	}
 	for i := 0; ; i++ {
-		more, p := d.Element(i == 0)
+		more, p := d.NextElement(i == 0)
 		if p != nil || !more {
 			return p
 		}
 		if i == request.MaxOps {
-			return wire.Refuse("ops", fmt.Sprintf("want at most %d operations", request.MaxOps))
+			return wire.FieldProblem("ops",
+				fmt.Sprintf("want at most %d operations", request.MaxOps))
 		}
 		if p := d.readBatchOp(i); p != nil {
 			if p.Kind == wire.TooLarge {
@@ -76,7 +77,7 @@ func (d *Decoder) readBatchOp(i int) *wire.Problem {
 	if p == nil && len(d.Values) > values {
 		d.Values[values].index = i
 	}
-	if p == nil || !p.OfField() {
+	if p == nil || !p.IsOfField() {
 		return p
 	}
 	d.Pos = start

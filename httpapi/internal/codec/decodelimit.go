@@ -12,9 +12,9 @@ import (
 
 // readChecks reads the "checks" of an acquire.
 func (d *Decoder) readChecks() *wire.Problem {
-	p := d.List("a list of checks", request.MaxChecks, "checks", d.readCheck)
+	p := d.ReadList("a list of checks", request.MaxChecks, "checks", d.readCheck)
 	if p == nil && d.CheckCount() == 0 {
-		p = wire.Refuse("", "want at least one check")
+		p = wire.FieldProblem("", "want at least one check")
 	}
 	return p
 }
@@ -35,13 +35,13 @@ func (d *Decoder) readCheck(int) *wire.Problem {
 // each.
 func (d *Decoder) readFields(want string, seen *fieldSet, allowed fieldSet, has string,
 	read func(f fieldSet) *wire.Problem) *wire.Problem {
-	return d.Object(want, func(name []byte) *wire.Problem {
+	return d.ReadObject(want, func(name []byte) *wire.Problem {
 		f := fieldOf(name)
 		if p := markSeen(seen, f, allowed, name, has); p != nil {
 			return p
 		}
 		if p := read(f); p != nil {
-			return p.In(string(name))
+			return p.PrefixField(string(name))
 		}
 		return nil
 	})
@@ -49,20 +49,20 @@ func (d *Decoder) readFields(want string, seen *fieldSet, allowed fieldSet, has 
 
 // readLimits reads "limits".
 func (d *Decoder) readLimits() *wire.Problem {
-	return d.List("a list of limits", request.MaxLimits, "limits", d.readLimit)
+	return d.ReadList("a list of limits", request.MaxLimits, "limits", d.readLimit)
 }
 
 // readLimit reads {"window","max"}.
 func (d *Decoder) readLimit(int) *wire.Problem {
 	const window, most = 1, 2
-	if p := d.Enter('{', "an object with window and max"); p != nil {
+	if p := d.ReadBracket('{', "an object with window and max"); p != nil {
 		return p
 	}
 	var ms, highest int64
 	var text []byte
 	seen := fieldSet(0)
 	for first := true; ; first = false {
-		name, p := d.Member(first)
+		name, p := d.NextMember(first)
 		if p != nil {
 			return p
 		}
@@ -81,18 +81,18 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 		}
 		if f == window {
 			ms, text, p = d.readWindow()
-		} else if highest, p = d.Integer(); p == nil && highest < 0 {
-			p = wire.Refuse("", "want 0 or more")
+		} else if highest, p = d.ReadInteger(); p == nil && highest < 0 {
+			p = wire.FieldProblem("", "want 0 or more")
 		}
 		if p != nil {
-			return p.In(string(name))
+			return p.PrefixField(string(name))
 		}
 	}
 	if seen&window == 0 {
-		return wire.Refuse("window", "missing; "+request.WantWindow)
+		return wire.FieldProblem("window", "missing; "+request.WantWindow)
 	}
 	if seen&most == 0 {
-		return wire.Refuse("max", "missing; want a whole number")
+		return wire.FieldProblem("max", "missing; want a whole number")
 	}
 	d.AddLimit(twotier.Limit{Window: ms, Max: highest}, text)
 	return nil
@@ -101,14 +101,14 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 // readWindow reads one duration.
 func (d *Decoder) readWindow() (ms int64, text []byte, p *wire.Problem) {
 	if d.Peek() != '"' {
-		return 0, nil, d.Unexpected(request.WantWindow[len("want "):])
+		return 0, nil, d.UnexpectedProblem(request.WantWindow[len("want "):])
 	}
 	if text, p = d.Str(); p != nil {
 		return 0, nil, p
 	}
 	ms, wrong := request.ParseWindow(text)
 	if wrong != "" {
-		return 0, nil, wire.Refuse("", wrong+`, got "`+request.Clip(text)+`"`)
+		return 0, nil, wire.FieldProblem("", wrong+`, got "`+request.Clip(text)+`"`)
 	}
 	return ms, text, nil
 }
@@ -118,7 +118,7 @@ func (d *Decoder) readWindow() (ms int64, text []byte, p *wire.Problem) {
 func (d *Decoder) readWindows() *wire.Problem {
 	if d.Peek() != '[' {
 		if d.Peek() != '"' {
-			return d.Unexpected(request.WantWindow[len("want "):])
+			return d.UnexpectedProblem(request.WantWindow[len("want "):])
 		}
 		list, p := d.Str()
 		if p != nil {
@@ -126,7 +126,7 @@ func (d *Decoder) readWindows() *wire.Problem {
 		}
 		return d.ReadWindowList(list)
 	}
-	return d.List("", request.MaxWindows, "windows", func(int) *wire.Problem {
+	return d.ReadList("", request.MaxWindows, "windows", func(int) *wire.Problem {
 		ms, text, p := d.readWindow()
 		if p == nil {
 			d.AddLimit(twotier.Limit{Window: ms}, text)
@@ -140,11 +140,11 @@ func (d *Decoder) ReadWindowList(list []byte) *wire.Problem {
 	for i := 0; ; i++ {
 		text, rest, more := bytes.Cut(list, []byte{','})
 		if i == request.MaxWindows {
-			return wire.Refuse("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+			return wire.FieldProblem("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		ms, wrong := request.ParseWindow(text)
 		if wrong != "" {
-			return wire.Refuse("", wrong+`, got "`+request.Clip(text)+`"`)
+			return wire.FieldProblem("", wrong+`, got "`+request.Clip(text)+`"`)
 		}
 		d.AddLimit(twotier.Limit{Window: ms}, text)
 		if !more {
@@ -157,8 +157,8 @@ func (d *Decoder) ReadWindowList(list []byte) *wire.Problem {
 // readRules reads "rules": names, each of which stands for the limits of that rule.
 func (d *Decoder) readRules() *wire.Problem {
 	const want = "a list of names of rules"
-	return d.List(want, ask.MaxRules, "rules", func(int) *wire.Problem {
-		name, p := d.Text()
+	return d.ReadList(want, ask.MaxRules, "rules", func(int) *wire.Problem {
+		name, p := d.ReadText()
 		if p != nil {
 			return p
 		}

@@ -92,13 +92,13 @@ func (d *Decoder) readDistinctObject(into *ValueOp, allowed fieldSet, has string
 		end := d.Pos
 		d.Pos = windows
 		if p := d.readWindows(); p != nil {
-			return p.In("window")
+			return p.PrefixField("window")
 		}
 		d.Pos = end
 		d.MoveWindows(into)
 	}
 	if len(into.Add)+len(into.Op.Windows) == 0 {
-		return wire.Refuse("window", "missing; "+request.WantWindow)
+		return wire.FieldProblem("window", "missing; "+request.WantWindow)
 	}
 	return d.ReserveValuesMemory(into)
 }
@@ -110,15 +110,15 @@ func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
 	query := o.seen&(fieldOp|fieldValues) == fieldOp
 	switch {
 	case o.check.Key == nil:
-		return wire.Refuse("key", "missing; "+request.WantKey)
+		return wire.FieldProblem("key", "missing; "+request.WantKey)
 	case !query && len(into.Add) == 0:
-		return wire.Refuse("values", "missing; want at least one value")
+		return wire.FieldProblem("values", "missing; want at least one value")
 	case !query && o.seen&fieldAt != 0:
-		return wire.Refuse("at", "is for counting; values that are added have ts")
+		return wire.FieldProblem("at", "is for counting; values that are added have ts")
 	case query && o.seen&adding != 0:
-		return wire.Refuse((o.seen & adding).name(), "is for values that are added; want values")
+		return wire.FieldProblem((o.seen & adding).name(), "is for values that are added; want values")
 	case o.op.Ack > twotier.AckStore:
-		return wire.Refuse("ack", `distinct values wait for "memory" or "redis"`)
+		return wire.FieldProblem("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
 	into.Op.Limits, into.texts = d.MoveLimits()
@@ -143,10 +143,10 @@ func (d *Decoder) MoveWindows(into *ValueOp) {
 
 // readValues reads "values".
 func (d *Decoder) readValues(into *ValueOp) *wire.Problem {
-	return d.List("a list of values", distinct.MaxValues, "values", func(int) *wire.Problem {
-		v, p := d.Text()
+	return d.ReadList("a list of values", distinct.MaxValues, "values", func(int) *wire.Problem {
+		v, p := d.ReadText()
 		if p == nil && (len(v) == 0 || len(v) > distinct.MaxValueBytes) {
-			p = wire.Refuse("", fmt.Sprintf("want 1 to %d bytes", distinct.MaxValueBytes))
+			p = wire.FieldProblem("", fmt.Sprintf("want 1 to %d bytes", distinct.MaxValueBytes))
 		}
 		into.Add = append(into.Add, v)
 		return p

@@ -13,7 +13,7 @@ func (d *Decoder) DecodeKey(body []byte) (c twotier.Check, p *wire.Problem) {
 	p = d.readFields("an object with key", &seen, fieldNS|fieldKey, "reset has ns and key",
 		func(f fieldSet) *wire.Problem { return d.readCheckValue(&c, f) })
 	if p == nil && c.Key == nil {
-		p = wire.Refuse("key", "missing; "+request.WantKey)
+		p = wire.FieldProblem("key", "missing; "+request.WantKey)
 	}
 	return c, d.EndBody(p)
 }

@@ -60,7 +60,7 @@ func (c *Clients) Key(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *wire.P
 	for text := range strings.SplitSeq(string(sources), ",") {
 		source, ok := parseSource(text)
 		if !ok {
-			return nil, wire.Refuse("",
+			return nil, wire.FieldProblem("",
 				"want ip, the name of a header or query:NAME, after sha256: "+
 					"to hash it; several with commas between, of which the first is taken that a "+
 					"request has")

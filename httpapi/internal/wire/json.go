@@ -45,10 +45,10 @@ func (s *Scanner) Peek() byte {
 	return 0
 }
 
-// malformed is the problem of text at pos that is not JSON.
-func (s *Scanner) malformed(want string) *Problem { return s.malformedAt(s.Pos, want) }
+// malformedProblem is the problem of text at pos that is not JSON.
+func (s *Scanner) malformedProblem(want string) *Problem { return s.malformedProblemAt(s.Pos, want) }
 
-func (s *Scanner) malformedAt(at int, want string) *Problem {
+func (s *Scanner) malformedProblemAt(at int, want string) *Problem {
 	got := "the end"
 	if at < len(s.Src) {
 		r, _ := utf8.DecodeRune(s.Src[at:])
@@ -61,8 +61,8 @@ func (s *Scanner) malformedAt(at int, want string) *Problem {
 		Detail: fmt.Sprintf("malformed JSON at byte %d: want %s, got %s", at, want, got)}
 }
 
-// Unexpected is the problem of a value of the wrong type, or of malformed text at pos.
-func (s *Scanner) Unexpected(want string) *Problem {
+// UnexpectedProblem is the problem of a value of the wrong type, or of malformed text at pos.
+func (s *Scanner) UnexpectedProblem(want string) *Problem {
 	got := ""
 	switch c := s.Peek(); {
 	case c == '"':
@@ -78,23 +78,23 @@ func (s *Scanner) Unexpected(want string) *Problem {
 	case c == '-' || request.IsDigit(c):
 		got = "a number"
 	default:
-		return s.malformed("a value")
+		return s.malformedProblem("a value")
 	}
-	return Refuse("", "want "+want+", got "+got)
+	return FieldProblem("", "want "+want+", got "+got)
 }
 
-// Enter reads the bracket that opens an object or an array.
-func (s *Scanner) Enter(bracket byte, want string) *Problem {
+// ReadBracket reads the bracket that opens an object or an array.
+func (s *Scanner) ReadBracket(bracket byte, want string) *Problem {
 	if s.Peek() != bracket {
-		return s.Unexpected(want)
+		return s.UnexpectedProblem(want)
 	}
 	s.Pos++
 	return nil
 }
 
-// Member reads up to the value of the next member of an object and returns its name, or nil after
-// the last one.
-func (s *Scanner) Member(first bool) ([]byte, *Problem) {
+// NextMember reads up to the value of the next member of an object and returns its name, or nil
+// after the last one.
+func (s *Scanner) NextMember(first bool) ([]byte, *Problem) {
 	c := s.Peek()
 	if c == '}' {
 		s.Pos++
@@ -102,27 +102,27 @@ func (s *Scanner) Member(first bool) ([]byte, *Problem) {
 	}
 	if !first {
 		if c != ',' {
-			return nil, s.malformed("',' or '}'")
+			return nil, s.malformedProblem("',' or '}'")
 		}
 		s.Pos++
 		c = s.Peek()
 	}
 	if c != '"' {
-		return nil, s.malformed("a field name in quotes")
+		return nil, s.malformedProblem("a field name in quotes")
 	}
 	name, p := s.Str()
 	if p != nil {
 		return nil, p
 	}
 	if s.Peek() != ':' {
-		return nil, s.malformed("':'")
+		return nil, s.malformedProblem("':'")
 	}
 	s.Pos++
 	return name, nil
 }
 
-// Element reads up to the next element of an array and reports whether there is one.
-func (s *Scanner) Element(first bool) (bool, *Problem) {
+// NextElement reads up to the next element of an array and reports whether there is one.
+func (s *Scanner) NextElement(first bool) (bool, *Problem) {
 	c := s.Peek()
 	if c == ']' {
 		s.Pos++
@@ -132,22 +132,22 @@ func (s *Scanner) Element(first bool) (bool, *Problem) {
 		return true, nil
 	}
 	if c != ',' {
-		return false, s.malformed("',' or ']'")
+		return false, s.malformedProblem("',' or ']'")
 	}
 	s.Pos++
 	if s.Peek() == ']' {
-		return false, s.malformed("a value")
+		return false, s.malformedProblem("a value")
 	}
 	return true, nil
 }
 
-// Object reads an object, and calls read at the value of each member.
-func (s *Scanner) Object(want string, read func(name []byte) *Problem) *Problem {
-	if p := s.Enter('{', want); p != nil {
+// ReadObject reads an object, and calls read at the value of each member.
+func (s *Scanner) ReadObject(want string, read func(name []byte) *Problem) *Problem {
+	if p := s.ReadBracket('{', want); p != nil {
 		return p
 	}
 	for first := true; ; first = false {
-		name, p := s.Member(first)
+		name, p := s.NextMember(first)
 		if p != nil || name == nil {
 			return p
 		}
@@ -157,43 +157,43 @@ func (s *Scanner) Object(want string, read func(name []byte) *Problem) *Problem 
 	}
 }
 
-// List reads a list of at most most elements, which are called units, and calls read at each.
-func (s *Scanner) List(want string, most int, units string, read func(i int) *Problem) *Problem {
-	if p := s.Enter('[', want); p != nil {
+// ReadList reads a list of at most most elements, which are called units, and calls read at each.
+func (s *Scanner) ReadList(want string, most int, units string, read func(i int) *Problem) *Problem {
+	if p := s.ReadBracket('[', want); p != nil {
 		return p
 	}
 	for i := 0; ; i++ {
-		more, p := s.Element(i == 0)
+		more, p := s.NextElement(i == 0)
 		if p != nil || !more {
 			return p
 		}
 		if i == most {
-			return Refuse("", fmt.Sprintf("want at most %d %s", most, units))
+			return FieldProblem("", fmt.Sprintf("want at most %d %s", most, units))
 		}
 		if p := read(i); p != nil {
-			return p.In("[" + strconv.Itoa(i) + "]")
+			return p.PrefixField("[" + strconv.Itoa(i) + "]")
 		}
 	}
 }
 
-// End checks that nothing follows the value.
-func (s *Scanner) End() *Problem {
+// ExpectEnd checks that nothing follows the value.
+func (s *Scanner) ExpectEnd() *Problem {
 	if s.Peek(); s.Pos < len(s.Src) {
-		return s.malformed("nothing more")
+		return s.malformedProblem("nothing more")
 	}
 	return nil
 }
 
-// Text reads a string value.
-func (s *Scanner) Text() ([]byte, *Problem) {
+// ReadText reads a string value.
+func (s *Scanner) ReadText() ([]byte, *Problem) {
 	if s.Peek() != '"' {
-		return nil, s.Unexpected("a string")
+		return nil, s.UnexpectedProblem("a string")
 	}
 	return s.Str()
 }
 
-// Boolean reads true or false.
-func (s *Scanner) Boolean() (bool, *Problem) {
+// ReadBool reads true or false.
+func (s *Scanner) ReadBool() (bool, *Problem) {
 	s.Peek()
 	switch rest := s.Src[s.Pos:]; {
 	case bytes.HasPrefix(rest, []byte("true")):
@@ -204,16 +204,16 @@ func (s *Scanner) Boolean() (bool, *Problem) {
 		return false, nil
 	}
 	if c := s.Peek(); c == 't' || c == 'f' {
-		return false, s.malformed("true or false")
+		return false, s.malformedProblem("true or false")
 	}
-	return false, s.Unexpected("true or false")
+	return false, s.UnexpectedProblem("true or false")
 }
 
-// Integer reads a whole number.
-func (s *Scanner) Integer() (int64, *Problem) {
+// ReadInteger reads a whole number.
+func (s *Scanner) ReadInteger() (int64, *Problem) {
 	c := s.Peek()
 	if c != '-' && !request.IsDigit(c) {
-		return 0, s.Unexpected("a whole number")
+		return 0, s.UnexpectedProblem("a whole number")
 	}
 	start := s.Pos
 	i := start
@@ -223,14 +223,14 @@ func (s *Scanner) Integer() (int64, *Problem) {
 	v, end, fits := request.Digits(s.Src, i)
 	plain := end == len(s.Src) || (s.Src[end] != '.' && s.Src[end]|0x20 != 'e')
 	if end == i || (s.Src[i] == '0' && end > i+1) || !plain {
-		if p := s.number(); p != nil {
+		if p := s.skipNumber(); p != nil {
 			return 0, p
 		}
-		return 0, Refuse("", "want a whole number, got "+request.Clip(s.Src[start:s.Pos]))
+		return 0, FieldProblem("", "want a whole number, got "+request.Clip(s.Src[start:s.Pos]))
 	}
 	s.Pos = end
 	if !fits {
-		return 0, Refuse("", "want a whole number, got one that is too large")
+		return 0, FieldProblem("", "want a whole number, got one that is too large")
 	}
 	if c == '-' {
 		v = -v
@@ -243,10 +243,10 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the index, at or after i, of the first byte that ends or complicates a string: a
+// plainEnd returns the index, at or after i, of the first byte that ends or complicates a string: a
 // quote, a backslash, a control character or a non-ASCII byte. It looks at eight bytes at a time;
 // only the position of the first hit is exact, and only that is used.
-func plain(b []byte, i int) int {
+func plainEnd(b []byte, i int) int {
 	for i+8 <= len(b) {
 		x := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := x^(ones*'"'), x^(ones*'\\')
@@ -267,20 +267,20 @@ func (s *Scanner) Str() ([]byte, *Problem) {
 	start := s.Pos + 1
 	i := start
 	for {
-		i = plain(s.Src, i)
+		i = plainEnd(s.Src, i)
 		if i >= len(s.Src) {
-			return nil, s.malformedAt(len(s.Src), "the closing quote of a string")
+			return nil, s.malformedProblemAt(len(s.Src), "the closing quote of a string")
 		}
 		switch c := s.Src[i]; {
 		case c == '"':
 			s.Pos = i + 1
 			return s.Src[start:i], nil
 		case c == '\\':
-			return s.escaped(start, i)
+			return s.readEscaped(start, i)
 		case c < 0x20:
-			return nil, s.malformedAt(i, "no control character in a string")
+			return nil, s.malformedProblemAt(i, "no control character in a string")
 		default:
-			size, p := s.rune(i)
+			size, p := s.runeLen(i)
 			if p != nil {
 				return nil, p
 			}

@@ -20,23 +20,23 @@ func TestObjectsAndLists(t *testing.T) {
 		var s wire.Scanner
 		s.Reset([]byte(text))
 		got := ""
-		p := s.Object("an object", func(name []byte) *wire.Problem {
+		p := s.ReadObject("an object", func(name []byte) *wire.Problem {
 			got += string(name) + ":"
-			p := s.List("a list of numbers", 3, "numbers", func(int) *wire.Problem {
-				v, p := s.Integer()
+			p := s.ReadList("a list of numbers", 3, "numbers", func(int) *wire.Problem {
+				v, p := s.ReadInteger()
 				if p == nil && v == 3 {
-					p = wire.Refuse("", "boom")
+					p = wire.FieldProblem("", "boom")
 				}
 				got += string(rune('0'+v)) + ","
 				return p
 			})
 			if p != nil {
-				return p.In(string(name))
+				return p.PrefixField(string(name))
 			}
 			return nil
 		})
 		if p == nil {
-			p = s.End()
+			p = s.ExpectEnd()
 		}
 		if p != nil {
 			got = p.Text()

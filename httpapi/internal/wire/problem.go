@@ -68,19 +68,19 @@ type Problem struct {
 	Allow string
 }
 
-// Refuse returns the problem of a field whose value is well-formed but not acceptable.
-func Refuse(field, detail string) *Problem {
+// FieldProblem returns the problem of a field whose value is well-formed but not acceptable.
+func FieldProblem(field, detail string) *Problem {
 	return &Problem{Kind: Refused, Field: field, Detail: detail}
 }
 
-// OfField reports whether p is about a field in valid JSON, and so does not affect the other
+// IsOfField reports whether p is about a field in valid JSON, and so does not affect the other
 // operations of a batch.
-func (p *Problem) OfField() bool { return p.Kind == Refused || p.Kind == Forbidden }
+func (p *Problem) IsOfField() bool { return p.Kind == Refused || p.Kind == Forbidden }
 
-// In prefixes the field of p with parent, a name or an index in brackets, and returns p. Problems
-// that are not about a field stay as they are.
-func (p *Problem) In(parent string) *Problem {
-	if !p.OfField() {
+// PrefixField prefixes the field of p with parent, a name or an index in brackets, and returns p.
+// Problems that are not about a field stay as they are.
+func (p *Problem) PrefixField(parent string) *Problem {
+	if !p.IsOfField() {
 		return p
 	}
 	if p.Field != "" && p.Field[0] != '[' {

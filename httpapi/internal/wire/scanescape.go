@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// rune checks the multi-byte character at i and returns its length.
-func (s *Scanner) rune(i int) (int, *Problem) {
+// runeLen checks the multi-byte character at i and returns its length.
+func (s *Scanner) runeLen(i int) (int, *Problem) {
 	r, size := utf8.DecodeRune(s.Src[i:])
 	if r == utf8.RuneError && size == 1 {
 		return 0, &Problem{Kind: Malformed, Detail: "malformed JSON at byte " + strconv.Itoa(i) +
@@ -18,17 +18,17 @@ func (s *Scanner) rune(i int) (int, *Problem) {
 	return size, nil
 }
 
-// escaped reads the rest of a string into scratch, from the backslash at i; src[start:i] has been
-// read already.
-func (s *Scanner) escaped(start, i int) ([]byte, *Problem) {
+// readEscaped reads the rest of a string into scratch, from the backslash at i; src[start:i] has
+// been read already.
+func (s *Scanner) readEscaped(start, i int) ([]byte, *Problem) {
 	mark := len(s.scratch)
 	s.scratch = append(s.scratch, s.Src[start:i]...)
 	for {
-		next := plain(s.Src, i)
+		next := plainEnd(s.Src, i)
 		s.scratch = append(s.scratch, s.Src[i:next]...)
 		i = next
 		if i >= len(s.Src) {
-			return nil, s.malformedAt(len(s.Src), "the closing quote of a string")
+			return nil, s.malformedProblemAt(len(s.Src), "the closing quote of a string")
 		}
 		size, p := 0, (*Problem)(nil)
 		switch c := s.Src[i]; {
@@ -36,11 +36,11 @@ func (s *Scanner) escaped(start, i int) ([]byte, *Problem) {
 			s.Pos = i + 1
 			return s.scratch[mark:len(s.scratch):len(s.scratch)], nil
 		case c == '\\':
-			size, p = s.escape(i)
+			size, p = s.appendEscape(i)
 		case c < 0x20:
-			p = s.malformedAt(i, "no control character in a string")
+			p = s.malformedProblemAt(i, "no control character in a string")
 		default:
-			if size, p = s.rune(i); p == nil {
+			if size, p = s.runeLen(i); p == nil {
 				s.scratch = append(s.scratch, s.Src[i:i+size]...)
 			}
 		}
@@ -51,11 +51,11 @@ func (s *Scanner) escaped(start, i int) ([]byte, *Problem) {
 	}
 }
 
-// escape appends the character of the escape sequence at i and returns the sequence's length.
-func (s *Scanner) escape(i int) (int, *Problem) {
+// appendEscape appends the character of the escape sequence at i and returns the sequence's length.
+func (s *Scanner) appendEscape(i int) (int, *Problem) {
 	const want = `one of "\/bfnrtu`
 	if i+1 >= len(s.Src) {
-		return 0, s.malformedAt(i+1, want)
+		return 0, s.malformedProblemAt(i+1, want)
 	}
 	c := s.Src[i+1]
 	switch c {
@@ -71,17 +71,18 @@ func (s *Scanner) escape(i int) (int, *Problem) {
 	case 't':
 		c = '\t'
 	case 'u':
-		return s.unicode(i)
+		return s.appendUnicodeEscape(i)
 	default:
-		return 0, s.malformedAt(i+1, want)
+		return 0, s.malformedProblemAt(i+1, want)
 	}
 	s.scratch = append(s.scratch, c)
 	return 2, nil
 }
 
-// unicode appends the character of the \uXXXX at i, or of the surrogate pair that begins there.
-func (s *Scanner) unicode(i int) (int, *Problem) {
-	r, p := s.hex4(i + 2)
+// appendUnicodeEscape appends the character of the \uXXXX at i, or of the surrogate pair that
+// begins there.
+func (s *Scanner) appendUnicodeEscape(i int) (int, *Problem) {
+	r, p := s.readHex4(i + 2)
 	if p != nil {
 		return 0, p
 	}
@@ -90,7 +91,7 @@ func (s *Scanner) unicode(i int) (int, *Problem) {
 		return 6, nil
 	}
 	if i+8 <= len(s.Src) && s.Src[i+6] == '\\' && s.Src[i+7] == 'u' {
-		low, p := s.hex4(i + 8)
+		low, p := s.readHex4(i + 8)
 		if p != nil {
 			return 0, p
 		}
@@ -104,12 +105,12 @@ func (s *Scanner) unicode(i int) (int, *Problem) {
 		": half a surrogate pair"}
 }
 
-// hex4 reads four hexadecimal digits.
-func (s *Scanner) hex4(i int) (rune, *Problem) {
+// readHex4 reads four hexadecimal digits.
+func (s *Scanner) readHex4(i int) (rune, *Problem) {
 	var r rune
 	for end := i + 4; i < end; i++ {
 		if i >= len(s.Src) {
-			return 0, s.malformedAt(i, "a hexadecimal digit")
+			return 0, s.malformedProblemAt(i, "a hexadecimal digit")
 		}
 		switch c := s.Src[i]; {
 		case request.IsDigit(c):
@@ -117,7 +118,7 @@ func (s *Scanner) hex4(i int) (rune, *Problem) {
 		case 'a' <= c|0x20 && c|0x20 <= 'f':
 			r = r<<4 | rune(c|0x20-'a'+10)
 		default:
-			return 0, s.malformedAt(i, "a hexadecimal digit")
+			return 0, s.malformedProblemAt(i, "a hexadecimal digit")
 		}
 	}
 	return r, nil

@@ -28,7 +28,7 @@ func (s *Scanner) Skip(depth int) *Problem {
 		_, p := s.Str()
 		return p
 	case c == '-' || request.IsDigit(c):
-		return s.number()
+		return s.skipNumber()
 	}
 	for _, word := range []string{"true", "false", "null"} {
 		if bytes.HasPrefix(s.Src[s.Pos:], []byte(word)) {
@@ -36,12 +36,12 @@ func (s *Scanner) Skip(depth int) *Problem {
 			return nil
 		}
 	}
-	return s.malformed("a value")
+	return s.malformedProblem("a value")
 }
 
 func (s *Scanner) skipObject(depth int) *Problem {
 	for first := true; ; first = false {
-		name, p := s.Member(first)
+		name, p := s.NextMember(first)
 		if p != nil || name == nil {
 			return p
 		}
@@ -53,7 +53,7 @@ func (s *Scanner) skipObject(depth int) *Problem {
 
 func (s *Scanner) skipArray(depth int) *Problem {
 	for first := true; ; first = false {
-		more, p := s.Element(first)
+		more, p := s.NextElement(first)
 		if p != nil || !more {
 			return p
 		}
@@ -63,24 +63,24 @@ func (s *Scanner) skipArray(depth int) *Problem {
 	}
 }
 
-// number reads a number in any notation.
-func (s *Scanner) number() *Problem {
+// skipNumber reads a number in any notation.
+func (s *Scanner) skipNumber() *Problem {
 	i := s.Pos
 	if i < len(s.Src) && s.Src[i] == '-' {
 		i++
 	}
 	_, end, _ := request.Digits(s.Src, i)
 	if end == i {
-		return s.malformedAt(end, "a digit")
+		return s.malformedProblemAt(end, "a digit")
 	}
 	if s.Src[i] == '0' && end > i+1 {
-		return s.malformedAt(i+1, "no digit after a leading zero")
+		return s.malformedProblemAt(i+1, "no digit after a leading zero")
 	}
 	i = end
 	if i < len(s.Src) && s.Src[i] == '.' {
 		_, end, _ = request.Digits(s.Src, i+1)
 		if end == i+1 {
-			return s.malformedAt(end, "a digit")
+			return s.malformedProblemAt(end, "a digit")
 		}
 		i = end
 	}
@@ -91,7 +91,7 @@ func (s *Scanner) number() *Problem {
 		}
 		_, end, _ = request.Digits(s.Src, i)
 		if end == i {
-			return s.malformedAt(end, "a digit")
+			return s.malformedProblemAt(end, "a digit")
 		}
 		i = end
 	}
