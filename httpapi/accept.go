@@ -29,10 +29,10 @@ func (s *Server) runAccept(ln net.Listener, d *endpoint) {
 func (s *Server) accept(nc net.Conn, d *endpoint) {
 	from, tooMany := d.budget.Conns.Enter(nc.RemoteAddr())
 	if from == nil {
-		s.reject(nc, tooMany)
+		s.rejectConn(nc, tooMany)
 		return
 	}
-	c := &conn{Conn: s.secure(nc), raw: nc, endpoint: d,
+	c := &conn{Conn: s.wrapTLS(nc), raw: nc, endpoint: d,
 		memory: memory.NewRequest(d.budget, from, s.opts.RequestTimeout/2)}
 	s.mu.Lock()
 	closing := s.closing.Load()
@@ -46,41 +46,41 @@ func (s *Server) accept(nc net.Conn, d *endpoint) {
 		return
 	}
 	c.park.by = time.Now().Add(s.opts.ReadTimeout)
-	s.serving.Go(func() { s.runWait(c) })
+	s.serving.Go(func() { s.runAwaitRequest(c) })
 }
 
-// runWait waits for the first byte of a request in a goroutine whose stack has not grown, then
-// starts another goroutine that serves the connection.
-func (s *Server) runWait(c *conn) {
-	switch err := c.await(); {
+// runAwaitRequest waits for the first byte of a request in a goroutine whose stack has not grown,
+// then starts another goroutine that serves the connection.
+func (s *Server) runAwaitRequest(c *conn) {
+	switch err := c.awaitRequest(); {
 	case err == nil:
 		s.serving.Go(func() { s.runConn(c) })
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.isSilent():
-		s.refuse(c.Conn, receive.ProblemOf(err))
+		s.refuseRequest(c.Conn, receive.ProblemOf(err))
 	}
-	s.leave(c)
+	s.endConn(c)
 }
 
 // runConn serves a connection until it ends or is parked.
 func (s *Server) runConn(c *conn) {
-	if !c.memory.Wake() {
-		s.refuse(c.Conn, memory.Busy())
-		s.leave(c)
+	if !c.memory.ReserveServing() {
+		s.refuseRequest(c.Conn, memory.BusyProblem())
+		s.endConn(c)
 		return
 	}
 	s.serve(c)
 	c.memory.Release()
-	c.memory.Sleep()
+	c.memory.ReleaseServing()
 	if c.isParked() {
-		s.serving.Go(func() { s.runWait(c) })
+		s.serving.Go(func() { s.runAwaitRequest(c) })
 		return
 	}
-	s.leave(c)
+	s.endConn(c)
 }
 
-// leave ends a connection.
-func (s *Server) leave(c *conn) {
+// endConn ends a connection.
+func (s *Server) endConn(c *conn) {
 	c.Conn.Close()
 	c.endpoint.budget.Conns.Leave(c.memory.Client())
 	s.mu.Lock()
@@ -88,23 +88,23 @@ func (s *Server) leave(c *conn) {
 	s.mu.Unlock()
 }
 
-// reject answers 429 on a connection from which nothing was read.
-func (s *Server) reject(nc net.Conn, why string) {
+// rejectConn answers 429 on a connection from which nothing was read.
+func (s *Server) rejectConn(nc net.Conn, why string) {
 	s.turnedAway.Add(1)
 	p := &wire.Problem{Kind: wire.Overload, Detail: why}
 	if s.opts.TLS != nil { // an answer would take a handshake
 		s.codes[p.Kind.Status].Add(1)
 	} else {
-		s.refuse(nc, p)
+		s.refuseRequest(nc, p)
 	}
 	nc.Close()
 }
 
-// refuse answers a request without serving it. The answer fits in the empty buffer of a new socket,
-// so the write does not block.
-func (s *Server) refuse(nc net.Conn, p *wire.Problem) {
+// refuseRequest answers a request without serving it. The answer fits in the empty buffer of a new
+// socket, so the write does not block.
+func (s *Server) refuseRequest(nc net.Conn, p *wire.Problem) {
 	body := p.AppendJSON(nil)
-	s.countLimit(p)
+	s.countLimitProblem(p)
 	s.codes[p.Kind.Status].Add(1)
 	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nConnection: close\r\n", p.Kind.Status,

@@ -23,12 +23,12 @@ func newAccess(o *Options) access {
 	return access{ask.NewAccess(o.Tokens, o.AdminToken), o.Tokens != nil, o.AdminToken != ""}
 }
 
-// open reports whether a route needs no token.
-func (a *access) open(r *route) bool { return r.need == 0 || !a.tokens && !r.guarded }
+// isPublic reports whether a route needs no token.
+func (a *access) isPublic(r *route) bool { return r.need == 0 || !a.tokens && !r.guarded }
 
-// enter returns the grant of a request on a route, or nil if everything is allowed.
-func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *wire.Problem) {
-	if a.open(r) {
+// authorize returns the grant of a request on a route, or nil if everything is allowed.
+func (a *access) authorize(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *wire.Problem) {
+	if a.isPublic(r) {
 		return nil, nil
 	}
 	if !a.tokens && !a.admin {
@@ -36,16 +36,16 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *wi
 			Detail: "this node was started without --admin-token or --tokens: there are no such " +
 				"calls"}
 	}
-	presented, ok := bearer(h)
+	presented, ok := bearerToken(h)
 	if !ok {
 		return nil, &wire.Problem{Kind: wire.Unauthorized,
-			Detail: "want the header Authorization: Bearer and " + a.wanted()}
+			Detail: "want the header Authorization: Bearer and " + a.acceptedTokens()}
 	}
 	g := a.Find(presented)
 	switch {
 	case g == nil:
 		return nil, &wire.Problem{Kind: wire.Unauthorized,
-			Detail: "the token is not known here; want " + a.wanted()}
+			Detail: "the token is not known here; want " + a.acceptedTokens()}
 	case !g.May(r.need):
 		return nil, &wire.Problem{Kind: wire.Forbidden, Detail: "the token " + g.Name() +
 			" has not the role " + r.need.String()}
@@ -53,16 +53,16 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *wi
 	return g, nil
 }
 
-// wanted names the accepted tokens in an error message.
-func (a *access) wanted() string {
+// acceptedTokens names the accepted tokens in an error message.
+func (a *access) acceptedTokens() string {
 	if !a.tokens {
 		return "the node's --admin-token"
 	}
 	return "a token of the node's --tokens"
 }
 
-// bearer returns the token in a header.
-func bearer(h *fasthttp.RequestHeader) ([]byte, bool) {
+// bearerToken returns the token in a header.
+func bearerToken(h *fasthttp.RequestHeader) ([]byte, bool) {
 	const scheme = "Bearer "
 	got := h.Peek("Authorization")
 	if len(got) < len(scheme) || !bytes.EqualFold(got[:len(scheme)], []byte(scheme)) {

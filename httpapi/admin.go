@@ -12,15 +12,15 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// adminMode changes how the whole cluster counts.
-func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *wire.Problem {
+// setMode changes how the whole cluster counts.
+func (s *Server) setMode(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	x.Reset(ctx.PostBody())
 	mode, p := decodeMode(&x.Decoder)
 	p = x.EndBody(p)
@@ -28,12 +28,12 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *wire.Problem {
 		// SetMode has its own timeout, which is longer than that of a request.
 		if err := s.members.SetMode(context.Background(), mode); err == nil {
 			x.out = append(wire.AppendString(append(x.out, `{"mode":`...), string(mode)), '}')
-			x.answer(ctx)
+			x.setResponseBody(ctx)
 		} else {
 			p = s.problemOfQuery(err)
 		}
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 

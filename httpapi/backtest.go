@@ -45,12 +45,12 @@ func (s *Server) backtest(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
-	q, p := s.backtestBody(x, ctx.PostBody())
-	s.finish(x)
+	x := s.beginRequest(ctx)
+	q, p := s.readBacktestBody(x, ctx.PostBody())
+	s.finishRequest(x)
 	if p != nil {
 		return p
 	}
@@ -71,8 +71,8 @@ func (s *Server) backtest(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return nil
 }
 
-// backtestBody reads {"rules","top"}.
-func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *wire.Problem) {
+// readBacktestBody reads {"rules","top"}.
+func (s *Server) readBacktestBody(d *requestState, body []byte) (backtestQuery, *wire.Problem) {
 	d.Reset(body)
 	q, proposed, p := decodeBacktest(&d.Decoder)
 	if p = d.EndBody(p); p != nil {

@@ -35,8 +35,8 @@ type banQuery struct {
 	n        int
 }
 
-// banQueryOf reads the query of /v1/bans.
-func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
+// parseBanQuery reads the query of /v1/bans.
+func parseBanQuery(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 	q.n = defaultBans
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
@@ -56,7 +56,7 @@ func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 				return wire.FieldProblem("n", "want 1 to 1000")
 			}
 		default:
-			return unknownArg(name, "bans has ns, rule, key and n")
+			return unknownArgProblem(name, "bans has ns, rule, key and n")
 		}
 		return nil
 	})
@@ -68,7 +68,7 @@ func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 
 // listBans answers with the active bans: all that nodes know of, or the ban of one key.
 func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
-	q, p := banQueryOf(ctx)
+	q, p := parseBanQuery(ctx)
 	if p != nil {
 		return p
 	}
@@ -77,20 +77,20 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return p
 		}
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	set, f := x.ResolveRules()
 	if p = wire.FromFailure(f); p == nil {
-		p = s.findBans(x, set, &q, grantOf(ctx))
+		p = s.appendFoundBans(x, set, &q, grantOf(ctx))
 	}
 	if p == nil {
-		x.answer(ctx)
+		x.setResponseBody(ctx)
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
-// findBans appends the answer to a query.
-func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
+// appendFoundBans appends the answer to a query.
+func (s *Server) appendFoundBans(x *requestState, set *twotier.RuleSet, q *banQuery,
 	grant *twotier.Grant) *wire.Problem {
 	if q.rule != "" {
 		r, p := x.ResolveRule([]byte(q.rule))
@@ -113,7 +113,7 @@ func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
 	} else if banner, ok := s.operations.(Banner); ok {
 		known = banner.Bans(x.context, q.ns, q.rule, q.n)
 	}
-	held, err := s.held(x.context, set, known)
+	held, err := s.activeBans(x.context, set, known)
 	if err != nil {
 		return s.problemOf(err, false)
 	}
@@ -129,16 +129,16 @@ func (s *Server) findBans(x *requestState, set *twotier.RuleSet, q *banQuery,
 	return nil
 }
 
-// heldBan is an active ban, with its end and the milliseconds left.
-type heldBan struct {
+// activeBan is an active ban, with its end and the milliseconds left.
+type activeBan struct {
 	twotier.Banned
 	until, left int64
 }
 
-// held checks known bans against the rules in force and returns the active ones, the last to end
-// first.
-func (s *Server) held(ctx context.Context, set *twotier.RuleSet,
-	known []twotier.Banned) ([]heldBan, error) {
+// activeBans checks known bans against the rules in force and returns the active ones, the last to
+// end first.
+func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
+	known []twotier.Banned) ([]activeBan, error) {
 	var ops []twotier.Op
 	var of []twotier.Banned
 	for _, b := range known {
@@ -152,25 +152,25 @@ func (s *Server) held(ctx context.Context, set *twotier.RuleSet,
 	}
 	res := make([]twotier.Result, len(ops))
 	s.operations.DoAll(ctx, ops, res)
-	var list []heldBan
+	var list []activeBan
 	for i := range res {
 		switch {
 		case res[i].Err != nil:
 			return nil, res[i].Err
 		case !res[i].Allowed && len(res[i].Checks) == 1:
-			list = append(list, heldBan{of[i], bans.EndOf(&res[i].Checks[0]), res[i].RetryAfter})
+			list = append(list, activeBan{of[i], bans.EndOf(&res[i].Checks[0]), res[i].RetryAfter})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b heldBan) int { return cmp.Compare(b.left, a.left) })
+	slices.SortStableFunc(list, func(a, b activeBan) int { return cmp.Compare(b.left, a.left) })
 	return list, nil
 }
 
 // unban lifts the ban of a key under a rule.
 func (s *Server) unban(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	x.Reset(ctx.PostBody())
 	r, key, p := decodeUnban(&x.Decoder)
 	p = x.EndBody(p)
@@ -178,19 +178,19 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *wire.Problem {
 		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
 	}
 	if p == nil {
-		p = s.lift(x, r, key)
+		p = s.liftBan(x, r, key)
 	}
 	if p == nil {
-		x.answer(ctx)
+		x.setResponseBody(ctx)
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
-// lift ends a ban and appends the answer.
-func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *wire.Problem {
+// liftBan ends a ban and appends the answer.
+func (s *Server) liftBan(x *requestState, r *twotier.Rule, key []byte) *wire.Problem {
 	set, _ := x.ResolveRules() // r is one of them
-	held, err := s.held(x.context, set, []twotier.Banned{{NS: r.Space(), Rule: r.Name,
+	held, err := s.activeBans(x.context, set, []twotier.Banned{{NS: r.Space(), Rule: r.Name,
 		Key: string(key)}})
 	if err == nil {
 		ns, name := twotier.BanKey([]byte(r.Space()), r.Name, key)

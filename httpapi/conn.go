@@ -60,7 +60,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.header.begin(nil)
 	}
 	if c.header.open {
-		c.header.follow(b[:n], &c.memory)
+		c.header.scanForEnd(b[:n], &c.memory)
 	}
 	return n, err
 }
@@ -95,7 +95,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.park.by = t; c.served && !c.busy {
-		t = c.parkingLocked(time.Now())
+		t = c.parkingTimeLocked(time.Now())
 	}
 	return c.setReadDeadlineLocked(t)
 }
@@ -199,8 +199,8 @@ const (
 	parkSoon  = time.Millisecond
 )
 
-// parkingLocked returns when to park a connection that has just become idle.
-func (c *conn) parkingLocked(now time.Time) time.Time {
+// parkingTimeLocked returns when to park a connection that has just become idle.
+func (c *conn) parkingTimeLocked(now time.Time) time.Time {
 	pause := parkAfter
 	if c.header.long {
 		return longAgo
@@ -231,8 +231,8 @@ func (c *conn) parkLocked(now time.Time) {
 		(c.park.by.IsZero() || now.Before(c.park.by))
 }
 
-// await waits for the first byte of a request. The error is the reason why none will come.
-func (c *conn) await() error {
+// awaitRequest waits for the first byte of a request. The error is the reason why none will come.
+func (c *conn) awaitRequest() error {
 	c.mu.Lock()
 	_ = c.setReadDeadlineLocked(c.park.by)
 	c.mu.Unlock()

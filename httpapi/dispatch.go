@@ -24,25 +24,25 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.IsOfNode() {
 		p = m.ReserveUpTo(int64(len(ctx.Response.Body())))
 		if p != nil && !ctx.IsGet() && !ctx.IsHead() && string(ctx.Path()) != "/v1/backtest" {
-			p = unanswered(p)
+			p = unansweredProblem(p)
 		}
 	}
 	if p != nil {
-		s.countLimit(p)
-		send(ctx, p)
+		s.countLimitProblem(p)
+		sendProblem(ctx, p)
 	}
-	if receive.IsUnread(ctx) {
+	if receive.HasUnreadBody(ctx) {
 		setLinger(ctx, p)
 	}
-	if s.closing.Load() || receive.IsUnread(ctx) {
+	if s.closing.Load() || receive.HasUnreadBody(ctx) {
 		ctx.SetConnectionClose()
 	}
 	s.countResponse(ctx)
 }
 
-// unanswered returns the problem of an executed request whose answer did not get memory because of
-// p.
-func unanswered(p *wire.Problem) *wire.Problem {
+// unansweredProblem returns the problem of an executed request whose answer did not get memory
+// because of p.
+func unansweredProblem(p *wire.Problem) *wire.Problem {
 	why := "there is no memory now for the answer"
 	if p.Kind == wire.TooLarge {
 		why = "the answer takes more memory than one address may use here, by --max-memory"
@@ -60,7 +60,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	d := s.endpointOf(ctx)
 	r, ok := d.routes[string(receive.Path(h.RequestURI()))]
 	// Nodes authenticate with their secret, and call each other by other names.
-	if r.at != peerAPI && !d.hosts.Allow(ctx.Host()) && !(r.any && s.fromProxy(ctx)) {
+	if r.at != peerAPI && !d.hosts.Allow(ctx.Host()) && !(r.any && s.isFromProxy(ctx)) {
 		return &wire.Problem{Kind: wire.Forbidden, Field: "Host",
 			Detail: "not a name of this server; it answers to its address, and to what --hosts " +
 				"lists"}
@@ -82,7 +82,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		}
 	}
 	if r.guarded || s.access.tokens {
-		g, p := s.access.enter(h, &r)
+		g, p := s.access.authorize(h, &r)
 		if p != nil {
 			return p
 		}
@@ -97,15 +97,15 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	if r.post {
 		memoryOf(ctx).SetPatience(h.Peek(headerTimeout))
-		if p := receive.Body(ctx, memoryOf(ctx), r.body); p != nil {
+		if p := receive.ReadBody(ctx, memoryOf(ctx), r.body); p != nil {
 			return p
 		}
 	}
 	return r.handler(ctx)
 }
 
-// countLimit counts a problem caused by a limit of this server.
-func (s *Server) countLimit(p *wire.Problem) {
+// countLimitProblem counts a problem caused by a limit of this server.
+func (s *Server) countLimitProblem(p *wire.Problem) {
 	if p.Limit {
 		s.limited.Add(1)
 	}
@@ -154,7 +154,7 @@ func (s *Server) recoverPanic(ctx *fasthttp.RequestCtx) {
 	// send replaces the body.
 	p := &wire.Problem{Kind: wire.Internal,
 		Detail: "an error of this server's own; its log says more"}
-	send(ctx, p)
+	sendProblem(ctx, p)
 	ctx.SetConnectionClose()
 	s.countResponse(ctx)
 }
@@ -168,14 +168,14 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 // answerUnreadable answers a request that fasthttp could not parse.
 func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := receive.ProblemOf(err)
-	if c, ok := ctx.Conn().(*conn); ok && receive.IsLong(err) && !c.header.long {
-		if p = c.header.move(&c.memory); p == nil {
+	if c, ok := ctx.Conn().(*conn); ok && receive.IsHeaderTooLong(err) && !c.header.long {
+		if p = c.header.moveToLargeBuffer(&c.memory); p == nil {
 			return
 		}
-		s.countLimit(p)
+		s.countLimitProblem(p)
 	}
 	setLinger(ctx, p)
-	send(ctx, p)
+	sendProblem(ctx, p)
 	s.countResponse(ctx)
 }
 

@@ -22,11 +22,11 @@ type Distincter interface {
 
 // addDistinct adds values. It answers 200 whatever the decision, unless the query has deny=429.
 func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
-	deny429, p := denyQuery(ctx)
+	deny429, p := parseDenyQuery(ctx)
 	if p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	var v codec.ValueOp
 	if p = x.DecodeDistinct(ctx.PostBody(), &v); p == nil {
 		p = s.answerDistinct(ctx, x, &v)
@@ -34,25 +34,25 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p == nil {
 		s.verdicts.CountValues(&x.arrival, &v.Values, &v.Res)
 		if deny429 && !v.Res.Allowed {
-			deny(ctx, fasthttp.StatusTooManyRequests, v.Res.RetryAfter)
+			sendRefusal(ctx, fasthttp.StatusTooManyRequests, v.Res.RetryAfter)
 		}
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
 // countDistinct counts values.
 func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	var v codec.ValueOp
-	p := distinctQuery(ctx, &x.Decoder, &v)
+	p := parseDistinctQuery(ctx, &x.Decoder, &v)
 	if p == nil {
 		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleRead, v.Op.NS))
 	}
 	if p == nil {
 		p = s.answerDistinct(ctx, x, &v)
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
@@ -66,13 +66,13 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState,
 		return s.problemOf(err, len(v.Add) > 0)
 	}
 	x.out = v.AppendAnswer(x.out)
-	x.answer(ctx)
+	x.setResponseBody(ctx)
 	return nil
 }
 
-// distinctQuery reads the query of a count.
-func distinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, into *codec.ValueOp) *wire.Problem {
-	t, p := windowsQuery(ctx, d, "distinct has key, ns, window and at")
+// parseDistinctQuery reads the query of a count.
+func parseDistinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, into *codec.ValueOp) *wire.Problem {
+	t, p := parseWindowsQuery(ctx, d, "distinct has key, ns, window and at")
 	switch {
 	case p != nil:
 		return p

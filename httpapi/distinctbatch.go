@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/internal/distinct"
 )
 
-// startValues begins the operations on values of a batch: in order for each key, concurrently for
+// startValueOps begins the operations on values of a batch: in order for each key, concurrently for
 // different keys. wait waits for them and stores their errors.
-func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait func()) {
+func (s *Server) startValueOps(ctx *fasthttp.RequestCtx, x *requestState) (wait func()) {
 	calls := make([]distinct.Call, len(x.Values))
 	for i := range x.Values {
 		v := &x.Values[i]
@@ -56,11 +56,11 @@ func (s *Server) logIfPanic(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// totals is the answer to a quiet batch.
-type totals struct{ added, allowed, refused, failed int64 }
+// batchTotals is the answer to a quiet batch.
+type batchTotals struct{ added, allowed, refused, failed int64 }
 
-// addValues adds an operation on values that was executed.
-func (t *totals) addValues(v *codec.ValueOp) {
+// addValueOp adds an operation on values that was executed.
+func (t *batchTotals) addValueOp(v *codec.ValueOp) {
 	switch {
 	case len(v.Add) == 0:
 	case len(v.Op.Limits) == 0:
@@ -72,8 +72,8 @@ func (t *totals) addValues(v *codec.ValueOp) {
 	}
 }
 
-// addEvents adds another operation that was executed.
-func (t *totals) addEvents(kind twotier.Kind, allowed bool) {
+// addEventOp adds another operation that was executed.
+func (t *batchTotals) addEventOp(kind twotier.Kind, allowed bool) {
 	switch {
 	case kind == twotier.Add:
 		t.added++
@@ -84,9 +84,9 @@ func (t *totals) addEvents(kind twotier.Kind, allowed bool) {
 	}
 }
 
-// countBatch counts the verdicts on the operations of a batch: acquires, and operations on values
-// with limits.
-func (s *Server) countBatch(x *requestState) {
+// countBatchVerdicts counts the verdicts on the operations of a batch: acquires, and operations on
+// values with limits.
+func (s *Server) countBatchVerdicts(x *requestState) {
 	if !s.verdicts.Wanted() {
 		return
 	}

@@ -114,8 +114,8 @@ func (s *Server) closeEndpoints() (err error) {
 	return err
 }
 
-// secure adds TLS to a connection, if TLS is configured.
-func (s *Server) secure(nc net.Conn) net.Conn {
+// wrapTLS adds TLS to a connection, if TLS is configured.
+func (s *Server) wrapTLS(nc net.Conn) net.Conn {
 	if s.opts.TLS == nil {
 		return nc
 	}

@@ -23,32 +23,32 @@ const headerRules = "Twotier-Rules-Version"
 // forwardAuth decides for a proxy about a request that the proxy has received. It counts and
 // answers 200, or counts nothing and answers 429 or the status in the query.
 func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.beginSized(ctx, 0)
+	x := s.beginRequestSized(ctx, 0)
 	x.arrival.Endpoint = verdicts.ForwardAuth
-	denied, p := s.forwardQuery(ctx, &x.Decoder)
+	denied, p := s.parseForwardQuery(ctx, &x.Decoder)
 	if p == nil {
-		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
+		op, res := x.onlyOp()
+		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
 	}
 	if p == nil {
 		s.verdicts.Count(&x.arrival, &x.Request)
 		res := &x.Results()[0]
-		setRateLimit(ctx, x, res)
+		setRateLimitFields(ctx, x, res)
 		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.RulesVersion(), 10))
 		if !res.Allowed {
-			deny(ctx, denied, res.RetryAfter)
+			sendRefusal(ctx, denied, res.RetryAfter)
 		}
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
-// fromProxy reports whether a request with another server's name as its host may come from a proxy,
-// which passes on the Host that it received or sends its own name for this server. It may, if it
-// comes from a trusted proxy on another machine, or if the name has no dot: a page in a browser
-// can't have either. A browser on the proxy's own machine shares the proxy's address and can send
-// each of its headers.
-func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
+// isFromProxy reports whether a request with another server's name as its host may come from a
+// proxy, which passes on the Host that it received or sends its own name for this server. It may,
+// if it comes from a trusted proxy on another machine, or if the name has no dot: a page in a
+// browser can't have either. A browser on the proxy's own machine shares the proxy's address and
+// can send each of its headers.
+func (s *Server) isFromProxy(ctx *fasthttp.RequestCtx) bool {
 	if bytes.IndexByte(receive.Hostname(ctx.Host()), '.') < 0 {
 		return true
 	}
@@ -60,18 +60,18 @@ func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
 	return !a.IsLoopback() && s.clients.Trusts(a)
 }
 
-// judged is a rule of a forwarded request with the key that it judges.
-type judged struct {
+// keyedRule is a rule of a forwarded request with the key that it judges.
+type keyedRule struct {
 	rule *twotier.Rule
 	key  []byte
 }
 
-// forwardQuery reads the query of a forward-auth as operation 0, and the status of a refusal.
-func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denied int,
+// parseForwardQuery reads the query of a forward-auth as operation 0, and the status of a refusal.
+func (s *Server) parseForwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denied int,
 	p *wire.Problem) {
 	d.Reset(nil)
 	denied = fasthttp.StatusTooManyRequests
-	var all []judged
+	var all []keyedRule
 	var others []byte // the key of rules without their own
 	keyed := 0        // number of rules that have a key
 	for name, value := range ctx.QueryArgs().All() {
@@ -89,9 +89,9 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 				p = wire.FieldProblem("", "given twice for the same rules")
 			}
 		case "denied":
-			denied, p = deniedArg(value)
+			denied, p = parseDeniedStatus(value)
 		default:
-			return 0, unknownArg(name, "forward-auth has rule, key and denied")
+			return 0, unknownArgProblem(name, "forward-auth has rule, key and denied")
 		}
 		if p != nil {
 			return 0, p.PrefixField(string(name))
@@ -104,11 +104,11 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) (denie
 		others = []byte(s.clients.AddressKey(ctx))
 	}
 	setKeys(all, keyed, others)
-	return denied, addForwarded(d, all)
+	return denied, addForwardedAcquire(d, all)
 }
 
 // appendRule appends a rule named in a query.
-func appendRule(d *codec.Decoder, all []judged, name []byte) ([]judged, *wire.Problem) {
+func appendRule(d *codec.Decoder, all []keyedRule, name []byte) ([]keyedRule, *wire.Problem) {
 	if len(all) == ask.MaxRules {
 		return all, wire.FieldProblem("", "want at most 16 rules")
 	}
@@ -116,18 +116,18 @@ func appendRule(d *codec.Decoder, all []judged, name []byte) ([]judged, *wire.Pr
 	if p == nil && len(r.Limits) == 0 {
 		p = wire.FieldProblem("", request.OnlyDistinct(r.Name))
 	}
-	return append(all, judged{rule: r}), p
+	return append(all, keyedRule{rule: r}), p
 }
 
 // setKeys gives a key to all rules from index from on, and returns the number of rules.
-func setKeys(all []judged, from int, key []byte) int {
+func setKeys(all []keyedRule, from int, key []byte) int {
 	for i := from; i < len(all); i++ {
 		all[i].key = key
 	}
 	return len(all)
 }
 
-func deniedArg(value []byte) (int, *wire.Problem) {
+func parseDeniedStatus(value []byte) (int, *wire.Problem) {
 	switch string(value) {
 	case "429":
 		return fasthttp.StatusTooManyRequests, nil
@@ -137,9 +137,9 @@ func deniedArg(value []byte) (int, *wire.Problem) {
 	return 0, wire.FieldProblem("", "want 429 or 403")
 }
 
-// addForwarded adds an acquire for all rules. Rules that judge the same key in the same namespace
-// share a check, so that the request counts once.
-func addForwarded(d *codec.Decoder, all []judged) *wire.Problem {
+// addForwardedAcquire adds an acquire for all rules. Rules that judge the same key in the same
+// namespace share a check, so that the request counts once.
+func addForwardedAcquire(d *codec.Decoder, all []keyedRule) *wire.Problem {
 	d.BeginOp()
 	for len(all) > 0 {
 		first, rest := all[0], all[:0]

@@ -42,9 +42,9 @@ func (h *longHeader) begin(first []byte) { h.open, h.text = !h.long, first }
 // sent before the answer, and not all of it passes through Read.
 func (h *longHeader) end() { h.open, h.text = false, nil }
 
-// follow looks for the end of an open header in the result of a Read. A header that arrives in
+// scanForEnd looks for the end of an open header in the result of a Read. A header that arrives in
 // pieces takes memory.
-func (h *longHeader) follow(b []byte, m *memory.Request) {
+func (h *longHeader) scanForEnd(b []byte, m *memory.Request) {
 	if bytes.Contains(b, []byte(endOfHeader)) || len(h.text) >= shortHeader ||
 		len(h.text) <= 1 && m.ReserveRead(shortHeader) != nil {
 		h.end()
@@ -53,9 +53,9 @@ func (h *longHeader) follow(b []byte, m *memory.Request) {
 	h.text = append(h.text, b...)
 }
 
-// move prepares for serving the connection with the larger buffer, after the header did not fit in
-// the smaller one.
-func (h *longHeader) move(m *memory.Request) *wire.Problem {
+// moveToLargeBuffer prepares for serving the connection with the larger buffer, after the header
+// did not fit in the smaller one.
+func (h *longHeader) moveToLargeBuffer(m *memory.Request) *wire.Problem {
 	if len(h.text) < shortHeader {
 		return &wire.Problem{Kind: wire.Headers,
 			Detail: "want at most 64 KiB, or at most 8 KiB if the " +

@@ -34,8 +34,8 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	return r
 }
 
-// metrics answers in the client's preferred Prometheus format, text by default.
-func (s *Server) metrics(ctx *fasthttp.RequestCtx) *wire.Problem {
+// showMetrics answers in the client's preferred Prometheus format, text by default.
+func (s *Server) showMetrics(ctx *fasthttp.RequestCtx) *wire.Problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},
 		expfmt.FmtProtoDelim, expfmt.FmtProtoText, expfmt.FmtProtoCompact, expfmt.FmtText)
@@ -64,7 +64,7 @@ func (s *Server) renderMetrics(format expfmt.Format, g *twotier.Grant) ([]byte, 
 	var page bytes.Buffer
 	encoder := expfmt.NewEncoder(&page, format)
 	for _, f := range families {
-		if f.Metric = granted(f.Metric, g); len(f.Metric) == 0 {
+		if f.Metric = filterGranted(f.Metric, g); len(f.Metric) == 0 {
 			continue
 		}
 		if err := encoder.Encode(f); err != nil {
@@ -74,8 +74,8 @@ func (s *Server) renderMetrics(format expfmt.Format, g *twotier.Grant) ([]byte, 
 	return page.Bytes(), nil
 }
 
-// granted leaves out the metrics of namespaces that a grant does not cover.
-func granted(metrics []*dto.Metric, g *twotier.Grant) []*dto.Metric {
+// filterGranted leaves out the metrics of namespaces that a grant does not cover.
+func filterGranted(metrics []*dto.Metric, g *twotier.Grant) []*dto.Metric {
 	if g == nil || g.AllNamespaces() {
 		return metrics
 	}

@@ -11,65 +11,65 @@ import (
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	p := x.DecodeSingle(ctx.PostBody(), twotier.Add)
 	if p == nil {
-		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
+		op, res := x.onlyOp()
+		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
 // acquire answers 200 whatever the decision, unless the query has deny=429.
 func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
-	deny429, p := denyQuery(ctx)
+	deny429, p := parseDenyQuery(ctx)
 	if p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	if p = x.DecodeSingle(ctx.PostBody(), twotier.Acquire); p == nil {
-		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
+		op, res := x.onlyOp()
+		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
 	}
 	if p == nil {
 		s.verdicts.Count(&x.arrival, &x.Request)
 	}
 	if p == nil && deny429 {
 		res := &x.Results()[0]
-		setRateLimit(ctx, x, res)
+		setRateLimitFields(ctx, x, res)
 		if !res.Allowed {
-			deny(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
+			sendRefusal(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
 		}
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
-// only returns the only operation of x, and an empty result for it.
-func (x *requestState) only() (*twotier.Op, *twotier.Result) {
+// onlyOp returns the only operation of x, and an empty result for it.
+func (x *requestState) onlyOp() (*twotier.Op, *twotier.Result) {
 	if x.traced.of != nil {
 		x.annotateSpan(x.Ops[0].Checks[0].NS, 1)
 	}
 	return &x.Ops[0], &x.EmptyResults()[0]
 }
 
-// answerOnly answers the only operation of x, which was executed with this error.
-func (s *Server) answerOnly(ctx *fasthttp.RequestCtx, x *requestState, err error) *wire.Problem {
+// answerOnlyOp answers the only operation of x, which was executed with this error.
+func (s *Server) answerOnlyOp(ctx *fasthttp.RequestCtx, x *requestState, err error) *wire.Problem {
 	if err != nil {
 		return s.problemOfOp(err, x, 0)
 	}
 	x.out = x.encoder().AppendAnswer(x.out, 0, &x.Results()[0])
-	x.answer(ctx)
+	x.setResponseBody(ctx)
 	return nil
 }
 
-// batch executes many operations, and only once if they are part of a session.
-func (s *Server) batch(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := noQuery(ctx); p != nil {
+// runBatchOnce executes many operations, and only once if they are part of a session.
+func (s *Server) runBatchOnce(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
 	if name := ctx.Request.Header.Peek(headerSession); len(name) > 0 {
@@ -81,9 +81,9 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *wire.Problem {
 // runBatch executes the operations of a batch. The batch is read completely first: if any part of
 // it is malformed, nothing is executed.
 func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	body := ctx.PostBody()
-	p := x.memory.Expect(int64(len(body)) * expected)
+	p := x.memory.ReserveExpected(int64(len(body)) * expected)
 	if p == nil {
 		p = x.DecodeBatch(body)
 		x.memory.ReturnUnused()
@@ -95,7 +95,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		results := x.EmptyResults()
 		values := func() {}
 		if len(x.Values) > 0 {
-			values = s.startValues(ctx, x)
+			values = s.startValueOps(ctx, x)
 		}
 		if len(x.Ops) > 0 {
 			s.operations.DoAll(x.context, x.Ops, results)
@@ -103,14 +103,14 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		values()
 		x.out = slices.Grow(x.out, x.Answers)
 		if x.Quiet {
-			s.appendQuiet(x, results)
+			s.appendBatchTotals(x, results)
 		} else {
 			s.appendResults(x, results)
 		}
-		x.answer(ctx)
-		s.countBatch(x)
+		x.setResponseBody(ctx)
+		s.countBatchVerdicts(x)
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
@@ -144,9 +144,9 @@ func appendError(b []byte, p *wire.Problem) []byte {
 	return append(b, '}')
 }
 
-// appendQuiet appends the totals and errors of a batch.
-func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
-	var t totals
+// appendBatchTotals appends the totals and errors of a batch.
+func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
+	var t batchTotals
 	all, total := x.Merge()
 	version := int64(-1)
 	if x.HasRules() {
@@ -162,14 +162,14 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 		case v != nil && v.Err != nil:
 			p = s.problemOf(v.Err, len(v.Add) > 0)
 		case v != nil:
-			t.addValues(v)
+			t.addValueOp(v)
 			if v.Ruled {
 				version = v.Version
 			}
 		case results[op].Err != nil:
 			p = s.problemOfOp(results[op].Err, x, op)
 		default:
-			t.addEvents(x.Ops[op].Kind, results[op].Allowed)
+			t.addEventOp(x.Ops[op].Kind, results[op].Allowed)
 		}
 		if p != nil {
 			if t.failed++; t.failed > 1 {
@@ -191,25 +191,25 @@ func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 	x.out = append(b, '}')
 }
 
-// noQuery refuses a query on a call that has no parameters.
-func noQuery(ctx *fasthttp.RequestCtx) *wire.Problem {
+// refuseQuery refuses a query on a call that has no parameters.
+func refuseQuery(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if len(ctx.URI().QueryString()) == 0 {
 		return nil
 	}
 	return eachArg(ctx, func(name, _ []byte) *wire.Problem {
-		return unknownArg(name, "this call has none")
+		return unknownArgProblem(name, "this call has none")
 	})
 }
 
-// denyQuery reads the query of an acquire.
-func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
+// parseDenyQuery reads the query of an acquire.
+func parseDenyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
 	if len(ctx.URI().QueryString()) == 0 {
 		return false, nil
 	}
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch {
 		case string(name) != "deny":
-			return unknownArg(name, "acquire has deny")
+			return unknownArgProblem(name, "acquire has deny")
 		case string(value) != "429":
 			return wire.FieldProblem("deny", "want 429")
 		}

@@ -27,21 +27,21 @@ func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	pass := string(h.Peek(peerhttp.HeaderPass))
 	if err := s.opts.Peer.Admit(pass, h.ContentLength()); err != nil {
-		return notOfCluster()
+		return notOfClusterProblem()
 	}
 	memoryOf(ctx).ChargeNode(&s.nodes)
 	return nil
 }
 
-func notOfCluster() *wire.Problem {
+func notOfClusterProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.Forbidden, Detail: "not a message of this cluster"}
 }
 
-// peer handles a message from another node.
-func (s *Server) peer(ctx *fasthttp.RequestCtx) *wire.Problem {
+// handlePeerMessage handles a message from another node.
+func (s *Server) handlePeerMessage(ctx *fasthttp.RequestCtx) *wire.Problem {
 	reply, err := s.opts.Peer.Handle(context.Background(), ctx.PostBody())
 	if err != nil {
-		return notOfCluster()
+		return notOfClusterProblem()
 	}
 	ctx.SetContentType(peerhttp.Media)
 	ctx.Response.SetBodyRaw(reply)

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// send makes a problem the response.
-func send(ctx *fasthttp.RequestCtx, p *wire.Problem) {
+// sendProblem makes a problem the response.
+func sendProblem(ctx *fasthttp.RequestCtx, p *wire.Problem) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(p.Kind.Status)
 	ctx.SetContentType("application/problem+json")

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// clusterQuery reads the query of /v1/cluster: the optional parts of the answer.
-func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *wire.Problem) {
+// parseClusterQuery reads the query of /v1/cluster: the optional parts of the answer.
+func parseClusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *wire.Problem) {
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		asked := &owners
 		switch string(name) {
@@ -18,7 +18,7 @@ func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *wire.Problem
 		case "nodes":
 			asked = &nodes
 		default:
-			return unknownArg(name, "cluster has owners and nodes")
+			return unknownArgProblem(name, "cluster has owners and nodes")
 		}
 		if string(value) != "true" {
 			return wire.FieldProblem(string(name), "want true")
@@ -36,7 +36,7 @@ func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *wire.Problem)
 		if p := f(name, value); p != nil {
 			return p
 		}
-		if givenBefore(args, name, i) {
+		if hasArgBefore(args, name, i) {
 			return wire.FieldProblem(request.Clip(name), "given twice")
 		}
 		i++
@@ -44,9 +44,9 @@ func eachArg(ctx *fasthttp.RequestCtx, f func(name, value []byte) *wire.Problem)
 	return nil
 }
 
-// givenBefore reports whether one of the first n parameters has this name. There are few of them,
+// hasArgBefore reports whether one of the first n parameters has this name. There are few of them,
 // because f stops at an unknown one.
-func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
+func hasArgBefore(args *fasthttp.Args, name []byte, n int) bool {
 	for earlier := range args.All() {
 		if n == 0 {
 			break
@@ -59,7 +59,7 @@ func givenBefore(args *fasthttp.Args, name []byte, n int) bool {
 	return false
 }
 
-func unknownArg(name []byte, has string) *wire.Problem {
+func unknownArgProblem(name []byte, has string) *wire.Problem {
 	return wire.FieldProblem(request.Clip(name), "unknown parameter; "+has)
 }
 
@@ -69,9 +69,9 @@ type target struct {
 	at    int64
 }
 
-// arg reads one parameter into t. It leaves windows to the caller, and so does it "at", unless the
-// query may have it.
-func (t *target) arg(name, value []byte, timed bool, has string) *wire.Problem {
+// readArg reads one parameter into t. It leaves windows to the caller, and so does it "at", unless
+// the query may have it.
+func (t *target) readArg(name, value []byte, timed bool, has string) *wire.Problem {
 	switch field := string(name); {
 	case field == "ns":
 		if t.check.NS = value; !request.ReadableNS(value) {
@@ -87,14 +87,14 @@ func (t *target) arg(name, value []byte, timed bool, has string) *wire.Problem {
 			return wire.FieldProblem("at", "want unix milliseconds, at least 1")
 		}
 	default:
-		return unknownArg(name, has)
+		return unknownArgProblem(name, has)
 	}
 	return nil
 }
 
-// countQuery reads the query of a count as operation 0.
-func countQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
-	t, p := windowsQuery(ctx, d, "count has key, ns, window and at")
+// parseCountQuery reads the query of a count as operation 0.
+func parseCountQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
+	t, p := parseWindowsQuery(ctx, d, "count has key, ns, window and at")
 	if p != nil {
 		return p
 	}
@@ -107,15 +107,15 @@ func countQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
 	return nil
 }
 
-// windowsQuery begins an operation and reads a query about one key and several windows, which it
-// adds as limits.
-func windowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t target,
+// parseWindowsQuery begins an operation and reads a query about one key and several windows, which
+// it adds as limits.
+func parseWindowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t target,
 	p *wire.Problem) {
 	d.Reset(nil)
 	d.BeginOp()
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		if string(name) != "window" {
-			return t.arg(name, value, true, has)
+			return t.readArg(name, value, true, has)
 		}
 		if p := d.ReadWindowList(value); p != nil {
 			return p.PrefixField("window")
@@ -125,14 +125,14 @@ func windowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t tar
 	return t, p
 }
 
-// seriesQuery reads the query of a series: a key and one window in milliseconds.
-func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *wire.Problem) {
+// parseSeriesQuery reads the query of a series: a key and one window in milliseconds.
+func parseSeriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *wire.Problem) {
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		if string(name) != "window" {
-			return t.arg(name, value, false, "series has key, ns and window")
+			return t.readArg(name, value, false, "series has key, ns and window")
 		}
 		var p *wire.Problem
-		window, p = windowArg(value)
+		window, p = parseWindowArg(value)
 		return p
 	})
 	switch {
@@ -153,8 +153,8 @@ type listQuery struct {
 	by     string // count, refused or shadow
 }
 
-// topQuery reads the query of the busiest keys, or of the keys that refused most.
-func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
+// parseTopQuery reads the query of the busiest keys, or of the keys that refused most.
+func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 	q = listQuery{n: request.DefaultTop, window: request.DefaultTopMS,
 		text: request.DefaultTopWindow, by: "count"}
 	p = eachArg(ctx, func(name, value []byte) (p *wire.Problem) {
@@ -166,22 +166,22 @@ func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 				p = wire.FieldProblem("n", "want 1 to 1000")
 			}
 		case "window":
-			q.window, p = windowArg(value)
+			q.window, p = parseWindowArg(value)
 			q.text = string(value)
 		case "by":
 			if q.by = string(value); !request.ValidBy(q.by) {
 				p = wire.FieldProblem("by", request.WantBy)
 			}
 		default:
-			p = unknownArg(name, "top has n, window and by")
+			p = unknownArgProblem(name, "top has n, window and by")
 		}
 		return p
 	})
 	return q, p
 }
 
-// windowArg reads a parameter that is one duration.
-func windowArg(value []byte) (int64, *wire.Problem) {
+// parseWindowArg reads a parameter that is one duration.
+func parseWindowArg(value []byte) (int64, *wire.Problem) {
 	ms, wrong := request.ParseWindow(value)
 	if wrong != "" {
 		return 0, wire.FieldProblem("window", wrong+`, got "`+request.Clip(value)+`"`)

@@ -9,9 +9,9 @@ import (
 	"twotier.dev/twotier/internal/ratefield"
 )
 
-// deny turns a refusal into a response of that status, with a Retry-After made from retryAfter in
-// milliseconds. It sets no Retry-After if waiting will not help.
-func deny(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
+// sendRefusal turns a refusal into a response of that status, with a Retry-After made from
+// retryAfter in milliseconds. It sets no Retry-After if waiting will not help.
+func sendRefusal(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
 	ctx.SetStatusCode(status)
 	if retryAfter >= 0 {
 		ctx.Response.Header.Set("Retry-After",
@@ -19,8 +19,8 @@ func deny(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
 	}
 }
 
-// setRateLimit sets the fields RateLimit-Policy and RateLimit for the only operation of x.
-func setRateLimit(ctx *fasthttp.RequestCtx, x *requestState, res *twotier.Result) {
+// setRateLimitFields sets the fields RateLimit-Policy and RateLimit for the only operation of x.
+func setRateLimitFields(ctx *fasthttp.RequestCtx, x *requestState, res *twotier.Result) {
 	if policy, state := x.encoder().RateLimitFields(res); policy != "" {
 		ctx.Response.Header.Set("RateLimit-Policy", policy)
 		ctx.Response.Header.Set("RateLimit", state)

@@ -20,7 +20,7 @@ type RateLimiter interface {
 
 // rateLimitJSON answers 200 or 429 with a RateLimitResponse, as envoyproxy/ratelimit does.
 func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
 	// The answer to a descriptor, with its limit and its share of the headers, is a few times as
@@ -28,9 +28,9 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := memoryOf(ctx).ReserveUpTo(8 * int64(len(ctx.PostBody()))); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.Grant, ctx.PostBody())
-	s.finish(x)
+	s.finishRequest(x)
 	if err != nil {
 		return s.problemOfLimiter(err)
 	}

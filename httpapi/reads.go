@@ -14,33 +14,33 @@ import (
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.begin(ctx)
-	p := countQuery(ctx, &x.Decoder)
+	x := s.beginRequest(ctx)
+	p := parseCountQuery(ctx, &x.Decoder)
 	if p == nil {
-		op, res := x.only()
-		p = s.answerOnly(ctx, x, s.operations.Do(x.context, op, res))
+		op, res := x.onlyOp()
+		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
-func (s *Server) series(ctx *fasthttp.RequestCtx) *wire.Problem {
-	t, window, p := seriesQuery(ctx)
+func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
+	t, window, p := parseSeriesQuery(ctx)
 	if p != nil {
 		return p
 	}
 	if p := wire.FromFailure(ask.Allow(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	bucket, points, err := s.keys.Series(x.context, t.check.NS, t.check.Key, window)
 	if err == nil {
 		x.out = appendSeries(x.out, t.check.Key, bucket, points)
-		x.answer(ctx)
+		x.setResponseBody(ctx)
 	} else {
 		p = s.problemOfQuery(err)
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
@@ -61,23 +61,23 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	return append(b, "]}"...)
 }
 
-func (s *Server) top(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
-	q, p := topQuery(ctx)
+	q, p := parseTopQuery(ctx)
 	if p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	keys, err := ask.Top(x.context, s.keys, q.by, q.n, q.window)
 	if err == nil {
 		x.out = appendTop(x.out, q.text, keys)
-		x.answer(ctx)
+		x.setResponseBody(ctx)
 	} else {
 		p = s.problemOfQuery(err)
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
@@ -96,10 +96,10 @@ func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
 }
 
 func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
-	x := s.begin(ctx)
+	x := s.beginRequest(ctx)
 	c, p := x.DecodeKey(ctx.PostBody())
 	if p == nil {
 		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, c.NS))
@@ -107,17 +107,17 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p == nil {
 		if err := s.resetter.Reset(x.context, c.NS, c.Key); err == nil {
 			x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
-			x.answer(ctx)
+			x.setResponseBody(ctx)
 		} else {
 			p = s.problemOf(err, true)
 		}
 	}
-	s.finish(x)
+	s.finishRequest(x)
 	return p
 }
 
-func (s *Server) cluster(ctx *fasthttp.RequestCtx) *wire.Problem {
-	owners, nodes, p := clusterQuery(ctx)
+func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
+	owners, nodes, p := parseClusterQuery(ctx)
 	if p != nil {
 		return p
 	}
@@ -140,9 +140,9 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return nil
 }
 
-// events answers with the events that the members have seen.
-func (s *Server) events(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := noQuery(ctx); p != nil {
+// showEvents answers with the events that the members have seen.
+func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
 	all := s.members.Events(context.Background()) // Events has its own timeout
@@ -176,16 +176,16 @@ func (s *Server) withOwners(view cluster.View) cluster.View {
 	return view // it keeps changing: leave out the owners
 }
 
-// live answers as long as the process serves at all.
-func (s *Server) live(ctx *fasthttp.RequestCtx) *wire.Problem {
+// showLive answers as long as the process serves at all.
+func (s *Server) showLive(ctx *fasthttp.RequestCtx) *wire.Problem {
 	ctx.SetContentType("application/json")
 	ctx.SetBodyString(`{"live":true}`)
 	return nil
 }
 
-// ready answers 200 while the node can answer honestly, even if degraded, and 503 while it is
+// showReady answers 200 while the node can answer honestly, even if degraded, and 503 while it is
 // closing or can't.
-func (s *Server) ready(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	degraded, err := s.health.Ready()
 	if err != nil {
 		return &wire.Problem{Kind: wire.Unavailable, Detail: err.Error()}

@@ -99,13 +99,14 @@ func (p *statePool) keepLarge(x *requestState) {
 	}
 }
 
-// begin returns the state for a request whose body has been read.
-func (s *Server) begin(ctx *fasthttp.RequestCtx) *requestState {
-	return s.beginSized(ctx, int64(len(ctx.PostBody())))
+// beginRequest returns the state for a request whose body has been read.
+func (s *Server) beginRequest(ctx *fasthttp.RequestCtx) *requestState {
+	return s.beginRequestSized(ctx, int64(len(ctx.PostBody())))
 }
 
-// beginSized is begin for a request with a body of this many bytes, or one whose body is not read.
-func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState {
+// beginRequestSized is beginRequest for a request with a body of this many bytes, or one whose body
+// is not read.
+func (s *Server) beginRequestSized(ctx *fasthttp.RequestCtx, body int64) *requestState {
 	x := s.states.get(body * expected)
 	x.out = x.out[:0]
 	x.memory = memoryOf(ctx)
@@ -132,9 +133,9 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	return x
 }
 
-// finish ends the use of x by a request. It is not deferred: after a panic x may be in any state,
-// and is left to the garbage collector.
-func (s *Server) finish(x *requestState) {
+// finishRequest ends the use of x by a request. It is not deferred: after a panic x may be in any
+// state, and is left to the garbage collector.
+func (s *Server) finishRequest(x *requestState) {
 	if !x.context.Finish() {
 		x.context = nil
 	}
@@ -145,9 +146,9 @@ func (s *Server) finish(x *requestState) {
 	}
 }
 
-// answer makes x.out the body of the response. A long body is not copied, so x stays in use until
-// it is written.
-func (x *requestState) answer(ctx *fasthttp.RequestCtx) {
+// setResponseBody makes x.out the body of the response. A long body is not copied, so x stays in
+// use until it is written.
+func (x *requestState) setResponseBody(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
 	if x.memory == nil || len(x.out) <= memory.OwnBytes {
 		ctx.Response.SetBody(x.out)

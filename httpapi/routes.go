@@ -39,25 +39,25 @@ func (s *Server) routeTable() map[string]route {
 		"/v1/acquire": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
 			handler: s.acquire},
 		"/v1/batch": {post: true, body: maxBatchBody, need: twotier.RoleCount | twotier.RoleRead,
-			at: clientAPI, handler: s.batch},
+			at: clientAPI, handler: s.runBatchOnce},
 		"/v1/reset": {post: true, body: maxBody, need: twotier.RoleAdmin, at: clientAPI,
 			handler: s.reset},
 		"/v1/unban": {post: true, body: maxBody, need: twotier.RoleAdmin, at: clientAPI,
 			handler: s.unban},
 		"/v1/admin/mode": {post: true, body: maxBody, need: twotier.RoleAdmin, guarded: true,
-			at: adminAPI, handler: s.adminMode},
+			at: adminAPI, handler: s.setMode},
 		"/v1/forward-auth": {any: true, need: twotier.RoleCount, at: clientAPI,
 			handler: s.forwardAuth},
 		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, handler: s.count},
-		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, handler: s.series},
-		"/v1/top":       {need: twotier.RoleRead, at: clientAPI, handler: s.top},
+		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, handler: s.showSeries},
+		"/v1/top":       {need: twotier.RoleRead, at: clientAPI, handler: s.showTop},
 		"/v1/bans":      {need: twotier.RoleRead, at: clientAPI, handler: s.listBans},
-		"/v1/cluster":   {need: twotier.AnyRole, at: clientAPI, handler: s.cluster},
-		"/v1/events":    {need: twotier.RoleRead, at: clientAPI, handler: s.events},
-		"/healthz":      {at: clientAPI | adminAPI | peerAPI, handler: s.live},
-		"/readyz":       {at: clientAPI | adminAPI | peerAPI, handler: s.ready},
-		"/metrics":      {need: twotier.RoleRead, at: clientAPI | adminAPI, handler: s.metrics},
-		"/openapi.json": {at: clientAPI, handler: openAPI},
+		"/v1/cluster":   {need: twotier.AnyRole, at: clientAPI, handler: s.showCluster},
+		"/v1/events":    {need: twotier.RoleRead, at: clientAPI, handler: s.showEvents},
+		"/healthz":      {at: clientAPI | adminAPI | peerAPI, handler: s.showLive},
+		"/readyz":       {at: clientAPI | adminAPI | peerAPI, handler: s.showReady},
+		"/metrics":      {need: twotier.RoleRead, at: clientAPI | adminAPI, handler: s.showMetrics},
+		"/openapi.json": {at: clientAPI, handler: sendOpenAPI},
 	}
 	addPage(routes)
 	if s.opts.RuleBook != nil {
@@ -84,7 +84,7 @@ func (s *Server) routeTable() map[string]route {
 	}
 	if s.opts.Peer != nil {
 		routes[peerhttp.Path] = route{post: true, binary: true, body: peerhttp.MaxBody, at: peerAPI,
-			handler: s.peer, admit: s.admitPeer}
+			handler: s.handlePeerMessage, admit: s.admitPeer}
 	}
 	if s.opts.Admin != "" {
 		s.addProfiles(routes)

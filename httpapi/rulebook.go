@@ -42,7 +42,7 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
 		return p
 	}
-	number, part, p := rulesQuery(ctx)
+	number, part, p := parseRulesQuery(ctx)
 	if p != nil {
 		return p
 	}
@@ -70,8 +70,9 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return s.showVersion(ctx, v)
 }
 
-// rulesQuery reads the query of /v1/rules: the number of a version, or "history" or "warnings".
-func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Problem) {
+// parseRulesQuery reads the query of /v1/rules: the number of a version, or "history" or
+// "warnings".
+func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Problem) {
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
 		case "version":
@@ -88,7 +89,7 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Pr
 			}
 			part = string(name)
 		default:
-			return unknownArg(name, "rules has version, history and warnings")
+			return unknownArgProblem(name, "rules has version, history and warnings")
 		}
 		return nil
 	})
@@ -161,7 +162,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.AllowAll(g)); p != nil {
 		return p
 	}
-	if p := noQuery(ctx); p != nil {
+	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
 	base, p := baseOf(ctx.Request.Header.Peek(fasthttp.HeaderIfMatch))

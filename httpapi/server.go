@@ -300,14 +300,14 @@ func (s *Server) open(ctx context.Context) error {
 // connections are cut and ctx's error is part of the result, but Close still waits for handlers, at
 // most RequestTimeout. Close may be called again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
+	s.closeOnce.Do(func() { s.closeErr = s.shutDown(ctx) })
 	return s.closeErr
 }
 
 // drainGrace is how long a request that has begun to arrive may take when the server closes.
 const drainGrace = time.Second
 
-func (s *Server) shut(ctx context.Context) error {
+func (s *Server) shutDown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing.Store(true)
 	s.end()
@@ -317,11 +317,11 @@ func (s *Server) shut(ctx context.Context) error {
 		c.drain(by, readBy)
 	}
 	s.mu.Unlock()
-	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.cut))
+	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.closeConns))
 }
 
-// cut closes every connection, whatever it is doing.
-func (s *Server) cut() {
+// closeConns closes every connection, whatever it is doing.
+func (s *Server) closeConns() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

@@ -93,11 +93,11 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	case replay.Repeated:
 		return s.repeat(ctx, request)
 	case replay.WrongSender:
-		return sessionNotGranted()
+		return sessionNotGrantedProblem()
 	case replay.Full:
-		return tooManySessions()
+		return tooManySessionsProblem()
 	}
-	return outOfSequence()
+	return outOfSequenceProblem()
 }
 
 // runFirst executes a request for the first time and remembers the answer.
@@ -123,7 +123,7 @@ func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
 func (s *Server) repeat(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.Problem {
 	a, state := s.sessions.Answer(request, s.opts.RequestTimeout)
 	if state == replay.Forgotten {
-		return outOfSequence()
+		return outOfSequenceProblem()
 	}
 	s.sessions.repeats.Add(1)
 	switch {
@@ -154,19 +154,19 @@ func validSession(name []byte) bool {
 	return true
 }
 
-// outOfSequence and tooManySessions refuse a request without doing anything.
-func outOfSequence() *wire.Problem {
+// outOfSequenceProblem and tooManySessionsProblem refuse a request without doing anything.
+func outOfSequenceProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.Sequence,
 		Detail: "unknown session, a number from before its last, or an answer that is not kept " +
 			"any more; nothing was done now"}
 }
 
-func tooManySessions() *wire.Problem {
+func tooManySessionsProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.Overload, Limit: true,
 		Detail: "too many sessions have begun within ten minutes"}
 }
 
-func sessionNotGranted() *wire.Problem {
+func sessionNotGrantedProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.Sequence,
 		Detail: "the session is another token's, or this one " +
 			"granted more when it was used last; nothing was done now"}

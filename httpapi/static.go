@@ -22,8 +22,8 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func openAPI(ctx *fasthttp.RequestCtx) *wire.Problem {
-	return asset(ctx, "application/json", openAPIDocument)
+func sendOpenAPI(ctx *fasthttp.RequestCtx) *wire.Problem {
+	return sendAsset(ctx, "application/json", openAPIDocument)
 }
 
 // addPage adds the routes of the page and its files.
@@ -36,7 +36,7 @@ func addPage(routes map[string]route) {
 			at = "/"
 		}
 		routes[at] = route{at: clientAPI, handler: func(ctx *fasthttp.RequestCtx) *wire.Problem {
-			return asset(ctx, mediaType, body)
+			return sendAsset(ctx, mediaType, body)
 		}}
 	}
 }
@@ -52,8 +52,8 @@ func mediaTypeOf(name string) string {
 	return "text/javascript; charset=utf-8"
 }
 
-// asset answers with an embedded file.
-func asset(ctx *fasthttp.RequestCtx, mediaType string, body []byte) *wire.Problem {
+// sendAsset answers with an embedded file.
+func sendAsset(ctx *fasthttp.RequestCtx, mediaType string, body []byte) *wire.Problem {
 	h := &ctx.Response.Header
 	h.SetContentType(mediaType)
 	h.Set("Content-Security-Policy", contentPolicy)

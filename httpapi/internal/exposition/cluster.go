@@ -6,9 +6,9 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 )
 
-// cluster renders the node's part in the cluster: the members, its partitions, handovers and
+// addCluster renders the node's part in the cluster: the members, its partitions, handovers and
 // traffic between nodes.
-func (e Exposition) cluster(st cluster.Stats) {
+func (e Exposition) addCluster(st cluster.Stats) {
 	states := e.Family(prometheus.GaugeValue, "twotier_member_states",
 		"Members by state, as this node sees them.", "state")
 	for _, s := range st.States {
@@ -17,12 +17,12 @@ func (e Exposition) cluster(st cluster.Stats) {
 	modes := e.Family(prometheus.GaugeValue, "twotier_mode",
 		"1 for the mode that this node counts in.", "mode")
 	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
-		modes(whether(st.Mode == mode), string(mode))
+		modes(boolValue(st.Mode == mode), string(mode))
 	}
 	e.Total("twotier_ring_changes_total",
 		"Changes of the members, or of what one says of itself, since this node joined.",
 		st.TablesTotal)
-	e.partitions(st)
+	e.addPartitions(st)
 	hot := e.Family(prometheus.GaugeValue, "twotier_hot_keys",
 		"Keys that several nodes count at the same time, by whose they are.", "owner")
 	hot(int64(st.HotKeys), "self")
@@ -30,11 +30,11 @@ func (e Exposition) cluster(st cluster.Stats) {
 	e.Total("twotier_remembered_refusals_total",
 		"Operations refused without asking the owner, whose last refusal this node remembered.",
 		st.RememberedRefusalsTotal)
-	e.peers(st)
+	e.addPeers(st)
 }
 
-// partitions renders the partitions that this node decides for.
-func (e Exposition) partitions(st cluster.Stats) {
+// addPartitions renders the partitions that this node decides for.
+func (e Exposition) addPartitions(st cluster.Stats) {
 	e.Gauge("twotier_partitions_owned",
 		"Partitions that the table gives to this node.", int64(st.Owned))
 	e.Gauge("twotier_partitions_held",
@@ -61,12 +61,12 @@ func (e Exposition) partitions(st cluster.Stats) {
 // others too.
 const maxPeerSeries = 64
 
-// peers renders the traffic between nodes. A member that is gone has no series.
-func (e Exposition) peers(st cluster.Stats) {
+// addPeers renders the traffic between nodes. A member that is gone has no series.
+func (e Exposition) addPeers(st cluster.Stats) {
 	up := e.Family(prometheus.GaugeValue, "twotier_peer_up",
 		"Whether another member answers this node; where it does not, it is done without.", "peer")
 	for _, l := range st.Links[:min(len(st.Links), maxPeerSeries)] {
-		up(whether(l.Up), l.ID)
+		up(boolValue(l.Up), l.ID)
 	}
 	forwarded := e.Family(prometheus.CounterValue, "twotier_forwarded_total",
 		"Operations sent to the owners of their keys, and served for other nodes.", "direction")

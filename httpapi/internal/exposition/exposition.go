@@ -20,10 +20,10 @@ func New(ch chan<- prometheus.Metric, began time.Time) Exposition { return Expos
 
 // AddNode adds the metrics of a node: its operations, cluster, counter and store.
 func (e Exposition) AddNode(st cluster.Stats) {
-	e.node(st)
-	e.cluster(st)
-	e.counter(st.Counter)
-	e.store(st)
+	e.addOperations(st)
+	e.addCluster(st)
+	e.addCounters(st.Counter)
+	e.addStore(st)
 }
 
 // Family begins a metric with labels. It returns a function that adds a value with label values in
@@ -47,14 +47,14 @@ func (e Exposition) Total(name, help string, v int64) {
 	e.Family(prometheus.CounterValue, name, help)(v)
 }
 
-// float is like Gauge, for a value that is not an integer.
-func (e Exposition) float(name, help string, v float64) {
+// addFloatGauge is like Gauge, for a value that is not an integer.
+func (e Exposition) addFloatGauge(name, help string, v float64) {
 	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
 		prometheus.GaugeValue, v)
 }
 
-// durations adds a native histogram. The text format has none, and shows its sum and count.
-func (e Exposition) durations(name, help string, d cluster.Durations) {
+// addHistogram adds a native histogram. The text format has none, and shows its sum and count.
+func (e Exposition) addHistogram(name, help string, d cluster.Durations) {
 	desc := prometheus.NewDesc(name, help, nil, nil)
 	m, err := prometheus.NewConstNativeHistogram(desc, d.Count, d.Sum.Seconds(), d.Buckets, nil, 0,
 		durations.Schema, 0, e.began)
@@ -64,8 +64,8 @@ func (e Exposition) durations(name, help string, d cluster.Durations) {
 	e.ch <- m
 }
 
-// whether returns the gauge value for a boolean.
-func whether(yes bool) int64 {
+// boolValue returns the gauge value for a boolean.
+func boolValue(yes bool) int64 {
 	if yes {
 		return 1
 	}

@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// node renders the node's operations and its view of the cluster.
-func (e Exposition) node(st cluster.Stats) {
+// addOperations renders the node's operations and its view of the cluster.
+func (e Exposition) addOperations(st cluster.Stats) {
 	ops := e.Family(prometheus.CounterValue, "twotier_ops_total",
 		"Operations answered, by kind and by where the answer came from.", "op", "source")
 	for _, o := range st.Ops {
@@ -19,12 +19,12 @@ func (e Exposition) node(st cluster.Stats) {
 	e.Gauge("twotier_ring_version", "Version of the table of owners.", int64(st.RingVersion))
 }
 
-// counter renders the state of the counters in memory.
-func (e Exposition) counter(c syncer.Stats) {
+// addCounters renders the state of the counters in memory.
+func (e Exposition) addCounters(c syncer.Stats) {
 	e.Gauge("twotier_pending_buckets", "Buckets that Redis has not acknowledged.", c.PendingBuckets)
-	e.float("twotier_unflushed_age_seconds",
+	e.addFloatGauge("twotier_unflushed_age_seconds",
 		"Age of the oldest count that Redis has not acknowledged.", c.UnflushedAge.Seconds())
-	e.float("twotier_max_lag_seconds",
+	e.addFloatGauge("twotier_max_lag_seconds",
 		"Bound of that age while Redis answers; 0 if memory alone bounds it.", c.MaxLag.Seconds())
 	e.Gauge("twotier_lag_waiting", "Operations that wait because of that bound.", c.WaitingForRoom)
 	e.Total("twotier_lag_refused_total",
@@ -57,19 +57,20 @@ func (e Exposition) counter(c syncer.Stats) {
 	dropped(c.BadKeysTotal, "bad_key")
 }
 
-// store renders the health of Redis and of the clock derived from it.
-func (e Exposition) store(st cluster.Stats) {
-	e.Gauge("twotier_redis_up", "Whether Redis answered the last probe.", whether(st.Store.Up))
-	e.durations("twotier_redis_exchange_seconds",
+// addStore renders the health of Redis and of the clock derived from it.
+func (e Exposition) addStore(st cluster.Stats) {
+	e.Gauge("twotier_redis_up", "Whether Redis answered the last probe.", boolValue(st.Store.Up))
+	e.addHistogram("twotier_redis_exchange_seconds",
 		"How long exchanges with Redis took that counted or read counts.", st.Store.Durations)
 	e.Total("twotier_redis_roundtrips_total", "Exchanges with Redis.", st.Store.RoundTrips)
-	e.float("twotier_redis_rtt_seconds",
+	e.addFloatGauge("twotier_redis_rtt_seconds",
 		"Smallest round trip of the last probe.", float64(st.Store.RTTMicros)/1e6)
-	e.float("twotier_clock_offset_seconds", "Clock of Redis minus the clock of this machine.",
+	e.addFloatGauge("twotier_clock_offset_seconds",
+		"Clock of Redis minus the clock of this machine.",
 		float64(st.ClockOffsetMS)/1e3)
-	e.float("twotier_clock_skew_seconds",
+	e.addFloatGauge("twotier_clock_skew_seconds",
 		"Part of the offset that is not followed yet.", float64(st.ClockSkewMS)/1e3)
 	e.Gauge("twotier_clock_doubted",
 		"Whether the time can't be believed, so that answers are degraded.",
-		whether(st.ClockDoubt != ""))
+		boolValue(st.ClockDoubt != ""))
 }

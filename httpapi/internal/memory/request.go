@@ -52,14 +52,15 @@ func (m *Request) IsCrowded() bool {
 	return m.budget.served.Load()*awakeBytes > m.budget.Awake.Most/2
 }
 
-// Busy is the problem of a request that can't get memory now. No part of it has been executed.
-func Busy() *wire.Problem {
+// BusyProblem is the problem of a request that can't get memory now. No part of it has been
+// executed.
+func BusyProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.Overload, Limit: true,
 		Detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
-// reading returns the account and usage for reading.
-func (m *Request) reading() (*account.Account, *account.Usage) {
+// readingAccount returns the account and usage for reading.
+func (m *Request) readingAccount() (*account.Account, *account.Usage) {
 	if m.node != nil {
 		return m.node, &m.node.Sole
 	}
@@ -81,13 +82,13 @@ func (m *Request) ReserveRead(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
-	from, as := m.reading()
+	from, as := m.readingAccount()
 	if m.read+n > from.Each { // waiting would not help
 		return &wire.Problem{Kind: wire.TooLarge,
 			Detail: "more than this node can read of one address at once; send it in parts"}
 	}
 	if !from.Take(as, n, m.waitUntil(m.read)) {
-		return Busy()
+		return BusyProblem()
 	}
 	m.read += n
 	return nil
@@ -115,19 +116,19 @@ func (m *Request) SetPatience(text []byte) {
 	}
 }
 
-// Expect takes n bytes for the answer, or a client's maximum if that is less, before the actual
-// need is known.
-func (m *Request) Expect(n int64) *wire.Problem {
+// ReserveExpected takes n bytes for the answer, or a client's maximum if that is less, before the
+// actual need is known.
+func (m *Request) ReserveExpected(n int64) *wire.Problem {
 	if m == nil || n <= OwnBytes {
 		return nil
 	}
-	return m.get(min(n, m.budget.Answering.Each))
+	return m.takeForAnswer(min(n, m.budget.Answering.Each))
 }
 
-// get takes n bytes for the answer.
-func (m *Request) get(n int64) *wire.Problem {
+// takeForAnswer takes n bytes for the answer.
+func (m *Request) takeForAnswer(n int64) *wire.Problem {
 	if !m.budget.Answering.Take(&m.client.Usage.answering, n, m.waitUntil(m.got)) {
-		return Busy()
+		return BusyProblem()
 	}
 	m.got += n
 	return nil
@@ -148,7 +149,7 @@ func (m *Request) Reserve(n int64) *wire.Problem {
 					"here for a request and its answer, by --max-memory; ask for it in parts",
 					each>>10)}
 		}
-		if p := m.get(min((missing+memoryStep-1)/memoryStep*memoryStep, each-m.got)); p != nil {
+		if p := m.takeForAnswer(min((missing+memoryStep-1)/memoryStep*memoryStep, each-m.got)); p != nil {
 			return p
 		}
 	}
@@ -181,7 +182,7 @@ func (m *Request) ReservePage(n int64) *wire.Problem {
 		return nil
 	}
 	if !m.budget.pages.Take(&m.client.Usage.pages, n, m.waitUntil(0)) {
-		return Busy()
+		return BusyProblem()
 	}
 	m.paged = n
 	return nil
@@ -206,8 +207,8 @@ func (m *Request) OnRelease(last func()) bool {
 	return true
 }
 
-// Wake takes the memory for serving a connection.
-func (m *Request) Wake() bool {
+// ReserveServing takes the memory for serving a connection.
+func (m *Request) ReserveServing() bool {
 	by := time.Now().Add(m.wait / 4) // nothing was read that states the sender's patience
 	ok := m.budget.Awake.Take(&m.client.Usage.awake, awakeBytes, by)
 	if ok {
@@ -216,8 +217,8 @@ func (m *Request) Wake() bool {
 	return ok
 }
 
-// Sleep gives back the memory for serving a connection.
-func (m *Request) Sleep() {
+// ReleaseServing gives back the memory for serving a connection.
+func (m *Request) ReleaseServing() {
 	m.budget.served.Add(-1)
 	m.budget.Awake.Release(&m.client.Usage.awake, awakeBytes)
 }
@@ -234,7 +235,7 @@ func (m *Request) Release() {
 		m.last = nil
 	}
 	if m.read > 0 {
-		from, as := m.reading()
+		from, as := m.readingAccount()
 		from.Release(as, m.read)
 	}
 	if m.paged > 0 {

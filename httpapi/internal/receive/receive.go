@@ -46,9 +46,9 @@ func CheckFraming(h *fasthttp.RequestHeader) *wire.Problem {
 			raw = nil
 		}
 		switch {
-		case named(line, "content-length:"):
+		case hasName(line, "content-length:"):
 			seen |= length
-		case named(line, "transfer-encoding:"):
+		case hasName(line, "transfer-encoding:"):
 			seen |= chunks
 		}
 	}
@@ -59,8 +59,8 @@ func CheckFraming(h *fasthttp.RequestHeader) *wire.Problem {
 		Detail: "both Content-Length and Transfer-Encoding; want one"}
 }
 
-// named reports whether a header line begins with a name, given in lower case.
-func named(line []byte, name string) bool {
+// hasName reports whether a header line begins with a name, given in lower case.
+func hasName(line []byte, name string) bool {
 	return len(line) >= len(name) && line[0]|0x20 == name[0] &&
 		bytes.EqualFold(line[:len(name)], []byte(name))
 }
@@ -121,10 +121,10 @@ func isAddress(host []byte) bool {
 // Prefetched is the part of a body of known length that fasthttp reads before it calls the handler.
 const Prefetched = 8 << 10
 
-// Body reads the body of a request, up to most bytes. It is called after the sender was checked,
-// and reserves memory in m before using it. It closes a connection whose body it does not read to
-// the end.
-func Body(ctx *fasthttp.RequestCtx, m *memory.Request, most int) *wire.Problem {
+// ReadBody reads the body of a request, up to most bytes. It is called after the sender was
+// checked, and reserves memory in m before using it. It closes a connection whose body it does not
+// read to the end.
+func ReadBody(ctx *fasthttp.RequestCtx, m *memory.Request, most int) *wire.Problem {
 	if !ctx.Request.IsBodyStream() {
 		return nil
 	}
@@ -133,7 +133,7 @@ func Body(ctx *fasthttp.RequestCtx, m *memory.Request, most int) *wire.Problem {
 	var p *wire.Problem
 	switch {
 	case size > most:
-		return tooLarge()
+		return tooLargeProblem()
 	case size >= 0 && size <= Prefetched:
 		ctx.PostBody() // this closes the stream
 		return nil
@@ -148,7 +148,7 @@ func Body(ctx *fasthttp.RequestCtx, m *memory.Request, most int) *wire.Problem {
 	return p
 }
 
-func tooLarge() *wire.Problem {
+func tooLargeProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.TooLarge, Detail: "want at most 64 KiB, 1 MiB for /v1/batch " +
 		"and /json, or 256 KiB for /v1/rules"}
 }
@@ -180,7 +180,7 @@ func readChunks(ctx *fasthttp.RequestCtx, m *memory.Request, most int) ([]byte, 
 		body = body[:len(body)+n]
 		switch {
 		case len(body) > most:
-			return nil, tooLarge()
+			return nil, tooLargeProblem()
 		case errors.Is(err, io.EOF):
 			return body, nil
 		case err != nil:
@@ -189,15 +189,16 @@ func readChunks(ctx *fasthttp.RequestCtx, m *memory.Request, most int) ([]byte, 
 	}
 }
 
-// IsLong reports whether a request can't be read because its header is longer than the buffer.
-func IsLong(err error) bool {
+// IsHeaderTooLong reports whether a request can't be read because its header is longer than the
+// buffer.
+func IsHeaderTooLong(err error) bool {
 	small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err)
 	return ok && small != nil
 }
 
 // ProblemOf returns the problem of a request that can't be read.
 func ProblemOf(err error) *wire.Problem {
-	if IsLong(err) {
+	if IsHeaderTooLong(err) {
 		return &wire.Problem{Kind: wire.Headers, Detail: "want at most 64 KiB"}
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
@@ -206,8 +207,8 @@ func ProblemOf(err error) *wire.Problem {
 	return &wire.Problem{Kind: wire.Malformed, Detail: "not an HTTP/1.1 request"}
 }
 
-// IsUnread reports whether part of the body may still be on its way.
-func IsUnread(ctx *fasthttp.RequestCtx) bool {
+// HasUnreadBody reports whether part of the body may still be on its way.
+func HasUnreadBody(ctx *fasthttp.RequestCtx) bool {
 	size := ctx.Request.Header.ContentLength()
 	return ctx.Request.IsBodyStream() && (size < 0 || size > Prefetched)
 }
