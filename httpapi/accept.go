@@ -20,7 +20,7 @@ import (
 // runAccept serves each connection in its own goroutine until the listener is closed. It replaces
 // fasthttp's loop, whose pool of workers outlives Shutdown by up to ten seconds.
 func (s *Server) runAccept(ln net.Listener, d *endpoint) {
-	account.Accept(ln, &s.closing, func(err error) {
+	account.AcceptConns(ln, &s.closing, func(err error) {
 		s.log.Error("can't accept connections", "err", err)
 	}, func(nc net.Conn) { s.accept(nc, d) })
 }

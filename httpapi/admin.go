@@ -14,7 +14,7 @@ import (
 
 // setMode changes how the whole cluster counts.
 func (s *Server) setMode(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
+	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	if p := refuseQuery(ctx); p != nil {

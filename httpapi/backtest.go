@@ -42,7 +42,7 @@ type backtestAnswer struct {
 
 // backtest answers with the predicted effect of rules, which need not be in force.
 func (s *Server) backtest(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
+	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	if p := refuseQuery(ctx); p != nil {
@@ -149,8 +149,9 @@ func decodeProposal(d *codec.Decoder) (rules []*twotier.Rule, proposed []byte, p
 		rules, p = decodeRuleNames(d)
 		return rules, nil, p
 	}
-	return nil, nil, d.UnexpectedProblem("a document of rules, as an object or as a string, or a list " +
-		"of names")
+	return nil, nil, d.UnexpectedProblem(
+		"a document of rules, as an object or as a string, or a list " +
+			"of names")
 }
 
 // decodeRuleNames reads names of rules in force.

@@ -51,7 +51,7 @@ func parseBanQuery(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 				return wire.FieldProblem("key", request.WantKey)
 			}
 		case "n":
-			v, end, fits := request.Digits(value, 0)
+			v, end, fits := request.ParseDigits(value, 0)
 			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxBans {
 				return wire.FieldProblem("n", "want 1 to 1000")
 			}
@@ -73,7 +73,7 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	if q.ns == "" && q.rule == "" {
-		if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
+		if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 			return p
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Server) appendFoundBans(x *requestState, set *twotier.RuleSet, q *banQu
 		q.ns = r.Space()
 	}
 	if q.ns != "" {
-		if p := wire.FromFailure(ask.Allow(grant, twotier.RoleRead, []byte(q.ns))); p != nil {
+		if p := wire.FromFailure(ask.CheckGrant(grant, twotier.RoleRead, []byte(q.ns))); p != nil {
 			return p
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *wire.Problem {
 	r, key, p := decodeUnban(&x.Decoder)
 	p = x.EndBody(p)
 	if p == nil {
-		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
+		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
 	}
 	if p == nil {
 		p = s.liftBan(x, r, key)

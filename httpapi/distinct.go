@@ -47,7 +47,7 @@ func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
 	var v codec.ValueOp
 	p := parseDistinctQuery(ctx, &x.Decoder, &v)
 	if p == nil {
-		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleRead, v.Op.NS))
+		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleRead, v.Op.NS))
 	}
 	if p == nil {
 		p = s.answerDistinct(ctx, x, &v)
@@ -71,7 +71,8 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState,
 }
 
 // parseDistinctQuery reads the query of a count.
-func parseDistinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, into *codec.ValueOp) *wire.Problem {
+func parseDistinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder,
+	into *codec.ValueOp) *wire.Problem {
 	t, p := parseWindowsQuery(ctx, d, "distinct has key, ns, window and at")
 	switch {
 	case p != nil:

@@ -87,7 +87,7 @@ func (t *batchTotals) addEventOp(kind twotier.Kind, allowed bool) {
 // countBatchVerdicts counts the verdicts on the operations of a batch: acquires, and operations on
 // values with limits.
 func (s *Server) countBatchVerdicts(x *requestState) {
-	if !s.verdicts.Wanted() {
+	if !s.verdicts.IsEnabled() {
 		return
 	}
 	run := s.verdicts.Begin(&x.arrival)

@@ -166,7 +166,7 @@ func (s *Server) addProfiles(routes map[string]route) {
 		})
 		routes["/debug/pprof/"+name] = route{need: twotier.RoleAdmin, guarded: true, at: adminAPI,
 			handler: func(ctx *fasthttp.RequestCtx) *wire.Problem {
-				if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
+				if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 					return p
 				}
 				show(ctx)

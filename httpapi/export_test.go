@@ -53,7 +53,7 @@ func (s *Server) Taken() Taken {
 	t := Taken{Conns: a.Conns.InUse()}
 	for _, of := range []*account.Account{&a.Reading, &a.Answering} {
 		t.Bytes += of.InUse()
-		t.Waiting = t.Waiting || of.Waiting()
+		t.Waiting = t.Waiting || of.HasWaiters()
 	}
 	return t
 }

@@ -114,7 +114,7 @@ func appendRule(d *codec.Decoder, all []keyedRule, name []byte) ([]keyedRule, *w
 	}
 	r, p := d.ResolveRule(name)
 	if p == nil && len(r.Limits) == 0 {
-		p = wire.FieldProblem("", request.OnlyDistinct(r.Name))
+		p = wire.FieldProblem("", request.OnlyDistinctDetail(r.Name))
 	}
 	return append(all, keyedRule{rule: r}), p
 }
@@ -148,7 +148,7 @@ func addForwardedAcquire(d *codec.Decoder, all []keyedRule) *wire.Problem {
 			if !bytes.Equal(j.key, first.key) || j.rule.Space() != first.rule.Space() {
 				rest = append(rest, j)
 			} else {
-				d.Judge(j.rule)
+				d.AddRule(j.rule)
 			}
 		}
 		if p := d.AddCheck(&twotier.Check{Key: first.key, N: 1}, twotier.Acquire); p != nil {

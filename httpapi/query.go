@@ -82,7 +82,7 @@ func (t *target) readArg(name, value []byte, timed bool, has string) *wire.Probl
 			return wire.FieldProblem("key", request.WantKey)
 		}
 	case field == "at" && timed:
-		v, end, fits := request.Digits(value, 0)
+		v, end, fits := request.ParseDigits(value, 0)
 		if t.at = v; end != len(value) || v < 1 || !fits {
 			return wire.FieldProblem("at", "want unix milliseconds, at least 1")
 		}
@@ -160,7 +160,7 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 	p = eachArg(ctx, func(name, value []byte) (p *wire.Problem) {
 		switch string(name) {
 		case "n":
-			v, end, fits := request.Digits(value, 0)
+			v, end, fits := request.ParseDigits(value, 0)
 			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
 				v > request.MaxTop {
 				p = wire.FieldProblem("n", "want 1 to 1000")
@@ -169,7 +169,7 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 			q.window, p = parseWindowArg(value)
 			q.text = string(value)
 		case "by":
-			if q.by = string(value); !request.ValidBy(q.by) {
+			if q.by = string(value); !request.ValidTopOrder(q.by) {
 				p = wire.FieldProblem("by", request.WantBy)
 			}
 		default:

@@ -29,7 +29,7 @@ func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p != nil {
 		return p
 	}
-	if p := wire.FromFailure(ask.Allow(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
+	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
 	x := s.beginRequest(ctx)
@@ -62,7 +62,7 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 }
 
 func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
+	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	q, p := parseTopQuery(ctx)
@@ -70,7 +70,7 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.beginRequest(ctx)
-	keys, err := ask.Top(x.context, s.keys, q.by, q.n, q.window)
+	keys, err := ask.TopKeys(x.context, s.keys, q.by, q.n, q.window)
 	if err == nil {
 		x.out = appendTop(x.out, q.text, keys)
 		x.setResponseBody(ctx)
@@ -102,7 +102,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.beginRequest(ctx)
 	c, p := x.DecodeKey(ctx.PostBody())
 	if p == nil {
-		p = wire.FromFailure(ask.Allow(x.Grant, twotier.RoleAdmin, c.NS))
+		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleAdmin, c.NS))
 	}
 	if p == nil {
 		if err := s.resetter.Reset(x.context, c.NS, c.Key); err == nil {

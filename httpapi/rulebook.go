@@ -39,7 +39,7 @@ type RuleBook interface {
 
 // showRules answers with the rules in force, another version of them, the history, or the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.AllowAll(grantOf(ctx))); p != nil {
+	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 		return p
 	}
 	number, part, p := parseRulesQuery(ctx)
@@ -63,7 +63,7 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return s.showWarnings(ctx, v)
 	}
 	if !known {
-		return s.problemOfFailure(nil, request.RulesUnknown())
+		return s.problemOfFailure(nil, request.RulesUnknownFailure())
 	}
 	s.setWarnings(ctx)
 	ctx.Response.Header.Set("Age", strconv.Itoa(int(time.Since(confirmed)/time.Second)))
@@ -76,7 +76,7 @@ func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wi
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
 		case "version":
-			n, end, fits := request.Digits(value, 0)
+			n, end, fits := request.ParseDigits(value, 0)
 			if number = n; n < 1 || end != len(value) || !fits {
 				return wire.FieldProblem("version", "want a number from 1 on")
 			}
@@ -159,7 +159,7 @@ func appendVersion(b []byte, v twotier.RuleVersion) []byte {
 // putRules makes a document the next version.
 func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	g := grantOf(ctx)
-	if p := wire.FromFailure(ask.AllowAll(g)); p != nil {
+	if p := wire.FromFailure(ask.CheckGrantAll(g)); p != nil {
 		return p
 	}
 	if p := refuseQuery(ctx); p != nil {
@@ -194,7 +194,7 @@ func baseOf(match []byte) (base int64, p *wire.Problem) {
 	}
 	digits, quoted := bytes.CutPrefix(match, []byte{'"'})
 	digits, closed := bytes.CutSuffix(digits, []byte{'"'})
-	base, end, fits := request.Digits(digits, 0)
+	base, end, fits := request.ParseDigits(digits, 0)
 	if !quoted || !closed || end == 0 || end != len(digits) || !fits {
 		return 0, wire.FieldProblem(fasthttp.HeaderIfMatch, want)
 	}

@@ -312,7 +312,7 @@ func (s *Server) shutDown(ctx context.Context) error {
 	s.closing.Store(true)
 	s.end()
 	err := s.closeEndpoints()
-	by, readBy := time.Now().Add(drainGrace), account.ReadBy(ctx)
+	by, readBy := time.Now().Add(drainGrace), account.ReadDeadline(ctx)
 	for c := range s.conns {
 		c.drain(by, readBy)
 	}

@@ -75,7 +75,7 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 		return wire.FieldProblem(headerSession, "want 16 to 64 letters, digits and hyphens")
 	}
 	text := h.Peek(headerSequence)
-	seq, end, fits := request.Digits(text, 0)
+	seq, end, fits := request.ParseDigits(text, 0)
 	if seq < 1 || end != len(text) || !fits {
 		return wire.FieldProblem(headerSequence, "want a number from 1 on")
 	}

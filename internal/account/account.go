@@ -29,7 +29,7 @@ type Usage struct {
 // it took them.
 func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
 	for {
-		room, ok := a.Try(s, n)
+		room, ok := a.TryTake(s, n)
 		if ok {
 			return true
 		}
@@ -43,8 +43,8 @@ func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
 	}
 }
 
-// Try takes n bytes, or returns a channel that is closed when bytes are given back.
-func (a *Account) Try(s *Usage, n int64) (room <-chan struct{}, ok bool) {
+// TryTake takes n bytes, or returns a channel that is closed when bytes are given back.
+func (a *Account) TryTake(s *Usage, n int64) (room <-chan struct{}, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.used+n <= a.Most && (s.whole || s.bytes+n <= a.Each) {
@@ -84,8 +84,8 @@ func (a *Account) InUse() int64 {
 	return a.used
 }
 
-// Waiting reports whether a client waits for room.
-func (a *Account) Waiting() bool {
+// HasWaiters reports whether a client waits for room.
+func (a *Account) HasWaiters() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.room != nil

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Accept calls serve with each connection to ln until ln is closed. While connections can't be
+// AcceptConns calls serve with each connection to ln until ln is closed. While connections can't be
 // accepted, most likely for lack of file descriptors, it calls failed once and tries again.
-func Accept(ln net.Listener, closing *atomic.Bool, failed func(error), serve func(net.Conn)) {
+func AcceptConns(ln net.Listener, closing *atomic.Bool, failed func(error), serve func(net.Conn)) {
 	wait := time.Duration(0)
 	for {
 		nc, err := ln.Accept()

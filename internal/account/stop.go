@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// ReadBy returns the time by which clients must read their answers if a server is to stop before
-// ctx ends: after half of the remaining time. It returns the zero Time if ctx never ends.
-func ReadBy(ctx context.Context) time.Time {
+// ReadDeadline returns the time by which clients must read their answers if a server is to stop
+// before ctx ends: after half of the remaining time. It returns the zero Time if ctx never ends.
+func ReadDeadline(ctx context.Context) time.Time {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return time.Time{}

@@ -39,17 +39,17 @@ func (a *Access) Find(presented []byte) *twotier.Grant {
 	return a.tokens.Find(presented)
 }
 
-// Allow returns why a grant does not allow a call that needs a role in a namespace. A nil grant
-// allows everything.
-func Allow(g *twotier.Grant, need twotier.Role, ns []byte) *request.Failure {
+// CheckGrant returns why a grant does not allow a call that needs a role in a namespace. A nil
+// grant allows everything.
+func CheckGrant(g *twotier.Grant, need twotier.Role, ns []byte) *request.Failure {
 	if field, why := g.Refusal(need, ns); why != "" {
 		return &request.Failure{Kind: request.Forbidden, Field: field, Detail: why}
 	}
 	return nil
 }
 
-// AllowAll returns why a grant does not cover all namespaces.
-func AllowAll(g *twotier.Grant) *request.Failure {
+// CheckGrantAll returns why a grant does not cover all namespaces.
+func CheckGrantAll(g *twotier.Grant) *request.Failure {
 	if g == nil || g.AllNamespaces() {
 		return nil
 	}

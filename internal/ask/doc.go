@@ -7,7 +7,7 @@
 //	r.BeginOp()
 //	r.BeginCheck()
 //	r.AddLimit(limit, text)       // of the request itself, and
-//	r.NameRule(name)              // of rules, in any order
+//	r.AddNamedRule(name)          // of rules, in any order
 //	failure := r.EndCheck(&check, kind)
 //	r.EndOp(&op, tag)
 //	r.Link()

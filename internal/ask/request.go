@@ -19,7 +19,7 @@ type Request struct {
 	// Words are the endpoint's words in error messages. Default: the words of HTTP.
 	Words Words
 
-	forms   []form // parallel to Ops
+	forms   []opForm // parallel to Ops
 	checks  []twotier.Check
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []twotier.Limit
@@ -30,24 +30,24 @@ type Request struct {
 
 	inForce *twotier.RuleSet // the rules of this request, once one is named
 	naming  []*twotier.Rule  // the rules named by the check in progress
-	op      mark             // where the operation in progress begins
+	op      position         // where the operation in progress begins
 	start   int              // where the limits of the check in progress begin
 }
 
-// form records how the request spelled an operation.
-type form struct {
+// opForm records how the request spelled an operation.
+type opForm struct {
 	first int // index of its first check
 	count int // number of its checks
 	tag   uint8
 }
 
-// mark is a position in the lists of a request.
-type mark struct{ checks, limits, ruled int }
+// position is a position in the lists of a request.
+type position struct{ checks, limits, ruled int }
 
 // Reset forgets everything except the grant, the rules and the words.
 func (r *Request) Reset() {
 	r.Ops, r.forms = r.Ops[:0], r.forms[:0]
-	r.truncate(mark{})
+	r.truncate(position{})
 	r.ForgetRules()
 }
 
@@ -55,7 +55,7 @@ func (r *Request) Reset() {
 func (r *Request) ForgetRules() { r.inForce, r.naming = nil, r.naming[:0] }
 
 // truncate forgets the checks and limits from m on.
-func (r *Request) truncate(m mark) {
+func (r *Request) truncate(m position) {
 	r.checks, r.starts = r.checks[:m.checks], r.starts[:m.checks]
 	r.limits, r.texts = r.limits[:m.limits], r.texts[:m.limits]
 	r.ruled = r.ruled[:m.ruled]
@@ -66,7 +66,7 @@ func (r *Request) truncate(m mark) {
 
 // BeginOp begins an operation and its first check.
 func (r *Request) BeginOp() {
-	r.op = mark{len(r.checks), len(r.limits), len(r.ruled)}
+	r.op = position{len(r.checks), len(r.limits), len(r.ruled)}
 	r.BeginCheck()
 }
 
@@ -96,9 +96,9 @@ func (r *Request) OpRuledCount() int { return len(r.ruled) - r.op.ruled }
 // BanCount returns how many rules that ban judge the request so far.
 func (r *Request) BanCount() int { return len(r.bans) }
 
-// Size returns the number of bytes in the keys of the operation in progress, and how many limits it
-// has.
-func (r *Request) Size() (keys, limits int) {
+// OpSize returns the number of bytes in the keys of the operation in progress, and how many limits
+// it has.
+func (r *Request) OpSize() (keys, limits int) {
 	for _, c := range r.checks[r.op.checks:] {
 		keys += len(c.Key)
 	}
@@ -117,26 +117,26 @@ func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
 // or of the default rules of its namespace if an acquire names neither rules nor limits.
 func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) *request.Failure {
 	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start {
-		if f := r.addRules(c, kind); f != nil {
+		if f := r.addRuleLimits(c, kind); f != nil {
 			return f
 		}
 	}
 	if r.Grant != nil {
-		if f := Allow(r.Grant, RoleOf(kind), c.NS); f != nil {
+		if f := CheckGrant(r.Grant, RoleOf(kind), c.NS); f != nil {
 			return f
 		}
 	}
 	switch {
 	case c.Key == nil:
-		return request.Refuse("key", "missing; "+request.WantKey)
+		return request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
-		return request.Refuse("n", request.WantAddN)
+		return request.FieldFailure("n", request.WantAddN)
 	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
-		return request.Refuse("n", request.WantN)
+		return request.FieldFailure("n", request.WantN)
 	case kind == twotier.Acquire && len(r.limits) == r.start:
-		return request.Refuse("limits", "missing; want at least one "+r.words().Limits)
+		return request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
 	case kind == twotier.Count && len(r.limits) == r.start:
-		return request.Refuse("window", "missing; "+request.WantWindow)
+		return request.FieldFailure("window", "missing; "+request.WantWindow)
 	}
 	r.checks = append(r.checks, *c)
 	r.starts = append(r.starts, r.start)
@@ -146,7 +146,7 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) *request.Failure
 // EndOp adds the operation in progress. Its tag is for the endpoint, see [Request.Tag].
 func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 	r.Ops = append(r.Ops, *op)
-	r.forms = append(r.forms, form{r.op.checks, len(r.checks) - r.op.checks, tag})
+	r.forms = append(r.forms, opForm{r.op.checks, len(r.checks) - r.op.checks, tag})
 }
 
 // DropOp forgets the checks and limits of the operation in progress.

@@ -29,7 +29,7 @@ func add(r *ask.Request, c *twotier.Check, own int, names ...string) *request.Fa
 		r.AddLimit(twotier.Limit{Window: 1000, Max: 1}, []byte("1s"))
 	}
 	for _, name := range names {
-		if f := r.NameRule([]byte(name)); f != nil {
+		if f := r.AddNamedRule([]byte(name)); f != nil {
 			r.DropOp()
 			return f
 		}
@@ -69,14 +69,14 @@ func TestRequest(t *testing.T) {
 				len(op.Rules) != want.bans {
 				t.Errorf("operation %d: %+v", i, op)
 			}
-			if r.Ruled(i) != (i < 2) {
-				t.Errorf("operation %d: ruled is %v", i, r.Ruled(i))
+			if r.IsRuled(i) != (i < 2) {
+				t.Errorf("operation %d: ruled is %v", i, r.IsRuled(i))
 			}
 		}
 		if l := r.RuleOf(0, 0, 2); l == nil || l.Policy() != "login" || r.RuleOf(0, 0, 1) != nil {
 			t.Errorf("limit 2 comes from %v", l)
 		}
-		if text := string(r.WindowText(1, 0, 1)); text != "1h" || r.RuledBefore(1, 0, 1) != 1 {
+		if text := string(r.WindowText(1, 0, 1)); text != "1h" || r.RuledCountBefore(1, 0, 1) != 1 {
 			t.Errorf("limit 1 of operation 1 has the window %s", text)
 		}
 		if results := r.EmptyResults(); len(results) != len(r.Ops) {
@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	r := ask.Request{Rules: rules{}}
-	if f := r.NameRule([]byte("login")); f == nil || f.Kind != request.Unavailable {
+	if f := r.AddNamedRule([]byte("login")); f == nil || f.Kind != request.Unavailable {
 		t.Errorf("a name before the rules are known: %v", f)
 	}
 }

@@ -58,7 +58,7 @@ func (l *RuledLimit) Origin() verdicts.Origin {
 func (r *Request) ResolveRules() (*twotier.RuleSet, *request.Failure) {
 	if r.inForce == nil && r.Rules != nil {
 		if r.inForce = r.Rules.Rules(); r.inForce == nil {
-			f := request.RulesUnknown()
+			f := request.RulesUnknownFailure()
 			return nil, &f
 		}
 	}
@@ -77,37 +77,38 @@ func (r *Request) FindRule(name []byte) (*twotier.Rule, *request.Failure) {
 	if rule := set.Find(name); rule != nil {
 		return rule, nil
 	}
-	return nil, request.Refuse("", `there is no rule "`+request.Clip(name)+`"`)
+	return nil, request.FieldFailure("", `there is no rule "`+request.Clip(name)+`"`)
 }
 
-// NameRule makes the rule of that name judge the check in progress. EndCheck adds its limits, which
-// depend on the key.
-func (r *Request) NameRule(name []byte) *request.Failure {
+// AddNamedRule makes the rule of that name judge the check in progress. EndCheck adds its limits,
+// which depend on the key.
+func (r *Request) AddNamedRule(name []byte) *request.Failure {
 	rule, f := r.FindRule(name)
 	if f != nil {
 		return f
 	}
 	if len(r.naming) == MaxRules {
-		return request.Refuse("", fmt.Sprintf("want at most %d rules", MaxRules))
+		return request.FieldFailure("", fmt.Sprintf("want at most %d rules", MaxRules))
 	}
 	if len(r.naming) > 0 && r.naming[0].Space() != rule.Space() {
-		return request.Refuse("", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; "+
+		return request.FieldFailure("", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; "+
 			"name them in different %s", r.naming[0].Name, r.naming[0].Space(), rule.Name,
 			rule.Space(), r.words().Parts))
 	}
-	r.Judge(rule)
+	r.AddRule(rule)
 	return nil
 }
 
-// Judge makes a rule judge the check in progress. All rules of a check count in one namespace.
-func (r *Request) Judge(rule *twotier.Rule) { r.naming = append(r.naming, rule) }
+// AddRule makes a rule judge the check in progress. All rules of a check count in one namespace.
+func (r *Request) AddRule(rule *twotier.Rule) { r.naming = append(r.naming, rule) }
 
-// Judged reports whether rules judge the check in progress.
-func (r *Request) Judged() bool { return len(r.naming) > 0 }
+// NamesRules reports whether rules judge the check in progress.
+func (r *Request) NamesRules() bool { return len(r.naming) > 0 }
 
-// addRules adds the limits for the check's key of the rules that the check names, or of the default
-// rules of its namespace if it names none. The check then counts in the namespace of the rules.
-func (r *Request) addRules(c *twotier.Check, kind twotier.Kind) *request.Failure {
+// addRuleLimits adds the limits for the check's key of the rules that the check names, or of the
+// default rules of its namespace if it names none. The check then counts in the namespace of the
+// rules.
+func (r *Request) addRuleLimits(c *twotier.Check, kind twotier.Kind) *request.Failure {
 	if len(r.naming) == 0 {
 		set, f := r.ResolveRules()
 		if f != nil {
@@ -121,12 +122,12 @@ func (r *Request) addRules(c *twotier.Check, kind twotier.Kind) *request.Failure
 	if space := r.naming[0].Space(); c.NS == nil {
 		c.NS = []byte(space)
 	} else if string(c.NS) != space {
-		return request.Refuse("ns", fmt.Sprintf("rule %s counts in namespace %s; leave %s out",
+		return request.FieldFailure("ns", fmt.Sprintf("rule %s counts in namespace %s; leave %s out",
 			r.naming[0].Name, space, r.words().NS))
 	}
 	for i, rule := range r.naming {
 		if len(rule.Limits) == 0 {
-			return request.Refuse(fmt.Sprintf("rules[%d]", i), request.OnlyDistinct(rule.Name))
+			return request.FieldFailure(fmt.Sprintf("rules[%d]", i), request.OnlyDistinctDetail(rule.Name))
 		}
 		from := len(r.limits) - r.start
 		limits := rule.For(c.Key)
@@ -166,8 +167,8 @@ func (r *Request) RuleOf(i, j, k int) *RuledLimit {
 	return nil
 }
 
-// Ruled reports whether rules judged operation i.
-func (r *Request) Ruled(i int) bool {
+// IsRuled reports whether rules judged operation i.
+func (r *Request) IsRuled(i int) bool {
 	f, end := r.forms[i], len(r.limits)
 	if next := f.first + f.count; next < len(r.starts) {
 		end = r.starts[next]
@@ -177,8 +178,8 @@ func (r *Request) Ruled(i int) bool {
 	return to > from
 }
 
-// RuledBefore returns the number of limits of rules before limit k of check j of operation i.
-func (r *Request) RuledBefore(i, j, k int) int {
+// RuledCountBefore returns the number of limits of rules before limit k of check j of operation i.
+func (r *Request) RuledCountBefore(i, j, k int) int {
 	start := r.limitAt(i, j)
 	from, _ := r.seekRuled(start)
 	to, _ := r.seekRuled(start + k)
@@ -192,9 +193,9 @@ func (r *Request) seekRuled(limit int) (n int, ok bool) {
 	})
 }
 
-// JudgeValues adds the limits of the rules that the check in progress names, or of the default
-// rules, to an operation on values.
-func (r *Request) JudgeValues(v *verdicts.Values) *request.Failure {
+// AddValueRuleLimits adds the limits of the rules that the check in progress names, or of the
+// default rules, to an operation on values.
+func (r *Request) AddValueRuleLimits(v *verdicts.Values) *request.Failure {
 	if v.WantsDefaults(r.naming) {
 		set, f := r.ResolveRules()
 		if f != nil {
@@ -206,7 +207,7 @@ func (r *Request) JudgeValues(v *verdicts.Values) *request.Failure {
 		return nil
 	}
 	if wrong := v.Judge(r.naming, r.inForce.Version()); wrong != nil {
-		return request.Refuse(wrong.Field, wrong.Detail)
+		return request.FieldFailure(wrong.Field, wrong.Detail)
 	}
 	return nil
 }

@@ -52,8 +52,9 @@ type Rules interface {
 	Rules() *twotier.RuleSet
 }
 
-// Top lists the keys with the largest counts, or, by "refused" or "shadow", with the most refusals.
-func Top(ctx context.Context, keys Keys, by string, limit int,
+// TopKeys lists the keys with the largest counts, or, by "refused" or "shadow", with the most
+// refusals.
+func TopKeys(ctx context.Context, keys Keys, by string, limit int,
 	window int64) ([]twotier.KeyCount, error) {
 	switch by {
 	case "refused":

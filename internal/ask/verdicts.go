@@ -27,8 +27,8 @@ type Arrival struct {
 	Span  trace.Span
 }
 
-// Wanted reports whether verdicts are counted or recorded.
-func (v *Verdicts) Wanted() bool { return v.Counter != nil || v.Recorder != nil }
+// IsEnabled reports whether verdicts are counted or recorded.
+func (v *Verdicts) IsEnabled() bool { return v.Counter != nil || v.Recorder != nil }
 
 // Begin starts counting the verdicts on a request.
 func (v *Verdicts) Begin(a *Arrival) verdicts.Run {
@@ -41,7 +41,7 @@ func (v *Verdicts) Begin(a *Arrival) verdicts.Run {
 
 // Count counts the verdicts on the executed acquires of a request.
 func (v *Verdicts) Count(a *Arrival, r *Request) {
-	if !v.Wanted() {
+	if !v.IsEnabled() {
 		return
 	}
 	run := v.Begin(a)
@@ -53,7 +53,7 @@ func (v *Verdicts) Count(a *Arrival, r *Request) {
 
 // CountValues counts the verdict on an executed operation on values, if it has limits.
 func (v *Verdicts) CountValues(a *Arrival, op *verdicts.Values, res *distinct.Result) {
-	if !v.Wanted() || len(op.Op.Limits) == 0 {
+	if !v.IsEnabled() || len(op.Op.Limits) == 0 {
 		return
 	}
 	run := v.Begin(a)

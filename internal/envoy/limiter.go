@@ -72,7 +72,7 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
 	domain, version, known := l.domains.Domain(r.GetDomain())
 	if !known {
-		unknown := request.RulesUnknown()
+		unknown := request.RulesUnknownFailure()
 		return nil, &unknown
 	}
 	if domain == nil && l.Warnings != nil {
@@ -82,7 +82,7 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 		if err := d.match(domain); err != nil {
 			return nil, err
 		}
-		if f := ask.Allow(g, twotier.RoleCount, d.namespace); f != nil {
+		if f := ask.CheckGrant(g, twotier.RoleCount, d.namespace); f != nil {
 			return nil, f
 		}
 		if arrival.Span != nil {

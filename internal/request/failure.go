@@ -44,8 +44,8 @@ type Failure struct {
 // Error returns the sentence for people.
 func (f *Failure) Error() string { return f.Detail }
 
-// Refuse returns the failure of a field whose value is well-formed but not acceptable.
-func Refuse(field, detail string) *Failure {
+// FieldFailure returns the failure of a field whose value is well-formed but not acceptable.
+func FieldFailure(field, detail string) *Failure {
 	return &Failure{Kind: Invalid, Field: field, Detail: detail}
 }
 
@@ -64,20 +64,21 @@ func Clip(b []byte) string {
 	return text
 }
 
-// RulesUnknown is the failure of a request that names rules before this node has learned any.
-func RulesUnknown() Failure {
+// RulesUnknownFailure is the failure of a request that names rules before this node has learned
+// any.
+func RulesUnknownFailure() Failure {
 	return Failure{Kind: Unavailable,
 		Detail: "this node has not been able to read the rules from Redis yet"}
 }
 
-// OnlyDistinct explains why a rule can't judge events.
-func OnlyDistinct(rule string) string {
+// OnlyDistinctDetail explains why a rule can't judge events.
+func OnlyDistinctDetail(rule string) string {
 	return "rule " + rule + " has only distinct limits, which judge values: name it in " +
 		"/v1/distinct or TT.DISTINCT, or give it limits"
 }
 
-// OnlyEvents explains why a rule can't judge values.
-func OnlyEvents(rule string) string {
+// OnlyEventsDetail explains why a rule can't judge values.
+func OnlyEventsDetail(rule string) string {
 	return "rule " + rule + " has no distinct limits: name it in /v1/acquire or TT.ACQUIRE, or " +
 		"give it some, such as distinct: 5/24h"
 }

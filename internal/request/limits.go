@@ -49,7 +49,7 @@ func ValidKey(b []byte) bool {
 	if len(b) == 0 || len(b) > maxKeyBytes {
 		return false
 	}
-	if printable(b) {
+	if isPrintable(b) {
 		return bytes.IndexByte(b, 0x7f) < 0
 	}
 	for i := 0; i < len(b); {
@@ -67,9 +67,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// printable reports whether all bytes are ASCII from the space up to DEL. It checks eight bytes at
-// a time.
-func printable(b []byte) bool {
+// isPrintable reports whether all bytes are ASCII from the space up to DEL. It checks eight bytes
+// at a time.
+func isPrintable(b []byte) bool {
 	for len(b) >= 8 {
 		x := binary.LittleEndian.Uint64(b)
 		if (x|(x-ones*0x20))&highs != 0 {
@@ -125,7 +125,7 @@ func ParseWindow(text []byte) (ms int64, wrong string) {
 	for len(rest) > 0 {
 		var part int64
 		var ok, fits bool
-		part, rest, ok, fits = durationPart(rest)
+		part, rest, ok, fits = parseDurationPart(rest)
 		if !ok {
 			return 0, WantWindow
 		}
@@ -140,9 +140,9 @@ func ParseWindow(text []byte) (ms int64, wrong string) {
 	return total / int64(time.Millisecond), ""
 }
 
-// durationPart parses one number with its unit at the front of b and returns nanoseconds.
-func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
-	whole, i, fits := Digits(b, 0)
+// parseDurationPart parses one number with its unit at the front of b and returns nanoseconds.
+func parseDurationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
+	whole, i, fits := ParseDigits(b, 0)
 	n := i
 	frac, scale := int64(0), int64(1)
 	if i < len(b) && b[i] == '.' {
@@ -158,7 +158,7 @@ func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	if n == 0 {
 		return 0, nil, false, true
 	}
-	unit, width := durationUnit(b[i:])
+	unit, width := parseDurationUnit(b[i:])
 	if width == 0 {
 		return 0, nil, false, true
 	}
@@ -169,9 +169,9 @@ func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 	return whole*unit + part, b[i+width:], true, true
 }
 
-// Digits parses the decimal number at b[i:] and returns the index after it. fits is false if the
-// number overflows an int64.
-func Digits(b []byte, i int) (v int64, end int, fits bool) {
+// ParseDigits parses the decimal number at b[i:] and returns the index after it. fits is false if
+// the number overflows an int64.
+func ParseDigits(b []byte, i int) (v int64, end int, fits bool) {
 	fits = true
 	for ; i < len(b) && IsDigit(b[i]); i++ {
 		d := int64(b[i] - '0')
@@ -187,9 +187,9 @@ func Digits(b []byte, i int) (v int64, end int, fits bool) {
 // IsDigit reports whether c is a decimal digit.
 func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// durationUnit returns the unit at the front of b in nanoseconds, and the length of its name, or 0
-// if there is no unit.
-func durationUnit(b []byte) (ns int64, width int) {
+// parseDurationUnit returns the unit at the front of b in nanoseconds, and the length of its name,
+// or 0 if there is no unit.
+func parseDurationUnit(b []byte) (ns int64, width int) {
 	if len(b) >= 2 && b[1] == 's' {
 		switch b[0] {
 		case 'm':
@@ -241,5 +241,5 @@ func IsHashed(value []byte) bool { return bytes.HasPrefix(value, []byte(hashedPr
 // WantBy lists the valid orders of a list of keys.
 const WantBy = "want count, refused or shadow"
 
-// ValidBy reports whether by is a valid order of a list of keys.
-func ValidBy(by string) bool { return by == "count" || by == "refused" || by == "shadow" }
+// ValidTopOrder reports whether by is a valid order of a list of keys.
+func ValidTopOrder(by string) bool { return by == "count" || by == "refused" || by == "shadow" }

@@ -39,11 +39,11 @@ func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
 	op := &q.op.Op
 	op.NS, op.Key = q.draft.check.NS, q.draft.check.Key
 	op.Limits, _ = w.MoveLimits()
-	q.asked = len(op.Limits) > 0 || w.Judged()
+	q.asked = len(op.Limits) > 0 || w.NamesRules()
 	if e := q.complete(); e != "" {
 		return e
 	}
-	if f := w.JudgeValues(&q.op); f != nil {
+	if f := w.AddValueRuleLimits(&q.op); f != nil {
 		return replyOf(f)
 	}
 	return ""
@@ -145,7 +145,7 @@ func (c *conn) distinct(args [][]byte) errorReply {
 	if len(q.op.Add) > 0 {
 		need = twotier.RoleCount
 	}
-	if f := ask.Allow(c.session.grant, need, q.op.Op.NS); f != nil {
+	if f := ask.CheckGrant(c.session.grant, need, q.op.Op.NS); f != nil {
 		return replyOf(f)
 	}
 	var res distinct.Result

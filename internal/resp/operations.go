@@ -330,7 +330,7 @@ func (d *draft) rule() errorReply {
 	}
 	name := d.args[0]
 	d.args = d.args[1:]
-	return d.failed(d.w.NameRule(name))
+	return d.failed(d.w.AddNamedRule(name))
 }
 
 // endCheck adds the check that has been read, if it has everything its operation needs.

@@ -43,7 +43,7 @@ func (c *conn) series(args [][]byte) errorReply {
 	if e := q.parse(args, true); e != "" {
 		return e
 	}
-	if f := ask.Allow(c.session.grant, twotier.RoleRead, q.ns); f != nil {
+	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, q.ns); f != nil {
 		return replyOf(f)
 	}
 	_, points, err := c.server.opts.Service.Series(c.deadline(), q.ns, q.key, q.window)
@@ -84,7 +84,7 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 				return refused("window", wrong+`, got "`+request.Clip(args[1])+`"`)
 			}
 		case optionBy:
-			if q.by = string(args[1]); !request.ValidBy(q.by) {
+			if q.by = string(args[1]); !request.ValidTopOrder(q.by) {
 				return refused("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
 			}
 		default:
@@ -101,13 +101,13 @@ func (c *conn) top(args [][]byte) errorReply {
 	if e := q.parse(args[1:]); e != "" {
 		return e
 	}
-	if f := ask.AllowAll(c.session.grant); f != nil {
+	if f := ask.CheckGrantAll(c.session.grant); f != nil {
 		return replyOf(f)
 	}
-	if f := ask.Allow(c.session.grant, twotier.RoleRead, nil); f != nil {
+	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, nil); f != nil {
 		return replyOf(f)
 	}
-	keys, err := ask.Top(c.deadline(), c.server.opts.Service, q.by, int(q.n), q.window)
+	keys, err := ask.TopKeys(c.deadline(), c.server.opts.Service, q.by, int(q.n), q.window)
 	if err != nil {
 		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}
@@ -127,7 +127,7 @@ func (c *conn) forget(args [][]byte) errorReply {
 	if e := q.parse(args, false); e != "" {
 		return e
 	}
-	if f := ask.Allow(c.session.grant, twotier.RoleAdmin, q.ns); f != nil {
+	if f := ask.CheckGrant(c.session.grant, twotier.RoleAdmin, q.ns); f != nil {
 		return replyOf(f)
 	}
 	if err := c.server.opts.Service.Reset(c.deadline(), q.ns, q.key); err != nil {

@@ -99,7 +99,7 @@ func (s *Server) Addr() net.Addr {
 
 // runAccept serves each connection in its own goroutine until the listener is closed.
 func (s *Server) runAccept() {
-	account.Accept(s.listener, &s.closing, func(err error) {
+	account.AcceptConns(s.listener, &s.closing, func(err error) {
 		s.opts.Logger.Error("can't accept connections of Redis clients", "err", err)
 	}, s.accept)
 }
@@ -186,7 +186,7 @@ func (s *Server) shut(ctx context.Context) (err error) {
 	if s.listener != nil {
 		err = s.listener.Close()
 	}
-	readBy := account.ReadBy(ctx)
+	readBy := account.ReadDeadline(ctx)
 	for c := range s.live {
 		c.drain(readBy)
 	}

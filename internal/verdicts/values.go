@@ -59,7 +59,7 @@ func (v *Values) Judge(rules []*twotier.Rule, version int64) *Mistake {
 	v.Op.NS, v.Ruled, v.Version = []byte(space), true, version
 	for i, r := range rules {
 		if len(r.Distinct) == 0 {
-			return &Mistake{fmt.Sprintf("rules[%d]", i), request.OnlyEvents(r.Name)}
+			return &Mistake{fmt.Sprintf("rules[%d]", i), request.OnlyEventsDetail(r.Name)}
 		}
 		if r.State == twotier.RuleOff {
 			continue

@@ -22,7 +22,7 @@ func (e Encoder) AppendAnswer(b []byte, i int, res *twotier.Result) []byte {
 	default:
 		b = e.appendAcquire(b, i, res)
 	}
-	if e.HasRules() && e.Ruled(i) {
+	if e.HasRules() && e.IsRuled(i) {
 		b = wire.AppendField(b, "rules_version", e.RulesVersion())
 	}
 	if res.Degraded {
@@ -230,6 +230,6 @@ func (e Encoder) appendPath(b []byte, i, j, k int) []byte {
 		return append(b, r.Policy()...)
 	}
 	b = append(b, "limits["...)
-	b = strconv.AppendInt(b, int64(k-e.RuledBefore(i, j, k)), 10)
+	b = strconv.AppendInt(b, int64(k-e.RuledCountBefore(i, j, k)), 10)
 	return append(b, ']')
 }

@@ -361,7 +361,7 @@ const (
 // ReserveMemory reserves the memory that the operation in progress uses until it is answered.
 func (d *Decoder) ReserveMemory() *wire.Problem {
 	checks := d.CheckCount()
-	keys, limits := d.Size()
+	keys, limits := d.OpSize()
 	d.Answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
 	return d.reserve(costOp + checks*costCheck + limits*costLimit + escaped*keys)
 }

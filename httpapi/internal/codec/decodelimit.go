@@ -162,6 +162,6 @@ func (d *Decoder) readRules() *wire.Problem {
 		if p != nil {
 			return p
 		}
-		return wire.FromFailure(d.NameRule(name))
+		return wire.FromFailure(d.AddNamedRule(name))
 	})
 }

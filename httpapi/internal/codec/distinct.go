@@ -116,20 +116,21 @@ func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
 	case !query && o.seen&fieldAt != 0:
 		return wire.FieldProblem("at", "is for counting; values that are added have ts")
 	case query && o.seen&adding != 0:
-		return wire.FieldProblem((o.seen & adding).name(), "is for values that are added; want values")
+		return wire.FieldProblem((o.seen & adding).name(),
+			"is for values that are added; want values")
 	case o.op.Ack > twotier.AckStore:
 		return wire.FieldProblem("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
 	into.Op.Limits, into.texts = d.MoveLimits()
-	if f := d.JudgeValues(&into.Values); f != nil {
+	if f := d.AddValueRuleLimits(&into.Values); f != nil {
 		return wire.FromFailure(f)
 	}
 	need := twotier.RoleCount
 	if query {
 		need = twotier.RoleRead
 	}
-	return wire.FromFailure(ask.Allow(d.Grant, need, into.Op.NS))
+	return wire.FromFailure(ask.CheckGrant(d.Grant, need, into.Op.NS))
 }
 
 // MoveWindows turns the limits that were read last into windows.

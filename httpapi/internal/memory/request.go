@@ -110,7 +110,7 @@ func (m *Request) waitUntil(has int64) time.Time {
 // SetPatience reads how long the sender waits for the answer, in milliseconds. An overload has to
 // be answered earlier: a sender that gets no answer can't distinguish it from an outage.
 func (m *Request) SetPatience(text []byte) {
-	ms, end, fits := request.Digits(text, 0)
+	ms, end, fits := request.ParseDigits(text, 0)
 	if m != nil && fits && end == len(text) && ms > 0 {
 		m.patience = time.Duration(min(ms, time.Hour.Milliseconds())) * time.Millisecond
 	}
@@ -149,7 +149,8 @@ func (m *Request) Reserve(n int64) *wire.Problem {
 					"here for a request and its answer, by --max-memory; ask for it in parts",
 					each>>10)}
 		}
-		if p := m.takeForAnswer(min((missing+memoryStep-1)/memoryStep*memoryStep, each-m.got)); p != nil {
+		step := (missing + memoryStep - 1) / memoryStep * memoryStep
+		if p := m.takeForAnswer(min(step, each-m.got)); p != nil {
 			return p
 		}
 	}
@@ -188,7 +189,7 @@ func (m *Request) ReservePage(n int64) *wire.Problem {
 	return nil
 }
 
-// Buffer returns a buffer for a body of n bytes, which have been taken with takeRead.
+// Buffer returns a buffer for a body of n bytes, which have been taken with ReserveRead.
 func (m *Request) Buffer(n int) []byte {
 	if m == nil || n > PooledBody {
 		return make([]byte, n)
@@ -223,8 +224,8 @@ func (m *Request) ReleaseServing() {
 	m.budget.Awake.Release(&m.client.Usage.awake, awakeBytes)
 }
 
-// Release gives back everything except the memory that wake took. Nothing reads or writes it any
-// more.
+// Release gives back everything except the memory that ReserveServing took. Nothing reads or writes
+// it any more.
 func (m *Request) Release() {
 	if m.body != nil {
 		m.budget.bodies.Put(m.body)

@@ -46,7 +46,9 @@ func (s *Scanner) Peek() byte {
 }
 
 // malformedProblem is the problem of text at pos that is not JSON.
-func (s *Scanner) malformedProblem(want string) *Problem { return s.malformedProblemAt(s.Pos, want) }
+func (s *Scanner) malformedProblem(want string) *Problem {
+	return s.malformedProblemAt(s.Pos, want)
+}
 
 func (s *Scanner) malformedProblemAt(at int, want string) *Problem {
 	got := "the end"
@@ -158,7 +160,8 @@ func (s *Scanner) ReadObject(want string, read func(name []byte) *Problem) *Prob
 }
 
 // ReadList reads a list of at most most elements, which are called units, and calls read at each.
-func (s *Scanner) ReadList(want string, most int, units string, read func(i int) *Problem) *Problem {
+func (s *Scanner) ReadList(want string, most int, units string,
+	read func(i int) *Problem) *Problem {
 	if p := s.ReadBracket('[', want); p != nil {
 		return p
 	}
@@ -220,7 +223,7 @@ func (s *Scanner) ReadInteger() (int64, *Problem) {
 	if c == '-' {
 		i++
 	}
-	v, end, fits := request.Digits(s.Src, i)
+	v, end, fits := request.ParseDigits(s.Src, i)
 	plain := end == len(s.Src) || (s.Src[end] != '.' && s.Src[end]|0x20 != 'e')
 	if end == i || (s.Src[i] == '0' && end > i+1) || !plain {
 		if p := s.skipNumber(); p != nil {

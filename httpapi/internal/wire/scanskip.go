@@ -69,7 +69,7 @@ func (s *Scanner) skipNumber() *Problem {
 	if i < len(s.Src) && s.Src[i] == '-' {
 		i++
 	}
-	_, end, _ := request.Digits(s.Src, i)
+	_, end, _ := request.ParseDigits(s.Src, i)
 	if end == i {
 		return s.malformedProblemAt(end, "a digit")
 	}
@@ -78,7 +78,7 @@ func (s *Scanner) skipNumber() *Problem {
 	}
 	i = end
 	if i < len(s.Src) && s.Src[i] == '.' {
-		_, end, _ = request.Digits(s.Src, i+1)
+		_, end, _ = request.ParseDigits(s.Src, i+1)
 		if end == i+1 {
 			return s.malformedProblemAt(end, "a digit")
 		}
@@ -89,7 +89,7 @@ func (s *Scanner) skipNumber() *Problem {
 		if i < len(s.Src) && (s.Src[i] == '+' || s.Src[i] == '-') {
 			i++
 		}
-		_, end, _ = request.Digits(s.Src, i)
+		_, end, _ = request.ParseDigits(s.Src, i)
 		if end == i {
 			return s.malformedProblemAt(end, "a digit")
 		}
