@@ -133,7 +133,7 @@ func wrongArguments(name string) errorReply {
 // appendInfo appends the command's entry in the reply to COMMAND.
 func (d *description) appendInfo(b []byte) []byte {
 	flags := strings.Fields(d.flags)
-	first := truth(d.key)
+	first := boolInt(d.key)
 	b = appendArray(b, 10)
 	b = appendBulk(b, d.name)
 	b = appendInt(b, int64(d.arity))

@@ -47,14 +47,14 @@ type conn struct {
 	readBy   time.Time // when draining: no write waits longer than this, unless it is zero
 }
 
-// longAgo is a deadline that has passed.
-func longAgo() time.Time { return time.Unix(1, 0) }
+// pastDeadline is a deadline that has passed.
+func pastDeadline() time.Time { return time.Unix(1, 0) }
 
 // serve answers commands until the connection ends.
 func (c *conn) serve() {
 	for c.failed == nil && !c.quit {
 		if c.failed = c.receive(); c.failed == nil {
-			c.answer()
+			c.answerReceived()
 		}
 	}
 	if errors.Is(c.failed, os.ErrDeadlineExceeded) && !c.authenticated() {
@@ -69,7 +69,7 @@ const errNoAuth errorReply = codeNoAuth + " Authentication required."
 // receive waits for more input.
 func (c *conn) receive() error {
 	c.in.compact()
-	if c.in.full() && !c.enlarge(time.Now().Add(c.server.opts.RequestTimeout/2)) {
+	if c.in.isFull() && !c.enlarge(time.Now().Add(c.server.opts.RequestTimeout/2)) {
 		c.setWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoMemory))
 		return errors.New("no memory for a long command")
@@ -77,10 +77,10 @@ func (c *conn) receive() error {
 	if err := c.limitReading(); err != nil {
 		return err
 	}
-	n, err := c.Conn.Read(c.in.space())
+	n, err := c.Conn.Read(c.in.freeSpace())
 	c.in.end += n
 	c.now = time.Now()
-	c.filled = c.in.full()
+	c.filled = c.in.isFull()
 	switch {
 	case n > 0:
 		if c.filled {
@@ -88,7 +88,7 @@ func (c *conn) receive() error {
 		}
 		c.greeted = true
 		return nil
-	case c.large() && !c.in.partial() && errors.Is(err, os.ErrDeadlineExceeded):
+	case c.hasLargeBuffer() && !c.in.hasPartial() && errors.Is(err, os.ErrDeadlineExceeded):
 		c.shrink() // there is no more: wait with less memory
 		return c.receive()
 	}
@@ -103,13 +103,13 @@ const holdLarge = 100 * time.Millisecond
 func (c *conn) limitReading() error {
 	opt := &c.server.opts
 	switch {
-	case c.in.partial():
+	case c.in.hasPartial():
 		if c.partial.IsZero() {
 			c.partial, c.idleBy = c.now, time.Time{}
 			return c.setReadDeadline(c.now.Add(opt.ReadTimeout))
 		}
 		return nil
-	case c.large():
+	case c.hasLargeBuffer():
 		c.idleBy = time.Time{}
 		return c.setReadDeadline(c.now.Add(holdLarge))
 	case !c.authenticated() || !c.greeted && opt.TLS != nil: // a handshake is no use of it
@@ -148,24 +148,24 @@ func (c *conn) drain(readBy time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.draining, c.readBy = true, readBy
-	_ = c.SetReadDeadline(longAgo())
+	_ = c.SetReadDeadline(pastDeadline())
 	if !readBy.IsZero() {
 		_ = c.SetWriteDeadline(readBy)
 	}
 }
 
-// answer executes and answers the commands that have been received completely.
-func (c *conn) answer() {
-	if !c.begin() {
+// answerReceived executes and answers the commands that have been received completely.
+func (c *conn) answerReceived() {
+	if !c.reserveWork() {
 		return
 	}
 	c.refreshGrant()
 	c.work.Grant, c.work.Rules = c.session.grant, c.server.opts.Rules
 	for c.failed == nil && !c.quit {
-		ok, err := c.in.next()
+		ok, err := c.in.nextCommand()
 		if err != nil {
-			c.execute()
-			c.fail(errorf(codeErr, "Protocol error: %v", err))
+			c.executeBatch()
+			c.replyErrorAndEnd(errorf(codeErr, "Protocol error: %v", err))
 			break
 		}
 		if !ok {
@@ -173,19 +173,19 @@ func (c *conn) answer() {
 		}
 		c.partial = time.Time{} // the next command has a new deadline
 		if len(c.in.args) > 0 {
-			c.command(c.in.args)
+			c.handleCommand(c.in.args)
 		}
 	}
-	c.execute()
-	c.write()
-	c.finish()
+	c.executeBatch()
+	c.writeAnswers()
+	c.finishWork()
 }
 
-// command executes one command, or adds it to the batch of operations.
-func (c *conn) command(args [][]byte) {
+// handleCommand executes one command, or adds it to the batch of operations.
+func (c *conn) handleCommand(args [][]byte) {
 	id := commandOf(args[0])
-	c.count(id)
-	e := c.allowed(id, args)
+	c.countCommand(id)
+	e := c.checkCommand(id, args)
 	if e == "" {
 		switch id {
 		case cmdAcquire:
@@ -197,25 +197,26 @@ func (c *conn) command(args [][]byte) {
 		case cmdThrottle:
 			e = c.work.parseThrottle(args)
 		default:
-			c.execute()
-			e = c.other(id, args)
+			c.executeBatch()
+			e = c.executeUnbatched(id, args)
 		}
 	}
 	switch {
 	case e != "":
-		c.execute()
-		c.error(e)
+		c.executeBatch()
+		c.replyError(e)
 		if c.in.inline && id == cmdUnknown { // a client of another protocol, such as a browser
 			c.failed = errors.New("not a Redis client")
 		}
-	case len(c.work.Ops) >= most(c.large()) || c.work.RuledCount() >= most(c.large()):
-		c.execute()
+	case len(c.work.Ops) >= maxBatchOps(c.hasLargeBuffer()) ||
+		c.work.RuledCount() >= maxBatchOps(c.hasLargeBuffer()):
+		c.executeBatch()
 	}
-	c.writeFull()
+	c.writeIfFull()
 }
 
-// allowed returns the reason why a command can't be executed at all, or "".
-func (c *conn) allowed(id command, args [][]byte) errorReply {
+// checkCommand returns the reason why a command can't be executed at all, or "".
+func (c *conn) checkCommand(id command, args [][]byte) errorReply {
 	d := &c.server.commands[id]
 	switch {
 	case !c.authenticated() && !c.server.open[id]:
@@ -228,40 +229,40 @@ func (c *conn) allowed(id command, args [][]byte) errorReply {
 	return ""
 }
 
-// other executes a command that is not an operation of a batch.
-func (c *conn) other(id command, args [][]byte) errorReply {
+// executeUnbatched executes a command that is not an operation of a batch.
+func (c *conn) executeUnbatched(id command, args [][]byte) errorReply {
 	switch id {
 	case cmdSeries:
-		return c.series(args)
+		return c.executeSeries(args)
 	case cmdTop:
-		return c.top(args)
+		return c.executeTop(args)
 	case cmdForget:
-		return c.forget(args)
+		return c.executeReset(args)
 	case cmdDistinct:
-		return c.distinct(args)
+		return c.executeDistinct(args)
 	case cmdHello:
-		return c.withGrant(c.hello(args))
+		return c.withGrant(c.executeHello(args))
 	case cmdAuth:
-		return c.withGrant(c.auth(args))
+		return c.withGrant(c.executeAuth(args))
 	case cmdClient:
-		return c.client(args)
+		return c.executeClient(args)
 	case cmdCommand:
 		return c.describeCommands(args)
 	case cmdConfig:
-		return c.config(args)
+		return c.executeConfig(args)
 	case cmdPing:
-		return c.ping(args)
+		return c.executePing(args)
 	case cmdEcho:
 		c.work.out = appendBulk(c.work.out, args[1])
 	case cmdSelect:
 		if string(args[1]) != "0" {
 			return errorf(codeErr, "DB index is out of range; there is only 0")
 		}
-		c.reply(appendSimple, "OK")
+		c.appendReply(appendSimple, "OK")
 	case cmdInfo:
-		c.info()
+		c.executeInfo()
 	case cmdQuit:
-		c.reply(appendSimple, "OK")
+		c.appendReply(appendSimple, "OK")
 		c.quit = true
 	case cmdReset:
 		c.resetSession()
@@ -276,10 +277,10 @@ func (c *conn) withGrant(e errorReply) errorReply {
 	return e
 }
 
-func (c *conn) ping(args [][]byte) errorReply {
+func (c *conn) executePing(args [][]byte) errorReply {
 	switch len(args) {
 	case 1:
-		c.reply(appendSimple, "PONG")
+		c.appendReply(appendSimple, "PONG")
 	case 2:
 		c.work.out = appendBulk(c.work.out, args[1])
 	default:
@@ -288,25 +289,25 @@ func (c *conn) ping(args [][]byte) errorReply {
 	return ""
 }
 
-// reply appends a text in the form of a reply.
-func (c *conn) reply(form func(b []byte, text string) []byte, text string) {
+// appendReply appends a text in the form of a reply.
+func (c *conn) appendReply(form func(b []byte, text string) []byte, text string) {
 	c.work.out = form(c.work.out, text)
 }
 
-// error answers with an error.
-func (c *conn) error(e errorReply) {
+// replyError answers with an error.
+func (c *conn) replyError(e errorReply) {
 	c.server.countError(e)
 	c.work.out = appendError(c.work.out, e)
 }
 
-// fail answers with an error and ends the connection.
-func (c *conn) fail(e errorReply) {
-	c.error(e)
+// replyErrorAndEnd answers with an error and ends the connection.
+func (c *conn) replyErrorAndEnd(e errorReply) {
+	c.replyError(e)
 	c.failed = errors.New(string(e))
 }
 
-// execute executes and answers the collected operations.
-func (c *conn) execute() {
+// executeBatch executes and answers the collected operations.
+func (c *conn) executeBatch() {
 	w := c.work
 	if len(w.Ops) == 0 {
 		return
@@ -317,7 +318,7 @@ func (c *conn) execute() {
 	}
 	w.Link()
 	results := w.EmptyResults()
-	ctx := c.deadline()
+	ctx := c.executionContext()
 	if len(w.Ops) == 1 {
 		results[0].Err = c.server.opts.Service.Do(ctx, &w.Ops[0], &results[0])
 	} else {
@@ -325,11 +326,11 @@ func (c *conn) execute() {
 	}
 	for i := range results {
 		if err := results[i].Err; err != nil {
-			c.error(c.server.errorOfOp(err, &w.Ops[i]))
+			c.replyError(c.server.errorOfOp(err, &w.Ops[i]))
 		} else {
-			w.answer(i, &results[i])
+			w.appendAnswer(i, &results[i])
 		}
-		c.writeFull()
+		c.writeIfFull()
 	}
 	c.server.verdicts.Count(c.arrival(), &w.Request)
 	w.Reset()
@@ -340,29 +341,29 @@ func (c *conn) arrival() *ask.Arrival {
 	return &ask.Arrival{Endpoint: verdicts.RESP, Began: c.now}
 }
 
-// deadline returns a context that bounds the next execution.
-func (c *conn) deadline() context.Context {
+// executionContext returns a context that bounds the next execution.
+func (c *conn) executionContext() context.Context {
 	w := c.work
 	if !w.context.Finish() {
-		w.renew()
+		w.renewContext()
 	}
 	w.context.Reset(time.Now().Add(c.server.opts.RequestTimeout), nil)
 	return w.context
 }
 
-// writeFull writes the answers once there are many.
-func (c *conn) writeFull() {
+// writeIfFull writes the answers once there are many.
+func (c *conn) writeIfFull() {
 	limit := smallOutput
-	if c.large() {
+	if c.hasLargeBuffer() {
 		limit = largeText
 	}
 	if len(c.work.out) >= limit {
-		c.write()
+		c.writeAnswers()
 	}
 }
 
-// write writes the answers. After a failed write, further answers are dropped.
-func (c *conn) write() {
+// writeAnswers writes the answers. After a failed write, further answers are dropped.
+func (c *conn) writeAnswers() {
 	w, timeout := c.work, c.server.opts.WriteTimeout
 	if len(w.out) > 0 && (c.failed == nil || !errors.Is(c.failed, errWrite)) {
 		now := time.Now() // executing may have taken longer than a client may take to read

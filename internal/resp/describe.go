@@ -76,10 +76,12 @@ func (c *conn) appendDocsOf(b []byte, names [][]byte) []byte {
 	return b
 }
 
-// info executes INFO: its fields suffice for clients that wait until a server has loaded its data.
-func (c *conn) info() {
+// executeInfo executes INFO: its fields suffice for clients that wait until a server has loaded its
+// data.
+func (c *conn) executeInfo() {
 	s := c.server
-	c.reply(appendBulk, fmt.Sprintf("# Server\r\nredis_version:%s\r\nredis_mode:standalone\r\n"+
+	c.appendReply(appendBulk, fmt.Sprintf("# Server\r\nredis_version:%s\r\n"+
+		"redis_mode:standalone\r\n"+
 		"server_name:twotier\r\ntwotier_version:%s\r\nuptime_in_seconds:%d\r\n"+
 		"\r\n# Clients\r\nconnected_clients:%d\r\nmaxclients:%d\r\n"+
 		"\r\n# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n",
@@ -87,9 +89,9 @@ func (c *conn) info() {
 		s.opts.MaxConns))
 }
 
-// config executes CONFIG GET pattern [pattern ...]. There is no such configuration here, but
+// executeConfig executes CONFIG GET pattern [pattern ...]. There is no such configuration here, but
 // redis-benchmark asks for these two parameters before it begins.
-func (c *conn) config(args [][]byte) errorReply {
+func (c *conn) executeConfig(args [][]byte) errorReply {
 	if len(args) < 3 || !strings.EqualFold(string(args[1]), "GET") {
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'CONFIG %s'; "+
 			"twotier serve --print-config shows the settings", request.Clip(args[1]))

@@ -26,13 +26,13 @@ type distinctQuery struct {
 
 // parse reads key [NS ns] [TS ms] [VALUES n v...] [LIMIT window max | RULE name]... [WINDOW w...].
 func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
-	q.draft = w.begin(args)
+	q.draft = w.beginOp(args)
 	defer w.DropOp()
-	if e := q.draft.key(); e != "" {
+	if e := q.draft.readKey(); e != "" {
 		return e
 	}
 	for len(q.draft.args) > 0 {
-		if e := q.next(); e != "" {
+		if e := q.readOption(); e != "" {
 			return e
 		}
 	}
@@ -40,99 +40,99 @@ func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
 	op.NS, op.Key = q.draft.check.NS, q.draft.check.Key
 	op.Limits, _ = w.MoveLimits()
 	q.asked = len(op.Limits) > 0 || w.NamesRules()
-	if e := q.complete(); e != "" {
+	if e := q.validate(); e != "" {
 		return e
 	}
 	if f := w.AddValueRuleLimits(&q.op); f != nil {
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
 	return ""
 }
 
-// next reads one option and its value.
-func (q *distinctQuery) next() errorReply {
+// readOption reads one option and its value.
+func (q *distinctQuery) readOption() errorReply {
 	option := bytes.ToUpper(q.draft.args[0][:min(len(q.draft.args[0]), 8)])
 	if len(q.draft.args) < 2 {
-		return refused(request.Clip(q.draft.args[0]), "its value is missing")
+		return fieldError(request.Clip(q.draft.args[0]), "its value is missing")
 	}
 	value := q.draft.args[1]
 	switch q.draft.args = q.draft.args[1:]; string(option) {
 	case "LIMIT":
-		return q.draft.limit()
+		return q.draft.readLimit()
 	case "RULE":
-		return q.draft.rule()
+		return q.draft.readRule()
 	}
 	switch q.draft.args = q.draft.args[1:]; string(option) {
 	case "NS":
 		if q.draft.check.NS != nil {
-			return refused("ns", givenTwice)
+			return fieldError("ns", givenTwice)
 		}
 		if q.draft.check.NS = value; !request.ValidNS(value) {
-			return refused("ns", request.WantNS)
+			return fieldError("ns", request.WantNS)
 		}
 	case "TS":
-		ts, ok := integer(value)
+		ts, ok := parseInteger(value)
 		if q.op.Op.TS != 0 {
-			return refused("ts", givenTwice)
+			return fieldError("ts", givenTwice)
 		}
 		if q.op.Op.TS = ts; !ok || ts < 1 {
-			return refused("ts", "want unix milliseconds, at least 1")
+			return fieldError("ts", "want unix milliseconds, at least 1")
 		}
 	case "VALUES":
-		n, ok := integer(value)
+		n, ok := parseInteger(value)
 		if q.op.Add != nil {
-			return refused("values", givenTwice)
+			return fieldError("values", givenTwice)
 		}
 		if !ok || n < 1 || n > distinct.MaxValues || n > int64(len(q.draft.args)) {
-			return refused("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
+			return fieldError("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
 				"values", distinct.MaxValues))
 		}
 		q.op.Add, q.draft.args = q.draft.args[:n], q.draft.args[n:]
 	case "WINDOW":
 		rest := q.draft.args
 		q.draft.args = nil
-		return q.windows(value, rest)
+		return q.readWindows(value, rest)
 	default:
-		return refused(request.Clip(option),
+		return fieldError(request.Clip(option),
 			"unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
 	}
 	return ""
 }
 
-// windows reads the windows, which come last.
-func (q *distinctQuery) windows(first []byte, rest [][]byte) errorReply {
+// readWindows reads the windows, which come last.
+func (q *distinctQuery) readWindows(first []byte, rest [][]byte) errorReply {
 	if len(rest) >= request.MaxWindows {
-		return refused("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+		return fieldError("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 	}
 	for _, text := range append([][]byte{first}, rest...) {
 		ms, wrong := request.ParseWindow(text)
 		if wrong != "" {
-			return refused("window", wrong+`, got "`+request.Clip(text)+`"`)
+			return fieldError("window", wrong+`, got "`+request.Clip(text)+`"`)
 		}
 		q.op.Op.Windows = append(q.op.Op.Windows, ms)
 	}
 	return ""
 }
 
-// complete refuses commands that have nothing to do, and values that are too long.
-func (q *distinctQuery) complete() errorReply {
+// validate refuses commands that have nothing to do, and values that are too long.
+func (q *distinctQuery) validate() errorReply {
 	switch {
 	case len(q.op.Add) == 0 && q.asked:
-		return refused("values", "missing; limits and rules judge what is added")
+		return fieldError("values", "missing; limits and rules judge what is added")
 	case len(q.op.Add)+len(q.op.Op.Windows) == 0:
-		return refused("values", "missing; want VALUES, WINDOW or both")
+		return fieldError("values", "missing; want VALUES, WINDOW or both")
 	}
 	for i, v := range q.op.Add {
 		if len(v) == 0 || len(v) > distinct.MaxValueBytes {
-			return refused(fmt.Sprintf("values[%d]", i), fmt.Sprintf("want 1 to %d bytes",
+			return fieldError(fmt.Sprintf("values[%d]", i), fmt.Sprintf("want 1 to %d bytes",
 				distinct.MaxValueBytes))
 		}
 	}
 	return ""
 }
 
-// distinct executes TT.DISTINCT, see distinctQuery.parse.
-func (c *conn) distinct(args [][]byte) errorReply {
+// executeDistinct executes TT.DISTINCT, see distinctQuery.parse.
+func (c *conn) executeDistinct(args [][]byte) errorReply {
 	service, ok := c.server.opts.Service.(ask.Distincter)
 	if !ok {
 		return errorf(codeErr, "this node does not count distinct values")
@@ -146,27 +146,27 @@ func (c *conn) distinct(args [][]byte) errorReply {
 		need = twotier.RoleCount
 	}
 	if f := ask.CheckGrant(c.session.grant, need, q.op.Op.NS); f != nil {
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
 	var res distinct.Result
-	if err := service.Distinct(c.deadline(), &q.op.Op, q.op.Add, &res); err != nil {
+	if err := service.Distinct(c.executionContext(), &q.op.Op, q.op.Add, &res); err != nil {
 		return c.server.errorOf(err, request.FailureOf(err, len(q.op.Add) > 0))
 	}
 	c.server.verdicts.CountValues(c.arrival(), &q.op, &res)
 	if !res.Allowed && !q.asked && len(q.op.Add) > 0 {
 		return q.refusal(&res)
 	}
-	c.work.out = q.append(c.work.out, &res)
+	c.work.out = q.appendAnswer(c.work.out, &res)
 	return ""
 }
 
-// append appends an integer for each window. If the command has limits, they are preceded by
+// appendAnswer appends an integer for each window. If the command has limits, they are preceded by
 // whether the limits allowed it, when to try again, and two integers for each limit.
-func (q *distinctQuery) append(b []byte, res *distinct.Result) []byte {
+func (q *distinctQuery) appendAnswer(b []byte, res *distinct.Result) []byte {
 	limits := min(len(q.op.Op.Limits), len(res.Counts))
 	judged, counted := res.Counts[:limits], res.Counts[limits:]
 	if q.asked {
-		b = appendInt(appendArray(b, 2+2*len(judged)+len(counted)), truth(res.Allowed))
+		b = appendInt(appendArray(b, 2+2*len(judged)+len(counted)), boolInt(res.Allowed))
 		b = appendInt(b, res.RetryAfter)
 		for i, c := range judged {
 			b = appendInt(appendInt(b, c.Values), max(0, q.op.Op.Limits[i].Max-c.Values))

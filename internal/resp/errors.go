@@ -31,8 +31,8 @@ const (
 	codeRefused = "REFUSED"
 )
 
-// codes lists the codes, for metrics.
-func codes() []string {
+// errorCodes lists the codes, for metrics.
+func errorCodes() []string {
 	return []string{codeErr, codeNoAuth, codeWrongPass, codeNoPerm, codeNoProto, codeBusy,
 		codeTryAgain, codeUnknown, codeRefused}
 }
@@ -49,23 +49,23 @@ func errorf(code, format string, args ...any) errorReply {
 	return errorReply(code + " " + text)
 }
 
-// refused returns the error for a well-formed but unacceptable argument.
-func refused(field, detail string) errorReply { return errorf(codeErr, "%s: %s", field, detail) }
+// fieldError returns the error for a well-formed but unacceptable argument.
+func fieldError(field, detail string) errorReply { return errorf(codeErr, "%s: %s", field, detail) }
 
 // errorOf converts an error of the service into a reply.
 func (s *Server) errorOf(err error, f request.Failure) errorReply {
 	if f.Kind == request.Internal {
 		s.opts.Logger.Error("unexpected error of an operation", "err", err)
 	}
-	return replyOf(&f)
+	return errorOfFailure(&f)
 }
 
-// replyOf converts a failure into a reply.
-func replyOf(f *request.Failure) errorReply {
+// errorOfFailure converts a failure into a reply.
+func errorOfFailure(f *request.Failure) errorReply {
 	switch f.Kind {
 	case request.Invalid:
 		if f.Field != "" {
-			return refused(f.Field, f.Detail)
+			return fieldError(f.Field, f.Detail)
 		}
 	case request.Forbidden:
 		return errorf(codeNoPerm, "%s", f.Detail)

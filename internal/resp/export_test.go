@@ -16,10 +16,10 @@ func Commands(pieces ...[]byte) (commands [][][]byte, err error) {
 	for _, piece := range pieces {
 		for len(piece) > 0 {
 			in.compact()
-			n := copy(in.space(), piece)
+			n := copy(in.freeSpace(), piece)
 			in.end, piece = in.end+n, piece[n:]
 			for {
-				ok, err := in.next()
+				ok, err := in.nextCommand()
 				if err != nil {
 					return commands, err
 				}

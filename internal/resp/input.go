@@ -25,19 +25,19 @@ type input struct {
 	// again before that many bytes are there: otherwise one that arrives byte by byte would be
 	// parsed for every byte.
 	need int
-	args [][]byte // of the command that next has parsed
+	args [][]byte // of the command that nextCommand has parsed
 	// inline is set if that command was not an array.
 	inline bool
 }
 
-// space returns the free part of the buffer.
-func (in *input) space() []byte { return in.buf[in.end:] }
+// freeSpace returns the free part of the buffer.
+func (in *input) freeSpace() []byte { return in.buf[in.end:] }
 
-// partial reports whether the buffer holds an incomplete command.
-func (in *input) partial() bool { return in.end > in.start }
+// hasPartial reports whether the buffer holds an incomplete command.
+func (in *input) hasPartial() bool { return in.end > in.start }
 
-// full reports whether the buffer has no room for the rest of the command at its front.
-func (in *input) full() bool { return in.end-in.start == len(in.buf) }
+// isFull reports whether the buffer has no room for the rest of the command at its front.
+func (in *input) isFull() bool { return in.end-in.start == len(in.buf) }
 
 // compact moves the remaining bytes to the front of the buffer.
 func (in *input) compact() {
@@ -53,9 +53,9 @@ func (in *input) moveTo(buf []byte) {
 	in.buf, in.start = buf, 0
 }
 
-// next parses the command at the front, if it has been received completely, and removes it from the
-// buffer. err reports why the input is not RESP. A command may have no arguments.
-func (in *input) next() (ok bool, err error) {
+// nextCommand parses the command at the front, if it has been received completely, and removes it
+// from the buffer. err reports why the input is not RESP. A command may have no arguments.
+func (in *input) nextCommand() (ok bool, err error) {
 	b := in.buf[in.start:in.end]
 	if len(b) == 0 || len(b) < in.need {
 		return false, nil
@@ -63,9 +63,9 @@ func (in *input) next() (ok bool, err error) {
 	in.args = in.args[:0]
 	size, need := 0, 0
 	if in.inline = b[0] != '*'; in.inline {
-		size, need, err = in.line(b)
+		size, need, err = in.parseInline(b)
 	} else {
-		size, need, err = in.array(b)
+		size, need, err = in.parseArray(b)
 	}
 	switch {
 	case err != nil:
@@ -78,9 +78,10 @@ func (in *input) next() (ok bool, err error) {
 	return need == 0, nil
 }
 
-// array parses an array of bulk strings. If it is incomplete, need is a lower bound on its size.
-func (in *input) array(b []byte) (size, need int, err error) {
-	n, at, err := header(b, 0, maxArgs, "multibulk")
+// parseArray parses an array of bulk strings. If it is incomplete, need is a lower bound on its
+// size.
+func (in *input) parseArray(b []byte) (size, need int, err error) {
+	n, at, err := parseHeader(b, 0, maxArgs, "multibulk")
 	if err != nil || at == 0 {
 		return 0, len(b) + 1, err
 	}
@@ -92,7 +93,7 @@ func (in *input) array(b []byte) (size, need int, err error) {
 		if b[at] != '$' {
 			return 0, 0, fmt.Errorf("expected '$', got %q", rune(b[at]))
 		}
-		length, from, err := header(b, at, largeInput, "bulk")
+		length, from, err := parseHeader(b, at, largeInput, "bulk")
 		if err != nil || length < 0 {
 			return 0, 0, cmpError(err, "invalid bulk length")
 		}
@@ -110,9 +111,9 @@ func (in *input) array(b []byte) (size, need int, err error) {
 	return at, 0, nil
 }
 
-// header parses the number behind the type at b[at], up to the end of its line. next is the index
-// after the line, or 0 if the line is incomplete.
-func header(b []byte, at, most int, what string) (n, next int, err error) {
+// parseHeader parses the number behind the type at b[at], up to the end of its line. next is the
+// index after the line, or 0 if the line is incomplete.
+func parseHeader(b []byte, at, most int, what string) (n, next int, err error) {
 	if at+3 < len(b) && b[at+2] == '\r' && b[at+3] == '\n' && '0' <= b[at+1] && b[at+1] <= '9' {
 		return int(b[at+1] - '0'), at + 4, nil // a single digit, as most are
 	}
@@ -126,7 +127,7 @@ func header(b []byte, at, most int, what string) (n, next int, err error) {
 		return 0, 0, nil
 	}
 	digits, ends := bytes.CutSuffix(line[:end], []byte{'\r'})
-	v, ok := integer(digits)
+	v, ok := parseInteger(digits)
 	if !ok || !ends || v > int64(most) {
 		return 0, 0, fmt.Errorf("invalid %s length", what)
 	}
@@ -141,9 +142,9 @@ func cmpError(err error, text string) error {
 	return err
 }
 
-// line parses an inline command: words separated by spaces, up to the end of the line. Words may be
-// in quotes, as in Redis.
-func (in *input) line(b []byte) (size, need int, err error) {
+// parseInline parses an inline command: words separated by spaces, up to the end of the line. Words
+// may be in quotes, as in Redis.
+func (in *input) parseInline(b []byte) (size, need int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), smallInput)], '\n')
 	if end < 0 {
 		if len(b) >= smallInput {
@@ -153,7 +154,7 @@ func (in *input) line(b []byte) (size, need int, err error) {
 	}
 	for rest := bytes.TrimSpace(b[:end]); len(rest) > 0; rest = bytes.TrimLeft(rest, spaces) {
 		var word []byte
-		if word, rest, err = inlineWord(rest); err != nil {
+		if word, rest, err = parseInlineWord(rest); err != nil {
 			return 0, 0, err
 		}
 		in.args = append(in.args, word)
@@ -161,8 +162,8 @@ func (in *input) line(b []byte) (size, need int, err error) {
 	return end + 1, 0, nil
 }
 
-// integer parses a decimal number in its shortest form.
-func integer(b []byte) (v int64, ok bool) {
+// parseInteger parses a decimal number in its shortest form.
+func parseInteger(b []byte) (v int64, ok bool) {
 	digits := b
 	if len(b) > 0 && b[0] == '-' {
 		digits = b[1:]

@@ -15,13 +15,13 @@ type usage struct{ small, large account.Usage }
 const errNoMemory errorReply = codeBusy + " too much is being read and answered at this moment; " +
 	"nothing was counted; retry_after_ms=1000"
 
-// large reports whether the connection has a large buffer.
-func (c *conn) large() bool { return c.small != nil }
+// hasLargeBuffer reports whether the connection has a large buffer.
+func (c *conn) hasLargeBuffer() bool { return c.small != nil }
 
 // enlarge gives the connection a large buffer as soon as there is memory for one. It gives up at
 // by.
 func (c *conn) enlarge(by time.Time) bool {
-	if c.large() || !c.server.largeWorks.Take(&c.from.Usage.large, largeWork, by) {
+	if c.hasLargeBuffer() || !c.server.largeWorks.Take(&c.from.Usage.large, largeWork, by) {
 		return false
 	}
 	c.small = (*[smallInput]byte)(c.in.buf)
@@ -39,12 +39,12 @@ func (c *conn) shrink() {
 	c.server.largeWorks.Release(&c.from.Usage.large, largeWork)
 }
 
-// begin reserves the memory to execute the received commands. If there is none, the connection
-// fails.
-func (c *conn) begin() bool {
+// reserveWork reserves the memory to execute the received commands. If there is none, the
+// connection fails.
+func (c *conn) reserveWork() bool {
 	c.taken = 0
-	if !c.large() {
-		c.taken = workOf(c.in.end - c.in.start)
+	if !c.hasLargeBuffer() {
+		c.taken = workBytes(c.in.end - c.in.start)
 	}
 	if c.taken > 0 && !c.server.smallWorks.Take(&c.from.Usage.small, c.taken,
 		c.now.Add(c.server.opts.RequestTimeout)) {
@@ -54,46 +54,46 @@ func (c *conn) begin() bool {
 		c.failed = errors.New("no memory")
 		return false
 	}
-	c.work = c.server.works.get(c.large())
+	c.work = c.server.works.get(c.hasLargeBuffer())
 	return true
 }
 
-// finish returns the work to its pool, releases its memory, and drops an unused large buffer.
-func (c *conn) finish() {
-	w, large := c.work, c.large()
+// finishWork returns the work to its pool, releases its memory, and drops an unused large buffer.
+func (c *conn) finishWork() {
+	w, large := c.work, c.hasLargeBuffer()
 	c.work = nil
 	if !w.context.Finish() {
-		w.renew()
+		w.renewContext()
 	}
 	c.flushTally()
 	small := &c.server.smallWorks
 	if lean := w.ResultCapacity() <= leanOps; lean || large || small.InUse() <= small.Most/2 {
 		c.server.works.put(w, large)
 	}
-	c.release()
+	c.releaseWork()
 	if large && c.in.end-c.in.start < smallInput && !c.filled {
 		c.shrink()
 	}
 }
 
-// release returns the memory that begin has reserved.
-func (c *conn) release() {
+// releaseWork returns the memory that reserveWork has reserved.
+func (c *conn) releaseWork() {
 	if c.taken > 0 {
 		c.server.smallWorks.Release(&c.from.Usage.small, c.taken)
 		c.taken = 0
 	}
 }
 
-// leave returns all memory of the connection.
-func (c *conn) leave() {
+// releaseAll returns all memory of the connection.
+func (c *conn) releaseAll() {
 	c.work = nil // after a panic it may be in any state, and is left to the collector
-	c.release()
-	if c.large() {
+	c.releaseWork()
+	if c.hasLargeBuffer() {
 		c.in.start, c.in.end = 0, 0
 		c.shrink()
 	}
 	c.server.conns.Leave(c.from)
 }
 
-// renew replaces a context that another goroutine may still hold.
-func (w *work) renew() { w.context = new(request.Context) }
+// renewContext replaces a context that another goroutine may still hold.
+func (w *work) renewContext() { w.context = new(request.Context) }

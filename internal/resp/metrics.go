@@ -13,8 +13,8 @@ type tally struct {
 	n  int64
 }
 
-// count counts a command.
-func (c *conn) count(id command) {
+// countCommand counts a command.
+func (c *conn) countCommand(id command) {
 	if id != c.tally.of {
 		c.flushTally()
 		c.tally.of = id
@@ -43,7 +43,7 @@ func (s *Server) countError(e errorReply) {
 		s.counters.limited.Add(1)
 	}
 	code, _, _ := strings.Cut(string(e), " ")
-	for i, name := range codes() {
+	for i, name := range errorCodes() {
 		if name == code {
 			s.counters.errors[i].Add(1)
 		}
@@ -71,7 +71,7 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 				s.commands[i].name, n)
 		}
 	}
-	for i, code := range codes() {
+	for i, code := range errorCodes() {
 		if n := s.counters.errors[i].Load(); n > 0 {
 			total("twotier_resp_errors_total", "Redis commands answered with an error, by code.",
 				"code", code, n)

@@ -90,9 +90,9 @@ type draft struct {
 
 // parse adds an operation of that kind with these arguments, the name of the command first.
 func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
-	d := w.begin(args)
+	d := w.beginOp(args)
 	d.op.Kind = kind
-	if e := d.read(); e != "" {
+	if e := d.readArgs(); e != "" {
 		w.DropOp()
 		return e
 	}
@@ -100,8 +100,8 @@ func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
 	return ""
 }
 
-// begin begins an operation, whose rules are resolved in one set.
-func (w *work) begin(args [][]byte) draft {
+// beginOp begins an operation, whose rules are resolved in one set.
+func (w *work) beginOp(args [][]byte) draft {
 	w.ForgetRules()
 	w.BeginOp()
 	return draft{w: w, args: args[1:]}
@@ -120,21 +120,21 @@ func (d *draft) shape() shape {
 	return shapeCounts
 }
 
-// read reads the arguments: a key, its windows and its options.
-func (d *draft) read() errorReply {
-	if e := d.key(); e != "" {
+// readArgs reads the arguments: a key, its windows and its options.
+func (d *draft) readArgs() errorReply {
+	if e := d.readKey(); e != "" {
 		return e
 	}
-	if e := d.windows(); e != "" {
+	if e := d.readWindows(); e != "" {
 		return e
 	}
 	for len(d.args) > 0 {
 		o := optionOf(d.args[0])
 		if !d.has(o) {
-			return refused(request.Clip(d.args[0]), "unknown option; want "+optionsOf(d.op.Kind))
+			return fieldError(request.Clip(d.args[0]), "unknown option; want "+optionsOf(d.op.Kind))
 		}
 		d.args = d.args[1:]
-		if e := d.option(o); e != "" {
+		if e := d.readOption(o); e != "" {
 			return e
 		}
 	}
@@ -168,18 +168,18 @@ func optionsOf(kind twotier.Kind) string {
 	return "NS, N, TS, ACK, COUNTDENIED, DRYRUN, LIMIT, RULE or KEY"
 }
 
-// option reads the values that follow an option.
-func (d *draft) option(o option) errorReply {
+// readOption reads the values that follow an option.
+func (d *draft) readOption(o option) errorReply {
 	switch o {
 	case optionLimit:
-		return d.limit()
+		return d.readLimit()
 	case optionKey:
 		return d.nextCheck()
 	case optionRule:
-		return d.rule()
+		return d.readRule()
 	}
 	if d.seen[o] {
-		return refused(o.String(), givenTwice)
+		return fieldError(o.String(), givenTwice)
 	}
 	d.seen[o] = true
 	switch o {
@@ -194,35 +194,36 @@ func (d *draft) option(o option) errorReply {
 		return ""
 	}
 	if len(d.args) == 0 {
-		return refused(o.String(), "its value is missing")
+		return fieldError(o.String(), "its value is missing")
 	}
 	value := d.args[0]
 	d.args = d.args[1:]
-	return d.value(o, value)
+	return d.readValue(o, value)
 }
 
-// value reads the value of an option.
-func (d *draft) value(o option, value []byte) errorReply {
+// readValue reads the value of an option.
+func (d *draft) readValue(o option, value []byte) errorReply {
 	switch o {
 	case optionNS:
 		if d.check.NS = value; !request.ValidNS(value) &&
 			(d.op.Kind != twotier.Count || !request.ReadableNS(value)) {
-			return d.refused("ns", request.WantNS)
+			return d.fieldError("ns", request.WantNS)
 		}
 	case optionN:
-		n, ok := integer(value)
+		n, ok := parseInteger(value)
 		if d.check.N = n; !ok {
-			return d.refused("n", wantN(d.op.Kind))
+			return d.fieldError("n", wantN(d.op.Kind))
 		}
 	case optionTS, optionAt:
-		ts, ok := integer(value)
+		ts, ok := parseInteger(value)
 		if d.op.TS = ts; !ok || ts < 1 {
-			return refused(o.String(), "want unix milliseconds, at least 1")
+			return fieldError(o.String(), "want unix milliseconds, at least 1")
 		}
 	case optionAck:
 		ack, ok := ackOf(value)
 		if d.op.Ack = ack; !ok {
-			return refused("ack", "want memory, redis, replica or disk, got "+request.Clip(value))
+			return fieldError("ack",
+				"want memory, redis, replica or disk, got "+request.Clip(value))
 		}
 	}
 	return ""
@@ -253,14 +254,14 @@ func ackOf(word []byte) (twotier.Ack, bool) {
 	return 0, false
 }
 
-// key reads the key that begins a check.
-func (d *draft) key() errorReply {
+// readKey reads the key that begins a check.
+func (d *draft) readKey() errorReply {
 	d.check = twotier.Check{N: 1}
 	if len(d.args) == 0 {
-		return d.refused("key", "missing; "+request.WantKey)
+		return d.fieldError("key", "missing; "+request.WantKey)
 	}
 	if d.check.Key = d.args[0]; !request.ValidKey(d.check.Key) {
-		return d.refused("key", request.WantKey)
+		return d.fieldError("key", request.WantKey)
 	}
 	d.args = d.args[1:]
 	return ""
@@ -273,36 +274,36 @@ func (d *draft) nextCheck() errorReply {
 		return e
 	}
 	if d.w.CheckCount() == request.MaxChecks {
-		return refused("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
+		return fieldError("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
 	}
 	d.w.BeginCheck()
 	d.seen[optionNS], d.seen[optionN] = false, false
-	return d.key()
+	return d.readKey()
 }
 
-// limit reads a window and its maximum.
-func (d *draft) limit() errorReply {
+// readLimit reads a window and its maximum.
+func (d *draft) readLimit() errorReply {
 	if d.w.LimitCount() == request.MaxLimits {
-		return d.refused("limits", fmt.Sprintf("want at most %d limits", request.MaxLimits))
+		return d.fieldError("limits", fmt.Sprintf("want at most %d limits", request.MaxLimits))
 	}
 	if len(d.args) < 2 {
-		return d.refusedLimit("window", "want LIMIT, a window and a maximum")
+		return d.limitFieldError("window", "want LIMIT, a window and a maximum")
 	}
 	ms, wrong := request.ParseWindow(d.args[0])
 	if wrong != "" {
-		return d.refusedLimit("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
+		return d.limitFieldError("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
 	}
-	most, ok := integer(d.args[1])
+	most, ok := parseInteger(d.args[1])
 	if !ok || most < 0 {
-		return d.refusedLimit("max", "want 0 or more")
+		return d.limitFieldError("max", "want 0 or more")
 	}
 	d.args = d.args[2:]
 	d.w.AddLimit(twotier.Limit{Window: ms, Max: most}, nil)
 	return ""
 }
 
-// windows reads the windows of a count.
-func (d *draft) windows() errorReply {
+// readWindows reads the windows of a count.
+func (d *draft) readWindows() errorReply {
 	if d.op.Kind != twotier.Count {
 		return ""
 	}
@@ -310,9 +311,9 @@ func (d *draft) windows() errorReply {
 		ms, wrong := request.ParseWindow(d.args[0])
 		switch {
 		case wrong != "":
-			return refused("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
+			return fieldError("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
 		case i == request.MaxWindows:
-			return refused("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+			return fieldError("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		d.args = d.args[1:]
 		d.w.AddLimit(twotier.Limit{Window: ms}, nil)
@@ -323,51 +324,52 @@ func (d *draft) windows() errorReply {
 // maxRuled bounds the limits that rules add to one command: a short name can stand for many.
 const maxRuled = 64
 
-// rule reads the name of a rule.
-func (d *draft) rule() errorReply {
+// readRule reads the name of a rule.
+func (d *draft) readRule() errorReply {
 	if len(d.args) == 0 {
-		return d.refused("rules", "want RULE and a name")
+		return d.fieldError("rules", "want RULE and a name")
 	}
 	name := d.args[0]
 	d.args = d.args[1:]
-	return d.failed(d.w.AddNamedRule(name))
+	return d.failureError(d.w.AddNamedRule(name))
 }
 
 // endCheck adds the check that has been read, if it has everything its operation needs.
 func (d *draft) endCheck() errorReply {
 	if f := d.w.EndCheck(&d.check, d.op.Kind); f != nil {
-		return d.failed(f)
+		return d.failureError(f)
 	}
 	if d.w.OpRuledCount() > maxRuled {
-		return d.refused("rules", fmt.Sprintf("they have more than %d limits in one command",
+		return d.fieldError("rules", fmt.Sprintf("they have more than %d limits in one command",
 			maxRuled))
 	}
 	return ""
 }
 
-// failed returns the error for a failure of the check; nil is no error. Options have no indexes.
-func (d *draft) failed(f *request.Failure) errorReply {
+// failureError returns the error for a failure of the check; nil is no error. Options have no
+// indexes.
+func (d *draft) failureError(f *request.Failure) errorReply {
 	switch {
 	case f == nil:
 		return ""
 	case f.Kind != request.Invalid:
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
 	field, _, _ := strings.Cut(f.Field, "[")
-	return d.refused(cmp.Or(field, "rules"), f.Detail)
+	return d.fieldError(cmp.Or(field, "rules"), f.Detail)
 }
 
-// refused returns the error for a field of the check.
-func (d *draft) refused(field, detail string) errorReply {
+// fieldError returns the error for a field of the check.
+func (d *draft) fieldError(field, detail string) errorReply {
 	if d.several {
 		field = fmt.Sprintf("checks[%d].%s", d.w.CheckCount(), field)
 	}
-	return refused(field, detail)
+	return fieldError(field, detail)
 }
 
-// refusedLimit returns the error for a field of the limit being read.
-func (d *draft) refusedLimit(field, detail string) errorReply {
-	return d.refused(fmt.Sprintf("limits[%d].%s", d.w.LimitCount(), field), detail)
+// limitFieldError returns the error for a field of the limit being read.
+func (d *draft) limitFieldError(field, detail string) errorReply {
+	return d.fieldError(fmt.Sprintf("limits[%d].%s", d.w.LimitCount(), field), detail)
 }
 
 // String returns the option's name in errors, which is the name of the field in the HTTP API.

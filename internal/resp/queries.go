@@ -15,13 +15,13 @@ type query struct {
 // parse reads key [NS ns], and a window behind the key if windowed.
 func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	if q.key = args[1]; !request.ValidKey(q.key) {
-		return refused("key", request.WantKey)
+		return fieldError("key", request.WantKey)
 	}
 	args = args[2:]
 	if windowed {
 		ms, wrong := request.ParseWindow(args[0])
 		if wrong != "" {
-			return refused("window", wrong+`, got "`+request.Clip(args[0])+`"`)
+			return fieldError("window", wrong+`, got "`+request.Clip(args[0])+`"`)
 		}
 		q.window, args = ms, args[1:]
 	}
@@ -29,24 +29,24 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	case len(args) == 0:
 		return ""
 	case len(args) != 2 || optionOf(args[0]) != optionNS:
-		return refused(request.Clip(args[0]), "unknown option; want NS and a namespace")
+		return fieldError(request.Clip(args[0]), "unknown option; want NS and a namespace")
 	case !request.ValidNS(args[1]) && (!windowed || !request.ReadableNS(args[1])):
-		return refused("ns", request.WantNS)
+		return fieldError("ns", request.WantNS)
 	}
 	q.ns = args[1]
 	return ""
 }
 
-// series executes TT.SERIES key window [NS ns].
-func (c *conn) series(args [][]byte) errorReply {
+// executeSeries executes TT.SERIES key window [NS ns].
+func (c *conn) executeSeries(args [][]byte) errorReply {
 	var q query
 	if e := q.parse(args, true); e != "" {
 		return e
 	}
 	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, q.ns); f != nil {
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
-	_, points, err := c.server.opts.Service.Series(c.deadline(), q.ns, q.key, q.window)
+	_, points, err := c.server.opts.Service.Series(c.executionContext(), q.ns, q.key, q.window)
 	if err != nil {
 		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}
@@ -55,7 +55,7 @@ func (c *conn) series(args [][]byte) errorReply {
 		b := appendArray(c.work.out, 2)
 		b = appendInt(b, points[i].Start)
 		c.work.out = appendInt(b, points[i].Count)
-		c.writeFull()
+		c.writeIfFull()
 	}
 	return ""
 }
@@ -70,9 +70,9 @@ type topQuery struct {
 func (q *topQuery) parse(args [][]byte) errorReply {
 	*q = topQuery{n: request.DefaultTop, window: request.DefaultTopMS}
 	if len(args)%2 == 1 {
-		v, ok := integer(args[0])
+		v, ok := parseInteger(args[0])
 		if q.n = v; !ok || v < 1 || v > request.MaxTop {
-			return refused("n", "want 1 to 1000")
+			return fieldError("n", "want 1 to 1000")
 		}
 		args = args[1:]
 	}
@@ -81,33 +81,33 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 		case optionWindow:
 			ms, wrong := request.ParseWindow(args[1])
 			if q.window = ms; wrong != "" {
-				return refused("window", wrong+`, got "`+request.Clip(args[1])+`"`)
+				return fieldError("window", wrong+`, got "`+request.Clip(args[1])+`"`)
 			}
 		case optionBy:
 			if q.by = string(args[1]); !request.ValidTopOrder(q.by) {
-				return refused("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
+				return fieldError("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
 			}
 		default:
-			return refused(request.Clip(args[0]),
+			return fieldError(request.Clip(args[0]),
 				"unknown option; want WINDOW and a duration, or BY refused or BY shadow")
 		}
 	}
 	return ""
 }
 
-// top executes TT.TOP [n] [WINDOW w] [BY refused|shadow].
-func (c *conn) top(args [][]byte) errorReply {
+// executeTop executes TT.TOP [n] [WINDOW w] [BY refused|shadow].
+func (c *conn) executeTop(args [][]byte) errorReply {
 	var q topQuery
 	if e := q.parse(args[1:]); e != "" {
 		return e
 	}
 	if f := ask.CheckGrantAll(c.session.grant); f != nil {
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
 	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, nil); f != nil {
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
-	keys, err := ask.TopKeys(c.deadline(), c.server.opts.Service, q.by, int(q.n), q.window)
+	keys, err := ask.TopKeys(c.executionContext(), c.server.opts.Service, q.by, int(q.n), q.window)
 	if err != nil {
 		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}
@@ -116,23 +116,23 @@ func (c *conn) top(args [][]byte) errorReply {
 		b := appendArray(c.work.out, 3)
 		b = appendBulk(appendBulk(b, keys[i].NS), keys[i].Key)
 		c.work.out = appendInt(b, keys[i].Count)
-		c.writeFull()
+		c.writeIfFull()
 	}
 	return ""
 }
 
-// forget executes TT.RESET key [NS ns].
-func (c *conn) forget(args [][]byte) errorReply {
+// executeReset executes TT.RESET key [NS ns].
+func (c *conn) executeReset(args [][]byte) errorReply {
 	var q query
 	if e := q.parse(args, false); e != "" {
 		return e
 	}
 	if f := ask.CheckGrant(c.session.grant, twotier.RoleAdmin, q.ns); f != nil {
-		return replyOf(f)
+		return errorOfFailure(f)
 	}
-	if err := c.server.opts.Service.Reset(c.deadline(), q.ns, q.key); err != nil {
+	if err := c.server.opts.Service.Reset(c.executionContext(), q.ns, q.key); err != nil {
 		return c.server.errorOf(err, request.FailureOf(err, true))
 	}
-	c.reply(appendSimple, "OK")
+	c.appendReply(appendSimple, "OK")
 	return ""
 }

@@ -30,7 +30,7 @@ type Server struct {
 
 	conns                  *account.Conns[usage]
 	smallWorks, largeWorks account.Account
-	works                  works
+	works                  workPool
 	buffers                sync.Pool // of *[largeInput]byte
 	counters               counters
 	lastID                 atomic.Int64
@@ -65,9 +65,9 @@ func New(o Options) (*Server, error) {
 		all := max(o.MaxMemory/8*eighths, 2*least)
 		return account.Account{Most: all, Each: max(least, int64(float64(all)*part))}
 	}
-	s.smallWorks, s.largeWorks = share(3, workOf(smallInput)), share(1, largeWork)
+	s.smallWorks, s.largeWorks = share(3, workBytes(smallInput)), share(1, largeWork)
 	s.buffers.New = func() any { return new([largeInput]byte) }
-	s.counters.errors = make([]atomic.Int64, len(codes()))
+	s.counters.errors = make([]atomic.Int64, len(errorCodes()))
 	return s, nil
 }
 
@@ -108,11 +108,11 @@ func (s *Server) runAccept() {
 func (s *Server) accept(nc net.Conn) {
 	from, tooMany := s.conns.Enter(nc.RemoteAddr())
 	if from == nil {
-		s.reject(nc, tooMany)
+		s.rejectConn(nc, tooMany)
 		return
 	}
 	now := time.Now()
-	c := &conn{Conn: s.secure(nc), raw: nc, server: s, from: from, began: now, now: now,
+	c := &conn{Conn: s.wrapTLS(nc), raw: nc, server: s, from: from, began: now, now: now,
 		session: session{id: s.lastID.Add(1), proto: resp2}}
 	c.in.buf = make([]byte, smallInput)
 	s.mu.Lock()
@@ -128,17 +128,17 @@ func (s *Server) accept(nc net.Conn) {
 	}
 }
 
-// secure adds TLS to a connection, if TLS is configured.
-func (s *Server) secure(nc net.Conn) net.Conn {
+// wrapTLS adds TLS to a connection, if TLS is configured.
+func (s *Server) wrapTLS(nc net.Conn) net.Conn {
 	if s.opts.TLS == nil {
 		return nc
 	}
 	return tls.Server(nc, s.opts.TLS)
 }
 
-// reject answers with an error on a connection before reading from it. The answer fits in the empty
-// buffer of a new socket, so the write does not block. With TLS it would need a handshake.
-func (s *Server) reject(nc net.Conn, why string) {
+// rejectConn answers with an error on a connection before reading from it. The answer fits in the
+// empty buffer of a new socket, so the write does not block. With TLS it would need a handshake.
+func (s *Server) rejectConn(nc net.Conn, why string) {
 	s.counters.rejected.Add(1)
 	if s.opts.TLS == nil {
 		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
@@ -150,12 +150,12 @@ func (s *Server) reject(nc net.Conn, why string) {
 // runConn serves a connection until it ends. The end of a connection affects no other: the client
 // left, or sent input that is not RESP.
 func (s *Server) runConn(c *conn) {
-	defer s.leave(c)
+	defer s.endConn(c)
 	c.serve()
 }
 
-// leave ends a connection. A panic ends only its own connection.
-func (s *Server) leave(c *conn) {
+// endConn ends a connection. A panic ends only its own connection.
+func (s *Server) endConn(c *conn) {
 	if v := recover(); v != nil {
 		s.opts.Logger.Error("panic in a command", "panic", fmt.Sprint(v), "stack",
 			string(debug.Stack()))
@@ -164,7 +164,7 @@ func (s *Server) leave(c *conn) {
 		c.raw.Close() // TLS would wait for the client to read its farewell
 	}
 	c.Conn.Close()
-	c.leave()
+	c.releaseAll()
 	s.mu.Lock()
 	delete(s.live, c)
 	s.mu.Unlock()
@@ -176,11 +176,11 @@ func (s *Server) leave(c *conn) {
 // still waits for operations, at most RequestTimeout. Close may be called again and returns the
 // same error.
 func (s *Server) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
+	s.closeOnce.Do(func() { s.closeErr = s.shutDown(ctx) })
 	return s.closeErr
 }
 
-func (s *Server) shut(ctx context.Context) (err error) {
+func (s *Server) shutDown(ctx context.Context) (err error) {
 	s.mu.Lock()
 	s.closing.Store(true)
 	if s.listener != nil {
@@ -191,11 +191,11 @@ func (s *Server) shut(ctx context.Context) (err error) {
 		c.drain(readBy)
 	}
 	s.mu.Unlock()
-	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.cut))
+	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.closeConns))
 }
 
-// cut closes every connection immediately.
-func (s *Server) cut() {
+// closeConns closes every connection immediately.
+func (s *Server) closeConns() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.live {

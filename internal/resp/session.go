@@ -52,8 +52,8 @@ func (c *conn) login(user, password []byte) errorReply {
 	return ""
 }
 
-// auth executes AUTH [user] token.
-func (c *conn) auth(args [][]byte) errorReply {
+// executeAuth executes AUTH [user] token.
+func (c *conn) executeAuth(args [][]byte) errorReply {
 	user := []byte(nil)
 	switch len(args) {
 	case 2:
@@ -64,14 +64,14 @@ func (c *conn) auth(args [][]byte) errorReply {
 	}
 	e := c.login(user, args[len(args)-1])
 	if e == "" {
-		c.reply(appendSimple, "OK")
+		c.appendReply(appendSimple, "OK")
 	}
 	return e
 }
 
-// hello executes HELLO [protover [AUTH user token] [SETNAME name]].
-func (c *conn) hello(args [][]byte) errorReply {
-	h := greeting{proto: c.session.proto}
+// executeHello executes HELLO [protover [AUTH user token] [SETNAME name]].
+func (c *conn) executeHello(args [][]byte) errorReply {
+	h := helloArgs{proto: c.session.proto}
 	if e := h.parse(args[1:]); e != "" {
 		return e
 	}
@@ -89,23 +89,23 @@ func (c *conn) hello(args [][]byte) errorReply {
 		c.session.name = h.name
 	}
 	c.session.proto = h.proto
-	c.welcome()
+	c.replyHello()
 	return ""
 }
 
-// greeting holds the arguments of HELLO.
-type greeting struct {
+// helloArgs holds the arguments of HELLO.
+type helloArgs struct {
 	proto          version
 	auth, named    bool
 	user, password []byte
 	name           string
 }
 
-func (h *greeting) parse(args [][]byte) errorReply {
+func (h *helloArgs) parse(args [][]byte) errorReply {
 	if len(args) == 0 {
 		return ""
 	}
-	v, ok := integer(args[0])
+	v, ok := parseInteger(args[0])
 	if !ok || v != int64(resp2) && v != int64(resp3) {
 		return errorf(codeNoProto, "unsupported protocol version")
 	}
@@ -115,8 +115,8 @@ func (h *greeting) parse(args [][]byte) errorReply {
 		case word == "AUTH" && len(args) >= 3:
 			h.auth, h.user, h.password, args = true, args[1], args[2], args[3:]
 		case word == "SETNAME" && len(args) >= 2:
-			if !plainName(args[1]) {
-				return badName()
+			if !isPlainName(args[1]) {
+				return nameError()
 			}
 			h.named, h.name, args = true, string(args[1]), args[2:]
 		default:
@@ -126,8 +126,8 @@ func (h *greeting) parse(args [][]byte) errorReply {
 	return ""
 }
 
-// welcome answers HELLO.
-func (c *conn) welcome() {
+// replyHello answers HELLO.
+func (c *conn) replyHello() {
 	b := c.session.proto.appendMap(c.work.out, 7)
 	for _, pair := range [][2]string{{"server", "twotier"}, {"version", compatible}} {
 		b = appendBulk(appendBulk(b, pair[0]), pair[1])
@@ -143,15 +143,15 @@ func (c *conn) welcome() {
 // resetSession executes RESET.
 func (c *conn) resetSession() {
 	c.session = session{id: c.session.id, proto: resp2}
-	c.reply(appendSimple, "RESET")
+	c.appendReply(appendSimple, "RESET")
 }
 
 // maxName bounds the name of a connection, in bytes.
 const maxName = 256
 
-// plainName reports whether a connection may have that name, which appears in a space-separated
+// isPlainName reports whether a connection may have that name, which appears in a space-separated
 // list.
-func plainName(name []byte) bool {
+func isPlainName(name []byte) bool {
 	for _, c := range name {
 		if c <= ' ' || c > '~' {
 			return false
@@ -160,35 +160,35 @@ func plainName(name []byte) bool {
 	return len(name) <= maxName
 }
 
-func badName() errorReply {
+func nameError() errorReply {
 	return errorf(codeErr, "Client names cannot contain spaces, newlines or special characters, "+
 		"and have at most %d of them", maxName)
 }
 
-// client executes the parts of CLIENT that concern only this connection.
-func (c *conn) client(args [][]byte) errorReply {
+// executeClient executes the parts of CLIENT that concern only this connection.
+func (c *conn) executeClient(args [][]byte) errorReply {
 	sub := strings.ToUpper(string(args[1]))
 	switch {
 	case sub == "SETNAME" && len(args) == 3:
-		if !plainName(args[2]) {
-			return badName()
+		if !isPlainName(args[2]) {
+			return nameError()
 		}
 		c.session.name = string(args[2])
-		c.reply(appendSimple, "OK")
+		c.appendReply(appendSimple, "OK")
 	case sub == "GETNAME" && len(args) == 2:
 		if c.session.name == "" {
 			c.work.out = c.session.proto.appendNull(c.work.out)
 		} else {
-			c.reply(appendBulk, c.session.name)
+			c.appendReply(appendBulk, c.session.name)
 		}
 	case sub == "ID" && len(args) == 2:
 		c.work.out = appendInt(c.work.out, c.session.id)
 	case (sub == "INFO" || sub == "LIST") && len(args) == 2:
-		c.reply(appendBulk, c.clientInfo())
+		c.appendReply(appendBulk, c.clientInfo())
 	case sub == "SETINFO" && len(args) == 4, // of no use here, but every client sends it
 		sub == "REPLY" && len(args) == 3 && strings.EqualFold(string(args[2]), "ON"),
 		(sub == "NO-EVICT" || sub == "NO-TOUCH") && len(args) == 3:
-		c.reply(appendSimple, "OK")
+		c.appendReply(appendSimple, "OK")
 	default:
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'CLIENT %s'",
 			request.Clip(args[1]))

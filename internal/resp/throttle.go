@@ -22,10 +22,10 @@ func (w *work) parseThrottle(args [][]byte) errorReply {
 	}
 	numbers := [...]int64{0, 0, 0, 1} // max_burst, count, period, quantity
 	for i, arg := range args[2:] {
-		v, ok := integer(arg)
+		v, ok := parseInteger(arg)
 		if least := [...]int64{0, 1, 1, 0}[i]; !ok || v < least || v > request.MaxN {
 			field := [...]string{"max_burst", "count", "period", "quantity"}[i]
-			return refused(field, [...]string{"want 0 to 2147483647", request.WantN}[least])
+			return fieldError(field, [...]string{"want 0 to 2147483647", request.WantN}[least])
 		}
 		numbers[i] = v
 	}
@@ -34,7 +34,7 @@ func (w *work) parseThrottle(args [][]byte) errorReply {
 	if quantity == 0 {
 		kind = twotier.Count
 	}
-	d := w.begin(args)
+	d := w.beginOp(args)
 	w.AddLimit(twotier.Limit{Max: most, Window: throttleWindow(numbers[2], most, numbers[1])}, nil)
 	d.op.Kind = kind
 	d.check = twotier.Check{Key: request.KeyOf(args[1]), N: max(1, quantity)}
@@ -69,18 +69,20 @@ func appendThrottle(b []byte, op *twotier.Op, res *twotier.Result) []byte {
 	refused := op.Kind == twotier.Acquire && !res.Allowed
 	retry, reset := int64(-1), int64(0)
 	if refused && res.RetryAfter >= 0 {
-		retry = seconds(res.RetryAfter)
+		retry = ceilSeconds(res.RetryAfter)
 	}
 	if used > 0 {
 		// An event leaves the window with the last millisecond of its bucket.
-		reset = max(retry, seconds(limit.Window+max(1, bucket)-1))
+		reset = max(retry, ceilSeconds(limit.Window+max(1, bucket)-1))
 	}
 	b = appendArray(b, 5)
-	for _, v := range [...]int64{truth(refused), limit.Max, max(0, limit.Max-used), retry, reset} {
+	for _, v := range [...]int64{
+		boolInt(refused), limit.Max, max(0, limit.Max-used), retry, reset,
+	} {
 		b = appendInt(b, v)
 	}
 	return b
 }
 
-// seconds rounds milliseconds up to whole seconds.
-func seconds(ms int64) int64 { return ms/1000 + truth(ms%1000 > 0) }
+// ceilSeconds rounds milliseconds up to whole seconds.
+func ceilSeconds(ms int64) int64 { return ms/1000 + boolInt(ms%1000 > 0) }

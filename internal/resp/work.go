@@ -35,20 +35,20 @@ const (
 	smallOutput, largeText = 8 << 10, 64 << 10
 )
 
-// workOf estimates how many bytes it takes to execute and answer that many bytes of commands. The
-// shortest commands take the most: an operation, its check and its results are some three hundred
-// bytes.
-func workOf(received int) int64 { return 2<<10 + 14*int64(received) }
+// workBytes estimates how many bytes it takes to execute and answer that many bytes of commands.
+// The shortest commands take the most: an operation, its check and its results are some three
+// hundred bytes.
+func workBytes(received int) int64 { return 2<<10 + 14*int64(received) }
 
 // leanOps is the number of operations up to which a work is always kept for the next use. Larger
 // ones are dropped while much of the memory is in use: a kept work can be larger than the memory
 // taken for its next use.
 const leanOps = 16
 
-// works pools unused works.
-type works struct{ small, large sync.Pool }
+// workPool pools unused works.
+type workPool struct{ small, large sync.Pool }
 
-func (p *works) get(large bool) *work {
+func (p *workPool) get(large bool) *work {
 	pool := &p.small
 	if large {
 		pool = &p.large
@@ -60,7 +60,7 @@ func (p *works) get(large bool) *work {
 		NS: "NS", Limits: "LIMIT or RULE", Parts: "checks or commands"}}}
 }
 
-func (p *works) put(w *work, large bool) {
+func (p *workPool) put(w *work, large bool) {
 	w.out, w.Grant, w.Rules = w.out[:0], nil, nil
 	switch {
 	case large:
@@ -70,16 +70,16 @@ func (p *works) put(w *work, large bool) {
 	}
 }
 
-// most returns how many operations form one batch at most.
-func most(large bool) int {
+// maxBatchOps returns how many operations form one batch at most.
+func maxBatchOps(large bool) int {
 	if large {
 		return largeOps
 	}
 	return smallOps
 }
 
-// answer appends the answer to operation i.
-func (w *work) answer(i int, res *twotier.Result) {
+// appendAnswer appends the answer to operation i.
+func (w *work) appendAnswer(i int, res *twotier.Result) {
 	switch shape(w.Tag(i)) {
 	case shapeAcquire:
 		w.out = w.appendAcquire(w.out, i, res)
@@ -105,7 +105,7 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 		}
 	}
 	b = appendArray(b, n)
-	b = appendInt(b, truth(res.Allowed))
+	b = appendInt(b, boolInt(res.Allowed))
 	b = appendInt(b, res.RetryAfter)
 	for j := range res.Checks {
 		for k := range res.Checks[j].Limits {
@@ -161,7 +161,7 @@ func limitsOf(res *twotier.Result) []twotier.LimitResult {
 	return res.Checks[0].Limits
 }
 
-func truth(yes bool) int64 {
+func boolInt(yes bool) int64 {
 	if yes {
 		return 1
 	}
