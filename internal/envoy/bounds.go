@@ -16,8 +16,8 @@ import (
 // patience is how long a client may take to send a request, and how long to read its answer.
 func (s *Server) patience() time.Duration { return 2 * s.opts.RequestTimeout }
 
-// streamsOf returns the full names of the streaming methods.
-func streamsOf(services map[string]grpc.ServiceInfo) map[string]bool {
+// streamingMethods returns the full names of the streaming methods.
+func streamingMethods(services map[string]grpc.ServiceInfo) map[string]bool {
 	names := map[string]bool{}
 	for service, info := range services {
 		for _, m := range info.Methods {
@@ -29,11 +29,11 @@ func streamsOf(services map[string]grpc.ServiceInfo) map[string]bool {
 	return names
 }
 
-// enter admits a request whose headers have arrived, if there is memory for it: in total, and for
+// admit admits a request whose headers have arrived, if there is memory for it: in total, and for
 // its address. A request has RequestTimeout to arrive and as much again to be executed; without
 // that bound, one that never arrives completely would keep its memory. Long-lived streams draw on a
 // separate account. enter must not wait: the library holds a lock of the connection.
-func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from, _ := peer.FromContext(ctx) // it always has one
 	st := from.Addr.(clientAddr).conn.arriving
 	if st == nil {
@@ -52,7 +52,7 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	} else {
 		ctx, cancel = context.WithTimeout(ctx, s.patience())
 	}
-	st.cancelWith(cancel)
+	st.setCancel(cancel)
 	return ctx, nil
 }
 
@@ -105,14 +105,14 @@ func workBytes(in any) int64 {
 // the answer until the answer is written.
 func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler) (any, error) {
 	st := streamOf(ctx)
-	if !st.run(1) {
+	if !st.markRunning(1) {
 		return nil, status.FromContextError(context.Canceled).Err()
 	}
-	defer st.rest(1)
+	defer st.markExecuted(1)
 	if work := workBytes(in); work > ownBytes && !st.reserve(work-ownBytes, roomWait) {
 		return nil, s.refuseForMemory()
 	}
 	out, err := handler(ctx, in)
-	st.keep(headBytes + st.headers + bytesOf(out))
+	st.shrinkTo(headBytes + st.headers + bytesOf(out))
 	return out, err
 }

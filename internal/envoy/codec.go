@@ -29,7 +29,7 @@ const (
 
 // Unmarshal decodes data into v.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if data.Len() > smallMessage && parts(data.Materialize(), 2) > maxParts {
+	if data.Len() > smallMessage && countFields(data.Materialize(), 2) > maxParts {
 		return errParts
 	}
 	err := c.CodecV2.Unmarshal(data, v)
@@ -41,8 +41,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return decodeAnyText(data.Materialize(), r.ProtoReflect())
 }
 
-// parts returns the number of fields of a message and of its nested messages, down to a depth.
-func parts(b []byte, depth int) (n int) {
+// countFields returns the number of fields of a message and of its nested messages, down to a
+// depth.
+func countFields(b []byte, depth int) (n int) {
 	for len(b) > 0 && n <= maxParts {
 		number, typ, tag := protowire.ConsumeTag(b)
 		if tag < 0 {
@@ -54,7 +55,7 @@ func parts(b []byte, depth int) (n int) {
 		}
 		if n++; typ == protowire.BytesType && depth > 0 {
 			content, _ := protowire.ConsumeBytes(b[tag:])
-			n += parts(content, depth-1)
+			n += countFields(content, depth-1)
 		}
 		b = b[tag+value:]
 	}

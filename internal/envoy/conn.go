@@ -13,14 +13,14 @@ import (
 // usage is the memory that one address uses, apart from its connections.
 type usage struct{ calls, streams account.Usage }
 
-// listener turns away connections beyond the bounds.
-type listener struct {
+// boundedListener turns away connections beyond the bounds.
+type boundedListener struct {
 	net.Listener
 	server *Server
 }
 
 // Accept returns the next admitted connection.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		nc, err := l.Listener.Accept()
 		if err != nil {
@@ -78,7 +78,7 @@ func (c *conn) Close() error {
 		c.unread.Stop()
 	}
 	for id := range c.streams {
-		c.endLocked(id)
+		c.endStreamLocked(id)
 	}
 	c.mu.Unlock()
 	if first {
@@ -88,8 +88,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// armLocked schedules closeIfUnread.
-func (c *conn) armLocked(after time.Duration) {
+// scheduleCloseLocked schedules closeIfUnread.
+func (c *conn) scheduleCloseLocked(after time.Duration) {
 	if c.unread == nil && !c.closed {
 		c.unread = time.AfterFunc(after, c.closeIfUnread)
 	}
@@ -108,7 +108,7 @@ func (c *conn) closeIfUnread() {
 	}
 	left := c.server.patience() - time.Since(oldest)
 	if !oldest.IsZero() && left > 0 {
-		c.armLocked(left)
+		c.scheduleCloseLocked(left)
 	}
 	c.mu.Unlock()
 	if !oldest.IsZero() && left <= 0 {
@@ -161,22 +161,22 @@ func (o *openConns) list() []*conn {
 	return list
 }
 
-// framed wraps credentials so that their connections count the HTTP/2 frames that pass, after
-// decryption.
-type framed struct {
+// framedCredentials wraps credentials so that their connections count the HTTP/2 frames that pass,
+// after decryption.
+type framedCredentials struct {
 	credentials.TransportCredentials
 }
 
 // ServerHandshake implements [credentials.TransportCredentials].
-func (f framed) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (f framedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secured, info, err := f.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	return newWire(secured, raw.(*conn)), info, nil
+	return newFramedConn(secured, raw.(*conn)), info, nil
 }
 
 // Clone implements [credentials.TransportCredentials].
-func (f framed) Clone() credentials.TransportCredentials {
-	return framed{f.TransportCredentials.Clone()}
+func (f framedCredentials) Clone() credentials.TransportCredentials {
+	return framedCredentials{f.TransportCredentials.Clone()}
 }

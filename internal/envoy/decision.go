@@ -42,7 +42,7 @@ func (d *decision) match(domain *rules.Domain) error {
 	for i, descriptor := range d.request.GetDescriptors() {
 		it := &d.items[i]
 		if err := it.match(domain, descriptor); err != nil {
-			return invalid("descriptors[%d].%v", i, err)
+			return invalidError("descriptors[%d].%v", i, err)
 		}
 		it.setHits(d.request, descriptor)
 		if it.limit != nil {
@@ -124,9 +124,9 @@ func appendEscaped(b []byte, text string) []byte {
 	return b
 }
 
-// each calls do for the chosen descriptors that have a limit other than unlimited, and returns
-// them.
-func (d *decision) each(which func(*item) bool, do func(*item)) (chosen []*item) {
+// selectItems calls do for the chosen descriptors that have a limit other than unlimited, and
+// returns them.
+func (d *decision) selectItems(which func(*item) bool, do func(*item)) (chosen []*item) {
 	for i := range d.items {
 		it := &d.items[i]
 		if it.limit != nil && !it.limit.Unlimited && which(it) {
@@ -139,7 +139,7 @@ func (d *decision) each(which func(*item) bool, do func(*item)) (chosen []*item)
 
 // countVerdicts counts one decision with the verdicts on the descriptors that have hits.
 func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
-	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
+	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		v := twotier.VerdictOf(it.over, it.limit.Shadow)
 		run.Verdict(d.namespace, it.limit.Name, v)
 		if run.Records(v) {

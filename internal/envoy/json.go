@@ -22,8 +22,8 @@ func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, body []byte) (answ
 	var r ratelimitv3.RateLimitRequest
 	if protojson.Unmarshal(body, &r) != nil {
 		r.Reset()
-		if err := protojson.Unmarshal(validText(body), &r); err != nil {
-			return nil, false, invalid("not a RateLimitRequest: %v", err)
+		if err := protojson.Unmarshal(replaceInvalidText(body), &r); err != nil {
+			return nil, false, invalidError("not a RateLimitRequest: %v", err)
 		}
 	}
 	response, err := l.decide(ctx, g, &r, verdicts.EnvoyJSON)
@@ -34,10 +34,10 @@ func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, body []byte) (answ
 	return answer, response.GetOverallCode() == overLimit, err
 }
 
-// validText returns JSON with U+FFFD in place of invalid text: bytes that are not UTF-8, and
-// escaped surrogates without the other half (RFC 8259, section 8.2). Clients that forward the
+// replaceInvalidText returns JSON with U+FFFD in place of invalid text: bytes that are not UTF-8,
+// and escaped surrogates without the other half (RFC 8259, section 8.2). Clients that forward the
 // headers of strangers send both.
-func validText(body []byte) []byte {
+func replaceInvalidText(body []byte) []byte {
 	const replacement = `\ufffd`
 	var b []byte
 	for rest := bytes.ToValidUTF8(body, []byte(string(utf8.RuneError))); len(rest) > 0; {
@@ -46,9 +46,9 @@ func validText(body []byte) []byte {
 			continue
 		}
 		n := min(2, len(rest))
-		if first, ok := escapedUnit(rest); ok {
+		if first, ok := decodeUnitEscape(rest); ok {
 			n = len(replacement)
-			second, _ := escapedUnit(rest[n:])
+			second, _ := decodeUnitEscape(rest[n:])
 			switch {
 			case utf16.DecodeRune(first, second) != utf8.RuneError:
 				n *= 2
@@ -62,8 +62,8 @@ func validText(body []byte) []byte {
 	return b
 }
 
-// escapedUnit returns the code unit of the escape, such as \u00e9, at the front of b.
-func escapedUnit(b []byte) (unit rune, ok bool) {
+// decodeUnitEscape returns the code unit of the escape, such as \u00e9, at the front of b.
+func decodeUnitEscape(b []byte) (unit rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
 	}

@@ -63,11 +63,11 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 	arrival := ask.Arrival{Endpoint: endpoint, Began: time.Now(), Trace: of, Span: of.Recorded()}
 	switch {
 	case r.GetDomain() == "":
-		return nil, invalid("domain: missing")
+		return nil, invalidError("domain: missing")
 	case len(r.GetDescriptors()) == 0:
-		return nil, invalid("descriptors: want at least one")
+		return nil, invalidError("descriptors: want at least one")
 	case len(r.GetDescriptors()) > request.MaxChecks:
-		return nil, invalid("descriptors: want at most %d", request.MaxChecks)
+		return nil, invalidError("descriptors: want at most %d", request.MaxChecks)
 	}
 	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
 	domain, version, known := l.domains.Domain(r.GetDomain())
@@ -99,40 +99,40 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 	return d.response(), nil
 }
 
-// invalid returns the error for a request that can't be decided.
-func invalid(format string, args ...any) error {
+// invalidError returns the error for a request that can't be decided.
+func invalidError(format string, args ...any) error {
 	return &request.Failure{Kind: request.Invalid, Detail: fmt.Sprintf(format, args...)}
 }
 
-// failed converts the error of an operation.
-func failed(err error, op *twotier.Op) error {
+// errorOfOp converts the error of an operation.
+func errorOfOp(err error, op *twotier.Op) error {
 	f := request.FailureOfOp(err, op, true)
 	return &f
 }
 
 // execute decides: first on descriptors without hits, then on the rest.
 func (d *decision) execute(ctx context.Context, service ask.Service) error {
-	held, err := d.compare(ctx, service, func(it *item) bool { return it.hits == 0 })
+	held, err := d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits == 0 })
 	if err != nil {
 		return err
 	}
 	if held {
-		_, err = d.compare(ctx, service, func(it *item) bool { return it.hits > 0 })
+		_, err = d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits > 0 })
 	} else {
 		err = d.acquire(ctx, service)
 	}
 	if err != nil {
 		return err
 	}
-	return d.subtract(ctx, service)
+	return d.subtractHits(ctx, service)
 }
 
-// compare compares some descriptors with their limits, each by itself, and reports whether any is
-// over its limit. A descriptor without hits waits for room for one.
-func (d *decision) compare(ctx context.Context, service ask.Service,
+// compareWithLimits compares some descriptors with their limits, each by itself, and reports
+// whether any is over its limit. A descriptor without hits waits for room for one.
+func (d *decision) compareWithLimits(ctx context.Context, service ask.Service,
 	which func(*item) bool) (over bool, err error) {
 	var ops []twotier.Op
-	items := d.each(which, func(it *item) {
+	items := d.selectItems(which, func(it *item) {
 		ops = append(ops, twotier.Op{Kind: twotier.Acquire, DryRun: true,
 			Checks: it.appendChecks(nil, d.namespace, max(1, it.hits))})
 	})
@@ -143,7 +143,7 @@ func (d *decision) compare(ctx context.Context, service ask.Service,
 	service.DoAll(ctx, ops, results)
 	for i, it := range items {
 		if err := results[i].Err; err != nil {
-			return false, failed(err, &ops[i])
+			return false, errorOfOp(err, &ops[i])
 		}
 		it.recordResult(results[i].Checks)
 		if results[i].Allowed {
@@ -158,14 +158,14 @@ func (d *decision) compare(ctx context.Context, service ask.Service,
 // acquire counts all descriptors with hits if all of them are within their limits.
 func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	op := twotier.Op{Kind: twotier.Acquire}
-	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
+	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		op.Checks = it.appendChecks(op.Checks, d.namespace, it.hits)
 	})
 	if len(items) == 0 {
 		return nil
 	}
 	if len(op.Checks) > request.MaxChecks { // some have thousands of millions of hits
-		_, err := d.compare(ctx, service, func(it *item) bool { return it.hits > 0 })
+		_, err := d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits > 0 })
 		for _, it := range items {
 			it.over = it.over || it.checks > 1
 		}
@@ -173,7 +173,7 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	}
 	var res twotier.Result
 	if err := service.Do(ctx, &op, &res); err != nil {
-		return failed(err, &op)
+		return errorOfOp(err, &op)
 	}
 	at := 0
 	for _, it := range items {
@@ -188,12 +188,12 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	return nil
 }
 
-// subtract takes negative hits back. The rest of the request is decided already, so an error now
-// leaves the request partly executed.
-func (d *decision) subtract(ctx context.Context, service ask.Service) error {
+// subtractHits takes negative hits back. The rest of the request is decided already, so an error
+// now leaves the request partly executed.
+func (d *decision) subtractHits(ctx context.Context, service ask.Service) error {
 	var ops []twotier.Op
 	var items []*item // parallel to ops
-	d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {
+	d.selectItems(func(it *item) bool { return it.hits < 0 }, func(it *item) {
 		for _, c := range it.appendChecks(nil, d.namespace, it.hits) {
 			ops = append(ops, twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{c}})
 			items = append(items, it)
@@ -208,7 +208,7 @@ func (d *decision) subtract(ctx context.Context, service ask.Service) error {
 	partly := d.counted
 	for i, it := range items {
 		if err := results[i].Err; err != nil {
-			errs = append(errs, failed(err, &ops[i]))
+			errs = append(errs, errorOfOp(err, &ops[i]))
 			partly = partly || errors.Is(err, twotier.ErrUnknownOutcome)
 			continue
 		}

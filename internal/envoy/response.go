@@ -34,7 +34,7 @@ func (d *decision) response() *ratelimitv3.RateLimitResponse {
 		}
 		r.Statuses = append(r.Statuses, s)
 	}
-	r.ResponseHeadersToAdd = d.headers()
+	r.ResponseHeadersToAdd = d.responseHeaders()
 	return r
 }
 
@@ -47,19 +47,19 @@ func (it *item) remaining() uint32 {
 	return uint32(max(0, int64(it.limit.Max)-it.count))
 }
 
-// waits returns how many milliseconds pass until there is room for the hits of a refused descriptor
-// or, for a descriptor without hits at its limit, for one hit. It is 0 if there is room, or never
-// will be.
-func (it *item) waits() int64 {
+// waitMS returns how many milliseconds pass until there is room for the hits of a refused
+// descriptor or, for a descriptor without hits at its limit, for one hit. It is 0 if there is room,
+// or never will be.
+func (it *item) waitMS() int64 {
 	if it.refused() || it.hits == 0 && it.remaining() == 0 {
 		return max(0, it.wait)
 	}
 	return 0
 }
 
-// reset returns how many milliseconds pass until there is room again or, if there is room, until
+// resetMS returns how many milliseconds pass until there is room again or, if there is room, until
 // all current hits have expired.
-func (it *item) reset() int64 { return cmp.Or(it.waits(), it.limit.Window()) }
+func (it *item) resetMS() int64 { return cmp.Or(it.waitMS(), it.limit.Window()) }
 
 // status returns the part of the answer about one descriptor.
 func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
@@ -73,14 +73,14 @@ func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	case it.refused():
 		s.Code = overLimit
 	}
-	s.CurrentLimit = current(it.limit)
+	s.CurrentLimit = envoyLimit(it.limit)
 	s.LimitRemaining = it.remaining()
-	s.DurationUntilReset = durationpb.New(time.Duration(it.reset()) * time.Millisecond)
+	s.DurationUntilReset = durationpb.New(time.Duration(it.resetMS()) * time.Millisecond)
 	return s
 }
 
-// current converts a limit to Envoy's API.
-func current(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit {
+// envoyLimit converts a limit to Envoy's API.
+func envoyLimit(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit {
 	limit := &ratelimitv3.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: l.Max,
 		Unit: ratelimitv3.RateLimitResponse_RateLimit_Unit(
 			ratelimitv3.RateLimitResponse_RateLimit_Unit_value[l.Unit.String()])}
@@ -90,11 +90,11 @@ func current(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit 
 	return limit
 }
 
-// headers returns the headers of the response to the client: RateLimit-Limit, RateLimit-Remaining
-// and RateLimit-Reset of the descriptor that is closest to its limit, as envoyproxy/ratelimit sends
-// them, and the headers of draft-ietf-httpapi-ratelimit-headers-11, which list every descriptor.
-// Descriptors in shadow mode are not shown.
-func (d *decision) headers() []*corev3.HeaderValue {
+// responseHeaders returns the headers of the response to the client: RateLimit-Limit,
+// RateLimit-Remaining and RateLimit-Reset of the descriptor that is closest to its limit, as
+// envoyproxy/ratelimit sends them, and the headers of draft-ietf-httpapi-ratelimit-headers-11,
+// which list every descriptor. Descriptors in shadow mode are not shown.
+func (d *decision) responseHeaders() []*corev3.HeaderValue {
 	var closest *item
 	var fields ratefield.Fields
 	wait := int64(0)
@@ -107,10 +107,11 @@ func (d *decision) headers() []*corev3.HeaderValue {
 			it.refused() == closest.refused() && it.remaining() < closest.remaining() {
 			closest = it
 		}
-		fields.Add(&ratefield.Limit{Name: it.policy(i, d.request.GetDescriptors()[i].GetEntries()),
-			Max: int64(it.limit.Max), Window: it.limit.Window(),
-			Remaining: int64(it.remaining()), Wait: it.waits()})
-		wait = max(wait, it.waits())
+		fields.Add(&ratefield.Limit{
+			Name: it.policyName(i, d.request.GetDescriptors()[i].GetEntries()),
+			Max:  int64(it.limit.Max), Window: it.limit.Window(),
+			Remaining: int64(it.remaining()), Wait: it.waitMS()})
+		wait = max(wait, it.waitMS())
 	}
 	if closest == nil {
 		return nil
@@ -118,22 +119,22 @@ func (d *decision) headers() []*corev3.HeaderValue {
 	list := []*corev3.HeaderValue{
 		{Key: "RateLimit-Limit", Value: strconv.FormatUint(uint64(closest.limit.Max), 10)},
 		{Key: "RateLimit-Remaining", Value: strconv.FormatUint(uint64(closest.remaining()), 10)},
-		{Key: "RateLimit-Reset", Value: seconds(closest.reset())},
+		{Key: "RateLimit-Reset", Value: formatSeconds(closest.resetMS())},
 		{Key: "RateLimit-Policy", Value: fields.Policy()},
 		{Key: "RateLimit", Value: fields.State()},
 	}
 	if wait > 0 {
-		list = append(list, &corev3.HeaderValue{Key: "Retry-After", Value: seconds(wait)})
+		list = append(list, &corev3.HeaderValue{Key: "Retry-After", Value: formatSeconds(wait)})
 	}
 	return list
 }
 
-// seconds writes milliseconds as seconds, rounded up.
-func seconds(ms int64) string { return strconv.FormatInt(ratefield.Seconds(ms), 10) }
+// formatSeconds writes milliseconds as seconds, rounded up.
+func formatSeconds(ms int64) string { return strconv.FormatInt(ratefield.Seconds(ms), 10) }
 
-// policy returns the name of descriptor i's limit in headers: the limit's name, or the keys of the
-// descriptor. Values are not shown to clients.
-func (it *item) policy(i int, entries []*commonv3.RateLimitDescriptor_Entry) string {
+// policyName returns the name of descriptor i's limit in headers: the limit's name, or the keys of
+// the descriptor. Values are not shown to clients.
+func (it *item) policyName(i int, entries []*commonv3.RateLimitDescriptor_Entry) string {
 	name := it.limit.Name
 	if name == "" {
 		keys := make([]string, len(entries))

@@ -162,21 +162,21 @@ func New(o Options) (*Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
 			PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.InTapHandle(s.enter), grpc.UnaryInterceptor(s.unary),
-		grpc.StreamInterceptor(s.stream), grpc.WaitForHandlers(true),
+		grpc.InTapHandle(s.admit), grpc.UnaryInterceptor(s.interceptUnary),
+		grpc.StreamInterceptor(s.interceptStream), grpc.WaitForHandlers(true),
 	}
 	secure := insecure.NewCredentials()
 	if o.TLS != nil {
 		secure = credentials.NewTLS(o.TLS)
 	}
-	options = append(options, grpc.Creds(framed{secure}))
+	options = append(options, grpc.Creds(framedCredentials{secure}))
 	s.grpc = grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, service{s: s})
 	healthv1.RegisterHealthServer(s.grpc, healthService{s.health, o.Ready})
 	s.health.SetServingStatus(ratelimitv3.RateLimitService_ServiceDesc.ServiceName,
 		healthv1.HealthCheckResponse_SERVING)
 	reflection.Register(s.grpc)
-	s.isStream = streamsOf(s.grpc.GetServiceInfo())
+	s.isStream = streamingMethods(s.grpc.GetServiceInfo())
 	return s, nil
 }
 
@@ -198,7 +198,7 @@ func (s *Server) Open(ctx context.Context) error {
 
 // runServe serves connections until the server is stopped.
 func (s *Server) runServe(ln net.Listener) {
-	err := s.grpc.Serve(&listener{ln, s})
+	err := s.grpc.Serve(&boundedListener{ln, s})
 	if err != nil && !s.closing.Load() {
 		s.opts.Logger.Error("can't accept gRPC connections any more", "err", err)
 	}
@@ -221,11 +221,11 @@ func (s *Server) Addr() net.Addr {
 // still waits for requests that are being executed, at most RequestTimeout. Close may be called
 // again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
+	s.closeOnce.Do(func() { s.closeErr = s.shutDown(ctx) })
 	return s.closeErr
 }
 
-func (s *Server) shut(ctx context.Context) (err error) {
+func (s *Server) shutDown(ctx context.Context) (err error) {
 	s.closing.Store(true)
 	s.health.Shutdown()
 	done := make(chan struct{})

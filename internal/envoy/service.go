@@ -58,8 +58,8 @@ func (s *Server) statusOf(err error) error {
 // grantKey is the key of a context's grant.
 type grantKey struct{}
 
-// unary checks the token of a request, turns a panic into an error, and records a span.
-func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
+// interceptUnary checks the token of a request, turns a panic into an error, and records a span.
+func (s *Server) interceptUnary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (out any, err error) {
 	ctx = s.withTrace(ctx, info.FullMethod)
 	span := trace.From(ctx).Recorded()
@@ -83,18 +83,19 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	return s.execute(ctx, in, handler)
 }
 
-// stream checks the token of a stream, which belongs to the health service or to reflection.
-func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+// interceptStream checks the token of a stream, which belongs to the health service or to
+// reflection.
+func (s *Server) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
 	if _, err := s.authenticate(stream.Context(), info.FullMethod); err != nil {
 		s.counters.failed.Add(1)
 		return err
 	}
 	st := streamOf(stream.Context())
-	if !st.run(0) {
+	if !st.markRunning(0) {
 		return status.FromContextError(context.Canceled).Err()
 	}
-	defer st.rest(0)
+	defer st.markExecuted(0)
 	return handler(srv, stream)
 }
 

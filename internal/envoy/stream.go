@@ -42,26 +42,26 @@ type stream struct {
 	cancel    context.CancelFunc
 }
 
-// arrived accounts for a frame before the gRPC library reads it.
-func (c *conn) arrived(f frame) {
+// accountFrame accounts for a frame before the gRPC library reads it.
+func (c *conn) accountFrame(f frame) {
 	n := int64(f.length)
 	switch f.kind {
 	case http2.FrameHeaders:
-		c.arriving = c.begin(f.stream, n)
+		c.arriving = c.beginStream(f.stream, n)
 	case http2.FrameData:
-		if st := c.find(f.stream); st != nil && !st.grow(frameBytes+n, roomWait) {
+		if st := c.findStream(f.stream); st != nil && !st.grow(frameBytes+n, roomWait) {
 			st.abort()
 		}
 	case http2.FrameRSTStream:
-		c.reset(f.stream)
+		c.resetStream(f.stream)
 	}
 }
 
-// begin returns a request whose headers of n bytes are about to be read, or nil if there is no
-// memory for it.
-func (c *conn) begin(id uint32, n int64) *stream {
+// beginStream returns a request whose headers of n bytes are about to be read, or nil if there is
+// no memory for it.
+func (c *conn) beginStream(id uint32, n int64) *stream {
 	st := &stream{conn: c, id: id, unwritten: true}
-	if c.find(id) != nil || !st.reserve(headBytes+ownBytes, roomWait) {
+	if c.findStream(id) != nil || !st.reserve(headBytes+ownBytes, roomWait) {
 		return nil
 	}
 	c.mu.Lock()
@@ -75,30 +75,30 @@ func (c *conn) begin(id uint32, n int64) *stream {
 	return st
 }
 
-// find returns a request, or nil if its answer has been written.
-func (c *conn) find(id uint32) *stream {
+// findStream returns a request, or nil if its answer has been written.
+func (c *conn) findStream(id uint32) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.streams[id]
 }
 
-// reset ends a request that its client has reset.
-func (c *conn) reset(id uint32) {
+// resetStream ends a request that its client has reset.
+func (c *conn) resetStream(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endLocked(id)
+	c.endStreamLocked(id)
 }
 
-// written ends requests whose answers are written, or that the server has reset.
-func (c *conn) written(ids []uint32) {
+// endWritten ends requests whose answers are written, or that the server has reset.
+func (c *conn) endWritten(ids []uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
-		c.endLocked(id)
+		c.endStreamLocked(id)
 	}
 }
 
-func (c *conn) endLocked(id uint32) {
+func (c *conn) endStreamLocked(id uint32) {
 	if st := c.streams[id]; st != nil {
 		delete(c.streams, id)
 		st.unwritten = false
@@ -131,8 +131,8 @@ func (st *stream) reserve(n int64, wait time.Duration) bool {
 	return true
 }
 
-// keep returns all bytes except for n.
-func (st *stream) keep(n int64) {
+// shrinkTo returns all bytes except for n.
+func (st *stream) shrinkTo(n int64) {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,8 +161,8 @@ func (st *stream) releaseLocked() {
 	}
 }
 
-// cancelWith sets the function that cancels the request when it is released or aborted.
-func (st *stream) cancelWith(cancel context.CancelFunc) {
+// setCancel sets the function that cancels the request when it is released or aborted.
+func (st *stream) setCancel(cancel context.CancelFunc) {
 	st.conn.mu.Lock()
 	defer st.conn.mu.Unlock()
 	st.cancel = cancel
@@ -179,9 +179,9 @@ func (st *stream) abort() {
 	}
 }
 
-// run marks the request as being executed, and reports whether its client still waits for it.
-// counts is 1 for a request that a stop waits for, and 0 for a long-lived stream.
-func (st *stream) run(counts int) bool {
+// markRunning marks the request as being executed, and reports whether its client still waits for
+// it. counts is 1 for a request that a stop waits for, and 0 for a long-lived stream.
+func (st *stream) markRunning(counts int) bool {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,9 +193,9 @@ func (st *stream) run(counts int) bool {
 	return true
 }
 
-// rest marks the request as executed. From now on patience bounds the wait for its client to read
-// the answer.
-func (st *stream) rest(counts int) {
+// markExecuted marks the request as executed. From now on patience bounds the wait for its client
+// to read the answer.
+func (st *stream) markExecuted(counts int) {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (st *stream) rest(counts int) {
 	st.running, st.ended = false, time.Now()
 	c.ended = st.ended
 	if st.unwritten {
-		c.armLocked(c.server.patience())
+		c.scheduleCloseLocked(c.server.patience())
 	}
 	st.releaseLocked()
 }

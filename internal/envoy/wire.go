@@ -19,41 +19,41 @@ const (
 	readBytes = 16 << 10
 )
 
-// wire is a decrypted connection that follows the frames of HTTP/2 in both directions: a request
-// exists from the frame with its headers until the frame that ends its answer is written, or until
-// one end resets it. The gRPC library reports neither.
+// framedConn is a decrypted connection that follows the frames of HTTP/2 in both directions: a
+// request exists from the frame with its headers until the frame that ends its answer is written,
+// or until one end resets it. The gRPC library reports neither.
 //
 // Read returns no byte of the next frame, so the library has handled a frame completely before the
 // next one is examined. It also returns nothing while a write is in progress: otherwise the replies
 // to the frames of a client that does not read would queue up.
-type wire struct {
+type framedConn struct {
 	net.Conn
 	conn *conn
 	in   *bufio.Reader
 	left int // bytes of the current frame, or of the preface, that Read has not returned
 
 	writing sync.Mutex // held during a write
-	out     frames
+	out     frameScanner
 	ended   []uint32
 }
 
-// newWire follows the frames on a client's connection.
-func newWire(secured net.Conn, c *conn) *wire {
-	return &wire{Conn: secured, conn: c, in: bufio.NewReaderSize(secured, readBytes),
+// newFramedConn follows the frames on a client's connection.
+func newFramedConn(secured net.Conn, c *conn) *framedConn {
+	return &framedConn{Conn: secured, conn: c, in: bufio.NewReaderSize(secured, readBytes),
 		left: prefaceBytes}
 }
 
 // Read implements [net.Conn].
-func (w *wire) Read(b []byte) (int, error) {
+func (w *framedConn) Read(b []byte) (int, error) {
 	if w.left == 0 {
 		head, err := w.in.Peek(frameHead)
 		if err != nil {
 			return 0, err
 		}
-		f := frameOf(head)
+		f := decodeFrame(head)
 		w.left = frameHead + f.length
 		w.waitForWriter()
-		w.conn.arrived(f)
+		w.conn.accountFrame(f)
 	}
 	n, err := w.in.Read(b[:min(len(b), w.left)])
 	w.left -= n
@@ -61,17 +61,17 @@ func (w *wire) Read(b []byte) (int, error) {
 }
 
 // waitForWriter waits for the end of a write in progress.
-func (w *wire) waitForWriter() {
+func (w *framedConn) waitForWriter() {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 }
 
 // Write implements [net.Conn]. It closes the connection if the client does not read in time.
-func (w *wire) Write(b []byte) (int, error) {
+func (w *framedConn) Write(b []byte) (int, error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
 	w.ended = w.ended[:0]
-	w.out.follow(b, func(f frame) {
+	w.out.scan(b, func(f frame) {
 		if f.kind == http2.FrameRSTStream || f.ends {
 			w.ended = append(w.ended, f.stream)
 		}
@@ -82,7 +82,7 @@ func (w *wire) Write(b []byte) (int, error) {
 		w.conn.Close()
 		return n, err
 	}
-	w.conn.written(w.ended)
+	w.conn.endWritten(w.ended)
 	return n, nil
 }
 
@@ -94,8 +94,8 @@ type frame struct {
 	stream uint32
 }
 
-// frameOf decodes the header of a frame.
-func frameOf(b []byte) frame {
+// decodeFrame decodes the header of a frame.
+func decodeFrame(b []byte) frame {
 	f := frame{length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]), kind: http2.FrameType(b[3]),
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31)}
 	f.ends = (f.kind == http2.FrameData || f.kind == http2.FrameHeaders) &&
@@ -103,15 +103,15 @@ func frameOf(b []byte) frame {
 	return f
 }
 
-// frames finds the frames in written bytes.
-type frames struct {
+// frameScanner finds the frames in written bytes.
+type frameScanner struct {
 	head [frameHead]byte
 	have int // bytes of head
 	left int // bytes of the current frame that have not passed
 }
 
-// follow calls passed with each frame whose header ends in b.
-func (s *frames) follow(b []byte, passed func(frame)) {
+// scan calls passed with each frame whose header ends in b.
+func (s *frameScanner) scan(b []byte, passed func(frame)) {
 	for len(b) > 0 {
 		if s.left > 0 {
 			n := min(s.left, len(b))
@@ -123,7 +123,7 @@ func (s *frames) follow(b []byte, passed func(frame)) {
 		s.have += n
 		b = b[n:]
 		if s.have == frameHead {
-			f := frameOf(s.head[:])
+			f := decodeFrame(s.head[:])
 			s.have, s.left = 0, f.length
 			passed(f)
 		}
