@@ -94,10 +94,10 @@ func (s *Server) countBatchVerdicts(x *requestState) {
 	x.CountVerdicts(&run)
 	for i := range x.Values {
 		if v := &x.Values[i]; v.Err == nil {
-			run.Values(&v.Values, &v.Res)
+			run.CountValues(&v.Values, &v.Res)
 		}
 	}
-	if run.Decided() {
+	if run.HasDecision() {
 		run.End(time.Since(x.arrival.Began))
 	}
 }

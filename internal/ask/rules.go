@@ -91,8 +91,9 @@ func (r *Request) AddNamedRule(name []byte) *request.Failure {
 		return request.FieldFailure("", fmt.Sprintf("want at most %d rules", MaxRules))
 	}
 	if len(r.naming) > 0 && r.naming[0].Space() != rule.Space() {
-		return request.FieldFailure("", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; "+
-			"name them in different %s", r.naming[0].Name, r.naming[0].Space(), rule.Name,
+		return request.FieldFailure("", fmt.Sprintf(
+			"rule %s counts in namespace %s and rule %s in %s; "+
+				"name them in different %s", r.naming[0].Name, r.naming[0].Space(), rule.Name,
 			rule.Space(), r.words().Parts))
 	}
 	r.AddRule(rule)
@@ -122,12 +123,14 @@ func (r *Request) addRuleLimits(c *twotier.Check, kind twotier.Kind) *request.Fa
 	if space := r.naming[0].Space(); c.NS == nil {
 		c.NS = []byte(space)
 	} else if string(c.NS) != space {
-		return request.FieldFailure("ns", fmt.Sprintf("rule %s counts in namespace %s; leave %s out",
+		return request.FieldFailure("ns", fmt.Sprintf(
+			"rule %s counts in namespace %s; leave %s out",
 			r.naming[0].Name, space, r.words().NS))
 	}
 	for i, rule := range r.naming {
 		if len(rule.Limits) == 0 {
-			return request.FieldFailure(fmt.Sprintf("rules[%d]", i), request.OnlyDistinctDetail(rule.Name))
+			return request.FieldFailure(fmt.Sprintf("rules[%d]", i),
+				request.OnlyDistinctDetail(rule.Name))
 		}
 		from := len(r.limits) - r.start
 		limits := rule.For(c.Key)
@@ -206,7 +209,7 @@ func (r *Request) AddValueRuleLimits(v *verdicts.Values) *request.Failure {
 	if len(r.naming) == 0 {
 		return nil
 	}
-	if wrong := v.Judge(r.naming, r.inForce.Version()); wrong != nil {
+	if wrong := v.AddRules(r.naming, r.inForce.Version()); wrong != nil {
 		return request.FieldFailure(wrong.Field, wrong.Detail)
 	}
 	return nil

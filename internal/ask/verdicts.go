@@ -34,7 +34,7 @@ func (v *Verdicts) IsEnabled() bool { return v.Counter != nil || v.Recorder != n
 func (v *Verdicts) Begin(a *Arrival) verdicts.Run {
 	run := verdicts.Begin(v.Counter, a.Endpoint)
 	run.RecordTo(v.Recorder)
-	run.PartOf(a.Trace)
+	run.SetTrace(a.Trace)
 	run.Annotate(a.Span)
 	return run
 }
@@ -46,7 +46,7 @@ func (v *Verdicts) Count(a *Arrival, r *Request) {
 	}
 	run := v.Begin(a)
 	r.CountVerdicts(&run)
-	if run.Decided() {
+	if run.HasDecision() {
 		run.End(time.Since(a.Began))
 	}
 }
@@ -57,7 +57,7 @@ func (v *Verdicts) CountValues(a *Arrival, op *verdicts.Values, res *distinct.Re
 		return
 	}
 	run := v.Begin(a)
-	run.Values(op, res)
+	run.CountValues(op, res)
 	run.End(time.Since(a.Began))
 }
 
@@ -68,9 +68,9 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 		if res.Err != nil || !verdicts.Decides(op) {
 			continue
 		}
-		run.Decision()
+		run.BeginDecision()
 		for j := range op.Checks {
-			run.Check(&op.Checks[j], j, res, r.origins(i, j))
+			run.CountCheck(&op.Checks[j], j, res, r.origins(i, j))
 		}
 	}
 }

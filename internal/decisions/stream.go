@@ -39,8 +39,8 @@ func New(to Lines, node string, share [twotier.VerdictCount]float64, now func() 
 	return s
 }
 
-// Chosen reports whether to record the next decision with this verdict.
-func (s *Stream) Chosen(v twotier.Verdict) bool {
+// ShouldRecord reports whether to record the next decision with this verdict.
+func (s *Stream) ShouldRecord(v twotier.Verdict) bool {
 	below := s.below[v]
 	return below == math.MaxUint64 || below > 0 && rand.Uint64() < below
 }

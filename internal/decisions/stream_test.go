@@ -58,7 +58,7 @@ func TestShares(t *testing.T) {
 	var chosen [twotier.VerdictCount]int
 	for range times {
 		for v := range twotier.Verdict(twotier.VerdictCount) {
-			if s.Chosen(v) {
+			if s.ShouldRecord(v) {
 				chosen[v]++
 			}
 		}
@@ -80,7 +80,7 @@ func BenchmarkRecord(b *testing.B) {
 		s := decisions.New(nowhere{}, "a", [twotier.VerdictCount]float64{1, 1, 1}, time.Now)
 		b.ReportAllocs()
 		for b.Loop() {
-			if s.Chosen(d.Verdict) {
+			if s.ShouldRecord(d.Verdict) {
 				s.Record(d)
 			}
 		}
@@ -88,7 +88,7 @@ func BenchmarkRecord(b *testing.B) {
 	b.Run("not chosen", func(b *testing.B) {
 		s := decisions.New(nowhere{}, "a", [twotier.VerdictCount]float64{1e-18, 0, 0}, time.Now)
 		for b.Loop() {
-			if s.Chosen(d.Verdict) {
+			if s.ShouldRecord(d.Verdict) {
 				s.Record(d)
 			}
 		}

@@ -141,15 +141,15 @@ func (d *decision) selectItems(which func(*item) bool, do func(*item)) (chosen [
 func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		v := twotier.VerdictOf(it.over, it.limit.Shadow)
-		run.Verdict(d.namespace, it.limit.Name, v)
-		if run.Records(v) {
+		run.CountVerdict(d.namespace, it.limit.Name, v)
+		if run.ShouldRecord(v) {
 			run.Record(&twotier.Decision{NS: d.namespace, Key: it.key, N: it.hits, Verdict: v,
 				Rule: it.limit.Name, Version: d.version, Limits: []twotier.Compared{{
 					Window: it.limit.Window(), Count: it.count, Max: int64(it.limit.Max)}}})
 		}
 	})
 	if len(items) > 0 {
-		run.Decision()
+		run.BeginDecision()
 		run.End(time.Since(began))
 	}
 }

@@ -31,7 +31,7 @@ func (s *tracing) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	return s.Counter.Do(ctx, op, res)
 }
 
-func (s *tracing) Chosen(twotier.Verdict) bool { return true }
+func (s *tracing) ShouldRecord(twotier.Verdict) bool { return true }
 
 func (s *tracing) Record(d *twotier.Decision) {
 	s.mu.Lock()

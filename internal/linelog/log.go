@@ -110,11 +110,11 @@ func (l *Log) Add(line []byte) {
 		l.dropped.Add(1)
 		return
 	}
-	l.poke()
+	l.wakeWriter()
 }
 
-// poke wakes the writer, unless a wake-up is already pending.
-func (l *Log) poke() {
+// wakeWriter wakes the writer, unless a wake-up is already pending.
+func (l *Log) wakeWriter() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -127,7 +127,7 @@ func (l *Log) Reopen() {
 	l.mu.Lock()
 	l.reopen = l.opt.Path != ""
 	l.mu.Unlock()
-	l.poke()
+	l.wakeWriter()
 }
 
 // Close writes the queued lines and closes the file. If that takes longer than ctx allows, the
@@ -168,7 +168,7 @@ func (l *Log) runWriter() {
 	for open := true; open; {
 		select {
 		case <-l.wake:
-			l.gather()
+			l.awaitMore()
 		case <-l.stop:
 			open = false
 		}
@@ -181,8 +181,8 @@ func (l *Log) runWriter() {
 	}
 }
 
-// gather waits for more lines, but no longer once Close was called.
-func (l *Log) gather() {
+// awaitMore waits for more lines, but no longer once Close was called.
+func (l *Log) awaitMore() {
 	t := time.NewTimer(gather)
 	defer t.Stop()
 	select {
@@ -199,7 +199,7 @@ func (l *Log) writeQueue(spare []byte) []byte {
 	l.queue, l.lines, l.reopen = spare[:0], 0, false
 	l.mu.Unlock()
 	if reopen {
-		l.openAgain()
+		l.reopenFile()
 	}
 	if lines > 0 {
 		l.write(text, lines)
@@ -207,8 +207,8 @@ func (l *Log) writeQueue(spare []byte) []byte {
 	return text
 }
 
-// openAgain opens the file by its name, or keeps the one already open if that fails.
-func (l *Log) openAgain() {
+// reopenFile opens the file by its name, or keeps the one already open if that fails.
+func (l *Log) reopenFile() {
 	f, err := openFile(l.opt.Path)
 	if err != nil {
 		l.opt.Logger.Warn("a file can't be opened again: going on with the one that was open",

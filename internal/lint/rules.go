@@ -217,7 +217,7 @@ var secrets = [...]string{"authorization", "proxy-authorization", "cookie", "x-a
 // descriptors warns about descriptors that match nothing, or whose values are credentials.
 func descriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, d := range s.Descriptors {
-		if d.DeadStar() {
+		if d.HasDeadStar() {
 			list = append(list, warning.Warning{Code: warning.DeadWildcard, At: d.At,
 				Reason: fmt.Sprintf("%s: a star stands for something only at the end of a value, "+
 					"so this matches only the same text and limits nothing else",

@@ -23,8 +23,8 @@ func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 	if _, err := k.read(text); err != nil {
 		return err
 	}
-	_ = k.asking.take(context.Background())
-	defer k.asking.give()
+	_ = k.asking.lock(context.Background())
+	defer k.asking.unlock()
 	k.file = &file{bytes.Clone(text), who, changed}
 	return nil
 }
@@ -34,7 +34,7 @@ func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 func (k *Keeper) storeFile(ctx context.Context) error {
 	f := k.file
 	if !f.changed {
-		known, err := k.keeps(ctx, f.text)
+		known, err := k.hasVersionWithText(ctx, f.text)
 		if err != nil {
 			return err
 		}
@@ -57,8 +57,8 @@ func (k *Keeper) storeFile(ctx context.Context) error {
 	return err
 }
 
-// keeps reports whether one of the stored versions has this text.
-func (k *Keeper) keeps(ctx context.Context, text []byte) (bool, error) {
+// hasVersionWithText reports whether one of the stored versions has this text.
+func (k *Keeper) hasVersionWithText(ctx context.Context, text []byte) (bool, error) {
 	all, err := k.opt.Store.History(ctx)
 	for _, v := range all {
 		if bytes.Equal(v.Text, text) {

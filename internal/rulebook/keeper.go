@@ -45,8 +45,8 @@ type Keeper struct {
 	refused refusal // the last version that can't be used here
 	trouble string  // the last logged error
 
-	asking  turn  // held while asking the store
-	file    *file // the file to be stored, nil if there is none
+	asking  ioLock // held while asking the store
+	file    *file  // the file to be stored, nil if there is none
 	joining bool
 
 	stop context.CancelFunc
@@ -65,11 +65,11 @@ type refusal struct {
 	err error
 }
 
-// turn is a lock that can be held during I/O: a waiting goroutine may give up.
-type turn chan struct{}
+// ioLock is a lock that can be held during I/O: a waiting goroutine may give up.
+type ioLock chan struct{}
 
-// take takes the lock, or returns an error if ctx ends first.
-func (t turn) take(ctx context.Context) error {
+// lock takes the lock, or returns an error if ctx ends first.
+func (t ioLock) lock(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
 		return nil
@@ -78,11 +78,11 @@ func (t turn) take(ctx context.Context) error {
 	}
 }
 
-func (t turn) give() { <-t }
+func (t ioLock) unlock() { <-t }
 
 // New returns a keeper that has not asked its store yet.
 func New(opt Options) *Keeper {
-	return &Keeper{opt: opt, joining: opt.Joining, asking: make(turn, 1)}
+	return &Keeper{opt: opt, joining: opt.Joining, asking: make(ioLock, 1)}
 }
 
 // Open learns the newest version and stores the offered file, if the store can be reached. Then it
@@ -95,9 +95,9 @@ func (k *Keeper) Open(ctx context.Context) {
 
 // Join stores the offered file, and makes the keeper store versions from now on.
 func (k *Keeper) Join(ctx context.Context) {
-	_ = k.asking.take(context.Background())
+	_ = k.asking.lock(context.Background())
 	k.joining = false
-	k.asking.give()
+	k.asking.unlock()
 	k.poll(ctx)
 }
 
@@ -124,10 +124,10 @@ func (k *Keeper) runPoll(ctx context.Context) {
 
 // poll asks the store once and logs changes of its reachability.
 func (k *Keeper) poll(ctx context.Context) {
-	if k.asking.take(ctx) != nil {
+	if k.asking.lock(ctx) != nil {
 		return // it closes
 	}
-	defer k.asking.give()
+	defer k.asking.unlock()
 	ctx, cancel := context.WithTimeout(ctx, k.opt.Timeout)
 	defer cancel()
 	err := k.sync(ctx)
@@ -135,13 +135,13 @@ func (k *Keeper) poll(ctx context.Context) {
 		err = k.storeFile(ctx)
 	}
 	if err != nil && k.file != nil && k.force.Load() == nil {
-		k.use(twotier.RuleVersion{Text: k.file.text, Who: k.file.who, At: time.Now()})
+		k.apply(twotier.RuleVersion{Text: k.file.text, Who: k.file.who, At: time.Now()})
 	}
-	k.report(err)
+	k.logStoreError(err)
 }
 
-// report logs an error once, and its end.
-func (k *Keeper) report(err error) {
+// logStoreError logs an error once, and its end.
+func (k *Keeper) logStoreError(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -180,7 +180,7 @@ func (k *Keeper) sync(ctx context.Context) error {
 			held.version.Number, "newest", number)
 		return k.opt.Store.Restore(ctx, held.version)
 	case number == 0:
-		return k.use(twotier.RuleVersion{})
+		return k.apply(twotier.RuleVersion{})
 	case k.refused.id == id:
 		return k.refused.err
 	}
@@ -188,22 +188,22 @@ func (k *Keeper) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return k.use(v)
+	return k.apply(v)
 }
 
-// use puts a version in force.
-func (k *Keeper) use(v twotier.RuleVersion) error {
+// apply puts a version in force.
+func (k *Keeper) apply(v twotier.RuleVersion) error {
 	doc, err := k.readWith(rules.ReadVersion, v.Text)
 	if err != nil {
 		err = fmt.Errorf("version %d can't be used by this node: %w", v.Number, err)
 		k.refused = refusal{v.ID, err}
 		return err
 	}
-	k.put(v, doc)
+	k.setCurrent(v, doc)
 	return nil
 }
 
-func (k *Keeper) put(v twotier.RuleVersion, doc *rules.Document) {
+func (k *Keeper) setCurrent(v twotier.RuleVersion, doc *rules.Document) {
 	k.opt.Book.Set(doc, v.Number)
 	if k.opt.InForce != nil {
 		k.opt.InForce(doc)
@@ -255,10 +255,10 @@ func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
 	if err != nil {
 		return twotier.RuleVersion{}, err
 	}
-	if err := k.asking.take(ctx); err != nil {
+	if err := k.asking.lock(ctx); err != nil {
 		return twotier.RuleVersion{}, unavailable(err)
 	}
-	defer k.asking.give()
+	defer k.asking.unlock()
 	if err := k.sync(ctx); err != nil {
 		return twotier.RuleVersion{}, fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 	}
@@ -279,7 +279,7 @@ func (k *Keeper) append(ctx context.Context, base int64, v twotier.RuleVersion,
 	err := k.opt.Store.Append(ctx, v)
 	switch {
 	case err == nil:
-		k.put(v, doc)
+		k.setCurrent(v, doc)
 	case errors.Is(err, twotier.ErrRulesMoved):
 	case errors.Is(err, syncer.ErrNotApplied):
 		err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)

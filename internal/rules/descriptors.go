@@ -46,7 +46,7 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 	for _, item := range r.List(list, "descriptors") {
 		d := draftDescriptor{item: item, namespace: namespace, depth: depth}
 		r.descriptor(&d)
-		r.place(to, &d)
+		r.placeDescriptor(to, &d)
 	}
 }
 
@@ -99,8 +99,8 @@ func (r *reader) descriptor(d *draftDescriptor) {
 	}
 }
 
-// place adds a descriptor to its level.
-func (r *reader) place(to *level, d *draftDescriptor) {
+// placeDescriptor adds a descriptor to its level.
+func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {
 	made := &d.made
 	prefix, star := strings.CutSuffix(d.entry.Value, "*")
 	if d.share {
@@ -134,9 +134,9 @@ func matchesStars(value string) bool {
 	return value == "*/*" || !strings.Contains(strings.TrimSuffix(value, "*"), "*")
 }
 
-// DeadStar reports whether the descriptor has a star that is no wildcard, so that it matches only
-// requests with the same star.
-func (d *PlacedDescriptor) DeadStar() bool {
+// HasDeadStar reports whether the descriptor has a star that is no wildcard, so that it matches
+// only requests with the same star.
+func (d *PlacedDescriptor) HasDeadStar() bool {
 	return strings.Contains(d.Key, "*") || !matchesStars(d.Value)
 }
 
@@ -170,7 +170,7 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 		}}.Read(r.Reader, n)
 	r.checkLimit(n, l, unit)
 	if !l.Unlimited {
-		r.placeLimit(PlacedLimit{Namespace: namespace, At: r.Position(n),
+		r.addSourceLimit(PlacedLimit{Namespace: namespace, At: r.Position(n),
 			RuleLimit: twotier.RuleLimit{
 				Window: l.Window(), Max: int64(l.Max), Text: spellUnits(l)}})
 	}

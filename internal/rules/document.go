@@ -40,7 +40,7 @@ func (d *Document) EachWindow(check func(namespace string, ms int64) error) erro
 // error: the file was probably emptied by mistake, and all rules would go with it.
 func Read(path string, text []byte) (*Document, error) {
 	r := newReader(path)
-	if !r.documents(text) && r.Err() == nil {
+	if !r.readDocuments(text) && r.Err() == nil {
 		return nil, fmt.Errorf("%s: there is nothing in it; write rules: [] to have no rules", path)
 	}
 	return r.result()
@@ -52,22 +52,22 @@ func Read(path string, text []byte) (*Document, error) {
 func ReadVersion(path string, text []byte) (*Document, error) {
 	r := newReader(path)
 	r.stored = true
-	r.documents(text)
+	r.readDocuments(text)
 	return r.result()
 }
 
-// documents reads all documents of a text, and reports whether any of them has content.
-func (r *reader) documents(text []byte) (said bool) {
-	for _, top := range tops(r.Reader, text) {
+// readDocuments reads all documents of a text, and reports whether any of them has content.
+func (r *reader) readDocuments(text []byte) (said bool) {
+	for _, top := range topNodes(r.Reader, text) {
 		said = said || !strictyaml.IsNull(top)
-		r.document(top)
+		r.readDocument(top)
 	}
 	return said
 }
 
-// tops returns the top nodes of the documents of a text. A list, which is how JSON expresses
+// topNodes returns the top nodes of the documents of a text. A list, which is how JSON expresses
 // several documents, stands for its items.
-func tops(r *strictyaml.Reader, text []byte) (all []*strictyaml.Node) {
+func topNodes(r *strictyaml.Reader, text []byte) (all []*strictyaml.Node) {
 	for _, top := range r.Documents(text) {
 		if strictyaml.IsList(top) {
 			all = append(all, r.List(top, "the documents")...)
@@ -82,7 +82,7 @@ func tops(r *strictyaml.Reader, text []byte) (all []*strictyaml.Node) {
 // Comments are lost, and aliases are replaced by copies of their anchors.
 func JSON(text []byte) ([]byte, error) {
 	r := strictyaml.New("rules")
-	all := tops(r, text)
+	all := topNodes(r, text)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
@@ -129,8 +129,8 @@ func (r *reader) result() (*Document, error) {
 	return &r.whole, nil
 }
 
-// document reads one YAML document: rules, a domain, or both.
-func (r *reader) document(top *strictyaml.Node) {
+// readDocument reads one YAML document: rules, a domain, or both.
+func (r *reader) readDocument(top *strictyaml.Node) {
 	var domain, descriptors *strictyaml.Node
 	strictyaml.Mapping{Name: "the document", Example: "rules: []",
 		Each: func(key string, at, to *strictyaml.Node) {

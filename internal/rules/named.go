@@ -74,12 +74,12 @@ func (r *reader) rule(item *strictyaml.Node) {
 		}
 		r.checkOverrides(&one, overrides, limits != nil, distinct != nil)
 		r.rules = append(r.rules, one)
-		r.placeRule(&one, name)
-		r.placeLimits(&one, one.Limits, limits, 0, false)
-		r.placeLimits(&one, one.Distinct, distinct, 0, true)
+		r.addSourceRule(&one, name)
+		r.addSourceLimits(&one, one.Limits, limits, 0, false)
+		r.addSourceLimits(&one, one.Distinct, distinct, 0, true)
 		for i, o := range one.Overrides {
-			r.placeLimits(&one, o.Limits, r.overridesRead[i], i+1, false)
-			r.placeLimits(&one, o.Distinct, r.overridesRead[i], i+1, true)
+			r.addSourceLimits(&one, o.Limits, r.overridesRead[i], i+1, false)
+			r.addSourceLimits(&one, o.Distinct, r.overridesRead[i], i+1, true)
 		}
 	}
 }

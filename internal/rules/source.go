@@ -47,8 +47,8 @@ type PlacedDescriptor struct {
 // Source returns the parts of the document.
 func (d *Document) Source() *Source { return &d.source }
 
-// placeRule adds a rule to the source.
-func (r *reader) placeRule(one *twotier.Rule, at *strictyaml.Node) {
+// addSourceRule adds a rule to the source.
+func (r *reader) addSourceRule(one *twotier.Rule, at *strictyaml.Node) {
 	r.whole.source.Rules = append(r.whole.source.Rules, PlacedRule{one, r.Position(at)})
 	for i, o := range one.Overrides {
 		r.whole.source.Overrides = append(r.whole.source.Overrides,
@@ -56,20 +56,20 @@ func (r *reader) placeRule(one *twotier.Rule, at *strictyaml.Node) {
 	}
 }
 
-// placeLimits adds limits of a rule to the source. They are the items of a list, or all come from
-// one value.
-func (r *reader) placeLimits(one *twotier.Rule, limits []twotier.RuleLimit, at *strictyaml.Node,
+// addSourceLimits adds limits of a rule to the source. They are the items of a list, or all come
+// from one value.
+func (r *reader) addSourceLimits(one *twotier.Rule, limits []twotier.RuleLimit, at *strictyaml.Node,
 	list int, distinct bool) {
 	for i, l := range limits {
 		where := at
 		if strictyaml.IsList(at) && len(at.Content) == len(limits) {
 			where = at.Content[i]
 		}
-		r.placeLimit(PlacedLimit{l, one.Namespace, one.Name, distinct, list,
+		r.addSourceLimit(PlacedLimit{l, one.Namespace, one.Name, distinct, list,
 			r.Position(where)})
 	}
 }
 
-func (r *reader) placeLimit(l PlacedLimit) {
+func (r *reader) addSourceLimit(l PlacedLimit) {
 	r.whole.source.Limits = append(r.whole.source.Limits, l)
 }

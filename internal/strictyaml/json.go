@@ -37,7 +37,7 @@ func appendJSON(b []byte, n *Node, depth int) ([]byte, error) {
 	case yaml.SequenceNode:
 		return appendList(b, n.Content, depth)
 	}
-	return append(b, scalar(n)...), nil
+	return append(b, jsonScalar(n)...), nil
 }
 
 func appendList(b []byte, items []*Node, depth int) (_ []byte, err error) {
@@ -67,8 +67,8 @@ func appendObject(b []byte, n *Node, depth int) (_ []byte, err error) {
 	return append(b, '}'), nil
 }
 
-// scalar returns a scalar as JSON.
-func scalar(n *Node) []byte {
+// jsonScalar returns a scalar as JSON.
+func jsonScalar(n *Node) []byte {
 	switch tag := n.ShortTag(); {
 	case tag == "!!null":
 		return []byte("null")

@@ -60,12 +60,12 @@ func (r *Reader) Documents(text []byte) []*Node {
 }
 
 func (r *Reader) load(text []byte) (documents []yaml.Node) {
-	if err := yaml.Load(joinPairs(text), &documents, yaml.WithAllDocuments()); err != nil {
-		r.syntax(err)
+	if err := yaml.Load(joinSurrogates(text), &documents, yaml.WithAllDocuments()); err != nil {
+		r.failSyntax(err)
 		return nil
 	}
 	for i := range documents {
-		if n := endless(&documents[i], map[*Node]bool{}); n != nil {
+		if n := findCycle(&documents[i], map[*Node]bool{}); n != nil {
 			r.Fail(n, "an alias of what it is in itself")
 			return nil
 		}
@@ -81,9 +81,9 @@ func (r *Reader) load(text []byte) (documents []yaml.Node) {
 	return documents
 }
 
-// endless returns an alias below n that refers to a node which contains it, or nil. within holds
+// findCycle returns an alias below n that refers to a node which contains it, or nil. within holds
 // the nodes that contain n.
-func endless(n *Node, within map[*Node]bool) *Node {
+func findCycle(n *Node, within map[*Node]bool) *Node {
 	if n.Kind == yaml.AliasNode {
 		if within[n.Alias] {
 			return n
@@ -93,16 +93,16 @@ func endless(n *Node, within map[*Node]bool) *Node {
 	within[n] = true
 	defer delete(within, n)
 	for _, part := range n.Content {
-		if found := endless(part, within); found != nil {
+		if found := findCycle(part, within); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// syntax reports the library's error with the line and column in front. It quotes none of the
+// failSyntax reports the library's error with the line and column in front. It quotes none of the
 // document, which may hold passwords.
-func (r *Reader) syntax(err error) {
+func (r *Reader) failSyntax(err error) {
 	bad, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok || bad.Mark.Line == 0 {
 		r.errs = append(r.errs, fmt.Errorf("%s: %w", r.path, err))

@@ -26,8 +26,8 @@ const endpoints = 6
 // endpointNames lists the names of the endpoints.
 var endpointNames = [endpoints]string{HTTP, ForwardAuth, EnvoyJSON, GRPC, RESP, "other"}
 
-// indexOf returns the index of an endpoint.
-func indexOf(endpoint string) int {
+// endpointIndex returns the index of an endpoint.
+func endpointIndex(endpoint string) int {
 	for i, name := range endpointNames {
 		if name == endpoint {
 			return i
@@ -49,8 +49,8 @@ const All = "@all"
 // Others stands for the namespaces beyond the bound. It can't be the name of a namespace.
 const Others = "*"
 
-// name identifies a series.
-type name struct{ ns, rule string }
+// seriesName identifies a series.
+type seriesName struct{ ns, rule string }
 
 // series counts the verdicts of one rule, or of the limits without a rule in one namespace, by
 // endpoint. It is not spread over cache lines: BenchmarkCount shows the cost when all cores count
@@ -61,7 +61,7 @@ type series [endpoints][twotier.VerdictCount]atomic.Int64
 type Counters struct {
 	// all is copied when a series is added, which happens a bounded number of times, so that
 	// counting takes no lock.
-	all     atomic.Pointer[map[name]*series]
+	all     atomic.Pointer[map[seriesName]*series]
 	latency [endpoints]latency
 	whole   [twotier.VerdictCount]atomic.Int64 // all decisions, each once
 	// unrecorded is the number of verdicts that may be missing in the history.
@@ -80,7 +80,7 @@ type Counters struct {
 // New returns empty counters.
 func New() *Counters {
 	c := new(Counters)
-	c.all.Store(&map[name]*series{})
+	c.all.Store(&map[seriesName]*series{})
 	return c
 }
 
@@ -88,14 +88,14 @@ func New() *Counters {
 func (c *Counters) Count(endpoint string, ns []byte, ruleName string, v twotier.Verdict, n int64) {
 	var s *series
 	if len(ns) == 0 {
-		s = (*c.all.Load())[name{twotier.DefaultNamespace, ruleName}]
+		s = (*c.all.Load())[seriesName{twotier.DefaultNamespace, ruleName}]
 	} else {
-		s = (*c.all.Load())[name{string(ns), ruleName}]
+		s = (*c.all.Load())[seriesName{string(ns), ruleName}]
 	}
 	if s == nil {
-		s = c.add(name{cmp.Or(string(ns), twotier.DefaultNamespace), ruleName})
+		s = c.add(seriesName{cmp.Or(string(ns), twotier.DefaultNamespace), ruleName})
 	}
-	s[indexOf(endpoint)][v].Add(n)
+	s[endpointIndex(endpoint)][v].Add(n)
 }
 
 // RecordShadow implements [ShadowRecorder].
@@ -112,8 +112,9 @@ func (c *Counters) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 	}
 }
 
-// Took implements [Counter].
-func (c *Counters) Took(endpoint string, d time.Duration, n [twotier.VerdictCount]int64) {
+// ObserveDuration implements [Counter].
+func (c *Counters) ObserveDuration(endpoint string, d time.Duration,
+	n [twotier.VerdictCount]int64) {
 	all := int64(0)
 	for v, some := range n {
 		if some > 0 {
@@ -121,12 +122,12 @@ func (c *Counters) Took(endpoint string, d time.Duration, n [twotier.VerdictCoun
 			all += some
 		}
 	}
-	c.latency[indexOf(endpoint)].observe(d, all)
+	c.latency[endpointIndex(endpoint)].observe(d, all)
 }
 
 // add returns the series of a name, which it adds unless another goroutine just has, or the series
 // of the names beyond the bound.
-func (c *Counters) add(of name) *series {
+func (c *Counters) add(of seriesName) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := *c.all.Load()
@@ -138,7 +139,7 @@ func (c *Counters) add(of name) *series {
 		number, most = &c.rules, maxRules
 	}
 	if *number == most {
-		of = name{Others, ""}
+		of = seriesName{Others, ""}
 		if s := all[of]; s != nil {
 			return s
 		}

@@ -19,8 +19,8 @@ import (
 func note(c *verdicts.Counters, endpoint, ns, name string, v twotier.Verdict, n int) {
 	run := verdicts.Begin(c, endpoint)
 	for range n {
-		run.Decision()
-		run.Verdict([]byte(ns), name, v)
+		run.BeginDecision()
+		run.CountVerdict([]byte(ns), name, v)
 	}
 	run.End(time.Millisecond)
 }
@@ -39,12 +39,12 @@ func TestCountsByRuleAndDoor(t *testing.T) {
 	c := verdicts.New()
 	run := verdicts.Begin(c, verdicts.RESP)
 	for i := range 6 {
-		run.Verdict(nil, "", twotier.VerdictOf(i >= 4, false))
-		run.Verdict([]byte("default"), "", twotier.Allowed) // the same namespace
-		run.Verdict([]byte("sms"), "receiver", twotier.VerdictOf(i < 3, true))
+		run.CountVerdict(nil, "", twotier.VerdictOf(i >= 4, false))
+		run.CountVerdict([]byte("default"), "", twotier.Allowed) // the same namespace
+		run.CountVerdict([]byte("sms"), "receiver", twotier.VerdictOf(i < 3, true))
 	}
-	run.Verdict([]byte("a"), "", twotier.Allowed)
-	run.Verdict([]byte("b"), "", twotier.Allowed)
+	run.CountVerdict([]byte("a"), "", twotier.Allowed)
+	run.CountVerdict([]byte("b"), "", twotier.Allowed)
 	run.End(0)
 	note(c, verdicts.HTTP, "sms", "receiver", twotier.Refused, 7)
 	note(c, verdicts.HTTP, "sms", "", twotier.Allowed, 1)
@@ -109,7 +109,7 @@ func TestMetrics(t *testing.T) {
 	c := verdicts.New()
 	note(c, verdicts.ForwardAuth, "", "login", twotier.ShadowRefused, 2)
 	run := verdicts.Begin(c, verdicts.ForwardAuth)
-	run.Decision()
+	run.BeginDecision()
 	run.End(time.Hour)
 	run.End(time.Hour) // again, without decisions
 	got := exposition(t, c)
@@ -133,8 +133,8 @@ func TestMetrics(t *testing.T) {
 // TestNilCounterCountsNothing covers endpoints without counting.
 func TestNilCounterCountsNothing(*testing.T) {
 	run := verdicts.Begin(nil, verdicts.HTTP)
-	run.Decision()
-	run.Verdict(nil, "", twotier.Allowed)
+	run.BeginDecision()
+	run.CountVerdict(nil, "", twotier.Allowed)
 	run.End(time.Second)
 }
 
@@ -153,8 +153,8 @@ func BenchmarkCount(b *testing.B) {
 	ns := []byte("sms")
 	one := func(c *verdicts.Counters) {
 		run := verdicts.Begin(c, verdicts.HTTP)
-		run.Decision()
-		run.Verdict(ns, "receiver", twotier.Allowed)
+		run.BeginDecision()
+		run.CountVerdict(ns, "receiver", twotier.Allowed)
 		run.End(80 * time.Microsecond)
 	}
 	b.Run("alone", func(b *testing.B) {
@@ -184,9 +184,9 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 		{twotier.Allowed, twotier.ShadowRefused}, {twotier.ShadowRefused, twotier.Refused},
 		{twotier.Refused}, {},
 	} {
-		run.Decision()
+		run.BeginDecision()
 		for i, v := range judged {
-			run.Verdict(nil, fmt.Sprint("r", i), v)
+			run.CountVerdict(nil, fmt.Sprint("r", i), v)
 		}
 	}
 	run.End(time.Millisecond)
@@ -227,7 +227,7 @@ func TestShadowsAreNoted(t *testing.T) {
 		{"second", []verdicts.Origin{shadow(5), shadow(4)}},
 	} {
 		limits := []twotier.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
-		run.Check(&twotier.Check{NS: []byte("sms"), Key: []byte(tt.key), N: 1}, 0,
+		run.CountCheck(&twotier.Check{NS: []byte("sms"), Key: []byte(tt.key), N: 1}, 0,
 			&twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{Limits: limits}}},
 			func(k int) verdicts.Origin { return tt.origins[k] })
 	}

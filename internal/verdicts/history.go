@@ -48,7 +48,7 @@ type History struct {
 
 // entry identifies a key of the history.
 type entry struct {
-	name
+	seriesName
 	verdict twotier.Verdict
 }
 
@@ -101,7 +101,7 @@ func (h *History) Close() {
 func (h *History) Record() {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
-	for batch := range slices.Chunk(h.news(), maxBatch) {
+	for batch := range slices.Chunk(h.unrecordedCounts(), maxBatch) {
 		h.add(ctx, batch)
 	}
 }
@@ -112,15 +112,15 @@ type addition struct {
 	n int64
 }
 
-// news returns the counts that are not in the history yet.
-func (h *History) news() (list []addition) {
+// unrecordedCounts returns the counts that are not in the history yet.
+func (h *History) unrecordedCounts() (list []addition) {
 	note := func(e entry, total int64) {
 		if n := min(total-h.settled[e], request.MaxN); n > 0 {
 			list = append(list, addition{e, n})
 		}
 	}
 	for v := range twotier.Verdict(twotier.VerdictCount) {
-		note(entry{name{All, ""}, v}, h.counters.whole[v].Load())
+		note(entry{seriesName{All, ""}, v}, h.counters.whole[v].Load())
 		for of, s := range *h.counters.all.Load() {
 			total := int64(0)
 			for d := range endpoints {
@@ -142,12 +142,13 @@ func (h *History) add(ctx context.Context, batch []addition) {
 	}
 	h.node.Record(ctx, ops, res)
 	for i, a := range batch {
-		h.settle(a, res[i].Err)
+		h.recordOutcome(a, res[i].Err)
 	}
 }
 
-// settle records the outcome of an addition. An addition that certainly failed is tried again.
-func (h *History) settle(a addition, err error) {
+// recordOutcome records the outcome of an addition. An addition that certainly failed is tried
+// again.
+func (h *History) recordOutcome(a addition, err error) {
 	if err != nil {
 		switch request.FailureOf(err, true).Kind {
 		case request.Overload, request.Unavailable:

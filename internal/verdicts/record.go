@@ -6,14 +6,14 @@ import (
 
 // Recorder records decisions one by one.
 type Recorder interface {
-	// Chosen reports whether to record the next decision with this verdict.
-	Chosen(v twotier.Verdict) bool
+	// ShouldRecord reports whether to record the next decision with this verdict.
+	ShouldRecord(v twotier.Verdict) bool
 	// Record records a decision without keeping any part of it.
 	Record(d *twotier.Decision)
 }
 
 // record records one verdict.
-func (r *Run) record(c *twotier.Check, o Origin, v twotier.Verdict, limits compared) {
+func (r *Run) record(c *twotier.Check, o Origin, v twotier.Verdict, limits limitRange) {
 	d := &twotier.Decision{Door: r.endpoint, NS: c.NS, Key: c.Key, N: c.N, Verdict: v,
 		Version: o.Version, Distinct: o.Distinct}
 	if o.Rule != nil {

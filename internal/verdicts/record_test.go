@@ -16,7 +16,7 @@ type records struct {
 	all     []string
 }
 
-func (r *records) Chosen(v twotier.Verdict) bool { return v != r.without }
+func (r *records) ShouldRecord(v twotier.Verdict) bool { return v != r.without }
 
 func (r *records) Record(d *twotier.Decision) {
 	r.all = append(r.all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N, d.Rule,
@@ -56,7 +56,7 @@ func TestRecords(t *testing.T) {
 		r := &records{without: tt.without}
 		run := verdicts.Begin(nil, verdicts.RESP)
 		run.RecordTo(r)
-		run.Check(&check, 0, &res, tt.of)
+		run.CountCheck(&check, 0, &res, tt.of)
 		if !slices.Equal(r.all, tt.want) {
 			t.Errorf("without %v:\n%q\nwant\n%q", tt.without, r.all, tt.want)
 		}
@@ -69,7 +69,7 @@ func TestRecords(t *testing.T) {
 func TestRecordsOfValues(t *testing.T) {
 	op := verdicts.Values{Op: distinct.Op{Key: []byte("k"),
 		Limits: []twotier.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}
-	if wrong := op.Judge([]*twotier.Rule{
+	if wrong := op.AddRules([]*twotier.Rule{
 		{Name: "shadow", Namespace: "cards", State: twotier.RuleShadow,
 			Distinct: []twotier.RuleLimit{{Window: 2000, Max: 5}}},
 		{Name: "off", Namespace: "cards", State: twotier.RuleOff,
@@ -101,14 +101,14 @@ func TestRecordsOfValues(t *testing.T) {
 		for range 5 { // four limits and a window
 			res.Counts = append(res.Counts, distinct.Count{Values: 4})
 		}
-		run.Values(&op, res)
-		if !slices.Equal(r.all, tt.want) || !run.Decided() {
+		run.CountValues(&op, res)
+		if !slices.Equal(r.all, tt.want) || !run.HasDecision() {
 			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, r.all, tt.want)
 		}
 	}
 	run := verdicts.Begin(nil, verdicts.HTTP)
-	run.Values(&verdicts.Values{}, &distinct.Result{Allowed: true})
-	if run.Decided() {
+	run.CountValues(&verdicts.Values{}, &distinct.Result{Allowed: true})
+	if run.HasDecision() {
 		t.Error("a decision without limits")
 	}
 }

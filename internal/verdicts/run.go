@@ -13,8 +13,8 @@ type Counter interface {
 	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
 	// limits without a rule. An empty namespace is the default one.
 	Count(endpoint string, ns []byte, rule string, v twotier.Verdict, n int64)
-	// Took counts decisions with the given duration, by overall verdict.
-	Took(endpoint string, d time.Duration, n [twotier.VerdictCount]int64)
+	// ObserveDuration counts decisions with the given duration, by overall verdict.
+	ObserveDuration(endpoint string, d time.Duration, n [twotier.VerdictCount]int64)
 }
 
 // ShadowRecorder is a [Counter] that receives the keys that rules in shadow would have refused:
@@ -58,27 +58,27 @@ func Begin(c Counter, endpoint string) Run { return Run{counter: c, endpoint: en
 // RecordTo makes the run record the verdicts that it counts; nil records nothing.
 func (r *Run) RecordTo(to Recorder) { r.recorder = to }
 
-// PartOf makes the run record the trace of the request. The source is only asked when a verdict is
-// recorded.
-func (r *Run) PartOf(traced trace.Source) { r.traced = traced }
+// SetTrace makes the run record the trace of the request. The source is only asked when a verdict
+// is recorded.
+func (r *Run) SetTrace(traced trace.Source) { r.traced = traced }
 
 // Annotate makes the run add the overall verdict of the request to a span: refused if any part of
 // it was. A nil span is ignored.
 func (r *Run) Annotate(span trace.Span) { r.span = span }
 
-// Decision starts a new acquire: the following verdicts belong to it.
-func (r *Run) Decision() {
+// BeginDecision starts a new acquire: the following verdicts belong to it.
+func (r *Run) BeginDecision() {
 	if r.decided {
 		r.decisions[r.last]++
 	}
 	r.decided, r.last = true, twotier.Allowed
 }
 
-// Decided reports whether there was a decision.
-func (r *Run) Decided() bool { return r.decided }
+// HasDecision reports whether there was a decision.
+func (r *Run) HasDecision() bool { return r.decided }
 
-// Verdict counts one verdict. An empty namespace is the default one; an empty rule means none.
-func (r *Run) Verdict(ns []byte, rule string, v twotier.Verdict) {
+// CountVerdict counts one verdict. An empty namespace is the default one; an empty rule means none.
+func (r *Run) CountVerdict(ns []byte, rule string, v twotier.Verdict) {
 	r.last = worse(r.last, v)
 	if r.span != nil {
 		r.overall = worse(r.overall, v)
@@ -116,7 +116,7 @@ func (r *Run) End(took time.Duration) {
 	}
 	if r.decided && r.counter != nil {
 		r.decisions[r.last]++
-		r.counter.Took(r.endpoint, took, r.decisions)
+		r.counter.ObserveDuration(r.endpoint, took, r.decisions)
 	}
 	r.decisions, r.decided = [twotier.VerdictCount]int64{}, false
 }
@@ -149,30 +149,32 @@ func (o Origin) Refuses(l *twotier.LimitResult, res *twotier.Result, n int64) bo
 	return count > o.Max
 }
 
-// compared is a range of limits from one rule, or from none.
-type compared struct {
+// limitRange is a range of limits from one rule, or from none.
+type limitRange struct {
 	limits   []twotier.LimitResult
 	of       func(k int) Origin // nil if no limit has a rule
 	from, to int
 }
 
-// plain returns limits without a rule.
-func plain(limits []twotier.LimitResult) compared { return compared{limits, nil, 0, len(limits)} }
+// unruledLimits returns limits without a rule.
+func unruledLimits(limits []twotier.LimitResult) limitRange {
+	return limitRange{limits, nil, 0, len(limits)}
+}
 
-// Check counts the verdicts on check j of an operation: one for each rule that judged it, and one
-// for its limits without a rule. The limits of each are adjacent; of returns the origin of limit k,
-// and is nil if no limit has a rule.
-func (r *Run) Check(c *twotier.Check, j int, res *twotier.Result, of func(k int) Origin) {
+// CountCheck counts the verdicts on check j of an operation: one for each rule that judged it, and
+// one for its limits without a rule. The limits of each are adjacent; of returns the origin of
+// limit k, and is nil if no limit has a rule.
+func (r *Run) CountCheck(c *twotier.Check, j int, res *twotier.Result, of func(k int) Origin) {
 	judged := &res.Checks[j]
 	if of == nil {
-		r.origin(c, Origin{}, judged.Refused, plain(judged.Limits))
+		r.countOrigin(c, Origin{}, judged.Refused, unruledLimits(judged.Limits))
 		return
 	}
 	var last Origin
 	refuses, from := false, 0
 	end := func(to int) {
 		banned := last.Rule != nil && res.BannedBy(j, last.Rule.Name)
-		r.origin(c, last, refuses || banned, compared{judged.Limits, of, from, to})
+		r.countOrigin(c, last, refuses || banned, limitRange{judged.Limits, of, from, to})
 		refuses, from = false, to
 	}
 	for k := range judged.Limits {
@@ -191,12 +193,12 @@ func (r *Run) Check(c *twotier.Check, j int, res *twotier.Result, of func(k int)
 	}
 }
 
-// origin counts the verdict of the limits of one origin. A rule that is off has none.
-func (r *Run) origin(c *twotier.Check, o Origin, refuses bool, limits compared) {
+// countOrigin counts the verdict of the limits of one origin. A rule that is off has none.
+func (r *Run) countOrigin(c *twotier.Check, o Origin, refuses bool, limits limitRange) {
 	v := twotier.VerdictOf(refuses, false)
 	switch {
 	case o.Rule == nil:
-		r.Verdict(c.NS, "", v)
+		r.CountVerdict(c.NS, "", v)
 		if n, ok := r.counter.(RefusalRecorder); ok && refuses {
 			n.RecordRefused(c.NS, limits.limits[limits.from:limits.to])
 		}
@@ -204,15 +206,15 @@ func (r *Run) origin(c *twotier.Check, o Origin, refuses bool, limits compared) 
 		return
 	default:
 		v = twotier.VerdictOf(refuses, o.Rule.State == twotier.RuleShadow)
-		r.Verdict(c.NS, o.Rule.Name, v)
+		r.CountVerdict(c.NS, o.Rule.Name, v)
 		r.shadow = r.shadow || v == twotier.ShadowRefused
 	}
-	if r.Records(v) {
+	if r.ShouldRecord(v) {
 		r.record(c, o, v, limits)
 	}
 }
 
-// Records reports whether to record a verdict that [Run.Verdict] has counted.
-func (r *Run) Records(v twotier.Verdict) bool {
-	return r.recorder != nil && r.recorder.Chosen(v)
+// ShouldRecord reports whether to record a verdict that [Run.CountVerdict] has counted.
+func (r *Run) ShouldRecord(v twotier.Verdict) bool {
+	return r.recorder != nil && r.recorder.ShouldRecord(v)
 }

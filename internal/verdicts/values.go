@@ -42,9 +42,9 @@ func (v *Values) WantsDefaults(named []*twotier.Rule) bool {
 	return len(v.Add) > 0 && v.Op.TS == 0 && len(v.Op.Limits)+len(named) == 0
 }
 
-// Judge adds the limits of rules, all of one version and one namespace, and puts the key in that
+// AddRules adds the limits of rules, all of one version and one namespace, and puts the key in that
 // namespace. It returns the first mistake, if any.
-func (v *Values) Judge(rules []*twotier.Rule, version int64) *Mistake {
+func (v *Values) AddRules(rules []*twotier.Rule, version int64) *Mistake {
 	if len(rules) == 0 {
 		return nil
 	}
@@ -80,8 +80,8 @@ func (v *Values) Judge(rules []*twotier.Rule, version int64) *Mistake {
 	return nil
 }
 
-// ruled returns the rule's limit behind limit k, or nil for a limit without a rule.
-func (v *Values) ruled(k int) *ruledValues {
+// ruledLimit returns the rule's limit behind limit k, or nil for a limit without a rule.
+func (v *Values) ruledLimit(k int) *ruledValues {
 	at := k - (len(v.Op.Limits) - len(v.of))
 	if at < 0 || at >= len(v.of) {
 		return nil
@@ -92,7 +92,7 @@ func (v *Values) ruled(k int) *ruledValues {
 // Limit returns the rule of limit k, and the limit as written in the rule; nil for a limit without
 // a rule.
 func (v *Values) Limit(k int) (*twotier.Rule, twotier.RuleLimit) {
-	if r := v.ruled(k); r != nil {
+	if r := v.ruledLimit(k); r != nil {
 		return r.rule, r.limits[r.index]
 	}
 	return nil, twotier.RuleLimit{}
@@ -102,7 +102,7 @@ func (v *Values) Limit(k int) (*twotier.Rule, twotier.RuleLimit) {
 // and NAME or NAME/WINDOW a limit of a rule.
 func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
 	for _, k := range res.Over {
-		switch r := v.ruled(k); {
+		switch r := v.ruledLimit(k); {
 		case slices.Contains(v.Op.Shadow, k):
 		case r != nil:
 			names = append(names, r.rule.PolicyName(r.limits, r.index))
@@ -115,7 +115,7 @@ func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
 
 // origin returns the origin of limit k.
 func (v *Values) origin(k int) Origin {
-	r := v.ruled(k)
+	r := v.ruledLimit(k)
 	if r == nil {
 		return Origin{Distinct: true}
 	}
@@ -123,8 +123,8 @@ func (v *Values) origin(k int) Origin {
 		Version: v.Version, Distinct: true}
 }
 
-// Values counts the verdicts on an operation on values as one more decision, if it has limits.
-func (r *Run) Values(v *Values, res *distinct.Result) {
+// CountValues counts the verdicts on an operation on values as one more decision, if it has limits.
+func (r *Run) CountValues(v *Values, res *distinct.Result) {
 	judged := twotier.CheckResult{Refused: !res.Allowed}
 	for k, l := range v.Op.Limits[:min(len(v.Op.Limits), len(res.Counts))] {
 		judged.Limits = append(judged.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
@@ -133,8 +133,9 @@ func (r *Run) Values(v *Values, res *distinct.Result) {
 	if len(judged.Limits) == 0 {
 		return
 	}
-	r.Decision()
+	r.BeginDecision()
 	c := twotier.Check{NS: v.Op.NS, Key: v.Op.Key, N: int64(len(v.Add))}
-	r.Check(&c, 0, &twotier.Result{Allowed: res.Allowed, Checks: []twotier.CheckResult{judged}},
+	r.CountCheck(&c, 0, &twotier.Result{Allowed: res.Allowed,
+		Checks: []twotier.CheckResult{judged}},
 		v.origin)
 }
