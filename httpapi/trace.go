@@ -125,8 +125,8 @@ func (s *Server) endSpan(ctx *fasthttp.RequestCtx) {
 
 // annotateSpan adds the number of operations and the namespace to the span of a request.
 func (x *requestState) annotateSpan(ns []byte, operations int) {
-	x.traced.of.Recorded().Set(trace.Operations(operations),
-		trace.Namespace(cmp.Or(string(ns), twotier.DefaultNamespace)))
+	x.traced.of.Recorded().Set(trace.OperationsAttr(operations),
+		trace.NamespaceAttr(cmp.Or(string(ns), twotier.DefaultNamespace)))
 }
 
 // firstNamespace returns the namespace of the first operation of a batch.

@@ -134,7 +134,7 @@ func newToken(args []string, roles, namespaces string) (line, text string, err e
 		return "", "", fmt.Errorf("--roles: %w", err)
 	}
 	text, hash := token.New()
-	if line, err = token.Line(args[0], hash, granted, namespaces); err != nil {
+	if line, err = token.FormatLine(args[0], hash, granted, namespaces); err != nil {
 		return "", "", fmt.Errorf("--namespaces: %w", err)
 	}
 	return line, text, nil

@@ -109,7 +109,7 @@ func (s *server) whoOf(path string) string {
 
 // checkRules returns an error unless the ladders of the namespaces cover the windows of rules.
 func (s *server) checkRules(doc *rules.Document) error {
-	return s.store.ladders.Covers(doc)
+	return s.store.ladders.CheckWindows(doc)
 }
 
 // spell writes milliseconds as a duration.

@@ -57,7 +57,7 @@ func lintConfig(cfg *config.Config) ([]warning.Warning, error) {
 	if err != nil {
 		return list, err
 	}
-	return append(list, lint.Rules(doc, ladders)...), ladders.Covers(doc)
+	return append(list, lint.Rules(doc, ladders)...), ladders.CheckWindows(doc)
 }
 
 // rulesOf returns the document of rules that settings name, or nil if they name none.

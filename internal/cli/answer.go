@@ -61,9 +61,9 @@ func keyQuery(ns, key, window string) url.Values {
 	return query
 }
 
-// refusal describes a refusal: that a retry can succeed after that many milliseconds or, if that is
-// negative, the reason why it never can.
-func (s *session) refusal(after int64, never string) string {
+// describeRefusal describes a refusal: that a retry can succeed after that many milliseconds or, if
+// that is negative, the reason why it never can.
+func (s *session) describeRefusal(after int64, never string) string {
 	if after < 0 {
 		return s.paint(red, "refused") + ", and always will be: " + never
 	}
@@ -71,9 +71,9 @@ func (s *session) refusal(after int64, never string) string {
 	return s.paint(red, "refused") + ", try again in " + config.FormatDuration(wait)
 }
 
-// marksOf describes a limit: its rule, if it has one, whether it is in shadow, and whether it
+// describeMarks describes a limit: its rule, if it has one, whether it is in shadow, and whether it
 // refused.
-func marksOf(rule string, shadow, refused bool) string {
+func describeMarks(rule string, shadow, refused bool) string {
 	var marks []string
 	if rule != "" {
 		marks = append(marks, rule)

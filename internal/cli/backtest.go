@@ -96,19 +96,19 @@ func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) e
 	if err := s.call(ctx, http.MethodPost, backtestPath, nil, body, &answer); err != nil || s.json {
 		return err
 	}
-	fmt.Fprintln(s.Stdout, answer.extent())
-	if err := answer.byRule().print(s.Stdout); err != nil {
+	fmt.Fprintln(s.Stdout, answer.describeExtent())
+	if err := answer.ruleTable().print(s.Stdout); err != nil {
 		return err
 	}
-	if t := answer.keys(); len(t.rows) > 1 {
+	if t := answer.keyTable(); len(t.rows) > 1 {
 		fmt.Fprintln(s.Stdout)
 		return t.print(s.Stdout)
 	}
 	return nil
 }
 
-// extent describes how many keys were read, and which are missing.
-func (b *backtested) extent() string {
+// describeExtent describes how many keys were read, and which are missing.
+func (b *backtested) describeExtent() string {
 	var out strings.Builder
 	keys := "keys"
 	if b.LookedAt == 1 {
@@ -124,14 +124,14 @@ func (b *backtested) extent() string {
 	if len(b.Silent) > 0 {
 		fmt.Fprintf(&out, "; no answer from %s", strings.Join(b.Silent, ", "))
 	}
-	if names := b.distinct(); len(names) > 0 {
+	if names := b.distinctRules(); len(names) > 0 {
 		fmt.Fprintf(&out, "\ndistinct limits are not replayed: %s", strings.Join(names, ", "))
 	}
 	return out.String()
 }
 
-// distinct returns the names of rules with limits on distinct values.
-func (b *backtested) distinct() (names []string) {
+// distinctRules returns the names of rules with limits on distinct values.
+func (b *backtested) distinctRules() (names []string) {
 	for i := range b.Rules {
 		if b.Rules[i].Distinct {
 			names = append(names, b.Rules[i].Rule)
@@ -140,8 +140,8 @@ func (b *backtested) distinct() (names []string) {
 	return names
 }
 
-// byRule returns a table with a row for each rule.
-func (b *backtested) byRule() *table {
+// ruleTable returns a table with a row for each rule.
+func (b *backtested) ruleTable() *table {
 	t := &table{left: 2}
 	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
 	for i := range b.Rules {
@@ -151,8 +151,8 @@ func (b *backtested) byRule() *table {
 	return t
 }
 
-// keys returns a table with a row for each limit of each shown key.
-func (b *backtested) keys() *table {
+// keyTable returns a table with a row for each limit of each shown key.
+func (b *backtested) keyTable() *table {
 	t := &table{left: 3}
 	t.add("RULE", "KEY", "LIMIT", "COUNT", "PEAK", "EVENTS", "REFUSED", "")
 	for i := range b.Rules {
@@ -174,7 +174,7 @@ func (t *table) addKey(rule string, k *backtestedKey) {
 		if l.Refuses {
 			mark = "refuses now"
 		}
-		t.add(rule, printable(k.Key), fmt.Sprintf("%d/%s", l.Max, l.Window),
+		t.add(rule, quoteUnprintable(k.Key), fmt.Sprintf("%d/%s", l.Max, l.Window),
 			bounds{l.Now.Min, l.Now.Max}, l.Peak, k.Events, l.Refused, mark)
 	}
 }

@@ -41,13 +41,13 @@ func bansSpec() spec {
 						query.Set(name, value)
 					}
 				}
-				return s.bans(ctx, query)
+				return s.showBans(ctx, query)
 			}
 		},
 	}
 }
 
-func (s *session) bans(ctx context.Context, query url.Values) error {
+func (s *session) showBans(ctx context.Context, query url.Values) error {
 	var answer struct {
 		Bans []struct {
 			NS, Rule, Key string
@@ -61,7 +61,7 @@ func (s *session) bans(ctx context.Context, query url.Values) error {
 	t := table{left: 3, rows: [][]string{{"NAMESPACE", "RULE", "KEY", "ENDS IN"}}}
 	for _, b := range answer.Bans {
 		left := (time.Duration(b.RetryAfter) * time.Millisecond).Round(time.Second)
-		t.add(b.NS, b.Rule, printable(b.Key), config.FormatDuration(max(left, time.Second)))
+		t.add(b.NS, b.Rule, quoteUnprintable(b.Key), config.FormatDuration(max(left, time.Second)))
 	}
 	return t.print(s.Stdout)
 }
@@ -74,7 +74,7 @@ func unbanSpec() spec {
 		examples: "twotier unban alice --rule login",
 		bind: func(fs *pflag.FlagSet) runner {
 			rule := fs.String("rule", "", "`NAME` of the rule that bans the key")
-			return ofKey(func(ctx context.Context, s *session, key string) error {
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
 				if *rule == "" {
 					return usagef("--rule is missing")
 				}
@@ -92,9 +92,9 @@ func (s *session) unban(ctx context.Context, rule, key string) error {
 	switch {
 	case err != nil || s.json:
 	case answer.Lifted:
-		_, err = fmt.Fprintf(s.Stdout, "lifted the ban of %s by %s\n", printable(key), rule)
+		_, err = fmt.Fprintf(s.Stdout, "lifted the ban of %s by %s\n", quoteUnprintable(key), rule)
 	default:
-		_, err = fmt.Fprintf(s.Stdout, "%s was not banned by %s\n", printable(key), rule)
+		_, err = fmt.Fprintf(s.Stdout, "%s was not banned by %s\n", quoteUnprintable(key), rule)
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func (c *caller) exchange(ctx context.Context, method, path string, query url.Va
 		return message{}, c.explain(err, write)
 	}
 	if response.StatusCode != http.StatusOK {
-		return answer, c.problem(response, answer.body)
+		return answer, c.parseProblem(response, answer.body)
 	}
 	return answer, nil
 }
@@ -149,7 +149,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-func (c *caller) problem(response *http.Response, answer []byte) error {
+func (c *caller) parseProblem(response *http.Response, answer []byte) error {
 	p := &Problem{RetryAfter: response.Header.Get("Retry-After")}
 	isProblem := strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(answer, p) != nil || p.Title == "" && p.Detail == "" {

@@ -33,7 +33,7 @@ func clusterSpec() spec {
 			owners := fs.Bool("owners", false, "show the owner of every partition")
 			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")
 			return func(ctx context.Context, s *session, args []string) error {
-				if err := noArgs(args); err != nil {
+				if err := refuseArgs(args); err != nil {
 					return err
 				}
 				query := url.Values{"nodes": {"true"}}
@@ -42,10 +42,10 @@ func clusterSpec() spec {
 				}
 				if *watch {
 					return s.watch(ctx, func(ctx context.Context) error {
-						return s.cluster(ctx, query)
+						return s.showCluster(ctx, query)
 					})
 				}
-				return s.cluster(ctx, query)
+				return s.showCluster(ctx, query)
 			}
 		},
 	}
@@ -109,8 +109,8 @@ type storeHealth struct {
 	RTT                  int64 `json:"rtt_us"`
 }
 
-// clock describes the clock that the server uses.
-func (v *clusterView) clock() string {
+// describeClock describes the clock that the server uses.
+func (v *clusterView) describeClock() string {
 	line := fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)
 	if v.Doubt != "" {
 		line += ", in doubt (" + v.Doubt + "): answers are degraded"
@@ -118,7 +118,7 @@ func (v *clusterView) clock() string {
 	return line
 }
 
-func (s *session) cluster(ctx context.Context, query url.Values) error {
+func (s *session) showCluster(ctx context.Context, query url.Values) error {
 	var v clusterView
 	if err := s.call(ctx, http.MethodGet, "/v1/cluster", query, nil, &v); err != nil || s.json {
 		return err
@@ -133,7 +133,7 @@ func (s *session) cluster(ctx context.Context, query url.Values) error {
 		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet" + on},
 		{"memory", fmt.Sprintf("%d %s, %s of %s", v.Keys, plural(int(v.Keys), "key"),
 			formatSize(v.Memory), formatSize(v.MaxMemory)) + on},
-		{"clock", v.clock()},
+		{"clock", v.describeClock()},
 		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions,
 			len(v.Members), plural(len(v.Members), "member"))},
 	}
@@ -141,10 +141,10 @@ func (s *session) cluster(ctx context.Context, query url.Values) error {
 		fmt.Fprintf(s.Stdout, "%-9s%s\n", line[0], line[1])
 	}
 	fmt.Fprintln(s.Stdout)
-	if err := s.members(&v); err != nil || v.Owners == nil {
+	if err := s.printMembers(&v); err != nil || v.Owners == nil {
 		return err
 	}
-	return s.owners(&v)
+	return s.printOwners(&v)
 }
 
 func plural(n int, noun string) string {
@@ -154,27 +154,29 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// members prints one row per member, in the order that Owners refers to.
-func (s *session) members(v *clusterView) error {
+// printMembers prints one row per member, in the order that Owners refers to.
+func (s *session) printMembers(v *clusterView) error {
 	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE",
 		"HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
 	for i := range v.Members {
 		m := &v.Members[i]
-		row := []any{printable(m.ID), printable(m.Address), printable(m.State), printable(m.Mode),
+		row := []any{quoteUnprintable(m.ID), quoteUnprintable(m.Address), quoteUnprintable(m.State),
+			quoteUnprintable(m.Mode),
 			m.Partitions, fmt.Sprintf("%.1f%%", m.Share*100)}
 		if st := m.Status; st != nil {
-			row[3] = printable(st.Mode)
-			row = append(row, st.Held, moves(st), st.Pending, st.Keys, share(st.Forwarded, st.Ops))
+			row[3] = quoteUnprintable(st.Mode)
+			row = append(row, st.Held, formatMoves(st), st.Pending, st.Keys,
+				formatShare(st.Forwarded, st.Ops))
 		} else {
 			row = append(row, "?", "?", "?", "?", "?")
 		}
-		t.add(append(row, remark(v, m))...)
+		t.add(append(row, memberNotes(v, m))...)
 	}
 	return t.print(s.Stdout)
 }
 
-// moves returns how many partitions are moving to a member and away from it, such as "+3 -2".
-func moves(st *status) string {
+// formatMoves returns how many partitions are moving to a member and away from it, such as "+3 -2".
+func formatMoves(st *status) string {
 	var parts []string
 	if st.Incoming > 0 {
 		parts = append(parts, "+"+strconv.Itoa(st.Incoming))
@@ -188,12 +190,12 @@ func moves(st *status) string {
 	return strings.Join(parts, " ")
 }
 
-func share(part, whole int64) string {
+func formatShare(part, whole int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
 }
 
-// remark returns notes about a member, in parentheses, or "" if there are none.
-func remark(v *clusterView, m *member) string {
+// memberNotes returns notes about a member, in parentheses, or "" if there are none.
+func memberNotes(v *clusterView, m *member) string {
 	var list []string
 	if m.Self {
 		list = append(list, "asked")
@@ -207,7 +209,7 @@ func remark(v *clusterView, m *member) string {
 		list = append(list, "its store is down")
 	}
 	if st := m.Status; st != nil && !m.Self && st.Version != v.version() {
-		list = append(list, "version "+printable(cmp.Or(st.Version, "unknown")))
+		list = append(list, "version "+quoteUnprintable(cmp.Or(st.Version, "unknown")))
 	}
 	if len(list) == 0 {
 		return ""
@@ -218,7 +220,7 @@ func remark(v *clusterView, m *member) string {
 // letters are the characters that stand for members on the map. Members beyond them share the last.
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
 
-func letter(at int) string {
+func ownerLetter(at int) string {
 	if at < 0 {
 		return "?"
 	}
@@ -226,20 +228,20 @@ func letter(at int) string {
 	return letters[at : at+1]
 }
 
-// owners prints a map with one letter per partition, in order.
-func (s *session) owners(v *clusterView) error {
+// printOwners prints a map with one letter per partition, in order.
+func (s *session) printOwners(v *clusterView) error {
 	var out strings.Builder
 	out.WriteString("\n")
 	for i, m := range v.Members {
-		fmt.Fprintf(&out, "%s  %s, %d %s\n", letter(i), printable(m.ID), m.Partitions,
+		fmt.Fprintf(&out, "%s  %s, %d %s\n", ownerLetter(i), quoteUnprintable(m.ID), m.Partitions,
 			plural(m.Partitions, "partition"))
 	}
 	out.WriteString("\n")
-	width := (s.columns() - 8) / 10 * 10
+	width := (s.width() - 8) / 10 * 10
 	for at := 0; at < len(v.Owners); at += width {
 		fmt.Fprintf(&out, "%6d  ", at)
 		for _, owner := range v.Owners[at:min(at+width, len(v.Owners))] {
-			out.WriteString(letter(owner))
+			out.WriteString(ownerLetter(owner))
 		}
 		out.WriteString("\n")
 	}

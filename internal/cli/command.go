@@ -28,9 +28,9 @@ func (s spec) command(o IO) *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(s.valid, cobra.ShellCompDirectiveNoFileComp),
 	}
 	run := s.bind(cmd.Flags())
-	c.bind(cmd.Flags(), s.timeout)
+	c.addFlags(cmd.Flags(), s.timeout)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		session, err := c.open(o)
+		session, err := c.newSession(o)
 		if err != nil {
 			return err
 		}
@@ -40,8 +40,8 @@ func (s spec) command(o IO) *cobra.Command {
 	return cmd
 }
 
-// ofKey returns a runner for commands whose only argument is a key.
-func ofKey(run func(ctx context.Context, s *session, key string) error) runner {
+// keyRunner returns a runner for commands whose only argument is a key.
+func keyRunner(run func(ctx context.Context, s *session, key string) error) runner {
 	return func(ctx context.Context, s *session, args []string) error {
 		key, err := oneKey(args)
 		if err != nil {

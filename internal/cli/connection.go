@@ -29,7 +29,7 @@ const (
 	defaultTimeout = 5 * time.Second
 )
 
-func (c *connection) bind(fs *pflag.FlagSet, timeout time.Duration) {
+func (c *connection) addFlags(fs *pflag.FlagSet, timeout time.Duration) {
 	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+
 		defaultServer+")")
 	fs.StringVar(&c.token, "token", "",
@@ -46,7 +46,7 @@ func (c *connection) bind(fs *pflag.FlagSet, timeout time.Duration) {
 		"longest `TIME` to wait for an answer")
 }
 
-func (c *connection) open(o IO) (*session, error) {
+func (c *connection) newSession(o IO) (*session, error) {
 	server := cmp.Or(c.server, o.getenv("TWOTIER_SERVER"), defaultServer)
 	if !strings.Contains(server, "://") {
 		server = "http://" + server

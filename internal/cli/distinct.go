@@ -105,10 +105,10 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 	}
 	err := s.call(ctx, method, "/v1/distinct", query, body, &answer)
 	if err == nil && !s.json {
-		fmt.Fprintf(s.Stdout, "%s (%s)\n", printable(answer.Key), answer.origin)
+		fmt.Fprintf(s.Stdout, "%s (%s)\n", quoteUnprintable(answer.Key), answer.origin)
 		err = distinctTable(answer.Counts).print(s.Stdout)
 		if answer.Over && answer.RetryAfter != nil {
-			fmt.Fprintln(s.Stdout, s.refusal(*answer.RetryAfter,
+			fmt.Fprintln(s.Stdout, s.describeRefusal(*answer.RetryAfter,
 				"more different values than a limit allows"))
 		}
 	}
@@ -137,7 +137,8 @@ func distinctTable(counts []distinctCount) *table {
 		if c.Error > 0 {
 			relative = fmt.Sprintf("%.1f %%", 100*c.Error)
 		}
-		t.add(row(c.Window, limit, c.Count, relative, marksOf(c.Rule, c.Shadow, c.Refused))...)
+		t.add(row(c.Window, limit, c.Count, relative,
+			describeMarks(c.Rule, c.Shadow, c.Refused))...)
 	}
 	return t
 }

@@ -71,7 +71,7 @@ func describeFlag(out *strings.Builder, f *pflag.Flag) {
 	default:
 		usage += " (default " + f.DefValue + ")"
 	}
-	describe(out, strings.TrimSpace(dashed(f)+" "+arg), usage, flagIndent)
+	describe(out, strings.TrimSpace(dashedName(f)+" "+arg), usage, flagIndent)
 }
 
 // describe writes a name and its description, which goes into a column that begins at indent.
@@ -90,14 +90,14 @@ func wrap(text string, width int) string {
 	paragraphs := strings.Split(strings.TrimRight(text, "\n"), "\n\n")
 	for i, p := range paragraphs {
 		if !strings.HasPrefix(p, " ") {
-			paragraphs[i] = fill(strings.Fields(p), width)
+			paragraphs[i] = wrapWords(strings.Fields(p), width)
 		}
 	}
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// fill joins words into lines of at most width characters.
-func fill(words []string, width int) string {
+// wrapWords joins words into lines of at most width characters.
+func wrapWords(words []string, width int) string {
 	var out strings.Builder
 	length := 0
 	for _, word := range words {
@@ -119,8 +119,8 @@ func fill(words []string, width int) string {
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
 
-// dashed returns the name of a flag with its dashes.
-func dashed(f *pflag.Flag) string {
+// dashedName returns the name of a flag with its dashes.
+func dashedName(f *pflag.Flag) string {
 	if len(f.Name) == 1 {
 		return "-" + f.Name
 	}

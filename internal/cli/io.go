@@ -39,9 +39,9 @@ func (o IO) getenv(name string) (found string) {
 	return found
 }
 
-// colour reports whether to colour the output: it must go to a terminal that is not dumb, and
+// usesColour reports whether to colour the output: it must go to a terminal that is not dumb, and
 // NO_COLOR must not be set.
-func (o IO) colour() bool {
+func (o IO) usesColour() bool {
 	f, ok := o.Stdout.(*os.File)
 	if !ok || o.getenv("NO_COLOR") != "" || o.getenv("TERM") == "dumb" {
 		return false
@@ -50,8 +50,8 @@ func (o IO) colour() bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// columns returns the width of the output in characters.
-func (o IO) columns() int {
+// width returns the width of the output in characters.
+func (o IO) width() int {
 	n, err := strconv.Atoi(o.getenv("COLUMNS"))
 	if err != nil {
 		return 80
@@ -76,8 +76,8 @@ func oneKey(args []string) (string, error) {
 	return args[0], nil
 }
 
-// noArgs refuses non-flag arguments.
-func noArgs(args []string) error {
+// refuseArgs refuses non-flag arguments.
+func refuseArgs(args []string) error {
 	if len(args) > 0 {
 		return usagef("unexpected argument %q", args[0])
 	}

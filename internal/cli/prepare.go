@@ -110,14 +110,14 @@ func flagError(cmd *cobra.Command, err error) error {
 		return unknownFlag(cmd, e)
 	}
 	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return usagef("no value for %s", dashed(e.GetFlag()))
+		return usagef("no value for %s", dashedName(e.GetFlag()))
 	}
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		cause := e.Unwrap()
 		if number, ok := errors.AsType[*strconv.NumError](cause); ok {
 			cause = number.Err // without the name of the parsing function
 		}
-		return usagef("invalid value %q for %s: %w", e.GetValue(), dashed(e.GetFlag()), cause)
+		return usagef("invalid value %q for %s: %w", e.GetValue(), dashedName(e.GetFlag()), cause)
 	}
 	return &UsageError{Err: err}
 }

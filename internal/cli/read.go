@@ -26,18 +26,18 @@ func countSpec() spec {
 			at := fs.Int64("at", 0, "end of the windows in unix `MILLISECONDS` rather than now")
 			windows := fs.String("window", "1m,1h,24h",
 				"`WINDOWS` to count, with commas between them")
-			return ofKey(func(ctx context.Context, s *session, key string) error {
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
 				query := keyQuery(*ns, key, *windows)
 				if *at != 0 {
 					query.Set("at", strconv.FormatInt(*at, 10))
 				}
-				return s.count(ctx, query)
+				return s.showCount(ctx, query)
 			})
 		},
 	}
 }
 
-func (s *session) count(ctx context.Context, query url.Values) error {
+func (s *session) showCount(ctx context.Context, query url.Values) error {
 	for window := range strings.SplitSeq(query.Get("window"), ",") {
 		if err := checkWindow(window); err != nil {
 			return usagef("--window: %w", err)
@@ -56,7 +56,7 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 	if d := time.Duration(answer.Age) * time.Millisecond; d >= notableAge {
 		age = fmt.Sprintf(", last in step with the store %s ago", d)
 	}
-	fmt.Fprintf(s.Stdout, "%s (%s%s)\n", printable(answer.Key), answer.origin, age)
+	fmt.Fprintf(s.Stdout, "%s (%s%s)\n", quoteUnprintable(answer.Key), answer.origin, age)
 	return s.printCounts(answer.Counts, nil)
 }
 
@@ -79,7 +79,7 @@ func topSpec() spec {
 			fs.Bool("once", true, "the default")
 			_ = fs.MarkHidden("once") // for scripts: it was not the default in 0.1.0
 			return func(ctx context.Context, s *session, args []string) error {
-				if err := noArgs(args); err != nil {
+				if err := refuseArgs(args); err != nil {
 					return err
 				}
 				if err := checkWindow(*window); err != nil {
@@ -96,7 +96,7 @@ func topSpec() spec {
 				default:
 					return usagef("--by: %q is none of count, refused and shadow", *by)
 				}
-				show := func(ctx context.Context) error { return s.top(ctx, query) }
+				show := func(ctx context.Context) error { return s.showTop(ctx, query) }
 				if *watch {
 					return s.watch(ctx, show)
 				}
@@ -112,7 +112,7 @@ type topKey struct {
 	Count   int64
 }
 
-func (s *session) top(ctx context.Context, query url.Values) error {
+func (s *session) showTop(ctx context.Context, query url.Values) error {
 	var answer struct{ Keys []topKey }
 	if err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer); err != nil || s.json {
 		return err
@@ -132,7 +132,7 @@ func (s *session) top(ctx context.Context, query url.Values) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}
 	largest := max(keys[0].Count, 1)
 	for _, k := range keys {
-		t.add(printable(k.Key), printable(k.NS), k.Count,
+		t.add(quoteUnprintable(k.Key), quoteUnprintable(k.NS), k.Count,
 			strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
 	}
 	return t.print(s.Stdout)

@@ -75,14 +75,14 @@ func rulesSpec() spec {
 			return func(ctx context.Context, s *session, args []string) error {
 				s.client.token = cmp.Or(f.token, s.getenv("TWOTIER_ADMIN_TOKEN"), s.client.token)
 				s.client.unknown = "they may or may not have changed; twotier rules history tells"
-				return s.rules(ctx, f, args)
+				return s.runRules(ctx, f, args)
 			}
 		},
 	}
 }
 
-// rules runs the action that the first argument names.
-func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
+// runRules runs the action that the first argument names.
+func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) error {
 	action, operand := "show", ""
 	if len(args) > 0 {
 		action, args = args[0], args[1:]
@@ -100,7 +100,7 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 	case needed != "":
 		operand, args = args[0], args[1:]
 	}
-	if err := noArgs(args); err != nil {
+	if err := refuseArgs(args); err != nil {
 		return err
 	}
 	switch action {
@@ -113,7 +113,7 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 	case "diff":
 		return s.diffRules(ctx, operand)
 	case "history":
-		return s.ruleHistory(ctx)
+		return s.showRuleHistory(ctx)
 	case "rollback":
 		return s.rollBackRules(ctx, operand)
 	}
@@ -136,7 +136,7 @@ func (s *session) readRules(ctx context.Context, version int64, media string) (m
 func (s *session) showRules(ctx context.Context, version int64) error {
 	if s.json {
 		answer, _, err := s.readRules(ctx, version, "application/json")
-		return s.show(answer.body, err)
+		return s.printRaw(answer.body, err)
 	}
 	answer, tag, err := s.readRules(ctx, version, "application/yaml")
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *session) applyRules(ctx context.Context, version int64, path string) er
 func (s *session) putRules(ctx context.Context, tag string, text []byte) error {
 	answer, err := s.client.exchange(ctx, http.MethodPut, rulesPath, nil, message{body: text,
 		header: http.Header{"Content-Type": {"application/yaml"}, "If-Match": {tag}}})
-	err = s.show(answer.body, err)
+	err = s.printRaw(answer.body, err)
 	switch p, ok := errors.AsType[*Problem](err); {
 	case ok && p.Status == http.StatusPreconditionFailed:
 		return errors.New("somebody else has changed the rules: see twotier rules history; " +
@@ -225,7 +225,7 @@ func (s *session) rollBackRules(ctx context.Context, operand string) error {
 	return s.putRules(ctx, tag, old.body)
 }
 
-func (s *session) ruleHistory(ctx context.Context) error {
+func (s *session) showRuleHistory(ctx context.Context) error {
 	var answer struct {
 		Versions []struct {
 			Version, At, Bytes int64
@@ -239,7 +239,8 @@ func (s *session) ruleHistory(ctx context.Context) error {
 	t := table{left: 3}
 	t.add("VERSION", "AT", "WHO", "BYTES")
 	for _, v := range answer.Versions {
-		t.add(v.Version, time.UnixMilli(v.At).UTC().Format(time.RFC3339), printable(v.Who), v.Bytes)
+		t.add(v.Version, time.UnixMilli(v.At).UTC().Format(time.RFC3339),
+			quoteUnprintable(v.Who), v.Bytes)
 	}
 	return t.print(s.Stdout)
 }

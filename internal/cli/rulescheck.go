@@ -55,7 +55,7 @@ func lintRules(cfg *config.Config, path string, text []byte) ([]warning.Warning,
 	}
 	ladders, err := lint.LaddersOf(cfg)
 	if err == nil {
-		err = ladders.Covers(doc)
+		err = ladders.CheckWindows(doc)
 	}
 	if err != nil {
 		return none, err

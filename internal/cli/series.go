@@ -35,13 +35,13 @@ func seriesSpec() spec {
 				if err := checkWindow(*window); err != nil {
 					return usagef("--window: %w", err)
 				}
-				return s.series(ctx, keyQuery(*ns, key, *window))
+				return s.showSeries(ctx, keyQuery(*ns, key, *window))
 			}
 		},
 	}
 }
 
-func (s *session) series(ctx context.Context, query url.Values) error {
+func (s *session) showSeries(ctx context.Context, query url.Values) error {
 	var answer struct {
 		Key    string
 		Bucket int64 `json:"bucket_ms"`
@@ -55,17 +55,19 @@ func (s *session) series(ctx context.Context, query url.Values) error {
 		total += p[1]
 	}
 	if total == 0 || answer.Bucket <= 0 {
-		_, err := fmt.Fprintf(s.Stdout, "%s: no events in the last %s\n", printable(answer.Key),
+		_, err := fmt.Fprintf(s.Stdout, "%s: no events in the last %s\n",
+			quoteUnprintable(answer.Key),
 			query.Get("window"))
 		return err
 	}
-	bars, width := joinPoints(answer.Points, answer.Bucket, s.columns()-12)
-	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n", printable(answer.Key),
-		total, query.Get("window"), milliseconds(width))
-	return s.plot(bars, milliseconds(width*int64(len(bars))))
+	bars, width := joinPoints(answer.Points, answer.Bucket, s.width()-12)
+	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n",
+		quoteUnprintable(answer.Key),
+		total, query.Get("window"), formatMilliseconds(width))
+	return s.plot(bars, formatMilliseconds(width*int64(len(bars))))
 }
 
-func milliseconds(ms int64) string {
+func formatMilliseconds(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 

@@ -22,14 +22,14 @@ type session struct {
 func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
 	answer any) error {
 	raw, err := s.client.do(ctx, method, path, query, body)
-	if err := s.show(raw, err); err != nil {
+	if err := s.printRaw(raw, err); err != nil {
 		return err
 	}
 	return s.decode(raw, answer)
 }
 
-// show prints an answer if --json is set, including problems. It returns err.
-func (s *session) show(raw []byte, err error) error {
+// printRaw prints an answer if --json is set, including problems. It returns err.
+func (s *session) printRaw(raw []byte, err error) error {
 	_, isProblem := errors.AsType[*Problem](err)
 	if s.json && (err == nil || isProblem) {
 		if _, err := fmt.Fprintf(s.Stdout, "%s\n", bytes.TrimRight(raw, "\n")); err != nil {
@@ -69,7 +69,7 @@ func (s *session) watch(ctx context.Context, show func(context.Context) error) e
 			fmt.Fprintf(&picture, "%v\n", err)
 		}
 		home, gap := "", "\n"
-		if s.colour() {
+		if s.usesColour() {
 			home, gap = "\x1b[H\x1b[2J", ""
 		}
 		if _, err := io.WriteString(screen, home+picture.String()+gap); err != nil {

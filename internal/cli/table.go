@@ -19,14 +19,14 @@ const (
 
 // paint colours text if the output is coloured.
 func (s *session) paint(colour, text string) string {
-	if !s.colour() {
+	if !s.usesColour() {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + none
 }
 
-// printable quotes a key with characters that a terminal might act on.
-func printable(key string) string {
+// quoteUnprintable quotes a key with characters that a terminal might act on.
+func quoteUnprintable(key string) string {
 	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(key)
 	}

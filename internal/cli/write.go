@@ -13,29 +13,29 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// event holds the flags of the commands that count events.
-type event struct {
+// eventFlags holds the flags of the commands that count events.
+type eventFlags struct {
 	ns, ack string
 	n, ts   int64
 	limits  limits
 }
 
-func (e *event) bind(fs *pflag.FlagSet) {
+func (e *eventFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.ns, "ns", "", "`NAMESPACE` of the key")
 	fs.Int64VarP(&e.n, "n", "n", 1, "`NUMBER` of events")
 	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
 	fs.StringVar(&e.ack, "ack", "",
 		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
-	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, acks()) // the flag exists
+	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels()) // the flag exists
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }
 
-// acks returns the values of --ack: the levels that a write may wait for.
-func acks() []string { return []string{"memory", "redis", "replica", "disk"} }
+// ackLevels returns the values of --ack: the levels that a write may wait for.
+func ackLevels() []string { return []string{"memory", "redis", "replica", "disk"} }
 
-func (e *event) check() error {
+func (e *eventFlags) check() error {
 	switch {
-	case e.ack != "" && !slices.Contains(acks(), e.ack):
+	case e.ack != "" && !slices.Contains(ackLevels(), e.ack):
 		return usagef("--ack: %q is not one of memory, redis, replica or disk", e.ack)
 	case e.n == 0:
 		return usagef("--n: 0 events are nothing to count")
@@ -64,8 +64,8 @@ func addSpec() spec {
 			"twotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\n" +
 			"twotier add alice -n -1 --ack redis",
 		bind: func(fs *pflag.FlagSet) runner {
-			var e event
-			e.bind(fs)
+			var e eventFlags
+			e.addFlags(fs)
 			return func(ctx context.Context, s *session, args []string) error {
 				return s.add(ctx, e, args)
 			}
@@ -73,7 +73,7 @@ func addSpec() spec {
 	}
 }
 
-func (s *session) add(ctx context.Context, e event, args []string) error {
+func (s *session) add(ctx context.Context, e eventFlags, args []string) error {
 	key, err := oneKey(args)
 	if err != nil {
 		return err
@@ -91,10 +91,10 @@ func (s *session) add(ctx context.Context, e event, args []string) error {
 	if err := s.call(ctx, http.MethodPost, "/v1/add", nil, body, &answer); err != nil || s.json {
 		return err
 	}
-	did := fmt.Sprintf("added %d to %s", e.n, printable(key))
+	did := fmt.Sprintf("added %d to %s", e.n, quoteUnprintable(key))
 	if e.n < 0 {
 		// The answer omits how much the buckets held, so it may have been less.
-		did = fmt.Sprintf("took up to %d back from %s", -e.n, printable(key))
+		did = fmt.Sprintf("took up to %d back from %s", -e.n, quoteUnprintable(key))
 	}
 	if answer.Over {
 		did += ", over the limit"
@@ -117,12 +117,12 @@ func acquireSpec() spec {
 			"if twotier acquire deploy --limit 1/10m; then ./deploy.sh; fi",
 		bind: func(fs *pflag.FlagSet) runner {
 			var (
-				e                   event
+				e                   eventFlags
 				rules               ruleNames
 				all                 checks
 				countDenied, dryRun bool
 			)
-			e.bind(fs)
+			e.addFlags(fs)
 			fs.Var(&rules, "rule", "`NAME` of a rule of the server; may be repeated")
 			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
 			fs.BoolVar(&countDenied, "count-denied", false,
@@ -140,7 +140,8 @@ func acquireSpec() spec {
 	}
 }
 
-func acquireBody(e event, rules ruleNames, all checks, args []string) (body writeBody, err error) {
+func acquireBody(e eventFlags, rules ruleNames, all checks,
+	args []string) (body writeBody, err error) {
 	if err := e.check(); err != nil {
 		return body, err
 	}
@@ -200,7 +201,7 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 			answer.Key = body.Key
 			decisions = []decision{answer.decision}
 		}
-		fmt.Fprintf(s.Stdout, "%s (%s)\n", s.verdict(answer.decision, body), answer.origin)
+		fmt.Fprintf(s.Stdout, "%s (%s)\n", s.describeVerdict(answer.decision, body), answer.origin)
 		if err := s.printDecisions(decisions); err != nil {
 			return err
 		}
@@ -212,19 +213,20 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 	return nil
 }
 
-func (s *session) verdict(d decision, asked writeBody) string {
+func (s *session) describeVerdict(d decision, asked writeBody) string {
 	switch {
 	case d.Allowed:
 		return s.paint(green, "allowed")
-	case asked.togetherTooMuch():
-		return s.refusal(d.RetryAfter, "checks of the same key are more than a limit together")
+	case asked.exceedsOnlyTogether():
+		return s.describeRefusal(d.RetryAfter,
+			"checks of the same key are more than a limit together")
 	}
-	return s.refusal(d.RetryAfter, "-n is more than a limit")
+	return s.describeRefusal(d.RetryAfter, "-n is more than a limit")
 }
 
-// togetherTooMuch reports whether every check by itself fits its limits, so that only several
+// exceedsOnlyTogether reports whether every check by itself fits its limits, so that only several
 // checks of the same key together can exceed one.
-func (b *writeBody) togetherTooMuch() bool {
+func (b *writeBody) exceedsOnlyTogether() bool {
 	return len(b.Checks) > 1 && !slices.ContainsFunc(b.Checks, func(c check) bool {
 		return slices.ContainsFunc(c.Limits, func(l limit) bool { return c.N > l.Max })
 	})
@@ -237,7 +239,7 @@ func (s *session) printBans(bans []ban) {
 		if b.Started {
 			since = ", from this refusal on"
 		}
-		fmt.Fprintf(s.Stdout, "rule %s bans %s until %s%s\n", b.Rule, printable(b.Key),
+		fmt.Fprintf(s.Stdout, "rule %s bans %s until %s%s\n", b.Rule, quoteUnprintable(b.Key),
 			time.UnixMilli(b.Until).UTC().Format(time.RFC3339), since)
 	}
 }
@@ -246,8 +248,8 @@ func (s *session) printDecisions(decisions []decision) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "WINDOW", "LIMIT", "COUNT", "REMAINING", ""}}}
 	for _, d := range decisions {
 		for _, l := range d.Limits {
-			t.add(printable(d.Key), l.Window, l.Max, l.Count, l.Remaining,
-				marksOf(l.Rule, l.Shadow, l.Refused))
+			t.add(quoteUnprintable(d.Key), l.Window, l.Max, l.Count, l.Remaining,
+				describeMarks(l.Rule, l.Shadow, l.Refused))
 		}
 	}
 	return t.print(s.Stdout)
@@ -261,7 +263,7 @@ func resetSpec() spec {
 		examples: "twotier reset alice\ntwotier reset alice --ns login",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
-			return ofKey(func(ctx context.Context, s *session, key string) error {
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
 				var answer struct{}
 				err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key},
 					&answer)
@@ -269,7 +271,7 @@ func resetSpec() spec {
 					return err
 				}
 				_, err = fmt.Fprintf(s.Stdout, "forgot %s\n",
-					strings.TrimPrefix(*ns+":"+printable(key), ":"))
+					strings.TrimPrefix(*ns+":"+quoteUnprintable(key), ":"))
 				return err
 			})
 		},

@@ -31,37 +31,37 @@ func accessSettings(a *Access) []setting {
 		{name: "tokens", arg: "FILE",
 			help: "who may do what: a line for each token with its name, hash, roles and " +
 				"namespaces (twotier token NAME makes one); read again when it changes",
-			set: anyText(&a.Tokens)},
+			set: setText(&a.Tokens)},
 		{name: "insecure", def: "false",
 			help: "listen beyond this machine without --tokens: whoever can connect may count, " +
 				"read and reset",
-			set: into(&a.Insecure, parseBool)},
+			set: setParsed(&a.Insecure, parseBool)},
 		{name: "hosts", arg: "NAME,...",
 			help: "names under which this server is reached; without --tokens, requests for any " +
 				"other name are refused on loopback, and wherever this is set (web pages " +
 				"might send them)",
-			set: into(&a.Hosts, parseHosts)},
+			set: setParsed(&a.Hosts, parseHosts)},
 		{name: "trusted-proxies", arg: "CIDR,...",
 			help: "networks of the proxies whose X-Forwarded-For is believed, for the client's " +
 				"address in /v1/forward-auth",
-			set: into(&a.TrustedProxies, parseNetworks)},
+			set: setParsed(&a.TrustedProxies, parseNetworks)},
 		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, changes of " +
 			"the rules and backtests, in place of --listen, and metrics and profiles besides " +
 			"(/debug/pprof/)",
-			set: checked(&a.Admin, checkOptional)},
+			set: setChecked(&a.Admin, checkOptionalAddress)},
 		{name: "tls-cert", arg: "FILE",
 			help: "PEM file of this server's certificate, for everything it listens on except " +
 				"gossip; read again when it changes",
-			set: anyText(&a.TLSCert)},
+			set: setText(&a.TLSCert)},
 		{name: "tls-key", arg: "FILE", help: "PEM file of its key",
-			set: anyText(&a.TLSKey)},
+			set: setText(&a.TLSKey)},
 		{name: "tls-client-ca", arg: "FILE",
 			help: "PEM file of authorities: whoever connects must present a certificate signed " +
 				"by one of them (other nodes present their --tls-cert)",
-			set: anyText(&a.TLSClientCA)},
+			set: setText(&a.TLSClientCA)},
 		{name: "admin-token", arg: "TEXT",
 			help: "a token that may do everything; without --tokens, changing the mode requires it",
-			set:  checked(&a.AdminToken, checkSecret)},
+			set:  setChecked(&a.AdminToken, checkSecret)},
 	}
 }
 

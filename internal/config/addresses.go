@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// overlap reports whether one process can't listen on both addresses. Names are not resolved: a
-// name only overlaps with the same name.
-func overlap(a, b string) bool {
+// addressesOverlap reports whether one process can't listen on both addresses. Names are not
+// resolved: a name only overlaps with the same name.
+func addressesOverlap(a, b string) bool {
 	hostA, portA, _ := net.SplitHostPort(a) // both were checked to be addresses or empty
 	hostB, portB, _ := net.SplitHostPort(b)
 	if portA != portB || portA == "" || portA == "0" {
@@ -59,8 +59,8 @@ func checkAddress(text string) error {
 	return nil
 }
 
-// checkOptional accepts an address or nothing.
-func checkOptional(text string) error {
+// checkOptionalAddress accepts an address or nothing.
+func checkOptionalAddress(text string) error {
 	if text == "" {
 		return nil
 	}

@@ -25,7 +25,7 @@ func (c *Config) checkListeners() error {
 	}
 	for i, l := range listeners {
 		for _, other := range listeners[:i] {
-			if overlap(l.address, other.address) {
+			if addressesOverlap(l.address, other.address) {
 				return fmt.Errorf("--%s: --%s listens at %s already; name another port%s",
 					l.flag, other.flag, other.address, l.remedy)
 			}

@@ -35,31 +35,31 @@ func clusterSettings(c *Cluster) []setting {
 	return []setting{
 		{name: "gossip", arg: "HOST:PORT", help: "join a cluster, and gossip at this " +
 			"address (UDP and TCP); port 0 picks a free one",
-			set: checked(&c.Gossip, checkOptional)},
+			set: setChecked(&c.Gossip, checkOptionalAddress)},
 		{name: "gossip-advertise", arg: "HOST:PORT",
 			help: "where the other nodes reach --gossip, if at another address",
-			set:  checked(&c.GossipAdvertise, checkOptional)},
+			set:  setChecked(&c.GossipAdvertise, checkOptionalAddress)},
 		{name: "advertise", arg: "HOST:PORT",
 			help: "where the other nodes reach the HTTP API, if at another address than --listen",
-			set:  checked(&c.Advertise, checkOptional)},
+			set:  setChecked(&c.Advertise, checkOptionalAddress)},
 		{name: "peer", arg: "HOST:PORT",
 			help: "address for messages from other nodes, in place of --listen",
-			set:  checked(&c.Peer, checkOptional)},
+			set:  setChecked(&c.Peer, checkOptionalAddress)},
 		{name: "join", arg: "HOST:PORT,...",
 			help: "gossip addresses of other nodes; this node may be among them",
-			set:  into(&c.Join, parseAddresses)},
+			set:  setParsed(&c.Join, parseAddresses)},
 		{name: "cluster-secret", arg: "TEXT",
 			help: "encrypts and authenticates all messages between nodes; required unless gossip " +
 				"and HTTP API can only be reached from this machine",
-			set: checked(&c.ClusterSecret, checkSecret)},
+			set: setChecked(&c.ClusterSecret, checkSecret)},
 		{name: "cluster-secret-file", arg: "FILE",
 			help: "file of such secrets, one per line: the first is used, all are accepted; " +
 				"reloaded when it changes",
-			set: anyText(&c.ClusterSecretFile)},
+			set: setText(&c.ClusterSecretFile)},
 		{name: "hot-rate", def: "2000", arg: "N", advanced: true,
 			help: "operations a second on one key of another node before this one borrows " +
 				"some of what is left of the key's limits, to decide without asking; 0: never",
-			set: into(&c.HotRate, integer(0, math.MaxInt,
+			set: setParsed(&c.HotRate, parseIntegerWithin(0, math.MaxInt,
 				"a number of operations a second, 0 or more"))},
 	}
 }

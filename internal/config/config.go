@@ -58,7 +58,7 @@ func outsideSettings(c *Config) []setting {
 			set: func(string) error { return nil }},
 		{name: "print-config", def: "false",
 			help: "print all settings and where each one was set, then exit", notInFile: true,
-			set: into(&c.PrintConfig, parseBool)},
+			set: setParsed(&c.PrintConfig, parseBool)},
 	}
 }
 

@@ -91,7 +91,7 @@ func (r *fileReader) setting(key string, at, to *strictyaml.Node) {
 			r.Fail(at, "%s belongs on the command line or in the environment, not in a file", key)
 			return
 		default:
-			r.scalar(r.values.settings, key, at, to, s.list())
+			r.scalar(r.values.settings, key, at, to, s.isList())
 			return
 		}
 	}

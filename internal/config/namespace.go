@@ -52,7 +52,7 @@ func (ns *Namespace) set(option, text string) (err error) {
 	case ladderOption:
 		ns.Levels, err = ParseLadder(text)
 	case exactOption:
-		ns.Exact, err = integer(0, leaparray.MaxExact,
+		ns.Exact, err = parseIntegerWithin(0, leaparray.MaxExact,
 			fmt.Sprintf("a number of events, 0 to %d", leaparray.MaxExact))(text)
 	case onColdOption:
 		ns.OnCold, err = text, checkChoice(text, coldChoices())

@@ -41,7 +41,7 @@ func logSettings(o *Output) []setting {
 			set:     func(text string) error { return o.LogLevel.UnmarshalText([]byte(text)) }},
 		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
 			choices: []string{"text", "json"},
-			set:     anyText(&o.LogFormat)},
+			set:     setText(&o.LogFormat)},
 	}
 }
 
@@ -51,17 +51,17 @@ func outputSettings(o *Output) []setting {
 			help: "append what acquires decided to this file, or write it to stdout if it is -: " +
 				"a line of JSON for each rule that judged a key; never waited for; opened again " +
 				"on SIGHUP",
-			set: anyText(&o.Decisions)},
+			set: setText(&o.Decisions)},
 		{name: "decisions-sample", def: "1", arg: "SHARE",
 			help: "share of them to write: a number from 0 to 1 for all, or by verdict, such as " +
 				"refused=1,shadow_refused=1,allowed=0.01, where those left out are not written",
-			set: into(&o.DecisionsSample, parseShares)},
+			set: setParsed(&o.DecisionsSample, parseShares)},
 		{name: otlpEndpoint, arg: "URL",
 			help: "send spans of requests whose traceparent is sampled to this collector of " +
 				"OpenTelemetry (OTLP over HTTP; the path is /v1/traces if there is none); never " +
 				"waited for; in its place OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or " +
 				"OTEL_EXPORTER_OTLP_ENDPOINT may be set",
-			set: into(&o.OTLPEndpoint, parseEndpoint)},
+			set: setParsed(&o.OTLPEndpoint, parseEndpoint)},
 	}
 }
 
@@ -136,7 +136,7 @@ func addCollector(values map[string]value, vars map[string]string) error {
 	if _, own := values[otlpEndpoint]; own || !ok {
 		return nil
 	}
-	if protocol := eitherOf(vars, "PROTOCOL").text; protocol == "grpc" {
+	if protocol := collectorVariable(vars, "PROTOCOL").text; protocol == "grpc" {
 		return fmt.Errorf("%s: OTLP over gRPC is not spoken, only over HTTP", v.where)
 	}
 	if _, err := parseEndpoint(v.text); err != nil {
@@ -156,15 +156,15 @@ func collectorOf(vars map[string]string) (v value, ok bool) {
 	if disabled || exporters != "" && !slices.Contains(strings.Split(exporters, ","), "otlp") {
 		return value{}, false
 	}
-	v = eitherOf(vars, "ENDPOINT")
+	v = collectorVariable(vars, "ENDPOINT")
 	return v, v.text != ""
 }
 
 // The prefixes of the OpenTelemetry variables for spans, and for all signals.
 const forSpans, forAll = "OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"
 
-// eitherOf returns the variable of that name for spans, or else the one for all signals.
-func eitherOf(vars map[string]string, name string) value {
+// collectorVariable returns the variable of that name for spans, or else the one for all signals.
+func collectorVariable(vars map[string]string, name string) value {
 	for _, prefix := range []string{forSpans, forAll} {
 		if text := vars[prefix+name]; text != "" {
 			return value{text: text, origin: FromEnvironment, where: prefix + name}

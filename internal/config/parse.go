@@ -55,8 +55,8 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 	return func(environ []string) (Config, error) {
 		values := fromEnviron(environ)
 		maps.Copy(values, flags)
-		c := Config{values: values, File: values["config"].text, Variables: ours(environ)}
-		ignored := addCollector(values, variables(environ))
+		c := Config{values: values, File: values["config"].text, Variables: ownVariables(environ)}
+		ignored := addCollector(values, parseEnviron(environ))
 		var file fileValues
 		if c.File != "" {
 			var err error
@@ -90,7 +90,7 @@ func (c *Config) fill(file fileValues) error {
 			c.values[s.name] = v
 		}
 		if err := cmp.Or(checkChoice(v.text, s.choices), s.set(v.text)); err != nil {
-			errs = append(errs, v.wrap(s.name, err))
+			errs = append(errs, v.wrapError(s.name, err))
 		}
 	}
 	if len(errs) == 0 {
@@ -132,7 +132,7 @@ func (c *Config) fillNamespace(name string, own, base map[string]value) error {
 		// A bad inherited value is reported only where it was set.
 		err := ns.set(option, all[option].text)
 		if v, set := own[option]; err != nil && set {
-			errs = append(errs, v.wrap(namespacesKey+"."+name+"."+option, err))
+			errs = append(errs, v.wrapError(namespacesKey+"."+name+"."+option, err))
 		}
 	}
 	c.Namespaces[name], c.namespaceValues[name] = ns, all

@@ -19,10 +19,10 @@ func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings(new(Config)) {
 		if s.name == rulesKey && c.RuleList != nil {
-			root.Content = append(root.Content, textNode(rulesKey), standalone(c.RuleList))
+			root.Content = append(root.Content, textNode(rulesKey), resolveAliases(c.RuleList))
 		} else if !s.notInFile {
 			root.Content = append(root.Content,
-				pair(s.name, masked(s, c.values[s.name]), s.list())...)
+				pairNodes(s.name, maskSecrets(s, c.values[s.name]), s.isList())...)
 		}
 	}
 	namespaces := &yaml.Node{Kind: yaml.MappingNode}
@@ -30,7 +30,7 @@ func (c Config) Print(w io.Writer) error {
 		options := &yaml.Node{Kind: yaml.MappingNode}
 		for _, o := range namespaceOptions() {
 			v := c.namespaceValues[name][o]
-			options.Content = append(options.Content, pair(o, v, o == ladderOption)...)
+			options.Content = append(options.Content, pairNodes(o, v, o == ladderOption)...)
 		}
 		namespaces.Content = append(namespaces.Content, textNode(name), options)
 	}
@@ -46,9 +46,9 @@ func (c Config) Print(w io.Writer) error {
 	return err
 }
 
-// standalone returns a copy of a node with its aliases replaced by their targets, which may lie
+// resolveAliases returns a copy of a node with its aliases replaced by their targets, which may lie
 // outside of the node. It returns a node whose copy would be too large unchanged.
-func standalone(n *yaml.Node) *yaml.Node {
+func resolveAliases(n *yaml.Node) *yaml.Node {
 	left := 100_000 // nodes
 	var resolve func(n *yaml.Node) *yaml.Node
 	resolve = func(n *yaml.Node) *yaml.Node {
@@ -71,8 +71,8 @@ func standalone(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// masked returns v with its secrets hidden.
-func masked(s setting, v value) value {
+// maskSecrets returns v with its secrets hidden.
+func maskSecrets(s setting, v value) value {
 	switch {
 	case s.name == "redis":
 		v.text = redisurl.Mask(v.text)
@@ -82,8 +82,8 @@ func masked(s setting, v value) value {
 	return v
 }
 
-// pair returns the nodes of a key and its value, with a comment that names the value's origin.
-func pair(key string, v value, list bool) []*yaml.Node {
+// pairNodes returns the nodes of a key and its value, with a comment that names the value's origin.
+func pairNodes(key string, v value, list bool) []*yaml.Node {
 	to := textNode(v.text)
 	if list && v.text != "" {
 		to = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}

@@ -36,42 +36,44 @@ func serverSettings(s *Server) []setting {
 	return []setting{
 		{name: "listen", def: "127.0.0.1:8080", arg: "HOST:PORT",
 			help: "address of the HTTP API; port 0 picks a free one",
-			set:  checked(&s.Listen, checkAddress)},
+			set:  setChecked(&s.Listen, checkAddress)},
 		{name: "resp", arg: "HOST:PORT",
 			help: "serve Redis clients at this address, which shares the memory and the " +
 				"connections of --listen; port 0 picks a free one",
-			set: checked(&s.Resp, checkOptional)},
+			set: setChecked(&s.Resp, checkOptionalAddress)},
 		{name: "grpc", arg: "HOST:PORT",
 			help: "serve Envoy's rate limit service at this address, with the domains in " +
 				"--rules; shares the memory and the connections of --listen; port 0 picks a " +
 				"free one",
-			set: checked(&s.GRPC, checkOptional)},
+			set: setChecked(&s.GRPC, checkOptionalAddress)},
 		{name: "node", arg: "ID",
 			help: "name of this server, unique in the cluster; keep it across restarts (made " +
 				"up if empty)",
-			set: checked(&s.Node, checkName)},
+			set: setChecked(&s.Node, checkName)},
 		{name: "request-timeout", def: "2s", arg: "DURATION", help: "time limit for one request",
-			set: into(&s.RequestTimeout, parsePositive)},
+			set: setParsed(&s.RequestTimeout, parsePositive)},
 		{name: "drain-delay", def: "0s", arg: "DURATION",
 			help: "how long to go on serving after SIGTERM, only no longer ready, so that load " +
 				"balancers notice before anything is refused",
-			set: into(&s.DrainDelay, ParseDuration)},
+			set: setParsed(&s.DrainDelay, ParseDuration)},
 		{name: "drain-timeout", def: "30s", arg: "DURATION",
 			help: "time limit for flushing pending counts after SIGTERM, at least 1ms; the " +
 				"flush ends earlier if Redis takes nothing for 10s",
-			set: into(&s.DrainTimeout, parsePositive)},
+			set: setParsed(&s.DrainTimeout, parsePositive)},
 		{name: "max-connections", def: "0", arg: "N", advanced: true,
 			help: "limit on connections to --listen, and on those to --resp and to --grpc; 0: as " +
 				"many as memory and RLIMIT_NOFILE allow",
-			set: into(&s.MaxConnections, integer(0, math.MaxInt, "a number, 0 or more"))},
+			set: setParsed(&s.MaxConnections,
+				parseIntegerWithin(0, math.MaxInt, "a number, 0 or more"))},
 		{name: "max-connections-per-address", def: "0", arg: "N", advanced: true,
 			help: "limit on connections from one IPv4 address or IPv6 /64, which may use the " +
 				"same share of the memory for requests; raise it behind a proxy; 0: half of all",
-			set: into(&s.MaxConnectionsPerAddress, integer(0, math.MaxInt, "a number, 0 or more"))},
+			set: setParsed(&s.MaxConnectionsPerAddress,
+				parseIntegerWithin(0, math.MaxInt, "a number, 0 or more"))},
 		{name: rulesKey, arg: "FILE",
 			help: "limits that have names, in YAML, or what envoyproxy/ratelimit reads; the " +
 				"configuration file may have a list of rules in place of the FILE",
-			set: anyText(&s.Rules)},
+			set: setText(&s.Rules)},
 	}
 }
 

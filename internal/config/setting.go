@@ -30,21 +30,22 @@ func (s setting) variable() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
-// list reports whether the setting is a comma-separated list, which a file may write as a sequence.
-func (s setting) list() bool { return strings.HasSuffix(s.arg, ",...") }
+// isList reports whether the setting is a comma-separated list, which a file may write as a
+// sequence.
+func (s setting) isList() bool { return strings.HasSuffix(s.arg, ",...") }
 
-// anyText returns a setter that accepts any text.
-func anyText(to *string) func(string) error {
+// setText returns a setter that accepts any text.
+func setText(to *string) func(string) error {
 	return func(text string) error { *to = text; return nil }
 }
 
-// checked returns a setter that accepts the texts that check does.
-func checked(to *string, check func(string) error) func(string) error {
+// setChecked returns a setter that accepts the texts that check does.
+func setChecked(to *string, check func(string) error) func(string) error {
 	return func(text string) error { *to = text; return check(text) }
 }
 
-// into returns a setter that parses a text.
-func into[T any](to *T, parse func(string) (T, error)) func(string) error {
+// setParsed returns a setter that parses a text.
+func setParsed[T any](to *T, parse func(string) (T, error)) func(string) error {
 	return func(text string) (err error) { *to, err = parse(text); return err }
 }
 
@@ -77,8 +78,8 @@ type value struct {
 	where  string
 }
 
-// wrap adds to err the name of the setting and, unless it was a flag, where it was set.
-func (v value) wrap(name string, err error) error {
+// wrapError adds to err the name of the setting and, unless it was a flag, where it was set.
+func (v value) wrapError(name string, err error) error {
 	switch v.origin {
 	case FromFile:
 		return fmt.Errorf("%s: %s: %w", v.where, name, err)

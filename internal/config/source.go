@@ -60,7 +60,7 @@ func (f *settingFlag) Type() string {
 
 // fromEnviron returns the values that the environment sets.
 func fromEnviron(environ []string) map[string]value {
-	vars, values := variables(environ), map[string]value{}
+	vars, values := parseEnviron(environ), map[string]value{}
 	for _, s := range settings(new(Config)) {
 		name := s.variable()
 		if vars[name] != "" {
@@ -78,9 +78,9 @@ func SettingVariables() (names []string) {
 	return names
 }
 
-// ours returns the names of the variables that start with the prefix of settings, sorted.
-func ours(environ []string) (names []string) {
-	for name := range variables(environ) {
+// ownVariables returns the names of the variables that start with the prefix of settings, sorted.
+func ownVariables(environ []string) (names []string) {
+	for name := range parseEnviron(environ) {
 		if strings.HasPrefix(name, envPrefix) {
 			names = append(names, name)
 		}
@@ -89,8 +89,8 @@ func ours(environ []string) (names []string) {
 	return names
 }
 
-// variables returns the variables in environ by name.
-func variables(environ []string) map[string]string {
+// parseEnviron returns the variables in environ by name.
+func parseEnviron(environ []string) map[string]string {
 	vars := map[string]string{}
 	for _, entry := range environ {
 		name, text, _ := strings.Cut(entry, "=")

@@ -52,29 +52,29 @@ func storeSettings(s *Store) []setting {
 			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or " +
 				"redis+sentinel://host:port,host:port/master[/db]; without it counts are kept in " +
 				"memory only",
-			set: checked(&s.Redis, checkRedis)},
+			set: setChecked(&s.Redis, checkRedis)},
 		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place " +
 			"of one in the URL; read for each new connection",
-			set: anyText(&s.RedisPasswordFile)},
+			set: setText(&s.RedisPasswordFile)},
 		{name: "redis-timeout", def: "1s", arg: "DURATION", advanced: true,
 			help: "time limit for one exchange with Redis",
-			set:  into(&s.RedisTimeout, parsePositive)},
+			set:  setParsed(&s.RedisTimeout, parsePositive)},
 		{name: "redis-optional", def: "false", advanced: true,
 			help: "start even if Redis refuses a password, a certificate, a command or a layout, " +
 				"and count in memory; needs --hash-seed",
-			set: into(&s.RedisOptional, parseBool)},
+			set: setParsed(&s.RedisOptional, parseBool)},
 		{name: "redis-expiry", def: "key", arg: "HOW", advanced: true,
 			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
 				"tairhash (the TairHash module; experimental)",
 			choices: []string{"key", "field", "tairhash"},
-			set:     anyText(&s.RedisExpiry)},
+			set:     setText(&s.RedisExpiry)},
 		{name: "redis-tls-ca", arg: "FILE",
 			help: "PEM file of the authorities to trust (default: the system's)",
-			set:  anyText(&s.RedisTLSCA)},
+			set:  setText(&s.RedisTLSCA)},
 		{name: "redis-tls-cert", arg: "FILE", help: "PEM file of the client's certificate",
-			set: anyText(&s.RedisTLSCert)},
+			set: setText(&s.RedisTLSCert)},
 		{name: "redis-tls-key", arg: "FILE", help: "PEM file of the client's key",
-			set: anyText(&s.RedisTLSKey)},
+			set: setText(&s.RedisTLSKey)},
 	}
 }
 
@@ -83,43 +83,45 @@ func countingSettings(s *Store) []setting {
 		{name: "mode", def: "two-tier", arg: "MODE",
 			help:    "two-tier (count in memory, flush to Redis) or redis (one script per request)",
 			choices: []string{"two-tier", "redis"},
-			set:     anyText(&s.Mode)},
+			set:     setText(&s.Mode)},
 		{name: "ack", def: "memory", arg: "WHAT",
 			help: "where a count must be before a write is answered, unless the request says " +
 				"otherwise: memory, redis, replica (of Redis; survives a failover) or disk (the " +
 				"append-only file of Redis 7.2)",
 			choices: []string{"memory", "redis", "replica", "disk"},
-			set:     anyText(&s.Ack)},
+			set:     setText(&s.Ack)},
 		{name: "ack-replicas", def: "1", arg: "N", advanced: true,
 			help: "how many replicas of each primary must have a count with ack=replica; set it " +
 				"to all that may be promoted to be sure",
-			set: into(&s.AckReplicas, integer(1, math.MaxInt, "a number of replicas, 1 or more"))},
+			set: setParsed(&s.AckReplicas,
+				parseIntegerWithin(1, math.MaxInt, "a number of replicas, 1 or more"))},
 		{name: "flush-interval", def: "200ms", arg: "DURATION",
 			help: "time between two flushes to Redis",
-			set:  into(&s.FlushInterval, parsePositive)},
+			set:  setParsed(&s.FlushInterval, parsePositive)},
 		{name: "max-lag", def: "10s", arg: "DURATION", advanced: true,
 			help: "limit on the age of counts that Redis does not have, while it answers: " +
 				"writes to further keys wait, then get 429; at least two flush intervals; " +
 				"0: bounded by memory only",
-			set: into(&s.MaxLag, ParseDuration)},
+			set: setParsed(&s.MaxLag, ParseDuration)},
 		{name: "max-memory", def: "1GiB", arg: "SIZE",
 			help: "memory limit for counters: 1GiB, 512MiB, 100MB; the process uses up to 1.3 " +
 				"times as much plus 64 MiB",
-			set: into(&s.MaxMemory, parseMemory)},
+			set: setParsed(&s.MaxMemory, parseMemory)},
 		{name: "on-cold", def: "allow", arg: "WHAT",
 			help: "allow or deny an acquire of a key that is not in memory while Redis is known " +
 				"to be unreachable; while it is slow or answers with errors, such requests " +
 				"wait, then get 503",
 			choices: coldChoices(),
-			set:     anyText(&s.OnCold)},
+			set:     setText(&s.OnCold)},
 		{name: "partitions", def: "257", arg: "N", advanced: true,
 			help: "number of partitions; must stay the same while Redis holds counts",
-			set:  into(&s.Partitions, integer(1, 1<<16, "a number from 1 to 65536"))},
+			set: setParsed(&s.Partitions,
+				parseIntegerWithin(1, 1<<16, "a number from 1 to 65536"))},
 		{name: "hash-seed", arg: "N", advanced: true,
 			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
 				"(default: drawn once and kept in Redis; a node that doesn't know it waits for " +
 				"Redis before it serves, or ends with --mode=redis)",
-			set: into(&s.HashSeed, parseSeed)},
+			set: setParsed(&s.HashSeed, parseSeed)},
 	}
 }
 

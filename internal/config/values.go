@@ -28,8 +28,9 @@ func parsePositive(text string) (time.Duration, error) {
 	return d, err
 }
 
-// integer returns a function that reads a number within bounds. want describes it in errors.
-func integer(least, most int, want string) func(text string) (int, error) {
+// parseIntegerWithin returns a function that reads a number within bounds. want describes it in
+// errors.
+func parseIntegerWithin(least, most int, want string) func(text string) (int, error) {
 	return func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < least || n > most {

@@ -86,8 +86,8 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 			return nil, f
 		}
 		if arrival.Span != nil {
-			arrival.Span.Set(trace.Operations(len(d.items)),
-				trace.Namespace(cmp.Or(domain.Namespace, twotier.DefaultNamespace)))
+			arrival.Span.Set(trace.OperationsAttr(len(d.items)),
+				trace.NamespaceAttr(cmp.Or(domain.Namespace, twotier.DefaultNamespace)))
 		}
 		if err := d.execute(ctx, l.service); err != nil {
 			return nil, err

@@ -175,7 +175,7 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 		must.Succeed(t, err)
 		all := lint.Ladders{"default": ladder}
 		list := lint.Rules(doc, all)
-		if all.Coarse("", most, window) != (len(list) == 1) {
+		if all.IsCoarse("", most, window) != (len(list) == 1) {
 			t.Fatalf("seed %d: %v: %d in %d ms: %v", seed, ladder, most, window, list)
 		}
 		if len(list) == 0 || !strings.HasPrefix(list[0].Instead, "namespaces: ") {

@@ -11,9 +11,10 @@ import (
 // clientBits is the length of the part of an IPv6 address that is the key of a client.
 const clientBits = 64
 
-// overrides warns about overrides for addresses and networks that are never the key of a client's
-// address: for /v1/forward-auth that key is an IPv4 address or the /64 network of an IPv6 address.
-func overrides(s *rules.Source, _ Ladders) (list []warning.Warning) {
+// lintOverrides warns about overrides for addresses and networks that are never the key of a
+// client's address: for /v1/forward-auth that key is an IPv4 address or the /64 network of an IPv6
+// address.
+func lintOverrides(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, o := range s.Overrides {
 		text := o.Key + o.Prefix // one of them is empty
 		key, single := clientKey(text)

@@ -32,10 +32,10 @@ func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
 		few := window < lint.FewBuckets*widest(ladder, random, window)
 		all := lint.Ladders{"default": ladder}
 		exact := int64(ladder.Exact())
-		if got := all.Coarse("other", exact+1, window); got != few {
+		if got := all.IsCoarse("other", exact+1, window); got != few {
 			t.Fatalf("seed %d: %v: %d ms is coarse: %v, want %v", first, ladder, window, got, few)
 		}
-		if all.Coarse("other", exact, window) {
+		if all.IsCoarse("other", exact, window) {
 			t.Fatalf("seed %d: %v: %d in %d ms is coarse", first, ladder, exact, window)
 		}
 	}

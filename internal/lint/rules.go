@@ -37,13 +37,13 @@ func (l Ladders) Of(namespace string) *leaparray.Ladder {
 	return l[config.DefaultNamespace]
 }
 
-// Covers returns an error for each window of a document that is longer than the ladder of its
+// CheckWindows returns an error for each window of a document that is longer than the ladder of its
 // namespace, with its line and column.
-func (l Ladders) Covers(doc *rules.Document) error {
+func (l Ladders) CheckWindows(doc *rules.Document) error {
 	return doc.EachWindow(func(namespace string, ms int64) error {
 		if span := l.Of(namespace).Span(); ms > span {
 			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)",
-				spell(ms), spell(span))
+				formatMilliseconds(ms), formatMilliseconds(span))
 		}
 		return nil
 	})
@@ -53,17 +53,18 @@ func (l Ladders) Covers(doc *rules.Document) error {
 func Rules(doc *rules.Document, ladders Ladders) (list []warning.Warning) {
 	source := doc.Source()
 	for _, check := range []func(*rules.Source, Ladders) []warning.Warning{
-		coarseWindows, sharedCounts, weakLimits, weakRules, overrides, descriptors, namespaces,
+		lintCoarseWindows, lintSharedCounts, lintWeakLimits, lintWeakRules, lintOverrides,
+		lintDescriptors, lintNamespaces,
 	} {
 		list = append(list, check(source, ladders)...)
 	}
 	return list
 }
 
-// sharedCounts warns once for each namespace in which several rules count, unless all of them are
-// default rules, which judge each acquire together. A rule in shadow is ignored: it is being tried
-// on the counts of another one.
-func sharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
+// lintSharedCounts warns once for each namespace in which several rules count, unless all of them
+// are default rules, which judge each acquire together. A rule in shadow is ignored: it is being
+// tried on the counts of another one.
+func lintSharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	of, order := map[string][]rules.PlacedRule{}, []string{}
 	for _, r := range s.Rules {
 		if r.State != twotier.RuleOn || len(r.Limits) == 0 {
@@ -105,14 +106,14 @@ func enumerate(names []string) string {
 	return fmt.Sprintf("rules %s and %s", strings.Join(names[:last], ", "), names[last])
 }
 
-// implied reports whether a limit never refuses because a stricter one always refuses first: one
+// isImplied reports whether a limit never refuses because a stricter one always refuses first: one
 // with at most as many events in a window at least as long.
-func implied(l, stricter twotier.RuleLimit) bool {
+func isImplied(l, stricter twotier.RuleLimit) bool {
 	return stricter.Max <= l.Max && stricter.Window >= l.Window
 }
 
-// weakLimits warns about limits that another limit of the same rule or override implies.
-func weakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
+// lintWeakLimits warns about limits that another limit of the same rule or override implies.
+func lintWeakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for i, l := range s.Limits {
 		if l.Rule == "" {
 			continue
@@ -120,24 +121,24 @@ func weakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
 		for j, o := range s.Limits {
 			together := o.Rule == l.Rule && o.Distinct == l.Distinct && o.List == l.List
 			same := o.Max == l.Max && o.Window == l.Window
-			if i == j || !together || !implied(l.RuleLimit, o.RuleLimit) || same && i < j {
+			if i == j || !together || !isImplied(l.RuleLimit, o.RuleLimit) || same && i < j {
 				continue
 			}
 			list = append(list, warning.Warning{Code: warning.NeverRefuses, At: l.At,
 				Reason: fmt.Sprintf("%s of rule %s never refuses anything: %s beside it refuses "+
-					"before", show(l.RuleLimit), l.Rule, show(o.RuleLimit)),
+					"before", formatLimit(l.RuleLimit), l.Rule, formatLimit(o.RuleLimit)),
 				Instead: fmt.Sprintf("remove %s, or make one of the two a different limit",
-					show(l.RuleLimit))})
+					formatLimit(l.RuleLimit))})
 			break
 		}
 	}
 	return list
 }
 
-// weakRules warns about default rules whose limits are all implied by another default rule of the
-// namespace. Rules that requests name are exempt because they may be named separately, and rules
-// with overrides because they may differ by key.
-func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
+// lintWeakRules warns about default rules whose limits are all implied by another default rule of
+// the namespace. Rules that requests name are exempt because they may be named separately, and
+// rules with overrides because they may differ by key.
+func lintWeakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for i, r := range s.Rules {
 		for j, o := range s.Rules {
 			together := r.Default && o.Default && r.Space() == o.Space() && i != j
@@ -161,15 +162,15 @@ func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 func allImplied(limits, stricter []twotier.RuleLimit) bool {
 	return !slices.ContainsFunc(limits, func(l twotier.RuleLimit) bool {
 		return !slices.ContainsFunc(stricter, func(o twotier.RuleLimit) bool {
-			return implied(l,
+			return isImplied(l,
 				o)
 		})
 	})
 }
 
-// namespaces warns about unconfigured namespaces of rules that are one typo away from a configured
-// one.
-func namespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
+// lintNamespaces warns about unconfigured namespaces of rules that are one typo away from a
+// configured one.
+func lintNamespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	var known []string
 	for name := range ladders {
 		if name != config.DefaultNamespace {
@@ -214,8 +215,8 @@ func oneTypoApart(a, b string) bool {
 // secrets are the lower-case names of descriptors whose values are credentials.
 var secrets = [...]string{"authorization", "proxy-authorization", "cookie", "x-api-key"}
 
-// descriptors warns about descriptors that match nothing, or whose values are credentials.
-func descriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
+// lintDescriptors warns about descriptors that match nothing, or whose values are credentials.
+func lintDescriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, d := range s.Descriptors {
 		if d.HasDeadStar() {
 			list = append(list, warning.Warning{Code: warning.DeadWildcard, At: d.At,
@@ -244,5 +245,5 @@ func spellEntry(e rules.Entry) string {
 	return "value " + e.Value + " of key " + e.Key
 }
 
-// show formats a limit as in documents, such as 15/1m.
-func show(l twotier.RuleLimit) string { return fmt.Sprintf("%d/%s", l.Max, l.Text) }
+// formatLimit formats a limit as in documents, such as 15/1m.
+func formatLimit(l twotier.RuleLimit) string { return fmt.Sprintf("%d/%s", l.Max, l.Text) }

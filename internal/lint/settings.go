@@ -10,7 +10,7 @@ import (
 
 // Settings returns the warnings about settings and the variables they were read from.
 func Settings(cfg *config.Config) []warning.Warning {
-	list := append(variables(cfg.Variables), noEffect(cfg)...)
+	list := append(lintVariables(cfg.Variables), lintNoEffect(cfg)...)
 	if at := cfg.Where("trusted-proxies"); at != "" {
 		for _, network := range cfg.TrustedProxies {
 			if network.Bits() == 0 {
@@ -33,8 +33,8 @@ var ofCommands = [...]string{"TWOTIER_SERVER", "TWOTIER_TOKEN", "TWOTIER_TOKEN_F
 var ofOrchestrators = regexp.MustCompile(`^TWOTIER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|` +
 	`PORT|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)$`)
 
-// variables warns about TWOTIER_* variables that nothing reads. Their values are not shown.
-func variables(names []string) (list []warning.Warning) {
+// lintVariables warns about TWOTIER_* variables that nothing reads. Their values are not shown.
+func lintVariables(names []string) (list []warning.Warning) {
 	known := append(config.SettingVariables(), ofCommands[:]...)
 	for _, name := range names {
 		if slices.Contains(known, name) || ofOrchestrators.MatchString(name) {
@@ -75,8 +75,8 @@ func needs() []need {
 	}
 }
 
-// noEffect warns about explicit settings that do nothing, once for each.
-func noEffect(cfg *config.Config) (list []warning.Warning) {
+// lintNoEffect warns about explicit settings that do nothing, once for each.
+func lintNoEffect(cfg *config.Config) (list []warning.Warning) {
 	warned := map[string]bool{}
 	for _, n := range needs() {
 		if n.met(cfg) {

@@ -18,10 +18,10 @@ import (
 // above n/(n+1) of the limit is refused.
 const FewBuckets = 10
 
-// oldestBucket returns the width of the bucket that holds the oldest events of a window, once they
-// no longer keep their millisecond. It returns 0 for windows that no level covers; those are
+// oldestBucketWidth returns the width of the bucket that holds the oldest events of a window, once
+// they no longer keep their millisecond. It returns 0 for windows that no level covers; those are
 // refused elsewhere.
-func oldestBucket(ladder *leaparray.Ladder, window int64) (width int64) {
+func oldestBucketWidth(ladder *leaparray.Ladder, window int64) (width int64) {
 	for level, l := range ladder.Levels() {
 		if l.Span().Milliseconds() >= window-1 {
 			return ladder.Width(level)
@@ -30,35 +30,36 @@ func oldestBucket(ladder *leaparray.Ladder, window int64) (width int64) {
 	return 0
 }
 
-// Coarse reports whether a limit of most events is decided by fewer than [FewBuckets] buckets in a
-// namespace; "" is the default one. A limit of at most Ladder.Exact events is decided by their
+// IsCoarse reports whether a limit of most events is decided by fewer than [FewBuckets] buckets in
+// a namespace; "" is the default one. A limit of at most Ladder.Exact events is decided by their
 // milliseconds, whatever the window.
-func (l Ladders) Coarse(namespace string, most, window int64) bool {
+func (l Ladders) IsCoarse(namespace string, most, window int64) bool {
 	ladder := l.Of(namespace)
-	return most > int64(ladder.Exact()) && window < FewBuckets*oldestBucket(ladder, window)
+	return most > int64(ladder.Exact()) && window < FewBuckets*oldestBucketWidth(ladder, window)
 }
 
-// coarseWindows warns about limits on events over windows of few buckets.
-func coarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning) {
+// lintCoarseWindows warns about limits on events over windows of few buckets.
+func lintCoarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	seen := map[string]bool{}
 	for _, l := range s.Limits {
-		if l.Distinct || l.Max == 0 || !ladders.Coarse(l.Namespace, l.Max, l.Window) || seen[l.At] {
+		if l.Distinct || l.Max == 0 || !ladders.IsCoarse(l.Namespace, l.Max, l.Window) ||
+			seen[l.At] {
 			continue
 		}
 		seen[l.At] = true
-		width := oldestBucket(ladders.Of(l.Namespace), l.Window)
+		width := oldestBucketWidth(ladders.Of(l.Namespace), l.Window)
 		list = append(list, warning.Warning{Code: warning.CoarseWindow, At: l.At,
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
 				"too long, so steady traffic above %s of the limit is refused in part",
-				show(l.RuleLimit),
-				spell(width), share(l.Window, width)),
+				formatLimit(l.RuleLimit),
+				formatMilliseconds(width), steadyShare(l.Window, width)),
 			Instead: remedy(ladders, l, width)})
 	}
 	return list
 }
 
-// share returns the part of a limit above which steady traffic is refused.
-func share(window, width int64) string {
+// steadyShare returns the part of a limit above which steady traffic is refused.
+func steadyShare(window, width int64) string {
 	return fmt.Sprintf("%d %%", 100*window/(window+width))
 }
 
@@ -72,7 +73,7 @@ func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 		ways = append(ways, fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}", namespace, finer))
 	}
 	if FewBuckets*width <= ladder.Span() {
-		ways = append(ways, "a window of at least "+spell(FewBuckets*width))
+		ways = append(ways, "a window of at least "+formatMilliseconds(FewBuckets*width))
 	}
 	if len(ways) == 0 {
 		return fmt.Sprintf("a ladder of namespace %s with finer buckets", namespace)
@@ -130,7 +131,7 @@ func withLevel(ladder *leaparray.Ladder, width time.Duration, window int64) *lea
 	return finer
 }
 
-// spell formats milliseconds as a duration.
-func spell(ms int64) string {
+// formatMilliseconds formats milliseconds as a duration.
+func formatMilliseconds(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }

@@ -168,8 +168,8 @@ func BenchmarkSpan(b *testing.B) {
 		span := trace.Begin(x, parent, "POST /v1/acquire", time.Now()).Recorded()
 		span.Set(slog.String("http.request.method", "POST"), slog.String("url.scheme", "http"),
 			slog.String("http.route", "/v1/acquire"), slog.String("url.path", "/v1/acquire"))
-		span.Set(trace.Operations(1), trace.Namespace("default"))
-		span.Set(trace.Verdict("allowed"))
+		span.Set(trace.OperationsAttr(1), trace.NamespaceAttr("default"))
+		span.Set(trace.VerdictAttr("allowed"))
 		span.Set(slog.Int("http.response.status_code", 200))
 		span.End()
 	}

@@ -94,14 +94,14 @@ func (x *scratch) describe(to trace.Span, tasks span) {
 	}
 	op, res := &x.list.ops[tasks.from], &x.res[tasks.from]
 	if len(op.Checks) > 0 {
-		to.Set(trace.Namespace(cmp.Or(string(op.Checks[0].NS), twotier.DefaultNamespace)))
+		to.Set(trace.NamespaceAttr(cmp.Or(string(op.Checks[0].NS), twotier.DefaultNamespace)))
 	}
 	if op.Kind == twotier.Acquire && res.Err == nil && tasks.to == tasks.from+1 {
 		verdict := "refused"
 		if res.Allowed {
 			verdict = "allowed"
 		}
-		to.Set(trace.Verdict(verdict))
+		to.Set(trace.VerdictAttr(verdict))
 	}
 }
 
@@ -110,7 +110,7 @@ func (x *scratch) describe(to trace.Span, tasks span) {
 func endSpan(span trace.Span, from, method string, operations int, err error) {
 	span.Set(slog.String("rpc.system", "twotier"), slog.String("rpc.service", service),
 		slog.String("rpc.method", method), slog.String("twotier.peer", from),
-		trace.Operations(operations))
+		trace.OperationsAttr(operations))
 	switch {
 	case err == nil:
 	case errors.Is(err, twotier.ErrUnknownOutcome):

@@ -31,8 +31,8 @@ func New() (text, hash string) {
 	return text, hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// Line returns the line of a token for the file.
-func Line(name, hash string, roles twotier.Role, namespaces string) (string, error) {
+// FormatLine returns the line of a token for the file.
+func FormatLine(name, hash string, roles twotier.Role, namespaces string) (string, error) {
 	line := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", name, hash, roles, namespaces))
 	_, err := Parse([]byte(line))
 	return line, err
@@ -72,7 +72,7 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 	}
 	fields = append(fields, "")
 	name := fields[0]
-	if !presentable(name) {
+	if !isDisplayable(name) {
 		return fmt.Errorf("the name is longer than %d bytes, or holds what can't be shown", maxName)
 	}
 	if names[name] != 0 {
@@ -94,8 +94,8 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 // maxName bounds the length of a token's name, in bytes: names appear in logs and answers.
 const maxName = 64
 
-// presentable reports whether a name can be displayed as it is.
-func presentable(name string) bool {
+// isDisplayable reports whether a name can be displayed as it is.
+func isDisplayable(name string) bool {
 	return len(name) <= maxName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 }

@@ -13,7 +13,8 @@ import (
 func TestFindsWhatWasMade(t *testing.T) {
 	text, hash := token.New()
 	other, _ := token.New()
-	line, err := token.Line("checkout", hash, twotier.RoleCount|twotier.RoleRead, "default,login")
+	line, err := token.FormatLine("checkout", hash, twotier.RoleCount|twotier.RoleRead,
+		"default,login")
 	must.Succeed(t, err)
 	var s token.Store
 	if s.Find([]byte(text)) != nil {
@@ -48,7 +49,7 @@ func TestFindsWhatWasMade(t *testing.T) {
 func TestAllNamespaces(t *testing.T) {
 	for _, namespaces := range []string{"", "*"} {
 		text, hash := token.New()
-		line, err := token.Line("a", hash, twotier.RoleAdmin, namespaces)
+		line, err := token.FormatLine("a", hash, twotier.RoleAdmin, namespaces)
 		must.Succeed(t, err)
 		set, err := token.Parse([]byte(line))
 		must.Succeed(t, err)

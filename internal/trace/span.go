@@ -42,12 +42,12 @@ func (c *Context) Recorded() Span {
 	return c.Recording
 }
 
-// Verdict returns the attribute with the verdict of a request: the worst one in it.
-func Verdict(text string) slog.Attr { return slog.String("twotier.verdict", text) }
+// VerdictAttr returns the attribute with the verdict of a request: the worst one in it.
+func VerdictAttr(text string) slog.Attr { return slog.String("twotier.verdict", text) }
 
-// Namespace returns the attribute with the namespace of a request, the first one if there are
+// NamespaceAttr returns the attribute with the namespace of a request, the first one if there are
 // several.
-func Namespace(name string) slog.Attr { return slog.String("twotier.namespace", name) }
+func NamespaceAttr(name string) slog.Attr { return slog.String("twotier.namespace", name) }
 
-// Operations returns the attribute with the number of operations of a request.
-func Operations(n int) slog.Attr { return slog.Int("twotier.operations", n) }
+// OperationsAttr returns the attribute with the number of operations of a request.
+func OperationsAttr(n int) slog.Attr { return slog.Int("twotier.operations", n) }

@@ -112,7 +112,7 @@ func (r *Run) flush() {
 func (r *Run) End(took time.Duration) {
 	r.flush()
 	if r.decided && r.span != nil {
-		r.span.Set(trace.Verdict(r.overall.String()))
+		r.span.Set(trace.VerdictAttr(r.overall.String()))
 	}
 	if r.decided && r.counter != nil {
 		r.decisions[r.last]++

@@ -38,7 +38,7 @@ func newTokenFile(t *testing.T) *tokenFile {
 func (f *tokenFile) add(name string, roles twotier.Role, namespaces string) string {
 	f.t.Helper()
 	text, hash := token.New()
-	line, err := token.Line(name, hash, roles, namespaces)
+	line, err := token.FormatLine(name, hash, roles, namespaces)
 	must.Succeed(f.t, err)
 	f.lines[name] = line
 	f.write()
