@@ -11,11 +11,11 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// inherit returns the listener for the HTTP API that a supervisor has opened for this process
-// (LISTEN_FDS, as systemd with a .socket unit), or nil if there is none. It also returns the
-// settings with the listener's address in place of --listen, so that rules about addresses apply to
-// an inherited one.
-func inherit(cfg config.Config) (net.Listener, config.Config, error) {
+// inheritListener returns the listener for the HTTP API that a supervisor has opened for this
+// process (LISTEN_FDS, as systemd with a .socket unit), or nil if there is none. It also returns
+// the settings with the listener's address in place of --listen, so that rules about addresses
+// apply to an inherited one.
+func inheritListener(cfg config.Config) (net.Listener, config.Config, error) {
 	all, err := activation.Listeners()
 	if err != nil || len(all) == 0 {
 		return nil, cfg, err

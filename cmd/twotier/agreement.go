@@ -15,13 +15,14 @@ import (
 // agreement returns the settings that the members of the cluster must have in common.
 func (s *server) agreement() ring.Agreement {
 	return ring.Agreement{
-		Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store.place),
+		Partitions: s.store.place.Partitions, Seed: s.store.place.Seed,
+		Data: placementDigest(s.store.place),
 	}
 }
 
-// dataOf returns a digest of the namespaces that have hash tags, on which all nodes must agree as
-// on partitions and seed.
-func dataOf(place twotier.Placement) uint64 {
+// placementDigest returns a digest of the namespaces that have hash tags, on which all nodes must
+// agree as on partitions and seed.
+func placementDigest(place twotier.Placement) uint64 {
 	if place.HashTags == nil {
 		return 0
 	}
@@ -30,8 +31,9 @@ func dataOf(place twotier.Placement) uint64 {
 	return h.Sum64() >> 11 // 53 bits, which a JSON number holds exactly
 }
 
-// agree keeps the settings that all users of a Redis must share in Redis, until disagree is called.
-func (s *server) agree() {
+// startAgreement keeps the settings that all users of a Redis must share in Redis, until disagree
+// is called.
+func (s *server) startAgreement() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.disagree = func() { cancel(); s.agreeing.Wait() }
 	if s.store.redis != nil {

@@ -53,7 +53,7 @@ func doctorCommand(o cli.IO) *cobra.Command {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
 		defer cancel()
-		findings, err := examine(ctx, cfg)
+		findings, err := runDoctor(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ func doctorCommand(o cli.IO) *cobra.Command {
 	return cmd
 }
 
-// examine checks everything that the configuration names.
-func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
+// runDoctor checks everything that the configuration names.
+func runDoctor(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
 	if cfg.Redis == "" {
 		return []doctor.Finding{{Level: doctor.Warning, About: "--redis", Found: "not set",
 			Do: "set it: without it, nothing outlives the process"}}, nil

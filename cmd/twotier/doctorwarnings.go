@@ -56,9 +56,9 @@ func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) 
 	return append(findings, doctor.Warnings(list)...)
 }
 
-// onlyTo returns the settings of a client that talks only to the owner of a certificate, under any
-// name, and presents that certificate itself, as nodes do.
-func onlyTo(pair tls.Certificate) *tls.Config {
+// pinnedTLS returns the settings of a client that talks only to the owner of a certificate, under
+// any name, and presents that certificate itself, as nodes do.
+func pinnedTLS(pair tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
 		InsecureSkipVerify: true, // in place of which the certificate is compared
 		VerifyConnection: func(c tls.ConnectionState) error {
@@ -82,7 +82,7 @@ func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]wa
 		if err != nil {
 			return nil, err
 		}
-		base, transport.TLSClientConfig = "https://", onlyTo(pair)
+		base, transport.TLSClientConfig = "https://", pinnedTLS(pair)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		base+reachable(cfg.Listen)+"/v1/rules?warnings=true", nil)

@@ -26,9 +26,9 @@ func statusOf(err error) int {
 	return exitFailed
 }
 
-// report prints the error of a command, unless the command has done so. log is for servers whose
-// stderr is for machines; nil means that people read it.
-func report(stderr io.Writer, log *slog.Logger, cmd *cobra.Command, err error) {
+// reportError prints the error of a command, unless the command has done so. log is for servers
+// whose stderr is for machines; nil means that people read it.
+func reportError(stderr io.Writer, log *slog.Logger, cmd *cobra.Command, err error) {
 	_, usage := errors.AsType[*cli.UsageError](err)
 	switch {
 	case err == nil, errors.Is(err, cli.ErrRefused), errors.Is(err, errNoCommand):
@@ -46,9 +46,9 @@ func report(stderr io.Writer, log *slog.Logger, cmd *cobra.Command, err error) {
 	}
 }
 
-// machineLog returns the logger for the final error of a server with --log-format json, so that its
-// stderr is JSON from the first line to the last. It returns nil for everything else.
-func machineLog(args, environ []string, stderr io.Writer) *slog.Logger {
+// jsonErrorLog returns the logger for the final error of a server with --log-format json, so that
+// its stderr is JSON from the first line to the last. It returns nil for everything else.
+func jsonErrorLog(args, environ []string, stderr io.Writer) *slog.Logger {
 	if len(args) == 0 || args[0] != "serve" || config.FindLogFormat(args[1:], environ) != "json" {
 		return nil
 	}

@@ -15,7 +15,7 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go watchSignals(signals, cancel, func(s os.Signal) {
-		sayLeaving(s, machineLog(os.Args[1:], os.Environ(), os.Stderr), os.Stderr)
+		reportLeaving(s, jsonErrorLog(os.Args[1:], os.Environ(), os.Stderr), os.Stderr)
 		os.Exit(exitFailed)
 	})
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
@@ -28,8 +28,8 @@ func watchSignals(signals <-chan os.Signal, cancel func(), leave func(os.Signal)
 	leave(<-signals)
 }
 
-// sayLeaving reports why the program ends at once: in log, or on stderr if log is nil.
-func sayLeaving(s os.Signal, log *slog.Logger, stderr io.Writer) {
+// reportLeaving reports why the program ends at once: in log, or on stderr if log is nil.
+func reportLeaving(s os.Signal, log *slog.Logger, stderr io.Writer) {
 	if log != nil {
 		log.Error("leaving at once, without waiting for anything", "signal", s.String())
 		return

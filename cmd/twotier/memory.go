@@ -18,19 +18,19 @@ import (
 
 const mebibyte = 1 << 20
 
-// residentMost returns the most memory, in bytes, that the process may have resident, whatever
+// maxResident returns the most memory, in bytes, that the process may have resident, whatever
 // clients send: 1.3 times --max-memory plus 64 MiB.
-func residentMost(cfg config.Store) int64 {
+func maxResident(cfg config.Store) int64 {
 	return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte
 }
 
-// webMemory returns the part of residentMost that is for requests. The rest is for the counters,
+// webMemory returns the part of maxResident that is for requests. The rest is for the counters,
 // which may exceed --max-memory by a quarter, and for the program itself.
 func webMemory(cfg config.Store) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
-// doors returns the number of servers that share webMemory, and the file descriptors for
+// doorCount returns the number of servers that share webMemory, and the file descriptors for
 // connections, in equal parts: the HTTP API and the servers of other protocols.
-func doors(cfg config.Server) int64 {
+func doorCount(cfg config.Server) int64 {
 	n := int64(1)
 	for _, address := range []string{cfg.Resp, cfg.GRPC} {
 		if address != "" {
@@ -52,17 +52,17 @@ func counterMemory(cfg config.Store) int64 {
 	return cfg.MaxMemory - distinctMemory(cfg)
 }
 
-// boundWeb sets the limits on the memory and the connections of the HTTP server.
-func boundWeb(web *httpapi.Options, cfg config.Config) error {
+// limitWeb sets the limits on the memory and the connections of the HTTP server.
+func limitWeb(web *httpapi.Options, cfg config.Config) error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
-	web.MaxMemory = webMemory(cfg.Store) / doors(cfg.Server)
+	web.MaxMemory = webMemory(cfg.Store) / doorCount(cfg.Server)
 	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
 	// and files that must be opened when all connections are in use.
-	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doors(cfg.Server))
-	most := connsWithin(share, innerListeners(cfg))
+	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doorCount(cfg.Server))
+	most := connsWithin(share, innerListenerCount(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
 	if asked == 0 {
@@ -77,8 +77,8 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	return nil
 }
 
-// innerListeners returns the number of listeners in addition to --listen.
-func innerListeners(cfg config.Config) (n int) {
+// innerListenerCount returns the number of listeners in addition to --listen.
+func innerListenerCount(cfg config.Config) (n int) {
 	for _, address := range []string{cfg.Admin, cfg.Peer} {
 		if address != "" {
 			n++
@@ -93,13 +93,13 @@ func connsWithin(files, inner int) int {
 	return sort.Search(files, func(n int) bool { return n+1+inner*httpapi.InnerConns(n+1) > files })
 }
 
-// limitHeap sets the garbage collector's memory limit so that the process stays within residentMost
+// limitHeap sets the garbage collector's memory limit so that the process stays within maxResident
 // and within its cgroup's limit. A GOMEMLIMIT in the environment takes precedence.
 func limitHeap(cfg config.Store, cgroup memlimit.Provider, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	most := residentMost(cfg)
+	most := maxResident(cfg)
 	// It fails without a cgroup, too.
 	if group, err := cgroup(); err == nil && group < uint64(most) {
 		log.Warn("the cgroup may have less memory than --max-memory can take: lower the one or "+
@@ -107,12 +107,12 @@ func limitHeap(cfg config.Store, cgroup memlimit.Provider, log *slog.Logger) {
 			"cgroup", group, "max_memory", cfg.MaxMemory, "resident", most)
 		most = int64(group / 10 * 9)
 	}
-	debug.SetMemoryLimit(max(most-outsideHeap(cfg), 32*mebibyte))
+	debug.SetMemoryLimit(max(most-offHeapMemory(cfg), 32*mebibyte))
 }
 
-// outsideHeap returns the memory of the process that the garbage collector does not see: the
+// offHeapMemory returns the memory of the process that the garbage collector does not see: the
 // program and, if they are off the heap, the counters.
-func outsideHeap(cfg config.Store) int64 {
+func offHeapMemory(cfg config.Store) int64 {
 	const program = 28 * mebibyte // 22 at rest
 	if !syncer.OffHeap() {
 		return program

@@ -24,7 +24,7 @@ func TestCgroupMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident := residentMost(cfg.Store)
+	resident := maxResident(cfg.Store)
 	for name, test := range map[string]struct {
 		cgroup memlimit.Provider
 		most   int64
@@ -37,7 +37,7 @@ func TestCgroupMemory(t *testing.T) {
 	} {
 		var logged strings.Builder
 		limitHeap(cfg.Store, test.cgroup, slog.New(slog.NewTextHandler(&logged, nil)))
-		want := max(test.most-outsideHeap(cfg.Store), 32*mebibyte)
+		want := max(test.most-offHeapMemory(cfg.Store), 32*mebibyte)
 		if got := debug.SetMemoryLimit(-1); got > want || got < want-10 ||
 			strings.Contains(logged.String(), "cgroup") != test.warns {
 			t.Errorf("%s: a heap of %d, want %d; logged %q", name, got, want, logged.String())
@@ -56,7 +56,7 @@ func TestBoundsOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	var web httpapi.Options
-	if err := boundWeb(&web, small); err != nil || web.MaxConns < 100 ||
+	if err := limitWeb(&web, small); err != nil || web.MaxConns < 100 ||
 		web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
@@ -65,15 +65,15 @@ func TestBoundsOfConnections(t *testing.T) {
 	}
 	huge := small
 	huge.MaxMemory = 1 << 50
-	if err := boundWeb(&web, huge); err != nil || uint64(web.MaxConns) >= files.Cur {
+	if err := limitWeb(&web, huge); err != nil || uint64(web.MaxConns) >= files.Cur {
 		t.Errorf("%d connections, %v; RLIMIT_NOFILE is %d", web.MaxConns, err, files.Cur)
 	}
 	huge.MaxConnections = 1 << 30
-	if err := boundWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "RLIMIT_NOFILE") {
+	if err := limitWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "RLIMIT_NOFILE") {
 		t.Errorf("more connections than files: %v", err)
 	}
 	huge.MaxConnections, huge.MaxConnectionsPerAddress = 0, 1<<30
-	if err := boundWeb(&web, huge); err == nil ||
+	if err := limitWeb(&web, huge); err == nil ||
 		!strings.Contains(err.Error(), "--max-connections-per-address") {
 		t.Errorf("more connections from one address than files: %v", err)
 	}
@@ -109,8 +109,8 @@ func TestHeapIsLimited(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	limitHeap(cfg.Store, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
 	now := debug.SetMemoryLimit(-1)
-	if now >= residentMost(cfg.Store) || now < webMemory(cfg.Store) {
+	if now >= maxResident(cfg.Store) || now < webMemory(cfg.Store) {
 		t.Errorf("the limit is %d; %d may be resident, and requests take %d", now,
-			residentMost(cfg.Store), webMemory(cfg.Store))
+			maxResident(cfg.Store), webMemory(cfg.Store))
 	}
 }

@@ -76,7 +76,7 @@ func (s *server) offerRuleList(list *strictyaml.Node, last []byte) (text []byte,
 	if last != nil && bytes.Equal(text, last) {
 		return text, nil
 	}
-	return text, s.rules.Offer(text, s.whoOf(s.cfg.File), last != nil)
+	return text, s.rules.Offer(text, s.authorOfFile(s.cfg.File), last != nil)
 }
 
 // addRuleFile offers the file of rules, now and whenever it changes. It does not offer the same
@@ -94,7 +94,7 @@ func (s *server) addRuleFile() error {
 			if err != nil || offered != nil && bytes.Equal(text, offered) {
 				return err
 			}
-			err = s.rules.Offer(text, s.whoOf(s.cfg.Rules), offered != nil)
+			err = s.rules.Offer(text, s.authorOfFile(s.cfg.Rules), offered != nil)
 			if err == nil {
 				offered = text
 			}
@@ -102,8 +102,8 @@ func (s *server) addRuleFile() error {
 		}})
 }
 
-// whoOf names the origin of rules from a file.
-func (s *server) whoOf(path string) string {
+// authorOfFile names the origin of rules from a file.
+func (s *server) authorOfFile(path string) string {
 	return fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
 }
 
@@ -112,8 +112,8 @@ func (s *server) checkRules(doc *rules.Document) error {
 	return s.store.ladders.CheckWindows(doc)
 }
 
-// spell writes milliseconds as a duration.
-func spell(ms int64) string {
+// formatMilliseconds writes milliseconds as a duration.
+func formatMilliseconds(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 

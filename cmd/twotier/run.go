@@ -28,7 +28,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root := newRoot(cli.IO{Environ: environ, Stdout: stdout, Stderr: stderr})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	report(stderr, machineLog(args, environ, stderr), cmd, err)
+	reportError(stderr, jsonErrorLog(args, environ, stderr), cmd, err)
 	return statusOf(err)
 }
 

@@ -181,7 +181,7 @@ func TestSecondSignalLeavesAtOnce(t *testing.T) {
 	signals <- syscall.SIGTERM
 	signals <- syscall.SIGINT
 	watchSignals(signals, func() { canceled++ }, func(s os.Signal) {
-		sayLeaving(s, nil, &stderr)
+		reportLeaving(s, nil, &stderr)
 	})
 	if canceled != 1 ||
 		!strings.Contains(stderr.String(), "interrupt again") {

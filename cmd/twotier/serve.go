@@ -42,7 +42,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if cfg.Node == "" {
 		cfg.Node = newNodeID()
 	}
-	inherited, cfg, err := inherit(cfg)
+	inherited, cfg, err := inheritListener(cfg)
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
@@ -57,9 +57,9 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	}
 	s.announce(stdout, stderr)
 	defer s.startWatchdog()()
-	s.tell(daemon.SdNotifyReady)
+	s.tellSupervisor(daemon.SdNotifyReady)
 	outdated := s.runUntil(ctx, hangups)
-	s.tell(daemon.SdNotifyStopping)
+	s.tellSupervisor(daemon.SdNotifyStopping)
 	if outdated == nil {
 		s.linger()
 	} else { // it is not ready already, and Redis accepts none of its counts
@@ -95,10 +95,10 @@ func (s *server) runUntil(ctx context.Context, hangups <-chan os.Signal) (outdat
 func (s *server) reload() {
 	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a " +
 		"restart")
-	s.tell(reloading())
+	s.tellSupervisor(reloadingState())
 	s.files.Reload()
 	s.reopenDecisions()
-	s.tell(daemon.SdNotifyReady)
+	s.tellSupervisor(daemon.SdNotifyReady)
 }
 
 // announce prints the line that scripts wait for to stdout, and the addresses for people to stderr.
@@ -139,7 +139,8 @@ func (s *server) readyLine() []byte {
 		Mode   string `json:"mode"`
 		Store  string `json:"store"`
 	}{true, s.http.Addr().String(), s.doorAddr("resp"), s.doorAddr("grpc"),
-		text(s.http.AdminAddr(), s.cfg.Admin), text(s.http.PeerAddr(), s.cfg.Peer), s.gossipAddr(),
+		addrText(s.http.AdminAddr(), s.cfg.Admin), addrText(s.http.PeerAddr(), s.cfg.Peer),
+		s.gossipAddr(),
 		s.certs != nil, s.cfg.Node, string(s.node.Mode()),
 		s.store.Health().Kind}) // a struct of strings always marshals
 	return ready
@@ -153,8 +154,8 @@ func (s *server) gossipAddr() string {
 	return s.ring.Gossip()
 }
 
-// text returns addr as text, or "" if asked, the configured address, is empty.
-func text(addr net.Addr, asked string) string {
+// addrText returns addr as text, or "" if asked, the configured address, is empty.
+func addrText(addr net.Addr, asked string) string {
 	if asked == "" {
 		return ""
 	}

@@ -74,7 +74,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log,
 	}
-	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), boundWeb(&web, cfg)); err != nil {
+	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), limitWeb(&web, cfg)); err != nil {
 		return nil, err
 	}
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
@@ -207,7 +207,7 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.rules.Join(ctx) // idempotent: its rules are stored once
 	s.history.Open()
-	s.agree()
+	s.startAgreement()
 	return nil
 }
 

@@ -155,7 +155,7 @@ func hashTags(cfg config.Config) twotier.HashTags {
 // owner, so it waits.
 func (st stores) connect(ctx context.Context, cfg config.Store, log *slog.Logger) error {
 	for warned := false; ; {
-		err := st.ask(ctx, cfg)
+		err := st.checkRedis(ctx, cfg)
 		where := []any{"redis", redisurl.Mask(cfg.Redis), "error", err}
 		switch {
 		case err == nil:
@@ -183,8 +183,8 @@ func (st stores) connect(ctx context.Context, cfg config.Store, log *slog.Logger
 	}
 }
 
-// ask checks once that Redis answers and supports the configuration.
-func (st stores) ask(ctx context.Context, cfg config.Store) error {
+// checkRedis checks once that Redis answers and supports the configuration.
+func (st stores) checkRedis(ctx context.Context, cfg config.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := st.redis.Probe(ctx); err != nil {

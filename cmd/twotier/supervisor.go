@@ -15,9 +15,9 @@ import (
 // tellWithin bounds how long a supervisor that does not listen can hold up the node.
 const tellWithin = time.Second
 
-// tell reports a state to the supervisor that started this process, if it wants to know
+// tellSupervisor reports a state to the supervisor that started this process, if it wants to know
 // (NOTIFY_SOCKET, as systemd with Type=notify): see sd_notify(3).
-func (s *server) tell(state string) {
+func (s *server) tellSupervisor(state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
 		return
@@ -42,9 +42,9 @@ func notify(socket, state string) error {
 	return err
 }
 
-// reloading returns the state "files are being read again". Type=notify-reload wants the time with
-// it.
-func reloading() string {
+// reloadingState returns the state "files are being read again". Type=notify-reload wants the time
+// with it.
+func reloadingState() string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return daemon.SdNotifyReloading
@@ -79,7 +79,7 @@ func (s *server) runWatchdog(ctx context.Context) {
 			return
 		case <-tick.C:
 			_ = s.node.Stats() // takes the lock of every partition
-			s.tell(daemon.SdNotifyWatchdog)
+			s.tellSupervisor(daemon.SdNotifyWatchdog)
 		}
 	}
 }

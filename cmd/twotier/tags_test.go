@@ -21,7 +21,7 @@ func TestNodesWithOtherHashTags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return dataOf(placement(cfg))
+		return placementDigest(placement(cfg))
 	}
 	tagged := digest("namespaces: {sms: {hash-tags: true}, login: {}}")
 	if same := digest("namespaces: {sms: {hash-tags: true}, default: {hash-tags: false}}"); same !=
