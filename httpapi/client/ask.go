@@ -24,7 +24,7 @@ func (c *Client) Series(ctx context.Context, namespace, key string,
 		Points   [][2]int64 `json:"points"`
 	}
 	at := c.view.Load().table.owner(namespace, key)
-	if err := c.question(ctx, at, "GET", "/v1/series?"+query.Encode(), nil, &raw); err != nil {
+	if err := c.queryAny(ctx, at, "GET", "/v1/series?"+query.Encode(), nil, &raw); err != nil {
 		return Series{}, err
 	}
 	s := Series{Bucket: millis(raw.BucketMS), Points: make([]Point, len(raw.Points))}
@@ -59,7 +59,7 @@ func (c *Client) top(ctx context.Context, n int, window time.Duration,
 	var raw struct {
 		Keys []KeyCount `json:"keys"`
 	}
-	err := c.question(ctx, none, "GET", "/v1/top?"+query.Encode(), nil, &raw)
+	err := c.queryAny(ctx, none, "GET", "/v1/top?"+query.Encode(), nil, &raw)
 	return raw.Keys, err
 }
 
@@ -74,18 +74,18 @@ func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 		body = appendText(append(body, `,"ns":`...), namespace)
 	}
 	var raw struct{}
-	return c.question(ctx, c.view.Load().table.owner(namespace, key), "POST", "/v1/reset",
+	return c.queryAny(ctx, c.view.Load().table.owner(namespace, key), "POST", "/v1/reset",
 		append(body, '}'), &raw)
 }
 
-// question asks one node after another until one answers, and decodes the answer.
-func (c *Client) question(ctx context.Context, at int, method, uri string, body []byte,
+// queryAny asks one node after another until one answers, and decodes the answer.
+func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body []byte,
 	answer any) error {
 	var tried trail
 	by := c.deadline(ctx)
 	err, sent := ErrUnavailable, false // an attempt without an answer may have been executed
 	for !tried.full() && ctx.Err() == nil && c.ctx.Err() == nil && time.Now().Before(by) {
-		l, _ := c.choose(at, &tried)
+		l, _ := c.chooseNode(at, &tried)
 		if l == nil {
 			break
 		}
@@ -99,7 +99,7 @@ func (c *Client) question(ctx context.Context, at int, method, uri string, body 
 		if status != 200 {
 			p := readProblem(status, text)
 			if err = p; errors.Is(err, ErrUnavailable) {
-				sent = sent || !p.ours() // the proxy's node may have received it
+				sent = sent || !p.isFromTwotier() // the proxy's node may have received it
 				continue
 			}
 			if sent && body != nil {

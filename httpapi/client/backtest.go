@@ -120,6 +120,6 @@ func (c *Client) Backtest(ctx context.Context, r BacktestRequest) (a BacktestAns
 	if err != nil {
 		return a, err
 	}
-	err = c.question(ctx, none, "POST", "/v1/backtest", body, &a)
+	err = c.queryAny(ctx, none, "POST", "/v1/backtest", body, &a)
 	return a, err
 }

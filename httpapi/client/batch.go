@@ -30,7 +30,7 @@ func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
 	res := make([]Result, len(ops))
 	var done sync.WaitGroup
 	for at, group := range groups {
-		done.Go(func() { c.group(ctx, at, group, ops, res) })
+		done.Go(func() { c.runGroup(ctx, at, group, ops, res) })
 	}
 	done.Wait()
 	return res, nil
@@ -50,13 +50,13 @@ func (o *Op) owner(t *table) (int, error) {
 		return none, fmt.Errorf("%w: want exactly one of Add, Count, Acquire and Distinct",
 			ErrInvalid)
 	case o.Add != nil:
-		return t.ownerUnder(o.Add.Rules, o.Add.Namespace, o.Add.Key), nil
+		return t.ownerUnderRules(o.Add.Rules, o.Add.Namespace, o.Add.Key), nil
 	case o.Count != nil:
 		return t.owner(o.Count.Namespace, o.Count.Key), nil
 	case o.Acquire != nil:
 		return t.ownerOf(o.Acquire), nil
 	}
-	return t.ownerUnder(o.Distinct.Rules, o.Distinct.Namespace, o.Distinct.Key), nil
+	return t.ownerUnderRules(o.Distinct.Rules, o.Distinct.Namespace, o.Distinct.Key), nil
 }
 
 func (o *Op) append(b []byte) ([]byte, error) {
@@ -71,9 +71,10 @@ func (o *Op) append(b []byte) ([]byte, error) {
 	return o.Acquire.append(b)
 }
 
-func (o *Op) slow() bool {
-	return o.Add != nil && o.Add.Ack.waits() || o.Acquire != nil && o.Acquire.Ack.waits() ||
-		o.Distinct != nil && o.Distinct.Ack.waits()
+func (o *Op) waitsForStore() bool {
+	return o.Add != nil && o.Add.Ack.waitsForStore() ||
+		o.Acquire != nil && o.Acquire.Ack.waitsForStore() ||
+		o.Distinct != nil && o.Distinct.Ack.waitsForStore()
 }
 
 // writes reports whether the operation changes anything.
@@ -81,18 +82,19 @@ func (o *Op) writes() bool {
 	return o.Count == nil && (o.Distinct == nil || len(o.Distinct.Values) > 0)
 }
 
-// again reports whether an operation without an outcome can be executed again without counting
-// anything twice.
-func (o *Op) again() bool { return o.Count != nil || o.Distinct != nil }
+// isRepeatable reports whether an operation without an outcome can be executed again without
+// counting anything twice.
+func (o *Op) isRepeatable() bool { return o.Count != nil || o.Distinct != nil }
 
-// group executes the operations at some positions, which have the same owner, one request at a
+// runGroup executes the operations at some positions, which have the same owner, one request at a
 // time.
-func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res []Result) {
+func (c *Client) runGroup(ctx context.Context, at int, group []int, ops []Op, res []Result) {
 	for len(group) > 0 {
 		k := c.calls.Get().(*call)
 		k.begin(false, false)
 		var sent []int
-		for most := c.most(at); len(group) > 0 && k.ops < c.opt.MaxBatch && len(k.body) < most; {
+		most := c.maxRequestBytes(at)
+		for len(group) > 0 && k.ops < c.opt.MaxBatch && len(k.body) < most {
 			i := group[0]
 			group = group[1:]
 			if err := k.add(&ops[i]); err != nil {
@@ -102,21 +104,21 @@ func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res [
 			sent = append(sent, i)
 		}
 		if len(sent) > 0 {
-			c.part(ctx, k, at, sent, ops, res)
+			c.runPart(ctx, k, at, sent, ops, res)
 		}
 	}
 }
 
-// most returns the number of bytes that the member at an index accepts in a request, or any node if
-// there is no owner.
-func (c *Client) most(at int) int {
+// maxRequestBytes returns the number of bytes that the member at an index accepts in a request, or
+// any node if there is no owner.
+func (c *Client) maxRequestBytes(at int) int {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && v.members[at] != nil {
-		return v.members[at].fit.most()
+		return v.members[at].fit.maxBytes()
 	}
 	most := maxBody
 	for _, l := range slices.Concat(v.any, c.seeds) {
-		most = min(most, l.fit.most())
+		most = min(most, l.fit.maxBytes())
 	}
 	return most
 }
@@ -137,16 +139,16 @@ func (k *call) add(o *Op) error {
 	k.body = body
 	k.ops++
 	if o.Acquire != nil {
-		k.usual += o.Acquire.usual()
+		k.usual += o.Acquire.defaultCheckCount()
 	}
 	k.write = k.write || o.writes()
-	k.slow = k.slow || o.slow()
+	k.slow = k.slow || o.waitsForStore()
 	return nil
 }
 
-// part executes a call and sets the results of the operations at these positions. If they don't fit
-// in one request, it executes their halves, in order.
-func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
+// runPart executes a call and sets the results of the operations at these positions. If they don't
+// fit in one request, it executes their halves, in order.
+func (c *Client) runPart(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
 	var tried trail
 	k.by = c.deadline(ctx)
 	l, left, err := c.do(ctx, k, at, &tried)
@@ -156,8 +158,8 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 		defer c.calls.Put(k)
 	}
 	if isTooLarge(err) && len(sent) > 1 {
-		c.group(ctx, at, sent[:len(sent)/2], ops, res)
-		c.group(ctx, at, sent[len(sent)/2:], ops, res)
+		c.runGroup(ctx, at, sent[:len(sent)/2], ops, res)
+		c.runGroup(ctx, at, sent[len(sent)/2:], ops, res)
 		return
 	}
 	var answers []*fastjson.Value
@@ -174,8 +176,8 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 			c.refresh(l)
 		}
 		if errors.Is(r.Err, ErrUnavailable) && err == nil ||
-			o.again() && errors.Is(r.Err, ErrUnknownOutcome) {
-			c.alone(ctx, o, r)
+			o.isRepeatable() && errors.Is(r.Err, ErrUnknownOutcome) {
+			c.runAlone(ctx, o, r)
 		}
 	}
 }
@@ -184,7 +186,7 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 func readAll(p *fastjson.Parser, k *call) ([]*fastjson.Value, error) {
 	v, err := p.ParseBytes(k.reply)
 	if err != nil {
-		return nil, unknown(k.write, errAnswer)
+		return nil, unknownOutcomeError(k.write, errAnswer)
 	}
 	return v.Array()
 }
@@ -218,13 +220,13 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 		}
 	}
 	if errors.Is(r.Err, errAnswer) {
-		r.Err = unknown(o.writes(), r.Err)
+		r.Err = unknownOutcomeError(o.writes(), r.Err)
 	}
 	return ""
 }
 
-// alone executes a single operation that a node refused to execute in a batch.
-func (c *Client) alone(ctx context.Context, o *Op, r *Result) {
+// runAlone executes a single operation that a node refused to execute in a batch.
+func (c *Client) runAlone(ctx context.Context, o *Op, r *Result) {
 	*r = Result{}
 	switch {
 	case o.Add != nil:

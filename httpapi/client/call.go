@@ -26,11 +26,11 @@ type call struct {
 // Size implements batching.Item.
 func (k *call) Size() (ops, bytes int) { return k.ops, len(k.body) }
 
-// keep takes one result for each operation of the call and copies it.
-func (k *call) keep(results *[]*fastjson.Value) error {
+// takeResults takes one result for each operation of the call and copies it.
+func (k *call) takeResults(results *[]*fastjson.Value) error {
 	if len(*results) < k.ops {
 		*results = nil
-		return unknown(k.write, errAnswer)
+		return unknownOutcomeError(k.write, errAnswer)
 	}
 	k.reply = append(k.reply[:0], '[')
 	for i, v := range (*results)[:k.ops] {
@@ -57,6 +57,6 @@ func (k *call) wait(ctx context.Context) (left bool, err error) {
 	case batching.Withdrawn:
 		return true, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	default:
-		return true, unknown(k.write, err)
+		return true, unknownOutcomeError(k.write, err)
 	}
 }

@@ -83,10 +83,10 @@ func (c *Client) Close(ctx context.Context) error {
 // Add counts events.
 func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error) {
 	k := c.calls.Get().(*call)
-	k.begin(true, r.Ack.waits())
-	at := c.view.Load().table.ownerUnder(r.Rules, r.Namespace, r.Key)
+	k.begin(true, r.Ack.waitsForStore())
+	at := c.view.Load().table.ownerUnderRules(r.Rules, r.Namespace, r.Key)
 	k.body, err = r.append(k.body)
-	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
+	err = c.runSingle(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = AddAnswer{}
 		err := a.read(v, &r)
 		return a.Source, err
@@ -100,7 +100,7 @@ func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err 
 	k.begin(false, false)
 	at := c.view.Load().table.owner(r.Namespace, r.Key)
 	k.body, err = r.append(k.body)
-	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
+	err = c.runSingle(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = CountAnswer{}
 		err := a.read(v, &r)
 		return a.Source, err
@@ -112,11 +112,11 @@ func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err 
 // error.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
 	k := c.calls.Get().(*call)
-	k.begin(true, r.Ack.waits())
+	k.begin(true, r.Ack.waitsForStore())
 	at := c.view.Load().table.ownerOf(&r)
-	k.usual = r.usual()
+	k.usual = r.defaultCheckCount()
 	k.body, err = r.append(k.body)
-	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
+	err = c.runSingle(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = AcquireAnswer{}
 		err := a.read(v, &r)
 		return a.Source, err
@@ -124,9 +124,9 @@ func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer
 	return a, err
 }
 
-// single makes a call of one operation and decodes its answer with read. err is the error of
+// runSingle makes a call of one operation and decodes its answer with read. err is the error of
 // encoding the operation, if any.
-func (c *Client) single(ctx context.Context, k *call, at int, err error,
+func (c *Client) runSingle(ctx context.Context, k *call, at int, err error,
 	read func(*fastjson.Value) (Source, error)) error {
 	if err == nil && len(k.body) > maxOp {
 		err = errLong
@@ -149,7 +149,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 		var from Source
 		from, err = c.readReply(k, read)
 		if errors.Is(err, errAnswer) {
-			err = unknown(k.write, err)
+			err = unknownOutcomeError(k.write, err)
 		}
 		if from == SourceOwner && tried.direct {
 			c.refresh(l)
@@ -157,7 +157,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 		if !errors.Is(err, ErrUnavailable) || tried.full() {
 			break
 		}
-		if next, _ := c.choose(at, &tried); next == nil {
+		if next, _ := c.chooseNode(at, &tried); next == nil {
 			break
 		}
 		refused, err = err, nil // this node refused, another one may not

@@ -38,8 +38,8 @@ var errDial = errors.New("no connection")
 // them before the handshake.
 var errHandshake = errors.New("TLS handshake")
 
-// wire is one connection to a node, made on first use. It serves one request at a time.
-type wire struct {
+// nodeConn is one connection to a node, made on first use. It serves one request at a time.
+type nodeConn struct {
 	address string
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	tls     *tls.Config
@@ -51,8 +51,8 @@ type wire struct {
 	answer  fasthttp.Response
 }
 
-func newWire(address string, o *Options) *wire {
-	w := &wire{address: address, connect: o.Dial, tls: o.TLS}
+func newNodeConn(address string, o *Options) *nodeConn {
+	w := &nodeConn{address: address, connect: o.Dial, tls: o.TLS}
 	h := &w.request.Header
 	h.DisableNormalizing()
 	h.SetNoDefaultContentType(true)
@@ -69,7 +69,7 @@ func newWire(address string, o *Options) *wire {
 
 // send sends the request and reads the answer, which is valid until the next call. It stops early
 // when ctx ends. If the error wraps errDial, nothing was sent.
-func (w *wire) send(ctx context.Context, by time.Time) (err error) {
+func (w *nodeConn) send(ctx context.Context, by time.Time) (err error) {
 	if w.conn != nil && (time.Since(w.used) > maxIdleTime || idle.Closed(w.conn)) {
 		w.close()
 	}
@@ -105,7 +105,7 @@ func (w *wire) send(ctx context.Context, by time.Time) (err error) {
 	return nil
 }
 
-func (w *wire) dial(ctx context.Context, by time.Time) error {
+func (w *nodeConn) dial(ctx context.Context, by time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	conn, err := w.connect(ctx, "tcp", w.address)
@@ -134,7 +134,7 @@ func (w *wire) dial(ctx context.Context, by time.Time) error {
 }
 
 // close closes the connection, if there is one.
-func (w *wire) close() {
+func (w *nodeConn) close() {
 	if w.conn != nil {
 		_ = w.conn.Close()
 		w.conn = nil

@@ -15,15 +15,15 @@ type contact struct {
 	asked   atomic.Int64 // send time of the oldest unanswered request, in unix ns; 0 if none
 }
 
-// ask records that a request is being sent to the node.
-func (c *contact) ask(now time.Time) { c.asked.CompareAndSwap(0, now.UnixNano()) }
+// recordRequest records that a request is being sent to the node.
+func (c *contact) recordRequest(now time.Time) { c.asked.CompareAndSwap(0, now.UnixNano()) }
 
-// settle records the outcome of a request. A proxy's answer that it can't reach the node does not
-// count as an answer.
-func (c *contact) settle(answer *fasthttp.Response, err error) {
+// recordOutcome records the outcome of a request. A proxy's answer that it can't reach the node
+// does not count as an answer.
+func (c *contact) recordOutcome(answer *fasthttp.Response, err error) {
 	switch {
 	case err == nil && (answer.StatusCode() < 500 ||
-		readProblem(answer.StatusCode(), answer.Body()).ours()):
+		readProblem(answer.StatusCode(), answer.Body()).isFromTwotier()):
 		c.answers.Store(true)
 		c.asked.Store(0)
 	case err == nil, errors.Is(err, errDial) && !errors.Is(err, errHandshake) && !isTimeout(err):
@@ -38,9 +38,9 @@ func (c *contact) isUp(now time.Time, most time.Duration) bool {
 	return c.answers.Load() && (asked == 0 || now.Sub(time.Unix(0, asked)) < most)
 }
 
-// reaches reports whether any node answers. A node that leaves requests unanswered for
+// reachesAny reports whether any node answers. A node that leaves requests unanswered for
 // Options.Timeout can't be reached.
-func (c *Client) reaches() bool {
+func (c *Client) reachesAny() bool {
 	if c.ctx.Err() != nil {
 		return false
 	}

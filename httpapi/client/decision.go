@@ -51,13 +51,13 @@ func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
 	if len(checks) == 0 {
 		return passed
 	}
-	asked := completed(checks, &g.opt)
+	asked := withGateDefaults(checks, &g.opt)
 	asking, cancel := context.WithTimeout(ctx, g.opt.Wait)
 	defer cancel()
 	a, err := g.opt.Client.Acquire(asking, AcquireRequest{Checks: asked})
 	if err != nil {
 		g.opt.OnError(asked[0].Key, err)
-		return g.undecided(ctx, err)
+		return g.decideOnError(ctx, err)
 	}
 	d := passed
 	d.Policy, d.State = rateLimit(&a)
@@ -117,8 +117,8 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// undecided returns the decision on a request that got err instead of one.
-func (g *Gate) undecided(ctx context.Context, err error) Decision {
+// decideOnError returns the decision on a request that got err instead of one.
+func (g *Gate) decideOnError(ctx context.Context, err error) Decision {
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return Decision{Status: http.StatusInternalServerError}
@@ -129,7 +129,7 @@ func (g *Gate) undecided(ctx context.Context, err error) Decision {
 		return unavailable
 	case isAnswer(err):
 		return unavailable
-	case g.opt.Client.reaches():
+	case g.opt.Client.reachesAny():
 		// Serving the request would let a client switch the limits off by overloading the service.
 		return late
 	case g.opt.Outage == FailClosed:
@@ -141,5 +141,5 @@ func (g *Gate) undecided(ctx context.Context, err error) Decision {
 // isAnswer reports whether an error is the answer of a twotier server.
 func isAnswer(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
-	return ok && p.ours()
+	return ok && p.isFromTwotier()
 }

@@ -131,9 +131,9 @@ func (r *reader) source(v *fastjson.Value) Source {
 	return Source(text)
 }
 
-// outcome finishes reading an answer. It returns the error in the answer, or errAnswer if the
+// finish finishes reading an answer. It returns the error in the answer, or errAnswer if the
 // answer is malformed or incomplete.
-func (r *reader) outcome(v *fastjson.Value, complete bool) error {
+func (r *reader) finish(v *fastjson.Value, complete bool) error {
 	if failed := v.Get("error"); failed != nil && !r.bad {
 		return readProblem(0, failed.MarshalTo(nil))
 	}
@@ -149,7 +149,7 @@ func (a *AddAnswer) read(v *fastjson.Value, of *AddRequest) error {
 	a.Counts = r.counts(v, len(of.Limits), len(of.Rules))
 	a.Over, a.Degraded, a.Source = r.boolean(v, "over"), r.boolean(v, "degraded"), r.source(v)
 	a.At = r.moment(v, "ts")
-	if err := r.outcome(v, a.Source != "" && len(a.Counts) >= len(of.Limits)); err != nil {
+	if err := r.finish(v, a.Source != "" && len(a.Counts) >= len(of.Limits)); err != nil {
 		return err
 	}
 	for i := range of.Limits {
@@ -164,7 +164,7 @@ func (a *CountAnswer) read(v *fastjson.Value, of *CountRequest) error {
 	a.Counts = r.counts(v, len(of.Windows), 0)
 	a.Age = millis(r.integer(v, "age_ms"))
 	a.Degraded, a.Source = r.boolean(v, "degraded"), r.source(v)
-	if err := r.outcome(v, a.Source != "" && len(a.Counts) == len(of.Windows)); err != nil {
+	if err := r.finish(v, a.Source != "" && len(a.Counts) == len(of.Windows)); err != nil {
 		return err
 	}
 	for i := range a.Counts {
@@ -181,7 +181,7 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
 	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
 	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits)
-	return r.outcome(v, a.Source != "" && complete)
+	return r.finish(v, a.Source != "" && complete)
 }
 
 // mostOfRule bounds the limits of one rule in an answer, and mostDefaults the default rules of a
@@ -234,7 +234,7 @@ func (r *reader) counts(v *fastjson.Value, want, rules int) []WindowCount {
 // limits reads the states of the check's limits, followed by the states of its rules' limits.
 func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 	rules := len(asked.Rules)
-	if asked.usual() {
+	if asked.hasOnlyDefaultRules() {
 		rules = mostDefaults
 	}
 	list := r.list(v, "limits", len(asked.Limits)+rules*mostOfRule)

@@ -115,7 +115,7 @@ func (raw *rawDistinct) answer() (DistinctAnswer, error) {
 func (a *DistinctAnswer) read(v *fastjson.Value) error {
 	var r reader
 	var raw rawDistinct
-	if err := r.outcome(v, true); err != nil {
+	if err := r.finish(v, true); err != nil {
 		return err
 	}
 	if json.Unmarshal(v.MarshalTo(nil), &raw) != nil {
@@ -134,8 +134,8 @@ func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswe
 		return DistinctAnswer{}, err
 	}
 	var raw rawDistinct
-	at := c.view.Load().table.ownerUnder(r.Rules, r.Namespace, r.Key)
-	if err = c.question(ctx, at, method, uri, body, &raw); err != nil {
+	at := c.view.Load().table.ownerUnderRules(r.Rules, r.Namespace, r.Key)
+	if err = c.queryAny(ctx, at, method, uri, body, &raw); err != nil {
 		if len(r.Values) > 0 && errors.Is(err, ErrUnavailable) {
 			// A node that did not answer may have added them.
 			err = fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
@@ -144,7 +144,7 @@ func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswe
 	}
 	a, err := raw.answer()
 	if err != nil {
-		return DistinctAnswer{}, unknown(len(r.Values) > 0, err)
+		return DistinctAnswer{}, unknownOutcomeError(len(r.Values) > 0, err)
 	}
 	return a, nil
 }

@@ -105,17 +105,17 @@ func (c *Check) empty() bool {
 	return c.Namespace == "" && c.Key == "" && c.N == 0 && len(c.Limits) == 0 && len(c.Rules) == 0
 }
 
-// usual reports whether only default rules judge the check.
-func (c *Check) usual() bool { return len(c.Limits)+len(c.Rules) == 0 }
+// hasOnlyDefaultRules reports whether only default rules judge the check.
+func (c *Check) hasOnlyDefaultRules() bool { return len(c.Limits)+len(c.Rules) == 0 }
 
-// usual returns the number of checks that only default rules judge.
-func (r *AcquireRequest) usual() (n int) {
+// defaultCheckCount returns the number of checks that only default rules judge.
+func (r *AcquireRequest) defaultCheckCount() (n int) {
 	for i := range r.Checks {
-		if r.Checks[i].usual() {
+		if r.Checks[i].hasOnlyDefaultRules() {
 			n++
 		}
 	}
-	if len(r.Checks) == 0 && r.Check.usual() {
+	if len(r.Checks) == 0 && r.Check.hasOnlyDefaultRules() {
 		n++
 	}
 	return n

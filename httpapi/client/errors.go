@@ -73,9 +73,9 @@ const (
 // Code returns the short name of the problem: "refused", "overload", "unavailable" and so on.
 func (p *Problem) Code() string { return p.Type[strings.LastIndexByte(p.Type, ':')+1:] }
 
-// ours reports whether the problem comes from a twotier server, and not from a proxy in front of
-// one.
-func (p *Problem) ours() bool { return strings.HasPrefix(p.Type, "urn:twotier:problem:") }
+// isFromTwotier reports whether the problem comes from a twotier server, and not from a proxy in
+// front of one.
+func (p *Problem) isFromTwotier() bool { return strings.HasPrefix(p.Type, "urn:twotier:problem:") }
 
 // Error returns the detail, or the title if there is none.
 func (p *Problem) Error() string {
@@ -113,9 +113,9 @@ func readProblem(status int, body []byte) *Problem {
 	return p
 }
 
-// unknown returns the error of a call without an answer: the outcome of a write is unknown, and a
-// read did nothing.
-func unknown(write bool, why error) error {
+// unknownOutcomeError returns the error of a call without an answer: the outcome of a write is
+// unknown, and a read did nothing.
+func unknownOutcomeError(write bool, why error) error {
 	if write {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, why)
 	}

@@ -69,14 +69,14 @@ func (r *Result) Malformed() bool { return errors.Is(r.Err, errAnswer) }
 
 // Split splits the answer to a batch of that many operations.
 func Split(b []byte, ops int) ([]byte, error) {
-	n := lane{w: new(wire)}
+	n := lane{w: new(nodeConn)}
 	n.w.answer.SetBodyRaw(b)
 	results, err := n.results()
 	if err != nil {
 		return nil, err
 	}
 	k := &call{ops: ops}
-	err = k.keep(&results)
+	err = k.takeResults(&results)
 	return k.reply, err
 }
 
@@ -98,7 +98,7 @@ func (c *Client) Carry(ops ...Op) []Result {
 	}
 	n := newLane(c.seeds[0])
 	defer n.w.close()
-	n.carry(slices.Clone(calls))
+	n.sendAll(slices.Clone(calls))
 	results := make([]Result, len(ops))
 	for i, k := range calls {
 		var list []*fastjson.Value

@@ -44,7 +44,7 @@ var (
 // lane sends one request at a time to a node. It is a session, as the server documents it.
 type lane struct {
 	l       *link
-	w       *wire
+	w       *nodeConn
 	session string // empty until the session has begun
 	process string // the session's process; empty if the server knows no sessions
 	seq     int64
@@ -56,7 +56,7 @@ type lane struct {
 }
 
 func newLane(l *link) *lane {
-	n := &lane{l: l, w: newWire(l.address, &l.c.opt)}
+	n := &lane{l: l, w: newNodeConn(l.address, &l.c.opt)}
 	n.w.request.Header.SetMethod("POST")
 	n.w.request.Header.SetContentType("application/json")
 	n.w.request.SetRequestURI("/v1/batch")
@@ -66,14 +66,14 @@ func newLane(l *link) *lane {
 // run sends waiting calls until the link ends.
 func (n *lane) run(queue *batching.Queue[*call]) {
 	defer n.w.close()
-	queue.Run(nil, n.carry)
+	queue.Run(nil, n.sendAll)
 }
 
-// carry sends a batch, in requests of the size that the node accepts.
-func (n *lane) carry(batch []*call) {
+// sendAll sends a batch, in requests of the size that the node accepts.
+func (n *lane) sendAll(batch []*call) {
 	for len(batch) > 0 {
 		fits, bytes := 1, len(batch[0].body)
-		for fits < len(batch) && bytes+len(batch[fits].body) <= n.l.fit.most() {
+		for fits < len(batch) && bytes+len(batch[fits].body) <= n.l.fit.maxBytes() {
 			bytes += len(batch[fits].body)
 			fits++
 		}
@@ -111,8 +111,8 @@ func (n *lane) send(batch []*call, bytes int) {
 		n.l.fit.shrink(bytes)
 		batch = slices.DeleteFunc(batch, func(k *call) bool { return k == nil })
 		if len(batch) > 1 {
-			n.carry(batch[:len(batch)/2])
-			n.carry(batch[len(batch)/2:])
+			n.sendAll(batch[:len(batch)/2])
+			n.sendAll(batch[len(batch)/2:])
 			return
 		}
 	}
@@ -129,7 +129,7 @@ func (n *lane) send(batch []*call, bytes int) {
 		case err != nil:
 			k.Finish(err)
 		default:
-			k.Finish(k.keep(&results))
+			k.Finish(k.takeResults(&results))
 		}
 	}
 	if cap(n.body) > 2*maxBody {
@@ -145,7 +145,7 @@ func (n *lane) send(batch []*call, bytes int) {
 func (n *lane) results() ([]*fastjson.Value, error) {
 	v, err := parse(&n.parser, n.w.answer.Body(), maxValues(n.body, n.usual))
 	if err != nil {
-		return nil, unknown(true, errAnswer)
+		return nil, unknownOutcomeError(true, errAnswer)
 	}
 	return v.GetArray("results"), nil
 }
@@ -173,12 +173,12 @@ func (n *lane) exchange(by time.Time) error {
 	// Three times: the server may have forgotten the session, and may be restarting just then.
 	for range 3 {
 		if n.session == "" {
-			if err := n.begin(by); err != nil {
+			if err := n.beginSession(by); err != nil {
 				return err
 			}
 		}
 		n.seq++
-		err := n.attempts(n.body, by)
+		err := n.postUntilFinal(n.body, by)
 		if !errors.Is(err, errAnew) {
 			return err
 		}
@@ -186,76 +186,76 @@ func (n *lane) exchange(by time.Time) error {
 	return errNotDone
 }
 
-// begin begins a session with an empty batch. The answer names the process of the node. Only the
-// first number of a session could be executed again if the server forgot the session, and an empty
-// batch counts nothing.
-func (n *lane) begin(by time.Time) error {
+// beginSession begins a session with an empty batch. The answer names the process of the node. Only
+// the first number of a session could be executed again if the server forgot the session, and an
+// empty batch counts nothing.
+func (n *lane) beginSession(by time.Time) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
 	n.session, n.process, n.seq = hex.EncodeToString(id[:]), "", 1
 	n.w.request.Header.Set(headerSession, n.session)
 	n.w.request.Header.Del(headerProcess)
 	empty := []byte(`{"ops":[]}`)
-	err := n.attempt(empty, by)
+	err := n.postOnce(empty, by)
 	if err != nil && !errors.Is(err, errDial) && !isTimeout(err) {
-		err = n.attempt(empty, by)
+		err = n.postOnce(empty, by)
 	}
 	if err == nil && n.w.answer.StatusCode() != 200 {
 		err = readProblem(n.w.answer.StatusCode(), n.w.answer.Body())
 	}
 	if err != nil {
 		n.session = ""
-		n.l.fail(err)
+		n.l.recordFailure(err)
 		return fmt.Errorf("%w: %w", errNotDone, err)
 	}
 	n.process = string(n.w.answer.Header.Peek(headerProcess))
 	if n.process != "" {
 		n.w.request.Header.Set(headerProcess, n.process)
 	}
-	n.l.succeed()
+	n.l.recordSuccess()
 	return nil
 }
 
-// attempt sends a body under the current number once and waits for an answer of any status.
-func (n *lane) attempt(body []byte, by time.Time) error {
+// postOnce sends a body under the current number once and waits for an answer of any status.
+func (n *lane) postOnce(body []byte, by time.Time) error {
 	if until := time.Now().Add(n.l.c.opt.AttemptTimeout); until.Before(by) {
 		by = until
 	}
 	n.w.request.Header.Set(headerSequence, strconv.FormatInt(n.seq, 10))
 	n.w.request.Header.Set(headerTimeout, strconv.FormatInt(time.Until(by).Milliseconds(), 10))
 	n.w.request.SetBodyRaw(body)
-	n.l.contact.ask(time.Now())
+	n.l.contact.recordRequest(time.Now())
 	err := n.w.send(n.l.c.cut, by)
-	n.l.contact.settle(&n.w.answer, err)
+	n.l.contact.recordOutcome(&n.w.answer, err)
 	return err
 }
 
-// attempts sends a body under the same number until it gets a final answer or time is up. errAnew
-// means that the request was certainly not executed, and can be sent in a new session.
-func (n *lane) attempts(body []byte, by time.Time) error {
+// postUntilFinal sends a body under the same number until it gets a final answer or time is up.
+// errAnew means that the request was certainly not executed, and can be sent in a new session.
+func (n *lane) postUntilFinal(body []byte, by time.Time) error {
 	n.l.c.stats.requests.Add(1)
 	failures := 0 // attempts that may have been executed
 	pause := time.Duration(0)
 	for {
-		err := n.attempt(body, by)
+		err := n.postOnce(body, by)
 		if err == nil {
 			var final bool
-			if final, err = n.judge(failures > 0); final {
+			if final, err = n.interpretAnswer(failures > 0); final {
 				return err
 			}
 		} else if failures == 0 && errors.Is(err, errDial) {
-			n.l.fail(err)
+			n.l.recordFailure(err)
 			return fmt.Errorf("%w: %w", errNotDone, err)
 		}
 		// The first failure may be a connection that was closed while idle.
 		if failures++; failures > 1 || isTimeout(err) {
-			n.l.fail(err)
-			if n.giveReadsBack() == 0 {
+			n.l.recordFailure(err)
+			if n.returnReads() == 0 {
 				return errNotDone
 			}
 		}
 		if n.process == "" || !n.pause(&pause, by) {
-			return unknown(true, fmt.Errorf("%w: %w", errTimeout, err))
+			return unknownOutcomeError(true, fmt.Errorf("%w: %w", errTimeout, err))
 		}
 		n.l.c.stats.repeated.Add(1)
 	}
@@ -276,11 +276,11 @@ func (n *lane) pause(pause *time.Duration, by time.Time) bool {
 	return time.Now().Before(by) && n.l.c.cut.Err() == nil
 }
 
-// judge interprets an answer. An answer that is not about the request is not final.
-func (n *lane) judge(repeated bool) (final bool, err error) {
+// interpretAnswer interprets an answer. An answer that is not about the request is not final.
+func (n *lane) interpretAnswer(repeated bool) (final bool, err error) {
 	status := n.w.answer.StatusCode()
 	if status == 200 {
-		n.l.succeed()
+		n.l.recordSuccess()
 		return true, nil
 	}
 	p := readProblem(status, n.w.answer.Body())
@@ -291,22 +291,23 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 	}
 	switch {
 	case gone && repeated:
-		return true, unknown(true, errProcess)
+		return true, unknownOutcomeError(true, errProcess)
 	case gone:
 		return true, errAnew
-	case !about && (repeated || errors.Is(p, ErrUnknownOutcome) || status >= 500 && !p.ours()):
+	case !about && (repeated || errors.Is(p, ErrUnknownOutcome) ||
+		status >= 500 && !p.isFromTwotier()):
 		return false, p
-	case status >= 500 && !p.ours(): // there is no process to repeat it to
-		return true, unknown(true, p)
+	case status >= 500 && !p.isFromTwotier(): // there is no process to repeat it to
+		return true, unknownOutcomeError(true, p)
 	case errors.Is(p, ErrUnavailable):
 		return true, fmt.Errorf("%w: %w", errNotDone, p)
 	}
 	return true, p
 }
 
-// giveReadsBack gives up calls that count nothing, so that they can be sent to another node while
+// returnReads gives up calls that count nothing, so that they can be sent to another node while
 // this lane learns the outcome of the others. It returns the number of the others.
-func (n *lane) giveReadsBack() (writes int) {
+func (n *lane) returnReads() (writes int) {
 	for i, k := range n.batch {
 		switch {
 		case k == nil:

@@ -19,8 +19,8 @@ type link struct {
 	address string
 	fast    *batching.Queue[*call]
 	slow    *batching.Queue[*call]
-	asking  chan *wire // free connections for questions
-	fit     fit
+	asking  chan *nodeConn // free connections for questions
+	fit     sizeLimit
 	contact contact
 	// up is cleared when the node does not answer. Then nothing is sent to it if another node can
 	// take it.
@@ -31,14 +31,14 @@ type link struct {
 }
 
 func newLink(c *Client, address string) *link {
-	l := &link{c: c, address: address, asking: make(chan *wire, askers)}
+	l := &link{c: c, address: address, asking: make(chan *nodeConn, askers)}
 	opt := batching.Options{Waiting: c.opt.MaxWaiting, Ops: c.opt.MaxBatch, Bytes: maxBody,
-		Refused: l.refused}
+		Refused: l.refusalReason}
 	l.fast, l.slow = batching.New[*call](opt), batching.New[*call](opt)
 	l.up.Store(true)
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	for range askers {
-		l.asking <- newWire(address, &c.opt)
+		l.asking <- newNodeConn(address, &c.opt)
 	}
 	for range c.opt.Lanes {
 		c.running.Go(func() { newLane(l).run(l.fast) })
@@ -60,8 +60,8 @@ func (l *link) runEnd() {
 	}
 }
 
-// refused returns the reason why no call may wait: no lane would send it.
-func (l *link) refused() error {
+// refusalReason returns the reason why no call may wait: no lane would send it.
+func (l *link) refusalReason() error {
 	if l.ctx.Err() != nil {
 		return errNotDone
 	}
@@ -87,9 +87,9 @@ func (l *link) drain() {
 	l.slow.Drain(errNotDone)
 }
 
-// fail records that the node did not answer, and gives back the calls that wait for it, so that
-// other nodes can take them.
-func (l *link) fail(err error) {
+// recordFailure records that the node did not answer, and gives back the calls that wait for it, so
+// that other nodes can take them.
+func (l *link) recordFailure(err error) {
 	if l.ctx.Err() != nil {
 		return
 	}
@@ -105,8 +105,8 @@ func (l *link) down(err error) {
 	}
 }
 
-// succeed records that the node answered.
-func (l *link) succeed() {
+// recordSuccess records that the node answered.
+func (l *link) recordSuccess() {
 	if !l.up.Load() && !l.up.Swap(true) {
 		l.c.opt.Logger.Info("a node answers again", "address", l.address)
 	}
@@ -116,7 +116,7 @@ func (l *link) succeed() {
 // the error wraps errDial, nothing was sent.
 func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	by time.Time) (status int, answer []byte, err error) {
-	var w *wire
+	var w *nodeConn
 	select {
 	case w = <-l.asking:
 	case <-ctx.Done():
@@ -134,9 +134,9 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	w.request.SetBodyRaw(body)
 	for range 2 { // a connection that was kept open may have been closed by now
 		kept := w.conn != nil
-		l.contact.ask(time.Now())
+		l.contact.recordRequest(time.Now())
 		e := w.send(ctx, by)
-		l.contact.settle(&w.answer, e)
+		l.contact.recordOutcome(&w.answer, e)
 		if e == nil {
 			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil
 		}

@@ -158,9 +158,9 @@ func oneCheck(key string, limited bool) []Check {
 	return []Check{{Key: key}}
 }
 
-// completed returns checks that a server accepts, with the options' namespace, limits and rules
-// where they have none.
-func completed(checks []Check, o *GateOptions) []Check {
+// withGateDefaults returns checks that a server accepts, with the options' namespace, limits and
+// rules where they have none.
+func withGateDefaults(checks []Check, o *GateOptions) []Check {
 	list := slices.Clone(checks)
 	for i := range list {
 		c := &list[i]

@@ -32,7 +32,7 @@ func (c *Client) runRefresh() {
 	for {
 		started := time.Now()
 		// If this fails, the old table stays in use; calls find out which nodes don't answer.
-		_ = c.learn(c.ctx, hint)
+		_ = c.fetchTable(c.ctx, hint)
 		hint = c.pause(started)
 		if c.ctx.Err() != nil {
 			return
@@ -67,11 +67,12 @@ func (c *Client) pause(started time.Time) (hint *link) {
 func (c *Client) Refresh(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, c.deadline(ctx))
 	defer cancel()
-	return c.learn(ctx, nil)
+	return c.fetchTable(ctx, nil)
 }
 
-// learn reads the table from the hinted node or any other, and then checks which members answer.
-func (c *Client) learn(ctx context.Context, hint *link) error {
+// fetchTable reads the table from the hinted node or any other, and then checks which members
+// answer.
+func (c *Client) fetchTable(ctx context.Context, hint *link) error {
 	select {
 	case <-c.learner:
 		defer func() { c.learner <- struct{}{} }()
@@ -83,14 +84,14 @@ func (c *Client) learn(ctx context.Context, hint *link) error {
 	for !tried.full() && ctx.Err() == nil {
 		l := hint
 		if hint = nil; l == nil || l.ctx.Err() != nil {
-			if l, _ = c.choose(none, &tried); l == nil {
+			if l, _ = c.chooseNode(none, &tried); l == nil {
 				break
 			}
 		}
 		tried.add(l)
 		var t *table
 		if t, err = l.table(ctx); err == nil {
-			return c.install(ctx, t)
+			return c.installTable(ctx, t)
 		}
 	}
 	if c.ctx.Err() != nil {
@@ -106,7 +107,7 @@ func (l *link) table(ctx context.Context) (*table, error) {
 		l.down(err)
 		return nil, err
 	}
-	l.succeed()
+	l.recordSuccess()
 	if status != 200 {
 		return nil, readProblem(status, body)
 	}
@@ -117,14 +118,14 @@ func (l *link) table(ctx context.Context) (*table, error) {
 func (l *link) ping(ctx context.Context) {
 	_, _, err := l.ask(ctx, "GET", "/healthz", nil, time.Now().Add(l.c.opt.AttemptTimeout))
 	if err == nil {
-		l.succeed()
+		l.recordSuccess()
 	} else if ctx.Err() == nil {
 		l.down(err)
 	}
 }
 
-// install makes a table the current one, after checking which members answer.
-func (c *Client) install(ctx context.Context, t *table) error {
+// installTable makes a table the current one, after checking which members answer.
+func (c *Client) installTable(ctx context.Context, t *table) error {
 	v := &view{table: t, members: make([]*link, len(t.members))}
 	for i, m := range t.members {
 		if c.opt.OnlyAddresses || m.address == "" {
@@ -145,7 +146,7 @@ func (c *Client) install(ctx context.Context, t *table) error {
 	c.pingAll(ctx, v)
 	c.view.Store(v)
 	c.stats.refreshed.Add(1)
-	c.retire(v)
+	c.retireLinks(v)
 	return nil
 }
 
@@ -190,8 +191,8 @@ func (c *Client) link(address string) (*link, error) {
 	return l, nil
 }
 
-// retire ends the links to addresses that are no longer members.
-func (c *Client) retire(v *view) {
+// retireLinks ends the links to addresses that are no longer members.
+func (c *Client) retireLinks(v *view) {
 	keep := map[*link]bool{}
 	for _, list := range [][]*link{v.members, c.seeds} {
 		for _, l := range list {

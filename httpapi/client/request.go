@@ -29,8 +29,8 @@ const (
 	AckDisk Ack = "disk"
 )
 
-// waits reports whether a call waits for more than memory.
-func (a Ack) waits() bool { return a == AckRedis || a == AckReplica || a == AckDisk }
+// waitsForStore reports whether a call waits for more than memory.
+func (a Ack) waitsForStore() bool { return a == AckRedis || a == AckReplica || a == AckDisk }
 
 // AddRequest counts events of a key.
 type AddRequest struct {

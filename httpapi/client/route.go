@@ -28,9 +28,9 @@ func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
 func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
-// choose returns the node to try next, and whether it is the owner. It prefers the owner, then a
-// node that answers, then any node. It returns nil if all were tried.
-func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
+// chooseNode returns the node to try next, and whether it is the owner. It prefers the owner, then
+// a node that answers, then any node. It returns nil if all were tried.
+func (c *Client) chooseNode(at int, tried *trail) (l *link, direct bool) {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && tried.fitsNow(v.members[at]) {
 		return v.members[at], true
@@ -65,7 +65,7 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 		if !time.Now().Before(k.by) || ctx.Err() != nil {
 			break
 		}
-		next, direct := c.choose(at, tried)
+		next, direct := c.chooseNode(at, tried)
 		if next == nil {
 			break
 		}
@@ -75,7 +75,7 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 		k.Reset()
 		// An operation that a node has to forward may also take long, if the owner can't be
 		// reached.
-		slow := k.slow || !direct && c.routes()
+		slow := k.slow || !direct && c.knowsOwners()
 		if err = l.submit(k, slow); err == nil {
 			left, err = k.wait(ctx)
 		}
@@ -102,8 +102,8 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 	return l, false, err
 }
 
-// routes reports whether the client knows any owners.
-func (c *Client) routes() bool {
+// knowsOwners reports whether the client knows any owners.
+func (c *Client) knowsOwners() bool {
 	t := c.view.Load().table
 	return t != nil && len(t.owners) > 0
 }
@@ -116,12 +116,12 @@ func (k *call) begin(write, slow bool) {
 // ownerOf returns the index of the member that owns all keys of an acquire, or none.
 func (t *table) ownerOf(r *AcquireRequest) int {
 	if len(r.Checks) == 0 {
-		return t.ownerUnder(r.Rules, r.Namespace, r.Key)
+		return t.ownerUnderRules(r.Rules, r.Namespace, r.Key)
 	}
 	at := none
 	for i := range r.Checks {
 		c := &r.Checks[i]
-		owner := t.ownerUnder(c.Rules, c.Namespace, c.Key)
+		owner := t.ownerUnderRules(c.Rules, c.Namespace, c.Key)
 		if owner == none || i > 0 && owner != at {
 			return none
 		}
@@ -130,10 +130,10 @@ func (t *table) ownerOf(r *AcquireRequest) int {
 	return at
 }
 
-// ownerUnder returns the index of the member that owns a key judged by named rules, or none:
+// ownerUnderRules returns the index of the member that owns a key judged by named rules, or none:
 // without a namespace the key is counted in the namespace of the rules, which the client does not
 // know.
-func (t *table) ownerUnder(rules []string, ns, key string) int {
+func (t *table) ownerUnderRules(rules []string, ns, key string) int {
 	if len(rules) > 0 && ns == "" {
 		return none
 	}

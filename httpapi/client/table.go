@@ -131,7 +131,7 @@ func (t *table) owner(ns, key string) int {
 // one, of its namespace, mixed by the finalizer of MurmurHash3.
 func (t *table) partition(ns, key string) int {
 	if len(t.hashTags) > 0 {
-		ns, key = t.placedAs(ns, key)
+		ns, key = t.placementKey(ns, key)
 	}
 	h := xxhash.Sum64String(key) ^ t.seed
 	if ns != "" && ns != defaultNamespace {
@@ -148,9 +148,9 @@ func (t *table) partition(ns, key string) int {
 
 const defaultNamespace = "default"
 
-// placedAs returns the namespace and text that place a key: its own or, if it has a hash tag and
-// its namespace uses them, the default namespace and the tag.
-func (t *table) placedAs(ns, key string) (string, string) {
+// placementKey returns the namespace and text that place a key: its own or, if it has a hash tag
+// and its namespace uses them, the default namespace and the tag.
+func (t *table) placementKey(ns, key string) (string, string) {
 	tagged, listed := t.hashTags[ns]
 	if !listed {
 		tagged = t.hashTags[defaultNamespace]

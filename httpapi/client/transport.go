@@ -59,7 +59,7 @@ func NewTransport(o TransportOptions) (*Transport, error) {
 // once; if the request's context ends, its error. The request then was not sent.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if checks := t.opt.Checks(r); len(checks) > 0 {
-		if err := t.await(r.Context(), completed(checks, &t.gate.opt)); err != nil {
+		if err := t.await(r.Context(), withGateDefaults(checks, &t.gate.opt)); err != nil {
 			if r.Body != nil {
 				_ = r.Body.Close()
 			}
@@ -76,7 +76,7 @@ func (t *Transport) await(ctx context.Context, checks []Check) error {
 		by = d
 	}
 	for {
-		after, err := t.ask(ctx, checks)
+		after, err := t.tryOnce(ctx, checks)
 		switch {
 		case err != nil || after == 0:
 			return err
@@ -91,9 +91,9 @@ func (t *Transport) await(ctx context.Context, checks []Check) error {
 	}
 }
 
-// ask tries once. It returns how long to wait before trying again: 0 if it is the request's turn,
-// less than 0 if it never will be.
-func (t *Transport) ask(ctx context.Context, checks []Check) (after time.Duration, err error) {
+// tryOnce tries once. It returns how long to wait before trying again: 0 if it is the request's
+// turn, less than 0 if it never will be.
+func (t *Transport) tryOnce(ctx context.Context, checks []Check) (after time.Duration, err error) {
 	o := &t.gate.opt
 	asking, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
@@ -114,7 +114,7 @@ func (t *Transport) ask(ctx context.Context, checks []Check) (after time.Duratio
 		return max(time.Millisecond, RetryAfter(err)), nil
 	case errors.Is(err, ErrInvalid):
 		return 0, err
-	case isAnswer(err) || o.Client.reaches():
+	case isAnswer(err) || o.Client.reachesAny():
 		return leastRetry, nil
 	case o.Outage == FailClosed:
 		return 0, err
