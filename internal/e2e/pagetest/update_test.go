@@ -27,7 +27,7 @@ func TestTrafficIsSteady(t *testing.T) {
 			members: [{ id: "m", started: 1, address: "a:1", state: "alive", share: 1,
 				partitions: 1,
 				status: { ops_total: ops, served_total: 0, forwarded_total: 0, incoming: 0,
-						outgoing: 0, moving: 0, pending_buckets: 0, mode: "two-tier",
+					outgoing: 0, moving: 0, pending_buckets: 0, mode: "two-tier",
 					ring_version: "1", redis_up: true } }] });
 		const start = performance.now() + 1e6, shown = [];
 		for (let second = 0; second < 8; second++) {
