@@ -39,8 +39,8 @@ var ErrOlderSeed = fmt.Errorf("%w: it lost data, and processes that were there b
 // probe has succeeded.
 func (s *Store) Placement() twotier.Placement { return s.opt.Placement }
 
-// agree checks this store's configuration against tt:meta, which the first store wrote.
-func (s *Store) agree(ctx context.Context) error {
+// reconcileMeta checks this store's configuration against tt:meta, which the first store wrote.
+func (s *Store) reconcileMeta(ctx context.Context) error {
 	for {
 		have, err := s.readMeta(ctx)
 		if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) agree(ctx context.Context) error {
 		}
 		// Compare before writing: a refused node must leave nothing behind that others would be
 		// compared with.
-		if err := s.compare(s.agreement(), have); err != nil {
+		if err := s.metaMismatch(s.wantedMeta(), have); err != nil {
 			return err
 		}
 		written, err := s.writeMissing(ctx, have)
@@ -61,19 +61,19 @@ func (s *Store) agree(ctx context.Context) error {
 			return err
 		}
 		if !written {
-			s.settle(have)
+			s.settlePlacement(have)
 			return nil
 		} // else read again whose values were written
 	}
 }
 
-// AgreeEvery is how often each process that uses the store must call [Store.Agree].
+// AgreeEvery is how often each process that uses the store must call [Store.EnsureAgreement].
 const AgreeEvery = time.Second
 
-// Agree makes sure that Redis still has the values that all users of the data must agree on. Redis
-// may have lost them while nobody counts anything that would reveal the loss. The next process to
-// start would then adopt the values it finds, and not fit the others.
-func (s *Store) Agree(ctx context.Context) error {
+// EnsureAgreement makes sure that Redis still has the values that all users of the data must agree
+// on. Redis may have lost them while nobody counts anything that would reveal the loss. The next
+// process to start would then adopt the values it finds, and not fit the others.
+func (s *Store) EnsureAgreement(ctx context.Context) error {
 	if !s.ready.Load() {
 		return nil // the probe before the next exchange does this
 	}
@@ -83,10 +83,10 @@ func (s *Store) Agree(ctx context.Context) error {
 	switch {
 	case err != nil && !errors.Is(err, redis.Nil):
 		return fmt.Errorf("read %s: %w", layout.MetaKey, err)
-	case seed == s.agreement()[seedField]:
+	case seed == s.wantedMeta()[seedField]:
 		return nil
 	}
-	if err = s.agree(ctx); errors.Is(err, ErrMismatch) {
+	if err = s.reconcileMeta(ctx); errors.Is(err, ErrMismatch) {
 		s.opt.Logger.Error("Redis can't be used any more", "error", err)
 		s.ready.Store(false)
 		s.conn.SetFailed(err)
@@ -110,7 +110,7 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 // writeMissing writes the fields that Redis lacks, and reports whether there were any.
 func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some bool, err error) {
 	var args []any
-	want := s.agreement()
+	want := s.wantedMeta()
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		if _, ok := have[field]; !ok {
 			args = append(args, field, "", want[field])
@@ -148,11 +148,11 @@ func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err erro
 // theirs, and the new one fails with ErrOlderSeed. It reports false if tt:meta must be read again.
 func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
-	mine := s.agreement()[seedField]
+	mine := s.wantedMeta()[seedField]
 	switch {
 	case !ok, s.since == "" && !s.opt.AnySeed, s.since != "" && text == mine:
 		return true, nil
-	case s.since != "" && s.givesWay(text, since(have)):
+	case s.since != "" && s.seedGivesWay(text, placedSince(have)):
 		if s.opt.AnySeed {
 			return false, ErrOlderSeed
 		}
@@ -169,13 +169,13 @@ func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done boo
 	return true, nil // text that is not a number will not compare as equal
 }
 
-// since returns the time in sinceField, or "0" if Redis lacks the field.
-func since(have map[string]string) string { return cmp.Or(have[sinceField], "0") }
+// placedSince returns the time in sinceField, or "0" if Redis lacks the field.
+func placedSince(have map[string]string) string { return cmp.Or(have[sinceField], "0") }
 
-// givesWay reports whether this store's seed gives way to another one, by which keys have been
+// seedGivesWay reports whether this store's seed gives way to another one, by which keys have been
 // placed since the given time. The older seed stays and, of two drawn in the same millisecond, the
 // smaller one, so that of two stores exactly one gives way.
-func (s *Store) givesWay(seed, since string) bool {
+func (s *Store) seedGivesWay(seed, since string) bool {
 	theirs, err := strconv.ParseInt(since, 10, 64)
 	mine, other := strconv.ParseInt(s.since, 10, 64)
 	if err != nil || other != nil || mine != theirs {
@@ -185,16 +185,16 @@ func (s *Store) givesWay(seed, since string) bool {
 	return err == nil && number < s.opt.Placement.Seed
 }
 
-// settle records that the placement is agreed and does not change any more.
-func (s *Store) settle(have map[string]string) {
+// settlePlacement records that the placement is agreed and does not change any more.
+func (s *Store) settlePlacement(have map[string]string) {
 	s.agreed = true
 	if _, ok := have[seedField]; ok && s.since == "" {
-		s.since = since(have)
+		s.since = placedSince(have)
 	}
 }
 
-// agreement returns the values that all users of the data must have in common.
-func (s *Store) agreement() map[string]string {
+// wantedMeta returns the values that all users of the data must have in common.
+func (s *Store) wantedMeta() map[string]string {
 	want := map[string]string{
 		layoutField:  layout.Version,
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
@@ -210,8 +210,8 @@ func (s *Store) agreement() map[string]string {
 	return want
 }
 
-// compare returns ErrMismatch if a stored value differs from the wanted one.
-func (s *Store) compare(want, have map[string]string) error {
+// metaMismatch returns ErrMismatch if a stored value differs from the wanted one.
+func (s *Store) metaMismatch(want, have map[string]string) error {
 	if stored, ok := have[layoutField]; ok && stored != layout.Version {
 		return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+
 			"this one makes and reads layout %s: use another Redis (or database) or, once those "+

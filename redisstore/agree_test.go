@@ -152,14 +152,14 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 		for _, s := range append(old, late) {
 			wg.Go(func() {
 				for range 5 {
-					if err := s.Agree(t.Context()); err != nil && s != late {
+					if err := s.EnsureAgreement(t.Context()); err != nil && s != late {
 						t.Errorf("an old one: %v", err)
 					}
 				}
 			})
 		}
 		wg.Wait()
-		if err := late.Agree(t.Context()); err != nil &&
+		if err := late.EnsureAgreement(t.Context()); err != nil &&
 			!errors.Is(err, redisstore.ErrMismatch) {
 			t.Error(err)
 		}
@@ -206,7 +206,7 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 			}
 		}
 		for i := range 6 {
-			_ = stores[(run+i)%2].Agree(t.Context())
+			_ = stores[(run+i)%2].EnsureAgreement(t.Context())
 		}
 		for i, seed := range seeds {
 			refused := errors.Is(stores[i].Health().Err, redisstore.ErrMismatch)

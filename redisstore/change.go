@@ -12,9 +12,9 @@ import (
 // lives twice as long.
 const remembered = sequenceTTL / 2
 
-// lacks reports whether the writer's sequence, as read, shows that the data lacks a change. It
-// matches lacks in Lua.
-func (c *roundCall) lacks(told string) bool {
+// lacksChange reports whether the writer's sequence, as read, shows that the data lacks a change.
+// It matches lacks in Lua.
+func (c *roundCall) lacksChange(told string) bool {
 	change, ok := layout.ParseChange(told)
 	if !ok || c.SequenceReply == nil {
 		return false

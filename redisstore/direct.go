@@ -134,14 +134,14 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 
 // Do runs one operation, with the errors of syncer.Counter.Do.
 func (d *Direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	if err := d.keeps(ctx, op); err != nil {
+	if err := d.checkAck(ctx, op); err != nil {
 		return err
 	}
 	marks, err := d.do(ctx, op, res)
 	if err != nil {
 		return err
 	}
-	return d.keep(ctx, op, res, marks)
+	return d.awaitAck(ctx, op, res, marks)
 }
 
 // do is Do without waiting for an ack stronger than AckStore. It returns the marks of the scripts
@@ -154,16 +154,17 @@ func (d *Direct) do(ctx context.Context, op *twotier.Op,
 		return nil, err
 	}
 	if d.crossesPartitions(op) {
-		return d.acquireInTurn(ctx, op, ts, res)
+		return d.acquireAcrossPartitions(ctx, op, ts, res)
 	}
-	return d.ask(ctx, op, d.encode(op, ts, now), res, false)
+	return d.submitAndWait(ctx, op, d.encode(op, ts, now), res, false)
 }
 
-// ask has a worker carry out a call for an operation. For part of an acquire, it waits for the
-// outcome even if ctx ends once the worker has the call: the part's counts may have to be taken
-// back.
-func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *twotier.Result,
-	part bool) (marks []fences.Mark, err error) {
+// submitAndWait has a worker carry out a call for an operation. For part of an acquire, it waits
+// for the outcome even if ctx ends once the worker has the call: the part's counts may have to be
+// taken back.
+func (d *Direct) submitAndWait(
+	ctx context.Context, op *twotier.Op, c *directCall, res *twotier.Result, part bool,
+) (marks []fences.Mark, err error) {
 	if ctx.Err() != nil {
 		return nil, errNotSent
 	}
@@ -177,10 +178,10 @@ func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *tw
 	if err != nil {
 		return nil, err // it may still be carried out, so c is not reused
 	}
-	if d.ackOf(op) > twotier.AckStore {
+	if d.ackOrDefault(op) > twotier.AckStore {
 		marks = []fences.Mark{c.mark}
 	}
-	err = c.outcome(op, res)
+	err = c.decodeResult(op, res)
 	d.calls.Put(c)
 	return marks, err
 }
@@ -206,7 +207,7 @@ func (d *Direct) crossesPartitions(op *twotier.Op) bool {
 func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	list := newDirectList()
 	calls := d.encodeAll(ctx, list, ops, res)
-	together := d.workerOfAll(calls)
+	together := d.workerForWholeList(calls)
 	for i, c := range calls {
 		switch {
 		case res[i].Err != nil:
@@ -215,11 +216,11 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 		default:
 			if res[i].Err = errNotSent; ctx.Err() == nil {
 				worker := cmp.Or(together, d.worker(c))
-				res[i].Err = refusedToWait(worker.calls.PutWait(ctx, c))
+				res[i].Err = submitError(worker.calls.PutWait(ctx, c))
 			}
 			if res[i].Err != nil {
 				calls[i] = nil
-				list.answered()
+				list.markAnswered()
 			}
 		}
 	}
@@ -229,18 +230,18 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 		switch {
 		case c == nil:
 		case all || c.answered.Load():
-			res[i].Err = c.outcome(&ops[i], &res[i])
-			if res[i].Err == nil && d.ackOf(&ops[i]) > twotier.AckStore {
+			res[i].Err = c.decodeResult(&ops[i], &res[i])
+			if res[i].Err == nil && d.ackOrDefault(&ops[i]) > twotier.AckStore {
 				marks[i] = []fences.Mark{c.mark}
 			}
 			d.calls.Put(c)
 		case c.Take():
 			res[i].Err = errNotSent
 		default:
-			res[i].Err = c.gaveUp()
+			res[i].Err = c.abandonError()
 		}
 	}
-	d.keepAll(ctx, ops, res, marks)
+	d.awaitAcks(ctx, ops, res, marks)
 }
 
 // encodeAll returns the calls of a list's operations. It returns nil for operations that cross
@@ -253,7 +254,7 @@ func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []twotier.
 		now := d.opt.Now()
 		ts, err := twotier.Validate(op, d.ladder, now)
 		if err == nil {
-			err = d.keeps(ctx, op)
+			err = d.checkAck(ctx, op)
 		}
 		if res[i].Err = err; err == nil && !d.crossesPartitions(op) {
 			calls[i] = d.encode(op, ts, now)
@@ -269,10 +270,10 @@ func (d *Direct) worker(c *directCall) *directWorker {
 	return d.workers[c.partition()%len(d.workers)]
 }
 
-// workerOfAll returns a worker for a whole list if one of its calls has keys of several workers,
-// and nil otherwise. With separate workers, an operation could overtake an earlier one whose second
-// key it shares.
-func (d *Direct) workerOfAll(calls []*directCall) *directWorker {
+// workerForWholeList returns a worker for a whole list if one of its calls has keys of several
+// workers, and nil otherwise. With separate workers, an operation could overtake an earlier one
+// whose second key it shares.
+func (d *Direct) workerForWholeList(calls []*directCall) *directWorker {
 	for _, c := range calls {
 		for i := 1; c != nil && i < len(c.checks); i++ {
 			if c.checks[i].partition%len(d.workers) != c.partition()%len(d.workers) {
@@ -285,20 +286,20 @@ func (d *Direct) workerOfAll(calls []*directCall) *directWorker {
 
 // submit hands a call to its worker, or refuses it if too many are waiting already.
 func (d *Direct) submit(c *directCall) error {
-	return refusedToWait(d.worker(c).calls.Put(c))
+	return submitError(d.worker(c).calls.Put(c))
 }
 
-func refusedToWait(err error) error {
+func submitError(err error) error {
 	if errors.Is(err, batching.ErrFull) {
 		return fmt.Errorf("%w: %d operations wait for Redis", twotier.ErrOverload, maxWaiting)
 	}
 	return err
 }
 
-// acquireInTurn acquires over several partitions of a cluster, one after the other. If one refuses,
-// the earlier ones take back their counts. Others may see the temporary counts, which can cause a
-// refusal but never let one too many through.
-func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
+// acquireAcrossPartitions acquires over several partitions of a cluster, one after the other. If
+// one refuses, the earlier ones take back their counts. Others may see the temporary counts, which
+// can cause a refusal but never let one too many through.
+func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts int64,
 	res *twotier.Result) (marks []fences.Mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, twotier.SourceRedis
@@ -307,7 +308,7 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
 	}
 	counted := make([]bool, len(op.Checks))
 	var failed error
-	for _, checks := range d.byPartition(op) {
+	for _, checks := range d.groupByPartition(op) {
 		var at []fences.Mark
 		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
 			break
@@ -322,7 +323,7 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
 			continue
 		}
 		res.Checks[i].TS = 0
-		n := countOf(op, i)
+		n := amountForKey(op, i)
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
@@ -334,9 +335,9 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
 	return marks, failed
 }
 
-// byPartition groups the positions of an operation's checks by partition. A key and its bans share
-// a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
-func (d *Direct) byPartition(op *twotier.Op) (parts [][]int) {
+// groupByPartition groups the positions of an operation's checks by partition. A key and its bans
+// share a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
+func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 	at := map[int]int{} // by partition, the position in parts
 	for i := range op.Checks {
 		c := &op.Checks[i]
@@ -361,7 +362,7 @@ func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, chec
 	}
 	var part twotier.Result
 	call := d.encode(&one, ts, d.opt.Now())
-	if marks, err = d.ask(ctx, &one, call, &part, true); err != nil {
+	if marks, err = d.submitAndWait(ctx, &one, call, &part, true); err != nil {
 		return nil, err
 	}
 	res.Allowed = res.Allowed && part.Allowed

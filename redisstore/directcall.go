@@ -59,13 +59,13 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	c.Reset()
 	c.answered.Store(false)
-	c.list, c.kind, c.mode = nil, op.Kind, modeOf(op)
+	c.list, c.kind, c.mode = nil, op.Kind, countingMode(op)
 	c.ts, c.now, c.present = ts, now, now
 	c.checks, c.limits, c.names = c.checks[:0], c.limits[:0], c.names[:0]
 	c.mark, c.divide, c.directAnswer = fences.Mark{}, false, directAnswer{values: c.values[:0]}
 	for i := range op.Checks {
 		check := &op.Checks[i]
-		ns := spaceOf(check.NS)
+		ns := storedNamespace(check.NS)
 		partition := d.opt.Store.opt.Placement.Of(ns, check.Key)
 		c.limits = append(c.limits, check.Limits...)
 		c.names = layout.AppendKey(c.names, partition, ns, check.Key)
@@ -90,7 +90,7 @@ func packedN(op *twotier.Op, c *twotier.Check) int64 {
 // the script receives.
 func (c *directCall) Size() (ops, bytes int) { return 1, len(c.checks) + len(c.limits) }
 
-func (c *directCall) read() bool { return c.kind == twotier.Count }
+func (c *directCall) isRead() bool { return c.kind == twotier.Count }
 
 // The script's ways of counting.
 const (
@@ -100,7 +100,7 @@ const (
 	modeDry            // count nothing
 )
 
-func modeOf(op *twotier.Op) int64 {
+func countingMode(op *twotier.Op) int64 {
 	switch {
 	case op.TakesNewest():
 		return modeNewest
@@ -120,8 +120,8 @@ func (c *directCall) partition() int {
 	return c.checks[0].partition
 }
 
-// name returns the name of a check's hash.
-func (c *directCall) name(i int) []byte {
+// hashName returns the name of a check's hash.
+func (c *directCall) hashName(i int) []byte {
 	if i == 0 {
 		return c.names[:c.checks[0].end]
 	}
@@ -144,7 +144,7 @@ func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
 	case batching.Withdrawn:
 		return errNotSent
 	default:
-		return c.gaveUp()
+		return c.abandonError()
 	}
 }
 
@@ -156,7 +156,7 @@ func (c *directCall) Finish(err error) {
 	c.err = err
 	if l := c.list; l != nil {
 		c.answered.Store(true)
-		l.answered()
+		l.markAnswered()
 		return
 	}
 	c.Call.Finish(nil)
@@ -174,7 +174,7 @@ func newDirectList() *directList {
 	return l
 }
 
-func (l *directList) answered() {
+func (l *directList) markAnswered() {
 	if l.left.Add(-1) == 0 {
 		close(l.done)
 	}
@@ -182,7 +182,7 @@ func (l *directList) answered() {
 
 // wait is called when the list is complete. It reports whether all calls were answered in time.
 func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
-	l.answered()
+	l.markAnswered()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
@@ -194,41 +194,41 @@ func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 	return false
 }
 
-// gaveUp returns the error for a call whose caller stopped waiting while a worker had it.
-func (c *directCall) gaveUp() error {
-	if c.read() || c.mode == modeDry {
+// abandonError returns the error for a call whose caller stopped waiting while a worker had it.
+func (c *directCall) abandonError() error {
+	if c.isRead() || c.mode == modeDry {
 		return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnavailable)
 	}
 	return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnknownOutcome)
 }
 
-// outcome turns the answer into a result.
-func (c *directCall) outcome(op *twotier.Op, res *twotier.Result) error {
+// decodeResult turns the answer into a result.
+func (c *directCall) decodeResult(op *twotier.Op, res *twotier.Result) error {
 	if c.err != nil {
 		return c.err
 	}
 	res.Reset()
 	res.Source, res.Allowed = twotier.SourceRedis, true
 	switch {
-	case c.read():
-		held, err := c.held()
+	case c.isRead():
+		held, err := c.parseCells()
 		return cmp.Or(err, c.estimate(op, 0, held, res))
 	case c.refusal != "":
-		return c.refused(op)
+		return c.refusalError(op)
 	case op.Kind == twotier.Add:
-		err := c.added(op, res)
+		err := c.decodeAdd(op, res)
 		c.setTimes(op, res)
 		return err
 	}
 	values := c.values
 	for i := range op.Checks {
 		n := valuesOfLimit * len(op.Checks[i].Limits)
-		c.judged(op, i, values[:n], res)
+		c.decodeCheck(op, i, values[:n], res)
 		values = values[n:]
 	}
 	res.Allowed = c.allowed
 	if (!c.repeated || op.DryRun) && (c.allowed || op.CountDenied && !op.Banned(res)) {
-		raise(op, res)
+		addAdmittedCounts(op, res)
 	}
 	c.setTimes(op, res)
 	return nil
@@ -244,8 +244,8 @@ func (c *directCall) setTimes(op *twotier.Op, res *twotier.Result) {
 	}
 }
 
-// held parses the hash of a read.
-func (c *directCall) held() ([]leaparray.Cell, error) {
+// parseCells parses the hash of a read.
+func (c *directCall) parseCells() ([]leaparray.Cell, error) {
 	buckets := layout.ParseBuckets(c.flat, nil)
 	if err := syncer.CheckCounts(buckets); err != nil {
 		return nil, fmt.Errorf("%w: Redis refuses this key: %w", twotier.ErrUnavailable, err)
@@ -261,9 +261,9 @@ func (c *directCall) held() ([]leaparray.Cell, error) {
 	return cells, nil
 }
 
-// added reads the hashes of an add, as they are afterwards: for each, the number of cells, and each
-// cell's start, width and count.
-func (c *directCall) added(op *twotier.Op, res *twotier.Result) error {
+// decodeAdd reads the hashes of an add, as they are afterwards: for each, the number of cells, and
+// each cell's start, width and count.
+func (c *directCall) decodeAdd(op *twotier.Op, res *twotier.Result) error {
 	values := c.values
 	for i := range op.Checks {
 		cells := make([]leaparray.Cell, values[0])
@@ -279,16 +279,16 @@ func (c *directCall) added(op *twotier.Op, res *twotier.Result) error {
 	return nil
 }
 
-// refused turns the script's refusal to carry out an operation into an error.
-func (c *directCall) refused(op *twotier.Op) error {
+// refusalError turns the script's refusal to carry out an operation into an error.
+func (c *directCall) refusalError(op *twotier.Op) error {
 	if i, window, ok := c.outOfReach(); ok && i >= 1 && i <= len(c.checks) {
 		return twotier.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
 	}
 	return fmt.Errorf("%w: Redis refuses this key: %s", twotier.ErrUnavailable, c.refusal)
 }
 
-// judged reads the script's findings for the limits of one check of an acquire.
-func (c *directCall) judged(op *twotier.Op, i int, values []int64, res *twotier.Result) {
+// decodeCheck reads the script's findings for the limits of one check of an acquire.
+func (c *directCall) decodeCheck(op *twotier.Op, i int, values []int64, res *twotier.Result) {
 	r := res.AddCheck()
 	for j, limit := range op.Checks[i].Limits {
 		peak, width, retry := values[valuesOfLimit*j], values[valuesOfLimit*j+1],
@@ -314,10 +314,10 @@ func (c *directCall) judged(op *twotier.Op, i int, values []int64, res *twotier.
 	}
 }
 
-// raise adds the counts of an admitted acquire to the figures it returns.
-func raise(op *twotier.Op, res *twotier.Result) {
+// addAdmittedCounts adds the counts of an admitted acquire to the figures it returns.
+func addAdmittedCounts(op *twotier.Op, res *twotier.Result) {
 	for i := range op.Checks {
-		n := countOf(op, i)
+		n := amountForKey(op, i)
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n
@@ -325,20 +325,21 @@ func raise(op *twotier.Op, res *twotier.Result) {
 	}
 }
 
-// countOf returns the sum that all checks of an operation count for the key of check i.
-func countOf(op *twotier.Op, i int) (n int64) {
+// amountForKey returns the sum that all checks of an operation count for the key of check i.
+func amountForKey(op *twotier.Op, i int) (n int64) {
 	c := &op.Checks[i]
 	for j := range op.Checks {
 		o := &op.Checks[j]
-		if string(o.Key) == string(c.Key) && string(spaceOf(o.NS)) == string(spaceOf(c.NS)) {
+		if string(o.Key) == string(c.Key) &&
+			string(storedNamespace(o.NS)) == string(storedNamespace(c.NS)) {
 			n += o.N
 		}
 	}
 	return n
 }
 
-// spaceOf returns a namespace as it is stored: empty for the default one.
-func spaceOf(ns []byte) []byte {
+// storedNamespace returns a namespace as it is stored: empty for the default one.
+func storedNamespace(ns []byte) []byte {
 	if string(ns) == twotier.DefaultNamespace {
 		return nil
 	}

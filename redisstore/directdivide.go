@@ -14,27 +14,27 @@ import (
 // for the next script if there is no room for reading its keys. A step takes about 0.2 µs.
 const maxSteps = 100_000
 
-// divide carries out an acquire whose keys are too much for one script: first one half of them,
-// then the other. If the second half refuses, the first takes its counts back. Others may see the
-// temporary counts, which can cause a refusal but never let one too many through.
-func (l *directWorker) divide(ctx context.Context, c *directCall) {
+// acquireInHalves carries out an acquire whose keys are too much for one script: first one half of
+// them, then the other. If the second half refuses, the first takes its counts back. Others may see
+// the temporary counts, which can cause a refusal but never let one too many through.
+func (l *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
 	values := make([][]int64, len(c.checks))
 	var counted []*directCall
 	var failed error
 	allowed, banned := true, false
 	for _, at := range c.halves() {
-		part := c.part(at)
-		l.carryOut(ctx, []*directCall{part})
+		part := c.subCall(at)
+		l.writeAll(ctx, []*directCall{part})
 		c.mark, c.repeated = part.mark, c.repeated || part.repeated
 		if failed = part.err; failed != nil || part.refusal != "" {
 			allowed, c.refusal = false, part.refusalOf(at)
 			break
 		}
-		allowed, banned = allowed && part.allowed, banned || part.banned()
-		if part.counts() {
+		allowed, banned = allowed && part.allowed, banned || part.isBanned()
+		if part.hasCounted() {
 			counted = append(counted, part)
 		}
-		for i, v := range part.valuesOf() {
+		for i, v := range part.valuesByCheck() {
 			values[at[i]] = v
 		}
 	}
@@ -54,7 +54,7 @@ func (l *directWorker) takeBack(ctx context.Context, counted []*directCall) erro
 	for _, part := range counted {
 		for i := range part.checks {
 			if part.checks[i].n > 0 {
-				back := part.part([]int{i})
+				back := part.subCall([]int{i})
 				back.kind, back.mode, back.limits = twotier.Add, modeAllowed, nil
 				back.checks[0].n, back.checks[0].limits = -back.checks[0].n, 0
 				calls = append(calls, back)
@@ -63,7 +63,7 @@ func (l *directWorker) takeBack(ctx context.Context, counted []*directCall) erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.d.opt.Timeout)
 	defer cancel()
-	l.carryOut(ctx, slices.Clone(calls))
+	l.writeAll(ctx, slices.Clone(calls))
 	var errs []error
 	for _, back := range calls {
 		if back.refusal != "" {
@@ -83,7 +83,7 @@ func (c *directCall) halves() [2][]int {
 	half, last := map[string]int{}, 0
 	names := []string{}
 	for i := range c.checks {
-		if name := string(c.name(i)); c.checks[i].n > 0 && !slices.Contains(names, name) {
+		if name := string(c.hashName(i)); c.checks[i].n > 0 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -93,20 +93,20 @@ func (c *directCall) halves() [2][]int {
 	var at [2][]int
 	for i := range c.checks {
 		if c.checks[i].n > 0 {
-			last = half[string(c.name(i))]
+			last = half[string(c.hashName(i))]
 		}
 		at[last] = append(at[last], i)
 	}
 	return at
 }
 
-// part returns a call for some of the checks, without a caller.
-func (c *directCall) part(at []int) *directCall {
+// subCall returns a call for some of the checks, without a caller.
+func (c *directCall) subCall(at []int) *directCall {
 	p := &directCall{kind: c.kind, mode: c.mode, ts: c.ts, now: c.now}
 	p.Reset()
 	for _, i := range at {
 		check := c.checks[i]
-		p.limits, p.names = append(p.limits, c.limitsOf(i)...), append(p.names, c.name(i)...)
+		p.limits, p.names = append(p.limits, c.limitsOf(i)...), append(p.names, c.hashName(i)...)
 		check.limits, check.end = len(p.limits), len(p.names)
 		p.checks = append(p.checks, check)
 	}
@@ -135,8 +135,8 @@ func (c *directCall) outOfReach() (pos int, window int64, ok bool) {
 	return pos, window, ok
 }
 
-// valuesOf returns the values of each check of an acquire.
-func (c *directCall) valuesOf() [][]int64 {
+// valuesByCheck returns the values of each check of an acquire.
+func (c *directCall) valuesByCheck() [][]int64 {
 	list, rest := make([][]int64, len(c.checks)), c.values
 	for i := range c.checks {
 		n := valuesOfLimit * len(c.limitsOf(i))
@@ -145,9 +145,9 @@ func (c *directCall) valuesOf() [][]int64 {
 	return list
 }
 
-// banned reports whether a ban that had started before refused the acquire.
-func (c *directCall) banned() bool {
-	for i, v := range c.valuesOf() {
+// isBanned reports whether a ban that had started before refused the acquire.
+func (c *directCall) isBanned() bool {
+	for i, v := range c.valuesByCheck() {
 		// The width of a ban that has just started is negative.
 		if c.checks[i].n < 0 && v[1] > 0 && v[2] != 0 {
 			return true
@@ -156,7 +156,7 @@ func (c *directCall) banned() bool {
 	return false
 }
 
-// counts reports whether an acquire that was answered has counted its keys.
-func (c *directCall) counts() bool {
-	return c.mode != modeDry && (c.allowed || c.mode == modeAlways && !c.banned())
+// hasCounted reports whether an acquire that was answered has counted its keys.
+func (c *directCall) hasCounted() bool {
+	return c.mode != modeDry && (c.allowed || c.mode == modeAlways && !c.isBanned())
 }

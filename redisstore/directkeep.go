@@ -8,44 +8,44 @@ import (
 	"twotier.dev/twotier/redisstore/internal/fences"
 )
 
-func (d *Direct) ackOf(op *twotier.Op) twotier.Ack {
+func (d *Direct) ackOrDefault(op *twotier.Op) twotier.Ack {
 	if op.Ack == twotier.AckDefault {
 		return d.opt.Ack
 	}
 	return op.Ack
 }
 
-// keeps returns an error if Redis can't offer the ack that an operation asks for. It is called
+// checkAck returns an error if Redis can't offer the ack that an operation asks for. It is called
 // before anything is counted.
-func (d *Direct) keeps(ctx context.Context, op *twotier.Op) error {
-	if d.ackOf(op) <= twotier.AckStore || op.Reads() {
+func (d *Direct) checkAck(ctx context.Context, op *twotier.Op) error {
+	if d.ackOrDefault(op) <= twotier.AckStore || op.Reads() {
 		return nil
 	}
 	partitions := make([]int, len(op.Checks))
 	for i := range op.Checks {
 		partitions[i] = d.opt.Store.opt.Placement.Of(op.Checks[i].NS, op.Checks[i].Key)
 	}
-	return d.opt.Store.Keeps(ctx, d.ackOf(op), partitions...)
+	return d.opt.Store.Keeps(ctx, d.ackOrDefault(op), partitions...)
 }
 
-// keep waits until an operation's counts are kept as its ack demands.
-func (d *Direct) keep(ctx context.Context, op *twotier.Op, res *twotier.Result,
+// awaitAck waits until an operation's counts are kept as its ack demands.
+func (d *Direct) awaitAck(ctx context.Context, op *twotier.Op, res *twotier.Result,
 	marks []fences.Mark) error {
-	if d.ackOf(op) <= twotier.AckStore || !op.Changes(res) {
+	if d.ackOrDefault(op) <= twotier.AckStore || !op.Changes(res) {
 		return nil
 	}
-	return cmp.Or(d.opt.Store.fences.Keep(ctx, d.ackOf(op), marks)...)
+	return cmp.Or(d.opt.Store.fences.Keep(ctx, d.ackOrDefault(op), marks)...)
 }
 
-// keepAll is keep for a batch. It waits for everything together, but the outcome of an operation
-// depends only on its own marks.
-func (d *Direct) keepAll(ctx context.Context, ops []twotier.Op, res []twotier.Result,
+// awaitAcks is awaitAck for a batch. It waits for everything together, but the outcome of an
+// operation depends only on its own marks.
+func (d *Direct) awaitAcks(ctx context.Context, ops []twotier.Op, res []twotier.Result,
 	marks [][]fences.Mark) {
 	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
 		var list []fences.Mark
 		var of []int // positions of the operations
 		for i := range ops {
-			if d.ackOf(&ops[i]) != ack || !ops[i].Changes(&res[i]) {
+			if d.ackOrDefault(&ops[i]) != ack || !ops[i].Changes(&res[i]) {
 				continue
 			}
 			for _, m := range marks[i] {

@@ -16,7 +16,7 @@ import (
 // first, and their width.
 func (d *Direct) Series(ctx context.Context, ns, key []byte,
 	window int64) (bucketMS int64, points []twotier.Point, err error) {
-	op := readOf(ns, key, window)
+	op := readOp(ns, key, window)
 	v, now, err := d.read(ctx, &op)
 	if err != nil {
 		return 0, nil, err
@@ -33,11 +33,11 @@ func (d *Direct) Series(ctx context.Context, ns, key []byte,
 // Snapshot returns all buckets of a key, and the present time in unix milliseconds.
 func (d *Direct) Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View, now int64,
 	err error) {
-	op := readOf(ns, key, 1)
+	op := readOp(ns, key, 1)
 	return d.read(ctx, &op)
 }
 
-func readOf(ns, key []byte, window int64) twotier.Op {
+func readOp(ns, key []byte, window int64) twotier.Op {
 	return twotier.Op{Kind: twotier.Count,
 		Checks: []twotier.Check{{NS: ns, Key: key, Limits: []twotier.Limit{{Window: window}}}}}
 }
@@ -57,17 +57,17 @@ func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, no
 		return v, now, err
 	}
 	var res twotier.Result
-	if err := c.outcome(op, &res); err != nil {
+	if err := c.decodeResult(op, &res); err != nil {
 		return v, now, err
 	}
-	held, err := c.held()
+	held, err := c.parseCells()
 	return viewOf(d.ladder(op.Checks[0].NS), held, now), now, err
 }
 
 // Forget deletes a key. Counters that still know its counts will not restore them after an earlier
 // loss.
 func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
-	ns = spaceOf(ns)
+	ns = storedNamespace(ns)
 	s := d.opt.Store
 	if err := s.ensureReady(ctx); err != nil {
 		return fmt.Errorf("reset: %w: %w", twotier.ErrUnavailable, err)

@@ -76,7 +76,7 @@ func (g *directScript) encode(seq uint64) {
 	for _, c := range g.calls {
 		checks, now = checks+len(c.checks), max(now, c.now)
 		for i := range c.checks {
-			c.checks[i].plan = g.plan(c.checks[i].ladder, c.limitsOf(i))
+			c.checks[i].plan = g.planNumber(c.checks[i].ladder, c.limitsOf(i))
 		}
 	}
 	for _, c := range g.calls {
@@ -94,7 +94,7 @@ func (g *directScript) encode(seq uint64) {
 			check := &c.checks[i]
 			g.hashes = layout.AppendHash(g.hashes, check.hash)
 			g.ends = append(g.ends, len(g.names)-len(c.names)+check.end)
-			g.pack(int64(1+checks+g.version(check.partition)), int64(check.plan), check.n)
+			g.pack(int64(1+checks+g.versionPosition(check.partition)), int64(check.plan), check.n)
 		}
 	}
 	msgpack.SetHead(g.packed, g.size)
@@ -122,8 +122,8 @@ func (g *directScript) pack(numbers ...int64) {
 	g.size += len(numbers)
 }
 
-// plan returns the number of a plan, counted from 1 as in Lua.
-func (g *directScript) plan(l *leaparray.Ladder, limits []twotier.Limit) int {
+// planNumber returns the number of a plan, counted from 1 as in Lua.
+func (g *directScript) planNumber(l *leaparray.Ladder, limits []twotier.Limit) int {
 	for i := len(g.plans) - 1; i >= max(0, len(g.plans)-plansSeen); i-- {
 		if p := &g.plans[i]; g.ladders[p.ladder-1] == l && slices.Equal(p.limits, limits) {
 			return i + 1
@@ -155,9 +155,9 @@ func (g *directScript) packPlans() {
 	}
 }
 
-// version returns the position of a partition's version among the versions, counted from 1 as in
-// Lua.
-func (g *directScript) version(partition int) int {
+// versionPosition returns the position of a partition's version among the versions, counted from 1
+// as in Lua.
+func (g *directScript) versionPosition(partition int) int {
 	n, ok := g.versions[partition]
 	if !ok {
 		g.parts = append(g.parts, partition)

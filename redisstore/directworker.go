@@ -49,7 +49,7 @@ type directWorker struct {
 func newDirectWorker(d *Direct, id int) *directWorker {
 	l := &directWorker{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
 	l.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
-		Bytes: maxLimits, Before: l.letIn})
+		Bytes: maxLimits, Before: l.yieldToCallers})
 	return l
 }
 
@@ -65,10 +65,10 @@ func (l *directWorker) run(ctx context.Context) {
 	})
 }
 
-// letIn yields to the callers that have just been answered. They are about to send their next
-// operations, which can then go out together. With few callers there is nothing to gain, and while
-// others keep the processors busy, getting one back can take long.
-func (l *directWorker) letIn() {
+// yieldToCallers yields to the callers that have just been answered. They are about to send their
+// next operations, which can then go out together. With few callers there is nothing to gain, and
+// while others keep the processors busy, getting one back can take long.
+func (l *directWorker) yieldToCallers() {
 	if l.answered >= manyAnswered {
 		runtime.Gosched()
 	}
@@ -86,26 +86,26 @@ func (l *directWorker) serve(ctx context.Context, batch []*directCall) {
 		return
 	}
 	for len(batch) > 0 {
-		n := inOrder(batch)
-		l.together(ctx, batch[:n])
+		n := orderedPrefix(batch)
+		l.writeThenRead(ctx, batch[:n])
 		batch = batch[n:]
 	}
 }
 
-// inOrder returns how many calls of a batch can be carried out with all reads last: up to the first
-// call that counts a key which an earlier call of a DoAll reads.
-func inOrder(batch []*directCall) int {
+// orderedPrefix returns how many calls of a batch can be carried out with all reads last: up to the
+// first call that counts a key which an earlier call of a DoAll reads.
+func orderedPrefix(batch []*directCall) int {
 	var reads map[string]bool
 	for i, c := range batch {
-		if c.read() && c.list == nil || !c.read() && reads == nil {
+		if c.isRead() && c.list == nil || !c.isRead() && reads == nil {
 			continue
 		}
 		for j := range c.checks {
-			name := string(c.name(j))
-			if !c.read() && reads[name] {
+			name := string(c.hashName(j))
+			if !c.isRead() && reads[name] {
 				return i
 			}
-			if c.read() {
+			if c.isRead() {
 				if reads == nil {
 					reads = map[string]bool{}
 				}
@@ -116,28 +116,28 @@ func inOrder(batch []*directCall) int {
 	return len(batch)
 }
 
-// together carries out the calls that count as one script, or one per partition in a cluster, and
-// then the reads.
-func (l *directWorker) together(ctx context.Context, batch []*directCall) {
+// writeThenRead carries out the calls that count as one script, or one per partition in a cluster,
+// and then the reads.
+func (l *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
 	l.reads, l.writes = l.reads[:0], l.writes[:0]
 	for _, c := range batch {
-		if c.read() {
+		if c.isRead() {
 			l.reads = append(l.reads, c)
 		} else {
 			l.writes = append(l.writes, c)
 		}
 	}
-	l.carryOut(ctx, l.writes)
+	l.writeAll(ctx, l.writes)
 	for reads := l.reads; len(reads) > 0; {
-		n := inOnePipeline(reads)
-		l.read(ctx, reads[:n])
+		n := pipelineLen(reads)
+		l.readAll(ctx, reads[:n])
 		reads = reads[n:]
 	}
 }
 
-// inOnePipeline returns how many reads may be sent together. Redis may serve nobody else until it
+// pipelineLen returns how many reads may be sent together. Redis may serve nobody else until it
 // has carried out the part of a pipeline that it has received.
-func inOnePipeline(reads []*directCall) int {
+func pipelineLen(reads []*directCall) int {
 	buckets := 0
 	for i, c := range reads {
 		if buckets += c.checks[0].ladder.Most(); buckets > maxBuckets && i > 0 {
@@ -147,11 +147,11 @@ func inOnePipeline(reads []*directCall) int {
 	return len(reads)
 }
 
-// carryOut carries out calls that count, in as many scripts as needed. It overwrites the slice.
-func (l *directWorker) carryOut(ctx context.Context, calls []*directCall) {
+// writeAll carries out calls that count, in as many scripts as needed. It overwrites the slice.
+func (l *directWorker) writeAll(ctx context.Context, calls []*directCall) {
 	for len(calls) > 0 {
-		scripts := l.group(calls)
-		l.write(ctx, scripts)
+		scripts := l.groupIntoScripts(calls)
+		l.sendScripts(ctx, scripts)
 		calls = calls[:0]
 		for _, g := range scripts {
 			calls = append(calls, g.left...)
@@ -159,15 +159,15 @@ func (l *directWorker) carryOut(ctx context.Context, calls []*directCall) {
 		calls = slices.DeleteFunc(calls, func(c *directCall) bool {
 			divide := c.divide // once it is finished, the call belongs to another operation
 			if divide {
-				l.divide(ctx, c)
+				l.acquireInHalves(ctx, c)
 			}
 			return divide
 		})
 	}
 }
 
-// group makes one script call of calls that count, or one per partition in a cluster.
-func (l *directWorker) group(calls []*directCall) []*directScript {
+// groupIntoScripts makes one script call of calls that count, or one per partition in a cluster.
+func (l *directWorker) groupIntoScripts(calls []*directCall) []*directScript {
 	l.seq++
 	used := 0
 	next := func(sender string) *directScript {
@@ -203,19 +203,19 @@ func (l *directWorker) group(calls []*directCall) []*directScript {
 	return l.scripts[:used]
 }
 
-func (l *directWorker) read(ctx context.Context, reads []*directCall) {
+func (l *directWorker) readAll(ctx context.Context, reads []*directCall) {
 	s := l.d.opt.Store
 	pipe := s.conn.Client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, c := range reads {
-		cmds[i] = pipe.Do(ctx, s.readVerb(), string(c.name(0)))
+		cmds[i] = pipe.Do(ctx, s.readVerb(), string(c.hashName(0)))
 	}
 	s.conn.RoundTrips.Add(1)
 	scripts.Execute(ctx, pipe)
 	for i, c := range reads {
 		if err := cmds[i].Err(); err != nil {
 			if !scripts.IsRefusal(err) {
-				scripts.Relearn(ctx, s.conn.Client)
+				scripts.ReloadSlots(ctx, s.conn.Client)
 			}
 			s.setFailedUnlessReply(err)
 			c.Finish(fmt.Errorf("%w: %w", twotier.ErrUnavailable, err))
@@ -227,9 +227,10 @@ func (l *directWorker) read(ctx context.Context, reads []*directCall) {
 	}
 }
 
-// write sends scripts until each is answered or time is up. A script without an answer is sent
-// again unchanged under the same sequence: if it was applied, Redis only returns its decisions.
-func (l *directWorker) write(ctx context.Context, open []*directScript) {
+// sendScripts sends scripts until each is answered or time is up. A script without an answer is
+// sent again unchanged under the same sequence: if it was applied, Redis only returns its
+// decisions.
+func (l *directWorker) sendScripts(ctx context.Context, open []*directScript) {
 	s := l.d.opt.Store
 	began := time.Now()
 	var send []*scripts.Call
@@ -239,11 +240,11 @@ func (l *directWorker) write(ctx context.Context, open []*directScript) {
 		for _, g := range open {
 			send = append(send, &g.call)
 		}
-		s.run(ctx, send)
+		s.runPipeline(ctx, send)
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.Cmd.Err(); err != nil {
-				if ctx.Err() == nil && l.again(g.call.MayHaveRun, err, time.Since(began)) {
+				if ctx.Err() == nil && l.shouldResend(g.call.MayHaveRun, err, time.Since(began)) {
 					left = append(left, g)
 					continue
 				}
@@ -266,11 +267,11 @@ func (l *directWorker) write(ctx context.Context, open []*directScript) {
 	}
 }
 
-// again decides whether a failed script is sent again. A script that was certainly not applied is
-// given up soon, because no outcome is in doubt. In a cluster it is not, because a slot that moves
-// or a replica that takes over may need the time.
-func (l *directWorker) again(mayHaveRun bool, err error, spent time.Duration) bool {
-	if scripts.IsRefusal(err) && !scripts.IsPassing(err) {
+// shouldResend decides whether a failed script is sent again. A script that was certainly not
+// applied is given up soon, because no outcome is in doubt. In a cluster it is not, because a slot
+// that moves or a replica that takes over may need the time.
+func (l *directWorker) shouldResend(mayHaveRun bool, err error, spent time.Duration) bool {
+	if scripts.IsRefusal(err) && !scripts.IsTransient(err) {
 		return false
 	}
 	return mayHaveRun || l.d.opt.Store.conn.Cluster || spent < l.d.opt.Timeout/4

@@ -43,7 +43,7 @@ func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
 		calls[i] = &scripts.Call{Script: d.store.scripts.Distinct, Args: args,
 			Keys: []string{layout.DistinctKey(x.Partition, x.NS, x.Key)}}
 	}
-	d.store.run(ctx, calls)
+	d.store.runPipeline(ctx, calls)
 	for i, x := range list {
 		decodeDistinct(x, calls[i])
 	}

@@ -37,8 +37,8 @@ const pings = 20
 func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	var mu sync.Mutex
 	var list []Server
-	err := s.conn.Each(ctx, func(ctx context.Context, node *redis.Client) error {
-		server, err := examine(ctx, node)
+	err := s.conn.EachPrimary(ctx, func(ctx context.Context, node *redis.Client) error {
+		server, err := examineServer(ctx, node)
 		if err != nil {
 			return err
 		}
@@ -53,13 +53,13 @@ func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 		err = s.tryCommands(ctx)
 	}
 	if err == nil {
-		err = s.fits(ctx)
+		err = s.verifyMeta(ctx)
 	}
-	return list, s.conn.Explain(ctx, connect.Reject(err))
+	return list, s.conn.ExplainTLS(ctx, connect.Reject(err))
 }
 
-// fits compares the stored tt:meta with the options.
-func (s *Store) fits(ctx context.Context) error {
+// verifyMeta compares the stored tt:meta with the options.
+func (s *Store) verifyMeta(ctx context.Context) error {
 	have, err := s.readMeta(ctx)
 	if err != nil {
 		return err
@@ -67,11 +67,11 @@ func (s *Store) fits(ctx context.Context) error {
 	if _, err := s.adoptSeed(ctx, have); err != nil {
 		return err
 	}
-	return s.compare(s.agreement(), have)
+	return s.metaMismatch(s.wantedMeta(), have)
 }
 
-// examine asks one server.
-func examine(ctx context.Context, node *redis.Client) (server Server, err error) {
+// examineServer asks one server.
+func examineServer(ctx context.Context, node *redis.Client) (server Server, err error) {
 	if err := node.Ping(ctx).Err(); err != nil { // connects, so that the measurement leaves it out
 		return server, fmt.Errorf("ping: %w", err)
 	}
@@ -91,12 +91,12 @@ func examine(ctx context.Context, node *redis.Client) (server Server, err error)
 	if _, told := errors.AsType[redis.Error](err); told {
 		return server, nil // this user may not run INFO
 	}
-	server.Info = infoOf(text)
+	server.Info = parseInfo(text)
 	return server, err
 }
 
-// infoOf returns the fields of an INFO.
-func infoOf(text string) map[string]string {
+// parseInfo returns the fields of an INFO.
+func parseInfo(text string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
@@ -106,8 +106,8 @@ func infoOf(text string) map[string]string {
 	return fields
 }
 
-// Number returns a field of Info, 0 if there is none or it is not a number.
-func (s *Server) Number(field string) int64 {
+// InfoNumber returns a field of Info, 0 if there is none or it is not a number.
+func (s *Server) InfoNumber(field string) int64 {
 	n, _ := strconv.ParseInt(s.Info[field], 10, 64)
 	return n
 }

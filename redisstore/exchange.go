@@ -38,16 +38,16 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		}
 		return
 	}
-	calls := s.calls(rounds)
+	calls := s.groupIntoCalls(rounds)
 	list := make([]*scripts.Call, len(calls))
 	for i, c := range calls {
 		list[i] = &c.Call
 	}
-	s.run(ctx, list)
+	s.runPipeline(ctx, list)
 	for _, c := range calls {
 		s.decodeCall(c)
 	}
-	s.recordRounds(rounds)
+	s.recordHealth(rounds)
 }
 
 // roundCall is a call that serves rounds of one partition or more.
@@ -61,8 +61,8 @@ type roundCall struct {
 	alike []part
 }
 
-// calls groups rounds into script calls.
-func (s *Store) calls(rounds []*syncer.Round) (calls []*roundCall) {
+// groupIntoCalls groups rounds into script calls.
+func (s *Store) groupIntoCalls(rounds []*syncer.Round) (calls []*roundCall) {
 	var f layout.Fields
 	var open *roundCall // the call that takes more rounds
 	for _, r := range rounds {
@@ -70,7 +70,7 @@ func (s *Store) calls(rounds []*syncer.Round) (calls []*roundCall) {
 		case r.Republish:
 			calls = append(calls, s.republishCall(r, &f))
 		case r.ReadOnly:
-			calls = append(calls, s.readCall(r))
+			calls = append(calls, s.newReadCall(r))
 		default:
 			if open == nil || s.conn.Cluster || len(open.rounds) >= maxRoundsTogether ||
 				len(open.Keys)+len(r.Keys) > maxKeysTogether {
@@ -123,9 +123,9 @@ func (s *Store) decodeCall(c *roundCall) {
 	}
 }
 
-// readCall makes a call that reads keys without a script, which would cost more than the reads when
-// there are only one or two.
-func (s *Store) readCall(r *syncer.Round) *roundCall {
+// newReadCall makes a call that reads keys without a script, which would cost more than the reads
+// when there are only one or two.
+func (s *Store) newReadCall(r *syncer.Round) *roundCall {
 	keys := s.appendKeys(nil, r)
 	c := &roundCall{rounds: []*syncer.Round{r}}
 	c.Keys, c.State, c.Args = keys[2:], keys[1], []any{s.readVerb()}
@@ -171,7 +171,7 @@ func (s *Store) decodeState(r *syncer.Round, c *roundCall) {
 	}
 	epoch, version, quieted, last := now[0], now[1], now[2], scripts.TextAt(values, len(now))
 	r.Lost = r.Epoch != 0 && (epoch != r.Epoch || version < r.Version || quieted < r.Quieted ||
-		r.LastChange != last && c.lacks(r.LastChange))
+		r.LastChange != last && c.lacksChange(r.LastChange))
 	r.Epoch, r.Version, r.Quieted, r.LastChange = epoch, version, quieted, last
 	if r.Lost {
 		s.ready.Store(false) // see decodeStatus
@@ -187,12 +187,12 @@ func (s *Store) addRound(c *roundCall, r *syncer.Round, f *layout.Fields) {
 		strconv.FormatUint(r.Nonce, 10), number(r.Acked),
 		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
 		r.LastChange, layout.FormatChange(r), flag(r.Quiet), number(r.Now))
-	hashes, ttl := toList(r)
+	hashes, ttl := hashesToList(r)
 	c.Args = append(c.Args, hashes, number(ttl))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		payload := c.payloads && isNew(k) && !k.Fold && k.TTL > 0 && layout.HasPayload(k.Adds)
-		c.Args = append(c.Args, number(c.part(k, payload)))
+		c.Args = append(c.Args, number(c.partNumber(k, payload)))
 		switch {
 		case payload:
 			c.Args = append(c.Args, layout.Payload(k.Adds))
@@ -216,10 +216,10 @@ type part struct {
 // were counted once.
 const partsSeen = 8
 
-// part returns the number of the part of a call that describes the work on a key. Equal parts are
-// sent once.
-func (c *roundCall) part(k *syncer.KeyRound, payload bool) int {
-	p := part{flags: flags(k), ttl: k.TTL, ladder: k.Ladder, adds: len(k.Adds)}
+// partNumber returns the number of the part of a call that describes the work on a key. Equal parts
+// are sent once.
+func (c *roundCall) partNumber(k *syncer.KeyRound, payload bool) int {
+	p := part{flags: keyFlags(k), ttl: k.TTL, ladder: k.Ladder, adds: len(k.Adds)}
 	switch {
 	case payload:
 		p.adds = -p.adds
@@ -284,7 +284,7 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 
 // appendKey appends the work on a key: its flags and ladder, time to live and adds.
 func (c *roundCall) appendKey(args []any, k *syncer.KeyRound, f *layout.Fields) []any {
-	args = append(args, number(flags(k)+laddersFrom*c.ladders.Position(k.Ladder)), number(k.TTL),
+	args = append(args, number(keyFlags(k)+laddersFrom*c.ladders.Position(k.Ladder)), number(k.TTL),
 		number(len(k.Adds)))
 	return appendBuckets(args, k, f)
 }
@@ -308,7 +308,7 @@ const (
 	laddersFrom = 32
 )
 
-func flags(k *syncer.KeyRound) (f int) {
+func keyFlags(k *syncer.KeyRound) (f int) {
 	if k.Reset {
 		f |= flagReset
 	}

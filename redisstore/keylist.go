@@ -22,9 +22,9 @@ const (
 	listLost     = 2
 )
 
-// toList returns the hashes of the keys that a round adds to the list, and the longest of their
-// times to live.
-func toList(r *syncer.Round) (hashes []byte, ttl int64) {
+// hashesToList returns the hashes of the keys that a round adds to the list, and the longest of
+// their times to live.
+func hashesToList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; k.Renew && !k.Listed {
 			hashes = layout.AppendHash(hashes, syncer.KeyHash(k.NS, k.Key))
@@ -57,7 +57,7 @@ func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 			Args: []any{l.Epoch, l.Part, l.Offset, listBytes, l.Told.Epoch, l.Told.Version,
 				l.Told.Quieted, l.Told.LastChange}}
 	}
-	s.run(ctx, calls)
+	s.runPipeline(ctx, calls)
 	for i, l := range lists {
 		if l.Err = decodeList(l, calls[i]); l.Err != nil {
 			l.Err = fmt.Errorf("list keys: %w", l.Err)

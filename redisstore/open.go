@@ -94,7 +94,7 @@ type Store struct {
 	since       string      // sinceField of the seed; "" until that is known
 
 	mu      sync.Mutex
-	probing *attempt // the probe under way, if there is one
+	probing *sharedProbe // the probe under way, if there is one
 
 	life context.Context // of background work
 	stop context.CancelFunc
@@ -195,8 +195,9 @@ func (s *Store) runPolicy(ctx context.Context) {
 	}
 }
 
-// Watch logs periodically which servers may evict counts, until the store is closed. Call it once.
-func (s *Store) Watch() { s.background(s.runPolicy) }
+// WatchPolicy logs periodically which servers may evict counts, until the store is closed. Call it
+// once.
+func (s *Store) WatchPolicy() { s.background(s.runPolicy) }
 
 // runOne makes Redis carry out a single call, and classifies its error.
 func (s *Store) runOne(ctx context.Context, c *scripts.Call) error {
@@ -208,8 +209,8 @@ func (s *Store) runOne(ctx context.Context, c *scripts.Call) error {
 	return nil
 }
 
-// run makes Redis carry out calls in one pipeline, and records the time that takes.
-func (s *Store) run(ctx context.Context, calls []*scripts.Call) {
+// runPipeline makes Redis carry out calls in one pipeline, and records the time that takes.
+func (s *Store) runPipeline(ctx context.Context, calls []*scripts.Call) {
 	s.conn.RoundTrips.Add(1)
 	began := time.Now()
 	scripts.Run(ctx, s.conn.Client, calls)

@@ -20,12 +20,12 @@ func (s *Store) Probe(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	err := s.conn.KnownMistake()
+	err := s.conn.KnownTLSMistake()
 	if err == nil {
 		err = connect.Reject(s.probe(ctx))
 	}
 	if !s.agreed {
-		err = s.conn.Explain(ctx, err)
+		err = s.conn.ExplainTLS(ctx, err)
 	}
 	s.conn.SetFailed(err)
 	if err == nil {
@@ -35,8 +35,8 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
-// attempt is a probe that several callers wait for.
-type attempt struct {
+// sharedProbe is a probe that several callers wait for.
+type sharedProbe struct {
 	done chan struct{} // closed at its end
 	err  error         // after done
 }
@@ -51,7 +51,7 @@ func (s *Store) ensureReady(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	a, before := s.attempt(ctx), s.conn.Delivered.Load()
+	a, before := s.joinProbe(ctx), s.conn.Delivered.Load()
 	select {
 	case <-a.done:
 	case <-ctx.Done():
@@ -74,14 +74,14 @@ func (s *Store) ensureReady(ctx context.Context) error {
 	return nil
 }
 
-// attempt returns the probe under way, or starts one.
-func (s *Store) attempt(ctx context.Context) *attempt {
+// joinProbe returns the probe under way, or starts one.
+func (s *Store) joinProbe(ctx context.Context) *sharedProbe {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.probing != nil {
 		return s.probing
 	}
-	a := &attempt{done: make(chan struct{})}
+	a := &sharedProbe{done: make(chan struct{})}
 	s.probing = a
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
@@ -101,7 +101,7 @@ func (s *Store) probe(ctx context.Context) error {
 		return err
 	}
 	s.conn.CheckPolicy(ctx, s.opt.Logger)
-	return s.agree(ctx)
+	return s.reconcileMeta(ctx)
 }
 
 // tryCommands finds out whether this store may use the commands that it needs.
@@ -144,8 +144,8 @@ func (s *Store) Health() Health {
 	}
 }
 
-// recordRounds records whether Redis is up after an exchange: it is if any round got through.
-func (s *Store) recordRounds(rounds []*syncer.Round) {
+// recordHealth records whether Redis is up after an exchange: it is if any round got through.
+func (s *Store) recordHealth(rounds []*syncer.Round) {
 	for _, r := range rounds {
 		if r.Err == nil {
 			s.conn.SetFailed(nil)
@@ -171,7 +171,7 @@ func (s *Store) Clock(ctx context.Context,
 		if err != nil {
 			err = fmt.Errorf("time: %w", err)
 			if !errors.Is(ctx.Err(), context.Canceled) {
-				s.conn.SetSilent(err)
+				s.conn.SetClockFailure(err)
 			}
 			return 0, err
 		}
@@ -181,7 +181,7 @@ func (s *Store) Clock(ctx context.Context,
 			ahead = t.Sub(start.Add(rtt / 2))
 		}
 	}
-	s.conn.SetSilent(nil)
+	s.conn.SetClockFailure(nil)
 	s.conn.RoundTrips.Add(ClockSamples)
 	s.conn.SetRTT(best)
 	return ahead, nil

@@ -44,7 +44,7 @@ func (r *ruleRecord) version(number int64) twotier.RuleVersion {
 		At: time.UnixMilli(r.At)}
 }
 
-func recordOf(v twotier.RuleVersion) (string, error) {
+func encodeRecord(v twotier.RuleVersion) (string, error) {
 	text, err := json.Marshal(ruleRecord{v.ID, v.Who, v.At.UnixMilli(), string(v.Text)})
 	return string(text), err
 }
@@ -138,7 +138,7 @@ func (r *Rules) Restore(ctx context.Context, v twotier.RuleVersion) error {
 // write stores v if the number of the newest version is from low to high. It reports whether v is
 // stored, now or already.
 func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersion) (bool, error) {
-	record, err := recordOf(v)
+	record, err := encodeRecord(v)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 	}

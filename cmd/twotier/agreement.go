@@ -53,7 +53,7 @@ func (s *server) runAgree(ctx context.Context) {
 		case <-tick.C:
 		}
 		attempt, cancel := context.WithTimeout(ctx, s.cfg.RedisTimeout)
-		if err := s.store.redis.Agree(attempt); err != nil { // the flushes report it too
+		if err := s.store.redis.EnsureAgreement(attempt); err != nil { // the flushes report it too
 			s.log.Debug("can't read what all users of Redis must agree on", "error", err)
 		}
 		cancel()

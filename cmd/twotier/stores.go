@@ -237,7 +237,7 @@ func (st stores) open(ctx context.Context) error {
 	if st.direct == nil {
 		return nil
 	}
-	st.redis.Watch()
+	st.redis.WatchPolicy()
 	return st.direct.Open(ctx)
 }
 

@@ -117,14 +117,14 @@ func policy(s *redisstore.Server) Finding {
 		f.Level, f.Do = Problem, "CONFIG SET maxmemory-policy noeviction, and in the file: when "+
 			"memory is full, keys are dropped and counted from zero"
 	}
-	if n := s.Number("evicted_keys"); n > 0 {
+	if n := s.InfoNumber("evicted_keys"); n > 0 {
 		f.Found += fmt.Sprintf(", %d keys evicted so far", n)
 	}
 	return f
 }
 
 func memory(s *redisstore.Server) Finding {
-	used, most := s.Number("used_memory"), s.Number("maxmemory")
+	used, most := s.InfoNumber("used_memory"), s.InfoNumber("maxmemory")
 	f := Finding{Level: Fine, About: "memory",
 		Found: fmt.Sprintf("%d MiB used, no maxmemory", used>>20)}
 	if most == 0 {
@@ -153,7 +153,7 @@ func persistence(s *redisstore.Server) Finding {
 }
 
 func replicas(s *redisstore.Server) Finding {
-	n := s.Number("connected_slaves")
+	n := s.InfoNumber("connected_slaves")
 	f := Finding{Level: Fine, About: "replicas", Found: fmt.Sprintf("%d connected", n)}
 	if n == 0 {
 		f.Level, f.Do = Warning, "add one: there is nothing to fail over to, and ack=replica is "+

@@ -22,8 +22,8 @@ type command struct {
 	args []any // after the key; nil if it takes none
 }
 
-// commandsOfAll returns the commands used with every way of expiring. All except time take a key.
-func commandsOfAll() []command {
+// commonCommands returns the commands used with every way of expiring. All except time take a key.
+func commonCommands() []command {
 	return []command{
 		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
 		{"append", []any{"1"}}, {"getrange", []any{"0", "1"}},
@@ -35,8 +35,8 @@ func commandsOfAll() []command {
 	}
 }
 
-// commandsOfExpiry returns the additional commands of one way of expiring.
-func commandsOfExpiry(expiry string) []command {
+// expiryCommands returns the additional commands of one way of expiring.
+func expiryCommands(expiry string) []command {
 	switch expiry {
 	case scripts.ExpireFields:
 		return []command{{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}}
@@ -53,13 +53,13 @@ func commandsOfExpiry(expiry string) []command {
 // commandRestore makes new keys faster. Everything works without it.
 const commandRestore = "restore"
 
-// commandsOutside returns the commands that are only used outside scripts.
-func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
+// clientCommands returns the commands that are only used outside scripts.
+func clientCommands() []string { return []string{"eval", "evalsha", "ping"} }
 
 // Commands returns the names of all commands in use, in the form that ACL rules take.
 func Commands(expiry string) (names []string) {
-	names = append(commandsOutside(), commandRestore)
-	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(expiry)) {
+	names = append(clientCommands(), commandRestore)
+	for _, c := range slices.Concat(commonCommands(), expiryCommands(expiry)) {
 		names = append(names, c.name)
 	}
 	slices.Sort(names)
@@ -129,7 +129,7 @@ func (c *Conn) TryCommands(ctx context.Context, expiry string) (payloads bool, e
 		return false, fmt.Errorf("probe: %w", err)
 	}
 	if m.any() {
-		return false, c.refusal(expiry, &m)
+		return false, c.deniedError(expiry, &m)
 	}
 	return expiry == scripts.ExpireKeys && c.acceptsPayload(ctx), nil
 }
@@ -140,7 +140,7 @@ const probeKey = layout.PartitionPrefix + "0}!probe"
 
 func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error {
 	var args []any
-	all := slices.Concat(commandsOfAll(), commandsOfExpiry(expiry))
+	all := slices.Concat(commonCommands(), expiryCommands(expiry))
 	for _, one := range append(all, all[0]) { // the key is deleted before and after
 		n := len(one.args)
 		if one.args == nil {
@@ -172,11 +172,11 @@ func (c *Conn) acceptsPayload(ctx context.Context) bool {
 	return err == nil && count == "1"
 }
 
-// refusal returns an error that names the missing commands or permissions and the remedy.
-func (c *Conn) refusal(expiry string, m *missing) error {
+// deniedError returns an error that names the missing commands or permissions and the remedy.
+func (c *Conn) deniedError(expiry string, m *missing) error {
 	if len(m.unknown) > 0 {
 		name := strings.ToUpper(m.unknown[0])
-		if slices.ContainsFunc(commandsOfExpiry(expiry),
+		if slices.ContainsFunc(expiryCommands(expiry),
 			func(c command) bool { return c.name == m.unknown[0] }) {
 			return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not "+
 				"have; use --redis-expiry=key",

@@ -32,10 +32,10 @@ func (c *Condition) SetFailed(err error) {
 	}
 }
 
-// SetSilent records why Redis did not return its time, which is how a node that has nothing to
-// exchange learns that Redis is gone. A later success clears only this error: Redis may still
+// SetClockFailure records why Redis did not return its time, which is how a node that has nothing
+// to exchange learns that Redis is gone. A later success clears only this error: Redis may still
 // refuse exchanges.
-func (c *Condition) SetSilent(err error) {
+func (c *Condition) SetClockFailure(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.silent = err

@@ -27,8 +27,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Conn is a client of the servers of one URL. It is safe for concurrent use, except for Explain and
-// KnownMistake.
+// Conn is a client of the servers of one URL. It is safe for concurrent use, except for ExplainTLS
+// and KnownTLSMistake.
 type Conn struct {
 	Client redis.UniversalClient
 	URL    redisurl.URL
@@ -57,23 +57,25 @@ func New(opt Options) (*Conn, error) {
 	c.Client = newClient(driverOptions(&opt, &where), opt.Password)
 	switch client := c.Client.(type) {
 	case *redis.ClusterClient:
-		client.OnNewNode(func(node *redis.Client) { scripts.Watch(node, &c.Delivered, true) })
+		client.OnNewNode(func(node *redis.Client) { scripts.AddHooks(node, &c.Delivered, true) })
 	case *redis.Client:
-		scripts.Watch(client, &c.Delivered, false)
+		scripts.AddHooks(client, &c.Delivered, false)
 	}
 	return c, nil
 }
 
-// Home returns the server that takes writes to a key.
-func (c *Conn) Home(ctx context.Context, key string) (*redis.Client, error) {
+// Primary returns the server that takes writes to a key.
+func (c *Conn) Primary(ctx context.Context, key string) (*redis.Client, error) {
 	if client, ok := c.Client.(*redis.ClusterClient); ok {
 		return client.MasterForKey(ctx, key)
 	}
 	return c.Client.(*redis.Client), nil
 }
 
-// Each calls fn for each server that takes writes.
-func (c *Conn) Each(ctx context.Context, fn func(context.Context, *redis.Client) error) error {
+// EachPrimary calls fn for each server that takes writes.
+func (c *Conn) EachPrimary(
+	ctx context.Context, fn func(context.Context, *redis.Client) error,
+) error {
 	if client, ok := c.Client.(*redis.ClusterClient); ok {
 		return client.ForEachMaster(ctx, fn)
 	}

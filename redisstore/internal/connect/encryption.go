@@ -28,22 +28,22 @@ type encryption struct {
 	mistake error // found by the last probe, nil if nothing is wrong
 }
 
-// Explain returns a mistake about TLS in place of the error of a first contact, if there is one.
-func (c *Conn) Explain(ctx context.Context, err error) error {
+// ExplainTLS returns a mistake about TLS in place of the error of a first contact, if there is one.
+func (c *Conn) ExplainTLS(ctx context.Context, err error) error {
 	e := &c.encryption
 	if err == nil || errors.Is(err, ErrRejected) || errors.Is(err, ErrMismatch) {
 		return err
 	}
 	if time.Since(e.asked) >= encryptionAge {
-		e.mistake = e.find(ctx)
+		e.mistake = e.probeServers(ctx)
 		e.asked = time.Now()
 	}
 	return cmp.Or(e.mistake, err)
 }
 
-// KnownMistake returns a mistake that Explain has found recently, so that callers need not wait for
-// a timeout again.
-func (c *Conn) KnownMistake() error {
+// KnownTLSMistake returns a mistake that ExplainTLS has found recently, so that callers need not
+// wait for a timeout again.
+func (c *Conn) KnownTLSMistake() error {
 	e := &c.encryption
 	if time.Since(e.asked) >= encryptionAge {
 		return nil
@@ -51,8 +51,8 @@ func (c *Conn) KnownMistake() error {
 	return e.mistake
 }
 
-// find probes the servers.
-func (e *encryption) find(ctx context.Context) error {
+// probeServers probes the servers.
+func (e *encryption) probeServers(ctx context.Context) error {
 	// The failed attempt may have used up all of its time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), encryptionTimeout)
 	defer cancel()

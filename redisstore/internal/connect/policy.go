@@ -18,9 +18,9 @@ type policies struct {
 	seen map[string]string
 }
 
-// changed records a policy. It reports whether the policy changed; a server whose policy was not
+// record records a policy. It reports whether the policy changed; a server whose policy was not
 // known is taken to have had a safe one.
-func (p *policies) changed(server, policy string) bool {
+func (p *policies) record(server, policy string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.seen[server]
@@ -37,12 +37,12 @@ func (p *policies) changed(server, policy string) bool {
 // CheckPolicy logs that a server may evict counts when its memory is full, or no longer does, once
 // for each change. It ignores a server that forbids INFO or does not answer.
 func (c *Conn) CheckPolicy(ctx context.Context, logger *slog.Logger) {
-	_ = c.Each(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
+	_ = c.EachPrimary(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
 		info, err := node.Info(ctx, "memory").Result()
 		_, rest, ok := strings.Cut(info, "maxmemory_policy:")
 		policy, _, _ := strings.Cut(rest, "\r\n")
 		server := c.Name(node)
-		if err != nil || !ok || !c.policies.changed(server, policy) {
+		if err != nil || !ok || !c.policies.record(server, policy) {
 			return nil
 		}
 		if policy == safePolicy {

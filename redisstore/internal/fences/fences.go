@@ -21,10 +21,10 @@ import (
 
 // Servers are the servers that take writes.
 type Servers interface {
-	// Home returns the server of a key.
-	Home(ctx context.Context, key string) (*redis.Client, error)
-	// Each calls fn for each server.
-	Each(ctx context.Context, fn func(context.Context, *redis.Client) error) error
+	// Primary returns the server of a key.
+	Primary(ctx context.Context, key string) (*redis.Client, error)
+	// EachPrimary calls fn for each server.
+	EachPrimary(ctx context.Context, fn func(context.Context, *redis.Client) error) error
 	// Name returns the name of a server.
 	Name(server *redis.Client) string
 }
@@ -63,16 +63,16 @@ type keeper struct {
 	ack twotier.Ack
 
 	mu    sync.Mutex
-	lines map[*redis.Client]*line // of the servers that callers wait for
+	lines map[*redis.Client]*serverQueue // of the servers that callers wait for
 
 	offerMu sync.Mutex // held while Redis is asked
 	offer   atomic.Pointer[offer]
 	seen    bool // whether it was ever offered; guarded by offerMu
 }
 
-// line holds the fences of one server, so that no caller waits for another server's replicas. It is
-// guarded by the keeper's lock.
-type line struct {
+// serverQueue holds the fences of one server, so that no caller waits for another server's
+// replicas. It is guarded by the keeper's lock.
+type serverQueue struct {
 	next   *fence // not begun, takes more marks; nil if there is none
 	active int    // number of goroutines that run fences
 }
@@ -94,7 +94,7 @@ const maxFences = 4
 func New(opt Options) *Fences {
 	f := &Fences{opt: opt, all: map[twotier.Ack]*keeper{}}
 	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
-		f.all[ack] = &keeper{opt: &f.opt, ack: ack, lines: map[*redis.Client]*line{}}
+		f.all[ack] = &keeper{opt: &f.opt, ack: ack, lines: map[*redis.Client]*serverQueue{}}
 	}
 	return f
 }
@@ -106,9 +106,9 @@ func (f *Fences) Keep(ctx context.Context, ack twotier.Ack, marks []Mark) []erro
 	errs := make([]error, len(marks))
 	homes := map[*redis.Client][]int{}
 	for i, m := range marks {
-		server, err := f.opt.Servers.Home(ctx, m.Key)
+		server, err := f.opt.Servers.Primary(ctx, m.Key)
 		if err != nil {
-			errs[i] = k.unknown(err)
+			errs[i] = k.unknownOutcome(err)
 			continue
 		}
 		homes[server] = append(homes[server], i)
@@ -137,18 +137,18 @@ func (k *keeper) outcome(ctx context.Context, f *fence, key string) error {
 		select {
 		case <-f.done:
 		default:
-			return k.unknown(ctx.Err())
+			return k.unknownOutcome(ctx.Err())
 		}
 	}
 	if err := errors.Join(f.lost[key], f.err); err != nil {
-		return k.unknown(err)
+		return k.unknownOutcome(err)
 	}
 	return nil
 }
 
-func (k *keeper) unknown(err error) error {
+func (k *keeper) unknownOutcome(err error) error {
 	return fmt.Errorf("%w: counted in Redis, but not kept as ack=%s asks for: %v",
-		twotier.ErrUnknownOutcome, k.name(), err)
+		twotier.ErrUnknownOutcome, k.ackName(), err)
 }
 
 // join adds some of the marks to the next fence of a server.
@@ -157,7 +157,7 @@ func (k *keeper) join(server *redis.Client, marks []Mark, at []int) *fence {
 	defer k.mu.Unlock()
 	l := k.lines[server]
 	if l == nil {
-		l = new(line)
+		l = new(serverQueue)
 		k.lines[server] = l
 	}
 	if l.next == nil {
@@ -175,10 +175,10 @@ func (k *keeper) join(server *redis.Client, marks []Mark, at []int) *fence {
 }
 
 // runFences runs the fences of a server one after another until none is asked for.
-func (k *keeper) runFences(ctx context.Context, server *redis.Client, l *line) {
+func (k *keeper) runFences(ctx context.Context, server *redis.Client, l *serverQueue) {
 	for f := k.next(server, l); f != nil; f = k.next(server, l) {
 		one, cancel := context.WithTimeout(ctx, k.opt.KeepTimeout+k.opt.Timeout)
-		f.lost, f.err = k.wait(one, server, f)
+		f.lost, f.err = k.executeFence(one, server, f)
 		cancel()
 		close(f.done)
 	}
@@ -186,7 +186,7 @@ func (k *keeper) runFences(ctx context.Context, server *redis.Client, l *line) {
 
 // next returns the next fence of a server. If there is none, the calling goroutine is done, and the
 // last one removes the server's line, because the server may have left the cluster.
-func (k *keeper) next(server *redis.Client, l *line) *fence {
+func (k *keeper) next(server *redis.Client, l *serverQueue) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := l.next
@@ -204,9 +204,9 @@ var (
 	errNotKept = errors.New("time is up")
 )
 
-// wait asks a server for the marks of a fence, writes something, and waits until that write is
-// kept, and with it everything before it.
-func (k *keeper) wait(ctx context.Context, node *redis.Client,
+// executeFence asks a server for the marks of a fence, writes something, and waits until that write
+// is kept, and with it everything before it.
+func (k *keeper) executeFence(ctx context.Context, node *redis.Client,
 	f *fence) (lost map[string]error, err error) {
 	keys := slices.Collect(maps.Keys(f.marks))
 	conn := node.Conn() // WAIT covers the writes of its connection
@@ -224,7 +224,7 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client,
 	}
 	lost, there := map[string]error{}, ""
 	for i, key := range keys {
-		if numberOf(stored[i].Val()) < f.marks[key] {
+		if sequenceNumber(stored[i].Val()) < f.marks[key] {
 			lost[key] = errors.Join(errGone, stored[i].Err())
 		} else if stored[i].Val() != "" {
 			there = key
@@ -239,11 +239,11 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client,
 			return nil, err
 		}
 	}
-	return lost, k.await(ctx, conn)
+	return lost, k.sendWait(ctx, conn)
 }
 
-// await sends the command that waits.
-func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
+// sendWait sends the command that waits.
+func (k *keeper) sendWait(ctx context.Context, conn *redis.Conn) error {
 	if k.ack == twotier.AckReplica {
 		replicas, err := conn.Wait(ctx, k.opt.Replicas, k.opt.KeepTimeout).Result()
 		if err == nil && replicas < int64(k.opt.Replicas) {
@@ -259,8 +259,8 @@ func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
 	return err
 }
 
-// numberOf returns the number at the start of a stored sequence, or 0 if there is none.
-func numberOf(stored string) uint64 {
+// sequenceNumber returns the number at the start of a stored sequence, or 0 if there is none.
+func sequenceNumber(stored string) uint64 {
 	end := strings.IndexAny(stored, ".:")
 	if end < 0 {
 		end = len(stored)

@@ -25,11 +25,12 @@ type offer struct {
 	err  error                   // if set, why nothing is known about the servers
 }
 
-// of returns why a server can't wait, or nil. A server that was still unknown is asked next time.
-func (o *offer) of(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
+// refusal returns why a server can't wait, or nil. A server that was still unknown is asked next
+// time.
+func (o *offer) refusal(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
 
-// all returns why some servers can't wait, or nil.
-func (o *offer) all() error {
+// joinedRefusals returns why some servers can't wait, or nil.
+func (o *offer) joinedRefusals() error {
 	return errors.Join(o.err, errors.Join(slices.Collect(maps.Values(o.errs))...))
 }
 
@@ -39,27 +40,27 @@ const offerAge = time.Second
 // Offers returns nil if the servers of some keys, or of all keys if none are given, can wait for an
 // ack. It tries what Keep will need rather than guessing from a version.
 func (f *Fences) Offers(ctx context.Context, ack twotier.Ack, keys ...string) error {
-	offer, err := f.all[ack].offered(ctx)
+	offer, err := f.all[ack].currentOffer(ctx)
 	switch {
 	case err != nil:
 		return err
 	case len(keys) == 0:
-		return offer.all()
+		return offer.joinedRefusals()
 	}
 	for _, key := range keys {
-		server, err := f.opt.Servers.Home(ctx, key)
+		server, err := f.opt.Servers.Primary(ctx, key)
 		if err != nil {
 			return fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 		}
-		if err := offer.of(server); err != nil {
+		if err := offer.refusal(server); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// offered returns the current offer, at most offerAge old.
-func (k *keeper) offered(ctx context.Context) (*offer, error) {
+// currentOffer returns the current offer, at most offerAge old.
+func (k *keeper) currentOffer(ctx context.Context) (*offer, error) {
 	known := k.offer.Load()
 	if known != nil && time.Since(known.at) < offerAge {
 		return known, nil
@@ -73,34 +74,34 @@ func (k *keeper) offered(ctx context.Context) (*offer, error) {
 	if now := k.offer.Load(); now != known {
 		return now, nil
 	}
-	now := k.ask(ctx)
-	if err := now.all(); err != nil && ctx.Err() != nil {
+	now := k.askServers(ctx)
+	if err := now.joinedRefusals(); err != nil && ctx.Err() != nil {
 		return nil, err // the caller's ctx ended: Redis may be fine
 	}
 	k.offer.Store(now)
 	return now, nil
 }
 
-// ask asks all servers that take writes.
-func (k *keeper) ask(ctx context.Context) *offer {
+// askServers asks all servers that take writes.
+func (k *keeper) askServers(ctx context.Context) *offer {
 	ask, cancel := context.WithTimeout(ctx, k.opt.Timeout)
 	defer cancel()
 	now := &offer{errs: map[*redis.Client]error{}}
 	var mu sync.Mutex // guards now.errs
-	now.err = k.opt.Servers.Each(ask, func(ctx context.Context, server *redis.Client) error {
-		err := k.try(ctx, server)
+	now.err = k.opt.Servers.EachPrimary(ask, func(ctx context.Context, server *redis.Client) error {
+		err := k.tryServer(ctx, server)
 		mu.Lock()
 		defer mu.Unlock()
 		now.errs[server] = err
 		return nil
 	})
 	now.at = time.Now()
-	k.seen = k.seen || now.all() == nil
+	k.seen = k.seen || now.joinedRefusals() == nil
 	return now
 }
 
-// try asks a server whether it offers the keeper's ack.
-func (k *keeper) try(ctx context.Context, node *redis.Client) error {
+// tryServer asks a server whether it offers the keeper's ack.
+func (k *keeper) tryServer(ctx context.Context, node *redis.Client) error {
 	if k.ack == twotier.AckDisk {
 		return k.refusal("WAITAOF", node.WaitAOF(ctx, 1, 0, time.Millisecond).Err())
 	}
@@ -109,7 +110,7 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	}
 	// If the user has no permission for INFO, missing replicas only show when none answers in time.
 	info, err := node.Info(ctx, "replication").Result()
-	connected, told := replicasOf(info)
+	connected, told := parseReplicas(info)
 	if err != nil || !told || connected >= k.opt.Replicas {
 		return nil
 	}
@@ -118,11 +119,11 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	if k.seen {
 		return fmt.Errorf("%w: %s", twotier.ErrUnavailable, lack)
 	}
-	return k.never("replica needs all that are asked for: " + lack)
+	return k.invalidAck("replica needs all that are asked for: " + lack)
 }
 
-// replicasOf returns the number of connected replicas in a server's INFO.
-func replicasOf(info string) (n int, told bool) {
+// parseReplicas returns the number of connected replicas in a server's INFO.
+func parseReplicas(info string) (n int, told bool) {
 	_, rest, ok := strings.Cut(info, "\nconnected_slaves:")
 	number, _, _ := strings.Cut(rest, "\r")
 	n, err := strconv.Atoi(number)
@@ -135,20 +136,20 @@ func (k *keeper) refusal(command string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case scripts.IsRefusal(err) && !scripts.IsPassing(err):
-		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v",
-			strings.ToLower(k.name()), command, err))
+	case scripts.IsRefusal(err) && !scripts.IsTransient(err):
+		return k.invalidAck(fmt.Sprintf("%s needs %s, which Redis refuses: %v",
+			strings.ToLower(k.ackName()), command, err))
 	}
 	return fmt.Errorf("%w: %s: %w", twotier.ErrUnavailable, command, err)
 }
 
-func (k *keeper) name() string {
+func (k *keeper) ackName() string {
 	if k.ack == twotier.AckDisk {
 		return "disk"
 	}
 	return "replica"
 }
 
-func (k *keeper) never(detail string) error {
+func (k *keeper) invalidAck(detail string) error {
 	return &twotier.InvalidError{Check: -1, Limit: -1, Field: "ack", Detail: detail}
 }

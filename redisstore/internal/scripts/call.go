@@ -83,8 +83,8 @@ func (c *Call) overtaken() bool {
 	return TextAt(state, 3) != c.LastChange
 }
 
-// sendText is send for a server that doesn't have the script yet.
-func (c *Call) sendText(ctx context.Context, pipe redis.Pipeliner) {
+// sendWithText is send for a server that doesn't have the script yet.
+func (c *Call) sendWithText(ctx context.Context, pipe redis.Pipeliner) {
 	if c.Line != nil {
 		c.Line[0], c.Line[1] = "eval", c.Text
 		c.Cmd = pipe.Do(ctx, c.Line...)
@@ -141,7 +141,7 @@ func Run(ctx context.Context, client redis.UniversalClient, calls []*Call) {
 			}
 			again++
 		case err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT"):
-			c.sendText(ctx, pipe)
+			c.sendWithText(ctx, pipe)
 			again++
 		}
 	}
@@ -155,7 +155,7 @@ func Run(ctx context.Context, client redis.UniversalClient, calls []*Call) {
 		unanswered = unanswered || err != nil && !IsRefusal(err)
 	}
 	if unanswered {
-		Relearn(ctx, client)
+		ReloadSlots(ctx, client)
 	}
 }
 
@@ -174,10 +174,10 @@ func Execute(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// Relearn makes a cluster's client ask again which node serves which slots, after a node did not
-// answer. By itself the client does so once a minute or when a node answers MOVED. A node that is
-// gone answers nothing, and its replica may have taken over long ago.
-func Relearn(ctx context.Context, client redis.UniversalClient) {
+// ReloadSlots makes a cluster's client ask again which node serves which slots, after a node did
+// not answer. By itself the client does so once a minute or when a node answers MOVED. A node that
+// is gone answers nothing, and its replica may have taken over long ago.
+func ReloadSlots(ctx context.Context, client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}

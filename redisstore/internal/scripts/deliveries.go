@@ -17,9 +17,9 @@ type deliveries struct {
 	all    *atomic.Int64 // of all servers of the store
 }
 
-// Watch observes the connections of a client of one server. It counts the reads that return data in
-// delivered. Of a cluster's node it also records the attempts to send a pipeline.
-func Watch(client *redis.Client, delivered *atomic.Int64, inCluster bool) {
+// AddHooks observes the connections of a client of one server. It counts the reads that return data
+// in delivered. Of a cluster's node it also records the attempts to send a pipeline.
+func AddHooks(client *redis.Client, delivered *atomic.Int64, inCluster bool) {
 	client.AddHook(&deliveries{all: delivered})
 	if inCluster {
 		client.AddHook(resends{})

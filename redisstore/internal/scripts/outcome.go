@@ -18,9 +18,9 @@ func IsRefusal(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// IsPassing reports whether a server refuses because of a passing state: it is moving a slot,
+// IsTransient reports whether a server refuses because of a passing state: it is moving a slot,
 // starting or changing roles.
-func IsPassing(err error) bool {
+func IsTransient(err error) bool {
 	for _, prefix := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN", "LOADING",
 		"MASTERDOWN", "READONLY", "NOSCRIPT"} {
 		if redis.HasErrorPrefix(err, prefix) {
