@@ -40,8 +40,8 @@ func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	return (*c)[at].N
 }
 
-// counted returns the non-zero cells of a list.
-func counted(list []leaparray.Cell) cells {
+// nonZero returns the non-zero cells of a list.
+func nonZero(list []leaparray.Cell) cells {
 	return slices.DeleteFunc(slices.Clone(list),
 		func(c leaparray.Cell) bool { return c.N == 0 })
 }

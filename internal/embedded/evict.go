@@ -32,19 +32,19 @@ type candidate struct {
 func (s *Store) makeRoom(now int64) {
 	gone := 0
 	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {
-		if keys, some := s.somePartition().evict(now); some {
+		if keys, some := s.randomPartition().evict(now); some {
 			gone += keys
 			none = 0
 		}
 	}
 	if gone > 0 {
 		s.evicted.Add(int64(gone))
-		s.warn()
+		s.logEvictions()
 	}
 }
 
-// somePartition returns a random partition.
-func (s *Store) somePartition() *partition {
+// randomPartition returns a random partition.
+func (s *Store) randomPartition() *partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.partitions {
@@ -103,8 +103,8 @@ func (h *hash) count() (n int64) {
 	return n
 }
 
-// warn logs that keys are dropped, unless it has done so recently.
-func (s *Store) warn() {
+// logEvictions logs that keys are dropped, unless it has done so recently.
+func (s *Store) logEvictions() {
 	now, last := time.Now().UnixNano(), s.warned.Load()
 	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
 		s.opt.Logger.Warn("the embedded store is full: it forgets the keys that have counted "+

@@ -7,7 +7,7 @@ func (s *Store) Held() (n int, takes, believed int64) {
 	defer s.mu.Unlock()
 	for _, p := range s.partitions {
 		n += len(p.keys) + len(p.records)
-		takes += p.weight()
+		takes += p.memoryBytes()
 	}
 	return n, takes, s.bytes.Load()
 }

@@ -22,8 +22,8 @@ type keyList struct {
 	hashes []uint32
 }
 
-// listName adds the key named p.name to the list.
-func (p *partition) listName() {
+// appendToList adds the key named p.name to the list.
+func (p *partition) appendToList() {
 	if len(p.list.hashes) > 2*len(p.keys)+listSlack {
 		p.list = keyList{part: p.list.part + 1}
 		for name := range p.keys {
@@ -52,7 +52,7 @@ func (s *Store) ListKeys(_ context.Context, lists []*syncer.KeyList) {
 
 func (p *partition) readList(l *syncer.KeyList) {
 	l.Err, l.Version, l.Quieted, l.LastChange = nil, p.version, p.quieted, p.last
-	l.Lost = l.Told.Epoch != 0 && p.behind(l.Told)
+	l.Lost = l.Told.Epoch != 0 && p.isBehind(l.Told)
 	if l.Lost {
 		l.Hashes, l.More = l.Hashes[:0], false
 		return

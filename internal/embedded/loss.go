@@ -35,12 +35,12 @@ func (s *Store) replace(partitions map[int]*partition) {
 	s.partitions = partitions
 	s.bytes.Store(0)
 	for _, p := range partitions {
-		s.bytes.Add(p.weight())
+		s.bytes.Add(p.memoryBytes())
 	}
 }
 
-// weight returns the memory used by the partition, in bytes.
-func (p *partition) weight() (bytes int64) {
+// memoryBytes returns the memory used by the partition, in bytes.
+func (p *partition) memoryBytes() (bytes int64) {
 	for name, h := range p.keys {
 		bytes += keyCost + int64(len(name)) + cellCost*int64(len(h.cells))
 	}

@@ -56,17 +56,17 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	if !fresh {
 		for i := range r.Keys {
 			k := &r.Keys[i]
-			p.key(r, k, false, now)
-			p.tellRestored(p.find(k.NS, k.Key, now), k)
+			p.applyKey(r, k, false, now)
+			p.reportRestored(p.find(k.NS, k.Key, now), k)
 		}
 		return
 	}
 	if p.epoch <= r.After {
-		p.begin(r.After, p.epoch != 0 || len(p.keys) > 0)
+		p.beginEpoch(r.After, p.epoch != 0 || len(p.keys) > 0)
 	} else {
 		p.version++
 	}
-	p.note(r)
+	p.recordSequence(r)
 	for i := range r.Keys {
 		p.restore(r, &r.Keys[i], now)
 	}
@@ -83,27 +83,27 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	created := false
 	if !rec.reset {
 		if h != nil && p.left && !recorded {
-			p.noteRestored(rec, counted(h.cells))
+			p.recordRestored(rec, nonZero(h.cells))
 		}
-		add := missing(k, rec.cells)
+		add := missingCells(k, rec.cells)
 		if created = h == nil && len(add) > 0; created {
 			h = p.insert(len(add))
 		}
 		for _, c := range add {
 			p.add(h, c.Stretch, c.N)
 		}
-		p.noteRestored(rec, counted(add))
+		p.recordRestored(rec, nonZero(add))
 	}
-	p.tellRestored(h, k)
+	p.reportRestored(h, k)
 	if h == nil {
 		return
 	}
-	p.end(r, k, h, created, now)
+	p.finishWrite(r, k, h, created, now)
 }
 
-// missing returns the cells of a key still to be added after some were restored: the missing
+// missingCells returns the cells of a key still to be added after some were restored: the missing
 // counts, and all marks, which are not counted.
-func missing(k *syncer.KeyRound, restored cells) (add cells) {
+func missingCells(k *syncer.KeyRound, restored cells) (add cells) {
 	if len(k.Adds) == 0 {
 		return nil
 	}
@@ -120,8 +120,8 @@ func missing(k *syncer.KeyRound, restored cells) (add cells) {
 	return add
 }
 
-// noteRestored adds restored counts to a key's record.
-func (p *partition) noteRestored(rec *record, list []leaparray.Cell) {
+// recordRestored adds restored counts to a key's record.
+func (p *partition) recordRestored(rec *record, list []leaparray.Cell) {
 	had := len(rec.cells)
 	for _, c := range list {
 		rec.cells.add(c.Stretch, c.N)
@@ -129,9 +129,9 @@ func (p *partition) noteRestored(rec *record, list []leaparray.Cell) {
 	p.store.bytes.Add(cellCost * int64(len(rec.cells)-had))
 }
 
-// tellRestored reports the stored counts of the key named p.name after its restoration: at least
+// reportRestored reports the stored counts of the key named p.name after its restoration: at least
 // its writer's counts, because others may have restored the same events in wider cells.
-func (p *partition) tellRestored(h *hash, k *syncer.KeyRound) {
+func (p *partition) reportRestored(h *hash, k *syncer.KeyRound) {
 	rec := p.records[string(p.name)]
 	for i := range k.Adds {
 		b := &k.Adds[i]

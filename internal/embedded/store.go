@@ -96,7 +96,7 @@ func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 		s.makeRoom(now)
 		p := s.partition(r.Partition)
 		p.mu.Lock()
-		p.round(r, now)
+		p.applyRound(r, now)
 		p.mu.Unlock()
 	}
 }
@@ -113,36 +113,37 @@ func (s *Store) partition(id int) *partition {
 	return p
 }
 
-func (p *partition) round(r *syncer.Round, now int64) {
+func (p *partition) applyRound(r *syncer.Round, now int64) {
 	r.Err, r.Lost, r.Used, r.Later, r.First = nil, false, false, false, false
 	stored := p.seqs[r.Writer]
-	r.Lost = stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && p.behind(toldIn(r))
+	r.Lost = stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && p.isBehind(toldIn(r))
 	r.Used = !r.Lost && r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce
 	if !r.Lost && !r.Used {
 		r.Later = r.Seq > 0 && stored.n > r.Seq
-		p.carryOut(r, r.Seq > stored.n, now)
+		p.applyOrRead(r, r.Seq > stored.n, now)
 	}
-	p.tell(r)
+	p.reportState(r)
 }
 
-// carryOut applies a round, or only reads if the round is not fresh.
-func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
+// applyOrRead applies a round, or only reads if the round is not fresh.
+func (p *partition) applyOrRead(r *syncer.Round, fresh bool, now int64) {
 	if r.Republish {
 		p.republish(r, fresh, now)
 		return
 	}
 	p.sweep(now)
-	p.count(r, fresh)
-	p.touch(r.Keys)
+	p.countChange(r, fresh)
+	p.prefetch(r.Keys)
 	for i := range r.Keys {
-		p.key(r, &r.Keys[i], fresh, now)
+		p.applyKey(r, &r.Keys[i], fresh, now)
 	}
 }
 
-// behind reports whether the data differs from, or lags behind, the state last reported to a node.
-func (p *partition) behind(told syncer.Told) bool {
+// isBehind reports whether the data differs from, or lags behind, the state last reported to a
+// node.
+func (p *partition) isBehind(told syncer.Told) bool {
 	return told.Epoch != p.epoch || p.version < told.Version || p.quieted < told.Quieted ||
-		p.lacks(told.LastChange)
+		p.lacksChange(told.LastChange)
 }
 
 // toldIn returns the state last reported to the writer of a round.
@@ -151,8 +152,8 @@ func toldIn(r *syncer.Round) syncer.Told {
 		LastChange: r.LastChange}
 }
 
-// lacks reports whether the data lacks a change that was reported to a writer.
-func (p *partition) lacks(change string) bool {
+// lacksChange reports whether the data lacks a change that was reported to a writer.
+func (p *partition) lacksChange(change string) bool {
 	if change == "" || change == p.last {
 		return false
 	}
@@ -161,27 +162,27 @@ func (p *partition) lacks(change string) bool {
 	return p.seqs[writer].n < seq
 }
 
-// note records that a round has been applied.
-func (p *partition) note(r *syncer.Round) {
+// recordSequence records that a round has been applied.
+func (p *partition) recordSequence(r *syncer.Round) {
 	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
 	p.last = strconv.FormatUint(r.Seq, 10) + " " + r.Writer
 }
 
-func (p *partition) tell(r *syncer.Round) {
+func (p *partition) reportState(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = p.epoch, p.version, p.quieted, p.last
 }
 
-// count draws an epoch if there is none, and counts a fresh round as a change.
-func (p *partition) count(r *syncer.Round, fresh bool) {
+// countChange draws an epoch if there is none, and counts a fresh round as a change.
+func (p *partition) countChange(r *syncer.Round, fresh bool) {
 	begun := p.epoch == 0
 	if begun {
 		r.First = len(p.keys) == 0
-		p.begin(0, !r.First)
+		p.beginEpoch(0, !r.First)
 	}
 	if !fresh {
 		return
 	}
-	p.note(r)
+	p.recordSequence(r)
 	if r.Quiet {
 		p.quieted++
 	} else if !begun {
@@ -189,8 +190,8 @@ func (p *partition) count(r *syncer.Round, fresh bool) {
 	}
 }
 
-// begin draws an epoch higher than after. left marks data left by a loss.
-func (p *partition) begin(after uint64, left bool) {
+// beginEpoch draws an epoch higher than after. left marks data left by a loss.
+func (p *partition) beginEpoch(after uint64, left bool) {
 	p.epoch, p.left = max(p.store.epochs.Add(1), after+1), left
 	p.version++
 	for name, rec := range p.records {
@@ -198,10 +199,10 @@ func (p *partition) begin(after uint64, left bool) {
 	}
 }
 
-// touch reads the data of a round's keys before the first is processed. Independent reads wait for
-// memory at the same time; with a million keys that is most of the time of a round. The sum only
-// exists so that the compiler doesn't remove the reads.
-func (p *partition) touch(keys []syncer.KeyRound) {
+// prefetch reads the data of a round's keys before the first is processed. Independent reads wait
+// for memory at the same time; with a million keys that is most of the time of a round. The sum
+// only exists so that the compiler doesn't remove the reads.
+func (p *partition) prefetch(keys []syncer.KeyRound) {
 	p.found = p.found[:0]
 	for i := range keys {
 		p.setName(keys[i].NS, keys[i].Key)
@@ -237,7 +238,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 func (p *partition) insert(room int) *hash {
 	h := &hash{expires: math.MaxInt64, cells: make(cells, 0, room)}
 	p.keys[string(p.name)] = h
-	p.listName()
+	p.appendToList()
 	p.store.bytes.Add(keyCost + int64(len(p.name)))
 	return h
 }
@@ -247,8 +248,8 @@ func (p *partition) remove(name string, h *hash) {
 	p.store.bytes.Add(-keyCost - int64(len(name)) - cellCost*int64(len(h.cells)))
 }
 
-// key applies a round's part for one key, or only reads.
-func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int64) {
+// applyKey applies a round's part for one key, or only reads.
+func (p *partition) applyKey(r *syncer.Round, k *syncer.KeyRound, write bool, now int64) {
 	k.Err, k.Loaded = nil, k.Loaded[:0]
 	h := p.find(k.NS, k.Key, now)
 	if write && h.overflows(k) {
@@ -284,13 +285,15 @@ func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int
 		k.Loaded = h.appendTo(k.Loaded)
 	}
 	if write {
-		p.end(r, k, h, created, now)
+		p.finishWrite(r, k, h, created, now)
 	}
 }
 
-// end completes every write to the key named p.name: it sets the time to live, and folds if there
-// are too many cells.
-func (p *partition) end(r *syncer.Round, k *syncer.KeyRound, h *hash, created bool, now int64) {
+// finishWrite completes every write to the key named p.name: it sets the time to live, and folds if
+// there are too many cells.
+func (p *partition) finishWrite(
+	r *syncer.Round, k *syncer.KeyRound, h *hash, created bool, now int64,
+) {
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}

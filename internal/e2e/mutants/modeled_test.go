@@ -17,7 +17,7 @@ var modeled = []mutant{
 		"\treturn told.Epoch != p.epoch || p.version < told.Version ||",
 		"\treturn p.version < told.Version ||", "./syncer TestLossModel"},
 	{"a list is believed though the store has lost something", "internal/embedded/keylist.go",
-		"\tl.Lost = l.Told.Epoch != 0 && p.behind(l.Told)\n", "\tl.Lost = false\n",
+		"\tl.Lost = l.Told.Epoch != 0 && p.isBehind(l.Told)\n", "\tl.Lost = false\n",
 		"./syncer TestLossModel"},
 	{"an acquire of unknown outcome is given up unasked", "internal/multiowner/finish.go",
 		"\tif outcome == NotCarriedOut {\n", "\tif outcome != Undecided {\n",

@@ -3,7 +3,8 @@ package mutants
 // scheduled lists the mutants that random schedules of a cluster notice.
 var scheduled = []mutant{
 	{"the store does not check sequences", "internal/embedded/store.go",
-		"p.carryOut(r, r.Seq > stored.n, now)\n", "p.carryOut(r, r.Seq > 0, now)\n", "outages"},
+		"p.applyOrRead(r, r.Seq > stored.n, now)\n",
+		"p.applyOrRead(r, r.Seq > 0, now)\n", "outages"},
 	{"what others have begun is not heard of", "syncer/listing.go",
 		"g.listing.valid && g.listing.stamp == g.store.Stamp() && ", "g.listing.valid && ",
 		"chaos"},
@@ -43,12 +44,13 @@ var scheduled = []mutant{
 		"\tif sent {\n\t\tkind = twotier.ErrUnknownOutcome\n\t}\n", "\t_ = sent\n", "splits"},
 	{"a store that goes back in time is not noticed", "internal/embedded/store.go",
 		"\treturn told.Epoch != p.epoch || p.version < told.Version || p.quieted < " +
-			"told.Quieted ||\n\t\tp.lacks(told.LastChange)\n", "\treturn told.Epoch != p.epoch\n",
+			"told.Quieted ||\n\t\tp.lacksChange(told.LastChange)\n",
+		"\treturn told.Epoch != p.epoch\n",
 		"losses"},
 	{"no epoch begins with a loss", "internal/embedded/restore.go", "\tif p.epoch <= r.After {\n",
 		"\tif p.epoch == 0 {\n", "losses"},
 	{"what is restored is added to what there is", "internal/embedded/restore.go",
-		"\t\tadd := missing(k, rec.cells)\n", "\t\tadd := missing(k, nil)\n", "losses"},
+		"\t\tadd := missingCells(k, rec.cells)\n", "\t\tadd := missingCells(k, nil)\n", "losses"},
 	{"what has to be read again is not handed over", "syncer/handoffpage.go",
 		"\tif !h.store.MustVerify && idle > hotIdle",
 		"\tif k.Cold && !h.store.MustVerify || !h.store.MustVerify && idle > hotIdle", "handloss"},
