@@ -37,7 +37,7 @@ type fullAnswer struct {
 	exact int64
 }
 
-// holds reports whether the bucket is the right one for these hashes too: the first, from the
+// appliesTo reports whether the bucket is the right one for these hashes too: the first, from the
 // newest on, with which the level has too many values.
 //
 // Including the bucket there are too many, because after counts them. With all newer buckets there
@@ -46,7 +46,7 @@ type fullAnswer struct {
 // them never exceeds the estimate of all, because raising a register only ever raises the estimate;
 // but a run short enough to be counted exactly may exceed the estimate of all. Hence exact, to
 // which the hashes add at most their number.
-func (k *fullAnswer) holds(hashes []uint64) bool {
+func (k *fullAnswer) appliesTo(hashes []uint64) bool {
 	n, relative := k.before.Count(hashes)
 	if n > k.most || relative > 0 && k.exact+int64(len(hashes)) > k.most {
 		return false
@@ -55,16 +55,16 @@ func (k *fullAnswer) holds(hashes []uint64) bool {
 	return n > k.most
 }
 
-// unlearn forgets all answers, because the buckets have changed.
-func (en *entry) unlearn() { en.answers, en.still = answers{}, false }
+// clearAnswers forgets all answers, because the buckets have changed.
+func (en *entry) clearAnswers() { en.answers, en.still = answers{}, false }
 
-// learns reports whether the answer from a union is worth caching, and fits.
-func (en *entry) learns(u *sketch.Union) bool {
+// isWorthCaching reports whether the answer from a union is worth caching, and fits.
+func (en *entry) isWorthCaching(u *sketch.Union) bool {
 	return en.still && en.answers.bytes+u.Bytes() <= en.bytes-en.weighed
 }
 
-// learnWindow caches the union of the buckets from lo on.
-func (en *entry) learnWindow(u *sketch.Union, level int, lo int64) {
+// cacheWindow caches the union of the buckets from lo on.
+func (en *entry) cacheWindow(u *sketch.Union, level int, lo int64) {
 	k := &en.answers
 	k.windows = slices.DeleteFunc(k.windows, func(w windowAnswer) bool {
 		over := w.level == level // the window has moved on
@@ -73,14 +73,14 @@ func (en *entry) learnWindow(u *sketch.Union, level int, lo int64) {
 		}
 		return over
 	})
-	if en.learns(u) {
+	if en.isWorthCaching(u) {
 		k.windows = append(k.windows, windowAnswer{level, lo, u.Snapshot()})
 		k.bytes += u.Bytes()
 	}
 }
 
-// learnFull caches bucket i of a level as the one with which the level exceeds the maximum, most.
-func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
+// cacheFull caches bucket i of a level as the one with which the level exceeds the maximum, most.
+func (en *entry) cacheFull(u *sketch.Union, level int, most int64, i int) {
 	k, list := &en.answers, en.levels[level]
 	k.fulls = slices.DeleteFunc(k.fulls, func(f fullAnswer) bool {
 		over := f.level == level && f.most == most // it did not hold
@@ -100,12 +100,12 @@ func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
 			f.exact = n
 		}
 	}
-	if !en.learns(u) {
+	if !en.isWorthCaching(u) {
 		return
 	}
 	f.before = u.Snapshot()
 	k.bytes += u.Bytes()
-	if u.Add(list[i].set); !en.learns(u) {
+	if u.Add(list[i].set); !en.isWorthCaching(u) {
 		k.bytes -= f.before.Bytes()
 		return
 	}
@@ -116,7 +116,7 @@ func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
 
 // count counts the values in a window that ends at a moment, together with the hashes in more.
 func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Count {
-	level, lo, hi, ok := en.ladder.span(window, at, now)
+	level, lo, hi, ok := en.ladder.bucketRange(window, at, now)
 	if !ok { // validate has refused such windows
 		return Count{Window: window}
 	}
@@ -137,7 +137,7 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 		u.Add(list[i].set)
 	}
 	if at >= now && en.still {
-		en.learnWindow(u, level, lo)
+		en.cacheWindow(u, level, lo)
 	}
 	u.AddHashes(more)
 	c.Values, c.Error = u.Count()
@@ -148,12 +148,12 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 // for some hashes, if no others are added until then, and -1 if it never would. The values of a
 // bucket leave the window together, except the ones that newer buckets hold as well.
 func (en *entry) retryAfter(u *sketch.Union, l twotier.Limit, now int64, hashes []uint64) int64 {
-	level, _, _, ok := en.ladder.span(l.Window, now, now)
+	level, _, _, ok := en.ladder.bucketRange(l.Window, now, now)
 	var none sketch.Snapshot
 	if n, _ := none.Count(hashes); !ok || n > l.Max {
 		return -1
 	}
-	index, found := en.full(u, level, l.Max, hashes)
+	index, found := en.fullBucket(u, level, l.Max, hashes)
 	if !found {
 		return 1 // adding values in another order has lowered an estimate
 	}
@@ -161,12 +161,12 @@ func (en *entry) retryAfter(u *sketch.Union, l twotier.Limit, now int64, hashes 
 	return max(1, (index+1)*en.ladder.Width(level)+l.Window-1-now)
 }
 
-// full returns the first bucket, from the newest on, with which a level and the given hashes exceed
-// the maximum, most.
-func (en *entry) full(u *sketch.Union, level int, most int64, hashes []uint64) (int64, bool) {
+// fullBucket returns the first bucket, from the newest on, with which a level and the given hashes
+// exceed the maximum, most.
+func (en *entry) fullBucket(u *sketch.Union, level int, most int64, hashes []uint64) (int64, bool) {
 	for i := range en.answers.fulls {
 		k := &en.answers.fulls[i]
-		if k.level == level && k.most == most && k.holds(hashes) {
+		if k.level == level && k.most == most && k.appliesTo(hashes) {
 			return k.index, true
 		}
 	}
@@ -176,7 +176,7 @@ func (en *entry) full(u *sketch.Union, level int, most int64, hashes []uint64) (
 	for i := len(list) - 1; i >= 0; i-- {
 		u.Add(list[i].set)
 		if n, _ := u.Count(); n > most {
-			en.learnFull(u, level, most, i)
+			en.cacheFull(u, level, most, i)
 			return list[i].index, true
 		}
 	}

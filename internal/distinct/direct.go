@@ -14,17 +14,17 @@ import (
 // only if the key is still as it was when the decision was made. Otherwise it decides anew. The
 // copy in memory saves reading the key each time.
 func (e *Engine) DoInStore(ctx context.Context, op *Op, res *Result) error {
-	if _, err := op.validate(e.space(op.NS).scale, e.opt.Now()); err != nil {
+	if _, err := op.validate(e.namespace(op.NS).scale, e.opt.Now()); err != nil {
 		return err
 	}
 	e.makeRoom()
-	sh, en, err := e.seize(ctx, op)
+	sh, en, err := e.claimEntry(ctx, op)
 	if err != nil {
 		return err
 	}
 	defer e.release([]*entry{en})
 	for ctx.Err() == nil {
-		d := e.plan(sh, en, op, res)
+		d := e.planDecision(sh, en, op, res)
 		within, cancel := context.WithTimeout(ctx, e.opt.Timeout)
 		e.opt.Store.Compare(within, []*Exchange{d.x})
 		cancel()
@@ -35,8 +35,8 @@ func (e *Engine) DoInStore(ctx context.Context, op *Op, res *Result) error {
 	return errLate
 }
 
-// seize returns the entry of a key, marked as busy.
-func (e *Engine) seize(ctx context.Context, op *Op) (*shard, *entry, error) {
+// claimEntry returns the entry of a key, marked as busy.
+func (e *Engine) claimEntry(ctx context.Context, op *Op) (*shard, *entry, error) {
 	for {
 		sh, id := e.lock(op)
 		en, err := e.entry(sh, id, op, true)
@@ -71,8 +71,8 @@ type plan struct {
 	seq  uint64
 }
 
-// plan makes a decision from memory.
-func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
+// planDecision makes a decision from memory.
+func (e *Engine) planDecision(sh *shard, en *entry, op *Op, res *Result) *plan {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	d := &plan{op: op, now: e.opt.Now(), load: !en.loaded}
@@ -82,11 +82,11 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 	en.used = time.Now()
 	if d.seq = en.flushed; en.dirty() && len(op.Hashes) > 0 {
 		d.load = true
-		d.x, d.seq = en.exchange(d.now, rand.Text()[:13])
+		d.x, d.seq = en.newExchange(d.now, rand.Text()[:13])
 		return d
 	}
 	en.prune(d.now)
-	d.x = en.look()
+	d.x = en.newComparison()
 	if d.load || !allows(&sh.union, en, op, res, d.now) {
 		return d
 	}
@@ -109,7 +109,7 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 			d.x.Sets = append(d.x.Sets, b)
 		}
 	}
-	if len(d.x.Sets) > 0 || len(op.Hashes) > 0 && en.fences() {
+	if len(d.x.Sets) > 0 || len(op.Hashes) > 0 && en.needsFence() {
 		d.x.Version = rand.Text()[:13]
 		d.x.Deletes, en.gone = en.gone, nil
 	}
@@ -129,9 +129,9 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 			d.seq = en.seq
 		}
 	}
-	en.settle(x, d.seq, d.now)
-	sh.note(en)
-	e.weigh(en)
+	en.applyExchange(x, d.seq, d.now)
+	sh.updateDirty(en)
+	e.updateMemory(en)
 	switch {
 	case x.Err != nil && x.Version != "" && !d.load:
 		return true, fmt.Errorf("%w: %v", twotier.ErrUnknownOutcome, x.Err)
@@ -141,8 +141,8 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 		return false, nil
 	}
 	res.Degraded = false
-	res.fill(&sh.union, en, d.op, d.ts, d.now)
-	e.answered(sh, en)
+	res.fillCounts(&sh.union, en, d.op, d.ts, d.now)
+	e.recordAnswer(sh, en)
 	res.Source = twotier.SourceRedis
 	return true, nil
 }

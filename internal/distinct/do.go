@@ -28,7 +28,7 @@ var (
 // twotier.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
 func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) error {
 	now := e.opt.Now()
-	ts, err := op.validate(e.space(op.NS).scale, now)
+	ts, err := op.validate(e.namespace(op.NS).scale, now)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (t *operation) run(ctx context.Context) error {
 // try runs the operation, or returns a channel to wait on if it needs the store first.
 func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	e := t.e
-	term, err := e.decide(ctx, t.op, t.inPlace)
+	term, err := e.decidingTerm(ctx, t.op, t.inPlace)
 	if err != nil {
 		return nil, err
 	}
@@ -114,36 +114,36 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		return nil, err
 	}
 	if en == nil { // a query of a missing key
-		en = &entry{ladder: e.space(t.op.NS).scale}
+		en = &entry{ladder: e.namespace(t.op.NS).scale}
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
 	if !en.loaded && en.busy == nil && en.empty() && !t.inPlace {
 		en.term = term // no value is older, and the entry will be compared in this term
 	}
-	if t.needsStore(term) && !t.warm(term) {
+	if t.needsStore(term) && !t.isWarm(term) {
 		failed := en.failed != nil && !en.tried.Before(t.began)
 		if !e.isDown() && !failed {
-			return e.compare(en), nil
+			return e.startCompare(en), nil
 		}
-		if err := t.withoutStore(failed); err != nil {
+		if err := t.memoryOnlyError(failed); err != nil {
 			return nil, err
 		}
-		e.compare(en) // for later operations
+		e.startCompare(en) // for later operations
 		t.res.Degraded = true
 	}
 	return nil, t.decide(sh, en)
 }
 
-// withoutStore returns an error if memory alone must not decide. failed means that the store was
+// memoryOnlyError returns an error if memory alone must not decide. failed means that the store was
 // asked for this operation. A store that refused can be reached, so on-cold does not apply.
-func (t *operation) withoutStore(failed bool) error {
+func (t *operation) memoryOnlyError(failed bool) error {
 	switch {
 	case len(t.op.Limits) == 0:
 		return nil
 	case failed && errors.Is(t.en.failed, syncer.ErrRefused):
 		return fmt.Errorf("%w: %w", errRefused, t.en.failed)
-	case t.e.space(t.op.NS).OnCold == syncer.OnColdDeny:
+	case t.e.namespace(t.op.NS).OnCold == syncer.OnColdDeny:
 		return errCold
 	}
 	return nil
@@ -153,12 +153,12 @@ func (t *operation) withoutStore(failed bool) error {
 // may have been reset without the entry's knowledge, and added values must not be taken for older
 // than that reset.
 func (t *operation) needsStore(term int64) bool {
-	return t.op.reads() || len(t.en.doubts) > 0 || !t.inPlace && t.en.term != term
+	return t.op.needsPast() || len(t.en.doubts) > 0 || !t.inPlace && t.en.term != term
 }
 
-// warm reports whether memory holds everything that the store has of the key. On a node that is not
-// the owner, other nodes keep writing to the store.
-func (t *operation) warm(term int64) bool {
+// isWarm reports whether memory holds everything that the store has of the key. On a node that is
+// not the owner, other nodes keep writing to the store.
+func (t *operation) isWarm(term int64) bool {
 	en := t.en
 	switch {
 	case t.e.opt.Store == nil:
@@ -177,10 +177,10 @@ func (t *operation) warm(term int64) bool {
 // decide checks the limits, adds the values, and counts.
 func (t *operation) decide(sh *shard, en *entry) error {
 	e, op, res := t.e, t.op, t.res
-	defer e.answered(sh, en)
+	defer e.recordAnswer(sh, en)
 	en.prune(t.now)
 	if !allows(&sh.union, en, op, res, t.now) {
-		res.fill(&sh.union, en, op, t.ts, t.now)
+		res.fillCounts(&sh.union, en, op, t.ts, t.now)
 		return nil
 	}
 	if len(op.Hashes) > 0 {
@@ -188,16 +188,16 @@ func (t *operation) decide(sh *shard, en *entry) error {
 			return errFull
 		}
 		if en.add(op.Hashes, t.ts, t.now) {
-			e.weigh(en)
+			e.updateMemory(en)
 			if t.seq = en.seq; e.opt.Store == nil {
 				t.seq, en.flushed = 0, en.seq
 			}
-			sh.note(en)
+			sh.updateDirty(en)
 		} else if en.dirty() {
 			t.seq = en.seq // the values may be among the unflushed changes
 		}
 	}
-	res.fill(&sh.union, en, op, t.ts, t.now)
+	res.fillCounts(&sh.union, en, op, t.ts, t.now)
 	return nil
 }
 
@@ -215,21 +215,21 @@ func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
 		}
 		res.Allowed = false
 		if res.RetryAfter >= 0 {
-			res.after(en.retryAfter(u, l, now, op.Hashes))
+			res.setRetryAfter(en.retryAfter(u, l, now, op.Hashes))
 		}
 	}
 	return res.Allowed
 }
 
-// after records that a limit refuses for ms milliseconds, or forever if ms is negative.
-func (res *Result) after(ms int64) {
+// setRetryAfter records that a limit refuses for ms milliseconds, or forever if ms is negative.
+func (res *Result) setRetryAfter(ms int64) {
 	if res.RetryAfter = max(res.RetryAfter, ms); ms < 0 {
 		res.RetryAfter = ms
 	}
 }
 
-// fill counts the values in the windows.
-func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
+// fillCounts counts the values in the windows.
+func (res *Result) fillCounts(u *sketch.Union, en *entry, op *Op, ts, now int64) {
 	res.Counts = res.Counts[:0]
 	if res.Source = twotier.SourceMemory; res.Degraded {
 		res.Source = twotier.SourceDegraded
@@ -246,12 +246,12 @@ func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
 	}
 }
 
-// compare starts to compare an entry of a locked shard with the store, unless a comparison is under
-// way. It returns a channel that is closed at the end of the comparison.
-func (e *Engine) compare(en *entry) <-chan struct{} {
+// startCompare starts to compare an entry of a locked shard with the store, unless a comparison is
+// under way. It returns a channel that is closed at the end of the comparison.
+func (e *Engine) startCompare(en *entry) <-chan struct{} {
 	if en.busy == nil {
 		en.busy = make(chan struct{})
-		if !e.spawn(func() { e.load(en) }) {
+		if !e.spawn(func() { e.compareInTurn(en) }) {
 			en.failed, en.tried = twotier.ErrClosed, time.Now()
 			close(en.busy)
 			over := en.busy
@@ -275,7 +275,7 @@ func (e *Engine) awaitFlush(ctx context.Context, sh *shard, en *entry, seq uint6
 			sh.mu.Unlock()
 			return nil
 		}
-		over := e.compare(en)
+		over := e.startCompare(en)
 		sh.mu.Unlock()
 		select {
 		case <-over:

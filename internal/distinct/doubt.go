@@ -22,9 +22,9 @@ type doubt struct {
 // then may be void.
 const maxDoubts = 8
 
-// suspect records a reset that may have been made. The store is asked before the next answer; until
-// it replies, added values are also kept separately.
-func (en *entry) suspect(r Reset) {
+// addDoubt records a reset that may have been made. The store is asked before the next answer;
+// until it replies, added values are also kept separately.
+func (en *entry) addDoubt(r Reset) {
 	known := func(d *doubt) bool { return d.mark == r.Mark }
 	if r.Mark <= en.mark || slices.ContainsFunc(en.doubts, known) {
 		return // the store has made it, or a later one, or it is in doubt already
@@ -37,15 +37,15 @@ func (en *entry) suspect(r Reset) {
 		seq: en.seq, young: &entry{ladder: en.ladder}})
 }
 
-// fences reports whether an exchange has to write even without changes, because the store may have
-// the version at which a reset in doubt would still succeed.
-func (en *entry) fences() bool {
+// needsFence reports whether an exchange has to write even without changes, because the store may
+// have the version at which a reset in doubt would still succeed.
+func (en *entry) needsFence() bool {
 	return slices.ContainsFunc(en.doubts, func(d *doubt) bool { return d.expect == en.version })
 }
 
-// resolve ends the doubts about resets that expect a version the key no longer has. Doubts that
-// arose during the exchange remain, because its reply may predate them.
-func (en *entry) resolve(x *Exchange) {
+// resolveDoubts ends the doubts about resets that expect a version the key no longer has. Doubts
+// that arose during the exchange remain, because its reply may predate them.
+func (en *entry) resolveDoubts(x *Exchange) {
 	wrote := x.Matched() && x.Version != ""
 	en.doubts = slices.DeleteFunc(en.doubts, func(d *doubt) bool {
 		return d.n <= x.suspected && (wrote || d.expect != en.version)

@@ -201,8 +201,8 @@ func (e *Engine) Hash(value []byte) uint64 { return sketch.Hash(e.opt.Placement.
 // Partition returns the partition of a key.
 func (e *Engine) Partition(op *Op) int { return e.opt.Placement.Of(op.NS, op.Key) }
 
-// space returns the configuration of a namespace.
-func (e *Engine) space(ns []byte) space {
+// namespace returns the configuration of a namespace.
+func (e *Engine) namespace(ns []byte) space {
 	if s, ok := e.spaces[string(ns)]; ok {
 		return s
 	}
@@ -230,38 +230,38 @@ func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error
 	if e.bytes.Load() > e.opt.MaxMemory {
 		return nil, errFull
 	}
-	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.space(op.NS).scale,
+	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.namespace(op.NS).scale,
 		used: time.Now(), born: e.opt.Now()}
 	en.ns, en.key = append(en.ns, op.NS...), append(en.key, op.Key...)
 	sh.keys[en.id] = en
 	e.keys.Add(1)
-	e.weigh(en)
+	e.updateMemory(en)
 	return en, nil
 }
 
 // errFull wraps twotier.ErrFull.
 var errFull = fmt.Errorf("%w (of distinct values)", twotier.ErrFull)
 
-// weigh updates the memory accounted to an entry.
-func (e *Engine) weigh(en *entry) {
+// updateMemory updates the memory accounted to an entry.
+func (e *Engine) updateMemory(en *entry) {
 	n := en.measure()
 	e.bytes.Add(n - en.bytes)
 	e.learned.Add(en.answers.bytes - en.weighed)
 	en.bytes, en.weighed = n, en.answers.bytes
 }
 
-// answered records an answer from an entry, and the memory of its cached answers. The next answer
-// may be cached as well, unless memory is short.
-func (e *Engine) answered(sh *shard, en *entry) {
+// recordAnswer records an answer from an entry, and the memory of its cached answers. The next
+// answer may be cached as well, unless memory is short.
+func (e *Engine) recordAnswer(sh *shard, en *entry) {
 	if en.weighed != en.answers.bytes {
-		e.weigh(en)
+		e.updateMemory(en)
 		sh.learned[en] = true
 	}
 	en.still = e.bytes.Load() <= e.opt.MaxMemory
 }
 
-// note adds an entry to sh.dirty if it owes the store anything, or else removes it.
-func (sh *shard) note(en *entry) {
+// updateDirty adds an entry to sh.dirty if it owes the store anything, or else removes it.
+func (sh *shard) updateDirty(en *entry) {
 	if en.owes() {
 		sh.dirty[en] = true
 	} else {
@@ -272,8 +272,8 @@ func (sh *shard) note(en *entry) {
 // forget removes an entry of a locked shard.
 func (e *Engine) forget(sh *shard, en *entry) {
 	if sh.keys[en.id] == en {
-		en.unlearn()
-		e.weigh(en)
+		en.clearAnswers()
+		e.updateMemory(en)
 		delete(sh.learned, en)
 		delete(sh.keys, en.id)
 		e.keys.Add(-1)

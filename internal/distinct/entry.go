@@ -87,8 +87,8 @@ func (en *entry) find(level int, index int64) (at int, found bool) {
 	})
 }
 
-// at returns a bucket, and creates it if necessary.
-func (en *entry) at(level int, index int64) *bucket {
+// bucketAt returns a bucket, and creates it if necessary.
+func (en *entry) bucketAt(level int, index int64) *bucket {
 	i, found := en.find(level, index)
 	if !found {
 		b := bucket{index: index, set: new(sketch.Set)}
@@ -107,13 +107,13 @@ func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 		if index < en.ladder.oldest(level, now) {
 			continue
 		}
-		b, some := en.at(level, index), false
+		b, some := en.bucketAt(level, index), false
 		for _, h := range hashes {
 			some = b.set.Add(h) || some
 		}
 		if some {
-			en.change(b)
-			en.unlearn()
+			en.markChanged(b)
+			en.clearAnswers()
 			changed = true
 		}
 	}
@@ -126,8 +126,8 @@ func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 	return changed
 }
 
-// change records an unflushed change of a bucket.
-func (en *entry) change(b *bucket) {
+// markChanged records an unflushed change of a bucket.
+func (en *entry) markChanged(b *bucket) {
 	en.touch()
 	b.changed = en.seq
 }
@@ -152,7 +152,7 @@ func (en *entry) merge(from *Bucket, stored bool, now int64) {
 		return
 	}
 	for level := range en.ladder.Len() {
-		if index, ok := en.ladder.holds(level, from.Stretch); ok {
+		if index, ok := en.ladder.bucketContaining(level, from.Stretch); ok {
 			en.mergeAt(level, index, &set, from, false, now)
 		}
 	}
@@ -171,23 +171,23 @@ func (en *entry) mergeAt(level int, index int64, set *sketch.Set, from *Bucket, 
 		}
 		return
 	}
-	b := en.at(level, index)
+	b := en.bucketAt(level, index)
 	grown := b.set.Merge(set)
 	if grown {
-		en.unlearn()
+		en.clearAnswers()
 	}
 	switch {
 	case !stored && grown:
-		en.change(b)
+		en.markChanged(b)
 	case stored && bytes.Equal(b.set.Append(nil), from.Data):
 		b.changed = 0
 	case stored:
-		en.change(b) // the store lacks some of its values
+		en.markChanged(b) // the store lacks some of its values
 	}
 }
 
-// encoded returns a bucket in the form that is sent.
-func (en *entry) encoded(level int, b *bucket) Bucket {
+// encodeBucket returns a bucket in the form that is sent.
+func (en *entry) encodeBucket(level int, b *bucket) Bucket {
 	e := en.ladder.bucket(level, b.index)
 	e.Data = b.set.Append(nil)
 	return e
@@ -205,7 +205,7 @@ func (en *entry) prune(now int64) {
 		}
 		if n > 0 {
 			en.levels[level] = slices.Delete(list, 0, n)
-			en.unlearn()
+			en.clearAnswers()
 		}
 	}
 	for _, d := range en.doubts {
@@ -238,26 +238,26 @@ func (en *entry) measure() int64 {
 	return n
 }
 
-// look returns an exchange that only compares.
-func (en *entry) look() *Exchange {
+// newComparison returns an exchange that only compares.
+func (en *entry) newComparison() *Exchange {
 	return &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
 		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder.Ladder), cut: time.Now(),
 		suspected: en.suspected}
 }
 
-// exchange returns an exchange with the unflushed changes of the entry, and the last change that it
-// includes.
-func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
+// newExchange returns an exchange with the unflushed changes of the entry, and the last change that
+// it includes.
+func (en *entry) newExchange(now int64, version string) (x *Exchange, seq uint64) {
 	en.prune(now)
-	x = en.look()
-	if !en.dirty() && !en.fences() {
+	x = en.newComparison()
+	if !en.dirty() && !en.needsFence() {
 		return x, en.seq
 	}
 	x.Version = version
 	for level := range en.ladder.Len() {
 		for i := range en.levels[level] {
 			if b := &en.levels[level][i]; b.changed > en.flushed {
-				x.Sets = append(x.Sets, en.encoded(level, b))
+				x.Sets = append(x.Sets, en.encodeBucket(level, b))
 			}
 		}
 	}
@@ -265,8 +265,8 @@ func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	return x, en.seq
 }
 
-// settle processes the outcome of an exchange.
-func (en *entry) settle(x *Exchange, seq uint64, now int64) {
+// applyExchange processes the outcome of an exchange.
+func (en *entry) applyExchange(x *Exchange, seq uint64, now int64) {
 	en.tried = x.cut
 	switch {
 	case errors.Is(x.Err, syncer.ErrLate):
@@ -287,14 +287,14 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 			en.since = x.cut // no older change is left
 		}
 	default:
-		en.adopt(x, now)
+		en.mergeFromStore(x, now)
 	}
 	en.failed, en.loaded, en.compared = nil, true, x.cut
-	en.resolve(x)
+	en.resolveDoubts(x)
 }
 
-// adopt merges the whole key from the store, and finds the changes that the store lacks.
-func (en *entry) adopt(x *Exchange, now int64) {
+// mergeFromStore merges the whole key from the store, and finds the changes that the store lacks.
+func (en *entry) mergeFromStore(x *Exchange, now int64) {
 	en.learnMark(x.FoundMark, now)
 	en.born = 0
 	en.version, en.gone = x.Found, nil
@@ -355,7 +355,7 @@ func isVoid(known string, born int64, mark string) bool {
 // clear forgets all buckets, because of a reset.
 func (en *entry) clear() {
 	en.levels, en.gone = [leaparray.MaxLevels][]bucket{}, nil
-	en.unlearn()
+	en.clearAnswers()
 	en.flushed, en.voided = en.seq, en.seq
 }
 
@@ -367,7 +367,7 @@ func (en *entry) pending() (list []Bucket) {
 	for level := range en.ladder.Len() {
 		for i := range en.levels[level] {
 			if b := &en.levels[level][i]; b.changed > en.flushed {
-				list = append(list, en.encoded(level, b))
+				list = append(list, en.encodeBucket(level, b))
 			}
 		}
 	}

@@ -3,8 +3,8 @@ package distinct
 // Unlearn forgets the cached answers, and does not cache the next ones.
 func (e *Engine) Unlearn() {
 	e.each(func(en *entry) {
-		en.unlearn()
-		e.weigh(en)
+		en.clearAnswers()
+		e.updateMemory(en)
 	})
 }
 

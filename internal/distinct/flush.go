@@ -32,7 +32,7 @@ func (e *Engine) runFlush() {
 		case <-ticker.C:
 		}
 		e.flushAll()
-		at = e.visit(at)
+		at = e.maintainShards(at)
 		e.makeRoom()
 	}
 }
@@ -106,23 +106,23 @@ func (e *Engine) exchange(list []*entry) bool {
 	for i, en := range list {
 		sh := e.shardOf(en)
 		sh.mu.Lock()
-		exchanges[i], seqs[i] = en.exchange(e.opt.Now(), rand.Text()[:13])
+		exchanges[i], seqs[i] = en.newExchange(e.opt.Now(), rand.Text()[:13])
 		sh.mu.Unlock()
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.Timeout)
 	defer cancel()
 	e.opt.Store.Compare(ctx, exchanges)
-	answered := e.judge(exchanges, began)
+	answered := e.judgeReachable(exchanges, began)
 	for i, en := range list {
-		e.settle(en, exchanges[i], seqs[i])
+		e.finishExchange(en, exchanges[i], seqs[i])
 	}
-	e.note(answered, exchanges)
+	e.recordStoreState(answered, exchanges)
 	return answered
 }
 
-// settle processes the outcome of one exchange.
-func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
+// finishExchange processes the outcome of one exchange.
+func (e *Engine) finishExchange(en *entry, x *Exchange, seq uint64) {
 	sh := e.shardOf(en)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -132,10 +132,10 @@ func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
 	if x.Matched() && x.Version != "" {
 		e.stats.flushed.Add(1)
 	}
-	en.settle(x, seq, e.opt.Now())
-	sh.note(en)
+	en.applyExchange(x, seq, e.opt.Now())
+	sh.updateDirty(en)
 	if sh.keys[en.id] == en {
-		e.weigh(en)
+		e.updateMemory(en)
 	}
 	if en.busy != nil {
 		close(en.busy)
@@ -143,8 +143,8 @@ func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
 	}
 }
 
-// note records whether the store answers, and logs changes.
-func (e *Engine) note(answered bool, list []*Exchange) {
+// recordStoreState records whether the store answers, and logs changes.
+func (e *Engine) recordStoreState(answered bool, list []*Exchange) {
 	failed := 0
 	for _, x := range list {
 		if x.Err != nil {
@@ -212,9 +212,9 @@ func (e *Engine) unflushed(counts func(en *entry) bool) (n int) {
 	return n
 }
 
-// visit maintains the keys of some shards, starting at shard at, and returns the shard to continue
-// with: it forgets unneeded keys, and compares idle ones with the store.
-func (e *Engine) visit(at int) (next int) {
+// maintainShards maintains the keys of some shards, starting at shard at, and returns the shard to
+// continue with: it forgets unneeded keys, and compares idle ones with the store.
+func (e *Engine) maintainShards(at int) (next int) {
 	// Every shard gets its turn within the interval.
 	n := int(shards*e.opt.FlushInterval/e.opt.VerifyInterval) + 1
 	left, old := verifiedPerFlush, time.Now().Add(-e.opt.VerifyInterval/2)

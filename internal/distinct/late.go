@@ -19,9 +19,9 @@ const (
 	silentParts = 2
 )
 
-// load compares a key that operations wait for, once it is its turn. If the store has turned out to
-// be down by then, the waiting operations check again.
-func (e *Engine) load(en *entry) {
+// compareInTurn compares a key that operations wait for, once it is its turn. If the store has
+// turned out to be down by then, the waiting operations check again.
+func (e *Engine) compareInTurn(en *entry) {
 	select {
 	case e.loads <- struct{}{}:
 	default:
@@ -41,9 +41,10 @@ func (e *Engine) load(en *entry) {
 	e.exchange([]*entry{en})
 }
 
-// judge reports whether the store can be reached, according to exchanges that started at began. A
-// store that answered none of them in time counts as late until its silence has lasted too long.
-func (e *Engine) judge(list []*Exchange, began time.Time) (answered bool) {
+// judgeReachable reports whether the store can be reached, according to exchanges that started at
+// began. A store that answered none of them in time counts as late until its silence has lasted too
+// long.
+func (e *Engine) judgeReachable(list []*Exchange, began time.Time) (answered bool) {
 	late := false
 	for _, x := range list {
 		late = late || errors.Is(x.Err, syncer.ErrLate)

@@ -28,31 +28,32 @@ func (e *Engine) makeRoom() {
 		if e.bytes.Load() <= e.opt.MaxMemory {
 			return
 		}
-		if e.learned.Load() == 0 || !e.unlearnSome() {
+		if e.learned.Load() == 0 || !e.clearSomeAnswers() {
 			e.evictOne(&e.shards[rand.IntN(shards)])
 		}
 	}
 }
 
-// unlearnSome forgets the answers of one shard that has any, and reports whether there was one.
-func (e *Engine) unlearnSome() bool {
+// clearSomeAnswers forgets the answers of one shard that has any, and reports whether there was
+// one.
+func (e *Engine) clearSomeAnswers() bool {
 	for first, i := rand.IntN(shards), 0; i < shards; i++ {
-		if e.unlearnIn(&e.shards[(first+i)%shards], func(*entry) bool { return true }) {
+		if e.clearAnswersIn(&e.shards[(first+i)%shards], func(*entry) bool { return true }) {
 			return true
 		}
 	}
 	return false
 }
 
-// unlearnIn forgets the answers of the keys of a shard for which over is true, and reports whether
-// there were any.
-func (e *Engine) unlearnIn(sh *shard, over func(*entry) bool) (some bool) {
+// clearAnswersIn forgets the answers of the keys of a shard for which over is true, and reports
+// whether there were any.
+func (e *Engine) clearAnswersIn(sh *shard, over func(*entry) bool) (some bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for en := range sh.learned {
 		if en.weighed > 0 && over(en) {
-			en.unlearn()
-			e.weigh(en)
+			en.clearAnswers()
+			e.updateMemory(en)
 			some = true
 		}
 		if en.weighed == 0 {
@@ -101,7 +102,7 @@ func (e *Engine) runSweep() {
 func (e *Engine) sweep(sh *shard) {
 	now := e.opt.Now()
 	idle := time.Now().Add(-linger)
-	e.unlearnIn(sh, func(en *entry) bool { return en.used.Before(idle) })
+	e.clearAnswersIn(sh, func(en *entry) bool { return en.used.Before(idle) })
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, en := range sh.keys {
@@ -109,7 +110,7 @@ func (e *Engine) sweep(sh *shard) {
 			continue
 		}
 		en.prune(now)
-		if e.weigh(en); en.empty() || en.compared.After(en.used) && e.isForeign(en) {
+		if e.updateMemory(en); en.empty() || en.compared.After(en.used) && e.isForeign(en) {
 			e.forget(sh, en)
 		}
 	}

@@ -68,8 +68,8 @@ type Result struct {
 	Degraded bool
 }
 
-// reads reports whether the operation needs the key's past.
-func (op *Op) reads() bool { return len(op.Limits)+len(op.Windows) > 0 }
+// needsPast reports whether the operation needs the key's past.
+func (op *Op) needsPast() bool { return len(op.Limits)+len(op.Windows) > 0 }
 
 // validate refuses operations that the ladder can't answer, and returns the time of the operation.
 func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
@@ -101,7 +101,7 @@ func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 		return ts, nil
 	}
 	for _, w := range op.Windows {
-		if _, _, _, ok := l.span(w, ts, now); !ok {
+		if _, _, _, ok := l.bucketRange(w, ts, now); !ok {
 			return 0, twotier.OutOfReach(&q, l.Ladder, w, ts, now)
 		}
 	}

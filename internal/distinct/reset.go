@@ -35,14 +35,14 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) (r Reset, err error
 		return Reset{}, nil
 	}
 	e.makeRoom()
-	sh, en, err := e.seize(ctx, op)
+	sh, en, err := e.claimEntry(ctx, op)
 	if err != nil {
 		return Reset{}, err
 	}
 	defer e.release([]*entry{en})
 	for ctx.Err() == nil {
 		sh.mu.Lock()
-		x := en.look()
+		x := en.newComparison()
 		x.Version, x.Mark, x.Reset = rand.Text()[:13], en.nextMark(e.opt.Now()), true
 		sh.mu.Unlock()
 		within, cancel := context.WithTimeout(ctx, e.opt.Timeout)
@@ -61,25 +61,25 @@ func (e *Engine) concludeReset(sh *shard, en *entry, x *Exchange) (r Reset, done
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	defer func() {
-		sh.note(en)
-		e.weigh(en)
+		sh.updateDirty(en)
+		e.updateMemory(en)
 	}()
 	switch {
 	case errors.Is(x.Err, syncer.ErrNotApplied), errors.Is(x.Err, syncer.ErrRefused):
 		return Reset{}, true, fmt.Errorf("%w: reset: %v", twotier.ErrUnavailable, x.Err)
 	case x.Err != nil:
 		r = Reset{Mark: x.Mark, Doubt: true, Expect: x.Expect}
-		en.suspect(r)
+		en.addDoubt(r)
 		return r, true, fmt.Errorf("%w: reset: %v", twotier.ErrUnknownOutcome, x.Err)
 	case !x.Matched():
-		en.settle(x, 0, e.opt.Now())
+		en.applyExchange(x, 0, e.opt.Now())
 		return Reset{}, false, nil
 	}
 	en.clear()
 	// The next operation reads the key anew. No earlier reset voids values added until then.
 	en.mark, en.version, en.loaded = max(en.mark, x.Mark), "", false
 	en.born = e.opt.Now()
-	en.resolve(x)
+	en.resolveDoubts(x)
 	return Reset{Mark: x.Mark}, true, nil
 }
 
@@ -101,10 +101,10 @@ func (e *Engine) Void(ns, key []byte, r Reset) {
 		return // without room, the key is read anew the next time
 	}
 	if r.Doubt {
-		en.suspect(r)
+		en.addDoubt(r)
 	} else {
 		en.learnMark(r.Mark, e.opt.Now())
 	}
-	sh.note(en)
-	e.weigh(en)
+	sh.updateDirty(en)
+	e.updateMemory(en)
 }

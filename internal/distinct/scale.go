@@ -29,9 +29,9 @@ func (s *scale) index(level int, ms int64) int64 {
 // oldest returns the oldest bucket kept on a level.
 func (s *scale) oldest(level int, now int64) int64 { return s.index(level, now) - s.count[level] }
 
-// span returns the buckets touched by a window that ends at the given moment, on the finest level
-// that covers the window and still keeps all of them.
-func (s *scale) span(window, at, now int64) (level int, lo, hi int64, ok bool) {
+// bucketRange returns the buckets touched by a window that ends at the given moment, on the finest
+// level that covers the window and still keeps all of them.
+func (s *scale) bucketRange(window, at, now int64) (level int, lo, hi int64, ok bool) {
 	for level := range s.Len() {
 		lo := s.index(level, at-window+1)
 		if lo >= s.oldest(level, now) && window <= s.count[level]*s.width[level] {
@@ -47,9 +47,9 @@ func (s *scale) bucket(level int, index int64) Bucket {
 	return Bucket{Stretch: leaparray.Stretch{Start: index * width, Width: width}}
 }
 
-// holds returns the bucket of a level that starts no later than a stretch, possibly of another
-// ladder, and reports whether it contains all of it.
-func (s *scale) holds(level int, at leaparray.Stretch) (index int64, ok bool) {
+// bucketContaining returns the bucket of a level that starts no later than a stretch, possibly of
+// another ladder, and reports whether it contains all of it.
+func (s *scale) bucketContaining(level int, at leaparray.Stretch) (index int64, ok bool) {
 	index = s.index(level, at.Start)
 	return index, (index+1)*s.width[level] >= at.End()
 }

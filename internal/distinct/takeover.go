@@ -42,9 +42,9 @@ type Gather func(ctx context.Context, partitions []int) []Pending
 // partitions, or read the store after the next flush of the answering node.
 const MaxPending = 1 << 20
 
-// decide returns the term in which this node decides about a key, 0 without an owner or in place of
-// it. At the beginning of a term it asks the other nodes first.
-func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, err error) {
+// decidingTerm returns the term in which this node decides about a key, 0 without an owner or in
+// place of it. At the beginning of a term it asks the other nodes first.
+func (e *Engine) decidingTerm(ctx context.Context, op *Op, inPlace bool) (term int64, err error) {
 	if e.owner == nil || inPlace {
 		return 0, nil
 	}
@@ -105,10 +105,10 @@ func (e *Engine) takeOverAll(ctx context.Context) {
 	}
 }
 
-// read reads the keys of a list, unless the store is out of reach, to learn of their resets: values
-// of different ages are about to meet in one entry, where a reset that voids only some of them
-// could not tell them apart later.
-func (e *Engine) read(list []Pending) {
+// learnResets reads the keys of a list, unless the store is out of reach, to learn of their resets:
+// values of different ages are about to meet in one entry, where a reset that voids only some of
+// them could not tell them apart later.
+func (e *Engine) learnResets(list []Pending) {
 	if e.opt.Store == nil || e.isDown() {
 		return
 	}
@@ -118,7 +118,7 @@ func (e *Engine) read(list []Pending) {
 			e.release(due)
 			return
 		}
-		if en := e.seizeAtOnce(&list[i]); en != nil {
+		if en := e.tryClaimEntry(&list[i]); en != nil {
 			due = append(due, en)
 		}
 		if len(due) == maxTogether || i == len(list)-1 && len(due) > 0 {
@@ -130,8 +130,8 @@ func (e *Engine) read(list []Pending) {
 	}
 }
 
-// seizeAtOnce is seize, but returns nil if the key is busy or memory has no room for it.
-func (e *Engine) seizeAtOnce(p *Pending) *entry {
+// tryClaimEntry is claimEntry, but returns nil if the key is busy or memory has no room for it.
+func (e *Engine) tryClaimEntry(p *Pending) *entry {
 	op := &Op{NS: p.NS, Key: p.Key}
 	e.makeRoom()
 	sh, id := e.lock(op)
@@ -152,7 +152,7 @@ func (e *Engine) Import(list []Pending) (left int) { return e.merge(list, true) 
 // begun, it leaves out all keys that are handed over.
 func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 	now := e.opt.Now()
-	e.read(list)
+	e.learnResets(list)
 	for i := range list {
 		from := &list[i]
 		e.makeRoom()
@@ -167,8 +167,8 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 				en.mergePending(from, &from.Sets[j], now)
 			}
 			en.handed = 0 // the node that had it now relies on this one
-			e.weigh(en)
-			sh.note(en)
+			e.updateMemory(en)
+			sh.updateDirty(en)
 		}
 		sh.mu.Unlock()
 	}
@@ -183,10 +183,12 @@ func (e *Engine) ListUnflushed(partitions []int) (list []Pending) {
 	for _, p := range partitions {
 		wanted[p] = true
 	}
-	e.finishDeciding()
+	e.awaitDeciding()
 	room := MaxPending
 	for i := range e.shards {
-		for _, o := range e.shards[i].owed(func(en *entry) bool { return wanted[en.partition] }) {
+		for _, o := range e.shards[i].collectOwed(func(en *entry) bool {
+			return wanted[en.partition]
+		}) {
 			if room <= 0 {
 				return list
 			}
@@ -204,18 +206,20 @@ func (e *Engine) ListUnflushed(partitions []int) (list []Pending) {
 func (e *Engine) HandOver(to func(partition int) (node int),
 	send func(node int, list []Pending) error) (left int) {
 	e.leaving.Store(true)
-	e.finishDeciding()
+	e.awaitDeciding()
 	batches := map[int]*batch{}
 	pass := func(node int, b *batch) {
 		if send(node, b.list) != nil {
 			left += len(b.list)
 		} else {
-			b.handedOver(e)
+			b.markHandedOver(e)
 		}
 		delete(batches, node)
 	}
 	for i := range e.shards {
-		for _, o := range e.shards[i].owed(func(en *entry) bool { return en.seq > en.handed }) {
+		for _, o := range e.shards[i].collectOwed(func(en *entry) bool {
+			return en.seq > en.handed
+		}) {
 			node := to(o.en.partition)
 			b := batches[node]
 			if b == nil {
@@ -241,8 +245,8 @@ type batch struct {
 	size int
 }
 
-// handedOver records that another node has the batch as well.
-func (b *batch) handedOver(e *Engine) {
+// markHandedOver records that another node has the batch as well.
+func (b *batch) markHandedOver(e *Engine) {
 	for _, o := range b.of {
 		sh := e.shardOf(o.en)
 		sh.mu.Lock()
@@ -251,8 +255,8 @@ func (b *batch) handedOver(e *Engine) {
 	}
 }
 
-// finishDeciding waits for the operations that have begun to decide on this node.
-func (e *Engine) finishDeciding() {
+// awaitDeciding waits for the operations that have begun to decide on this node.
+func (e *Engine) awaitDeciding() {
 	e.deciding.Lock()
 	e.deciding.Unlock() //nolint:staticcheck // whoever had it is done
 }
@@ -264,8 +268,8 @@ type owed struct {
 	seq uint64
 }
 
-// owed lists the unflushed values of the entries that wanted accepts.
-func (sh *shard) owed(wanted func(en *entry) bool) (list []owed) {
+// collectOwed lists the unflushed values of the entries that wanted accepts.
+func (sh *shard) collectOwed(wanted func(en *entry) bool) (list []owed) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for en := range sh.dirty {

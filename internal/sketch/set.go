@@ -40,7 +40,7 @@ type Set struct {
 // Add adds a hash and reports whether that changed the set.
 func (s *Set) Add(hash uint64) bool {
 	if s.dense != nil {
-		return raise(s.dense, hash)
+		return raiseRegister(s.dense, hash)
 	}
 	at, found := slices.BinarySearch(s.exact, hash)
 	if found {
@@ -51,7 +51,7 @@ func (s *Set) Add(hash uint64) bool {
 		return true
 	}
 	s.densify()
-	raise(s.dense, hash)
+	raiseRegister(s.dense, hash)
 	return true
 }
 
@@ -59,13 +59,13 @@ func (s *Set) Add(hash uint64) bool {
 func (s *Set) densify() {
 	s.dense = new([registers]uint8)
 	for _, h := range s.exact {
-		raise(s.dense, h)
+		raiseRegister(s.dense, h)
 	}
 	s.exact = nil
 }
 
-// raise adds a hash to registers and reports whether that changed one.
-func raise(dense *[registers]uint8, hash uint64) bool {
+// raiseRegister adds a hash to registers and reports whether that changed one.
+func raiseRegister(dense *[registers]uint8, hash uint64) bool {
 	at, rank := hash>>(64-indexBits), rankOf(hash)
 	if rank <= dense[at] {
 		return false

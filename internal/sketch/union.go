@@ -25,7 +25,7 @@ func (u *Union) Add(s *Set) {
 		mergeRanks(&u.dense, s.dense)
 	case u.isDense:
 		for _, h := range s.exact {
-			raise(&u.dense, h)
+			raiseRegister(&u.dense, h)
 		}
 	default:
 		u.addExact(s.exact)
@@ -57,7 +57,7 @@ func (u *Union) addExact(hashes []uint64) {
 func (u *Union) AddHashes(hashes []uint64) {
 	if u.isDense {
 		for _, h := range hashes {
-			raise(&u.dense, h)
+			raiseRegister(&u.dense, h)
 		}
 		return
 	}
@@ -72,7 +72,7 @@ func (u *Union) densify() {
 	}
 	u.isDense = true
 	for _, h := range u.exact {
-		raise(&u.dense, h)
+		raiseRegister(&u.dense, h)
 	}
 	u.exact = u.exact[:0]
 }

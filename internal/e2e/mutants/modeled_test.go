@@ -75,7 +75,7 @@ var modeled = []mutant{
 	{"the first of several bans counts", "syncer/banend.go", "last > max(end, v.Now) &&",
 		"end == 0 && last > v.Now &&", "./syncer TestTheLastBanCounts"},
 	{"distinct values of different ages come together unread", "internal/distinct/takeover.go",
-		"\te.read(list)\n", "", "./internal/distinct TestModel$|ComesTogether$"},
+		"\te.learnResets(list)\n", "", "./internal/distinct TestModel$|ComesTogether$"},
 	{"distinct values are added to what is older than another's term", "internal/distinct/do.go",
 		" || !t.inPlace && t.en.term != term", "", "./internal/distinct"},
 	{"a leaving node keeps the distinct values that the store lacks", "internal/node/drain.go",
