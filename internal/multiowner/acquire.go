@@ -122,12 +122,12 @@ func (q *Acquirer) reserve(ctx context.Context, all []*acquire) {
 			verb = rpc.VerbCompare
 		}
 		for i := range a.holders() {
-			list = append(list, a.comparing(verb, &a.parts[i]))
+			list = append(list, a.compareTask(verb, &a.parts[i]))
 		}
 	}
-	q.run(ctx, list)
+	q.runTasks(ctx, list)
 	for _, a := range all {
-		a.err = a.unreserved(a.holders())
+		a.err = a.undecidedError(a.holders())
 	}
 }
 
@@ -143,21 +143,21 @@ func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
 		if a.admitted(a.holders()) && !a.op.DryRun {
 			verb = rpc.VerbDecide
 		}
-		list = append(list, a.comparing(verb, a.decider()))
+		list = append(list, a.compareTask(verb, a.decider()))
 	}
-	q.run(ctx, list)
+	q.runTasks(ctx, list)
 	for i := range list {
 		a, err := list[i].of, list[i].err
 		if list[i].task.Verb == rpc.VerbDecide && errors.Is(err, twotier.ErrUnknownOutcome) {
 			a.inDoubt, a.err = true, err
 		} else {
-			a.err = a.unreserved(a.parts[len(a.parts)-1:])
+			a.err = a.undecidedError(a.parts[len(a.parts)-1:])
 		}
 	}
 }
 
-// comparing returns the task to compare a part with its limits.
-func (a *acquire) comparing(verb rpc.Verb, p *part) nodeTask {
+// compareTask returns the task to compare a part with its limits.
+func (a *acquire) compareTask(verb rpc.Verb, p *part) nodeTask {
 	op := *a.op
 	op.CountDenied = false
 	op.Checks = make([]twotier.Check, len(p.Checks))
@@ -174,9 +174,9 @@ func (a *acquire) comparing(verb rpc.Verb, p *part) nodeTask {
 	return nodeTask{of: a, to: p.To, task: task, part: p}
 }
 
-// unreserved returns the error of an acquire that some of the given owners could not decide about,
-// or nil.
-func (a *acquire) unreserved(parts []part) error {
+// undecidedError returns the error of an acquire that some of the given owners could not decide
+// about, or nil.
+func (a *acquire) undecidedError(parts []part) error {
 	var errs []error
 	unreachable := new(UnreachableError)
 	for i := range parts {
@@ -184,7 +184,7 @@ func (a *acquire) unreserved(parts []part) error {
 		if p.res.Err == nil {
 			continue
 		}
-		errs = append(errs, p.named(p.res.Err))
+		errs = append(errs, p.nameCheck(p.res.Err))
 		if errors.Is(p.res.Err, rpc.ErrUnreachable) {
 			unreachable.Parts = append(unreachable.Parts, p.Part)
 		}
@@ -202,9 +202,9 @@ func (a *acquire) unreserved(parts []part) error {
 	return err
 }
 
-// named makes an error name a check by its index in the whole operation. The error of a part with a
-// single check names only its limit.
-func (p *part) named(err error) error {
+// nameCheck makes an error name a check by its index in the whole operation. The error of a part
+// with a single check names only its limit.
+func (p *part) nameCheck(err error) error {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok {
 		return err

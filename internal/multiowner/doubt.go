@@ -26,7 +26,7 @@ func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
 	if !p.reservations.closeInDoubt(r.id, &doubt{checks, ts}, time.Now()) {
 		return false
 	}
-	p.count(ctx, r.id)
+	p.countReservation(ctx, r.id)
 	return true
 }
 
@@ -36,10 +36,10 @@ type doubt struct {
 	ts     int64
 }
 
-// reconsider waits for the outcome of an acquire that was counted in doubt, and takes the counts
+// resolveDoubt waits for the outcome of an acquire that was counted in doubt, and takes the counts
 // back if it was not carried out.
-func (p *Participant) reconsider(ctx context.Context, r *reservation) {
-	outcome, err := p.await(ctx, r)
+func (p *Participant) resolveDoubt(ctx context.Context, r *reservation) {
+	outcome, err := p.awaitOutcome(ctx, r)
 	if err != nil {
 		return
 	}
@@ -53,14 +53,14 @@ func (p *Participant) reconsider(ctx context.Context, r *reservation) {
 
 var errForgotten = errors.New("nobody has learnt what has become of the acquire")
 
-// await asks for the outcome of an acquire until a node knows it. The decider may have stood still,
-// and still know.
-func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error) {
+// awaitOutcome asks for the outcome of an acquire until a node knows it. The decider may have stood
+// still, and still know.
+func (p *Participant) awaitOutcome(ctx context.Context, r *reservation) (Outcome, error) {
 	for elapsed.Between(r.since, time.Now()) < doubtTime {
 		if !retry.Pause(ctx, doubtPause) {
 			return Forgotten, ctx.Err()
 		}
-		if o, err := p.ask(ctx, r); err == nil && (o == CarriedOut || o == NotCarriedOut) {
+		if o, err := p.askOutcome(ctx, r); err == nil && (o == CarriedOut || o == NotCarriedOut) {
 			return o, nil
 		}
 	}
@@ -119,33 +119,33 @@ func (p *Participant) takeBackAtOwner(ctx context.Context, op *twotier.Op) {
 	}
 }
 
-// verdicts holds the outcomes of acquires coordinated by this node that did not reach all owners.
-// The owners may ask for them.
-type verdicts struct {
+// coordinatedOutcomes holds the outcomes of acquires coordinated by this node that did not reach
+// all owners. The owners may ask for them.
+type coordinatedOutcomes struct {
 	mu       sync.Mutex
-	byNumber map[uint64]verdict
+	byNumber map[uint64]coordinatedOutcome
 }
 
-type verdict struct {
+type coordinatedOutcome struct {
 	outcome Outcome
 	at      time.Time
 }
 
 // set records an outcome. Forgotten stands for an outcome that this node does not know either.
 // Without room the outcome is dropped, and owners that ask get Undecided.
-func (v *verdicts) set(number uint64, o Outcome, now time.Time) {
+func (v *coordinatedOutcomes) set(number uint64, o Outcome, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.byNumber == nil {
-		v.byNumber = map[uint64]verdict{}
+		v.byNumber = map[uint64]coordinatedOutcome{}
 	}
 	if _, known := v.byNumber[number]; known || len(v.byNumber) < maxEnded {
-		v.byNumber[number] = verdict{o, now}
+		v.byNumber[number] = coordinatedOutcome{o, now}
 	}
 }
 
 // find returns the outcome of an acquire. An unlisted acquire may be in progress.
-func (v *verdicts) find(number uint64) Outcome {
+func (v *coordinatedOutcomes) find(number uint64) Outcome {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if o, known := v.byNumber[number]; known {
@@ -154,11 +154,11 @@ func (v *verdicts) find(number uint64) Outcome {
 	return Undecided
 }
 
-// age forgets outcomes that no owner asks for any more.
-func (v *verdicts) age(now time.Time) {
+// expire forgets outcomes that no owner asks for any more.
+func (v *coordinatedOutcomes) expire(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	maps.DeleteFunc(v.byNumber, func(_ uint64, o verdict) bool {
+	maps.DeleteFunc(v.byNumber, func(_ uint64, o coordinatedOutcome) bool {
 		return elapsed.Between(o.at, now) > doubtTime
 	})
 }

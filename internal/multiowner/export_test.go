@@ -23,17 +23,17 @@ func ID(number uint64) rpc.AcquireID { return rpc.AcquireID{Coordinator: "c", Nu
 
 // Decide decides an acquire.
 func (o *Outcomes) Decide(number, settled uint64, counted bool) error {
-	d, err := o.o.begin(ID(number), settled, time.Now())
+	d, err := o.o.beginDecision(ID(number), settled, time.Now())
 	if err == nil {
-		o.o.end(d, counted, time.Now())
+		o.o.endDecision(d, counted, time.Now())
 	}
 	return err
 }
 
 // Begin begins a decision, and returns the function that ends it.
 func (o *Outcomes) Begin(number uint64) (end func(counted bool), err error) {
-	d, err := o.o.begin(ID(number), 0, time.Now())
-	return func(counted bool) { o.o.end(d, counted, time.Now()) }, err
+	d, err := o.o.beginDecision(ID(number), 0, time.Now())
+	return func(counted bool) { o.o.endDecision(d, counted, time.Now()) }, err
 }
 
 // Fill simulates n more outcomes, of other coordinators.
@@ -43,7 +43,7 @@ func (o *Outcomes) Fill(n int) { o.o.size += n }
 func (o *Outcomes) Find(number uint64) (Outcome, error) { return o.o.find(ID(number), time.Now()) }
 
 // Age drops outcomes that are too old.
-func (o *Outcomes) Age() { o.o.age(time.Now()) }
+func (o *Outcomes) Age() { o.o.expire(time.Now()) }
 
 // Len returns the number of remembered outcomes, Records the number of their coordinators.
 func (o *Outcomes) Len() int     { return o.o.len() }

@@ -18,12 +18,12 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 		switch {
 		case a.inDoubt, a.op.DryRun:
 		case a.err == nil && a.admitted(a.parts):
-			list = append(list, a.telling(rpc.VerbConfirm, a.op.Ack)...)
+			list = append(list, a.outcomeTasks(rpc.VerbConfirm, a.op.Ack)...)
 		default:
-			list = append(list, a.telling(rpc.VerbUndo, twotier.AckDefault)...)
+			list = append(list, a.outcomeTasks(rpc.VerbUndo, twotier.AckDefault)...)
 		}
 	}
-	for _, e := range q.insist(ctx, list) {
+	for _, e := range q.runUntilDelivered(ctx, list) {
 		e.of.untold = append(e.of.untold, e)
 		what := "given up, but not every node knows"
 		if e.task.Verb == rpc.VerbConfirm {
@@ -34,31 +34,31 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 	for _, a := range all {
 		switch {
 		case a.inDoubt:
-			q.background(a, doubtTime, q.resolve)
+			q.finishInBackground(a, doubtTime, q.resolve)
 		case len(a.untold) > 0:
-			q.background(a, announceTime, func(ctx context.Context, a *acquire) {
-				q.local.verdicts.set(a.id.Number, outcomeTold(a.untold), time.Now())
+			q.finishInBackground(a, announceTime, func(ctx context.Context, a *acquire) {
+				q.local.verdicts.set(a.id.Number, announcedOutcome(a.untold), time.Now())
 				q.announce(ctx, a.untold)
 			})
 		default:
-			q.settle(a)
+			q.settleNumber(a)
 		}
 	}
 }
 
-// settle records that no node will ask the decider about an acquire any more.
-func (q *Acquirer) settle(a *acquire) { q.numbers.settle(a.decider().To.Name, a.id.Number) }
+// settleNumber records that no node will ask the decider about an acquire any more.
+func (q *Acquirer) settleNumber(a *acquire) { q.numbers.settle(a.decider().To.Name, a.id.Number) }
 
-// outcomeTold returns the outcome that tasks announce.
-func outcomeTold(list []nodeTask) Outcome {
+// announcedOutcome returns the outcome that tasks announce.
+func announcedOutcome(list []nodeTask) Outcome {
 	if list[0].task.Verb == rpc.VerbConfirm {
 		return CarriedOut
 	}
 	return NotCarriedOut
 }
 
-// telling returns the tasks to confirm or undo possible reservations.
-func (a *acquire) telling(verb rpc.Verb, ack twotier.Ack) (list []nodeTask) {
+// outcomeTasks returns the tasks to confirm or undo possible reservations.
+func (a *acquire) outcomeTasks(verb rpc.Verb, ack twotier.Ack) (list []nodeTask) {
 	for i := range a.holders() {
 		p := &a.parts[i]
 		if p.res.Err == nil && p.res.Allowed || errors.Is(p.res.Err, twotier.ErrUnknownOutcome) {
@@ -73,15 +73,15 @@ func (a *acquire) telling(verb rpc.Verb, ack twotier.Ack) (list []nodeTask) {
 // that they have to ask.
 const announceTime = 2 * reserveLimit
 
-// background ends an acquire after its caller has received the answer.
-func (q *Acquirer) background(
+// finishInBackground ends an acquire after its caller has received the answer.
+func (q *Acquirer) finishInBackground(
 	a *acquire, most time.Duration, end func(ctx context.Context, a *acquire),
 ) {
 	q.opt.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		end(ctx, a)
-		q.settle(a) // owners without the outcome ask this node as well
+		q.settleNumber(a) // owners without the outcome ask this node as well
 	})
 }
 
@@ -90,11 +90,11 @@ func (q *Acquirer) background(
 // before, or the decider could forget the outcome.
 func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	r := &reservation{id: a.id, decider: a.decider().To.Name, since: a.began, abandoned: true}
-	outcome, err := q.local.learn(ctx, r)
+	outcome, err := q.local.learnOutcome(ctx, r)
 	if err == nil && outcome == Forgotten {
 		q.local.verdicts.set(a.id.Number, Forgotten, time.Now())
 		q.local.countInDoubt(ctx, r)
-		outcome, err = q.local.await(ctx, r)
+		outcome, err = q.local.awaitOutcome(ctx, r)
 	}
 	if err != nil {
 		return
@@ -103,9 +103,9 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
 	if outcome == NotCarriedOut {
-		q.announce(ctx, a.telling(rpc.VerbUndo, twotier.AckDefault))
+		q.announce(ctx, a.outcomeTasks(rpc.VerbUndo, twotier.AckDefault))
 	} else {
-		q.announce(ctx, a.telling(rpc.VerbConfirm, twotier.AckMemory))
+		q.announce(ctx, a.outcomeTasks(rpc.VerbConfirm, twotier.AckMemory))
 	}
 }
 
@@ -115,7 +115,7 @@ func (q *Acquirer) announce(ctx context.Context, list []nodeTask) {
 		for i := range list {
 			list[i].task.Op.Ack = twotier.AckMemory
 		}
-		list = q.insist(ctx, list)
+		list = q.runUntilDelivered(ctx, list)
 		if len(list) == 0 || !retry.Pause(ctx, insistPause) {
 			return
 		}

@@ -43,7 +43,7 @@ func (a *acquire) subtract(res *twotier.Result) {
 			continue
 		}
 		for _, at := range a.parts[i].Checks {
-			n := a.reserved(&a.parts[i], at)
+			n := a.reservedAmount(&a.parts[i], at)
 			res.Checks[at].TS = 0
 			for j := range res.Checks[at].Limits {
 				l := &res.Checks[at].Limits[j]
@@ -53,8 +53,8 @@ func (a *acquire) subtract(res *twotier.Result) {
 	}
 }
 
-// reserved returns the amount that a node reserved of a check's key.
-func (a *acquire) reserved(p *part, at int) (n int64) {
+// reservedAmount returns the amount that a node reserved of a check's key.
+func (a *acquire) reservedAmount(p *part, at int) (n int64) {
 	name := a.op.Checks[at].AppendName(nil)
 	for _, i := range p.Checks {
 		if o := &a.op.Checks[i]; bytes.Equal(o.AppendName(nil), name) {

@@ -22,9 +22,9 @@ type nodeTask struct {
 	err  error
 }
 
-// run runs tasks: all tasks of a node in one message, and all nodes at the same time.
-func (q *Acquirer) run(ctx context.Context, list []nodeTask) {
-	groups := byNode(list)
+// runTasks runs tasks: all tasks of a node in one message, and all nodes at the same time.
+func (q *Acquirer) runTasks(ctx context.Context, list []nodeTask) {
+	groups := groupByNode(list)
 	var done sync.WaitGroup
 	for _, g := range groups[min(1, len(groups)):] {
 		done.Go(func() { q.send(ctx, g) })
@@ -35,8 +35,8 @@ func (q *Acquirer) run(ctx context.Context, list []nodeTask) {
 	done.Wait()
 }
 
-// byNode divides tasks by node, this one first.
-func byNode(list []nodeTask) (groups [][]*nodeTask) {
+// groupByNode divides tasks by node, this one first.
+func groupByNode(list []nodeTask) (groups [][]*nodeTask) {
 	for i := range list {
 		e := &list[i]
 		at := slices.IndexFunc(groups, func(g []*nodeTask) bool { return sameNode(g[0].to, e.to) })
@@ -76,11 +76,11 @@ func (q *Acquirer) send(ctx context.Context, group []*nodeTask) {
 // insistPause is the wait before a message is repeated.
 const insistPause = 20 * time.Millisecond
 
-// insist runs tasks, and repeats tasks that did not reach their node while there is time. It
-// returns the failed ones.
-func (q *Acquirer) insist(ctx context.Context, list []nodeTask) (failed []nodeTask) {
+// runUntilDelivered runs tasks, and repeats tasks that did not reach their node while there is
+// time. It returns the failed ones.
+func (q *Acquirer) runUntilDelivered(ctx context.Context, list []nodeTask) (failed []nodeTask) {
 	for len(list) > 0 {
-		q.run(ctx, list)
+		q.runTasks(ctx, list)
 		var again []nodeTask
 		for _, e := range list {
 			switch {

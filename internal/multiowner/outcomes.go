@@ -77,22 +77,24 @@ var (
 	errLeaving = fmt.Errorf("%w: the node that decides is leaving", twotier.ErrNotOwner)
 )
 
-// leave ends deciding. Other nodes can still ask for outcomes.
-func (o *outcomes) leave() {
+// stopDeciding ends deciding. Other nodes can still ask for outcomes.
+func (o *outcomes) stopDeciding() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.leaving = true
 }
 
-// begin records that an acquire is about to be decided, unless it was given up. settled is the
-// number reported by its coordinator, see rpc.Task.
-func (o *outcomes) begin(id rpc.AcquireID, settled uint64, now time.Time) (*decision, error) {
+// beginDecision records that an acquire is about to be decided, unless it was given up. settled is
+// the number reported by its coordinator, see rpc.Task.
+func (o *outcomes) beginDecision(
+	id rpc.AcquireID, settled uint64, now time.Time,
+) (*decision, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.leaving {
 		return nil, errLeaving
 	}
-	r := o.record(id.Coordinator, now)
+	r := o.coordinatorRecord(id.Coordinator, now)
 	r.settled = max(r.settled, settled)
 	o.trim(r, now)
 	if _, refused := r.refused[id.Number]; refused || id.Number < r.settled {
@@ -107,8 +109,8 @@ func (o *outcomes) begin(id rpc.AcquireID, settled uint64, now time.Time) (*deci
 	return d, nil
 }
 
-// end records a decision that was begun.
-func (o *outcomes) end(d *decision, counted bool, now time.Time) {
+// endDecision records a decision that was begun.
+func (o *outcomes) endDecision(d *decision, counted bool, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d.outcome, d.at = NotCarriedOut, now
@@ -121,7 +123,7 @@ func (o *outcomes) end(d *decision, counted bool, now time.Time) {
 func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := o.record(id.Coordinator, now)
+	r := o.coordinatorRecord(id.Coordinator, now)
 	for _, d := range r.decisions {
 		if d.number == id.Number {
 			return d.outcome, nil
@@ -155,8 +157,8 @@ type Decided struct {
 // it.
 const maxDecided = 1 << 16
 
-// decided returns all decisions, once leave was called, or nil if there are too many.
-func (o *outcomes) decided() map[string]Decided {
+// leavingDecisions returns all decisions, once leave was called, or nil if there are too many.
+func (o *outcomes) leavingDecisions() map[string]Decided {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all, size := make(map[string]Decided, len(o.records)), 0
@@ -180,8 +182,8 @@ func (o *outcomes) decided() map[string]Decided {
 	return all
 }
 
-// deciding reports whether a decision is still in progress.
-func (o *outcomes) deciding() bool {
+// isDeciding reports whether a decision is still in progress.
+func (o *outcomes) isDeciding() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.records {
@@ -210,8 +212,8 @@ func (d *Decided) outcome(number uint64) Outcome {
 	return NotCarriedOut
 }
 
-// record returns the record of a coordinator.
-func (o *outcomes) record(coordinator string, now time.Time) *record {
+// coordinatorRecord returns the record of a coordinator.
+func (o *outcomes) coordinatorRecord(coordinator string, now time.Time) *record {
 	r := o.records[coordinator]
 	if r == nil {
 		r = &record{refused: map[uint64]time.Time{}}
@@ -242,8 +244,8 @@ func (o *outcomes) trim(r *record, now time.Time) {
 	o.size -= done
 }
 
-// age drops decisions, refusals and records that are too old.
-func (o *outcomes) age(now time.Time) {
+// expire drops decisions, refusals and records that are too old.
+func (o *outcomes) expire(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for name, r := range o.records {

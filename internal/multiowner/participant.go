@@ -59,7 +59,7 @@ type Participant struct {
 	opt          Options
 	reservations reservations
 	outcomes     outcomes
-	verdicts     verdicts
+	verdicts     coordinatedOutcomes
 	busy         atomic.Int64 // calls that are reserving, deciding or confirming
 	takingBack   atomic.Int64 // acquires counted in doubt, and not carried out
 }
@@ -92,31 +92,33 @@ func (p *Participant) Serve(ctx context.Context, tasks []rpc.Task, res []twotier
 	defer p.busy.Add(-1)
 	for at := 0; at < len(tasks); {
 		end := at
-		for end < len(tasks) && compares(tasks[end].Verb) {
+		for end < len(tasks) && isComparison(tasks[end].Verb) {
 			end++
 		}
-		p.compare(ctx, tasks[at:end], res[at:end])
+		p.compareWithLimits(ctx, tasks[at:end], res[at:end])
 		at = end
-		for end < len(tasks) && !compares(tasks[end].Verb) {
+		for end < len(tasks) && !isComparison(tasks[end].Verb) {
 			end++
 		}
-		p.finish(ctx, tasks[at:end], res[at:end])
+		p.confirmOrUndo(ctx, tasks[at:end], res[at:end])
 		at = end
 	}
 }
 
-// compares reports whether a step compares keys with limits.
-func compares(v rpc.Verb) bool {
+// isComparison reports whether a step compares keys with limits.
+func isComparison(v rpc.Verb) bool {
 	return v == rpc.VerbReserve || v == rpc.VerbDecide || v == rpc.VerbCompare
 }
 
-// compare runs steps that compare keys with limits.
-func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+// compareWithLimits runs steps that compare keys with limits.
+func (p *Participant) compareWithLimits(
+	ctx context.Context, tasks []rpc.Task, res []twotier.Result,
+) {
 	ops, out := make([]twotier.Op, 0, len(tasks)), make([]twotier.Result, 0, len(tasks))
 	begun, at := make([]*decision, 0, len(tasks)), make([]int, 0, len(tasks))
 	for i := range tasks {
 		op := tasks[i].Op
-		d, err := p.begin(&tasks[i], &op)
+		d, err := p.beginStep(&tasks[i], &op)
 		if err != nil {
 			res[i].Err = err
 			continue
@@ -129,17 +131,17 @@ func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []twoti
 	}
 	for k, i := range at {
 		res[i] = out[k]
-		p.end(&tasks[i], begun[k], &res[i])
+		p.endStep(&tasks[i], begun[k], &res[i])
 	}
 }
 
-// begin prepares a step that compares. The decision is nil unless other nodes may ask about it.
-func (p *Participant) begin(task *rpc.Task, op *twotier.Op) (*decision, error) {
+// beginStep prepares a step that compares. The decision is nil unless other nodes may ask about it.
+func (p *Participant) beginStep(task *rpc.Task, op *twotier.Op) (*decision, error) {
 	switch {
 	case p.opt.InRedis():
 		return nil, twotier.ErrNotOwner
 	case task.Verb == rpc.VerbDecide:
-		return p.outcomes.begin(task.Acquire, task.Settled, time.Now())
+		return p.outcomes.beginDecision(task.Acquire, task.Settled, time.Now())
 	case p.reservations.count() >= maxReservations:
 		return nil, fmt.Errorf("%w: too many reservations wait", twotier.ErrOverload)
 	}
@@ -147,14 +149,14 @@ func (p *Participant) begin(task *rpc.Task, op *twotier.Op) (*decision, error) {
 	return nil, nil
 }
 
-// end records the result of a step that compares.
-func (p *Participant) end(task *rpc.Task, d *decision, res *twotier.Result) {
+// endStep records the result of a step that compares.
+func (p *Participant) endStep(task *rpc.Task, d *decision, res *twotier.Result) {
 	admitted := res.Err == nil && res.Allowed
 	switch {
 	case task.Verb == rpc.VerbDecide:
 		// Counts that the store has not acknowledged in time are counts, too.
 		counted := admitted || errors.Is(res.Err, twotier.ErrUnknownOutcome)
-		p.outcomes.end(d, counted, time.Now())
+		p.outcomes.endDecision(d, counted, time.Now())
 	case !admitted:
 	case task.Verb == rpc.VerbCompare:
 		p.opt.Counter.Undo(task.Acquire.String())
@@ -167,8 +169,8 @@ func (p *Participant) end(task *rpc.Task, d *decision, res *twotier.Result) {
 	}
 }
 
-// finish confirms or undoes reservations.
-func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+// confirmOrUndo confirms or undoes reservations.
+func (p *Participant) confirmOrUndo(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	for i := range tasks {

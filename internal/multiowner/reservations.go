@@ -132,8 +132,8 @@ func (r *reservations) endLocked(id rpc.AcquireID, e ending) {
 	}
 }
 
-// age forgets endings that no message can refer to any more.
-func (r *reservations) age(now time.Time) {
+// expire forgets endings that no message can refer to any more.
+func (r *reservations) expire(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.ended, func(_ rpc.AcquireID, e ending) bool {
@@ -152,8 +152,8 @@ func (r *reservations) closeLocked(id rpc.AcquireID) bool {
 	return true
 }
 
-// overdue returns reservations whose time is up, each of them once.
-func (r *reservations) overdue(now time.Time) (late []*reservation) {
+// takeOverdue returns reservations whose time is up, each of them once.
+func (r *reservations) takeOverdue(now time.Time) (late []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := 0
@@ -168,8 +168,9 @@ func (r *reservations) overdue(now time.Time) (late []*reservation) {
 	return late
 }
 
-// leave returns the open reservations that depend on a leaving member, and refuses further ones.
-func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservation) {
+// beginDeparture returns the open reservations that depend on a leaving member, and refuses further
+// ones.
+func (r *reservations) beginDeparture(q *SettleRequest, now time.Time) (list []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone == nil {
@@ -187,8 +188,9 @@ func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservati
 	return list
 }
 
-// departed returns the outcome of an acquire that a member announced when it left, or Undecided.
-func (r *reservations) departed(decider string, id rpc.AcquireID) Outcome {
+// departedOutcome returns the outcome of an acquire that a member announced when it left, or
+// Undecided.
+func (r *reservations) departedOutcome(decider string, id rpc.AcquireID) Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := r.gone[decider].decided

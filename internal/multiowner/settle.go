@@ -73,19 +73,19 @@ func (p *Participant) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for _, r := range p.reservations.overdue(now) {
-				p.opt.Go(func(ctx context.Context) { p.settle(ctx, r) })
+			for _, r := range p.reservations.takeOverdue(now) {
+				p.opt.Go(func(ctx context.Context) { p.settleReservation(ctx, r) })
 			}
-			p.outcomes.age(now)
-			p.reservations.age(now)
-			p.verdicts.age(now)
+			p.outcomes.expire(now)
+			p.reservations.expire(now)
+			p.verdicts.expire(now)
 		}
 	}
 }
 
-// settle confirms or undoes a reservation, following its decider.
-func (p *Participant) settle(ctx context.Context, r *reservation) {
-	outcome, err := p.learn(ctx, r)
+// settleReservation confirms or undoes a reservation, following its decider.
+func (p *Participant) settleReservation(ctx context.Context, r *reservation) {
+	outcome, err := p.learnOutcome(ctx, r)
 	if err != nil {
 		return
 	}
@@ -99,28 +99,28 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 		}
 	case CarriedOut:
 		if p.reservations.close(r.id) {
-			p.count(ctx, r.id)
+			p.countReservation(ctx, r.id)
 		}
 	default:
 		if p.countInDoubt(ctx, r) {
-			p.opt.Go(func(ctx context.Context) { p.reconsider(ctx, r) })
+			p.opt.Go(func(ctx context.Context) { p.resolveDoubt(ctx, r) })
 		}
 	}
 }
 
-// count counts a closed reservation.
-func (p *Participant) count(ctx context.Context, id rpc.AcquireID) {
+// countReservation counts a closed reservation.
+func (p *Participant) countReservation(ctx context.Context, id rpc.AcquireID) {
 	if err := p.opt.Counter.Confirm(ctx, id.String(), twotier.AckMemory); err != nil {
 		p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
 	}
 }
 
-// learn asks for the outcome of an acquire until it is known. If the nodes that could know it have
-// died, or could not be reached for long enough, the outcome is Forgotten: the reservation is
-// counted, because the acquire may have been carried out. The error is ctx's.
-func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error) {
+// learnOutcome asks for the outcome of an acquire until it is known. If the nodes that could know
+// it have died, or could not be reached for long enough, the outcome is Forgotten: the reservation
+// is counted, because the acquire may have been carried out. The error is ctx's.
+func (p *Participant) learnOutcome(ctx context.Context, r *reservation) (Outcome, error) {
 	for began := time.Now(); ; {
-		switch o, err := p.ask(ctx, r); {
+		switch o, err := p.askOutcome(ctx, r); {
 		case err == nil && (o == CarriedOut || o == NotCarriedOut):
 			return o, nil
 		case err == nil && o == Forgotten,
@@ -136,11 +136,11 @@ func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error
 	}
 }
 
-// ask asks the decider of an acquire once. If it is gone or has forgotten the outcome, ask turns to
-// the coordinator, which may know that its message never reached the decider. The outcome is
-// Forgotten if neither knows it, or both are gone.
-func (p *Participant) ask(ctx context.Context, r *reservation) (Outcome, error) {
-	if o := p.reservations.departed(r.decider, r.id); o == CarriedOut || o == NotCarriedOut {
+// askOutcome asks the decider of an acquire once. If it is gone or has forgotten the outcome,
+// askOutcome turns to the coordinator, which may know that its message never reached the decider.
+// The outcome is Forgotten if neither knows it, or both are gone.
+func (p *Participant) askOutcome(ctx context.Context, r *reservation) (Outcome, error) {
+	if o := p.reservations.departedOutcome(r.decider, r.id); o == CarriedOut || o == NotCarriedOut {
 		return o, nil
 	}
 	o, t := Forgotten, p.opt.Table()
@@ -170,13 +170,13 @@ func (p *Participant) askMember(
 // Settle answers a [SettleRequest].
 func (p *Participant) Settle(ctx context.Context, q *SettleRequest) error {
 	for {
-		list := p.reservations.leave(q, time.Now())
+		list := p.reservations.beginDeparture(q, time.Now())
 		if len(list) == 0 || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		var done sync.WaitGroup
 		for _, r := range list {
-			done.Go(func() { p.settle(ctx, r) })
+			done.Go(func() { p.settleReservation(ctx, r) })
 		}
 		done.Wait()
 	}
@@ -186,13 +186,13 @@ func (p *Participant) Settle(ctx context.Context, q *SettleRequest) error {
 // reservations that depend on it. It sends its decisions along, since some members may not get an
 // answer from it in time.
 func (p *Participant) Leave(ctx context.Context) {
-	p.outcomes.leave()
-	for by := time.Now().Add(leaveTime); p.outcomes.deciding() && time.Now().Before(by); {
+	p.outcomes.stopDeciding()
+	for by := time.Now().Add(leaveTime); p.outcomes.isDeciding() && time.Now().Before(by); {
 		if !retry.Pause(ctx, askPause/10) {
 			break
 		}
 	}
-	q := &SettleRequest{Decider: p.opt.Self(), Decided: p.outcomes.decided()}
+	q := &SettleRequest{Decider: p.opt.Self(), Decided: p.outcomes.leavingDecisions()}
 	rpc.Broadcast(ctx, p.opt.Table(), leaveTime, func(ctx context.Context, m *ring.Member) {
 		_ = p.opt.Peers.Ask(ctx, m, q, nil) // unreachable members count their reservations
 	})

@@ -104,7 +104,8 @@ var scheduled = []mutant{
 		"d.to == forward && op.Reads() && errors.Is(err, twotier.ErrUnknownOutcome)",
 		"d.to == forward && errors.Is(err, twotier.ErrUnknownOutcome)", "delays"},
 	{"an acquire in doubt settles at once", "internal/multiowner/finish.go",
-		"\t\t\tq.background(a, doubtTime, q.resolve)\n", "\t\t\tq.settle(a)\n", "delays"},
+		"\t\t\tq.finishInBackground(a, doubtTime, q.resolve)\n",
+		"\t\t\tq.settleNumber(a)\n", "delays"},
 	{"an acquire that is being decided counts as refused", "internal/multiowner/outcomes.go",
 		"\t\tif d.number == id.Number {\n\t\t\treturn d.outcome, nil\n",
 		"\t\tif d.number == id.Number {\n\t\t\tif d.outcome == Undecided {\n\t\t\t\treturn " +
