@@ -86,7 +86,7 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	}
 	var key sessionName
 	copy(key[:], name)
-	request, verdict := s.sessions.Enter(key, uint64(seq), grantOf(ctx), time.Now())
+	request, verdict := s.sessions.Begin(key, uint64(seq), grantOf(ctx), time.Now())
 	switch verdict {
 	case replay.Fresh:
 		return s.runFirst(ctx, request, execute)
@@ -121,7 +121,7 @@ func (s *Server) runFirst(ctx *fasthttp.RequestCtx, request *sessionRequest,
 
 // repeat answers a repeated request like the first one, as soon as that has an answer.
 func (s *Server) repeat(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire.Problem {
-	a, state := s.sessions.Answer(request, s.opts.RequestTimeout)
+	a, state := s.sessions.AwaitAnswer(request, s.opts.RequestTimeout)
 	if state == replay.Forgotten {
 		return outOfSequenceProblem()
 	}

@@ -25,7 +25,7 @@ func ExampleNewTable() {
 	fmt.Println("the same owner:", table.Member(table.Owner(partition)).ID ==
 		other.Member(other.Owner(partition)).ID)
 	fmt.Println("the same version:", table.Version() == other.Version())
-	fmt.Println("partitions:", table.Owned(0)+table.Owned(1)+table.Owned(2))
+	fmt.Println("partitions:", table.OwnedCount(0)+table.OwnedCount(1)+table.OwnedCount(2))
 	// Output:
 	// the same owner: true
 	// the same version: true

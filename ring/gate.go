@@ -42,8 +42,8 @@ type gate struct {
 	once     sync.Once
 
 	mu   sync.Mutex
-	open []*inbound // the oldest first
-	more int64      // bytes beyond freeInbound that have been read from open
+	open []*inboundConn // the oldest first
+	more int64          // bytes beyond freeInbound that have been read from open
 }
 
 // newGate returns a gate in front of a transport. The gate shuts the transport down.
@@ -92,12 +92,12 @@ func (g *gate) runAdmit() {
 // admit returns the connection, or nil if there is no room for it. If there are too many, the
 // oldest one that has shown nothing yet makes room: there may be any number of silent and slow
 // connections, while a member that joins is done in a moment.
-func (g *gate) admit(nc net.Conn) *inbound {
-	c := &inbound{Conn: nc, gate: g, from: sourceOf(nc), since: time.Now()}
+func (g *gate) admit(nc net.Conn) *inboundConn {
+	c := &inboundConn{Conn: nc, gate: g, from: sourcePrefix(nc), since: time.Now()}
 	for {
 		g.mu.Lock()
 		full := len(g.open) >= maxInbound
-		var victim *inbound
+		var victim *inboundConn
 		if full {
 			victim = g.victimLocked()
 		} else {
@@ -121,7 +121,7 @@ func (g *gate) admit(nc net.Conn) *inbound {
 
 // victimLocked returns the connection that makes room for another one: the oldest unanswered one of
 // the address with the most connections. It returns nil if there is none.
-func (g *gate) victimLocked() *inbound {
+func (g *gate) victimLocked() *inboundConn {
 	count, busiest := map[netip.Addr]int{}, netip.Addr{}
 	for _, c := range g.open {
 		if count[c.from]++; count[c.from] > count[busiest] {
@@ -137,13 +137,13 @@ func (g *gate) victimLocked() *inbound {
 }
 
 // remove forgets a connection.
-func (g *gate) remove(c *inbound) {
+func (g *gate) remove(c *inboundConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, other := range g.open {
 		if other == c {
 			g.open = append(g.open[:i], g.open[i+1:]...)
-			g.more -= c.more()
+			g.more -= c.excess()
 		}
 	}
 }
@@ -151,30 +151,30 @@ func (g *gate) remove(c *inbound) {
 // charge accounts for n bytes of a connection. It returns an error if the connection may not send
 // them, or was closed since they were read: remove has subtracted its bytes by then, and nothing
 // would subtract these.
-func (g *gate) charge(c *inbound, n int) error {
+func (g *gate) charge(c *inboundConn, n int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !slices.Contains(g.open, c) {
 		return net.ErrClosed
 	}
-	before := c.more()
+	before := c.excess()
 	c.read += int64(n)
-	g.more += c.more() - before
+	g.more += c.excess() - before
 	each := int64(0)
 	for _, other := range g.open {
 		if other.from == c.from {
-			each += other.more()
+			each += other.excess()
 		}
 	}
-	if c.more() > 0 &&
+	if c.excess() > 0 &&
 		(c.read > maxInboundMessage || g.more > inboundBytes || each > inboundBytesEach) {
 		return errTooMuchGossip
 	}
 	return nil
 }
 
-// inbound is a connection from another host.
-type inbound struct {
+// inboundConn is a connection from another host.
+type inboundConn struct {
 	net.Conn
 	gate  *gate
 	from  netip.Addr
@@ -185,11 +185,11 @@ type inbound struct {
 	answered bool // its message has been read: it makes room for no other
 }
 
-// more returns the bytes that the connection has sent beyond freeInbound.
-func (c *inbound) more() int64 { return max(0, c.read-freeInbound) }
+// excess returns the bytes that the connection has sent beyond freeInbound.
+func (c *inboundConn) excess() int64 { return max(0, c.read-freeInbound) }
 
 // Read implements [net.Conn].
-func (c *inbound) Read(b []byte) (int, error) {
+func (c *inboundConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n == 0 {
 		return n, err
@@ -202,7 +202,7 @@ func (c *inbound) Read(b []byte) (int, error) {
 }
 
 // Write implements [net.Conn].
-func (c *inbound) Write(b []byte) (int, error) {
+func (c *inboundConn) Write(b []byte) (int, error) {
 	c.gate.mu.Lock()
 	c.answered = true
 	c.gate.mu.Unlock()
@@ -210,13 +210,13 @@ func (c *inbound) Write(b []byte) (int, error) {
 }
 
 // Close implements [net.Conn].
-func (c *inbound) Close() error {
+func (c *inboundConn) Close() error {
 	c.gate.remove(c)
 	return c.Conn.Close()
 }
 
-// sourceOf returns the address of a connection's peer; for IPv6 its /64, which is one customer.
-func sourceOf(nc net.Conn) netip.Addr {
+// sourcePrefix returns the address of a connection's peer; for IPv6 its /64, which is one customer.
+func sourcePrefix(nc net.Conn) netip.Addr {
 	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}

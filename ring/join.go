@@ -37,10 +37,10 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 		rand.Shuffle(len(unheard), func(i, j int) {
 			unheard[i], unheard[j] = unheard[j], unheard[i]
 		})
-		if r.meetOne(patient, unheard, &c) {
+		if r.contactSeeds(patient, unheard, &c) {
 			return nil
 		}
-		if unheard = c.unheard(); len(unheard) > 0 {
+		if unheard = c.seedsToRetry(); len(unheard) > 0 {
 			select {
 			case <-time.After(seedPause):
 			case <-patient.Done():
@@ -50,12 +50,12 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
-	return r.conclude(&c, seeds)
+	return r.concludeJoin(&c, seeds)
 }
 
-// meetOne exchanges state with seeds until one of them knows a member that is past starting, and
-// reports whether one did.
-func (r *Ring) meetOne(ctx context.Context, seeds []string, c *contacts) bool {
+// contactSeeds exchanges state with seeds until one of them knows a member that is past starting,
+// and reports whether one did.
+func (r *Ring) contactSeeds(ctx context.Context, seeds []string, c *contacts) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := each(ctx, seeds, seedsApart, func(seed string) error {
@@ -64,7 +64,7 @@ func (r *Ring) meetOne(ctx context.Context, seeds []string, c *contacts) bool {
 	for range seeds {
 		select {
 		case err := <-results:
-			if c.note(err) && r.views.hasEntered(r.opt.Name) {
+			if c.record(err) && r.views.hasEntered(r.opt.Name) {
 				return true
 			}
 		case <-ctx.Done():
@@ -74,9 +74,9 @@ func (r *Ring) meetOne(ctx context.Context, seeds []string, c *contacts) bool {
 	return false
 }
 
-// conclude decides how a start goes on after the last contacts with the seeds, none of which knows
-// a member that is past starting.
-func (r *Ring) conclude(c *contacts, seeds []string) error {
+// concludeJoin decides how a start goes on after the last contacts with the seeds, none of which
+// knows a member that is past starting.
+func (r *Ring) concludeJoin(c *contacts, seeds []string) error {
 	worst := contact{}
 	for _, now := range c.failed {
 		if now.outcome > worst.outcome {
@@ -104,21 +104,21 @@ func (r *Ring) conclude(c *contacts, seeds []string) error {
 // isSelf reports whether a seed is this node itself, as happens when all nodes share one list.
 func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
 
-// outcome is the outcome of contacting a seed. Later ones are worse.
-type outcome int
+// contactOutcome is the outcome of contacting a seed. Later ones are worse.
+type contactOutcome int
 
 const (
-	reached    outcome = iota
-	absent             // nothing is there
-	silent             // something is there that has not answered in time
-	hungUp             // it has closed the connection, like a process that ends
-	turnedAway         // it does not talk to this node, as happens with different secrets
-	refused            // this node finds it configured differently
+	reached    contactOutcome = iota
+	absent                    // nothing is there
+	silent                    // something is there that has not answered in time
+	hungUp                    // it has closed the connection, like a process that ends
+	turnedAway                // it does not talk to this node, as happens with different secrets
+	refused                   // this node finds it configured differently
 )
 
 // contact is the outcome of contacting a seed, and the reason if it was refused.
 type contact struct {
-	outcome outcome
+	outcome contactOutcome
 	reason  string
 }
 
@@ -136,14 +136,14 @@ type contactError struct {
 
 func (e *contactError) Error() string { return fmt.Sprintf("seed %s: %v", e.seed, e.err) }
 
-// note records the result of contacting a seed. It reports whether the seed was reached.
-func (c *contacts) note(result error) bool {
+// record records the result of contacting a seed. It reports whether the seed was reached.
+func (c *contacts) record(result error) bool {
 	e, ok := errors.AsType[*contactError](result)
 	switch {
 	case !ok: // its turn did not come
 		return false
 	case e.err != nil:
-		c.failed[e.seed] = contactOf(e.err)
+		c.failed[e.seed] = parseContact(e.err)
 		return false
 	}
 	delete(c.failed, e.seed)
@@ -151,8 +151,8 @@ func (c *contacts) note(result error) bool {
 	return true
 }
 
-// unheard returns the seeds to ask again.
-func (c *contacts) unheard() (seeds []string) {
+// seedsToRetry returns the seeds to ask again.
+func (c *contacts) seedsToRetry() (seeds []string) {
 	for seed, now := range c.failed {
 		if now.outcome == silent || now.outcome == hungUp {
 			seeds = append(seeds, seed)
@@ -161,16 +161,16 @@ func (c *contacts) unheard() (seeds []string) {
 	return seeds
 }
 
-// contactOf interprets the error of an exchange. A seed may have several addresses, with a line for
-// each. memberlist only passes on the text of an error, of either side.
-func contactOf(err error) (c contact) {
+// parseContact interprets the error of an exchange. A seed may have several addresses, with a line
+// for each. memberlist only passes on the text of an error, of either side.
+func parseContact(err error) (c contact) {
 	c.outcome = absent
 	for line := range strings.Lines(err.Error()) {
 		_, failed, ok := strings.Cut(strings.TrimSpace(line), "failed to join ")
 		if !ok || strings.Contains(failed, "dial ") {
 			continue
 		}
-		now, reason := outcomeOf(failed)
+		now, reason := parseOutcome(failed)
 		if now > c.outcome {
 			c = contact{now, reason}
 		}
@@ -178,8 +178,8 @@ func contactOf(err error) (c contact) {
 	return c
 }
 
-// outcomeOf interprets the text of an error that follows the address of a seed.
-func outcomeOf(text string) (o outcome, reason string) {
+// parseOutcome interprets the text of an error that follows the address of a seed.
+func parseOutcome(text string) (o contactOutcome, reason string) {
 	_, text, _ = strings.Cut(text, ": ")
 	ends := func(err error) bool { return strings.HasSuffix(text, err.Error()) }
 	if reason, ok := strings.CutPrefix(text, ErrRefused.Error()+": "); ok {

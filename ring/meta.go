@@ -73,21 +73,21 @@ func (m *meta) peer(host string) string {
 	return address
 }
 
-// announced is a member's last announcement, with its number.
-type announced struct {
+// announcement is a member's last announcement, with its number.
+type announcement struct {
 	Member
 	change uint64
 }
 
 // decode reads the announcement of another node. It returns an error if that node does not agree
 // with ours.
-func decode(n *memberlist.Node, want Agreement) (announced, error) {
+func decode(n *memberlist.Node, want Agreement) (announcement, error) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
-		return announced{}, fmt.Errorf("%w: %s at %s is not a twotier node", ErrRefused, n.Name,
+		return announcement{}, fmt.Errorf("%w: %s at %s is not a twotier node", ErrRefused, n.Name,
 			n.Address())
 	}
-	member := announced{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
+	member := announcement{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
 		Starting: m.Starting, Tag: m.Tag}, m.Change}
 	host := m.Host
 	if host == "" {

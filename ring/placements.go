@@ -25,9 +25,9 @@ type placed struct {
 
 func (p placed) String() string { return p.id }
 
-// of returns the index of the owner of each partition. The caller must not change the result. A nil
-// cache computes each placement from scratch.
-func (c *Placements) of(owners []placed, partitions int, seed uint64) []uint16 {
+// placementOf returns the index of the owner of each partition. The caller must not change the
+// result. A nil cache computes each placement from scratch.
+func (c *Placements) placementOf(owners []placed, partitions int, seed uint64) []uint16 {
 	if len(owners) == 1 { // placement is expensive, and a lone node is common
 		return make([]uint16, partitions)
 	}
@@ -39,14 +39,14 @@ func (c *Placements) of(owners []placed, partitions int, seed uint64) []uint16 {
 	defer c.mu.Unlock()
 	found, ok := c.known[key]
 	if !ok {
-		found = c.next(owners, partitions, seed)
+		found = c.compute(owners, partitions, seed)
 		c.put(key, found)
 	}
 	return found
 }
 
-// next computes a placement from the latest one, if they share most owners.
-func (c *Placements) next(owners []placed, partitions int, seed uint64) []uint16 {
+// compute computes a placement from the latest one, if they share most owners.
+func (c *Placements) compute(owners []placed, partitions int, seed uint64) []uint16 {
 	if c.latest == nil || !c.latest.change(owners, partitions, seed) {
 		c.latest = newCircle(owners, partitions, seed)
 	}

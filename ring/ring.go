@@ -166,7 +166,7 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	if err := r.setAddress(address); err != nil {
 		return err
 	}
-	cfg, err := r.config()
+	cfg, err := r.memberlistConfig()
 	if err != nil {
 		return err
 	}
@@ -193,10 +193,10 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	return err
 }
 
-// SetPeer announces a separate address for messages from other nodes, and whether it expects TLS.
-// An empty address means the address for everyone; an unspecified host means the gossip's host.
-// Call it before Open.
-func (r *Ring) SetPeer(address string, secure bool) error {
+// SetPeerAddress announces a separate address for messages from other nodes, and whether it expects
+// TLS. An empty address means the address for everyone; an unspecified host means the gossip's
+// host. Call it before Open.
+func (r *Ring) SetPeerAddress(address string, secure bool) error {
 	r.meta.Secure = secure
 	if address == "" {
 		return nil
@@ -235,13 +235,13 @@ func (r *Ring) setAddress(address string) (err error) {
 	return nil
 }
 
-// config returns memberlist's configuration for a local network, with our names, keys and
+// memberlistConfig returns memberlist's configuration for a local network, with our names, keys and
 // delegates.
-func (r *Ring) config() (*memberlist.Config, error) {
+func (r *Ring) memberlistConfig() (*memberlist.Config, error) {
 	cfg := memberlist.DefaultLANConfig()
 	cfg.Name = r.opt.Name
 	cfg.Logger = newLog(r.opt.Logger)
-	cfg.Delegate, cfg.Events, cfg.Alive, cfg.Merge = speaker{r}, &r.views, &r.views, &r.views
+	cfg.Delegate, cfg.Events, cfg.Alive, cfg.Merge = delegate{r}, &r.views, &r.views, &r.views
 	cfg.Transport = r.opt.Transport
 	// Announcements fit in a packet anyway.
 	cfg.EnableCompression = false
@@ -263,7 +263,7 @@ func (r *Ring) config() (*memberlist.Config, error) {
 			return nil, fmt.Errorf("ring: advertised address %q: %w", r.opt.Advertise, err)
 		}
 	}
-	cfg.Keyring, err = r.secrets.open()
+	cfg.Keyring, err = r.secrets.keyring()
 	return cfg, err
 }
 
@@ -293,14 +293,14 @@ func (r *Ring) Gossip() string {
 // Enter announces that this node may own partitions. It returns once all reachable members know, or
 // ctx is done.
 func (r *Ring) Enter(ctx context.Context) {
-	r.tell(ctx, func(m *meta) { m.Starting = false })
+	r.announce(ctx, func(m *meta) { m.Starting = false })
 	r.rebuild()
 }
 
 // Drain announces that this node is about to leave: from then on it owns nothing, but stays a
 // member to hand over its partitions. It returns once all reachable members know, or ctx is done.
 func (r *Ring) Drain(ctx context.Context) {
-	r.tell(ctx, func(m *meta) { m.Draining = true })
+	r.announce(ctx, func(m *meta) { m.Draining = true })
 }
 
 // SetTag announces a text of at most 64 bytes, which becomes part of this node's Member. It returns
@@ -309,13 +309,13 @@ func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(tag), maxTag)
 	}
-	r.tell(ctx, func(m *meta) { m.Tag = tag })
+	r.announce(ctx, func(m *meta) { m.Tag = tag })
 	return nil
 }
 
-// tell changes this node's announcement and sends it to every reachable member directly. Gossip
+// announce changes this node's announcement and sends it to every reachable member directly. Gossip
 // would take longer, and the more so the more other news there is.
-func (r *Ring) tell(ctx context.Context, change func(*meta)) {
+func (r *Ring) announce(ctx context.Context, change func(*meta)) {
 	r.metaMu.Lock()
 	change(&r.meta)
 	r.meta.Change++
@@ -326,7 +326,7 @@ func (r *Ring) tell(ctx context.Context, change func(*meta)) {
 	r.announcing <- struct{}{}
 	_ = r.list.UpdateNode(time.Nanosecond)
 	<-r.announcing
-	r.inform(ctx)
+	r.sendToAll(ctx)
 }
 
 // leaveTimeout bounds how long the announcement that this node leaves may take.

@@ -142,8 +142,8 @@ func TestMembersComeAndGo(t *testing.T) {
 		v.rings[ip(4)].Drain(context.Background())
 		took := v.agree(2*time.Second, 4, 1, 2, 3, 4)
 		tab := v.rings[ip(1)].Table()
-		if at := tab.Find("n4-4"); !tab.Member(at).Draining || tab.Owned(at) != 0 {
-			t.Errorf("the draining member owns %d partitions", tab.Owned(at))
+		if at := tab.Find("n4-4"); !tab.Member(at).Draining || tab.OwnedCount(at) != 0 {
+			t.Errorf("the draining member owns %d partitions", tab.OwnedCount(at))
 		}
 		t.Log("draining known after", took)
 		v.leave(v.rings[ip(4)])

@@ -39,8 +39,8 @@ func (r *Ring) SetSecrets(list [][]byte) error {
 	return r.secrets.replaceLocked(list)
 }
 
-// open returns memberlist's keys, nil without secrets.
-func (s *secrets) open() (*memberlist.Keyring, error) {
+// keyring returns memberlist's keys, nil without secrets.
+func (s *secrets) keyring() (*memberlist.Keyring, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.list) == 0 {

@@ -43,8 +43,8 @@ func (m *message) node() *memberlist.Node {
 	return &memberlist.Node{Name: m.Name, Addr: at.Addr().AsSlice(), Port: at.Port(), Meta: m.Meta}
 }
 
-// hear applies an announcement, from the node itself or passed on by another one.
-func (v *views) hear(s stranger) {
+// applyAnnouncement applies an announcement, from the node itself or passed on by another one.
+func (v *views) applyAnnouncement(s stranger) {
 	n := s.node()
 	if n == nil {
 		return
@@ -59,15 +59,15 @@ func (v *views) hear(s stranger) {
 	case known && m.change <= now.change, !known && len(v.heard) >= maxStrangers:
 		return
 	case !known:
-		time.AfterFunc(jitter(strangerPatience), func() { v.doubt(n.Name) })
+		time.AfterFunc(jitter(strangerPatience), func() { v.queueContact(n.Name) })
 		v.heard[n.Name], v.gossip[n.Name] = s, n.Address()
 	}
 	v.members[n.Name] = m
-	v.changed()
+	v.signalChange()
 }
 
-// doubt queues a stranger to be contacted.
-func (v *views) doubt(name string) {
+// queueContact queues a stranger to be contacted.
+func (v *views) queueContact(name string) {
 	v.mu.Lock()
 	s, strange := v.heard[name]
 	v.mu.Unlock()
@@ -75,29 +75,29 @@ func (v *views) doubt(name string) {
 		select {
 		case v.strangers <- s:
 		default:
-			v.forget(name) // gossip will report it
+			v.forgetStranger(name) // gossip will report it
 		}
 	}
 }
 
-// forget removes a stranger, unless it has become a member that gossip reports.
-func (v *views) forget(name string) {
+// forgetStranger removes a stranger, unless it has become a member that gossip reports.
+func (v *views) forgetStranger(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, strange := v.heard[name]; strange {
 		v.removeLocked(name)
-		v.changed()
+		v.signalChange()
 	}
 }
 
-// meet exchanges state with a stranger, which makes it a member like all others.
-func (r *Ring) meet(ctx context.Context, s stranger) {
-	<-r.reach(ctx, []string{s.Gossip})
-	r.views.forget(s.Name)
+// meetStranger exchanges state with a stranger, which makes it a member like all others.
+func (r *Ring) meetStranger(ctx context.Context, s stranger) {
+	<-r.exchangeWithAll(ctx, []string{s.Gossip})
+	r.views.forgetStranger(s.Name)
 }
 
-// pass returns the messages that strangers have sent to this node, for other nodes.
-func (v *views) pass() []byte {
+// encodeMessages returns the messages that strangers have sent to this node, for other nodes.
+func (v *views) encodeMessages() []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var list []message
@@ -113,13 +113,13 @@ func (v *views) pass() []byte {
 	return text
 }
 
-// passed applies the messages that another node passes on.
-func (v *views) passed(text []byte) {
+// applyMessages applies the messages that another node passes on.
+func (v *views) applyMessages(text []byte) {
 	var list []message
 	if len(text) == 0 || json.Unmarshal(text, &list) != nil {
 		return
 	}
 	for _, m := range list {
-		v.hear(stranger{m, false})
+		v.applyAnnouncement(stranger{m, false})
 	}
 }

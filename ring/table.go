@@ -72,7 +72,7 @@ func newTable(members []Member, self string, partitions int, seed uint64,
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)
 	}
-	t := &Table{members: unique(members), owners: make([]uint16, partitions), self: -1}
+	t := &Table{members: youngestByID(members), owners: make([]uint16, partitions), self: -1}
 	if n := len(t.members); n == 0 || n > MaxMembers {
 		return nil, fmt.Errorf("ring: %d members, want 1 to %d", n, MaxMembers)
 	}
@@ -83,25 +83,25 @@ func newTable(members []Member, self string, partitions int, seed uint64,
 		}
 	}
 	t.version = digest(t.members, partitions, seed)
-	if !t.placeLike(before) {
+	if !t.reusePlacement(before) {
 		t.place(seed, cache)
 	}
 	return t, nil
 }
 
-// unique returns the youngest member of each ID, ordered by ID. A member that is starting only
-// counts if no other has its ID.
-func unique(members []Member) []Member {
+// youngestByID returns the youngest member of each ID, ordered by ID. A member that is starting
+// only counts if no other has its ID.
+func youngestByID(members []Member) []Member {
 	list := slices.Clone(members)
 	slices.SortFunc(list, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), compare(a.Starting, b.Starting),
+		return cmp.Or(cmp.Compare(a.ID, b.ID), compareBools(a.Starting, b.Starting),
 			cmp.Compare(b.Born, a.Born), cmp.Compare(b.Name, a.Name))
 	})
 	return slices.CompactFunc(list, func(a, b Member) bool { return a.ID == b.ID })
 }
 
-// compare orders false before true.
-func compare(a, b bool) int {
+// compareBools orders false before true.
+func compareBools(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -132,9 +132,9 @@ func (t *Table) candidates() (owners []placed) {
 	return owners
 }
 
-// placeLike reuses the placement of the previous table if the same IDs own partitions; placement
-// depends on nothing else.
-func (t *Table) placeLike(before *Table) bool {
+// reusePlacement reuses the placement of the previous table if the same IDs own partitions;
+// placement depends on nothing else.
+func (t *Table) reusePlacement(before *Table) bool {
 	if before == nil {
 		return false
 	}
@@ -156,7 +156,7 @@ func (t *Table) placeLike(before *Table) bool {
 // place finds the owner of every partition.
 func (t *Table) place(seed uint64, cache *Placements) {
 	owners := t.candidates()
-	for p, i := range cache.of(owners, len(t.owners), seed) {
+	for p, i := range cache.placementOf(owners, len(t.owners), seed) {
 		at := owners[i].at
 		t.owners[p] = uint16(at)
 		t.counts[at]++
@@ -205,8 +205,8 @@ func (t *Table) Self() int { return t.self }
 // OwnedBySelf reports whether this node owns a partition.
 func (t *Table) OwnedBySelf(partition int) bool { return int(t.owners[partition]) == t.self }
 
-// Owned returns how many partitions the member at an index owns.
-func (t *Table) Owned(at int) int { return t.counts[at] }
+// OwnedCount returns how many partitions the member at an index owns.
+func (t *Table) OwnedCount(at int) int { return t.counts[at] }
 
 // Find returns the index of the member with this Name, or -1 if there is none.
 func (t *Table) Find(name string) int {

@@ -106,11 +106,12 @@ func TestStartingMembersOwnNothing(t *testing.T) {
 			t.Fatalf("partition %d has another owner", p)
 		}
 	}
-	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 || after.Owned(after.Find("c-1")) != 0 ||
+	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 || after.OwnedCount(after.Find("c-1")) != 0 ||
 		after.Version() == before.Version() {
 		t.Errorf("%d members", after.Len())
 	}
-	if alone, err := ring.NewTable(starting[:1], "c-1", 31, 0); err != nil || alone.Owned(0) != 31 {
+	alone, err := ring.NewTable(starting[:1], "c-1", 31, 0)
+	if err != nil || alone.OwnedCount(0) != 31 {
 		t.Errorf("a lone node owns nothing: %v", err)
 	}
 }
@@ -119,8 +120,9 @@ func TestDrainingMembersOwnNothing(t *testing.T) {
 	list := members(3)
 	list[0].Draining = true
 	tab := table(t, list)
-	if tab.Len() != 3 || tab.Owned(0) != 0 || tab.Owned(1)+tab.Owned(2) != partitions {
-		t.Errorf("owned: %d, %d, %d", tab.Owned(0), tab.Owned(1), tab.Owned(2))
+	if tab.Len() != 3 || tab.OwnedCount(0) != 0 ||
+		tab.OwnedCount(1)+tab.OwnedCount(2) != partitions {
+		t.Errorf("owned: %d, %d, %d", tab.OwnedCount(0), tab.OwnedCount(1), tab.OwnedCount(2))
 	}
 	without := table(t, list[1:])
 	for p := range partitions {
@@ -131,7 +133,7 @@ func TestDrainingMembersOwnNothing(t *testing.T) {
 	for i := range list {
 		list[i].Draining = true
 	}
-	if all := table(t, list); all.Owned(0)+all.Owned(1)+all.Owned(2) != partitions {
+	if all := table(t, list); all.OwnedCount(0)+all.OwnedCount(1)+all.OwnedCount(2) != partitions {
 		t.Error("with all members draining somebody must own what there is")
 	}
 }
@@ -153,7 +155,7 @@ func TestMovement(t *testing.T) {
 		before, after := table(t, members(n)), table(t, members(n+1))
 		var counts []int
 		for i := range before.Len() {
-			counts = append(counts, before.Owned(i))
+			counts = append(counts, before.OwnedCount(i))
 		}
 		moved := 0
 		for p := range partitions {

@@ -24,23 +24,23 @@ type views struct {
 	strangers chan stranger // to be contacted
 
 	mu      sync.Mutex
-	members map[string]announced // by name
-	heard   map[string]stranger  // members that gossip has not reported yet, by name
-	gossip  map[string]string    // addresses for gossip by name
-	lost    map[string]bool      // addresses for gossip of members that were declared dead
-	refused map[string]bool      // names whose refusal was logged
+	members map[string]announcement // by name
+	heard   map[string]stranger     // members that gossip has not reported yet, by name
+	gossip  map[string]string       // addresses for gossip by name
+	lost    map[string]bool         // addresses for gossip of members that were declared dead
+	refused map[string]bool         // names whose refusal was logged
 }
 
 func (v *views) init(opt Options) {
 	v.agreement, v.log = opt.Agreement, opt.Logger
 	v.signal = make(chan struct{}, 1)
 	v.strangers = make(chan stranger, maxStrangers)
-	v.members, v.heard = map[string]announced{}, map[string]stranger{}
+	v.members, v.heard = map[string]announcement{}, map[string]stranger{}
 	v.gossip = map[string]string{}
 	v.lost, v.refused = map[string]bool{}, map[string]bool{}
 }
 
-func (v *views) changed() {
+func (v *views) signalChange() {
 	select {
 	case v.signal <- struct{}{}:
 	default:
@@ -65,7 +65,7 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 	v.gossip[n.Name] = n.Address()
 	delete(v.lost, n.Address())
 	v.mu.Unlock()
-	v.changed()
+	v.signalChange()
 }
 
 // NotifyLeave implements memberlist.EventDelegate. memberlist does not distinguish between a node
@@ -85,7 +85,7 @@ func (v *views) NotifyLeave(n *memberlist.Node) {
 		v.lost[n.Address()] = true
 	}
 	v.mu.Unlock()
-	v.changed()
+	v.signalChange()
 }
 
 func (v *views) removeLocked(name string) {
@@ -160,8 +160,8 @@ func (v *views) addresses(but string) (list []string) {
 	return list
 }
 
-// missing returns the gossip addresses of lost members, and of seeds that are not members.
-func (v *views) missing(ctx context.Context, seeds []string) []string {
+// missingAddresses returns the gossip addresses of lost members, and of seeds that are not members.
+func (v *views) missingAddresses(ctx context.Context, seeds []string) []string {
 	v.mu.Lock()
 	present := map[string]bool{}
 	for _, address := range v.gossip {

@@ -34,7 +34,7 @@ func (r *Ring) rebuild() *Table {
 		r.opt.Logger.Error("can't compute a new table of owners: keeping the old one", "error", err)
 		return nil
 	}
-	if same(t, old) {
+	if sameContent(t, old) {
 		return nil
 	}
 	r.table.Store(t)
@@ -42,8 +42,8 @@ func (r *Ring) rebuild() *Table {
 	return t
 }
 
-// same reports whether two tables have equal content.
-func same(a, b *Table) bool {
+// sameContent reports whether two tables have equal content.
+func sameContent(a, b *Table) bool {
 	if a.version != b.version || len(a.members) != len(b.members) {
 		return false
 	}
@@ -95,15 +95,15 @@ func (r *Ring) runRejoin(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			missing := r.views.missing(ctx, r.opt.Join)
-			results := r.reach(ctx, missing)
+			missing := r.views.missingAddresses(ctx, r.opt.Join)
+			results := r.exchangeWithAll(ctx, missing)
 			for range missing {
 				<-results // unreachable members are tried again
 			}
 			wait = min(2*wait, r.opt.RejoinInterval)
 			timer.Reset(jitter(wait))
 		case s := <-r.views.strangers:
-			r.meet(ctx, s)
+			r.meetStranger(ctx, s)
 		}
 	}
 }
@@ -115,9 +115,9 @@ const soonest = 32
 // jitter returns d plus or minus up to a quarter, so that nodes don't retry in lockstep.
 func jitter(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
-// reach exchanges state with the members at these addresses, several at a time, and sends the
-// result of each.
-func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
+// exchangeWithAll exchanges state with the members at these addresses, several at a time, and sends
+// the result of each.
+func (r *Ring) exchangeWithAll(ctx context.Context, addresses []string) <-chan error {
 	return each(ctx, addresses, 0, r.exchange)
 }
 

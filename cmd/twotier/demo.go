@@ -170,7 +170,7 @@ func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
 		t := s.ring.Table()
 		fmt.Fprintf(w, "  node %s  %s/  gossip %s, owns %d of %d partitions\n", s.cfg.Node, urls[i],
 			s.ring.Gossip(),
-			t.Owned(t.Self()), t.Partitions())
+			t.OwnedCount(t.Self()), t.Partitions())
 	}
 	fmt.Fprintf(w, "\nopen %s/ in a browser: any node shows the cluster\n", urls[0])
 	fmt.Fprintf(w, "\ntraffic: %d events a second through all of them; keys user:N, limited "+

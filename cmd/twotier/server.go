@@ -126,7 +126,7 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		Secret:    []byte(s.cfg.ClusterSecret),
 		Agreement: s.agreement(),
 		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Logger: s.log,
-		OnChange: func(t *ring.Table) { s.node.Changed(t) },
+		OnChange: func(t *ring.Table) { s.node.FollowTable(t) },
 	})
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (s *server) publishPeerAddress() error {
 	if s.cfg.Peer != "" {
 		address = s.http.PeerAddr().String()
 	}
-	return s.ring.SetPeer(address, s.certs != nil)
+	return s.ring.SetPeerAddress(address, s.certs != nil)
 }
 
 // explainListen is explainTaken for the listener that failed.
@@ -267,7 +267,7 @@ func explainTaken(err error, flag, address string) error {
 
 // linger makes the node report that it is not ready, and serves as before for --drain-delay.
 func (s *server) linger() {
-	s.node.Retire()
+	s.node.MarkNotReady()
 	if s.cfg.DrainDelay == 0 {
 		return
 	}

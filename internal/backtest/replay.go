@@ -57,7 +57,7 @@ type Outcome struct {
 // the view's Now.
 func Replay(v leaparray.View, limits []Limit) Outcome {
 	h := newHistory(v)
-	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.events()}
+	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.dayTotal()}
 	if h.first < len(h.segments) {
 		o.From = h.segments[h.first].from
 	}
@@ -65,15 +65,15 @@ func Replay(v leaparray.View, limits []Limit) Outcome {
 	for i, l := range limits {
 		reaches[i] = h.reach(l)
 		lim := &o.Limits[i]
-		lim.Now = h.now(l)
+		lim.Now = h.countNow(l)
 		lim.Refuses = lim.Now.Max >= l.Max
-		lim.Refused.Min, lim.Peak.Min = h.atLeast(l)
-		lim.Refused.Max = h.atMost(reaches[i : i+1])
-		lim.Peak.Max = h.peak(l)
+		lim.Refused.Min, lim.Peak.Min = h.refusedAtLeast(l)
+		lim.Refused.Max = h.refusedAtMost(reaches[i : i+1])
+		lim.Peak.Max = h.peakBound(l)
 		o.Refuses = o.Refuses || lim.Refuses
 		o.Refused.Min = max(o.Refused.Min, lim.Refused.Min)
 	}
-	o.Refused.Max = h.atMost(reaches)
+	o.Refused.Max = h.refusedAtMost(reaches)
 	return o
 }
 
@@ -90,12 +90,12 @@ func newHistory(v leaparray.View) *history {
 	for i, s := range h.segments {
 		h.sums = append(h.sums, h.sums[i]+s.n)
 	}
-	h.first = h.since(v.Now - day + 1)
+	h.first = h.firstSegmentSince(v.Now - day + 1)
 	return h
 }
 
-// since returns the first segment that reaches to that moment or beyond.
-func (h *history) since(ms int64) int {
+// firstSegmentSince returns the first segment that reaches to that moment or beyond.
+func (h *history) firstSegmentSince(ms int64) int {
 	i, _ := slices.BinarySearchFunc(h.segments, ms, func(s segment, ms int64) int {
 		if s.to <= ms {
 			return -1
@@ -105,17 +105,17 @@ func (h *history) since(ms int64) int {
 	return i
 }
 
-// events returns the number of events of the last day.
-func (h *history) events() int64 { return h.sums[len(h.segments)] - h.sums[h.first] }
+// dayTotal returns the number of events of the last day.
+func (h *history) dayTotal() int64 { return h.sums[len(h.segments)] - h.sums[h.first] }
 
-// now counts the events in the window that ends now.
-func (h *history) now(l Limit) Now {
+// countNow counts the events in the window that ends now.
+func (h *history) countNow(l Limit) Now {
 	if e, ok := h.view.Count(l.Window, h.view.Now, true); ok {
 		return Now{max(0, e.Count), Bounds{max(0, e.Lo), max(0, e.Hi)}}
 	}
 	// The window is longer than the ladder.
 	begin := h.view.Now - l.Window + 1
-	i := h.since(begin)
+	i := h.firstSegmentSince(begin)
 	n := Now{Bounds: Bounds{Max: h.sums[len(h.segments)] - h.sums[i]}}
 	if i < len(h.segments) && h.segments[i].from < begin {
 		i++
@@ -125,10 +125,10 @@ func (h *history) now(l Limit) Now {
 	return n
 }
 
-// peak returns an upper bound of the events in any window of the last day.
-func (h *history) peak(l Limit) (most int64) {
+// peakBound returns an upper bound of the events in any window of the last day.
+func (h *history) peakBound(l Limit) (most int64) {
 	for i := h.first; i < len(h.segments); i++ {
-		most = max(most, h.sums[i+1]-h.sums[h.since(h.segments[i].from-l.Window+1)])
+		most = max(most, h.sums[i+1]-h.sums[h.firstSegmentSince(h.segments[i].from-l.Window+1)])
 	}
 	return most
 }
@@ -156,15 +156,15 @@ func (h *history) reach(l Limit) reach {
 	}
 	for i := h.first; i < len(h.segments); i++ {
 		begin := max(0, h.segments[i].from-l.Window+1) / width * width
-		from := h.since(begin)
+		from := h.firstSegmentSince(begin)
 		r.from = append(r.from, from)
 		r.sum = append(r.sum, h.sums[i+1]-h.sums[from])
 	}
 	return r
 }
 
-// atMost bounds from above how many events of the last day these limits together refuse.
-func (h *history) atMost(limits []reach) int64 {
+// refusedAtMost bounds from above how many events of the last day these limits together refuse.
+func (h *history) refusedAtMost(limits []reach) int64 {
 	n := len(h.segments) - h.first
 	most := make([]int64, n+1) // of the segments before each one
 	for i := range n {
@@ -183,9 +183,9 @@ func (h *history) atMost(limits []reach) int64 {
 	return most[n]
 }
 
-// atLeast bounds from below how many events of the last day a limit refuses, and how many its
-// fullest window has.
-func (h *history) atLeast(l Limit) (refused, peak int64) {
+// refusedAtLeast bounds from below how many events of the last day a limit refuses, and how many
+// its fullest window has.
+func (h *history) refusedAtLeast(l Limit) (refused, peak int64) {
 	n := len(h.segments)
 	least := make([]int64, n+1) // of the segments before each one
 	total := h.sums[n] - h.sums[h.first]

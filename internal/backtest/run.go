@@ -31,11 +31,12 @@ type Source interface {
 	TopRefused(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error)
 	// Replay returns, for each key, one outcome per list of limits, or nil if the key could not be
 	// read before ctx was done.
-	Replay(ctx context.Context, ask *Ask) [][]Outcome
+	Replay(ctx context.Context, ask *ReplayRequest) [][]Outcome
 }
 
-// Ask lists the keys that a [Source] replays, and the lists of limits that each key indexes.
-type Ask struct {
+// ReplayRequest lists the keys that a [Source] replays, and the lists of limits that each key
+// indexes.
+type ReplayRequest struct {
 	Lists [][]Limit
 	Keys  []Key
 }
@@ -91,7 +92,7 @@ type RuleReport struct {
 // the last minute, and to the most refused ones: up to top of each list. It changes nothing. More
 // than [MaxRules] rules or [MaxLimits] limits are an *twotier.InvalidError.
 func Run(ctx context.Context, from Source, rules []*twotier.Rule, top int) (*Report, error) {
-	if err := check(rules); err != nil {
+	if err := checkSize(rules); err != nil {
 		return nil, err
 	}
 	r := &Report{Namespaces: []Namespace{}, Rules: []RuleReport{}}
@@ -100,7 +101,7 @@ func Run(ctx context.Context, from Source, rules []*twotier.Rule, top int) (*Rep
 			State: one.State.String(), Distinct: len(one.Distinct) > 0, Keys: []KeyReport{},
 			rule: one})
 	}
-	keys, err := r.find(ctx, from, top)
+	keys, err := r.findKeys(ctx, from, top)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +115,8 @@ func Run(ctx context.Context, from Source, rules []*twotier.Rule, top int) (*Rep
 	return r, nil
 }
 
-// check refuses more rules or limits than one backtest may have.
-func check(rules []*twotier.Rule) error {
+// checkSize refuses more rules or limits than one backtest may have.
+func checkSize(rules []*twotier.Rule) error {
 	limits := 0
 	for _, r := range rules {
 		most := len(r.Limits)
@@ -132,8 +133,8 @@ func check(rules []*twotier.Rule) error {
 	return nil
 }
 
-// find returns the keys to replay.
-func (r *Report) find(ctx context.Context, from Source, top int) ([]twotier.KeyCount, error) {
+// findKeys returns the keys to replay.
+func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.KeyCount, error) {
 	at := map[string]int{}
 	var names []string
 	for i := range r.Rules {
@@ -177,7 +178,7 @@ func (r *Report) find(ctx context.Context, from Source, top int) ([]twotier.KeyC
 
 // plan is a request to a source.
 type plan struct {
-	ask   Ask
+	ask   ReplayRequest
 	rules [][]int // for each key, the rule of each of its lists
 }
 
@@ -195,7 +196,7 @@ func newPlan(rules []*twotier.Rule, keys []twotier.KeyCount) (p plan) {
 			if !known {
 				at = len(p.ask.Lists)
 				lists[&limits[0]] = at
-				p.ask.Lists = append(p.ask.Lists, replayed(limits))
+				p.ask.Lists = append(p.ask.Lists, convertLimits(limits))
 			}
 			key.Lists = append(key.Lists, at)
 			of = append(of, i)
@@ -206,7 +207,7 @@ func newPlan(rules []*twotier.Rule, keys []twotier.KeyCount) (p plan) {
 	return p
 }
 
-func replayed(limits []twotier.RuleLimit) (list []Limit) {
+func convertLimits(limits []twotier.RuleLimit) (list []Limit) {
 	for _, l := range limits {
 		list = append(list, Limit{Window: l.Window, Max: l.Max})
 	}

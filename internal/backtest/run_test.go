@@ -49,7 +49,7 @@ func (k *kept) TopRefused(context.Context, int, int64) ([]twotier.KeyCount, erro
 	return k.refused, nil
 }
 
-func (k *kept) Replay(_ context.Context, ask *backtest.Ask) (all [][]backtest.Outcome) {
+func (k *kept) Replay(_ context.Context, ask *backtest.ReplayRequest) (all [][]backtest.Outcome) {
 	for _, key := range ask.Keys {
 		var outcomes []backtest.Outcome
 		for _, list := range key.Lists {

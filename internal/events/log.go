@@ -69,8 +69,8 @@ func (l *Log) Snapshot() cluster.Events {
 	return all
 }
 
-// Observe compares a state with the previous one. States must come in chronological order.
-func (l *Log) Observe(s State) {
+// RecordState compares a state with the previous one. States must come in chronological order.
+func (l *Log) RecordState(s State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.begun {
@@ -79,10 +79,10 @@ func (l *Log) Observe(s State) {
 		l.last = State{Members: s.Members, Mode: s.Mode, Rules: s.Rules, StoreUp: true,
 			Losses: s.Losses} // refusals up to now are this process's, too
 	}
-	l.members(l.last.Members, s.Members)
-	l.settings(&s)
-	l.store(&s)
-	l.overload(&s)
+	l.recordMembers(l.last.Members, s.Members)
+	l.recordSettings(&s)
+	l.recordStore(&s)
+	l.recordOverload(&s)
 	l.last = s
 }
 
@@ -95,8 +95,8 @@ func (l *Log) add(kind cluster.EventKind, member, format string, args ...any) {
 		Text: fmt.Sprintf(format, args...), Nodes: []string{l.node}})
 }
 
-// find returns the member with an ID.
-func find(list []cluster.Member, id string) *cluster.Member {
+// findMember returns the member with an ID.
+func findMember(list []cluster.Member, id string) *cluster.Member {
 	at := slices.IndexFunc(list, func(m cluster.Member) bool { return m.ID == id })
 	if at < 0 {
 		return nil
@@ -104,28 +104,28 @@ func find(list []cluster.Member, id string) *cluster.Member {
 	return &list[at]
 }
 
-// members records members that joined, left, crashed, or stopped or resumed answering.
-func (l *Log) members(old, members []cluster.Member) {
+// recordMembers records members that joined, left, crashed, or stopped or resumed answering.
+func (l *Log) recordMembers(old, members []cluster.Member) {
 	for i := range old {
 		m := &old[i]
-		again := find(members, m.ID)
+		again := findMember(members, m.ID)
 		if again == nil || again.Started != m.Started {
-			l.gone(m)
+			l.recordDeparture(m)
 		}
 	}
 	for i := range members {
 		m := &members[i]
-		before := find(old, m.ID)
+		before := findMember(old, m.ID)
 		if before == nil || before.Started != m.Started {
-			l.joined(m, find(members, l.node))
+			l.recordJoin(m, findMember(members, l.node))
 			continue
 		}
-		l.member(before, m)
+		l.recordChange(before, m)
 	}
 }
 
-// joined records a new member, unless it is older than this node, self.
-func (l *Log) joined(m, self *cluster.Member) {
+// recordJoin records a new member, unless it is older than this node, self.
+func (l *Log) recordJoin(m, self *cluster.Member) {
 	known := len(l.departed)
 	l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool {
 		return d.ID == m.ID
@@ -136,8 +136,8 @@ func (l *Log) joined(m, self *cluster.Member) {
 	l.add(cluster.Joined, m.ID, "%s has joined", m.ID)
 }
 
-// member records a change of a member that stays.
-func (l *Log) member(before, m *cluster.Member) {
+// recordChange records a change of a member that stays.
+func (l *Log) recordChange(before, m *cluster.Member) {
 	switch {
 	case before.State == m.State:
 	case m.State == cluster.Leaving:
@@ -149,8 +149,8 @@ func (l *Log) member(before, m *cluster.Member) {
 	}
 }
 
-// gone records the departure of a member.
-func (l *Log) gone(m *cluster.Member) {
+// recordDeparture records the departure of a member.
+func (l *Log) recordDeparture(m *cluster.Member) {
 	why := cluster.Crashed
 	if m.State == cluster.Leaving {
 		why = cluster.Left
@@ -168,8 +168,8 @@ func (l *Log) gone(m *cluster.Member) {
 		Started: m.Started, At: l.now(), Why: why})
 }
 
-// settings records changes made by users.
-func (l *Log) settings(s *State) {
+// recordSettings records changes made by users.
+func (l *Log) recordSettings(s *State) {
 	if s.Mode != l.last.Mode {
 		l.add(cluster.ModeChanged, "", "the mode is %s in place of %s", s.Mode, l.last.Mode)
 	}
@@ -179,8 +179,8 @@ func (l *Log) settings(s *State) {
 	}
 }
 
-// store records changes of the store and its clock.
-func (l *Log) store(s *State) {
+// recordStore records changes of the store and its clock.
+func (l *Log) recordStore(s *State) {
 	switch {
 	case l.last.StoreUp && !s.StoreUp:
 		l.add(cluster.StoreLost, "", "Redis can't be reached: %s", s.StoreError)

@@ -45,7 +45,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	a, b, c := member("a", 1), member("b", 2), member("c", 3)
 	show := func(members ...cluster.Member) {
 		l.at += 1000
-		l.Observe(events.State{Members: members, StoreUp: true})
+		l.RecordState(events.State{Members: members, StoreUp: true})
 	}
 	show(a)
 	show(a, b, c)
@@ -81,7 +81,7 @@ func TestEverythingElseChanges(t *testing.T) {
 	l := newBed("a")
 	s := events.State{Mode: cluster.TwoTier, StoreUp: true, Rules: 3, Losses: 2,
 		Refused: []events.Refused{{Why: "it is full"}}}
-	l.Observe(s)
+	l.RecordState(s)
 	for _, change := range []func(){
 		func() { s.Mode = cluster.Redis },
 		func() { s.Rules, s.RulesBy = 4, "admin" },
@@ -92,7 +92,7 @@ func TestEverythingElseChanges(t *testing.T) {
 		func() { s.ClockDoubt = "" },
 	} {
 		change()
-		l.Observe(s)
+		l.RecordState(s)
 	}
 	const want = "started:a mode rules redis-lost redis-back redis-data-lost clock-doubted " +
 		"clock-trusted"
@@ -112,7 +112,7 @@ func TestEverythingElseChanges(t *testing.T) {
 // TestStoreIsDownAtFirst records that, although nobody has seen it up.
 func TestStoreIsDownAtFirst(t *testing.T) {
 	l := newBed("a")
-	l.Observe(events.State{StoreError: "refused"})
+	l.RecordState(events.State{StoreError: "refused"})
 	if got := kinds(l.Snapshot()); got != "started:a redis-lost" {
 		t.Error(got)
 	}
@@ -123,7 +123,7 @@ func TestWhoWasThereBeforeHasNotJoined(t *testing.T) {
 	l := newBed("b")
 	a, b := member("a", 1), member("b", 2)
 	for _, members := range [][]cluster.Member{{b}, {a, b}, {b}, {a, b}} {
-		l.Observe(events.State{Members: members, StoreUp: true})
+		l.RecordState(events.State{Members: members, StoreUp: true})
 	}
 	if got := kinds(l.Snapshot()); got != "started:b crashed:a joined:a" {
 		t.Error(got)
@@ -133,7 +133,7 @@ func TestWhoWasThereBeforeHasNotJoined(t *testing.T) {
 func TestLogIsBounded(t *testing.T) {
 	l := newBed("a")
 	for i := range int64(2 * events.MaxEvents) {
-		l.Observe(events.State{StoreUp: true, Rules: i + 1,
+		l.RecordState(events.State{StoreUp: true, Rules: i + 1,
 			Members: []cluster.Member{member(fmt.Sprint("n", i), i)}})
 	}
 	all := l.Snapshot()

@@ -18,13 +18,13 @@ func Merge(parts []cluster.Events, members []string) (all cluster.Events) {
 		list = append(list, part.Events...)
 		for _, d := range part.Departed {
 			if !slices.Contains(members, d.ID) {
-				all.Departed = depart(all.Departed, d)
+				all.Departed = mergeDeparted(all.Departed, d)
 			}
 		}
 	}
 	slices.SortStableFunc(list, func(a, b cluster.Event) int { return cmp.Compare(a.At, b.At) })
 	for i := range list {
-		all.Events = join(all.Events, &list[i])
+		all.Events = mergeEvent(all.Events, &list[i])
 	}
 	slices.Reverse(all.Events)
 	all.Events = all.Events[:min(len(all.Events), MaxEvents)]
@@ -34,9 +34,9 @@ func Merge(parts []cluster.Events, members []string) (all cluster.Events) {
 	return all
 }
 
-// join appends an event, or adds its nodes to an equal event in the list. If one node saw both,
-// they are two events.
-func join(list []cluster.Event, e *cluster.Event) []cluster.Event {
+// mergeEvent appends an event, or adds its nodes to an equal event in the list. If one node saw
+// both, they are two events.
+func mergeEvent(list []cluster.Event, e *cluster.Event) []cluster.Event {
 	for i := len(list) - 1; i >= 0 && e.At-list[i].At <= together; i-- {
 		same := &list[i]
 		if same.Kind == e.Kind && same.Member == e.Member && same.Text == e.Text &&
@@ -51,9 +51,9 @@ func join(list []cluster.Event, e *cluster.Event) []cluster.Event {
 	return append(list, *e)
 }
 
-// depart adds a member to the departed ones. If nodes disagree about one process, a report that it
-// left takes precedence; of two processes with one ID, the younger one counts.
-func depart(list []cluster.Departed, d cluster.Departed) []cluster.Departed {
+// mergeDeparted adds a member to the departed ones. If nodes disagree about one process, a report
+// that it left takes precedence; of two processes with one ID, the younger one counts.
+func mergeDeparted(list []cluster.Departed, d cluster.Departed) []cluster.Departed {
 	for i := range list {
 		known := &list[i]
 		if known.ID != d.ID {

@@ -17,11 +17,11 @@ type excess struct {
 	last   int64     // when anything was refused or had to wait
 }
 
-// overload records when requests begin to be refused because of the node's limits, or to wait for
-// the store, and when that has stopped for a while, with the number of refusals and their reasons.
-// A refusal concerns only the node that refuses, even if others refuse as well.
-func (l *Log) overload(s *State) {
-	reasons, n := grown(l.last.Refused, s.Refused)
+// recordOverload records when requests begin to be refused because of the node's limits, or to wait
+// for the store, and when that has stopped for a while, with the number of refusals and their
+// reasons. A refusal concerns only the node that refuses, even if others refuse as well.
+func (l *Log) recordOverload(s *State) {
+	reasons, n := describeGrowth(l.last.Refused, s.Refused)
 	now := l.now()
 	switch {
 	case n > 0 || s.Waiting > 0:
@@ -36,7 +36,7 @@ func (l *Log) overload(s *State) {
 	case l.excess != nil && now < l.excess.last: // the clock was set
 		l.excess.last = now
 	case l.excess != nil && now-l.excess.last >= calm:
-		reasons, n := grown(l.excess.before, s.Refused)
+		reasons, n := describeGrowth(l.excess.before, s.Refused)
 		if n == 0 {
 			reasons = "nothing was refused"
 		}
@@ -45,8 +45,8 @@ func (l *Log) overload(s *State) {
 	}
 }
 
-// grown describes the refusals since before, by reason, and returns their number.
-func grown(before, after []Refused) (text string, n int64) {
+// describeGrowth describes the refusals since before, by reason, and returns their number.
+func describeGrowth(before, after []Refused) (text string, n int64) {
 	var parts []string
 	for i, r := range after {
 		more := r.Total

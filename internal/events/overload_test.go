@@ -21,7 +21,8 @@ func (b *bed) logged() (texts []string) {
 // TestOverloadBeforeTheFirstLook records overload in the first state.
 func TestOverloadBeforeTheFirstLook(t *testing.T) {
 	l := newBed("a")
-	l.Observe(events.State{StoreUp: true, Refused: []events.Refused{{Why: "it is full", Total: 2}}})
+	l.RecordState(events.State{StoreUp: true,
+		Refused: []events.Refused{{Why: "it is full", Total: 2}}})
 	want := []string{"overload: a is overloaded: 2 refused, because it is full"}
 	if got := l.logged(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -37,7 +38,7 @@ func TestOverload(t *testing.T) {
 	waiting := int64(0)
 	look := func(after int64) {
 		l.at += after
-		l.Observe(events.State{StoreUp: true, Waiting: waiting,
+		l.RecordState(events.State{StoreUp: true, Waiting: waiting,
 			Refused: []events.Refused{{Why: full, Total: full0}, {Why: late, Total: late0}}})
 	}
 	look(0)

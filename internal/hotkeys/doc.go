@@ -9,7 +9,7 @@
 // store. So a limit is never exceeded; it may refuse too early, by at most the amount lent.
 //
 // Before the owner takes back counts of such a key, it recalls the other nodes' counts: see
-// [Recalling].
+// [RecallingCounter].
 //
 // A [Tracker] finds the hot keys and exchanges requests with their owners, in the background, while
 // the keys are hot. It also answers requests for this node's own keys.

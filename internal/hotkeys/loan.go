@@ -27,10 +27,10 @@ const (
 	renewEvery = 400 * time.Millisecond
 )
 
-// borrowed is a loan of this node. The tracker's lock guards it, but while busy is set, only the
+// borrowedKey is a loan of this node. The tracker's lock guards it, but while busy is set, only the
 // exchange accesses the fields below ending, without the lock, and nothing changes ending, which
 // the exchange reads as well.
-type borrowed struct {
+type borrowedKey struct {
 	busy   bool
 	ending bool // to be repaid
 	q      twotier.LoanRequest
@@ -41,14 +41,14 @@ type borrowed struct {
 	cooled int   // consecutive reviews at which the key was no longer hot
 }
 
-func newLoan(c *twotier.Check) *borrowed {
-	return &borrowed{q: twotier.LoanRequest{NS: c.NS, Key: c.Key, Limits: c.Limits,
+func newLoan(c *twotier.Check) *borrowedKey {
+	return &borrowedKey{q: twotier.LoanRequest{NS: c.NS, Key: c.Key, Limits: c.Limits,
 		Loan: rand.Text()}}
 }
 
-// review decides whether the loan ends: the key is no longer hot, or its operations now have other
-// limits. seen may be nil.
-func (b *borrowed) review(seen *heat, hot int64) {
+// updateEnding decides whether the loan ends: the key is no longer hot, or its operations now have
+// other limits. seen may be nil.
+func (b *borrowedKey) updateEnding(seen *heat, hot int64) {
 	if b.busy {
 		return // another review follows soon
 	}
@@ -68,15 +68,15 @@ func (b *borrowed) review(seen *heat, hot int64) {
 }
 
 // spare returns the number of events that the node should be able to count.
-func (b *borrowed) spare() int64 {
+func (b *borrowedKey) spare() int64 {
 	if b.ending {
 		return 0
 	}
 	return leastSpare + int64(b.rate*reserve.Seconds())
 }
 
-// prepare prepares the next request. It reports false if the counter no longer has the loan.
-func (b *borrowed) prepare(c Counter, now time.Time) bool {
+// prepareRequest prepares the next request. It reports false if the counter no longer has the loan.
+func (b *borrowedKey) prepareRequest(c Counter, now time.Time) bool {
 	used, ok := c.Borrow(&b.q, b.spare())
 	if d := now.Sub(b.asked); !b.asked.IsZero() && d > 0 {
 		rate := float64(used.Counted+used.Missed-b.used.Counted-b.used.Missed) / d.Seconds()
@@ -86,20 +86,20 @@ func (b *borrowed) prepare(c Counter, now time.Time) bool {
 	return ok
 }
 
-// due reports whether it is time for the next request: about half of the loan is used.
-func (b *borrowed) due(now time.Time) bool {
+// isDue reports whether it is time for the next request: about half of the loan is used.
+func (b *borrowedKey) isDue(now time.Time) bool {
 	since := now.Sub(b.asked)
 	return since >= renewEvery || since >= reserve/2 && b.rate*since.Seconds() >= leastSpare ||
 		b.rate*since.Seconds() >= manySpare
 }
 
-// due returns the loans that need an exchange with the owner, by owner.
-func (t *Tracker) due(now time.Time) map[*ring.Member][]*borrowed {
+// dueLoans returns the loans that need an exchange with the owner, by owner.
+func (t *Tracker) dueLoans(now time.Time) map[*ring.Member][]*borrowedKey {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	table, list := t.opt.Table(), map[*ring.Member][]*borrowed{}
+	table, list := t.opt.Table(), map[*ring.Member][]*borrowedKey{}
 	for _, b := range t.borrowed {
-		if b.busy || !b.due(now) {
+		if b.busy || !b.isDue(now) {
 			continue
 		}
 		if at := table.Owner(t.opt.Placement.Of(b.q.NS, b.q.Key)); at >= 0 {
@@ -111,13 +111,13 @@ func (t *Tracker) due(now time.Time) map[*ring.Member][]*borrowed {
 }
 
 // exchange sends the owner of some keys a request.
-func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowed) {
+func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowedKey) {
 	ctx, cancel := context.WithTimeout(ctx, twotier.LoanTime)
 	defer cancel()
 	asked, q := time.Now(), new(LeaseRequest)
 	gone := make([]bool, len(list))
 	for i, b := range list {
-		gone[i] = !b.prepare(t.opt.Counter, asked)
+		gone[i] = !b.prepareRequest(t.opt.Counter, asked)
 		b.asked = asked
 		q.Loans = append(q.Loans, b.q)
 	}

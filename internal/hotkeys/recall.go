@@ -107,15 +107,15 @@ func (t *Tracker) ServeRecall(ctx context.Context, q *RecallRequest) error {
 	return t.opt.Counter.CatchUp(ctx, &twotier.Check{NS: q.NS, Key: q.Key})
 }
 
-// Recalling is the counter of a node that lends keys: before it takes back counts of a lent key, it
-// recalls the other nodes' counts.
-type Recalling struct {
+// RecallingCounter is the counter of a node that lends keys: before it takes back counts of a lent
+// key, it recalls the other nodes' counts.
+type RecallingCounter struct {
 	Counter *syncer.Counter
 	Tracker *Tracker
 }
 
 // Do is syncer.Counter.Do for an operation that takes back.
-func (r Recalling) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+func (r RecallingCounter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	taking := *op
 	one := r.beginRecall(&taking)
 	if one == nil {
@@ -126,11 +126,11 @@ func (r Recalling) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) 
 		return errRecallLate
 	}
 	taking.Recalled = failed == nil
-	return cause(r.Counter.Do(ctx, &taking, res), failed)
+	return preferRecallError(r.Counter.Do(ctx, &taking, res), failed)
 }
 
 // DoAll is syncer.Counter.DoAll. It makes all recalls at the same time.
-func (r Recalling) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+func (r RecallingCounter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	var recalls map[int]*recall // by position
 	for i := range ops {
 		if !ops[i].TakesBack() {
@@ -154,13 +154,13 @@ func (r Recalling) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Re
 	}
 	r.Counter.DoAll(ctx, ops, res)
 	for i, one := range recalls {
-		res[i].Err = cause(res[i].Err, one.err)
+		res[i].Err = preferRecallError(res[i].Err, one.err)
 	}
 }
 
 // beginRecall begins a recall, unless this counter has all counts that could be taken back, or does
 // not own the key.
-func (r Recalling) beginRecall(op *twotier.Op) *recall {
+func (r RecallingCounter) beginRecall(op *twotier.Op) *recall {
 	op.Recalled = false
 	lent, decides := r.Counter.Lent(&op.Checks[0])
 	if !lent {
@@ -170,9 +170,9 @@ func (r Recalling) beginRecall(op *twotier.Op) *recall {
 	return r.Tracker.joinRecall(&op.Checks[0])
 }
 
-// cause replaces the error of an operation that was refused for lack of a recall by the error of
-// the recall.
-func cause(err, failed error) error {
+// preferRecallError replaces the error of an operation that was refused for lack of a recall by the
+// error of the recall.
+func preferRecallError(err, failed error) error {
 	if failed != nil && errors.Is(err, syncer.ErrLent) {
 		return failed
 	}

@@ -21,7 +21,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 		for range 2 {
 			other.acquire(t, key, 2000, limits)
 		}
-		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
+		counter := hotkeys.RecallingCounter{Counter: owner.counter, Tracker: owner.Tracker}
 		check := twotier.Check{Key: []byte(key)}
 		total := func() int64 {
 			t.Helper()
@@ -91,7 +91,7 @@ func TestTakingBackAtTheSameTime(t *testing.T) {
 		for range 2 {
 			other.acquire(t, key, 2000, limits)
 		}
-		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
+		counter := hotkeys.RecallingCounter{Counter: owner.counter, Tracker: owner.Tracker}
 		check := twotier.Check{Key: []byte(key)}
 		counted := int64(other.acquire(t, key, 10, limits))
 		must.Succeed(t, owner.Recall(t.Context(), &check))

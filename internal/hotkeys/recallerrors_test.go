@@ -19,7 +19,7 @@ import (
 
 // lender owns all keys. The other node answers requests with ask.
 type lender struct {
-	hotkeys.Recalling
+	hotkeys.RecallingCounter
 	store *faultstore.Store
 	ask   func(ctx context.Context, request any) error
 	stop  context.CancelFunc // ends the background work

@@ -69,8 +69,8 @@ type Tracker struct {
 	shared atomic.Pointer[map[string]bool] // the names of the shared keys
 
 	mu       sync.Mutex
-	borrowed map[string]*borrowed // by name of the key
-	lent     map[string]time.Time // when each key was last lent
+	borrowed map[string]*borrowedKey // by name of the key
+	lent     map[string]time.Time    // when each key was last lent
 	// recalls holds the recalls under way, by key name, each with the recall that follows it, or
 	// nil if no caller waits for one yet.
 	recalls map[string]*recall
@@ -87,7 +87,7 @@ func New(opt Options) *Tracker {
 	if opt.Go == nil {
 		opt.Go = func(fn func(ctx context.Context)) { go fn(context.Background()) }
 	}
-	t := &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{},
+	t := &Tracker{opt: opt, borrowed: map[string]*borrowedKey{}, lent: map[string]time.Time{},
 		recalls: map[string]*recall{}}
 	t.shared.Store(new(map[string]bool))
 	return t
@@ -99,10 +99,10 @@ func (t *Tracker) Run(ctx context.Context) {
 	defer exchanges.Wait()
 	for last := time.Now(); retry.Pause(ctx, tick); {
 		if now := time.Now(); now.Sub(last) >= reviewEvery {
-			t.review(now.Sub(last))
+			t.reviewLoans(now.Sub(last))
 			last = now
 		}
-		for to, list := range t.due(time.Now()) {
+		for to, list := range t.dueLoans(time.Now()) {
 			exchanges.Go(func() { t.exchange(ctx, to, list) })
 		}
 	}
@@ -112,12 +112,12 @@ func (t *Tracker) Run(ctx context.Context) {
 // keys.
 func (t *Tracker) Observe(ops []twotier.Op) {
 	if t.opt.Rate > 0 {
-		t.heat.sample(ops, t.foreign)
+		t.heat.sample(ops, t.isForeign)
 	}
 }
 
-// foreign reports whether another node owns a key.
-func (t *Tracker) foreign(c *twotier.Check) bool {
+// isForeign reports whether another node owns a key.
+func (t *Tracker) isForeign(c *twotier.Check) bool {
 	return !t.opt.Table().OwnedBySelf(t.opt.Placement.Of(c.NS, c.Key))
 }
 
@@ -137,9 +137,9 @@ func (t *Tracker) Sizes() (lent, borrowed int) {
 	return lent, len(t.borrowed)
 }
 
-// review begins to borrow keys that have become hot since the last review, and ends loans of keys
-// that have cooled down.
-func (t *Tracker) review(since time.Duration) {
+// reviewLoans begins to borrow keys that have become hot since the last review, and ends loans of
+// keys that have cooled down.
+func (t *Tracker) reviewLoans(since time.Duration) {
 	seen, hot := t.heat.drain(), int64(t.opt.Rate*since.Seconds())
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *Tracker) review(since time.Duration) {
 		}
 	}
 	for name, b := range t.borrowed {
-		b.review(seen[name], hot)
+		b.updateEnding(seen[name], hot)
 	}
 	for name, h := range seen {
 		if h.events >= hot && hot > 0 && t.borrowed[name] == nil && !t.opt.Paused() &&

@@ -7,7 +7,7 @@
 // node that does not learn the result of a change continues as before after a while.
 //
 // Each change has a number, the term, which nodes gossip together with their mode. A node that
-// missed changes follows the latest term ([Switch.Follow]).
+// missed changes follows the latest term ([Switch.FollowMembers]).
 //
 // A [Switch] is one node's part in this and is safe for concurrent use. It is independent of
 // counts, partitions and reservations, apart from having them stopped, flushed and resumed.

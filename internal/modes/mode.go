@@ -28,8 +28,8 @@ func (t *term) tag() string { return string(t.mode) + " " + strconv.FormatUint(t
 // Tag returns the tag that a node in this mode starts with in the ring.
 func Tag(mode Mode) string { return (&term{mode: mode}).tag() }
 
-// Of returns the mode in a member's tag, if there is one.
-func Of(tag string) (mode Mode, ok bool) {
+// FromTag returns the mode in a member's tag, if there is one.
+func FromTag(tag string) (mode Mode, ok bool) {
 	t, ok := parseTag(tag)
 	return t.mode, ok
 }

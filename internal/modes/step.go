@@ -36,7 +36,7 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 		return err
 	}
 	prepare := s.prepares
-	s.opt.Go(func(ctx context.Context) { s.expire(ctx, prepare) })
+	s.opt.Go(func(ctx context.Context) { s.resumeIfForgotten(ctx, prepare) })
 	return nil
 }
 
@@ -94,9 +94,10 @@ func (s *Switch) resumeLocked() {
 	s.opt.Ownership.Wake()
 }
 
-// expire continues in the old mode if this node does not learn the result of a change that it
-// prepared for. A repeated change has the same term, so attempts are numbered to tell them apart.
-func (s *Switch) expire(ctx context.Context, prepare uint64) {
+// resumeIfForgotten continues in the old mode if this node does not learn the result of a change
+// that it prepared for. A repeated change has the same term, so attempts are numbered to tell them
+// apart.
+func (s *Switch) resumeIfForgotten(ctx context.Context, prepare uint64) {
 	retry.Pause(ctx, PreparedTime)
 	if s.stepMu.Lock(ctx) != nil {
 		return
@@ -109,11 +110,11 @@ func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	}
 }
 
-// Follow adopts the mode of a member with a later term, or of an older member with the same term
-// and another mode. It does not block.
-func (s *Switch) Follow() {
+// FollowMembers adopts the mode of a member with a later term, or of an older member with the same
+// term and another mode. It does not block.
+func (s *Switch) FollowMembers() {
 	now := s.term.Load()
-	latest := s.latest(*now)
+	latest := s.latestTerm(*now)
 	if latest == *now || !s.opt.Switchable || s.following.Swap(true) {
 		return
 	}
@@ -133,12 +134,12 @@ func (s *Switch) Follow() {
 	})
 }
 
-// latest returns the winning term among the ones that members announce.
-func (s *Switch) latest(now term) term {
+// latestTerm returns the winning term among the ones that members announce.
+func (s *Switch) latestTerm(now term) term {
 	t := s.opt.Table()
 	latest, born := now, s.opt.Self().Born
 	for i := range t.Len() {
-		if m := t.Member(i); later(m, latest, born) {
+		if m := t.Member(i); isLater(m, latest, born) {
 			latest, _ = parseTag(m.Tag)
 			born = m.Born
 		}
@@ -146,9 +147,9 @@ func (s *Switch) latest(now term) term {
 	return latest
 }
 
-// later reports whether the term announced by a member wins over a term announced by a member born
-// at born.
-func later(m *ring.Member, than term, born int64) bool {
+// isLater reports whether the term announced by a member wins over a term announced by a member
+// born at born.
+func isLater(m *ring.Member, than term, born int64) bool {
 	t, ok := parseTag(m.Tag)
 	return ok && (t.number > than.number ||
 		t.number == than.number && t.mode != than.mode && m.Born < born)

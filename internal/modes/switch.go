@@ -121,7 +121,7 @@ var errChanging = fmt.Errorf("%w: the mode is being changed", twotier.ErrUnavail
 // reason. An unknown mode, or one that this node can't count in, is an *twotier.InvalidError; while
 // another change is in progress the error wraps twotier.ErrUnavailable.
 func (s *Switch) Change(ctx context.Context, mode Mode) error {
-	if err := s.check(mode); err != nil {
+	if err := s.checkMode(mode); err != nil {
 		return err
 	}
 	if !s.changing.TryLock() {
@@ -141,17 +141,17 @@ func (s *Switch) Change(ctx context.Context, mode Mode) error {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 		defer cancel()
 		return errors.Join(fmt.Errorf("the mode stays %s: %w", s.Mode(), err),
-			s.tell(undo, s.opt.Table(), q))
+			s.sendToAll(undo, s.opt.Table(), q))
 	}
 	q.Phase = Commit
-	if err := s.tell(ctx, s.opt.Table(), q); err != nil {
+	if err := s.sendToAll(ctx, s.opt.Table(), q); err != nil {
 		s.opt.Logger.Warn("a node could not be told that the mode has changed; it will learn "+
 			"it by gossip", "error", err)
 	}
 	return nil
 }
 
-func (s *Switch) check(mode Mode) error {
+func (s *Switch) checkMode(mode Mode) error {
 	detail := ""
 	switch {
 	case mode != TwoTier && mode != Redis:
@@ -169,7 +169,7 @@ func (s *Switch) check(mode Mode) error {
 // nodes hand nothing over, so a node that joins later has nothing to decide about.
 func (s *Switch) prepare(ctx context.Context, q Request) error {
 	told := s.opt.Table()
-	err := s.tell(ctx, told, q)
+	err := s.sendToAll(ctx, told, q)
 	for t := s.opt.Table(); err == nil; t = s.opt.Table() {
 		var late []ring.Member
 		for i := range t.Len() {
@@ -182,22 +182,22 @@ func (s *Switch) prepare(ctx context.Context, q Request) error {
 		}
 		told = t
 		for i := range late {
-			err = errors.Join(err, s.ask(ctx, &late[i], q))
+			err = errors.Join(err, s.sendTo(ctx, &late[i], q))
 		}
 	}
 	return err
 }
 
-// tell sends a step of a change to all nodes, including this one.
-func (s *Switch) tell(ctx context.Context, t *ring.Table, q Request) error {
+// sendToAll sends a step of a change to all nodes, including this one.
+func (s *Switch) sendToAll(ctx context.Context, t *ring.Table, q Request) error {
 	errs := make([]error, t.Len()+1)
 	rpc.Broadcast(ctx, t, prepareTimeout, func(ctx context.Context, m *ring.Member) {
-		errs[t.Find(m.Name)] = s.ask(ctx, m, q)
+		errs[t.Find(m.Name)] = s.sendTo(ctx, m, q)
 	})
 	errs[t.Len()] = s.Step(ctx, &q)
 	return errors.Join(errs...)
 }
 
-func (s *Switch) ask(ctx context.Context, m *ring.Member, q Request) error {
+func (s *Switch) sendTo(ctx context.Context, m *ring.Member, q Request) error {
 	return s.opt.Peers.Ask(ctx, m, &q, nil)
 }

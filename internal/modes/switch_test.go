@@ -346,7 +346,7 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 			t.Errorf("modes %s, operations go on: %v", c.modes(), c.resumed())
 		}
 		c.story = nil
-		c.nodes[2].Follow()
+		c.nodes[2].FollowMembers()
 		synctest.Wait()
 		if c.modes() != "rrr" || !c.resumed() {
 			t.Errorf("modes %s after gossip, operations go on: %v", c.modes(), c.resumed())
@@ -376,8 +376,8 @@ func TestFollowsWhoWasThereFirst(t *testing.T) {
 		c := newCluster(t)
 		other := modes.Tag(modes.Redis)
 		c.nodes[1].tag.Store(&other)
-		c.nodes[0].Follow() // older than b
-		c.nodes[2].Follow() // younger
+		c.nodes[0].FollowMembers() // older than b
+		c.nodes[2].FollowMembers() // younger
 		synctest.Wait()
 		if c.modes() != "ttr" {
 			t.Errorf("modes %s, want ttr", c.modes())
@@ -405,7 +405,7 @@ func TestTags(t *testing.T) {
 		"two-tier 0": modes.TwoTier, "redis 7": modes.Redis, modes.Tag(modes.Redis): modes.Redis,
 		"": "", "redis": "", "redis x": "", "redis -1": "", "fast 1": "",
 	} {
-		if mode, ok := modes.Of(tag); ok != (want != "") || ok && mode != want {
+		if mode, ok := modes.FromTag(tag); ok != (want != "") || ok && mode != want {
 			t.Errorf("%q: %q, %v, want %q", tag, mode, ok, want)
 		}
 	}

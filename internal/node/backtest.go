@@ -39,14 +39,14 @@ func (n *Node) Backtest(ctx context.Context, rules []*twotier.Rule,
 	case <-ctx.Done():
 		return nil, twotier.ErrOverload
 	}
-	return backtest.Run(ctx, replays{n}, rules, top)
+	return backtest.Run(ctx, backtestSource{n}, rules, top)
 }
 
-// replays adapts a node to backtests.
-type replays struct{ n *Node }
+// backtestSource adapts a node to backtests.
+type backtestSource struct{ n *Node }
 
 // Busiest implements [backtest.Source].
-func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
+func (r backtestSource) Busiest(ctx context.Context, namespaces []string, limit int,
 	window int64) (keys []twotier.KeyCount, silent []string, err error) {
 	n := r.n
 	q := &TopRequest{limit, window, namespaces}
@@ -83,16 +83,18 @@ func (n *Node) ownTop(ctx context.Context, q *TopRequest) ([]twotier.KeyCount, e
 }
 
 // TopRefused implements [backtest.Source].
-func (r replays) TopRefused(ctx context.Context, limit int,
+func (r backtestSource) TopRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
 	return r.n.TopRefused(ctx, limit, window)
 }
 
 // Replay implements [backtest.Source]. The owner of each key replays it.
-func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Outcome {
+func (r backtestSource) Replay(
+	ctx context.Context, ask *backtest.ReplayRequest,
+) [][]backtest.Outcome {
 	n := r.n
 	outcomes := make([][]backtest.Outcome, len(ask.Keys))
-	owners, own := n.ownersOf(ctx, ask)
+	owners, own := n.groupByOwner(ctx, ask)
 	var done sync.WaitGroup
 	for to, at := range owners {
 		done.Go(func() {
@@ -114,9 +116,10 @@ func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Out
 	return outcomes
 }
 
-// ownersOf returns the keys that other nodes own, and the keys that this node is to read.
-func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*ring.Member][]int,
-	own []int) {
+// groupByOwner returns the keys that other nodes own, and the keys that this node is to read.
+func (n *Node) groupByOwner(
+	ctx context.Context, ask *backtest.ReplayRequest,
+) (owners map[*ring.Member][]int, own []int) {
 	owners = map[*ring.Member][]int{}
 	members := map[string]*ring.Member{}
 	for i, k := range ask.Keys {
@@ -134,9 +137,9 @@ func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*rin
 }
 
 // replayAt has another node replay some keys.
-func (n *Node) replayAt(ctx context.Context, to *ring.Member, ask *backtest.Ask, at []int,
+func (n *Node) replayAt(ctx context.Context, to *ring.Member, ask *backtest.ReplayRequest, at []int,
 	outcomes [][]backtest.Outcome) {
-	q := ReplayRequest{backtest.Ask{Lists: ask.Lists}}
+	q := ReplayRequest{backtest.ReplayRequest{Lists: ask.Lists}}
 	for _, i := range at {
 		q.Keys = append(q.Keys, ask.Keys[i])
 	}
@@ -150,7 +153,7 @@ func (n *Node) replayAt(ctx context.Context, to *ring.Member, ask *backtest.Ask,
 }
 
 // replayOwn replays keys that this node owns, for another node.
-func (n *Node) replayOwn(ctx context.Context, ask *backtest.Ask) [][]backtest.Outcome {
+func (n *Node) replayOwn(ctx context.Context, ask *backtest.ReplayRequest) [][]backtest.Outcome {
 	outcomes := make([][]backtest.Outcome, len(ask.Keys))
 	all := make([]int, len(ask.Keys))
 	for i := range all {
@@ -162,7 +165,7 @@ func (n *Node) replayOwn(ctx context.Context, ask *backtest.Ask) [][]backtest.Ou
 
 // replay replays some keys of a request on this node. With allowNonOwner, it reads the keys of
 // other nodes from the store.
-func (n *Node) replay(ctx context.Context, ask *backtest.Ask, at []int,
+func (n *Node) replay(ctx context.Context, ask *backtest.ReplayRequest, at []int,
 	outcomes [][]backtest.Outcome, allowNonOwner bool) {
 	next := make(chan int)
 	var done sync.WaitGroup
@@ -181,7 +184,7 @@ func (n *Node) replay(ctx context.Context, ask *backtest.Ask, at []int,
 }
 
 // replayKey replays one key, or returns nil if it can't be read.
-func (n *Node) replayKey(ctx context.Context, ask *backtest.Ask, i int,
+func (n *Node) replayKey(ctx context.Context, ask *backtest.ReplayRequest, i int,
 	allowNonOwner bool) (list []backtest.Outcome) {
 	if ctx.Err() != nil {
 		return nil

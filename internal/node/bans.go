@@ -16,7 +16,7 @@ func (n *Node) doWithBans(ctx context.Context, op *twotier.Op, res *twotier.Resu
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.Explain(err)
 	}
-	n.fold(x, op, res)
+	n.extractBans(x, op, res)
 	return nil
 }
 
@@ -36,7 +36,7 @@ func (n *Node) doAllWithBans(ctx context.Context, ops []twotier.Op, res []twotie
 		case res[i].Err != nil:
 			res[i].Err = x.Explain(res[i].Err)
 		default:
-			n.fold(x, &ops[i], &res[i])
+			n.extractBans(x, &ops[i], &res[i])
 		}
 	}
 }
@@ -44,8 +44,8 @@ func (n *Node) doAllWithBans(ctx context.Context, ops []twotier.Op, res []twotie
 // maxBans bounds the bans in one answer to another node.
 const maxBans = 10_000
 
-// fold removes the bans from a result and records them.
-func (n *Node) fold(x *bans.Extended, op *twotier.Op, res *twotier.Result) {
+// extractBans removes the bans from a result and records them.
+func (n *Node) extractBans(x *bans.Extended, op *twotier.Op, res *twotier.Result) {
 	x.Fold(res)
 	n.bans.Note(op, res, n.opt.Clock.Now())
 }

@@ -40,10 +40,10 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) cluster.Member
 	m := t.Member(at)
 	v := cluster.Member{
 		ID: m.ID, Address: m.Address, State: cluster.Alive, Self: at == t.Self(),
-		Partitions: t.Owned(at),
-		Share:      float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
+		Partitions: t.OwnedCount(at),
+		Share:      float64(t.OwnedCount(at)) / float64(t.Partitions()), Started: m.Born,
 	}
-	if mode, ok := modes.Of(m.Tag); ok {
+	if mode, ok := modes.FromTag(m.Tag); ok {
 		v.Mode = cluster.Mode(mode)
 	}
 	switch {
@@ -83,12 +83,12 @@ func (n *Node) Stats() cluster.Stats {
 	phases, moves := n.owned.Figures()
 	s.Held, s.Phases, s.Moves = phases.Held(), cluster.Phases(phases), cluster.Moves(moves)
 	if t.Self() >= 0 {
-		s.Owned = t.Owned(t.Self())
+		s.Owned = t.OwnedCount(t.Self())
 	}
 	if n.opt.Peers != nil {
 		s.Peers = n.opt.Peers.Stats()
 	}
-	s.States, s.Links = n.others(t, s.Peers.Silent)
+	s.States, s.Links = n.countMembers(t, s.Peers.Silent)
 	if n.opt.Counter != nil {
 		s.Counter = n.opt.Counter.Stats()
 	}

@@ -68,7 +68,7 @@ func (n *Node) drainDistinct(ctx context.Context) error {
 	d := n.opt.Distinct
 	d.Drain()
 	last := d.Stats().Flushed
-	return n.flushLast(ctx, d.Flush, func() (progress bool) {
+	return n.flushUntilDone(ctx, d.Flush, func() (progress bool) {
 		s := d.Stats()
 		progress = s.Flushed > last
 		last = s.Flushed
@@ -100,11 +100,11 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	case n.opt.Distinct == nil:
 		return errNoDistinct
 	}
-	n.hash(op, values)
+	n.setHashes(op, values)
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
-		err := n.distinct(ctx, op, res)
+		err := n.tryDistinct(ctx, op, res)
 		if err == nil {
-			n.decided(op, res)
+			n.recordDistinct(op, res)
 			return nil
 		}
 		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
@@ -118,16 +118,16 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	return fmt.Errorf("%w: the key is being handed over", twotier.ErrUnavailable)
 }
 
-// hash sets the hashes of an operation's values.
-func (n *Node) hash(op *distinct.Op, values [][]byte) {
+// setHashes sets the hashes of an operation's values.
+func (n *Node) setHashes(op *distinct.Op, values [][]byte) {
 	op.Hashes = op.Hashes[:0]
 	for _, v := range values {
 		op.Hashes = append(op.Hashes, n.opt.Distinct.Hash(v))
 	}
 }
 
-// decided records an answer, from whichever node.
-func (n *Node) decided(op *distinct.Op, res *distinct.Result) {
+// recordDistinct records an answer, from whichever node.
+func (n *Node) recordDistinct(op *distinct.Op, res *distinct.Result) {
 	if len(op.Hashes) > 0 && !res.Allowed {
 		n.denied.NoteKey(op.NS, op.Key)
 	}
@@ -136,8 +136,8 @@ func (n *Node) decided(op *distinct.Op, res *distinct.Result) {
 	}
 }
 
-// distinct is one attempt of Distinct.
-func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
+// tryDistinct is one attempt of Distinct.
+func (n *Node) tryDistinct(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
 	if n.inRedis() {
 		return n.distinctInRedis(ctx, op, res)
 	}
@@ -165,7 +165,7 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 		return err
 	}
 	*res = a.Result
-	fromOwner(res)
+	setOwnerSource(res)
 	return nil
 }
 
@@ -185,8 +185,8 @@ func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op
 	return err
 }
 
-// fromOwner turns the owner's answer into the answer of the node that received the request.
-func fromOwner(res *distinct.Result) {
+// setOwnerSource turns the owner's answer into the answer of the node that received the request.
+func setOwnerSource(res *distinct.Result) {
 	if res.Source == twotier.SourceMemory {
 		res.Source = twotier.SourceOwner
 	}
@@ -215,20 +215,20 @@ func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct
 		return errNoDistinct
 	}
 	if n.inRedis() {
-		return elsewhere(n.distinctInRedis(ctx, op, res))
+		return errorForPeer(n.distinctInRedis(ctx, op, res))
 	}
 	to, err := n.owned.Locate(ctx, n.opt.Distinct.Partition(op))
 	switch {
 	case err != nil:
-		return elsewhere(err)
+		return errorForPeer(err)
 	case to != nil:
 		return &rpc.MovedError{To: *to}
 	}
-	return elsewhere(n.distinctInMemory(ctx, op, res, false))
+	return errorForPeer(n.distinctInMemory(ctx, op, res, false))
 }
 
-// elsewhere turns errors that only mean something on this node into ErrNotOwner.
-func elsewhere(err error) error {
+// errorForPeer turns errors that only mean something on this node into ErrNotOwner.
+func errorForPeer(err error) error {
 	if errors.Is(err, modes.ErrChanged) || errors.Is(err, ownership.ErrInRedis) {
 		return twotier.ErrNotOwner
 	}
@@ -244,7 +244,7 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 			return
 		}
 		budget := pendingResponses
-		keys, _ := n.pendingAt(ctx, m, partitions, &budget)
+		keys, _ := n.askPending(ctx, m, partitions, &budget)
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, keys...)
@@ -252,9 +252,9 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 	return all
 }
 
-// pendingAt asks one node, for at most *budget responses. One of the maximum length may be cut
-// short: then pendingAt asks for each half of the partitions.
-func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
+// askPending asks one node, for at most *budget responses. One of the maximum length may be cut
+// short: then askPending asks for each half of the partitions.
+func (n *Node) askPending(ctx context.Context, m *ring.Member, partitions []int,
 	budget *int) (keys []distinct.Pending, ok bool) {
 	var a DistinctPendingResponse
 	if *budget--; *budget < 0 {
@@ -270,16 +270,16 @@ func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 	if half == 0 || !distinct.IsCut(a.Keys) {
 		return a.Keys, true
 	}
-	first, one := n.pendingAt(ctx, m, partitions[:half], budget)
-	second, other := n.pendingAt(ctx, m, partitions[half:], budget)
+	first, one := n.askPending(ctx, m, partitions[:half], budget)
+	second, other := n.askPending(ctx, m, partitions[half:], budget)
 	if keys = append(first, second...); !one || !other {
 		keys = append(keys, a.Keys...)
 	}
 	return keys, true
 }
 
-// pendingDistinct answers gatherDistinct.
-func (n *Node) pendingDistinct(q *DistinctPendingRequest) *DistinctPendingResponse {
+// listPendingDistinct answers gatherDistinct.
+func (n *Node) listPendingDistinct(q *DistinctPendingRequest) *DistinctPendingResponse {
 	if n.opt.Distinct == nil {
 		return &DistinctPendingResponse{}
 	}

@@ -29,7 +29,7 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	deciders, members := map[int]*ring.Member{}, map[string]*ring.Member{}
 	for i := range calls {
 		c := &calls[i]
-		if to := n.distinctAt(c.Op, deciders); to != nil {
+		if to := n.knownRemoteOwner(c.Op, deciders); to != nil {
 			forwarded[to.Name], members[to.Name] = append(forwarded[to.Name], c), to
 		} else {
 			local = append(local, c)
@@ -42,7 +42,7 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	var running sync.WaitGroup
 	for name, list := range forwarded {
 		running.Go(func() {
-			unserved, unknown := n.askList(ctx, members[name], list)
+			unserved, unknown := n.forwardDistinctList(ctx, members[name], list)
 			runInOrder(unserved, each)
 			// These may have been done, whatever prevents their repetition.
 			for _, c := range unknown {
@@ -57,9 +57,9 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	running.Wait()
 }
 
-// distinctAt returns the other node that owns a key, if that is known at once. The answer is the
-// same for all keys of a partition, so that operations on one key stay in order.
-func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Member {
+// knownRemoteOwner returns the other node that owns a key, if that is known at once. The answer is
+// the same for all keys of a partition, so that operations on one key stay in order.
+func (n *Node) knownRemoteOwner(op *distinct.Op, known map[int]*ring.Member) *ring.Member {
 	if !n.opened.Load() || n.opt.Distinct == nil || n.opt.Ring == nil || n.inRedis() {
 		return nil
 	}
@@ -72,15 +72,16 @@ func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Mem
 	return to
 }
 
-// askList sends operations to another node in their order, in lists, until one gets no answer. It
-// returns the operations that are not served, and the ones among them whose outcome is unknown.
-func (n *Node) askList(ctx context.Context, to *ring.Member,
+// forwardDistinctList sends operations to another node in their order, in lists, until one gets no
+// answer. It returns the operations that are not served, and the ones among them whose outcome is
+// unknown.
+func (n *Node) forwardDistinctList(ctx context.Context, to *ring.Member,
 	calls []*distinct.Call) (unserved, unknown []*distinct.Call) {
 	for len(calls) > 1 { // a list of one gains nothing
 		q, a := &DistinctListRequest{}, DistinctListResponse{}
 		for size := 0; len(q.Ops) < min(len(calls), listedOps); {
 			c := calls[len(q.Ops)]
-			n.hash(c.Op, c.Values)
+			n.setHashes(c.Op, c.Values)
 			size += 256 + 24*len(c.Op.Hashes) + 128*(len(c.Op.Limits)+len(c.Op.Windows))
 			if size > listedBytes && len(q.Ops) > 0 {
 				break
@@ -100,8 +101,8 @@ func (n *Node) askList(ctx context.Context, to *ring.Member,
 			if c.Err = a.Parts[i].Err; errors.Is(c.Err, twotier.ErrNotOwner) {
 				unserved = append(unserved, c)
 			} else if *c.Res = a.Parts[i].Result; c.Err == nil {
-				fromOwner(c.Res)
-				n.decided(c.Op, c.Res)
+				setOwnerSource(c.Res)
+				n.recordDistinct(c.Op, c.Res)
 			}
 		}
 		if calls = calls[len(list):]; len(unserved) > 0 {

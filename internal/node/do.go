@@ -19,14 +19,14 @@ func (n *Node) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	if !n.opened.Load() {
 		return errStarting
 	}
-	n.settleAck(op)
+	n.setDefaultAck(op)
 	var err error
 	if len(op.Rules) == 0 {
 		err = n.router.Do(ctx, op, res)
 	} else {
 		err = n.doWithBans(ctx, op, res)
 	}
-	n.count(op, res, err)
+	n.tallyOp(op, res, err)
 	return err
 }
 
@@ -39,13 +39,13 @@ func (n *Node) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result
 		}
 		return
 	}
-	n.settleAcks(ops)
+	n.setDefaultAcks(ops)
 	if slices.ContainsFunc(ops, func(op twotier.Op) bool { return len(op.Rules) > 0 }) {
 		n.doAllWithBans(ctx, ops, res)
 	} else {
 		n.router.DoAll(ctx, ops, res)
 	}
-	n.countAll(ops, res)
+	n.tallyOps(ops, res)
 }
 
 // Record is DoAll for the node's internal operations, which its counters leave out.
@@ -56,30 +56,30 @@ func (n *Node) Record(ctx context.Context, ops []twotier.Op, res []twotier.Resul
 		}
 		return
 	}
-	n.settleAcks(ops)
+	n.setDefaultAcks(ops)
 	n.router.DoAll(ctx, ops, res)
 }
 
-// settleAck gives an operation that names no acknowledgement the one this node is configured for.
-// From then on, every node that handles the operation knows its acknowledgement.
-func (n *Node) settleAck(op *twotier.Op) {
+// setDefaultAck gives an operation that names no acknowledgement the one this node is configured
+// for. From then on, every node that handles the operation knows its acknowledgement.
+func (n *Node) setDefaultAck(op *twotier.Op) {
 	if op.Ack == twotier.AckDefault && op.Kind != twotier.Count {
 		op.Ack = n.opt.Ack
 	}
 }
 
-// settleAcks is settleAck for a batch.
-func (n *Node) settleAcks(ops []twotier.Op) {
+// setDefaultAcks is setDefaultAck for a batch.
+func (n *Node) setDefaultAcks(ops []twotier.Op) {
 	if n.opt.Ack <= twotier.AckMemory {
 		return // which all other nodes assume, too
 	}
 	for i := range ops {
-		n.settleAck(&ops[i])
+		n.setDefaultAck(&ops[i])
 	}
 }
 
-// mark marks an answer if its time can't be trusted.
-func (n *Node) mark(res *twotier.Result) {
+// markUntrustedTime marks an answer if its time can't be trusted.
+func (n *Node) markUntrustedTime(res *twotier.Result) {
 	if n.opt.Clock.Doubt() != "" {
 		res.Degraded = true
 	}
@@ -101,29 +101,29 @@ func (n *Node) self() ring.Member {
 	return n.opt.Ring.Self()
 }
 
-// marking wraps the node's counter and marks its answers, see Node.mark.
-type marking struct{ n *Node }
+// markingCounter wraps the node's counter and marks its answers, see Node.mark.
+type markingCounter struct{ n *Node }
 
 // DoAll is syncer.Counter.DoAll.
-func (m marking) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+func (m markingCounter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	m.n.opt.Counter.DoAll(ctx, ops, res)
 	for i := range res {
-		m.n.mark(&res[i])
+		m.n.markUntrustedTime(&res[i])
 	}
 }
 
 // Reserved is syncer.Counter.Reserved.
-func (m marking) Reserved(id string) (checks []twotier.Check, ts int64) {
+func (m markingCounter) Reserved(id string) (checks []twotier.Check, ts int64) {
 	return m.n.opt.Counter.Reserved(id)
 }
 
 // Confirm is syncer.Counter.Confirm.
-func (m marking) Confirm(ctx context.Context, id string, ack twotier.Ack) error {
+func (m markingCounter) Confirm(ctx context.Context, id string, ack twotier.Ack) error {
 	return m.n.opt.Counter.Confirm(ctx, id, ack)
 }
 
 // Undo is syncer.Counter.Undo.
-func (m marking) Undo(id string) bool { return m.n.opt.Counter.Undo(id) }
+func (m markingCounter) Undo(id string) bool { return m.n.opt.Counter.Undo(id) }
 
 // tally counts operations by kind and by the source of their answer.
 type tally struct {
@@ -180,8 +180,8 @@ func (t *tally) list() (list []cluster.OpCount) {
 	return list
 }
 
-// count updates the node's own counters.
-func (n *Node) count(op *twotier.Op, res *twotier.Result, err error) {
+// tallyOp updates the node's own counters.
+func (n *Node) tallyOp(op *twotier.Op, res *twotier.Result, err error) {
 	if err != nil {
 		n.overloads.count(err)
 		return
@@ -195,8 +195,8 @@ func (n *Node) count(op *twotier.Op, res *twotier.Result, err error) {
 	}
 }
 
-// countAll is count for a batch.
-func (n *Node) countAll(ops []twotier.Op, res []twotier.Result) {
+// tallyOps is tallyOp for a batch.
+func (n *Node) tallyOps(ops []twotier.Op, res []twotier.Result) {
 	if failed := n.ops.addAll(ops, res); failed {
 		for i := range res {
 			n.overloads.count(res[i].Err)

@@ -10,9 +10,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Retire makes the node report that it is not ready, and changes nothing else: it keeps serving and
-// owning, so that no request is refused before load balancers have noticed. Drain is the next step.
-func (n *Node) Retire() { n.retired.Store(true) }
+// MarkNotReady makes the node report that it is not ready, and changes nothing else: it keeps
+// serving and owning, so that no request is refused before load balancers have noticed. Drain is
+// the next step.
+func (n *Node) MarkNotReady() { n.retired.Store(true) }
 
 // Drain announces that the node is about to leave and hands over everything it owns, until ctx is
 // done. It keeps serving meanwhile, and waits for the outcome of its reservations for acquires over
@@ -104,18 +105,18 @@ func (n *Node) flushCounter(ctx context.Context) error {
 	}
 	c.Drain()
 	last := c.Stats().FlushedBucketsTotal
-	return n.flushLast(ctx, c.Flush, func() (progress bool) {
+	return n.flushUntilDone(ctx, c.Flush, func() (progress bool) {
 		s := c.Stats()
-		n.reportFlush(s)
+		n.logFlushProgress(s)
 		progress = s.FlushedBucketsTotal > last
 		last = s.FlushedBucketsTotal
 		return progress
 	})
 }
 
-// flushLast flushes until the store has everything, ctx is done, or there is no progress for
+// flushUntilDone flushes until the store has everything, ctx is done, or there is no progress for
 // stallTimeout.
-func (n *Node) flushLast(ctx context.Context, flush func(context.Context) error,
+func (n *Node) flushUntilDone(ctx context.Context, flush func(context.Context) error,
 	progress func() bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -146,7 +147,7 @@ func (n *Node) flushLast(ctx context.Context, flush func(context.Context) error,
 	}
 }
 
-func (n *Node) reportFlush(s syncer.Stats) {
+func (n *Node) logFlushProgress(s syncer.Stats) {
 	n.opt.Logger.Info("flushing before the end", "pending_buckets", s.PendingBuckets,
 		"flushed_buckets", s.FlushedBucketsTotal,
 		"oldest", s.UnflushedAge.Round(time.Millisecond))

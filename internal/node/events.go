@@ -15,12 +15,12 @@ import (
 // observeInterval is how often the event log receives the node's state, apart from each new table.
 const observeInterval = 500 * time.Millisecond
 
-// runObserve passes the node's state to the event log until ctx is done.
-func (n *Node) runObserve(ctx context.Context) {
+// runReportState passes the node's state to the event log until ctx is done.
+func (n *Node) runReportState(ctx context.Context) {
 	ticker := time.NewTicker(observeInterval)
 	defer ticker.Stop()
 	for {
-		n.observe()
+		n.reportState()
 		select {
 		case <-ctx.Done():
 			return
@@ -30,16 +30,16 @@ func (n *Node) runObserve(ctx context.Context) {
 	}
 }
 
-// look makes runObserve act at once.
-func (n *Node) look() {
+// wakeReporter makes runReportState act at once.
+func (n *Node) wakeReporter() {
 	select {
 	case n.tabled <- struct{}{}:
 	default:
 	}
 }
 
-// observe passes the node's current state to the event log.
-func (n *Node) observe() {
+// reportState passes the node's current state to the event log.
+func (n *Node) reportState() {
 	s := n.Stats()
 	state := events.State{
 		Mode: s.Mode, StoreUp: s.Store.Up, StoreError: s.Store.Error, ClockDoubt: s.ClockDoubt,
@@ -56,7 +56,7 @@ func (n *Node) observe() {
 	if n.opt.Rules != nil {
 		state.Rules, state.RulesBy = n.opt.Rules()
 	}
-	n.log.Observe(state)
+	n.log.RecordState(state)
 }
 
 // Events returns the events seen by all nodes that answer within a second.

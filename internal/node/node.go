@@ -185,7 +185,7 @@ func New(opt Options) (*Node, error) {
 		n.top = topkeys.NewCache(opt.Counter)
 	}
 	if opt.Ring == nil {
-		if err := n.setLone(opt.Address); err != nil {
+		if err := n.setSingleNodeTable(opt.Address); err != nil {
 			return nil, err
 		}
 	}
@@ -196,8 +196,8 @@ func New(opt Options) (*Node, error) {
 	return n, nil
 }
 
-// setLone builds the table of a node without a cluster.
-func (n *Node) setLone(address string) error {
+// setSingleNodeTable builds the table of a node without a cluster.
+func (n *Node) setSingleNodeTable(address string) error {
 	self := ring.Member{ID: n.opt.ID, Name: n.opt.ID, Address: address,
 		Tag: modes.Tag(modes.Mode(n.opt.Mode))}
 	lone, err := ring.NewTable([]ring.Member{self}, n.opt.ID, n.opt.Placement.Partitions,
@@ -257,11 +257,11 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	}
 	n.openDistinct()
 	n.spawn(func() { n.time.Run(n.run) })
-	n.background(n.runObserve)
+	n.background(n.runReportState)
 	if n.opt.Ring != nil {
 		return n.join(ctx, address)
 	}
-	err := n.setLone(address)
+	err := n.setSingleNodeTable(address)
 	n.router.Refresh()
 	return err
 }
@@ -287,7 +287,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	n.background(n.runFollow)
 	n.background(n.parts.Run)
 	n.spawn(func() { n.hot.Run(n.run) })
-	n.follow()
+	n.wakeFollow()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for !n.owned.Settled() && ctx.Err() == nil {
@@ -296,17 +296,17 @@ func (n *Node) join(ctx context.Context, address string) error {
 	return nil
 }
 
-// Changed makes the node follow a new table of the ring.
-func (n *Node) Changed(t *ring.Table) {
+// FollowTable makes the node follow a new table of the ring.
+func (n *Node) FollowTable(t *ring.Table) {
 	n.tables.Add(1)
 	n.router.Refresh()
-	n.opt.Peers.Keep(t)
-	n.follow()
-	n.look()
+	n.opt.Peers.RetainLinks(t)
+	n.wakeFollow()
+	n.wakeReporter()
 }
 
-// follow makes runFollow check the table.
-func (n *Node) follow() {
+// wakeFollow makes runFollow check the table.
+func (n *Node) wakeFollow() {
 	select {
 	case n.changed <- struct{}{}:
 	default:
@@ -329,7 +329,7 @@ func (n *Node) runFollow(ctx context.Context) {
 		case <-ticker.C:
 		}
 		n.owned.Follow()
-		n.modes.Follow()
+		n.modes.FollowMembers()
 	}
 }
 

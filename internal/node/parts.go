@@ -30,7 +30,7 @@ func (n *Node) newParts() {
 		Go:      n.background,
 	})
 	n.parts = multiowner.NewParticipant(multiowner.Options{
-		Self: func() string { return n.self().Name }, Table: n.table, Counter: marking{n},
+		Self: func() string { return n.self().Name }, Table: n.table, Counter: markingCounter{n},
 		Peers: opt.Peers, InRedis: n.inRedis, Go: n.background, Logger: opt.Logger,
 		TakeBack: func(ctx context.Context, op *twotier.Op) error {
 			return n.router.Do(ctx, op, new(twotier.Result))
@@ -53,7 +53,7 @@ func (n *Node) newRouter() *routing.Router {
 		Loans:    n.hot,
 		Refusals: &n.refused, Modes: n.modes,
 		Counter:   n.opt.Counter,
-		Recalling: hotkeys.Recalling{Counter: n.opt.Counter, Tracker: n.hot},
+		Recalling: hotkeys.RecallingCounter{Counter: n.opt.Counter, Tracker: n.hot},
 		StoreUp:   func() bool { return n.opt.Store.Health().Up },
 	}
 	if n.opt.Direct != nil {

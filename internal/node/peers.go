@@ -26,8 +26,8 @@ type Peers interface {
 	// Ask sends a request, a pointer to one of the request types, and fills in the matching
 	// response.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
-	// Keep releases everything held for members that are no longer in the table.
-	Keep(t *ring.Table)
+	// RetainLinks releases everything held for members that are no longer in the table.
+	RetainLinks(t *ring.Table)
 	// Stats returns counters of the traffic with the other nodes.
 	Stats() cluster.PeerStats
 }
@@ -83,7 +83,7 @@ type (
 	EventsRequest struct{}
 
 	// ReplayRequest asks for the effect of lists of limits on keys that a node owns.
-	ReplayRequest struct{ backtest.Ask }
+	ReplayRequest struct{ backtest.ReplayRequest }
 	// ReplayResponse holds the outcomes of each key, none for a key that could not be read.
 	ReplayResponse struct{ Outcomes [][]backtest.Outcome }
 

@@ -79,21 +79,21 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyC
 // nodes. Each node contributes the most frequent keys in its own requests, in either mode.
 func (n *Node) TopRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
-	each := refusedRows(limit)
+	each := refusedRowLimit(limit)
 	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedRequest{each, window})
 }
 
 // TopShadowRefused is TopRefused for the refusals that rules in shadow would have made.
 func (n *Node) TopShadowRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
-	each := refusedRows(limit)
+	each := refusedRowLimit(limit)
 	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedRequest{each, window})
 }
 
 // topRefused adds up this node's refusals and the other nodes' answers to the request.
 func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *topkeys.Refused,
 	request any) ([]twotier.KeyCount, error) {
-	rows, err := noted.Top(ctx, refusedRows(limit), window)
+	rows, err := noted.Top(ctx, refusedRowLimit(limit), window)
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +105,9 @@ func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *t
 // Only the node that received a request knows the verdicts of rules in shadow.
 func (n *Node) RecordShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
 
-// refusedRows returns the number of rows that each node reports to make the first rows of the sum
-// accurate: a key may be among them without being among the first of any node.
-func refusedRows(limit int) int { return 4*limit + 64 }
+// refusedRowLimit returns the number of rows that each node reports to make the first rows of the
+// sum accurate: a key may be among them without being among the first of any node.
+func refusedRowLimit(limit int) int { return 4*limit + 64 }
 
 // gather adds the answers of all other nodes that can be reached.
 func (n *Node) gather(ctx context.Context, request any,

@@ -30,104 +30,104 @@ type RequestKind struct {
 // requestKinds lists all kinds. A new kind only needs an entry here, unless its response is too
 // large or too frequent for JSON: package peer has special encodings for such kinds.
 var requestKinds = [...]RequestKind{
-	kind(0, "ping", func(context.Context, *Node, *PingRequest) (any, error) {
+	newKind(0, "ping", func(context.Context, *Node, *PingRequest) (any, error) {
 		return nil, nil
 	}),
-	kind(1, "holdings",
+	newKind(1, "holdings",
 		func(_ context.Context, n *Node, q *ownership.HoldingsRequest) (any, error) {
 			return n.owned.Holdings(q), nil
 		}),
-	kind(2, "claim",
+	newKind(2, "claim",
 		func(ctx context.Context, n *Node, q *ownership.ClaimRequest) (any, error) {
 			return n.owned.HandOff(ctx, q), nil
 		}),
-	kind(3, "offer", func(_ context.Context, n *Node, q *ownership.OfferRequest) (any, error) {
+	newKind(3, "offer", func(_ context.Context, n *Node, q *ownership.OfferRequest) (any, error) {
 		n.owned.Offered(q)
 		return nil, nil
 	}),
-	kind(4, "outcome",
+	newKind(4, "outcome",
 		func(_ context.Context, n *Node, q *multiowner.OutcomeRequest) (any, error) {
 			return n.parts.Outcome(q)
 		}),
-	fromUsers(kind(5, "top", func(ctx context.Context, n *Node, q *TopRequest) (any, error) {
+	markFromUsers(newKind(5, "top", func(ctx context.Context, n *Node, q *TopRequest) (any, error) {
 		keys, err := n.ownTop(ctx, q)
 		return &TopResponse{keys}, err
 	})),
-	fromUsers(kind(6, "series",
+	markFromUsers(newKind(6, "series",
 		func(ctx context.Context, n *Node, q *SeriesRequest) (any, error) {
 			bucket, points, err := n.opt.Counter.Series(ctx, q.NS, q.Key, q.Window, false)
 			return &SeriesResponse{bucket, points}, err
 		})),
-	kind(7, "mode", func(ctx context.Context, n *Node, q *modes.Request) (any, error) {
+	newKind(7, "mode", func(ctx context.Context, n *Node, q *modes.Request) (any, error) {
 		return nil, n.modes.Step(ctx, q)
 	}),
-	fromUsers(kind(9, "status",
+	markFromUsers(newKind(9, "status",
 		func(_ context.Context, n *Node, _ *StatusRequest) (any, error) {
 			return n.status(), nil
 		})),
-	kind(10, "settle",
+	newKind(10, "settle",
 		func(ctx context.Context, n *Node, q *multiowner.SettleRequest) (any, error) {
 			return nil, n.parts.Settle(ctx, q)
 		}),
-	kind(11, "lease", func(ctx context.Context, n *Node, q *hotkeys.LeaseRequest) (any, error) {
+	newKind(11, "lease", func(ctx context.Context, n *Node, q *hotkeys.LeaseRequest) (any, error) {
 		return n.hot.Lend(ctx, q), nil
 	}),
-	fromUsers(kind(21, "recall",
+	markFromUsers(newKind(21, "recall",
 		func(ctx context.Context, n *Node, q *hotkeys.RecallRequest) (any, error) {
 			return nil, n.hot.ServeRecall(ctx, q)
 		})),
-	fromUsers(kind(12, "top refused",
+	markFromUsers(newKind(12, "top refused",
 		func(ctx context.Context, n *Node, q *TopRefusedRequest) (any, error) {
 			keys, err := n.denied.Top(ctx, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
-	fromUsers(kind(18, "top refused in shadow",
+	markFromUsers(newKind(18, "top refused in shadow",
 		func(ctx context.Context, n *Node, q *TopShadowRefusedRequest) (any, error) {
 			keys, err := n.shadowed.Top(ctx, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
-	fromUsers(kind(15, "bans", func(_ context.Context, n *Node, q *BansRequest) (any, error) {
+	markFromUsers(newKind(15, "bans", func(_ context.Context, n *Node, q *BansRequest) (any, error) {
 		return &BansResponse{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans),
 			n.opt.Clock.Now())}, nil
 	})),
-	fromUsers(kind(14, "events",
+	markFromUsers(newKind(14, "events",
 		func(_ context.Context, n *Node, _ *EventsRequest) (any, error) {
 			seen := n.log.Snapshot()
 			return &seen, nil
 		})),
-	fromUsers(kind(16, "distinct",
+	markFromUsers(newKind(16, "distinct",
 		func(ctx context.Context, n *Node, q *DistinctRequest) (any, error) {
 			a := new(DistinctResponse)
 			err := n.serveDistinct(ctx, &q.Op, &a.Result)
 			return a, err
 		})),
-	fromUsers(kind(19, "distinct list",
+	markFromUsers(newKind(19, "distinct list",
 		func(ctx context.Context, n *Node, q *DistinctListRequest) (any, error) {
 			return n.serveDistinctList(ctx, q), nil
 		})),
-	kind(17, "distinct pending",
+	newKind(17, "distinct pending",
 		func(_ context.Context, n *Node, q *DistinctPendingRequest) (any, error) {
-			return n.pendingDistinct(q), nil
+			return n.listPendingDistinct(q), nil
 		}),
-	kind(20, "distinct handover",
+	newKind(20, "distinct handover",
 		func(_ context.Context, n *Node, q *DistinctHandover) (any, error) {
 			return nil, n.importDistinct(q)
 		}),
-	fromUsers(kind(22, "distinct reset",
+	markFromUsers(newKind(22, "distinct reset",
 		func(_ context.Context, n *Node, q *DistinctReset) (any, error) {
 			if n.opt.Distinct != nil {
 				n.opt.Distinct.Void(q.NS, q.Key, q.Reset)
 			}
 			return nil, nil
 		})),
-	fromUsers(kind(13, "replay",
+	markFromUsers(newKind(13, "replay",
 		func(ctx context.Context, n *Node, q *ReplayRequest) (any, error) {
-			return &ReplayResponse{n.replayOwn(ctx, &q.Ask)}, nil
+			return &ReplayResponse{n.replayOwn(ctx, &q.ReplayRequest)}, nil
 		})),
 }
 
-// kind returns the entry of a kind whose requests are of type *Q.
-func kind[Q any](code byte, name string,
+// newKind returns the entry of a kind whose requests are of type *Q.
+func newKind[Q any](code byte, name string,
 	answer func(ctx context.Context, n *Node, q *Q) (any, error)) RequestKind {
 	return RequestKind{
 		Code: code, Name: name, New: func() any { return new(Q) },
@@ -141,7 +141,7 @@ func kind[Q any](code byte, name string,
 	}
 }
 
-func fromUsers(q RequestKind) RequestKind {
+func markFromUsers(q RequestKind) RequestKind {
 	q.FromUsers = true
 	return q
 }
@@ -151,15 +151,15 @@ func RequestKinds() []RequestKind { return append([]RequestKind(nil), requestKin
 
 // KindOf returns the kind of a request, or false if the value is not a request.
 func KindOf(request any) (kind RequestKind, ok bool) {
-	return find(func(k *RequestKind) bool { return k.is(request) })
+	return findKind(func(k *RequestKind) bool { return k.is(request) })
 }
 
 // KindByCode returns the kind with the given number on the wire, or false if there is none.
 func KindByCode(code byte) (kind RequestKind, ok bool) {
-	return find(func(k *RequestKind) bool { return k.Code == code })
+	return findKind(func(k *RequestKind) bool { return k.Code == code })
 }
 
-func find(wanted func(*RequestKind) bool) (kind RequestKind, ok bool) {
+func findKind(wanted func(*RequestKind) bool) (kind RequestKind, ok bool) {
 	for _, kind := range requestKinds {
 		if wanted(&kind) {
 			return kind, true

@@ -36,13 +36,13 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if n.inRedis() {
 		err := n.forgetInRedis(ctx, &check)
 		if err == nil {
-			_ = n.dropAll(ctx, &check, true) // or a node would restore the key if Redis lost it
+			_ = n.dropOnAllNodes(ctx, &check, true) // or a node would restore a key that Redis lost
 		}
 		if !errors.Is(err, modes.ErrChanged) {
 			return err
 		}
 	}
-	dropped := n.dropAll(ctx, &check, false)
+	dropped := n.dropOnAllNodes(ctx, &check, false)
 	err := n.forgetAtOwner(ctx, &check)
 	if errors.Is(err, ownership.ErrInRedis) {
 		// All counts of all nodes were flushed before the mode changed.
@@ -142,7 +142,7 @@ func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
 		return nil
 	}
 	r, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
-	n.tellReset(ctx, c, r)
+	n.sendDistinctReset(ctx, c, r)
 	if err != nil {
 		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
 			twotier.ErrUnknownOutcome, err)
@@ -150,10 +150,10 @@ func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
 	return nil
 }
 
-// tellReset sends all other nodes a reset of distinct values that the store has made, or may have
-// made. Otherwise the owner of the key would go on as before, and lose the values it adds
+// sendDistinctReset sends all other nodes a reset of distinct values that the store has made, or
+// may have made. Otherwise the owner of the key would go on as before, and lose the values it adds
 // meanwhile. A node that can't be reached finds the mark in the store.
-func (n *Node) tellReset(ctx context.Context, c *twotier.Check, r distinct.Reset) {
+func (n *Node) sendDistinctReset(ctx context.Context, c *twotier.Check, r distinct.Reset) {
 	if n.opt.Ring == nil || r.Mark == "" {
 		return
 	}
@@ -166,9 +166,9 @@ func (n *Node) tellReset(ctx context.Context, c *twotier.Check, r distinct.Reset
 		})
 }
 
-// dropAll makes all nodes forget a key that is being reset. This node does so too, if deciding is
-// set or another node owns the key.
-func (n *Node) dropAll(ctx context.Context, c *twotier.Check, deciding bool) error {
+// dropOnAllNodes makes all nodes forget a key that is being reset. This node does so too, if
+// deciding is set or another node owns the key.
+func (n *Node) dropOnAllNodes(ctx context.Context, c *twotier.Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
 		return nil // if no node decides at present, the mode is being changed
 	}
@@ -188,7 +188,7 @@ func (n *Node) dropAll(ctx context.Context, c *twotier.Check, deciding bool) err
 	return errors.Join(errs...)
 }
 
-// dropLocal is dropAll for this node.
+// dropLocal is dropOnAllNodes for this node.
 func (n *Node) dropLocal(ctx context.Context, c *twotier.Check, deciding bool) error {
 	if n.opt.Counter == nil {
 		return nil

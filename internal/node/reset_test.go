@@ -72,7 +72,7 @@ func (o *others) Ask(ctx context.Context, to *ring.Member, request, response any
 	return o.answer(to, request, response)
 }
 
-func (*others) Keep(*ring.Table)             {}
+func (*others) RetainLinks(*ring.Table)      {}
 func (*others) Stats() (s cluster.PeerStats) { return s }
 
 // beside returns a node in a cluster with one fake node, and a key that the fake node owns. The
@@ -94,7 +94,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 			Agreement: ring.Agreement{Partitions: opt.Placement.Partitions},
 			OnChange: func(table *ring.Table) {
 				if id == "n" {
-					n.Changed(table)
+					n.FollowTable(table)
 				}
 			},
 		})

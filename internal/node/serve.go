@@ -14,7 +14,7 @@ import (
 // an operation on keys that this node does not own fails with an rpc.MovedError that names the
 // owner.
 func (n *Node) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	if n.accepts(len(ops), res) {
+	if n.acceptTasks(len(ops), res) {
 		n.router.Serve(ctx, ops, res)
 	}
 }
@@ -22,30 +22,30 @@ func (n *Node) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result
 // ServeTasks runs other tasks of another node, and sets Err in each result. Tasks on one key that
 // go to the same server run in order, except resets, which may overlap.
 func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
-	if !n.accepts(len(tasks), res) {
+	if !n.acceptTasks(len(tasks), res) {
 		return
 	}
 	for at := 0; at < len(tasks); {
 		end := at + 1
-		for end < len(tasks) && serverOf(tasks[end].Verb) == serverOf(tasks[at].Verb) {
+		for end < len(tasks) && taskServerOf(tasks[end].Verb) == taskServerOf(tasks[at].Verb) {
 			end++
 		}
-		n.serveAlike(ctx, tasks[at:end], res[at:end])
+		n.serveByOneServer(ctx, tasks[at:end], res[at:end])
 		at = end
 	}
 }
 
-// server is the part of a node that runs another node's tasks.
-type server uint8
+// taskServer is the part of a node that runs another node's tasks.
+type taskServer uint8
 
 // The servers.
 const (
-	itself server = iota
+	itself taskServer = iota
 	router
 	participant
 )
 
-func serverOf(v rpc.Verb) server {
+func taskServerOf(v rpc.Verb) taskServer {
 	switch {
 	case v == rpc.VerbCoordinate:
 		return router
@@ -55,11 +55,11 @@ func serverOf(v rpc.Verb) server {
 	return itself
 }
 
-// serveAlike runs tasks of one server.
-func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
-	switch serverOf(tasks[0].Verb) {
+// serveByOneServer runs tasks of one server.
+func (n *Node) serveByOneServer(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+	switch taskServerOf(tasks[0].Verb) {
 	case router:
-		n.coordinate(ctx, tasks, res)
+		n.coordinateAcquires(ctx, tasks, res)
 	case participant:
 		n.parts.Serve(ctx, tasks, res)
 	default:
@@ -78,9 +78,9 @@ func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []twotier.Re
 	others.Wait()
 }
 
-// coordinate runs acquires over several owners, grouped by trace and all groups at the same time:
-// the tasks that an acquire sends to other nodes belong to its trace.
-func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+// coordinateAcquires runs acquires over several owners, grouped by trace and all groups at the same
+// time: the tasks that an acquire sends to other nodes belong to its trace.
+func (n *Node) coordinateAcquires(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	var others sync.WaitGroup
 	for at := 0; at < len(tasks); {
 		of, end := tasks[at].Trace, at+1
@@ -97,8 +97,8 @@ func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.R
 	others.Wait()
 }
 
-// accepts reports whether this node accepts tasks from other nodes. If not, it sets Err.
-func (n *Node) accepts(tasks int, res []twotier.Result) bool {
+// acceptTasks reports whether this node accepts tasks from other nodes. If not, it sets Err.
+func (n *Node) acceptTasks(tasks int, res []twotier.Result) bool {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
 			res[i].Err = twotier.ErrClosed

@@ -67,8 +67,8 @@ func (n *Node) Survey(ctx context.Context, v *cluster.View) {
 	}
 }
 
-// others counts the members by state, and lists which of the other members can be reached.
-func (n *Node) others(
+// countMembers counts the members by state, and lists which of the other members can be reached.
+func (n *Node) countMembers(
 	t *ring.Table, silent []string,
 ) (states []cluster.StateCount, links []cluster.Link) {
 	states = []cluster.StateCount{{State: cluster.Alive}, {State: cluster.Suspect},

@@ -46,7 +46,7 @@ type ClientOptions struct {
 type Client struct {
 	opt   ClientOptions
 	keys  *keyring
-	count counter
+	count sealCounter
 	clock elapsed.Clock
 	seq   atomic.Uint64 // of the last message of any worker, so it grows with each worker
 	calls sync.Pool     // of *call
@@ -76,7 +76,7 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	c := &Client{opt: opt, keys: newKeyring(opt.Secret), links: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.calls.New = func() any { return new(call) }
-	c.waits.New = func() any { return &wait{done: make(chan struct{}, 1)} }
+	c.waits.New = func() any { return &waiter{done: make(chan struct{}, 1)} }
 	return c, nil
 }
 
@@ -124,8 +124,8 @@ func (c *Client) link(to *ring.Member) (*link, error) {
 	return l, nil
 }
 
-// Keep drops the links to members that are no longer in the table.
-func (c *Client) Keep(t *ring.Table) {
+// RetainLinks drops the links to members that are no longer in the table.
+func (c *Client) RetainLinks(t *ring.Table) {
 	c.mu.Lock()
 	var gone []*link
 	for name, l := range c.links {
@@ -169,7 +169,7 @@ func (l *link) ask(ctx context.Context, what *node.RequestKind, body []byte, res
 		if free = l.showing; l.open.Load() {
 			return rpc.ErrUnreachable
 		}
-		silent := time.AfterFunc(l.c.silenceTimeout(), l.probe)
+		silent := time.AfterFunc(l.c.silenceTimeout(), l.startProbe)
 		defer silent.Stop()
 	}
 	var worker *worker

@@ -40,9 +40,9 @@ func (a *clockOffset) offsetKnown() bool {
 	return a.known
 }
 
-// until returns the other clock's time, or slightly less, at the end of a budget. It returns 0 if
-// the other clock has not been read.
-func (a *clockOffset) until(budget time.Duration) time.Duration {
+// deadlineIn returns the other clock's time, or slightly less, at the end of a budget. It returns 0
+// if the other clock has not been read.
+func (a *clockOffset) deadlineIn(budget time.Duration) time.Duration {
 	now := a.own.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,19 +20,19 @@ const (
 func (n *worker) exchange(
 	ctx context.Context, kind byte, body []byte, by time.Time,
 ) ([]byte, error) {
-	if err := n.meet(ctx, by); err != nil {
+	if err := n.pingFirst(ctx, by); err != nil {
 		return nil, err
 	}
-	return n.deliver(ctx, kind, body, by)
+	return n.sendUntilAnswered(ctx, kind, body, by)
 }
 
-// meet makes the first message to a process a ping, which reads its clock. Later messages can then
-// carry a deadline by that clock, after which they are not executed, however late they arrive.
-func (n *worker) meet(ctx context.Context, by time.Time) error {
+// pingFirst makes the first message to a process a ping, which reads its clock. Later messages can
+// then carry a deadline by that clock, after which they are not executed, however late they arrive.
+func (n *worker) pingFirst(ctx context.Context, by time.Time) error {
 	if n.l.offsetKnown() {
 		return nil
 	}
-	_, err := n.deliver(ctx, kindRequest, n.l.ping, by)
+	_, err := n.sendUntilAnswered(ctx, kindRequest, n.l.ping, by)
 	switch {
 	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return fmt.Errorf("%w: it did not report its time", rpc.ErrLate)
@@ -42,9 +42,9 @@ func (n *worker) meet(ctx context.Context, by time.Time) error {
 	return nil
 }
 
-// deliver sends a message until it is answered or its time is up. Each attempt that gets an answer
-// is a sign of life.
-func (n *worker) deliver(
+// sendUntilAnswered sends a message until it is answered or its time is up. Each attempt that gets
+// an answer is a sign of life.
+func (n *worker) sendUntilAnswered(
 	ctx context.Context, kind byte, body []byte, by time.Time,
 ) ([]byte, error) {
 	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Worker: n.id, Seq: n.l.c.seq.Add(1),
@@ -52,34 +52,34 @@ func (n *worker) deliver(
 	sent := false // a copy may have arrived
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if m.Budget = time.Until(by); m.Budget <= minBudget || ctx.Err() != nil {
-			return nil, n.lost(sent, rpc.ErrLate, nil)
+			return nil, n.recordUnanswered(sent, rpc.ErrLate, nil)
 		}
-		m.Until = n.l.until(m.Budget)
+		m.Until = n.l.deadlineIn(m.Budget)
 		status, reply, err := n.attempt(ctx, &m,
 			earlier(by, time.Now().Add(n.l.c.opt.AttemptTimeout)))
 		switch {
 		case err == nil && status == replyDone:
 			return reply, nil
 		case err == nil && status == replyLate:
-			return nil, n.lost(false, rpc.ErrLate, nil)
+			return nil, n.recordUnanswered(false, rpc.ErrLate, nil)
 		case err == nil && status == replyStranger:
-			n.l.fail(errGone)
-			return nil, n.lost(sent, rpc.ErrUnreachable, errGone)
+			n.l.markUnreachable(errGone)
+			return nil, n.recordUnanswered(sent, rpc.ErrUnreachable, errGone)
 		case err == nil && status == replyStale:
-			return nil, n.lost(sent, rpc.ErrRefused, errStale)
+			return nil, n.recordUnanswered(sent, rpc.ErrRefused, errStale)
 		case errors.Is(err, rpc.ErrRefused):
-			return nil, n.lost(sent, rpc.ErrRefused, err)
+			return nil, n.recordUnanswered(sent, rpc.ErrRefused, err)
 		case errors.Is(err, rpc.ErrUnreachable):
-			n.l.fail(err)
+			n.l.markUnreachable(err)
 			if !sent {
-				return nil, n.lost(false, rpc.ErrUnreachable, err)
+				return nil, n.recordUnanswered(false, rpc.ErrUnreachable, err)
 			}
 		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy:
 			// This copy was not executed.
 		default:
 			sent = true
 		}
-		n.wait(ctx, min(pause, time.Until(by)-minBudget))
+		n.pause(ctx, min(pause, time.Until(by)-minBudget))
 		n.l.c.resent.Add(1)
 	}
 }
@@ -90,16 +90,16 @@ var (
 	errStale = errors.New("it considers the message an old copy")
 )
 
-// lost counts an unanswered message, and returns its error.
-func (n *worker) lost(sent bool, kind, why error) error {
+// recordUnanswered counts an unanswered message, and returns its error.
+func (n *worker) recordUnanswered(sent bool, kind, why error) error {
 	n.l.c.failed.Add(1)
-	return outcome(sent, kind, why)
+	return unansweredError(sent, kind, why)
 }
 
-// outcome returns the error of an unanswered message. If any copy may have arrived, the outcome is
-// unknown, whatever the error of the last attempt. Otherwise nothing was done, and kind is the
-// reason: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
-func outcome(sent bool, kind, why error) error {
+// unansweredError returns the error of an unanswered message. If any copy may have arrived, the
+// outcome is unknown, whatever the error of the last attempt. Otherwise nothing was done, and kind
+// is the reason: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
+func unansweredError(sent bool, kind, why error) error {
 	if sent {
 		kind = twotier.ErrUnknownOutcome
 	}
@@ -116,8 +116,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// wait pauses between two attempts.
-func (n *worker) wait(ctx context.Context, pause time.Duration) {
+// pause pauses between two attempts.
+func (n *worker) pause(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -130,13 +130,13 @@ func (n *worker) wait(ctx context.Context, pause time.Duration) {
 func (n *worker) attempt(ctx context.Context, m *message,
 	until time.Time) (status byte, reply []byte, err error) {
 	c := n.l.c
-	key, err := c.keys.key(first(c.keys.list()), "request", m.From, m.To)
+	key, err := c.keys.cipherFor(sealingSecret(c.keys.list()), "request", m.From, m.To)
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: %w", rpc.ErrRefused, err)
 	}
 	n.raw = m.append(n.raw[:0], key, &c.count)
 	bound := [16]byte{}
-	size := copy(bound[:], tag(n.raw))
+	size := copy(bound[:], messageTag(n.raw))
 	c.messages.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -144,15 +144,15 @@ func (n *worker) attempt(ctx context.Context, m *message,
 	if err != nil {
 		return 0, nil, err
 	}
-	status, clock, reply, err := c.open(m, raw, bound[:size])
+	status, clock, reply, err := c.openReply(m, raw, bound[:size])
 	if err == nil && status != replyStranger {
 		n.l.recordReply(clock)
 	}
 	return status, reply, err
 }
 
-// open decrypts and parses a reply.
-func (c *Client) open(m *message, raw,
+// openReply decrypts and parses a reply.
+func (c *Client) openReply(m *message, raw,
 	bound []byte) (status byte, clock time.Duration, reply []byte, err error) {
 	r := reader{b: raw}
 	from := r.processName()

@@ -35,8 +35,8 @@ func Asked(request any) (any, error) {
 // Result parses the result of an operation.
 func (b Reply) Result(op *twotier.Op, res *twotier.Result) error {
 	r := reader{b: b}
-	readResult(&r, op, res, &times{})
-	return r.end()
+	readResult(&r, op, res, &timeCodec{})
+	return r.checkEnd()
 }
 
 // Answered encodes an answer as a server does.
@@ -74,7 +74,7 @@ func Batch(from, to string, seq uint64, ops []twotier.Op) []byte {
 
 func encoded(from, to string, seq uint64, body []byte) []byte {
 	m := message{From: from, To: to, Seq: seq, Kind: kindTasks, Budget: maxBudget, Body: body}
-	return m.append(nil, nil, new(counter))
+	return m.append(nil, nil, new(sealCounter))
 }
 
 // Kept returns the total size of the buffers that a worker to a process keeps after it has sent

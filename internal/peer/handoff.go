@@ -40,7 +40,7 @@ func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
 }
 
 func readClaim(r *reader, a *ownership.ClaimResponse) {
-	for range r.count() {
+	for range r.itemCount() {
 		p := ownership.ClaimPage{Partition: int(r.uint()), State: ownership.ClaimState(r.byte()),
 			Next: r.uint()}
 		if p.State == ownership.Given {
@@ -85,7 +85,7 @@ func appendLoans(b []byte, loans []twotier.Loan) []byte {
 }
 
 func (r *reader) loans() (loans []twotier.Loan) {
-	for range r.count() {
+	for range r.itemCount() {
 		loans = append(loans, twotier.Loan{
 			NS: r.name(maxNS), Key: r.name(maxKey), Name: r.string(), Number: r.uint(),
 			Ceiling: r.int(), Seen: r.int(), Until: r.int(),
@@ -99,10 +99,10 @@ func readHandoff(r *reader) *syncer.Handoff {
 		Quieted: r.uint(), LastChange: r.string()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
 	h.UnflushedAge = time.Duration(unflushed) * time.Millisecond
-	for range r.count() {
+	for range r.itemCount() {
 		h.Rounds = append(h.Rounds, readRound(r))
 	}
-	for range r.count() {
+	for range r.itemCount() {
 		k := syncer.KeyState{NS: r.name(maxNS), Key: r.name(maxKey), Cold: r.byte() != 0}
 		k.Buckets = r.buckets()
 		h.Keys = append(h.Keys, k)
@@ -130,7 +130,7 @@ func appendRound(b []byte, r *syncer.Round) []byte {
 func readRound(r *reader) *syncer.Round {
 	round := &syncer.Round{Writer: r.string(), Now: int64(r.uint()), Seq: r.uint(), Nonce: r.uint(),
 		Acked: r.uint()}
-	for range r.count() {
+	for range r.itemCount() {
 		k := syncer.KeyRound{NS: r.name(maxNS), Key: r.name(maxKey)}
 		bits := r.byte()
 		k.Reset, k.Forgotten = bits&resetBit != 0, bits&forgottenBit != 0
@@ -155,7 +155,7 @@ func appendBuckets(b []byte, list []syncer.Bucket) []byte {
 }
 
 func (r *reader) buckets() []syncer.Bucket {
-	n := r.count()
+	n := r.itemCount()
 	if n == 0 {
 		return nil
 	}

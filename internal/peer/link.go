@@ -90,13 +90,13 @@ func newLink(c *Client, to *ring.Member) *link {
 		spare: make(chan *worker, spareWorkers),
 	}
 	opt := batching.Options{Waiting: maxWaiting, Ops: maxTasks, Bytes: maxMessage,
-		Refused: l.refused}
+		Refused: l.refusal}
 	for of := range l.queues {
 		l.queues[of] = batching.New[*call](opt)
 	}
 	l.ping, _ = appendRequest(nil, new(node.PingRequest)) // a ping is always a request
 	l.ctx, l.stop = context.WithCancel(c.ctx)
-	context.AfterFunc(l.ctx, l.end)
+	context.AfterFunc(l.ctx, l.stopWorkers)
 	for i := range askingWorkers {
 		l.asking <- newWorker(l, firstAsker+i)
 		l.showing <- newWorker(l, firstShower+i)
@@ -112,8 +112,8 @@ func newLink(c *Client, to *ring.Member) *link {
 	return l
 }
 
-// refused returns why no call may wait: no worker would send it.
-func (l *link) refused() error {
+// refusal returns why no call may wait: no worker would send it.
+func (l *link) refusal() error {
 	if l.open.Load() || l.ctx.Err() != nil {
 		return rpc.ErrUnreachable
 	}
@@ -129,16 +129,16 @@ func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 	return err
 }
 
-// drain fails all waiting calls, because the process can't be reached.
-func (l *link) drain() {
+// failWaiting fails all waiting calls, because the process can't be reached.
+func (l *link) failWaiting() {
 	for _, queue := range l.queues {
 		queue.Drain(rpc.ErrUnreachable)
 	}
 }
 
-// end stops the workers.
-func (l *link) end() {
-	l.drain()
+// stopWorkers stops the workers.
+func (l *link) stopWorkers() {
+	l.failWaiting()
 	for _, queue := range l.queues {
 		queue.Close(rpc.ErrUnreachable)
 	}
@@ -153,8 +153,8 @@ func (l *link) recordReply(clock time.Duration) {
 	}
 }
 
-// fail marks the process as unreachable and starts probing it.
-func (l *link) fail(err error) {
+// markUnreachable marks the process as unreachable and starts probing it.
+func (l *link) markUnreachable(err error) {
 	if l.ctx.Err() != nil {
 		return
 	}
@@ -162,13 +162,13 @@ func (l *link) fail(err error) {
 		l.c.opt.Logger.Warn("a node can't be reached: falling back", "member", l.to.ID,
 			"address", l.to.PeerAddress(), "error", err)
 	}
-	l.drain()
-	l.probe()
+	l.failWaiting()
+	l.startProbe()
 }
 
-// probe starts to ping the process, because a message to it has been unanswered for a while or
+// startProbe starts to ping the process, because a message to it has been unanswered for a while or
 // could not be sent.
-func (l *link) probe() {
+func (l *link) startProbe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.probing && l.ctx.Err() == nil {
@@ -183,27 +183,28 @@ func (l *link) runProbe() {
 	pause := firstProbe
 	for missed := 0; ; missed++ {
 		if missed == maxMissed {
-			l.fail(errSilent)
+			l.markUnreachable(errSilent)
 		}
 		if l.open.Load() {
-			if probe.wait(l.ctx, pause); l.ctx.Err() != nil {
+			if probe.pause(l.ctx, pause); l.ctx.Err() != nil {
 				return
 			}
 			pause = min(2*pause, lastProbe)
 		}
 		before := l.signs.Load()
 		// The worker reports the outcome to the link.
-		_, _ = probe.deliver(l.ctx, kindRequest, l.ping, time.Now().Add(l.c.silenceTimeout()))
-		if !l.keepsProbing(l.signs.Load() == before) {
+		_, _ = probe.sendUntilAnswered(l.ctx, kindRequest, l.ping,
+			time.Now().Add(l.c.silenceTimeout()))
+		if !l.continueProbing(l.signs.Load() == before) {
 			return
 		}
 	}
 }
 
-// keepsProbing reports whether to go on probing. If not, the next call of probe starts anew. Both
-// are decided under the lock: otherwise, a failure between the last ping and the end of runProbe
-// would start no new probe, and the circuit would stay open for good.
-func (l *link) keepsProbing(silent bool) bool {
+// continueProbing reports whether to go on probing. If not, the next call of probe starts anew.
+// Both are decided under the lock: otherwise, a failure between the last ping and the end of
+// runProbe would start no new probe, and the circuit would stay open for good.
+func (l *link) continueProbing(silent bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.probing = (silent || l.open.Load()) && l.ctx.Err() == nil

@@ -65,9 +65,9 @@ func (m *message) remaining(now time.Duration) time.Duration {
 
 // append appends the message, sealed if there is a key. Version and sender stay readable, because
 // they determine the key.
-func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
+func (m *message) append(b []byte, key cipher.AEAD, c *sealCounter) []byte {
 	b = slices.Grow(b, len(m.From)+len(m.To)+len(m.Body)+messageHead)
-	b = c.number(key, appendBytes(append(b, version), m.From))
+	b = c.appendNumber(key, appendBytes(append(b, version), m.From))
 	start := len(b)
 	b = appendBytes(b, m.To)
 	b = appendUint(b, uint64(m.Worker))
@@ -81,8 +81,8 @@ func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 // messageHead bounds the size of a message without names and body.
 const messageHead = 64 + overhead
 
-// sender reads the unsealed part of a message.
-func sender(b []byte) (from string, rest []byte, err error) {
+// readSender reads the unsealed part of a message.
+func readSender(b []byte) (from string, rest []byte, err error) {
 	r := reader{b: b}
 	if v := r.byte(); r.err == nil && v != version {
 		return "", nil, fmt.Errorf("message of version %d, this node speaks %d", v, version)

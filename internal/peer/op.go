@@ -30,8 +30,8 @@ const (
 	maxLimits  = 2 * (maxBody + maxMessage) / limitBytes
 )
 
-// alike reports whether two operations differ in their keys only.
-func alike(a, b *twotier.Op) bool {
+// sameExceptKeys reports whether two operations differ in their keys only.
+func sameExceptKeys(a, b *twotier.Op) bool {
 	if a.Kind != b.Kind || a.TS != b.TS || a.Ack != b.Ack || a.CountDenied != b.CountDenied ||
 		a.DryRun != b.DryRun || len(a.Checks) != len(b.Checks) {
 		return false
@@ -71,12 +71,12 @@ func appendChecks(b []byte, op *twotier.Op) []byte {
 	return b
 }
 
-// span is a part of a list.
-type span struct{ from, to int }
+// indexRange is a part of a list.
+type indexRange struct{ from, to int }
 
 // readChecks reads the checks of an operation. Their keys are views into the message.
 func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
-	for range r.count() {
+	for range r.itemCount() {
 		c := twotier.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
 			r.fail()
@@ -85,15 +85,15 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 			c.Ban = twotier.Ban{From: r.uint16(), To: r.uint16()}
 		}
 		from := len(l.limits)
-		for range r.count() {
+		for range r.itemCount() {
 			l.limits = append(l.limits, twotier.Limit{Window: r.int(), Max: r.int()})
 		}
-		l.addCheck(r, &c, span{from, len(l.limits)})
+		l.addCheck(r, &c, indexRange{from, len(l.limits)})
 	}
 }
 
-// readLike reads the keys of an operation like the previous one, and adds its checks.
-func (l *taskList) readLike(r *reader) {
+// readKeysOnly reads the keys of an operation like the previous one, and adds its checks.
+func (l *taskList) readKeysOnly(r *reader) {
 	from, to := l.firsts[len(l.firsts)-1], len(l.checks)
 	for i := from; i < to; i++ {
 		c := l.checks[i]
@@ -107,7 +107,7 @@ func (l *taskList) readLike(r *reader) {
 func validKey(key []byte) bool { return len(key) > 0 && len(key) <= maxKey }
 
 // addCheck adds a check with the limits in a part of the list.
-func (l *taskList) addCheck(r *reader, c *twotier.Check, limits span) {
+func (l *taskList) addCheck(r *reader, c *twotier.Check, limits indexRange) {
 	if l.asked += limits.to - limits.from; l.asked > maxLimits {
 		r.fail()
 	}

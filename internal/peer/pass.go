@@ -15,7 +15,7 @@ import (
 type Passes struct {
 	self  string
 	keys  *keyring
-	count counter
+	count sealCounter
 }
 
 // NewPasses returns the passes of the named process. Without a secret, passes are empty.
@@ -25,12 +25,12 @@ func NewPasses(self string, secret []byte) *Passes {
 
 // Pass returns a pass for a message of size bytes, as text for a header.
 func (p *Passes) Pass(size int) string {
-	key, err := p.keys.key(first(p.keys.list()), usePass, p.self, "")
+	key, err := p.keys.cipherFor(sealingSecret(p.keys.list()), usePass, p.self, "")
 	if key == nil || err != nil {
 		return ""
 	}
-	b := p.count.number(key, appendBytes([]byte{version}, p.self))
-	return base64.RawURLEncoding.EncodeToString(seal(key, b, len(b), boundTo(size)))
+	b := p.count.appendNumber(key, appendBytes([]byte{version}, p.self))
+	return base64.RawURLEncoding.EncodeToString(seal(key, b, len(b), sizeData(size)))
 }
 
 // SetSecrets replaces the secrets: the first one seals.
@@ -40,8 +40,8 @@ func (p *Passes) SetSecrets(secrets [][]byte) { p.keys.set(secrets) }
 // process at the address gets an answer, too.
 const usePass = "pass"
 
-// boundTo returns the data that ties a pass to a message of size bytes.
-func boundTo(size int) []byte { return binary.AppendUvarint(nil, uint64(size)) }
+// sizeData returns the data that ties a pass to a message of size bytes.
+func sizeData(size int) []byte { return binary.AppendUvarint(nil, uint64(size)) }
 
 // errPass means that the sender of a message did not prove to be a node.
 var errPass = errors.New("the message comes without a valid pass")
@@ -53,7 +53,7 @@ func (s *Server) Admit(pass string, size int) error {
 		return nil
 	}
 	if err := s.admit(pass, size); err != nil {
-		return s.refuse(errPass)
+		return s.logRefusal(errPass)
 	}
 	return nil
 }
@@ -66,10 +66,10 @@ func (s *Server) admit(pass string, size int) error {
 	if err != nil {
 		return err
 	}
-	from, rest, err := sender(raw)
+	from, rest, err := readSender(raw)
 	if err != nil {
 		return err
 	}
-	_, _, err = s.keys.open(usePass, from, "", rest, boundTo(size))
+	_, _, err = s.keys.open(usePass, from, "", rest, sizeData(size))
 	return err
 }

@@ -511,7 +511,7 @@ func TestKeepLetsGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.client.Keep(tab)
+		p.client.RetainLinks(tab)
 		if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}

@@ -74,7 +74,7 @@ func readResponse(b []byte, answer any) error {
 	}
 	if a, ok := answer.(*ownership.ClaimResponse); ok {
 		readClaim(&r, a)
-		return r.end()
+		return r.checkEnd()
 	}
 	if list, ok := answer.(*node.DistinctListResponse); ok {
 		for len(r.b) > 0 && r.err == nil {

@@ -54,23 +54,23 @@ const (
 	countedBit = 2
 )
 
-// times encodes the times in the results of a call, each as the difference from the previous one:
-// nearly always 0.
-type times struct{ last int64 }
+// timeCodec encodes the times in the results of a call, each as the difference from the previous
+// one: nearly always 0.
+type timeCodec struct{ last int64 }
 
-func (t *times) append(b []byte, ts int64) []byte {
+func (t *timeCodec) append(b []byte, ts int64) []byte {
 	b = appendInt(b, ts-t.last)
 	t.last = ts
 	return b
 }
 
-func (t *times) read(r *reader) int64 {
+func (t *timeCodec) read(r *reader) int64 {
 	t.last += r.int()
 	return t.last
 }
 
 // appendResult appends the outcome of a task with the given operation.
-func appendResult(b []byte, op *twotier.Op, res *twotier.Result, t *times) []byte {
+func appendResult(b []byte, op *twotier.Op, res *twotier.Result, t *timeCodec) []byte {
 	if res.Err != nil {
 		return appendError(b, res.Err)
 	}
@@ -145,7 +145,7 @@ func appendFigures(b []byte, l *twotier.LimitResult) []byte {
 }
 
 // appendDetails appends the checks of a result in full.
-func appendDetails(b []byte, res *twotier.Result, t *times) []byte {
+func appendDetails(b []byte, res *twotier.Result, t *timeCodec) []byte {
 	b = appendInt(b, res.RetryAfter)
 	b = appendUint(b, uint64(len(res.Checks)))
 	for i := range res.Checks {
@@ -172,7 +172,7 @@ func boolByte(v bool) byte {
 }
 
 // readResult reads the outcome of a task with the given operation into res.
-func readResult(r *reader, op *twotier.Op, res *twotier.Result, t *times) {
+func readResult(r *reader, op *twotier.Op, res *twotier.Result, t *timeCodec) {
 	res.Reset()
 	first := r.byte()
 	if r.err != nil {
@@ -215,16 +215,16 @@ func readFigures(r *reader, limit *twotier.Limit) twotier.LimitResult {
 }
 
 // readDetails reads checks in full.
-func readDetails(r *reader, op *twotier.Op, res *twotier.Result, t *times) {
+func readDetails(r *reader, op *twotier.Op, res *twotier.Result, t *timeCodec) {
 	res.RetryAfter = r.int()
-	for i := range r.count() {
+	for i := range r.itemCount() {
 		c := res.AddCheck()
 		bits := r.byte()
 		if c.Refused = bits&refusedBit != 0; bits&countedBit != 0 {
 			c.TS = t.read(r)
 		}
 		c.RetryAfter = r.int()
-		for j := range r.count() {
+		for j := range r.itemCount() {
 			var limit *twotier.Limit
 			if i < len(op.Checks) && j < len(op.Checks[i].Limits) {
 				limit = &op.Checks[i].Limits[j]
@@ -254,11 +254,11 @@ func appendError(b []byte, err error) []byte {
 	case errors.As(err, &later):
 		b = appendInt(append(b, resultRetry), later.After.Milliseconds())
 	}
-	return appendBytes(append(b, codeOf(err)), err.Error())
+	return appendBytes(append(b, errorCode(err)), err.Error())
 }
 
-// codeOf returns the code of an error that is sent as its text.
-func codeOf(err error) byte {
+// errorCode returns the code of an error that is sent as its text.
+func errorCode(err error) byte {
 	switch {
 	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return resultUnknown
@@ -280,8 +280,8 @@ func codeOf(err error) byte {
 	return resultOther
 }
 
-// kindOf is the inverse of codeOf. Unknown codes mean an unknown outcome.
-func kindOf(code byte) error {
+// errorKind is the inverse of codeOf. Unknown codes mean an unknown outcome.
+func errorKind(code byte) error {
 	switch code {
 	case resultElsewhere:
 		return twotier.ErrNotOwner
@@ -309,9 +309,9 @@ func readError(r *reader, code byte) error {
 	case resultRetry:
 		after := time.Duration(r.int()) * time.Millisecond
 		return &twotier.RetryError{After: after,
-			Err: &remoteError{kind: kindOf(r.byte()), text: r.string()}}
+			Err: &remoteError{kind: errorKind(r.byte()), text: r.string()}}
 	}
-	return &remoteError{kind: kindOf(code), text: r.string()}
+	return &remoteError{kind: errorKind(code), text: r.string()}
 }
 
 // remoteError is an error returned by another node.
@@ -340,5 +340,5 @@ func readMember(r *reader) ring.Member {
 	return m
 }
 
-// wrap adds the failing node to an error.
-func wrap(err error, to *ring.Member) error { return fmt.Errorf("node %s: %w", to.ID, err) }
+// wrapNode adds the failing node to an error.
+func wrapNode(err error, to *ring.Member) error { return fmt.Errorf("node %s: %w", to.ID, err) }

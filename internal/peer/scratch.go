@@ -37,7 +37,7 @@ func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	x.ends, x.groups, x.traced = x.ends[:0], x.groups[:0], x.traced[:0]
 	for r.err == nil && len(r.b) > 0 {
 		lead := time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
-		for calls := r.count(); calls > 0 && r.err == nil; calls-- {
+		for calls := r.itemCount(); calls > 0 && r.err == nil; calls-- {
 			x.readCall(&r, tracer)
 		}
 		x.groups = append(x.groups, group{len(x.list.ops), lead})
@@ -45,7 +45,7 @@ func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	if r.err != nil {
 		return r.err
 	}
-	x.list.link()
+	x.list.linkChecks()
 	if missing := len(x.list.ops) - cap(x.res); missing > 0 {
 		x.res = append(x.res[:cap(x.res)], make([]twotier.Result, missing)...)
 	}
@@ -58,11 +58,11 @@ func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 
 // readCall parses the tasks of a call.
 func (x *scratch) readCall(r *reader, tracer trace.Tracer) {
-	tasks, from, steps := r.count(), len(x.list.ops), len(x.list.tasks)
+	tasks, from, steps := r.itemCount(), len(x.list.ops), len(x.list.tasks)
 	var of *trace.Context
 	if tasks == tracedCall && r.err == nil {
 		of = r.trace()
-		tasks = r.count()
+		tasks = r.itemCount()
 	}
 	for i := 0; i < tasks && r.err == nil; i++ {
 		x.list.read(r, i == 0)
@@ -72,7 +72,7 @@ func (x *scratch) readCall(r *reader, tracer trace.Tracer) {
 		for i := range x.list.tasks[steps:] {
 			x.list.tasks[steps+i].Trace = of
 		}
-		x.traced = append(x.traced, tracedTasks{span{from, len(x.list.ops)}, of})
+		x.traced = append(x.traced, tracedTasks{indexRange{from, len(x.list.ops)}, of})
 	}
 	x.ends = append(x.ends, len(x.list.ops))
 }
@@ -83,7 +83,7 @@ func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Tim
 	var others sync.WaitGroup
 	at := 0
 	for i, g := range x.groups {
-		tasks, until := span{at, g.end}, by.Add(-g.lead)
+		tasks, until := indexRange{at, g.end}, by.Add(-g.lead)
 		at = g.end
 		if i == len(x.groups)-1 {
 			x.serveUntil(ctx, s, from, tasks, until)
@@ -96,7 +96,7 @@ func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Tim
 
 // serveUntil executes some tasks, unless their time is up. It ends slightly before by: an answer
 // that reports unknown outcomes or lateness is worth more than none.
-func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks span,
+func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks indexRange,
 	by time.Time) {
 	if calls := x.tracedCalls(tasks); len(calls) > 0 {
 		defer endSpans(from, x, calls)
@@ -115,7 +115,7 @@ func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks 
 
 // serveInOrder executes tasks in order: adjacent operations together, and adjacent other tasks
 // together.
-func (x *scratch) serveInOrder(ctx context.Context, local Local, tasks span) {
+func (x *scratch) serveInOrder(ctx context.Context, local Local, tasks indexRange) {
 	l := &x.list
 	other, _ := slices.BinarySearch(l.places, tasks.from)
 	for at := tasks.from; at < tasks.to; {
@@ -143,7 +143,7 @@ func (x *scratch) appendResults(b []byte) []byte {
 	for _, end := range x.ends {
 		start := len(b)
 		b = append(b, make([]byte, lengthBytes)...)
-		var t times
+		var t timeCodec
 		for ; at < end; at++ {
 			b = appendResult(b, &x.list.ops[at], &x.res[at], &t)
 		}

@@ -20,17 +20,17 @@ var errSecret = errors.New("the message is not from a node with the same secret"
 type keyring struct {
 	mu      sync.Mutex
 	secrets [][]byte // the first one seals, any opens; if empty, messages are plain
-	keys    map[way]cipher.AEAD
+	keys    map[cipherID]cipher.AEAD
 }
 
-// way identifies a key: its use, the direction, and the secret.
-type way struct{ use, from, to, secret string }
+// cipherID identifies a key: its use, the direction, and the secret.
+type cipherID struct{ use, from, to, secret string }
 
 // maxKeys bounds the cached ciphers, because processes and secrets come and go.
 const maxKeys = 4096
 
 func newKeyring(secret []byte) *keyring {
-	k := &keyring{keys: map[way]cipher.AEAD{}}
+	k := &keyring{keys: map[cipherID]cipher.AEAD{}}
 	if len(secret) > 0 {
 		k.secrets = [][]byte{secret}
 	}
@@ -55,21 +55,21 @@ func (k *keyring) list() [][]byte {
 // overhead is the maximum size that sealing adds to a message.
 const overhead = 8 + 16
 
-// first returns the secret that seals new messages, or nil if there are no secrets. A reply is
-// sealed with the secret of its message instead.
-func first(secrets [][]byte) []byte {
+// sealingSecret returns the secret that seals new messages, or nil if there are no secrets. A reply
+// is sealed with the secret of its message instead.
+func sealingSecret(secrets [][]byte) []byte {
 	if len(secrets) == 0 {
 		return nil
 	}
 	return secrets[0]
 }
 
-// key returns the cipher from one process to another under a secret, or nil if there is none.
-func (k *keyring) key(secret []byte, use, from, to string) (cipher.AEAD, error) {
+// cipherFor returns the cipher from one process to another under a secret, or nil if there is none.
+func (k *keyring) cipherFor(secret []byte, use, from, to string) (cipher.AEAD, error) {
 	if len(secret) == 0 {
 		return nil, nil
 	}
-	w := way{use, from, to, string(secret)}
+	w := cipherID{use, from, to, string(secret)}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c := k.keys[w]; c != nil {
@@ -108,7 +108,7 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 		if i < len(secrets)-1 {
 			sealed = slices.Clone(b) // a failed attempt erases its input
 		}
-		key, err := k.key(secret, use, from, to)
+		key, err := k.cipherFor(secret, use, from, to)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -116,16 +116,16 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 			return text, secret, nil
 		}
 	}
-	return nil, first(secrets), errSecret
+	return nil, sealingSecret(secrets), errSecret
 }
 
-// counter numbers the messages that a process seals. GCM requires that no number is used twice
+// sealCounter numbers the messages that a process seals. GCM requires that no number is used twice
 // under a key. Process names are never reused, so no other process has the same keys.
-type counter struct{ n atomic.Uint64 }
+type sealCounter struct{ n atomic.Uint64 }
 
-// number appends the number of the next sealed message, if there is a key. The text to seal follows
-// it.
-func (c *counter) number(key cipher.AEAD, b []byte) []byte {
+// appendNumber appends the number of the next sealed message, if there is a key. The text to seal
+// follows it.
+func (c *sealCounter) appendNumber(key cipher.AEAD, b []byte) []byte {
 	if key == nil {
 		return b
 	}

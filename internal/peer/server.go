@@ -50,7 +50,7 @@ type ServerOptions struct {
 type Server struct {
 	opt   ServerOptions
 	keys  *keyring
-	count counter
+	count sealCounter
 	clock elapsed.Clock
 	pool  sync.Pool // of *scratch
 	// replies holds the reply to the last message of each worker. Only the process of a worker can
@@ -105,11 +105,11 @@ func (s *Server) SetSecrets(secrets [][]byte) { s.keys.set(secrets) }
 // reply.
 func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	var m message
-	from, rest, err := sender(raw)
+	from, rest, err := readSender(raw)
 	if err != nil {
-		return nil, s.refuse(err)
+		return nil, s.logRefusal(err)
 	}
-	bound := slices.Clone(tag(raw))
+	bound := slices.Clone(messageTag(raw))
 	text, secret, err := s.keys.open("request", from, s.opt.Self, rest, nil)
 	if err == nil {
 		err = m.parse(text)
@@ -117,30 +117,30 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	r := reply{status: replyStranger}
 	switch {
 	case errors.Is(err, errSecret): // or it is meant for an earlier process at this address
-		_ = s.refuse(err)
+		_ = s.logRefusal(err)
 	case err != nil:
-		return nil, s.refuse(err)
+		return nil, s.logRefusal(err)
 	case m.To == s.opt.Self:
 		m.From = from
-		r = s.reply(ctx, &m)
+		r = s.replyTo(ctx, &m)
 	}
 	// The sender has this secret, so it can open the reply.
-	key, err := s.keys.key(secret, "reply", s.opt.Self, from)
+	key, err := s.keys.cipherFor(secret, "reply", s.opt.Self, from)
 	if err != nil {
-		return nil, s.refuse(err)
+		return nil, s.logRefusal(err)
 	}
 	b := make([]byte, 0, len(s.opt.Self)+len(r.body)+messageHead)
-	b = s.count.number(key, appendBytes(b, s.opt.Self))
+	b = s.count.appendNumber(key, appendBytes(b, s.opt.Self))
 	start := len(b)
 	return seal(key, s.appendReply(b, r), start, bound), nil
 }
 
-// tag returns the bytes that tie a reply to its message: the last 16, the authentication tag of the
-// sealed message, which no other message has.
-func tag(raw []byte) []byte { return raw[max(0, len(raw)-16):] }
+// messageTag returns the bytes that tie a reply to its message: the last 16, the authentication tag
+// of the sealed message, which no other message has.
+func messageTag(raw []byte) []byte { return raw[max(0, len(raw)-16):] }
 
-// refuse logs refused messages, at most one a minute.
-func (s *Server) refuse(err error) error {
+// logRefusal logs refused messages, at most one a minute.
+func (s *Server) logRefusal(err error) error {
 	s.mu.Lock()
 	now := time.Now()
 	news := now.Sub(s.refused) > time.Minute
@@ -161,28 +161,28 @@ func (s *Server) appendReply(b []byte, r reply) []byte {
 	return append(b, r.body...)
 }
 
-// reply executes a message, or returns the reply to an earlier copy of it.
-func (s *Server) reply(ctx context.Context, m *message) reply {
-	request, verdict := s.replies.Enter(workerID{m.From, m.Worker}, m.Seq, struct{}{}, time.Now())
+// replyTo executes a message, or returns the reply to an earlier copy of it.
+func (s *Server) replyTo(ctx context.Context, m *message) reply {
+	request, verdict := s.replies.Begin(workerID{m.From, m.Worker}, m.Seq, struct{}{}, time.Now())
 	switch verdict {
 	case replay.Fresh:
-		r := s.inTime(ctx, m)
+		r := s.executeInTime(ctx, m)
 		s.replies.Finish(request, r, len(r.body))
 		return r
 	case replay.Repeated:
-		return s.again(request, min(m.Budget, underWay))
+		return s.replyToCopy(request, min(m.Budget, underWay))
 	case replay.Full:
 		return reply{status: replyBusy}
 	}
 	return reply{status: replyStale}
 }
 
-// again returns the reply to a copy of a message, or reports that there is none yet, which is also
-// a sign of life.
-func (s *Server) again(
+// replyToCopy returns the reply to a copy of a message, or reports that there is none yet, which is
+// also a sign of life.
+func (s *Server) replyToCopy(
 	request *replay.Request[workerID, struct{}, reply], wait time.Duration,
 ) reply {
-	r, state := s.replies.Answer(request, wait)
+	r, state := s.replies.AwaitAnswer(request, wait)
 	switch state {
 	case replay.Answered:
 		return r
@@ -192,20 +192,20 @@ func (s *Server) again(
 	return reply{status: replyStale}
 }
 
-// inTime executes a message, unless its deadline has passed.
-func (s *Server) inTime(ctx context.Context, m *message) reply {
+// executeInTime executes a message, unless its deadline has passed.
+func (s *Server) executeInTime(ctx context.Context, m *message) reply {
 	left := m.remaining(s.clock.Now())
 	if left <= 0 {
 		return reply{status: replyLate}
 	}
-	return s.carryOut(ctx, m, time.Now().Add(left))
+	return s.execute(ctx, m, time.Now().Add(left))
 }
 
-// carryOut executes a message, until by. Errors become part of the reply.
-func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
+// execute executes a message, until by. Errors become part of the reply.
+func (s *Server) execute(ctx context.Context, m *message, by time.Time) reply {
 	switch m.Kind {
 	case kindRequest:
-		_, answer, _ := s.answer(ctx, m.Body, by)
+		_, answer, _ := s.answerRequest(ctx, m.Body, by)
 		return reply{replyDone, answer}
 	case kindTracedRequest:
 		return reply{replyDone, s.answerTraced(ctx, m.From, m.Body, by)}
@@ -220,8 +220,8 @@ func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	return reply{replyDone, bytes.Clone(x.reply)} // it is kept, with no more memory than it needs
 }
 
-// answer answers a request, and also returns the name of its kind and the error.
-func (s *Server) answer(ctx context.Context, body []byte,
+// answerRequest answers a request, and also returns the name of its kind and the error.
+func (s *Server) answerRequest(ctx context.Context, body []byte,
 	by time.Time) (name string, encoded []byte, err error) {
 	request, err := readRequest(body)
 	if err != nil {

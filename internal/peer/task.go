@@ -18,15 +18,15 @@ const (
 
 // appendOp appends an operation. last is the previous operation in the same call, or nil.
 func appendOp(b []byte, op, last *twotier.Op) []byte {
-	if last != nil && alike(op, last) {
+	if last != nil && sameExceptKeys(op, last) {
 		return appendKeys(append(b, likeLast), op)
 	}
-	return appendChecks(appendHead(b, rpc.VerbDo, op), op)
+	return appendChecks(appendTaskHead(b, rpc.VerbDo, op), op)
 }
 
 // appendTask appends a task.
 func appendTask(b []byte, t *rpc.Task) []byte {
-	b = appendHead(b, t.Verb, &t.Op)
+	b = appendTaskHead(b, t.Verb, &t.Op)
 	return appendChecks(appendStep(b, t), &t.Op)
 }
 
@@ -45,7 +45,7 @@ func appendStep(b []byte, t *rpc.Task) []byte {
 	return b
 }
 
-func appendHead(b []byte, verb rpc.Verb, op *twotier.Op) []byte {
+func appendTaskHead(b []byte, verb rpc.Verb, op *twotier.Op) []byte {
 	first := byte(verb)
 	if op.CountDenied {
 		first |= deniedBit
@@ -68,7 +68,7 @@ type taskList struct {
 	ops      []twotier.Op // of all tasks
 	firsts   []int        // index of the first check of each operation
 	checks   []twotier.Check
-	limitsOf []span // the limits of each check
+	limitsOf []indexRange // the limits of each check
 	limits   []twotier.Limit
 	asked    int // number of limits; shared ones count once for each check
 
@@ -90,7 +90,7 @@ func (l *taskList) reset() {
 func (l *taskList) read(r *reader, isFirst bool) {
 	first := r.byte()
 	if first != likeLast {
-		l.readWhole(r, first)
+		l.readFullTask(r, first)
 		return
 	}
 	if last := len(l.ops) - 1; isFirst || len(l.places) > 0 && l.places[len(l.places)-1] == last {
@@ -98,12 +98,12 @@ func (l *taskList) read(r *reader, isFirst bool) {
 		return
 	}
 	start := len(l.checks)
-	l.readLike(r)
+	l.readKeysOnly(r)
 	l.ops, l.firsts = append(l.ops, l.ops[len(l.ops)-1]), append(l.firsts, start)
 }
 
-// readWhole parses a task that does not refer to the previous one.
-func (l *taskList) readWhole(r *reader, first byte) {
+// readFullTask parses a task that does not refer to the previous one.
+func (l *taskList) readFullTask(r *reader, first byte) {
 	second := r.byte()
 	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
 	t.Op.Kind, t.Op.Ack = twotier.Kind(second&kindMask), twotier.Ack(second>>ackShift)
@@ -117,7 +117,7 @@ func (l *taskList) readWhole(r *reader, first byte) {
 	l.readStep(r, &t)
 	start := len(l.checks)
 	l.readChecks(r, t.Op.Kind)
-	if !fits(&t, len(l.checks)-start) {
+	if !isValidCheckCount(&t, len(l.checks)-start) {
 		r.fail()
 	}
 	if t.Verb != rpc.VerbDo {
@@ -146,8 +146,8 @@ func (l *taskList) readStep(r *reader, t *rpc.Task) {
 	}
 }
 
-// fits reports whether a task has a valid number of checks.
-func fits(t *rpc.Task, checks int) bool {
+// isValidCheckCount reports whether a task has a valid number of checks.
+func isValidCheckCount(t *rpc.Task, checks int) bool {
 	switch {
 	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:
 		return checks == 0
@@ -158,8 +158,9 @@ func fits(t *rpc.Task, checks int) bool {
 	return checks == 1
 }
 
-// link sets the checks of each task and the limits of each check, once the slices no longer grow.
-func (l *taskList) link() {
+// linkChecks sets the checks of each task and the limits of each check, once the slices no longer
+// grow.
+func (l *taskList) linkChecks() {
 	for i := range l.checks {
 		at := l.limitsOf[i]
 		l.checks[i].Limits = l.limits[at.from:at.to:at.to]

@@ -41,12 +41,12 @@ func (r *reader) trace() *trace.Context {
 
 // tracedTasks are the tasks of a call that is part of a trace.
 type tracedTasks struct {
-	span
+	indexRange
 	of *trace.Context
 }
 
 // tracedCalls returns the calls among some tasks that are part of a trace.
-func (x *scratch) tracedCalls(tasks span) []tracedTasks {
+func (x *scratch) tracedCalls(tasks indexRange) []tracedTasks {
 	from := slices.IndexFunc(x.traced, func(t tracedTasks) bool { return t.from >= tasks.from })
 	if from < 0 {
 		return nil
@@ -59,7 +59,7 @@ func (x *scratch) tracedCalls(tasks span) []tracedTasks {
 }
 
 // firstError returns the first error of some tasks.
-func (x *scratch) firstError(tasks span) error {
+func (x *scratch) firstError(tasks indexRange) error {
 	for i := tasks.from; i < tasks.to; i++ {
 		if err := x.res[i].Err; err != nil {
 			return err
@@ -81,14 +81,14 @@ const (
 func endSpans(from string, x *scratch, calls []tracedTasks) {
 	for _, k := range calls {
 		if span := k.of.Recorded(); span != nil {
-			x.describe(span, k.span)
-			endSpan(span, from, operations, k.to-k.from, x.firstError(k.span))
+			x.describeTasks(span, k.indexRange)
+			endSpan(span, from, operations, k.to-k.from, x.firstError(k.indexRange))
 		}
 	}
 }
 
-// describe adds the subject of the first of some tasks to a span.
-func (x *scratch) describe(to trace.Span, tasks span) {
+// describeTasks adds the subject of the first of some tasks to a span.
+func (x *scratch) describeTasks(to trace.Span, tasks indexRange) {
 	if tasks.from == tasks.to {
 		return
 	}
@@ -130,7 +130,7 @@ func (s *Server) answerTraced(ctx context.Context, from string, body []byte,
 		return appendResponse(nil, nil, r.err)
 	}
 	of = trace.Begin(s.opt.Tracer, of, spanName+"question", time.Now())
-	name, answer, err := s.answer(trace.With(ctx, of), r.b, by)
+	name, answer, err := s.answerRequest(trace.With(ctx, of), r.b, by)
 	if span := of.Recorded(); span != nil {
 		endSpan(span, from, name, 1, err)
 	}

@@ -27,8 +27,8 @@ type call struct {
 // Size implements batching.Item.
 func (k *call) Size() (ops, bytes int) { return k.tasks, k.size }
 
-// wait is a caller that waits for nodes, and its memory.
-type wait struct {
+// waiter is a caller that waits for nodes, and its memory.
+type waiter struct {
 	done  chan struct{} // signaled when one of the calls has finished
 	parts []part
 	left  int // unfinished parts
@@ -43,15 +43,15 @@ type part struct {
 
 // Do implements node.Peers.
 func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result) {
-	w := c.waits.Get().(*wait)
+	w := c.waits.Get().(*waiter)
 	c.start(ctx, w, part{work: work{tasks: tasks, res: res}, to: to})
-	c.finish(ctx, w, func(int) {})
+	c.awaitParts(ctx, w, func(int) {})
 }
 
 // DoAll implements node.Peers.
 func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []twotier.Op,
 	res []twotier.Result, meanwhile func(), over func(group int)) {
-	w := c.waits.Get().(*wait)
+	w := c.waits.Get().(*waiter)
 	for i, g := range groups {
 		c.start(ctx, w, part{work: work{ops: ops, at: g.At, res: res}, to: g.To})
 		if w.parts[i].call == nil {
@@ -59,15 +59,15 @@ func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []twotier.Op
 		}
 	}
 	meanwhile()
-	c.finish(ctx, w, over)
+	c.awaitParts(ctx, w, over)
 }
 
 // start adds a part, and submits its call. A part that can't be submitted is over.
-func (c *Client) start(ctx context.Context, w *wait, p part) {
+func (c *Client) start(ctx context.Context, w *waiter, p part) {
 	p.trace = trace.From(ctx)
 	var err error
 	if p.call, err = c.submit(ctx, w, &p); err != nil {
-		p.fail(wrap(err, p.to))
+		p.fail(wrapNode(err, p.to))
 	} else {
 		w.left++
 	}
@@ -75,7 +75,7 @@ func (c *Client) start(ctx context.Context, w *wait, p part) {
 }
 
 // submit queues the work of a part.
-func (c *Client) submit(ctx context.Context, w *wait, p *part) (*call, error) {
+func (c *Client) submit(ctx context.Context, w *waiter, p *part) (*call, error) {
 	l, err := c.link(p.to)
 	if err != nil {
 		return nil, err
@@ -108,10 +108,10 @@ func (c *Client) deadline(ctx context.Context) time.Time {
 	return time.Now().Add(min(within, maxBudget))
 }
 
-// finish calls over with each part when it is over, until all are or ctx is done. If ctx ends
+// awaitParts calls over with each part when it is over, until all are or ctx is done. If ctx ends
 // first, the outcomes of the remaining parts are unknown, except where no worker has taken the
 // call.
-func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
+func (c *Client) awaitParts(ctx context.Context, w *waiter, over func(part int)) {
 	for w.left > 0 {
 		var why error
 		select {
@@ -120,7 +120,7 @@ func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
 			why = ctx.Err()
 		}
 		for i := range w.parts {
-			if p := &w.parts[i]; p.call != nil && c.ended(p, why) {
+			if p := &w.parts[i]; p.call != nil && c.finishPart(p, why) {
 				w.left--
 				over(i)
 			}
@@ -131,9 +131,9 @@ func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
 	c.waits.Put(w)
 }
 
-// ended reports whether a part is over, and sets its results if so. With a reason to give up, every
-// part is.
-func (c *Client) ended(p *part, why error) bool {
+// finishPart reports whether a part is over, and sets its results if so. With a reason to give up,
+// every part is.
+func (c *Client) finishPart(p *part, why error) bool {
 	k := p.call
 	over, err := k.Finished()
 	outcome := batching.Finished
@@ -159,7 +159,7 @@ func (c *Client) ended(p *part, why error) bool {
 		c.calls.Put(k)
 	}
 	if err != nil {
-		p.fail(wrap(err, p.to))
+		p.fail(wrapNode(err, p.to))
 	}
 	return true
 }

@@ -75,8 +75,8 @@ func (r *reader) int() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// count reads a number of items that take at least one byte each.
-func (r *reader) count() int {
+// itemCount reads a number of items that take at least one byte each.
+func (r *reader) itemCount() int {
 	n := r.uint()
 	if n > uint64(len(r.b)) {
 		r.fail()
@@ -87,7 +87,7 @@ func (r *reader) count() int {
 
 // bytes returns a view into the message.
 func (r *reader) bytes() []byte {
-	n := r.count()
+	n := r.itemCount()
 	b := r.b[:n:n]
 	r.b = r.b[n:]
 	return b
@@ -96,8 +96,8 @@ func (r *reader) bytes() []byte {
 // lengthBytes is the size of a fixed-size length, which can be filled in after the content.
 const lengthBytes = 4
 
-// part returns the content that follows a fixed-size length, as a view into the message.
-func (r *reader) part() []byte {
+// lengthPrefixed returns the content that follows a fixed-size length, as a view into the message.
+func (r *reader) lengthPrefixed() []byte {
 	if len(r.b) < lengthBytes {
 		r.fail()
 		return nil
@@ -114,8 +114,8 @@ func (r *reader) part() []byte {
 
 func (r *reader) string() string { return string(r.bytes()) }
 
-// end returns an error unless everything has been read.
-func (r *reader) end() error {
+// checkEnd returns an error unless everything has been read.
+func (r *reader) checkEnd() error {
 	if r.err == nil && len(r.b) > 0 {
 		r.err = errFormat
 	}

@@ -91,9 +91,9 @@ func (w *work) class() class {
 
 // decode reads the results from a reply.
 func (w *work) decode(reply []byte) error {
-	r, t := reader{b: reply}, times{}
+	r, t := reader{b: reply}, timeCodec{}
 	for i := range w.len() {
 		readResult(&r, w.op(i), w.result(i), &t)
 	}
-	return r.end()
+	return r.checkEnd()
 }

@@ -21,7 +21,7 @@ type worker struct {
 	id    uint32
 	body  []byte
 	raw   []byte
-	watch watch
+	watch stallWatch
 }
 
 func newWorker(l *link, id int) *worker { return &worker{l: l, id: uint32(id)} }
@@ -32,7 +32,7 @@ func (n *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 		n.watch.begin(n.l, queue)
 		n.send(batch)
 		n.watch.end()
-		n.shrink()
+		n.releaseBuffers()
 	})
 }
 
@@ -40,8 +40,8 @@ func (n *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 // released: otherwise each of the many workers would hold on to megabytes for good.
 const keptBuffer = 128 << 10
 
-// shrink releases buffers that only a large message needed.
-func (n *worker) shrink() {
+// releaseBuffers releases buffers that only a large message needed.
+func (n *worker) releaseBuffers() {
 	if cap(n.body) > keptBuffer || cap(n.raw) > keptBuffer {
 		n.body, n.raw = nil, nil
 	}
@@ -70,7 +70,7 @@ func (n *worker) send(batch []*call) {
 	r := reader{b: reply}
 	for _, k := range live {
 		if err == nil {
-			k.reply = r.part()
+			k.reply = r.lengthPrefixed()
 			if r.err != nil {
 				err = twotier.ErrUnknownOutcome
 			}
@@ -113,10 +113,10 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	return b
 }
 
-// watch handles a worker whose message gets no answer for a while. It has the process pinged, and
-// starts another worker for the waiting calls, because one slow message need not mean that others
-// are slow.
-type watch struct {
+// stallWatch handles a worker whose message gets no answer for a while. It has the process pinged,
+// and starts another worker for the waiting calls, because one slow message need not mean that
+// others are slow.
+type stallWatch struct {
 	timer *time.Timer
 
 	mu    sync.Mutex
@@ -126,7 +126,7 @@ type watch struct {
 	relieved chan struct{}
 }
 
-func (w *watch) begin(l *link, queue *batching.Queue[*call]) {
+func (w *stallWatch) begin(l *link, queue *batching.Queue[*call]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.link, w.queue = l, queue
@@ -137,7 +137,7 @@ func (w *watch) begin(l *link, queue *batching.Queue[*call]) {
 	w.timer.Reset(l.c.silenceTimeout())
 }
 
-func (w *watch) end() {
+func (w *stallWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer.Stop()
@@ -148,13 +148,13 @@ func (w *watch) end() {
 	}
 }
 
-func (w *watch) fire() {
+func (w *stallWatch) fire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queue == nil || w.relieved != nil {
 		return
 	}
-	w.link.probe()
+	w.link.startProbe()
 	select {
 	case spare := <-w.link.spare:
 		w.relieved = make(chan struct{})

@@ -75,23 +75,23 @@ func New[K comparable, B, A any](opt Options[B]) *Memory[K, B, A] {
 		started: names[K]{keep: opt.Numbers}}
 }
 
-// Enter returns the verdict on a request. Unless it is Fresh, the request must not be carried out.
+// Begin returns the verdict on a request. Unless it is Fresh, the request must not be carried out.
 // r is set if the verdict is Fresh or Repeated.
-func (m *Memory[K, B, A]) Enter(key K, seq uint64, by B,
+func (m *Memory[K, B, A]) Begin(key K, seq uint64, by B,
 	now time.Time) (r *Request[K, B, A], v Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ageLocked(now)
+	m.expireLocked(now)
 	last := m.last[key]
 	switch {
 	case last == nil:
-		if v := m.beginLocked(key, seq, now); v != Fresh {
+		if v := m.beginSequenceLocked(key, seq, now); v != Fresh {
 			return nil, v
 		}
 	case m.opt.Continues != nil && !m.opt.Continues(last.by, by):
 		return nil, WrongSender
 	case seq <= last.seq:
-		m.useLocked(last, now)
+		m.touchLocked(last, now)
 		if seq < last.seq {
 			return nil, Stale
 		}
@@ -102,8 +102,8 @@ func (m *Memory[K, B, A]) Enter(key K, seq uint64, by B,
 	return r, Fresh
 }
 
-// beginLocked decides whether an unknown sequence may begin, and makes room for it.
-func (m *Memory[K, B, A]) beginLocked(key K, seq uint64, now time.Time) Verdict {
+// beginSequenceLocked decides whether an unknown sequence may begin, and makes room for it.
+func (m *Memory[K, B, A]) beginSequenceLocked(key K, seq uint64, now time.Time) Verdict {
 	if m.opt.FromOne {
 		if seq != 1 {
 			return Stale
@@ -143,8 +143,8 @@ func (m *Memory[K, B, A]) replaceLocked(last, r *Request[K, B, A]) {
 	r.at = m.answers.PushFront(r)
 }
 
-// useLocked records the use of a request.
-func (m *Memory[K, B, A]) useLocked(r *Request[K, B, A], now time.Time) {
+// touchLocked records the use of a request.
+func (m *Memory[K, B, A]) touchLocked(r *Request[K, B, A], now time.Time) {
 	r.used = now
 	if r.forgotten {
 		m.numbers.MoveToFront(r.at)
@@ -153,8 +153,8 @@ func (m *Memory[K, B, A]) useLocked(r *Request[K, B, A], now time.Time) {
 	}
 }
 
-// ageLocked forgets entries that have been unused for too long.
-func (m *Memory[K, B, A]) ageLocked(now time.Time) {
+// expireLocked forgets entries that have been unused for too long.
+func (m *Memory[K, B, A]) expireLocked(now time.Time) {
 	for r := m.oldest(&m.answers); r != nil && now.Sub(r.used) >= m.opt.Answers; {
 		m.forgetLocked(r)
 		r = m.oldest(&m.answers)
@@ -200,13 +200,13 @@ func (m *Memory[K, B, A]) Finish(r *Request[K, B, A], answer A, bytes int) {
 	if r.answer = answer; m.last[r.key] == r {
 		r.bytes = bytes
 		m.bytes += bytes
-		m.fitLocked(r)
+		m.makeRoomLocked(r)
 	}
 }
 
-// fitLocked makes room for the answer of r. It forgets that very answer if it exceeds the bound
-// alone, and otherwise the least recently used ones.
-func (m *Memory[K, B, A]) fitLocked(r *Request[K, B, A]) {
+// makeRoomLocked makes room for the answer of r. It forgets that very answer if it exceeds the
+// bound alone, and otherwise the least recently used ones.
+func (m *Memory[K, B, A]) makeRoomLocked(r *Request[K, B, A]) {
 	if r.bytes > m.opt.Bytes {
 		m.forgetLocked(r)
 	}
@@ -228,8 +228,10 @@ const (
 	Forgotten
 )
 
-// Answer returns the answer to a request. It waits for it for at most atMost.
-func (m *Memory[K, B, A]) Answer(r *Request[K, B, A], atMost time.Duration) (answer A, s State) {
+// AwaitAnswer returns the answer to a request. It waits for it for at most atMost.
+func (m *Memory[K, B, A]) AwaitAnswer(
+	r *Request[K, B, A], atMost time.Duration,
+) (answer A, s State) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {

@@ -31,7 +31,7 @@ type names[K comparable] struct {
 // for it. Without room, nothing is remembered.
 func (n *names[K]) add(name K, now time.Time) (isNew, room bool) {
 	if n.since.IsZero() || now.Sub(n.since) >= n.keep {
-		n.turn(now)
+		n.rotate(now)
 	}
 	h := maphash.Comparable(n.seed, name)
 	if n.now.has(h) || n.old.has(h) {
@@ -40,9 +40,9 @@ func (n *names[K]) add(name K, now time.Time) (isNew, room bool) {
 	return true, n.now.add(h)
 }
 
-// turn begins a generation. It remembers the names of the previous one for the length of another
+// rotate begins a generation. It remembers the names of the previous one for the length of another
 // generation.
-func (n *names[K]) turn(now time.Time) {
+func (n *names[K]) rotate(now time.Time) {
 	if n.since.IsZero() {
 		n.seed = maphash.MakeSeed()
 	}
@@ -69,14 +69,14 @@ func (g *generation) add(h uint64) (room bool) {
 		return true
 	}
 	if g.bits == nil {
-		g.toBits()
+		g.convertToFilter()
 	}
 	g.setBits(h)
 	return true
 }
 
-// toBits converts the names to a filter.
-func (g *generation) toBits() {
+// convertToFilter converts the names to a filter.
+func (g *generation) convertToFilter() {
 	g.bits = make([]uint64, nameBits/bitsPerWord)
 	for h := range g.few {
 		g.setBits(h)

@@ -26,7 +26,7 @@ func newMemory(opt options) *memory { return replay.New[string, int, string](opt
 func enter(t *testing.T, m *memory, key string, seq uint64, after time.Duration,
 	want replay.Verdict) *request {
 	t.Helper()
-	r, got := m.Enter(key, seq, 0, begin.Add(after))
+	r, got := m.Begin(key, seq, 0, begin.Add(after))
 	if got != want || (r != nil) != (got == replay.Fresh || got == replay.Repeated) {
 		t.Errorf("%s %d: verdict %d, want %d", key, seq, got, want)
 	}
@@ -51,7 +51,7 @@ func repeat(t *testing.T, m *memory, key string, seq uint64, after time.Duration
 	if r == nil {
 		return
 	}
-	got, state := m.Answer(r, 0)
+	got, state := m.AwaitAnswer(r, 0)
 	if got != want || (state == replay.Answered) != (want != "") {
 		t.Errorf("%s %d: %q, state %d, want %q", key, seq, got, state, want)
 	}
@@ -77,13 +77,13 @@ func TestCopiesWait(t *testing.T) {
 		m := newMemory(options{Sequences: 1, Bytes: 100, Answers: time.Hour, Numbers: time.Hour})
 		first := enter(t, m, "a", 1, 0, replay.Fresh)
 		again := enter(t, m, "a", 1, 0, replay.Repeated)
-		if _, s := m.Answer(again, time.Second); s != replay.UnderWay {
+		if _, s := m.AwaitAnswer(again, time.Second); s != replay.UnderWay {
 			t.Errorf("state %d while it is being carried out", s)
 		}
 		next := enter(t, m, "a", 2, 0, replay.Fresh)
 		m.Finish(next, "next", 4)
 		time.AfterFunc(time.Second, func() { m.Finish(first, "first", 5) })
-		if a, s := m.Answer(again, time.Minute); a != "first" || s != replay.Answered {
+		if a, s := m.AwaitAnswer(again, time.Minute); a != "first" || s != replay.Answered {
 			t.Errorf("%q, state %d", a, s)
 		}
 		if n, bytes := m.Size(); n != 1 || bytes != 4 {
@@ -151,7 +151,7 @@ func TestSequencesAreTheirSenders(t *testing.T) {
 	}{{1, 5, replay.Fresh}, {1, 4, replay.WrongSender}, {2, 4, replay.WrongSender},
 		{0, 4, replay.WrongSender}, {1, 6, replay.Repeated}, {2, 6, replay.Fresh},
 		{2, 5, replay.WrongSender}} {
-		r, got := m.Enter("a", step.seq, step.by, begin)
+		r, got := m.Begin("a", step.seq, step.by, begin)
 		if got != step.want {
 			t.Errorf("%+v: %d", step, got)
 		}
@@ -278,7 +278,7 @@ func (m *model) step() {
 }
 
 func (m *model) enter(key string, seq uint64, was bool) {
-	r, v := m.m.Enter(key, seq, 0, m.now)
+	r, v := m.m.Begin(key, seq, 0, m.now)
 	kept := !m.lost[key] && m.now.Sub(m.used[key]) < m.opt.Answers
 	m.used[key], m.lost[key] = m.now, !kept
 	switch v {
@@ -313,7 +313,7 @@ func (m *model) enter(key string, seq uint64, was bool) {
 // hear checks an answer. kept means that it can't have been forgotten.
 func (m *model) hear(key string, seq uint64, r *request, kept bool) {
 	want, finished := m.answer[key][seq]
-	got, s := m.m.Answer(r, 0)
+	got, s := m.m.AwaitAnswer(r, 0)
 	switch s {
 	case replay.Answered:
 		m.kinds["answered"]++
@@ -353,7 +353,7 @@ func BenchmarkEnter(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		key[0], key[1] = byte(i), byte(i>>8)&31
-		r, v := m.Enter(key, uint64(i), struct{}{}, begin)
+		r, v := m.Begin(key, uint64(i), struct{}{}, begin)
 		if v != replay.Fresh {
 			b.Fatal(v)
 		}

@@ -22,7 +22,7 @@ func (r *Router) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 		r.doAllInRedis(ctx, ops, res)
 	default:
 		r.opt.Loans.Observe(ops)
-		r.divide(ctx, v, ops, res, len(v.Shared) > 0 && v.mayBorrow(ops))
+		r.runInWaves(ctx, v, ops, res, len(v.Shared) > 0 && v.mayBorrow(ops))
 	}
 }
 
@@ -67,13 +67,13 @@ func (r *Router) doAllInRedis(ctx context.Context, ops []twotier.Op, res []twoti
 	case err != nil:
 		setErr(res, err)
 	default:
-		r.markAll(res)
+		r.markAllUntrustedTime(res)
 	}
 }
 
-func (r *Router) markAll(res []twotier.Result) {
+func (r *Router) markAllUntrustedTime(res []twotier.Result) {
 	for i := range res {
-		r.mark(&res[i])
+		r.markUntrustedTime(&res[i])
 	}
 }
 
@@ -92,7 +92,7 @@ func (r *Router) doAllLocal(ctx context.Context, ops []twotier.Op, res []twotier
 			res[i].Err = r.opt.Direct.Do(ctx, &ops[i], &res[i])
 		}
 	}
-	r.markAll(res)
+	r.markAllUntrustedTime(res)
 }
 
 // wave is the part of a batch that runs concurrently. Operations with one owner are grouped by
@@ -140,10 +140,10 @@ func (w *wave) clear() {
 	clear(w.keys)
 }
 
-// divide has each owner run its operations, all owners at the same time. Operations that share a
-// key run in the order given: if one of them has several owners, the later one waits for another
+// runInWaves has each owner run its operations, all owners at the same time. Operations that share
+// a key run in the order given: if one of them has several owners, the later one waits for another
 // wave. With borrow, the owner of an operation's other keys may count the borrowed ones.
-func (r *Router) divide(
+func (r *Router) runInWaves(
 	ctx context.Context, v *View, ops []twotier.Op, res []twotier.Result, borrow bool,
 ) {
 	t, w := v.Table, r.waves.Get().(*wave)
@@ -151,9 +151,9 @@ func (r *Router) divide(
 	for i, at := range w.owners {
 		one := at != severalOwners
 		if w.collides(&ops[i], one) {
-			r.finish(ctx, t, w, ops, res)
+			r.runWave(ctx, t, w, ops, res)
 		}
-		if one && at != t.Self() && r.refused(&ops[i], &res[i]) {
+		if one && at != t.Self() && r.answerFromRefusal(&ops[i], &res[i]) {
 			continue
 		}
 		if one {
@@ -163,7 +163,7 @@ func (r *Router) divide(
 		}
 		w.add(&ops[i], one)
 	}
-	r.finish(ctx, t, w, ops, res)
+	r.runWave(ctx, t, w, ops, res)
 	r.waves.Put(w)
 }
 
@@ -193,13 +193,13 @@ func (w *wave) add(op *twotier.Op, one bool) {
 	}
 }
 
-// finish runs a wave and empties it.
-func (r *Router) finish(
+// runWave runs a wave and empties it.
+func (r *Router) runWave(
 	ctx context.Context, t *ring.Table, w *wave, ops []twotier.Op, res []twotier.Result,
 ) {
 	var done sync.WaitGroup
 	if len(w.several) > 0 {
-		done.Go(func() { r.allSeveral(ctx, w.several, ops, res) })
+		done.Go(func() { r.acquireAllAcrossOwners(ctx, w.several, ops, res) })
 	}
 	r.dispatch(ctx, t, w, ops, res)
 	done.Wait()
@@ -226,7 +226,7 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []twotier.Op, res
 	for k, i := range again {
 		some[k], out[k] = ops[i], res[i]
 	}
-	r.divide(ctx, r.view.Load(), some, out, false)
+	r.runInWaves(ctx, r.view.Load(), some, out, false)
 	for k, i := range again {
 		res[i] = out[k]
 	}
@@ -246,7 +246,7 @@ func (r *Router) dispatch(
 	}
 	runLocal := func() {
 		if self := t.Self(); self >= 0 && len(w.groups[self]) > 0 {
-			r.localGroup(ctx, w, w.groups[self], ops, res)
+			r.runLocalGroup(ctx, w, w.groups[self], ops, res)
 			retry(decision{to: local, borrow: w.borrow}, w.groups[self])
 		}
 	}
@@ -291,8 +291,8 @@ func (r *Router) retryGroup(
 	}
 }
 
-// localGroup runs the operations at the given positions in this node's memory.
-func (r *Router) localGroup(
+// runLocalGroup runs the operations at the given positions in this node's memory.
+func (r *Router) runLocalGroup(
 	ctx context.Context, w *wave, group []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	if len(group) == len(ops) {
@@ -316,7 +316,7 @@ func (r *Router) recordForwarded(group []int, ops []twotier.Op, res []twotier.Re
 	for _, i := range group {
 		if res[i].Err == nil {
 			r.opt.Refusals.Note(&ops[i], &res[i])
-			answeredByOwner(&res[i])
+			setOwnerSource(&res[i])
 		}
 	}
 }

@@ -12,11 +12,13 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// replace turns the error of the last attempt into a fallback decision, for an operation some of
-// whose owners can't be reached. It reports false if the unreachable members do not own the keys,
-// or if no member is unreachable: counting in place of a node that is merely slow would let two
-// nodes decide, so only rpc.ErrUnreachable is a reason.
-func (r *Router) replace(d *decision, op *twotier.Op, err error) (fallen decision, ok bool) {
+// fallbackDecision turns the error of the last attempt into a fallback decision, for an operation
+// some of whose owners can't be reached. It reports false if the unreachable members do not own the
+// keys, or if no member is unreachable: counting in place of a node that is merely slow would let
+// two nodes decide, so only rpc.ErrUnreachable is a reason.
+func (r *Router) fallbackDecision(
+	d *decision, op *twotier.Op, err error,
+) (fallen decision, ok bool) {
 	var gone []multiowner.Part
 	switch u, several := errors.AsType[*multiowner.UnreachableError](err); {
 	case several:
@@ -30,7 +32,7 @@ func (r *Router) replace(d *decision, op *twotier.Op, err error) (fallen decisio
 	}
 	fallen = decision{to: fallback, inPlace: slices.Clone(d.inPlace)}
 	for _, p := range gone {
-		if !r.decidedBy(p.To, op, p.Checks) {
+		if !r.ownsChecks(p.To, op, p.Checks) {
 			return fallen, false
 		}
 		fallen.inPlace = append(fallen.inPlace, p.Checks...)
@@ -52,8 +54,8 @@ func (r *Router) replace(d *decision, op *twotier.Op, err error) (fallen decisio
 	return fallen, true
 }
 
-// decidedBy reports whether, in this node's view, a member owns the keys of the given checks.
-func (r *Router) decidedBy(m *ring.Member, op *twotier.Op, checks []int) bool {
+// ownsChecks reports whether, in this node's view, a member owns the keys of the given checks.
+func (r *Router) ownsChecks(m *ring.Member, op *twotier.Op, checks []int) bool {
 	for _, i := range checks {
 		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
 			return false
@@ -71,7 +73,7 @@ func (r *Router) fallback(
 	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	for _, to := range d.detours {
-		err := r.relay(ctx, to, op, res)
+		err := r.relayAcquire(ctx, to, op, res)
 		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, rpc.ErrUnreachable) {
 			return err
 		}
@@ -80,20 +82,20 @@ func (r *Router) fallback(
 		return errExpired
 	}
 	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
-		return r.inPlace(ctx, d, op, res)
+		return r.runAsSubstitute(ctx, d, op, res)
 	})
 	if errors.Is(err, twotier.ErrNotOwner) && len(d.inPlace) == len(op.Checks) {
 		return errMoving
 	}
 	if err == nil && len(d.parts) > 1 {
-		return r.afterwards(ctx, op, res, nil)
+		return r.countIfDenied(ctx, op, res, nil)
 	}
 	return err
 }
 
-// inPlace runs an operation on this node, in place of unreachable owners where necessary, together
-// with the owners that can be reached.
-func (r *Router) inPlace(
+// runAsSubstitute runs an operation on this node, in place of unreachable owners where necessary,
+// together with the owners that can be reached.
+func (r *Router) runAsSubstitute(
 	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	nonOwner := *op
@@ -112,6 +114,6 @@ func (r *Router) inPlace(
 	}
 	nonOwner.Recalled = false // other nodes may have counts of the keys
 	err := r.opt.Counter.Do(ctx, &nonOwner, res)
-	r.mark(res)
+	r.markUntrustedTime(res)
 	return err
 }

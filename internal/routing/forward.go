@@ -14,7 +14,7 @@ import (
 func (r *Router) forward(
 	ctx context.Context, to *ring.Member, op *twotier.Op, res *twotier.Result,
 ) error {
-	if r.refused(op, res) {
+	if r.answerFromRefusal(op, res) {
 		return nil
 	}
 	m := r.messages.Get().(*message)
@@ -31,8 +31,8 @@ func (r *Router) forward(
 	return err
 }
 
-// refused answers an operation from a remembered refusal and reports whether it did.
-func (r *Router) refused(op *twotier.Op, res *twotier.Result) bool {
+// answerFromRefusal answers an operation from a remembered refusal and reports whether it did.
+func (r *Router) answerFromRefusal(op *twotier.Op, res *twotier.Result) bool {
 	if op.Checks[0].N < 0 {
 		// Forget now, before later operations of the same batch are compared with a refusal.
 		r.opt.Refusals.Forget(&op.Checks[0])
@@ -60,14 +60,14 @@ func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 		}
 	}
 	if err == nil {
-		answeredByOwner(&m.res[0])
+		setOwnerSource(&m.res[0])
 	}
 	m.res[0].Err = nil
 	return err
 }
 
-// answeredByOwner sets the source of another node's answer.
-func answeredByOwner(res *twotier.Result) {
+// setOwnerSource sets the source of another node's answer.
+func setOwnerSource(res *twotier.Result) {
 	if res.Source == twotier.SourceMemory {
 		res.Source = twotier.SourceOwner
 	}

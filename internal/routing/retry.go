@@ -30,19 +30,19 @@ func (r *Router) retry(
 ) error {
 	var search *retry.Backoff
 	for err != nil {
-		fallen, replaced := r.replace(&d, op, err)
+		fallen, replaced := r.fallbackDecision(&d, op, err)
 		switch {
 		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
 			return errExpired
 		case errors.Is(err, modes.ErrChanged):
-			d, search = r.byTable(op, true), nil
+			d, search = r.decideByTable(op, true), nil
 		case replaced:
 			d = fallen
-		case d.outdated(op, err):
+		case d.isOutdated(op, err):
 			if search == nil {
 				search = retry.Within(ownership.WaitTimeout)
 			}
-			if d, err = r.locate(ctx, search, op); err != nil {
+			if d, err = r.decideByOwners(ctx, search, op); err != nil {
 				return err
 			}
 		default:
@@ -53,17 +53,17 @@ func (r *Router) retry(
 	return nil
 }
 
-// outdated reports whether an error calls for a new decision: nothing was executed, or nothing that
-// must not be executed twice.
-func (d *decision) outdated(op *twotier.Op, err error) bool {
+// isOutdated reports whether an error calls for a new decision: nothing was executed, or nothing
+// that must not be executed twice.
+func (d *decision) isOutdated(op *twotier.Op, err error) bool {
 	return errors.Is(err, twotier.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Reads() && errors.Is(err, twotier.ErrUnknownOutcome)
 }
 
-// locate decides by the current owners of the keys. It waits for partitions that are on their way
-// to this node, and pauses before each attempt after the first: nodes that disagree for a moment
-// could otherwise send an operation back and forth.
-func (r *Router) locate(
+// decideByOwners decides by the current owners of the keys. It waits for partitions that are on
+// their way to this node, and pauses before each attempt after the first: nodes that disagree for a
+// moment could otherwise send an operation back and forth.
+func (r *Router) decideByOwners(
 	ctx context.Context, search *retry.Backoff, op *twotier.Op,
 ) (d decision, err error) {
 	if !search.Next(ctx) {
@@ -83,7 +83,7 @@ func (r *Router) locate(
 	case len(parts) > 1:
 		return decision{to: several, parts: parts}, nil
 	case parts[0].To == nil:
-		return decision{to: inMemory(op)}, nil
+		return decision{to: memoryDestination(op)}, nil
 	}
 	return decision{to: forward, owner: parts[0].To}, nil
 }

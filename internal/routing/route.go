@@ -43,11 +43,11 @@ func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 	if ctx.Err() != nil {
 		return errExpired
 	}
-	d := r.byTable(op, true)
+	d := r.decideByTable(op, true)
 	var err error
 	switch d.to {
 	case local:
-		err = r.complete(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
+		err = r.completeLocal(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
 	case several, relay:
 		r.opt.Loans.Observe([]twotier.Op{*op})
 		fallthrough
@@ -66,27 +66,27 @@ func (r *Router) execute(
 ) error {
 	switch d.to {
 	case local:
-		return r.complete(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
+		return r.completeLocal(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
 	case takeBack:
-		return r.complete(ctx, op, res, r.opt.Recalling.Do(ctx, op, res))
+		return r.completeLocal(ctx, op, res, r.opt.Recalling.Do(ctx, op, res))
 	case forward:
 		return r.forward(ctx, d.owner, op, res)
 	case several:
-		return r.several(ctx, d.parts, op, res)
+		return r.acquireAcrossOwners(ctx, d.parts, op, res)
 	case relay:
-		return r.relay(ctx, d.owner, op, res)
+		return r.relayAcquire(ctx, d.owner, op, res)
 	case fallback:
 		return r.fallback(ctx, d, op, res)
 	default:
-		return r.redis(ctx, op, res)
+		return r.runInRedis(ctx, op, res)
 	}
 }
 
-// byTable decides by the mode and the ring's table, without waiting. With borrow, the owner of the
-// other keys may count the borrowed ones. If this node owns none of the keys of an acquire, one of
-// the owners runs it, which takes fewer messages. An acquire that waits for the store is not
+// decideByTable decides by the mode and the ring's table, without waiting. With borrow, the owner
+// of the other keys may count the borrowed ones. If this node owns none of the keys of an acquire,
+// one of the owners runs it, which takes fewer messages. An acquire that waits for the store is not
 // relayed: it would make others wait for their turn.
-func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
+func (r *Router) decideByTable(op *twotier.Op, borrow bool) decision {
 	v := r.view.Load()
 	if v.InRedis {
 		return decision{to: redis}
@@ -95,7 +95,7 @@ func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
 	at, one := r.ownerOf(v, op, borrow)
 	switch {
 	case one && at == t.Self():
-		return decision{to: inMemory(op)}
+		return decision{to: memoryDestination(op)}
 	case one:
 		return decision{to: forward, owner: t.Member(at)}
 	}
@@ -113,8 +113,8 @@ func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
 	return decision{to: several, parts: parts}
 }
 
-// inMemory returns the destination of an operation that this node runs in its memory.
-func inMemory(op *twotier.Op) destination {
+// memoryDestination returns the destination of an operation that this node runs in its memory.
+func memoryDestination(op *twotier.Op) destination {
 	if op.TakesBack() {
 		return takeBack
 	}
@@ -164,20 +164,20 @@ func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.P
 	return append(parts, multiowner.Part{To: to, Checks: []int{check}})
 }
 
-// complete completes an operation that has run in this node's memory with this error. If memory
-// had no room for its key, it runs in Redis.
-func (r *Router) complete(
+// completeLocal completes an operation that has run in this node's memory with this error. If
+// memory had no room for its key, it runs in Redis.
+func (r *Router) completeLocal(
 	ctx context.Context, op *twotier.Op, res *twotier.Result, err error,
 ) error {
 	if err != nil && r.servesFromRedis(op, err) {
 		err = r.opt.Direct.Do(ctx, op, res)
 	}
-	r.mark(res)
+	r.markUntrustedTime(res)
 	return err
 }
 
-// mark marks an answer of this node if its time can't be trusted.
-func (r *Router) mark(res *twotier.Result) {
+// markUntrustedTime marks an answer of this node if its time can't be trusted.
+func (r *Router) markUntrustedTime(res *twotier.Result) {
 	if r.view.Load().InDoubt {
 		res.Degraded = true
 	}
@@ -191,11 +191,11 @@ func (r *Router) servesFromRedis(op *twotier.Op, err error) bool {
 		r.opt.StoreUp()
 }
 
-// redis runs an operation in Redis.
-func (r *Router) redis(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+// runInRedis runs an operation in Redis.
+func (r *Router) runInRedis(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		return r.opt.Direct.Do(ctx, op, res)
 	})
-	r.mark(res)
+	r.markUntrustedTime(res)
 	return err
 }

@@ -18,10 +18,10 @@ func (r *Router) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 	switch {
 	case r.view.Load().InRedis:
 		for i := range ops {
-			res[i].Err = r.redis(ctx, &ops[i], &res[i])
+			res[i].Err = r.runInRedis(ctx, &ops[i], &res[i])
 		}
 	case len(ops) == 1:
-		res[0].Err = r.execute(ctx, &decision{to: inMemory(&ops[0])}, &ops[0], &res[0])
+		res[0].Err = r.execute(ctx, &decision{to: memoryDestination(&ops[0])}, &ops[0], &res[0])
 	default:
 		r.doAllLocal(ctx, ops, res)
 	}
@@ -37,7 +37,7 @@ func (r *Router) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 // serveMoved runs an operation whose keys this node did not own when it arrived.
 func (r *Router) serveMoved(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	for search := retry.Within(ownership.WaitTimeout); ; {
-		d, err := r.locate(ctx, search, op)
+		d, err := r.decideByOwners(ctx, search, op)
 		switch {
 		case err != nil || d.to == several:
 			return twotier.ErrNotOwner // the sender has to divide it, or to look again

@@ -23,16 +23,16 @@ func hasLocal(parts []multiowner.Part) bool {
 	return false
 }
 
-// several runs an acquire whose keys have several owners.
-func (r *Router) several(
+// acquireAcrossOwners runs an acquire whose keys have several owners.
+func (r *Router) acquireAcrossOwners(
 	ctx context.Context, parts []multiowner.Part, op *twotier.Op, res *twotier.Result,
 ) error {
 	r.opt.Acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: parts}})
-	return r.afterwards(ctx, op, res, res.Err)
+	return r.countIfDenied(ctx, op, res, res.Err)
 }
 
-// relay has the owner of one of the keys run an acquire.
-func (r *Router) relay(
+// relayAcquire has the owner of one of the keys run an acquire.
+func (r *Router) relayAcquire(
 	ctx context.Context, to *ring.Member, op *twotier.Op, res *twotier.Result,
 ) error {
 	m := r.messages.Get().(*message)
@@ -42,11 +42,11 @@ func (r *Router) relay(
 	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
 	m.res[0], *res = *res, m.res[0]
 	m.tasks[0] = rpc.Task{}
-	return r.afterwards(ctx, op, res, res.Err)
+	return r.countIfDenied(ctx, op, res, res.Err)
 }
 
-// afterwards counts a refused acquire if the operation asks for that.
-func (r *Router) afterwards(
+// countIfDenied counts a refused acquire if the operation asks for that.
+func (r *Router) countIfDenied(
 	ctx context.Context, op *twotier.Op, res *twotier.Result, err error,
 ) error {
 	res.Err = nil
@@ -88,7 +88,7 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier
 			res[i].Err = errExpired
 			continue
 		}
-		switch d := r.byTable(&tasks[i].Op, false); d.to {
+		switch d := r.decideByTable(&tasks[i].Op, false); d.to {
 		case several:
 			list = append(list,
 				multiowner.Request{Op: &tasks[i].Op, Res: &res[i], Parts: d.parts})
@@ -110,16 +110,17 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier
 // maxSeveral is the number of operations with several owners that a batch retries at a time.
 const maxSeveral = 64
 
-// allSeveral runs the operations of a batch that have several owners and no key in common: the ones
-// that this node coordinates together, the relayed ones in one message per coordinator.
-func (r *Router) allSeveral(
+// acquireAllAcrossOwners runs the operations of a batch that have several owners and no key in
+// common: the ones that this node coordinates together, the relayed ones in one message per
+// coordinator.
+func (r *Router) acquireAllAcrossOwners(
 	ctx context.Context, positions []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	decisions := make([]decision, len(positions))
 	own := make([]multiowner.Request, 0, len(positions))
 	relayed := map[*ring.Member][]int{}
 	for k, i := range positions {
-		d := r.byTable(&ops[i], false)
+		d := r.decideByTable(&ops[i], false)
 		switch decisions[k] = d; d.to {
 		case several:
 			own = append(own, multiowner.Request{Op: &ops[i], Res: &res[i], Parts: d.parts})
@@ -135,7 +136,7 @@ func (r *Router) allSeveral(
 	}
 	r.opt.Acquirer.Acquire(ctx, own)
 	done.Wait()
-	r.allAfterwards(ctx, decisions, positions, ops, res)
+	r.retryAndCountDenied(ctx, decisions, positions, ops, res)
 }
 
 // relayGroup has another node coordinate the operations at the given positions.
@@ -152,9 +153,9 @@ func (r *Router) relayGroup(
 	}
 }
 
-// allAfterwards retries the operations whose owners have changed, and counts refused operations
-// that ask for it.
-func (r *Router) allAfterwards(
+// retryAndCountDenied retries the operations whose owners have changed, and counts refused
+// operations that ask for it.
+func (r *Router) retryAndCountDenied(
 	ctx context.Context, decisions []decision, positions []int, ops []twotier.Op,
 	res []twotier.Result,
 ) {
@@ -171,7 +172,7 @@ func (r *Router) allAfterwards(
 			for n := next.Add(1) - 1; n < int64(len(open)); n = next.Add(1) - 1 {
 				k := open[n]
 				i := positions[k]
-				err := r.afterwards(ctx, &ops[i], &res[i], res[i].Err)
+				err := r.countIfDenied(ctx, &ops[i], &res[i], res[i].Err)
 				res[i].Err = r.retry(ctx, decisions[k], err, &ops[i], &res[i])
 			}
 		})

@@ -105,15 +105,15 @@ func (b *Belief) Accept(m Measurement) (ahead time.Duration, anew bool) {
 	switch {
 	case !b.started:
 		b.settle(m)
-		b.unproven = apart(m.Ahead, m.Wall) > farthest
-	case apart(m.Ahead, b.settled) <= smallStep+b.drifted(m):
+		b.unproven = absDiff(m.Ahead, m.Wall) > farthest
+	case absDiff(m.Ahead, b.settled) <= smallStep+b.maxDrift(m):
 		b.follow(m)
-		b.unproven = b.unproven && apart(m.Ahead, m.Wall) > farthest
-	case !b.agreed(m):
-	case b.unproven && apart(m.Ahead, m.Wall) <= farthest:
+		b.unproven = b.unproven && absDiff(m.Ahead, m.Wall) > farthest
+	case !b.countAgreement(m):
+	case b.unproven && absDiff(m.Ahead, m.Wall) <= farthest:
 		b.settle(m)
 		return b.ahead, true
-	case b.defensible(m):
+	case b.mayFollow(m):
 		b.settle(m)
 	default:
 		b.candidate.refused = true
@@ -135,8 +135,8 @@ func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	return DoubtStep, b.candidate.ahead - b.ahead
 }
 
-// drifted returns how far clocks may have drifted apart since a reading was last followed.
-func (b *Belief) drifted(m Measurement) time.Duration {
+// maxDrift returns how far clocks may have drifted apart since a reading was last followed.
+func (b *Belief) maxDrift(m Measurement) time.Duration {
 	return time.Duration(drift * float64(m.At-b.at))
 }
 
@@ -147,26 +147,26 @@ func (b *Belief) settle(m Measurement) {
 // follow takes a small step. The settled time moves no faster than clocks drift, so many small
 // steps in one direction do not add up to a large one.
 func (b *Belief) follow(m Measurement) {
-	most := b.drifted(m)
+	most := b.maxDrift(m)
 	b.settled += min(max(m.Ahead-b.settled, -most), most)
 	b.ahead, b.at, b.candidate = m.Ahead, m.At, candidate{}
 }
 
-// agreed counts a doubted measurement and reports whether enough of them agree.
-func (b *Belief) agreed(m Measurement) bool {
-	if c := &b.candidate; c.samples == 0 || apart(m.Ahead, c.ahead) > agreement {
+// countAgreement counts a doubted measurement and reports whether enough of them agree.
+func (b *Belief) countAgreement(m Measurement) bool {
+	if c := &b.candidate; c.samples == 0 || absDiff(m.Ahead, c.ahead) > agreement {
 		*c = candidate{ahead: m.Ahead, since: m.At}
 	}
 	b.candidate.samples++
 	return b.candidate.samples >= settleSamples && m.At-b.candidate.since > settleAfter
 }
 
-// defensible reports whether a settled step may be followed.
-func (b *Belief) defensible(m Measurement) bool {
-	if apart(m.Ahead, b.ahead) <= farthest {
+// mayFollow reports whether a settled step may be followed.
+func (b *Belief) mayFollow(m Measurement) bool {
+	if absDiff(m.Ahead, b.ahead) <= farthest {
 		return true
 	}
-	return m.Ahead > b.ahead && apart(m.Ahead, m.Wall) < apart(b.ahead, m.Wall)
+	return m.Ahead > b.ahead && absDiff(m.Ahead, m.Wall) < absDiff(b.ahead, m.Wall)
 }
 
-func apart(a, b time.Duration) time.Duration { return max(a-b, b-a) }
+func absDiff(a, b time.Duration) time.Duration { return max(a-b, b-a) }

@@ -113,9 +113,9 @@ func (c *Clock) Set(ahead time.Duration) (step time.Duration) {
 	return step
 }
 
-// Measured returns the measurement for a reading just taken: the store's clock is this far ahead of
-// Local.
-func (c *Clock) Measured(ahead time.Duration) Measurement {
+// NewMeasurement returns the measurement for a reading just taken: the store's clock is this far
+// ahead of Local.
+func (c *Clock) NewMeasurement(ahead time.Duration) Measurement {
 	local := c.Local()
 	return Measurement{At: local.Sub(c.start), Ahead: ahead, Wall: c.wall().Sub(local)}
 }

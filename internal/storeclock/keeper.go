@@ -114,12 +114,12 @@ func (k *Keeper) Measure(ctx context.Context) {
 		return // the store's health reports it
 	}
 	first := !k.belief.started
-	follow, anew := k.belief.Accept(k.opt.Clock.Measured(ahead))
+	follow, anew := k.belief.Accept(k.opt.Clock.NewMeasurement(ahead))
 	if anew {
 		step := k.opt.Clock.Set(follow)
 		k.opt.Logger.Warn("the store's clock was wrong when this node started: setting the time",
 			"step", step)
-	} else if step := k.opt.Clock.Follow(follow); !first && apart(step, 0) > smallStep {
+	} else if step := k.opt.Clock.Follow(follow); !first && absDiff(step, 0) > smallStep {
 		k.opt.Logger.Warn("following a step of the store's clock", "step", step)
 	}
 }

@@ -137,7 +137,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		Secret:    []byte(secret), Tag: nodemodes.Tag(nodemodes.TwoTier),
 		OnChange: func(t *ring.Table) {
 			w.sight.see(p, t)
-			p.node.Changed(t)
+			p.node.FollowTable(t)
 		}, Transport: p.host.Transport(),
 		Placements: &placements, Logger: w.logger(p.id),
 	})

@@ -10,32 +10,32 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// speaker gives memberlist this node's announcement.
-type speaker struct{ r *Ring }
+// delegate gives memberlist this node's announcement.
+type delegate struct{ r *Ring }
 
 // NodeMeta implements memberlist.Delegate.
-func (s speaker) NodeMeta(int) []byte {
+func (s delegate) NodeMeta(int) []byte {
 	s.r.metaMu.Lock()
 	defer s.r.metaMu.Unlock()
 	return s.r.meta.encode()
 }
 
 // NotifyMsg implements memberlist.Delegate. It receives the messages of inform.
-func (s speaker) NotifyMsg(b []byte) {
+func (s delegate) NotifyMsg(b []byte) {
 	var m message
 	if json.Unmarshal(b, &m) == nil && m.Name != s.r.opt.Name {
-		s.r.views.hear(stranger{m, true})
+		s.r.views.applyAnnouncement(stranger{m, true})
 	}
 }
 
 // GetBroadcasts implements memberlist.Delegate.
-func (speaker) GetBroadcasts(int, int) [][]byte { return nil }
+func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState implements memberlist.Delegate.
-func (s speaker) LocalState(bool) []byte { return s.r.views.pass() }
+func (s delegate) LocalState(bool) []byte { return s.r.views.encodeMessages() }
 
 // MergeRemoteState implements memberlist.Delegate.
-func (s speaker) MergeRemoteState(b []byte, _ bool) { s.r.views.passed(b) }
+func (s delegate) MergeRemoteState(b []byte, _ bool) { s.r.views.applyMessages(b) }
 
 const (
 	// informTimeout bounds how long members may take to learn of a change.
@@ -44,18 +44,18 @@ const (
 	informFully = 4
 )
 
-// inform sends this node's announcement to all members. With gossip alone, one member occasionally
-// learns of a change only after up to half a minute: about one time in three hundred among five
-// nodes. The node exchanges all state with a few members, from which it also receives changes that
-// it has missed. The others receive only the announcement: all state would be n times as much for
-// each of n members.
-func (r *Ring) inform(ctx context.Context) {
+// sendToAll sends this node's announcement to all members. With gossip alone, one member
+// occasionally learns of a change only after up to half a minute: about one time in three hundred
+// among five nodes. The node exchanges all state with a few members, from which it also receives
+// changes that it has missed. The others receive only the announcement: all state would be n times
+// as much for each of n members.
+func (r *Ring) sendToAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, informTimeout)
 	defer cancel()
 	list := r.views.addresses(r.opt.Name)
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	few := list[:min(informFully, len(list))]
-	exchanged, told := r.reach(ctx, few), each(ctx, list[len(few):], 0, r.teller())
+	exchanged, told := r.exchangeWithAll(ctx, few), each(ctx, list[len(few):], 0, r.newSender())
 	for range list {
 		select {
 		case <-exchanged: // an unreachable member learns it from others
@@ -66,8 +66,8 @@ func (r *Ring) inform(ctx context.Context) {
 	}
 }
 
-// teller returns a function that sends this node's announcement to the member at an address.
-func (r *Ring) teller() func(address string) error {
+// newSender returns a function that sends this node's announcement to the member at an address.
+func (r *Ring) newSender() func(address string) error {
 	r.metaMu.Lock()
 	m := message{Name: r.opt.Name, Gossip: r.gossip, Meta: r.meta.encode()}
 	r.metaMu.Unlock()
