@@ -162,9 +162,8 @@ func (d *Direct) do(ctx context.Context, op *twotier.Op,
 // submitAndWait has a worker carry out a call for an operation. For part of an acquire, it waits
 // for the outcome even if ctx ends once the worker has the call: the part's counts may have to be
 // taken back.
-func (d *Direct) submitAndWait(
-	ctx context.Context, op *twotier.Op, c *directCall, res *twotier.Result, part bool,
-) (marks []fences.Mark, err error) {
+func (d *Direct) submitAndWait(ctx context.Context, op *twotier.Op, c *directCall,
+	res *twotier.Result, part bool) (marks []fences.Mark, err error) {
 	if ctx.Err() != nil {
 		return nil, errNotSent
 	}
