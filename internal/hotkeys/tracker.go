@@ -108,9 +108,9 @@ func (t *Tracker) Run(ctx context.Context) {
 	}
 }
 
-// Observe samples operations that this node can't run alone because other nodes own some of their
+// Sample samples operations that this node can't run alone because other nodes own some of their
 // keys.
-func (t *Tracker) Observe(ops []twotier.Op) {
+func (t *Tracker) Sample(ops []twotier.Op) {
 	if t.opt.Rate > 0 {
 		t.heat.sample(ops, t.isForeign)
 	}

@@ -109,7 +109,7 @@ func (s *side) acquire(t *testing.T, key string, times int, limits []twotier.Lim
 			if s.counter.Do(t.Context(), &op, &res) == nil {
 				decided++
 			} else {
-				s.Observe([]twotier.Op{op})
+				s.Sample([]twotier.Op{op})
 			}
 		}
 		time.Sleep(100 * time.Millisecond)

@@ -21,7 +21,7 @@ func (r *Router) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 	case v.InRedis:
 		r.doAllInRedis(ctx, ops, res)
 	default:
-		r.opt.Loans.Observe(ops)
+		r.opt.Loans.Sample(ops)
 		r.runInWaves(ctx, v, ops, res, len(v.Shared) > 0 && v.mayBorrow(ops))
 	}
 }

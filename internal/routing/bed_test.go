@@ -255,7 +255,7 @@ func (b *bed) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.Re
 	b.Router.Coordinate(ctx, tasks, res)
 }
 
-func (b *bed) Observe(ops []twotier.Op) {
+func (b *bed) Sample(ops []twotier.Op) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observed += len(ops)

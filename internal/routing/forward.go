@@ -20,7 +20,7 @@ func (r *Router) forward(
 	m := r.messages.Get().(*message)
 	defer r.messages.Put(m)
 	m.tasks[0], m.ops[0] = rpc.Task{Op: *op}, *op
-	r.opt.Loans.Observe(m.ops[:])
+	r.opt.Loans.Sample(m.ops[:])
 	m.res[0], *res = *res, m.res[0] // to reuse the memory of res
 	err := r.send(ctx, to, m)
 	m.res[0], *res = *res, m.res[0]

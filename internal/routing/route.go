@@ -49,7 +49,7 @@ func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 	case local:
 		err = r.completeLocal(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
 	case several, relay:
-		r.opt.Loans.Observe([]twotier.Op{*op})
+		r.opt.Loans.Sample([]twotier.Op{*op})
 		fallthrough
 	default:
 		err = r.execute(ctx, &d, op, res)

@@ -40,7 +40,7 @@ type Acquirer interface {
 }
 
 // Loans samples operations on keys of other nodes, see hotkeys.Tracker.
-type Loans interface{ Observe(ops []twotier.Op) }
+type Loans interface{ Sample(ops []twotier.Op) }
 
 // Refusals remembers refusals by other nodes, see refusals.Cache.
 type Refusals interface {

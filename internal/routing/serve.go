@@ -28,7 +28,7 @@ func (r *Router) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 	for i := range ops {
 		err := res[i].Err
 		if errors.Is(err, twotier.ErrNotOwner) || errors.Is(err, modes.ErrChanged) {
-			r.opt.Loans.Observe(ops[i : i+1])
+			r.opt.Loans.Sample(ops[i : i+1])
 			res[i].Err = r.serveMoved(ctx, &ops[i], &res[i])
 		}
 	}
