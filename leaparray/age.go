@@ -1,8 +1,8 @@
 package leaparray
 
-// Kept returns how many buckets of a level are kept. The last level keeps twice its number, so that
+// BucketsKept returns how many buckets of a level are kept. The last level keeps twice its number, so that
 // a key has every event of the longest window that ends as long ago as an event may be.
-func (l *Ladder) Kept(level int) int { return int(l.count[level]) }
+func (l *Ladder) BucketsKept(level int) int { return int(l.count[level]) }
 
 // oldest returns the oldest bucket of a level that does not have to fold. Buckets in the same
 // bucket of the next level fold together, so that all events within it are equally precise.
@@ -14,8 +14,8 @@ func (l *Ladder) oldest(level int, now int64) int64 {
 	return i
 }
 
-// Since returns the first moment from which on a key certainly still has all events.
-func (l *Ladder) Since(now int64) int64 {
+// CompleteFrom returns the first moment from which on a key certainly still has all events.
+func (l *Ladder) CompleteFrom(now int64) int64 {
 	last := len(l.levels) - 1
 	return l.oldest(last, now) * l.width[last]
 }
@@ -27,12 +27,12 @@ func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
 	return a.bucket(ts)
 }
 
-// Folds returns the bucket that a cell folds into, and whether it is due: a bucket is due if it is
+// FoldTarget returns the bucket that a cell folds into, and whether it is due: a bucket is due if it is
 // too old for its width, a millisecond unless it lies ahead of the present. It ignores whether a
 // millisecond is exact. The result is zero for a cell that has left every window.
-func (l *Ladder) Folds(s Stretch, now int64) (into Stretch, due bool) {
+func (l *Ladder) FoldTarget(s Stretch, now int64) (into Stretch, due bool) {
 	a := l.ages(now)
-	return a.folds(s)
+	return a.foldTarget(s)
 }
 
 // ages holds the moments at which the levels begin, as of now.
@@ -60,8 +60,8 @@ func (a *ages) bucket(ts int64) (s Stretch, ok bool) {
 	return Stretch{}, false
 }
 
-// folds is Ladder.Folds.
-func (a *ages) folds(s Stretch) (into Stretch, due bool) {
+// foldTarget is Ladder.Folds.
+func (a *ages) foldTarget(s Stretch) (into Stretch, due bool) {
 	if s.End() <= a.from[len(a.levels)-1] {
 		return Stretch{}, true
 	}

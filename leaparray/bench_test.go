@@ -56,7 +56,7 @@ func BenchmarkAdd(b *testing.B) {
 		l := ladder(b, leaparray.DefaultExact, levels...)
 		b.Run(fmt.Sprintf("levels=%d/dense", len(levels)), func(b *testing.B) {
 			c := counting{leaparray.View{Ladder: l, Now: begin}}
-			for ts := l.Since(begin); ts <= begin; {
+			for ts := l.CompleteFrom(begin); ts <= begin; {
 				at, _ := l.Bucket(ts, begin)
 				c.Put(&c.B, leaparray.Heap{}, at, 10*at.Width)
 				ts = at.End()

@@ -7,13 +7,13 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	if len(c) == 0 {
 		return 0
 	}
-	kind, pos := l.kind(c, s)
+	kind, pos := l.classify(c, s)
 	n := int64(0)
 	switch {
 	case kind < foreign && c.dense(kind):
 		n = l.ring(c, kind).sum(pos, pos)
 	case kind != foreign:
-		if i, found := l.find(c, l.tag(kind, pos)); found {
+		if i, found := l.findSparse(c, l.tag(kind, pos)); found {
 			n = countOf(l.sparse(c)[i])
 		}
 	}
@@ -26,13 +26,13 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	return n
 }
 
-// Overlapping returns the sum of the cells that overlap s, without s itself.
-func (l *Ladder) Overlapping(c Counter, s Stretch) int64 {
-	return l.touched(c, s.Start, s.End()-1) - l.Value(c, s)
+// OverlappingSum returns the sum of the cells that overlap s, without s itself.
+func (l *Ladder) OverlappingSum(c Counter, s Stretch) int64 {
+	return l.sumTouched(c, s.Start, s.End()-1) - l.Value(c, s)
 }
 
-// Each calls fn for every cell that is not zero, in no particular order, until fn returns false.
-func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
+// EachCell calls fn for every cell that is not zero, in no particular order, until fn returns false.
+func (l *Ladder) EachCell(c Counter, fn func(s Stretch, n int64) bool) {
 	if len(c) == 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
 		}
 	}
 	for _, w := range l.sparse(c) {
-		if n := countOf(w); n != 0 && !fn(l.stretch(w), n) {
+		if n := countOf(w); n != 0 && !fn(l.stretchOf(w), n) {
 			return
 		}
 	}
@@ -60,8 +60,8 @@ func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
 	}
 }
 
-// Cells returns the number of cells that are not zero.
-func (l *Ladder) Cells(c Counter) (n int) {
+// CellCount returns the number of cells that are not zero.
+func (l *Ladder) CellCount(c Counter) (n int) {
 	if c.isEmpty() {
 		return 0
 	}
@@ -80,24 +80,24 @@ func (l *Ladder) Cells(c Counter) (n int) {
 	return n
 }
 
-// Any reports whether a counter has a cell that is not zero.
-func (l *Ladder) Any(c Counter) (found bool) {
-	l.Each(c, func(Stretch, int64) bool {
+// HasCells reports whether a counter has a cell that is not zero.
+func (l *Ladder) HasCells(c Counter) (found bool) {
+	l.EachCell(c, func(Stretch, int64) bool {
 		found = true
 		return false
 	})
 	return found
 }
 
-// Newest returns the newest bucket of the finest level, even if it is zero.
-func (l *Ladder) Newest(c Counter) (s Stretch, ok bool) {
-	newest := l.newest(c)
+// NewestBucket returns the newest bucket of the finest level, even if it is zero.
+func (l *Ladder) NewestBucket(c Counter) (s Stretch, ok bool) {
+	newest := l.newestIndex(c)
 	return Stretch{newest * l.width[0], l.width[0]}, newest >= 0
 }
 
-// Latest returns the start of the latest cell of a counter, in unix milliseconds, or -1 if it has
+// LatestStart returns the start of the latest cell of a counter, in unix milliseconds, or -1 if it has
 // no cells. The latest cell may be zero.
-func (l *Ladder) Latest(c Counter) (start int64) {
+func (l *Ladder) LatestStart(c Counter) (start int64) {
 	start = -1
 	if len(c) == 0 {
 		return start
@@ -106,12 +106,12 @@ func (l *Ladder) Latest(c Counter) (start int64) {
 		level := bits.TrailingZeros(mask)
 		start = max(start, l.ring(c, level).head()*l.width[level])
 	}
-	buckets, moments := l.parts(c)
+	buckets, moments := l.sparseParts(c)
 	if last := len(moments) - 1; last >= 0 {
 		start = max(start, endOf(moments[last])-1)
 	}
 	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > start; i-- {
-		start = max(start, l.stretch(buckets[i]).Start)
+		start = max(start, l.stretchOf(buckets[i]).Start)
 	}
 	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
@@ -126,7 +126,7 @@ func (l *Ladder) Total(c Counter) (n int64) {
 		return 0
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
-		n += l.ring(c, bits.TrailingZeros(mask)).all()
+		n += l.ring(c, bits.TrailingZeros(mask)).sumAll()
 	}
 	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {

@@ -57,8 +57,8 @@ func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
 // isEmpty reports whether a counter has no cells, not even a mark.
 func (c Counter) isEmpty() bool { return len(c) == 0 || uint32(c[0]) == 0 }
 
-// lengthen changes the number of sparse and of foreign cells.
-func (c Counter) lengthen(sparse, foreign int) {
+// adjustLens changes the number of sparse and of foreign cells.
+func (c Counter) adjustLens(sparse, foreign int) {
 	c[0] += uint64(int64(sparse)<<maskBits + int64(foreign)<<foreignShift)
 }
 
@@ -77,8 +77,8 @@ func (l *Ladder) ring(c Counter, level int) ring {
 	return ring(c[at : at+ringHead+l.slots[level]])
 }
 
-// level returns the level whose buckets have this width, moment for a width of 1, or -1.
-func (l *Ladder) level(width int64) int {
+// levelOf returns the level whose buckets have this width, moment for a width of 1, or -1.
+func (l *Ladder) levelOf(width int64) int {
 	if width == 1 {
 		return moment
 	}
@@ -90,23 +90,23 @@ func (l *Ladder) level(width int64) int {
 	return -1
 }
 
-// kind returns how a counter stores a stretch, and its position: the index of a bucket, or a
+// classify returns how a counter stores a stretch, and its position: the index of a bucket, or a
 // moment.
-func (l *Ladder) kind(c Counter, s Stretch) (kind int, pos int64) {
-	kind = l.level(s.Width)
+func (l *Ladder) classify(c Counter, s Stretch) (classify int, pos int64) {
+	classify = l.levelOf(s.Width)
 	switch {
-	case kind < 0 || uint64(s.End()) > maxEnd:
+	case classify < 0 || uint64(s.End()) > maxEnd:
 		return foreign, s.Start
-	case kind == moment:
+	case classify == moment:
 		return moment, s.Start
 	}
-	pos = l.index(kind, s.Start)
-	if len(c) > 0 && c.dense(kind) {
-		if r := l.ring(c, kind); pos < r.head()-r.reach() {
+	pos = l.index(classify, s.Start)
+	if len(c) > 0 && c.dense(classify) {
+		if r := l.ring(c, classify); pos < r.head()-r.reach() {
 			return foreign, s.Start
 		}
 	}
-	return kind, pos
+	return classify, pos
 }
 
 // Add counts n in a cell. If the block has no room, or the ring of a busy level would push out a
@@ -125,7 +125,7 @@ func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 			return ch, true
 		}
 	}
-	switch kind, pos := l.kind(c, s); {
+	switch kind, pos := l.classify(c, s); {
 	case kind == foreign:
 		return l.addForeign(c, s, n)
 	case kind < foreign && c.dense(kind):
@@ -144,7 +144,7 @@ func (l *Ladder) addNewest(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 			return 0, false
 		}
 		before := r.addNewest(n)
-		return change(before, before+n), true
+		return newChange(before, before+n), true
 	}
 	buckets := l.buckets(c)
 	last := len(buckets) - 1
@@ -155,24 +155,24 @@ func (l *Ladder) addNewest(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	if before+n == 0 || !fits(before+n) {
 		return 0, false
 	}
-	buckets[last] = word(buckets[last]>>countBits, before+n)
-	c.raise(n)
-	return change(before, before+n), true
+	buckets[last] = sparseWord(buckets[last]>>countBits, before+n)
+	c.addToSparseSum(n)
+	return newChange(before, before+n), true
 }
 
 // mark is Mark within the room of a block. It reports false as Add does.
 func (l *Ladder) mark(c Counter, s Stretch) bool {
 	pos := l.index(0, s.Start)
 	switch {
-	case l.newest(c) >= pos:
+	case l.newestIndex(c) >= pos:
 		return true
 	case len(c) == 0:
 		return false
 	case !c.dense(0):
-		return !l.crowded(c, 0) && l.put(c, 0, pos, 0)
+		return !l.crowded(c, 0) && l.insertSparse(c, 0, pos, 0)
 	}
 	r := l.ring(c, 0)
-	if r.lost(pos) {
+	if r.wouldLose(pos) {
 		return false
 	}
 	r.advance(pos)
@@ -181,7 +181,7 @@ func (l *Ladder) mark(c Counter, s Stretch) bool {
 
 // Marked returns the mark of events ahead of the present, if there is one.
 func (l *Ladder) Marked(c Counter) (mark Stretch, ok bool) {
-	newest := l.newest(c)
+	newest := l.newestIndex(c)
 	mark = Stretch{newest * l.width[0], l.width[0]}
 	return mark, newest >= 0 && l.Value(c, mark) == 0
 }
@@ -189,18 +189,18 @@ func (l *Ladder) Marked(c Counter) (mark Stretch, ok bool) {
 func (l *Ladder) addDense(c Counter, level int, pos, n int64) (ch Change, ok bool) {
 	r := l.ring(c, level)
 	if pos > r.head() {
-		if r.lost(pos) {
+		if r.wouldLose(pos) {
 			return 0, false
 		}
 		r.advance(pos)
 	}
 	back := r.head() - pos
-	before := r.total(back) - r.total(back+1)
+	before := r.runningTotal(back) - r.runningTotal(back+1)
 	r.add(back, n)
-	return change(before, before+n), true
+	return newChange(before, before+n), true
 }
 
-func change(before, after int64) Change {
+func newChange(before, after int64) Change {
 	switch {
 	case before == 0 && after != 0:
 		return 1
@@ -219,20 +219,20 @@ func (l *Ladder) addForeign(c Counter, s Stretch, n int64) (ch Change, ok bool) 
 		before := int64(words[i+2])
 		if words[i+2] += uint64(n); words[i+2] == 0 {
 			copy(words[i:], words[i+foreignWords:])
-			c.lengthen(0, -1)
+			c.adjustLens(0, -1)
 		}
-		return change(before, before+n), true
+		return newChange(before, before+n), true
 	}
 	if len(words) >= mostForeign*foreignWords {
 		joinOldest(words, s, n)
 		return 0, true
 	}
-	end := l.end(c)
+	end := l.cellsEnd(c)
 	if end+foreignWords > len(c) {
 		return 0, false
 	}
 	c[end], c[end+1], c[end+2] = uint64(s.Start), uint64(s.Width), uint64(n)
-	c.lengthen(0, 1)
+	c.adjustLens(0, 1)
 	return 1, true
 }
 
@@ -251,20 +251,20 @@ func joinOldest(words []uint64, s Stretch, n int64) {
 	}
 	w := words[oldest : oldest+foreignWords]
 	start := min(int64(w[0]), s.Start)
-	both := around(Stretch{start, max(int64(w[0]+w[1]), s.End()) - start})
+	both := enclosingBucket(Stretch{start, max(int64(w[0]+w[1]), s.End()) - start})
 	w[0], w[1], w[2] = uint64(both.Start), uint64(both.Width), w[2]+uint64(n)
 }
 
-// end returns where the cells of a counter end.
-func (l *Ladder) end(c Counter) int {
+// cellsEnd returns where the cells of a counter end.
+func (l *Ladder) cellsEnd(c Counter) int {
 	return int(l.start[c.mask()][MaxLevels]) + c.sparseLen() + c.foreignLen()*foreignWords
 }
 
-// newest returns the newest bucket of the finest level, even if it is zero, or -1 if there is none.
-func (l *Ladder) newest(c Counter) int64 { return l.newestOf(c, 0) }
+// newestIndex returns the newest bucket of the finest level, even if it is zero, or -1 if there is none.
+func (l *Ladder) newestIndex(c Counter) int64 { return l.newestIndexIn(c, 0) }
 
-// newestOf is newest for any level.
-func (l *Ladder) newestOf(c Counter, level int) int64 {
+// newestIndexIn is newest for any level.
+func (l *Ladder) newestIndexIn(c Counter, level int) int64 {
 	if len(c) == 0 {
 		return -1
 	}

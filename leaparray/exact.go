@@ -10,41 +10,41 @@ import (
 // maxMoment is later than all moments.
 const maxMoment = int64(math.MaxInt64)
 
-// Exactly reports whether an event of a moment keeps its millisecond.
-func (v View) Exactly(ts int64) bool { return v.exactly(ts, v.Ladder.index(0, ts)) }
+// KeepsMillisecond reports whether an event of a moment keeps its millisecond.
+func (v View) KeepsMillisecond(ts int64) bool { return v.keepsMillisecond(ts, v.Ladder.index(0, ts)) }
 
-// exactly is Exactly, given the bucket of the finest level.
-func (v *View) exactly(ts, fine int64) bool {
+// keepsMillisecond is Exactly, given the bucket of the finest level.
+func (v *View) keepsMillisecond(ts, fine int64) bool {
 	l, held := v.Ladder, int64(0)
 	if l.exact == 0 {
 		return false
 	}
 	if !v.A.isEmpty() {
-		held = l.fine(v.A, fine)
+		held = l.fineCount(v.A, fine)
 	}
 	if !v.B.isEmpty() {
-		held += l.fine(v.B, fine)
+		held += l.fineCount(v.B, fine)
 	}
 	if held != 0 {
 		return false // the key was busy a moment ago
 	}
-	n, _, ok := v.since(ts-l.width[0]+1, ts)
+	n, _, ok := v.sumAfter(ts-l.width[0]+1, ts)
 	if !ok {
-		return v.hi(ts-l.width[0]+1, ts) < l.exact &&
-			l.newer(v.A, ts)+l.newer(v.B, ts) < l.exact
+		return v.upperBound(ts-l.width[0]+1, ts) < l.exact &&
+			l.countNewer(v.A, ts)+l.countNewer(v.B, ts) < l.exact
 	}
 	return n < l.exact
 }
 
-// fine returns the count of a bucket of the finest level, of a counter that is not empty.
-func (l *Ladder) fine(c Counter, i int64) int64 {
+// fineCount returns the count of a bucket of the finest level, of a counter that is not empty.
+func (l *Ladder) fineCount(c Counter, i int64) int64 {
 	switch {
 	case c.foreignLen() > 0:
 		return l.Value(c, Stretch{i * l.width[0], l.width[0]})
 	case c.dense(0):
 		r := l.ring(c, 0)
 		if i == r.head() {
-			return r.total(0) - r.total(1)
+			return r.runningTotal(0) - r.runningTotal(1)
 		}
 		return r.sum(i, i)
 	}
@@ -57,8 +57,8 @@ func (l *Ladder) fine(c Counter, i int64) int64 {
 	return 0
 }
 
-// newer returns how many events are certainly newer than a moment.
-func (l *Ladder) newer(c Counter, ts int64) (n int64) {
+// countNewer returns how many events are certainly newer than a moment.
+func (l *Ladder) countNewer(c Counter, ts int64) (n int64) {
 	if len(c) == 0 {
 		return 0
 	}
@@ -74,12 +74,12 @@ func (l *Ladder) newer(c Counter, ts int64) (n int64) {
 			n += int64(words[i+2])
 		}
 	}
-	buckets, moments := l.parts(c)
+	buckets, moments := l.sparseParts(c)
 	for i := len(moments) - 1; i >= 0 && endOf(moments[i])-1 > ts; i-- {
 		n += countOf(moments[i])
 	}
 	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > ts; i-- {
-		if l.stretch(buckets[i]).Start > ts {
+		if l.stretchOf(buckets[i]).Start > ts {
 			n += countOf(buckets[i])
 		}
 	}
@@ -93,7 +93,7 @@ func (v View) ExactFrom() int64 {
 	if l.exact == 0 {
 		return maxMoment
 	}
-	if from, ok := l.newestSparse(v.A, v.B); ok {
+	if from, ok := l.exactFromSparse(v.A, v.B); ok {
 		return from
 	}
 	list := make([]Cell, 0, sweepBuffer)
@@ -101,8 +101,8 @@ func (v View) ExactFrom() int64 {
 		list = append(list, Cell{s, n})
 		return true
 	}
-	l.Each(v.A, add)
-	l.Each(v.B, add)
+	l.EachCell(v.A, add)
+	l.EachCell(v.B, add)
 	slices.SortFunc(list, func(a, b Cell) int { return cmp.Compare(b.Start, a.Start) })
 	sum := int64(0)
 	for _, c := range list {
@@ -113,15 +113,15 @@ func (v View) ExactFrom() int64 {
 	return 0
 }
 
-// newestSparse is ExactFrom by the sparse cells of two counters. It reports false if they have
+// exactFromSparse is ExactFrom by the sparse cells of two counters. It reports false if they have
 // fewer events, and the counters have other cells.
-func (l *Ladder) newestSparse(a, b Counter) (from int64, ok bool) {
+func (l *Ladder) exactFromSparse(a, b Counter) (from int64, ok bool) {
 	words, others := make([][]uint64, 0, 4), false
 	for _, c := range [2]Counter{a, b} {
 		if c.isEmpty() {
 			continue
 		}
-		buckets, moments := l.parts(c)
+		buckets, moments := l.sparseParts(c)
 		if words = append(words, moments); len(buckets) > 0 {
 			words = append(words, buckets)
 		}
@@ -140,7 +140,7 @@ func (l *Ladder) newestSparse(a, b Counter) (from int64, ok bool) {
 		}
 		words[which] = words[which][:len(words[which])-1]
 		sum += countOf(newest)
-		from = min(from, l.stretch(newest).Start)
+		from = min(from, l.stretchOf(newest).Start)
 	}
 	return from, true
 }

@@ -4,4 +4,4 @@ package leaparray
 const MostForeign = mostForeign
 
 // Around is around.
-var Around = around
+var Around = enclosingBucket

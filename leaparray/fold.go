@@ -30,7 +30,7 @@ func (l *Ladder) Grow(c Counter, a Allocator, s Stretch, n int64) Counter {
 		c = Counter{0, 0}
 	}
 	mask := c.mask()
-	kind, _ := l.kind(c, s)
+	kind, _ := l.classify(c, s)
 	if kind < foreign && !c.dense(kind) && (!fits(n+l.Value(c, s)) || l.crowded(c, kind)) {
 		mask |= 1 << kind
 	}
@@ -55,7 +55,7 @@ func (l *Ladder) Compact(c Counter, a Allocator) Counter {
 			live++
 			return live <= l.count[level]/8 && fits(n)
 		})
-		if live > l.count[level]/8 || live > 0 && !l.ring(c, level).narrow() {
+		if live > l.count[level]/8 || live > 0 && !l.ring(c, level).isNarrow() {
 			mask |= 1 << level
 		}
 	}
@@ -103,8 +103,8 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 		s := Stretch{int64(strange[i]), int64(strange[i+1])}
 		l.place(to, s, int64(strange[i+2]))
 	}
-	if mark, ok := l.Marked(c); ok && l.newest(to) < l.index(0, mark.Start) {
-		l.put(to, 0, l.index(0, mark.Start), 0)
+	if mark, ok := l.Marked(c); ok && l.newestIndex(to) < l.index(0, mark.Start) {
+		l.insertSparse(to, 0, l.index(0, mark.Start), 0)
 	}
 	return to
 }
@@ -116,15 +116,15 @@ func (l *Ladder) copyCells(to, c Counter) {
 		if c.dense(level) {
 			copy(l.ring(to, level), l.ring(c, level))
 		} else {
-			l.ring(to, level).reset(max(0, l.newestOf(c, level)))
+			l.ring(to, level).reset(max(0, l.newestIndexIn(c, level)))
 		}
 	}
 	for _, w := range l.sparse(c) {
 		if kind := kindOf(w); kind < foreign && to.dense(kind) {
-			l.place(to, l.stretch(w), countOf(w))
+			l.place(to, l.stretchOf(w), countOf(w))
 		} else {
-			i, _ := l.find(to, w>>countBits)
-			l.insert(to, i, w)
+			i, _ := l.findSparse(to, w>>countBits)
+			l.insertWord(to, i, w)
 		}
 	}
 	for left := c.mask() &^ to.mask(); left != 0; left &= left - 1 {
@@ -138,14 +138,14 @@ func (l *Ladder) copyCells(to, c Counter) {
 
 // place copies a cell to a counter that has room for it but does not have it.
 func (l *Ladder) place(to Counter, s Stretch, n int64) {
-	kind, pos := l.kind(to, s)
+	kind, pos := l.classify(to, s)
 	placed := n == 0
 	switch {
 	case placed || kind == foreign:
 	case kind < foreign && to.dense(kind):
 		_, placed = l.addDense(to, kind, pos, n)
 	default:
-		placed = fits(n) && to.sparseLen() < l.most && l.put(to, kind, pos, n)
+		placed = fits(n) && to.sparseLen() < l.most && l.insertSparse(to, kind, pos, n)
 	}
 	if !placed {
 		l.addForeign(to, s, n)
@@ -215,9 +215,9 @@ func (l *Ladder) pushesOut(c Counter, s Stretch) bool {
 	if len(c) == 0 {
 		return false
 	}
-	kind, pos := l.kind(c, s)
+	kind, pos := l.classify(c, s)
 	if kind < foreign && c.dense(kind) {
-		return l.ring(c, kind).lost(pos)
+		return l.ring(c, kind).wouldLose(pos)
 	}
 	return c.sparseLen() >= l.most && kind != foreign
 }
@@ -261,7 +261,7 @@ type folding struct {
 // folds returns the bucket that a cell folds into, and whether it folds. The bucket is zero if the
 // cell has left every window.
 func (f *folding) folds(s Stretch) (into Stretch, ok bool) {
-	into, due := f.ages.folds(s)
+	into, due := f.ages.foldTarget(s)
 	return into, due && into.End() <= f.exactFrom
 }
 
@@ -306,7 +306,7 @@ func (f *folding) takeRings(c Counter, list []Cell) []Cell {
 
 // takeSparse takes the sparse cells that fold.
 func (f *folding) takeSparse(c Counter, list []Cell) []Cell {
-	buckets, moments := f.parts(c)
+	buckets, moments := f.sparseParts(c)
 	first := int(f.start[c.mask()][MaxLevels])
 	list, _ = f.takeWords(c, first+len(buckets), moments, list)
 	list, gone := f.takeWords(c, first, buckets, list)
@@ -319,7 +319,7 @@ func (f *folding) takeSparse(c Counter, list []Cell) []Cell {
 func (f *folding) takeWords(c Counter, first int, words []uint64, list []Cell) ([]Cell, int) {
 	kept, at, sum := 0, 0, int64(0)
 	for at < len(words) && endOf(words[at]) <= f.exactFrom {
-		into, ok := f.folds(f.stretch(words[at]))
+		into, ok := f.folds(f.stretchOf(words[at]))
 		if !ok {
 			words[kept] = words[at]
 			kept, at = kept+1, at+1
@@ -335,10 +335,10 @@ func (f *folding) takeWords(c Counter, first int, words []uint64, list []Cell) (
 	}
 	gone := at - kept
 	if gone > 0 {
-		end := f.end(c)
+		end := f.cellsEnd(c)
 		copy(c[first+kept:end], c[first+at:end])
-		c.lengthen(-gone, 0)
-		c.raise(-sum)
+		c.adjustLens(-gone, 0)
+		c.addToSparseSum(-sum)
 	}
 	return list, gone
 }
@@ -353,7 +353,7 @@ func (f *folding) takeForeign(c Counter, list []Cell) []Cell {
 		}
 		list = f.move(list, into, int64(words[2]))
 		copy(words, words[foreignWords:])
-		c.lengthen(0, -1)
+		c.adjustLens(0, -1)
 	}
 	return list
 }
@@ -375,7 +375,7 @@ func (l *Ladder) Holder(c Counter, s Stretch, n, now int64) Stretch {
 			return into
 		}
 	}
-	if into, due := l.Folds(s, now); due && into.Width > 0 {
+	if into, due := l.FoldTarget(s, now); due && into.Width > 0 {
 		return into
 	}
 	return s

@@ -24,7 +24,7 @@ func TestForeignCellsAreBounded(t *testing.T) {
 			t.Fatalf("%d cells sum to %d, want %d", len(events), got, sum)
 		}
 	}
-	if n := l.Cells(k.synced); n != leaparray.MostForeign {
+	if n := l.CellCount(k.synced); n != leaparray.MostForeign {
 		t.Errorf("%d cells, want %d", n, leaparray.MostForeign)
 	}
 	for range 300 {
@@ -120,7 +120,7 @@ func TestCellsFarAheadHaveAPlace(t *testing.T) {
 		k.now += 4 * hour
 		k.fold(math.MaxInt64)
 		for s := range k.cells() {
-			if into, due := l.Folds(s, k.now); due && s.Width > 1 {
+			if into, due := l.FoldTarget(s, k.now); due && s.Width > 1 {
 				t.Errorf("%s: %v did not fold into %v", name, s, into)
 			}
 		}

@@ -103,7 +103,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		if i == len(levels)-1 {
 			l.count[i] *= 2
 		}
-		l.slots[i] = int(l.count[i]) + ahead(lv.Width) + slack + 2
+		l.slots[i] = int(l.count[i]) + bucketsAhead(lv.Width) + slack + 2
 		if i+1 < len(levels) {
 			l.slots[i] += int(levels[i+1].Width / lv.Width)
 		}
@@ -120,8 +120,8 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 	return l, nil
 }
 
-// ahead returns how many buckets may lie ahead of the present one, with a mark behind them.
-func ahead(width time.Duration) int { return int((MaxAhead+width-1)/width) + 1 }
+// bucketsAhead returns how many buckets may lie ahead of the present one, with a mark behind them.
+func bucketsAhead(width time.Duration) int { return int((MaxAhead+width-1)/width) + 1 }
 
 func checkLevel(levels []Level, i int) error {
 	lv := levels[i]
@@ -181,14 +181,14 @@ func (l *Ladder) Len() int { return len(l.levels) }
 // Width is the width of a level's buckets in milliseconds.
 func (l *Ladder) Width(level int) int64 { return l.width[level] }
 
-// Coarsest is the width of the buckets of the last level in milliseconds.
-func (l *Ladder) Coarsest() int64 { return l.width[len(l.levels)-1] }
+// CoarsestWidth is the width of the buckets of the last level in milliseconds.
+func (l *Ladder) CoarsestWidth() int64 { return l.width[len(l.levels)-1] }
 
 // FineSpan is the greatest age of an event that the finest level counts, in milliseconds.
 func (l *Ladder) FineSpan() int64 { return l.levels[0].Span().Milliseconds() }
 
-// Most is the largest number of cells of a key that has folded, if all of them are of this ladder.
-func (l *Ladder) Most() (n int) {
+// MaxCells is the largest number of cells of a key that has folded, if all of them are of this ladder.
+func (l *Ladder) MaxCells() (n int) {
 	for i := range l.levels {
 		n += l.slots[i]
 	}
@@ -201,8 +201,8 @@ func (l *Ladder) MaxWords() int {
 	return int(l.start[1<<len(l.levels)-1][MaxLevels]) + l.most
 }
 
-// Exact is how many events keep their millisecond.
-func (l *Ladder) Exact() int { return int(l.exact) }
+// ExactEvents is how many events keep their millisecond.
+func (l *Ladder) ExactEvents() int { return int(l.exact) }
 
 // Span is the longest window that the ladder covers, in milliseconds.
 func (l *Ladder) Span() int64 { return l.span }
@@ -225,8 +225,8 @@ func (l *Ladder) index(level int, ms int64) int64 {
 	return i
 }
 
-// Beyond returns the bucket of the finest level that follows the one of a moment.
-func (l *Ladder) Beyond(ms int64) Stretch {
+// BucketAfter returns the bucket of the finest level that follows the one of a moment.
+func (l *Ladder) BucketAfter(ms int64) Stretch {
 	return Stretch{(l.index(0, ms) + 1) * l.width[0], l.width[0]}
 }
 

@@ -95,13 +95,13 @@ func (k *key) view() leaparray.View {
 // count counts an event unless it is too old, and reports whether it did.
 func (k *key) count(ts, n int64) bool {
 	s := leaparray.Moment(ts)
-	if !k.view().Exactly(ts) {
+	if !k.view().KeepsMillisecond(ts) {
 		bucket, ok := k.l.Bucket(ts, k.now)
 		if !ok {
 			return false
 		}
 		if s = bucket; ts > k.now {
-			k.mark(false, k.l.Beyond(ts))
+			k.mark(false, k.l.BucketAfter(ts))
 		}
 	}
 	k.put(false, s, n)
@@ -120,7 +120,7 @@ func (k *key) takeBack(n int64, events log) (taken int64) {
 		}
 		return inside
 	}
-	k.view().Newest(n, func(s leaparray.Stretch, n int64) {
+	k.view().SelectNewest(n, func(s leaparray.Stretch, n int64) {
 		var from []*event
 		sum := int64(0)
 		for i := range events {
@@ -258,7 +258,7 @@ func checkBounds(t *testing.T, rnd *rand.Rand, k *key, events log) {
 	}
 	if n := events.within(window, at); n < e.Lo || n > e.Hi || e.Count < e.Lo || e.Count > e.Hi {
 		t.Errorf("%v exact %d, now %d: %d events in the window of %d that ends at %d, live %v: %+v",
-			k.l.Levels(), k.l.Exact(), k.now, n, window, at, live, e)
+			k.l.Levels(), k.l.ExactEvents(), k.now, n, window, at, live, e)
 	}
 	if n := events.peak(window, at); true {
 		if peak, _ := v.Peak(window, at); peak < n {
@@ -301,8 +301,8 @@ func TestFewEventsAreDecidedAsByALog(t *testing.T) {
 					all = append(all, fmt.Sprint(s.Start-k.now, "+", s.Width, ":", n))
 					return true
 				}
-				l.Each(k.synced, list)
-				l.Each(k.pending, list)
+				l.EachCell(k.synced, list)
+				l.EachCell(k.pending, list)
 				t.Fatalf("%v exact %d, limits %v, after %d: admitted %v, a log %v: %v", l.Levels(),
 					exact, limits, admitted, got, want, all)
 			}
@@ -405,9 +405,9 @@ func TestSumsAgainstEachCell(t *testing.T) {
 				}
 			}
 			e, ok := k.view().Count(window, at, false)
-			if ok && (e.Hi != hi || e.Lo != lo) || k.view().Hi(from, at) != hi {
+			if ok && (e.Hi != hi || e.Lo != lo) || k.view().UpperBound(from, at) != hi {
 				t.Errorf("%v: %d at %d: %+v, Hi %d; want %d to %d", k.l.Levels(), window, at-k.now,
-					e, k.view().Hi(from, at), lo, hi)
+					e, k.view().UpperBound(from, at), lo, hi)
 			}
 		}
 	})
@@ -417,7 +417,7 @@ func TestSumsAgainstEachCell(t *testing.T) {
 func (k *key) cells() map[leaparray.Stretch]int64 {
 	all := map[leaparray.Stretch]int64{}
 	for _, c := range []leaparray.Counter{k.synced, k.pending} {
-		k.l.Each(c, func(s leaparray.Stretch, n int64) bool {
+		k.l.EachCell(c, func(s leaparray.Stretch, n int64) bool {
 			all[s] += n
 			return true
 		})
@@ -551,7 +551,7 @@ func checkSeries(t *testing.T, k *key, window int64, events log, nest bool) {
 				s.Width)
 		}
 	}
-	n, hi := events.within(k.now-first+1, k.now), k.view().Hi(first, k.now)
+	n, hi := events.within(k.now-first+1, k.now), k.view().UpperBound(first, k.now)
 	if sum < n || sum > hi || nest && sum > n {
 		t.Errorf("%v, %d: the series sums to %d, want %d, at most %d", k.l.Levels(), window, sum, n,
 			hi)

@@ -11,15 +11,15 @@ type Fold struct {
 	Into Stretch
 }
 
-// FoldList returns the cells of a list that have to fold, as [View.Fold] does, for callers that
+// ListFolds returns the cells of a list that have to fold, as [View.Fold] does, for callers that
 // keep cells in another form. An exactFrom of 0 stands for the result of [View.ExactFrom].
-func (l *Ladder) FoldList(cells []Cell, now, exactFrom int64) (folds []Fold) {
+func (l *Ladder) ListFolds(cells []Cell, now, exactFrom int64) (folds []Fold) {
 	if exactFrom == 0 {
 		exactFrom = l.exactFrom(cells)
 	}
 	a := l.ages(now)
 	for _, c := range cells {
-		if into, due := a.folds(c.Stretch); due && into.End() <= exactFrom {
+		if into, due := a.foldTarget(c.Stretch); due && into.End() <= exactFrom {
 			folds = append(folds, Fold{c, into})
 		}
 	}
@@ -45,7 +45,7 @@ func (l *Ladder) exactFrom(cells []Cell) int64 {
 	return 0
 }
 
-// Offset settles cells whose count is negative with cells that contain them, lie within them or
+// SettleNegatives settles cells whose count is negative with cells that contain them, lie within them or
 // overlap them: an event may have folded before its refund arrived, in this process or in another
 // one. It changes the list. A count that nothing offsets stays negative.
-func Offset(cells []Cell) []Cell { return offset(cells) }
+func SettleNegatives(cells []Cell) []Cell { return settleNegatives(cells) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Missing returns the cells that one node has to add to a store that has lost counts. The node
+// MissingCells returns the cells that one node has to add to a store that has lost counts. The node
 // knows some cells that the store had (known); other nodes have restored some already (restored).
 // Once all nodes have added theirs, in any order, the store has as many events as the node with the
 // most.
@@ -16,7 +16,7 @@ import (
 // Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If cells
 // of different ladders overlap, it adds the difference to a bucket around all of them. Cells
 // without events are marks, and make no difference.
-func Missing(known, restored []Cell) (add []Cell) {
+func MissingCells(known, restored []Cell) (add []Cell) {
 	type side struct {
 		Cell
 		restored bool
@@ -58,7 +58,7 @@ func Missing(known, restored []Cell) (add []Cell) {
 				}
 			}
 		default:
-			whole.Stretch = around(whole.Stretch)
+			whole.Stretch = enclosingBucket(whole.Stretch)
 			add = append(add, whole)
 		}
 		all = all[n:]
@@ -66,9 +66,9 @@ func Missing(known, restored []Cell) (add []Cell) {
 	return add
 }
 
-// around returns a bucket that contains a stretch of time: the stretch itself, if it begins at a
+// enclosingBucket returns a bucket that contains a stretch of time: the stretch itself, if it begins at a
 // multiple of its width.
-func around(s Stretch) Stretch {
+func enclosingBucket(s Stretch) Stretch {
 	w := s.Width
 	for s.Start%w+s.Width > w {
 		w *= 2

@@ -62,7 +62,7 @@ func TestRestoringAfterALoss(t *testing.T) {
 			}
 			n.now = store.now
 			n.shuffle(rnd)
-			add := leaparray.Missing(cellsOf(n), restored)
+			add := leaparray.MissingCells(cellsOf(n), restored)
 			for _, c := range add {
 				store.put(true, c.Stretch, c.N)
 			}
@@ -109,8 +109,8 @@ func cellsOf(k *key) (list []leaparray.Cell) {
 func TestRestoringKeepsPrecision(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
 		known := cellsOf(randomKey(t, rnd))
-		restored := leaparray.Missing(known[:len(known)/2], nil)
-		restored = append(restored, leaparray.Missing(known, restored)...)
+		restored := leaparray.MissingCells(known[:len(known)/2], nil)
+		restored = append(restored, leaparray.MissingCells(known, restored)...)
 		sums := map[leaparray.Stretch]int64{}
 		for _, c := range restored {
 			sums[c.Stretch] += c.N
@@ -129,7 +129,7 @@ func TestMissingAcrossLadders(t *testing.T) {
 	known := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 60_000, Width: 30_000}, N: 5}}
 	restored := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 84_000, Width: 7000}, N: 2}}
 	want := leaparray.Cell{Stretch: leaparray.Stretch{Start: 0, Width: 124_000}, N: 3}
-	if got := leaparray.Missing(known, restored); !slices.Equal(got, []leaparray.Cell{want}) {
+	if got := leaparray.MissingCells(known, restored); !slices.Equal(got, []leaparray.Cell{want}) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -142,7 +142,7 @@ func TestMissingIgnoresMarks(t *testing.T) {
 		{Stretch: leaparray.Stretch{Start: 120_000, Width: 1000}, N: 95},
 	}
 	known := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 124_000, Width: 2000}, N: 91}}
-	if got := leaparray.Missing(known, restored); !slices.Equal(got, known) {
+	if got := leaparray.MissingCells(known, restored); !slices.Equal(got, known) {
 		t.Errorf("%v, want %v", got, known)
 	}
 }

@@ -16,7 +16,7 @@ func TestManySparseCells(t *testing.T) {
 	k, n := key{l: l, now: begin}, int64(0)
 	for i := range int64(2112) {
 		for level := range l.Len() {
-			if w := l.Width(level); i < int64(l.Kept(level)/2) {
+			if w := l.Width(level); i < int64(l.BucketsKept(level)/2) {
 				k.put(true, leaparray.Stretch{Start: begin/w*w - i*w, Width: w}, 1)
 				n++
 			}

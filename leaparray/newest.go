@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Newest selects the n newest events, for a refund without a time. It calls fn for each cell that
+// SelectNewest selects the n newest events, for a refund without a time. It calls fn for each cell that
 // holds some of them, latest start first, with their number. The key may have fewer. Newest skips
 // cells whose count is negative, and as many events around them.
-func (v View) Newest(n int64, fn func(s Stretch, n int64)) {
+func (v View) SelectNewest(n int64, fn func(s Stretch, n int64)) {
 	var buffer [sweepBuffer]Cell
 	list := buffer[:0]
 	add := func(s Stretch, n int64) bool {
 		list = append(list, Cell{s, n})
 		return true
 	}
-	v.Ladder.Each(v.A, add)
-	v.Ladder.Each(v.B, add)
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
 	slices.SortFunc(list, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(a.Width, b.Width))
 	})
-	list = offset(merge(list))
+	list = settleNegatives(merge(list))
 	for i := 0; i < len(list) && n > 0; i++ {
 		if take := min(n, list[i].N); take > 0 {
 			fn(list[i].Stretch, take)
@@ -29,9 +29,9 @@ func (v View) Newest(n int64, fn func(s Stretch, n int64)) {
 	}
 }
 
-// At selects up to n events of one moment, for a refund with that time: from the cells that contain
+// SelectAt selects up to n events of one moment, for a refund with that time: from the cells that contain
 // it, narrowest first. It calls fn for each with the number.
-func (v View) At(ts, n int64, fn func(s Stretch, n int64)) {
+func (v View) SelectAt(ts, n int64, fn func(s Stretch, n int64)) {
 	take := func(s Stretch) {
 		if d := min(n, v.Value(s)); d > 0 {
 			fn(s, d)
@@ -48,13 +48,13 @@ func (v View) At(ts, n int64, fn func(s Stretch, n int64)) {
 	}
 	var around []Cell
 	add := func(s Stretch, n int64) bool {
-		if s.Start <= ts && s.End() > ts && v.Ladder.level(s.Width) < 0 {
+		if s.Start <= ts && s.End() > ts && v.Ladder.levelOf(s.Width) < 0 {
 			around = append(around, Cell{s, n})
 		}
 		return true
 	}
-	v.Ladder.Each(v.A, add)
-	v.Ladder.Each(v.B, add)
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
 	slices.SortFunc(around, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(b.Start, a.Start))
 	})
@@ -76,11 +76,11 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// offset settles negative cells, oldest partner first: with the cells that contain them, which they
+// settleNegatives settles negative cells, oldest partner first: with the cells that contain them, which they
 // may have folded into before the refund arrived; then with cells inside them, because a refund may
 // have arrived in a bucket that another node had folded; and then with all cells that overlap them,
 // because the buckets of two nodes may overlap in part.
-func offset(list []Cell) []Cell {
+func settleNegatives(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]
 		if lack.N >= 0 {

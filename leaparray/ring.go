@@ -13,9 +13,9 @@ func (r ring) head() int64 { return int64(r[0]) }
 
 func (r ring) slots() int { return len(r) - ringHead }
 
-// total is the running total of the slot that is back slots behind the newest one, 0 <= back <
+// runningTotal is the running total of the slot that is back slots behind the newest one, 0 <= back <
 // slots.
-func (r ring) total(back int64) int64 {
+func (r ring) runningTotal(back int64) int64 {
 	pos := int64(r[1]) - back
 	if pos < 0 {
 		pos += int64(len(r) - ringHead)
@@ -35,7 +35,7 @@ func (r ring) reach() int64 { return int64(r.slots() - 2) }
 // each calls fn for every bucket that is not zero, oldest first, until fn returns false.
 func (r ring) each(fn func(idx, n int64) bool) {
 	totals, newest := r[ringHead:], r[1]
-	idx, before := r.head()-r.reach()-1, uint64(r.total(r.reach()+1))
+	idx, before := r.head()-r.reach()-1, uint64(r.runningTotal(r.reach()+1))
 	for _, part := range [2][]uint64{totals[newest+1:], totals[:newest+1]} {
 		for _, total := range part {
 			if total != before && !fn(idx, int64(total-before)) {
@@ -46,18 +46,18 @@ func (r ring) each(fn func(idx, n int64) bool) {
 	}
 }
 
-// narrow reports whether the count of every bucket fits in a sparse cell.
-func (r ring) narrow() (narrow bool) {
-	narrow = true
+// isNarrow reports whether the count of every bucket fits in a sparse cell.
+func (r ring) isNarrow() (isNarrow bool) {
+	isNarrow = true
 	r.each(func(_, n int64) bool {
-		narrow = fits(n)
-		return narrow
+		isNarrow = fits(n)
+		return isNarrow
 	})
-	return narrow
+	return isNarrow
 }
 
-// lost reports whether a bucket that is not zero falls behind when idx becomes the newest one.
-func (r ring) lost(idx int64) bool {
+// wouldLose reports whether a bucket that is not zero falls behind when idx becomes the newest one.
+func (r ring) wouldLose(idx int64) bool {
 	for i := r.head() - r.reach(); i <= min(idx-r.reach()-1, r.head()); i++ {
 		if r.sum(i, i) != 0 {
 			return true
@@ -71,7 +71,7 @@ func (r ring) forget(idx int64) {
 	idx = min(idx, r.head()+1)
 	rest := uint64(0)
 	if back := r.head() - idx + 1; back <= r.reach()+1 {
-		rest = uint64(r.total(back))
+		rest = uint64(r.runningTotal(back))
 	} else {
 		return
 	}
@@ -85,8 +85,8 @@ func (r ring) forget(idx int64) {
 	}
 }
 
-// all adds up all buckets.
-func (r ring) all() int64 {
+// sumAll adds up all buckets.
+func (r ring) sumAll() int64 {
 	before := r[1] + 1
 	if before == uint64(r.slots()) {
 		before = 0
@@ -94,11 +94,11 @@ func (r ring) all() int64 {
 	return int64(r[ringHead+r[1]] - r[ringHead+before])
 }
 
-// since adds up the buckets from idx on, which the ring holds, and also returns the first one.
-func (r ring) since(idx int64) (sum, first int64) {
+// sumFrom adds up the buckets from idx on, which the ring holds, and also returns the first one.
+func (r ring) sumFrom(idx int64) (sum, first int64) {
 	back := r.head() - idx
-	before := r.total(back + 1)
-	return r.total(0) - before, r.total(back) - before
+	before := r.runningTotal(back + 1)
+	return r.runningTotal(0) - before, r.runningTotal(back) - before
 }
 
 // sum adds up the buckets from lo to hi. Buckets that are newer than the newest one or have fallen
@@ -110,18 +110,18 @@ func (r ring) sum(lo, hi int64) int64 {
 	if lo > hi {
 		return 0
 	}
-	return r.total(head-hi) - r.total(head-lo+1)
+	return r.runningTotal(head-hi) - r.runningTotal(head-lo+1)
 }
 
-// ends is sum, and also returns the buckets lo and hi.
-func (r ring) ends(lo, hi int64) (sum, first, last int64) {
+// sumAndEnds is sum, and also returns the buckets lo and hi.
+func (r ring) sumAndEnds(lo, hi int64) (sum, first, last int64) {
 	head := r.head()
 	oldest := head - int64(r.slots()-2)
 	if hi > head || lo < oldest || lo > hi {
 		return r.sum(lo, hi), r.sum(lo, lo), r.sum(hi, hi)
 	}
-	below, top := r.total(head-lo+1), r.total(head-hi)
-	return top - below, r.total(head-lo) - below, top - r.total(head-hi+1)
+	below, top := r.runningTotal(head-lo+1), r.runningTotal(head-hi)
+	return top - below, r.runningTotal(head-lo) - below, top - r.runningTotal(head-hi+1)
 }
 
 // addNewest counts n in the newest bucket and returns its previous count.
@@ -153,7 +153,7 @@ func (r ring) add(back, n int64) {
 // returns the number of non-zero buckets that fell behind.
 func (r ring) advance(idx int64) (expired int) {
 	slots := int64(r.slots())
-	total, pos := r.total(0), int64(r[1])
+	total, pos := r.runningTotal(0), int64(r[1])
 	steps := min(idx-r.head(), slots)
 	for range steps {
 		pos++

@@ -16,8 +16,8 @@ func (v View) Series(window, at int64, fn func(start, n int64)) (width int64, ok
 		}
 		return true
 	}
-	v.Ladder.Each(v.A, widest)
-	v.Ladder.Each(v.B, widest)
+	v.Ladder.EachCell(v.A, widest)
+	v.Ladder.EachCell(v.B, widest)
 	first := from - from%width
 	counts := make([]int64, (at-first)/width+1)
 	add := func(s Stretch, n int64) bool {
@@ -26,8 +26,8 @@ func (v View) Series(window, at int64, fn func(start, n int64)) (width int64, ok
 		}
 		return true
 	}
-	v.Ladder.Each(v.A, add)
-	v.Ladder.Each(v.B, add)
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
 	for i, n := range counts {
 		fn(first+int64(i)*width, n)
 	}

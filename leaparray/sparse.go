@@ -9,7 +9,7 @@ func (l *Ladder) tag(kind int, pos int64) uint64 {
 	return uint64((pos+1)*l.width[kind])<<kindBits | uint64(kind)
 }
 
-func word(tag uint64, n int64) uint64 { return tag<<countBits | uint64(n)&(1<<countBits-1) }
+func sparseWord(tag uint64, n int64) uint64 { return tag<<countBits | uint64(n)&(1<<countBits-1) }
 
 func kindOf(w uint64) int { return int(w >> countBits & (1<<kindBits - 1)) }
 
@@ -25,8 +25,8 @@ func (c Counter) bucketLen() int { return int(c[1] & bucketMask) }
 // sparseSum returns the sum of the sparse cells.
 func (c Counter) sparseSum() int64 { return int64(c[1]) >> bucketBits }
 
-// raise changes the sum of the sparse cells.
-func (c Counter) raise(n int64) { c[1] += uint64(n << bucketBits) }
+// addToSparseSum changes the sum of the sparse cells.
+func (c Counter) addToSparseSum(n int64) { c[1] += uint64(n << bucketBits) }
 
 // sparse returns the words of the sparse cells.
 func (l *Ladder) sparse(c Counter) []uint64 {
@@ -40,22 +40,22 @@ func (l *Ladder) buckets(c Counter) []uint64 {
 	return c[at : at+c.bucketLen()]
 }
 
-// parts returns the words of the sparse buckets, and of the moments.
-func (l *Ladder) parts(c Counter) (buckets, moments []uint64) {
+// sparseParts returns the words of the sparse buckets, and of the moments.
+func (l *Ladder) sparseParts(c Counter) (buckets, moments []uint64) {
 	at := int(l.start[c.mask()][MaxLevels])
 	mid := at + c.bucketLen()
 	return c[at:mid], c[mid : at+c.sparseLen()]
 }
 
-// stretch returns where a sparse cell lies.
-func (l *Ladder) stretch(w uint64) Stretch {
+// stretchOf returns where a sparse cell lies.
+func (l *Ladder) stretchOf(w uint64) Stretch {
 	width := l.width[kindOf(w)]
 	return Stretch{endOf(w) - width, width}
 }
 
-// find returns the position of the sparse cell with a tag, and whether there is one. If there is
+// findSparse returns the position of the sparse cell with a tag, and whether there is one. If there is
 // none, it returns the position where it belongs.
-func (l *Ladder) find(c Counter, tag uint64) (i int, found bool) {
+func (l *Ladder) findSparse(c Counter, tag uint64) (i int, found bool) {
 	words, first := l.sparse(c), c.bucketLen()
 	if tag&(1<<kindBits-1) != moment {
 		words, first = words[:first], 0
@@ -79,30 +79,30 @@ func (l *Ladder) find(c Counter, tag uint64) (i int, found bool) {
 
 func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok bool) {
 	tag := l.tag(kind, pos)
-	i, found := l.find(c, tag)
+	i, found := l.findSparse(c, tag)
 	if !found {
 		s := Stretch{pos * l.width[kind], l.width[kind]}
 		if c.foreignLen() > 0 && l.Value(c, s) != 0 || kind == moment && !fits(n) {
 			return l.addForeign(c, s, n)
 		}
 		return 1, fits(n) && c.sparseLen() < l.most && (kind == moment || !l.crowded(c, kind)) &&
-			l.insert(c, i, word(tag, n))
+			l.insertWord(c, i, sparseWord(tag, n))
 	}
 	words := l.sparse(c)
 	before := countOf(words[i])
 	after := before + n
 	switch {
 	case after == 0:
-		l.remove(c, i)
+		l.removeWord(c, i)
 		return -1, true
 	case fits(after):
-		words[i] = word(tag, after)
-		c.raise(n)
-		return change(before, after), true
-	case kind != moment || len(c) < l.end(c)+foreignWords-1:
+		words[i] = sparseWord(tag, after)
+		c.addToSparseSum(n)
+		return newChange(before, after), true
+	case kind != moment || len(c) < l.cellsEnd(c)+foreignWords-1:
 		return 0, false
 	}
-	l.remove(c, i)
+	l.removeWord(c, i)
 	ch, ok = l.addForeign(c, Moment(pos), after)
 	return ch - 1, ok
 }
@@ -119,22 +119,22 @@ func (l *Ladder) appendMoment(c Counter, ms, n int64) bool {
 	if c.sparseLen() > c.bucketLen() && c[end-1]>>countBits >= tag {
 		return false
 	}
-	c[end] = word(tag, n)
-	c.raise(n)
-	c.lengthen(1, 0)
+	c[end] = sparseWord(tag, n)
+	c.addToSparseSum(n)
+	c.adjustLens(1, 0)
 	return true
 }
 
-// put inserts a sparse cell that is not there yet. It reports false if there is no room.
-func (l *Ladder) put(c Counter, kind int, pos, n int64) bool {
+// insertSparse inserts a sparse cell that is not there yet. It reports false if there is no room.
+func (l *Ladder) insertSparse(c Counter, kind int, pos, n int64) bool {
 	tag := l.tag(kind, pos)
-	i, _ := l.find(c, tag)
-	return l.insert(c, i, word(tag, n))
+	i, _ := l.findSparse(c, tag)
+	return l.insertWord(c, i, sparseWord(tag, n))
 }
 
-// insert is put for a word and its position.
-func (l *Ladder) insert(c Counter, i int, w uint64) bool {
-	at, end := int(l.start[c.mask()][MaxLevels])+i, l.end(c)
+// insertWord is put for a word and its position.
+func (l *Ladder) insertWord(c Counter, i int, w uint64) bool {
+	at, end := int(l.start[c.mask()][MaxLevels])+i, l.cellsEnd(c)
 	if end >= len(c) {
 		return false
 	}
@@ -142,23 +142,23 @@ func (l *Ladder) insert(c Counter, i int, w uint64) bool {
 		copy(c[at+1:end+1], c[at:end])
 	}
 	c[at] = w
-	c.raise(countOf(w))
-	c.lengthen(1, 0)
+	c.addToSparseSum(countOf(w))
+	c.adjustLens(1, 0)
 	if kindOf(w) != moment {
 		c[1]++
 	}
 	return true
 }
 
-// remove removes the sparse cell at a position.
-func (l *Ladder) remove(c Counter, i int) {
-	at, end := int(l.start[c.mask()][MaxLevels])+i, l.end(c)
-	c.raise(-countOf(c[at]))
+// removeWord removes the sparse cell at a position.
+func (l *Ladder) removeWord(c Counter, i int) {
+	at, end := int(l.start[c.mask()][MaxLevels])+i, l.cellsEnd(c)
+	c.addToSparseSum(-countOf(c[at]))
 	if kindOf(c[at]) != moment {
 		c[1]--
 	}
 	copy(c[at:end], c[at+1:end])
-	c.lengthen(-1, 0)
+	c.adjustLens(-1, 0)
 }
 
 // leastCrowded is how many sparse buckets any level may have.

@@ -18,9 +18,9 @@ type sweep struct {
 // sweepBuffer is how many cells a sweep can have without memory from the heap.
 const sweepBuffer = 128
 
-// sweep returns the window of this length that ends at a moment. The steps that follow are appended
+// newSweep returns the window of this length that ends at a moment. The steps that follow are appended
 // to the two buffers.
-func (v *View) sweep(window, at int64, enter, leave []step) sweep {
+func (v *View) newSweep(window, at int64, enter, leave []step) sweep {
 	s := sweep{enter: enter, leave: leave}
 	add := func(c Stretch, n int64) bool {
 		if c.End()+window-1 <= at {
@@ -34,8 +34,8 @@ func (v *View) sweep(window, at int64, enter, leave []step) sweep {
 		s.leave = append(s.leave, step{c.End() + window - 1, -n})
 		return true
 	}
-	v.Ladder.Each(v.A, add)
-	v.Ladder.Each(v.B, add)
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
 	byTime := func(a, b step) int { return cmp.Compare(a.at, b.at) }
 	slices.SortFunc(s.enter, byTime)
 	slices.SortFunc(s.leave, byTime)
@@ -74,7 +74,7 @@ func (v *View) peak(window, at int64) (peak int64, ok bool) {
 	if !v.covers(window, at) {
 		return 0, false
 	}
-	if n, _, ok := v.since(at-window+1, at); ok {
+	if n, _, ok := v.sumAfter(at-window+1, at); ok {
 		return n, true
 	}
 	return v.sweepPeak(window, at), true
@@ -83,7 +83,7 @@ func (v *View) peak(window, at int64) (peak int64, ok bool) {
 // sweepPeak is peak if there may be later cells.
 func (v *View) sweepPeak(window, at int64) (peak int64) {
 	var enter, leave [sweepBuffer]step
-	s := v.sweep(window, at, enter[:0], leave[:0])
+	s := v.newSweep(window, at, enter[:0], leave[:0])
 	for peak = s.sum; ; peak = max(peak, s.sum) {
 		if end, ok := s.next(); !ok || end >= at+window {
 			return peak
@@ -107,7 +107,7 @@ func (v View) RetryAfter(window, at, n, limit int64) int64 {
 		return window
 	}
 	var enter, leave [sweepBuffer]step
-	s, room := v.sweep(window, at, enter[:0], leave[:0]), limit-n
+	s, room := v.newSweep(window, at, enter[:0], leave[:0]), limit-n
 	free := at
 	for end := at; end < free+window; {
 		full := s.sum > room

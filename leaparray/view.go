@@ -47,7 +47,7 @@ func (v View) Clone() View {
 func (v View) Cell(ts int64) Stretch {
 	l := v.Ladder
 	fine := l.index(0, ts)
-	if v.exactly(ts, fine) {
+	if v.keepsMillisecond(ts, fine) {
 		return Moment(ts)
 	}
 	if v.Now-ts <= l.count[0]*l.width[0] { // nearly always
@@ -55,7 +55,7 @@ func (v View) Cell(ts int64) Stretch {
 	}
 	s, ok := l.Bucket(ts, v.Now)
 	if !ok { // it is as old as anything can be
-		width := l.Coarsest()
+		width := l.CoarsestWidth()
 		s = Stretch{l.index(len(l.levels)-1, ts) * width, width}
 	}
 	return s
@@ -67,7 +67,7 @@ func (v View) Cell(ts int64) Stretch {
 func (v View) PeakBlur(window, at int64) (peak, blur int64, ok bool) {
 	from, to := at-window, at+window
 	if at >= v.Now && v.covers(window, at) {
-		if peak, blur, ok = v.since(from+1, at); ok {
+		if peak, blur, ok = v.sumAfter(from+1, at); ok {
 			return peak, max(1, blur), true
 		}
 	}
@@ -76,9 +76,9 @@ func (v View) PeakBlur(window, at int64) (peak, blur int64, ok bool) {
 	return peak, blur, ok
 }
 
-// Edge returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
+// EdgeWidth returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
 // cuts none.
-func (v View) Edge(from int64) int64 {
+func (v View) EdgeWidth(from int64) int64 {
 	return max(1, v.Ladder.widest(v.A, from, from), v.Ladder.widest(v.B, from, from))
 }
 
@@ -116,8 +116,8 @@ func (l *Ladder) widest(c Counter, after, before int64) (width int64) {
 // widestBucket is widest for sparse buckets.
 func (l *Ladder) widestBucket(buckets []uint64, after, before int64) (width int64) {
 	for _, w := range buckets {
-		s := l.stretch(w)
-		if s.End() >= before+l.Coarsest() {
+		s := l.stretchOf(w)
+		if s.End() >= before+l.CoarsestWidth() {
 			break // all others begin later
 		}
 		if s.Start < before && s.End() > after {
@@ -133,35 +133,35 @@ func (v View) Covers(window, at int64) bool { return v.covers(window, at) }
 
 func (v *View) covers(window, at int64) bool {
 	from, span := at-window+1, v.Ladder.span
-	return window <= span && (from >= v.Now-2*span || from >= v.Ladder.Since(v.Now))
+	return window <= span && (from >= v.Now-2*span || from >= v.Ladder.CompleteFrom(v.Now))
 }
 
-// Hi returns the sum of all cells that touch the window from one moment to another, both included.
-func (v View) Hi(from, to int64) int64 { return v.hi(from, to) }
+// UpperBound returns the sum of all cells that touch the window from one moment to another, both included.
+func (v View) UpperBound(from, to int64) int64 { return v.upperBound(from, to) }
 
-func (v *View) hi(from, to int64) int64 {
-	return v.Ladder.touched(v.A, from, to) + v.Ladder.touched(v.B, from, to)
+func (v *View) upperBound(from, to int64) int64 {
+	return v.Ladder.sumTouched(v.A, from, to) + v.Ladder.sumTouched(v.B, from, to)
 }
 
-// since returns the sum of all cells that end after from, and the width of the widest one that from
+// sumAfter returns the sum of all cells that end after from, and the width of the widest one that from
 // cuts. It reports false if a cell begins after to, and sometimes if none does; otherwise these are
 // the cells that the window from one to the other touches.
-func (v *View) since(from, to int64) (n, cut int64, ok bool) {
+func (v *View) sumAfter(from, to int64) (n, cut int64, ok bool) {
 	ok = true
 	if !v.A.isEmpty() {
-		n, cut, ok = v.Ladder.since(v.A, from, to)
+		n, cut, ok = v.Ladder.sumAfter(v.A, from, to)
 	}
 	if ok && !v.B.isEmpty() {
 		var b, width int64
-		b, width, ok = v.Ladder.since(v.B, from, to)
+		b, width, ok = v.Ladder.sumAfter(v.B, from, to)
 		n, cut = n+b, max(cut, width)
 	}
 	return n, cut, ok
 }
 
-// since is View.since of one counter that is not empty. It looks at few cells if the window begins
+// sumAfter is View.since of one counter that is not empty. It looks at few cells if the window begins
 // long ago, or a moment ago.
-func (l *Ladder) since(c Counter, from, to int64) (n, cut int64, ok bool) {
+func (l *Ladder) sumAfter(c Counter, from, to int64) (n, cut int64, ok bool) {
 	if c.foreignLen() > 0 {
 		return 0, 0, false
 	}
@@ -175,10 +175,10 @@ func (l *Ladder) since(c Counter, from, to int64) (n, cut int64, ok bool) {
 			return 0, 0, false
 		case start+width <= from:
 		case start-int64(l.slots[level]-2)*width >= from:
-			n += ring(c[at:next]).all()
+			n += ring(c[at:next]).sumAll()
 		default:
 			i := l.index(level, from)
-			sum, first := ring(c[at:next]).since(i)
+			sum, first := ring(c[at:next]).sumFrom(i)
 			if n += sum; first != 0 && i*width < from {
 				cut = width
 			}
@@ -191,7 +191,7 @@ func (l *Ladder) since(c Counter, from, to int64) (n, cut int64, ok bool) {
 	}
 	if last := len(buckets) - 1; last >= 0 && endOf(buckets[last]) > from {
 		for i := last; i >= 0 && endOf(buckets[i])-1 > to; i-- {
-			if l.stretch(buckets[i]).Start > to {
+			if l.stretchOf(buckets[i]).Start > to {
 				return 0, 0, false
 			}
 		}
@@ -200,12 +200,12 @@ func (l *Ladder) since(c Counter, from, to int64) (n, cut int64, ok bool) {
 	return n + sumSince(buckets, moments, c.sparseSum(), from), cut, true
 }
 
-// touched returns the sum of all cells of a counter that a window touches.
-func (l *Ladder) touched(c Counter, from, to int64) (n int64) {
+// sumTouched returns the sum of all cells of a counter that a window touches.
+func (l *Ladder) sumTouched(c Counter, from, to int64) (n int64) {
 	if c.isEmpty() {
 		return 0
 	}
-	if n, _, ok := l.since(c, from, to); ok {
+	if n, _, ok := l.sumAfter(c, from, to); ok {
 		return n
 	}
 	var s sums
@@ -226,7 +226,7 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	s.rest.Width = 1
 	v.Ladder.gather(&s, v.A, from, at)
 	v.Ladder.gather(&s, v.B, from, at)
-	inside := live && max(v.Ladder.newest(v.A), v.Ladder.newest(v.B)) <= v.Ladder.index(0, at)
+	inside := live && max(v.Ladder.newestIndex(v.A), v.Ladder.newestIndex(v.B)) <= v.Ladder.index(0, at)
 	e := s.rest
 	e.Hi, e.Lo, e.Count = s.all, s.all-e.Lo, s.all-e.Count
 	for level, width := range v.Ladder.width[:len(v.Ladder.levels)] {
@@ -234,13 +234,13 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 			start := v.Ladder.index(level, from) * width
 			part := min(start+width, at+1) - from
 			e.Lo -= n
-			e.Count -= n - share(n, part, width)
+			e.Count -= n - prorate(n, part, width)
 			e.Width = max(e.Width, width)
 		}
 		if n := s.newer[level]; n > 0 && !inside {
 			e.Lo -= n
 			if !live {
-				e.Count -= n - share(n, at+1-v.Ladder.index(level, at)*width, width)
+				e.Count -= n - prorate(n, at+1-v.Ladder.index(level, at)*width, width)
 			}
 			e.Width = max(e.Width, width)
 		}
@@ -257,7 +257,7 @@ func (l *Ladder) gather(s *sums, c Counter, from, to int64) {
 		level := bits.TrailingZeros(mask)
 		w := l.width[level]
 		lo, hi := l.index(level, from), l.index(level, to)
-		sum, first, last := l.ring(c, level).ends(lo, hi)
+		sum, first, last := l.ring(c, level).sumAndEnds(lo, hi)
 		s.all += sum
 		if lo*w < from {
 			s.older[level] += first
@@ -266,9 +266,9 @@ func (l *Ladder) gather(s *sums, c Counter, from, to int64) {
 			s.newer[level] += last
 		}
 	}
-	buckets, moments := l.parts(c)
+	buckets, moments := l.sparseParts(c)
 	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > from; i-- {
-		at, n, level := l.stretch(buckets[i]), countOf(buckets[i]), kindOf(buckets[i])
+		at, n, level := l.stretchOf(buckets[i]), countOf(buckets[i]), kindOf(buckets[i])
 		if at.Start > to {
 			continue
 		}
@@ -294,15 +294,15 @@ func (l *Ladder) gather(s *sums, c Counter, from, to int64) {
 		if at.Start < from || at.End()-1 > to {
 			s.rest.Lo += n
 			part := min(at.End(), to+1) - max(at.Start, from)
-			s.rest.Count += n - share(max(0, n), part, at.Width)
+			s.rest.Count += n - prorate(max(0, n), part, at.Width)
 			s.rest.Width = max(s.rest.Width, at.Width)
 		}
 	}
 }
 
-// share returns n x part / whole, rounded to the nearest integer. No number is negative, and part
+// prorate returns n x part / whole, rounded to the nearest integer. No number is negative, and part
 // is less than whole. The product may take more than 64 bits.
-func share(n, part, whole int64) int64 {
+func prorate(n, part, whole int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(part))
 	quo, rem := bits.Div64(hi, lo, uint64(whole))
 	if rem >= uint64(whole-whole/2) {

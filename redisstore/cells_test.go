@@ -60,7 +60,7 @@ func (c content) add(cells []leaparray.Cell) {
 
 // fold folds the cells in place.
 func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
-	for _, f := range l.FoldList(c.cells(), now, exactFrom) {
+	for _, f := range l.ListFolds(c.cells(), now, exactFrom) {
 		if delete(c, f.Stretch); f.Into.Width > 0 {
 			c[f.Into] += f.N
 		}
@@ -199,9 +199,9 @@ func TestManyCellsFoldUnasked(t *testing.T) {
 			t.Fatal(r.Err, r.Keys[0].Err)
 		}
 		got := cellsOf(t, s, "key", "k")
-		if n := got.sum(); len(got) > l.Most() || n != 50*(seq+1) {
+		if n := got.sum(); len(got) > l.MaxCells() || n != 50*(seq+1) {
 			t.Fatalf("%d events in %d cells, want %d in at most %d", n, len(got), 50*(seq+1),
-				l.Most())
+				l.MaxCells())
 		}
 	}
 }

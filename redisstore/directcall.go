@@ -256,7 +256,7 @@ func (c *directCall) parseCells() ([]leaparray.Cell, error) {
 		lacks = lacks || b.N < 0
 	}
 	if lacks {
-		cells = leaparray.Offset(cells)
+		cells = leaparray.SettleNegatives(cells)
 	}
 	return cells, nil
 }

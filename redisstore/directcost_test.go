@@ -152,7 +152,7 @@ func TestScriptsAreBounded(t *testing.T) {
 				}
 			}
 			t.Logf("%d scripts of up to %d steps", meter.scripts.Load(), meter.most.Load())
-			oneKey := int64(60 * test.ladder.Most())
+			oneKey := int64(60 * test.ladder.MaxCells())
 			if most := meter.most.Load(); most > redisstore.MaxSteps+oneKey || most == 0 {
 				t.Errorf("a script took %d steps, want at most %d and %d", most,
 					redisstore.MaxSteps, oneKey)

@@ -97,7 +97,7 @@ func (k *modelKey) put(s leaparray.Stretch, n int64) {
 	if i < 0 {
 		i = len(k.cells)
 		k.cells = append(k.cells, leaparray.Cell{Stretch: s})
-		k.grown = k.grown || n > 0 && (len(k.cells)%8 == 0 || len(k.cells) > k.ladder.Most())
+		k.grown = k.grown || n > 0 && (len(k.cells)%8 == 0 || len(k.cells) > k.ladder.MaxCells())
 	}
 	if k.cells[i].N += n; k.cells[i].N == 0 && s.Width != k.ladder.Width(0) {
 		k.cells = slices.Delete(k.cells, i, i+1)
@@ -106,8 +106,8 @@ func (k *modelKey) put(s leaparray.Stretch, n int64) {
 
 // fold folds a key that has grown, if enough cells are due.
 func (k *modelKey) fold(now int64) {
-	folds := k.ladder.FoldList(k.cells, now, 0)
-	if !k.grown || len(folds) < 32 && len(k.cells) <= k.ladder.Most() {
+	folds := k.ladder.ListFolds(k.cells, now, 0)
+	if !k.grown || len(folds) < 32 && len(k.cells) <= k.ladder.MaxCells() {
 		folds = nil
 	}
 	k.grown = false
@@ -187,9 +187,9 @@ func (m *model) count(op *twotier.Op, ts, now int64) {
 		}
 		switch {
 		case op.TakesNewest():
-			v.Newest(-c.N, take)
+			v.SelectNewest(-c.N, take)
 		case c.N < 0:
-			v.At(ts, -c.N, take)
+			v.SelectAt(ts, -c.N, take)
 		case c.N > 0:
 			k.put(v.Cell(ts), c.N)
 			k.mark(ts, now)
@@ -202,7 +202,7 @@ func (m *model) count(op *twotier.Op, ts, now int64) {
 
 // mark marks that an event lies ahead.
 func (k *modelKey) mark(ts, now int64) {
-	beyond := k.ladder.Beyond(ts)
+	beyond := k.ladder.BucketAfter(ts)
 	if ts > now && !slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool {
 		return c.Width == beyond.Width && c.Start >= beyond.Start
 	}) {

@@ -141,9 +141,9 @@ func (g *directScript) planNumber(l *leaparray.Ladder, limits []twotier.Limit) i
 func (g *directScript) packPlans() {
 	g.pack(int64(len(g.ladders)))
 	for _, l := range g.ladders {
-		g.pack(int64(l.Len()), int64(l.Most()), int64(l.Exact()), syncer.KeyTTL(l))
+		g.pack(int64(l.Len()), int64(l.MaxCells()), int64(l.ExactEvents()), syncer.KeyTTL(l))
 		for level := range l.Len() {
-			g.pack(l.Width(level), int64(l.Kept(level)))
+			g.pack(l.Width(level), int64(l.BucketsKept(level)))
 		}
 	}
 	g.pack(int64(len(g.plans)))

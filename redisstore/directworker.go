@@ -140,7 +140,7 @@ func (l *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
 func pipelineLen(reads []*directCall) int {
 	buckets := 0
 	for i, c := range reads {
-		if buckets += c.checks[0].ladder.Most(); buckets > maxBuckets && i > 0 {
+		if buckets += c.checks[0].ladder.MaxCells(); buckets > maxBuckets && i > 0 {
 			return i
 		}
 	}

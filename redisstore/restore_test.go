@@ -78,7 +78,7 @@ func TestRedisRestoresWhatIsMissing(t *testing.T) {
 				known := drawContent(dice, all, t0)
 				var missing []leaparray.Cell
 				if len(known) > 0 {
-					missing = leaparray.Missing(known.cells(), restored.cells())
+					missing = leaparray.MissingCells(known.cells(), restored.cells())
 				}
 				reply := r.restore(keyOfCells("k", known))
 				want.add(missing)

@@ -20,8 +20,8 @@ func BanEnd(v leaparray.View) (end int64) {
 		}
 		return true
 	}
-	v.Ladder.Each(v.A, ends)
-	v.Ladder.Each(v.B, ends)
+	v.Ladder.EachCell(v.A, ends)
+	v.Ladder.EachCell(v.B, ends)
 	return end
 }
 

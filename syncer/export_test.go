@@ -35,11 +35,11 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 		Idle:      int64(e.Idle(t.p.keys.Clock.Second())),
 		Resetting: t.p.resetting(t.hash, e),
 		Synced:    map[leaparray.Stretch]int64{}, Pending: map[leaparray.Stretch]int64{}}
-	t.sp.Ladder.Each(t.p.keys.SyncedOf(e), func(at leaparray.Stretch, n int64) bool {
+	t.sp.Ladder.EachCell(t.p.keys.SyncedOf(e), func(at leaparray.Stretch, n int64) bool {
 		h.Synced[at] += n
 		return true
 	})
-	t.sp.Ladder.Each(t.p.keys.PendingOf(e), func(at leaparray.Stretch, n int64) bool {
+	t.sp.Ladder.EachCell(t.p.keys.PendingOf(e), func(at leaparray.Stretch, n int64) bool {
 		h.Pending[at] += n
 		return true
 	})
@@ -88,7 +88,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 		p.mu.Lock()
 		kept += p.keys.PendingBuckets
 		for _, e := range p.keys.All() {
-			p.keys.Ladder(e).Each(p.keys.PendingOf(e), func(leaparray.Stretch, int64) bool {
+			p.keys.Ladder(e).EachCell(p.keys.PendingOf(e), func(leaparray.Stretch, int64) bool {
 				found++
 				return true
 			})

@@ -235,7 +235,7 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 			fresh, listed = true, listed && heldIn(l, synced, at, listGroup(l))
 		}
 	}
-	l.Each(pending, func(at leaparray.Stretch, n int64) bool {
+	l.EachCell(pending, func(at leaparray.Stretch, n int64) bool {
 		r.AddBucket(store.Bucket{Stretch: at, N: n}, l.Value(synced, at))
 		look(at)
 		return true
@@ -266,10 +266,10 @@ func (b *ledger) began(e keys.Entry, k *rounds.Part) bool {
 // heldIn reports whether the store is known to hold counts of a key in the group of this many
 // buckets of the coarsest level that contains the start of at.
 func heldIn(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
-	width := l.Coarsest() * group
+	width := l.CoarsestWidth() * group
 	from := at.Start - at.Start%width
 	v := leaparray.View{Ladder: l, A: synced}
-	return v.Hi(from, from+width-1) != 0
+	return v.UpperBound(from, from+width-1) != 0
 }
 
 // touchDirty touches the next entries of the dirty list.

@@ -174,16 +174,16 @@ func (p *pair) nested(t *testing.T, c *syncer.Counter) map[int64]int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sums, width := map[int64]int64{}, v.Ladder.Coarsest()
+	sums, width := map[int64]int64{}, v.Ladder.CoarsestWidth()
 	add := func(at leaparray.Stretch, n int64) bool {
-		if start := at.Start - at.Start%width; at.End() > v.Ladder.Since(now) {
+		if start := at.Start - at.Start%width; at.End() > v.Ladder.CompleteFrom(now) {
 			if sums[start] += n; sums[start] == 0 {
 				delete(sums, start)
 			}
 		}
 		return true
 	}
-	v.Ladder.Each(v.A, add)
-	v.Ladder.Each(v.B, add)
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
 	return sums
 }

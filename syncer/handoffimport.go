@@ -135,7 +135,7 @@ func (h *handoff) keepMost(hash uint32, e keys.Entry, known []store.Bucket) {
 		return
 	}
 	l, have := h.keys.Ladder(e), cellsOf(h.appendSynced(nil, e))
-	for _, c := range leaparray.Missing(cellsOf(known), have) {
+	for _, c := range leaparray.MissingCells(cellsOf(known), have) {
 		h.keys.AddSynced(e, l, c.Stretch, c.N)
 	}
 }

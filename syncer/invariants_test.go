@@ -124,7 +124,7 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if n := c.Stats().PendingBuckets; n > keys*int64(leaparray.Default().Most()) {
+		if n := c.Stats().PendingBuckets; n > keys*int64(leaparray.Default().MaxCells()) {
 			t.Errorf("%d buckets are pending", n)
 		}
 		accepted := 0

@@ -68,4 +68,4 @@ const listings = 4
 func ListTTL(ttl int64) int64 { return ttl + ttl/(2*listings) }
 
 // listGroup returns how many buckets of the coarsest level a group has.
-func listGroup(l *leaparray.Ladder) int64 { return max(1, l.Span()/l.Coarsest()/listings) }
+func listGroup(l *leaparray.Ladder) int64 { return max(1, l.Span()/l.CoarsestWidth()/listings) }

@@ -103,7 +103,7 @@ func (s *keyLists) check() {
 // spans.
 func TestBusyKeyIsListedFourTimesADay(t *testing.T) {
 	clk, l := &clock{now: t0}, leaparray.Default()
-	width, first := l.Coarsest(), int64(t0)/l.Coarsest()
+	width, first := l.CoarsestWidth(), int64(t0)/l.CoarsestWidth()
 	lists := newKeyLists(t, embedded.New(embedded.Options{}), clk.Now, l)
 	c := open(t, syncer.Options{Store: lists, Now: clk.Now,
 		Placement: twotier.Placement{Partitions: 1}})

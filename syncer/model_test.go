@@ -255,12 +255,12 @@ func (w *world) nest(cells map[leaparray.Stretch]int64) map[int64]int64 {
 }
 
 // coarse returns the start of the bucket of the coarsest level that a moment is in.
-func (w *world) coarse(ms int64) int64 { return ms - ms%w.ladder.Coarsest() }
+func (w *world) coarse(ms int64) int64 { return ms - ms%w.ladder.CoarsestWidth() }
 
 // bounded checks that the store has no more buckets of a key than the ladder keeps and one flush
 // brings (I15).
 func (w *world) bounded(key string, stored int) {
-	if most := w.ladder.Most() + 32; stored > most {
+	if most := w.ladder.MaxCells() + 32; stored > most {
 		w.t.Errorf("%s has %d buckets in the store, at most %d wanted", key, stored, most)
 	}
 }
@@ -281,5 +281,5 @@ func (w *world) same(what, key string, want, got map[int64]int64) {
 // alive reports whether a window that ends now can see the bucket of the coarsest level that begins
 // at a moment.
 func (w *world) alive(start int64) bool {
-	return start+w.ladder.Coarsest() > w.now()-w.ladder.Span()
+	return start+w.ladder.CoarsestWidth() > w.now()-w.ladder.Span()
 }

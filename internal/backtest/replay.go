@@ -145,8 +145,8 @@ type reach struct {
 func (h *history) reach(l Limit) reach {
 	r := reach{max: l.Max}
 	width, ladder := int64(1), h.view.Ladder
-	if l.Max > int64(ladder.Exact()) || l.Window < ladder.Width(0) {
-		width = ladder.Coarsest()
+	if l.Max > int64(ladder.ExactEvents()) || l.Window < ladder.Width(0) {
+		width = ladder.CoarsestWidth()
 		for level, spec := range ladder.Levels() {
 			if spec.Span().Milliseconds() >= l.Window {
 				width = ladder.Width(level)

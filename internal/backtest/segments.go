@@ -23,8 +23,8 @@ func segments(v leaparray.View) (all []segment) {
 		}
 		return true
 	}
-	v.Ladder.Each(v.A, add)
-	v.Ladder.Each(v.B, add)
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
 	slices.SortFunc(all, func(a, b segment) int { return cmp.Compare(a.from, b.from) })
 	kept := all[:0]
 	for _, s := range all {

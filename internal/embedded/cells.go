@@ -50,7 +50,7 @@ func nonZero(list []leaparray.Cell) cells {
 // every window. Cells whose sum would not fit 64 bits stay as they are.
 func (c *cells) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	moved, gone := map[leaparray.Stretch]int64{}, map[leaparray.Stretch]bool{}
-	for _, f := range l.FoldList(*c, now, exactFrom) {
+	for _, f := range l.ListFolds(*c, now, exactFrom) {
 		if f.Into.Width > 0 {
 			if overflows(c.get(f.Into), moved[f.Into]) ||
 				overflows(c.get(f.Into)+moved[f.Into], f.N) {

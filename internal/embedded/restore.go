@@ -111,7 +111,7 @@ func missingCells(k *syncer.KeyRound, restored cells) (add cells) {
 	for i := range k.Adds {
 		known = append(known, leaparray.Cell{Stretch: k.Adds[i].Stretch, N: k.Adds[i].N})
 	}
-	add = leaparray.Missing(known, restored)
+	add = leaparray.MissingCells(known, restored)
 	for _, c := range known {
 		if c.N == 0 {
 			add = append(add, c)

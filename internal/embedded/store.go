@@ -297,7 +297,7 @@ func (p *partition) finishWrite(
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
-	if len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.Most() {
+	if len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.MaxCells() {
 		p.fold(h, k.Ladder, r.Now, 0)
 	}
 }

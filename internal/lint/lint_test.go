@@ -182,7 +182,7 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 			continue
 		}
 		better := proposed(t, list[0].Instead, ladder)
-		if better.Exact() > ladder.Exact() {
+		if better.ExactEvents() > ladder.ExactEvents() {
 			exacts++
 		} else {
 			ladders++
@@ -201,7 +201,7 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 // ladder.
 func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.Ladder {
 	t.Helper()
-	levels, exact := ladder.Levels(), ladder.Exact()
+	levels, exact := ladder.Levels(), ladder.ExactEvents()
 	var err error
 	if _, list, is := strings.Cut(text, "{ladder: ["); is {
 		list, _, _ = strings.Cut(list, "]")

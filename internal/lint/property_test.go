@@ -31,7 +31,7 @@ func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
 		}
 		few := window < lint.FewBuckets*widest(ladder, random, window)
 		all := lint.Ladders{"default": ladder}
-		exact := int64(ladder.Exact())
+		exact := int64(ladder.ExactEvents())
 		if got := all.IsCoarse("other", exact+1, window); got != few {
 			t.Fatalf("seed %d: %v: %d ms is coarse: %v, want %v", first, ladder, window, got, few)
 		}
@@ -52,7 +52,7 @@ func widest(ladder *leaparray.Ladder, random *rand.Rand, window int64) (width in
 			if s, ok := ladder.Bucket(begin, v.Now); ok {
 				v.Put(&v.A, leaparray.Heap{}, s, 1)
 			}
-			width = max(width, v.Edge(begin), v.Edge(begin+1))
+			width = max(width, v.EdgeWidth(begin), v.EdgeWidth(begin+1))
 		}
 	}
 	return width

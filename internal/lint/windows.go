@@ -35,7 +35,7 @@ func oldestBucketWidth(ladder *leaparray.Ladder, window int64) (width int64) {
 // milliseconds, whatever the window.
 func (l Ladders) IsCoarse(namespace string, most, window int64) bool {
 	ladder := l.Of(namespace)
-	return most > int64(ladder.Exact()) && window < FewBuckets*oldestBucketWidth(ladder, window)
+	return most > int64(ladder.ExactEvents()) && window < FewBuckets*oldestBucketWidth(ladder, window)
 }
 
 // lintCoarseWindows warns about limits on events over windows of few buckets.
@@ -124,7 +124,7 @@ func withLevel(ladder *leaparray.Ladder, width time.Duration, window int64) *lea
 	if at < 0 {
 		at = len(levels)
 	}
-	finer, err := leaparray.NewLadder(ladder.Exact(), slices.Insert(levels, at, level)...)
+	finer, err := leaparray.NewLadder(ladder.ExactEvents(), slices.Insert(levels, at, level)...)
 	if err != nil {
 		return nil
 	}

@@ -89,7 +89,7 @@ func checkSums(t *testing.T, have content, events []event, l *leaparray.Ladder, 
 	t.Helper()
 	for level := range l.Len() {
 		width, coarsest := l.Width(level), level == l.Len()-1
-		for from := l.Since(now); from <= now; from += width {
+		for from := l.CompleteFrom(now); from <= now; from += width {
 			in := leaparray.Stretch{Start: from, Width: width}
 			lo, hi, want := int64(0), int64(0), int64(0)
 			for c, n := range have {
@@ -287,9 +287,9 @@ func testFoldsTooMany(t *testing.T, s syncer.Store) {
 			for _, n := range have {
 				total += n
 			}
-			if len(have) > l.Most() || total != sum {
+			if len(have) > l.MaxCells() || total != sum {
 				t.Fatalf("after %d writes: %d cells, its ladder has %d; the sum is %d, want %d",
-					j+1, len(have), l.Most(), total, sum)
+					j+1, len(have), l.MaxCells(), total, sum)
 			}
 		}
 		apply(t, s, "v", uint64(i)+1, key(name, moment(0, 1))) // without a ladder nothing folds

@@ -181,7 +181,7 @@ func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 	case !sure:
 		s.lives[name] = 0
 	}
-	many := len(k.Adds) > 0 && k.Ladder != nil && len(c) > k.Ladder.Most()
+	many := len(k.Adds) > 0 && k.Ladder != nil && len(c) > k.Ladder.MaxCells()
 	if many {
 		s.reported[name] = maps.Clone(c)
 		if c.fold(k.Ladder, r.Now, 0); len(c) == 0 {
@@ -194,7 +194,7 @@ func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 // left every window.
 func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	moved := content{}
-	for _, f := range l.FoldList(cellsOf(c), now, exactFrom) {
+	for _, f := range l.ListFolds(cellsOf(c), now, exactFrom) {
 		if delete(c, f.Stretch); f.Into.Width > 0 {
 			moved[f.Into] += f.N
 		}
@@ -234,7 +234,7 @@ func (s *shelf) missing(name string, known []syncer.Bucket) (add []syncer.Bucket
 		return nil
 	}
 	restored := s.restored[name]
-	for _, c := range leaparray.Missing(cellsOf(contentOf(known)), cellsOf(restored)) {
+	for _, c := range leaparray.MissingCells(cellsOf(contentOf(known)), cellsOf(restored)) {
 		restored[c.Stretch] += c.N
 		add = append(add, syncer.Bucket{Stretch: c.Stretch, N: c.N})
 	}

@@ -140,7 +140,7 @@ func (d *dice) cell() syncer.Bucket {
 	case 0:
 		b.N = -d.Int64N(20)
 	case 1:
-		b.Stretch, b.N = d.ladder.Beyond(d.now), 0
+		b.Stretch, b.N = d.ladder.BucketAfter(d.now), 0
 	}
 	return b
 }

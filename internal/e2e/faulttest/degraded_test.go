@@ -91,7 +91,7 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	}
 	// The busy key gets less than 64 events a second, so each event is a pending bucket until the
 	// key has as many as it may have.
-	bound := int64(1 + idle + ladder.Most())
+	bound := int64(1 + idle + ladder.MaxCells())
 	dropped := func() int64 { return b.node.Metric("twotier_dropped_total", `reason="expired"`) }
 	sent, most := int64(0), int64(0)
 	proctest.Until(t, "events of a key in use are dropped", func() bool {

@@ -52,7 +52,7 @@ func (b *bed) inTime(key string) {
 		if off := time.Since(time.UnixMilli(ms)); off < -time.Minute || off > time.Minute {
 			b.T.Errorf("%s: an event in field %s is %v old", key, field, off)
 		}
-		marks[redisstore.Field(leaparray.Default().Beyond(ms))] = true
+		marks[redisstore.Field(leaparray.Default().BucketAfter(ms))] = true
 	}
 	for field, n := range flat {
 		if field[0] == '-' && (n != "0" || !marks[field]) {

@@ -103,7 +103,7 @@ func (w *world) load(l *leaparray.Ladder, ns, key []byte, at int64) leaparray.Vi
 		ns = nil // the default one
 	}
 	v := leaparray.View{Ladder: l, Now: at}
-	for _, c := range leaparray.Offset(cellsOf(w.redis.Get(w.placement().Of(ns, key), ns, key))) {
+	for _, c := range leaparray.SettleNegatives(cellsOf(w.redis.Get(w.placement().Of(ns, key), ns, key))) {
 		switch {
 		case c.N > 0:
 			v.Put(&v.A, leaparray.Heap{}, c.Stretch, c.N)
@@ -197,12 +197,12 @@ func (w *world) checkCells(key string) {
 	cells := cellsOf(w.redis.Get(w.partition(key), nil, []byte(key)))
 	most := 0
 	for _, l := range w.ladders {
-		most += l.Most()
+		most += l.MaxCells()
 	}
 	if len(cells) > most {
 		w.t.Errorf("%s: Redis has %d cells, want at most %d", key, len(cells), most)
 	}
-	for _, c := range leaparray.Offset(cells) {
+	for _, c := range leaparray.SettleNegatives(cells) {
 		if c.Width < 1 || c.Start%c.Width != 0 || c.N < 0 && w.plan.exact && !w.plan.kind.loses() {
 			w.t.Errorf("%s: Redis has a cell %+v", key, c)
 		}
@@ -224,7 +224,7 @@ func TestLaddersCoverTheLongestLimit(t *testing.T) {
 	for range 400 {
 		l := drawLadder(rnd)
 		levels[l.Len()]++
-		exact[l.Exact() > 0]++
+		exact[l.ExactEvents() > 0]++
 		if l.Span() < longest {
 			t.Errorf("%v covers %d ms", l.Levels(), l.Span())
 		}

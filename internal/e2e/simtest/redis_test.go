@@ -130,9 +130,9 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
 		switch {
 		case c.N == 0: // a ban
 		case op.TakesNewest():
-			v.Newest(-c.N, take)
+			v.SelectNewest(-c.N, take)
 		case c.N < 0:
-			v.At(ts, -c.N, take)
+			v.SelectAt(ts, -c.N, take)
 		default:
 			d.writeCheck(c, v.Cell(ts), c.N)
 		}

@@ -177,7 +177,7 @@ func (u *union) count() int64 {
 }
 
 // hasSet returns the values of a key in Redis on the coarsest level. w.atomic is held.
-func (w *world) hasSet(key string) *union { return w.sets[key].at(w.ladders[0].Coarsest()) }
+func (w *world) hasSet(key string) *union { return w.sets[key].at(w.ladders[0].CoarsestWidth()) }
 
 // at returns the values on the level with that width, none if there is no key.
 func (k *sets) at(width int64) *union {

@@ -222,14 +222,14 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 				pending[string(k.Key)] = u
 			}
 			for _, b := range k.Sets {
-				if b.Width == w.ladders[0].Coarsest() {
+				if b.Width == w.ladders[0].CoarsestWidth() {
 					u.read(b.Data)
 				}
 			}
 		}
 	}
 	for _, key := range w.values.names() {
-		stored, had, still := w.hasSet(key), before[key].at(w.ladders[0].Coarsest()), pending[key]
+		stored, had, still := w.hasSet(key), before[key].at(w.ladders[0].CoarsestWidth()), pending[key]
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
 				if !stored.has(h) && (had.has(h) || still == nil || !still.has(h)) {

@@ -30,9 +30,9 @@ func (l *Ladders) Position(of *leaparray.Ladder) int {
 func (l Ladders) Args() []any {
 	args := []any{len(l)}
 	for _, of := range l {
-		text := fmt.Sprint(of.Most(), of.Exact(), syncer.KeyTTL(of))
+		text := fmt.Sprint(of.MaxCells(), of.ExactEvents(), syncer.KeyTTL(of))
 		for level := range of.Len() {
-			text += fmt.Sprint(" ", of.Width(level), " ", of.Kept(level))
+			text += fmt.Sprint(" ", of.Width(level), " ", of.BucketsKept(level))
 		}
 		args = append(args, text)
 	}

@@ -44,7 +44,7 @@ func (s *Keyspace) Count(e Entry, l *leaparray.Ladder, ts, n, now int64) {
 // subtractAt takes n back from the buckets of one moment, but no more than they hold.
 func (s *Keyspace) subtractAt(e Entry, v *leaparray.View, ts, n int64) {
 	var taken []leaparray.Cell
-	v.At(ts, n, func(at leaparray.Stretch, n int64) {
+	v.SelectAt(ts, n, func(at leaparray.Stretch, n int64) {
 		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
 	})
 	s.subtract(e, v, taken)
@@ -54,7 +54,7 @@ func (s *Keyspace) subtractAt(e Entry, v *leaparray.View, ts, n int64) {
 func (s *Keyspace) SubtractNewest(e Entry, l *leaparray.Ladder, now, n int64) {
 	v := s.View(e, l, now)
 	var taken []leaparray.Cell
-	v.Newest(n, func(at leaparray.Stretch, n int64) {
+	v.SelectNewest(n, func(at leaparray.Stretch, n int64) {
 		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
 	})
 	s.subtract(e, &v, taken)
@@ -68,8 +68,8 @@ func (s *Keyspace) subtract(e Entry, v *leaparray.View, taken []leaparray.Cell) 
 
 // MarkAhead records that an event lies ahead of the present.
 func (s *Keyspace) MarkAhead(e Entry, l *leaparray.Ladder, ts, now int64) {
-	beyond, v := l.Beyond(ts), s.View(e, l, now)
-	if mark, ok := l.Newest(v.A); ok && mark.Start >= beyond.Start {
+	beyond, v := l.BucketAfter(ts), s.View(e, l, now)
+	if mark, ok := l.NewestBucket(v.A); ok && mark.Start >= beyond.Start {
 		return
 	}
 	c := s.change(e, &v)
@@ -104,7 +104,7 @@ func (s *Keyspace) SubtractPending(e Entry, l *leaparray.Ladder, at leaparray.St
 	if e.HasFolded() {
 		at = l.Holder(pending, at, n, now)
 	}
-	if at.End() > l.Since(now) || l.Value(pending, at) != 0 {
+	if at.End() > l.CompleteFrom(now) || l.Value(pending, at) != 0 {
 		s.AddPending(e, l, at, -n)
 	}
 }
@@ -121,7 +121,7 @@ type change struct {
 // change begins to change the counters of an entry with this view.
 func (s *Keyspace) change(e Entry, v *leaparray.View) *change {
 	c := &s.changing
-	c.e, c.v, c.before, c.events = e, *v, v.Ladder.Cells(v.B), v.Ladder.Total(v.B)
+	c.e, c.v, c.before, c.events = e, *v, v.Ladder.CellCount(v.B), v.Ladder.Total(v.B)
 	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
 	if at := e.synced(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
@@ -142,7 +142,7 @@ func (s *Keyspace) close(c *change, n int64) {
 	}
 	c.e.setSynced(at)
 	c.e.setPending(c.alloc.at(c.v.B))
-	s.PendingBuckets += int64(c.v.Ladder.Cells(c.v.B) - c.before)
+	s.PendingBuckets += int64(c.v.Ladder.CellCount(c.v.B) - c.before)
 	s.Expired += max(0, c.events+n-c.v.Ladder.Total(c.v.B))
 }
 
@@ -156,13 +156,13 @@ func (s *Keyspace) dropPending(e Entry) {
 
 // ClearPending drops all pending counts of an entry.
 func (s *Keyspace) ClearPending(e Entry, l *leaparray.Ladder) {
-	s.PendingBuckets -= int64(l.Cells(s.PendingOf(e)))
+	s.PendingBuckets -= int64(l.CellCount(s.PendingOf(e)))
 	s.dropPending(e)
 }
 
 // TidyPending releases the memory of a pending counter that holds nothing.
 func (s *Keyspace) TidyPending(e Entry, l *leaparray.Ladder) {
-	if !l.Any(s.PendingOf(e)) && !s.OwesMark(e, l) {
+	if !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
 		s.dropPending(e)
 	}
 }
@@ -170,7 +170,7 @@ func (s *Keyspace) TidyPending(e Entry, l *leaparray.Ladder) {
 // OwesMark reports whether the store does not know yet that events lie ahead of the present.
 func (s *Keyspace) OwesMark(e Entry, l *leaparray.Ladder) bool {
 	mark, marked := l.Marked(s.PendingOf(e))
-	newest, ok := l.Newest(s.SyncedOf(e))
+	newest, ok := l.NewestBucket(s.SyncedOf(e))
 	return marked && (!ok || newest.Start < mark.Start)
 }
 
@@ -222,7 +222,7 @@ func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected b
 		stored := countable(l, synced, b.Known, b.Stored)
 		more := stored - b.Known - n
 		if expected = expected && stored == b.Stored && more == 0; more > 0 {
-			n += max(0, more-l.Overlapping(synced, b.Stretch))
+			n += max(0, more-l.OverlappingSum(synced, b.Stretch))
 		}
 		changes = append(changes, n)
 	}
@@ -264,7 +264,7 @@ func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) (exactFrom int6
 func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparray.Cell) {
 	s.DropSynced(e)
 	if slices.ContainsFunc(loaded, func(c leaparray.Cell) bool { return c.N < 0 }) {
-		loaded = slices.DeleteFunc(leaparray.Offset(loaded), func(c leaparray.Cell) bool {
+		loaded = slices.DeleteFunc(leaparray.SettleNegatives(loaded), func(c leaparray.Cell) bool {
 			return c.N < 0
 		})
 	}
@@ -292,7 +292,7 @@ func (s *Keyspace) Weigh(e Entry) (n int64) {
 // counts as synced.
 func (s *Keyspace) EachSynced(e Entry, fn func(at leaparray.Stretch, n int64)) {
 	l, synced := s.Ladder(e), s.SyncedOf(e)
-	l.Each(synced, func(at leaparray.Stretch, n int64) bool {
+	l.EachCell(synced, func(at leaparray.Stretch, n int64) bool {
 		fn(at, n)
 		return true
 	})

@@ -160,8 +160,8 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 // forgetExpired drops the counts of an idle entry once all of them have left every window that ends
 // as long ago as an event may be.
 func (s *Keyspace) forgetExpired(e Entry, l *leaparray.Ladder, now int64) {
-	oldest := l.Since(now) - l.Coarsest()
-	last := max(l.Latest(s.SyncedOf(e)), l.Latest(s.PendingOf(e)))
+	oldest := l.CompleteFrom(now) - l.CoarsestWidth()
+	last := max(l.LatestStart(s.SyncedOf(e)), l.LatestStart(s.PendingOf(e)))
 	if e.HasPending() && !e.Has(FlagBusy) && last < oldest {
 		s.Expired += max(0, l.Total(s.PendingOf(e)))
 		s.ClearPending(e, l)

@@ -36,7 +36,7 @@ func (m *model) entry(key string) keys.Entry {
 func (m *model) acknowledge(e keys.Entry) {
 	l := m.Ladder(e)
 	var adds []keys.Flushed
-	l.Each(m.PendingOf(e), func(at leaparray.Stretch, n int64) bool {
+	l.EachCell(m.PendingOf(e), func(at leaparray.Stretch, n int64) bool {
 		known := l.Value(m.SyncedOf(e), at)
 		adds = append(adds, keys.Flushed{Stretch: at, N: n, Known: known, Stored: known + n})
 		return true
@@ -98,7 +98,7 @@ func (m *model) check() {
 			m.t.Fatalf("%s: %d synced and %d pending, want %d and %d", key, synced, pending,
 				w.synced, w.pending)
 		}
-		buckets += int64(l.Cells(m.PendingOf(e)))
+		buckets += int64(l.CellCount(m.PendingOf(e)))
 	}
 	if buckets != m.PendingBuckets || m.Len() != len(m.want) {
 		m.t.Fatalf("%d buckets of %d keys, want %d of %d", m.PendingBuckets, m.Len(), buckets,

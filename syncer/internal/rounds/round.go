@@ -76,7 +76,7 @@ func (r *Round) Full() bool {
 }
 
 // ReadsOf returns how many reads a key with this ladder counts as.
-func ReadsOf(l *leaparray.Ladder) int { return ReadsOfKey + l.Most() }
+func ReadsOf(l *leaparray.Ladder) int { return ReadsOfKey + l.MaxCells() }
 
 // AddKey appends a key, reusing memory of an earlier use of the round. The result is valid until
 // the next call.
