@@ -99,7 +99,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 }
 
 // ReserveUsed returns how many bytes of the reserve for small partitions are in use.
-func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed()) }
+func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveWordsUsed()) }
 
 // Listed returns, for each partition, the number of hashes of stored keys that are not in memory.
 func (c *Counter) Listed() (all []int) {

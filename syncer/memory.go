@@ -40,7 +40,7 @@ func (m *memory) init(parts []partition, names *keys.Namespaces, clock keys.Cloc
 	m.parts, m.names, m.clock = parts, names, clock
 	m.pool = slab.New(opt.MaxMemory)
 	m.lists = keys.NewListMemory(m.pool)
-	m.evenShare = int(m.pool.Common()) / len(m.parts)
+	m.evenShare = int(m.pool.CommonWords()) / len(m.parts)
 	m.tight = make(chan struct{}, 1)
 	m.maxBytes, m.log = opt.MaxMemory, opt.Logger
 }

@@ -9,7 +9,7 @@ const sparedFor = 5
 // partitions have taken from the reserve if that is less. It runs in the sweep, so that an
 // operation that needs room never waits for the lock of another partition.
 func (m *memory) reclaim() {
-	need := m.pool.ReserveUsed()
+	need := m.pool.ReserveWordsUsed()
 	if need <= 0 {
 		return
 	}

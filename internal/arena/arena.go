@@ -61,22 +61,22 @@ type chunk struct {
 // New returns an empty arena that takes its chunks from pool.
 func New(pool *slab.Pool) Arena { return Arena{pool: pool} }
 
-// Empty returns another, empty arena with the same pool.
-func (a *Arena) Empty() Arena { return Arena{pool: a.pool} }
+// NewEmpty returns another, empty arena with the same pool.
+func (a *Arena) NewEmpty() Arena { return Arena{pool: a.pool} }
 
 // Drop gives all memory back to the pool. The arena is then empty and can be used again.
 func (a *Arena) Drop() {
 	for i := range a.chunks {
 		a.pool.Give(a.chunks[i].words)
 	}
-	*a = a.Empty()
+	*a = a.NewEmpty()
 }
 
-// Total returns the number of words that the arena has taken from the pool.
-func (a *Arena) Total() int { return a.total }
+// TotalWords returns the number of words that the arena has taken from the pool.
+func (a *Arena) TotalWords() int { return a.total }
 
-// Unused returns how many of those words are outside of blocks.
-func (a *Arena) Unused() int { return a.unused }
+// UnusedWords returns how many of those words are outside of blocks.
+func (a *Arena) UnusedWords() int { return a.unused }
 
 // Sparse reports whether so little of the arena is in use that the caller should move its blocks to
 // another arena.
@@ -97,11 +97,11 @@ func (a *Arena) Tail(r Ref) []uint64 {
 // Alloc returns a zeroed block of n words, at least 1.
 func (a *Arena) Alloc(n int) Ref {
 	if n >= ChunkWords {
-		return a.whole(n)
+		return a.allocOwnChunk(n)
 	}
 	r := a.reuse(n)
 	if r == 0 {
-		r = a.fresh(n)
+		r = a.allocFresh(n)
 	} else {
 		clear(a.Words(r, n))
 	}
@@ -110,8 +110,8 @@ func (a *Arena) Alloc(n int) Ref {
 	return r
 }
 
-// whole returns a block that has a chunk to itself.
-func (a *Arena) whole(n int) Ref {
+// allocOwnChunk returns a block that has a chunk to itself.
+func (a *Arena) allocOwnChunk(n int) Ref {
 	i := a.addChunk(a.pool.Take(n))
 	a.chunks[i].used = int32(n)
 	a.unused -= n
@@ -146,7 +146,7 @@ func (a *Arena) reuse(n int) Ref {
 		return 0
 	}
 	if size > n {
-		a.put(r+Ref(n), size-n)
+		a.addFree(r+Ref(n), size-n)
 	}
 	return r
 }
@@ -164,8 +164,8 @@ func (a *Arena) reuseLarge(n int) (r Ref, size int) {
 	return 0, 0
 }
 
-// put makes a block available for reuse.
-func (a *Arena) put(r Ref, n int) {
+// addFree makes a block available for reuse.
+func (a *Arena) addFree(r Ref, n int) {
 	if n >= exactClasses {
 		i, found := slices.BinarySearchFunc(a.large, n, sizeClass.compare)
 		if !found {
@@ -189,6 +189,6 @@ func (a *Arena) Release(r Ref, n int) {
 	case c.used == 0 && (c.evacuate || n >= ChunkWords):
 		a.giveChunk(i)
 	case !c.evacuate:
-		a.put(r, n)
+		a.addFree(r, n)
 	}
 }

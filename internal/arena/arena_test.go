@@ -73,7 +73,7 @@ func (b *blocks) evacuate(r *rand.Rand) {
 }
 
 func (b *blocks) balance() {
-	total, unused, taken := b.arena.Total(), b.arena.Unused(), int(b.pool.Used())
+	total, unused, taken := b.arena.TotalWords(), b.arena.UnusedWords(), int(b.pool.UsedWords())
 	if total-unused != b.words || taken != total {
 		b.t.Fatalf("%d words of which %d are unused, %d taken from the pool; the blocks have %d",
 			total, unused, taken, b.words)
@@ -122,10 +122,10 @@ func TestArenaBlocksAreApart(t *testing.T) {
 		b.release(0)
 	}
 	b.balance()
-	if b.arena.Drop(); b.arena.Total() != 0 || b.pool.Used() != 0 {
-		t.Errorf("%d words are left, %d of the pool", b.arena.Total(), b.pool.Used())
+	if b.arena.Drop(); b.arena.TotalWords() != 0 || b.pool.UsedWords() != 0 {
+		t.Errorf("%d words are left, %d of the pool", b.arena.TotalWords(), b.pool.UsedWords())
 	}
-	if n := b.arena.Evacuating(); n > 0 {
+	if n := b.arena.EvacuatingWords(); n > 0 {
 		t.Errorf("%d words are still to be given back", n)
 	}
 }
@@ -137,14 +137,14 @@ func TestEvacuateGivesBackTheEmptiestChunks(t *testing.T) {
 	for range 4000 {
 		b.alloc(16)
 	}
-	full := b.arena.Total()
+	full := b.arena.TotalWords()
 	for i := len(b.all) - 1; i >= 0; i-- {
 		if i%8 != 0 {
 			b.release(i)
 		}
 	}
 	if !b.arena.Sparse() {
-		t.Fatalf("%d of %d words are unused", b.arena.Unused(), b.arena.Total())
+		t.Fatalf("%d of %d words are unused", b.arena.UnusedWords(), b.arena.TotalWords())
 	}
 	b.arena.Evacuate(full / 2)
 	for i := 0; i < len(b.all); i++ {
@@ -153,8 +153,8 @@ func TestEvacuateGivesBackTheEmptiestChunks(t *testing.T) {
 			b.release(i)
 		}
 	}
-	if total := b.arena.Total(); total > full*6/10 || b.arena.Evacuating() != 0 {
-		t.Errorf("%d of %d words are left, %d to be given back", total, full, b.arena.Evacuating())
+	if total := b.arena.TotalWords(); total > full*6/10 || b.arena.EvacuatingWords() != 0 {
+		t.Errorf("%d of %d words are left, %d to be given back", total, full, b.arena.EvacuatingWords())
 	}
 	b.balance()
 }

@@ -50,14 +50,14 @@ func (a *Arena) newChunk(n int) []uint64 {
 	return a.pool.TakeAbout(least, max(least, 1<<(bits.Len(uint(wanted))-1)))
 }
 
-// keepRest puts the words left over at the end of the last chunk on the free lists.
-func (a *Arena) keepRest() {
+// freeRest puts the words left over at the end of the last chunk on the free lists.
+func (a *Arena) freeRest() {
 	if a.last == 0 {
 		return
 	}
 	for rest := len(a.chunks[a.last].words) - a.next; rest > 0; {
 		n := min(rest, exactClasses-1)
-		a.put(Ref(a.last<<chunkBits|a.next), n)
+		a.addFree(Ref(a.last<<chunkBits|a.next), n)
 		a.next += n
 		rest -= n
 	}
@@ -68,10 +68,10 @@ func (a *Arena) hasRest(n int) bool {
 	return a.last != 0 && a.next+n <= len(a.chunks[a.last].words)
 }
 
-// fresh takes a block from the end of the last chunk, or from a new one.
-func (a *Arena) fresh(n int) Ref {
+// allocFresh takes a block from the end of the last chunk, or from a new one.
+func (a *Arena) allocFresh(n int) Ref {
 	if !a.hasRest(n) {
-		a.keepRest()
+		a.freeRest()
 		a.last, a.next = a.addChunk(a.newChunk(n)), 0
 	}
 	r := Ref(a.last<<chunkBits | a.next)

@@ -9,14 +9,14 @@ import (
 // move it. It is false for 0.
 func (a *Arena) MustMove(r Ref) bool { return r != 0 && a.chunks[r>>chunkBits].evacuate }
 
-// Whole reports whether a block is larger than ChunkWords. Such a block has a chunk to itself,
+// HasOwnChunk reports whether a block is larger than ChunkWords. Such a block has a chunk to itself,
 // which can't be evacuated but is given back when the block is released.
-func (a *Arena) Whole(r Ref) bool {
+func (a *Arena) HasOwnChunk(r Ref) bool {
 	return r != 0 && len(a.chunks[r>>chunkBits].words) > ChunkWords
 }
 
-// Evacuating returns the number of words in chunks that are being evacuated.
-func (a *Arena) Evacuating() int { return a.evacuating }
+// EvacuatingWords returns the number of words in chunks that are being evacuated.
+func (a *Arena) EvacuatingWords() int { return a.evacuating }
 
 // Evacuate marks chunks, starting with the ones that have the fewest words in use, until at least
 // words words are in marked chunks. No new block goes into a marked chunk, and a marked chunk is
@@ -40,7 +40,7 @@ func (a *Arena) Evacuate(words int) {
 		a.chunks[i].evacuate = true
 		a.evacuating += len(a.chunks[i].words)
 	}
-	a.forgetFree()
+	a.dropFreeBlocks()
 	for _, i := range chosen {
 		if c := &a.chunks[i]; c.used == 0 {
 			a.giveChunk(i)
@@ -48,15 +48,15 @@ func (a *Arena) Evacuate(words int) {
 	}
 }
 
-// forgetFree removes the free blocks of chunks that are being evacuated from the free lists.
-func (a *Arena) forgetFree() {
+// dropFreeBlocks removes the free blocks of chunks that are being evacuated from the free lists.
+func (a *Arena) dropFreeBlocks() {
 	for n, r := range a.free {
 		a.free[n] = 0
 		a.have &^= 1 << n
 		for r != 0 {
 			next := Ref(a.Words(r, 1)[0])
 			if !a.MustMove(r) {
-				a.put(r, n)
+				a.addFree(r, n)
 			}
 			r = next
 		}

@@ -45,7 +45,7 @@ func TestSet(t *testing.T) {
 			}
 		})
 	}
-	if used := pool.Used(); used != 0 {
+	if used := pool.UsedWords(); used != 0 {
 		t.Errorf("%d words are still in use", used)
 	}
 }

@@ -29,8 +29,8 @@ func mapRegion(size, n int, small bool) (region []byte, at int) {
 
 func unmapRegion(region []byte) { _ = syscall.Munmap(region) }
 
-// forget returns the memory of a slab to the system. The slab then reads as zero.
-func forget(words []uint64) {
+// returnMemory returns the memory of a slab to the system. The slab then reads as zero.
+func returnMemory(words []uint64) {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
 	if syscall.Madvise(b, syscall.MADV_DONTNEED) != nil {
 		clear(words)

@@ -83,7 +83,7 @@ func (p *Pool) takeFrom(least, n int) []uint64 {
 	p.mu.Lock()
 	b, s := p.reuse(least, n)
 	if b == nil {
-		if s = p.room(n); s == nil {
+		if s = p.slabWithRoom(n); s == nil {
 			p.mu.Unlock()
 			return p.heapBlock(n)
 		}
@@ -128,18 +128,18 @@ func (p *Pool) slabOf(b []uint64) *slab {
 	return p.slabs[uintptr(unsafe.Pointer(unsafe.SliceData(b)))&^(8*slabWords-1)]
 }
 
-// room returns a slab with room for n words, or nil if the system has no more memory.
-func (p *Pool) room(n int) *slab {
+// slabWithRoom returns a slab with room for n words, or nil if the system has no more memory.
+func (p *Pool) slabWithRoom(n int) *slab {
 	if s := p.current; s != nil && s.next+n <= slabWords {
 		return s
 	}
-	if len(p.empty) == 0 && !p.mapMore() {
+	if len(p.empty) == 0 && !p.mapSlabs() {
 		return nil
 	}
 	if s := p.current; s != nil { // keep the rest of it as free blocks
 		for s.next < slabWords {
 			rest := 1 << (bits.Len(uint(slabWords-s.next)) - 1)
-			p.put(s.words[s.next : s.next+rest : s.next+rest])
+			p.addFree(s.words[s.next : s.next+rest : s.next+rest])
 			s.next += rest
 		}
 	}
@@ -148,8 +148,8 @@ func (p *Pool) room(n int) *slab {
 	return p.current
 }
 
-// mapMore maps a region and cuts it into slabs.
-func (p *Pool) mapMore() bool {
+// mapSlabs maps a region and cuts it into slabs.
+func (p *Pool) mapSlabs() bool {
 	// A counter whose memory fits into the first slab is small. Small pages are enough for it.
 	region, at := mapRegion(8*slabWords, regionSlabs, len(p.slabs) == 0)
 	if region == nil {
@@ -165,7 +165,7 @@ func (p *Pool) mapMore() bool {
 	return true
 }
 
-func (p *Pool) put(b []uint64) {
+func (p *Pool) addFree(b []uint64) {
 	class := bits.TrailingZeros(uint(len(b)))
 	p.free[class] = append(p.free[class], b)
 	p.idle += len(b)
@@ -183,7 +183,7 @@ func (p *Pool) Give(b []uint64) {
 	if s == nil { // the block is on the Go heap
 		return
 	}
-	p.put(b)
+	p.addFree(b)
 	s.used -= len(b)
 	if s.used > 0 || s == p.current {
 		return
@@ -193,7 +193,7 @@ func (p *Pool) Give(b []uint64) {
 	}
 	p.idle -= slabWords
 	s.next = 0
-	forget(s.words)
+	returnMemory(s.words)
 	p.empty = append(p.empty, s)
 }
 
@@ -219,11 +219,11 @@ func newBudget(bytes int64) Budget {
 	return Budget{total: total, common: total - total/reservePart}
 }
 
-// Common returns the number of words without the reserve.
-func (b *Budget) Common() int64 { return b.common }
+// CommonWords returns the number of words without the reserve.
+func (b *Budget) CommonWords() int64 { return b.common }
 
-// Used returns the number of words in use.
-func (b *Budget) Used() int64 { return b.used.Load() }
+// UsedWords returns the number of words in use.
+func (b *Budget) UsedWords() int64 { return b.used.Load() }
 
 // Fits reports whether words more fit without touching the reserve.
 func (b *Budget) Fits(words int64) bool { return b.used.Load()+words <= b.common }
@@ -231,9 +231,9 @@ func (b *Budget) Fits(words int64) bool { return b.used.Load()+words <= b.common
 // FitsReserve reports whether words more fit, including the reserve.
 func (b *Budget) FitsReserve(words int64) bool { return b.used.Load()+words <= b.total }
 
-// ReserveUsed returns how many words of the reserve are in use. If the reserve is untouched, the
+// ReserveWordsUsed returns how many words of the reserve are in use. If the reserve is untouched, the
 // result is minus the number of words left before it.
-func (b *Budget) ReserveUsed() int { return int(b.used.Load() - b.common) }
+func (b *Budget) ReserveWordsUsed() int { return int(b.used.Load() - b.common) }
 
 // Exhausted reports whether a quarter more than the budget is in use. Then no caller may take more,
 // not even to add to a key it already has.

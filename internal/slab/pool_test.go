@@ -61,7 +61,7 @@ func TestPoolBlocksAreZeroAndApart(t *testing.T) {
 		check(i)
 		p.Give(inUse[i].words)
 	}
-	if used := p.Used(); used != 0 {
+	if used := p.UsedWords(); used != 0 {
 		t.Errorf("%d words are in use although all were given back", used)
 	}
 	if idle := p.IdleBytes(); idle > 2<<20 {
@@ -73,26 +73,26 @@ func TestPoolBlocksAreZeroAndApart(t *testing.T) {
 func TestBudget(t *testing.T) {
 	const words = 1 << 15
 	p := slab.New(8 * words)
-	if c := p.Common(); c <= words*9/10 || c >= words {
+	if c := p.CommonWords(); c <= words*9/10 || c >= words {
 		t.Fatalf("%d of %d words are no reserve", c, words)
 	}
 	take := func(n int64) { p.Take(int(n)) }
 	state := func() [4]bool {
-		return [4]bool{p.Fits(1), p.FitsReserve(1), p.ReserveUsed() > 0, p.Exhausted()}
+		return [4]bool{p.Fits(1), p.FitsReserve(1), p.ReserveWordsUsed() > 0, p.Exhausted()}
 	}
 	steps := []struct {
 		used int64
 		want [4]bool
 	}{
-		{p.Common() - 1, [4]bool{true, true, false, false}},
-		{p.Common(), [4]bool{false, true, false, false}},
+		{p.CommonWords() - 1, [4]bool{true, true, false, false}},
+		{p.CommonWords(), [4]bool{false, true, false, false}},
 		{words - 1, [4]bool{false, true, true, false}},
 		{words, [4]bool{false, false, true, false}},
 		{words + words/4, [4]bool{false, false, true, false}},
 		{words + words/4 + 1, [4]bool{false, false, true, true}},
 	}
 	for _, s := range steps {
-		take(s.used - p.Used())
+		take(s.used - p.UsedWords())
 		if got := state(); got != s.want {
 			t.Errorf("with %d of %d words in use: fits, fits the reserve, uses it, exhausted: "+
 				"%v, want %v",

@@ -17,8 +17,8 @@ const minSlots = 16
 // New returns an empty table that takes its memory from pool.
 func New(pool *slab.Pool) Table { return Table{pool: pool} }
 
-// Empty returns another, empty table with the same pool.
-func (t *Table) Empty() Table { return Table{pool: t.pool} }
+// NewEmpty returns another, empty table with the same pool.
+func (t *Table) NewEmpty() Table { return Table{pool: t.pool} }
 
 // Len returns the number of blocks in the table.
 func (t *Table) Len() int { return t.used }
@@ -26,8 +26,8 @@ func (t *Table) Len() int { return t.used }
 // Slots returns the number of slots, a power of two or 0. Only Insert, Shrink and Drop change it.
 func (t *Table) Slots() int { return len(t.slots) }
 
-// At returns the block in a slot, or 0 if the slot is empty.
-func (t *Table) At(slot int) arena.Ref { return arena.Ref(t.slots[slot] >> 32) }
+// RefAt returns the block in a slot, or 0 if the slot is empty.
+func (t *Table) RefAt(slot int) arena.Ref { return arena.Ref(t.slots[slot] >> 32) }
 
 // HashAt returns the hash under which the block in a slot is stored.
 func (t *Table) HashAt(slot int) uint32 { return uint32(t.slots[slot]) }
@@ -55,9 +55,9 @@ func (t *Table) Find(hash uint32, match func(arena.Ref) bool) arena.Ref {
 	}
 }
 
-// Touch reads the first slot that Find would read, to bring it into the processor's cache. Its
+// Prefetch reads the first slot that Find would read, to bring it into the processor's cache. Its
 // result only keeps the compiler from optimizing the read away.
-func (t *Table) Touch(hash uint32) uint64 {
+func (t *Table) Prefetch(hash uint32) uint64 {
 	if len(t.slots) == 0 {
 		return 0
 	}
@@ -69,11 +69,11 @@ func (t *Table) Insert(hash uint32, r arena.Ref) {
 	if (t.used+1)*5 > len(t.slots)*4 {
 		t.resize(max(minSlots, len(t.slots)*2))
 	}
-	t.place(slotOf(hash, r))
+	t.insertSlot(slotOf(hash, r))
 	t.used++
 }
 
-func (t *Table) place(s uint64) {
+func (t *Table) insertSlot(s uint64) {
 	mask := uint32(len(t.slots) - 1)
 	i := uint32(s) & mask
 	for t.slots[i] != 0 {
@@ -87,7 +87,7 @@ func (t *Table) resize(size int) {
 	t.slots = t.pool.Take(size)
 	for _, s := range old {
 		if s != 0 {
-			t.place(s)
+			t.insertSlot(s)
 		}
 	}
 	t.pool.Give(old)
@@ -104,7 +104,7 @@ func (t *Table) Shrink() {
 // Drop gives the table's memory back. The table is then empty and can be used again.
 func (t *Table) Drop() {
 	t.pool.Give(t.slots)
-	*t = t.Empty()
+	*t = t.NewEmpty()
 }
 
 // Remove removes a block, which must be in the table, and closes the gap: later blocks may move to

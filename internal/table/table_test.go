@@ -61,7 +61,7 @@ func compare(t *testing.T, tab *table.Table, model map[stored]bool) {
 	}
 	walked := map[stored]bool{}
 	for i := range tab.Slots() {
-		if r := tab.At(i); r != 0 {
+		if r := tab.RefAt(i); r != 0 {
 			walked[stored{tab.HashAt(i), r}] = true
 		}
 	}
@@ -83,7 +83,7 @@ func TestReplace(t *testing.T) {
 	tab := table.New(slab.New(1 << 40))
 	tab.Insert(7, 1)
 	for i := range tab.Slots() {
-		if tab.At(i) == 1 {
+		if tab.RefAt(i) == 1 {
 			tab.Replace(i, 2)
 		}
 	}

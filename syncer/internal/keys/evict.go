@@ -36,7 +36,7 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 	seen := 0
 	for range min(s.table.Slots(), 16*sampleSize) {
 		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		at := s.table.At(s.evictSlot)
+		at := s.table.RefAt(s.evictSlot)
 		if at == 0 {
 			continue
 		}
@@ -60,7 +60,7 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 	if victim == noSlot {
 		return false
 	}
-	s.Drop(s.table.HashAt(victim), s.table.At(victim))
+	s.Drop(s.table.HashAt(victim), s.table.RefAt(victim))
 	s.Evicted++
 	return true
 }
@@ -71,7 +71,7 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
 	for range min(s.table.Slots(), 4*ageSample) {
 		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		if at := s.table.At(s.evictSlot); at != 0 {
+		if at := s.table.RefAt(s.evictSlot); at != 0 {
 			ages = append(ages, s.Entry(at).Idle(sec))
 		}
 	}
@@ -87,18 +87,18 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 // age. Until the arena is down to this many words, it also evicts idle entries with counters that
 // occupy whole chunks.
 func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) {
-	if s.arena.Evacuating() == 0 && s.arena.Total() <= words {
+	if s.arena.EvacuatingWords() == 0 && s.arena.TotalWords() <= words {
 		return false
 	}
 	sec := s.Clock.Second()
 	for i := from; i < min(from+n, s.table.Slots()); i++ {
-		r := s.table.At(i)
+		r := s.table.RefAt(i)
 		if r == 0 {
 			continue
 		}
 		e := s.Entry(r)
 		mustMove := s.mustMove(r, e)
-		if !mustMove && !(s.arena.Total() > words && s.arena.Whole(e.synced())) {
+		if !mustMove && !(s.arena.TotalWords() > words && s.arena.HasOwnChunk(e.synced())) {
 			continue
 		}
 		idle := e.Idle(sec)
@@ -139,7 +139,7 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 	now := s.Clock.Now()
 	sec := s.Clock.Seconds(now)
 	for i := from; i < min(from+n, s.table.Slots()); i++ {
-		r := s.table.At(i)
+		r := s.table.RefAt(i)
 		if r == 0 {
 			continue
 		}

@@ -45,7 +45,7 @@ func (s *Keyspace) Ladder(e Entry) *leaparray.Ladder { return s.Namespace(e).Lad
 func (s *Keyspace) All() iter.Seq2[arena.Ref, Entry] {
 	return func(yield func(arena.Ref, Entry) bool) {
 		for i := range s.table.Slots() {
-			if at := s.table.At(i); at != 0 && !yield(at, s.Entry(at)) {
+			if at := s.table.RefAt(i); at != 0 && !yield(at, s.Entry(at)) {
 				return
 			}
 		}
@@ -151,7 +151,7 @@ func (s *Keyspace) Slots() int { return s.table.Slots() }
 
 // EntryIn returns the entry in a slot, or nil if the slot is empty.
 func (s *Keyspace) EntryIn(slot int) Entry {
-	if at := s.table.At(slot); at != 0 {
+	if at := s.table.RefAt(slot); at != 0 {
 		return s.Entry(at)
 	}
 	return nil
@@ -167,7 +167,7 @@ func (s *Keyspace) IsFull() bool { return s.arena.Full() }
 func (s *Keyspace) Fits(words int) bool { return s.arena.Fits(words) }
 
 // Blocks returns the memory of entries and counters in words.
-func (s *Keyspace) Blocks() int { return s.arena.Total() }
+func (s *Keyspace) Blocks() int { return s.arena.TotalWords() }
 
 // BeginEvacuation marks chunks of about this many words for release. EvacuateSome empties them.
 func (s *Keyspace) BeginEvacuation(words int) { s.arena.Evacuate(words) }
@@ -176,7 +176,7 @@ func (s *Keyspace) BeginEvacuation(words int) { s.arena.Evacuate(words) }
 func (s *Keyspace) Shrink() { s.table.Shrink() }
 
 // Words returns the memory of the keys in words.
-func (s *Keyspace) Words() int { return s.arena.Total() + s.table.Slots() }
+func (s *Keyspace) Words() int { return s.arena.TotalWords() + s.table.Slots() }
 
 // Bytes returns the memory of the keys in bytes.
 func (s *Keyspace) Bytes() int { return 8 * s.Words() }
@@ -186,9 +186,9 @@ func (s *Keyspace) Bytes() int { return 8 * s.Words() }
 func (s *Keyspace) Compact() (moved map[arena.Ref]arena.Ref) {
 	moved = make(map[arena.Ref]arena.Ref, s.table.Len())
 	old, oldTable := s.arena, s.table
-	s.arena, s.table = old.Empty(), oldTable.Empty()
+	s.arena, s.table = old.NewEmpty(), oldTable.NewEmpty()
 	for i := range oldTable.Slots() {
-		at := oldTable.At(i)
+		at := oldTable.RefAt(i)
 		if at == 0 {
 			continue
 		}

@@ -23,7 +23,7 @@ func NewListMemory(pool *slab.Pool) *ListMemory { return &ListMemory{pool: pool}
 // reserve reserves words for a growing set, unless that is too much.
 func (m *ListMemory) reserve(words int) bool {
 	// While a set grows, its old memory is still in use.
-	if !m.pool.Fits(2*int64(words)) || m.used.Load()+int64(words) > m.pool.Common()/listShare {
+	if !m.pool.Fits(2*int64(words)) || m.used.Load()+int64(words) > m.pool.CommonWords()/listShare {
 		return false
 	}
 	m.used.Add(int64(words))

@@ -34,7 +34,7 @@ func (s *Keyspace) Touch(refs []arena.Ref) {
 }
 
 // TouchSlot reads the table where a key with this hash would be.
-func (s *Keyspace) TouchSlot(hash uint32) uint64 { return s.table.Touch(hash) }
+func (s *Keyspace) TouchSlot(hash uint32) uint64 { return s.table.Prefetch(hash) }
 
 // TouchEntry reads the first entry with this hash, and returns its place, or 0 if there is none.
 func (s *Keyspace) TouchEntry(hash uint32) (r arena.Ref, sum uint64) {
