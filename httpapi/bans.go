@@ -143,7 +143,7 @@ func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
 	var of []twotier.Banned
 	for _, b := range known {
 		if r := set.Find([]byte(b.Rule)); r != nil && r.Bans() && r.Space() == b.NS {
-			ops = append(ops, bans.Question([]byte(b.NS), b.Rule, []byte(b.Key), r.Ban))
+			ops = append(ops, bans.StatusOp([]byte(b.NS), b.Rule, []byte(b.Key), r.Ban))
 			of = append(of, b)
 		}
 	}

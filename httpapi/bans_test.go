@@ -179,7 +179,7 @@ func TestBansAreListed(t *testing.T) {
 	if _, ok := any(b).(httpapi.Banner); !ok {
 		t.Error("the service lists no bans")
 	}
-	q := bans.Question([]byte("sms"), "strict", []byte("k"), 5)
+	q := bans.StatusOp([]byte("sms"), "strict", []byte("k"), 5)
 	if !q.DryRun || string(q.Checks[0].NS) != "@bans/sms" || q.Checks[0].Limits[0].Window != 5 {
 		t.Errorf("asked %+v", q)
 	}

@@ -40,7 +40,7 @@ func TestExtendAndFold(t *testing.T) {
 		{Refused: true, RetryAfter: 70, TS: 9, Limits: []twotier.LimitResult{{Hi: 1070}}},
 		{Refused: true, RetryAfter: 60, Limits: []twotier.LimitResult{{Hi: 1060}}},
 	}}
-	x.Fold(&res)
+	x.ReduceResult(&res)
 	got = fmt.Sprintf("%+v %v", res.Bans, len(res.Checks))
 	if want := "[{Check:1 Rule:x Until:1070 Started:true} {Check:1 Rule:y Until:1060 " +
 		"Started:false}] 2"; got != want {
@@ -66,7 +66,7 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 		{bans.Extend(single), invalid(0), invalid(-1)},
 		{x, twotier.ErrUnavailable, twotier.ErrUnavailable},
 	} {
-		got := test.x.Explain(test.err)
+		got := test.x.OriginalError(test.err)
 		if errors.Is(test.want, twotier.ErrUnavailable) && errors.Is(got, twotier.ErrUnavailable) {
 			continue
 		}
@@ -80,7 +80,7 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 // note adds a ban of a key to a log.
 func note(l *bans.Log, key string, until, now int64, started bool) {
 	op := twotier.Op{Checks: []twotier.Check{{Key: []byte(key)}}}
-	l.Note(&op, &twotier.Result{Bans: []twotier.BanResult{{Rule: "r", Until: until,
+	l.Record(&op, &twotier.Result{Bans: []twotier.BanResult{{Rule: "r", Until: until,
 		Started: started}}}, now)
 }
 
@@ -90,7 +90,7 @@ func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
 	note(&l, "a", 100, 0, true)
 	note(&l, "b", 200, 0, true)
 	note(&l, "b", 200, 50, false)
-	l.Note(&twotier.Op{}, &twotier.Result{}, 0)
+	l.Record(&twotier.Op{}, &twotier.Result{}, 0)
 	for _, test := range []struct {
 		ns, rule   string
 		limit, now int

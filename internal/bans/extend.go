@@ -39,9 +39,9 @@ func checkOf(c *twotier.Check, r *twotier.BanRule) twotier.Check {
 		Ban:    twotier.Ban{From: uint16(r.From), To: uint16(r.To)}}
 }
 
-// Question returns a dry run that asks how long a rule bans a key: it is refused, and could pass
+// StatusOp returns a dry run that asks how long a rule bans a key: it is refused, and could pass
 // when the ban ends.
-func Question(ns []byte, rule string, key []byte, window int64) twotier.Op {
+func StatusOp(ns []byte, rule string, key []byte, window int64) twotier.Op {
 	c := checkOf(&twotier.Check{NS: ns, Key: key}, &twotier.BanRule{Rule: rule, Window: window})
 	return twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: []twotier.Check{c}}
 }
@@ -54,9 +54,9 @@ func EndOf(r *twotier.CheckResult) int64 {
 	return r.Limits[0].Hi
 }
 
-// Fold turns the result of the extended operation into the result of the original, and lists the
+// ReduceResult turns the result of the extended operation into the result of the original, and lists the
 // refusing bans in its Bans.
-func (x *Extended) Fold(res *twotier.Result) {
+func (x *Extended) ReduceResult(res *twotier.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {
 		if of := x.of[i]; of >= 0 {
@@ -75,8 +75,8 @@ func (x *Extended) Fold(res *twotier.Result) {
 	res.Checks = res.Checks[:kept]
 }
 
-// Explain turns an error of the extended operation into an error of the original.
-func (x *Extended) Explain(err error) error {
+// OriginalError turns an error of the extended operation into an error of the original.
+func (x *Extended) OriginalError(err error) error {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {
 		return err

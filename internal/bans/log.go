@@ -27,8 +27,8 @@ type Log struct {
 	started map[named]int64
 }
 
-// Note records the bans in the result of an operation at a time.
-func (l *Log) Note(op *twotier.Op, res *twotier.Result, now int64) {
+// Record records the bans in the result of an operation at a time.
+func (l *Log) Record(op *twotier.Op, res *twotier.Result, now int64) {
 	if len(res.Bans) == 0 {
 		return
 	}
@@ -40,7 +40,7 @@ func (l *Log) Note(op *twotier.Op, res *twotier.Result, now int64) {
 	for _, b := range res.Bans {
 		c := &op.Checks[b.Check]
 		ns := cmp.Or(string(c.NS), twotier.DefaultNamespace)
-		l.remember(twotier.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
+		l.addBan(twotier.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
 		of := named{ns, b.Rule}
 		if _, known := l.started[of]; b.Started && (known || len(l.started) < maxRules) {
 			l.started[of]++
@@ -48,10 +48,10 @@ func (l *Log) Note(op *twotier.Op, res *twotier.Result, now int64) {
 	}
 }
 
-// remember records a ban. If there are too many, it forgets one of a few sampled bans, preferably
+// addBan records a ban. If there are too many, it forgets one of a few sampled bans, preferably
 // one that has ended: searching all for an ended one would hold up others while bans start faster
 // than they end.
-func (l *Log) remember(b twotier.Banned, until, now int64) {
+func (l *Log) addBan(b twotier.Banned, until, now int64) {
 	if _, known := l.until[b]; !known && len(l.until) >= maxBans {
 		looked := 0
 		for old, end := range l.until {
@@ -79,13 +79,13 @@ func (l *Log) List(ns, name string, limit int, now int64) []twotier.Banned {
 		}
 	}
 	slices.SortFunc(list, func(a, b twotier.Banned) int {
-		return cmp.Or(cmp.Compare(l.until[b], l.until[a]), compare(a, b))
+		return cmp.Or(cmp.Compare(l.until[b], l.until[a]), compareNames(a, b))
 	})
 	return list[:min(limit, len(list))]
 }
 
-// compare orders bans by their names.
-func compare(a, b twotier.Banned) int {
+// compareNames orders bans by their names.
+func compareNames(a, b twotier.Banned) int {
 	return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
 }
 

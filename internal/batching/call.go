@@ -84,7 +84,7 @@ const Forever = time.Duration(math.MaxInt64)
 func (c *Call) Wait(ctx context.Context, atMost time.Duration) (Outcome, error) {
 	var late <-chan time.Time
 	if atMost != Forever {
-		late = c.alarm(atMost)
+		late = c.startTimer(atMost)
 		defer c.timer.Stop()
 	}
 	for {
@@ -113,8 +113,8 @@ func (c *Call) GiveUp(why error) (Outcome, error) {
 	return Left, why
 }
 
-// alarm sets the timer, which the call keeps and reuses.
-func (c *Call) alarm(after time.Duration) <-chan time.Time {
+// startTimer sets the timer, which the call keeps and reuses.
+func (c *Call) startTimer(after time.Duration) <-chan time.Time {
 	if c.timer == nil {
 		c.timer = time.NewTimer(after)
 	} else {

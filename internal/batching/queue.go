@@ -57,7 +57,7 @@ func (q *Queue[C]) Put(c C) error {
 	}
 	select {
 	case q.calls <- c:
-		return q.stays(c)
+		return q.checkStranded(c)
 	default:
 		return ErrFull
 	}
@@ -70,7 +70,7 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 	}
 	select {
 	case q.calls <- c:
-		return q.stays(c)
+		return q.checkStranded(c)
 	case <-q.closed:
 		return q.why
 	case <-ctx.Done():
@@ -78,10 +78,10 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 	}
 }
 
-// stays makes sure that a call just put in is not stranded. Before it was in, calls may have been
+// checkStranded makes sure that a call just put in is not stranded. Before it was in, calls may have been
 // refused and the queue drained, or the queue closed and the last lane ended. Then no other
 // goroutine would ever take it.
-func (q *Queue[C]) stays(c C) error {
+func (q *Queue[C]) checkStranded(c C) error {
 	if q.opt.Refused != nil {
 		if err := q.opt.Refused(); err != nil {
 			q.Drain(err)

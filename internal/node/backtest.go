@@ -63,7 +63,7 @@ func (r backtestSource) Busiest(ctx context.Context, namespaces []string, limit 
 			silent = append(silent, m.ID)
 		}
 	})
-	return topkeys.Largest(topkeys.Sum(keys), limit), silent, nil
+	return topkeys.Largest(topkeys.SumByKey(keys), limit), silent, nil
 }
 
 // ownTop returns the busiest keys that this node owns. In Redis mode with a list of namespaces, it

@@ -14,7 +14,7 @@ import (
 func (n *Node) doWithBans(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	x := bans.Extend(op)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
-		return x.Explain(err)
+		return x.OriginalError(err)
 	}
 	n.extractBans(x, op, res)
 	return nil
@@ -34,7 +34,7 @@ func (n *Node) doAllWithBans(ctx context.Context, ops []twotier.Op, res []twotie
 		switch {
 		case x == nil:
 		case res[i].Err != nil:
-			res[i].Err = x.Explain(res[i].Err)
+			res[i].Err = x.OriginalError(res[i].Err)
 		default:
 			n.extractBans(x, &ops[i], &res[i])
 		}
@@ -46,8 +46,8 @@ const maxBans = 10_000
 
 // extractBans removes the bans from a result and records them.
 func (n *Node) extractBans(x *bans.Extended, op *twotier.Op, res *twotier.Result) {
-	x.Fold(res)
-	n.bans.Note(op, res, n.opt.Clock.Now())
+	x.ReduceResult(res)
+	n.bans.Record(op, res, n.opt.Clock.Now())
 }
 
 // Bans returns up to limit bans that may still be in force and that a node has seen start or refuse

@@ -129,7 +129,7 @@ func (n *Node) setHashes(op *distinct.Op, values [][]byte) {
 // recordDistinct records an answer, from whichever node.
 func (n *Node) recordDistinct(op *distinct.Op, res *distinct.Result) {
 	if len(op.Hashes) > 0 && !res.Allowed {
-		n.denied.NoteKey(op.NS, op.Key)
+		n.denied.RecordKey(op.NS, op.Key)
 	}
 	if n.opt.Clock.Doubt() != "" {
 		res.Degraded = true

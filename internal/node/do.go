@@ -188,7 +188,7 @@ func (n *Node) tallyOp(op *twotier.Op, res *twotier.Result, err error) {
 	}
 	n.ops.add(op.Kind, res.Source, 1)
 	if op.Kind == twotier.Acquire && !res.Allowed {
-		n.denied.NoteOne(op, res)
+		n.denied.RecordOne(op, res)
 	}
 	if n.sample != nil && res.Source == twotier.SourceRedis && n.modes.InRedis() {
 		n.sampleKeys(op, res)
@@ -202,7 +202,7 @@ func (n *Node) tallyOps(ops []twotier.Op, res []twotier.Result) {
 			n.overloads.count(res[i].Err)
 		}
 	}
-	n.denied.Note(ops, res)
+	n.denied.Record(ops, res)
 	if n.sample == nil || !n.modes.InRedis() {
 		return
 	}

@@ -98,12 +98,12 @@ func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *t
 		return nil, err
 	}
 	rows = n.gather(ctx, request, rows)
-	return topkeys.Largest(topkeys.Sum(rows), limit), nil
+	return topkeys.Largest(topkeys.SumByKey(rows), limit), nil
 }
 
 // RecordShadow records that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
 // Only the node that received a request knows the verdicts of rules in shadow.
-func (n *Node) RecordShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
+func (n *Node) RecordShadow(ns, key []byte) { n.shadowed.RecordKey(ns, key) }
 
 // refusedRowLimit returns the number of rows that each node reports to make the first rows of the
 // sum accurate: a key may be among them without being among the first of any node.

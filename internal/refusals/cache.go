@@ -58,16 +58,16 @@ func (c *Cache) Close() {
 // Hits returns the number of operations refused from memory.
 func (c *Cache) Hits() int64 { return c.hits.Load() }
 
-// remembers reports whether an operation can be refused from memory, and its refusal remembered.
-func (c *Cache) remembers(op *twotier.Op) bool {
+// canRemember reports whether an operation can be refused from memory, and its refusal remembered.
+func (c *Cache) canRemember(op *twotier.Op) bool {
 	return c.kept != nil && op.Kind == twotier.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
 		!op.CountDenied
 }
 
-// Note records the result of an operation that another node executed, if it was a refusal. If the
+// Record records the result of an operation that another node executed, if it was a refusal. If the
 // operation took counts back, earlier refusals are forgotten, because the same operations may pass
 // now.
-func (c *Cache) Note(op *twotier.Op, res *twotier.Result) {
+func (c *Cache) Record(op *twotier.Op, res *twotier.Result) {
 	if c.kept == nil || len(op.Checks) != 1 {
 		return
 	}
@@ -75,7 +75,7 @@ func (c *Cache) Note(op *twotier.Op, res *twotier.Result) {
 	switch {
 	case check.N < 0:
 		c.Forget(check)
-	case !c.remembers(op) || res.Allowed || res.Degraded || len(res.Checks) != 1:
+	case !c.canRemember(op) || res.Allowed || res.Degraded || len(res.Checks) != 1:
 	case res.RetryAfter != 0:
 		keep := memory
 		if res.RetryAfter > 0 {
@@ -87,20 +87,20 @@ func (c *Cache) Note(op *twotier.Op, res *twotier.Result) {
 		r.check.Limits = slices.Clone(r.check.Limits)
 		name := check.AppendName(nil)
 		c.kept.SetWithTTL(name, r, 1, keep)
-		c.filter.note(name)
+		c.filter.admit(name)
 	}
 }
 
 // Refuse answers an operation with an earlier refusal, and sets the age of that answer. It reports
 // false, and leaves res alone, if there is none.
 func (c *Cache) Refuse(op *twotier.Op, res *twotier.Result) bool {
-	if !c.remembers(op) {
+	if !c.canRemember(op) {
 		return false
 	}
 	check := &op.Checks[0]
 	var b [longest]byte
 	name := check.AppendName(b[:0])
-	if !c.filter.admits(name) || c.resets.recent(name) {
+	if !c.filter.mayHave(name) || c.resets.isRecent(name) {
 		return false
 	}
 	r, ok := c.kept.Get(check.AppendName(nil))
@@ -128,7 +128,7 @@ func (c *Cache) Refuse(op *twotier.Op, res *twotier.Result) bool {
 func (c *Cache) Reset(check *twotier.Check) {
 	if c.kept != nil {
 		name := check.AppendName(nil)
-		c.resets.note(name)
+		c.resets.record(name)
 		c.kept.Del(name)
 	}
 }

@@ -41,7 +41,7 @@ func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
 		op, refused := acquire("k", 300)
-		c.Note(op, refused)
+		c.Record(op, refused)
 		c.Wait()
 		time.Sleep(100 * time.Millisecond)
 		var res twotier.Result
@@ -70,7 +70,7 @@ func TestRefusalIsRememberedForASecond(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := open(t)
 			op, refused := acquire("k", retry)
-			c.Note(op, refused)
+			c.Record(op, refused)
 			c.Wait()
 			time.Sleep(900 * time.Millisecond)
 			if !c.Refuse(op, new(twotier.Result)) {
@@ -89,7 +89,7 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
 		op, refused := acquire("k", 900)
-		c.Note(op, refused)
+		c.Record(op, refused)
 		c.Wait()
 		for name, change := range map[string]func(op *twotier.Op){
 			"another key":          func(op *twotier.Op) { op.Checks[0].Key = []byte("l") },
@@ -128,7 +128,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 		} {
 			op, res := acquire(name, 900)
 			change(res)
-			c.Note(op, res)
+			c.Record(op, res)
 			c.Wait()
 			if c.Refuse(op, new(twotier.Result)) {
 				t.Errorf("%s: remembered", name)
@@ -145,13 +145,13 @@ func TestTakingBackForgets(t *testing.T) {
 				check := op.Checks[0]
 				check.N = -1
 				back := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check}}
-				c.Note(&back, &twotier.Result{})
+				c.Record(&back, &twotier.Result{})
 			},
 			"a reset": func(c *refusals.Cache, op *twotier.Op) { c.Forget(&op.Checks[0]) },
 		} {
 			c := open(t)
 			op, refused := acquire("k", 900)
-			c.Note(op, refused)
+			c.Record(op, refused)
 			c.Wait()
 			forget(c, op)
 			c.Wait()
@@ -168,18 +168,18 @@ func TestResetForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
 		op, refused := acquire("k", 3_600_000)
-		c.Note(op, refused)
+		c.Record(op, refused)
 		c.Wait()
 		c.Reset(&op.Checks[0])
 		for range 50 {
-			c.Note(op, refused)
+			c.Record(op, refused)
 			c.Wait()
 			if c.Refuse(op, new(twotier.Result)) {
 				t.Fatal("refused from memory while the key is being reset")
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		c.Note(op, refused)
+		c.Record(op, refused)
 		c.Wait()
 		if !c.Refuse(op, new(twotier.Result)) {
 			t.Error("a refusal after the reset is not remembered")
@@ -191,7 +191,7 @@ func TestResetForgets(t *testing.T) {
 func TestRefusalsAreBounded(t *testing.T) {
 	c := open(t)
 	for i := range 3 * most {
-		c.Note(acquire(fmt.Sprint(i), -1))
+		c.Record(acquire(fmt.Sprint(i), -1))
 	}
 	c.Wait()
 	kept := 0
@@ -211,7 +211,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 func TestClosedRemembersNothing(t *testing.T) {
 	var c refusals.Cache
 	op, refused := acquire("k", 900)
-	c.Note(op, refused)
+	c.Record(op, refused)
 	c.Forget(&op.Checks[0])
 	if c.Refuse(op, new(twotier.Result)) {
 		t.Error("remembered without being open")
@@ -225,7 +225,7 @@ func TestNothingRememberedTakesNoMemory(t *testing.T) {
 	must.Succeed(t, c.Open(most))
 	defer c.Close()
 	other, refused := acquire("other", -1)
-	c.Note(other, refused)
+	c.Record(other, refused)
 	op, _ := acquire("k", 0)
 	var res twotier.Result
 	if n := testing.AllocsPerRun(100, func() { c.Refuse(op, &res) }); n != 0 {

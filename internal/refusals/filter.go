@@ -28,14 +28,14 @@ func (f *filter) slot(name []byte) (s *atomic.Uint32, fingerprint uint32) {
 	return &f.slots[h&uint64(len(f.slots)-1)], uint32(h>>32) | 1
 }
 
-// note admits a key.
-func (f *filter) note(name []byte) {
+// admit admits a key.
+func (f *filter) admit(name []byte) {
 	s, fingerprint := f.slot(name)
 	s.Store(fingerprint)
 }
 
-// admits reports whether there may be a remembered refusal of a key.
-func (f *filter) admits(name []byte) bool {
+// mayHave reports whether there may be a remembered refusal of a key.
+func (f *filter) mayHave(name []byte) bool {
 	s, fingerprint := f.slot(name)
 	return s.Load() == fingerprint
 }

@@ -20,10 +20,10 @@ func (r *resets) slot(name []byte) *atomic.Int64 {
 	return &r.until[maphash.Bytes(r.seed, name)%uint64(len(r.until))]
 }
 
-// note records that a key is being reset.
-func (r *resets) note(name []byte) { r.slot(name).Store(time.Now().Add(resetTime).UnixNano()) }
+// record records that a key is being reset.
+func (r *resets) record(name []byte) { r.slot(name).Store(time.Now().Add(resetTime).UnixNano()) }
 
-// recent reports whether a key may have been reset within resetTime.
-func (r *resets) recent(name []byte) bool {
+// isRecent reports whether a key may have been reset within resetTime.
+func (r *resets) isRecent(name []byte) bool {
 	return time.Now().UnixNano() < r.slot(name).Load()
 }

@@ -25,7 +25,7 @@ func (s *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	s.note(op)
 	x := bans.Extend(op)
 	err := s.service.Do(ctx, &x.Op, res)
-	x.Fold(res)
+	x.ReduceResult(res)
 	return err
 }
 

@@ -97,7 +97,7 @@ func (s *service) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	}
 	err := s.counter.Do(ctx, op, res)
 	if err == nil {
-		s.refused.NoteOne(op, res)
+		s.refused.RecordOne(op, res)
 	}
 	return err
 }
@@ -111,7 +111,7 @@ func (s *service) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 		return
 	}
 	s.counter.DoAll(ctx, ops, res)
-	s.refused.Note(ops, res)
+	s.refused.Record(ops, res)
 }
 
 func (s *service) Series(ctx context.Context, ns, key []byte,

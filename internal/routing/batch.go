@@ -315,7 +315,7 @@ func (r *Router) runLocalGroup(
 func (r *Router) recordForwarded(group []int, ops []twotier.Op, res []twotier.Result) {
 	for _, i := range group {
 		if res[i].Err == nil {
-			r.opt.Refusals.Note(&ops[i], &res[i])
+			r.opt.Refusals.Record(&ops[i], &res[i])
 			setOwnerSource(&res[i])
 		}
 	}

@@ -261,8 +261,8 @@ func (b *bed) Sample(ops []twotier.Op) {
 	b.observed += len(ops)
 }
 
-func (b *bed) Note(*twotier.Op, *twotier.Result) { b.note("noted") }
-func (b *bed) Forget(check *twotier.Check)       { b.note("forgotten " + string(check.Key)) }
+func (b *bed) Record(*twotier.Op, *twotier.Result) { b.note("noted") }
+func (b *bed) Forget(check *twotier.Check)         { b.note("forgotten " + string(check.Key)) }
 func (b *bed) Refuse(_ *twotier.Op, res *twotier.Result) bool {
 	if b.remember {
 		res.Source = twotier.SourceNear

@@ -26,7 +26,7 @@ func (r *Router) forward(
 	m.res[0], *res = *res, m.res[0]
 	m.tasks[0], m.ops[0] = rpc.Task{}, twotier.Op{}
 	if err == nil {
-		r.opt.Refusals.Note(op, res)
+		r.opt.Refusals.Record(op, res)
 	}
 	return err
 }

@@ -44,7 +44,7 @@ type Loans interface{ Sample(ops []twotier.Op) }
 
 // Refusals remembers refusals by other nodes, see refusals.Cache.
 type Refusals interface {
-	Note(op *twotier.Op, res *twotier.Result)
+	Record(op *twotier.Op, res *twotier.Result)
 	Refuse(op *twotier.Op, res *twotier.Result) bool
 	Forget(check *twotier.Check)
 }

@@ -29,9 +29,9 @@ func NewRefused(now func() int64) (*Refused, error) {
 	return r, nil
 }
 
-// Note counts the refusals among executed operations: an acquire counts 1 for each key that refused
+// Record counts the refusals among executed operations: an acquire counts 1 for each key that refused
 // it, unless it is a dry run. Failed operations don't count.
-func (r *Refused) Note(ops []twotier.Op, res []twotier.Result) {
+func (r *Refused) Record(ops []twotier.Op, res []twotier.Result) {
 	now := int64(-1)
 	for i := range ops {
 		op := &ops[i]
@@ -41,27 +41,27 @@ func (r *Refused) Note(ops []twotier.Op, res []twotier.Result) {
 		if now < 0 {
 			now = r.now()
 		}
-		r.note(op, &res[i], now)
+		r.record(op, &res[i], now)
 	}
 }
 
-// NoteOne is Note for one operation, which has not failed.
-func (r *Refused) NoteOne(op *twotier.Op, res *twotier.Result) {
+// RecordOne is Note for one operation, which has not failed.
+func (r *Refused) RecordOne(op *twotier.Op, res *twotier.Result) {
 	if op.Kind == twotier.Acquire && !op.DryRun && !res.Allowed {
-		r.note(op, res, r.now())
+		r.record(op, res, r.now())
 	}
 }
 
-// NoteKey counts a refusal to add values to a key.
-func (r *Refused) NoteKey(ns, key []byte) {
+// RecordKey counts a refusal to add values to a key.
+func (r *Refused) RecordKey(ns, key []byte) {
 	now := r.now()
 	if n := r.thin.weight(now); n > 0 {
 		r.sample.Add(&twotier.Check{NS: ns, Key: key, N: n}, now)
 	}
 }
 
-// note counts a refusal, unless the thinner leaves it out.
-func (r *Refused) note(op *twotier.Op, res *twotier.Result, now int64) {
+// record counts a refusal, unless the thinner leaves it out.
+func (r *Refused) record(op *twotier.Op, res *twotier.Result, now int64) {
 	n := r.thin.weight(now)
 	if n == 0 {
 		return
@@ -118,8 +118,8 @@ func (t *thinner) weight(now int64) int64 {
 	return share
 }
 
-// Sum adds up the counts of rows of the same key. It reuses the memory of rows.
-func Sum(rows []twotier.KeyCount) []twotier.KeyCount {
+// SumByKey adds up the counts of rows of the same key. It reuses the memory of rows.
+func SumByKey(rows []twotier.KeyCount) []twotier.KeyCount {
 	type name struct{ ns, key string }
 	at := map[name]int{}
 	sum := rows[:0]

@@ -39,11 +39,11 @@ func acquire(keys ...string) (twotier.Op, twotier.Result) {
 func TestRefusedCountsValues(t *testing.T) {
 	r, now := refusedAt(t)
 	op, res := acquire("a!")
-	r.NoteOne(&op, &res)
-	r.NoteKey(nil, []byte("a!"))
-	r.NoteKey([]byte("cards"), []byte("b"))
+	r.RecordOne(&op, &res)
+	r.RecordKey(nil, []byte("a!"))
+	r.RecordKey([]byte("cards"), []byte("b"))
 	*now++
-	r.NoteKey(nil, []byte("a!"))
+	r.RecordKey(nil, []byte("a!"))
 	rows, err := r.Top(t.Context(), 9, 60_000)
 	want := []twotier.KeyCount{{NS: "default", Key: "a!", Count: 3},
 		{NS: "cards", Key: "b", Count: 1}}
@@ -64,12 +64,12 @@ func TestRefusedCountsRefusals(t *testing.T) {
 	}
 	ops[4].DryRun = true
 	results[5].Err = errors.New("a test asked for it")
-	r.Note(ops, results)
+	r.Record(ops, results)
 	*now++
 	add := twotier.Op{Kind: twotier.Add, Checks: ops[1].Checks} // over its limit, but counted
-	r.NoteOne(&add, &results[1])
-	r.NoteOne(&ops[4], &results[4])
-	r.NoteOne(&ops[1], &results[1])
+	r.RecordOne(&add, &results[1])
+	r.RecordOne(&ops[4], &results[4])
+	r.RecordOne(&ops[1], &results[1])
 	rows, err := r.Top(t.Context(), 9, 60_000)
 	want := []twotier.KeyCount{{NS: "default", Key: "a!", Count: 3},
 		{NS: "default", Key: "b!", Count: 1}, {NS: "default", Key: "c!", Count: 1}}
@@ -84,7 +84,7 @@ func TestRefusedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, now := refusedAt(t)
 		op, res := acquire("k!")
-		r.NoteOne(&op, &res)
+		r.RecordOne(&op, &res)
 		for _, want := range []int{1, 0} {
 			rows, err := r.Top(t.Context(), 9, 60_000)
 			if err != nil || len(rows) != want {
@@ -103,7 +103,7 @@ func TestRefusedThinsOut(t *testing.T) {
 	const refusals = 200_000
 	op, res := acquire("k!")
 	for range refusals {
-		r.NoteOne(&op, &res)
+		r.RecordOne(&op, &res)
 	}
 	rows, err := r.Top(t.Context(), 1, 60_000)
 	if err != nil || len(rows) != 1 || rows[0].Count < refusals*88/100 ||
@@ -122,7 +122,7 @@ func TestSum(t *testing.T) {
 		rows = append(rows, twotier.KeyCount{NS: fmt.Sprint("n", i%2), Key: fmt.Sprint("k", i%3),
 			Count: int64(i)})
 	}
-	got := topkeys.Sum(rows)
+	got := topkeys.SumByKey(rows)
 	if len(got) != 6 || got[0] != (twotier.KeyCount{NS: "n0", Key: "k0", Count: 6}) {
 		t.Errorf("%v", got)
 	}
