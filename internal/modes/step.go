@@ -49,7 +49,7 @@ func (s *Switch) switchLocked(ctx context.Context, to term) error {
 	}
 	s.term.Store(&to)
 	s.opt.Changed()
-	s.opt.Ownership.Forget()
+	s.opt.Ownership.DiscardSuspended()
 	s.opt.Logger.Info("the mode has changed", "mode", to.mode)
 	s.resumeLocked()
 	if s.opt.Announce != nil {
@@ -91,7 +91,7 @@ func (s *Switch) resumeLocked() {
 	if !s.InRedis() {
 		s.opt.Ownership.Resume()
 	}
-	s.opt.Ownership.Wake()
+	s.opt.Ownership.WakeWaiters()
 }
 
 // resumeIfForgotten continues in the old mode if this node does not learn the result of a change

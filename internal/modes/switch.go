@@ -27,14 +27,14 @@ const (
 type Ownership interface {
 	// Suspend ends all decisions, but remembers the partitions that the node decided about.
 	Suspend()
-	// Forget forgets the remembered partitions, because everything is in the store and no longer
+	// DiscardSuspended forgets the remembered partitions, because everything is in the store and no longer
 	// this node's.
-	Forget()
+	DiscardSuspended()
 	// Resume lets the node decide again: at once about the remembered partitions, and about the
 	// rest according to the table.
 	Resume()
-	// Wake makes operations that wait for a decision check again.
-	Wake()
+	// WakeWaiters makes operations that wait for a decision check again.
+	WakeWaiters()
 }
 
 // Peers sends requests to the other nodes.

@@ -30,10 +30,10 @@ type node struct {
 	tag     atomic.Pointer[string]
 }
 
-func (n *node) Suspend() { n.c.note(n, "suspend") }
-func (n *node) Forget()  { n.c.note(n, "forget") }
-func (n *node) Resume()  { n.c.note(n, "resume") }
-func (n *node) Wake()    {}
+func (n *node) Suspend()          { n.c.note(n, "suspend") }
+func (n *node) DiscardSuspended() { n.c.note(n, "forget") }
+func (n *node) Resume()           { n.c.note(n, "resume") }
+func (n *node) WakeWaiters()      {}
 
 // cluster is three nodes whose switches are linked directly.
 type cluster struct {

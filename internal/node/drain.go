@@ -30,15 +30,15 @@ func (n *Node) Drain(ctx context.Context) error {
 	n.opt.Ring.Drain(ctx)
 	// Nodes that the announcement has not reached yet still ask this node, which redirects them.
 	heard := time.Now().Add(drainLinger)
-	for n.owned.Held() > 0 || !n.parts.Idle() || time.Now().Before(heard) {
+	for n.owned.HeldCount() > 0 || !n.parts.Idle() || time.Now().Before(heard) {
 		if !n.hasSuccessor() {
 			n.opt.Logger.Info("no other node stays in the cluster: flushing instead of handing "+
-				"over", "partitions", n.owned.Held())
+				"over", "partitions", n.owned.HeldCount())
 			break
 		}
 		if ctx.Err() != nil {
 			n.opt.Logger.Warn("not everything could be handed over: flushing it", "partitions",
-				n.owned.Held())
+				n.owned.HeldCount())
 			break
 		}
 		retry.Pause(ctx, drainPause)

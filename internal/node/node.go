@@ -290,7 +290,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	n.wakeFollow()
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	for !n.owned.Settled() && ctx.Err() == nil {
+	for !n.owned.IsSettled() && ctx.Err() == nil {
 		retry.Pause(ctx, drainPause)
 	}
 	return nil
@@ -328,7 +328,7 @@ func (n *Node) runFollow(ctx context.Context) {
 		case <-n.changed:
 		case <-ticker.C:
 		}
-		n.owned.Follow()
+		n.owned.FollowTable()
 		n.modes.FollowMembers()
 	}
 }
@@ -352,7 +352,7 @@ func (n *Node) Close(ctx context.Context) error {
 		n.tasksMu.Lock()
 		n.stop()
 		n.tasksMu.Unlock()
-		n.owned.Wake()
+		n.owned.WakeWaiters()
 		n.done.Wait()
 		n.refused.Close()
 	})

@@ -42,7 +42,7 @@ var requestKinds = [...]RequestKind{
 			return n.owned.HandOff(ctx, q), nil
 		}),
 	newKind(3, "offer", func(_ context.Context, n *Node, q *ownership.OfferRequest) (any, error) {
-		n.owned.Offered(q)
+		n.owned.AcceptOffer(q)
 		return nil, nil
 	}),
 	newKind(4, "outcome",

@@ -186,7 +186,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		pages = n.HandOff(ctx, q)
 		c.expire(q, pages)
 	case *ownership.OfferRequest:
-		n.Offered(q)
+		n.AcceptOffer(q)
 	}
 	if !c.travel(ctx) {
 		return twotier.ErrUnknownOutcome
@@ -286,7 +286,7 @@ func newCluster(t *testing.T, size int) *cluster {
 				select {
 				case <-ctx.Done():
 				case <-ticker.C:
-					n.Follow()
+					n.FollowTable()
 				}
 			}
 		})
@@ -312,7 +312,7 @@ func (c *cluster) fill() {
 func (c *cluster) settle(nodes ...*node) {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if !slices.ContainsFunc(nodes, func(n *node) bool { return !n.Settled() }) {
+		if !slices.ContainsFunc(nodes, func(n *node) bool { return !n.IsSettled() }) {
 			return
 		}
 		if time.Now().After(end) {

@@ -15,9 +15,9 @@ import (
 // beforeTimeout bounds the wait for a previous owner's reply. After that, all nodes are asked.
 const beforeTimeout = 250 * time.Millisecond
 
-// ownersBefore groups partitions by their owner in the previous table. It leaves out owners that
+// previousOwners groups partitions by their owner in the previous table. It leaves out owners that
 // are gone.
-func (o *Partitions) ownersBefore(t *ring.Table, parts []int) map[*ring.Member][]int {
+func (o *Partitions) previousOwners(t *ring.Table, parts []int) map[*ring.Member][]int {
 	o.mu.Lock()
 	before := o.before
 	o.mu.Unlock()
@@ -34,8 +34,8 @@ func (o *Partitions) ownersBefore(t *ring.Table, parts []int) map[*ring.Member][
 	return owners
 }
 
-// takeOverFrom takes over partitions as takeOver does, but asks their previous owners first.
-func (o *Partitions) takeOverFrom(
+// takeOverFromPrevious takes over partitions as takeOver does, but asks their previous owners first.
+func (o *Partitions) takeOverFromPrevious(
 	ctx context.Context, owners map[*ring.Member][]int, parts []int,
 ) {
 	holders := map[int]*ring.Member{}
@@ -43,7 +43,7 @@ func (o *Partitions) takeOverFrom(
 	var done sync.WaitGroup
 	for m, owned := range owners {
 		done.Go(func() {
-			held := o.heldBefore(ctx, m, owned)
+			held := o.askPreviousOwner(ctx, m, owned)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, p := range held {
@@ -52,14 +52,14 @@ func (o *Partitions) takeOverFrom(
 		})
 	}
 	done.Wait()
-	if rest := without(parts, holders); len(rest) > 0 {
+	if rest := partsWithoutHolder(parts, holders); len(rest) > 0 {
 		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, rest) })
 	}
-	o.claimAll(ctx, holders, o.lookAgain)
+	o.claimAll(ctx, holders, o.retryFindHolders)
 }
 
-// heldBefore asks a previous owner which of the partitions it still holds.
-func (o *Partitions) heldBefore(ctx context.Context, m *ring.Member, parts []int) []int {
+// askPreviousOwner asks a previous owner which of the partitions it still holds.
+func (o *Partitions) askPreviousOwner(ctx context.Context, m *ring.Member, parts []int) []int {
 	ctx, cancel := context.WithTimeout(ctx, beforeTimeout)
 	defer cancel()
 	var a HoldingsResponse

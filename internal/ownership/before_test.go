@@ -17,7 +17,7 @@ func TestOnlyTheOwnerBeforeIsAsked(t *testing.T) {
 		c.agree(c.nodes...)
 		c.settle(c.nodes...)
 		leaver := c.nodes[0]
-		held := leaver.Held()
+		held := leaver.HeldCount()
 		c.sought.Store(0)
 		leaver.leaves = true
 		c.agree(c.nodes...)

@@ -38,14 +38,14 @@ func (o *Partitions) claimFrom(
 		for len(c.open) < claimWindow && len(parts) > 0 {
 			c.open[parts[0]], parts = nil, parts[1:]
 		}
-		c.drop()
+		c.dropUnowned()
 		if len(c.open)+len(c.taken)+len(c.refused) == 0 {
 			if len(parts) == 0 {
 				return
 			}
 			continue
 		}
-		later, err := c.ask(ctx)
+		later, err := c.requestPages(ctx)
 		if len(c.gone) > 0 {
 			gone(c.gone)
 			c.gone = nil
@@ -59,12 +59,12 @@ func (o *Partitions) claimFrom(
 			retry.Pause(ctx, laterPause)
 		}
 	}
-	c.giveUp(ctx, parts)
+	c.startRestFromStore(ctx, parts)
 }
 
-// giveUp starts from the store the partitions that have not arrived.
-func (c *claim) giveUp(ctx context.Context, rest []int) {
-	c.o.unclaim(append(c.taken, c.refused...))
+// startRestFromStore starts from the store the partitions that have not arrived.
+func (c *claim) startRestFromStore(ctx context.Context, rest []int) {
+	c.o.endClaims(append(c.taken, c.refused...))
 	for p := range c.open {
 		rest = append(rest, p)
 	}
@@ -73,19 +73,19 @@ func (c *claim) giveUp(ctx context.Context, rest []int) {
 	}
 }
 
-// drop gives up partitions that this node no longer owns.
-func (c *claim) drop() {
+// dropUnowned gives up partitions that this node no longer owns.
+func (c *claim) dropUnowned() {
 	for p := range c.open {
-		if !c.o.accepts(p) {
+		if !c.o.stillWants(p) {
 			delete(c.open, p)
 			c.refused = append(c.refused, p)
 		}
 	}
 }
 
-// ask requests the missing pages, and reports taken and refused partitions. later is set if the
+// requestPages requests the missing pages, and reports taken and refused partitions. later is set if the
 // other node considers itself the owner of any of the partitions.
-func (c *claim) ask(ctx context.Context) (later bool, err error) {
+func (c *claim) requestPages(ctx context.Context) (later bool, err error) {
 	q := ClaimRequest{By: c.o.opt.Self(), Taken: c.taken, Refused: c.refused}
 	for p := range c.open {
 		q.Parts = append(q.Parts, ClaimPart{p, c.cursor[p]})
@@ -96,7 +96,7 @@ func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	if err := c.o.opt.Peers.Ask(ctx, c.from, &q, &a); err != nil {
 		return false, err
 	}
-	c.o.unclaim(append(c.taken, c.refused...))
+	c.o.endClaims(append(c.taken, c.refused...))
 	c.taken, c.refused = nil, nil
 	for i := range a.Pages {
 		page := &a.Pages[i]
@@ -142,14 +142,14 @@ func (c *claim) addPage(page *ClaimPage) {
 	}
 }
 
-// accepts reports whether this node still wants a partition: it owns it, or owned it a moment ago.
-func (o *Partitions) accepts(p int) bool {
+// stillWants reports whether this node still wants a partition: it owns it, or owned it a moment ago.
+func (o *Partitions) stillWants(p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.acceptsLocked(p)
+	return o.stillWantsLocked(p)
 }
 
-func (o *Partitions) acceptsLocked(p int) bool {
+func (o *Partitions) stillWantsLocked(p int) bool {
 	ph := o.parts[p].phase
 	return !o.suspended && (ph == incoming || ph == own || ph == outgoing)
 }
@@ -180,7 +180,7 @@ func (o *Partitions) stopDeferring(p int) {
 func (o *Partitions) importHandoff(h *syncer.Handoff, from *ring.Member, gift uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.acceptsLocked(h.Partition) {
+	if !o.stillWantsLocked(h.Partition) {
 		return false
 	}
 	o.opt.Counter.ImportHandoff(h)

@@ -9,8 +9,8 @@ type Phases struct {
 	Outgoing, Moving int
 }
 
-// Held is the number of partitions whose state is on this node.
-func (p Phases) Held() int { return p.Own + p.Outgoing + p.Moving }
+// HeldCount is the number of partitions whose state is on this node.
+func (p Phases) HeldCount() int { return p.Own + p.Outgoing + p.Moving }
 
 // Moves is the number of partitions that changed hands since the node started, by kind.
 type Moves struct {
@@ -24,10 +24,10 @@ type Moves struct {
 	TakenBack int64
 }
 
-// Held returns the number of partitions whose state is on this node.
-func (o *Partitions) Held() (count int) {
+// HeldCount returns the number of partitions whose state is on this node.
+func (o *Partitions) HeldCount() (count int) {
 	at, _ := o.Figures()
-	return at.Held()
+	return at.HeldCount()
 }
 
 // Figures returns the number of partitions in each phase, and the number that have changed hands.
@@ -49,8 +49,8 @@ func (o *Partitions) Figures() (at Phases, moves Moves) {
 	return at, o.moves
 }
 
-// Settled reports whether this node owns exactly the partitions that the table assigns to it.
-func (o *Partitions) Settled() bool {
+// IsSettled reports whether this node owns exactly the partitions that the table assigns to it.
+func (o *Partitions) IsSettled() bool {
 	t := o.opt.Table()
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,24 +8,24 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Follow brings the phases in line with the table, and starts to take over the partitions that the
+// FollowTable brings the phases in line with the table, and starts to take over the partitions that the
 // table newly assigns to this node. Call it when there is a new table, and periodically: it also
 // ends phases that take too long.
-func (o *Partitions) Follow() {
+func (o *Partitions) FollowTable() {
 	t := o.opt.Table()
-	gained, offers := o.apply(t, time.Now())
+	gained, offers := o.applyTable(t, time.Now())
 	if len(gained) > 0 {
-		owners := o.ownersBefore(t, gained)
-		o.opt.Go(func(ctx context.Context) { o.takeOverFrom(ctx, owners, gained) })
+		owners := o.previousOwners(t, gained)
+		o.opt.Go(func(ctx context.Context) { o.takeOverFromPrevious(ctx, owners, gained) })
 	}
 	for at, parts := range offers {
 		o.opt.Go(func(ctx context.Context) { o.offer(ctx, t.Member(at), parts) })
 	}
 }
 
-// apply changes phases according to a table. It returns the partitions to take over, and the
+// applyTable changes phases according to a table. It returns the partitions to take over, and the
 // partitions to offer by the index of their new owner.
-func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
+func (o *Partitions) applyTable(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.suspended {

@@ -49,8 +49,8 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 // HandOff answers a claim with pages of the partitions handed over, and with a reason for each of
 // the others.
 func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimResponse {
-	o.heard(&q.By)
-	o.release(&q.By, q.Taken)
+	o.recordClaimant(&q.By)
+	o.finishHandoffs(&q.By, q.Taken)
 	o.takeBack(&q.By, q.Refused)
 	a := &ClaimResponse{Pages: make([]ClaimPage, len(q.Parts))}
 	var done sync.WaitGroup
@@ -62,19 +62,19 @@ func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimRespons
 		}
 	}
 	done.Wait()
-	o.fill(a, q.Parts)
+	o.fillPages(a, q.Parts)
 	return a
 }
 
-// heard records that a member is claiming partitions.
-func (o *Partitions) heard(from *ring.Member) {
+// recordClaimant records that a member is claiming partitions.
+func (o *Partitions) recordClaimant(from *ring.Member) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.claims[from.Name] = time.Now()
 }
 
-// fill adds the content of given partitions up to pageBytes. The other node asks for the rest.
-func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
+// fillPages adds the content of given partitions up to pageBytes. The other node asks for the rest.
+func (o *Partitions) fillPages(a *ClaimResponse, parts []ClaimPart) {
 	budget := pageBytes
 	kept := a.Pages[:0]
 	for i := range a.Pages {
@@ -179,20 +179,20 @@ func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	}
 }
 
-// release forgets partitions that another node has taken over.
-func (o *Partitions) release(by *ring.Member, parts []int) {
+// finishHandoffs forgets partitions that another node has taken over.
+func (o *Partitions) finishHandoffs(by *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range parts {
 		if o.exists(p) {
-			o.releaseLocked(by, p)
+			o.finishHandoffLocked(by, p)
 		}
 	}
 }
 
-// releaseLocked forgets a partition that the given node has now taken over. It reports whether it
+// finishHandoffLocked forgets a partition that the given node has now taken over. It reports whether it
 // did.
-func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
+func (o *Partitions) finishHandoffLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
 	switch {
 	case s.phase != given || s.to.Name != by.Name:
@@ -234,7 +234,7 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), o.offers(m, parts)}, nil)
+	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), o.offerParts(m, parts)}, nil)
 	var a HoldingsResponse
 	if err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a); err != nil {
 		return
@@ -251,8 +251,8 @@ func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	}
 }
 
-// offers returns the offer of partitions to a member.
-func (o *Partitions) offers(m *ring.Member, parts []int) (list []OfferPart) {
+// offerParts returns the offer of partitions to a member.
+func (o *Partitions) offerParts(m *ring.Member, parts []int) (list []OfferPart) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range parts {

@@ -22,9 +22,9 @@ func (o *Partitions) Suspend() {
 	}
 }
 
-// Forget forgets what Suspend remembered: the mode has changed and everything is in the store, so
+// DiscardSuspended forgets what Suspend remembered: the mode has changed and everything is in the store, so
 // this node no longer takes precedence over others.
-func (o *Partitions) Forget() {
+func (o *Partitions) DiscardSuspended() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.parts {
@@ -55,11 +55,11 @@ func (o *Partitions) Resume() {
 		}
 	}
 	o.mu.Unlock()
-	o.Follow()
+	o.FollowTable()
 }
 
-// Wake makes all waiters check their condition again.
-func (o *Partitions) Wake() {
+// WakeWaiters makes all waiters check their condition again.
+func (o *Partitions) WakeWaiters() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.wakeLocked()

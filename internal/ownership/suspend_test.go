@@ -18,7 +18,7 @@ func TestSuspension(t *testing.T) {
 		a := c.nodes[0]
 		c.fill()
 		a.Suspend()
-		if a.Held() != 0 || len(c.deciders(0)) != 0 {
+		if a.HeldCount() != 0 || len(c.deciders(0)) != 0 {
 			t.Error("decides while it is suspended")
 		}
 		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later ||
@@ -29,13 +29,13 @@ func TestSuspension(t *testing.T) {
 		go func() { _, err := a.Locate(t.Context(), 0); located <- err }()
 		time.Sleep(time.Second)
 		a.Resume()
-		if err := <-located; err != nil || a.Held() != partitions {
-			t.Errorf("%v, %d partitions are held", err, a.Held())
+		if err := <-located; err != nil || a.HeldCount() != partitions {
+			t.Errorf("%v, %d partitions are held", err, a.HeldCount())
 		}
 		a.Suspend()
 		a.inRedis.Store(true)
-		a.Forget()
-		a.Wake()
+		a.DiscardSuspended()
+		a.WakeWaiters()
 		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
 			t.Errorf("in Redis: %v", err)
 		}
@@ -198,9 +198,9 @@ func TestAChangeDuringAHandover(t *testing.T) {
 		}
 		for _, n := range c.nodes {
 			n.inRedis.Store(true)
-			n.Forget()
-			n.Wake()
-			if held := n.Held(); held > 0 {
+			n.DiscardSuspended()
+			n.WakeWaiters()
+			if held := n.HeldCount(); held > 0 {
 				t.Errorf("%s holds %d partitions in Redis", n.self.Name, held)
 			}
 		}

@@ -26,8 +26,8 @@ const (
 	changeTimeout = time.Minute
 )
 
-// without returns the partitions that have no holder.
-func without(parts []int, holders map[int]*ring.Member) (rest []int) {
+// partsWithoutHolder returns the partitions that have no holder.
+func partsWithoutHolder(parts []int, holders map[int]*ring.Member) (rest []int) {
 	for _, p := range parts {
 		if holders[p] == nil {
 			rest = append(rest, p)
@@ -52,15 +52,15 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 			return
 		}
 		if len(holders) > 0 {
-			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.lookAgain) })
+			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.retryFindHolders) })
 		}
 		if len(sought) > 0 && by.IsZero() {
 			by = time.Now().Add(WaitTimeout)
 		}
 		var unheld, rest []int
-		for _, p := range without(parts, holders) {
+		for _, p := range partsWithoutHolder(parts, holders) {
 			unsought := !sought[p] || time.Now().After(by)
-			if missed[p] && unsought || !o.accepts(p) {
+			if missed[p] && unsought || !o.stillWants(p) {
 				unheld = append(unheld, p)
 			} else {
 				rest = append(rest, p)
@@ -74,8 +74,8 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 	}
 }
 
-// lookAgain looks for the holders of partitions that have moved on.
-func (o *Partitions) lookAgain(gone []int) {
+// retryFindHolders looks for the holders of partitions that have moved on.
+func (o *Partitions) retryFindHolders(gone []int) {
 	o.opt.Go(func(ctx context.Context) {
 		if retry.Pause(ctx, laterPause) {
 			o.takeOver(ctx, gone)
@@ -173,8 +173,8 @@ func (o *Partitions) beginFromStore(parts []int) {
 	}
 }
 
-// unclaim ends the claims of partitions whose results have been reported to the other node.
-func (o *Partitions) unclaim(parts []int) {
+// endClaims ends the claims of partitions whose results have been reported to the other node.
+func (o *Partitions) endClaims(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range parts {
@@ -182,21 +182,21 @@ func (o *Partitions) unclaim(parts []int) {
 	}
 }
 
-// Offered claims partitions that another node holds although this node owns them, as after a split.
+// AcceptOffer claims partitions that another node holds although this node owns them, as after a split.
 // It returns at once.
-func (o *Partitions) Offered(q *OfferRequest) {
+func (o *Partitions) AcceptOffer(q *OfferRequest) {
 	o.opt.Go(func(ctx context.Context) {
-		claims, released := o.toClaim(&q.By, q.Parts)
+		claims, released := o.partsToClaim(&q.By, q.Parts)
 		if released {
-			o.Follow() // claims what is gained
+			o.FollowTable() // claims what is gained
 		}
-		o.claimFrom(ctx, &q.By, claims, o.unclaim)
+		o.claimFrom(ctx, &q.By, claims, o.endClaims)
 	})
 }
 
-// toClaim returns the offered partitions that this node has to claim. It releases partitions that
+// partsToClaim returns the offered partitions that this node has to claim. It releases partitions that
 // the other node has taken over from this node and already offers back.
-func (o *Partitions) toClaim(
+func (o *Partitions) partsToClaim(
 	from *ring.Member, parts []OfferPart,
 ) (claims []int, released bool) {
 	o.mu.Lock()
@@ -207,7 +207,7 @@ func (o *Partitions) toClaim(
 			continue
 		}
 		if part.Gift == o.parts[p].gift {
-			released = o.releaseLocked(from, p) || released
+			released = o.finishHandoffLocked(from, p) || released
 		}
 		if !o.claimed[p] && o.parts[p].phase == own {
 			o.claimed[p] = true
