@@ -30,22 +30,22 @@ func testAlike(t *testing.T, s syncer.Store) {
 			c := copyOf(r)
 			exchange(t, s, c)
 			for j := range c.Keys {
-				want := alikeWant(j, flags.Reset)
-				stored(t, &c.Keys[j], want[at(0, 0)], want[at(1, 0)])
+				want := alikeContent(j, flags.Reset)
+				checkStored(t, &c.Keys[j], want[at(0, 0)], want[at(1, 0)])
 				if got := contentOf(c.Keys[j].Loaded); flags.Load && !maps.Equal(got, want) {
 					t.Errorf("%s: loaded %v, want %v", name(j), got, want)
 				}
 				if got := load(t, s, 17, nil, []byte(name(j))); !maps.Equal(got, want) {
 					t.Errorf("%s: holds %v, want %v", name(j), got, want)
 				}
-				livesFor(t, s, name(j), 2*time.Hour)
+				checkTTL(t, s, name(j), 2*time.Hour)
 			}
 		}
 	}
 }
 
-// alikeWant is the content of the j-th of the equally counted keys.
-func alikeWant(j int, reset bool) content {
+// alikeContent is the content of the j-th of the equally counted keys.
+func alikeContent(j int, reset bool) content {
 	want := content{at(0, 0): 2, at(1, 0): 2}
 	switch {
 	case j == 0 && !reset:
@@ -57,8 +57,8 @@ func alikeWant(j int, reset bool) content {
 	return want
 }
 
-// livesFor checks a key's remaining time to live, if the store reveals it.
-func livesFor(t *testing.T, s syncer.Store, name string, want time.Duration) {
+// checkTTL checks a key's remaining time to live, if the store reveals it.
+func checkTTL(t *testing.T, s syncer.Store, name string, want time.Duration) {
 	t.Helper()
 	ttl, ok := s.(TTLer)
 	if !ok {

@@ -13,10 +13,10 @@ import (
 func testStoredIncludesOthers(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 5)))
 	r := apply(t, s, "w", 1, key("a", bucket(1, 0, 1), bucket(0, 0, 2), bucket(2, 0, 3)))
-	stored(t, &r.Keys[0], 6, 7, 3)
+	checkStored(t, &r.Keys[0], 6, 7, 3)
 	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 6, 17, 3)
+	checkStored(t, &r.Keys[0], 6, 17, 3)
 }
 
 func testLoad(t *testing.T, s syncer.Store) {
@@ -40,7 +40,7 @@ func testLoad(t *testing.T, s syncer.Store) {
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
 		t.Errorf("with adds: %v, want %v", got, want)
 	}
-	stored(t, &r.Keys[0], 11, 20)
+	checkStored(t, &r.Keys[0], 11, 20)
 	// Send it again, reusing the memory of Loaded.
 	exchange(t, s, r)
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
@@ -70,15 +70,15 @@ func testReadChangesNothing(t *testing.T, s syncer.Store) {
 	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
 		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true,
 		Adds:   []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
-		Ladder: small(t, 0), Fold: true,
+		Ladder: smallLadder(t, 0), Fold: true,
 	}}, Now: start + 1e9}
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 1, 0)
+	checkStored(t, &r.Keys[0], 1, 0)
 	exchange(t, s, before)
 	if before.Version != r.Version {
 		t.Errorf("version %d, the read saw %d", before.Version, r.Version)
 	}
-	holds(t, s, "a", bucket(0, 0, 1))
+	checkContent(t, s, "a", bucket(0, 0, 1))
 }
 
 func testReset(t *testing.T, s syncer.Store) {
@@ -86,16 +86,16 @@ func testReset(t *testing.T, s syncer.Store) {
 	k := key("a", bucket(0, 0, 1))
 	k.Reset, k.Load = true, true
 	r := apply(t, s, "w", 1, k)
-	stored(t, &r.Keys[0], 1)
+	checkStored(t, &r.Keys[0], 1)
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
 		t.Errorf("loaded %v", got)
 	}
 	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 11)
-	holds(t, s, "a", bucket(0, 0, 11))
+	checkStored(t, &r.Keys[0], 11)
+	checkContent(t, s, "a", bucket(0, 0, 11))
 	apply(t, s, "w", 2, syncer.KeyRound{Key: []byte("a"), Reset: true})
-	holds(t, s, "a")
+	checkContent(t, s, "a")
 	apply(t, s, "w", 3, syncer.KeyRound{Key: []byte("never there"), Reset: true})
 }
 
@@ -111,7 +111,7 @@ func testManyKeys(t *testing.T, s syncer.Store) {
 		exchange(t, s, r)
 		for i := range r.Keys {
 			k := &r.Keys[i]
-			stored(t, k, int64(i+1), 1, 1)
+			checkStored(t, k, int64(i+1), 1, 1)
 			if k.Load && len(contentOf(k.Loaded)) != 3 {
 				t.Fatalf("%s: loaded %v", k.Key, k.Loaded)
 			}
@@ -157,7 +157,7 @@ func testTTL(t *testing.T, s syncer.Store) {
 	check(2 * time.Hour)
 	renewal.Key = []byte("b")
 	apply(t, s, "w", 6, renewal)
-	holds(t, s, "b")
+	checkContent(t, s, "b")
 }
 
 func testBadKey(t *testing.T, s syncer.Store) {
@@ -178,8 +178,8 @@ func testBadKey(t *testing.T, s syncer.Store) {
 				t.Errorf("key %d (%s): %v", i, r.Keys[i].Key, r.Keys[i].Err)
 			}
 		}
-		stored(t, &r.Keys[0], 1)
-		stored(t, &r.Keys[2], 2, 3)
+		checkStored(t, &r.Keys[0], 1)
+		checkStored(t, &r.Keys[2], 2, 3)
 		if got := contentOf(r.Keys[4].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
 			t.Errorf("loaded %v", got)
 		}
@@ -188,17 +188,17 @@ func testBadKey(t *testing.T, s syncer.Store) {
 	k := key("bad", bucket(0, 0, 4))
 	k.Reset = true
 	apply(t, s, "w", 2, k)
-	holds(t, s, "bad", bucket(0, 0, 4))
+	checkContent(t, s, "bad", bucket(0, 0, 4))
 }
 
 func testNegative(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
 	r := apply(t, s, "w", 2, key("a", bucket(0, 0, -3), bucket(1, 0, -2), bucket(2, 0, 0)))
-	stored(t, &r.Keys[0], 2, -2, 0)
+	checkStored(t, &r.Keys[0], 2, -2, 0)
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 2, -2, 0)
+	checkStored(t, &r.Keys[0], 2, -2, 0)
 	apply(t, s, "w", 3, key("a", bucket(0, 0, -2), bucket(1, 0, 7)))
-	holds(t, s, "a", bucket(1, 0, 5))
+	checkContent(t, s, "a", bucket(1, 0, 5))
 }
 
 func testLarge(t *testing.T, s syncer.Store) {
@@ -212,12 +212,12 @@ func testLarge(t *testing.T, s syncer.Store) {
 	if a := r.Keys[0].Adds; a[0].Stored != 2*math.MaxInt32 || a[1].Stored != exact {
 		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
 	}
-	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact),
+	checkContent(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact),
 		bucket(2, 0, math.MaxInt64))
 	apply(t, s, "w", 3, key("a", bucket(1, 0, 1), bucket(2, 0, -math.MaxInt64)))
-	holds(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact+1))
+	checkContent(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact+1))
 	apply(t, s, "w", 4, key("b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64)))
-	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
+	checkContent(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
 
 // testReadOnly loads existing and absent keys without asking for anything else, and checks the

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// lister skips the test unless the store lists its keys.
-func lister(t *testing.T, s syncer.Store) syncer.Lister {
+// requireLister skips the test unless the store lists its keys.
+func requireLister(t *testing.T, s syncer.Store) syncer.Lister {
 	t.Helper()
 	l, ok := s.(syncer.Lister)
 	if !ok {
@@ -38,7 +38,7 @@ func readList(t *testing.T, s syncer.Lister, l *syncer.KeyList) (found map[uint3
 	return found, begun
 }
 
-func listed(t *testing.T, found map[uint32]bool, want bool, ns string, keys ...string) {
+func checkListed(t *testing.T, found map[uint32]bool, want bool, ns string, keys ...string) {
 	t.Helper()
 	for _, k := range keys {
 		if found[syncer.KeyHash([]byte(ns), []byte(k))] != want {
@@ -47,8 +47,8 @@ func listed(t *testing.T, found map[uint32]bool, want bool, ns string, keys ...s
 	}
 }
 
-// alive is a key that lives for a day.
-func alive(name string) syncer.KeyRound {
+// longLivedKey is a key that lives for a day.
+func longLivedKey(name string) syncer.KeyRound {
 	k := key(name, bucket(0, 0, 1), bucket(1, 0, 1))
 	k.TTL, k.Renew = 86_400_000, true
 	return k
@@ -63,26 +63,26 @@ func applyAll(t testing.TB, s syncer.Store, writer string, seq uint64, keys ...s
 // testListKeys counts keys in every way that a round can, by two writers, and reads on in the list
 // of keys each time: it gains all new keys, and no others.
 func testListKeys(t *testing.T, s syncer.Store) {
-	list, l := lister(t, s), &syncer.KeyList{Partition: 17}
-	isNew, loaded, inNamespace := alive("new"), alive("loaded"), alive("named")
+	list, l := requireLister(t, s), &syncer.KeyList{Partition: 17}
+	isNew, loaded, inNamespace := longLivedKey("new"), longLivedKey("loaded"), longLivedKey("named")
 	isNew.New, loaded.Load, inNamespace.NS = true, true, []byte("login")
-	applyAll(t, s, "v", 1, alive("plain"), isNew, loaded, inNamespace)
+	applyAll(t, s, "v", 1, longLivedKey("plain"), isNew, loaded, inNamespace)
 	found, _ := readList(t, list, l)
-	listed(t, found, true, "", "plain", "new", "loaded")
-	listed(t, found, true, "login", "named")
-	listed(t, found, false, "", "named", "other")
+	checkListed(t, found, true, "", "plain", "new", "loaded")
+	checkListed(t, found, true, "login", "named")
+	checkListed(t, found, false, "", "named", "other")
 
 	var many []syncer.KeyRound
 	for i := range 300 {
-		many = append(many, alive(fmt.Sprint("many-", i)))
+		many = append(many, longLivedKey(fmt.Sprint("many-", i)))
 	}
 	applyAll(t, s, "w", 1, many...)
-	forgotten := alive("new")
+	forgotten := longLivedKey("new")
 	forgotten.Reset = true
-	applyAll(t, s, "v", 2, forgotten, alive("later"))
+	applyAll(t, s, "v", 2, forgotten, longLivedKey("later"))
 	found, begun := readList(t, list, l)
-	listed(t, found, true, "", "many-0", "many-299", "later")
-	listed(t, found, false, "", "plain")
+	checkListed(t, found, true, "", "many-0", "many-299", "later")
+	checkListed(t, found, false, "", "plain")
 	if begun {
 		t.Error("the list has begun anew")
 	}
@@ -92,7 +92,7 @@ func testListKeys(t *testing.T, s syncer.Store) {
 	}
 	whole := &syncer.KeyList{Partition: 17}
 	found, _ = readList(t, list, whole)
-	listed(t, found, true, "", "plain", "new", "loaded", "many-0", "many-299", "later")
+	checkListed(t, found, true, "", "plain", "new", "loaded", "many-0", "many-299", "later")
 	epoch(t, s, 18)
 	if another, _ := readList(t, list, &syncer.KeyList{Partition: 18}); len(another) > 0 {
 		t.Errorf("another partition lists %d keys", len(another))
@@ -101,8 +101,8 @@ func testListKeys(t *testing.T, s syncer.Store) {
 
 // testListTellsOfALoss checks that a list is not read if the store has less than KeyList.Told.
 func testListTellsOfALoss(t *testing.T, s syncer.Store) {
-	list := lister(t, s)
-	applyAll(t, s, "v", 1, alive("a"), alive("b"))
+	list := requireLister(t, s)
+	applyAll(t, s, "v", 1, longLivedKey("a"), longLivedKey("b"))
 	r := &syncer.Round{Partition: 17, Writer: "reader"}
 	exchange(t, s, r)
 	told := syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
@@ -130,19 +130,19 @@ func testListTellsOfALoss(t *testing.T, s syncer.Store) {
 // testListLostKeys loses everything, and restores a key. A counter that has read the list before
 // reads it from its new beginning.
 func testListLostKeys(t *testing.T, s syncer.Store) {
-	list, l := lister(t, s), &syncer.KeyList{Partition: 17}
+	list, l := requireLister(t, s), &syncer.KeyList{Partition: 17}
 	loser, ok := s.(Loser)
 	if !ok {
 		t.Skip("this store can't lose data")
 	}
-	applyAll(t, s, "v", 1, alive("lost"), alive("restored"))
+	applyAll(t, s, "v", 1, longLivedKey("lost"), longLivedKey("restored"))
 	readList(t, list, l)
 	loser.Lose(t)
 	restored := key("restored", bucket(0, 0, 8))
-	exchange(t, s, restoring(t, s, l.Epoch, restored))
+	exchange(t, s, restorationRound(t, s, l.Epoch, restored))
 	found, begun := readList(t, list, l)
-	listed(t, found, true, "", "restored")
-	listed(t, found, false, "", "lost")
+	checkListed(t, found, true, "", "restored")
+	checkListed(t, found, false, "", "lost")
 	if !begun {
 		t.Error("the list has not begun anew")
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // model is an obviously correct store: it does one thing at a time, and nothing expires.
-type model map[int]*shelf
+type model map[int]*modelPartition
 
-// shelf is a partition.
-type shelf struct {
+// modelPartition is a partition.
+type modelPartition struct {
 	storeVersion
 	left    bool // the epoch began with the remains after a loss
 	last    change
@@ -44,16 +44,16 @@ type sequence struct{ n, nonce uint64 }
 // outcome is the outcome of a round that a store must report.
 type outcome struct{ lost, used, later, first bool }
 
-func newShelf() *shelf {
-	return &shelf{changes: map[string]change{},
+func newModelPartition() *modelPartition {
+	return &modelPartition{changes: map[string]change{},
 		writers: map[string]sequence{}, keys: map[string]content{},
 		lives: map[string]int64{}, reported: map[string]content{},
 		restored: map[string]content{}, reset: map[string]bool{}}
 }
 
-func (m model) shelf(partition int) *shelf {
+func (m model) partition(partition int) *modelPartition {
 	if m[partition] == nil {
-		m[partition] = newShelf()
+		m[partition] = newModelPartition()
 	}
 	return m[partition]
 }
@@ -63,7 +63,7 @@ func (m model) shelf(partition int) *shelf {
 func (m model) copy() model {
 	c := model{}
 	for id, s := range m {
-		o := newShelf()
+		o := newModelPartition()
 		o.storeVersion, o.left, o.last, o.changes = s.storeVersion, s.left, s.last, s.changes
 		maps.Copy(o.writers, s.writers)
 		maps.Copy(o.lives, s.lives)
@@ -83,7 +83,7 @@ func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k
 
 // carryOut applies a round to the model.
 func (m model) carryOut(r *syncer.Round) (o outcome) {
-	s := m.shelf(r.Partition)
+	s := m.partition(r.Partition)
 	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
 		s.lacks(r.LastChange)
 	stored := s.writers[r.Writer]
@@ -94,7 +94,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	case r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce:
 		return outcome{used: true}
 	case r.Republish && r.Seq > stored.n:
-		s.note(r)
+		s.record(r)
 		s.republish(r)
 		return o
 	}
@@ -106,7 +106,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		o.later = r.Seq > 0 && r.Seq < stored.n
 		return o
 	}
-	s.note(r)
+	s.record(r)
 	if r.Quiet {
 		s.quieted++
 	} else if !begun {
@@ -118,14 +118,14 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	return o
 }
 
-// note records that a round was applied.
-func (s *shelf) note(r *syncer.Round) {
+// record records that a round was applied.
+func (s *modelPartition) record(r *syncer.Round) {
 	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
 	s.last, s.lastChange = change{r.Writer, r.Seq}, unnamed
 }
 
 // lacks reports whether a change, as named by the store, is missing from the data.
-func (s *shelf) lacks(name string) bool {
+func (s *modelPartition) lacks(name string) bool {
 	told := s.changes[name]
 	return name != "" && s.writers[told.writer].n < told.seq
 }
@@ -137,14 +137,14 @@ const (
 	unnamed      = "unnamed"
 )
 
-func (s *shelf) begin(left bool) {
+func (s *modelPartition) begin(left bool) {
 	s.epoch, s.left = unnamedEpoch, left
 	s.version++
 	clear(s.restored)
 	clear(s.reset)
 }
 
-func (s *shelf) count(r *syncer.Round, k *syncer.KeyRound) {
+func (s *modelPartition) count(r *syncer.Round, k *syncer.KeyRound) {
 	name := nameOf(k)
 	if k.Reset {
 		delete(s.keys, name)
@@ -159,7 +159,7 @@ func (s *shelf) count(r *syncer.Round, k *syncer.KeyRound) {
 }
 
 // add counts in the cells of a key, sets its time to live, and folds it if it has too many.
-func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
+func (s *modelPartition) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 	name := nameOf(k)
 	c, had := s.keys[name], s.keys[name] != nil
 	sure := !had || len(nonZero(c)) > 0 // false if the key may be gone with its last count
@@ -204,7 +204,7 @@ func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	}
 }
 
-func (s *shelf) republish(r *syncer.Round) {
+func (s *modelPartition) republish(r *syncer.Round) {
 	if s.epoch <= r.After {
 		s.begin(s.epoch != 0)
 	} else {
@@ -229,7 +229,7 @@ func (s *shelf) republish(r *syncer.Round) {
 
 // missing returns the part of a key's known counts that has to be added, and records it as
 // restored. Marks are added too, but are no counts.
-func (s *shelf) missing(name string, known []syncer.Bucket) (add []syncer.Bucket) {
+func (s *modelPartition) missing(name string, known []syncer.Bucket) (add []syncer.Bucket) {
 	if len(known) == 0 {
 		return nil
 	}
@@ -264,7 +264,7 @@ func nonZero(c content) content {
 }
 
 // content returns the non-zero cells of a key, from before it folded in the last round.
-func (s *shelf) content(name string) content {
+func (s *modelPartition) content(name string) content {
 	if c, ok := s.reported[name]; ok {
 		return nonZero(c)
 	}
@@ -274,7 +274,7 @@ func (s *shelf) content(name string) content {
 // compare checks the store's answer to a round that was applied to the model too.
 func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	t.Helper()
-	s := m.shelf(r.Partition)
+	s := m.partition(r.Partition)
 	if got := (outcome{r.Lost, r.Used, r.Later, r.First}); got != want {
 		t.Fatalf("%+v: %+v, want %+v", sent, got, want)
 	}
@@ -330,7 +330,7 @@ func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restor
 func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *syncer.KeyRound) {
 	t.Helper()
 	ttl, ok := s.(TTLer)
-	name, p := nameOf(k), m.shelf(partition)
+	name, p := nameOf(k), m.partition(partition)
 	want := time.Duration(p.lives[name]) * time.Millisecond
 	if !ok || want == 0 || len(nonZero(p.keys[name])) == 0 {
 		return

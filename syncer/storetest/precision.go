@@ -10,12 +10,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restores has a writer restore its counts of a key in a partition, twice, as if the first reply
+// restoreTwice has a writer restore its counts of a key in a partition, twice, as if the first reply
 // had been lost. Both replies report at least those counts.
-func restores(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
+func restoreTwice(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
 	now int64) *syncer.Round {
 	t.Helper()
-	r := restoringIn(t, s, partition, after, k)
+	r := restorationRoundIn(t, s, partition, after, k)
 	r.Now = now
 	for again := range 2 {
 		exchange(t, s, r)
@@ -49,7 +49,7 @@ func testRepublishAtOtherPrecision(t *testing.T, s syncer.Store) {
 		{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}, {0, 0}, {3, 3}} {
 		name, want := fmt.Sprint("a", i), int64(0)
 		for _, who := range order {
-			restores(t, s, 17, 0, key(name, knowledge[who]...), start)
+			restoreTwice(t, s, 17, 0, key(name, knowledge[who]...), start)
 			sum := int64(0)
 			for _, b := range knowledge[who] {
 				sum += b.N
@@ -60,7 +60,7 @@ func testRepublishAtOtherPrecision(t *testing.T, s syncer.Store) {
 			}
 		}
 	}
-	holds(t, s, "a0", knowledge[0]...) // with the precision of the first
+	checkContent(t, s, "a0", knowledge[0]...) // with the precision of the first
 }
 
 func sumOf(c content) (sum int64) {
@@ -73,25 +73,25 @@ func sumOf(c content) (sum int64) {
 // testRepublishFolds restores into the remains of a key after a loss, which have folded by now, and
 // folds in between. A restoration does not fold, even if it asks for it.
 func testRepublishFolds(t *testing.T, s syncer.Store) {
-	l := small(t, 0)
+	l := smallLadder(t, 0)
 	apply(t, s, "v", 1, key("a", moment(100, 1), moment(300, 1), moment(1900, 1)))
-	before := applyAt(t, s, start+3000, "v", 2, folding("a", l)).Epoch
+	before := applyAt(t, s, start+3000, "v", 2, foldingKey("a", l)).Epoch
 	all := []syncer.Bucket{moment(100, 1), moment(300, 1), moment(1100, 1), moment(1900, 1),
 		moment(2500, 1)}
-	restores(t, s, 17, before, key("a", all...), start+3000)
-	holds(t, s, "a", bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1))
+	restoreTwice(t, s, 17, before, key("a", all...), start+3000)
+	checkContent(t, s, "a", bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1))
 	apply(t, s, "w", 1, key("a", moment(100, 1)))
-	applyAt(t, s, start+3000, "w", 2, folding("a", l))
-	holds(t, s, "a", bucket(0, 0, 3), bucket(0, 1, 2), bucket(0, 2, 1))
-	applyAt(t, s, start+8000, "w", 3, folding("a", l))
-	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
-	restores(t, s, 17, before, key("a", all...), start+8000)
-	restores(t, s, 17, before, key("a", bucket(1, 0, 4), moment(2500, 1)), start+8000)
-	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
-	restores(t, s, 17, before, folding("a", l, bucket(2, 0, 7)), start+8000)
-	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1), bucket(2, 0, 2))
-	restores(t, s, 17, before, folding("b", l, all...), start+8000)
-	holds(t, s, "b", all...)
+	applyAt(t, s, start+3000, "w", 2, foldingKey("a", l))
+	checkContent(t, s, "a", bucket(0, 0, 3), bucket(0, 1, 2), bucket(0, 2, 1))
+	applyAt(t, s, start+8000, "w", 3, foldingKey("a", l))
+	checkContent(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
+	restoreTwice(t, s, 17, before, key("a", all...), start+8000)
+	restoreTwice(t, s, 17, before, key("a", bucket(1, 0, 4), moment(2500, 1)), start+8000)
+	checkContent(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
+	restoreTwice(t, s, 17, before, foldingKey("a", l, bucket(2, 0, 7)), start+8000)
+	checkContent(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1), bucket(2, 0, 2))
+	restoreTwice(t, s, 17, before, foldingKey("b", l, all...), start+8000)
+	checkContent(t, s, "b", all...)
 }
 
 // testRepublishByMany has a store lose all of a key, or its last counts. Several writers have
@@ -103,7 +103,7 @@ func testRepublishByMany(t *testing.T, s syncer.Store) {
 	for i := range 30 {
 		rnd := rand.New(rand.NewPCG(seed, uint64(100+i)))
 		c := &crowd{t: t, s: s, Rand: rnd, partition: 20 + i, now: start,
-			l: small(t, []int{0, 4, 64}[i%3]), have: content{}}
+			l: smallLadder(t, []int{0, 4, 64}[i%3]), have: content{}}
 		c.count()
 		if after := c.lose(); after > 0 {
 			c.restore(after)
@@ -200,5 +200,5 @@ func (c *crowd) restore(after uint64) {
 		known.fold(c.l, c.now, 0)
 	}
 	k := c.round(known).Keys[0]
-	restores(c.t, c.s, c.partition, after, k, c.now)
+	restoreTwice(c.t, c.s, c.partition, after, k, c.now)
 }

@@ -50,7 +50,7 @@ func (d *dice) round() *syncer.Round {
 	}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
-	told.address(r)
+	told.setExpectedIn(r)
 	if acked.nonce == told.epoch {
 		r.Acked = acked.n
 	}
@@ -74,7 +74,7 @@ func (d *dice) round() *syncer.Round {
 	}
 	for i := range modelKeys {
 		if d.IntN(3) == 0 || r.Republish && d.IntN(2) == 0 {
-			r.Keys = append(r.Keys, d.alike(r, d.key(r, i)))
+			r.Keys = append(r.Keys, d.copyPrevious(r, d.key(r, i)))
 		}
 	}
 	return r
@@ -83,10 +83,10 @@ func (d *dice) round() *syncer.Round {
 // republish turns a round into part of a restoration: by a writer that has noticed the loss, by one
 // that only notices it with this round, or by one that is wrong.
 func (d *dice) republish(r *syncer.Round, told storeVersion) {
-	now := d.model.shelf(r.Partition).storeVersion
+	now := d.model.partition(r.Partition).storeVersion
 	r.Republish, r.Quiet, r.After = true, false, told.epoch
 	if d.IntN(4) > 0 {
-		now.address(r)
+		now.setExpectedIn(r)
 	}
 	if d.IntN(2) == 0 && told.epoch > 0 {
 		r.After--
@@ -109,7 +109,7 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	}
 	k.Reset = write && d.IntN(10) == 0 && !r.Republish
 	if r.Republish && d.IntN(4) > 0 {
-		k.Adds = d.knows(r, &k)
+		k.Adds = d.knownCounts(r, &k)
 		return k
 	}
 	n := d.IntN(4)
@@ -145,8 +145,8 @@ func (d *dice) cell() syncer.Bucket {
 	return b
 }
 
-// knows returns some writer's counts of a key, folded by now.
-func (d *dice) knows(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket) {
+// knownCounts returns some writer's counts of a key, folded by now.
+func (d *dice) knownCounts(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket) {
 	all := d.known[fmt.Sprint(r.Partition, nameOf(k))]
 	if len(all) == 0 {
 		return nil
@@ -161,11 +161,11 @@ func (d *dice) knows(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket)
 	return list
 }
 
-// learn has a writer keep a copy of a key, at times.
-func (d *dice) learn(r *syncer.Round) {
+// keepCopy has a writer keep a copy of a key, at times.
+func (d *dice) keepCopy(r *syncer.Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		if c := d.model.shelf(r.Partition).keys[nameOf(k)]; len(c) > 0 && d.IntN(4) == 0 {
+		if c := d.model.partition(r.Partition).keys[nameOf(k)]; len(c) > 0 && d.IntN(4) == 0 {
 			name := fmt.Sprint(r.Partition, nameOf(k))
 			all := append(d.known[name], maps.Clone(c))
 			d.known[name] = all[max(0, len(all)-8):]
@@ -173,8 +173,8 @@ func (d *dice) learn(r *syncer.Round) {
 	}
 }
 
-// alike replaces a key's part, at times, with a copy of the part before it.
-func (d *dice) alike(r *syncer.Round, k syncer.KeyRound) syncer.KeyRound {
+// copyPrevious replaces a key's part, at times, with a copy of the part before it.
+func (d *dice) copyPrevious(r *syncer.Round, k syncer.KeyRound) syncer.KeyRound {
 	if len(r.Keys) == 0 || d.IntN(2) == 0 {
 		return k
 	}
@@ -194,7 +194,7 @@ func copyOf(r *syncer.Round) *syncer.Round {
 	return &c
 }
 
-func (d *dice) settled(r, sent *syncer.Round) {
+func (d *dice) recordSettled(r, sent *syncer.Round) {
 	d.past = append(d.past, sent)
 	id := sequenceID(r)
 	if r.Lost && d.IntN(2) == 0 { // and its writer notices
@@ -212,14 +212,14 @@ func (d *dice) settled(r, sent *syncer.Round) {
 	d.told[id] = versionOf(r)
 }
 
-// address sets h as the state that a round expects of the store.
-func (h *storeVersion) address(r *syncer.Round) {
+// setExpectedIn sets h as the state that a round expects of the store.
+func (h *storeVersion) setExpectedIn(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
 }
 
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
-	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t, 4), map[string]sequence{},
+	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, smallLadder(t, 4), map[string]sequence{},
 		map[string]storeVersion{}, nil, start, map[string][]content{}}
 	loser, _ := s.(Loser)
 	rewind, then := func() {}, model{}
@@ -247,8 +247,8 @@ func testModel(t *testing.T, s syncer.Store) {
 		if len(r.Keys) > 0 && d.IntN(4) == 0 {
 			d.model.compareLife(t, s, r.Partition, &r.Keys[0])
 		}
-		d.settled(r, sent)
-		d.learn(r)
+		d.recordSettled(r, sent)
+		d.keepCopy(r)
 	}
 }
 
@@ -258,7 +258,7 @@ func testModel(t *testing.T, s syncer.Store) {
 func testConcurrentWriters(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	const writers, rounds = 6, 30
-	ledgers, l := make([]model, writers), small(t, 4)
+	ledgers, l := make([]model, writers), smallLadder(t, 4)
 	var wg sync.WaitGroup
 	for w := range writers {
 		ledgers[w] = model{}
@@ -275,7 +275,7 @@ func testConcurrentWriters(t *testing.T, s syncer.Store) {
 			k := key(fmt.Sprint("key-", i))
 			want := content{}
 			for _, l := range ledgers {
-				for p, n := range l.shelf(partition).keys[nameOf(&k)] {
+				for p, n := range l.partition(partition).keys[nameOf(&k)] {
 					want[p] += n
 				}
 			}
@@ -308,7 +308,7 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, l *leaparray.Ladder, l
 	for range 1 + d.IntN(3) {
 		for _, r := range batch {
 			r.Err, r.Lost = nil, false
-			(&storeVersion{}).address(r)
+			(&storeVersion{}).setExpectedIn(r)
 		}
 		// Don't call exchange here: only the test's own goroutine may end the test.
 		s.Exchange(t.Context(), batch)

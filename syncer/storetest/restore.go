@@ -10,15 +10,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restoring returns the only part of a restoration of counts known in an epoch, into the store's
+// restorationRound returns the only part of a restoration of counts known in an epoch, into the store's
 // present data.
-func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
+func restorationRound(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
-	return restoringIn(t, s, 17, after, keys...)
+	return restorationRoundIn(t, s, 17, after, keys...)
 }
 
-// restoringIn is restoring for a partition.
-func restoringIn(t *testing.T, s syncer.Store, partition int, after uint64,
+// restorationRoundIn is restoring for a partition.
+func restorationRoundIn(t *testing.T, s syncer.Store, partition int, after uint64,
 	keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
 	r := &syncer.Round{Partition: partition, Writer: "reader"}
@@ -33,19 +33,19 @@ func restoringIn(t *testing.T, s syncer.Store, partition int, after uint64,
 // testRepublish sends the parts of a restoration twice, and late.
 func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 50)))
-	first := restoring(t, s, 0, key("a", bucket(0, 0, 8), bucket(2, 0, 8)))
+	first := restorationRound(t, s, 0, key("a", bucket(0, 0, 8), bucket(2, 0, 8)))
 	late, want := copyOf(first), first.Version+1
 	for range 2 {
 		exchange(t, s, first)
 		if first.Lost || first.Version != want {
 			t.Errorf("lost %v, version %d, want %d", first.Lost, first.Version, want)
 		}
-		stored(t, &first.Keys[0], 13, 8)
-		holds(t, s, "a", bucket(0, 0, 13), bucket(0, 1, 50), bucket(2, 0, 8))
+		checkStored(t, &first.Keys[0], 13, 8)
+		checkContent(t, s, "a", bucket(0, 0, 13), bucket(0, 1, 50), bucket(2, 0, 8))
 	}
 	apply(t, s, "w", 1, key("a", bucket(0, 0, -9)))
 	exchange(t, s, late)
-	holds(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
+	checkContent(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
 	// It restores nothing into data that it was not cut for.
 	late.Epoch += 2
 	exchange(t, s, late)
@@ -59,9 +59,9 @@ func testRepublish(t *testing.T, s syncer.Store) {
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
-		r := restoring(t, s, 0, key("a", bucket(0, 3, 0), bucket(1, 2, 0)))
+		r := restorationRound(t, s, 0, key("a", bucket(0, 3, 0), bucket(1, 2, 0)))
 		exchange(t, s, r)
-		stored(t, &r.Keys[0], 0, 7)
+		checkStored(t, &r.Keys[0], 0, 7)
 		read := &syncer.Round{Partition: 17, Writer: "x", ReadOnly: true,
 			Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 		exchange(t, s, read)
@@ -69,43 +69,43 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 			t.Errorf("the store holds %v", got)
 		}
 	}
-	exchange(t, s, restoring(t, s, 0, key("b", moment(2200, 1))))
-	exchange(t, s, restoring(t, s, 0, key("b", moment(2100, 1), bucket(0, 2, 0))))
-	holds(t, s, "b", moment(2100, 1), moment(2200, 1))
+	exchange(t, s, restorationRound(t, s, 0, key("b", moment(2200, 1))))
+	exchange(t, s, restorationRound(t, s, 0, key("b", moment(2100, 1), bucket(0, 2, 0))))
+	checkContent(t, s, "b", moment(2100, 1), moment(2200, 1))
 }
 
 // testRepublishAddsUp restores two writers' counts of one bucket, before and after further counts.
 func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
 	a, b := key("a", bucket(0, 0, 10)), key("a", bucket(0, 0, 60))
-	exchange(t, s, restoring(t, s, 0, a))
-	holds(t, s, "a", bucket(0, 0, 19))
+	exchange(t, s, restorationRound(t, s, 0, a))
+	checkContent(t, s, "a", bucket(0, 0, 19))
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 20)))
-	r := restoring(t, s, 0, b)
+	r := restorationRound(t, s, 0, b)
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 89)
-	exchange(t, s, restoring(t, s, 0, a))
-	holds(t, s, "a", bucket(0, 0, 89))
+	checkStored(t, &r.Keys[0], 89)
+	exchange(t, s, restorationRound(t, s, 0, a))
+	checkContent(t, s, "a", bucket(0, 0, 89))
 }
 
 // testRepublishAfterARewind restores into data that was only partly lost. The remaining counts are
 // taken as restored.
 func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
-	r := restoring(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
+	r := restorationRound(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
 	before := r.Epoch
 	late := copyOf(r)
 	exchange(t, s, r)
 	if r.Lost || r.Epoch <= before {
 		t.Fatalf("lost %v, epoch %d after %d", r.Lost, r.Epoch, before)
 	}
-	stored(t, &r.Keys[0], 10)
+	checkStored(t, &r.Keys[0], 10)
 	if exchange(t, s, late); !late.Lost || late.Epoch != r.Epoch {
 		t.Errorf("the part that drew the epoch, again: lost %v, epoch %d", late.Lost, late.Epoch)
 	}
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
-	exchange(t, s, restoring(t, s, before, key("a", bucket(0, 0, 12))))
-	holds(t, s, "a", bucket(0, 0, 17))
+	exchange(t, s, restorationRound(t, s, before, key("a", bucket(0, 0, 12))))
+	checkContent(t, s, "a", bucket(0, 0, 17))
 	stale := &syncer.Round{Partition: 17, Writer: "v", Seq: 2, Acked: 1, Epoch: before,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
 	if exchange(t, s, stale); !stale.Lost {
@@ -121,7 +121,7 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	if !ok {
 		return
 	}
-	first := restoring(t, s, 0, key("a", bucket(0, 0, 8)))
+	first := restorationRound(t, s, 0, key("a", bucket(0, 0, 8)))
 	exchange(t, s, first)
 	rewind := loser.Image(t)
 	part := func(seq, acked uint64, name string) *syncer.Round {
@@ -148,16 +148,16 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 			t.Errorf("who %s is not told that the store has lost what was restored", name)
 		}
 	}
-	holds(t, s, "b")
+	checkContent(t, s, "b")
 	twin := part(1, 0, "b")
 	twin.Version, twin.Nonce = 0, 99
 	if exchange(t, s, twin); !twin.Used || twin.Lost {
 		t.Errorf("a part with the number of another: used %v, lost %v", twin.Used, twin.Lost)
 	}
-	holds(t, s, "b")
+	checkContent(t, s, "b")
 	second.Version, second.LastChange = 0, ""
 	exchange(t, s, second)
-	holds(t, s, "b", bucket(0, 0, 9))
+	checkContent(t, s, "b", bucket(0, 0, 9))
 }
 
 // testRepublishAfterAReset checks that a restoration doesn't bring back a reset key.
@@ -165,13 +165,13 @@ func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	k := key("a", bucket(0, 0, 3))
 	k.Reset = true
 	apply(t, s, "v", 1, k)
-	r := restoring(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)), key("b", bucket(0, 0, 2)))
+	r := restorationRound(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)), key("b", bucket(0, 0, 2)))
 	for range 2 {
 		exchange(t, s, r)
-		stored(t, &r.Keys[0], 3, 0)
+		checkStored(t, &r.Keys[0], 3, 0)
 	}
-	holds(t, s, "a", bucket(0, 0, 3))
-	holds(t, s, "b", bucket(0, 0, 2))
+	checkContent(t, s, "a", bucket(0, 0, 3))
+	checkContent(t, s, "b", bucket(0, 0, 2))
 }
 
 // testRewind rewinds the store, which then reports the loss to all writers with more recent
@@ -196,7 +196,7 @@ func testRewind(t *testing.T, s syncer.Store) {
 		t.Errorf("who loads: lost %v, epoch %d, version %d after %d", load.Lost, load.Epoch,
 			load.Version, r.Version)
 	}
-	holds(t, s, "a", bucket(0, 0, 8))
+	checkContent(t, s, "a", bucket(0, 0, 8))
 	loser.Lose(t)
 	gone := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, ReadOnly: true,
 		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
@@ -224,18 +224,18 @@ func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 		for i := range 3 {
 			apply(t, s, fmt.Sprint("other-", i), 1, key("b", bucket(0, 0, 1)))
 		}
-		rounds := asking()
+		rounds := readOnlyRounds()
 		own := *rounds["loads"]
 		own.Writer = lost.writer
 		rounds["loads again"] = &own
 		for name, asks := range rounds {
 			told := versionOf(r)
-			told.address(asks)
+			told.setExpectedIn(asks)
 			if exchange(t, s, asks); !asks.Lost {
 				t.Errorf("who %s is not told that a change of %q is lost", name, lost.writer)
 			}
 		}
-		holds(t, s, "a", bucket(0, 0, 8))
+		checkContent(t, s, "a", bucket(0, 0, 8))
 		rewind()
 	}
 }
@@ -247,17 +247,17 @@ func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
 		apply(t, s, fmt.Sprint("other-", i), 1, key("b", bucket(0, 0, 1)))
 	}
 	apply(t, s, "old", 2, key("a", bucket(0, 0, 2)))
-	for name, asks := range asking() {
+	for name, asks := range readOnlyRounds() {
 		told := versionOf(r)
-		told.address(asks)
+		told.setExpectedIn(asks)
 		if exchange(t, s, asks); asks.Lost {
 			t.Errorf("who %s is told of a loss", name)
 		}
 	}
 }
 
-// asking returns a round of each kind, from writers that have written nothing.
-func asking() map[string]*syncer.Round {
+// readOnlyRounds returns a round of each kind, from writers that have written nothing.
+func readOnlyRounds() map[string]*syncer.Round {
 	a := []syncer.KeyRound{key("c", bucket(0, 0, 9))}
 	load := []syncer.KeyRound{{Key: []byte("a"), Load: true}}
 	return map[string]*syncer.Round{
@@ -275,11 +275,11 @@ func testRepublishWithoutRenewal(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
 	a, b := key("a", bucket(0, 0, 6)), key("b", bucket(0, 0, 7))
 	a.TTL, b.TTL = (3 * time.Hour).Milliseconds(), (2 * time.Hour).Milliseconds()
-	exchange(t, s, restoring(t, s, 0, a, b))
-	holds(t, s, "a", bucket(0, 0, 11))
-	holds(t, s, "b", bucket(0, 0, 7))
-	livesFor(t, s, "a", time.Hour)
-	livesFor(t, s, "b", 2*time.Hour)
+	exchange(t, s, restorationRound(t, s, 0, a, b))
+	checkContent(t, s, "a", bucket(0, 0, 11))
+	checkContent(t, s, "b", bucket(0, 0, 7))
+	checkTTL(t, s, "a", time.Hour)
+	checkTTL(t, s, "b", 2*time.Hour)
 }
 
 // testNames counts under names that a careless store would mistake for one another or for its own
@@ -292,7 +292,7 @@ func testNames(t *testing.T, s syncer.Store) {
 		{"", "0"}, {"", "-1"}, {"", "nil"},
 		{"", "default"}, {"", ":"}, {"", "default:a"}, {"ns", "a"}, {"ns2", "a"}, {"n", "s:a"},
 		{"sms", "a"}, {"sms", "{x}:y z"},
-		{"api.v1_x-y", "a"}, {"", string(longest())},
+		{"api.v1_x-y", "a"}, {"", string(longestKey())},
 	}
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1}
 	for i, n := range names {
@@ -315,9 +315,9 @@ func testNames(t *testing.T, s syncer.Store) {
 	}
 }
 
-// longest returns a key of 256 bytes that contains every printable ASCII byte, and bytes above 127
+// longestKey returns a key of 256 bytes that contains every printable ASCII byte, and bytes above 127
 // in valid UTF-8.
-func longest() []byte {
+func longestKey() []byte {
 	var b []byte
 	for c := rune(' '); len(b) < 254; c++ {
 		if c != 0x7f {

@@ -8,12 +8,12 @@ import (
 
 func testOncePerSequence(t *testing.T, s syncer.Store) {
 	r := apply(t, s, "w", 1, key("a", bucket(0, 0, 3), bucket(1, 0, 4)))
-	stored(t, &r.Keys[0], 3, 4)
+	checkStored(t, &r.Keys[0], 3, 4)
 	version := r.Version
 	for range 3 {
 		r.Version, r.Keys[0].Adds[0].Stored, r.Keys[0].Adds[1].Stored = 0, 0, 0
 		exchange(t, s, r)
-		stored(t, &r.Keys[0], 3, 4)
+		checkStored(t, &r.Keys[0], 3, 4)
 		if r.Lost || r.Version != version {
 			t.Errorf("again: lost %v, version %d, want %d", r.Lost, r.Version, version)
 		}
@@ -23,13 +23,13 @@ func testOncePerSequence(t *testing.T, s syncer.Store) {
 	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 {
 		t.Errorf("again, with load: %v", got)
 	}
-	holds(t, s, "a", bucket(0, 0, 3), bucket(1, 0, 4))
+	checkContent(t, s, "a", bucket(0, 0, 3), bucket(1, 0, 4))
 	// The round's Acked may have grown meanwhile.
 	r.Acked = 1
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 3, 4)
+	checkStored(t, &r.Keys[0], 3, 4)
 	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
-	holds(t, s, "a", bucket(0, 0, 4), bucket(1, 0, 4))
+	checkContent(t, s, "a", bucket(0, 0, 4), bucket(1, 0, 4))
 }
 
 func testLowerSequence(t *testing.T, s syncer.Store) {
@@ -39,36 +39,36 @@ func testLowerSequence(t *testing.T, s syncer.Store) {
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
 	r.Keys[0].Reset = true
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 11)
-	holds(t, s, "a", bucket(0, 0, 11))
+	checkStored(t, &r.Keys[0], 11)
+	checkContent(t, s, "a", bucket(0, 0, 11))
 	// Sequences may skip numbers.
 	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
 	exchange(t, s, r)
-	holds(t, s, "a", bucket(0, 0, 111))
+	checkContent(t, s, "a", bucket(0, 0, 111))
 	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 5, Acked: 2,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1000))}}
 	exchange(t, s, r)
-	holds(t, s, "a", bucket(0, 0, 111))
+	checkContent(t, s, "a", bucket(0, 0, 111))
 }
 
 func testSequencesAreApart(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
 	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
-	holds(t, s, "a", bucket(0, 0, 3))
+	checkContent(t, s, "a", bucket(0, 0, 3))
 	r := &syncer.Round{Partition: 18, Writer: "w", Seq: 1,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 5))}}
 	exchange(t, s, r)
-	stored(t, &r.Keys[0], 5)
-	holds(t, s, "a", bucket(0, 0, 3))
+	checkStored(t, &r.Keys[0], 5)
+	checkContent(t, s, "a", bucket(0, 0, 3))
 }
 
 func testLost(t *testing.T, s syncer.Store) {
 	apply(t, s, "other", 1, key("a", bucket(0, 0, 7)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1), bucket(1, 0, 1))}}
-	r.Now, r.Keys[0].Ladder = start+1e9, small(t, 0)
+	r.Now, r.Keys[0].Ladder = start+1e9, smallLadder(t, 0)
 	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Fold = true, true, true
 	for range 2 {
 		r.Lost = false
@@ -77,7 +77,7 @@ func testLost(t *testing.T, s syncer.Store) {
 			t.Fatal("the store has less than was acknowledged and doesn't say so")
 		}
 	}
-	holds(t, s, "a", bucket(0, 0, 7))
+	checkContent(t, s, "a", bucket(0, 0, 7))
 	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 5,
 		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	exchange(t, s, read)
@@ -91,7 +91,7 @@ func testLost(t *testing.T, s syncer.Store) {
 	if r.Lost {
 		t.Error("still lost")
 	}
-	stored(t, &r.Keys[0], 8, 1)
+	checkStored(t, &r.Keys[0], 8, 1)
 	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[at(0, 0)] != 8 {
 		t.Errorf("loaded %v", got)
 	}
@@ -113,7 +113,7 @@ func testEpoch(t *testing.T, s syncer.Store) {
 	if !r.Lost || r.Epoch != one.Epoch {
 		t.Errorf("a round for other data: lost %v, epoch %d, want %d", r.Lost, r.Epoch, one.Epoch)
 	}
-	holds(t, s, "a", bucket(0, 0, 2))
+	checkContent(t, s, "a", bucket(0, 0, 2))
 	part := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1, Republish: true,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
 	exchange(t, s, part)
@@ -121,17 +121,17 @@ func testEpoch(t *testing.T, s syncer.Store) {
 		t.Errorf("a restoration into other data: lost %v, epoch %d, want %d", part.Lost, part.Epoch,
 			one.Epoch)
 	}
-	holds(t, s, "a", bucket(0, 0, 2))
+	checkContent(t, s, "a", bucket(0, 0, 2))
 	part.Lost = false
 	exchange(t, s, part)
 	if part.Lost {
 		t.Error("a restoration into the right data is lost")
 	}
-	holds(t, s, "a", bucket(0, 0, 12))
+	checkContent(t, s, "a", bucket(0, 0, 12))
 }
 
-// testQuiet counts without incrementing the version.
-func testQuiet(t *testing.T, s syncer.Store) {
+// testQuietRound counts without incrementing the version.
+func testQuietRound(t *testing.T, s syncer.Store) {
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
@@ -141,7 +141,7 @@ func testQuiet(t *testing.T, s syncer.Store) {
 			t.Errorf("lost %v, version %d, want %d, quieted %d", r.Lost, r.Version, one.Version,
 				r.Quieted)
 		}
-		stored(t, &r.Keys[0], 2)
+		checkStored(t, &r.Keys[0], 2)
 	}
 	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
@@ -239,5 +239,5 @@ func testWriterUsedTwice(t *testing.T, s syncer.Store) {
 	if !other.Later || other.Lost {
 		t.Errorf("a round behind: later %v, lost %v", other.Later, other.Lost)
 	}
-	holds(t, s, "a", bucket(0, 0, 101))
+	checkContent(t, s, "a", bucket(0, 0, 101))
 }

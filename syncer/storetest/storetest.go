@@ -59,7 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"SequencesPerWriterAndPartition", testSequencesAreApart},
 		{"Lost", testLost},
 		{"Epoch", testEpoch},
-		{"Quiet", testQuiet},
+		{"Quiet", testQuietRound},
 		{"StoredIncludesOthers", testStoredIncludesOthers},
 		{"Load", testLoad},
 		{"ReadChangesNothing", testReadChangesNothing},
@@ -182,8 +182,8 @@ func moment(after, n int64) syncer.Bucket {
 	return syncer.Bucket{Stretch: leaparray.Moment(start + after), N: n}
 }
 
-// small returns a ladder with few buckets, of the tests' widths.
-func small(t testing.TB, exact int) *leaparray.Ladder {
+// smallLadder returns a ladder with few buckets, of the tests' widths.
+func smallLadder(t testing.TB, exact int) *leaparray.Ladder {
 	l, err := leaparray.NewLadder(exact, leaparray.Level{Width: time.Second, Count: 3},
 		leaparray.Level{Width: 2 * time.Second, Count: 4},
 		leaparray.Level{Width: 8 * time.Second, Count: 3})
@@ -219,15 +219,15 @@ func load(t testing.TB, s syncer.Store, partition int, ns, name []byte) content 
 	return contentOf(r.Keys[0].Loaded)
 }
 
-// holds checks the store's content of a key, in the same partition as apply.
-func holds(t testing.TB, s syncer.Store, name string, want ...syncer.Bucket) {
+// checkContent checks the store's content of a key, in the same partition as apply.
+func checkContent(t testing.TB, s syncer.Store, name string, want ...syncer.Bucket) {
 	t.Helper()
 	if got := load(t, s, 17, nil, []byte(name)); !maps.Equal(got, contentOf(want)) {
 		t.Errorf("%q holds %v, want %v", name, got, contentOf(want))
 	}
 }
 
-func stored(t testing.TB, k *syncer.KeyRound, want ...int64) {
+func checkStored(t testing.TB, k *syncer.KeyRound, want ...int64) {
 	t.Helper()
 	for i := range k.Adds {
 		if k.Adds[i].Stored != want[i] {
