@@ -27,16 +27,16 @@ type admission struct {
 // is locked.
 func (w *admission) admits(t *target) bool {
 	m := t.p.owed.room
-	if w.granted == m || m.Open(room.NewKey) || t.p.outbox.Retry.Failing() ||
+	if w.granted == m || m.HasRoom(room.NewKey) || t.p.outbox.Retry.Failing() ||
 		t.p.health.down.Load() {
 		return true
 	}
 	class := room.NewKey
 	if r := t.p.keys.Find(t.hash, t.ns, t.check.Key); r != 0 {
-		if t.p.keys.Entry(r).Has(keys.FlagDirty | keys.FlagParked) {
+		if t.p.keys.Entry(r).HasFlag(keys.FlagDirty | keys.FlagParked) {
 			return true
 		}
-		if class = room.KnownKey; m.Open(class) {
+		if class = room.KnownKey; m.HasRoom(class) {
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func (w *admission) explain(err error) error {
 	if w.never || !errors.Is(err, twotier.ErrBehind) {
 		return err
 	}
-	return &twotier.RetryError{Err: err, After: w.full.Expected(w.class)}
+	return &twotier.RetryError{Err: err, After: w.full.ExpectedWait(w.class)}
 }
 
 // end gives back the granted room: either it was not used, or the counted key now takes it.

@@ -69,7 +69,7 @@ func (k *call) startBan(t *target, r *twotier.CheckResult) {
 		e := t.p.keys.Entry(t.ref)
 		t.p.keys.AddPending(e, l, leaparray.Moment(k.now+lr.Window), 1)
 		t.p.enlist(t.ref, e)
-		k.refused = k.refused || e.Has(keys.FlagParked)
+		k.refused = k.refused || e.HasFlag(keys.FlagParked)
 	}
 	k.forbids(t, k.view(t), lr, r)
 	t.markLimit(true)

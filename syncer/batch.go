@@ -312,16 +312,16 @@ func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {
 		t := &k.targets[i]
-		sum += t.p.keys.TouchSlot(t.hash)
+		sum += t.p.keys.PrefetchSlot(t.hash)
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		ref, n := t.p.keys.TouchEntry(t.hash)
+		ref, n := t.p.keys.PrefetchEntry(t.hash)
 		t.ref, sum = ref, sum+n
 	}
 	for i := range k.targets {
 		if t := &k.targets[i]; t.ref != 0 {
-			sum += t.p.keys.TouchCounters(t.ref, synced)
+			sum += t.p.keys.PrefetchCounters(t.ref, synced)
 		}
 	}
 	k.touched = sum

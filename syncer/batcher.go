@@ -213,7 +213,7 @@ func (l *batcher) mostKeys() int {
 	if l.queue == queueLoad {
 		return room.MaxAtOnce
 	}
-	return l.room.AtOnce()
+	return l.room.MaxExchangeKeys()
 }
 
 // postpone queues a partition again after a while.

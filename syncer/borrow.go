@@ -30,7 +30,7 @@ func (c *Counter) Borrow(q *twotier.LoanRequest, spare int64) (used twotier.Dema
 		spare = 0
 	}
 	t.recordStored(credit)
-	credit.Request(q, spare)
+	credit.FillRequest(q, spare)
 	return credit.Demand(), true
 }
 
@@ -40,7 +40,7 @@ func (c *Counter) lockCredit(q *twotier.LoanRequest) (*target, *loans.Credit) {
 	t := new(target)
 	c.locate(t, &twotier.Check{NS: q.NS, Key: q.Key})
 	t.p.mu.Lock()
-	if k := t.sharedKey(); k != nil && k.Credit != nil && k.Credit.IsOf(q.Loan) {
+	if k := t.sharedKey(); k != nil && k.Credit != nil && k.Credit.BelongsTo(q.Loan) {
 		return t, k.Credit
 	}
 	return t, nil
@@ -50,7 +50,7 @@ func (c *Counter) lockCredit(q *twotier.LoanRequest) (*target, *loans.Credit) {
 func (t *target) recordStored(credit *loans.Credit) {
 	p := t.p
 	at := p.keys.Find(t.hash, t.ns, t.check.Key)
-	if p.restoration.active() || at != 0 && p.keys.Entry(at).Has(keys.FlagParked) {
+	if p.restoration.active() || at != 0 && p.keys.Entry(at).HasFlag(keys.FlagParked) {
 		return
 	}
 	credit.RecordStored(p.dirty.LastTicket, p.dirty.AckedTicket, p.outbox.ImportsSent(),

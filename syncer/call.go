@@ -197,7 +197,7 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 		res.Source = t.source()
 	}
 	res.AddCheck().TS = ts
-	if e.Has(keys.FlagParked) {
+	if e.HasFlag(keys.FlagParked) {
 		return noTicket, nil
 	}
 	return p.dirty.LastTicket, nil
@@ -219,15 +219,15 @@ func (t *target) entry(now int64) (arena.Ref, keys.Entry, error) {
 		}
 		r = p.keys.Insert(t.hash, t.ns, t.check.Key, t.spIdx)
 		e := p.keys.Entry(r)
-		e.SetUsed(sec)
-		e.Set(keys.FlagCold)
+		e.SetLastUsed(sec)
+		e.SetFlags(keys.FlagCold)
 		if t.absent || t.unlisted() {
 			p.setWarm(e)
 		}
 		return r, e, nil
 	}
 	e := p.keys.Entry(r)
-	e.SetUsed(sec)
+	e.SetLastUsed(sec)
 	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.Ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
 	}
@@ -289,8 +289,8 @@ func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
 	case at:
-		t.p.keys.Entry(t.ref).Set(keys.FlagLimit)
+		t.p.keys.Entry(t.ref).SetFlags(keys.FlagLimit)
 	default:
-		t.p.keys.Entry(t.ref).Drop(keys.FlagLimit)
+		t.p.keys.Entry(t.ref).ClearFlags(keys.FlagLimit)
 	}
 }

@@ -125,8 +125,8 @@ func (k *call) use() {
 		t := &k.targets[i]
 		if r := t.p.keys.Find(t.hash, t.ns, t.check.Key); r != 0 {
 			sec := t.p.keys.Clock.Seconds(k.present)
-			if e := t.p.keys.Entry(r); e.Idle(sec) > age {
-				e.SetUsed(sec - age)
+			if e := t.p.keys.Entry(r); e.IdleSeconds(sec) > age {
+				e.SetLastUsed(sec - age)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func (k *call) count() {
 			}
 		}
 		t.p.enlist(t.ref, e)
-		k.refused = k.refused || e.Has(keys.FlagParked)
+		k.refused = k.refused || e.HasFlag(keys.FlagParked)
 	}
 }
 
@@ -234,7 +234,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 	}
 	v := k.view(t)
 	if t.credit != nil && k.op.Kind == twotier.Acquire {
-		t.credit.Compare(t.check.N+t.extra, v, k.ts, time.Now(), r)
+		t.credit.AnswerCheck(t.check.N+t.extra, v, k.ts, time.Now(), r)
 		return nil
 	}
 	for i := range t.check.Limits {
@@ -283,7 +283,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
 	n := t.check.N + t.extra
 	if len(t.p.reservations) > 0 {
-		n += t.p.reservations.Of(t.ns, t.check.Key)
+		n += t.p.reservations.ReservedEvents(t.ns, t.check.Key)
 	}
 	if len(t.p.shared) > 0 {
 		lent := k.lent(t, lr.Window)

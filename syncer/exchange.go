@@ -52,7 +52,7 @@ func (g *guarded) address(r *rounds.Round) {
 	if g.restoration.active() {
 		last = g.restoration.job.StoreVersion
 	}
-	last.Address(r)
+	last.SetExpectedIn(r)
 }
 
 // settle processes the outcome of a round. It reports whether the partition has more to send at

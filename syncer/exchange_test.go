@@ -106,7 +106,7 @@ func TestWhatIsGoneThroughStays(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := lonely(t)
-			p.at("k").SetUsed(0)
+			p.at("k").SetLastUsed(0)
 			tc.begin(p)
 			if evicted := p.evictOne(keys.EvictableAge+1, keys.AnySpace); evicted == tc.keeps {
 				t.Errorf("evicted: %v", evicted)

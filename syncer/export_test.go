@@ -32,7 +32,7 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	}
 	e := t.p.keys.Entry(r)
 	h = Held{Found: true, Warm: t.p.warm(e), Clean: e.IsClean(),
-		Idle:      int64(e.Idle(t.p.keys.Clock.Second())),
+		Idle:      int64(e.IdleSeconds(t.p.keys.Clock.Second())),
 		Resetting: t.p.resetting(t.hash, e),
 		Synced:    map[leaparray.Stretch]int64{}, Pending: map[leaparray.Stretch]int64{}}
 	t.sp.Ladder.EachCell(t.p.keys.SyncedOf(e), func(at leaparray.Stretch, n int64) bool {
@@ -55,7 +55,7 @@ func (c *Counter) Loads() (all, waited int) {
 		}
 		for _, loads := range []map[string]*rounds.PendingLoad{p.loads.Waiting, inFlight} {
 			for _, w := range loads {
-				if all++; w.Waited() {
+				if all++; w.HasWaiters() {
 					waited++
 				}
 			}

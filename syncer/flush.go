@@ -38,14 +38,14 @@ func (f *flushing) cut(now time.Time) *rounds.Round {
 func (f *flushing) next(now time.Time) *rounds.Round {
 	switch {
 	case f.outbox.Flight != nil:
-		f.loads.RecallKeys(f.outbox.Flight)
+		f.loads.VoidKeys(f.outbox.Flight)
 		return f.outbox.Flight // its outcome is unknown: send it again under the same number
 	case !f.store.Known:
 		return f.cutFirst(now)
 	case len(f.outbox.Queue) > 0:
 		next := f.outbox.Next()
 		f.attach(next)
-		f.loads.RecallKeys(next)
+		f.loads.VoidKeys(next)
 		return next
 	}
 	return f.cutDirty(now)
@@ -74,7 +74,7 @@ func (f *flushing) cutDirty(now time.Time) *rounds.Round {
 		f.addParked(r)
 	}
 	f.addExact(r)
-	r.Most = f.owed.room.Share(f.keysOwed(), f.opt.MaxRoundKeys)
+	r.Most = f.owed.room.RoundKeys(f.keysOwed(), f.opt.MaxRoundKeys)
 	f.addLargest(r, now)
 	f.addDirty(r)
 	if len(r.Keys) == 0 && !f.verifyDue(now) {
@@ -91,7 +91,7 @@ func (f *flushing) cutDirty(now time.Time) *rounds.Round {
 // seal completes a round, and numbers it if it changes anything. It reports whether it does.
 func (f *flushing) seal(r *rounds.Round) (changes bool) {
 	if changes = r.Seal(); changes {
-		f.outbox.Number(r)
+		f.outbox.AssignSequence(r)
 	}
 	r.Acked, r.ThroughTicket = f.outbox.Acked, f.dirty.CutTicket
 	if r.Now == 0 {
@@ -139,7 +139,7 @@ func (f *flushing) addExact(r *rounds.Round) {
 		case r.Full():
 			f.loads.Exclusive = true
 			return
-		case !w.Waited():
+		case !w.HasWaiters():
 			delete(f.loads.Waiting, name)
 		case at != 0:
 			f.parked.Remove(at)
@@ -165,8 +165,8 @@ func (f *flushing) addDirty(r *rounds.Round) {
 		}
 		at, e := f.unlist()
 		// Otherwise all its counts were taken already, or the store refuses it.
-		if !e.Has(keys.FlagBusy|keys.FlagParked) && e.Owes() {
-			f.addEntry(r, at, e, e.Has(keys.FlagCold))
+		if !e.HasFlag(keys.FlagBusy|keys.FlagParked) && e.NeedsRound() {
+			f.addEntry(r, at, e, e.HasFlag(keys.FlagCold))
 		}
 	}
 }
@@ -186,20 +186,20 @@ func (f *flushing) addParked(r *rounds.Round) {
 func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
-	k.Ref, k.Load, k.Ladder = at, load || e.Has(keys.FlagShared), f.keys.Ladder(e)
+	k.Ref, k.Load, k.Ladder = at, load || e.HasFlag(keys.FlagShared), f.keys.Ladder(e)
 	k.TTL = f.keys.Namespace(e).TTL
 	if f.loads.Join(r, k); k.Load {
 		r.Reads += rounds.ReadsOf(k.Ladder)
 	}
-	if e.Has(keys.FlagShared) {
+	if e.HasFlag(keys.FlagShared) {
 		if shared := f.sharedKey(e); shared != nil {
 			shared.BeginRead()
 		}
 	}
-	r.Quiet = r.Quiet && e.Has(keys.FlagShared)
-	k.Reset = e.Has(keys.FlagReset)
-	e.Drop(keys.FlagReset)
-	e.Set(keys.FlagBusy)
+	r.Quiet = r.Quiet && e.HasFlag(keys.FlagShared)
+	k.Reset = e.HasFlag(keys.FlagReset)
+	e.ClearFlags(keys.FlagReset)
+	e.SetFlags(keys.FlagBusy)
 	if r.Now == 0 {
 		r.Now = f.keys.Clock.Now()
 	}
@@ -210,14 +210,14 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	first := len(r.Buckets)
 	fresh, listed := f.cutPending(r, e)
 	k.Compared = true
-	k.End(r, nil)
+	k.AppendBuckets(r, nil)
 	counted := len(r.Buckets) > first
 	k.New = f.warm(e) && !e.HasSynced() && counted
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
 	// as long as that bucket is needed.
-	if counted && fresh || e.Has(keys.FlagRenew) {
-		k.Renew, k.Listed = true, listed && !e.Has(keys.FlagRenew)
-		e.Drop(keys.FlagRenew)
+	if counted && fresh || e.HasFlag(keys.FlagRenew) {
+		k.Renew, k.Listed = true, listed && !e.HasFlag(keys.FlagRenew)
+		e.ClearFlags(keys.FlagRenew)
 	}
 	if k.Fold = counted && folds; k.Fold {
 		e.SetFolded(false)
@@ -274,8 +274,8 @@ func heldIn(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch,
 
 // touchDirty touches the next entries of the dirty list.
 func (b *ledger) touchDirty() {
-	next := b.dirty.Waiting()
-	b.keys.Touch(next[:min(len(next), keys.TouchAtOnce)])
+	next := b.dirty.Listed()
+	b.keys.Prefetch(next[:min(len(next), keys.TouchAtOnce)])
 }
 
 // touchKeys touches the entries and counters of the next keys of a round.
@@ -284,5 +284,5 @@ func (b *ledger) touchKeys(parts []rounds.Part) {
 	for i := range parts[:min(len(parts), keys.TouchAtOnce)] {
 		refs = append(refs, parts[i].Ref)
 	}
-	b.keys.Touch(refs)
+	b.keys.Prefetch(refs)
 }

@@ -116,7 +116,7 @@ func TestAResetLeavesNothing(t *testing.T) {
 	store := fakeStore{}
 	f.add("k", 2)
 	f.setWarm(f.at("k"))
-	f.at("k").Set(keys.FlagReset)
+	f.at("k").SetFlags(keys.FlagReset)
 	r := f.cut(time.Now())
 	before := second(9)
 	before.Start -= 1000
@@ -147,7 +147,7 @@ func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
 	later.Exclusive, f.loads.Exclusive = true, true
 	r.Err = errLostReply
 	f.fail(r)
-	if f.outbox.Flight != nil || f.at("k").Has(keys.FlagBusy) {
+	if f.outbox.Flight != nil || f.at("k").HasFlag(keys.FlagBusy) {
 		t.Error("it stays the flight")
 	}
 	if len(f.loads.Waiting) != 2 || f.loads.Exclusive || w.Exclusive || later.Exclusive {
@@ -170,8 +170,8 @@ func TestAKeyThatTheStoreRefusesIsParked(t *testing.T) {
 		}
 	}
 	f.settle(r)
-	if _, pending := f.sums("bad"); pending != 2 || !f.at("bad").Has(keys.FlagParked) {
-		t.Errorf("%d are pending, parked: %v", pending, f.at("bad").Has(keys.FlagParked))
+	if _, pending := f.sums("bad"); pending != 2 || !f.at("bad").HasFlag(keys.FlagParked) {
+		t.Errorf("%d are pending, parked: %v", pending, f.at("bad").HasFlag(keys.FlagParked))
 	}
 	if synced, _ := f.sums("good"); synced != 1 {
 		t.Errorf("the other key has %d in the store", synced)

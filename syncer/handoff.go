@@ -104,7 +104,7 @@ func (h *handoff) cancel() bool {
 	h.outbox.MaybeSent = (h.outbox.MaybeSent || h.offered) && len(h.rounds) > 0
 	h.outbox.Queue, h.rounds, h.sealed = h.rounds, nil, false
 	h.dirty.CancelHandOff()
-	h.store.Outdate() // another counter may have begun to decide
+	h.store.BeginGeneration() // another counter may have begun to decide
 	h.dirty.Due = true
 	h.reportOwed()
 	return true
@@ -114,14 +114,14 @@ func (h *handoff) cancel() bool {
 // derived from the counter's.
 func (h *handoff) finish(counter string) {
 	h.empty()
-	h.outbox.Release(counter)
+	h.outbox.ResetAfterHandoff(counter)
 	h.rounds, h.sealed = nil, false
 	h.reportOwed()
-	h.loads.Void()
+	h.loads.VoidAll()
 	h.settled.wake()
 }
 
 // offers reports whether a handoff includes counts of a key, so that others may still send them.
 func (h *handoff) offers(hash uint32, ns, key []byte) bool {
-	return h.sealed && rounds.AnyHas(h.rounds, hash, ns, key)
+	return h.sealed && rounds.AnyHasKey(h.rounds, hash, ns, key)
 }

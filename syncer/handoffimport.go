@@ -12,7 +12,7 @@ import (
 // accept takes over the counts and the unsent rounds of another counter. owned means that this
 // counter has already begun to decide.
 func (h *handoff) accept(o *Handoff, owned bool) {
-	h.store.Outdate()
+	h.store.BeginGeneration()
 	// Rounds from an earlier turn as owner may be left here, and the other counter may have read
 	// some of their counts from the store.
 	h.outbox.MaybeSent = h.outbox.MaybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
@@ -34,17 +34,17 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 	switch {
 	case h.restoration.active():
 		h.restoration.alsoRestore(o.Epoch, o.Keys)
-	case !h.store.Known || h.store.Told.Epoch == o.Epoch:
-		late := h.store.Known && (h.store.Told.Version > o.Version ||
-			h.store.Told.Quieted > o.Quieted)
+	case !h.store.Known || h.store.Reported.Epoch == o.Epoch:
+		late := h.store.Known && (h.store.Reported.Version > o.Version ||
+			h.store.Reported.Quieted > o.Quieted)
 		if late || owned { // the other counter's counts may be out of date
 			markCold(o.Keys)
 		}
 		if !late {
-			h.store.SetTold(reported)
+			h.store.SetReported(reported)
 		}
 		h.installAll(o.Keys)
-	case o.Epoch > h.store.Told.Epoch: // the other counter has found a loss that this one has not
+	case o.Epoch > h.store.Reported.Epoch: // the other counter has found a loss that this one has not
 		h.restoration.restoreAll(reported)
 		h.installAll(h.unknown(o.Keys, nil))
 	default:
@@ -123,7 +123,7 @@ func (h *handoff) install(k *KeyState) {
 		h.applyLoaded(e, k.Buckets)
 	}
 	if k.Cold {
-		e.Set(keys.FlagCold)
+		e.SetFlags(keys.FlagCold)
 	}
 }
 
@@ -162,7 +162,7 @@ func (h *handoff) cutResets(before []*store.Round) {
 				continue
 			}
 			e := h.keys.Entry(at)
-			if e.Has(keys.FlagReset) && !e.Has(keys.FlagBusy|keys.FlagParked) {
+			if e.HasFlag(keys.FlagReset) && !e.HasFlag(keys.FlagBusy|keys.FlagParked) {
 				if resets.Full() {
 					h.queueResets(resets)
 					resets = h.newRound()

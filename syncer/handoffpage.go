@@ -74,10 +74,10 @@ func (h *handoff) emptyPage() *Handoff {
 // counts: if the store loses everything, there are no others. Until the store has confirmed that it
 // still has everything, no key is left out for being idle.
 func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
-	idle := e.Idle(h.keys.Clock.Second())
+	idle := e.IdleSeconds(h.keys.Clock.Second())
 	// Others may have counted since. Their counts of a shared key are no news, and the key is not
 	// read any more.
-	k.Cold = !h.warm(e) || h.store.MayHaveChanged() || e.Has(keys.FlagShared)
+	k.Cold = !h.warm(e) || h.store.MayHaveChanged() || e.HasFlag(keys.FlagShared)
 	if !h.store.MustVerify && idle > hotIdle && h.keys.Bytes() > coldBytes ||
 		k.Cold && !e.HasSynced() {
 		return k, false

@@ -53,10 +53,10 @@ func TestNothingWasThere(t *testing.T) {
 		b := newLedger(t)
 		b.lists, b.keys.Stored = true, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
 		if tt.before != nil {
-			b.store.SetTold(rounds.VersionOf(tt.before))
+			b.store.SetReported(rounds.VersionOf(tt.before))
 		}
 		r := &rounds.Round{Round: Round{Epoch: 7, Version: 1, First: true}}
-		b.store.LearnLoaded(rounds.VersionOf(r))
+		b.store.ApplyLoadAnswer(rounds.VersionOf(r))
 		b.learnFirst(r)
 		if tt.before == nil {
 			b.learn(r)

@@ -12,7 +12,7 @@ import (
 func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
 	for p := range c.locked() {
 		for _, e := range p.keys.All() {
-			if e.HasPending() || e.Has(keys.FlagBusy) {
+			if e.HasPending() || e.HasFlag(keys.FlagBusy) {
 				ns, key := e.Name()
 				fn(ns, key, p.keys.Ladder(e).Total(p.keys.PendingOf(e)))
 			}

@@ -30,7 +30,7 @@ type weighed struct {
 // the round. They stay on the dirty list. When their turn comes, they only flush newer counts, if
 // any.
 func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
-	some := f.dirty.Waiting()
+	some := f.dirty.Listed()
 	if !f.dirty.Due || len(some) <= r.Most || f.overdue(now) {
 		return
 	}
@@ -41,9 +41,9 @@ func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
 	f.dirty.Weighed += len(some)
 	found := f.scratch.weighed[:0]
 	for part := range slices.Chunk(some, keys.TouchAtOnce) {
-		f.keys.Touch(part)
+		f.keys.Prefetch(part)
 		for _, at := range part {
-			if n := f.keys.Weigh(f.keys.Entry(at)); n > 1 {
+			if n := f.keys.PendingWeight(f.keys.Entry(at)); n > 1 {
 				found = append(found, weighed{at, n})
 			}
 		}
@@ -55,6 +55,6 @@ func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
 			return
 		}
 		e := f.keys.Entry(w.at)
-		f.addEntry(r, w.at, e, e.Has(keys.FlagCold))
+		f.addEntry(r, w.at, e, e.HasFlag(keys.FlagCold))
 	}
 }

@@ -18,7 +18,7 @@ import (
 // parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
 	keys    keys.Keyspace
-	dirty   rounds.Dirty
+	dirty   rounds.DirtyList
 	owed    owedKeys
 	outbox  rounds.Outbox
 	store   rounds.StoreState
@@ -45,10 +45,10 @@ type owedKeys struct {
 
 // enlist puts an entry on the dirty list, unless it is already there or parked.
 func (b *ledger) enlist(r arena.Ref, e keys.Entry) {
-	if e.Has(keys.FlagDirty | keys.FlagParked) {
+	if e.HasFlag(keys.FlagDirty | keys.FlagParked) {
 		return
 	}
-	e.Set(keys.FlagDirty)
+	e.SetFlags(keys.FlagDirty)
 	b.dirty.Push(r)
 	b.reportOwed()
 }
@@ -57,7 +57,7 @@ func (b *ledger) enlist(r arena.Ref, e keys.Entry) {
 func (b *ledger) unlist() (arena.Ref, keys.Entry) {
 	r := b.dirty.Pop()
 	e := b.keys.Entry(r)
-	e.Drop(keys.FlagDirty)
+	e.ClearFlags(keys.FlagDirty)
 	return r, e
 }
 
@@ -67,7 +67,7 @@ func (b *ledger) refusal(hash uint32, ns, key []byte, ticket uint64) error {
 	if b.dirty.HandedOffRefused(hash, ticket) {
 		return errHandedOff
 	}
-	if r := b.keys.Find(hash, ns, key); r != 0 && b.keys.Entry(r).Has(keys.FlagParked) {
+	if r := b.keys.Find(hash, ns, key); r != 0 && b.keys.Entry(r).HasFlag(keys.FlagParked) {
 		return errRefusedKey
 	}
 	return nil
@@ -80,14 +80,14 @@ func (b *ledger) unpark() rounds.KeyHashes {
 	if b.outbox.Flight != nil {
 		for i := range b.outbox.Flight.Parts {
 			at := b.outbox.Flight.Parts[i].Ref
-			if at != 0 && b.keys.Entry(at).Has(keys.FlagParked) {
+			if at != 0 && b.keys.Entry(at).HasFlag(keys.FlagParked) {
 				b.parked.PutBack(at)
 			}
 		}
 	}
 	for _, r := range b.parked.Refs {
 		e := b.keys.Entry(r)
-		e.Drop(keys.FlagParked)
+		e.ClearFlags(keys.FlagParked)
 		b.enlist(r, e)
 		unparked[b.keys.Names.Hash(e.Name())] = struct{}{}
 	}
@@ -131,7 +131,7 @@ func (b *ledger) unflushedSince() (since time.Time) {
 // waitingSince is unflushedSince without the counts that the store refuses. It determines which
 // counts are flushed first.
 func (b *ledger) waitingSince() time.Time {
-	oldest := b.dirty.Oldest()
+	oldest := b.dirty.OldestTime()
 	if b.keys.PendingBuckets == 0 {
 		return time.Time{}
 	}
@@ -156,17 +156,17 @@ func (b *ledger) overdue(now time.Time) bool {
 
 // warm reports whether memory holds all counts of the key that the store is known to have.
 func (b *ledger) warm(e keys.Entry) bool {
-	return !e.Has(keys.FlagCold) && e.Gen() == b.store.Generation && !b.outbox.MaybeSent
+	return !e.HasFlag(keys.FlagCold) && e.Gen() == b.store.Generation && !b.outbox.MaybeSent
 }
 
 func (b *ledger) setWarm(e keys.Entry) {
-	e.Drop(keys.FlagCold)
+	e.ClearFlags(keys.FlagCold)
 	e.SetGen(b.store.Generation)
 }
 
 // everLoaded reports whether the store has ever reported its counts of the key.
 func (b *ledger) everLoaded(e keys.Entry) bool {
-	return !e.Has(keys.FlagCold) && !b.outbox.MaybeSent
+	return !e.HasFlag(keys.FlagCold) && !b.outbox.MaybeSent
 }
 
 // absent returns an absence: as of now, the store has nothing of a key.
@@ -182,7 +182,7 @@ func (b *ledger) stillAbsent(a rounds.Absence, hash uint32) bool {
 
 // learn processes the store's answer to a round, including news of changes by others.
 func (b *ledger) learn(r *rounds.Round) {
-	after := b.store.Told
+	after := b.store.Reported
 	switch {
 	case r.Seq == 0:
 	case b.outbox.MaybeSent:
@@ -193,13 +193,13 @@ func (b *ledger) learn(r *rounds.Round) {
 	default:
 		after.Version++
 	}
-	b.store.Learn(rounds.VersionOf(r), after, len(b.shared) > 0, time.Now())
+	b.store.ApplyAnswer(rounds.VersionOf(r), after, len(b.shared) > 0, time.Now())
 	b.learnFirst(r)
 }
 
 // applyLoaded sets synced to exactly the store's counts.
 func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
-	if e.Has(keys.FlagBusy) {
+	if e.HasFlag(keys.FlagBusy) {
 		b.skipComparison(e)
 	}
 	b.keys.ReplaceSynced(e, b.keys.Ladder(e), cellsOf(loaded))
@@ -221,7 +221,7 @@ func (b *ledger) skipComparison(e keys.Entry) {
 // applyRead is applyLoaded for buckets that the store has just returned.
 func (b *ledger) applyRead(e keys.Entry, loaded []store.Bucket) {
 	b.applyLoaded(e, loaded)
-	if e.Has(keys.FlagShared) {
+	if e.HasFlag(keys.FlagShared) {
 		if k := b.sharedKey(e); k != nil {
 			k.ReadAt = time.Now()
 		}
@@ -260,10 +260,10 @@ func (b *ledger) empty() {
 
 // erase empties an entry. Counts of it that are in flight or parked no longer matter.
 func (b *ledger) erase(r arena.Ref, e keys.Entry, l *leaparray.Ladder) {
-	if e.Has(keys.FlagParked) {
+	if e.HasFlag(keys.FlagParked) {
 		b.parked.Remove(r)
 	}
-	e.Drop(keys.FlagBusy | keys.FlagRenew | keys.FlagParked)
+	e.ClearFlags(keys.FlagBusy | keys.FlagRenew | keys.FlagParked)
 	b.keys.ClearPending(e, l)
 	b.keys.DropSynced(e)
 	b.setWarm(e)

@@ -38,7 +38,7 @@ func newLedger(t testing.TB) *ledger {
 	b := &ledger{id: 3, mostKeys: 512, listing: &listing{}}
 	now := keys.Clock{Now: func() int64 { return testSecond }, Opened: testSecond}
 	b.keys = keys.New(slab.New(1<<22), &names, now)
-	b.keys.Stored = &keys.Stored{}
+	b.keys.Stored = &keys.StoredHashes{}
 	b.owed.room = room.New(0, time.Second, func() {})
 	b.outbox.Writer = "w"
 	b.dirty.Shift = shifts.New(1, time.Second, time.Second).All()[0]
@@ -72,7 +72,7 @@ func (b *ledger) sums(key string) (synced, pending int64) {
 
 // hear records the epoch and version that the store reports.
 func (b *ledger) hear(epoch, version uint64) {
-	b.store.SetTold(rounds.StoreVersion{Epoch: epoch, Version: version})
+	b.store.SetReported(rounds.StoreVersion{Epoch: epoch, Version: version})
 	b.store.VerifiedAt = time.Now()
 }
 
@@ -181,7 +181,7 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 	if synced, _ := b.sums("k"); synced != 5 || !b.warm(e) {
 		t.Errorf("loaded: %d, warm: %v", synced, b.warm(e))
 	}
-	b.store.Outdate()
+	b.store.BeginGeneration()
 	if b.warm(e) || !b.everLoaded(e) {
 		t.Error("others have changed the partition since it was loaded")
 	}
@@ -207,7 +207,7 @@ func TestAbsenceEndsWithADrop(t *testing.T) {
 		t.Error("it was counted and dropped: the store may have it")
 	}
 	a = b.absent()
-	if b.store.Outdate(); b.stillAbsent(a, hash) {
+	if b.store.BeginGeneration(); b.stillAbsent(a, hash) {
 		t.Error("others may have counted it")
 	}
 }
@@ -224,16 +224,16 @@ func TestRebuildMovesWhatRefersToEntries(t *testing.T) {
 		hash := b.keys.Names.Hash(nil, name)
 		b.keys.Drop(hash, b.keys.Find(hash, nil, name))
 	}
-	before := b.keys.Blocks()
+	before := b.keys.BlockWords()
 	b.outbox.Flight = b.newRound()
-	if b.rebuild(); b.keys.Blocks() != before {
+	if b.rebuild(); b.keys.BlockWords() != before {
 		t.Fatal("entries were moved while a round refers to them")
 	}
 	b.outbox.Flight = nil
-	if b.rebuild(); b.keys.Blocks() >= before {
-		t.Fatalf("%d words before, %d after", before, b.keys.Blocks())
+	if b.rebuild(); b.keys.BlockWords() >= before {
+		t.Fatalf("%d words before, %d after", before, b.keys.BlockWords())
 	}
-	if ns, key := b.keys.Entry(b.dirty.Waiting()[0]).Name(); string(key) != "stays" || len(ns) > 0 {
+	if ns, key := b.keys.Entry(b.dirty.Listed()[0]).Name(); string(key) != "stays" || len(ns) > 0 {
 		t.Errorf("the dirty list refers to %q", key)
 	}
 	if _, pending := b.sums("stays"); pending != 3 {

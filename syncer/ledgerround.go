@@ -21,7 +21,7 @@ func (b *ledger) detach(r *rounds.Round) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
 		if at := b.entryOf(k); at != 0 {
-			b.keys.Entry(at).Drop(keys.FlagBusy)
+			b.keys.Entry(at).ClearFlags(keys.FlagBusy)
 		}
 		k.Ref, k.Hash, k.Unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
 		k.Compared = false
@@ -38,7 +38,7 @@ func (b *ledger) attach(r *rounds.Round) {
 		if k.Ref = b.keys.Find(k.Hash, k.NS, k.Key); k.Ref == 0 {
 			k.Ref = b.keys.InsertCold(k.Hash, k.NS, k.Key)
 		}
-		b.keys.Entry(k.Ref).Set(keys.FlagBusy)
+		b.keys.Entry(k.Ref).SetFlags(keys.FlagBusy)
 	}
 }
 
@@ -128,8 +128,8 @@ func (b *ledger) giveBack(r *rounds.Round) {
 			continue
 		}
 		e := b.keys.Entry(at)
-		e.Drop(keys.FlagBusy)
-		if e.Has(keys.FlagParked) {
+		e.ClearFlags(keys.FlagBusy)
+		if e.HasFlag(keys.FlagParked) {
 			b.parked.PutBack(at)
 		}
 	}
@@ -143,7 +143,7 @@ func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 		e.SetGen(b.store.Generation - 1) // another writer made the key: it is read again
 	}
 	if !k.Renew && b.began(e, k) {
-		e.Set(keys.FlagRenew)
+		e.SetFlags(keys.FlagRenew)
 	}
 	if !load && !b.keys.SetSynced(e, b.flushed(k, e, k.Compared && !k.Reset), false) {
 		// Another writer counts this key, or it was deleted, so the rest of the store's counts is
@@ -189,7 +189,7 @@ func (b *ledger) changing(hash uint32, e keys.Entry) bool {
 	switch {
 	case b.resetting(hash, e):
 		return true
-	case !e.Has(keys.FlagBusy):
+	case !e.HasFlag(keys.FlagBusy):
 		return false
 	}
 	return b.outbox.Sent || b.outbox.Flight == nil || b.outbox.Flight.OutcomeUnknown
@@ -198,5 +198,5 @@ func (b *ledger) changing(hash uint32, e keys.Entry) bool {
 // resetting reports whether a reset of a key has yet to reach the store. Until then the store's
 // counts of the key are meaningless.
 func (b *ledger) resetting(hash uint32, e keys.Entry) bool {
-	return e.Has(keys.FlagReset) || b.outbox.Resets(hash, e)
+	return e.HasFlag(keys.FlagReset) || b.outbox.ResetsKey(hash, e)
 }

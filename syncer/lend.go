@@ -45,7 +45,7 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 	var counts *loans.Counts
 	if !t.unread() && !t.p.degraded() && !t.p.draining {
 		counts = &loans.Counts{View: k.view(t), At: k.ts,
-			Reserved: t.p.reservations.Of(t.ns, t.check.Key)}
+			Reserved: t.p.reservations.ReservedEvents(t.ns, t.check.Key)}
 	}
 	return key.Lend(q, counts, k.now, time.Now())
 }

@@ -120,7 +120,7 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 		p.forgetList()
 		return false
 	}
-	p.store.LearnLoaded(r.version())
+	p.store.ApplyLoadAnswer(r.version())
 	l.read.Epoch, l.read.Part, l.read.Offset = r.Epoch, r.Part, r.Offset
 	l.stamp, l.wanted = stamp, r.More
 	l.valid = !r.More && r.Epoch == stamp.Epoch
@@ -132,7 +132,7 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 // read. Trusting the list would hide their loss.
 func (p *partition) overtaken(r *reading) bool {
 	last := p.store.Latest()
-	return last != r.told && last.AtLeast(r.version()) != last
+	return last != r.told && last.LaterOf(r.version()) != last
 }
 
 // addHashes adds the hashes read to the stored keys. It reports whether there was memory for them.

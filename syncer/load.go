@@ -50,7 +50,7 @@ func (l *loading) addWaiting(r *rounds.Round) (unknown bool) {
 		if r.Full() {
 			break
 		}
-		if !w.Waited() {
+		if !w.HasWaiters() {
 			delete(l.Waiting, name)
 			continue
 		}
@@ -75,7 +75,7 @@ func (b *ledger) loadKey(r *rounds.Round, w *rounds.PendingLoad) {
 	k := r.AddKey(w.NS, w.Key)
 	r.Reads += rounds.ReadsOf(b.keys.Names.Ladder(w.NS))
 	k.Hash, k.Load = w.Hash, true
-	k.End(r, nil)
+	k.AppendBuckets(r, nil)
 }
 
 // loadOutcome is the outcome of a round that loads.
@@ -126,7 +126,7 @@ func (l *loading) applyAll(r *rounds.Round) {
 	if !l.store.Known {
 		l.learn(r)
 	}
-	l.store.LearnLoaded(rounds.VersionOf(r))
+	l.store.ApplyLoadAnswer(rounds.VersionOf(r))
 	l.learnFirst(r)
 	sec := l.keys.Clock.Second()
 	for i := range r.Parts {
@@ -161,7 +161,7 @@ func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 		at = l.keys.Insert(k.Hash, k.NS, k.Key, i)
 	}
 	e := l.keys.Entry(at)
-	e.SetUsed(sec)
+	e.SetLastUsed(sec)
 	if !e.HasSynced() {
 		l.budget.easeSynced(sec)
 	}

@@ -22,7 +22,7 @@ func newLoading(t testing.TB) (*loading, *fakeBudget) {
 
 // want makes an operation wait for a key.
 func (l *loading) want(key string) *rounds.PendingLoad {
-	return l.Ask(l.keys.Names.Hash(nil, []byte(key)), nil, []byte(key))
+	return l.Request(l.keys.Names.Hash(nil, []byte(key)), nil, []byte(key))
 }
 
 // TestALoadBringsWhatTheStoreHas loads a key that exists and one that does not.
@@ -50,8 +50,8 @@ func TestALoadBringsWhatTheStoreHas(t *testing.T) {
 // TestAKeyOnItsWayIsNotLoaded asks for a key that a round in flight is writing.
 func TestAKeyOnItsWayIsNotLoaded(t *testing.T) {
 	l, _ := newLoading(t)
-	l.at("busy").Set(keys.FlagBusy)
-	l.at("reset").Set(keys.FlagReset)
+	l.at("busy").SetFlags(keys.FlagBusy)
+	l.at("reset").SetFlags(keys.FlagReset)
 	l.outbox.Sent = true
 	l.want("busy")
 	l.want("reset")
@@ -67,7 +67,7 @@ func TestALoadThatIsOutOfDate(t *testing.T) {
 	l, _ := newLoading(t)
 	k := l.want("k")
 	r := l.cut()
-	l.store.Outdate()
+	l.store.BeginGeneration()
 	(&fakeStore{epoch: 7}).answer(r)
 	if outcome := l.settle(r); outcome != loadFlushes || !l.Exclusive || k.Done {
 		t.Errorf("outcome %v, exclusive %v, %+v", outcome, l.Exclusive, k)

@@ -23,7 +23,7 @@ func (c *Counter) StartOwning(partition int) {
 	p.cancelHandoff()
 	if p.ownership != owned {
 		p.ownership = owned
-		p.store.Outdate()
+		p.store.BeginGeneration()
 	}
 	p.settled.wake()
 }

@@ -30,7 +30,7 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	t.p.mu.Lock()
 	ticket, begun := t.p.dirty.LastTicket, uint64(0)
 	if k := t.sharedKey(); k != nil {
-		begun = k.Reads()
+		begun = k.ReadsBegun()
 	}
 	if t.p.dirty.HandedOff(ticket) && !t.p.sealed {
 		ticket = 0 // another counter has taken over the unacknowledged counts

@@ -21,14 +21,14 @@ func (m *memory) reclaim() {
 	}
 	need = min(need, above)
 	p.mu.Lock()
-	before, age := p.keys.Blocks(), p.keys.MedianAge(sec)
+	before, age := p.keys.BlockWords(), p.keys.MedianAge(sec)
 	if !p.keepsAll() {
 		p.keys.BeginEvacuation(2 * need) // about half of it moves elsewhere
 	}
 	p.mu.Unlock()
 	m.evacuate(p, age, before-need)
 	p.mu.Lock()
-	if p.keys.Shrink(); p.keys.Blocks() >= before {
+	if p.keys.Shrink(); p.keys.BlockWords() >= before {
 		p.sparedUntil = sec + sparedFor
 	}
 	p.mu.Unlock()

@@ -66,7 +66,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			return nil
 		}
 		offered = p.handoff.offers(t.hash, t.ns, key)
-		if !offered && !p.outbox.Has(t.hash, t.ns, t.check.Key) && p.awaited[t.name()] == 0 {
+		if !offered && !p.outbox.HasKey(t.hash, t.ns, t.check.Key) && p.awaited[t.name()] == 0 {
 			p.dropKey(t.hash, t.ns, key)
 			p.mu.Unlock()
 			return nil

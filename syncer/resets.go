@@ -15,20 +15,20 @@ func (g *guarded) dropKey(hash uint32, ns, key []byte) {
 	}
 	e := g.keys.Entry(at)
 	g.forget(at, e, hash, g.keys.Ladder(e))
-	e.Drop(keys.FlagReset)
-	e.Set(keys.FlagCold)
+	e.ClearFlags(keys.FlagReset)
+	e.SetFlags(keys.FlagCold)
 }
 
 // forget empties an entry and makes the next round delete the key before anything else. Counts of
 // it in the answer to a round in flight are ignored.
 func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
-	g.loads.Recall(rounds.LoadName(e.Name()))
+	g.loads.VoidKey(rounds.LoadName(e.Name()))
 	for _, unacked := range g.outbox.All() {
 		unacked.MarkForgotten(r, hash, e)
 	}
 	g.restoration.forget(r, hash, e)
 	g.erase(r, e, l)
-	e.Set(keys.FlagReset)
+	e.SetFlags(keys.FlagReset)
 	g.enlist(r, e)
 }
 

@@ -74,8 +74,8 @@ func (s *restoration) findLoss(now rounds.StoreVersion) {
 // restoreAll begins to restore the counts in memory into the store's present data. A round that
 // could not be sent because of the loss stays the partition's flight, and is sent after that.
 func (s *restoration) restoreAll(now rounds.StoreVersion) {
-	s.begin(&republish{StoreVersion: now, after: s.store.Told.Epoch, refs: s.known()})
-	s.loads.Void()
+	s.begin(&republish{StoreVersion: now, after: s.store.Reported.Epoch, refs: s.known()})
+	s.loads.VoidAll()
 }
 
 // begin starts a job that goes before everything else. Its parts begin the sequence of a new
@@ -84,7 +84,7 @@ func (s *restoration) restoreAll(now rounds.StoreVersion) {
 func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
-	s.outbox.Rename()
+	s.outbox.ChangeWriter()
 	s.renewSent()
 }
 
@@ -95,7 +95,7 @@ func (s *restoration) renewSent() {
 		for i := range r.Parts {
 			r.Parts[i].Compared = false
 			if at := s.entryOf(&r.Parts[i]); at != 0 && !r.Parts[i].Forgotten {
-				s.keys.Entry(at).Set(keys.FlagRenew)
+				s.keys.Entry(at).SetFlags(keys.FlagRenew)
 			}
 		}
 	}
@@ -118,11 +118,11 @@ func (s *restoration) cut() *rounds.Round {
 	}
 	r := s.newRound()
 	r.Acked, r.Republish, r.After, r.Now = s.outbox.Acked, true, j.after, s.keys.Clock.Now()
-	s.outbox.Number(r)
+	s.outbox.AssignSequence(r)
 	for ; j.next < j.len() && !r.Full(); j.next++ {
 		if i := j.next - len(j.refs); i >= 0 {
 			k := &j.keys[i]
-			s.addKnown(r, k.NS, k.Key, 0).End(r, k.Buckets)
+			s.addKnown(r, k.NS, k.Key, 0).AppendBuckets(r, k.Buckets)
 			continue
 		}
 		at := j.refs[j.next]
@@ -130,7 +130,7 @@ func (s *restoration) cut() *rounds.Round {
 		ns, key := e.Name()
 		k := s.addKnown(r, ns, key, at)
 		r.Buckets = s.appendSynced(r.Buckets, e)
-		k.End(r, nil)
+		k.AppendBuckets(r, nil)
 	}
 	r.Seal()
 	j.round = r
@@ -169,7 +169,7 @@ func (s *restoration) startOver(r *rounds.Round) {
 		j.after = max(j.after, j.Epoch)
 	}
 	j.StoreVersion, j.refs, j.next = rounds.VersionOf(r), s.known(), 0
-	s.outbox.Rename()
+	s.outbox.ChangeWriter()
 	if j.isEmpty() {
 		s.end()
 	}
@@ -194,7 +194,7 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 			continue
 		}
 		e := s.keys.Entry(at)
-		if e.Has(keys.FlagReset) {
+		if e.HasFlag(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
 		s.keys.SetSynced(e, s.flushed(k, e, false), true)
@@ -211,8 +211,8 @@ func (s *restoration) forget(at arena.Ref, hash uint32, e keys.Entry) {
 // end begins a new epoch. Only the restoration is acknowledged in it. Others may have counted
 // before everything was restored, so keys have to be read again before a decision relies on them.
 func (s *restoration) end() {
-	s.store.SetTold(s.job.StoreVersion)
+	s.store.SetReported(s.job.StoreVersion)
 	s.job = nil
-	s.store.Outdate()
+	s.store.BeginGeneration()
 	s.outbox.ForgetAcked()
 }

@@ -61,9 +61,9 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 			t.Errorf("the store has %d of k%d", n, i)
 		}
 	}
-	if s.totals.losses.Load() != 1 || s.store.Generation == before || s.store.Told.Epoch != 8 {
+	if s.totals.losses.Load() != 1 || s.store.Generation == before || s.store.Reported.Epoch != 8 {
 		t.Errorf("%d losses, generation %d, %+v", s.totals.losses.Load(), s.store.Generation,
-			s.store.Told)
+			s.store.Reported)
 	}
 	if s.outbox.Flight.Acked != 0 || s.outbox.Writer == "w" {
 		t.Errorf("what could not be sent says %d of the old epoch, writer %s",
@@ -74,8 +74,8 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 // TestARestorationOfNothing finds a loss when memory has nothing to restore.
 func TestARestorationOfNothing(t *testing.T) {
 	s := newRestoration(t, 0)
-	if s.findLoss(rounds.StoreVersion{Epoch: 8}); s.active() || s.store.Told.Epoch != 8 {
-		t.Errorf("active %v, told %+v", s.active(), s.store.Told)
+	if s.findLoss(rounds.StoreVersion{Epoch: 8}); s.active() || s.store.Reported.Epoch != 8 {
+		t.Errorf("active %v, told %+v", s.active(), s.store.Reported)
 	}
 	// In the lost epoch, not every counter would learn of the loss.
 	if s.findLoss(rounds.StoreVersion{Epoch: 8, Version: 1}); !s.active() {
@@ -115,7 +115,7 @@ func TestAResetBeforeItsPart(t *testing.T) {
 	s.findLoss(rounds.StoreVersion{Epoch: 8})
 	s.alsoRestore(7, []KeyState{{Key: []byte("theirs"),
 		Buckets: []Bucket{second(6)}}})
-	s.at("theirs").Set(keys.FlagReset)
+	s.at("theirs").SetFlags(keys.FlagReset)
 	s.restore(t, &fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}, "")
 	if synced, _ := s.sums("theirs"); synced != 0 {
 		t.Errorf("%d came back", synced)

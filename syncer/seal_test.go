@@ -136,7 +136,7 @@ func TestWhatWasToldMayBeSent(t *testing.T) {
 // TestAHandoffThatIsFinished leaves nothing behind except the used name.
 func TestAHandoffThatIsFinished(t *testing.T) {
 	h := sealed(t)
-	w := h.loads.Ask(1, nil, []byte("late"))
+	w := h.loads.Request(1, nil, []byte("late"))
 	h.finish("w")
 	if h.keys.Len() != 0 || h.keys.PendingBuckets != 0 || !h.outbox.IsEmpty() || h.sealed {
 		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.Len(),

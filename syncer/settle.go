@@ -30,7 +30,7 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 	}
 	more = f.dirty.Due && !f.dirty.IsEmpty() && (first || r.Full()) || f.loads.Exclusive ||
 		len(f.outbox.Queue) > 0
-	f.parked.Settle()
+	f.parked.ClearSinceIfEmpty()
 	f.scratch.recycle(f.ledger, r)
 	return more
 }
@@ -89,7 +89,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 		return
 	}
 	e := f.keys.Entry(k.Ref)
-	e.Drop(keys.FlagBusy)
+	e.ClearFlags(keys.FlagBusy)
 	if k.Err != nil {
 		f.park(k, e, w)
 		return
@@ -111,7 +111,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
 		f.applyRead(e, k.Loaded)
-		if e.Has(keys.FlagShared) {
+		if e.HasFlag(keys.FlagShared) {
 			if shared := f.sharedKey(e); shared != nil {
 				shared.EndRead()
 			}
@@ -122,14 +122,14 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	}
 	w.Finish(alien, rounds.Absence{})
 	if !f.isQueued(k, queued) {
-		f.keys.TidyPending(e, f.keys.Ladder(e))
-		if e.HasPending() || e.Has(keys.FlagRenew) {
+		f.keys.ReleaseEmptyPending(e, f.keys.Ladder(e))
+		if e.HasPending() || e.HasFlag(keys.FlagRenew) {
 			// Counts that have folded since the round was cut add up to zero, or the store has lost
 			// the key.
 			f.enlist(k.Ref, e)
 		}
 	}
-	if e.Has(keys.FlagParked) {
+	if e.HasFlag(keys.FlagParked) {
 		f.unpark(k, e)
 	}
 }
@@ -139,8 +139,8 @@ func (f *flushing) unpark(k *rounds.Part, e keys.Entry) {
 	if !k.Unparked {
 		f.parked.Remove(k.Ref)
 	}
-	e.Drop(keys.FlagParked)
-	if e.HasPending() || e.Has(keys.FlagReset|keys.FlagRenew) {
+	e.ClearFlags(keys.FlagParked)
+	if e.HasPending() || e.HasFlag(keys.FlagReset|keys.FlagRenew) {
 		f.enlist(k.Ref, e)
 	}
 }
@@ -150,20 +150,20 @@ func (f *flushing) park(k *rounds.Part, e keys.Entry, w *rounds.PendingLoad) {
 	f.totals.badKeys.Add(1)
 	e.SetGen(f.store.Generation - 1) // a foreign value is there
 	if k.Reset {
-		e.Set(keys.FlagReset)
+		e.SetFlags(keys.FlagReset)
 	}
 	if k.Renew {
-		e.Set(keys.FlagRenew)
+		e.SetFlags(keys.FlagRenew)
 	}
 	w.Finish(k.Err, rounds.Absence{})
-	if e.Has(keys.FlagParked) && !k.Unparked {
+	if e.HasFlag(keys.FlagParked) && !k.Unparked {
 		return // it waits among the parked keys already
 	}
-	if !e.HasPending() && !e.Has(keys.FlagReset|keys.FlagRenew) {
-		e.Drop(keys.FlagParked)
+	if !e.HasPending() && !e.HasFlag(keys.FlagReset|keys.FlagRenew) {
+		e.ClearFlags(keys.FlagParked)
 		return
 	}
-	e.Set(keys.FlagParked)
+	e.SetFlags(keys.FlagParked)
 	f.parked.Add(k.Ref, time.Now())
 	if f.totals.badKeys.Load() == 1 {
 		f.opt.Logger.Warn("the store refuses a key; keeping it in memory and retrying",

@@ -41,8 +41,8 @@ func (g *guarded) unshareIdle(now int64) {
 func (b *ledger) unshare(k *loans.Key) {
 	if at := b.keys.Find(b.keys.Names.Hash(k.NS, k.Name), k.NS, k.Name); at != 0 {
 		e := b.keys.Entry(at)
-		e.Drop(keys.FlagShared)
-		e.Set(keys.FlagRenew)
+		e.ClearFlags(keys.FlagShared)
+		e.SetFlags(keys.FlagRenew)
 		b.enlist(at, e)
 	}
 }
@@ -73,7 +73,7 @@ func (g *guarded) enlistShared(now int64) {
 			at = g.keys.InsertCold(hash, k.NS, k.Name)
 		}
 		e := g.keys.Entry(at)
-		e.Set(keys.FlagShared)
+		e.SetFlags(keys.FlagShared)
 		g.enlist(at, e)
 	}
 }

@@ -18,7 +18,7 @@ func (t *target) makeShared(now int64) (*loans.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Set(keys.FlagShared)
+	e.SetFlags(keys.FlagShared)
 	return t.p.shareKey(t.ns, t.check.Key), nil
 }
 

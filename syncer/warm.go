@@ -112,7 +112,7 @@ func (t *target) ready() (ready bool, err error) {
 		case t.p.storeDown():
 			t.storeDown = true
 		case t.load == nil:
-			t.load = t.p.loads.Ask(t.hash, t.ns, t.check.Key)
+			t.load = t.p.loads.Request(t.hash, t.ns, t.check.Key)
 			return false, nil
 		default:
 			return false, nil
@@ -155,7 +155,7 @@ func (t *target) known() bool {
 	}
 	e := t.p.keys.Entry(r)
 	switch {
-	case t.p.ownership == notOwned && e.Has(keys.FlagShared):
+	case t.p.ownership == notOwned && e.HasFlag(keys.FlagShared):
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.sharedRecent()
 	case t.p.ownership == notOwned:
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()
@@ -185,7 +185,7 @@ func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
 			if ahead == nil {
 				ahead = make([]*rounds.PendingLoad, countChecks(b.ops))
 			}
-			ahead[places[i]] = t.p.loads.Ask(t.hash, t.ns, t.check.Key)
+			ahead[places[i]] = t.p.loads.Request(t.hash, t.ns, t.check.Key)
 			asked = append(asked, t.p)
 		}
 		k.unlock()

@@ -17,14 +17,14 @@ const (
 // PendingOf returns the counts that the store has not acknowledged. It is never nil, because even
 // an empty counter may grow.
 func (s *Keyspace) PendingOf(e Entry) leaparray.Counter {
-	if r := e.pending(); r != 0 {
+	if r := e.pendingRef(); r != 0 {
 		return counterAt(&s.arena, r)
 	}
 	return e.inline()
 }
 
 // SyncedOf returns the store's known counts of a key, or nil if there are none.
-func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
+func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter { return counterAt(&s.arena, e.syncedRef()) }
 
 // View returns the synced and pending counts of an entry's key.
 func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View {
@@ -72,10 +72,10 @@ func (s *Keyspace) MarkAhead(e Entry, l *leaparray.Ladder, ts, now int64) {
 	if mark, ok := l.NewestBucket(v.A); ok && mark.Start >= beyond.Start {
 		return
 	}
-	c := s.change(e, &v)
+	c := s.beginChange(e, &v)
 	_, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
 	e.SetFolded(folded || e.HasFolded())
-	s.close(c, 0)
+	s.endChange(c, 0)
 }
 
 // AddPending adds n to one pending bucket.
@@ -90,10 +90,10 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 		s.PendingBuckets += int64(ch)
 		return
 	}
-	c := s.change(e, v)
+	c := s.beginChange(e, v)
 	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
 	e.SetFolded(folded || e.HasFolded())
-	s.close(c, n)
+	s.endChange(c, n)
 	*v = c.v
 }
 
@@ -118,38 +118,38 @@ type change struct {
 	events int64 // in these
 }
 
-// change begins to change the counters of an entry with this view.
-func (s *Keyspace) change(e Entry, v *leaparray.View) *change {
+// beginChange begins to change the counters of an entry with this view.
+func (s *Keyspace) beginChange(e Entry, v *leaparray.View) *change {
 	c := &s.changing
 	c.e, c.v, c.before, c.events = e, *v, v.Ladder.CellCount(v.B), v.Ladder.Total(v.B)
 	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
-	if at := e.synced(); at != 0 {
+	if at := e.syncedRef(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
 	}
-	if at := e.pending(); at != 0 {
+	if at := e.pendingRef(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.B[0], at})
 	}
 	return c
 }
 
-// close stores the new places of the counters. n is how many events were added to the pending one:
+// endChange stores the new places of the counters. n is how many events were added to the pending one:
 // if it has fewer, the rest has left every window. Events that folding drops from synced are in the
 // store, so they are no loss.
-func (s *Keyspace) close(c *change, n int64) {
+func (s *Keyspace) endChange(c *change, n int64) {
 	at := arena.Ref(0)
 	if len(c.v.A) > 0 {
-		at = c.alloc.at(c.v.A)
+		at = c.alloc.refOf(c.v.A)
 	}
-	c.e.setSynced(at)
-	c.e.setPending(c.alloc.at(c.v.B))
+	c.e.setSyncedRef(at)
+	c.e.setPendingRef(c.alloc.refOf(c.v.B))
 	s.PendingBuckets += int64(c.v.Ladder.CellCount(c.v.B) - c.before)
 	s.Expired += max(0, c.events+n-c.v.Ladder.Total(c.v.B))
 }
 
 // dropPending empties the pending counter and releases its block.
 func (s *Keyspace) dropPending(e Entry) {
-	releaseCounter(&s.arena, e.pending())
-	e.setPending(0)
+	releaseCounter(&s.arena, e.pendingRef())
+	e.setPendingRef(0)
 	at := e.inlineAt()
 	e[at], e[at+1] = 0, 0
 }
@@ -160,8 +160,8 @@ func (s *Keyspace) ClearPending(e Entry, l *leaparray.Ladder) {
 	s.dropPending(e)
 }
 
-// TidyPending releases the memory of a pending counter that holds nothing.
-func (s *Keyspace) TidyPending(e Entry, l *leaparray.Ladder) {
+// ReleaseEmptyPending releases the memory of a pending counter that holds nothing.
+func (s *Keyspace) ReleaseEmptyPending(e Entry, l *leaparray.Ladder) {
 	if !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
 		s.dropPending(e)
 	}
@@ -181,7 +181,7 @@ func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch,
 	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
 		return
 	}
-	c, folded := s.change(e, &v), false
+	c, folded := s.beginChange(e, &v), false
 	switch {
 	case n != 0:
 		_, folded = c.v.Put(&c.v.A, &c.alloc, at, n)
@@ -189,7 +189,7 @@ func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch,
 		_, folded = c.v.Mark(&c.v.A, &c.alloc, at)
 	}
 	e.SetFolded(folded || e.HasFolded())
-	s.close(c, 0)
+	s.endChange(c, 0)
 }
 
 // Flushed is a bucket of a key after a round that counted it.
@@ -253,9 +253,9 @@ func (s *Keyspace) subtractFolded(e Entry, l *leaparray.Ladder, at leaparray.Str
 func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) (exactFrom int64) {
 	v := s.View(e, l, now)
 	exactFrom = v.ExactFrom()
-	c := s.change(e, &v)
+	c := s.beginChange(e, &v)
 	c.v.Fold(&c.alloc, exactFrom)
-	s.close(c, 0)
+	s.endChange(c, 0)
 	return exactFrom
 }
 
@@ -275,13 +275,13 @@ func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparra
 
 // DropSynced drops the synced counts of a key.
 func (s *Keyspace) DropSynced(e Entry) {
-	releaseCounter(&s.arena, e.synced())
-	e.setSynced(0)
+	releaseCounter(&s.arena, e.syncedRef())
+	e.setSyncedRef(0)
 }
 
-// Weigh returns the size of an entry's pending counts, or 0 if the entry may not be taken.
-func (s *Keyspace) Weigh(e Entry) (n int64) {
-	if e.Has(FlagBusy|FlagParked) || !e.HasPending() {
+// PendingWeight returns the size of an entry's pending counts, or 0 if the entry may not be taken.
+func (s *Keyspace) PendingWeight(e Entry) (n int64) {
+	if e.HasFlag(FlagBusy|FlagParked) || !e.HasPending() {
 		return 0
 	}
 	n = s.Ladder(e).Total(s.PendingOf(e))

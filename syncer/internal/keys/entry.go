@@ -62,7 +62,7 @@ func entryAt(a *arena.Arena, r arena.Ref) Entry {
 
 // inlineAt returns the index of the first word of the inline pending counter.
 func (e Entry) inlineAt() int {
-	ns, key := e.lens()
+	ns, key := e.nameLens()
 	return entryHead + (ns+key+7)/8
 }
 
@@ -70,9 +70,9 @@ func (e Entry) inlineAt() int {
 func (e Entry) inline() leaparray.Counter { return leaparray.Counter(e[e.inlineAt():]) }
 
 // HasPending reports whether there are pending buckets, even if they are zero.
-func (e Entry) HasPending() bool { return e.pending() != 0 || e[e.inlineAt()] != 0 }
+func (e Entry) HasPending() bool { return e.pendingRef() != 0 || e[e.inlineAt()] != 0 }
 
-func (e Entry) lens() (ns, key int) {
+func (e Entry) nameLens() (ns, key int) {
 	w := e[2] >> 48
 	return int(w >> 9), int(w & 0x1ff)
 }
@@ -91,14 +91,14 @@ func (e Entry) nameBytes(n int) []byte {
 
 // Name returns the namespace, empty for the default one, and the key, as views into the entry.
 func (e Entry) Name() (ns, key []byte) {
-	n, k := e.lens()
+	n, k := e.nameLens()
 	b := e.nameBytes(n + k)
 	return b[:n:n], b[n:]
 }
 
-// Is reports whether the entry is of this key.
-func (e Entry) Is(ns, key []byte) bool {
-	n, k := e.lens()
+// IsOf reports whether the entry is of this key.
+func (e Entry) IsOf(ns, key []byte) bool {
+	n, k := e.nameLens()
 	if n != len(ns) || k != len(key) {
 		return false
 	}
@@ -106,15 +106,15 @@ func (e Entry) Is(ns, key []byte) bool {
 	return string(b[n:]) == string(key) && string(b[:n]) == string(ns)
 }
 
-func (e Entry) used() uint32 { return uint32(e[0] & low24) }
+func (e Entry) lastUsed() uint32 { return uint32(e[0] & low24) }
 
-// SetUsed records a use, see [Clock.Seconds].
-func (e Entry) SetUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
+// SetLastUsed records a use, see [Clock.Seconds].
+func (e Entry) SetLastUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
 
-// Idle returns how many seconds before sec the entry was last used. It is 0 if the last use is
+// IdleSeconds returns how many seconds before sec the entry was last used. It is 0 if the last use is
 // later than sec: the caller read the time before another operation that was faster.
-func (e Entry) Idle(sec uint32) uint32 {
-	if idle := (sec - e.used()) & low24; idle <= low24/2 {
+func (e Entry) IdleSeconds(sec uint32) uint32 {
+	if idle := (sec - e.lastUsed()) & low24; idle <= low24/2 {
 		return idle
 	}
 	return 0
@@ -126,23 +126,23 @@ func (e Entry) Gen() uint32 { return uint32(e[0] >> 24 & low24) }
 // SetGen sets the generation of the load.
 func (e Entry) SetGen(gen uint32) { e[0] = e[0]&^(low24<<24) | uint64(gen&low24)<<24 }
 
-// Has reports whether the entry has any of these flags.
-func (e Entry) Has(flags uint64) bool { return e[0]>>48&flags != 0 }
+// HasFlag reports whether the entry has any of these flags.
+func (e Entry) HasFlag(flags uint64) bool { return e[0]>>48&flags != 0 }
 
-// Set sets flags.
-func (e Entry) Set(flags uint64) { e[0] |= flags << 48 }
+// SetFlags sets flags.
+func (e Entry) SetFlags(flags uint64) { e[0] |= flags << 48 }
 
-// Drop clears flags.
-func (e Entry) Drop(flags uint64) { e[0] &^= flags << 48 }
+// ClearFlags clears flags.
+func (e Entry) ClearFlags(flags uint64) { e[0] &^= flags << 48 }
 
-// Owes reports whether an entry has anything to flush or to read again.
-func (e Entry) Owes() bool {
-	return e.HasPending() || e.Has(FlagReset|FlagRenew|FlagShared)
+// NeedsRound reports whether an entry has anything to flush or to read again.
+func (e Entry) NeedsRound() bool {
+	return e.HasPending() || e.HasFlag(FlagReset|FlagRenew|FlagShared)
 }
 
 // IsClean reports whether the store has all counts of an entry.
 func (e Entry) IsClean() bool {
-	return !e.Has(FlagDirty|FlagBusy|FlagReset|FlagParked|FlagShared) && !e.HasPending()
+	return !e.HasFlag(FlagDirty|FlagBusy|FlagReset|FlagParked|FlagShared) && !e.HasPending()
 }
 
 // HasFolded reports whether the key has folded in memory since it was last flushed.
@@ -155,16 +155,16 @@ func (e Entry) SetFolded(yes bool) {
 	}
 }
 
-func (e Entry) space() int     { return int(e[0] >> 56) }
-func (e Entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
+func (e Entry) namespaceIndex() int     { return int(e[0] >> 56) }
+func (e Entry) setNamespaceIndex(s int) { e[0] |= uint64(s) << 56 }
 
 // HasSynced reports whether the store has known counts of the key.
-func (e Entry) HasSynced() bool { return e.synced() != 0 }
+func (e Entry) HasSynced() bool { return e.syncedRef() != 0 }
 
-func (e Entry) synced() arena.Ref      { return arena.Ref(e[1] & low32) }
-func (e Entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
-func (e Entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
-func (e Entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
+func (e Entry) syncedRef() arena.Ref      { return arena.Ref(e[1] & low32) }
+func (e Entry) setSyncedRef(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
+func (e Entry) pendingRef() arena.Ref     { return arena.Ref(e[1] >> 32) }
+func (e Entry) setPendingRef(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
 
 // counterAlloc adapts an arena to leaparray.Allocator. It remembers the places of its blocks.
 type counterAlloc struct {
@@ -194,15 +194,15 @@ func (c *counterAlloc) Release(counter leaparray.Counter) {
 	if len(counter) == 0 {
 		return
 	}
-	if at := c.at(counter); at != 0 {
+	if at := c.refOf(counter); at != 0 {
 		releaseCounter(c.arena, at)
 		return
 	}
 	counter[0], counter[1] = 0, 0
 }
 
-// at returns the place of a counter's block, or 0 if it has none.
-func (c *counterAlloc) at(counter leaparray.Counter) arena.Ref {
+// refOf returns the place of a counter's block, or 0 if it has none.
+func (c *counterAlloc) refOf(counter leaparray.Counter) arena.Ref {
 	for i := len(c.blocks) - 1; i >= 0; i-- {
 		if c.blocks[i].first == &counter[0] {
 			return c.blocks[i].at

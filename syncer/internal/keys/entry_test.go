@@ -15,8 +15,8 @@ func TestWhatWasUsedLaterIsNotIdle(t *testing.T) {
 		{low24, 0, 1}, {0, low24, 0}, // the seconds wrap around
 	} {
 		e := make(Entry, entryHead)
-		e.SetUsed(c.used)
-		if got := e.Idle(c.sec); got != c.want {
+		e.SetLastUsed(c.used)
+		if got := e.IdleSeconds(c.sec); got != c.want {
 			t.Errorf("used at %d, idle for %d at %d, want %d", c.used, got, c.sec, c.want)
 		}
 	}
@@ -27,10 +27,10 @@ func TestKeysInUseStay(t *testing.T) {
 	names := NewNamespaces()
 	names.Add(&Namespace{Ladder: leaparray.Default()})
 	s := New(slab.New(1<<20), &names, Clock{Now: func() int64 { return 0 }})
-	s.Stored = &Stored{}
+	s.Stored = &StoredHashes{}
 	hash := names.Hash(nil, []byte("used"))
-	s.Entry(s.InsertCold(hash, nil, []byte("used"))).SetUsed(100)
-	s.Entry(s.InsertCold(names.Hash(nil, []byte("idle")), nil, []byte("idle"))).SetUsed(90)
+	s.Entry(s.InsertCold(hash, nil, []byte("used"))).SetLastUsed(100)
+	s.Entry(s.InsertCold(names.Hash(nil, []byte("idle")), nil, []byte("idle"))).SetLastUsed(90)
 	if !s.EvictOne(99, AnySpace) {
 		t.Fatal("nothing was evicted")
 	}

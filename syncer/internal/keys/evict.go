@@ -41,9 +41,9 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 			continue
 		}
 		e := s.Entry(at)
-		switch idle := e.Idle(sec); {
-		case idle < EvictableAge || !e.IsClean() || space != AnySpace && e.space() != space:
-		case e.Has(FlagLimit):
+		switch idle := e.IdleSeconds(sec); {
+		case idle < EvictableAge || !e.IsClean() || space != AnySpace && e.namespaceIndex() != space:
+		case e.HasFlag(FlagLimit):
 			if idle >= limitAge {
 				last = s.evictSlot
 			}
@@ -72,7 +72,7 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 	for range min(s.table.Slots(), 4*ageSample) {
 		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
 		if at := s.table.RefAt(s.evictSlot); at != 0 {
-			ages = append(ages, s.Entry(at).Idle(sec))
+			ages = append(ages, s.Entry(at).IdleSeconds(sec))
 		}
 	}
 	if len(ages) == 0 {
@@ -98,11 +98,11 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 		}
 		e := s.Entry(r)
 		mustMove := s.mustMove(r, e)
-		if !mustMove && !(s.arena.TotalWords() > words && s.arena.HasOwnChunk(e.synced())) {
+		if !mustMove && !(s.arena.TotalWords() > words && s.arena.HasOwnChunk(e.syncedRef())) {
 			continue
 		}
-		idle := e.Idle(sec)
-		spared := e.Has(FlagLimit) && (mustMove || idle < limitAge) // moved instead, if possible
+		idle := e.IdleSeconds(sec)
+		spared := e.HasFlag(FlagLimit) && (mustMove || idle < limitAge) // moved instead, if possible
 		if idle >= age && e.IsClean() && !spared {
 			s.Drop(s.table.HashAt(i), r)
 			s.Evicted++
@@ -116,15 +116,15 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 
 // mustMove reports whether an entry, or one of its counters, is in a chunk that is to be released.
 func (s *Keyspace) mustMove(r arena.Ref, e Entry) bool {
-	return s.arena.MustMove(r) || s.arena.MustMove(e.synced()) || s.arena.MustMove(e.pending())
+	return s.arena.MustMove(r) || s.arena.MustMove(e.syncedRef()) || s.arena.MustMove(e.pendingRef())
 }
 
 // evacuate moves an entry's counters to other chunks, and the entry itself unless something refers
 // to it.
 func (s *Keyspace) evacuate(slot int, r arena.Ref, e Entry) {
-	e.setSynced(evacuateCounter(&s.arena, e.synced()))
-	e.setPending(evacuateCounter(&s.arena, e.pending()))
-	if !s.arena.MustMove(r) || e.Has(FlagDirty|FlagBusy|FlagParked|FlagShared) {
+	e.setSyncedRef(evacuateCounter(&s.arena, e.syncedRef()))
+	e.setPendingRef(evacuateCounter(&s.arena, e.pendingRef()))
+	if !s.arena.MustMove(r) || e.HasFlag(FlagDirty|FlagBusy|FlagParked|FlagShared) {
 		return
 	}
 	to := s.arena.Alloc(len(e))
@@ -145,7 +145,7 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 		}
 		e := s.Entry(r)
 		l := s.Ladder(e)
-		if int64(e.Idle(sec))*1000 <= l.FineSpan() || e.Has(FlagBusy) {
+		if int64(e.IdleSeconds(sec))*1000 <= l.FineSpan() || e.HasFlag(FlagBusy) {
 			continue
 		}
 		s.forgetExpired(e, l, now)
@@ -162,7 +162,7 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 func (s *Keyspace) forgetExpired(e Entry, l *leaparray.Ladder, now int64) {
 	oldest := l.CompleteFrom(now) - l.CoarsestWidth()
 	last := max(l.LatestStart(s.SyncedOf(e)), l.LatestStart(s.PendingOf(e)))
-	if e.HasPending() && !e.Has(FlagBusy) && last < oldest {
+	if e.HasPending() && !e.HasFlag(FlagBusy) && last < oldest {
 		s.Expired += max(0, l.Total(s.PendingOf(e)))
 		s.ClearPending(e, l)
 	}

@@ -19,7 +19,7 @@ type Keyspace struct {
 	dropped dropLog
 	// Stored holds keys that the store may have and memory does not. It is separate because
 	// operations on keys in memory don't use it.
-	Stored *Stored
+	Stored *StoredHashes
 
 	changing change  // see change
 	changes  []int64 // scratch of SetSynced
@@ -36,7 +36,7 @@ type Keyspace struct {
 }
 
 // Namespace returns an entry's namespace.
-func (s *Keyspace) Namespace(e Entry) *Namespace { return s.Names.all[e.space()] }
+func (s *Keyspace) Namespace(e Entry) *Namespace { return s.Names.all[e.namespaceIndex()] }
 
 // Ladder returns the ladder of an entry's namespace.
 func (s *Keyspace) Ladder(e Entry) *leaparray.Ladder { return s.Namespace(e).Ladder }
@@ -93,7 +93,7 @@ func (s *Keyspace) MayHaveDropped(hash uint32, n uint64) bool { return s.dropped
 
 // Find returns the place of a key's entry, or 0 if it has none.
 func (s *Keyspace) Find(hash uint32, ns, key []byte) arena.Ref {
-	return s.table.Find(hash, func(r arena.Ref) bool { return s.Entry(r).Is(ns, key) })
+	return s.table.Find(hash, func(r arena.Ref) bool { return s.Entry(r).IsOf(ns, key) })
 }
 
 // Insert makes an entry for a key that has none. There must be room for it.
@@ -101,7 +101,7 @@ func (s *Keyspace) Insert(hash uint32, ns, key []byte, space int) arena.Ref {
 	r := s.arena.Alloc(Words(ns, key))
 	e := Entry(s.arena.Tail(r))
 	e.setName(ns, key)
-	e.setSpace(space)
+	e.setNamespaceIndex(space)
 	s.table.Insert(hash, r)
 	s.Names.all[space].Keys.Add(1)
 	return r
@@ -113,8 +113,8 @@ func (s *Keyspace) InsertCold(hash uint32, ns, key []byte) arena.Ref {
 	i := s.Names.Index(ns)
 	at := s.Insert(hash, ns, key, i)
 	e := s.Entry(at)
-	e.SetUsed(s.Clock.Second())
-	e.Set(FlagCold)
+	e.SetLastUsed(s.Clock.Second())
+	e.SetFlags(FlagCold)
 	return at
 }
 
@@ -123,9 +123,9 @@ func (s *Keyspace) Drop(hash uint32, r arena.Ref) {
 	s.dropped.add(hash)
 	e := s.Entry(r)
 	s.Stored.Add(ListHash(e.Name()))
-	s.Names.all[e.space()].Keys.Add(-1)
-	releaseCounter(&s.arena, e.synced())
-	releaseCounter(&s.arena, e.pending())
+	s.Names.all[e.namespaceIndex()].Keys.Add(-1)
+	releaseCounter(&s.arena, e.syncedRef())
+	releaseCounter(&s.arena, e.pendingRef())
 	s.table.Remove(hash, r)
 	s.arena.Release(r, len(e))
 }
@@ -166,8 +166,8 @@ func (s *Keyspace) IsFull() bool { return s.arena.Full() }
 // Fits reports whether a block of this many words needs no more memory.
 func (s *Keyspace) Fits(words int) bool { return s.arena.Fits(words) }
 
-// Blocks returns the memory of entries and counters in words.
-func (s *Keyspace) Blocks() int { return s.arena.TotalWords() }
+// BlockWords returns the memory of entries and counters in words.
+func (s *Keyspace) BlockWords() int { return s.arena.TotalWords() }
 
 // BeginEvacuation marks chunks of about this many words for release. EvacuateSome empties them.
 func (s *Keyspace) BeginEvacuation(words int) { s.arena.Evacuate(words) }
@@ -196,8 +196,8 @@ func (s *Keyspace) Compact() (moved map[arena.Ref]arena.Ref) {
 		to := s.arena.Alloc(len(e))
 		n := Entry(s.arena.Words(to, len(e)))
 		copy(n, e)
-		n.setSynced(copyCounter(&s.arena, &old, e.synced()))
-		n.setPending(copyCounter(&s.arena, &old, e.pending()))
+		n.setSyncedRef(copyCounter(&s.arena, &old, e.syncedRef()))
+		n.setPendingRef(copyCounter(&s.arena, &old, e.pendingRef()))
 		s.table.Insert(oldTable.HashAt(i), to)
 		moved[at] = to
 	}

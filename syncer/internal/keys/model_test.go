@@ -47,7 +47,7 @@ func (m *model) acknowledge(e keys.Entry) {
 	for _, b := range adds {
 		m.SubtractPending(e, l, b.Stretch, b.N)
 	}
-	m.TidyPending(e, l)
+	m.ReleaseEmptyPending(e, l)
 }
 
 // step makes a random change.
@@ -55,7 +55,7 @@ func (m *model) step() {
 	key := fmt.Sprint("k", m.rnd.IntN(200))
 	e, w := m.entry(key), m.want[key]
 	m.now += m.rnd.Int64N(300)
-	e.SetUsed(m.Clock.Second())
+	e.SetLastUsed(m.Clock.Second())
 	switch m.rnd.IntN(10) {
 	case 0:
 		m.acknowledge(e)
@@ -116,7 +116,7 @@ func TestKeyspaceModel(t *testing.T) {
 		want: map[string]struct{ synced, pending int64 }{}}
 	clock := keys.Clock{Now: func() int64 { return m.now }, Opened: m.now}
 	s := keys.New(slab.New(1<<24), &names, clock)
-	s.Stored = &keys.Stored{}
+	s.Stored = &keys.StoredHashes{}
 	m.Keyspace = &s
 	for range 3000 {
 		m.step()

@@ -30,9 +30,9 @@ func (m *ListMemory) reserve(words int) bool {
 	return true
 }
 
-// Stored holds the hashes of keys that the store may have: the keys on its list when it was
+// StoredHashes holds the hashes of keys that the store may have: the keys on its list when it was
 // read, and keys that have left memory since. It is no statement about keys in memory.
-type Stored struct {
+type StoredHashes struct {
 	memory *ListMemory // nil: keys that leave memory are not recorded
 	set    hashset.Set
 	// Kept reports whether the set is complete since Begin. It is not if memory ran out, which last
@@ -42,31 +42,31 @@ type Stored struct {
 }
 
 // NewStored returns an empty set, which records nothing before Begin.
-func NewStored(m *ListMemory) *Stored {
-	return &Stored{memory: m, set: hashset.New(m.pool)}
+func NewStored(m *ListMemory) *StoredHashes {
+	return &StoredHashes{memory: m, set: hashset.New(m.pool)}
 }
 
 // Len returns the number of hashes.
-func (s *Stored) Len() int { return s.set.Len() }
+func (s *StoredHashes) Len() int { return s.set.Len() }
 
 // Words returns the memory of the hashes in words.
-func (s *Stored) Words() int { return s.set.Words() }
+func (s *StoredHashes) Words() int { return s.set.Words() }
 
 // Has reports whether the store may have a key with this hash, as far as was recorded.
-func (s *Stored) Has(hash uint32) bool { return s.set.Has(hash) }
+func (s *StoredHashes) Has(hash uint32) bool { return s.set.Has(hash) }
 
 // Bytes returns the memory that the hashes take.
-func (s *Stored) Bytes() int { return 8 * s.set.Words() }
+func (s *StoredHashes) Bytes() int { return 8 * s.set.Words() }
 
 // Begin starts over with an empty set.
-func (s *Stored) Begin() {
+func (s *StoredHashes) Begin() {
 	s.Drop()
 	s.Kept = true
 }
 
 // Add records that the store may have a key with this hash. If there is no memory for that, it
 // drops the set.
-func (s *Stored) Add(hash uint32) {
+func (s *StoredHashes) Add(hash uint32) {
 	if !s.Kept {
 		return
 	}
@@ -79,7 +79,7 @@ func (s *Stored) Add(hash uint32) {
 }
 
 // Drop gives up the set.
-func (s *Stored) Drop() {
+func (s *StoredHashes) Drop() {
 	if s.Kept {
 		s.memory.used.Add(-int64(s.set.Words()))
 		s.set.Drop()

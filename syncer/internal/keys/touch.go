@@ -11,9 +11,9 @@ import "twotier.dev/twotier/internal/arena"
 // than a core's own cache.
 const TouchAtOnce = 512
 
-// Touch reads a word of each entry, and then of the counters it refers to. The sum is only kept so
+// Prefetch reads a word of each entry, and then of the counters it refers to. The sum is only kept so
 // that the compiler doesn't remove the reads. The partition is locked.
-func (s *Keyspace) Touch(refs []arena.Ref) {
+func (s *Keyspace) Prefetch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {
 		if r != 0 {
@@ -26,29 +26,29 @@ func (s *Keyspace) Touch(refs []arena.Ref) {
 		}
 		e := Entry(s.arena.Tail(r))
 		sum += e[e.inlineAt()]
-		if at := e.synced(); at != 0 {
+		if at := e.syncedRef(); at != 0 {
 			sum += s.arena.Tail(at)[0]
 		}
 	}
 	s.touched = sum
 }
 
-// TouchSlot reads the table where a key with this hash would be.
-func (s *Keyspace) TouchSlot(hash uint32) uint64 { return s.table.Prefetch(hash) }
+// PrefetchSlot reads the table where a key with this hash would be.
+func (s *Keyspace) PrefetchSlot(hash uint32) uint64 { return s.table.Prefetch(hash) }
 
-// TouchEntry reads the first entry with this hash, and returns its place, or 0 if there is none.
-func (s *Keyspace) TouchEntry(hash uint32) (r arena.Ref, sum uint64) {
+// PrefetchEntry reads the first entry with this hash, and returns its place, or 0 if there is none.
+func (s *Keyspace) PrefetchEntry(hash uint32) (r arena.Ref, sum uint64) {
 	if r = s.table.Find(hash, func(arena.Ref) bool { return true }); r != 0 {
 		sum = s.arena.Tail(r)[2]
 	}
 	return r, sum
 }
 
-// TouchCounters reads the pending counter of an entry and, if synced is set, its synced counter.
-func (s *Keyspace) TouchCounters(r arena.Ref, synced bool) (sum uint64) {
+// PrefetchCounters reads the pending counter of an entry and, if synced is set, its synced counter.
+func (s *Keyspace) PrefetchCounters(r arena.Ref, synced bool) (sum uint64) {
 	e := Entry(s.arena.Tail(r))
 	sum = e[e.inlineAt()]
-	if at := e.synced(); synced && at != 0 {
+	if at := e.syncedRef(); synced && at != 0 {
 		sum += s.arena.Tail(at)[0]
 	}
 	return sum

@@ -38,8 +38,8 @@ func NewCredit(q *twotier.LoanRequest) *Credit {
 	return &Credit{loan: q.Loan, limits: slices.Clone(q.Limits)}
 }
 
-// IsOf reports whether the credit belongs to the loan with this name.
-func (c *Credit) IsOf(loan string) bool { return c.loan == loan }
+// BelongsTo reports whether the credit belongs to the loan with this name.
+func (c *Credit) BelongsTo(loan string) bool { return c.loan == loan }
 
 // remaining returns how many more events may be counted. It is 0 if the owner has taken back more
 // than was left.
@@ -83,9 +83,9 @@ func (c *Credit) Covers(op *twotier.Op, check *twotier.Check, extra int64, now t
 		check.N <= c.limits[c.refusedBy].Max
 }
 
-// Compare answers a check of n events at ts from the credit. The owner's count is at least the one
+// AnswerCheck answers a check of n events at ts from the credit. The owner's count is at least the one
 // in v, and each limit has at least the rest of the credit left.
-func (c *Credit) Compare(n int64, v leaparray.View, ts int64, now time.Time,
+func (c *Credit) AnswerCheck(n int64, v leaparray.View, ts int64, now time.Time,
 	r *twotier.CheckResult) {
 	left := c.remaining()
 	refused := n > left
@@ -111,9 +111,9 @@ func (c *Credit) Demand() twotier.Demand {
 	return twotier.Demand{Counted: c.counted, Missed: c.missed}
 }
 
-// Request completes the next request: it asks for enough events to have spare ones left, and gives
+// FillRequest completes the next request: it asks for enough events to have spare ones left, and gives
 // back the excess if there are far more.
-func (c *Credit) Request(q *twotier.LoanRequest, spare int64) {
+func (c *Credit) FillRequest(q *twotier.LoanRequest, spare int64) {
 	c.number++
 	c.ceiling = max(c.counted, min(c.ceiling, c.counted+2*spare))
 	q.Number, q.Ceiling, q.InStore = c.number, c.ceiling, c.inStore

@@ -64,8 +64,8 @@ func (k *Key) EndRead() {
 	}
 }
 
-// Reads returns how many reads of the key have begun.
-func (k *Key) Reads() uint64 { return k.reads }
+// ReadsBegun returns how many reads of the key have begun.
+func (k *Key) ReadsBegun() uint64 { return k.reads }
 
 // ReadSince reports whether a read has ended that began after this many others.
 func (k *Key) ReadSince(reads uint64) bool { return k.seen > reads }

@@ -33,18 +33,18 @@ type loan struct {
 // does not see.
 func (l *loan) unseen() int64 { return l.Ceiling - l.Seen }
 
-// rest returns for how long the borrower may still count; it is not positive if the loan is over.
+// remainingTime returns for how long the borrower may still count; it is not positive if the loan is over.
 // It relies on the monotonic clock alone, which is never ahead of the borrower's measurement.
-func (l *loan) rest(now time.Time) time.Duration {
+func (l *loan) remainingTime(now time.Time) time.Duration {
 	return twotier.LoanTime + margin - now.Sub(l.requestedAt)
 }
 
 // running reports whether the borrower may still count.
-func (l *loan) running(now time.Time) bool { return l.rest(now) > 0 }
+func (l *loan) running(now time.Time) bool { return l.remainingTime(now) > 0 }
 
 // extend prolongs the loan to its end in the owner's time, which may have stepped forward.
 func (l *loan) extend(ms int64, now time.Time) {
-	if rest := l.rest(now); rest > 0 {
+	if rest := l.remainingTime(now); rest > 0 {
 		l.Until = max(l.Until, ms+rest.Milliseconds())
 	}
 }
@@ -98,7 +98,7 @@ func (k *Key) Lend(q *twotier.LoanRequest, counts *Counts, ms int64,
 	more := int64(0)
 	switch {
 	case counts != nil && (q.Want > 0 || q.Ceiling > q.InStore || l.unconfirmed):
-		more = k.spare(q, l, counts, ms, now, &r)
+		more = k.moreToLend(q, l, counts, ms, now, &r)
 	case l.unconfirmed:
 		more = -l.Ceiling
 	}
@@ -136,9 +136,9 @@ func (l *loan) adjust(more int64) (ceiling int64) {
 	return l.Ceiling
 }
 
-// spare returns how many more events to lend, at most Want, and sets for how long even one would be
+// moreToLend returns how many more events to lend, at most Want, and sets for how long even one would be
 // refused. It is negative if more is lent than is left.
-func (k *Key) spare(q *twotier.LoanRequest, l *loan, c *Counts, ms int64, now time.Time,
+func (k *Key) moreToLend(q *twotier.LoanRequest, l *loan, c *Counts, ms int64, now time.Time,
 	r *twotier.LoanResponse) (n int64) {
 	borrowers := k.borrowers(now)
 	n = q.Want

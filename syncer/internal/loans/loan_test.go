@@ -62,7 +62,7 @@ func TestLoanLife(t *testing.T) {
 	now := time.Now()
 	q := twotier.LoanRequest{Loan: "a", Limits: minute()}
 	credit := loans.NewCredit(&q)
-	credit.Request(&q, 100)
+	credit.FillRequest(&q, 100)
 	r := lend(t, k, &q, noCounts(), now)
 	if r.Ceiling != 100 || k.LentWithin(60_000, begin, now) != 100 {
 		t.Fatalf("lent %d, ceiling %d, want 100", k.LentWithin(60_000, begin, now), r.Ceiling)
@@ -84,7 +84,7 @@ func TestLoanLife(t *testing.T) {
 	now = now.Add(100 * time.Millisecond)
 	credit.RecordStored(1, 0, true, now)
 	credit.RecordStored(1, 1, true, now)
-	credit.Request(&q, 0)
+	credit.FillRequest(&q, 0)
 	k.BeginRead()
 	lend(t, k, &q, noCounts(), now)
 	k.EndRead()
@@ -135,7 +135,7 @@ func TestOutdatedRequests(t *testing.T) {
 	now, k := time.Now(), new(loans.Key)
 	q := twotier.LoanRequest{Loan: "a", Limits: minute()}
 	credit := loans.NewCredit(&q)
-	credit.Request(&q, 100)
+	credit.FillRequest(&q, 100)
 	r := lend(t, k, &q, noCounts(), now)
 	if _, err := k.Lend(&q, noCounts(), begin, now); !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("the same request again: %v", err)
@@ -155,10 +155,10 @@ func TestReservations(t *testing.T) {
 	r.Add("1", nil, []byte("k"), 3)
 	r.Add("2", nil, []byte("k"), 4)
 	r.Add("2", []byte("n"), []byte("k"), 5)
-	if n := r.Of(nil, []byte("k")); n != 7 {
+	if n := r.ReservedEvents(nil, []byte("k")); n != 7 {
 		t.Errorf("%d events reserved, want 7", n)
 	}
-	if r.Remove("2"); r.Of(nil, []byte("k")) != 3 || r.Of([]byte("n"), []byte("k")) != 0 {
+	if r.Remove("2"); r.ReservedEvents(nil, []byte("k")) != 3 || r.ReservedEvents([]byte("n"), []byte("k")) != 0 {
 		t.Errorf("reserved after the end of one: %+v", r)
 	}
 }

@@ -18,8 +18,8 @@ func (r *Reservations) Add(id string, ns, key []byte, n int64) {
 	*r = append(*r, reserved{id, ns, key, n})
 }
 
-// Of returns the number of reserved events of a key.
-func (r Reservations) Of(ns, key []byte) (n int64) {
+// ReservedEvents returns the number of reserved events of a key.
+func (r Reservations) ReservedEvents(ns, key []byte) (n int64) {
 	for i := range r {
 		if bytes.Equal(r[i].key, key) && bytes.Equal(r[i].ns, ns) {
 			n += r[i].n

@@ -110,11 +110,11 @@ func TestNobodyIsOvertaken(t *testing.T) {
 			q.AddOwed(4)
 			q.join(t.Context(), "first", class)
 			q.AddOwed(-4) // not granted yet
-			if q.Open(room.KnownKey) != want.known || q.Open(room.NewKey) != want.isNew {
+			if q.HasRoom(room.KnownKey) != want.known || q.HasRoom(room.NewKey) != want.isNew {
 				t.Errorf("class %d waits, and a known key has room: %v, a new one: %v", class,
-					q.Open(room.KnownKey), q.Open(room.NewKey))
+					q.HasRoom(room.KnownKey), q.HasRoom(room.NewKey))
 			}
-			if q.Grant(); !q.Open(room.KnownKey) || !q.Open(room.NewKey) {
+			if q.Grant(); !q.HasRoom(room.KnownKey) || !q.HasRoom(room.NewKey) {
 				t.Error("nobody waits, and there is no room")
 			}
 			q.ended(t, "first granted")
@@ -133,7 +133,7 @@ func TestUnusedRoomGoesToTheNext(t *testing.T) {
 		}
 		q.Grant()
 		q.ended(t, "0 granted")
-		if q.Open(room.KnownKey) {
+		if q.HasRoom(room.KnownKey) {
 			t.Error("the granted room is free for others")
 		}
 		q.Release()
@@ -177,7 +177,7 @@ func TestWhoGivesUpReturnsTheRoom(t *testing.T) {
 			if out == room.Granted {
 				m.Release()
 			}
-			if s := m.Stats(); s.Granted != 0 || s.Waiting != 0 || !m.Open(room.KnownKey) {
+			if s := m.Stats(); s.Granted != 0 || s.Waiting != 0 || !m.HasRoom(room.KnownKey) {
 				t.Errorf("%s, and then %+v", text(out), s)
 			}
 		})
@@ -255,15 +255,15 @@ func TestExpectedBehindTheLines(t *testing.T) {
 				q.join(t.Context(), "new", room.NewKey)
 			}
 		}
-		known, isNew := q.Expected(room.KnownKey), q.Expected(room.NewKey)
+		known, isNew := q.ExpectedWait(room.KnownKey), q.ExpectedWait(room.NewKey)
 		if known.Round(time.Millisecond) != 11*time.Second ||
 			isNew.Round(time.Millisecond) != 16*time.Second {
 			t.Errorf("a known key is served after %v, a new one after %v; want 11 s and 16 s",
 				known, isNew)
 		}
 		q.AddOwed(-1)
-		if q.Grant(); q.Expected(room.KnownKey).Round(time.Millisecond) != 10*time.Second {
-			t.Errorf("granted room is not counted: %v", q.Expected(room.KnownKey))
+		if q.Grant(); q.ExpectedWait(room.KnownKey).Round(time.Millisecond) != 10*time.Second {
+			t.Errorf("granted room is not counted: %v", q.ExpectedWait(room.KnownKey))
 		}
 		q.Close()
 	})

@@ -148,7 +148,7 @@ func (w *world) compare(step int) {
 		w.t.Fatalf("step %d: the waits ended %v, want %v", step, w.ended, m.ended)
 	}
 	for class := range m.lines {
-		if got := w.real.Open(room.Class(class)); got != m.open(class) {
+		if got := w.real.HasRoom(room.Class(class)); got != m.open(class) {
 			w.t.Fatalf("step %d: open for class %d: %v", step, class, got)
 		}
 	}

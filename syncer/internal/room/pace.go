@@ -28,13 +28,13 @@ func (p *pace) record(keys int, took time.Duration) {
 	p.seconds = p.seconds*fade + seconds
 }
 
-// takes returns how long the store takes for this many keys, at most a year.
-func (p *pace) takes(keys int64) time.Duration {
+// timeFor returns how long the store takes for this many keys, at most a year.
+func (p *pace) timeFor(keys int64) time.Duration {
 	const year = 365 * 24 * 3600
 	return time.Duration(min(year, float64(keys)*p.seconds/p.keys) * float64(time.Second))
 }
 
-// within returns how many keys the store accepts within d, at least one.
-func (p *pace) within(d time.Duration) int64 {
+// keysWithin returns how many keys the store accepts within d, at least one.
+func (p *pace) keysWithin(d time.Duration) int64 {
 	return max(1, int64(p.keys/p.seconds*d.Seconds()))
 }

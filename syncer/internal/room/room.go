@@ -76,22 +76,22 @@ func New(lag, timeout time.Duration, flush func()) *Room {
 // resizeLocked sets the bounds according to the pace.
 func (m *Room) resizeLocked() {
 	for c, part := range classParts {
-		m.most[c].Store(m.pace.within(m.lag / part))
+		m.most[c].Store(m.pace.keysWithin(m.lag / part))
 	}
-	m.perTurn.Store(m.pace.within(turnTime))
+	m.perTurn.Store(m.pace.keysWithin(turnTime))
 	long := m.timeout / timeoutParts
 	if m.lag > 0 {
 		long = min(long, m.lag/lagParts)
 	}
-	m.atOnce.Store(min(MaxAtOnce, max(leastAtOnce, m.pace.within(long))))
+	m.atOnce.Store(min(MaxAtOnce, max(leastAtOnce, m.pace.keysWithin(long))))
 }
 
 // Lag returns the longest time that a key may wait for the store. 0 means that it is unlimited.
 func (m *Room) Lag() time.Duration { return m.lag }
 
-// Open reports whether there is room for one more key of a class, and no earlier operation waits
+// HasRoom reports whether there is room for one more key of a class, and no earlier operation waits
 // for it. It reserves nothing: two callers may both use the last room.
-func (m *Room) Open(c Class) bool {
+func (m *Room) HasRoom(c Class) bool {
 	if m.lag == 0 {
 		return true
 	}
@@ -113,16 +113,16 @@ func (m *Room) fits(c Class) bool {
 // granted by the next call of Record, Grant or Release.
 func (m *Room) AddOwed(n int64) { m.owed.Add(n) }
 
-// AtOnce returns how many keys an exchange may have: an exchange with more takes too long at the
+// MaxExchangeKeys returns how many keys an exchange may have: an exchange with more takes too long at the
 // present pace, and one that exceeds its timeout gets no answer. It is between 64 and MaxAtOnce.
-func (m *Room) AtOnce() int { return int(m.atOnce.Load()) }
+func (m *Room) MaxExchangeKeys() int { return int(m.atOnce.Load()) }
 
-// Share returns how many keys the next round of a part of the backlog may have, given how many keys
+// RoundKeys returns how many keys the next round of a part of the backlog may have, given how many keys
 // that part owes and an upper bound. If the store accepts the whole backlog within a second, the
 // round may have as many as AtOnce allows. Otherwise each part gets its proportion of the keys that
 // the store accepts in a second, but at least 16.
-func (m *Room) Share(owed int64, most int) int {
-	most = min(most, m.AtOnce())
+func (m *Room) RoundKeys(owed int64, most int) int {
+	most = min(most, m.MaxExchangeKeys())
 	all, turn := m.owed.Load(), m.perTurn.Load()
 	if all <= turn {
 		return most
@@ -146,16 +146,16 @@ func (m *Room) Record(keys int, took time.Duration) {
 // maxExpected bounds the result of Expected. Beyond that, the pace of the store is anyone's guess.
 const maxExpected = time.Minute
 
-// Expected estimates how long it takes until there is room for one more key of a class, behind all
+// ExpectedWait estimates how long it takes until there is room for one more key of a class, behind all
 // operations in line, if the store keeps its pace. It is at most a minute.
-func (m *Room) Expected(c Class) time.Duration {
+func (m *Room) ExpectedWait(c Class) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ahead := m.owed.Load() + m.granted.Load() + 1 - m.most[c].Load()
 	for before := range c + 1 {
 		ahead += m.waiting[before].Load()
 	}
-	return min(maxExpected, m.pace.takes(max(1, ahead)))
+	return min(maxExpected, m.pace.timeFor(max(1, ahead)))
 }
 
 // Waiting returns how many operations wait for room.

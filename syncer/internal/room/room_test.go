@@ -21,7 +21,7 @@ func TestOpen(t *testing.T) {
 	} {
 		m := newRoom()
 		m.AddOwed(owed)
-		if known, isNew := m.Open(room.KnownKey), m.Open(room.NewKey); known != want.known ||
+		if known, isNew := m.HasRoom(room.KnownKey), m.HasRoom(room.NewKey); known != want.known ||
 			isNew != want.isNew {
 			t.Errorf("behind %d keys there is room for a known key: %v, a new one: %v; want %v",
 				owed, known, isNew, want)
@@ -33,7 +33,7 @@ func TestOpen(t *testing.T) {
 func TestWithoutALagThereIsAlwaysRoom(t *testing.T) {
 	m := room.New(0, slowTimeout, func() {})
 	m.AddOwed(1 << 40)
-	if !m.Open(room.KnownKey) || !m.Open(room.NewKey) || m.Lag() != 0 {
+	if !m.HasRoom(room.KnownKey) || !m.HasRoom(room.NewKey) || m.Lag() != 0 {
 		t.Error("there is no room")
 	}
 }
@@ -58,8 +58,8 @@ func TestKeysFitIntoTheLagOfASlowerStore(t *testing.T) {
 				m.Record(1000, took)
 			}
 			owed, isNew := int64(0), int64(0)
-			for ; m.Open(room.KnownKey); owed++ {
-				if m.Open(room.NewKey) {
+			for ; m.HasRoom(room.KnownKey); owed++ {
+				if m.HasRoom(room.NewKey) {
 					isNew++
 				}
 				m.AddOwed(1)
@@ -87,13 +87,13 @@ func TestAtOnce(t *testing.T) {
 		"a fast store":           {0, time.Second, 1_000_000, room.MaxAtOnce},
 	} {
 		m := room.New(tt.lag, tt.timeout, func() {})
-		if tt.lag == 0 && m.AtOnce() != 256 {
-			t.Errorf("%s: %d keys in the first exchange", name, m.AtOnce())
+		if tt.lag == 0 && m.MaxExchangeKeys() != 256 {
+			t.Errorf("%s: %d keys in the first exchange", name, m.MaxExchangeKeys())
 		}
 		for range 1000 {
 			m.Record(tt.perSecond/10, 100*time.Millisecond)
 		}
-		if n := m.AtOnce(); n > tt.want || n < tt.want-1 {
+		if n := m.MaxExchangeKeys(); n > tt.want || n < tt.want-1 {
 			t.Errorf("%s: %d keys at once, want %d", name, n, tt.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestShare(t *testing.T) {
 			m.Record(1000, time.Second)
 		}
 		m.AddOwed(tt.backlog)
-		if n := m.Share(tt.owed, tt.most); n < tt.want-1 || n > tt.want {
+		if n := m.RoundKeys(tt.owed, tt.most); n < tt.want-1 || n > tt.want {
 			t.Errorf("%s: %d keys, want %d", name, n, tt.want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestExpected(t *testing.T) {
 	} {
 		m := newRoom()
 		m.AddOwed(tt.owed)
-		if d := m.Expected(tt.class).Round(time.Millisecond); d != tt.want {
+		if d := m.ExpectedWait(tt.class).Round(time.Millisecond); d != tt.want {
 			t.Errorf("%s: %v, want %v", name, d, tt.want)
 		}
 	}

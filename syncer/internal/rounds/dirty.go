@@ -9,14 +9,14 @@ import (
 	"twotier.dev/twotier/syncer/internal/shifts"
 )
 
-// Dirty holds the keys of a partition with something to flush, oldest first. Every key that is
+// DirtyList holds the keys of a partition with something to flush, oldest first. Every key that is
 // put on it draws a ticket, and tickets come off it in the same order:
 //
 //	ackedTicket <= cutTicket <= lastTicket
 //
 // So a count is in the store once ackedTicket has reached its ticket. The partition's lock guards
 // the list.
-type Dirty struct {
+type DirtyList struct {
 	refs    []arena.Ref
 	first   int           // refs before this position are off the list
 	Due     bool          // by the clock, or because a caller waits; a load alone flushes nothing
@@ -54,7 +54,7 @@ type ticketBatch struct {
 const minUnused = 16
 
 // Push appends a key and draws a ticket for it.
-func (d *Dirty) Push(r arena.Ref) {
+func (d *DirtyList) Push(r arena.Ref) {
 	if d.first > len(d.refs)/2 && d.first > minUnused {
 		d.refs = d.refs[:copy(d.refs, d.refs[d.first:])]
 		d.first = 0
@@ -70,13 +70,13 @@ func (d *Dirty) Push(r arena.Ref) {
 }
 
 // IsEmpty reports whether no key is on the list.
-func (d *Dirty) IsEmpty() bool { return d.first == len(d.refs) }
+func (d *DirtyList) IsEmpty() bool { return d.first == len(d.refs) }
 
-// Waiting returns the keys on the list. The slice is valid until the next push.
-func (d *Dirty) Waiting() []arena.Ref { return d.refs[d.first:] }
+// Listed returns the keys on the list. The slice is valid until the next push.
+func (d *DirtyList) Listed() []arena.Ref { return d.refs[d.first:] }
 
 // Pop takes the first key off the list, which must not be empty.
-func (d *Dirty) Pop() arena.Ref {
+func (d *DirtyList) Pop() arena.Ref {
 	r := d.refs[d.first]
 	if d.first++; d.first == len(d.refs) {
 		d.refs, d.first = d.refs[:0], 0
@@ -86,21 +86,21 @@ func (d *Dirty) Pop() arena.Ref {
 }
 
 // BeginCut marks the start of a cut: if the list is due, all later counts belong to a new batch.
-func (d *Dirty) BeginCut() { d.drawing = d.drawing && !d.Due }
+func (d *DirtyList) BeginCut() { d.drawing = d.drawing && !d.Due }
 
 // Move updates the references to entries that have moved.
-func (d *Dirty) Move(to map[arena.Ref]arena.Ref) {
+func (d *DirtyList) Move(to map[arena.Ref]arena.Ref) {
 	for i, r := range d.refs {
 		d.refs[i] = to[r]
 	}
 }
 
 // Unacked returns the number of tickets that the store has not acknowledged.
-func (d *Dirty) Unacked() int64 { return int64(d.LastTicket - d.AckedTicket) }
+func (d *DirtyList) Unacked() int64 { return int64(d.LastTicket - d.AckedTicket) }
 
-// Oldest returns when the oldest unacknowledged ticket was drawn, or a little earlier: all tickets
+// OldestTime returns when the oldest unacknowledged ticket was drawn, or a little earlier: all tickets
 // of a batch count as old as its first. It is zero if the store has acknowledged everything.
-func (d *Dirty) Oldest() (since time.Time) {
+func (d *DirtyList) OldestTime() (since time.Time) {
 	d.forgetAcked()
 	if len(d.batches) > 0 && d.Unacked() > 0 {
 		since = d.batches[0].since
@@ -109,7 +109,7 @@ func (d *Dirty) Oldest() (since time.Time) {
 }
 
 // forgetAcked forgets the batches that are fully acknowledged, except for the last.
-func (d *Dirty) forgetAcked() {
+func (d *DirtyList) forgetAcked() {
 	for len(d.batches) > 1 && d.batches[1].first <= d.AckedTicket+1 {
 		d.batches = d.batches[1:]
 	}
@@ -117,7 +117,7 @@ func (d *Dirty) forgetAcked() {
 
 // HandOff records that another counter now answers for everything unacknowledged, and for the keys
 // that the store has refused.
-func (d *Dirty) HandOff(refused KeyHashes) {
+func (d *DirtyList) HandOff(refused KeyHashes) {
 	if d.handedOffTo == 0 { // keys taken back may not have been sent since
 		maps.Copy(refused, d.refused)
 	}
@@ -127,22 +127,22 @@ func (d *Dirty) HandOff(refused KeyHashes) {
 
 // CancelHandOff records that no other counter answers for any ticket. The refused keys stay: while
 // they are being sent again, nothing else shows that the store lacks them.
-func (d *Dirty) CancelHandOff() { d.handedOffFrom, d.handedOffTo = 0, 0 }
+func (d *DirtyList) CancelHandOff() { d.handedOffFrom, d.handedOffTo = 0, 0 }
 
 // HandedOff reports whether another counter answers for a ticket.
-func (d *Dirty) HandedOff(ticket uint64) bool {
+func (d *DirtyList) HandedOff(ticket uint64) bool {
 	return d.handedOffFrom < ticket && ticket <= d.handedOffTo
 }
 
 // HandedOffRefused reports whether the store had refused a key with this hash before the last
 // handoff of the partition, even one that was taken back, and the ticket is older than that.
-func (d *Dirty) HandedOffRefused(hash uint32, ticket uint64) bool {
+func (d *DirtyList) HandedOffRefused(hash uint32, ticket uint64) bool {
 	_, refused := d.refused[hash]
 	return refused && 0 < ticket && ticket <= d.refusedTo
 }
 
 // Clear empties the list, and marks every ticket as acknowledged.
-func (d *Dirty) Clear() {
+func (d *DirtyList) Clear() {
 	d.refs, d.first, d.batches, d.drawing = nil, 0, nil, false
 	d.CutTicket, d.AckedTicket = d.LastTicket, d.LastTicket
 }
@@ -189,8 +189,8 @@ func (k *ParkedKeys) Move(to map[arena.Ref]arena.Ref) {
 	}
 }
 
-// Settle clears since if no key is parked. It must not be called during a retry.
-func (k *ParkedKeys) Settle() {
+// ClearSinceIfEmpty clears since if no key is parked. It must not be called during a retry.
+func (k *ParkedKeys) ClearSinceIfEmpty() {
 	if len(k.Refs) == 0 {
 		k.Since = time.Time{}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // newDirtyList returns an empty list outside of a partition.
-func newDirtyList() *Dirty {
-	return &Dirty{Shift: shifts.New(1, time.Second, time.Second).All()[0]}
+func newDirtyList() *DirtyList {
+	return &DirtyList{Shift: shifts.New(1, time.Second, time.Second).All()[0]}
 }
 
 // TestDirtyListAgainstASlice pushes and pops at random.
@@ -32,8 +32,8 @@ func TestDirtyListAgainstASlice(t *testing.T) {
 			}
 			model = model[1:]
 		}
-		if d.IsEmpty() != (len(model) == 0) || len(d.Waiting()) != len(model) {
-			t.Fatalf("step %d: %d wait, want %d", i, len(d.Waiting()), len(model))
+		if d.IsEmpty() != (len(model) == 0) || len(d.Listed()) != len(model) {
+			t.Fatalf("step %d: %d wait, want %d", i, len(d.Listed()), len(model))
 		}
 		if got := d.LastTicket - d.CutTicket; got != uint64(len(model)) {
 			t.Fatalf("step %d: %d tickets are not cut, want %d", i, got, len(model))
@@ -57,22 +57,22 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 			if batch > 0 {
 				continue
 			}
-			if got := d.Oldest(); !got.Equal(pushed[0]) {
+			if got := d.OldestTime(); !got.Equal(pushed[0]) {
 				t.Fatalf("the oldest is from %v, want %v", got, pushed[0])
 			}
 		}
 		for ticket, want := range []time.Time{pushed[0], pushed[0], pushed[0], pushed[0],
 			pushed[1]} {
-			if d.AckedTicket = uint64(ticket); !d.Oldest().Equal(want) {
+			if d.AckedTicket = uint64(ticket); !d.OldestTime().Equal(want) {
 				t.Errorf("with ticket %d acknowledged the oldest is from %v, want %v", ticket,
-					d.Oldest(), want)
+					d.OldestTime(), want)
 			}
 		}
-		if d.AckedTicket = 9; !d.Oldest().Equal(pushed[2]) {
-			t.Errorf("the oldest is from %v, want %v", d.Oldest(), pushed[2])
+		if d.AckedTicket = 9; !d.OldestTime().Equal(pushed[2]) {
+			t.Errorf("the oldest is from %v, want %v", d.OldestTime(), pushed[2])
 		}
-		if d.AckedTicket = 12; !d.Oldest().IsZero() {
-			t.Errorf("the oldest is from %v although all is acknowledged", d.Oldest())
+		if d.AckedTicket = 12; !d.OldestTime().IsZero() {
+			t.Errorf("the oldest is from %v although all is acknowledged", d.OldestTime())
 		}
 	})
 }

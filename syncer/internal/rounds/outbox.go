@@ -65,14 +65,14 @@ func (o *Outbox) ImportsSent() bool {
 	return len(o.Queue) == 0 && (o.Flight == nil || !o.Flight.Imported)
 }
 
-// Number gives a round the writer's next sequence.
-func (o *Outbox) Number(r *Round) {
+// AssignSequence gives a round the writer's next sequence.
+func (o *Outbox) AssignSequence(r *Round) {
 	o.seq++
 	r.Seq, r.Nonce = o.seq, newNonce()
 }
 
-// Rename gives all later rounds a new, unused writer.
-func (o *Outbox) Rename() { o.Writer, o.seq, o.Acked = NewWriter(), 0, 0 }
+// ChangeWriter gives all later rounds a new, unused writer.
+func (o *Outbox) ChangeWriter() { o.Writer, o.seq, o.Acked = NewWriter(), 0, 0 }
 
 // Renumber gives a round, and all queued rounds of the same writer, another writer and new
 // sequences.
@@ -138,25 +138,25 @@ func (o *Outbox) ForgetAcked() {
 	}
 }
 
-// Release drops everything that was handed off. All later rounds have a new writer, derived from
+// ResetAfterHandoff drops everything that was handed off. All later rounds have a new writer, derived from
 // the counter's, because the new owner sends the old rounds under the old one.
-func (o *Outbox) Release(counter string) {
+func (o *Outbox) ResetAfterHandoff(counter string) {
 	*o = Outbox{incarnation: o.incarnation + 1, Mark: o.Mark, Retry: o.Retry}
 	o.Writer = fmt.Sprintf("%s.%d", counter, o.incarnation)
 }
 
-// Has reports whether any unacknowledged round has a part for a key, even one that is not in memory
+// HasKey reports whether any unacknowledged round has a part for a key, even one that is not in memory
 // any more.
-func (o *Outbox) Has(hash uint32, ns, key []byte) bool { return AnyHas(o.All(), hash, ns, key) }
+func (o *Outbox) HasKey(hash uint32, ns, key []byte) bool { return AnyHasKey(o.All(), hash, ns, key) }
 
-// Resets reports whether any unacknowledged round deletes a key.
-func (o *Outbox) Resets(hash uint32, e keys.Entry) bool {
+// ResetsKey reports whether any unacknowledged round deletes a key.
+func (o *Outbox) ResetsKey(hash uint32, e keys.Entry) bool {
 	ns, key := e.Name()
 	deletes := func(r *Round) bool {
 		k := r.part(hash, ns, key)
 		return k != nil && k.Reset
 	}
-	return e.Has(keys.FlagBusy) && o.Flight != nil && deletes(o.Flight) ||
+	return e.HasFlag(keys.FlagBusy) && o.Flight != nil && deletes(o.Flight) ||
 		slices.ContainsFunc(o.Queue, deletes)
 }
 

@@ -30,7 +30,7 @@ func equalMarks(a, b []store.Mark) bool {
 func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 	o := Outbox{Writer: "here"}
 	own := &Round{Round: store.Round{Writer: "here"}}
-	o.Number(own)
+	o.AssignSequence(own)
 	o.Flight = own
 	now := time.Now()
 	for seq := uint64(3); seq <= 4; seq++ {
@@ -86,7 +86,7 @@ func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 	}
 	if next := (&Round{}); o.Writer != name || o.Acked != 0 {
 		t.Errorf("%+v", o)
-	} else if o.Number(next); next.Seq != 3 {
+	} else if o.AssignSequence(next); next.Seq != 3 {
 		t.Errorf("the next is number %d, want 3", next.Seq)
 	}
 }
@@ -99,8 +99,8 @@ func TestWhatMayHaveBeenSentIsRemembered(t *testing.T) {
 		if got := o.RemoveAll(); len(got) != 2 || !o.IsEmpty() || o.MaybeSent != unknown {
 			t.Errorf("of unknown outcome %v: took %d, %+v", unknown, len(got), o)
 		}
-		o.Release("n1")
-		o.Release("n1")
+		o.ResetAfterHandoff("n1")
+		o.ResetAfterHandoff("n1")
 		if o.Writer != "n1.2" || o.MaybeSent || o.seq != 0 {
 			t.Errorf("%+v", o)
 		}

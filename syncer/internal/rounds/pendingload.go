@@ -26,8 +26,8 @@ type Absence struct {
 	Drops      uint64
 }
 
-// Waited reports whether any operation still waits.
-func (l *PendingLoad) Waited() bool {
+// HasWaiters reports whether any operation still waits.
+func (l *PendingLoad) HasWaiters() bool {
 	for ; l != nil; l = l.next {
 		if l.Waiters > 0 {
 			return true
@@ -67,8 +67,8 @@ type roundUnderWay struct {
 // LoadName returns the map key of a pending load.
 func LoadName(ns, key []byte) string { return string(ns) + "\x00" + string(key) }
 
-// Ask registers an operation that waits for a key.
-func (q *PendingLoads) Ask(hash uint32, ns, key []byte) *PendingLoad {
+// Request registers an operation that waits for a key.
+func (q *PendingLoads) Request(hash uint32, ns, key []byte) *PendingLoad {
 	name := LoadName(ns, key)
 	l := q.Waiting[name]
 	if l == nil {
@@ -119,15 +119,15 @@ func (q *PendingLoads) Join(r *Round, k *Part) {
 		return
 	}
 	name := LoadName(k.NS, k.Key)
-	q.Recall(name)
+	q.VoidKey(name)
 	if q.Waiting[name] != nil {
 		q.MoveTo(r, name)
 		k.Load = true
 	}
 }
 
-// Recall voids a key's part of a load in flight, because the key may change meanwhile.
-func (q *PendingLoads) Recall(name string) {
+// VoidKey voids a key's part of a load in flight, because the key may change meanwhile.
+func (q *PendingLoads) VoidKey(name string) {
 	if q.UnderWay == nil {
 		return
 	}
@@ -137,13 +137,13 @@ func (q *PendingLoads) Recall(name string) {
 	}
 }
 
-// RecallKeys is recall for all keys of a round.
-func (q *PendingLoads) RecallKeys(r *Round) {
+// VoidKeys is recall for all keys of a round.
+func (q *PendingLoads) VoidKeys(r *Round) {
 	if q.UnderWay == nil {
 		return
 	}
 	for i := range r.Parts {
-		q.Recall(LoadName(r.Parts[i].NS, r.Parts[i].Key))
+		q.VoidKey(LoadName(r.Parts[i].NS, r.Parts[i].Key))
 	}
 }
 
@@ -160,8 +160,8 @@ func (q *PendingLoads) End(generation uint32) (valid bool) {
 	return l.generation == generation && l.voided == q.voided
 }
 
-// Void voids loads in flight, because the partition has changed hands or is about to.
-func (q *PendingLoads) Void() { q.voided++ }
+// VoidAll voids loads in flight, because the partition has changed hands or is about to.
+func (q *PendingLoads) VoidAll() { q.voided++ }
 
 // RefuseAll ends all waits with an error, and voids loads in flight.
 func (q *PendingLoads) RefuseAll(err error) {
@@ -172,7 +172,7 @@ func (q *PendingLoads) RefuseAll(err error) {
 		l.Finish(err, Absence{})
 		delete(q.Waiting, name)
 	}
-	q.Void()
+	q.VoidAll()
 }
 
 // Postpone puts back the keys of a round that the store has not answered in time, to be requested
@@ -186,7 +186,7 @@ func (q *PendingLoads) Postpone(r *Round, now time.Time) {
 // may be loading its data.
 func (q *PendingLoads) Refuse(r *Round, now time.Time) {
 	q.PutBack(r, false)
-	q.Retry.refuse(now)
+	q.Retry.recordRefusal(now)
 }
 
 // Fail puts a round's keys back, to be requested again after a while.

@@ -137,14 +137,14 @@ func Adopt(r *store.Round) *Round {
 // MarkForgotten marks a key's part of a round as forgotten.
 func (r *Round) MarkForgotten(at arena.Ref, hash uint32, e keys.Entry) {
 	for i := range r.Parts {
-		if k := &r.Parts[i]; k.Ref == at || k.Ref == 0 && k.Hash == hash && e.Is(k.NS, k.Key) {
+		if k := &r.Parts[i]; k.Ref == at || k.Ref == 0 && k.Hash == hash && e.IsOf(k.NS, k.Key) {
 			k.Forgotten = true
 		}
 	}
 }
 
-// AnyHas reports whether any of the rounds has a part for a key.
-func AnyHas(rounds []*Round, hash uint32, ns, key []byte) bool {
+// AnyHasKey reports whether any of the rounds has a part for a key.
+func AnyHasKey(rounds []*Round, hash uint32, ns, key []byte) bool {
 	return slices.ContainsFunc(rounds, func(r *Round) bool {
 		return r.part(hash, ns, key) != nil
 	})
@@ -169,8 +169,8 @@ func (r *Round) LoadOf(k *Part) *PendingLoad {
 	return r.Loads[LoadName(k.NS, k.Key)]
 }
 
-// End appends buckets to the round's buckets and makes the key's Adds end there.
-func (k *Part) End(r *Round, more []store.Bucket) {
+// AppendBuckets appends buckets to the round's buckets and makes the key's Adds end there.
+func (k *Part) AppendBuckets(r *Round, more []store.Bucket) {
 	r.Buckets = append(r.Buckets, more...)
 	k.end = len(r.Buckets)
 }

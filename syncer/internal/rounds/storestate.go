@@ -16,13 +16,13 @@ func VersionOf(r *Round) StoreVersion {
 	return StoreVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
-// Address sets v as the state that a round expects of the store.
-func (v *StoreVersion) Address(r *Round) {
+// SetExpectedIn sets v as the state that a round expects of the store.
+func (v *StoreVersion) SetExpectedIn(r *Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = v.Epoch, v.Version, v.Quieted, v.LastChange
 }
 
-// AtLeast returns v, or the later of v and o if both are of the same data.
-func (v StoreVersion) AtLeast(o StoreVersion) StoreVersion {
+// LaterOf returns v, or the later of v and o if both are of the same data.
+func (v StoreVersion) LaterOf(o StoreVersion) StoreVersion {
 	if v.Epoch == o.Epoch {
 		if o.Version+o.Quieted > v.Version+v.Quieted {
 			v.LastChange = o.LastChange
@@ -44,8 +44,8 @@ const lastGeneration = 1<<24 - 1
 // data, changes nothing and reports the loss, and memory is then used to restore it. Forgetting
 // this state would hide a loss.
 type StoreState struct {
-	Known bool         // the store has reported its state
-	Told  StoreVersion // in the answer to the last round that no other overlapped
+	Known    bool         // the store has reported its state
+	Reported StoreVersion // in the answer to the last round that no other overlapped
 	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
 	// includes changes by others is unknown, so Told remains unchanged. But the loaded counts may
 	// include every change up to loaded, so a store that has less has lost data.
@@ -59,33 +59,33 @@ type StoreState struct {
 }
 
 // Latest returns the most advanced state that the store is known to have had.
-func (s *StoreState) Latest() StoreVersion { return s.Told.AtLeast(s.loaded) }
+func (s *StoreState) Latest() StoreVersion { return s.Reported.LaterOf(s.loaded) }
 
 // MayHaveChanged reports whether others may have changed keys after they were loaded.
-func (s *StoreState) MayHaveChanged() bool { return s.Latest() != s.Told }
+func (s *StoreState) MayHaveChanged() bool { return s.Latest() != s.Reported }
 
-// SetTold records the state that the store has reported to this counter or another.
-func (s *StoreState) SetTold(v StoreVersion) { s.Told, s.Known = v, true }
+// SetReported records the state that the store has reported to this counter or another.
+func (s *StoreState) SetReported(v StoreVersion) { s.Reported, s.Known = v, true }
 
-// Learn processes an answer to a round that no other overlapped. after is the store's state if
+// ApplyAnswer processes an answer to a round that no other overlapped. after is the store's state if
 // nobody else has changed anything. With hearsQuiet, quiet changes are no news, because the
 // partition has shared keys and reads them anyway. A counter that has handed the partition over
 // meanwhile may know a later state than the answer. It is kept, because forgetting it would hide a
 // loss.
-func (s *StoreState) Learn(answer, after StoreVersion, hearsQuiet bool, now time.Time) {
+func (s *StoreState) ApplyAnswer(answer, after StoreVersion, hearsQuiet bool, now time.Time) {
 	news := answer.Version != after.Version || answer.Quieted != after.Quieted && !hearsQuiet
 	if s.Known && news {
-		s.Outdate()
+		s.BeginGeneration()
 	}
 	if answer.Quieted != after.Quieted {
 		s.quiet++
 	}
-	s.SetTold(answer.AtLeast(s.Told))
+	s.SetReported(answer.LaterOf(s.Reported))
 	s.MustVerify, s.VerifyNow, s.VerifiedAt = false, false, now
 }
 
-// LearnLoaded processes an answer to a round that others may have overlapped.
-func (s *StoreState) LearnLoaded(answer StoreVersion) { s.loaded = answer.AtLeast(s.loaded) }
+// ApplyLoadAnswer processes an answer to a round that others may have overlapped.
+func (s *StoreState) ApplyLoadAnswer(answer StoreVersion) { s.loaded = answer.LaterOf(s.loaded) }
 
 // ListStamp changes whenever others have changed the partition, or may have.
 type ListStamp struct {
@@ -95,14 +95,14 @@ type ListStamp struct {
 }
 
 // Stamp returns a value that changes when others may have changed anything.
-func (s *StoreState) Stamp() ListStamp { return ListStamp{s.Told.Epoch, s.Generation, s.quiet} }
+func (s *StoreState) Stamp() ListStamp { return ListStamp{s.Reported.Epoch, s.Generation, s.quiet} }
 
-// Outdate begins a new generation: keys that were loaded before have to be read again.
-func (s *StoreState) Outdate() { s.Generation = (s.Generation + 1) & lastGeneration }
+// BeginGeneration begins a new generation: keys that were loaded before have to be read again.
+func (s *StoreState) BeginGeneration() { s.Generation = (s.Generation + 1) & lastGeneration }
 
 // Clear discards the store's reports, because another counter now answers for the partition.
 func (s *StoreState) Clear() {
-	s.Known, s.Told, s.loaded, s.MustVerify = false, StoreVersion{}, StoreVersion{}, false
+	s.Known, s.Reported, s.loaded, s.MustVerify = false, StoreVersion{}, StoreVersion{}, false
 }
 
 // Age returns how long ago the store last answered, in milliseconds; 0 if it has not yet.

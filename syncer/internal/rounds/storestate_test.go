@@ -24,14 +24,14 @@ func TestNewsBeginAGeneration(t *testing.T) {
 		{"the first answer", false, StoreVersion{7, 12, 5, ""}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := StoreState{Known: tc.known, Told: told, MustVerify: true,
+			s := StoreState{Known: tc.known, Reported: told, MustVerify: true,
 				Generation: lastGeneration}
-			s.Learn(tc.answer, after, tc.hearsQuiet, time.Now())
+			s.ApplyAnswer(tc.answer, after, tc.hearsQuiet, time.Now())
 			want := uint32(lastGeneration)
 			if tc.news {
 				want = 0 // the generation has 24 bits
 			}
-			if s.Generation != want || s.Told != tc.answer || !s.Known || s.MustVerify {
+			if s.Generation != want || s.Reported != tc.answer || !s.Known || s.MustVerify {
 				t.Errorf("%+v, want generation %d", s, want)
 			}
 		})
@@ -41,17 +41,17 @@ func TestNewsBeginAGeneration(t *testing.T) {
 // TestWhatWasLoadedCountsForALoss loads next to other rounds. The store's report is no news, but if
 // it later has less, that is a loss.
 func TestWhatWasLoadedCountsForALoss(t *testing.T) {
-	s := StoreState{Known: true, Told: StoreVersion{7, 10, 4, "first"}}
-	s.LearnLoaded(StoreVersion{7, 12, 5, "last"})
-	s.LearnLoaded(StoreVersion{7, 11, 5, "earlier"}) // answered out of order
+	s := StoreState{Known: true, Reported: StoreVersion{7, 10, 4, "first"}}
+	s.ApplyLoadAnswer(StoreVersion{7, 12, 5, "last"})
+	s.ApplyLoadAnswer(StoreVersion{7, 11, 5, "earlier"}) // answered out of order
 	if want := (StoreVersion{7, 12, 5, "last"}); s.Latest() != want || !s.MayHaveChanged() {
 		t.Errorf("the latest is %+v, want %+v", s.Latest(), want)
 	}
-	if want := (StoreVersion{7, 10, 4, "first"}); s.Told != want || s.Generation != 0 {
-		t.Errorf("told is %+v in generation %d, want %+v", s.Told, s.Generation, want)
+	if want := (StoreVersion{7, 10, 4, "first"}); s.Reported != want || s.Generation != 0 {
+		t.Errorf("told is %+v in generation %d, want %+v", s.Reported, s.Generation, want)
 	}
-	s.SetTold(StoreVersion{8, 1, 0, ""})
-	if s.Latest() != s.Told {
+	s.SetReported(StoreVersion{8, 1, 0, ""})
+	if s.Latest() != s.Reported {
 		t.Errorf("the latest is %+v of an epoch that has ended", s.Latest())
 	}
 }
@@ -60,10 +60,10 @@ func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 // flight, and knew of more changes than the answer to that round counts.
 func TestALateAnswerIsNotTheLatest(t *testing.T) {
 	told := StoreVersion{7, 12, 4, "last"}
-	s := StoreState{Known: true, Told: told}
-	s.Learn(StoreVersion{7, 10, 4, "earlier"}, StoreVersion{7, 13, 4, "last"}, false, time.Now())
-	if s.Told != told || s.Generation != 1 {
-		t.Errorf("told is %+v in generation %d, want %+v and what is known read again", s.Told,
+	s := StoreState{Known: true, Reported: told}
+	s.ApplyAnswer(StoreVersion{7, 10, 4, "earlier"}, StoreVersion{7, 13, 4, "last"}, false, time.Now())
+	if s.Reported != told || s.Generation != 1 {
+		t.Errorf("told is %+v in generation %d, want %+v and what is known read again", s.Reported,
 			s.Generation, told)
 	}
 }
