@@ -22,10 +22,10 @@ type admission struct {
 	class   room.Class // for a key of this class
 }
 
-// admits reports whether one more key may wait for the store. If not, the admission records where
+// hasRoom reports whether one more key may wait for the store. If not, the admission records where
 // there is no room. While the store can't be reached, only memory bounds the counts. The partition
 // is locked.
-func (w *admission) admits(t *target) bool {
+func (w *admission) hasRoom(t *target) bool {
 	m := t.p.owed.room
 	if w.granted == m || m.HasRoom(room.NewKey) || t.p.outbox.Retry.Failing() ||
 		t.p.health.down.Load() {
@@ -44,24 +44,24 @@ func (w *admission) admits(t *target) bool {
 	return false
 }
 
-// admitsAll returns why a call may not count, or nil if there is room for all of its keys. A ban
+// checkRoom returns why a call may not count, or nil if there is room for all of its keys. A ban
 // needs room only if it starts, see breached.
-func (k *call) admitsAll() error {
+func (k *call) checkRoom() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {
 		case t.check.IsBan():
 		case t.p.draining:
 			return twotier.ErrClosed
-		case !k.admission.admits(t):
+		case !k.admission.hasRoom(t):
 			return twotier.ErrBehind
 		}
 	}
 	return nil
 }
 
-// wait waits for room after admits found none. It reports whether to try again.
-func (w *admission) wait() bool {
-	if w.end(); w.never {
+// waitForRoom waits for room after admits found none. It reports whether to try again.
+func (w *admission) waitForRoom() bool {
+	if w.releaseRoom(); w.never {
 		return false
 	}
 	out := w.full.Wait(w.ctx, w.class, w.remaining())
@@ -87,17 +87,17 @@ func (w *admission) remaining() time.Duration {
 	return w.by.Sub(now)
 }
 
-// explain adds an estimate of when there will be room to the refusal of an operation that waited
+// explainRefusal adds an estimate of when there will be room to the refusal of an operation that waited
 // for it. Other errors stay unchanged.
-func (w *admission) explain(err error) error {
+func (w *admission) explainRefusal(err error) error {
 	if w.never || !errors.Is(err, twotier.ErrBehind) {
 		return err
 	}
 	return &twotier.RetryError{Err: err, After: w.full.ExpectedWait(w.class)}
 }
 
-// end gives back the granted room: either it was not used, or the counted key now takes it.
-func (w *admission) end() {
+// releaseRoom gives back the granted room: either it was not used, or the counted key now takes it.
+func (w *admission) releaseRoom() {
 	if w.granted != nil {
 		w.granted.Release()
 		w.granted = nil

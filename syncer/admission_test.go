@@ -232,7 +232,7 @@ func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 			t.Errorf("%d operations wait for room", waiting)
 		}
 		n := int64(0)
-		c.Unflushed(func(_, _ []byte, of int64) { n += of })
+		c.EachUnflushed(func(_, _ []byte, of int64) { n += of })
 		if n -= 1 + fill; n != 101 {
 			t.Errorf("%d are counted while the batch waits, want 101 of what needs no room", n)
 		}

@@ -18,9 +18,9 @@ func (t *target) breaches(r *twotier.CheckResult, b twotier.Ban) bool {
 	return false
 }
 
-// breached returns the targets whose bans an Acquire starts, if it was refused. The partitions are
+// bansToStart returns the targets whose bans an Acquire starts, if it was refused. The partitions are
 // locked. All entries are found or made before the first is counted.
-func (k *call) breached(res *twotier.Result) (starting []int, err error) {
+func (k *call) bansToStart(res *twotier.Result) (starting []int, err error) {
 	if res.Allowed || k.op.DryRun {
 		return nil, nil
 	}
@@ -38,14 +38,14 @@ func (k *call) breached(res *twotier.Result) (starting []int, err error) {
 		switch {
 		case t.p.draining:
 			return nil, twotier.ErrClosed
-		case !k.admission.admits(t):
+		case !k.admission.hasRoom(t):
 			return nil, twotier.ErrBehind
 		}
 		starting = append(starting, i)
 	}
 	for _, i := range starting {
 		t := &k.targets[i]
-		if t.ref, _, err = t.entry(k.present); err != nil {
+		if t.ref, _, err = t.ensureEntry(k.present); err != nil {
 			return nil, err
 		}
 	}
@@ -68,17 +68,17 @@ func (k *call) startBan(t *target, r *twotier.CheckResult) {
 	if BanEnd(k.view(t)) <= k.now {
 		e := t.p.keys.Entry(t.ref)
 		t.p.keys.AddPending(e, l, leaparray.Moment(k.now+lr.Window), 1)
-		t.p.enlist(t.ref, e)
+		t.p.markDirty(t.ref, e)
 		k.refused = k.refused || e.HasFlag(keys.FlagParked)
 	}
-	k.forbids(t, k.view(t), lr, r)
+	k.applyBan(t, k.view(t), lr, r)
 	t.markLimit(true)
 	r.TS = k.now
 }
 
-// forbids compares an Acquire with the ban that a check stands for, and fills in both results. An
+// applyBan compares an Acquire with the ban that a check stands for, and fills in both results. An
 // active ban refuses all callers now, even for an event of the past.
-func (k *call) forbids(t *target, v leaparray.View, lr *twotier.LimitResult,
+func (k *call) applyBan(t *target, v leaparray.View, lr *twotier.LimitResult,
 	r *twotier.CheckResult) {
 	lr.BucketMS = 1
 	if end := BanEnd(v); end > k.now {

@@ -141,7 +141,7 @@ func breachOneOfTwo(t *testing.T, countDenied bool) {
 		t.Errorf("the other key: %+v", res)
 	}
 	ns, name := twotier.BanKey(nil, "rule", []byte("a"))
-	if err := c.Forget(context.Background(), ns, name); err != nil {
+	if err := c.ResetKey(context.Background(), ns, name); err != nil {
 		t.Fatal(err)
 	}
 	a.Checks[0].N = 1

@@ -14,10 +14,10 @@ import (
 // BenchmarkAddsAmong was the fastest with 8.
 const atOnce = 8
 
-// plainAdds returns how many operations at the front are adds without limits.
-func plainAdds(ops []twotier.Op) int {
+// countLeadingAdds returns how many operations at the front are adds without limits.
+func countLeadingAdds(ops []twotier.Op) int {
 	for i := range ops {
-		if !unconditional(&ops[i]) {
+		if !isUnconditional(&ops[i]) {
 			return i
 		}
 	}
@@ -51,7 +51,7 @@ type putOff struct {
 // not in memory wait for all those loads together, and operations that need the store's
 // acknowledgement wait for it together.
 func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	kept, at := c.durability.thoseKept(ctx, ops, res)
+	kept, at := c.durability.excludeUnreachable(ctx, ops, res)
 	if at == nil {
 		c.runBatch(ctx, ops, res)
 		return
@@ -66,14 +66,14 @@ func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 // runBatch is DoAll for operations whose acks can be waited for.
 func (o *operations) runBatch(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	b := batch{o: o, ops: ops, res: res, admission: admission{ctx: ctx, opt: &o.opt, never: true}}
-	b.ahead = b.askAhead()
+	b.ahead = b.requestLoads()
 	for i, checks := 0, 0; i < len(ops); {
 		n := 1
-		if adds := plainAdds(ops[i:]); adds > 0 && len(b.overtaken)+len(b.moved) == 0 {
+		if adds := countLeadingAdds(ops[i:]); adds > 0 && len(b.overtaken)+len(b.moved) == 0 {
 			n = adds
-			b.add(i, i+n)
+			b.runAdds(i, i+n)
 		} else {
-			b.one(i, checks)
+			b.runOp(i, checks)
 		}
 		checks += countChecks(ops[i : i+n])
 		i += n
@@ -83,23 +83,23 @@ func (o *operations) runBatch(ctx context.Context, ops []twotier.Op, res []twoti
 	for _, later := range b.putOff {
 		switch {
 		case later.call == nil:
-			b.add(later.at, later.at+1)
-		case b.expired(later.at, later.at+1):
+			b.runAdds(later.at, later.at+1)
+		case b.failIfExpired(later.at, later.at+1):
 			later.call.lock()
 			later.call.stopWaiting()
 			later.call.unlock()
 			o.calls.Put(later.call)
 		default:
-			later.call.hasWaited()
+			later.call.updatePresent()
 			b.decide(later.at, later.call)
 		}
 	}
-	b.commit(ctx)
+	b.awaitAcks(ctx)
 }
 
-// expired fails the operations in [from, to), none of which has begun, if the request has ended or
+// failIfExpired fails the operations in [from, to), none of which has begun, if the request has ended or
 // its time is up. It is called between operations, and between every few adds.
-func (b *batch) expired(from, to int) bool {
+func (b *batch) failIfExpired(from, to int) bool {
 	if b.admission.ctx.Err() == nil {
 		return false
 	}
@@ -110,11 +110,11 @@ func (b *batch) expired(from, to int) bool {
 	return true
 }
 
-// one carries out the operation at a position. checks is the number of checks of all preceding
+// runOp carries out the operation at a position. checks is the number of checks of all preceding
 // operations of the batch.
-func (b *batch) one(at, checks int) {
+func (b *batch) runOp(at, checks int) {
 	op := &b.ops[at]
-	if b.expired(at, at+1) {
+	if b.failIfExpired(at, at+1) {
 		return
 	}
 	if sharesKey(op, b.moved) {
@@ -123,29 +123,29 @@ func (b *batch) one(at, checks int) {
 		return
 	}
 	overtaken := sharesKey(op, b.overtaken)
-	if unconditional(op) {
+	if isUnconditional(op) {
 		if overtaken {
-			b.wait(at, nil)
+			b.deferOp(at, nil)
 		} else {
-			b.add(at, at+1)
+			b.runAdds(at, at+1)
 		}
 		return
 	}
-	k, err := b.prepare(op, checks)
+	k, err := b.prepareCall(op, checks)
 	switch {
 	case err != nil:
 		b.res[at].Reset()
 		b.res[at].Err = err
 	case overtaken:
-		b.wait(at, k)
+		b.deferOp(at, k)
 	default:
 		b.decide(at, k)
 	}
 }
 
-// prepare returns a call, ready to be decided, for an operation. checks is as in one.
-func (b *batch) prepare(op *twotier.Op, checks int) (*call, error) {
-	if err := b.o.closedTo(op); err != nil {
+// prepareCall returns a call, ready to be decided, for an operation. checks is as in one.
+func (b *batch) prepareCall(op *twotier.Op, checks int) (*call, error) {
+	if err := b.o.checkOpen(op); err != nil {
 		return nil, err
 	}
 	k := b.o.calls.Get().(*call)
@@ -169,22 +169,22 @@ func (b *batch) decide(at int, k *call) {
 	op, res := &b.ops[at], &b.res[at]
 	counted, err := k.decide(&b.admission, res)
 	if b.admission.never && errors.Is(err, twotier.ErrBehind) {
-		b.wait(at, k)
+		b.deferOp(at, k)
 		return
 	}
 	b.recordMoved(op, err)
-	if res.Err = err; counted && b.o.durability.waits(op) {
+	if res.Err = err; counted && b.o.durability.waitsForStore(op) {
 		if k.refused {
 			res.Err = errRefusedKey
 		} else {
-			b.toStore(at, k.parts)
+			b.recordUnacked(at, k.parts)
 		}
 	}
 	b.o.calls.Put(k)
 }
 
-// wait puts an operation off.
-func (b *batch) wait(at int, k *call) {
+// deferOp puts an operation off.
+func (b *batch) deferOp(at int, k *call) {
 	if b.overtaken == nil {
 		b.overtaken = map[string]bool{}
 	}
@@ -226,8 +226,8 @@ func sharesKey(op *twotier.Op, names map[string]bool) bool {
 	return false
 }
 
-// toStore records that an operation, which was counted in these partitions, waits for the store.
-func (b *batch) toStore(at int, parts []*partition) {
+// recordUnacked records that an operation, which was counted in these partitions, waits for the store.
+func (b *batch) recordUnacked(at int, parts []*partition) {
 	for _, p := range parts {
 		b.recordTicket(p, p.lastTicket())
 	}
@@ -241,31 +241,31 @@ func (b *batch) recordTicket(p *partition, ticket uint64) {
 	b.tickets[p] = ticket
 }
 
-// add carries out the adds without limits in [from, to), in order. Adds that find no room are
+// runAdds carries out the adds without limits in [from, to), in order. Adds that find no room are
 // carried out after the others as room becomes free, or are put off.
-func (b *batch) add(from, to int) {
-	b.addSome(from, to)
+func (b *batch) runAdds(from, to int) {
+	b.tryAdds(from, to)
 	for i := from; i < to; i++ {
 		// Try before waiting: the admission only remembers where the last add found no room.
-		for again := b.behind(i); again; again = b.behind(i) && b.admission.wait() {
-			b.addSome(i, i+1)
+		for again := b.foundNoRoom(i); again; again = b.foundNoRoom(i) && b.admission.waitForRoom() {
+			b.tryAdds(i, i+1)
 		}
-		b.admission.end()
-		b.res[i].Err = b.admission.explain(b.res[i].Err)
-		if b.admission.never && b.behind(i) {
-			b.wait(i, nil)
+		b.admission.releaseRoom()
+		b.res[i].Err = b.admission.explainRefusal(b.res[i].Err)
+		if b.admission.never && b.foundNoRoom(i) {
+			b.deferOp(i, nil)
 		}
 	}
 }
 
-func (b *batch) behind(at int) bool { return errors.Is(b.res[at].Err, twotier.ErrBehind) }
+func (b *batch) foundNoRoom(at int) bool { return errors.Is(b.res[at].Err, twotier.ErrBehind) }
 
-// addSome is add, but doesn't wait for room.
-func (b *batch) addSome(from, to int) {
+// tryAdds is add, but doesn't wait for room.
+func (b *batch) tryAdds(from, to int) {
 	k := b.o.calls.Get().(*call)
 	defer b.o.calls.Put(k)
 	for ; from < to; from += atOnce {
-		if b.expired(from, to) {
+		if b.failIfExpired(from, to) {
 			return
 		}
 		end := min(to, from+atOnce)
@@ -276,9 +276,9 @@ func (b *batch) addSome(from, to int) {
 			b.o.locate(t, &b.ops[i].Checks[0])
 			k.parts = append(k.parts, t.p)
 		}
-		k.order()
+		k.sortPartitions()
 		k.lock()
-		k.touch(false)
+		k.prefetch(false)
 		for i := from; i < end; i++ {
 			b.addLocked(k, i, &k.targets[i-from])
 		}
@@ -297,7 +297,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 	b.recordMoved(op, err)
 	switch res.Err = err; {
-	case err != nil || !b.o.durability.waits(op):
+	case err != nil || !b.o.durability.waitsForStore(op):
 	case ticket == noTicket:
 		res.Err = errRefusedKey
 	default:
@@ -306,9 +306,9 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 }
 
-// touch reads the slot and the entry of each target, and the synced counter if it will be needed,
+// prefetch reads the slot and the entry of each target, and the synced counter if it will be needed,
 // so that the cache misses overlap. See [keys.Keyspace.Touch].
-func (k *call) touch(synced bool) {
+func (k *call) prefetch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {
 		t := &k.targets[i]

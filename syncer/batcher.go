@@ -87,10 +87,10 @@ func (l *batcher) runFlush(ctx context.Context) {
 		case <-timer.C:
 			if h := l.shifts.Next(); h != nil {
 				l.flushShift(h)
-				l.work(ctx)
+				l.exchangeDue(ctx)
 			}
 		case <-l.signal:
-			l.work(ctx)
+			l.exchangeDue(ctx)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (l *batcher) runLoad(ctx context.Context) {
 				l.schedule(p)
 			}
 		case <-l.signal:
-			l.work(ctx)
+			l.exchangeDue(ctx)
 			if len(l.later) > 0 {
 				timer.Reset(rounds.FirstBackoff)
 			}
@@ -123,7 +123,7 @@ func (l *batcher) runLoad(ctx context.Context) {
 func (l *batcher) flushShift(h *shifts.Shift) {
 	parts := l.parts[h.From:h.To]
 	if verify := l.flushAll(parts); verify && !l.down {
-		l.verifyTogether()
+		l.queueVerifications()
 	}
 	if l.room.Waiting() > 0 {
 		h.Rouse()
@@ -142,7 +142,7 @@ func (l *batcher) flushAll(parts []*partition) (verify bool) {
 		now := time.Now()
 		p.mu.Lock()
 		p.dirty.Due = true
-		p.enlistShared(l.opt.Now())
+		p.markSharedDirty(l.opt.Now())
 		verify = verify || p.flushing.verifyWithin(0, now)
 		p.mu.Unlock()
 		l.enqueue(p, now)
@@ -150,10 +150,10 @@ func (l *batcher) flushAll(parts []*partition) (verify bool) {
 	return verify
 }
 
-// verifyTogether queues all partitions that have to be verified before long, because one is due
+// queueVerifications queues all partitions that have to be verified before long, because one is due
 // now. From then on they are due at the same time, and one exchange verifies them all. Otherwise
 // each would become due at a different moment.
-func (l *batcher) verifyTogether() {
+func (l *batcher) queueVerifications() {
 	for _, p := range l.parts {
 		now := time.Now()
 		p.mu.Lock()
@@ -166,9 +166,9 @@ func (l *batcher) verifyTogether() {
 	}
 }
 
-// work makes one exchange for the partitions at the front of the queue.
-func (l *batcher) work(ctx context.Context) {
-	begun, longer := time.Now(), l.overdue()
+// exchangeDue makes one exchange for the partitions at the front of the queue.
+func (l *batcher) exchangeDue(ctx context.Context) {
+	begun, longer := time.Now(), l.minOverdue()
 	var rounds []*rounds.Round
 	keys, buckets := 0, 0
 	l.width.begin()
@@ -230,7 +230,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 	}
 	began := time.Now()
 	try, cancel := context.WithTimeout(ctx, l.opt.RoundTimeout)
-	l.opt.Store.Exchange(try, l.scratch.public(rounds))
+	l.opt.Store.Exchange(try, l.scratch.storeRounds(rounds))
 	cancel()
 	err := rounds[0].Err // settled rounds are reused
 	taken = keysAccepted(rounds)
@@ -240,7 +240,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 		p := &l.all[r.Partition]
 		p.dirty.Shift.Rouse() // the round may have to be sent again
 		if l.settle(p, r) {
-			l.scheduleAs(p, l.turnAgain(p))
+			l.scheduleSince(p, l.nextTurnSince(p))
 		}
 	}
 	if failed > 0 {
@@ -248,7 +248,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 	}
 	down := failed == len(rounds)
 	if l.down != down && l.queue == queueFlush {
-		l.report.storeDown(down, err)
+		l.report.logStoreDown(down, err)
 	}
 	l.congestion.record(len(rounds), down)
 	if l.down = down; !down || l.queue == queueLoad {

@@ -8,11 +8,11 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// Borrow completes the next request for a loan: it asks for enough events to have spare ones left,
+// FillLoanRequest completes the next request for a loan: it asks for enough events to have spare ones left,
 // and gives back the excess if there are far more. If spare is 0, the loan comes to its end. A loan
 // begins with its first request, numbered 0. Borrow reports false if a later request is about a
 // loan that this counter no longer has.
-func (c *Counter) Borrow(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool) {
+func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool) {
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
 	if q.Number == 0 && !t.p.paused && t.p.ownership == notOwned {
@@ -83,8 +83,8 @@ func (c *Counter) EndLoan(q *twotier.LoanRequest) bool {
 	return true
 }
 
-// PauseBorrowing stops, or allows again, all counting of borrowed keys.
-func (c *Counter) PauseBorrowing(on bool) {
+// SetBorrowingPaused stops, or allows again, all counting of borrowed keys.
+func (c *Counter) SetBorrowingPaused(on bool) {
 	for p := range c.locked() {
 		p.paused = on
 		for _, k := range p.shared {

@@ -35,8 +35,8 @@ func (k *call) begin(op *twotier.Op, now int64) {
 	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
 }
 
-// hasWaited records that the operation has waited.
-func (k *call) hasWaited() { k.present = k.targets[0].p.keys.Clock.Now() }
+// updatePresent records that the operation has waited.
+func (k *call) updatePresent() { k.present = k.targets[0].p.keys.Clock.Now() }
 
 // prepare locates and validates everything before anything is locked.
 func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
@@ -59,17 +59,17 @@ func (k *call) locate(d *directory) {
 		t := &k.targets[i]
 		d.locate(t, check)
 		for j := range i {
-			if o := &k.targets[j]; t.same(o) {
+			if o := &k.targets[j]; t.hasSameKey(o) {
 				t.extra, o.extra = t.extra+o.check.N, o.extra+check.N
 			}
 		}
 		k.parts = append(k.parts, t.p)
 	}
-	k.order()
+	k.sortPartitions()
 }
 
-// order sorts the partitions into locking order and removes duplicates.
-func (k *call) order() {
+// sortPartitions sorts the partitions into locking order and removes duplicates.
+func (k *call) sortPartitions() {
 	if len(k.parts) > 1 {
 		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
 		k.parts = slices.Compact(k.parts)
@@ -85,7 +85,7 @@ func (k *call) lock() {
 
 func (k *call) unlock() {
 	if k.borrowed {
-		k.giveBack()
+		k.dropCredits()
 	}
 	for _, p := range k.parts {
 		p.mu.Unlock()
@@ -95,9 +95,9 @@ func (k *call) unlock() {
 // decide evaluates an operation once its keys are loaded and there is room for its counts.
 func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err error) {
 	k.admission = *w
-	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && k.admission.wait() {
+	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && k.admission.waitForRoom() {
 		if err != nil {
-			k.hasWaited()
+			k.updatePresent()
 		}
 		res.Reset()
 		if err = k.lockWarm(w.ctx, w.opt.LoadTimeout); err != nil {
@@ -106,20 +106,20 @@ func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err erro
 		counted, err = k.evaluate(res)
 		k.unlock()
 	}
-	err = k.admission.explain(err)
-	k.admission.end()
+	err = k.admission.explainRefusal(err)
+	k.admission.releaseRoom()
 	*w, k.admission = k.admission, admission{}
 	return counted, err
 }
 
-// borrow reports whether this counter decides about all keys, or has borrowed the others.
-func (k *call) borrow() bool {
+// claimCredits reports whether this counter decides about all keys, or has borrowed the others.
+func (k *call) claimCredits() bool {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if !t.refused(k.op) {
+		if !t.isRefusedByPartition(k.op) {
 			continue
 		}
-		if k.reservation != nil || !t.borrow(k.op) {
+		if k.reservation != nil || !t.claimCredit(k.op) {
 			return false
 		}
 		k.borrowed = true
@@ -127,8 +127,8 @@ func (k *call) borrow() bool {
 	return true
 }
 
-// giveBack clears the operation's claims on credits.
-func (k *call) giveBack() {
+// dropCredits clears the operation's claims on credits.
+func (k *call) dropCredits() {
 	for i := range k.targets {
 		k.targets[i].credit, k.targets[i].borrowed = nil, false
 	}
@@ -170,14 +170,14 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	p := t.p
 	t.credit, t.borrowed = nil, false
 	switch {
-	case t.refused(op) && !t.borrow(op):
+	case t.isRefusedByPartition(op) && !t.claimCredit(op):
 		return 0, twotier.ErrNotOwner
 	case p.draining:
 		return 0, twotier.ErrClosed
-	case !w.admits(t):
+	case !w.hasRoom(t):
 		return 0, twotier.ErrBehind
 	}
-	r, e, err := t.entry(now)
+	r, e, err := t.ensureEntry(now)
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	if ts > now {
 		p.keys.MarkAhead(e, t.sp.Ladder, ts, now)
 	}
-	p.enlist(r, e)
+	p.markDirty(r, e)
 	res.Allowed, res.Source = true, twotier.SourceMemory
 	switch {
 	case p.degraded():
@@ -203,8 +203,8 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	return p.dirty.LastTicket, nil
 }
 
-// entry finds or makes the key's entry, and marks it as used now. The partition is locked.
-func (t *target) entry(now int64) (arena.Ref, keys.Entry, error) {
+// ensureEntry finds or makes the key's entry, and marks it as used now. The partition is locked.
+func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 	p := t.p
 	if p.closed {
 		return 0, nil, twotier.ErrClosed
@@ -221,7 +221,7 @@ func (t *target) entry(now int64) (arena.Ref, keys.Entry, error) {
 		e := p.keys.Entry(r)
 		e.SetLastUsed(sec)
 		e.SetFlags(keys.FlagCold)
-		if t.absent || t.unlisted() {
+		if t.absent || t.isKnownAbsent() {
 			p.setWarm(e)
 		}
 		return r, e, nil
@@ -246,8 +246,8 @@ func (d *directory) locate(t *target, check *twotier.Check) {
 	t.hash = d.namespaces.Hash(t.ns, check.Key)
 }
 
-// same reports whether two targets have the same key.
-func (t *target) same(o *target) bool {
+// hasSameKey reports whether two targets have the same key.
+func (t *target) hasSameKey(o *target) bool {
 	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) &&
 		string(o.check.Key) == string(t.check.Key)
 }
@@ -255,25 +255,25 @@ func (t *target) same(o *target) bool {
 // name returns the name of the target's key that is unique in its partition.
 func (t *target) name() string { return rounds.LoadName(t.ns, t.check.Key) }
 
-// refused reports whether the target's partition accepts no operations now, see refuses.
-func (t *target) refused(op *twotier.Op) bool {
+// isRefusedByPartition reports whether the target's partition accepts no operations now, see refuses.
+func (t *target) isRefusedByPartition(op *twotier.Op) bool {
 	return t.p.refuses(op.AllowNonOwner || t.check.InPlace)
 }
 
-// counted returns the target as a key to wait for.
-func (t *target) counted() countedKey {
+// countedKey returns the target as a key to wait for.
+func (t *target) countedKey() countedKey {
 	return countedKey{hash: t.hash, ns: t.ns, key: t.check.Key}
 }
 
-// unlisted reports whether the store certainly has nothing of a target's key, which is not in
+// isKnownAbsent reports whether the store certainly has nothing of a target's key, which is not in
 // memory. If that is not known, it has the list read.
-func (t *target) unlisted() bool {
+func (t *target) isKnownAbsent() bool {
 	p := t.p
 	if p.keyReader == nil || p.ownership != owned {
 		return false
 	}
-	if !p.listed() {
-		p.wantList()
+	if !p.hasAllKeys() {
+		p.requestList()
 		return false
 	}
 	if p.keys.Stored.Has(KeyHash(t.ns, t.check.Key)) {

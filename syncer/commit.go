@@ -19,24 +19,24 @@ type countedKey struct {
 	err error
 }
 
-// commit waits until all tickets up to this one are acknowledged. It returns the latest
+// awaitAck waits until all tickets up to this one are acknowledged. It returns the latest
 // acknowledged mark, and an error if the store lacks counts of these keys by then.
-func (p *partition) commit(ctx context.Context, ticket uint64,
+func (p *partition) awaitAck(ctx context.Context, ticket uint64,
 	keys ...countedKey) (store.Mark, error) {
-	mark, err := p.commitIf(ctx, ticket, keys, func() bool { return true })
+	mark, err := p.awaitAckIf(ctx, ticket, keys, func() bool { return true })
 	for i := range keys {
 		err = cmp.Or(err, keys[i].err)
 	}
 	return mark, err
 }
 
-// commitIf is commit, but leaves the errors of single keys to the caller, and returns errFailing if
+// awaitAckIf is commit, but leaves the errors of single keys to the caller, and returns errFailing if
 // it would have to wait while worthwhile returns false. worthwhile is called with the partition
 // locked.
-func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedKey,
+func (p *partition) awaitAckIf(ctx context.Context, ticket uint64, keys []countedKey,
 	worthwhile func() bool) (store.Mark, error) {
 	for {
-		mark, news, err := p.committed(ticket, keys, worthwhile)
+		mark, news, err := p.ackedMark(ticket, keys, worthwhile)
 		if news == nil {
 			return mark, err
 		}
@@ -51,10 +51,10 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedK
 	}
 }
 
-// committed returns the latest acknowledged mark if it covers a ticket, and sets the errors of the
+// ackedMark returns the latest acknowledged mark if it covers a ticket, and sets the errors of the
 // keys. If the acknowledgement may still come, it returns a channel that is closed when the caller
 // should look again.
-func (p *partition) committed(ticket uint64, keys []countedKey,
+func (p *partition) ackedMark(ticket uint64, keys []countedKey,
 	worthwhile func() bool) (mark store.Mark, news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *partition) committed(ticket uint64, keys []countedKey,
 		// Rounds taken over from other counters draw no tickets. They are sent before all others,
 		// so they must be acknowledged too.
 		for i := range keys { // now: after a handoff of the partition they are unknown
-			keys[i].err = p.refusal(keys[i].hash, keys[i].ns, keys[i].key, ticket)
+			keys[i].err = p.refusalError(keys[i].hash, keys[i].ns, keys[i].key, ticket)
 		}
 		return p.outbox.Mark, nil, nil
 	case p.stopped:
@@ -74,11 +74,11 @@ func (p *partition) committed(ticket uint64, keys []countedKey,
 		return store.Mark{}, nil, errFailing
 	}
 	p.dirty.Due = true
-	return store.Mark{}, p.settled.wait(), nil
+	return store.Mark{}, p.settled.nextNews(), nil
 }
 
-// stopWaiting ends all waits, because nothing will be settled any more.
-func (p *partition) stopWaiting() {
+// endAllWaits ends all waits, because nothing will be settled any more.
+func (p *partition) endAllWaits() {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier"
 )
 
-// Reserved lists the reserved checks of an id, and the time at which they will be counted.
-func (c *Counter) Reserved(id string) (checks []twotier.Check, ts int64) {
+// ReservedChecks lists the reserved checks of an id, and the time at which they will be counted.
+func (c *Counter) ReservedChecks(id string) (checks []twotier.Check, ts int64) {
 	c.reservations.mu.Lock()
 	defer c.reservations.mu.Unlock()
 	if r := c.reservations.byID[id]; r != nil {
@@ -39,12 +39,12 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack twotier.Ack) error
 	}
 	k.unlock()
 	switch {
-	case err != nil || !c.durability.waits(&op):
+	case err != nil || !c.durability.waitsForStore(&op):
 		return err
 	case k.refused:
 		return errRefusedKey
 	}
-	return k.commit(ctx, &c.durability)
+	return k.awaitAck(ctx, &c.durability)
 }
 
 // Undo gives up a reservation. It reports whether there was one.

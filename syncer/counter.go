@@ -79,7 +79,7 @@ func (c *Counter) initPartition(id int) {
 	if c.opt.NotOwner {
 		p.ownership = notOwned
 	}
-	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.readWithin()
+	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.maxReportAge()
 	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
 	p.lists = c.keyReader != nil
 	p.keys.Stored, p.listing = keys.NewStored(c.memory.lists), &listing{}
@@ -128,12 +128,12 @@ func (c *Counter) Drain() {
 // goroutine. The error reports how much the store lacks. Further calls return the same error.
 func (c *Counter) Close(ctx context.Context) error {
 	c.once.Do(func() {
-		c.refuse()
+		c.refuseAll()
 		if c.stop == nil {
 			return
 		}
 		c.err = c.Flush(ctx)
-		if l := c.left(); l.buckets > 0 {
+		if l := c.countUnflushed(); l.buckets > 0 {
 			c.err = fmt.Errorf(
 				"close: %w: the store has not acknowledged %d events of %d keys, in %d buckets",
 				twotier.ErrUnknownOutcome, l.events, l.keys, l.buckets)
@@ -141,14 +141,14 @@ func (c *Counter) Close(ctx context.Context) error {
 		c.stop()
 		c.done.Wait()
 		for i := range c.parts {
-			c.parts[i].stopWaiting()
+			c.parts[i].endAllWaits()
 		}
 	})
 	return c.err
 }
 
-// refuse makes every operation fail from now on, including waiting ones.
-func (c *Counter) refuse() {
+// refuseAll makes every operation fail from now on, including waiting ones.
+func (c *Counter) refuseAll() {
 	c.closed.Store(true)
 	c.Drain()
 	for p := range c.locked() {
@@ -163,9 +163,9 @@ func (c *Counter) refuse() {
 func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
-		_, err := p.commit(ctx, p.lastTicket())
+		_, err := p.awaitAck(ctx, p.lastTicket())
 		if errors.Is(err, errHandedOff) {
-			_, err = p.commit(ctx, 0) // wait for rounds taken over from other counters since then
+			_, err = p.awaitAck(ctx, 0) // wait for rounds taken over from other counters since then
 		}
 		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets",
@@ -178,11 +178,11 @@ func (c *Counter) Flush(ctx context.Context) error {
 // unflushed is the amount of counts that the store has not acknowledged.
 type unflushed struct{ events, keys, buckets int64 }
 
-func (c *Counter) left() (l unflushed) {
+func (c *Counter) countUnflushed() (l unflushed) {
 	if l.buckets = c.pendingBuckets(); l.buckets == 0 {
 		return l
 	}
-	c.Unflushed(func(_, _ []byte, n int64) {
+	c.EachUnflushed(func(_, _ []byte, n int64) {
 		l.events += n
 		l.keys++
 	})
@@ -230,7 +230,7 @@ func (c *Counter) Stats() Stats {
 	return s
 }
 
-// StaleAfter bounds the age of the information behind a decision made in place of, or along with,
+// MaxStaleness bounds the age of the information behind a decision made in place of, or along with,
 // another counter: one flush interval until the other has flushed, and up to two until this one
 // reads its counts.
-func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }
+func (c *Counter) MaxStaleness() time.Duration { return c.opt.FlushInterval + c.opt.maxReportAge() }

@@ -316,7 +316,7 @@ func TestForget(t *testing.T) {
 	add(t, c, "a", 5, 0)
 	flush(t, c)
 	add(t, c, "a", 5, 0)
-	if err := c.Forget(context.Background(), nil, []byte("a")); err != nil {
+	if err := c.ResetKey(context.Background(), nil, []byte("a")); err != nil {
 		t.Fatal(err)
 	}
 	add(t, c, "a", 1, 0)
@@ -369,7 +369,7 @@ func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
 		Placement: twotier.Placement{Partitions: 1}})
 	add(t, c, "k", 1, 0)
 	flush(t, c)
-	if err := rival.Forget(context.Background(), nil, []byte("k")); err != nil {
+	if err := rival.ResetKey(context.Background(), nil, []byte("k")); err != nil {
 		t.Fatal(err)
 	}
 	add(t, c, "k", 1, 0)

@@ -15,16 +15,16 @@ import (
 // and nothing was counted, except with ErrUnknownOutcome. Other errors are ErrClosed, ErrOverload,
 // ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	if err := c.durability.check(ctx, op); err != nil {
+	if err := c.durability.checkAck(ctx, op); err != nil {
 		return err
 	}
 	res.Reset()
-	if err := c.closedTo(op); err != nil {
+	if err := c.checkOpen(op); err != nil {
 		return err
 	}
 	w := admission{ctx: ctx, opt: &c.opt}
-	if unconditional(op) {
-		return c.addOnly(&w, op, res, c.opt.Now())
+	if isUnconditional(op) {
+		return c.runPlainAdd(&w, op, res, c.opt.Now())
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
@@ -36,18 +36,18 @@ func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	}
 	counted, err := k.decide(&w, res)
 	switch {
-	case err != nil || !c.durability.waits(op):
+	case err != nil || !c.durability.waitsForStore(op):
 		return err
 	case k.refused:
 		return errRefusedKey
 	case !counted:
 		return nil
 	}
-	return k.commit(ctx, &c.durability)
+	return k.awaitAck(ctx, &c.durability)
 }
 
-// addOnly runs an Add without limits, which needs no knowledge of the key's past.
-func (o *operations) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now int64) error {
+// runPlainAdd runs an Add without limits, which needs no knowledge of the key's past.
+func (o *operations) runPlainAdd(w *admission, op *twotier.Op, res *twotier.Result, now int64) error {
 	check := &op.Checks[0]
 	var t target
 	o.locate(&t, check)
@@ -56,7 +56,7 @@ func (o *operations) addOnly(w *admission, op *twotier.Op, res *twotier.Result, 
 		return err
 	}
 	p, ticket := t.p, uint64(0)
-	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && w.wait() {
+	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && w.waitForRoom() {
 		if err != nil {
 			now = o.opt.Now() // it has waited
 		}
@@ -64,19 +64,19 @@ func (o *operations) addOnly(w *admission, op *twotier.Op, res *twotier.Result, 
 		ticket, err = t.add(op, res, ts, now, w)
 		p.mu.Unlock()
 	}
-	w.end()
-	err = w.explain(err)
+	w.releaseRoom()
+	err = w.explainRefusal(err)
 	switch {
-	case err != nil || !o.durability.waits(op):
+	case err != nil || !o.durability.waitsForStore(op):
 		return err
 	case ticket == noTicket:
 		return errRefusedKey
 	}
-	mark, err := p.commit(w.ctx, ticket, t.counted())
+	mark, err := p.awaitAck(w.ctx, ticket, t.countedKey())
 	if err != nil {
 		return err
 	}
-	return cmp.Or(o.durability.await(w.ctx, o.durability.of(op), []store.Mark{mark})...)
+	return cmp.Or(o.durability.awaitMarks(w.ctx, o.durability.ackLevel(op), []store.Mark{mark})...)
 }
 
 // operations is what the operations of a counter share.
@@ -91,18 +91,18 @@ type operations struct {
 	closed   atomic.Bool // nothing more is counted or read
 }
 
-// closedTo returns ErrClosed if the counter no longer accepts operations of this kind.
-func (o *operations) closedTo(op *twotier.Op) error {
+// checkOpen returns ErrClosed if the counter no longer accepts operations of this kind.
+func (o *operations) checkOpen(op *twotier.Op) error {
 	if o.closed.Load() || !op.Reads() && o.draining.Load() {
 		return twotier.ErrClosed
 	}
 	return nil
 }
 
-// unconditional reports whether an operation can be carried out without knowing its key's past: it
+// isUnconditional reports whether an operation can be carried out without knowing its key's past: it
 // counts and compares with nothing. Taking counts back needs the past, because it never takes back
 // more than there is.
-func unconditional(op *twotier.Op) bool {
+func isUnconditional(op *twotier.Op) bool {
 	return op.Kind == twotier.Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
 		op.Checks[0].N >= 0
 }
@@ -114,10 +114,10 @@ type durability struct {
 	placement twotier.Placement
 }
 
-// check returns an error if an operation can't reach its ack level. It is called before anything is
+// checkAck returns an error if an operation can't reach its ack level. It is called before anything is
 // counted.
-func (d *durability) check(ctx context.Context, op *twotier.Op) error {
-	ack := d.of(op)
+func (d *durability) checkAck(ctx context.Context, op *twotier.Op) error {
+	ack := d.ackLevel(op)
 	if ack < twotier.AckReplica || op.Reads() {
 		return nil
 	}
@@ -133,15 +133,15 @@ func (d *durability) check(ctx context.Context, op *twotier.Op) error {
 	return keeper.Keeps(ctx, ack, partitions...)
 }
 
-// of returns the ack level of an operation.
-func (d *durability) of(op *twotier.Op) twotier.Ack {
+// ackLevel returns the ack level of an operation.
+func (d *durability) ackLevel(op *twotier.Op) twotier.Ack {
 	if op.Ack == twotier.AckDefault {
 		return d.ack
 	}
 	return op.Ack
 }
 
-// waits reports whether an operation waits for the store.
-func (d *durability) waits(op *twotier.Op) bool {
-	return d.of(op) >= twotier.AckStore && !op.Reserves()
+// waitsForStore reports whether an operation waits for the store.
+func (d *durability) waitsForStore(op *twotier.Op) bool {
+	return d.ackLevel(op) >= twotier.AckStore && !op.Reserves()
 }

@@ -20,12 +20,12 @@ const (
 // get, and counts if the decision allows it. It reports whether anything was counted.
 func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 	op := k.op
-	k.use()
+	k.markUsed()
 	if op.Kind == twotier.Add {
 		if err := k.checkReach(); err != nil {
 			return false, err
 		}
-		if err := k.admitsAll(); err != nil {
+		if err := k.checkRoom(); err != nil {
 			return false, err
 		}
 		if err := k.makeEntries(); err != nil {
@@ -44,17 +44,17 @@ func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 	case op.Kind == twotier.Count:
 		return false, nil
 	case !res.Allowed && (!op.CountDenied || k.reservation != nil || op.Banned(res)):
-		return k.refuse(res)
+		return k.startRefusalBans(res)
 	case op.DryRun:
 		k.includeCounted(res)
 		return false, nil
 	}
-	if err := k.admitsAll(); err != nil {
+	if err := k.checkRoom(); err != nil {
 		return false, err
 	}
 	var starting []int
 	if !res.Allowed {
-		if starting, err = k.breached(res); err != nil {
+		if starting, err = k.bansToStart(res); err != nil {
 			return false, err
 		}
 	}
@@ -92,9 +92,9 @@ func (k *call) compareAll(res *twotier.Result) error {
 	return nil
 }
 
-// refuse starts the bans of an Acquire that counts nothing. It reports whether it has started any.
-func (k *call) refuse(res *twotier.Result) (started bool, err error) {
-	starting, err := k.breached(res)
+// startRefusalBans starts the bans of an Acquire that counts nothing. It reports whether it has started any.
+func (k *call) startRefusalBans(res *twotier.Result) (started bool, err error) {
+	starting, err := k.bansToStart(res)
 	if err != nil {
 		return false, err
 	}
@@ -114,9 +114,9 @@ func (k *call) setTimes(res *twotier.Result) {
 	}
 }
 
-// use marks the keys as used. A refusal counts as a use, like a count. Keys that are only read are
+// markUsed marks the keys as used. A refusal counts as a use, like a count. Keys that are only read are
 // kept longer than unused ones, but may be evicted at once to make room for the next read.
-func (k *call) use() {
+func (k *call) markUsed() {
 	age := uint32(0)
 	if k.op.Kind == twotier.Count {
 		age = keys.EvictableAge
@@ -139,16 +139,16 @@ func (k *call) checkReach() error {
 		t := &k.targets[i]
 		if t.check.N < 0 {
 			switch {
-			case t.unread():
+			case t.lacksStoreCounts():
 				return errStoreDown
-			case !k.op.Recalled && t.p.ownership == owned && t.lentOut():
+			case !k.op.Recalled && t.p.ownership == owned && t.mayBeLent():
 				return ErrLent
 			}
 		}
 		v := k.view(t)
 		for j := range t.check.Limits {
 			if !v.Covers(t.check.Limits[j].Window, k.ts) {
-				return k.outOfReach(t, &t.check.Limits[j])
+				return k.reachError(t, &t.check.Limits[j])
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func (k *call) setSource(res *twotier.Result) {
 	res.Source = twotier.SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.unread() || t.p.degraded() {
+		if t.lacksStoreCounts() || t.p.degraded() {
 			res.Degraded, res.Source = true, twotier.SourceDegraded
 		} else if t.p.ownership == notOwned && !res.Degraded {
 			res.Source = t.source()
@@ -185,7 +185,7 @@ func (k *call) makeEntries() error {
 		if t.check.IsBan() {
 			continue
 		}
-		r, _, err := t.entry(k.present)
+		r, _, err := t.ensureEntry(k.present)
 		if err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (k *call) count() {
 				t.p.keys.MarkAhead(e, t.sp.Ladder, t.stamped, k.now)
 			}
 		}
-		t.p.enlist(t.ref, e)
+		t.p.markDirty(t.ref, e)
 		k.refused = k.refused || e.HasFlag(keys.FlagParked)
 	}
 }
@@ -252,7 +252,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 			lr.Refused = k.op.Kind == twotier.Add && e.Hi > lr.Max
 		}
 		if !ok {
-			return k.outOfReach(t, limit)
+			return k.reachError(t, limit)
 		}
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
@@ -271,7 +271,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	r *twotier.CheckResult) bool {
 	if t.check.IsBan() {
-		k.forbids(t, v, lr, r)
+		k.applyBan(t, v, lr, r)
 		return true
 	}
 	at := k.ts
@@ -286,7 +286,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 		n += t.p.reservations.ReservedEvents(t.ns, t.check.Key)
 	}
 	if len(t.p.shared) > 0 {
-		lent := k.lent(t, lr.Window)
+		lent := k.lentWithin(t, lr.Window)
 		lr.Hi += lent
 		n += lent
 	}
@@ -304,9 +304,9 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	return true
 }
 
-// lent returns how many lent events of the target's key may lie in a window that ends at ts or
+// lentWithin returns how many lent events of the target's key may lie in a window that ends at ts or
 // later. An event of the past is in windows that have ended, and ended loans may be in these.
-func (k *call) lent(t *target, window int64) int64 {
+func (k *call) lentWithin(t *target, window int64) int64 {
 	if shared := t.sharedKey(); shared != nil {
 		return shared.LentWithin(window, min(k.ts, k.now), time.Now())
 	}
@@ -324,6 +324,6 @@ func (k *call) includeCounted(res *twotier.Result) {
 	}
 }
 
-func (k *call) outOfReach(t *target, limit *twotier.Limit) error {
+func (k *call) reachError(t *target, limit *twotier.Limit) error {
 	return twotier.OutOfReach(k.op, t.sp.Ladder, limit.Window, k.ts, k.now)
 }

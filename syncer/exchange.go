@@ -27,7 +27,7 @@ func (p *partition) cut() (r *rounds.Round, later bool) {
 		r = p.flushing.cut(now)
 	}
 	if p.outbox.Sent = r != nil; p.outbox.Sent {
-		p.address(r)
+		p.setExpectedState(r)
 	}
 	return r, false
 }
@@ -42,12 +42,12 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 		len(p.parked.Refs) > 0 || p.loads.Exclusive || p.flushing.verifyDue(now) {
 		return now, true
 	}
-	return p.flushing.verifyAt()
+	return p.flushing.nextVerification()
 }
 
-// address puts the state in the store's latest answer, even one to a load, into a round. The store
+// setExpectedState puts the state in the store's latest answer, even one to a load, into a round. The store
 // compares it with its data to detect a loss.
-func (g *guarded) address(r *rounds.Round) {
+func (g *guarded) setExpectedState(r *rounds.Round) {
 	last := g.store.Latest()
 	if g.restoration.active() {
 		last = g.restoration.job.StoreVersion
@@ -75,7 +75,7 @@ func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 		g.flushing.fail(r)
 		return false
 	}
-	g.succeed()
+	g.recordSuccess()
 	switch {
 	case r.Republish:
 		g.restoration.settle(r)
@@ -84,9 +84,9 @@ func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 		// the loss. Those counts are in the store already. They must not be taken for counts from
 		// before the loss.
 	case r.Lost:
-		g.restoration.findLoss(rounds.VersionOf(r))
+		g.restoration.beginAfterLoss(rounds.VersionOf(r))
 	case r.Used || r.Later && !r.Imported && !g.outbox.MaybeSent:
-		g.flushing.rename(r)
+		g.flushing.changeWriter(r)
 	default:
 		more = g.flushing.settle(r)
 		g.rebuild()
@@ -95,8 +95,8 @@ func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 	return true
 }
 
-// succeed records an answer to a round that no other overlapped.
-func (g *guarded) succeed() {
+// recordSuccess records an answer to a round that no other overlapped.
+func (g *guarded) recordSuccess() {
 	g.outbox.Retry.Succeed()
 	g.loads.LossSeen = false
 	g.store.ContactAt = time.Now()
@@ -133,7 +133,7 @@ func (p *partition) cutLoad() (r *rounds.Round, later bool) {
 		return nil, true
 	}
 	if r = p.loads.cut(); r != nil {
-		p.address(r)
+		p.setExpectedState(r)
 	}
 	return r, false
 }

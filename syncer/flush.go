@@ -28,14 +28,14 @@ type flushing struct {
 
 // cut returns the next round, or nil if there is nothing to send.
 func (f *flushing) cut(now time.Time) *rounds.Round {
-	r := f.next(now)
+	r := f.nextRound(now)
 	if r != nil {
 		r.Generation = f.store.Generation
 	}
 	return r
 }
 
-func (f *flushing) next(now time.Time) *rounds.Round {
+func (f *flushing) nextRound(now time.Time) *rounds.Round {
 	switch {
 	case f.outbox.Flight != nil:
 		f.loads.VoidKeys(f.outbox.Flight)
@@ -73,13 +73,13 @@ func (f *flushing) cutDirty(now time.Time) *rounds.Round {
 	if now.After(f.parked.Until) {
 		f.addParked(r)
 	}
-	f.addExact(r)
+	f.addExclusiveLoads(r)
 	r.Most = f.owed.room.RoundKeys(f.keysOwed(), f.opt.MaxRoundKeys)
 	f.addLargest(r, now)
 	f.addDirty(r)
 	if len(r.Keys) == 0 && !f.verifyDue(now) {
 		f.scratch.recycle(f.ledger, r)
-		f.coverAll()
+		f.acknowledgeCut()
 		return nil
 	}
 	f.seal(r)
@@ -114,21 +114,21 @@ func (f *flushing) verifyDue(now time.Time) bool {
 
 // verifyWithin reports whether the clock will make the partition verify the store within d.
 func (f *flushing) verifyWithin(d time.Duration, now time.Time) bool {
-	at, ever := f.verifyAt()
+	at, ever := f.nextVerification()
 	return ever && !now.Add(d).Before(at)
 }
 
-// verifyAt returns when the clock should make the partition verify the store, if ever. A partition
+// nextVerification returns when the clock should make the partition verify the store, if ever. A partition
 // without keys only does so to keep its sequence in the store.
-func (f *flushing) verifyAt() (at time.Time, ever bool) {
+func (f *flushing) nextVerification() (at time.Time, ever bool) {
 	if f.keys.Len() > 0 {
 		return f.store.VerifiedAt.Add(f.opt.VerifyInterval), true
 	}
 	return f.store.VerifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.Acked > 0
 }
 
-// addExact adds the keys that only a round without overlap may load.
-func (f *flushing) addExact(r *rounds.Round) {
+// addExclusiveLoads adds the keys that only a round without overlap may load.
+func (f *flushing) addExclusiveLoads(r *rounds.Round) {
 	if !f.loads.Exclusive {
 		return
 	}
@@ -157,13 +157,13 @@ func (f *flushing) addDirty(r *rounds.Round) {
 	f.dirty.BeginCut()
 	for taken := 0; f.dirty.Due && !r.Full(); taken++ {
 		if taken%keys.TouchAtOnce == 0 {
-			f.touchDirty()
+			f.prefetchDirty()
 		}
 		if f.dirty.IsEmpty() {
 			f.dirty.Due = false
 			return
 		}
-		at, e := f.unlist()
+		at, e := f.popDirty()
 		// Otherwise all its counts were taken already, or the store refuses it.
 		if !e.HasFlag(keys.FlagBusy|keys.FlagParked) && e.NeedsRound() {
 			f.addEntry(r, at, e, e.HasFlag(keys.FlagCold))
@@ -231,8 +231,8 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 	l, pending, synced := b.keys.Ladder(e), b.keys.PendingOf(e), b.keys.SyncedOf(e)
 	listed = true
 	look := func(at leaparray.Stretch) {
-		if !heldIn(l, synced, at, 1) {
-			fresh, listed = true, listed && heldIn(l, synced, at, listGroup(l))
+		if !storeHasGroup(l, synced, at, 1) {
+			fresh, listed = true, listed && storeHasGroup(l, synced, at, bucketsPerListGroup(l))
 		}
 	}
 	l.EachCell(pending, func(at leaparray.Stretch, n int64) bool {
@@ -248,38 +248,38 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 	return fresh, fresh && listed
 }
 
-// began reports whether the round may have created the key in the store, although it was cut as if
+// mayHaveCreated reports whether the round may have created the key in the store, although it was cut as if
 // the store had some of its counts. That is so if a bucket of the coarsest level has nothing but
 // the round's Adds, or if a bucket has less than its known count.
-func (b *ledger) began(e keys.Entry, k *rounds.Part) bool {
+func (b *ledger) mayHaveCreated(e keys.Entry, k *rounds.Part) bool {
 	l, synced := b.keys.Ladder(e), b.keys.SyncedOf(e)
 	for i := range k.Adds {
 		add := &k.Adds[i]
 		if add.Stored < k.KnownAt(i)+add.N || add.N != 0 && add.Stored == add.N &&
-			!heldIn(l, synced, add.Stretch, 1) {
+			!storeHasGroup(l, synced, add.Stretch, 1) {
 			return true
 		}
 	}
 	return false
 }
 
-// heldIn reports whether the store is known to hold counts of a key in the group of this many
+// storeHasGroup reports whether the store is known to hold counts of a key in the group of this many
 // buckets of the coarsest level that contains the start of at.
-func heldIn(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
+func storeHasGroup(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
 	width := l.CoarsestWidth() * group
 	from := at.Start - at.Start%width
 	v := leaparray.View{Ladder: l, A: synced}
 	return v.UpperBound(from, from+width-1) != 0
 }
 
-// touchDirty touches the next entries of the dirty list.
-func (b *ledger) touchDirty() {
+// prefetchDirty touches the next entries of the dirty list.
+func (b *ledger) prefetchDirty() {
 	next := b.dirty.Listed()
 	b.keys.Prefetch(next[:min(len(next), keys.TouchAtOnce)])
 }
 
-// touchKeys touches the entries and counters of the next keys of a round.
-func (b *ledger) touchKeys(parts []rounds.Part) {
+// prefetchKeys touches the entries and counters of the next keys of a round.
+func (b *ledger) prefetchKeys(parts []rounds.Part) {
 	refs := make([]arena.Ref, 0, keys.TouchAtOnce)
 	for i := range parts[:min(len(parts), keys.TouchAtOnce)] {
 		refs = append(refs, parts[i].Ref)

@@ -193,7 +193,7 @@ func TestANameThatIsUsedElsewhere(t *testing.T) {
 	f.add("k", 1)
 	r := f.cut(time.Now())
 	nonce := r.Nonce
-	f.rename(r)
+	f.changeWriter(r)
 	again := f.cut(time.Now())
 	if again != r || r.Writer == "w" || r.Writer != f.outbox.Writer || r.Nonce == nonce {
 		t.Errorf("it goes again as %+v", again)

@@ -113,7 +113,7 @@ func (h *handoff) cancel() bool {
 // finish drops everything that was handed off. From now on rounds are numbered under a new name,
 // derived from the counter's.
 func (h *handoff) finish(counter string) {
-	h.empty()
+	h.dropAllKeys()
 	h.outbox.ResetAfterHandoff(counter)
 	h.rounds, h.sealed = nil, false
 	h.reportOwed()
@@ -121,7 +121,7 @@ func (h *handoff) finish(counter string) {
 	h.settled.wake()
 }
 
-// offers reports whether a handoff includes counts of a key, so that others may still send them.
-func (h *handoff) offers(hash uint32, ns, key []byte) bool {
+// includesKey reports whether a handoff includes counts of a key, so that others may still send them.
+func (h *handoff) includesKey(hash uint32, ns, key []byte) bool {
 	return h.sealed && rounds.AnyHasKey(h.rounds, hash, ns, key)
 }

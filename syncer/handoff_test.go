@@ -86,7 +86,7 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	if err := a.Do(context.Background(), &op, &res); !errors.Is(err, twotier.ErrNotOwner) {
 		t.Errorf("the old owner still counts: %v", err)
 	}
-	if err := a.Forget(context.Background(), nil, []byte("k1")); !errors.Is(err,
+	if err := a.ResetKey(context.Background(), nil, []byte("k1")); !errors.Is(err,
 		twotier.ErrNotOwner) {
 		t.Errorf("the old owner still resets: %v", err)
 	}

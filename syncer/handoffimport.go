@@ -46,7 +46,7 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 		h.installAll(o.Keys)
 	case o.Epoch > h.store.Reported.Epoch: // the other counter has found a loss that this one has not
 		h.restoration.restoreAll(reported)
-		h.installAll(h.unknown(o.Keys, nil))
+		h.installAll(h.unknownKeys(o.Keys, nil))
 	default:
 		h.restoreOlder(o)
 	}
@@ -58,7 +58,7 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 func (h *handoff) restoreOlder(o *Handoff) {
 	// Counts that were only loaded may be lost as well, before the restoration has begun.
 	job := &republish{StoreVersion: h.store.Latest(), after: o.Epoch}
-	fresh := h.unknown(o.Keys, &job.keys)
+	fresh := h.unknownKeys(o.Keys, &job.keys)
 	h.installAll(fresh)
 	for i := range fresh {
 		k := &fresh[i]
@@ -74,9 +74,9 @@ func (h *handoff) restoreOlder(o *Handoff) {
 	h.restoration.begin(job)
 }
 
-// unknown returns the keys that are not in memory. It appends the others to known unless that is
+// unknownKeys returns the keys that are not in memory. It appends the others to known unless that is
 // nil.
-func (h *handoff) unknown(keys []KeyState, known *[]KeyState) (fresh []KeyState) {
+func (h *handoff) unknownKeys(keys []KeyState, known *[]KeyState) (fresh []KeyState) {
 	for i := range keys {
 		k := &keys[i]
 		switch {
@@ -108,12 +108,12 @@ func (h *handoff) install(k *KeyState) {
 	hash := h.keys.Names.Hash(k.NS, k.Key)
 	at := h.keys.Find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
-		h.keepMost(hash, h.keys.Entry(at), k.Buckets)
+		h.keepLarger(hash, h.keys.Entry(at), k.Buckets)
 		return
 	}
 	if at == 0 {
 		words := keys.Words(k.NS, k.Key)
-		if !h.budget.roomFor(words, h.keys.Clock.Second()) {
+		if !h.budget.ensureRoom(words, h.keys.Clock.Second()) {
 			return // the key can be loaded from the store
 		}
 		at = h.keys.InsertCold(hash, k.NS, k.Key)
@@ -127,10 +127,10 @@ func (h *handoff) install(k *KeyState) {
 	}
 }
 
-// keepMost takes over another counter's counts of a key that both have to read again: for each
+// keepLarger takes over another counter's counts of a key that both have to read again: for each
 // stretch of time, the larger of the two. If the store loses the key before that, this is what it
 // would hold once each had restored its counts.
-func (h *handoff) keepMost(hash uint32, e keys.Entry, known []store.Bucket) {
+func (h *handoff) keepLarger(hash uint32, e keys.Entry, known []store.Bucket) {
 	if h.resetting(hash, e) {
 		return
 	}

@@ -137,7 +137,7 @@ func (r *relay) resetAtOwner(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(),
 		time.Duration(r.rnd.IntN(500))*time.Millisecond)
 	defer cancel()
-	err := r.list[r.owner[r.partition(key)]].Forget(ctx, nil, []byte(key))
+	err := r.list[r.owner[r.partition(key)]].ResetKey(ctx, nil, []byte(key))
 	if err == nil || errors.Is(err, twotier.ErrUnknownOutcome) {
 		r.truth[key] = 0
 	}
@@ -196,10 +196,10 @@ func (r *relay) reset(key string) {
 	var err error
 	for i, c := range r.list {
 		if i != owner {
-			err = errors.Join(err, c.Drop(ctx, nil, []byte(key), r.rnd.IntN(2) == 0))
+			err = errors.Join(err, c.DropKey(ctx, nil, []byte(key), r.rnd.IntN(2) == 0))
 		}
 	}
-	err = errors.Join(err, r.list[owner].Forget(ctx, nil, []byte(key)))
+	err = errors.Join(err, r.list[owner].ResetKey(ctx, nil, []byte(key)))
 	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
 }
 
@@ -222,7 +222,7 @@ func (r *relay) split(key string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = c.Forget(ctx, nil, []byte(key)) // it may reach the store at any time
+		_ = c.ResetKey(ctx, nil, []byte(key)) // it may reach the store at any time
 	}()
 	time.Sleep(100 * time.Millisecond)
 	r.standIn(key)

@@ -54,7 +54,7 @@ func (b *resetBed) reset(i int, key string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if err := b.counters[i].Forget(ctx, nil, []byte(key)); !errors.Is(err,
+	if err := b.counters[i].ResetKey(ctx, nil, []byte(key)); !errors.Is(err,
 		twotier.ErrUnknownOutcome) {
 		b.t.Errorf("reset without a store: %v", err)
 	}
@@ -197,7 +197,7 @@ func TestCountsThatOutliveAReset(t *testing.T) {
 		add(t, b.counters[0], "k", 3, 0)
 		time.Sleep(time.Second) // it can't be flushed
 		b.counters[2].StartOwning(0)
-		if err := b.counters[2].Forget(context.Background(), nil, []byte("k")); err != nil {
+		if err := b.counters[2].ResetKey(context.Background(), nil, []byte("k")); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.counters[0].BeginHandoff(context.Background(), 0); err != nil {

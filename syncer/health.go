@@ -41,8 +41,8 @@ func (h *health) init(parts []partition, timeout time.Duration) {
 	h.timeout = timeout
 }
 
-// gotThrough reports whether a round shows that the store can be reached, regardless of the answer.
-func gotThrough(r *rounds.Round) bool {
+// reachedStore reports whether a round shows that the store can be reached, regardless of the answer.
+func reachedStore(r *rounds.Round) bool {
 	return r.Err == nil || errors.Is(r.Err, store.ErrLate) || errors.Is(r.Err, store.ErrRefused)
 }
 
@@ -52,7 +52,7 @@ func gotThrough(r *rounds.Round) bool {
 func (h *health) record(sent []*rounds.Round, began time.Time) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if slices.ContainsFunc(sent, gotThrough) {
+	if slices.ContainsFunc(sent, reachedStore) {
 		clear(h.silent)
 		h.down.Store(false)
 		return false, false

@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/syncer/store"
 )
 
-// commit waits for the acks of all operations of a batch together. The outcome of an operation
+// awaitAcks waits for the acks of all operations of a batch together. The outcome of an operation
 // depends only on the partitions that it counted in.
-func (b *batch) commit(ctx context.Context) {
+func (b *batch) awaitAcks(ctx context.Context) {
 	if len(b.stored) == 0 {
 		return
 	}
@@ -21,8 +21,8 @@ func (b *batch) commit(ctx context.Context) {
 		p.flushUpTo(ticket)
 	}
 	f := fate{keys: b.countedKeys(), failed: map[*partition]error{}, lost: map[keeping]error{}}
-	b.commitSome(ctx, &f, false)
-	b.commitSome(ctx, &f, true)
+	b.awaitSomeAcks(ctx, &f, false)
+	b.awaitSomeAcks(ctx, &f, true)
 	for _, keys := range f.keys {
 		for i := range keys {
 			res := &b.res[keys[i].at]
@@ -34,7 +34,7 @@ func (b *batch) commit(ctx context.Context) {
 		for j := range op.Checks {
 			p := b.o.partitionOf(&op.Checks[j])
 			b.res[i].Err = cmp.Or(f.failed[p], b.res[i].Err,
-				f.lost[keeping{p, b.o.durability.of(op)}])
+				f.lost[keeping{p, b.o.durability.ackLevel(op)}])
 		}
 	}
 }
@@ -46,7 +46,7 @@ func (b *batch) countedKeys() map[*partition][]countedKey {
 		for j := range b.ops[i].Checks {
 			var t target
 			b.o.locate(&t, &b.ops[i].Checks[j])
-			key := t.counted()
+			key := t.countedKey()
 			key.at = i
 			keys[t.p] = append(keys[t.p], key)
 		}
@@ -67,13 +67,13 @@ type keeping struct {
 	ack twotier.Ack
 }
 
-// commitSome waits for partitions. If patient is false, it skips partitions whose rounds are
+// awaitSomeAcks waits for partitions. If patient is false, it skips partitions whose rounds are
 // failing, so that the others' outcome is known without waiting for them. If it is true, it waits
 // for all remaining ones.
-func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
+func (b *batch) awaitSomeAcks(ctx context.Context, f *fate, patient bool) {
 	marks := map[*partition]store.Mark{}
 	for p, ticket := range b.tickets {
-		mark, err := p.commitIf(ctx, ticket, f.keys[p], func() bool {
+		mark, err := p.awaitAckIf(ctx, ticket, f.keys[p], func() bool {
 			return patient || !p.outbox.Retry.Failing()
 		})
 		if errors.Is(err, errFailing) {
@@ -88,30 +88,30 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 		for j := range op.Checks {
 			p := b.o.partitionOf(&op.Checks[j])
 			if _, committed := marks[p]; committed && f.failed[p] == nil &&
-				b.o.durability.of(op) >= twotier.AckReplica {
-				asked[b.o.durability.of(op)][p] = true
+				b.o.durability.ackLevel(op) >= twotier.AckReplica {
+				asked[b.o.durability.ackLevel(op)][p] = true
 			}
 		}
 	}
 	for ack, parts := range asked {
-		b.keep(ctx, f, ack, slices.Collect(maps.Keys(parts)), marks)
+		b.awaitDurable(ctx, f, ack, slices.Collect(maps.Keys(parts)), marks)
 	}
 }
 
-// keep waits until the counts in the partitions are kept at the level of ack.
-func (b *batch) keep(ctx context.Context, f *fate, ack twotier.Ack, parts []*partition,
+// awaitDurable waits until the counts in the partitions are kept at the level of ack.
+func (b *batch) awaitDurable(ctx context.Context, f *fate, ack twotier.Ack, parts []*partition,
 	marks map[*partition]store.Mark) {
 	list := make([]store.Mark, len(parts))
 	for i, p := range parts {
 		list[i] = marks[p]
 	}
-	for i, err := range b.o.durability.await(ctx, ack, list) {
+	for i, err := range b.o.durability.awaitMarks(ctx, ack, list) {
 		f.lost[keeping{parts[i], ack}] = err
 	}
 }
 
-// commit waits for the ack of a counted operation.
-func (k *call) commit(ctx context.Context, d *durability) error {
+// awaitAck waits for the ack of a counted operation.
+func (k *call) awaitAck(ctx context.Context, d *durability) error {
 	tickets := make([]uint64, len(k.parts))
 	for i, p := range k.parts {
 		tickets[i] = p.lastTicket()
@@ -119,41 +119,41 @@ func (k *call) commit(ctx context.Context, d *durability) error {
 	}
 	var marks []store.Mark
 	for i, p := range k.parts {
-		mark, err := p.commit(ctx, tickets[i], k.countedIn(p)...)
+		mark, err := p.awaitAck(ctx, tickets[i], k.countedKeysIn(p)...)
 		if err != nil {
 			return err
 		}
 		marks = append(marks, mark)
 	}
-	return cmp.Or(d.await(ctx, d.of(k.op), marks)...)
+	return cmp.Or(d.awaitMarks(ctx, d.ackLevel(k.op), marks)...)
 }
 
-// countedIn returns the call's keys in a partition.
-func (k *call) countedIn(p *partition) (keys []countedKey) {
+// countedKeysIn returns the call's keys in a partition.
+func (k *call) countedKeysIn(p *partition) (keys []countedKey) {
 	for i := range k.targets {
 		if t := &k.targets[i]; t.p == p {
-			keys = append(keys, t.counted())
+			keys = append(keys, t.countedKey())
 		}
 	}
 	return keys
 }
 
-// await waits until everything up to the marks would survive a loss of the store's server at the
+// awaitMarks waits until everything up to the marks would survive a loss of the store's server at the
 // level of ack. It returns an error or nil for each mark, or nil if all would survive.
-func (d *durability) await(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
+func (d *durability) awaitMarks(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
 	if ack < twotier.AckReplica || len(marks) == 0 {
 		return nil
 	}
 	return d.store.(store.Keeper).Keep(ctx, ack, marks)
 }
 
-// thoseKept excludes operations that can't reach their ack level, and sets the errors of their
+// excludeUnreachable excludes operations that can't reach their ack level, and sets the errors of their
 // results. It returns the others with their positions. If none is excluded, at is nil.
-func (d *durability) thoseKept(ctx context.Context, ops []twotier.Op,
+func (d *durability) excludeUnreachable(ctx context.Context, ops []twotier.Op,
 	res []twotier.Result) (kept []twotier.Op, at []int) {
 	var refused []int
 	for i := range ops {
-		if err := d.check(ctx, &ops[i]); err != nil {
+		if err := d.checkAck(ctx, &ops[i]); err != nil {
 			res[i].Err = err
 			refused = append(refused, i)
 		}

@@ -67,5 +67,7 @@ const listings = 4
 // the length of a group: a quarter of the span, which is at most an eighth of the time to live.
 func ListTTL(ttl int64) int64 { return ttl + ttl/(2*listings) }
 
-// listGroup returns how many buckets of the coarsest level a group has.
-func listGroup(l *leaparray.Ladder) int64 { return max(1, l.Span()/l.CoarsestWidth()/listings) }
+// bucketsPerListGroup returns how many buckets of the coarsest level a group has.
+func bucketsPerListGroup(l *leaparray.Ladder) int64 {
+	return max(1, l.Span()/l.CoarsestWidth()/listings)
+}

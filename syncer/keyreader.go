@@ -80,7 +80,7 @@ func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
 		begun, units := time.Now(), 0
 		parts, units = k.readSome(ctx, parts, stamps)
 		took := time.Since(begun)
-		pause(ctx, min(readPause, readShare*k.cost.of(units, took)-took))
+		pause(ctx, min(readPause, readShare*k.cost.busyTime(units, took)-took))
 	}
 }
 
@@ -121,8 +121,8 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 // time waiting for others, so the fastest recent read determines the cost of a unit.
 type readCost struct{ unit time.Duration }
 
-// of returns how long a read of this many units has kept the store busy, given its duration.
-func (c *readCost) of(units int, took time.Duration) time.Duration {
+// busyTime returns how long a read of this many units has kept the store busy, given its duration.
+func (c *readCost) busyTime(units int, took time.Duration) time.Duration {
 	if units == 0 {
 		return 0
 	}

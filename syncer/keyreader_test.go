@@ -14,24 +14,24 @@ import (
 func TestReadCost(t *testing.T) {
 	var c readCost
 	const idle, waits = 100 * time.Microsecond, 50 * time.Millisecond
-	if got := c.of(10, 10*idle); got != 10*idle {
+	if got := c.busyTime(10, 10*idle); got != 10*idle {
 		t.Errorf("at first %v", got)
 	}
 	for i := range 32 {
-		if got := c.of(64, 64*idle+waits); got < 64*idle || got > 2*64*idle {
+		if got := c.busyTime(64, 64*idle+waits); got < 64*idle || got > 2*64*idle {
 			t.Fatalf("the %d. read beside others: %v", i, got)
 		}
 	}
-	if got := c.of(1, idle/2); got != idle/2 {
+	if got := c.busyTime(1, idle/2); got != idle/2 {
 		t.Errorf("a faster one: %v", got)
 	}
 	reads := 0
-	for ; c.of(1, 10*idle) < 10*idle; reads++ {
+	for ; c.busyTime(1, 10*idle) < 10*idle; reads++ {
 		if reads == 1000 {
 			t.Fatal("it is not noticed that the store is slower than it was")
 		}
 	}
-	if c.of(0, time.Hour) != 0 {
+	if c.busyTime(0, time.Hour) != 0 {
 		t.Error("nothing was read")
 	}
 }
@@ -57,9 +57,9 @@ func TestNothingWasThere(t *testing.T) {
 		}
 		r := &rounds.Round{Round: Round{Epoch: 7, Version: 1, First: true}}
 		b.store.ApplyLoadAnswer(rounds.VersionOf(r))
-		b.learnFirst(r)
+		b.recordEmptyStore(r)
 		if tt.before == nil {
-			b.learn(r)
+			b.applyAnswer(r)
 		}
 		if b.listing.valid != tt.want || b.keys.Stored.Kept != tt.want {
 			t.Errorf("%s: %+v", name, b.listing)

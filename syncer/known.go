@@ -5,11 +5,11 @@ import (
 	"twotier.dev/twotier/syncer/store"
 )
 
-// Unflushed calls fn for every key with counts that the store has not acknowledged, which would be
+// EachUnflushed calls fn for every key with counts that the store has not acknowledged, which would be
 // lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
 // taken back as was counted, although the store may have one of both already. ns is empty for the
 // default namespace. fn must not keep the names.
-func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
+func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
 	for p := range c.locked() {
 		for _, e := range p.keys.All() {
 			if e.HasPending() || e.HasFlag(keys.FlagBusy) {
@@ -20,10 +20,10 @@ func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
 	}
 }
 
-// Synced calls fn for every key with its synced counts, in partitions that this counter decides
+// EachSynced calls fn for every key with its synced counts, in partitions that this counter decides
 // about. They can be restored if the store loses everything. The arguments are as in
 // [Counter.Unflushed].
-func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
+func (c *Counter) EachSynced(fn func(ns, key []byte, n int64)) {
 	for p := range c.locked() {
 		if p.ownership == notOwned {
 			continue
@@ -37,12 +37,12 @@ func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
 	}
 }
 
-// Restorable calls fn for every key with the buckets that this counter would restore if the store
+// EachRestorable calls fn for every key with the buckets that this counter would restore if the store
 // lost everything, in all partitions, in no order. fn must not keep its arguments.
-func (c *Counter) Restorable(fn func(ns, key []byte, buckets []store.Bucket)) {
+func (c *Counter) EachRestorable(fn func(ns, key []byte, buckets []store.Bucket)) {
 	var buckets []store.Bucket
 	for p := range c.locked() {
-		for _, at := range p.known() {
+		for _, at := range p.syncedRefs() {
 			e := p.keys.Entry(at)
 			ns, key := e.Name()
 			buckets = p.appendSynced(buckets[:0], e)

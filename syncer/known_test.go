@@ -23,7 +23,7 @@ func TestUnflushedThatCancelsOut(t *testing.T) {
 		time.Sleep(time.Second)
 		add(t, c, "k", -1, 0)
 		reported := false
-		c.Unflushed(func(_, k []byte, n int64) {
+		c.EachUnflushed(func(_, k []byte, n int64) {
 			reported = reported || string(k) == "k" && n == 0
 		})
 		if !reported {
@@ -31,6 +31,6 @@ func TestUnflushedThatCancelsOut(t *testing.T) {
 		}
 		close(s.answer)
 		time.Sleep(time.Second)
-		c.Unflushed(func(_, k []byte, n int64) { t.Errorf("%s is left, with %d", k, n) })
+		c.EachUnflushed(func(_, k []byte, n int64) { t.Errorf("%s is left, with %d", k, n) })
 	})
 }

@@ -268,7 +268,7 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		waiting, age := int64(0), c.Stats().UnflushedAge
-		c.Unflushed(func(_, key []byte, n int64) {
+		c.EachUnflushed(func(_, key []byte, n int64) {
 			if string(key[:4]) == "busy" {
 				waiting += n
 			}

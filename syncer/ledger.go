@@ -43,8 +43,8 @@ type owedKeys struct {
 	reported atomic.Int64 // changed under the partition's lock only
 }
 
-// enlist puts an entry on the dirty list, unless it is already there or parked.
-func (b *ledger) enlist(r arena.Ref, e keys.Entry) {
+// markDirty puts an entry on the dirty list, unless it is already there or parked.
+func (b *ledger) markDirty(r arena.Ref, e keys.Entry) {
 	if e.HasFlag(keys.FlagDirty | keys.FlagParked) {
 		return
 	}
@@ -53,17 +53,17 @@ func (b *ledger) enlist(r arena.Ref, e keys.Entry) {
 	b.reportOwed()
 }
 
-// unlist removes the first entry from the dirty list.
-func (b *ledger) unlist() (arena.Ref, keys.Entry) {
+// popDirty removes the first entry from the dirty list.
+func (b *ledger) popDirty() (arena.Ref, keys.Entry) {
 	r := b.dirty.Pop()
 	e := b.keys.Entry(r)
 	e.ClearFlags(keys.FlagDirty)
 	return r, e
 }
 
-// refusal returns why the store lacks a count of a key although it has acknowledged the count's
+// refusalError returns why the store lacks a count of a key although it has acknowledged the count's
 // ticket, or nil if it has the count.
-func (b *ledger) refusal(hash uint32, ns, key []byte, ticket uint64) error {
+func (b *ledger) refusalError(hash uint32, ns, key []byte, ticket uint64) error {
 	if b.dirty.HandedOffRefused(hash, ticket) {
 		return errHandedOff
 	}
@@ -88,16 +88,16 @@ func (b *ledger) unpark() rounds.KeyHashes {
 	for _, r := range b.parked.Refs {
 		e := b.keys.Entry(r)
 		e.ClearFlags(keys.FlagParked)
-		b.enlist(r, e)
+		b.markDirty(r, e)
 		unparked[b.keys.Names.Hash(e.Name())] = struct{}{}
 	}
 	b.parked.Refs = b.parked.Refs[:0]
 	return unparked
 }
 
-// coverAll records that the store has everything that has come off the dirty list: the last keys
+// acknowledgeCut records that the store has everything that has come off the dirty list: the last keys
 // had nothing to flush, and no round is in flight.
-func (b *ledger) coverAll() {
+func (b *ledger) acknowledgeCut() {
 	if b.dirty.AckedTicket == b.dirty.CutTicket {
 		return
 	}
@@ -169,8 +169,8 @@ func (b *ledger) everLoaded(e keys.Entry) bool {
 	return !e.HasFlag(keys.FlagCold) && !b.outbox.MaybeSent
 }
 
-// absent returns an absence: as of now, the store has nothing of a key.
-func (b *ledger) absent() rounds.Absence {
+// newAbsence returns an absence: as of now, the store has nothing of a key.
+func (b *ledger) newAbsence() rounds.Absence {
 	return rounds.Absence{Known: true, Generation: b.store.Generation, Drops: b.keys.Drops()}
 }
 
@@ -180,8 +180,8 @@ func (b *ledger) stillAbsent(a rounds.Absence, hash uint32) bool {
 		!b.outbox.MaybeSent && !b.keys.MayHaveDropped(hash, a.Drops)
 }
 
-// learn processes the store's answer to a round, including news of changes by others.
-func (b *ledger) learn(r *rounds.Round) {
+// applyAnswer processes the store's answer to a round, including news of changes by others.
+func (b *ledger) applyAnswer(r *rounds.Round) {
 	after := b.store.Reported
 	switch {
 	case r.Seq == 0:
@@ -194,7 +194,7 @@ func (b *ledger) learn(r *rounds.Round) {
 		after.Version++
 	}
 	b.store.ApplyAnswer(rounds.VersionOf(r), after, len(b.shared) > 0, time.Now())
-	b.learnFirst(r)
+	b.recordEmptyStore(r)
 }
 
 // applyLoaded sets synced to exactly the store's counts.
@@ -228,8 +228,8 @@ func (b *ledger) applyRead(e keys.Entry, loaded []store.Bucket) {
 	}
 }
 
-// known returns the entries with synced counts.
-func (b *ledger) known() (refs []arena.Ref) {
+// syncedRefs returns the entries with synced counts.
+func (b *ledger) syncedRefs() (refs []arena.Ref) {
 	for at, e := range b.keys.All() {
 		if e.HasSynced() {
 			refs = append(refs, at)
@@ -249,8 +249,8 @@ func (b *ledger) rebuild() {
 	b.parked.Move(moved)
 }
 
-// empty drops all keys and all state about them, because another counter now answers for them.
-func (b *ledger) empty() {
+// dropAllKeys drops all keys and all state about them, because another counter now answers for them.
+func (b *ledger) dropAllKeys() {
 	b.keys.Clear()
 	b.dirty.Clear()
 	b.parked, b.shared = rounds.ParkedKeys{}, nil
@@ -272,8 +272,8 @@ func (b *ledger) erase(r arena.Ref, e keys.Entry, l *leaparray.Ladder) {
 // broadcast wakes all waiting goroutines when there is news.
 type broadcast struct{ news chan struct{} }
 
-// wait returns a channel that is closed with the next news.
-func (b *broadcast) wait() <-chan struct{} {
+// nextNews returns a channel that is closed with the next news.
+func (b *broadcast) nextNews() <-chan struct{} {
 	if b.news == nil {
 		b.news = make(chan struct{})
 	}

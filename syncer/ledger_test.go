@@ -59,7 +59,7 @@ func (b *ledger) at(key string) keys.Entry {
 func (b *ledger) add(key string, n int64) {
 	e := b.at(key)
 	b.keys.Count(e, b.keys.Ladder(e), testSecond, n, testSecond)
-	b.enlist(b.keys.Find(b.keys.Names.Hash(nil, []byte(key)), nil, []byte(key)), e)
+	b.markDirty(b.keys.Find(b.keys.Names.Hash(nil, []byte(key)), nil, []byte(key)), e)
 	b.dirty.Due = true
 }
 
@@ -89,8 +89,8 @@ func (f *fakeBudget) admitKey(int, int, uint32) error {
 	return nil
 }
 
-func (f *fakeBudget) roomFor(int, uint32) bool { return !f.full }
-func (f *fakeBudget) easeSynced(uint32)        { f.eased++ }
+func (f *fakeBudget) ensureRoom(int, uint32) bool { return !f.full }
+func (f *fakeBudget) makeRoomForSynced(uint32)    { f.eased++ }
 
 // fakeStore applies rounds without any of the checks of a store.
 type fakeStore struct {
@@ -197,7 +197,7 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 func TestAbsenceEndsWithADrop(t *testing.T) {
 	b := newLedger(t)
 	hash := b.keys.Names.Hash(nil, []byte("k"))
-	a := b.absent()
+	a := b.newAbsence()
 	if !b.stillAbsent(a, hash) {
 		t.Fatal("nothing has changed")
 	}
@@ -206,7 +206,7 @@ func TestAbsenceEndsWithADrop(t *testing.T) {
 	if b.stillAbsent(a, hash) {
 		t.Error("it was counted and dropped: the store may have it")
 	}
-	a = b.absent()
+	a = b.newAbsence()
 	if b.store.BeginGeneration(); b.stillAbsent(a, hash) {
 		t.Error("others may have counted it")
 	}

@@ -20,7 +20,7 @@ func (b *ledger) newRound() *rounds.Round {
 func (b *ledger) detach(r *rounds.Round) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
-		if at := b.entryOf(k); at != 0 {
+		if at := b.refOf(k); at != 0 {
 			b.keys.Entry(at).ClearFlags(keys.FlagBusy)
 		}
 		k.Ref, k.Hash, k.Unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
@@ -42,8 +42,8 @@ func (b *ledger) attach(r *rounds.Round) {
 	}
 }
 
-// entryOf returns the place of a round's key, or 0 if it is not in memory.
-func (b *ledger) entryOf(k *rounds.Part) arena.Ref {
+// refOf returns the place of a round's key, or 0 if it is not in memory.
+func (b *ledger) refOf(k *rounds.Part) arena.Ref {
 	if k.Ref != 0 {
 		return k.Ref
 	}
@@ -73,7 +73,7 @@ func (b *ledger) eachAdd(r *rounds.Round,
 		if k.Forgotten {
 			continue
 		}
-		at := b.entryOf(k)
+		at := b.refOf(k)
 		if at == 0 {
 			at = b.keys.InsertCold(b.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 		}
@@ -109,8 +109,8 @@ func (b *ledger) isQueued(k *rounds.Part, queued rounds.KeyHashes) bool {
 	return has
 }
 
-// advance records that the store has a round.
-func (b *ledger) advance(r *rounds.Round) {
+// acknowledge records that the store has a round.
+func (b *ledger) acknowledge(r *rounds.Round) {
 	if !r.Imported {
 		b.dirty.AckedTicket = r.ThroughTicket
 	}
@@ -118,10 +118,10 @@ func (b *ledger) advance(r *rounds.Round) {
 	b.reportOwed()
 }
 
-// giveBack returns the keys of a round that changes nothing to their state before the cut. Parked
+// undoCut returns the keys of a round that changes nothing to their state before the cut. Parked
 // keys with nothing pending, or whose pending counts have meanwhile left every window, still wait
 // for a retry, because later counts of them are on no other list.
-func (b *ledger) giveBack(r *rounds.Round) {
+func (b *ledger) undoCut(r *rounds.Round) {
 	for i := range r.Parts {
 		at := r.Parts[i].Ref
 		if at == 0 {
@@ -142,10 +142,10 @@ func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 	if k.Existed {
 		e.SetGen(b.store.Generation - 1) // another writer made the key: it is read again
 	}
-	if !k.Renew && b.began(e, k) {
+	if !k.Renew && b.mayHaveCreated(e, k) {
 		e.SetFlags(keys.FlagRenew)
 	}
-	if !load && !b.keys.SetSynced(e, b.flushed(k, e, k.Compared && !k.Reset), false) {
+	if !load && !b.keys.SetSynced(e, b.flushedBuckets(k, e, k.Compared && !k.Reset), false) {
 		// Another writer counts this key, or it was deleted, so the rest of the store's counts is
 		// no longer known.
 		e.SetGen(b.store.Generation - 1)
@@ -155,10 +155,10 @@ func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 	}
 }
 
-// flushed returns the outcome of a round for the buckets of a key. With compared, the known counts
+// flushedBuckets returns the outcome of a round for the buckets of a key. With compared, the known counts
 // are those at the cut, because the buckets may have folded since. The result is valid until the
 // next call.
-func (b *ledger) flushed(k *rounds.Part, e keys.Entry, compared bool) []keys.Flushed {
+func (b *ledger) flushedBuckets(k *rounds.Part, e keys.Entry, compared bool) []keys.Flushed {
 	all := b.outcome[:0]
 	for i := range k.Adds {
 		add := &k.Adds[i]

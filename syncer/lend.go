@@ -43,7 +43,7 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 	}
 	defer t.p.unshareIdle(k.now)
 	var counts *loans.Counts
-	if !t.unread() && !t.p.degraded() && !t.p.draining {
+	if !t.lacksStoreCounts() && !t.p.degraded() && !t.p.draining {
 		counts = &loans.Counts{View: k.view(t), At: k.ts,
 			Reserved: t.p.reservations.ReservedEvents(t.ns, t.check.Key)}
 	}

@@ -97,7 +97,7 @@ func (l *loans) prepare(b *borrower, spare int64) (asked time.Time, ok bool) {
 		b.q = twotier.LoanRequest{Key: []byte("hot"), Limits: l.limits, Loan: fmt.Sprint(l.names)}
 	}
 	asked = time.Now()
-	if _, ok = b.Borrow(&b.q, spare); !ok {
+	if _, ok = b.FillLoanRequest(&b.q, spare); !ok {
 		b.q.Loan = ""
 	}
 	return asked, ok
@@ -212,10 +212,10 @@ func acquireHot(t *testing.T, c *syncer.Counter, limits []twotier.Limit) (res tw
 func TestALoanEnds(t *testing.T) {
 	for name, end := range map[string]func(b *borrower){
 		"time":    func(*borrower) { time.Sleep(twotier.LoanTime) },
-		"a pause": func(b *borrower) { b.PauseBorrowing(true) },
+		"a pause": func(b *borrower) { b.SetBorrowingPaused(true) },
 		"a pause that is over": func(b *borrower) {
-			b.PauseBorrowing(true)
-			b.PauseBorrowing(false)
+			b.SetBorrowingPaused(true)
+			b.SetBorrowingPaused(false)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

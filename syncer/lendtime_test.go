@@ -47,7 +47,7 @@ func TestDryRunOfABorrowedKey(t *testing.T) {
 				t.Fatalf("%+v, %v", res, err)
 			}
 		}
-		if used, ok := b.Borrow(&b.q, 0); !ok || used.Counted != 0 {
+		if used, ok := b.FillLoanRequest(&b.q, 0); !ok || used.Counted != 0 {
 			t.Errorf("%d were counted", used.Counted)
 		}
 	})

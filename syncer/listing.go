@@ -47,14 +47,14 @@ type reading struct {
 	told  rounds.StoreVersion // the state that the store must still have
 }
 
-// listed reports whether all keys of the store are in memory or among the stored keys.
-func (g *guarded) listed() bool {
+// hasAllKeys reports whether all keys of the store are in memory or among the stored keys.
+func (g *guarded) hasAllKeys() bool {
 	return g.listing.valid && g.listing.stamp == g.store.Stamp() && g.keys.Stored.Kept &&
 		g.store.VerifiedWithin(g.absenceAge) && !g.outbox.MaybeSent && !g.restoration.active()
 }
 
-// wantList has the list read, or the store verified first if its last report is too old.
-func (p *partition) wantList() {
+// requestList has the list read, or the store verified first if its last report is too old.
+func (p *partition) requestList() {
 	if !p.store.Known || !p.store.VerifiedWithin(p.absenceAge) {
 		if !p.store.MustVerify {
 			p.store.MustVerify = true
@@ -103,7 +103,7 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 	case r.turn != l.turn: // the keys read were dropped meanwhile
 		return false
 	case r.Err != nil:
-		p.leaveList(r)
+		p.suspendList(r)
 		return false
 	case r.Lost: // a round will find the loss, and restore the data
 		l.rest = time.Now().Add(listRetry)
@@ -149,9 +149,9 @@ func (l *KeyList) version() rounds.StoreVersion {
 		LastChange: l.LastChange}
 }
 
-// leaveList lets a list rest that can't be read. The keys read so far stay, unless the store
+// suspendList lets a list rest that can't be read. The keys read so far stay, unless the store
 // reports that the list is not complete.
-func (p *partition) leaveList(r *reading) {
+func (p *partition) suspendList(r *reading) {
 	p.listing.rest = time.Now().Add(listRetry)
 	if errors.Is(r.Err, errors.ErrUnsupported) {
 		p.forgetList()
@@ -159,10 +159,10 @@ func (p *partition) leaveList(r *reading) {
 	}
 }
 
-// learnFirst records that the store had nothing of the partition before a round, so there is
+// recordEmptyStore records that the store had nothing of the partition before a round, so there is
 // nothing to read. A concurrent round may have been answered before this one. If that answer
 // reported a change, the record comes too late.
-func (b *ledger) learnFirst(r *rounds.Round) {
+func (b *ledger) recordEmptyStore(r *rounds.Round) {
 	if !b.lists || !r.First || b.store.Latest() != rounds.VersionOf(r) {
 		return
 	}

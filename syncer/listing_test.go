@@ -385,7 +385,7 @@ func TestAbsenceHasAnAge(t *testing.T) {
 		p.settle("first-")
 		for i := range 3 {
 			key := fmt.Append(nil, "first-", i)
-			if err := p.c[0].Drop(t.Context(), nil, key, true); err != nil {
+			if err := p.c[0].DropKey(t.Context(), nil, key, true); err != nil {
 				t.Fatal(err)
 			}
 		}

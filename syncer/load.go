@@ -124,10 +124,10 @@ func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
 // applyAll applies everything that a round has loaded.
 func (l *loading) applyAll(r *rounds.Round) {
 	if !l.store.Known {
-		l.learn(r)
+		l.applyAnswer(r)
 	}
 	l.store.ApplyLoadAnswer(rounds.VersionOf(r))
-	l.learnFirst(r)
+	l.recordEmptyStore(r)
 	sec := l.keys.Clock.Second()
 	for i := range r.Parts {
 		k := &r.Parts[i]
@@ -150,7 +150,7 @@ func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 		w.Finish(alien, rounds.Absence{})
 		return
 	case at == 0 && len(k.Loaded) == 0:
-		w.Finish(nil, l.absent())
+		w.Finish(nil, l.newAbsence())
 		return
 	case at == 0:
 		i := l.keys.Names.Index(k.NS)
@@ -163,7 +163,7 @@ func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 	e := l.keys.Entry(at)
 	e.SetLastUsed(sec)
 	if !e.HasSynced() {
-		l.budget.easeSynced(sec)
+		l.budget.makeRoomForSynced(sec)
 	}
 	l.applyRead(e, k.Loaded)
 	w.Finish(nil, rounds.Absence{})

@@ -16,8 +16,8 @@ type reporter struct {
 	lossAt       atomic.Int64 // when a loss was last logged, in unix nanoseconds
 }
 
-// storeDown logs when the first flusher loses the store, and when the last one reaches it again.
-func (r *reporter) storeDown(down bool, err error) {
+// logStoreDown logs when the first flusher loses the store, and when the last one reaches it again.
+func (r *reporter) logStoreDown(down bool, err error) {
 	switch {
 	case down && r.flushersDown.Add(1) == 1:
 		text := "the store can't be reached: answering from memory"
@@ -33,7 +33,7 @@ func (r *reporter) storeDown(down bool, err error) {
 // lossPause is how long further losses go unlogged after one was logged.
 const lossPause = 10 * time.Second
 
-func (r *reporter) loss(first int) {
+func (r *reporter) logLoss(first int) {
 	now, last := time.Now().UnixNano(), r.lossAt.Load()
 	if now-last > int64(lossPause) && r.lossAt.CompareAndSwap(last, now) {
 		r.log.Warn("the store has lost counts that it had acknowledged: publishing what "+

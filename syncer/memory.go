@@ -48,12 +48,12 @@ func (m *memory) init(parts []partition, names *keys.Namespaces, clock keys.Cloc
 // admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can. The
 // partition is locked.
 func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
-	if !m.withinQuota(g, space, sec) {
+	if !m.ensureQuota(g, space, sec) {
 		m.warnFull("a namespace has its most keys in memory: new ones are refused",
 			"namespace", m.names.At(space).Name, "max_keys", m.names.At(space).MaxKeys)
 		return twotier.ErrMaxKeys
 	}
-	if !m.roomFor(g, words, sec) {
+	if !m.ensureRoom(g, words, sec) {
 		m.warnFull("the memory for counts is full of what the store does not have, or was used "+
 			"just now: new keys are refused, or served by the store", "max_bytes", m.maxBytes)
 		return twotier.ErrFull
@@ -61,10 +61,10 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	return nil
 }
 
-// withinQuota reports whether a namespace may have one more key, after evicting another of its keys
+// ensureQuota reports whether a namespace may have one more key, after evicting another of its keys
 // if necessary. Other partitions are only tried with TryLock: to wait for one while holding another
 // could deadlock.
-func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
+func (m *memory) ensureQuota(g *guarded, space int, sec uint32) bool {
 	sp := m.names.At(space)
 	if sp.MaxKeys == 0 || sp.Keys.Load() < sp.MaxKeys || g.evictOne(sec, space) {
 		return true
@@ -83,29 +83,29 @@ func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
 	return false
 }
 
-// roomFor reports whether a block of this many words may be allocated for a new key, after evicting
+// ensureRoom reports whether a block of this many words may be allocated for a new key, after evicting
 // others if memory is used up. A partition below its share need not evict: the largest partition
 // gives something up instead.
-func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
+func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
 	full := g.keys.IsFull()
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
-	return m.lends(g) || g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
+	return m.mayUseReserve(g) || g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
 }
 
-// lends reports whether a partition may take something from the reserve. One below its share may,
+// mayUseReserve reports whether a partition may take something from the reserve. One below its share may,
 // and the largest partition then gives something up.
-func (m *memory) lends(g *guarded) bool {
+func (m *memory) mayUseReserve(g *guarded) bool {
 	if g.keys.IsFull() || g.keys.Words() >= m.evenShare {
 		return false
 	}
-	m.askForRoom()
+	m.wakeSweep()
 	return m.pool.FitsReserve(arena.MinChunkWords)
 }
 
-// askForRoom wakes the sweep, because the reserve is being used.
-func (m *memory) askForRoom() {
+// wakeSweep wakes the sweep, because the reserve is being used.
+func (m *memory) wakeSweep() {
 	select {
 	case m.tight <- struct{}{}:
 	default:
@@ -169,11 +169,11 @@ type budget interface {
 	// admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can.
 	// words is the size of its entry; sec is the present.
 	admitKey(space, words int, sec uint32) error
-	// roomFor reports whether a block of this many words may be allocated for a new key.
-	roomFor(words int, sec uint32) bool
-	// easeSynced makes room, if memory is used up, for the synced counts of one more key. They are
+	// ensureRoom reports whether a block of this many words may be allocated for a new key.
+	ensureRoom(words int, sec uint32) bool
+	// makeRoomForSynced makes room, if memory is used up, for the synced counts of one more key. They are
 	// kept in memory in any case.
-	easeSynced(sec uint32)
+	makeRoomForSynced(sec uint32)
 }
 
 // A partition is the budget of its own parts.
@@ -183,10 +183,10 @@ func (g *guarded) admitKey(space, words int, sec uint32) error {
 	return g.memory.admitKey(g, space, words, sec)
 }
 
-func (g *guarded) roomFor(words int, sec uint32) bool { return g.memory.roomFor(g, words, sec) }
+func (g *guarded) ensureRoom(words int, sec uint32) bool { return g.memory.ensureRoom(g, words, sec) }
 
-func (g *guarded) easeSynced(sec uint32) {
-	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.lends(g) {
+func (g *guarded) makeRoomForSynced(sec uint32) {
+	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.mayUseReserve(g) {
 		g.evictOne(sec, keys.AnySpace)
 	}
 }

@@ -401,7 +401,7 @@ func (w *world) forget() {
 	key := w.pick()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	switch err := w.c.Forget(ctx, nil, []byte(key)); {
+	switch err := w.c.ResetKey(ctx, nil, []byte(key)); {
 	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
 		k := w.truth(key)
 		clear(k.buckets)

@@ -112,17 +112,17 @@ func (o *Options) fill() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	defaultTo(&o.FlushInterval, 200*time.Millisecond)
-	defaultTo(&o.LoadTimeout, 5*time.Second)
-	defaultTo(&o.RoundTimeout, time.Second)
-	defaultTo(&o.VerifyInterval, 5*time.Second)
-	defaultTo(&o.Exchanges, 4)
-	defaultTo(&o.MaxMemory, 1<<30)
-	defaultTo(&o.MaxRoundKeys, 512)
+	setDefault(&o.FlushInterval, 200*time.Millisecond)
+	setDefault(&o.LoadTimeout, 5*time.Second)
+	setDefault(&o.RoundTimeout, time.Second)
+	setDefault(&o.VerifyInterval, 5*time.Second)
+	setDefault(&o.Exchanges, 4)
+	setDefault(&o.MaxMemory, 1<<30)
+	setDefault(&o.MaxRoundKeys, 512)
 	return o.check()
 }
 
-func defaultTo[T comparable](v *T, d T) {
+func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d
@@ -145,5 +145,5 @@ func (o *Options) check() error {
 	return nil
 }
 
-// readWithin is the maximum age of the store's last report, if a decision relies on it.
-func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
+// maxReportAge is the maximum age of the store's last report, if a decision relies on it.
+func (o *Options) maxReportAge() time.Duration { return 2 * o.FlushInterval }

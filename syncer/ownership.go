@@ -110,7 +110,7 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 		return nil, twotier.ErrClosed
 	default:
 		p.dirty.Due = true
-		return p.settled.wait(), nil
+		return p.settled.nextNews(), nil
 	}
 	return nil, nil
 }
@@ -125,9 +125,9 @@ func (g *guarded) readyToHandOff(patient bool) bool {
 		g.outbox.IsEmpty() && g.dirty.IsEmpty()
 }
 
-// RenewHandoff leaves a partition without an owner until it is handed off with BeginHandoff, from
+// RestartHandoff leaves a partition without an owner until it is handed off with BeginHandoff, from
 // the first page, or continues with StartOwning or StopOwning. The partition is flushed meanwhile.
-func (c *Counter) RenewHandoff(partition int) {
+func (c *Counter) RestartHandoff(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()

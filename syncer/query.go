@@ -15,13 +15,13 @@ import (
 // first, and their width in milliseconds. allowNonOwner is as in Op.AllowNonOwner.
 func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 	allowNonOwner bool) (bucketMS int64, points []twotier.Point, err error) {
-	err = c.read(ctx, ns, key, window, allowNonOwner, func(k *call) error {
+	err = c.withLoadedKey(ctx, ns, key, window, allowNonOwner, func(k *call) error {
 		var ok bool
 		bucketMS, ok = k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
 			points = append(points, twotier.Point{Start: start, Count: max(0, n)})
 		})
 		if !ok {
-			return k.outOfReach(&k.targets[0], &k.op.Checks[0].Limits[0])
+			return k.reachError(&k.targets[0], &k.op.Checks[0].Limits[0])
 		}
 		return nil
 	})
@@ -32,15 +32,15 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 // allowNonOwner is as in Op.AllowNonOwner.
 func (c *Counter) Snapshot(ctx context.Context, ns, key []byte,
 	allowNonOwner bool) (v leaparray.View, now int64, err error) {
-	err = c.read(ctx, ns, key, 1, allowNonOwner, func(k *call) error {
+	err = c.withLoadedKey(ctx, ns, key, 1, allowNonOwner, func(k *call) error {
 		v, now = k.view(&k.targets[0]).Clone(), k.ts
 		return nil
 	})
 	return v, now, err
 }
 
-// read calls fn with a Count of a key, whose counts are in memory and whose partition is locked.
-func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool,
+// withLoadedKey calls fn with a Count of a key, whose counts are in memory and whose partition is locked.
+func (c *Counter) withLoadedKey(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool,
 	fn func(k *call) error) error {
 	op := twotier.Op{Kind: twotier.Count, AllowNonOwner: allowNonOwner,
 		Checks: []twotier.Check{{NS: ns, Key: key, Limits: []twotier.Limit{{Window: window}}}}}
@@ -56,7 +56,7 @@ func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowN
 		return err
 	}
 	defer k.unlock()
-	if k.targets[0].unread() {
+	if k.targets[0].lacksStoreCounts() {
 		return errUnread
 	}
 	return fn(k)
@@ -91,7 +91,7 @@ func (c *Counter) top(ctx context.Context, n int, window int64,
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "n",
 			Detail: fmt.Sprintf("%d, want at least 1", n)}
 	}
-	t := topper{n: n, window: window, now: c.opt.Now(), only: only}
+	t := topScan{n: n, window: window, now: c.opt.Now(), only: only}
 	for i := range c.parts {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -99,12 +99,12 @@ func (c *Counter) top(ctx context.Context, n int, window int64,
 		for at := 0; t.scan(&c.parts[i], at); at += sweepSlots {
 		}
 	}
-	t.cut(t.n)
+	t.trim(t.n)
 	return t.rows, nil
 }
 
-// topper collects the keys with the largest counts.
-type topper struct {
+// topScan collects the keys with the largest counts.
+type topScan struct {
 	n           int
 	window, now int64
 	least       int64 // a count must exceed it to be among the first n
@@ -112,7 +112,7 @@ type topper struct {
 	only        map[string]bool // namespaces; nil for all
 }
 
-func (t *topper) scan(p *partition, at int) (more bool) {
+func (t *topScan) scan(p *partition, at int) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ownership == notOwned {
@@ -126,7 +126,7 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 	return at+sweepSlots < p.keys.Slots()
 }
 
-func (t *topper) add(p *partition, e keys.Entry) {
+func (t *topScan) add(p *partition, e keys.Entry) {
 	sp, window := p.keys.Namespace(e), t.window
 	if t.only != nil {
 		window = min(window, sp.Ladder.Span())
@@ -149,11 +149,11 @@ func (t *topper) add(p *partition, e keys.Entry) {
 	}
 	t.rows = append(t.rows, row)
 	if len(t.rows) >= 4*t.n+64 {
-		t.cut(t.n)
+		t.trim(t.n)
 	}
 }
 
-func (t *topper) cut(n int) {
+func (t *topScan) trim(n int) {
 	slices.SortFunc(t.rows, func(a, b twotier.KeyCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS),
 			cmp.Compare(a.Key, b.Key))

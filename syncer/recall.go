@@ -8,16 +8,16 @@ import (
 	"twotier.dev/twotier"
 )
 
-// Lent reports whether this counter decides about a key and, if it does, whether borrowers may have
+// IsLent reports whether this counter decides about a key and, if it does, whether borrowers may have
 // counts of the key that this one does not see yet. Then there may be more to take back than it
 // knows: see [twotier.Op.Recalled].
-func (c *Counter) Lent(check *twotier.Check) (lent, decides bool) {
+func (c *Counter) IsLent(check *twotier.Check) (lent, decides bool) {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	decides = t.p.ownership == owned
-	return decides && t.lentOut(), decides
+	return decides && t.mayBeLent(), decides
 }
 
 // CatchUp returns once two conditions hold: the store has all counts of a key that this counter has
@@ -37,14 +37,14 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	}
 	t.p.mu.Unlock()
 	for reads := false; ; reads = true {
-		if unread := t.enlistUnread(begun, c.opt.Now()); unread != 0 {
+		if unread := t.markDirtyUnlessRead(begun, c.opt.Now()); unread != 0 {
 			ticket = unread
 		} else if reads {
 			return nil
 		}
 		reachable := func() bool { return !t.p.storeDown() }
-		keys := []countedKey{t.counted()}
-		_, err := t.p.commitIf(ctx, ticket, keys, reachable)
+		keys := []countedKey{t.countedKey()}
+		_, err := t.p.awaitAckIf(ctx, ticket, keys, reachable)
 		if err = cmp.Or(err, keys[0].err); err != nil {
 			return fmt.Errorf("%w: what was counted is not in the store yet: %v",
 				twotier.ErrUnavailable, err)
@@ -52,16 +52,16 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	}
 }
 
-// enlistUnread enlists a shared key that this counter decides about, unless a read has ended that
+// markDirtyUnlessRead enlists a shared key that this counter decides about, unless a read has ended that
 // began after this many others. It returns the ticket to wait for, or 0. A ticket does not cover
 // reads: a lost or void answer is not requested again with the same ticket.
-func (t *target) enlistUnread(reads uint64, now int64) (ticket uint64) {
+func (t *target) markDirtyUnlessRead(reads uint64, now int64) (ticket uint64) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	k := t.sharedKey()
 	if k == nil || k.ReadSince(reads) || t.p.ownership != owned {
 		return 0
 	}
-	t.p.enlistShared(now)
+	t.p.markSharedDirty(now)
 	return t.p.dirty.LastTicket
 }

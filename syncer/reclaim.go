@@ -14,7 +14,7 @@ func (m *memory) reclaim() {
 		return
 	}
 	sec := m.clock.Second()
-	p, above := m.largest(sec)
+	p, above := m.largestPartition(sec)
 	if p == nil {
 		m.dropList()
 		return
@@ -55,9 +55,9 @@ func (m *memory) dropList() {
 	}
 }
 
-// largest returns the largest partition above its share that may have something to give, and its
+// largestPartition returns the largest partition above its share that may have something to give, and its
 // excess in words.
-func (m *memory) largest(sec uint32) (most *partition, above int) {
+func (m *memory) largestPartition(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
 		p := &m.parts[i]
 		p.mu.Lock()

@@ -35,7 +35,7 @@ func TestRenewedHandoff(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.StopOwning(0)
-		a.RenewHandoff(0)
+		a.RestartHandoff(0)
 		for _, nonOwner := range []bool{false, true} {
 			op := acquireOp("k", 1, 100)
 			op.AllowNonOwner = nonOwner

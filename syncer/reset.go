@@ -7,10 +7,10 @@ import (
 	"twotier.dev/twotier"
 )
 
-// Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
+// ResetKey resets a key: its count is zero in memory at once, and in the store when Forget returns.
 // If the store does not answer before ctx is done, the error wraps ErrUnknownOutcome, and the store
 // is reset as soon as it answers, unless a Drop comes first.
-func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
+func (c *Counter) ResetKey(ctx context.Context, ns, key []byte) error {
 	if c.draining.Load() {
 		return twotier.ErrClosed
 	}
@@ -24,23 +24,23 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 		p.mu.Unlock()
 		return twotier.ErrNotOwner
 	}
-	r, e, err := t.entry(c.opt.Now())
+	r, e, err := t.ensureEntry(c.opt.Now())
 	if err != nil {
 		p.mu.Unlock()
 		return err
 	}
-	p.forget(r, e, t.hash, t.sp.Ladder)
+	p.resetEntry(r, e, t.hash, t.sp.Ladder)
 	ticket := p.dirty.LastTicket
 	p.awaited.begin(t.name())
 	p.mu.Unlock()
 	defer p.endReset(t.name())
-	if _, err := p.commit(ctx, ticket, t.counted()); err != nil {
+	if _, err := p.awaitAck(ctx, ticket, t.countedKey()); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	return nil
 }
 
-// Drop discards this counter's counts of a key that is being reset elsewhere, including unflushed
+// DropKey discards this counter's counts of a key that is being reset elsewhere, including unflushed
 // ones, and a reset that has not reached the store. The reset elsewhere takes the place of the
 // latter, which must not follow it, because it would delete counts made in between. If the reset
 // elsewhere fails after all, neither is carried out, and the callers of both have received an
@@ -50,7 +50,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 // sent again until they have one, and for a Forget that has not returned yet. If that takes longer
 // than ctx allows, or another counter receives counts of the key, the error wraps
 // ErrUnknownOutcome.
-func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
+func (c *Counter) DropKey(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := twotier.Check{NS: ns, Key: key}
 	var t target
 	c.locate(&t, &check)
@@ -65,13 +65,13 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 			p.mu.Unlock()
 			return nil
 		}
-		offered = p.handoff.offers(t.hash, t.ns, key)
+		offered = p.handoff.includesKey(t.hash, t.ns, key)
 		if !offered && !p.outbox.HasKey(t.hash, t.ns, t.check.Key) && p.awaited[t.name()] == 0 {
 			p.dropKey(t.hash, t.ns, key)
 			p.mu.Unlock()
 			return nil
 		}
-		settled := p.settled.wait()
+		settled := p.settled.nextNews()
 		stopped := p.stopped
 		p.mu.Unlock()
 		if stopped {

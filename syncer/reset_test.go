@@ -32,7 +32,7 @@ func waitingReset(t *testing.T) *resetBed {
 // resetAndCount resets the key at the first counter, with success, and counts 7.
 func (b *resetBed) resetAndCount() {
 	b.t.Helper()
-	if err := b.counters[0].Forget(b.t.Context(), nil, []byte("k")); err != nil {
+	if err := b.counters[0].ResetKey(b.t.Context(), nil, []byte("k")); err != nil {
 		b.t.Fatal(err)
 	}
 	add(b.t, b.counters[0], "k", 7, 0)
@@ -75,7 +75,7 @@ func TestAResetGivesWayToALaterOne(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			if err := b.counters[1].Drop(ctx, nil, []byte("k"), true); err != nil {
+			if err := b.counters[1].DropKey(ctx, nil, []byte("k"), true); err != nil {
 				t.Error(err)
 			}
 			if !decides {
@@ -92,7 +92,7 @@ func TestADropIsFollowedByAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingReset(t)
 		b.reset(1, "k")
-		if err := b.counters[1].Drop(t.Context(), nil, []byte("k"), true); err != nil {
+		if err := b.counters[1].DropKey(t.Context(), nil, []byte("k"), true); err != nil {
 			t.Error(err)
 		}
 		b.reset(1, "k")
@@ -106,16 +106,16 @@ func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingReset(t)
 		dropped, done := make(chan error, 1), make(chan error, 1)
-		go func() { done <- b.counters[1].Forget(context.Background(), nil, []byte("k")) }()
+		go func() { done <- b.counters[1].ResetKey(context.Background(), nil, []byte("k")) }()
 		synctest.Wait()
 		b.counters[1].StopOwning(0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := b.counters[1].Drop(ctx, nil, []byte("k"), false); !errors.Is(err,
+		if err := b.counters[1].DropKey(ctx, nil, []byte("k"), false); !errors.Is(err,
 			twotier.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
-		go func() { dropped <- b.counters[1].Drop(context.Background(), nil, []byte("k"), false) }()
+		go func() { dropped <- b.counters[1].DropKey(context.Background(), nil, []byte("k"), false) }()
 		synctest.Wait()
 		b.setDown(false)
 		for _, told := range []chan error{done, dropped} {
@@ -139,7 +139,7 @@ func TestADropWaitsNoLongerThanWhoeverWaitsForAReset(t *testing.T) {
 		go b.reset(1, "k")
 		synctest.Wait()
 		b.counters[1].StopOwning(0)
-		if err := b.counters[1].Drop(t.Context(), nil, []byte("k"), false); err != nil {
+		if err := b.counters[1].DropKey(t.Context(), nil, []byte("k"), false); err != nil {
 			t.Error(err)
 		}
 		b.resetAndCount()
@@ -166,7 +166,7 @@ func TestADropWithdrawsAResetThatTheStoreRefuses(t *testing.T) {
 		time.Sleep(time.Second)
 		store.healed.Store(true)
 		b.counters[1].StopOwning(0)
-		if err := b.counters[1].Drop(t.Context(), nil, []byte("k"), false); err != nil {
+		if err := b.counters[1].DropKey(t.Context(), nil, []byte("k"), false); err != nil {
 			t.Error(err)
 		}
 		b.resetAndCount()

@@ -14,14 +14,14 @@ func (g *guarded) dropKey(hash uint32, ns, key []byte) {
 		return
 	}
 	e := g.keys.Entry(at)
-	g.forget(at, e, hash, g.keys.Ladder(e))
+	g.resetEntry(at, e, hash, g.keys.Ladder(e))
 	e.ClearFlags(keys.FlagReset)
 	e.SetFlags(keys.FlagCold)
 }
 
-// forget empties an entry and makes the next round delete the key before anything else. Counts of
+// resetEntry empties an entry and makes the next round delete the key before anything else. Counts of
 // it in the answer to a round in flight are ignored.
-func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
+func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
 	g.loads.VoidKey(rounds.LoadName(e.Name()))
 	for _, unacked := range g.outbox.All() {
 		unacked.MarkForgotten(r, hash, e)
@@ -29,7 +29,7 @@ func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.La
 	g.restoration.forget(r, hash, e)
 	g.erase(r, e, l)
 	e.SetFlags(keys.FlagReset)
-	g.enlist(r, e)
+	g.markDirty(r, e)
 }
 
 // awaitedResets is how many callers of Forget wait for the reset of a key, by LoadName. Forget

@@ -48,9 +48,9 @@ func (j *republish) retryRefused() bool {
 	return true
 }
 
-// isOf reports whether an epoch belongs to the data that is being restored into. If the store has
+// matchesEpoch reports whether an epoch belongs to the data that is being restored into. If the store has
 // gone back in time, the job still has the lost epoch until the first part has drawn a new one.
-func (j *republish) isOf(epoch uint64) bool { return j.Epoch == epoch && j.Epoch > j.after }
+func (j *republish) matchesEpoch(epoch uint64) bool { return j.Epoch == epoch && j.Epoch > j.after }
 
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }
 
@@ -61,10 +61,10 @@ func (j *republish) isEmpty() bool { return j.len() == 0 && j.Epoch > j.after }
 
 func (s *restoration) active() bool { return s.job != nil }
 
-// findLoss begins to restore the counts in memory after the store has reported a loss.
-func (s *restoration) findLoss(now rounds.StoreVersion) {
+// beginAfterLoss begins to restore the counts in memory after the store has reported a loss.
+func (s *restoration) beginAfterLoss(now rounds.StoreVersion) {
 	s.totals.losses.Add(1)
-	s.report.loss(s.id)
+	s.report.logLoss(s.id)
 	s.restoreAll(now)
 	if s.job.isEmpty() {
 		s.end()
@@ -74,7 +74,7 @@ func (s *restoration) findLoss(now rounds.StoreVersion) {
 // restoreAll begins to restore the counts in memory into the store's present data. A round that
 // could not be sent because of the loss stays the partition's flight, and is sent after that.
 func (s *restoration) restoreAll(now rounds.StoreVersion) {
-	s.begin(&republish{StoreVersion: now, after: s.store.Reported.Epoch, refs: s.known()})
+	s.begin(&republish{StoreVersion: now, after: s.store.Reported.Epoch, refs: s.syncedRefs()})
 	s.loads.VoidAll()
 }
 
@@ -85,16 +85,16 @@ func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
 	s.outbox.ChangeWriter()
-	s.renewSent()
+	s.requestRenewals()
 }
 
-// renewSent requests a new time to live, and so a listing, for all keys that are part of rounds.
+// requestRenewals requests a new time to live, and so a listing, for all keys that are part of rounds.
 // The rounds were cut as if the store still had the keys, with the counts known then.
-func (s *restoration) renewSent() {
+func (s *restoration) requestRenewals() {
 	for _, r := range s.outbox.All() {
 		for i := range r.Parts {
 			r.Parts[i].Compared = false
-			if at := s.entryOf(&r.Parts[i]); at != 0 && !r.Parts[i].Forgotten {
+			if at := s.refOf(&r.Parts[i]); at != 0 && !r.Parts[i].Forgotten {
 				s.keys.Entry(at).SetFlags(keys.FlagRenew)
 			}
 		}
@@ -104,7 +104,7 @@ func (s *restoration) renewSent() {
 // alsoRestore adds another counter's counts in an epoch to the restoration, unless that is the
 // epoch that is restored into, whose data is in the store.
 func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
-	if j := s.job; !j.isOf(epoch) {
+	if j := s.job; !j.matchesEpoch(epoch) {
 		j.after = max(j.after, epoch)
 		j.keys = append(j.keys, keys...)
 	}
@@ -168,7 +168,7 @@ func (s *restoration) startOver(r *rounds.Round) {
 	if r.Lost {
 		j.after = max(j.after, j.Epoch)
 	}
-	j.StoreVersion, j.refs, j.next = rounds.VersionOf(r), s.known(), 0
+	j.StoreVersion, j.refs, j.next = rounds.VersionOf(r), s.syncedRefs(), 0
 	s.outbox.ChangeWriter()
 	if j.isEmpty() {
 		s.end()
@@ -189,7 +189,7 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 			})
 			continue
 		}
-		at := s.entryOf(k)
+		at := s.refOf(k)
 		if at == 0 {
 			continue
 		}
@@ -197,7 +197,7 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 		if e.HasFlag(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		s.keys.SetSynced(e, s.flushed(k, e, false), true)
+		s.keys.SetSynced(e, s.flushedBuckets(k, e, false), true)
 	}
 }
 

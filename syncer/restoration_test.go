@@ -52,7 +52,7 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 	s.outbox.Flight = &rounds.Round{Round: Round{Writer: "w", Seq: 9, Acked: 8}}
 	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
 	before := s.store.Generation
-	s.findLoss(rounds.StoreVersion{Epoch: 8})
+	s.beginAfterLoss(rounds.StoreVersion{Epoch: 8})
 	if parts := s.restore(t, &store, ""); parts != 3 {
 		t.Errorf("%d parts, want 3", parts)
 	}
@@ -74,11 +74,11 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 // TestARestorationOfNothing finds a loss when memory has nothing to restore.
 func TestARestorationOfNothing(t *testing.T) {
 	s := newRestoration(t, 0)
-	if s.findLoss(rounds.StoreVersion{Epoch: 8}); s.active() || s.store.Reported.Epoch != 8 {
+	if s.beginAfterLoss(rounds.StoreVersion{Epoch: 8}); s.active() || s.store.Reported.Epoch != 8 {
 		t.Errorf("active %v, told %+v", s.active(), s.store.Reported)
 	}
 	// In the lost epoch, not every counter would learn of the loss.
-	if s.findLoss(rounds.StoreVersion{Epoch: 8, Version: 1}); !s.active() {
+	if s.beginAfterLoss(rounds.StoreVersion{Epoch: 8, Version: 1}); !s.active() {
 		t.Error("no epoch is drawn")
 	}
 }
@@ -86,7 +86,7 @@ func TestARestorationOfNothing(t *testing.T) {
 // TestARestorationIsLostItself: the store loses data again while it is restored.
 func TestARestorationIsLostItself(t *testing.T) {
 	s := newRestoration(t, 2)
-	s.findLoss(rounds.StoreVersion{Epoch: 8})
+	s.beginAfterLoss(rounds.StoreVersion{Epoch: 8})
 	r, writer := s.cut(), s.outbox.Writer
 	r.Lost, r.Epoch = true, 9
 	s.settle(r)
@@ -103,7 +103,7 @@ func TestARestorationIsLostItself(t *testing.T) {
 func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 	s := newRestoration(t, 2)
 	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
-	s.findLoss(rounds.StoreVersion{Epoch: 8})
+	s.beginAfterLoss(rounds.StoreVersion{Epoch: 8})
 	if parts := s.restore(t, &store, "k1"); parts != 1+restoreRetries {
 		t.Errorf("%d parts, want %d", parts, 1+restoreRetries)
 	}
@@ -112,7 +112,7 @@ func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 // TestAResetBeforeItsPart resets a key that another counter knew before it is restored.
 func TestAResetBeforeItsPart(t *testing.T) {
 	s := newRestoration(t, 1)
-	s.findLoss(rounds.StoreVersion{Epoch: 8})
+	s.beginAfterLoss(rounds.StoreVersion{Epoch: 8})
 	s.alsoRestore(7, []KeyState{{Key: []byte("theirs"),
 		Buckets: []Bucket{second(6)}}})
 	s.at("theirs").SetFlags(keys.FlagReset)
@@ -125,7 +125,7 @@ func TestAResetBeforeItsPart(t *testing.T) {
 // TestAResetIsNotRestored resets a key while a part that restores it is in flight.
 func TestAResetIsNotRestored(t *testing.T) {
 	s := newRestoration(t, 1)
-	s.findLoss(rounds.StoreVersion{Epoch: 8})
+	s.beginAfterLoss(rounds.StoreVersion{Epoch: 8})
 	r := s.cut()
 	e := s.at("k0")
 	hash := s.keys.Names.Hash(nil, []byte("k0"))

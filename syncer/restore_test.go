@@ -114,7 +114,7 @@ func testForgetDuringARestoration(t *testing.T, keys []string, which func(told s
 	store.Flush()
 	reset := which(<-store.restored)
 	forgotten := make(chan error)
-	go func() { forgotten <- c.Forget(context.Background(), nil, []byte(reset)) }()
+	go func() { forgotten <- c.ResetKey(context.Background(), nil, []byte(reset)) }()
 	synctest.Wait()
 	for range keys[1:] {
 		store.answer <- struct{}{}

@@ -31,8 +31,8 @@ func (s *scratch) recycle(b *ledger, r *rounds.Round) {
 	}
 }
 
-// public returns the halves of rounds that the store gets, until the next call.
-func (s *scratch) public(rounds []*rounds.Round) []*store.Round {
+// storeRounds returns the halves of rounds that the store gets, until the next call.
+func (s *scratch) storeRounds(rounds []*rounds.Round) []*store.Round {
 	s.sent = s.sent[:0]
 	for _, r := range rounds {
 		s.sent = append(s.sent, &r.Round)

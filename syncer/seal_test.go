@@ -90,7 +90,7 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	if err != nil || cursor == 0 {
 		t.Fatal(cursor, err)
 	}
-	if !h.offers(h.keys.Names.Hash(nil, []byte("k")), nil, []byte("k")) {
+	if !h.includesKey(h.keys.Names.Hash(nil, []byte("k")), nil, []byte("k")) {
 		t.Error("the key is not part of what is offered")
 	}
 	if !h.cancel() || h.cancel() {

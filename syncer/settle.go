@@ -19,12 +19,12 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 		f.voidLoads(r)
 		r.First = false
 	}
-	f.learn(r)
-	f.advance(r)
+	f.applyAnswer(r)
+	f.acknowledge(r)
 	sec, queued := f.keys.Clock.Second(), f.queuedKeys()
 	for i := range r.Parts {
 		if i%keys.TouchAtOnce == 0 {
-			f.touchKeys(r.Parts[i:])
+			f.prefetchKeys(r.Parts[i:])
 		}
 		f.settleKey(r, &r.Parts[i], queued, sec)
 	}
@@ -60,14 +60,14 @@ func (f *flushing) fail(r *rounds.Round) {
 	if r.Seq != 0 || r.Republish {
 		return // it stays the partition's flight
 	}
-	f.giveBack(r)
+	f.undoCut(r)
 	f.outbox.Flight = nil
 	f.scratch.recycle(f.ledger, r)
 }
 
-// rename sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
+// changeWriter sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
 // copy of this process or by one with the same configured name.
-func (f *flushing) rename(r *rounds.Round) {
+func (f *flushing) changeWriter(r *rounds.Round) {
 	old := r.Writer
 	name := f.outbox.Renumber(r)
 	f.opt.Logger.Warn("the store knows this writer from another process: counting under another "+
@@ -103,7 +103,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 		}
 	}
 	if !e.HasSynced() {
-		f.budget.easeSynced(sec)
+		f.budget.makeRoomForSynced(sec)
 	}
 	alien := CheckCounts(k.Loaded)
 	load := k.Load && alien == nil
@@ -126,7 +126,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 		if e.HasPending() || e.HasFlag(keys.FlagRenew) {
 			// Counts that have folded since the round was cut add up to zero, or the store has lost
 			// the key.
-			f.enlist(k.Ref, e)
+			f.markDirty(k.Ref, e)
 		}
 	}
 	if e.HasFlag(keys.FlagParked) {
@@ -141,7 +141,7 @@ func (f *flushing) unpark(k *rounds.Part, e keys.Entry) {
 	}
 	e.ClearFlags(keys.FlagParked)
 	if e.HasPending() || e.HasFlag(keys.FlagReset|keys.FlagRenew) {
-		f.enlist(k.Ref, e)
+		f.markDirty(k.Ref, e)
 	}
 }
 

@@ -43,7 +43,7 @@ func (b *ledger) unshare(k *loans.Key) {
 		e := b.keys.Entry(at)
 		e.ClearFlags(keys.FlagShared)
 		e.SetFlags(keys.FlagRenew)
-		b.enlist(at, e)
+		b.markDirty(at, e)
 	}
 }
 
@@ -59,9 +59,9 @@ func (b *ledger) unshareAll() {
 	b.shared = nil
 }
 
-// enlistShared puts the shared keys on the dirty list, so that the counts that others have flushed
+// markSharedDirty puts the shared keys on the dirty list, so that the counts that others have flushed
 // are read again.
-func (g *guarded) enlistShared(now int64) {
+func (g *guarded) markSharedDirty(now int64) {
 	if g.ownership == handingOff || len(g.shared) == 0 {
 		return
 	}
@@ -74,13 +74,13 @@ func (g *guarded) enlistShared(now int64) {
 		}
 		e := g.keys.Entry(at)
 		e.SetFlags(keys.FlagShared)
-		g.enlist(at, e)
+		g.markDirty(at, e)
 	}
 }
 
 // sharedKey returns the shared key of an entry, or nil if its key is not shared.
 func (b *ledger) sharedKey(e keys.Entry) *loans.Key { return b.shared.Find(e.Name()) }
 
-// recent reports whether the store has answered for the partition recently enough, see
+// hasRecentReport reports whether the store has answered for the partition recently enough, see
 // Counter.StaleAfter.
-func (g *guarded) recent() bool { return g.store.VerifiedWithin(g.readWithin) }
+func (g *guarded) hasRecentReport() bool { return g.store.VerifiedWithin(g.readWithin) }

@@ -57,7 +57,7 @@ func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 		const interval = 100 * time.Millisecond
 		list := trio(t, interval)
 		share(t, list, true)
-		if got, want := list[0].StaleAfter(), 3*interval; got != want {
+		if got, want := list[0].MaxStaleness(), 3*interval; got != want {
 			t.Fatalf("news may be %v old, want %v", got, want)
 		}
 		for range 20 {
@@ -65,13 +65,13 @@ func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 				t.Fatal("refused below the limit")
 			}
 		}
-		time.Sleep(list[0].StaleAfter())
+		time.Sleep(list[0].MaxStaleness())
 		for i, c := range list {
 			res := beside(t, c, i > 0, 20)
 			if res.Allowed {
 				t.Errorf("counter %d admits a twenty-first", i)
 			}
-			if most := list[0].StaleAfter().Milliseconds(); res.AgeMS > most {
+			if most := list[0].MaxStaleness().Milliseconds(); res.AgeMS > most {
 				t.Errorf("counter %d decides on news that are %d ms old, at most %d were declared",
 					i, res.AgeMS, most)
 			}
@@ -210,10 +210,10 @@ func TestResetWithTwoDeciders(t *testing.T) {
 		co.add(1, "k", 7)
 		co.settle()
 		co.add(1, "k", 100) // in memory alone
-		if err := co.counters[1].Drop(t.Context(), nil, []byte("k"), true); err != nil {
+		if err := co.counters[1].DropKey(t.Context(), nil, []byte("k"), true); err != nil {
 			t.Fatal(err)
 		}
-		if err := co.counters[0].Forget(t.Context(), nil, []byte("k")); err != nil {
+		if err := co.counters[0].ResetKey(t.Context(), nil, []byte("k")); err != nil {
 			t.Fatal(err)
 		}
 		co.settle()
@@ -244,18 +244,18 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.Drop(ctx, nil, []byte("k"), true); !errors.Is(err, twotier.ErrUnknownOutcome) {
+		if err := c.DropKey(ctx, nil, []byte("k"), true); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
 		dropped := make(chan error)
-		go func() { dropped <- c.Drop(t.Context(), nil, []byte("k"), true) }()
+		go func() { dropped <- c.DropKey(t.Context(), nil, []byte("k"), true) }()
 		synctest.Wait()
 		gate.down.Store(false)
 		c.StartOwning(0) // after all
 		if err := <-dropped; err != nil {
 			t.Error(err)
 		}
-		if err := c.Forget(t.Context(), nil, []byte("k")); err != nil {
+		if err := c.ResetKey(t.Context(), nil, []byte("k")); err != nil {
 			t.Error(err)
 		}
 		co.settle()
@@ -266,7 +266,7 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 		if err := c.BeginHandoff(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		go func() { dropped <- c.Drop(t.Context(), nil, []byte("k"), true) }()
+		go func() { dropped <- c.DropKey(t.Context(), nil, []byte("k"), true) }()
 		synctest.Wait()
 		if err := c.FinishHandoff(0); err != nil {
 			t.Error(err)
@@ -293,7 +293,7 @@ func TestAResetDoesNotReachTheOtherSide(t *testing.T) {
 		co.settle()
 		gate.down.Store(true)
 		co.add(1, "k", 100)
-		if err := co.counters[0].Forget(t.Context(), nil, []byte("k")); err != nil {
+		if err := co.counters[0].ResetKey(t.Context(), nil, []byte("k")); err != nil {
 			t.Fatal(err)
 		}
 		gate.down.Store(false)

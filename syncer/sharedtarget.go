@@ -14,7 +14,7 @@ func (t *target) makeShared(now int64) (*loans.Key, error) {
 	if k := t.sharedKey(); k != nil {
 		return k, nil
 	}
-	_, e, err := t.entry(now)
+	_, e, err := t.ensureEntry(now)
 	if err != nil {
 		return nil, err
 	}
@@ -25,9 +25,9 @@ func (t *target) makeShared(now int64) (*loans.Key, error) {
 // sharedKey returns the shared key of the target, or nil if its key is not shared.
 func (t *target) sharedKey() *loans.Key { return t.p.shared.Find(t.ns, t.check.Key) }
 
-// lentOut reports whether others may have counts of the target's key that this counter does not
+// mayBeLent reports whether others may have counts of the target's key that this counter does not
 // see yet.
-func (t *target) lentOut() bool {
+func (t *target) mayBeLent() bool {
 	if len(t.p.shared) == 0 {
 		return false
 	}
@@ -35,9 +35,9 @@ func (t *target) lentOut() bool {
 	return k != nil && k.IsLent(time.Now())
 }
 
-// sharedRecent reports whether the store has reported its counts of a shared key recently enough,
+// hasRecentRead reports whether the store has reported its counts of a shared key recently enough,
 // see Counter.StaleAfter.
-func (t *target) sharedRecent() bool {
+func (t *target) hasRecentRead() bool {
 	k := t.sharedKey()
 	return k != nil && time.Since(k.ReadAt) <= t.p.readWithin
 }
@@ -51,9 +51,9 @@ func (t *target) source() twotier.Source {
 	return twotier.SourceFallback
 }
 
-// borrow reports whether this counter may execute its part of an operation on another one's key.
+// claimCredit reports whether this counter may execute its part of an operation on another one's key.
 // The partition is locked.
-func (t *target) borrow(op *twotier.Op) bool {
+func (t *target) claimCredit(op *twotier.Op) bool {
 	t.credit, t.borrowed = nil, false
 	if t.p.ownership != notOwned || len(t.p.shared) == 0 || t.p.degraded() {
 		return false

@@ -19,10 +19,10 @@ const (
 )
 
 // schedule puts a partition into the queue unless it is there already.
-func (l *batcher) schedule(p *partition) { l.scheduleAs(p, time.Now()) }
+func (l *batcher) schedule(p *partition) { l.scheduleSince(p, time.Now()) }
 
-// scheduleAs puts a partition into the queue, or moves it up, as if it had become due at since.
-func (l *batcher) scheduleAs(p *partition, since time.Time) {
+// scheduleSince puts a partition into the queue, or moves it up, as if it had become due at since.
+func (l *batcher) scheduleSince(p *partition, since time.Time) {
 	l.enqueue(p, since)
 	l.wake()
 }
@@ -67,10 +67,10 @@ func (l *batcher) next(longer time.Duration) *partition {
 	return p
 }
 
-// turnAgain returns the time since which a partition with more to flush counts as due. That is now,
+// nextTurnSince returns the time since which a partition with more to flush counts as due. That is now,
 // behind all others in the queue, unless its counts are overdue: serving others first would make
 // them older than allowed.
-func (l *batcher) turnAgain(p *partition) time.Time {
+func (l *batcher) nextTurnSince(p *partition) time.Time {
 	now := time.Now()
 	if l.queue != queueFlush {
 		return now
@@ -88,9 +88,9 @@ func (l *batcher) turnAgain(p *partition) time.Time {
 // have little room for a partition that has more waiting than others.
 const overduePart = 4
 
-// overdue returns how long the partitions of the next exchange must have been due: 0, unless the
+// minOverdue returns how long the partitions of the next exchange must have been due: 0, unless the
 // first in the queue has waited too long.
-func (l *batcher) overdue() time.Duration {
+func (l *batcher) minOverdue() time.Duration {
 	if l.room.Lag() == 0 {
 		return 0
 	}

@@ -298,7 +298,7 @@ func TestWaitersEndWithClose(t *testing.T) {
 			return c.Do(ctx, acquireOp("cold", 1, 1),
 				new(twotier.Result))
 		})
-		wait("forget", func() error { return c.Forget(ctx, nil, []byte("k")) })
+		wait("forget", func() error { return c.ResetKey(ctx, nil, []byte("k")) })
 		wait("batch", func() error {
 			res := make([]twotier.Result, 1)
 			c.DoAll(ctx, []twotier.Op{*addOp("k", 1, twotier.AckStore)}, res)
@@ -333,15 +333,15 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 		store.SetDown(true)
 		do(t, other, *op)
 		time.Sleep(100 * time.Millisecond)
-		if err := other.Drop(within(t, time.Second), nil, []byte("k"), false); !errors.Is(err,
+		if err := other.DropKey(within(t, time.Second), nil, []byte("k"), false); !errors.Is(err,
 			twotier.ErrUnknownOutcome) {
 			t.Errorf("Drop: %v", err)
 		}
 		store.SetDown(false)
-		if err := other.Drop(within(t, 10*time.Second), nil, []byte("k"), false); err != nil {
+		if err := other.DropKey(within(t, 10*time.Second), nil, []byte("k"), false); err != nil {
 			t.Errorf("Drop: %v", err)
 		}
-		if err := owner.Forget(within(t, 10*time.Second), nil, []byte("k")); err != nil {
+		if err := owner.ResetKey(within(t, 10*time.Second), nil, []byte("k")); err != nil {
 			t.Errorf("Forget: %v", err)
 		}
 		time.Sleep(10 * time.Second)

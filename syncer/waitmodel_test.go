@@ -325,7 +325,7 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
 	}
 	defer cancel()
-	err := w.c.Forget(ctx, nil, []byte(key))
+	err := w.c.ResetKey(ctx, nil, []byte(key))
 	w.inTime(ctx, "forget")
 	if w.settled(key, err) {
 		mine[key] = 0
@@ -373,8 +373,8 @@ func (w *crowdWorld) closeWithWaiters(rnd *rand.Rand) {
 			case 1:
 				w.c.DoAll(ctx, []twotier.Op{*op}, make([]twotier.Result, 1))
 			case 2:
-				_ = w.c.Forget(ctx, nil, op.Checks[0].Key)
-				_ = w.c.Drop(ctx, nil, op.Checks[0].Key, true)
+				_ = w.c.ResetKey(ctx, nil, op.Checks[0].Key)
+				_ = w.c.DropKey(ctx, nil, op.Checks[0].Key, true)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 		}
 		select {
 		case <-settled:
-			if k.hasWaited(); ctx.Err() == nil {
+			if k.updatePresent(); ctx.Err() == nil {
 				continue
 			}
 		case <-patience:
@@ -60,7 +60,7 @@ func (k *call) askForCold() (settled <-chan struct{}, err error) {
 			return nil, err
 		}
 		if !ready {
-			settled = t.p.settled.wait()
+			settled = t.p.settled.nextNews()
 			t.p.loader.schedule(t.p)
 		}
 	}
@@ -86,8 +86,8 @@ func (t *target) stopWaiting() {
 // notOwner reports whether another counter has to decide about any of the keys.
 func (k *call) notOwner() bool {
 	for i := range k.targets {
-		if k.targets[i].refused(k.op) {
-			return !k.borrow()
+		if k.targets[i].isRefusedByPartition(k.op) {
+			return !k.claimCredits()
 		}
 	}
 	return false
@@ -98,7 +98,7 @@ func (k *call) notOwner() bool {
 func (t *target) ready() (ready bool, err error) {
 	for {
 		switch {
-		case t.known():
+		case t.needsNoLoad():
 			t.stopWaiting()
 			return true, nil
 		case t.p.closed:
@@ -137,36 +137,36 @@ func (t *target) applyOutcome(w *rounds.PendingLoad) error {
 	return nil
 }
 
-// unread reports whether the operation has to do without the store's counts of the key.
-func (t *target) unread() bool { return t.storeDown || t.keyRefused }
+// lacksStoreCounts reports whether the operation has to do without the store's counts of the key.
+func (t *target) lacksStoreCounts() bool { return t.storeDown || t.keyRefused }
 
-// known reports whether the target needs no load. Its partition is locked.
-func (t *target) known() bool {
+// needsNoLoad reports whether the target needs no load. Its partition is locked.
+func (t *target) needsNoLoad() bool {
 	if t.credit != nil {
 		return true
 	}
 	r := t.p.keys.Find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		t.absent = t.p.stillAbsent(t.absence, t.hash) || t.unlisted()
-		return t.absent || t.unread()
+		t.absent = t.p.stillAbsent(t.absence, t.hash) || t.isKnownAbsent()
+		return t.absent || t.lacksStoreCounts()
 	}
-	if t.unread() {
+	if t.lacksStoreCounts() {
 		return true
 	}
 	e := t.p.keys.Entry(r)
 	switch {
 	case t.p.ownership == notOwned && e.HasFlag(keys.FlagShared):
-		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.sharedRecent()
+		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.hasRecentRead()
 	case t.p.ownership == notOwned:
-		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()
+		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.hasRecentReport()
 	}
 	return t.p.warm(e)
 }
 
-// askAhead requests all keys of a batch that have to be loaded, so that they are loaded together.
+// requestLoads requests all keys of a batch that have to be loaded, so that they are loaded together.
 // It returns the loads, check by check, or nil if all keys are known. It leaves out keys of other
 // owners: anything that may be done with them here needs no load.
-func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
+func (b *batch) requestLoads() (ahead []*rounds.PendingLoad) {
 	k := b.o.calls.Get().(*call)
 	defer b.o.calls.Put(k)
 	k.begin(nil, 0)
@@ -174,12 +174,12 @@ func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
 	var places [atOnce]int
 	var nonOwner [atOnce]bool
 	askSome := func() {
-		k.order()
+		k.sortPartitions()
 		k.lock()
-		k.touch(true)
+		k.prefetch(true)
 		for i := range k.targets {
 			t := &k.targets[i]
-			if t.p.refuses(nonOwner[i]) || t.known() || t.p.storeDown() || t.p.closed {
+			if t.p.refuses(nonOwner[i]) || t.needsNoLoad() || t.p.storeDown() || t.p.closed {
 				continue
 			}
 			if ahead == nil {
@@ -195,7 +195,7 @@ func (b *batch) askAhead() (ahead []*rounds.PendingLoad) {
 	for i := range b.ops {
 		for j := range b.ops[i].Checks {
 			check := &b.ops[i].Checks[j]
-			if at++; unconditional(&b.ops[i]) {
+			if at++; isUnconditional(&b.ops[i]) {
 				continue
 			}
 			n := len(k.targets)

@@ -77,7 +77,7 @@ func (b *borrowedKey) spare() int64 {
 
 // prepareRequest prepares the next request. It reports false if the counter no longer has the loan.
 func (b *borrowedKey) prepareRequest(c Counter, now time.Time) bool {
-	used, ok := c.Borrow(&b.q, b.spare())
+	used, ok := c.FillLoanRequest(&b.q, b.spare())
 	if d := now.Sub(b.asked); !b.asked.IsZero() && d > 0 {
 		rate := float64(used.Counted+used.Missed-b.used.Counted-b.used.Missed) / d.Seconds()
 		b.rate = max(rate, (b.rate+rate)/2)

@@ -162,7 +162,7 @@ func (r RecallingCounter) DoAll(ctx context.Context, ops []twotier.Op, res []two
 // not own the key.
 func (r RecallingCounter) beginRecall(op *twotier.Op) *recall {
 	op.Recalled = false
-	lent, decides := r.Counter.Lent(&op.Checks[0])
+	lent, decides := r.Counter.IsLent(&op.Checks[0])
 	if !lent {
 		op.Recalled = decides
 		return nil

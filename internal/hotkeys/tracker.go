@@ -26,7 +26,7 @@ const (
 
 // Counter borrows and lends, see syncer.Counter.
 type Counter interface {
-	Borrow(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool)
+	FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool)
 	AcceptLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time)
 	EndLoan(q *twotier.LoanRequest) bool
 	Lend(ctx context.Context, q *twotier.LoanRequest) (twotier.LoanResponse, error)

@@ -166,7 +166,7 @@ func TestWhatEndsBorrowing(t *testing.T) {
 		"the owner can't be reached": {
 			func(_, other *side) { other.cut.Store(true) }, limits, false},
 		"a change of mode": {
-			func(_, other *side) { other.counter.PauseBorrowing(true) }, limits, false},
+			func(_, other *side) { other.counter.SetBorrowingPaused(true) }, limits, false},
 		"other limits": {func(_, _ *side) {}, fewer, true},
 	} {
 		t.Run(name, func(t *testing.T) {

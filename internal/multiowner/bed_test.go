@@ -87,8 +87,8 @@ func (n *node) do(op *twotier.Op, res *twotier.Result) {
 	}
 }
 
-// Reserved returns the reservation as one check.
-func (n *node) Reserved(id string) (checks []twotier.Check, ts int64) {
+// ReservedChecks returns the reservation as one check.
+func (n *node) ReservedChecks(id string) (checks []twotier.Check, ts int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return []twotier.Check{{Key: []byte("k"), N: n.reserved[id]}}, 1

@@ -22,7 +22,7 @@ import (
 func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
 	p.busy.Add(1) // before it is closed, see Idle
 	defer p.busy.Add(-1)
-	checks, ts := p.opt.Counter.Reserved(r.id.String())
+	checks, ts := p.opt.Counter.ReservedChecks(r.id.String())
 	if !p.reservations.closeInDoubt(r.id, &doubt{checks, ts}, time.Now()) {
 		return false
 	}

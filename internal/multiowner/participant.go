@@ -23,7 +23,7 @@ type Counter interface {
 	// such an operation, and Reserved lists the counts that would make. Undo gives the reservation
 	// up and reports whether there was one.
 	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
-	Reserved(id string) (checks []twotier.Check, ts int64)
+	ReservedChecks(id string) (checks []twotier.Check, ts int64)
 	Confirm(ctx context.Context, id string, ack twotier.Ack) error
 	Undo(id string) bool
 }

@@ -27,7 +27,7 @@ func (n *Node) Cluster() cluster.View {
 		MemoryBytes: s.Counter.MemoryBytes, MaxMemory: s.Counter.MaxMemory,
 	}
 	if n.opt.Counter != nil {
-		v.StaleAfterMS = n.opt.Counter.StaleAfter().Milliseconds()
+		v.StaleAfterMS = n.opt.Counter.MaxStaleness().Milliseconds()
 	}
 	for i := range t.Len() {
 		v.Members = append(v.Members, n.memberView(t, i, s.Peers.Silent))

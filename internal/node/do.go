@@ -112,9 +112,9 @@ func (m markingCounter) DoAll(ctx context.Context, ops []twotier.Op, res []twoti
 	}
 }
 
-// Reserved is syncer.Counter.Reserved.
-func (m markingCounter) Reserved(id string) (checks []twotier.Check, ts int64) {
-	return m.n.opt.Counter.Reserved(id)
+// ReservedChecks is syncer.Counter.Reserved.
+func (m markingCounter) ReservedChecks(id string) (checks []twotier.Check, ts int64) {
+	return m.n.opt.Counter.ReservedChecks(id)
 }
 
 // Confirm is syncer.Counter.Confirm.

@@ -95,7 +95,7 @@ func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
 // forget resets a key that this node owns.
 func (n *Node) forget(ctx context.Context, c *twotier.Check) error {
 	if !n.inRedis() {
-		if err := n.opt.Counter.Forget(ctx, c.NS, c.Key); err != nil {
+		if err := n.opt.Counter.ResetKey(ctx, c.NS, c.Key); err != nil {
 			return err
 		}
 		return n.forgetDistinctAsOwner(ctx, c)
@@ -195,5 +195,5 @@ func (n *Node) dropLocal(ctx context.Context, c *twotier.Check, deciding bool) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, dropTimeout)
 	defer cancel()
-	return n.opt.Counter.Drop(ctx, c.NS, c.Key, deciding)
+	return n.opt.Counter.DropKey(ctx, c.NS, c.Key, deciding)
 }

@@ -45,8 +45,8 @@ func (c *counter) StopOwning(p int) {
 	c.owned[p], c.ceded[p], c.neither[p] = false, false, false
 }
 
-func (c *counter) PauseBorrowing(bool) {}
-func (c *counter) ForgetLoans()        {}
+func (c *counter) SetBorrowingPaused(bool) {}
+func (c *counter) ForgetLoans()            {}
 
 // fail makes BeginHandoff fail with an error, or succeed.
 func (c *counter) fail(err error) {
@@ -72,7 +72,7 @@ func (c *counter) BeginHandoff(_ context.Context, p int) error {
 	return nil
 }
 
-func (c *counter) RenewHandoff(p int) {
+func (c *counter) RestartHandoff(p int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned[p], c.ceded[p], c.neither[p] = false, false, true

@@ -25,14 +25,14 @@ type Counter interface {
 	// FinishHandoff forgets the partition when everything has arrived. RenewHandoff follows
 	// StopOwning if BeginHandoff may be called once more: nobody decides until then.
 	BeginHandoff(ctx context.Context, partition int) error
-	RenewHandoff(partition int)
+	RestartHandoff(partition int)
 	HandoffPage(partition int, cursor uint64,
 		budget int) (h *syncer.Handoff, next uint64, err error)
 	FinishHandoff(partition int) error
 	// ImportHandoff takes over a partition that another counter handed off.
 	ImportHandoff(h *syncer.Handoff)
-	// PauseBorrowing stops or resumes the counting of keys borrowed from other counters.
-	PauseBorrowing(on bool)
+	// SetBorrowingPaused stops or resumes the counting of keys borrowed from other counters.
+	SetBorrowingPaused(on bool)
 	// ForgetLoans forgets everything lent and borrowed, because the store has it.
 	ForgetLoans()
 }

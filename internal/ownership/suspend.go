@@ -9,7 +9,7 @@ func (o *Partitions) Suspend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.suspended = true
-	o.opt.Counter.PauseBorrowing(true)
+	o.opt.Counter.SetBorrowingPaused(true)
 	for p := range o.parts {
 		s := &o.parts[p]
 		o.opt.Counter.StopOwning(p) // pending counts have to be flushed
@@ -42,7 +42,7 @@ func (o *Partitions) DiscardSuspended() {
 func (o *Partitions) Resume() {
 	o.mu.Lock()
 	o.suspended = false
-	o.opt.Counter.PauseBorrowing(false)
+	o.opt.Counter.SetBorrowingPaused(false)
 	for p := range o.parts {
 		switch s := &o.parts[p]; {
 		case s.kept:
@@ -50,7 +50,7 @@ func (o *Partitions) Resume() {
 			o.opt.Counter.StartOwning(p)
 			o.enterLocked(p, own)
 		case s.phase == given:
-			o.opt.Counter.RenewHandoff(p)
+			o.opt.Counter.RestartHandoff(p)
 			s.since = time.Now() // nobody could take it over meanwhile
 		}
 	}

@@ -31,7 +31,7 @@ func (w *world) watch(key string, by time.Time) {
 // known reports whether Redis or any process has counted a key.
 func (w *world) known(key string) (known bool) {
 	for _, p := range w.living() {
-		p.counter.Unflushed(func(_, k []byte, _ int64) { known = known || string(k) == key })
+		p.counter.EachUnflushed(func(_, k []byte, _ int64) { known = known || string(k) == key })
 	}
 	return known || w.stored(key) != 0
 }
@@ -58,7 +58,7 @@ func (c *client) countedBy(at time.Time, ops []twotier.Op) *counted {
 			}
 		}
 		for _, p := range c.w.living() {
-			p.counter.Unflushed(func(_, k []byte, _ int64) {
+			p.counter.EachUnflushed(func(_, k []byte, _ int64) {
 				if _, asked := keys[string(k)]; asked {
 					keys[string(k)] = true
 				}

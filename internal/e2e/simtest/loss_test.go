@@ -57,11 +57,11 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	known, pending, by := map[string]int64{}, map[string]int64{}, map[string]int{}
 	living := w.living()
 	for _, p := range living {
-		p.counter.Synced(func(_, key []byte, n int64) {
+		p.counter.EachSynced(func(_, key []byte, n int64) {
 			known[string(key)] = max(known[string(key)], n)
 			by[string(key)]++
 		})
-		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
+		p.counter.EachUnflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
 	}
 	had, banned := map[string]int64{}, w.storedBans()
 	for _, key := range w.ledger.names() {

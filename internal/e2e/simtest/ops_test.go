@@ -111,8 +111,8 @@ func (w *world) awayFrom(p *proc, key string) (sum int64) {
 				sum += max(0, n)
 			}
 		}
-		q.counter.Unflushed(add)
-		q.counter.Synced(add)
+		q.counter.EachUnflushed(add)
+		q.counter.EachSynced(add)
 	}
 	return sum
 }

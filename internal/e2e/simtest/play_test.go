@@ -106,7 +106,7 @@ func (w *world) leavesAmidGroups(p *proc) {
 
 // bury writes off the unflushed counts of a stopped process.
 func (w *world) bury(p *proc) {
-	p.counter.Unflushed(w.writeOff)
+	p.counter.EachUnflushed(w.writeOff)
 }
 
 // join starts a process on a free host.

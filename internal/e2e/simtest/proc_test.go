@@ -255,7 +255,7 @@ func (p *proc) kill() {
 	p.ends()
 	p.store.SetDown(true)
 	p.host.Stop()
-	p.counter.Unflushed(p.w.writeOff)
+	p.counter.EachUnflushed(p.w.writeOff)
 	p.w.loseValuesWith(p)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

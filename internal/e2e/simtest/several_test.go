@@ -234,7 +234,7 @@ func (p *proc) sleep(length time.Duration) {
 	defer p.w.sight.paused(p.ip)()
 	p.asleep.Store(true)
 	p.w.net.Freeze(p.ip)
-	p.counter.Unflushed(p.w.withhold)
+	p.counter.EachUnflushed(p.w.withhold)
 	time.Sleep(length)
 	p.w.net.Thaw(p.ip)
 	p.asleep.Store(false)
