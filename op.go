@@ -51,7 +51,7 @@ const (
 	SourceOwner Source = "owner"
 	// SourceNear is an answer that the node gave for the key's owner: it remembered a refusal, or
 	// has borrowed some of the room left in the key's limits. Reads may miss others' counts from
-	// within StaleAfter.
+	// within MaxStaleness.
 	SourceNear Source = "near"
 	// SourceRedis is an answer computed by a script in Redis.
 	SourceRedis Source = "redis"

@@ -1,7 +1,7 @@
 package leaparray
 
-// BucketsKept returns how many buckets of a level are kept. The last level keeps twice its number, so that
-// a key has every event of the longest window that ends as long ago as an event may be.
+// BucketsKept returns how many buckets of a level are kept. The last level keeps twice its number,
+// so that a key has every event of the longest window that ends as long ago as an event may be.
 func (l *Ladder) BucketsKept(level int) int { return int(l.count[level]) }
 
 // oldest returns the oldest bucket of a level that does not have to fold. Buckets in the same
@@ -27,9 +27,9 @@ func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
 	return a.bucket(ts)
 }
 
-// FoldTarget returns the bucket that a cell folds into, and whether it is due: a bucket is due if it is
-// too old for its width, a millisecond unless it lies ahead of the present. It ignores whether a
-// millisecond is exact. The result is zero for a cell that has left every window.
+// FoldTarget returns the bucket that a cell folds into, and whether it is due: a bucket is due if
+// it is too old for its width, a millisecond unless it lies ahead of the present. It ignores
+// whether a millisecond is exact. The result is zero for a cell that has left every window.
 func (l *Ladder) FoldTarget(s Stretch, now int64) (into Stretch, due bool) {
 	a := l.ages(now)
 	return a.foldTarget(s)
@@ -60,7 +60,7 @@ func (a *ages) bucket(ts int64) (s Stretch, ok bool) {
 	return Stretch{}, false
 }
 
-// foldTarget is Ladder.Folds.
+// foldTarget is Ladder.FoldTarget.
 func (a *ages) foldTarget(s Stretch) (into Stretch, due bool) {
 	if s.End() <= a.from[len(a.levels)-1] {
 		return Stretch{}, true

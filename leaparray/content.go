@@ -31,7 +31,8 @@ func (l *Ladder) OverlappingSum(c Counter, s Stretch) int64 {
 	return l.sumTouched(c, s.Start, s.End()-1) - l.Value(c, s)
 }
 
-// EachCell calls fn for every cell that is not zero, in no particular order, until fn returns false.
+// EachCell calls fn for every cell that is not zero, in no particular order, until fn returns
+// false.
 func (l *Ladder) EachCell(c Counter, fn func(s Stretch, n int64) bool) {
 	if len(c) == 0 {
 		return
@@ -95,8 +96,8 @@ func (l *Ladder) NewestBucket(c Counter) (s Stretch, ok bool) {
 	return Stretch{newest * l.width[0], l.width[0]}, newest >= 0
 }
 
-// LatestStart returns the start of the latest cell of a counter, in unix milliseconds, or -1 if it has
-// no cells. The latest cell may be zero.
+// LatestStart returns the start of the latest cell of a counter, in unix milliseconds, or -1 if it
+// has no cells. The latest cell may be zero.
 func (l *Ladder) LatestStart(c Counter) (start int64) {
 	start = -1
 	if len(c) == 0 {

@@ -260,10 +260,11 @@ func (l *Ladder) cellsEnd(c Counter) int {
 	return int(l.start[c.mask()][MaxLevels]) + c.sparseLen() + c.foreignLen()*foreignWords
 }
 
-// newestIndex returns the newest bucket of the finest level, even if it is zero, or -1 if there is none.
+// newestIndex returns the newest bucket of the finest level, even if it is zero, or -1 if there is
+// none.
 func (l *Ladder) newestIndex(c Counter) int64 { return l.newestIndexIn(c, 0) }
 
-// newestIndexIn is newest for any level.
+// newestIndexIn is newestIndex for any level.
 func (l *Ladder) newestIndexIn(c Counter, level int) int64 {
 	if len(c) == 0 {
 		return -1

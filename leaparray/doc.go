@@ -16,11 +16,12 @@
 //
 // # Events that keep their millisecond
 //
-// While fewer than Ladder.Exact events are newer than an event, it keeps its millisecond, however
-// old it is. A limit of at most Exact is then decided exactly as by a log of timestamps: if a
-// window reaches no further back than the oldest of these events, it is exact; if it reaches
-// further back, it has at least Exact of them. A key that receives Exact events within the finest
-// width stops keeping milliseconds, and begins again once as much time has passed with fewer.
+// While fewer than Ladder.ExactEvents events are newer than an event, it keeps its millisecond,
+// however old it is. A limit of at most ExactEvents is then decided exactly as by a log of
+// timestamps: if a window reaches no further back than the oldest of these events, it is exact; if
+// it reaches further back, it has at least ExactEvents of them. A key that receives ExactEvents
+// events within the finest width stops keeping milliseconds, and begins again once as much time has
+// passed with fewer.
 //
 // # Memory
 //

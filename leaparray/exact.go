@@ -11,9 +11,11 @@ import (
 const maxMoment = int64(math.MaxInt64)
 
 // KeepsMillisecond reports whether an event of a moment keeps its millisecond.
-func (v View) KeepsMillisecond(ts int64) bool { return v.keepsMillisecond(ts, v.Ladder.index(0, ts)) }
+func (v View) KeepsMillisecond(ts int64) bool {
+	return v.keepsMillisecond(ts, v.Ladder.index(0, ts))
+}
 
-// keepsMillisecond is Exactly, given the bucket of the finest level.
+// keepsMillisecond is KeepsMillisecond, given the bucket of the finest level.
 func (v *View) keepsMillisecond(ts, fine int64) bool {
 	l, held := v.Ladder, int64(0)
 	if l.exact == 0 {
@@ -86,8 +88,8 @@ func (l *Ladder) countNewer(c Counter, ts int64) (n int64) {
 	return n
 }
 
-// ExactFrom returns a moment at or after which there are at least Ladder.Exact events: these keep
-// their millisecond, if they have it. It is 0 if there are fewer.
+// ExactFrom returns a moment at or after which there are at least Ladder.ExactEvents events: these
+// keep their millisecond, if they have it. It is 0 if there are fewer.
 func (v View) ExactFrom() int64 {
 	l := v.Ladder
 	if l.exact == 0 {

@@ -3,5 +3,5 @@ package leaparray
 // MostForeign is how many foreign cells a counter may have.
 const MostForeign = mostForeign
 
-// Around is around.
+// Around is enclosingBucket.
 var Around = enclosingBucket

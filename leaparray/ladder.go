@@ -187,7 +187,8 @@ func (l *Ladder) CoarsestWidth() int64 { return l.width[len(l.levels)-1] }
 // FineSpan is the greatest age of an event that the finest level counts, in milliseconds.
 func (l *Ladder) FineSpan() int64 { return l.levels[0].Span().Milliseconds() }
 
-// MaxCells is the largest number of cells of a key that has folded, if all of them are of this ladder.
+// MaxCells is the largest number of cells of a key that has folded, if all of them are of this
+// ladder.
 func (l *Ladder) MaxCells() (n int) {
 	for i := range l.levels {
 		n += l.slots[i]

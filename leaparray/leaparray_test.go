@@ -529,7 +529,7 @@ func TestSeriesSumsToTheWindow(t *testing.T) {
 }
 
 // checkSeries checks a series of the window that ends now. If cells do not nest, its sum may exceed
-// the window, as Hi may.
+// the window, as UpperBound may.
 func checkSeries(t *testing.T, k *key, window int64, events log, nest bool) {
 	sum := int64(0)
 	var starts []int64

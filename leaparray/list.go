@@ -45,7 +45,7 @@ func (l *Ladder) exactFrom(cells []Cell) int64 {
 	return 0
 }
 
-// SettleNegatives settles cells whose count is negative with cells that contain them, lie within them or
-// overlap them: an event may have folded before its refund arrived, in this process or in another
-// one. It changes the list. A count that nothing offsets stays negative.
+// SettleNegatives settles cells whose count is negative with cells that contain them, lie within
+// them or overlap them: an event may have folded before its refund arrived, in this process or in
+// another one. It changes the list. A count that nothing offsets stays negative.
 func SettleNegatives(cells []Cell) []Cell { return settleNegatives(cells) }

@@ -11,10 +11,10 @@ import (
 // most.
 //
 // Nodes may know the same events at different precision, because they have folded at different
-// times. So Missing compares the sums of the widest cells on either side, with all cells inside
-// them. If the restored cells are a part of the known ones, it adds the difference cell by cell.
-// Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If cells
-// of different ladders overlap, it adds the difference to a bucket around all of them. Cells
+// times. So MissingCells compares the sums of the widest cells on either side, with all cells
+// inside them. If the restored cells are a part of the known ones, it adds the difference cell by
+// cell. Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If
+// cells of different ladders overlap, it adds the difference to a bucket around all of them. Cells
 // without events are marks, and make no difference.
 func MissingCells(known, restored []Cell) (add []Cell) {
 	type side struct {
@@ -66,8 +66,8 @@ func MissingCells(known, restored []Cell) (add []Cell) {
 	return add
 }
 
-// enclosingBucket returns a bucket that contains a stretch of time: the stretch itself, if it begins at a
-// multiple of its width.
+// enclosingBucket returns a bucket that contains a stretch of time: the stretch itself, if it
+// begins at a multiple of its width.
 func enclosingBucket(s Stretch) Stretch {
 	w := s.Width
 	for s.Start%w+s.Width > w {

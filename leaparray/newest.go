@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// SelectNewest selects the n newest events, for a refund without a time. It calls fn for each cell that
-// holds some of them, latest start first, with their number. The key may have fewer. Newest skips
-// cells whose count is negative, and as many events around them.
+// SelectNewest selects the n newest events, for a refund without a time. It calls fn for each cell
+// that holds some of them, latest start first, with their number. The key may have fewer. Newest
+// skips cells whose count is negative, and as many events around them.
 func (v View) SelectNewest(n int64, fn func(s Stretch, n int64)) {
 	var buffer [sweepBuffer]Cell
 	list := buffer[:0]
@@ -29,8 +29,8 @@ func (v View) SelectNewest(n int64, fn func(s Stretch, n int64)) {
 	}
 }
 
-// SelectAt selects up to n events of one moment, for a refund with that time: from the cells that contain
-// it, narrowest first. It calls fn for each with the number.
+// SelectAt selects up to n events of one moment, for a refund with that time: from the cells that
+// contain it, narrowest first. It calls fn for each with the number.
 func (v View) SelectAt(ts, n int64, fn func(s Stretch, n int64)) {
 	take := func(s Stretch) {
 		if d := min(n, v.Value(s)); d > 0 {
@@ -76,10 +76,10 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// settleNegatives settles negative cells, oldest partner first: with the cells that contain them, which they
-// may have folded into before the refund arrived; then with cells inside them, because a refund may
-// have arrived in a bucket that another node had folded; and then with all cells that overlap them,
-// because the buckets of two nodes may overlap in part.
+// settleNegatives settles negative cells, oldest partner first: with the cells that contain them,
+// which they may have folded into before the refund arrived; then with cells inside them, because a
+// refund may have arrived in a bucket that another node had folded; and then with all cells that
+// overlap them, because the buckets of two nodes may overlap in part.
 func settleNegatives(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]

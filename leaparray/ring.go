@@ -13,8 +13,8 @@ func (r ring) head() int64 { return int64(r[0]) }
 
 func (r ring) slots() int { return len(r) - ringHead }
 
-// runningTotal is the running total of the slot that is back slots behind the newest one, 0 <= back <
-// slots.
+// runningTotal is the running total of the slot that is back slots behind the newest one, 0 <= back
+// < slots.
 func (r ring) runningTotal(back int64) int64 {
 	pos := int64(r[1]) - back
 	if pos < 0 {

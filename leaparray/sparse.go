@@ -53,8 +53,8 @@ func (l *Ladder) stretchOf(w uint64) Stretch {
 	return Stretch{endOf(w) - width, width}
 }
 
-// findSparse returns the position of the sparse cell with a tag, and whether there is one. If there is
-// none, it returns the position where it belongs.
+// findSparse returns the position of the sparse cell with a tag, and whether there is one. If there
+// is none, it returns the position where it belongs.
 func (l *Ladder) findSparse(c Counter, tag uint64) (i int, found bool) {
 	words, first := l.sparse(c), c.bucketLen()
 	if tag&(1<<kindBits-1) != moment {
@@ -132,7 +132,7 @@ func (l *Ladder) insertSparse(c Counter, kind int, pos, n int64) bool {
 	return l.insertWord(c, i, sparseWord(tag, n))
 }
 
-// insertWord is put for a word and its position.
+// insertWord is insertSparse for a word and its position.
 func (l *Ladder) insertWord(c Counter, i int, w uint64) bool {
 	at, end := int(l.start[c.mask()][MaxLevels])+i, l.cellsEnd(c)
 	if end >= len(c) {

@@ -18,8 +18,8 @@ type sweep struct {
 // sweepBuffer is how many cells a sweep can have without memory from the heap.
 const sweepBuffer = 128
 
-// newSweep returns the window of this length that ends at a moment. The steps that follow are appended
-// to the two buffers.
+// newSweep returns the window of this length that ends at a moment. The steps that follow are
+// appended to the two buffers.
 func (v *View) newSweep(window, at int64, enter, leave []step) sweep {
 	s := sweep{enter: enter, leave: leave}
 	add := func(c Stretch, n int64) bool {

@@ -76,8 +76,8 @@ func (v View) PeakBlur(window, at int64) (peak, blur int64, ok bool) {
 	return peak, blur, ok
 }
 
-// EdgeWidth returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
-// cuts none.
+// EdgeWidth returns the width of the widest cell that a window which begins at a moment cuts; 1 if
+// it cuts none.
 func (v View) EdgeWidth(from int64) int64 {
 	return max(1, v.Ladder.widest(v.A, from, from), v.Ladder.widest(v.B, from, from))
 }
@@ -136,16 +136,17 @@ func (v *View) covers(window, at int64) bool {
 	return window <= span && (from >= v.Now-2*span || from >= v.Ladder.CompleteFrom(v.Now))
 }
 
-// UpperBound returns the sum of all cells that touch the window from one moment to another, both included.
+// UpperBound returns the sum of all cells that touch the window from one moment to another, both
+// included.
 func (v View) UpperBound(from, to int64) int64 { return v.upperBound(from, to) }
 
 func (v *View) upperBound(from, to int64) int64 {
 	return v.Ladder.sumTouched(v.A, from, to) + v.Ladder.sumTouched(v.B, from, to)
 }
 
-// sumAfter returns the sum of all cells that end after from, and the width of the widest one that from
-// cuts. It reports false if a cell begins after to, and sometimes if none does; otherwise these are
-// the cells that the window from one to the other touches.
+// sumAfter returns the sum of all cells that end after from, and the width of the widest one that
+// from cuts. It reports false if a cell begins after to, and sometimes if none does; otherwise
+// these are the cells that the window from one to the other touches.
 func (v *View) sumAfter(from, to int64) (n, cut int64, ok bool) {
 	ok = true
 	if !v.A.isEmpty() {
@@ -159,8 +160,8 @@ func (v *View) sumAfter(from, to int64) (n, cut int64, ok bool) {
 	return n, cut, ok
 }
 
-// sumAfter is View.since of one counter that is not empty. It looks at few cells if the window begins
-// long ago, or a moment ago.
+// sumAfter is View.sumAfter of one counter that is not empty. It looks at few cells if the window
+// begins long ago, or a moment ago.
 func (l *Ladder) sumAfter(c Counter, from, to int64) (n, cut int64, ok bool) {
 	if c.foreignLen() > 0 {
 		return 0, 0, false
@@ -226,7 +227,8 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	s.rest.Width = 1
 	v.Ladder.gather(&s, v.A, from, at)
 	v.Ladder.gather(&s, v.B, from, at)
-	inside := live && max(v.Ladder.newestIndex(v.A), v.Ladder.newestIndex(v.B)) <= v.Ladder.index(0, at)
+	inside := live &&
+		max(v.Ladder.newestIndex(v.A), v.Ladder.newestIndex(v.B)) <= v.Ladder.index(0, at)
 	e := s.rest
 	e.Hi, e.Lo, e.Count = s.all, s.all-e.Lo, s.all-e.Count
 	for level, width := range v.Ladder.width[:len(v.Ladder.levels)] {

@@ -181,7 +181,8 @@ func (l exactLog) count(t *testing.T, dice *rand.Rand, d doer, now int64,
 		window := c.Limits[i].Window
 		name := string(c.AppendName(nil))
 		n := l.within(name, at-window+1, at)
-		exact := ladder.ExactEvents() > 0 && l.within(name, at-window+1, now+2000) < int64(ladder.ExactEvents())
+		exact := ladder.ExactEvents() > 0 &&
+			l.within(name, at-window+1, now+2000) < int64(ladder.ExactEvents())
 		if n < lr.Lo || n > lr.Hi || exact && (lr.Lo != n || lr.Hi != n) {
 			t.Fatalf("%d ms up to %d ms before %d: %d events, but %+v", window, now-at, now, n, lr)
 		}

@@ -45,7 +45,7 @@ func (w *admission) hasRoom(t *target) bool {
 }
 
 // checkRoom returns why a call may not count, or nil if there is room for all of its keys. A ban
-// needs room only if it starts, see breached.
+// needs room only if it starts, see bansToStart.
 func (k *call) checkRoom() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {
@@ -59,7 +59,7 @@ func (k *call) checkRoom() error {
 	return nil
 }
 
-// waitForRoom waits for room after admits found none. It reports whether to try again.
+// waitForRoom waits for room after hasRoom found none. It reports whether to try again.
 func (w *admission) waitForRoom() bool {
 	if w.releaseRoom(); w.never {
 		return false
@@ -87,8 +87,8 @@ func (w *admission) remaining() time.Duration {
 	return w.by.Sub(now)
 }
 
-// explainRefusal adds an estimate of when there will be room to the refusal of an operation that waited
-// for it. Other errors stay unchanged.
+// explainRefusal adds an estimate of when there will be room to the refusal of an operation that
+// waited for it. Other errors stay unchanged.
 func (w *admission) explainRefusal(err error) error {
 	if w.never || !errors.Is(err, twotier.ErrBehind) {
 		return err

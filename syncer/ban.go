@@ -18,8 +18,8 @@ func (t *target) breaches(r *twotier.CheckResult, b twotier.Ban) bool {
 	return false
 }
 
-// bansToStart returns the targets whose bans an Acquire starts, if it was refused. The partitions are
-// locked. All entries are found or made before the first is counted.
+// bansToStart returns the targets whose bans an Acquire starts, if it was refused. The partitions
+// are locked. All entries are found or made before the first is counted.
 func (k *call) bansToStart(res *twotier.Result) (starting []int, err error) {
 	if res.Allowed || k.op.DryRun {
 		return nil, nil

@@ -97,8 +97,8 @@ func (o *operations) runBatch(ctx context.Context, ops []twotier.Op, res []twoti
 	b.awaitAcks(ctx)
 }
 
-// failIfExpired fails the operations in [from, to), none of which has begun, if the request has ended or
-// its time is up. It is called between operations, and between every few adds.
+// failIfExpired fails the operations in [from, to), none of which has begun, if the request has
+// ended or its time is up. It is called between operations, and between every few adds.
 func (b *batch) failIfExpired(from, to int) bool {
 	if b.admission.ctx.Err() == nil {
 		return false
@@ -143,7 +143,7 @@ func (b *batch) runOp(at, checks int) {
 	}
 }
 
-// prepareCall returns a call, ready to be decided, for an operation. checks is as in one.
+// prepareCall returns a call, ready to be decided, for an operation. checks is as in runOp.
 func (b *batch) prepareCall(op *twotier.Op, checks int) (*call, error) {
 	if err := b.o.checkOpen(op); err != nil {
 		return nil, err
@@ -226,7 +226,8 @@ func sharesKey(op *twotier.Op, names map[string]bool) bool {
 	return false
 }
 
-// recordUnacked records that an operation, which was counted in these partitions, waits for the store.
+// recordUnacked records that an operation, which was counted in these partitions, waits for the
+// store.
 func (b *batch) recordUnacked(at int, parts []*partition) {
 	for _, p := range parts {
 		b.recordTicket(p, p.lastTicket())
@@ -260,7 +261,7 @@ func (b *batch) runAdds(from, to int) {
 
 func (b *batch) foundNoRoom(at int) bool { return errors.Is(b.res[at].Err, twotier.ErrBehind) }
 
-// tryAdds is add, but doesn't wait for room.
+// tryAdds is runAdds, but doesn't wait for room.
 func (b *batch) tryAdds(from, to int) {
 	k := b.o.calls.Get().(*call)
 	defer b.o.calls.Put(k)
@@ -306,8 +307,8 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 }
 
-// prefetch reads the slot and the entry of each target, and the synced counter if it will be needed,
-// so that the cache misses overlap. See [keys.Keyspace.Touch].
+// prefetch reads the slot and the entry of each target, and the synced counter if it will be
+// needed, so that the cache misses overlap. See [keys.Keyspace.Touch].
 func (k *call) prefetch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {

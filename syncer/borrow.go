@@ -8,11 +8,12 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// FillLoanRequest completes the next request for a loan: it asks for enough events to have spare ones left,
-// and gives back the excess if there are far more. If spare is 0, the loan comes to its end. A loan
-// begins with its first request, numbered 0. Borrow reports false if a later request is about a
-// loan that this counter no longer has.
-func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool) {
+// FillLoanRequest completes the next request for a loan: it asks for enough events to have spare
+// ones left, and gives back the excess if there are far more. If spare is 0, the loan comes to its
+// end. A loan begins with its first request, numbered 0. Borrow reports false if a later request is
+// about a loan that this counter no longer has.
+func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand,
+	ok bool) {
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
 	if q.Number == 0 && !t.p.paused && t.p.ownership == notOwned {

@@ -95,7 +95,8 @@ func (k *call) unlock() {
 // decide evaluates an operation once its keys are loaded and there is room for its counts.
 func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err error) {
 	k.admission = *w
-	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && k.admission.waitForRoom() {
+	for again := true; again; again = errors.Is(err, twotier.ErrBehind) &&
+		k.admission.waitForRoom() {
 		if err != nil {
 			k.updatePresent()
 		}
@@ -145,7 +146,7 @@ type target struct {
 	hash       uint32
 	ref        arena.Ref
 	load       *rounds.PendingLoad
-	askedAhead *rounds.PendingLoad // requested by askAhead, not looked at yet
+	askedAhead *rounds.PendingLoad // requested by requestLoads, not looked at yet
 	absent     bool                // the store holds nothing of the key
 	loaded     bool                // the store was asked for this operation
 	storeDown  bool                // the store is known to be unreachable
@@ -255,7 +256,8 @@ func (t *target) hasSameKey(o *target) bool {
 // name returns the name of the target's key that is unique in its partition.
 func (t *target) name() string { return rounds.LoadName(t.ns, t.check.Key) }
 
-// isRefusedByPartition reports whether the target's partition accepts no operations now, see refuses.
+// isRefusedByPartition reports whether the target's partition accepts no operations now, see
+// refuses.
 func (t *target) isRefusedByPartition(op *twotier.Op) bool {
 	return t.p.refuses(op.AllowNonOwner || t.check.InPlace)
 }

@@ -30,9 +30,9 @@ func (p *partition) awaitAck(ctx context.Context, ticket uint64,
 	return mark, err
 }
 
-// awaitAckIf is commit, but leaves the errors of single keys to the caller, and returns errFailing if
-// it would have to wait while worthwhile returns false. worthwhile is called with the partition
-// locked.
+// awaitAckIf is awaitAck, but leaves the errors of single keys to the caller, and returns
+// errFailing if it would have to wait while worthwhile returns false. worthwhile is called with the
+// partition locked.
 func (p *partition) awaitAckIf(ctx context.Context, ticket uint64, keys []countedKey,
 	worthwhile func() bool) (store.Mark, error) {
 	for {

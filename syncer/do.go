@@ -47,7 +47,8 @@ func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 }
 
 // runPlainAdd runs an Add without limits, which needs no knowledge of the key's past.
-func (o *operations) runPlainAdd(w *admission, op *twotier.Op, res *twotier.Result, now int64) error {
+func (o *operations) runPlainAdd(w *admission, op *twotier.Op, res *twotier.Result,
+	now int64) error {
 	check := &op.Checks[0]
 	var t target
 	o.locate(&t, check)
@@ -99,9 +100,9 @@ func (o *operations) checkOpen(op *twotier.Op) error {
 	return nil
 }
 
-// isUnconditional reports whether an operation can be carried out without knowing its key's past: it
-// counts and compares with nothing. Taking counts back needs the past, because it never takes back
-// more than there is.
+// isUnconditional reports whether an operation can be carried out without knowing its key's past:
+// it counts and compares with nothing. Taking counts back needs the past, because it never takes
+// back more than there is.
 func isUnconditional(op *twotier.Op) bool {
 	return op.Kind == twotier.Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
 		op.Checks[0].N >= 0
@@ -114,8 +115,8 @@ type durability struct {
 	placement twotier.Placement
 }
 
-// checkAck returns an error if an operation can't reach its ack level. It is called before anything is
-// counted.
+// checkAck returns an error if an operation can't reach its ack level. It is called before anything
+// is counted.
 func (d *durability) checkAck(ctx context.Context, op *twotier.Op) error {
 	ack := d.ackLevel(op)
 	if ack < twotier.AckReplica || op.Reads() {

@@ -67,7 +67,7 @@
 // the store applies once, no matter which counter sends them. A counter refuses operations on
 // another counter's keys with [twotier.ErrNotOwner], unless the operation asks for it
 // (Op.AllowNonOwner): then the counts of both meet in the store, within three flush intervals
-// ([Counter.StaleAfter]). An Acquire whose keys belong to several counters can be reserved first
+// ([Counter.MaxStaleness]). An Acquire whose keys belong to several counters can be reserved first
 // (Op.Reserve).
 //
 // A counter that needs another one's key very often borrows from it: [Counter.Lend] lends some of

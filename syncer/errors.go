@@ -36,7 +36,7 @@ var (
 		twotier.ErrUnknownOutcome)
 	// errFailing means that the caller doesn't wait for a count while the store can't accept it.
 	errFailing = fmt.Errorf("%w: the store does not accept it", twotier.ErrUnknownOutcome)
-	// errOnTheWay is the ErrUnknownOutcome of Drop.
+	// errOnTheWay is the ErrUnknownOutcome of DropKey.
 	errOnTheWay = fmt.Errorf("%w: counts of the key, or an earlier reset, are on their way to "+
 		"the store", twotier.ErrUnknownOutcome)
 	// errHandedOff is the ErrUnknownOutcome of an operation that waited for the store.

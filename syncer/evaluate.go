@@ -92,7 +92,8 @@ func (k *call) compareAll(res *twotier.Result) error {
 	return nil
 }
 
-// startRefusalBans starts the bans of an Acquire that counts nothing. It reports whether it has started any.
+// startRefusalBans starts the bans of an Acquire that counts nothing. It reports whether it has
+// started any.
 func (k *call) startRefusalBans(res *twotier.Result) (started bool, err error) {
 	starting, err := k.bansToStart(res)
 	if err != nil {
@@ -114,8 +115,8 @@ func (k *call) setTimes(res *twotier.Result) {
 	}
 }
 
-// markUsed marks the keys as used. A refusal counts as a use, like a count. Keys that are only read are
-// kept longer than unused ones, but may be evicted at once to make room for the next read.
+// markUsed marks the keys as used. A refusal counts as a use, like a count. Keys that are only read
+// are kept longer than unused ones, but may be evicted at once to make room for the next read.
 func (k *call) markUsed() {
 	age := uint32(0)
 	if k.op.Kind == twotier.Count {
@@ -304,8 +305,8 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	return true
 }
 
-// lentWithin returns how many lent events of the target's key may lie in a window that ends at ts or
-// later. An event of the past is in windows that have ended, and ended loans may be in these.
+// lentWithin returns how many lent events of the target's key may lie in a window that ends at ts
+// or later. An event of the past is in windows that have ended, and ended loans may be in these.
 func (k *call) lentWithin(t *target, window int64) int64 {
 	if shared := t.sharedKey(); shared != nil {
 		return shared.LentWithin(window, min(k.ts, k.now), time.Now())

@@ -45,8 +45,8 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 	return p.flushing.nextVerification()
 }
 
-// setExpectedState puts the state in the store's latest answer, even one to a load, into a round. The store
-// compares it with its data to detect a loss.
+// setExpectedState puts the state in the store's latest answer, even one to a load, into a round.
+// The store compares it with its data to detect a loss.
 func (g *guarded) setExpectedState(r *rounds.Round) {
 	last := g.store.Latest()
 	if g.restoration.active() {

@@ -45,7 +45,9 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 			p.loads.want("asked for since")
 		}},
 		{name: "the store has lost data", flushes: true, republish: true,
-			prepare: func(p *partition) { p.restoration.beginAfterLoss(rounds.StoreVersion{Epoch: 7}) }},
+			prepare: func(p *partition) {
+				p.restoration.beginAfterLoss(rounds.StoreVersion{Epoch: 7})
+			}},
 		{name: "others may have sent what is queued", flushes: true,
 			prepare: func(p *partition) { p.outbox.MaybeSent = true }},
 		{name: "a load has found a loss", flushes: true,

@@ -118,8 +118,8 @@ func (f *flushing) verifyWithin(d time.Duration, now time.Time) bool {
 	return ever && !now.Add(d).Before(at)
 }
 
-// nextVerification returns when the clock should make the partition verify the store, if ever. A partition
-// without keys only does so to keep its sequence in the store.
+// nextVerification returns when the clock should make the partition verify the store, if ever. A
+// partition without keys only does so to keep its sequence in the store.
 func (f *flushing) nextVerification() (at time.Time, ever bool) {
 	if f.keys.Len() > 0 {
 		return f.store.VerifiedAt.Add(f.opt.VerifyInterval), true
@@ -248,9 +248,9 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 	return fresh, fresh && listed
 }
 
-// mayHaveCreated reports whether the round may have created the key in the store, although it was cut as if
-// the store had some of its counts. That is so if a bucket of the coarsest level has nothing but
-// the round's Adds, or if a bucket has less than its known count.
+// mayHaveCreated reports whether the round may have created the key in the store, although it was
+// cut as if the store had some of its counts. That is so if a bucket of the coarsest level has
+// nothing but the round's Adds, or if a bucket has less than its known count.
 func (b *ledger) mayHaveCreated(e keys.Entry, k *rounds.Part) bool {
 	l, synced := b.keys.Ladder(e), b.keys.SyncedOf(e)
 	for i := range k.Adds {
@@ -263,9 +263,10 @@ func (b *ledger) mayHaveCreated(e keys.Entry, k *rounds.Part) bool {
 	return false
 }
 
-// storeHasGroup reports whether the store is known to hold counts of a key in the group of this many
-// buckets of the coarsest level that contains the start of at.
-func storeHasGroup(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
+// storeHasGroup reports whether the store is known to hold counts of a key in the group of this
+// many buckets of the coarsest level that contains the start of at.
+func storeHasGroup(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch,
+	group int64) bool {
 	width := l.CoarsestWidth() * group
 	from := at.Start - at.Start%width
 	v := leaparray.View{Ladder: l, A: synced}

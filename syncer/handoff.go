@@ -121,7 +121,8 @@ func (h *handoff) finish(counter string) {
 	h.settled.wake()
 }
 
-// includesKey reports whether a handoff includes counts of a key, so that others may still send them.
+// includesKey reports whether a handoff includes counts of a key, so that others may still send
+// them.
 func (h *handoff) includesKey(hash uint32, ns, key []byte) bool {
 	return h.sealed && rounds.AnyHasKey(h.rounds, hash, ns, key)
 }

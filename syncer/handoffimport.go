@@ -44,7 +44,7 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 			h.store.SetReported(reported)
 		}
 		h.installAll(o.Keys)
-	case o.Epoch > h.store.Reported.Epoch: // the other counter has found a loss that this one has not
+	case o.Epoch > h.store.Reported.Epoch: // only the other counter has found a loss
 		h.restoration.restoreAll(reported)
 		h.installAll(h.unknownKeys(o.Keys, nil))
 	default:
@@ -74,8 +74,8 @@ func (h *handoff) restoreOlder(o *Handoff) {
 	h.restoration.begin(job)
 }
 
-// unknownKeys returns the keys that are not in memory. It appends the others to known unless that is
-// nil.
+// unknownKeys returns the keys that are not in memory. It appends the others to known unless that
+// is nil.
 func (h *handoff) unknownKeys(keys []KeyState, known *[]KeyState) (fresh []KeyState) {
 	for i := range keys {
 		k := &keys[i]

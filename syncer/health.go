@@ -41,7 +41,8 @@ func (h *health) init(parts []partition, timeout time.Duration) {
 	h.timeout = timeout
 }
 
-// reachedStore reports whether a round shows that the store can be reached, regardless of the answer.
+// reachedStore reports whether a round shows that the store can be reached, regardless of the
+// answer.
 func reachedStore(r *rounds.Round) bool {
 	return r.Err == nil || errors.Is(r.Err, store.ErrLate) || errors.Is(r.Err, store.ErrRefused)
 }

@@ -138,8 +138,8 @@ func (k *call) countedKeysIn(p *partition) (keys []countedKey) {
 	return keys
 }
 
-// awaitMarks waits until everything up to the marks would survive a loss of the store's server at the
-// level of ack. It returns an error or nil for each mark, or nil if all would survive.
+// awaitMarks waits until everything up to the marks would survive a loss of the store's server at
+// the level of ack. It returns an error or nil for each mark, or nil if all would survive.
 func (d *durability) awaitMarks(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
 	if ack < twotier.AckReplica || len(marks) == 0 {
 		return nil
@@ -147,8 +147,8 @@ func (d *durability) awaitMarks(ctx context.Context, ack twotier.Ack, marks []st
 	return d.store.(store.Keeper).Keep(ctx, ack, marks)
 }
 
-// excludeUnreachable excludes operations that can't reach their ack level, and sets the errors of their
-// results. It returns the others with their positions. If none is excluded, at is nil.
+// excludeUnreachable excludes operations that can't reach their ack level, and sets the errors of
+// their results. It returns the others with their positions. If none is excluded, at is nil.
 func (d *durability) excludeUnreachable(ctx context.Context, ops []twotier.Op,
 	res []twotier.Result) (kept []twotier.Op, at []int) {
 	var refused []int

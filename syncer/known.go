@@ -5,8 +5,8 @@ import (
 	"twotier.dev/twotier/syncer/store"
 )
 
-// EachUnflushed calls fn for every key with counts that the store has not acknowledged, which would be
-// lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
+// EachUnflushed calls fn for every key with counts that the store has not acknowledged, which would
+// be lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
 // taken back as was counted, although the store may have one of both already. ns is empty for the
 // default namespace. fn must not keep the names.
 func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
@@ -37,8 +37,8 @@ func (c *Counter) EachSynced(fn func(ns, key []byte, n int64)) {
 	}
 }
 
-// EachRestorable calls fn for every key with the buckets that this counter would restore if the store
-// lost everything, in all partitions, in no order. fn must not keep its arguments.
+// EachRestorable calls fn for every key with the buckets that this counter would restore if the
+// store lost everything, in all partitions, in no order. fn must not keep its arguments.
 func (c *Counter) EachRestorable(fn func(ns, key []byte, buckets []store.Bucket)) {
 	var buckets []store.Bucket
 	for p := range c.locked() {

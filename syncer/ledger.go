@@ -61,8 +61,8 @@ func (b *ledger) popDirty() (arena.Ref, keys.Entry) {
 	return r, e
 }
 
-// refusalError returns why the store lacks a count of a key although it has acknowledged the count's
-// ticket, or nil if it has the count.
+// refusalError returns why the store lacks a count of a key although it has acknowledged the
+// count's ticket, or nil if it has the count.
 func (b *ledger) refusalError(hash uint32, ns, key []byte, ticket uint64) error {
 	if b.dirty.HandedOffRefused(hash, ticket) {
 		return errHandedOff
@@ -95,8 +95,8 @@ func (b *ledger) unpark() rounds.KeyHashes {
 	return unparked
 }
 
-// acknowledgeCut records that the store has everything that has come off the dirty list: the last keys
-// had nothing to flush, and no round is in flight.
+// acknowledgeCut records that the store has everything that has come off the dirty list: the last
+// keys had nothing to flush, and no round is in flight.
 func (b *ledger) acknowledgeCut() {
 	if b.dirty.AckedTicket == b.dirty.CutTicket {
 		return
@@ -249,7 +249,8 @@ func (b *ledger) rebuild() {
 	b.parked.Move(moved)
 }
 
-// dropAllKeys drops all keys and all state about them, because another counter now answers for them.
+// dropAllKeys drops all keys and all state about them, because another counter now answers for
+// them.
 func (b *ledger) dropAllKeys() {
 	b.keys.Clear()
 	b.dirty.Clear()

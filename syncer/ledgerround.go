@@ -155,9 +155,9 @@ func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 	}
 }
 
-// flushedBuckets returns the outcome of a round for the buckets of a key. With compared, the known counts
-// are those at the cut, because the buckets may have folded since. The result is valid until the
-// next call.
+// flushedBuckets returns the outcome of a round for the buckets of a key. With compared, the known
+// counts are those at the cut, because the buckets may have folded since. The result is valid until
+// the next call.
 func (b *ledger) flushedBuckets(k *rounds.Part, e keys.Entry, compared bool) []keys.Flushed {
 	all := b.outcome[:0]
 	for i := range k.Adds {

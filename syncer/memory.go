@@ -83,9 +83,9 @@ func (m *memory) ensureQuota(g *guarded, space int, sec uint32) bool {
 	return false
 }
 
-// ensureRoom reports whether a block of this many words may be allocated for a new key, after evicting
-// others if memory is used up. A partition below its share need not evict: the largest partition
-// gives something up instead.
+// ensureRoom reports whether a block of this many words may be allocated for a new key, after
+// evicting others if memory is used up. A partition below its share need not evict: the largest
+// partition gives something up instead.
 func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
 	full := g.keys.IsFull()
 	if !full && m.pool.Fits(arena.ChunkWords) {
@@ -94,8 +94,8 @@ func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
 	return m.mayUseReserve(g) || g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
 }
 
-// mayUseReserve reports whether a partition may take something from the reserve. One below its share may,
-// and the largest partition then gives something up.
+// mayUseReserve reports whether a partition may take something from the reserve. One below its
+// share may, and the largest partition then gives something up.
 func (m *memory) mayUseReserve(g *guarded) bool {
 	if g.keys.IsFull() || g.keys.Words() >= m.evenShare {
 		return false
@@ -171,8 +171,8 @@ type budget interface {
 	admitKey(space, words int, sec uint32) error
 	// ensureRoom reports whether a block of this many words may be allocated for a new key.
 	ensureRoom(words int, sec uint32) bool
-	// makeRoomForSynced makes room, if memory is used up, for the synced counts of one more key. They are
-	// kept in memory in any case.
+	// makeRoomForSynced makes room, if memory is used up, for the synced counts of one more key.
+	// They are kept in memory in any case.
 	makeRoomForSynced(sec uint32)
 }
 
@@ -183,7 +183,9 @@ func (g *guarded) admitKey(space, words int, sec uint32) error {
 	return g.memory.admitKey(g, space, words, sec)
 }
 
-func (g *guarded) ensureRoom(words int, sec uint32) bool { return g.memory.ensureRoom(g, words, sec) }
+func (g *guarded) ensureRoom(words int, sec uint32) bool {
+	return g.memory.ensureRoom(g, words, sec)
+}
 
 func (g *guarded) makeRoomForSynced(sec uint32) {
 	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.mayUseReserve(g) {

@@ -39,9 +39,10 @@ func (c *Counter) Snapshot(ctx context.Context, ns, key []byte,
 	return v, now, err
 }
 
-// withLoadedKey calls fn with a Count of a key, whose counts are in memory and whose partition is locked.
-func (c *Counter) withLoadedKey(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool,
-	fn func(k *call) error) error {
+// withLoadedKey calls fn with a Count of a key, whose counts are in memory and whose partition is
+// locked.
+func (c *Counter) withLoadedKey(ctx context.Context, ns, key []byte, window int64,
+	allowNonOwner bool, fn func(k *call) error) error {
 	op := twotier.Op{Kind: twotier.Count, AllowNonOwner: allowNonOwner,
 		Checks: []twotier.Check{{NS: ns, Key: key, Limits: []twotier.Limit{{Window: window}}}}}
 	if c.closed.Load() {

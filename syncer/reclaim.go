@@ -55,8 +55,8 @@ func (m *memory) dropList() {
 	}
 }
 
-// largestPartition returns the largest partition above its share that may have something to give, and its
-// excess in words.
+// largestPartition returns the largest partition above its share that may have something to give,
+// and its excess in words.
 func (m *memory) largestPartition(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
 		p := &m.parts[i]

@@ -7,9 +7,9 @@ import (
 	"twotier.dev/twotier"
 )
 
-// ResetKey resets a key: its count is zero in memory at once, and in the store when Forget returns.
-// If the store does not answer before ctx is done, the error wraps ErrUnknownOutcome, and the store
-// is reset as soon as it answers, unless a Drop comes first.
+// ResetKey resets a key: its count is zero in memory at once, and in the store when ResetKey
+// returns. If the store does not answer before ctx is done, the error wraps ErrUnknownOutcome, and
+// the store is reset as soon as it answers, unless a DropKey comes first.
 func (c *Counter) ResetKey(ctx context.Context, ns, key []byte) error {
 	if c.draining.Load() {
 		return twotier.ErrClosed
@@ -40,15 +40,15 @@ func (c *Counter) ResetKey(ctx context.Context, ns, key []byte) error {
 	return nil
 }
 
-// DropKey discards this counter's counts of a key that is being reset elsewhere, including unflushed
-// ones, and a reset that has not reached the store. The reset elsewhere takes the place of the
-// latter, which must not follow it, because it would delete counts made in between. If the reset
-// elsewhere fails after all, neither is carried out, and the callers of both have received an
+// DropKey discards this counter's counts of a key that is being reset elsewhere, including
+// unflushed ones, and a reset that has not reached the store. The reset elsewhere takes the place
+// of the latter, which must not follow it, because it would delete counts made in between. If the
+// reset elsewhere fails after all, neither is carried out, and the callers of both have received an
 // unknown outcome. Drop leaves a key alone that this counter decides about, unless deciding is set:
 // then another counter, or the store itself, decides about it too. It returns once nothing of the
 // key is in flight to the store or could still be: it waits for rounds without an answer, which are
-// sent again until they have one, and for a Forget that has not returned yet. If that takes longer
-// than ctx allows, or another counter receives counts of the key, the error wraps
+// sent again until they have one, and for a ResetKey that has not returned yet. If that takes
+// longer than ctx allows, or another counter receives counts of the key, the error wraps
 // ErrUnknownOutcome.
 func (c *Counter) DropKey(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := twotier.Check{NS: ns, Key: key}

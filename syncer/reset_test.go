@@ -101,7 +101,7 @@ func TestADropIsFollowedByAReset(t *testing.T) {
 }
 
 // TestADropWaitsForAResetThatSomebodyWaitsFor: the reset succeeds for its caller once it is done,
-// and Drop succeeds after it.
+// and DropKey succeeds after it.
 func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingReset(t)
@@ -115,7 +115,9 @@ func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 			twotier.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
-		go func() { dropped <- b.counters[1].DropKey(context.Background(), nil, []byte("k"), false) }()
+		go func() {
+			dropped <- b.counters[1].DropKey(context.Background(), nil, []byte("k"), false)
+		}()
 		synctest.Wait()
 		b.setDown(false)
 		for _, told := range []chan error{done, dropped} {

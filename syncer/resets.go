@@ -19,8 +19,8 @@ func (g *guarded) dropKey(hash uint32, ns, key []byte) {
 	e.SetFlags(keys.FlagCold)
 }
 
-// resetEntry empties an entry and makes the next round delete the key before anything else. Counts of
-// it in the answer to a round in flight are ignored.
+// resetEntry empties an entry and makes the next round delete the key before anything else. Counts
+// of it in the answer to a round in flight are ignored.
 func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
 	g.loads.VoidKey(rounds.LoadName(e.Name()))
 	for _, unacked := range g.outbox.All() {
@@ -32,7 +32,7 @@ func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32, l *leaparra
 	g.markDirty(r, e)
 }
 
-// awaitedResets is how many callers of Forget wait for the reset of a key, by LoadName. Forget
+// awaitedResets is how many callers of ResetKey wait for the reset of a key, by LoadName. ResetKey
 // returns success once its ticket is acknowledged, so the reset must not be given up meanwhile. It
 // is guarded by the partition's lock.
 type awaitedResets map[string]int
@@ -50,7 +50,8 @@ func (a awaitedResets) end(name string) {
 	}
 }
 
-// endReset records that a caller of Forget waits no more. A Drop that waits for it looks again.
+// endReset records that a caller of ResetKey waits no more. A DropKey that waits for it looks
+// again.
 func (p *partition) endReset(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

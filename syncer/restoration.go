@@ -48,8 +48,9 @@ func (j *republish) retryRefused() bool {
 	return true
 }
 
-// matchesEpoch reports whether an epoch belongs to the data that is being restored into. If the store has
-// gone back in time, the job still has the lost epoch until the first part has drawn a new one.
+// matchesEpoch reports whether an epoch belongs to the data that is being restored into. If the
+// store has gone back in time, the job still has the lost epoch until the first part has drawn a
+// new one.
 func (j *republish) matchesEpoch(epoch uint64) bool { return j.Epoch == epoch && j.Epoch > j.after }
 
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }
@@ -88,8 +89,8 @@ func (s *restoration) begin(j *republish) {
 	s.requestRenewals()
 }
 
-// requestRenewals requests a new time to live, and so a listing, for all keys that are part of rounds.
-// The rounds were cut as if the store still had the keys, with the counts known then.
+// requestRenewals requests a new time to live, and so a listing, for all keys that are part of
+// rounds. The rounds were cut as if the store still had the keys, with the counts known then.
 func (s *restoration) requestRenewals() {
 	for _, r := range s.outbox.All() {
 		for i := range r.Parts {

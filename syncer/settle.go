@@ -65,8 +65,8 @@ func (f *flushing) fail(r *rounds.Round) {
 	f.scratch.recycle(f.ledger, r)
 }
 
-// changeWriter sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
-// copy of this process or by one with the same configured name.
+// changeWriter sends unacknowledged rounds under another name, because theirs is in use elsewhere,
+// by a copy of this process or by one with the same configured name.
 func (f *flushing) changeWriter(r *rounds.Round) {
 	old := r.Writer
 	name := f.outbox.Renumber(r)

@@ -59,8 +59,8 @@ func (b *ledger) unshareAll() {
 	b.shared = nil
 }
 
-// markSharedDirty puts the shared keys on the dirty list, so that the counts that others have flushed
-// are read again.
+// markSharedDirty puts the shared keys on the dirty list, so that the counts that others have
+// flushed are read again.
 func (g *guarded) markSharedDirty(now int64) {
 	if g.ownership == handingOff || len(g.shared) == 0 {
 		return
@@ -82,5 +82,5 @@ func (g *guarded) markSharedDirty(now int64) {
 func (b *ledger) sharedKey(e keys.Entry) *loans.Key { return b.shared.Find(e.Name()) }
 
 // hasRecentReport reports whether the store has answered for the partition recently enough, see
-// Counter.StaleAfter.
+// Counter.MaxStaleness.
 func (g *guarded) hasRecentReport() bool { return g.store.VerifiedWithin(g.readWithin) }

@@ -244,7 +244,8 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.DropKey(ctx, nil, []byte("k"), true); !errors.Is(err, twotier.ErrUnknownOutcome) {
+		err := c.DropKey(ctx, nil, []byte("k"), true)
+		if !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
 		dropped := make(chan error)

@@ -36,7 +36,7 @@ func (t *target) mayBeLent() bool {
 }
 
 // hasRecentRead reports whether the store has reported its counts of a shared key recently enough,
-// see Counter.StaleAfter.
+// see Counter.MaxStaleness.
 func (t *target) hasRecentRead() bool {
 	k := t.sharedKey()
 	return k != nil && time.Since(k.ReadAt) <= t.p.readWithin
@@ -51,8 +51,8 @@ func (t *target) source() twotier.Source {
 	return twotier.SourceFallback
 }
 
-// claimCredit reports whether this counter may execute its part of an operation on another one's key.
-// The partition is locked.
+// claimCredit reports whether this counter may execute its part of an operation on another one's
+// key. The partition is locked.
 func (t *target) claimCredit(op *twotier.Op) bool {
 	t.credit, t.borrowed = nil, false
 	if t.p.ownership != notOwned || len(t.p.shared) == 0 || t.p.degraded() {

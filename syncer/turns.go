@@ -67,9 +67,9 @@ func (l *batcher) next(longer time.Duration) *partition {
 	return p
 }
 
-// nextTurnSince returns the time since which a partition with more to flush counts as due. That is now,
-// behind all others in the queue, unless its counts are overdue: serving others first would make
-// them older than allowed.
+// nextTurnSince returns the time since which a partition with more to flush counts as due. That is
+// now, behind all others in the queue, unless its counts are overdue: serving others first would
+// make them older than allowed.
 func (l *batcher) nextTurnSince(p *partition) time.Time {
 	now := time.Now()
 	if l.queue != queueFlush {

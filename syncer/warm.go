@@ -163,9 +163,9 @@ func (t *target) needsNoLoad() bool {
 	return t.p.warm(e)
 }
 
-// requestLoads requests all keys of a batch that have to be loaded, so that they are loaded together.
-// It returns the loads, check by check, or nil if all keys are known. It leaves out keys of other
-// owners: anything that may be done with them here needs no load.
+// requestLoads requests all keys of a batch that have to be loaded, so that they are loaded
+// together. It returns the loads, check by check, or nil if all keys are known. It leaves out keys
+// of other owners: anything that may be done with them here needs no load.
 func (b *batch) requestLoads() (ahead []*rounds.PendingLoad) {
 	k := b.o.calls.Get().(*call)
 	defer b.o.calls.Put(k)

@@ -154,7 +154,8 @@ func TestEvacuateGivesBackTheEmptiestChunks(t *testing.T) {
 		}
 	}
 	if total := b.arena.TotalWords(); total > full*6/10 || b.arena.EvacuatingWords() != 0 {
-		t.Errorf("%d of %d words are left, %d to be given back", total, full, b.arena.EvacuatingWords())
+		t.Errorf("%d of %d words are left, %d to be given back", total, full,
+			b.arena.EvacuatingWords())
 	}
 	b.balance()
 }

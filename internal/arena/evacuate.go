@@ -9,8 +9,8 @@ import (
 // move it. It is false for 0.
 func (a *Arena) MustMove(r Ref) bool { return r != 0 && a.chunks[r>>chunkBits].evacuate }
 
-// HasOwnChunk reports whether a block is larger than ChunkWords. Such a block has a chunk to itself,
-// which can't be evacuated but is given back when the block is released.
+// HasOwnChunk reports whether a block is larger than ChunkWords. Such a block has a chunk to
+// itself, which can't be evacuated but is given back when the block is released.
 func (a *Arena) HasOwnChunk(r Ref) bool {
 	return r != 0 && len(a.chunks[r>>chunkBits].words) > ChunkWords
 }

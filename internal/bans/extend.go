@@ -54,8 +54,8 @@ func EndOf(r *twotier.CheckResult) int64 {
 	return r.Limits[0].Hi
 }
 
-// ReduceResult turns the result of the extended operation into the result of the original, and lists the
-// refusing bans in its Bans.
+// ReduceResult turns the result of the extended operation into the result of the original, and
+// lists the refusing bans in its Bans.
 func (x *Extended) ReduceResult(res *twotier.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {

@@ -78,9 +78,9 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 	}
 }
 
-// checkStranded makes sure that a call just put in is not stranded. Before it was in, calls may have been
-// refused and the queue drained, or the queue closed and the last lane ended. Then no other
-// goroutine would ever take it.
+// checkStranded makes sure that a call just put in is not stranded. Before it was in, calls may
+// have been refused and the queue drained, or the queue closed and the last lane ended. Then no
+// other goroutine would ever take it.
 func (q *Queue[C]) checkStranded(c C) error {
 	if q.opt.Refused != nil {
 		if err := q.opt.Refused(); err != nil {

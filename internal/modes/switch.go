@@ -27,8 +27,8 @@ const (
 type Ownership interface {
 	// Suspend ends all decisions, but remembers the partitions that the node decided about.
 	Suspend()
-	// DiscardSuspended forgets the remembered partitions, because everything is in the store and no longer
-	// this node's.
+	// DiscardSuspended forgets the remembered partitions, because everything is in the store and no
+	// longer this node's.
 	DiscardSuspended()
 	// Resume lets the node decide again: at once about the remembered partitions, and about the
 	// rest according to the table.

@@ -34,7 +34,8 @@ func (o *Partitions) previousOwners(t *ring.Table, parts []int) map[*ring.Member
 	return owners
 }
 
-// takeOverFromPrevious takes over partitions as takeOver does, but asks their previous owners first.
+// takeOverFromPrevious takes over partitions as takeOver does, but asks their previous owners
+// first.
 func (o *Partitions) takeOverFromPrevious(
 	ctx context.Context, owners map[*ring.Member][]int, parts []int,
 ) {

@@ -83,8 +83,8 @@ func (c *claim) dropUnowned() {
 	}
 }
 
-// requestPages requests the missing pages, and reports taken and refused partitions. later is set if the
-// other node considers itself the owner of any of the partitions.
+// requestPages requests the missing pages, and reports taken and refused partitions. later is set
+// if the other node considers itself the owner of any of the partitions.
 func (c *claim) requestPages(ctx context.Context) (later bool, err error) {
 	q := ClaimRequest{By: c.o.opt.Self(), Taken: c.taken, Refused: c.refused}
 	for p := range c.open {
@@ -142,7 +142,8 @@ func (c *claim) addPage(page *ClaimPage) {
 	}
 }
 
-// stillWants reports whether this node still wants a partition: it owns it, or owned it a moment ago.
+// stillWants reports whether this node still wants a partition: it owns it, or owned it a moment
+// ago.
 func (o *Partitions) stillWants(p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

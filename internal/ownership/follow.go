@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// FollowTable brings the phases in line with the table, and starts to take over the partitions that the
-// table newly assigns to this node. Call it when there is a new table, and periodically: it also
-// ends phases that take too long.
+// FollowTable brings the phases in line with the table, and starts to take over the partitions that
+// the table newly assigns to this node. Call it when there is a new table, and periodically: it
+// also ends phases that take too long.
 func (o *Partitions) FollowTable() {
 	t := o.opt.Table()
 	gained, offers := o.applyTable(t, time.Now())

@@ -190,8 +190,8 @@ func (o *Partitions) finishHandoffs(by *ring.Member, parts []int) {
 	}
 }
 
-// finishHandoffLocked forgets a partition that the given node has now taken over. It reports whether it
-// did.
+// finishHandoffLocked forgets a partition that the given node has now taken over. It reports
+// whether it did.
 func (o *Partitions) finishHandoffLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
 	switch {

@@ -44,7 +44,7 @@ func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
 		return nil, false
 	case s.phase == foreign:
 		m = o.ownerLocked(p)
-		return m, m != nil // if nil, Follow will take the partition over
+		return m, m != nil // if nil, FollowTable will take the partition over
 	case s.phase == incoming:
 		return s.to, s.to != nil
 	}

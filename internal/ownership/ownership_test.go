@@ -341,7 +341,8 @@ func TestALateOfferSaysNothing(t *testing.T) {
 		}
 		kept := func() bool { return len(a.counter.keys[p]) > 0 }
 		for _, gift := range []uint64{0, pages[0].Gift - 1, pages[0].Gift} {
-			a.AcceptOffer(&ownership.OfferRequest{By: b.self, Parts: []ownership.OfferPart{{p, gift}}})
+			a.AcceptOffer(&ownership.OfferRequest{By: b.self,
+				Parts: []ownership.OfferPart{{p, gift}}})
 			synctest.Wait()
 			if kept() != (gift != pages[0].Gift) {
 				t.Errorf("handoff %d, offered after %d: kept %v", pages[0].Gift, gift, kept())

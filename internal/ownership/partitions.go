@@ -22,7 +22,7 @@ type Decider interface {
 type Counter interface {
 	Decider
 	// BeginHandoff prepares a partition for a handoff, HandoffPage returns a part of it, and
-	// FinishHandoff forgets the partition when everything has arrived. RenewHandoff follows
+	// FinishHandoff forgets the partition when everything has arrived. RestartHandoff follows
 	// StopOwning if BeginHandoff may be called once more: nobody decides until then.
 	BeginHandoff(ctx context.Context, partition int) error
 	RestartHandoff(partition int)

@@ -22,8 +22,8 @@ func (o *Partitions) Suspend() {
 	}
 }
 
-// DiscardSuspended forgets what Suspend remembered: the mode has changed and everything is in the store, so
-// this node no longer takes precedence over others.
+// DiscardSuspended forgets what Suspend remembered: the mode has changed and everything is in the
+// store, so this node no longer takes precedence over others.
 func (o *Partitions) DiscardSuspended() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -182,8 +182,8 @@ func (o *Partitions) endClaims(parts []int) {
 	}
 }
 
-// AcceptOffer claims partitions that another node holds although this node owns them, as after a split.
-// It returns at once.
+// AcceptOffer claims partitions that another node holds although this node owns them, as after a
+// split. It returns at once.
 func (o *Partitions) AcceptOffer(q *OfferRequest) {
 	o.opt.Go(func(ctx context.Context) {
 		claims, released := o.partsToClaim(&q.By, q.Parts)
@@ -194,8 +194,8 @@ func (o *Partitions) AcceptOffer(q *OfferRequest) {
 	})
 }
 
-// partsToClaim returns the offered partitions that this node has to claim. It releases partitions that
-// the other node has taken over from this node and already offers back.
+// partsToClaim returns the offered partitions that this node has to claim. It releases partitions
+// that the other node has taken over from this node and already offers back.
 func (o *Partitions) partsToClaim(
 	from *ring.Member, parts []OfferPart,
 ) (claims []int, released bool) {

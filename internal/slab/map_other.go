@@ -9,4 +9,4 @@ func mapRegion(int, int, bool) (region []byte, at int) { return nil, 0 }
 
 func unmapRegion([]byte) {}
 
-func forget([]uint64) {}
+func returnMemory([]uint64) {}

@@ -231,8 +231,8 @@ func (b *Budget) Fits(words int64) bool { return b.used.Load()+words <= b.common
 // FitsReserve reports whether words more fit, including the reserve.
 func (b *Budget) FitsReserve(words int64) bool { return b.used.Load()+words <= b.total }
 
-// ReserveWordsUsed returns how many words of the reserve are in use. If the reserve is untouched, the
-// result is minus the number of words left before it.
+// ReserveWordsUsed returns how many words of the reserve are in use. If the reserve is untouched,
+// the result is minus the number of words left before it.
 func (b *Budget) ReserveWordsUsed() int { return int(b.used.Load() - b.common) }
 
 // Exhausted reports whether a quarter more than the budget is in use. Then no caller may take more,

@@ -29,8 +29,8 @@ func NewRefused(now func() int64) (*Refused, error) {
 	return r, nil
 }
 
-// Record counts the refusals among executed operations: an acquire counts 1 for each key that refused
-// it, unless it is a dry run. Failed operations don't count.
+// Record counts the refusals among executed operations: an acquire counts 1 for each key that
+// refused it, unless it is a dry run. Failed operations don't count.
 func (r *Refused) Record(ops []twotier.Op, res []twotier.Result) {
 	now := int64(-1)
 	for i := range ops {
@@ -45,7 +45,7 @@ func (r *Refused) Record(ops []twotier.Op, res []twotier.Result) {
 	}
 }
 
-// RecordOne is Note for one operation, which has not failed.
+// RecordOne is Record for one operation, which has not failed.
 func (r *Refused) RecordOne(op *twotier.Op, res *twotier.Result) {
 	if op.Kind == twotier.Acquire && !op.DryRun && !res.Allowed {
 		r.record(op, res, r.now())

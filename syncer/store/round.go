@@ -33,7 +33,7 @@ type KeyRound struct {
 	// Adds are added to the buckets. In a Republish they are the former counts of the buckets.
 	Adds []Bucket
 	// Ladder determines which buckets fold, including those by other writers, see
-	// [leaparray.Ladder.FoldList]. If Fold is set, the store folds them before it adds anything.
+	// [leaparray.Ladder.ListFolds]. If Fold is set, the store folds them before it adds anything.
 	// ExactFrom is the moment by which the counter has folded the key in memory, so that both have
 	// the same buckets; 0 lets the store choose a moment. If the key ends up with more than
 	// Ladder.Most buckets, the store folds them after everything else, chooses the moment itself,

@@ -224,7 +224,8 @@ func testFoldOtherWidths(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", other(0, 50, 1), other(500, 500, 2), other(4500, 500, 3),
 		other(4000, 4000, 4), other(0, 4000, 5), other(-16_000, 16_000, 6)))
 	applyAt(t, s, start+5000, "w", 2, foldingKey("a", l))
-	checkContent(t, s, "a", bucket(1, 0, 3), bucket(0, 4, 3), other(4000, 4000, 4), other(0, 4000, 5),
+	checkContent(t, s, "a", bucket(1, 0, 3), bucket(0, 4, 3), other(4000, 4000, 4),
+		other(0, 4000, 5),
 		other(-16_000, 16_000, 6))
 	applyAt(t, s, start+16_000, "w", 3, foldingKey("a", l))
 	checkContent(t, s, "a", bucket(2, 0, 15), other(-16_000, 16_000, 6))

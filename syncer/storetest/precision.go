@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restoreTwice has a writer restore its counts of a key in a partition, twice, as if the first reply
-// had been lost. Both replies report at least those counts.
+// restoreTwice has a writer restore its counts of a key in a partition, twice, as if the first
+// reply had been lost. Both replies report at least those counts.
 func restoreTwice(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
 	now int64) *syncer.Round {
 	t.Helper()

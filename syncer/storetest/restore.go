@@ -10,14 +10,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restorationRound returns the only part of a restoration of counts known in an epoch, into the store's
-// present data.
-func restorationRound(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
+// restorationRound returns the only part of a restoration of counts known in an epoch, into the
+// store's present data.
+func restorationRound(t *testing.T, s syncer.Store, after uint64,
+	keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
 	return restorationRoundIn(t, s, 17, after, keys...)
 }
 
-// restorationRoundIn is restoring for a partition.
+// restorationRoundIn is restorationRound for a partition.
 func restorationRoundIn(t *testing.T, s syncer.Store, partition int, after uint64,
 	keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
@@ -165,7 +166,8 @@ func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	k := key("a", bucket(0, 0, 3))
 	k.Reset = true
 	apply(t, s, "v", 1, k)
-	r := restorationRound(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)), key("b", bucket(0, 0, 2)))
+	r := restorationRound(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)),
+		key("b", bucket(0, 0, 2)))
 	for range 2 {
 		exchange(t, s, r)
 		checkStored(t, &r.Keys[0], 3, 0)
@@ -315,8 +317,8 @@ func testNames(t *testing.T, s syncer.Store) {
 	}
 }
 
-// longestKey returns a key of 256 bytes that contains every printable ASCII byte, and bytes above 127
-// in valid UTF-8.
+// longestKey returns a key of 256 bytes that contains every printable ASCII byte, and bytes above
+// 127 in valid UTF-8.
 func longestKey() []byte {
 	var b []byte
 	for c := rune(' '); len(b) < 254; c++ {

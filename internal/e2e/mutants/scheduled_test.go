@@ -21,7 +21,7 @@ var scheduled = []mutant{
 			"\n\t\t\tb.keys.AddPending(e, l, add.Stretch, add.N-had)\n\t\t}\n", "everything"},
 	{"a round of unknown outcome is sent under a new number", "syncer/flush.go",
 		"\t\treturn f.outbox.Flight // its outcome is unknown",
-		"\t\tif f.outbox.Flight.Seq != 0 {\n\t\t\tf.outbox.Number(f.outbox.Flight)\n\t\t}" +
+		"\t\tif f.outbox.Flight.Seq != 0 {\n\t\t\tf.outbox.AssignSequence(f.outbox.Flight)\n\t\t}" +
 			"\n\t\treturn f.outbox.Flight // its outcome is unknown", "outages"},
 	{"a round of unknown outcome is dropped", "syncer/settle.go",
 		"\t\treturn // it stays the partition's flight\n",
@@ -29,7 +29,7 @@ var scheduled = []mutant{
 	{"an owner flushes after it has handed over", "syncer/ownership.go",
 		"\tp.handoff.finish(c.opt.Writer)\n",
 		"\trounds := p.handoff.rounds\n\tp.handoff.finish(c.opt.Writer)\n\tfor _, r := " +
-			"range rounds {\n\t\tp.outbox.Number(r)\n\t\tr.Writer, r.Acked, r.Epoch = " +
+			"range rounds {\n\t\tp.outbox.AssignSequence(r)\n\t\tr.Writer, r.Acked, r.Epoch = " +
 			"p.outbox.Writer, 0, 0\n\t\tp.outbox.Queue = append(p.outbox.Queue, r)\n\t}\n",
 		"everything"},
 	{"an owner decides on after it has handed over", "syncer/partition.go",
@@ -56,7 +56,7 @@ var scheduled = []mutant{
 		"\tif !h.store.MustVerify && idle > hotIdle",
 		"\tif k.Cold && !h.store.MustVerify || !h.store.MustVerify && idle > hotIdle", "handloss"},
 	{"reservations hold nothing", "syncer/evaluate.go",
-		"\t\tn += t.p.reservations.Of(t.ns, t.check.Key)\n", "", "graceful"},
+		"\t\tn += t.p.reservations.ReservedEvents(t.ns, t.check.Key)\n", "", "graceful"},
 	{"a node stands in for any that does not answer", "internal/routing/fallback.go",
 		"\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
 		"\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || errors.Is(err, " +
@@ -69,7 +69,8 @@ var scheduled = []mutant{
 	{"who changes its mode says that it has nothing", "internal/ownership/handoff.go",
 		"\t\treturn &HoldingsResponse{Later: true}\n", "\t\treturn &HoldingsResponse{}\n", "modes"},
 	{"who can't see a key takes back nothing, and says it did", "syncer/evaluate.go",
-		"\t\t\tcase t.unread():\n", "\t\t\tcase t.ref < 0 && t.unread():\n", "modes"},
+		"\t\t\tcase t.lacksStoreCounts():\n",
+		"\t\t\tcase t.ref < 0 && t.lacksStoreCounts():\n", "modes"},
 	{"the answer that a session remembers is not used", "httpapi/session.go",
 		"\t\treturn s.repeat(ctx, request)\n", "\t\treturn execute(ctx)\n", "graceful"},
 	{"a client asks another node when a connection breaks", "httpapi/client/lane.go",

@@ -103,7 +103,8 @@ func (w *world) load(l *leaparray.Ladder, ns, key []byte, at int64) leaparray.Vi
 		ns = nil // the default one
 	}
 	v := leaparray.View{Ladder: l, Now: at}
-	for _, c := range leaparray.SettleNegatives(cellsOf(w.redis.Get(w.placement().Of(ns, key), ns, key))) {
+	cells := cellsOf(w.redis.Get(w.placement().Of(ns, key), ns, key))
+	for _, c := range leaparray.SettleNegatives(cells) {
 		switch {
 		case c.N > 0:
 			v.Put(&v.A, leaparray.Heap{}, c.Stretch, c.N)

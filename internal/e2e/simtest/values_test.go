@@ -229,7 +229,8 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 		}
 	}
 	for _, key := range w.values.names() {
-		stored, had, still := w.hasSet(key), before[key].at(w.ladders[0].CoarsestWidth()), pending[key]
+		width := w.ladders[0].CoarsestWidth()
+		stored, had, still := w.hasSet(key), before[key].at(width), pending[key]
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
 				if !stored.has(h) && (had.has(h) || still == nil || !still.has(h)) {

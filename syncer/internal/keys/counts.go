@@ -132,9 +132,9 @@ func (s *Keyspace) beginChange(e Entry, v *leaparray.View) *change {
 	return c
 }
 
-// endChange stores the new places of the counters. n is how many events were added to the pending one:
-// if it has fewer, the rest has left every window. Events that folding drops from synced are in the
-// store, so they are no loss.
+// endChange stores the new places of the counters. n is how many events were added to the pending
+// one: if it has fewer, the rest has left every window. Events that folding drops from synced are
+// in the store, so they are no loss.
 func (s *Keyspace) endChange(c *change, n int64) {
 	at := arena.Ref(0)
 	if len(c.v.A) > 0 {

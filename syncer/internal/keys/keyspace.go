@@ -21,7 +21,7 @@ type Keyspace struct {
 	// operations on keys in memory don't use it.
 	Stored *StoredHashes
 
-	changing change  // see change
+	changing change  // see beginChange
 	changes  []int64 // scratch of SetSynced
 
 	evictSlot int // where the search for an entry to evict continues
@@ -32,7 +32,7 @@ type Keyspace struct {
 	// Evicted the number of evicted keys.
 	Expired, Evicted int64
 
-	touched uint64 // see Touch
+	touched uint64 // see Prefetch
 }
 
 // Namespace returns an entry's namespace.

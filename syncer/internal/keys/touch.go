@@ -11,8 +11,8 @@ import "twotier.dev/twotier/internal/arena"
 // than a core's own cache.
 const TouchAtOnce = 512
 
-// Prefetch reads a word of each entry, and then of the counters it refers to. The sum is only kept so
-// that the compiler doesn't remove the reads. The partition is locked.
+// Prefetch reads a word of each entry, and then of the counters it refers to. The sum is only kept
+// so that the compiler doesn't remove the reads. The partition is locked.
 func (s *Keyspace) Prefetch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {

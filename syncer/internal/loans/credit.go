@@ -83,8 +83,8 @@ func (c *Credit) Covers(op *twotier.Op, check *twotier.Check, extra int64, now t
 		check.N <= c.limits[c.refusedBy].Max
 }
 
-// AnswerCheck answers a check of n events at ts from the credit. The owner's count is at least the one
-// in v, and each limit has at least the rest of the credit left.
+// AnswerCheck answers a check of n events at ts from the credit. The owner's count is at least the
+// one in v, and each limit has at least the rest of the credit left.
 func (c *Credit) AnswerCheck(n int64, v leaparray.View, ts int64, now time.Time,
 	r *twotier.CheckResult) {
 	left := c.remaining()
@@ -111,8 +111,8 @@ func (c *Credit) Demand() twotier.Demand {
 	return twotier.Demand{Counted: c.counted, Missed: c.missed}
 }
 
-// FillRequest completes the next request: it asks for enough events to have spare ones left, and gives
-// back the excess if there are far more.
+// FillRequest completes the next request: it asks for enough events to have spare ones left, and
+// gives back the excess if there are far more.
 func (c *Credit) FillRequest(q *twotier.LoanRequest, spare int64) {
 	c.number++
 	c.ceiling = max(c.counted, min(c.ceiling, c.counted+2*spare))

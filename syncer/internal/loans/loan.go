@@ -33,8 +33,9 @@ type loan struct {
 // does not see.
 func (l *loan) unseen() int64 { return l.Ceiling - l.Seen }
 
-// remainingTime returns for how long the borrower may still count; it is not positive if the loan is over.
-// It relies on the monotonic clock alone, which is never ahead of the borrower's measurement.
+// remainingTime returns for how long the borrower may still count; it is not positive if the loan
+// is over. It relies on the monotonic clock alone, which is never ahead of the borrower's
+// measurement.
 func (l *loan) remainingTime(now time.Time) time.Duration {
 	return twotier.LoanTime + margin - now.Sub(l.requestedAt)
 }
@@ -136,8 +137,8 @@ func (l *loan) adjust(more int64) (ceiling int64) {
 	return l.Ceiling
 }
 
-// moreToLend returns how many more events to lend, at most Want, and sets for how long even one would be
-// refused. It is negative if more is lent than is left.
+// moreToLend returns how many more events to lend, at most Want, and sets for how long even one
+// would be refused. It is negative if more is lent than is left.
 func (k *Key) moreToLend(q *twotier.LoanRequest, l *loan, c *Counts, ms int64, now time.Time,
 	r *twotier.LoanResponse) (n int64) {
 	borrowers := k.borrowers(now)

@@ -158,7 +158,8 @@ func TestReservations(t *testing.T) {
 	if n := r.ReservedEvents(nil, []byte("k")); n != 7 {
 		t.Errorf("%d events reserved, want 7", n)
 	}
-	if r.Remove("2"); r.ReservedEvents(nil, []byte("k")) != 3 || r.ReservedEvents([]byte("n"), []byte("k")) != 0 {
+	if r.Remove("2"); r.ReservedEvents(nil, []byte("k")) != 3 ||
+		r.ReservedEvents([]byte("n"), []byte("k")) != 0 {
 		t.Errorf("reserved after the end of one: %+v", r)
 	}
 }

@@ -17,7 +17,7 @@ type Room struct {
 	most    [classes]atomic.Int64
 	waiting [classes]atomic.Int64
 	perTurn atomic.Int64 // keys that the store accepts in turnTime
-	atOnce  atomic.Int64 // see AtOnce
+	atOnce  atomic.Int64 // see MaxExchangeKeys
 	refused atomic.Int64
 	closed  atomic.Bool
 
@@ -53,7 +53,7 @@ const (
 	// one may have.
 	leastAtOnce = 64
 	firstAtOnce = 256
-	// turnTime is the time within which every part of the backlog gets its turn, see Share.
+	// turnTime is the time within which every part of the backlog gets its turn, see RoundKeys.
 	turnTime = time.Second
 	// leastShare is how many keys a round may have in any case. With fewer, the overhead of the
 	// round would cost the store more than the keys.
@@ -113,14 +113,15 @@ func (m *Room) fits(c Class) bool {
 // granted by the next call of Record, Grant or Release.
 func (m *Room) AddOwed(n int64) { m.owed.Add(n) }
 
-// MaxExchangeKeys returns how many keys an exchange may have: an exchange with more takes too long at the
-// present pace, and one that exceeds its timeout gets no answer. It is between 64 and MaxAtOnce.
+// MaxExchangeKeys returns how many keys an exchange may have: an exchange with more takes too long
+// at the present pace, and one that exceeds its timeout gets no answer. It is between 64 and
+// MaxAtOnce.
 func (m *Room) MaxExchangeKeys() int { return int(m.atOnce.Load()) }
 
-// RoundKeys returns how many keys the next round of a part of the backlog may have, given how many keys
-// that part owes and an upper bound. If the store accepts the whole backlog within a second, the
-// round may have as many as AtOnce allows. Otherwise each part gets its proportion of the keys that
-// the store accepts in a second, but at least 16.
+// RoundKeys returns how many keys the next round of a part of the backlog may have, given how many
+// keys that part owes and an upper bound. If the store accepts the whole backlog within a second,
+// the round may have as many as MaxExchangeKeys allows. Otherwise each part gets its proportion of
+// the keys that the store accepts in a second, but at least 16.
 func (m *Room) RoundKeys(owed int64, most int) int {
 	most = min(most, m.MaxExchangeKeys())
 	all, turn := m.owed.Load(), m.perTurn.Load()
@@ -143,11 +144,12 @@ func (m *Room) Record(keys int, took time.Duration) {
 	m.grantLocked()
 }
 
-// maxExpected bounds the result of Expected. Beyond that, the pace of the store is anyone's guess.
+// maxExpected bounds the result of ExpectedWait. Beyond that, the pace of the store is anyone's
+// guess.
 const maxExpected = time.Minute
 
-// ExpectedWait estimates how long it takes until there is room for one more key of a class, behind all
-// operations in line, if the store keeps its pace. It is at most a minute.
+// ExpectedWait estimates how long it takes until there is room for one more key of a class, behind
+// all operations in line, if the store keeps its pace. It is at most a minute.
 func (m *Room) ExpectedWait(c Class) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

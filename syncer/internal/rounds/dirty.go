@@ -98,8 +98,9 @@ func (d *DirtyList) Move(to map[arena.Ref]arena.Ref) {
 // Unacked returns the number of tickets that the store has not acknowledged.
 func (d *DirtyList) Unacked() int64 { return int64(d.LastTicket - d.AckedTicket) }
 
-// OldestTime returns when the oldest unacknowledged ticket was drawn, or a little earlier: all tickets
-// of a batch count as old as its first. It is zero if the store has acknowledged everything.
+// OldestTime returns when the oldest unacknowledged ticket was drawn, or a little earlier: all
+// tickets of a batch count as old as its first. It is zero if the store has acknowledged
+// everything.
 func (d *DirtyList) OldestTime() (since time.Time) {
 	d.forgetAcked()
 	if len(d.batches) > 0 && d.Unacked() > 0 {

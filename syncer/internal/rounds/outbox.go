@@ -138,16 +138,18 @@ func (o *Outbox) ForgetAcked() {
 	}
 }
 
-// ResetAfterHandoff drops everything that was handed off. All later rounds have a new writer, derived from
-// the counter's, because the new owner sends the old rounds under the old one.
+// ResetAfterHandoff drops everything that was handed off. All later rounds have a new writer,
+// derived from the counter's, because the new owner sends the old rounds under the old one.
 func (o *Outbox) ResetAfterHandoff(counter string) {
 	*o = Outbox{incarnation: o.incarnation + 1, Mark: o.Mark, Retry: o.Retry}
 	o.Writer = fmt.Sprintf("%s.%d", counter, o.incarnation)
 }
 
-// HasKey reports whether any unacknowledged round has a part for a key, even one that is not in memory
-// any more.
-func (o *Outbox) HasKey(hash uint32, ns, key []byte) bool { return AnyHasKey(o.All(), hash, ns, key) }
+// HasKey reports whether any unacknowledged round has a part for a key, even one that is not in
+// memory any more.
+func (o *Outbox) HasKey(hash uint32, ns, key []byte) bool {
+	return AnyHasKey(o.All(), hash, ns, key)
+}
 
 // ResetsKey reports whether any unacknowledged round deletes a key.
 func (o *Outbox) ResetsKey(hash uint32, e keys.Entry) bool {

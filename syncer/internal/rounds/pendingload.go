@@ -137,7 +137,7 @@ func (q *PendingLoads) VoidKey(name string) {
 	}
 }
 
-// VoidKeys is recall for all keys of a round.
+// VoidKeys is VoidKey for all keys of a round.
 func (q *PendingLoads) VoidKeys(r *Round) {
 	if q.UnderWay == nil {
 		return

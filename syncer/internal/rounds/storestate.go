@@ -47,8 +47,8 @@ type StoreState struct {
 	Known    bool         // the store has reported its state
 	Reported StoreVersion // in the answer to the last round that no other overlapped
 	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
-	// includes changes by others is unknown, so Told remains unchanged. But the loaded counts may
-	// include every change up to loaded, so a store that has less has lost data.
+	// includes changes by others is unknown, so Reported remains unchanged. But the loaded counts
+	// may include every change up to loaded, so a store that has less has lost data.
 	loaded     StoreVersion
 	MustVerify bool   // the store must soon report its state again
 	VerifyNow  bool   // it must report now, together with other partitions
@@ -67,8 +67,8 @@ func (s *StoreState) MayHaveChanged() bool { return s.Latest() != s.Reported }
 // SetReported records the state that the store has reported to this counter or another.
 func (s *StoreState) SetReported(v StoreVersion) { s.Reported, s.Known = v, true }
 
-// ApplyAnswer processes an answer to a round that no other overlapped. after is the store's state if
-// nobody else has changed anything. With hearsQuiet, quiet changes are no news, because the
+// ApplyAnswer processes an answer to a round that no other overlapped. after is the store's state
+// if nobody else has changed anything. With hearsQuiet, quiet changes are no news, because the
 // partition has shared keys and reads them anyway. A counter that has handed the partition over
 // meanwhile may know a later state than the answer. It is kept, because forgetting it would hide a
 // loss.

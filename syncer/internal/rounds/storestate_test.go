@@ -61,7 +61,8 @@ func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 func TestALateAnswerIsNotTheLatest(t *testing.T) {
 	told := StoreVersion{7, 12, 4, "last"}
 	s := StoreState{Known: true, Reported: told}
-	s.ApplyAnswer(StoreVersion{7, 10, 4, "earlier"}, StoreVersion{7, 13, 4, "last"}, false, time.Now())
+	s.ApplyAnswer(StoreVersion{7, 10, 4, "earlier"}, StoreVersion{7, 13, 4, "last"}, false,
+		time.Now())
 	if s.Reported != told || s.Generation != 1 {
 		t.Errorf("told is %+v in generation %d, want %+v and what is known read again", s.Reported,
 			s.Generation, told)
