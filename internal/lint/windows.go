@@ -35,7 +35,8 @@ func oldestBucketWidth(ladder *leaparray.Ladder, window int64) (width int64) {
 // milliseconds, whatever the window.
 func (l Ladders) IsCoarse(namespace string, most, window int64) bool {
 	ladder := l.Of(namespace)
-	return most > int64(ladder.ExactEvents()) && window < FewBuckets*oldestBucketWidth(ladder, window)
+	return most > int64(ladder.ExactEvents()) &&
+		window < FewBuckets*oldestBucketWidth(ladder, window)
 }
 
 // lintCoarseWindows warns about limits on events over windows of few buckets.
