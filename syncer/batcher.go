@@ -66,8 +66,8 @@ func newBatcher(opt *Options, all []partition, health *health, report *reporter,
 	return l
 }
 
-// divide divides the partitions into shifts.
-func (l *batcher) divide() {
+// assignShifts divides the partitions into shifts.
+func (l *batcher) assignShifts() {
 	l.shifts = shifts.New(len(l.parts), l.opt.FlushInterval, l.opt.VerifyInterval)
 	for _, h := range l.shifts.All() {
 		for _, p := range l.parts[h.From:h.To] {
@@ -129,7 +129,7 @@ func (l *batcher) flushShift(h *shifts.Shift) {
 		h.Rouse()
 	}
 	for _, p := range parts {
-		if at, ever := p.dueByClock(); ever {
+		if at, ever := p.nextDue(); ever {
 			h.RouseAt(at)
 		}
 	}

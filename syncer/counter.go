@@ -60,7 +60,7 @@ func New(opt Options) (*Counter, error) {
 		c.initPartition(i)
 	}
 	for _, l := range c.flushers {
-		l.divide()
+		l.assignShifts()
 	}
 	c.calls.New = func() any { return new(call) }
 	return c, nil

@@ -32,9 +32,9 @@ func (p *partition) cut() (r *rounds.Round, later bool) {
 	return r, false
 }
 
-// dueByClock returns when the clock should make the partition due next, if ever: at once if it has
+// nextDue returns when the clock should make the partition due next, if ever: at once if it has
 // something to send or to retry, otherwise when it is time to verify.
-func (p *partition) dueByClock() (at time.Time, ever bool) {
+func (p *partition) nextDue() (at time.Time, ever bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
