@@ -110,10 +110,10 @@
 // Restored counts add up with later ones, in whatever order nodes restore: for each key Redis
 // records which cells were restored in this epoch, and only the difference is added. Nodes know the
 // same events at different precision, because they fold at different times and by different
-// ladders. So sums are compared, see leaparray.Missing: for each of the widest cells that either
-// the node or the record has, the sum of the cell and everything inside it. The record covers the
-// restored counts, not the key's present content, and nothing folds there. So changes to the key in
-// between make no difference:
+// ladders. So sums are compared, see leaparray.MissingCells: for each of the widest cells that
+// either the node or the record has, the sum of the cell and everything inside it. The record
+// covers the restored counts, not the key's present content, and nothing folds there. So changes to
+// the key in between make no difference:
 //
 //	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added, and
 //	the minute has them.

@@ -55,8 +55,8 @@ func keyOfCells(name string, c content) syncer.KeyRound {
 }
 
 // TestRedisRestoresWhatIsMissing restores random cells of several ladders, over and over: each time
-// the store adds exactly the cells of leaparray.Missing. In some runs the epoch begins with data
-// that survived a loss, and in between others count.
+// the store adds exactly the cells of leaparray.MissingCells. In some runs the epoch begins with
+// data that survived a loss, and in between others count.
 func TestRedisRestoresWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -106,7 +106,8 @@ func TestStartingMembersOwnNothing(t *testing.T) {
 			t.Fatalf("partition %d has another owner", p)
 		}
 	}
-	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 || after.OwnedCount(after.Find("c-1")) != 0 ||
+	if after.Find("a-2") >= 0 || after.Find("c-1") < 0 ||
+		after.OwnedCount(after.Find("c-1")) != 0 ||
 		after.Version() == before.Version() {
 		t.Errorf("%d members", after.Len())
 	}

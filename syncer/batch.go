@@ -248,7 +248,8 @@ func (b *batch) runAdds(from, to int) {
 	b.tryAdds(from, to)
 	for i := from; i < to; i++ {
 		// Try before waiting: the admission only remembers where the last add found no room.
-		for again := b.foundNoRoom(i); again; again = b.foundNoRoom(i) && b.admission.waitForRoom() {
+		again := b.foundNoRoom(i)
+		for ; again; again = b.foundNoRoom(i) && b.admission.waitForRoom() {
 			b.tryAdds(i, i+1)
 		}
 		b.admission.releaseRoom()

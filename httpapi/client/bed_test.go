@@ -152,7 +152,8 @@ func (b *bed) start(proxied bool) *server {
 	s.ring, err = ring.New(ring.Options{
 		ID: s.id, Bind: "127.0.0.1:0", Join: join,
 		Agreement: ring.Agreement{Partitions: b.place.Partitions, Seed: b.place.Seed},
-		Tag:       modes.Tag(modes.TwoTier), OnChange: func(t *ring.Table) { s.node.FollowTable(t) },
+		Tag:       modes.Tag(modes.TwoTier),
+		OnChange:  func(t *ring.Table) { s.node.FollowTable(t) },
 	})
 	must(b.t, err)
 	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)

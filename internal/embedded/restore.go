@@ -74,7 +74,7 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 
 // restore restores one key. Writers may hold the same events at different precision, because they
 // have folded at different times. So the comparison with earlier restorations uses the sums of the
-// widest cells, see [leaparray.Missing].
+// widest cells, see [leaparray.MissingCells].
 func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	k.Err = nil
 	h := p.find(k.NS, k.Key, now)

@@ -86,7 +86,9 @@ var requestKinds = [...]RequestKind{
 			keys, err := n.shadowed.Top(ctx, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
-	markFromUsers(newKind(15, "bans", func(_ context.Context, n *Node, q *BansRequest) (any, error) {
+	markFromUsers(newKind(15, "bans", func(
+		_ context.Context, n *Node, q *BansRequest,
+	) (any, error) {
 		return &BansResponse{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans),
 			n.opt.Clock.Now())}, nil
 	})),

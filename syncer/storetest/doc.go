@@ -13,8 +13,8 @@
 //
 // A cell that was counted in and is zero stays, as in a Redis Hash, and folds like any other cell.
 // So does a mark: a zero that was added. A fold makes no cell of zero. A restoration compares
-// counts only: the missing part is leaparray.Missing without cells of zero on either side. Marks
-// are added, and are no knowledge of the events in their bucket.
+// counts only: the missing part is leaparray.MissingCells without cells of zero on either side.
+// Marks are added, and are no knowledge of the events in their bucket.
 //
 // A round that has folded a key and is sent again reports the current cells. A restored cell is
 // reported with at least its writer's count, even when it is sent again, because the store may have

@@ -42,7 +42,8 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 		}
 		e := s.Entry(at)
 		switch idle := e.IdleSeconds(sec); {
-		case idle < EvictableAge || !e.IsClean() || space != AnySpace && e.namespaceIndex() != space:
+		case idle < EvictableAge || !e.IsClean(),
+			space != AnySpace && e.namespaceIndex() != space:
 		case e.HasFlag(FlagLimit):
 			if idle >= limitAge {
 				last = s.evictSlot
@@ -102,7 +103,8 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 			continue
 		}
 		idle := e.IdleSeconds(sec)
-		spared := e.HasFlag(FlagLimit) && (mustMove || idle < limitAge) // moved instead, if possible
+		// A spared entry is moved instead, if possible.
+		spared := e.HasFlag(FlagLimit) && (mustMove || idle < limitAge)
 		if idle >= age && e.IsClean() && !spared {
 			s.Drop(s.table.HashAt(i), r)
 			s.Evicted++
@@ -116,7 +118,8 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 
 // mustMove reports whether an entry, or one of its counters, is in a chunk that is to be released.
 func (s *Keyspace) mustMove(r arena.Ref, e Entry) bool {
-	return s.arena.MustMove(r) || s.arena.MustMove(e.syncedRef()) || s.arena.MustMove(e.pendingRef())
+	return s.arena.MustMove(r) || s.arena.MustMove(e.syncedRef()) ||
+		s.arena.MustMove(e.pendingRef())
 }
 
 // evacuate moves an entry's counters to other chunks, and the entry itself unless something refers

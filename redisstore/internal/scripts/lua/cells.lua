@@ -152,9 +152,9 @@ local function move(key, into, cells, ttl)
 end
 
 -- fold moves the cells of a key that are too old for their width into wider ones, and deletes those
--- that have left every window, as leaparray.FoldList says. flat, if there is one, is the flat list
--- of the key's fields and values. exact is the moment from which on cells stay as they are: nil or 0
--- if it has to be found out, which takes most of the time.
+-- that have left every window, as Ladder.ListFolds of leaparray does. flat, if there is one, is the
+-- flat list of the key's fields and values. exact is the moment from which on cells stay as they
+-- are: nil or 0 if it has to be found out, which takes most of the time.
 local function fold(key, ladder, now, flat, exact)
   flat = flat or redis.pcall(HGETALL, key)
   if flat.err then return end

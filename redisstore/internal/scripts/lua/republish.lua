@@ -47,7 +47,7 @@ local function around(start, width)
   return start - start % w, w
 end
 
--- missing returns the cells that have to be added to the restored ones, as leaparray.Missing does:
+-- missing returns the cells to add to the restored ones, as leaparray.MissingCells does:
 -- tables of {field, count}. Both lists have tables of {start, width, count}. Marks are no counts.
 local function missing(known, restored)
   local all, adds = {}, {}
