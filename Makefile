@@ -160,7 +160,8 @@ check-faults:
 	@./scripts/part "what builds the whole server, under the race detector" \
 		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
 		./cmd/twotier ./httpapi/client ./internal/envoy
-check-clusters:
+# After the faults: both need what two processors have.
+check-clusters: check-faults
 	@./scripts/part "clusters of real processes" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
 		./internal/e2e/clustertest -long
