@@ -121,6 +121,9 @@ func TestEveryClickIsTaken(t *testing.T) {
 	defer load.Wait()
 	defer close(stop)
 	p := b.open(node, "")
+	// The key is beside the list. On a narrow screen the page would scroll to it.
+	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1400, "height": 900,
+		"deviceScaleFactor": 1, "mobile": false})
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12`)
 	p.eval(`document.querySelector("#top").scrollIntoView({ block: "center",
 		behavior: "instant" })`, nil)
