@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
@@ -308,23 +309,13 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 }
 
-// prefetch reads the slot and the entry of each target, and the synced counter if it will be
-// needed, so that the cache misses overlap. See [keys.Keyspace.Touch].
+// prefetch reads the first entries with the hashes of the targets, and the synced counters if they
+// will be needed, so that the cache misses overlap.
 func (k *call) prefetch(synced bool) {
-	sum := uint64(0)
+	k.places = k.places[:0]
 	for i := range k.targets {
 		t := &k.targets[i]
-		sum += t.p.keys.PrefetchSlot(t.hash)
+		k.places = append(k.places, keys.Place{Keyspace: &t.p.keys, Hash: t.hash})
 	}
-	for i := range k.targets {
-		t := &k.targets[i]
-		ref, n := t.p.keys.PrefetchEntry(t.hash)
-		t.ref, sum = ref, sum+n
-	}
-	for i := range k.targets {
-		if t := &k.targets[i]; t.ref != 0 {
-			sum += t.p.keys.PrefetchCounters(t.ref, synced)
-		}
-	}
-	k.touched = sum
+	k.touched = keys.PrefetchPlaces(k.places, synced)
 }

@@ -24,7 +24,8 @@ type call struct {
 	parts       []*partition
 	reservation *reservation // if set, the operation is reserved instead of counted
 	refused     bool         // the store refuses one of the keys that were counted
-	touched     uint64
+	places      []keys.Place // see prefetch
+	touched     uint64       // see keys.PrefetchPlaces
 	admission   admission
 	borrowed    bool // some of the targets are counted for another counter
 }

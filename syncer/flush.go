@@ -156,7 +156,7 @@ func (f *flushing) addExclusiveLoads(r *rounds.Round) {
 func (f *flushing) addDirty(r *rounds.Round) {
 	f.dirty.BeginCut()
 	for taken := 0; f.dirty.Due && !r.Full(); taken++ {
-		if taken%keys.TouchAtOnce == 0 {
+		if taken%keys.PrefetchAtOnce == 0 {
 			f.prefetchDirty()
 		}
 		if f.dirty.IsEmpty() {
@@ -273,16 +273,16 @@ func storeHasGroup(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.S
 	return v.UpperBound(from, from+width-1) != 0
 }
 
-// prefetchDirty touches the next entries of the dirty list.
+// prefetchDirty prefetches the next entries of the dirty list.
 func (b *ledger) prefetchDirty() {
 	next := b.dirty.Listed()
-	b.keys.Prefetch(next[:min(len(next), keys.TouchAtOnce)])
+	b.keys.Prefetch(next[:min(len(next), keys.PrefetchAtOnce)])
 }
 
-// prefetchKeys touches the entries and counters of the next keys of a round.
+// prefetchKeys prefetches the entries and counters of the next keys of a round.
 func (b *ledger) prefetchKeys(parts []rounds.Part) {
-	refs := make([]arena.Ref, 0, keys.TouchAtOnce)
-	for i := range parts[:min(len(parts), keys.TouchAtOnce)] {
+	refs := make([]arena.Ref, 0, keys.PrefetchAtOnce)
+	for i := range parts[:min(len(parts), keys.PrefetchAtOnce)] {
 		refs = append(refs, parts[i].Ref)
 	}
 	b.keys.Prefetch(refs)

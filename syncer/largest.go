@@ -40,7 +40,7 @@ func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
 	some = some[f.dirty.Weighed:min(len(some), f.dirty.Weighed+mostWeighed)]
 	f.dirty.Weighed += len(some)
 	found := f.scratch.weighed[:0]
-	for part := range slices.Chunk(some, keys.TouchAtOnce) {
+	for part := range slices.Chunk(some, keys.PrefetchAtOnce) {
 		f.keys.Prefetch(part)
 		for _, at := range part {
 			if n := f.keys.PendingWeight(f.keys.Entry(at)); n > 1 {

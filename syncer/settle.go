@@ -23,7 +23,7 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 	f.acknowledge(r)
 	sec, queued := f.keys.Clock.Second(), f.queuedKeys()
 	for i := range r.Parts {
-		if i%keys.TouchAtOnce == 0 {
+		if i%keys.PrefetchAtOnce == 0 {
 			f.prefetchKeys(r.Parts[i:])
 		}
 		f.settleKey(r, &r.Parts[i], queued, sec)
