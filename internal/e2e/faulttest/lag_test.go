@@ -118,48 +118,26 @@ func (b *bed) missing(keys []string) (n int) {
 	return n
 }
 
-// killed kills the node in the middle of a stream. It returns how many acknowledged events were
-// lost, and how many were acknowledged since a moment before the kill.
-func (b *bed) killed(s *stream, since time.Time) (lost int, recent int64) {
+// killed asks the node for the age of its oldest unflushed count and kills it in the middle of a
+// stream. Everything that was acknowledged longer ago is in Redis, so no more is lost than was
+// acknowledged since.
+func (b *bed) killed(s *stream) (lost int, age time.Duration) {
 	b.T.Helper()
+	asked := time.Now()
+	age = b.age()
 	s.mu.Lock() // events acknowledged from now on don't count
-	recent = s.acked.Since(since)
+	recent := s.acked.Since(asked.Add(-age - time.Millisecond))
 	keys := s.keys
 	b.node.Kill()
 	s.mu.Unlock()
 	s.end()
 	b.proxy.Pass()
 	time.Sleep(time.Second) // rounds on their way to Redis arrive
-	return b.missing(keys), recent
-}
-
-// stalls measures the longest time for which this process did not run. A node on the same machine
-// fared no better.
-type stalls struct{ longest atomic.Int64 }
-
-func watchStalls(t *testing.T) *stalls {
-	s := new(stalls)
-	go func() {
-		const step = 10 * time.Millisecond
-		for t.Context().Err() == nil {
-			began := time.Now()
-			time.Sleep(step)
-			s.longest.Store(max(s.longest.Load(), int64(time.Since(began)-step)))
-		}
-	}()
-	return s
-}
-
-// skipIfStarved skips a test in which Redis did not answer in time, or nothing ran for a good part
-// of testLag, although the test caused no such fault.
-func (b *bed) skipIfStarved(s *stalls) {
-	b.T.Helper()
-	if strings.Contains(b.node.Log.String(), "can't be reached") {
-		b.T.Skip("this machine is so busy that Redis did not answer: then memory is the bound")
+	if lost = b.missing(keys); int64(lost) > recent {
+		b.T.Errorf("%d of %d acknowledged lost, but the oldest was %v old, and %d came since",
+			lost, len(keys), age, recent)
 	}
-	if stood := time.Duration(s.longest.Load()); stood > testLag/6 {
-		b.T.Skipf("this machine is so busy that nothing ran for %v", stood)
-	}
+	return lost, age
 }
 
 // slowRedis is how many bytes per second Redis accepts on each connection in these tests, enough
@@ -168,31 +146,26 @@ const slowRedis = 200_000
 
 const testLag = 3 * time.Second
 
-// TestFault21KilledWhileRedisKeepsUp checks that a kill -9 loses only counts of the last flush
-// interval.
+// How old a count becomes is tested in virtual time (TestCountsAreNeverOlderThanMaxLag and
+// TestStoreThatSlowsDownAtOnce of syncer): on a busy machine it depends on who runs when. These
+// tests log it, and check that what a kill loses is not older than the node reported.
+
+// TestFault21KilledWhileRedisKeepsUp kills a node that flushes everything at once.
 func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", testLag.String())
-	stood := watchStalls(t)
 	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500,
 		pause: 100 * time.Millisecond}).start()
 	oldest := b.ages(2 * time.Second)
-	asked := time.Now()
-	age := b.age() // all that was acknowledged so long before is in Redis
-	lost, recent := b.killed(s, asked.Add(-age-time.Millisecond))
-	t.Logf("kept up: %d of %d acknowledged lost; %d since %v before the node was asked, the age "+
-		"that it told; the oldest was %v old", lost, len(s.keys), recent, age, oldest)
-	b.skipIfStarved(stood)
-	if int64(lost) > recent || oldest > testLag {
-		t.Errorf("%d lost, of the last moments %d; the oldest was %v old", lost, recent, oldest)
-	}
+	lost, age := b.killed(s)
+	t.Logf("kept up: %d of %d acknowledged lost; the oldest was %v old, and %v before", lost,
+		len(s.keys), age, oldest)
 }
 
 // TestFault21KilledWithABacklog kills a node whose new keys come many times faster than Redis
-// accepts them. Only counts of the last --max-lag may be lost.
+// accepts them. Meanwhile known keys are counted, and those at their limit are refused.
 func TestFault21KilledWithABacklog(t *testing.T) {
 	takesLong(t)
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
-	stood := watchStalls(t)
 	b.proxy.Throttle(slowRedis)
 	for i := range 20 {
 		b.node.MustPost("/v1/acquire",
@@ -200,57 +173,64 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	}
 	b.node.Flushed()
 	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
+	proctest.Until(t, "new keys are refused", func() bool { return s.refused.Load() > 0 })
 	oldest, slowest := b.ages(2*time.Second), time.Duration(0)
-	var known []string  // the answers for known keys other than 200
-	for i := range 20 { // keys at their limit are refused, and known keys count
+	for i := range 20 {
 		began := time.Now()
-		var a proctest.Answer
-		if err := b.node.Ask("/v1/acquire",
-			fmt.Sprintf(`{"key":"full-%d","limits":[{"window":"1h","max":5}]}`, i),
-			&a); err != nil || a.Allowed {
-			t.Errorf("full-%d: %+v, %v", i, a, err)
-		}
-		status, out, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":"full-%d"}`, i))
-		if err != nil || status != 200 {
-			known = append(known, fmt.Sprintf("%d %s, %v", status, out, err))
-		}
+		b.mustServeKnown(fmt.Sprintf("full-%d", i))
 		slowest = max(slowest, time.Since(began))
 	}
 	oldest = max(oldest, b.ages(3*time.Second))
-	lost, recent := b.killed(s, time.Now().Add(-testLag))
-	t.Logf("backlog: %d of %d acknowledged lost, %d of the last %v; %d refused; the oldest was "+
-		"%v old; a known key took %v at the most", lost, len(s.keys), recent, testLag,
-		s.refused.Load(), oldest, slowest)
-	b.skipIfStarved(stood)
-	if len(known) > 0 {
-		t.Errorf("keys that are known were not counted: %v", known)
-	}
-	if int64(lost) > recent || oldest > testLag || s.refused.Load() == 0 {
-		t.Errorf("%d lost, %d came in the last %v; %d refused; the oldest was %v old", lost, recent,
-			testLag, s.refused.Load(), oldest)
-	}
+	lost, age := b.killed(s)
+	t.Logf("backlog: %d of %d acknowledged lost; %d refused; the oldest was %v old, and %v "+
+		"before; a known key took %v at the most", lost, len(s.keys), s.refused.Load(), age, oldest,
+		slowest)
+}
+
+// mustServeKnown checks that the node refuses a known key at its limit, and counts it. A key for
+// which Redis has no room in time is refused with 429, as new keys are, and the caller tries again.
+func (b *bed) mustServeKnown(key string) {
+	b.T.Helper()
+	proctest.UntilNil(b.T, key+" is refused at its limit", func() error {
+		var a proctest.Answer
+		err := b.node.Ask("/v1/acquire",
+			fmt.Sprintf(`{"key":%q,"limits":[{"window":"1h","max":5}]}`, key), &a)
+		if a.Allowed {
+			b.T.Fatalf("%s is at its limit, and was allowed: %+v", key, a)
+		}
+		return err
+	})
+	proctest.UntilNil(b.T, key+" is counted", func() error {
+		status, out, err := b.node.Post("/v1/add", fmt.Sprintf(`{"key":%q}`, key))
+		if err == nil && status != 200 {
+			err = fmt.Errorf("%d %s", status, out)
+		}
+		if status != 0 && status != 200 && status != 429 {
+			b.T.Fatalf("%s was not counted: %v", key, err)
+		}
+		return err
+	})
 }
 
 // TestFault21RedisSlowsDownAtOnce suddenly makes Redis ten times slower while new keys come faster
-// than it accepts them. No count may become older than --max-lag.
+// than it accepts them, and fast again. Fewer keys are let in, and no acknowledged one is lost.
 func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
 	takesLong(t)
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
-	stood := watchStalls(t)
 	b.proxy.Throttle(slowRedis)
 	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
 	before := b.ages(2 * time.Second)
 	refused := s.refused.Load()
 	b.proxy.Throttle(slowRedis / 10)
 	oldest := b.ages(testLag + time.Second)
+	proctest.Until(t, "more keys are refused", func() bool { return s.refused.Load() > refused })
 	b.proxy.Pass()
 	s.end()
+	b.node.Flushed()
 	t.Logf("the oldest count was %v old, then %v; %d refused, then %d", before, oldest, refused,
 		s.refused.Load()-refused)
-	b.skipIfStarved(stood)
-	if oldest > testLag || s.refused.Load() == refused {
-		t.Errorf("the oldest count was %v old, then %v; %d refused", before, oldest,
-			s.refused.Load()-refused)
+	if lost := b.missing(s.keys); lost > 0 {
+		t.Errorf("%d of %d acknowledged are not in Redis", lost, len(s.keys))
 	}
 }
 
@@ -270,8 +250,7 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 	if err := b.node.Ask("/v1/add", `{"key":"marked"}`, &a); err != nil || !a.Degraded {
 		t.Errorf("%+v, %v", a, err)
 	}
-	age := b.age()
-	lost, _ := b.killed(s, time.Now())
+	lost, age := b.killed(s)
 	t.Logf("Redis down: %d of %d acknowledged lost; %d refused; the oldest was %v old, and "+
 		"answers were marked", lost, len(s.keys), s.refused.Load(), age)
 	// A connection made while the others were cut may have delivered some counts.
