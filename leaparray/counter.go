@@ -92,21 +92,21 @@ func (l *Ladder) levelOf(width int64) int {
 
 // classify returns how a counter stores a stretch, and its position: the index of a bucket, or a
 // moment.
-func (l *Ladder) classify(c Counter, s Stretch) (classify int, pos int64) {
-	classify = l.levelOf(s.Width)
+func (l *Ladder) classify(c Counter, s Stretch) (kind int, pos int64) {
+	kind = l.levelOf(s.Width)
 	switch {
-	case classify < 0 || uint64(s.End()) > maxEnd:
+	case kind < 0 || uint64(s.End()) > maxEnd:
 		return foreign, s.Start
-	case classify == moment:
+	case kind == moment:
 		return moment, s.Start
 	}
-	pos = l.index(classify, s.Start)
-	if len(c) > 0 && c.dense(classify) {
-		if r := l.ring(c, classify); pos < r.head()-r.reach() {
+	pos = l.index(kind, s.Start)
+	if len(c) > 0 && c.dense(kind) {
+		if r := l.ring(c, kind); pos < r.head()-r.reach() {
 			return foreign, s.Start
 		}
 	}
-	return classify, pos
+	return kind, pos
 }
 
 // Add counts n in a cell. If the block has no room, or the ring of a busy level would push out a

@@ -37,8 +37,8 @@
 // All times are unix milliseconds, and windows are half open at the older end: the window of length
 // W that ends at t holds the events with t-W < time <= t. An event may lie up to [MaxAhead] ahead
 // of the present. An event ahead that is counted in a bucket needs a mark in the bucket after it
-// ([Ladder.Beyond]): until the present has reached the mark, the bucket of the present may hold
-// events that lie ahead, and the lower bound of a window leaves them out.
+// ([Ladder.BucketAfter]): until the present has reached the mark, the bucket of the present may
+// hold events that lie ahead, and the lower bound of a window leaves them out.
 //
 // The package has no clock, locks, goroutines or I/O. A Counter is not safe for concurrent use; a
 // Ladder is immutable.

@@ -6,7 +6,7 @@ import (
 )
 
 // SelectNewest selects the n newest events, for a refund without a time. It calls fn for each cell
-// that holds some of them, latest start first, with their number. The key may have fewer. Newest
+// that holds some of them, latest start first, with their number. The key may have fewer. It
 // skips cells whose count is negative, and as many events around them.
 func (v View) SelectNewest(n int64, fn func(s Stretch, n int64)) {
 	var buffer [sweepBuffer]Cell

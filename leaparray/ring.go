@@ -47,13 +47,13 @@ func (r ring) each(fn func(idx, n int64) bool) {
 }
 
 // isNarrow reports whether the count of every bucket fits in a sparse cell.
-func (r ring) isNarrow() (isNarrow bool) {
-	isNarrow = true
+func (r ring) isNarrow() (narrow bool) {
+	narrow = true
 	r.each(func(_, n int64) bool {
-		isNarrow = fits(n)
-		return isNarrow
+		narrow = fits(n)
+		return narrow
 	})
-	return isNarrow
+	return narrow
 }
 
 // wouldLose reports whether a bucket that is not zero falls behind when idx becomes the newest one.

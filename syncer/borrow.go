@@ -10,8 +10,8 @@ import (
 
 // FillLoanRequest completes the next request for a loan: it asks for enough events to have spare
 // ones left, and gives back the excess if there are far more. If spare is 0, the loan comes to its
-// end. A loan begins with its first request, numbered 0. Borrow reports false if a later request is
-// about a loan that this counter no longer has.
+// end. A loan begins with its first request, numbered 0. FillLoanRequest reports false if a later
+// request is about a loan that this counter no longer has.
 func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand,
 	ok bool) {
 	t, credit := c.lockCredit(q)

@@ -72,7 +72,7 @@
 //
 // A counter that needs another one's key very often borrows from it: [Counter.Lend] lends some of
 // the room left in the key's limits. The owner treats it as used until it has read the borrower's
-// counts ([Counter.Borrow]) from the store, so no limit is exceeded.
+// counts ([Counter.FillLoanRequest]) from the store, so no limit is exceeded.
 //
 // # Memory
 //

@@ -171,7 +171,7 @@ func (f *flushing) addDirty(r *rounds.Round) {
 	}
 }
 
-// addParked retries the keys that the store refused. They keep flagParked until the store accepts
+// addParked retries the keys that the store refused. They keep FlagParked until the store accepts
 // them, so that callers that wait for the store get an error.
 func (f *flushing) addParked(r *rounds.Round) {
 	for len(f.parked.Refs) > 0 && !r.Full() {

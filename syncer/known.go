@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"twotier.dev/twotier/syncer/internal/keys"
-	"twotier.dev/twotier/syncer/store"
 )
 
 // EachUnflushed calls fn for every key with counts that the store has not acknowledged, which would
@@ -22,7 +21,7 @@ func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
 
 // EachSynced calls fn for every key with its synced counts, in partitions that this counter decides
 // about. They can be restored if the store loses everything. The arguments are as in
-// [Counter.Unflushed].
+// [Counter.EachUnflushed].
 func (c *Counter) EachSynced(fn func(ns, key []byte, n int64)) {
 	for p := range c.locked() {
 		if p.ownership == notOwned {
@@ -33,20 +32,6 @@ func (c *Counter) EachSynced(fn func(ns, key []byte, n int64)) {
 				ns, key := e.Name()
 				fn(ns, key, sum)
 			}
-		}
-	}
-}
-
-// EachRestorable calls fn for every key with the buckets that this counter would restore if the
-// store lost everything, in all partitions, in no order. fn must not keep its arguments.
-func (c *Counter) EachRestorable(fn func(ns, key []byte, buckets []store.Bucket)) {
-	var buckets []store.Bucket
-	for p := range c.locked() {
-		for _, at := range p.syncedRefs() {
-			e := p.keys.Entry(at)
-			ns, key := e.Name()
-			buckets = p.appendSynced(buckets[:0], e)
-			fn(ns, key, buckets)
 		}
 	}
 }

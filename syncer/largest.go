@@ -17,7 +17,7 @@ import (
 // partition's dirty keys. Half of it goes to the keys that have waited longest, so that none waits
 // for ever. The other half goes to the keys with the largest pending counts, so that a crash loses
 // as little as possible. At the pace last measured, every partition in the queue has a turn within
-// a second, see [room.Room.Share].
+// a second, see [room.Room.RoundKeys].
 const mostWeighed = 4096
 
 // weighed is an entry and the size of its pending counts.

@@ -28,7 +28,7 @@ type ledger struct {
 	shared  loans.Keys
 	parked  rounds.ParkedKeys
 
-	outcome  []keys.Flushed // scratch of flushed
+	outcome  []keys.Flushed // scratch
 	id       int            // the partition's
 	mostKeys int            // in a round
 	// sealed: all pending counts have been cut into rounds that are about to be handed off. Nothing

@@ -10,7 +10,7 @@ import (
 // A new key needs no read if the store is known to have nothing of it. A partition knows that once
 // it has read the store's list of its keys, or the store has reported that it had nothing of the
 // partition at all, for as long as others change nothing: keys that leave memory are added to the
-// keys read ([keys.Stored]). After changes by others, only the new part of the list is read.
+// keys read ([keys.StoredHashes]). After changes by others, only the new part of the list is read.
 //
 // This knowledge is as reliable as that of a key in memory, and ends with it: with news of others
 // (a new generation), with the ownership, with a restoration. And it expires Options.VerifyInterval

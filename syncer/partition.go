@@ -81,15 +81,17 @@ type directory struct {
 func (d *directory) locked() iter.Seq[*partition] {
 	return func(yield func(*partition) bool) {
 		for i := range d.parts {
-			p := &d.parts[i]
-			p.mu.Lock()
-			more := yield(p)
-			p.mu.Unlock()
-			if !more {
+			if !d.parts[i].yieldLocked(yield) {
 				return
 			}
 		}
 	}
+}
+
+func (p *partition) yieldLocked(yield func(*partition) bool) (more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return yield(p)
 }
 
 // partitionOf returns the partition of a check's key.

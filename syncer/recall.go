@@ -52,9 +52,9 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	}
 }
 
-// markDirtyUnlessRead enlists a shared key that this counter decides about, unless a read has ended
-// that began after this many others. It returns the ticket to wait for, or 0. A ticket does not
-// cover reads: a lost or void answer is not requested again with the same ticket.
+// markDirtyUnlessRead marks a shared key dirty that this counter decides about, unless a read has
+// ended that began after this many others. It returns the ticket to wait for, or 0. A ticket does
+// not cover reads: a lost or void answer is not requested again with the same ticket.
 func (t *target) markDirtyUnlessRead(reads uint64, now int64) (ticket uint64) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()

@@ -36,7 +36,7 @@ func (g *guarded) unshareIdle(now int64) {
 	})
 }
 
-// unshare makes a key an ordinary one. Rounds with only shared keys are quiet. unshare enlists the
+// unshare makes a key an ordinary one. Rounds with only shared keys are quiet. unshare marks the
 // key for one that is not, so that the next owner notices the change.
 func (b *ledger) unshare(k *loans.Key) {
 	if at := b.keys.Find(b.keys.Names.Hash(k.NS, k.Name), k.NS, k.Name); at != 0 {

@@ -25,7 +25,7 @@ func (p *Pending) size() (bytes int) {
 	return bytes
 }
 
-// IsCut reports whether an answer of [Engine.Pending] is so long that keys may be missing.
+// IsCut reports whether an answer of [Engine.ListUnflushed] is so long that keys may be missing.
 func IsCut(list []Pending) bool {
 	size := 0
 	for i := range list {
@@ -37,8 +37,8 @@ func IsCut(list []Pending) bool {
 // Gather asks all other nodes for their unflushed values of some partitions.
 type Gather func(ctx context.Context, partitions []int) []Pending
 
-// MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, not
-// counting the last key. To get keys that don't fit into an answer, see [IsCut], ask for fewer
+// MaxPending bounds an answer of [Engine.ListUnflushed], or a list of [Engine.HandOver], in bytes,
+// not counting the last key. To get keys that don't fit into an answer, see [IsCut], ask for fewer
 // partitions, or read the store after the next flush of the answering node.
 const MaxPending = 1 << 20
 

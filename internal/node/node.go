@@ -63,7 +63,7 @@ type Options struct {
 	// whichever node runs them. Default: the configuration of the counter that runs them.
 	Ack twotier.Ack
 	// Ring and Peers make the node part of a cluster. Ring's Options.OnChange must call
-	// [Node.Changed].
+	// [Node.FollowTable].
 	Ring  *ring.Ring
 	Peers Peers
 	// Store, Clock and Placement are required.

@@ -103,7 +103,7 @@ type Round struct {
 	// may be from before the other round was answered.
 	Aside bool
 	// Keys are the round's parts, carried out in this order. A key is counted in at most one of
-	// them.
+	// them. The store sets the results of the parts in place, and keeps the list as it is.
 	Keys []KeyRound
 
 	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown. It wraps ErrLate if the store

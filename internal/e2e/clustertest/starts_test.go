@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,7 +87,7 @@ func TestStartTogether(t *testing.T) {
 			server := redistest.Start(t, redistest.AOF())
 			for range starts {
 				server.Do("FLUSHALL")
-				s := startTogether(t, server, m.reasons != nil)
+				s := startTogether(t, server, m.reasons)
 				m.happens(s)
 				s.becomeOne()
 				s.stop(m.reasons)
@@ -105,9 +106,9 @@ type starts struct {
 // moment waits for as long as nodes take to start, or less.
 func (s *starts) moment() { time.Sleep(rand.N(300 * time.Millisecond)) }
 
-// startTogether starts the nodes, each of which knows the gossip addresses of all. They may log
-// errors if some of them may have to be started again.
-func startTogether(t *testing.T, server *redistest.Server, mayComplain bool) *starts {
+// startTogether starts the nodes, each of which knows the gossip addresses of all. They may log the
+// reasons for which they end as errors.
+func startTogether(t *testing.T, server *redistest.Server, reasons []string) *starts {
 	t.Helper()
 	s := &starts{t: t, server: server}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -118,8 +119,9 @@ func startTogether(t *testing.T, server *redistest.Server, mayComplain bool) *st
 			proctest.Host()+":7946")
 	}
 	for i, own := range addresses {
-		n := &supervised{t: t, mayComplain: mayComplain, begun: make(chan struct{}),
-			done: make(chan struct{})}
+		n := &supervised{t: t, begun: make(chan struct{}), done: make(chan struct{}),
+			complaints: slices.DeleteFunc(slices.Clone(reasons),
+				func(reason string) bool { return reason == "" })}
 		s.nodes = append(s.nodes, n)
 		t.Cleanup(n.stop)
 		go n.run("--node", fmt.Sprint("n", i), "--redis", server.URL(), "--gossip", own, "--join",
@@ -208,8 +210,8 @@ func (s *starts) stop(reasons []string) {
 
 // supervised is a node that is started again whenever it ends.
 type supervised struct {
-	t           *testing.T
-	mayComplain bool
+	t          *testing.T
+	complaints []string
 
 	begun chan struct{} // closed once it has been started
 	done  chan struct{} // closed after the last process
@@ -225,7 +227,7 @@ type supervised struct {
 func (n *supervised) run(args ...string) {
 	defer close(n.done)
 	opt := proctest.Options{Env: []string{"TWOTIER_HASH_SEED="}, Started: n.started,
-		MayComplain: n.mayComplain}
+		Complaints: n.complaints}
 	for !n.isStopping() {
 		p, err := program.TryServe(n.t, opt, args...)
 		if err == nil {

@@ -12,7 +12,6 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -103,7 +102,8 @@ func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	most := memory*13/10 + 64<<20
 	t.Logf("before %d MiB, at the most %d MiB of %d MiB; %s", before.Now>>20, during.Peak>>20,
 		most>>20, line)
-	if during.Peak > most && !race.Enabled {
+	measuresMemory(t)
+	if during.Peak > most {
 		t.Errorf("%v resident; --max-memory %d MiB allows %d MiB", during, memory>>20, most>>20)
 	}
 }
@@ -176,16 +176,12 @@ func TestAttackIdleConnections(t *testing.T) {
 // Each must take a third of the memory that serving it takes, and is served again afterwards.
 func TestIdleConnectionsTakeLittle(t *testing.T) {
 	takesLong(t)
+	measuresMemory(t)
 	t.Parallel()
 	node := program.Serve(t, proctest.Options{})
 	a := &attacker{t: t, node: node, to: node.Listen}
 	defer a.hangUp()
-	// Under the race detector nothing is measured. There are fewer connections, so that the first
-	// has not been idle for too long when the last has been served.
 	conns, each := 4000, int64(12<<10)
-	if race.Enabled {
-		conns = 100
-	}
 	before := node.Memory().Now
 	request := []byte(post("/v1/add", 11) + `{"key":"k"}`)
 	answer := make([]byte, 4096)
@@ -205,7 +201,7 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 	}
 	more := node.Memory().Now - before
 	t.Logf("%d idle connections take %d MiB, %d bytes each", conns, more>>20, more/int64(conns))
-	if more > int64(conns)*each && !race.Enabled {
+	if more > int64(conns)*each {
 		t.Errorf("%d idle connections take %d bytes, want at most %d each", conns, more, each)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +32,8 @@ type Options struct {
 	Started func(*Process)
 	// MayComplain turns off the check of the log at the end of the test.
 	MayComplain bool
+	// Complaints are parts of lines that the node may log as errors.
+	Complaints []string
 }
 
 // Process is one twotier serve.
@@ -176,16 +179,26 @@ func (s *Process) check(what string, err error) {
 	}
 }
 
+// mayLog reports whether a node may log an error.
+func (o *Options) mayLog(line string) bool {
+	return o.MayComplain || slices.ContainsFunc(o.Complaints,
+		func(part string) bool { return strings.Contains(line, part) })
+}
+
 // discard ends the process at the end of its test, and fails the test if the log shows a race, a
 // panic or an internal error.
 func (s *Process) discard() {
 	s.Kill()
 	s.HTTP.CloseIdleConnections()
 	text := s.Log.String()
-	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", "level=ERROR",
-		"fatal error:"} {
+	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 [", "fatal error:"} {
 		if strings.Contains(text, bad) && !s.opt.MayComplain {
 			s.T.Errorf("the log of %s has %q", s.Listen, bad)
+		}
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "level=ERROR") && !s.opt.mayLog(line) {
+			s.T.Errorf("the log of %s has the error %s", s.Listen, line)
 		}
 	}
 	if s.T.Failed() {

@@ -6,8 +6,8 @@
 // Pending is the part of the counts that the store has not acknowledged. Nothing is merged: a
 // reader sees their sum ([Keyspace.View]).
 //
-// [Namespaces] maps the namespace of a key to its ladder and its other settings. [Stored] holds the
-// hashes of keys that the store may have and memory does not.
+// [Namespaces] maps the namespace of a key to its ladder and its other settings. [StoredHashes]
+// holds the hashes of keys that the store may have and memory does not.
 //
 // # Promises
 //

@@ -6,7 +6,7 @@
 // which is the keys that wait for the store, accordingly. An operation that adds one more key to
 // the backlog needs room. One that changes a key of the backlog needs none. Without room, the
 // operation waits in line ([Room.Wait]) or is refused, with an estimate of when to try again
-// ([Room.Expected]).
+// ([Room.ExpectedWait]).
 //
 // # Bound
 //
@@ -43,7 +43,7 @@
 //
 // # Concurrency
 //
-// All methods are safe for concurrent use. [Room.Open] is called for every operation: it reads a
+// All methods are safe for concurrent use. [Room.HasRoom] is called for every operation: it reads a
 // few atomic numbers, takes no lock, and is inlined. The lock of the lines is not held while
 // anything blocks, nor during the flush function that is passed to [New].
 //

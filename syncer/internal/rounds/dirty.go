@@ -12,9 +12,9 @@ import (
 // DirtyList holds the keys of a partition with something to flush, oldest first. Every key that is
 // put on it draws a ticket, and tickets come off it in the same order:
 //
-//	ackedTicket <= cutTicket <= lastTicket
+//	AckedTicket <= CutTicket <= LastTicket
 //
-// So a count is in the store once ackedTicket has reached its ticket. The partition's lock guards
+// So a count is in the store once AckedTicket has reached its ticket. The partition's lock guards
 // the list.
 type DirtyList struct {
 	refs    []arena.Ref
@@ -190,7 +190,7 @@ func (k *ParkedKeys) Move(to map[arena.Ref]arena.Ref) {
 	}
 }
 
-// ClearSinceIfEmpty clears since if no key is parked. It must not be called during a retry.
+// ClearSinceIfEmpty clears Since if no key is parked. It must not be called during a retry.
 func (k *ParkedKeys) ClearSinceIfEmpty() {
 	if len(k.Refs) == 0 {
 		k.Since = time.Time{}

@@ -1,7 +1,7 @@
 // Package rounds tracks the rounds of one partition between memory and the store: waiting keys,
 // rounds in flight, acknowledgements, and the store's last report.
 //
-// A key with something to flush is on the [Dirty] list and has drawn a ticket. A [Round] is one
+// A key with something to flush is on the [DirtyList] and has drawn a ticket. A [Round] is one
 // exchange: the half that a store gets, and the half that only the counter needs. The [Outbox]
 // holds the rounds without an acknowledgement, and numbers new ones. [PendingLoads] holds the keys
 // that operations wait to have loaded, [StoreState] the store's reports, and a [Backoff] the time

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/store"
 )
@@ -43,7 +44,7 @@ func (o *Outbox) All() []*Round {
 	return append([]*Round{o.Flight}, o.Queue...)
 }
 
-// RemoveAll empties the outbox and returns its rounds. It sets maybeSent if any of them may have
+// RemoveAll empties the outbox and returns its rounds. It sets MaybeSent if any of them may have
 // been sent.
 func (o *Outbox) RemoveAll() []*Round {
 	rounds := o.All()

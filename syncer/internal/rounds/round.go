@@ -32,13 +32,13 @@ type Round struct {
 	ThroughTicket uint64
 	Most          int  // maximum number of its keys
 	Reads         int  // most buckets that its answer can hold
-	MostReads     int  // maximum of reads
+	MostReads     int  // maximum of Reads
 	Imported      bool // it was cut by another counter
 	// OutcomeUnknown: the round was sent and got no answer. It may have been applied, or may still
 	// be.
 	OutcomeUnknown bool
 	Loads          map[string]*PendingLoad
-	Generation     uint32 // the partition's when the round was last sent, see storeState
+	Generation     uint32 // the partition's when the round was last sent, see StoreState.Generation
 }
 
 // Part is one key's part of a round.

@@ -5,7 +5,7 @@ import "time"
 // StoreVersion is the store's state of a partition's data, as the store reports it. The epoch names
 // the data, and changes with a loss. Version and Quieted count the changes by all writers: changes
 // that others must notice, and changes that they need not. LastChange names a change that is in no
-// other data with the same number of changes; see [Round].
+// other data with the same number of changes; see [store.Round].
 type StoreVersion struct {
 	Epoch, Version, Quieted uint64
 	LastChange              string

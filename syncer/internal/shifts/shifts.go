@@ -26,7 +26,7 @@ type Plan struct {
 	last  int           // the shift that was due last
 	at    time.Time     // time of the last shift
 	step  time.Duration // from the last shift to the next one
-	timer *time.Timer   // nil until start
+	timer *time.Timer   // nil until Start
 	first *Shift        // the shift that is due next
 	dueAt time.Time     // time of the first shift
 }
