@@ -76,6 +76,10 @@ func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 		return false
 	}
 	g.recordSuccess()
+	if r.Lost {
+		// Two Redis servers behind one address lose each other's data without end.
+		g.outbox.Retry.Postpone(time.Now())
+	}
 	switch {
 	case r.Republish:
 		g.restoration.settle(r)

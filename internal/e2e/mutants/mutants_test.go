@@ -45,10 +45,6 @@ var why = regexp.MustCompile(
 // ran matches the number of schedules that were run.
 var ran = regexp.MustCompile(` \d+ of \d+ schedules`)
 
-// hung matches a schedule, of a few seconds, that ran for minutes until the test timed out: the
-// mutant keeps a node busy without end.
-var hung = regexp.MustCompile(`TestSchedules/\S*seed=\d+ \(([2-9]|\d\d)m\d+s\)`)
-
 // TestMutants builds each mutant and expects the schedules, or the model, to fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
@@ -64,9 +60,6 @@ func TestMutants(t *testing.T) {
 			switch {
 			case err == nil:
 				t.Fatalf("nothing noticed that %s:\n%s", m.name, out)
-			case hung.MatchString(out):
-				t.Logf("caught in %.0f s: a schedule does not end", time.Since(began).Seconds())
-				return
 			case !strings.Contains(out, "--- FAIL: Test"):
 				t.Fatalf("no schedule says what is wrong: %v\n%s", err, out)
 			}

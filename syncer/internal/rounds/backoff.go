@@ -30,8 +30,8 @@ func (b *Backoff) Fail(now time.Time) {
 	b.Until = now.Add(b.pause)
 }
 
-// postpone delays a retry by the shortest pause after a late answer, which is no failure.
-func (b *Backoff) postpone(now time.Time) { *b = Backoff{Until: now.Add(FirstBackoff)} }
+// Postpone delays a retry by the shortest pause after a late answer, which is no failure.
+func (b *Backoff) Postpone(now time.Time) { *b = Backoff{Until: now.Add(FirstBackoff)} }
 
 // recordRefusal delays a retry by a pause that doubles, but stays short, after the store has
 // refused something as a whole. The answer shows that the store can be reached, so it is no

@@ -179,7 +179,7 @@ func (q *PendingLoads) RefuseAll(err error) {
 // again after a while.
 func (q *PendingLoads) Postpone(r *Round, now time.Time) {
 	q.PutBack(r, false)
-	q.Retry.postpone(now)
+	q.Retry.Postpone(now)
 }
 
 // Refuse puts back the keys of a round that the store refused as a whole: it can be reached, and
