@@ -176,7 +176,7 @@ func (b *ledger) flushedBuckets(k *rounds.Part, e keys.Entry, compared bool) []k
 // appendSynced appends everything that another counter, or the store, needs to hold the same counts
 // as synced.
 func (b *ledger) appendSynced(to []store.Bucket, e keys.Entry) []store.Bucket {
-	b.keys.EachSynced(e, func(at leaparray.Stretch, n int64) {
+	b.keys.EachSyncedCell(e, func(at leaparray.Stretch, n int64) {
 		to = append(to, store.Bucket{Stretch: at, N: n})
 	})
 	return to

@@ -288,9 +288,9 @@ func (s *Keyspace) PendingWeight(e Entry) (n int64) {
 	return max(n, -n)
 }
 
-// EachSynced calls fn with everything that another counter, or the store, needs to hold the same
+// EachSyncedCell calls fn with everything that another counter, or the store, needs to hold the same
 // counts as synced.
-func (s *Keyspace) EachSynced(e Entry, fn func(at leaparray.Stretch, n int64)) {
+func (s *Keyspace) EachSyncedCell(e Entry, fn func(at leaparray.Stretch, n int64)) {
 	l, synced := s.Ladder(e), s.SyncedOf(e)
 	l.EachCell(synced, func(at leaparray.Stretch, n int64) bool {
 		fn(at, n)
