@@ -176,6 +176,10 @@ faults: ## real processes: what takes minutes, how long failures take, the curve
 path: ## the files and functions that one request executes, and those it visits only for a guard
 	$(GO) test ./internal/e2e/requestpath -count=1 -v
 
+.PHONY: figures
+figures: ## the size of the tree, how entangled its packages are, and the length of the request path
+	@./scripts/figures
+
 .PHONY: bench
 bench: ## compare with other limiters (about 40 minutes; PARTS=compare,http for some)
 	cd bench && $(GO) run ./cmd/bench all --parts '$(PARTS)'
