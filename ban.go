@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Ban turns a check with N 0 of an Acquire into a ban on the key of the last preceding check whose
-// N is not 0: a counter that holds the end of that key's ban. Its only limit has Max 0 and, as its
+// Ban describes a BanCheck of an Acquire: a ban on the key of the last preceding EventCheck, in a
+// counter that holds the end of that key's ban. Its only limit has Max 0 and, as its
 // Window, the length of a new ban; an active ban keeps its own end. NS and Key come from [BanKey],
 // so the ban has the partition of its key.
 //

@@ -76,20 +76,32 @@ const MaxBound = 1<<53 - 1
 // Bound returns the sum that decisions compare with.
 func (l *Limit) Bound() int64 { return min(l.Max, MaxBound) }
 
+// CheckKind is the type of a [Check].
+type CheckKind uint8
+
+// The kinds of check.
+const (
+	// EventCheck compares N events with the limits, and counts them.
+	EventCheck CheckKind = iota
+	// BanCheck, in an Acquire, is a [Ban]. Its N is 0.
+	BanCheck
+)
+
 // Check is one key with its limits. NS and Key are views into the caller's memory. They are not
 // kept after the operation returns, except for one copy of a new key.
 type Check struct {
+	Kind CheckKind
 	// NS is the namespace; empty means "default".
 	NS []byte
 	// Key is 1 to 256 bytes of UTF-8 without control characters.
 	Key []byte
 	// N is the number of events, 1 to 2^31-1. In an Add, a negative N takes events back: from the
 	// buckets of its time or, if it has none, from the newest buckets that are not empty, and never
-	// more than a bucket holds. In an Acquire, 0 makes the check a [Ban].
+	// more than a bucket holds.
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
-	// Ban determines what starts the ban if N is 0.
+	// Ban determines what starts the ban of a BanCheck.
 	Ban Ban
 	// InPlace is Op.AllowNonOwner for this check alone.
 	InPlace bool
@@ -104,8 +116,8 @@ func (c *Check) AppendName(b []byte) []byte {
 	return append(append(b, 0), c.Key...)
 }
 
-// IsBan reports whether the check, which is one of an Acquire, is a [Ban].
-func (c *Check) IsBan() bool { return c.N == 0 }
+// IsBan reports whether the check is a [Ban].
+func (c *Check) IsBan() bool { return c.Kind == BanCheck }
 
 // Op is one operation. Add and Count have exactly one check, Acquire has one or more.
 type Op struct {

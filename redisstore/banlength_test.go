@@ -19,7 +19,8 @@ func TestDirectBanKeepsItsEnd(t *testing.T) {
 		key = "k" + key
 		op := twotier.Op{Kind: twotier.Acquire, DryRun: n == 1, Checks: []twotier.Check{
 			check(key, n, 1000, 1),
-			{Ban: twotier.Ban{To: 1}, Limits: limits(length.Milliseconds(), 0)}}}
+			{Kind: twotier.BanCheck, Ban: twotier.Ban{To: 1},
+				Limits: limits(length.Milliseconds(), 0)}}}
 		op.Checks[1].NS, op.Checks[1].Key = twotier.BanKey(nil, "rule", []byte(key))
 		res := do(t, d, op)
 		return &res.Checks[1]

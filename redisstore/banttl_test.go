@@ -25,8 +25,8 @@ func testBansLive(t *testing.T, open opener) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	place := twotier.Placement{Partitions: twotier.DefaultPartitions}
 	for i, ns := range []string{"", "shop", "of nobody"} {
-		ban := twotier.Check{Ban: twotier.Ban{To: 1}, Limits: limits(twotier.MaxBan.Milliseconds(),
-			0)}
+		ban := twotier.Check{Kind: twotier.BanCheck, Ban: twotier.Ban{To: 1},
+			Limits: limits(twotier.MaxBan.Milliseconds(), 0)}
 		key := check(fmt.Sprint("k", i), 2, 1000, 1)
 		key.NS = []byte(ns)
 		ban.NS, ban.Key = twotier.BanKey(key.NS, "rule", key.Key)

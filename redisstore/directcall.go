@@ -70,7 +70,7 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 		c.limits = append(c.limits, check.Limits...)
 		c.names = layout.AppendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
-			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(op, check),
+			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(check),
 			ladder: d.ladder(ns), limits: len(c.limits),
 			end: len(c.names),
 		})
@@ -79,8 +79,8 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 }
 
 // packedN returns the n of a check for the script. For a ban, it packs the watched checks.
-func packedN(op *twotier.Op, c *twotier.Check) int64 {
-	if c.N == 0 && op.Kind == twotier.Acquire {
+func packedN(c *twotier.Check) int64 {
+	if c.IsBan() {
 		return -1 - int64(c.Ban.From)<<16 - int64(c.Ban.To)
 	}
 	return c.N
@@ -300,7 +300,7 @@ func (c *directCall) decodeCheck(op *twotier.Op, i int, values []int64, res *two
 			Hi: peak, BucketMS: width}
 		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
-			if r.Refused = true; op.Checks[i].N == 0 {
+			if r.Refused = true; op.Checks[i].IsBan() {
 				lr.Hi = c.present + retry // the end of a ban
 			}
 			if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {

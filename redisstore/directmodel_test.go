@@ -217,7 +217,7 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 	for _, limit := range c.Limits {
 		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound()}
 		switch {
-		case op.Kind == twotier.Acquire && c.N == 0:
+		case c.IsBan():
 			lr.BucketMS = 1
 			if end := syncer.BanEnd(v); end > now {
 				lr.Count, lr.Lo, lr.Hi, lr.Refused = 1, 1, end, true
@@ -277,7 +277,7 @@ func (m *model) ban(op *twotier.Op, now int64, res *twotier.Result) {
 	var banned *twotier.CheckResult
 	for i := range op.Checks {
 		c, r := &op.Checks[i], &res.Checks[i]
-		if c.N != 0 {
+		if !c.IsBan() {
 			banned = r
 			continue
 		}

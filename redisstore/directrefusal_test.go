@@ -209,7 +209,7 @@ func TestDirectBanThatRedisRefuses(t *testing.T) {
 	key := check("k", 1, 60_000, 2)
 	acquire(t, d, key)
 	acquire(t, d, key)
-	ban := twotier.Check{Ban: twotier.Ban{To: 1}, Limits: limits(2000, 0)}
+	ban := twotier.Check{Kind: twotier.BanCheck, Ban: twotier.Ban{To: 1}, Limits: limits(2000, 0)}
 	ban.NS, ban.Key = twotier.BanKey(nil, "rule", key.Key)
 	place := twotier.Placement{Partitions: twotier.DefaultPartitions}
 	name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)

@@ -159,7 +159,7 @@ func opAtPresent(dice *rand.Rand, now int64) twotier.Op {
 // banOf draws a ban of a key by one of two rules, which cover some of its limits.
 func banOf(dice *rand.Rand, c *twotier.Check, i int) twotier.Check {
 	from := dice.IntN(len(c.Limits))
-	b := twotier.Check{Ban: twotier.Ban{From: uint16(from),
+	b := twotier.Check{Kind: twotier.BanCheck, Ban: twotier.Ban{From: uint16(from),
 		To: uint16(from + 1 + dice.IntN(len(c.Limits)-from))},
 		Limits: []twotier.Limit{{Window: 1000 + dice.Int64N(5000)}}}
 	b.NS, b.Key = twotier.BanKey(c.NS, fmt.Sprint("rule", i), c.Key)

@@ -16,7 +16,7 @@ func banned(key string, n, window int64, first uint16, l []twotier.Limit) twotie
 	ns, name := twotier.BanKey(nil, "rule", []byte(key))
 	return twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 		{Key: []byte(key), N: n, Limits: l},
-		{NS: ns, Key: name, Limits: limits(window, 0),
+		{Kind: twotier.BanCheck, NS: ns, Key: name, Limits: limits(window, 0),
 			Ban: twotier.Ban{From: first, To: uint16(len(l))}},
 	}}
 }

@@ -34,7 +34,7 @@ func Extend(op *twotier.Op) *Extended {
 // checkOf returns the check of a rule's ban.
 func checkOf(c *twotier.Check, r *twotier.BanRule) twotier.Check {
 	ns, key := twotier.BanKey(c.NS, r.Rule, c.Key)
-	return twotier.Check{NS: ns, Key: key,
+	return twotier.Check{Kind: twotier.BanCheck, NS: ns, Key: key,
 		Limits: []twotier.Limit{{Window: r.Window}},
 		Ban:    twotier.Ban{From: uint16(r.From), To: uint16(r.To)}}
 }

@@ -114,7 +114,8 @@ func TestNothingIsCountedDuringABan(t *testing.T) {
 		b := c.node("b")
 		b.bans = true
 		op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Checks: []twotier.Check{
-			{Key: []byte("a"), N: 3}, {Key: []byte("b"), N: 3}, {Key: []byte("ban of b")}}}
+			{Key: []byte("a"), N: 3}, {Key: []byte("b"), N: 3},
+			{Kind: twotier.BanCheck, Key: []byte("ban of b")}}}
 		res := new(twotier.Result)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

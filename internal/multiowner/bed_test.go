@@ -72,7 +72,7 @@ func (n *node) do(op *twotier.Op, res *twotier.Result) {
 	for i := range op.Checks {
 		c := res.AddCheck()
 		c.Limits = append(c.Limits, twotier.LimitResult{Count: all})
-		c.Refused = n.bans && op.Checks[i].N == 0
+		c.Refused = n.bans && op.Checks[i].IsBan()
 		banned = banned || c.Refused
 	}
 	res.Source = twotier.SourceMemory

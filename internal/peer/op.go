@@ -38,7 +38,7 @@ func sameExceptKeys(a, b *twotier.Op) bool {
 	}
 	for i := range a.Checks {
 		x, y := &a.Checks[i], &b.Checks[i]
-		if x.N != y.N || x.Ban != y.Ban || !bytes.Equal(x.NS, y.NS) ||
+		if x.Kind != y.Kind || x.N != y.N || x.Ban != y.Ban || !bytes.Equal(x.NS, y.NS) ||
 			!slices.Equal(x.Limits, y.Limits) {
 			return false
 		}
@@ -54,13 +54,16 @@ func appendKeys(b []byte, op *twotier.Op) []byte {
 	return b
 }
 
+// checkKindBits is how many bits of a check's N hold its kind.
+const checkKindBits = 2
+
 // appendChecks appends the checks of an operation.
 func appendChecks(b []byte, op *twotier.Op) []byte {
 	b = appendUint(b, uint64(len(op.Checks)))
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		b = appendBytes(appendBytes(b, c.NS), c.Key)
-		if b = appendInt(b, c.N); op.Kind == twotier.Acquire && c.IsBan() {
+		if b = appendInt(b, c.N<<checkKindBits|int64(c.Kind)); c.IsBan() {
 			b = appendUint(appendUint(b, uint64(c.Ban.From)), uint64(c.Ban.To))
 		}
 		b = appendUint(b, uint64(len(c.Limits)))
@@ -77,11 +80,16 @@ type indexRange struct{ from, to int }
 // readChecks reads the checks of an operation. Their keys are views into the message.
 func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 	for range r.itemCount() {
-		c := twotier.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
+		c := twotier.Check{NS: r.bytes(), Key: r.bytes()}
+		packed := r.int()
+		c.Kind, c.N = twotier.CheckKind(packed&(1<<checkKindBits-1)), packed>>checkKindBits
+		if c.Kind > twotier.BanCheck || c.IsBan() && kind != twotier.Acquire {
+			r.fail()
+		}
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
 			r.fail()
 		}
-		if kind == twotier.Acquire && c.IsBan() {
+		if c.IsBan() {
 			c.Ban = twotier.Ban{From: r.uint16(), To: r.uint16()}
 		}
 		from := len(l.limits)

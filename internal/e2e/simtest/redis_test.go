@@ -128,7 +128,7 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
 		v := d.view(c.NS, c.Key)
 		take := func(at leaparray.Stretch, n int64) { d.writeCheck(c, at, -n) }
 		switch {
-		case c.N == 0: // a ban
+		case c.IsBan():
 		case op.TakesNewest():
 			v.SelectNewest(-c.N, take)
 		case c.N < 0:
@@ -142,7 +142,7 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
 // compare compares the limits of a check.
 func (d *direct) compare(op *twotier.Op, c *twotier.Check, r *twotier.CheckResult, ts int64) {
 	v := d.view(c.NS, c.Key)
-	if op.Kind == twotier.Acquire && c.N == 0 {
+	if c.IsBan() {
 		d.forbid(c, r)
 		return
 	}
@@ -185,7 +185,7 @@ func (d *direct) startBans(op *twotier.Op, res *twotier.Result) {
 	banned := 0
 	for i := range op.Checks {
 		c, r := &op.Checks[i], &res.Checks[i]
-		if c.N != 0 {
+		if !c.IsBan() {
 			banned = i
 			continue
 		}
