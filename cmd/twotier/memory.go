@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -100,8 +101,14 @@ func limitHeap(cfg config.Store, cgroup memlimit.Provider, log *slog.Logger) {
 		return
 	}
 	most := maxResident(cfg)
-	// It fails without a cgroup, too.
-	if group, err := cgroup(); err == nil && group < uint64(most) {
+	group, err := cgroup()
+	switch {
+	case errors.Is(err, memlimit.ErrNoCgroup), errors.Is(err, memlimit.ErrNoLimit),
+		errors.Is(err, memlimit.ErrCgroupsNotSupported):
+	case err != nil:
+		log.Warn("can't read the memory limit of the cgroup: set GOMEMLIMIT if it has one",
+			"error", err)
+	case group < uint64(most):
 		log.Warn("the cgroup may have less memory than --max-memory can take: lower the one or "+
 			"raise the other",
 			"cgroup", group, "max_memory", cfg.MaxMemory, "resident", most)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"runtime/debug"
@@ -15,7 +16,7 @@ import (
 )
 
 // TestCgroupMemory checks that the heap stays within a cgroup that has less than --max-memory can
-// take, and that this is logged.
+// take, and that this is logged, as is a limit that can't be read.
 func TestCgroupMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
@@ -30,10 +31,13 @@ func TestCgroupMemory(t *testing.T) {
 		most   int64
 		warns  bool
 	}{
-		"none":  {func() (uint64, error) { return 0, memlimit.ErrNoCgroup }, resident, false},
-		"ample": {memlimit.Limit(uint64(resident)), resident, false},
-		"huge":  {memlimit.Limit(math.MaxUint64), resident, false},
-		"tight": {memlimit.Limit(uint64(resident - 10)), resident / 10 * 9, true},
+		"none":        {failingCgroup(memlimit.ErrNoCgroup), resident, false},
+		"no limit":    {failingCgroup(memlimit.ErrNoLimit), resident, false},
+		"unsupported": {failingCgroup(memlimit.ErrCgroupsNotSupported), resident, false},
+		"unreadable":  {failingCgroup(errors.New("too many fields")), resident, true},
+		"ample":       {memlimit.Limit(uint64(resident)), resident, false},
+		"huge":        {memlimit.Limit(math.MaxUint64), resident, false},
+		"tight":       {memlimit.Limit(uint64(resident - 10)), resident / 10 * 9, true},
 	} {
 		var logged strings.Builder
 		limitHeap(cfg.Store, test.cgroup, slog.New(slog.NewTextHandler(&logged, nil)))
@@ -43,6 +47,11 @@ func TestCgroupMemory(t *testing.T) {
 			t.Errorf("%s: a heap of %d, want %d; logged %q", name, got, want, logged.String())
 		}
 	}
+}
+
+// failingCgroup returns a provider that fails.
+func failingCgroup(err error) memlimit.Provider {
+	return func() (uint64, error) { return 0, err }
 }
 
 // TestBoundsOfConnections checks the limits that come from memory, RLIMIT_NOFILE and the flags.
