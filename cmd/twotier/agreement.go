@@ -41,8 +41,14 @@ func (s *server) startAgreement() {
 	}
 }
 
-// runAgree calls Agree every second, and ends the server once its hash seed gave way to an older
-// one.
+// agreeingStore keeps the settings that its users must share. redisstore.Store implements it.
+type agreeingStore interface {
+	EnsureAgreement(ctx context.Context) error
+	Health() redisstore.Health
+}
+
+// runAgree makes sure of the agreement every second, and ends the server once its hash seed gave
+// way to an older one.
 func (s *server) runAgree(ctx context.Context) {
 	tick := time.NewTicker(redisstore.AgreeEvery)
 	defer tick.Stop()
@@ -52,14 +58,28 @@ func (s *server) runAgree(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		attempt, cancel := context.WithTimeout(ctx, s.cfg.RedisTimeout)
-		if err := s.store.redis.EnsureAgreement(attempt); err != nil { // the flushes report it too
-			s.log.Debug("can't read what all users of Redis must agree on", "error", err)
-		}
-		cancel()
-		if err := s.store.redis.Health().Err; errors.Is(err, redisstore.ErrOlderSeed) {
+		if err := s.ensureAgreement(ctx, s.store.redis); err != nil {
 			s.outdated <- err
 			return
 		}
 	}
+}
+
+// ensureAgreement makes sure of the agreement once. It returns an error that wraps ErrOlderSeed if
+// this process must be started again, and logs other errors.
+func (s *server) ensureAgreement(ctx context.Context, store agreeingStore) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RedisTimeout)
+	defer cancel()
+	err := store.EnsureAgreement(ctx)
+	if err != nil { // the flushes report it too
+		s.log.Debug("can't read what all users of Redis must agree on", "error", err)
+	}
+	// An exchange under way may have replaced the error in the store's health, and a probe may have
+	// met it there.
+	for _, err := range []error{err, store.Health().Err} {
+		if errors.Is(err, redisstore.ErrOlderSeed) {
+			return err
+		}
+	}
+	return nil
 }

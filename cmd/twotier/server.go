@@ -58,7 +58,7 @@ type server struct {
 	spans     *otlp.Exporter // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
-	agreeing  sync.WaitGroup // agree
+	agreeing  sync.WaitGroup // runAgree
 	disagree  context.CancelFunc
 	outdated  chan error // receives one error, if the server must be started again
 }
