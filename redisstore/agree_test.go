@@ -123,8 +123,8 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 
 // TestTheYoungerOfTwoSeedsGivesWay: Redis loses everything, and before the processes that use it
 // notice, a new one starts and draws another seed. Whichever looks first, and however often, the
-// old seed comes back and stays, and the new process is refused until it is started again. In some
-// runs the data is of a version that did not record the age of the seed, or the seed is configured.
+// old seed comes back and stays, and the new process fails with ErrOlderSeed until it is started
+// again. In some runs the data is of a version that did not record the age of the seed, or the seed is configured.
 func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -160,10 +160,11 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 		}
 		wg.Wait()
 		if err := late.EnsureAgreement(t.Context()); err != nil &&
-			!errors.Is(err, redisstore.ErrMismatch) {
+			!errors.Is(err, redisstore.ErrOlderSeed) {
 			t.Error(err)
 		}
-		if err := late.Health().Err; !errors.Is(err, redisstore.ErrMismatch) {
+		if err := late.Health().Err; !errors.Is(err, redisstore.ErrMismatch) ||
+			!errors.Is(err, redisstore.ErrOlderSeed) {
 			t.Errorf("run %d: the new one: %v", run, err)
 		}
 		r := oneRound(late, "a", 1)
@@ -182,7 +183,8 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 
 // TestOfTwoSeedsOfOneMomentTheSmallerStays: around a loss two seeds were drawn within the same
 // millisecond. They must not overwrite each other for ever: one process gives way, and it is the
-// same one in whatever order they look.
+// same one in whatever order they look. It fails with ErrOlderSeed if it has AnySeed: another start
+// does not help a process with a configured seed.
 func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -209,10 +211,11 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 			_ = stores[(run+i)%2].EnsureAgreement(t.Context())
 		}
 		for i, seed := range seeds {
-			refused := errors.Is(stores[i].Health().Err, redisstore.ErrMismatch)
-			if smaller := seed < seeds[1-i]; refused == smaller {
-				t.Errorf("run %d: seed %d beside %d: %v", run, seed, seeds[1-i],
-					stores[i].Health().Err)
+			err := stores[i].Health().Err
+			larger := seed > seeds[1-i]
+			if errors.Is(err, redisstore.ErrMismatch) != larger ||
+				errors.Is(err, redisstore.ErrOlderSeed) != (larger && i == 1) {
+				t.Errorf("run %d: seed %d beside %d: %v", run, seed, seeds[1-i], err)
 			}
 		}
 		want := strconv.FormatUint(min(seeds[0], seeds[1]), 10)
