@@ -41,6 +41,7 @@ type bed struct {
 	observed int
 	remember bool // a refusal of every key is remembered
 	changing bool // the mode is being changed
+	stale    bool // who changes the mode does not call Refresh
 }
 
 // note appends lines to the story atomically, so that no concurrent line comes in between.
@@ -274,7 +275,9 @@ func (b *bed) Refuse(_ *twotier.Op, res *twotier.Result) bool {
 func (b *bed) During(_ context.Context, in modes.Mode, fn func() error) error {
 	if b.next("changed") != nil {
 		b.redis = in != modes.Redis
-		b.Refresh()
+		if !b.stale {
+			b.Refresh()
+		}
 	}
 	if b.changing || b.redis != (in == modes.Redis) {
 		return modes.ErrChanged

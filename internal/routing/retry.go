@@ -35,6 +35,7 @@ func (r *Router) retry(
 		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
 			return errExpired
 		case errors.Is(err, modes.ErrChanged):
+			r.Refresh() // a stale view would lead to the same error again
 			d, search = r.decideByTable(op, true), nil
 		case replaced:
 			d = fallen
