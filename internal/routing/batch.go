@@ -63,6 +63,7 @@ func (r *Router) doAllInRedis(ctx context.Context, ops []twotier.Op, res []twoti
 	})
 	switch {
 	case errors.Is(err, modes.ErrChanged):
+		r.Refresh() // a stale view would lead to the same error again
 		r.DoAll(ctx, ops, res)
 	case err != nil:
 		setErr(res, err)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
@@ -246,19 +245,6 @@ func TestDoGivesUp(t *testing.T) {
 			t.Errorf("error %v after %q, want nothing done", err, b.told())
 		}
 	})
-}
-
-// TestModeChangesWithoutARefresh runs an operation in the new mode though the router's view is of
-// the mode before.
-func TestModeChangesWithoutARefresh(t *testing.T) {
-	b := newBed(t)
-	b.redis, b.stale, b.errs["changed"] = true, true, []error{errors.New("changed")}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	err := b.Do(ctx, b.op(twotier.Add, "b"), new(twotier.Result))
-	if got := b.told(); err != nil || got != "b b; noted; " {
-		t.Errorf("%v after %q", err, got)
-	}
 }
 
 // TestSourceSaysWhoAnswered covers this node's memory, the owner's, and remembered refusals.
