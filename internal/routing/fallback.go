@@ -70,7 +70,7 @@ func (r *Router) ownsChecks(m *ring.Member, op *twotier.Op, checks []int) bool {
 // owners decide about their own keys. Concurrent counts of this node and an owner meet in the store
 // within three flush intervals.
 func (r *Router) fallback(
-	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
+	ctx context.Context, d decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	for _, to := range d.detours {
 		err := r.relayAcquire(ctx, to, op, res)
@@ -82,7 +82,7 @@ func (r *Router) fallback(
 		return errExpired
 	}
 	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
-		return r.runAsSubstitute(ctx, d, op, res)
+		return r.runAsSubstitute(ctx, &d, op, res)
 	})
 	if errors.Is(err, twotier.ErrNotOwner) && len(d.inPlace) == len(op.Checks) {
 		return errMoving

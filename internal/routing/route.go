@@ -76,7 +76,7 @@ func (r *Router) execute(
 	case relay:
 		return r.relayAcquire(ctx, d.owner, op, res)
 	case fallback:
-		return r.fallback(ctx, d, op, res)
+		return r.fallback(ctx, *d, op, res) // a copy, or every decision would be on the heap
 	default:
 		return r.runInRedis(ctx, op, res)
 	}
