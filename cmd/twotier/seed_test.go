@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -70,16 +71,25 @@ func TestServeEndsWhileItWaits(t *testing.T) {
 }
 
 // TestServeEndsWithAYoungerSeed has Redis lose the seed of a node and get an older one back, as a
-// cluster writes it whose node this one is not. The node ends, and adopts that seed when it starts
-// again.
+// cluster writes it whose node this one is not. The node ends, flushes for no longer than
+// --drain-timeout though Redis refuses its counts, and adopts that seed when it starts again.
 func TestServeEndsWithAYoungerSeed(t *testing.T) {
 	redis := redistest.Start(t)
-	node := startServe(t, t.Context(), "--node", "late", "--redis", redis.URL())
+	node := startServe(t, t.Context(), "--node", "late", "--redis", redis.URL(),
+		"--drain-timeout", "1ms")
 	ask(t, "POST", node.url+"/v1/add", `{"key":"k","ack":"redis"}`)
 	redis.Do("FLUSHALL")
 	redis.Do("HSET", "tt:meta", "hash-seed", "5", "hash-seed-since", "1")
+	ask(t, "POST", node.url+"/v1/add", `{"key":"k"}`)
+	eventually(t, "stops", patience, func() bool {
+		return strings.Contains(node.errs.String(), "stopping:")
+	})
+	stopping := time.Now()
 	status := <-node.status
 	node.status <- exitOK // for the cleanup
+	if took := time.Since(stopping); took > 900*time.Millisecond {
+		t.Errorf("stopping took %v with --drain-timeout 1ms", took)
+	}
 	if status != exitFailed ||
 		!strings.Contains(node.errs.String(), "place keys by another hash seed") {
 		t.Errorf("status %d, stderr %s", status, node.errs.String())

@@ -62,8 +62,8 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	s.tellSupervisor(daemon.SdNotifyStopping)
 	if outdated == nil {
 		s.linger()
-	} else { // it is not ready already, and Redis accepts none of its counts
-		s.cfg.DrainTimeout = time.Second
+	} else { // it is not ready already, and waiting does not make Redis accept its counts
+		s.cfg.DrainTimeout = min(s.cfg.DrainTimeout, time.Second)
 	}
 	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets",
 		s.node.Stats().Counter.PendingBuckets)
