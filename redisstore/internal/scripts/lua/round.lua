@@ -242,14 +242,14 @@ local function round(k, n, p)
   -- one that writes them: less work than an HINCRBY for each. It returns how many fields are new, or
   -- nil if it has changed nothing, because it can't.
   local function countSeveral(key, part, at)
-    if part.fold and part.ladder then
-      foldBy(key, part.ladder, ARGV[p + 10], nil, part.exact)
-    end
     local n, fields, sets, new, seen = part.adds, {}, {}, 0, {}
     for i = 1, n do
       local field = ARGV[at + 2 * i - 2]
       if seen[field] then return nil end -- HSET would keep the last of them alone
       fields[i], seen[field] = field, true
+    end
+    if part.fold and part.ladder then
+      foldBy(key, part.ladder, ARGV[p + 10], nil, part.exact)
     end
     local held = try('HMGET', key, unpack(fields))
     if held.err then return nil end
