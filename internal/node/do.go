@@ -78,13 +78,6 @@ func (n *Node) setDefaultAcks(ops []twotier.Op) {
 	}
 }
 
-// markUntrustedTime marks an answer if its time can't be trusted.
-func (n *Node) markUntrustedTime(res *twotier.Result) {
-	if n.opt.Clock.Doubt() != "" {
-		res.Degraded = true
-	}
-}
-
 // table returns the current state of the cluster.
 func (n *Node) table() *ring.Table {
 	if lone := n.lone.Load(); lone != nil {
@@ -101,18 +94,21 @@ func (n *Node) self() ring.Member {
 	return n.opt.Ring.Self()
 }
 
-// markingCounter wraps the node's counter and marks its answers, see Node.mark.
+// markingCounter wraps the node's counter and marks its answers while the time can't be trusted.
 type markingCounter struct{ n *Node }
 
 // DoAll is syncer.Counter.DoAll.
 func (m markingCounter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	m.n.opt.Counter.DoAll(ctx, ops, res)
+	if m.n.opt.Clock.Doubt() == "" {
+		return
+	}
 	for i := range res {
-		m.n.markUntrustedTime(&res[i])
+		res[i].Degraded = true
 	}
 }
 
-// ReservedChecks is syncer.Counter.Reserved.
+// ReservedChecks is syncer.Counter.ReservedChecks.
 func (m markingCounter) ReservedChecks(id string) (checks []twotier.Check, ts int64) {
 	return m.n.opt.Counter.ReservedChecks(id)
 }
@@ -190,7 +186,7 @@ func (n *Node) tallyOp(op *twotier.Op, res *twotier.Result, err error) {
 	if op.Kind == twotier.Acquire && !res.Allowed {
 		n.denied.RecordOne(op, res)
 	}
-	if n.sample != nil && res.Source == twotier.SourceRedis && n.modes.InRedis() {
+	if n.sample != nil && n.modes.InRedis() {
 		n.sampleKeys(op, res)
 	}
 }
