@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/wire"
@@ -169,7 +168,7 @@ func (h *HTTP) prepare(limits []Limit) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		window := config.FormatDuration(time.Duration(l.Window) * time.Millisecond)
+		window := config.FormatMilliseconds(l.Window)
 		b = fmt.Appendf(b, `{"window":"%s","max":%d}`, window, l.Max)
 	}
 	b = append(b, ']')

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
@@ -110,11 +109,6 @@ func (s *server) authorOfFile(path string) string {
 // checkRules returns an error unless the ladders of the namespaces cover the windows of rules.
 func (s *server) checkRules(doc *rules.Document) error {
 	return s.store.ladders.CheckWindows(doc)
-}
-
-// formatMilliseconds writes milliseconds as a duration.
-func formatMilliseconds(ms int64) string {
-	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 
 // rulesInForce returns the version of the rules in force and its author, or 0 while it is unknown.

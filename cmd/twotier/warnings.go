@@ -40,7 +40,7 @@ func (c coarseRefusals) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 		l := &limits[i]
 		if l.Refused && l.Max > 0 && l.Window < lint.FewBuckets*l.BucketMS {
 			c.log.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
-				formatMilliseconds(l.Window), cmp.Or(string(ns), twotier.DefaultNamespace)))
+				config.FormatMilliseconds(l.Window), cmp.Or(string(ns), twotier.DefaultNamespace)))
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -63,12 +62,8 @@ func (s *session) showSeries(ctx context.Context, query url.Values) error {
 	bars, width := joinPoints(answer.Points, answer.Bucket, s.width()-12)
 	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n",
 		quoteUnprintable(answer.Key),
-		total, query.Get("window"), formatMilliseconds(width))
-	return s.plot(bars, formatMilliseconds(width*int64(len(bars))))
-}
-
-func formatMilliseconds(ms int64) string {
-	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
+		total, query.Get("window"), config.FormatMilliseconds(width))
+	return s.plot(bars, config.FormatMilliseconds(width*int64(len(bars))))
 }
 
 // joinPoints adds buckets up to at most most bars of equal width, and returns the bars and their

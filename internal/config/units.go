@@ -47,6 +47,11 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
+// FormatMilliseconds writes milliseconds as [FormatDuration] does.
+func FormatMilliseconds(ms int64) string {
+	return FormatDuration(time.Duration(ms) * time.Millisecond)
+}
+
 // ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576, in
 // any case.
 func ParseSize(text string) (int64, error) {

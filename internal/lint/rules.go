@@ -43,7 +43,7 @@ func (l Ladders) CheckWindows(doc *rules.Document) error {
 	return doc.EachWindow(func(namespace string, ms int64) error {
 		if span := l.Of(namespace).Span(); ms > span {
 			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)",
-				formatMilliseconds(ms), formatMilliseconds(span))
+				config.FormatMilliseconds(ms), config.FormatMilliseconds(span))
 		}
 		return nil
 	})

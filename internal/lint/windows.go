@@ -53,7 +53,7 @@ func lintCoarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
 				"too long, so steady traffic above %s of the limit is refused in part",
 				formatLimit(l.RuleLimit),
-				formatMilliseconds(width), steadyShare(l.Window, width)),
+				config.FormatMilliseconds(width), steadyShare(l.Window, width)),
 			Instead: remedy(ladders, l, width)})
 	}
 	return list
@@ -74,7 +74,7 @@ func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 		ways = append(ways, fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}", namespace, finer))
 	}
 	if FewBuckets*width <= ladder.Span() {
-		ways = append(ways, "a window of at least "+formatMilliseconds(FewBuckets*width))
+		ways = append(ways, "a window of at least "+config.FormatMilliseconds(FewBuckets*width))
 	}
 	if len(ways) == 0 {
 		return fmt.Sprintf("a ladder of namespace %s with finer buckets", namespace)
@@ -130,9 +130,4 @@ func withLevel(ladder *leaparray.Ladder, width time.Duration, window int64) *lea
 		return nil
 	}
 	return finer
-}
-
-// formatMilliseconds formats milliseconds as a duration.
-func formatMilliseconds(ms int64) string {
-	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"text/template"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -158,9 +157,7 @@ func templates() *template.Template {
 		"store": func(b *Benchmark) string {
 			return stores[b.Get("store")] + ", " + b.Get("keys") + " keys"
 		},
-		"span": func(ms int64) string {
-			return config.FormatDuration(time.Duration(ms) * time.Millisecond)
-		},
+		"span":    config.FormatMilliseconds,
 		"percent": percent,
 		"share":   formatShare,
 	}
