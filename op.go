@@ -138,7 +138,7 @@ type Op struct {
 	// Recalled means, for an Add that takes back, that this counter sees all counts that others had
 	// of the key when the operation was requested: either it was not lent then, or all others have
 	// caught up since, and this one after them, see Counter.CatchUp in package syncer. Without it,
-	// such an Add is refused with syncer.ErrLent while the key is lent, see Counter.Lent.
+	// such an Add is refused with syncer.ErrLent while the key is lent, see Counter.IsLent.
 	Recalled bool
 	// Reserve, if not empty, makes an admitted Acquire reserve its events under this id instead of
 	// counting them, until Counter.Confirm or Counter.Undo is called with the id. That must

@@ -17,14 +17,14 @@ const maxSteps = 100_000
 // acquireInHalves carries out an acquire whose keys are too much for one script: first one half of
 // them, then the other. If the second half refuses, the first takes its counts back. Others may see
 // the temporary counts, which can cause a refusal but never let one too many through.
-func (l *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
+func (w *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
 	values := make([][]int64, len(c.checks))
 	var counted []*directCall
 	var failed error
 	allowed, banned := true, false
 	for _, at := range c.halves() {
 		part := c.subCall(at)
-		l.writeAll(ctx, []*directCall{part})
+		w.writeAll(ctx, []*directCall{part})
 		c.mark, c.repeated = part.mark, c.repeated || part.repeated
 		if failed = part.err; failed != nil || part.refusal != "" {
 			allowed, c.refusal = false, part.refusalOf(at)
@@ -40,7 +40,7 @@ func (l *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
 	}
 	c.allowed, c.values = allowed, slices.Concat(values...)
 	if failed != nil || c.refusal != "" || !allowed && (c.mode != modeAlways || banned) {
-		if err := l.takeBack(ctx, counted); err != nil {
+		if err := w.takeBack(ctx, counted); err != nil {
 			failed = errors.Join(failed, err)
 		}
 	}
@@ -49,7 +49,7 @@ func (l *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
 
 // takeBack takes back the counts of parts of an acquire, even if ctx has ended. If one key refuses,
 // it still takes back the others.
-func (l *directWorker) takeBack(ctx context.Context, counted []*directCall) error {
+func (w *directWorker) takeBack(ctx context.Context, counted []*directCall) error {
 	var calls []*directCall
 	for _, part := range counted {
 		for i := range part.checks {
@@ -61,9 +61,9 @@ func (l *directWorker) takeBack(ctx context.Context, counted []*directCall) erro
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.d.opt.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.d.opt.Timeout)
 	defer cancel()
-	l.writeAll(ctx, slices.Clone(calls))
+	w.writeAll(ctx, slices.Clone(calls))
 	var errs []error
 	for _, back := range calls {
 		if back.refusal != "" {

@@ -59,7 +59,8 @@ func newDirectScript(s *Store, most int) *directScript {
 	}
 }
 
-func (g *directScript) reset(sender string) {
+// startFor empties the script, for calls of a sender.
+func (g *directScript) startFor(sender string) {
 	g.calls, g.left, g.call.MayHaveRun = g.calls[:0], g.left[:0], false
 	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0

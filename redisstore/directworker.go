@@ -47,39 +47,39 @@ type directWorker struct {
 }
 
 func newDirectWorker(d *Direct, id int) *directWorker {
-	l := &directWorker{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
-	l.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
-		Bytes: maxLimits, Before: l.yieldToCallers})
-	return l
+	w := &directWorker{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
+	w.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
+		Bytes: maxLimits, Before: w.yieldToCallers})
+	return w
 }
 
-func (l *directWorker) run(ctx context.Context) {
-	l.calls.Run(nil, func(batch []*directCall) {
-		l.answered = 0
+func (w *directWorker) run(ctx context.Context) {
+	w.calls.Run(nil, func(batch []*directCall) {
+		w.answered = 0
 		for _, c := range batch {
 			if c.list == nil {
-				l.answered++
+				w.answered++
 			}
 		}
-		l.serve(ctx, batch)
+		w.serve(ctx, batch)
 	})
 }
 
 // yieldToCallers yields to the callers that have just been answered. They are about to send their
 // next operations, which can then go out together. With few callers there is nothing to gain, and
 // while others keep the processors busy, getting one back can take long.
-func (l *directWorker) yieldToCallers() {
-	if l.answered >= manyAnswered {
+func (w *directWorker) yieldToCallers() {
+	if w.answered >= manyAnswered {
 		runtime.Gosched()
 	}
 }
 
 // serve carries out a batch. Its timeout is shorter than the callers' timeout, so that they receive
 // the batch's outcome before they give up.
-func (l *directWorker) serve(ctx context.Context, batch []*directCall) {
-	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
+func (w *directWorker) serve(ctx context.Context, batch []*directCall) {
+	ctx, cancel := context.WithTimeout(ctx, w.d.opt.Timeout-w.d.opt.Timeout/10)
 	defer cancel()
-	if err := l.d.opt.Store.ensureReady(ctx); err != nil {
+	if err := w.d.opt.Store.ensureReady(ctx); err != nil {
 		for _, c := range batch {
 			c.Finish(fmt.Errorf("%w: %w", twotier.ErrUnavailable, err))
 		}
@@ -87,7 +87,7 @@ func (l *directWorker) serve(ctx context.Context, batch []*directCall) {
 	}
 	for len(batch) > 0 {
 		n := orderedPrefix(batch)
-		l.writeThenRead(ctx, batch[:n])
+		w.writeThenRead(ctx, batch[:n])
 		batch = batch[n:]
 	}
 }
@@ -118,19 +118,19 @@ func orderedPrefix(batch []*directCall) int {
 
 // writeThenRead carries out the calls that count as one script, or one per partition in a cluster,
 // and then the reads.
-func (l *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
-	l.reads, l.writes = l.reads[:0], l.writes[:0]
+func (w *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
+	w.reads, w.writes = w.reads[:0], w.writes[:0]
 	for _, c := range batch {
 		if c.isRead() {
-			l.reads = append(l.reads, c)
+			w.reads = append(w.reads, c)
 		} else {
-			l.writes = append(l.writes, c)
+			w.writes = append(w.writes, c)
 		}
 	}
-	l.writeAll(ctx, l.writes)
-	for reads := l.reads; len(reads) > 0; {
+	w.writeAll(ctx, w.writes)
+	for reads := w.reads; len(reads) > 0; {
 		n := pipelineLen(reads)
-		l.readAll(ctx, reads[:n])
+		w.readAll(ctx, reads[:n])
 		reads = reads[n:]
 	}
 }
@@ -148,10 +148,10 @@ func pipelineLen(reads []*directCall) int {
 }
 
 // writeAll carries out calls that count, in as many scripts as needed. It overwrites the slice.
-func (l *directWorker) writeAll(ctx context.Context, calls []*directCall) {
+func (w *directWorker) writeAll(ctx context.Context, calls []*directCall) {
 	for len(calls) > 0 {
-		scripts := l.groupIntoScripts(calls)
-		l.sendScripts(ctx, scripts)
+		scripts := w.groupIntoScripts(calls)
+		w.sendScripts(ctx, scripts)
 		calls = calls[:0]
 		for _, g := range scripts {
 			calls = append(calls, g.left...)
@@ -159,7 +159,7 @@ func (l *directWorker) writeAll(ctx context.Context, calls []*directCall) {
 		calls = slices.DeleteFunc(calls, func(c *directCall) bool {
 			divide := c.divide // once it is finished, the call belongs to another operation
 			if divide {
-				l.acquireInHalves(ctx, c)
+				w.acquireInHalves(ctx, c)
 			}
 			return divide
 		})
@@ -167,20 +167,20 @@ func (l *directWorker) writeAll(ctx context.Context, calls []*directCall) {
 }
 
 // groupIntoScripts makes one script call of calls that count, or one per partition in a cluster.
-func (l *directWorker) groupIntoScripts(calls []*directCall) []*directScript {
-	l.seq++
+func (w *directWorker) groupIntoScripts(calls []*directCall) []*directScript {
+	w.seq++
 	used := 0
 	next := func(sender string) *directScript {
-		if used == len(l.scripts) {
-			l.scripts = append(l.scripts, newDirectScript(l.d.opt.Store, l.d.steps))
+		if used == len(w.scripts) {
+			w.scripts = append(w.scripts, newDirectScript(w.d.opt.Store, w.d.steps))
 		}
-		s := l.scripts[used]
+		s := w.scripts[used]
 		used++
-		s.reset(sender)
+		s.startFor(sender)
 		return s
 	}
-	if !l.d.opt.Store.conn.Cluster {
-		s := next(l.sender)
+	if !w.d.opt.Store.conn.Cluster {
+		s := next(w.sender)
 		s.calls = append(s.calls, calls...)
 	} else {
 		of := map[int]*directScript{}
@@ -188,23 +188,23 @@ func (l *directWorker) groupIntoScripts(calls []*directCall) []*directScript {
 			partition := c.partition()
 			s := of[partition]
 			if s == nil {
-				s = next(layout.WriterKey(partition, "d"+l.d.opt.Writer))
+				s = next(layout.WriterKey(partition, "d"+w.d.opt.Writer))
 				of[partition] = s
 			}
 			s.calls = append(s.calls, c)
 		}
 	}
-	for _, s := range l.scripts[:used] {
-		s.encode(l.seq)
+	for _, s := range w.scripts[:used] {
+		s.encode(w.seq)
 		for _, c := range s.calls {
-			c.mark = fences.Mark{Key: s.sender, Seq: l.seq}
+			c.mark = fences.Mark{Key: s.sender, Seq: w.seq}
 		}
 	}
-	return l.scripts[:used]
+	return w.scripts[:used]
 }
 
-func (l *directWorker) readAll(ctx context.Context, reads []*directCall) {
-	s := l.d.opt.Store
+func (w *directWorker) readAll(ctx context.Context, reads []*directCall) {
+	s := w.d.opt.Store
 	pipe := s.conn.Client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, c := range reads {
@@ -230,8 +230,8 @@ func (l *directWorker) readAll(ctx context.Context, reads []*directCall) {
 // sendScripts sends scripts until each is answered or time is up. A script without an answer is
 // sent again unchanged under the same sequence: if it was applied, Redis only returns its
 // decisions.
-func (l *directWorker) sendScripts(ctx context.Context, open []*directScript) {
-	s := l.d.opt.Store
+func (w *directWorker) sendScripts(ctx context.Context, open []*directScript) {
+	s := w.d.opt.Store
 	began := time.Now()
 	var send []*scripts.Call
 	open = slices.Clone(open)
@@ -244,7 +244,7 @@ func (l *directWorker) sendScripts(ctx context.Context, open []*directScript) {
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.Cmd.Err(); err != nil {
-				if ctx.Err() == nil && l.shouldResend(g.call.MayHaveRun, err, time.Since(began)) {
+				if ctx.Err() == nil && w.shouldResend(g.call.MayHaveRun, err, time.Since(began)) {
 					left = append(left, g)
 					continue
 				}
@@ -270,11 +270,11 @@ func (l *directWorker) sendScripts(ctx context.Context, open []*directScript) {
 // shouldResend decides whether a failed script is sent again. A script that was certainly not
 // applied is given up soon, because no outcome is in doubt. In a cluster it is not, because a slot
 // that moves or a replica that takes over may need the time.
-func (l *directWorker) shouldResend(mayHaveRun bool, err error, spent time.Duration) bool {
+func (w *directWorker) shouldResend(mayHaveRun bool, err error, spent time.Duration) bool {
 	if scripts.IsRefusal(err) && !scripts.IsTransient(err) {
 		return false
 	}
-	return mayHaveRun || l.d.opt.Store.conn.Cluster || spent < l.d.opt.Timeout/4
+	return mayHaveRun || w.d.opt.Store.conn.Cluster || spent < w.d.opt.Timeout/4
 }
 
 // deliver hands every call of a script its answer, or the error that they all share. Calls that the

@@ -14,17 +14,17 @@ import (
 type delegate struct{ r *Ring }
 
 // NodeMeta implements memberlist.Delegate.
-func (s delegate) NodeMeta(int) []byte {
-	s.r.metaMu.Lock()
-	defer s.r.metaMu.Unlock()
-	return s.r.meta.encode()
+func (d delegate) NodeMeta(int) []byte {
+	d.r.metaMu.Lock()
+	defer d.r.metaMu.Unlock()
+	return d.r.meta.encode()
 }
 
 // NotifyMsg implements memberlist.Delegate. It receives the messages of inform.
-func (s delegate) NotifyMsg(b []byte) {
+func (d delegate) NotifyMsg(b []byte) {
 	var m message
-	if json.Unmarshal(b, &m) == nil && m.Name != s.r.opt.Name {
-		s.r.views.applyAnnouncement(stranger{m, true})
+	if json.Unmarshal(b, &m) == nil && m.Name != d.r.opt.Name {
+		d.r.views.applyAnnouncement(stranger{m, true})
 	}
 }
 
@@ -32,10 +32,10 @@ func (s delegate) NotifyMsg(b []byte) {
 func (delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState implements memberlist.Delegate.
-func (s delegate) LocalState(bool) []byte { return s.r.views.encodeMessages() }
+func (d delegate) LocalState(bool) []byte { return d.r.views.encodeMessages() }
 
 // MergeRemoteState implements memberlist.Delegate.
-func (s delegate) MergeRemoteState(b []byte, _ bool) { s.r.views.applyMessages(b) }
+func (d delegate) MergeRemoteState(b []byte, _ bool) { d.r.views.applyMessages(b) }
 
 const (
 	// informTimeout bounds how long members may take to learn of a change.

@@ -49,7 +49,7 @@ func finish(batch []*call) {
 	}
 }
 
-// TestWhatWaitsGoesOutTogether holds up a lane: calls that arrive meanwhile form one batch, up to
+// TestWhatWaitsGoesOutTogether holds up a worker: calls that arrive meanwhile form one batch, up to
 // its bounds, in order of arrival.
 func TestWhatWaitsGoesOutTogether(t *testing.T) {
 	for _, test := range []struct {
@@ -69,8 +69,8 @@ func TestWhatWaitsGoesOutTogether(t *testing.T) {
 			q := batching.New[*call](test.opt)
 			var sizes []int
 			var order []*call
-			var lane sync.WaitGroup
-			lane.Go(func() {
+			var worker sync.WaitGroup
+			worker.Go(func() {
 				q.Run(nil, func(batch []*call) {
 					time.Sleep(time.Second)
 					sizes = append(sizes, len(batch))
@@ -83,11 +83,11 @@ func TestWhatWaitsGoesOutTogether(t *testing.T) {
 				calls[i] = newCall(test.ops, test.bytes)
 				must.Succeed(t, q.Put(calls[i]))
 				if i == 0 {
-					synctest.Wait() // the lane has it
+					synctest.Wait() // the worker has it
 				}
 			}
 			q.Close(errClosed)
-			lane.Wait()
+			worker.Wait()
 			if got := fmt.Sprint(sizes); got != test.want {
 				t.Errorf("%s: batches of %s, want %s", test.name, got, test.want)
 			}
@@ -144,7 +144,7 @@ func TestWithdrawnCallsAreNotSent(t *testing.T) {
 	})
 }
 
-// TestBefore puts in another call before the lane gathers its batch.
+// TestBefore puts in another call before the worker gathers its batch.
 func TestBefore(t *testing.T) {
 	var q *batching.Queue[*call]
 	second := newCall(1, 1)
@@ -183,7 +183,7 @@ func TestDrain(t *testing.T) {
 }
 
 // TestCallsThatComeTooLate puts in a call just after the queue was drained, and just after the last
-// lane has ended: neither call is stranded in the queue.
+// worker has ended: neither call is stranded in the queue.
 func TestCallsThatComeTooLate(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 1,
 		Refused: func() error { return errDrained }})
@@ -220,14 +220,14 @@ func TestFull(t *testing.T) {
 		room := make(chan error)
 		go func() { room <- q.PutWait(t.Context(), patient) }()
 		synctest.Wait()
-		var lane sync.WaitGroup
-		lane.Go(func() { q.Run(nil, finish) })
+		var worker sync.WaitGroup
+		worker.Go(func() { q.Run(nil, finish) })
 		if err := <-room; err != nil {
 			t.Errorf("there is room: %v", err)
 		}
 		synctest.Wait()
 		q.Close(errClosed)
-		lane.Wait()
+		worker.Wait()
 		for _, put := range []func(*call) error{q.Put,
 			func(c *call) error { return q.PutWait(t.Context(), c) }} {
 			if err := put(newCall(1, 1)); !errors.Is(err, errClosed) {
@@ -255,15 +255,15 @@ func TestRoomThatNeverComes(t *testing.T) {
 	})
 }
 
-// TestStoppedLanesLeaveTheQueue checks that a stopped lane leaves the calls to other lanes.
-func TestStoppedLanesLeaveTheQueue(t *testing.T) {
+// TestStoppedWorkersLeaveTheQueue checks that a stopped worker leaves the calls to other workers.
+func TestStoppedWorkersLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 1})
 		stop := make(chan struct{})
-		var lane sync.WaitGroup
-		lane.Go(func() { q.Run(stop, finish) })
+		var worker sync.WaitGroup
+		worker.Go(func() { q.Run(stop, finish) })
 		close(stop)
-		lane.Wait()
+		worker.Wait()
 		c := newCall(1, 1)
 		must.Succeed(t, q.Put(c))
 		go q.Run(nil, finish)
@@ -274,7 +274,7 @@ func TestStoppedLanesLeaveTheQueue(t *testing.T) {
 	})
 }
 
-// TestModel has callers of little and much patience, lanes that lose answers, refusals that come
+// TestModel has callers of little and much patience, workers that lose answers, refusals that come
 // and go, and an end at any time. Calls that were withdrawn, drained or not accepted were never
 // sent, all others at most once, and no caller waits forever.
 func TestModel(t *testing.T) {
@@ -290,8 +290,8 @@ func TestModel(t *testing.T) {
 					return nil
 				}})
 			var all sync.WaitGroup
-			for lane := range 1 + rnd.IntN(3) {
-				rnd := rand.New(rand.NewPCG(seed, uint64(10+lane)))
+			for worker := range 1 + rnd.IntN(3) {
+				rnd := rand.New(rand.NewPCG(seed, uint64(10+worker)))
 				all.Go(func() { q.Run(nil, func(batch []*call) { send(batch, rnd) }) })
 			}
 			for caller := range 10 {
@@ -363,7 +363,7 @@ func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(rnd.Int64N(int64(most)))
 }
 
-// BenchmarkQueue measures callers that wait for a lane that answers immediately.
+// BenchmarkQueue measures callers that wait for a worker that answers immediately.
 func BenchmarkQueue(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {

@@ -28,11 +28,11 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Finished: a lane has finished the call, or it was drained. It may be reset and used again.
+	// Finished: a worker has finished the call, or it was drained. It may be reset and used again.
 	Finished Outcome = iota
 	// Withdrawn: the call was not sent, and never will be. The queue may still hold on to it.
 	Withdrawn
-	// Left: a lane has taken the call and may still use it. Its outcome is unknown.
+	// Left: a worker has taken the call and may still use it. Its outcome is unknown.
 	Left
 )
 

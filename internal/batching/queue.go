@@ -25,7 +25,7 @@ type Options struct {
 	// Refused returns the reason why calls can't wait at present, or nil if they can. Once it
 	// begins to return an error, Drain must be called. Default: always nil.
 	Refused func() error
-	// Before is called by a lane between the first call of a batch and the others, so that more
+	// Before is called by a worker between the first call of a batch and the others, so that more
 	// calls can arrive. Default: nothing.
 	Before func()
 }
@@ -79,7 +79,7 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 }
 
 // checkStranded makes sure that a call just put in is not stranded. Before it was in, calls may
-// have been refused and the queue drained, or the queue closed and the last lane ended. Then no
+// have been refused and the queue drained, or the queue closed and the last worker ended. Then no
 // other goroutine would ever take it.
 func (q *Queue[C]) checkStranded(c C) error {
 	if q.opt.Refused != nil {
@@ -117,8 +117,8 @@ func (q *Queue[C]) Drain(err error) {
 	}
 }
 
-// Close refuses further calls with err. Lanes still send the waiting calls and then end. Close may
-// be called twice.
+// Close refuses further calls with err. Workers still send the waiting calls and then end. Close
+// may be called twice.
 func (q *Queue[C]) Close(err error) {
 	q.closing.Do(func() {
 		q.why = err
@@ -126,8 +126,9 @@ func (q *Queue[C]) Close(err error) {
 	})
 }
 
-// Run is a lane: it calls send with the waiting calls, one batch at a time, until the queue or stop
-// is closed. stop may be nil. send finishes each call of the batch, and must not keep the slice.
+// Run is a worker: it calls send with the waiting calls, one batch at a time, until the queue or
+// stop is closed. stop may be nil. send finishes each call of the batch, and must not keep the
+// slice.
 func (q *Queue[C]) Run(stop <-chan struct{}, send func(batch []C)) {
 	var batch []C
 	for {

@@ -13,9 +13,9 @@ import (
 // is missed, whatever signals earlier rounds have left.
 func TestCallsThatShareASignal(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 10})
-	var lanes sync.WaitGroup
+	var workers sync.WaitGroup
 	for range 3 {
-		lanes.Go(func() { q.Run(nil, finish) })
+		workers.Go(func() { q.Run(nil, finish) })
 	}
 	done := make(chan struct{}, 1)
 	for range 2000 {
@@ -34,5 +34,5 @@ func TestCallsThatShareASignal(t *testing.T) {
 		}
 	}
 	q.Close(errClosed)
-	lanes.Wait()
+	workers.Wait()
 }

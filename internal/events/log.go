@@ -80,7 +80,7 @@ func (l *Log) RecordState(s State) {
 			Losses: s.Losses} // refusals up to now are this process's, too
 	}
 	l.recordMembers(l.last.Members, s.Members)
-	l.recordSettings(&s)
+	l.recordSettingChanges(&s)
 	l.recordStore(&s)
 	l.recordOverload(&s)
 	l.last = s
@@ -168,8 +168,8 @@ func (l *Log) recordDeparture(m *cluster.Member) {
 		Started: m.Started, At: l.now(), Why: why})
 }
 
-// recordSettings records changes made by users.
-func (l *Log) recordSettings(s *State) {
+// recordSettingChanges records changes made by users.
+func (l *Log) recordSettingChanges(s *State) {
 	if s.Mode != l.last.Mode {
 		l.add(cluster.ModeChanged, "", "the mode is %s in place of %s", s.Mode, l.last.Mode)
 	}

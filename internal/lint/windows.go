@@ -31,8 +31,8 @@ func oldestBucketWidth(ladder *leaparray.Ladder, window int64) (width int64) {
 }
 
 // IsCoarse reports whether a limit of most events is decided by fewer than [FewBuckets] buckets in
-// a namespace; "" is the default one. A limit of at most Ladder.Exact events is decided by their
-// milliseconds, whatever the window.
+// a namespace; "" is the default one. A limit of at most Ladder.ExactEvents events is decided by
+// their milliseconds, whatever the window.
 func (l Ladders) IsCoarse(namespace string, most, window int64) bool {
 	ladder := l.Of(namespace)
 	return most > int64(ladder.ExactEvents()) &&

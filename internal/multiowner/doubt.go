@@ -133,32 +133,32 @@ type coordinatedOutcome struct {
 
 // set records an outcome. Forgotten stands for an outcome that this node does not know either.
 // Without room the outcome is dropped, and owners that ask get Undecided.
-func (v *coordinatedOutcomes) set(number uint64, o Outcome, now time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.byNumber == nil {
-		v.byNumber = map[uint64]coordinatedOutcome{}
+func (c *coordinatedOutcomes) set(number uint64, o Outcome, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byNumber == nil {
+		c.byNumber = map[uint64]coordinatedOutcome{}
 	}
-	if _, known := v.byNumber[number]; known || len(v.byNumber) < maxEnded {
-		v.byNumber[number] = coordinatedOutcome{o, now}
+	if _, known := c.byNumber[number]; known || len(c.byNumber) < maxEnded {
+		c.byNumber[number] = coordinatedOutcome{o, now}
 	}
 }
 
 // find returns the outcome of an acquire. An unlisted acquire may be in progress.
-func (v *coordinatedOutcomes) find(number uint64) Outcome {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if o, known := v.byNumber[number]; known {
+func (c *coordinatedOutcomes) find(number uint64) Outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o, known := c.byNumber[number]; known {
 		return o.outcome
 	}
 	return Undecided
 }
 
 // expire forgets outcomes that no owner asks for any more.
-func (v *coordinatedOutcomes) expire(now time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	maps.DeleteFunc(v.byNumber, func(_ uint64, o coordinatedOutcome) bool {
+func (c *coordinatedOutcomes) expire(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.byNumber, func(_ uint64, o coordinatedOutcome) bool {
 		return elapsed.Between(o.at, now) > doubtTime
 	})
 }

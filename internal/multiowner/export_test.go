@@ -66,9 +66,9 @@ func (p *Participant) Outcomes() int { return p.outcomes.len() }
 
 // Verdicts returns the number of outcomes that a coordinator remembers for other owners.
 func (p *Participant) Verdicts() int {
-	p.verdicts.mu.Lock()
-	defer p.verdicts.mu.Unlock()
-	return len(p.verdicts.byNumber)
+	p.coordinated.mu.Lock()
+	defer p.coordinated.mu.Unlock()
+	return len(p.coordinated.byNumber)
 }
 
 // Ended returns the number of endings that a participant remembers.

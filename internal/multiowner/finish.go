@@ -37,7 +37,7 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 			q.finishInBackground(a, doubtTime, q.resolve)
 		case len(a.untold) > 0:
 			q.finishInBackground(a, announceTime, func(ctx context.Context, a *acquire) {
-				q.local.verdicts.set(a.id.Number, announcedOutcome(a.untold), time.Now())
+				q.local.coordinated.set(a.id.Number, announcedOutcome(a.untold), time.Now())
 				q.announce(ctx, a.untold)
 			})
 		default:
@@ -92,14 +92,14 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	r := &reservation{id: a.id, decider: a.decider().To.Name, since: a.began, abandoned: true}
 	outcome, err := q.local.learnOutcome(ctx, r)
 	if err == nil && outcome == Forgotten {
-		q.local.verdicts.set(a.id.Number, Forgotten, time.Now())
+		q.local.coordinated.set(a.id.Number, Forgotten, time.Now())
 		q.local.countInDoubt(ctx, r)
 		outcome, err = q.local.awaitOutcome(ctx, r)
 	}
 	if err != nil {
 		return
 	}
-	q.local.verdicts.set(a.id.Number, outcome, time.Now())
+	q.local.coordinated.set(a.id.Number, outcome, time.Now())
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
 	if outcome == NotCarriedOut {

@@ -157,7 +157,8 @@ type Decided struct {
 // it.
 const maxDecided = 1 << 16
 
-// leavingDecisions returns all decisions, once leave was called, or nil if there are too many.
+// leavingDecisions returns all decisions, once stopDeciding was called, or nil if there are too
+// many.
 func (o *outcomes) leavingDecisions() map[string]Decided {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -59,7 +59,7 @@ type Participant struct {
 	opt          Options
 	reservations reservations
 	outcomes     outcomes
-	verdicts     coordinatedOutcomes
+	coordinated  coordinatedOutcomes
 	busy         atomic.Int64 // calls that are reserving, deciding or confirming
 	takingBack   atomic.Int64 // acquires counted in doubt, and not carried out
 }

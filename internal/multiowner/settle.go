@@ -58,7 +58,7 @@ type SettleRequest struct {
 // Outcome answers an [OutcomeRequest].
 func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
 	if q.Acquire.Coordinator == p.opt.Self() {
-		return &OutcomeResponse{p.verdicts.find(q.Acquire.Number)}, nil
+		return &OutcomeResponse{p.coordinated.find(q.Acquire.Number)}, nil
 	}
 	o, err := p.outcomes.find(q.Acquire, time.Now())
 	return &OutcomeResponse{o}, err
@@ -78,7 +78,7 @@ func (p *Participant) Run(ctx context.Context) {
 			}
 			p.outcomes.expire(now)
 			p.reservations.expire(now)
-			p.verdicts.expire(now)
+			p.coordinated.expire(now)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 			}
 			var keys []distinct.Pending
 			for _, p := range q.Partitions {
-				if distinct.IsCut(keys) { // as distinct.Engine.Pending
+				if distinct.IsCut(keys) { // as distinct.Engine.ListUnflushed
 					break
 				}
 				told[p] = true

@@ -140,17 +140,17 @@ func (n *Node) serveDistinctList(ctx context.Context,
 // runInOrder runs operations by several workers; operations on one key keep their order. A worker
 // ends when run returns false.
 func runInOrder(calls []*distinct.Call, run func(c *distinct.Call) (goOn bool)) {
-	var workers [valueWorkers][]*distinct.Call
-	seed := maphash.MakeSeed() // random, so that clients can't aim all keys at one worker
+	var lists [valueWorkers][]*distinct.Call // one for each worker
+	seed := maphash.MakeSeed()               // random, so that clients can't aim all keys at one worker
 	for _, c := range calls {
 		at := maphash.Bytes(seed, c.Op.Key) % valueWorkers
-		workers[at] = append(workers[at], c)
+		lists[at] = append(lists[at], c)
 	}
 	var running sync.WaitGroup
-	for _, worker := range workers {
-		if len(worker) > 0 {
+	for _, list := range lists {
+		if len(list) > 0 {
 			running.Go(func() {
-				for _, c := range worker {
+				for _, c := range list {
 					if !run(c) {
 						return
 					}

@@ -16,7 +16,7 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// exchange sends a message until it is answered or its time is up. outcome makes its error.
+// exchange sends a message until it is answered or its time is up.
 func (n *worker) exchange(
 	ctx context.Context, kind byte, body []byte, by time.Time,
 ) ([]byte, error) {

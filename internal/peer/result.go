@@ -280,7 +280,7 @@ func errorCode(err error) byte {
 	return resultOther
 }
 
-// errorKind is the inverse of codeOf. Unknown codes mean an unknown outcome.
+// errorKind is the inverse of errorCode. Unknown codes mean an unknown outcome.
 func errorKind(code byte) error {
 	switch code {
 	case resultElsewhere:

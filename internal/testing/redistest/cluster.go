@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
 	"time"
 
 	"github.com/redis/go-redis/v9"

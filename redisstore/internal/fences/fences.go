@@ -62,8 +62,8 @@ type keeper struct {
 	opt *Options
 	ack twotier.Ack
 
-	mu    sync.Mutex
-	lines map[*redis.Client]*serverQueue // of the servers that callers wait for
+	mu     sync.Mutex
+	queues map[*redis.Client]*serverQueue // of the servers that callers wait for
 
 	offerMu sync.Mutex // held while Redis is asked
 	offer   atomic.Pointer[offer]
@@ -94,7 +94,7 @@ const maxFences = 4
 func New(opt Options) *Fences {
 	f := &Fences{opt: opt, all: map[twotier.Ack]*keeper{}}
 	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
-		f.all[ack] = &keeper{opt: &f.opt, ack: ack, lines: map[*redis.Client]*serverQueue{}}
+		f.all[ack] = &keeper{opt: &f.opt, ack: ack, queues: map[*redis.Client]*serverQueue{}}
 	}
 	return f
 }
@@ -155,28 +155,28 @@ func (k *keeper) unknownOutcome(err error) error {
 func (k *keeper) join(server *redis.Client, marks []Mark, at []int) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l := k.lines[server]
-	if l == nil {
-		l = new(serverQueue)
-		k.lines[server] = l
+	q := k.queues[server]
+	if q == nil {
+		q = new(serverQueue)
+		k.queues[server] = q
 	}
-	if l.next == nil {
-		l.next = &fence{marks: map[string]uint64{}, done: make(chan struct{})}
+	if q.next == nil {
+		q.next = &fence{marks: map[string]uint64{}, done: make(chan struct{})}
 	}
 	for _, i := range at {
 		m := &marks[i]
-		l.next.marks[m.Key] = max(l.next.marks[m.Key], m.Seq)
+		q.next.marks[m.Key] = max(q.next.marks[m.Key], m.Seq)
 	}
-	if l.active < maxFences {
-		l.active++
-		k.opt.Go(func(ctx context.Context) { k.runFences(ctx, server, l) })
+	if q.active < maxFences {
+		q.active++
+		k.opt.Go(func(ctx context.Context) { k.runFences(ctx, server, q) })
 	}
-	return l.next
+	return q.next
 }
 
 // runFences runs the fences of a server one after another until none is asked for.
-func (k *keeper) runFences(ctx context.Context, server *redis.Client, l *serverQueue) {
-	for f := k.next(server, l); f != nil; f = k.next(server, l) {
+func (k *keeper) runFences(ctx context.Context, server *redis.Client, q *serverQueue) {
+	for f := k.next(server, q); f != nil; f = k.next(server, q) {
 		one, cancel := context.WithTimeout(ctx, k.opt.KeepTimeout+k.opt.Timeout)
 		f.lost, f.err = k.executeFence(one, server, f)
 		cancel()
@@ -185,15 +185,15 @@ func (k *keeper) runFences(ctx context.Context, server *redis.Client, l *serverQ
 }
 
 // next returns the next fence of a server. If there is none, the calling goroutine is done, and the
-// last one removes the server's line, because the server may have left the cluster.
-func (k *keeper) next(server *redis.Client, l *serverQueue) *fence {
+// last one removes the server's queue, because the server may have left the cluster.
+func (k *keeper) next(server *redis.Client, q *serverQueue) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	f := l.next
-	l.next = nil
+	f := q.next
+	q.next = nil
 	if f == nil {
-		if l.active--; l.active == 0 {
-			delete(k.lines, server)
+		if q.active--; q.active == 0 {
+			delete(k.queues, server)
 		}
 	}
 	return f

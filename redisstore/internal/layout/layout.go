@@ -123,7 +123,7 @@ type Fields struct {
 	name string
 }
 
-// Field is the function Field.
+// Field returns the field of a cell, as the function Field does.
 func (f *Fields) Field(s leaparray.Stretch) string {
 	if s.Width == 1 {
 		return strconv.FormatInt(s.Start, 10)

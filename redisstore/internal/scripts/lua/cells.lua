@@ -4,7 +4,7 @@
 -- last digit of the number of the width's digits.
 
 -- cell returns the start and the width of a field's cell, nil if the field is none. It matches
--- parseField in Go.
+-- layout.ParseField in Go.
 local function cell(field)
   local n = tonumber(field)
   if not n or n % 1 ~= 0 or n >= 1e15 or n <= -1e15 then return nil end

@@ -119,7 +119,8 @@ local function settle(h, i, inside)
   steps = steps + h.n
 end
 
--- offset settles counts that are negative, as leaparray.Offset does. What is left counts as zero.
+-- offset settles counts that are negative, as leaparray.SettleNegatives does. What is left counts
+-- as zero.
 local function offset(h)
   local ns = h.ns
   for i = 1, h.n do
@@ -571,8 +572,8 @@ local function takeFrom(key, h, ladder, n, found)
   tidy(h, ladder)
 end
 
--- takeAt takes n back from the cells that contain a moment, narrowest first, as leaparray.View.At
--- does: from those of other ladders last.
+-- takeAt takes n back from the cells that contain a moment, narrowest first, as
+-- leaparray.View.SelectAt does: from those of other ladders last.
 local function takeAt(key, h, ladder, n, ts)
   local starts, ends, found, rank = h.starts, h.ends, {}, {[1] = 1}
   for l = 1, #ladder.width do rank[ladder.width[l]] = ladder.width[l] end
@@ -591,7 +592,7 @@ local function takeAt(key, h, ladder, n, ts)
   return takeFrom(key, h, ladder, n, found)
 end
 
--- takeNewest takes the n newest events back, as leaparray.View.Newest says.
+-- takeNewest takes the n newest events back, as leaparray.View.SelectNewest does.
 local function takeNewest(key, h, ladder, n)
   sort(h)
   local starts, ends, found, ordered, k = h.starts, h.ends, {}, true, 0
@@ -614,7 +615,8 @@ local function takeNewest(key, h, ladder, n)
   return takeFrom(key, h, ladder, n, found)
 end
 
--- markAhead marks that an event lies ahead of the present, as leaparray.Ladder.Beyond says.
+-- markAhead marks that an event lies ahead of the present, in the bucket that
+-- leaparray.Ladder.BucketAfter returns.
 local function markAhead(key, ladder, ts)
   local h, fine = load(key), ladder.fine
   local beyond = ts - ts % fine + fine

@@ -21,7 +21,7 @@
 
 local call, try = redis.call, redis.pcall
 
--- eventsOf returns the adds (field, delta) of a payload. It matches appendPayload in Go.
+-- eventsOf returns the adds (field, delta) of a payload. It matches layout.Payload in Go.
 local function eventsOf(payload)
   local adds = {}
   for at = 9, #payload - 11, 12 do
