@@ -17,22 +17,22 @@ const (
 )
 
 // exchange sends a message until it is answered or its time is up.
-func (n *worker) exchange(
+func (w *worker) exchange(
 	ctx context.Context, kind byte, body []byte, by time.Time,
 ) ([]byte, error) {
-	if err := n.pingFirst(ctx, by); err != nil {
+	if err := w.pingFirst(ctx, by); err != nil {
 		return nil, err
 	}
-	return n.sendUntilAnswered(ctx, kind, body, by)
+	return w.sendUntilAnswered(ctx, kind, body, by)
 }
 
 // pingFirst makes the first message to a process a ping, which reads its clock. Later messages can
 // then carry a deadline by that clock, after which they are not executed, however late they arrive.
-func (n *worker) pingFirst(ctx context.Context, by time.Time) error {
-	if n.l.offsetKnown() {
+func (w *worker) pingFirst(ctx context.Context, by time.Time) error {
+	if w.l.offsetKnown() {
 		return nil
 	}
-	_, err := n.sendUntilAnswered(ctx, kindRequest, n.l.ping, by)
+	_, err := w.sendUntilAnswered(ctx, kindRequest, w.l.ping, by)
 	switch {
 	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return fmt.Errorf("%w: it did not report its time", rpc.ErrLate)
@@ -44,43 +44,43 @@ func (n *worker) pingFirst(ctx context.Context, by time.Time) error {
 
 // sendUntilAnswered sends a message until it is answered or its time is up. Each attempt that gets
 // an answer is a sign of life.
-func (n *worker) sendUntilAnswered(
+func (w *worker) sendUntilAnswered(
 	ctx context.Context, kind byte, body []byte, by time.Time,
 ) ([]byte, error) {
-	m := message{From: n.l.c.opt.Self, To: n.l.to.Name, Worker: n.id, Seq: n.l.c.seq.Add(1),
+	m := message{From: w.l.c.opt.Self, To: w.l.to.Name, Worker: w.id, Seq: w.l.c.seq.Add(1),
 		Kind: kind, Body: body}
 	sent := false // a copy may have arrived
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if m.Budget = time.Until(by); m.Budget <= minBudget || ctx.Err() != nil {
-			return nil, n.recordUnanswered(sent, rpc.ErrLate, nil)
+			return nil, w.recordUnanswered(sent, rpc.ErrLate, nil)
 		}
-		m.Until = n.l.deadlineIn(m.Budget)
-		status, reply, err := n.attempt(ctx, &m,
-			earlier(by, time.Now().Add(n.l.c.opt.AttemptTimeout)))
+		m.Until = w.l.deadlineIn(m.Budget)
+		status, reply, err := w.attempt(ctx, &m,
+			earlier(by, time.Now().Add(w.l.c.opt.AttemptTimeout)))
 		switch {
 		case err == nil && status == replyDone:
 			return reply, nil
 		case err == nil && status == replyLate:
-			return nil, n.recordUnanswered(false, rpc.ErrLate, nil)
+			return nil, w.recordUnanswered(false, rpc.ErrLate, nil)
 		case err == nil && status == replyStranger:
-			n.l.markUnreachable(errGone)
-			return nil, n.recordUnanswered(sent, rpc.ErrUnreachable, errGone)
+			w.l.markUnreachable(errGone)
+			return nil, w.recordUnanswered(sent, rpc.ErrUnreachable, errGone)
 		case err == nil && status == replyStale:
-			return nil, n.recordUnanswered(sent, rpc.ErrRefused, errStale)
+			return nil, w.recordUnanswered(sent, rpc.ErrRefused, errStale)
 		case errors.Is(err, rpc.ErrRefused):
-			return nil, n.recordUnanswered(sent, rpc.ErrRefused, err)
+			return nil, w.recordUnanswered(sent, rpc.ErrRefused, err)
 		case errors.Is(err, rpc.ErrUnreachable):
-			n.l.markUnreachable(err)
+			w.l.markUnreachable(err)
 			if !sent {
-				return nil, n.recordUnanswered(false, rpc.ErrUnreachable, err)
+				return nil, w.recordUnanswered(false, rpc.ErrUnreachable, err)
 			}
 		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy:
 			// This copy was not executed.
 		default:
 			sent = true
 		}
-		n.pause(ctx, min(pause, time.Until(by)-minBudget))
-		n.l.c.resent.Add(1)
+		w.pause(ctx, min(pause, time.Until(by)-minBudget))
+		w.l.c.resent.Add(1)
 	}
 }
 
@@ -91,8 +91,8 @@ var (
 )
 
 // recordUnanswered counts an unanswered message, and returns its error.
-func (n *worker) recordUnanswered(sent bool, kind, why error) error {
-	n.l.c.failed.Add(1)
+func (w *worker) recordUnanswered(sent bool, kind, why error) error {
+	w.l.c.failed.Add(1)
 	return unansweredError(sent, kind, why)
 }
 
@@ -117,7 +117,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // pause pauses between two attempts.
-func (n *worker) pause(ctx context.Context, pause time.Duration) {
+func (w *worker) pause(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -127,26 +127,26 @@ func (n *worker) pause(ctx context.Context, pause time.Duration) {
 }
 
 // attempt sends a message once and reads the reply.
-func (n *worker) attempt(ctx context.Context, m *message,
+func (w *worker) attempt(ctx context.Context, m *message,
 	until time.Time) (status byte, reply []byte, err error) {
-	c := n.l.c
+	c := w.l.c
 	key, err := c.keys.cipherFor(sealingSecret(c.keys.list()), "request", m.From, m.To)
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: %w", rpc.ErrRefused, err)
 	}
-	n.raw = m.append(n.raw[:0], key, &c.count)
+	w.raw = m.append(w.raw[:0], key, &c.count)
 	bound := [16]byte{}
-	size := copy(bound[:], messageTag(n.raw))
+	size := copy(bound[:], messageTag(w.raw))
 	c.messages.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	raw, err := c.opt.Transport.Send(ctx, n.l.to.PeerAddress(), n.raw)
+	raw, err := c.opt.Transport.Send(ctx, w.l.to.PeerAddress(), w.raw)
 	if err != nil {
 		return 0, nil, err
 	}
 	status, clock, reply, err := c.openReply(m, raw, bound[:size])
 	if err == nil && status != replyStranger {
-		n.l.recordReply(clock)
+		w.l.recordReply(clock)
 	}
 	return status, reply, err
 }

@@ -27,12 +27,12 @@ type worker struct {
 func newWorker(l *link, id int) *worker { return &worker{l: l, id: uint32(id)} }
 
 // run sends waiting calls until the link ends or relieved is closed.
-func (n *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
+func (w *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	queue.Run(relieved, func(batch []*call) {
-		n.watch.begin(n.l, queue)
-		n.send(batch)
-		n.watch.end()
-		n.releaseBuffers()
+		w.watch.begin(w.l, queue)
+		w.send(batch)
+		w.watch.end()
+		w.releaseBuffers()
 	})
 }
 
@@ -41,15 +41,15 @@ func (n *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 const keptBuffer = 128 << 10
 
 // releaseBuffers releases buffers that only a large message needed.
-func (n *worker) releaseBuffers() {
-	if cap(n.body) > keptBuffer || cap(n.raw) > keptBuffer {
-		n.body, n.raw = nil, nil
+func (w *worker) releaseBuffers() {
+	if cap(w.body) > keptBuffer || cap(w.raw) > keptBuffer {
+		w.body, w.raw = nil, nil
 	}
 }
 
 // send sends calls as one message and gives each its part of the reply. It does not send a call
 // with less than minBudget left.
-func (n *worker) send(batch []*call) {
+func (w *worker) send(batch []*call) {
 	now := time.Now()
 	live := batch[:0]
 	for _, k := range batch {
@@ -58,7 +58,7 @@ func (n *worker) send(batch []*call) {
 			continue
 		}
 		live = append(live, k)
-		n.l.c.tasks.Add(int64(k.tasks))
+		w.l.c.tasks.Add(int64(k.tasks))
 	}
 	if len(live) == 0 {
 		return
@@ -66,7 +66,7 @@ func (n *worker) send(batch []*call) {
 	slices.SortStableFunc(live, func(a, b *call) int {
 		return -cmp.Compare(a.by.UnixNano(), b.by.UnixNano())
 	})
-	reply, err := n.exchangeCalls(live, now)
+	reply, err := w.exchangeCalls(live, now)
 	r := reader{b: reply}
 	for _, k := range live {
 		if err == nil {
@@ -80,9 +80,9 @@ func (n *worker) send(batch []*call) {
 }
 
 // exchangeCalls sends calls, sorted by deadline, latest first, as one message.
-func (n *worker) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
-	n.body = appendCalls(n.body[:0], calls, now)
-	return n.exchange(n.l.ctx, kindTasks, n.body, calls[0].by)
+func (w *worker) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
+	w.body = appendCalls(w.body[:0], calls, now)
+	return w.exchange(w.l.ctx, kindTasks, w.body, calls[0].by)
 }
 
 // slack limits how much a call's deadline may be brought forward, to a sixteenth of its remaining

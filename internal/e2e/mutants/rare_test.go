@@ -23,17 +23,17 @@ var rare = []mutant{
 	{"operations in Redis begin while the mode changes", "internal/modes/gate.go",
 		"\tif s.paused.Load() || s.Mode() != in {\n", "\tif s.Mode() != in {\n", "modes"},
 	{"what may have arrived counts as not executed after a restart", "internal/peer/exchange.go",
-		"n.l.markUnreachable(errGone)\n\t\t\treturn nil, " +
-			"n.recordUnanswered(sent, rpc.ErrUnreachable, errGone",
-		"n.l.markUnreachable(errGone)\n\t\t\treturn nil, " +
-			"n.recordUnanswered(false, rpc.ErrUnreachable, errGone",
+		"w.l.markUnreachable(errGone)\n\t\t\treturn nil, " +
+			"w.recordUnanswered(sent, rpc.ErrUnreachable, errGone",
+		"w.l.markUnreachable(errGone)\n\t\t\treturn nil, " +
+			"w.recordUnanswered(false, rpc.ErrUnreachable, errGone",
 		"restarts"},
 	{"what the caller does not wait for counts as not executed", "internal/peer/wait.go",
 		"\t\terr = fmt.Errorf(\"%w: %v\", twotier.ErrUnknownOutcome, err)\n",
 		"\t\terr = rpc.ErrLate\n", "delays"},
 	{"a message that is sent again has another number", "internal/peer/exchange.go",
-		"\t\tm.Until = n.l.deadlineIn(m.Budget)\n",
-		"\t\tm.Until, m.Seq = n.l.deadlineIn(m.Budget), n.l.c.seq.Add(1)\n", "splits"},
+		"\t\tm.Until = w.l.deadlineIn(m.Budget)\n",
+		"\t\tm.Until, m.Seq = w.l.deadlineIn(m.Budget), w.l.c.seq.Add(1)\n", "splits"},
 	{"a node leaves with open reservations", "internal/node/drain.go", " || !n.parts.Idle() || ",
 		" || ", "delays"},
 	{"a node that leaves does not say what it has decided", "internal/node/drain.go",
