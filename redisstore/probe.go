@@ -158,10 +158,10 @@ func (s *Store) recordHealth(rounds []*syncer.Round) {
 // ClockSamples is how many times one measurement asks Redis for its time.
 const ClockSamples = 5
 
-// Clock returns how far Redis's clock is ahead of a local one, taken from the sample with the
+// ClockAhead returns how far Redis's clock is ahead of a local one, taken from the sample with the
 // shortest round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half
 // of that round trip. In a cluster any node answers. [Store.Health] reports it if none does.
-func (s *Store) Clock(ctx context.Context,
+func (s *Store) ClockAhead(ctx context.Context,
 	local func() time.Time) (ahead time.Duration, err error) {
 	best := time.Duration(-1)
 	for range ClockSamples {

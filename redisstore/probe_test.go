@@ -172,7 +172,7 @@ func TestClock(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	slow := func() time.Time { return time.Now().Add(-time.Hour) }
-	ahead, err := s.Clock(t.Context(), slow)
+	ahead, err := s.ClockAhead(t.Context(), slow)
 	if err != nil || (ahead-time.Hour).Abs() > time.Second {
 		t.Errorf("%v ahead, want an hour; %v", ahead, err)
 	}
@@ -192,7 +192,7 @@ func TestSilentRedisIsDown(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	ask := func(ctx context.Context) error { _, err := s.Clock(ctx, time.Now); return err }
+	ask := func(ctx context.Context) error { _, err := s.ClockAhead(ctx, time.Now); return err }
 	if err := ask(canceled); err == nil || s.Health().Err != nil {
 		t.Errorf("given up by the caller: %v, health %v", err, s.Health().Err)
 	}

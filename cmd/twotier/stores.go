@@ -250,12 +250,12 @@ func (st stores) close(ctx context.Context) error {
 
 // Clock implements node.Store. Without Redis it follows the machine's wall clock, so that
 // corrections of that clock are not lost.
-func (st stores) Clock(ctx context.Context,
+func (st stores) ClockAhead(ctx context.Context,
 	local func() time.Time) (ahead time.Duration, err error) {
 	if st.redis == nil {
 		return time.Since(local().Round(0)).Round(time.Millisecond), nil
 	}
-	return st.redis.Clock(ctx, local)
+	return st.redis.ClockAhead(ctx, local)
 }
 
 // Health implements node.Store.

@@ -60,7 +60,7 @@ type server struct {
 // health is the part of a store that a node needs in addition to counting.
 type health struct{}
 
-func (health) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+func (health) ClockAhead(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
 func (health) Health() cluster.StoreHealth {
 	return cluster.StoreHealth{Kind: "test", Up: true}
 }

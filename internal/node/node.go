@@ -40,8 +40,8 @@ type Direct interface {
 
 // Store holds the methods that a node needs of its store, apart from counting.
 type Store interface {
-	// Clock returns how far the store's clock is ahead of a local one.
-	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
+	// ClockAhead returns how far the store's clock is ahead of a local one.
+	ClockAhead(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
 	// Health returns the state of the store, without asking it.
 	Health() cluster.StoreHealth
 }

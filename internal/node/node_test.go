@@ -19,7 +19,7 @@ import (
 // still is a store whose clock is the node's.
 type still struct{}
 
-func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+func (still) ClockAhead(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
 func (still) Health() cluster.StoreHealth {
 	return cluster.StoreHealth{Up: true}
 }

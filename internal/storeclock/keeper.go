@@ -9,8 +9,8 @@ import (
 
 // Source is a clock that can be asked for its time: the store's.
 type Source interface {
-	// Clock returns how far the source is ahead of a local clock.
-	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
+	// ClockAhead returns how far the source is ahead of a local clock.
+	ClockAhead(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
 }
 
 // Options configure a [Keeper].
@@ -106,7 +106,7 @@ func (k *Keeper) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	k.resume() // otherwise the suspension would look like a step
-	ahead, err := k.opt.Source.Clock(ctx, k.opt.Clock.Local)
+	ahead, err := k.opt.Source.ClockAhead(ctx, k.opt.Clock.Local)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.judgeLocked()

@@ -18,7 +18,7 @@ type source struct {
 	down  atomic.Bool
 }
 
-func (s *source) Clock(context.Context, func() time.Time) (time.Duration, error) {
+func (s *source) ClockAhead(context.Context, func() time.Time) (time.Duration, error) {
 	s.asked.Add(1)
 	if s.down.Load() {
 		return 0, errors.New("down")

@@ -121,7 +121,10 @@ func (tl *timeline) ts() string {
 // plainStore adapts the store to a node. Its clock is the driven one.
 type plainStore struct{ kind string }
 
-func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+func (plainStore) ClockAhead(context.Context, func() time.Time) (time.Duration, error) {
+	return 0, nil
+}
+
 func (s plainStore) Health() cluster.StoreHealth {
 	return cluster.StoreHealth{Kind: s.kind, Up: true}
 }

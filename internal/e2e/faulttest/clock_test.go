@@ -24,7 +24,9 @@ type steppingStore struct {
 	asks int
 }
 
-func (s *steppingStore) Clock(_ context.Context, local func() time.Time) (time.Duration, error) {
+func (s *steppingStore) ClockAhead(
+	_ context.Context, local func() time.Time,
+) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asks++

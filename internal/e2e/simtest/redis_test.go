@@ -18,7 +18,7 @@ import (
 // redisSeen is a node's view of Redis apart from counts: its clock, and whether it answers.
 type redisSeen struct{ p *proc }
 
-func (s redisSeen) Clock(ctx context.Context, local func() time.Time) (time.Duration, error) {
+func (s redisSeen) ClockAhead(ctx context.Context, local func() time.Time) (time.Duration, error) {
 	if err := s.p.w.net.Awake(ctx, s.p.ip); err != nil {
 		return 0, err
 	}
