@@ -66,10 +66,7 @@ func Commands(expiry string) (names []string) {
 	return names
 }
 
-// ACL returns the rules for ACL SETUSER that give a user exactly the permissions that a store and
-// pure-Redis mode need: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
-// +cluster|slots and +cluster|shards, and a database other than 0 needs +select. With +info, a
-// store can warn of a maxmemory-policy that loses counts.
+// ACL returns the rules for ACL SETUSER, see ACL of package redisstore.
 func ACL(expiry string) []string {
 	rules := []string{"~" + layout.Prefix + "*"}
 	for _, name := range Commands(expiry) {
