@@ -124,7 +124,8 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 // TestTheYoungerOfTwoSeedsGivesWay: Redis loses everything, and before the processes that use it
 // notice, a new one starts and draws another seed. Whichever looks first, and however often, the
 // old seed comes back and stays, and the new process fails with ErrOlderSeed until it is started
-// again. In some runs the data is of a version that did not record the age of the seed, or the seed is configured.
+// again. In some runs the data is of a version that did not record the age of the seed, or the seed
+// is configured.
 func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -41,8 +41,8 @@ type Options struct {
 	// RejoinInterval is how often the node looks for lost members, and for addresses in Join that
 	// never answered. At first it does so more often. Default: 10 s.
 	RejoinInterval time.Duration
-	// OnChange is called with every new table, by one goroutine, except for the tables that Open and
-	// Enter make for their callers. Optional.
+	// OnChange is called with every new table, by one goroutine, except for the tables that Open
+	// and Enter make for their callers. Optional.
 	OnChange func(*Table)
 	// Placements, if set, is shared with other rings of this process that see the same members.
 	// Default: a separate cache.

@@ -14,7 +14,8 @@ import (
 type fakeAgreement struct{ err, health error }
 
 func (f fakeAgreement) EnsureAgreement(context.Context) error { return f.err }
-func (f fakeAgreement) Health() redisstore.Health             { return redisstore.Health{Err: f.health} }
+
+func (f fakeAgreement) Health() redisstore.Health { return redisstore.Health{Err: f.health} }
 
 // TestAnOlderSeedEndsTheServer wherever the store reports it: a flush that was under way may have
 // set the health of the store right again.

@@ -140,8 +140,9 @@ func (n *Node) serveDistinctList(ctx context.Context,
 // runInOrder runs operations by several workers; operations on one key keep their order. A worker
 // ends when run returns false.
 func runInOrder(calls []*distinct.Call, run func(c *distinct.Call) (goOn bool)) {
-	var lists [valueWorkers][]*distinct.Call // one for each worker
-	seed := maphash.MakeSeed()               // random, so that clients can't aim all keys at one worker
+	// Each worker has a list.
+	var lists [valueWorkers][]*distinct.Call
+	seed := maphash.MakeSeed() // random, so that clients can't aim all keys at one worker
 	for _, c := range calls {
 		at := maphash.Bytes(seed, c.Op.Key) % valueWorkers
 		lists[at] = append(lists[at], c)
