@@ -9,6 +9,9 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 )
 
@@ -314,5 +317,21 @@ func TestBadRules(t *testing.T) {
 	if strings.Count(body, `"error"`) != 2 || !strings.Contains(body, `"count":1`) ||
 		strings.Count(body, `"rule":"login"`) != 2 {
 		t.Errorf("batch: %s", body)
+	}
+}
+
+// noMemory refuses every reservation.
+type noMemory struct{}
+
+// Reserve implements [codec.Memory].
+func (noMemory) Reserve(int64) *wire.Problem { return memory.BusyProblem() }
+
+// TestRulesGetMemoryFirst names a rule when no memory is left: none of its limits is added.
+func TestRulesGetMemoryFirst(t *testing.T) {
+	d := codec.Decoder{Memory: noMemory{}}
+	d.Rules = testRules{}
+	p := d.DecodeSingle([]byte(`{"key":"a","rules":["login"]}`), twotier.Acquire)
+	if p == nil || p.Kind != wire.Overload || d.RuledCount() > 0 {
+		t.Errorf("%v, and %d limits of the rule are there", p, d.RuledCount())
 	}
 }

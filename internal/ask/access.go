@@ -54,8 +54,8 @@ func CheckGrantAll(g *twotier.Grant) *request.Failure {
 		"the token " + g.Name() + " is for some"}
 }
 
-// RoleOf returns the role that an operation requires.
-func RoleOf(kind twotier.Kind) twotier.Role {
+// roleOf returns the role that an operation requires.
+func roleOf(kind twotier.Kind) twotier.Role {
 	if kind == twotier.Count {
 		return twotier.RoleRead
 	}

@@ -8,7 +8,8 @@
 //	r.BeginCheck()
 //	r.AddLimit(limit, text)       // of the request itself, and
 //	r.AddNamedRule(name)          // of rules, in any order
-//	failure := r.EndCheck(&check, kind)
+//	limits, bans, failure := r.PrepareCheck(&check, kind)
+//	r.EndCheck(&check, kind)      // once there is room for so many limits and bans of rules
 //	r.EndOp(&op, tag)
 //	r.Link()
 //	results := r.EmptyResults()   // for Service.Do or DoAll with r.Ops

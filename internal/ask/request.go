@@ -23,15 +23,16 @@ type Request struct {
 	checks  []twotier.Check
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []twotier.Limit
-	texts   [][]byte          // parallel to limits: the spelling of the window
+	texts   [][]byte          // parallel to limits: the spelling of the window; nil in ruled ones
 	ruled   []RuledLimit      // the limits of rules, in order
 	bans    []twotier.BanRule // Check is an index in checks until Link
 	results []twotier.Result
 
-	inForce *twotier.RuleSet // the rules of this request, once one is named
-	naming  []*twotier.Rule  // the rules named by the check in progress
-	op      position         // where the operation in progress begins
-	start   int              // where the limits of the check in progress begin
+	inForce *twotier.RuleSet      // the rules of this request, once one is named
+	naming  []*twotier.Rule       // the rules named by the check in progress
+	found   [][]twotier.RuleLimit // parallel to naming once PrepareCheck has found their limits
+	op      position              // where the operation in progress begins
+	start   int                   // where the limits of the check in progress begin
 }
 
 // opForm records how the request spelled an operation.
@@ -71,7 +72,9 @@ func (r *Request) BeginOp() {
 }
 
 // BeginCheck begins another check of the operation in progress.
-func (r *Request) BeginCheck() { r.start, r.naming = len(r.limits), r.naming[:0] }
+func (r *Request) BeginCheck() {
+	r.start, r.naming, r.found = len(r.limits), r.naming[:0], r.found[:0]
+}
 
 // AddLimit adds a limit, whose window is spelled text, to the check in progress.
 func (r *Request) AddLimit(l twotier.Limit, text []byte) {
@@ -93,9 +96,6 @@ func (r *Request) RuledCount() int { return len(r.ruled) }
 // OpRuledCount returns how many limits of rules the operation in progress has so far.
 func (r *Request) OpRuledCount() int { return len(r.ruled) - r.op.ruled }
 
-// BanCount returns how many rules that ban judge the request so far.
-func (r *Request) BanCount() int { return len(r.bans) }
-
 // OpSize returns the number of bytes in the keys of the operation in progress, and how many limits
 // it has.
 func (r *Request) OpSize() (keys, limits int) {
@@ -105,42 +105,54 @@ func (r *Request) OpSize() (keys, limits int) {
 	return keys, len(r.limits) - r.op.limits
 }
 
-// MoveLimits removes the limits of the check in progress and returns a copy of them and of the
-// texts of their windows.
+// MoveLimits removes the limits of the check in progress and returns them and the texts of their
+// windows. Both are valid until the next limit is added.
 func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
-	limits, texts = slices.Clone(r.limits[r.start:]), slices.Clone(r.texts[r.start:])
+	end := len(r.limits)
+	limits, texts = r.limits[r.start:end:end], r.texts[r.start:end:end]
 	r.limits, r.texts = r.limits[:r.start], r.texts[:r.start]
 	return limits, texts
 }
 
-// EndCheck adds the check in progress to the operation, with the limits of the rules that it names,
-// or of the default rules of its namespace if an acquire names neither rules nor limits.
-func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) *request.Failure {
+// PrepareCheck checks that the check in progress has everything its operation needs, and finds the
+// rules that judge it: the rules that it names or, if an acquire names neither rules nor limits, the
+// default rules of its namespace. It returns how many limits EndCheck adds for them, and how many of
+// them ban, so that the caller can bound both.
+func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
+	f *request.Failure) {
 	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start {
-		if f := r.addRuleLimits(c, kind); f != nil {
-			return f
+		if limits, bans, f = r.findRuleLimits(c, kind); f != nil {
+			return 0, 0, f
 		}
 	}
 	if r.Grant != nil {
-		if f := CheckGrant(r.Grant, RoleOf(kind), c.NS); f != nil {
-			return f
+		if f := CheckGrant(r.Grant, roleOf(kind), c.NS); f != nil {
+			return 0, 0, f
 		}
 	}
-	switch {
+	switch missing := len(r.limits)+limits == r.start; {
 	case c.Key == nil:
-		return request.FieldFailure("key", "missing; "+request.WantKey)
+		f = request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
-		return request.FieldFailure("n", request.WantAddN)
+		f = request.FieldFailure("n", request.WantAddN)
 	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
-		return request.FieldFailure("n", request.WantN)
-	case kind == twotier.Acquire && len(r.limits) == r.start:
-		return request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
-	case kind == twotier.Count && len(r.limits) == r.start:
-		return request.FieldFailure("window", "missing; "+request.WantWindow)
+		f = request.FieldFailure("n", request.WantN)
+	case kind == twotier.Acquire && missing:
+		f = request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
+	case kind == twotier.Count && missing:
+		f = request.FieldFailure("window", "missing; "+request.WantWindow)
+	}
+	return limits, bans, f
+}
+
+// EndCheck adds the check in progress, which PrepareCheck has accepted, to the operation, with the
+// limits of its rules.
+func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
+	if len(r.found) > 0 {
+		r.addRuleLimits(kind)
 	}
 	r.checks = append(r.checks, *c)
 	r.starts = append(r.starts, r.start)
-	return nil
 }
 
 // EndOp adds the operation in progress. Its tag is for the endpoint, see [Request.Tag].
@@ -194,8 +206,8 @@ func (r *Request) LimitCapacity() int { return cap(r.limits) }
 // ResultCapacity returns how many results fit in the memory of the request.
 func (r *Request) ResultCapacity() int { return cap(r.results) }
 
-// WindowText returns the window of limit k of check j of operation i as the request, or its rule,
-// spells it.
+// WindowText returns the window of limit k of check j of operation i as the request spells it, or
+// nil for a limit of a rule, whose Text it is.
 func (r *Request) WindowText(i, j, k int) []byte { return r.texts[r.limitAt(i, j)+k] }
 
 // limitAt returns where the limits of check j of operation i begin.

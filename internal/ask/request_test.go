@@ -22,11 +22,14 @@ func newRules() rules {
 	})}
 }
 
+// second is the text of the windows that requests spell out.
+var second = []byte("1s")
+
 // add adds an acquire of one check.
 func add(r *ask.Request, c *twotier.Check, own int, names ...string) *request.Failure {
 	r.BeginOp()
 	for range own {
-		r.AddLimit(twotier.Limit{Window: 1000, Max: 1}, []byte("1s"))
+		r.AddLimit(twotier.Limit{Window: 1000, Max: 1}, second)
 	}
 	for _, name := range names {
 		if f := r.AddNamedRule([]byte(name)); f != nil {
@@ -34,10 +37,11 @@ func add(r *ask.Request, c *twotier.Check, own int, names ...string) *request.Fa
 			return f
 		}
 	}
-	if f := r.EndCheck(c, twotier.Acquire); f != nil {
+	if _, _, f := r.PrepareCheck(c, twotier.Acquire); f != nil {
 		r.DropOp()
 		return f
 	}
+	r.EndCheck(c, twotier.Acquire)
 	r.EndOp(&twotier.Op{Kind: twotier.Acquire}, 0)
 	return nil
 }
@@ -76,8 +80,11 @@ func TestRequest(t *testing.T) {
 		if l := r.RuleOf(0, 0, 2); l == nil || l.Policy() != "login" || r.RuleOf(0, 0, 1) != nil {
 			t.Errorf("limit 2 comes from %v", l)
 		}
-		if text := string(r.WindowText(1, 0, 1)); text != "1h" || r.RuledCountBefore(1, 0, 1) != 1 {
+		if text := r.RuleOf(1, 0, 1).Limit().Text; text != "1h" || r.RuledCountBefore(1, 0, 1) != 1 {
 			t.Errorf("limit 1 of operation 1 has the window %s", text)
+		}
+		if text := string(r.WindowText(2, 0, 0)); text != "1s" {
+			t.Errorf("limit 0 of operation 2 has the window %s", text)
 		}
 		if results := r.EmptyResults(); len(results) != len(r.Ops) {
 			t.Errorf("%d results for %d operations", len(results), len(r.Ops))
@@ -118,21 +125,41 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRequestAllocatesNothing checks that assembling a plain acquire allocates nothing.
-func TestRequestAllocatesNothing(t *testing.T) {
-	var r ask.Request
+// TestPrepareCheckAddsNothing compares what PrepareCheck reports with what EndCheck adds.
+func TestPrepareCheckAddsNothing(t *testing.T) {
+	r := ask.Request{Rules: newRules()}
+	r.BeginOp()
+	if f := r.AddNamedRule([]byte("login")); f != nil {
+		t.Fatal(f)
+	}
 	c := check("a")
-	if n := testing.AllocsPerRun(100, func() {
-		r.Reset()
-		r.BeginOp()
-		r.AddLimit(twotier.Limit{Window: 1000, Max: 1}, nil)
-		if r.EndCheck(c, twotier.Acquire) != nil {
-			t.Error("refused")
+	limits, bans, f := r.PrepareCheck(c, twotier.Acquire)
+	if limits != 1 || bans != 1 || f != nil || r.LimitCount() != 0 || r.CheckCount() != 0 {
+		t.Errorf("%d limits, %d bans, %v; %d limits and %d checks are there", limits, bans, f,
+			r.LimitCount(), r.CheckCount())
+	}
+	r.EndCheck(c, twotier.Acquire)
+	if r.LimitCount() != 1 || r.OpRuledCount() != 1 || r.CheckCount() != 1 {
+		t.Errorf("then %d limits and %d checks", r.LimitCount(), r.CheckCount())
+	}
+}
+
+// TestRequestAllocatesNothing checks that assembling an acquire, plain or with rules, allocates
+// nothing.
+func TestRequestAllocatesNothing(t *testing.T) {
+	r := ask.Request{Rules: newRules()}
+	c := check("a")
+	c.NS = []byte("sms")
+	for _, own := range []int{1, 0} {
+		if n := testing.AllocsPerRun(100, func() {
+			r.Reset()
+			if f := add(&r, c, own); f != nil {
+				t.Error(f)
+			}
+			r.Link()
+			r.EmptyResults()
+		}); n > 0 {
+			t.Errorf("%v allocations with %d limits in the request", n, own)
 		}
-		r.EndOp(&twotier.Op{Kind: twotier.Acquire}, 0)
-		r.Link()
-		r.EmptyResults()
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

@@ -106,45 +106,57 @@ func (r *Request) AddRule(rule *twotier.Rule) { r.naming = append(r.naming, rule
 // NamesRules reports whether rules judge the check in progress.
 func (r *Request) NamesRules() bool { return len(r.naming) > 0 }
 
-// addRuleLimits adds the limits for the check's key of the rules that the check names, or of the
+// findRuleLimits finds the limits for the check's key of the rules that the check names, or of the
 // default rules of its namespace if it names none. The check then counts in the namespace of the
 // rules.
-func (r *Request) addRuleLimits(c *twotier.Check, kind twotier.Kind) *request.Failure {
+func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, bans int,
+	f *request.Failure) {
 	if len(r.naming) == 0 {
 		set, f := r.ResolveRules()
 		if f != nil {
-			return f
+			return 0, 0, f
 		}
 		r.naming = append(r.naming, set.Defaults(c.NS)...)
 	}
 	if len(r.naming) == 0 {
-		return nil
+		return 0, 0, nil
 	}
 	if space := r.naming[0].Space(); c.NS == nil {
 		c.NS = []byte(space)
 	} else if string(c.NS) != space {
-		return request.FieldFailure("ns", fmt.Sprintf(
+		return 0, 0, request.FieldFailure("ns", fmt.Sprintf(
 			"rule %s counts in namespace %s; leave %s out",
 			r.naming[0].Name, space, r.words().NS))
 	}
 	for i, rule := range r.naming {
 		if len(rule.Limits) == 0 {
-			return request.FieldFailure(fmt.Sprintf("rules[%d]", i),
+			return 0, 0, request.FieldFailure(fmt.Sprintf("rules[%d]", i),
 				request.OnlyDistinctDetail(rule.Name))
 		}
-		from := len(r.limits) - r.start
-		limits := rule.For(c.Key)
+		found := rule.For(c.Key)
+		r.found = append(r.found, found)
+		limits += len(found)
+		if kind == twotier.Acquire && rule.Bans() {
+			bans++
+		}
+	}
+	return limits, bans, nil
+}
+
+// addRuleLimits adds the limits that findRuleLimits has found.
+func (r *Request) addRuleLimits(kind twotier.Kind) {
+	for i, limits := range r.found {
+		rule, from := r.naming[i], len(r.limits)-r.start
 		for k, l := range limits {
 			r.ruled = append(r.ruled, RuledLimit{rule, len(r.limits), limits, k,
 				r.inForce.Version()})
-			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l)}, []byte(l.Text))
+			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l)}, nil)
 		}
 		if rule.Bans() && kind == twotier.Acquire {
 			r.bans = append(r.bans, twotier.BanRule{Check: len(r.checks), Rule: rule.Name,
 				Window: rule.Ban, From: from, To: len(r.limits) - r.start})
 		}
 	}
-	return nil
 }
 
 // linkBans gives each operation the banning rules of its checks.

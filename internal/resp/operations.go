@@ -336,13 +336,15 @@ func (d *draft) readRule() errorReply {
 
 // endCheck adds the check that has been read, if it has everything its operation needs.
 func (d *draft) endCheck() errorReply {
-	if f := d.w.EndCheck(&d.check, d.op.Kind); f != nil {
+	limits, _, f := d.w.PrepareCheck(&d.check, d.op.Kind)
+	if f != nil {
 		return d.failureError(f)
 	}
-	if d.w.OpRuledCount() > maxRuled {
+	if d.w.OpRuledCount()+limits > maxRuled {
 		return d.fieldError("rules", fmt.Sprintf("they have more than %d limits in one command",
 			maxRuled))
 	}
+	d.w.EndCheck(&d.check, d.op.Kind)
 	return ""
 }
 

@@ -58,6 +58,8 @@ func TestRules(t *testing.T) {
 		{"TT.ACQUIRE a NS x RULE two", "-ERR ns: rule two counts in namespace default; leave NS out"},
 		{"TT.ACQUIRE a" + strings.Repeat(" RULE off", 17), "-ERR rules: want at most 16 rules"},
 		{"TT.ACQUIRE a" + strings.Repeat(" RULE many", 5), "-ERR rules: they have more than 64"},
+		{"TT.ACQUIRE a RULE two KEY b" + strings.Repeat(" RULE many", 4),
+			"-ERR checks[1].rules: they have more than 64"},
 		{"TT.ADD a RULE two", "-ERR RULE: unknown option"},
 		{"TT.COUNT a 24h", "[2]"},
 	} {

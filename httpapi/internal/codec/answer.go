@@ -76,7 +76,7 @@ func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool
 			if r != nil && r.Rule.State == twotier.RuleOff {
 				continue
 			}
-			b = e.appendWindow(b, i, 0, k)
+			b = e.appendWindow(b, i, 0, k, r)
 			b = wire.AppendField(b, "count", l.Count)
 			b = wire.AppendField(b, "min", l.Lo)
 			b = wire.AppendField(b, "max", l.Hi)
@@ -92,13 +92,18 @@ func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool
 	return append(b, ']')
 }
 
-// appendWindow begins the object of limit k of check j, as one element of a list.
-func (e Encoder) appendWindow(b []byte, i, j, k int) []byte {
+// appendWindow begins the object of limit k of check j, which rule r added if it is not nil, as one
+// element of a list.
+func (e Encoder) appendWindow(b []byte, i, j, k int, r *ask.RuledLimit) []byte {
 	if b[len(b)-1] != '[' {
 		b = append(b, ',')
 	}
 	b = append(b, `{"window":"`...)
-	b = append(b, e.WindowText(i, j, k)...) // anything that parses as a duration needs no escaping
+	if r != nil { // anything that parses as a duration needs no escaping
+		b = append(b, r.Limit().Text...)
+	} else {
+		b = append(b, e.WindowText(i, j, k)...)
+	}
 	return append(b, '"')
 }
 
@@ -156,7 +161,7 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 			}
 			most, refused = r.Limit().Max, r.Origin().Refuses(l, res, e.Ops[i].Checks[j].N)
 		}
-		b = e.appendWindow(b, i, j, k)
+		b = e.appendWindow(b, i, j, k, r)
 		b = wire.AppendField(b, "max", most)
 		b = wire.AppendField(b, "count", l.Count)
 		b = wire.AppendField(b, "remaining", max(0, most-l.Count))
@@ -174,7 +179,7 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	return append(b, ']')
 }
 
-// appendRefusedBy appends the paths of the limits that refusee.
+// appendRefusedBy appends the paths of the limits that refused.
 func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `,"refused_by":[`...)
 	for j := range res.Checks {

@@ -311,15 +311,19 @@ func (d *Decoder) readCheckValue(c *twotier.Check, f fieldSet) (p *wire.Problem)
 	return p
 }
 
-// AddCheck adds a decoded check if it has everything that its operation needs.
+// AddCheck adds a decoded check if it has everything that its operation needs, and if there is
+// memory for the limits of its rules: a short name can stand for many.
 func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
-	rules, bans := d.RuledCount(), d.BanCount()
-	if f := d.EndCheck(c, kind); f != nil {
+	limits, bans, f := d.PrepareCheck(c, kind)
+	if f != nil {
 		return wire.FromFailure(f)
 	}
-	if d.RuledCount() > rules {
-		return d.reserveRulesMemory(d.RuledCount()-rules, d.BanCount()-bans)
+	if limits > 0 {
+		if p := d.reserveRulesMemory(limits, bans); p != nil {
+			return p
+		}
 	}
+	d.EndCheck(c, kind)
 	return nil
 }
 

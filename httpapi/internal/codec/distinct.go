@@ -26,16 +26,16 @@ type ValueOp struct {
 	index int // its position in a batch
 }
 
-// windowText returns the window of count i as the request, or a rule, spelled it.
-func (v *ValueOp) windowText(i int) []byte {
+// appendWindow appends the window of count i as the request, or a rule, spelled it.
+func (v *ValueOp) appendWindow(b []byte, i int) []byte {
 	own := len(v.texts) - len(v.Op.Windows)
 	switch r, limit := v.Limit(i); {
 	case r != nil:
-		return []byte(limit.Text)
+		return append(b, limit.Text...)
 	case i >= len(v.Op.Limits):
-		return v.texts[own+i-len(v.Op.Limits)]
+		return append(b, v.texts[own+i-len(v.Op.Limits)]...)
 	}
-	return v.texts[i]
+	return append(b, v.texts[i]...)
 }
 
 // The fields of a request that adds values, and of an operation on values in a batch.
@@ -122,7 +122,8 @@ func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
 		return wire.FieldProblem("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
-	into.Op.Limits, into.texts = d.MoveLimits()
+	limits, texts := d.MoveLimits()
+	into.Op.Limits, into.texts = slices.Clone(limits), slices.Clone(texts)
 	if f := d.AddValueRuleLimits(&into.Values); f != nil {
 		return wire.FromFailure(f)
 	}
@@ -178,7 +179,7 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 	for i := range res.Counts {
 		c := &res.Counts[i]
 		b = append(wire.AppendComma(b), `{"window":"`...)
-		b = append(append(b, v.windowText(i)...), '"')
+		b = append(v.appendWindow(b, i), '"')
 		if i < len(v.Op.Limits) {
 			b = wire.AppendField(b, "max", v.Op.Limits[i].Max)
 		}
