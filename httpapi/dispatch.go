@@ -151,7 +151,7 @@ func (s *Server) recoverPanic(ctx *fasthttp.RequestCtx) {
 	}
 	s.logPanic(ctx, v, debug.Stack())
 	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
-	// send replaces the body.
+	// sendProblem replaces the body.
 	p := &wire.Problem{Kind: wire.Internal,
 		Detail: "an error of this server's own; its log says more"}
 	sendProblem(ctx, p)

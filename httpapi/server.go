@@ -58,8 +58,8 @@ type Options struct {
 	Distincter Distincter
 	// RateLimiter answers POST /json. Default: none, and the path does not exist.
 	RateLimiter RateLimiter
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's
-	// address matters, in /v1/forward-auth and the access log. Default: none.
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed for the client's
+	// address in /v1/forward-auth. Default: none.
 	TrustedProxies []netip.Prefix
 	// Warnings holds the probable mistakes in this node's configuration. Default: nothing is
 	// reported.

@@ -132,7 +132,7 @@ func (s *Server) repeat(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire
 	case a.problem != nil:
 		return a.problem
 	}
-	// Not busy(): that would mean that nothing was done.
+	// Not BusyProblem: it would mean that nothing was done.
 	if memoryOf(ctx).ReserveUpTo(int64(len(a.body))) != nil {
 		return &wire.Problem{Kind: wire.Unknown,
 			Detail: "carried out, but there is no memory now to repeat the answer"}

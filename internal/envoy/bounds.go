@@ -32,7 +32,7 @@ func streamingMethods(services map[string]grpc.ServiceInfo) map[string]bool {
 // admit admits a request whose headers have arrived, if there is memory for it: in total, and for
 // its address. A request has RequestTimeout to arrive and as much again to be executed; without
 // that bound, one that never arrives completely would keep its memory. Long-lived streams draw on a
-// separate account. enter must not wait: the library holds a lock of the connection.
+// separate account. admit must not wait: the library holds a lock of the connection.
 func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from, _ := peer.FromContext(ctx) // it always has one
 	st := from.Addr.(clientAddr).conn.arriving

@@ -1,8 +1,6 @@
 package resp
 
-import (
-	"strings"
-)
+import "strings"
 
 // command is an index into the table of commands.
 type command uint8

@@ -1,8 +1,6 @@
 package resp
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // The replies of RESP. Functions append to b and return it.
 

@@ -13,8 +13,7 @@ type Tracer interface {
 }
 
 // Span is a span that is being recorded. Its methods may be called concurrently, and don't block.
-// It is an alias, so that package httpapi can have an equal one that its users can name.
-type Span = interface {
+type Span interface {
 	// Set adds attributes. They must not contain keys of counters, which may be personal data.
 	Set(attributes ...slog.Attr)
 	// Fail marks the work of the span as failed for a reason on this side.

@@ -30,7 +30,7 @@ func (r *Run) record(c *twotier.Check, o Origin, v twotier.Verdict, limits limit
 	r.Record(d)
 }
 
-// Record records a verdict for which Records returned true.
+// Record records a verdict for which ShouldRecord returned true.
 func (r *Run) Record(d *twotier.Decision) {
 	d.Door = r.endpoint
 	if r.traced != nil {

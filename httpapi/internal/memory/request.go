@@ -34,8 +34,8 @@ type Request struct {
 	need, got int64            // bytes that the answer needs, and bytes taken for it
 	paged     int64            // bytes taken for a metrics page, from another account
 
-	body *[PooledBody]byte // returned to bodies by release
-	last func()            // called by release
+	body *[PooledBody]byte // returned to bodies by Release
+	last func()            // called by Release
 }
 
 // NewRequest returns the memory of a connection of client, which waits as long as wait for memory.

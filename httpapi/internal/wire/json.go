@@ -12,7 +12,7 @@ import (
 )
 
 // Scanner reads JSON (RFC 8259) in one pass without building a tree. Strings without escapes are
-// views into src. Strings with escapes are written to scratch, which may be reallocated as it
+// views into Src. Strings with escapes are written to scratch, which may be reallocated as it
 // grows; earlier views keep the old memory.
 //
 // It exists because general-purpose readers cost more than the counting: see BenchmarkParseBatch.

@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// maxDepth bounds how deeply a skipped value may nest: skip is recursive.
+// maxDepth bounds how deeply a skipped value may nest: Skip is recursive.
 const maxDepth = 200
 
 // Skip reads any value and only checks that it is JSON. It is used after an error, to find out
