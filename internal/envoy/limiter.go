@@ -83,6 +83,7 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 			return nil, err
 		}
 		if f := ask.CheckGrant(g, twotier.RoleCount, d.namespace); f != nil {
+			f.Field = "" // requests of Envoy spell their fields differently
 			return nil, f
 		}
 		if arrival.Span != nil {

@@ -24,6 +24,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
 )
@@ -150,6 +151,23 @@ func TestTokens(t *testing.T) {
 	_, err = healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
 	if err != nil {
 		t.Errorf("health without a token: %v", err)
+	}
+}
+
+// TestForbiddenNamesNoField refuses a request for its grant: requests of Envoy have no ns and no op.
+func TestForbiddenNamesNoField(t *testing.T) {
+	b := start(t)
+	for _, may := range []struct{ roles, namespaces string }{{"count", "other"}, {"read", ""}} {
+		g, err := twotier.NewGrant("reader", may.roles, may.namespaces)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = b.JSON(t.Context(), g, []byte(
+			`{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
+		f, ok := errors.AsType[*request.Failure](err)
+		if !ok || f.Kind != request.Forbidden || f.Field != "" {
+			t.Errorf("%+v: %+v", may, f)
+		}
 	}
 }
 
