@@ -4,6 +4,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // Handle answers one request without a connection.
@@ -60,3 +61,6 @@ func (s *Server) Taken() Taken {
 
 // TraceID returns the ID of the trace that a request is part of.
 func TraceID(h *fasthttp.RequestHeader) string { return traceOf(h).TraceID() }
+
+// IdleArrival returns the arrival that the memory for the next request still refers to.
+func (s *Server) IdleArrival() ask.Arrival { return s.states.get(0).arrival }

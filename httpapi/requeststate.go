@@ -139,7 +139,7 @@ func (s *Server) finishRequest(x *requestState) {
 	if !x.context.Finish() {
 		x.context = nil
 	}
-	x.traced.ctx, x.traced.of = nil, nil
+	x.traced.ctx, x.traced.of, x.arrival = nil, nil, ask.Arrival{}
 	x.size = max(x.size, x.Cost, int64(cap(x.out)))
 	if len(x.out) <= memory.OwnBytes || !x.memory.OnRelease(func() { s.states.put(x) }) {
 		s.states.put(x)

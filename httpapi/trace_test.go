@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
@@ -131,6 +132,15 @@ func TestSpansOfOtherRequests(t *testing.T) {
 			spans[0].Attributes["twotier.namespace"] != tt.ns || spans[0].Ended != 1 {
 			t.Errorf("%s: %+v", tt.request, spans)
 		}
+	}
+}
+
+// TestIdleMemoryKeepsNoSpan: the memory of an answered request refers to neither span nor trace.
+func TestIdleMemoryKeepsNoSpan(t *testing.T) {
+	s, _ := recording(t, newFake())
+	s.Handle(traced(sampled, "POST /v1/add", `{"key":"a"}`))
+	if a := s.IdleArrival(); a != (ask.Arrival{}) {
+		t.Errorf("it refers to %+v", a)
 	}
 }
 
