@@ -14,24 +14,17 @@ import (
 const grantKey = "grant"
 
 // access checks tokens.
-type access struct {
-	ask.Access
-	tokens, admin bool // there are some
-}
-
-func newAccess(o *Options) access {
-	return access{ask.NewAccess(o.Tokens, o.AdminToken), o.Tokens != nil, o.AdminToken != ""}
-}
+type access struct{ ask.Access }
 
 // isPublic reports whether a route needs no token.
-func (a *access) isPublic(r *route) bool { return r.need == 0 || !a.tokens && !r.guarded }
+func (a *access) isPublic(r *route) bool { return r.need == 0 || !a.HasTokens() && !r.guarded }
 
 // authorize returns the grant of a request on a route, or nil if everything is allowed.
 func (a *access) authorize(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *wire.Problem) {
 	if a.isPublic(r) {
 		return nil, nil
 	}
-	if !a.tokens && !a.admin {
+	if !a.HasTokens() && !a.HasAdmin() {
 		return nil, &wire.Problem{Kind: wire.Forbidden,
 			Detail: "this node was started without --admin-token or --tokens: there are no such " +
 				"calls"}
@@ -55,7 +48,7 @@ func (a *access) authorize(h *fasthttp.RequestHeader, r *route) (*twotier.Grant,
 
 // acceptedTokens names the accepted tokens in an error message.
 func (a *access) acceptedTokens() string {
-	if !a.tokens {
+	if !a.HasTokens() {
 		return "the node's --admin-token"
 	}
 	return "a token of the node's --tokens"

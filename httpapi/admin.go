@@ -26,7 +26,7 @@ func (s *Server) setMode(ctx *fasthttp.RequestCtx) *wire.Problem {
 	p = x.EndBody(p)
 	if p == nil {
 		// SetMode has its own timeout, which is longer than that of a request.
-		if err := s.members.SetMode(context.Background(), mode); err == nil {
+		if err := s.service.SetMode(context.Background(), mode); err == nil {
 			x.out = append(wire.AppendString(append(x.out, `{"mode":`...), string(mode)), '}')
 			x.setResponseBody(ctx)
 		} else {

@@ -110,7 +110,7 @@ func (s *Server) appendFoundBans(x *requestState, set *twotier.RuleSet, q *banQu
 	var known []twotier.Banned
 	if q.key != nil {
 		known = []twotier.Banned{{NS: q.ns, Rule: q.rule, Key: string(q.key)}}
-	} else if banner, ok := s.operations.(Banner); ok {
+	} else if banner, ok := s.service.(Banner); ok {
 		known = banner.Bans(x.context, q.ns, q.rule, q.n)
 	}
 	held, err := s.activeBans(x.context, set, known)
@@ -151,7 +151,7 @@ func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
 		return nil, nil
 	}
 	res := make([]twotier.Result, len(ops))
-	s.operations.DoAll(ctx, ops, res)
+	s.service.DoAll(ctx, ops, res)
 	var list []activeBan
 	for i := range res {
 		switch {
@@ -194,7 +194,7 @@ func (s *Server) liftBan(x *requestState, r *twotier.Rule, key []byte) *wire.Pro
 		Key: string(key)}})
 	if err == nil {
 		ns, name := twotier.BanKey([]byte(r.Space()), r.Name, key)
-		err = s.resetter.Reset(x.context, ns, name)
+		err = s.service.Reset(x.context, ns, name)
 	}
 	if err != nil {
 		return s.problemOf(err, true)

@@ -81,7 +81,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return p
 		}
 	}
-	if r.guarded || s.access.tokens {
+	if r.guarded || s.opts.Tokens != nil {
 		g, p := s.access.authorize(h, &r)
 		if p != nil {
 			return p

@@ -28,7 +28,7 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
 	denied, p := s.parseForwardQuery(ctx, &x.Decoder)
 	if p == nil {
 		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
+		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil {
 		s.verdicts.Count(&x.arrival, &x.Request)

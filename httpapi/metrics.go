@@ -99,7 +99,7 @@ func (counters) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (c counters) Collect(ch chan<- prometheus.Metric) {
-	st := c.s.health.Stats()
+	st := c.s.service.Stats()
 	e := exposition.New(ch, c.began)
 	e.Family(prometheus.GaugeValue, "twotier_build_info",
 		"1, with the version that this node was built from.", "version")(1, version.String())

@@ -18,7 +18,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *wire.Problem {
 	p := x.DecodeSingle(ctx.PostBody(), twotier.Add)
 	if p == nil {
 		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
+		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
 	}
 	s.finishRequest(x)
 	return p
@@ -33,7 +33,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.beginRequest(ctx)
 	if p = x.DecodeSingle(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
+		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil {
 		s.verdicts.Count(&x.arrival, &x.Request)
@@ -98,7 +98,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 			values = s.startValueOps(ctx, x)
 		}
 		if len(x.Ops) > 0 {
-			s.operations.DoAll(x.context, x.Ops, results)
+			s.service.DoAll(x.context, x.Ops, results)
 		}
 		values()
 		x.out = slices.Grow(x.out, x.Answers)

@@ -18,7 +18,7 @@ func (s *Server) count(ctx *fasthttp.RequestCtx) *wire.Problem {
 	p := parseCountQuery(ctx, &x.Decoder)
 	if p == nil {
 		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.operations.Do(x.context, op, res))
+		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
 	}
 	s.finishRequest(x)
 	return p
@@ -33,7 +33,7 @@ func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.beginRequest(ctx)
-	bucket, points, err := s.keys.Series(x.context, t.check.NS, t.check.Key, window)
+	bucket, points, err := s.service.Series(x.context, t.check.NS, t.check.Key, window)
 	if err == nil {
 		x.out = appendSeries(x.out, t.check.Key, bucket, points)
 		x.setResponseBody(ctx)
@@ -70,7 +70,7 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.beginRequest(ctx)
-	keys, err := ask.TopKeys(x.context, s.keys, q.by, q.n, q.window)
+	keys, err := ask.TopKeys(x.context, s.service, q.by, q.n, q.window)
 	if err == nil {
 		x.out = appendTop(x.out, q.text, keys)
 		x.setResponseBody(ctx)
@@ -105,7 +105,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
 		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleAdmin, c.NS))
 	}
 	if p == nil {
-		if err := s.resetter.Reset(x.context, c.NS, c.Key); err == nil {
+		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {
 			x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
 			x.setResponseBody(ctx)
 		} else {
@@ -121,7 +121,7 @@ func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p != nil {
 		return p
 	}
-	view := s.members.Cluster()
+	view := s.service.Cluster()
 	if owners {
 		view = s.withOwners(view)
 	}
@@ -129,7 +129,7 @@ func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
 		view.Members = []cluster.Member{}
 	}
 	if nodes {
-		s.members.Survey(context.Background(), &view) // Survey has its own timeout
+		s.service.Survey(context.Background(), &view) // Survey has its own timeout
 	}
 	body, err := json.Marshal(view)
 	if err != nil { // a share that is not a finite number
@@ -145,7 +145,7 @@ func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := refuseQuery(ctx); p != nil {
 		return p
 	}
-	all := s.members.Events(context.Background()) // Events has its own timeout
+	all := s.service.Events(context.Background()) // Events has its own timeout
 	if all.Events == nil {
 		all.Events = []cluster.Event{}
 	}
@@ -165,8 +165,8 @@ func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
 // come from the same table.
 func (s *Server) withOwners(view cluster.View) cluster.View {
 	for range 8 {
-		owners, seed := s.members.Owners()
-		again := s.members.Cluster()
+		owners, seed := s.service.Owners()
+		again := s.service.Cluster()
 		if again.RingVersion == view.RingVersion {
 			again.Owners, again.HashSeed = owners, seed
 			return again
@@ -186,7 +186,7 @@ func (s *Server) showLive(ctx *fasthttp.RequestCtx) *wire.Problem {
 // showReady answers 200 while the node can answer honestly, even if degraded, and 503 while it is
 // closing or can't.
 func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
-	degraded, err := s.health.Ready()
+	degraded, err := s.service.Ready()
 	if err != nil {
 		return &wire.Problem{Kind: wire.Unavailable, Detail: err.Error()}
 	}
@@ -202,7 +202,7 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if len(degraded) > 0 {
 		b = append(b, ']')
 	}
-	c := s.health.Stats().Counter
+	c := s.service.Stats().Counter
 	b = strconv.AppendInt(append(b, `,"unflushed_age_ms":`...), c.UnflushedAge.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)

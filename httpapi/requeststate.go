@@ -120,7 +120,7 @@ func (s *Server) beginRequestSized(ctx *fasthttp.RequestCtx, body int64) *reques
 	}
 	x.Grant, x.Rules = nil, s.opts.Rules
 	x.ForgetRules()
-	if s.access.tokens || s.access.admin {
+	if s.opts.Tokens != nil || s.opts.AdminToken != "" {
 		x.Grant = grantOf(ctx)
 	}
 	x.arrival = ask.Arrival{Endpoint: verdicts.HTTP, Began: start, Trace: x.context}

@@ -63,7 +63,7 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return s.showWarnings(ctx, v)
 	}
 	if !known {
-		return s.problemOfFailure(nil, request.RulesUnknownFailure())
+		return wire.FromFailure(request.RulesUnknownFailure())
 	}
 	s.setWarnings(ctx)
 	ctx.Response.Header.Set("Age", strconv.Itoa(int(time.Since(confirmed)/time.Second)))

@@ -185,23 +185,19 @@ func (o *Options) fillBounds() error {
 
 // Server serves the HTTP API of one node.
 type Server struct {
-	opts       Options
-	operations ask.Service
-	keys       ask.Keys
-	resetter   ask.Resetter
-	members    Members
-	health     Health
-	verdicts   ask.Verdicts
-	clients    forwarded.Clients
-	log        *slog.Logger
-	http       *fasthttp.Server
-	wide       *fasthttp.Server // serves headers that don't fit in http's buffers
-	routes     map[string]route // of all endpoints
-	access     access
-	states     *statePool
-	budget     *memory.Budget
-	nodes      account.Account // reading messages of other nodes
-	codes      [600]atomic.Int64
+	opts     Options
+	service  Service
+	verdicts ask.Verdicts
+	clients  forwarded.Clients
+	log      *slog.Logger
+	http     *fasthttp.Server
+	wide     *fasthttp.Server // serves headers that don't fit in http's buffers
+	routes   map[string]route // of all endpoints
+	access   access
+	states   *statePool
+	budget   *memory.Budget
+	nodes    account.Account // reading messages of other nodes
+	codes    [600]atomic.Int64
 	// Connections and requests that were refused because of limits.
 	turnedAway, limited atomic.Int64
 	process             string // no other process has this name
@@ -229,15 +225,14 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, operations: o.Service, keys: o.Service, resetter: o.Service,
-		members: o.Service, health: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
+	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
+		access:   access{ask.NewAccess(o.Tokens, o.AdminToken)},
 		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions},
 		clients:  forwarded.Clients{Trusted: o.TrustedProxies}, process: rand.Text()}
 	if o.Warnings != nil {
 		s.clients.Warnings = o.Warnings
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
-	s.access = newAccess(&o)
 	s.sessions.init(o.MaxMemory / 5)
 	s.states = newStatePool(o.MaxMemory / 8)
 	s.budget = memory.NewBudget(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)

@@ -58,8 +58,7 @@ func (l *RuledLimit) Origin() verdicts.Origin {
 func (r *Request) ResolveRules() (*twotier.RuleSet, *request.Failure) {
 	if r.inForce == nil && r.Rules != nil {
 		if r.inForce = r.Rules.Rules(); r.inForce == nil {
-			f := request.RulesUnknownFailure()
-			return nil, &f
+			return nil, request.RulesUnknownFailure()
 		}
 	}
 	return r.inForce, nil

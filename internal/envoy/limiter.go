@@ -72,8 +72,7 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
 	domain, version, known := l.domains.Domain(r.GetDomain())
 	if !known {
-		unknown := request.RulesUnknownFailure()
-		return nil, &unknown
+		return nil, request.RulesUnknownFailure()
 	}
 	if domain == nil && l.Warnings != nil {
 		l.Warnings.Observe(warning.UnknownDomain, "domain "+r.GetDomain())

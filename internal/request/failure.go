@@ -66,8 +66,8 @@ func Clip(b []byte) string {
 
 // RulesUnknownFailure is the failure of a request that names rules before this node has learned
 // any.
-func RulesUnknownFailure() Failure {
-	return Failure{Kind: Unavailable,
+func RulesUnknownFailure() *Failure {
+	return &Failure{Kind: Unavailable,
 		Detail: "this node has not been able to read the rules from Redis yet"}
 }
 
