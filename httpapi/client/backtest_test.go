@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // noDocument returns a rule book that has no document.
@@ -28,11 +29,11 @@ func TestBacktest(t *testing.T) {
 	c := newBed(t, 3).client()
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		_, err := c.Add(t.Context(), client.AddRequest{Key: key, N: 4})
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	a, err := c.Backtest(t.Context(), client.BacktestRequest{Top: 5, Document: "rules:\n" +
 		"- {name: wide, limits: [4/1d, 9/90s]}\n- {name: tight, state: shadow, limits: [1/1d]}\n"})
-	must(t, err)
+	must.Succeed(t, err)
 	if a.LookedAt != 5 || a.Unread != 0 || a.RulesVersion != 0 || len(a.Rules) != 2 {
 		t.Fatalf("%+v", a)
 	}
@@ -50,7 +51,7 @@ func TestBacktest(t *testing.T) {
 		t.Errorf("a key: %+v", k)
 	}
 	a, err = c.Backtest(t.Context(), client.BacktestRequest{Rules: []string{"login", "pair"}})
-	must(t, err)
+	must.Succeed(t, err)
 	if len(a.Rules) != 2 || a.Rules[0].LookedAt != 6 || a.Rules[1].LookedAt != 0 {
 		t.Errorf("%+v", a)
 	}

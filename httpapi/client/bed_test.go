@@ -25,6 +25,7 @@ import (
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/ring"
@@ -84,12 +85,12 @@ func newRedisBed(t testing.TB, nodes int, url string) *bed {
 			store, err := redisstore.New(redisstore.Options{
 				URL: url, Placement: place, Ladders: ladders,
 			})
-			must(t, err)
-			must(t, store.Probe(t.Context()))
+			must.Succeed(t, err)
+			must.Succeed(t, store.Probe(t.Context()))
 			direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store,
 				Now: clock.Now, Writer: rand.Text()[:12]})
-			must(t, err)
-			must(t, direct.Open(t.Context()))
+			must.Succeed(t, err)
+			must.Succeed(t, direct.Open(t.Context()))
 			return store, direct, func() error {
 				return errors.Join(direct.Close(context.Background()), store.Close())
 			}
@@ -125,13 +126,6 @@ func (b *bed) close() {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // start starts one more node, optionally behind a proxy.
 func (b *bed) start(proxied bool) *server {
 	b.t.Helper()
@@ -142,7 +136,7 @@ func (b *bed) start(proxied bool) *server {
 	var err error
 	s.counter, err = syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: b.place,
 		NotOwner: true})
-	must(b.t, err)
+	must.Succeed(b.t, err)
 	var join []string
 	for _, o := range b.nodes {
 		if !o.gone {
@@ -155,25 +149,25 @@ func (b *bed) start(proxied bool) *server {
 		Tag:       modes.Tag(modes.TwoTier),
 		OnChange:  func(t *ring.Table) { s.node.FollowTable(t) },
 	})
-	must(b.t, err)
+	must.Succeed(b.t, err)
 	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
-	must(b.t, err)
+	must.Succeed(b.t, err)
 	spaces := map[string]distinct.Namespace{
 		twotier.DefaultNamespace: {Ladder: leaparray.Default()}}
 	values, err := distinct.New(distinct.Options{Now: clock.Now, Placement: b.place,
 		Namespaces: spaces})
-	must(b.t, err)
+	must.Succeed(b.t, err)
 	s.node, err = node.New(node.Options{
 		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{},
 		Distinct: values, Clock: clock, Placement: b.place,
 	})
-	must(b.t, err)
+	must.Succeed(b.t, err)
 	s.listen(b.t, "127.0.0.1:0")
 	if proxied {
 		s.proxy = faultproxy.NewRaw(b.t, s.address)
 	}
-	must(b.t, s.node.Open(b.t.Context(), s.reached()))
+	must.Succeed(b.t, s.node.Open(b.t.Context(), s.reached()))
 	b.nodes = append(b.nodes, s)
 	return s
 }
@@ -258,11 +252,11 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 		f(&o)
 	}
 	c, err := client.New(o)
-	must(b.t, err)
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		must(b.t, c.Close(ctx))
+		must.Succeed(b.t, c.Close(ctx))
 	})
 	// With short timeouts, an attempt may fail.
 	b.until("the client has a table", func() bool { return c.Refresh(b.t.Context()) == nil })
@@ -293,11 +287,11 @@ func (b *bed) ops(kind string) map[string]int64 {
 func (s *server) metrics(t testing.TB) string {
 	t.Helper()
 	resp, err := http.Get("http://" + s.address + "/metrics")
-	must(t, err)
+	must.Succeed(t, err)
 	defer resp.Body.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	page, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Succeed(t, err)
 	return string(page)
 }
 
@@ -307,7 +301,7 @@ func counted(t testing.TB, c *client.Client, key string) int64 {
 	t.Helper()
 	a, err := c.Count(t.Context(),
 		client.CountRequest{Key: key, Windows: []time.Duration{time.Hour}})
-	must(t, err)
+	must.Succeed(t, err)
 	return a.Counts[0].Max
 }
 
@@ -320,7 +314,7 @@ func (s *server) owns(b *bed, key string) bool {
 // process.
 func (s *server) restartHTTP(t testing.TB) {
 	t.Helper()
-	must(t, s.http.Close(t.Context()))
+	must.Succeed(t, s.http.Close(t.Context()))
 	s.listen(t, s.address)
 }
 
@@ -333,7 +327,7 @@ func (s *server) listen(t testing.TB, address string) {
 		RuleBook: noDocument(t), Backtester: s.node, Distincter: s.node,
 		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
-	must(t, err)
-	must(t, s.http.Open(t.Context()))
+	must.Succeed(t, err)
+	must.Succeed(t, s.http.Open(t.Context()))
 	s.address = s.http.Addr().String()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fastjson"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // BenchmarkAdd counts through three nodes in this process: client, nodes and network share its
@@ -26,7 +27,7 @@ func BenchmarkAdd(b *testing.B) {
 			for i := range keys {
 				keys[i] = fmt.Sprint("user:", i)
 				_, err := c.Add(b.Context(), client.AddRequest{Key: keys[i]})
-				must(b, err)
+				must.Succeed(b, err)
 			}
 			var next atomic.Int64
 			b.SetParallelism(64)

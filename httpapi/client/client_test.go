@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -156,7 +157,7 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 				Windows: []time.Duration{time.Minute}}})
 	}
 	res, err := c.Batch(t.Context(), ops)
-	must(t, err)
+	must.Succeed(t, err)
 	for i, r := range res {
 		if r.Err != nil || r.Count.Counts[0].Count != 1 {
 			t.Errorf("key %d: %+v", i, r)
@@ -228,7 +229,7 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 	ops[50] = client.Op{Add: &client.AddRequest{Key: "bad\x00"}}
 	ops[51] = client.Op{Add: &client.AddRequest{Key: "bad\xff"}}
 	res, err := c.Batch(t.Context(), ops)
-	must(t, err)
+	must.Succeed(t, err)
 	want := map[string]int64{}
 	for i, o := range ops {
 		r := res[i]

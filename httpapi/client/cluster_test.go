@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -47,7 +48,7 @@ func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 		b.until("traffic goes on", func() bool { return total.Load() > before+1000 || t.Failed() })
 	}
 	more()
-	must(t, b.nodes[1].leave())
+	must.Succeed(t, b.nodes[1].leave())
 	more()
 	b.start(false)
 	b.settle()
@@ -85,13 +86,13 @@ func TestOldTableIsReadAgain(t *testing.T) {
 	// The previous owner may still consider itself the owner for a moment.
 	b.until("an answer is of another node", func() bool {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: key})
-		must(t, err)
+		must.Succeed(t, err)
 		return a.Source == client.SourceOwner || c.Stats().Members == 3
 	})
 	b.until("the table is read", func() bool { return c.Stats().Members == 3 })
 	b.until("straight to the owner", func() bool {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: key})
-		must(t, err)
+		must.Succeed(t, err)
 		return a.Source == client.SourceMemory
 	})
 }
@@ -103,10 +104,10 @@ func TestRedisModeHasNoOwners(t *testing.T) {
 	c := b.client()
 	for range 10 {
 		_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-		must(t, err)
+		must.Succeed(t, err)
 	}
-	must(t, b.nodes[0].node.SetMode(t.Context(), cluster.Redis))
-	must(t, c.Refresh(t.Context()))
+	must.Succeed(t, b.nodes[0].node.SetMode(t.Context(), cluster.Redis))
+	must.Succeed(t, c.Refresh(t.Context()))
 	direct := c.Stats().Direct
 	for range 10 {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
@@ -127,7 +128,7 @@ func TestOnlyAddresses(t *testing.T) {
 	c := b.client(func(o *client.Options) { o.Addresses, o.OnlyAddresses = o.Addresses[:1], true })
 	for i := range 50 {
 		_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
-		must(t, err)
+		must.Succeed(t, err)
 	}
 	if n := b.ops("add"); n["owner"] == 0 {
 		t.Errorf("nothing was passed on: %v", n)
@@ -143,7 +144,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	b, _ := proxied(t, 1)
 	c := b.client(func(o *client.Options) { o.Lanes = 1 })
 	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	must(t, err)
+	must.Succeed(t, err)
 	lost := b.nodes[0].proxy.SwallowMatching(batch, 1, false)
 	defer b.nodes[0].proxy.CloseAll() // the client's end would wait for the answer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -176,7 +177,7 @@ func TestQueueIsBounded(t *testing.T) {
 		o.Lanes, o.MaxWaiting, o.MaxBatch, o.Timeout = 1, 4, 1, time.Second
 	})
 	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	must(t, err)
+	must.Succeed(t, err)
 	b.nodes[0].proxy.Hang()
 	var refused atomic.Int64
 	var done sync.WaitGroup
@@ -202,7 +203,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	// However busy the machine is, the nodes answer in time.
 	c, err := client.New(client.Options{Addresses: []string{b.nodes[0].address},
 		Timeout: time.Minute, AttemptTimeout: 30 * time.Second})
-	must(t, err)
+	must.Succeed(t, err)
 	var done sync.WaitGroup
 	for range 8 {
 		done.Go(func() {
@@ -218,8 +219,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 		})
 	}
 	b.until("some were answered", func() bool { return c.Stats().Ops > 100 })
-	must(t, c.Close(t.Context()))
-	must(t, c.Close(t.Context()))
+	must.Succeed(t, c.Close(t.Context()))
+	must.Succeed(t, c.Close(t.Context()))
 	done.Wait()
 	if _, err := c.Batch(t.Context(), nil); !errors.Is(err, client.ErrClosed) {
 		t.Error(err)

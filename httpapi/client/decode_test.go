@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func TestPlacementIsTheServers(t *testing.T) {
@@ -220,7 +221,7 @@ func TestNumbersAreReadExactly(t *testing.T) {
 			"bucket_ms": 1000}
 		b, err := json.Marshal(map[string]any{"counts": []any{want}, "source": "memory",
 			"x": rand.Float64(), "y": []any{nil, true, "ü\n"}})
-		must(t, err)
+		must.Succeed(t, err)
 		r := o.Read(b)
 		w := client.WindowCount{
 			Window: time.Minute, Count: want["count"].(int64), Min: want["min"].(int64),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestDialOfTheUsers reaches a node through Options.Dial, at an address without a node.
@@ -21,8 +22,8 @@ func TestDialOfTheUsers(t *testing.T) {
 			return d.DialContext(ctx, network, b.nodes[0].address)
 		},
 	})
-	must(t, err)
-	defer func() { must(t, c.Close(context.Background())) }()
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, c.Close(context.Background())) }()
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "k"}); err != nil {
 		t.Error(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestDistinct adds values to keys of all nodes, with and without limits, and counts them.
@@ -22,7 +23,7 @@ func TestDistinct(t *testing.T) {
 			Windows: []time.Duration{time.Minute, 90 * time.Minute}}
 		for _, over := range []bool{false, true} {
 			a, err := c.Distinct(t.Context(), r)
-			must(t, err)
+			must.Succeed(t, err)
 			if a.Over != over || (a.RetryAfter > 23*time.Hour) != over || a.Degraded ||
 				a.Source == "" || len(a.Counts) != 3 {
 				t.Fatalf("%+v", a)
@@ -44,10 +45,10 @@ func TestDistinct(t *testing.T) {
 		_, err := c.Distinct(t.Context(), client.DistinctRequest{Key: r.Key,
 			Values: []string{"late"},
 			At:     at.Add(-2 * time.Hour), Ack: client.AckMemory})
-		must(t, err)
+		must.Succeed(t, err)
 		a, err := c.Distinct(t.Context(), client.DistinctRequest{Namespace: "default", Key: r.Key,
 			At: at, Windows: []time.Duration{time.Hour, 3 * time.Hour}})
-		must(t, err)
+		must.Succeed(t, err)
 		if a.Over || a.Counts[0].Count != 2 || a.Counts[1].Count != 3 {
 			t.Errorf("later: %+v", a)
 		}
@@ -61,7 +62,7 @@ func TestDistinctByRules(t *testing.T) {
 		"devices"}, Windows: []time.Duration{time.Hour}}
 	for _, over := range []bool{false, true} {
 		a, err := c.Distinct(t.Context(), r)
-		must(t, err)
+		must.Succeed(t, err)
 		n, by := a.Counts, fmt.Sprint(a.RefusedBy)
 		if a.Over != over || len(n) != 3 || n[0].Rule != "spied" || !n[0].Shadow ||
 			n[1].Rule != "devices" || n[1].Shadow || n[1].Max != 3 || n[0].Refused != over ||
@@ -102,17 +103,17 @@ func TestDistinctInBatch(t *testing.T) {
 			client.Op{Distinct: &client.DistinctRequest{Key: key, Windows: hours}})
 	}
 	res, err := c.Batch(t.Context(), ops)
-	must(t, err)
+	must.Succeed(t, err)
 	at := time.Now() // windows that end earlier may lack the added values
 	for i := range keys {
 		later = append(later, client.Op{Distinct: &client.DistinctRequest{Windows: hours, At: at,
 			Key: fmt.Sprint("key-", i)}})
 	}
 	asked, err := c.Batch(t.Context(), later)
-	must(t, err)
+	must.Succeed(t, err)
 	for i := 0; i < len(res); i += each {
 		for _, r := range res[i : i+each] {
-			must(t, r.Err)
+			must.Succeed(t, r.Err)
 		}
 		first, over, by, query := res[i+1].Distinct, res[i+2].Distinct, res[i+3].Distinct,
 			res[i+5].Distinct
@@ -126,7 +127,7 @@ func TestDistinctInBatch(t *testing.T) {
 		if !by.Over || fmt.Sprint(by.RefusedBy) != "[devices]" || by.Counts[1].Max != 3 {
 			t.Errorf("by a rule: %+v", by)
 		}
-		must(t, asked[i/each].Err)
+		must.Succeed(t, asked[i/each].Err)
 		for _, a := range []*client.DistinctAnswer{query, asked[i/each].Distinct} {
 			if a.Over || a.Counts[0].Count != 2 || a.Counts[1].Count != 3 {
 				t.Errorf("asked: %+v", a)
@@ -140,7 +141,7 @@ func TestDistinctInBatch(t *testing.T) {
 	} {
 		res, err := c.Batch(t.Context(), []client.Op{{Distinct: &wrong},
 			{Distinct: &client.DistinctRequest{Key: "good", Values: []string{"a"}}}})
-		must(t, err)
+		must.Succeed(t, err)
 		if !errors.Is(res[0].Err, client.ErrInvalid) || res[1].Err != nil {
 			t.Errorf("%+v: %+v", wrong, res)
 		}
@@ -160,7 +161,7 @@ func TestDistinctOfManyValues(t *testing.T) {
 			r.Values = append(r.Values, fmt.Sprint(i, "-", j))
 		}
 		a, err := c.Distinct(t.Context(), r)
-		must(t, err)
+		must.Succeed(t, err)
 		n, truth := a.Counts[0], float64(1000*(i+1))
 		if n.Error <= 0 || float64(n.Count) < truth*(1-6*n.Error) ||
 			float64(n.Count) > truth*(1+6*n.Error) {
@@ -187,7 +188,7 @@ func TestDistinctRefusals(t *testing.T) {
 		}
 	}
 	nobody, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must(t, err)
+	must.Succeed(t, err)
 	defer nobody.Close(t.Context())
 	hour := []time.Duration{time.Hour}
 	ask := client.DistinctRequest{Key: "k", Windows: hour}

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // proxied starts nodes behind proxies, and a client that gives up late.
@@ -150,7 +151,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 			break
 		}
 	}
-	must(t, err)
+	must.Succeed(t, err)
 	before := b.ops("add")["memory"]
 	p := b.nodes[0].proxy
 	lost := p.SwallowMatching(batch, 1, true)
@@ -291,7 +292,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 // TestNobodyThere fails at once, before the timeout.
 func TestNobodyThere(t *testing.T) {
 	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Hour})
-	must(t, err)
+	must.Succeed(t, err)
 	defer c.Close(t.Context())
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); !errors.Is(err,
 		client.ErrUnavailable) {
@@ -313,7 +314,7 @@ func TestAnswersOfAProxy(t *testing.T) {
 	for _, key := range []string{"closed", "repeated", "reset", "gateway"} {
 		for range 2 {
 			_, err := c.Add(t.Context(), client.AddRequest{Key: key})
-			must(t, err)
+			must.Succeed(t, err)
 		}
 		if n := counted(t, c, key); n != 2 {
 			t.Errorf("%s: %d were counted, want 2", key, n)
@@ -341,7 +342,7 @@ func TestValuesThatMayHaveBeenAdded(t *testing.T) {
 		o.Addresses = append(o.Addresses, s.Listener.Addr().String())
 	}
 	c, err := client.New(o)
-	must(t, err)
+	must.Succeed(t, err)
 	defer c.Close(t.Context())
 	_, err = c.Distinct(t.Context(), client.DistinctRequest{Key: "k", Values: []string{"a"}})
 	if n := asked.Load(); !errors.Is(err, client.ErrUnknownOutcome) || n != 2 {

@@ -14,6 +14,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // tooLarge is the problem of a request that a node finds too large.
@@ -63,7 +64,7 @@ func TestTooLargeBatchesAreHalved(t *testing.T) {
 		many[i].Add = &client.AddRequest{Key: fmt.Sprint("op", i)}
 	}
 	results, err := c.Batch(t.Context(), many)
-	must(t, err)
+	must.Succeed(t, err)
 	for i, r := range results {
 		if r.Err != nil {
 			t.Errorf("operation %d: %v", i, r.Err)
@@ -114,9 +115,9 @@ func TestClientRemembersWhatFits(t *testing.T) {
 			ops[i].Add = &client.AddRequest{Key: strings.Repeat("k", 200)}
 		}
 		results, err := c.Batch(t.Context(), ops)
-		must(t, err)
+		must.Succeed(t, err)
 		for _, r := range results {
-			must(t, r.Err)
+			must.Succeed(t, r.Err)
 		}
 	}
 	if r, a := refused.Load(), accepted.Load(); r > a/4 {
@@ -131,13 +132,13 @@ func TestCrowdAtAGate(t *testing.T) {
 	b := newBed(t, 1)
 	web, err := httpapi.New(httpapi.Options{Service: b.nodes[0].node, Listen: "127.0.0.1:0",
 		MaxMemory: 2 << 20, RequestTimeout: time.Second})
-	must(t, err)
-	must(t, web.Open(t.Context()))
-	defer func() { must(t, web.Close(context.Background())) }()
+	must.Succeed(t, err)
+	must.Succeed(t, web.Open(t.Context()))
+	defer func() { must.Succeed(t, web.Close(context.Background())) }()
 	c, err := client.New(client.Options{Addresses: []string{web.Addr().String()},
 		OnlyAddresses: true, Timeout: time.Minute, AttemptTimeout: time.Minute})
-	must(t, err)
-	defer func() { must(t, c.Close(context.Background())) }()
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, c.Close(context.Background())) }()
 	var limits []client.Limit
 	for i := range 16 {
 		limits = append(limits, client.Limit{Window: time.Duration(i+1) * time.Minute,

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // gate returns a gate that allows three requests a minute, with options modified by change.
@@ -26,7 +27,7 @@ func gate(t *testing.T, c *client.Client, change func(*client.GateOptions)) *cli
 	}
 	change(&o)
 	g, err := client.NewGate(o)
-	must(t, err)
+	must.Succeed(t, err)
 	return g
 }
 
@@ -125,7 +126,7 @@ func TestSafeKey(t *testing.T) {
 
 func TestGateWithoutAService(t *testing.T) {
 	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must(t, err)
+	must.Succeed(t, err)
 	defer c.Close(t.Context())
 	for outage, want := range map[client.Outage]struct {
 		code  int
@@ -205,7 +206,7 @@ func TestRetryAfter(t *testing.T) {
 func stub(t *testing.T, members string) *client.Client {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/batch" {
 			http.NotFound(w, r)
@@ -216,10 +217,10 @@ func stub(t *testing.T, members string) *client.Client {
 	})}
 	go func() { _ = s.Serve(ln) }()
 	c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()}})
-	must(t, err)
+	must.Succeed(t, err)
 	t.Cleanup(func() {
-		must(t, c.Close(context.Background()))
-		must(t, s.Close())
+		must.Succeed(t, c.Close(context.Background()))
+		must.Succeed(t, s.Close())
 	})
 	return c
 }

@@ -18,6 +18,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/httpapi/client/grpcgate"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // guarded starts a gRPC server, whose calls a gate limits by the user in their metadata, and
@@ -40,13 +41,13 @@ func guarded(t *testing.T, g *client.Gate) healthv1.HealthClient {
 		grpc.ChainStreamInterceptor(grpcgate.Stream(g, checks)))
 	healthv1.RegisterHealthServer(server, grpchealth.NewServer())
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Succeed(t, err)
 	go func() { _ = server.Serve(ln) }()
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient(ln.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { must(t, conn.Close()) })
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, conn.Close()) })
 	return healthv1.NewHealthClient(conn)
 }
 
@@ -120,7 +121,7 @@ func TestGRPCInterceptors(t *testing.T) {
 // Outage.
 func TestGRPCWithoutADecision(t *testing.T) {
 	gone, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must(t, err)
+	must.Succeed(t, err)
 	defer gone.Close(t.Context())
 	for _, tt := range []struct {
 		name   string

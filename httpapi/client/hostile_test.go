@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestLongAnswers gets answers with surplus values: far too long ones are not read, and nothing of
@@ -34,7 +35,7 @@ func TestLongAnswers(t *testing.T) {
 			}
 			before := heap()
 			results, err := c.Batch(t.Context(), ops)
-			must(t, err)
+			must.Succeed(t, err)
 			if err := results[0].Err; !errors.Is(err, test.want) {
 				t.Errorf("%v, want %v", err, test.want)
 			}
@@ -109,7 +110,7 @@ func TestProxyLosesTheAnswer(t *testing.T) {
 					}
 				}, func(o *client.Options) { o.Lanes = 1 })
 				_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-				must(t, err)
+				must.Succeed(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), test.within)
 				defer cancel()
 				if _, err := c.Add(ctx, client.AddRequest{Key: "a"}); !errors.Is(err, test.want) {
@@ -155,8 +156,8 @@ func clientOf(t *testing.T, batch http.HandlerFunc, with func(*client.Options)) 
 		Timeout: time.Minute}
 	with(&o)
 	c, err := client.New(o)
-	must(t, err)
-	t.Cleanup(func() { must(t, c.Close(context.Background())) })
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
 	return c
 }
 

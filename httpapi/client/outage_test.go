@@ -17,6 +17,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // busy is a node that does not finish operations on some keys.
@@ -39,19 +40,19 @@ func overloaded(t *testing.T, attempt time.Duration) *client.Client {
 	service := &busy{newBed(t, 1).nodes[0].node, make(chan struct{})}
 	web, err := httpapi.New(httpapi.Options{Service: service, Listen: "127.0.0.1:0",
 		MaxMemory: 1 << 20, RequestTimeout: 2 * time.Minute})
-	must(t, err)
-	must(t, web.Open(t.Context()))
+	must.Succeed(t, err)
+	must.Succeed(t, web.Open(t.Context()))
 	var hogs sync.WaitGroup
 	t.Cleanup(func() {
 		close(service.until)
 		hogs.Wait()
-		must(t, web.Close(context.Background()))
+		must.Succeed(t, web.Close(context.Background()))
 	})
 	c, err := client.New(client.Options{Addresses: []string{web.Addr().String()},
 		OnlyAddresses: true, Timeout: 20 * time.Second, AttemptTimeout: attempt})
-	must(t, err)
-	t.Cleanup(func() { must(t, c.Close(context.Background())) })
-	must(t, c.Refresh(t.Context()))
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
+	must.Succeed(t, c.Refresh(t.Context()))
 	limits := strings.TrimSuffix(strings.Repeat(`{"window":"1m","max":9},`, 16), ",")
 	checks := strings.TrimSuffix(strings.Repeat(`{"key":"endless","limits":[`+limits+`]},`, 8), ",")
 	hog := `{"ops":[{"op":"acquire","checks":[` + checks + `]}]}`
@@ -154,15 +155,15 @@ func TestAGateOpensWhenNobodyAnswers(t *testing.T) {
 			m := &moody{done: make(chan struct{})}
 			m.mood.Store("429")
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			must(t, err)
+			must.Succeed(t, err)
 			srv := &http.Server{Handler: http.HandlerFunc(m.serve)}
 			go func() { _ = srv.Serve(ln) }()
 			defer srv.Close()
 			defer close(m.done)
 			c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()},
 				Timeout: timeout, AttemptTimeout: 50 * time.Millisecond})
-			must(t, err)
-			defer func() { must(t, c.Close(context.Background())) }()
+			must.Succeed(t, err)
+			defer func() { must.Succeed(t, c.Close(context.Background())) }()
 			status := func(outage client.Outage) int {
 				g := gate(t, c, func(o *client.GateOptions) {
 					o.Wait, o.Outage = 100*time.Millisecond, outage
@@ -192,7 +193,7 @@ func TestAGateOpensWhenNobodyAnswers(t *testing.T) {
 						t.Errorf("slow, call %d: %d", i, got)
 					}
 				}
-				must(t, srv.Close())
+				must.Succeed(t, srv.Close())
 			} else {
 				m.mood.Store("silent")
 			}
@@ -212,8 +213,8 @@ func TestAGateHearsWhoAnswers(t *testing.T) {
 	defer srv.Close()
 	c, err := client.New(client.Options{Timeout: time.Minute,
 		Addresses: []string{"127.0.0.1:1", srv.Listener.Addr().String()}})
-	must(t, err)
-	defer func() { must(t, c.Close(context.Background())) }()
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, c.Close(context.Background())) }()
 	g := gate(t, c, func(o *client.GateOptions) { o.Wait = time.Minute })
 	for range 20 {
 		d := g.Decide(t.Context(), []client.Check{{Key: "ann"}})

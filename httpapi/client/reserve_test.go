@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // message has the four rules of message control: for a receiver, and for a receiver and a content.
@@ -93,15 +94,15 @@ func TestSettle(t *testing.T) {
 	want := int64(0)
 	for _, actual := range []int64{0, 1, 400, 399, 500} {
 		r, a, err := c.Reserve(t.Context(), request)
-		must(t, err)
+		must.Succeed(t, err)
 		if r == nil {
 			if want+400 <= 1000 {
 				t.Errorf("refused with %d counted: %+v", want, a)
 			}
 			continue
 		}
-		must(t, r.Settle(t.Context(), actual))
-		must(t, r.Settle(t.Context(), 7)) // has no effect
+		must.Succeed(t, r.Settle(t.Context(), actual))
+		must.Succeed(t, r.Settle(t.Context(), 7)) // has no effect
 		want += actual
 		for _, key := range []string{"tokens of ann", "tokens of all"} {
 			if got := counted(t, c, key); got != want {
@@ -125,7 +126,7 @@ func TestSettleAgain(t *testing.T) {
 	c := b.client()
 	r, _, err := c.Reserve(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k", N: 10,
 		Limits: []client.Limit{{Window: time.Hour, Max: 10}}}})
-	must(t, err)
+	must.Succeed(t, err)
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Settle(late, 3); err == nil {
@@ -134,7 +135,7 @@ func TestSettleAgain(t *testing.T) {
 	if err := r.Settle(t.Context(), -1); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a negative cost: %v", err)
 	}
-	must(t, r.Settle(t.Context(), 3))
+	must.Succeed(t, r.Settle(t.Context(), 3))
 	if got := counted(t, c, "k"); got != 3 {
 		t.Errorf("%d, want 3", got)
 	}
@@ -148,12 +149,12 @@ func TestSettleAtItsTime(t *testing.T) {
 	for key, actual := range map[string]int64{"less": 150, "more": 500} {
 		r, _, err := c.Reserve(t.Context(), client.AcquireRequest{At: then, Check: client.Check{
 			Key: key, N: 400, Limits: []client.Limit{{Window: time.Hour, Max: 1000}}}})
-		must(t, err)
-		must(t, r.Settle(t.Context(), actual))
+		must.Succeed(t, err)
+		must.Succeed(t, r.Settle(t.Context(), actual))
 		for at, want := range map[time.Time]int64{then.Add(time.Second): actual, time.Now(): 0} {
 			a, err := c.Count(t.Context(), client.CountRequest{Key: key, At: at,
 				Windows: []time.Duration{time.Minute}})
-			must(t, err)
+			must.Succeed(t, err)
 			if got := a.Counts[0].Max; got != want {
 				t.Errorf("%s: %d in the minute before %v, want %d", key, got, at, want)
 			}
@@ -177,14 +178,14 @@ func TestTransport(t *testing.T) {
 		}
 		change(&o)
 		rt, err := client.NewTransport(o)
-		must(t, err)
+		must.Succeed(t, err)
 		return &http.Client{Transport: rt}
 	}
 	patient := transport("patient", func(*client.TransportOptions) {})
 	for range 5 {
 		resp, err := patient.Get(api.URL)
-		must(t, err)
-		must(t, resp.Body.Close())
+		must.Succeed(t, err)
+		must.Succeed(t, resp.Body.Close())
 	}
 	if n := answered.Load(); n != 5 {
 		t.Errorf("%d were answered", n)
@@ -193,8 +194,8 @@ func TestTransport(t *testing.T) {
 		o.Limits = []client.Limit{{Window: time.Hour, Max: 1}}
 	})
 	resp, err := hasty.Get(api.URL)
-	must(t, err)
-	must(t, resp.Body.Close())
+	must.Succeed(t, err)
+	must.Succeed(t, resp.Body.Close())
 	if _, err := hasty.Post(api.URL, "text/plain", strings.NewReader("x")); !errors.Is(err,
 		client.ErrNoTurn) {
 		t.Errorf("without room for an hour: %v", err)
@@ -202,7 +203,7 @@ func TestTransport(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	r, err := http.NewRequestWithContext(left, "GET", api.URL, nil)
-	must(t, err)
+	must.Succeed(t, err)
 	if _, err := patient.Transport.RoundTrip(r); !errors.Is(err, context.Canceled) {
 		t.Errorf("of one that left: %v", err)
 	}
@@ -221,10 +222,10 @@ func TestTransportThatNeverMaySend(t *testing.T) {
 		MaxWait: 3 * time.Second,
 		Base:    http.NewFileTransport(nil), // panics if it is called
 	})
-	must(t, err)
+	must.Succeed(t, err)
 	body := &closed{Reader: strings.NewReader("x")}
 	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1", body)
-	must(t, err)
+	must.Succeed(t, err)
 	if _, err := rt.RoundTrip(r); !errors.Is(err, client.ErrNoTurn) || !body.is {
 		t.Errorf("%v, its body is closed: %t", err, body.is)
 	}

@@ -16,6 +16,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // named are the rules of a bed's servers.
@@ -67,7 +68,7 @@ func TestRules(t *testing.T) {
 	check := client.Check{Key: "k", N: 2, Limits: []client.Limit{{Window: time.Hour, Max: 9}},
 		Rules: []string{"pair", "watched", "idle"}}
 	a, err := c.Acquire(t.Context(), client.AcquireRequest{Check: check})
-	must(t, err)
+	must.Succeed(t, err)
 	want := []client.LimitState{
 		{Window: time.Hour, Max: 9, Count: 2, Remaining: 7},
 		{Window: time.Minute, Max: 3, Count: 2, Remaining: 1, Rule: "pair"},
@@ -80,14 +81,14 @@ func TestRules(t *testing.T) {
 	}
 	b, err := c.Acquire(t.Context(), client.AcquireRequest{Checks: []client.Check{
 		{Key: "k2", Rules: []string{"login"}}, check}})
-	must(t, err)
+	must.Succeed(t, err)
 	if b.Allowed || len(b.Checks[0].Limits) != 1 || b.Checks[0].Limits[0].Rule != "login" ||
 		len(b.Checks[1].Limits) != 4 || !b.Checks[1].Limits[1].Refused {
 		t.Errorf("%+v", b)
 	}
 	d, err := c.Add(t.Context(), client.AddRequest{Key: "k", N: 2, Limits: check.Limits,
 		Rules: check.Rules})
-	must(t, err)
+	must.Succeed(t, err)
 	if len(d.Counts) != 4 || !d.Over || d.Counts[0].Window != time.Hour || d.Counts[0].Rule != "" ||
 		d.Counts[2].Window != 18*time.Hour || d.Counts[2].Rule != "pair" ||
 		d.Counts[2].Count != 4 || d.Counts[2].Shadow || !d.Counts[3].Shadow {
@@ -115,9 +116,9 @@ func TestRulesInABatch(t *testing.T) {
 	ops := slices.Repeat([]client.Op{{Acquire: &client.AcquireRequest{Check: client.Check{Key: "k",
 		Rules: slices.Repeat([]string{"many"}, 16)}}}}, 20)
 	results, err := c.Batch(t.Context(), append(ops, bad))
-	must(t, err)
+	must.Succeed(t, err)
 	for i := range ops {
-		must(t, results[i].Err)
+		must.Succeed(t, results[i].Err)
 		if n := len(results[i].Acquire.Limits); n != 16*16 {
 			t.Fatalf("%d limits are answered", n)
 		}
@@ -134,7 +135,7 @@ func TestDefaultRules(t *testing.T) {
 	check := func(key string) client.Check { return client.Check{Namespace: "usual", Key: key} }
 	for i := range 4 {
 		a, err := c.Acquire(t.Context(), client.AcquireRequest{Check: check("k")})
-		must(t, err)
+		must.Succeed(t, err)
 		if len(a.Limits) != 16*16 || a.Allowed != (i < 3) || a.Limits[255].Rule != "usual15" ||
 			a.Limits[255].Refused != (i == 3) {
 			t.Fatalf("%d: allowed %v by %d limits", i, a.Allowed, len(a.Limits))
@@ -142,9 +143,9 @@ func TestDefaultRules(t *testing.T) {
 	}
 	two := client.AcquireRequest{Checks: []client.Check{check("a"), check("b")}}
 	results, err := c.Batch(t.Context(), slices.Repeat([]client.Op{{Acquire: &two}}, 20))
-	must(t, err)
+	must.Succeed(t, err)
 	for i := range results {
-		must(t, results[i].Err)
+		must.Succeed(t, results[i].Err)
 		for _, one := range results[i].Acquire.Checks {
 			if len(one.Limits) != 16*16 || one.Allowed != (i < 3) {
 				t.Errorf("%d: allowed %v by %d limits", i, one.Allowed, len(one.Limits))
@@ -169,9 +170,9 @@ func TestRulesAndOwners(t *testing.T) {
 	for ns, direct := range map[string]int64{"other": 48, "": 0} {
 		before := c.Stats().Direct
 		results, err := c.Batch(t.Context(), ops(ns))
-		must(t, err)
+		must.Succeed(t, err)
 		for i := range results {
-			must(t, results[i].Err)
+			must.Succeed(t, results[i].Err)
 		}
 		if got := c.Stats().Direct - before; got != direct {
 			t.Errorf("namespace %q: %d of %d went to owners, want %d", ns, got, len(results),
@@ -185,15 +186,15 @@ func TestSettleInTheNamespaceOfARule(t *testing.T) {
 	c := newBed(t, 3).client()
 	r, a, err := c.Reserve(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k", N: 3,
 		Rules: []string{"pair"}}})
-	must(t, err)
+	must.Succeed(t, err)
 	if r == nil {
 		t.Fatalf("refused: %+v", a)
 	}
-	must(t, r.Settle(t.Context(), 1))
+	must.Succeed(t, r.Settle(t.Context(), 1))
 	for ns, want := range map[string]int64{"other": 1, "": 0} {
 		a, err := c.Count(t.Context(), client.CountRequest{Namespace: ns, Key: "k",
 			Windows: []time.Duration{time.Hour}})
-		must(t, err)
+		must.Succeed(t, err)
 		if got := a.Counts[0].Max; got != want {
 			t.Errorf("namespace %q: %d, want %d", ns, got, want)
 		}
@@ -276,7 +277,7 @@ func TestMessageControl(t *testing.T) {
 	}
 	a, err := c.Count(t.Context(), client.CountRequest{Namespace: "sms", Key: "ann",
 		Windows: []time.Duration{24 * time.Hour}})
-	must(t, err)
+	must.Succeed(t, err)
 	if next.Load() != 16 || a.Counts[0].Max != 15 {
 		t.Errorf("%d passed, %d are counted for ann", next.Load(), a.Counts[0].Max)
 	}
