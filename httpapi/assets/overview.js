@@ -29,15 +29,17 @@ function rate(series) {
   return points.reduce((n, p) => n + p[1], 0) / ((points.length * series.bucket_ms) / 1000);
 }
 
-// rateOf returns the rate in a bucket that began at a moment. In the one that still fills it is the
-// rate so far, or null as long as that says little. Nodes add to the history every second.
-function rateOf(count, start, bucket) {
-  const passed = Date.now() - 1000 - start;
-  if (passed >= bucket) return count / (bucket / 1000);
+// rateOf returns the rate in a bucket that began at start. In the bucket that contains now, by the
+// clock of the servers, it is the rate so far, or null until a part of it has passed. Nodes add to
+// the history every second.
+function rateOf(count, start, bucket, now) {
+  const passed = now - 1000 - start;
+  if (passed > bucket) return count / (bucket / 1000);
   return passed < Math.max(2000, bucket / 20) ? null : count / (passed / 1000);
 }
 
-function draw(series) {
+// draw shows the series at a time of the servers.
+function draw(series, now) {
   const [first] = series,
     bucket = first.bucket_ms;
   if (!first.points.length) return;
@@ -50,7 +52,7 @@ function draw(series) {
       name: VERDICTS[i][1],
       kind: VERDICTS[i][2],
       values: first.points.map(([start], at) =>
-        s.points[at] ? rateOf(s.points[at][1], start, bucket) : null,
+        s.points[at] ? rateOf(s.points[at][1], start, bucket, now) : null,
       ),
     })),
   });
@@ -63,7 +65,8 @@ export async function refreshDecisions(now) {
     VERDICTS.forEach(([, , id], i) => write($("rate-" + id), figure(rate(minute[i]))));
     const window = state.window;
     if (state.drawnOf !== window || now - state.drawn >= LASTS[window]) {
-      draw(window === "1m" ? minute : await history(window));
+      const [{ points, bucket_ms }] = minute; // the last bucket is the present one
+      draw(window === "1m" ? minute : await history(window), points.at(-1)[0] + bucket_ms);
       state.drawn = now;
       state.drawnOf = window;
     }

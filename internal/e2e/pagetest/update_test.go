@@ -47,27 +47,36 @@ func TestTrafficIsSteady(t *testing.T) {
 }
 
 // TestFillingBucketIsNoDrop draws a steady rate whose last bucket has just begun: its curve does
-// not fall.
+// not fall, whatever the clock of the browser.
 func TestFillingBucketIsNoDrop(t *testing.T) {
 	b := startBrowser(t)
 	p := b.open(serve(t, redistest.Start(t), ""), "")
-	for _, passed := range []int{1000, 4000, 20_000, 59_000} {
-		var last float64
-		p.eval(fmt.Sprintf(`(async () => {
-			const overview = await import("/assets/overview.js");
-			const passed = %d, start = Date.now() - passed;
-			const points = [5, 4, 3, 2, 1].map((i) => [start - i * 60000, 600]);
-			points.push([start, passed / 100]);
-			window.fetch = (url) => url.startsWith("/v1/series")
-				? Promise.resolve(new Response(JSON.stringify({ bucket_ms: 60000, points }),
-					{ headers: { "Content-Type": "application/json" } }))
-				: new Promise(() => {}); // the page itself gets no more answers
-			await overview.refreshDecisions(performance.now() + 1e7 * passed);
-			const label = document.querySelector("#decisions .canvas").getAttribute("aria-label");
-			return Number(/allowed: last ([0-9.]+)/.exec(label)[1]);
-		})()`, passed), &last)
-		if last < 9 || last > 16 {
-			t.Errorf("after %d ms of a bucket the last rate is %v, want about 10", passed, last)
+	drawings := 0
+	for _, ahead := range []int{0, -3_600_000, 3_600_000} {
+		for _, passed := range []int{1000, 4000, 20_000, 59_000} {
+			drawings++
+			var last float64
+			p.eval(fmt.Sprintf(`(async () => {
+				const overview = await import("/assets/overview.js");
+				const now = Date.now() + %d, passed = %d, start = now - passed;
+				const points = [5, 4, 3, 2, 1].map((i) => [start - i * 60000, 600]);
+				points.push([start, passed / 100]);
+				const hour = { bucket_ms: 60000, points };
+				const minute = { bucket_ms: 1000, points: [[now - 1500, 10], [now - 500, 5]] };
+				window.fetch = (url) => url.startsWith("/v1/series")
+					? Promise.resolve(new Response(
+						JSON.stringify(url.includes("window=1m") ? minute : hour),
+						{ headers: { "Content-Type": "application/json" } }))
+					: new Promise(() => {}); // the page itself gets no more answers
+				await overview.refreshDecisions(performance.now() + 1e9 * %d);
+				const canvas = document.querySelector("#decisions .canvas");
+				const label = canvas.getAttribute("aria-label");
+				return Number(/allowed: last ([0-9.]+)/.exec(label)[1]);
+			})()`, ahead, passed, drawings), &last)
+			if last < 9 || last > 16 {
+				t.Errorf("%d ms ahead of the browser, after %d ms of a bucket the last rate is "+
+					"%v, want about 10", ahead, passed, last)
+			}
 		}
 	}
 }
