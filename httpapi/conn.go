@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/internal/account"
 )
 
 // conn is a connection that can be drained: it then ends as soon as no request is in progress on
@@ -36,9 +37,6 @@ type conn struct {
 	linger bool      // the client may still be sending: see Close
 	park   park
 }
-
-// longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
 
 // Read reads from the connection. Any data begins a request.
 func (c *conn) Read(b []byte) (int, error) {
@@ -104,7 +102,7 @@ func (c *conn) setReadDeadlineLocked(t time.Time) error {
 	switch {
 	case c.by.IsZero():
 	case !c.busy:
-		t = longAgo
+		t = account.PastDeadline()
 	case t.IsZero() || t.After(c.by):
 		t = c.by
 	}
@@ -203,7 +201,7 @@ const (
 func (c *conn) parkingTimeLocked(now time.Time) time.Time {
 	pause := parkAfter
 	if c.header.long {
-		return longAgo
+		return account.PastDeadline()
 	}
 	if c.memory.IsCrowded() {
 		pause = parkSoon

@@ -14,3 +14,6 @@ func ReadDeadline(ctx context.Context) time.Time {
 	}
 	return time.Now().Add(time.Until(end) / 2)
 }
+
+// PastDeadline returns a deadline that has passed: it ends a read at once.
+func PastDeadline() time.Time { return time.Unix(1, 0) }

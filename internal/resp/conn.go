@@ -47,9 +47,6 @@ type conn struct {
 	readBy   time.Time // when draining: no write waits longer than this, unless it is zero
 }
 
-// pastDeadline is a deadline that has passed.
-func pastDeadline() time.Time { return time.Unix(1, 0) }
-
 // serve answers commands until the connection ends.
 func (c *conn) serve() {
 	for c.failed == nil && !c.quit {
@@ -148,7 +145,7 @@ func (c *conn) drain(readBy time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.draining, c.readBy = true, readBy
-	_ = c.SetReadDeadline(pastDeadline())
+	_ = c.SetReadDeadline(account.PastDeadline())
 	if !readBy.IsZero() {
 		_ = c.SetWriteDeadline(readBy)
 	}
