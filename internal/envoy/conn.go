@@ -37,7 +37,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			l.server.streams.Trust(&client.Usage.streams)
 		}
 		c := &conn{Conn: nc, server: l.server, client: client, streams: map[uint32]*stream{}}
-		l.server.open.add(c)
+		l.server.mu.Lock()
+		l.server.live[c] = struct{}{}
+		l.server.mu.Unlock()
 		return c, nil
 	}
 }
@@ -81,11 +83,14 @@ func (c *conn) Close() error {
 		c.endStreamLocked(id)
 	}
 	c.mu.Unlock()
+	err := c.Conn.Close()
 	if first {
-		defer c.server.conns.Leave(c.client)
-		defer c.server.open.remove(c)
+		c.server.mu.Lock()
+		delete(c.server.live, c)
+		c.server.mu.Unlock()
+		c.server.conns.Leave(c.client)
 	}
-	return c.Conn.Close()
+	return err
 }
 
 // scheduleCloseLocked schedules closeIfUnread.
@@ -127,38 +132,6 @@ func (c *conn) closeIfIdle(now time.Time, grace time.Duration) {
 	if idle {
 		c.Close()
 	}
-}
-
-// openConns is the set of open connections.
-type openConns struct {
-	mu  sync.Mutex
-	all map[*conn]struct{}
-}
-
-func (o *openConns) add(c *conn) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.all == nil {
-		o.all = map[*conn]struct{}{}
-	}
-	o.all[c] = struct{}{}
-}
-
-func (o *openConns) remove(c *conn) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.all, c)
-}
-
-// list returns the connections.
-func (o *openConns) list() []*conn {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	list := make([]*conn, 0, len(o.all))
-	for c := range o.all {
-		list = append(list, c)
-	}
-	return list
 }
 
 // framedCredentials wraps credentials so that their connections count the HTTP/2 frames that pass,

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,7 +122,6 @@ type Server struct {
 	conns  *account.Conns[usage]
 	health *health.Server
 	grpc   *grpc.Server
-	open   openConns
 	// calls accounts for the memory of requests until their answers are written, streams for the
 	// memory of long-lived streams.
 	calls, streams account.Account
@@ -135,6 +136,7 @@ type Server struct {
 	mu       sync.Mutex
 	listener net.Listener
 	opened   bool
+	live     map[*conn]struct{}
 }
 
 // New returns a server that is not listening yet.
@@ -145,7 +147,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o, access: ask.NewAccess(o.Tokens, o.AdminToken),
 		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
-		health: health.NewServer()}
+		health: health.NewServer(), live: map[*conn]struct{}{}}
 	s.conns.Trust(o.Trusted)
 	// Half of the memory is for connections.
 	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
@@ -236,7 +238,7 @@ func (s *Server) shutDown(ctx context.Context) (err error) {
 	for cut := time.NewTicker(stopGrace); err == nil; {
 		select {
 		case now := <-cut.C:
-			for _, c := range s.open.list() {
+			for _, c := range s.liveConns() {
 				c.closeIfIdle(now, stopGrace)
 			}
 			cut.Reset(stopGrace / 10)
@@ -252,4 +254,11 @@ func (s *Server) shutDown(ctx context.Context) (err error) {
 	}
 	s.serving.Wait()
 	return err
+}
+
+// liveConns returns the open connections.
+func (s *Server) liveConns() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.live))
 }
