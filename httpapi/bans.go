@@ -22,11 +22,8 @@ type Banner interface {
 	Bans(ctx context.Context, ns, rule string, limit int) []twotier.Banned
 }
 
-// The largest number of bans in an answer, and the number if the query has none.
-const (
-	maxBans     = request.MaxTop
-	defaultBans = 100
-)
+// defaultBans is the number of bans in an answer if the query has none.
+const defaultBans = 100
 
 // banQuery is a query of bans. key is nil unless the query is about a single key.
 type banQuery struct {
@@ -38,7 +35,7 @@ type banQuery struct {
 // parseBanQuery reads the query of /v1/bans.
 func parseBanQuery(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 	q.n = defaultBans
-	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
+	p = eachArg(ctx, func(name, value []byte) (p *wire.Problem) {
 		switch string(name) {
 		case "ns":
 			if q.ns = string(value); !request.ValidNS(value) {
@@ -51,14 +48,11 @@ func parseBanQuery(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 				return wire.FieldProblem("key", request.WantKey)
 			}
 		case "n":
-			v, end, fits := request.ParseDigits(value, 0)
-			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxBans {
-				return wire.FieldProblem("n", "want 1 to 1000")
-			}
+			q.n, p = parseLengthArg(value)
 		default:
-			return unknownArgProblem(name, "bans has ns, rule, key and n")
+			p = unknownArgProblem(name, "bans has ns, rule, key and n")
 		}
-		return nil
+		return p
 	})
 	if p == nil && q.key != nil && q.rule == "" {
 		p = wire.FieldProblem("rule", "missing; want the rule that may ban the key")

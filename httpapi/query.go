@@ -82,8 +82,8 @@ func (t *target) readArg(name, value []byte, timed bool, has string) *wire.Probl
 			return wire.FieldProblem("key", request.WantKey)
 		}
 	case field == "at" && timed:
-		v, end, fits := request.ParseDigits(value, 0)
-		if t.at = v; end != len(value) || v < 1 || !fits {
+		v, ok := request.ParseNumber(value)
+		if t.at = v; v < 1 || !ok {
 			return wire.FieldProblem("at", "want unix milliseconds, at least 1")
 		}
 	default:
@@ -160,11 +160,7 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 	p = eachArg(ctx, func(name, value []byte) (p *wire.Problem) {
 		switch string(name) {
 		case "n":
-			v, end, fits := request.ParseDigits(value, 0)
-			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
-				v > request.MaxTop {
-				p = wire.FieldProblem("n", "want 1 to 1000")
-			}
+			q.n, p = parseLengthArg(value)
 		case "window":
 			q.window, p = parseWindowArg(value)
 			q.text = string(value)
@@ -180,11 +176,20 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 	return q, p
 }
 
+// parseLengthArg reads the parameter n, the length of a list.
+func parseLengthArg(value []byte) (int, *wire.Problem) {
+	n, ok := request.ParseNumber(value)
+	if !ok || n < 1 || n > request.MaxTop {
+		return 0, wire.FieldProblem("n", "want 1 to 1000")
+	}
+	return int(n), nil
+}
+
 // parseWindowArg reads a parameter that is one duration.
 func parseWindowArg(value []byte) (int64, *wire.Problem) {
 	ms, wrong := request.ParseWindow(value)
 	if wrong != "" {
-		return 0, wire.FieldProblem("window", wrong+`, got "`+request.Clip(value)+`"`)
+		return 0, wire.FieldProblem("window", wrong)
 	}
 	return ms, nil
 }

@@ -76,8 +76,8 @@ func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wi
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
 		case "version":
-			n, end, fits := request.ParseDigits(value, 0)
-			if number = n; n < 1 || end != len(value) || !fits {
+			n, ok := request.ParseNumber(value)
+			if number = n; n < 1 || !ok {
 				return wire.FieldProblem("version", "want a number from 1 on")
 			}
 		case "history", "warnings":
@@ -194,8 +194,8 @@ func baseOf(match []byte) (base int64, p *wire.Problem) {
 	}
 	digits, quoted := bytes.CutPrefix(match, []byte{'"'})
 	digits, closed := bytes.CutSuffix(digits, []byte{'"'})
-	base, end, fits := request.ParseDigits(digits, 0)
-	if !quoted || !closed || end == 0 || end != len(digits) || !fits {
+	base, ok := request.ParseNumber(digits)
+	if !quoted || !closed || !ok {
 		return 0, wire.FieldProblem(fasthttp.HeaderIfMatch, want)
 	}
 	return base, nil

@@ -74,9 +74,8 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	if !validSession(name) {
 		return wire.FieldProblem(headerSession, "want 16 to 64 letters, digits and hyphens")
 	}
-	text := h.Peek(headerSequence)
-	seq, end, fits := request.ParseDigits(text, 0)
-	if seq < 1 || end != len(text) || !fits {
+	seq, ok := request.ParseNumber(h.Peek(headerSequence))
+	if seq < 1 || !ok {
 		return wire.FieldProblem(headerSequence, "want a number from 1 on")
 	}
 	if to := h.Peek(headerProcess); len(to) > 0 && string(to) != s.process {

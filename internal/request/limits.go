@@ -113,13 +113,14 @@ const day = 24 * time.Hour
 const maxWindowText = 64
 
 // ParseWindow parses a duration such as "90s", "1.5h" or "1d2h3m4s". It returns milliseconds, or
-// the reason why the text is wrong. A window is a whole number of milliseconds, at least one.
+// the reason why the text is wrong, with the text. A window is a whole number of milliseconds, at
+// least one.
 func ParseWindow(text []byte) (ms int64, wrong string) {
 	switch {
 	case len(text) == 0:
-		return 0, WantWindow
+		return 0, notWindow(text, WantWindow)
 	case len(text) > maxWindowText: // answers repeat it
-		return 0, fmt.Sprintf("longer than %d characters", maxWindowText)
+		return 0, notWindow(text, fmt.Sprintf("longer than %d characters", maxWindowText))
 	}
 	total, rest := int64(0), text
 	for len(rest) > 0 {
@@ -127,18 +128,21 @@ func ParseWindow(text []byte) (ms int64, wrong string) {
 		var ok, fits bool
 		part, rest, ok, fits = parseDurationPart(rest)
 		if !ok {
-			return 0, WantWindow
+			return 0, notWindow(text, WantWindow)
 		}
 		if !fits || part > math.MaxInt64-total {
-			return 0, "longer than 106751 days"
+			return 0, notWindow(text, "longer than 106751 days")
 		}
 		total += part
 	}
 	if total%int64(time.Millisecond) != 0 || total == 0 {
-		return 0, "want a whole number of milliseconds, at least 1ms"
+		return 0, notWindow(text, "want a whole number of milliseconds, at least 1ms")
 	}
 	return total / int64(time.Millisecond), ""
 }
+
+// notWindow returns the reason why a text is no window, with the text.
+func notWindow(text []byte, reason string) string { return reason + `, got "` + Clip(text) + `"` }
 
 // parseDurationPart parses one number with its unit at the front of b and returns nanoseconds.
 func parseDurationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
@@ -167,6 +171,12 @@ func parseDurationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
 		return 0, nil, true, false
 	}
 	return whole*unit + part, b[i+width:], true, true
+}
+
+// ParseNumber parses a text that is a decimal number of at most an int64.
+func ParseNumber(text []byte) (v int64, ok bool) {
+	v, end, fits := ParseDigits(text, 0)
+	return v, fits && end > 0 && end == len(text)
 }
 
 // ParseDigits parses the decimal number at b[i:] and returns the index after it. fits is false if

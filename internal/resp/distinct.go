@@ -37,7 +37,7 @@ func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
 		}
 	}
 	op := &q.op.Op
-	op.NS, op.Key = q.draft.check.NS, q.draft.check.Key
+	op.NS, op.Key, op.TS = q.draft.check.NS, q.draft.check.Key, q.draft.op.TS
 	op.Limits, _ = w.MoveLimits()
 	q.asked = len(op.Limits) > 0 || w.NamesRules()
 	if e := q.validate(); e != "" {
@@ -56,28 +56,12 @@ func (q *distinctQuery) readOption() errorReply {
 		return fieldError(request.Clip(q.draft.args[0]), "its value is missing")
 	}
 	value := q.draft.args[1]
-	switch q.draft.args = q.draft.args[1:]; string(option) {
-	case "LIMIT":
-		return q.draft.readLimit()
-	case "RULE":
-		return q.draft.readRule()
+	q.draft.args = q.draft.args[1:]
+	switch o := optionOf(option); o {
+	case optionLimit, optionRule, optionNS, optionTS:
+		return q.draft.readOption(o)
 	}
 	switch q.draft.args = q.draft.args[1:]; string(option) {
-	case "NS":
-		if q.draft.check.NS != nil {
-			return fieldError("ns", givenTwice)
-		}
-		if q.draft.check.NS = value; !request.ValidNS(value) {
-			return fieldError("ns", request.WantNS)
-		}
-	case "TS":
-		ts, ok := parseInteger(value)
-		if q.op.Op.TS != 0 {
-			return fieldError("ts", givenTwice)
-		}
-		if q.op.Op.TS = ts; !ok || ts < 1 {
-			return fieldError("ts", "want unix milliseconds, at least 1")
-		}
 	case "VALUES":
 		n, ok := parseInteger(value)
 		if q.op.Add != nil {
@@ -107,7 +91,7 @@ func (q *distinctQuery) readWindows(first []byte, rest [][]byte) errorReply {
 	for _, text := range append([][]byte{first}, rest...) {
 		ms, wrong := request.ParseWindow(text)
 		if wrong != "" {
-			return fieldError("window", wrong+`, got "`+request.Clip(text)+`"`)
+			return fieldError("window", wrong)
 		}
 		q.op.Op.Windows = append(q.op.Op.Windows, ms)
 	}

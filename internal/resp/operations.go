@@ -291,7 +291,7 @@ func (d *draft) readLimit() errorReply {
 	}
 	ms, wrong := request.ParseWindow(d.args[0])
 	if wrong != "" {
-		return d.limitFieldError("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
+		return d.limitFieldError("window", wrong)
 	}
 	most, ok := parseInteger(d.args[1])
 	if !ok || most < 0 {
@@ -311,7 +311,7 @@ func (d *draft) readWindows() errorReply {
 		ms, wrong := request.ParseWindow(d.args[0])
 		switch {
 		case wrong != "":
-			return fieldError("window", wrong+`, got "`+request.Clip(d.args[0])+`"`)
+			return fieldError("window", wrong)
 		case i == request.MaxWindows:
 			return fieldError("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}

@@ -21,7 +21,7 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	if windowed {
 		ms, wrong := request.ParseWindow(args[0])
 		if wrong != "" {
-			return fieldError("window", wrong+`, got "`+request.Clip(args[0])+`"`)
+			return fieldError("window", wrong)
 		}
 		q.window, args = ms, args[1:]
 	}
@@ -81,7 +81,7 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 		case optionWindow:
 			ms, wrong := request.ParseWindow(args[1])
 			if q.window = ms; wrong != "" {
-				return fieldError("window", wrong+`, got "`+request.Clip(args[1])+`"`)
+				return fieldError("window", wrong)
 			}
 		case optionBy:
 			if q.by = string(args[1]); !request.ValidTopOrder(q.by) {

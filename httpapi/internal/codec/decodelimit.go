@@ -108,7 +108,7 @@ func (d *Decoder) readWindow() (ms int64, text []byte, p *wire.Problem) {
 	}
 	ms, wrong := request.ParseWindow(text)
 	if wrong != "" {
-		return 0, nil, wire.FieldProblem("", wrong+`, got "`+request.Clip(text)+`"`)
+		return 0, nil, wire.FieldProblem("", wrong)
 	}
 	return ms, text, nil
 }
@@ -144,7 +144,7 @@ func (d *Decoder) ReadWindowList(list []byte) *wire.Problem {
 		}
 		ms, wrong := request.ParseWindow(text)
 		if wrong != "" {
-			return wire.FieldProblem("", wrong+`, got "`+request.Clip(text)+`"`)
+			return wire.FieldProblem("", wrong)
 		}
 		d.AddLimit(twotier.Limit{Window: ms}, text)
 		if !more {

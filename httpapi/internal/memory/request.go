@@ -110,8 +110,7 @@ func (m *Request) waitUntil(has int64) time.Time {
 // SetPatience reads how long the sender waits for the answer, in milliseconds. An overload has to
 // be answered earlier: a sender that gets no answer can't distinguish it from an outage.
 func (m *Request) SetPatience(text []byte) {
-	ms, end, fits := request.ParseDigits(text, 0)
-	if m != nil && fits && end == len(text) && ms > 0 {
+	if ms, ok := request.ParseNumber(text); m != nil && ok && ms > 0 {
 		m.patience = time.Duration(min(ms, time.Hour.Milliseconds())) * time.Millisecond
 	}
 }
