@@ -111,30 +111,20 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:8080"
 	}
-	if err := o.fillBounds(); err != nil {
-		return o, err
+	if o.MaxMemory == 0 {
+		o.MaxMemory = 160 << 20
+	}
+	if o.MaxMemory < 1<<20 {
+		return o, fmt.Errorf("httpapi: Options.MaxMemory is %d, want at least 1 MiB", o.MaxMemory)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	for _, d := range []struct {
-		name   string
-		value  *time.Duration
-		preset time.Duration
-	}{
-		{"RequestTimeout", &o.RequestTimeout, 2 * time.Second},
-		{"ReadTimeout", &o.ReadTimeout, 10 * time.Second},
-		{"WriteTimeout", &o.WriteTimeout, 10 * time.Second},
-		{"IdleTimeout", &o.IdleTimeout, 75 * time.Second},
-	} {
-		if *d.value < 0 {
-			return o, fmt.Errorf("httpapi: Options.%s is %v, want more than 0", d.name, *d.value)
-		}
-		if *d.value == 0 {
-			*d.value = d.preset
-		}
-	}
-	return o, nil
+	err := account.Options{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
+		WriteTimeout: &o.WriteTimeout, IdleTimeout: &o.IdleTimeout, MaxConns: &o.MaxConns,
+		MaxConnsPerAddress: &o.MaxConnsPerAddress,
+	}.Fill("httpapi", 75*time.Second, ConnsFor(o.MaxMemory, o.TLS != nil))
+	return o, err
 }
 
 // Approximate memory of a parked connection: connBytes for a goroutine, and tlsBytes for TLS.
@@ -159,29 +149,6 @@ const leastInner = 64
 // InnerConns returns the number of connections for Admin, and again for PeerListen, with this
 // [Options].MaxConns.
 func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
-
-// fillBounds fills in the defaults for connections and their memory.
-func (o *Options) fillBounds() error {
-	if o.MaxMemory == 0 {
-		o.MaxMemory = 160 << 20
-	}
-	if o.MaxConns == 0 {
-		o.MaxConns = ConnsFor(o.MaxMemory, o.TLS != nil)
-	}
-	if o.MaxConnsPerAddress == 0 {
-		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
-	}
-	switch {
-	case o.MaxMemory < 1<<20:
-		return fmt.Errorf("httpapi: Options.MaxMemory is %d, want at least 1 MiB", o.MaxMemory)
-	case o.MaxConns < 1:
-		return fmt.Errorf("httpapi: Options.MaxConns is %d, want 1 or more", o.MaxConns)
-	case o.MaxConnsPerAddress < 1 || o.MaxConnsPerAddress > o.MaxConns:
-		return fmt.Errorf("httpapi: Options.MaxConnsPerAddress is %d, want 1 to %d",
-			o.MaxConnsPerAddress, o.MaxConns)
-	}
-	return nil
-}
 
 // Server serves the HTTP API of one node.
 type Server struct {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -85,45 +86,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	for _, d := range []struct {
-		name   string
-		value  *time.Duration
-		preset time.Duration
-	}{
-		{"RequestTimeout", &o.RequestTimeout, 2 * time.Second},
-		{"ReadTimeout", &o.ReadTimeout, 10 * time.Second},
-		{"WriteTimeout", &o.WriteTimeout, 10 * time.Second},
-		{"IdleTimeout", &o.IdleTimeout, time.Hour},
-	} {
-		if *d.value < 0 {
-			return o, fmt.Errorf("resp: Options.%s is %v, want more than 0", d.name, *d.value)
-		}
-		if *d.value == 0 {
-			*d.value = d.preset
-		}
-	}
-	return o, o.fillBounds()
-}
-
-// fillBounds fills in the defaults for connections and their memory.
-func (o *Options) fillBounds() error {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = 32 << 20
 	}
-	if o.MaxConns == 0 {
-		o.MaxConns = ConnsFor(o.MaxMemory, o.TLS != nil)
+	if o.MaxMemory < 4<<20 {
+		return o, fmt.Errorf("resp: Options.MaxMemory is %d, want at least 4 MiB", o.MaxMemory)
 	}
-	if o.MaxConnsPerAddress == 0 {
-		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
-	}
-	switch {
-	case o.MaxMemory < 4<<20:
-		return fmt.Errorf("resp: Options.MaxMemory is %d, want at least 4 MiB", o.MaxMemory)
-	case o.MaxConns < 1:
-		return fmt.Errorf("resp: Options.MaxConns is %d, want 1 or more", o.MaxConns)
-	case o.MaxConnsPerAddress < 1 || o.MaxConnsPerAddress > o.MaxConns:
-		return fmt.Errorf("resp: Options.MaxConnsPerAddress is %d, want 1 to %d",
-			o.MaxConnsPerAddress, o.MaxConns)
-	}
-	return nil
+	err := account.Options{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
+		WriteTimeout: &o.WriteTimeout, IdleTimeout: &o.IdleTimeout, MaxConns: &o.MaxConns,
+		MaxConnsPerAddress: &o.MaxConnsPerAddress,
+	}.Fill("resp", time.Hour, ConnsFor(o.MaxMemory, o.TLS != nil))
+	return o, err
 }
