@@ -230,24 +230,20 @@ func (c *Client) runAlone(ctx context.Context, o *Op, r *Result) {
 	*r = Result{}
 	switch {
 	case o.Add != nil:
-		a, err := c.Add(ctx, *o.Add)
-		if r.Err = err; err == nil {
-			r.Add = &a
-		}
+		r.Add, r.Err = orNil(c.Add(ctx, *o.Add))
 	case o.Count != nil:
-		a, err := c.Count(ctx, *o.Count)
-		if r.Err = err; err == nil {
-			r.Count = &a
-		}
+		r.Count, r.Err = orNil(c.Count(ctx, *o.Count))
 	case o.Distinct != nil:
-		a, err := c.Distinct(ctx, *o.Distinct)
-		if r.Err = err; err == nil {
-			r.Distinct = &a
-		}
+		r.Distinct, r.Err = orNil(c.Distinct(ctx, *o.Distinct))
 	default:
-		a, err := c.Acquire(ctx, *o.Acquire)
-		if r.Err = err; err == nil {
-			r.Acquire = &a
-		}
+		r.Acquire, r.Err = orNil(c.Acquire(ctx, *o.Acquire))
 	}
+}
+
+// orNil returns an answer, or nil with the error in its place.
+func orNil[A any](a A, err error) (*A, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &a, nil
 }
