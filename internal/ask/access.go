@@ -28,6 +28,9 @@ func NewAccess(tokens Tokens, admin string) Access {
 // HasTokens reports whether requests need tokens.
 func (a *Access) HasTokens() bool { return a.tokens != nil }
 
+// HasAdmin reports whether there is an admin token.
+func (a *Access) HasAdmin() bool { return a.admin != nil }
+
 // Find returns the grant of a token, or nil if the token is unknown.
 func (a *Access) Find(presented []byte) *twotier.Grant {
 	if g := a.admin.Find(presented); g != nil || a.tokens == nil {
