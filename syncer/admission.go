@@ -33,7 +33,7 @@ func (w *admission) hasRoom(t *target) bool {
 	}
 	class := room.NewKey
 	if r := t.p.keys.Find(t.hash, t.ns, t.check.Key); r != 0 {
-		if t.p.keys.Entry(r).HasFlag(keys.FlagDirty | keys.FlagParked) {
+		if t.p.keys.EntryAt(r).HasFlag(keys.FlagDirty | keys.FlagParked) {
 			return true
 		}
 		if class = room.KnownKey; m.HasRoom(class) {

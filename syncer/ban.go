@@ -66,13 +66,13 @@ func (k *call) startBans(starting []int, res *twotier.Result) {
 func (k *call) startBan(t *target, r *twotier.CheckResult) {
 	lr, l := &r.Limits[0], t.sp.Ladder
 	if BanEnd(k.view(t)) <= k.now {
-		e := t.p.keys.Entry(t.ref)
+		e := t.p.keys.EntryAt(t.ref)
 		t.p.keys.AddPending(e, l, leaparray.Moment(k.now+lr.Window), 1)
 		t.p.markDirty(t.ref, e)
 		k.refused = k.refused || e.HasFlag(keys.FlagParked)
 	}
 	k.applyBan(t, k.view(t), lr, r)
-	t.markLimit(true)
+	t.setAtLimit(true)
 	r.TS = k.now
 }
 

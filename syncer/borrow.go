@@ -51,7 +51,7 @@ func (c *Counter) lockCredit(q *twotier.LoanRequest) (*target, *loans.Credit) {
 func (t *target) recordStored(credit *loans.Credit) {
 	p := t.p
 	at := p.keys.Find(t.hash, t.ns, t.check.Key)
-	if p.restoration.active() || at != 0 && p.keys.Entry(at).HasFlag(keys.FlagParked) {
+	if p.restoration.active() || at != 0 && p.keys.EntryAt(at).HasFlag(keys.FlagParked) {
 		return
 	}
 	credit.RecordStored(p.dirty.LastTicket, p.dirty.AckedTicket, p.outbox.ImportsSent(),

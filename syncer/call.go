@@ -220,7 +220,7 @@ func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 			return 0, nil, err
 		}
 		r = p.keys.Insert(t.hash, t.ns, t.check.Key, t.spIdx)
-		e := p.keys.Entry(r)
+		e := p.keys.EntryAt(r)
 		e.SetLastUsed(sec)
 		e.SetFlags(keys.FlagCold)
 		if t.absent || t.isKnownAbsent() {
@@ -228,7 +228,7 @@ func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 		}
 		return r, e, nil
 	}
-	e := p.keys.Entry(r)
+	e := p.keys.EntryAt(r)
 	e.SetLastUsed(sec)
 	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.Ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
@@ -286,14 +286,14 @@ func (t *target) isKnownAbsent() bool {
 	return true
 }
 
-// markLimit records whether the target is at a limit, after a decision. Keys at a limit are kept in
-// memory longer than others.
-func (t *target) markLimit(at bool) {
+// setAtLimit records whether the target is at a limit, after a decision. Keys at a limit are kept
+// in memory longer than others.
+func (t *target) setAtLimit(at bool) {
 	switch {
 	case t.ref == 0:
 	case at:
-		t.p.keys.Entry(t.ref).SetFlags(keys.FlagLimit)
+		t.p.keys.EntryAt(t.ref).SetFlags(keys.FlagLimit)
 	default:
-		t.p.keys.Entry(t.ref).ClearFlags(keys.FlagLimit)
+		t.p.keys.EntryAt(t.ref).ClearFlags(keys.FlagLimit)
 	}
 }

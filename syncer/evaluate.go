@@ -126,7 +126,7 @@ func (k *call) markUsed() {
 		t := &k.targets[i]
 		if r := t.p.keys.Find(t.hash, t.ns, t.check.Key); r != 0 {
 			sec := t.p.keys.Clock.Seconds(k.present)
-			if e := t.p.keys.Entry(r); e.IdleSeconds(sec) > age {
+			if e := t.p.keys.EntryAt(r); e.IdleSeconds(sec) > age {
 				e.SetLastUsed(sec - age)
 			}
 		}
@@ -202,7 +202,7 @@ func (k *call) count() {
 		if t.check.IsBan() {
 			continue
 		}
-		e := t.p.keys.Entry(t.ref)
+		e := t.p.keys.EntryAt(t.ref)
 		if k.op.TakesNewest() {
 			t.p.keys.SubtractNewest(e, t.sp.Ladder, k.now, -t.check.N)
 		} else {
@@ -223,7 +223,7 @@ func (k *call) count() {
 func (k *call) view(t *target) leaparray.View {
 	v := leaparray.View{Ladder: t.sp.Ladder, Now: k.now}
 	if t.ref = t.p.keys.Find(t.hash, t.ns, t.check.Key); t.ref != 0 {
-		e := t.p.keys.Entry(t.ref)
+		e := t.p.keys.EntryAt(t.ref)
 		v.A, v.B = t.p.keys.SyncedOf(e), t.p.keys.PendingOf(e)
 	}
 	return v
@@ -259,7 +259,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 		r.Limits = append(r.Limits, lr)
 	}
 	if k.op.Kind == twotier.Acquire {
-		t.markLimit(r.Refused)
+		t.setAtLimit(r.Refused)
 	}
 	if k.op.Kind == twotier.Acquire && t.storeDown && t.sp.DenyCold {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)

@@ -30,7 +30,7 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	if r == 0 {
 		return h
 	}
-	e := t.p.keys.Entry(r)
+	e := t.p.keys.EntryAt(r)
 	h = Held{Found: true, Warm: t.p.warm(e), Clean: e.IsClean(),
 		Idle:      int64(e.IdleSeconds(t.p.keys.Clock.Second())),
 		Resetting: t.p.resetting(t.hash, e),

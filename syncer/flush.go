@@ -143,11 +143,11 @@ func (f *flushing) addExclusiveLoads(r *rounds.Round) {
 			delete(f.loads.Waiting, name)
 		case at != 0:
 			f.parked.Remove(at)
-			f.addEntry(r, at, f.keys.Entry(at), true)
+			f.addEntry(r, at, f.keys.EntryAt(at), true)
 			r.Parts[len(r.Parts)-1].Unparked = true
 		default:
 			f.loads.MoveTo(r, name)
-			f.loadKey(r, w)
+			f.addLoad(r, w)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func (f *flushing) addDirty(r *rounds.Round) {
 func (f *flushing) addParked(r *rounds.Round) {
 	for len(f.parked.Refs) > 0 && !r.Full() {
 		at := f.parked.Pop()
-		f.addEntry(r, at, f.keys.Entry(at), false)
+		f.addEntry(r, at, f.keys.EntryAt(at), false)
 		r.Parts[len(r.Parts)-1].Unparked = true
 	}
 }
@@ -203,7 +203,7 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	if r.Now == 0 {
 		r.Now = f.keys.Clock.Now()
 	}
-	folds := e.HasFolded()
+	folds := e.FoldedSinceFlush()
 	if folds { // once more, at the same time as the store
 		k.ExactFrom = f.keys.Fold(e, k.Ladder, r.Now)
 	}

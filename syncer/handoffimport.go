@@ -108,7 +108,7 @@ func (h *handoff) install(k *KeyState) {
 	hash := h.keys.Names.Hash(k.NS, k.Key)
 	at := h.keys.Find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
-		h.keepLarger(hash, h.keys.Entry(at), k.Buckets)
+		h.keepLarger(hash, h.keys.EntryAt(at), k.Buckets)
 		return
 	}
 	if at == 0 {
@@ -118,7 +118,7 @@ func (h *handoff) install(k *KeyState) {
 		}
 		at = h.keys.InsertCold(hash, k.NS, k.Key)
 	}
-	e := h.keys.Entry(at)
+	e := h.keys.EntryAt(at)
 	if !h.resetting(hash, e) {
 		h.applyLoaded(e, k.Buckets)
 	}
@@ -161,7 +161,7 @@ func (h *handoff) cutResets(before []*store.Round) {
 			if at == 0 {
 				continue
 			}
-			e := h.keys.Entry(at)
+			e := h.keys.EntryAt(at)
 			if e.HasFlag(keys.FlagReset) && !e.HasFlag(keys.FlagBusy|keys.FlagParked) {
 				if resets.Full() {
 					h.queueResets(resets)

@@ -43,7 +43,7 @@ func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
 	for part := range slices.Chunk(some, keys.PrefetchAtOnce) {
 		f.keys.Prefetch(part)
 		for _, at := range part {
-			if n := f.keys.PendingWeight(f.keys.Entry(at)); n > 1 {
+			if n := f.keys.PendingWeight(f.keys.EntryAt(at)); n > 1 {
 				found = append(found, weighed{at, n})
 			}
 		}
@@ -54,7 +54,7 @@ func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
 		if r.Full() {
 			return
 		}
-		e := f.keys.Entry(w.at)
+		e := f.keys.EntryAt(w.at)
 		f.addEntry(r, w.at, e, e.HasFlag(keys.FlagCold))
 	}
 }

@@ -56,7 +56,7 @@ func (b *ledger) markDirty(r arena.Ref, e keys.Entry) {
 // popDirty removes the first entry from the dirty list.
 func (b *ledger) popDirty() (arena.Ref, keys.Entry) {
 	r := b.dirty.Pop()
-	e := b.keys.Entry(r)
+	e := b.keys.EntryAt(r)
 	e.ClearFlags(keys.FlagDirty)
 	return r, e
 }
@@ -67,7 +67,7 @@ func (b *ledger) refusalError(hash uint32, ns, key []byte, ticket uint64) error 
 	if b.dirty.HandedOffRefused(hash, ticket) {
 		return errHandedOff
 	}
-	if r := b.keys.Find(hash, ns, key); r != 0 && b.keys.Entry(r).HasFlag(keys.FlagParked) {
+	if r := b.keys.Find(hash, ns, key); r != 0 && b.keys.EntryAt(r).HasFlag(keys.FlagParked) {
 		return errRefusedKey
 	}
 	return nil
@@ -80,13 +80,13 @@ func (b *ledger) unpark() rounds.KeyHashes {
 	if b.outbox.Flight != nil {
 		for i := range b.outbox.Flight.Parts {
 			at := b.outbox.Flight.Parts[i].Ref
-			if at != 0 && b.keys.Entry(at).HasFlag(keys.FlagParked) {
+			if at != 0 && b.keys.EntryAt(at).HasFlag(keys.FlagParked) {
 				b.parked.PutBack(at)
 			}
 		}
 	}
 	for _, r := range b.parked.Refs {
-		e := b.keys.Entry(r)
+		e := b.keys.EntryAt(r)
 		e.ClearFlags(keys.FlagParked)
 		b.markDirty(r, e)
 		unparked[b.keys.Names.Hash(e.Name())] = struct{}{}
@@ -211,7 +211,7 @@ func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
 func (b *ledger) skipComparison(e keys.Entry) {
 	for _, r := range b.outbox.All() {
 		for i := range r.Parts {
-			if k := &r.Parts[i]; k.Ref != 0 && &b.keys.Entry(k.Ref)[0] == &e[0] {
+			if k := &r.Parts[i]; k.Ref != 0 && &b.keys.EntryAt(k.Ref)[0] == &e[0] {
 				k.Compared = false
 			}
 		}
@@ -246,7 +246,7 @@ func (b *ledger) rebuild() {
 	}
 	moved := b.keys.Compact()
 	b.dirty.Move(moved)
-	b.parked.Move(moved)
+	b.parked.UpdateRefs(moved)
 }
 
 // dropAllKeys drops all keys and all state about them, because another counter now answers for

@@ -52,7 +52,7 @@ func (b *ledger) at(key string) keys.Entry {
 	if r == 0 {
 		r = b.keys.InsertCold(hash, nil, []byte(key))
 	}
-	return b.keys.Entry(r)
+	return b.keys.EntryAt(r)
 }
 
 // add counts events of a key, as an operation does.
@@ -233,7 +233,8 @@ func TestRebuildMovesWhatRefersToEntries(t *testing.T) {
 	if b.rebuild(); b.keys.BlockWords() >= before {
 		t.Fatalf("%d words before, %d after", before, b.keys.BlockWords())
 	}
-	if ns, key := b.keys.Entry(b.dirty.Listed()[0]).Name(); string(key) != "stays" || len(ns) > 0 {
+	ns, key := b.keys.EntryAt(b.dirty.Listed()[0]).Name()
+	if string(key) != "stays" || len(ns) > 0 {
 		t.Errorf("the dirty list refers to %q", key)
 	}
 	if _, pending := b.sums("stays"); pending != 3 {

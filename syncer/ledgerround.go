@@ -21,7 +21,7 @@ func (b *ledger) detach(r *rounds.Round) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
 		if at := b.refOf(k); at != 0 {
-			b.keys.Entry(at).ClearFlags(keys.FlagBusy)
+			b.keys.EntryAt(at).ClearFlags(keys.FlagBusy)
 		}
 		k.Ref, k.Hash, k.Unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
 		k.Compared = false
@@ -38,7 +38,7 @@ func (b *ledger) attach(r *rounds.Round) {
 		if k.Ref = b.keys.Find(k.Hash, k.NS, k.Key); k.Ref == 0 {
 			k.Ref = b.keys.InsertCold(k.Hash, k.NS, k.Key)
 		}
-		b.keys.Entry(k.Ref).SetFlags(keys.FlagBusy)
+		b.keys.EntryAt(k.Ref).SetFlags(keys.FlagBusy)
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *ledger) eachAdd(r *rounds.Round,
 		if at == 0 {
 			at = b.keys.InsertCold(b.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 		}
-		e := b.keys.Entry(at)
+		e := b.keys.EntryAt(at)
 		for j := range k.Adds {
 			fn(e, b.keys.Ladder(e), &k.Adds[j])
 		}
@@ -127,7 +127,7 @@ func (b *ledger) undoCut(r *rounds.Round) {
 		if at == 0 {
 			continue
 		}
-		e := b.keys.Entry(at)
+		e := b.keys.EntryAt(at)
 		e.ClearFlags(keys.FlagBusy)
 		if e.HasFlag(keys.FlagParked) {
 			b.parked.PutBack(at)

@@ -58,20 +58,20 @@ func (l *loading) addWaiting(r *rounds.Round) (unknown bool) {
 			continue
 		}
 		if at := l.keys.Find(w.Hash, w.NS, w.Key); at != 0 {
-			e := l.keys.Entry(at)
+			e := l.keys.EntryAt(at)
 			if l.changing(w.Hash, e) {
 				continue
 			}
 			unknown = unknown && !e.HasSynced()
 		}
 		l.MoveTo(r, name)
-		l.loadKey(r, w)
+		l.addLoad(r, w)
 	}
 	return unknown
 }
 
-// loadKey adds a key to a round that only loads it.
-func (b *ledger) loadKey(r *rounds.Round, w *rounds.PendingLoad) {
+// addLoad adds a key to a round that only loads it.
+func (b *ledger) addLoad(r *rounds.Round, w *rounds.PendingLoad) {
 	k := r.AddKey(w.NS, w.Key)
 	r.Reads += rounds.ReadsOf(b.keys.Names.Ladder(w.NS))
 	k.Hash, k.Load = w.Hash, true
@@ -160,7 +160,7 @@ func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 		}
 		at = l.keys.Insert(k.Hash, k.NS, k.Key, i)
 	}
-	e := l.keys.Entry(at)
+	e := l.keys.EntryAt(at)
 	e.SetLastUsed(sec)
 	if !e.HasSynced() {
 		l.budget.makeRoomForSynced(sec)

@@ -74,7 +74,7 @@ func (k *call) countReserved(id string) error {
 		if t.ref = in.Find(t.hash, t.ns, t.check.Key); t.ref == 0 {
 			t.ref = in.InsertCold(t.hash, t.ns, t.check.Key)
 		}
-		in.Entry(t.ref).SetLastUsed(in.Clock.Second())
+		in.EntryAt(t.ref).SetLastUsed(in.Clock.Second())
 	}
 	k.unreserve(id)
 	k.count()

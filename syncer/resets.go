@@ -13,7 +13,7 @@ func (g *guarded) dropKey(hash uint32, ns, key []byte) {
 	if at == 0 {
 		return
 	}
-	e := g.keys.Entry(at)
+	e := g.keys.EntryAt(at)
 	g.resetEntry(at, e, hash, g.keys.Ladder(e))
 	e.ClearFlags(keys.FlagReset)
 	e.SetFlags(keys.FlagCold)

@@ -96,7 +96,7 @@ func (s *restoration) requestRenewals() {
 		for i := range r.Parts {
 			r.Parts[i].Compared = false
 			if at := s.refOf(&r.Parts[i]); at != 0 && !r.Parts[i].Forgotten {
-				s.keys.Entry(at).SetFlags(keys.FlagRenew)
+				s.keys.EntryAt(at).SetFlags(keys.FlagRenew)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func (s *restoration) cut() *rounds.Round {
 			continue
 		}
 		at := j.refs[j.next]
-		e := s.keys.Entry(at)
+		e := s.keys.EntryAt(at)
 		ns, key := e.Name()
 		k := s.addKnown(r, ns, key, at)
 		r.Buckets = s.appendSynced(r.Buckets, e)
@@ -194,7 +194,7 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 		if at == 0 {
 			continue
 		}
-		e := s.keys.Entry(at)
+		e := s.keys.EntryAt(at)
 		if e.HasFlag(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}

@@ -88,7 +88,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 		}
 		return
 	}
-	e := f.keys.Entry(k.Ref)
+	e := f.keys.EntryAt(k.Ref)
 	e.ClearFlags(keys.FlagBusy)
 	if k.Err != nil {
 		f.park(k, e, w)

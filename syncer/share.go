@@ -40,7 +40,7 @@ func (g *guarded) unshareIdle(now int64) {
 // key for one that is not, so that the next owner notices the change.
 func (b *ledger) unshare(k *loans.Key) {
 	if at := b.keys.Find(b.keys.Names.Hash(k.NS, k.Name), k.NS, k.Name); at != 0 {
-		e := b.keys.Entry(at)
+		e := b.keys.EntryAt(at)
 		e.ClearFlags(keys.FlagShared)
 		e.SetFlags(keys.FlagRenew)
 		b.markDirty(at, e)
@@ -72,7 +72,7 @@ func (g *guarded) markSharedDirty(now int64) {
 		if at == 0 { // the key was reset, or the partition has changed hands
 			at = g.keys.InsertCold(hash, k.NS, k.Name)
 		}
-		e := g.keys.Entry(at)
+		e := g.keys.EntryAt(at)
 		e.SetFlags(keys.FlagShared)
 		g.markDirty(at, e)
 	}

@@ -153,7 +153,7 @@ func (t *target) needsNoLoad() bool {
 	if t.lacksStoreCounts() {
 		return true
 	}
-	e := t.p.keys.Entry(r)
+	e := t.p.keys.EntryAt(r)
 	switch {
 	case t.p.ownership == notOwned && e.HasFlag(keys.FlagShared):
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.hasRecentRead()

@@ -83,8 +83,8 @@ func (l *link) submit(k *call, slow bool) error {
 
 // drain gives all waiting calls back to their callers.
 func (l *link) drain() {
-	l.fast.Drain(errNotDone)
-	l.slow.Drain(errNotDone)
+	l.fast.FailWaiting(errNotDone)
+	l.slow.FailWaiting(errNotDone)
 }
 
 // recordFailure records that the node did not answer, and gives back the calls that wait for it, so

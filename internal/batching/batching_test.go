@@ -172,7 +172,7 @@ func TestDrain(t *testing.T) {
 	if o, _ := left.Wait(t.Context(), 0); o != batching.Withdrawn {
 		t.Error(o)
 	}
-	q.Drain(errDrained)
+	q.FailWaiting(errDrained)
 	if o, err := waits.Wait(t.Context(), batching.Forever); o != batching.Finished ||
 		!errors.Is(err, errDrained) {
 		t.Errorf("%v, %v", o, err)
@@ -301,7 +301,7 @@ func TestModel(t *testing.T) {
 			for range 20 {
 				time.Sleep(upTo(rnd, 20*time.Millisecond))
 				if refused.Store(rnd.IntN(2) == 0); refused.Load() {
-					q.Drain(errDrained)
+					q.FailWaiting(errDrained)
 				}
 			}
 			q.Close(errClosed)

@@ -19,7 +19,7 @@
 //
 // # Shutdown
 //
-// [Queue.Drain] finishes all waiting calls with an error: none of them has been sent. While
+// [Queue.FailWaiting] finishes all waiting calls with an error: none of them has been sent. While
 // Options.Refused returns an error, the queue takes no calls, and a call that arrives just as the
 // refusal begins is drained too. [Queue.Close] refuses further calls; workers end once they have
 // sent the waiting ones.

@@ -84,7 +84,7 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 func (q *Queue[C]) checkStranded(c C) error {
 	if q.opt.Refused != nil {
 		if err := q.opt.Refused(); err != nil {
-			q.Drain(err)
+			q.FailWaiting(err)
 			return nil
 		}
 	}
@@ -103,8 +103,8 @@ func (q *Queue[C]) ended() bool {
 	}
 }
 
-// Drain finishes all waiting calls with err.
-func (q *Queue[C]) Drain(err error) {
+// FailWaiting finishes all waiting calls with err.
+func (q *Queue[C]) FailWaiting(err error) {
 	for {
 		select {
 		case c := <-q.calls:

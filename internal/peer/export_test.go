@@ -35,7 +35,7 @@ func Asked(request any) (any, error) {
 // Result parses the result of an operation.
 func (b Reply) Result(op *twotier.Op, res *twotier.Result) error {
 	r := reader{b: b}
-	readResult(&r, op, res, &timeCodec{})
+	readResult(&r, op, res, &timeDeltas{})
 	return r.checkEnd()
 }
 

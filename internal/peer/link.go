@@ -132,7 +132,7 @@ func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 // failWaiting fails all waiting calls, because the process can't be reached.
 func (l *link) failWaiting() {
 	for _, queue := range l.queues {
-		queue.Drain(rpc.ErrUnreachable)
+		queue.FailWaiting(rpc.ErrUnreachable)
 	}
 }
 

@@ -54,23 +54,23 @@ const (
 	countedBit = 2
 )
 
-// timeCodec encodes the times in the results of a call, each as the difference from the previous
+// timeDeltas encodes the times in the results of a call, each as the difference from the previous
 // one: nearly always 0.
-type timeCodec struct{ last int64 }
+type timeDeltas struct{ last int64 }
 
-func (t *timeCodec) append(b []byte, ts int64) []byte {
+func (t *timeDeltas) append(b []byte, ts int64) []byte {
 	b = appendInt(b, ts-t.last)
 	t.last = ts
 	return b
 }
 
-func (t *timeCodec) read(r *reader) int64 {
+func (t *timeDeltas) read(r *reader) int64 {
 	t.last += r.int()
 	return t.last
 }
 
 // appendResult appends the outcome of a task with the given operation.
-func appendResult(b []byte, op *twotier.Op, res *twotier.Result, t *timeCodec) []byte {
+func appendResult(b []byte, op *twotier.Op, res *twotier.Result, t *timeDeltas) []byte {
 	if res.Err != nil {
 		return appendError(b, res.Err)
 	}
@@ -145,7 +145,7 @@ func appendFigures(b []byte, l *twotier.LimitResult) []byte {
 }
 
 // appendDetails appends the checks of a result in full.
-func appendDetails(b []byte, res *twotier.Result, t *timeCodec) []byte {
+func appendDetails(b []byte, res *twotier.Result, t *timeDeltas) []byte {
 	b = appendInt(b, res.RetryAfter)
 	b = appendUint(b, uint64(len(res.Checks)))
 	for i := range res.Checks {
@@ -172,7 +172,7 @@ func boolByte(v bool) byte {
 }
 
 // readResult reads the outcome of a task with the given operation into res.
-func readResult(r *reader, op *twotier.Op, res *twotier.Result, t *timeCodec) {
+func readResult(r *reader, op *twotier.Op, res *twotier.Result, t *timeDeltas) {
 	res.Reset()
 	first := r.byte()
 	if r.err != nil {
@@ -215,7 +215,7 @@ func readFigures(r *reader, limit *twotier.Limit) twotier.LimitResult {
 }
 
 // readDetails reads checks in full.
-func readDetails(r *reader, op *twotier.Op, res *twotier.Result, t *timeCodec) {
+func readDetails(r *reader, op *twotier.Op, res *twotier.Result, t *timeDeltas) {
 	res.RetryAfter = r.int()
 	for i := range r.itemCount() {
 		c := res.AddCheck()

@@ -143,7 +143,7 @@ func (x *scratch) appendResults(b []byte) []byte {
 	for _, end := range x.ends {
 		start := len(b)
 		b = append(b, make([]byte, lengthBytes)...)
-		var t timeCodec
+		var t timeDeltas
 		for ; at < end; at++ {
 			b = appendResult(b, &x.list.ops[at], &x.res[at], &t)
 		}

@@ -91,7 +91,7 @@ func (w *work) class() class {
 
 // decode reads the results from a reply.
 func (w *work) decode(reply []byte) error {
-	r, t := reader{b: reply}, timeCodec{}
+	r, t := reader{b: reply}, timeDeltas{}
 	for i := range w.len() {
 		readResult(&r, w.op(i), w.result(i), &t)
 	}

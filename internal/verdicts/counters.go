@@ -218,15 +218,15 @@ func (l *latency) addTo(total []int64) {
 // Latencies returns a histogram of the decisions at all endpoints: the upper bounds of the buckets
 // in seconds, and the number of decisions in each; the last bucket has no bound.
 func (c *Counters) Latencies() (bounds []float64, counts []int64) {
-	bounds, counts = boundSeconds(), make([]int64, len(c.latency[0].buckets))
+	bounds, counts = boundsInSeconds(), make([]int64, len(c.latency[0].buckets))
 	for d := range c.latency {
 		c.latency[d].addTo(counts)
 	}
 	return bounds, counts
 }
 
-// boundSeconds returns the bounds in seconds.
-func boundSeconds() (list []float64) {
+// boundsInSeconds returns the bounds in seconds.
+func boundsInSeconds() (list []float64) {
 	for _, bound := range bounds {
 		list = append(list, bound.Seconds())
 	}

@@ -74,7 +74,7 @@ func (s *Keyspace) MarkAhead(e Entry, l *leaparray.Ladder, ts, now int64) {
 	}
 	c := s.beginChange(e, &v)
 	_, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
-	e.SetFolded(folded || e.HasFolded())
+	e.SetFolded(folded || e.FoldedSinceFlush())
 	s.endChange(c, 0)
 }
 
@@ -92,7 +92,7 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 	}
 	c := s.beginChange(e, v)
 	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
-	e.SetFolded(folded || e.HasFolded())
+	e.SetFolded(folded || e.FoldedSinceFlush())
 	s.endChange(c, n)
 	*v = c.v
 }
@@ -101,7 +101,7 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 // folded into. If the bucket has left every window in the meantime, it is gone already.
 func (s *Keyspace) SubtractPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
 	pending, now := s.PendingOf(e), s.Clock.Now()
-	if e.HasFolded() {
+	if e.FoldedSinceFlush() {
 		at = l.Holder(pending, at, n, now)
 	}
 	if at.End() > l.CompleteFrom(now) || l.Value(pending, at) != 0 {
@@ -188,7 +188,7 @@ func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch,
 	case at.Width == l.Width(0) && l.Value(v.A, at) == 0:
 		_, folded = c.v.Mark(&c.v.A, &c.alloc, at)
 	}
-	e.SetFolded(folded || e.HasFolded())
+	e.SetFolded(folded || e.FoldedSinceFlush())
 	s.endChange(c, 0)
 }
 
@@ -288,8 +288,8 @@ func (s *Keyspace) PendingWeight(e Entry) (n int64) {
 	return max(n, -n)
 }
 
-// EachSyncedCell calls fn with everything that another counter, or the store, needs to hold the same
-// counts as synced.
+// EachSyncedCell calls fn with everything that another counter, or the store, needs to hold the
+// same counts as synced.
 func (s *Keyspace) EachSyncedCell(e Entry, fn func(at leaparray.Stretch, n int64)) {
 	l, synced := s.Ladder(e), s.SyncedOf(e)
 	l.EachCell(synced, func(at leaparray.Stretch, n int64) bool {

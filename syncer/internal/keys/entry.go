@@ -145,10 +145,10 @@ func (e Entry) IsClean() bool {
 	return !e.HasFlag(FlagDirty|FlagBusy|FlagReset|FlagParked|FlagShared) && !e.HasPending()
 }
 
-// HasFolded reports whether the key has folded in memory since it was last flushed.
-func (e Entry) HasFolded() bool { return e[2]&foldedBit != 0 }
+// FoldedSinceFlush reports whether the key has folded in memory since it was last flushed.
+func (e Entry) FoldedSinceFlush() bool { return e[2]&foldedBit != 0 }
 
-// SetFolded sets the mark that HasFolded reads.
+// SetFolded sets the mark that FoldedSinceFlush reads.
 func (e Entry) SetFolded(yes bool) {
 	if e[2] &^= foldedBit; yes {
 		e[2] |= foldedBit

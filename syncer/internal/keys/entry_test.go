@@ -29,8 +29,8 @@ func TestKeysInUseStay(t *testing.T) {
 	s := New(slab.New(1<<20), &names, Clock{Now: func() int64 { return 0 }})
 	s.Stored = &StoredHashes{}
 	hash := names.Hash(nil, []byte("used"))
-	s.Entry(s.InsertCold(hash, nil, []byte("used"))).SetLastUsed(100)
-	s.Entry(s.InsertCold(names.Hash(nil, []byte("idle")), nil, []byte("idle"))).SetLastUsed(90)
+	s.EntryAt(s.InsertCold(hash, nil, []byte("used"))).SetLastUsed(100)
+	s.EntryAt(s.InsertCold(names.Hash(nil, []byte("idle")), nil, []byte("idle"))).SetLastUsed(90)
 	if !s.EvictOne(99, AnySpace) {
 		t.Fatal("nothing was evicted")
 	}

@@ -40,7 +40,7 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 		if at == 0 {
 			continue
 		}
-		e := s.Entry(at)
+		e := s.EntryAt(at)
 		switch idle := e.IdleSeconds(sec); {
 		case idle < EvictableAge || !e.IsClean(),
 			space != AnySpace && e.namespaceIndex() != space:
@@ -73,7 +73,7 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 	for range min(s.table.Slots(), 4*ageSample) {
 		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
 		if at := s.table.RefAt(s.evictSlot); at != 0 {
-			ages = append(ages, s.Entry(at).IdleSeconds(sec))
+			ages = append(ages, s.EntryAt(at).IdleSeconds(sec))
 		}
 	}
 	if len(ages) == 0 {
@@ -97,7 +97,7 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 		if r == 0 {
 			continue
 		}
-		e := s.Entry(r)
+		e := s.EntryAt(r)
 		mustMove := s.mustMove(r, e)
 		if !mustMove && !(s.arena.TotalWords() > words && s.arena.HasOwnChunk(e.syncedRef())) {
 			continue
@@ -146,7 +146,7 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 		if r == 0 {
 			continue
 		}
-		e := s.Entry(r)
+		e := s.EntryAt(r)
 		l := s.Ladder(e)
 		if int64(e.IdleSeconds(sec))*1000 <= l.FineSpan() || e.HasFlag(FlagBusy) {
 			continue

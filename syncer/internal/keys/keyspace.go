@@ -45,7 +45,7 @@ func (s *Keyspace) Ladder(e Entry) *leaparray.Ladder { return s.Namespace(e).Lad
 func (s *Keyspace) All() iter.Seq2[arena.Ref, Entry] {
 	return func(yield func(arena.Ref, Entry) bool) {
 		for i := range s.table.Slots() {
-			if at := s.table.RefAt(i); at != 0 && !yield(at, s.Entry(at)) {
+			if at := s.table.RefAt(i); at != 0 && !yield(at, s.EntryAt(at)) {
 				return
 			}
 		}
@@ -93,7 +93,7 @@ func (s *Keyspace) MayHaveDropped(hash uint32, n uint64) bool { return s.dropped
 
 // Find returns the place of a key's entry, or 0 if it has none.
 func (s *Keyspace) Find(hash uint32, ns, key []byte) arena.Ref {
-	return s.table.Find(hash, func(r arena.Ref) bool { return s.Entry(r).IsOf(ns, key) })
+	return s.table.Find(hash, func(r arena.Ref) bool { return s.EntryAt(r).IsOf(ns, key) })
 }
 
 // Insert makes an entry for a key that has none. There must be room for it.
@@ -112,7 +112,7 @@ func (s *Keyspace) Insert(hash uint32, ns, key []byte, space int) arena.Ref {
 func (s *Keyspace) InsertCold(hash uint32, ns, key []byte) arena.Ref {
 	i := s.Names.Index(ns)
 	at := s.Insert(hash, ns, key, i)
-	e := s.Entry(at)
+	e := s.EntryAt(at)
 	e.SetLastUsed(s.Clock.Second())
 	e.SetFlags(FlagCold)
 	return at
@@ -121,7 +121,7 @@ func (s *Keyspace) InsertCold(hash uint32, ns, key []byte) arena.Ref {
 // Drop removes an entry from memory.
 func (s *Keyspace) Drop(hash uint32, r arena.Ref) {
 	s.dropped.add(hash)
-	e := s.Entry(r)
+	e := s.EntryAt(r)
 	s.Stored.Add(ListHash(e.Name()))
 	s.Names.all[e.namespaceIndex()].Keys.Add(-1)
 	releaseCounter(&s.arena, e.syncedRef())
@@ -140,8 +140,8 @@ func (s *Keyspace) Clear() {
 	s.PendingBuckets = 0
 }
 
-// Entry returns the entry at r.
-func (s *Keyspace) Entry(r arena.Ref) Entry { return entryAt(&s.arena, r) }
+// EntryAt returns the entry at r.
+func (s *Keyspace) EntryAt(r arena.Ref) Entry { return entryAt(&s.arena, r) }
 
 // Len returns the number of keys.
 func (s *Keyspace) Len() int { return s.table.Len() }
@@ -152,7 +152,7 @@ func (s *Keyspace) Slots() int { return s.table.Slots() }
 // EntryIn returns the entry in a slot, or nil if the slot is empty.
 func (s *Keyspace) EntryIn(slot int) Entry {
 	if at := s.table.RefAt(slot); at != 0 {
-		return s.Entry(at)
+		return s.EntryAt(at)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (m *model) entry(key string) keys.Entry {
 	if at == 0 {
 		at = m.InsertCold(hash, nil, []byte(key))
 	}
-	return m.Entry(at)
+	return m.EntryAt(at)
 }
 
 // acknowledge moves all pending counts of a key to the synced ones, like a round.
@@ -91,7 +91,7 @@ func (m *model) check() {
 			delete(m.want, key)
 			continue
 		}
-		e := m.Entry(at)
+		e := m.EntryAt(at)
 		l := m.Ladder(e)
 		synced, pending := l.Total(m.SyncedOf(e)), l.Total(m.PendingOf(e))
 		if synced != w.synced || pending != w.pending {

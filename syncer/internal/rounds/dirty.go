@@ -183,8 +183,8 @@ func (k *ParkedKeys) Pop() arena.Ref {
 	return r
 }
 
-// Move updates the references to entries that have moved.
-func (k *ParkedKeys) Move(to map[arena.Ref]arena.Ref) {
+// UpdateRefs updates the references to entries that have moved.
+func (k *ParkedKeys) UpdateRefs(to map[arena.Ref]arena.Ref) {
 	for i, r := range k.Refs {
 		k.Refs[i] = to[r]
 	}
