@@ -115,9 +115,9 @@ func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
 }
 
 // PrepareCheck checks that the check in progress has everything its operation needs, and finds the
-// rules that judge it: the rules that it names or, if an acquire names neither rules nor limits, the
-// default rules of its namespace. It returns how many limits EndCheck adds for them, and how many of
-// them ban, so that the caller can bound both.
+// rules that judge it: the rules that it names or, if an acquire names neither rules nor limits,
+// the default rules of its namespace. It returns how many limits EndCheck adds for them, and how
+// many of them ban, so that the caller can bound both.
 func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
 	f *request.Failure) {
 	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start {

@@ -154,7 +154,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestForbiddenNamesNoField refuses a request for its grant: requests of Envoy have no ns and no op.
+// TestForbiddenNamesNoField refuses a request for its grant: requests of Envoy have no ns and no
+// op.
 func TestForbiddenNamesNoField(t *testing.T) {
 	b := start(t)
 	for _, may := range []struct{ roles, namespaces string }{{"count", "other"}, {"read", ""}} {
