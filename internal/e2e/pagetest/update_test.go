@@ -29,13 +29,21 @@ func TestTrafficIsSteady(t *testing.T) {
 				status: { ops_total: ops, served_total: 0, forwarded_total: 0, incoming: 0,
 					outgoing: 0, moving: 0, pending_buckets: 0, mode: "two-tier",
 					ring_version: "1", redis_up: true } }] });
-		const start = performance.now() + 1e6, shown = [];
+		const shown = [];
+		let start = performance.now() + 1e6;
 		for (let second = 0; second < 8; second++) {
 			const now = start + second * 1000;
 			const events = members.refreshEvents(now); // it shows the view of a second ago
 			held.forEach((answer) => answer());
 			held = [];
 			await events;
+			if (second > 0 && !document.querySelector("#members").textContent.includes("a:1")) {
+				// The answer to an earlier request of the page came in between: begin again.
+				second = -1;
+				start += 1e6;
+				shown.length = 0;
+				continue;
+			}
 			members.showCluster(view(second * 500), now);
 			shown.push(traffic());
 		}
