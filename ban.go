@@ -10,7 +10,7 @@ import (
 // Window, the length of a new ban; an active ban keeps its own end. NS and Key come from [BanKey],
 // so the ban has the partition of its key.
 //
-// Nothing is counted while a ban is active, not even with CountDenied. If none is active, and one
+// While a ban is active, only Charge counts anything. If none is active, and one
 // of the banned check's limits in [From, To) refuses because of its counts, the ban starts: it is
 // counted once, in the same decision. Refusals during a ban do not extend it, and a dry run starts
 // none. A result with TS reports a ban that the operation has started. In the result of a ban that

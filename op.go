@@ -97,7 +97,7 @@ type Check struct {
 	Key []byte
 	// N is the number of events, 1 to 2^31-1. In an Add, a negative N takes events back: from the
 	// buckets of its time or, if it has none, from the newest buckets that are not empty, and never
-	// more than a bucket holds.
+	// more than a bucket holds. In an Acquire, 0 counts nothing and needs room for one event.
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
@@ -116,6 +116,10 @@ func (c *Check) AppendName(b []byte) []byte {
 	return append(append(b, 0), c.Key...)
 }
 
+// Needed returns how many events the limits of an Acquire must leave room for: N, and the extra ones
+// of other checks of the same key, but at least one.
+func (c *Check) Needed(extra int64) int64 { return max(1, c.N+extra) }
+
 // IsBan reports whether the check is a [Ban].
 func (c *Check) IsBan() bool { return c.Kind == BanCheck }
 
@@ -126,8 +130,11 @@ type Op struct {
 	// milliseconds; 0 means now.
 	TS  int64
 	Ack Ack
-	// CountDenied makes an Acquire count even if it is refused.
+	// CountDenied makes an Acquire count even if it is refused, unless a ban is active.
 	CountDenied bool
+	// Charge makes an Acquire count whatever the decision is, even while a ban is active: what it
+	// pays for has happened.
+	Charge bool
 	// DryRun makes an Acquire count nothing. Its answer is the same as without DryRun. Other kinds
 	// ignore it.
 	DryRun bool
@@ -142,8 +149,8 @@ type Op struct {
 	Recalled bool
 	// Reserve, if not empty, makes an admitted Acquire reserve its events under this id instead of
 	// counting them, until Counter.Confirm or Counter.Undo is called with the id. That must
-	// happen soon, because a partition can't be handed over meanwhile. CountDenied then has no
-	// effect, and nothing waits for the store. Other kinds ignore it.
+	// happen soon, because a partition can't be handed over meanwhile. CountDenied and
+	// Charge then have no effect, and nothing waits for the store. Other kinds ignore it.
 	Reserve string
 	Checks  []Check
 	// Rules are the rules with a ban that apply to some of the checks, for internal/bans. A
@@ -157,7 +164,12 @@ func (op *Op) Reads() bool { return op.Kind == Count || op.Kind == Acquire && op
 // Counts reports whether the keys of the operation, which had this result and no error, were
 // counted.
 func (op *Op) Counts(res *Result) bool {
-	return !op.Reads() && (op.Kind == Add || res.Allowed || op.CountDenied && !op.Banned(res))
+	return !op.Reads() && (op.Kind == Add || res.Allowed || op.CountsRefused(res))
+}
+
+// CountsRefused reports whether an Acquire counts although it has this result, a refusal.
+func (op *Op) CountsRefused(res *Result) bool {
+	return op.Charge || op.CountDenied && !op.Banned(res)
 }
 
 // Changes reports whether the operation, which had this result and no error, was counted or started
@@ -179,7 +191,7 @@ func (op *Op) TakesBack() bool {
 // counter owns them: it happens now, counts no more than the allowance, starts no ban, and needs no
 // further knowledge of the keys.
 func (op *Op) MayBorrow() bool {
-	return op.TS == 0 && !op.CountDenied && !op.mayBan() &&
+	return op.TS == 0 && !op.CountDenied && !op.Charge && !op.mayBan() &&
 		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
 }
 

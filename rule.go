@@ -63,6 +63,8 @@ type Rule struct {
 	// Ban is how long, in milliseconds, the rule keeps refusing a key that its Limits have refused
 	// once, if the rule is on; 0 means no ban.
 	Ban int64
+	// Charge makes every acquire that the rule judges count, even if it is refused, see Op.Charge.
+	Charge bool
 	// Overrides are other limits for some keys, see For.
 	Overrides []Override
 	// Default applies the rule to every acquire, and every addition of values now, that names
@@ -91,6 +93,9 @@ func (r *Rule) Enforced(l RuleLimit) int64 {
 
 // Bans reports whether the rule bans the keys that it refuses.
 func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == RuleOn }
+
+// Charges reports whether the rule makes refused acquires count.
+func (r *Rule) Charges() bool { return r.Charge && r.State == RuleOn }
 
 // PolicyName returns the name in headers of limit i of the rule's limits for a key: the name of the
 // rule, followed by the window if there are several limits.

@@ -161,6 +161,14 @@ func TestOperationReachesService(t *testing.T) {
 		c.Limits[0] != (twotier.Limit{Window: 93784000, Max: 9}) {
 		t.Fatalf("got %+v", c)
 	}
+	call(s, "POST /v1/acquire", `{"charge":true,"key":"k","limits":[{"window":"1m","max":9}]}`)
+	if op := f.last; !op.Charge || op.DryRun || op.Checks[0].N != 1 {
+		t.Errorf("a charge is %+v", op)
+	}
+	call(s, "POST /v1/acquire", `{"n":0,"key":"k","limits":[{"window":"1m","max":9}]}`)
+	if op := f.last; op.Charge || !op.DryRun || op.Checks[0].N != 0 {
+		t.Errorf("an acquire of 0 events is %+v", op)
+	}
 }
 
 func TestDegradedIsSaid(t *testing.T) {

@@ -128,7 +128,7 @@ var refusedFields = []refusal{
 	{acquire, `{"key":"k"}`, 422, `limits: missing; want at least one limit, or rules`},
 	{acquire, `{"key":"k","limits":[]}`, 422, `limits: missing; want at least one limit, or rules`},
 	{acquire, `{"key":"k","n":-1,"limits":[{"window":"1m","max":1}]}`, 422,
-		`n: want 1 to 2147483647`},
+		`n: want 0 to 2147483647`},
 	{acquire, `{"key":"k","limits":[` + strings.Repeat(`{"window":"1m","max":1},`, 16) +
 		`{"window":"1m","max":1}]}`, 422, `limits: want at most 16 limits`},
 	{acquire, `{"checks":[]}`, 422, `checks: want at least one check`},
@@ -146,7 +146,7 @@ var refusedFields = []refusal{
 		`checks: want either checks or key, not both`},
 	{acquire, `{"count_denied":1}`, 422, `count_denied: want true or false, got a number`},
 	{acquire, `{"window":"1m"}`, 422,
-		`window: unknown field; acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied and dry_run`},
+		`window: unknown field; acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge and dry_run`},
 	{batch, `{}`, 422, `ops: missing; want a list of operations`},
 	{batch, `{"ops":{}}`, 422, `ops: want a list of operations, got an object`},
 	{batch, `{"ops":[],"ops":[]}`, 422, `ops: given twice`},

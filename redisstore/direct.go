@@ -314,7 +314,7 @@ func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts
 		}
 		marks = append(marks, at...)
 	}
-	if failed == nil && (res.Allowed || op.CountDenied && !op.Banned(res)) {
+	if failed == nil && (res.Allowed || op.CountsRefused(res)) {
 		return marks, nil
 	}
 	for i := range op.Checks {
@@ -355,7 +355,7 @@ func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, checks []int,
 	counted []bool, res *twotier.Result) (marks []fences.Mark, err error) {
 	one := twotier.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
-		DryRun: op.DryRun}
+		Charge: op.Charge, DryRun: op.DryRun}
 	for _, i := range checks {
 		one.Checks = append(one.Checks, op.Checks[i])
 	}
@@ -368,7 +368,7 @@ func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, chec
 	if res.RetryAfter >= 0 && (part.RetryAfter < 0 || part.RetryAfter > res.RetryAfter) {
 		res.RetryAfter = part.RetryAfter
 	}
-	counts := part.Allowed || op.CountDenied && !one.Banned(&part)
+	counts := part.Allowed || one.CountsRefused(&part)
 	for k, i := range checks {
 		res.Checks[i], counted[i] = part.Checks[k], counts && op.Checks[i].N > 0
 	}

@@ -95,9 +95,10 @@ func (c *directCall) isRead() bool { return c.kind == twotier.Count }
 // The script's ways of counting.
 const (
 	modeAllowed = iota // count if allowed
-	modeAlways         // count even if refused
+	modeAlways         // count even if refused, unless a ban is active
 	modeNewest         // take back from the newest buckets
 	modeDry            // count nothing
+	modeCharge         // count even if refused
 )
 
 func countingMode(op *twotier.Op) int64 {
@@ -106,6 +107,8 @@ func countingMode(op *twotier.Op) int64 {
 		return modeNewest
 	case op.Kind != twotier.Count && op.Reads():
 		return modeDry
+	case op.Charge:
+		return modeCharge
 	case op.CountDenied:
 		return modeAlways
 	}
@@ -227,7 +230,7 @@ func (c *directCall) decodeResult(op *twotier.Op, res *twotier.Result) error {
 		values = values[n:]
 	}
 	res.Allowed = c.allowed
-	if (!c.repeated || op.DryRun) && (c.allowed || op.CountDenied && !op.Banned(res)) {
+	if (!c.repeated || op.DryRun) && (c.allowed || op.CountsRefused(res)) {
 		addAdmittedCounts(op, res)
 	}
 	c.setTimes(op, res)
@@ -240,7 +243,9 @@ func (c *directCall) setTimes(op *twotier.Op, res *twotier.Result) {
 		return
 	}
 	for i := range res.Checks {
-		res.Checks[i].TS = c.ts
+		if op.Checks[i].N != 0 {
+			res.Checks[i].TS = c.ts
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func (w *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
 		}
 	}
 	c.allowed, c.values = allowed, slices.Concat(values...)
-	if failed != nil || c.refusal != "" || !allowed && (c.mode != modeAlways || banned) {
+	if failed != nil || c.refusal != "" || !allowed && !c.countsRefused(banned) {
 		if err := w.takeBack(ctx, counted); err != nil {
 			failed = errors.Join(failed, err)
 		}
@@ -83,7 +83,7 @@ func (c *directCall) halves() [2][]int {
 	half, last := map[string]int{}, 0
 	names := []string{}
 	for i := range c.checks {
-		if name := string(c.hashName(i)); c.checks[i].n > 0 && !slices.Contains(names, name) {
+		if name := string(c.hashName(i)); c.checks[i].n >= 0 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -92,7 +92,7 @@ func (c *directCall) halves() [2][]int {
 	}
 	var at [2][]int
 	for i := range c.checks {
-		if c.checks[i].n > 0 {
+		if c.checks[i].n >= 0 {
 			last = half[string(c.hashName(i))]
 		}
 		at[last] = append(at[last], i)
@@ -158,5 +158,10 @@ func (c *directCall) isBanned() bool {
 
 // hasCounted reports whether an acquire that was answered has counted its keys.
 func (c *directCall) hasCounted() bool {
-	return c.mode != modeDry && (c.allowed || c.mode == modeAlways && !c.isBanned())
+	return c.mode != modeDry && (c.allowed || c.countsRefused(c.isBanned()))
+}
+
+// countsRefused reports whether an acquire counts although it was refused.
+func (c *directCall) countsRefused(banned bool) bool {
+	return c.mode == modeCharge || c.mode == modeAlways && !banned
 }

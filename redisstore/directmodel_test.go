@@ -142,11 +142,11 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 			return err
 		}
 	}
-	if op.Kind == twotier.Acquire && !op.DryRun && (res.Allowed || op.CountDenied &&
-		!op.Banned(res)) {
+	if op.Kind == twotier.Acquire && !op.DryRun && (res.Allowed ||
+		op.CountsRefused(res)) {
 		m.count(op, ts, now)
 	}
-	if op.Kind == twotier.Acquire && (res.Allowed || op.CountDenied && !op.Banned(res)) {
+	if op.Kind == twotier.Acquire && (res.Allowed || op.CountsRefused(res)) {
 		m.include(op, res)
 	}
 	if op.Kind == twotier.Acquire && !res.Allowed && !op.DryRun {
@@ -154,7 +154,9 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 	}
 	if op.Counts(res) && !op.TakesNewest() {
 		for i := range res.Checks {
-			res.Checks[i].TS = ts
+			if op.Checks[i].N != 0 {
+				res.Checks[i].TS = ts
+			}
 		}
 	}
 	for i := range op.Checks {
@@ -226,7 +228,7 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 		case !v.Covers(limit.Window, ts):
 			return twotier.OutOfReach(op, v.Ladder, limit.Window, ts, now)
 		case op.Kind == twotier.Acquire:
-			n := sumOf(op, i)
+			n := max(1, sumOf(op, i))
 			peak, _ := v.Peak(limit.Window, ts)
 			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak,
 				m.key(c).blur(limit.Window, ts)

@@ -107,6 +107,7 @@ func randomOp(dice *rand.Rand, now int64) twotier.Op {
 	if op.Kind == twotier.Acquire {
 		checks = 1 + dice.IntN(2)*dice.IntN(4)
 		op.CountDenied, op.DryRun = dice.IntN(6) == 0, dice.IntN(6) == 0
+		op.Charge = dice.IntN(8) == 0
 	}
 	for range checks {
 		i, c := dice.IntN(4), check("", 1+dice.Int64N(3))
@@ -125,8 +126,11 @@ func randomOp(dice *rand.Rand, now int64) twotier.Op {
 		if op.Kind == twotier.Add && dice.IntN(2) == 0 {
 			c.Limits = nil
 		}
-		if op.Kind == twotier.Add && dice.IntN(4) == 0 {
+		switch {
+		case op.Kind == twotier.Add && dice.IntN(4) == 0:
 			c.N = -c.N
+		case op.Kind == twotier.Acquire && dice.IntN(8) == 0:
+			c.N = 0
 		}
 		op.Checks = append(op.Checks, c)
 		for i := range dice.IntN(3) {
@@ -142,7 +146,7 @@ func randomOp(dice *rand.Rand, now int64) twotier.Op {
 func opOfOneKey(dice *rand.Rand, now int64) twotier.Op {
 	op := randomOp(dice, now)
 	for i := 1; i < len(op.Checks); i++ {
-		if op.Checks[i].N != 0 {
+		if !op.Checks[i].IsBan() {
 			op.Checks = op.Checks[:i]
 		}
 	}

@@ -49,7 +49,7 @@ func (w *admission) hasRoom(t *target) bool {
 func (k *call) checkRoom() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {
-		case t.check.IsBan():
+		case t.check.N == 0:
 		case t.p.draining:
 			return twotier.ErrClosed
 		case !k.admission.hasRoom(t):

@@ -11,7 +11,7 @@ import (
 func (t *target) breaches(r *twotier.CheckResult, b twotier.Ban) bool {
 	for i := int(b.From); i < min(int(b.To), len(r.Limits)); i++ {
 		lr := &r.Limits[i]
-		if lr.Refused && lr.Count+t.check.N+t.extra > lr.Max {
+		if lr.Refused && lr.Count+t.check.Needed(t.extra) > lr.Max {
 			return true
 		}
 	}

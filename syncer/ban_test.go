@@ -44,6 +44,7 @@ func TestBansAgainstAModel(t *testing.T) {
 		}
 		op := banned(key, 1+dice.Int64N(3), 20_000, 1, limits(1000, 5, 10_000, 8))
 		op.DryRun, op.CountDenied = dice.IntN(5) == 0, dice.IntN(8) == 0
+		op.Charge = dice.IntN(8) == 0
 		if dice.IntN(6) == 0 {
 			op.TS = now - dice.Int64N(8000)
 		}
@@ -73,7 +74,7 @@ func TestBansAgainstAModel(t *testing.T) {
 				t.Fatalf("a ban of %d ms", ban.RetryAfter)
 			}
 		}
-		if !op.DryRun && !holds && (res.Allowed || op.CountDenied) {
+		if !op.DryRun && (op.Charge || !holds && (res.Allowed || op.CountDenied)) {
 			s.counted += op.Checks[0].N
 		}
 		if got := count(t, c, key, 86_400_000); got != s.counted {

@@ -43,7 +43,7 @@ func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 		return true, nil
 	case op.Kind == twotier.Count:
 		return false, nil
-	case !res.Allowed && (!op.CountDenied || k.reservation != nil || op.Banned(res)):
+	case !res.Allowed && (k.reservation != nil || !op.CountsRefused(res)):
 		return k.startRefusalBans(res)
 	case op.DryRun:
 		k.includeCounted(res)
@@ -109,8 +109,12 @@ func (k *call) setTimes(res *twotier.Result) {
 		return
 	}
 	for i := range res.Checks {
-		if res.Checks[i].TS = k.ts; k.targets[i].credit != nil {
-			res.Checks[i].TS = k.targets[i].stamped
+		switch t := &k.targets[i]; {
+		case t.check.N == 0:
+		case t.credit != nil:
+			res.Checks[i].TS = t.stamped
+		default:
+			res.Checks[i].TS = k.ts
 		}
 	}
 }
@@ -183,7 +187,7 @@ func (k *call) setSource(res *twotier.Result) {
 func (k *call) makeEntries() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.IsBan() {
+		if t.check.N == 0 {
 			continue
 		}
 		r, _, err := t.ensureEntry(k.present)
@@ -199,7 +203,7 @@ func (k *call) makeEntries() error {
 func (k *call) count() {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.IsBan() {
+		if t.check.N == 0 {
 			continue
 		}
 		e := t.p.keys.EntryAt(t.ref)
@@ -235,7 +239,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 	}
 	v := k.view(t)
 	if t.credit != nil && k.op.Kind == twotier.Acquire {
-		t.credit.AnswerCheck(t.check.N+t.extra, v, k.ts, time.Now(), r)
+		t.credit.AnswerCheck(t.check.Needed(t.extra), v, k.ts, time.Now(), r)
 		return nil
 	}
 	for i := range t.check.Limits {
@@ -282,7 +286,8 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	}
 	peak = max(0, peak) // as in compare
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
-	n := t.check.N + t.extra
+	own := t.check.Needed(t.extra)
+	n := own
 	if len(t.p.reservations) > 0 {
 		n += t.p.reservations.ReservedEvents(t.ns, t.check.Key)
 	}
@@ -296,8 +301,8 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	}
 	lr.Refused = true
 	retry := int64(reservedRetry)
-	if peak+t.check.N+t.extra > lr.Max {
-		retry = v.RetryAfter(lr.Window, at, t.check.N+t.extra, lr.Max)
+	if peak+own > lr.Max {
+		retry = v.RetryAfter(lr.Window, at, own, lr.Max)
 	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry

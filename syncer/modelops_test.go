@@ -225,7 +225,7 @@ func (w *world) acquire() {
 	c, own := w.actor()
 	ts, is := w.moment()
 	op := twotier.Op{Kind: twotier.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0,
-		DryRun: w.rnd.IntN(20) == 0}
+		Charge: w.rnd.IntN(20) == 0, DryRun: w.rnd.IntN(20) == 0}
 	var keys []string
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
 		key := w.key("limited")
@@ -236,7 +236,7 @@ func (w *world) acquire() {
 		op.Checks = append(op.Checks, w.check(key))
 	}
 	if w.two != nil {
-		op.CountDenied = false
+		op.CountDenied, op.Charge = false, false
 	}
 	if w.two == nil && w.rnd.IntN(8) == 0 {
 		op.Reserve, op.DryRun = "id", false
@@ -254,6 +254,9 @@ func (w *world) acquire() {
 		return
 	}
 	for i, key := range keys {
+		if op.Checks[i].N == 0 {
+			continue
+		}
 		k := w.truth(key)
 		w.record(k, own, is, op.Checks[i].N)
 		k.log = append(k.log, event{ts: is, n: op.Checks[i].N})
@@ -264,6 +267,9 @@ func (w *world) acquire() {
 // may have different ones, and either spelling of its namespace.
 func (w *world) check(key string) twotier.Check {
 	c := twotier.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits}
+	if w.rnd.IntN(10) == 0 {
+		c.N = 0 // asks for room for one
+	}
 	if w.rnd.IntN(4) == 0 {
 		i := w.rnd.IntN(len(c.Limits))
 		c.Limits = c.Limits[i : i+1]
@@ -297,7 +303,7 @@ func (w *world) judge(op *twotier.Op, keys []string, res *twotier.Result) {
 	}
 	defer func() { w.figures(op, keys, res, counts) }()
 	for i, key := range keys {
-		k, n := w.truth(key), counts[key]
+		k, n := w.truth(key), max(1, counts[key])
 		w.age(k)
 		for _, lr := range res.Checks[i].Limits {
 			if fullest := k.fullest(lr.Window, op.TS, false) + n; res.Allowed && fullest > lr.Max {

@@ -32,7 +32,7 @@ func (o *operations) newReservation(k *call) *reservation {
 func (k *call) reserve() {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.IsBan() {
+		if t.check.N == 0 {
 			continue
 		}
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)

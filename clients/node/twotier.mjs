@@ -88,7 +88,7 @@ export class Twotier {
   }
 
   // acquire decides whether events may pass, and counts them if so.
-  // op: { key, n, ns, limits } or { checks: [...of these] }, and ts, ack, count_denied, dry_run
+  // op: { key, n, ns, limits } or { checks: [...of these] }, and ts, ack, count_denied, charge, dry_run
   acquire(op) {
     return this.#one({ ...op, op: "acquire" });
   }

@@ -106,7 +106,7 @@ class Twotier:
     def acquire(self, key=None, n=None, limits=None, checks=None, **more):
         """Asks whether events may pass, and counts them if so. Either key and limits, or checks: a
         list of dicts with key, limits and, if need be, n and ns, of which all must hold. more: ns,
-        ts, ack, count_denied, dry_run, rules."""
+        ts, ack, count_denied, charge, dry_run, rules."""
         return self._one(_op("acquire", key=key, n=n, limits=limits, checks=checks, **more))
 
     def is_action_allowed(self, user, action, period, max):

@@ -93,16 +93,23 @@ func appendRules(b []byte, rules []string) ([]byte, error) {
 
 // append appends the members of a check, each after a comma.
 func (c *Check) append(b []byte) ([]byte, error) {
+	if c.Peek && c.N != 0 {
+		return b, fmt.Errorf("%w: want either Peek or N", ErrInvalid)
+	}
 	b, err := appendKey(b, c.Namespace, c.Key, c.N, c.Limits)
 	if err != nil {
 		return b, err
+	}
+	if c.Peek {
+		b = appendNumber(b, "n", 0)
 	}
 	return appendRules(b, c.Rules)
 }
 
 // empty reports whether no field of the check is set.
 func (c *Check) empty() bool {
-	return c.Namespace == "" && c.Key == "" && c.N == 0 && len(c.Limits) == 0 && len(c.Rules) == 0
+	return c.Namespace == "" && c.Key == "" && c.N == 0 && !c.Peek &&
+		len(c.Limits)+len(c.Rules) == 0
 }
 
 // hasOnlyDefaultRules reports whether only default rules judge the check.
@@ -180,6 +187,9 @@ func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
 	}
 	if r.CountDenied {
 		b = append(b, `,"count_denied":true`...)
+	}
+	if r.Charge {
+		b = append(b, `,"charge":true`...)
 	}
 	if r.DryRun {
 		b = append(b, `,"dry_run":true`...)

@@ -71,7 +71,9 @@ type Check struct {
 	// default rules of the namespace judge; if it has none, the request is refused.
 	Namespace, Key string
 	// N is the number of events that request to pass, up to 2^31-1. 0 means 1.
-	N      int64
+	N int64
+	// Peek asks whether one more event could pass, and counts none. N must be 0.
+	Peek   bool
 	Limits []Limit
 	Rules  []string
 }
@@ -86,8 +88,10 @@ type AcquireRequest struct {
 	// At and Ack are as in AddRequest.
 	At  time.Time
 	Ack Ack
-	// CountDenied counts even if refused.
+	// CountDenied counts even if refused, unless a ban is active.
 	CountDenied bool
+	// Charge counts whatever the answer is: what it pays for has happened.
+	Charge bool
 	// DryRun only tests: the answer is the one that the request would get, but nothing is counted.
 	DryRun bool
 }

@@ -33,6 +33,7 @@ type Request struct {
 	found   [][]twotier.RuleLimit // parallel to naming once PrepareCheck has found their limits
 	op      position              // where the operation in progress begins
 	start   int                   // where the limits of the check in progress begin
+	charge  bool                  // a rule charges the operation in progress
 }
 
 // opForm records how the request spelled an operation.
@@ -68,6 +69,7 @@ func (r *Request) truncate(m position) {
 // BeginOp begins an operation and its first check.
 func (r *Request) BeginOp() {
 	r.op = position{len(r.checks), len(r.limits), len(r.ruled)}
+	r.charge = false
 	r.BeginCheck()
 }
 
@@ -135,8 +137,8 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 		f = request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
 		f = request.FieldFailure("n", request.WantAddN)
-	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
-		f = request.FieldFailure("n", request.WantN)
+	case kind == twotier.Acquire && (c.N < 0 || c.N > request.MaxN):
+		f = request.FieldFailure("n", request.WantAcquireN)
 	case kind == twotier.Acquire && missing:
 		f = request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
 	case kind == twotier.Count && missing:
@@ -158,7 +160,19 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
 // EndOp adds the operation in progress. Its tag is for the endpoint, see [Request.Tag].
 func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 	r.Ops = append(r.Ops, *op)
+	if op.Kind == twotier.Acquire {
+		last := &r.Ops[len(r.Ops)-1]
+		last.Charge = op.Charge || r.charge
+		last.DryRun = op.DryRun || r.countsNothing()
+	}
 	r.forms = append(r.forms, opForm{r.op.checks, len(r.checks) - r.op.checks, tag})
+}
+
+// countsNothing reports whether all checks of the operation in progress are of 0 events.
+func (r *Request) countsNothing() bool {
+	return !slices.ContainsFunc(r.checks[r.op.checks:], func(c twotier.Check) bool {
+		return c.N != 0
+	})
 }
 
 // DropOp forgets the checks and limits of the operation in progress.

@@ -22,6 +22,30 @@ func newRules() rules {
 	})}
 }
 
+// TestRulesCharge checks which operations count in any case, and which count nothing.
+func TestRulesCharge(t *testing.T) {
+	minute := []twotier.RuleLimit{{Window: 60_000, Max: 3, Text: "1m"}}
+	r := ask.Request{Rules: rules{twotier.NewRuleSet([]twotier.Rule{
+		{Name: "plain", Limits: minute}, {Name: "tokens", Limits: minute, Charge: true},
+		{Name: "shadow", Limits: minute, Charge: true, State: twotier.RuleShadow},
+	})}}
+	nothing := check("k")
+	nothing.N = 0
+	for _, f := range []*request.Failure{add(&r, check("k"), 0, "plain", "tokens"),
+		add(&r, check("k"), 0, "plain"), add(&r, check("k"), 0, "shadow"),
+		add(&r, nothing, 0, "tokens")} {
+		if f != nil {
+			t.Fatal(f)
+		}
+	}
+	r.Link()
+	for i, want := range [][2]bool{{true, false}, {}, {}, {true, true}} {
+		if op := &r.Ops[i]; op.Charge != want[0] || op.DryRun != want[1] {
+			t.Errorf("operation %d: charge %v, dry run %v", i, op.Charge, op.DryRun)
+		}
+	}
+}
+
 // second is the text of the windows that requests spell out.
 var second = []byte("1s")
 
@@ -107,7 +131,7 @@ func TestRefusals(t *testing.T) {
 		field string
 	}{
 		{check: *check("a"), field: "limits"},
-		{check: twotier.Check{Key: []byte("a")}, own: 1, field: "n"},
+		{check: twotier.Check{Key: []byte("a"), N: -1}, own: 1, field: "n"},
 		{check: twotier.Check{N: 1}, own: 1, field: "key"},
 		{check: twotier.Check{Key: []byte("a"), NS: []byte("x"), N: 1}, names: []string{"login"},
 			field: "ns"},

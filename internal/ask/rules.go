@@ -138,6 +138,7 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 		if kind == twotier.Acquire && rule.Bans() {
 			bans++
 		}
+		r.charge = r.charge || rule.Charges()
 	}
 	return limits, bans, nil
 }

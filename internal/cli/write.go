@@ -49,6 +49,7 @@ type writeBody struct {
 	TS          int64  `json:"ts,omitempty"`
 	Ack         string `json:"ack,omitempty"`
 	CountDenied bool   `json:"count_denied,omitempty"`
+	Charge      bool   `json:"charge,omitempty"`
 	DryRun      bool   `json:"dry_run,omitempty"`
 	Checks      checks `json:"checks,omitempty"`
 }
@@ -121,19 +122,21 @@ func acquireSpec() spec {
 				rules               ruleNames
 				all                 checks
 				countDenied, dryRun bool
+				charge              bool
 			)
 			e.addFlags(fs)
 			fs.Var(&rules, "rule", "`NAME` of a rule of the server; may be repeated")
 			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
 			fs.BoolVar(&countDenied, "count-denied", false,
-				"count the events even if they are refused")
+				"count the events even if they are refused, unless a ban is active")
+			fs.BoolVar(&charge, "charge", false, "count the events in any case")
 			fs.BoolVar(&dryRun, "dry-run", false, "only ask, count nothing")
 			return func(ctx context.Context, s *session, args []string) error {
 				body, err := acquireBody(e, rules, all, args)
 				if err != nil {
 					return err
 				}
-				body.CountDenied, body.DryRun = countDenied, dryRun
+				body.CountDenied, body.Charge, body.DryRun = countDenied, charge, dryRun
 				return s.acquire(ctx, body)
 			}
 		},

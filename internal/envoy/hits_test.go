@@ -19,7 +19,30 @@ func TestHitsAddend(t *testing.T) {
 	b.want(b.ask(hits(descriptor("ip=1"), 2)), "OVER_LIMIT: OVER_LIMIT 1 of 3/MINUTE")
 	b.want(b.ask(hits(descriptor("ip=1"), 0)), "OK: OK 1 of 3/MINUTE") // only compares
 	b.want(b.ask(hits(descriptor("ip=1"), -2)), "OK: OK 3 of 3/MINUTE")
-	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0)), "OK: OK 0 of 0/SECOND")
+	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0)), "OVER_LIMIT: OVER_LIMIT 0 of 0/SECOND")
+}
+
+// TestCharge charges what calls have cost afterwards, and asks before each call: a charge counts
+// even if it exceeds the limit, and no call begins at the limit or beyond.
+func TestCharge(t *testing.T) {
+	b := start(t)
+	charge := func(n int) string {
+		return b.ask(hits(descriptor("tokens=a"), n), descriptor("ip=1"))
+	}
+	before := func() string { return b.ask(hits(descriptor("tokens=a"), 0)) }
+	b.want(charge(900), "OK: OK 100 of 1000/MINUTE OK 2 of 3/MINUTE")
+	b.want(before(), "OK: OK 100 of 1000/MINUTE")
+	b.want(charge(300), "OVER_LIMIT: OVER_LIMIT 0 of 1000/MINUTE OK 1 of 3/MINUTE")
+	if n, m := b.count("edge", "tokens=a"), b.count("edge", "ip=1"); n != 1200 || m != 2 {
+		t.Errorf("counted %d and %d, want 1200 and 2", n, m)
+	}
+	b.want(before(), "OVER_LIMIT: OVER_LIMIT 0 of 1000/MINUTE")
+	b.now.Add(61_000)
+	b.want(charge(1000), "OK: OK 0 of 1000/MINUTE OK 2 of 3/MINUTE")
+	b.want(before(), "OVER_LIMIT: OVER_LIMIT 0 of 1000/MINUTE")
+	// A descriptor without hits that is over its limit does not keep a charge from being counted.
+	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0), hits(descriptor("tokens=b"), 7)),
+		"OVER_LIMIT: OVER_LIMIT 0 of 0/SECOND OK 993 of 1000/MINUTE")
 }
 
 // TestAnyNumberOfHits asks for the largest number that a request can have. Limits above 2^31 are

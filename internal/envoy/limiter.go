@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -116,7 +117,7 @@ func (d *decision) execute(ctx context.Context, service ask.Service) error {
 	if err != nil {
 		return err
 	}
-	if held {
+	if held && !d.charges() {
 		_, err = d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits > 0 })
 	} else {
 		err = d.acquire(ctx, service)
@@ -125,6 +126,13 @@ func (d *decision) execute(ctx context.Context, service ask.Service) error {
 		return err
 	}
 	return d.subtractHits(ctx, service)
+}
+
+// charges reports whether a descriptor's limit makes the request count in any case.
+func (d *decision) charges() bool {
+	return slices.ContainsFunc(d.items, func(it item) bool {
+		return it.limit != nil && it.limit.Charge && it.hits > 0
+	})
 }
 
 // compareWithLimits compares some descriptors with their limits, each by itself, and reports
@@ -149,15 +157,16 @@ func (d *decision) compareWithLimits(ctx context.Context, service ask.Service,
 		if results[i].Allowed {
 			it.count -= max(1, it.hits)
 		}
-		it.over = it.count+it.hits > int64(it.limit.Max)
+		it.over = it.count+max(1, it.hits) > int64(it.limit.Max)
 		over = over || it.over && !it.limit.Shadow
 	}
 	return over, nil
 }
 
-// acquire counts all descriptors with hits if all of them are within their limits.
+// acquire counts all descriptors with hits if all of them are within their limits, or if one of
+// them charges.
 func (d *decision) acquire(ctx context.Context, service ask.Service) error {
-	op := twotier.Op{Kind: twotier.Acquire}
+	op := twotier.Op{Kind: twotier.Acquire, Charge: d.charges()}
 	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		op.Checks = it.appendChecks(op.Checks, d.namespace, it.hits)
 	})
@@ -175,16 +184,16 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	if err := service.Do(ctx, &op, &res); err != nil {
 		return errorOfOp(err, &op)
 	}
+	d.counted = op.Counts(&res)
 	at := 0
 	for _, it := range items {
 		it.recordResult(res.Checks[at : at+it.checks])
 		at += it.checks
 		if it.limit.Shadow {
 			it.over = it.count > int64(it.limit.Max) ||
-				!res.Allowed && it.count+it.hits > int64(it.limit.Max)
+				!d.counted && it.count+it.hits > int64(it.limit.Max)
 		}
 	}
-	d.counted = res.Allowed
 	return nil
 }
 

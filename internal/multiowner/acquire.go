@@ -50,8 +50,8 @@ type Request struct {
 }
 
 // Acquire runs acquires that have no key in common, each of them all or nothing, and sets Err in
-// each result. A refused acquire is not counted, even if CountDenied is set: counting it is up to
-// the caller. For a dry run, the owners only compare their parts with the limits.
+// each result. A refused acquire is not counted, even if CountDenied or Charge is set: counting it
+// is up to the caller. For a dry run, the owners only compare their parts with the limits.
 //
 // An error is an *[UnreachableError], an *twotier.InvalidError that names the check by its index in
 // the operation, or wraps twotier.ErrNotOwner: in these cases nothing was counted, and other nodes
@@ -159,7 +159,7 @@ func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
 // compareTask returns the task to compare a part with its limits.
 func (a *acquire) compareTask(verb rpc.Verb, p *part) nodeTask {
 	op := *a.op
-	op.CountDenied = false
+	op.CountDenied, op.Charge = false, false
 	op.Checks = make([]twotier.Check, len(p.Checks))
 	for k, i := range p.Checks {
 		op.Checks[k] = a.op.Checks[i]

@@ -30,7 +30,7 @@ func (a *acquire) merge(res *twotier.Result) {
 			res.RetryAfter = r
 		}
 	}
-	if !res.Allowed && (!a.op.CountDenied || a.op.Banned(res)) {
+	if !res.Allowed && !a.op.CountsRefused(res) {
 		a.subtract(res)
 	}
 }

@@ -96,7 +96,7 @@ func anyOp(rnd *rand.Rand) twotier.Op {
 	}
 	checks := 1
 	if op.Kind == twotier.Acquire {
-		checks, op.CountDenied = 1+rnd.IntN(3), rnd.IntN(8) == 0
+		checks, op.CountDenied, op.Charge = 1+rnd.IntN(3), rnd.IntN(8) == 0, rnd.IntN(8) == 0
 	}
 	for i := range checks {
 		c := twotier.Check{NS: []byte([]string{"", "", "sms"}[rnd.IntN(3)]),

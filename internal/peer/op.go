@@ -8,10 +8,11 @@ import (
 	"twotier.dev/twotier"
 )
 
-// The second byte of an operation: its kind and the acknowledgement.
+// The second byte of an operation: its kind, whether it charges, and the acknowledgement.
 const (
-	kindMask = 0x0f
-	ackShift = 4
+	kindMask  = 0x07
+	chargeBit = 0x08
+	ackShift  = 4
 )
 
 // Bounds of namespaces and keys: the ones of bans, which are longer than the clients', see
@@ -33,7 +34,7 @@ const (
 // sameExceptKeys reports whether two operations differ in their keys only.
 func sameExceptKeys(a, b *twotier.Op) bool {
 	if a.Kind != b.Kind || a.TS != b.TS || a.Ack != b.Ack || a.CountDenied != b.CountDenied ||
-		a.DryRun != b.DryRun || len(a.Checks) != len(b.Checks) {
+		a.Charge != b.Charge || a.DryRun != b.DryRun || len(a.Checks) != len(b.Checks) {
 		return false
 	}
 	for i := range a.Checks {

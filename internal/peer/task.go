@@ -56,7 +56,7 @@ func appendTaskHead(b []byte, verb rpc.Verb, op *twotier.Op) []byte {
 	if op.DryRun {
 		first |= dryBit
 	}
-	b = append(b, first, byte(op.Kind)|byte(op.Ack)<<ackShift)
+	b = append(b, first, byte(op.Kind)|chargeBit*boolByte(op.Charge)|byte(op.Ack)<<ackShift)
 	if op.TS != 0 {
 		b = appendInt(b, op.TS)
 	}
@@ -107,6 +107,7 @@ func (l *taskList) readFullTask(r *reader, first byte) {
 	second := r.byte()
 	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
 	t.Op.Kind, t.Op.Ack = twotier.Kind(second&kindMask), twotier.Ack(second>>ackShift)
+	t.Op.Charge = second&chargeBit != 0
 	t.Op.CountDenied, t.Op.DryRun = first&deniedBit != 0, first&dryBit != 0
 	if t.Verb > rpc.VerbCoordinate || t.Op.Kind > twotier.Acquire || t.Op.Ack > twotier.AckDisk {
 		r.fail()

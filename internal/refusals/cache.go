@@ -61,7 +61,7 @@ func (c *Cache) Hits() int64 { return c.hits.Load() }
 // canRemember reports whether an operation can be refused from memory, and its refusal remembered.
 func (c *Cache) canRemember(op *twotier.Op) bool {
 	return c.kept != nil && op.Kind == twotier.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
-		!op.CountDenied
+		!op.CountDenied && !op.Charge
 }
 
 // Record records the result of an operation that another node executed, if it was a refusal. If the

@@ -37,11 +37,12 @@ const (
 
 // The valid values of a refused field, for error messages.
 const (
-	WantN      = "want 1 to 2147483647"
-	WantAddN   = "want 1 to 2147483647, or -1 to -2147483647 to take back"
-	WantWindow = `want a duration such as "90s" or "1d2h3m4s"`
-	WantKey    = "want 1 to 256 bytes of UTF-8 without control characters"
-	WantNS     = "want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"
+	WantN        = "want 1 to 2147483647"
+	WantAcquireN = "want 0 to 2147483647"
+	WantAddN     = "want 1 to 2147483647, or -1 to -2147483647 to take back"
+	WantWindow   = `want a duration such as "90s" or "1d2h3m4s"`
+	WantKey      = "want 1 to 256 bytes of UTF-8 without control characters"
+	WantNS       = "want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"
 )
 
 // ValidKey reports whether b may be a key.

@@ -23,6 +23,7 @@ const (
 	optionRule
 	optionKey
 	optionCountDenied
+	optionCharge
 	optionDryRun
 	optionBounds
 	optionWindow
@@ -54,6 +55,8 @@ func optionOf(word []byte) option {
 		return optionRule
 	case "COUNTDENIED":
 		return optionCountDenied
+	case "CHARGE":
+		return optionCharge
 	case "DRYRUN":
 		return optionDryRun
 	case "BOUNDS":
@@ -150,7 +153,7 @@ func (d *draft) has(o option) bool {
 		return d.op.Kind != twotier.Count
 	case optionAt, optionBounds:
 		return d.op.Kind == twotier.Count
-	case optionLimit, optionRule, optionKey, optionCountDenied,
+	case optionLimit, optionRule, optionKey, optionCountDenied, optionCharge,
 		optionDryRun:
 		return d.op.Kind == twotier.Acquire
 	}
@@ -165,7 +168,7 @@ func optionsOf(kind twotier.Kind) string {
 	case twotier.Count:
 		return "a window, NS, AT or BOUNDS"
 	}
-	return "NS, N, TS, ACK, COUNTDENIED, DRYRUN, LIMIT, RULE or KEY"
+	return "NS, N, TS, ACK, COUNTDENIED, CHARGE, DRYRUN, LIMIT, RULE or KEY"
 }
 
 // readOption reads the values that follow an option.
@@ -185,6 +188,9 @@ func (d *draft) readOption(o option) errorReply {
 	switch o {
 	case optionCountDenied:
 		d.op.CountDenied = true
+		return ""
+	case optionCharge:
+		d.op.Charge = true
 		return ""
 	case optionDryRun:
 		d.op.DryRun = true
@@ -233,7 +239,7 @@ func wantN(kind twotier.Kind) string {
 	if kind == twotier.Add {
 		return request.WantAddN
 	}
-	return request.WantN
+	return request.WantAcquireN
 }
 
 func ackOf(word []byte) (twotier.Ack, bool) {
@@ -376,6 +382,6 @@ func (d *draft) limitFieldError(field, detail string) errorReply {
 
 // String returns the option's name in errors, which is the name of the field in the HTTP API.
 func (o option) String() string {
-	return [...]string{"", "ns", "n", "ts", "at", "ack", "limit", "rule", "key", "count_denied",
-		"dry_run", "bounds", "window"}[o]
+	return [...]string{"", "ns", "n", "ts", "at", "ack", "limit", "rule", "key",
+		"count_denied", "charge", "dry_run", "bounds", "window"}[o]
 }

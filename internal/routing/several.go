@@ -61,7 +61,7 @@ func (r *Router) countIfDenied(
 func (r *Router) countDenied(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	for i := range op.Checks {
 		c := op.Checks[i]
-		if c.IsBan() {
+		if c.N == 0 {
 			continue
 		}
 		c.Limits = nil
@@ -93,7 +93,7 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier
 			list = append(list,
 				multiowner.Request{Op: &tasks[i].Op, Res: &res[i], Parts: d.parts})
 		case local:
-			tasks[i].Op.CountDenied = false // the sender counts refusals
+			tasks[i].Op.CountDenied, tasks[i].Op.Charge = false, false // the sender counts refusals
 			res[i].Err = r.execute(ctx, &d, &tasks[i].Op, &res[i])
 		default:
 			res[i].Err = twotier.ErrNotOwner

@@ -58,6 +58,7 @@ type draftDescriptor struct {
 	depth     int
 	entry     Entry
 	shadow    bool
+	charge    bool
 	share     bool
 	made      descriptor
 }
@@ -83,6 +84,8 @@ func (r *reader) descriptor(d *draftDescriptor) {
 				d.made.limit = r.rateLimit(to, d.namespace)
 			case "shadow_mode":
 				d.shadow = r.boolean(to, key)
+			case "charge":
+				d.charge = r.charge(to)
 			case "share_threshold":
 				d.share = r.boolean(to, key)
 			case "detailed_metric", "value_to_metric":
@@ -91,11 +94,11 @@ func (r *reader) descriptor(d *draftDescriptor) {
 				r.level(&d.made.below, to, d.namespace, d.depth+1)
 			default:
 				r.Unknown(at, key, "a descriptor has key, value, rate_limit, shadow_mode, "+
-					"share_threshold and descriptors")
+					"charge, share_threshold and descriptors")
 			}
 		}}.Read(r.Reader, d.item)
 	if d.made.limit != nil {
-		d.made.limit.Shadow = d.shadow
+		d.made.limit.Shadow, d.made.limit.Charge = d.shadow, d.charge && !d.shadow
 	}
 }
 

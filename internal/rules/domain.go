@@ -33,6 +33,8 @@ type DescriptorLimit struct {
 	Multiplier uint32
 	// Shadow marks a limit that is judged, but never refuses.
 	Shadow bool
+	// Charge makes a request that the limit judges count, even if it is refused.
+	Charge bool
 }
 
 // Window returns the length of the window in milliseconds.

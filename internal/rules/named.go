@@ -34,7 +34,7 @@ func (r *reader) ruleList(list *strictyaml.Node) {
 // rule reads one named rule.
 func (r *reader) rule(item *strictyaml.Node) {
 	var one twotier.Rule
-	var name, limits, distinct, ban, overrides *strictyaml.Node
+	var name, limits, distinct, ban, charge, overrides *strictyaml.Node
 	strictyaml.Mapping{Name: "a rule", Example: "name: login",
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
@@ -50,6 +50,8 @@ func (r *reader) rule(item *strictyaml.Node) {
 				one.State = r.state(to)
 			case "ban":
 				ban, one.Ban = to, r.ban(to)
+			case "charge":
+				charge, one.Charge = to, r.charge(to)
 			case "overrides":
 				overrides, one.Overrides = to, r.overrides(to)
 			case "default":
@@ -68,6 +70,9 @@ func (r *reader) rule(item *strictyaml.Node) {
 			one.Name)
 	case limits == nil && ban != nil:
 		r.Fail(ban, "ban: rule %s has only distinct limits, and these start no bans", one.Name)
+	case limits == nil && charge != nil:
+		r.Fail(charge, "charge: rule %s has only distinct limits, and these count no events",
+			one.Name)
 	default:
 		if r.seen[one.Name] = name; one.Default {
 			r.countDefault(item, &one)
@@ -107,8 +112,8 @@ func (r *reader) countDefault(item *strictyaml.Node, one *twotier.Rule) {
 
 // ruleKeys returns the keys that a rule may have.
 func ruleKeys() []string {
-	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "overrides",
-		"default"}
+	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "charge",
+		"overrides", "default"}
 }
 
 // truth reads true or false.
@@ -118,6 +123,15 @@ func (r *reader) truth(n *strictyaml.Node, what string) bool {
 		r.Fail(n, "%s: %q is neither true nor false", what, text)
 	}
 	return text == "true"
+}
+
+// charge reads when a request that the rule refuses is counted: always is the only choice.
+func (r *reader) charge(n *strictyaml.Node) bool {
+	text, ok := r.Text(n, "charge")
+	if ok && text != "always" {
+		r.Fail(n, "charge: %q is not \"always\"; leave it out to count only what is allowed", text)
+	}
+	return text == "always"
 }
 
 // name reads the name of a rule or a namespace.

@@ -110,9 +110,12 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		"rules: [{name: a, name: b, limits: [1/1s]}]": "r.yaml:1:19: name is set already in line 1",
 		"rules:\n- {name: a, limits: [1/1s]}\n- {name: a, limits: [1/1s]}": "r.yaml:3:10: there " +
 			"is a rule a already in line 2",
-		"rules: [{name: a, limits: [1/1s], ban: 25h}]":    `r.yaml:1:40: ban: "25h" is not from 1s to 24h`,
-		"rules: [{name: a, limits: [1/1s], ban: 10}]":     `r.yaml:1:40: ban: `,
-		"rules: [{name: a, limits: [1/1s], ban: 99ms}]":   `r.yaml:1:40: ban: "99ms" is not from 1s`,
+		"rules: [{name: a, limits: [1/1s], ban: 25h}]":   `r.yaml:1:40: ban: "25h" is not from 1s to 24h`,
+		"rules: [{name: a, limits: [1/1s], ban: 10}]":    `r.yaml:1:40: ban: `,
+		"rules: [{name: a, limits: [1/1s], ban: 99ms}]":  `r.yaml:1:40: ban: "99ms" is not from 1s`,
+		"rules: [{name: a, limits: [1/1s], charge: on}]": `r.yaml:1:43: charge: "on" is not "always"`,
+		"rules: [{name: a, distinct: 1/1s, charge: always}]": "r.yaml:1:43: charge: rule a has " +
+			"only distinct limits",
 		"rules: [{name: a, limits: [1/1s], state: of}]":   `r.yaml:1:42: state: "of" is not one of`,
 		overridden("{key: a}"):                            "r.yaml:1:47: an override has either",
 		overridden("{limits: [1/1s]}"):                    "r.yaml:1:47: an override has either",

@@ -96,11 +96,12 @@ const (
 	fieldAt
 	fieldDryRun
 	fieldValues
+	fieldCharge
 )
 
 // fieldNames are the names of the fields in the order of their bits.
 var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
-	"checks", "count_denied", "window", "at", "dry_run", "values"}
+	"checks", "count_denied", "window", "at", "dry_run", "values", "charge"}
 
 // ofCheck is the set of fields that make up a check.
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
@@ -136,6 +137,8 @@ func fieldOf(name []byte) fieldSet {
 		return fieldDryRun
 	case "values":
 		return fieldValues
+	case "charge":
+		return fieldCharge
 	}
 	return 0
 }
@@ -148,8 +151,10 @@ func fieldsOf(kind twotier.Kind, named bool) (fieldSet, string) {
 	case named && kind == twotier.Count:
 		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
 	case named:
-		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldDryRun,
-			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied and dry_run"
+		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldCharge |
+				fieldDryRun,
+			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge and " +
+				"dry_run"
 	}
 	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
 }
@@ -241,6 +246,8 @@ func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 		}
 	case fieldCountDenied:
 		o.op.CountDenied, p = d.ReadBool()
+	case fieldCharge:
+		o.op.Charge, p = d.ReadBool()
 	case fieldDryRun:
 		o.op.DryRun, p = d.ReadBool()
 	case fieldChecks:

@@ -70,6 +70,7 @@ type ruledOp struct {
 	Op          string       `json:"op,omitempty"`
 	Checks      []ruledCheck `json:"checks"`
 	CountDenied bool         `json:"count_denied,omitempty"`
+	Charge      bool         `json:"charge,omitempty"`
 	DryRun      bool         `json:"dry_run,omitempty"`
 	Ack         string       `json:"ack,omitempty"`
 }
@@ -94,6 +95,7 @@ func (a *asker) draw() (op ruledOp) {
 		op.Ack = "redis"
 	}
 	op.CountDenied, op.DryRun = a.rnd.IntN(12) == 0, a.rnd.IntN(15) == 0
+	op.Charge = a.rnd.IntN(12) == 0
 	first := a.rnd.IntN(ruledKeys)
 	for i := range 1 + a.rnd.IntN(3)/2 {
 		c := ruledCheck{Key: fmt.Sprint("ruled", (first+i)%ruledKeys), N: 1 + a.rnd.Int64N(2)}

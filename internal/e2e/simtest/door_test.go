@@ -85,7 +85,8 @@ func request(op *twotier.Op) door.Op {
 	if op.Kind == twotier.Add {
 		return door.Op{Add: &door.AddRequest{Key: string(first.Key), N: first.N, At: at, Ack: ack}}
 	}
-	r := &door.AcquireRequest{At: at, Ack: ack, CountDenied: op.CountDenied, DryRun: op.DryRun}
+	r := &door.AcquireRequest{At: at, Ack: ack, CountDenied: op.CountDenied, Charge: op.Charge,
+		DryRun: op.DryRun}
 	for i := range op.Checks {
 		c := door.Check{Key: string(op.Checks[i].Key), N: op.Checks[i].N}
 		for _, l := range op.Checks[i].Limits {

@@ -104,8 +104,8 @@ func (w *world) judge(asked *question, op *ruledOp, got *ruledAnswer) {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		w.journal.note("client: %s %+d by %v at %s: asked at %s, %d checks, count denied %v, "+
-			"dry run %v: %+v", c.Key, c.N, c.names(), p.id, asked.at.Format("05.000"),
-			len(op.Checks), op.CountDenied, op.DryRun, *got)
+			"charge %v, dry run %v: %+v", c.Key, c.N, c.names(), p.id, asked.at.Format("05.000"),
+			len(op.Checks), op.CountDenied, op.Charge, op.DryRun, *got)
 	}
 	switch {
 	case got.Version < asked.least:
@@ -128,7 +128,8 @@ func (w *world) judge(asked *question, op *ruledOp, got *ruledAnswer) {
 	if refused == got.Allowed {
 		w.t.Errorf("node %s: allowed %v, but %+v", p.id, got.Allowed, got.Checks)
 	}
-	figured := got.Allowed || op.CountDenied && !held // the counts include the requested events
+	// The counts include the requested events.
+	figured := got.Allowed || op.Charge || op.CountDenied && !held
 	for i := range op.Checks {
 		w.judgeCheck(asked, op, got, i, d, figured)
 	}

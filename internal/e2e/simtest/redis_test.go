@@ -128,7 +128,7 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
 		v := d.view(c.NS, c.Key)
 		take := func(at leaparray.Stretch, n int64) { d.writeCheck(c, at, -n) }
 		switch {
-		case c.IsBan():
+		case c.N == 0:
 		case op.TakesNewest():
 			v.SelectNewest(-c.N, take)
 		case c.N < 0:
@@ -150,7 +150,7 @@ func (d *direct) compare(op *twotier.Op, c *twotier.Check, r *twotier.CheckResul
 		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Max}
 		if op.Kind == twotier.Acquire {
 			lr.Count, _ = v.Peak(limit.Window, ts)
-			lr.Refused = lr.Count+inAll(op, c) > limit.Max
+			lr.Refused = lr.Count+max(1, inAll(op, c)) > limit.Max
 		} else {
 			e, _ := v.Count(limit.Window, ts, true)
 			lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi

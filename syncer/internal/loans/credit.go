@@ -75,7 +75,7 @@ func (c *Credit) Covers(op *twotier.Op, check *twotier.Check, extra int64, now t
 	if !op.MayBorrow() || op.Kind == twotier.Acquire && !slices.Equal(check.Limits, c.limits) {
 		return false
 	}
-	if check.N+extra <= c.remaining() {
+	if check.Needed(extra) <= c.remaining() {
 		return true
 	}
 	c.missed += check.N

@@ -15,8 +15,8 @@
 -- limits of the other check refuses, a ban as long as its window is counted once, in the
 -- millisecond in which it ends, unless the mode is 3. Which limits is in n, see watched.
 --
--- Modes: 0 to count what is allowed, 1 to count what is refused as well, 2 for an add that takes
--- back the newest events, 3 to count nothing.
+-- Modes: 0 to count what is allowed, 1 to count what is refused as well unless a ban is active, 2
+-- for an add that takes back the newest events, 3 to count nothing, 4 to count in any case.
 --
 -- Reply: a MessagePack array: whether the sequence was known, the steps, then for each operation
 -- either 2 and an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire
@@ -831,7 +831,7 @@ local function ban(checks)
   several = true
   for i = 1, checks do
     local c, from = a + 3 * i, begins[i]
-    if args[c] > 0 then
+    if args[c] >= 0 then
       banned = from
     elseif banned and out[from + 3] == 0 and watched(args[c], banned) then
       local name, plan = KEYS[key + i], plans[args[c - 1]]
@@ -873,7 +873,7 @@ for op = 1, total do
     if not fields[i] and not (plain and repeated) then
       if not fits(name, plan.ladder) then
         if repeated then break end
-        divide = op == 1 and acquire and n > 0 and name ~= KEYS[key + 1]
+        divide = op == 1 and acquire and n >= 0 and name ~= KEYS[key + 1]
         if op > 1 or divide then
           left = op
           break
@@ -892,6 +892,7 @@ for op = 1, total do
         for j = 1, checks do
           if j ~= i and KEYS[key + j] == name then n = n + args[a + 3 * j] end
         end
+        if acquire then n = math.max(1, n) end
         holds, failed = judge(acquire, h, plan, ts, n, i, again)
       end
       if failed then break end
@@ -909,7 +910,7 @@ for op = 1, total do
     allowed = verdict == '1'
   elseif not failed and mode ~= 3 then
     for i = #done, 1, -1 do done[i] = nil end
-    if allowed or mode == 1 and not banned then failed = carry(checks, ts, mode, acquire) end
+    if allowed or mode == 4 or mode == 1 and not banned then failed = carry(checks, ts, mode, acquire) end
     if bans and not allowed and not failed then failed = ban(checks) end
   end
   decided[op] = failed and 'e' or (allowed and '1' or '0')
