@@ -143,7 +143,7 @@ var modeled = []mutant{
 		"\ttogether := d.workerForWholeList(nil)\n",
 		"./redisstore TestBatchesAreEquivalent|TestBatchKeepsTheOrder"},
 	{"parts of an acquire keep what they counted", "redisstore/directdivide.go",
-		"c.refusal != \"\" || !allowed && (c.mode != modeAlways || banned) {\n",
+		"c.refusal != \"\" || !allowed && !c.countsRefused(banned) {\n",
 		"c.refusal != \"\" && !allowed {\n", "./redisstore TestBatchesAreEquivalent"},
 	{"a script takes as long as its batch", "redisstore/direct.go", "steps: maxSteps,",
 		"steps: 1 << 40,", "./redisstore TestScriptsAreBounded"},
