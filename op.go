@@ -116,8 +116,8 @@ func (c *Check) AppendName(b []byte) []byte {
 	return append(append(b, 0), c.Key...)
 }
 
-// Needed returns how many events the limits of an Acquire must leave room for: N, and the extra ones
-// of other checks of the same key, but at least one.
+// Needed returns how many events the limits of an Acquire must leave room for: N, and the extra
+// ones of other checks of the same key, but at least one.
 func (c *Check) Needed(extra int64) int64 { return max(1, c.N+extra) }
 
 // IsBan reports whether the check is a [Ban].
