@@ -182,6 +182,56 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 	})
 }
 
+// expiringStore checks that every count comes with a time to live.
+type expiringStore struct {
+	syncer.Store
+	t *testing.T
+}
+
+func (s expiringStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	for _, r := range rounds {
+		for i := range r.Keys {
+			if k := &r.Keys[i]; len(k.Adds) > 0 && k.TTL <= 0 {
+				s.t.Errorf("%s is counted without a time to live", k.Key)
+			}
+		}
+	}
+	s.Store.Exchange(ctx, rounds)
+}
+
+// TestHandedOverRoundSetsTheTimeToLive hands over a round that adds a new key and got no answer.
+// The other counter sends it with the key's time to live.
+func TestHandedOverRoundSetsTheTimeToLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := embedded.New(embedded.Options{})
+		one := twotier.Placement{Partitions: 1}
+		var list []*syncer.Counter
+		var stores []*faultstore.Store
+		for i := range 2 {
+			s := faultstore.New(faultstore.Options{Store: expiringStore{inner, t},
+				Report: t.Errorf, Adopts: true})
+			stores = append(stores, s)
+			list = append(list, open(t, syncer.Options{Store: s, Placement: one, NotOwner: i > 0,
+				FlushInterval: 50 * time.Millisecond}))
+		}
+		add(t, list[0], "known", 1, 0)
+		flush(t, list[0])
+		for _, s := range stores {
+			s.SetDown(true)
+		}
+		add(t, list[0], "new", 1, 0)
+		time.Sleep(time.Second) // a round that gets no answer is in flight
+		hand(t, list[0], list[1], 0, 1<<20)
+		for _, s := range stores {
+			s.SetDown(false)
+		}
+		flush(t, list[1])
+		if n := inner.Sum(0, nil, []byte("new")); n != 1 {
+			t.Errorf("the store has %d events, want 1", n)
+		}
+	})
+}
+
 // TestHandoverTakenBack hands over to a counter that takes everything, and then the old owner
 // carries on.
 func TestHandoverTakenBack(t *testing.T) {
