@@ -453,14 +453,13 @@ func TestQuietCountsAfterAnOwnerChange(t *testing.T) {
 // forgetfulStore reports a loss with every answer, so many times.
 type forgetfulStore struct {
 	syncer.Store
-	losses *int
+	losses *atomic.Int64
 }
 
 func (s forgetfulStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 	for _, r := range rounds {
-		r.Lost = *s.losses > 0
-		*s.losses--
+		r.Lost = s.losses.Add(-1) >= 0
 	}
 }
 
@@ -468,16 +467,17 @@ func (s forgetfulStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestLossesWithoutEnd(t *testing.T) {
 	const most = 1000
 	synctest.Test(t, func(t *testing.T) {
-		losses := most
+		var losses atomic.Int64
+		losses.Store(most)
 		co := newCompany(t, 1, func(s syncer.Store) syncer.Store {
 			return forgetfulStore{s, &losses}
 		})
 		co.add(0, "k", 1)
 		time.Sleep(time.Second)
-		if n := most - losses; n < 10 || n > 100 {
+		if n := most - losses.Load(); n < 10 || n > 100 {
 			t.Errorf("%d losses within a second", n)
 		}
-		losses = 0
+		losses.Store(0)
 		flush(t, co.counters[0])
 		if n := co.store.Sum(0, nil, []byte("k")); n != 1 {
 			t.Errorf("the store has %d, want 1", n)
