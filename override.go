@@ -73,8 +73,9 @@ func (o *overridden) of(key []byte, own []RuleLimit) []RuleLimit {
 	return own
 }
 
-// index prepares For and DistinctFor.
+// index prepares NS, For and DistinctFor.
 func (r *Rule) index() {
+	r.ns = slices.Clip([]byte(r.Space()))
 	r.limits, r.distinct = overridden{}, overridden{}
 	for i := range r.Overrides {
 		o := &r.Overrides[i]

@@ -72,6 +72,7 @@ type Rule struct {
 	Default bool
 
 	limits, distinct overridden // by Overrides
+	ns               []byte     // Space, once the rule is in a RuleSet
 }
 
 // Space returns the namespace that the rule counts in.
@@ -80,6 +81,15 @@ func (r *Rule) Space() string {
 		return "default"
 	}
 	return r.Namespace
+}
+
+// NS returns Space in the form of Check.NS. Callers share the bytes of a rule in a [RuleSet], and
+// must not change them.
+func (r *Rule) NS() []byte {
+	if r.ns == nil {
+		return []byte(r.Space())
+	}
+	return r.ns
 }
 
 // Enforced returns the Max to decide with for a limit of r: the limit's own if r is on, and

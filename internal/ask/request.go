@@ -170,9 +170,12 @@ func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 
 // countsNothing reports whether all checks of the operation in progress are of 0 events.
 func (r *Request) countsNothing() bool {
-	return !slices.ContainsFunc(r.checks[r.op.checks:], func(c twotier.Check) bool {
-		return c.N != 0
-	})
+	for i := r.op.checks; i < len(r.checks); i++ {
+		if r.checks[i].N != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // DropOp forgets the checks and limits of the operation in progress.

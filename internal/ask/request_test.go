@@ -187,4 +187,28 @@ func TestRequestAllocatesNothing(t *testing.T) {
 			t.Errorf("%v allocations with %d limits in the request", n, own)
 		}
 	}
+	name, nothing := []byte("login"), check("b")
+	nothing.N = 0
+	if n := testing.AllocsPerRun(100, func() {
+		r.Reset()
+		r.BeginOp()
+		for _, c := range []*twotier.Check{c, nothing} {
+			c.NS = nil
+			if f := r.AddNamedRule(name); f != nil {
+				t.Error(f)
+			}
+			if _, _, f := r.PrepareCheck(c, twotier.Acquire); f != nil {
+				t.Error(f)
+			}
+			r.EndCheck(c, twotier.Acquire)
+			r.BeginCheck()
+		}
+		r.EndOp(&acquire, 0)
+		r.Link()
+		r.EmptyResults()
+	}); n > 0 {
+		t.Errorf("%v allocations with a named rule", n)
+	}
 }
+
+var acquire = twotier.Op{Kind: twotier.Acquire}

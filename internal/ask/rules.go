@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -120,9 +121,9 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 	if len(r.naming) == 0 {
 		return 0, 0, nil
 	}
-	if space := r.naming[0].Space(); c.NS == nil {
-		c.NS = []byte(space)
-	} else if string(c.NS) != space {
+	if space := r.naming[0].NS(); c.NS == nil {
+		c.NS = space
+	} else if !bytes.Equal(c.NS, space) {
 		return 0, 0, request.FieldFailure("ns", fmt.Sprintf(
 			"rule %s counts in namespace %s; leave %s out",
 			r.naming[0].Name, space, r.words().NS))

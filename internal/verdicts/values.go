@@ -1,6 +1,7 @@
 package verdicts
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -15,7 +16,7 @@ var _ [distinct.MaxLimits]struct{} = [twotier.MaxDistinct]struct{}{}
 // Values is an operation that adds different values to a key, or only counts them, with the rules
 // that judge it.
 type Values struct {
-	// Op has the limits spelled out in the request, until Judge adds the limits of rules.
+	// Op has the limits spelled out in the request and, after AddRules, those of the rules.
 	Op distinct.Op
 	// Add lists the values to add; none in a query.
 	Add [][]byte
@@ -51,12 +52,12 @@ func (v *Values) AddRules(rules []*twotier.Rule, version int64) *Mistake {
 	if v.Op.TS != 0 { // even if all rules are off: switching one on must not fail a request
 		return &Mistake{"ts", distinct.WantNoTS}
 	}
-	space := rules[0].Space()
-	if v.Op.NS != nil && string(v.Op.NS) != space {
+	space := rules[0].NS()
+	if v.Op.NS != nil && !bytes.Equal(v.Op.NS, space) {
 		return &Mistake{"ns", fmt.Sprintf("rule %s counts in namespace %s; leave ns out",
 			rules[0].Name, space)}
 	}
-	v.Op.NS, v.Ruled, v.Version = []byte(space), true, version
+	v.Op.NS, v.Ruled, v.Version = space, true, version
 	for i, r := range rules {
 		if len(r.Distinct) == 0 {
 			return &Mistake{fmt.Sprintf("rules[%d]", i), request.OnlyEventsDetail(r.Name)}
