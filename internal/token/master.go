@@ -3,6 +3,7 @@ package token
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+
 	"twotier.dev/twotier"
 )
 

@@ -1,8 +1,6 @@
 package verdicts
 
-import (
-	"twotier.dev/twotier"
-)
+import "twotier.dev/twotier"
 
 // Recorder records decisions one by one.
 type Recorder interface {
