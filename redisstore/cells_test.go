@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -97,7 +98,7 @@ func foldingLadders(t testing.TB) []*leaparray.Ladder {
 		{5, "500ms x 20, 5s x 30, 1m x 60"},
 		{0, "1s x 30, 1m x 20"},
 	} {
-		levels, err := leaparray.ParseLevels(l.levels)
+		levels, err := config.ParseLadder(l.levels)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -215,7 +216,7 @@ func TestDistinctByOtherLadders(t *testing.T) {
 	var engines []*distinct.Engine
 	for _, text := range []string{"1s x 60, 1m x 60, 15m x 96",
 		"250ms x 300, 1s x 400, 10s x 100, 1m x 60, 15m x 96"} {
-		levels, err := leaparray.ParseLevels(text)
+		levels, err := config.ParseLadder(text)
 		must.Succeed(t, err)
 		l := ladderOf(t, levels...)
 		s := open(t, redisstore.Options{URL: server.URL(), Ladders: ladders(l)})

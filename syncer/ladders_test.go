@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -78,7 +79,7 @@ func laddersOfAChange(t *testing.T) (both [2]*leaparray.Ladder) {
 	t.Helper()
 	for i, text := range []string{"1s x 20, 5s x 60, 1m x 60",
 		"100ms x 50, 1s x 60, 10s x 60, 15m x 96"} {
-		levels, err := leaparray.ParseLevels(text)
+		levels, err := config.ParseLadder(text)
 		if err != nil {
 			t.Fatal(err)
 		}

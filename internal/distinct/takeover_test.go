@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
@@ -125,7 +126,7 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 		"250ms x 40, 5s x 60, 20m x 72"}
 	c := newClock()
 	by := func(text string, store distinct.Store) *distinct.Engine {
-		levels, err := leaparray.ParseLevels(text)
+		levels, err := config.ParseLadder(text)
 		must.Succeed(t, err)
 		l, err := leaparray.NewLadder(0, levels...)
 		must.Succeed(t, err)

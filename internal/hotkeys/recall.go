@@ -40,12 +40,6 @@ func (r *recall) wait(ctx context.Context) error {
 var errRecallLate = fmt.Errorf("%w: what others have counted of a key has not come in time",
 	twotier.ErrUnavailable)
 
-// Recall returns once this node, which owns a key, has all counts that other nodes had made of it
-// before the call. The loans go on. The error wraps twotier.ErrUnavailable.
-func (t *Tracker) Recall(ctx context.Context, c *twotier.Check) error {
-	return t.joinRecall(c).wait(ctx)
-}
-
 // joinRecall returns a recall of a key that begins now or later. Callers that arrive during a
 // recall share the next one.
 func (t *Tracker) joinRecall(c *twotier.Check) *recall {

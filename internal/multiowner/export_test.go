@@ -49,6 +49,13 @@ func (o *Outcomes) Age() { o.o.expire(time.Now()) }
 func (o *Outcomes) Len() int     { return o.o.len() }
 func (o *Outcomes) Records() int { return len(o.o.records) }
 
+// len returns the number of remembered outcomes.
+func (o *outcomes) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.size
+}
+
 // Numbers are a coordinator's numbers.
 type Numbers struct{ n numbers }
 

@@ -262,10 +262,3 @@ func (o *outcomes) expire(now time.Time) {
 		}
 	}
 }
-
-// len returns the number of remembered outcomes.
-func (o *outcomes) len() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.size
-}

@@ -148,9 +148,6 @@ func markFromUsers(q RequestKind) RequestKind {
 	return q
 }
 
-// RequestKinds returns all kinds of requests.
-func RequestKinds() []RequestKind { return append([]RequestKind(nil), requestKinds[:]...) }
-
 // KindOf returns the kind of a request, or false if the value is not a request.
 func KindOf(request any) (kind RequestKind, ok bool) {
 	return findKind(func(k *RequestKind) bool { return k.is(request) })

@@ -1,5 +1,5 @@
 // Package peer is the protocol between nodes. A node forwards operations to the owner of their
-// keys, and sends requests, whose kinds are [node.RequestKinds].
+// keys, and sends requests, whose kinds are [node.RequestKind].
 //
 // # Batches
 //

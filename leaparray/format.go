@@ -2,8 +2,6 @@ package leaparray
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -29,18 +27,4 @@ func shortDuration(d time.Duration) string {
 		return fmt.Sprintf("%ds", d/time.Second)
 	}
 	return fmt.Sprintf("%dms", d/time.Millisecond)
-}
-
-// ParseLevels is the inverse of [Ladder.String]. The error wraps ErrLadder.
-func ParseLevels(text string) (levels []Level, err error) {
-	for part := range strings.SplitSeq(text, ", ") {
-		width, count, _ := strings.Cut(part, " x ")
-		w, err := time.ParseDuration(width)
-		n, err2 := strconv.Atoi(count)
-		if err != nil || err2 != nil {
-			return nil, fmt.Errorf("%w: %q is not WIDTH x COUNT, such as 1s x 60", ErrLadder, part)
-		}
-		levels = append(levels, Level{Width: w, Count: n})
-	}
-	return levels, nil
 }
