@@ -184,8 +184,8 @@ func (r *Round) Copy() *store.Round {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys[i] = store.KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, TTL: k.TTL,
-			Renew: k.Renew, Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Renew: k.Renew,
+			Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
 		}
 	}
 	return c
