@@ -1,6 +1,9 @@
 package envoy_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -9,6 +12,10 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/request"
 )
 
 func TestHitsAddend(t *testing.T) {
@@ -43,6 +50,69 @@ func TestCharge(t *testing.T) {
 	// A descriptor without hits that is over its limit does not keep a charge from being counted.
 	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0), hits(descriptor("tokens=b"), 7)),
 		"OVER_LIMIT: OVER_LIMIT 0 of 0/SECOND OK 993 of 1000/MINUTE")
+}
+
+// TestManyChargesAreAllCounted charges more than one operation can: thousands of millions of hits,
+// which count beyond the limits, together with a descriptor that does not charge.
+func TestManyChargesAreAllCounted(t *testing.T) {
+	b := start(t)
+	const each = 3e9
+	list := []*commonv3.RateLimitDescriptor{descriptor("ip=1")}
+	for i := range 60 {
+		list = append(list, &commonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(each),
+			Entries: descriptor(fmt.Sprint("bytes=", i)).Entries})
+	}
+	want := strings.Repeat(" OK 1000000000 of 4000000000/HOUR", 60)
+	b.want(b.ask(list...), "OK: OK 2 of 3/MINUTE"+want)
+	want = strings.Repeat(" OVER_LIMIT 0 of 4000000000/HOUR", 60)
+	b.want(b.ask(list...), "OVER_LIMIT: OK 1 of 3/MINUTE"+want)
+	for i := range 60 {
+		if n := b.count("edge", fmt.Sprint("bytes=", i)); n != 2*each {
+			t.Errorf("descriptor %d: %d are counted, want %d", i, n, int64(2*each))
+		}
+	}
+	b.want(b.ask(descriptor("ip=1")), "OK: OK 0 of 3/MINUTE")
+}
+
+// failing fails every operation from the given one on.
+type failing struct {
+	*bed
+	from int
+	err  error
+}
+
+func (f *failing) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	f.bed.DoAll(ctx, ops[:f.from], res[:f.from])
+	for i := range res[f.from:] {
+		res[f.from+i].Err = f.err
+	}
+}
+
+// TestManyChargesInDoubt charges in several operations, some or all of which fail: the outcome is
+// unknown unless nothing was counted.
+func TestManyChargesInDoubt(t *testing.T) {
+	for _, tt := range []struct {
+		from int
+		err  error
+		want request.Kind
+	}{
+		{0, twotier.ErrUnavailable, request.Unavailable},
+		{0, twotier.ErrUnknownOutcome, request.Unknown},
+		{1, twotier.ErrUnavailable, request.Unknown},
+	} {
+		b := start(t)
+		l := envoy.NewLimiter(&failing{b, tt.from, tt.err}, b.book, b.counted, nil)
+		list := make([]*commonv3.RateLimitDescriptor, 64)
+		for i := range list {
+			list[i] = &commonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(3e9),
+				Entries: descriptor(fmt.Sprint("bytes=", i)).Entries}
+		}
+		_, err := l.ShouldRateLimit(t.Context(), nil,
+			&ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: list})
+		if f, ok := errors.AsType[*request.Failure](err); !ok || f.Kind != tt.want {
+			t.Errorf("%v from operation %d on: %v, want kind %d", tt.err, tt.from, err, tt.want)
+		}
+	}
 }
 
 // TestAnyNumberOfHits asks for the largest number that a request can have. Limits above 2^31 are

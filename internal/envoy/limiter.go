@@ -174,6 +174,9 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 		return nil
 	}
 	if len(op.Checks) > request.MaxChecks { // some have thousands of millions of hits
+		if op.Charge {
+			return d.chargeInParts(ctx, service, items, op.Checks)
+		}
 		_, err := d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits > 0 })
 		for _, it := range items {
 			it.over = it.over || it.checks > 1
@@ -185,6 +188,43 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 		return errorOfOp(err, &op)
 	}
 	d.counted = op.Counts(&res)
+	d.recordResults(items, &res)
+	return nil
+}
+
+// chargeInParts counts descriptors that have more checks than one operation may have, in several
+// operations. Each of them counts in any case, so an error of one leaves the request partly
+// executed if another one has counted.
+func (d *decision) chargeInParts(ctx context.Context, service ask.Service, items []*item,
+	checks []twotier.Check) error {
+	var ops []twotier.Op
+	var parts [][]*item // parallel to ops
+	for _, it := range items {
+		last := len(ops) - 1
+		if last < 0 || len(ops[last].Checks)+it.checks > request.MaxChecks {
+			ops = append(ops, twotier.Op{Kind: twotier.Acquire, Charge: true})
+			parts = append(parts, nil)
+			last++
+		}
+		ops[last].Checks = append(ops[last].Checks, checks[:it.checks]...)
+		parts[last], checks = append(parts[last], it), checks[it.checks:]
+	}
+	results := make([]twotier.Result, len(ops))
+	service.DoAll(ctx, ops, results)
+	var errs []error
+	for i := range ops {
+		if err := results[i].Err; err != nil {
+			errs = append(errs, errorOfOp(err, &ops[i]))
+			continue
+		}
+		d.counted = true
+		d.recordResults(parts[i], &results[i])
+	}
+	return errorOfParts(errs, d.counted)
+}
+
+// recordResults records the result of an acquire, whose checks are those of the descriptors.
+func (d *decision) recordResults(items []*item, res *twotier.Result) {
 	at := 0
 	for _, it := range items {
 		it.recordResult(res.Checks[at : at+it.checks])
@@ -194,7 +234,6 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 				!d.counted && it.count+it.hits > int64(it.limit.Max)
 		}
 	}
-	return nil
 }
 
 // subtractHits takes negative hits back. The rest of the request is decided already, so an error
@@ -218,18 +257,26 @@ func (d *decision) subtractHits(ctx context.Context, service ask.Service) error 
 	for i, it := range items {
 		if err := results[i].Err; err != nil {
 			errs = append(errs, errorOfOp(err, &ops[i]))
-			partly = partly || errors.Is(err, twotier.ErrUnknownOutcome)
 			continue
 		}
 		it.count, partly = results[i].Checks[0].Limits[0].Hi, true
 	}
-	if len(errs) > 0 && partly {
-		return &request.Failure{Kind: request.Unknown,
-			Detail: fmt.Sprintf("a part of the request was, or may have been, carried out: %v",
-				errs[0])}
+	return errorOfParts(errs, partly)
+}
+
+// errorOfParts returns the error of a request some of whose operations have failed: the first of
+// their errors or, if another operation was or may have been carried out, an unknown outcome.
+func errorOfParts(errs []error, partly bool) error {
+	if len(errs) == 0 {
+		return nil
 	}
-	if len(errs) > 0 {
+	for _, err := range errs {
+		f, ok := errors.AsType[*request.Failure](err)
+		partly = partly || ok && f.Kind == request.Unknown
+	}
+	if !partly {
 		return errs[0]
 	}
-	return nil
+	return &request.Failure{Kind: request.Unknown, Detail: fmt.Sprintf(
+		"a part of the request was, or may have been, carried out: %v", errs[0])}
 }

@@ -48,6 +48,7 @@ descriptors:
       - {key: path, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per_user}]}}
   - {key: known}
   - {key: tokens, charge: always, rate_limit: {unit: minute, requests_per_unit: 1000}}
+  - {key: bytes, charge: always, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
   - {key: all, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
 ---
 domain: other
