@@ -57,6 +57,14 @@ test("operations", async () => {
   assert.equal((await tt.acquire({ checks })).allowed, false);
 });
 
+test("charge", async () => {
+  const limits = { "1h": 10 }, key = "js charged";
+  const all = [];
+  for (const n of [8, 5, 0]) all.push((await tt.acquire({ key, n, limits, charge: true })).allowed);
+  assert.deepEqual(all, [true, false, false]); // a charge of 0 asks for room
+  assert.equal(await counted(key), 13);
+});
+
 test("actions", async () => {
   const all = [1, 2, 3, 4, 5].map(() => tt.isActionAllowed("js\n", "reply", "1m", 3));
   assert.deepEqual(await Promise.all(all), [true, true, true, false, false]);

@@ -65,6 +65,12 @@ class Client(unittest.TestCase):
         checks = [{"key": "py", "limits": {"1m": 9}}, {"key": "py2", "limits": {"1m": 0}}]
         self.assertFalse(self.tt.acquire(checks=checks)["allowed"])
 
+    def test_charge(self):
+        allowed = [self.tt.acquire("py charged", n, limits={"1h": 10}, charge=True)["allowed"]
+                   for n in (8, 5, 0)]
+        self.assertEqual(allowed, [True, False, False])  # a charge of 0 asks for room
+        self.assertEqual(self.counted("py charged"), 13)
+
     def test_actions(self):
         allowed = [self.tt.is_action_allowed("py\n", "reply", "1m", 3) for _ in range(5)]
         self.assertEqual(allowed, [True] * 3 + [False] * 2)

@@ -107,28 +107,32 @@ func TestRefusedShowsWhatIsCounted(t *testing.T) {
 	})
 }
 
-// TestNothingIsCountedDuringABan counts no refusals either, as the counts in the answer show.
+// TestNothingIsCountedDuringABan counts no refusals either, as the counts in the answer show. Only
+// a charge is left for the caller to count, and its answer shows the count with it.
 func TestNothingIsCountedDuringABan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		b := c.node("b")
-		b.bans = true
-		op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Checks: []twotier.Check{
-			{Key: []byte("a"), N: 3}, {Key: []byte("b"), N: 3},
-			{Kind: twotier.BanCheck, Key: []byte("ban of b")}}}
-		res := new(twotier.Result)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		c.acquirer.Acquire(ctx, []multiowner.Request{{Op: &op, Res: res, Parts: []multiowner.Part{
-			{Checks: []int{0}}, {To: &b.self, Checks: []int{1, 2}}}}})
-		synctest.Wait()
-		if res.Err != nil || res.Allowed || !op.Banned(res) || op.Counts(res) {
-			t.Fatalf("%+v", res)
-		}
-		if a := res.Checks[0]; a.TS != 0 || a.Limits[0].Count != 0 || c.state() != "[0 0] 0" {
-			t.Errorf("a has %+v, state %s", a, c.state())
-		}
-	})
+	for charge, want := range map[bool]int64{false: 0, true: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 2)
+			b := c.node("b")
+			b.bans = true
+			op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Charge: charge,
+				Checks: []twotier.Check{{Key: []byte("a"), N: 3}, {Key: []byte("b"), N: 3},
+					{Kind: twotier.BanCheck, Key: []byte("ban of b")}}}
+			res := new(twotier.Result)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			c.acquirer.Acquire(ctx, []multiowner.Request{{Op: &op, Res: res,
+				Parts: []multiowner.Part{{Checks: []int{0}}, {To: &b.self, Checks: []int{1, 2}}}}})
+			synctest.Wait()
+			if res.Err != nil || res.Allowed || !op.Banned(res) || op.Counts(res) != charge {
+				t.Fatalf("%+v", res)
+			}
+			if a := res.Checks[0]; a.TS != 0 || a.Limits[0].Count != want ||
+				c.state() != "[0 0] 0" {
+				t.Errorf("charge %v: a has %+v, state %s", charge, a, c.state())
+			}
+		})
+	}
 }
 
 // TestErrorsOfParts covers acquires that one node could not decide about: nothing is counted

@@ -204,6 +204,7 @@ func TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow(t *testing.T) {
 	for name, change := range map[string]func(op *twotier.Op){
 		"in the past":              func(op *twotier.Op) { op.TS = 1 },
 		"refused ones are counted": func(op *twotier.Op) { op.CountDenied = true },
+		"a charge":                 func(op *twotier.Op) { op.Charge = true },
 		"taking back": func(op *twotier.Op) {
 			op.Kind, op.Checks[0].N, op.Checks[0].Limits = twotier.Add, -1, nil
 		},
