@@ -49,6 +49,7 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
 		MaxConnsPerAddress: each, Trusted: web.TrustedProxies, Tracer: s.tracer(),
+		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Logger: s.log,
 	})
 	if err == nil {

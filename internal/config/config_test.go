@@ -114,6 +114,8 @@ hash-seed: 0xff
 log-level: debug
 log-format: json
 request-timeout: 3s
+grpc-max-connection-age: 10m
+grpc-max-connection-age-grace: 0s
 insecure: true
 hosts: [a.example, b.example]
 `
@@ -125,6 +127,9 @@ hosts: [a.example, b.example]
 	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" ||
 		c.RedisTLSCert != "c#1.pem" ||
 		c.RedisTLSKey != "k.pem" {
+		t.Errorf("got %+v", c)
+	}
+	if c.GRPCMaxConnectionAge != 10*time.Minute || c.GRPCMaxConnectionAgeGrace != 0 {
 		t.Errorf("got %+v", c)
 	}
 	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
@@ -240,6 +245,8 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--listen=:8080 --insecure=false", "or --insecure if something else keeps them out"},
 		{"--listen=:8080 --tokens=f --insecure",
 			"--insecure: there are --tokens; give only one of them"},
+		{"--grpc-max-connection-age=-1s", `--grpc-max-connection-age: "-1s" is not a duration`},
+		{"--grpc-max-connection-age-grace=x", `-grace: "x" is not a duration`},
 		{"--resp=0.0.0.0:6379", "--resp: 0.0.0.0:6379 can be reached by others"},
 		{"--grpc=0.0.0.0:8081", "--grpc: 0.0.0.0:8081 can be reached by others"},
 		{"--listen=127.0.0.1:80 --resp=127.0.0.1:80", "--resp: --listen listens at "},

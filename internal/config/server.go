@@ -14,6 +14,10 @@ type Server struct {
 	Resp string
 	// GRPC is the host:port for Envoy; empty means no gRPC.
 	GRPC string
+	// GRPCMaxConnectionAge is how long a connection to GRPC lasts before its client is asked to
+	// open another one, and GRPCMaxConnectionAgeGrace how long its requests may then last; 0 means
+	// for ever.
+	GRPCMaxConnectionAge, GRPCMaxConnectionAgeGrace time.Duration
 	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty
 	// makes the server choose a name.
 	Node string
@@ -46,6 +50,14 @@ func serverSettings(s *Server) []setting {
 				"--rules; shares the memory and the connections of --listen; port 0 picks a " +
 				"free one",
 			set: setChecked(&s.GRPC, checkOptionalAddress)},
+		{name: "grpc-max-connection-age", def: "24h", arg: "DURATION", advanced: true,
+			help: "ask a gRPC client to connect again after about this time, so that a load " +
+				"balancer of connections can move it to another node; 0: never",
+			set: setParsed(&s.GRPCMaxConnectionAge, ParseDuration)},
+		{name: "grpc-max-connection-age-grace", def: "1h", arg: "DURATION", advanced: true,
+			help: "how long the old connection then goes on with the requests under way; 0: " +
+				"until the last one has ended",
+			set: setParsed(&s.GRPCMaxConnectionAgeGrace, ParseDuration)},
 		{name: "node", arg: "ID",
 			help: "name of this server, unique in the cluster; keep it across restarts (made " +
 				"up if empty)",

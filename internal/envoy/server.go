@@ -55,6 +55,10 @@ type Options struct {
 	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). Default:
 	// half of MaxConns.
 	MaxConnsPerAddress int
+	// MaxConnAge is how long a connection lasts, give or take a tenth, before its client is asked
+	// to open another one. MaxConnAgeGrace is how long the requests on it may then last before it
+	// is closed. 0 means for ever.
+	MaxConnAge, MaxConnAgeGrace time.Duration
 	// Trusted are the networks of proxies. Each of their addresses may use all connections and all
 	// of the memory, because an Envoy asks for all of its clients. Default: none.
 	Trusted []netip.Prefix
@@ -160,7 +164,8 @@ func New(o Options) (*Server, error) {
 		grpc.ReadBufferSize(0), grpc.WriteBufferSize(16 << 10),
 		grpc.StaticStreamWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute,
-			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour}),
+			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour,
+			MaxConnectionAge: o.MaxConnAge, MaxConnectionAgeGrace: o.MaxConnAgeGrace}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
 			PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(newCodec()),
