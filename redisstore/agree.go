@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/redisstore/internal/layout"
 )
 
-// Fields of tt:meta that define how keys are named and placed.
+// Fields of PREFIX:meta that define how keys are named and placed.
 const (
 	layoutField = "layout"
 	seedField   = "hash-seed"
@@ -39,7 +39,7 @@ var ErrOlderSeed = fmt.Errorf("%w: it lost data, and processes that were there b
 // probe has succeeded.
 func (s *Store) Placement() twotier.Placement { return s.opt.Placement }
 
-// reconcileMeta checks this store's configuration against tt:meta, which the first store wrote.
+// reconcileMeta checks this store's configuration against PREFIX:meta, which the first store wrote.
 func (s *Store) reconcileMeta(ctx context.Context) error {
 	for {
 		have, err := s.readMeta(ctx)
@@ -79,10 +79,10 @@ func (s *Store) EnsureAgreement(ctx context.Context) error {
 	}
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
-	seed, err := s.conn.Client.HGet(ctx, layout.MetaKey, seedField).Result()
+	seed, err := s.conn.Client.HGet(ctx, s.prefix.MetaKey(), seedField).Result()
 	switch {
 	case err != nil && !errors.Is(err, redis.Nil):
-		return fmt.Errorf("read %s: %w", layout.MetaKey, err)
+		return fmt.Errorf("read %s: %w", s.prefix.MetaKey(), err)
 	case seed == s.wantedMeta()[seedField]:
 		return nil
 	}
@@ -94,12 +94,12 @@ func (s *Store) EnsureAgreement(ctx context.Context) error {
 	return err
 }
 
-// readMeta reads tt:meta. Data without a field for hash tags was placed without them, because every
-// release that supports hash tags writes the field along with the others.
+// readMeta reads PREFIX:meta. Data without a field for hash tags was placed without them, because
+// every release that supports hash tags writes the field along with the others.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
-	have, err := s.conn.Client.HGetAll(ctx, layout.MetaKey).Result()
+	have, err := s.conn.Client.HGetAll(ctx, s.prefix.MetaKey()).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", layout.MetaKey, err)
+		return nil, fmt.Errorf("read %s: %w", s.prefix.MetaKey(), err)
 	}
 	if _, ok := have[tagsField]; !ok && len(have) > 0 {
 		have[tagsField] = twotier.HashTags(nil).String()
@@ -136,16 +136,18 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 
 // changeMeta writes fields, all of them or none. It reports false if another process was faster.
 func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err error) {
-	reply, err := s.scripts.Meta.Run(ctx, s.conn.Client, []string{layout.MetaKey}, args...).Int()
+	key := s.prefix.MetaKey()
+	reply, err := s.scripts.Meta.Run(ctx, s.conn.Client, []string{key}, args...).Int()
 	if err != nil {
-		return false, fmt.Errorf("write %s: %w", layout.MetaKey, err)
+		return false, fmt.Errorf("write %s: %w", key, err)
 	}
 	return reply == 1, nil
 }
 
 // adoptSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it
 // stays: if Redis then loses its data and a new node draws another seed, the older nodes restore
-// theirs, and the new one fails with ErrOlderSeed. It reports false if tt:meta must be read again.
+// theirs, and the new one fails with ErrOlderSeed. It reports false if PREFIX:meta must be read
+// again.
 func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
 	mine := s.wantedMeta()[seedField]
@@ -214,17 +216,18 @@ func (s *Store) wantedMeta() map[string]string {
 func (s *Store) metaMismatch(want, have map[string]string) error {
 	if stored, ok := have[layoutField]; ok && stored != layout.Version {
 		return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+
-			"this one makes and reads layout %s: use another Redis (or database) or, once those "+
-			"counts don't matter and no other release uses it, delete all keys that begin "+
-			"with %s", ErrMismatch, stored, layout.Version, layout.Prefix)
+			"this one makes and reads layout %s: use another Redis (or database, or "+
+			"--redis-prefix) or, once those counts don't matter and no other release uses it, "+
+			"delete all keys that begin with %s", ErrMismatch, stored, layout.Version,
+			s.prefix.Start())
 	}
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
 		if stored, ok := have[field]; ok && stored != value {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
-				"same, another Redis (or database), or write what this node has into the field "+
-				"%q of the hash %s once those counts don't matter", ErrMismatch,
-				field, stored, value, field, layout.MetaKey)
+				"same, another Redis (or database, or --redis-prefix), or write what this node "+
+				"has into the field %q of the hash %s once those counts don't matter", ErrMismatch,
+				field, stored, value, field, s.prefix.MetaKey())
 		}
 	}
 	return nil

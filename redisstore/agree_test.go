@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -41,7 +40,7 @@ func TestTheFirstSeedStays(t *testing.T) {
 			t.Errorf("node %d: %+v, another has %+v", i, got, want)
 		}
 	}
-	if text, err := srv.Do("HGET", layout.MetaKey, "hash-seed").Text(); err != nil ||
+	if text, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed").Text(); err != nil ||
 		text != strconv.FormatUint(want.Seed, 10) {
 		t.Errorf("stored: %s, %v", text, err)
 	}
@@ -67,7 +66,7 @@ func TestNodesTakeOneSeed(t *testing.T) {
 	for run := range 40 {
 		srv.Do("FLUSHALL")
 		if run%4 == 3 {
-			srv.Do("HSET", layout.MetaKey, "hash-tags", twotier.HashTags(nil).String())
+			srv.Do("HSET", prefix.MetaKey(), "hash-tags", twotier.HashTags(nil).String())
 		}
 		stores := make([]*redisstore.Store, 6)
 		var wg sync.WaitGroup
@@ -135,7 +134,7 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 			Placement: twotier.Placement{Seed: 5}}
 		works(t, open(t, opt))
 		if run%4 > 1 {
-			srv.Do("HDEL", layout.MetaKey, "hash-seed-since")
+			srv.Do("HDEL", prefix.MetaKey(), "hash-seed-since")
 		}
 		old := []*redisstore.Store{open(t, opt), open(t, opt), open(t, opt)}
 		for _, s := range old {
@@ -172,7 +171,7 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 		if send(t, late, r); !errors.Is(r.Err, syncer.ErrNotApplied) {
 			t.Errorf("run %d: a round of the new one: %v", run, r.Err)
 		}
-		if now, err := srv.Do("HGET", layout.MetaKey, "hash-seed").Text(); now != "5" {
+		if now, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed").Text(); now != "5" {
 			t.Errorf("run %d: the seed is %s, %v", run, now, err)
 		}
 		r = oneRound(old[0], "b", 1)
@@ -194,12 +193,12 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 		var stores [2]*redisstore.Store
 		for i, seed := range seeds {
 			if i == 1 {
-				since, err := srv.Do("HGET", layout.MetaKey, "hash-seed-since").Text()
+				since, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed-since").Text()
 				if err != nil {
 					t.Fatal(err)
 				}
 				srv.Do("FLUSHALL")
-				srv.Do("HSET", layout.MetaKey, "hash-seed", strconv.FormatUint(seed, 10),
+				srv.Do("HSET", prefix.MetaKey(), "hash-seed", strconv.FormatUint(seed, 10),
 					"hash-seed-since", since)
 			}
 			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: i == 1,
@@ -220,7 +219,7 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 			}
 		}
 		want := strconv.FormatUint(min(seeds[0], seeds[1]), 10)
-		if now, err := srv.Do("HGET", layout.MetaKey, "hash-seed").Text(); now != want {
+		if now, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed").Text(); now != want {
 			t.Errorf("run %d: the seed is %s rather than %s, %v", run, now, want, err)
 		}
 	}
@@ -252,7 +251,7 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 		}
 	}
 	// Follow the refusal's advice.
-	srv.Do("HSET", layout.MetaKey, "hash-tags", "every namespace")
+	srv.Do("HSET", prefix.MetaKey(), "hash-tags", "every namespace")
 	if err := probeWith(twotier.HashTags{"default": true}); err != nil {
 		t.Error(err)
 	}
@@ -264,7 +263,7 @@ func TestDataFromBeforeHashTags(t *testing.T) {
 	srv := redistest.Start(t)
 	plain := redisstore.Options{URL: srv.URL()}
 	works(t, open(t, plain))
-	if n, err := srv.Do("HDEL", layout.MetaKey, "hash-tags").Int(); err != nil || n != 1 {
+	if n, err := srv.Do("HDEL", prefix.MetaKey(), "hash-tags").Int(); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	tagged := plain
@@ -291,7 +290,7 @@ func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 		wg.Go(func() { agreed[i] = probe(t, s) == nil })
 	}
 	wg.Wait()
-	won, err := srv.Do("HGET", layout.MetaKey, "hash-tags").Text()
+	won, err := srv.Do("HGET", prefix.MetaKey(), "hash-tags").Text()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +329,7 @@ func TestOneOfSeveralConfigurations(t *testing.T) {
 			wg.Go(func() { agreed[i] = probe(t, s) == nil })
 		}
 		wg.Wait()
-		seed, err := srv.Do("HGET", layout.MetaKey, "hash-seed").Int()
+		seed, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed").Int()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +348,7 @@ func TestOneOfSeveralConfigurations(t *testing.T) {
 func TestAnOldLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	old := []any{"HSET", layout.MetaKey, "layout", "3", "partitions", "1021", "hash-seed", "7",
+	old := []any{"HSET", prefix.MetaKey(), "layout", "3", "partitions", "1021", "hash-seed", "7",
 		"hash-tags", "", "hash-type", "hash", "redis-expiry", "key", "ladder:default",
 		"1s x 60, 1m x 60, 15m x 96"}
 	srv.Do(old...)
@@ -375,6 +374,6 @@ func TestAnOldLayoutIsRefused(t *testing.T) {
 	if n, err := srv.Do("DBSIZE").Int(); n != 2 || err != nil {
 		t.Errorf("there are %d keys now, %v", n, err)
 	}
-	srv.Do("DEL", layout.MetaKey, "tt:{p3}:default:k")
+	srv.Do("DEL", prefix.MetaKey(), "tt:{p3}:default:k")
 	works(t, open(t, redisstore.Options{URL: srv.URL(), AnySeed: true}))
 }

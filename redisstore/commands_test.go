@@ -81,6 +81,11 @@ func TestProbeSaysThatAUserLacksTheKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	repaired(t, srv, redisstore.Options{URL: url}, "keys that begin with tt:")
+	other := redisstore.Options{URL: url, Prefix: "staging"}
+	repaired(t, srv, other, "keys that begin with staging:")
+	if err := probe(t, open(t, redisstore.Options{URL: url, Prefix: "stag"})); err == nil {
+		t.Error("the user may use the keys of a shorter prefix")
+	}
 }
 
 func TestProbeSaysThatACommandIsGone(t *testing.T) {
@@ -220,15 +225,16 @@ func TestDocumentedACL(t *testing.T) {
 	}
 	flat := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'",
 		"").Replace(string(text))), " ")
-	line := strings.Join(redisstore.ACL(redisstore.ExpiryKey), " ")
+	common := redisstore.Commands(redisstore.ExpiryKey)
+	line := "~" + prefix.Start() + "* +" + strings.Join(common, " +") + " "
 	if !strings.Contains(flat, line) {
 		t.Errorf("SECURITY.md does not have %q", line)
 	}
 	for _, e := range []redisstore.Expiry{redisstore.ExpiryField, redisstore.ExpiryTairhash} {
-		for _, rule := range redisstore.ACL(e) {
-			if !slices.Contains(redisstore.ACL(redisstore.ExpiryKey), rule) &&
-				!strings.Contains(flat, "`"+rule+"`") {
-				t.Errorf("SECURITY.md does not name %s, which --redis-expiry=%s needs", rule, e)
+		for _, command := range redisstore.Commands(e) {
+			if !slices.Contains(common, command) && !strings.Contains(flat, "`+"+command+"`") {
+				t.Errorf("SECURITY.md does not name +%s, which --redis-expiry=%s needs", command,
+					e)
 			}
 		}
 	}

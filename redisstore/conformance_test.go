@@ -52,12 +52,13 @@ func (s losingStore) Image(t testing.TB) (rewind func()) {
 	}
 }
 
+// TestConformanceCluster also uses another prefix than the default.
 func TestConformanceCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		flushAll(t, c.Nodes...)
-		return tellingStore{open(t, redisstore.Options{URL: c.URL()})}
+		return tellingStore{open(t, redisstore.Options{URL: c.URL(), Prefix: "Shop_2.eu-west"})}
 	})
 }
 

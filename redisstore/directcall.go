@@ -68,7 +68,7 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 		ns := storedNamespace(check.NS)
 		partition := d.opt.Store.opt.Placement.Of(ns, check.Key)
 		c.limits = append(c.limits, check.Limits...)
-		c.names = layout.AppendKey(c.names, partition, ns, check.Key)
+		c.names = d.opt.Store.prefix.AppendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
 			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(check),
 			ladder: d.ladder(ns), limits: len(c.limits),

@@ -7,7 +7,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
@@ -74,7 +73,7 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	}
 	partition := s.opt.Placement.Of(ns, key)
 	call := &scripts.Call{Script: s.scripts.Reset, Args: []any{s.sequenceTTL},
-		Keys: []string{layout.StateKey(partition), layout.Key(partition, ns, key)}}
+		Keys: []string{s.prefix.StateKey(partition), s.prefix.Key(partition, ns, key)}}
 	err := s.runOne(ctx, call)
 	if errors.Is(err, syncer.ErrNotApplied) {
 		err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)

@@ -10,7 +10,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 )
 
 // elsewhere returns a key of another partition.
@@ -32,7 +31,7 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	good := "good"
 	bad := elsewhere(s, good, "bad")
-	if err := srv.Do("SET", layout.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
+	if err := srv.Do("SET", prefix.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
 		t.Fatal(err)
 	}
 	ops := []twotier.Op{

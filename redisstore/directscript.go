@@ -100,7 +100,7 @@ func (g *directScript) encode(seq uint64) {
 	}
 	msgpack.SetHead(g.packed, g.size)
 	for _, partition := range g.parts {
-		g.names = layout.AppendStateKey(g.names, partition)
+		g.names = g.store.prefix.AppendStateKey(g.names, partition)
 		g.ends = append(g.ends, len(g.names))
 	}
 	all, from := string(g.names), 0

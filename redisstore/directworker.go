@@ -14,7 +14,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/redisstore/internal/fences"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
@@ -47,7 +46,8 @@ type directWorker struct {
 }
 
 func newDirectWorker(d *Direct, id int) *directWorker {
-	w := &directWorker{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
+	w := &directWorker{d: d, id: id,
+		sender: d.opt.Store.prefix.BatchKey(d.opt.Writer + ":" + strconv.Itoa(id))}
 	w.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
 		Bytes: maxLimits, Before: w.yieldToCallers})
 	return w
@@ -188,7 +188,7 @@ func (w *directWorker) groupIntoScripts(calls []*directCall) []*directScript {
 			partition := c.partition()
 			s := of[partition]
 			if s == nil {
-				s = next(layout.WriterKey(partition, "d"+w.d.opt.Writer))
+				s = next(w.d.opt.Store.prefix.WriterKey(partition, "d"+w.d.opt.Writer))
 				of[partition] = s
 			}
 			s.calls = append(s.calls, c)

@@ -41,7 +41,7 @@ func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
 			args = append(args, layout.Field(x.Sets[j].Stretch), x.Sets[j].Data)
 		}
 		calls[i] = &scripts.Call{Script: d.store.scripts.Distinct, Args: args,
-			Keys: []string{layout.DistinctKey(x.Partition, x.NS, x.Key)}}
+			Keys: []string{d.store.prefix.DistinctKey(x.Partition, x.NS, x.Key)}}
 	}
 	d.store.runPipeline(ctx, calls)
 	for i, x := range list {

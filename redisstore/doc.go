@@ -13,16 +13,16 @@
 //
 // # Layout
 //
-// Every key is one Hash, tt:{p17}:NAMESPACE:KEY, where p17 is its partition. The braces are a hash
-// tag of Redis Cluster: all keys of a partition are in one slot, so a script may touch them
-// together. A field is one cell, see package leaparray, and its value is the count. An event that
-// keeps its millisecond has its time, in unix milliseconds, as the name of its field. The name of a
-// bucket is a minus sign, its index (the time divided by the width), its width in milliseconds, and
-// the last digit of the number of the width's digits: -29383940600005 is minute 29383940, of 60000
-// ms, which has 5 digits. Redis stores these as integers, and Lua represents them exactly. Fields
-// are self-describing: processes with different ladders count the same keys without agreeing on
-// anything. A bucket of the finest level whose count is zero is a mark for events ahead of the
-// present.
+// Every key is one Hash, tt:{p17}:NAMESPACE:KEY, where tt is Options.Prefix, with which all names
+// begin, and p17 the key's partition. The braces are a hash tag of Redis Cluster: all keys of a
+// partition are in one slot, so a script may touch them together. A field is one cell, see package
+// leaparray, and its value is the count. An event that keeps its millisecond has its time, in unix
+// milliseconds, as the name of its field. The name of a bucket is a minus sign, its index (the time
+// divided by the width), its width in milliseconds, and the last digit of the number of the width's
+// digits: -29383940600005 is minute 29383940, of 60000 ms, which has 5 digits. Redis stores these
+// as integers, and Lua represents them exactly. Fields are self-describing: processes with
+// different ladders count the same keys without agreeing on anything. A bucket of the finest level
+// whose count is zero is a mark for events ahead of the present.
 //
 // Next to its counts a partition has these keys:
 //
@@ -62,6 +62,9 @@
 //
 // The Hash tt:rules holds the kept versions of the rules: v, the number of the newest, i, its ID,
 // and each version by its number as JSON (id, who, at in unix milliseconds, text).
+//
+// Outside of a cluster, tt:!d:WRITER:WORKER holds the number of the last batch of a worker of
+// pure-Redis mode, and its decisions.
 //
 // # Folding
 //

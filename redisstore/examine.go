@@ -31,9 +31,9 @@ type Server struct {
 const pings = 20
 
 // Examine inspects Redis as a store with these options would use it: it tries every command, and
-// compares tt:meta with the options. Unlike Probe it agrees on nothing with other nodes and leaves
-// nothing behind. The error is the one that Probe would return. Even then it lists the servers that
-// it could inspect, by name.
+// compares PREFIX:meta with the options. Unlike Probe it agrees on nothing with other nodes and
+// leaves nothing behind. The error is the one that Probe would return. Even then it lists the
+// servers that it could inspect, by name.
 func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	var mu sync.Mutex
 	var list []Server
@@ -58,7 +58,7 @@ func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	return list, s.conn.ExplainTLS(ctx, connect.Reject(err))
 }
 
-// verifyMeta compares the stored tt:meta with the options.
+// verifyMeta compares the stored PREFIX:meta with the options.
 func (s *Store) verifyMeta(ctx context.Context) error {
 	have, err := s.readMeta(ctx)
 	if err != nil {

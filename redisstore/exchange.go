@@ -186,7 +186,7 @@ func (s *Store) addRound(c *roundCall, r *syncer.Round, f *layout.Fields) {
 	c.Args = append(c.Args, number(len(r.Keys)), number(r.Seq),
 		strconv.FormatUint(r.Nonce, 10), number(r.Acked),
 		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
-		r.LastChange, layout.FormatChange(r), flag(r.Quiet), number(r.Now))
+		r.LastChange, s.prefix.FormatChange(r), flag(r.Quiet), number(r.Now))
 	hashes, ttl := hashesToList(r)
 	c.Args = append(c.Args, hashes, number(ttl))
 	for i := range r.Keys {
@@ -249,15 +249,15 @@ func (c *roundCall) partNumber(k *syncer.KeyRound, payload bool) int {
 func (s *Store) republishCall(r *syncer.Round, f *layout.Fields) *roundCall {
 	c := &roundCall{rounds: []*syncer.Round{r}}
 	c.Script = s.scripts.Republish
-	c.Keys = []string{layout.WriterKey(r.Partition, r.Writer), layout.StateKey(r.Partition)}
+	c.Keys = []string{s.prefix.WriterKey(r.Partition, r.Writer), s.prefix.StateKey(r.Partition)}
 	c.Args = append(c.Args, number(r.Seq), strconv.FormatUint(r.Nonce, 10), number(r.Acked),
 		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
-		r.LastChange, layout.FormatChange(r), number(r.After), number(r.Now), allHashes(r),
+		r.LastChange, s.prefix.FormatChange(r), number(r.After), number(r.Now), allHashes(r),
 		number(s.longestTTL()))
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		c.Keys = append(c.Keys, layout.Key(r.Partition, k.NS, k.Key),
-			layout.RecordKey(r.Partition, k.NS, k.Key))
+		c.Keys = append(c.Keys, s.prefix.Key(r.Partition, k.NS, k.Key),
+			s.prefix.RecordKey(r.Partition, k.NS, k.Key))
 		c.Args = c.appendKey(c.Args, k, f)
 	}
 	return c
@@ -275,9 +275,9 @@ func flag(b bool) string {
 
 func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 	keys = slices.Grow(keys, 2+len(r.Keys))
-	keys = append(keys, layout.WriterKey(r.Partition, r.Writer), layout.StateKey(r.Partition))
+	keys = append(keys, s.prefix.WriterKey(r.Partition, r.Writer), s.prefix.StateKey(r.Partition))
 	for i := range r.Keys {
-		keys = append(keys, layout.Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
+		keys = append(keys, s.prefix.Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
 	}
 	return keys
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/msgpack"
@@ -15,9 +16,22 @@ func (s *Store) Client() redis.UniversalClient { return s.conn.Client }
 // Commands returns all commands in use, as ACL rules name them.
 func Commands(e Expiry) []string { return connect.Commands(string(e)) }
 
+// Key returns the name of the Hash that holds a key's counts, with the default prefix.
+func Key(partition int, ns, key []byte) string {
+	return layout.DefaultPrefix.Key(partition, ns, key)
+}
+
+// Name is Key with the prefix of the store.
+func (s *Store) Name(partition int, ns, key []byte) string {
+	return s.prefix.Key(partition, ns, key)
+}
+
+// Field returns the name of a cell in its key's Hash.
+func Field(s leaparray.Stretch) string { return layout.Field(s) }
+
 // Address is Key for a key of the default namespace.
 func (s *Store) Address(key string) string {
-	return layout.Key(s.opt.Placement.Of(nil, []byte(key)), nil, []byte(key))
+	return s.Name(s.opt.Placement.Of(nil, []byte(key)), nil, []byte(key))
 }
 
 // Partition returns the partition of a key of the default namespace.

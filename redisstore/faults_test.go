@@ -14,7 +14,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -204,7 +203,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Errorf("%d in Redis, want 1", a)
 	}
 	if kept, err := srv.Do("GET",
-		layout.WriterKey(s.Partition("a"), "w")).Text(); kept != "1.0" || err != nil {
+		prefix.WriterKey(s.Partition("a"), "w")).Text(); kept != "1.0" || err != nil {
 		t.Errorf("the sequence is %s, %v", kept, err)
 	}
 	read := &syncer.Round{Partition: full.Partition, Writer: "w", Acked: 1,

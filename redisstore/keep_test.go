@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -316,7 +315,7 @@ func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 	primary, _ := replicated(t)
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
 	works(t, s)
-	there := layout.WriterKey(s.Partition("a"), "w")
+	there := prefix.WriterKey(s.Partition("a"), "w")
 	if err := primary.Do("PEXPIRE", there, "3600000").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 	calls := make([]*scripts.Call, len(lists))
 	for i, l := range lists {
 		calls[i] = &scripts.Call{Script: s.scripts.Keys,
-			Keys: []string{layout.StateKey(l.Partition)},
+			Keys: []string{s.prefix.StateKey(l.Partition)},
 			Args: []any{l.Epoch, l.Part, l.Offset, listBytes, l.Told.Epoch, l.Told.Version,
 				l.Told.Quieted, l.Told.LastChange}}
 	}

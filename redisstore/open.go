@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -35,6 +36,9 @@ const (
 	ExpiryTairhash Expiry = scripts.ExpireTairhash
 )
 
+// DefaultPrefix is the default of Options.Prefix.
+const DefaultPrefix = string(layout.DefaultPrefix)
+
 // Options configure a [Store]. The zero value of a field means its default.
 type Options struct {
 	// URL is the address of Redis: redis://[user:password@]host:port[/db], rediss:// for TLS,
@@ -48,6 +52,10 @@ type Options struct {
 	Password func() (string, error)
 	// TLS is used with the rediss schemes; nil means the system's root certificates.
 	TLS *tls.Config
+	// Prefix is the first part of all keys, before a colon: 1 to 32 letters, digits, dots, dashes
+	// and underscores. Users of one Redis with different prefixes share no key. Default:
+	// DefaultPrefix.
+	Prefix string
 	// Expiry defaults to ExpiryKey.
 	Expiry Expiry
 	// Timeout bounds connecting, and reading or writing one command. Default: 1 s.
@@ -82,6 +90,7 @@ var ErrRejected = connect.ErrRejected
 // Store is a connection to Redis. Make one with [New].
 type Store struct {
 	opt         Options
+	prefix      layout.Prefix
 	conn        *connect.Conn
 	fences      *fences.Fences
 	scripts     scripts.Set
@@ -129,12 +138,16 @@ func New(opt Options) (*Store, error) {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
 	opt.Ladders = maps.Clone(opt.Ladders)
-	conn, err := connect.New(connect.Options{URL: opt.URL, Password: opt.Password, TLS: opt.TLS,
-		Timeout: opt.Timeout})
+	prefix, err := layout.ParsePrefix(cmp.Or(opt.Prefix, DefaultPrefix))
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: prefix: %w", err)
+	}
+	conn, err := connect.New(connect.Options{URL: opt.URL, Prefix: prefix,
+		Password: opt.Password, TLS: opt.TLS, Timeout: opt.Timeout})
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opt: opt, conn: conn, scripts: scripts.New(string(opt.Expiry))}
+	s := &Store{opt: opt, prefix: prefix, conn: conn, scripts: scripts.New(string(opt.Expiry))}
 	ttl := sequenceTTL
 	for _, l := range opt.Ladders {
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
@@ -162,7 +175,7 @@ func (s *Store) background(fn func(ctx context.Context)) { s.done.Go(func() { fn
 func (s *Store) Keep(ctx context.Context, ack twotier.Ack, marks []syncer.Mark) []error {
 	list := make([]fences.Mark, len(marks))
 	for i, m := range marks {
-		list[i] = fences.Mark{Key: layout.WriterKey(m.Partition, m.Writer), Seq: m.Seq}
+		list[i] = fences.Mark{Key: s.prefix.WriterKey(m.Partition, m.Writer), Seq: m.Seq}
 	}
 	return s.fences.Keep(ctx, ack, list)
 }
@@ -171,7 +184,7 @@ func (s *Store) Keep(ctx context.Context, ack twotier.Ack, marks []syncer.Mark) 
 func (s *Store) Keeps(ctx context.Context, ack twotier.Ack, partitions ...int) error {
 	keys := make([]string, len(partitions))
 	for i, p := range partitions {
-		keys[i] = layout.Key(p, nil, nil)
+		keys[i] = s.prefix.Key(p, nil, nil)
 	}
 	return s.fences.Offers(ctx, ack, keys...)
 }
@@ -224,15 +237,3 @@ func (s *Store) longestTTL() (ttl int64) {
 	}
 	return ttl
 }
-
-// Key returns the name of the Hash that holds a key's counts.
-func Key(partition int, ns, key []byte) string { return layout.Key(partition, ns, key) }
-
-// Field returns the name of a cell in its key's Hash.
-func Field(s leaparray.Stretch) string { return layout.Field(s) }
-
-// ACL returns the rules for ACL SETUSER that give a user exactly the permissions that a store and
-// pure-Redis mode need: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
-// +cluster|slots and +cluster|shards, and a database other than 0 needs +select. With +info, a
-// store can warn of a maxmemory-policy that loses counts.
-func ACL(e Expiry) []string { return connect.ACL(string(e)) }

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
@@ -24,6 +25,9 @@ func ladderOf(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
 	must.Succeed(t, err)
 	return l
 }
+
+// prefix names the keys of stores whose options have no prefix.
+const prefix = layout.DefaultPrefix
 
 // second is the tests' bucket when the choice does not matter.
 var second = leaparray.Stretch{Start: 1_763_000_000_000, Width: 1000}
@@ -76,13 +80,13 @@ var (
 
 func (s tellingStore) TTL(t testing.TB, partition int, ns, key []byte) time.Duration {
 	t.Helper()
-	d, err := s.Client().PTTL(context.Background(), redisstore.Key(partition, ns, key)).Result()
+	d, err := s.Client().PTTL(context.Background(), s.Name(partition, ns, key)).Result()
 	must.Succeed(t, err)
 	return max(0, d)
 }
 
 func (s tellingStore) Spoil(t testing.TB, partition int, ns, key []byte) {
 	t.Helper()
-	must.Succeed(t, s.Client().LPush(context.Background(), redisstore.Key(partition, ns, key),
+	must.Succeed(t, s.Client().LPush(context.Background(), s.Name(partition, ns, key),
 		"x").Err())
 }

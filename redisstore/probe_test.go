@@ -16,7 +16,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -112,7 +111,8 @@ func TestProbeComparesTheLayout(t *testing.T) {
 		"hash tags": {func(o *redisstore.Options) {
 			o.Placement.HashTags = twotier.HashTags{"sms": true}
 		}, "hash-tags = no namespace, this node has sms; use the same, another Redis (or " +
-			`database), or write what this node has into the field "hash-tags" of the hash tt:meta`},
+			"database, or --redis-prefix), or write what this node has into the field " +
+			`"hash-tags" of the hash tt:meta`},
 	} {
 		opt := good
 		tc.change(&opt)
@@ -128,7 +128,7 @@ func TestProbeComparesTheLayout(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if meta, err := srv.Do("HGET", layout.MetaKey, "ladder:sms").Text(); err == nil {
+	if meta, err := srv.Do("HGET", prefix.MetaKey(), "ladder:sms").Text(); err == nil {
 		t.Errorf("a node that was refused wrote its ladder: %s", meta)
 	}
 	good.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t),

@@ -8,7 +8,6 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -20,7 +19,7 @@ func TestLoadOfAKeyThatMoves(t *testing.T) {
 	s := open(t, redisstore.Options{URL: "redis+cluster://" + from.Addr()})
 	works(t, s)
 	partition, key := s.Partition("k"), s.Address("k")
-	state, field := layout.StateKey(partition), redisstore.Field(second)
+	state, field := prefix.StateKey(partition), redisstore.Field(second)
 	from.HSet(state, "e", "7", "v", "1", "q", "0")
 	to.HSet(key, field, "5")
 	from.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {

@@ -9,7 +9,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
@@ -70,7 +69,7 @@ func TestRedisRestoresWhatIsMissing(t *testing.T) {
 			if run%2 == 1 {
 				want = drawContent(dice, all, t0)
 				r.apply(keyOfCells("k", want))
-				srv.Do("DEL", layout.StateKey(0))
+				srv.Do("DEL", prefix.StateKey(0))
 				r.version = 0
 				restored = maps.Clone(want)
 			}

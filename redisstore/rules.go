@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
@@ -26,10 +25,13 @@ const (
 
 // Rules keeps the versions of the rules in Redis, for all nodes that use it. Make one with
 // [Store.Rules]. It is safe for concurrent use.
-type Rules struct{ store *Store }
+type Rules struct {
+	store *Store
+	key   string // of the Hash that has them
+}
 
 // Rules returns the rules that this Redis keeps.
-func (s *Store) Rules() *Rules { return &Rules{s} }
+func (s *Store) Rules() *Rules { return &Rules{s, s.prefix.RulesKey()} }
 
 // ruleRecord is a version as stored in Redis.
 type ruleRecord struct {
@@ -54,16 +56,16 @@ func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error)
 	if err := r.store.ensureReady(ctx); err != nil {
 		return 0, "", err
 	}
-	fields, err := r.store.conn.Client.HMGet(ctx, layout.RulesKey, newestField, idField).Result()
+	fields, err := r.store.conn.Client.HMGet(ctx, r.key, newestField, idField).Result()
 	if err != nil {
-		return 0, "", fmt.Errorf("read %s: %w", layout.RulesKey, err)
+		return 0, "", fmt.Errorf("read %s: %w", r.key, err)
 	}
 	text, _ := fields[0].(string)
 	if text == "" {
 		return 0, "", nil
 	}
 	if number, err = strconv.ParseInt(text, 10, 64); err != nil {
-		return 0, "", fmt.Errorf("read %s: %w", layout.RulesKey, err)
+		return 0, "", fmt.Errorf("read %s: %w", r.key, err)
 	}
 	id, _ = fields[1].(string)
 	return number, id, nil
@@ -76,7 +78,7 @@ func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersio
 		return v, err
 	}
 	field := strconv.FormatInt(number, 10)
-	text, err := r.store.conn.Client.HGet(ctx, layout.RulesKey, field).Result()
+	text, err := r.store.conn.Client.HGet(ctx, r.key, field).Result()
 	if errors.Is(err, redis.Nil) {
 		return v, twotier.ErrNoRuleVersion
 	}
@@ -85,7 +87,7 @@ func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersio
 		err = json.Unmarshal([]byte(text), &record)
 	}
 	if err != nil {
-		return v, fmt.Errorf("read version %d of %s: %w", number, layout.RulesKey, err)
+		return v, fmt.Errorf("read version %d of %s: %w", number, r.key, err)
 	}
 	return record.version(number), nil
 }
@@ -95,9 +97,9 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 	if err := r.store.ensureReady(ctx); err != nil {
 		return nil, err
 	}
-	fields, err := r.store.conn.Client.HGetAll(ctx, layout.RulesKey).Result()
+	fields, err := r.store.conn.Client.HGetAll(ctx, r.key).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", layout.RulesKey, err)
+		return nil, fmt.Errorf("read %s: %w", r.key, err)
 	}
 	for field, text := range fields {
 		number, err := strconv.ParseInt(field, 10, 64)
@@ -106,7 +108,7 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 		}
 		var record ruleRecord
 		if err := json.Unmarshal([]byte(text), &record); err != nil {
-			return nil, fmt.Errorf("read version %d of %s: %w", number, layout.RulesKey, err)
+			return nil, fmt.Errorf("read version %d of %s: %w", number, r.key, err)
 		}
 		all = append(all, record.version(number))
 	}
@@ -145,14 +147,14 @@ func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersio
 	if err := r.store.ensureReady(ctx); err != nil {
 		return false, err
 	}
-	call := &scripts.Call{Script: r.store.scripts.Rules, Keys: []string{layout.RulesKey},
+	call := &scripts.Call{Script: r.store.scripts.Rules, Keys: []string{r.key},
 		Args: []any{low, high, v.Number, v.ID, record, twotier.MaxRuleVersions}}
 	if err := r.store.runOne(ctx, call); err != nil {
-		return false, fmt.Errorf("write %s: %w", layout.RulesKey, err)
+		return false, fmt.Errorf("write %s: %w", r.key, err)
 	}
 	stored, err := call.Cmd.Int64()
 	if err != nil {
-		return false, fmt.Errorf("write %s: %w", layout.RulesKey, call.Classify(err))
+		return false, fmt.Errorf("write %s: %w", r.key, call.Classify(err))
 	}
 	return stored == 1, nil
 }

@@ -9,7 +9,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -47,7 +46,7 @@ func TestRoundsGoTogether(t *testing.T) {
 		}
 	}
 	bad := s.Partition(keys[11])
-	if err := srv.Do("SET", layout.StateKey(bad), "not ours").Err(); err != nil {
+	if err := srv.Do("SET", prefix.StateKey(bad), "not ours").Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := calls(t, srv)
@@ -70,7 +69,7 @@ func TestRoundsGoTogether(t *testing.T) {
 			t.Errorf("%s: %d in Redis, want %d", keys[i], got, want)
 		}
 	}
-	if err := srv.Do("DEL", layout.StateKey(bad)).Err(); err != nil {
+	if err := srv.Do("DEL", prefix.StateKey(bad)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.Exchange(t.Context(), rounds) // again, unchanged

@@ -70,6 +70,15 @@ func TestOptionErrors(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
+	for _, prefix := range []string{"a:", "a{", "}", "a*", " ", "ä", strings.Repeat("x", 33)} {
+		want := fmt.Sprintf("redisstore: prefix: %q is not 1 to 32 letters, digits, dots, dashes "+
+			"and underscores", prefix)
+		_, err := redisstore.New(redisstore.Options{URL: "redis://h", Prefix: prefix,
+			Ladders: ladders(defaultLadder(t))})
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 	if _, err := redisstore.New(redisstore.Options{URL: "redis://h"}); err == nil {
 		t.Error("no ladders are accepted")
 	}

@@ -24,7 +24,7 @@ type Agreement struct {
 	// Partitions is the number of partitions, and Seed the seed of the hash.
 	Partitions int
 	Seed       uint64
-	// Data is a digest of everything else that must be the same, such as hash tags.
+	// Data is a digest of everything else that must be the same: hash tags, the prefix in Redis.
 	Data uint64
 }
 
@@ -103,10 +103,11 @@ func decode(n *memberlist.Node, want Agreement) (announcement, error) {
 	case m.Partitions != want.Partitions:
 		return member, fmt.Errorf("%w: %s has %d partitions, this node %d", ErrRefused, where,
 			m.Partitions, want.Partitions)
+	case m.Data != want.Data: // before the seed, which differs along with the prefix
+		return member, fmt.Errorf("%w: %s has different hash tags or another --redis-prefix",
+			ErrRefused, where)
 	case m.Seed != want.Seed:
 		return member, fmt.Errorf("%w: %s has a different hash seed", ErrRefused, where)
-	case m.Data != want.Data:
-		return member, fmt.Errorf("%w: %s has different hash tags", ErrRefused, where)
 	}
 	return member, nil
 }

@@ -16,18 +16,24 @@ import (
 func (s *server) agreement() ring.Agreement {
 	return ring.Agreement{
 		Partitions: s.store.place.Partitions, Seed: s.store.place.Seed,
-		Data: placementDigest(s.store.place),
+		Data: dataDigest(s.store.place, s.cfg.RedisPrefix),
 	}
 }
 
-// placementDigest returns a digest of the namespaces that have hash tags, on which all nodes must
-// agree as on partitions and seed.
-func placementDigest(place twotier.Placement) uint64 {
-	if place.HashTags == nil {
+// dataDigest returns a digest of the namespaces that have hash tags and of the prefix of keys in
+// Redis, on which all nodes must agree as on partitions and seed. It is 0 for the defaults.
+func dataDigest(place twotier.Placement, prefix string) uint64 {
+	h := fnv.New64a()
+	none := h.Sum64()
+	if place.HashTags != nil {
+		fmt.Fprintf(h, "hash tags: %s\n", place.HashTags)
+	}
+	if prefix != redisstore.DefaultPrefix {
+		fmt.Fprintf(h, "prefix: %s\n", prefix)
+	}
+	if h.Sum64() == none {
 		return 0
 	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "hash tags: %s\n", place.HashTags)
 	return h.Sum64() >> 11 // 53 bits, which a JSON number holds exactly
 }
 

@@ -60,6 +60,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"no INFO": {server: redistest.AOF(), acl: "-info", about: "INFO", level: doctor.Warning},
 		"partitions": {server: redistest.AOF(), meta: []any{"partitions", "7"}, about: refused,
 			level: doctor.Problem, says: "partitions = 7"},
+		"another service's": {server: redistest.AOF(), meta: []any{"partitions", "7"},
+			args: []string{"--redis-prefix", "staging"}, about: refused, level: doctor.Fine},
 		"node": {server: redistest.AOF(), args: []string{"--gossip", "127.0.0.1:0", "--join",
 			"127.0.0.1:1"}, about: "node at 127.0.0.1:1", level: doctor.Problem, says: "refused"},
 	} {

@@ -97,7 +97,8 @@ func newStore(cfg config.Config, ladders lint.Ladders,
 	}
 	redis.SetLogger(driverLog{log})
 	store, err := redisstore.New(redisstore.Options{
-		URL: cfg.Redis, Password: redisPassword(cfg.Store), TLS: tlsConfig,
+		URL: cfg.Redis, Prefix: cfg.RedisPrefix,
+		Password: redisPassword(cfg.Store), TLS: tlsConfig,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
 		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,

@@ -64,15 +64,15 @@ func rendered(t *testing.T, release, values string) *manifests {
 
 const secrets = "clusterSecret: 0123456789abcdef0123456789abcdef\ntokens: t\n"
 
-// charts are values with the name of their release.
-var charts = [...]struct{ release, values string }{
-	{"twotier", secrets},
-	{"shop", "existingSecret: kept\nreplicas: 5\nnetworkPolicy: {enabled: false}\n" +
-		"env: {TWOTIER_ON_COLD: deny}\nredisPassword: {secret: redis}\n" +
+// charts are values with the name of their release, and the prefix of keys in Redis.
+var charts = [...]struct{ release, prefix, values string }{
+	{"twotier", "tt", secrets},
+	{"shop", "shop.eu", "existingSecret: kept\nreplicas: 5\nnetworkPolicy: {enabled: false}\n" +
+		"env: {TWOTIER_ON_COLD: deny}\nredisPrefix: shop.eu\nredisPassword: {secret: redis}\n" +
 		"resp: {enabled: true}\ngrpc: {enabled: true}\nservice: {annotations: {a: b}}\n" +
 		"podAnnotations: {a: b}\nimagePullSecrets: [{name: r}]\nnodeSelector: {a: b}\n" +
 		"tolerations: [{key: a, operator: Exists}]\naffinity: {nodeAffinity: {}}\n"},
-	{"twotier-eu", secrets + "resp: {enabled: true}\n"},
+	{"twotier-eu", "tt", secrets + "resp: {enabled: true}\n"},
 }
 
 // TestChart renders the chart with several values, and checks the objects like the manifests of
@@ -88,7 +88,9 @@ func TestChart(t *testing.T) {
 				m.network.Spec.PodSelector = *m.set.Spec.Selector // nothing to compare
 			}
 			selectsItsPods(t, m)
-			startsWithItsSettings(t, m)
+			if prefix := startsWithItsSettings(t, m)["redis-prefix"]; prefix != c.prefix {
+				t.Errorf("the prefix in Redis is %s, want %s", prefix, c.prefix)
+			}
 			m.checkNames(t)
 		})
 	}

@@ -134,8 +134,8 @@ func selectsItsPods(t *testing.T, m *manifests) {
 }
 
 // startsWithItsSettings checks that twotier accepts the settings, that the files in them are
-// mounted, and that the pod has enough time to stop.
-func startsWithItsSettings(t *testing.T, m *manifests) {
+// mounted, and that the pod has enough time to stop. It returns the settings.
+func startsWithItsSettings(t *testing.T, m *manifests) settings {
 	t.Helper()
 	pod := m.set.Spec.Template.Spec
 	container := pod.Containers[0]
@@ -157,12 +157,13 @@ func startsWithItsSettings(t *testing.T, m *manifests) {
 			t.Errorf("%s: nothing is mounted at %s", v.Name, value)
 		}
 	}
-	settings := accepted(t, environ)
-	needs := settings.stopping(t).Seconds()
+	used := accepted(t, environ)
+	needs := used.stopping(t).Seconds()
 	if has := *pod.TerminationGracePeriodSeconds; float64(has) <= needs {
 		t.Errorf("the pod has %d s for stopping, which takes up to %v", has, needs)
 	}
 	if !*pod.SecurityContext.RunAsNonRoot || !*container.SecurityContext.ReadOnlyRootFilesystem {
 		t.Error("it may run as root or write")
 	}
+	return used
 }

@@ -99,6 +99,7 @@ listen: "[::1]:0"
 node:           n-1          # the first
 redis:          "rediss://u:p@h:1/2?db="
 redis-timeout:  300ms
+redis-prefix:   Shop_2.eu-west
 redis_expiry: field
 redis-tls-ca:   "/etc/ca #1.pem"   # quoted
 redis-tls-cert: c#1.pem
@@ -129,7 +130,8 @@ hosts: [a.example, b.example]
 		c.RedisTLSKey != "k.pem" {
 		t.Errorf("got %+v", c)
 	}
-	if c.GRPCMaxConnectionAge != 10*time.Minute || c.GRPCMaxConnectionAgeGrace != 0 {
+	if c.RedisPrefix != "Shop_2.eu-west" || c.GRPCMaxConnectionAge != 10*time.Minute ||
+		c.GRPCMaxConnectionAgeGrace != 0 {
 		t.Errorf("got %+v", c)
 	}
 	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
@@ -245,6 +247,11 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--listen=:8080 --insecure=false", "or --insecure if something else keeps them out"},
 		{"--listen=:8080 --tokens=f --insecure",
 			"--insecure: there are --tokens; give only one of them"},
+		{"--redis-prefix=", `--redis-prefix: "" is not 1 to 32 letters, digits, dots, dashes`},
+		{"--redis-prefix=a:b", `--redis-prefix: "a:b" is not 1 to 32 letters`},
+		{"--redis-prefix={a}", `--redis-prefix: "{a}" is not 1 to 32 letters`},
+		{"--redis-prefix=ä", `--redis-prefix: "ä" is not 1 to 32 letters`},
+		{"--redis-prefix=" + strings.Repeat("x", 33), "is not 1 to 32 letters"},
 		{"--grpc-max-connection-age=-1s", `--grpc-max-connection-age: "-1s" is not a duration`},
 		{"--grpc-max-connection-age-grace=x", `-grace: "x" is not a duration`},
 		{"--resp=0.0.0.0:6379", "--resp: 0.0.0.0:6379 can be reached by others"},

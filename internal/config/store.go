@@ -14,6 +14,9 @@ type Store struct {
 	// Redis is the URL of the store; empty means the embedded store. RedisPasswordFile is the path
 	// of a file with the password, used instead of the one in the URL.
 	Redis, RedisPasswordFile string
+	// RedisPrefix is the first part of all keys in Redis: 1 to 32 letters, digits, dots, dashes and
+	// underscores. All nodes of a cluster have the same.
+	RedisPrefix string
 	// RedisTimeout bounds one exchange with Redis, at least 1ms.
 	RedisTimeout time.Duration
 	// RedisOptional makes the server start even if Redis can't be used as configured.
@@ -56,6 +59,10 @@ func storeSettings(s *Store) []setting {
 		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place " +
 			"of one in the URL; read for each new connection",
 			set: setText(&s.RedisPasswordFile)},
+		{name: "redis-prefix", def: "tt", arg: "TEXT",
+			help: "first part of all keys in Redis, before a colon; services with different " +
+				"prefixes share a Redis and nothing in it; the same on all nodes of a cluster",
+			set: setChecked(&s.RedisPrefix, checkPrefix)},
 		{name: "redis-timeout", def: "1s", arg: "DURATION", advanced: true,
 			help: "time limit for one exchange with Redis",
 			set:  setParsed(&s.RedisTimeout, parsePositive)},

@@ -71,14 +71,24 @@ func CheckName(text string) error {
 // checkName accepts the same names as CheckName, and the empty name, which asks the node to choose
 // one.
 func checkName(text string) error {
-	const more = "._-"
-	ok := len(text) <= 64
-	for _, r := range text {
-		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune(more, r))
-	}
-	if !ok {
+	if len(text) > 64 || !isWord(text) {
 		return fmt.Errorf("%q is not up to 64 letters, digits, dots, dashes and underscores", text)
 	}
 	return nil
+}
+
+// checkPrefix accepts the first part of all keys in Redis.
+func checkPrefix(text string) error {
+	if len(text) < 1 || len(text) > 32 || !isWord(text) {
+		return fmt.Errorf("%q is not 1 to 32 letters, digits, dots, dashes and underscores", text)
+	}
+	return nil
+}
+
+// isWord reports whether text consists of ASCII letters, digits, dots, dashes and underscores.
+func isWord(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("._-", r))
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,12 +187,26 @@ func start(t *testing.T, k kind, driven bool) *bed {
 func (b *bed) leastPrivileged() string {
 	b.t.Helper()
 	server := redistest.Start(b.t)
-	args := []any{"ACL", "SETUSER", "counter", "reset", "on", ">secret"}
-	for _, rule := range redisstore.ACL(redisstore.Expiry(b.expiry)) {
-		args = append(args, rule)
+	must.Succeed(b.t, server.Do(documentedUser(b.t, b.expiry)...).Err())
+	return "redis://counter:a-long-password@" + server.Addr()
+}
+
+// documentedUser returns the command in SECURITY.md that makes a user of Redis, with the additional
+// permissions of a way of expiring.
+func documentedUser(t *testing.T, expiry string) (args []any) {
+	t.Helper()
+	_, line, ok := strings.Cut(must.Read(t, "../../../SECURITY.md"), "redis-cli ACL SETUSER ")
+	if !ok {
+		t.Fatal("SECURITY.md makes no user")
 	}
-	must.Succeed(b.t, server.Do(args...).Err())
-	return "redis://counter:secret@" + server.Addr()
+	line, _, _ = strings.Cut(line, "```")
+	for _, word := range strings.Fields("ACL SETUSER " + line) {
+		if word != `\` {
+			args = append(args, strings.Trim(word, "'"))
+		}
+	}
+	return append(args, map[string][]any{"field": {"+hpexpire"}, "tairhash": {"+exhdel", "+exhget",
+		"+exhgetall", "+exhincrby", "+exhlen", "+exhpexpire"}}[expiry]...)
 }
 
 // redis starts a Redis and makes the stores that use it.

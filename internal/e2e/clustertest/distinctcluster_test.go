@@ -7,7 +7,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/redisstore"
 )
 
 // TestFault7DistinctValuesOverARedisCluster adds distinct values to keys with hash tags while a
@@ -37,8 +36,7 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 		d.done.Go(func() { d.run(i) })
 	}
 	d.pass(60)
-	first := []byte(d.keys[0])
-	slot := rc.Slot(t, redisstore.Key(place.Of(nil, first), nil, first))
+	slot := rc.Slot(t, fmt.Sprintf("tt:{p%d}", place.Of(nil, []byte(d.keys[0]))))
 	d.moveSlot(rc, slot)
 	old := rc.KillPrimary(t, slot)
 	rc.WaitPromotion(t, slot, old)

@@ -50,8 +50,7 @@ func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 
 // stored returns the count of a key in Redis.
 func (p *parts) stored(key string) (n int64, err error) {
-	partition := twotier.Placement{Partitions: 7}.Of(nil, []byte(key))
-	reply, err := p.redis.Do("HGETALL", redisstore.Key(partition, nil, []byte(key))).Result()
+	reply, err := p.redis.Do("HGETALL", proctest.Hash(7, key)).Result()
 	cells, _ := reply.(map[any]any)
 	for _, count := range cells {
 		d, failed := strconv.ParseInt(fmt.Sprint(count), 10, 64)

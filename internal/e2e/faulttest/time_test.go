@@ -13,7 +13,6 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/redisstore"
 )
 
 // doubting waits until a node reports that its time is in doubt, or no longer in doubt.
@@ -52,7 +51,9 @@ func (b *bed) inTime(key string) {
 		if off := time.Since(time.UnixMilli(ms)); off < -time.Minute || off > time.Minute {
 			b.T.Errorf("%s: an event in field %s is %v old", key, field, off)
 		}
-		marks[redisstore.Field(leaparray.Default().BucketAfter(ms))] = true
+		mark := leaparray.Default().BucketAfter(ms)
+		width := strconv.FormatInt(mark.Width, 10)
+		marks[fmt.Sprintf("-%d%s%d", mark.Start/mark.Width, width, len(width))] = true
 	}
 	for field, n := range flat {
 		if field[0] == '-' && (n != "0" || !marks[field]) {

@@ -9,13 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/redisstore"
 )
 
 // Hash returns the name of the Redis Hash of a key in the default namespace.
 func Hash(partitions int, key string) string {
 	place := twotier.Placement{Partitions: partitions}
-	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
+	return fmt.Sprintf("tt:{p%d}:default:%s", place.Of(nil, []byte(key)), key)
 }
 
 // Stored returns the counts of the keys in Redis: the sums of their fields. A field or a value that

@@ -66,15 +66,6 @@ func Commands(expiry string) (names []string) {
 	return names
 }
 
-// ACL returns the rules for ACL SETUSER, see ACL of package redisstore.
-func ACL(expiry string) []string {
-	rules := []string{"~" + layout.Prefix + "*"}
-	for _, name := range Commands(expiry) {
-		rules = append(rules, "+"+name)
-	}
-	return rules
-}
-
 // missing lists the commands and permissions that a server denies this store.
 type missing struct {
 	unknown   []string // commands that it does not have
@@ -131,10 +122,6 @@ func (c *Conn) TryCommands(ctx context.Context, expiry string) (payloads bool, e
 	return expiry == scripts.ExpireKeys && c.acceptsPayload(ctx), nil
 }
 
-// probeKey is the key for trying out commands. It has the hash tag of a partition, so that a
-// cluster's client can route it.
-const probeKey = layout.PartitionPrefix + "0}!probe"
-
 func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error {
 	var args []any
 	all := slices.Concat(commonCommands(), expiryCommands(expiry))
@@ -146,11 +133,11 @@ func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error 
 		args = append(append(args, one.name, n), one.args...)
 	}
 	script := scripts.Probe()
-	reply, err := script.Eval(ctx, c.Client, []string{probeKey}, args...).StringSlice()
+	reply, err := script.Eval(ctx, c.Client, []string{c.prefix.ProbeKey()}, args...).StringSlice()
 	if m.untried = err != nil; m.untried && !m.record("eval", err) {
 		return err
 	}
-	err = script.EvalSha(ctx, c.Client, []string{probeKey}, args...).Err()
+	err = script.EvalSha(ctx, c.Client, []string{c.prefix.ProbeKey()}, args...).Err()
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		m.record("evalsha", err)
 	}
@@ -164,7 +151,7 @@ func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error 
 // forbid it, or turn a payload into something else: miniredis makes a string.
 func (c *Conn) acceptsPayload(ctx context.Context) bool {
 	event := syncer.Bucket{Stretch: leaparray.Moment(1), N: 1}
-	count, err := scripts.Payload().Eval(ctx, c.Client, []string{probeKey},
+	count, err := scripts.Payload().Eval(ctx, c.Client, []string{c.prefix.ProbeKey()},
 		layout.Payload([]syncer.Bucket{event}), layout.Field(event.Stretch)).Text()
 	return err == nil && count == "1"
 }
@@ -185,7 +172,8 @@ func (c *Conn) deniedError(expiry string, m *missing) error {
 	slices.Sort(m.forbidden)
 	what, rules := "", ""
 	if m.keys {
-		what, rules = " keys that begin with tt:", " ~tt:*"
+		what = " keys that begin with " + c.prefix.Start()
+		rules = " ~" + c.prefix.Start() + "*"
 	}
 	for _, name := range m.forbidden {
 		what += " " + strings.ToUpper(name)

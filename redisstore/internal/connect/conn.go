@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"twotier.dev/twotier/internal/redisurl"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 )
 
@@ -19,6 +20,8 @@ import (
 type Options struct {
 	// URL is the address of Redis, see package redisurl.
 	URL string
+	// Prefix is the first part of all keys.
+	Prefix layout.Prefix
 	// Password returns the password for each new connection. Nil means the one in URL.
 	Password func() (string, error)
 	// TLS is used with the rediss schemes; nil means the system's root certificates.
@@ -38,6 +41,7 @@ type Conn struct {
 	Delivered atomic.Int64
 	Condition
 
+	prefix     layout.Prefix
 	encryption encryption
 	policies   policies
 }
@@ -49,8 +53,8 @@ func New(opt Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{URL: where, Cluster: where.Kind == redisurl.Cluster,
-		Condition:  Condition{failed: errors.New("not connected yet")},
-		encryption: encryption{secure: where.TLS}}
+		Condition: Condition{failed: errors.New("not connected yet")},
+		prefix:    opt.Prefix, encryption: encryption{secure: where.TLS}}
 	if !where.Unix {
 		c.encryption.servers = where.Addresses
 	}

@@ -20,10 +20,10 @@ type Change struct {
 }
 
 // FormatChange formats the change that a round makes now.
-func FormatChange(r *syncer.Round) string {
+func (p Prefix) FormatChange(r *syncer.Round) string {
 	b := strconv.AppendUint(make([]byte, 0, 64), r.Seq, 10)
 	b = strconv.AppendInt(append(b, ' '), time.Now().Unix(), 10)
-	return string(appendWriterKey(append(b, ' '), r.Partition, r.Writer))
+	return string(p.appendWriterKey(append(b, ' '), r.Partition, r.Writer))
 }
 
 // ParseChange decodes a change.

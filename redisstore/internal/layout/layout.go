@@ -2,6 +2,7 @@ package layout
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"twotier.dev/twotier"
@@ -12,31 +13,67 @@ import (
 // Version is the version of the layout. Layouts before 4 counted every event in all levels.
 const Version = "4"
 
-const (
-	// Prefix is the prefix of all keys.
-	Prefix = "tt:"
-	// PartitionPrefix is the prefix of the keys of all partitions, before the partition's number.
-	PartitionPrefix = "tt:{p"
-	// MetaKey is the key of the values that all users of the data must agree on.
-	MetaKey = "tt:meta"
-	// RulesKey is the key of the versions of the rules.
-	RulesKey = "tt:rules"
-)
+// Prefix is the first part of all keys of one service in Redis, and its methods name them. Keys of
+// different prefixes are never equal, because a colon follows the prefix and no prefix has one.
+type Prefix string
 
-func appendTag(b []byte, partition int) []byte {
-	b = append(b, PartitionPrefix...)
+// DefaultPrefix is the prefix of a service that names none.
+const DefaultPrefix Prefix = "tt"
+
+// maxPrefix bounds the bytes of a prefix, which every key in Redis pays for.
+const maxPrefix = 32
+
+// ParsePrefix returns the prefix that text spells: 1 to 32 ASCII letters, digits, dots, dashes and
+// underscores. Braces would move the hash tag of Redis Cluster, and a colon ends the prefix.
+func ParsePrefix(text string) (Prefix, error) {
+	ok := len(text) >= 1 && len(text) <= maxPrefix
+	for i := range len(text) {
+		c := text[i]
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			c == '.' || c == '-' || c == '_')
+	}
+	if !ok {
+		return "", fmt.Errorf("%q is not 1 to %d letters, digits, dots, dashes and underscores",
+			text, maxPrefix)
+	}
+	return Prefix(text), nil
+}
+
+// Start returns the text that all keys begin with.
+func (p Prefix) Start() string { return string(p) + ":" }
+
+// MetaKey returns the name of the Hash of the values that all users of the data must agree on.
+func (p Prefix) MetaKey() string { return string(p) + ":meta" }
+
+// RulesKey returns the name of the Hash of the versions of the rules.
+func (p Prefix) RulesKey() string { return string(p) + ":rules" }
+
+// ProbeKey returns the key for trying out commands. It has the hash tag of a partition, so that a
+// cluster's client can route it.
+func (p Prefix) ProbeKey() string { return string(append(p.appendTag(nil, 0), "!probe"...)) }
+
+// BatchKey returns the key of the sequence of a sender in pure-Redis mode, whose batches have keys
+// of any partitions.
+func (p Prefix) BatchKey(sender string) string { return string(p) + ":!d:" + sender }
+
+func (p Prefix) appendTag(b []byte, partition int) []byte {
+	b = append(append(b, p...), ":{p"...)
 	b = strconv.AppendInt(b, int64(partition), 10)
 	return append(b, '}')
 }
 
 // Key returns the name of the Hash that holds a key's counts.
-func Key(partition int, ns, key []byte) string {
-	return string(AppendKey(nil, partition, ns, key))
+func (p Prefix) Key(partition int, ns, key []byte) string {
+	return string(p.AppendKey(nil, partition, ns, key))
 }
 
 // AppendKey appends the name of the Hash that holds a key's counts.
-func AppendKey(b []byte, partition int, ns, key []byte) []byte {
-	b = append(appendTag(b, partition), ':')
+func (p Prefix) AppendKey(b []byte, partition int, ns, key []byte) []byte {
+	return appendName(append(p.appendTag(b, partition), ':'), ns, key)
+}
+
+// appendName appends a namespace and a key.
+func appendName(b, ns, key []byte) []byte {
 	if len(ns) == 0 {
 		b = append(b, twotier.DefaultNamespace...)
 	} else {
@@ -47,32 +84,35 @@ func AppendKey(b []byte, partition int, ns, key []byte) []byte {
 }
 
 // StateKey returns the name of the Hash with a partition's state.
-func StateKey(partition int) string { return string(AppendStateKey(nil, partition)) }
+func (p Prefix) StateKey(partition int) string { return string(p.AppendStateKey(nil, partition)) }
 
 // AppendStateKey appends the name of the Hash with a partition's state.
-func AppendStateKey(b []byte, partition int) []byte {
-	return append(appendTag(b, partition), "!s"...)
+func (p Prefix) AppendStateKey(b []byte, partition int) []byte {
+	return append(p.appendTag(b, partition), "!s"...)
 }
 
 // RecordKey returns the name of the Hash that records how much of a key was restored.
-func RecordKey(partition int, ns, key []byte) string { return kindKey("!r", partition, ns, key) }
+func (p Prefix) RecordKey(partition int, ns, key []byte) string {
+	return p.kindKey("!r:", partition, ns, key)
+}
 
 // DistinctKey returns the name of the Hash with a key's distinct values.
-func DistinctKey(partition int, ns, key []byte) string { return kindKey("!d", partition, ns, key) }
+func (p Prefix) DistinctKey(partition int, ns, key []byte) string {
+	return p.kindKey("!d:", partition, ns, key)
+}
 
 // kindKey returns the name of another Hash of a key: its kind follows the partition's tag.
-func kindKey(kind string, partition int, ns, key []byte) string {
-	name, tag := Key(partition, ns, key), len(appendTag(nil, partition))
-	return name[:tag] + kind + name[tag:]
+func (p Prefix) kindKey(kind string, partition int, ns, key []byte) string {
+	return string(appendName(append(p.appendTag(nil, partition), kind...), ns, key))
 }
 
 // WriterKey returns the key of a writer's sequence.
-func WriterKey(partition int, writer string) string {
-	return string(appendWriterKey(nil, partition, writer))
+func (p Prefix) WriterKey(partition int, writer string) string {
+	return string(p.appendWriterKey(nil, partition, writer))
 }
 
-func appendWriterKey(b []byte, partition int, writer string) []byte {
-	return append(append(appendTag(b, partition), "!w:"...), writer...)
+func (p Prefix) appendWriterKey(b []byte, partition int, writer string) []byte {
+	return append(append(p.appendTag(b, partition), "!w:"...), writer...)
 }
 
 // maxField bounds the numbers in fields: all have at most 15 digits, and so are exact in Lua too.

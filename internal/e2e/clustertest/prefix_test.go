@@ -1,0 +1,243 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// service is a cluster of two nodes whose keys in Redis have a prefix, and its expected counts.
+type service struct {
+	*cluster
+	prefix string
+	want   map[string]int64
+}
+
+// startService starts the nodes of a service over a Redis.
+func startService(t *testing.T, r proctest.Redis, prefix string, args ...string) *service {
+	t.Helper()
+	c := startOn(t, r, 2, proctest.Loopback(), append([]string{"--redis-prefix", prefix,
+		"--admin-token", rulesToken}, args...)...)
+	return &service{c, prefix, map[string]int64{}}
+}
+
+// add counts n events of each key through both nodes, and waits for Redis.
+func (s *service) add(n int64, keys ...string) {
+	s.T.Helper()
+	var ops [2][]string // for each node
+	for i, key := range keys {
+		ops[i%2] = append(ops[i%2],
+			fmt.Sprintf(`{"op":"add","key":%q,"n":%d,"ack":"redis"}`, key, n))
+		s.want[key] += n
+	}
+	for i, list := range ops {
+		answer := s.Nodes[i].MustPost("/v1/batch", `{"ops":[`+strings.Join(list, ",")+`]}`)
+		if strings.Contains(string(answer), `"error"`) {
+			s.T.Errorf("%s: %s", s.prefix, answer)
+		}
+	}
+}
+
+// name returns the name of a key in Redis.
+func (s *service) name(key string) string {
+	place := twotier.Placement{Partitions: s.Partitions}
+	return fmt.Sprintf("%s:{p%d}:default:%s", s.prefix, place.Of(nil, []byte(key)), key)
+}
+
+// counts waits until both nodes, and Redis, have the expected counts.
+func (s *service) counts(when string) {
+	s.T.Helper()
+	proctest.UntilNil(s.T, s.prefix+" has its counts "+when, func() error {
+		var errs []error
+		for key, want := range s.want {
+			for i := range 2 {
+				a, err := s.Nodes[i].TryCount("window=24h&key=" + key)
+				if err != nil || a.Counts[0].Count != want {
+					errs = append(errs, fmt.Errorf("node %d, %s: %+v, %w, want %d", i, key, a, err,
+						want))
+				}
+			}
+			cells, err := s.Direct.HGetAll(s.T.Context(), s.name(key)).Result()
+			sum := int64(0)
+			for _, text := range cells {
+				n, failed := strconv.ParseInt(text, 10, 64)
+				sum, err = sum+n, errors.Join(err, failed)
+			}
+			if err != nil || sum != want {
+				errs = append(errs, fmt.Errorf("%s: %d, %w, want %d", s.name(key), sum, err, want))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// stored returns the names of all keys in Redis that begin with a prefix.
+func stored(t *testing.T, r redis.UniversalClient, prefix string) (names []string) {
+	t.Helper()
+	var mu sync.Mutex
+	collect := func(ctx context.Context, node *redis.Client) error {
+		list, err := node.Keys(ctx, "*").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, name := range list {
+			if strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		return err
+	}
+	if all, ok := r.(*redis.ClusterClient); ok {
+		must.Succeed(t, all.ForEachMaster(t.Context(), collect))
+	} else {
+		must.Succeed(t, collect(t.Context(), r.(*redis.Client)))
+	}
+	return names
+}
+
+// TestServicesShareARedis runs two services with different prefixes, partitions and rules over one
+// server, and over one Redis Cluster. They count the same keys, ban them, reset them, change their
+// mode, and lose their data, all without an effect on the other.
+func TestServicesShareARedis(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) proctest.Redis{
+		"server":  func(t *testing.T) proctest.Redis { return redistest.Start(t) },
+		"cluster": func(t *testing.T) proctest.Redis { return redistest.StartCluster(t, 3, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := open(t)
+			a := startService(t, r, "tt")
+			b := startService(t, r, "tt.b", "--partitions", "31")
+			var keys []string
+			for i := range 20 {
+				keys = append(keys, fmt.Sprint("key-", i))
+			}
+			a.add(2, keys...)
+			b.add(3, keys...)
+			a.counts("at first")
+			b.counts("at first")
+			a.separateRules(b)
+			a.separateModes(b, keys)
+			a.losesItsData(b, keys)
+			a.oneReset(b, keys)
+			a.ownsItsKeys(b)
+		})
+	}
+}
+
+// separateRules gives both services a first version of the rules, and bans a key in one of them.
+func (s *service) separateRules(other *service) {
+	s.T.Helper()
+	s.putRules(0, 0, banRules)
+	s.haveRules(1)
+	other.putRules(0, 0, strings.Replace(banRules, "3/24h", "100/24h", 1))
+	other.haveRules(1)
+	until := s.breach(0, "outlaw")
+	s.stillBanned("outlaw", until, "in its service")
+	if v := other.asks(1, "outlaw", 1); !v.Allowed || len(v.Bans) > 0 {
+		s.T.Errorf("in the other service: %+v", v)
+	}
+	s.addDistinct(0, "receivers", 3, "a", "b")
+	if v := other.addDistinct(0, "receivers", 3, "c"); v.Counts[0].Count != 1 {
+		s.T.Errorf("distinct values in the other service: %+v", v)
+	}
+}
+
+// separateModes switches one service to Redis and back, and both count in each mode.
+func (s *service) separateModes(other *service, keys []string) {
+	s.T.Helper()
+	for _, mode := range []string{"redis", "two-tier"} {
+		s.modeOf(0, mode)
+		s.add(1, keys...)
+		other.add(4, keys...)
+		s.counts("in mode " + mode)
+		other.counts("while the other is in mode " + mode)
+	}
+}
+
+// wipe deletes all keys in Redis that begin with a prefix, those of one partition at once.
+func (s *service) wipe(prefix string) {
+	s.T.Helper()
+	parts := map[string][]string{}
+	for _, name := range stored(s.T, s.Direct, prefix) {
+		part, _, _ := strings.Cut(name, "}")
+		parts[part] = append(parts[part], name)
+	}
+	for _, names := range parts {
+		must.Succeed(s.T, s.Direct.Del(s.T.Context(), names...).Err())
+	}
+}
+
+// losesItsData deletes all keys of one service in Redis, as an eviction might. Its nodes restore
+// their counts from memory. Then Redis loses all data, and both do.
+func (s *service) losesItsData(other *service, keys []string) {
+	s.T.Helper()
+	before := stored(s.T, s.Direct, other.prefix+":")
+	s.wipe(s.prefix + ":")
+	s.add(1, keys...)
+	s.counts("after a loss")
+	for _, name := range before {
+		if n, err := s.Direct.Exists(s.T.Context(), name).Result(); n != 1 || err != nil {
+			s.T.Errorf("%s is gone after a loss of the other service: %v", name, err)
+		}
+	}
+	other.counts("after a loss of the other")
+	s.wipe("")
+	for _, one := range []*service{s, other} {
+		one.add(1, keys...)
+		one.counts("after Redis lost all data")
+	}
+}
+
+// oneReset resets a key of one service. The other keeps its count.
+func (s *service) oneReset(other *service, keys []string) {
+	s.T.Helper()
+	if status, text, _ := admin(s.T, s.Nodes[1], "POST", "/v1/reset",
+		fmt.Sprintf(`{"key":%q}`, keys[0]), "Content-Type", "application/json"); status != 200 {
+		s.T.Fatalf("reset: %d %s", status, text)
+	}
+	s.want[keys[0]] = 0
+	s.counts("after a reset")
+	other.counts("after a reset of the other")
+}
+
+// ownsItsKeys checks that each key in Redis belongs to one of the services, and that all keys expire
+// but the agreement, the rules, and the states of partitions.
+func (s *service) ownsItsKeys(other *service) {
+	s.T.Helper()
+	mine, its := stored(s.T, s.Direct, s.prefix+":"), stored(s.T, s.Direct, other.prefix+":")
+	if all := len(stored(s.T, s.Direct, "")); len(mine) == 0 || len(its) == 0 ||
+		len(mine)+len(its) != all {
+		s.T.Errorf("%d and %d of %d keys", len(mine), len(its), all)
+	}
+	for _, name := range slices.Concat(mine, its) {
+		_, kind, _ := strings.Cut(name, ":")
+		ttl, err := s.Direct.PTTL(s.T.Context(), name).Result()
+		if keeps := kind == "meta" || kind == "rules" || strings.HasSuffix(kind, "}!s"); err != nil ||
+			keeps != (ttl < 0) {
+			s.T.Errorf("%s lives for %v, %v", name, ttl, err)
+		}
+	}
+}
+
+// TestNodesOfOtherPrefixesAreRefused has a node with another prefix join a cluster.
+func TestNodesOfOtherPrefixesAreRefused(t *testing.T) {
+	c := start(t, 1)
+	p, err := program.TryServe(t, proctest.Options{},
+		append(c.Command(1), "--redis-prefix", "staging")...)
+	if log := p.Log.String(); err == nil || p.ExitCode() != 1 ||
+		!strings.Contains(log, "another --redis-prefix") {
+		t.Errorf("%v\n%s", err, log)
+	}
+}
