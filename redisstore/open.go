@@ -42,7 +42,7 @@ const DefaultPrefix = string(layout.DefaultPrefix)
 // Options configure a [Store]. The zero value of a field means its default.
 type Options struct {
 	// URL is the address of Redis: redis://[user:password@]host:port[/db], rediss:// for TLS,
-	// unix:///path[?db=n], redis+cluster://host:port,host:port,
+	// unix:///path[?db=n], redis+cluster://host:port,host:port[/db],
 	// redis+sentinel://host:port,host:port/master[/db] with
 	// ?sentinel-user=NAME&sentinel-password=SECRET if the sentinels themselves ask for one;
 	// rediss+cluster and rediss+sentinel for TLS. Required.

@@ -52,7 +52,7 @@ type Store struct {
 func storeSettings(s *Store) []setting {
 	return []setting{
 		{name: "redis", arg: "URL",
-			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or " +
+			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port[/db] or " +
 				"redis+sentinel://host:port,host:port/master[/db]; without it counts are kept in " +
 				"memory only",
 			set: setChecked(&s.Redis, checkRedis)},

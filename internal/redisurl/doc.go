@@ -3,7 +3,7 @@
 //
 //	redis://[user:password@]host[:port][/database]
 //	unix://[user:password@]/path[?db=database]
-//	redis+cluster://[user:password@]host[:port],host[:port]
+//	redis+cluster://[user:password@]host[:port],host[:port][/database]
 //	redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]
 //
 // All but the second may have rediss in place of redis, for TLS. All may have ?db=DATABASE.

@@ -32,7 +32,8 @@ type URL struct {
 	// Addresses are the addresses of the servers, each host:port. There is at least one, and more
 	// than one only if Kind is Cluster or Sentinel.
 	Addresses []string
-	// Database is the number of the database, always 0 with a cluster.
+	// Database is the number of the database. Of all clusters, only those of Valkey 9 have others
+	// than 0.
 	Database int
 	// Username and Password are empty where there is none.
 	Username, Password string
@@ -232,8 +233,8 @@ func (u *URL) readDatabase(names []string) error {
 		return fmt.Errorf("databases %q, want one", names)
 	}
 	n, err := strconv.ParseUint(names[0], 10, 31)
-	if err != nil || u.Kind == Cluster {
-		return fmt.Errorf("database %q, want a number (and none with a cluster)", names[0])
+	if err != nil {
+		return fmt.Errorf("database %q, want a number", names[0])
 	}
 	u.Database = int(n)
 	return nil

@@ -21,6 +21,8 @@ func TestParse(t *testing.T) {
 		return u
 	}
 	third := with(single("h:7000", "h:7000"), func(u *redisurl.URL) { u.Database = 3 })
+	second := redisurl.URL{Kind: redisurl.Cluster, Hosts: "a,b:7001",
+		Addresses: []string{"a:6379", "b:7001"}, Database: 2}
 	socket := with(single("/run/redis.sock", "/run/redis.sock"),
 		func(u *redisurl.URL) { u.Unix = true })
 	for text, want := range map[string]redisurl.URL{
@@ -48,6 +50,8 @@ func TestParse(t *testing.T) {
 		}),
 		"redis+cluster://a,b:7001": {Kind: redisurl.Cluster, Hosts: "a,b:7001",
 			Addresses: []string{"a:6379", "b:7001"}},
+		"redis+cluster://a,b:7001/2":    second,
+		"redis+cluster://a,b:7001?db=2": second,
 		"rediss+cluster://u:p@a:1,[::1]:2": {Kind: redisurl.Cluster, TLS: true,
 			Hosts:     "a:1,[::1]:2",
 			Addresses: []string{"a:1", "[::1]:2"}, Username: "u", Password: "p"},
@@ -78,7 +82,7 @@ func TestParseErrors(t *testing.T) {
 	const (
 		slash    = "malformed; in a password write %2F for a slash, and so on"
 		scheme   = "unknown scheme, want redis, rediss, unix, redis+cluster or redis+sentinel"
-		database = "want a number (and none with a cluster)"
+		database = "want a number"
 		several  = "several hosts, want redis+cluster://host,host or " +
 			"redis+sentinel://host,host/master-name"
 		sentinel = "want redis+sentinel://host:port,host:port/master-name"
@@ -109,8 +113,8 @@ func TestParseErrors(t *testing.T) {
 		{"redis://h/-1", "redis://h/-1", `database "-1", ` + database},
 		{"redis://h/1/2", "redis://h/1/2", `databases ["1" "2"], want one`},
 		{"redis://h/1?db=1", "redis://h/1?db=1", `databases ["1" "1"], want one`},
-		{"redis+cluster://h/1", "redis+cluster://h/1", `database "1", ` + database},
-		{"redis+cluster://h?db=1", "redis+cluster://h?db=1", `database "1", ` + database},
+		{"redis+cluster://h/x", "redis+cluster://h/x", `database "x", ` + database},
+		{"redis+cluster://h/1?db=1", "redis+cluster://h/1?db=1", `databases ["1" "1"], want one`},
 		{"redis+sentinel://h", "redis+sentinel://h", sentinel},
 		{"redis+sentinel://me:pw@h:1/?sentinel-user=a&sentinel-password=s3cret&db=1",
 			"redis+sentinel://me:xxxxx@h:1/?sentinel-user=a&sentinel-password=xxxxx&db=1",

@@ -126,14 +126,14 @@ func driverOptions(opt *Options, where *redisurl.URL) *redis.UniversalOptions {
 }
 
 // newClient is redis.NewUniversalClient with a function for the password, for which the shared
-// options have no field.
+// options have no field, and with the database of a cluster, which the driver ignores.
 func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
-	if password == nil {
-		return redis.NewUniversalClient(o)
-	}
-	credentials := func(context.Context) (string, string, error) {
-		text, err := password()
-		return o.Username, text, err
+	var credentials func(context.Context) (string, string, error)
+	if password != nil {
+		credentials = func(context.Context) (string, string, error) {
+			text, err := password()
+			return o.Username, text, err
+		}
 	}
 	switch {
 	case o.MasterName != "":
@@ -143,6 +143,11 @@ func newClient(o *redis.UniversalOptions, password func() (string, error)) redis
 	case o.IsClusterMode:
 		c := o.Cluster()
 		c.CredentialsProviderContext = credentials
+		if o.DB != 0 {
+			c.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+				return conn.Select(ctx, o.DB).Err()
+			}
+		}
 		return redis.NewClusterClient(c)
 	}
 	single := o.Simple()

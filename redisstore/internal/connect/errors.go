@@ -40,7 +40,21 @@ func Reject(err error) error {
 	// The other side's TLS alert has a type that can't be named.
 	if told || errors.As(err, &untrusted) || errors.As(err, &plain) ||
 		strings.Contains(err.Error(), "remote error: tls: ") {
-		return fmt.Errorf("%w: %w", ErrRejected, err)
+		return fmt.Errorf("%w: %w%s", ErrRejected, err, databaseRemedy(err))
 	}
 	return err
+}
+
+// databaseRemedy returns the remedy for a server's refusal of the database in the URL, or "" if err
+// is another error.
+func databaseRemedy(err error) string {
+	switch {
+	case redis.HasErrorPrefix(err, "SELECT is not allowed"):
+		return "; a Redis Cluster has only database 0: leave the database out of the URL, and " +
+			"set --redis-prefix to keep services apart"
+	case redis.HasErrorPrefix(err, "DB index"), redis.HasErrorPrefix(err, "invalid DB index"):
+		return "; name a lower number, have the server make more (databases or, in a cluster of " +
+			"Valkey 9, cluster-databases), or leave it out of the URL and set --redis-prefix"
+	}
+	return ""
 }
