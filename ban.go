@@ -88,6 +88,11 @@ func (op *Op) mayBan() bool {
 
 // Banned reports whether the operation had this result because of an earlier ban.
 func (op *Op) Banned(res *Result) bool {
+	for i := range res.Bans {
+		if !res.Bans[i].Started {
+			return true
+		}
+	}
 	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
 		if r := &res.Checks[i]; op.Checks[i].IsBan() && r.Refused && r.TS == 0 {
 			return true

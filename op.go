@@ -172,6 +172,16 @@ func (op *Op) CountsRefused(res *Result) bool {
 	return op.Charge || op.CountDenied && !op.Banned(res)
 }
 
+// NeededBeyond returns how many events check j of an Acquire needed room for in addition to the
+// counts in this result, which include its events if they were counted, or would be without DryRun.
+func (op *Op) NeededBeyond(j int, res *Result) int64 {
+	c := &op.Checks[j]
+	if res.Allowed || op.CountsRefused(res) {
+		return c.Needed(0) - c.N
+	}
+	return c.Needed(0)
+}
+
 // Changes reports whether the operation, which had this result and no error, was counted or started
 // a ban.
 func (op *Op) Changes(res *Result) bool { return op.Counts(res) || op.startedBan(res) }

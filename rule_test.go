@@ -115,3 +115,31 @@ func TestDefaults(t *testing.T) {
 		t.Error("no rules, but defaults")
 	}
 }
+
+// TestNeededBeyond lists how many events an acquire needed in addition to the counts in its result,
+// which include its events if they were counted.
+func TestNeededBeyond(t *testing.T) {
+	banned := twotier.Result{Bans: []twotier.BanResult{{Rule: "r"}}}
+	started := twotier.Result{Bans: []twotier.BanResult{{Rule: "r", Started: true}}}
+	for _, tt := range []struct {
+		op   twotier.Op
+		n    int64
+		res  twotier.Result
+		want int64
+	}{
+		{n: 3, res: twotier.Result{Allowed: true}},
+		{n: 3, want: 3},
+		{n: 0, res: twotier.Result{Allowed: true}, want: 1},
+		{n: 0, want: 1},
+		{op: twotier.Op{Charge: true}, n: 3},
+		{op: twotier.Op{Charge: true}, n: 3, res: banned},
+		{op: twotier.Op{CountDenied: true}, n: 3},
+		{op: twotier.Op{CountDenied: true}, n: 3, res: started},
+		{op: twotier.Op{CountDenied: true}, n: 3, res: banned, want: 3},
+	} {
+		tt.op.Kind, tt.op.Checks = twotier.Acquire, []twotier.Check{{N: tt.n}}
+		if got := tt.op.NeededBeyond(0, &tt.res); got != tt.want {
+			t.Errorf("%+v with %+v: %d, want %d", tt.op, tt.res, got, tt.want)
+		}
+	}
+}

@@ -54,15 +54,18 @@ func (f *fake) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	for i := range op.Checks {
 		f.check(op, &op.Checks[i], res)
 	}
-	count := op.Kind == twotier.Add || op.Kind == twotier.Acquire && (res.Allowed || op.CountDenied)
+	count := op.Kind == twotier.Add ||
+		op.Kind == twotier.Acquire && (res.Allowed || op.CountsRefused(res))
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		n := f.countOf(c.Key)
 		if count {
 			n += c.N
+		}
+		if count && !op.DryRun {
 			f.set(c.Key, n)
 		}
-		if op.Kind == twotier.Count || count && res.Allowed || op.Kind == twotier.Add {
+		if op.Kind == twotier.Count || count {
 			for k := range res.Checks[i].Limits {
 				l := &res.Checks[i].Limits[k]
 				l.Count, l.Lo, l.Hi = n, n, n+lent(c.Key)
@@ -98,7 +101,11 @@ func (f *fake) check(op *twotier.Op, c *twotier.Check, res *twotier.Result) {
 	for _, l := range c.Limits {
 		r := twotier.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n,
 			Hi: n + lent(c.Key), BucketMS: 1000}
-		if op.Kind != twotier.Count && n+c.N > l.Max {
+		needed := c.N
+		if op.Kind == twotier.Acquire {
+			needed = c.Needed(0)
+		}
+		if op.Kind != twotier.Count && n+needed > l.Max {
 			r.Refused, out.Refused, res.Allowed = true, true, false
 			out.RetryAfter = max(out.RetryAfter, 1500)
 			if c.N > l.Max {

@@ -55,6 +55,13 @@ func TestVerdictsAreCounted(t *testing.T) {
 			"http default/login [1 1 0]"},
 		{"shadow", "POST /v1/acquire", twice(`{"key":"k","rules":["tight"]}`),
 			"http default/tight [1 0 1]"},
+		{"counted refusals in shadow", "POST /v1/acquire", []string{
+			`{"key":"k","charge":true,"limits":[{"window":"1m","max":0}],"rules":["tight"]}`,
+			`{"key":"l","count_denied":true,"limits":[{"window":"1m","max":0}],"rules":["tight"]}`},
+			"http default/ [0 2 0]\nhttp default/tight [2 0 0]"},
+		{"no events in shadow", "POST /v1/acquire", []string{`{"key":"k","rules":["tight"]}`,
+			`{"checks":[{"key":"l","rules":["login"]},{"key":"k","n":0,"rules":["tight"]}]}`},
+			"http default/login [1 0 0]\nhttp default/tight [1 0 1]"},
 		{"off", "POST /v1/acquire", twice(`{"key":"k","rules":["off"]}`), ""},
 		{"rules and limits", "POST /v1/acquire",
 			twice(`{"key":"k","rules":["off","tight","login"],` + limit + `}`),

@@ -70,7 +70,7 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 		}
 		run.BeginDecision()
 		for j := range op.Checks {
-			run.CountCheck(&op.Checks[j], j, res, r.origins(i, j))
+			run.CountCheck(op, j, res, r.origins(i, j))
 		}
 	}
 }

@@ -227,7 +227,9 @@ func TestShadowsAreNoted(t *testing.T) {
 		{"second", []verdicts.Origin{shadow(5), shadow(4)}},
 	} {
 		limits := []twotier.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
-		run.CountCheck(&twotier.Check{NS: []byte("sms"), Key: []byte(tt.key), N: 1}, 0,
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: []byte("sms"),
+			Key: []byte(tt.key), N: 1}}}
+		run.CountCheck(&op, 0,
 			&twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{Limits: limits}}},
 			func(k int) verdicts.Origin { return tt.origins[k] })
 	}

@@ -32,7 +32,8 @@ func TestRecords(t *testing.T) {
 	origins := []verdicts.Origin{{Rule: on, Max: 9, First: true, Version: 3},
 		{Rule: on, Max: 50, Version: 3}, {Rule: shadow, Max: 4, First: true, Version: 3},
 		{Rule: off, Max: 1, First: true, Version: 3}, {}, {}}
-	check := twotier.Check{NS: []byte("sms"), Key: []byte("k"), N: 2}
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: []byte("sms"),
+		Key: []byte("k"), N: 2}}}
 	res := twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{}}}
 	for i, max := range []int64{9, 50, twotier.Unlimited, twotier.Unlimited, 7, 8} {
 		res.Checks[0].Limits = append(res.Checks[0].Limits,
@@ -56,7 +57,7 @@ func TestRecords(t *testing.T) {
 		r := &records{without: tt.without}
 		run := verdicts.Begin(nil, verdicts.RESP)
 		run.RecordTo(r)
-		run.CountCheck(&check, 0, &res, tt.of)
+		run.CountCheck(&op, 0, &res, tt.of)
 		if !slices.Equal(r.all, tt.want) {
 			t.Errorf("without %v:\n%q\nwant\n%q", tt.without, r.all, tt.want)
 		}

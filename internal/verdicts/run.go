@@ -136,17 +136,14 @@ type Origin struct {
 	Distinct bool
 }
 
-// Refuses reports whether the limit refused, or would have refused if its rule were on. n is the
-// check's count.
-func (o Origin) Refuses(l *twotier.LimitResult, res *twotier.Result, n int64) bool {
+// Refuses reports whether the limit refused, or would have refused if its rule were on. beyond is
+// how many events its check needed room for in addition to its count, see
+// [twotier.Op.NeededBeyond].
+func (o Origin) Refuses(l *twotier.LimitResult, beyond int64) bool {
 	if o.Rule == nil || o.Distinct || o.Rule.State == twotier.RuleOn {
 		return l.Refused
 	}
-	count := l.Count
-	if !res.Allowed {
-		count += n
-	}
-	return count > o.Max
+	return l.Count+beyond > o.Max
 }
 
 // limitRange is a range of limits from one rule, or from none.
@@ -164,14 +161,14 @@ func unruledLimits(limits []twotier.LimitResult) limitRange {
 // CountCheck counts the verdicts on check j of an operation: one for each rule that judged it, and
 // one for its limits without a rule. The limits of each are adjacent; of returns the origin of
 // limit k, and is nil if no limit has a rule.
-func (r *Run) CountCheck(c *twotier.Check, j int, res *twotier.Result, of func(k int) Origin) {
-	judged := &res.Checks[j]
+func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) Origin) {
+	c, judged := &op.Checks[j], &res.Checks[j]
 	if of == nil {
 		r.countOrigin(c, Origin{}, judged.Refused, unruledLimits(judged.Limits))
 		return
 	}
 	var last Origin
-	refuses, from := false, 0
+	refuses, from, beyond := false, 0, op.NeededBeyond(j, res)
 	end := func(to int) {
 		banned := last.Rule != nil && res.BannedBy(j, last.Rule.Name)
 		r.countOrigin(c, last, refuses || banned, limitRange{judged.Limits, of, from, to})
@@ -182,7 +179,7 @@ func (r *Run) CountCheck(c *twotier.Check, j int, res *twotier.Result, of func(k
 		if k > 0 && (o.First || o.Rule == nil && last.Rule != nil) {
 			end(k)
 		}
-		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], res, c.N)
+		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], beyond)
 	}
 	end(len(judged.Limits))
 	if r.shadow {

@@ -135,8 +135,8 @@ func (r *Run) CountValues(v *Values, res *distinct.Result) {
 		return
 	}
 	r.BeginDecision()
-	c := twotier.Check{NS: v.Op.NS, Key: v.Op.Key, N: int64(len(v.Add))}
-	r.CountCheck(&c, 0, &twotier.Result{Allowed: res.Allowed,
-		Checks: []twotier.CheckResult{judged}},
-		v.origin)
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: v.Op.NS, Key: v.Op.Key,
+		N: int64(len(v.Add))}}}
+	r.CountCheck(&op, 0, &twotier.Result{Allowed: res.Allowed,
+		Checks: []twotier.CheckResult{judged}}, v.origin)
 }

@@ -147,7 +147,10 @@ func (e Encoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {
 
 func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	b = append(b, `,"limits":[`...)
-	limits := res.Checks[j].Limits
+	limits, beyond := res.Checks[j].Limits, int64(0)
+	if e.HasRules() {
+		beyond = e.Ops[i].NeededBeyond(j, res)
+	}
 	for k := range limits {
 		l := &limits[k]
 		most, refused := l.Max, l.Refused
@@ -159,7 +162,7 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 			if r.Rule.State == twotier.RuleOff {
 				continue
 			}
-			most, refused = r.Limit().Max, r.Origin().Refuses(l, res, e.Ops[i].Checks[j].N)
+			most, refused = r.Limit().Max, r.Origin().Refuses(l, beyond)
 		}
 		b = e.appendWindow(b, i, j, k, r)
 		b = wire.AppendField(b, "max", most)
