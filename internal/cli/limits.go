@@ -54,11 +54,11 @@ func checkWindow(text string) error {
 	return nil
 }
 
-// check is one key with its limits, as in a request.
+// check is one key with its limits, as in a request. N is nil if the request counts no events.
 type check struct {
 	NS     string    `json:"ns,omitempty"`
 	Key    string    `json:"key"`
-	N      int64     `json:"n,omitempty"`
+	N      *int64    `json:"n,omitempty"`
 	Limits limits    `json:"limits,omitempty"`
 	Rules  ruleNames `json:"rules,omitempty"`
 }

@@ -34,11 +34,8 @@ func (e *eventFlags) addFlags(fs *pflag.FlagSet) {
 func ackLevels() []string { return []string{"memory", "redis", "replica", "disk"} }
 
 func (e *eventFlags) check() error {
-	switch {
-	case e.ack != "" && !slices.Contains(ackLevels(), e.ack):
+	if e.ack != "" && !slices.Contains(ackLevels(), e.ack) {
 		return usagef("--ack: %q is not one of memory, redis, replica or disk", e.ack)
-	case e.n == 0:
-		return usagef("--n: 0 events are nothing to count")
 	}
 	return nil
 }
@@ -82,13 +79,16 @@ func (s *session) add(ctx context.Context, e eventFlags, args []string) error {
 	if err := e.check(); err != nil {
 		return err
 	}
+	if e.n == 0 {
+		return usagef("--n: 0 events are nothing to count")
+	}
 	var answer struct {
 		Counts []windowCount
 		Over   bool
 		origin
 	}
 	body := writeBody{TS: e.ts, Ack: e.ack,
-		check: &check{NS: e.ns, Key: key, N: e.n, Limits: e.limits}}
+		check: &check{NS: e.ns, Key: key, N: &e.n, Limits: e.limits}}
 	if err := s.call(ctx, http.MethodPost, "/v1/add", nil, body, &answer); err != nil || s.json {
 		return err
 	}
@@ -108,7 +108,8 @@ func acquireSpec() spec {
 	return spec{
 		name: "acquire", args: "KEY [--limit 15/1m]... [--rule R] [flags]",
 		summary: "count events of a key if its limits allow them",
-		details: "Compares first, and counts only if every limit of every key holds. With " +
+		details: "Compares first, and counts only if every limit of every key holds; -n 0 asks " +
+			"for room for one event and counts nothing. With " +
 			"neither --limit nor --rule the default rules of the namespace judge. Several keys, " +
 			"all or nothing: --check KEY:15/1m,50/24h for each, instead of KEY and --limit.\n\n" +
 			"Exit status: 0 allowed, 3 refused, 1 no answer, 2 wrong usage.",
@@ -154,7 +155,7 @@ func acquireBody(e eventFlags, rules ruleNames, all checks,
 			return body, usagef("either KEY with --limit or --rule, or --check, not both")
 		}
 		for i := range all {
-			all[i].NS, all[i].N = e.ns, e.n
+			all[i].NS, all[i].N = e.ns, &e.n
 		}
 		body.Checks = all
 		return body, nil
@@ -163,7 +164,7 @@ func acquireBody(e eventFlags, rules ruleNames, all checks,
 	if err != nil {
 		return body, err
 	}
-	body.check = &check{e.ns, key, e.n, e.limits, rules}
+	body.check = &check{e.ns, key, &e.n, e.limits, rules}
 	return body, nil
 }
 
@@ -179,7 +180,11 @@ type decision struct {
 		Shadow                bool   // of the rule
 	}
 	RetryAfter int64 `json:"retry_after_ms"`
+	TS         int64 // of the count; 0 if nothing was counted
 }
+
+// isCounted reports whether the events of the key were counted.
+func (d decision) isCounted() bool { return d.TS != 0 }
 
 // ban is a ban in force, as in the answer to an acquire.
 type ban struct {
@@ -204,7 +209,11 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 			answer.Key = body.Key
 			decisions = []decision{answer.decision}
 		}
-		fmt.Fprintf(s.Stdout, "%s (%s)\n", s.describeVerdict(answer.decision, body), answer.origin)
+		verdict := s.describeVerdict(answer.decision, body)
+		if !answer.Allowed && slices.ContainsFunc(decisions, decision.isCounted) {
+			verdict += "; the events were counted"
+		}
+		fmt.Fprintf(s.Stdout, "%s (%s)\n", verdict, answer.origin)
 		if err := s.printDecisions(decisions); err != nil {
 			return err
 		}
@@ -231,7 +240,7 @@ func (s *session) describeVerdict(d decision, asked writeBody) string {
 // checks of the same key together can exceed one.
 func (b *writeBody) exceedsOnlyTogether() bool {
 	return len(b.Checks) > 1 && !slices.ContainsFunc(b.Checks, func(c check) bool {
-		return slices.ContainsFunc(c.Limits, func(l limit) bool { return c.N > l.Max })
+		return slices.ContainsFunc(c.Limits, func(l limit) bool { return *c.N > l.Max })
 	})
 }
 
