@@ -63,6 +63,9 @@ type Rule struct {
 	// Ban is how long, in milliseconds, the rule keeps refusing a key that its Limits have refused
 	// once, if the rule is on; 0 means no ban.
 	Ban int64
+	// Warn is the percentage of each limit's Max, 1 to 100, from which a count that the limit
+	// allows is near it; 0 means no warnings.
+	Warn int64
 	// Charge makes every acquire that the rule judges count, even if it is refused, see Op.Charge.
 	Charge bool
 	// Overrides are other limits for some keys, see For.
@@ -103,6 +106,12 @@ func (r *Rule) Enforced(l RuleLimit) int64 {
 
 // Bans reports whether the rule bans the keys that it refuses.
 func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == RuleOn }
+
+// IsNear reports whether a count reaches the warning level of a limit of r with this Max: Warn
+// percent of it, rounded up. It does so whether the limit allows the count or refuses.
+func (r *Rule) IsNear(count, most int64) bool {
+	return r.Warn > 0 && count >= (most*r.Warn+99)/100
+}
 
 // Charges reports whether the rule makes refused acquires count.
 func (r *Rule) Charges() bool { return r.Charge && r.State == RuleOn }

@@ -143,3 +143,20 @@ func TestNeededBeyond(t *testing.T) {
 		}
 	}
 }
+
+// TestIsNear checks at which count a warning level is reached: a percentage of the limit, rounded
+// up.
+func TestIsNear(t *testing.T) {
+	for _, tt := range []struct{ warn, most, from int64 }{
+		{80, 15, 12}, {80, 14, 12}, {1, 1, 1}, {1, 101, 2}, {100, 7, 7}, {50, 3, 2},
+		{99, twotier.Unlimited - 1, 8_917_127_262_193_582},
+	} {
+		r := twotier.Rule{Warn: tt.warn}
+		if r.IsNear(tt.from-1, tt.most) || !r.IsNear(tt.from, tt.most) {
+			t.Errorf("%d%% of %d is not reached with %d", tt.warn, tt.most, tt.from)
+		}
+	}
+	if r := new(twotier.Rule); r.IsNear(9, 9) {
+		t.Error("a rule without a warning level warns")
+	}
+}

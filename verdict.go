@@ -15,15 +15,18 @@ const (
 	Refused
 	// ShadowRefused is the verdict of a rule in shadow that would have refused.
 	ShadowRefused
+	// Near is the verdict of a rule that allows, on or in shadow, with a count at or above its
+	// warning level, see Rule.Warn.
+	Near
 )
 
 // VerdictCount is the number of verdicts.
-const VerdictCount = 3
+const VerdictCount = 4
 
 // verdicts are the names of the verdicts, in their order.
-var verdicts = [VerdictCount]string{"allowed", "refused", "shadow_refused"}
+var verdicts = [VerdictCount]string{"allowed", "refused", "shadow_refused", "near"}
 
-// String returns "allowed", "refused" or "shadow_refused".
+// String returns "allowed", "refused", "shadow_refused" or "near".
 func (v Verdict) String() string { return verdicts[v] }
 
 // ParseVerdict reads what String returns.

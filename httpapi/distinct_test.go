@@ -136,8 +136,8 @@ func TestDistinctByRules(t *testing.T) {
 	if after := string(got.Response.Header.Peek("Retry-After")); after != "87300" {
 		t.Errorf("Retry-After: %q", after)
 	}
-	want := "http cards/cards [1 2 0]\nhttp default/ [1 1 0]\nhttp default/devices [3 2 0]\n" +
-		"http default/devices-tight [0 0 4]\nhttp risk/ [1 0 0]\nhttp risk/risk [2 2 0]"
+	want := "http cards/cards [1 2 0 0]\nhttp default/ [1 1 0 0]\n" +
+		"http default/devices [3 2 0 0]\nhttp default/devices-tight [0 0 4 0]\nhttp risk/ [1 0 0 0]\nhttp risk/risk [2 2 0 0]"
 	if got := counted(); got != want {
 		t.Errorf("verdicts\n%s\nwant\n%s", got, want)
 	}

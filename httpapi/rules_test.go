@@ -55,6 +55,12 @@ func (testRules) Rules() *twotier.RuleSet {
 			Distinct: []twotier.RuleLimit{limit(86400, 1, "24h")}},
 		{Name: "cards", Namespace: "cards", Default: true,
 			Distinct: []twotier.RuleLimit{limit(86400, 1, "24h")}},
+		{Name: "warned", Namespace: "warned", Warn: 80, Limits: []twotier.RuleLimit{
+			limit(60, 3, "1m"), limit(3600, 5, "1h")}},
+		{Name: "warned-shadow", Namespace: "warned", Warn: 50, State: twotier.RuleShadow,
+			Limits: []twotier.RuleLimit{limit(60, 2, "1m")}},
+		{Name: "warned-values", Warn: 100, Distinct: []twotier.RuleLimit{limit(3600, 2, "1h"),
+			limit(86400, 9, "24h")}},
 		{Name: "never", Namespace: "never", Limits: []twotier.RuleLimit{limit(60, 0, "1m")}},
 	}).Numbered(7)
 }

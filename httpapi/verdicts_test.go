@@ -38,6 +38,9 @@ func judging(t testing.TB, f *fake) (*httpapi.Server, func() string) {
 // refused and refused in shadow.
 func TestVerdictsAreCounted(t *testing.T) {
 	const limit = `"limits":[{"window":"1m","max":1}]`
+	near := func(n int) string {
+		return fmt.Sprintf(`{"key":"k","n":%d,"rules":["warned","warned-shadow"]}`, n)
+	}
 	twice := func(body string) []string { return []string{body, body} }
 	for _, tt := range []struct {
 		name, path string
@@ -45,36 +48,40 @@ func TestVerdictsAreCounted(t *testing.T) {
 		want       string
 	}{
 		{"limits", "POST /v1/acquire", twice(`{"key":"k",` + limit + `}`),
-			"http default/ [1 1 0]"},
+			"http default/ [1 1 0 0]"},
 		{"namespace", "POST /v1/acquire", twice(`{"ns":"sms","key":"k",` + limit + `}`),
-			"http sms/ [1 1 0]"},
+			"http sms/ [1 1 0 0]"},
 		{"dry run", "POST /v1/acquire", twice(`{"key":"k","dry_run":true,` + limit + `}`), ""},
 		{"add", "POST /v1/add", twice(`{"key":"k",` + limit + `}`), ""},
 		{"refused field", "POST /v1/acquire", twice(`{"key":"k"}`), ""},
 		{"rule", "POST /v1/acquire", twice(`{"key":"k","n":2,"rules":["login"]}`),
-			"http default/login [1 1 0]"},
+			"http default/login [1 1 0 0]"},
 		{"shadow", "POST /v1/acquire", twice(`{"key":"k","rules":["tight"]}`),
-			"http default/tight [1 0 1]"},
+			"http default/tight [1 0 1 0]"},
 		{"counted refusals in shadow", "POST /v1/acquire", []string{
 			`{"key":"k","charge":true,"limits":[{"window":"1m","max":0}],"rules":["tight"]}`,
 			`{"key":"l","count_denied":true,"limits":[{"window":"1m","max":0}],"rules":["tight"]}`},
-			"http default/ [0 2 0]\nhttp default/tight [2 0 0]"},
+			"http default/ [0 2 0 0]\nhttp default/tight [2 0 0 0]"},
 		{"no events in shadow", "POST /v1/acquire", []string{`{"key":"k","rules":["tight"]}`,
 			`{"checks":[{"key":"l","rules":["login"]},{"key":"k","n":0,"rules":["tight"]}]}`},
-			"http default/login [1 0 0]\nhttp default/tight [1 0 1]"},
+			"http default/login [1 0 0 0]\nhttp default/tight [1 0 1 0]"},
+		{"near", "POST /v1/acquire", []string{near(2), near(1), near(1),
+			`{"key":"k","n":9,"dry_run":true,"rules":["warned"]}`},
+			"http warned/warned [1 1 0 1]\nhttp warned/warned-shadow [0 0 2 1]"},
 		{"off", "POST /v1/acquire", twice(`{"key":"k","rules":["off"]}`), ""},
 		{"rules and limits", "POST /v1/acquire",
 			twice(`{"key":"k","rules":["off","tight","login"],` + limit + `}`),
-			"http default/ [1 1 0]\nhttp default/login [2 0 0]\nhttp default/tight [1 0 1]"},
+			"http default/ [1 1 0 0]\nhttp default/login [2 0 0 0]\nhttp default/tight [1 0 1 0]"},
 		{"limits and rules", "POST /v1/acquire", twice(`{"key":"k",` + limit + `,"rules":["login"]}`),
-			"http default/ [1 1 0]\nhttp default/login [2 0 0]"},
+			"http default/ [1 1 0 0]\nhttp default/login [2 0 0 0]"},
 		{"checks", "POST /v1/acquire", twice(`{"checks":[{"key":"a",` + limit +
-			`},{"key":"b","rules":["sms"]}]}`), "http default/ [1 1 0]\nhttp sms/sms [2 0 0]"},
+			`},{"key":"b","rules":["sms"]}]}`), "http default/ [1 1 0 0]\nhttp sms/sms [2 0 0 0]"},
 		{"batch", "POST /v1/batch", twice(`{"ops":[{"op":"acquire","key":"k",` + limit +
 			`},{"op":"add","key":"k"},{"op":"acquire"},{"op":"acquire","key":"k",` + limit + `}]}`),
-			"http default/ [1 3 0]"},
+			"http default/ [1 3 0 0]"},
 		{"forward-auth", "GET /v1/forward-auth?rule=sms&rule=sms-day&key=ip",
-			make([]string, 3), "forward-auth sms/sms [2 1 0]\nforward-auth sms/sms-day [3 0 0]"},
+			make([]string, 3),
+			"forward-auth sms/sms [2 1 0 0]\nforward-auth sms/sms-day [3 0 0 0]"},
 	} {
 		s, counted := judging(t, newFake())
 		for _, body := range tt.bodies {

@@ -20,11 +20,13 @@ async function decisions(r, verdict) {
   return (await read("/v1/count?" + query)).counts.map((c) => c.count);
 }
 
-// figuresOf returns what a rule decided: allowed and refused in a minute, and in 24 hours.
+// figuresOf returns what a rule decided: allowed and refused in a minute, and in 24 hours. What it
+// allows near a limit is counted apart.
 async function figuresOf(r) {
   const refused = r.state === "shadow" ? "shadow_refused" : "refused";
-  const [yes, no] = await Promise.all([decisions(r, "allowed"), decisions(r, refused)]);
-  return [yes[0], no[0], yes[1], no[1]];
+  const verdicts = ["allowed", refused].concat(r.warn ? ["near"] : []);
+  const [yes, no, near = [0, 0]] = await Promise.all(verdicts.map((v) => decisions(r, v)));
+  return [yes[0] + near[0], no[0], yes[1] + near[1], no[1]];
 }
 
 function ruleRow(r) {

@@ -113,6 +113,9 @@ type AcquireAnswer struct {
 	Limits []LimitState
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
+	// Near lists the limits of rules that allow the request, and whose counts have reached the
+	// rule's warning level: NAME or NAME/WINDOW, after checks[i]. if the request had Checks.
+	Near []string
 	// Bans are the active bans under the rules that judged the request.
 	Bans []Ban
 	// RulesVersion is the version of the rules that judged, 0 if none did.

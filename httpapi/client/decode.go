@@ -84,6 +84,15 @@ func (r *reader) text(v *fastjson.Value, name string) []byte {
 	return check(r, b, err)
 }
 
+// texts returns copies of the elements of a list of at most this many texts, nil if it is missing.
+func (r *reader) texts(v *fastjson.Value, name string, most int) (all []string) {
+	for _, one := range r.list(v, name, most) {
+		b, err := one.StringBytes()
+		all = append(all, string(check(r, b, err)))
+	}
+	return all
+}
+
 // list returns the elements of a list of at most this many. If there are fewer than expected, the
 // caller refuses the answer.
 func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Value {
@@ -180,6 +189,7 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
 	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
 	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
+	a.Near = r.texts(v, "near", max(1, len(of.Checks))*mostBans*mostOfRule)
 	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits)
 	return r.finish(v, a.Source != "" && complete)
 }

@@ -62,6 +62,9 @@ type DistinctAnswer struct {
 	// did: limits[0] is the first of the request, and NAME or NAME/WINDOW one of a rule.
 	Over      bool
 	RefusedBy []string
+	// Near names the limits of rules that allow the values, and whose counts have reached the
+	// rule's warning level.
+	Near []string
 	// RetryAfter is when the values would be allowed, in whole milliseconds from now, if no others
 	// are added until then: 0 if they were, negative if they never would be or if it is unknown.
 	RetryAfter time.Duration
@@ -86,16 +89,18 @@ type rawDistinct struct {
 	}
 	Over         bool
 	RefusedBy    []string `json:"refused_by"`
-	RetryAfterMS int64    `json:"retry_after_ms"`
-	RulesVersion int64    `json:"rules_version"`
+	Near         []string
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	RulesVersion int64 `json:"rules_version"`
 	Source       Source
 	Degraded     bool
 }
 
 // answer returns the answer, or errAnswer if it is malformed.
 func (raw *rawDistinct) answer() (DistinctAnswer, error) {
-	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, RulesVersion: raw.RulesVersion,
-		RetryAfter: millis(raw.RetryAfterMS), Source: raw.Source, Degraded: raw.Degraded}
+	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, Near: raw.Near,
+		RulesVersion: raw.RulesVersion, RetryAfter: millis(raw.RetryAfterMS), Source: raw.Source,
+		Degraded: raw.Degraded}
 	for _, n := range raw.Counts {
 		window, err := parseWindow(n.Window)
 		if err != nil {

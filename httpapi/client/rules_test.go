@@ -49,6 +49,8 @@ func someRules() named {
 		{Name: "devices", Namespace: "other", Distinct: day(3),
 			Overrides: []twotier.Override{{Key: "one", Distinct: day(1)}}},
 		{Name: "spied", Namespace: "other", State: twotier.RuleShadow, Distinct: day(3)},
+		{Name: "warned", Namespace: "other", Warn: 50, Limits: []twotier.RuleLimit{minute},
+			Distinct: day(4)},
 		{Name: "idle", Namespace: "other", State: twotier.RuleOff,
 			Limits: []twotier.RuleLimit{minute}},
 	}
@@ -60,6 +62,23 @@ func someRules() named {
 		list = append(list, *messages.Rules.Find([]byte(name)))
 	}
 	return named{twotier.NewRuleSet(list)}
+}
+
+// TestNear asks for events and values until they are near the limits of a rule.
+func TestNear(t *testing.T) {
+	c := newBed(t, 3).client()
+	for i, want := range [][]string{nil, {"warned"}} {
+		check := client.Check{Key: "k", Rules: []string{"warned"}}
+		a, err := c.Acquire(t.Context(), client.AcquireRequest{Check: check})
+		if err != nil || !a.Allowed || !slices.Equal(a.Near, want) {
+			t.Errorf("acquire %d: %v, %+v", i, err, a)
+		}
+		d, err := c.Distinct(t.Context(), client.DistinctRequest{Key: "k",
+			Rules: []string{"warned"}, Values: []string{fmt.Sprint(i)}})
+		if err != nil || d.Over || !slices.Equal(d.Near, want) {
+			t.Errorf("values %d: %v, %+v", i, err, d)
+		}
+	}
 }
 
 // TestRules names rules in addition to limits. In the answer, the request's limits come first.

@@ -34,6 +34,7 @@ type Request struct {
 	op      position              // where the operation in progress begins
 	start   int                   // where the limits of the check in progress begin
 	charge  bool                  // a rule charges the operation in progress
+	warns   bool                  // a rule of the request has a warning level
 }
 
 // opForm records how the request spelled an operation.
@@ -50,6 +51,7 @@ type position struct{ checks, limits, ruled int }
 func (r *Request) Reset() {
 	r.Ops, r.forms = r.Ops[:0], r.forms[:0]
 	r.truncate(position{})
+	r.warns = false
 	r.ForgetRules()
 }
 
@@ -91,6 +93,9 @@ func (r *Request) CheckCount() int { return len(r.checks) - r.op.checks }
 
 // HasRules reports whether the request has limits of rules so far.
 func (r *Request) HasRules() bool { return len(r.ruled) > 0 }
+
+// Warns reports whether a rule of the request has a warning level.
+func (r *Request) Warns() bool { return r.warns }
 
 // RuledCount returns how many limits of rules the request has so far.
 func (r *Request) RuledCount() int { return len(r.ruled) }

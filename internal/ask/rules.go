@@ -148,6 +148,7 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 func (r *Request) addRuleLimits(kind twotier.Kind) {
 	for i, limits := range r.found {
 		rule, from := r.naming[i], len(r.limits)-r.start
+		r.warns = r.warns || rule.Warn > 0
 		for k, l := range limits {
 			r.ruled = append(r.ruled, RuledLimit{rule, len(r.limits), limits, k,
 				r.inForce.Version()})

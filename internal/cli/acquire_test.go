@@ -37,3 +37,24 @@ func TestCountedRefusal(t *testing.T) {
 		}
 	}
 }
+
+// TestNearAcquire checks that the output names the limits that the request is near.
+func TestNearAcquire(t *testing.T) {
+	s := &server{answer: `{"allowed":true,"limits":[` +
+		`{"window":"1m","max":5,"count":4,"remaining":1,"rule":"login"}],` +
+		`"near":["login","day/24h"],"retry_after_ms":0,"source":"memory"}`}
+	got, err := s.exec(t, "acquire", "a", "--rule", "login")
+	const want = `allowed (memory)
+KEY  WINDOW  LIMIT  COUNT  REMAINING
+a    1m          5      4          1  login
+near: login, day/24h
+`
+	if err != nil || got != want {
+		t.Errorf("%v, printed\n%s\nwant\n%s", err, got, want)
+	}
+	s.answer = `{"key":"a","counts":[],"over":false,"near":["devices"],"source":"memory"}`
+	if got, err = s.exec(t, "distinct", "a", "v"); err != nil ||
+		!strings.HasSuffix(got, "\nnear: devices\n") {
+		t.Errorf("%v, printed\n%s", err, got)
+	}
+}

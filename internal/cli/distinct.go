@@ -99,6 +99,7 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 		Key    string
 		Counts []distinctCount
 		Over   bool
+		Near   []string
 		// RetryAfter is nil if nothing was refused, or if the server's version does not report it.
 		RetryAfter *int64 `json:"retry_after_ms"`
 		origin
@@ -107,6 +108,7 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 	if err == nil && !s.json {
 		fmt.Fprintf(s.Stdout, "%s (%s)\n", quoteUnprintable(answer.Key), answer.origin)
 		err = distinctTable(answer.Counts).print(s.Stdout)
+		s.printNear(answer.Near)
 		if answer.Over && answer.RetryAfter != nil {
 			fmt.Fprintln(s.Stdout, s.describeRefusal(*answer.RetryAfter,
 				"more different values than a limit allows"))

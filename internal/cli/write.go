@@ -197,6 +197,7 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 	var answer struct {
 		decision
 		Checks []decision
+		Near   []string
 		Bans   []ban
 		origin
 	}
@@ -217,6 +218,7 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 		if err := s.printDecisions(decisions); err != nil {
 			return err
 		}
+		s.printNear(answer.Near)
 		s.printBans(answer.Bans)
 	}
 	if !answer.Allowed {
@@ -242,6 +244,13 @@ func (b *writeBody) exceedsOnlyTogether() bool {
 	return len(b.Checks) > 1 && !slices.ContainsFunc(b.Checks, func(c check) bool {
 		return slices.ContainsFunc(c.Limits, func(l limit) bool { return *c.N > l.Max })
 	})
+}
+
+// printNear prints which limits of rules allow, but have reached the warning level of their rule.
+func (s *session) printNear(limits []string) {
+	if len(limits) > 0 {
+		fmt.Fprintf(s.Stdout, "near: %s\n", strings.Join(limits, ", "))
+	}
 }
 
 // printBans prints which rule bans which key, and until when.

@@ -61,7 +61,8 @@ func TestTrustedProxies(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	for text, want := range map[string]string{
-		"1": "[1 1 1]", "0.25": "[0.25 0.25 0.25]", "refused=1, allowed=0.01": "[0.01 1 0]",
+		"1": "[1 1 1 1]", "0.25": "[0.25 0.25 0.25 0.25]",
+		"refused=1, allowed=0.01, near=.5": "[0.01 1 0 0.5]",
 	} {
 		c := mustParse(t, []string{"--decisions-sample", text}, nil)
 		if got := fmt.Sprint(c.DecisionsSample); got != want {

@@ -31,6 +31,6 @@ func TestVerdictsAreCounted(t *testing.T) {
 		got += fmt.Sprintf("%v %s/%s %v\n", r.Door, r.Namespace, r.Rule, r.Totals)
 	}
 	// The hit of ip after its refusal is only compared, not counted.
-	b.want(got, "grpc edge/ [4 1 3]\n"+
-		"envoy-json edge/per_user [1 0 0]\ngrpc edge/per_user [1 0 0]\n")
+	b.want(got, "grpc edge/ [4 1 3 0]\n"+
+		"envoy-json edge/per_user [1 0 0 0]\ngrpc edge/per_user [1 0 0 0]\n")
 }

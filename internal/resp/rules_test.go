@@ -117,7 +117,8 @@ func TestVerdictsOfRules(t *testing.T) {
 	for _, r := range counted.Rows() {
 		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
 	}
-	if want := "default/ [3 0 0]\ndefault/shadow [1 0 2]\ndefault/two [2 1 0]\n"; got != want {
+	const want = "default/ [3 0 0 0]\ndefault/shadow [1 0 2 0]\ndefault/two [2 1 0 0]\n"
+	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

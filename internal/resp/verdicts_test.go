@@ -25,7 +25,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	for _, r := range counters.Rows() {
 		got += fmt.Sprintf("%v %s/%s %v\n", r.Door, r.Namespace, r.Rule, r.Totals)
 	}
-	if want := "resp default/ [0 1 0]\nresp sms/ [3 2 0]\n"; got != want {
+	if want := "resp default/ [0 1 0 0]\nresp sms/ [3 2 0 0]\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

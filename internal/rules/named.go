@@ -52,6 +52,8 @@ func (r *reader) rule(item *strictyaml.Node) {
 				ban, one.Ban = to, r.ban(to)
 			case "charge":
 				charge, one.Charge = to, r.charge(to)
+			case "warn":
+				one.Warn = r.warn(to)
 			case "overrides":
 				overrides, one.Overrides = to, r.overrides(to)
 			case "default":
@@ -113,7 +115,7 @@ func (r *reader) countDefault(item *strictyaml.Node, one *twotier.Rule) {
 // ruleKeys returns the keys that a rule may have.
 func ruleKeys() []string {
 	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "charge",
-		"overrides", "default"}
+		"warn", "overrides", "default"}
 }
 
 // truth reads true or false.
@@ -132,6 +134,20 @@ func (r *reader) charge(n *strictyaml.Node) bool {
 		r.Fail(n, "charge: %q is not \"always\"; leave it out to count only what is allowed", text)
 	}
 	return text == "always"
+}
+
+// warn reads the warning level of a rule: a percentage of each limit, such as 80%.
+func (r *reader) warn(n *strictyaml.Node) int64 {
+	text, ok := r.Text(n, "warn")
+	if !ok {
+		return 0
+	}
+	number, percent := strings.CutSuffix(text, "%")
+	level, err := strconv.ParseUint(number, 10, 8)
+	if !percent || err != nil || level < 1 || level > 100 {
+		r.Fail(n, "warn: %q is not a whole percentage from 1%% to 100%%, such as 80%%", text)
+	}
+	return int64(level)
 }
 
 // name reads the name of a rule or a namespace.

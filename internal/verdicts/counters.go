@@ -72,6 +72,9 @@ type Counters struct {
 	// Refusals receives the refusing limits without a rule, see [RefusalRecorder]. Optional, as
 	// above.
 	Refusals RefusalRecorder
+	// Crossings receives the limits of rules that have reached a warning level, see
+	// [CrossingRecorder]. Optional, as above.
+	Crossings CrossingRecorder
 
 	mu           sync.Mutex // held while a series is added
 	plain, rules int        // number of series of each kind
@@ -109,6 +112,13 @@ func (c *Counters) RecordShadow(ns, key []byte) {
 func (c *Counters) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 	if c.Refusals != nil {
 		c.Refusals.RecordRefused(ns, limits)
+	}
+}
+
+// RecordCrossing implements [CrossingRecorder].
+func (c *Counters) RecordCrossing(of *Crossing) {
+	if c.Crossings != nil {
+		c.Crossings.RecordCrossing(of)
 	}
 }
 

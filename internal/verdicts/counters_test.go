@@ -48,8 +48,8 @@ func TestCountsByRuleAndDoor(t *testing.T) {
 	run.End(0)
 	note(c, verdicts.HTTP, "sms", "receiver", twotier.Refused, 7)
 	note(c, verdicts.HTTP, "sms", "", twotier.Allowed, 1)
-	const want = "a/ resp [1 0 0]\nb/ resp [1 0 0]\ndefault/ resp [10 2 0]\n" +
-		"sms/ http [1 0 0]\nsms/receiver http [0 7 0]\nsms/receiver resp [3 0 3]"
+	const want = "a/ resp [1 0 0 0]\nb/ resp [1 0 0 0]\ndefault/ resp [10 2 0 0]\n" +
+		"sms/ http [1 0 0 0]\nsms/receiver http [0 7 0 0]\nsms/receiver resp [3 0 3 0]"
 	if got := text(c); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

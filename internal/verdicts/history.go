@@ -31,7 +31,8 @@ type Node interface {
 //
 // The key is NAMESPACE/VERDICT for limits without a rule, and NAMESPACE/VERDICT/RULE for a rule,
 // such as sms/refused/receiver. The keys @all/VERDICT count every acquire once, by its overall
-// verdict: refused if anything refused it, shadow_refused if only rules in shadow would have.
+// verdict: refused if anything refused it, shadow_refused if only rules in shadow would have. There
+// is no key @all/near, because an acquire near a limit is allowed.
 //
 // Missing are decisions within a second before a crash, apart from the counts that any crash loses;
 // decisions of a node without others at the moment it stops; and additions of unknown outcome,

@@ -28,6 +28,22 @@ type RefusalRecorder interface {
 	RecordRefused(ns []byte, limits []twotier.LimitResult)
 }
 
+// CrossingRecorder is a [Counter] that receives the limits of rules whose counts have reached the
+// rule's warning level, even if they refuse.
+type CrossingRecorder interface {
+	RecordCrossing(c *Crossing)
+}
+
+// Crossing is a limit of a rule with a count at or above the rule's warning level.
+type Crossing struct {
+	// NS and Key are views into memory of the request. An empty namespace is the default one.
+	NS, Key []byte
+	Rule    *twotier.Rule
+	Limit   twotier.Compared
+	// Distinct marks a limit on different values.
+	Distinct bool
+}
+
 // Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
 // runs.
 func Decides(op *twotier.Op) bool { return op.Kind == twotier.Acquire && !op.DryRun }
@@ -91,13 +107,16 @@ func (r *Run) CountVerdict(ns []byte, rule string, v twotier.Verdict) {
 	r.ns, r.rule, r.verdict, r.n = ns, rule, v, 1
 }
 
-// worse combines two verdicts on an acquire: a refusal decides, and a verdict in shadow counts only
-// where none refuses.
-func worse(a, b twotier.Verdict) twotier.Verdict {
-	if a == twotier.Refused || b == twotier.Refused {
+// worse adds the verdict v to the overall verdict on an acquire: a refusal decides, a verdict in
+// shadow counts only where none refuses, and an acquire near a limit is allowed.
+func worse(overall, v twotier.Verdict) twotier.Verdict {
+	switch {
+	case overall == twotier.Refused || v == twotier.Refused:
 		return twotier.Refused
+	case v == twotier.Near:
+		return overall
 	}
-	return max(a, b)
+	return max(overall, v)
 }
 
 // flush counts the current run of equal verdicts.
@@ -146,6 +165,12 @@ func (o Origin) Refuses(l *twotier.LimitResult, beyond int64) bool {
 	return l.Count+beyond > o.Max
 }
 
+// IsNear reports whether the count of the limit has reached the warning level of its rule, whether
+// the limit refused or not.
+func (o Origin) IsNear(l *twotier.LimitResult) bool {
+	return o.Rule != nil && o.Rule.State != twotier.RuleOff && o.Rule.IsNear(l.Count, o.Max)
+}
+
 // limitRange is a range of limits from one rule, or from none.
 type limitRange struct {
 	limits   []twotier.LimitResult
@@ -164,22 +189,27 @@ func unruledLimits(limits []twotier.LimitResult) limitRange {
 func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) Origin) {
 	c, judged := &op.Checks[j], &res.Checks[j]
 	if of == nil {
-		r.countOrigin(c, Origin{}, judged.Refused, unruledLimits(judged.Limits))
+		r.countOrigin(c, Origin{}, judged.Refused, false, unruledLimits(judged.Limits))
 		return
 	}
 	var last Origin
-	refuses, from, beyond := false, 0, op.NeededBeyond(j, res)
+	refuses, near, from, beyond := false, false, 0, op.NeededBeyond(j, res)
 	end := func(to int) {
 		banned := last.Rule != nil && res.BannedBy(j, last.Rule.Name)
-		r.countOrigin(c, last, refuses || banned, limitRange{judged.Limits, of, from, to})
-		refuses, from = false, to
+		limits := limitRange{judged.Limits, of, from, to}
+		r.countOrigin(c, last, refuses || banned, near, limits)
+		if near {
+			r.recordCrossings(c, limits)
+		}
+		refuses, near, from = false, false, to
 	}
 	for k := range judged.Limits {
 		o := of(k)
 		if k > 0 && (o.First || o.Rule == nil && last.Rule != nil) {
 			end(k)
 		}
-		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], beyond)
+		l := &judged.Limits[k]
+		last, refuses, near = o, refuses || o.Refuses(l, beyond), near || o.IsNear(l)
 	}
 	end(len(judged.Limits))
 	if r.shadow {
@@ -190,8 +220,20 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 	}
 }
 
-// countOrigin counts the verdict of the limits of one origin. A rule that is off has none.
-func (r *Run) countOrigin(c *twotier.Check, o Origin, refuses bool, limits limitRange) {
+// recordCrossings records the limits of a rule that have reached its warning level.
+func (r *Run) recordCrossings(c *twotier.Check, limits limitRange) {
+	to, ok := r.counter.(CrossingRecorder)
+	for k := limits.from; k < limits.to && ok; k++ {
+		if o, l := limits.of(k), &limits.limits[k]; o.IsNear(l) {
+			to.RecordCrossing(&Crossing{NS: c.NS, Key: c.Key, Rule: o.Rule, Distinct: o.Distinct,
+				Limit: twotier.Compared{Window: l.Window, Count: l.Count, Max: o.Max}})
+		}
+	}
+}
+
+// countOrigin counts the verdict of the limits of one origin. near is set if the count of one of
+// them has reached the rule's warning level. A rule that is off has none.
+func (r *Run) countOrigin(c *twotier.Check, o Origin, refuses, near bool, limits limitRange) {
 	v := twotier.VerdictOf(refuses, false)
 	switch {
 	case o.Rule == nil:
@@ -203,6 +245,9 @@ func (r *Run) countOrigin(c *twotier.Check, o Origin, refuses bool, limits limit
 		return
 	default:
 		v = twotier.VerdictOf(refuses, o.Rule.State == twotier.RuleShadow)
+		if near && !refuses {
+			v = twotier.Near
+		}
 		r.CountVerdict(c.NS, o.Rule.Name, v)
 		r.shadow = r.shadow || v == twotier.ShadowRefused
 	}

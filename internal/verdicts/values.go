@@ -114,6 +114,20 @@ func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
 	return names
 }
 
+// Near names the limits of rules that allow, and whose counts have reached the warning level of
+// their rule.
+func (v *Values) Near(res *distinct.Result) (names []string) {
+	own := len(v.Op.Limits) - len(v.of)
+	for i, r := range v.of {
+		k := own + i
+		if k < len(res.Counts) && !slices.Contains(res.Over, k) &&
+			r.rule.IsNear(res.Counts[k].Values, r.limits[r.index].Max) {
+			names = append(names, r.rule.PolicyName(r.limits, r.index))
+		}
+	}
+	return names
+}
+
 // origin returns the origin of limit k.
 func (v *Values) origin(k int) Origin {
 	r := v.ruledLimit(k)

@@ -118,6 +118,9 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	if !res.Allowed {
 		b = e.appendRefusedBy(b, i, res)
 	}
+	if e.Warns() {
+		b = e.appendNear(b, i, res)
+	}
 	if len(res.Bans) > 0 {
 		b = e.appendBans(b, i, res)
 	}
@@ -199,6 +202,28 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 				b = append(append(b, ban.Rule...), `/ban"`...)
 			}
 		}
+	}
+	return append(b, ']')
+}
+
+// appendNear appends the paths of the limits that allow, and whose counts have reached the warning
+// level of their rule, if there are any.
+func (e Encoder) appendNear(b []byte, i int, res *twotier.Result) []byte {
+	start := len(b)
+	b = append(b, `,"near":[`...)
+	empty := len(b)
+	for j := range res.Checks {
+		beyond := e.Ops[i].NeededBeyond(j, res)
+		for k := range res.Checks[j].Limits {
+			l := &res.Checks[j].Limits[k]
+			if o := e.RuleOf(i, j, k).Origin(); o.IsNear(l) && !o.Refuses(l, beyond) {
+				b = append(wire.AppendComma(b), '"')
+				b = append(e.appendPath(b, i, j, k), '"')
+			}
+		}
+	}
+	if len(b) == empty {
+		return b[:start]
 	}
 	return append(b, ']')
 }

@@ -205,6 +205,13 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 		}
 		b = wire.AppendField(append(b, ']'), "retry_after_ms", res.RetryAfter)
 	}
+	if near := v.Near(res); len(near) > 0 {
+		b = append(b, `,"near":[`...)
+		for _, name := range near {
+			b = wire.AppendString(wire.AppendComma(b), name)
+		}
+		b = append(b, ']')
+	}
 	if v.Ruled {
 		b = wire.AppendField(b, "rules_version", v.Version)
 	}

@@ -3,6 +3,8 @@ package clustertest
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -63,6 +65,43 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNearIsAllowed asks three nodes about a key that comes near a limit: the history of the rule
+// has its own verdict for that, and the history of all acquires counts it as allowed. No list of
+// refused keys has it, and the decision log of the asked node does.
+func TestNearIsAllowed(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "decided.json")
+	c := start(t, 3, "--decisions", log, "--decisions-sample", "near=1", "--rules",
+		configured(t, "rules: [{name: receiver, namespace: sms, limits: [5/24h], warn: 60%}]"))
+	for i := range 5 {
+		answer := c.Nodes[i%3].MustPost("/v1/acquire",
+			`{"ns":"sms","key":"k","rules":["receiver"]}`)
+		if near := strings.Contains(string(answer), `"near":["receiver"]`); near != (i >= 2) {
+			t.Errorf("answer %d: %s", i, answer)
+		}
+	}
+	if near, allowed := c.decisions("receiver", "near"),
+		c.decisions("receiver", "allowed"); near != 3 || allowed != 2 {
+		t.Errorf("%d near and %d others were allowed", near, allowed)
+	}
+	proctest.Until(t, "the history is complete", func() bool {
+		near, _ := c.history(1, "sms/near/receiver")
+		allowed, _ := c.history(1, "@all/allowed")
+		return near == 3 && allowed == 5
+	})
+	for _, by := range []string{"refused", "shadow"} {
+		if _, got := c.Nodes[0].Get("/v1/top?window=24h&by=" + by); strings.Contains(string(got),
+			`"key"`) {
+			t.Errorf("by %s: %s", by, got)
+		}
+	}
+	proctest.Until(t, "the decisions are written", func() bool {
+		text, err := os.ReadFile(log)
+		must.Succeed(t, err)
+		return strings.Count(string(text), `"verdict":"near"`) == 3 &&
+			strings.Count(string(text), "\n") == 3
+	})
 }
 
 // history returns how many verdicts node i has in the history of the last hour, as a count and as

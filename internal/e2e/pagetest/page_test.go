@@ -19,7 +19,7 @@ var program = proctest.NewProgram()
 func TestMain(m *testing.M) { proctest.Main(m, program, 0) }
 
 const (
-	document = "rules:\n  - {name: login, limits: [3/1m, 50/24h]}\n" +
+	document = "rules:\n  - {name: login, limits: [3/1m, 50/24h], warn: 60%}\n" +
 		"  - {name: tight, limits: [1/1m], state: shadow}\n"
 	secret = "at-least-16-characters"
 )
