@@ -149,7 +149,7 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 	var t batchTotals
 	all, total := x.Merge()
 	version := int64(-1)
-	if x.HasRules() {
+	if x.HasNamedRules() {
 		version = x.RulesVersion()
 	}
 	b := append(x.out, `{"ops":`...)

@@ -118,7 +118,7 @@ func (s *Server) beginRequestSized(ctx *fasthttp.RequestCtx, body int64) *reques
 	if start.IsZero() || body > receive.Prefetched { // receiving the body took time
 		start = time.Now()
 	}
-	x.Grant, x.Rules = nil, s.opts.Rules
+	x.Grant, x.Rules, x.Shadow = nil, s.opts.Rules, s.opts.Shadow
 	x.ForgetRules()
 	if s.opts.Tokens != nil || s.opts.AdminToken != "" {
 		x.Grant = grantOf(ctx)

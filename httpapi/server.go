@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/forwarded"
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/internal/account"
@@ -43,6 +44,9 @@ type Options struct {
 	Tokens ask.Tokens
 	// Rules resolves the names of rules in requests. Default: none, and no name is known.
 	Rules ask.Rules
+	// Shadow determines the namespaces in which limits of requests refuse nothing. Default: none.
+	// The limits of rules depend on Rules alone.
+	Shadow twotier.Shadow
 	// Verdicts counts the verdicts on acquires. Default: nothing is counted.
 	Verdicts verdicts.Counter
 	// Decisions records the decisions on acquires. Default: nothing is recorded.

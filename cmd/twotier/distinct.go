@@ -7,7 +7,6 @@ import (
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/syncer"
 )
 
 // addCounters makes the counters of events and of distinct values.
@@ -22,9 +21,8 @@ func (s *server) addCounters(opt *node.Options) (err error) {
 func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*distinct.Engine, error) {
 	spaces := map[string]distinct.Namespace{}
-	for name, ns := range cfg.Namespaces {
-		spaces[name] = distinct.Namespace{Ladder: st.ladders[name],
-			OnCold: syncer.OnCold(ns.OnCold)}
+	for name := range cfg.Namespaces {
+		spaces[name] = distinct.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name)}
 	}
 	opt := distinct.Options{
 		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg.Store),

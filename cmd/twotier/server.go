@@ -80,7 +80,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
-	book := new(rules.Book)
+	web.Shadow = cfg.InShadow()
+	book := &rules.Book{Shadow: web.Shadow}
 	if err := s.addRules(&web, book); err != nil {
 		return nil, err
 	}
@@ -164,11 +165,21 @@ func ackOf(cfg config.Store) twotier.Ack {
 		"disk": twotier.AckDisk}[cfg.Ack]
 }
 
+// onColdOf returns how a namespace decides about keys that are not in memory while Redis is down.
+// In shadow it refuses none.
+func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
+	ns := cfg.Namespaces[namespace]
+	if cfg.Shadow || ns.Shadow {
+		return syncer.OnColdAllow
+	}
+	return syncer.OnCold(ns.OnCold)
+}
+
 func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ns := range cfg.Namespaces {
-		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: syncer.OnCold(ns.OnCold),
+		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name),
 			MaxKeys: ns.MaxKeys}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],

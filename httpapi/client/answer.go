@@ -75,10 +75,10 @@ type LimitState struct {
 	// Lent is how many more events of a hot key other nodes may have counted, or may yet count. A
 	// refusal may be early by at most that.
 	Lent int64
-	// Refused is set if this limit refused, or would have refused if its rule were on.
+	// Refused is set if this limit refused, or would have refused outside of shadow.
 	Refused bool
 	// Rule is the name of the rule with this limit, empty if the request has it itself. Shadow is
-	// set if that rule is in shadow, and refuses nothing.
+	// set if the rule, the namespace or the node is in shadow, so that the limit refuses nothing.
 	Rule   string
 	Shadow bool
 }

@@ -256,11 +256,12 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 		s := &states[i]
 		s.Count, s.Remaining = r.integer(l, "count"), r.integer(l, "remaining")
 		s.Lent, s.Refused = r.integer(l, "lent"), r.boolean(l, "refused")
+		s.Shadow = r.boolean(l, "shadow")
 		if i < len(asked.Limits) {
 			s.Window, s.Max = asked.Limits[i].Window, asked.Limits[i].Max
 		} else {
 			s.Window, s.Max = r.window(l), r.integer(l, "max")
-			s.Rule, s.Shadow = string(r.text(l, "rule")), r.boolean(l, "shadow")
+			s.Rule = string(r.text(l, "rule"))
 		}
 	}
 	return states

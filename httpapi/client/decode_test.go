@@ -120,6 +120,17 @@ func TestLentIsRead(t *testing.T) {
 	}
 }
 
+// TestShadowIsRead: a limit of the request refuses nothing while the node is in shadow.
+func TestShadowIsRead(t *testing.T) {
+	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":16,"remaining":0,` +
+		`"refused":true,"shadow":true},{"count":16,"remaining":34}],"retry_after_ms":0,` +
+		`"source":"memory"}`))
+	if r.Err != nil || !r.Acquire.Limits[0].Shadow || !r.Acquire.Limits[0].Refused ||
+		r.Acquire.Limits[1].Shadow {
+		t.Errorf("%+v, %v", r.Acquire, r.Err)
+	}
+}
+
 // TestBansAreRead: an answer has the rule, the key and the end of each ban, and the rules' version.
 func TestBansAreRead(t *testing.T) {
 	const text = `{"allowed":false,"limits":[{"refused":true},{}],"refused_by":[],` +

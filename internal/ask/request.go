@@ -16,6 +16,9 @@ type Request struct {
 	Grant *twotier.Grant
 	// Rules resolves the names of rules; nil if there are none.
 	Rules Rules
+	// Shadow determines the namespaces in which the limits of acquires refuse nothing; nil if there
+	// are none. The limits of rules depend on Rules alone.
+	Shadow twotier.Shadow
 	// Words are the endpoint's words in error messages. Default: the words of HTTP.
 	Words Words
 
@@ -91,7 +94,7 @@ func (r *Request) LimitCount() int { return len(r.limits) - r.start }
 // CheckCount returns how many checks the operation in progress has so far.
 func (r *Request) CheckCount() int { return len(r.checks) - r.op.checks }
 
-// HasRules reports whether the request has limits of rules so far.
+// HasRules reports whether the request has limits of rules so far, or limits in shadow.
 func (r *Request) HasRules() bool { return len(r.ruled) > 0 }
 
 // Warns reports whether a rule of the request has a warning level.
@@ -101,7 +104,14 @@ func (r *Request) Warns() bool { return r.warns }
 func (r *Request) RuledCount() int { return len(r.ruled) }
 
 // OpRuledCount returns how many limits of rules the operation in progress has so far.
-func (r *Request) OpRuledCount() int { return len(r.ruled) - r.op.ruled }
+func (r *Request) OpRuledCount() (n int) {
+	for i := r.op.ruled; i < len(r.ruled); i++ {
+		if r.ruled[i].isNamed() {
+			n++
+		}
+	}
+	return n
+}
 
 // OpSize returns the number of bytes in the keys of the operation in progress, and how many limits
 // it has.
@@ -155,6 +165,9 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 // EndCheck adds the check in progress, which PrepareCheck has accepted, to the operation, with the
 // limits of its rules.
 func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
+	if r.Shadow != nil && r.IsInShadow(c, kind) {
+		r.shadowLimits()
+	}
 	if len(r.found) > 0 {
 		r.addRuleLimits(kind)
 	}

@@ -184,7 +184,37 @@ func (r *Request) RuleOf(i, j, k int) *RuledLimit {
 	return nil
 }
 
-// IsRuled reports whether rules judged operation i.
+// isNamed reports whether the rule is one of the document, not the one that stands for limits of
+// the request in shadow.
+func (l *RuledLimit) isNamed() bool { return l.Rule.Name != "" }
+
+// IsInShadow reports whether the limits that the request gives a check of an operation of this kind
+// are in shadow.
+func (r *Request) IsInShadow(c *twotier.Check, kind twotier.Kind) bool {
+	return kind == twotier.Acquire && r.Shadow.In(c.NS)
+}
+
+// shadowLimits turns the request's limits in the check in progress into limits of a rule without a
+// name that is in shadow.
+func (r *Request) shadowLimits() {
+	rule := &twotier.Rule{State: twotier.RuleShadow}
+	rule.Limits = make([]twotier.RuleLimit, len(r.limits)-r.start)
+	for k := range rule.Limits {
+		at := r.start + k
+		l := &r.limits[at]
+		rule.Limits[k] = twotier.RuleLimit{Window: l.Window, Max: l.Bound(),
+			Text: string(r.texts[at])}
+		l.Max = rule.Enforced(rule.Limits[k])
+		r.ruled = append(r.ruled, RuledLimit{Rule: rule, at: at, limits: rule.Limits, index: k})
+	}
+}
+
+// HasNamedRules reports whether the request has limits of rules of the document so far.
+func (r *Request) HasNamedRules() bool {
+	return slices.ContainsFunc(r.ruled, func(l RuledLimit) bool { return l.isNamed() })
+}
+
+// IsRuled reports whether rules of the document judged operation i.
 func (r *Request) IsRuled(i int) bool {
 	f, end := r.forms[i], len(r.limits)
 	if next := f.first + f.count; next < len(r.starts) {
@@ -192,7 +222,7 @@ func (r *Request) IsRuled(i int) bool {
 	}
 	from, _ := r.seekRuled(r.starts[f.first])
 	to, _ := r.seekRuled(end)
-	return to > from
+	return slices.ContainsFunc(r.ruled[from:to], func(l RuledLimit) bool { return l.isNamed() })
 }
 
 // RuledCountBefore returns the number of limits of rules before limit k of check j of operation i.
@@ -211,8 +241,21 @@ func (r *Request) seekRuled(limit int) (n int, ok bool) {
 }
 
 // AddValueRuleLimits adds the limits of the rules that the check in progress names, or of the
-// default rules, to an operation on values.
+// default rules, to an operation on values, and puts its other limits into shadow if its namespace
+// is.
 func (r *Request) AddValueRuleLimits(v *verdicts.Values) *request.Failure {
+	own := len(v.Op.Limits)
+	if f := r.addValueRules(v); f != nil {
+		return f
+	}
+	for k := 0; k < own && r.Shadow.In(v.Op.NS); k++ {
+		v.Op.Shadow = append(v.Op.Shadow, k)
+	}
+	return nil
+}
+
+// addValueRules adds the limits of rules to an operation on values.
+func (r *Request) addValueRules(v *verdicts.Values) *request.Failure {
 	if v.WantsDefaults(r.naming) {
 		set, f := r.ResolveRules()
 		if f != nil {

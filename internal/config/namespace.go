@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -23,11 +24,32 @@ type Namespace struct {
 	MaxKeys int64
 	// HashTags makes the part of a key in braces determine its partition.
 	HashTags bool
+	// Shadow makes the limits of the namespace refuse nothing.
+	Shadow bool
 }
 
 // Ladder returns the ladder of the namespace's levels.
 func (ns *Namespace) Ladder() (*leaparray.Ladder, error) {
 	return leaparray.NewLadder(ns.Exact, ns.Levels...)
+}
+
+// InShadow returns the namespaces whose limits refuse nothing, or nil if there are none.
+func (c *Config) InShadow() twotier.Shadow {
+	shadow, some := twotier.Shadow{}, false
+	for name, ns := range c.Namespaces {
+		shadow[name] = c.Shadow || ns.Shadow
+		some = some || shadow[name]
+	}
+	if !some {
+		return nil
+	}
+	return shadow
+}
+
+// WhereShadow returns where shadow was set for a namespace, or for the namespace that it inherits
+// from: FILE:LINE:COLUMN, or "" if the namespace has the default.
+func (c *Config) WhereShadow(namespace string) string {
+	return c.namespaceValues[namespace][shadowOption].where
 }
 
 // Level is a number of buckets of one width.
@@ -39,11 +61,13 @@ const (
 	onColdOption   = "on-cold"
 	maxKeysOption  = "max-keys"
 	hashTagsOption = "hash-tags"
+	shadowOption   = "shadow"
 )
 
 // namespaceOptions returns the options of a namespace in printing order.
 func namespaceOptions() []string {
-	return []string{ladderOption, exactOption, onColdOption, maxKeysOption, hashTagsOption}
+	return []string{ladderOption, exactOption, onColdOption, maxKeysOption, hashTagsOption,
+		shadowOption}
 }
 
 // set sets one option from its text.
@@ -62,6 +86,8 @@ func (ns *Namespace) set(option, text string) (err error) {
 		}
 	case hashTagsOption:
 		ns.HashTags, err = parseBool(text)
+	case shadowOption:
+		ns.Shadow, err = parseBool(text)
 	}
 	return err
 }

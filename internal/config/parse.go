@@ -109,6 +109,7 @@ func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 		onColdOption:   c.values[onColdOption],
 		maxKeysOption:  {text: "0", origin: FromDefault},
 		hashTagsOption: {text: "false", origin: FromDefault},
+		shadowOption:   {text: "false", origin: FromDefault},
 	}
 	errs := []error{c.fillNamespace(DefaultNamespace, file[DefaultNamespace], base)}
 	base = c.namespaceValues[DefaultNamespace]

@@ -34,6 +34,8 @@ type Server struct {
 	MaxConnections, MaxConnectionsPerAddress int
 	// Rules is the path of the file of rules; empty if there is none.
 	Rules string
+	// Shadow makes all limits refuse nothing, see also Namespace.Shadow.
+	Shadow bool
 }
 
 func serverSettings(s *Server) []setting {
@@ -86,6 +88,10 @@ func serverSettings(s *Server) []setting {
 			help: "limits that have names, in YAML, or what envoyproxy/ratelimit reads; the " +
 				"configuration file may have a list of rules in place of the FILE",
 			set: setText(&s.Rules)},
+		{name: shadowOption, def: "false",
+			help: "judge and report all requests, but refuse none; a namespace of the " +
+				"configuration file may have shadow: true instead",
+			set: setParsed(&s.Shadow, parseBool)},
 	}
 }
 

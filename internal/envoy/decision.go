@@ -70,7 +70,8 @@ func (it *item) match(domain *rules.Domain, descriptor *commonv3.RateLimitDescri
 		if err != nil || len(entries) == 0 {
 			return fmt.Errorf("limit.unit: %s is not a unit", own.GetUnit())
 		}
-		it.limit = &rules.DescriptorLimit{Max: own.GetRequestsPerUnit(), Unit: unit, Multiplier: 1}
+		it.limit = &rules.DescriptorLimit{Max: own.GetRequestsPerUnit(), Unit: unit, Multiplier: 1,
+			Shadow: domain.Shadow}
 	} else {
 		it.limit, entries = domain.Find(entries)
 	}

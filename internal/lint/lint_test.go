@@ -223,6 +223,9 @@ func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.La
 func TestEverySettingThatDoesNothingWarns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	must.Write(t, file, "max-lag: 5s\n")
+	shadow, inherited := filepath.Join(t.TempDir(), "s.yaml"), filepath.Join(t.TempDir(), "i.yaml")
+	must.Write(t, shadow, "namespaces: {sms: {shadow: true}, x: {shadow: false}, y: {exact: 9}}\n")
+	must.Write(t, inherited, "namespaces: {default: {shadow: true}, sms: {exact: 9}}\n")
 	const redis = "--redis=redis://h"
 	for _, tt := range []struct {
 		args, environ []string
@@ -238,6 +241,12 @@ func TestEverySettingThatDoesNothingWarns(t *testing.T) {
 		{args: []string{"--trusted-proxies=10.0.0.0/8,::1"}},
 		{args: []string{"--trusted-proxies=10.0.0.0/8,::/0"},
 			want: "--trusted-proxies trusts-everybody"},
+		{args: []string{"--shadow"}, want: "--shadow refuses-nothing"},
+		{args: []string{"--shadow", "--config", shadow}, want: "--shadow refuses-nothing"},
+		{args: []string{"--shadow=false"}},
+		{environ: []string{"TWOTIER_SHADOW=1"}, want: "TWOTIER_SHADOW refuses-nothing"},
+		{args: []string{"--config", shadow}, want: shadow + ":1:28 refuses-nothing"},
+		{args: []string{"--config", inherited}, want: inherited + ":1:32 refuses-nothing"},
 		{environ: []string{"TWOTIER_LISTN=1"},
 			want: "TWOTIER_LISTN unknown-variable a name that"},
 		{environ: []string{"TWOTIER_FOO=secret", "PATH=/bin"},

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 
@@ -10,7 +11,7 @@ import (
 
 // Settings returns the warnings about settings and the variables they were read from.
 func Settings(cfg *config.Config) []warning.Warning {
-	list := append(lintVariables(cfg.Variables), lintNoEffect(cfg)...)
+	list := slices.Concat(lintVariables(cfg.Variables), lintNoEffect(cfg), lintShadow(cfg))
 	if at := cfg.Where("trusted-proxies"); at != "" {
 		for _, network := range cfg.TrustedProxies {
 			if network.Bits() == 0 {
@@ -19,6 +20,32 @@ func Settings(cfg *config.Config) []warning.Warning {
 						"address that it is counted under in X-Forwarded-For",
 					Instead: "the networks of the proxies alone"})
 			}
+		}
+	}
+	return list
+}
+
+// lintShadow warns that nothing is refused: once for all namespaces, or else once for each place
+// that puts some into shadow.
+func lintShadow(cfg *config.Config) (list []warning.Warning) {
+	warn := func(at, which string) {
+		list = append(list, warning.Warning{Code: warning.RefusesNothing, At: at,
+			Reason:  which + " are judged and reported, and none is refused",
+			Instead: "no shadow, once the reports show the intended refusals"})
+	}
+	if cfg.Shadow {
+		warn(cfg.Where("shadow"), "all requests")
+		return list
+	}
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Namespaces)) {
+		if at := cfg.WhereShadow(name); cfg.Namespaces[name].Shadow && !seen[at] {
+			seen[at] = true
+			which := "requests in namespace " + name
+			if name == config.DefaultNamespace {
+				which += ", and in all that inherit from it,"
+			}
+			warn(at, which)
 		}
 	}
 	return list

@@ -158,6 +158,7 @@ func (c *conn) answerReceived() {
 	}
 	c.refreshGrant()
 	c.work.Grant, c.work.Rules = c.session.grant, c.server.opts.Rules
+	c.work.Shadow = c.server.opts.Shadow
 	for c.failed == nil && !c.quit {
 		ok, err := c.in.nextCommand()
 		if err != nil {

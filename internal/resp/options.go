@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/verdicts"
@@ -27,6 +28,8 @@ type Options struct {
 	Service Service
 	// Rules resolves the names of rules. Default: none, every name is unknown.
 	Rules ask.Rules
+	// Shadow determines the namespaces in which limits of commands refuse nothing. Default: none.
+	Shadow twotier.Shadow
 	// Verdicts counts the verdicts of acquires. Default: nothing is counted.
 	Verdicts verdicts.Counter
 	// Decisions records the verdicts of acquires. Default: nothing is recorded.

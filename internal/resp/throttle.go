@@ -58,10 +58,10 @@ func throttleWindow(period, most, count int64) int64 {
 }
 
 // appendThrottle appends the five integers of redis-cell: whether the action was refused, the
-// limit, the remaining room, the seconds until a retry (-1 if the action was not refused, or can
-// never pass), and an upper bound on the seconds until the whole limit is free.
-func appendThrottle(b []byte, op *twotier.Op, res *twotier.Result) []byte {
-	limit := &op.Checks[0].Limits[0]
+// limit, most, the remaining room, the seconds until a retry (-1 if the action was not refused, or
+// can never pass), and an upper bound on the seconds until the whole limit is free.
+func appendThrottle(b []byte, op *twotier.Op, res *twotier.Result, most int64) []byte {
+	window := op.Checks[0].Limits[0].Window
 	used, bucket := int64(0), int64(0)
 	if limits := limitsOf(res); len(limits) > 0 {
 		used, bucket = limits[0].Hi, limits[0].BucketMS
@@ -73,11 +73,11 @@ func appendThrottle(b []byte, op *twotier.Op, res *twotier.Result) []byte {
 	}
 	if used > 0 {
 		// An event leaves the window with the last millisecond of its bucket.
-		reset = max(retry, ceilSeconds(limit.Window+max(1, bucket)-1))
+		reset = max(retry, ceilSeconds(window+max(1, bucket)-1))
 	}
 	b = appendArray(b, 5)
 	for _, v := range [...]int64{
-		boolInt(refused), limit.Max, max(0, limit.Max-used), retry, reset,
+		boolInt(refused), most, max(0, most-used), retry, reset,
 	} {
 		b = appendInt(b, v)
 	}

@@ -90,7 +90,11 @@ func (w *work) appendAnswer(i int, res *twotier.Result) {
 	case shapeBounds:
 		w.out = appendBounds(w.out, res)
 	default:
-		w.out = appendThrottle(w.out, &w.Ops[i], res)
+		most := w.Ops[i].Checks[0].Limits[0].Max
+		if l := w.ruleOf(i, 0, 0); l != nil { // in shadow
+			most = l.Limit().Max
+		}
+		w.out = appendThrottle(w.out, &w.Ops[i], res, most)
 	}
 }
 

@@ -7,7 +7,12 @@ import (
 )
 
 // Book holds the document in force. The zero value holds none: the rules are unknown yet.
-type Book struct{ current atomic.Pointer[edition] }
+type Book struct {
+	// Shadow determines the namespaces in which no rule refuses. Optional; set it before the first
+	// document.
+	Shadow  twotier.Shadow
+	current atomic.Pointer[edition]
+}
 
 // edition is a document with the number of its version.
 type edition struct {
@@ -15,8 +20,12 @@ type edition struct {
 	rules   *twotier.RuleSet
 }
 
-// Set puts a document in force as that version. Decisions in progress still use the previous one.
+// Set puts a document in force as that version, after putting its rules into shadow in the
+// namespaces of Shadow. Decisions in progress still use the previous one.
 func (b *Book) Set(d *Document, version int64) {
+	if b.Shadow != nil {
+		d.putInShadow(b.Shadow)
+	}
 	b.current.Store(&edition{domains: d.domains, rules: d.Rules.Numbered(version)})
 }
 

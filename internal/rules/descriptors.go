@@ -98,7 +98,9 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			}
 		}}.Read(r.Reader, d.item)
 	if d.made.limit != nil {
-		d.made.limit.Shadow, d.made.limit.Charge = d.shadow, d.charge && !d.shadow
+		if d.made.limit.Charge = d.charge; d.shadow {
+			d.made.limit.putInShadow()
+		}
 	}
 }
 

@@ -19,6 +19,17 @@ type Document struct {
 // Domain returns the domain of that name, or nil if there is none.
 func (d *Document) Domain(name string) *Domain { return d.domains[name] }
 
+// putInShadow puts the rules and domains of namespaces in shadow into shadow.
+func (d *Document) putInShadow(shadow twotier.Shadow) {
+	d.Rules.PutInShadow(shadow)
+	for _, domain := range d.domains {
+		if shadow.In([]byte(domain.Namespace)) {
+			domain.Shadow = true
+			domain.putInShadow()
+		}
+	}
+}
+
 // EachWindow calls check for every window that the rules and domains judge, with the namespace it
 // is counted in ("" is the default one). It returns the errors, each with its line and column, and
 // stops after [strictyaml.MaxErrors] of them.

@@ -13,6 +13,8 @@ type Domain struct {
 	// Namespace is where its descriptors are counted: the name of the domain, or a hash of a name
 	// that is not valid for a namespace.
 	Namespace string
+	// Shadow is set if none of its limits refuses, nor those in requests.
+	Shadow bool
 	level
 }
 
@@ -52,6 +54,27 @@ type wildcard struct {
 	key, prefix string
 	to          *descriptor
 }
+
+// putInShadow puts all limits of the level, and below it, into shadow.
+func (l *level) putInShadow() {
+	for _, to := range l.exact {
+		to.putInShadow()
+	}
+	for _, to := range l.any {
+		to.putInShadow()
+	}
+}
+
+// putInShadow puts the limits of the descriptor, and below it, into shadow.
+func (d *descriptor) putInShadow() {
+	if d.limit != nil {
+		d.limit.putInShadow()
+	}
+	d.below.putInShadow()
+}
+
+// putInShadow makes the limit refuse nothing. So it charges nothing, either.
+func (l *DescriptorLimit) putInShadow() { l.Shadow, l.Charge = true, false }
 
 // descriptor is one descriptor of a document.
 type descriptor struct {

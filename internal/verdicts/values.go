@@ -131,7 +131,11 @@ func (v *Values) Near(res *distinct.Result) (names []string) {
 // origin returns the origin of limit k.
 func (v *Values) origin(k int) Origin {
 	r := v.ruledLimit(k)
-	if r == nil {
+	switch {
+	case r == nil && slices.Contains(v.Op.Shadow, k):
+		return Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: v.Op.Limits[k].Max,
+			First: k == 0, Distinct: true}
+	case r == nil:
 		return Origin{Distinct: true}
 	}
 	return Origin{Rule: r.rule, Max: r.limits[r.index].Max, First: r.index == 0,

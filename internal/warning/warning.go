@@ -18,6 +18,7 @@ const (
 	UnknownDomain        Code = "unknown-domain"
 	UnknownVariable      Code = "unknown-variable"
 	NoEffect             Code = "no-effect"
+	RefusesNothing       Code = "refuses-nothing"
 	TrustsEverybody      Code = "trusts-everybody"
 	ForwardedUntrusted   Code = "forwarded-untrusted"
 	ForwardedMissing     Code = "forwarded-missing"

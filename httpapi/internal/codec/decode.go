@@ -325,6 +325,9 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 	if f != nil {
 		return wire.FromFailure(f)
 	}
+	if d.Shadow != nil && d.IsInShadow(c, kind) {
+		limits += d.LimitCount()
+	}
 	if limits > 0 {
 		if p := d.reserveRulesMemory(limits, bans); p != nil {
 			return p

@@ -191,6 +191,8 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 		}
 		if r, _ := v.Limit(i); r != nil {
 			b = appendRule(b, r)
+		} else if slices.Contains(v.Op.Shadow, i) {
+			b = append(b, `,"shadow":true`...)
 		}
 		b = append(b, '}')
 	}
@@ -220,10 +222,13 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendRule appends the fields that name a limit's rule.
+// appendRule appends the fields that name a limit's rule. The rule of a request's limits in shadow
+// has no name.
 func appendRule(b []byte, r *twotier.Rule) []byte {
-	b = append(b, `,"rule":"`...)
-	b = append(append(b, r.Name...), '"') // a name needs no escaping
+	if r.Name != "" {
+		b = append(b, `,"rule":"`...)
+		b = append(append(b, r.Name...), '"') // a name needs no escaping
+	}
 	if r.State == twotier.RuleShadow {
 		b = append(b, `,"shadow":true`...)
 	}

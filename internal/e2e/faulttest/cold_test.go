@@ -37,6 +37,28 @@ func TestOnColdIsForAnOutageAlone(t *testing.T) {
 	}
 }
 
+// TestColdKeysInShadow asks for a key that is not in memory while Redis is down: in shadow, on-cold
+// does not refuse it.
+func TestColdKeysInShadow(t *testing.T) {
+	b := &coldBed{newBed(t, nil, "--on-cold", "deny", "--shadow"), "allow", 0}
+	b.fill(1)
+	b.redis.Kill()
+	b.degraded()
+	key := b.key()
+	proctest.Until(t, "memory alone decides", func() bool {
+		status, body := b.ask(key)
+		return status == 200 && strings.Contains(body, `"degraded":true`)
+	})
+	if _, body := b.ask("other-key"); !strings.Contains(body, `"allowed":true`) {
+		t.Error(body)
+	}
+	status, body, err := b.node.Post("/v1/distinct",
+		`{"key":"values","values":["a"],"limits":[{"window":"1h","max":3}]}`)
+	if err != nil || status != 200 || !strings.Contains(string(body), `"over":false`) {
+		t.Errorf("%d %s, %v", status, body, err)
+	}
+}
+
 // fill counts keys to their limit of 3, and starts a node that has none of them in memory.
 func (b *coldBed) fill(keys int) {
 	b.T.Helper()
