@@ -9,6 +9,9 @@ import (
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/linelog"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/internal/version"
+	"twotier.dev/twotier/internal/webhook"
 )
 
 // outputTimeout is the time limit for writing the last decisions and spans.
@@ -31,10 +34,38 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) (err error
 	return nil
 }
 
-// openDecisions starts to write decisions.
-func (s *server) openDecisions() {
+// addNotifier makes the notifier of warnings and its metrics, if configured.
+func (s *server) addNotifier(web *httpapi.Options, counters *verdicts.Counters) (err error) {
+	if s.cfg.NotifyURL == "" {
+		return nil
+	}
+	s.notifier, err = webhook.New(webhook.Options{URL: s.cfg.NotifyURL, Node: s.cfg.Node,
+		Version: version.String(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	web.Collectors = append(web.Collectors, s.notifier)
+	counters.Crossings = s.notifier
+	return nil
+}
+
+// closeNotifier sends the remaining notifications. A failure to do so does not fail the stop.
+func (s *server) closeNotifier(ctx context.Context) {
+	if s.notifier == nil {
+		return
+	}
+	if err := s.notifier.Close(ctx); err != nil {
+		s.log.Warn("not every notification was sent", "error", err)
+	}
+}
+
+// openOutputs starts to write decisions and to send notifications.
+func (s *server) openOutputs() {
 	if s.decided != nil {
 		s.decided.Open()
+	}
+	if s.notifier != nil {
+		s.notifier.Open()
 	}
 }
 

@@ -33,6 +33,7 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
+	"twotier.dev/twotier/internal/webhook"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -53,12 +54,13 @@ type server struct {
 	inherited net.Listener // for http; nil if it listens itself
 	history   *verdicts.History
 	warnings  *warning.Log
-	doors     []door         // servers of other protocols than HTTP
-	decided   *linelog.Log   // nil without --decisions
-	spans     *otlp.Exporter // nil if no spans are recorded
-	files     *reload.Loader // reloads files that change
-	certs     *certs.Store   // nil without TLS
-	agreeing  sync.WaitGroup // runAgree
+	doors     []door            // servers of other protocols than HTTP
+	decided   *linelog.Log      // nil without --decisions
+	notifier  *webhook.Notifier // nil without --notify-url
+	spans     *otlp.Exporter    // nil if no spans are recorded
+	files     *reload.Loader    // reloads files that change
+	certs     *certs.Store      // nil without TLS
+	agreeing  sync.WaitGroup    // runAgree
 	disagree  context.CancelFunc
 	outdated  chan error // receives one error, if the server must be started again
 }
@@ -112,7 +114,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
 	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addSpans(ctx, &web),
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters),
+		s.addSpans(ctx, &web),
 		s.addPeers(&web), s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
@@ -195,7 +198,7 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 // open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to
 // it.
 func (s *server) open(ctx context.Context) error {
-	s.openDecisions()
+	s.openOutputs()
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
@@ -313,6 +316,7 @@ func (s *server) close() error {
 	s.disagree()
 	s.rules.Close()
 	s.closeDecisions()
+	s.closeNotifier(flush)
 	s.closeSpans()
 	return errors.Join(err, s.store.close(leave))
 }

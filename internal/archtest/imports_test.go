@@ -220,7 +220,12 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			prometheus,
 		},
-		"internal/linelog":   {prometheus},
+		"internal/linelog": {prometheus},
+		"internal/webhook": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/verdicts",
+			prometheus,
+		},
 		"internal/otlp":      {"twotier.dev/twotier/internal/trace", openTelemetry, prometheus},
 		"internal/decisions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/config"},
 		"internal/request": {

@@ -12,6 +12,9 @@ import (
 	"twotier.dev/twotier"
 )
 
+// notifyURL is the name of the setting of the webhook.
+const notifyURL = "notify-url"
+
 // otlpEndpoint is the name of the setting of the collector.
 const otlpEndpoint = "otlp-endpoint"
 
@@ -27,6 +30,9 @@ type Output struct {
 	// DecisionsSample is the sampling rate of each verdict.
 	Decisions       string
 	DecisionsSample [twotier.VerdictCount]float64
+	// NotifyURL is the URL that warnings of rules are posted to, or empty for none. It may have a
+	// password.
+	NotifyURL string
 	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
 	OTLPEndpoint string
 	// OTLPIgnored is the reason why the collector that the variables of OpenTelemetry name gets no
@@ -56,6 +62,10 @@ func outputSettings(o *Output) []setting {
 			help: "share of them to write: a number from 0 to 1 for all, or by verdict, such as " +
 				"refused=1,shadow_refused=1,allowed=0.01, where those left out are not written",
 			set: setParsed(&o.DecisionsSample, parseShares)},
+		{name: notifyURL, arg: "URL",
+			help: "post limits whose counts have reached the warning level of their rule (warn), " +
+				"as JSON, to this URL: once for each key and window; never waited for",
+			set: setChecked(&o.NotifyURL, checkNotifyURL)},
 		{name: otlpEndpoint, arg: "URL",
 			help: "send spans of requests whose traceparent is sampled to this collector of " +
 				"OpenTelemetry (OTLP over HTTP; the path is /v1/traces if there is none); never " +
@@ -125,6 +135,33 @@ func parseEndpoint(text string) (string, error) {
 		u.Path = tracesPath
 	}
 	return u.String(), nil
+}
+
+// checkNotifyURL accepts the URL of a webhook, or nothing. Its errors show no part of the URL,
+// which may be a credential.
+func checkNotifyURL(text string) error {
+	const want = "want a URL such as https://hooks.example.com/warnings"
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return nil
+	case err != nil:
+		return errors.New("not a URL; " + want)
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		return errors.New("not a URL with http:// or https:// and a host; " + want)
+	case u.Fragment != "":
+		return errors.New("a URL with a fragment, which is not sent; " + want)
+	}
+	return nil
+}
+
+// maskURL returns a URL with everything hidden but its scheme and host.
+func maskURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return hidden
+	}
+	return u.Scheme + "://" + u.Host + "/" + hidden
 }
 
 // addCollector adds to values the collector that the standard variables of OpenTelemetry name,

@@ -13,8 +13,8 @@ import (
 )
 
 // Print writes the settings in the format of the configuration file, each with a comment that names
-// its origin. It masks the password of Redis and other secrets, so the output is safe to show and,
-// except for those, can be read back.
+// its origin. It masks the password of Redis, the path of the webhook and other secrets, so the
+// output is safe to show and, except for those, can be read back.
 func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings(new(Config)) {
@@ -71,13 +71,19 @@ func resolveAliases(n *yaml.Node) *yaml.Node {
 	return n
 }
 
+// hidden stands for a secret.
+const hidden = "***"
+
 // maskSecrets returns v with its secrets hidden.
 func maskSecrets(s setting, v value) value {
 	switch {
 	case s.name == "redis":
 		v.text = redisurl.Mask(v.text)
-	case v.text != "" && (s.name == "cluster-secret" || s.name == "admin-token"):
-		v.text = "***"
+	case v.text == "":
+	case s.name == notifyURL:
+		v.text = maskURL(v.text)
+	case s.name == "cluster-secret" || s.name == "admin-token":
+		v.text = hidden
 	}
 	return v
 }

@@ -46,7 +46,8 @@ func newScraped(t *testing.T) *scraped {
 	s := &scraped{t: t, redis: redistest.Start(t), token: secret}
 	s.node = program.Serve(t, proctest.Options{}, "--redis", s.redis.URL(), "--gossip",
 		"127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens",
-		filepath.Join(dir, "tokens"), "--decisions", filepath.Join(dir, "decisions"))
+		filepath.Join(dir, "tokens"), "--decisions", filepath.Join(dir, "decisions"),
+		"--notify-url", "http://127.0.0.1:1/unused")
 	s.acquire(client)
 	s.startPrometheus(dir)
 	return s
