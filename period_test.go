@@ -1,0 +1,187 @@
+package twotier_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata"
+
+	"twotier.dev/twotier"
+)
+
+// zones have their changes at different hours, by an hour and by half of one, in both hemispheres;
+// Havana and Beirut at midnight, and Apia has skipped a day.
+var zones = []string{"", "Europe/Lisbon", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
+	"America/Havana", "Asia/Beirut", "Pacific/Apia", "Asia/Shanghai"}
+
+// TestPeriodsOfALog compares the period around each minute of a year with the one that a walk along
+// the clocks of the zone finds.
+func TestPeriodsOfALog(t *testing.T) {
+	for _, name := range zones {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			zone, err := time.LoadLocation(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			walkYear(t, zone, 2011)
+			walkYear(t, zone, 2026)
+		})
+	}
+}
+
+// walkYear walks along a year by minutes. Nothing in it begins between two of them.
+func walkYear(t *testing.T, zone *time.Location, year int) {
+	t.Helper()
+	type walk struct {
+		period *twotier.Period
+		// label is the period that clocks show, growing with time.
+		label func(time.Time) int64
+		start int64
+		last  int64
+	}
+	var walks []walk
+	for unit, label := range labels {
+		period, err := twotier.NewPeriod(unit, zone.String(), -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		walks = append(walks, walk{period: period, label: label})
+	}
+	const minute = 60_000
+	from := time.Date(year-1, 12, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	for ms := from; ms < from+400*24*60*minute; ms += minute {
+		local := time.UnixMilli(ms).In(zone)
+		for i := range walks {
+			w := &walks[i]
+			if label := w.label(local); label > w.last {
+				if first := w.last == 0; !first {
+					checkPeriod(t, w.period, w.start, ms)
+				}
+				w.start, w.last = ms, label
+			}
+		}
+	}
+}
+
+// labels number the periods of each unit by what clocks and calendars show.
+var labels = map[string]func(time.Time) int64{
+	"hour": func(at time.Time) int64 {
+		return time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), 0, 0, 0, time.UTC).Unix()
+	},
+	"day": func(at time.Time) int64 {
+		return time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC).Unix()
+	},
+	"week": func(at time.Time) int64 {
+		day := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400
+		return (day + 3) / 7 // 1 January 1970 was a Thursday
+	},
+	"month": func(at time.Time) int64 { return int64(at.Year()*12) + int64(at.Month()) },
+}
+
+// checkPeriod fails the test if the period around some moments from start on is not [start, end).
+// The first one that a walk finds began before the walk.
+func checkPeriod(t *testing.T, p *twotier.Period, start, end int64) {
+	t.Helper()
+	for _, ms := range []int64{start, start + rand.Int64N(end-start), end - 1} {
+		from, to := p.Around(ms)
+		if to != end || from != start && time.UnixMilli(start).UTC().Format("01-02 15:04") != "12-01 00:00" {
+			t.Fatalf("%v in %s around %v: %v to %v, want %v to %v", p.Unit(), p.Zone(),
+				time.UnixMilli(ms).UTC(), time.UnixMilli(from).UTC(), time.UnixMilli(to).UTC(),
+				time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC())
+		}
+		if to-from > p.Longest() {
+			t.Fatalf("a %v of %v in %s, longer than Longest", p.Unit(),
+				time.Duration(to-from)*time.Millisecond, p.Zone())
+		}
+	}
+}
+
+func TestAnchors(t *testing.T) {
+	for _, c := range []struct {
+		unit, zone       string
+		anchor           int
+		at, start, after string
+	}{
+		{"month", "Europe/Lisbon", 14, "2026-07-14T00:00:00+01:00", "2026-07-14T00:00:00+01:00",
+			"2026-08-14T00:00:00+01:00"},
+		{"month", "Europe/Lisbon", 14, "2026-07-13T23:59:59+01:00", "2026-06-14T00:00:00+01:00",
+			"2026-07-14T00:00:00+01:00"},
+		{"month", "", 31, "2026-02-28T00:00:00Z", "2026-02-28T00:00:00Z", "2026-03-31T00:00:00Z"},
+		{"month", "", 31, "2028-02-28T12:00:00Z", "2028-01-31T00:00:00Z", "2028-02-29T00:00:00Z"},
+		{"month", "", 30, "2026-12-31T00:00:00Z", "2026-12-30T00:00:00Z", "2027-01-30T00:00:00Z"},
+		{"week", "", 7, "2026-11-28T12:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z"},
+		{"week", "", -1, "2026-11-30T00:00:00Z", "2026-11-30T00:00:00Z", "2026-12-07T00:00:00Z"},
+		{"day", "Asia/Shanghai", 6, "2026-11-28T05:59:59+08:00", "2026-11-27T06:00:00+08:00",
+			"2026-11-28T06:00:00+08:00"},
+		// Daylight-saving time: a day of 23 hours, one of 25, and one that begins at 01:00.
+		{"day", "America/New_York", -1, "2026-03-08T12:00:00-04:00", "2026-03-08T00:00:00-05:00",
+			"2026-03-09T00:00:00-04:00"},
+		{"day", "America/New_York", -1, "2026-11-01T12:00:00-05:00", "2026-11-01T00:00:00-04:00",
+			"2026-11-02T00:00:00-05:00"},
+		{"day", "Asia/Beirut", -1, "2026-03-29T12:00:00+03:00", "2026-03-29T01:00:00+03:00",
+			"2026-03-30T00:00:00+03:00"},
+		{"day", "America/New_York", 2, "2026-03-08T12:00:00-04:00", "2026-03-08T03:00:00-04:00",
+			"2026-03-09T02:00:00-04:00"},
+	} {
+		p, err := twotier.NewPeriod(c.unit, c.zone, c.anchor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, end := p.Around(unixMilli(t, c.at))
+		if start != unixMilli(t, c.start) || end != unixMilli(t, c.after) {
+			t.Errorf("%s of %s from %d around %s: %v to %v, want %s to %s", c.unit, c.zone, c.anchor, c.at,
+				time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC(), c.start, c.after)
+		}
+	}
+}
+
+func unixMilli(t *testing.T, text string) int64 {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.UnixMilli()
+}
+
+func TestInvalidPeriods(t *testing.T) {
+	for _, c := range []struct {
+		unit, zone string
+		anchor     int
+		want       string
+	}{
+		{"year", "", -1, `"year" is not one of hour, day, week, month`},
+		{"day", "Mars/Olympus", -1, "Mars/Olympus"},
+		{"day", "Local", -1, "Local"},
+		{"day", "../../etc/passwd", -1, "unknown time zone"},
+		{"month", "", 0, "want 1 to 31"},
+		{"month", "", 32, "want 1 to 31"},
+		{"week", "", 8, "want 1 to 7"},
+		{"day", "", 24, "want 0 to 23"},
+		{"hour", "", 30, "want 0 to 0"},
+	} {
+		_, err := twotier.NewPeriod(c.unit, c.zone, c.anchor)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %q from %d: %v, want %q", c.unit, c.zone, c.anchor, err, c.want)
+		}
+	}
+	if _, err := twotier.ParsePeriod("day@"); err == nil {
+		t.Error("day@ has a time zone")
+	}
+	if p, err := twotier.ParsePeriod("day@Asia/Shanghai"); err != nil || p.Zone() != "Asia/Shanghai" {
+		t.Errorf("day@Asia/Shanghai: %v, %v", p, err)
+	}
+}
+
+func BenchmarkPeriod(b *testing.B) {
+	p, err := twotier.NewPeriod("month", "Europe/Lisbon", -1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now().UnixMilli()
+	for b.Loop() {
+		p.Around(now)
+	}
+}
