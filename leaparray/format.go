@@ -12,10 +12,13 @@ func (l *Ladder) String() string {
 		if i > 0 {
 			s += ", "
 		}
-		s += fmt.Sprintf("%s x %d", shortDuration(lv.Width), lv.Count)
+		s += lv.String()
 	}
 	return s
 }
+
+// String formats the level like "100ms x 100".
+func (l Level) String() string { return fmt.Sprintf("%s x %d", shortDuration(l.Width), l.Count) }
 
 func shortDuration(d time.Duration) string {
 	switch {

@@ -28,6 +28,9 @@ const (
 // fold at a time.
 const slack = 32
 
+// maxSpan is the longest span of a level.
+const maxSpan = 10 * 366 * 24 * time.Hour
+
 // ErrLadder is wrapped by every error about the shape of a ladder.
 var ErrLadder = errors.New("invalid ladder")
 
@@ -132,7 +135,7 @@ func checkLevel(levels []Level, i int) error {
 	case lv.Count < 1 || lv.Count > MaxBuckets:
 		return fmt.Errorf("%w: level %d: %d buckets, want 1 to %d", ErrLadder, i, lv.Count,
 			MaxBuckets)
-	case lv.Width > 366*24*time.Hour || lv.Span() > 10*366*24*time.Hour:
+	case lv.Width > 366*24*time.Hour || lv.Span() > maxSpan:
 		return fmt.Errorf("%w: level %d: covers %v, want at most ten years", ErrLadder, i,
 			lv.Span())
 	case i == 0:

@@ -1,0 +1,46 @@
+package leaparray
+
+import (
+	"slices"
+	"time"
+)
+
+// extensionBuckets bounds the buckets of an Extension: more cost memory without need.
+const extensionBuckets = 1000
+
+// extensionWidths are readable widths of buckets.
+var extensionWidths = [...]time.Duration{time.Second, 10 * time.Second, time.Minute,
+	5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
+
+// Extension returns a level that makes the ladder cover a window of so many milliseconds, with
+// some buckets to spare. It follows the last level, or takes its place if it is as wide or there is
+// no room for another one. Extension reports false if no ladder covers the window.
+func (l *Ladder) Extension(window int64) (Level, bool) {
+	last := l.levels[len(l.levels)-1].Width
+	widths := append(slices.Clone(extensionWidths[:]), last)
+	for times := time.Duration(2); times <= 1<<16; times *= 2 {
+		widths = append(widths, times*last)
+	}
+	for _, width := range widths {
+		// Spare buckets are a day of hours, and as many of other widths.
+		const spare = 24
+		if window < 1 || window > maxSpan.Milliseconds() || width < last {
+			continue
+		}
+		level := Level{width, spare * int(window/(spare*width.Milliseconds())+1)}
+		if level.Count <= extensionBuckets && l.accepts(level) {
+			return level, true
+		}
+	}
+	return Level{}, false
+}
+
+// accepts reports whether a level makes a ladder with the others, see Extension.
+func (l *Ladder) accepts(level Level) bool {
+	levels, last := l.Levels(), len(l.levels)-1
+	if levels[last].Width == level.Width || len(levels) == MaxLevels {
+		levels = levels[:last]
+	}
+	_, err := NewLadder(int(l.exact), append(levels, level)...)
+	return err == nil
+}
