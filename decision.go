@@ -25,8 +25,9 @@ type Decision struct {
 
 // Compared is a limit with the count that was compared with it.
 type Compared struct {
-	// Window is in milliseconds.
+	// Window is in milliseconds; 0 if there is a Period.
 	Window int64
+	Period *Period
 	// Count includes the requested events or values if they were counted.
 	Count int64
 	// Max is the limit in the rule, whatever the rule's state.

@@ -4,7 +4,8 @@
 // An [Op] counts, reads or acquires. It has a [Check] for each key, with its [Limit] values. An
 // acquire counts only if all limits of all checks hold; a [Result] reports the counts that the
 // decision was based on, their bounds, and how long to wait after a refusal. A window of any length
-// that the namespace covers is read when it is asked for, so a new limit has its history at once.
+// that the namespace covers is read when it is asked for, so a new limit has its history at once. A
+// limit may follow the calendar instead: a [Period] is every day or month of a time zone.
 //
 // # Embedding
 //

@@ -2,8 +2,6 @@ package twotier
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"twotier.dev/twotier/leaparray"
 )
@@ -61,12 +59,18 @@ const (
 	SourceDegraded Source = "degraded"
 )
 
-// Limit is one rule: at most Max events in any Window. A Count only uses Window.
+// Limit is one rule: at most Max events in any Window, or in each Period. A Count only uses the
+// window or the period.
 type Limit struct {
-	// Window is the length of the sliding window in milliseconds, at least 1.
+	// Window is the length of the sliding window in milliseconds, at least 1; 0 if there is a
+	// period.
 	Window int64
 	// Max is the largest sum that the window may reach. A Max above MaxBound means MaxBound.
 	Max int64
+	// Period, if not nil, is the calendar period in place of a sliding window: a decision compares
+	// all events of the period around the operation's time, and other operations count its events
+	// up to that time.
+	Period *Period
 }
 
 // MaxBound is the largest sum that is compared exactly in every mode: scripts in Redis calculate
@@ -75,6 +79,23 @@ const MaxBound = 1<<53 - 1
 
 // Bound returns the sum that decisions compare with.
 func (l *Limit) Bound() int64 { return min(l.Max, MaxBound) }
+
+// WindowAt returns the length in milliseconds of the window that ends at a moment: for a limit with
+// a period, the time since the period's start.
+func (l *Limit) WindowAt(ts int64) int64 {
+	if l.Period == nil {
+		return l.Window
+	}
+	return l.Period.elapsed(ts)
+}
+
+// Longest returns the length of the longest window of the limit, in milliseconds.
+func (l *Limit) Longest() int64 {
+	if l.Period == nil {
+		return l.Window
+	}
+	return l.Period.longest
+}
 
 // CheckKind is the type of a [Check].
 type CheckKind uint8
@@ -198,11 +219,25 @@ func (op *Op) TakesBack() bool {
 }
 
 // MayBorrow reports whether a counter may execute the operation on borrowed keys, although another
-// counter owns them: it happens now, counts no more than the allowance, starts no ban, and needs no
-// further knowledge of the keys.
+// counter owns them: it happens now, counts no more than the allowance, starts no ban, compares no
+// calendar period, because loans are parts of sliding windows, and needs no further knowledge of
+// the keys.
 func (op *Op) MayBorrow() bool {
 	return op.TS == 0 && !op.CountDenied && !op.Charge && !op.mayBan() &&
-		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
+		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0) &&
+		(op.Kind != Acquire || !op.hasPeriod())
+}
+
+// hasPeriod reports whether a limit is on calendar periods.
+func (op *Op) hasPeriod() bool {
+	for i := range op.Checks {
+		for j := range op.Checks[i].Limits {
+			if op.Checks[i].Limits[j].Period != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Reserves reports whether an operation reserves instead of counting.
@@ -210,7 +245,9 @@ func (op *Op) Reserves() bool { return op.Reserve != "" && op.Kind == Acquire }
 
 // LimitResult is the state of one limit. Results are in the order of the limits.
 type LimitResult struct {
+	// Window, Max and Period are as in the limit.
 	Window, Max int64
+	Period      *Period
 	// Count estimates the events in the window; the true number is in [Lo, Hi]. An Acquire sets
 	// Count and Lo to the number its decision was based on, including n if it was admitted. Hi adds
 	// the events that other counters may have counted, or may yet count, because this one has lent
@@ -297,10 +334,10 @@ func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts i
 			pos = -1
 		}
 		for j := range check.Limits {
-			if w := check.Limits[j].Window; w < 1 || w > l.Span() {
-				return 0, &InvalidError{Check: pos, Limit: j, Field: "window", Detail: fmt.Sprintf(
-					"%v is longer than the namespace covers (%v)", FormatMillis(w),
-					FormatMillis(l.Span()))}
+			limit := &check.Limits[j]
+			if w := limit.Longest(); w < 1 || w > l.Span() {
+				return 0, &InvalidError{Check: pos, Limit: j, Field: "window",
+					Detail: limit.tooLong(l, check.NS)}
 			}
 		}
 	}
@@ -333,26 +370,4 @@ func (op *Op) timeField() string {
 		return "at"
 	}
 	return "ts"
-}
-
-// OutOfReach is the error for a window that ends at ts and begins before the ladder's span.
-func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
-	return &InvalidError{Check: -1, Limit: -1, Field: op.timeField(), Detail: fmt.Sprintf(
-		"a window of %v that ends %v ago begins before what the namespace keeps (%v)",
-		FormatMillis(window), FormatMillis(now-ts), FormatMillis(l.Span()))}
-}
-
-// FormatMillis formats milliseconds for people, as Go does but without trailing zero units.
-func FormatMillis(ms int64) string {
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return fmt.Sprintf("%d ms", ms)
-	}
-	s := (time.Duration(ms) * time.Millisecond).String()
-	if n := len(s) - len("m0s"); n > 0 && s[n:] == "m0s" {
-		s = s[:n+1]
-		if n := len(s) - len("h0m"); n > 0 && s[n:] == "h0m" {
-			s = s[:n+1]
-		}
-	}
-	return s
 }

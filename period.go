@@ -2,7 +2,9 @@ package twotier
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,45 +27,83 @@ var periodUnits = [...]string{"hour", "day", "week", "month"}
 // String returns "hour", "day", "week" or "month".
 func (u PeriodUnit) String() string { return periodUnits[u] }
 
+// DefaultAnchor stands for the first anchor of a unit: midnight, Monday, or the first day of a
+// month.
+const DefaultAnchor = math.MinInt
+
 // Period is a calendar period that repeats: every hour, day, week or month of a time zone. It is
-// safe for concurrent use, and shared by all limits that it applies to.
+// safe for concurrent use. There is only one value for each period, so that pointers to equal
+// periods are equal.
 //
 // Periods leave no gap. A day has 23 or 25 hours when daylight-saving time begins or ends, and an
 // hour that clocks repeat then lasts for two.
 type Period struct {
-	unit   PeriodUnit
-	zone   *time.Location
-	anchor int
-	latest atomic.Pointer[span] // the latest period that was asked for
+	unit    PeriodUnit
+	zone    *time.Location
+	anchor  int
+	text    string
+	longest int64
+	latest  atomic.Pointer[span] // the latest period that was asked for
 }
 
 // span is the time from one moment until before another one, in unix milliseconds.
 type span struct{ start, end int64 }
 
 // NewPeriod returns the period of a unit in a time zone of the IANA database; an empty name means
-// UTC. The anchor is where the period begins: the day of a month from 1 to 31, which is the last day
-// of a shorter month; the day of a week from 1 (Monday) to 7; the hour of a day from 0 to 23. An
-// anchor of -1 stands for the first of them. An hour has no other anchor.
+// UTC. The anchor is where the period begins: the day of a month from 1 to 31, which is the last
+// day of a shorter month; the day of a week from 1 (Monday) to 7; the hour of a day from 0 to 23.
+// An hour has no anchor. The error is an *InvalidError whose field is "window", "zone" or "anchor".
 func NewPeriod(unit, zone string, anchor int) (*Period, error) {
 	u := slices.Index(periodUnits[:], unit)
 	if u < 0 {
-		return nil, fmt.Errorf("%q is not one of %s", unit, strings.Join(periodUnits[:], ", "))
+		return nil, periodError("window", "%q is not one of %s", unit,
+			strings.Join(periodUnits[:], ", "))
 	}
 	p := &Period{unit: PeriodUnit(u), anchor: anchor}
-	// The zone "Local" would differ from node to node.
-	at, err := time.LoadLocation(zone)
-	if err != nil || zone == "Local" {
-		return nil, fmt.Errorf("unknown time zone %q, want a name such as Europe/Lisbon", zone)
-	}
-	p.zone = at
 	least, most := p.unit.anchors()
 	switch {
-	case anchor == -1:
+	case anchor == DefaultAnchor:
 		p.anchor = least
+	case p.unit == Hour:
+		return nil, periodError("anchor", "an hour has none; leave it out")
 	case anchor < least || anchor > most:
-		return nil, fmt.Errorf("the anchor of a %v is %d, want %d to %d", p.unit, anchor, least, most)
+		return nil, periodError("anchor", "%d, want %d to %d for a %v", anchor, least, most,
+			p.unit)
 	}
-	return p, nil
+	if zone == utc {
+		zone = ""
+	}
+	p.text = p.spell(zone)
+	if known := interned.period(p.text); known != nil {
+		return known, nil
+	}
+	at, err := interned.zone(zone)
+	if err != nil {
+		return nil, err
+	}
+	p.zone = at
+	p.longest = p.measure()
+	return interned.add(p), nil
+}
+
+// utc is the name of the time zone of periods that name none.
+const utc = "UTC"
+
+// spell returns the short form of the period in a zone.
+func (p *Period) spell(zone string) string {
+	text := p.unit.String()
+	if least, _ := p.unit.anchors(); p.anchor != least {
+		text += "." + strconv.Itoa(p.anchor)
+	}
+	if zone != "" {
+		text += "@" + zone
+	}
+	return text
+}
+
+// periodError refuses a field of a period.
+func periodError(field, format string, args ...any) error {
+	return &InvalidError{Check: -1, Limit: -1, Field: field, Detail: fmt.Sprintf(format, args...)}
 }
 
 // anchors returns the lowest and the highest anchor of a unit.
@@ -79,14 +119,27 @@ func (u PeriodUnit) anchors() (least, most int) {
 	return 0, 0
 }
 
-// ParsePeriod reads the short form: a unit, and after an @ its time zone, such as "day" and
-// "month@Europe/Lisbon".
+// ParsePeriod reads the short form of a period: a unit, its anchor after a dot, and its time zone
+// after an @, such as "day", "month@Europe/Lisbon" and "month.14@Europe/Lisbon". The error is an
+// *InvalidError, as of [NewPeriod].
 func ParsePeriod(text string) (*Period, error) {
-	unit, zone, given := strings.Cut(text, "@")
-	if given && zone == "" {
-		return nil, fmt.Errorf("a time zone must follow the @, such as %s@Europe/Lisbon", unit)
+	if known := interned.period(text); known != nil {
+		return known, nil
 	}
-	return NewPeriod(unit, zone, -1)
+	name, zone, given := strings.Cut(text, "@")
+	if given && zone == "" {
+		return nil, periodError("zone", "missing after the @; want a name such as Europe/Lisbon")
+	}
+	unit, digits, given := strings.Cut(name, ".")
+	anchor := DefaultAnchor
+	if given {
+		n, err := strconv.ParseUint(digits, 10, 8)
+		if err != nil {
+			return nil, periodError("anchor", "%q is not a number", digits)
+		}
+		anchor = int(n)
+	}
+	return NewPeriod(unit, zone, anchor)
 }
 
 // Unit returns the period's unit.
@@ -98,20 +151,36 @@ func (p *Period) Zone() string { return p.zone.String() }
 // Anchor returns where the period begins, see [NewPeriod].
 func (p *Period) Anchor() int { return p.anchor }
 
+// String returns the short form of the period, see [ParsePeriod]. It leaves out the anchor if it is
+// the first one, and the zone UTC.
+func (p *Period) String() string { return p.text }
+
 // Longest returns the length of the longest of these periods, in milliseconds.
-func (p *Period) Longest() int64 {
+func (p *Period) Longest() int64 { return p.longest }
+
+// measure returns the length of the longest of these periods, in milliseconds. Clocks that are set
+// back make a period longer; the rules for that are known for the coming years.
+func (p *Period) measure() int64 {
 	const hour = int64(time.Hour / time.Millisecond)
-	// A change of the clock, or of a zone's offset, adds up to a day: Samoa has skipped one.
-	switch p.unit {
-	case Month:
-		return 32 * 24 * hour
-	case Week:
-		return 8 * 24 * hour
-	case Day:
-		return 2 * 24 * hour
+	longest := [...]int64{hour, 24 * hour, 7 * 24 * hour, 31 * 24 * hour}[p.unit]
+	at, end := time.Unix(yearFrom, 0), time.Unix(yearTo, 0)
+	for {
+		_, at = at.In(p.zone).ZoneBounds()
+		if at.IsZero() || at.After(end) {
+			return longest
+		}
+		for _, ms := range [...]int64{at.UnixMilli() - 1, at.UnixMilli()} {
+			start, end := p.around(ms)
+			longest = max(longest, end-start)
+		}
 	}
-	return 2 * hour
 }
+
+// The years 2020 to 2040, in which measure looks for changes of clocks, in unix seconds.
+const (
+	yearFrom = 1_577_836_800
+	yearTo   = 2_208_988_800
+)
 
 // Around returns the period that contains a moment: its first millisecond, and the first one of the
 // next period, in unix milliseconds.
@@ -125,6 +194,13 @@ func (p *Period) Around(ms int64) (start, end int64) {
 		p.latest.Store(&span{start, end})
 	}
 	return start, end
+}
+
+// elapsed returns the length of the part of the period around a moment that ends with the moment,
+// in milliseconds.
+func (p *Period) elapsed(ms int64) int64 {
+	start, _ := p.Around(ms)
+	return ms - start + 1
 }
 
 func (p *Period) around(ms int64) (start, end int64) {

@@ -1,19 +1,20 @@
 package twotier_test
 
 import (
+	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata"
 
 	"twotier.dev/twotier"
 )
 
 // zones have their changes at different hours, by an hour and by half of one, in both hemispheres;
 // Havana and Beirut at midnight, and Apia has skipped a day.
-var zones = []string{"", "Europe/Lisbon", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
-	"America/Havana", "Asia/Beirut", "Pacific/Apia", "Asia/Shanghai"}
+var zones = []string{"", "Europe/Lisbon", "America/New_York", "Australia/Lord_Howe",
+	"Asia/Kathmandu", "America/Havana", "Asia/Beirut", "Pacific/Apia", "Asia/Shanghai"}
 
 // TestPeriodsOfALog compares the period around each minute of a year with the one that a walk along
 // the clocks of the zone finds.
@@ -43,7 +44,7 @@ func walkYear(t *testing.T, zone *time.Location, year int) {
 	}
 	var walks []walk
 	for unit, label := range labels {
-		period, err := twotier.NewPeriod(unit, zone.String(), -1)
+		period, err := twotier.NewPeriod(unit, zone.String(), twotier.DefaultAnchor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +57,7 @@ func walkYear(t *testing.T, zone *time.Location, year int) {
 		for i := range walks {
 			w := &walks[i]
 			if label := w.label(local); label > w.last {
-				if first := w.last == 0; !first {
+				if w.last != 0 {
 					checkPeriod(t, w.period, w.start, ms)
 				}
 				w.start, w.last = ms, label
@@ -86,7 +87,8 @@ func checkPeriod(t *testing.T, p *twotier.Period, start, end int64) {
 	t.Helper()
 	for _, ms := range []int64{start, start + rand.Int64N(end-start), end - 1} {
 		from, to := p.Around(ms)
-		if to != end || from != start && time.UnixMilli(start).UTC().Format("01-02 15:04") != "12-01 00:00" {
+		first := time.UnixMilli(start).UTC().Format("01-02 15:04") == "12-01 00:00"
+		if to != end || from != start && !first {
 			t.Fatalf("%v in %s around %v: %v to %v, want %v to %v", p.Unit(), p.Zone(),
 				time.UnixMilli(ms).UTC(), time.UnixMilli(from).UTC(), time.UnixMilli(to).UTC(),
 				time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC())
@@ -112,15 +114,15 @@ func TestAnchors(t *testing.T) {
 		{"month", "", 31, "2028-02-28T12:00:00Z", "2028-01-31T00:00:00Z", "2028-02-29T00:00:00Z"},
 		{"month", "", 30, "2026-12-31T00:00:00Z", "2026-12-30T00:00:00Z", "2027-01-30T00:00:00Z"},
 		{"week", "", 7, "2026-11-28T12:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z"},
-		{"week", "", -1, "2026-11-30T00:00:00Z", "2026-11-30T00:00:00Z", "2026-12-07T00:00:00Z"},
+		{"week", "", first, "2026-11-30T00:00:00Z", "2026-11-30T00:00:00Z", "2026-12-07T00:00:00Z"},
 		{"day", "Asia/Shanghai", 6, "2026-11-28T05:59:59+08:00", "2026-11-27T06:00:00+08:00",
 			"2026-11-28T06:00:00+08:00"},
 		// Daylight-saving time: a day of 23 hours, one of 25, and one that begins at 01:00.
-		{"day", "America/New_York", -1, "2026-03-08T12:00:00-04:00", "2026-03-08T00:00:00-05:00",
+		{"day", "America/New_York", first, "2026-03-08T12:00:00-04:00", "2026-03-08T00:00:00-05:00",
 			"2026-03-09T00:00:00-04:00"},
-		{"day", "America/New_York", -1, "2026-11-01T12:00:00-05:00", "2026-11-01T00:00:00-04:00",
+		{"day", "America/New_York", first, "2026-11-01T12:00:00-05:00", "2026-11-01T00:00:00-04:00",
 			"2026-11-02T00:00:00-05:00"},
-		{"day", "Asia/Beirut", -1, "2026-03-29T12:00:00+03:00", "2026-03-29T01:00:00+03:00",
+		{"day", "Asia/Beirut", first, "2026-03-29T12:00:00+03:00", "2026-03-29T01:00:00+03:00",
 			"2026-03-30T00:00:00+03:00"},
 		{"day", "America/New_York", 2, "2026-03-08T12:00:00-04:00", "2026-03-08T03:00:00-04:00",
 			"2026-03-09T02:00:00-04:00"},
@@ -131,11 +133,14 @@ func TestAnchors(t *testing.T) {
 		}
 		start, end := p.Around(unixMilli(t, c.at))
 		if start != unixMilli(t, c.start) || end != unixMilli(t, c.after) {
-			t.Errorf("%s of %s from %d around %s: %v to %v, want %s to %s", c.unit, c.zone, c.anchor, c.at,
-				time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC(), c.start, c.after)
+			t.Errorf("%s of %s from %d around %s: %v to %v, want %s to %s", c.unit, c.zone,
+				c.anchor, c.at, time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC(), c.start, c.after)
 		}
 	}
 }
+
+// first is the default anchor.
+const first = twotier.DefaultAnchor
 
 func unixMilli(t *testing.T, text string) int64 {
 	t.Helper()
@@ -152,15 +157,16 @@ func TestInvalidPeriods(t *testing.T) {
 		anchor     int
 		want       string
 	}{
-		{"year", "", -1, `"year" is not one of hour, day, week, month`},
-		{"day", "Mars/Olympus", -1, "Mars/Olympus"},
-		{"day", "Local", -1, "Local"},
-		{"day", "../../etc/passwd", -1, "unknown time zone"},
+		{"year", "", first, `"year" is not one of hour, day, week, month`},
+		{"day", "Mars/Olympus", first, "Mars/Olympus"},
+		{"day", "Local", first, "Local"},
+		{"day", "../../etc/passwd", first, "unknown time zone"},
 		{"month", "", 0, "want 1 to 31"},
 		{"month", "", 32, "want 1 to 31"},
 		{"week", "", 8, "want 1 to 7"},
 		{"day", "", 24, "want 0 to 23"},
-		{"hour", "", 30, "want 0 to 0"},
+		{"week", "", -1, "want 1 to 7"},
+		{"hour", "", 0, "leave it out"},
 	} {
 		_, err := twotier.NewPeriod(c.unit, c.zone, c.anchor)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -170,13 +176,112 @@ func TestInvalidPeriods(t *testing.T) {
 	if _, err := twotier.ParsePeriod("day@"); err == nil {
 		t.Error("day@ has a time zone")
 	}
-	if p, err := twotier.ParsePeriod("day@Asia/Shanghai"); err != nil || p.Zone() != "Asia/Shanghai" {
+	p, err := twotier.ParsePeriod("day@Asia/Shanghai")
+	if err != nil || p.Zone() != "Asia/Shanghai" {
 		t.Errorf("day@Asia/Shanghai: %v, %v", p, err)
 	}
 }
 
+// TestPeriodsHaveShortForms reads periods in several spellings. Equal ones are the same value.
+func TestPeriodsHaveShortForms(t *testing.T) {
+	for text, want := range map[string]string{
+		"day": "day", "day.0": "day", "day@UTC": "day", "day.06@Etc/GMT-3": "day.6@Etc/GMT-3",
+		"month.14@Europe/Lisbon": "month.14@Europe/Lisbon",
+		"week.1@Asia/Shanghai":   "week@Asia/Shanghai",
+		"hour@Asia/Kathmandu":    "hour@Asia/Kathmandu",
+	} {
+		p, err := twotier.ParsePeriod(text)
+		if err != nil || p.String() != want {
+			t.Errorf("%s: %v %v, want %s", text, p, err, want)
+			continue
+		}
+		again, err := twotier.ParsePeriod(want)
+		if err != nil || again != p {
+			t.Errorf("%s and %s are two values: %v", text, want, err)
+		}
+		anchor := p.Anchor()
+		if p.Unit() == twotier.Hour {
+			anchor = twotier.DefaultAnchor
+		}
+		made, err := twotier.NewPeriod(p.Unit().String(), p.Zone(), anchor)
+		if err != nil || made != p {
+			t.Errorf("%s is made as %v: %v", text, made, err)
+		}
+	}
+	for text, field := range map[string]string{"": "window", "1d": "window", "Day": "window",
+		"day@": "zone", "day@ ": "zone", "day@Europe": "zone", "day@/etc/localtime": "zone",
+		"day@localtime": "zone", "day@posixrules": "zone", "day@Europe/../Europe/Lisbon": "zone",
+		"day.": "anchor", "day.-1": "anchor", "day.+1": "anchor", "month.300": "anchor",
+		"hour.0": "anchor", "day.24@Europe/Lisbon": "anchor"} {
+		_, err := twotier.ParsePeriod(text)
+		if invalid, ok := errors.AsType[*twotier.InvalidError](err); !ok || invalid.Field != field {
+			t.Errorf("%q: %v, want an error about %s", text, err, field)
+		}
+	}
+}
+
+// TestLongestPeriods compares them with what calendars allow: 25 hours where clocks are set back.
+func TestLongestPeriods(t *testing.T) {
+	const hour = int64(time.Hour / time.Millisecond)
+	for text, want := range map[string]int64{
+		"hour": hour, "day": 24 * hour, "week": 7 * 24 * hour, "month": 31 * 24 * hour,
+		"day@Asia/Shanghai": 24 * hour, "day@Europe/Lisbon": 25 * hour,
+		"day@Australia/Lord_Howe": 24*hour + hour/2, "month@Europe/Lisbon": 31*24*hour + hour,
+		"hour@Europe/Lisbon": 2 * hour,
+	} {
+		p, err := twotier.ParsePeriod(text)
+		if err != nil || p.Longest() != want {
+			t.Errorf("%s: %v, %v", text, err, time.Duration(p.Longest())*time.Millisecond)
+		}
+	}
+}
+
+// TestLimitsResolveTheirWindow covers both kinds of limit.
+func TestLimitsResolveTheirWindow(t *testing.T) {
+	at := unixMilli(t, "2026-07-14T09:30:00+01:00")
+	p, err := twotier.ParsePeriod("day@Europe/Lisbon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []twotier.Limit{{Window: 9*3_600_000 + 1_800_001}, {Period: p}} {
+		if got := l.WindowAt(at); got != 9*3_600_000+1_800_001 {
+			t.Errorf("%+v: %d ms", l, got)
+		}
+	}
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
+		{Limits: []twotier.Limit{{Window: 1}, {Period: p}}}}}
+	if op.MayBorrow() {
+		t.Error("an acquire over a calendar window may borrow")
+	}
+	if op.Kind = twotier.Count; !op.MayBorrow() {
+		t.Error("a count over a calendar window may not borrow")
+	}
+}
+
+// TestLimitsInJSON encodes limits, as nodes do, and parses them again.
+func TestLimitsInJSON(t *testing.T) {
+	p, err := twotier.ParsePeriod("month.14@Europe/Lisbon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []twotier.Limit{{Window: 60_000, Max: 5}, {Period: p, Max: 9}} {
+		text, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got twotier.Limit
+		if err := json.Unmarshal(text, &got); err != nil || got != l {
+			t.Errorf("%s is %+v, %v; want %+v", text, got, err, l)
+		}
+	}
+	var l twotier.Limit
+	if err := json.Unmarshal([]byte(`{"Max":5,"Period":"day@Nowhere"}`), &l); err == nil {
+		t.Errorf("accepted %+v", l)
+	}
+}
+
 func BenchmarkPeriod(b *testing.B) {
-	p, err := twotier.NewPeriod("month", "Europe/Lisbon", -1)
+	p, err := twotier.NewPeriod("month", "Europe/Lisbon", twotier.DefaultAnchor)
 	if err != nil {
 		b.Fatal(err)
 	}

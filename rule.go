@@ -40,13 +40,21 @@ const Unlimited = 1 << 53
 // MaxDistinct bounds the limits on different values that judge one request.
 const MaxDistinct = 64
 
-// RuleLimit is one limit of a rule: at most Max events, or different values, in any Window.
+// RuleLimit is one limit of a rule: at most Max events, or different values, in any Window, or at
+// most Max events in each Period.
 type RuleLimit struct {
-	// Window is in milliseconds, at least 1.
+	// Window is in milliseconds, at least 1; 0 if there is a Period.
 	Window int64
 	Max    int64
-	// Text is the window as the rule spells it, such as 24h.
-	Text string
+	// Text is the window as the rule spells it, such as 24h; of a period, its short form.
+	Text   string
+	Period *Period
+}
+
+// Longest returns the length of the limit's longest window, in milliseconds.
+func (l *RuleLimit) Longest() int64 {
+	of := Limit{Window: l.Window, Period: l.Period}
+	return of.Longest()
 }
 
 // Rule is a named list of limits.

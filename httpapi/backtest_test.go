@@ -34,13 +34,13 @@ func TestBacktestTakesDocumentsAndNames(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{`{"rules":["sms","login"],"top":3}`,
 			`"top":3,"rules_version":7,"looked_at":1,"unread":0,"namespaces":[],` +
-				`"rules":[{"rule":"3 sms sms {60000 2 1m} login default {60000 3 1m}"`},
+				`"rules":[{"rule":"3 sms sms {60000 2 1m \u003cnil\u003e} login default {60000 3 1m \u003cnil\u003e}"`},
 		{`{"rules":{"rules":[{"name":"b","namespace":"x","limits":["1/1h"]},{"name":"a","limits":
 			["2/1m"],"overrides":[{"prefix":"v","limits":["9/1s"]}]}]}}`,
 			`"top":1000,"looked_at":1,"unread":0,"namespaces":[],` +
-				`"rules":[{"rule":"1000 a default {1000 9 1s} b x {3600000 1 1h}"`},
+				`"rules":[{"rule":"1000 a default {1000 9 1s \u003cnil\u003e} b x {3600000 1 1h \u003cnil\u003e}"`},
 		{`{"top":1,"rules":"# \"proposed\"\nrules:\n- {name: a, limits: [7/1d]}\n"}`,
-			`"rules":[{"rule":"1 a default {86400000 7 1d}"`},
+			`"rules":[{"rule":"1 a default {86400000 7 1d \u003cnil\u003e}"`},
 	} {
 		got := call(s, "POST /v1/backtest", test.body)
 		status(t, got, http.StatusOK, test.want)

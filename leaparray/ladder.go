@@ -62,12 +62,13 @@ type Ladder struct {
 	start [1 << MaxLevels][kinds]uint16
 }
 
-// DefaultLevels returns 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover a day. Each level covers
-// at least ten times the width of the next one, so no window from a second to a day loses more than
-// a tenth of its length, plus the bucket of the present, to the bucket at its start.
+// DefaultLevels returns 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover 25 hours, which a day
+// has when clocks are set back. Each level covers at least ten times the width of the next one, so
+// no window from a second to a day loses more than a tenth of its length, plus the bucket of the
+// present, to the bucket at its start.
 func DefaultLevels() []Level {
 	return []Level{{100 * time.Millisecond, 100}, {time.Second, 100}, {10 * time.Second, 60},
-		{time.Minute, 150}, {15 * time.Minute, 96}}
+		{time.Minute, 150}, {15 * time.Minute, 100}}
 }
 
 // DefaultExact is how many events keep their millisecond by default.

@@ -239,8 +239,9 @@ func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
 	for want, op := range map[string]twotier.Op{
-		"limits[0].window: 25h is longer than the namespace covers (24h)": {Kind: twotier.Acquire,
-			Checks: []twotier.Check{check("k", 1, 90_000_000, 1)}},
+		"limits[0].window: 26h is longer than the namespace covers (25h); it needs `15m x 120` in " +
+			"namespace default": {Kind: twotier.Acquire,
+			Checks: []twotier.Check{check("k", 1, 93_600_000, 1)}},
 		"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), " +
 			"want at most 2000 ms": {TS: t0 + 5000,
 			Checks: []twotier.Check{check("k", 1)}},
@@ -251,14 +252,14 @@ func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 		}
 	}
 	add(t, d, "k", 1, 0)
-	op := twotier.Op{Kind: twotier.Acquire, TS: t0 - 86_000_000,
-		Checks: []twotier.Check{check("k", 1, 86_400_000, 10)}}
+	op := twotier.Op{Kind: twotier.Acquire, TS: t0 - 89_000_000,
+		Checks: []twotier.Check{check("k", 1, 90_000_000, 10)}}
 	var res twotier.Result
 	// The longest window covers even the latest possible event.
 	if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if got := count(t, d, "k", 86_400_000); got != 2 {
+	if got := count(t, d, "k", 90_000_000); got != 2 {
 		t.Errorf("count %d, want 2", got)
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -66,6 +68,58 @@ func testDecidesAsTheModel(t *testing.T, exact int,
 	for name, l := range plain {
 		ladders[name] = otherLadder(t, exact, l.Levels()...)
 	}
+	compareWithModel(t, dice, ladders, draw, 100_000)
+}
+
+// TestDirectDecidesCalendarWindowsAsTheModel does the same with calendar windows, on ladders that
+// cover a day. Buckets as wide as 40 minutes lie across the start of a period.
+func TestDirectDecidesCalendarWindowsAsTheModel(t *testing.T) {
+	takesLongUnderRace(t)
+	t.Parallel()
+	for _, exact := range []int{0, 5} {
+		t.Run(fmt.Sprintf("%d exact", exact), func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(storetest.Seed(t), uint64(exact)+1))
+			compareWithModel(t, dice, map[string]*leaparray.Ladder{
+				"default": otherLadder(t, exact, leaparray.Level{Width: time.Second, Count: 20},
+					leaparray.Level{Width: 15 * time.Minute, Count: 120}),
+				"other": otherLadder(t, exact, leaparray.Level{Width: time.Minute, Count: 20},
+					leaparray.Level{Width: 40 * time.Minute, Count: 60}),
+			}, opOnCalendar(t), 200*time.Minute.Milliseconds())
+		})
+	}
+}
+
+// opOnCalendar returns a function that draws operations with calendar and sliding windows.
+func opOnCalendar(t *testing.T) func(dice *rand.Rand, now int64) twotier.Op {
+	var periods []*twotier.Period
+	for _, text := range []string{"hour", "hour@Asia/Kathmandu", "day@America/New_York", "day.6"} {
+		p, err := twotier.ParsePeriod(text)
+		must.Succeed(t, err)
+		periods = append(periods, p)
+	}
+	return func(dice *rand.Rand, now int64) twotier.Op {
+		op := randomOp(dice, now)
+		if op.TS != 0 && op.TS < now {
+			op.TS = now - dice.Int64N(40*time.Hour.Milliseconds())
+		}
+		for i := range op.Checks {
+			c := &op.Checks[i]
+			for j := range c.Limits {
+				if dice.IntN(4) > 0 && !c.IsBan() {
+					c.Limits[j] = twotier.Limit{Max: 1 + dice.Int64N(60),
+						Period: periods[dice.IntN(len(periods))]}
+				}
+			}
+		}
+		return op
+	}
+}
+
+// compareWithModel compares the outcomes of operations, and the cells that they leave, with a
+// model. Time goes by in small steps, and now and then in one of up to jump milliseconds.
+func compareWithModel(t *testing.T, dice *rand.Rand, ladders map[string]*leaparray.Ladder,
+	draw func(dice *rand.Rand, now int64) twotier.Op, jump int64) {
+	t.Helper()
 	clk := newClock(t0)
 	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
@@ -73,8 +127,8 @@ func testDecidesAsTheModel(t *testing.T, exact int,
 	folds := 0
 	for i := range *traceOps {
 		clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
-		if dice.IntN(200) == 0 {
-			clk.now.Add(dice.Int64N(100_000))
+		if dice.IntN(200) == 0 || jump > 1e6 && dice.IntN(10) == 0 {
+			clk.now.Add(dice.Int64N(jump))
 		}
 		op := draw(dice, clk.now.Load())
 		before := m.cells(&op)

@@ -26,7 +26,7 @@ type directCall struct {
 	ts, now int64
 	present int64 // of the script that carries it out
 	checks  []directCheck
-	limits  []twotier.Limit // the limits of all checks
+	limits  []twotier.Limit // the limits of all checks; the window of a period is its start
 	names   []byte          // the names of all hashes, one after the other
 
 	mark   fences.Mark // the mark of the script that carries it out
@@ -67,7 +67,7 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 		check := &op.Checks[i]
 		ns := storedNamespace(check.NS)
 		partition := d.opt.Store.opt.Placement.Of(ns, check.Key)
-		c.limits = append(c.limits, check.Limits...)
+		c.addLimits(check.Limits)
 		c.names = d.opt.Store.prefix.AppendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
 			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(check),
@@ -301,8 +301,8 @@ func (c *directCall) decodeCheck(op *twotier.Op, i int, values []int64, res *two
 		if width < 0 {
 			width, r.TS = -width, c.now // a ban that has started
 		}
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: peak, Lo: peak,
-			Hi: peak, BucketMS: width}
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Period: limit.Period,
+			Count: peak, Lo: peak, Hi: peak, BucketMS: width}
 		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
 			if r.Refused = true; op.Checks[i].IsBan() {
@@ -361,13 +361,13 @@ func (c *directCall) estimate(op *twotier.Op, i int, cells []leaparray.Cell,
 	l := c.checks[i].ladder
 	v := viewOf(l, cells, c.now)
 	for _, limit := range op.Checks[i].Limits {
-		e, ok := v.Count(limit.Window, c.ts, c.ts >= c.now)
+		window := limit.WindowAt(c.ts)
+		e, ok := v.Count(window, c.ts, c.ts >= c.now)
 		if !ok {
-			return twotier.OutOfReach(op, l, limit.Window, c.ts, c.now)
+			return twotier.OutOfReach(op, l, window, c.ts, c.now)
 		}
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: e.Count,
-			Lo: e.Lo,
-			Hi: e.Hi, BucketMS: e.Width}
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Period: limit.Period,
+			Count: e.Count, Lo: e.Lo, Hi: e.Hi, BucketMS: e.Width}
 		if op.Kind == twotier.Add && e.Hi > lr.Max {
 			lr.Refused, r.Refused, res.Allowed = true, true, false
 		}

@@ -170,8 +170,8 @@ func (m *model) reach(op *twotier.Op, ts, now int64) error {
 	for i := range op.Checks {
 		v := m.key(&op.Checks[i]).view(now)
 		for _, limit := range op.Checks[i].Limits {
-			if !v.Covers(limit.Window, ts) {
-				return twotier.OutOfReach(op, v.Ladder, limit.Window, ts, now)
+			if window := limit.WindowAt(ts); !v.Covers(window, ts) {
+				return twotier.OutOfReach(op, v.Ladder, window, ts, now)
 			}
 		}
 	}
@@ -217,7 +217,8 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 	c, r := &op.Checks[i], res.AddCheck()
 	v := m.key(c).view(now)
 	for _, limit := range c.Limits {
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound()}
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Period: limit.Period}
+		window := limit.WindowAt(ts)
 		switch {
 		case c.IsBan():
 			lr.BucketMS = 1
@@ -225,8 +226,10 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 				lr.Count, lr.Lo, lr.Hi, lr.Refused = 1, 1, end, true
 				r.RetryAfter = end - now
 			}
-		case !v.Covers(limit.Window, ts):
-			return twotier.OutOfReach(op, v.Ladder, limit.Window, ts, now)
+		case !v.Covers(window, ts):
+			return twotier.OutOfReach(op, v.Ladder, window, ts, now)
+		case op.Kind == twotier.Acquire && limit.Period != nil:
+			m.key(c).comparePeriod(limit.Period, ts, max(1, sumOf(op, i)), &lr, r)
 		case op.Kind == twotier.Acquire:
 			n := max(1, sumOf(op, i))
 			peak, _ := v.Peak(limit.Window, ts)
@@ -239,7 +242,7 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 				}
 			}
 		default:
-			e, _ := m.key(c).viewBy(v.Ladder, now).Count(limit.Window, ts, ts >= now)
+			e, _ := m.key(c).viewBy(v.Ladder, now).Count(window, ts, ts >= now)
 			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = e.Count, e.Lo, e.Hi, e.Width
 			lr.Refused = op.Kind == twotier.Add && e.Hi > lr.Max
 		}
@@ -251,6 +254,32 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 		res.RetryAfter = r.RetryAfter
 	}
 	return nil
+}
+
+// comparePeriod compares n events at a moment with the ones in the period around it.
+func (k *modelKey) comparePeriod(p *twotier.Period, ts, n int64, lr *twotier.LimitResult,
+	r *twotier.CheckResult) {
+	start, end := p.Around(ts)
+	sum, blur := int64(0), int64(1)
+	for _, c := range k.cells {
+		if c.N <= 0 || c.End() <= start || c.Start >= end {
+			continue
+		}
+		if sum += c.N; c.Start < start || c.End() > end {
+			blur = max(blur, c.Width)
+		}
+	}
+	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = sum, sum, sum, blur
+	if lr.Refused = sum+n > lr.Max; !lr.Refused {
+		return
+	}
+	retry := end - ts
+	if n > lr.Max {
+		retry = -1
+	}
+	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
+		r.RetryAfter = retry
+	}
 }
 
 // sumOf returns the sum that all checks of an operation count for the key of check i.

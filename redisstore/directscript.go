@@ -48,8 +48,8 @@ type directScript struct {
 
 // directPlan holds the rules that some checks have in common.
 type directPlan struct {
-	ladder int // from 1
-	limits []twotier.Limit
+	ladder int             // from 1
+	limits []twotier.Limit // as in directCall
 }
 
 func newDirectScript(s *Store, most int) *directScript {
@@ -151,7 +151,23 @@ func (g *directScript) packPlans() {
 	for _, p := range g.plans {
 		g.pack(int64(p.ladder), int64(len(p.limits)))
 		for _, limit := range p.limits {
-			g.pack(limit.Window, limit.Bound())
+			if limit.Period == nil {
+				g.pack(limit.Window, limit.Bound())
+				continue
+			}
+			_, end := limit.Period.Around(limit.Window)
+			g.pack(limit.Window-end, limit.Bound(), limit.Window)
+		}
+	}
+}
+
+// addLimits adds the limits of a check. A period becomes the one around the operation's time.
+func (c *directCall) addLimits(limits []twotier.Limit) {
+	from := len(c.limits)
+	c.limits = append(c.limits, limits...)
+	for i := from; i < len(c.limits); i++ {
+		if l := &c.limits[i]; l.Period != nil {
+			l.Window, _ = l.Period.Around(c.ts)
 		}
 	}
 }

@@ -418,13 +418,14 @@ func TestInvalid(t *testing.T) {
 		want string
 	}{
 		"long": {twotier.Op{Kind: twotier.Acquire,
-			Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 90_000_000, 1)}}},
-			"limits[1].window: 25h is longer than the namespace covers (24h)"},
+			Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 93_600_000, 1)}}},
+			"limits[1].window: 26h is longer than the namespace covers (25h); it needs " +
+				"`15m x 120` in namespace default"},
 		"future": {twotier.Op{TS: t0 + 5000, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
 			"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), want at most " +
 				"2000 ms"},
-		"past": {twotier.Op{TS: t0 - 90_000_000, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
-			"ts: 1762910000000 is 25h ago, farther back than the namespace covers (24h)"},
+		"past": {twotier.Op{TS: t0 - 93_600_000, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
+			"ts: 1762906400000 is 26h ago, farther back than the namespace covers (25h)"},
 	} {
 		var res twotier.Result
 		err := c.Do(context.Background(), &tc.op, &res)

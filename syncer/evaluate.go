@@ -152,7 +152,7 @@ func (k *call) checkReach() error {
 		}
 		v := k.view(t)
 		for j := range t.check.Limits {
-			if !v.Covers(t.check.Limits[j].Window, k.ts) {
+			if !v.Covers(t.check.Limits[j].WindowAt(k.ts), k.ts) {
 				return k.reachError(t, &t.check.Limits[j])
 			}
 		}
@@ -244,13 +244,13 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 	}
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound()}
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Period: limit.Period}
 		ok := false
 		if k.op.Kind == twotier.Acquire {
 			ok = k.admits(t, v, &lr, r)
 		} else {
 			var e leaparray.Estimate
-			e, ok = v.Count(limit.Window, k.ts, k.ts >= k.now)
+			e, ok = v.Count(limit.WindowAt(k.ts), k.ts, k.ts >= k.now)
 			// Pending may take back counts that another counter has meanwhile taken back as well.
 			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
 			lr.BucketMS = e.Width
@@ -279,8 +279,14 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 		k.applyBan(t, v, lr, r)
 		return true
 	}
-	at := k.ts
-	peak, blur, ok := v.PeakBlur(lr.Window, at)
+	at, window := k.ts, lr.Window
+	var peak, blur int64
+	ok, ends := false, int64(0)
+	if lr.Period == nil {
+		peak, blur, ok = v.PeakBlur(window, at)
+	} else {
+		window, ends, peak, blur, ok = sumPeriod(lr.Period, v, at)
+	}
 	if !ok {
 		return false
 	}
@@ -292,7 +298,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 		n += t.p.reservations.ReservedEvents(t.ns, t.check.Key)
 	}
 	if len(t.p.shared) > 0 {
-		lent := k.lentWithin(t, lr.Window)
+		lent := k.lentWithin(t, window)
 		lr.Hi += lent
 		n += lent
 	}
@@ -301,8 +307,14 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	}
 	lr.Refused = true
 	retry := int64(reservedRetry)
-	if peak+own > lr.Max {
-		retry = v.RetryAfter(lr.Window, at, own, lr.Max)
+	switch {
+	case peak+own <= lr.Max:
+	case lr.Period == nil:
+		retry = v.RetryAfter(window, at, own, lr.Max)
+	case own > lr.Max:
+		retry = -1
+	default:
+		retry = ends - at
 	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry
@@ -331,5 +343,5 @@ func (k *call) includeCounted(res *twotier.Result) {
 }
 
 func (k *call) reachError(t *target, limit *twotier.Limit) error {
-	return twotier.OutOfReach(k.op, t.sp.Ladder, limit.Window, k.ts, k.now)
+	return twotier.OutOfReach(k.op, t.sp.Ladder, limit.WindowAt(k.ts), k.ts, k.now)
 }

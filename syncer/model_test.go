@@ -27,6 +27,7 @@ func TestModel(t *testing.T) { eachSeed(t, *seedsFlag, runModel, failedOnce...) 
 type world struct {
 	t      *testing.T
 	rnd    *rand.Rand
+	dates  *rand.Rand // draws calendar windows
 	plan   plan
 	ladder *leaparray.Ladder
 	now    func() int64
@@ -46,7 +47,8 @@ type world struct {
 
 func runModel(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	w := &world{t: t, rnd: rnd, plan: newPlan(rnd), keys: map[string]*truth{}}
+	w := &world{t: t, rnd: rnd, dates: rand.New(rand.NewPCG(seed, 3)), plan: newPlan(rnd),
+		keys: map[string]*truth{}}
 	w.now = func() int64 { return t0 + time.Now().UnixMilli()%1_000_000_000 + w.jump.Load() }
 	t.Logf("seed %d: %+v", seed, w.plan)
 	w.ladder, _ = leaparray.NewLadder(w.plan.exact, w.plan.levels...)

@@ -62,6 +62,9 @@ func (w *world) truth(key string) *truth {
 				k.limits = append(k.limits,
 					twotier.Limit{Window: span - span/3*int64(len(key)%3), Max: 4 + 6*int64(i)})
 			}
+			if p := w.period(); p != nil {
+				k.limits = append(k.limits, twotier.Limit{Period: p, Max: 4 + w.dates.Int64N(20)})
+			}
 		}
 	}
 	return k
@@ -306,15 +309,15 @@ func (w *world) judge(op *twotier.Op, keys []string, res *twotier.Result) {
 		k, n := w.truth(key), max(1, counts[key])
 		w.age(k)
 		for _, lr := range res.Checks[i].Limits {
-			if fullest := k.fullest(lr.Window, op.TS, false) + n; res.Allowed && fullest > lr.Max {
-				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest,
-					lr.Max, lr.Window, res, k.log)
+			if fullest := k.fullestOf(&lr, op.TS, 0, false) + n; res.Allowed && fullest > lr.Max {
+				w.t.Errorf("%s at %d: admitted %d of %d in %d ms or %v: %+v %v", key, op.TS,
+					fullest, lr.Max, lr.Window, lr.Period, res, k.log)
 			}
 			spare := k.blur(op.TS) * lr.BucketMS
 			if w.exact(k, &lr, op.TS) {
 				spare = 0
 			}
-			if lr.Refused && k.fullest(lr.Window+spare, op.TS, true)+n <= lr.Max {
+			if lr.Refused && k.fullestOf(&lr, op.TS, spare, true)+n <= lr.Max {
 				w.t.Errorf("%s at %d: refused with room for %d: %+v %+v", key, op.TS, n, lr, k.log)
 			}
 		}
@@ -335,7 +338,9 @@ func (w *world) exact(k *truth, limit *twotier.LimitResult, at int64) bool {
 	if limit.Max > int64(w.plan.exact) || w.two != nil {
 		return false
 	}
-	if newer, _ := k.between(at-limit.Window+1, math.MaxInt64, math.MaxInt64); k.blur(at) > 1 &&
+	of := twotier.Limit{Window: limit.Window, Period: limit.Period}
+	first := at - of.WindowAt(at) + 1
+	if newer, _ := k.between(first, math.MaxInt64, math.MaxInt64); k.blur(at) > 1 &&
 		newer >= int64(w.plan.exact) {
 		return false
 	}
@@ -358,8 +363,8 @@ func (w *world) figures(op *twotier.Op, keys []string, res *twotier.Result,
 	for i, key := range keys {
 		k, n := w.truth(key), counts[key]
 		for _, lr := range res.Checks[i].Limits {
-			least := k.fullest(lr.Window, op.TS, false) + n
-			most := k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS, true) + n
+			least := k.fullestOf(&lr, op.TS, 0, false) + n
+			most := k.fullestOf(&lr, op.TS, k.blur(op.TS)*lr.BucketMS, true) + n
 			if lr.Hi < least || lr.Lo > most {
 				w.t.Errorf("%s at %d: the answer says %+v, there are %d to %d: %+v", key, op.TS,
 					lr, least, most, k.log)
@@ -377,6 +382,21 @@ func (k *truth) blur(ts int64) int64 {
 		}
 	}
 	return 1
+}
+
+// fullestOf returns the largest number of events that a limit compares at a moment, if its edges
+// are so many milliseconds farther out.
+func (k *truth) fullestOf(limit *twotier.LimitResult, ts, spare int64, lost bool) (sum int64) {
+	if limit.Period == nil {
+		return k.fullest(limit.Window+spare, ts, lost)
+	}
+	start, end := limit.Period.Around(ts)
+	for _, e := range k.log {
+		if e.ts >= start-spare && e.ts < end+spare && (lost || !e.lost) {
+			sum += e.n
+		}
+	}
+	return sum
 }
 
 // fullest returns the largest number of events in any window of this length that contains the

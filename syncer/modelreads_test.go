@@ -50,6 +50,10 @@ func (w *world) count() {
 	}
 	window = min(w.ladder.Span(), max(1, at-w.edge(at-window)))
 	op.Checks[0].Limits[0].Window = window
+	if p := w.period(); p != nil && w.dates.IntN(3) == 0 {
+		limit := twotier.Limit{Period: p}
+		op.Checks[0].Limits[0], window = limit, limit.WindowAt(at)
+	}
 	var res twotier.Result
 	if !w.do(w.c, &op, []string{key}, &res) || w.now() != now || k.taken {
 		return
@@ -72,6 +76,27 @@ func (w *world) count() {
 	if l.Lo > l.Count || l.Count > l.Hi {
 		w.t.Errorf("%s: window of %d ms at %d: %+v", key, window, at, l)
 	}
+}
+
+// period returns a calendar period that the ladder covers, or nil if there is none.
+func (w *world) period() *twotier.Period {
+	zones := [...]string{"", "Europe/Lisbon", "Asia/Kathmandu", "Australia/Lord_Howe"}
+	zone := zones[w.dates.IntN(len(zones))]
+	for _, unit := range w.dates.Perm(4) {
+		first := [...]int{twotier.DefaultAnchor, 0, 1, 1}[unit]
+		anchor := first + w.dates.IntN(7)
+		if unit == 0 {
+			anchor = first
+		}
+		p, err := twotier.NewPeriod(twotier.PeriodUnit(unit).String(), zone, anchor)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if p.Longest() <= w.ladder.Span() {
+			return p
+		}
+	}
+	return nil
 }
 
 const aheadMS = int64(leaparray.MaxAhead / time.Millisecond)

@@ -38,9 +38,14 @@ type coarseRefusals struct{ log *warning.Log }
 func (c coarseRefusals) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 	for i := range limits {
 		l := &limits[i]
-		if l.Refused && l.Max > 0 && l.Window < lint.FewBuckets*l.BucketMS {
+		window, name := l.Window, ""
+		if l.Period != nil {
+			window, name = l.Period.Longest(), l.Period.String()
+		}
+		if l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
 			c.log.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
-				config.FormatMilliseconds(l.Window), cmp.Or(string(ns), twotier.DefaultNamespace)))
+				cmp.Or(name, config.FormatMilliseconds(window)),
+				cmp.Or(string(ns), twotier.DefaultNamespace)))
 		}
 	}
 }

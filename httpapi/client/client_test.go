@@ -116,7 +116,7 @@ func TestErrorsAreTyped(t *testing.T) {
 		"control":       {Key: "a\nb"},
 		"much too long": {Key: string(make([]byte, 1<<20))},
 		"bad namespace": {Namespace: "a b", Key: "a"},
-		"long window":   {Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}},
+		"long window":   {Key: "a", Limits: []client.Limit{{Window: 26 * time.Hour, Max: 1}}},
 		"odd window":    {Key: "a", Limits: []client.Limit{{Window: time.Microsecond, Max: 1}}},
 	} {
 		if _, err := c.Add(t.Context(), r); !errors.Is(err, client.ErrInvalid) ||
@@ -125,7 +125,7 @@ func TestErrorsAreTyped(t *testing.T) {
 		}
 	}
 	_, err := c.Add(t.Context(),
-		client.AddRequest{Key: "a", Limits: []client.Limit{{Window: 25 * time.Hour, Max: 1}}})
+		client.AddRequest{Key: "a", Limits: []client.Limit{{Window: 26 * time.Hour, Max: 1}}})
 	if p, ok := errors.AsType[*client.Problem](err); !ok || p.Code() != "refused" ||
 		p.Status != 422 || p.Error() == "" {
 		t.Errorf("%#v", err)

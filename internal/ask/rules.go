@@ -152,7 +152,8 @@ func (r *Request) addRuleLimits(kind twotier.Kind) {
 		for k, l := range limits {
 			r.ruled = append(r.ruled, RuledLimit{rule, len(r.limits), limits, k,
 				r.inForce.Version()})
-			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l)}, nil)
+			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l), Period: l.Period},
+				nil)
 		}
 		if rule.Bans() && kind == twotier.Acquire {
 			r.bans = append(r.bans, twotier.BanRule{Check: len(r.checks), Rule: rule.Name,

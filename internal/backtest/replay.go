@@ -4,17 +4,12 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
 // day is how far back Replay goes, in milliseconds.
 const day = int64(24 * time.Hour / time.Millisecond)
-
-// Limit is at most Max events in any window of this many milliseconds.
-type Limit struct {
-	Window int64 `json:"w"`
-	Max    int64 `json:"m"`
-}
 
 // Bounds are the lower and the upper bound of a number.
 type Bounds struct {
@@ -55,7 +50,7 @@ type Outcome struct {
 
 // Replay returns the effect of a rule with these limits on a key with this history. The present is
 // the view's Now.
-func Replay(v leaparray.View, limits []Limit) Outcome {
+func Replay(v leaparray.View, limits []twotier.Limit) Outcome {
 	h := newHistory(v)
 	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.dayTotal()}
 	if h.first < len(h.segments) {
@@ -109,15 +104,15 @@ func (h *history) firstSegmentSince(ms int64) int {
 func (h *history) dayTotal() int64 { return h.sums[len(h.segments)] - h.sums[h.first] }
 
 // countNow counts the events in the window that ends now.
-func (h *history) countNow(l Limit) Now {
-	if e, ok := h.view.Count(l.Window, h.view.Now, true); ok {
+func (h *history) countNow(l twotier.Limit) Now {
+	if e, ok := h.view.Count(l.WindowAt(h.view.Now), h.view.Now, true); ok {
 		return Now{max(0, e.Count), Bounds{max(0, e.Lo), max(0, e.Hi)}}
 	}
 	// The window is longer than the ladder.
-	begin := h.view.Now - l.Window + 1
-	i := h.firstSegmentSince(begin)
+	start := begin(&l, h.view.Now)
+	i := h.firstSegmentSince(start)
 	n := Now{Bounds: Bounds{Max: h.sums[len(h.segments)] - h.sums[i]}}
-	if i < len(h.segments) && h.segments[i].from < begin {
+	if i < len(h.segments) && h.segments[i].from < start {
 		i++
 	}
 	n.Min = h.sums[len(h.segments)] - h.sums[i]
@@ -126,9 +121,9 @@ func (h *history) countNow(l Limit) Now {
 }
 
 // peakBound returns an upper bound of the events in any window of the last day.
-func (h *history) peakBound(l Limit) (most int64) {
+func (h *history) peakBound(l twotier.Limit) (most int64) {
 	for i := h.first; i < len(h.segments); i++ {
-		most = max(most, h.sums[i+1]-h.sums[h.firstSegmentSince(h.segments[i].from-l.Window+1)])
+		most = max(most, h.sums[i+1]-h.sums[h.firstSegmentSince(begin(&l, h.segments[i].from))])
 	}
 	return most
 }
@@ -142,21 +137,21 @@ type reach struct {
 
 // reach returns the reach of a limit. A decision looks at whole buckets, at the level of the
 // window's oldest events, unless those keep their millisecond.
-func (h *history) reach(l Limit) reach {
+func (h *history) reach(l twotier.Limit) reach {
 	r := reach{max: l.Max}
 	width, ladder := int64(1), h.view.Ladder
-	if l.Max > int64(ladder.ExactEvents()) || l.Window < ladder.Width(0) {
+	if longest := l.Longest(); l.Max > int64(ladder.ExactEvents()) || longest < ladder.Width(0) {
 		width = ladder.CoarsestWidth()
 		for level, spec := range ladder.Levels() {
-			if spec.Span().Milliseconds() >= l.Window {
+			if spec.Span().Milliseconds() >= longest {
 				width = ladder.Width(level)
 				break
 			}
 		}
 	}
 	for i := h.first; i < len(h.segments); i++ {
-		begin := max(0, h.segments[i].from-l.Window+1) / width * width
-		from := h.firstSegmentSince(begin)
+		start := max(0, begin(&l, h.segments[i].from)) / width * width
+		from := h.firstSegmentSince(start)
 		r.from = append(r.from, from)
 		r.sum = append(r.sum, h.sums[i+1]-h.sums[from])
 	}
@@ -185,7 +180,10 @@ func (h *history) refusedAtMost(limits []reach) int64 {
 
 // refusedAtLeast bounds from below how many events of the last day a limit refuses, and how many
 // its fullest window has.
-func (h *history) refusedAtLeast(l Limit) (refused, peak int64) {
+func (h *history) refusedAtLeast(l twotier.Limit) (refused, peak int64) {
+	if l.Period != nil {
+		return h.refusedInPeriods(l)
+	}
 	n := len(h.segments)
 	least := make([]int64, n+1) // of the segments before each one
 	total := h.sums[n] - h.sums[h.first]
@@ -216,7 +214,7 @@ func (h *history) refusedAtLeast(l Limit) (refused, peak int64) {
 
 // windowCounts returns the numbers of windows to cover runs of segments with: a few likely to give
 // a tight bound.
-func (h *history) windowCounts(l Limit) (counts []int64) {
+func (h *history) windowCounts(l twotier.Limit) (counts []int64) {
 	const most = 4
 	for n := range int64(most) {
 		counts = append(counts, n+1)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
@@ -106,16 +107,19 @@ func within(events []int64, window, at int64) (n int64) {
 
 // refusedBy submits one event after the other to limits and returns the refused ones. It counts the
 // others, either as exact times or in the buckets of a key.
-func refusedBy(limits []backtest.Limit, l *leaparray.Ladder, events []int64,
+func refusedBy(limits []twotier.Limit, l *leaparray.Ladder, events []int64,
 	exact bool) (refused []int64) {
 	var passed []int64
 	kept := leaparray.View{Ladder: l}
 	for _, ms := range events {
-		full := slices.ContainsFunc(limits, func(limit backtest.Limit) bool {
+		full := slices.ContainsFunc(limits, func(limit twotier.Limit) bool {
 			if exact {
-				return within(passed, limit.Window, ms) >= limit.Max
+				return within(passed, limit.WindowAt(ms), ms) >= limit.Max
 			}
-			kept.Now = ms
+			if kept.Now = ms; limit.Period != nil {
+				start, end := limit.Period.Around(ms)
+				return kept.UpperBound(start, end-1) >= limit.Max
+			}
 			peak, ok := kept.Peak(limit.Window, ms)
 			return !ok || peak >= limit.Max
 		})
@@ -189,26 +193,40 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 }
 
 // randomLimits returns one to three limits that a ladder covers.
-func randomLimits(rnd *rand.Rand, l *leaparray.Ladder) (limits []backtest.Limit) {
+func randomLimits(rnd *rand.Rand, l *leaparray.Ladder) (limits []twotier.Limit) {
 	for range 1 + rnd.IntN(3) {
 		window := []int64{1, 1500, 60_000, 600_000, hour, 5 * hour, 24 * hour}[rnd.IntN(7)]
 		if rnd.IntN(3) == 0 {
 			window = 1 + rnd.Int64N(24*hour)
 		}
-		limits = append(limits, backtest.Limit{Window: min(window, l.Span()),
-			Max: rnd.Int64N(1 << rnd.IntN(8))})
+		limit := twotier.Limit{Window: min(window, l.Span()), Max: rnd.Int64N(1 << rnd.IntN(8))}
+		if p := randomPeriod(rnd); rnd.IntN(3) == 0 && p.Longest() <= l.Span() {
+			limit.Window, limit.Period = 0, p
+		}
+		limits = append(limits, limit)
 	}
 	return limits
 }
 
+// randomPeriod returns one of a few periods.
+func randomPeriod(rnd *rand.Rand) *twotier.Period {
+	texts := []string{"hour", "hour@Asia/Kathmandu", "day", "day.9@Asia/Shanghai"}
+	p, err := twotier.ParsePeriod(texts[rnd.IntN(len(texts))])
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
 // judgeCounts compares the present counts and the peaks with the true ones.
-func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []backtest.Limit,
+func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []twotier.Limit,
 	events []int64) {
 	t.Helper()
 	refuses := false
 	for i, limit := range limits {
 		lim := &o.Limits[i]
-		if now := within(events, limit.Window, noon); now < lim.Now.Min || now > lim.Now.Max {
+		now := within(events, limit.WindowAt(noon), noon)
+		if now < lim.Now.Min || now > lim.Now.Max {
 			t.Errorf("%d: %+v: %d now, bounds %+v", n, limit, now, lim.Now)
 		}
 		if lim.Refuses != (lim.Now.Max+1 > limit.Max) {
@@ -218,7 +236,7 @@ func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []backtest.L
 		peak := int64(0)
 		for _, ms := range events {
 			if o.From > 0 && ms >= o.From {
-				peak = max(peak, within(events, limit.Window, ms))
+				peak = max(peak, within(events, limit.WindowAt(ms), ms))
 			}
 		}
 		if peak < lim.Peak.Min || peak > lim.Peak.Max {
@@ -241,11 +259,11 @@ func TestReplayOfABurst(t *testing.T) {
 	for i := range int64(3) {
 		add(&v, noon-2000+i*1000)
 	}
-	limit := func(window, most int64) []backtest.Limit {
-		return []backtest.Limit{{Window: window, Max: most}}
+	limit := func(window, most int64) []twotier.Limit {
+		return []twotier.Limit{{Window: window, Max: most}}
 	}
 	for _, test := range []struct {
-		limits  []backtest.Limit
+		limits  []twotier.Limit
 		refused backtest.Bounds
 		peak    backtest.Bounds
 		now     bool
@@ -280,7 +298,7 @@ func TestReplayOfExactEvents(t *testing.T) {
 		add(&v, noon-6*hour+i*3000)
 	}
 	v.Now = noon
-	o := backtest.Replay(v, []backtest.Limit{{Window: 60_000, Max: 5}, {Window: 3000, Max: 2}})
+	o := backtest.Replay(v, []twotier.Limit{{Window: 60_000, Max: 5}, {Window: 3000, Max: 2}})
 	if want := (backtest.Bounds{Min: 15, Max: 15}); o.Refused != want ||
 		o.Limits[0].Peak != (backtest.Bounds{Min: 20, Max: 20}) ||
 		o.Limits[1].Refused != (backtest.Bounds{}) || o.From != noon-6*hour {
@@ -292,9 +310,28 @@ func TestReplayOfExactEvents(t *testing.T) {
 func TestReplayOfNothing(t *testing.T) {
 	for _, l := range ladders(t) {
 		o := backtest.Replay(leaparray.View{Ladder: l, Now: noon},
-			[]backtest.Limit{{Window: 1, Max: 1}})
+			[]twotier.Limit{{Window: 1, Max: 1}})
 		if o.Refuses || o.Events != 0 || o.From != 0 || o.Refused.Max != 0 {
 			t.Errorf("%v: %+v", l, o)
 		}
+	}
+}
+
+// TestReplayOfADay replays 12 events of yesterday and 9 of today by a daily limit of 8.
+func TestReplayOfADay(t *testing.T) {
+	l := ladders(t)[1]
+	v := leaparray.View{Ladder: l}
+	midnight := noon - 12*hour
+	for i := range int64(21) {
+		add(&v, midnight+(i-12)*hour+hour/2)
+	}
+	v.Now = noon
+	p, err := twotier.ParsePeriod("day")
+	must.Succeed(t, err)
+	o := backtest.Replay(v, []twotier.Limit{{Period: p, Max: 8}})
+	lim := o.Limits[0]
+	if lim.Now.Count != 9 || !lim.Refuses || lim.Peak != (backtest.Bounds{Min: 12, Max: 12}) ||
+		lim.Refused != (backtest.Bounds{Min: 5, Max: 5}) {
+		t.Errorf("%+v", o)
 	}
 }

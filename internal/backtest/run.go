@@ -37,7 +37,7 @@ type Source interface {
 // ReplayRequest lists the keys that a [Source] replays, and the lists of limits that each key
 // indexes.
 type ReplayRequest struct {
-	Lists [][]Limit
+	Lists [][]twotier.Limit
 	Keys  []Key
 }
 
@@ -207,9 +207,9 @@ func newPlan(rules []*twotier.Rule, keys []twotier.KeyCount) (p plan) {
 	return p
 }
 
-func convertLimits(limits []twotier.RuleLimit) (list []Limit) {
+func convertLimits(limits []twotier.RuleLimit) (list []twotier.Limit) {
 	for _, l := range limits {
-		list = append(list, Limit{Window: l.Window, Max: l.Max})
+		list = append(list, twotier.Limit{Window: l.Window, Max: l.Max, Period: l.Period})
 	}
 	return list
 }

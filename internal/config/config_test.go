@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := []config.Level{{Width: 100 * time.Millisecond, Count: 100},
 		{Width: time.Second, Count: 100}, {Width: 10 * time.Second, Count: 60},
-		{Width: time.Minute, Count: 150}, {Width: 15 * time.Minute, Count: 96}}
+		{Width: time.Minute, Count: 150}, {Width: 15 * time.Minute, Count: 100}}
 	if ns := c.Namespaces["default"]; !slices.Equal(ns.Levels, want) || ns.Exact != 64 ||
 		ns.OnCold != "allow" || len(c.Namespaces) != 1 {
 		t.Errorf("namespaces %+v", c.Namespaces)
@@ -438,7 +438,7 @@ func TestPrint(t *testing.T) {
 		"hosts: [a, b] # file " + path + ":2:8",
 		"namespaces:",
 		"default:",
-		"ladder: [100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 96] # default",
+		"ladder: [100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 100] # default",
 		"exact: 64 # default",
 		"x:",
 		"on-cold: deny # file " + path + ":3:27",

@@ -10,7 +10,7 @@
 //	join: [10.0.0.1:7946, 10.0.0.2:7946]
 //	namespaces:
 //	  default: # other namespaces inherit unset options from here
-//	    ladder: [100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 96]
+//	    ladder: [100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 100]
 //	  login:
 //	    on-cold: deny
 //	  sms:

@@ -10,28 +10,43 @@ import (
 
 const day = 24 * time.Hour
 
-// ParseDuration reads a Go duration, optionally with days in front: 200ms, 90s, 24h, 7d, 1d2h3m4s.
-// A negative duration is an error.
+// ParseDuration reads a Go duration, optionally with weeks and days in front: 200ms, 90s, 24h, 7d,
+// 2w, 1d2h3m4s. A negative duration is an error.
 func ParseDuration(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a duration, such as 200ms, 90s, 24h or 1d12h", text)
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		days, rest = "0", text
+	if strings.Contains(text, "mo") {
+		bad = fmt.Errorf("%q: a month has no fixed length; want days, such as 30d, or in a limit "+
+			"the window month", text)
 	}
-	n, err := strconv.ParseUint(days, 10, 32)
-	if err != nil {
-		return 0, bad
-	}
-	var d time.Duration
-	if rest != "" || !found {
-		if d, err = time.ParseDuration(rest); err != nil || strings.ContainsAny(rest[:1], "+-") {
+	total, rest := time.Duration(0), text
+	for _, unit := range [...]struct {
+		name   string
+		length time.Duration
+	}{{"w", 7 * day}, {"d", day}} {
+		number, after, found := strings.Cut(rest, unit.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err != nil {
 			return 0, bad
 		}
+		if n > uint64((math.MaxInt64-total)/unit.length) {
+			return 0, fmt.Errorf("%q is longer than 292 years", text)
+		}
+		total, rest = total+time.Duration(n)*unit.length, after
 	}
-	if n > uint64((math.MaxInt64-d)/day) {
+	if rest == "" && text != "" {
+		return total, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || strings.ContainsAny(rest[:1], "+-") {
+		return 0, bad
+	}
+	if d > math.MaxInt64-total {
 		return 0, fmt.Errorf("%q is longer than 292 years", text)
 	}
-	return time.Duration(n)*day + d, nil
+	return total + d, nil
 }
 
 // FormatDuration writes a duration without trailing zero units, such as 24h rather than 24h0m0s.

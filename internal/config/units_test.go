@@ -18,6 +18,8 @@ func TestParseDuration(t *testing.T) {
 		{"1.5h", 90 * time.Minute},
 		{"0", 0},
 		{"7d", 7 * 24 * time.Hour},
+		{"2w", 14 * 24 * time.Hour},
+		{"1w2d3h", 9*24*time.Hour + 3*time.Hour},
 		{"0d", 0},
 		{"1d2h3m4s", 24*time.Hour + 2*time.Hour + 3*time.Minute + 4*time.Second},
 		{"106751d", 106751 * 24 * time.Hour},
@@ -35,7 +37,15 @@ func TestParseDuration(t *testing.T) {
 		{"2h1d", -1},
 		{"1.5d", -1},
 		{" 1s", -1},
-		{"1w", -1},
+		{"1w", 7 * 24 * time.Hour},
+		{"1d1w", -1},
+		{"1.5w", -1},
+		{"15251w", -1},
+		{"1mo", -1},
+	}
+	if _, err := config.ParseDuration("1mo"); err == nil ||
+		!strings.Contains(err.Error(), "the window month") {
+		t.Errorf("1mo: %v, want the window month named", err)
 	}
 	for _, test := range tests {
 		got, err := config.ParseDuration(test.text)

@@ -35,7 +35,11 @@ func appendLine(b []byte, d *twotier.Decision, node string, now time.Time) []byt
 			b = append(b, ',')
 		}
 		b = append(b, `{"window":"`...)
-		b = append(b, config.FormatMilliseconds(l.Window)...)
+		if l.Period != nil {
+			b = append(b, l.Period.String()...)
+		} else {
+			b = append(b, config.FormatMilliseconds(l.Window)...)
+		}
 		b = strconv.AppendInt(append(b, `","count":`...), l.Count, 10)
 		b = strconv.AppendInt(append(b, `,"max":`...), l.Max, 10)
 		b = append(b, '}')

@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // lines keeps the lines.
@@ -30,6 +31,10 @@ func TestLines(t *testing.T) {
 	s.Record(&twotier.Decision{Door: "http", Key: []byte("ann"), N: 2, Distinct: true,
 		Verdict: twotier.Refused, Limits: []twotier.Compared{{Window: 3_600_000, Count: 5, Max: 5}},
 		TraceID: "0af7651916cd43dd8448eb211c80319c"})
+	monthly, err := twotier.ParsePeriod("month.14@Europe/Lisbon")
+	must.Succeed(t, err)
+	s.Record(&twotier.Decision{Door: "http", Key: []byte("m"), N: 1,
+		Limits: []twotier.Compared{{Period: monthly, Count: 1, Max: 9}}})
 	s.Record(&twotier.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})
 	want := lines{`{"time":"2026-05-04T02:02:01.012Z","ns":"sms","rule":"receiver",` +
 		`"key":"alice","n":3,"verdict":"shadow_refused","door":"http",` +
@@ -38,6 +43,9 @@ func TestLines(t *testing.T) {
 		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"ann","n":2,"distinct":true,` +
 			`"verdict":"refused","door":"http","limits":[{"window":"1h","count":5,"max":5}],` +
 			`"node":"a-1","trace_id":"0af7651916cd43dd8448eb211c80319c"}`,
+		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"m","n":1,"verdict":"allowed",` +
+			`"door":"http","limits":[{"window":"month.14@Europe/Lisbon","count":1,"max":9}],` +
+			`"node":"a-1"}`,
 		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"\"käse\"\\\ufffd","n":1,` +
 			`"verdict":"allowed","door":"resp","limits":[],"node":"a-1"}`}
 	for i, line := range to {

@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -77,9 +78,13 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	e := engine(t, c, nil, nil, nil, nil)
-	day := 24 * time.Hour.Milliseconds()
+	day := leaparray.Default().Span()
 	limit := []twotier.Limit{{Window: day, Max: 1}}
+	daily, err := twotier.ParsePeriod("day")
+	must.Succeed(t, err)
 	for field, op := range map[string]*distinct.Op{
+		"limits[1].window": {Hashes: values(e, 1), Limits: []twotier.Limit{limit[0],
+			{Max: 1, Period: daily}}},
 		"window":           {Windows: []int64{day + 1}},
 		"limits[0].window": {Hashes: values(e, 1), Limits: []twotier.Limit{{Window: day + 1}}},
 		"ts":               {Hashes: values(e, 1), TS: start - 5, Limits: limit},

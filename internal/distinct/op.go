@@ -2,6 +2,7 @@ package distinct
 
 import (
 	"fmt"
+	"slices"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
@@ -78,6 +79,9 @@ func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 	if len(op.Hashes) == 0 {
 		q.Kind = twotier.Count
 	}
+	if err = op.refusePeriods(); err != nil {
+		return 0, err
+	}
 	ladder := func([]byte) *leaparray.Ladder { return l.Ladder }
 	if ts, err = twotier.Validate(&q, ladder, now); err != nil {
 		return 0, err
@@ -106,6 +110,21 @@ func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 		}
 	}
 	return ts, nil
+}
+
+// refusePeriods refuses calendar windows: sets of values are kept for fixed lengths. The window of
+// a period is 0.
+func (op *Op) refusePeriods() error {
+	const want = `distinct values have no calendar windows; want a duration such as "24h"`
+	for i := range op.Limits {
+		if op.Limits[i].Period != nil {
+			return &twotier.InvalidError{Check: -1, Limit: i, Field: "window", Detail: want}
+		}
+	}
+	if slices.Contains(op.Windows, 0) {
+		return invalid("window", want)
+	}
+	return nil
 }
 
 func invalid(field, detail string) error {

@@ -42,8 +42,9 @@ func (l Ladders) Of(namespace string) *leaparray.Ladder {
 func (l Ladders) CheckWindows(doc *rules.Document) error {
 	return doc.EachWindow(func(namespace string, ms int64) error {
 		if span := l.Of(namespace).Span(); ms > span {
-			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)",
-				config.FormatMilliseconds(ms), config.FormatMilliseconds(span))
+			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)%s",
+				config.FormatMilliseconds(ms), config.FormatMilliseconds(span),
+				twotier.ExtensionHint(l.Of(namespace), namespace, ms))
 		}
 		return nil
 	})
@@ -107,9 +108,16 @@ func enumerate(names []string) string {
 }
 
 // isImplied reports whether a limit never refuses because a stricter one always refuses first: one
-// with at most as many events in a window at least as long.
+// with at most as many events in a window at least as long. A calendar window begins anew where
+// others go on, so that it implies only itself.
 func isImplied(l, stricter twotier.RuleLimit) bool {
-	return stricter.Max <= l.Max && stricter.Window >= l.Window
+	if stricter.Max > l.Max {
+		return false
+	}
+	if stricter.Period != nil {
+		return stricter.Period == l.Period
+	}
+	return stricter.Window >= l.Longest()
 }
 
 // lintWeakLimits warns about limits that another limit of the same rule or override implies.
@@ -120,7 +128,7 @@ func lintWeakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
 		}
 		for j, o := range s.Limits {
 			together := o.Rule == l.Rule && o.Distinct == l.Distinct && o.List == l.List
-			same := o.Max == l.Max && o.Window == l.Window
+			same := o.Max == l.Max && o.Window == l.Window && o.Period == l.Period
 			if i == j || !together || !isImplied(l.RuleLimit, o.RuleLimit) || same && i < j {
 				continue
 			}

@@ -43,17 +43,17 @@ func (l Ladders) IsCoarse(namespace string, most, window int64) bool {
 func lintCoarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	seen := map[string]bool{}
 	for _, l := range s.Limits {
-		if l.Distinct || l.Max == 0 || !ladders.IsCoarse(l.Namespace, l.Max, l.Window) ||
+		if l.Distinct || l.Max == 0 || !ladders.IsCoarse(l.Namespace, l.Max, l.Longest()) ||
 			seen[l.At] {
 			continue
 		}
 		seen[l.At] = true
-		width := oldestBucketWidth(ladders.Of(l.Namespace), l.Window)
+		width := oldestBucketWidth(ladders.Of(l.Namespace), l.Longest())
 		list = append(list, warning.Warning{Code: warning.CoarseWindow, At: l.At,
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
 				"too long, so steady traffic above %s of the limit is refused in part",
 				formatLimit(l.RuleLimit),
-				config.FormatMilliseconds(width), steadyShare(l.Window, width)),
+				config.FormatMilliseconds(width), steadyShare(l.Longest(), width)),
 			Instead: remedy(ladders, l, width)})
 	}
 	return list
@@ -70,7 +70,7 @@ func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 	var ways []string
 	if l.Max <= leaparray.MaxExact {
 		ways = append(ways, fmt.Sprintf("namespaces: {%s: {exact: %d}}", namespace, l.Max))
-	} else if finer := finerLadder(ladder, l.Window); finer != nil {
+	} else if finer := finerLadder(ladder, l.Longest()); finer != nil {
 		ways = append(ways, fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}", namespace, finer))
 	}
 	if FewBuckets*width <= ladder.Span() {

@@ -89,7 +89,7 @@ func TestLongNamesAreRefused(t *testing.T) {
 func TestRepliesKeptAreBounded(t *testing.T) {
 	f := &fake{seen: map[string]int{}}
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f, ReplyBytes: 8 << 10})
-	limits := make([]twotier.Limit, 64)
+	limits := slices.Repeat([]twotier.Limit{{Window: 1}}, 64)
 	tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: []byte("k"), N: 1, Limits: limits}}}}}
 	const processes = 100

@@ -60,7 +60,8 @@ func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
 		for _, l := range op.Checks[i].Limits {
 			count := f.rnd.Int64N(1<<f.rnd.IntN(62)) - 5
 			c.Limits = append(c.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
-				Count: count, Lo: count - f.rnd.Int64N(100), Hi: count + f.rnd.Int64N(1000),
+				Period: l.Period, Count: count, Lo: count - f.rnd.Int64N(100),
+				Hi:       count + f.rnd.Int64N(1000),
 				BucketMS: 1 << f.rnd.IntN(20), Refused: detail && f.rnd.IntN(2) == 0})
 		}
 	}
@@ -105,12 +106,25 @@ func anyOp(rnd *rand.Rand) twotier.Op {
 			c.N = int64(rnd.Uint32()>>1) - 1<<30
 		}
 		for j := range rnd.IntN(3) {
-			c.Limits = append(c.Limits,
-				twotier.Limit{Window: int64(1000 * (i + j + 1)), Max: 1 << 40})
+			l := twotier.Limit{Window: int64(1000 * (i + j + 1)), Max: 1 << 40}
+			if rnd.IntN(4) == 0 {
+				l.Window, l.Period = 0, anyPeriod(rnd)
+			}
+			c.Limits = append(c.Limits, l)
 		}
 		op.Checks = append(op.Checks, c)
 	}
 	return op
+}
+
+// anyPeriod returns one of a few periods.
+func anyPeriod(rnd *rand.Rand) *twotier.Period {
+	texts := []string{"hour", "day@Asia/Shanghai", "month.14@Europe/Lisbon", "month"}
+	p, err := twotier.ParsePeriod(texts[rnd.IntN(len(texts))])
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // anyBatch returns a batch with runs of operations that differ in their keys only.

@@ -47,7 +47,9 @@ func (s strict) read(ops []twotier.Op, res []twotier.Result) {
 				s.t.Fatalf("key %q in %q", c.Key, c.NS)
 			}
 			for _, l := range c.Limits {
-				_ = l.Window
+				if l.Period != nil && (l.Window != 0 || l.Longest() < 1) {
+					s.t.Fatalf("limit %+v", l)
+				}
 			}
 		}
 		res[i].AddCheck()
@@ -58,7 +60,11 @@ func (strict) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // FuzzHandle sends arbitrary messages to a server without a secret.
 func FuzzHandle(f *testing.F) {
-	limits := []twotier.Limit{{Window: 60_000, Max: 5}}
+	monthly, err := twotier.ParsePeriod("month.14@Europe/Lisbon")
+	if err != nil {
+		f.Fatal(err)
+	}
+	limits := []twotier.Limit{{Window: 60_000, Max: 5}, {Max: 9, Period: monthly}}
 	f.Add(peer.Message("a", "b", 1, []rpc.Task{
 		{Op: twotier.Op{Kind: twotier.Add, TS: 7,
 			Checks: []twotier.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},

@@ -69,10 +69,31 @@ func appendChecks(b []byte, op *twotier.Op) []byte {
 		}
 		b = appendUint(b, uint64(len(c.Limits)))
 		for j := range c.Limits {
-			b = appendInt(appendInt(b, c.Limits[j].Window), c.Limits[j].Max)
+			b = appendLimit(b, &c.Limits[j])
 		}
 	}
 	return b
+}
+
+// appendLimit appends a limit. In place of a window, a period has 0 and its short form.
+func appendLimit(b []byte, l *twotier.Limit) []byte {
+	if l.Period == nil {
+		return appendInt(appendInt(b, l.Window), l.Max)
+	}
+	return appendInt(appendBytes(appendInt(b, 0), l.Period.String()), l.Max)
+}
+
+// readLimit reads a limit.
+func readLimit(r *reader) twotier.Limit {
+	window := r.int()
+	if window != 0 {
+		return twotier.Limit{Window: window, Max: r.int()}
+	}
+	period, err := twotier.ParsePeriod(r.string())
+	if err != nil {
+		r.fail()
+	}
+	return twotier.Limit{Period: period, Max: r.int()}
 }
 
 // indexRange is a part of a list.
@@ -95,7 +116,7 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 		}
 		from := len(l.limits)
 		for range r.itemCount() {
-			l.limits = append(l.limits, twotier.Limit{Window: r.int(), Max: r.int()})
+			l.limits = append(l.limits, readLimit(r))
 		}
 		l.addCheck(r, &c, indexRange{from, len(l.limits)})
 	}

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // answers lists an empty answer for each kind of request, by name; nil if it has none.
@@ -116,14 +117,40 @@ func comesBack(t *testing.T, name string, empty any, rnd *rand.Rand) {
 // anything returns a random value of the pointer's element type.
 func anything(t *testing.T, like any, rnd *rand.Rand) any {
 	t.Helper()
-	v, ok := quick.Value(reflect.TypeOf(like).Elem(), rnd)
-	if !ok {
-		t.Fatalf("no value of type %T", like)
-	}
-	p := reflect.New(v.Type())
-	p.Elem().Set(v)
+	p := reflect.New(reflect.TypeOf(like).Elem())
+	fill(t, p.Elem(), rnd)
 	withoutEmpty(p.Elem())
 	return p.Interface()
+}
+
+// fill sets a value to a random one. Of limits it draws some with a period, which no reflection can
+// make.
+func fill(t *testing.T, v reflect.Value, rnd *rand.Rand) {
+	t.Helper()
+	limit, isLimit := v.Addr().Interface().(*twotier.Limit)
+	switch {
+	case isLimit && rnd.Intn(2) == 0:
+		period, err := twotier.ParsePeriod([]string{"hour", "month.14@Europe/Lisbon"}[rnd.Intn(2)])
+		must.Succeed(t, err)
+		*limit = twotier.Limit{Max: rnd.Int63(), Period: period}
+	case isLimit:
+		*limit = twotier.Limit{Window: rnd.Int63(), Max: rnd.Int63()}
+	case v.Kind() == reflect.Struct && v.Type().PkgPath() != "time":
+		for i := range v.NumField() {
+			fill(t, v.Field(i), rnd)
+		}
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
+		v.Set(reflect.MakeSlice(v.Type(), rnd.Intn(4), 4))
+		for i := range v.Len() {
+			fill(t, v.Index(i), rnd)
+		}
+	default:
+		any, ok := quick.Value(v.Type(), rnd)
+		if !ok {
+			t.Fatalf("no value of type %v", v.Type())
+		}
+		v.Set(any)
+	}
 }
 
 // withoutEmpty makes empty slices nil: encodings need not distinguish them.

@@ -209,7 +209,7 @@ func readFigures(r *reader, limit *twotier.Limit) twotier.LimitResult {
 	l := twotier.LimitResult{Count: r.int()}
 	l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
 	if limit != nil {
-		l.Window, l.Max = limit.Window, limit.Max
+		l.Window, l.Max, l.Period = limit.Window, limit.Max, limit.Period
 	}
 	return l
 }

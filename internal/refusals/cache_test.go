@@ -92,10 +92,13 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 		c.Record(op, refused)
 		c.Wait()
 		for name, change := range map[string]func(op *twotier.Op){
-			"another key":          func(op *twotier.Op) { op.Checks[0].Key = []byte("l") },
-			"another namespace":    func(op *twotier.Op) { op.Checks[0].NS = []byte("ns") },
-			"another amount":       func(op *twotier.Op) { op.Checks[0].N = 2 },
-			"another limit":        func(op *twotier.Op) { op.Checks[0].Limits[0].Max = 6 },
+			"another key":       func(op *twotier.Op) { op.Checks[0].Key = []byte("l") },
+			"another namespace": func(op *twotier.Op) { op.Checks[0].NS = []byte("ns") },
+			"another amount":    func(op *twotier.Op) { op.Checks[0].N = 2 },
+			"another limit":     func(op *twotier.Op) { op.Checks[0].Limits[0].Max = 6 },
+			"a calendar limit": func(op *twotier.Op) {
+				op.Checks[0].Limits[0] = twotier.Limit{Max: 5, Period: period(t, "day")}
+			},
 			"in the past":          func(op *twotier.Op) { op.TS = 1 },
 			"an add":               func(op *twotier.Op) { op.Kind = twotier.Add },
 			"counted when refused": func(op *twotier.Op) { op.CountDenied = true },
@@ -115,6 +118,33 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 			t.Error("the default namespace, by its name, is taken for another")
 		}
 	})
+}
+
+// TestCalendarRefusals remembers the refusal of one period, and not of another one.
+func TestCalendarRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		op, refused := acquire("k", 900)
+		op.Checks[0].Limits[0] = twotier.Limit{Max: 5, Period: period(t, "day@Asia/Shanghai")}
+		c.Record(op, refused)
+		c.Wait()
+		other, _ := acquire("k", 900)
+		other.Checks[0].Limits[0] = twotier.Limit{Max: 5, Period: period(t, "day")}
+		if c.Refuse(other, new(twotier.Result)) {
+			t.Error("refused by another zone's day")
+		}
+		other.Checks[0].Limits[0].Period = period(t, "day@Asia/Shanghai")
+		if !c.Refuse(other, new(twotier.Result)) {
+			t.Error("the refusal of a day is not remembered")
+		}
+	})
+}
+
+func period(t *testing.T, text string) *twotier.Period {
+	t.Helper()
+	p, err := twotier.ParsePeriod(text)
+	must.Succeed(t, err)
+	return p
 }
 
 // TestWhatIsNotRemembered notes answers that don't predict the next one.

@@ -31,12 +31,12 @@ func (d *Document) putInShadow(shadow twotier.Shadow) {
 }
 
 // EachWindow calls check for every window that the rules and domains judge, with the namespace it
-// is counted in ("" is the default one). It returns the errors, each with its line and column, and
-// stops after [strictyaml.MaxErrors] of them.
+// is counted in ("" is the default one), and with the longest of a calendar window. It returns the
+// errors, each with its line and column, and stops after [strictyaml.MaxErrors] of them.
 func (d *Document) EachWindow(check func(namespace string, ms int64) error) error {
 	var errs []error
 	for _, l := range d.source.Limits {
-		if err := check(l.Namespace, l.Window); err != nil {
+		if err := check(l.Namespace, l.Longest()); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", l.At, err))
 		}
 		if len(errs) == strictyaml.MaxErrors {

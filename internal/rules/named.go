@@ -202,35 +202,51 @@ func (r *reader) limits(n *strictyaml.Node) []twotier.RuleLimit {
 	if len(items) == 0 || len(items) > maxLimits {
 		r.Fail(n, "limits: want 1 to %d of them, such as [15/1m, 50/24h]", maxLimits)
 	}
-	return r.limitsOf(items)
+	return r.limitsOf(items, false)
 }
 
 // distinct reads such a list, or a single limit.
 func (r *reader) distinct(n *strictyaml.Node) []twotier.RuleLimit {
 	if !strictyaml.IsList(n) {
-		return r.limitsOf([]*strictyaml.Node{n})
+		return r.limitsOf([]*strictyaml.Node{n}, true)
 	}
 	items := r.List(n, "distinct")
 	if len(items) == 0 || len(items) > maxLimits {
 		r.Fail(n, "distinct: want 1 to %d of them, such as 5/24h", maxLimits)
 	}
-	return r.limitsOf(items)
+	return r.limitsOf(items, true)
 }
 
 // limitsOf reads limits.
-func (r *reader) limitsOf(items []*strictyaml.Node) (limits []twotier.RuleLimit) {
+func (r *reader) limitsOf(items []*strictyaml.Node, distinct bool) (limits []twotier.RuleLimit) {
 	for _, item := range items {
-		text, ok := r.Text(item, "a limit")
+		l, ok := r.limit(item)
 		if !ok {
 			continue
 		}
-		l, err := parseLimit(text)
-		if err != nil {
-			r.Fail(item, "limit: %v", err)
+		if distinct && l.Period != nil {
+			r.Fail(item, "distinct: different values have no calendar windows such as %s; want a "+
+				"duration such as 24h", l.Text)
 		}
 		limits = append(limits, l)
 	}
 	return limits
+}
+
+// limit reads one limit: a text such as 15/1m, or an object with the fields of a calendar window.
+func (r *reader) limit(item *strictyaml.Node) (l twotier.RuleLimit, ok bool) {
+	if strictyaml.IsMapping(item) {
+		return r.limitObject(item), true
+	}
+	text, ok := r.Text(item, "a limit")
+	if !ok {
+		return l, false
+	}
+	l, err := parseLimit(text)
+	if err != nil {
+		r.Fail(item, "limit: %v", err)
+	}
+	return l, true
 }
 
 // parseLimit reads a limit such as 15/1m.
@@ -240,9 +256,20 @@ func parseLimit(text string) (twotier.RuleLimit, error) {
 	if !ok || err != nil || n < 0 || n >= twotier.Unlimited {
 		return twotier.RuleLimit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
 	}
-	d, err := config.ParseDuration(window)
-	if err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
-		err = fmt.Errorf("%q is not a whole number of milliseconds, at least 1ms", window)
+	l, err := parseWindow(window)
+	l.Max = n
+	return l, err
+}
+
+// parseWindow reads the window of a limit: a duration, or the short form of a period.
+func parseWindow(text string) (twotier.RuleLimit, error) {
+	if text != "" && text[0] >= 'a' {
+		period, err := twotier.ParsePeriod(text)
+		return twotier.RuleLimit{Text: text, Period: period}, err
 	}
-	return twotier.RuleLimit{Window: d.Milliseconds(), Max: n, Text: window}, err
+	d, err := config.ParseDuration(text)
+	if err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
+		err = fmt.Errorf("%q is not a whole number of milliseconds, at least 1ms", text)
+	}
+	return twotier.RuleLimit{Window: d.Milliseconds(), Text: text}, err
 }

@@ -34,9 +34,9 @@ rules:
 		t.Errorf("names %s", got)
 	}
 	for name, want := range map[string]string{
-		"login":    "{login  [{60000 15 1m} {86400000 50 1d}] on}",
-		"login-ip": "{login-ip ip [{90000 100 1m30s}] shadow}",
-		"old":      "{old  [{500 0 500ms}] off}", "alias": "{alias  [{500 0 500ms}] on}",
+		"login":    "{login  [{60000 15 1m <nil>} {86400000 50 1d <nil>}] on}",
+		"login-ip": "{login-ip ip [{90000 100 1m30s <nil>}] shadow}",
+		"old":      "{old  [{500 0 500ms <nil>}] off}", "alias": "{alias  [{500 0 500ms <nil>}] on}",
 	} {
 		r := doc.Rules.Find([]byte(name))
 		if got := fmt.Sprintf("{%s %s %v %v}", r.Name, r.Namespace, r.Limits,
@@ -135,7 +135,7 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 			"want 1 to 16 of them",
 		distinctly("5"):         `r.yaml:1:29: limit: "5" is not MAX/WINDOW`,
 		distinctly("[5/1d, 1]"): `r.yaml:1:36: limit: "1" is not MAX/WINDOW`,
-		distinctly("{}"):        "r.yaml:1:29: a limit is not a single value",
+		distinctly("{}"):        "r.yaml:1:29: limit: want max and window",
 		distinctly("~"):         "r.yaml:1:29: ",
 		distinctly("5/1d, ban: 10m"): "r.yaml:1:40: ban: rule a has only distinct limits, and " +
 			"these start no bans",
@@ -287,8 +287,9 @@ func TestOverridesAndDefaults(t *testing.T) {
 		t.Errorf("defaults %v", got)
 	}
 	r := doc.Rules.Find([]byte("r"))
-	for key, want := range map[string]string{"a": "[{60000 5 1m}]", "corp-a": "[{7200000 9 2h}]",
-		"vip": "[{60000 50 1m} {86400000 900 24h}]"} {
+	for key, want := range map[string]string{"a": "[{60000 5 1m <nil>}]",
+		"corp-a": "[{7200000 9 2h <nil>}]",
+		"vip":    "[{60000 50 1m <nil>} {86400000 900 24h <nil>}]"} {
 		if got := fmt.Sprint(r.For([]byte(key))); got != want {
 			t.Errorf("%s: %s, want %s", key, got, want)
 		}
@@ -307,10 +308,10 @@ func TestDistinct(t *testing.T) {
 - {name: one, distinct: 5/24h, default: true}
 - {name: both, limits: [9/1m], distinct: [2/1h, 5/1d], ban: 1h, overrides: [{key: vip,
   distinct: [50/2h]}, {prefix: corp-, limits: [90/3m], distinct: 7/1m}]}`)
-	for name, want := range map[string]string{"one/vip": "[] [{86400000 5 24h}]",
-		"both/a":      "[{60000 9 1m}] [{3600000 2 1h} {86400000 5 1d}]",
-		"both/vip":    "[{60000 9 1m}] [{7200000 50 2h}]",
-		"both/corp-1": "[{180000 90 3m}] [{60000 7 1m}]"} {
+	for name, want := range map[string]string{"one/vip": "[] [{86400000 5 24h <nil>}]",
+		"both/a":      "[{60000 9 1m <nil>}] [{3600000 2 1h <nil>} {86400000 5 1d <nil>}]",
+		"both/vip":    "[{60000 9 1m <nil>}] [{7200000 50 2h <nil>}]",
+		"both/corp-1": "[{180000 90 3m <nil>}] [{60000 7 1m <nil>}]"} {
 		of, key, _ := strings.Cut(name, "/")
 		r := doc.Rules.Find([]byte(of))
 		if got := fmt.Sprint(r.For([]byte(key)), r.DistinctFor([]byte(key))); got != want {

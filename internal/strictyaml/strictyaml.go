@@ -225,5 +225,8 @@ func IsNull(n *Node) bool { return n.ShortTag() == "!!null" }
 // IsText reports whether a value is a scalar other than null.
 func IsText(n *Node) bool { return n.Kind == yaml.ScalarNode && !IsNull(n) }
 
+// IsMapping reports whether a node is a mapping.
+func IsMapping(n *Node) bool { return n.Kind == yaml.MappingNode }
+
 // IsList reports whether a value is a sequence.
 func IsList(n *Node) bool { return n.Kind == yaml.SequenceNode }

@@ -23,7 +23,8 @@ func (r *Run) record(c *twotier.Check, o Origin, v twotier.Verdict, limits limit
 		if o.Rule != nil {
 			most = limits.of(k).Max
 		}
-		d.Limits = append(d.Limits, twotier.Compared{Window: l.Window, Count: l.Count, Max: most})
+		d.Limits = append(d.Limits, twotier.Compared{Window: l.Window, Period: l.Period,
+			Count: l.Count, Max: most})
 	}
 	r.Record(d)
 }

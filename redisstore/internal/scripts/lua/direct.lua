@@ -6,7 +6,8 @@
 -- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
 -- many arguments: the present, the most steps, number of ladders, the ladders (number of levels,
 -- then as for ladderOf), number of plans, the plans (ladder, number of limits, then window and max
--- for each), number of operations, the operations (acquire or add (1 or 0), mode, time, number of
+-- for each; for a calendar period, its length as a negative number, max, and its start), number of
+-- operations, the operations (acquire or add (1 or 0), mode, time, number of
 -- checks, then position of the version, plan and n for each). Then the hashes for the list of keys,
 -- one for each check.
 --
@@ -80,10 +81,13 @@ for i = 1, num() do
   ladders[i] = l
 end
 for i = 1, num() do
-  local p = {ladder = ladders[num()], limits = num(), window = {}, max = {}, longest = 0}
+  local p = {ladder = ladders[num()], limits = num(), window = {}, max = {}, from = {}, longest = 0}
   for j = 1, p.limits do
-    p.window[j], p.max[j] = num(), num()
-    p.longest = math.max(p.longest, p.window[j])
+    local window = num()
+    p.max[j] = num()
+    if window < 0 then window, p.from[j] = -window, num() end
+    p.window[j] = window
+    p.longest = math.max(p.longest, window)
   end
   steps = steps + 10 + 5 * p.limits
   plans[i] = p
@@ -311,9 +315,26 @@ end
 -- look fills in froms, sums and edges. It returns whether some event is later: then these do not
 -- decide. A hash that is asked for again is indexed: busy keys have many cells and come often.
 local function look(h, plan, ts, again)
-  for j = 1, plan.limits do froms[j], sums[j], edges[j] = ts - plan.window[j] + 1, 0, 1 end
+  for j = 1, plan.limits do
+    froms[j], sums[j], edges[j] = plan.from[j] or ts - plan.window[j] + 1, 0, 1
+  end
   if (again or plan.limits > 4) and index(h) then return lookUp(h, plan, ts) end
   return goThrough(h, plan, ts)
+end
+
+-- total returns the sum of all cells that a period touches, later than ts or not, and the width of
+-- the widest that its start or its end cuts.
+local function total(h, from, till)
+  local starts, ends, ns, sum, edge = h.starts, h.ends, h.ns, 0, 1
+  for i = 1, h.n do
+    local s, e = starts[i], ends[i]
+    if e > from and s < till and ns[i] > 0 then
+      sum = sum + ns[i]
+      if (s < from or e > till) and e - s > edge then edge = e - s end
+    end
+  end
+  steps = steps + h.n
+  return sum, edge
 end
 
 -- waiting returns how long it takes until no more than room is left of a window that ends at ts, if
@@ -699,19 +720,26 @@ end
 local function judge(acquire, h, plan, ts, n, position, again)
   local window, holds, later = plan.window, true, nil
   for j = 1, plan.limits do
-    if ts - window[j] + 1 < plan.ladder.oldest then
-      return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window[j]]
+    local from = plan.from[j] or ts - window[j] + 1
+    if from < plan.ladder.oldest then
+      return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[ts - from + 1]
     end
   end
   if not acquire then return true end
   later = look(h, plan, ts, again)
   for j = 1, plan.limits do
-    local sum, edge, room, wait = sums[j], edges[j], plan.max[j] - n, 0
-    if later then sum, wait, edge = sweep(h, window[j], ts, room < 0 and math.huge or room) end
+    local sum, edge, room, wait, from = sums[j], edges[j], plan.max[j] - n, 0, plan.from[j]
+    if from then
+      sum, edge = total(h, from, from + window[j])
+    elseif later then
+      sum, wait, edge = sweep(h, window[j], ts, room < 0 and math.huge or room)
+    end
     if sum > room then
       holds = false
       if room < 0 then
         wait = -1
+      elseif from then
+        wait = from + window[j] - ts
       elseif not later then
         wait = waiting(h, room, window[j], ts)
       end

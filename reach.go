@@ -1,0 +1,53 @@
+package twotier
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// tooLong describes a limit whose window a namespace does not cover, and the remedy.
+func (l *Limit) tooLong(ladder *leaparray.Ladder, ns []byte) string {
+	name := FormatMillis(l.Window)
+	if l.Period != nil {
+		name = fmt.Sprintf("%v (up to %v)", l.Period, FormatMillis(l.Period.longest))
+	}
+	return fmt.Sprintf("%s is longer than the namespace covers (%v)%s", name,
+		FormatMillis(ladder.Span()), ExtensionHint(ladder, string(ns), l.Longest()))
+}
+
+// ExtensionHint returns the end of an error about a window of so many milliseconds that the ladder
+// of a namespace does not cover: the level to add. An empty namespace is the default one. The hint
+// is empty if no ladder covers the window.
+func ExtensionHint(ladder *leaparray.Ladder, ns string, window int64) string {
+	level, ok := ladder.Extension(window)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("; it needs `%v` in namespace %s", level, cmp.Or(ns, DefaultNamespace))
+}
+
+// OutOfReach is the error for a window that ends at ts and begins before the ladder's span.
+func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
+	return &InvalidError{Check: -1, Limit: -1, Field: op.timeField(), Detail: fmt.Sprintf(
+		"a window of %v that ends %v ago begins before what the namespace keeps (%v)",
+		FormatMillis(window), FormatMillis(now-ts), FormatMillis(l.Span()))}
+}
+
+// FormatMillis formats milliseconds for people, as Go does but without trailing zero units.
+func FormatMillis(ms int64) string {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return fmt.Sprintf("%d ms", ms)
+	}
+	s := (time.Duration(ms) * time.Millisecond).String()
+	if n := len(s) - len("m0s"); n > 0 && s[n:] == "m0s" {
+		s = s[:n+1]
+		if n := len(s) - len("h0m"); n > 0 && s[n:] == "h0m" {
+			s = s[:n+1]
+		}
+	}
+	return s
+}
