@@ -99,7 +99,7 @@ func (f *fake) check(op *twotier.Op, c *twotier.Check, res *twotier.Result) {
 	out := res.AddCheck()
 	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
-		r := twotier.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n,
+		r := twotier.LimitResult{Window: l.Window, Max: l.Max, Period: l.Period, Count: n, Lo: n,
 			Hi: n + lent(c.Key), BucketMS: 1000}
 		needed := c.N
 		if op.Kind == twotier.Acquire {

@@ -61,6 +61,7 @@ func (testRules) Rules() *twotier.RuleSet {
 			Limits: []twotier.RuleLimit{limit(60, 2, "1m")}},
 		{Name: "warned-values", Warn: 100, Distinct: []twotier.RuleLimit{limit(3600, 2, "1h"),
 			limit(86400, 9, "24h")}},
+		{Name: "monthly", Limits: []twotier.RuleLimit{monthly()}},
 		{Name: "never", Namespace: "never", Limits: []twotier.RuleLimit{limit(60, 0, "1m")}},
 	}).Numbered(7)
 }

@@ -329,7 +329,7 @@ function encoded(op) {
   if (limits) {
     const list = Array.isArray(limits) ? limits
       : Object.entries(limits).map(([window, max]) => ({ window, max }));
-    rest.limits = list.map(({ window, max }) => ({ window: duration(window), max }));
+    rest.limits = list.map((limit) => ({ ...limit, window: duration(limit.window) }));
   }
   return rest;
 }

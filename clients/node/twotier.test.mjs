@@ -48,6 +48,11 @@ test("operations", async () => {
   assert.equal(await counted("js"), 5);
   await tt.add({ key: "js", n: -2, ts });
   assert.equal(await counted("js"), 3);
+  const daily = [{ window: "day", zone: "Europe/Lisbon", anchor: 6, max: 1 }];
+  const [day] = (await tt.acquire({ key: "js calendar", limits: daily })).limits;
+  assert.deepEqual([day.window, day.remaining], ["day.6@Europe/Lisbon", 0]);
+  const again = { key: "js calendar", limits: { "day.6@Europe/Lisbon": 1 } };
+  assert.equal((await tt.acquire(again)).allowed, false);
   const limits = { "1m": 4, "1h": 100 };
   assert.ok((await tt.acquire({ key: "js", limits, dry_run: true })).allowed);
   assert.ok((await tt.acquire({ key: "js", limits })).allowed);

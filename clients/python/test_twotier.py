@@ -57,6 +57,11 @@ class Client(unittest.TestCase):
         self.assertEqual(self.counted("py"), 5)
         self.tt.add("py", -2, ts=at)
         self.assertEqual(self.counted("py"), 3)
+        daily = self.tt.acquire("py calendar", limits=[
+            {"window": "day", "zone": "Europe/Lisbon", "anchor": 6, "max": 1}])["limits"][0]
+        self.assertEqual((daily["window"], daily["remaining"]), ("day.6@Europe/Lisbon", 0))
+        again = self.tt.acquire("py calendar", limits={"day.6@Europe/Lisbon": 1})
+        self.assertFalse(again["allowed"])
         limits = {"1m": 4, 3600: 100}
         self.assertTrue(self.tt.acquire("py", limits=limits, dry_run=True)["allowed"])
         self.assertTrue(self.tt.acquire("py", limits=limits)["allowed"])

@@ -4,6 +4,7 @@ import {
   clock,
   element,
   figure,
+  limitParts,
   milliseconds,
   number,
   read,
@@ -130,10 +131,11 @@ function limitsOf(rules, key) {
         (a, b) =>
           (b.key === key) - (a.key === key) || (b.prefix || "").length - (a.prefix || "").length,
       )[0];
-    return (over ? over.limits : r.limits || []).map((text) => {
-      const [max, window] = text.split("/");
-      return { rule: r.name, state: r.state || "on", max: Number(max), window };
-    });
+    return (over ? over.limits : r.limits || []).map((limit) => ({
+      rule: r.name,
+      state: r.state || "on",
+      ...limitParts(limit),
+    }));
   });
 }
 
@@ -175,8 +177,8 @@ function countRow(l) {
 }
 
 function showCounts(rows, counts) {
-  const by = new Map(counts.map((c) => [milliseconds(c.window), c]));
-  const each = rows.map((l) => ({ ...l, c: by.get(milliseconds(l.window)) }));
+  const by = new Map(counts.map((c) => [c.window, c]));
+  const each = rows.map((l) => ({ ...l, c: by.get(l.window) }));
   // Unless somebody has chosen one, the limit is drawn that is nearest to being reached, of a rule
   // that is on if there is one.
   const limits = each.filter((l) => l.rule);
@@ -228,7 +230,8 @@ function showSeries(s, drawn) {
   if (drawn) {
     const n = milliseconds(drawn.window) / s.bucket_ms,
       text = `${drawn.rule} ${drawn.max}/${drawn.window}`;
-    if (n < 1)
+    if (n === 0) note += ` The count of ${text} begins anew with each period.`;
+    else if (n < 1)
       note += ` The window of ${text} is shorter than a bar; look at less to see it drawn.`;
     else if (n > values.length)
       note += ` The window of ${text} is longer than what is shown; look at more to see it drawn.`;
@@ -275,7 +278,7 @@ export async function refreshKey() {
     const rows = windowsOf(limitsOf(rulesOf(asked.ns), asked.key));
     const windows = [...new Set(rows.map((l) => l.window))].slice(0, 16);
     const [counts, series] = await Promise.all([
-      read(`/v1/count?${query}&window=${windows.join(",")}`),
+      read(`/v1/count?${query}&window=${windows.map(encodeURIComponent).join(",")}`),
       read(`/v1/series?${query}&window=${window}`),
     ]);
     if (state.key !== asked || state.seriesWindow !== window) return;

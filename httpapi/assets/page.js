@@ -68,10 +68,28 @@ export function clock(ms, precise = true) {
 
 // milliseconds reads a duration such as 1d2h3m4s.
 export function milliseconds(text) {
-  const unit = { ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5 };
+  const unit = { ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
   let sum = 0;
-  for (const [, n, u] of text.matchAll(/([0-9]+)(ms|s|m|h|d)/g)) sum += Number(n) * unit[u];
+  for (const [, n, u] of text.matchAll(/([0-9]+)(ms|s|m|h|d|w)/g)) sum += Number(n) * unit[u];
   return sum;
+}
+
+// limitParts returns the maximum and the window of a limit in a document of rules: a text such as
+// 15/1m, or an object with the fields of a calendar window.
+export function limitParts(limit) {
+  if (typeof limit === "object") {
+    const { max, window, zone, anchor } = limit;
+    const at = anchor === undefined ? "" : "." + anchor;
+    return { max: Number(max), window: window + at + (zone ? "@" + zone : "") };
+  }
+  const at = limit.indexOf("/");
+  return { max: Number(limit.slice(0, at)), window: limit.slice(at + 1) };
+}
+
+// limitText writes a limit as 15/1m.
+export function limitText(limit) {
+  const { max, window } = limitParts(limit);
+  return `${max}/${window}`;
 }
 
 export function facts(id, rows) {

@@ -1,5 +1,18 @@
 // Rules: what they decided, and changing them.
-import { $, ask, clock, element, figure, postJSON, read, show, sync, write, TOKEN } from "./page.js";
+import {
+  $,
+  ask,
+  clock,
+  element,
+  figure,
+  limitText,
+  postJSON,
+  read,
+  show,
+  sync,
+  write,
+  TOKEN,
+} from "./page.js";
 
 // read is when the rules were read, by performance.now(), which begins at 0 with the page.
 const state = { rules: [], version: "", read: -Infinity, text: "", base: "" };
@@ -32,9 +45,9 @@ async function figuresOf(r) {
 function ruleRow(r) {
   const stateOf = r.state || "on";
   // A single limit on different values need not be a list.
-  const distinct = [r.distinct || []].flat().map((l) => l + " different");
+  const distinct = [r.distinct || []].flat().map((l) => limitText(l) + " different");
   const limits =
-    [...(r.limits || []), ...distinct].join(", ") +
+    [...(r.limits || []).map(limitText), ...distinct].join(", ") +
     (r.ban ? `, then a ban of ${r.ban}` : "") +
     (r.overrides ? ` (overrides: ${r.overrides.length})` : "");
   return element(

@@ -24,8 +24,11 @@ const (
 
 // WindowCount is the count of a window.
 type WindowCount struct {
-	// Window is as in the request.
+	// Window and Period are as in the request, or in the rule.
 	Window time.Duration
+	Period string
+	// Start and End are the times of the period that was counted; zero without a Period.
+	Start, End time.Time
 	// Count is the best estimate. Min leaves out the bucket in which the window begins, Max
 	// includes all of it.
 	Count, Min, Max int64
@@ -55,7 +58,7 @@ type AddAnswer struct {
 
 // CountAnswer is the answer to a CountRequest.
 type CountAnswer struct {
-	// Counts has one element for each window.
+	// Counts has one element for each window, followed by one for each period.
 	Counts []WindowCount
 	Source Source
 	// Age bounds how far this node lags behind the counts of other nodes, in whole milliseconds.
@@ -66,9 +69,13 @@ type CountAnswer struct {
 
 // LimitState is the state of one limit.
 type LimitState struct {
-	// Window and Max are as in the request, or in the rule.
+	// Window, Period and Max are as in the request, or in the rule.
 	Window time.Duration
+	Period string
 	Max    int64
+	// Start and End are the times of the period that was compared: at End the count is 0 again.
+	// They are zero without a Period.
+	Start, End time.Time
 	// Count is the number the decision was based on, including N if it was admitted. Remaining is
 	// Max-Count, but at least 0.
 	Count, Remaining int64

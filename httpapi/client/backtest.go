@@ -74,7 +74,9 @@ type BacktestKey struct {
 
 // BacktestLimit is the effect of a limit on a key.
 type BacktestLimit struct {
+	// Window, Period and Max are as in the rule, see [Limit].
 	Window time.Duration
+	Period string
 	Max    int64
 	// Now is the count of the window that ends now, and Refuses reports that it has no room.
 	Now     Bounds
@@ -95,8 +97,8 @@ func (l *BacktestLimit) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &raw); err != nil {
 		return err
 	}
-	window, err := parseWindow(raw.Window)
-	*l = BacktestLimit{window, raw.Max, raw.Now, raw.Refuses, raw.Peak, raw.Refused}
+	window, period, err := parseLimitWindow(raw.Window)
+	*l = BacktestLimit{window, period, raw.Max, raw.Now, raw.Refuses, raw.Peak, raw.Refused}
 	return err
 }
 

@@ -86,7 +86,11 @@ func rateLimit(a *AcquireAnswer) (policy, state string) {
 			}
 			shows := ratefield.Limit{Name: name, Max: l.Max, Window: l.Window.Milliseconds(),
 				Remaining: l.Remaining}
-			if l.Refused {
+			switch {
+			case l.Period != "":
+				shows.Window = l.End.Sub(l.Start).Milliseconds()
+				shows.Wait = milliseconds(time.Until(l.End))
+			case l.Refused:
 				shows.Wait = milliseconds(c.RetryAfter)
 			}
 			fields.Add(&shows)
@@ -103,6 +107,9 @@ func policyName(limits []LimitState, k int) string {
 	}
 	for i := range limits {
 		if i != k && limits[i].Rule == name {
+			if limits[k].Period != "" {
+				return name + "/" + limits[k].Period
+			}
 			return string(appendWindow([]byte(name+"/"), limits[k].Window))
 		}
 	}

@@ -162,7 +162,7 @@ func (a *AddAnswer) read(v *fastjson.Value, of *AddRequest) error {
 		return err
 	}
 	for i := range of.Limits {
-		a.Counts[i].Window = of.Limits[i].Window
+		a.Counts[i].Window, a.Counts[i].Period = of.Limits[i].Window, of.Limits[i].Period
 	}
 	return nil
 }
@@ -170,14 +170,18 @@ func (a *AddAnswer) read(v *fastjson.Value, of *AddRequest) error {
 // read reads the answer to a count.
 func (a *CountAnswer) read(v *fastjson.Value, of *CountRequest) error {
 	var r reader
-	a.Counts = r.counts(v, len(of.Windows), 0)
+	want := len(of.Windows) + len(of.Periods)
+	a.Counts = r.counts(v, want, 0)
 	a.Age = millis(r.integer(v, "age_ms"))
 	a.Degraded, a.Source = r.boolean(v, "degraded"), r.source(v)
-	if err := r.finish(v, a.Source != "" && len(a.Counts) == len(of.Windows)); err != nil {
+	if err := r.finish(v, a.Source != "" && len(a.Counts) == want); err != nil {
 		return err
 	}
-	for i := range a.Counts {
-		a.Counts[i].Window = of.Windows[i]
+	for i, w := range of.Windows {
+		a.Counts[i].Window = w
+	}
+	for i, p := range of.Periods {
+		a.Counts[len(of.Windows)+i].Period = p
 	}
 	return nil
 }
@@ -201,24 +205,39 @@ const (
 	mostDefaults = 16
 )
 
-// window reads a window in the spelling of a rule.
-func (r *reader) window(v *fastjson.Value) time.Duration {
-	d, err := parseWindow(string(r.text(v, "window")))
-	return check(r, d, err)
+// window reads a window in the spelling of a rule: a duration or a period.
+func (r *reader) window(v *fastjson.Value) (window time.Duration, period string) {
+	window, period, err := parseLimitWindow(string(r.text(v, "window")))
+	return check(r, window, err), period
 }
 
-// parseWindow reads a window in the spelling of a rule: a Go duration with optional days in front.
-func parseWindow(text string) (time.Duration, error) {
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		days, rest = "0", days
+// parseLimitWindow reads a window or a period.
+func parseLimitWindow(text string) (window time.Duration, period string, err error) {
+	if text != "" && text[0] >= 'a' {
+		return 0, text, nil
 	}
-	n, err := strconv.ParseUint(days, 10, 16)
-	if err != nil {
-		return 0, err
+	window, err = parseWindow(text)
+	return window, "", err
+}
+
+// parseWindow reads a window in the spelling of a rule: a Go duration with optional weeks and days
+// in front.
+func parseWindow(text string) (d time.Duration, err error) {
+	whole := time.Duration(0)
+	for _, unit := range [...]struct {
+		name   string
+		length time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		if number, after, found := strings.Cut(text, unit.name); found {
+			n, err := strconv.ParseUint(number, 10, 16)
+			if err != nil {
+				return 0, err
+			}
+			whole, text = whole+time.Duration(n)*unit.length, after
+		}
 	}
-	d, err := time.ParseDuration("0s" + rest)
-	return time.Duration(n)*24*time.Hour + d, err
+	d, err = time.ParseDuration("0s" + text)
+	return whole + d, err
 }
 
 // counts reads the requested counts, followed by the counts of so many rules.
@@ -232,9 +251,10 @@ func (r *reader) counts(v *fastjson.Value, want, rules int) []WindowCount {
 		counts[i] = WindowCount{
 			Count: r.integer(c, "count"), Min: r.integer(c, "min"), Max: r.integer(c, "max"),
 			Bucket: millis(r.integer(c, "bucket_ms")),
+			Start:  r.moment(c, "start"), End: r.moment(c, "end"),
 		}
 		if i >= want {
-			counts[i].Window = r.window(c)
+			counts[i].Window, counts[i].Period = r.window(c)
 			counts[i].Rule, counts[i].Shadow = string(r.text(c, "rule")), r.boolean(c, "shadow")
 		}
 	}
@@ -257,10 +277,13 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 		s.Count, s.Remaining = r.integer(l, "count"), r.integer(l, "remaining")
 		s.Lent, s.Refused = r.integer(l, "lent"), r.boolean(l, "refused")
 		s.Shadow = r.boolean(l, "shadow")
+		s.Start, s.End = r.moment(l, "start"), r.moment(l, "end")
 		if i < len(asked.Limits) {
-			s.Window, s.Max = asked.Limits[i].Window, asked.Limits[i].Max
+			of := &asked.Limits[i]
+			s.Window, s.Period, s.Max = of.Window, of.Period, of.Max
 		} else {
-			s.Window, s.Max = r.window(l), r.integer(l, "max")
+			s.Window, s.Period = r.window(l)
+			s.Max = r.integer(l, "max")
 			s.Rule = string(r.text(l, "rule"))
 		}
 	}

@@ -66,8 +66,15 @@ func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendWindow(append(b, `{"window":"`...), l.Window)
-		b = append(appendNumber(append(b, '"'), "max", l.Max), '}')
+		switch {
+		case l.Period == "":
+			b = append(appendWindow(append(b, `{"window":"`...), l.Window), '"')
+		case l.Window != 0 || !utf8.ValidString(l.Period):
+			return b, fmt.Errorf("%w: limits[%d]: want either Window or Period", ErrInvalid, i)
+		default:
+			b = appendText(append(b, `{"window":`...), l.Period)
+		}
+		b = append(appendNumber(b, "max", l.Max), '}')
 	}
 	return append(b, ']'), nil
 }
@@ -159,6 +166,15 @@ func (r *CountRequest) append(b []byte) ([]byte, error) {
 			b = append(b, ',')
 		}
 		b = append(appendWindow(append(b, '"'), w), '"')
+	}
+	for i, p := range r.Periods {
+		if !utf8.ValidString(p) {
+			return b, fmt.Errorf("%w: Periods[%d] is not UTF-8", ErrInvalid, i)
+		}
+		if i+len(r.Windows) > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(b, p)
 	}
 	return append(appendWhen(append(b, ']'), "at", r.At, AckDefault), '}'), err
 }

@@ -2,13 +2,17 @@ package client
 
 import "time"
 
-// Limit is one rule: at most Max events in any window of that length.
+// Limit is one rule: at most Max events in any window of that length, or in each period.
 type Limit struct {
 	// Window is a whole number of milliseconds, at least one, and no longer than the namespace
-	// covers (24 h unless configured otherwise).
+	// covers (25 h unless configured otherwise); 0 if there is a Period.
 	Window time.Duration
 	// Max is 0 or more.
 	Max int64
+	// Period is a calendar window instead: hour, day, week or month, with an anchor after a dot and
+	// a time zone after an @, such as "day@Asia/Shanghai" and "month.14@Europe/Lisbon". Default:
+	// none.
+	Period string
 }
 
 // Ack is the condition for a call that counts to return.
@@ -59,8 +63,10 @@ type AddRequest struct {
 type CountRequest struct {
 	// Namespace and Key are as in AddRequest.
 	Namespace, Key string
-	// Windows, up to 64, are as in Limit. Required.
+	// Windows, up to 64 with Periods, are as in Limit. One of the two is required.
 	Windows []time.Duration
+	// Periods are as in Limit: their events from the period's start to At are counted.
+	Periods []string
 	// At is the end of the windows, in whole milliseconds. Default: now.
 	At time.Time
 }

@@ -157,7 +157,7 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 	case kind == twotier.Acquire && missing:
 		f = request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
 	case kind == twotier.Count && missing:
-		f = request.FieldFailure("window", "missing; "+request.WantWindow)
+		f = request.FieldFailure("window", "missing; "+request.WantLimitWindow)
 	}
 	return limits, bans, f
 }
@@ -242,7 +242,7 @@ func (r *Request) LimitCapacity() int { return cap(r.limits) }
 func (r *Request) ResultCapacity() int { return cap(r.results) }
 
 // WindowText returns the window of limit k of check j of operation i as the request spells it, or
-// nil for a limit of a rule, whose Text it is.
+// nil for a limit of a rule, whose Text it is, and for a period that the request spells in fields.
 func (r *Request) WindowText(i, j, k int) []byte { return r.texts[r.limitAt(i, j)+k] }
 
 // limitAt returns where the limits of check j of operation i begin.

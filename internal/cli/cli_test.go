@@ -146,6 +146,14 @@ alice  1m         15      4         11  login
 alice  1m          1      4          0  tight, in shadow, refused
 `,
 		},
+		{"acquire by calendar", "acquire alice --limit 9/day@Asia/Shanghai,99/month.14@Europe/Lisbon --json",
+			`{"allowed":true}`,
+			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"day@Asia/Shanghai","max":9},` +
+				`{"window":"month.14@Europe/Lisbon","max":99}]}`, `{"allowed":true}` + "\n"},
+		{"count by calendar", "count alice --window 2w,month@Europe/Lisbon",
+			`{"key":"alice","counts":[{"window":"month@Europe/Lisbon","count":3,"min":3,"max":3,"bucket_ms":1}],"source":"memory"}`,
+			`GET /v1/count?key=alice&window=2w%2Cmonth%40Europe%2FLisbon`,
+			"alice (memory)\nWINDOW               COUNT  MIN  MAX\nmonth@Europe/Lisbon      3    3    3\n"},
 		{"acquire by default rules", "acquire alice --json", `{"allowed":true}`,
 			`POST /v1/acquire {"key":"alice","n":1}`, `{"allowed":true}` + "\n"},
 		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired,

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -44,7 +45,19 @@ func parseLimit(text string) (limit, error) {
 	if !ok || err != nil || n < 0 {
 		return limit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
 	}
-	return limit{window, n}, checkWindow(window)
+	return limit{window, n}, checkLimitWindow(window)
+}
+
+// checkLimitWindow checks the window of a limit or of a count, which may be a calendar period.
+func checkLimitWindow(text string) error {
+	if text == "" || text[0] < 'a' {
+		return checkWindow(text)
+	}
+	if _, err := twotier.ParsePeriod(text); err != nil {
+		return fmt.Errorf("%q is not a window, such as 90s, 24h, day or month@Europe/Lisbon: %w",
+			text, err)
+	}
+	return nil
 }
 
 func checkWindow(text string) error {

@@ -19,7 +19,7 @@ func countSpec() spec {
 		details: "The window ends now, or at --at. MIN and MAX bound the true number, COUNT " +
 			"estimates it.",
 		examples: "twotier count alice\n" +
-			"twotier count alice --window 37m\n" +
+			"twotier count alice --window 37m,month@Europe/Lisbon\n" +
 			"twotier count alice --json | jq '.counts[0].count'",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
@@ -39,7 +39,7 @@ func countSpec() spec {
 
 func (s *session) showCount(ctx context.Context, query url.Values) error {
 	for window := range strings.SplitSeq(query.Get("window"), ",") {
-		if err := checkWindow(window); err != nil {
+		if err := checkLimitWindow(window); err != nil {
 			return usagef("--window: %w", err)
 		}
 	}

@@ -27,7 +27,8 @@ func (e *eventFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.ack, "ack", "",
 		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
 	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels()) // the flag exists
-	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
+	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15) or 50/day@Asia/Shanghai; "+
+		"may be repeated")
 }
 
 // ackLevels returns the values of --ack: the levels that a write may wait for.

@@ -9,6 +9,8 @@ import (
 	"math"
 	"time"
 	"unicode/utf8"
+
+	"twotier.dev/twotier"
 )
 
 // The bounds of one request. Bounding its lists bounds its work.
@@ -41,8 +43,10 @@ const (
 	WantAcquireN = "want 0 to 2147483647"
 	WantAddN     = "want 1 to 2147483647, or -1 to -2147483647 to take back"
 	WantWindow   = `want a duration such as "90s" or "1d2h3m4s"`
-	WantKey      = "want 1 to 256 bytes of UTF-8 without control characters"
-	WantNS       = "want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"
+	// WantLimitWindow is WantWindow for limits and counts, which accept calendar periods.
+	WantLimitWindow = WantWindow + `, or a calendar window such as "day" or "month@Europe/Lisbon"`
+	WantKey         = "want 1 to 256 bytes of UTF-8 without control characters"
+	WantNS          = "want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"
 )
 
 // ValidKey reports whether b may be a key.
@@ -107,14 +111,21 @@ const Verdicts = "@verdicts"
 // ReadableNS reports whether b may be the name of a namespace to read.
 func ReadableNS(b []byte) bool { return ValidNS(b) || string(b) == Verdicts }
 
-// day is a unit that windows may use and time.ParseDuration lacks.
-const day = 24 * time.Hour
+// day and week are units that windows may use and time.ParseDuration lacks.
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// wantNoMonths is the reason for refusing a number of months.
+const wantNoMonths = `a month has no fixed length; want days such as "30d", or in a limit ` +
+	`the calendar window "month"`
 
 // maxWindowText is the longest text of a window: leading zeros don't change its value.
 const maxWindowText = 64
 
-// ParseWindow parses a duration such as "90s", "1.5h" or "1d2h3m4s". It returns milliseconds, or
-// the reason why the text is wrong, with the text. A window is a whole number of milliseconds, at
+// ParseWindow parses a duration such as "90s", "1.5h", "2w" or "1d2h3m4s". It returns milliseconds,
+// or the reason why the text is wrong, with the text. A window is a whole number of milliseconds, at
 // least one.
 func ParseWindow(text []byte) (ms int64, wrong string) {
 	switch {
@@ -128,6 +139,9 @@ func ParseWindow(text []byte) (ms int64, wrong string) {
 		var part int64
 		var ok, fits bool
 		part, rest, ok, fits = parseDurationPart(rest)
+		if !ok && bytes.Contains(text, []byte("mo")) {
+			return 0, notWindow(text, wantNoMonths)
+		}
 		if !ok {
 			return 0, notWindow(text, WantWindow)
 		}
@@ -140,6 +154,17 @@ func ParseWindow(text []byte) (ms int64, wrong string) {
 		return 0, notWindow(text, "want a whole number of milliseconds, at least 1ms")
 	}
 	return total / int64(time.Millisecond), ""
+}
+
+// ParseLimitWindow parses the window of a limit: a duration, see [ParseWindow], or the short form
+// of a calendar period, see [twotier.ParsePeriod]. It returns a limit without a maximum, or the
+// reason why the text is wrong, with the text.
+func ParseLimitWindow(text []byte) (l twotier.Limit, wrong string) {
+	if len(text) > 0 && text[0] >= 'a' {
+		return parsePeriod(text)
+	}
+	l.Window, wrong = ParseWindow(text)
+	return l, wrong
 }
 
 // notWindow returns the reason why a text is no window, with the text.
@@ -223,6 +248,8 @@ func parseDurationUnit(b []byte) (ns int64, width int) {
 		return int64(time.Hour), 1
 	case 'd':
 		return int64(day), 1
+	case 'w':
+		return int64(week), 1
 	}
 	return 0, 0
 }

@@ -295,7 +295,7 @@ func (d *draft) readLimit() errorReply {
 	if len(d.args) < 2 {
 		return d.limitFieldError("window", "want LIMIT, a window and a maximum")
 	}
-	ms, wrong := request.ParseWindow(d.args[0])
+	limit, wrong := request.ParseLimitWindow(d.args[0])
 	if wrong != "" {
 		return d.limitFieldError("window", wrong)
 	}
@@ -304,7 +304,8 @@ func (d *draft) readLimit() errorReply {
 		return d.limitFieldError("max", "want 0 or more")
 	}
 	d.args = d.args[2:]
-	d.w.AddLimit(twotier.Limit{Window: ms, Max: most}, nil)
+	limit.Max = most
+	d.w.AddLimit(limit, nil)
 	return ""
 }
 
@@ -314,7 +315,7 @@ func (d *draft) readWindows() errorReply {
 		return ""
 	}
 	for i := 0; len(d.args) > 0 && optionOf(d.args[0]) == optionNone; i++ {
-		ms, wrong := request.ParseWindow(d.args[0])
+		limit, wrong := request.ParseLimitWindow(d.args[0])
 		switch {
 		case wrong != "":
 			return fieldError("window", wrong)
@@ -322,7 +323,7 @@ func (d *draft) readWindows() errorReply {
 			return fieldError("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		d.args = d.args[1:]
-		d.w.AddLimit(twotier.Limit{Window: ms}, nil)
+		d.w.AddLimit(limit, nil)
 	}
 	return ""
 }

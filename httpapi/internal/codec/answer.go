@@ -83,6 +83,9 @@ func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool
 			if buckets {
 				b = wire.AppendField(b, "bucket_ms", l.BucketMS)
 			}
+			if l.Period != nil {
+				b = e.appendPeriod(b, i, 0, l.Period, res)
+			}
 			if r != nil {
 				b = appendRule(b, r.Rule)
 			}
@@ -99,10 +102,12 @@ func (e Encoder) appendWindow(b []byte, i, j, k int, r *ask.RuledLimit) []byte {
 		b = append(b, ',')
 	}
 	b = append(b, `{"window":"`...)
-	if r != nil { // anything that parses as a duration needs no escaping
+	if r != nil { // anything that parses as a window needs no escaping
 		b = append(b, r.Limit().Text...)
+	} else if text := e.WindowText(i, j, k); text != nil {
+		b = append(b, text...)
 	} else {
-		b = append(b, e.WindowText(i, j, k)...)
+		b = append(b, e.Ops[i].Checks[j].Limits[k].Period.String()...)
 	}
 	return append(b, '"')
 }
@@ -173,6 +178,9 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 		b = wire.AppendField(b, "remaining", max(0, most-l.Count))
 		if l.Hi > l.Count && most == l.Max {
 			b = wire.AppendField(b, "lent", l.Hi-l.Count)
+		}
+		if l.Period != nil {
+			b = e.appendPeriod(b, i, j, l.Period, res)
 		}
 		if refused {
 			b = append(b, `,"refused":true`...)

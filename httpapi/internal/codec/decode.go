@@ -358,10 +358,10 @@ func ackOf(b []byte) (twotier.Ack, *wire.Problem) {
 const (
 	answerOp    = 128
 	answerCheck = 128
-	answerLimit = 160 // four figures, their names and a duration
+	answerLimit = 224 // six figures, their names and a window
 	costOp      = 3*(88+24+112)/2 + answerOp
 	costCheck   = 3*(88+8+48)/2 + answerCheck
-	costLimit   = 3*(16+24+56)/2 + answerLimit
+	costLimit   = 3*(24+24+64)/2 + answerLimit
 	costNamed   = 3*56/2 + answerNamed
 	costBad     = 1 << 10
 	// A rule that bans adds a check, its limit, its names and their results.

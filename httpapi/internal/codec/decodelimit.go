@@ -52,14 +52,18 @@ func (d *Decoder) readLimits() *wire.Problem {
 	return d.ReadList("a list of limits", request.MaxLimits, "limits", d.readLimit)
 }
 
-// readLimit reads {"window","max"}.
+// limitFields lists the fields of a limit for error messages.
+const limitFields = "a limit has window and max, and a calendar window also zone and anchor"
+
+// readLimit reads {"window","max"}, and the fields of a calendar window.
 func (d *Decoder) readLimit(int) *wire.Problem {
-	const window, most = 1, 2
+	const window, most, zone, anchor = 1, 2, 4, 8
 	if p := d.ReadBracket('{', "an object with window and max"); p != nil {
 		return p
 	}
-	var ms, highest int64
+	var l twotier.Limit
 	var text []byte
+	var of calendarFields
 	seen := fieldSet(0)
 	for first := true; ; first = false {
 		name, p := d.NextMember(first)
@@ -75,50 +79,63 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 			f = window
 		case "max":
 			f = most
+		case "zone":
+			f = zone
+		case "anchor":
+			f = anchor
 		}
-		if p := markSeen(&seen, f, window|most, name, "a limit has window and max"); p != nil {
+		if p := markSeen(&seen, f, window|most|zone|anchor, name, limitFields); p != nil {
 			return p
 		}
-		if f == window {
-			ms, text, p = d.readWindow()
-		} else if highest, p = d.ReadInteger(); p == nil && highest < 0 {
-			p = wire.FieldProblem("", "want 0 or more")
+		switch f {
+		case window:
+			l.Window, l.Period, text, p = d.readWindow()
+		case most:
+			if l.Max, p = d.ReadInteger(); p == nil && l.Max < 0 {
+				p = wire.FieldProblem("", "want 0 or more")
+			}
+		default:
+			p = d.readCalendarField(&of, f == zone)
 		}
 		if p != nil {
 			return p.PrefixField(string(name))
 		}
 	}
 	if seen&window == 0 {
-		return wire.FieldProblem("window", "missing; "+request.WantWindow)
+		return wire.FieldProblem("window", "missing; "+request.WantLimitWindow)
 	}
 	if seen&most == 0 {
 		return wire.FieldProblem("max", "missing; want a whole number")
 	}
-	d.AddLimit(twotier.Limit{Window: ms, Max: highest}, text)
+	if seen&(zone|anchor) != 0 {
+		if p := of.apply(&l, &text); p != nil {
+			return p
+		}
+	}
+	d.AddLimit(l, text)
 	return nil
 }
 
-// readWindow reads one duration.
-func (d *Decoder) readWindow() (ms int64, text []byte, p *wire.Problem) {
+// readWindow reads one duration or calendar window.
+func (d *Decoder) readWindow() (ms int64, period *twotier.Period, text []byte, p *wire.Problem) {
 	if d.Peek() != '"' {
-		return 0, nil, d.UnexpectedProblem(request.WantWindow[len("want "):])
+		return 0, nil, nil, d.UnexpectedProblem(request.WantLimitWindow[len("want "):])
 	}
 	if text, p = d.Str(); p != nil {
-		return 0, nil, p
+		return 0, nil, nil, p
 	}
-	ms, wrong := request.ParseWindow(text)
+	l, wrong := request.ParseLimitWindow(text)
 	if wrong != "" {
-		return 0, nil, wire.FieldProblem("", wrong)
+		return 0, nil, nil, wire.FieldProblem("", wrong)
 	}
-	return ms, text, nil
+	return l.Window, l.Period, text, nil
 }
 
-// readWindows reads the "window" of a count: one duration or several, separated by commas or as a
-// list.
+// readWindows reads the "window" of a count: one or several, separated by commas or as a list.
 func (d *Decoder) readWindows() *wire.Problem {
 	if d.Peek() != '[' {
 		if d.Peek() != '"' {
-			return d.UnexpectedProblem(request.WantWindow[len("want "):])
+			return d.UnexpectedProblem(request.WantLimitWindow[len("want "):])
 		}
 		list, p := d.Str()
 		if p != nil {
@@ -127,26 +144,26 @@ func (d *Decoder) readWindows() *wire.Problem {
 		return d.ReadWindowList(list)
 	}
 	return d.ReadList("", request.MaxWindows, "windows", func(int) *wire.Problem {
-		ms, text, p := d.readWindow()
+		ms, period, text, p := d.readWindow()
 		if p == nil {
-			d.AddLimit(twotier.Limit{Window: ms}, text)
+			d.AddLimit(twotier.Limit{Window: ms, Period: period}, text)
 		}
 		return p
 	})
 }
 
-// ReadWindowList splits a list of durations at its commas.
+// ReadWindowList splits a list of windows at its commas.
 func (d *Decoder) ReadWindowList(list []byte) *wire.Problem {
 	for i := 0; ; i++ {
 		text, rest, more := bytes.Cut(list, []byte{','})
 		if i == request.MaxWindows {
 			return wire.FieldProblem("", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
-		ms, wrong := request.ParseWindow(text)
+		l, wrong := request.ParseLimitWindow(text)
 		if wrong != "" {
 			return wire.FieldProblem("", wrong)
 		}
-		d.AddLimit(twotier.Limit{Window: ms}, text)
+		d.AddLimit(l, text)
 		if !more {
 			return nil
 		}

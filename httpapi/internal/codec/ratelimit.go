@@ -9,7 +9,8 @@ import (
 // RateLimitFields returns the fields RateLimit-Policy and RateLimit of
 // draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
 // that "refused_by" uses, or by their rule. A field has no room for several checks, so it shows the
-// first one that refused, or else the first one. It does not show rules that refuse nothing.
+// first one that refused, or else the first one. It does not show rules that refuse nothing. Of a
+// calendar window it always shows the end.
 func (e Encoder) RateLimitFields(res *twotier.Result) (policy, state string) {
 	shown := 0
 	for j := range res.Checks {
@@ -31,7 +32,12 @@ func (e Encoder) RateLimitFields(res *twotier.Result) (policy, state string) {
 		l := &c.Limits[k]
 		shows := ratefield.Limit{Name: e.policyName(shown, k, r), Max: l.Max,
 			Window: e.Ops[0].Checks[shown].Limits[k].Window, Remaining: l.Max - l.Count}
-		if l.Refused {
+		switch {
+		case l.Period != nil:
+			at := e.timeOf(0, shown, res)
+			start, end := l.Period.Around(at)
+			shows.Window, shows.Wait = end-start, end-at
+		case l.Refused:
 			shows.Wait = c.RetryAfter
 		}
 		if r != nil && banned(res, shown, r.Rule.Name) {
