@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -39,19 +40,23 @@ func TestRecords(t *testing.T) {
 		res.Checks[0].Limits = append(res.Checks[0].Limits,
 			twotier.LimitResult{Window: int64(i+1) * 1000, Count: 5, Max: max})
 	}
+	day, err := twotier.ParsePeriod("day")
+	must.Succeed(t, err)
+	res.Checks[0].Limits[5].Window, res.Checks[0].Limits[5].Period = 0, day
 	for _, tt := range []struct {
 		without twotier.Verdict
 		of      func(k int) verdicts.Origin
 		want    []string
 	}{
 		{twotier.Refused, func(k int) verdicts.Origin { return origins[k] }, []string{
-			`resp sms:k x2 "on" v3 allowed [{1000 5 9} {2000 5 50}]`,
-			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 5 4}]`,
-			`resp sms:k x2 "" v0 allowed [{5000 5 7} {6000 5 8}]`}},
+			`resp sms:k x2 "on" v3 allowed [{1000 <nil> 5 9} {2000 <nil> 5 50}]`,
+			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 <nil> 5 4}]`,
+			`resp sms:k x2 "" v0 allowed [{5000 <nil> 5 7} {0 day 5 8}]`}},
 		{twotier.Allowed, func(k int) verdicts.Origin { return origins[k] }, []string{
-			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 5 4}]`}},
-		{twotier.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [{1000 5 9} `+
-			`{2000 5 50} {3000 5 %[1]d} {4000 5 %[1]d} {5000 5 7} {6000 5 8}]`,
+			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 <nil> 5 4}]`}},
+		{twotier.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [`+
+			`{1000 <nil> 5 9} {2000 <nil> 5 50} {3000 <nil> 5 %[1]d} {4000 <nil> 5 %[1]d} `+
+			`{5000 <nil> 5 7} {0 day 5 8}]`,
 			int64(twotier.Unlimited))}},
 	} {
 		r := &records{without: tt.without}
@@ -85,15 +90,15 @@ func TestRecordsOfValues(t *testing.T) {
 		allowed bool
 		want    []string
 	}{
-		{nil, true, []string{`http cards:k x7 "" v0 allowed [{1000 4 4}]`,
-			`http cards:k x7 "shadow" v3 allowed [{2000 4 5}]`,
-			`http cards:k x7 "on" v3 allowed [{3000 4 9} {4000 4 50}]`}},
-		{[]int{1}, true, []string{`http cards:k x7 "" v0 allowed [{1000 4 4}]`,
-			`http cards:k x7 "shadow" v3 shadow_refused [{2000 4 5}]`,
-			`http cards:k x7 "on" v3 allowed [{3000 4 9} {4000 4 50}]`}},
-		{[]int{0, 1, 3}, false, []string{`http cards:k x7 "" v0 refused [{1000 4 4}]`,
-			`http cards:k x7 "shadow" v3 shadow_refused [{2000 4 5}]`,
-			`http cards:k x7 "on" v3 refused [{3000 4 9} {4000 4 50}]`}},
+		{nil, true, []string{`http cards:k x7 "" v0 allowed [{1000 <nil> 4 4}]`,
+			`http cards:k x7 "shadow" v3 allowed [{2000 <nil> 4 5}]`,
+			`http cards:k x7 "on" v3 allowed [{3000 <nil> 4 9} {4000 <nil> 4 50}]`}},
+		{[]int{1}, true, []string{`http cards:k x7 "" v0 allowed [{1000 <nil> 4 4}]`,
+			`http cards:k x7 "shadow" v3 shadow_refused [{2000 <nil> 4 5}]`,
+			`http cards:k x7 "on" v3 allowed [{3000 <nil> 4 9} {4000 <nil> 4 50}]`}},
+		{[]int{0, 1, 3}, false, []string{`http cards:k x7 "" v0 refused [{1000 <nil> 4 4}]`,
+			`http cards:k x7 "shadow" v3 shadow_refused [{2000 <nil> 4 5}]`,
+			`http cards:k x7 "on" v3 refused [{3000 <nil> 4 9} {4000 <nil> 4 50}]`}},
 	} {
 		r := &records{without: twotier.VerdictCount}
 		run := verdicts.Begin(nil, verdicts.HTTP)
