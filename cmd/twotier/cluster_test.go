@@ -165,7 +165,7 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 	for i := range checks {
 		limit := twotier.Limit{Window: 60_000, Max: 5}
 		if i == wrong {
-			limit.Window = 25 * 3600_000
+			limit.Window = 26 * 3600_000
 		}
 		op.Checks = append(op.Checks, twotier.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i),
 			N:      1,
