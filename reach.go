@@ -9,8 +9,13 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// tooLong describes a limit whose window a namespace does not cover, and the remedy.
+// tooLong describes a limit without a window, or whose window a namespace does not cover, and the
+// remedy.
 func (l *Limit) tooLong(ladder *leaparray.Ladder, ns []byte) string {
+	if l.Longest() < 1 {
+		return "neither a duration nor a calendar window that the owner of the key has; all nodes " +
+			"need the same time zones"
+	}
 	name := FormatMillis(l.Window)
 	if l.Period != nil {
 		name = fmt.Sprintf("%v (up to %v)", l.Period, FormatMillis(l.Period.longest))

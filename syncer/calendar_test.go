@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -133,6 +134,51 @@ func TestCalendarWindowsBeyondTheLadder(t *testing.T) {
 		Period: period(t, "day@America/New_York")}}); !res.Allowed {
 		t.Errorf("a day: %+v", res)
 	}
+}
+
+// TestCalendarLimitsLeaveRoomForReservations reserves two of three events. What may yet be counted
+// is refused for a moment, and what is counted until the period ends.
+func TestCalendarLimitsLeaveRoomForReservations(t *testing.T) {
+	clk := &clock{now: moment(t, "2026-07-13T12:00:00Z")}
+	c := openCalendar(t, clk)
+	daily := []twotier.Limit{{Max: 3, Period: period(t, "day")}}
+	op := twotier.Op{Kind: twotier.Acquire, Reserve: "id",
+		Checks: []twotier.Check{{Key: []byte("k"), N: 2, Limits: daily}}}
+	if res := do(t, c, op); !res.Allowed {
+		t.Fatalf("reserving: %+v", res)
+	}
+	if res := acquire(t, c, "k", 2, 0, daily); res.Allowed || res.RetryAfter > 1000 {
+		t.Errorf("beside a reservation: %+v, want a refusal for a moment", res)
+	}
+	if res := acquire(t, c, "k", 1, 0, daily); !res.Allowed {
+		t.Errorf("beside a reservation: %+v", res)
+	}
+	if err := c.Confirm(t.Context(), "id", twotier.AckMemory); err != nil {
+		t.Fatal(err)
+	}
+	if res := acquire(t, c, "k", 1, 0, daily); res.Allowed ||
+		res.RetryAfter != 12*time.Hour.Milliseconds() {
+		t.Errorf("once it is counted: %+v, want a refusal until midnight", res)
+	}
+}
+
+// TestCalendarLimitsLeaveRoomForLoans lends events to another counter. They count as used.
+func TestCalendarLimitsLeaveRoomForLoans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, twotier.Limit{Window: 60_000, Max: 10_000})
+		l.ask(l.counters[1], 100)
+		owner := l.counters[0].Counter
+		daily := func(most int64) []twotier.Limit {
+			return []twotier.Limit{{Max: most, Period: period(t, "day")}}
+		}
+		if res := acquire(t, owner, "hot", 1, 0, daily(100)); res.Allowed ||
+			res.Checks[0].Limits[0].Hi != 100 {
+			t.Errorf("1 of 100 beside a loan of 100: %+v", res)
+		}
+		if res := acquire(t, owner, "hot", 1, 0, daily(101)); !res.Allowed {
+			t.Errorf("1 of 101 beside a loan of 100: %+v", res)
+		}
+	})
 }
 
 // calendarLabels number the periods that clocks and calendars show, independently of

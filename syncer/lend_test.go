@@ -254,6 +254,8 @@ func TestWhatALoanDoesNotCover(t *testing.T) {
 				Checks: check(1, l.limits...)},
 			"counts, then compares": {Checks: check(1, l.limits...)},
 			"another key":           {Checks: []twotier.Check{{Key: []byte("cold"), N: 1}}},
+			"a calendar window": {Kind: twotier.Acquire,
+				Checks: check(1, twotier.Limit{Max: 10_000, Period: period(t, "day")})},
 		} {
 			if op.TS != 0 {
 				op.TS = l.now().UnixMilli() - 1000

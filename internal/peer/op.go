@@ -83,17 +83,16 @@ func appendLimit(b []byte, l *twotier.Limit) []byte {
 	return appendInt(appendBytes(appendInt(b, 0), l.Period.String()), l.Max)
 }
 
-// readLimit reads a limit.
+// readLimit reads a limit. A period that this node does not have, because its time zones are older,
+// leaves the limit empty: its operation is then refused, see twotier.Validate, and the others of the
+// message are not.
 func readLimit(r *reader) twotier.Limit {
-	window := r.int()
-	if window != 0 {
-		return twotier.Limit{Window: window, Max: r.int()}
+	l := twotier.Limit{Window: r.int()}
+	if l.Window == 0 {
+		l.Period, _ = twotier.ParsePeriod(r.string())
 	}
-	period, err := twotier.ParsePeriod(r.string())
-	if err != nil {
-		r.fail()
-	}
-	return twotier.Limit{Period: period, Max: r.int()}
+	l.Max = r.int()
+	return l
 }
 
 // indexRange is a part of a list.
