@@ -281,11 +281,11 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	}
 	at, window := k.ts, lr.Window
 	var peak, blur int64
-	ok, ends := false, int64(0)
+	var ok bool
 	if lr.Period == nil {
 		peak, blur, ok = v.PeakBlur(window, at)
 	} else {
-		window, ends, peak, blur, ok = sumPeriod(lr.Period, v, at)
+		window, peak, blur, ok = sumPeriod(lr.Period, v, at)
 	}
 	if !ok {
 		return false
@@ -311,10 +311,8 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	case peak+own <= lr.Max:
 	case lr.Period == nil:
 		retry = v.RetryAfter(window, at, own, lr.Max)
-	case own > lr.Max:
-		retry = -1
 	default:
-		retry = ends - at
+		retry = waitForNextPeriod(lr, at, own)
 	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry

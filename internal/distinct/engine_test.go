@@ -85,7 +85,8 @@ func TestRefusals(t *testing.T) {
 	for field, op := range map[string]*distinct.Op{
 		"limits[1].window": {Hashes: values(e, 1), Limits: []twotier.Limit{limit[0],
 			{Max: 1, Period: daily}}},
-		"window":           {Windows: []int64{day + 1}},
+		"window: 25h0m0.001s is longer than the namespace covers (25h); it needs `15m x 120`": {
+			Windows: []int64{day + 1}},
 		"limits[0].window": {Hashes: values(e, 1), Limits: []twotier.Limit{{Window: day + 1}}},
 		"ts":               {Hashes: values(e, 1), TS: start - 5, Limits: limit},
 		"values":           {Hashes: make([]uint64, distinct.MaxValues+1)},

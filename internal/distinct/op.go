@@ -88,8 +88,9 @@ func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 	}
 	for _, w := range op.Windows {
 		if w < 1 || w > l.Span() {
-			return 0, invalid("window", fmt.Sprintf("%d ms is longer than the namespace covers "+
-				"(%d ms)", w, l.Span()))
+			return 0, invalid("window", fmt.Sprintf("%v is longer than the namespace covers (%v)%s",
+				twotier.FormatMillis(w), twotier.FormatMillis(l.Span()),
+				twotier.ExtensionHint(l.Ladder, string(op.NS), w)))
 		}
 	}
 	switch {
