@@ -144,9 +144,10 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 		v := twotier.VerdictOf(it.over, it.limit.Shadow)
 		run.CountVerdict(d.namespace, it.limit.Name, v)
 		if run.ShouldRecord(v) {
+			limit := it.limit.Compared(int64(it.limit.Max))
 			run.Record(&twotier.Decision{NS: d.namespace, Key: it.key, N: it.hits, Verdict: v,
 				Rule: it.limit.Name, Version: d.version, Limits: []twotier.Compared{{
-					Window: it.limit.Window(), Count: it.count, Max: int64(it.limit.Max)}}})
+					Window: limit.Window, Period: limit.Period, Count: it.count, Max: limit.Max}}})
 		}
 	})
 	if len(items) > 0 {
@@ -166,7 +167,7 @@ func (it *item) appendChecks(checks []twotier.Check, namespace []byte, n int64) 
 	for n != 0 {
 		part := max(-request.MaxN, min(n, request.MaxN))
 		checks = append(checks, twotier.Check{NS: namespace, Key: it.key, N: part,
-			Limits: []twotier.Limit{{Window: it.limit.Window(), Max: most}}})
+			Limits: []twotier.Limit{it.limit.Compared(most)}})
 		n -= part
 	}
 	it.checks = len(checks) - before

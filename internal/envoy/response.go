@@ -59,7 +59,21 @@ func (it *item) waitMS() int64 {
 
 // resetMS returns how many milliseconds pass until there is room again or, if there is room, until
 // all current hits have expired.
-func (it *item) resetMS() int64 { return cmp.Or(it.waitMS(), it.limit.Window()) }
+func (it *item) resetMS() int64 {
+	_, left := it.window()
+	return cmp.Or(it.waitMS(), left)
+}
+
+// window returns the length of the limit's window and how much of it is left: all of a sliding
+// window, or the time until the end of a calendar period. Both are in milliseconds.
+func (it *item) window() (length, left int64) {
+	if it.limit.Calendar == nil {
+		return it.limit.Window(), it.limit.Window()
+	}
+	now := time.Now().UnixMilli()
+	start, end := it.limit.Calendar.Around(now)
+	return end - start, end - now
+}
 
 // status returns the part of the answer about one descriptor.
 func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
@@ -107,10 +121,15 @@ func (d *decision) responseHeaders() []*corev3.HeaderValue {
 			it.refused() == closest.refused() && it.remaining() < closest.remaining() {
 			closest = it
 		}
-		fields.Add(&ratefield.Limit{
+		length, left := it.window()
+		shows := ratefield.Limit{
 			Name: it.policyName(i, d.request.GetDescriptors()[i].GetEntries()),
-			Max:  int64(it.limit.Max), Window: it.limit.Window(),
-			Remaining: int64(it.remaining()), Wait: it.waitMS()})
+			Max:  int64(it.limit.Max), Window: length,
+			Remaining: int64(it.remaining()), Wait: it.waitMS()}
+		if it.limit.Calendar != nil {
+			shows.Wait = left
+		}
+		fields.Add(&shows)
 		wait = max(wait, it.waitMS())
 	}
 	if closest == nil {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"strconv"
+	"strings"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
@@ -44,6 +45,25 @@ func (r *reader) limitObject(item *strictyaml.Node) (l twotier.RuleLimit) {
 		r.setCalendar(&l, window, zone, anchor)
 	}
 	return l
+}
+
+// calendar reads the time zone in which the unit of a descriptor's limit is a calendar window.
+func (r *reader) calendar(l *DescriptorLimit, n *strictyaml.Node) {
+	zone, ok := r.Text(n, "calendar")
+	if !ok {
+		return
+	}
+	if l.Unlimited || l.Multiplier != 1 {
+		r.Fail(n, "calendar: want it without unlimited and unit_multiplier")
+		return
+	}
+	unit := strings.ToLower(l.Unit.String())
+	period, err := twotier.NewPeriod(unit, zone, twotier.DefaultAnchor)
+	if err != nil {
+		r.Fail(n, "calendar: %v", err)
+		return
+	}
+	l.Calendar = period
 }
 
 // maximum reads the max of a limit.

@@ -62,3 +62,27 @@ func TestCalendarMistakesHaveTheirPlace(t *testing.T) {
 		}
 	}
 }
+
+func TestCalendarDescriptors(t *testing.T) {
+	doc := read(t, limited("unit: MONTH, requests_per_unit: 9, calendar: Europe/Lisbon"))
+	limit, _ := doc.Domain("a").Find([]rules.Entry{{Key: "x", Value: "y"}})
+	if got := limit.Compared(5); got.Max != 5 || got.Window != 0 || got.Period == nil ||
+		got.Period.String() != "month@Europe/Lisbon" {
+		t.Errorf("%+v", got)
+	}
+	if l := doc.Source().Limits[0]; l.Text != "month@Europe/Lisbon" || l.Period == nil {
+		t.Errorf("%+v", l)
+	}
+	for text, want := range map[string]string{
+		"unit: minute, calendar: UTC":                      `"minute" is not one of hour`,
+		"unit: year, calendar: UTC":                        `"year" is not one of hour`,
+		"unit: day, calendar: true":                        `unknown time zone "true"`,
+		"unit: day, unit_multiplier: 2, calendar: UTC":     "without unlimited and unit_multiplier",
+		"unit: day, requests_per_unit: 1, calendar: [UTC]": "calendar is not a single value",
+	} {
+		_, err := rules.Read("r.yaml", []byte(limited(text)))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -149,7 +149,7 @@ func (d *PlacedDescriptor) HasDeadStar() bool {
 // envoyproxy/ratelimit.
 func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimit {
 	l := &DescriptorLimit{Multiplier: 1}
-	var unit *strictyaml.Node
+	var unit, calendar *strictyaml.Node
 	strictyaml.Mapping{Name: "rate_limit", Example: "unit: minute",
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
@@ -162,6 +162,8 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 				if l.Multiplier < 1 || l.Multiplier > maxMultiplier {
 					r.Fail(to, "unit_multiplier: want 1 to %d", maxMultiplier)
 				}
+			case "calendar":
+				calendar = to
 			case "unlimited":
 				l.Unlimited = r.boolean(to, key)
 			case "name":
@@ -170,21 +172,28 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 				l.Replaces = r.replaces(to)
 			default:
 				r.Unknown(at, key, "rate_limit has unit, requests_per_unit, unit_multiplier, "+
-					"unlimited, name and replaces")
+					"calendar, unlimited, name and replaces")
 			}
 		}}.Read(r.Reader, n)
 	r.checkLimit(n, l, unit)
+	if calendar != nil {
+		r.calendar(l, calendar)
+	}
 	if !l.Unlimited {
+		limit := l.Compared(int64(l.Max))
 		r.addSourceLimit(PlacedLimit{Namespace: namespace, At: r.Position(n),
-			RuleLimit: twotier.RuleLimit{
-				Window: l.Window(), Max: int64(l.Max), Text: spellUnits(l)}})
+			RuleLimit: twotier.RuleLimit{Window: limit.Window, Max: limit.Max,
+				Text: spellUnits(l), Period: limit.Period}})
 	}
 	return l
 }
 
 // spellUnits returns a window with the unit's name in Envoy's API, such as 2 SECOND.
 func spellUnits(l *DescriptorLimit) string {
-	if l.Multiplier == 1 {
+	switch {
+	case l.Calendar != nil:
+		return l.Calendar.String()
+	case l.Multiplier == 1:
 		return l.Unit.String()
 	}
 	return fmt.Sprintf("%d %s", l.Multiplier, l.Unit)

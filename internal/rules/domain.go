@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -33,6 +34,8 @@ type DescriptorLimit struct {
 	Max        uint32
 	Unit       Unit
 	Multiplier uint32
+	// Calendar is the calendar period in place of a sliding window, or nil.
+	Calendar *twotier.Period
 	// Shadow marks a limit that is judged, but never refuses.
 	Shadow bool
 	// Charge makes a request that the limit judges count, even if it is refused.
@@ -41,6 +44,14 @@ type DescriptorLimit struct {
 
 // Window returns the length of the window in milliseconds.
 func (l *DescriptorLimit) Window() int64 { return int64(l.Multiplier) * l.Unit.Milliseconds() }
+
+// Compared returns the limit to compare with, of a maximum that may differ from Max.
+func (l *DescriptorLimit) Compared(most int64) twotier.Limit {
+	if l.Calendar != nil {
+		return twotier.Limit{Max: most, Period: l.Calendar}
+	}
+	return twotier.Limit{Max: most, Window: l.Window()}
+}
 
 // level holds the descriptors of a document below another one or at its top.
 type level struct {
