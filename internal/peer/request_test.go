@@ -145,11 +145,11 @@ func fill(t *testing.T, v reflect.Value, rnd *rand.Rand) {
 			fill(t, v.Index(i), rnd)
 		}
 	default:
-		any, ok := quick.Value(v.Type(), rnd)
+		drawn, ok := quick.Value(v.Type(), rnd)
 		if !ok {
 			t.Fatalf("no value of type %v", v.Type())
 		}
-		v.Set(any)
+		v.Set(drawn)
 	}
 }
 
