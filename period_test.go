@@ -16,8 +16,8 @@ import (
 var zones = []string{"", "Europe/Lisbon", "America/New_York", "Australia/Lord_Howe",
 	"Asia/Kathmandu", "America/Havana", "Asia/Beirut", "Pacific/Apia", "Asia/Shanghai"}
 
-// TestPeriodsOfALog compares the period around each quarter of an hour of a year with the one that a
-// walk along the clocks of the zone finds.
+// TestPeriodsOfALog compares the period around each quarter of an hour of a year with the one that
+// a walk along the clocks of the zone finds.
 func TestPeriodsOfALog(t *testing.T) {
 	for _, name := range zones {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,8 @@ func TestAnchors(t *testing.T) {
 		start, end := p.Around(unixMilli(t, c.at))
 		if start != unixMilli(t, c.start) || end != unixMilli(t, c.after) {
 			t.Errorf("%s of %s from %d around %s: %v to %v, want %s to %s", c.unit, c.zone,
-				c.anchor, c.at, time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC(), c.start, c.after)
+				c.anchor, c.at, time.UnixMilli(start).UTC(), time.UnixMilli(end).UTC(), c.start,
+				c.after)
 		}
 	}
 }

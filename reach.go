@@ -13,8 +13,8 @@ import (
 // remedy.
 func (l *Limit) tooLong(ladder *leaparray.Ladder, ns []byte) string {
 	if l.Longest() < 1 {
-		return "neither a duration nor a calendar window that the owner of the key has; all nodes " +
-			"need the same time zones"
+		return "neither a duration nor a calendar window that the owner of the key has; all " +
+			"nodes need the same time zones"
 	}
 	name := FormatMillis(l.Window)
 	if l.Period != nil {

@@ -25,8 +25,8 @@ func TestCalendarLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The service takes the end of the day from the machine's clock.
-	day := 24 * time.Hour
-	if left := answer.GetStatuses()[0].GetDurationUntilReset().AsDuration(); left <= 0 || left > day {
+	left := answer.GetStatuses()[0].GetDurationUntilReset().AsDuration()
+	if left <= 0 || left > 24*time.Hour {
 		t.Errorf("reset in %v", left)
 	}
 	for _, h := range answer.GetResponseHeadersToAdd() {

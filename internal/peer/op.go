@@ -84,8 +84,8 @@ func appendLimit(b []byte, l *twotier.Limit) []byte {
 }
 
 // readLimit reads a limit. A period that this node does not have, because its time zones are older,
-// leaves the limit empty: its operation is then refused, see twotier.Validate, and the others of the
-// message are not.
+// leaves the limit empty: its operation is then refused, see twotier.Validate, and the others of
+// the message are not.
 func readLimit(r *reader) twotier.Limit {
 	l := twotier.Limit{Window: r.int()}
 	if l.Window == 0 {

@@ -125,8 +125,8 @@ const wantNoMonths = `a month has no fixed length; want days such as "30d", or i
 const maxWindowText = 64
 
 // ParseWindow parses a duration such as "90s", "1.5h", "2w" or "1d2h3m4s". It returns milliseconds,
-// or the reason why the text is wrong, with the text. A window is a whole number of milliseconds, at
-// least one.
+// or the reason why the text is wrong, with the text. A window is a whole number of milliseconds,
+// at least one.
 func ParseWindow(text []byte) (ms int64, wrong string) {
 	switch {
 	case len(text) == 0:

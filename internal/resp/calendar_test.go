@@ -27,11 +27,11 @@ func TestCalendarWindows(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"TT.ACQUIRE a LIMIT month@Europe/Lisbon 5": "limits[0].window: month@Europe/Lisbon (up to " +
-			"745h) is longer than the namespace covers (25h); it needs `1h x 768` in namespace default",
+		"TT.ACQUIRE a LIMIT month@Europe/Lisbon 5": "limits[0].window: month@Europe/Lisbon (up " +
+			"to 745h) is longer than the namespace covers (25h); it needs `1h x 768` in namespace default",
 		"TT.ACQUIRE a LIMIT 30d 5":         "it needs `1h x 744` in namespace default",
 		"TT.ACQUIRE a LIMIT day@Nowhere 5": "limits[0].window: zone: unknown time zone \"Nowhere\"",
-		"TT.ACQUIRE a LIMIT month.32 5":    "limits[0].window: anchor: 32, want 1 to 31 for a month",
+		"TT.ACQUIRE a LIMIT month.32 5":    "limits[0].window: anchor: 32, want 1 to 31",
 		"TT.COUNT a 1mo":                   "window: a month has no fixed length",
 	} {
 		if got := c.do(command); !strings.Contains(got, want) {

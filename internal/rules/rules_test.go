@@ -36,7 +36,8 @@ rules:
 	for name, want := range map[string]string{
 		"login":    "{login  [{60000 15 1m <nil>} {86400000 50 1d <nil>}] on}",
 		"login-ip": "{login-ip ip [{90000 100 1m30s <nil>}] shadow}",
-		"old":      "{old  [{500 0 500ms <nil>}] off}", "alias": "{alias  [{500 0 500ms <nil>}] on}",
+		"old":      "{old  [{500 0 500ms <nil>}] off}",
+		"alias":    "{alias  [{500 0 500ms <nil>}] on}",
 	} {
 		r := doc.Rules.Find([]byte(name))
 		if got := fmt.Sprintf("{%s %s %v %v}", r.Name, r.Namespace, r.Limits,
