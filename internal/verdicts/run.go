@@ -226,7 +226,8 @@ func (r *Run) recordCrossings(c *twotier.Check, limits limitRange) {
 	for k := limits.from; k < limits.to && ok; k++ {
 		if o, l := limits.of(k), &limits.limits[k]; o.IsNear(l) {
 			to.RecordCrossing(&Crossing{NS: c.NS, Key: c.Key, Rule: o.Rule, Distinct: o.Distinct,
-				Limit: twotier.Compared{Window: l.Window, Count: l.Count, Max: o.Max}})
+				Limit: twotier.Compared{Window: l.Window, Period: l.Period, Count: l.Count,
+					Max: o.Max}})
 		}
 	}
 }

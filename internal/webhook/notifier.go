@@ -115,7 +115,7 @@ func (n *Notifier) RecordCrossing(c *verdicts.Crossing) {
 	}
 	select {
 	case n.queue <- n.notificationOf(c):
-		n.recent.add(id, now+time.Duration(c.Limit.Window)*time.Millisecond)
+		n.recent.add(id, now+windowOf(&c.Limit))
 	default: // the key's next request tries again
 		n.dropped.Add(1)
 	}
@@ -125,9 +125,27 @@ func (n *Notifier) RecordCrossing(c *verdicts.Crossing) {
 func (n *Notifier) notificationOf(c *verdicts.Crossing) notification {
 	return notification{Time: time.Now().UTC().Truncate(time.Millisecond), Node: n.opt.Node,
 		Namespace: c.Rule.Space(), Key: string(c.Key), Rule: c.Rule.Name,
-		Window: config.FormatMilliseconds(c.Limit.Window), Max: c.Limit.Max,
+		Window: formatWindow(&c.Limit), Max: c.Limit.Max,
 		Count: c.Limit.Count, At: c.Rule.Warn, Distinct: c.Distinct,
 		Shadow: c.Rule.State == twotier.RuleShadow}
+}
+
+// windowOf returns the length of a limit's window, or the time until its calendar period ends.
+func windowOf(l *twotier.Compared) time.Duration {
+	if l.Period == nil {
+		return time.Duration(l.Window) * time.Millisecond
+	}
+	now := time.Now().UnixMilli()
+	_, end := l.Period.Around(now)
+	return time.Duration(end-now) * time.Millisecond
+}
+
+// formatWindow formats a limit's window, such as 24h or month@Europe/Lisbon.
+func formatWindow(l *twotier.Compared) string {
+	if l.Period == nil {
+		return config.FormatMilliseconds(l.Window)
+	}
+	return l.Period.String()
 }
 
 // Close sends the queued notifications, each at most once more. Those that are not sent when ctx is

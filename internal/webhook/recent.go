@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -26,13 +27,14 @@ type identity struct {
 	key                uint64 // its hash
 	rule               string // its name, which implies the namespace
 	window, max, level int64
+	period             *twotier.Period
 	distinct           bool
 }
 
 // id returns a hash of a crossing's identity.
 func (r *recent) id(c *verdicts.Crossing) uint64 {
 	return maphash.Comparable(r.seed, identity{maphash.Bytes(r.seed, c.Key), c.Rule.Name,
-		c.Limit.Window, c.Limit.Max, c.Rule.Warn, c.Distinct})
+		c.Limit.Window, c.Limit.Max, c.Rule.Warn, c.Limit.Period, c.Distinct})
 }
 
 // has reports whether a crossing is remembered at a time.
