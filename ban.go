@@ -1,9 +1,6 @@
 package twotier
 
-import (
-	"bytes"
-	"time"
-)
+import "time"
 
 // Ban describes a BanCheck of an Acquire: a ban on the key of the last preceding EventCheck, in a
 // counter that holds the end of that key's ban. Its only limit has Max 0 and, as its
@@ -24,18 +21,10 @@ const BanNamespace = "@bans"
 // MaxBan is the longest time that a ban can last.
 const MaxBan = 24 * time.Hour
 
-// bansOf is the prefix of the namespaces of bans. The namespace of the banned keys follows it.
-const bansOf = BanNamespace + "/"
-
 // BanKey returns the namespace and the key that count the ban on a key under a rule. The name of
 // the rule has no slash.
 func BanKey(ns []byte, rule string, key []byte) (banNS, banKey []byte) {
-	if len(ns) == 0 {
-		ns = []byte(DefaultNamespace)
-	}
-	banNS = append(append(make([]byte, 0, len(bansOf)+len(ns)), bansOf...), ns...)
-	banKey = append(make([]byte, 0, len(rule)+1+len(key)), rule...)
-	return banNS, append(append(banKey, '/'), key...)
+	return companionKey(BanNamespace, ns, rule, key)
 }
 
 // BanRule is a rule that bans a key for some time after a refusal. The check's limits [From, To)
@@ -66,20 +55,10 @@ func (r *Result) BannedBy(check int, rule string) bool {
 	return false
 }
 
-// IsBan reports whether a namespace holds bans.
-func IsBan(ns []byte) bool {
-	return len(ns) > len(bansOf) && ns[0] == '@' && string(ns[:len(bansOf)]) == bansOf
-}
-
-// bannedKey returns the namespace and the key that a ban applies to.
-func bannedKey(ns, key []byte) (_, _ []byte) {
-	return ns[len(bansOf):], key[bytes.IndexByte(key, '/')+1:]
-}
-
-// mayBan reports whether some of the operation's checks are bans.
-func (op *Op) mayBan() bool {
+// needsOwner reports whether some of an Acquire's checks are bans or leases, or take back.
+func (op *Op) needsOwner() bool {
 	for i := 0; i < len(op.Checks) && op.Kind == Acquire; i++ {
-		if op.Checks[i].IsBan() {
+		if c := &op.Checks[i]; c.Kind != EventCheck || c.N < 0 {
 			return true
 		}
 	}

@@ -106,6 +106,8 @@ const (
 	EventCheck CheckKind = iota
 	// BanCheck, in an Acquire, is a [Ban]. Its N is 0.
 	BanCheck
+	// LeaseCheck, in an Acquire, takes or returns leases, see LeaseKey.
+	LeaseCheck
 )
 
 // Check is one key with its limits. NS and Key are views into the caller's memory. They are not
@@ -116,14 +118,17 @@ type Check struct {
 	NS []byte
 	// Key is 1 to 256 bytes of UTF-8 without control characters.
 	Key []byte
-	// N is the number of events, 1 to 2^31-1. In an Add, a negative N takes events back: from the
-	// buckets of its time or, if it has none, from the newest buckets that are not empty, and never
-	// more than a bucket holds. In an Acquire, 0 counts nothing and needs room for one event.
+	// N is the number of events, 1 to 2^31-1. A negative N takes events back: from the buckets of
+	// its time or, if an Add has none, from the newest buckets that are not empty, and never more
+	// than a bucket holds. In an Acquire, only the first check may do so, all keys must then have
+	// one partition, and 0 counts nothing and needs room for one event.
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
 	// Ban determines what starts the ban of a BanCheck.
 	Ban Ban
+	// Until is the end of the leases of a LeaseCheck, in unix milliseconds.
+	Until int64
 	// InPlace is Op.AllowNonOwner for this check alone.
 	InPlace bool
 }
@@ -174,9 +179,13 @@ type Op struct {
 	// Charge then have no effect, and nothing waits for the store. Other kinds ignore it.
 	Reserve string
 	Checks  []Check
-	// Rules are the rules with a ban that apply to some of the checks, for internal/bans. A
-	// counter ignores them.
-	Rules []BanRule
+	// Hold is how long, in milliseconds, what an Acquire counts can be settled: until Until. A
+	// counter ignores both.
+	Hold, Until int64
+	// Rules are the rules with a ban that apply to some of the checks, and Leases the leases that
+	// some of them take, for internal/companions. A counter ignores both.
+	Rules  []BanRule
+	Leases []Lease
 }
 
 // Reads reports whether the operation counts nothing, regardless of its result.
@@ -213,9 +222,10 @@ func (op *Op) TakesNewest() bool {
 	return op.Kind == Add && op.TS == 0 && op.Checks[0].N < 0
 }
 
-// TakesBack reports whether the operation takes back earlier counts.
+// TakesBack reports whether the operation takes back earlier counts: those of its first check.
 func (op *Op) TakesBack() bool {
-	return op.Kind == Add && len(op.Checks) > 0 && op.Checks[0].N < 0
+	return op.Kind != Count && len(op.Checks) > 0 && op.Checks[0].N < 0 &&
+		op.Checks[0].Kind == EventCheck
 }
 
 // MayBorrow reports whether a counter may execute the operation on borrowed keys, although another
@@ -223,7 +233,7 @@ func (op *Op) TakesBack() bool {
 // calendar period, because loans are parts of sliding windows, and needs no further knowledge of
 // the keys.
 func (op *Op) MayBorrow() bool {
-	return op.TS == 0 && !op.CountDenied && !op.Charge && !op.mayBan() &&
+	return op.TS == 0 && !op.CountDenied && !op.Charge && !op.needsOwner() &&
 		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0) &&
 		(op.Kind != Acquire || !op.hasPeriod())
 }
@@ -286,8 +296,10 @@ type Result struct {
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult
-	// Bans are the active bans among Op.Rules. A counter leaves them empty.
-	Bans []BanResult
+	// Bans are the active bans among Op.Rules, and Leases are the results of Op.Leases. A counter
+	// leaves them empty.
+	Bans   []BanResult
+	Leases []LeaseResult
 }
 
 // Reset empties r, keeping the memory of its slices.
@@ -332,6 +344,12 @@ func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts i
 		pos := i
 		if len(op.Checks) == 1 {
 			pos = -1
+		}
+		if check.IsLease() {
+			if err := check.checkLease(pos, now); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		for j := range check.Limits {
 			limit := &check.Limits[j]

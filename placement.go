@@ -30,10 +30,10 @@ type Placement struct {
 
 // Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its
 // namespace. A key with a hash tag has the same partition as its tag in the default namespace, and
-// a ban has the partition of the banned key.
+// bans and leases have the partition of their key.
 func (p Placement) Of(ns, key []byte) int {
-	if len(ns) > 0 && IsBan(ns) {
-		ns, key = bannedKey(ns, key)
+	if len(ns) > 0 && Companion(ns) != "" {
+		ns, key = accompanied(ns, key)
 	}
 	if p.HashTags != nil {
 		ns, key = p.HashTags.placedAs(ns, key)

@@ -86,6 +86,7 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 					want = 403
 				}
 				s := guarded(t, httpapi.Options{Tokens: store, Rules: testRules{},
+					Holds:       documentedHolds(),
 					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
 					Backtester: new(backtester), Distincter: newFake()})
 				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {

@@ -14,6 +14,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -22,6 +24,7 @@ import (
 func newServer(t testing.TB, f *fake) *httpapi.Server {
 	t.Helper()
 	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
+		Holds:          documentedHolds(),
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
 		Backtester:     new(backtester),
@@ -32,6 +35,15 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// documentedHolds returns holds with the secret of the id in the document, at a time within that
+// hold.
+func documentedHolds() *ask.Holds {
+	now := func() int64 { return 4_102_444_700_000 }
+	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
+	h.Sealer.SetSecret([]byte("documented"))
+	return h
 }
 
 // adminToken is the admin token of newServer. newRequest presents it for admin calls and PUTs.

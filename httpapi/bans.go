@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -137,7 +137,7 @@ func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
 	var of []twotier.Banned
 	for _, b := range known {
 		if r := set.Find([]byte(b.Rule)); r != nil && r.Bans() && r.Space() == b.NS {
-			ops = append(ops, bans.StatusOp([]byte(b.NS), b.Rule, []byte(b.Key), r.Ban))
+			ops = append(ops, companions.StatusOp([]byte(b.NS), b.Rule, []byte(b.Key), r.Ban))
 			of = append(of, b)
 		}
 	}
@@ -152,7 +152,8 @@ func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
 		case res[i].Err != nil:
 			return nil, res[i].Err
 		case !res[i].Allowed && len(res[i].Checks) == 1:
-			list = append(list, activeBan{of[i], bans.EndOf(&res[i].Checks[0]), res[i].RetryAfter})
+			end := companions.EndOf(&res[i].Checks[0])
+			list = append(list, activeBan{of[i], end, res[i].RetryAfter})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b activeBan) int { return cmp.Compare(b.left, a.left) })

@@ -9,7 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/companions"
 )
 
 // banning is a service that bans some keys, and records the rules of each call.
@@ -39,7 +39,7 @@ func (b *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 func (b *banning) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		c := &ops[i].Checks[0]
-		if _, key, ok := strings.Cut(string(c.Key), "/"); ok && twotier.IsBan(c.NS) {
+		if _, key, ok := strings.Cut(string(c.Key), "/"); ok && twotier.Companion(c.NS) != "" {
 			res[i].Allowed = !b.held[key]
 			res[i].RetryAfter = int64(len(key))
 			res[i].AddCheck().Limits = []twotier.LimitResult{{Hi: 9}}
@@ -179,7 +179,7 @@ func TestBansAreListed(t *testing.T) {
 	if _, ok := any(b).(httpapi.Banner); !ok {
 		t.Error("the service lists no bans")
 	}
-	q := bans.StatusOp([]byte("sms"), "strict", []byte("k"), 5)
+	q := companions.StatusOp([]byte("sms"), "strict", []byte("k"), 5)
 	if !q.DryRun || string(q.Checks[0].NS) != "@bans/sms" || q.Checks[0].Limits[0].Window != 5 {
 		t.Errorf("asked %+v", q)
 	}

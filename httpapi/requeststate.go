@@ -119,6 +119,7 @@ func (s *Server) beginRequestSized(ctx *fasthttp.RequestCtx, body int64) *reques
 		start = time.Now()
 	}
 	x.Grant, x.Rules, x.Shadow = nil, s.opts.Rules, s.opts.Shadow
+	x.Holds = s.opts.Holds
 	x.ForgetRules()
 	if s.opts.Tokens != nil || s.opts.AdminToken != "" {
 		x.Grant = grantOf(ctx)

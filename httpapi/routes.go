@@ -60,6 +60,7 @@ func (s *Server) routeTable() map[string]route {
 		"/openapi.json": {at: clientAPI, handler: sendOpenAPI},
 	}
 	addPage(routes)
+	s.addHolds(routes)
 	if s.opts.RuleBook != nil {
 		// The page, which is at --listen, shows the rules. They are changed at --admin.
 		routes["/v1/rules"] = route{need: twotier.RoleRead | twotier.RoleAdmin,

@@ -47,6 +47,8 @@ type Options struct {
 	// Shadow determines the namespaces in which limits of requests refuse nothing. Default: none.
 	// The limits of rules depend on Rules alone.
 	Shadow twotier.Shadow
+	// Holds makes and settles holds. Default: none.
+	Holds *ask.Holds
 	// Verdicts counts the verdicts on acquires. Default: nothing is counted.
 	Verdicts verdicts.Counter
 	// Decisions records the decisions on acquires. Default: nothing is recorded.

@@ -62,6 +62,7 @@ func (s *Store) reconcileMeta(ctx context.Context) error {
 		}
 		if !written {
 			s.settlePlacement(have)
+			s.adoptSecret(have)
 			return nil
 		} // else read again whose values were written
 	}
@@ -127,6 +128,9 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 		}
 		args = append(args, sinceField, have[sinceField], since)
 	}
+	if _, ok := have[secretField]; !ok {
+		args = append(args, secretField, "", s.secretText())
+	}
 	if len(args) == 0 {
 		return false, nil
 	}
@@ -161,7 +165,7 @@ func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done boo
 		return true, nil // text will not compare as equal
 	case s.since != "":
 		_, err := s.changeMeta(ctx, []any{seedField, text, mine,
-			sinceField, have[sinceField], s.since})
+			sinceField, have[sinceField], s.since, secretField, have[secretField], s.secretText()})
 		return false, err
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)

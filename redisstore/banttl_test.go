@@ -35,7 +35,7 @@ func testBansLive(t *testing.T, open opener) {
 		}
 		name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
 		ttl, err := s.Client().PTTL(t.Context(), name).Result()
-		most := syncer.KeyTTL(syncer.BanLadder())
+		most := syncer.KeyTTL(syncer.CompanionLadders()[twotier.BanNamespace])
 		if err != nil || ttl < twotier.MaxBan || ttl.Milliseconds() > most {
 			t.Errorf("a ban in %q lives for %v, %v", ns, ttl, err)
 		}

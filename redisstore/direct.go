@@ -51,10 +51,10 @@ type DirectOptions struct {
 // have more buckets than a script may read. Such an Acquire runs in parts, one after the other, and
 // if a later part refuses, the earlier ones take their counts back.
 type Direct struct {
-	opt     DirectOptions
-	bans    *leaparray.Ladder // of all bans
-	workers []*directWorker
-	steps   int // upper bound for each script
+	opt        DirectOptions
+	companions map[string]*leaparray.Ladder // of bans and leases
+	workers    []*directWorker
+	steps      int // upper bound for each script
 
 	closed atomic.Bool
 	stop   context.CancelFunc
@@ -76,7 +76,7 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	d := &Direct{opt: opt, bans: syncer.BanLadder(), steps: maxSteps,
+	d := &Direct{opt: opt, companions: syncer.CompanionLadders(), steps: maxSteps,
 		calls: sync.Pool{New: func() any { return new(directCall) }}}
 	for i := range opt.Workers {
 		d.workers = append(d.workers, newDirectWorker(d, i))
@@ -126,8 +126,8 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 	if l, ok := d.opt.Store.opt.Ladders[string(ns)]; ok {
 		return l
 	}
-	if twotier.IsBan(ns) {
-		return d.bans
+	if companion := twotier.Companion(ns); companion != "" {
+		return d.companions[companion]
 	}
 	return d.opt.Store.opt.Ladders[twotier.DefaultNamespace]
 }
@@ -293,108 +293,4 @@ func submitError(err error) error {
 		return fmt.Errorf("%w: %d operations wait for Redis", twotier.ErrOverload, maxWaiting)
 	}
 	return err
-}
-
-// acquireAcrossPartitions acquires over several partitions of a cluster, one after the other. If
-// one refuses, the earlier ones take back their counts. Others may see the temporary counts, which
-// can cause a refusal but never let one too many through.
-func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts int64,
-	res *twotier.Result) (marks []fences.Mark, err error) {
-	res.Reset()
-	res.Allowed, res.Source = true, twotier.SourceRedis
-	for range op.Checks {
-		res.AddCheck()
-	}
-	counted := make([]bool, len(op.Checks))
-	var failed error
-	for _, checks := range d.groupByPartition(op) {
-		var at []fences.Mark
-		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
-			break
-		}
-		marks = append(marks, at...)
-	}
-	if failed == nil && (res.Allowed || op.CountsRefused(res)) {
-		return marks, nil
-	}
-	for i := range op.Checks {
-		if !counted[i] {
-			continue
-		}
-		res.Checks[i].TS = 0
-		n := amountForKey(op, i)
-		for j := range res.Checks[i].Limits {
-			lr := &res.Checks[i].Limits[j]
-			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
-		}
-	}
-	if !op.DryRun {
-		failed = errors.Join(failed, d.takeBack(ctx, op, ts, counted))
-	}
-	return marks, failed
-}
-
-// groupByPartition groups the positions of an operation's checks by partition. A key and its bans
-// share a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
-func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
-	at := map[int]int{} // by partition, the position in parts
-	for i := range op.Checks {
-		c := &op.Checks[i]
-		p := d.opt.Store.opt.Placement.Of(c.NS, c.Key)
-		if _, known := at[p]; !known {
-			at[p] = len(parts)
-			parts = append(parts, nil)
-		}
-		parts[at[p]] = append(parts[at[p]], i)
-	}
-	return parts
-}
-
-// acquirePart acquires the given checks of an operation, which share a partition. It adds their
-// results to the operation's result, and records which of them have counted.
-func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, checks []int,
-	counted []bool, res *twotier.Result) (marks []fences.Mark, err error) {
-	one := twotier.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
-		Charge: op.Charge, DryRun: op.DryRun}
-	for _, i := range checks {
-		one.Checks = append(one.Checks, op.Checks[i])
-	}
-	var part twotier.Result
-	call := d.encode(&one, ts, d.opt.Now())
-	if marks, err = d.submitAndWait(ctx, &one, call, &part, true); err != nil {
-		return nil, err
-	}
-	res.Allowed = res.Allowed && part.Allowed
-	if res.RetryAfter >= 0 && (part.RetryAfter < 0 || part.RetryAfter > res.RetryAfter) {
-		res.RetryAfter = part.RetryAfter
-	}
-	counts := part.Allowed || one.CountsRefused(&part)
-	for k, i := range checks {
-		res.Checks[i], counted[i] = part.Checks[k], counts && op.Checks[i].N > 0
-	}
-	return marks, nil
-}
-
-// takeBack takes back the counts of some checks of an acquire, even if ctx has ended. If one can't
-// be taken back, it still takes back the others.
-func (d *Direct) takeBack(ctx context.Context, op *twotier.Op, ts int64, counted []bool) error {
-	var ops []twotier.Op
-	for i, back := range op.Checks {
-		if counted[i] {
-			back.N, back.Limits = -back.N, nil
-			ops = append(ops, twotier.Op{Kind: twotier.Add, TS: ts, Ack: twotier.AckStore,
-				Checks: []twotier.Check{back}})
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.Timeout)
-	defer cancel()
-	var errs []error
-	res := make([]twotier.Result, len(ops))
-	d.DoAll(ctx, ops, res)
-	for i := range res {
-		if err := res[i].Err; err != nil {
-			errs = append(errs, fmt.Errorf("%w: take back: %w", twotier.ErrUnknownOutcome, err))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -50,6 +50,7 @@ type directCheck struct {
 	partition   int
 	hash        uint32 // under which the key is listed
 	n           int64
+	companion   int64 // see packedCompanion
 	ladder      *leaparray.Ladder
 	plan        int // the number of its plan in the script call
 	limits, end int // where its limits and its name end
@@ -70,20 +71,13 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 		c.addLimits(check.Limits)
 		c.names = d.opt.Store.prefix.AppendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
-			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(check),
-			ladder: d.ladder(ns), limits: len(c.limits),
+			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: check.N,
+			companion: packedCompanion(check),
+			ladder:    d.ladder(ns), limits: len(c.limits),
 			end: len(c.names),
 		})
 	}
 	return c
-}
-
-// packedN returns the n of a check for the script. For a ban, it packs the watched checks.
-func packedN(c *twotier.Check) int64 {
-	if c.IsBan() {
-		return -1 - int64(c.Ban.From)<<16 - int64(c.Ban.To)
-	}
-	return c.N
 }
 
 // Size implements batching.Item. In place of bytes it returns the number of checks and limits that
@@ -91,29 +85,6 @@ func packedN(c *twotier.Check) int64 {
 func (c *directCall) Size() (ops, bytes int) { return 1, len(c.checks) + len(c.limits) }
 
 func (c *directCall) isRead() bool { return c.kind == twotier.Count }
-
-// The script's ways of counting.
-const (
-	modeAllowed = iota // count if allowed
-	modeAlways         // count even if refused, unless a ban is active
-	modeNewest         // take back from the newest buckets
-	modeDry            // count nothing
-	modeCharge         // count even if refused
-)
-
-func countingMode(op *twotier.Op) int64 {
-	switch {
-	case op.TakesNewest():
-		return modeNewest
-	case op.Kind != twotier.Count && op.Reads():
-		return modeDry
-	case op.Charge:
-		return modeCharge
-	case op.CountDenied:
-		return modeAlways
-	}
-	return modeAllowed
-}
 
 // partition returns the partition of the first check.
 func (c *directCall) partition() int {
@@ -243,7 +214,11 @@ func (c *directCall) setTimes(op *twotier.Op, res *twotier.Result) {
 		return
 	}
 	for i := range res.Checks {
-		if op.Checks[i].N != 0 {
+		switch check := &op.Checks[i]; {
+		case check.N == 0 || check.IsLease() && !res.Allowed:
+		case check.IsLease():
+			res.Checks[i].TS = check.Until
+		default:
 			res.Checks[i].TS = c.ts
 		}
 	}
@@ -322,6 +297,9 @@ func (c *directCall) decodeCheck(op *twotier.Op, i int, values []int64, res *two
 // addAdmittedCounts adds the counts of an admitted acquire to the figures it returns.
 func addAdmittedCounts(op *twotier.Op, res *twotier.Result) {
 	for i := range op.Checks {
+		if op.Checks[i].IsLease() && !res.Allowed {
+			continue
+		}
 		n := amountForKey(op, i)
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]

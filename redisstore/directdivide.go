@@ -39,26 +39,31 @@ func (w *directWorker) acquireInHalves(ctx context.Context, c *directCall) {
 		}
 	}
 	c.allowed, c.values = allowed, slices.Concat(values...)
-	if failed != nil || c.refusal != "" || !allowed && !c.countsRefused(banned) {
-		if err := w.takeBack(ctx, counted); err != nil {
-			failed = errors.Join(failed, err)
-		}
+	if stopped := failed != nil || c.refusal != ""; stopped || !allowed {
+		err := w.takeBack(ctx, counted, !stopped && c.countsRefused(banned))
+		failed = errors.Join(failed, err)
 	}
 	c.Finish(failed)
 }
 
-// takeBack takes back the counts of parts of an acquire, even if ctx has ended. If one key refuses,
-// it still takes back the others.
-func (w *directWorker) takeBack(ctx context.Context, counted []*directCall) error {
+// takeBack takes back the counts of parts of an acquire, or only their leases, even if ctx has
+// ended. If one key refuses, it still takes back the others.
+func (w *directWorker) takeBack(ctx context.Context, counted []*directCall,
+	onlyLeases bool) error {
 	var calls []*directCall
 	for _, part := range counted {
 		for i := range part.checks {
-			if part.checks[i].n > 0 {
-				back := part.subCall([]int{i})
-				back.kind, back.mode, back.limits = twotier.Add, modeAllowed, nil
-				back.checks[0].n, back.checks[0].limits = -back.checks[0].n, 0
-				calls = append(calls, back)
+			check := &part.checks[i]
+			lease := check.companion > 0
+			if check.n <= 0 || lease && !part.allowed || onlyLeases && !lease {
+				continue
 			}
+			back := part.subCall([]int{i})
+			back.mode, back.checks[0].n = modeAllowed, -check.n
+			if !lease {
+				back.kind, back.limits, back.checks[0].limits = twotier.Add, nil, 0
+			}
+			calls = append(calls, back)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.d.opt.Timeout)
@@ -78,12 +83,13 @@ func (w *directWorker) takeBack(ctx context.Context, counted []*directCall) erro
 }
 
 // halves divides the checks of an acquire in two by their keys, and returns the positions of each
-// half. A ban stays with its key.
+// half. Bans and leases stay with their key.
 func (c *directCall) halves() [2][]int {
 	half, last := map[string]int{}, 0
 	names := []string{}
 	for i := range c.checks {
-		if name := string(c.hashName(i)); c.checks[i].n >= 0 && !slices.Contains(names, name) {
+		if name := string(c.hashName(i)); c.checks[i].companion == 0 &&
+			!slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -92,7 +98,7 @@ func (c *directCall) halves() [2][]int {
 	}
 	var at [2][]int
 	for i := range c.checks {
-		if c.checks[i].n >= 0 {
+		if c.checks[i].companion == 0 {
 			last = half[string(c.hashName(i))]
 		}
 		at[last] = append(at[last], i)
@@ -149,7 +155,7 @@ func (c *directCall) valuesByCheck() [][]int64 {
 func (c *directCall) isBanned() bool {
 	for i, v := range c.valuesByCheck() {
 		// The width of a ban that has just started is negative.
-		if c.checks[i].n < 0 && v[1] > 0 && v[2] != 0 {
+		if c.checks[i].companion < 0 && v[1] > 0 && v[2] != 0 {
 			return true
 		}
 	}

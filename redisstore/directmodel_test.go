@@ -32,8 +32,8 @@ func (m *model) ladder(ns []byte) *leaparray.Ladder {
 	switch l := m.ladders[string(ns)]; {
 	case l != nil:
 		return l
-	case twotier.IsBan(ns):
-		return syncer.BanLadder()
+	case twotier.Companion(ns) != "":
+		return syncer.CompanionLadders()[twotier.Companion(ns)]
 	}
 	return m.ladders[twotier.DefaultNamespace]
 }
@@ -135,7 +135,7 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 		if err := m.reach(op, ts, now); err != nil {
 			return err
 		}
-		m.count(op, ts, now)
+		m.count(op, ts, now, true)
 	}
 	for i := range op.Checks {
 		if err := m.compare(op, i, ts, now, res); err != nil {
@@ -144,7 +144,7 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 	}
 	if op.Kind == twotier.Acquire && !op.DryRun && (res.Allowed ||
 		op.CountsRefused(res)) {
-		m.count(op, ts, now)
+		m.count(op, ts, now, res.Allowed)
 	}
 	if op.Kind == twotier.Acquire && (res.Allowed || op.CountsRefused(res)) {
 		m.include(op, res)
@@ -154,7 +154,10 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 	}
 	if op.Counts(res) && !op.TakesNewest() {
 		for i := range res.Checks {
-			if op.Checks[i].N != 0 {
+			switch c := &op.Checks[i]; {
+			case c.IsLease() && res.Allowed:
+				res.Checks[i].TS = c.Until
+			case c.N != 0 && !c.IsLease():
 				res.Checks[i].TS = ts
 			}
 		}
@@ -178,7 +181,7 @@ func (m *model) reach(op *twotier.Op, ts, now int64) error {
 	return nil
 }
 
-func (m *model) count(op *twotier.Op, ts, now int64) {
+func (m *model) count(op *twotier.Op, ts, now int64, allowed bool) {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		k := m.key(c)
@@ -188,6 +191,10 @@ func (m *model) count(op *twotier.Op, ts, now int64) {
 			taken = append(taken, leaparray.Cell{Stretch: s, N: n})
 		}
 		switch {
+		case c.IsLease():
+			if allowed {
+				k.put(leaparray.Moment(c.Until), c.N)
+			}
 		case op.TakesNewest():
 			v.SelectNewest(-c.N, take)
 		case c.N < 0:
@@ -226,6 +233,8 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 				lr.Count, lr.Lo, lr.Hi, lr.Refused = 1, 1, end, true
 				r.RetryAfter = end - now
 			}
+		case c.IsLease():
+			compareLeases(op, i, v, &lr, r)
 		case !v.Covers(window, ts):
 			return twotier.OutOfReach(op, v.Ladder, window, ts, now)
 		case op.Kind == twotier.Acquire && limit.Period != nil:
@@ -282,6 +291,39 @@ func (k *modelKey) comparePeriod(p *twotier.Period, ts, n int64, lr *twotier.Lim
 	}
 }
 
+// compareLeases compares leases that are taken or returned.
+func compareLeases(op *twotier.Op, i int, v leaparray.View, lr *twotier.LimitResult,
+	r *twotier.CheckResult) {
+	c, sum := &op.Checks[i], sumOf(op, i)
+	openAt := func(ms int64) (n int64) {
+		v.Ladder.EachCell(v.A, func(at leaparray.Stretch, count int64) bool {
+			if at.Width == 1 && at.Start > ms {
+				n += count
+			}
+			return true
+		})
+		return n
+	}
+	lr.BucketMS = 1
+	if c.N < 0 {
+		lr.Count = v.Value(leaparray.Moment(c.Until))
+		lr.Refused = c.Until <= v.Now || lr.Count+min(c.N, sum) < 0
+		if lr.Refused {
+			r.RetryAfter = -1
+		}
+	} else {
+		lr.Count = openAt(v.Now)
+		room := lr.Max - max(0, sum)
+		lr.Refused = lr.Count > room
+		for ; lr.Refused && room >= 0 && openAt(v.Now+r.RetryAfter) > room; r.RetryAfter++ {
+		}
+		if room < 0 {
+			r.RetryAfter = -1
+		}
+	}
+	lr.Lo, lr.Hi = lr.Count, lr.Count
+}
+
 // sumOf returns the sum that all checks of an operation count for the key of check i.
 func sumOf(op *twotier.Op, i int) (n int64) {
 	name := string(op.Checks[i].AppendName(nil))
@@ -296,6 +338,9 @@ func sumOf(op *twotier.Op, i int) (n int64) {
 // include adds the counts of the acquire to the figures.
 func (m *model) include(op *twotier.Op, res *twotier.Result) {
 	for i := range op.Checks {
+		if op.Checks[i].IsLease() && !res.Allowed {
+			continue
+		}
 		for j := range res.Checks[i].Limits {
 			lr, n := &res.Checks[i].Limits[j], sumOf(op, i)
 			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n
@@ -309,7 +354,9 @@ func (m *model) ban(op *twotier.Op, now int64, res *twotier.Result) {
 	for i := range op.Checks {
 		c, r := &op.Checks[i], &res.Checks[i]
 		if !c.IsBan() {
-			banned = r
+			if !c.IsLease() {
+				banned = r
+			}
 			continue
 		}
 		starts := false

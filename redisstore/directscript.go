@@ -95,7 +95,8 @@ func (g *directScript) encode(seq uint64) {
 			check := &c.checks[i]
 			g.hashes = layout.AppendHash(g.hashes, check.hash)
 			g.ends = append(g.ends, len(g.names)-len(c.names)+check.end)
-			g.pack(int64(1+checks+g.versionPosition(check.partition)), int64(check.plan), check.n)
+			g.pack(int64(1+checks+g.versionPosition(check.partition)), int64(check.plan), check.n,
+				check.companion)
 		}
 	}
 	msgpack.SetHead(g.packed, g.size)

@@ -132,14 +132,36 @@ func randomOp(dice *rand.Rand, now int64) twotier.Op {
 		case op.Kind == twotier.Acquire && dice.IntN(8) == 0:
 			c.N = 0
 		}
+		if op.Kind == twotier.Acquire && checks == 1 && dice.IntN(8) == 0 {
+			c.N, c.Limits = -1-dice.Int64N(4), nil // settles a hold
+		}
 		op.Checks = append(op.Checks, c)
 		for i := range dice.IntN(3) {
-			if op.Kind == twotier.Acquire {
+			if op.Kind == twotier.Acquire && len(c.Limits) > 0 {
 				op.Checks = append(op.Checks, banOf(dice, &c, i))
 			}
 		}
+		for op.Kind == twotier.Acquire && dice.IntN(3) == 0 {
+			op.Checks = append(op.Checks, leaseOf(dice, &c, now, checks == 1))
+		}
 	}
 	return op
+}
+
+// leaseOf returns a check that takes leases of a check's key or, if it may, returns some. They end
+// within seconds, so that some have the same end.
+func leaseOf(dice *rand.Rand, c *twotier.Check, now int64, returns bool) twotier.Check {
+	l := twotier.Check{Kind: twotier.LeaseCheck, N: 1 + dice.Int64N(2),
+		Until: now + 1 + dice.Int64N(2000), Limits: limits(1, 1+dice.Int64N(6))}
+	if returns && dice.IntN(3) == 0 {
+		l.N, l.Until = -1, now-100+dice.Int64N(2000)
+	}
+	l.Until -= l.Until % 50
+	if l.N > 0 {
+		l.Until = max(l.Until, now+1)
+	}
+	l.NS, l.Key = twotier.LeaseKey(c.NS, "", c.Key)
+	return l
 }
 
 // opOfOneKey is randomOp with the first key and its bans.

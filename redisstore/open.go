@@ -96,11 +96,12 @@ type Store struct {
 	scripts     scripts.Set
 	sequenceTTL string
 	ready       atomic.Bool
-	restores    atomic.Bool // Redis makes keys from payloads
-	used        atomic.Bool // a probe has succeeded
-	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
-	agreed      bool        // a probe has succeeded; the placement does not change any more
-	since       string      // sinceField of the seed; "" until that is known
+	restores    atomic.Bool            // Redis makes keys from payloads
+	used        atomic.Bool            // a probe has succeeded
+	readyMu     sync.Mutex             // held while Redis is probed at first, or after it lost data
+	agreed      bool                   // a probe has succeeded; the placement stays
+	since       string                 // sinceField of the seed; "" until that is known
+	secret      atomic.Pointer[[]byte] // see HoldSecret
 
 	mu      sync.Mutex
 	probing *sharedProbe // the probe under way, if there is one

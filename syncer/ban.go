@@ -28,7 +28,9 @@ func (k *call) bansToStart(res *twotier.Result) (starting []int, err error) {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if !t.check.IsBan() {
-			banned = i
+			if !t.check.IsLease() {
+				banned = i
+			}
 			continue
 		}
 		if res.Checks[i].Refused || len(t.check.Limits) != 1 ||

@@ -25,12 +25,17 @@ func BanEnd(v leaparray.View) (end int64) {
 	return end
 }
 
-// BanLadder returns the ladder of all bans.
-func BanLadder() *leaparray.Ladder {
-	l, err := leaparray.NewLadder(leaparray.DefaultExact,
-		leaparray.Level{Width: time.Minute, Count: int(twotier.MaxBan / time.Minute)})
-	if err != nil {
-		panic(err) // impossible with constant levels
+// CompanionLadders returns the ladders of companions by their namespaces. Their events lie ahead,
+// so they keep their milliseconds.
+func CompanionLadders() map[string]*leaparray.Ladder {
+	ladders := map[string]*leaparray.Ladder{}
+	for name, span := range twotier.CompanionNamespaces() {
+		l, err := leaparray.NewLadder(leaparray.DefaultExact,
+			leaparray.Level{Width: time.Minute, Count: int(span / time.Minute)})
+		if err != nil {
+			panic(err) // impossible with constant levels
+		}
+		ladders[name] = l
 	}
-	return l
+	return ladders
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -45,7 +46,7 @@ func TestABanKeepsItsEnd(t *testing.T) {
 
 // TestTheLastBanCounts starts bans in two counters of a view, and takes one back.
 func TestTheLastBanCounts(t *testing.T) {
-	v := leaparray.View{Ladder: syncer.BanLadder(), Now: t0}
+	v := leaparray.View{Ladder: syncer.CompanionLadders()[twotier.BanNamespace], Now: t0}
 	for _, end := range []int64{t0 - 5, t0 + 30, t0 + 7000, t0 + 86_400_000} {
 		v.Put(&v.A, leaparray.Heap{}, leaparray.Moment(end), 1)
 		v.Put(&v.B, leaparray.Heap{}, leaparray.Moment(end-1), 1)

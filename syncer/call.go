@@ -28,12 +28,15 @@ type call struct {
 	touched     uint64       // see keys.PrefetchPlaces
 	admission   admission
 	borrowed    bool // some of the targets are counted for another counter
+	// refusedCounts is set if a refused Acquire is counted: then it takes no leases.
+	refusedCounts bool
 }
 
 // begin prepares the scratch memory for an operation.
 func (k *call) begin(op *twotier.Op, now int64) {
 	k.op, k.now, k.present = op, now, now
 	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
+	k.refusedCounts = false
 }
 
 // updatePresent records that the operation has waited.
@@ -158,7 +161,7 @@ type target struct {
 	// credit is set if the key is another counter's, and this one may count it.
 	credit   *loans.Credit
 	borrowed bool // the same for reading
-	// stamped is the time at which events of the credit were counted.
+	// stamped is the time at which events of the credit, or leases, were counted.
 	stamped int64
 }
 
@@ -258,9 +261,9 @@ func (t *target) hasSameKey(o *target) bool {
 func (t *target) name() string { return rounds.LoadName(t.ns, t.check.Key) }
 
 // isRefusedByPartition reports whether the target's partition accepts no operations now, see
-// refuses.
+// refuses. Only the owner decides about leases: nobody else knows all that are open.
 func (t *target) isRefusedByPartition(op *twotier.Op) bool {
-	return t.p.refuses(op.AllowNonOwner || t.check.InPlace)
+	return t.p.refuses((op.AllowNonOwner || t.check.InPlace) && !t.check.IsLease())
 }
 
 // countedKey returns the target as a key to wait for.

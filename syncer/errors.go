@@ -30,6 +30,9 @@ var (
 	// errStoreDown is an ErrUnavailable of an operation that is impossible without the store.
 	errStoreDown = fmt.Errorf("%w: without the store it is unknown how much can be taken back",
 		twotier.ErrUnavailable)
+	// errTakesReserved refuses to reserve what an operation takes back.
+	errTakesReserved = fmt.Errorf("%w: only an operation on keys of one owner can take counts back",
+		twotier.ErrUnavailable)
 	// errStopped is the ErrUnknownOutcome of an operation that was waiting for the store when the
 	// counter closed.
 	errStopped = fmt.Errorf("%w: counted in memory, but closed before the store acknowledged it",

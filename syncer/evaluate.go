@@ -46,8 +46,12 @@ func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 	case !res.Allowed && (k.reservation != nil || !op.CountsRefused(res)):
 		return k.startRefusalBans(res)
 	case op.DryRun:
+		k.refusedCounts = !res.Allowed
 		k.includeCounted(res)
 		return false, nil
+	}
+	if err := k.checkTaken(); err != nil {
+		return false, err
 	}
 	if err := k.checkRoom(); err != nil {
 		return false, err
@@ -61,6 +65,7 @@ func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 	if k.reservation != nil {
 		k.reserve()
 	} else {
+		k.refusedCounts = !res.Allowed
 		if err := k.makeEntries(); err != nil {
 			return false, err
 		}
@@ -110,8 +115,8 @@ func (k *call) setTimes(res *twotier.Result) {
 	}
 	for i := range res.Checks {
 		switch t := &k.targets[i]; {
-		case t.check.N == 0:
-		case t.credit != nil:
+		case !k.counts(t):
+		case t.credit != nil || t.check.IsLease():
 			res.Checks[i].TS = t.stamped
 		default:
 			res.Checks[i].TS = k.ts
@@ -142,13 +147,8 @@ func (k *call) markUsed() {
 func (k *call) checkReach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N < 0 {
-			switch {
-			case t.lacksStoreCounts():
-				return errStoreDown
-			case !k.op.Recalled && t.p.ownership == owned && t.mayBeLent():
-				return ErrLent
-			}
+		if err := k.checkTakes(t); err != nil {
+			return err
 		}
 		v := k.view(t)
 		for j := range t.check.Limits {
@@ -156,6 +156,32 @@ func (k *call) checkReach() error {
 				return k.reachError(t, &t.check.Limits[j])
 			}
 		}
+	}
+	return nil
+}
+
+// checkTaken returns why an Acquire may not take counts back, or nil.
+func (k *call) checkTaken() error {
+	for i := range k.targets {
+		if err := k.checkTakes(&k.targets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTakes returns why the target's counts can't be taken back, or nil: the store can't be asked
+// how many there are, or others may have some.
+func (k *call) checkTakes(t *target) error {
+	switch {
+	case t.check.N >= 0:
+		return nil
+	case k.reservation != nil:
+		return errTakesReserved
+	case t.lacksStoreCounts():
+		return errStoreDown
+	case !k.op.Recalled && t.p.ownership == owned && !t.check.IsLease() && t.mayBeLent():
+		return ErrLent
 	}
 	return nil
 }
@@ -187,7 +213,7 @@ func (k *call) setSource(res *twotier.Result) {
 func (k *call) makeEntries() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N == 0 {
+		if !k.counts(t) {
 			continue
 		}
 		r, _, err := t.ensureEntry(k.present)
@@ -203,13 +229,16 @@ func (k *call) makeEntries() error {
 func (k *call) count() {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N == 0 {
+		if !k.counts(t) {
 			continue
 		}
 		e := t.p.keys.EntryAt(t.ref)
-		if k.op.TakesNewest() {
+		switch {
+		case t.check.IsLease():
+			t.countLease(e)
+		case k.op.TakesNewest():
 			t.p.keys.SubtractNewest(e, t.sp.Ladder, k.now, -t.check.N)
-		} else {
+		default:
 			if t.stamped = k.ts; t.credit != nil {
 				t.stamped = t.credit.Use(t.check.N, k.ts, time.Now())
 			}
@@ -221,6 +250,11 @@ func (k *call) count() {
 		t.p.markDirty(t.ref, e)
 		k.refused = k.refused || e.HasFlag(keys.FlagParked)
 	}
+}
+
+// counts reports whether an operation that counts counts the target.
+func (k *call) counts(t *target) bool {
+	return t.check.N != 0 && !(k.refusedCounts && t.check.IsLease())
 }
 
 // view returns the synced and pending counts of the target's key.
@@ -238,6 +272,10 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 		return errKeyRefused
 	}
 	v := k.view(t)
+	if t.check.IsLease() {
+		k.compareLease(t, v, r)
+		return nil
+	}
 	if t.credit != nil && k.op.Kind == twotier.Acquire {
 		t.credit.AnswerCheck(t.check.Needed(t.extra), v, k.ts, time.Now(), r)
 		return nil
@@ -332,6 +370,9 @@ func (k *call) lentWithin(t *target, window int64) int64 {
 // includeCounted adds an admitted Acquire's own counts to its figures.
 func (k *call) includeCounted(res *twotier.Result) {
 	for i := range k.targets {
+		if k.refusedCounts && k.targets[i].check.IsLease() {
+			continue
+		}
 		n := k.targets[i].check.N + k.targets[i].extra
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]

@@ -16,7 +16,9 @@ func (o *Options) addNamespaces(n *keys.Namespaces) error {
 	if all == nil {
 		all = map[string]Namespace{}
 	}
-	all[twotier.BanNamespace] = Namespace{Ladder: BanLadder(), Unlisted: true}
+	for name, ladder := range CompanionLadders() {
+		all[name] = Namespace{Ladder: ladder, Unlisted: true}
+	}
 	names := slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(name string) bool {
 		return name == twotier.DefaultNamespace
 	})
@@ -29,8 +31,8 @@ func (o *Options) addNamespaces(n *keys.Namespaces) error {
 			MaxKeys: ns.MaxKeys, Unlisted: ns.Unlisted, TTL: KeyTTL(ns.Ladder)})
 	}
 	if n.Len() > keys.MaxNamespaces {
-		return fmt.Errorf("syncer: %d namespaces, with the default one and that of bans, want at "+
-			"most %d", n.Len(), keys.MaxNamespaces)
+		return fmt.Errorf("syncer: %d namespaces, with the default one and those of bans and "+
+			"leases, want at most %d", n.Len(), keys.MaxNamespaces)
 	}
 	return nil
 }

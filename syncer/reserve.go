@@ -38,8 +38,8 @@ func (k *call) reserve() {
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
 		ns, key := b[:len(t.ns):len(t.ns)], b[len(t.ns):]
 		t.p.reservations.Add(k.reservation.id, ns, key, t.check.N)
-		k.reservation.checks = append(k.reservation.checks,
-			twotier.Check{NS: ns, Key: key, N: t.check.N})
+		k.reservation.checks = append(k.reservation.checks, twotier.Check{Kind: t.check.Kind,
+			NS: ns, Key: key, N: t.check.N, Until: t.check.Until})
 	}
 	k.reservation.in.put(k.reservation)
 }

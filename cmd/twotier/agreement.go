@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,16 @@ func (s *server) startAgreement() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.disagree = func() { cancel(); s.agreeing.Wait() }
 	if s.store.redis != nil {
+		s.adoptHoldSecret()
 		s.agreeing.Go(func() { s.runAgree(ctx) })
+	}
+}
+
+// adoptHoldSecret seals the ids of holds by the secret in Redis.
+func (s *server) adoptHoldSecret() {
+	secret := s.store.redis.HoldSecret()
+	if secret != nil && !bytes.Equal(secret, s.holds.Sealer.Secret()) {
+		s.holds.Sealer.SetSecret(secret)
 	}
 }
 
@@ -68,6 +78,7 @@ func (s *server) runAgree(ctx context.Context) {
 			s.outdated <- err
 			return
 		}
+		s.adoptHoldSecret()
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // view returns the cluster as a node sees it, with the status of every member.
 func view(t *testing.T, s *server) (v cluster.View) {
 	t.Helper()
-	decode(t, ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
+	decode(t, fetch(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
 	return v
 }
 
@@ -36,7 +36,7 @@ func decode(t *testing.T, text string, into any) {
 func TestAddressOfANodeAlone(t *testing.T) {
 	s := startServe(t, t.Context(), "--gossip", "")
 	var v cluster.View
-	decode(t, ask(t, "GET", s.url+"/v1/cluster", ""), &v)
+	decode(t, fetch(t, "GET", s.url+"/v1/cluster", ""), &v)
 	if len(v.Members) != 1 || "http://"+v.Members[0].Address != s.url {
 		t.Errorf("served at %s, members %+v", s.url, v.Members)
 	}
@@ -69,7 +69,7 @@ func TestFiguresOfACluster(t *testing.T) {
 	nodes := startDemo(t)
 	const keys = 120
 	for k := range keys {
-		ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
+		fetch(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
 			fmt.Sprintf(`{"key":"k%d"}`, k))
 	}
 	for _, asked := range nodes {
@@ -105,7 +105,7 @@ func TestFiguresOfACluster(t *testing.T) {
 	if moves.Given+moves.Abandoned < int64(leaves) || moves.Given == 0 {
 		t.Errorf("%d partitions were given up: %+v", leaves, moves)
 	}
-	lines := ask(t, "GET", "http://"+nodes[0].http.Addr().String()+"/metrics", "")
+	lines := fetch(t, "GET", "http://"+nodes[0].http.Addr().String()+"/metrics", "")
 	for _, line := range []string{
 		"twotier_members 2", `twotier_member_states{state="alive"} 2`,
 		`twotier_peer_up{peer="b"} 1`, `twotier_mode{mode="two-tier"} 1`,
@@ -131,7 +131,7 @@ func TestSuspect(t *testing.T) {
 	}
 	eventually(t, "b is suspect", patience, func() bool {
 		for k := range 20 { // these are counted even so
-			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
+			fetch(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
 				fmt.Sprintf(`{"key":"k%d"}`, k))
 		}
 		return slices.ContainsFunc(view(t, nodes[0]).Members, func(m cluster.Member) bool {

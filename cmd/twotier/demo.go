@@ -114,7 +114,7 @@ func wait(ctx context.Context, d time.Duration) {
 // openDemo starts the nodes one after the other, each as serve does. If it fails, the caller must
 // close the nodes that it returns.
 func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
-	shared := &inProcess{counts: embedded.New(embedded.Options{MaxMemory: demoMemory})}
+	shared := newInProcess(embedded.Options{MaxMemory: demoMemory})
 	seed := placement(config.Config{}).Seed // without Redis the nodes can't share one
 	for i := range demoNodes {
 		cfg, err := config.Parse(nil, nil)

@@ -44,8 +44,8 @@ func eventually(t *testing.T, what string, within time.Duration, condition func(
 	}
 }
 
-// ask calls a node and returns the answer.
-func ask(t *testing.T, method, address, body string) string {
+// fetch calls a node and returns the answer.
+func fetch(t *testing.T, method, address, body string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address,
 		strings.NewReader(body))
@@ -87,22 +87,22 @@ func TestDemo(t *testing.T) {
 	}
 	for k := range 20 { // enough that every node owns some
 		for i, u := range urls {
-			ask(t, "POST", u+"/v1/add", fmt.Sprintf(`{"key":"test:%d","n":%d}`, k, i+1))
+			fetch(t, "POST", u+"/v1/add", fmt.Sprintf(`{"key":"test:%d","n":%d}`, k, i+1))
 		}
 		for _, u := range urls {
-			if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=test:%d&window=24h", u, k),
+			if got := fetch(t, "GET", fmt.Sprintf("%s/v1/count?key=test:%d&window=24h", u, k),
 				""); !strings.Contains(got, `"count":6,`) {
 				t.Errorf("%s: %s, want 6", u, got)
 			}
 		}
 	}
 	for _, u := range urls {
-		if got := ask(t, "GET", u+"/", ""); !strings.Contains(got, "<title>twotier</title>") {
+		if got := fetch(t, "GET", u+"/", ""); !strings.Contains(got, "<title>twotier</title>") {
 			t.Errorf("%s has no dashboard", u)
 		}
 	}
 	eventually(t, "traffic", patience, func() bool {
-		return !strings.Contains(ask(t, "GET", urls[0]+"/v1/count?key=demo&window=24h", ""),
+		return !strings.Contains(fetch(t, "GET", urls[0]+"/v1/count?key=demo&window=24h", ""),
 			`"count":0,`)
 	})
 	stop()

@@ -22,7 +22,8 @@ func (s *server) addResp(web *httpapi.Options) error {
 	}
 	conns, each := s.connsOf(web, resp.ConnsFor(web.MaxMemory, web.TLS != nil))
 	door, err := resp.New(resp.Options{
-		Service: s.node, Rules: web.Rules, Shadow: web.Shadow, Verdicts: web.Verdicts,
+		Service: s.node, Rules: web.Rules, Shadow: web.Shadow, Holds: web.Holds,
+		Verdicts:  web.Verdicts,
 		Decisions: web.Decisions, Version: version.String(),
 		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,

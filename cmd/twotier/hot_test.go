@@ -24,7 +24,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	total, near := 0, map[int]bool{}
 	eventually(t, "every node counts the key itself", patience, func() bool {
 		for i, n := range nodes {
-			answer := ask(t, "POST", n.url+"/v1/batch", body)
+			answer := fetch(t, "POST", n.url+"/v1/batch", body)
 			total += batch
 			if strings.Contains(answer, `"error"`) {
 				t.Fatal(answer)
@@ -37,7 +37,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	})
 	eventually(t, "the key is its owner's alone", patience, func() bool {
 		for _, n := range nodes {
-			if v := ask(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v,
+			if v := fetch(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v,
 				`"hot_keys":0,"leased_keys":0,`) {
 				return false
 			}
@@ -46,7 +46,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	})
 	eventually(t, "every node has all", patience, func() bool {
 		for _, n := range nodes {
-			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
+			answer := fetch(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
 			if strings.Contains(answer, `"near"`) ||
 				!strings.Contains(answer, fmt.Sprintf(`"count":%d,`, total)) {
 				return false
@@ -64,7 +64,7 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	allowed, near := 0, 0
 	eventually(t, "a refusal is remembered", patience, func() bool {
 		for _, n := range nodes {
-			answer := ask(t, "POST", n.url+"/v1/acquire", acquire)
+			answer := fetch(t, "POST", n.url+"/v1/acquire", acquire)
 			if strings.Contains(answer, `"allowed":true`) {
 				allowed++
 			}
@@ -82,20 +82,20 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	}
 	for _, n := range nodes { // counts that a batch takes back make room for its later operations
 		batch := `{"ops":[{"op":"add","key":"k","n":-1},{"op":"acquire",` + acquire[1:] + `]}`
-		if answer := ask(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer,
+		if answer := fetch(t, "POST", n.url+"/v1/batch", batch); strings.Contains(answer,
 			`"source":"near"`) {
 			t.Errorf("a batch is answered out of order: %s", answer)
 		}
 	}
 	// Naming the default namespace means the same key.
-	ask(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`)
+	fetch(t, "POST", nodes[0].url+"/v1/reset", `{"ns":"default","key":"k"}`)
 	for _, n := range nodes {
-		if answer := ask(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer,
+		if answer := fetch(t, "POST", n.url+"/v1/acquire", acquire); !strings.Contains(answer,
 			`"allowed":true`) {
 			t.Errorf("after a reset: %s", answer)
 		}
 	}
-	if metrics := ask(t, "GET", nodes[0].url+"/metrics", "") + ask(t, "GET", nodes[1].url+
+	if metrics := fetch(t, "GET", nodes[0].url+"/metrics", "") + fetch(t, "GET", nodes[1].url+
 		"/metrics", ""); !strings.Contains(metrics, "twotier_remembered_refusals_total") {
 		t.Error("no metric tells of it")
 	}
@@ -213,7 +213,7 @@ func crowdOf(t *testing.T, nodes []*served, batch int, checks func() string) cro
 			ops = append(ops, `{"op":"acquire","checks":[`+checks()+`]}`)
 		}
 		all.Go(func() {
-			answers[i] = ask(t, "POST", n.url+"/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+			answers[i] = fetch(t, "POST", n.url+"/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
 		})
 	}
 	all.Wait()

@@ -29,9 +29,10 @@ func TestModeFromAShell(t *testing.T) {
 				out != mode+"\n" {
 				t.Errorf("%s: status %d, %s%s", n.url, code, out, errs)
 			}
-			ask(t, "POST", n.url+"/v1/add", `{"key":"k"}`)
+			fetch(t, "POST", n.url+"/v1/add", `{"key":"k"}`)
 			counted++
-			if got := ask(t, "GET", n.url+"/v1/count?key=k&window=24h", ""); !strings.Contains(got,
+			got := fetch(t, "GET", n.url+"/v1/count?key=k&window=24h", "")
+			if !strings.Contains(got,
 				fmt.Sprintf(`"count":%d,`, counted)) {
 				t.Errorf("%s in %s mode: %s, want %d", n.url, mode, got, counted)
 			}
@@ -60,7 +61,7 @@ func TestModeOfAHotKey(t *testing.T) {
 		`{"op":"add","key":"hot"}]}`
 	var total atomic.Int64
 	count := func(n *served) string {
-		answer := ask(t, "POST", n.url+"/v1/batch", body)
+		answer := fetch(t, "POST", n.url+"/v1/batch", body)
 		if strings.Contains(answer, `"error"`) {
 			t.Error(answer)
 		}
@@ -91,7 +92,7 @@ func TestModeOfAHotKey(t *testing.T) {
 		t.Fatalf("status %d, %s%s", code, out, errs)
 	}
 	for _, n := range nodes {
-		if got := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""); !strings.Contains(got,
+		if got := fetch(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""); !strings.Contains(got,
 			fmt.Sprintf(`"count":%d,`, total.Load())) {
 			t.Errorf("%s, want %d", got, total.Load())
 		}

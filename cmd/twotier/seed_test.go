@@ -14,7 +14,7 @@ import (
 func TestServeWaitsForTheSeed(t *testing.T) {
 	redis := redistest.Start(t, redistest.AOF())
 	first := startServe(t, t.Context(), "--node", "first", "--redis", redis.URL())
-	ask(t, "POST", first.url+"/v1/add", `{"key":"k","n":3,"ack":"redis"}`)
+	fetch(t, "POST", first.url+"/v1/add", `{"key":"k","n":3,"ack":"redis"}`)
 	seed, err := redis.Do("HGET", "tt:meta", "hash-seed").Text()
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 	redis.Kill()
 	knows := startServe(t, t.Context(), "--node", "knows", "--redis", redis.URL(),
 		"--hash-seed", seed)
-	ask(t, "POST", knows.url+"/v1/add", `{"key":"k"}`)
+	fetch(t, "POST", knows.url+"/v1/add", `{"key":"k"}`)
 	late := &served{status: make(chan int, 1)}
 	go func() {
 		args := []string{"serve", "--listen", "127.0.0.1:0", "--node", "late", "--redis",
@@ -43,7 +43,7 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 	direct := startServe(t, t.Context(), "--node", "direct", "--mode", "redis", "--redis",
 		redis.URL())
 	eventually(t, "both counts", patience, func() bool {
-		return strings.Contains(ask(t, "GET", direct.url+"/v1/count?key=k&window=24h", ""),
+		return strings.Contains(fetch(t, "GET", direct.url+"/v1/count?key=k&window=24h", ""),
 			`"count":4,`)
 	})
 	if now, err := redis.Do("HGET", "tt:meta", "hash-seed").Text(); now != seed {
@@ -77,10 +77,10 @@ func TestServeEndsWithAYoungerSeed(t *testing.T) {
 	redis := redistest.Start(t)
 	node := startServe(t, t.Context(), "--node", "late", "--redis", redis.URL(),
 		"--drain-timeout", "1ms")
-	ask(t, "POST", node.url+"/v1/add", `{"key":"k","ack":"redis"}`)
+	fetch(t, "POST", node.url+"/v1/add", `{"key":"k","ack":"redis"}`)
 	redis.Do("FLUSHALL")
 	redis.Do("HSET", "tt:meta", "hash-seed", "5", "hash-seed-since", "1")
-	ask(t, "POST", node.url+"/v1/add", `{"key":"k"}`)
+	fetch(t, "POST", node.url+"/v1/add", `{"key":"k"}`)
 	eventually(t, "stops", patience, func() bool {
 		return strings.Contains(node.errs.String(), "stopping:")
 	})
@@ -93,7 +93,7 @@ func TestServeEndsWithAYoungerSeed(t *testing.T) {
 		t.Errorf("status %d, stderr %s", status, node.errs.String())
 	}
 	again := startServe(t, t.Context(), "--node", "late", "--redis", redis.URL())
-	view := ask(t, "GET", again.url+"/v1/cluster?owners=true", "")
+	view := fetch(t, "GET", again.url+"/v1/cluster?owners=true", "")
 	if !strings.Contains(view, `"hash_seed":5,`) {
 		t.Errorf("after another start: %.200s", view)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
@@ -60,7 +61,8 @@ type server struct {
 	spans     *otlp.Exporter    // nil if no spans are recorded
 	files     *reload.Loader    // reloads files that change
 	certs     *certs.Store      // nil without TLS
-	agreeing  sync.WaitGroup    // runAgree
+	holds     ask.Holds
+	agreeing  sync.WaitGroup // runAgree
 	disagree  context.CancelFunc
 	outdated  chan error // receives one error, if the server must be started again
 }
@@ -82,7 +84,11 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
-	web.Shadow = cfg.InShadow()
+	s.holds.Now, s.holds.Tally.Now = s.clock.Now, s.clock.Now
+	if s.store.redis == nil {
+		s.holds.Sealer.SetSecret(s.store.holdSecret)
+	}
+	web.Shadow, web.Holds = cfg.InShadow(), &s.holds
 	book := &rules.Book{Shadow: web.Shadow}
 	if err := s.addRules(&web, book); err != nil {
 		return nil, err
@@ -112,7 +118,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		return nil, err
 	}
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
-	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
+	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally,
+		opt.Distinct)
 	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters),
 		s.addSpans(ctx, &web),

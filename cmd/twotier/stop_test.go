@@ -18,7 +18,7 @@ func TestAllStopAtOnce(t *testing.T) {
 	nodes := startThree(t, ctx, "--redis", redis.URL(), "--flush-interval", "1m", "--max-lag", "0")
 	const keys = 60
 	for k := range keys {
-		ask(t, "POST", nodes[k%3].url+"/v1/add", fmt.Sprintf(`{"key":"k%d","n":%d}`, k, k+1))
+		fetch(t, "POST", nodes[k%3].url+"/v1/add", fmt.Sprintf(`{"key":"k%d","n":%d}`, k, k+1))
 	}
 	stop()
 	for _, n := range nodes {
@@ -28,7 +28,7 @@ func TestAllStopAtOnce(t *testing.T) {
 	}
 	again := startServe(t, t.Context(), "--redis", redis.URL())
 	for k := range keys {
-		if got := ask(t, "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=24h", again.url, k),
+		if got := fetch(t, "GET", fmt.Sprintf("%s/v1/count?key=k%d&window=24h", again.url, k),
 			""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, k+1)) {
 			t.Errorf("%s, want %d", got, k+1)
 		}
@@ -81,7 +81,7 @@ func startThree(t *testing.T, ctx context.Context, args ...string) (nodes []*ser
 	}
 	for _, n := range nodes {
 		eventually(t, "three members", patience, func() bool {
-			return strings.Count(ask(t, "GET", n.url+"/v1/cluster", ""), `"state":"alive"`) == 3
+			return strings.Count(fetch(t, "GET", n.url+"/v1/cluster", ""), `"state":"alive"`) == 3
 		})
 	}
 	return nodes

@@ -38,12 +38,20 @@ type stores struct {
 	embedded *embedded.Store    // nil with Redis
 	rules    rulebook.Store
 	optional bool // --redis-optional: run even if Redis can't be used
+	// holdSecret seals the ids of holds with the embedded store.
+	holdSecret []byte
 }
 
 // inProcess holds the shared stores of the nodes without Redis in one process, while it runs.
 type inProcess struct {
-	counts *embedded.Store
-	rules  rulebook.Memory
+	counts     *embedded.Store
+	rules      rulebook.Memory
+	holdSecret []byte
+}
+
+// newInProcess returns shared stores. The secret of their holds is lost with them.
+func newInProcess(counts embedded.Options) *inProcess {
+	return &inProcess{counts: embedded.New(counts), holdSecret: []byte(rand.Text())}
 }
 
 const (
@@ -65,11 +73,10 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	if cfg.Redis == "" {
 		if shared == nil {
 			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-			shared = &inProcess{counts: embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2,
-				Logger: log})}
+			shared = newInProcess(embedded.Options{MaxMemory: cfg.MaxMemory / 2, Logger: log})
 		}
 		st.embedded, st.rules = shared.counts, &shared.rules
-		st.store = st.embedded
+		st.store, st.holdSecret = st.embedded, shared.holdSecret
 		return st, nil
 	}
 	if st.redis, err = newStore(cfg, st.ladders, log); err != nil {

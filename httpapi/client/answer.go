@@ -76,6 +76,9 @@ type LimitState struct {
 	// Start and End are the times of the period that was compared: at End the count is 0 again.
 	// They are zero without a Period.
 	Start, End time.Time
+	// Concurrent means that the limit is on open holds: Count is how many are open. It has no
+	// Window.
+	Concurrent bool
 	// Count is the number the decision was based on, including N if it was admitted. Remaining is
 	// Max-Count, but at least 0.
 	Count, Remaining int64
@@ -135,6 +138,9 @@ type AcquireAnswer struct {
 	Source Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
+	// Hold is the id of the hold, and Until its end. Hold is empty if nothing was counted.
+	Hold  string
+	Until time.Time
 }
 
 // Result is the outcome of one operation of a batch: the answer for its kind, or the error that a

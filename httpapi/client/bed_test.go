@@ -16,9 +16,11 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
@@ -323,11 +325,19 @@ func (s *server) listen(t testing.TB, address string) {
 	t.Helper()
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
-		Service: s.node, Listen: address, Rules: someRules(),
+		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(),
 		RuleBook: noDocument(t), Backtester: s.node, Distincter: s.node,
 		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must.Succeed(t, err)
 	must.Succeed(t, s.http.Open(t.Context()))
 	s.address = s.http.Addr().String()
+}
+
+// someHolds returns the holds of a node, with the secret of all nodes of the tests.
+func someHolds() *ask.Holds {
+	now := func() int64 { return time.Now().UnixMilli() }
+	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
+	h.Sealer.SetSecret([]byte("secret"))
+	return h
 }

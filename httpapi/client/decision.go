@@ -77,7 +77,7 @@ func rateLimit(a *AcquireAnswer) (policy, state string) {
 	for i := range a.Checks {
 		c := &a.Checks[i]
 		for k, l := range c.Limits {
-			if l.Shadow {
+			if l.Shadow || l.Concurrent {
 				continue
 			}
 			name := policyName(c.Limits, k)

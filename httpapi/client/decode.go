@@ -192,6 +192,7 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
 	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
 	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
+	a.Hold, a.Until = string(r.text(v, "hold")), r.moment(v, "until")
 	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
 	a.Near = r.texts(v, "near", max(1, len(of.Checks))*mostBans*mostOfRule)
 	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits)
@@ -267,7 +268,7 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 	if asked.hasOnlyDefaultRules() {
 		rules = mostDefaults
 	}
-	list := r.list(v, "limits", len(asked.Limits)+rules*mostOfRule)
+	list := r.list(v, "limits", len(asked.Limits)+1+rules*mostOfRule)
 	if len(list) == 0 {
 		return nil
 	}
@@ -278,10 +279,13 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 		s.Lent, s.Refused = r.integer(l, "lent"), r.boolean(l, "refused")
 		s.Shadow = r.boolean(l, "shadow")
 		s.Start, s.End = r.moment(l, "start"), r.moment(l, "end")
-		if i < len(asked.Limits) {
+		switch {
+		case i < len(asked.Limits):
 			of := &asked.Limits[i]
 			s.Window, s.Period, s.Max = of.Window, of.Period, of.Max
-		} else {
+		case l.Exists("concurrent"):
+			s.Concurrent, s.Max, s.Count = true, r.integer(l, "concurrent"), r.integer(l, "open")
+		default:
 			s.Window, s.Period = r.window(l)
 			s.Max = r.integer(l, "max")
 			s.Rule = string(r.text(l, "rule"))

@@ -58,7 +58,13 @@ func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error
 	if n != 0 {
 		b = appendNumber(b, "n", n)
 	}
-	if len(limits) == 0 {
+	return appendLimits(b, limits, 0)
+}
+
+// appendLimits appends the member limits after a comma, if there are any, with a limit on open
+// holds if that is positive.
+func appendLimits(b []byte, limits []Limit, concurrent int64) ([]byte, error) {
+	if len(limits) == 0 && concurrent <= 0 {
 		return b, nil
 	}
 	b = append(b, `,"limits":[`...)
@@ -75,6 +81,12 @@ func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error
 			b = appendText(append(b, `{"window":`...), l.Period)
 		}
 		b = append(appendNumber(b, "max", l.Max), '}')
+	}
+	if concurrent > 0 {
+		if len(limits) > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendInt(append(b, `{"concurrent":`...), concurrent, 10), '}')
 	}
 	return append(b, ']'), nil
 }
@@ -103,8 +115,11 @@ func (c *Check) append(b []byte) ([]byte, error) {
 	if c.Peek && c.N != 0 {
 		return b, fmt.Errorf("%w: want either Peek or N", ErrInvalid)
 	}
-	b, err := appendKey(b, c.Namespace, c.Key, c.N, c.Limits)
+	b, err := appendKey(b, c.Namespace, c.Key, c.N, nil)
 	if err != nil {
+		return b, err
+	}
+	if b, err = appendLimits(b, c.Limits, c.Concurrent); err != nil {
 		return b, err
 	}
 	if c.Peek {
@@ -115,12 +130,14 @@ func (c *Check) append(b []byte) ([]byte, error) {
 
 // empty reports whether no field of the check is set.
 func (c *Check) empty() bool {
-	return c.Namespace == "" && c.Key == "" && c.N == 0 && !c.Peek &&
+	return c.Namespace == "" && c.Key == "" && c.N == 0 && !c.Peek && c.Concurrent == 0 &&
 		len(c.Limits)+len(c.Rules) == 0
 }
 
 // hasOnlyDefaultRules reports whether only default rules judge the check.
-func (c *Check) hasOnlyDefaultRules() bool { return len(c.Limits)+len(c.Rules) == 0 }
+func (c *Check) hasOnlyDefaultRules() bool {
+	return len(c.Limits)+len(c.Rules) == 0 && c.Concurrent == 0
+}
 
 // defaultCheckCount returns the number of checks that only default rules judge.
 func (r *AcquireRequest) defaultCheckCount() (n int) {
@@ -209,6 +226,9 @@ func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
 	}
 	if r.DryRun {
 		b = append(b, `,"dry_run":true`...)
+	}
+	if r.Hold > 0 {
+		b = append(appendWindow(append(b, `,"hold":"`...), r.Hold), '"')
 	}
 	return append(appendWhen(b, "ts", r.At, r.Ack), '}'), err
 }

@@ -41,8 +41,8 @@ type served struct{ atomic.Int64 }
 
 func (s *served) ServeHTTP(http.ResponseWriter, *http.Request) { s.Add(1) }
 
-// ask sends one request through a gate.
-func ask(ctx context.Context, g *client.Gate, next http.Handler, user ...string) *http.Response {
+// visit sends one request through a gate.
+func visit(ctx context.Context, g *client.Gate, next http.Handler, user ...string) *http.Response {
 	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 	if len(user) > 0 {
 		r.Header["User"] = user
@@ -57,7 +57,7 @@ func TestGate(t *testing.T) {
 	g := gate(t, b.client(), asGiven)
 	var next served
 	for i := range 5 {
-		resp := ask(t.Context(), g, &next, "ann")
+		resp := visit(t.Context(), g, &next, "ann")
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		switch {
 		case i < 3 && resp.StatusCode != 200:
@@ -68,7 +68,7 @@ func TestGate(t *testing.T) {
 		}
 	}
 	for range 5 {
-		if resp := ask(t.Context(), g, &next); resp.StatusCode != 200 {
+		if resp := visit(t.Context(), g, &next); resp.StatusCode != 200 {
 			t.Errorf("one that is not limited: %d", resp.StatusCode)
 		}
 	}
@@ -78,7 +78,7 @@ func TestGate(t *testing.T) {
 	never := gate(t, b.client(), func(o *client.GateOptions) {
 		o.Limits = []client.Limit{{Window: time.Minute}}
 	})
-	resp := ask(t.Context(), never, &next, "bob")
+	resp := visit(t.Context(), never, &next, "bob")
 	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "" {
 		t.Errorf("a limit of none: %d, Retry-After %q", resp.StatusCode,
 			resp.Header.Get("Retry-After"))
@@ -99,7 +99,7 @@ func TestGateLimitsEveryKey(t *testing.T) {
 	} {
 		var next served
 		for range 20 {
-			ask(t.Context(), g, &next, key)
+			visit(t.Context(), g, &next, key)
 		}
 		if n := next.Load(); n != 3 {
 			t.Errorf("%.20q: %d of 20 passed, want 3", key, n)
@@ -142,7 +142,7 @@ func TestGateWithoutAService(t *testing.T) {
 				told.Add(1)
 			}
 		})
-		resp := ask(t.Context(), g, new(served), "ann")
+		resp := visit(t.Context(), g, new(served), "ann")
 		if after := resp.Header.Get("Retry-After"); resp.StatusCode != want.code ||
 			after != want.after || told.Load() != 1 {
 			t.Errorf("%v: %d, Retry-After %q, told %d times", outage, resp.StatusCode, after,
@@ -172,7 +172,7 @@ func TestGateRefusesWhatIsNoOutage(t *testing.T) {
 	} {
 		g := gate(t, stub(t, tt.problem), asGiven)
 		var next served
-		resp := ask(t.Context(), g, &next, "ann")
+		resp := visit(t.Context(), g, &next, "ann")
 		if after := resp.Header.Get("Retry-After"); resp.StatusCode != tt.status ||
 			next.Load() != 0 || after != tt.after {
 			t.Errorf("a problem with %s: %d after %q, %d passed; want %d, %q", tt.problem,
@@ -233,7 +233,7 @@ func TestGateDoesNotServeWhoLeft(t *testing.T) {
 	leave()
 	var next served
 	for range 20 {
-		ask(ctx, gate(t, b.client(), asGiven), &next, "ann")
+		visit(ctx, gate(t, b.client(), asGiven), &next, "ann")
 	}
 	if n := next.Load(); n > 0 {
 		t.Errorf("%d of 20 were served unlimited", n)

@@ -82,6 +82,9 @@ type Check struct {
 	Peek   bool
 	Limits []Limit
 	Rules  []string
+	// Concurrent, if positive, is how many holds of the key may be open at the same time. The
+	// request must have a Hold.
+	Concurrent int64
 }
 
 // AcquireRequest requests that events may pass, and counts them if they may. Either all checks hold
@@ -100,6 +103,9 @@ type AcquireRequest struct {
 	Charge bool
 	// DryRun only tests: the answer is the one that the request would get, but nothing is counted.
 	DryRun bool
+	// Hold, if positive, is how long what is counted can be settled, up to 24 hours, see
+	// [Client.Settle].
+	Hold time.Duration
 }
 
 // Op is one operation of a batch. Exactly one field is set.

@@ -229,7 +229,7 @@ func TestGateByRules(t *testing.T) {
 	}
 	var next served
 	for i, status := range []int{200, 200, 200, 429} {
-		resp := ask(t.Context(), byRule("login"), &next, "ann")
+		resp := visit(t.Context(), byRule("login"), &next, "ann")
 		if resp.StatusCode != status || resp.Header.Get("RateLimit-Policy") != `"login";q=3;w=60` ||
 			!strings.HasPrefix(resp.Header.Get("RateLimit"), `"login";r=`) {
 			t.Errorf("request %d: %d, %v", i, resp.StatusCode, resp.Header)
@@ -244,7 +244,7 @@ func TestGateByRules(t *testing.T) {
 		{"idle", "", 200},
 		{"none", "", 500},
 	} {
-		resp := ask(t.Context(), byRule(strings.Fields(tt.rules)...), &next, tt.rules)
+		resp := visit(t.Context(), byRule(strings.Fields(tt.rules)...), &next, tt.rules)
 		if got := resp.Header.Get("RateLimit-Policy"); resp.StatusCode != tt.status ||
 			got != tt.policy {
 			t.Errorf("%s: %d, policy %s, want %d, %s", tt.rules, resp.StatusCode, got, tt.status,

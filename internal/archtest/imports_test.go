@@ -181,9 +181,13 @@ func importMap() map[string][]string {
 		},
 		"internal/events": {"twotier.dev/twotier/internal/cluster"},
 		"internal/bans":   {"twotier.dev/twotier", prometheus},
+		// Companions and holds are operations of other operations.
+		"internal/companions": {"twotier.dev/twotier"},
+		"internal/holds":      {"twotier.dev/twotier", prometheus},
 		"internal/node": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/backtest",
 			"twotier.dev/twotier/internal/bans", "twotier.dev/twotier/internal/cluster",
+			"twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/events",
 			"twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/modes",
 			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/ownership",
@@ -234,6 +238,7 @@ func importMap() map[string][]string {
 		},
 		"internal/ask": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/holds",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/token",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
 		},
@@ -264,7 +269,7 @@ func importMap() map[string][]string {
 		"httpapi": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/internal",
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/ask",
-			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/bans",
+			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/distinct",
 			"twotier.dev/twotier/internal/peerhttp",
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/replay",

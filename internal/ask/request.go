@@ -21,6 +21,8 @@ type Request struct {
 	Shadow twotier.Shadow
 	// Words are the endpoint's words in error messages. Default: the words of HTTP.
 	Words Words
+	// Holds makes and settles holds; nil if there are none.
+	Holds *Holds
 
 	forms   []opForm // parallel to Ops
 	checks  []twotier.Check
@@ -29,6 +31,7 @@ type Request struct {
 	texts   [][]byte          // parallel to limits: the spelling of the window; nil in ruled ones
 	ruled   []RuledLimit      // the limits of rules, in order
 	bans    []twotier.BanRule // Check is an index in checks until Link
+	leases  []twotier.Lease   // likewise
 	results []twotier.Result
 
 	inForce *twotier.RuleSet      // the rules of this request, once one is named
@@ -38,6 +41,7 @@ type Request struct {
 	start   int                   // where the limits of the check in progress begin
 	charge  bool                  // a rule charges the operation in progress
 	warns   bool                  // a rule of the request has a warning level
+	lease   int64                 // how many leases the check in progress allows; 0 takes none
 }
 
 // opForm records how the request spelled an operation.
@@ -69,6 +73,9 @@ func (r *Request) truncate(m position) {
 	for n := len(r.bans); n > 0 && r.bans[n-1].Check >= m.checks; n-- {
 		r.bans = r.bans[:n-1]
 	}
+	for n := len(r.leases); n > 0 && r.leases[n-1].Check >= m.checks; n-- {
+		r.leases = r.leases[:n-1]
+	}
 }
 
 // BeginOp begins an operation and its first check.
@@ -81,6 +88,15 @@ func (r *Request) BeginOp() {
 // BeginCheck begins another check of the operation in progress.
 func (r *Request) BeginCheck() {
 	r.start, r.naming, r.found = len(r.limits), r.naming[:0], r.found[:0]
+	r.lease = 0
+}
+
+// LimitLeases makes the check in progress take a lease, if at most that many leases of its key are
+// open. The lowest number applies.
+func (r *Request) LimitLeases(most int64) {
+	if r.lease == 0 || most < r.lease {
+		r.lease = most
+	}
 }
 
 // AddLimit adds a limit, whose window is spelled text, to the check in progress.
@@ -137,7 +153,7 @@ func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
 // many of them ban, so that the caller can bound both.
 func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
 	f *request.Failure) {
-	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start {
+	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start && r.lease == 0 {
 		if limits, bans, f = r.findRuleLimits(c, kind); f != nil {
 			return 0, 0, f
 		}
@@ -147,13 +163,16 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 			return 0, 0, f
 		}
 	}
-	switch missing := len(r.limits)+limits == r.start; {
+	switch missing := len(r.limits)+limits == r.start && r.lease == 0; {
 	case c.Key == nil:
 		f = request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
 		f = request.FieldFailure("n", request.WantAddN)
 	case kind == twotier.Acquire && (c.N < 0 || c.N > request.MaxN):
 		f = request.FieldFailure("n", request.WantAcquireN)
+	case kind != twotier.Acquire && r.lease > 0:
+		f = request.FieldFailure("limits", "only an acquire can limit how many are open at the "+
+			"same time")
 	case kind == twotier.Acquire && missing:
 		f = request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
 	case kind == twotier.Count && missing:
@@ -171,6 +190,10 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
 	if len(r.found) > 0 {
 		r.addRuleLimits(kind)
 	}
+	if r.lease > 0 {
+		r.leases = append(r.leases, twotier.Lease{Check: len(r.checks), Max: r.lease,
+			Shadow: r.Shadow != nil && r.IsInShadow(c, kind)})
+	}
 	r.checks = append(r.checks, *c)
 	r.starts = append(r.starts, r.start)
 }
@@ -186,14 +209,15 @@ func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 	r.forms = append(r.forms, opForm{r.op.checks, len(r.checks) - r.op.checks, tag})
 }
 
-// countsNothing reports whether all checks of the operation in progress are of 0 events.
+// countsNothing reports whether all checks of the operation in progress are of 0 events, and none
+// takes a lease.
 func (r *Request) countsNothing() bool {
 	for i := r.op.checks; i < len(r.checks); i++ {
 		if r.checks[i].N != 0 {
 			return false
 		}
 	}
-	return true
+	return !r.takesLeases()
 }
 
 // DropOp forgets the checks and limits of the operation in progress.
@@ -216,6 +240,9 @@ func (r *Request) Link() {
 	}
 	if len(r.bans) > 0 {
 		r.linkBans()
+	}
+	if len(r.leases) > 0 {
+		r.linkLeases()
 	}
 }
 

@@ -154,6 +154,24 @@ alice  1m          1      4          0  tight, in shadow, refused
 			`{"key":"alice","counts":[{"window":"month@Europe/Lisbon","count":3,"min":3,"max":3,"bucket_ms":1}],"source":"memory"}`,
 			`GET /v1/count?key=alice&window=2w%2Cmonth%40Europe%2FLisbon`,
 			"alice (memory)\nWINDOW               COUNT  MIN  MAX\nmonth@Europe/Lisbon      3    3    3\n"},
+		{"acquire with a hold", "acquire alice --limit 15/1m --concurrent 2 --hold 90s",
+			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},` +
+				`{"concurrent":2,"open":1,"remaining":1}],"retry_after_ms":0,"source":"memory",` +
+				`"hold":"AAAA","until":1000}`,
+			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15},` +
+				`{"concurrent":2}],"hold":"90s"}`,
+			"allowed (memory)\n" +
+				"KEY    WINDOW  LIMIT  COUNT  REMAINING\n" +
+				"alice  1m         15      4         11\n" +
+				"alice  open        2      1          1\n" +
+				"hold AAAA until 1970-01-01T00:00:01Z\n"},
+		{"settle", "settle AAAA 1234", `{"settled":true,"over":["tokens/1m","limits[0]"]}`,
+			`POST /v1/settle {"hold":"AAAA","n":1234}`,
+			"settled with 1234, over tokens/1m and limits[0]\n"},
+		{"settle again", "settle AAAA 0", `{"settled":true,"repeated":true}`,
+			`POST /v1/settle {"hold":"AAAA","n":0}`, "settled before, nothing was changed\n"},
+		{"renew", "renew AAAA 5m", `{"hold":"AAAB","until":1000}`,
+			`POST /v1/renew {"hold":"AAAA","for":"5m"}`, "AAAB\n"},
 		{"acquire by default rules", "acquire alice --json", `{"allowed":true}`,
 			`POST /v1/acquire {"key":"alice","n":1}`, `{"allowed":true}` + "\n"},
 		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired,

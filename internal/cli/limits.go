@@ -13,6 +13,8 @@ import (
 type limit struct {
 	Window string `json:"window"`
 	Max    int64  `json:"max"`
+	// Concurrent, if positive, limits how many holds are open, in place of the others.
+	Concurrent int64 `json:"-"`
 }
 
 // limits is a flag that may be repeated, or have several values separated by commas.
@@ -45,7 +47,7 @@ func parseLimit(text string) (limit, error) {
 	if !ok || err != nil || n < 0 {
 		return limit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
 	}
-	return limit{window, n}, checkLimitWindow(window)
+	return limit{Window: window, Max: n}, checkLimitWindow(window)
 }
 
 // checkLimitWindow checks the window of a limit or of a count, which may be a calendar period.

@@ -17,7 +17,8 @@ import (
 func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
-		clusterSpec(), modeSpec(), resetSpec(), rulesSpec(), bansSpec(), unbanSpec(),
+		settleSpec(), renewSpec(), clusterSpec(), modeSpec(), resetSpec(), rulesSpec(),
+		bansSpec(), unbanSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))
 	for i, s := range specs {

@@ -49,6 +49,7 @@ type writeBody struct {
 	CountDenied bool   `json:"count_denied,omitempty"`
 	Charge      bool   `json:"charge,omitempty"`
 	DryRun      bool   `json:"dry_run,omitempty"`
+	Hold        string `json:"hold,omitempty"`
 	Checks      checks `json:"checks,omitempty"`
 }
 
@@ -121,12 +122,14 @@ func acquireSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			var (
 				e                   eventFlags
+				held                holdFlags
 				rules               ruleNames
 				all                 checks
 				countDenied, dryRun bool
 				charge              bool
 			)
 			e.addFlags(fs)
+			held.addFlags(fs)
 			fs.Var(&rules, "rule", "`NAME` of a rule of the server; may be repeated")
 			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
 			fs.BoolVar(&countDenied, "count-denied", false,
@@ -139,6 +142,9 @@ func acquireSpec() spec {
 					return err
 				}
 				body.CountDenied, body.Charge, body.DryRun = countDenied, charge, dryRun
+				if err := held.addTo(&body); err != nil {
+					return err
+				}
 				return s.acquire(ctx, body)
 			}
 		},
@@ -176,6 +182,7 @@ type decision struct {
 	Limits  []struct {
 		Window                string
 		Max, Count, Remaining int64
+		Concurrent, Open      int64 // of a limit on open holds, in place of these
 		Refused               bool
 		Rule                  string // the limit is part of, if any
 		Shadow                bool   // of the rule
@@ -200,6 +207,8 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 		Checks []decision
 		Near   []string
 		Bans   []ban
+		Hold   string
+		Until  int64
 		origin
 	}
 	if err := s.call(ctx, http.MethodPost, "/v1/acquire", nil, body, &answer); err != nil {
@@ -221,6 +230,9 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 		}
 		s.printNear(answer.Near)
 		s.printBans(answer.Bans)
+		if answer.Hold != "" {
+			fmt.Fprint(s.Stdout, describeHold(answer.Hold, answer.Until))
+		}
 	}
 	if !answer.Allowed {
 		return ErrRefused
@@ -270,6 +282,9 @@ func (s *session) printDecisions(decisions []decision) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "WINDOW", "LIMIT", "COUNT", "REMAINING", ""}}}
 	for _, d := range decisions {
 		for _, l := range d.Limits {
+			if l.Concurrent > 0 {
+				l.Window, l.Max, l.Count = "open", l.Concurrent, l.Open
+			}
 			t.add(quoteUnprintable(d.Key), l.Window, l.Max, l.Count, l.Remaining,
 				describeMarks(l.Rule, l.Shadow, l.Refused))
 		}

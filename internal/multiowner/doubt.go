@@ -75,7 +75,10 @@ func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 	for i := range d.checks {
 		op := &twotier.Op{Kind: twotier.Add, TS: d.ts, Ack: twotier.AckMemory,
 			Checks: []twotier.Check{d.checks[i]}}
-		op.Checks[0].N = -op.Checks[0].N
+		if op.Checks[0].N = -op.Checks[0].N; op.Checks[0].IsLease() {
+			op.Kind, op.TS = twotier.Acquire, 0
+			op.Checks[0].Limits = []twotier.Limit{{Window: 1}}
+		}
 		err := p.takeBackHere(ctx, op)
 		if err != nil && !errors.Is(err, twotier.ErrUnknownOutcome) {
 			later = append(later, op)

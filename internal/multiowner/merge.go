@@ -30,19 +30,22 @@ func (a *acquire) merge(res *twotier.Result) {
 			res.RetryAfter = r
 		}
 	}
-	if !res.Allowed && !a.op.CountsRefused(res) {
-		a.subtract(res)
+	if !res.Allowed {
+		a.subtract(res, a.op.CountsRefused(res))
 	}
 }
 
 // subtract subtracts undone reservations from the counts in the answer, for the parts that their
-// owners had admitted.
-func (a *acquire) subtract(res *twotier.Result) {
+// owners had admitted: all of them or, if the refusal is counted, only the leases.
+func (a *acquire) subtract(res *twotier.Result, counted bool) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {
 			continue
 		}
 		for _, at := range a.parts[i].Checks {
+			if counted && !a.op.Checks[at].IsLease() {
+				continue
+			}
 			n := a.reservedAmount(&a.parts[i], at)
 			res.Checks[at].TS = 0
 			for j := range res.Checks[at].Limits {

@@ -6,13 +6,14 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
 
-// doWithBans runs an operation judged by rules with a ban.
-func (n *Node) doWithBans(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	x := bans.Extend(op)
+// doWithCompanions runs an operation judged by rules with a ban, or that takes leases.
+func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	x := companions.Extend(op)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.OriginalError(err)
 	}
@@ -20,12 +21,12 @@ func (n *Node) doWithBans(ctx context.Context, op *twotier.Op, res *twotier.Resu
 	return nil
 }
 
-// doAllWithBans runs a batch that has operations judged by rules with a ban.
-func (n *Node) doAllWithBans(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	extended, list := make([]*bans.Extended, len(ops)), make([]twotier.Op, len(ops))
+// doAllWithCompanions runs a batch that has operations with companions.
+func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	extended, list := make([]*companions.Extended, len(ops)), make([]twotier.Op, len(ops))
 	for i := range ops {
-		if list[i] = ops[i]; len(ops[i].Rules) > 0 {
-			extended[i] = bans.Extend(&ops[i])
+		if list[i] = ops[i]; companions.Needs(&ops[i]) {
+			extended[i] = companions.Extend(&ops[i])
 			list[i] = extended[i].Op
 		}
 	}
@@ -44,8 +45,8 @@ func (n *Node) doAllWithBans(ctx context.Context, ops []twotier.Op, res []twotie
 // maxBans bounds the bans in one answer to another node.
 const maxBans = 10_000
 
-// extractBans removes the bans from a result and records them.
-func (n *Node) extractBans(x *bans.Extended, op *twotier.Op, res *twotier.Result) {
+// extractBans removes the companions from a result, and records the bans.
+func (n *Node) extractBans(x *companions.Extended, op *twotier.Op, res *twotier.Result) {
 	x.ReduceResult(res)
 	n.bans.Record(op, res, n.opt.Clock.Now())
 }

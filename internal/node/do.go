@@ -3,11 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/ring"
 )
 
@@ -21,10 +21,10 @@ func (n *Node) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	}
 	n.setDefaultAck(op)
 	var err error
-	if len(op.Rules) == 0 {
+	if n.setUntil(op); !companions.Needs(op) {
 		err = n.router.Do(ctx, op, res)
 	} else {
-		err = n.doWithBans(ctx, op, res)
+		err = n.doWithCompanions(ctx, op, res)
 	}
 	n.tallyOp(op, res, err)
 	return err
@@ -40,8 +40,13 @@ func (n *Node) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result
 		return
 	}
 	n.setDefaultAcks(ops)
-	if slices.ContainsFunc(ops, func(op twotier.Op) bool { return len(op.Rules) > 0 }) {
-		n.doAllWithBans(ctx, ops, res)
+	companioned := false
+	for i := range ops {
+		n.setUntil(&ops[i])
+		companioned = companioned || companions.Needs(&ops[i])
+	}
+	if companioned {
+		n.doAllWithCompanions(ctx, ops, res)
 	} else {
 		n.router.DoAll(ctx, ops, res)
 	}
@@ -58,6 +63,13 @@ func (n *Node) Record(ctx context.Context, ops []twotier.Op, res []twotier.Resul
 	}
 	n.setDefaultAcks(ops)
 	n.router.DoAll(ctx, ops, res)
+}
+
+// setUntil sets the end of an operation's hold.
+func (n *Node) setUntil(op *twotier.Op) {
+	if op.Hold > 0 {
+		op.Until = n.opt.Clock.Now() + op.Hold
+	}
 }
 
 // setDefaultAck gives an operation that names no acknowledgement the one this node is configured

@@ -138,7 +138,7 @@ func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *twotier.Check) erro
 // forgetDistinct forgets the distinct values of a key. Its counts are already forgotten, so an
 // error must not claim that nothing was done.
 func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
-	if n.opt.Distinct == nil || twotier.IsBan(c.NS) {
+	if n.opt.Distinct == nil || twotier.Companion(c.NS) != "" {
 		return nil
 	}
 	r, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)

@@ -15,10 +15,10 @@ const (
 	ackShift  = 4
 )
 
-// Bounds of namespaces and keys: the ones of bans, which are longer than the clients', see
-// twotier.BanKey.
+// Bounds of namespaces and keys: those of bans and leases are longer than the clients', see
+// twotier.BanKey and twotier.LeaseKey.
 const (
-	maxNS  = len(twotier.BanNamespace) + 1 + 64
+	maxNS  = len("@settled25h") + 1 + 64
 	maxKey = 64 + 1 + 256
 )
 
@@ -39,7 +39,8 @@ func sameExceptKeys(a, b *twotier.Op) bool {
 	}
 	for i := range a.Checks {
 		x, y := &a.Checks[i], &b.Checks[i]
-		if x.Kind != y.Kind || x.N != y.N || x.Ban != y.Ban || !bytes.Equal(x.NS, y.NS) ||
+		if x.Kind != y.Kind || x.N != y.N || x.Ban != y.Ban || x.Until != y.Until ||
+			!bytes.Equal(x.NS, y.NS) ||
 			!slices.Equal(x.Limits, y.Limits) {
 			return false
 		}
@@ -64,8 +65,12 @@ func appendChecks(b []byte, op *twotier.Op) []byte {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		b = appendBytes(appendBytes(b, c.NS), c.Key)
-		if b = appendInt(b, c.N<<checkKindBits|int64(c.Kind)); c.IsBan() {
+		b = appendInt(b, c.N<<checkKindBits|int64(c.Kind))
+		switch c.Kind {
+		case twotier.BanCheck:
 			b = appendUint(appendUint(b, uint64(c.Ban.From)), uint64(c.Ban.To))
+		case twotier.LeaseCheck:
+			b = appendInt(b, c.Until)
 		}
 		b = appendUint(b, uint64(len(c.Limits)))
 		for j := range c.Limits {
@@ -104,14 +109,17 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 		c := twotier.Check{NS: r.bytes(), Key: r.bytes()}
 		packed := r.int()
 		c.Kind, c.N = twotier.CheckKind(packed&(1<<checkKindBits-1)), packed>>checkKindBits
-		if c.Kind > twotier.BanCheck || c.IsBan() && kind != twotier.Acquire {
+		if c.Kind > twotier.LeaseCheck || c.Kind != twotier.EventCheck && kind != twotier.Acquire {
 			r.fail()
 		}
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
 			r.fail()
 		}
-		if c.IsBan() {
+		switch c.Kind {
+		case twotier.BanCheck:
 			c.Ban = twotier.Ban{From: r.uint16(), To: r.uint16()}
+		case twotier.LeaseCheck:
+			c.Until = r.int()
 		}
 		from := len(l.limits)
 		for range r.itemCount() {

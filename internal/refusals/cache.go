@@ -61,19 +61,19 @@ func (c *Cache) Hits() int64 { return c.hits.Load() }
 // canRemember reports whether an operation can be refused from memory, and its refusal remembered.
 func (c *Cache) canRemember(op *twotier.Op) bool {
 	return c.kept != nil && op.Kind == twotier.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
-		!op.CountDenied && !op.Charge
+		!op.CountDenied && !op.Charge && op.Checks[0].Kind == twotier.EventCheck
 }
 
 // Record records the result of an operation that another node executed, if it was a refusal. If the
 // operation took counts back, earlier refusals are forgotten, because the same operations may pass
 // now.
 func (c *Cache) Record(op *twotier.Op, res *twotier.Result) {
-	if c.kept == nil || len(op.Checks) != 1 {
+	if c.kept == nil || len(op.Checks) == 0 {
 		return
 	}
 	check := &op.Checks[0]
 	switch {
-	case check.N < 0:
+	case op.TakesBack():
 		c.Forget(check)
 	case !c.canRemember(op) || res.Allowed || res.Degraded || len(res.Checks) != 1:
 	case res.RetryAfter != 0:

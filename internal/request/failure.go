@@ -26,8 +26,12 @@ const (
 	Unknown
 	// Internal: a mistake in this program. The error is for the log, not for the client.
 	Internal
-	// Forbidden: the client's token does not grant the request.
+	// Forbidden: the client's token does not grant the request, or the id of a hold is forged.
 	Forbidden
+	// NotFound: no hold has the id.
+	NotFound
+	// Gone: the hold has ended.
+	Gone
 )
 
 // Failure is an operation's error as reported to clients.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/resp"
 )
 
@@ -23,7 +23,10 @@ type banning struct {
 
 func (s *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	s.note(op)
-	x := bans.Extend(op)
+	if op.Hold > 0 {
+		op.Until = s.now.Load() + op.Hold
+	}
+	x := companions.Extend(op)
 	err := s.service.Do(ctx, &x.Op, res)
 	x.ReduceResult(res)
 	return err

@@ -14,6 +14,8 @@ const (
 	cmdTop
 	cmdForget
 	cmdDistinct
+	cmdSettle
+	cmdRenew
 	cmdThrottle
 	cmdHello
 	cmdAuth
@@ -52,6 +54,9 @@ func descriptions() [commandCount]description {
 		cmdForget: {"tt.reset", -2, "write", true, "Forgets a key."},
 		cmdDistinct: {"tt.distinct", -4, "write fast", true,
 			"Adds values to a key, and counts different ones in sliding windows."},
+		cmdSettle: {"tt.settle", 3, "write fast", false,
+			"Makes what a hold has counted a final number, 0 to release it."},
+		cmdRenew: {"tt.renew", 3, "write fast", false, "Moves the end of a hold."},
 		cmdThrottle: {"cl.throttle", -5, "write fast", true,
 			"Limits a rate with the arguments and answers of redis-cell."},
 		cmdHello:   {"hello", -1, "fast no_auth", false, "Chooses the protocol; may authenticate."},
@@ -90,6 +95,10 @@ func commandOf(name []byte) command {
 		return cmdForget
 	case "TT.DISTINCT":
 		return cmdDistinct
+	case "TT.SETTLE":
+		return cmdSettle
+	case "TT.RENEW":
+		return cmdRenew
 	case "CL.THROTTLE":
 		return cmdThrottle
 	case "HELLO":

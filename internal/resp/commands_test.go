@@ -65,7 +65,7 @@ func TestCommands(t *testing.T) {
 		{"CLIENT SETINFO LIB-NAME x", "OK"},
 		{"CONFIG GET save", "[save ]"},
 		{"CONFIG GET *", "[save  appendonly no]"},
-		{"COMMAND COUNT", "19"},
+		{"COMMAND COUNT", "21"},
 		{"COMMAND INFO tt.top nonsense", "[[tt.top -1 [readonly] 0 0 0 [] [] [] []] nil]"},
 		{"COMMAND DOCS echo", "[echo [summary Answers its argument. group connection]]"},
 		{"HELLO", "[server twotier version 7.0.0 proto 2 id 1 mode standalone role master modules []]"},
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 		{"TT.ACQUIRE k ACK never LIMIT 1m 1",
 			"ack: want memory, redis, replica or disk, got never"},
 		{"TT.ACQUIRE k LIMIT 1m 1 BOUNDS", "BOUNDS: unknown option; want NS, N, TS, ACK, " +
-			"COUNTDENIED, CHARGE, DRYRUN, LIMIT, RULE or KEY"},
+			"COUNTDENIED, CHARGE, DRYRUN, HOLD, LIMIT, CONCURRENT, RULE or KEY"},
 		{"TT.ACQUIRE k LIMIT 400d 1", "limits[0].window: "},
 		{"TT.ACQUIRE k LIMIT 1m 1 KEY", "checks[1].key: missing; "},
 		{"TT.ACQUIRE k" + limits, "limits: want at most 16 limits"},

@@ -159,6 +159,7 @@ func (c *conn) answerReceived() {
 	c.refreshGrant()
 	c.work.Grant, c.work.Rules = c.session.grant, c.server.opts.Rules
 	c.work.Shadow = c.server.opts.Shadow
+	c.work.Holds = c.server.opts.Holds
 	for c.failed == nil && !c.quit {
 		ok, err := c.in.nextCommand()
 		if err != nil {
@@ -238,6 +239,10 @@ func (c *conn) executeUnbatched(id command, args [][]byte) errorReply {
 		return c.executeReset(args)
 	case cmdDistinct:
 		return c.executeDistinct(args)
+	case cmdSettle:
+		return c.executeSettle(args)
+	case cmdRenew:
+		return c.executeRenew(args)
 	case cmdHello:
 		return c.withGrant(c.executeHello(args))
 	case cmdAuth:

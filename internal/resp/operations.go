@@ -9,77 +9,6 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// option is a word that begins a part of a command.
-type option uint8
-
-const (
-	optionNone option = iota
-	optionNS
-	optionN
-	optionTS
-	optionAt
-	optionAck
-	optionLimit
-	optionRule
-	optionKey
-	optionCountDenied
-	optionCharge
-	optionDryRun
-	optionBounds
-	optionWindow
-	optionBy
-)
-
-// optionOf returns the option of that name, in any case.
-func optionOf(word []byte) option {
-	var b [len("COUNTDENIED")]byte
-	if len(word) > len(b) {
-		return optionNone
-	}
-	switch string(upper(b[:0], word)) {
-	case "LIMIT":
-		return optionLimit
-	case "KEY":
-		return optionKey
-	case "NS":
-		return optionNS
-	case "N":
-		return optionN
-	case "TS":
-		return optionTS
-	case "AT":
-		return optionAt
-	case "ACK":
-		return optionAck
-	case "RULE":
-		return optionRule
-	case "COUNTDENIED":
-		return optionCountDenied
-	case "CHARGE":
-		return optionCharge
-	case "DRYRUN":
-		return optionDryRun
-	case "BOUNDS":
-		return optionBounds
-	case "WINDOW":
-		return optionWindow
-	case "BY":
-		return optionBy
-	}
-	return optionNone
-}
-
-// upper appends word in capital letters.
-func upper(b, word []byte) []byte {
-	for _, c := range word {
-		if 'a' <= c && c <= 'z' {
-			c -= 'a' - 'A'
-		}
-		b = append(b, c)
-	}
-	return b
-}
-
 // draft is an operation while its arguments are read.
 type draft struct {
 	w       *work
@@ -87,7 +16,7 @@ type draft struct {
 	op      twotier.Op
 	check   twotier.Check
 	several bool // errors name the check
-	seen    [optionBy + 1]bool
+	seen    [optionConcurrent + 1]bool
 	bounds  bool
 }
 
@@ -95,7 +24,11 @@ type draft struct {
 func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
 	d := w.beginOp(args)
 	d.op.Kind = kind
-	if e := d.readArgs(); e != "" {
+	e := d.readArgs()
+	if e == "" {
+		e = d.failureError(w.CheckHold(&d.op))
+	}
+	if e != "" {
 		w.DropOp()
 		return e
 	}
@@ -154,7 +87,7 @@ func (d *draft) has(o option) bool {
 	case optionAt, optionBounds:
 		return d.op.Kind == twotier.Count
 	case optionLimit, optionRule, optionKey, optionCountDenied, optionCharge,
-		optionDryRun:
+		optionDryRun, optionHold, optionConcurrent:
 		return d.op.Kind == twotier.Acquire
 	}
 	return false
@@ -168,7 +101,7 @@ func optionsOf(kind twotier.Kind) string {
 	case twotier.Count:
 		return "a window, NS, AT or BOUNDS"
 	}
-	return "NS, N, TS, ACK, COUNTDENIED, CHARGE, DRYRUN, LIMIT, RULE or KEY"
+	return "NS, N, TS, ACK, COUNTDENIED, CHARGE, DRYRUN, HOLD, LIMIT, CONCURRENT, RULE or KEY"
 }
 
 // readOption reads the values that follow an option.
@@ -231,6 +164,17 @@ func (d *draft) readValue(o option, value []byte) errorReply {
 			return fieldError("ack",
 				"want memory, redis, replica or disk, got "+request.Clip(value))
 		}
+	case optionHold:
+		ms, wrong := request.ParseWindow(value)
+		if d.op.Hold = ms; wrong != "" {
+			return fieldError("hold", wrong)
+		}
+	case optionConcurrent:
+		n, ok := parseInteger(value)
+		if !ok || n < 1 || n > request.MaxN {
+			return d.fieldError("concurrent", request.WantN)
+		}
+		d.w.LimitLeases(n)
 	}
 	return ""
 }
@@ -283,7 +227,7 @@ func (d *draft) nextCheck() errorReply {
 		return fieldError("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
 	}
 	d.w.BeginCheck()
-	d.seen[optionNS], d.seen[optionN] = false, false
+	d.seen[optionNS], d.seen[optionN], d.seen[optionConcurrent] = false, false, false
 	return d.readKey()
 }
 
@@ -379,10 +323,4 @@ func (d *draft) fieldError(field, detail string) errorReply {
 // limitFieldError returns the error for a field of the limit being read.
 func (d *draft) limitFieldError(field, detail string) errorReply {
 	return d.fieldError(fmt.Sprintf("limits[%d].%s", d.w.LimitCount(), field), detail)
-}
-
-// String returns the option's name in errors, which is the name of the field in the HTTP API.
-func (o option) String() string {
-	return [...]string{"", "ns", "n", "ts", "at", "ack", "limit", "rule", "key",
-		"count_denied", "charge", "dry_run", "bounds", "window"}[o]
 }

@@ -30,6 +30,8 @@ type Options struct {
 	Rules ask.Rules
 	// Shadow determines the namespaces in which limits of commands refuse nothing. Default: none.
 	Shadow twotier.Shadow
+	// Holds makes and settles holds. Default: none.
+	Holds *ask.Holds
 	// Verdicts counts the verdicts of acquires. Default: nothing is counted.
 	Verdicts verdicts.Counter
 	// Decisions records the verdicts of acquires. Default: nothing is recorded.

@@ -61,7 +61,7 @@ func (p *workPool) get(large bool) *work {
 }
 
 func (p *workPool) put(w *work, large bool) {
-	w.out, w.Grant, w.Rules = w.out[:0], nil, nil
+	w.out, w.Grant, w.Rules, w.Holds = w.out[:0], nil, nil, nil
 	switch {
 	case large:
 		p.large.Put(w)
@@ -98,7 +98,8 @@ func (w *work) appendAnswer(i int, res *twotier.Result) {
 	}
 }
 
-// appendAcquire appends the answer to acquire i. Limits of rules that are off are left out.
+// appendAcquire appends the answer to acquire i: the limits of all checks, then what is open of
+// each check that bounds it, and the id of the hold. Limits of rules that are off are left out.
 func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	n := 2
 	for j := range res.Checks {
@@ -107,6 +108,13 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 				n += 2
 			}
 		}
+	}
+	id := ""
+	if w.Ops[i].Hold > 0 {
+		if id = w.HoldID(i, res); id != "" {
+			n++
+		}
+		n += 2 * len(res.Leases)
 	}
 	b = appendArray(b, n)
 	b = appendInt(b, boolInt(res.Allowed))
@@ -124,6 +132,13 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 			b = appendInt(b, l.Count)
 			b = appendInt(b, max(0, most-l.Count))
 		}
+	}
+	for k := range res.Leases {
+		l := &res.Leases[k]
+		b = appendInt(appendInt(b, l.Open), max(0, l.Max-l.Open))
+	}
+	if id != "" {
+		b = appendBulk(b, id)
 	}
 	return b
 }

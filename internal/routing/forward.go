@@ -33,7 +33,7 @@ func (r *Router) forward(
 
 // answerFromRefusal answers an operation from a remembered refusal and reports whether it did.
 func (r *Router) answerFromRefusal(op *twotier.Op, res *twotier.Result) bool {
-	if op.Checks[0].N < 0 {
+	if op.TakesBack() {
 		// Forget now, before later operations of the same batch are compared with a refusal.
 		r.opt.Refusals.Forget(&op.Checks[0])
 	}

@@ -61,7 +61,7 @@ func (r *Router) countIfDenied(
 func (r *Router) countDenied(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	for i := range op.Checks {
 		c := op.Checks[i]
-		if c.N == 0 {
+		if c.N == 0 || c.IsLease() {
 			continue
 		}
 		c.Limits = nil

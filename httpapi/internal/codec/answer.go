@@ -112,6 +112,15 @@ func (e Encoder) appendWindow(b []byte, i, j, k int, r *ask.RuledLimit) []byte {
 	return append(b, '"')
 }
 
+// appendHold appends the id of the hold that operation i has made, if any, and its end.
+func (e Encoder) appendHold(b []byte, i int, res *twotier.Result) []byte {
+	if id := e.HoldID(i, res); id != "" {
+		b = append(append(append(b, `,"hold":"`...), id...), '"')
+		b = wire.AppendField(b, "until", e.Ops[i].Until)
+	}
+	return b
+}
+
 func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `{"allowed":`...)
 	b = strconv.AppendBool(b, res.Allowed)
@@ -132,6 +141,9 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	b = wire.AppendField(b, "retry_after_ms", res.RetryAfter)
 	if e.Tag(i) != TagChecks {
 		b = appendTime(b, res, 0)
+	}
+	if e.Ops[i].Hold > 0 {
+		b = e.appendHold(b, i, res)
 	}
 	return appendSource(b, res)
 }
@@ -190,7 +202,31 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 		}
 		b = append(b, '}')
 	}
+	if len(res.Leases) > 0 {
+		b = appendLeases(b, j, res)
+	}
 	return append(b, ']')
+}
+
+// appendLeases appends the limits of check j on how many leases are open.
+func appendLeases(b []byte, j int, res *twotier.Result) []byte {
+	for k := range res.Leases {
+		l := &res.Leases[k]
+		if l.Check != j {
+			continue
+		}
+		b = strconv.AppendInt(append(wire.AppendComma(b), `{"concurrent":`...), l.Max, 10)
+		b = wire.AppendField(b, "open", l.Open)
+		b = wire.AppendField(b, "remaining", max(0, l.Max-l.Open))
+		if l.Refused {
+			b = append(b, `,"refused":true`...)
+		}
+		if l.Shadow {
+			b = append(b, `,"shadow":true`...)
+		}
+		b = append(b, '}')
+	}
+	return b
 }
 
 // appendRefusedBy appends the paths of the limits that refused.
@@ -201,6 +237,12 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 			if res.Checks[j].Limits[k].Refused {
 				b = append(wire.AppendComma(b), '"')
 				b = append(e.appendPath(b, i, j, k), '"')
+			}
+		}
+		for k := range res.Leases {
+			if l := &res.Leases[k]; l.Check == j && l.Refused && !l.Shadow {
+				b = append(wire.AppendComma(b), '"')
+				b = append(e.appendCheckPath(b, i, j), `concurrent"`...)
 			}
 		}
 		for k := range res.Bans {

@@ -1,8 +1,6 @@
 package codec
 
 import (
-	"math/bits"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
@@ -75,88 +73,6 @@ func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
 		return worse
 	}
 	return p
-}
-
-// fieldSet is a set of fields of an operation.
-type fieldSet uint16
-
-// The fields that operations have.
-const (
-	fieldOp fieldSet = 1 << iota
-	fieldNS
-	fieldKey
-	fieldN
-	fieldTS
-	fieldAck
-	fieldLimits
-	fieldRules
-	fieldChecks
-	fieldCountDenied
-	fieldWindow
-	fieldAt
-	fieldDryRun
-	fieldValues
-	fieldCharge
-)
-
-// fieldNames are the names of the fields in the order of their bits.
-var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
-	"checks", "count_denied", "window", "at", "dry_run", "values", "charge"}
-
-// ofCheck is the set of fields that make up a check.
-const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
-
-// fieldOf returns the field of that name, or 0 if there is none.
-func fieldOf(name []byte) fieldSet {
-	switch string(name) {
-	case "op":
-		return fieldOp
-	case "ns":
-		return fieldNS
-	case "key":
-		return fieldKey
-	case "n":
-		return fieldN
-	case "ts":
-		return fieldTS
-	case "ack":
-		return fieldAck
-	case "limits":
-		return fieldLimits
-	case "rules":
-		return fieldRules
-	case "checks":
-		return fieldChecks
-	case "count_denied":
-		return fieldCountDenied
-	case "window":
-		return fieldWindow
-	case "at":
-		return fieldAt
-	case "dry_run":
-		return fieldDryRun
-	case "values":
-		return fieldValues
-	case "charge":
-		return fieldCharge
-	}
-	return 0
-}
-
-// fieldsOf returns the fields that operations of a kind have, and their names for error messages.
-func fieldsOf(kind twotier.Kind, named bool) (fieldSet, string) {
-	switch {
-	case named && kind == twotier.Add:
-		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
-	case named && kind == twotier.Count:
-		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
-	case named:
-		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldCharge |
-				fieldDryRun,
-			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge and " +
-				"dry_run"
-	}
-	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
 }
 
 // draft is an operation while it is being read.
@@ -250,6 +166,8 @@ func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 		o.op.Charge, p = d.ReadBool()
 	case fieldDryRun:
 		o.op.DryRun, p = d.ReadBool()
+	case fieldHold:
+		o.op.Hold, p = d.ReadDuration()
 	case fieldChecks:
 		o.tag = TagChecks
 		return d.readChecks()
@@ -290,12 +208,12 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
 	}
+	if f := d.CheckHold(&o.op); f != nil {
+		return wire.FromFailure(f)
+	}
 	d.EndOp(&o.op, o.tag)
 	return d.ReserveMemory()
 }
-
-// name returns the name of the first field in the set.
-func (f fieldSet) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
 
 // readCheckValue reads the value of one field of a check.
 func (d *Decoder) readCheckValue(c *twotier.Check, f fieldSet) (p *wire.Problem) {

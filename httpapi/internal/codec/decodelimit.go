@@ -53,11 +53,12 @@ func (d *Decoder) readLimits() *wire.Problem {
 }
 
 // limitFields lists the fields of a limit for error messages.
-const limitFields = "a limit has window and max, and a calendar window also zone and anchor"
+const limitFields = "a limit has window and max, and a calendar window also zone and anchor; " +
+	"or it has concurrent"
 
-// readLimit reads {"window","max"}, and the fields of a calendar window.
+// readLimit reads {"window","max"}, and the fields of a calendar window, or {"concurrent"}.
 func (d *Decoder) readLimit(int) *wire.Problem {
-	const window, most, zone, anchor = 1, 2, 4, 8
+	const window, most, zone, anchor, concurrent = 1, 2, 4, 8, 16
 	if p := d.ReadBracket('{', "an object with window and max"); p != nil {
 		return p
 	}
@@ -83,14 +84,17 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 			f = zone
 		case "anchor":
 			f = anchor
+		case "concurrent":
+			f = concurrent
 		}
-		if p := markSeen(&seen, f, window|most|zone|anchor, name, limitFields); p != nil {
+		if p := markSeen(&seen, f, window|most|zone|anchor|concurrent, name,
+			limitFields); p != nil {
 			return p
 		}
 		switch f {
 		case window:
 			l.Window, l.Period, text, p = d.readWindow()
-		case most:
+		case most, concurrent:
 			if l.Max, p = d.ReadInteger(); p == nil && l.Max < 0 {
 				p = wire.FieldProblem("", "want 0 or more")
 			}
@@ -100,6 +104,9 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 		if p != nil {
 			return p.PrefixField(string(name))
 		}
+	}
+	if seen&concurrent != 0 {
+		return d.limitLeases(l.Max, seen != concurrent)
 	}
 	if seen&window == 0 {
 		return wire.FieldProblem("window", "missing; "+request.WantLimitWindow)
@@ -114,6 +121,34 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 	}
 	d.AddLimit(l, text)
 	return nil
+}
+
+// limitLeases makes the check in progress take a lease, for a limit that may have other fields.
+func (d *Decoder) limitLeases(most int64, others bool) *wire.Problem {
+	switch {
+	case others:
+		return wire.FieldProblem("concurrent", "want either concurrent or window and max, not both")
+	case most < 1 || most > request.MaxN:
+		return wire.FieldProblem("concurrent", request.WantN)
+	}
+	d.LimitLeases(most)
+	return nil
+}
+
+// ReadDuration reads one duration, in milliseconds.
+func (d *Decoder) ReadDuration() (ms int64, p *wire.Problem) {
+	if d.Peek() != '"' {
+		return 0, d.UnexpectedProblem(request.WantWindow[len("want "):])
+	}
+	text, p := d.Str()
+	if p != nil {
+		return 0, p
+	}
+	ms, wrong := request.ParseWindow(text)
+	if wrong != "" {
+		return 0, wire.FieldProblem("", wrong)
+	}
+	return ms, nil
 }
 
 // readWindow reads one duration or calendar window.

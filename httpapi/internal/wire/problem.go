@@ -30,6 +30,7 @@ var (
 		"Not the next request of its session", 0}
 	Timeout = Kind{fasthttp.StatusRequestTimeout, "request-timeout",
 		"Request took too long to arrive", 0}
+	Gone         = Kind{fasthttp.StatusGone, "gone", "Ended before", 0}
 	Precondition = Kind{fasthttp.StatusPreconditionFailed, "precondition",
 		"Changed in the meantime", 0}
 	TooLarge = Kind{fasthttp.StatusRequestEntityTooLarge, "too-large",
@@ -126,7 +127,7 @@ func (p *Problem) RetryAfter() int {
 
 // failureKinds are the kinds of problem in the order of [request.Kind].
 var failureKinds = [...]Kind{Refused, Overload, Unavailable, Unknown,
-	Internal, Forbidden}
+	Internal, Forbidden, NotFound, Gone}
 
 // FromFailure turns a failure into a problem; nil is none.
 func FromFailure(f *request.Failure) *Problem {

@@ -19,9 +19,11 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
@@ -162,7 +164,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	must(err)
 	must(n.Open(t.Context(), ""))
 	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
-		Rules: loginRule{}, TrustedProxies: loopback(),
+		Rules: loginRule{}, Holds: holdsOf(clock.Now), TrustedProxies: loopback(),
 		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), nil, nil)})
 	must(err)
 	must(server.Open(t.Context()))
@@ -180,6 +182,13 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	})
 	t.Cleanup(b.stop)
 	return b
+}
+
+// holdsOf returns holds with a secret of the test's own.
+func holdsOf(now func() int64) *ask.Holds {
+	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
+	h.Sealer.SetSecret([]byte("secret"))
+	return h
 }
 
 // leastPrivileged starts a Redis with a user that has only the documented permissions, and returns
@@ -256,6 +265,8 @@ type answer struct {
 	Results     []answer
 	Error       *answer
 	Detail      string
+	Hold        string
+	Until       int64
 	Status      int         `json:"-"`
 	Header      http.Header `json:"-"`
 	ProblemType string      `json:"type"`
@@ -266,6 +277,8 @@ type figure struct {
 	Window          string
 	Count, Min, Max int64
 	Remaining       int64
+	Concurrent      int64
+	Open            int64
 	Refused         bool
 	BucketMS        int64 `json:"bucket_ms"`
 }

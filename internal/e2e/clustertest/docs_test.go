@@ -19,7 +19,7 @@ import (
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
 // network.
 var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md",
-	"docs/distinct.md", "docs/doors.md", "docs/operations.md", "docs/rules.md",
+	"docs/distinct.md", "docs/doors.md", "docs/holds.md", "docs/operations.md", "docs/rules.md",
 	"docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each

@@ -212,8 +212,8 @@ func (s *service) oneReset(other *service, keys []string) {
 	other.counts("after a reset of the other")
 }
 
-// ownsItsKeys checks that each key in Redis belongs to one of the services, and that all keys expire
-// but the agreement, the rules, and the states of partitions.
+// ownsItsKeys checks that each key in Redis belongs to one of the services, and that all keys
+// expire but the agreement, the rules, and the states of partitions.
 func (s *service) ownsItsKeys(other *service) {
 	s.T.Helper()
 	mine, its := stored(s.T, s.Direct, s.prefix+":"), stored(s.T, s.Direct, other.prefix+":")
@@ -224,7 +224,8 @@ func (s *service) ownsItsKeys(other *service) {
 	for _, name := range slices.Concat(mine, its) {
 		_, kind, _ := strings.Cut(name, ":")
 		ttl, err := s.Direct.PTTL(s.T.Context(), name).Result()
-		if keeps := kind == "meta" || kind == "rules" || strings.HasSuffix(kind, "}!s"); err != nil ||
+		keeps := kind == "meta" || kind == "rules" || strings.HasSuffix(kind, "}!s")
+		if err != nil ||
 			keeps != (ttl < 0) {
 			s.T.Errorf("%s lives for %v, %v", name, ttl, err)
 		}

@@ -130,7 +130,7 @@ func (w *world) storedBans() map[string]int64 {
 
 // writeOff writes off counts in the memory of a process.
 func (w *world) writeOff(ns, key []byte, n int64) {
-	if twotier.IsBan(ns) {
+	if twotier.Companion(ns) != "" {
 		w.bans.lose(string(key))
 		return
 	}

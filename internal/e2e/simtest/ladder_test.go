@@ -78,13 +78,13 @@ func between(rnd *rand.Rand, least, most float64) int64 {
 
 // ladderOf returns the ladder by which a process counts in a namespace.
 func (p *proc) ladderOf(ns []byte) *leaparray.Ladder {
-	if twotier.IsBan(ns) {
-		return banLadder
+	if l := companionLadders[twotier.Companion(ns)]; l != nil {
+		return l
 	}
 	return p.ladder
 }
 
-var banLadder = syncer.BanLadder()
+var companionLadders = syncer.CompanionLadders()
 
 // windows are the windows that nodes are asked for at the end: the spans of a ladder's levels, and
 // a day.
@@ -99,7 +99,7 @@ func (w *world) windows() (list []int64) {
 
 // load returns the buckets of a key in Redis, as a node with a ladder reads them at a moment.
 func (w *world) load(l *leaparray.Ladder, ns, key []byte, at int64) leaparray.View {
-	if !twotier.IsBan(ns) {
+	if twotier.Companion(ns) == "" {
 		ns = nil // the default one
 	}
 	v := leaparray.View{Ladder: l, Now: at}

@@ -99,7 +99,7 @@ func (l *ledger) lose(key string, n int64) {
 // withhold records the unflushed counts of a suspended process: no other process knows them until
 // it resumes.
 func (w *world) withhold(ns, key []byte, n int64) {
-	if twotier.IsBan(ns) {
+	if twotier.Companion(ns) != "" {
 		w.bans.lose(string(key))
 		return
 	}

@@ -217,7 +217,7 @@ func (d *direct) writeCheck(c *twotier.Check, at leaparray.Stretch, n int64) {
 
 // write changes a key in a separate round.
 func (d *direct) write(k syncer.KeyRound) {
-	if !twotier.IsBan(k.NS) {
+	if twotier.Companion(k.NS) == "" {
 		k.NS = nil // the default one
 	}
 	d.mu.Lock()

@@ -64,8 +64,8 @@ func (n *Namespaces) Index(ns []byte) int {
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
 	}
-	if twotier.IsBan(ns) {
-		return n.byName[twotier.BanNamespace]
+	if companion := twotier.Companion(ns); companion != "" {
+		return n.byName[companion]
 	}
 	return 0
 }
@@ -89,7 +89,7 @@ func (n *Namespaces) Hash(ns, key []byte) uint32 {
 // LongestSpan returns the longest span of any namespace that clients use, in milliseconds.
 func (n *Namespaces) LongestSpan() (span int64) {
 	for _, sp := range n.all {
-		if sp.Name != twotier.BanNamespace {
+		if !sp.Unlisted {
 			span = max(span, sp.Ladder.Span())
 		}
 	}

@@ -7,14 +7,16 @@
 -- many arguments: the present, the most steps, number of ladders, the ladders (number of levels,
 -- then as for ladderOf), number of plans, the plans (ladder, number of limits, then window and max
 -- for each; for a calendar period, its length as a negative number, max, and its start), number of
--- operations, the operations (acquire or add (1 or 0), mode, time, number of
--- checks, then position of the version, plan and n for each). Then the hashes for the list of keys,
--- one for each check.
+-- operations, the operations (acquire or add (1 or 0), mode, time, number of checks, then position
+-- of the version, plan, n and companion for each). Then the hashes for the list of keys, one for
+-- each check.
 --
--- A negative n in an acquire makes the check the ban of the last check before it without one: it
--- refuses while an event of its key lies ahead, whatever the mode. If none does, and one of some
--- limits of the other check refuses, a ban as long as its window is counted once, in the
--- millisecond in which it ends, unless the mode is 3. Which limits is in n, see watched.
+-- The companion is 0 for events. A negative one makes the check the ban of the last check of events
+-- before it: it refuses while an event of its key lies ahead, whatever the mode. If none does, and
+-- one of some limits of the other check refuses, a ban as long as its window is counted once, in
+-- the millisecond in which it ends, unless the mode is 3. Which limits is in the companion, see
+-- watched. A positive one is the end of n leases, which are counted in that millisecond, or
+-- returned if n is negative, see tally.
 --
 -- Modes: 0 to count what is allowed, 1 to count what is refused as well unless a ban is active, 2
 -- for an add that takes back the newest events, 3 to count nothing, 4 to count in any case.
@@ -750,6 +752,46 @@ local function judge(acquire, h, plan, ts, n, position, again)
   return holds
 end
 
+-- isOpen reports whether the cell at position i of a hash has leases that have not ended. Events that
+-- lie ahead never fold, so wider buckets hold leases that have ended.
+local function isOpen(h, i)
+  return h.starts[i] > now and h.ends[i] - h.starts[i] == 1
+end
+
+-- tally compares the leases that a check takes with the open ones, or those that it returns with
+-- the ones that end at the same moment. total is n and that of all other checks of the key. It
+-- returns whether the check holds.
+local function tally(h, plan, n, total, ends)
+  local count, wait, most = 0, 0, plan.max[1]
+  if n < 0 then
+    local i = find(h, ends, 1)
+    count = i and h.ns[i] or 0
+    if ends <= now or count + math.min(n, total) < 0 then wait = -1 end
+  else
+    for i = 1, h.n do
+      if isOpen(h, i) then count = count + h.ns[i] end
+    end
+    local room = most - math.max(0, total)
+    if room < 0 then
+      wait = -1
+    elseif count > room then
+      sort(h)
+      local open = count
+      for i = 1, h.n do
+        if isOpen(h, i) then open = open - h.ns[i] end
+        if open <= room then
+          wait = h.ends[i] - 1 - now
+          break
+        end
+      end
+    end
+  end
+  steps = steps + 2 * h.n
+  out[o + 1], out[o + 2], out[o + 3] = count, 1, wait
+  o = o + 3
+  return wait == 0
+end
+
 -- tell appends a hash as it is now to the reply.
 local function tell(h)
   o = o + 1
@@ -769,7 +811,7 @@ local key = 1 -- position in KEYS of the last key that was processed
 local function complete(acquire, start, checks)
   local answers = start
   for i = 1, checks do
-    local plan, name = plans[args[a + 3 * i - 1]], KEYS[key + i]
+    local plan, name = plans[args[a + 4 * i - 2]], KEYS[key + i]
     answers = answers + 3 * plan.limits
     local h = not acquire and plan.limits > 0 and (hashes[name] or not repeated and load(name))
     if h then
@@ -788,8 +830,16 @@ end
 -- The fields that adds of the current operation are counted in without reading the hash.
 local fields = {}
 
+-- carryLeases takes or returns leases that end at a moment. It returns an error text if the key
+-- refuses.
+local function carryLeases(name, h, ladder, n, ends)
+  local at = find(h, ends, 1)
+  if n > 0 then return put(name, h, ladder, ends, 1, at, n) end
+  return take(name, h, ladder, at, -n)
+end
+
 -- carryOne counts one check of an operation. It returns an error text if the key refuses.
-local function carryOne(i, name, ladder, n, ts, mode)
+local function carryOne(i, name, ladder, n, ts, mode, ends)
   local h, _, refused
   if fields[i] then
     local v = add(name, fields[i], digits[n], ladder.ttl)
@@ -799,6 +849,7 @@ local function carryOne(i, name, ladder, n, ts, mode)
   end
   h, _, refused = load(name)
   if not h then return refused end
+  if ends > 0 then return carryLeases(name, h, ladder, n, ends) end
   if mode == 2 then return takeNewest(name, h, ladder, -n) end
   if n < 0 then return takeAt(name, h, ladder, -n, ts) end
   local start, width, at = place(h, ladder, ts)
@@ -807,21 +858,21 @@ local function carryOne(i, name, ladder, n, ts, mode)
   return refused
 end
 
--- carry counts the checks of an operation. If a key refuses, it counts none of them and returns an
--- error text.
-local function carry(checks, ts, mode, acquire)
+-- carry counts the checks of an operation, but no leases if it was refused. If a key refuses, it
+-- counts none of them and returns an error text.
+local function carry(checks, ts, mode, allowed)
   for i = 1, checks do
-    local ban = acquire and args[a + 3 * i] < 0
-    local refused = not ban and touch(args[a + 3 * i - 2], key + i)
+    local c = a + 4 * i
+    local refused = args[c] >= 0 and touch(args[c - 3], key + i)
     if refused then return refused end
   end
   several = checks > 1
   for i = 1, checks do
-    local c = a + 3 * i
-    position, state = key + i, args[c - 2]
-    local n = args[c]
-    if n > 0 or n < 0 and not acquire then
-      local refused = carryOne(i, KEYS[key + i], plans[args[c - 1]].ladder, n, ts, mode)
+    local c = a + 4 * i
+    position, state = key + i, args[c - 3]
+    local n, ends = args[c - 1], args[c]
+    if n ~= 0 and (ends == 0 or ends > 0 and allowed) then
+      local refused = carryOne(i, KEYS[key + i], plans[args[c - 2]].ladder, n, ts, mode, ends)
       if refused then
         takeBack()
         return refused
@@ -858,12 +909,12 @@ local function ban(checks)
   local banned, started = nil, {}
   several = true
   for i = 1, checks do
-    local c, from = a + 3 * i, begins[i]
-    if args[c] >= 0 then
+    local c, from = a + 4 * i, begins[i]
+    if args[c] == 0 then
       banned = from
-    elseif banned and out[from + 3] == 0 and watched(args[c], banned) then
-      local name, plan = KEYS[key + i], plans[args[c - 1]]
-      position, state = key + i, args[c - 2]
+    elseif args[c] < 0 and banned and out[from + 3] == 0 and watched(args[c], banned) then
+      local name, plan = KEYS[key + i], plans[args[c - 2]]
+      position, state = key + i, args[c - 3]
       local ends = started[name] or now + plan.window[1]
       local refused = not started[name] and startBan(name, plan.ladder, ends)
       if refused then
@@ -894,14 +945,15 @@ for op = 1, total do
   local allowed, failed, start, banned, bans = true, nil, o + 1, false, false
   o = start
   for i = 1, checks do
-    local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
+    local c, name = a + 4 * i, KEYS[key + i]
+    local plan, n, ends = plans[args[c - 2]], args[c - 1], args[c]
     steps = steps + 20 + 5 * plan.limits
     local plain = not acquire and plan.limits == 0
     fields[i] = plain and n > 0 and not repeated and busy(name, plan.ladder, ts)
     if not fields[i] and not (plain and repeated) then
       if not fits(name, plan.ladder) then
         if repeated then break end
-        divide = op == 1 and acquire and n >= 0 and name ~= KEYS[key + 1]
+        divide = op == 1 and acquire and ends == 0 and name ~= KEYS[key + 1]
         if op > 1 or divide then
           left = op
           break
@@ -912,16 +964,21 @@ for op = 1, total do
       if h and h.alien then failed = 'ERR a cell holds what is no count' end
       if failed then break end
       begins[i] = o
-      if acquire and n < 0 then
+      if ends < 0 then
         bans = true
         holds = forbids(h)
         banned = banned or not holds
       else
+        local total = n
         for j = 1, checks do
-          if j ~= i and KEYS[key + j] == name then n = n + args[a + 3 * j] end
+          if j ~= i and KEYS[key + j] == name then total = total + args[a + 4 * j - 1] end
         end
-        if acquire then n = math.max(1, n) end
-        holds, failed = judge(acquire, h, plan, ts, n, i, again)
+        if ends > 0 then
+          holds = tally(h, plan, n, total, ends)
+        else
+          if acquire then total = math.max(1, total) end
+          holds, failed = judge(acquire, h, plan, ts, total, i, again)
+        end
       end
       if failed then break end
       allowed = allowed and holds
@@ -938,7 +995,9 @@ for op = 1, total do
     allowed = verdict == '1'
   elseif not failed and mode ~= 3 then
     for i = #done, 1, -1 do done[i] = nil end
-    if allowed or mode == 4 or mode == 1 and not banned then failed = carry(checks, ts, mode, acquire) end
+    if allowed or mode == 4 or mode == 1 and not banned then
+      failed = carry(checks, ts, mode, allowed)
+    end
     if bans and not allowed and not failed then failed = ban(checks) end
   end
   decided[op] = failed and 'e' or (allowed and '1' or '0')
@@ -950,7 +1009,7 @@ for op = 1, total do
     out[start] = allowed and 1 or 0
     if not acquire or repeated then complete(acquire, start, checks) end
   end
-  a, key = a + 3 * checks, key + checks
+  a, key = a + 4 * checks, key + checks
 end
 -- The operations that are left.
 divide = divide or verdicts == 't'

@@ -1,0 +1,61 @@
+package client_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
+)
+
+// TestHolds holds keys of several nodes, renews and settles, each request at any node.
+func TestHolds(t *testing.T) {
+	c := newBed(t, 3).client()
+	ctx := t.Context()
+	hour := []client.Limit{{Window: time.Hour, Max: 10}}
+	hold := client.AcquireRequest{Hold: time.Minute, Checks: []client.Check{
+		{Key: "team", N: 8, Limits: hour}, {Key: "ann", N: 8, Limits: hour, Concurrent: 1}}}
+	a, err := c.Acquire(ctx, hold)
+	must.Succeed(t, err)
+	if open := a.Checks[1].Limits[1]; !a.Allowed || a.Hold == "" || !open.Concurrent ||
+		open.Count != 1 || open.Max != 1 || time.Until(a.Until) > time.Minute {
+		t.Fatalf("%+v", a)
+	}
+	if b, err := c.Acquire(ctx, client.AcquireRequest{Hold: time.Minute, Check: client.Check{
+		Key: "ann", Concurrent: 1}}); err != nil || b.Allowed || !b.Limits[0].Refused {
+		t.Errorf("%+v, %v", b, err)
+	}
+	id, until, err := c.Renew(ctx, a.Hold, 10*time.Minute)
+	must.Succeed(t, err)
+	if time.Until(until) < 9*time.Minute || id == a.Hold {
+		t.Errorf("renewed as %s until %v", id, until)
+	}
+	for _, repeated := range []bool{false, true} {
+		s, err := c.SettleKeys(ctx, id, []client.Settled{{Key: "team", N: 13}})
+		if err != nil || s.Repeated != repeated || !slices.Equal(s.Over, []string{"limits[0]"}) {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	if team, ann := counted(t, c, "team"), counted(t, c, "ann"); team != 13 || ann != 8 {
+		t.Errorf("%d and %d, want 13 and 8", team, ann)
+	}
+	b, err := c.Acquire(ctx, client.AcquireRequest{Hold: time.Minute, Check: client.Check{
+		Key: "ann", N: 2, Concurrent: 1}})
+	if err != nil || !b.Allowed {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if s, err := c.Settle(ctx, b.Hold, 0); err != nil || s.Repeated || s.Over != nil {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := c.Settle(ctx, "none", 1); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("no such hold: %v", err)
+	}
+	for _, wrong := range []client.AcquireRequest{{Check: client.Check{Key: "k", Concurrent: 1}},
+		{Check: client.Check{Key: "k", Limits: hour}, Hold: 25 * time.Hour}} {
+		if a, err := c.Acquire(ctx, wrong); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%+v: %+v, %v", wrong, a, err)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package ask
+
+import (
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/request"
+)
+
+// Holds is what an endpoint needs to make and settle holds.
+type Holds struct {
+	Sealer holds.Sealer
+	// Now returns the time in unix milliseconds.
+	Now func() int64
+	// Tally counts them.
+	Tally holds.Tally
+}
+
+// CheckHold returns why the operation in progress can't be held, or has to be.
+func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
+	switch {
+	case op.Hold == 0 && r.takesLeases():
+		return request.FieldFailure("hold", "missing; a limit on how many are open at the same "+
+			"time needs to know how long this one may be")
+	case op.Hold == 0:
+	case r.Holds == nil:
+		return request.FieldFailure("hold", "this server has no holds")
+	case r.Holds.Sealer.Secret() == nil:
+		return noSecretFailure()
+	case op.Hold > twotier.MaxLease.Milliseconds():
+		return request.FieldFailure("hold", "want at most 24h")
+	case op.TS != 0:
+		return request.FieldFailure("hold", "want no ts with it: a hold begins now")
+	}
+	return nil
+}
+
+// noSecretFailure is the failure of a request for or about a hold before this node has learned the
+// secret.
+func noSecretFailure() *request.Failure {
+	return &request.Failure{Kind: request.Unavailable, Field: "hold",
+		Detail: "this node has not been able to read the secret of holds from Redis yet"}
+}
+
+// takesLeases reports whether a check of the operation in progress takes a lease.
+func (r *Request) takesLeases() bool {
+	n := len(r.leases)
+	return n > 0 && r.leases[n-1].Check >= r.op.checks
+}
+
+// linkLeases gives each operation the leases of its checks.
+func (r *Request) linkLeases() {
+	next := 0
+	for i, f := range r.forms {
+		from := next
+		for ; next < len(r.leases) && r.leases[next].Check < f.first+f.count; next++ {
+			r.leases[next].Check -= f.first
+		}
+		if next > from {
+			r.Ops[i].Leases = r.leases[from:next:next]
+		}
+	}
+}
+
+// spaceOf returns the name of a namespace.
+func spaceOf(ns []byte) string {
+	if len(ns) == 0 {
+		return twotier.DefaultNamespace
+	}
+	return string(ns)
+}
+
+// HoldID counts the hold that operation i has made with this result, and returns its id, or "" if
+// it has made none. It is called once for each answer.
+func (r *Request) HoldID(i int, res *twotier.Result) string {
+	op := &r.Ops[i]
+	if op.Hold == 0 || !op.Counts(res) || len(res.Checks) < len(op.Checks) {
+		return ""
+	}
+	h := holds.Hold{Until: op.Until, Checks: make([]holds.Check, len(op.Checks))}
+	for j := range op.Checks {
+		c := &op.Checks[j]
+		one := &h.Checks[j]
+		*one = holds.Check{NS: c.NS, Key: c.Key, N: c.N, TS: res.Checks[j].TS}
+		if one.TS == 0 {
+			one.TS = op.Until - op.Hold
+		}
+		r.Holds.Tally.Made(spaceOf(c.NS), h.Until)
+		for k := range c.Limits {
+			if of := r.RuleOf(i, j, k); of == nil {
+				one.Limits = append(one.Limits, c.Limits[k])
+			} else if of.index == 0 {
+				one.Rules = append(one.Rules, of.Rule.Name)
+			}
+		}
+	}
+	for _, l := range op.Leases {
+		h.Checks[l.Check].Leased = res.Allowed
+	}
+	return r.Holds.Sealer.Seal(&h)
+}

@@ -1,0 +1,223 @@
+package ask
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/request"
+)
+
+// Settling is a request to settle a hold.
+type Settling struct {
+	ID string
+	// All is the final number of events of every check, unless Checks names some: the others stay
+	// as they are.
+	All    int64
+	Checks []SettledCheck
+}
+
+// SettledCheck is the final number of events of a key.
+type SettledCheck struct {
+	NS, Key []byte
+	N       int64
+}
+
+// Settled is the answer to a [Settling].
+type Settled struct {
+	// Repeated means that the hold had been settled before, and that nothing was changed.
+	Repeated bool
+	// Over names the limits that are exceeded now, of each check: a rule and a window, or limits
+	// of the request.
+	Over []string
+}
+
+// Settle settles a hold, also beyond its limits. It can be repeated if the outcome is unknown.
+func (r *Request) Settle(ctx context.Context, service Service,
+	q *Settling) (*Settled, *request.Failure) {
+	h, f := r.openHold(q.ID)
+	if f != nil {
+		return nil, f
+	}
+	n, f := amountsOf(h, q)
+	if f != nil {
+		return nil, f
+	}
+	names := make([][]string, 0, len(h.Checks))
+	s := h.Settle(n, func(c *holds.Check) (limits []twotier.Limit) {
+		limits, of := r.limitsOf(c)
+		names = append(names, of)
+		return limits
+	})
+	return r.execute(ctx, service, h, s, names)
+}
+
+// Renewed is the answer to a renewal: the id that takes the place of the old one.
+type Renewed struct {
+	ID    string
+	Until int64
+}
+
+// Renew moves the end of a hold to that many milliseconds from now.
+func (r *Request) Renew(ctx context.Context, service Service, id string,
+	lasts int64) (*Renewed, *request.Failure) {
+	h, f := r.openHold(id)
+	if f != nil {
+		return nil, f
+	}
+	until := r.Holds.Now() + lasts
+	for i := range h.Checks {
+		if until-h.Checks[i].TS > twotier.MaxLease.Milliseconds() {
+			return nil, request.FieldFailure("for", "it would end more than 24h after it began")
+		}
+	}
+	next, ops := h.Renew(until)
+	results := make([]twotier.Result, len(ops))
+	service.DoAll(ctx, ops, results)
+	for i := range results {
+		switch res := &results[i]; {
+		case res.Err != nil:
+			return nil, failureOfSettling(res.Err)
+		case !res.Allowed:
+			return nil, &request.Failure{Kind: request.Gone, Field: "hold",
+				Detail: "it was settled or renewed before, or its lease is lost"}
+		}
+	}
+	for i := range h.Checks {
+		r.Holds.Tally.Renewed(spaceOf(h.Checks[i].NS), h.Until, until)
+	}
+	return &Renewed{r.Holds.Sealer.Seal(next), until}, nil
+}
+
+// openHold reads the id of a hold that has not ended, and whose keys the grant covers.
+func (r *Request) openHold(id string) (*holds.Hold, *request.Failure) {
+	switch {
+	case r.Holds == nil:
+		return nil, request.FieldFailure("hold", "this server has no holds")
+	case r.Holds.Sealer.Secret() == nil:
+		return nil, noSecretFailure()
+	}
+	h, err := r.Holds.Sealer.Open(id)
+	switch {
+	case errors.Is(err, holds.ErrForged):
+		return nil, &request.Failure{Kind: request.Forbidden, Field: "hold", Detail: err.Error()}
+	case err != nil:
+		return nil, &request.Failure{Kind: request.NotFound, Field: "hold", Detail: err.Error()}
+	}
+	for i := range h.Checks {
+		if f := CheckGrant(r.Grant, twotier.RoleCount, h.Checks[i].NS); f != nil {
+			return nil, f
+		}
+	}
+	if !h.IsOpen(r.Holds.Now()) {
+		return nil, &request.Failure{Kind: request.Gone, Field: "hold",
+			Detail: "it has ended: what it counted stays counted"}
+	}
+	return h, nil
+}
+
+// amountsOf returns the final number of events of each check.
+func amountsOf(h *holds.Hold, q *Settling) (n []int64, f *request.Failure) {
+	n = make([]int64, len(h.Checks))
+	if q.All < 0 || q.All > request.MaxN {
+		return nil, request.FieldFailure("n", request.WantAcquireN)
+	}
+	for i := range h.Checks {
+		if n[i] = q.All; len(q.Checks) > 0 {
+			n[i] = h.Checks[i].N
+		}
+	}
+	for k := range q.Checks {
+		c, known := &q.Checks[k], false
+		if c.N < 0 || c.N > request.MaxN {
+			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].n", k), request.WantAcquireN)
+		}
+		for i := range h.Checks {
+			if sameKey(&h.Checks[i], c) {
+				n[i], known = c.N, true
+			}
+		}
+		if !known {
+			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].key", k),
+				"the hold is not of this key")
+		}
+	}
+	return n, nil
+}
+
+// sameKey reports whether a check of a hold has a key. The namespace of a rule need not be given.
+func sameKey(h *holds.Check, c *SettledCheck) bool {
+	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 || bytes.Equal(h.NS, c.NS))
+}
+
+// limitsOf returns the limits that a check of a hold has now, and their names.
+func (r *Request) limitsOf(c *holds.Check) (limits []twotier.Limit, names []string) {
+	set, _ := r.ResolveRules() // without rules, a settlement exceeds none
+	for _, name := range c.Rules {
+		rule := set.Find([]byte(name))
+		if rule == nil || rule.State == twotier.RuleOff {
+			continue
+		}
+		of := rule.For(c.Key)
+		for k, l := range of {
+			limits = append(limits, twotier.Limit{Window: l.Window, Period: l.Period, Max: l.Max})
+			names = append(names, rule.PolicyName(of, k))
+		}
+	}
+	for k, l := range c.Limits {
+		limits, names = append(limits, l), append(names, fmt.Sprintf("limits[%d]", k))
+	}
+	return limits, names
+}
+
+// execute executes a settlement.
+func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
+	s *holds.Settlement, names [][]string) (*Settled, *request.Failure) {
+	most := make([][]int64, len(s.Ops))
+	results := make([]twotier.Result, len(s.Ops))
+	for i := range s.Ops {
+		for j := range s.Ops[i].Checks[0].Limits {
+			l := &s.Ops[i].Checks[0].Limits[j]
+			most[i] = append(most[i], l.Max)
+			l.Max = twotier.Unlimited
+		}
+	}
+	service.DoAll(ctx, s.Ops, results)
+	answer := &Settled{Repeated: true}
+	for i := range results {
+		res := &results[i]
+		if res.Err == nil && s.Outcome(i, res) == holds.LeaseGone {
+			op := s.WithoutLease(i)
+			res.Err = service.Do(ctx, &op, res)
+		}
+		if res.Err != nil {
+			return nil, failureOfSettling(res.Err)
+		}
+		if s.Outcome(i, res) == holds.Settled {
+			answer.Repeated = false
+			r.Holds.Tally.Settled(spaceOf(h.Checks[i].NS), h.Until)
+		}
+		for j := range most[i] {
+			if j < len(res.Checks[0].Limits) && res.Checks[0].Limits[j].Count > most[i][j] &&
+				!slices.Contains(answer.Over, names[i][j]) {
+				answer.Over = append(answer.Over, names[i][j])
+			}
+		}
+	}
+	return answer, nil
+}
+
+// failureOfSettling returns the failure of a settlement of which one part failed: others may have
+// been carried out.
+func failureOfSettling(err error) *request.Failure {
+	f := request.FailureOf(err, true)
+	if f.Kind == request.Unavailable || f.Kind == request.Overload {
+		f.Kind = request.Unknown
+		f.Detail += "; repeat the settlement"
+	}
+	return &f
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// holdFlags are the flags of an acquire whose counts can be settled.
+type holdFlags struct {
+	hold       string
+	concurrent int64
+}
+
+func (h *holdFlags) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&h.hold, "hold", "",
+		"`DURATION` in which twotier settle can correct what is counted, up to 24h")
+	fs.Int64Var(&h.concurrent, "concurrent", 0,
+		"`NUMBER` of holds of a key that may be open at the same time")
+}
+
+// addTo adds the flags to the body of an acquire.
+func (h *holdFlags) addTo(body *writeBody) error {
+	switch {
+	case h.hold != "":
+		if err := checkWindow(h.hold); err != nil {
+			return usagef("--hold: %w", err)
+		}
+	case h.concurrent > 0:
+		return usagef("--concurrent: needs --hold, how long one may be open")
+	}
+	body.Hold = h.hold
+	switch {
+	case h.concurrent < 0:
+		return usagef("--concurrent: %d is not a number of holds", h.concurrent)
+	case h.concurrent == 0:
+		return nil
+	}
+	open := limit{Concurrent: h.concurrent}
+	if body.check != nil {
+		body.check.Limits = append(body.check.Limits, open)
+	}
+	for i := range body.Checks {
+		body.Checks[i].Limits = append(body.Checks[i].Limits, open)
+	}
+	return nil
+}
+
+// MarshalJSON spells the limit as in a request.
+func (l limit) MarshalJSON() ([]byte, error) {
+	if l.Concurrent > 0 {
+		return json.Marshal(map[string]int64{"concurrent": l.Concurrent})
+	}
+	type plain limit
+	return json.Marshal(plain(l))
+}
+
+func settleSpec() spec {
+	return spec{
+		name: "settle", args: "ID NUMBER", summary: "correct what a hold has counted",
+		details: "Makes what a hold has counted of each of its keys NUMBER events, at the time " +
+			"of the hold, even if they exceed a limit. 0 releases the hold. To settle again changes " +
+			"nothing.",
+		examples: "twotier acquire team:7 -n 800 --limit 1000/1m --hold 90s\n" +
+			"twotier settle \"$id\" 1234",
+		bind: func(*pflag.FlagSet) runner {
+			return func(ctx context.Context, s *session, args []string) error {
+				id, text, err := holdArgs(args, "a number of events")
+				if err != nil {
+					return err
+				}
+				n, err := strconv.ParseInt(text, 10, 64)
+				if err != nil || n < 0 {
+					return usagef("%q is not a number of events", text)
+				}
+				return s.settle(ctx, id, n)
+			}
+		},
+	}
+}
+
+// holdArgs returns the id of a hold and the argument that follows it.
+func holdArgs(args []string, second string) (id, value string, err error) {
+	if len(args) != 2 {
+		return "", "", usagef("want the id of a hold and %s", second)
+	}
+	return args[0], args[1], nil
+}
+
+func (s *session) settle(ctx context.Context, id string, n int64) error {
+	body := struct {
+		Hold string `json:"hold"`
+		N    int64  `json:"n"`
+	}{id, n}
+	var answer struct {
+		Repeated bool
+		Over     []string
+	}
+	err := s.call(ctx, http.MethodPost, "/v1/settle", nil, body, &answer)
+	if err != nil || s.json {
+		return err
+	}
+	did := fmt.Sprintf("settled with %d", n)
+	if answer.Repeated {
+		did = "settled before, nothing was changed"
+	}
+	if len(answer.Over) > 0 {
+		did += ", over " + strings.Join(answer.Over, " and ")
+	}
+	_, err = fmt.Fprintln(s.Stdout, did)
+	return err
+}
+
+func renewSpec() spec {
+	return spec{
+		name: "renew", args: "ID DURATION", summary: "move the end of a hold",
+		details: "Moves the end of a hold to DURATION from now, at most 24 hours after it began, " +
+			"and prints the id that takes the place of the old one.",
+		examples: "id=$(twotier renew \"$id\" 5m)",
+		bind: func(*pflag.FlagSet) runner {
+			return func(ctx context.Context, s *session, args []string) error {
+				id, lasts, err := holdArgs(args, "a duration")
+				if err != nil {
+					return err
+				}
+				if err := checkWindow(lasts); err != nil {
+					return usagef("%w", err)
+				}
+				return s.renew(ctx, id, lasts)
+			}
+		},
+	}
+}
+
+func (s *session) renew(ctx context.Context, id, lasts string) error {
+	body := struct {
+		Hold string `json:"hold"`
+		For  string `json:"for"`
+	}{id, lasts}
+	var answer struct {
+		Hold  string
+		Until int64
+	}
+	err := s.call(ctx, http.MethodPost, "/v1/renew", nil, body, &answer)
+	if err != nil || s.json {
+		return err
+	}
+	_, err = fmt.Fprintln(s.Stdout, answer.Hold)
+	return err
+}
+
+// describeHold describes the hold of an answer.
+func describeHold(id string, until int64) string {
+	return fmt.Sprintf("hold %s until %s\n", id, time.UnixMilli(until).UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,150 @@
+package companions
+
+import (
+	"errors"
+
+	"twotier.dev/twotier"
+)
+
+// Extended is an operation with the bans of the rules that judge it, and with its leases.
+type Extended struct {
+	// Op is the operation to execute in place of the original.
+	Op twotier.Op
+
+	original *twotier.Op
+	of       []source
+}
+
+// source is where a check of an extended operation comes from: the original check, and the position
+// of the companion in its list.
+type source struct {
+	check, companion int
+	kind             twotier.CheckKind
+}
+
+// Needs reports whether an operation has companions.
+func Needs(op *twotier.Op) bool { return len(op.Rules)+len(op.Leases) > 0 }
+
+// Extend returns an operation together with the bans of its Rules, and with its Leases, which last
+// until a moment.
+func Extend(op *twotier.Op) *Extended {
+	x := &Extended{Op: *op, original: op}
+	x.Op.Rules, x.Op.Leases = nil, nil
+	x.Op.Checks = make([]twotier.Check, 0, len(op.Checks)+len(op.Rules)+len(op.Leases))
+	ban, lease := 0, 0
+	for i := range op.Checks {
+		x.add(op.Checks[i], source{i, 0, twotier.EventCheck})
+		for ; ban < len(op.Rules) && op.Rules[ban].Check == i; ban++ {
+			x.add(banOf(&op.Checks[i], &op.Rules[ban]), source{i, ban, twotier.BanCheck})
+		}
+		for ; lease < len(op.Leases) && op.Leases[lease].Check == i; lease++ {
+			x.add(leaseOf(&op.Checks[i], &op.Leases[lease], op.Until),
+				source{i, lease, twotier.LeaseCheck})
+		}
+	}
+	return x
+}
+
+func (x *Extended) add(c twotier.Check, of source) {
+	x.Op.Checks, x.of = append(x.Op.Checks, c), append(x.of, of)
+}
+
+// leaseOf returns the check of a lease.
+func leaseOf(c *twotier.Check, l *twotier.Lease, until int64) twotier.Check {
+	ns, key := twotier.LeaseKey(c.NS, "", c.Key)
+	most := l.Max
+	if l.Shadow {
+		most = twotier.Unlimited
+	}
+	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: 1, Until: until,
+		Limits: []twotier.Limit{{Window: 1, Max: most}}}
+}
+
+// banOf returns the check of a rule's ban.
+func banOf(c *twotier.Check, r *twotier.BanRule) twotier.Check {
+	ns, key := twotier.BanKey(c.NS, r.Rule, c.Key)
+	return twotier.Check{Kind: twotier.BanCheck, NS: ns, Key: key,
+		Limits: []twotier.Limit{{Window: r.Window}},
+		Ban:    twotier.Ban{From: uint16(r.From), To: uint16(r.To)}}
+}
+
+// StatusOp returns a dry run that asks how long a rule bans a key: it is refused, and could pass
+// when the ban ends.
+func StatusOp(ns []byte, rule string, key []byte, window int64) twotier.Op {
+	c := banOf(&twotier.Check{NS: ns, Key: key}, &twotier.BanRule{Rule: rule, Window: window})
+	return twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: []twotier.Check{c}}
+}
+
+// EndOf returns the end of the ban that refuses a check, in unix milliseconds.
+func EndOf(r *twotier.CheckResult) int64 {
+	if len(r.Limits) != 1 {
+		return 0 // another node's result may be short
+	}
+	return r.Limits[0].Hi
+}
+
+// ReduceResult turns the result of the extended operation into the result of the original, and
+// lists the refusing bans in its Bans and the leases in its Leases.
+func (x *Extended) ReduceResult(res *twotier.Result) {
+	kept := 0
+	for i := range min(len(res.Checks), len(x.of)) {
+		of, r := x.of[i], &res.Checks[i]
+		switch {
+		case of.kind == twotier.EventCheck:
+			res.Checks[kept], res.Checks[i] = res.Checks[i], res.Checks[kept]
+			kept++
+			continue
+		case kept == 0: // another node's result may be short
+			continue
+		case of.kind == twotier.LeaseCheck:
+			x.reduceLease(res, r, of)
+		case r.Refused:
+			rule := &x.original.Rules[of.companion]
+			res.Bans = append(res.Bans, twotier.BanResult{Check: rule.Check, Rule: rule.Rule,
+				Until: EndOf(r), Started: r.TS != 0})
+		}
+		if r.Refused {
+			refuse(&res.Checks[kept-1], r.RetryAfter)
+		}
+	}
+	res.Checks = res.Checks[:kept]
+}
+
+// reduceLease lists a lease.
+func (x *Extended) reduceLease(res *twotier.Result, r *twotier.CheckResult, of source) {
+	asked := &x.original.Leases[of.companion]
+	lease := twotier.LeaseResult{Check: of.check, Max: asked.Max, Refused: r.Refused,
+		Shadow: asked.Shadow}
+	if len(r.Limits) == 1 {
+		lease.Open = r.Limits[0].Count
+	}
+	if taken := r.TS != 0; lease.Shadow {
+		lease.Refused = taken && lease.Open > lease.Max || !taken && lease.Open >= lease.Max
+	}
+	res.Leases = append(res.Leases, lease)
+}
+
+// refuse records that a companion refuses its check.
+func refuse(of *twotier.CheckResult, retry int64) {
+	of.Refused = true
+	switch {
+	case of.RetryAfter < 0:
+	case retry < 0:
+		of.RetryAfter = retry
+	default:
+		of.RetryAfter = max(of.RetryAfter, retry)
+	}
+}
+
+// OriginalError turns an error of the extended operation into an error of the original.
+func (x *Extended) OriginalError(err error) error {
+	invalid, ok := errors.AsType[*twotier.InvalidError](err)
+	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {
+		return err
+	}
+	named := *invalid
+	if named.Check = x.of[invalid.Check].check; len(x.original.Checks) == 1 {
+		named.Check = -1
+	}
+	return &named
+}

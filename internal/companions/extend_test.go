@@ -1,0 +1,106 @@
+package companions_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/companions"
+)
+
+// twoChecks returns an operation of which rule x judges both keys, and rule y the second.
+func twoChecks() *twotier.Op {
+	limits := []twotier.Limit{{Window: 1, Max: 2}}
+	return &twotier.Op{Kind: twotier.Acquire, TS: 5, Checks: []twotier.Check{
+		{Key: []byte("a"), N: 1, Limits: limits},
+		{NS: []byte("sms"), Key: []byte("b"), N: 2, Limits: limits},
+	}, Rules: []twotier.BanRule{{Check: 0, Rule: "x", Window: 10, From: 0, To: 1},
+		{Check: 1, Rule: "x", Window: 10, To: 1}, {Check: 1, Rule: "y", Window: 20, To: 1}}}
+}
+
+// TestExtendAndFold adds bans to the checks, and removes their results again.
+func TestExtendAndFold(t *testing.T) {
+	op := twoChecks()
+	x := companions.Extend(op)
+	var got string
+	for _, c := range x.Op.Checks {
+		got += fmt.Sprintf("%s %s %d %d; ", c.NS, c.Key, c.N, c.Limits[0].Window)
+	}
+	const want = " a 1 1; @bans/default x/a 0 10; sms b 2 1; @bans/sms x/b 0 10; " +
+		"@bans/sms y/b 0 20; "
+	if got != want || x.Op.TS != 5 || x.Op.Rules != nil || len(op.Checks) != 2 {
+		t.Errorf("extended to %s (%+v)", got, x.Op)
+	}
+	res := twotier.Result{RetryAfter: 70, Checks: []twotier.CheckResult{
+		{TS: 1}, {}, {Refused: true, RetryAfter: 30, Limits: []twotier.LimitResult{{Count: 4}}},
+		{Refused: true, RetryAfter: 70, TS: 9, Limits: []twotier.LimitResult{{Hi: 1070}}},
+		{Refused: true, RetryAfter: 60, Limits: []twotier.LimitResult{{Hi: 1060}}},
+	}}
+	x.ReduceResult(&res)
+	got = fmt.Sprintf("%+v %v", res.Bans, len(res.Checks))
+	if want := "[{Check:1 Rule:x Until:1070 Started:true} {Check:1 Rule:y Until:1060 " +
+		"Started:false}] 2"; got != want {
+		t.Errorf("folded to %s", got)
+	}
+	if a, b := res.Checks[0], res.Checks[1]; a.TS != 1 || a.Refused || b.RetryAfter != 70 ||
+		!b.Refused || b.Limits[0].Count != 4 || !res.BannedBy(1, "x") || res.BannedBy(0, "x") {
+		t.Errorf("folded to %+v", res)
+	}
+}
+
+// TestErrorsNameTheOriginalCheck leaves other errors as they are.
+func TestErrorsNameTheOriginalCheck(t *testing.T) {
+	invalid := func(check int) error { return &twotier.InvalidError{Check: check, Field: "window"} }
+	x := companions.Extend(twoChecks())
+	single := twoChecks()
+	single.Checks, single.Rules = single.Checks[:1], single.Rules[:1]
+	for _, test := range []struct {
+		x         *companions.Extended
+		err, want error
+	}{
+		{x, invalid(2), invalid(1)}, {x, invalid(0), invalid(0)}, {x, invalid(-1), invalid(-1)},
+		{companions.Extend(single), invalid(0), invalid(-1)},
+		{x, twotier.ErrUnavailable, twotier.ErrUnavailable},
+	} {
+		got := test.x.OriginalError(test.err)
+		if errors.Is(test.want, twotier.ErrUnavailable) && errors.Is(got, twotier.ErrUnavailable) {
+			continue
+		}
+		var a, b *twotier.InvalidError
+		if !errors.As(got, &a) || !errors.As(test.want, &b) || *a != *b {
+			t.Errorf("%+v: %+v, want %+v", test.err, got, test.want)
+		}
+	}
+}
+
+// TestLeases adds the leases of two checks, and reduces their results: one refuses, and one in shadow
+// would have refused.
+func TestLeases(t *testing.T) {
+	op := twoChecks()
+	op.Rules, op.Until = op.Rules[:1], 900
+	op.Leases = []twotier.Lease{{Check: 0, Max: 2}, {Check: 1, Max: 3, Shadow: true}}
+	x := companions.Extend(op)
+	got := ""
+	for _, c := range x.Op.Checks {
+		got += fmt.Sprintf("%s %s %d %d %d; ", c.NS, c.Key, c.N, c.Until, c.Limits[0].Max)
+	}
+	const want = " a 1 0 2; @bans/default x/a 0 0 0; @leases/default /a 1 900 2; sms b 2 0 2; " +
+		"@leases/sms /b 1 900 9007199254740992; "
+	if got != want || !companions.Needs(op) || companions.Needs(&twotier.Op{}) {
+		t.Errorf("extended to %s", got)
+	}
+	res := twotier.Result{RetryAfter: 70, Checks: []twotier.CheckResult{{}, {},
+		{Refused: true, RetryAfter: 70, Limits: []twotier.LimitResult{{Count: 2}}}, {},
+		{Limits: []twotier.LimitResult{{Count: 3}}}}}
+	x.ReduceResult(&res)
+	got = fmt.Sprintf("%+v", res.Leases)
+	if want := "[{Check:0 Max:2 Open:2 Refused:true Shadow:false} " +
+		"{Check:1 Max:3 Open:3 Refused:true Shadow:true}]"; got != want {
+		t.Errorf("reduced to %s", got)
+	}
+	if len(res.Checks) != 2 || !res.Checks[0].Refused || res.Checks[0].RetryAfter != 70 ||
+		res.Checks[1].Refused {
+		t.Errorf("reduced to %+v", res.Checks)
+	}
+}

@@ -1,0 +1,177 @@
+package acceptance
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/must"
+)
+
+// settled is the answer to a settlement.
+type settled struct {
+	Settled, Repeated bool
+	Over              []string
+	Detail            string
+	status            int
+}
+
+func (b *bed) settle(body string) (s settled) {
+	b.t.Helper()
+	resp, err := http.Post(b.base+"/v1/settle", "application/json", strings.NewReader(body))
+	must.Succeed(b.t, err)
+	defer resp.Body.Close()
+	must.Succeed(b.t, json.NewDecoder(resp.Body).Decode(&s))
+	s.status = resp.StatusCode
+	return s
+}
+
+// hold acquires with a hold, and returns its id.
+func (b *bed) hold(body string) string {
+	b.t.Helper()
+	a := b.ok("/v1/acquire", body)
+	if !a.Allowed || a.Hold == "" {
+		b.t.Fatalf("%s: %+v", body, a)
+	}
+	return a.Hold
+}
+
+// TestHoldIsSettledOnce reserves an estimate for two keys, and settles them with what it really
+// was: in the buckets of the hold, once.
+func TestHoldIsSettledOnce(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		id := b.hold(`{"checks":[{"key":"team","n":800,"limits":[{"window":"1m","max":1000}]},
+			{"key":"ann","n":800,"limits":[{"window":"1m","max":5000}]}],"hold":"90s"}`)
+		b.mono.Add(int64(30 * time.Second))
+		for i := range 3 {
+			s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1234}`, id))
+			if !s.Settled || s.Repeated != (i > 0) || !slices.Equal(s.Over, []string{"limits[0]"}) {
+				t.Fatalf("settlement %d: %+v", i, s)
+			}
+			for _, key := range []string{"team", "ann"} {
+				if got := b.count(key, "1m"); got.Min != 1234 || got.Max != 1234 {
+					t.Errorf("settlement %d: %+v of %s", i, got, key)
+				}
+				if got := b.count(key, "20s"); got.Max != 0 {
+					t.Errorf("%+v of %s are younger than the hold", got, key)
+				}
+			}
+		}
+	})
+}
+
+// TestHoldIsReleased: what is settled with 0 can be acquired again, and only some keys of a hold
+// can be settled.
+func TestHoldIsReleased(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		const body = `{"checks":[{"key":"a","n":3,"limits":[{"window":"1m","max":3}]},
+			{"key":"b","n":2,"limits":[{"window":"1m","max":9}]}],"hold":"1m"}`
+		id := b.hold(body)
+		if a := b.ok("/v1/acquire", body); a.Allowed || a.Hold != "" {
+			t.Errorf("%+v", a)
+		}
+		s := b.settle(fmt.Sprintf(`{"hold":%q,"checks":[{"key":"a","n":0}]}`, id))
+		if !s.Settled || s.Repeated || s.Over != nil {
+			t.Errorf("%+v", s)
+		}
+		if x, y := b.count("a", "1m").Max, b.count("b", "1m").Max; x != 0 || y != 2 {
+			t.Errorf("%d and %d, want 0 and 2", x, y)
+		}
+		b.hold(body)
+	})
+}
+
+// TestLeasesBoundWhatIsOpen: at most so many are open, each until it is settled, renewed or over.
+func TestLeasesBoundWhatIsOpen(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		const body = `{"key":"ann","limits":[{"window":"1h","max":100},{"concurrent":2}],
+			"hold":"10s"}`
+		first := b.hold(body)
+		b.mono.Add(int64(time.Second))
+		second := b.hold(body)
+		b.mono.Add(int64(time.Second))
+		a := b.ok("/v1/acquire", body)
+		if a.Allowed || a.RetryAfter != 8000 || !slices.Equal(a.RefusedBy, []string{"concurrent"}) ||
+			a.Limits[1].Open != 2 || !a.Limits[1].Refused || a.Hold != "" {
+			t.Errorf("%+v", a)
+		}
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, first)); !s.Settled || s.Repeated {
+			t.Errorf("%+v", s)
+		}
+		third := b.hold(body)
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, first)); !s.Repeated {
+			t.Errorf("%+v", s)
+		}
+		if a := b.ok("/v1/acquire", body); a.Allowed {
+			t.Errorf("a lease was returned twice: %+v", a)
+		}
+		renewed := b.ok("/v1/renew", fmt.Sprintf(`{"hold":%q,"for":"1m"}`, second))
+		if renewed.Until != b.now()+60_000 || renewed.Hold == second {
+			t.Errorf("%+v", renewed)
+		}
+		if a := b.post("/v1/renew", fmt.Sprintf(`{"hold":%q,"for":"1m"}`, second)); a.Status !=
+			http.StatusGone {
+			t.Errorf("renewed twice: %+v", a)
+		}
+		b.mono.Add(int64(10*time.Second - time.Millisecond))
+		if a := b.ok("/v1/acquire", body); a.Allowed || a.RetryAfter != 1 {
+			t.Errorf("%+v", a)
+		}
+		b.mono.Add(int64(time.Millisecond)) // the third is over
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, third)); s.status != http.StatusGone {
+			t.Errorf("%+v", s)
+		}
+		b.hold(body)
+		if got := b.count("ann", "1h").Max; got != 4 {
+			t.Errorf("%d events, want 4", got)
+		}
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":0}`, renewed.Hold)); !s.Settled {
+			t.Errorf("%+v", s)
+		}
+		b.hold(body)
+	})
+}
+
+// TestWrongHolds: each mistake gets its own status, and counts nothing.
+func TestWrongHolds(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		id := b.hold(`{"key":"k","n":5,"limits":[{"window":"1m","max":9}],"hold":"1m"}`)
+		for body, want := range map[string]int{
+			`{"hold":"none","n":1}`:                                        http.StatusNotFound,
+			`{"hold":"` + id[:8] + `AAAA` + id[12:] + `","n":1}`:           http.StatusForbidden,
+			`{"hold":"` + id + `","n":-1}`:                                 http.StatusUnprocessableEntity,
+			`{"hold":"` + id + `"}`:                                        http.StatusUnprocessableEntity,
+			`{"hold":"` + id + `","checks":[{"key":"x","n":1}]}`:           http.StatusUnprocessableEntity,
+			`{"hold":"` + id + `","n":1,"checks":[{"key":"k","n":1}]}`:     http.StatusUnprocessableEntity,
+			`{"hold":"` + id + `","checks":[{"key":"k","n":1,"other":1}]}`: http.StatusUnprocessableEntity,
+		} {
+			if s := b.settle(body); s.status != want || s.Detail == "" {
+				t.Errorf("%s: %+v, want %d", body, s, want)
+			}
+		}
+		for body, want := range map[string]string{
+			`{"key":"k","limits":[{"concurrent":1}]}`:                           "hold",
+			`{"key":"k","limits":[{"concurrent":0}],"hold":"1m"}`:               "concurrent",
+			`{"key":"k","limits":[{"concurrent":1,"max":2}],"hold":"1m"}`:       "concurrent",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"25h"}`:       "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"1m","ts":1}`: "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":90}`:          "hold",
+		} {
+			a := b.post("/v1/acquire", body)
+			if a.Status/100 != 4 || !strings.Contains(a.Detail, want) {
+				t.Errorf("%s: %+v, want an error about %s", body, a, want)
+			}
+		}
+		if got := b.count("k", "1m").Max; got != 5 {
+			t.Errorf("%d events, want 5", got)
+		}
+		b.mono.Add(int64(time.Minute))
+		if s := b.settle(`{"hold":"` + id + `","n":1}`); s.status != http.StatusGone {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -1,0 +1,200 @@
+package holds
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"twotier.dev/twotier"
+)
+
+var (
+	// ErrUnknown means that a text is no id of a hold.
+	ErrUnknown = errors.New("no hold has this id")
+	// ErrForged means that an id was not made by this cluster, or was changed.
+	ErrForged = errors.New("the id was changed, or another cluster has made it")
+)
+
+// Hold is what an admitted acquire has counted.
+type Hold struct {
+	// Until is the end of the hold in unix milliseconds: it can be settled before.
+	Until  int64
+	Checks []Check
+
+	name string // is unique to the hold
+}
+
+// Check is what a hold has counted of one key.
+type Check struct {
+	NS, Key []byte
+	// N is the number of events, counted at TS.
+	N, TS int64
+	// Leased means that a lease of the key lasts until the end of the hold.
+	Leased bool
+	// Rules are the names of the rules that judged the key, and Limits the other limits.
+	Rules  []string
+	Limits []twotier.Limit
+}
+
+// Sealer makes and reads ids with a secret that all nodes of a cluster share. The zero value has
+// none yet. It is safe for concurrent use.
+type Sealer struct{ secret atomic.Pointer[[]byte] }
+
+// SetSecret sets the secret, and keeps it.
+func (s *Sealer) SetSecret(secret []byte) { s.secret.Store(&secret) }
+
+// Secret returns the secret, or nil if there is none yet.
+func (s *Sealer) Secret() []byte {
+	if secret := s.secret.Load(); secret != nil {
+		return *secret
+	}
+	return nil
+}
+
+// An id is the base64 of macBytes of the code and of the content: a version, a random number, the
+// end, and the checks. Numbers are varints, and texts are preceded by their length.
+const (
+	version  = 1
+	macBytes = 16
+	// maxID bounds the text of an id: the largest acquire has 64 checks with keys of 256 bytes.
+	maxID = 256 << 10
+)
+
+// Seal returns the id of a hold. There must be a secret.
+func (s *Sealer) Seal(h *Hold) string {
+	b := make([]byte, macBytes, 128)
+	b = append(b, version)
+	b = binary.LittleEndian.AppendUint64(b, rand.Uint64())
+	b = binary.AppendVarint(b, h.Until)
+	b = binary.AppendUvarint(b, uint64(len(h.Checks)))
+	for i := range h.Checks {
+		c := &h.Checks[i]
+		b = appendText(appendText(b, c.NS), c.Key)
+		b = binary.AppendVarint(binary.AppendVarint(b, c.N), h.Until-c.TS)
+		leased := byte(0)
+		if c.Leased {
+			leased = 1
+		}
+		b = append(b, leased)
+		b = binary.AppendUvarint(b, uint64(len(c.Rules)))
+		for _, rule := range c.Rules {
+			b = appendText(b, []byte(rule))
+		}
+		b = binary.AppendUvarint(b, uint64(len(c.Limits)))
+		for j := range c.Limits {
+			l, period := &c.Limits[j], ""
+			if l.Period != nil {
+				period = l.Period.String()
+			}
+			b = binary.AppendVarint(binary.AppendVarint(b, l.Window), l.Max)
+			b = appendText(b, []byte(period))
+		}
+	}
+	copy(b, s.code(b[macBytes:]))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func appendText(b, text []byte) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// code returns the message authentication code of a content.
+func (s *Sealer) code(content []byte) []byte {
+	h := hmac.New(sha256.New, s.Secret())
+	h.Write(content)
+	return h.Sum(nil)[:macBytes]
+}
+
+// Open reads an id. There must be a secret. The error is [ErrUnknown] or [ErrForged].
+func (s *Sealer) Open(id string) (*Hold, error) {
+	if len(id) > maxID {
+		return nil, ErrUnknown
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(id)
+	if err != nil || len(b) <= macBytes || b[macBytes] != version {
+		return nil, ErrUnknown
+	}
+	code, content := b[:macBytes], b[macBytes:]
+	if !hmac.Equal(code, s.code(content)) {
+		return nil, ErrForged
+	}
+	r := reader{rest: content[1:]}
+	r.bytes(8)
+	h := &Hold{name: base64.RawURLEncoding.EncodeToString(code), Until: r.int()}
+	for range r.count() {
+		h.Checks = append(h.Checks, r.check(h.Until))
+	}
+	if r.bad || len(r.rest) > 0 {
+		return nil, ErrForged // another release has made it
+	}
+	return h, nil
+}
+
+// reader reads the content of an id.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) check(until int64) (c Check) {
+	c = Check{NS: r.text(), Key: r.text(), N: r.int()}
+	c.TS = until - r.int()
+	if leased := r.bytes(1); !r.bad {
+		c.Leased = leased[0] == 1
+	}
+	for range r.count() {
+		c.Rules = append(c.Rules, string(r.text()))
+	}
+	for range r.count() {
+		c.Limits = append(c.Limits, r.limit())
+	}
+	return c
+}
+
+func (r *reader) limit() twotier.Limit {
+	l := twotier.Limit{Window: r.int(), Max: r.int()}
+	if period := r.text(); len(period) > 0 {
+		var err error
+		l.Period, err = twotier.ParsePeriod(string(period))
+		r.bad = r.bad || err != nil
+	}
+	return l
+}
+
+// count returns the length of a list, at most the number of bytes that are left.
+func (r *reader) count() int { return int(min(r.uint(), uint64(len(r.rest)))) }
+
+func (r *reader) uint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	r.skip(n)
+	return v
+}
+
+func (r *reader) int() int64 {
+	v, n := binary.Varint(r.rest)
+	r.skip(n)
+	return v
+}
+
+func (r *reader) skip(n int) {
+	if n <= 0 {
+		r.bad, r.rest = true, nil
+		return
+	}
+	r.rest = r.rest[n:]
+}
+
+func (r *reader) text() []byte { return r.bytes(r.count()) }
+
+func (r *reader) bytes(n int) []byte {
+	if n > len(r.rest) {
+		r.bad, n = true, len(r.rest)
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}

@@ -1,0 +1,106 @@
+package holds
+
+import (
+	"strconv"
+
+	"twotier.dev/twotier"
+)
+
+// Settlement settles a hold: one operation for each of its keys.
+type Settlement struct {
+	// Ops are the operations; each of them is all or nothing.
+	Ops []twotier.Op
+
+	hold  *Hold
+	parts []part // parallel to Ops
+}
+
+// part is the place of an operation's checks.
+type part struct {
+	events, mark, lease int // positions; lease is -1 if there is none
+}
+
+// IsOpen reports whether the hold can be settled at a time in unix milliseconds.
+func (h *Hold) IsOpen(now int64) bool { return now < h.Until }
+
+// Settle returns the settlement of a hold with the final number of events of each check. limitsOf
+// returns the limits whose windows the results report. They must not refuse.
+func (h *Hold) Settle(n []int64, limitsOf func(*Check) []twotier.Limit) *Settlement {
+	s := &Settlement{hold: h}
+	for i := range h.Checks {
+		c := &h.Checks[i]
+		op := twotier.Op{Kind: twotier.Acquire, TS: c.TS, Checks: []twotier.Check{
+			{NS: c.NS, Key: c.Key, N: n[i] - c.N, Limits: limitsOf(c)}, h.markOf(i)}}
+		at := part{0, 1, -1}
+		if c.Leased {
+			at.lease = len(op.Checks)
+			op.Checks = append(op.Checks, h.leaseOf(c, -1))
+		}
+		s.Ops, s.parts = append(s.Ops, op), append(s.parts, at)
+	}
+	return s
+}
+
+// markOf returns the check that marks check i of the hold as settled, once.
+func (h *Hold) markOf(i int) twotier.Check {
+	c := &h.Checks[i]
+	ns, key := twotier.SettledKey(h.Until-c.TS, c.NS, h.name+"."+strconv.Itoa(i), c.Key)
+	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: 1, Until: h.Until,
+		Limits: []twotier.Limit{{Window: 1, Max: 1}}}
+}
+
+// leaseOf returns the check that takes the lease of a key, or returns it if n is -1.
+func (h *Hold) leaseOf(c *Check, n int64) twotier.Check {
+	ns, key := twotier.LeaseKey(c.NS, "", c.Key)
+	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: n, Until: h.Until,
+		Limits: []twotier.Limit{{Window: 1, Max: twotier.Unlimited}}}
+}
+
+// Renew returns the same hold until another end, which has to be sealed anew, and the operations,
+// one for each key, that replace the old one by it. They are refused if the old one was settled or
+// renewed before.
+func (h *Hold) Renew(until int64) (next *Hold, ops []twotier.Op) {
+	next = &Hold{Until: until, Checks: h.Checks}
+	for i := range h.Checks {
+		c := &h.Checks[i]
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{h.markOf(i)}}
+		if c.Leased {
+			op.Checks = append(op.Checks, h.leaseOf(c, -1), next.leaseOf(c, 1))
+		}
+		ops = append(ops, op)
+	}
+	return next, ops
+}
+
+// Outcome is what has become of one key of a settlement.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Settled means that the key is settled now.
+	Settled Outcome = iota
+	// Repeated means that it was settled before.
+	Repeated
+	// LeaseGone means that nothing was done because the lease of the key is lost. WithoutLease
+	// returns the operation to execute instead.
+	LeaseGone
+)
+
+// Outcome returns what the result of operation i, which had no error, means.
+func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
+	at := s.parts[i]
+	switch {
+	case res.Allowed:
+		return Settled
+	case at.lease >= 0 && at.mark < len(res.Checks) && !res.Checks[at.mark].Refused:
+		return LeaseGone
+	}
+	return Repeated
+}
+
+// WithoutLease returns operation i without the return of a lease.
+func (s *Settlement) WithoutLease(i int) twotier.Op {
+	op := s.Ops[i]
+	op.Checks = op.Checks[:s.parts[i].lease]
+	return op
+}

@@ -1,0 +1,115 @@
+package holds
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Tally counts the holds that a node has made and settled, by namespace. A hold that one node makes
+// may be settled by another one, so only sums over all nodes show how many are open, and how many
+// have ended without being settled. The zero value is empty. It is safe for concurrent use.
+type Tally struct {
+	// Now returns the time in unix milliseconds.
+	Now func() int64
+
+	mu     sync.Mutex
+	spaces map[string]*spaceTally
+}
+
+// spaceTally counts the holds of a namespace.
+type spaceTally struct {
+	made, settled, expired int64
+	// open has the holds made less those settled, by the second or minute in which they end.
+	open map[int64]int64
+}
+
+// maxSpaces bounds the namespaces: their names come from clients.
+const maxSpaces = 256
+
+// slot returns the end of a hold with less precision if it is far away, so that there are few.
+func slot(until, now int64) int64 {
+	width := int64(1000)
+	if until-now > 3_600_000 {
+		width = 60_000
+	}
+	return (until + width - 1) / width * width
+}
+
+// Made counts a hold on a key of a namespace.
+func (t *Tally) Made(ns string, until int64) {
+	t.change(ns, func(s *spaceTally, now int64) {
+		s.made++
+		s.open[slot(until, now)]++
+	})
+}
+
+// Settled counts the settlement of a hold on a key of a namespace.
+func (t *Tally) Settled(ns string, until int64) {
+	t.change(ns, func(s *spaceTally, now int64) {
+		s.settled++
+		s.open[slot(until, now)]--
+	})
+}
+
+// Renewed moves the end of a hold on a key of a namespace.
+func (t *Tally) Renewed(ns string, from, until int64) {
+	t.change(ns, func(s *spaceTally, now int64) {
+		s.open[slot(from, now)]--
+		s.open[slot(until, now)]++
+	})
+}
+
+func (t *Tally) change(ns string, fn func(s *spaceTally, now int64)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.spaces[ns]
+	if s == nil {
+		if len(t.spaces) >= maxSpaces {
+			return
+		}
+		if t.spaces == nil {
+			t.spaces = map[string]*spaceTally{}
+		}
+		s = &spaceTally{open: map[int64]int64{}}
+		t.spaces[ns] = s
+	}
+	fn(s, t.Now())
+}
+
+// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
+// collector.
+func (t *Tally) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (t *Tally) Collect(ch chan<- prometheus.Metric) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ns := []string{"ns"}
+	made := prometheus.NewDesc("twotier_holds_made_total", "Holds on keys, by namespace.", ns, nil)
+	settled := prometheus.NewDesc("twotier_holds_settled_total",
+		"Settlements of holds on keys, by namespace.", ns, nil)
+	expired := prometheus.NewDesc("twotier_holds_expired",
+		"Holds on keys that have ended without a settlement: the sum over all nodes.", ns, nil)
+	opened := prometheus.NewDesc("twotier_holds_open",
+		"Holds on keys that can be settled: the sum over all nodes.", ns, nil)
+	now := t.Now()
+	for ns, s := range t.spaces {
+		open := int64(0)
+		for end, n := range s.open {
+			if end <= now {
+				s.expired += n
+				delete(s.open, end)
+			} else {
+				open += n
+			}
+		}
+		send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64) {
+			ch <- prometheus.MustNewConstMetric(d, kind, float64(v), ns)
+		}
+		send(made, prometheus.CounterValue, s.made)
+		send(settled, prometheus.CounterValue, s.settled)
+		send(expired, prometheus.GaugeValue, s.expired)
+		send(opened, prometheus.GaugeValue, open)
+	}
+}

@@ -1,0 +1,61 @@
+package holds_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"twotier.dev/twotier/internal/holds"
+)
+
+// TestTally adds up two nodes: one makes holds, and the other one settles some of them.
+func TestTally(t *testing.T) {
+	now := int64(1_000_000)
+	maker := &holds.Tally{Now: func() int64 { return now }}
+	settler := &holds.Tally{Now: func() int64 { return now }}
+	for _, until := range []int64{now + 1500, now + 1500, now + 7_200_001} {
+		maker.Made("sms", until)
+	}
+	settler.Settled("sms", now+1500)
+	check := func(n *holds.Tally, made, settled, expired, open string) {
+		t.Helper()
+		want := ""
+		for name, v := range map[string]string{"made_total": made, "settled_total": settled,
+			"expired": expired, "open": open} {
+			want += "twotier_holds_" + name + `{ns="sms"} ` + v + "\n"
+		}
+		got := collect(t, n)
+		for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
+			if !strings.Contains(got, line+"\n") {
+				t.Errorf("no %s in\n%s", line, got)
+			}
+		}
+	}
+	check(maker, "3", "0", "0", "3")
+	check(settler, "0", "1", "0", "-1")
+	now += 2000
+	check(maker, "3", "0", "2", "1")
+	check(settler, "0", "1", "-1", "0")
+	now += 7_260_000
+	check(maker, "3", "0", "3", "0")
+}
+
+// collect returns the metrics of a tally.
+func collect(t *testing.T, n *holds.Tally) string {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(n)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}

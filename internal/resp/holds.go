@@ -1,0 +1,43 @@
+package resp
+
+import (
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/request"
+)
+
+// executeSettle executes TT.SETTLE id n. The reply is 1, or 0 if the hold was settled before, and
+// the names of the limits that are exceeded.
+func (c *conn) executeSettle(args [][]byte) errorReply {
+	n, ok := parseInteger(args[2])
+	if !ok {
+		return fieldError("n", request.WantAcquireN)
+	}
+	c.work.ForgetRules()
+	answer, f := c.work.Settle(c.executionContext(), c.server.opts.Service,
+		&ask.Settling{ID: string(args[1]), All: n})
+	if f != nil {
+		return errorOfFailure(f)
+	}
+	b := appendArray(c.work.out, 1+len(answer.Over))
+	b = appendInt(b, boolInt(!answer.Repeated))
+	for _, name := range answer.Over {
+		b = appendBulk(b, name)
+	}
+	c.work.out = b
+	return ""
+}
+
+// executeRenew executes TT.RENEW id duration. The reply is the new id and its end.
+func (c *conn) executeRenew(args [][]byte) errorReply {
+	ms, wrong := request.ParseWindow(args[2])
+	if wrong != "" {
+		return fieldError("duration", wrong)
+	}
+	answer, f := c.work.Renew(c.executionContext(), c.server.opts.Service, string(args[1]), ms)
+	if f != nil {
+		return errorOfFailure(f)
+	}
+	b := appendArray(c.work.out, 2)
+	c.work.out = appendInt(appendBulk(b, answer.ID), answer.Until)
+	return ""
+}

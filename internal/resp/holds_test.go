@@ -1,0 +1,68 @@
+package resp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/resp"
+)
+
+// TestHolds acquires with a hold and a bound on how many are open, renews and settles. The id comes
+// last, behind what is open.
+func TestHolds(t *testing.T) {
+	s, rules := newBans(t)
+	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
+	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
+	if got := c.do("TT.ACQUIRE a LIMIT 1h 5 HOLD 10s"); !strings.HasPrefix(got, "-TRYAGAIN") {
+		t.Errorf("without a secret: %s", got)
+	}
+	h.Sealer.SetSecret([]byte("secret"))
+	id := idOf(t, c.do("TT.ACQUIRE a N 3 LIMIT 1h 5 CONCURRENT 1 HOLD 10m"), "[1 0 3 2 1 0 ")
+	if got := c.do("TT.ACQUIRE a N 1 LIMIT 1h 5 CONCURRENT 1 HOLD 10m"); !strings.HasPrefix(got,
+		"[0 ") || !strings.HasSuffix(got, " 3 2 1 0]") {
+		t.Errorf("a second one is open: %s", got)
+	}
+	renewed := idOf(t, c.do("TT.RENEW "+id+" 20m"), "[")
+	for _, step := range []struct{ command, want string }{
+		{"TT.SETTLE " + id + " 7", "[0]"}, // the renewed one takes its place
+		{"TT.SETTLE " + renewed + " 7", "[1 limits[0]]"},
+		{"TT.SETTLE " + renewed + " 7", "[0 limits[0]]"},
+		{"TT.COUNT a 1h", "[7]"},
+		{"TT.SETTLE none 7", "-ERR"}, {"TT.SETTLE " + renewed + " -7", "-ERR"},
+		{"TT.SETTLE " + renewed + " x", "-ERR"}, {"TT.RENEW " + id + " x", "-ERR"},
+		{"TT.SETTLE AAAA" + renewed[4:] + " 7", "-NOPERM"},
+		{"TT.ACQUIRE a LIMIT 1h 5 CONCURRENT 1", "-ERR hold: missing"},
+		{"TT.ACQUIRE a LIMIT 1h 5 HOLD 25h", "-ERR hold"},
+	} {
+		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
+			t.Errorf("%s: %s, want %s", step.command, got, step.want)
+		}
+	}
+}
+
+// TestHoldsInShadow: a limit on open holds in shadow shows how many are open, and refuses nothing.
+func TestHoldsInShadow(t *testing.T) {
+	s, rules := newBans(t)
+	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
+	h.Sealer.SetSecret([]byte("secret"))
+	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h,
+		Shadow: twotier.Shadow{twotier.DefaultNamespace: true}}))
+	for open := 1; open <= 3; open++ {
+		idOf(t, c.do("TT.ACQUIRE a N 0 CONCURRENT 1 HOLD 10m"), fmt.Sprintf("[1 0 %d 0 ", open))
+	}
+}
+
+// idOf returns the id in an answer that begins with a text.
+func idOf(t *testing.T, answer, begin string) string {
+	t.Helper()
+	rest, ok := strings.CutPrefix(answer, begin)
+	words := strings.Fields(strings.Trim(rest, "[]"))
+	if !ok || len(words) == 0 {
+		t.Fatalf("%s, want %s and an id", answer, begin)
+	}
+	return fmt.Sprint(words[0])
+}

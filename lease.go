@@ -1,0 +1,131 @@
+package twotier
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+)
+
+// LeaseNamespace is the namespace whose settings apply to leases. No Options change them.
+const LeaseNamespace = "@leases"
+
+// MaxLease is the longest time that a lease can last.
+const MaxLease = 24 * time.Hour
+
+// settledNamespaces are the namespaces of SettledKey, shortest first. The store forgets a lease in
+// one of them a few times later than its span.
+var settledNamespaces = [...]struct {
+	name string
+	span time.Duration
+}{{"@settled3m", 3 * time.Minute}, {"@settled30m", 30 * time.Minute},
+	{"@settled5h", 5 * time.Hour}, {"@settled25h", MaxLease + time.Hour}}
+
+// CompanionNamespaces returns the namespaces whose settings apply to companions of keys, and how
+// long their counts last.
+func CompanionNamespaces() map[string]time.Duration {
+	all := map[string]time.Duration{BanNamespace: MaxBan, LeaseNamespace: MaxLease + time.Hour}
+	for _, s := range settledNamespaces {
+		all[s.name] = s.span
+	}
+	return all
+}
+
+// SettledKey returns the namespace and the key of the lease that marks a hold of that name on a key
+// as settled. length is how long the hold lasts, in milliseconds. The name has no slash.
+func SettledKey(length int64, ns []byte, name string, key []byte) (settledNS, settledKey []byte) {
+	at := 0
+	for at < len(settledNamespaces)-1 &&
+		length+time.Minute.Milliseconds() > settledNamespaces[at].span.Milliseconds() {
+		at++
+	}
+	return companionKey(settledNamespaces[at].name, ns, name, key)
+}
+
+// A LeaseCheck takes N leases that last until Check.Until, or returns them if N is negative. It
+// counts each in the millisecond in which it ends, in a counter that [LeaseKey] names, so the open
+// leases of a key are the counts that lie ahead.
+//
+// It has one limit, with a Window of 1. Taking refuses if more than Max would be open. Returning
+// refuses if fewer leases that end at that moment are open: they have ended, or were returned
+// before. A refused operation neither takes nor returns leases, even if it counts otherwise.
+
+// Lease is a lease that a check takes if at most Max leases of its key are open with it. In shadow,
+// it is always taken.
+type Lease struct {
+	Check  int
+	Max    int64
+	Shadow bool
+}
+
+// LeaseResult is the outcome of a [Lease]: how many are open, with this one if it was taken. Refused
+// is set if the limit refused, or would have refused if it were not in shadow.
+type LeaseResult struct {
+	Check           int
+	Max, Open       int64
+	Refused, Shadow bool
+}
+
+// IsLease reports whether the check takes or returns leases.
+func (c *Check) IsLease() bool { return c.Kind == LeaseCheck }
+
+// LeaseKey returns the namespace and the key that count the leases of that name on a key. The
+// counter has the partition of the key. The name has no slash, and may be empty.
+func LeaseKey(ns []byte, name string, key []byte) (leaseNS, leaseKey []byte) {
+	return companionKey(LeaseNamespace, ns, name, key)
+}
+
+// companionKey returns the namespace and the key of a counter that accompanies a key and has its
+// partition: in the namespace that is called companion, a slash and the key's own one.
+func companionKey(companion string, ns []byte, name string, key []byte) (_, _ []byte) {
+	if len(ns) == 0 {
+		ns = []byte(DefaultNamespace)
+	}
+	of := append(append(make([]byte, 0, len(companion)+1+len(ns)), companion...), '/')
+	return append(of, ns...), append(append(append(make([]byte, 0, len(name)+1+len(key)), name...),
+		'/'), key...)
+}
+
+// Companion returns the namespace whose settings apply to the companions in a namespace, such as
+// BanNamespace, or "" if the namespace holds none.
+func Companion(ns []byte) string {
+	if len(ns) == 0 || ns[0] != '@' {
+		return ""
+	}
+	name, _, found := bytes.Cut(ns, []byte{'/'})
+	if !found {
+		return ""
+	}
+	switch string(name) {
+	case BanNamespace:
+		return BanNamespace
+	case LeaseNamespace:
+		return LeaseNamespace
+	}
+	for _, s := range settledNamespaces {
+		if string(name) == s.name {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// accompanied returns the namespace and the key that a companion belongs to.
+func accompanied(ns, key []byte) (_, _ []byte) {
+	return ns[bytes.IndexByte(ns, '/')+1:], key[bytes.IndexByte(key, '/')+1:]
+}
+
+// checkLease returns an error if a lease can't be taken: it would last too long, or has ended
+// already.
+func (c *Check) checkLease(pos int, now int64) error {
+	left := c.Until - now
+	switch {
+	case c.N == 0 || len(c.Limits) != 1:
+		return &InvalidError{Check: pos, Limit: -1, Field: "n",
+			Detail: "a lease needs a number and one limit"}
+	case c.N < 0 || left > 0 && left <= MaxLease.Milliseconds():
+		return nil
+	}
+	return &InvalidError{Check: pos, Limit: -1, Field: "hold", Detail: fmt.Sprintf(
+		"it would last %s, want at most %s and more than 0", FormatMillis(left),
+		FormatMillis(MaxLease.Milliseconds()))}
+}
