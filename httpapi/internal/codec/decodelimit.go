@@ -52,13 +52,38 @@ func (d *Decoder) readLimits() *wire.Problem {
 	return d.ReadList("a list of limits", request.MaxLimits, "limits", d.readLimit)
 }
 
+// The fields of a limit.
+const (
+	limitWindow fieldSet = 1 << iota
+	limitMax
+	limitZone
+	limitAnchor
+	limitConcurrent
+)
+
+// limitFieldOf returns the field of a limit of that name, or 0 if there is none.
+func limitFieldOf(name []byte) fieldSet {
+	switch string(name) {
+	case "window":
+		return limitWindow
+	case "max":
+		return limitMax
+	case "zone":
+		return limitZone
+	case "anchor":
+		return limitAnchor
+	case "concurrent":
+		return limitConcurrent
+	}
+	return 0
+}
+
 // limitFields lists the fields of a limit for error messages.
 const limitFields = "a limit has window and max, and a calendar window also zone and anchor; " +
 	"or it has concurrent"
 
 // readLimit reads {"window","max"}, and the fields of a calendar window, or {"concurrent"}.
 func (d *Decoder) readLimit(int) *wire.Problem {
-	const window, most, zone, anchor, concurrent = 1, 2, 4, 8, 16
 	if p := d.ReadBracket('{', "an object with window and max"); p != nil {
 		return p
 	}
@@ -74,47 +99,35 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 		if name == nil {
 			break
 		}
-		f := fieldSet(0)
-		switch string(name) {
-		case "window":
-			f = window
-		case "max":
-			f = most
-		case "zone":
-			f = zone
-		case "anchor":
-			f = anchor
-		case "concurrent":
-			f = concurrent
-		}
-		if p := markSeen(&seen, f, window|most|zone|anchor|concurrent, name,
+		f := limitFieldOf(name)
+		if p := markSeen(&seen, f, limitWindow|limitMax|limitZone|limitAnchor|limitConcurrent, name,
 			limitFields); p != nil {
 			return p
 		}
 		switch f {
-		case window:
+		case limitWindow:
 			l.Window, l.Period, text, p = d.readWindow()
-		case most, concurrent:
+		case limitMax, limitConcurrent:
 			if l.Max, p = d.ReadInteger(); p == nil && l.Max < 0 {
 				p = wire.FieldProblem("", "want 0 or more")
 			}
 		default:
-			p = d.readCalendarField(&of, f == zone)
+			p = d.readCalendarField(&of, f == limitZone)
 		}
 		if p != nil {
 			return p.PrefixField(string(name))
 		}
 	}
-	if seen&concurrent != 0 {
-		return d.limitLeases(l.Max, seen != concurrent)
+	if seen&limitConcurrent != 0 {
+		return d.limitLeases(l.Max, seen != limitConcurrent)
 	}
-	if seen&window == 0 {
+	if seen&limitWindow == 0 {
 		return wire.FieldProblem("window", "missing; "+request.WantLimitWindow)
 	}
-	if seen&most == 0 {
+	if seen&limitMax == 0 {
 		return wire.FieldProblem("max", "missing; want a whole number")
 	}
-	if seen&(zone|anchor) != 0 {
+	if seen&(limitZone|limitAnchor) != 0 {
 		if p := of.apply(&l, &text); p != nil {
 			return p
 		}
