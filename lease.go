@@ -57,8 +57,8 @@ type Lease struct {
 	Shadow bool
 }
 
-// LeaseResult is the outcome of a [Lease]: how many are open, with this one if it was taken. Refused
-// is set if the limit refused, or would have refused if it were not in shadow.
+// LeaseResult is the outcome of a [Lease]: how many are open, with this one if it was taken.
+// Refused is set if the limit refused, or would have refused if it were not in shadow.
 type LeaseResult struct {
 	Check           int
 	Max, Open       int64

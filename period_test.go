@@ -210,7 +210,7 @@ func TestPeriodsHaveShortForms(t *testing.T) {
 		}
 	}
 	for text, field := range map[string]string{"": "window", "1d": "window", "Day": "window",
-		"day@": "zone", "day@ ": "zone", "day@Europe": "zone", "day@/etc/localtime": "zone",
+		"day@": "zone", "day@" + " ": "zone", "day@Europe": "zone", "day@/etc/localtime": "zone",
 		"day@localtime": "zone", "day@posixrules": "zone", "day@Europe/../Europe/Lisbon": "zone",
 		"day.": "anchor", "day.-1": "anchor", "day.+1": "anchor", "month.300": "anchor",
 		"hour.0": "anchor", "day.24@Europe/Lisbon": "anchor"} {

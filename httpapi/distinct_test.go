@@ -137,7 +137,8 @@ func TestDistinctByRules(t *testing.T) {
 		t.Errorf("Retry-After: %q", after)
 	}
 	want := "http cards/cards [1 2 0 0]\nhttp default/ [1 1 0 0]\n" +
-		"http default/devices [3 2 0 0]\nhttp default/devices-tight [0 0 4 0]\nhttp risk/ [1 0 0 0]\nhttp risk/risk [2 2 0 0]"
+		"http default/devices [3 2 0 0]\nhttp default/devices-tight [0 0 4 0]\n" +
+		"http risk/ [1 0 0 0]\nhttp risk/risk [2 2 0 0]"
 	if got := counted(); got != want {
 		t.Errorf("verdicts\n%s\nwant\n%s", got, want)
 	}

@@ -80,7 +80,7 @@ func (k *modelKey) blur(window, at int64) (width int64) {
 	if slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool {
 		return c.N > 0 && c.Start > at
 	}) {
-		after, before = at-window, at+window-1
+		after, before = at-window, at+window
 	}
 	width = 1
 	for _, c := range k.cells {

@@ -278,7 +278,7 @@ func compareCalendar(t *testing.T, c *syncer.Counter, now int64, log []event, p 
 	case want == 0 && res.RetryAfter != -1:
 		t.Fatalf("%v at %d: %+v, want a refusal forever", p, now, res)
 	case want == 0:
-	case res.Allowed || label(next-1) != today || label(next) == today:
+	case res.Allowed || !label(next-1).Equal(today) || label(next).Equal(today):
 		t.Fatalf("%v at %d: %+v, want a refusal until the period ends", p, now, res)
 	}
 }

@@ -153,7 +153,8 @@ alice  1m          1      4          0  tight, in shadow, refused
 		{"count by calendar", "count alice --window 2w,month@Europe/Lisbon",
 			`{"key":"alice","counts":[{"window":"month@Europe/Lisbon","count":3,"min":3,"max":3,"bucket_ms":1}],"source":"memory"}`,
 			`GET /v1/count?key=alice&window=2w%2Cmonth%40Europe%2FLisbon`,
-			"alice (memory)\nWINDOW               COUNT  MIN  MAX\nmonth@Europe/Lisbon      3    3    3\n"},
+			"alice (memory)\nWINDOW               COUNT  MIN  MAX\n" +
+				"month@Europe/Lisbon      3    3    3\n"},
 		{"acquire with a hold", "acquire alice --limit 15/1m --concurrent 2 --hold 90s",
 			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},` +
 				`{"concurrent":2,"open":1,"remaining":1}],"retry_after_ms":0,"source":"memory",` +

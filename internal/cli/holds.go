@@ -65,8 +65,8 @@ func settleSpec() spec {
 	return spec{
 		name: "settle", args: "ID NUMBER", summary: "correct what a hold has counted",
 		details: "Makes what a hold has counted of each of its keys NUMBER events, at the time " +
-			"of the hold, even if they exceed a limit. 0 releases the hold. To settle again changes " +
-			"nothing.",
+			"of the hold, even if they exceed a limit. 0 releases the hold. To settle again " +
+			"changes nothing.",
 		examples: "twotier acquire team:7 -n 800 --limit 1000/1m --hold 90s\n" +
 			"twotier settle \"$id\" 1234",
 		bind: func(*pflag.FlagSet) runner {

@@ -74,8 +74,8 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 	}
 }
 
-// TestLeases adds the leases of two checks, and reduces their results: one refuses, and one in shadow
-// would have refused.
+// TestLeases adds the leases of two checks, and reduces their results: one refuses, and one in
+// shadow would have refused.
 func TestLeases(t *testing.T) {
 	op := twoChecks()
 	op.Rules, op.Until = op.Rules[:1], 900
