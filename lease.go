@@ -52,17 +52,30 @@ func SettledKey(length int64, ns []byte, name string, key []byte) (settledNS, se
 // Lease is a lease that a check takes if at most Max leases of its key are open with it. In shadow,
 // it is always taken.
 type Lease struct {
-	Check  int
-	Max    int64
+	Check int
+	Max   int64
+	// Rule is the name of the rule with this limit, empty if the request has it itself.
+	Rule   string
 	Shadow bool
 }
 
 // LeaseResult is the outcome of a [Lease]: how many are open, with this one if it was taken.
 // Refused is set if the limit refused, or would have refused if it were not in shadow.
 type LeaseResult struct {
-	Check           int
-	Max, Open       int64
-	Refused, Shadow bool
+	Lease
+	Open    int64
+	Refused bool
+}
+
+// LeaseVerdict returns whether a limit of a rule on leases, or one of the request itself if rule is
+// empty, refused a check, and whether there is one.
+func (r *Result) LeaseVerdict(check int, rule string) (refused, judged bool) {
+	for i := range r.Leases {
+		if l := &r.Leases[i]; l.Check == check && l.Rule == rule {
+			refused, judged = refused || l.Refused, true
+		}
+	}
+	return refused, judged
 }
 
 // IsLease reports whether the check takes or returns leases.

@@ -67,7 +67,10 @@ type Rule struct {
 	// compared in order. One of them may be empty: the rule then judges only events, or only
 	// values.
 	Limits, Distinct []RuleLimit
-	State            RuleState
+	// Concurrent is how many leases of a key may be open at the same time; 0 means any number. The
+	// rule may have no other limit.
+	Concurrent int64
+	State      RuleState
 	// Ban is how long, in milliseconds, the rule keeps refusing a key that its Limits have refused
 	// once, if the rule is on; 0 means no ban.
 	Ban int64
@@ -112,6 +115,9 @@ func (r *Rule) Enforced(l RuleLimit) int64 {
 	return l.Max
 }
 
+// JudgesEvents reports whether the rule judges acquires, and not only values.
+func (r *Rule) JudgesEvents() bool { return len(r.Limits) > 0 || r.Concurrent > 0 }
+
 // Bans reports whether the rule bans the keys that it refuses.
 func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == RuleOn }
 
@@ -155,7 +161,7 @@ func NewRuleSet(rules []Rule) *RuleSet {
 		}
 		r.index()
 		s.byName[r.Name] = r
-		if r.Default && len(r.Limits) > 0 {
+		if r.Default && r.JudgesEvents() {
 			s.defaults[r.Space()] = append(s.defaults[r.Space()], r)
 		}
 		if r.Default && len(r.Distinct) > 0 {

@@ -113,7 +113,12 @@ func appendRule(d *codec.Decoder, all []keyedRule, name []byte) ([]keyedRule, *w
 		return all, wire.FieldProblem("", "want at most 16 rules")
 	}
 	r, p := d.ResolveRule(name)
-	if p == nil && len(r.Limits) == 0 {
+	switch {
+	case p != nil:
+	case r.Concurrent > 0 && r.State == twotier.RuleOn:
+		p = wire.FieldProblem("", "rule "+r.Name+" limits how many are open at the same time, "+
+			"which needs a hold: name it in /v1/acquire or TT.ACQUIRE")
+	case !r.JudgesEvents():
 		p = wire.FieldProblem("", request.OnlyDistinctDetail(r.Name))
 	}
 	return append(all, keyedRule{rule: r}), p
@@ -155,6 +160,9 @@ func addForwardedAcquire(d *codec.Decoder, all []keyedRule) *wire.Problem {
 			return p
 		}
 		all = rest
+	}
+	if f := d.CheckHold(&twotier.Op{}); f != nil {
+		return wire.FromFailure(f)
 	}
 	d.EndOp(&twotier.Op{Kind: twotier.Acquire}, codec.TagChecks)
 	d.Link()

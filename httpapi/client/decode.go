@@ -285,6 +285,7 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 			s.Window, s.Period, s.Max = of.Window, of.Period, of.Max
 		case l.Exists("concurrent"):
 			s.Concurrent, s.Max, s.Count = true, r.integer(l, "concurrent"), r.integer(l, "open")
+			s.Rule = string(r.text(l, "rule"))
 		default:
 			s.Window, s.Period = r.window(l)
 			s.Max = r.integer(l, "max")

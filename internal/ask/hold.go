@@ -1,6 +1,8 @@
 package ask
 
 import (
+	"slices"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/request"
@@ -15,8 +17,12 @@ type Holds struct {
 	Tally holds.Tally
 }
 
-// CheckHold returns why the operation in progress can't be held, or has to be.
+// CheckHold returns why the operation in progress can't be held, or has to be. Limits in shadow on
+// leases don't judge an operation without a hold.
 func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
+	if op.Hold == 0 {
+		r.dropShadowLeases()
+	}
 	switch {
 	case op.Hold == 0 && r.takesLeases():
 		return request.FieldFailure("hold", "missing; a limit on how many are open at the same "+
@@ -39,6 +45,13 @@ func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
 func noSecretFailure() *request.Failure {
 	return &request.Failure{Kind: request.Unavailable, Field: "hold",
 		Detail: "this node has not been able to read the secret of holds from Redis yet"}
+}
+
+// dropShadowLeases forgets the limits in shadow on leases of the operation in progress.
+func (r *Request) dropShadowLeases() {
+	r.leases = slices.DeleteFunc(r.leases, func(l twotier.Lease) bool {
+		return l.Check >= r.op.checks && l.Shadow
+	})
 }
 
 // takesLeases reports whether a check of the operation in progress takes a lease.
@@ -88,6 +101,9 @@ func (r *Request) HoldID(i int, res *twotier.Result) string {
 		for k := range c.Limits {
 			if of := r.RuleOf(i, j, k); of == nil {
 				one.Limits = append(one.Limits, c.Limits[k])
+			} else if !of.isNamed() {
+				one.Limits = append(one.Limits, twotier.Limit{Window: c.Limits[k].Window,
+					Max: of.Limit().Max, Period: c.Limits[k].Period})
 			} else if of.index == 0 {
 				one.Rules = append(one.Rules, of.Rule.Name)
 			}

@@ -41,7 +41,7 @@ type Request struct {
 	start   int                   // where the limits of the check in progress begin
 	charge  bool                  // a rule charges the operation in progress
 	warns   bool                  // a rule of the request has a warning level
-	lease   int64                 // how many leases the check in progress allows; 0 takes none
+	limited []twotier.Lease       // the limits of the check in progress on leases
 }
 
 // opForm records how the request spelled an operation.
@@ -88,15 +88,13 @@ func (r *Request) BeginOp() {
 // BeginCheck begins another check of the operation in progress.
 func (r *Request) BeginCheck() {
 	r.start, r.naming, r.found = len(r.limits), r.naming[:0], r.found[:0]
-	r.lease = 0
+	r.limited = r.limited[:0]
 }
 
 // LimitLeases makes the check in progress take a lease, if at most that many leases of its key are
-// open. The lowest number applies.
+// open with it.
 func (r *Request) LimitLeases(most int64) {
-	if r.lease == 0 || most < r.lease {
-		r.lease = most
-	}
+	r.limited = append(r.limited, twotier.Lease{Max: most})
 }
 
 // AddLimit adds a limit, whose window is spelled text, to the check in progress.
@@ -153,7 +151,8 @@ func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
 // many of them ban, so that the caller can bound both.
 func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
 	f *request.Failure) {
-	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start && r.lease == 0 {
+	if len(r.naming) > 0 ||
+		kind == twotier.Acquire && len(r.limits) == r.start && len(r.limited) == 0 {
 		if limits, bans, f = r.findRuleLimits(c, kind); f != nil {
 			return 0, 0, f
 		}
@@ -163,14 +162,14 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 			return 0, 0, f
 		}
 	}
-	switch missing := len(r.limits)+limits == r.start && r.lease == 0; {
+	switch missing := len(r.limits)+limits == r.start && len(r.limited)+len(r.naming) == 0; {
 	case c.Key == nil:
 		f = request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
 		f = request.FieldFailure("n", request.WantAddN)
 	case kind == twotier.Acquire && (c.N < 0 || c.N > request.MaxN):
 		f = request.FieldFailure("n", request.WantAcquireN)
-	case kind != twotier.Acquire && r.lease > 0:
+	case kind != twotier.Acquire && len(r.limited) > 0:
 		f = request.FieldFailure("limits", "only an acquire can limit how many are open at the "+
 			"same time")
 	case kind == twotier.Acquire && missing:
@@ -190,9 +189,10 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
 	if len(r.found) > 0 {
 		r.addRuleLimits(kind)
 	}
-	if r.lease > 0 {
-		r.leases = append(r.leases, twotier.Lease{Check: len(r.checks), Max: r.lease,
-			Shadow: r.Shadow != nil && r.IsInShadow(c, kind)})
+	for _, l := range r.limited {
+		l.Check = len(r.checks)
+		l.Shadow = l.Shadow || l.Rule == "" && r.Shadow != nil && r.IsInShadow(c, kind)
+		r.leases = append(r.leases, l)
 	}
 	r.checks = append(r.checks, *c)
 	r.starts = append(r.starts, r.start)

@@ -129,7 +129,7 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 			r.naming[0].Name, space, r.words().NS))
 	}
 	for i, rule := range r.naming {
-		if len(rule.Limits) == 0 {
+		if !rule.JudgesEvents() {
 			return 0, 0, request.FieldFailure(fmt.Sprintf("rules[%d]", i),
 				request.OnlyDistinctDetail(rule.Name))
 		}
@@ -154,6 +154,10 @@ func (r *Request) addRuleLimits(kind twotier.Kind) {
 				r.inForce.Version()})
 			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l), Period: l.Period},
 				nil)
+		}
+		if rule.Concurrent > 0 && kind == twotier.Acquire && rule.State != twotier.RuleOff {
+			r.limited = append(r.limited, twotier.Lease{Max: rule.Concurrent, Rule: rule.Name,
+				Shadow: rule.State == twotier.RuleShadow})
 		}
 		if rule.Bans() && kind == twotier.Acquire {
 			r.bans = append(r.bans, twotier.BanRule{Check: len(r.checks), Rule: rule.Name,
@@ -204,7 +208,7 @@ func (r *Request) shadowLimits() {
 		at := r.start + k
 		l := &r.limits[at]
 		rule.Limits[k] = twotier.RuleLimit{Window: l.Window, Max: l.Bound(),
-			Text: string(r.texts[at])}
+			Period: l.Period, Text: string(r.texts[at])}
 		l.Max = rule.Enforced(rule.Limits[k])
 		r.ruled = append(r.ruled, RuledLimit{Rule: rule, at: at, limits: rule.Limits, index: k})
 	}

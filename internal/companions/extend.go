@@ -37,9 +37,11 @@ func Extend(op *twotier.Op) *Extended {
 		for ; ban < len(op.Rules) && op.Rules[ban].Check == i; ban++ {
 			x.add(banOf(&op.Checks[i], &op.Rules[ban]), source{i, ban, twotier.BanCheck})
 		}
-		for ; lease < len(op.Leases) && op.Leases[lease].Check == i; lease++ {
-			x.add(leaseOf(&op.Checks[i], &op.Leases[lease], op.Until),
-				source{i, lease, twotier.LeaseCheck})
+		if from := lease; from < len(op.Leases) && op.Leases[from].Check == i {
+			for lease++; lease < len(op.Leases) && op.Leases[lease].Check == i; lease++ {
+			}
+			x.add(leaseOf(&op.Checks[i], op.Leases[from:lease], op.Until),
+				source{i, from, twotier.LeaseCheck})
 		}
 	}
 	return x
@@ -49,12 +51,14 @@ func (x *Extended) add(c twotier.Check, of source) {
 	x.Op.Checks, x.of = append(x.Op.Checks, c), append(x.of, of)
 }
 
-// leaseOf returns the check of a lease.
-func leaseOf(c *twotier.Check, l *twotier.Lease, until int64) twotier.Check {
+// leaseOf returns the check that takes one lease for all limits of a check on them.
+func leaseOf(c *twotier.Check, limits []twotier.Lease, until int64) twotier.Check {
 	ns, key := twotier.LeaseKey(c.NS, "", c.Key)
-	most := l.Max
-	if l.Shadow {
-		most = twotier.Unlimited
+	most := int64(twotier.Unlimited)
+	for i := range limits {
+		if !limits[i].Shadow {
+			most = min(most, limits[i].Max)
+		}
 	}
 	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: 1, Until: until,
 		Limits: []twotier.Limit{{Window: 1, Max: most}}}
@@ -110,18 +114,25 @@ func (x *Extended) ReduceResult(res *twotier.Result) {
 	res.Checks = res.Checks[:kept]
 }
 
-// reduceLease lists a lease.
+// reduceLease lists the limits of a lease. Each refused if it has no room for the lease, or if it
+// is the lowest one that is in force and refused for what is reserved.
 func (x *Extended) reduceLease(res *twotier.Result, r *twotier.CheckResult, of source) {
-	asked := &x.original.Leases[of.companion]
-	lease := twotier.LeaseResult{Check: of.check, Max: asked.Max, Refused: r.Refused,
-		Shadow: asked.Shadow}
-	if len(r.Limits) == 1 {
-		lease.Open = r.Limits[0].Count
+	open, lowest := int64(0), int64(0)
+	if len(r.Limits) == 1 { // another node's result may be short
+		open, lowest = r.Limits[0].Count, r.Limits[0].Max
 	}
-	if taken := r.TS != 0; lease.Shadow {
-		lease.Refused = taken && lease.Open > lease.Max || !taken && lease.Open >= lease.Max
+	needed := open
+	if r.TS == 0 {
+		needed++
 	}
-	res.Leases = append(res.Leases, lease)
+	for i := of.companion; i < len(x.original.Leases); i++ {
+		l := x.original.Leases[i]
+		if l.Check != of.check {
+			break
+		}
+		refused := needed > l.Max || r.Refused && !l.Shadow && l.Max == lowest
+		res.Leases = append(res.Leases, twotier.LeaseResult{Lease: l, Open: open, Refused: refused})
+	}
 }
 
 // refuse records that a companion refuses its check.

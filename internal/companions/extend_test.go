@@ -79,7 +79,8 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 func TestLeases(t *testing.T) {
 	op := twoChecks()
 	op.Rules, op.Until = op.Rules[:1], 900
-	op.Leases = []twotier.Lease{{Check: 0, Max: 2}, {Check: 1, Max: 3, Shadow: true}}
+	op.Leases = []twotier.Lease{{Check: 0, Max: 9, Rule: "x"}, {Check: 0, Max: 2},
+		{Check: 1, Max: 3, Shadow: true}}
 	x := companions.Extend(op)
 	got := ""
 	for _, c := range x.Op.Checks {
@@ -91,12 +92,13 @@ func TestLeases(t *testing.T) {
 		t.Errorf("extended to %s", got)
 	}
 	res := twotier.Result{RetryAfter: 70, Checks: []twotier.CheckResult{{}, {},
-		{Refused: true, RetryAfter: 70, Limits: []twotier.LimitResult{{Count: 2}}}, {},
+		{Refused: true, RetryAfter: 70, Limits: []twotier.LimitResult{{Count: 2, Max: 2}}}, {},
 		{Limits: []twotier.LimitResult{{Count: 3}}}}}
 	x.ReduceResult(&res)
 	got = fmt.Sprintf("%+v", res.Leases)
-	if want := "[{Check:0 Max:2 Open:2 Refused:true Shadow:false} " +
-		"{Check:1 Max:3 Open:3 Refused:true Shadow:true}]"; got != want {
+	if want := "[{Lease:{Check:0 Max:9 Rule:x Shadow:false} Open:2 Refused:false} " +
+		"{Lease:{Check:0 Max:2 Rule: Shadow:false} Open:2 Refused:true} " +
+		"{Lease:{Check:1 Max:3 Rule: Shadow:true} Open:3 Refused:true}]"; got != want {
 		t.Errorf("reduced to %s", got)
 	}
 	if len(res.Checks) != 2 || !res.Checks[0].Refused || res.Checks[0].RetryAfter != 70 ||

@@ -43,7 +43,8 @@ func (r *reader) rule(item *strictyaml.Node) {
 			case "namespace":
 				one.Namespace = r.name(to, "namespace")
 			case "limits":
-				limits, one.Limits = to, r.limits(to)
+				limits = to
+				one.Limits, one.Concurrent = r.limits(to)
 			case "distinct":
 				distinct, one.Distinct = to, r.distinct(to)
 			case "state":
@@ -196,13 +197,42 @@ func (r *reader) ban(n *strictyaml.Node) int64 {
 	return d.Milliseconds()
 }
 
-// limits reads a list such as [15/1m, 50/24h].
-func (r *reader) limits(n *strictyaml.Node) []twotier.RuleLimit {
+// limits reads a list such as [15/1m, 50/24h, {concurrent: 5}].
+func (r *reader) limits(n *strictyaml.Node) (limits []twotier.RuleLimit, concurrent int64) {
 	items := r.List(n, "limits")
 	if len(items) == 0 || len(items) > maxLimits {
 		r.Fail(n, "limits: want 1 to %d of them, such as [15/1m, 50/24h]", maxLimits)
 	}
-	return r.limitsOf(items, false)
+	windows := make([]*strictyaml.Node, 0, len(items))
+	for _, item := range items {
+		most, ok := r.concurrent(item)
+		switch {
+		case !ok:
+			windows = append(windows, item)
+		case concurrent > 0:
+			r.Fail(item, "concurrent: given twice")
+		default:
+			concurrent = most
+		}
+	}
+	return r.limitsOf(windows, false), concurrent
+}
+
+// concurrent reads a limit such as {concurrent: 5}. ok is false for other limits.
+func (r *reader) concurrent(item *strictyaml.Node) (most int64, ok bool) {
+	if !strictyaml.IsMapping(item) || len(item.Content) != 2 ||
+		item.Content[0].Value != "concurrent" {
+		return 0, false
+	}
+	text, ok := r.Text(item.Content[1], "concurrent")
+	if !ok {
+		return 0, true
+	}
+	most, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || most < 1 {
+		r.Fail(item.Content[1], "concurrent: %q is not a number from 1 to 2147483647", text)
+	}
+	return most, true
 }
 
 // distinct reads such a list, or a single limit.

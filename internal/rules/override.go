@@ -47,7 +47,10 @@ func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
 			case "prefix":
 				o.Prefix = r.key(to, "prefix")
 			case "limits":
-				o.Limits = r.limits(to)
+				limits, open := r.limits(to)
+				if o.Limits = limits; open > 0 {
+					r.Fail(to, "limits: only the rule itself has {concurrent: %d}", open)
+				}
 			case "distinct":
 				o.Distinct = r.distinct(to)
 			default:

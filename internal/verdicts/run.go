@@ -2,6 +2,7 @@ package verdicts
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"twotier.dev/twotier"
@@ -155,6 +156,14 @@ type Origin struct {
 	Distinct bool
 }
 
+// ruleName returns the name of the rule, or "" if there is none.
+func (o Origin) ruleName() string {
+	if o.Rule == nil {
+		return ""
+	}
+	return o.Rule.Name
+}
+
 // Refuses reports whether the limit refused, or would have refused if its rule were on. beyond is
 // how many events its check needed room for in addition to its count, see
 // [twotier.Op.NeededBeyond].
@@ -189,15 +198,19 @@ func unruledLimits(limits []twotier.LimitResult) limitRange {
 func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) Origin) {
 	c, judged := &op.Checks[j], &res.Checks[j]
 	if of == nil {
-		r.countOrigin(c, Origin{}, judged.Refused, false, unruledLimits(judged.Limits))
+		if len(judged.Limits) > 0 || len(res.Leases) == 0 {
+			r.countOrigin(c, Origin{}, judged.Refused, false, unruledLimits(judged.Limits))
+		}
+		r.countLeases(c, j, res, of)
 		return
 	}
 	var last Origin
 	refuses, near, from, beyond := false, false, 0, op.NeededBeyond(j, res)
 	end := func(to int) {
 		banned := last.Rule != nil && res.BannedBy(j, last.Rule.Name)
+		full, _ := res.LeaseVerdict(j, last.ruleName())
 		limits := limitRange{judged.Limits, of, from, to}
-		r.countOrigin(c, last, refuses || banned, near, limits)
+		r.countOrigin(c, last, refuses || banned || full, near, limits)
 		if near {
 			r.recordCrossings(c, limits)
 		}
@@ -212,12 +225,51 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 		last, refuses, near = o, refuses || o.Refuses(l, beyond), near || o.IsNear(l)
 	}
 	end(len(judged.Limits))
-	if r.shadow {
-		r.shadow = false
-		if n, ok := r.counter.(ShadowRecorder); ok {
-			n.RecordShadow(c.NS, c.Key)
+	r.countLeases(c, j, res, of)
+	r.recordShadow(c)
+}
+
+// recordShadow records the key of a check that rules in shadow would have refused.
+func (r *Run) recordShadow(c *twotier.Check) {
+	if !r.shadow {
+		return
+	}
+	r.shadow = false
+	if n, ok := r.counter.(ShadowRecorder); ok {
+		n.RecordShadow(c.NS, c.Key)
+	}
+}
+
+// countLeases counts the verdicts of rules that limit only the leases of check j, and of such
+// limits without a rule.
+func (r *Run) countLeases(c *twotier.Check, j int, res *twotier.Result, of func(k int) Origin) {
+	for i := range res.Leases {
+		l := &res.Leases[i]
+		if l.Check != j || slices.ContainsFunc(res.Leases[:i], func(o twotier.LeaseResult) bool {
+			return o.Check == j && o.Rule == l.Rule
+		}) || hasLimits(&res.Checks[j], l.Rule, of) {
+			continue
+		}
+		refused, _ := res.LeaseVerdict(j, l.Rule)
+		v := twotier.VerdictOf(refused, l.Shadow)
+		r.CountVerdict(c.NS, l.Rule, v)
+		r.shadow = r.shadow || v == twotier.ShadowRefused
+	}
+	r.recordShadow(c)
+}
+
+// hasLimits reports whether a check has limits on events of a rule, or without one if rule is
+// empty.
+func hasLimits(judged *twotier.CheckResult, rule string, of func(k int) Origin) bool {
+	if of == nil {
+		return rule == "" && len(judged.Limits) > 0
+	}
+	for k := range judged.Limits {
+		if of(k).ruleName() == rule {
+			return true
 		}
 	}
+	return false
 }
 
 // recordCrossings records the limits of a rule that have reached its warning level.

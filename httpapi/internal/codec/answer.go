@@ -221,6 +221,9 @@ func appendLeases(b []byte, j int, res *twotier.Result) []byte {
 		if l.Refused {
 			b = append(b, `,"refused":true`...)
 		}
+		if l.Rule != "" {
+			b = append(append(append(b, `,"rule":"`...), l.Rule...), '"')
+		}
 		if l.Shadow {
 			b = append(b, `,"shadow":true`...)
 		}
@@ -242,7 +245,10 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 		for k := range res.Leases {
 			if l := &res.Leases[k]; l.Check == j && l.Refused && !l.Shadow {
 				b = append(wire.AppendComma(b), '"')
-				b = append(e.appendCheckPath(b, i, j), `concurrent"`...)
+				if b = e.appendCheckPath(b, i, j); l.Rule != "" {
+					b = append(append(b, l.Rule...), '/')
+				}
+				b = append(b, `concurrent"`...)
 			}
 		}
 		for k := range res.Bans {

@@ -280,6 +280,8 @@ type figure struct {
 	Concurrent      int64
 	Open            int64
 	Refused         bool
+	Rule            string
+	Shadow          bool
 	BucketMS        int64 `json:"bucket_ms"`
 }
 

@@ -175,3 +175,51 @@ func TestWrongHolds(t *testing.T) {
 		}
 	})
 }
+
+// TestRulesOnOpenHolds: rules limit how many holds are open, alone and beside windows, each under
+// its own name. One in shadow refuses nothing, not even an acquire without a hold.
+func TestRulesOnOpenHolds(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		const both = `{"key":"k","rules":["calls","call","watched"],"hold":"1m"}`
+		first := b.hold(both)
+		a := b.ok("/v1/acquire", both)
+		if a.Allowed || !slices.Equal(a.RefusedBy, []string{"call/concurrent"}) ||
+			a.RetryAfter != 60_000 || len(a.Limits) != 4 {
+			t.Errorf("%+v", a)
+		}
+		for i, want := range []figure{{Concurrent: 2, Rule: "calls"},
+			{Concurrent: 1, Refused: true, Rule: "call"},
+			{Concurrent: 1, Refused: true, Rule: "watched", Shadow: true}} {
+			want.Open, want.Remaining = 1, max(0, want.Concurrent-1)
+			if i+1 < len(a.Limits) && a.Limits[i+1] != want {
+				t.Errorf("limit %d: %+v, want %+v", i+1, a.Limits[i+1], want)
+			}
+		}
+		second := b.hold(`{"key":"k","rules":["calls","watched"],"hold":"1m"}`)
+		if a := b.ok("/v1/acquire", `{"key":"k","rules":["calls"],"hold":"1m"}`); a.Allowed ||
+			!slices.Equal(a.RefusedBy, []string{"calls/concurrent"}) {
+			t.Errorf("%+v", a)
+		}
+		for _, id := range []string{first, second} {
+			if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":2}`, id)); !s.Settled {
+				t.Errorf("%+v", s)
+			}
+		}
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":2}`, first)); !slices.Equal(s.Over,
+			[]string{"calls"}) {
+			t.Errorf("%+v", s)
+		}
+		if a := b.ok("/v1/acquire", `{"key":"k","rules":["watched"]}`); !a.Allowed {
+			t.Errorf("%+v", a)
+		}
+		a = b.post("/v1/acquire", `{"key":"k","rules":["call"]}`)
+		if a.Status != http.StatusUnprocessableEntity ||
+			!strings.Contains(a.Detail, "hold: missing") {
+			t.Errorf("%+v", a)
+		}
+		if a := b.get("/v1/forward-auth", "rule", "call", "key", "ip"); a.Status !=
+			http.StatusUnprocessableEntity || !strings.Contains(a.Detail, "needs a hold") {
+			t.Errorf("%+v", a)
+		}
+	})
+}

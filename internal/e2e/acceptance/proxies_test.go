@@ -19,12 +19,14 @@ import (
 	"twotier.dev/twotier/internal/testing/must"
 )
 
-// loginRule is the rule that the configurations in deploy/ name.
+// loginRule has the rule that the configurations in deploy/ name, and rules on open holds.
 type loginRule struct{}
 
 func (loginRule) Rules() *twotier.RuleSet {
-	return twotier.NewRuleSet([]twotier.Rule{{Name: "login",
-		Limits: []twotier.RuleLimit{{Window: 60_000, Max: 3, Text: "1m"}}}})
+	minute := []twotier.RuleLimit{{Window: 60_000, Max: 3, Text: "1m"}}
+	return twotier.NewRuleSet([]twotier.Rule{{Name: "login", Limits: minute},
+		{Name: "calls", Limits: minute, Concurrent: 2}, {Name: "call", Concurrent: 1},
+		{Name: "watched", Concurrent: 1, State: twotier.RuleShadow}})
 }
 
 func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
