@@ -23,11 +23,11 @@ func TestConcurrent(t *testing.T) {
 		t.Errorf("the default rules are %v", of)
 	}
 	for text, want := range map[string]string{
-		"limits: [{concurrent: 0}]":                  `f:2:35: concurrent: "0" is not a number`,
-		"limits: [{concurrent: x}]":                  `f:2:35: concurrent: "x" is not a number`,
-		"limits: [{concurrent: 1}, {concurrent: 2}]": "f:2:39: concurrent: given twice",
-		"limits: [{concurrent: 1, max: 2}]":          `f:2:23: unknown key "concurrent"; a limit`,
-		"distinct: [{concurrent: 1}]":                `f:2:25: unknown key "concurrent"; a limit`,
+		"limits: [{concurrent: 0}]":                                        `f:2:35: concurrent: "0" is not a number`,
+		"limits: [{concurrent: x}]":                                        `f:2:35: concurrent: "x" is not a number`,
+		"limits: [{concurrent: 1}, {concurrent: 2}]":                       "f:2:39: concurrent: given twice",
+		"limits: [{concurrent: 1, max: 2}]":                                `f:2:23: unknown key "concurrent"; a limit`,
+		"distinct: [{concurrent: 1}]":                                      `f:2:25: unknown key "concurrent"; a limit`,
 		"limits: [1/1m], overrides: [{key: k, limits: [{concurrent: 1}]}]": "only the rule itself has {concurrent: 1}",
 	} {
 		_, err := rules.Read("f", []byte("rules:\n- {name: r, "+text+"}\n"))
