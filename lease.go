@@ -78,9 +78,6 @@ func (r *Result) LeaseVerdict(check int, rule string) (refused, judged bool) {
 	return refused, judged
 }
 
-// IsLease reports whether the check takes or returns leases.
-func (c *Check) IsLease() bool { return c.Kind == LeaseCheck }
-
 // LeaseKey returns the namespace and the key that count the leases of that name on a key. The
 // counter has the partition of the key. The name has no slash, and may be empty.
 func LeaseKey(ns []byte, name string, key []byte) (leaseNS, leaseKey []byte) {

@@ -149,6 +149,9 @@ func (c *Check) Needed(extra int64) int64 { return max(1, c.N+extra) }
 // IsBan reports whether the check is a [Ban].
 func (c *Check) IsBan() bool { return c.Kind == BanCheck }
 
+// IsLease reports whether the check takes or returns leases, see [LeaseKey].
+func (c *Check) IsLease() bool { return c.Kind == LeaseCheck }
+
 // Op is one operation. Add and Count have exactly one check, Acquire has one or more.
 type Op struct {
 	Kind Kind

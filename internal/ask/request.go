@@ -91,6 +91,10 @@ func (r *Request) BeginCheck() {
 	r.limited = r.limited[:0]
 }
 
+// NeedsHold reports whether the operation in progress has a hold, or limits on leases: then call
+// CheckHold.
+func (r *Request) NeedsHold(op *twotier.Op) bool { return op.Hold != 0 || len(r.leases) > 0 }
+
 // LimitLeases makes the check in progress take a lease, if at most that many leases of its key are
 // open with it.
 func (r *Request) LimitLeases(most int64) {

@@ -11,8 +11,12 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// doWithCompanions runs an operation judged by rules with a ban, or that takes leases.
+// doWithCompanions runs an operation with a hold, or judged by rules with a ban.
 func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	n.setUntil(op)
+	if !companions.Needs(op) {
+		return n.router.Do(ctx, op, res)
+	}
 	x := companions.Extend(op)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.OriginalError(err)
@@ -21,10 +25,18 @@ func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotie
 	return nil
 }
 
+// setUntil sets the end of an operation's hold.
+func (n *Node) setUntil(op *twotier.Op) {
+	if op.Hold > 0 {
+		op.Until = n.opt.Clock.Now() + op.Hold
+	}
+}
+
 // doAllWithCompanions runs a batch that has operations with companions.
 func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	extended, list := make([]*companions.Extended, len(ops)), make([]twotier.Op, len(ops))
 	for i := range ops {
+		n.setUntil(&ops[i])
 		if list[i] = ops[i]; companions.Needs(&ops[i]) {
 			extended[i] = companions.Extend(&ops[i])
 			list[i] = extended[i].Op

@@ -7,7 +7,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/ring"
 )
 
@@ -21,7 +20,7 @@ func (n *Node) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	}
 	n.setDefaultAck(op)
 	var err error
-	if n.setUntil(op); !companions.Needs(op) {
+	if op.Hold == 0 && len(op.Rules) == 0 {
 		err = n.router.Do(ctx, op, res)
 	} else {
 		err = n.doWithCompanions(ctx, op, res)
@@ -42,8 +41,7 @@ func (n *Node) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result
 	n.setDefaultAcks(ops)
 	companioned := false
 	for i := range ops {
-		n.setUntil(&ops[i])
-		companioned = companioned || companions.Needs(&ops[i])
+		companioned = companioned || ops[i].Hold != 0 || len(ops[i].Rules) > 0
 	}
 	if companioned {
 		n.doAllWithCompanions(ctx, ops, res)
@@ -63,13 +61,6 @@ func (n *Node) Record(ctx context.Context, ops []twotier.Op, res []twotier.Resul
 	}
 	n.setDefaultAcks(ops)
 	n.router.DoAll(ctx, ops, res)
-}
-
-// setUntil sets the end of an operation's hold.
-func (n *Node) setUntil(op *twotier.Op) {
-	if op.Hold > 0 {
-		op.Until = n.opt.Clock.Now() + op.Hold
-	}
 }
 
 // setDefaultAck gives an operation that names no acknowledgement the one this node is configured

@@ -75,6 +75,61 @@ func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
 	return p
 }
 
+// fieldOf returns the field of that name, or 0 if there is none.
+func fieldOf(name []byte) fieldSet {
+	switch string(name) {
+	case "op":
+		return fieldOp
+	case "ns":
+		return fieldNS
+	case "key":
+		return fieldKey
+	case "n":
+		return fieldN
+	case "ts":
+		return fieldTS
+	case "ack":
+		return fieldAck
+	case "limits":
+		return fieldLimits
+	case "rules":
+		return fieldRules
+	case "checks":
+		return fieldChecks
+	case "count_denied":
+		return fieldCountDenied
+	case "window":
+		return fieldWindow
+	case "at":
+		return fieldAt
+	case "dry_run":
+		return fieldDryRun
+	case "values":
+		return fieldValues
+	case "charge":
+		return fieldCharge
+	case "hold":
+		return fieldHold
+	}
+	return 0
+}
+
+// fieldsOf returns the fields that operations of a kind have, and their names for error messages.
+func fieldsOf(kind twotier.Kind, named bool) (fieldSet, string) {
+	switch {
+	case named && kind == twotier.Add:
+		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
+	case named && kind == twotier.Count:
+		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
+	case named:
+		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldCharge |
+				fieldDryRun | fieldHold,
+			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge, " +
+				"dry_run and hold"
+	}
+	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
+}
+
 // draft is an operation while it is being read.
 type draft struct {
 	op     twotier.Op
@@ -179,19 +234,6 @@ func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 	return p
 }
 
-func kindOf(b []byte) (twotier.Kind, *wire.Problem) {
-	switch string(b) {
-	case "add":
-		return twotier.Add, nil
-	case "count":
-		return twotier.Count, nil
-	case "acquire":
-		return twotier.Acquire, nil
-	}
-	return 0, wire.FieldProblem("", `want "add", "count", "acquire" or "distinct", `+
-		`got "`+request.Clip(b)+`"`)
-}
-
 // finishOp makes the checks that need the whole operation, and adds the operation.
 func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	if !o.named {
@@ -208,8 +250,10 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
 	}
-	if f := d.CheckHold(&o.op); f != nil {
-		return wire.FromFailure(f)
+	if d.NeedsHold(&o.op) {
+		if f := d.CheckHold(&o.op); f != nil {
+			return wire.FromFailure(f)
+		}
 	}
 	d.EndOp(&o.op, o.tag)
 	return d.ReserveMemory()
@@ -253,22 +297,6 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 	}
 	d.EndCheck(c, kind)
 	return nil
-}
-
-// ackOf parses the value of "ack".
-func ackOf(b []byte) (twotier.Ack, *wire.Problem) {
-	switch string(b) {
-	case "memory":
-		return twotier.AckMemory, nil
-	case "redis":
-		return twotier.AckStore, nil
-	case "replica":
-		return twotier.AckReplica, nil
-	case "disk":
-		return twotier.AckDisk, nil
-	}
-	return 0, wire.FieldProblem("", `want "memory", "redis", "replica" or "disk", `+
-		`got "`+request.Clip(b)+`"`)
 }
 
 // Upper bounds of the memory, in bytes, for operations, their results and their answers. Slices
