@@ -22,14 +22,16 @@ func TestConcurrent(t *testing.T) {
 	if of := d.Rules.Defaults([]byte("x")); len(of) != 1 || of[0] != alone {
 		t.Errorf("the default rules are %v", of)
 	}
-	for text, want := range map[string]string{
-		"limits: [{concurrent: 0}]":                                        `f:2:35: concurrent: "0" is not a number`,
-		"limits: [{concurrent: x}]":                                        `f:2:35: concurrent: "x" is not a number`,
-		"limits: [{concurrent: 1}, {concurrent: 2}]":                       "f:2:39: concurrent: given twice",
-		"limits: [{concurrent: 1, max: 2}]":                                `f:2:23: unknown key "concurrent"; a limit`,
-		"distinct: [{concurrent: 1}]":                                      `f:2:25: unknown key "concurrent"; a limit`,
-		"limits: [1/1m], overrides: [{key: k, limits: [{concurrent: 1}]}]": "only the rule itself has {concurrent: 1}",
+	const override = "limits: [1/1m], overrides: [{key: k, limits: [{concurrent: 1}]}]"
+	for _, wrong := range [][2]string{
+		{"limits: [{concurrent: 0}]", `f:2:35: concurrent: "0" is not a number`},
+		{"limits: [{concurrent: x}]", `f:2:35: concurrent: "x" is not a number`},
+		{"limits: [{concurrent: 1}, {concurrent: 2}]", "f:2:39: concurrent: given twice"},
+		{"limits: [{concurrent: 1, max: 2}]", `f:2:23: unknown key "concurrent"; a limit`},
+		{"distinct: [{concurrent: 1}]", `f:2:25: unknown key "concurrent"; a limit`},
+		{override, "only the rule itself has {concurrent: 1}"},
 	} {
+		text, want := wrong[0], wrong[1]
 		_, err := rules.Read("f", []byte("rules:\n- {name: r, "+text+"}\n"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
