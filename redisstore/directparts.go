@@ -89,7 +89,7 @@ func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, chec
 	counts := part.Allowed || one.CountsRefused(&part)
 	for k, i := range checks {
 		res.Checks[i] = part.Checks[k]
-		counted[i] = counts && op.Checks[i].N > 0 && res.Checks[i].TS != 0
+		counted[i] = counts && op.Checks[i].N > 0 && (part.Allowed || !op.Checks[i].IsLease())
 	}
 	return marks, nil
 }
