@@ -268,14 +268,14 @@ func TestLimitsCompareWithTheSumOfAllChecksOfAKey(t *testing.T) {
 	}
 }
 
-// TestNamespacesFitIntoAnEntry: an entry has 8 bits for its namespace. The default one and the one
-// of bans are among the 256, configured or not.
+// TestNamespacesFitIntoAnEntry: an entry has 8 bits for its namespace. The default one and the six
+// of companions are among the 256, configured or not.
 func TestNamespacesFitIntoAnEntry(t *testing.T) {
 	for _, test := range []struct {
 		others   int
 		listed   bool
 		accepted bool
-	}{{254, false, true}, {254, true, true}, {255, false, false}, {255, true, false}} {
+	}{{249, false, true}, {249, true, true}, {250, false, false}, {250, true, false}} {
 		spaces := map[string]syncer.Namespace{}
 		for i := range test.others {
 			spaces[fmt.Sprint("ns", i)] = syncer.Namespace{}
