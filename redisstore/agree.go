@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/redisstore/internal/layout"
 )
@@ -80,11 +78,12 @@ func (s *Store) EnsureAgreement(ctx context.Context) error {
 	}
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
-	seed, err := s.conn.Client.HGet(ctx, s.prefix.MetaKey(), seedField).Result()
+	key := s.prefix.MetaKey()
+	have, err := s.conn.Client.HMGet(ctx, key, seedField, secretField).Result()
 	switch {
-	case err != nil && !errors.Is(err, redis.Nil):
-		return fmt.Errorf("read %s: %w", s.prefix.MetaKey(), err)
-	case seed == s.wantedMeta()[seedField]:
+	case err != nil:
+		return fmt.Errorf("read %s: %w", key, err)
+	case have[0] == any(s.wantedMeta()[seedField]) && have[1] == any(hexSecret(s.HoldSecret())):
 		return nil
 	}
 	if err = s.reconcileMeta(ctx); errors.Is(err, ErrMismatch) {
@@ -156,8 +155,10 @@ func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done boo
 	text, ok := have[seedField]
 	mine := s.wantedMeta()[seedField]
 	switch {
-	case !ok, s.since == "" && !s.opt.AnySeed, s.since != "" && text == mine:
+	case !ok, s.since == "" && !s.opt.AnySeed:
 		return true, nil
+	case s.since != "" && text == mine:
+		return s.restoreSecret(ctx, have)
 	case s.since != "" && s.seedGivesWay(text, placedSince(have)):
 		if s.opt.AnySeed {
 			return false, ErrOlderSeed

@@ -1,8 +1,10 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strconv"
 )
 
 // secretField of PREFIX:meta holds the secret by which the ids of holds are sealed, in hexadecimal.
@@ -24,6 +26,30 @@ func (s *Store) adoptSecret(have map[string]string) {
 	}
 }
 
+// restoreSecret writes this store's secret over a younger one that Redis has with the same seed:
+// Redis lost the older one, and a new process with a configured seed has made another. It reports
+// false if PREFIX:meta must be read again.
+func (s *Store) restoreSecret(ctx context.Context, have map[string]string) (done bool, err error) {
+	mine, since := hexSecret(s.HoldSecret()), placedSince(have)
+	theirs := have[secretField]
+	if mine == "" || theirs == "" || theirs == mine || !isEarlier(s.since, since) {
+		return true, nil
+	}
+	_, err = s.changeMeta(ctx, []any{sinceField, have[sinceField], s.since,
+		secretField, theirs, mine})
+	return false, err
+}
+
+// isEarlier reports whether one time in sinceField is earlier than another.
+func isEarlier(a, b string) bool {
+	m, err := strconv.ParseInt(a, 10, 64)
+	n, other := strconv.ParseInt(b, 10, 64)
+	return err == nil && other == nil && m < n
+}
+
+// hexSecret returns the text of a secret in Redis, or "" if there is none.
+func hexSecret(secret []byte) string { return hex.EncodeToString(secret) }
+
 // secretText returns the secret to write where Redis has none: this store's, or a new one.
 func (s *Store) secretText() string {
 	secret := s.HoldSecret()
@@ -31,5 +57,5 @@ func (s *Store) secretText() string {
 		secret = make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
 	}
-	return hex.EncodeToString(secret)
+	return hexSecret(secret)
 }

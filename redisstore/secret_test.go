@@ -30,3 +30,25 @@ func TestHoldSecretIsShared(t *testing.T) {
 		t.Error("it was not restored")
 	}
 }
+
+// TestOlderHoldSecretStays: Redis loses its data, and a new store with the same seed writes another
+// secret before one that has the old secret notices. The old one comes back.
+func TestOlderHoldSecretStays(t *testing.T) {
+	srv := redistest.Start(t)
+	older := open(t, redisstore.Options{URL: srv.URL()})
+	must.Succeed(t, older.Probe(t.Context()))
+	secret := older.HoldSecret()
+	flushAll(t, srv)
+	younger := open(t, redisstore.Options{URL: srv.URL()})
+	must.Succeed(t, younger.Probe(t.Context()))
+	if bytes.Equal(younger.HoldSecret(), secret) {
+		t.Fatal("two stores have drawn the same secret")
+	}
+	must.Succeed(t, older.EnsureAgreement(t.Context()))
+	must.Succeed(t, younger.EnsureAgreement(t.Context()))
+	for name, s := range map[string]*redisstore.Store{"older": older, "younger": younger} {
+		if !bytes.Equal(s.HoldSecret(), secret) {
+			t.Errorf("the %s one has another secret", name)
+		}
+	}
+}
