@@ -24,8 +24,12 @@ type spaceTally struct {
 	open map[int64]int64
 }
 
-// maxSpaces bounds the namespaces: their names come from clients.
-const maxSpaces = 256
+const (
+	// maxSpaces bounds the namespaces: their names come from clients.
+	maxSpaces = 256
+	// maxSlots bounds the slots of a namespace. Some 5,000 lie ahead at most.
+	maxSlots = 8192
+)
 
 // slot returns the end of a hold with less precision if it is far away, so that there are few.
 func slot(until, now int64) int64 {
@@ -74,7 +78,23 @@ func (t *Tally) change(ns string, fn func(s *spaceTally, now int64)) {
 		s = &spaceTally{open: map[int64]int64{}}
 		t.spaces[ns] = s
 	}
-	fn(s, t.Now())
+	now := t.Now()
+	if fn(s, now); len(s.open) > maxSlots {
+		s.expire(now)
+	}
+}
+
+// expire counts the holds that have ended as expired, and returns how many are open.
+func (s *spaceTally) expire(now int64) (open int64) {
+	for end, n := range s.open {
+		if end <= now {
+			s.expired += n
+			delete(s.open, end)
+		} else {
+			open += n
+		}
+	}
+	return open
 }
 
 // Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
@@ -95,15 +115,7 @@ func (t *Tally) Collect(ch chan<- prometheus.Metric) {
 		"Holds on keys that can be settled: the sum over all nodes.", ns, nil)
 	now := t.Now()
 	for ns, s := range t.spaces {
-		open := int64(0)
-		for end, n := range s.open {
-			if end <= now {
-				s.expired += n
-				delete(s.open, end)
-			} else {
-				open += n
-			}
-		}
+		open := s.expire(now)
 		send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64) {
 			ch <- prometheus.MustNewConstMetric(d, kind, float64(v), ns)
 		}

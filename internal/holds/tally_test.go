@@ -42,6 +42,23 @@ func TestTally(t *testing.T) {
 	check(maker, "3", "0", "3", "0")
 }
 
+// TestTallyForgetsWithoutAReader: the memory of a tally whose metrics nobody reads stays bounded.
+func TestTallyForgetsWithoutAReader(t *testing.T) {
+	now := int64(0)
+	n := &holds.Tally{Now: func() int64 { return now }}
+	for range 10 * holds.MaxSlots {
+		now += 1000
+		n.Made("sms", now+500)
+	}
+	if slots := n.Slots("sms"); slots > holds.MaxSlots {
+		t.Errorf("%d slots", slots)
+	}
+	now += 1000
+	if text := collect(t, n); !strings.Contains(text, "expired{ns=\"sms\"} 81920\n") {
+		t.Error(text)
+	}
+}
+
 // collect returns the metrics of a tally.
 func collect(t *testing.T, n *holds.Tally) string {
 	t.Helper()

@@ -1,0 +1,7 @@
+package holds
+
+// MaxSlots is maxSlots.
+const MaxSlots = maxSlots
+
+// Slots returns how many slots a namespace has.
+func (t *Tally) Slots(ns string) int { return len(t.spaces[ns].open) }
