@@ -9,8 +9,26 @@ import (
 // LeaseNamespace is the namespace whose settings apply to leases. No Options change them.
 const LeaseNamespace = "@leases"
 
-// MaxLease is the longest time that a lease can last.
-const MaxLease = 24 * time.Hour
+const (
+	// MaxLease is the longest time that a lease can be asked to last.
+	MaxLease = 24 * time.Hour
+	// maxLeaseSpan is what a counter of leases covers. LeaseEnd stays within it.
+	maxLeaseSpan = MaxLease + time.Hour
+)
+
+// leaseSteps is the precision of the end of a lease: it is at most 1/leaseSteps of its length late.
+const leaseSteps = 128
+
+// LeaseEnd returns the end of a lease that is to last so many milliseconds from now, rounded up so
+// that leases share ends. A counter keeps a cell for each end. So the open leases of a key have at
+// most 2*leaseSteps+1 cells if all are of one length, and 2,700 if they are of every length.
+func LeaseEnd(now, lasts int64) int64 {
+	step := int64(1)
+	for 2*step*leaseSteps <= lasts {
+		step *= 2
+	}
+	return (now + lasts + step - 1) / step * step
+}
 
 // settledNamespaces are the namespaces of SettledKey, shortest first. The store forgets a lease in
 // one of them a few times later than its span.
@@ -18,12 +36,12 @@ var settledNamespaces = [...]struct {
 	name string
 	span time.Duration
 }{{"@settled3m", 3 * time.Minute}, {"@settled30m", 30 * time.Minute},
-	{"@settled5h", 5 * time.Hour}, {"@settled25h", MaxLease + time.Hour}}
+	{"@settled5h", 5 * time.Hour}, {"@settled25h", maxLeaseSpan}}
 
 // CompanionNamespaces returns the namespaces whose settings apply to companions of keys, and how
 // long their counts last.
 func CompanionNamespaces() map[string]time.Duration {
-	all := map[string]time.Duration{BanNamespace: MaxBan, LeaseNamespace: MaxLease + time.Hour}
+	all := map[string]time.Duration{BanNamespace: MaxBan, LeaseNamespace: maxLeaseSpan}
 	for _, s := range settledNamespaces {
 		all[s.name] = s.span
 	}
@@ -43,7 +61,8 @@ func SettledKey(length int64, ns []byte, name string, key []byte) (settledNS, se
 
 // A LeaseCheck takes N leases that last until Check.Until, or returns them if N is negative. It
 // counts each in the millisecond in which it ends, in a counter that [LeaseKey] names, so the open
-// leases of a key are the counts that lie ahead.
+// leases of a key are the counts that lie ahead. The end comes from [LeaseEnd], or a counter may
+// have too many cells to keep them apart.
 //
 // It has one limit, with a Window of 1. Taking refuses if more than Max would be open. Returning
 // refuses if fewer leases that end at that moment are open: they have ended, or were returned
@@ -132,10 +151,10 @@ func (c *Check) checkLease(pos int, now int64) error {
 	case c.N == 0 || len(c.Limits) != 1:
 		return &InvalidError{Check: pos, Limit: -1, Field: "n",
 			Detail: "a lease needs a number and one limit"}
-	case c.N < 0 || left > 0 && left <= MaxLease.Milliseconds():
+	case c.N < 0 || left > 0 && left <= maxLeaseSpan.Milliseconds():
 		return nil
 	}
 	return &InvalidError{Check: pos, Limit: -1, Field: "hold", Detail: fmt.Sprintf(
 		"it would last %s, want at most %s and more than 0", FormatMillis(left),
-		FormatMillis(MaxLease.Milliseconds()))}
+		FormatMillis(maxLeaseSpan.Milliseconds()))}
 }

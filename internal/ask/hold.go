@@ -95,7 +95,7 @@ func (r *Request) HoldID(i int, res *twotier.Result) string {
 		one := &h.Checks[j]
 		*one = holds.Check{NS: c.NS, Key: c.Key, N: c.N, TS: res.Checks[j].TS}
 		if one.TS == 0 {
-			one.TS = op.Until - op.Hold
+			one.TS = r.Holds.Now()
 		}
 		r.Holds.Tally.Made(spaceOf(c.NS), h.Until)
 		for k := range c.Limits {

@@ -69,9 +69,10 @@ func (r *Request) Renew(ctx context.Context, service Service, id string,
 	if f != nil {
 		return nil, f
 	}
-	until := r.Holds.Now() + lasts
+	now := r.Holds.Now()
+	until := twotier.LeaseEnd(now, lasts)
 	for i := range h.Checks {
-		if until-h.Checks[i].TS > twotier.MaxLease.Milliseconds() {
+		if now+lasts-h.Checks[i].TS > twotier.MaxLease.Milliseconds() {
 			return nil, request.FieldFailure("for", "it would end more than 24h after it began")
 		}
 	}
@@ -114,10 +115,14 @@ func (r *Request) openHold(id string) (*holds.Hold, *request.Failure) {
 		}
 	}
 	if !h.IsOpen(r.Holds.Now()) {
-		return nil, &request.Failure{Kind: request.Gone, Field: "hold",
-			Detail: "it has ended: what it counted stays counted"}
+		return nil, endedFailure()
 	}
 	return h, nil
+}
+
+func endedFailure() *request.Failure {
+	return &request.Failure{Kind: request.Gone, Field: "hold",
+		Detail: "it has ended: what it counted stays counted"}
 }
 
 // amountsOf returns the final number of events of each check.
@@ -190,6 +195,10 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 	answer := &Settled{Repeated: true}
 	for i := range results {
 		res := &results[i]
+		if isOutOfReach(res.Err) {
+			op := s.WithoutEvents(i)
+			res.Err = service.Do(ctx, &op, res)
+		}
 		if res.Err == nil && s.Outcome(i, res) == holds.LeaseGone {
 			op := s.WithoutLease(i)
 			res.Err = service.Do(ctx, &op, res)
@@ -202,8 +211,7 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 			r.Holds.Tally.Settled(spaceOf(h.Checks[i].NS), h.Until)
 		}
 		for j := range most[i] {
-			if j < len(res.Checks[0].Limits) && res.Checks[0].Limits[j].Count > most[i][j] &&
-				!slices.Contains(answer.Over, names[i][j]) {
+			if exceeds(res, j, most[i][j]) && !slices.Contains(answer.Over, names[i][j]) {
 				answer.Over = append(answer.Over, names[i][j])
 			}
 		}
@@ -211,9 +219,25 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 	return answer, nil
 }
 
+// exceeds reports whether the count of a limit of a settled key is above the limit.
+func exceeds(res *twotier.Result, limit int, most int64) bool {
+	return len(res.Checks) > 0 && limit < len(res.Checks[0].Limits) &&
+		res.Checks[0].Limits[limit].Count > most
+}
+
+// isOutOfReach reports whether an operation was refused because its time is farther back than its
+// namespace covers. What a hold has counted then is in no window any more.
+func isOutOfReach(err error) bool {
+	invalid, ok := errors.AsType[*twotier.InvalidError](err)
+	return ok && invalid.Field == "ts"
+}
+
 // failureOfSettling returns the failure of a settlement of which one part failed: others may have
 // been carried out.
 func failureOfSettling(err error) *request.Failure {
+	if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok && invalid.Field == "hold" {
+		return endedFailure() // on its way to the owner of the key
+	}
 	f := request.FailureOf(err, true)
 	if f.Kind == request.Unavailable || f.Kind == request.Overload {
 		f.Kind = request.Unknown

@@ -98,6 +98,14 @@ func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
 	return Repeated
 }
 
+// WithoutEvents changes operation i to count no events: they were counted before anything that their
+// namespace covers. It returns the operation.
+func (s *Settlement) WithoutEvents(i int) twotier.Op {
+	op := &s.Ops[i]
+	op.TS, op.Checks[s.parts[i].events].N = 0, 0
+	return *op
+}
+
 // WithoutLease returns operation i without the return of a lease.
 func (s *Settlement) WithoutLease(i int) twotier.Op {
 	op := s.Ops[i]

@@ -28,7 +28,7 @@ func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotie
 // setUntil sets the end of an operation's hold.
 func (n *Node) setUntil(op *twotier.Op) {
 	if op.Hold > 0 {
-		op.Until = n.opt.Clock.Now() + op.Hold
+		op.Until = twotier.LeaseEnd(n.opt.Clock.Now(), op.Hold)
 	}
 }
 

@@ -25,7 +25,7 @@ func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
 	d := w.beginOp(args)
 	d.op.Kind = kind
 	e := d.readArgs()
-	if e == "" {
+	if e == "" && w.NeedsHold(&d.op) {
 		e = d.failureError(w.CheckHold(&d.op))
 	}
 	if e != "" {

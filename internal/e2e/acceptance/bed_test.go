@@ -156,7 +156,8 @@ func start(t *testing.T, k kind, driven bool) *bed {
 		store = b.redis(&opt, place, clock.Now)
 	}
 	if opt.Mode != cluster.Redis {
-		c, err := syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: place})
+		c, err := syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: place,
+			Namespaces: map[string]syncer.Namespace{"short": {Ladder: shortLadder(t)}}})
 		must(err)
 		opt.Counter = c
 	}
@@ -182,6 +183,14 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	})
 	t.Cleanup(b.stop)
 	return b
+}
+
+// shortLadder returns the ladder of the namespace "short", which covers ten seconds.
+func shortLadder(t *testing.T) *leaparray.Ladder {
+	t.Helper()
+	l, err := leaparray.NewLadder(1, leaparray.Level{Width: time.Second, Count: 10})
+	must.Succeed(t, err)
+	return l
 }
 
 // holdsOf returns holds with a secret of the test's own.
@@ -221,10 +230,10 @@ func documentedUser(t *testing.T, expiry string) (args []any) {
 // redis starts a Redis and makes the stores that use it.
 func (b *bed) redis(opt *node.Options, place twotier.Placement, now func() int64) syncer.Store {
 	b.t.Helper()
-	ladder := leaparray.Default()
 	store, err := redisstore.New(redisstore.Options{
 		URL: b.leastPrivileged(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
-		Ladders: map[string]*leaparray.Ladder{twotier.DefaultNamespace: ladder},
+		Ladders: map[string]*leaparray.Ladder{twotier.DefaultNamespace: leaparray.Default(),
+			"short": shortLadder(b.t)},
 	})
 	must.Succeed(b.t, err)
 	direct, err := redisstore.NewDirect(redisstore.DirectOptions{Store: store, Now: now,

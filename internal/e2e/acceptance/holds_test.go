@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -29,6 +30,9 @@ func (b *bed) settle(body string) (s settled) {
 	s.status = resp.StatusCode
 	return s
 }
+
+// to moves the driven clock to ms, in unix milliseconds.
+func (b *bed) to(ms int64) { b.mono.Add((ms - b.now()) * int64(time.Millisecond)) }
 
 // hold acquires with a hold, and returns its id.
 func (b *bed) hold(body string) string {
@@ -90,18 +94,20 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		const body = `{"key":"ann","limits":[{"window":"1h","max":100},{"concurrent":2}],
 			"hold":"10s"}`
+		end := twotier.LeaseEnd(b.now(), 10_000)
 		first := b.hold(body)
 		b.mono.Add(int64(time.Second))
 		second := b.hold(body)
 		b.mono.Add(int64(time.Second))
 		a := b.ok("/v1/acquire", body)
-		if a.Allowed || a.RetryAfter != 8000 || !slices.Equal(a.RefusedBy, []string{"concurrent"}) ||
+		if a.Allowed || a.RetryAfter != end-b.now() || !slices.Equal(a.RefusedBy, []string{"concurrent"}) ||
 			a.Limits[1].Open != 2 || !a.Limits[1].Refused || a.Hold != "" {
 			t.Errorf("%+v", a)
 		}
 		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, first)); !s.Settled || s.Repeated {
 			t.Errorf("%+v", s)
 		}
+		end = twotier.LeaseEnd(b.now(), 10_000)
 		third := b.hold(body)
 		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, first)); !s.Repeated {
 			t.Errorf("%+v", s)
@@ -110,18 +116,18 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 			t.Errorf("a lease was returned twice: %+v", a)
 		}
 		renewed := b.ok("/v1/renew", fmt.Sprintf(`{"hold":%q,"for":"1m"}`, second))
-		if renewed.Until != b.now()+60_000 || renewed.Hold == second {
+		if renewed.Until != twotier.LeaseEnd(b.now(), 60_000) || renewed.Hold == second {
 			t.Errorf("%+v", renewed)
 		}
 		if a := b.post("/v1/renew", fmt.Sprintf(`{"hold":%q,"for":"1m"}`, second)); a.Status !=
 			http.StatusGone {
 			t.Errorf("renewed twice: %+v", a)
 		}
-		b.mono.Add(int64(10*time.Second - time.Millisecond))
+		b.to(end - 1)
 		if a := b.ok("/v1/acquire", body); a.Allowed || a.RetryAfter != 1 {
 			t.Errorf("%+v", a)
 		}
-		b.mono.Add(int64(time.Millisecond)) // the third is over
+		b.to(end) // the third is over
 		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, third)); s.status != http.StatusGone {
 			t.Errorf("%+v", s)
 		}
@@ -136,9 +142,33 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 	})
 }
 
+// TestHoldOutlivesItsNamespace: what a hold counted is older than its namespace covers when it is
+// settled. The settlement counts nothing, but ends the hold, once.
+func TestHoldOutlivesItsNamespace(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		const body = `{"key":"k","ns":"short","n":5,"limits":[{"window":"5s","max":9},
+			{"concurrent":1}],"hold":"1m"}`
+		id := b.hold(body)
+		b.mono.Add(int64(30 * time.Second))
+		if a := b.ok("/v1/acquire", body); a.Allowed {
+			t.Errorf("%+v", a)
+		}
+		for i := range 2 {
+			s := b.settle(fmt.Sprintf(`{"hold":%q,"n":7}`, id))
+			if !s.Settled || s.Repeated != (i > 0) || s.Over != nil {
+				t.Errorf("%+v", s)
+			}
+		}
+		if a := b.ok("/v1/acquire", body); !a.Allowed || a.Limits[0].Remaining != 4 {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
 // TestWrongHolds: each mistake gets its own status, and counts nothing.
 func TestWrongHolds(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
+		end := twotier.LeaseEnd(b.now(), 60_000)
 		id := b.hold(`{"key":"k","n":5,"limits":[{"window":"1m","max":9}],"hold":"1m"}`)
 		for body, want := range map[string]int{
 			`{"hold":"none","n":1}`:                                        http.StatusNotFound,
@@ -169,7 +199,7 @@ func TestWrongHolds(t *testing.T) {
 		if got := b.count("k", "1m").Max; got != 5 {
 			t.Errorf("%d events, want 5", got)
 		}
-		b.mono.Add(int64(time.Minute))
+		b.to(end)
 		if s := b.settle(`{"hold":"` + id + `","n":1}`); s.status != http.StatusGone {
 			t.Errorf("%+v", s)
 		}
@@ -184,7 +214,7 @@ func TestRulesOnOpenHolds(t *testing.T) {
 		first := b.hold(both)
 		a := b.ok("/v1/acquire", both)
 		if a.Allowed || !slices.Equal(a.RefusedBy, []string{"call/concurrent"}) ||
-			a.RetryAfter != 60_000 || len(a.Limits) != 4 {
+			a.RetryAfter != twotier.LeaseEnd(b.now(), 60_000)-b.now() || len(a.Limits) != 4 {
 			t.Errorf("%+v", a)
 		}
 		for i, want := range []figure{{Concurrent: 2, Rule: "calls"},

@@ -1,0 +1,41 @@
+package ask_test
+
+import (
+	"context"
+	"testing"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/request"
+)
+
+// late is a service whose keys' owners receive each operation too late to hold anything.
+type late struct{}
+
+func (late) Do(context.Context, *twotier.Op, *twotier.Result) error {
+	return &twotier.InvalidError{Check: 1, Limit: -1, Field: "hold"}
+}
+
+func (l late) DoAll(ctx context.Context, ops []twotier.Op, results []twotier.Result) {
+	for i := range ops {
+		results[i].Err = l.Do(ctx, &ops[i], &results[i])
+	}
+}
+
+// TestHoldEndsOnItsWay: a hold is open where it is settled or renewed, but has ended when the
+// operation arrives at the owner of its key.
+func TestHoldEndsOnItsWay(t *testing.T) {
+	h := &ask.Holds{Now: func() int64 { return 1000 }}
+	h.Sealer.SetSecret([]byte("secret"))
+	id := h.Sealer.Seal(&holds.Hold{Until: 1001, Checks: []holds.Check{{Key: []byte("k"), N: 1,
+		TS: 1, Leased: true}}})
+	r := &ask.Request{Rules: newRules(), Holds: h}
+	_, settled := r.Settle(t.Context(), late{}, &ask.Settling{ID: id})
+	_, renewed := r.Renew(t.Context(), late{}, id, 5000)
+	for _, f := range []*request.Failure{settled, renewed} {
+		if f == nil || f.Kind != request.Gone || f.Detail == "" {
+			t.Errorf("%v, want kind %d", f, request.Gone)
+		}
+	}
+}
