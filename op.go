@@ -185,6 +185,9 @@ type Op struct {
 	// Hold is how long, in milliseconds, what an Acquire counts can be settled: until Until. A
 	// counter ignores both.
 	Hold, Until int64
+	// Release makes a hold that nobody has settled count nothing from its end on. A counter ignores
+	// it.
+	Release bool
 	// Rules are the rules with a ban that apply to some of the checks, and Leases the leases that
 	// some of them take, for internal/companions. A counter ignores both.
 	Rules  []BanRule

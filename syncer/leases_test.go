@@ -10,7 +10,8 @@ import (
 )
 
 // TestManyLeasesOfAKey takes tens of thousands of leases of all lengths on one key. Their ends come
-// from LeaseEnd, so the counter and the one that takes over from it keep each of them until its end.
+// from LeaseEnd, so the counter and the one that takes over from it keep each of them until its
+// end.
 func TestManyLeasesOfAKey(t *testing.T) {
 	clk, store := &clock{now: t0}, embedded.New(embedded.Options{})
 	c := open(t, syncer.Options{Now: clk.Now, Store: store})

@@ -229,6 +229,7 @@ func (s *server) open(ctx context.Context) error {
 	s.rules.Join(ctx) // idempotent: its rules are stored once
 	s.history.Open()
 	s.startAgreement()
+	s.openHolds()
 	return nil
 }
 
@@ -311,6 +312,7 @@ func (s *server) close() error {
 	finish, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
 	err = errors.Join(err, s.closeDoors(finish))
+	s.holds.Close(finish)
 	s.history.Record() // decisions made meanwhile by other nodes, which also count them
 	leave, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -325,7 +326,7 @@ func (s *server) listen(t testing.TB, address string) {
 	t.Helper()
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
-		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(),
+		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(t, s.node),
 		RuleBook: noDocument(t), Backtester: s.node, Distincter: s.node,
 		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
@@ -335,9 +336,11 @@ func (s *server) listen(t testing.TB, address string) {
 }
 
 // someHolds returns the holds of a node, with the secret of all nodes of the tests.
-func someHolds() *ask.Holds {
+func someHolds(t testing.TB, n *node.Node) *ask.Holds {
 	now := func() int64 { return time.Now().UnixMilli() }
 	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
 	h.Sealer.SetSecret([]byte("secret"))
+	h.Open(n, nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { h.Close(context.Background()) })
 	return h
 }

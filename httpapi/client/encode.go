@@ -230,5 +230,8 @@ func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
 	if r.Hold > 0 {
 		b = append(appendWindow(append(b, `,"hold":"`...), r.Hold), '"')
 	}
+	if r.Release {
+		b = append(b, `,"on_expiry":"release"`...)
+	}
 	return append(appendWhen(b, "ts", r.At, r.Ack), '}'), err
 }

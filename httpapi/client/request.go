@@ -106,6 +106,9 @@ type AcquireRequest struct {
 	// Hold, if positive, is how long what is counted can be settled, up to 24 hours, see
 	// [Client.Settle].
 	Hold time.Duration
+	// Release releases the hold at its end if nobody has settled it. Without it, what it counted
+	// stays counted.
+	Release bool
 }
 
 // Op is one operation of a batch. Exactly one field is set.

@@ -20,7 +20,7 @@ func TestHolds(t *testing.T) {
 	a, err := c.Acquire(ctx, hold)
 	must.Succeed(t, err)
 	if open := a.Checks[1].Limits[1]; !a.Allowed || a.Hold == "" || !open.Concurrent ||
-		open.Count != 1 || open.Max != 1 || time.Until(a.Until) > time.Minute {
+		open.Count != 1 || open.Max != 1 || time.Until(a.Until) > time.Minute+time.Second {
 		t.Fatalf("%+v", a)
 	}
 	if b, err := c.Acquire(ctx, client.AcquireRequest{Hold: time.Minute, Check: client.Check{
@@ -48,6 +48,17 @@ func TestHolds(t *testing.T) {
 	}
 	if s, err := c.Settle(ctx, b.Hold, 0); err != nil || s.Repeated || s.Over != nil {
 		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = c.Acquire(ctx, client.AcquireRequest{Hold: time.Millisecond, Release: true,
+		Check: client.Check{Key: "ben", N: 3, Limits: hour}})
+	must.Succeed(t, err)
+	for range 500 {
+		if time.Sleep(10 * time.Millisecond); counted(t, c, "ben") == 0 {
+			break
+		}
+	}
+	if ben := counted(t, c, "ben"); ben != 0 {
+		t.Errorf("%d events were not released", ben)
 	}
 	if _, err := c.Settle(ctx, "none", 1); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("no such hold: %v", err)

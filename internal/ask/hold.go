@@ -8,13 +8,16 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// Holds is what an endpoint needs to make and settle holds.
+// Holds is what the endpoints of a node need to make and settle holds. While it is open, it
+// releases those that nobody settles in time.
 type Holds struct {
 	Sealer holds.Sealer
 	// Now returns the time in unix milliseconds.
 	Now func() int64
 	// Tally counts them.
 	Tally holds.Tally
+
+	deadlines holds.Deadlines
 }
 
 // CheckHold returns why the operation in progress can't be held, or has to be. Limits in shadow on
@@ -27,6 +30,8 @@ func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
 	case op.Hold == 0 && r.takesLeases():
 		return request.FieldFailure("hold", "missing; a limit on how many are open at the same "+
 			"time needs to know how long this one may be")
+	case op.Hold == 0 && op.Release:
+		return request.FieldFailure("on_expiry", "want it only together with hold")
 	case op.Hold == 0:
 	case r.Holds == nil:
 		return request.FieldFailure("hold", "this server has no holds")
@@ -36,6 +41,9 @@ func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
 		return request.FieldFailure("hold", "want at most 24h")
 	case op.TS != 0:
 		return request.FieldFailure("hold", "want no ts with it: a hold begins now")
+	case op.Release && r.Holds.deadlines.IsFull():
+		return &request.Failure{Kind: request.Overload, Field: "on_expiry",
+			Detail: "this node has too many holds to release"}
 	}
 	return nil
 }
@@ -89,7 +97,8 @@ func (r *Request) HoldID(i int, res *twotier.Result) string {
 	if op.Hold == 0 || !op.Counts(res) || len(res.Checks) < len(op.Checks) {
 		return ""
 	}
-	h := holds.Hold{Until: op.Until, Checks: make([]holds.Check, len(op.Checks))}
+	h := holds.Hold{Until: op.Until, Release: op.Release,
+		Checks: make([]holds.Check, len(op.Checks))}
 	for j := range op.Checks {
 		c := &op.Checks[j]
 		one := &h.Checks[j]
@@ -112,5 +121,9 @@ func (r *Request) HoldID(i int, res *twotier.Result) string {
 	for _, l := range op.Leases {
 		h.Checks[l.Check].Leased = res.Allowed
 	}
-	return r.Holds.Sealer.Seal(&h)
+	id := r.Holds.Sealer.Seal(&h)
+	if h.Release {
+		r.Holds.deadlines.Add(id, h.Until)
+	}
+	return id
 }

@@ -93,7 +93,9 @@ func (r *Request) BeginCheck() {
 
 // NeedsHold reports whether the operation in progress has a hold, or limits on leases: then call
 // CheckHold.
-func (r *Request) NeedsHold(op *twotier.Op) bool { return op.Hold != 0 || len(r.leases) > 0 }
+func (r *Request) NeedsHold(op *twotier.Op) bool {
+	return op.Hold != 0 || op.Release || len(r.leases) > 0
+}
 
 // LimitLeases makes the check in progress take a lease, if at most that many leases of its key are
 // open with it.
@@ -208,20 +210,19 @@ func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 	if op.Kind == twotier.Acquire {
 		last := &r.Ops[len(r.Ops)-1]
 		last.Charge = op.Charge || r.charge
-		last.DryRun = op.DryRun || r.countsNothing()
+		last.DryRun = op.DryRun || op.Hold == 0 && r.countsNothing()
 	}
 	r.forms = append(r.forms, opForm{r.op.checks, len(r.checks) - r.op.checks, tag})
 }
 
-// countsNothing reports whether all checks of the operation in progress are of 0 events, and none
-// takes a lease.
+// countsNothing reports whether all checks of the operation in progress are of 0 events.
 func (r *Request) countsNothing() bool {
 	for i := r.op.checks; i < len(r.checks); i++ {
 		if r.checks[i].N != 0 {
 			return false
 		}
 	}
-	return !r.takesLeases()
+	return true
 }
 
 // DropOp forgets the checks and limits of the operation in progress.

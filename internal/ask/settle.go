@@ -53,7 +53,11 @@ func (r *Request) Settle(ctx context.Context, service Service,
 		names = append(names, of)
 		return limits
 	})
-	return r.execute(ctx, service, h, s, names)
+	answer, f := r.execute(ctx, service, h, s, names)
+	if f == nil && h.Release {
+		r.Holds.deadlines.Remove(q.ID, h.Until)
+	}
+	return answer, f
 }
 
 // Renewed is the answer to a renewal: the id that takes the place of the old one.
@@ -91,7 +95,12 @@ func (r *Request) Renew(ctx context.Context, service Service, id string,
 	for i := range h.Checks {
 		r.Holds.Tally.Renewed(spaceOf(h.Checks[i].NS), h.Until, until)
 	}
-	return &Renewed{r.Holds.Sealer.Seal(next), until}, nil
+	renewed := &Renewed{r.Holds.Sealer.Seal(next), until}
+	if next.Release {
+		r.Holds.deadlines.Add(renewed.ID, until)
+		r.Holds.deadlines.Remove(id, h.Until)
+	}
+	return renewed, nil
 }
 
 // openHold reads the id of a hold that has not ended, and whose keys the grant covers.
@@ -206,7 +215,10 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 		if res.Err != nil {
 			return nil, failureOfSettling(res.Err)
 		}
-		if s.Outcome(i, res) == holds.Settled {
+		switch s.Outcome(i, res) {
+		case holds.Expired:
+			return nil, endedFailure()
+		case holds.Settled:
 			answer.Repeated = false
 			r.Holds.Tally.Settled(spaceOf(h.Checks[i].NS), h.Until)
 		}

@@ -155,12 +155,12 @@ alice  1m          1      4          0  tight, in shadow, refused
 			`GET /v1/count?key=alice&window=2w%2Cmonth%40Europe%2FLisbon`,
 			"alice (memory)\nWINDOW               COUNT  MIN  MAX\n" +
 				"month@Europe/Lisbon      3    3    3\n"},
-		{"acquire with a hold", "acquire alice --limit 15/1m --concurrent 2 --hold 90s",
+		{"acquire with a hold", "acquire alice --limit 15/1m --concurrent 2 --hold 90s --on-expiry release",
 			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},` +
 				`{"concurrent":2,"open":1,"remaining":1}],"retry_after_ms":0,"source":"memory",` +
 				`"hold":"AAAA","until":1000}`,
 			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15},` +
-				`{"concurrent":2}],"hold":"90s"}`,
+				`{"concurrent":2}],"hold":"90s","on_expiry":"release"}`,
 			"allowed (memory)\n" +
 				"KEY    WINDOW  LIMIT  COUNT  REMAINING\n" +
 				"alice  1m         15      4         11\n" +

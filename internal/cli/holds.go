@@ -15,12 +15,15 @@ import (
 // holdFlags are the flags of an acquire whose counts can be settled.
 type holdFlags struct {
 	hold       string
+	onExpiry   string
 	concurrent int64
 }
 
 func (h *holdFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&h.hold, "hold", "",
 		"`DURATION` in which twotier settle can correct what is counted, up to 24h")
+	fs.StringVar(&h.onExpiry, "on-expiry", "",
+		"keep (the default) or release what a hold counted that nobody has settled")
 	fs.Int64Var(&h.concurrent, "concurrent", 0,
 		"`NUMBER` of holds of a key that may be open at the same time")
 }
@@ -32,10 +35,12 @@ func (h *holdFlags) addTo(body *writeBody) error {
 		if err := checkWindow(h.hold); err != nil {
 			return usagef("--hold: %w", err)
 		}
+	case h.onExpiry != "":
+		return usagef("--on-expiry: needs --hold, how long it can be settled")
 	case h.concurrent > 0:
 		return usagef("--concurrent: needs --hold, how long one may be open")
 	}
-	body.Hold = h.hold
+	body.Hold, body.OnExpiry = h.hold, h.onExpiry
 	switch {
 	case h.concurrent < 0:
 		return usagef("--concurrent: %d is not a number of holds", h.concurrent)

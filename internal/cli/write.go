@@ -50,6 +50,7 @@ type writeBody struct {
 	Charge      bool   `json:"charge,omitempty"`
 	DryRun      bool   `json:"dry_run,omitempty"`
 	Hold        string `json:"hold,omitempty"`
+	OnExpiry    string `json:"on_expiry,omitempty"`
 	Checks      checks `json:"checks,omitempty"`
 }
 

@@ -22,8 +22,10 @@ var (
 // Hold is what an admitted acquire has counted.
 type Hold struct {
 	// Until is the end of the hold in unix milliseconds: it can be settled before.
-	Until  int64
-	Checks []Check
+	Until int64
+	// Release means that the hold is released at its end if nobody has settled it.
+	Release bool
+	Checks  []Check
 
 	name string // is unique to the hold
 }
@@ -56,7 +58,8 @@ func (s *Sealer) Secret() []byte {
 }
 
 // An id is the base64 of macBytes of the code and of the content: a version, a random number, the
-// end, and the checks. Numbers are varints, and texts are preceded by their length.
+// end, whether it is released then, and the checks. Numbers are varints, and texts are preceded by
+// their length.
 const (
 	version  = 1
 	macBytes = 16
@@ -69,17 +72,13 @@ func (s *Sealer) Seal(h *Hold) string {
 	b := make([]byte, macBytes, 128)
 	b = append(b, version)
 	b = binary.LittleEndian.AppendUint64(b, rand.Uint64())
-	b = binary.AppendVarint(b, h.Until)
+	b = appendBool(binary.AppendVarint(b, h.Until), h.Release)
 	b = binary.AppendUvarint(b, uint64(len(h.Checks)))
 	for i := range h.Checks {
 		c := &h.Checks[i]
 		b = appendText(appendText(b, c.NS), c.Key)
 		b = binary.AppendVarint(binary.AppendVarint(b, c.N), h.Until-c.TS)
-		leased := byte(0)
-		if c.Leased {
-			leased = 1
-		}
-		b = append(b, leased)
+		b = appendBool(b, c.Leased)
 		b = binary.AppendUvarint(b, uint64(len(c.Rules)))
 		for _, rule := range c.Rules {
 			b = appendText(b, []byte(rule))
@@ -96,6 +95,13 @@ func (s *Sealer) Seal(h *Hold) string {
 	}
 	copy(b, s.code(b[macBytes:]))
 	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 func appendText(b, text []byte) []byte {
@@ -124,7 +130,7 @@ func (s *Sealer) Open(id string) (*Hold, error) {
 	}
 	r := reader{rest: content[1:]}
 	r.bytes(8)
-	h := &Hold{name: base64.RawURLEncoding.EncodeToString(code), Until: r.int()}
+	h := &Hold{name: base64.RawURLEncoding.EncodeToString(code), Until: r.int(), Release: r.bool()}
 	for range r.count() {
 		h.Checks = append(h.Checks, r.check(h.Until))
 	}
@@ -143,9 +149,7 @@ type reader struct {
 func (r *reader) check(until int64) (c Check) {
 	c = Check{NS: r.text(), Key: r.text(), N: r.int()}
 	c.TS = until - r.int()
-	if leased := r.bytes(1); !r.bad {
-		c.Leased = leased[0] == 1
-	}
+	c.Leased = r.bool()
 	for range r.count() {
 		c.Rules = append(c.Rules, string(r.text()))
 	}
@@ -153,6 +157,11 @@ func (r *reader) check(until int64) (c Check) {
 		c.Limits = append(c.Limits, r.limit())
 	}
 	return c
+}
+
+func (r *reader) bool() bool {
+	b := r.bytes(1)
+	return !r.bad && b[0] == 1
 }
 
 func (r *reader) limit() twotier.Limit {

@@ -2,6 +2,7 @@ package holds
 
 import (
 	"strconv"
+	"time"
 
 	"twotier.dev/twotier"
 )
@@ -20,6 +21,15 @@ type part struct {
 	events, mark, lease int // positions; lease is -1 if there is none
 }
 
+// ReleaseWithin is how long after its end a hold that nobody has settled can be released.
+const ReleaseWithin = 10 * time.Minute
+
+// The number of leases of the mark of a settled hold tells how it ended.
+const (
+	markSettled  = 1
+	markReleased = 2
+)
+
 // IsOpen reports whether the hold can be settled at a time in unix milliseconds.
 func (h *Hold) IsOpen(now int64) bool { return now < h.Until }
 
@@ -30,7 +40,7 @@ func (h *Hold) Settle(n []int64, limitsOf func(*Check) []twotier.Limit) *Settlem
 	for i := range h.Checks {
 		c := &h.Checks[i]
 		op := twotier.Op{Kind: twotier.Acquire, TS: c.TS, Checks: []twotier.Check{
-			{NS: c.NS, Key: c.Key, N: n[i] - c.N, Limits: limitsOf(c)}, h.markOf(i)}}
+			{NS: c.NS, Key: c.Key, N: n[i] - c.N, Limits: limitsOf(c)}, h.markOf(i, markSettled)}}
 		at := part{0, 1, -1}
 		if c.Leased {
 			at.lease = len(op.Checks)
@@ -41,12 +51,27 @@ func (h *Hold) Settle(n []int64, limitsOf func(*Check) []twotier.Limit) *Settlem
 	return s
 }
 
+// Expire returns the settlement that releases a hold after its end.
+func (h *Hold) Expire() *Settlement {
+	s := &Settlement{hold: h}
+	for i := range h.Checks {
+		c := &h.Checks[i]
+		s.Ops = append(s.Ops, twotier.Op{Kind: twotier.Acquire, TS: c.TS, Checks: []twotier.Check{
+			{NS: c.NS, Key: c.Key, N: -c.N}, h.markOf(i, markReleased)}})
+		s.parts = append(s.parts, part{0, 1, -1})
+	}
+	return s
+}
+
 // markOf returns the check that marks check i of the hold as settled, once.
-func (h *Hold) markOf(i int) twotier.Check {
-	c := &h.Checks[i]
-	ns, key := twotier.SettledKey(h.Until-c.TS, c.NS, h.name+"."+strconv.Itoa(i), c.Key)
-	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: 1, Until: h.Until,
-		Limits: []twotier.Limit{{Window: 1, Max: 1}}}
+func (h *Hold) markOf(i int, mark int64) twotier.Check {
+	c, until := &h.Checks[i], h.Until
+	if h.Release {
+		until += ReleaseWithin.Milliseconds()
+	}
+	ns, key := twotier.SettledKey(until-c.TS, c.NS, h.name+"."+strconv.Itoa(i), c.Key)
+	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: mark, Until: until,
+		Limits: []twotier.Limit{{Window: 1, Max: mark}}}
 }
 
 // leaseOf returns the check that takes the lease of a key, or returns it if n is -1.
@@ -60,10 +85,10 @@ func (h *Hold) leaseOf(c *Check, n int64) twotier.Check {
 // one for each key, that replace the old one by it. They are refused if the old one was settled or
 // renewed before.
 func (h *Hold) Renew(until int64) (next *Hold, ops []twotier.Op) {
-	next = &Hold{Until: until, Checks: h.Checks}
+	next = &Hold{Until: until, Release: h.Release, Checks: h.Checks}
 	for i := range h.Checks {
 		c := &h.Checks[i]
-		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{h.markOf(i)}}
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{h.markOf(i, markSettled)}}
 		if c.Leased {
 			op.Checks = append(op.Checks, h.leaseOf(c, -1), next.leaseOf(c, 1))
 		}
@@ -84,22 +109,27 @@ const (
 	// LeaseGone means that nothing was done because the lease of the key is lost. WithoutLease
 	// returns the operation to execute instead.
 	LeaseGone
+	// Expired means that it was released at its end.
+	Expired
 )
 
 // Outcome returns what the result of operation i, which had no error, means.
 func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
 	at := s.parts[i]
-	switch {
-	case res.Allowed:
+	if res.Allowed {
 		return Settled
-	case at.lease >= 0 && at.mark < len(res.Checks) && !res.Checks[at.mark].Refused:
+	}
+	switch mark := &res.Checks[at.mark]; {
+	case at.lease >= 0 && !mark.Refused:
 		return LeaseGone
+	case len(mark.Limits) > 0 && mark.Limits[0].Count == markReleased:
+		return Expired
 	}
 	return Repeated
 }
 
-// WithoutEvents changes operation i to count no events: they were counted before anything that their
-// namespace covers. It returns the operation.
+// WithoutEvents changes operation i to count no events: they were counted before anything that
+// their namespace covers. It returns the operation.
 func (s *Settlement) WithoutEvents(i int) twotier.Op {
 	op := &s.Ops[i]
 	op.TS, op.Checks[s.parts[i].events].N = 0, 0

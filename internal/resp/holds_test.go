@@ -37,9 +37,26 @@ func TestHolds(t *testing.T) {
 		{"TT.SETTLE AAAA" + renewed[4:] + " 7", "-NOPERM"},
 		{"TT.ACQUIRE a LIMIT 1h 5 CONCURRENT 1", "-ERR hold: missing"},
 		{"TT.ACQUIRE a LIMIT 1h 5 HOLD 25h", "-ERR hold"},
+		{"TT.ACQUIRE a LIMIT 1h 5 ONEXPIRY release", "-ERR on_expiry: want it only"},
+		{"TT.ACQUIRE a LIMIT 1h 5 HOLD 1m ONEXPIRY drop", "-ERR on_expiry: want \"keep\" or"},
 	} {
 		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
 			t.Errorf("%s: %s, want %s", step.command, got, step.want)
+		}
+	}
+}
+
+// TestReleaseOption: the id says whether the hold is released at its end.
+func TestReleaseOption(t *testing.T) {
+	s, rules := newBans(t)
+	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
+	h.Sealer.SetSecret([]byte("secret"))
+	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
+	for option, want := range map[string]bool{"": false, " ONEXPIRY keep": false,
+		" ONEXPIRY release": true} {
+		id := idOf(t, c.do("TT.ACQUIRE a N 0 LIMIT 1h 9 HOLD 1m"+option), "[1 0 0 9 ")
+		if made, err := h.Sealer.Open(id); err != nil || made.Release != want {
+			t.Errorf("%q: %+v, %v", option, made, err)
 		}
 	}
 }

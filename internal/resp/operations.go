@@ -16,7 +16,7 @@ type draft struct {
 	op      twotier.Op
 	check   twotier.Check
 	several bool // errors name the check
-	seen    [optionConcurrent + 1]bool
+	seen    [optionOnExpiry + 1]bool
 	bounds  bool
 }
 
@@ -87,7 +87,7 @@ func (d *draft) has(o option) bool {
 	case optionAt, optionBounds:
 		return d.op.Kind == twotier.Count
 	case optionLimit, optionRule, optionKey, optionCountDenied, optionCharge,
-		optionDryRun, optionHold, optionConcurrent:
+		optionDryRun, optionHold, optionConcurrent, optionOnExpiry:
 		return d.op.Kind == twotier.Acquire
 	}
 	return false
@@ -101,7 +101,8 @@ func optionsOf(kind twotier.Kind) string {
 	case twotier.Count:
 		return "a window, NS, AT or BOUNDS"
 	}
-	return "NS, N, TS, ACK, COUNTDENIED, CHARGE, DRYRUN, HOLD, LIMIT, CONCURRENT, RULE or KEY"
+	return "NS, N, TS, ACK, COUNTDENIED, CHARGE, DRYRUN, HOLD, ONEXPIRY, LIMIT, CONCURRENT, " +
+		"RULE or KEY"
 }
 
 // readOption reads the values that follow an option.
@@ -168,6 +169,11 @@ func (d *draft) readValue(o option, value []byte) errorReply {
 		ms, wrong := request.ParseWindow(value)
 		if d.op.Hold = ms; wrong != "" {
 			return fieldError("hold", wrong)
+		}
+	case optionOnExpiry:
+		release, wrong := request.ParseOnExpiry(value)
+		if d.op.Release = release; wrong != "" {
+			return fieldError(o.String(), wrong)
 		}
 	case optionConcurrent:
 		n, ok := parseInteger(value)

@@ -21,6 +21,7 @@ const (
 	optionBy
 	optionHold
 	optionConcurrent
+	optionOnExpiry
 )
 
 // optionOf returns the option of that name, in any case.
@@ -62,6 +63,8 @@ func optionOf(word []byte) option {
 		return optionHold
 	case "CONCURRENT":
 		return optionConcurrent
+	case "ONEXPIRY":
+		return optionOnExpiry
 	}
 	return optionNone
 }
@@ -80,5 +83,6 @@ func upper(b, word []byte) []byte {
 // String returns the option's name in errors, which is the name of the field in the HTTP API.
 func (o option) String() string {
 	return [...]string{"", "ns", "n", "ts", "at", "ack", "limit", "rule", "key",
-		"count_denied", "charge", "dry_run", "bounds", "window", "by", "hold", "concurrent"}[o]
+		"count_denied", "charge", "dry_run", "bounds", "window", "by", "hold", "concurrent",
+		"on_expiry"}[o]
 }

@@ -110,6 +110,8 @@ func fieldOf(name []byte) fieldSet {
 		return fieldCharge
 	case "hold":
 		return fieldHold
+	case "on_expiry":
+		return fieldOnExpiry
 	}
 	return 0
 }
@@ -123,9 +125,9 @@ func fieldsOf(kind twotier.Kind, named bool) (fieldSet, string) {
 		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
 	case named:
 		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldCharge |
-				fieldDryRun | fieldHold,
+				fieldDryRun | fieldHold | fieldOnExpiry,
 			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge, " +
-				"dry_run and hold"
+				"dry_run, hold and on_expiry"
 	}
 	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
 }
@@ -223,6 +225,13 @@ func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
 		o.op.DryRun, p = d.ReadBool()
 	case fieldHold:
 		o.op.Hold, p = d.ReadDuration()
+	case fieldOnExpiry:
+		if b, p = d.ReadText(); p == nil {
+			var wrong string
+			if o.op.Release, wrong = request.ParseOnExpiry(b); wrong != "" {
+				p = wire.FieldProblem("", wrong)
+			}
+		}
 	case fieldChecks:
 		o.tag = TagChecks
 		return d.readChecks()

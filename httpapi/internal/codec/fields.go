@@ -29,11 +29,13 @@ const (
 	fieldValues
 	fieldCharge
 	fieldHold
+	fieldOnExpiry
 )
 
 // fieldNames are the names of the fields in the order of their bits.
 var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
-	"checks", "count_denied", "window", "at", "dry_run", "values", "charge", "hold"}
+	"checks", "count_denied", "window", "at", "dry_run", "values", "charge", "hold",
+	"on_expiry"}
 
 // ofCheck is the set of fields that make up a check.
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -165,7 +166,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	must(err)
 	must(n.Open(t.Context(), ""))
 	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
-		Rules: loginRule{}, Holds: holdsOf(clock.Now), TrustedProxies: loopback(),
+		Rules: loginRule{}, Holds: holdsOf(t, n, clock.Now), TrustedProxies: loopback(),
 		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), nil, nil)})
 	must(err)
 	must(server.Open(t.Context()))
@@ -193,10 +194,12 @@ func shortLadder(t *testing.T) *leaparray.Ladder {
 	return l
 }
 
-// holdsOf returns holds with a secret of the test's own.
-func holdsOf(now func() int64) *ask.Holds {
+// holdsOf returns the holds of a node, with a secret of the test's own.
+func holdsOf(t *testing.T, n *node.Node, now func() int64) *ask.Holds {
 	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
 	h.Sealer.SetSecret([]byte("secret"))
+	h.Open(n, nil, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { h.Close(context.Background()) })
 	return h
 }
 

@@ -89,6 +89,23 @@ func TestHoldIsReleased(t *testing.T) {
 	})
 }
 
+// TestHoldOfNothing: what is settled may not have been counted at all.
+func TestHoldOfNothing(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		id := b.hold(`{"key":"k","n":0,"limits":[{"window":"1m","max":3}],"hold":"1m"}`)
+		b.mono.Add(int64(10 * time.Second))
+		for i := range 2 {
+			if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":4}`, id)); !s.Settled ||
+				s.Repeated != (i > 0) || !slices.Equal(s.Over, []string{"limits[0]"}) {
+				t.Errorf("%+v", s)
+			}
+		}
+		if x, y := b.count("k", "1m").Max, b.count("k", "5s").Max; x != 4 || y != 0 {
+			t.Errorf("%d events, %d of them young", x, y)
+		}
+	})
+}
+
 // TestLeasesBoundWhatIsOpen: at most so many are open, each until it is settled, renewed or over.
 func TestLeasesBoundWhatIsOpen(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
@@ -142,6 +159,61 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 	})
 }
 
+// TestHoldsAreReleased: a hold that nobody settles counts nothing from its end on, once, unless it
+// was settled or renewed before.
+func TestHoldsAreReleased(t *testing.T) {
+	each(t, true, func(t *testing.T, b *bed) {
+		hold := func(key string) string {
+			t.Helper()
+			return b.hold(fmt.Sprintf(`{"checks":[{"key":%q,"n":5,"limits":[{"window":"1h","max":9}]},
+				{"key":"all","n":5,"limits":[{"window":"1h","max":99},{"concurrent":4}]}],
+				"hold":"30s","on_expiry":"release"}`, key))
+		}
+		b.ok("/v1/add", `{"key":"all","n":3}`)
+		end := twotier.LeaseEnd(b.now(), 30_000)
+		forgotten, settled, renewed := hold("a"), hold("b"), hold("c")
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":7}`, settled)); !s.Settled {
+			t.Errorf("%+v", s)
+		}
+		renewal := b.ok("/v1/renew", fmt.Sprintf(`{"hold":%q,"for":"2m"}`, renewed))
+		counts := func() (counts [4]int64) {
+			for i, key := range []string{"a", "b", "c", "all"} {
+				counts[i] = b.count(key, "1h").Max
+			}
+			return counts
+		}
+		b.to(end - 1)
+		time.Sleep(300 * time.Millisecond) // several ticks
+		if got, want := counts(), [4]int64{5, 7, 5, 20}; got != want {
+			t.Errorf("%d before the end, want %d", got, want)
+		}
+		b.to(end + 100)
+		eventually(t, func() bool { return counts() == [4]int64{0, 7, 5, 15} })
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":7}`, forgotten)); s.status != http.StatusGone {
+			t.Errorf("%+v", s)
+		}
+		b.to(renewal.Until + 100)
+		eventually(t, func() bool { return counts() == [4]int64{0, 7, 0, 10} })
+		for range 4 { // none is open
+			hold("d")
+			b.mono.Add(int64(time.Minute))
+			eventually(t, func() bool { return b.count("d", "2h").Max == 0 })
+		}
+	})
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for range 1000 {
+		if holds() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("it does not come true")
+}
+
 // TestHoldOutlivesItsNamespace: what a hold counted is older than its namespace covers when it is
 // settled. The settlement counts nothing, but ends the hold, once.
 func TestHoldOutlivesItsNamespace(t *testing.T) {
@@ -184,12 +256,15 @@ func TestWrongHolds(t *testing.T) {
 			}
 		}
 		for body, want := range map[string]string{
-			`{"key":"k","limits":[{"concurrent":1}]}`:                           "hold",
-			`{"key":"k","limits":[{"concurrent":0}],"hold":"1m"}`:               "concurrent",
-			`{"key":"k","limits":[{"concurrent":1,"max":2}],"hold":"1m"}`:       "concurrent",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"25h"}`:       "hold",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"1m","ts":1}`: "hold",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":90}`:          "hold",
+			`{"key":"k","limits":[{"concurrent":1}]}`:                                              "hold",
+			`{"key":"k","limits":[{"concurrent":0}],"hold":"1m"}`:                                  "concurrent",
+			`{"key":"k","limits":[{"concurrent":1,"max":2}],"hold":"1m"}`:                          "concurrent",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"25h"}`:                          "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"1m","ts":1}`:                    "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":90}`:                             "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"on_expiry":"keep","hold":"1m","ts":1}`: "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"on_expiry":"release"}`:                 "on_expiry",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"on_expiry":"drop","hold":"1m"}`:        "on_expiry",
 		} {
 			a := b.post("/v1/acquire", body)
 			if a.Status/100 != 4 || !strings.Contains(a.Detail, want) {

@@ -48,6 +48,12 @@ func (p Prefix) MetaKey() string { return string(p) + ":meta" }
 // RulesKey returns the name of the Hash of the versions of the rules.
 func (p Prefix) RulesKey() string { return string(p) + ":rules" }
 
+// DeadlinesKey returns the name of the Hash of the holds to release after a time in unix
+// milliseconds.
+func (p Prefix) DeadlinesKey(slot int64) string {
+	return string(strconv.AppendInt([]byte(string(p)+":due:"), slot, 10))
+}
+
 // ProbeKey returns the key for trying out commands. It has the hash tag of a partition, so that a
 // cluster's client can route it.
 func (p Prefix) ProbeKey() string { return string(append(p.appendTag(nil, 0), "!probe"...)) }

@@ -1,0 +1,52 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/holds"
+)
+
+// Open begins to release the holds that nobody settles in time. Without a store, their deadlines are
+// in this process alone.
+func (h *Holds) Open(service Service, store holds.DeadlineStore, logger *slog.Logger) {
+	d := &h.deadlines
+	d.Now, d.Store, d.Logger = h.Now, store, logger
+	d.Release = func(ctx context.Context, id string) error { return h.release(ctx, service, id) }
+	d.Open()
+}
+
+// Close stops releasing.
+func (h *Holds) Close(ctx context.Context) { h.deadlines.Close(ctx) }
+
+// release releases a hold that has ended and that nobody has settled. The error means that it has
+// to be tried again.
+func (h *Holds) release(ctx context.Context, service Service, id string) error {
+	if h.Sealer.Secret() == nil {
+		return noSecretFailure()
+	}
+	hold, err := h.Sealer.Open(id)
+	if err != nil {
+		return nil // of other data, whose secret is lost
+	}
+	s := hold.Expire()
+	results := make([]twotier.Result, len(s.Ops))
+	service.DoAll(ctx, s.Ops, results)
+	for i := range results {
+		err := results[i].Err
+		if isOutOfReach(err) {
+			op := s.WithoutEvents(i)
+			err = service.Do(ctx, &op, &results[i])
+		}
+		if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok && invalid.Field == "hold" {
+			h.deadlines.Logger.Warn("a hold could not be released in time: what it counted stays "+
+				"counted", "namespace", spaceOf(hold.Checks[i].NS))
+		} else if err != nil {
+			return err
+		}
+	}
+	h.deadlines.Remove(id, hold.Until)
+	return nil
+}

@@ -1,0 +1,39 @@
+package redisstore_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+)
+
+// TestDeadlines adds and removes ids in several slots. A slot expires by itself.
+func TestDeadlines(t *testing.T) {
+	srv := redistest.Start(t)
+	const kept = 20 * time.Minute
+	d := open(t, redisstore.Options{URL: srv.URL()}).Deadlines(kept)
+	slot := time.Now().Add(time.Hour).UnixMilli()
+	for range 2 { // repeated, because an answer was lost
+		must.Succeed(t, d.ChangeDeadlines(t.Context(), map[int64][]string{slot: {"a", "b"},
+			slot + 1: {"c"}, 1000: {"past"}}, map[int64][]string{slot: {"b"}, 7: {"none"}}))
+	}
+	must.Succeed(t, d.ChangeDeadlines(t.Context(), nil, map[int64][]string{slot + 1: {"c"}}))
+	ids, err := d.Deadlines(t.Context(), []int64{1000, slot, slot + 1})
+	must.Succeed(t, err)
+	if len(ids) != 3 || ids[0] != nil || !slices.Equal(ids[1], []string{"a"}) || ids[2] != nil {
+		t.Errorf("%v", ids)
+	}
+	keys, err := srv.Client(t).Keys(t.Context(), "tt:due:*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("%v, %v", keys, err)
+	}
+	ttl, err := srv.Client(t).PTTL(t.Context(), keys[0]).Result()
+	if left := ttl - time.Hour - kept; err != nil || left < -time.Minute || left > time.Minute ||
+		!strings.HasPrefix(keys[0], "tt:due:") {
+		t.Errorf("%s expires in %v, %v", keys[0], ttl, err)
+	}
+}
