@@ -362,12 +362,12 @@ local function waiting(h, room, window, ts)
 end
 
 -- lookAhead looks at what is later than ts in a sorted hash, once: enter are the positions of the
--- cells that begin after it, latest start first, ahead is the sum of these, astride is the width of
--- the widest cell around it, and begins of the widest that begins with it.
+-- cells that begin after it, latest start first, ahead is the sum of these, and astride is the
+-- width of the widest cell that it is in.
 local function lookAhead(h, ts)
   if h.after == ts then return end
   local starts, ends, ns, enter, n, ordered = h.starts, h.ends, h.ns, {}, 0, true
-  local ahead, astride, begins = 0, 1, 1
+  local ahead, astride = 0, 1
   for i = h.n, 1, -1 do
     local s, e = starts[i], ends[i]
     if e <= ts then break end
@@ -375,15 +375,13 @@ local function lookAhead(h, ts)
       n = n + 1
       enter[n], ahead = i, ahead + ns[i]
       ordered = ordered and (n == 1 or s <= starts[enter[n - 1]])
-    elseif ns[i] > 0 and s == ts then
-      begins = math.max(begins, e - s)
     elseif ns[i] > 0 then
       astride = math.max(astride, e - s)
     end
   end
   if not ordered then table.sort(enter, function(i, j) return starts[i] > starts[j] end) end
   steps = steps + n
-  h.after, h.enter, h.entering, h.ahead, h.astride, h.begins = ts, enter, n, ahead, astride, begins
+  h.after, h.enter, h.entering, h.ahead, h.astride = ts, enter, n, ahead, astride
 end
 
 -- Sums that Lua can't hold exactly are in two parts, of which the higher one counts in these.
@@ -413,7 +411,7 @@ local function sweep(h, window, ts, room)
   lookAhead(h, ts)
   local starts, ends, ns, n, enter, k = h.starts, h.ends, h.ns, h.n, h.enter, h.entering
   local first, stop, shift = ts - window + 1, ts + window, window - 1
-  local leave, blur = upTo(h, first) + 1, window > 1 and math.max(h.astride, h.begins) or h.astride
+  local leave, blur = upTo(h, first) + 1, h.astride
   if leave > 1 and ends[leave - 1] == first and ns[leave - 1] > 0 then
     blur = math.max(blur, first - starts[leave - 1])
   end
