@@ -24,7 +24,7 @@ type Settled struct {
 	N              int64
 }
 
-// Settle makes what a hold has counted of each of its keys n events, at the time of the hold, even
+// Settle corrects the count of a hold to n events of each of its keys, at the time of the hold, even
 // if they exceed a limit. 0 releases the hold. It repeats the request if the outcome is unknown: a
 // hold is settled once.
 func (c *Client) Settle(ctx context.Context, hold string, n int64) (Settlement, error) {

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// Holds is what the endpoints of a node need to make and settle holds. While it is open, it
-// releases those that nobody settles in time.
+// Holds makes and settles the holds of a node for its endpoints. While it is open, it releases
+// holds that nobody settles in time.
 type Holds struct {
 	Sealer holds.Sealer
 	// Now returns the time in unix milliseconds.

@@ -238,7 +238,7 @@ func exceeds(res *twotier.Result, limit int, most int64) bool {
 }
 
 // isOutOfReach reports whether an operation was refused because its time is farther back than its
-// namespace covers. What a hold has counted then is in no window any more.
+// namespace covers. Events of that time are in no window any more.
 func isOutOfReach(err error) bool {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	return ok && invalid.Field == "ts"

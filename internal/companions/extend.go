@@ -115,7 +115,7 @@ func (x *Extended) ReduceResult(res *twotier.Result) {
 }
 
 // reduceLease lists the limits of a lease. Each refused if it has no room for the lease, or if it
-// is the lowest one that is in force and refused for what is reserved.
+// is the lowest one that is in force and refused because of reservations.
 func (x *Extended) reduceLease(res *twotier.Result, r *twotier.CheckResult, of source) {
 	open, lowest := int64(0), int64(0)
 	if len(r.Limits) == 1 { // another node's result may be short

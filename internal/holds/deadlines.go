@@ -31,9 +31,9 @@ type DeadlineStore interface {
 	Deadlines(ctx context.Context, slots []int64) ([][]string, error)
 }
 
-// Deadlines releases the holds that nobody has settled in time: those that this node has made, and
-// those in the store that are overdue, because the node that made them has died. Several nodes may
-// release the same hold, which changes it once.
+// Deadlines releases the holds that nobody has settled in time: this node's own, and overdue ones
+// in the store, whose nodes have died. Several nodes may release the same hold, which changes it
+// once.
 type Deadlines struct {
 	// Now returns the time in unix milliseconds.
 	Now func() int64
@@ -124,7 +124,7 @@ func (d *Deadlines) Open() {
 	go d.run(ctx)
 }
 
-// Close stops releasing, and writes to the store what it has not seen.
+// Close stops releasing, and writes the last changes to the store.
 func (d *Deadlines) Close(ctx context.Context) {
 	if d.stop == nil {
 		return // it was never opened
@@ -222,7 +222,7 @@ func (d *Deadlines) takeDue() (all []string) {
 	return all
 }
 
-// release releases holds, and returns the ids of those that have to be tried again.
+// release releases holds, and returns the ids to try again.
 func (d *Deadlines) release(ctx context.Context, ids []string) (failed []string) {
 	var mu sync.Mutex
 	var working sync.WaitGroup

@@ -114,8 +114,8 @@ func (r *releaser) late() map[string]int64 {
 	return late
 }
 
-// TestDeadlines: a node releases its own holds within a moment after their ends, except those that
-// were settled, whether the store is up or not, and tries again what fails.
+// TestDeadlines: a node releases its own holds within a moment after their ends, except settled
+// ones, with the store up and down, and repeats failed releases.
 func TestDeadlines(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

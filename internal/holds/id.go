@@ -19,7 +19,7 @@ var (
 	ErrForged = errors.New("the id was changed, or another cluster has made it")
 )
 
-// Hold is what an admitted acquire has counted.
+// Hold is a record of the events that an admitted acquire has counted.
 type Hold struct {
 	// Until is the end of the hold in unix milliseconds: it can be settled before.
 	Until int64
@@ -30,7 +30,7 @@ type Hold struct {
 	name string // is unique to the hold
 }
 
-// Check is what a hold has counted of one key.
+// Check is the part of a hold that concerns one key.
 type Check struct {
 	NS, Key []byte
 	// N is the number of events, counted at TS.

@@ -40,7 +40,7 @@ func randomHold(dice *rand.Rand) *holds.Hold {
 	return h
 }
 
-// TestIDsAreSelfContained reads back what was sealed. Equal holds have different ids.
+// TestIDsAreSelfContained reads back a sealed hold. Equal holds have different ids.
 func TestIDsAreSelfContained(t *testing.T) {
 	dice := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	s := newSealer("secret")

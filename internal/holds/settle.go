@@ -24,7 +24,7 @@ type part struct {
 // ReleaseWithin is how long after its end a hold that nobody has settled can be released.
 const ReleaseWithin = 10 * time.Minute
 
-// The number of leases of the mark of a settled hold tells how it ended.
+// A settled hold has a mark, whose number of leases stands for the way in which the hold ended.
 const (
 	markSettled  = 1
 	markReleased = 2
@@ -97,7 +97,7 @@ func (h *Hold) Renew(until int64) (next *Hold, ops []twotier.Op) {
 	return next, ops
 }
 
-// Outcome is what has become of one key of a settlement.
+// Outcome is the effect of a settlement on one key.
 type Outcome uint8
 
 // The outcomes.
@@ -113,7 +113,7 @@ const (
 	Expired
 )
 
-// Outcome returns what the result of operation i, which had no error, means.
+// Outcome returns the effect of operation i, which had this result and no error.
 func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
 	at := s.parts[i]
 	if res.Allowed {

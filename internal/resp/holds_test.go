@@ -12,7 +12,7 @@ import (
 )
 
 // TestHolds acquires with a hold and a bound on how many are open, renews and settles. The id comes
-// last, behind what is open.
+// last, behind the numbers of open holds.
 func TestHolds(t *testing.T) {
 	s, rules := newBans(t)
 	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
@@ -46,7 +46,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestReleaseOption: the id says whether the hold is released at its end.
+// TestReleaseOption: ONEXPIRY release makes a hold that is released at its end.
 func TestReleaseOption(t *testing.T) {
 	s, rules := newBans(t)
 	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}

@@ -98,7 +98,7 @@ func (w *work) appendAnswer(i int, res *twotier.Result) {
 	}
 }
 
-// appendAcquire appends the answer to acquire i: the limits of all checks, then what is open of
+// appendAcquire appends the answer to acquire i: the limits of all checks, then the open holds of
 // each check that bounds it, and the id of the hold. Limits of rules that are off are left out.
 func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	n := 2
