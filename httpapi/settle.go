@@ -155,12 +155,14 @@ func readSettledCheck(d *codec.Decoder, q *ask.Settling) *wire.Problem {
 	var c ask.SettledCheck
 	seenN := false
 	p := d.ReadObject("an object with key and n", func(name []byte) (p *wire.Problem) {
-		switch field := string(name); field {
-		case "ns":
+		switch field := string(name); {
+		case field == "ns" && c.NS != nil, field == "key" && c.Key != nil, field == "n" && seenN:
+			p = wire.FieldProblem("", "given twice")
+		case field == "ns":
 			c.NS, p = d.ReadText()
-		case "key":
+		case field == "key":
 			c.Key, p = d.ReadText()
-		case "n":
+		case field == "n":
 			seenN = true
 			c.N, p = d.ReadInteger()
 		default:

@@ -150,6 +150,9 @@ func amountsOf(h *holds.Hold, q *Settling) (n []int64, f *request.Failure) {
 		if c.N < 0 || c.N > request.MaxN {
 			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].n", k), request.WantAcquireN)
 		}
+		if slices.ContainsFunc(q.Checks[:k], c.hasKeyOf) {
+			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].key", k), "given before")
+		}
 		for i := range h.Checks {
 			if sameKey(&h.Checks[i], c) {
 				n[i], known = c.N, true
@@ -161,6 +164,10 @@ func amountsOf(h *holds.Hold, q *Settling) (n []int64, f *request.Failure) {
 		}
 	}
 	return n, nil
+}
+
+func (c *SettledCheck) hasKeyOf(other SettledCheck) bool {
+	return bytes.Equal(c.Key, other.Key) && bytes.Equal(c.NS, other.NS)
 }
 
 // sameKey reports whether a check of a hold has a key. The namespace of a rule need not be given.

@@ -117,8 +117,9 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 		second := b.hold(body)
 		b.mono.Add(int64(time.Second))
 		a := b.ok("/v1/acquire", body)
-		if a.Allowed || a.RetryAfter != end-b.now() || !slices.Equal(a.RefusedBy, []string{"concurrent"}) ||
-			a.Limits[1].Open != 2 || !a.Limits[1].Refused || a.Hold != "" {
+		if a.Allowed || a.RetryAfter != end-b.now() ||
+			!slices.Equal(a.RefusedBy, []string{"concurrent"}) || a.Limits[1].Open != 2 ||
+			!a.Limits[1].Refused || a.Hold != "" {
 			t.Errorf("%+v", a)
 		}
 		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, first)); !s.Settled || s.Repeated {
@@ -165,7 +166,8 @@ func TestHoldsAreReleased(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		hold := func(key string) string {
 			t.Helper()
-			return b.hold(fmt.Sprintf(`{"checks":[{"key":%q,"n":5,"limits":[{"window":"1h","max":9}]},
+			return b.hold(fmt.Sprintf(`{"checks":[
+				{"key":%q,"n":5,"limits":[{"window":"1h","max":9}]},
 				{"key":"all","n":5,"limits":[{"window":"1h","max":99},{"concurrent":4}]}],
 				"hold":"30s","on_expiry":"release"}`, key))
 		}
@@ -241,30 +243,34 @@ func TestHoldOutlivesItsNamespace(t *testing.T) {
 func TestWrongHolds(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		end := twotier.LeaseEnd(b.now(), 60_000)
+		const invalid = http.StatusUnprocessableEntity
 		id := b.hold(`{"key":"k","n":5,"limits":[{"window":"1m","max":9}],"hold":"1m"}`)
 		for body, want := range map[string]int{
 			`{"hold":"none","n":1}`:                                        http.StatusNotFound,
 			`{"hold":"` + id[:8] + `AAAA` + id[12:] + `","n":1}`:           http.StatusForbidden,
-			`{"hold":"` + id + `","n":-1}`:                                 http.StatusUnprocessableEntity,
-			`{"hold":"` + id + `"}`:                                        http.StatusUnprocessableEntity,
-			`{"hold":"` + id + `","checks":[{"key":"x","n":1}]}`:           http.StatusUnprocessableEntity,
-			`{"hold":"` + id + `","n":1,"checks":[{"key":"k","n":1}]}`:     http.StatusUnprocessableEntity,
-			`{"hold":"` + id + `","checks":[{"key":"k","n":1,"other":1}]}`: http.StatusUnprocessableEntity,
+			`{"hold":"` + id + `","n":-1}`:                                 invalid,
+			`{"hold":"` + id + `"}`:                                        invalid,
+			`{"hold":"` + id + `","checks":[{"key":"x","n":1}]}`:           invalid,
+			`{"hold":"` + id + `","n":1,"checks":[{"key":"k","n":1}]}`:     invalid,
+			`{"hold":"` + id + `","checks":[{"key":"k","n":1,"other":1}]}`: invalid,
+			`{"hold":"` + id + `","checks":[{"key":"k","n":1,"n":2}]}`:     invalid,
+
+			`{"hold":"` + id + `","checks":[{"key":"k","n":1},{"key":"k","n":2}]}`: invalid,
 		} {
 			if s := b.settle(body); s.status != want || s.Detail == "" {
 				t.Errorf("%s: %+v, want %d", body, s, want)
 			}
 		}
 		for body, want := range map[string]string{
-			`{"key":"k","limits":[{"concurrent":1}]}`:                                              "hold",
-			`{"key":"k","limits":[{"concurrent":0}],"hold":"1m"}`:                                  "concurrent",
-			`{"key":"k","limits":[{"concurrent":1,"max":2}],"hold":"1m"}`:                          "concurrent",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"25h"}`:                          "hold",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"1m","ts":1}`:                    "hold",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":90}`:                             "hold",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"on_expiry":"keep","hold":"1m","ts":1}`: "hold",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"on_expiry":"release"}`:                 "on_expiry",
-			`{"key":"k","limits":[{"window":"1m","max":9}],"on_expiry":"drop","hold":"1m"}`:        "on_expiry",
+			`{"key":"k","limits":[{"concurrent":1}]}`:                           "hold",
+			`{"key":"k","limits":[{"concurrent":0}],"hold":"1m"}`:               "concurrent",
+			`{"key":"k","limits":[{"concurrent":1,"max":2}],"hold":"1m"}`:       "concurrent",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"25h"}`:       "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":"1m","ts":1}`: "hold",
+			`{"key":"k","limits":[{"window":"1m","max":9}],"hold":90}`:          "hold",
+
+			`{"key":"k","rules":["login"],"on_expiry":"release"}`:                 "on_expiry",
+			`{"key":"k","limits":[{"concurrent":1}],"on_expiry":"-","hold":"1m"}`: "on_expiry",
 		} {
 			a := b.post("/v1/acquire", body)
 			if a.Status/100 != 4 || !strings.Contains(a.Detail, want) {
