@@ -28,19 +28,21 @@ func (l *Ladder) Extension(window int64) (Level, bool) {
 			continue
 		}
 		level := Level{width, spare * int(window/(spare*width.Milliseconds())+1)}
-		if level.Count <= extensionBuckets && l.accepts(level) {
+		if level.Count > extensionBuckets {
+			continue
+		}
+		if _, err := l.Extended(level); err == nil {
 			return level, true
 		}
 	}
 	return Level{}, false
 }
 
-// accepts reports whether a level makes a ladder with the others, see Extension.
-func (l *Ladder) accepts(level Level) bool {
+// Extended returns the ladder with a level that Extension returned.
+func (l *Ladder) Extended(level Level) (*Ladder, error) {
 	levels, last := l.Levels(), len(l.levels)-1
 	if levels[last].Width == level.Width || len(levels) == MaxLevels {
 		levels = levels[:last]
 	}
-	_, err := NewLadder(int(l.exact), append(levels, level)...)
-	return err == nil
+	return NewLadder(int(l.exact), append(levels, level)...)
 }

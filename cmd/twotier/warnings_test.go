@@ -194,9 +194,10 @@ func TestStarsInTheMiddleAreRefused(t *testing.T) {
 		if args[0] == "rules" {
 			args = args[:len(args)-1]
 		}
-		if status := run(t.Context(), args, nil, &out, &errs); status == exitOK ||
-			!strings.Contains(errs.String(), file+place) {
-			t.Errorf("%v: status %d: %s", args, status, errs.String())
+		status := run(t.Context(), args, nil, &out, &errs)
+		if all := out.String() + errs.String(); status != exitFailed ||
+			!strings.Contains(all, file+place) {
+			t.Errorf("%v: status %d: %s", args, status, all)
 		}
 	}
 	status, out, _ := exec(t, nil, "doctor", "--rules", file)

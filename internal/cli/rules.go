@@ -28,6 +28,7 @@ type ruleFlags struct {
 	version int64
 	names   string
 	config  string
+	fix     bool
 	top     int
 }
 
@@ -45,7 +46,9 @@ func rulesSpec() spec {
 			"is refused whole. Every node has a new version within a second.\n\n" +
 			"check needs no server: it prints the mistakes of a file, with line and column, and " +
 			"what is valid but probably does something else than was intended. Exit status 1 if " +
-			"there is a mistake; a warning is none.\n\n" +
+			"there is a mistake; a warning is none. A limit can only look back as far as the " +
+			"ladder of its namespace: with --fix, check prints the namespaces for the file of " +
+			"settings that all limits of the rules need, and its findings on stderr.\n\n" +
 			"backtest looks at the keys with the most events in the last day and in the last " +
 			"minute, and at the most refused ones. It shows for each rule of a file, or in " +
 			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
@@ -55,6 +58,7 @@ func rulesSpec() spec {
 			"the --admin-token of the servers, or a token with the role admin.",
 		examples: "twotier rules show > rules.yaml\n" +
 			"twotier rules check rules.yaml --config twotier.yaml\n" +
+			"twotier rules check rules.yaml --fix > namespaces.yaml\n" +
 			"twotier rules diff rules.yaml\n" +
 			"twotier rules backtest rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
@@ -70,6 +74,8 @@ func rulesSpec() spec {
 				"`NAMES` of rules in force to backtest, with commas between them")
 			fs.StringVar(&f.config, "config", "",
 				"`FILE` of settings whose namespaces check is to know (default: the default ladder)")
+			fs.BoolVar(&f.fix, "fix", false,
+				"have check print the namespaces that the rules need, as YAML")
 			fs.IntVar(&f.top, "top", backtestTop,
 				"`NUMBER` of keys in each list that backtest looks at, up to 1000")
 			return func(ctx context.Context, s *session, args []string) error {
@@ -109,7 +115,7 @@ func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) erro
 	case "backtest":
 		return s.backtestRules(ctx, f, operand)
 	case "check":
-		return s.checkRules(f.config, operand)
+		return s.checkRules(f.config, operand, f.fix)
 	case "diff":
 		return s.diffRules(ctx, operand)
 	case "history":

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -14,59 +14,117 @@ import (
 	"twotier.dev/twotier/internal/warning"
 )
 
-// checkRules prints the mistakes and warnings about a file of rules. It takes the namespaces from
-// the file settings, if given. It asks no server.
-func (s *session) checkRules(settings, path string) error {
-	var args []string
-	if settings != "" {
-		args = []string{"--config", settings}
+// rulesCheck is a file of rules with the findings about it.
+type rulesCheck struct {
+	path     string
+	settings config.Config // of the namespaces
+	ladders  lint.Ladders
+	doc      *rules.Document // nil if it can't be read
+	mistakes []string
+	warnings []warning.Warning
+}
+
+// checkRules prints the mistakes and warnings about a file of rules, and returns an error if it has
+// a mistake. It takes the namespaces from the file settings, if given. It asks no server. With fix
+// it prints the namespaces that cover all windows, and the findings go to stderr; windows beyond
+// the present ladders are then no mistakes.
+func (s *session) checkRules(settings, path string, fix bool) error {
+	if fix && s.json {
+		return usagef("--fix prints YAML; want it without --json")
 	}
-	cfg, err := config.Parse(args, nil)
+	c := rulesCheck{path: path, mistakes: []string{}, warnings: []warning.Warning{}}
+	if err := c.read(settings); err != nil {
+		return err
+	}
+	out := s.Stdout
+	if fix {
+		out = s.Stderr
+	}
+	if err := c.print(out, s.json); err != nil {
+		return err
+	}
+	if fix && c.doc != nil {
+		if err := c.fix(s.Stdout); err != nil {
+			return err
+		}
+	}
+	if len(c.mistakes) > 0 {
+		return fmt.Errorf("%s: %s", path, countOf(len(c.mistakes), "mistake"))
+	}
+	return nil
+}
+
+// read reads the settings and the document.
+func (c *rulesCheck) read(settings string) (err error) {
+	if c.settings, err = config.ReadNamespaces(settings); err != nil {
+		return err
+	}
+	if c.ladders, err = lint.LaddersOf(&c.settings); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(c.path)
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
+	if len(text) > twotier.MaxRuleText {
+		return fmt.Errorf("%s: longer than %d bytes", c.path, twotier.MaxRuleText)
 	}
-	list, err := lintRules(&cfg, path, text)
-	if s.json {
-		return errors.Join(json.NewEncoder(s.Stdout).Encode(map[string]any{
-			"mistakes": mistakes(err), "warnings": list}), err)
+	if c.doc, err = rules.Read(c.path, text); err != nil {
+		c.mistakes = strings.Split(err.Error(), "\n")
+		return nil
 	}
-	for _, w := range list {
-		fmt.Fprintln(s.Stdout, w)
+	c.lint()
+	return nil
+}
+
+// lint finds the windows that the ladders do not cover, and the warnings about the document.
+func (c *rulesCheck) lint() {
+	c.mistakes = c.mistakes[:0]
+	if err := c.ladders.CheckWindows(c.doc); err != nil {
+		c.mistakes = strings.Split(err.Error(), "\n")
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(s.Stdout, "%s: no mistakes, %d warnings\n", path, len(list))
+	c.warnings = append(c.warnings[:0], lint.Rules(c.doc, c.ladders)...)
+}
+
+// print prints the findings, one in each line.
+func (c *rulesCheck) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(map[string]any{
+			"mistakes": c.mistakes, "warnings": c.warnings})
 	}
+	for _, m := range c.mistakes {
+		fmt.Fprintln(w, m)
+	}
+	for _, f := range c.warnings {
+		fmt.Fprintln(w, f)
+	}
+	if len(c.mistakes) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%s: no mistakes, %s\n", c.path, countOf(len(c.warnings), "warning"))
 	return err
 }
 
-// lintRules returns the warnings about a document, or an error that lists its mistakes.
-func lintRules(cfg *config.Config, path string, text []byte) ([]warning.Warning, error) {
-	none := []warning.Warning{}
-	if len(text) > twotier.MaxRuleText {
-		return none, fmt.Errorf("%s: longer than %d bytes", path, twotier.MaxRuleText)
+// fix extends the ladders so that they cover the windows of the document, and prints the namespaces
+// if that changes any.
+func (c *rulesCheck) fix(w io.Writer) error {
+	extended, changed := c.ladders.Extend(c.doc)
+	spelled := map[string]string{}
+	for _, name := range changed {
+		spelled[name] = extended[name].String()
 	}
-	doc, err := rules.Read(path, text)
-	if err != nil {
-		return none, err
+	c.ladders = extended
+	c.lint()
+	if len(changed) == 0 {
+		return nil
 	}
-	ladders, err := lint.LaddersOf(cfg)
-	if err == nil {
-		err = ladders.CheckWindows(doc)
-	}
-	if err != nil {
-		return none, err
-	}
-	return append(none, lint.Rules(doc, ladders)...), nil
+	return c.settings.PrintNamespaces(w, spelled)
 }
 
-// mistakes returns the lines of an error.
-func mistakes(err error) []string {
-	if err == nil {
-		return []string{}
+// countOf returns a number and its noun, in the plural unless the number is 1.
+func countOf(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
 	}
-	return strings.Split(err.Error(), "\n")
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -30,6 +30,7 @@ type Config struct {
 
 	values          map[string]value
 	namespaceValues map[string]map[string]value
+	ownValues       map[string]map[string]value // of namespaces: the part in the file
 }
 
 // Where returns where a setting was set: --NAME, a variable, or FILE:LINE:COLUMN. It is empty if

@@ -99,10 +99,26 @@ func (c *Config) fill(file fileValues) error {
 	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
 }
 
+// ReadNamespaces returns the settings of the namespaces in a configuration file, and nothing else of
+// it: the other settings may depend on flags and variables of the server. An empty path stands for
+// a file without settings.
+func ReadNamespaces(path string) (Config, error) {
+	file, c := fileValues{settings: map[string]value{}}, Config{File: path}
+	if path != "" {
+		var err error
+		if file, err = readFile(path); err != nil {
+			return Config{}, err
+		}
+	}
+	c.values = file.settings
+	return c, c.fillNamespaces(file.namespaces)
+}
+
 // fillNamespaces sets c.Namespaces from the values in the file. It begins with the default
 // namespace, because the others inherit its options.
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
+	c.ownValues = file
 	base := map[string]value{
 		ladderOption:   {text: leaparray.Default().String(), origin: FromDefault},
 		exactOption:    {text: strconv.Itoa(leaparray.DefaultExact), origin: FromDefault},

@@ -46,6 +46,39 @@ func (c Config) Print(w io.Writer) error {
 	return err
 }
 
+// PrintNamespaces writes the namespaces of the configuration file as a block that can take the place
+// of the file's own: with the options that they have in the file, except for other ladders of some
+// namespaces.
+func (c Config) PrintNamespaces(w io.Writer, ladders map[string]string) error {
+	namespaces := &yaml.Node{Kind: yaml.MappingNode}
+	names := maps.Clone(ladders)
+	for name := range c.ownValues {
+		names[name] = ladders[name]
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		options := &yaml.Node{Kind: yaml.MappingNode}
+		for _, o := range namespaceOptions() {
+			v, own := c.ownValues[name][o]
+			if o == ladderOption && names[name] != "" {
+				v.text, own = names[name], true
+			}
+			if own {
+				pair := pairNodes(o, v, o == ladderOption)
+				pair[1].LineComment = ""
+				options.Content = append(options.Content, pair...)
+			}
+		}
+		namespaces.Content = append(namespaces.Content, textNode(name), options)
+	}
+	text, err := yaml.Dump(&yaml.Node{Kind: yaml.MappingNode,
+		Content: []*yaml.Node{textNode(namespacesKey), namespaces}}, yaml.WithLineWidth(-1))
+	if err != nil {
+		return fmt.Errorf("print the namespaces: %w", err)
+	}
+	_, err = w.Write(text)
+	return err
+}
+
 // resolveAliases returns a copy of a node with its aliases replaced by their targets, which may lie
 // outside of the node. It returns a node whose copy would be too large unchanged.
 func resolveAliases(n *yaml.Node) *yaml.Node {

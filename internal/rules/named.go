@@ -197,12 +197,21 @@ func (r *reader) ban(n *strictyaml.Node) int64 {
 	return d.Milliseconds()
 }
 
-// limits reads a list such as [15/1m, 50/24h, {concurrent: 5}].
-func (r *reader) limits(n *strictyaml.Node) (limits []twotier.RuleLimit, concurrent int64) {
-	items := r.List(n, "limits")
-	if len(items) == 0 || len(items) > maxLimits {
-		r.Fail(n, "limits: want 1 to %d of them, such as [15/1m, 50/24h]", maxLimits)
+// limitItems returns the items of a list of limits. A single limit needs no list.
+func (r *reader) limitItems(n *strictyaml.Node, name, example string) []*strictyaml.Node {
+	if !strictyaml.IsList(n) && !strictyaml.IsNull(n) {
+		return []*strictyaml.Node{n}
 	}
+	items := r.List(n, name)
+	if len(items) == 0 || len(items) > maxLimits {
+		r.Fail(n, "%s: want 1 to %d of them, such as %s", name, maxLimits, example)
+	}
+	return items
+}
+
+// limits reads a list such as [15/1m, 50/24h, {concurrent: 5}], or a single limit.
+func (r *reader) limits(n *strictyaml.Node) (limits []twotier.RuleLimit, concurrent int64) {
+	items := r.limitItems(n, "limits", "[15/1m, 50/24h]")
 	windows := make([]*strictyaml.Node, 0, len(items))
 	for _, item := range items {
 		most, ok := r.concurrent(item)
@@ -218,10 +227,16 @@ func (r *reader) limits(n *strictyaml.Node) (limits []twotier.RuleLimit, concurr
 	return r.limitsOf(windows, false), concurrent
 }
 
+// isConcurrent reports whether an item of a list of limits is a limit such as {concurrent: 5}.
+func isConcurrent(item *strictyaml.Node) bool {
+	item = strictyaml.Resolve(item)
+	return strictyaml.IsMapping(item) && len(item.Content) == 2 &&
+		item.Content[0].Value == "concurrent"
+}
+
 // concurrent reads a limit such as {concurrent: 5}. ok is false for other limits.
 func (r *reader) concurrent(item *strictyaml.Node) (most int64, ok bool) {
-	if !strictyaml.IsMapping(item) || len(item.Content) != 2 ||
-		item.Content[0].Value != "concurrent" {
+	if !isConcurrent(item) {
 		return 0, false
 	}
 	text, ok := r.Text(item.Content[1], "concurrent")
@@ -237,14 +252,7 @@ func (r *reader) concurrent(item *strictyaml.Node) (most int64, ok bool) {
 
 // distinct reads such a list, or a single limit.
 func (r *reader) distinct(n *strictyaml.Node) []twotier.RuleLimit {
-	if !strictyaml.IsList(n) {
-		return r.limitsOf([]*strictyaml.Node{n}, true)
-	}
-	items := r.List(n, "distinct")
-	if len(items) == 0 || len(items) > maxLimits {
-		r.Fail(n, "distinct: want 1 to %d of them, such as 5/24h", maxLimits)
-	}
-	return r.limitsOf(items, true)
+	return r.limitsOf(r.limitItems(n, "distinct", "5/24h"), true)
 }
 
 // limitsOf reads limits.

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
 )
@@ -60,10 +62,14 @@ func (r *reader) addSourceRule(one *twotier.Rule, at *strictyaml.Node) {
 // from one value.
 func (r *reader) addSourceLimits(one *twotier.Rule, limits []twotier.RuleLimit, at *strictyaml.Node,
 	list int, distinct bool) {
+	var items []*strictyaml.Node
+	if len(limits) > 0 && strictyaml.IsList(at) {
+		items = slices.DeleteFunc(slices.Clone(at.Content), isConcurrent)
+	}
 	for i, l := range limits {
 		where := at
-		if strictyaml.IsList(at) && len(at.Content) == len(limits) {
-			where = at.Content[i]
+		if len(items) == len(limits) {
+			where = items[i]
 		}
 		r.addSourceLimit(PlacedLimit{l, one.Namespace, one.Name, distinct, list,
 			r.Position(where)})
