@@ -147,6 +147,17 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/syncer",
 		},
+		// Tests of rules assemble a node that only they use.
+		"internal/ruletest": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
+			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/embedded",
+			"twotier.dev/twotier/internal/envoy", "twotier.dev/twotier/internal/lint",
+			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/storeclock",
+			"twotier.dev/twotier/internal/strictyaml", "twotier.dev/twotier/internal/verdicts",
+			"twotier.dev/twotier/syncer",
+		},
 		"internal/rpc": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/trace",
 			"twotier.dev/twotier/ring",
@@ -309,8 +320,8 @@ func importMap() map[string][]string {
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/lint",
-			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/warning", cobra,
-			pflag, lineDiff,
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/ruletest",
+			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff,
 		},
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",

@@ -37,8 +37,8 @@ func rulesSpec() spec {
 		name: "rules", args: "ACTION [FILE|N] [flags]",
 		summary: "show the rules, try them, or change them while the cluster runs",
 		timeout: backtestTimeout,
-		details: "ACTION is show, check FILE, diff FILE, backtest FILE, apply FILE, history or " +
-			"rollback N.\n\n" +
+		details: "ACTION is show, check FILE, test FILE, diff FILE, backtest FILE, apply FILE, " +
+			"history or rollback N.\n\n" +
 			"The cluster has one document of rules, in versions of which the last 20 are " +
 			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
 			"what that would change, backtest what its rules would do, history who made which " +
@@ -49,6 +49,9 @@ func rulesSpec() spec {
 			"there is a mistake; a warning is none. A limit can only look back as far as the " +
 			"ladder of its namespace: with --fix, check prints the namespaces for the file of " +
 			"settings that all limits of the rules need, and its findings on stderr.\n\n" +
+			"test needs no server either: it makes the requests of a file of tests, at the times " +
+			"that it names, and compares the answers with the expected ones. Exit status 1 if one " +
+			"differs.\n\n" +
 			"backtest looks at the keys with the most events in the last day and in the last " +
 			"minute, and at the most refused ones. It shows for each rule of a file, or in " +
 			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
@@ -59,11 +62,12 @@ func rulesSpec() spec {
 		examples: "twotier rules show > rules.yaml\n" +
 			"twotier rules check rules.yaml --config twotier.yaml\n" +
 			"twotier rules check rules.yaml --fix > namespaces.yaml\n" +
+			"twotier rules test rules-test.yaml\n" +
 			"twotier rules diff rules.yaml\n" +
 			"twotier rules backtest rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules rollback 6",
-		valid: []string{"show", "check", "apply", "diff", "backtest", "history", "rollback"},
+		valid: []string{"show", "check", "test", "apply", "diff", "backtest", "history", "rollback"},
 		bind: func(fs *pflag.FlagSet) runner {
 			var f ruleFlags
 			fs.StringVar(&f.token, "admin-token", "",
@@ -73,7 +77,7 @@ func rulesSpec() spec {
 			fs.StringVar(&f.names, "rule", "",
 				"`NAMES` of rules in force to backtest, with commas between them")
 			fs.StringVar(&f.config, "config", "",
-				"`FILE` of settings whose namespaces check is to know (default: the default ladder)")
+				"`FILE` of settings whose namespaces check and test are to know")
 			fs.BoolVar(&f.fix, "fix", false,
 				"have check print the namespaces that the rules need, as YAML")
 			fs.IntVar(&f.top, "top", backtestTop,
@@ -94,12 +98,12 @@ func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) erro
 		action, args = args[0], args[1:]
 	}
 	takes := map[string]string{"show": "", "history": "", "apply": "FILE", "diff": "FILE",
-		"check": "FILE", "rollback": "VERSION", "backtest": "[FILE]"}
+		"check": "FILE", "test": "FILE", "rollback": "VERSION", "backtest": "[FILE]"}
 	needed, known := takes[action]
 	switch {
 	case !known:
-		return usagef("%q is none of show, check, apply, diff, backtest, history and rollback",
-			action)
+		return usagef("%q is none of show, check, test, apply, diff, backtest, history and "+
+			"rollback", action)
 	case needed == "[FILE]" && len(args) == 0:
 	case needed != "" && len(args) == 0:
 		return usagef("the %s is missing", needed)
@@ -118,6 +122,8 @@ func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) erro
 		return s.checkRules(f.config, operand, f.fix)
 	case "diff":
 		return s.diffRules(ctx, operand)
+	case "test":
+		return s.testRules(ctx, f.config, operand)
 	case "history":
 		return s.showRuleHistory(ctx)
 	case "rollback":

@@ -1,0 +1,122 @@
+package ruletest
+
+import (
+	"context"
+	"crypto/rand"
+	"sync/atomic"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/syncer"
+)
+
+const (
+	// partitions is the number of partitions of a test's node: few, because it is made anew for
+	// each test.
+	partitions = 8
+	// memory bounds the counts of a test, and as much again the different values.
+	memory = 512 << 20
+)
+
+// engine is a node with a clock that the test moves.
+type engine struct {
+	now     atomic.Int64 // unix milliseconds
+	node    *node.Node
+	book    rules.Book
+	limiter *envoy.Limiter
+	log     decisions // of the limiter
+	request ask.Request
+	holds   ask.Holds
+	ids     map[string]string // of holds, by name
+}
+
+// newEngine returns a running engine, whose clock shows start.
+func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
+	e := &engine{ids: map[string]string{}}
+	e.now.Store(start)
+	e.book.Shadow = f.settings.InShadow()
+	e.book.Set(f.rules, 1)
+	e.holds.Now, e.holds.Tally.Now = e.now.Load, e.now.Load
+	e.holds.Sealer.SetSecret([]byte(rand.Text()))
+	e.request = ask.Request{Rules: &e.book, Shadow: e.book.Shadow, Holds: &e.holds,
+		Words: ask.Words{NS: "ns", Parts: "checks or steps",
+			Limits: "rule: name one, or give the namespace a rule with default: true"}}
+	opt, err := e.nodeOptions(f)
+	if err != nil {
+		return nil, err
+	}
+	if e.node, err = node.New(opt); err != nil {
+		return nil, err
+	}
+	e.limiter = envoy.NewLimiter(e.node, &e.book, nil, &e.log)
+	return e, e.node.Open(ctx, "")
+}
+
+// nodeOptions returns the options of a node that counts in memory.
+func (e *engine) nodeOptions(f *File) (opt node.Options, err error) {
+	ladders, err := lint.LaddersOf(&f.settings)
+	if err != nil {
+		return opt, err
+	}
+	place := twotier.Placement{Partitions: partitions}
+	spaces, values := map[string]syncer.Namespace{}, map[string]distinct.Namespace{}
+	for name, ladder := range ladders {
+		spaces[name] = syncer.Namespace{Ladder: ladder}
+		values[name] = distinct.Namespace{Ladder: ladder}
+	}
+	opt = node.Options{ID: "test", Store: steady{}, Placement: place, ClockInterval: 24 * time.Hour,
+		Clock: storeclock.New(e.wall, e.elapsed(e.now.Load()))}
+	store := embedded.New(embedded.Options{Now: e.wall, MaxMemory: memory})
+	opt.Counter, err = syncer.New(syncer.Options{Store: store, Now: opt.Clock.Now, Placement: place,
+		Namespaces: spaces, MaxMemory: memory})
+	if err != nil {
+		return opt, err
+	}
+	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: place,
+		Namespaces: values, MaxMemory: memory})
+	return opt, err
+}
+
+// wall returns the time of the test.
+func (e *engine) wall() time.Time { return time.UnixMilli(e.now.Load()) }
+
+// elapsed returns a clock of the time since a moment of the test.
+func (e *engine) elapsed(since int64) func() time.Duration {
+	return func() time.Duration { return time.Duration(e.now.Load()-since) * time.Millisecond }
+}
+
+// close stops the engine. Its counts are lost.
+func (e *engine) close(ctx context.Context) error { return e.node.Close(ctx) }
+
+// steady is a store whose clock agrees with the test's.
+type steady struct{}
+
+// ClockAhead implements [node.Store].
+func (steady) ClockAhead(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+
+// Health implements [node.Store].
+func (steady) Health() cluster.StoreHealth {
+	return cluster.StoreHealth{Kind: "embedded", Up: true}
+}
+
+// decisions collects the decisions about a request.
+type decisions []twotier.Decision
+
+// ShouldRecord implements [verdicts.Recorder].
+func (*decisions) ShouldRecord(twotier.Verdict) bool { return true }
+
+// Record implements [verdicts.Recorder].
+func (l *decisions) Record(d *twotier.Decision) {
+	kept := *d
+	kept.Key = append([]byte(nil), d.Key...)
+	*l = append(*l, kept)
+}
