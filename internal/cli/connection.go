@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/internal/config"
 )
 
 // connection holds the flags that all commands share: which server to call, and with which
@@ -42,8 +44,24 @@ func (c *connection) addFlags(fs *pflag.FlagSet, timeout time.Duration) {
 		"PEM `FILE` of a certificate to present (default $TWOTIER_CERT)")
 	fs.StringVar(&c.key, "key", "", "PEM `FILE` of its key (default $TWOTIER_KEY)")
 	fs.BoolVar(&c.json, "json", false, "print the answer as JSON")
-	fs.DurationVar(&c.timeout, "timeout", cmp.Or(timeout, defaultTimeout),
-		"longest `TIME` to wait for an answer")
+	c.timeout = cmp.Or(timeout, defaultTimeout)
+	fs.Var((*duration)(&c.timeout), "timeout", "longest `TIME` to wait for an answer")
+}
+
+// duration is a flag in the spelling of all durations, with days and weeks.
+type duration time.Duration
+
+// String returns the duration without trailing zero units.
+func (d *duration) String() string { return config.FormatDuration(time.Duration(*d)) }
+
+// Type returns the name of the flag's value in the help.
+func (d *duration) Type() string { return "duration" }
+
+// Set reads a duration such as 90s or 1d12h.
+func (d *duration) Set(text string) error {
+	value, err := config.ParseDuration(text)
+	*d = duration(value)
+	return err
 }
 
 func (c *connection) newSession(o IO) (*session, error) {

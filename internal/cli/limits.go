@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -62,11 +63,20 @@ func checkLimitWindow(text string) error {
 	return nil
 }
 
+// checkWindow checks a window that can't be a calendar period.
 func checkWindow(text string) error {
-	if d, err := config.ParseDuration(text); err != nil || d <= 0 {
-		return fmt.Errorf("%q is not a window, such as 90s, 1m, 24h or 1d12h", text)
+	d, err := config.ParseDuration(text)
+	switch {
+	case err == nil && d > 0:
+		return nil
+	case errors.Is(err, config.ErrMonths) && text[0] < 'a':
+		return err
 	}
-	return nil
+	const want = "is not a window, such as 90s, 1m, 24h or 1d12h"
+	if _, err := twotier.ParsePeriod(text); err == nil {
+		return fmt.Errorf("%q %s; calendar windows are for limits and counts of events", text, want)
+	}
+	return fmt.Errorf("%q %s", text, want)
 }
 
 // check is one key with its limits, as in a request. N is nil if the request counts no events.

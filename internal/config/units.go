@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,13 +11,16 @@ import (
 
 const day = 24 * time.Hour
 
+// ErrMonths refuses a number of months as a duration.
+var ErrMonths = errors.New("a month has no fixed length; want days, such as 30d, or in a limit " +
+	"the window month")
+
 // ParseDuration reads a Go duration, optionally with weeks and days in front: 200ms, 90s, 24h, 7d,
-// 2w, 1d2h3m4s. A negative duration is an error.
+// 2w, 1d2h3m4s. A negative duration is an error. A number of months is [ErrMonths].
 func ParseDuration(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a duration, such as 200ms, 90s, 24h or 1d12h", text)
 	if strings.Contains(text, "mo") {
-		bad = fmt.Errorf("%q: a month has no fixed length; want days, such as 30d, or in a limit "+
-			"the window month", text)
+		bad = fmt.Errorf("%q: %w", text, ErrMonths)
 	}
 	total, rest := time.Duration(0), text
 	for _, unit := range [...]struct {

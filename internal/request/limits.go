@@ -121,6 +121,21 @@ const (
 const wantNoMonths = `a month has no fixed length; want days such as "30d", or in a limit ` +
 	`the calendar window "month"`
 
+// wantNoPeriods is the reason for refusing a calendar window.
+const wantNoPeriods = WantWindow + "; calendar windows are for limits and counts of events"
+
+// wantDuration returns the reason why a text is no duration.
+func wantDuration(text []byte) string {
+	if text[0] >= 'a' {
+		if _, wrong := parsePeriod(text); wrong == "" {
+			return wantNoPeriods
+		}
+	} else if bytes.Contains(text, []byte("mo")) {
+		return wantNoMonths
+	}
+	return WantWindow
+}
+
 // maxWindowText is the longest text of a window: leading zeros don't change its value.
 const maxWindowText = 64
 
@@ -139,11 +154,8 @@ func ParseWindow(text []byte) (ms int64, wrong string) {
 		var part int64
 		var ok, fits bool
 		part, rest, ok, fits = parseDurationPart(rest)
-		if !ok && bytes.Contains(text, []byte("mo")) {
-			return 0, notWindow(text, wantNoMonths)
-		}
 		if !ok {
-			return 0, notWindow(text, WantWindow)
+			return 0, notWindow(text, wantDuration(text))
 		}
 		if !fits || part > math.MaxInt64-total {
 			return 0, notWindow(text, "longer than 106751 days")
