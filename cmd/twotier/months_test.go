@@ -130,8 +130,8 @@ func TestCalendarWindowsAreRefusedWithTheReason(t *testing.T) {
 	all := longWindows(t)
 	for _, name := range []string{"series", "top", "TT.SERIES", "series -w", "top -w"} {
 		for _, window := range []string{"month", "day@Asia/Shanghai"} {
-			if got := all[name](window); !strings.Contains(got, "calendar windows are for limits and "+
-				"counts of events") {
+			if got := all[name](window); !strings.Contains(got,
+				"calendar windows are for limits and counts of events") {
 				t.Errorf("%s: %s: %q", name, window, got)
 			}
 		}

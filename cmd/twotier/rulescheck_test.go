@@ -83,8 +83,8 @@ func TestEveryFindingIsALine(t *testing.T) {
 	}
 }
 
-// TestFixPrintsTheNamespacesThatRulesNeed checks rules with settings, puts the printed namespaces in
-// place of the settings, and checks them again.
+// TestFixPrintsTheNamespacesThatRulesNeed checks rules with settings, puts the printed namespaces
+// in place of the settings, and checks them again.
 func TestFixPrintsTheNamespacesThatRulesNeed(t *testing.T) {
 	const billing = "rules:\n- {name: a, namespace: billing, limits: [9/1m, 50/30d]}\n"
 	const standard = "100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 100"
@@ -97,9 +97,9 @@ func TestFixPrintsTheNamespacesThatRulesNeed(t *testing.T) {
 				"  other:\n    max-keys: 7\n"},
 		{billing + "- {name: b, limits: 5/month}\n", "",
 			"namespaces:\n  default:\n    ladder: [" + standard + ", 1h x 768]\n"},
-		{"domain: web\ndescriptors: [{key: k, rate_limit: {unit: week, requests_per_unit: 3}}]\n", "",
-			"namespaces:\n  web:\n    ladder: [" + strings.Replace(standard, "15m x 100", "15m x 696", 1) +
-				"]\n"},
+		{"domain: web\ndescriptors: [{key: k, rate_limit: {unit: week, requests_per_unit: 3}}]\n",
+			"", "namespaces:\n  web:\n    ladder: [" + strings.Replace(standard, "15m x 100",
+				"15m x 696", 1) + "]\n"},
 		{"rules:\n- {name: a, limits: 5/day}\n", "namespaces: {default: {exact: 5}}\n", ""},
 	} {
 		c := checkRules(t, tt.rules, tt.settings)

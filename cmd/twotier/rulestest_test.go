@@ -39,13 +39,15 @@ func TestRulesTest(t *testing.T) {
 		}
 	}
 	must.Succeed(t, json.Unmarshal([]byte(out), &answer))
-	if status != exitFailed || answer.Tests != 1 || answer.Steps != 2 || len(answer.Failures) != 1 ||
-		answer.Failures[0].At != path+":5:5" || answer.Failures[0].Repetition != 3 {
+	if status != exitFailed || answer.Tests != 1 || answer.Steps != 2 ||
+		len(answer.Failures) != 1 || answer.Failures[0].At != path+":5:5" ||
+		answer.Failures[0].Repetition != 3 {
 		t.Errorf("status %d: %s", status, out)
 	}
 	must.Write(t, path, strings.Replace(text, "expect: allowed", "expect: fine", 1))
 	status, out, errs = exec(t, nil, "rules", "test", path)
-	if status != exitFailed || out != "" || !strings.Contains(errs, path+":5:53: expect: \"fine\"") {
+	if status != exitFailed || out != "" ||
+		!strings.Contains(errs, path+":5:53: expect: \"fine\"") {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
 	if status, _, errs = exec(t, nil, "rules", "test"); status != exitUsage {

@@ -50,8 +50,8 @@ func rulesSpec() spec {
 			"ladder of its namespace: with --fix, check prints the namespaces for the file of " +
 			"settings that all limits of the rules need, and its findings on stderr.\n\n" +
 			"test needs no server either: it makes the requests of a file of tests, at the times " +
-			"that it names, and compares the answers with the expected ones. Exit status 1 if one " +
-			"differs.\n\n" +
+			"that it names, and compares the answers with the expected ones. Exit status 1 if " +
+			"one differs.\n\n" +
 			"backtest looks at the keys with the most events in the last day and in the last " +
 			"minute, and at the most refused ones. It shows for each rule of a file, or in " +
 			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
@@ -67,7 +67,8 @@ func rulesSpec() spec {
 			"twotier rules backtest rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules rollback 6",
-		valid: []string{"show", "check", "test", "apply", "diff", "backtest", "history", "rollback"},
+		valid: []string{"show", "check", "test", "apply", "diff", "backtest", "history",
+			"rollback"},
 		bind: func(fs *pflag.FlagSet) runner {
 			var f ruleFlags
 			fs.StringVar(&f.token, "admin-token", "",

@@ -99,9 +99,9 @@ func (c *Config) fill(file fileValues) error {
 	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
 }
 
-// ReadNamespaces returns the settings of the namespaces in a configuration file, and nothing else of
-// it: the other settings may depend on flags and variables of the server. An empty path stands for
-// a file without settings.
+// ReadNamespaces returns the settings of the namespaces in a configuration file, and no others: the
+// other settings may depend on flags and variables of the server. An empty path stands for a file
+// without settings.
 func ReadNamespaces(path string) (Config, error) {
 	file, c := fileValues{settings: map[string]value{}}, Config{File: path}
 	if path != "" {

@@ -46,9 +46,9 @@ func (c Config) Print(w io.Writer) error {
 	return err
 }
 
-// PrintNamespaces writes the namespaces of the configuration file as a block that can take the place
-// of the file's own: with the options that they have in the file, except for other ladders of some
-// namespaces.
+// PrintNamespaces writes the namespaces of the configuration file as a block that can take the
+// place of the file's own: with the options that they have in the file, except for the ladders of
+// some namespaces, which ladders spells.
 func (c Config) PrintNamespaces(w io.Writer, ladders map[string]string) error {
 	namespaces := &yaml.Node{Kind: yaml.MappingNode}
 	names := maps.Clone(ladders)

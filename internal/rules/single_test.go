@@ -36,7 +36,8 @@ func TestLimitsHaveTheirPlace(t *testing.T) {
 	for _, l := range doc.Source().Limits {
 		got = append(got, fmt.Sprintf("%d %s", l.Max, l.At))
 	}
-	if want := "[1 r.yaml:2:22 2 r.yaml:2:45 3 r.yaml:3:21 4 r.yaml:3:38]"; fmt.Sprint(got) != want {
+	const want = "[1 r.yaml:2:22 2 r.yaml:2:45 3 r.yaml:3:21 4 r.yaml:3:38]"
+	if fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
 }

@@ -158,8 +158,8 @@ func (e *engine) add(ctx context.Context, s *step) (*outcome, *request.Failure) 
 		return nil, f
 	}
 	if len(v.Op.Limits) == 0 && !v.Ruled {
-		return nil, request.FieldFailure("rules", "missing; name one, or give the namespace a rule "+
-			"with distinct and default: true")
+		return nil, request.FieldFailure("rules", "missing; name one, or give the namespace a "+
+			"rule with distinct and default: true")
 	}
 	var res distinct.Result
 	if err := e.node.Distinct(ctx, &v.Op, v.Add, &res); err != nil {

@@ -53,7 +53,8 @@ func TestEveryExpectation(t *testing.T) {
 			last:  "at: 10s, key: a, rules: login",
 			right: "expect: refused, by: login, retry_after: 50s, counts: {login/1m: 3}",
 			wrong: "expect: allowed",
-			report: "at 10s: a under login\n  - allowed\n  + refused, by login/1m, retry_after 50s\n" +
+			report: "at 10s: a under login\n  - allowed\n" +
+				"  + refused, by login/1m, retry_after 50s\n" +
 				"    login/1m 3 of 3, login/24h 3 of 5"},
 		{last: "key: a, rules: strict, times: 3",
 			right: "expect: allowed", wrong: "shadow: []",
@@ -63,7 +64,8 @@ func TestEveryExpectation(t *testing.T) {
 			right: "by: [login/24h], retry_after: 22h", wrong: "by: login/1m",
 			report: "- by login/1m\n  + refused, by login/24h, retry_after 22h"},
 		{last: "key: a, n: 9, rules: login", right: "retry_after: never",
-			wrong: "retry_after: 1m", report: "+ refused, by login/1m and login/24h, retry_after never"},
+			wrong:  "retry_after: 1m",
+			report: "+ refused, by login/1m and login/24h, retry_after never"},
 		{steps: []string{"key: a, rules: [strict, login]"},
 			last:  "key: a, rules: [strict, login]",
 			right: "expect: allowed, shadow: strict, by: []", wrong: "shadow: []",
@@ -71,7 +73,8 @@ func TestEveryExpectation(t *testing.T) {
 		{last: "key: a, rules: old", right: "expect: allowed", wrong: "expect: refused",
 			report: "+ allowed"},
 		{steps: []string{"ns: w, key: a, n: 7, near: []"}, last: "ns: w, key: a",
-			right: "near: warned", wrong: "near: []", report: "- near none\n  + allowed, near warned/1m"},
+			right: "near: warned", wrong: "near: []",
+			report: "- near none\n  + allowed, near warned/1m"},
 		{steps: []string{"ns: b, key: a, times: 2", "at: 59m59s, ns: b, key: a, by: banning/ban"},
 			last: "at: 1h, ns: b, key: a", right: "expect: allowed", wrong: "by: banning/ban",
 			report: "- by banning/ban\n  + allowed, by none"},
@@ -83,9 +86,10 @@ func TestEveryExpectation(t *testing.T) {
 			last: "key: a, rules: login", right: "counts: {login/24h: 4}, by: login/1m",
 			wrong: "counts: {login/2h: 4}", report: "login/24h 4 of 5"},
 		{steps: []string{"ns: d, key: a, values: [x, y], near: devices"},
-			last:  "ns: d, key: a, values: z",
-			right: "by: devices, shadow: tried, counts: {devices: 2}, retry_after: 24h14m59.999s",
-			wrong: "by: []", report: "+ refused, by devices/24h, retry_after 24h14m59.999s, shadow tried/24h"},
+			last:   "ns: d, key: a, values: z",
+			right:  "by: devices, shadow: tried, counts: {devices: 2}, retry_after: 24h14m59.999s",
+			wrong:  "by: []",
+			report: "+ refused, by devices/24h, retry_after 24h14m59.999s, shadow tried/24h"},
 		{steps: []string{"ns: c, key: a, hold: 90s, as: one"},
 			last:  "ns: c, key: a, hold: 90s, as: two",
 			right: "by: calls/concurrent, counts: {calls/concurrent: 1}", wrong: "expect: allowed",
@@ -155,7 +159,8 @@ tests:
 	got, err := f.Run(t.Context())
 	must.Succeed(t, err)
 	if len(got.Failures) != 1 || !strings.HasSuffix(got.Failures[0].At, ":9:5") ||
-		!strings.Contains(got.Failures[0].String(), "domain web, path=/c\n  - refused\n  + allowed") {
+		!strings.Contains(got.Failures[0].String(),
+			"domain web, path=/c\n  - refused\n  + allowed") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -216,8 +216,8 @@ func (s *step) conflict(seen map[string]bool) string {
 	switch {
 	case kind == "":
 		return "no request; want key, checks, values, descriptors or settle"
-	case kind == "settle" && has("key", "checks", "values", "descriptors", "rules", "hold", "charge",
-		"ns") != "":
+	case kind == "settle" && has("key", "checks", "values", "descriptors", "rules", "hold",
+		"charge", "ns") != "":
 		return "settle: want only n with it"
 	case kind == "settle" && has("n") == "":
 		return "settle: want n with it, the number of events in the end; 0 releases the hold"
