@@ -193,10 +193,12 @@ func (r *reader) finishStep(s *step, item *strictyaml.Node, seen map[string]bool
 		r.Fail(item, "at: %s is before the previous request, at %s", spell(s.after), spell(r.now))
 	}
 	r.now = s.after + int64(s.times-1)*s.every
-	if s.settle != "" && !r.held[s.settle] {
+	if seen["settle"] && !r.held[s.settle] {
 		r.Fail(item, "settle: no step before has hold and as: %s", s.settle)
 	}
-	r.held[s.as] = true
+	if s.as != "" {
+		r.held[s.as] = true
+	}
 	if r.requests += s.times; r.requests > maxSteps {
 		r.Fail(item, "more than %d requests in all", maxSteps)
 	}
@@ -216,6 +218,9 @@ func (s *step) conflict(seen map[string]bool) string {
 	switch {
 	case kind == "":
 		return "no request; want key, checks, values, descriptors or settle"
+	case seen["checks"] && len(s.checks) == 0, seen["values"] && len(s.values) == 0,
+		seen["descriptors"] && len(s.entries) == 0:
+		return kind + ": the list is empty"
 	case kind == "settle" && has("key", "checks", "values", "descriptors", "rules", "hold",
 		"charge", "ns") != "":
 		return "settle: want only n with it"
