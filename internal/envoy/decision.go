@@ -138,22 +138,28 @@ func (d *decision) selectItems(which func(*item) bool, do func(*item)) (chosen [
 	return chosen
 }
 
-// countVerdicts counts one decision with the verdicts on the descriptors that have hits.
+// countVerdicts counts one decision, with the verdicts on the descriptors that have hits, as those
+// of rules on an acquire.
 func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
+	op := twotier.Op{Kind: twotier.Acquire}
+	res := twotier.Result{Allowed: d.counted}
 	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
-		v := twotier.VerdictOf(it.over, it.limit.Shadow)
-		run.CountVerdict(d.namespace, it.limit.Name, v)
-		if run.ShouldRecord(v) {
-			limit := it.limit.Compared(int64(it.limit.Max))
-			run.Record(&twotier.Decision{NS: d.namespace, Key: it.key, N: it.hits, Verdict: v,
-				Rule: it.limit.Name, Version: d.version, Limits: []twotier.Compared{{
-					Window: limit.Window, Period: limit.Period, Count: it.count, Max: limit.Max}}})
-		}
+		limit := it.limit.Compared(int64(it.limit.Max))
+		op.Checks = append(op.Checks, twotier.Check{NS: d.namespace, Key: it.key, N: it.hits})
+		res.Checks = append(res.Checks, twotier.CheckResult{Refused: it.over,
+			Limits: []twotier.LimitResult{{Window: limit.Window, Period: limit.Period,
+				Count: it.count, Max: limit.Max, Refused: it.over}}})
 	})
-	if len(items) > 0 {
-		run.BeginDecision()
-		run.End(time.Since(began))
+	if len(items) == 0 {
+		return
 	}
+	run.BeginDecision()
+	for j, it := range items {
+		origin := verdicts.Origin{Rule: it.limit.Rule(string(d.namespace)),
+			Max: int64(it.limit.Max), First: true, Version: d.version}
+		run.CountCheck(&op, j, &res, func(int) verdicts.Origin { return origin })
+	}
+	run.End(time.Since(began))
 }
 
 // appendChecks appends the checks that ask the counter about n hits: several if n exceeds the bound

@@ -59,12 +59,14 @@ type draftDescriptor struct {
 	entry     Entry
 	shadow    bool
 	charge    bool
+	warn      int64
 	share     bool
 	made      descriptor
 }
 
 // descriptor reads one descriptor.
 func (r *reader) descriptor(d *draftDescriptor) {
+	var charge, warn *strictyaml.Node
 	strictyaml.Mapping{Name: "a descriptor", Example: "key: remote_address",
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
@@ -85,7 +87,9 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			case "shadow_mode":
 				d.shadow = r.boolean(to, key)
 			case "charge":
-				d.charge = r.charge(to)
+				charge, d.charge = to, r.charge(to)
+			case "warn":
+				warn, d.warn = to, r.warn(to)
 			case "share_threshold":
 				d.share = r.boolean(to, key)
 			case "detailed_metric", "value_to_metric":
@@ -94,13 +98,26 @@ func (r *reader) descriptor(d *draftDescriptor) {
 				r.level(&d.made.below, to, d.namespace, d.depth+1)
 			default:
 				r.Unknown(at, key, "a descriptor has key, value, rate_limit, shadow_mode, "+
-					"charge, share_threshold and descriptors")
+					"charge, warn, share_threshold and descriptors")
 			}
 		}}.Read(r.Reader, d.item)
+	if d.made.limit == nil || d.made.limit.Unlimited {
+		r.failWithoutLimit(charge, "charge")
+		r.failWithoutLimit(warn, "warn")
+	}
 	if d.made.limit != nil {
-		if d.made.limit.Charge = d.charge; d.shadow {
+		d.made.limit.Charge, d.made.limit.Warn = d.charge, d.warn
+		if d.shadow {
 			d.made.limit.putInShadow()
 		}
+	}
+}
+
+// failWithoutLimit adds a mistake if a descriptor without a limit has a field about its limit.
+func (r *reader) failWithoutLimit(field *strictyaml.Node, name string) {
+	if field != nil {
+		r.Fail(field, "%s: the descriptor has no limit; want it beside a rate_limit with "+
+			"requests_per_unit", name)
 	}
 }
 

@@ -40,6 +40,9 @@ type DescriptorLimit struct {
 	Shadow bool
 	// Charge makes a request that the limit judges count, even if it is refused.
 	Charge bool
+	// Warn is the percentage of Max, 1 to 100, from which a count is near the limit; 0 means no
+	// warnings.
+	Warn int64
 }
 
 // Window returns the length of the window in milliseconds.
@@ -51,6 +54,15 @@ func (l *DescriptorLimit) Compared(most int64) twotier.Limit {
 		return twotier.Limit{Max: most, Period: l.Calendar}
 	}
 	return twotier.Limit{Max: most, Window: l.Window()}
+}
+
+// Rule returns a rule of the given namespace with the limit's name, state and warning level.
+func (l *DescriptorLimit) Rule(namespace string) *twotier.Rule {
+	r := &twotier.Rule{Name: l.Name, Namespace: namespace, Warn: l.Warn}
+	if l.Shadow {
+		r.State = twotier.RuleShadow
+	}
+	return r
 }
 
 // level holds the descriptors of a document below another one or at its top.

@@ -159,6 +159,8 @@ func TestFirstCrossings(t *testing.T) {
 			{Key: []byte("minute"), Rule: rule, Limit: more},
 			{Key: []byte("minute"), Rule: &twotier.Rule{Name: "other", Warn: 80}, Limit: minute},
 			{Key: []byte("minute"), Rule: rule, Limit: minute, Distinct: true},
+			{Key: []byte("minute"), Rule: &twotier.Rule{Name: "login", Namespace: "sms", Warn: 80},
+				Limit: minute},
 		}
 		record := func() {
 			for i := range all {
@@ -177,7 +179,7 @@ func TestFirstCrossings(t *testing.T) {
 		record()
 		keys, _ := w.received(t)
 		if again := strings.Join(keys[len(all):], " "); again !=
-			"minute hour minute minute minute minute" {
+			"minute hour minute minute minute minute minute" {
 			t.Errorf("after a minute: %s", again)
 		}
 		must.Succeed(t, closeNow(n))

@@ -25,7 +25,7 @@ func newRecent() *recent {
 // identity is the identity of a crossing. A limit or a level that has changed is crossed anew.
 type identity struct {
 	key                uint64 // its hash
-	rule               string // its name, which implies the namespace
+	namespace, rule    string // names; a rule without a name is the limit of a descriptor
 	window, max, level int64
 	period             *twotier.Period
 	distinct           bool
@@ -33,8 +33,8 @@ type identity struct {
 
 // id returns a hash of a crossing's identity.
 func (r *recent) id(c *verdicts.Crossing) uint64 {
-	return maphash.Comparable(r.seed, identity{maphash.Bytes(r.seed, c.Key), c.Rule.Name,
-		c.Limit.Window, c.Limit.Max, c.Rule.Warn, c.Limit.Period, c.Distinct})
+	return maphash.Comparable(r.seed, identity{maphash.Bytes(r.seed, c.Key), c.Rule.Space(),
+		c.Rule.Name, c.Limit.Window, c.Limit.Max, c.Rule.Warn, c.Limit.Period, c.Distinct})
 }
 
 // has reports whether a crossing is remembered at a time.

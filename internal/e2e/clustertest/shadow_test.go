@@ -1,16 +1,11 @@
 package clustertest
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
@@ -55,10 +50,9 @@ func doors(t *testing.T, p *proctest.Process) (refusing []string) {
 	}
 	status, _ := p.Get("/v1/forward-auth?rule=one&key=ip")
 	say("forward-auth", status != 200)
-	status, _, err := p.Post("/json",
-		`{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"j"}]}]}`)
-	must.Succeed(t, err)
-	say("json", status != 200)
+	for _, door := range []string{"json", "grpc"} {
+		say(door, asksEnvoy(t, p, door, "edge", "ip="+door, 1))
+	}
 	client := redis.NewClient(&redis.Options{Addr: p.Resp})
 	defer client.Close()
 	for door, command := range map[string][]any{
@@ -70,15 +64,6 @@ func doors(t *testing.T, p *proctest.Process) (refusing []string) {
 		must.Succeed(t, err)
 		say(door, got[0] != map[bool]int64{true: 0, false: 1}[door == "CL.THROTTLE"])
 	}
-	conn, err := grpc.NewClient(p.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must.Succeed(t, err)
-	defer conn.Close()
-	r, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(context.Background(),
-		&ratelimitv3.RateLimitRequest{Domain: "edge",
-			Descriptors: []*commonv3.RateLimitDescriptor{{
-				Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "ip", Value: "g"}}}}})
-	must.Succeed(t, err)
-	say("grpc", r.GetOverallCode() != ratelimitv3.RateLimitResponse_OK)
 	return refusing
 }
 
@@ -121,11 +106,14 @@ func TestShadowRefusesNothing(t *testing.T) {
 	}
 }
 
-// TestNamespaceInShadow puts one namespace into shadow. A check of it does not refuse, and the
-// check of another namespace in the same acquire does.
+// TestNamespaceInShadow puts two namespaces into shadow. Neither a check nor a descriptor of them
+// refuses. The check of another namespace in the same acquire does, and so does another domain.
 func TestNamespaceInShadow(t *testing.T) {
-	c := start(t, 2, "--config", configured(t, "namespaces: {ip: {shadow: true}}\n"), "--rules",
-		configured(t, shadowRules))
+	c := start(t, 2, "--config", configured(t,
+		"namespaces: {ip: {shadow: true}, edge: {shadow: true}}\n"), "--rules",
+		configured(t, shadowRules+"---\ndomain: other\ndescriptors:\n"+
+			"  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1}}\n"),
+		"--grpc", "127.0.0.1:0")
 	for i := range 4 {
 		p := c.Nodes[i%2]
 		answer := string(p.MustPost("/v1/acquire", `{"key":"k","rules":["one"]}`))
@@ -139,5 +127,19 @@ func TestNamespaceInShadow(t *testing.T) {
 		if refused != (i > 0) {
 			t.Errorf("checks %d: %s", i, answer)
 		}
+		for _, door := range []string{"json", "grpc"} {
+			if asksEnvoy(t, p, door, "edge", "ip="+door, 1) {
+				t.Errorf("%s refuses request %d in shadow", door, i)
+			}
+			if asksEnvoy(t, p, door, "other", "ip="+door, 1) != (i > 0) {
+				t.Errorf("%s, request %d in the other domain", door, i)
+			}
+		}
 	}
+	// Each key was allowed once. Of the same list are the keys of acquires.
+	proctest.Until(t, "the keys are listed", func() bool {
+		_, list := c.Nodes[0].Get("/v1/top?window=24h&by=shadow")
+		return strings.Contains(string(list), `{"ns":"edge","key":"ip=json","count":3}`) &&
+			strings.Contains(string(list), `{"ns":"edge","key":"ip=grpc","count":3}`)
+	})
 }

@@ -1,0 +1,132 @@
+package envoy_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/verdicts"
+)
+
+// nearDocument has descriptors with warning levels.
+const nearDocument = `
+domain: near
+descriptors:
+  - {key: ip, warn: 60%, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: tokens, warn: 80%, charge: always,
+     rate_limit: {name: tokens, unit: hour, requests_per_unit: 10}}
+  - {key: path, warn: 50%, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+`
+
+// reports keeps what a limiter reports of its decisions, and their overall verdicts.
+type reports struct {
+	*verdicts.Counters
+	text    string
+	overall [twotier.VerdictCount]int64
+}
+
+func (r *reports) ObserveDuration(_ string, _ time.Duration, n [twotier.VerdictCount]int64) {
+	for v := range n {
+		r.overall[v] += n[v]
+	}
+}
+
+func (r *reports) RecordCrossing(c *verdicts.Crossing) {
+	r.text += fmt.Sprintf("crossing %s/%s by %s: %d of %d in %d, from %d%%, %v\n", c.NS,
+		c.Rule.Name, c.Key, c.Limit.Count, c.Limit.Max, c.Limit.Window, c.Rule.Warn, c.Rule.State)
+}
+
+func (r *reports) RecordShadow(ns, key []byte) { r.text += fmt.Sprintf("shadow %s/%s\n", ns, key) }
+
+func (r *reports) ShouldRecord(twotier.Verdict) bool { return true }
+
+func (r *reports) Record(d *twotier.Decision) {
+	r.text += fmt.Sprintf("%s/%s %d of version %d: %v, %d of %d\n", d.NS, d.Key, d.N, d.Version,
+		d.Verdict, d.Limits[0].Count, d.Limits[0].Max)
+}
+
+// startNear returns a function that sends descriptors of nearDocument, and returns the overall
+// answer and the reports about it.
+func startNear(t *testing.T) (*reports, func(...*commonv3.RateLimitDescriptor) string) {
+	t.Helper()
+	b := start(t)
+	doc, err := rules.Read("near.yaml", []byte(nearDocument))
+	must.Succeed(t, err)
+	b.book.Set(doc, 7)
+	r := &reports{Counters: verdicts.New()}
+	l := envoy.NewLimiter(b, b.book, r, r)
+	return r, func(list ...*commonv3.RateLimitDescriptor) string {
+		t.Helper()
+		r.text = ""
+		answer, err := l.ShouldRateLimit(t.Context(), nil,
+			&ratelimitv3.RateLimitRequest{Domain: "near", Descriptors: list})
+		must.Succeed(t, err)
+		return answer.GetOverallCode().String() + "\n" + r.text
+	}
+}
+
+// TestNear reports descriptors whose counts have reached the warning level of their limit, as rules
+// do: allowed ones have a verdict of their own, and refused ones cross the level as well.
+func TestNear(t *testing.T) {
+	r, ask := startNear(t)
+	for _, tt := range []struct {
+		descriptor *commonv3.RateLimitDescriptor
+		want       string
+	}{
+		{hits(descriptor("ip=1"), 2), "OK\nnear/ip=1 2 of version 7: allowed, 2 of 5\n"},
+		{descriptor("ip=1"), "OK\nnear/ip=1 1 of version 7: near, 3 of 5\n" +
+			"crossing near/ by ip=1: 3 of 5 in 60000, from 60%, on\n"},
+		{hits(descriptor("ip=1"), 3), "OVER_LIMIT\nnear/ip=1 3 of version 7: refused, 3 of 5\n" +
+			"crossing near/ by ip=1: 3 of 5 in 60000, from 60%, on\n"},
+		{hits(descriptor("ip=1"), 0), "OK\n"}, // it counts nothing, so it has no verdict
+		{hits(descriptor("ip=2"), 6), "OVER_LIMIT\nnear/ip=2 6 of version 7: refused, 0 of 5\n"},
+		{hits(descriptor("tokens=a"), 8), "OK\nnear/tokens=a 8 of version 7: near, 8 of 10\n" +
+			"crossing near/tokens by tokens=a: 8 of 10 in 3600000, from 80%, on\n"},
+		{hits(descriptor("tokens=a"), 8), "OVER_LIMIT\n" +
+			"near/tokens=a 8 of version 7: refused, 16 of 10\n" +
+			"crossing near/tokens by tokens=a: 16 of 10 in 3600000, from 80%, on\n"},
+		{descriptor("path=/"), "OK\nnear/path=/ 1 of version 7: near, 1 of 2\n" +
+			"crossing near/ by path=/: 1 of 2 in 60000, from 50%, shadow\n"},
+		{hits(descriptor("path=/"), 2), "OK\nnear/path=/ 2 of version 7: shadow_refused, 3 of 2\n" +
+			"crossing near/ by path=/: 3 of 2 in 60000, from 50%, shadow\nshadow near/path=/\n"},
+	} {
+		if got := ask(tt.descriptor); got != tt.want {
+			t.Errorf("%v: got %swant %s", tt.descriptor, got, tt.want)
+		}
+	}
+	if want := [...]int64{4, 3, 1, 0}; r.overall != want {
+		t.Errorf("the overall verdicts are %v, want %v", r.overall, want)
+	}
+	got := ""
+	for _, row := range r.Rows() {
+		got += fmt.Sprintf("%s/%s %v\n", row.Namespace, row.Rule, row.Totals)
+	}
+	if want := "near/ [1 2 1 2]\nnear/tokens [0 1 0 1]\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestNearWithARefusedDescriptor counts nothing, because another descriptor is over its limit. The
+// level is compared with the count without the hits.
+func TestNearWithARefusedDescriptor(t *testing.T) {
+	_, ask := startNear(t)
+	ask(hits(descriptor("ip=1"), 2))
+	const refused = "near/ip=2 6 of version 7: refused, 0 of 5\n"
+	want := "OVER_LIMIT\nnear/ip=1 2 of version 7: allowed, 2 of 5\n" + refused
+	if got := ask(hits(descriptor("ip=1"), 2), hits(descriptor("ip=2"), 6)); got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+	ask(descriptor("ip=1"))
+	want = "OVER_LIMIT\nnear/ip=1 2 of version 7: near, 3 of 5\n" +
+		"crossing near/ by ip=1: 3 of 5 in 60000, from 60%, on\n" + refused
+	if got := ask(hits(descriptor("ip=1"), 2), hits(descriptor("ip=2"), 6)); got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+}
