@@ -92,7 +92,7 @@ func hasDomain(t *testing.T, filter *ratelimitv3.RateLimit) {
 	if domain == nil {
 		t.Fatalf("rules.yaml has no domain %q", filter.GetDomain())
 	}
-	for _, key := range []string{"remote_address", "api_key"} {
+	for _, key := range []string{"remote_address", "api_key", "team"} {
 		if limit, _ := domain.Find([]rules.Entry{{Key: key, Value: "x"}}); limit == nil {
 			t.Errorf("rules.yaml has no limit for %s", key)
 		}

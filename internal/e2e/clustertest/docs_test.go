@@ -19,8 +19,8 @@ import (
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
 // network.
 var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md",
-	"docs/distinct.md", "docs/doors.md", "docs/holds.md", "docs/operations.md", "docs/rules.md",
-	"docs/security.md", "docs/tour.md"}
+	"docs/distinct.md", "docs/doors.md", "docs/holds.md", "docs/operations.md", "docs/recipes.md",
+	"docs/rules.md", "docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment marks it as refused, and must print the output on the page, except
@@ -232,4 +232,20 @@ func alike(text string) string {
 	}
 	text = noticed.ReplaceAllString(aged.ReplaceAllString(text, ""), "$1 (memory)")
 	return varies.ReplaceAllString(text, "#")
+}
+
+// TestRecipesShowTheirRules compares the rules on the page with the file that its commands use.
+func TestRecipesShowTheirRules(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	file := must.Read(t, filepath.Join(root, "deploy", "recipes", "twotier.yaml"))
+	blocks := strings.Split(must.Read(t, filepath.Join(root, "docs", "recipes.md")), "```yaml\n")
+	if len(blocks) < 2 {
+		t.Fatal("the page shows no rules")
+	}
+	for _, block := range blocks[1:] {
+		shown, _, _ := strings.Cut(block, "```")
+		if !strings.Contains(file, "\n"+shown) {
+			t.Errorf("the file does not have\n%s", shown)
+		}
+	}
 }
