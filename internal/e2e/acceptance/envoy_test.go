@@ -21,6 +21,7 @@ domain: edge
 descriptors:
   - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: cost, charge: always, rate_limit: {unit: minute, requests_per_unit: 5}}
 `))
 	must.Succeed(t, err)
 	book := new(documents.Book)
@@ -29,8 +30,8 @@ descriptors:
 }
 
 // TestEnvoyDecidesAsAcquire sends the same random requests to two nodes, to one as requests of
-// Envoy and to the other as acquires over the same keys. They make the same decisions, for the same
-// reasons, and have the same counts.
+// Envoy and to the other as acquires over the same keys, some of which are charged. They make the
+// same decisions, for the same reasons, and have the same counts.
 func TestEnvoyDecidesAsAcquire(t *testing.T) {
 	for _, k := range kinds(t) {
 		t.Run(k.mode+"/"+k.expiry, func(t *testing.T) {
@@ -41,10 +42,14 @@ func TestEnvoyDecidesAsAcquire(t *testing.T) {
 			refused := 0
 			for i := range 60 {
 				var descriptors, checks []string
+				charge := false
 				for range 1 + random.IntN(3) {
 					key, limit := "ip", `{"window":"1m","max":5}`
-					if random.IntN(2) == 0 {
+					switch random.IntN(5) {
+					case 0, 1:
 						key, limit = "user", `{"window":"1h","max":9}`
+					case 2:
+						key, charge = "cost", true
 					}
 					value, n := random.IntN(3), 1+random.IntN(3)
 					descriptors = append(descriptors, fmt.Sprintf(
@@ -54,7 +59,8 @@ func TestEnvoyDecidesAsAcquire(t *testing.T) {
 				}
 				asked := `"descriptors":[` + strings.Join(descriptors, ",") + `]`
 				got := a.limits(t, `{"domain":"edge",`+asked+`}`)
-				want := b.ok("/v1/acquire", `{"checks":[`+strings.Join(checks, ",")+`]}`)
+				want := b.ok("/v1/acquire", fmt.Sprintf(`{"charge":%t,"checks":[%s]}`, charge,
+					strings.Join(checks, ",")))
 				text := fmt.Sprint(want.Allowed)
 				for _, c := range want.Checks {
 					text += fmt.Sprint(" ", c.Allowed)
