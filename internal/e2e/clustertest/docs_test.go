@@ -18,7 +18,7 @@ import (
 
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
 // network.
-var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md",
+var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md", "docs/configuration.md",
 	"docs/distinct.md", "docs/doors.md", "docs/holds.md", "docs/operations.md", "docs/recipes.md",
 	"docs/rules.md", "docs/security.md", "docs/tour.md"}
 
