@@ -24,7 +24,7 @@ var documented = []string{"README.md", "docs/accuracy.md", "docs/api.md", "docs/
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment marks it as refused, and must print the output on the page, except
-// for values that differ from run to run.
+// for values that differ from run to run. A page leaves neither processes nor names in the shell.
 func TestDocumentedCommands(t *testing.T) {
 	for _, name := range []string{"unshare", "ip", "curl", "redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -50,6 +50,12 @@ func TestDocumentedCommands(t *testing.T) {
 				t.Fatal("it has no commands")
 			}
 			lines = slices.DeleteFunc(lines, func(l line) bool { return l.isTarget(t) })
+			for _, l := range lines {
+				if endless.MatchString(l.command) {
+					t.Errorf("this may never end: %s", l.command)
+				}
+			}
+			lines = append(lines, line{command: leftovers, judged: true})
 			for i, got := range paste(t, lines) {
 				lines[i].judge(t, got)
 			}
@@ -59,6 +65,10 @@ func TestDocumentedCommands(t *testing.T) {
 
 // alone runs a shell in separate network and process namespaces. Its processes end with it.
 var alone = []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "true"}
+
+// leftovers lists the processes, variables and functions that a page leaves behind.
+const leftovers = `jobs -r; compgen -v -A function | sort | comm -13 names - | ` +
+	`grep -v '^\(BASH\|_\)' || true`
 
 // line is one command of a page.
 type line struct {
@@ -117,6 +127,8 @@ type outcome struct {
 var (
 	// server matches a command that runs until it is stopped.
 	server = regexp.MustCompile(`^(go run \./cmd/|)twotier (serve|demo)[^&]*$`)
+	// endless matches a loop without a bound.
+	endless = regexp.MustCompile(`\b(until|while) .*; do `)
 	// ended matches the shell's output after each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
 	// varies matches values that differ from run to run: times, ages, the indices of buckets.
@@ -134,13 +146,14 @@ func paste(t *testing.T, lines []line) []outcome {
 	t.Helper()
 	dir := t.TempDir()
 	var script strings.Builder
-	script.WriteString("exec 2>>stderr.log; ip link set lo up\n")
+	script.WriteString("exec 2>>stderr.log; ip link set lo up\n" +
+		"compgen -v -A function | sort >names\n")
 	for _, l := range lines {
 		text := l.command
 		if server.MatchString(text) {
 			text = "rm -f server.log; " + text + " >server.log 2>&1 & S=$!\n" +
 				"until grep -qs http:// server.log; do kill -0 $S || break; sleep .1; done\n" +
-				"kill $S; wait $S"
+				"kill $S; wait $S; unset S"
 		}
 		fmt.Fprintf(&script, "%s\nprintf '@@%%d@@\\n' $?\n", text)
 	}
