@@ -141,23 +141,28 @@ func (d *decision) selectItems(which func(*item) bool, do func(*item)) (chosen [
 // countVerdicts counts one decision, with the verdicts on the descriptors that have hits, as those
 // of rules on an acquire.
 func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
-	op := twotier.Op{Kind: twotier.Acquire}
-	res := twotier.Result{Allowed: d.counted}
+	most := len(d.items)
+	op := twotier.Op{Kind: twotier.Acquire, Checks: make([]twotier.Check, 0, most)}
+	res := twotier.Result{Allowed: d.counted, Checks: make([]twotier.CheckResult, 0, most)}
+	limits := make([]twotier.LimitResult, 0, most)
 	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		limit := it.limit.Compared(int64(it.limit.Max))
+		limits = append(limits, twotier.LimitResult{Window: limit.Window, Period: limit.Period,
+			Count: it.count, Max: limit.Max, Refused: it.over})
 		op.Checks = append(op.Checks, twotier.Check{NS: d.namespace, Key: it.key, N: it.hits})
-		res.Checks = append(res.Checks, twotier.CheckResult{Refused: it.over,
-			Limits: []twotier.LimitResult{{Window: limit.Window, Period: limit.Period,
-				Count: it.count, Max: limit.Max, Refused: it.over}}})
+		res.Checks = append(res.Checks,
+			twotier.CheckResult{Refused: it.over, Limits: limits[len(limits)-1:]})
 	})
 	if len(items) == 0 {
 		return
 	}
 	run.BeginDecision()
+	namespace, rule := string(d.namespace), twotier.Rule{}
+	origin := verdicts.Origin{Rule: &rule, First: true, Version: d.version}
+	of := func(int) verdicts.Origin { return origin }
 	for j, it := range items {
-		origin := verdicts.Origin{Rule: it.limit.Rule(string(d.namespace)),
-			Max: int64(it.limit.Max), First: true, Version: d.version}
-		run.CountCheck(&op, j, &res, func(int) verdicts.Origin { return origin })
+		rule, origin.Max = it.limit.Rule(namespace), int64(it.limit.Max)
+		run.CountCheck(&op, j, &res, of)
 	}
 	run.End(time.Since(began))
 }

@@ -57,8 +57,8 @@ func (l *DescriptorLimit) Compared(most int64) twotier.Limit {
 }
 
 // Rule returns a rule of the given namespace with the limit's name, state and warning level.
-func (l *DescriptorLimit) Rule(namespace string) *twotier.Rule {
-	r := &twotier.Rule{Name: l.Name, Namespace: namespace, Warn: l.Warn}
+func (l *DescriptorLimit) Rule(namespace string) twotier.Rule {
+	r := twotier.Rule{Name: l.Name, Namespace: namespace, Warn: l.Warn}
 	if l.Shadow {
 		r.State = twotier.RuleShadow
 	}

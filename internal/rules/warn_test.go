@@ -48,7 +48,7 @@ func TestWarnOfDescriptors(t *testing.T) {
 		"c=1": {Namespace: "d"},
 	} {
 		limit, _ := doc.Domain("d").Find(entries(descriptor))
-		if got := *limit.Rule("d"); !reflect.DeepEqual(got, want) {
+		if got := limit.Rule("d"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", descriptor, got, want)
 		}
 	}
