@@ -38,7 +38,8 @@ func TestAPIPageHasEveryCall(t *testing.T) {
 				continue
 			}
 			delete(sections, name)
-			names := all.fieldsOf(all.Paths[path][method].RequestBody.Content["application/json"].Schema)
+			body := all.Paths[path][method].RequestBody.Content["application/json"]
+			names := all.fieldsOf(body.Schema)
 			for _, p := range call.Parameters {
 				names = append(names, p.Name)
 			}

@@ -59,7 +59,7 @@ func TestConfigurationPage(t *testing.T) {
 	if *update {
 		must.Succeed(t, os.WriteFile(path, []byte(top+others+rows.String()), 0o644))
 	} else if rest != rows.String() {
-		t.Errorf("the table of all others is outdated; run go test -update. It should be\n%s", &rows)
+		t.Errorf("the table of all others is outdated; run go test -update. Now it is\n%s", &rows)
 	}
 }
 

@@ -54,8 +54,8 @@ func TestWarnOfDescriptors(t *testing.T) {
 	}
 	const none = "the descriptor has no limit; want it beside a rate_limit with requests_per_unit"
 	for descriptor, want := range map[string]string{
-		"{key: a, warn: 80, rate_limit: {unit: day}}": `warn: "80" is not a whole percentage from ` +
-			"1% to 100%, such as 80%",
+		"{key: a, warn: 80, rate_limit: {unit: day}}": `warn: "80" is not a whole percentage ` +
+			"from 1% to 100%, such as 80%",
 		"{key: a, warn: 80%}":                                     "warn: " + none,
 		"{key: a, warn: 80%, rate_limit: {unlimited: true}}":      "warn: " + none,
 		"{key: a, warn: 80%, descriptors: [{key: b}]}":            "warn: " + none,
