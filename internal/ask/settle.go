@@ -225,6 +225,8 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 		switch s.Outcome(i, res) {
 		case holds.Expired:
 			return nil, endedFailure()
+		case holds.Unsettled:
+			return nil, failureOfSettling(errUnsettled)
 		case holds.Settled:
 			answer.Repeated = false
 			r.Holds.Tally.Settled(spaceOf(h.Checks[i].NS), h.Until)
@@ -237,6 +239,10 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 	}
 	return answer, nil
 }
+
+// errUnsettled is the error of a settlement that a key's namespace refuses.
+var errUnsettled = fmt.Errorf("%w: the store can't be asked for the counts of a key",
+	twotier.ErrUnavailable)
 
 // exceeds reports whether the count of a limit of a settled key is above the limit.
 func exceeds(res *twotier.Result, limit int, most int64) bool {

@@ -39,3 +39,39 @@ func TestHoldEndsOnItsWay(t *testing.T) {
 		}
 	}
 }
+
+// cold is a service whose keys' owners can't ask the store, in a namespace that refuses then. Some
+// of the leases are lost as well.
+type cold struct{ lost bool }
+
+func (c cold) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
+	res.Reset()
+	for i := range op.Checks {
+		res.AddCheck().Refused = i == 0 || i == 2 && c.lost
+	}
+	return nil
+}
+
+func (c cold) DoAll(ctx context.Context, ops []twotier.Op, results []twotier.Result) {
+	for i := range ops {
+		results[i].Err = c.Do(ctx, &ops[i], &results[i])
+	}
+}
+
+// TestRefusedSettlementIsNotDone: a settlement that the namespace of a key refuses has to be
+// repeated. It has not been carried out before.
+func TestRefusedSettlementIsNotDone(t *testing.T) {
+	h := &ask.Holds{Now: func() int64 { return 1000 }}
+	h.Sealer.SetSecret([]byte("secret"))
+	r := &ask.Request{Rules: newRules(), Holds: h}
+	for _, leased := range []bool{false, true} {
+		id := h.Sealer.Seal(&holds.Hold{Until: 2000, Checks: []holds.Check{{Key: []byte("k"), N: 1,
+			TS: 1, Leased: leased}}})
+		for _, lost := range []bool{false, true} {
+			a, f := r.Settle(t.Context(), cold{lost}, &ask.Settling{ID: id, All: 5})
+			if f == nil || f.Kind != request.Unknown {
+				t.Errorf("leased %v, lost %v: %+v, %v", leased, lost, a, f)
+			}
+		}
+	}
+}

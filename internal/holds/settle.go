@@ -111,21 +111,30 @@ const (
 	LeaseGone
 	// Expired means that it was released at its end.
 	Expired
+	// Unsettled means that nothing was done because the counts of the key are unknown: the store
+	// can't be asked, and the key's namespace refuses until it can.
+	Unsettled
 )
 
 // Outcome returns the effect of operation i, which had this result and no error.
 func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
 	at := s.parts[i]
-	if res.Allowed {
+	refused := func(check int) bool {
+		return check >= 0 && check < len(res.Checks) && res.Checks[check].Refused
+	}
+	switch {
+	case res.Allowed:
 		return Settled
-	}
-	switch mark := &res.Checks[at.mark]; {
-	case at.lease >= 0 && !mark.Refused:
+	case refused(at.mark):
+		limits := res.Checks[at.mark].Limits
+		if len(limits) > 0 && limits[0].Count == markReleased {
+			return Expired
+		}
+		return Repeated
+	case refused(at.lease) && !refused(at.events):
 		return LeaseGone
-	case len(mark.Limits) > 0 && mark.Limits[0].Count == markReleased:
-		return Expired
 	}
-	return Repeated
+	return Unsettled
 }
 
 // WithoutEvents changes operation i to count no events: they were counted before anything that
