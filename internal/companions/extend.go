@@ -122,7 +122,7 @@ func (x *Extended) reduceLease(res *twotier.Result, r *twotier.CheckResult, of s
 		open, lowest = r.Limits[0].Count, r.Limits[0].Max
 	}
 	needed := open
-	if r.TS == 0 {
+	if !res.Allowed { // otherwise the lease is among the open ones, also in a dry run
 		needed++
 	}
 	for i := of.companion; i < len(x.original.Leases); i++ {
