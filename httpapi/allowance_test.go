@@ -280,3 +280,62 @@ func TestBodyThatNeverFits(t *testing.T) {
 	}
 	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
 }
+
+// TestMemoryOfHolds compares what batches with holds and without them take: in addition, the room
+// for each id while it is made, encoded and copied, and for each lease.
+func TestMemoryOfHolds(t *testing.T) {
+	const many = 200
+	month := `{"window":"month.14@America/Argentina/ComodRivadavia","max":900000000000}`
+	for name, c := range map[string]struct{ key, limits, lease string }{
+		"short":  {"k", `{"window":"1m","max":900}`, ""},
+		"long":   {strings.Repeat(`k`, 256), `{"window":"1m","max":900}`, ""},
+		"month":  {"k", month + "," + month + "," + month, ""},
+		"leased": {"k", `{"window":"1m","max":900}`, `,{"concurrent":900},{"concurrent":1200}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plain, _ := takenBy(t, many, fmt.Sprintf(
+				`{"op":"acquire","key":%q,"limits":[%s]}`, c.key, c.limits))
+			held, answer := takenBy(t, many, fmt.Sprintf(
+				`{"op":"acquire","key":%q,"limits":[%s%s],"hold":"24h"}`, c.key, c.limits, c.lease))
+			ids := strings.Count(answer, `"hold":"`)
+			_, id, _ := strings.Cut(answer, `"hold":"`)
+			id, _, _ = strings.Cut(id, `"`)
+			least := int64(many * 2 * len(id))
+			if c.lease != "" {
+				least += many * 1000
+			}
+			if ids != many || len(id) < 50 || held-plain < least {
+				t.Errorf("%d ids of %d bytes: %d more bytes are accounted for, want at least %d",
+					ids, len(id), held-plain, least)
+			}
+		})
+	}
+}
+
+// takenBy returns the bytes that are accounted for while a batch of equal operations is executed,
+// and its answer.
+func takenBy(t *testing.T, n int, op string) (bytes int64, answer string) {
+	t.Helper()
+	f := newFake()
+	entered, release := hold(f)
+	s, addr := open(t, httpapi.Options{Service: f, Holds: documentedHolds(), MaxMemory: 256 << 20,
+		MaxConns: 10, RequestTimeout: 2 * time.Second})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch",
+			`{"ops":[`+strings.TrimSuffix(strings.Repeat(op+",", n), ",")+"]}")
+		if code != 200 || err != nil {
+			t.Errorf("%d %.200s %v", code, body, err)
+		}
+		answer = body
+	}()
+	select {
+	case <-entered:
+		bytes = s.Taken().Bytes
+	case <-done:
+	}
+	close(release)
+	<-done
+	return bytes, answer
+}

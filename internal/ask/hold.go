@@ -68,6 +68,27 @@ func (r *Request) takesLeases() bool {
 	return n > 0 && r.leases[n-1].Check >= r.op.checks
 }
 
+// HoldSize returns how long the id of the operation in progress can be, in bytes, and how many
+// limits on leases the operation has.
+func (r *Request) HoldSize() (id, leases int) {
+	size := holds.Size
+	for i := r.op.checks; i < len(r.checks); i++ {
+		size += holds.CheckSize + len(r.checks[i].NS) + len(r.checks[i].Key)
+	}
+	for i := r.op.limits; i < len(r.limits); i++ {
+		if size += holds.LimitSize; r.limits[i].Period != nil {
+			size += len(r.limits[i].Period.String())
+		}
+	}
+	for i := r.op.ruled; i < len(r.ruled); i++ {
+		size += len(r.ruled[i].Rule.Name)
+	}
+	for i := len(r.leases) - 1; i >= 0 && r.leases[i].Check >= r.op.checks; i-- {
+		leases++
+	}
+	return (4*size + 2) / 3, leases
+}
+
 // linkLeases gives each operation the leases of its checks.
 func (r *Request) linkLeases() {
 	next := 0

@@ -67,6 +67,14 @@ const (
 	maxID = 256 << 10
 )
 
+// Upper bounds of the bytes of a content, apart from texts: of a hold, of each of its checks, and of
+// each limit or rule.
+const (
+	Size      = macBytes + 1 + 8 + 2*binary.MaxVarintLen64
+	CheckSize = 2*binary.MaxVarintLen64 + 1 + 4*binary.MaxVarintLen16
+	LimitSize = 2*binary.MaxVarintLen64 + binary.MaxVarintLen16
+)
+
 // Seal returns the id of a hold. There must be a secret.
 func (s *Sealer) Seal(h *Hold) string {
 	b := make([]byte, macBytes, 128)

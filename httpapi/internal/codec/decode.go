@@ -263,6 +263,11 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 		if f := d.CheckHold(&o.op); f != nil {
 			return wire.FromFailure(f)
 		}
+		if o.op.Hold > 0 {
+			if p := d.reserveHoldMemory(); p != nil {
+				return p
+			}
+		}
 	}
 	d.EndOp(&o.op, o.tag)
 	return d.ReserveMemory()
@@ -314,14 +319,17 @@ const (
 	answerOp    = 128
 	answerCheck = 128
 	answerLimit = 224 // six figures, their names and a window
-	costOp      = 3*(88+24+112)/2 + answerOp
-	costCheck   = 3*(88+8+48)/2 + answerCheck
+	costOp      = 3*(128+24+136)/2 + answerOp
+	costCheck   = 3*(112+8+48)/2 + answerCheck
 	costLimit   = 3*(24+24+64)/2 + answerLimit
 	costNamed   = 3*56/2 + answerNamed
 	costBad     = 1 << 10
 	// A rule that bans adds a check, its limit, its names and their results.
-	costBan     = 2*(96+48+384) + 224 + answerBan
-	answerBan   = 384 // its path, the name of the rule, and the key
+	costBan   = 2*(96+48+384) + 224 + answerBan
+	answerBan = 384 // its path, the name of the rule, and the key
+	// A lease adds a check with its limit, its names and their results, and a limit to the answer.
+	costLease   = 2*(112+24+48+64+40+56+96) + answerLease
+	answerLease = 384 // four figures, and twice the name of its rule
 	answerNamed = 128 // the name of a rule, that it is one, and the version
 	// escaped is how many bytes one byte of a key can take in an answer.
 	escaped = 6
@@ -333,6 +341,14 @@ func (d *Decoder) ReserveMemory() *wire.Problem {
 	keys, limits := d.OpSize()
 	d.Answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
 	return d.reserve(costOp + checks*costCheck + limits*costLimit + escaped*keys)
+}
+
+// reserveHoldMemory reserves the memory that the hold of the operation in progress uses in addition:
+// its id, which is copied to the answer, and its leases.
+func (d *Decoder) reserveHoldMemory() *wire.Problem {
+	id, leases := d.HoldSize()
+	d.Answers += id + leases*answerLease
+	return d.reserve(2*id + leases*costLease)
 }
 
 // reserveRulesMemory reserves the memory that so many limits of rules use in addition, and so many
