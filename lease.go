@@ -48,6 +48,17 @@ func CompanionNamespaces() map[string]time.Duration {
 	return all
 }
 
+// IsSettledNamespace reports whether the settings of a namespace apply to the marks of settled
+// holds, see [SettledKey].
+func IsSettledNamespace(name string) bool {
+	for _, s := range settledNamespaces {
+		if s.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // SettledKey returns the namespace and the key of the lease that marks a hold of that name on a key
 // as settled. length is how long the hold lasts, in milliseconds. The name has no slash.
 func SettledKey(length int64, ns []byte, name string, key []byte) (settledNS, settledKey []byte) {

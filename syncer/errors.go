@@ -30,6 +30,9 @@ var (
 	// errStoreDown is an ErrUnavailable of an operation that is impossible without the store.
 	errStoreDown = fmt.Errorf("%w: without the store it is unknown how much can be taken back",
 		twotier.ErrUnavailable)
+	// errMarkUnknown is an ErrUnavailable of the settlement of a hold.
+	errMarkUnknown = fmt.Errorf("%w: without the store it is unknown whether the hold was settled "+
+		"or renewed before", twotier.ErrUnavailable)
 	// errTakesReserved refuses to reserve what an operation takes back.
 	errTakesReserved = fmt.Errorf("%w: only an operation on keys of one owner can take counts back",
 		twotier.ErrUnavailable)

@@ -273,6 +273,9 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 	}
 	v := k.view(t)
 	if t.check.IsLease() {
+		if t.sp.DenyCold && t.lacksStoreCounts() {
+			return errMarkUnknown
+		}
 		k.compareLease(t, v, r)
 		return nil
 	}

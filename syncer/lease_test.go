@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -227,7 +231,7 @@ func TestLeaseIsPlacedWithItsKey(t *testing.T) {
 // TestWrongLeases refuses leases that are too long or have ended, and counts nothing.
 func TestWrongLeases(t *testing.T) {
 	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
-	for _, until := range []int64{t0 - 1, t0, t0 + 86_400_001} {
+	for _, until := range []int64{t0 - 1, t0, t0 + 90_000_001} {
 		op := leased("k", 1, 1, until, 5)
 		err := c.Do(t.Context(), &op, new(twotier.Result))
 		if invalid, ok := errors.AsType[*twotier.InvalidError](err); !ok ||
@@ -273,4 +277,54 @@ func TestRefusedChargeTakesNoLease(t *testing.T) {
 	if events != 5 || leases != 0 {
 		t.Errorf("%d events and %d leases, want 5 and none", events, leases)
 	}
+}
+
+// TestNoSettlementWithoutItsMark: while the store can't be asked, a counter that may lack the mark
+// of a hold does not settle it, whether it was settled before or not; a counter that has the mark
+// refuses, as ever. A lease is taken meanwhile like any other count.
+func TestNoSettlementWithoutItsMark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, place := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
+		var fault atomic.Int32
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+			Decide: func(*syncer.Round) faultstore.Fault { return faultstore.Fault(fault.Load()) }})
+		first := open(t, syncer.Options{Store: store, Placement: place})
+		settle := func(c *syncer.Counter) (bool, error) {
+			ns, key := twotier.SettledKey(60_000, nil, "id.0", []byte("k"))
+			op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
+				{Key: []byte("k"), N: 3, Limits: limits(3_600_000, 1<<40)},
+				{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: 1,
+					Until: time.Now().Add(time.Minute).UnixMilli(), Limits: limits(1, 1)}}}
+			var res twotier.Result
+			err := c.Do(t.Context(), &op, &res)
+			return err == nil && res.Allowed, err
+		}
+		if ok, err := settle(first); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		flush(t, first)
+		fault.Store(int32(faultstore.RequestLost))
+		second := open(t, syncer.Options{Store: store, Placement: place,
+			LoadTimeout: 100 * time.Millisecond})
+		for range 10 {
+			if ok, err := settle(second); ok || !errors.Is(err, twotier.ErrUnavailable) ||
+				errors.Is(err, twotier.ErrUnknownOutcome) {
+				t.Fatalf("a mark that was not read: %v, %v", ok, err)
+			}
+			if ok, err := settle(first); ok || err != nil {
+				t.Fatalf("settled twice: %v, %v", ok, err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		op := leased("k", 1, 1, time.Now().Add(time.Minute).UnixMilli(), 2)
+		var res twotier.Result
+		if err := second.Do(t.Context(), &op, &res); err != nil || !res.Allowed || !res.Degraded {
+			t.Errorf("a lease without the store: %+v, %v", res, err)
+		}
+		fault.Store(int32(faultstore.None))
+		time.Sleep(5 * time.Second)
+		if ok, err := settle(second); ok || err != nil {
+			t.Errorf("settled twice: %v, %v", ok, err)
+		}
+	})
 }

@@ -18,6 +18,9 @@ func (o *Options) addNamespaces(n *keys.Namespaces) error {
 	}
 	for name, ladder := range CompanionLadders() {
 		all[name] = Namespace{Ladder: ladder, Unlisted: true}
+		if twotier.IsSettledNamespace(name) { // a mark that was not seen may be set
+			all[name] = Namespace{Ladder: ladder, Unlisted: true, OnCold: OnColdDeny}
+		}
 	}
 	names := slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(name string) bool {
 		return name == twotier.DefaultNamespace
