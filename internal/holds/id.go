@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"hash"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 
 	"twotier.dev/twotier"
@@ -44,15 +46,25 @@ type Check struct {
 
 // Sealer makes and reads ids with a secret that all nodes of a cluster share. The zero value has
 // none yet. It is safe for concurrent use.
-type Sealer struct{ secret atomic.Pointer[[]byte] }
+type Sealer struct{ key atomic.Pointer[key] }
+
+// key is a secret, and unused hashes that begin with it: keying one takes as long as hashing an id.
+type key struct {
+	secret []byte
+	hashes sync.Pool
+}
 
 // SetSecret sets the secret, and keeps it.
-func (s *Sealer) SetSecret(secret []byte) { s.secret.Store(&secret) }
+func (s *Sealer) SetSecret(secret []byte) {
+	k := &key{secret: secret}
+	k.hashes.New = func() any { return hmac.New(sha256.New, secret) }
+	s.key.Store(k)
+}
 
 // Secret returns the secret, or nil if there is none yet.
 func (s *Sealer) Secret() []byte {
-	if secret := s.secret.Load(); secret != nil {
-		return *secret
+	if k := s.key.Load(); k != nil {
+		return k.secret
 	}
 	return nil
 }
@@ -67,8 +79,8 @@ const (
 	maxID = 256 << 10
 )
 
-// Upper bounds of the bytes of a content, apart from texts: of a hold, of each of its checks, and of
-// each limit or rule.
+// Upper bounds of the bytes of a content, apart from texts: of a hold, of each of its checks, and
+// of each limit or rule.
 const (
 	Size      = macBytes + 1 + 8 + 2*binary.MaxVarintLen64
 	CheckSize = 2*binary.MaxVarintLen64 + 1 + 4*binary.MaxVarintLen16
@@ -77,7 +89,7 @@ const (
 
 // Seal returns the id of a hold. There must be a secret.
 func (s *Sealer) Seal(h *Hold) string {
-	b := make([]byte, macBytes, 128)
+	b := make([]byte, macBytes, 256)
 	b = append(b, version)
 	b = binary.LittleEndian.AppendUint64(b, rand.Uint64())
 	b = appendBool(binary.AppendVarint(b, h.Until), h.Release)
@@ -101,7 +113,8 @@ func (s *Sealer) Seal(h *Hold) string {
 			b = appendText(b, []byte(period))
 		}
 	}
-	copy(b, s.code(b[macBytes:]))
+	code := s.code(b[macBytes:])
+	copy(b, code[:])
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -117,10 +130,15 @@ func appendText(b, text []byte) []byte {
 }
 
 // code returns the message authentication code of a content.
-func (s *Sealer) code(content []byte) []byte {
-	h := hmac.New(sha256.New, s.Secret())
+func (s *Sealer) code(content []byte) [macBytes]byte {
+	k := s.key.Load()
+	h := k.hashes.Get().(hash.Hash)
+	h.Reset()
 	h.Write(content)
-	return h.Sum(nil)[:macBytes]
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	k.hashes.Put(h)
+	return [macBytes]byte(sum[:macBytes])
 }
 
 // Open reads an id. There must be a secret. The error is [ErrUnknown] or [ErrForged].
@@ -133,7 +151,7 @@ func (s *Sealer) Open(id string) (*Hold, error) {
 		return nil, ErrUnknown
 	}
 	code, content := b[:macBytes], b[macBytes:]
-	if !hmac.Equal(code, s.code(content)) {
+	if want := s.code(content); !hmac.Equal(code, want[:]) {
 		return nil, ErrForged
 	}
 	r := reader{rest: content[1:]}
