@@ -207,7 +207,11 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 			l.Max = twotier.Unlimited
 		}
 	}
-	service.DoAll(ctx, s.Ops, results)
+	if len(s.Ops) == 1 {
+		results[0].Err = service.Do(ctx, &s.Ops[0], &results[0])
+	} else {
+		service.DoAll(ctx, s.Ops, results)
+	}
 	answer := &Settled{Repeated: true}
 	for i := range results {
 		res := &results[i]
