@@ -132,6 +132,7 @@ func (w *world) storedBans() map[string]int64 {
 func (w *world) writeOff(ns, key []byte, n int64) {
 	if twotier.Companion(ns) != "" {
 		w.bans.lose(string(key))
+		w.holds.lose(w, ns, key)
 		return
 	}
 	w.ledger.lose(string(key), n)

@@ -12,6 +12,11 @@
 // each operation together, and within the limits. With -mixed a quarter of the schedules uses
 // -rules, and an eighth -distinct.
 //
+// In a quarter of the schedules, with -holds in all, clients also acquire with holds, settle them
+// once or several times at any node, renew them, and acquire and read by calendar periods, one of
+// which begins meanwhile. Each hold is settled once at most, no more are open at a time than the
+// limit allows, and none is after its end.
+//
 // TestScale needs no faults: it measures the traffic of a node in a larger cluster, and replaces
 // all nodes under load.
 //

@@ -101,6 +101,7 @@ func (l *ledger) lose(key string, n int64) {
 func (w *world) withhold(ns, key []byte, n int64) {
 	if twotier.Companion(ns) != "" {
 		w.bans.lose(string(key))
+		w.holds.lose(w, ns, key)
 		return
 	}
 	w.ledger.of(string(key), func(a *account) { a.withheld += max(0, n) })
@@ -186,6 +187,7 @@ func (l *ledger) names() (list []string) {
 type totals struct {
 	schedules, acknowledged, unknown, refused, lost, excess atomic.Int64
 	overshot, borrowed, near                                atomic.Int64
+	held, settled, repeated, renewed                        atomic.Int64
 }
 
 func (s *totals) add(o outcome) {
@@ -197,6 +199,10 @@ func (s *totals) add(o outcome) {
 	s.excess.Add(o.excess)
 	s.borrowed.Add(o.borrowed)
 	s.near.Add(o.near)
+	s.held.Add(o.holds.made)
+	s.settled.Add(o.holds.settled)
+	s.repeated.Add(o.holds.repeated)
+	s.renewed.Add(o.holds.renewed)
 	if o.excess > 0 {
 		s.overshot.Add(1)
 	}
@@ -206,14 +212,20 @@ func (s *totals) String() string {
 	return fmt.Sprintf("%d schedules: %d counts acknowledged, %d of unknown outcome, %d "+
 		"operations failed; %d counts lost with killed processes; "+
 		"%d admitted over a limit in %d schedules with splits or crashes; %d answers "+
-		"about hot keys, %d remembered refusals",
+		"about hot keys, %d remembered refusals; %d holds, %d settled or renewed, %d renewed, %d "+
+		"repeated in vain",
 		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(),
 		s.lost.Load(), s.excess.Load(), s.overshot.Load(),
-		s.borrowed.Load(), s.near.Load())
+		s.borrowed.Load(), s.near.Load(), s.held.Load(), s.settled.Load(), s.renewed.Load(),
+		s.repeated.Load())
 }
 
 // outcome is the result of one schedule.
-type outcome struct{ acknowledged, unknown, refused, lost, excess, borrowed, near int64 }
+type outcome struct {
+	acknowledged, unknown, refused, lost, excess, borrowed, near int64
+
+	holds holdSums
+}
 
 // check compares the ledger with the reports of Redis and all nodes.
 func (w *world) check() (o outcome) {
@@ -252,7 +264,9 @@ func (w *world) check() (o outcome) {
 	w.checkStandIns()
 	w.checkBans()
 	w.checkValues()
+	w.checkHolds()
 	o.refused, o.borrowed, o.near = w.refused.Load(), w.borrowed.Load(), w.near.Load()
+	o.holds = w.holds.sums
 	return o
 }
 

@@ -69,6 +69,9 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	}
 	before := w.copySets()
 	how()
+	if w.plan.kind != losses || all || again {
+		w.holds.loseAll(w)
+	}
 	w.loseValues(before)
 	for name, left := range w.storedBans() {
 		if !all && !again && w.plan.kind != ruins {

@@ -24,7 +24,9 @@ var (
 	hotFlag    = flag.Bool("hot", false, "run schedules with hot keys only")
 	rulesFlag  = flag.Bool("rules", false, "also change the rules, acquire by them, and ban")
 	valuesFlag = flag.Bool("distinct", false, "also add and count distinct values")
-	mixedFlag  = flag.Bool("mixed", false,
+	holdsFlag  = flag.Bool("holds", false,
+		"also acquire with holds in all schedules, not only in a quarter of them, by seed")
+	mixedFlag = flag.Bool("mixed", false,
 		"-rules for a quarter of the schedules, -distinct for an eighth, by seed")
 	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")

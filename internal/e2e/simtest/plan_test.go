@@ -29,6 +29,7 @@ type plan struct {
 	patient    bool          // all clients wait for two seconds
 	rules      bool          // clients change the rules, acquire by them, and ban
 	values     bool          // clients add distinct values
+	holds      bool          // clients hold, settle and renew, and read calendar windows
 	exact      bool          // every node can always be reached, so no decision may exceed a limit
 }
 

@@ -189,6 +189,9 @@ func (p *proc) listen() (err error) {
 	if p.w.plan.values {
 		opt.Distincter = p.node
 	}
+	if p.w.plan.holds {
+		opt.Holds = p.makesHolds()
+	}
 	if p.w.plan.rules {
 		p.rules = rulebook.New(rulebook.Options{Store: store{p, &p.w.rules}, Book: &p.book,
 			Check:   func(*rules.Document) error { return nil },

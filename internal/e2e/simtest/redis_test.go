@@ -97,7 +97,9 @@ func (d *direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
 	}
-	d.carryOut(op, res)
+	if err := d.carryOut(op, res); err != nil {
+		return err
+	}
 	if d.p.toRedis(ctx) != nil {
 		return fmt.Errorf("%w: no answer", twotier.ErrUnknownOutcome)
 	}
@@ -105,30 +107,38 @@ func (d *direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 }
 
 // carryOut does the work of Redis, atomically.
-func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
+func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) error {
 	d.p.w.atomic.Lock()
 	defer d.p.w.atomic.Unlock()
-	ts := op.TS
-	if ts == 0 {
-		ts = d.now()
+	ts, err := twotier.Validate(op, d.p.ladderOf, d.now())
+	if err != nil {
+		return err
 	}
 	res.Allowed, res.Source = true, twotier.SourceRedis
 	for i := range op.Checks {
 		d.compare(op, &op.Checks[i], res.AddCheck(), ts)
 		res.Allowed = res.Allowed && !res.Checks[i].Refused
 	}
+	if res.Allowed {
+		includeLeases(op, res)
+	}
 	if !res.Allowed && !op.DryRun {
 		d.startBans(op, res)
 	}
 	if !op.Counts(res) {
-		return
+		return nil
 	}
 	for i := range op.Checks {
-		c := &op.Checks[i]
+		c, r := &op.Checks[i], &res.Checks[i]
 		v := d.view(c.NS, c.Key)
 		take := func(at leaparray.Stretch, n int64) { d.writeCheck(c, at, -n) }
 		switch {
-		case c.N == 0:
+		case c.N == 0 || c.IsLease() && !res.Allowed:
+			continue
+		case c.IsLease():
+			d.writeCheck(c, leaparray.Moment(c.Until), c.N)
+			r.TS = c.Until
+			continue
 		case op.TakesNewest():
 			v.SelectNewest(-c.N, take)
 		case c.N < 0:
@@ -136,7 +146,11 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
 		default:
 			d.writeCheck(c, v.Cell(ts), c.N)
 		}
+		if !op.TakesNewest() {
+			r.TS = ts
+		}
 	}
+	return nil
 }
 
 // compare compares the limits of a check.
@@ -147,16 +161,44 @@ func (d *direct) compare(op *twotier.Op, c *twotier.Check, r *twotier.CheckResul
 		return
 	}
 	for _, limit := range c.Limits {
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Max}
-		if op.Kind == twotier.Acquire {
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Max, Period: limit.Period}
+		switch {
+		case c.IsLease():
+			compareLeases(op, c, v, &lr)
+		case op.Kind != twotier.Acquire:
+			e, _ := v.Count(limit.WindowAt(ts), ts, true)
+			lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
+		case limit.Period != nil:
+			start, end := limit.Period.Around(ts)
+			lr.Count = v.UpperBound(start, end-1)
+			lr.Refused = lr.Count+max(1, inAll(op, c)) > limit.Max
+		default:
 			lr.Count, _ = v.Peak(limit.Window, ts)
 			lr.Refused = lr.Count+max(1, inAll(op, c)) > limit.Max
-		} else {
-			e, _ := v.Count(limit.Window, ts, true)
-			lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
 		}
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
+	}
+}
+
+// compareLeases compares leases that a check takes or returns with the ones that are open.
+func compareLeases(op *twotier.Op, c *twotier.Check, v leaparray.View, lr *twotier.LimitResult) {
+	sum := inAll(op, c)
+	if c.N < 0 {
+		lr.Count = v.Value(leaparray.Moment(c.Until))
+		lr.Refused = c.Until <= v.Now || lr.Count+min(c.N, sum) < 0
+		return
+	}
+	lr.Count = syncer.OpenLeases(v)
+	lr.Refused = lr.Count+max(0, sum) > lr.Max
+}
+
+// includeLeases adds the leases of an admitted acquire to its figures.
+func includeLeases(op *twotier.Op, res *twotier.Result) {
+	for i := range op.Checks {
+		if c := &op.Checks[i]; c.IsLease() {
+			res.Checks[i].Limits[0].Count += inAll(op, c)
+		}
 	}
 }
 

@@ -65,19 +65,29 @@ func (a *account) mostWithin(window int64) (most int64) {
 //
 // The times of nodes may differ by leeway, which shortens a window by as much.
 func (a *account) blind(limit twotier.Limit, stale, leeway time.Duration, list []span) *verdict {
+	return a.blindSince(limit.Max, func(v *verdict) (time.Time, bool) {
+		return v.told.Add(-certain(limit.Window, leeway)), true
+	}, stale, list)
+}
+
+// blindSince is blind for the window that begins at the moment that since returns, unless it is
+// uncertain which window the verdict is in.
+func (a *account) blindSince(most int64, since func(*verdict) (from time.Time, certain bool),
+	stale time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
 		v, known := &a.verdicts[i], int64(0)
-		since := v.told.Add(-certain(limit.Window, leeway))
+		from, certain := since(v)
 		for _, earlier := range a.verdicts {
 			if !earlier.told.Before(v.asked.Add(-stale)) {
 				break
 			}
-			if earlier.asked.After(since) && !earlier.unheard(v, stale, list) {
+			if earlier.asked.After(from) && !earlier.unheard(v, stale, list) {
 				known += earlier.n
 			}
 		}
-		if known+v.n > limit.Max+a.lost+a.withheld && !v.degraded && !v.hindered(stale, list) {
+		if certain && known+v.n > most+a.lost+a.withheld && !v.degraded &&
+			!v.hindered(stale, list) {
 			return v
 		}
 	}

@@ -45,6 +45,7 @@ type world struct {
 	bans     bans
 	sets     map[string]*sets // distinct values in Redis; guarded by atomic
 	values   values
+	holds    holds
 	journal  journal
 	refused  atomic.Int64
 	borrowed atomic.Int64 // answers about hot keys
@@ -196,8 +197,12 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	w.ladders = drawLadders(rand.New(rand.NewPCG(seed, 2)), w.plan.ladders)
 	w.plan.rules = *rulesFlag || *mixedFlag && seed%4 == 1
 	w.plan.values = *valuesFlag || *mixedFlag && seed%8 == 3
+	w.plan.holds = *holdsFlag || seed%4 == 2
 	w.net = simnet.New(seed, w.plan.weather)
 	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladders)
+	if w.plan.holds {
+		w.awaitPeriod()
+	}
 	if w.plan.rules {
 		must.Succeed(t, w.rules.begin(rand.New(rand.NewPCG(seed, 3))))
 	}
@@ -207,26 +212,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	outside, err := w.newOutside()
 	must.Succeed(t, err)
 	stop := make(chan struct{})
-	var clients sync.WaitGroup
-	for i := range 6 {
-		c := &client{w: w, number: i, rnd: rand.New(rand.NewPCG(seed, uint64(100+i)))}
-		if i == 0 {
-			c.outside = outside
-		}
-		clients.Go(func() { c.run(stop) })
-	}
-	for i := range askers {
-		if w.plan.rules {
-			a := w.newAsker(i)
-			clients.Go(func() { a.run(stop) })
-		}
-	}
-	for i := range adders {
-		if w.plan.values {
-			a := w.newAdder(i, outside)
-			clients.Go(func() { a.run(stop) })
-		}
-	}
+	clients := w.startClients(outside, stop)
 	w.play()
 	close(stop)
 	clients.Wait()
@@ -242,6 +228,38 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	o := w.check()
 	w.shutDown()
 	return o
+}
+
+// startClients starts all clients, which send requests until they are stopped. One of them is
+// outside.
+func (w *world) startClients(outside *outside, stop <-chan struct{}) *sync.WaitGroup {
+	clients := new(sync.WaitGroup)
+	for i := range 6 {
+		c := &client{w: w, number: i, rnd: rand.New(rand.NewPCG(w.seed, uint64(100+i)))}
+		if i == 0 {
+			c.outside = outside
+		}
+		clients.Go(func() { c.run(stop) })
+	}
+	if w.plan.rules {
+		for i := range askers {
+			a := w.newAsker(i)
+			clients.Go(func() { a.run(stop) })
+		}
+	}
+	if w.plan.values {
+		for i := range adders {
+			a := w.newAdder(i, outside)
+			clients.Go(func() { a.run(stop) })
+		}
+	}
+	if w.plan.holds {
+		for i := range holders {
+			h := w.newHolder(i)
+			clients.Go(func() { h.run(stop) })
+		}
+	}
+	return clients
 }
 
 var _ node.Direct = (*direct)(nil)
