@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +46,37 @@ func BenchmarkBytes(b *testing.B) {
 			name := fmt.Sprintf("events=%s/way=%s/keys=%d", s.name, rv.Name, keys)
 			b.Run(name, func(b *testing.B) { benchmarkBytes(b, start(b, rv, env), keys, s.ages) })
 		}
+	}
+}
+
+// monthLadder is the default ladder, extended by 31 days of hours.
+const monthLadder = "namespaces:\n  default: {ladder: [1s x 60, 1m x 60, 15m x 96, 1h x 744]}\n"
+
+// BenchmarkMonthBytes measures the memory of a key on a ladder of 31 days, as BenchmarkBytes does:
+// with one event, with thirty spread over the time, with one in every hour, and with one in every
+// bucket.
+func BenchmarkMonthBytes(b *testing.B) {
+	env, config := programs(b), filepath.Join(b.TempDir(), "config.yaml")
+	must.Succeed(b, os.WriteFile(config, []byte(monthLadder), 0o600))
+	rv := rival.Twotier("twotier", 1, rival.TwoTier, "--max-memory", "8GiB", "--config", config)
+	const reach = 31*24*time.Hour - 2*time.Hour
+	var spread, hours []time.Duration
+	for i := range 30 {
+		spread = append(spread, reach*time.Duration(30-i)/30)
+	}
+	for i := range 742 {
+		hours = append(hours, time.Duration(742-i)*time.Hour)
+	}
+	every := shapes()[2]
+	all := append(slices.Clone(hours), every.ages...)
+	slices.Sort(all)
+	slices.Reverse(all)
+	for _, s := range []shape{{"one", *oneKeys, 0, []time.Duration{0}},
+		{"thirty", *thirtyKeys, 0, spread}, {"hours", *everyKeys, 0, hours},
+		{"every", *everyKeys, 0, all}} {
+		b.Run(fmt.Sprintf("events=%s/keys=%d", s.name, s.keys), func(b *testing.B) {
+			benchmarkBytes(b, start(b, rv, env), s.keys, s.ages)
+		})
 	}
 }
 
