@@ -343,8 +343,8 @@ func (d *Decoder) ReserveMemory() *wire.Problem {
 	return d.reserve(costOp + checks*costCheck + limits*costLimit + escaped*keys)
 }
 
-// reserveHoldMemory reserves the memory that the hold of the operation in progress uses in addition:
-// its id, which is copied to the answer, and its leases.
+// reserveHoldMemory reserves the memory that the hold of the operation in progress uses in
+// addition: its id, which is copied to the answer, and its leases.
 func (d *Decoder) reserveHoldMemory() *wire.Problem {
 	id, leases := d.HoldSize()
 	d.Answers += id + leases*answerLease
