@@ -127,8 +127,8 @@ var scheduled = []mutant{
 		"appendUint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)",
 		"appendUint(b, uint64(last.Sub(last)/time.Microsecond)+1)", "delays"},
 	{"the mark of a settled hold does not refuse", "internal/holds/settle.go",
-		"\t\tLimits: []twotier.Limit{{Window: 1, Max: 1}}}\n",
-		"\t\tLimits: []twotier.Limit{{Window: 1, Max: 1 << 20}}}\n", "graceful -holds"},
+		"Limits: []twotier.Limit{{Window: 1, Max: mark}}}\n",
+		"Limits: []twotier.Limit{{Window: 1, Max: mark + 1<<20}}}\n", "graceful -holds"},
 	{"a settlement keeps its lease", "internal/holds/settle.go",
 		"\t\tif c.Leased {\n\t\t\tat.lease", "\t\tif false {\n\t\t\tat.lease",
 		"graceful -holds"},
@@ -152,6 +152,6 @@ var scheduled = []mutant{
 		"\t\tif t.sp.DenyCold && t.lacksStoreCounts() {\n", "\t\tif false {\n", "modes -holds"},
 	{"a settlement that is refused was done before", "internal/holds/settle.go",
 		"\treturn Unsettled\n", "\treturn Repeated\n", "outages -holds"},
-	{"a calendar period leaves out its first second", "syncer/period.go",
+	{"a calendar period leaves out its first 20 s", "syncer/period.go",
 		"v.UpperBound(start, end-1)", "v.UpperBound(start+20_000, end-1)", "graceful -holds"},
 }
