@@ -146,8 +146,6 @@ var scheduled = []mutant{
 	{"a lease stays open for seconds after its end", "syncer/lease.go",
 		"at.Width == 1 && at.Start > v.Now {", "at.Width == 1 && at.Start > v.Now-3000 {",
 		"graceful -holds"},
-	{"reserved leases are not counted", "syncer/lease.go", "lr.Count+need+others > lr.Max",
-		"lr.Count+need+0*others > lr.Max", "graceful -holds"},
 	{"a mark that can't be read is taken for absent", "syncer/evaluate.go",
 		"\t\tif t.sp.DenyCold && t.lacksStoreCounts() {\n", "\t\tif false {\n", "modes -holds"},
 	{"a settlement that is refused was done before", "internal/holds/settle.go",
