@@ -94,11 +94,18 @@ func newReleaser(store holds.DeadlineStore) *releaser {
 	return r
 }
 
+// learn learns the ends of holds.
+func (r *releaser) learn(until map[string]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.until, until)
+}
+
 // hold adds holds that end after so many milliseconds each.
 func (r *releaser) hold(ends ...int64) {
 	for i, end := range ends {
 		id, until := fmt.Sprint(i), r.Now()+end
-		r.until[id] = until
+		r.learn(map[string]int64{id: until})
 		r.Add(id, until)
 	}
 }
@@ -121,7 +128,6 @@ func TestDeadlines(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &deadlineStore{slots: map[int64]map[string]bool{}}
 			r := newReleaser(store)
-			defer r.Close(t.Context())
 			store.setDown(down)
 			r.hold(-50, 0, 1, 99, 100, 101, 60_000, 600_000)
 			r.Remove("5", r.until["5"])
@@ -151,6 +157,7 @@ func TestDeadlines(t *testing.T) {
 			}
 			store.setDown(false)
 			time.Sleep(time.Second)
+			r.Close(t.Context())
 			for slot, ids := range store.slots {
 				if len(ids) > 0 {
 					t.Errorf("%v in slot %d", ids, slot)
@@ -169,14 +176,14 @@ func TestDeadlinesOfADeadNode(t *testing.T) {
 		dead.hold(4000, 60_000, 70_000)
 		time.Sleep(time.Second)
 		dead.Close(t.Context())
-		maps.Copy(other.until, dead.until)
+		other.learn(dead.until)
 		time.Sleep(59*time.Second - time.Millisecond)
 		if _, early := other.late()["1"]; early {
 			t.Errorf("it is released before its end")
 		}
 		other.Close(t.Context())
 		next := newReleaser(store)
-		maps.Copy(next.until, dead.until)
+		next.learn(dead.until)
 		time.Sleep(time.Minute)
 		late := other.late()
 		maps.Copy(late, next.late())
