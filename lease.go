@@ -97,6 +97,17 @@ type LeaseResult struct {
 	Refused bool
 }
 
+// OpenLeases is a reading of how many leases of a key are open.
+type OpenLeases struct {
+	Open int64
+	// NextEnd is the time in milliseconds until the first of them ends by itself. It is 0 if none
+	// is open, or if the leases of the key change too fast to read it.
+	NextEnd int64
+	// Source and Degraded are as in a [Result].
+	Source   Source
+	Degraded bool
+}
+
 // LeaseVerdict returns whether a limit of a rule on leases, or one of the request itself if rule is
 // empty, refused a check, and whether there is one.
 func (r *Result) LeaseVerdict(check int, rule string) (refused, judged bool) {
@@ -149,8 +160,8 @@ func Companion(ns []byte) string {
 	return ""
 }
 
-// accompanied returns the namespace and the key that a companion belongs to.
-func accompanied(ns, key []byte) (_, _ []byte) {
+// Accompanied returns the namespace and the key that a companion belongs to.
+func Accompanied(ns, key []byte) (_, _ []byte) {
 	return ns[bytes.IndexByte(ns, '/')+1:], key[bytes.IndexByte(key, '/')+1:]
 }
 

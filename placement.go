@@ -33,7 +33,7 @@ type Placement struct {
 // bans and leases have the partition of their key.
 func (p Placement) Of(ns, key []byte) int {
 	if len(ns) > 0 && Companion(ns) != "" {
-		ns, key = accompanied(ns, key)
+		ns, key = Accompanied(ns, key)
 	}
 	if p.HashTags != nil {
 		ns, key = p.HashTags.placedAs(ns, key)

@@ -120,6 +120,8 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 		{"GET /v1/series?key=k&window=1m", "", "default"},
 		{"GET /v1/series?key=k&window=1m&ns=login", "", "login"},
 		{"GET /v1/top", "", "both"},
+		{"GET /v1/holds?key=k", "", "default"},
+		{"GET /v1/holds?key=k&ns=login", "", "login"},
 		{"POST /v1/admin/mode", `{"mode":"redis"}`, "both"},
 	} {
 		for name, has := range map[string]string{"some": "login", "main": "default",

@@ -131,6 +131,10 @@ func TestAnswers(t *testing.T) {
 			`{"window":"1h","keys":[{"ns":"default","key":"a\"b","count":9}]}`},
 		{"in shadow", "GET /v1/top?by=shadow", "",
 			`{"window":"1m","keys":[{"ns":"sms","key":"t","count":5}]}`},
+		{"most open", "GET /v1/top?by=concurrent&n=1", "",
+			`{"keys":[{"ns":"sms","key":"u","count":4}]}`},
+		{"holds", "GET /v1/holds?key=k%22&ns=sms", "",
+			`{"key":"k\"","open":3,"next_end_ms":40,"source":"memory","degraded":false}`},
 		{"reset", "POST /v1/reset", `{"key":"k"}`, `{"key":"k","reset":true}`},
 		{"healthz", "GET /healthz", "", `{"live":true}`},
 		{"readyz", "GET /readyz", "",
@@ -143,6 +147,9 @@ func TestAnswers(t *testing.T) {
 			f.set([]byte("k"), 10)
 			f.points = []twotier.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
 			f.denied = []twotier.KeyCount{{NS: "sms", Key: "r", Count: 7}}
+			f.leased = []twotier.KeyCount{{NS: "sms", Key: "u", Count: 4},
+				{NS: "sms", Key: "v", Count: 1}}
+			f.open = twotier.OpenLeases{Open: 3, NextEnd: 40, Source: f.source}
 			f.shadowed = []twotier.KeyCount{{NS: "sms", Key: "t", Count: 5}}
 			f.top = []twotier.KeyCount{{NS: "default", Key: `a"b`, Count: 9},
 				{NS: "x", Key: "c", Count: 3}}

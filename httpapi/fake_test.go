@@ -27,6 +27,8 @@ type fake struct {
 	denied []twotier.KeyCount
 	// shadowed are the acquires that rules in shadow would have refused.
 	shadowed []twotier.KeyCount
+	leased   []twotier.KeyCount
+	open     twotier.OpenLeases
 	stats    cluster.Stats
 	view     cluster.View
 	events   cluster.Events
@@ -132,17 +134,17 @@ func (f *fake) Series(ctx context.Context, ns, key []byte,
 	return 1000, f.points, f.err
 }
 
-func (f *fake) TopRefused(_ context.Context, limit int, _ int64) ([]twotier.KeyCount, error) {
-	return f.denied[:min(limit, len(f.denied))], f.err
+func (f *fake) Top(_ context.Context, by string, limit int, _ int64) ([]twotier.KeyCount, error) {
+	rows := map[string][]twotier.KeyCount{"count": f.top, "refused": f.denied,
+		"shadow": f.shadowed, "concurrent": f.leased}[by]
+	return rows[:min(limit, len(rows))], f.err
 }
 
-func (f *fake) TopShadowRefused(_ context.Context, limit int,
-	_ int64) ([]twotier.KeyCount, error) {
-	return f.shadowed[:min(limit, len(f.shadowed))], f.err
-}
-
-func (f *fake) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error) {
-	return f.top[:min(limit, len(f.top))], f.err
+func (f *fake) OpenLeases(_ context.Context, ns, key []byte) (twotier.OpenLeases, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = twotier.Op{Checks: []twotier.Check{{NS: ns, Key: key}}}
+	return f.open, f.err
 }
 
 func (f *fake) Reset(ctx context.Context, ns, key []byte) error {

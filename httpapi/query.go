@@ -149,14 +149,13 @@ func parseSeriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *wire
 type listQuery struct {
 	n      int
 	window int64
-	text   string // the window as the query spells it
-	by     string // count, refused or shadow
+	text   string // the window as the query spells it; empty if there is none
+	by     string // see request.ValidTopOrder
 }
 
-// parseTopQuery reads the query of the busiest keys, or of the keys that refused most.
+// parseTopQuery reads the query of the first keys in some order.
 func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
-	q = listQuery{n: request.DefaultTop, window: request.DefaultTopMS,
-		text: request.DefaultTopWindow, by: "count"}
+	q = listQuery{n: request.DefaultTop, by: "count"}
 	p = eachArg(ctx, func(name, value []byte) (p *wire.Problem) {
 		switch string(name) {
 		case "n":
@@ -173,6 +172,13 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 		}
 		return p
 	})
+	switch {
+	case p != nil:
+	case q.by == request.ByConcurrent && q.text != "":
+		p = wire.FieldProblem("window", request.WantNoTopWindow)
+	case q.by != request.ByConcurrent && q.text == "":
+		q.window, q.text = request.DefaultTopMS, request.DefaultTopWindow
+	}
 	return q, p
 }
 

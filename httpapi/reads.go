@@ -70,7 +70,7 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.beginRequest(ctx)
-	keys, err := ask.TopKeys(x.context, s.service, q.by, q.n, q.window)
+	keys, err := s.service.Top(x.context, q.by, q.n, q.window)
 	if err == nil {
 		x.out = appendTop(x.out, q.text, keys)
 		x.setResponseBody(ctx)
@@ -81,9 +81,13 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return p
 }
 
+// appendTop appends a list of keys, with the window unless it is empty.
 func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
-	b = wire.AppendString(append(b, `{"window":`...), window)
-	b = append(b, `,"keys":[`...)
+	b = append(b, '{')
+	if window != "" {
+		b = append(wire.AppendString(append(b, `"window":`...), window), ',')
+	}
+	b = append(b, `"keys":[`...)
 	for i := range keys {
 		if i > 0 {
 			b = append(b, ',')

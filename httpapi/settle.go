@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"strconv"
+
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
@@ -18,6 +20,44 @@ func (s *Server) addHolds(routes map[string]route) {
 		routes[path] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
 			at: clientAPI, handler: handler}
 	}
+	routes["/v1/holds"] = route{need: twotier.RoleRead, at: clientAPI, handler: s.showHolds}
+}
+
+// showHolds answers how many holds of a key are open.
+func (s *Server) showHolds(ctx *fasthttp.RequestCtx) *wire.Problem {
+	var t target
+	p := eachArg(ctx, func(name, value []byte) *wire.Problem {
+		return t.readArg(name, value, false, "holds has key and ns")
+	})
+	switch {
+	case p != nil:
+		return p
+	case t.check.Key == nil:
+		return wire.FieldProblem("key", "missing; "+request.WantKey)
+	}
+	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
+		return p
+	}
+	x := s.beginRequest(ctx)
+	open, err := s.service.OpenLeases(x.context, t.check.NS, t.check.Key)
+	if err == nil {
+		x.out = appendOpen(wire.AppendKey(x.out, t.check.Key), &open)
+		x.setResponseBody(ctx)
+	} else {
+		p = s.problemOfQuery(err)
+	}
+	s.finishRequest(x)
+	return p
+}
+
+// appendOpen appends the rest of an object on the open holds of a key.
+func appendOpen(b []byte, open *twotier.OpenLeases) []byte {
+	b = wire.AppendField(b, "open", open.Open)
+	if open.NextEnd > 0 {
+		b = wire.AppendField(b, "next_end_ms", open.NextEnd)
+	}
+	b = append(append(append(b, `,"source":"`...), open.Source...), `","degraded":`...)
+	return append(strconv.AppendBool(b, open.Degraded), '}')
 }
 
 // settle settles a hold.

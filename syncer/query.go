@@ -92,7 +92,32 @@ func (c *Counter) top(ctx context.Context, n int, window int64,
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "n",
 			Detail: fmt.Sprintf("%d, want at least 1", n)}
 	}
-	t := topScan{n: n, window: window, now: c.opt.Now(), only: only}
+	t := topScan{n: n, now: c.opt.Now()}
+	t.count = func(p *partition, e keys.Entry) int64 { return t.countEvents(p, e, window, only) }
+	return t.scanAll(ctx, c)
+}
+
+// TopLeases returns up to n keys in memory with the most open leases, most first. It scans as Top
+// does.
+func (c *Counter) TopLeases(ctx context.Context, n int) ([]twotier.KeyCount, error) {
+	t := topScan{n: n, now: c.opt.Now(), leases: true}
+	t.count = t.countLeases
+	return t.scanAll(ctx, c)
+}
+
+// topScan collects the keys with the largest counts.
+type topScan struct {
+	n      int
+	now    int64
+	least  int64 // a count must exceed it to be among the first n
+	rows   []twotier.KeyCount
+	leases bool // the counts are those of leases of other keys
+	// count returns the count of an entry, 0 to leave it out.
+	count func(p *partition, e keys.Entry) int64
+}
+
+// scanAll scans all partitions.
+func (t *topScan) scanAll(ctx context.Context, c *Counter) ([]twotier.KeyCount, error) {
 	for i := range c.parts {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -102,15 +127,6 @@ func (c *Counter) top(ctx context.Context, n int, window int64,
 	}
 	t.trim(t.n)
 	return t.rows, nil
-}
-
-// topScan collects the keys with the largest counts.
-type topScan struct {
-	n           int
-	window, now int64
-	least       int64 // a count must exceed it to be among the first n
-	rows        []twotier.KeyCount
-	only        map[string]bool // namespaces; nil for all
 }
 
 func (t *topScan) scan(p *partition, at int) (more bool) {
@@ -127,28 +143,47 @@ func (t *topScan) scan(p *partition, at int) (more bool) {
 	return at+sweepSlots < p.keys.Slots()
 }
 
-func (t *topScan) add(p *partition, e keys.Entry) {
-	sp, window := p.keys.Namespace(e), t.window
-	if t.only != nil {
+// countEvents counts events in a window. Of the namespaces in only, it counts the span if that is
+// shorter; if only is nil, it leaves out namespaces with a shorter span.
+func (t *topScan) countEvents(p *partition, e keys.Entry, window int64,
+	only map[string]bool) int64 {
+	sp := p.keys.Namespace(e)
+	if only != nil {
 		window = min(window, sp.Ladder.Span())
 	}
 	if sp.Unlisted || window > sp.Ladder.Span() {
-		return
+		return 0
 	}
-	v := p.keys.View(e, sp.Ladder, t.now)
-	est, ok := v.Count(window, t.now, true)
+	est, ok := p.keys.View(e, sp.Ladder, t.now).Count(window, t.now, true)
 	if !ok || est.Count <= t.least {
+		return 0
+	}
+	if ns, _ := e.Name(); only != nil && !only[cmp.Or(string(ns), twotier.DefaultNamespace)] {
+		return 0
+	}
+	return est.Count
+}
+
+// countLeases counts open leases.
+func (t *topScan) countLeases(p *partition, e keys.Entry) int64 {
+	sp := p.keys.Namespace(e)
+	if sp.Name != twotier.LeaseNamespace {
+		return 0
+	}
+	return OpenLeases(p.keys.View(e, sp.Ladder, t.now))
+}
+
+func (t *topScan) add(p *partition, e keys.Entry) {
+	n := t.count(p, e)
+	if n <= t.least {
 		return
 	}
 	ns, key := e.Name()
-	row := twotier.KeyCount{NS: twotier.DefaultNamespace, Key: string(key), Count: est.Count}
-	if len(ns) > 0 {
-		row.NS = string(ns)
+	if t.leases {
+		ns, key = twotier.Accompanied(ns, key)
 	}
-	if t.only != nil && !t.only[row.NS] {
-		return
-	}
-	t.rows = append(t.rows, row)
+	t.rows = append(t.rows, twotier.KeyCount{Key: string(key), Count: n,
+		NS: cmp.Or(string(ns), twotier.DefaultNamespace)})
 	if len(t.rows) >= 4*t.n+64 {
 		t.trim(t.n)
 	}

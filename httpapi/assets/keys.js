@@ -5,6 +5,7 @@ import {
   element,
   figure,
   limitParts,
+  long,
   milliseconds,
   number,
   read,
@@ -131,11 +132,12 @@ function limitsOf(rules, key) {
         (a, b) =>
           (b.key === key) - (a.key === key) || (b.prefix || "").length - (a.prefix || "").length,
       )[0];
-    return (over ? over.limits : r.limits || []).map((limit) => ({
-      rule: r.name,
-      state: r.state || "on",
-      ...limitParts(limit),
-    }));
+    const own = (r.limits || []).map(limitParts);
+    // An override has windows only: what is open stays limited as in the rule.
+    const limits = over
+      ? [...over.limits.map(limitParts), ...own.filter((limit) => limit.open)]
+      : own;
+    return limits.map((limit) => ({ rule: r.name, state: r.state || "on", ...limit }));
   });
 }
 
@@ -161,7 +163,7 @@ function countRow(l) {
   );
   if (l.state && l.state !== "on")
     row.firstChild.append(" ", element("span", { class: "badge warn" }, l.state));
-  if (l.rule) {
+  if (l.rule && !l.open) {
     const box = element("input", {
       type: "radio",
       name: "drawn",
@@ -176,12 +178,13 @@ function countRow(l) {
   return row;
 }
 
-function showCounts(rows, counts) {
+function showCounts(rows, counts, { open }) {
   const by = new Map(counts.map((c) => [c.window, c]));
-  const each = rows.map((l) => ({ ...l, c: by.get(l.window) }));
+  const held = { count: open, min: open, max: open };
+  const each = rows.map((l) => ({ ...l, c: l.open ? held : by.get(l.window) }));
   // Unless somebody has chosen one, the limit is drawn that is nearest to being reached, of a rule
   // that is on if there is one.
-  const limits = each.filter((l) => l.rule);
+  const limits = each.filter((l) => l.rule && !l.open);
   let drawn = limits.find((l) => `${l.rule} ${l.max} ${l.window}` === state.drawn);
   const near = (l) => (l.c ? l.c.count / (l.max || 0.5) : 0);
   if (!drawn) {
@@ -207,6 +210,12 @@ function showCounts(rows, counts) {
     },
   );
   return drawn;
+}
+
+// showHolds says how many holds of the key are open, if any are.
+function showHolds({ open, next_end_ms: next }) {
+  const end = next ? `, the next ends in ${long(next)}` : "";
+  show("open-holds", open ? `Open holds: ${number.format(open)}${end}.` : "");
 }
 
 // rolling returns how many there were in the window before the end of each bucket.
@@ -276,15 +285,17 @@ export async function refreshKey() {
   const query = new URLSearchParams(asked);
   try {
     const rows = windowsOf(limitsOf(rulesOf(asked.ns), asked.key));
-    const windows = [...new Set(rows.map((l) => l.window))].slice(0, 16);
-    const [counts, series] = await Promise.all([
+    const windows = [...new Set(rows.filter((l) => !l.open).map((l) => l.window))].slice(0, 16);
+    const [counts, series, holds] = await Promise.all([
       read(`/v1/count?${query}&window=${windows.map(encodeURIComponent).join(",")}`),
       read(`/v1/series?${query}&window=${window}`),
+      read(`/v1/holds?${query}`),
     ]);
     if (state.key !== asked || state.seriesWindow !== window) return;
     write($("found-title"), (asked.ns === "default" ? "" : asked.ns + " / ") + asked.key);
     $("found").hidden = false; // before it is drawn, which takes its width
-    showSeries(series, showCounts(rows, counts.counts));
+    showHolds(holds);
+    showSeries(series, showCounts(rows, counts.counts, holds));
     show("lookup-error", "");
   } catch (e) {
     if (state.key !== asked) return;

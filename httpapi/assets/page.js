@@ -75,8 +75,11 @@ export function milliseconds(text) {
 }
 
 // limitParts returns the maximum and the window of a limit in a document of rules: a text such as
-// 15/1m, or an object with the fields of a calendar window.
+// 15/1m, or an object with the fields of a calendar window, or with the number of concurrent holds,
+// which are open instead of in a window.
 export function limitParts(limit) {
+  if (limit.concurrent !== undefined)
+    return { max: Number(limit.concurrent), window: "open holds", open: true };
   if (typeof limit === "object") {
     const { max, window, zone, anchor } = limit;
     const at = anchor === undefined ? "" : "." + anchor;
@@ -86,10 +89,10 @@ export function limitParts(limit) {
   return { max: Number(limit.slice(0, at)), window: limit.slice(at + 1) };
 }
 
-// limitText writes a limit as 15/1m.
+// limitText writes a limit as 15/1m, or as 5 open holds.
 export function limitText(limit) {
-  const { max, window } = limitParts(limit);
-  return `${max}/${window}`;
+  const { max, window, open } = limitParts(limit);
+  return max + (open ? " " : "/") + window;
 }
 
 export function facts(id, rows) {

@@ -167,6 +167,16 @@ type Series struct {
 	Points []Point
 }
 
+// OpenHolds is the number of open holds of a key, of those made under a limit on concurrent ones.
+type OpenHolds struct {
+	Open int64
+	// NextEnd is the time until the first of them ends by itself, 0 if it is unknown.
+	NextEnd time.Duration
+	Source  Source
+	// Degraded is set if the number may be too small.
+	Degraded bool
+}
+
 // KeyCount is one of the busiest keys.
 type KeyCount struct {
 	Namespace string `json:"ns"`

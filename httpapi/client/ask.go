@@ -52,10 +52,20 @@ func (c *Client) TopShadowRefused(ctx context.Context, n int,
 	return c.top(ctx, n, window, url.Values{"by": {"shadow"}})
 }
 
+// TopConcurrent returns up to n (1 to 1000) of the keys of the cluster with the most open holds, of
+// those made under a limit on concurrent ones, largest first.
+func (c *Client) TopConcurrent(ctx context.Context, n int) ([]KeyCount, error) {
+	return c.list(ctx, n, url.Values{"by": {"concurrent"}})
+}
+
 func (c *Client) top(ctx context.Context, n int, window time.Duration,
 	query url.Values) ([]KeyCount, error) {
-	query.Set("n", strconv.Itoa(n))
 	query.Set("window", string(appendWindow(nil, window)))
+	return c.list(ctx, n, query)
+}
+
+func (c *Client) list(ctx context.Context, n int, query url.Values) ([]KeyCount, error) {
+	query.Set("n", strconv.Itoa(n))
 	var raw struct {
 		Keys []KeyCount `json:"keys"`
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -16,6 +17,23 @@ type Settlement struct {
 	// Over names the limits that are exceeded now: a rule and its window, or a limit of the request
 	// such as limits[0].
 	Over []string
+}
+
+// OpenHolds returns how many holds of a key are open, of those made under a limit on concurrent
+// ones. An empty namespace means the default one.
+func (c *Client) OpenHolds(ctx context.Context, namespace, key string) (OpenHolds, error) {
+	query := url.Values{"key": {key}}
+	if namespace != "" {
+		query.Set("ns", namespace)
+	}
+	var raw struct {
+		OpenHolds
+		NextEndMS int64 `json:"next_end_ms"`
+	}
+	at := c.view.Load().table.owner(namespace, key)
+	err := c.queryAny(ctx, at, "GET", "/v1/holds?"+query.Encode(), nil, &raw)
+	raw.NextEnd = millis(raw.NextEndMS)
+	return raw.OpenHolds, err
 }
 
 // Settled is the final number of events of one key of a hold.

@@ -27,10 +27,23 @@ func TestHolds(t *testing.T) {
 		Key: "ann", Concurrent: 1}}); err != nil || b.Allowed || !b.Limits[0].Refused {
 		t.Errorf("%+v, %v", b, err)
 	}
+	if open, err := c.OpenHolds(ctx, "default", "ann"); err != nil || open.Open != 1 ||
+		open.NextEnd <= 0 || open.NextEnd > time.Minute+time.Second || open.Degraded ||
+		open.Source != client.SourceMemory {
+		t.Errorf("open: %+v, %v", open, err)
+	}
 	id, until, err := c.Renew(ctx, a.Hold, 10*time.Minute)
 	must.Succeed(t, err)
 	if time.Until(until) < 9*time.Minute || id == a.Hold {
 		t.Errorf("renewed as %s until %v", id, until)
+	}
+	if open, err := c.OpenHolds(ctx, "", "ann"); err != nil || open.Open != 1 ||
+		open.NextEnd < 9*time.Minute {
+		t.Errorf("renewed: %+v, %v", open, err)
+	}
+	if top, err := c.TopConcurrent(ctx, 5); err != nil || !slices.Equal(top,
+		[]client.KeyCount{{Namespace: "default", Key: "ann", Count: 1}}) {
+		t.Errorf("most open: %+v, %v", top, err)
 	}
 	for _, repeated := range []bool{false, true} {
 		s, err := c.SettleKeys(ctx, id, []client.Settled{{Key: "team", N: 13}})

@@ -23,13 +23,12 @@ type Keys interface {
 	// now, and their width.
 	Series(ctx context.Context, ns, key []byte,
 		window int64) (bucketMS int64, points []twotier.Point, err error)
-	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
-	// that ends now, largest first.
-	Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
-	// TopRefused is Top for the keys that refused the most acquires.
-	TopRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
-	// TopShadowRefused is TopRefused for acquires that rules in shadow would have refused.
-	TopShadowRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
+	// Top returns up to limit of the keys with the largest counts, largest first. by is what to
+	// count, see request.ValidTopOrder: in a window in milliseconds that ends now, or, if by is
+	// "concurrent", the leases that are open now.
+	Top(ctx context.Context, by string, limit int, window int64) ([]twotier.KeyCount, error)
+	// OpenLeases returns how many leases of a key are open.
+	OpenLeases(ctx context.Context, ns, key []byte) (twotier.OpenLeases, error)
 }
 
 // Resetter resets keys.
@@ -50,17 +49,4 @@ type Rules interface {
 	// Rules returns the rules in force, or nil while they are unknown. All names in one request are
 	// resolved in one set.
 	Rules() *twotier.RuleSet
-}
-
-// TopKeys lists the keys with the largest counts, or, by "refused" or "shadow", with the most
-// refusals.
-func TopKeys(ctx context.Context, keys Keys, by string, limit int,
-	window int64) ([]twotier.KeyCount, error) {
-	switch by {
-	case "refused":
-		return keys.TopRefused(ctx, limit, window)
-	case "shadow":
-		return keys.TopShadowRefused(ctx, limit, window)
-	}
-	return keys.Top(ctx, limit, window)
 }

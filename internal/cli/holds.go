@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/internal/config"
 )
 
 // holdFlags are the flags of an acquire whose counts can be settled.
@@ -157,6 +160,45 @@ func (s *session) renew(ctx context.Context, id, lasts string) error {
 		return err
 	}
 	_, err = fmt.Fprintln(s.Stdout, answer.Hold)
+	return err
+}
+
+func holdsSpec() spec {
+	return spec{
+		name: "holds", args: "KEY [flags]", summary: "read how many holds of a key are open",
+		details: "Of the holds that were made under a limit on concurrent ones, and when the " +
+			"first of them ends unless it is settled or renewed.",
+		examples: "twotier acquire user:bob --concurrent 5 --hold 30s\ntwotier holds user:bob",
+		bind: func(fs *pflag.FlagSet) runner {
+			ns := fs.String("ns", "", "`NAMESPACE` of the key")
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
+				return s.showHolds(ctx, *ns, key)
+			})
+		},
+	}
+}
+
+func (s *session) showHolds(ctx context.Context, ns, key string) error {
+	query := url.Values{"key": {key}}
+	if ns != "" {
+		query.Set("ns", ns)
+	}
+	var answer struct {
+		Key  string
+		Open int64
+		Next int64 `json:"next_end_ms"`
+		origin
+	}
+	if err := s.call(ctx, http.MethodGet, "/v1/holds", query, nil, &answer); err != nil || s.json {
+		return err
+	}
+	next := ""
+	if answer.Next > 0 {
+		next = ", the next ends in " +
+			config.FormatDuration(time.Duration(answer.Next)*time.Millisecond)
+	}
+	_, err := fmt.Fprintf(s.Stdout, "%s: %d open%s (%s)\n", quoteUnprintable(answer.Key),
+		answer.Open, next, answer.origin)
 	return err
 }
 

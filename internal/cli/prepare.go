@@ -17,7 +17,7 @@ import (
 func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
-		settleSpec(), renewSpec(), clusterSpec(), modeSpec(), resetSpec(), rulesSpec(),
+		holdsSpec(), settleSpec(), renewSpec(), clusterSpec(), modeSpec(), resetSpec(), rulesSpec(),
 		bansSpec(), unbanSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))

@@ -68,13 +68,16 @@ func topSpec() spec {
 		name: "top", args: "[-n 20] [--window 1m] [--watch] [flags]",
 		summary: "list the busiest keys, or the most refused",
 		details: "The keys of all nodes by events or, with --by refused, by what was refused, or " +
-			"with --by shadow by what rules in shadow would have refused.",
+			"with --by shadow by what rules in shadow would have refused. --by concurrent lists " +
+			"the keys with the most holds that are open now.",
 		examples: "twotier top\ntwotier top --watch --by refused\n" +
+			"twotier top --by concurrent\n" +
 			"twotier top -n 5 --window 1h --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
-			by := fs.String("by", "count", "`WHAT` to order by: count, refused or shadow")
+			by := fs.String("by", "count",
+				"`WHAT` to order by: count, refused, shadow or concurrent")
 			watch := fs.Bool("watch", false, "list them again every second, until Ctrl-C")
 			fs.Bool("once", true, "the default")
 			_ = fs.MarkHidden("once") // for scripts: it was not the default in 0.1.0
@@ -90,11 +93,17 @@ func topSpec() spec {
 				}
 				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
 				switch *by {
+				case "concurrent":
+					if fs.Changed("window") {
+						return usagef("--window: --by concurrent lists what is open now")
+					}
+					query.Del("window")
+					query.Set("by", *by)
 				case "refused", "shadow":
 					query.Set("by", *by)
 				case "count":
 				default:
-					return usagef("--by: %q is none of count, refused and shadow", *by)
+					return usagef("--by: %q is none of count, refused, shadow and concurrent", *by)
 				}
 				show := func(ctx context.Context) error { return s.showTop(ctx, query) }
 				if *watch {
@@ -106,7 +115,7 @@ func topSpec() spec {
 	}
 }
 
-// topKey is a key with its count: of events or, on request, of refusals.
+// topKey is a key with its count: of events or, on request, of refusals or open holds.
 type topKey struct {
 	NS, Key string
 	Count   int64
@@ -124,9 +133,15 @@ func (s *session) showTop(ctx context.Context, query url.Values) error {
 		events, count = "refusals", "REFUSED"
 	case "shadow":
 		events, count = "refusals in shadow", "IN SHADOW"
+	case "concurrent":
+		events, count = "open holds", "OPEN"
 	}
 	if len(keys) == 0 {
-		_, err := fmt.Fprintf(s.Stdout, "no %s in the last %s\n", events, query.Get("window"))
+		when := ""
+		if window := query.Get("window"); window != "" {
+			when = " in the last " + window
+		}
+		_, err := fmt.Fprintf(s.Stdout, "no %s%s\n", events, when)
 		return err
 	}
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}

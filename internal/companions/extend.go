@@ -79,6 +79,25 @@ func StatusOp(ns []byte, rule string, key []byte, window int64) twotier.Op {
 	return twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: []twotier.Check{c}}
 }
 
+// OpenOp returns a dry run that asks how many leases of a key are open: it is refused if as many as
+// most are, and could pass when one of them ends. until is a moment within the next day.
+func OpenOp(ns, key []byte, most, until int64) twotier.Op {
+	c := leaseOf(&twotier.Check{NS: ns, Key: key}, []twotier.Lease{{Max: most}}, until)
+	return twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: []twotier.Check{c}}
+}
+
+// OpenOf returns the number of open leases in the result of an [OpenOp]. If that was allowed, its
+// count includes the lease that it would take.
+func OpenOf(res *twotier.Result) int64 {
+	switch {
+	case len(res.Checks) != 1 || len(res.Checks[0].Limits) != 1:
+		return 0 // another node's result may be short
+	case res.Allowed:
+		return res.Checks[0].Limits[0].Count - 1
+	}
+	return res.Checks[0].Limits[0].Count
+}
+
 // EndOf returns the end of the ban that refuses a check, in unix milliseconds.
 func EndOf(r *twotier.CheckResult) int64 {
 	if len(r.Limits) != 1 {

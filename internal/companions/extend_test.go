@@ -74,6 +74,37 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 	}
 }
 
+// TestDryRunOfLeases reduces the result of a dry run, which is allowed: it has the lease that it
+// would take among the open ones, so no limit refuses that is as high.
+func TestDryRunOfLeases(t *testing.T) {
+	op := &twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: twoChecks().Checks[:1],
+		Leases: []twotier.Lease{{Max: 2}, {Max: 1, Shadow: true}}}
+	res := twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{},
+		{Limits: []twotier.LimitResult{{Count: 2, Max: 2}}}}}
+	companions.Extend(op).ReduceResult(&res)
+	if l := res.Leases; len(l) != 2 || l[0].Refused || !l[1].Refused || l[0].Open != 2 {
+		t.Errorf("reduced to %+v", l)
+	}
+}
+
+// TestOpenOp reads the open leases of a result, whether another one would be allowed or not.
+func TestOpenOp(t *testing.T) {
+	op := companions.OpenOp([]byte("sms"), []byte("k"), 3, 900)
+	c := &op.Checks[0]
+	if !op.Reads() || !c.IsLease() || string(c.NS) != "@leases/sms" || string(c.Key) != "/k" ||
+		c.Until != 900 || c.Limits[0].Max != 3 {
+		t.Errorf("%+v", op)
+	}
+	res := twotier.Result{Checks: []twotier.CheckResult{{
+		Limits: []twotier.LimitResult{{Count: 3}}}}}
+	refused := companions.OpenOf(&res)
+	res.Allowed = true
+	allowed := companions.OpenOf(&res)
+	if short := companions.OpenOf(&twotier.Result{}); refused != 3 || allowed != 2 || short != 0 {
+		t.Errorf("%d, %d and %d", refused, allowed, short)
+	}
+}
+
 // TestLeases adds the leases of two checks, and reduces their results: one refuses, and one in
 // shadow would have refused.
 func TestLeases(t *testing.T) {

@@ -218,5 +218,8 @@ func (n *Node) sampleKeys(op *twotier.Op, res *twotier.Result) {
 		for i := range op.Checks {
 			n.sample.Add(&op.Checks[i], n.opt.Clock.Now())
 		}
+		if len(op.Leases) > 0 {
+			n.sampleLeases(op)
+		}
 	}
 }

@@ -107,7 +107,10 @@ type Node struct {
 	ops    tally
 	time   *storeclock.Keeper
 	sample *topkeys.Sample // only if the node can be in Redis mode
-	top    *topkeys.Cache  // only if the node has a counter
+	// leased samples the keys of which leases were taken in Redis mode.
+	leased *topkeys.Sample
+	leases *topkeys.Cache // the keys with the most open leases
+	top    *topkeys.Cache // only if the node has a counter
 	denied *topkeys.Refused
 	// shadowed counts the refusals that rules in shadow would have made.
 	shadowed *topkeys.Refused
@@ -164,25 +167,9 @@ func New(opt Options) (*Node, error) {
 	default:
 		return nil, fmt.Errorf("node: mode %q needs its counter", opt.Mode)
 	}
-	denied, err := topkeys.NewRefused(opt.Clock.Now)
-	if err != nil {
-		return nil, err
-	}
-	shadowed, err := topkeys.NewRefused(opt.Clock.Now)
-	if err != nil {
-		return nil, err
-	}
-	n.denied, n.shadowed = denied, shadowed
 	n.log = events.New(opt.ID, opt.Clock.Now)
-	if opt.Direct != nil {
-		sample, err := topkeys.NewSample()
-		if err != nil {
-			return nil, err
-		}
-		n.sample = sample
-	}
-	if opt.Counter != nil {
-		n.top = topkeys.NewCache(opt.Counter)
+	if err := n.newTop(); err != nil {
+		return nil, err
 	}
 	if opt.Ring == nil {
 		if err := n.setSingleNodeTable(opt.Address); err != nil {

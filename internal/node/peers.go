@@ -53,6 +53,8 @@ type (
 		Limit  int
 		Window int64
 	}
+	// TopLeasesRequest asks for the keys with the most open leases of which a node knows.
+	TopLeasesRequest struct{ Limit int }
 	// TopResponse lists the keys, largest first.
 	TopResponse struct {
 		Keys []twotier.KeyCount

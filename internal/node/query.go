@@ -60,10 +60,42 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 	return n.opt.Counter.Series(ctx, ns, key, window, true)
 }
 
+// newTop makes what the lists of keys need.
+func (n *Node) newTop() (err error) {
+	if n.denied, err = topkeys.NewRefused(n.opt.Clock.Now); err != nil {
+		return err
+	}
+	if n.shadowed, err = topkeys.NewRefused(n.opt.Clock.Now); err != nil {
+		return err
+	}
+	n.leases = topkeys.NewCache(leaseSource{n})
+	if n.opt.Counter != nil {
+		n.top = topkeys.NewCache(n.opt.Counter)
+	}
+	if n.opt.Direct == nil {
+		return nil
+	}
+	if n.sample, err = topkeys.NewSample(); err != nil {
+		return err
+	}
+	n.leased, err = topkeys.NewSample()
+	return err
+}
+
 // Top returns up to limit keys with the largest counts over the window, largest first, from all
-// nodes that can be reached. In Redis mode it only covers the most frequent keys in this node's
-// requests. The answer may be a second old.
-func (n *Node) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error) {
+// nodes that can be reached. by is what it counts: events, or "refused", "shadow" or "concurrent",
+// see [Node.TopRefused], [Node.TopShadowRefused] and [Node.TopLeases]. In Redis mode the counts of
+// events only cover the most frequent keys in this node's requests. The answer may be a second old.
+func (n *Node) Top(ctx context.Context, by string, limit int,
+	window int64) ([]twotier.KeyCount, error) {
+	switch by {
+	case "refused":
+		return n.TopRefused(ctx, limit, window)
+	case "shadow":
+		return n.TopShadowRefused(ctx, limit, window)
+	case "concurrent":
+		return n.TopLeases(ctx, limit)
+	}
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())
 	}

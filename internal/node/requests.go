@@ -86,6 +86,11 @@ var requestKinds = [...]RequestKind{
 			keys, err := n.shadowed.Top(ctx, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
+	markFromUsers(newKind(23, "top leases",
+		func(ctx context.Context, n *Node, q *TopLeasesRequest) (any, error) {
+			keys, err := n.leases.Top(ctx, q.Limit, 0)
+			return &TopResponse{keys}, err
+		})),
 	markFromUsers(newKind(15, "bans", func(
 		_ context.Context, n *Node, q *BansRequest,
 	) (any, error) {

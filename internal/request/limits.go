@@ -288,8 +288,16 @@ func HashedKey(value []byte) []byte {
 // IsHashed reports whether a value begins as a [HashedKey] does.
 func IsHashed(value []byte) bool { return bytes.HasPrefix(value, []byte(hashedPrefix)) }
 
-// WantBy lists the valid orders of a list of keys.
-const WantBy = "want count, refused or shadow"
+const (
+	// WantBy lists the valid orders of a list of keys.
+	WantBy = "want count, refused, shadow or concurrent"
+	// ByConcurrent is the order by open holds.
+	ByConcurrent = "concurrent"
+	// WantNoTopWindow is the remedy for a window with ByConcurrent.
+	WantNoTopWindow = "leave it out: concurrent lists the holds that are open now"
+)
 
 // ValidTopOrder reports whether by is a valid order of a list of keys.
-func ValidTopOrder(by string) bool { return by == "count" || by == "refused" || by == "shadow" }
+func ValidTopOrder(by string) bool {
+	return by == "count" || by == "refused" || by == "shadow" || by == ByConcurrent
+}

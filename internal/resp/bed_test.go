@@ -119,17 +119,21 @@ func (s *service) Series(ctx context.Context, ns, key []byte,
 	return s.counter.Series(ctx, ns, key, window, false)
 }
 
-func (s *service) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
+func (s *service) Top(ctx context.Context, by string, n int,
+	window int64) ([]twotier.KeyCount, error) {
+	switch by {
+	case "refused":
+		return s.refused.Top(ctx, n, window)
+	case "shadow":
+		return s.shadowed.Top(ctx, n, window)
+	case "concurrent":
+		return s.counter.TopLeases(ctx, n)
+	}
 	return s.counter.Top(ctx, n, window)
 }
 
-func (s *service) TopRefused(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
-	return s.refused.Top(ctx, n, window)
-}
-
-func (s *service) TopShadowRefused(ctx context.Context, n int,
-	window int64) ([]twotier.KeyCount, error) {
-	return s.shadowed.Top(ctx, n, window)
+func (s *service) OpenLeases(context.Context, []byte, []byte) (twotier.OpenLeases, error) {
+	return twotier.OpenLeases{}, s.fault()
 }
 
 func (s *service) Reset(context.Context, []byte, []byte) error {

@@ -63,12 +63,12 @@ func (c *conn) executeSeries(args [][]byte) errorReply {
 // topQuery holds the arguments of TT.TOP.
 type topQuery struct {
 	n, window int64
-	by        string // count, refused or shadow
+	by        string // see request.ValidTopOrder
 }
 
-// parse reads [n] [WINDOW w] [BY refused|shadow].
+// parse reads [n] [WINDOW w] [BY refused|shadow|concurrent].
 func (q *topQuery) parse(args [][]byte) errorReply {
-	*q = topQuery{n: request.DefaultTop, window: request.DefaultTopMS}
+	*q = topQuery{n: request.DefaultTop}
 	if len(args)%2 == 1 {
 		v, ok := parseInteger(args[0])
 		if q.n = v; !ok || v < 1 || v > request.MaxTop {
@@ -89,13 +89,19 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 			}
 		default:
 			return fieldError(request.Clip(args[0]),
-				"unknown option; want WINDOW and a duration, or BY refused or BY shadow")
+				"unknown option; want WINDOW and a duration, or BY and an order")
 		}
+	}
+	switch {
+	case q.by == request.ByConcurrent && q.window != 0:
+		return fieldError("window", request.WantNoTopWindow)
+	case q.window == 0:
+		q.window = request.DefaultTopMS
 	}
 	return ""
 }
 
-// executeTop executes TT.TOP [n] [WINDOW w] [BY refused|shadow].
+// executeTop executes TT.TOP [n] [WINDOW w] [BY refused|shadow|concurrent].
 func (c *conn) executeTop(args [][]byte) errorReply {
 	var q topQuery
 	if e := q.parse(args[1:]); e != "" {
@@ -107,7 +113,7 @@ func (c *conn) executeTop(args [][]byte) errorReply {
 	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, nil); f != nil {
 		return errorOfFailure(f)
 	}
-	keys, err := ask.TopKeys(c.executionContext(), c.server.opts.Service, q.by, int(q.n), q.window)
+	keys, err := c.server.opts.Service.Top(c.executionContext(), q.by, int(q.n), q.window)
 	if err != nil {
 		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}

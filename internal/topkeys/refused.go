@@ -120,17 +120,27 @@ func (t *thinner) weight(now int64) int64 {
 
 // SumByKey adds up the counts of rows of the same key. It reuses the memory of rows.
 func SumByKey(rows []twotier.KeyCount) []twotier.KeyCount {
+	return mergeByKey(rows, func(a, b int64) int64 { return a + b })
+}
+
+// MaxByKey keeps the largest count of rows of the same key. It reuses the memory of rows.
+func MaxByKey(rows []twotier.KeyCount) []twotier.KeyCount {
+	return mergeByKey(rows, func(a, b int64) int64 { return max(a, b) })
+}
+
+// mergeByKey merges the counts of rows of the same key.
+func mergeByKey(rows []twotier.KeyCount, merge func(a, b int64) int64) []twotier.KeyCount {
 	type name struct{ ns, key string }
 	at := map[name]int{}
-	sum := rows[:0]
+	merged := rows[:0]
 	for _, row := range rows {
 		of := name{row.NS, row.Key}
 		if i, ok := at[of]; ok {
-			sum[i].Count += row.Count
+			merged[i].Count = merge(merged[i].Count, row.Count)
 			continue
 		}
-		at[of] = len(sum)
-		sum = append(sum, row)
+		at[of] = len(merged)
+		merged = append(merged, row)
 	}
-	return sum
+	return merged
 }

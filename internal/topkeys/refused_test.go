@@ -115,12 +115,16 @@ func TestRefusedThinsOut(t *testing.T) {
 	}
 }
 
-// TestSum adds up rows of the same key, and only those.
-func TestSum(t *testing.T) {
+// TestMergeByKey merges rows of the same key, and only those: into their sum, or the largest.
+func TestMergeByKey(t *testing.T) {
 	var rows []twotier.KeyCount
 	for i := range 12 {
 		rows = append(rows, twotier.KeyCount{NS: fmt.Sprint("n", i%2), Key: fmt.Sprint("k", i%3),
 			Count: int64(i)})
+	}
+	most := topkeys.MaxByKey(slices.Clone(rows))
+	if len(most) != 6 || most[1] != (twotier.KeyCount{NS: "n1", Key: "k1", Count: 7}) {
+		t.Errorf("largest: %v", most)
 	}
 	got := topkeys.SumByKey(rows)
 	if len(got) != 6 || got[0] != (twotier.KeyCount{NS: "n0", Key: "k0", Count: 6}) {

@@ -132,3 +132,17 @@ func TestSampleKeepsTheBusiest(t *testing.T) {
 		t.Errorf("the busiest is %v", rows[0])
 	}
 }
+
+// TestSampleLeavesOutCompanions adds a ban and a lease, which settlements may count.
+func TestSampleLeavesOutCompanions(t *testing.T) {
+	s, err := topkeys.NewSample()
+	must.Succeed(t, err)
+	for _, kind := range []twotier.CheckKind{twotier.BanCheck, twotier.LeaseCheck} {
+		c := check("k", 1)
+		c.Kind = kind
+		s.Add(c, noon)
+	}
+	if rows, err := s.Top(9, 60_000, noon); err != nil || len(rows) > 0 {
+		t.Errorf("%v, %v", rows, err)
+	}
+}

@@ -279,6 +279,8 @@ type answer struct {
 	Detail      string
 	Hold        string
 	Until       int64
+	Open        int64
+	NextEnd     int64       `json:"next_end_ms"`
 	Status      int         `json:"-"`
 	Header      http.Header `json:"-"`
 	ProblemType string      `json:"type"`
