@@ -88,9 +88,30 @@ export class Twotier {
   }
 
   // acquire decides whether events may pass, and counts them if so.
-  // op: { key, n, ns, limits } or { checks: [...of these] }, and ts, ack, count_denied, charge, dry_run
+  // op: { key, n, ns, limits, rules } or { checks: [...of these] }, and ts, ack, count_denied,
+  // charge, dry_run, hold, on_expiry. With a hold, such as "90s", the answer has its id, to settle
+  // later; limits may bound how many are open: { "1m": 800, concurrent: 2 }.
   acquire(op) {
     return this.#one({ ...op, op: "acquire" });
+  }
+
+  // settle makes what a hold has counted n events, in the buckets of its acquire, even if they
+  // exceed a limit: the answer lists such limits in over. A hold is settled once, so a request
+  // without an answer is sent again.
+  // op: { hold, n } or { hold, checks: [{ key, n, ns }] }; other keys stay as they were counted
+  settle(op) {
+    return this.#repeat("POST", "/v1/settle", op);
+  }
+
+  // release settles a hold with 0: it ends the hold and takes back what was counted.
+  release(hold) {
+    return this.settle({ hold, n: 0 });
+  }
+
+  // renew moves the end of a hold to some time from now, at most 24 hours after it began. It
+  // returns the new id and the end, { hold, until }; the old id is void. op: { hold, for: "5m" }
+  renew(op) {
+    return this.#repeat("POST", "/v1/renew", { ...op, for: duration(op.for) });
   }
 
   // isActionAllowed reports whether a user may do this once more, at most max times in any period,
@@ -143,7 +164,7 @@ export class Twotier {
         const { status, body } = await this.#exchange(method, path, text, {}, deadline);
         if (status === 200) return body;
         let err = failure(body, status);
-        if (err instanceof UnknownOutcome) {
+        if (err instanceof UnknownOutcome || status === 503 && !ours(body)) {
           sent = true;
           err = new (message ? UnknownOutcome : Unavailable)(err.message, status, 100);
         }
@@ -323,12 +344,13 @@ function wellFormed(_, value) {
 const ours = (problem) => `${problem?.type}`.startsWith("urn:twotier:problem:");
 
 function encoded(op) {
-  const { limits, checks, window, ...rest } = op;
+  const { limits, checks, window, hold, ...rest } = op;
   if (checks) rest.checks = checks.map(encoded);
   if (window) rest.window = [window].flat().map(duration);
+  if (hold != null) rest.hold = duration(hold);
   if (limits) {
-    const list = Array.isArray(limits) ? limits
-      : Object.entries(limits).map(([window, max]) => ({ window, max }));
+    const list = Array.isArray(limits) ? limits : Object.entries(limits).map(([window, max]) =>
+      (window === "concurrent" ? { concurrent: max } : { window, max }));
     rest.limits = list.map((limit) => ({ ...limit, window: duration(limit.window) }));
   }
   return rest;

@@ -70,6 +70,48 @@ test("charge", async () => {
   assert.equal(await counted(key), 13);
 });
 
+test("holds", async () => {
+  const key = "js held", key2 = "js held 2"; // the first answer about it is lost
+  const limits = { "1h": 1000, concurrent: 1 };
+  const checks = [{ key, n: 800, limits }, { key: key2, n: 800, limits: [{ concurrent: 5 }] }];
+  const { allowed, hold, until } = await tt.acquire({ checks, hold: 90000 });
+  assert.ok(allowed && until > Date.now() + 80000);
+  const refused = await tt.acquire({ key, limits, hold: "90s" });
+  assert.deepEqual([refused.allowed, refused.refused_by, refused.hold],
+    [false, ["concurrent"], undefined]);
+  assert.deepEqual(await tt.settle({ hold, n: 1357 }), // the answer to the first attempt is lost
+    { settled: true, repeated: true, over: ["limits[0]"] });
+  assert.deepEqual([await counted(key), await counted(key2)], [1357, 1357]);
+  const more = { window: "1h", max: 9999 };
+  const next = await tt.acquire({ key, n: 5, limits: [more, { concurrent: 1 }], hold: "2m",
+    on_expiry: "release" });
+  const some = { hold: next.hold, checks: [{ key, n: 7, ns: "default" }] };
+  assert.deepEqual(await tt.settle(some), { settled: true });
+  assert.equal(await counted(key), 1364);
+  for (const wrong of [{ hold: next.hold }, { hold: next.hold, n: -1 }, { hold: "none", n: 1 },
+    { hold: next.hold, checks: [{ key: "js other", n: 1 }] }])
+    await assert.rejects(tt.settle(wrong), Invalid);
+  await assert.rejects(tt.settle({ hold: "AAAA" + hold.slice(4), n: 1 }), Denied);
+  await assert.rejects(tt.acquire({ key, limits }), Invalid); // concurrent without a hold
+  await assert.rejects(tt.acquire({ key, n: 1, limits: { "1h": 9999 }, hold: 0 }), Invalid);
+  assert.equal(await counted(key), 1364);
+});
+
+test("leases", async () => {
+  const take = () => tt.acquire({ key: "js lease", n: 3, limits: { concurrent: 1 }, hold: "1m" });
+  const first = await take();
+  const renewed = await tt.renew({ hold: first.hold, for: 300000 });
+  assert.ok(renewed.hold !== first.hold && renewed.until > Date.now() + 290000);
+  assert.equal((await take()).allowed, false);
+  const gone = (err) => err instanceof Invalid && err.status === 410;
+  await assert.rejects(tt.renew({ hold: first.hold, for: "5m" }), gone);
+  assert.deepEqual(await tt.release(renewed.hold), { settled: true });
+  assert.equal(await counted("js lease"), 0);
+  assert.deepEqual(await tt.release(renewed.hold), { settled: true, repeated: true });
+  const { hold } = await take(); // there is room again
+  await assert.rejects(tt.renew({ hold, for: "77m" }), UnknownOutcome); // the answer is lost
+});
+
 test("actions", async () => {
   const all = [1, 2, 3, 4, 5].map(() => tt.isActionAllowed("js\n", "reply", "1m", 3));
   assert.deepEqual(await Promise.all(all), [true, true, true, false, false]);
@@ -170,6 +212,22 @@ test("no answer", async () => {
   hasty.close();
 });
 
+test("close", async () => {
+  const key = "js closing", other = new Twotier(address, { timeout: 20000 });
+  const before = Array.from({ length: 20 }, () => other.add({ key }));
+  other.close(); // before they are sent
+  await other.add({ key });
+  const after = other.add({ key });
+  await new Promise((resolve) => setImmediate(resolve));
+  other.close(); // the request may be on its way
+  await Promise.all([...before, after]);
+  other.close();
+  await other.add({ key }); // opens another connection
+  other.close();
+  other.close();
+  assert.equal(await counted(key), 23);
+});
+
 test("proxy", async () => {
   for (const key of ["js closed", "js repeated", "js reset", "js gateway"]) {
     const proxied = new Twotier(process.env.TWOTIER_BEHIND_A_PROXY, { timeout: 20000 });
@@ -196,6 +254,25 @@ test("strangers", async () => {
     await assert.rejects(other.add({ key: "js" }), Kind);
     await assert.rejects(other.count({ key: "js", window: ["1m"] }), Kind);
     await assert.rejects(other.distinct({ key: "js", window: ["1m"] }), Kind);
+    other.close();
+    server.close();
+  }
+});
+
+test("lost by a proxy", async () => {
+  // A proxy's 503 does not cover what its server has done, nor does the refusal that follows.
+  const answers = [[503, '{"status":"error"}'], [410, '{"title":"Gone","status":410}']];
+  for (const call of [(c) => c.renew({ hold: "id", for: "1m" }), (c) => c.release("id")]) {
+    const left = [...answers];
+    const server = createServer((request, response) => {
+      request.resume();
+      const [status, text] = left.length > 1 ? left.shift() : left[0];
+      response.writeHead(status).end(text);
+    });
+    await once(server.listen(0, "127.0.0.1"), "listening");
+    const other = new Twotier(`127.0.0.1:${server.address().port}`, { timeout: 20000 });
+    await assert.rejects(call(other), UnknownOutcome);
+    await assert.rejects(call(other), Invalid);
     other.close();
     server.close();
   }

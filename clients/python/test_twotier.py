@@ -17,13 +17,17 @@ ADDRESS = sys.argv.pop(1)
 
 
 @contextlib.contextmanager
-def stranger(status, answer):
-    """Runs a server that gives the same answer to everything."""
+def stranger(*answers):
+    """Runs a server that answers with a status and a text after the other, the last ones again and
+    again."""
+    left = list(answers)
+
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, answer = left.pop(0) if len(left) > 1 else left[0]
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -75,6 +79,52 @@ class Client(unittest.TestCase):
                    for n in (8, 5, 0)]
         self.assertEqual(allowed, [True, False, False])  # a charge of 0 asks for room
         self.assertEqual(self.counted("py charged"), 13)
+
+    def test_holds(self):
+        key, other = "py held", "py held 2"  # the first answer about it is lost
+        limits = {"1h": 1000, "concurrent": 1}
+        answer = self.tt.acquire(hold=90, checks=[
+            {"key": key, "n": 800, "limits": limits},
+            {"key": other, "n": 800, "limits": [{"concurrent": 5}]}])
+        self.assertTrue(answer["allowed"] and answer["until"] > (time.time() + 80) * 1000)
+        hold = answer["hold"]
+        refused = self.tt.acquire(key, limits=limits, hold="90s")
+        self.assertEqual((refused["allowed"], refused["refused_by"], refused.get("hold")),
+                         (False, ["concurrent"], None))
+        self.assertEqual(self.tt.settle(hold, 1357),  # the answer to the first attempt is lost
+                         {"settled": True, "repeated": True, "over": ["limits[0]"]})
+        self.assertEqual((self.counted(key), self.counted(other)), (1357, 1357))
+        more = [{"window": "1h", "max": 9999}, {"concurrent": 1}]
+        some = self.tt.acquire(key, 5, limits=more, hold="2m", on_expiry="release")["hold"]
+        checks = [{"key": key, "n": 7, "ns": "default"}]
+        self.assertEqual(self.tt.settle(some, checks=checks), {"settled": True})
+        self.assertEqual(self.counted(key), 1364)
+        for wrong in ((some,), (some, -1), ("none", 1), (some, None, [{"key": "py o", "n": 1}])):
+            with self.subTest(wrong), self.assertRaises(Invalid):
+                self.tt.settle(*wrong)
+        with self.assertRaises(Denied):
+            self.tt.settle("AAAA" + hold[4:], 1)
+        for without in None, 0:
+            with self.assertRaises(Invalid):
+                self.tt.acquire(key, limits=limits, hold=without)
+        self.assertEqual(self.counted(key), 1364)
+
+    def test_leases(self):
+        def take():
+            return self.tt.acquire("py lease", 3, limits={"concurrent": 1}, hold="1m")
+        first = take()["hold"]
+        renewed = self.tt.renew(first, 300)
+        self.assertNotEqual(renewed["hold"], first)
+        self.assertGreater(renewed["until"], (time.time() + 290) * 1000)
+        self.assertFalse(take()["allowed"])
+        with self.assertRaises(Invalid) as gone:
+            self.tt.renew(first, "5m")
+        self.assertEqual(gone.exception.status, 410)
+        self.assertEqual(self.tt.release(renewed["hold"]), {"settled": True})
+        self.assertEqual(self.counted("py lease"), 0)
+        self.assertEqual(self.tt.release(renewed["hold"]), {"settled": True, "repeated": True})
+        with self.assertRaises(UnknownOutcome):  # there is room again, and an answer is lost
+            self.tt.renew(take()["hold"], "77m")
 
     def test_actions(self):
         allowed = [self.tt.is_action_allowed("py\n", "reply", "1m", 3) for _ in range(5)]
@@ -162,7 +212,7 @@ class Client(unittest.TestCase):
         for status, answer, kind in (
                 (502, "<html>", Unavailable), (502, '{"status":"Failure"}', Unavailable),
                 (403, "<html>", Denied), (413, "[]", Invalid), (404, "{}", Invalid)):
-            with self.subTest(status), stranger(status, answer) as address:
+            with self.subTest(status), stranger((status, answer)) as address:
                 # Only a 502 makes the client try again, for as long as the timeout allows.
                 tt = Twotier(address, timeout=0.3 if status == 502 else 20)
                 with self.assertRaises(kind):  # only an empty batch was ever sent
@@ -171,6 +221,16 @@ class Client(unittest.TestCase):
                     tt.count("py", 60)
                 with self.assertRaises(kind):
                     tt.distinct("py", windows=[60])
+
+    def test_lost_by_a_proxy(self):
+        # A proxy's 503 does not cover what its server has done, nor does the refusal that follows.
+        gone = '{"type":"urn:twotier:problem:gone","title":"Gone","status":410}'
+        for call in (lambda tt: tt.renew("id", 60)), (lambda tt: tt.settle("id", 1)):
+            with stranger((503, '{"status":"error"}'), (410, gone)) as address:
+                with Twotier(address, timeout=20) as tt, self.assertRaises(UnknownOutcome):
+                    call(tt)
+                with Twotier(address, timeout=20) as tt, self.assertRaises(Invalid):
+                    call(tt)
 
     def test_too_large(self):
         seen = []

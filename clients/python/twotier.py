@@ -12,16 +12,18 @@
 Answers are the JSON objects of the HTTP API (/openapi.json), durations are strings such as "90s"
 or numbers of seconds.
 
-A client has one connection, which it keeps open, and may be shared by threads, which take turns.
-Every call is a numbered request of a session: if an answer is lost, the same request is sent again,
-and the server carries it out once. While a server has no time or room, it says when to try again,
-and the client waits for as long as its timeout allows. UnknownOutcome is the only error after which
-something may have been counted.
+A client has one connection, which it keeps open, and may be shared by threads, which take turns. A
+forked process makes another one. Every call is a numbered request of a session: if an answer is
+lost, the same request is sent again, and the server carries it out once. While a server has no time
+or room, it says when to try again, and the client waits for as long as its timeout allows.
+UnknownOutcome is the only error after which something may have been counted.
 """
 
+import contextlib
 import hashlib
 import http.client
 import json
+import os
 import threading
 import time
 import unicodedata
@@ -73,20 +75,15 @@ class Twotier:
     """
 
     def __init__(self, address="127.0.0.1:8080", token=None, timeout=5.0, ssl_context=None):
-        self._address = address
-        self._token = token
-        self._timeout = timeout
-        self._ssl = ssl_context
-        self._lock = threading.Lock()
-        self._connection = None
-        self._used = 0.0
-        self._session = None
-        self._process = None
-        self._sequence = 0
+        self._address, self._token = address, token
+        self._timeout, self._ssl = timeout, ssl_context
+        self._pid, self._locks = os.getpid(), {}
+        self._connection, self._used = None, 0.0
+        self._session, self._process, self._sequence = None, None, 0
 
     def close(self):
         """Closes the connection. The next call would open another one."""
-        with self._lock:
+        with self._alone():
             self._drop()
 
     def __enter__(self):
@@ -106,8 +103,27 @@ class Twotier:
     def acquire(self, key=None, n=None, limits=None, checks=None, **more):
         """Asks whether events may pass, and counts them if so. Either key and limits, or checks: a
         list of dicts with key, limits and, if need be, n and ns, of which all must hold. more: ns,
-        ts, ack, count_denied, charge, dry_run, rules."""
+        ts, ack, count_denied, charge, dry_run, rules, hold, on_expiry. With a hold ("90s"), the
+        answer has its id, to settle later; limits may bound the open ones: {"concurrent": 2}."""
         return self._one(_op("acquire", key=key, n=n, limits=limits, checks=checks, **more))
+
+    def settle(self, hold, n=None, checks=None):
+        """Makes what a hold has counted n events, in the buckets of its acquire, even if they
+        exceed a limit: the answer lists such limits in "over". With checks, a list of dicts with
+        key, n and, if need be, ns, other keys stay as they were counted. A hold is settled once, so
+        what got no answer is sent again."""
+        body = _check(hold=hold, n=n, checks=checks)
+        return self._repeat("POST", "/v1/settle", json.dumps(body))
+
+    def release(self, hold):
+        """Settles a hold with 0: ends it and takes back what it has counted."""
+        return self.settle(hold, 0)
+
+    def renew(self, hold, lasts):
+        """Moves the end of a hold to some time from now, at most 24 hours after it began. Returns
+        the new id as "hold" and its end as "until"; the old id is void."""
+        body = {"hold": hold, "for": _duration(lasts)}
+        return self._repeat("POST", "/v1/renew", json.dumps(body))
 
     def is_action_allowed(self, user, action, period, max):
         """Says whether a user may do this once more, at most max times in any period, and counts
@@ -138,13 +154,24 @@ class Twotier:
         order; where one was refused, a TwotierError stands in its place."""
         ops = [_op(**o) for o in ops]
         deadline = time.monotonic() + self._timeout
-        with self._lock:
+        with self._alone():
             return self._carry_out(ops, deadline)
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """Holds the lock of this process. After a fork it is a new one, as another thread may hold
+        the parent's, and the inherited connection and session are dropped: the parent uses them."""
+        pid = os.getpid()
+        with self._locks.setdefault(pid, threading.Lock()):
+            if self._pid != pid:
+                self._drop()  # closes only this process's descriptor
+                self._pid, self._process, self._locks = pid, None, {pid: self._locks[pid]}
+            yield
 
     def _one(self, op):
         deadline = time.monotonic() + self._timeout
         while True:
-            with self._lock:
+            with self._alone():
                 answer = self._carry_out([op], deadline)[0]
             if not isinstance(answer, TwotierError):
                 return answer
@@ -156,7 +183,7 @@ class Twotier:
         sent = False
         while True:
             try:
-                with self._lock:
+                with self._alone():
                     try:
                         status, answer, _ = self._exchange(method, path, body, {}, deadline)
                     except (OSError, http.client.HTTPException):
@@ -165,7 +192,7 @@ class Twotier:
                 if status == 200:
                     return answer
                 error = _error(answer, status)
-                if isinstance(error, UnknownOutcome):
+                if isinstance(error, UnknownOutcome) or status == 503 and not _ours(answer):
                     sent = True
                     error = (UnknownOutcome if body else Unavailable)(str(error), status, 0.1)
                 _wait_or_raise(error, deadline)
@@ -319,7 +346,9 @@ def safe_key(key):
     return "sha256:" + hashlib.sha256(raw).hexdigest()
 
 
-def _op(op, checks=None, **fields):
+def _op(op, checks=None, hold=None, **fields):
+    if hold is not None:
+        fields["hold"] = _duration(hold)
     if checks is not None:
         fields["checks"] = [_check(**c) for c in checks]
     return dict(op=op, **_check(**fields))
@@ -332,7 +361,8 @@ def _reads(op):
 
 def _check(limits=None, **fields):
     if isinstance(limits, dict):
-        limits = [{"window": _duration(w), "max": m} for w, m in limits.items()]
+        limits = [{"concurrent": m} if w == "concurrent" else {"window": _duration(w), "max": m}
+                  for w, m in limits.items()]
     return {k: v for k, v in dict(fields, limits=limits).items() if v is not None}
 
 

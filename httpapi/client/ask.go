@@ -88,7 +88,8 @@ func (c *Client) Reset(ctx context.Context, namespace, key string) error {
 		append(body, '}'), &raw)
 }
 
-// queryAny asks one node after another until one answers, and decodes the answer.
+// queryAny asks one node after another until one answers, and decodes the answer. A request with a
+// body has an unknown outcome after an attempt without an answer, unless a later one succeeds.
 func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body []byte,
 	answer any) error {
 	var tried trail
@@ -100,9 +101,9 @@ func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body 
 			break
 		}
 		tried.add(l)
-		status, text, e := l.ask(ctx, method, uri, body, by)
+		status, text, lost, e := l.ask(ctx, method, uri, body, by)
+		sent = sent || lost
 		if err = e; e != nil {
-			sent = sent || !errors.Is(e, errDial)
 			l.down(e)
 			continue
 		}
@@ -117,9 +118,16 @@ func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body 
 			}
 			return err
 		}
-		return json.Unmarshal(text, answer)
+		if json.Unmarshal(text, answer) != nil {
+			return unknownOutcomeError(body != nil, errAnswer)
+		}
+		return nil
 	}
 	switch {
+	case sent && body != nil && ctx.Err() != nil:
+		return unknownOutcomeError(true, ctx.Err())
+	case sent && body != nil:
+		return fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
 	case c.ctx.Err() != nil:
 		return ErrClosed
 	case ctx.Err() != nil:

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -123,5 +124,8 @@ func (c *Client) Backtest(ctx context.Context, r BacktestRequest) (a BacktestAns
 		return a, err
 	}
 	err = c.queryAny(ctx, none, "POST", "/v1/backtest", body, &a)
+	if errors.Is(err, ErrUnknownOutcome) { // it counts nothing
+		err = fmt.Errorf("%w: %v", ErrUnavailable, err)
+	}
 	return a, err
 }

@@ -112,17 +112,17 @@ func (l *link) recordSuccess() {
 	}
 }
 
-// ask sends a request that is not an operation, and returns the status and a copy of the answer. If
-// the error wraps errDial, nothing was sent.
+// ask sends a request that is not an operation, and returns the status and a copy of the answer.
+// lost reports that an attempt, maybe the only one, had no answer: the node may have executed it.
 func (l *link) ask(ctx context.Context, method, uri string, body []byte,
-	by time.Time) (status int, answer []byte, err error) {
+	by time.Time) (status int, answer []byte, lost bool, err error) {
 	var w *nodeConn
 	select {
 	case w = <-l.asking:
 	case <-ctx.Done():
-		return 0, nil, fmt.Errorf("%w: %w", errDial, ctx.Err())
+		return 0, nil, false, fmt.Errorf("%w: %w", errDial, ctx.Err())
 	case <-l.ctx.Done():
-		return 0, nil, fmt.Errorf("%w: %w", errDial, ErrClosed)
+		return 0, nil, false, fmt.Errorf("%w: %w", errDial, ErrClosed)
 	}
 	defer func() { l.asking <- w }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,14 +138,13 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 		e := w.send(ctx, by)
 		l.contact.recordOutcome(&w.answer, e)
 		if e == nil {
-			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil
+			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), lost, nil
 		}
-		if err == nil || !errors.Is(e, errDial) { // or the first attempt may have arrived
-			err = e
-		}
+		err = e
+		lost = lost || !errors.Is(e, errDial)
 		if !kept || ctx.Err() != nil {
 			break
 		}
 	}
-	return 0, nil, err
+	return 0, nil, lost, err
 }

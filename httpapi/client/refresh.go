@@ -102,7 +102,8 @@ func (c *Client) fetchTable(ctx context.Context, hint *link) error {
 
 // table requests the table from a node.
 func (l *link) table(ctx context.Context) (*table, error) {
-	status, body, err := l.ask(ctx, "GET", tablePath, nil, time.Now().Add(l.c.opt.AttemptTimeout))
+	by := time.Now().Add(l.c.opt.AttemptTimeout)
+	status, body, _, err := l.ask(ctx, "GET", tablePath, nil, by)
 	if err != nil {
 		l.down(err)
 		return nil, err
@@ -116,7 +117,7 @@ func (l *link) table(ctx context.Context) (*table, error) {
 
 // ping checks whether a node answers.
 func (l *link) ping(ctx context.Context) {
-	_, _, err := l.ask(ctx, "GET", "/healthz", nil, time.Now().Add(l.c.opt.AttemptTimeout))
+	_, _, _, err := l.ask(ctx, "GET", "/healthz", nil, time.Now().Add(l.c.opt.AttemptTimeout))
 	if err == nil {
 		l.recordSuccess()
 	} else if ctx.Err() == nil {

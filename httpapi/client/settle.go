@@ -76,17 +76,25 @@ func (c *Client) settle(ctx context.Context, hold string,
 		return s, fmt.Errorf("%w: the hold is not UTF-8", ErrInvalid)
 	}
 	body := append(append(appendText([]byte(`{"hold":`), hold), amounts...), '}')
+	ctx, cancel := context.WithDeadline(ctx, c.deadline(ctx))
+	defer cancel()
+	var unknown error
 	for range 3 {
 		err = c.queryAny(ctx, none, "POST", "/v1/settle", body, &s)
-		if !errors.Is(err, ErrUnknownOutcome) || ctx.Err() != nil {
+		if !errors.Is(err, ErrUnknownOutcome) {
 			break
 		}
+		unknown = err
+	}
+	if err != nil && unknown != nil { // a later refusal is about that attempt alone
+		err = unknown
 	}
 	return s, err
 }
 
 // Renew moves the end of a hold to some time from now, at most 24 hours after it began. It returns
-// the id that takes the place of the old one, and its end.
+// the id that takes the place of the old one, and its end. After [ErrUnknownOutcome] the hold may
+// have been renewed, and the new id is lost: it stays open until the new end.
 func (c *Client) Renew(ctx context.Context, hold string, lasts time.Duration) (id string,
 	until time.Time, err error) {
 	if !utf8.ValidString(hold) {

@@ -1,7 +1,11 @@
 package client_test
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -82,4 +86,155 @@ func TestHolds(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", wrong, a, err)
 		}
 	}
+}
+
+// holdOne holds one event of a key and returns the id.
+func holdOne(t *testing.T, c *client.Client, key string) string {
+	t.Helper()
+	a, err := c.Acquire(t.Context(), client.AcquireRequest{Hold: time.Minute,
+		Check: client.Check{Key: key, Concurrent: 100}})
+	must.Succeed(t, err)
+	return a.Hold
+}
+
+const (
+	settle = "POST /v1/settle"
+	renew  = "POST /v1/renew"
+)
+
+// TestHoldsWithoutAnswers loses answers, on new connections and on kept ones. Settlements are
+// repeated; a renewal is refused when it is repeated, which is no evidence of its outcome.
+func TestHoldsWithoutAnswers(t *testing.T) {
+	b, _ := proxied(t, 1)
+	c := b.client()
+	for range 8 {
+		lost := b.nodes[0].proxy.SwallowNext(renew)
+		_, _, err := c.Renew(t.Context(), holdOne(t, c, "renewed"), time.Hour)
+		if !errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrInvalid) {
+			t.Errorf("a renewal: %v", err)
+		}
+		<-lost
+		id := holdOne(t, c, "settled")
+		lost = b.nodes[0].proxy.SwallowNext(settle)
+		if s, err := c.Settle(t.Context(), id, 5); err != nil || !s.Repeated {
+			t.Errorf("a settlement: %+v, %v", s, err)
+		}
+		<-lost
+	}
+	if n := counted(t, c, "settled"); n != 8*5 {
+		t.Errorf("%d were counted, want %d", n, 8*5)
+	}
+	b.nodes[0].proxy.SwallowMatching(settle, 100, true)
+	if s, err := c.Settle(t.Context(), holdOne(t, c, "settled"), 5); !errors.Is(err,
+		client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("a settlement that nobody answers: %+v, %v", s, err)
+	}
+}
+
+// TestHoldsWithSenselessAnswers: an answer that is not the server's is none.
+func TestHoldsWithSenselessAnswers(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "[]")
+	}))
+	defer s.Close()
+	c, err := client.New(client.Options{Addresses: []string{s.Listener.Addr().String()}})
+	must.Succeed(t, err)
+	defer c.Close(t.Context())
+	_, settled := c.Settle(t.Context(), "id", 1)
+	_, _, renewed := c.Renew(t.Context(), "id", time.Hour)
+	_, read := c.Top(t.Context(), 1, time.Hour)
+	_, tested := c.Backtest(t.Context(), client.BacktestRequest{Rules: []string{"r"}})
+	for want, errs := range map[error][]error{client.ErrUnknownOutcome: {settled, renewed},
+		client.ErrUnavailable: {read, tested}} {
+		for i, err := range errs {
+			if !errors.Is(err, want) {
+				t.Errorf("call %d: %v, want: %v", i, err, want)
+			}
+		}
+	}
+}
+
+// TestHoldsEndWithTheirContext ends the context of a settlement that waits for its answer. The
+// connection has an answer to come, and is not used again.
+func TestHoldsEndWithTheirContext(t *testing.T) {
+	b, _ := proxied(t, 1)
+	c := b.client()
+	id := holdOne(t, c, "a")
+	lost := b.nodes[0].proxy.SwallowMatching(settle, 1, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	settled := make(chan error, 1)
+	go func() {
+		_, err := c.Settle(ctx, id, 7)
+		settled <- err
+	}()
+	<-lost
+	cancel()
+	if err := <-settled; !errors.Is(err, client.ErrUnknownOutcome) ||
+		!errors.Is(err, context.Canceled) {
+		t.Errorf("after the request: %v", err)
+	}
+	_, _, err := c.Renew(ctx, holdOne(t, c, "b"), time.Hour)
+	if !errors.Is(err, client.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("before the request: %v", err)
+	}
+	for range 5 { // on each of the connections
+		if s, err := c.Settle(t.Context(), id, 7); err != nil || !s.Repeated {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	if n := counted(t, c, "a"); n != 7 {
+		t.Errorf("%d were counted, want 7", n)
+	}
+}
+
+// TestCloseDuringASettlement cuts the connection of a settlement, which may have been executed.
+// Nothing can be called afterwards.
+func TestCloseDuringASettlement(t *testing.T) {
+	b, _ := proxied(t, 1)
+	c, err := client.New(client.Options{Addresses: []string{b.nodes[0].reached()},
+		Timeout: time.Minute})
+	must.Succeed(t, err)
+	id := holdOne(t, c, "a")
+	lost := b.nodes[0].proxy.SwallowMatching(settle, 1, false)
+	settled := make(chan error, 1)
+	go func() {
+		_, err := c.Settle(t.Context(), id, 7)
+		settled <- err
+	}()
+	<-lost
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Close(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("closed without waiting: %v", err)
+	}
+	if err := <-settled; !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("a settlement that Close cut off: %v", err)
+	}
+	must.Succeed(t, c.Close(t.Context()))
+	for name, err := range callAll(t.Context(), c, id) {
+		if !errors.Is(err, client.ErrClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+}
+
+// callAll makes one call of each kind and returns their errors.
+func callAll(ctx context.Context, c *client.Client, hold string) map[string]error {
+	hour := []client.Limit{{Window: time.Hour, Max: 10}}
+	errs := map[string]error{"refresh": c.Refresh(ctx), "reset": c.Reset(ctx, "", "k")}
+	_, errs["add"] = c.Add(ctx, client.AddRequest{Key: "k"})
+	_, errs["count"] = c.Count(ctx, client.CountRequest{Key: "k",
+		Windows: []time.Duration{time.Hour}})
+	_, errs["acquire"] = c.Acquire(ctx, client.AcquireRequest{
+		Check: client.Check{Key: "k", Limits: hour}})
+	_, errs["distinct"] = c.Distinct(ctx, client.DistinctRequest{Key: "k", Values: []string{"a"}})
+	_, errs["batch"] = c.Batch(ctx, []client.Op{{Add: &client.AddRequest{Key: "k"}}})
+	_, errs["series"] = c.Series(ctx, "", "k", time.Hour)
+	_, errs["top"] = c.Top(ctx, 1, time.Minute)
+	_, errs["settle"] = c.Settle(ctx, hold, 1)
+	_, errs["settle keys"] = c.SettleKeys(ctx, hold, []client.Settled{{Key: "a", N: 1}})
+	_, _, errs["renew"] = c.Renew(ctx, hold, time.Hour)
+	_, errs["backtest"] = c.Backtest(ctx, client.BacktestRequest{Rules: []string{"r"}})
+	return errs
 }

@@ -167,12 +167,12 @@ func amountsOf(h *holds.Hold, q *Settling) (n []int64, f *request.Failure) {
 }
 
 func (c *SettledCheck) hasKeyOf(other SettledCheck) bool {
-	return bytes.Equal(c.Key, other.Key) && bytes.Equal(c.NS, other.NS)
+	return bytes.Equal(c.Key, other.Key) && spaceOf(c.NS) == spaceOf(other.NS)
 }
 
 // sameKey reports whether a check of a hold has a key. The namespace of a rule need not be given.
 func sameKey(h *holds.Check, c *SettledCheck) bool {
-	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 || bytes.Equal(h.NS, c.NS))
+	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 || spaceOf(h.NS) == spaceOf(c.NS))
 }
 
 // limitsOf returns the limits that a check of a hold has now, and their names.

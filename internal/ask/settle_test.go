@@ -75,3 +75,27 @@ func TestRefusedSettlementIsNotDone(t *testing.T) {
 		}
 	}
 }
+
+// TestSettleFindsKeys: a settlement of single keys may name their namespaces, also the default one.
+func TestSettleFindsKeys(t *testing.T) {
+	h := &ask.Holds{Now: func() int64 { return 1000 }}
+	h.Sealer.SetSecret([]byte("secret"))
+	id := h.Sealer.Seal(&holds.Hold{Until: 1001, Checks: []holds.Check{
+		{Key: []byte("a"), TS: 1}, {NS: []byte("sms"), Key: []byte("b"), TS: 1},
+		{NS: []byte("default"), Key: []byte("c"), TS: 1}}})
+	r := &ask.Request{Rules: newRules(), Holds: h}
+	for _, test := range []struct {
+		ns, key string
+		want    request.Kind
+	}{
+		{"", "a", request.Gone}, {"default", "a", request.Gone}, {"sms", "a", request.Invalid},
+		{"", "b", request.Gone}, {"default", "b", request.Invalid}, {"sms", "b", request.Gone},
+		{"", "c", request.Gone}, {"default", "c", request.Gone}, {"", "d", request.Invalid},
+	} {
+		_, f := r.Settle(t.Context(), late{}, &ask.Settling{ID: id, Checks: []ask.SettledCheck{
+			{NS: []byte(test.ns), Key: []byte(test.key)}}})
+		if f == nil || f.Kind != test.want { // late finds the hold of a known key gone
+			t.Errorf("%s of %s: %v, want kind %d", test.key, test.ns, f, test.want)
+		}
+	}
+}

@@ -15,6 +15,7 @@ const (
 	cmdForget
 	cmdDistinct
 	cmdSettle
+	cmdRelease
 	cmdRenew
 	cmdThrottle
 	cmdHello
@@ -56,6 +57,8 @@ func descriptions() [commandCount]description {
 			"Adds values to a key, and counts different ones in sliding windows."},
 		cmdSettle: {"tt.settle", 3, "write fast", false,
 			"Makes what a hold has counted a final number, 0 to release it."},
+		cmdRelease: {"tt.release", 2, "write fast", false,
+			"Ends a hold and takes back what it has counted."},
 		cmdRenew: {"tt.renew", 3, "write fast", false, "Moves the end of a hold."},
 		cmdThrottle: {"cl.throttle", -5, "write fast", true,
 			"Limits a rate with the arguments and answers of redis-cell."},
@@ -97,6 +100,8 @@ func commandOf(name []byte) command {
 		return cmdDistinct
 	case "TT.SETTLE":
 		return cmdSettle
+	case "TT.RELEASE":
+		return cmdRelease
 	case "TT.RENEW":
 		return cmdRenew
 	case "CL.THROTTLE":

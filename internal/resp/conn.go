@@ -241,6 +241,8 @@ func (c *conn) executeUnbatched(id command, args [][]byte) errorReply {
 		return c.executeDistinct(args)
 	case cmdSettle:
 		return c.executeSettle(args)
+	case cmdRelease:
+		return c.settle(args[1], 0)
 	case cmdRenew:
 		return c.executeRenew(args)
 	case cmdHello:

@@ -5,16 +5,21 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// executeSettle executes TT.SETTLE id n. The reply is 1, or 0 if the hold was settled before, and
-// the names of the limits that are exceeded.
+// executeSettle executes TT.SETTLE id n.
 func (c *conn) executeSettle(args [][]byte) errorReply {
 	n, ok := parseInteger(args[2])
 	if !ok {
 		return fieldError("n", request.WantAcquireN)
 	}
+	return c.settle(args[1], n)
+}
+
+// settle makes what a hold has counted n events. The reply is 1, or 0 if the hold was settled
+// before, and the names of the limits that are exceeded.
+func (c *conn) settle(id []byte, n int64) errorReply {
 	c.work.ForgetRules()
 	answer, f := c.work.Settle(c.executionContext(), c.server.opts.Service,
-		&ask.Settling{ID: string(args[1]), All: n})
+		&ask.Settling{ID: string(id), All: n})
 	if f != nil {
 		return errorOfFailure(f)
 	}

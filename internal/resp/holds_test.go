@@ -61,6 +61,32 @@ func TestReleaseOption(t *testing.T) {
 	}
 }
 
+// TestRelease ends holds: they count nothing, leave room for the next, and stay released.
+func TestRelease(t *testing.T) {
+	s, rules := newBans(t)
+	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
+	h.Sealer.SetSecret([]byte("secret"))
+	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
+	const open = "TT.ACQUIRE a N 3 LIMIT 1h 5 CONCURRENT 1 HOLD 10m"
+	first := idOf(t, c.do(open), "[1 0 3 2 1 0 ")
+	if got := c.do("TT.RELEASE " + first); got != "[1]" {
+		t.Errorf("the first release: %s", got)
+	}
+	second := idOf(t, c.do(open), "[1 0 3 2 1 0 ") // as if there had been no other
+	for _, step := range []struct{ command, want string }{
+		{"TT.RELEASE " + first, "[0]"}, {"TT.SETTLE " + first + " 9", "[0]"},
+		{"TT.COUNT a 1h", "[3]"}, {"TT.SETTLE " + second + " 4", "[1]"},
+		{"TT.RELEASE " + second, "[0]"}, {"TT.COUNT a 1h", "[4]"},
+		{"TT.RELEASE none", "-ERR"}, {"TT.RELEASE AAAA" + first[4:], "-NOPERM"},
+		{"TT.RELEASE", "-ERR wrong number of arguments for 'tt.release' command"},
+		{"TT.RELEASE " + first + " 0", "-ERR wrong number of arguments"},
+	} {
+		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
+			t.Errorf("%s: %s, want %s", step.command, got, step.want)
+		}
+	}
+}
+
 // TestHoldsInShadow: a limit on open holds in shadow shows how many are open, and refuses nothing.
 func TestHoldsInShadow(t *testing.T) {
 	s, rules := newBans(t)

@@ -28,7 +28,7 @@ func TestClients(t *testing.T) {
 	}{
 		"python3": {"python", func(a string) []string { return []string{"test_twotier.py", a} }},
 		"node": {"node", func(string) []string {
-			return []string{"--test", "twotier.test.mjs"}
+			return []string{"--test", "twotier.test.mjs", "cluster.test.mjs"}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -40,8 +40,10 @@ func TestClients(t *testing.T) {
 			rules := must.File(t, "rules.yaml", clientRules)
 			server := program.Serve(t, proctest.Options{}, "--rules", rules).Listen
 			p := faultproxy.NewRaw(t, server)
-			lost := []<-chan struct{}{p.SwallowMatching(" lost", 1, true),
-				p.SwallowMatching(" astray", 1, true)}
+			var lost []<-chan struct{}
+			for _, match := range []string{" lost", " astray", " held", "1357}", `"77m"`} {
+				lost = append(lost, p.SwallowMatching(match, 1, true))
+			}
 			p.SwallowMatching(" vanished", 1000, true)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
@@ -62,4 +64,45 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestForkedClients runs the tests of the Python client in processes that fork.
+func TestForkedClients(t *testing.T) {
+	for name, c := range map[string]struct {
+		modules, missing string // modules that the tests need
+		args             []string
+	}{
+		"fork": {"os", "there is no python3 on this machine",
+			[]string{"Fork", "PreForkServer.test_threads"}},
+		"gunicorn": {"gunicorn, gevent",
+			"no python3 has gunicorn and gevent (Debian: gunicorn python3-gevent)",
+			[]string{"PreForkServer.test_gunicorn"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			python := findPython(t, c.modules)
+			if python == "" {
+				t.Skip(c.missing)
+			}
+			server := program.Serve(t, proctest.Options{}).Listen
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, python, append([]string{"test_fork.py"}, c.args...)...)
+			cmd.Dir = filepath.Join("..", "..", "..", "clients", "python")
+			cmd.Env = append(os.Environ(), "TWOTIER="+server, "PYTHONDONTWRITEBYTECODE=1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// findPython returns a Python that has some modules, or "".
+func findPython(t *testing.T, modules string) string {
+	for _, python := range []string{"python3", "/usr/bin/python3"} {
+		if exec.CommandContext(t.Context(), python, "-c", "import "+modules).Run() == nil {
+			return python
+		}
+	}
+	return ""
 }
