@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/internal/holds"
 )
 
-// Open begins to release the holds that nobody settles in time. Without a store, their deadlines are
-// in this process alone.
+// Open begins to release the holds that nobody settles in time. Without a store, their deadlines
+// end with this process.
 func (h *Holds) Open(service Service, store holds.DeadlineStore, logger *slog.Logger) {
 	d := &h.deadlines
 	d.Now, d.Store, d.Logger = h.Now, store, logger
