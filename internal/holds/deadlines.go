@@ -17,8 +17,9 @@ const (
 	// orphanAge is how far back a deadline lies that another node should have met: it has died.
 	orphanAge   = 3 * time.Second
 	orphanPause = 2 * time.Second
-	// releasers bounds the releases at the same time.
-	releasers = 16
+	// releasers bounds the releases at the same time, and releaseTimeout each of them.
+	releasers      = 16
+	releaseTimeout = 5 * time.Second
 )
 
 // A DeadlineStore keeps the ids of holds that are to be released, so that they outlive the node
@@ -53,7 +54,7 @@ type Deadlines struct {
 	next   int64 // the first tick whose holds may not have been released
 	orphan int64 // the first slot of the store that may have overdue ids
 	stop   context.CancelFunc
-	done   chan struct{}
+	loops  sync.WaitGroup
 }
 
 // IsFull reports whether no deadline can be added.
@@ -118,10 +119,14 @@ func (d *Deadlines) change(in *map[int64][]string, id string, until int64) {
 // Open begins to release.
 func (d *Deadlines) Open() {
 	ctx, stop := context.WithCancel(context.Background())
-	d.stop, d.done = stop, make(chan struct{})
+	d.stop = stop
 	d.next = tickOf(d.Now()) - 1
 	d.orphan = slotOf(d.Now() - ReleaseWithin.Milliseconds())
-	go d.run(ctx)
+	d.loops.Go(func() { each(ctx, deadlineTick, d.releaseDue) })
+	if d.Store != nil {
+		d.loops.Go(func() { each(ctx, deadlineTick, d.write) })
+		d.loops.Go(func() { each(ctx, orphanPause, d.releaseOrphans) })
+	}
 }
 
 // Close stops releasing, and writes the last changes to the store.
@@ -130,25 +135,22 @@ func (d *Deadlines) Close(ctx context.Context) {
 		return // it was never opened
 	}
 	d.stop()
-	<-d.done
-	d.write(ctx)
+	d.loops.Wait()
+	if d.Store != nil {
+		d.write(ctx)
+	}
 }
 
-func (d *Deadlines) run(ctx context.Context) {
-	defer close(d.done)
-	tick := time.NewTicker(deadlineTick)
+// each calls fn again and again, with pauses, until ctx ends.
+func each(ctx context.Context, pause time.Duration, fn func(context.Context)) {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
-	for rescued := time.Now(); ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		d.write(ctx)
-		d.releaseDue(ctx)
-		if d.Store != nil && time.Since(rescued) > orphanPause {
-			d.releaseOrphans(ctx)
-			rescued = time.Now()
+			fn(ctx)
 		}
 	}
 }
@@ -231,6 +233,8 @@ func (d *Deadlines) release(ctx context.Context, ids []string) (failed []string)
 		free <- struct{}{}
 		working.Go(func() {
 			defer func() { <-free }()
+			ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+			defer cancel()
 			if err := d.Release(ctx, id); err != nil {
 				d.Logger.Debug("can't release a hold yet", "error", err)
 				mu.Lock()

@@ -19,6 +19,7 @@ func (w *world) killUnknown() {
 	p := list[w.rnd.IntN(len(list))]
 	end := w.sight.unsaid(p.ip)
 	w.say("%s hears no gossip", p.id)
+	w.holds.divide(w)
 	for _, i := range w.freeHosts() {
 		w.net.Cut(ip(i), p.ip, simnet.Gossip)
 	}

@@ -244,7 +244,7 @@ func (s *holds) begin(w *world, one *held, amounts []int64) (
 // check checks that a hold is not settled more often than it has keys, nor repeated without a
 // first time.
 func (h *held) check(w *world) {
-	if h.lost || w.plan.parts() {
+	if h.lost || w.isDivided() {
 		return
 	}
 	settled, repeated, unknown := 0, false, false
@@ -307,7 +307,7 @@ func (h *held) seen(lo, hi int64, sees bool) (_, _ int64) {
 // book makes the ledger follow what settlements may have changed.
 func (h *held) book(w *world) {
 	for i, k := range h.keys {
-		lo, hi := h.changes(i, w.plan.exact, !h.lost && !w.plan.parts())
+		lo, hi := h.changes(i, w.plan.exact, !h.lost && !w.isDivided())
 		w.ledger.of(k.key, func(a *account) {
 			a.acknowledged += lo - k.lo
 			a.more += hi - lo - (k.hi - k.lo)
@@ -334,6 +334,19 @@ func (s *holds) loseLeases(key string) {
 		s.losses = map[string][]time.Time{}
 	}
 	s.losses[key] = append(s.losses[key], time.Now())
+}
+
+// isDivided reports whether two nodes may each take itself for the owner of a key.
+func (w *world) isDivided() bool { return w.plan.parts() || w.divided.Load() }
+
+// divide records that a node does not learn who owns what.
+func (s *holds) divide(w *world) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.divided.Store(true)
+	for _, one := range s.list {
+		one.book(w)
+	}
 }
 
 // loseAll records that Redis has lost the counts of all companions.

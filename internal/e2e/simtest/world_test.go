@@ -51,6 +51,7 @@ type world struct {
 	borrowed atomic.Int64 // answers about hot keys
 	near     atomic.Int64 // remembered refusals
 	once     atomic.Int64
+	divided  atomic.Bool // a node does not learn who owns what
 	groups   groups
 	sight    sight
 	spent    int          // generations of keys that were used up
