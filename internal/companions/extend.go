@@ -2,6 +2,7 @@ package companions
 
 import (
 	"errors"
+	"fmt"
 
 	"twotier.dev/twotier"
 )
@@ -171,6 +172,10 @@ func (x *Extended) OriginalError(err error) error {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {
 		return err
+	}
+	if invalid.Field == "hold" { // its length was checked before
+		return fmt.Errorf("%w: the hold ended before the owner of a key could count it",
+			twotier.ErrUnavailable)
 	}
 	named := *invalid
 	if named.Check = x.of[invalid.Check].check; len(x.original.Checks) == 1 {

@@ -62,6 +62,8 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 		{x, invalid(2), invalid(1)}, {x, invalid(0), invalid(0)}, {x, invalid(-1), invalid(-1)},
 		{companions.Extend(single), invalid(0), invalid(-1)},
 		{x, twotier.ErrUnavailable, twotier.ErrUnavailable},
+		// The owner of the key has received it too late.
+		{x, &twotier.InvalidError{Check: 1, Field: "hold"}, twotier.ErrUnavailable},
 	} {
 		got := test.x.OriginalError(test.err)
 		if errors.Is(test.want, twotier.ErrUnavailable) && errors.Is(got, twotier.ErrUnavailable) {

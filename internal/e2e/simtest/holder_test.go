@@ -195,8 +195,7 @@ func (h *holder) post(p *proc, path string, request, answer any) (status int, er
 		if err := json.Unmarshal(r.text, answer); err != nil {
 			h.w.t.Errorf("node %s answers %s: %v", p.id, r.text, err)
 		}
-	case r.status == http.StatusGone, strings.Contains(string(r.text), "hold: it would last "):
-		// it has ended, or did so before the owner of a key was found
+	case r.status == http.StatusGone, strings.Contains(string(r.text), "the hold ended before"):
 	default:
 		h.refused(p, r)
 	}
