@@ -35,16 +35,19 @@ func (h *Holds) release(ctx context.Context, service Service, id string) error {
 	results := make([]twotier.Result, len(s.Ops))
 	service.DoAll(ctx, s.Ops, results)
 	for i := range results {
-		err := results[i].Err
-		if isOutOfReach(err) {
+		res := &results[i]
+		if isOutOfReach(res.Err) {
 			op := s.WithoutEvents(i)
-			err = service.Do(ctx, &op, &results[i])
+			res.Err = service.Do(ctx, &op, res)
 		}
-		if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok && invalid.Field == "hold" {
+		switch invalid, ok := errors.AsType[*twotier.InvalidError](res.Err); {
+		case ok && invalid.Field == "hold":
 			h.deadlines.Logger.Warn("a hold could not be released in time: what it counted stays "+
 				"counted", "namespace", spaceOf(hold.Checks[i].NS))
-		} else if err != nil {
-			return err
+		case res.Err != nil:
+			return res.Err
+		case s.Outcome(i, res) == holds.Unsettled:
+			return twotier.ErrUnavailable
 		}
 	}
 	h.deadlines.Remove(id, hold.Until)

@@ -42,15 +42,16 @@ func deadlines(t *testing.T, server *redistest.Server) (n int64) {
 // released waits until each of the running nodes has those counts.
 func (c *cluster) released(counts map[string]int64) {
 	c.T.Helper()
-	proctest.Until(c.T, "the holds are released", func() bool {
+	proctest.UntilNil(c.T, "the holds are released", func() error {
 		for key, want := range counts {
 			for _, i := range c.Running() {
 				if n, err := c.eventsOf(i, "default", key); err != nil || n != want {
-					return false
+					return fmt.Errorf("node %d has %d events of %s, want %d, %v", i, n, key, want,
+						err)
 				}
 			}
 		}
-		return true
+		return nil
 	})
 }
 
@@ -58,7 +59,7 @@ func (c *cluster) released(counts map[string]int64) {
 // the end all nodes are killed. What nobody has settled is released all the same, once.
 func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redistest.Start(t, redistest.AOF())
 	c := startOn(t, server, 3, proctest.Loopback(), "--ack", "redis", "--redis-expiry",
 		redistest.Expiry(t, server))
 	written := func(n int64) {

@@ -65,16 +65,16 @@ func (w *world) checkLeases(key string, last time.Time) time.Time {
 	h := &w.holds
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	stale := w.plan.stale()
-	if w.plan.exact {
-		stale = 0
-	}
 	for _, l := range h.leases[key] {
 		if l.until.After(last) && !l.void {
 			last = l.until
 		}
 	}
 	for _, s := range h.seen[key] {
+		stale := w.plan.stale()
+		if w.plan.exact && !s.degraded {
+			stale = 0
+		}
 		least, most := h.openAt(key, &s, w.plan.apart(), stale)
 		own := int64(0)
 		if s.allowed {
