@@ -15,7 +15,7 @@ type Settlement struct {
 	// Repeated is set if the hold was settled before, and nothing was changed.
 	Repeated bool
 	// Over names the limits that are exceeded now: a rule and its window, or a limit of the request
-	// such as limits[0].
+	// such as limits[0]. Of several checks, each name begins with its check: checks[1].limits[0].
 	Over []string
 }
 

@@ -31,8 +31,8 @@ type SettledCheck struct {
 type Settled struct {
 	// Repeated means that the hold had been settled before, and that nothing was changed.
 	Repeated bool
-	// Over names the limits that are exceeded now, of each check: a rule and a window, or limits
-	// of the request.
+	// Over names the limits that are exceeded now: a rule and a window, or limits of the request.
+	// Of several checks, each name begins with its check, as in checks[1].tokens/1m.
 	Over []string
 }
 
@@ -49,7 +49,11 @@ func (r *Request) Settle(ctx context.Context, service Service,
 	}
 	names := make([][]string, 0, len(h.Checks))
 	s := h.Settle(n, func(c *holds.Check) (limits []twotier.Limit) {
-		limits, of := r.limitsOf(c)
+		path := ""
+		if len(h.Checks) > 1 {
+			path = fmt.Sprintf("checks[%d].", len(names))
+		}
+		limits, of := r.limitsOf(c, path)
 		names = append(names, of)
 		return limits
 	})
@@ -175,8 +179,9 @@ func sameKey(h *holds.Check, c *SettledCheck) bool {
 	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 || spaceOf(h.NS) == spaceOf(c.NS))
 }
 
-// limitsOf returns the limits that a check of a hold has now, and their names.
-func (r *Request) limitsOf(c *holds.Check) (limits []twotier.Limit, names []string) {
+// limitsOf returns the limits that a check of a hold has now, and their names, which begin with
+// path.
+func (r *Request) limitsOf(c *holds.Check, path string) (limits []twotier.Limit, names []string) {
 	set, _ := r.ResolveRules() // without rules, a settlement exceeds none
 	for _, name := range c.Rules {
 		rule := set.Find([]byte(name))
@@ -186,11 +191,11 @@ func (r *Request) limitsOf(c *holds.Check) (limits []twotier.Limit, names []stri
 		of := rule.For(c.Key)
 		for k, l := range of {
 			limits = append(limits, twotier.Limit{Window: l.Window, Period: l.Period, Max: l.Max})
-			names = append(names, rule.PolicyName(of, k))
+			names = append(names, path+rule.PolicyName(of, k))
 		}
 	}
 	for k, l := range c.Limits {
-		limits, names = append(limits, l), append(names, fmt.Sprintf("limits[%d]", k))
+		limits, names = append(limits, l), append(names, fmt.Sprintf("%slimits[%d]", path, k))
 	}
 	return limits, names
 }

@@ -27,11 +27,13 @@ func TestHolds(t *testing.T) {
 		t.Errorf("a second one is open: %s", got)
 	}
 	renewed := idOf(t, c.do("TT.RENEW "+id+" 20m"), "[")
+	two := idOf(t, c.do("TT.ACQUIRE b N 2 LIMIT 1h 5 KEY c N 2 LIMIT 1h 2 HOLD 10m"),
+		"[1 0 2 3 2 0 ")
 	for _, step := range []struct{ command, want string }{
 		{"TT.SETTLE " + id + " 7", "[0]"}, // the renewed one takes its place
 		{"TT.SETTLE " + renewed + " 7", "[1 limits[0]]"},
 		{"TT.SETTLE " + renewed + " 7", "[0 limits[0]]"},
-		{"TT.COUNT a 1h", "[7]"},
+		{"TT.SETTLE " + two + " 3", "[1 checks[1].limits[0]]"}, {"TT.COUNT a 1h", "[7]"},
 		{"TT.SETTLE none 7", "-ERR"}, {"TT.SETTLE " + renewed + " -7", "-ERR"},
 		{"TT.SETTLE " + renewed + " x", "-ERR"}, {"TT.RENEW " + id + " x", "-ERR"},
 		{"TT.SETTLE AAAA" + renewed[4:] + " 7", "-NOPERM"},

@@ -48,12 +48,13 @@ func (b *bed) hold(body string) string {
 // was: in the buckets of the hold, once.
 func TestHoldIsSettledOnce(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
-		id := b.hold(`{"checks":[{"key":"team","n":800,"limits":[{"window":"1m","max":1000}]},
-			{"key":"ann","n":800,"limits":[{"window":"1m","max":5000}]}],"hold":"90s"}`)
+		id := b.hold(`{"checks":[{"key":"team","n":800,"limits":[{"window":"1m","max":5000}]},
+			{"key":"ann","n":800,"limits":[{"window":"1m","max":1000}]}],"hold":"90s"}`)
 		b.mono.Add(int64(30 * time.Second))
 		for i := range 3 {
 			s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1234}`, id))
-			if !s.Settled || s.Repeated != (i > 0) || !slices.Equal(s.Over, []string{"limits[0]"}) {
+			if !s.Settled || s.Repeated != (i > 0) ||
+				!slices.Equal(s.Over, []string{"checks[1].limits[0]"}) {
 				t.Fatalf("settlement %d: %+v", i, s)
 			}
 			for _, key := range []string{"team", "ann"} {
