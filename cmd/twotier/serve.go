@@ -120,8 +120,15 @@ func (s *server) announce(stdout, stderr io.Writer) {
 		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n",
 			s.node.Stats().Members, gossip)
 	}
-	fmt.Fprintf(stderr, "try: curl -H 'Content-Type: application/json' -d '%s' %s/v1/acquire\n\n",
-		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
+	header := ""
+	if s.cfg.Tokens != "" {
+		header = `-H "Authorization: Bearer $TWOTIER_TOKEN" `
+		fmt.Fprintf(stderr, "requests need a token of %s: set TWOTIER_TOKEN to one with the role "+
+			"count (twotier token NAME makes one)\n", s.cfg.Tokens)
+	}
+	fmt.Fprintf(stderr, "try: curl %s-H 'Content-Type: application/json' -d '%s' %s\n\n", header,
+		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
+		base+"/v1/acquire")
 }
 
 // readyLine returns the addresses of this server as JSON.
