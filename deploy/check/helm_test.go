@@ -166,3 +166,38 @@ func TestChartWantsSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestChartDerivesMemory: the limit of the container follows from maxMemory, which twotier accepts
+// as well, unless resources have another one. The other resources stay.
+func TestChartDerivesMemory(t *testing.T) {
+	for _, test := range []struct{ values, request, limit string }{
+		{"", "1396Mi", "1396Mi"}, {"maxMemory: 512MiB", "730Mi", "730Mi"},
+		{"maxMemory: 100MB", "188Mi", "188Mi"}, {"maxMemory: 1.5gib", "2061Mi", "2061Mi"},
+		{"maxMemory: 1GB", "1304Mi", "1304Mi"},
+		{"maxMemory: 64MiB\nresources: {requests: {cpu: 250m, memory: 9Mi}}", "9Mi", "148Mi"},
+		{"maxMemory: 64MiB\nresources: {limits: {memory: 4Gi, cpu: 2}}", "148Mi", "4Gi"},
+	} {
+		m := rendered(t, "twotier", secrets+test.values)
+		has := m.set.Spec.Template.Spec.Containers[0].Resources
+		if got := has.Limits.Memory().String(); got != test.limit {
+			t.Errorf("%s: the limit is %s, want %s", test.values, got, test.limit)
+		}
+		if got := has.Requests.Memory().String(); got != test.request ||
+			has.Requests.Cpu().IsZero() {
+			t.Errorf("%s: requests %v, want %s", test.values, has.Requests, test.request)
+		}
+		startsWithItsSettings(t, m)
+	}
+}
+
+// TestChartWantsASizeWithItsUnit: the error names the value and the remedy.
+func TestChartWantsASizeWithItsUnit(t *testing.T) {
+	for _, size := range []string{"3", `"3"`, "1073741824", "1Gi", `""`, "-1GiB", "1KiB", "much",
+		"1.GiB", "1GiB2", "GiB", "[1GiB]"} {
+		if _, err := render("twotier", secrets+"maxMemory: "+size); err == nil ||
+			!strings.Contains(err.Error(), "maxMemory: ") ||
+			!strings.Contains(err.Error(), "such as 1GiB") {
+			t.Errorf("%s: %v", size, err)
+		}
+	}
+}
