@@ -14,16 +14,16 @@ import (
 func (h *Holds) Open(service Service, store holds.DeadlineStore, logger *slog.Logger) {
 	d := &h.deadlines
 	d.Now, d.Store, d.Logger = h.Now, store, logger
-	d.Release = func(ctx context.Context, id string) error { return h.release(ctx, service, id) }
+	d.Release = func(ctx context.Context, id string) error { return h.Release(ctx, service, id) }
 	d.Open()
 }
 
 // Close stops releasing.
 func (h *Holds) Close(ctx context.Context) { h.deadlines.Close(ctx) }
 
-// release releases a hold that has ended and that nobody has settled. The error means that it has
-// to be tried again.
-func (h *Holds) release(ctx context.Context, service Service, id string) error {
+// Release releases a hold that has ended, unless it was settled. The error means that it has to be
+// tried again.
+func (h *Holds) Release(ctx context.Context, service Service, id string) error {
 	if h.Sealer.Secret() == nil {
 		return noSecretFailure()
 	}

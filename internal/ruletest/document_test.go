@@ -57,6 +57,13 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		{stepOf("settle: one, n: 0"), "no step before has hold and as: one"},
 		{stepOf("settle: one"), "settle: want n with it"},
 		{stepOf("key: a, over: b"), "over: only a settlement has it"},
+		{stepOf("key: a, hold: 1m, as: x, on_expiry: drop"),
+			`on_expiry: "drop" is neither keep nor release`},
+		{stepOf("key: a, on_expiry: release"), "on_expiry: want it only together with hold"},
+		{stepOf("renew: one, for: 1m"), "renew: no step before has hold and as: one"},
+		{stepOf("renew: one"), "renew: want for with it"},
+		{stepOf("renew: one, for: 1m, n: 2"), "renew: want only for with it"},
+		{stepOf("key: a, for: 1m"), "for: only a renewal has it"},
 		{stepOf("descriptors: [{a: b}]"), "descriptors: want a domain with them"},
 		{stepOf("domain: d, descriptors: [{}]"), "a descriptor without entries"},
 		{stepOf("key: a, domain: d"), "domain: want descriptors with it"},
@@ -88,6 +95,9 @@ func TestRequestsThatNoServerTakesFail(t *testing.T) {
 		{"key: a, rules: a, hold: 25h, as: x", "hold: want at most 24h"},
 		{"key: a, n: 2, rules: a, hold: 1s, as: x}, {settle: x, n: 1", "settle: x was refused"},
 		{"key: a, rules: a, hold: 1s, as: x}, {at: 2s, settle: x, n: 1", "hold: it has ended"},
+		{"key: a, n: 2, rules: a, hold: 1s, as: x}, {renew: x, for: 1s", "renew: x was refused"},
+		{"key: a, rules: a, hold: 1s, as: x}, {at: 2s, renew: x, for: 1m", "hold: it has ended"},
+		{"key: a, rules: a, hold: 1s, as: x}, {renew: x, for: 25h", "for: it would end"},
 	} {
 		step, want := tt.step, tt.want
 		got := run(t, stepOf(step))

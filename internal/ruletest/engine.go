@@ -1,8 +1,11 @@
 package ruletest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +40,14 @@ type engine struct {
 	request ask.Request
 	holds   ask.Holds
 	ids     map[string]string // of holds, by name
+	// deadlines are the ends of the holds that are to be released then, in order.
+	deadlines []deadline
+}
+
+// deadline is the end of a hold.
+type deadline struct {
+	until int64 // unix milliseconds
+	id    string
 }
 
 // newEngine returns a running engine, whose clock shows start.
@@ -92,6 +103,33 @@ func (e *engine) wall() time.Time { return time.UnixMilli(e.now.Load()) }
 // elapsed returns a clock of the time since a moment of the test.
 func (e *engine) elapsed(since int64) func() time.Duration {
 	return func() time.Duration { return time.Duration(e.now.Load()-since) * time.Millisecond }
+}
+
+// moveTo moves the clock to a time, and on its way releases the holds that end by then.
+func (e *engine) moveTo(ctx context.Context, now int64) error {
+	for len(e.deadlines) > 0 && e.deadlines[0].until <= now {
+		next := e.deadlines[0]
+		e.deadlines = e.deadlines[1:]
+		e.now.Store(next.until)
+		if err := e.holds.Release(ctx, e.node, next.id); err != nil {
+			return fmt.Errorf("releasing a hold: %w", err)
+		}
+	}
+	e.now.Store(now)
+	return nil
+}
+
+// addDeadline adds the end of a hold that is to be released then.
+func (e *engine) addDeadline(id string, until int64) {
+	i, _ := slices.BinarySearchFunc(e.deadlines, until+1, func(d deadline, end int64) int {
+		return cmp.Compare(d.until, end)
+	})
+	e.deadlines = slices.Insert(e.deadlines, i, deadline{until, id})
+}
+
+// deadlineOf returns the position of the end of a hold, or -1 if it is not to be released.
+func (e *engine) deadlineOf(id string) int {
+	return slices.IndexFunc(e.deadlines, func(d deadline) bool { return d.id == id })
 }
 
 // close stops the engine. Its counts are lost.

@@ -22,6 +22,8 @@ func (e *engine) execute(ctx context.Context, s *step) (*outcome, error) {
 	switch {
 	case s.settle != "":
 		o, f = e.settle(ctx, s)
+	case s.renew != "":
+		o, f = e.renew(ctx, s)
 	case len(s.entries) > 0:
 		return e.askDomain(ctx, s)
 	case len(s.values) > 0:
@@ -75,7 +77,7 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 		}
 		r.EndCheck(&one, twotier.Acquire)
 	}
-	op := twotier.Op{Kind: twotier.Acquire, Charge: s.charge, Hold: s.hold}
+	op := twotier.Op{Kind: twotier.Acquire, Charge: s.charge, Hold: s.hold, Release: s.release}
 	if r.NeedsHold(&op) {
 		if f := r.CheckHold(&op); f != nil {
 			return nil, f
@@ -90,6 +92,9 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 	}
 	if id := r.HoldID(0, res); id != "" {
 		e.ids[s.as] = id
+		if s.release {
+			e.addDeadline(id, r.Ops[0].Until)
+		}
 	}
 	return e.acquired(s, res), nil
 }
@@ -189,6 +194,24 @@ func (e *engine) settle(ctx context.Context, s *step) (*outcome, *request.Failur
 		return nil, f
 	}
 	return &outcome{settled: true, over: settled.Over}, nil
+}
+
+// renew moves the end of a hold.
+func (e *engine) renew(ctx context.Context, s *step) (*outcome, *request.Failure) {
+	id, made := e.ids[s.renew]
+	if !made {
+		return nil, request.FieldFailure("renew", s.renew+" was refused, and is no hold")
+	}
+	renewed, f := e.request.Renew(ctx, e.node, id, s.lasts)
+	if f != nil {
+		return nil, f
+	}
+	e.ids[s.renew] = renewed.ID
+	if i := e.deadlineOf(id); i >= 0 {
+		e.deadlines = slices.Delete(e.deadlines, i, i+1)
+		e.addDeadline(renewed.ID, renewed.Until)
+	}
+	return &outcome{settled: true}, nil
 }
 
 // askDomain asks as Envoy does.

@@ -84,8 +84,11 @@ func (f *File) runTest(ctx context.Context, t *test) (failures []Failure, err er
 func (e *engine) runStep(ctx context.Context, t *test, s *step) (first *Failure) {
 	for i := range s.times {
 		after := s.after + int64(i)*s.every
-		e.now.Store(t.start + after)
-		o, err := e.execute(ctx, s)
+		err := e.moveTo(ctx, t.start+after)
+		var o *outcome
+		if err == nil {
+			o, err = e.execute(ctx, s)
+		}
 		if first != nil || err == nil && s.want.isMet(o) {
 			continue
 		}

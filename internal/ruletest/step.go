@@ -25,8 +25,11 @@ type step struct {
 	entries   [][]entry // the descriptors of a request for the domain
 	charge    bool
 	hold      int64  // milliseconds
+	release   bool   // the hold is released at its end
 	as        string // the name of the hold
 	settle    string // the name of a hold to settle
+	renew     string // the name of a hold to renew
+	lasts     int64  // milliseconds from the renewal to the new end
 	want      expectation
 }
 
@@ -44,8 +47,8 @@ type entry struct{ key, value string }
 // stepKeys lists the keys of a step.
 func stepKeys() []string {
 	return []string{"at", "times", "every", "ns", "key", "n", "rules", "checks", "values", "charge",
-		"hold", "as", "settle", "domain", "descriptors", "expect", "by", "near", "shadow", "over",
-		"retry_after", "counts"}
+		"hold", "on_expiry", "as", "settle", "renew", "for", "domain", "descriptors", "expect",
+		"by", "near", "shadow", "over", "retry_after", "counts"}
 }
 
 // readStep reads one step.
@@ -132,12 +135,6 @@ func (r *reader) readRequest(s *step, key string, to *strictyaml.Node) bool {
 		if s.charge = text == "true"; text != "true" && text != "false" {
 			r.Fail(to, "charge: %q is neither true nor false", text)
 		}
-	case "hold":
-		s.hold = r.duration(to, key)
-	case "as":
-		s.as, _ = r.Text(to, key)
-	case "settle":
-		s.settle, _ = r.Text(to, key)
 	case "domain":
 		s.domain, _ = r.Text(to, key)
 	case "descriptors":
@@ -145,7 +142,7 @@ func (r *reader) readRequest(s *step, key string, to *strictyaml.Node) bool {
 			s.entries = append(s.entries, r.readDescriptor(item))
 		}
 	default:
-		return false
+		return r.readHold(s, key, to)
 	}
 	return true
 }
@@ -193,12 +190,7 @@ func (r *reader) finishStep(s *step, item *strictyaml.Node, seen map[string]bool
 		r.Fail(item, "at: %s is before the previous request, at %s", spell(s.after), spell(r.now))
 	}
 	r.now = s.after + int64(s.times-1)*s.every
-	if seen["settle"] && !r.held[s.settle] {
-		r.Fail(item, "settle: no step before has hold and as: %s", s.settle)
-	}
-	if s.as != "" {
-		r.held[s.as] = true
-	}
+	r.checkNames(s, item, seen)
 	if r.requests += s.times; r.requests > maxSteps {
 		r.Fail(item, "more than %d requests in all", maxSteps)
 	}
@@ -214,37 +206,27 @@ func (s *step) conflict(seen map[string]bool) string {
 		}
 		return ""
 	}
-	kind := has("settle", "descriptors", "values", "checks", "key")
+	kind := has("settle", "renew", "descriptors", "values", "checks", "key")
 	switch {
 	case kind == "":
-		return "no request; want key, checks, values, descriptors or settle"
+		return "no request; want key, checks, values, descriptors, settle or renew"
 	case seen["checks"] && len(s.checks) == 0, seen["values"] && len(s.values) == 0,
 		seen["descriptors"] && len(s.entries) == 0:
 		return kind + ": the list is empty"
-	case kind == "settle" && has("key", "checks", "values", "descriptors", "rules", "hold",
-		"charge", "ns") != "":
-		return "settle: want only n with it"
-	case kind == "settle" && has("n") == "":
-		return "settle: want n with it, the number of events in the end; 0 releases the hold"
 	case kind == "descriptors" && s.domain == "":
 		return "descriptors: want a domain with them"
 	case kind == "descriptors" && has("key", "checks", "values", "rules", "ns", "hold", "charge",
-		"retry_after", "near") != "":
+		"on_expiry", "retry_after", "near") != "":
 		return "descriptors: want only n with them, and of the answer no retry_after and near"
 	case kind != "descriptors" && s.domain != "":
 		return "domain: want descriptors with it"
-	case kind == "values" && (!seen["key"] || has("checks", "n", "hold", "charge") != ""):
-		return "values: want a key with them, and no checks, n, hold or charge"
+	case kind == "values" && !seen["key"],
+		kind == "values" && has("checks", "n", "hold", "on_expiry", "charge") != "":
+		return "values: want a key with them, and no checks, n, hold, on_expiry or charge"
 	case kind == "checks" && has("key", "ns", "n", "rules") != "":
 		return "checks: want key, ns, n and rules in each of them"
-	case (s.as != "") != (s.hold > 0):
-		return "hold and as: want both, such as hold: 90s and as: first, or neither"
-	case kind != "settle" && has("over") != "":
-		return "over: only a settlement has it"
-	case kind == "settle" && has("expect", "by", "near", "shadow", "retry_after", "counts") != "":
-		return "settle: of the answer want only over"
 	}
-	return ""
+	return s.holdConflict(kind, has)
 }
 
 // number reads a whole number.
@@ -306,6 +288,8 @@ func (s *step) request() string {
 	switch {
 	case s.settle != "":
 		return fmt.Sprintf("settle %s with %d", s.settle, s.checks[0].n)
+	case s.renew != "":
+		return "renew " + s.renew + " for " + spell(s.lasts)
 	case len(s.entries) > 0:
 		var all []string
 		for _, entries := range s.entries {
