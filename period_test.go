@@ -161,6 +161,7 @@ func TestInvalidPeriods(t *testing.T) {
 		{"year", "", first, `"year" is not one of hour, day, week, month`},
 		{"day", "Mars/Olympus", first, "Mars/Olympus"},
 		{"day", "Local", first, "Local"},
+		{"day", "Europe//Lisbon", first, "unknown time zone"},
 		{"day", "../../etc/passwd", first, "unknown time zone"},
 		{"month", "", 0, "want 1 to 31"},
 		{"month", "", 32, "want 1 to 31"},

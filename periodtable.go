@@ -1,6 +1,7 @@
 package twotier
 
 import (
+	"strings"
 	"sync"
 	"time"
 	_ "time/tzdata" // nodes in containers without time zones have the same periods as all others
@@ -68,9 +69,10 @@ func unknownZone(name string) error {
 }
 
 // isZoneName reports whether a name may be one of the database: these begin with a capital letter.
-// Other files next to the database depend on the machine, and so does the zone Local.
+// Other files next to the database depend on the machine, and so do the zone Local and names that
+// only a file system finds: with more slashes, each zone would have any number of them.
 func isZoneName(name string) bool {
-	if len(name) > maxZoneName || name == "Local" {
+	if len(name) > maxZoneName || name == "Local" || strings.Contains(name, "//") {
 		return false
 	}
 	for i, c := range []byte(name) {
