@@ -2,7 +2,9 @@ package codec
 
 import (
 	"fmt"
+	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 )
@@ -42,8 +44,13 @@ func (d *Decoder) readBatch() *wire.Problem {
 		}
 		return wire.FieldProblem(request.Clip(name), "unknown field; want ops or quiet")
 	})
-	if p == nil && !seenOps {
+	switch {
+	case p != nil:
+	case !seenOps:
 		p = wire.FieldProblem("ops", "missing; want a list of operations")
+	case d.Quiet && slices.ContainsFunc(d.Ops, func(op twotier.Op) bool { return op.Hold > 0 }):
+		p = wire.FieldProblem("quiet", "an operation has a hold, whose id is in the answer to it; "+
+			"leave quiet out")
 	}
 	return p
 }
