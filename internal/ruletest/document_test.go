@@ -72,6 +72,7 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 			":3:39: at: 4s is before the previous request, at 5s"},
 		{stepOf("key: a, times: 9, every: 1s}, {key: a, at: 7999ms"),
 			"is before the previous request, at 8s"},
+		{stepOf("key: a, times: 1000000, every: 1000d"), "at most 20 years after the start"},
 		{stepOf("key: a, times: 1000000}, {key: a"), "more than 1000000 requests"},
 	} {
 		text, want := tt.text, tt.want

@@ -189,7 +189,10 @@ func (r *reader) finishStep(s *step, item *strictyaml.Node, seen map[string]bool
 	if s.after < r.now {
 		r.Fail(item, "at: %s is before the previous request, at %s", spell(s.after), spell(r.now))
 	}
-	r.now = s.after + int64(s.times-1)*s.every
+	if r.now = s.after + int64(s.times-1)*s.every; r.now > maxAfter {
+		r.Fail(item, "at, every: want the last request at most 20 years after the start")
+		r.now = maxAfter
+	}
 	r.checkNames(s, item, seen)
 	if r.requests += s.times; r.requests > maxSteps {
 		r.Fail(item, "more than %d requests in all", maxSteps)
