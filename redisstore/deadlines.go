@@ -35,8 +35,7 @@ func (d *Deadlines) ChangeDeadlines(ctx context.Context, add, remove map[int64][
 	for slot, ids := range remove {
 		pipe.HDel(ctx, d.store.prefix.DeadlinesKey(slot), ids...)
 	}
-	_, err := pipe.Exec(ctx)
-	return err
+	return execPipe(ctx, pipe)
 }
 
 // Deadlines returns the ids in each of the slots.
@@ -48,7 +47,7 @@ func (d *Deadlines) Deadlines(ctx context.Context, slots []int64) ([][]string, e
 	for i, slot := range slots {
 		replies[i] = pipe.HGetAll(ctx, d.store.prefix.DeadlinesKey(slot))
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execPipe(ctx, pipe); err != nil {
 		return nil, err
 	}
 	ids := make([][]string, len(slots))
@@ -58,4 +57,20 @@ func (d *Deadlines) Deadlines(ctx context.Context, slots []int64) ([][]string, e
 		}
 	}
 	return ids, nil
+}
+
+// execPipe executes commands. A slot whose name something else has taken is as good as absent: it
+// must not keep the others from being read and written.
+func execPipe(ctx context.Context, pipe redis.Pipeliner) error {
+	commands, err := pipe.Exec(ctx)
+	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return err
+	}
+	for _, command := range commands {
+		err := command.Err()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
 }

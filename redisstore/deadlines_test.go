@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -35,5 +36,26 @@ func TestDeadlines(t *testing.T) {
 	if left := ttl - time.Hour - kept; err != nil || left < -time.Minute || left > time.Minute ||
 		!strings.HasPrefix(keys[0], "tt:due:") {
 		t.Errorf("%s expires in %v, %v", keys[0], ttl, err)
+	}
+}
+
+// TestTakenNameOfDeadlines: a slot whose name has another type is left alone, and hides no other.
+func TestTakenNameOfDeadlines(t *testing.T) {
+	srv := redistest.Start(t)
+	d := open(t, redisstore.Options{URL: srv.URL()}).Deadlines(time.Minute)
+	slot := time.Now().Add(time.Hour).UnixMilli()
+	taken := fmt.Sprintf("tt:due:%d", slot)
+	must.Succeed(t, srv.Client(t).Set(t.Context(), taken, "text", time.Hour).Err())
+	for range 2 {
+		must.Succeed(t, d.ChangeDeadlines(t.Context(), map[int64][]string{slot: {"a"},
+			slot + 1: {"b", "c"}}, map[int64][]string{slot: {"a"}, slot + 1: {"c"}}))
+	}
+	ids, err := d.Deadlines(t.Context(), []int64{slot, slot + 1})
+	must.Succeed(t, err)
+	if len(ids) != 2 || ids[0] != nil || !slices.Equal(ids[1], []string{"b"}) {
+		t.Errorf("%v", ids)
+	}
+	if text, err := srv.Client(t).Get(t.Context(), taken).Result(); text != "text" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -7,7 +7,7 @@ import "twotier.dev/twotier/internal/holds"
 func (s *server) openHolds() {
 	var store holds.DeadlineStore
 	if s.store.redis != nil {
-		store = s.store.redis.Deadlines(2 * holds.ReleaseWithin)
+		store = s.store.redis.Deadlines(holds.DeadlineKept)
 	}
-	s.holds.Open(s.node, store, s.log)
+	s.holds.Open(s.node, store, holdMemory(s.cfg.Store), s.log)
 }

@@ -44,13 +44,17 @@ func doorCount(cfg config.Server) int64 {
 // distinctMemory returns the part of --max-memory that is for distinct values.
 func distinctMemory(cfg config.Store) int64 { return cfg.MaxMemory / 16 }
 
-// counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory.
-// Without Redis the embedded store gets half of --max-memory first.
+// holdMemory returns the part of --max-memory that is for holds to release at their ends.
+func holdMemory(cfg config.Store) int64 { return cfg.MaxMemory / 32 }
+
+// counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory
+// and holdMemory. Without Redis the embedded store gets half of --max-memory first.
 func counterMemory(cfg config.Store) int64 {
+	rest := cfg.MaxMemory - distinctMemory(cfg) - holdMemory(cfg)
 	if cfg.Redis == "" {
-		return cfg.MaxMemory/2 - distinctMemory(cfg)
+		return rest - cfg.MaxMemory/2
 	}
-	return cfg.MaxMemory - distinctMemory(cfg)
+	return rest
 }
 
 // limitWeb sets the limits on the memory and the connections of the HTTP server.

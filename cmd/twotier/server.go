@@ -209,6 +209,7 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
+	s.openHolds() // before the first request
 	if err := s.openHTTP(ctx); err != nil {
 		return s.explainListen(err)
 	}
@@ -229,7 +230,6 @@ func (s *server) open(ctx context.Context) error {
 	s.rules.Join(ctx) // idempotent: its rules are stored once
 	s.history.Open()
 	s.startAgreement()
-	s.openHolds()
 	return nil
 }
 
@@ -312,7 +312,7 @@ func (s *server) close() error {
 	finish, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
 	err = errors.Join(err, s.closeDoors(finish))
-	s.holds.Close(finish)
+	s.holds.Close()
 	s.history.Record() // decisions made meanwhile by other nodes, which also count them
 	leave, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()

@@ -340,7 +340,7 @@ func someHolds(t testing.TB, n *node.Node) *ask.Holds {
 	now := func() int64 { return time.Now().UnixMilli() }
 	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
 	h.Sealer.SetSecret([]byte("secret"))
-	h.Open(n, nil, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { h.Close(context.Background()) })
+	h.Open(n, nil, 0, slog.New(slog.DiscardHandler))
+	t.Cleanup(h.Close)
 	return h
 }

@@ -10,16 +10,32 @@ import (
 )
 
 // Open begins to release the holds that nobody settles in time. Without a store, their deadlines
-// end with this process.
-func (h *Holds) Open(service Service, store holds.DeadlineStore, logger *slog.Logger) {
+// end with this process. memory bounds the bytes that they take; 0 means 64 MiB.
+func (h *Holds) Open(service Service, store holds.DeadlineStore, memory int64,
+	logger *slog.Logger) {
 	d := &h.deadlines
-	d.Now, d.Store, d.Logger = h.Now, store, logger
+	d.Now, d.Store, d.Memory, d.Logger = h.Now, store, memory, logger
 	d.Release = func(ctx context.Context, id string) error { return h.Release(ctx, service, id) }
 	d.Open()
 }
 
 // Close stops releasing.
-func (h *Holds) Close(ctx context.Context) { h.deadlines.Close(ctx) }
+func (h *Holds) Close() { h.deadlines.Close() }
+
+// releaseRenewed makes sure that the keys of a hold whose renewal has succeeded are released at its
+// end, although that of other keys has failed, so that nobody gets the id of the hold.
+func (h *Holds) releaseRenewed(next *holds.Hold, results []twotier.Result) {
+	part := *next
+	part.Checks = nil
+	for i := range results {
+		if results[i].Err == nil && results[i].Allowed {
+			part.Checks = append(part.Checks, next.Checks[i])
+		}
+	}
+	if part.Release && len(part.Checks) > 0 {
+		h.deadlines.Add(h.Sealer.Seal(&part), part.Until)
+	}
+}
 
 // Release releases a hold that has ended, unless it was settled. The error means that it has to be
 // tried again.

@@ -61,8 +61,8 @@ func TestRefusedReleaseIsRepeated(t *testing.T) {
 		until := now() - now()%holds.DeadlineSlot.Milliseconds()
 		store := &one{slot: until, id: h.Sealer.Seal(&holds.Hold{Until: until, Release: true,
 			Checks: []holds.Check{{Key: []byte("k"), N: 1, TS: until - 1000}}})}
-		h.Open(service, store, slog.New(slog.DiscardHandler))
-		defer h.Close(t.Context())
+		h.Open(service, store, 0, slog.New(slog.DiscardHandler))
+		defer h.Close()
 		time.Sleep(time.Minute)
 		if calls := service.calls.Load(); calls < 5 || store.removed.Load() {
 			t.Errorf("%d attempts, removed: %v", calls, store.removed.Load())

@@ -88,12 +88,9 @@ func (r *Request) Renew(ctx context.Context, service Service, id string,
 	results := make([]twotier.Result, len(ops))
 	service.DoAll(ctx, ops, results)
 	for i := range results {
-		switch res := &results[i]; {
-		case res.Err != nil:
-			return nil, failureOfSettling(res.Err)
-		case !res.Allowed:
-			return nil, &request.Failure{Kind: request.Gone, Field: "hold",
-				Detail: "it was settled or renewed before, or its lease is lost"}
+		if f := failureOfRenewal(h, &results[i]); f != nil {
+			r.Holds.releaseRenewed(next, results)
+			return nil, f
 		}
 	}
 	for i := range h.Checks {
@@ -105,6 +102,18 @@ func (r *Request) Renew(ctx context.Context, service Service, id string,
 		r.Holds.deadlines.Remove(id, h.Until)
 	}
 	return renewed, nil
+}
+
+// failureOfRenewal returns why a key of a hold is not renewed, or nil if it is.
+func failureOfRenewal(h *holds.Hold, res *twotier.Result) *request.Failure {
+	switch {
+	case res.Err != nil:
+		return failureOfSettling(h, res.Err)
+	case !res.Allowed:
+		return &request.Failure{Kind: request.Gone, Field: "hold",
+			Detail: "it was settled or renewed before, or its lease is lost"}
+	}
+	return nil
 }
 
 // openHold reads the id of a hold that has not ended, and whose keys the grant covers.
@@ -128,14 +137,18 @@ func (r *Request) openHold(id string) (*holds.Hold, *request.Failure) {
 		}
 	}
 	if !h.IsOpen(r.Holds.Now()) {
-		return nil, endedFailure()
+		return nil, endedFailure(h)
 	}
 	return h, nil
 }
 
-func endedFailure() *request.Failure {
-	return &request.Failure{Kind: request.Gone, Field: "hold",
+func endedFailure(h *holds.Hold) *request.Failure {
+	f := &request.Failure{Kind: request.Gone, Field: "hold",
 		Detail: "it has ended: what it counted stays counted"}
+	if h.Release {
+		f.Detail = "it has ended: what it counted is released"
+	}
+	return f
 }
 
 // amountsOf returns the final number of events of each check.
@@ -217,7 +230,7 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 	} else {
 		service.DoAll(ctx, s.Ops, results)
 	}
-	answer := &Settled{Repeated: true}
+	answer, renewed := &Settled{Repeated: true}, 0
 	for i := range results {
 		res := &results[i]
 		if isOutOfReach(res.Err) {
@@ -229,13 +242,15 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 			res.Err = service.Do(ctx, &op, res)
 		}
 		if res.Err != nil {
-			return nil, failureOfSettling(res.Err)
+			return nil, failureOfSettling(h, res.Err)
 		}
 		switch s.Outcome(i, res) {
 		case holds.Expired:
-			return nil, endedFailure()
+			return nil, endedFailure(h)
 		case holds.Unsettled:
-			return nil, failureOfSettling(errUnsettled)
+			return nil, failureOfSettling(h, errUnsettled)
+		case holds.Renewed:
+			renewed++
 		case holds.Settled:
 			answer.Repeated = false
 			r.Holds.Tally.Settled(spaceOf(h.Checks[i].NS), h.Until)
@@ -245,6 +260,10 @@ func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
 				answer.Over = append(answer.Over, names[i][j])
 			}
 		}
+	}
+	if renewed == len(results) {
+		return nil, &request.Failure{Kind: request.Gone, Field: "hold",
+			Detail: "it was renewed: settle the id that the renewal returned"}
 	}
 	return answer, nil
 }
@@ -268,9 +287,9 @@ func isOutOfReach(err error) bool {
 
 // failureOfSettling returns the failure of a settlement of which one part failed: others may have
 // been carried out.
-func failureOfSettling(err error) *request.Failure {
+func failureOfSettling(h *holds.Hold, err error) *request.Failure {
 	if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok && invalid.Field == "hold" {
-		return endedFailure() // on its way to the owner of the key
+		return endedFailure(h) // on its way to the owner of the key
 	}
 	f := request.FailureOf(err, true)
 	if f.Kind == request.Unavailable || f.Kind == request.Overload {

@@ -2,7 +2,12 @@ package ask_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
@@ -28,14 +33,124 @@ func (l late) DoAll(ctx context.Context, ops []twotier.Op, results []twotier.Res
 func TestHoldEndsOnItsWay(t *testing.T) {
 	h := &ask.Holds{Now: func() int64 { return 1000 }}
 	h.Sealer.SetSecret([]byte("secret"))
-	id := h.Sealer.Seal(&holds.Hold{Until: 1001, Checks: []holds.Check{{Key: []byte("k"), N: 1,
-		TS: 1, Leased: true}}})
+	for release, stays := range map[bool]string{false: "stays counted", true: "is released"} {
+		id := h.Sealer.Seal(&holds.Hold{Until: 1001, Release: release, Checks: []holds.Check{
+			{Key: []byte("k"), N: 1, TS: 1, Leased: true}}})
+		r := &ask.Request{Rules: newRules(), Holds: h}
+		_, settled := r.Settle(t.Context(), late{}, &ask.Settling{ID: id})
+		_, renewed := r.Renew(t.Context(), late{}, id, 5000)
+		for _, f := range []*request.Failure{settled, renewed} {
+			if f == nil || f.Kind != request.Gone || !strings.Contains(f.Detail, stays) {
+				t.Errorf("%v, want kind %d, %s", f, request.Gone, stays)
+			}
+		}
+	}
+}
+
+// marking is a service that keeps marks of holds, and records which events of keys are taken back.
+// It can't renew the hold of one key.
+type marking struct {
+	fixed string
+
+	mu    sync.Mutex
+	marks map[string]int64
+	taken map[string]int64
+}
+
+func newMarking(fixed string) *marking {
+	return &marking{fixed: fixed, marks: map[string]int64{}, taken: map[string]int64{}}
+}
+
+func (m *marking) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	res.Reset()
+	for i := range op.Checks {
+		c, r := &op.Checks[i], res.AddCheck()
+		if !c.IsLease() {
+			continue
+		}
+		key := string(c.Key)
+		if len(op.Checks) == 1 && strings.HasSuffix(key, "/"+m.fixed) {
+			return twotier.ErrUnavailable
+		}
+		if mark := m.marks[key]; mark > 0 {
+			r.Refused, r.Limits = true, []twotier.LimitResult{{Count: mark}}
+			return nil
+		}
+		m.marks[key] = c.N
+	}
+	res.Allowed = true
+	for i := range op.Checks {
+		if c := &op.Checks[i]; !c.IsLease() {
+			m.taken[string(c.Key)] -= c.N
+		}
+	}
+	return nil
+}
+
+func (m *marking) DoAll(ctx context.Context, ops []twotier.Op, results []twotier.Result) {
+	for i := range ops {
+		results[i].Err = m.Do(ctx, &ops[i], &results[i])
+	}
+}
+
+// takenOf returns how many events of a key were taken back.
+func (m *marking) takenOf(key string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.taken[key]
+}
+
+// TestRenewalsOfSomeKeys: a renewal of which one part fails has no id. Nevertheless, the keys that
+// it has renewed are released at the new end, and the others are not released twice.
+func TestRenewalsOfSomeKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMarking("b")
+		h := &ask.Holds{Now: func() int64 { return time.Now().UnixMilli() }}
+		h.Tally.Now = h.Now
+		h.Sealer.SetSecret([]byte("secret"))
+		h.Open(m, nil, 0, slog.New(slog.DiscardHandler))
+		defer h.Close()
+		now := h.Now()
+		id := h.Sealer.Seal(&holds.Hold{Until: now + 10_000, Release: true, Checks: []holds.Check{
+			{Key: []byte("a"), N: 3, TS: now}, {Key: []byte("b"), N: 5, TS: now}}})
+		r := &ask.Request{Rules: newRules(), Holds: h}
+		if _, f := r.Renew(t.Context(), m, id, 60_000); f == nil || f.Kind != request.Unknown {
+			t.Errorf("%v, want kind %d", f, request.Unknown)
+		}
+		time.Sleep(59 * time.Second)
+		if a, b := m.takenOf("a"), m.takenOf("b"); a != 0 || b != 0 {
+			t.Errorf("%d and %d are released before the new end", a, b)
+		}
+		time.Sleep(5 * time.Second)
+		if a, b := m.takenOf("a"), m.takenOf("b"); a != 3 || b != 0 {
+			t.Errorf("%d and %d are released, want 3 and 0", a, b)
+		}
+	})
+}
+
+// TestRenewedHoldIsNotSettled: the old id of a renewed hold can't be settled, which is no success.
+func TestRenewedHoldIsNotSettled(t *testing.T) {
+	m := newMarking("-")
+	h := &ask.Holds{Now: func() int64 { return 1000 }}
+	h.Tally.Now = h.Now
+	h.Sealer.SetSecret([]byte("secret"))
+	old := h.Sealer.Seal(&holds.Hold{Until: 2000, Checks: []holds.Check{
+		{Key: []byte("a"), N: 3, TS: 1000}, {Key: []byte("b"), N: 5, TS: 1000}}})
 	r := &ask.Request{Rules: newRules(), Holds: h}
-	_, settled := r.Settle(t.Context(), late{}, &ask.Settling{ID: id})
-	_, renewed := r.Renew(t.Context(), late{}, id, 5000)
-	for _, f := range []*request.Failure{settled, renewed} {
-		if f == nil || f.Kind != request.Gone || f.Detail == "" {
-			t.Errorf("%v, want kind %d", f, request.Gone)
+	renewed, f := r.Renew(t.Context(), m, old, 60_000)
+	if f != nil {
+		t.Fatal(f)
+	}
+	if a, f := r.Settle(t.Context(), m, &ask.Settling{ID: old}); f == nil ||
+		f.Kind != request.Gone || !strings.Contains(f.Detail, "renewed") || len(m.taken) > 0 {
+		t.Errorf("%+v, %v, %v", a, f, m.taken)
+	}
+	for _, repeated := range []bool{false, true} {
+		a, f := r.Settle(t.Context(), m, &ask.Settling{ID: renewed.ID})
+		if f != nil || a.Repeated != repeated || m.taken["a"] != 3 || m.taken["b"] != 5 {
+			t.Errorf("%+v, %v, %v", a, f, m.taken)
 		}
 	}
 }

@@ -1,17 +1,19 @@
 package holds
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	// MaxDeadlines bounds the deadlines in memory.
-	MaxDeadlines = 1 << 20
 	// DeadlineSlot is the length of the slots in which a DeadlineStore keeps deadlines.
 	DeadlineSlot = 2 * time.Second
+	// DeadlineKept is how long a DeadlineStore keeps a slot after its start.
+	DeadlineKept = 2 * ReleaseWithin
 
 	deadlineTick = 100 * time.Millisecond
 	// orphanAge is how far back a deadline lies that another node should have met: it has died.
@@ -20,6 +22,12 @@ const (
 	// releasers bounds the releases at the same time, and releaseTimeout each of them.
 	releasers      = 16
 	releaseTimeout = 5 * time.Second
+	// changesAtOnce and bytesAtOnce bound the changes in one write to the store.
+	changesAtOnce = 1000
+	bytesAtOnce   = 1 << 20
+	// idCost is how many bytes of memory an id takes in addition to its text.
+	idCost        = 64
+	defaultMemory = 64 << 20
 )
 
 // A DeadlineStore keeps the ids of holds that are to be released, so that they outlive the node
@@ -42,26 +50,41 @@ type Deadlines struct {
 	Store DeadlineStore
 	// Release releases a hold. The error means that it has to be tried again.
 	Release func(ctx context.Context, id string) error
-	Logger  *slog.Logger
+	// Memory bounds the bytes in use: three quarters for ids to release, and a quarter for changes
+	// that the store has not seen. Default: 64 MiB.
+	Memory int64
+	Logger *slog.Logger
 
-	mu  sync.Mutex
-	due map[int64]map[string]struct{} // ids by the tick after their end
-	n   int
-	// add and remove are the changes that the store has not seen yet.
-	add, remove map[int64][]string
-	changes     int
+	mu      sync.Mutex
+	due     map[int64]map[string]struct{} // ids by the tick after their end
+	kept    int64                         // the memory of due
+	next    int64                         // the first tick whose holds may not have been released
+	changes []slotChange                  // those that the store has not seen yet, oldest first
+	unseen  int64                         // the memory of changes
 
-	next   int64 // the first tick whose holds may not have been released
 	orphan int64 // the first slot of the store that may have overdue ids
 	stop   context.CancelFunc
 	loops  sync.WaitGroup
 }
 
+// slotChange adds an id to a slot of the store, or removes it.
+type slotChange struct {
+	slot    int64
+	id      string
+	removes bool
+}
+
+// costOf returns the memory of an id, in bytes.
+func costOf(id string) int64 { return int64(len(id)) + idCost }
+
+// quarter returns a quarter of the memory, in bytes.
+func (d *Deadlines) quarter() int64 { return cmp.Or(d.Memory, defaultMemory) / 4 }
+
 // IsFull reports whether no deadline can be added.
 func (d *Deadlines) IsFull() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.n >= MaxDeadlines
+	return d.kept >= 3*d.quarter()
 }
 
 // Add adds the deadline of a hold.
@@ -69,20 +92,22 @@ func (d *Deadlines) Add(id string, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.insert(tickOf(until), id)
-	d.change(&d.add, id, until)
+	d.change(slotChange{slotOf(until), id, false})
 }
 
 // Remove removes the deadline of a hold that has been settled, whichever node made it.
 func (d *Deadlines) Remove(id string, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if ids := d.due[tickOf(until)]; ids != nil {
-		if _, mine := ids[id]; mine {
-			delete(ids, id)
-			d.n--
+	tick := tickOf(until)
+	ids := d.due[tick]
+	if _, mine := ids[id]; mine {
+		if delete(ids, id); len(ids) == 0 {
+			delete(d.due, tick)
 		}
+		d.kept -= costOf(id)
 	}
-	d.change(&d.remove, id, until)
+	d.change(slotChange{slotOf(until), id, true})
 }
 
 // tickOf returns the number of the first tick after a time.
@@ -100,20 +125,17 @@ func (d *Deadlines) insert(tick int64, id string) {
 		d.due[tick] = map[string]struct{}{}
 	}
 	d.due[tick][id] = struct{}{}
-	d.n++
+	d.kept += costOf(id)
 }
 
-// change remembers a change of the store. While it is down, the latest MaxDeadlines are lost: their
+// change remembers a change of the store. While it is down, those that don't fit are lost: their
 // holds are released by this node, or not at all.
-func (d *Deadlines) change(in *map[int64][]string, id string, until int64) {
-	if d.Store == nil || d.changes >= MaxDeadlines {
+func (d *Deadlines) change(c slotChange) {
+	if d.Store == nil || d.unseen >= d.quarter() {
 		return
 	}
-	if *in == nil {
-		*in = map[int64][]string{}
-	}
-	(*in)[slotOf(until)] = append((*in)[slotOf(until)], id)
-	d.changes++
+	d.changes = append(d.changes, c)
+	d.unseen += costOf(c.id)
 }
 
 // Open begins to release.
@@ -121,7 +143,6 @@ func (d *Deadlines) Open() {
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	d.next = tickOf(d.Now()) - 1
-	d.orphan = slotOf(d.Now() - ReleaseWithin.Milliseconds())
 	d.loops.Go(func() { each(ctx, deadlineTick, d.releaseDue) })
 	if d.Store != nil {
 		d.loops.Go(func() { each(ctx, deadlineTick, d.write) })
@@ -129,16 +150,14 @@ func (d *Deadlines) Open() {
 	}
 }
 
-// Close stops releasing, and writes the last changes to the store.
-func (d *Deadlines) Close(ctx context.Context) {
+// Close stops releasing, and writes the last changes to the store, for a second at most.
+func (d *Deadlines) Close() {
 	if d.stop == nil {
 		return // it was never opened
 	}
 	d.stop()
 	d.loops.Wait()
-	if d.Store != nil {
-		d.write(ctx)
-	}
+	d.write(context.Background())
 }
 
 // each calls fn again and again, with pauses, until ctx ends.
@@ -155,37 +174,54 @@ func each(ctx context.Context, pause time.Duration, fn func(context.Context)) {
 	}
 }
 
-// write writes the changes to the store, or keeps them if it can't.
+// write writes changes to the store, some at a time, until there are none or it fails.
 func (d *Deadlines) write(ctx context.Context) {
-	d.mu.Lock()
-	add, remove, n := d.add, d.remove, d.changes
-	d.add, d.remove, d.changes = nil, nil, 0
-	d.mu.Unlock()
-	if n == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	err := d.Store.ChangeDeadlines(ctx, add, remove)
-	if err == nil {
-		return
+	for {
+		some := d.oldestChanges()
+		if len(some) == 0 {
+			return
+		}
+		add, remove := map[int64][]string{}, map[int64][]string{}
+		for _, c := range some {
+			in := add
+			if c.removes {
+				in = remove
+			}
+			in[c.slot] = append(in[c.slot], c.id)
+		}
+		if err := d.Store.ChangeDeadlines(ctx, add, remove); err != nil {
+			d.Logger.Debug("can't write the deadlines of holds", "error", err)
+			return
+		}
+		d.forgetChanges(len(some))
 	}
-	d.Logger.Debug("can't write the deadlines of holds", "error", err)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.add, d.remove = merge(add, d.add), merge(remove, d.remove)
-	d.changes += n
 }
 
-// merge appends the ids of later to those of earlier.
-func merge(earlier, later map[int64][]string) map[int64][]string {
-	if earlier == nil {
-		return later
+// oldestChanges returns changes for one write.
+func (d *Deadlines) oldestChanges() []slotChange {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, bytes := 0, 0
+	for n < min(len(d.changes), changesAtOnce) && bytes < bytesAtOnce {
+		bytes += len(d.changes[n].id)
+		n++
 	}
-	for slot, ids := range later {
-		earlier[slot] = append(earlier[slot], ids...)
+	return slices.Clone(d.changes[:n])
+}
+
+// forgetChanges forgets the oldest n changes, which the store has seen.
+func (d *Deadlines) forgetChanges(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.changes[:n] {
+		d.unseen -= costOf(c.id)
 	}
-	return earlier
+	clear(d.changes[:n])
+	if d.changes = d.changes[n:]; len(d.changes) == 0 {
+		d.changes = nil
+	}
 }
 
 // releaseDue releases the holds of this node that have ended.
@@ -205,11 +241,12 @@ func (d *Deadlines) takeDue() (all []string) {
 	take := func(tick int64) {
 		for id := range d.due[tick] {
 			all = append(all, id)
+			d.kept -= costOf(id)
 		}
-		d.n -= len(d.due[tick])
 		delete(d.due, tick)
 	}
 	now := tickOf(d.Now())
+	d.next = min(d.next, now) // the clock may have been set back
 	if now-d.next > int64(len(d.due)) {
 		for tick := range d.due {
 			if tick < now {
@@ -229,8 +266,14 @@ func (d *Deadlines) release(ctx context.Context, ids []string) (failed []string)
 	var mu sync.Mutex
 	var working sync.WaitGroup
 	free := make(chan struct{}, releasers)
-	for _, id := range ids {
+	for i, id := range ids {
 		free <- struct{}{}
+		if ctx.Err() != nil {
+			mu.Lock()
+			failed = append(failed, ids[i:]...)
+			mu.Unlock()
+			break
+		}
 		working.Go(func() {
 			defer func() { <-free }()
 			ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
@@ -249,9 +292,13 @@ func (d *Deadlines) release(ctx context.Context, ids []string) (failed []string)
 
 // releaseOrphans releases the holds in the store that are overdue.
 func (d *Deadlines) releaseOrphans(ctx context.Context) {
-	step := DeadlineSlot.Milliseconds()
+	now, step := d.Now(), DeadlineSlot.Milliseconds()
+	// It begins with the oldest slot, and begins again if the clock was set.
+	if oldest := slotOf(now - DeadlineKept.Milliseconds()); d.orphan < oldest || d.orphan > now {
+		d.orphan = oldest
+	}
 	var slots []int64
-	for s := d.orphan; s+step < d.Now()-orphanAge.Milliseconds(); s += step {
+	for s := d.orphan; s+step < now-orphanAge.Milliseconds(); s += step {
 		slots = append(slots, s)
 	}
 	if len(slots) == 0 {

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,15 +22,24 @@ type deadlineStore struct {
 	mu    sync.Mutex
 	down  bool
 	slots map[int64]map[string]bool
+	asked int // the most slots that were read at once
 }
 
 var errDown = errors.New("it is down")
+
+// idsAtOnce is how many ids the store can take at once.
+const idsAtOnce = 1000
 
 func (s *deadlineStore) ChangeDeadlines(_ context.Context, add,
 	remove map[int64][]string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
+	n := 0
+	for _, ids := range slices.Concat(slices.Collect(maps.Values(add)),
+		slices.Collect(maps.Values(remove))) {
+		n += len(ids)
+	}
+	if s.down || n > idsAtOnce {
 		return errDown
 	}
 	for slot, ids := range add {
@@ -53,6 +64,7 @@ func (s *deadlineStore) Deadlines(_ context.Context, slots []int64) (all [][]str
 	if s.down {
 		return nil, errDown
 	}
+	s.asked = max(s.asked, len(slots))
 	for _, slot := range slots {
 		all = append(all, slices.Collect(maps.Keys(s.slots[slot])))
 	}
@@ -157,7 +169,7 @@ func TestDeadlines(t *testing.T) {
 			}
 			store.setDown(false)
 			time.Sleep(time.Second)
-			r.Close(t.Context())
+			r.Close()
 			for slot, ids := range store.slots {
 				if len(ids) > 0 {
 					t.Errorf("%v in slot %d", ids, slot)
@@ -175,13 +187,13 @@ func TestDeadlinesOfADeadNode(t *testing.T) {
 		dead, other := newReleaser(store), newReleaser(store)
 		dead.hold(4000, 60_000, 70_000)
 		time.Sleep(time.Second)
-		dead.Close(t.Context())
+		dead.Close()
 		other.learn(dead.until)
 		time.Sleep(59*time.Second - time.Millisecond)
 		if _, early := other.late()["1"]; early {
 			t.Errorf("it is released before its end")
 		}
-		other.Close(t.Context())
+		other.Close()
 		next := newReleaser(store)
 		next.learn(dead.until)
 		time.Sleep(time.Minute)
@@ -192,27 +204,132 @@ func TestDeadlinesOfADeadNode(t *testing.T) {
 				t.Errorf("%s is released %d ms late, %v", id, d, ok)
 			}
 		}
-		next.Close(t.Context())
+		next.Close()
 	})
 }
 
-// TestDeadlinesAreBounded: what does not fit in memory is refused, and the changes that the store
-// has not seen are bounded.
-func TestDeadlinesAreBounded(t *testing.T) {
-	store := &deadlineStore{slots: map[int64]map[string]bool{}}
-	store.setDown(true)
-	d := &holds.Deadlines{Now: func() int64 { return 1 }, Store: store}
-	for i := range int64(holds.MaxDeadlines) {
-		if d.IsFull() {
-			t.Fatalf("it is full with %d", i)
+// has reports whether the store has the deadline of a hold.
+func (s *deadlineStore) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ids := range s.slots {
+		if ids[id] {
+			return true
 		}
-		d.Add(fmt.Sprint(i), i)
 	}
-	if !d.IsFull() {
-		t.Error("it is not full")
+	return false
+}
+
+// TestDeadlinesAfterAnOutage: a store that was down for long gets what it has missed in several
+// parts, and all of it.
+func TestDeadlinesAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deadlineStore{down: true, slots: map[int64]map[string]bool{}}
+		r := newReleaser(store)
+		ends := make([]int64, 10*idsAtOnce)
+		for i := range ends {
+			ends[i] = int64(time.Hour/time.Millisecond) + int64(i)
+		}
+		r.hold(ends...)
+		r.Remove("7", r.until["7"])
+		time.Sleep(10 * time.Second)
+		store.setDown(false)
+		time.Sleep(10 * time.Second)
+		for i := range ends {
+			if id := fmt.Sprint(i); store.has(id) == (id == "7") {
+				t.Fatalf("the store has %s: %v", id, id == "7")
+			}
+		}
+		r.Close()
+	})
+}
+
+// TestDeadlinesWaitForNoRelease: while releases take long, the deadlines of other holds are
+// written. Once it is to stop, no release begins.
+func TestDeadlinesWaitForNoRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deadlineStore{slots: map[int64]map[string]bool{}}
+		r := newReleaser(store)
+		r.Close()
+		var began atomic.Int64
+		r.Release = func(ctx context.Context, _ string) error {
+			began.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		r.Open()
+		r.hold(make([]int64, 100)...)
+		time.Sleep(10 * time.Second)
+		r.Add("late", r.Now()+60_000)
+		time.Sleep(time.Second)
+		if !store.has("late") {
+			t.Error("a deadline is not written")
+		}
+		before := began.Load()
+		if r.Close(); began.Load() > before {
+			t.Errorf("%d releases begin at the end", began.Load()-before)
+		}
+	})
+}
+
+// TestDeadlinesWhileTheClockIsSet: a clock that was wrong by a month, and is set back, delays no
+// release, and makes nobody read the slots of a month.
+func TestDeadlinesWhileTheClockIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deadlineStore{slots: map[int64]map[string]bool{}}
+		r := newReleaser(store)
+		r.Close()
+		var wrong atomic.Int64
+		r.Now = func() int64 { return time.Now().UnixMilli() + wrong.Load() }
+		r.Open()
+		time.Sleep(10 * time.Second)
+		wrong.Store((30 * 24 * time.Hour).Milliseconds())
+		time.Sleep(10 * time.Second)
+		wrong.Store(0)
+		time.Sleep(time.Second)
+		r.hold(5000)
+		time.Sleep(8 * time.Second)
+		if d, ok := r.late()["0"]; !ok || d > 200 {
+			t.Errorf("it is released %d ms late, %v", d, ok)
+		}
+		r.Close()
+		if most := int(3 * holds.ReleaseWithin / holds.DeadlineSlot); store.asked > most {
+			t.Errorf("%d slots are read at once, want at most %d", store.asked, most)
+		}
+	})
+}
+
+// TestDeadlinesLeaveNothing: ticks without holds take no memory.
+func TestDeadlinesLeaveNothing(t *testing.T) {
+	d := &holds.Deadlines{}
+	for i := range int64(1000) {
+		d.Add("id", 1000*i)
+		d.Remove("id", 1000*i)
 	}
-	d.Remove("5", 5)
-	if d.IsFull() {
-		t.Error("it is full after one was removed")
+	if n := d.Ticks(); n > 0 {
+		t.Errorf("%d ticks are left", n)
+	}
+}
+
+// TestDeadlinesAreBounded: what does not fit in memory is refused, many ids as well as long ones.
+// While the store is down, the changes that it has not seen take no room for others.
+func TestDeadlinesAreBounded(t *testing.T) {
+	text := strings.Repeat("a", 10_000)
+	for _, length := range []int{10, 100, 5000} {
+		d := &holds.Deadlines{Memory: 1 << 20, Store: &deadlineStore{down: true}}
+		for i := range 100_000 { // which other nodes have made
+			d.Remove("other", int64(i))
+		}
+		n := 0
+		for ; !d.IsFull(); n++ {
+			d.Add(text[:length+n%5000], int64(n))
+		}
+		if bytes := n * length; n < 50 || bytes > 1<<20 {
+			t.Errorf("it is full with %d ids of %d bytes", n, length)
+		}
+		d.Remove(text[:length+(n-1)%5000], int64(n-1))
+		if d.IsFull() {
+			t.Error("it is full after one was removed")
+		}
 	}
 }

@@ -28,6 +28,7 @@ const ReleaseWithin = 10 * time.Minute
 const (
 	markSettled  = 1
 	markReleased = 2
+	markRenewed  = 3
 )
 
 // IsOpen reports whether the hold can be settled at a time in unix milliseconds.
@@ -88,7 +89,7 @@ func (h *Hold) Renew(until int64) (next *Hold, ops []twotier.Op) {
 	next = &Hold{Until: until, Release: h.Release, Checks: h.Checks}
 	for i := range h.Checks {
 		c := &h.Checks[i]
-		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{h.markOf(i, markSettled)}}
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{h.markOf(i, markRenewed)}}
 		if c.Leased {
 			op.Checks = append(op.Checks, h.leaseOf(c, -1), next.leaseOf(c, 1))
 		}
@@ -106,6 +107,8 @@ const (
 	Settled Outcome = iota
 	// Repeated means that it was settled before.
 	Repeated
+	// Renewed means that its hold was renewed: only the new one can be settled.
+	Renewed
 	// LeaseGone means that nothing was done because the lease of the key is lost. WithoutLease
 	// returns the operation to execute instead.
 	LeaseGone
@@ -126,15 +129,24 @@ func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
 	case res.Allowed:
 		return Settled
 	case refused(at.mark):
-		limits := res.Checks[at.mark].Limits
-		if len(limits) > 0 && limits[0].Count == markReleased {
-			return Expired
-		}
-		return Repeated
+		return outcomeOf(&res.Checks[at.mark])
 	case refused(at.lease) && !refused(at.events):
 		return LeaseGone
 	}
 	return Unsettled
+}
+
+// outcomeOf returns the effect of a settlement that a mark refuses.
+func outcomeOf(mark *twotier.CheckResult) Outcome {
+	if len(mark.Limits) > 0 {
+		switch mark.Limits[0].Count {
+		case markReleased:
+			return Expired
+		case markRenewed:
+			return Renewed
+		}
+	}
+	return Repeated
 }
 
 // WithoutEvents changes operation i to count no events: they were counted before anything that

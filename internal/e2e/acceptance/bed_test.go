@@ -198,8 +198,8 @@ func shortLadder(t *testing.T) *leaparray.Ladder {
 func holdsOf(t *testing.T, n *node.Node, now func() int64) *ask.Holds {
 	h := &ask.Holds{Now: now, Tally: holds.Tally{Now: now}}
 	h.Sealer.SetSecret([]byte("secret"))
-	h.Open(n, nil, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { h.Close(context.Background()) })
+	h.Open(n, nil, 0, slog.New(slog.DiscardHandler))
+	t.Cleanup(h.Close)
 	return h
 }
 

@@ -142,6 +142,10 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 			http.StatusGone {
 			t.Errorf("renewed twice: %+v", a)
 		}
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":9}`, second)); s.status != http.StatusGone ||
+			!strings.Contains(s.Detail, "renewed") {
+			t.Errorf("%+v", s)
+		}
 		b.to(end - 1)
 		if a := b.ok("/v1/acquire", body); a.Allowed || a.RetryAfter != 1 {
 			t.Errorf("%+v", a)
@@ -192,7 +196,9 @@ func TestHoldsAreReleased(t *testing.T) {
 		}
 		b.to(end + 100)
 		eventually(t, func() bool { return counts() == [4]int64{0, 7, 5, 15} })
-		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":7}`, forgotten)); s.status != http.StatusGone {
+		s := b.settle(fmt.Sprintf(`{"hold":%q,"n":7}`, forgotten))
+		if s.status != http.StatusGone ||
+			!strings.Contains(s.Detail, "what it counted is released") {
 			t.Errorf("%+v", s)
 		}
 		b.to(renewal.Until + 100)
@@ -277,6 +283,11 @@ func TestWrongHolds(t *testing.T) {
 			if a.Status/100 != 4 || !strings.Contains(a.Detail, want) {
 				t.Errorf("%s: %+v, want an error about %s", body, a, want)
 			}
+		}
+		if a := b.post("/v1/batch", `{"ops":[{"op":"acquire","key":"k","hold":"1m",
+			"limits":[{"window":"1m","max":9}]}],"quiet":true}`); a.Status != invalid ||
+			!strings.HasPrefix(a.Detail, "quiet: ") {
+			t.Errorf("%+v", a)
 		}
 		if got := b.count("k", "1m").Max; got != 5 {
 			t.Errorf("%d events, want 5", got)

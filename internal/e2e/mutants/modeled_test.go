@@ -170,7 +170,7 @@ var modeled = []mutant{
 		"h.markOf(i, markReleased)}})", "h.markOf(i, 0)}})",
 		"./internal/e2e/acceptance TestHoldsAreReleased"},
 	{"what Redis has of a dead node is not released", "internal/holds/deadlines.go",
-		"s+step < d.Now()-orphanAge", "s+step < 0*d.Now()-orphanAge",
+		"s+step < now-orphanAge", "s+step < 0*now-orphanAge",
 		"./internal/holds TestDeadlinesOfADeadNode"},
 	{"a script takes as long as its batch", "redisstore/direct.go", "steps: maxSteps,",
 		"steps: 1 << 40,", "./redisstore TestScriptsAreBounded"},
