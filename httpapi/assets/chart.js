@@ -26,7 +26,11 @@ export class Chart {
     at.replaceChildren(this.plot, this.readout);
     this.plot.addEventListener("pointermove", (e) => this.point(e.clientX));
     this.plot.addEventListener("pointerdown", (e) => this.point(e.clientX));
-    this.plot.addEventListener("pointerleave", () => this.move(-1));
+    // A finger leaves as soon as it is lifted: what it tapped stays, unless it scrolls.
+    this.plot.addEventListener("pointerleave", (e) => {
+      if (e.pointerType !== "touch") this.move(-1);
+    });
+    this.plot.addEventListener("pointercancel", () => this.move(-1));
     this.plot.addEventListener("blur", () => this.move(-1));
     this.plot.addEventListener("keydown", (e) => this.key(e));
     new ResizeObserver(() => this.draw()).observe(this.plot);

@@ -2,12 +2,12 @@
 import { $, TOKEN, ask, badge, clock, long, read, show, write } from "./page.js";
 import { openOverview, refreshDecisions, showOverview } from "./overview.js";
 import { forget, refreshEvents, showCluster } from "./members.js";
-import { openKeys, refreshKey, refreshLists, showSince } from "./keys.js";
+import { openKeys, refreshKey, refreshLists, reveal, showSince } from "./keys.js";
 import { openRules, refreshRules } from "./rules.js";
 import { refreshWarnings } from "./warnings.js";
 
 const PERIOD = 1000;
-const state = { answered: 0 };
+const state = { answered: 0, revealed: false };
 
 function askForToken(detail) {
   $("login").hidden = false;
@@ -74,6 +74,8 @@ async function refresh() {
 
 async function run() {
   if (!document.hidden) await refresh();
+  if (!state.revealed) reveal(); // what is above the key has its height now
+  state.revealed = true;
   setTimeout(run, PERIOD);
 }
 

@@ -4,6 +4,8 @@ import {
   clock,
   element,
   figure,
+  held,
+  holdPressed,
   limitParts,
   long,
   milliseconds,
@@ -27,15 +29,10 @@ const state = {
   key: null,
   seriesWindow: "1h",
   drawn: null,
-  pressed: false,
 };
 let chart;
 
 const name = (k) => k.ns + " " + k.key;
-
-// held reports whether a list must not move: somebody points at it, or has a row of it in focus.
-const held = (list) =>
-  state.pressed === list || list.matches(":hover") || Boolean(list.querySelector(":focus-visible"));
 
 function keyRow(k) {
   const svg = shape("svg", {
@@ -54,7 +51,7 @@ function keyRow(k) {
     label,
     element("span", { class: "n" }),
   );
-  button.addEventListener("click", () => lookup(k.ns, k.key).then(reveal));
+  button.addEventListener("click", () => openKey(k.ns, k.key));
   return element("li", {}, button);
 }
 
@@ -305,27 +302,42 @@ export async function refreshKey() {
   }
 }
 
-// lookup shows a key, and keeps it in the address of the page.
-export function lookup(ns, key) {
+// reveal scrolls to the key, or to why there is none, if that is not on the screen.
+export function reveal() {
+  if (!state.key) return;
+  const shown = $("found").hidden ? $("lookup") : $("found");
+  const { top } = shown.getBoundingClientRect(),
+    { bottom } = $("lookup").parentElement.getBoundingClientRect();
+  if (top > innerHeight - 120 || bottom < 120) $("lookup").scrollIntoView({ block: "start" });
+}
+
+// openKey shows a key, keeps it in the address of the page, and scrolls to it: at once, because the
+// answer may take a while, and again when it has arrived.
+export async function openKey(ns, key) {
   $("ns").value = ns;
   $("key").value = key;
   $("lookup-empty").hidden = true;
-  state.key = { ns: ns || "default", key };
+  const asked = (state.key = { ns, key });
   state.drawn = null;
-  window.history.replaceState(null, "", "#" + new URLSearchParams(state.key));
-  return refreshKey().catch(() => {});
+  window.history.replaceState(null, "", "#" + new URLSearchParams(asked));
+  reveal();
+  await refreshKey().catch(() => {});
+  if (state.key === asked) reveal();
 }
 
-// reveal scrolls to the key, or to why there is none, if that is not on the screen.
-function reveal() {
-  const at = $("lookup").parentElement.getBoundingClientRect();
-  if (at.top > innerHeight - 120 || at.bottom < 120) $("lookup").scrollIntoView({ block: "start" });
+// closeKey shows no key.
+function closeKey() {
+  state.key = null;
+  $("found").hidden = true;
+  $("lookup-empty").hidden = false;
+  show("lookup-error", "");
 }
 
-// follow shows the key that the address of the page names, if it names one.
+// follow shows the key that the address of the page names, and none if the address ends before it.
 function follow() {
   const linked = new URLSearchParams(location.hash.slice(1));
-  if (linked.get("key")) lookup(linked.get("ns") || "default", linked.get("key")).then(reveal);
+  if (linked.get("key")) openKey(linked.get("ns") || "default", linked.get("key"));
+  else if (!location.hash) closeKey();
 }
 
 export function openKeys() {
@@ -337,23 +349,11 @@ export function openKeys() {
   $("search").addEventListener("input", () => {
     for (const id in SHOWN) showList(id);
   });
-  for (const id in SHOWN) {
-    // A finger that is down does not hover everywhere.
-    $(id).addEventListener("pointerdown", () => {
-      state.pressed = $(id);
-    });
-  }
-  for (const end of ["pointerup", "pointercancel"]) {
-    window.addEventListener(end, () =>
-      setTimeout(() => {
-        state.pressed = false;
-      }, 400),
-    );
-  }
+  for (const id in SHOWN) holdPressed($(id));
   $("lookup").addEventListener("submit", (e) => {
     e.preventDefault();
     state.seriesWindow = $("series-window").value;
-    lookup($("ns").value.trim() || "default", $("key").value);
+    openKey($("ns").value.trim() || "default", $("key").value);
   });
   $("series-window").addEventListener("change", (e) => {
     if (!e.target.checkValidity()) return;

@@ -164,6 +164,33 @@ export function sync(list, rows, keyOf, make, update, held = false) {
   for (const gone of old.values()) gone.remove();
 }
 
+let pressed = null,
+  touching = false;
+window.addEventListener("pointerover", (e) => {
+  touching = e.pointerType === "touch";
+});
+for (const end of ["pointerup", "pointercancel"]) {
+  window.addEventListener(end, () =>
+    setTimeout(() => {
+      pressed = null;
+    }, 400),
+  );
+}
+
+// held reports whether a list must not move: somebody points at it, presses it, or has a row of it
+// in focus. A finger that is down does not hover everywhere, and one that is up still does.
+export const held = (list) =>
+  pressed === list ||
+  (!touching && list.matches(":hover")) ||
+  Boolean(list.querySelector(":focus-visible"));
+
+// holdPressed has a list held from a press on it until shortly after.
+export function holdPressed(list) {
+  list.addEventListener("pointerdown", () => {
+    pressed = list;
+  });
+}
+
 // The token is kept for this tab only, and sent in a header: no other page can have the browser send
 // it.
 export const TOKEN = "twotier-token";

@@ -257,16 +257,23 @@ func (p *page) mouse(kind string, x, y float64) {
 	p.tell("Input.dispatchMouseEvent", params)
 }
 
-// click clicks in the middle of the first element that a selector matches.
-func (p *page) click(selector string) {
+// middle scrolls to the first element that a selector matches, and returns where its middle is.
+func (p *page) middle(selector string) (x, y float64) {
 	p.t.Helper()
 	var at []float64
 	p.eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q);
 		e.scrollIntoView({ block: "center", behavior: "instant" });
 		const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`,
 		selector), &at)
-	p.mouse("mouseMoved", at[0], at[1])
-	p.press(at[0], at[1])
+	return at[0], at[1]
+}
+
+// click clicks in the middle of the first element that a selector matches.
+func (p *page) click(selector string) {
+	p.t.Helper()
+	x, y := p.middle(selector)
+	p.mouse("mouseMoved", x, y)
+	p.press(x, y)
 }
 
 // key presses a key.

@@ -89,31 +89,23 @@ func TestFillingBucketIsNoDrop(t *testing.T) {
 	}
 }
 
-// TestTappedKeyIsShown taps a key on a phone: its counts come into sight.
-func TestTappedKeyIsShown(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 14, 7)
-	p := b.open(node, "")
-	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 844,
-		"deviceScaleFactor": 2, "mobile": true})
-	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12`)
-	p.click("#top button")
-	p.until("the key is in sight", `document.querySelector("#counts tr") &&
-		document.querySelector("#found").getBoundingClientRect().top < innerHeight`)
-	p.shoot("phone-key.png")
-}
-
-// TestLinkIntoOpenPage follows a link to a key in a page that is open.
+// TestLinkIntoOpenPage follows links to keys in a page that is open, and goes back.
 func TestLinkIntoOpenPage(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "")
 	acquire(node, 2, 1)
-	p := b.open(node, "#ns=default&key=user:0")
-	p.until("a key is shown", `document.querySelector("#found-title").textContent === "user:0" &&
-		!document.querySelector("#found").hidden`)
-	p.eval(`location.hash = "#ns=default&key=user:1"`, nil)
-	p.until("the other one is", `document.querySelector("#found-title").textContent === "user:1"`)
+	p := b.open(node, "")
+	const shown = `!document.querySelector("#found").hidden &&
+		document.querySelector("#found-title").textContent === %q`
+	for _, key := range []string{"user:0", "user:1"} {
+		p.tell("Page.navigate", map[string]any{"url": node.Base + "/#ns=default&key=" + key})
+		p.until("the key is shown", fmt.Sprintf(shown, key))
+	}
+	p.eval("history.back()", nil)
+	p.until("the earlier one is", fmt.Sprintf(shown, "user:0"))
+	p.eval("history.back()", nil)
+	p.until("none is", `document.querySelector("#found").hidden &&
+		!document.querySelector("#lookup-empty").hidden`)
 }
 
 // TestOldBacktestGoes runs a backtest, and applies a document with a mistake: its message stands
