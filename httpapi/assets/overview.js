@@ -38,7 +38,8 @@ function rateOf(count, start, bucket, now) {
   return passed < Math.max(2000, bucket / 20) ? null : count / (passed / 1000);
 }
 
-// draw shows the series at a time of the servers.
+// draw shows the series at a time of the servers. Each was read by itself: one may begin a bucket
+// later than another.
 function draw(series, now) {
   const [first] = series,
     bucket = first.bucket_ms;
@@ -48,13 +49,16 @@ function draw(series, now) {
     from,
     to: from + first.points.length * bucket,
     bucket,
-    series: series.map((s, i) => ({
-      name: VERDICTS[i][1],
-      kind: VERDICTS[i][2],
-      values: first.points.map(([start], at) =>
-        s.points[at] ? rateOf(s.points[at][1], start, bucket, now) : null,
-      ),
-    })),
+    series: series.map((s, i) => {
+      const counts = new Map(s.points);
+      return {
+        name: VERDICTS[i][1],
+        kind: VERDICTS[i][2],
+        values: first.points.map(([start]) =>
+          counts.has(start) ? rateOf(counts.get(start), start, bucket, now) : null,
+        ),
+      };
+    }),
   });
 }
 

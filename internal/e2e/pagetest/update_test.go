@@ -89,6 +89,33 @@ func TestFillingBucketIsNoDrop(t *testing.T) {
 	}
 }
 
+// TestVerdictsOfOneBucketAreDrawnTogether reads the refused acquires just after a bucket has begun,
+// and the others just before: the curve of the refused ones neither moves nor falls.
+func TestVerdictsOfOneBucketAreDrawnTogether(t *testing.T) {
+	b := startBrowser(t)
+	p := b.open(serve(t, redistest.Start(t), ""), "")
+	var label string
+	p.eval(`(async () => {
+		const overview = await import("/assets/overview.js");
+		const now = Date.now();
+		const points = (late) => [5, 4, 3, 2, 1].map((i) => [now - (i - late) * 60000,
+			i === late ? 0 : 600]);
+		window.fetch = (url) => {
+			if (!url.startsWith("/v1/series")) return new Promise(() => {});
+			const late = url.includes("/refused") ? 1 : 0;
+			return Promise.resolve(new Response(JSON.stringify(url.includes("window=1m")
+				? { bucket_ms: 1000, points: [[now - 2000, 10], [now - 1000, 10]] }
+				: { bucket_ms: 60000, points: points(late) }),
+				{ headers: { "Content-Type": "application/json" } }));
+		};
+		await overview.refreshDecisions(performance.now() + 1e9);
+		return document.querySelector("#decisions .canvas").getAttribute("aria-label");
+	})()`, &label)
+	if !strings.Contains(label, "; refused: last 10,") {
+		t.Errorf("drawn is %s", label)
+	}
+}
+
 // TestLinkIntoOpenPage follows links to keys in a page that is open, and goes back.
 func TestLinkIntoOpenPage(t *testing.T) {
 	b := startBrowser(t)
