@@ -15,7 +15,7 @@ import {
 } from "./page.js";
 
 // read is when the rules were read, by performance.now(), which begins at 0 with the page.
-const state = { rules: [], version: "", read: -Infinity, text: "", base: "" };
+const state = { rules: [], version: "", read: -Infinity, text: "", base: "", turn: 0 };
 const EVERY = 5000;
 // How long a backtest may take, in milliseconds.
 const BACKTEST = 15000;
@@ -133,7 +133,7 @@ async function showVersions() {
 
 // open fills the editor with the newest version.
 async function openEditor() {
-  say("", "");
+  begin("");
   try {
     const response = await ask("/v1/rules", { headers: { Accept: "application/yaml" } });
     state.base = response.headers.get("ETag") || "*";
@@ -145,7 +145,6 @@ async function openEditor() {
   }
   $("rules-text").value = state.text || "rules: []\n";
   write($("editor-base"), "made from version " + state.base.replaceAll('"', ""));
-  result("");
   $("rules-text").focus();
 }
 
@@ -156,6 +155,15 @@ function say(error, done) {
 
 function result(text) {
   show("rules-shown", text);
+}
+
+// begin clears what the editor shows, and returns a function that reports whether nothing else has
+// begun since: a late answer is about an earlier document.
+function begin(doing) {
+  const turn = ++state.turn;
+  say("", doing);
+  result("");
+  return () => turn === state.turn;
 }
 
 // diff compares two texts line by line: what they have in common is as long as can be.
@@ -187,6 +195,7 @@ const NEAR = 3;
 
 // showDiff shows what differs, with a few lines around it.
 function showDiff() {
+  begin("");
   const lines = diff(state.text, $("rules-text").value);
   const changed = lines.map((l) => l[0] !== " ");
   if (!changed.includes(true)) {
@@ -230,8 +239,7 @@ function failed(e) {
 const token = () => $("rules-token").value.trim() || sessionStorage.getItem(TOKEN) || "";
 
 async function apply() {
-  say("", "");
-  result("");
+  begin("");
   try {
     const response = await ask("/v1/rules", {
       method: "PUT",
@@ -240,6 +248,7 @@ async function apply() {
       headers: { "Content-Type": "application/yaml", "If-Match": state.base },
     });
     const made = await response.json();
+    begin("");
     state.base = response.headers.get("ETag");
     state.text = $("rules-text").value;
     state.read = -Infinity;
@@ -283,16 +292,16 @@ function backtested(r) {
 
 // backtest asks what the document would do to the keys that are busy now.
 async function backtest() {
-  say("", "Looking at the busiest keys…");
-  result("");
+  const current = begin("Looking at the busiest keys…");
   $("rules-backtest").disabled = true;
   try {
     const body = { rules: $("rules-text").value, top: 1000 };
     const answer = await postJSON("/v1/backtest", body, token(), BACKTEST);
+    if (!current()) return;
     say("", `Looked at ${figure(answer.looked_at)} keys; nothing was counted or changed.`);
     result(answer.rules.flatMap(backtested).join("\n") || "There are no rules in it.");
   } catch (e) {
-    failed(e);
+    if (current()) failed(e);
   } finally {
     $("rules-backtest").disabled = false;
   }
@@ -302,6 +311,7 @@ export function openRules() {
   $("rules-edit").addEventListener("click", openEditor);
   $("rules-diff").addEventListener("click", showDiff);
   $("rules-close").addEventListener("click", () => {
+    begin("");
     $("editor").hidden = true;
     $("rules-edit").focus();
   });

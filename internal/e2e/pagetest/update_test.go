@@ -158,3 +158,38 @@ func TestOldBacktestGoes(t *testing.T) {
 		t.Errorf("below it stands %q", text)
 	}
 }
+
+// TestLateBacktestIsDropped applies a document with a mistake before the answer to a backtest of an
+// earlier document arrives: the message about the mistake stays alone.
+func TestLateBacktestIsDropped(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 1, 4)
+	p := b.open(node, "")
+	p.click("#rules-edit")
+	p.until("the document is there",
+		`document.querySelector("#rules-text").value.includes("name: login")`)
+	p.write("#rules-token", secret)
+	p.eval(`(() => {
+		const fetch = window.fetch;
+		window.fetch = async (path, options) => {
+			const answer = await fetch(path, options);
+			if (path === "/v1/backtest") await new Promise((done) => { window.answer = done; });
+			return answer;
+		};
+	})()`, nil)
+	p.click("#rules-backtest")
+	p.until("it is answered", "window.answer")
+	p.write("#rules-text", strings.Replace(document, "3/1m", "many", 1))
+	p.click("#rules-apply")
+	p.until("the mistake is shown",
+		`document.querySelector("#rules-error").textContent.includes("many")`)
+	p.eval("window.answer()", nil)
+	p.until("the answer has arrived", `!document.querySelector("#rules-backtest").disabled`)
+	if text := p.text("#rules-error"); !strings.Contains(text, "many") {
+		t.Errorf("the mistake has become %q", text)
+	}
+	if text := p.text("#rules-shown") + p.text("#rules-done"); text != "" {
+		t.Errorf("below it stands %q", text)
+	}
+}
