@@ -4,6 +4,7 @@ import { openOverview, refreshDecisions, showOverview } from "./overview.js";
 import { forget, refreshEvents, showCluster } from "./members.js";
 import { openKeys, refreshKey, refreshLists, reveal, showSince } from "./keys.js";
 import { openRules, refreshRules } from "./rules.js";
+import { openBans, refreshBans } from "./bans.js";
 import { refreshWarnings } from "./warnings.js";
 
 const PERIOD = 1000;
@@ -50,6 +51,7 @@ async function refresh() {
     refreshLists,
     refreshEvents,
     refreshRules,
+    refreshBans,
     refreshWarnings,
     refreshKey,
   ].map((part) =>
@@ -119,4 +121,5 @@ document.addEventListener("visibilitychange", forget);
 openOverview(failed);
 openRules();
 openKeys();
+openBans();
 run();

@@ -23,6 +23,9 @@ const BACKTEST = 15000;
 // rulesOf returns the rules of a namespace.
 export const rulesOf = (ns) => state.rules.filter((r) => (r.namespace || "default") === ns);
 
+// rulesBan reports whether any rule bans keys.
+export const rulesBan = () => state.rules.some((r) => r.ban);
+
 // MOST bounds how many rules have figures: two requests each.
 const MOST = 50;
 
