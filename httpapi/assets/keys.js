@@ -140,10 +140,12 @@ function limitsOf(rules, key) {
 
 const PLAIN = ["1m", "1h", "24h"];
 
-// windowsOf returns what to show of a key: each limit with its window, and the usual windows.
-function windowsOf(limits) {
+// windowsOf returns what to show of a key: each limit with its window, the usual windows, and the one
+// that is drawn.
+function windowsOf(limits, drawn) {
   const known = new Set(limits.map((l) => l.window));
-  return [...limits, ...PLAIN.filter((w) => !known.has(w)).map((window) => ({ window }))];
+  const others = new Set([...PLAIN, drawn]);
+  return [...limits, ...[...others].filter((w) => !known.has(w)).map((window) => ({ window }))];
 }
 
 function countRow(l) {
@@ -281,7 +283,7 @@ export async function refreshKey() {
   if (!asked) return;
   const query = new URLSearchParams(asked);
   try {
-    const rows = windowsOf(limitsOf(rulesOf(asked.ns), asked.key));
+    const rows = windowsOf(limitsOf(rulesOf(asked.ns), asked.key), window);
     const windows = [...new Set(rows.filter((l) => !l.open).map((l) => l.window))].slice(0, 16);
     const [counts, series, holds] = await Promise.all([
       read(`/v1/count?${query}&window=${windows.map(encodeURIComponent).join(",")}`),

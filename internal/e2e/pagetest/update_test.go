@@ -193,3 +193,16 @@ func TestLateBacktestIsDropped(t *testing.T) {
 		t.Errorf("below it stands %q", text)
 	}
 }
+
+// TestKeyInAnyWindow types a window that no rule has: the counts of the key have a row for it.
+func TestKeyInAnyWindow(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 1, 3)
+	p := b.open(node, "#ns=default&key=user:0")
+	p.until("a key is shown", `document.querySelectorAll("#counts tr").length === 4`)
+	p.write("#series-window", "37m")
+	p.click("#lookup button")
+	p.until("it has a row for the window", `[...document.querySelectorAll("#counts tr")].some(
+		(row) => row.textContent === "no limit37m3––")`)
+}
