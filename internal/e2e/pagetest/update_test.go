@@ -166,6 +166,8 @@ func TestLateBacktestIsDropped(t *testing.T) {
 	node := serve(t, redistest.Start(t), "")
 	acquire(node, 1, 4)
 	p := b.open(node, "")
+	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	p.until("keys are listed", `document.querySelector("#shadowed button")`)
 	p.click("#rules-edit")
 	p.until("the document is there",
 		`document.querySelector("#rules-text").value.includes("name: login")`)
@@ -200,7 +202,8 @@ func TestKeyInAnyWindow(t *testing.T) {
 	node := serve(t, redistest.Start(t), "")
 	acquire(node, 1, 3)
 	p := b.open(node, "#ns=default&key=user:0")
-	p.until("a key is shown", `document.querySelectorAll("#counts tr").length === 4`)
+	p.until("a key is shown", `document.querySelectorAll("#counts tr").length === 4 &&
+		document.querySelector("#shadowed button")`)
 	p.write("#series-window", "37m")
 	p.click("#lookup button")
 	p.until("it has a row for the window", `[...document.querySelectorAll("#counts tr")].some(
