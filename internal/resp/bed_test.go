@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/embedded"
@@ -277,5 +279,37 @@ func (c *client) ended() {
 		c.t.Error("there is more to read")
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Error("the connection was not closed")
+	}
+}
+
+// metricsOf returns the server's metrics, by name and label.
+func metricsOf(t *testing.T, s *resp.Server) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return got
+}
+
+// eventually waits until done returns true.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for by := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(by) {
+			t.Fatalf("%s: it does not happen", what)
+		}
 	}
 }

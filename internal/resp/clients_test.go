@@ -88,6 +88,17 @@ func TestGoRedis(t *testing.T) {
 				t.Errorf("RESP%d: %v: got %v, want %v", protocol, cmds[i].Args(), got, want)
 			}
 		}
+		transaction := c.TxPipeline()
+		for range 2 {
+			transaction.Do(ctx, "TT.ACQUIRE", key, "LIMIT", "30s", 6)
+		}
+		both, err := transaction.Exec(ctx)
+		for i, want := range []any{[]any{int64(1), int64(0), int64(6), int64(0)},
+			[]any{int64(0), int64(30000), int64(6), int64(0)}} {
+			if got := both[i].(*redis.Cmd).Val(); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("RESP%d: in a transaction: got %v, %v, want %v", protocol, got, err, want)
+			}
+		}
 		if name, err := c.ClientGetName(ctx).Result(); err != nil || name != "from-go" {
 			t.Errorf("the connection is called %q, %v", name, err)
 		}

@@ -29,6 +29,11 @@ const (
 	cmdConfig
 	cmdQuit
 	cmdReset
+	cmdMulti
+	cmdExec
+	cmdDiscard
+	cmdWatch
+	cmdUnwatch
 	commandCount
 )
 
@@ -73,6 +78,12 @@ func descriptions() [commandCount]description {
 		cmdConfig:  {"config", -2, "", false, "Answers what benchmarks ask for."},
 		cmdQuit:    {"quit", -1, "fast no_auth", false, "Ends the connection."},
 		cmdReset:   {"reset", 1, "fast no_auth", false, "Makes the connection like a new one."},
+		cmdMulti:   {"multi", 1, "fast", false, "Queues the commands up to EXEC."},
+		cmdExec: {"exec", 1, "", false,
+			"Executes the queued commands in order; other commands may run between them."},
+		cmdDiscard: {"discard", 1, "fast", false, "Forgets the queued commands."},
+		cmdWatch:   {"watch", -2, "fast", true, "Answers with an error: keys can't be watched."},
+		cmdUnwatch: {"unwatch", 1, "fast", false, "Answers OK: no key is watched."},
 	}
 }
 
@@ -83,7 +94,8 @@ func commandOf(name []byte) command {
 	if len(name) > len(b) {
 		return cmdUnknown
 	}
-	switch string(upper(b[:0], name)) {
+	text := upper(b[:0], name)
+	switch string(text) {
 	case "TT.ACQUIRE":
 		return cmdAcquire
 	case "TT.ADD":
@@ -129,6 +141,23 @@ func commandOf(name []byte) command {
 	case "RESET":
 		return cmdReset
 	}
+	return transactionalOf(text)
+}
+
+// transactionalOf returns the command about transactions of that name in capital letters.
+func transactionalOf(name []byte) command {
+	switch string(name) {
+	case "MULTI":
+		return cmdMulti
+	case "EXEC":
+		return cmdExec
+	case "DISCARD":
+		return cmdDiscard
+	case "WATCH":
+		return cmdWatch
+	case "UNWATCH":
+		return cmdUnwatch
+	}
 	return cmdUnknown
 }
 
@@ -165,8 +194,11 @@ func (d *description) appendInfo(b []byte) []byte {
 // appendDocs appends the command's entry in the reply to COMMAND DOCS.
 func (d *description) appendDocs(b []byte, v version) []byte {
 	group := "connection"
-	if strings.HasPrefix(d.name, "tt.") || strings.HasPrefix(d.name, "cl.") {
+	switch family, _, _ := strings.Cut(d.name, "."); family {
+	case "tt", "cl":
 		group = "twotier"
+	case "multi", "exec", "discard", "watch", "unwatch":
+		group = "transactions"
 	}
 	b = appendBulk(b, d.name)
 	b = v.appendMap(b, 2)

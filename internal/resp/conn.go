@@ -33,6 +33,9 @@ type conn struct {
 	// matches the input's buffer.
 	work *work
 
+	multi  *transaction // the commands since MULTI; nil outside a transaction
+	queued int64        // of the memory for queues
+
 	now     time.Time // when the last bytes arrived
 	partial time.Time // when the command that has not been received completely began; or zero
 	idleBy  time.Time // the read deadline that is set, unless a part of a command is there
@@ -171,8 +174,12 @@ func (c *conn) answerReceived() {
 			break
 		}
 		c.partial = time.Time{} // the next command has a new deadline
-		if len(c.in.args) > 0 {
-			c.handleCommand(c.in.args)
+		if args := c.in.args; len(args) > 0 {
+			id := commandOf(args[0])
+			c.countCommand(id)
+			if c.multi == nil || !c.queueCommand(id, args) {
+				c.handleCommand(id, args)
+			}
 		}
 	}
 	c.executeBatch()
@@ -181,9 +188,7 @@ func (c *conn) answerReceived() {
 }
 
 // handleCommand executes one command, or adds it to the batch of operations.
-func (c *conn) handleCommand(args [][]byte) {
-	id := commandOf(args[0])
-	c.countCommand(id)
+func (c *conn) handleCommand(id command, args [][]byte) {
 	e := c.checkCommand(id, args)
 	if e == "" {
 		switch id {
@@ -269,6 +274,8 @@ func (c *conn) executeUnbatched(id command, args [][]byte) errorReply {
 	case cmdQuit:
 		c.appendReply(appendSimple, "OK")
 		c.quit = true
+	case cmdMulti, cmdExec, cmdDiscard, cmdWatch, cmdUnwatch:
+		return c.executeTransactional(id)
 	case cmdReset:
 		c.resetSession()
 		c.work.Grant = nil

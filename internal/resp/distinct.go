@@ -115,22 +115,32 @@ func (q *distinctQuery) validate() errorReply {
 	return ""
 }
 
-// executeDistinct executes TT.DISTINCT, see distinctQuery.parse.
-func (c *conn) executeDistinct(args [][]byte) errorReply {
+// parseDistinct reads TT.DISTINCT, see distinctQuery.parse, and returns the service that executes
+// it.
+func (c *conn) parseDistinct(q *distinctQuery, args [][]byte) (ask.Distincter, errorReply) {
 	service, ok := c.server.opts.Service.(ask.Distincter)
 	if !ok {
-		return errorf(codeErr, "this node does not count distinct values")
+		return nil, errorf(codeErr, "this node does not count distinct values")
 	}
-	var q distinctQuery
 	if e := q.parse(c.work, args); e != "" {
-		return e
+		return nil, e
 	}
 	need := twotier.RoleRead
 	if len(q.op.Add) > 0 {
 		need = twotier.RoleCount
 	}
 	if f := ask.CheckGrant(c.session.grant, need, q.op.Op.NS); f != nil {
-		return errorOfFailure(f)
+		return nil, errorOfFailure(f)
+	}
+	return service, ""
+}
+
+// executeDistinct executes TT.DISTINCT.
+func (c *conn) executeDistinct(args [][]byte) errorReply {
+	var q distinctQuery
+	service, e := c.parseDistinct(&q, args)
+	if e != "" {
+		return e
 	}
 	var res distinct.Result
 	if err := service.Distinct(c.executionContext(), &q.op.Op, q.op.Add, &res); err != nil {

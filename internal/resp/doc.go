@@ -19,6 +19,9 @@
 //     read and executed in larger parts while there is memory for that, and in smaller parts
 //     otherwise. The next part is not read before the last one is answered, so a client that does
 //     not read its answers is no longer served, and is cut off after Options.WriteTimeout.
+//   - Commands between MULTI and EXEC are checked, queued, and executed by EXEC as one pipeline. A
+//     transaction is bounded like the part of a pipeline that is executed at once, and all of them
+//     share an account of memory, so that open transactions leave room for plain commands.
 //   - A panic ends only the connection it happened on.
 //   - [Server.Close] lets the commands already read finish. Answered commands were counted; the
 //     outcome of a command without an answer is unknown to the client, as always with Redis.

@@ -29,12 +29,14 @@ const (
 	codeUnknown = "UNKNOWN"
 	// codeRefused: default rules refused values, in an answer that has no field for a verdict.
 	codeRefused = "REFUSED"
+	// codeExecAbort: EXEC executed none of the queued commands.
+	codeExecAbort = "EXECABORT"
 )
 
 // errorCodes lists the codes, for metrics.
 func errorCodes() []string {
 	return []string{codeErr, codeNoAuth, codeWrongPass, codeNoPerm, codeNoProto, codeBusy,
-		codeTryAgain, codeUnknown, codeRefused}
+		codeTryAgain, codeUnknown, codeRefused, codeExecAbort}
 }
 
 // errorf returns an error with a code. It drops control characters, because a line break would end

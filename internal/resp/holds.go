@@ -5,11 +5,20 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// executeSettle executes TT.SETTLE id n.
-func (c *conn) executeSettle(args [][]byte) errorReply {
+// parseSettle reads the n of TT.SETTLE id n.
+func parseSettle(args [][]byte) (int64, errorReply) {
 	n, ok := parseInteger(args[2])
 	if !ok {
-		return fieldError("n", request.WantAcquireN)
+		return 0, fieldError("n", request.WantAcquireN)
+	}
+	return n, ""
+}
+
+// executeSettle executes TT.SETTLE.
+func (c *conn) executeSettle(args [][]byte) errorReply {
+	n, e := parseSettle(args)
+	if e != "" {
+		return e
 	}
 	return c.settle(args[1], n)
 }
@@ -32,11 +41,20 @@ func (c *conn) settle(id []byte, n int64) errorReply {
 	return ""
 }
 
-// executeRenew executes TT.RENEW id duration. The reply is the new id and its end.
-func (c *conn) executeRenew(args [][]byte) errorReply {
+// parseRenew reads the duration of TT.RENEW id duration, in milliseconds.
+func parseRenew(args [][]byte) (int64, errorReply) {
 	ms, wrong := request.ParseWindow(args[2])
 	if wrong != "" {
-		return fieldError("duration", wrong)
+		return 0, fieldError("duration", wrong)
+	}
+	return ms, ""
+}
+
+// executeRenew executes TT.RENEW. The reply is the new id and its end.
+func (c *conn) executeRenew(args [][]byte) errorReply {
+	ms, e := parseRenew(args)
+	if e != "" {
+		return e
 	}
 	answer, f := c.work.Renew(c.executionContext(), c.server.opts.Service, string(args[1]), ms)
 	if f != nil {

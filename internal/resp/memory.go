@@ -9,7 +9,7 @@ import (
 )
 
 // usage is the memory that one address uses, apart from its connections.
-type usage struct{ small, large account.Usage }
+type usage struct{ small, large, queues account.Usage }
 
 // errNoMemory answers commands for which there is no memory. None of them has been executed.
 const errNoMemory errorReply = codeBusy + " too much is being read and answered at this moment; " +
@@ -88,6 +88,7 @@ func (c *conn) releaseWork() {
 func (c *conn) releaseAll() {
 	c.work = nil // after a panic it may be in any state, and is left to the collector
 	c.releaseWork()
+	c.dropTransaction()
 	if c.hasLargeBuffer() {
 		c.in.start, c.in.end = 0, 0
 		c.shrink()

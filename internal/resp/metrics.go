@@ -87,6 +87,6 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		"Connections of Redis clients turned away because there were too many.",
 		s.counters.rejected.Load())
 	plain(prometheus.GaugeValue, "twotier_resp_memory_bytes",
-		"Memory taken for executing and answering Redis commands.",
-		s.smallWorks.InUse()+s.largeWorks.InUse())
+		"Memory taken for queueing, executing and answering Redis commands.",
+		s.smallWorks.InUse()+s.largeWorks.InUse()+s.queues.InUse())
 }

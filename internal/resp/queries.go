@@ -37,14 +37,28 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	return ""
 }
 
-// executeSeries executes TT.SERIES key window [NS ns].
-func (c *conn) executeSeries(args [][]byte) errorReply {
+// parseQuery reads the arguments of a command about one key, which needs a role.
+func (c *conn) parseQuery(args [][]byte, windowed bool, need twotier.Role) (query, errorReply) {
 	var q query
-	if e := q.parse(args, true); e != "" {
-		return e
+	if e := q.parse(args, windowed); e != "" {
+		return q, e
 	}
-	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, q.ns); f != nil {
-		return errorOfFailure(f)
+	if f := ask.CheckGrant(c.session.grant, need, q.ns); f != nil {
+		return q, errorOfFailure(f)
+	}
+	return q, ""
+}
+
+// parseSeries reads TT.SERIES key window [NS ns].
+func (c *conn) parseSeries(args [][]byte) (query, errorReply) {
+	return c.parseQuery(args, true, twotier.RoleRead)
+}
+
+// executeSeries executes TT.SERIES.
+func (c *conn) executeSeries(args [][]byte) errorReply {
+	q, e := c.parseSeries(args)
+	if e != "" {
+		return e
 	}
 	_, points, err := c.server.opts.Service.Series(c.executionContext(), q.ns, q.key, q.window)
 	if err != nil {
@@ -101,17 +115,26 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 	return ""
 }
 
-// executeTop executes TT.TOP [n] [WINDOW w] [BY refused|shadow|concurrent].
-func (c *conn) executeTop(args [][]byte) errorReply {
+// parseTop reads TT.TOP [n] [WINDOW w] [BY refused|shadow|concurrent].
+func (c *conn) parseTop(args [][]byte) (topQuery, errorReply) {
 	var q topQuery
 	if e := q.parse(args[1:]); e != "" {
-		return e
+		return q, e
 	}
 	if f := ask.CheckGrantAll(c.session.grant); f != nil {
-		return errorOfFailure(f)
+		return q, errorOfFailure(f)
 	}
 	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, nil); f != nil {
-		return errorOfFailure(f)
+		return q, errorOfFailure(f)
+	}
+	return q, ""
+}
+
+// executeTop executes TT.TOP.
+func (c *conn) executeTop(args [][]byte) errorReply {
+	q, e := c.parseTop(args)
+	if e != "" {
+		return e
 	}
 	keys, err := c.server.opts.Service.Top(c.executionContext(), q.by, int(q.n), q.window)
 	if err != nil {
@@ -127,14 +150,16 @@ func (c *conn) executeTop(args [][]byte) errorReply {
 	return ""
 }
 
-// executeReset executes TT.RESET key [NS ns].
+// parseReset reads TT.RESET key [NS ns].
+func (c *conn) parseReset(args [][]byte) (query, errorReply) {
+	return c.parseQuery(args, false, twotier.RoleAdmin)
+}
+
+// executeReset executes TT.RESET.
 func (c *conn) executeReset(args [][]byte) errorReply {
-	var q query
-	if e := q.parse(args, false); e != "" {
+	q, e := c.parseReset(args)
+	if e != "" {
 		return e
-	}
-	if f := ask.CheckGrant(c.session.grant, twotier.RoleAdmin, q.ns); f != nil {
-		return errorOfFailure(f)
 	}
 	if err := c.server.opts.Service.Reset(c.executionContext(), q.ns, q.key); err != nil {
 		return c.server.errorOf(err, request.FailureOf(err, true))

@@ -30,6 +30,7 @@ type Server struct {
 
 	conns                  *account.Conns[usage]
 	smallWorks, largeWorks account.Account
+	queues                 account.Account // of transactions
 	works                  workPool
 	buffers                sync.Pool // of *[largeInput]byte
 	counters               counters
@@ -61,11 +62,12 @@ func New(o Options) (*Server, error) {
 		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
 	}
 	part := float64(o.MaxConnsPerAddress) / float64(o.MaxConns)
-	share := func(eighths, least int64) account.Account {
-		all := max(o.MaxMemory/8*eighths, 2*least)
+	share := func(sixteenths, least int64) account.Account {
+		all := max(o.MaxMemory/16*sixteenths, 2*least)
 		return account.Account{Most: all, Each: max(least, int64(float64(all)*part))}
 	}
-	s.smallWorks, s.largeWorks = share(3, workBytes(smallInput)), share(1, largeWork)
+	s.smallWorks, s.largeWorks = share(5, workBytes(smallInput)), share(2, largeWork)
+	s.queues = share(1, maxQueue)
 	s.buffers.New = func() any { return new([largeInput]byte) }
 	s.counters.errors = make([]atomic.Int64, len(errorCodes()))
 	return s, nil

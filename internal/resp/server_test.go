@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
@@ -369,22 +367,7 @@ func TestMetrics(t *testing.T) {
 		c.reply()
 	}
 	c.do("PING") // the commands before it have been counted
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(server)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
-			}
-			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
+	got := metricsOf(t, server)
 	for name, want := range map[string]float64{
 		"twotier_resp_commands_total tt.add": 4,
 		"twotier_resp_errors_total ERR":      1,

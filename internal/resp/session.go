@@ -142,6 +142,7 @@ func (c *conn) replyHello() {
 
 // resetSession executes RESET.
 func (c *conn) resetSession() {
+	c.dropTransaction()
 	c.session = session{id: c.session.id, proto: resp2}
 	c.appendReply(appendSimple, "RESET")
 }

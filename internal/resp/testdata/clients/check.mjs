@@ -21,6 +21,12 @@ async function withIORedis() {
     ["OK", [4, 4], [0, 30000, 4, 0]]);
   assert.match(replies[3][0].message, /^ERR n: want 1 to 2147483647/);
   assert.deepEqual(await call("CL.THROTTLE", "io", "15", "30", "60"), [0, 16, 11, -1, 32]);
+  const both = await client.multi().call("TT.ACQUIRE", "io", "LIMIT", "30s", "6")
+    .call("TT.ACQUIRE", "io", "LIMIT", "30s", "6").exec();
+  assert.deepEqual(both, [[null, [1, 0, 6, 0]], [null, [0, 30000, 6, 0]]]);
+  await assert.rejects(client.multi().call("TT.ADD", "io").call("TT.ADD", "io", "N", "x").exec(),
+    /EXECABORT/);
+  assert.deepEqual(await call("TT.COUNT", "io", "30s"), [6]);
   assert.equal(await client.ping(), "PONG");
   assert.equal(await client.client("GETNAME"), "from-ioredis");
   await client.quit();
@@ -42,6 +48,12 @@ async function withNodeRedis(RESP) {
   ]);
   assert.deepEqual(replies, ["OK", [4, 4], [0, 30000, 4, 0]]);
   await assert.rejects(call("TT.ADD", key, "N", "x"), /ERR n: want 1 to 2147483647/);
+  const acquire = ["TT.ACQUIRE", key, "LIMIT", "30s", "5"];
+  assert.deepEqual(await client.multi().addCommand(acquire).addCommand(acquire).exec(),
+    [[1, 0, 5, 0], [0, 30000, 5, 0]]);
+  await assert.rejects(client.multi().addCommand(["TT.ADD", key])
+    .addCommand(["TT.ADD", key, "N", "x"]).exec());
+  assert.deepEqual(await call("TT.COUNT", key, "30s"), [5]);
   assert.equal(await client.ping(), "PONG");
   await client.close();
 }

@@ -26,5 +26,28 @@ for version in versions:
         assert str(error).startswith("n: want 1 to 2147483647"), error
     else:
         raise AssertionError("it was accepted")
+    # A pipeline is a transaction unless it is made otherwise.
+    pipeline = client.pipeline()
+    pipeline.execute_command("TT.ACQUIRE", key, "LIMIT", "30s", 5)
+    pipeline.execute_command("TT.ACQUIRE", key, "LIMIT", "30s", 5)
+    pipeline.execute_command("TT.COUNT", key, "30s")
+    replies = pipeline.execute()
+    assert replies == [[1, 0, 5, 0], [0, 30000, 5, 0], [5]], replies
+    pipeline.execute_command("TT.ADD", key)
+    pipeline.execute_command("TT.ADD", key, "N", "x")
+    try:
+        pipeline.execute()
+    except redis.ResponseError as error:
+        assert "n: want 1 to 2147483647" in str(error), error
+    else:
+        raise AssertionError("it was accepted")
+    assert call("TT.COUNT", key, "30s") == [5]
+    try:
+        pipeline.watch(key)
+    except redis.ResponseError as error:
+        assert "no key can be watched" in str(error), error
+    else:
+        raise AssertionError("it was watched")
+    pipeline.reset()
     assert client.ping()
 print("ok")
