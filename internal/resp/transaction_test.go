@@ -36,8 +36,8 @@ func TestTransaction(t *testing.T) {
 		{"UNWATCH", "QUEUED"},
 		{"SELECT 1", "QUEUED"},
 		{"EXEC", "[OK [1 0 3 0] [0 30000 3 0] [1 0 1 2] [3 3] " +
-			"[[1699999999900 0] [1700000000000 1]] OK [2] [0 2 1 -1 4] [[default a 3]] -ERR hold: this server has no holds" +
-			" -ERR hold: this server has no holds x OK " +
+			"[[1699999999900 0] [1700000000000 1]] OK [2] [0 2 1 -1 4] [[default a 3]] " +
+			"-ERR hold: this server has no holds -ERR hold: this server has no holds x OK " +
 			"-ERR DB index is out of range; there is only 0]"},
 		{"EXEC", "-ERR EXEC without MULTI"},
 		{"TT.COUNT a 30s", "[3]"},
