@@ -51,7 +51,8 @@ func TestHolds(t *testing.T) {
 	}
 	for _, repeated := range []bool{false, true} {
 		s, err := c.SettleKeys(ctx, id, []client.Settled{{Key: "team", N: 13}})
-		if err != nil || s.Repeated != repeated || !slices.Equal(s.Over, []string{"limits[0]"}) {
+		if err != nil || s.Repeated != repeated ||
+			!slices.Equal(s.Over, []string{"checks[0].limits[0]"}) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	}

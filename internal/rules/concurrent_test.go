@@ -12,7 +12,7 @@ import (
 func TestConcurrent(t *testing.T) {
 	d, err := rules.Read("f", []byte("rules:\n"+
 		"- {name: calls, limits: [15/1m, {concurrent: 5}], default: true}\n"+
-		"- {name: alone, limits: [{concurrent: 1}], namespace: x, default: true}\n"))
+		"- {name: alone, concurrent: 1, namespace: x, default: true}\n"))
 	must.Succeed(t, err)
 	calls, alone := d.Rules.Find([]byte("calls")), d.Rules.Find([]byte("alone"))
 	if calls.Concurrent != 5 || len(calls.Limits) != 1 || alone.Concurrent != 1 ||
@@ -27,6 +27,8 @@ func TestConcurrent(t *testing.T) {
 		{"limits: [{concurrent: 0}]", `f:2:35: concurrent: "0" is not a number`},
 		{"limits: [{concurrent: x}]", `f:2:35: concurrent: "x" is not a number`},
 		{"limits: [{concurrent: 1}, {concurrent: 2}]", "f:2:39: concurrent: given twice"},
+		{"concurrent: 0", `f:2:25: concurrent: "0" is not a number`},
+		{"limits: [{concurrent: 1}], concurrent: 2", "f:2:52: concurrent: given twice"},
 		{"limits: [{concurrent: 1, max: 2}]", `f:2:23: unknown key "concurrent"; a limit`},
 		{"distinct: [{concurrent: 1}]", `f:2:25: unknown key "concurrent"; a limit`},
 		{override, "only the rule itself has {concurrent: 1}"},

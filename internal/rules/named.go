@@ -31,63 +31,82 @@ func (r *reader) ruleList(list *strictyaml.Node) {
 	}
 }
 
+// ruleNodes are the places of a rule's parts.
+type ruleNodes struct {
+	name, limits, open, distinct, ban, charge, overrides *strictyaml.Node
+
+	among int64 // how many holds may be open, among the limits
+}
+
 // rule reads one named rule.
 func (r *reader) rule(item *strictyaml.Node) {
 	var one twotier.Rule
-	var name, limits, distinct, ban, charge, overrides *strictyaml.Node
+	var at ruleNodes
 	strictyaml.Mapping{Name: "a rule", Example: "name: login",
-		Each: func(key string, at, to *strictyaml.Node) {
+		Each: func(key string, place, to *strictyaml.Node) {
 			switch key {
 			case "name":
-				name, one.Name = to, r.name(to, "the name of a rule")
+				at.name, one.Name = to, r.name(to, "the name of a rule")
 			case "namespace":
 				one.Namespace = r.name(to, "namespace")
 			case "limits":
-				limits = to
-				one.Limits, one.Concurrent = r.limits(to)
+				at.limits = to
+				one.Limits, at.among = r.limits(to)
+			case "concurrent":
+				at.open, one.Concurrent = to, r.openHolds(to)
 			case "distinct":
-				distinct, one.Distinct = to, r.distinct(to)
+				at.distinct, one.Distinct = to, r.distinct(to)
 			case "state":
 				one.State = r.state(to)
 			case "ban":
-				ban, one.Ban = to, r.ban(to)
+				at.ban, one.Ban = to, r.ban(to)
 			case "charge":
-				charge, one.Charge = to, r.charge(to)
+				at.charge, one.Charge = to, r.charge(to)
 			case "warn":
 				one.Warn = r.warn(to)
 			case "overrides":
-				overrides, one.Overrides = to, r.overrides(to)
+				at.overrides, one.Overrides = to, r.overrides(to)
 			case "default":
 				one.Default = r.truth(to, "default")
 			default:
-				r.Unknown(at, key, "a rule has "+strings.Join(ruleKeys(), ", "))
+				r.Unknown(place, key, "a rule has "+strings.Join(ruleKeys(), ", "))
 			}
 		}}.Read(r.Reader, item)
+	r.addRule(item, &one, &at)
+}
+
+// addRule adds a rule, unless its parts don't belong together.
+func (r *reader) addRule(item *strictyaml.Node, one *twotier.Rule, at *ruleNodes) {
+	if at.among > 0 && at.open != nil {
+		r.Fail(at.open, "concurrent: given twice")
+	}
+	one.Concurrent = max(one.Concurrent, at.among)
+	judges := at.limits != nil || at.open != nil
 	switch first := r.seen[one.Name]; {
-	case name == nil:
+	case at.name == nil:
 		r.Fail(item, "a rule without a name")
 	case first != nil:
-		r.Fail(name, "there is a rule %s already in line %d", one.Name, first.Line)
-	case limits == nil && distinct == nil:
+		r.Fail(at.name, "there is a rule %s already in line %d", one.Name, first.Line)
+	case !judges && at.distinct == nil:
 		r.Fail(item, "rule %s has no limits, such as limits: [15/1m, 50/24h] or distinct: 5/24h",
 			one.Name)
-	case limits == nil && ban != nil:
-		r.Fail(ban, "ban: rule %s has only distinct limits, and these start no bans", one.Name)
-	case limits == nil && charge != nil:
-		r.Fail(charge, "charge: rule %s has only distinct limits, and these count no events",
+	case !judges && at.ban != nil:
+		r.Fail(at.ban, "ban: rule %s has only distinct limits, and these start no bans", one.Name)
+	case !judges && at.charge != nil:
+		r.Fail(at.charge, "charge: rule %s has only distinct limits, and these count no events",
 			one.Name)
 	default:
-		if r.seen[one.Name] = name; one.Default {
-			r.countDefault(item, &one)
+		if r.seen[one.Name] = at.name; one.Default {
+			r.countDefault(item, one)
 		}
-		r.checkOverrides(&one, overrides, limits != nil, distinct != nil)
-		r.rules = append(r.rules, one)
-		r.addSourceRule(&one, name)
-		r.addSourceLimits(&one, one.Limits, limits, 0, false)
-		r.addSourceLimits(&one, one.Distinct, distinct, 0, true)
+		r.checkOverrides(one, at.overrides, at.limits != nil, at.distinct != nil)
+		r.rules = append(r.rules, *one)
+		r.addSourceRule(one, at.name)
+		r.addSourceLimits(one, one.Limits, at.limits, 0, false)
+		r.addSourceLimits(one, one.Distinct, at.distinct, 0, true)
 		for i, o := range one.Overrides {
-			r.addSourceLimits(&one, o.Limits, r.overridesRead[i], i+1, false)
-			r.addSourceLimits(&one, o.Distinct, r.overridesRead[i], i+1, true)
+			r.addSourceLimits(one, o.Limits, r.overridesRead[i], i+1, false)
+			r.addSourceLimits(one, o.Distinct, r.overridesRead[i], i+1, true)
 		}
 	}
 }
@@ -115,7 +134,7 @@ func (r *reader) countDefault(item *strictyaml.Node, one *twotier.Rule) {
 
 // ruleKeys returns the keys that a rule may have.
 func ruleKeys() []string {
-	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "charge",
+	return []string{"name", "namespace", "limits", "concurrent", "distinct", "state", "ban", "charge",
 		"warn", "overrides", "default"}
 }
 
@@ -239,15 +258,20 @@ func (r *reader) concurrent(item *strictyaml.Node) (most int64, ok bool) {
 	if !isConcurrent(item) {
 		return 0, false
 	}
-	text, ok := r.Text(item.Content[1], "concurrent")
+	return r.openHolds(item.Content[1]), true
+}
+
+// openHolds reads how many holds may be open.
+func (r *reader) openHolds(n *strictyaml.Node) (most int64) {
+	text, ok := r.Text(n, "concurrent")
 	if !ok {
-		return 0, true
+		return 0
 	}
 	most, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || most < 1 {
-		r.Fail(item.Content[1], "concurrent: %q is not a number from 1 to 2147483647", text)
+		r.Fail(n, "concurrent: %q is not a number from 1 to 2147483647", text)
 	}
-	return most, true
+	return most
 }
 
 // distinct reads such a list, or a single limit.
