@@ -80,7 +80,7 @@ test("holds", async () => {
   assert.deepEqual([refused.allowed, refused.refused_by, refused.hold],
     [false, ["concurrent"], undefined]);
   assert.deepEqual(await tt.settle({ hold, n: 1357 }), // the answer to the first attempt is lost
-    { settled: true, repeated: true, over: ["limits[0]"] });
+    { settled: true, repeated: true, over: ["checks[0].limits[0]"] });
   assert.deepEqual([await counted(key), await counted(key2)], [1357, 1357]);
   const more = { window: "1h", max: 9999 };
   const next = await tt.acquire({ key, n: 5, limits: [more, { concurrent: 1 }], hold: "2m",

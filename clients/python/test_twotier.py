@@ -92,7 +92,7 @@ class Client(unittest.TestCase):
         self.assertEqual((refused["allowed"], refused["refused_by"], refused.get("hold")),
                          (False, ["concurrent"], None))
         self.assertEqual(self.tt.settle(hold, 1357),  # the answer to the first attempt is lost
-                         {"settled": True, "repeated": True, "over": ["limits[0]"]})
+                         {"settled": True, "repeated": True, "over": ["checks[0].limits[0]"]})
         self.assertEqual((self.counted(key), self.counted(other)), (1357, 1357))
         more = [{"window": "1h", "max": 9999}, {"concurrent": 1}]
         some = self.tt.acquire(key, 5, limits=more, hold="2m", on_expiry="release")["hold"]
