@@ -351,16 +351,16 @@ func TestErrorsOfFiles(t *testing.T) {
 	}
 }
 
-// TestReadmeExample parses the configuration file that the README shows.
-func TestReadmeExample(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+// TestDocumentedExample parses the file of settings that docs/configuration.md shows.
+func TestDocumentedExample(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, found := strings.Cut(string(readme), "```yaml\n")
+	_, after, found := strings.Cut(string(page), "```yaml\n")
 	text, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
-		t.Fatal("README has no example of a file")
+		t.Fatal("the page has no example of a file")
 	}
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
 	if c.Namespaces["login"].MaxKeys != 1_000_000 || len(c.Namespaces["default"].Levels) < 3 {
