@@ -30,7 +30,7 @@ func TestHolds(t *testing.T) {
 	two := idOf(t, c.do("TT.ACQUIRE b N 2 LIMIT 1h 5 KEY c N 2 LIMIT 1h 2 HOLD 10m"),
 		"[1 0 2 3 2 0 ")
 	for _, step := range []struct{ command, want string }{
-		{"TT.SETTLE " + id + " 7", "[0]"}, // the renewed one takes its place
+		{"TT.SETTLE " + id + " 7", "-ERR it was renewed"},
 		{"TT.SETTLE " + renewed + " 7", "[1 limits[0]]"},
 		{"TT.SETTLE " + renewed + " 7", "[0 limits[0]]"},
 		{"TT.SETTLE " + two + " 3", "[1 checks[1].limits[0]]"}, {"TT.COUNT a 1h", "[7]"},
