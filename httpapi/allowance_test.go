@@ -107,22 +107,22 @@ func TestMemoryIsBounded(t *testing.T) {
 	url, greedy := "http://"+addr, from(t, "127.0.0.1")
 	var running sync.WaitGroup
 	running.Go(func() {
-		if code, body, err := try(greedy, url+"/v1/batch", adds(900)); code != 200 || err != nil {
+		if code, body, err := try(greedy, url+"/v1/batch", adds(800)); code != 200 || err != nil {
 			t.Errorf("the first: %d %.200s %v", code, body, err)
 		}
 	})
 	<-entered
-	if taken := s.Taken(); taken.Bytes < 900*300 || taken.Bytes > 1<<20 {
+	if taken := s.Taken(); taken.Bytes < 800*300 || taken.Bytes > 1<<20 {
 		t.Errorf("%d bytes are accounted for", taken.Bytes)
 	}
-	code, body, err := try(greedy, url+"/v1/batch", adds(900))
+	code, body, err := try(greedy, url+"/v1/batch", adds(800))
 	if code != 429 || !strings.Contains(body, "nothing was done") || err != nil {
 		t.Errorf("a second one of the address: %d %.200s %v", code, body, err)
 	}
 	for path, client := range map[string]*http.Client{"/v1/add": greedy,
 		"/v1/batch": from(t, "127.0.0.2")} {
 		running.Go(func() {
-			body := adds(900)
+			body := adds(800)
 			if path == "/v1/add" {
 				body = `{"key":"k"}`
 			}
