@@ -148,7 +148,7 @@ func TestNoMemoryForTheAnswer(t *testing.T) {
 		MaxConns: 10, RequestTimeout: 2 * time.Second})
 	greedy := from(t, "127.0.0.1")
 	var running sync.WaitGroup
-	running.Go(func() { _, _, _ = try(greedy, "http://"+addr+"/v1/batch", adds(900)) })
+	running.Go(func() { _, _, _ = try(greedy, "http://"+addr+"/v1/batch", adds(800)) })
 	<-entered
 	code, body, err := try(greedy, "http://"+addr+"/json", `{}`)
 	if code != 503 || !strings.Contains(body, `"outcome":"unknown"`) ||
@@ -210,7 +210,7 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	for i := range 4 {
 		running.Go(func() {
 			if code, body, err := try(http.DefaultClient, "http://"+addr+"/v1/batch",
-				adds(900)); code != 200 || err != nil {
+				adds(800)); code != 200 || err != nil {
 				t.Errorf("%d: %d %.200s %v", i, code, body, err)
 			}
 		})
