@@ -293,7 +293,7 @@ func TestRepetitionWithoutMemory(t *testing.T) {
 	}
 	blocking.Store(true)
 	var running sync.WaitGroup
-	running.Go(func() { try(http.DefaultClient, "http://"+addr+"/v1/batch", adds(900)) })
+	running.Go(func() { try(http.DefaultClient, "http://"+addr+"/v1/batch", adds(800)) })
 	<-entered
 	if code, again := ask("{}"); code != 503 || !strings.Contains(again, `"outcome":"unknown"`) {
 		t.Errorf("without memory: %d %.200s", code, again)
