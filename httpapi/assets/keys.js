@@ -7,6 +7,7 @@ import {
   held,
   holdPressed,
   limitParts,
+  limitsIn,
   long,
   milliseconds,
   number,
@@ -129,10 +130,10 @@ function limitsOf(rules, key) {
         (a, b) =>
           (b.key === key) - (a.key === key) || (b.prefix || "").length - (a.prefix || "").length,
       )[0];
-    const own = (r.limits || []).map(limitParts);
+    const own = limitsIn(r).map(limitParts);
     // An override has windows only: what is open stays limited as in the rule.
     const limits = over
-      ? [...over.limits.map(limitParts), ...own.filter((limit) => limit.open)]
+      ? [...limitsIn(over).map(limitParts), ...own.filter((limit) => limit.open)]
       : own;
     return limits.map((limit) => ({ rule: r.name, state: r.state || "on", ...limit }));
   });

@@ -89,6 +89,13 @@ export function limitParts(limit) {
   return { max: Number(limit.slice(0, at)), window: limit.slice(at + 1) };
 }
 
+// limitsIn returns the limits of a rule or an override in a document of rules. A single one need not
+// be in a list, and the number of concurrent holds may stand beside the others.
+export function limitsIn({ limits = [], concurrent }) {
+  const all = [limits].flat();
+  return concurrent === undefined ? all : [...all, { concurrent }];
+}
+
 // limitText writes a limit as 15/1m, or as 5 open holds.
 export function limitText(limit) {
   const { max, window, open } = limitParts(limit);

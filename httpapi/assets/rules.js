@@ -6,6 +6,7 @@ import {
   element,
   figure,
   limitText,
+  limitsIn,
   postJSON,
   read,
   show,
@@ -50,7 +51,7 @@ function ruleRow(r) {
   // A single limit on different values need not be a list.
   const distinct = [r.distinct || []].flat().map((l) => limitText(l) + " different");
   const limits =
-    [...(r.limits || []).map(limitText), ...distinct].join(", ") +
+    [...limitsIn(r).map(limitText), ...distinct].join(", ") +
     (r.ban ? `, then a ban of ${r.ban}` : "") +
     (r.overrides ? ` (overrides: ${r.overrides.length})` : "");
   return element(

@@ -10,6 +10,28 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
+// TestRulesInShortForms shows rules and overrides whose single limit is in no list, and whose number
+// of open holds stands beside the limits.
+func TestRulesInShortForms(t *testing.T) {
+	b := startBrowser(t)
+	file := t.TempDir() + "/rules.yaml"
+	must.Write(t, file, "rules:\n  - {name: calls, limits: 50/24h, concurrent: 3, overrides: "+
+		"[{key: user:1, limits: 90/24h}]}\n  - {name: alone, concurrent: 2}\n")
+	node := program.Serve(t, proctest.Options{MayComplain: true}, "--redis",
+		redistest.Start(t).URL(), "--rules", file)
+	node.MustPost("/v1/add", `{"key":"user:1","n":4}`)
+	p := b.open(node, "#ns=default&key=user:1")
+	p.until("the rules are listed", `[...document.querySelectorAll("#rules-rows .limits")].map(
+		(cell) => cell.textContent).join(" ").startsWith(
+			"50/24h, 3 open holds (overrides: 1) 2 open holds")`)
+	p.until("the key has their limits", cells+`.startsWith("calls|24h|4|90|86| `+
+		`calls|open holds|0|3|3| alone|open holds|0|2|2| ")`)
+}
+
+// cells is the text of the counts of a key.
+const cells = `[...document.querySelectorAll("#counts tr")].map(
+	(row) => [...row.children].map((cell) => cell.textContent).join("|")).join(" ")`
+
 // TestOpenHoldsOfAKey makes holds of a key, two of them under a rule. The key has a line about the
 // open ones while there are any, and a row that compares them with the limit of the rule, which the
 // rules list too.
@@ -34,8 +56,6 @@ func TestOpenHoldsOfAKey(t *testing.T) {
 	p.until("the open ones are shown", `!document.querySelector("#open-holds").hidden &&
 		/^Open holds: 2, the next ends in (49|50) min\.$/.test(
 			document.querySelector("#open-holds").textContent)`)
-	const cells = `[...document.querySelectorAll("#counts tr")].map(
-		(row) => [...row.children].map((cell) => cell.textContent).join("|")).join(" ")`
 	p.until("they are beside their limit", cells+`.startsWith("calls|24h|2|90|88| `+
 		`calls|open holds|2|3|1| no limit|1m|2|–|–|")`)
 	p.until("the rule is listed",
