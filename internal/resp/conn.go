@@ -191,16 +191,8 @@ func (c *conn) answerReceived() {
 func (c *conn) handleCommand(id command, args [][]byte) {
 	e := c.checkCommand(id, args)
 	if e == "" {
-		switch id {
-		case cmdAcquire:
-			e = c.work.parse(twotier.Acquire, args)
-		case cmdAdd:
-			e = c.work.parse(twotier.Add, args)
-		case cmdCount:
-			e = c.work.parse(twotier.Count, args)
-		case cmdThrottle:
-			e = c.work.parseThrottle(args)
-		default:
+		var parsed bool
+		if parsed, e = c.parseOp(id, args); !parsed {
 			c.executeBatch()
 			e = c.executeUnbatched(id, args)
 		}
@@ -217,6 +209,21 @@ func (c *conn) handleCommand(id command, args [][]byte) {
 		c.executeBatch()
 	}
 	c.writeIfFull()
+}
+
+// parseOp adds the operation of a command to the batch. parsed is false if the command has none.
+func (c *conn) parseOp(id command, args [][]byte) (parsed bool, e errorReply) {
+	switch id {
+	case cmdAcquire:
+		return true, c.work.parse(twotier.Acquire, args)
+	case cmdAdd:
+		return true, c.work.parse(twotier.Add, args)
+	case cmdCount:
+		return true, c.work.parse(twotier.Count, args)
+	case cmdThrottle:
+		return true, c.work.parseThrottle(args)
+	}
+	return false, ""
 }
 
 // checkCommand returns the reason why a command can't be executed at all, or "".

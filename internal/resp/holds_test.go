@@ -55,7 +55,7 @@ func TestReleaseOption(t *testing.T) {
 	h.Sealer.SetSecret([]byte("secret"))
 	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
 	for option, want := range map[string]bool{"": false, " ONEXPIRY keep": false,
-		" ONEXPIRY release": true} {
+		" ONEXPIRY Release": true} {
 		id := idOf(t, c.do("TT.ACQUIRE a N 0 LIMIT 1h 9 HOLD 1m"+option), "[1 0 0 9 ")
 		if made, err := h.Sealer.Open(id); err != nil || made.Release != want {
 			t.Errorf("%q: %+v, %v", option, made, err)

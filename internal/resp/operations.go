@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"strings"
@@ -171,7 +172,7 @@ func (d *draft) readValue(o option, value []byte) errorReply {
 			return fieldError("hold", wrong)
 		}
 	case optionOnExpiry:
-		release, wrong := request.ParseOnExpiry(value)
+		release, wrong := request.ParseOnExpiry(bytes.ToLower(value))
 		if d.op.Release = release; wrong != "" {
 			return fieldError(o.String(), wrong)
 		}

@@ -3,8 +3,6 @@ package resp
 import (
 	"strings"
 	"time"
-
-	"twotier.dev/twotier"
 )
 
 // transaction holds the commands between MULTI and EXEC.
@@ -70,26 +68,20 @@ func (c *conn) queueCommand(id command, args [][]byte) bool {
 // checkArguments returns the reason why a command of the service would be refused before it is
 // executed, or "".
 func (c *conn) checkArguments(id command, args [][]byte) (e errorReply) {
-	switch id {
-	case cmdAcquire:
-		e = c.work.parse(twotier.Acquire, args)
-	case cmdAdd:
-		e = c.work.parse(twotier.Add, args)
-	case cmdCount:
-		e = c.work.parse(twotier.Count, args)
-	case cmdThrottle:
-		e = c.work.parseThrottle(args)
-	case cmdSeries:
+	parsed, e := c.parseOp(id, args)
+	switch {
+	case parsed:
+	case id == cmdSeries:
 		_, e = c.parseSeries(args)
-	case cmdTop:
+	case id == cmdTop:
 		_, e = c.parseTop(args)
-	case cmdForget:
+	case id == cmdForget:
 		_, e = c.parseReset(args)
-	case cmdDistinct:
+	case id == cmdDistinct:
 		_, e = c.parseDistinct(new(distinctQuery), args)
-	case cmdSettle:
+	case id == cmdSettle:
 		_, e = parseSettle(args)
-	case cmdRenew:
+	case id == cmdRenew:
 		_, e = parseRenew(args)
 	}
 	c.work.Reset()
