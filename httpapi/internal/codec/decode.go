@@ -21,6 +21,7 @@ type Decoder struct {
 	// Values are the operations of a batch on distinct values; Quiet marks one that wants totals.
 	Values []ValueOp
 	Quiet  bool
+	holds  bool // an operation has a hold
 	// Memory is where memory for executing and answering is reserved; nil is unlimited. Cost is the
 	// number of bytes reserved so far, Answers how many of them the answer may take.
 	Memory  Memory
@@ -40,7 +41,7 @@ type Memory interface {
 func (d *Decoder) Reset(body []byte) {
 	d.Scanner.Reset(body)
 	d.Request.Reset()
-	d.bads, d.Quiet = d.bads[:0], false
+	d.bads, d.Quiet, d.holds = d.bads[:0], false, false
 	clear(d.Values)
 	d.Values = d.Values[:0]
 	d.Cost, d.Answers = 0, 0
@@ -264,6 +265,7 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 			return wire.FromFailure(f)
 		}
 		if o.op.Hold > 0 {
+			d.holds = true
 			if p := d.reserveHoldMemory(); p != nil {
 				return p
 			}

@@ -2,9 +2,7 @@ package codec
 
 import (
 	"fmt"
-	"slices"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/request"
 )
@@ -48,7 +46,7 @@ func (d *Decoder) readBatch() *wire.Problem {
 	case p != nil:
 	case !seenOps:
 		p = wire.FieldProblem("ops", "missing; want a list of operations")
-	case d.Quiet && slices.ContainsFunc(d.Ops, func(op twotier.Op) bool { return op.Hold > 0 }):
+	case d.Quiet && d.holds:
 		p = wire.FieldProblem("quiet", "an operation has a hold, whose id is in the answer to it; "+
 			"leave quiet out")
 	}
