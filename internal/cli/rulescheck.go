@@ -121,10 +121,5 @@ func (c *rulesCheck) fix(w io.Writer) error {
 	return c.settings.PrintNamespaces(w, spelled)
 }
 
-// countOf returns a number and its noun, in the plural unless the number is 1.
-func countOf(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+// countOf returns a number and its noun.
+func countOf(n int, noun string) string { return fmt.Sprintf("%d %s", n, plural(n, noun)) }
