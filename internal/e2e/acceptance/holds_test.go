@@ -44,8 +44,8 @@ func (b *bed) hold(body string) string {
 	return a.Hold
 }
 
-// TestHoldIsSettledOnce reserves an estimate for two keys, and settles them with what it really
-// was: in the buckets of the hold, once.
+// TestHoldIsSettledOnce reserves an estimate for two keys, and settles them with the real number: in
+// the buckets of the hold, once.
 func TestHoldIsSettledOnce(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		id := b.hold(`{"checks":[{"key":"team","n":800,"limits":[{"window":"1m","max":5000}]},
@@ -69,8 +69,8 @@ func TestHoldIsSettledOnce(t *testing.T) {
 	})
 }
 
-// TestHoldIsReleased: what is settled with 0 can be acquired again, and only some keys of a hold
-// can be settled.
+// TestHoldIsReleased: events that are settled with 0 can be acquired again, and a settlement may
+// name only some keys of a hold.
 func TestHoldIsReleased(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		const body = `{"checks":[{"key":"a","n":3,"limits":[{"window":"1m","max":3}]},
@@ -90,7 +90,7 @@ func TestHoldIsReleased(t *testing.T) {
 	})
 }
 
-// TestHoldOfNothing: what is settled may not have been counted at all.
+// TestHoldOfNothing: a hold of no events is settled like any other.
 func TestHoldOfNothing(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		id := b.hold(`{"key":"k","n":0,"limits":[{"window":"1m","max":3}],"hold":"1m"}`)
@@ -223,8 +223,8 @@ func eventually(t *testing.T, holds func() bool) {
 	t.Error("it does not come true")
 }
 
-// TestHoldOutlivesItsNamespace: what a hold counted is older than its namespace covers when it is
-// settled. The settlement counts nothing, but ends the hold, once.
+// TestHoldOutlivesItsNamespace: the events of a hold are older than its namespace covers when the
+// hold is settled. The settlement counts nothing, but ends the hold, once.
 func TestHoldOutlivesItsNamespace(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		const body = `{"key":"k","ns":"short","n":5,"limits":[{"window":"5s","max":9},
@@ -299,7 +299,7 @@ func TestWrongHolds(t *testing.T) {
 	})
 }
 
-// TestRulesOnOpenHolds: rules limit how many holds are open, alone and beside windows, each under
+// TestRulesOnOpenHolds: rules limit the number of open holds, alone and beside windows, each under
 // its own name. One in shadow refuses nothing, not even an acquire without a hold.
 func TestRulesOnOpenHolds(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {

@@ -23,7 +23,8 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	// The gate passes requests that no server answers in time, so the timeout is long.
 	node := program.Serve(t, proctest.Options{}, "--request-timeout",
 		proctest.Patience.String())
-	c, err := client.New(client.Options{Addresses: []string{node.Listen}})
+	c, err := client.New(client.Options{Addresses: []string{node.Listen},
+		Timeout: proctest.Patience})
 	must.Succeed(t, err)
 	defer func() { _ = c.Close(context.Background()) }()
 	gate, err := client.NewGate(client.GateOptions{
