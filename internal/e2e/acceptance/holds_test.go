@@ -44,8 +44,8 @@ func (b *bed) hold(body string) string {
 	return a.Hold
 }
 
-// TestHoldIsSettledOnce reserves an estimate for two keys, and settles them with the real number: in
-// the buckets of the hold, once.
+// TestHoldIsSettledOnce reserves an estimate for two keys, and settles them with the real number:
+// in the buckets of the hold, once.
 func TestHoldIsSettledOnce(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		id := b.hold(`{"checks":[{"key":"team","n":800,"limits":[{"window":"1m","max":5000}]},

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestRulesInShortForms shows rules and overrides whose single limit is in no list, and whose number
-// of open holds stands beside the limits.
+// TestRulesInShortForms shows rules and overrides whose single limit is in no list, and whose
+// number of open holds stands beside the limits.
 func TestRulesInShortForms(t *testing.T) {
 	b := startBrowser(t)
 	file := t.TempDir() + "/rules.yaml"
