@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
@@ -209,21 +208,6 @@ func (c *conn) handleCommand(id command, args [][]byte) {
 		c.executeBatch()
 	}
 	c.writeIfFull()
-}
-
-// parseOp adds the operation of a command to the batch. parsed is false if the command has none.
-func (c *conn) parseOp(id command, args [][]byte) (parsed bool, e errorReply) {
-	switch id {
-	case cmdAcquire:
-		return true, c.work.parse(twotier.Acquire, args)
-	case cmdAdd:
-		return true, c.work.parse(twotier.Add, args)
-	case cmdCount:
-		return true, c.work.parse(twotier.Count, args)
-	case cmdThrottle:
-		return true, c.work.parseThrottle(args)
-	}
-	return false, ""
 }
 
 // checkCommand returns the reason why a command can't be executed at all, or "".

@@ -331,3 +331,18 @@ func (d *draft) fieldError(field, detail string) errorReply {
 func (d *draft) limitFieldError(field, detail string) errorReply {
 	return d.fieldError(fmt.Sprintf("limits[%d].%s", d.w.LimitCount(), field), detail)
 }
+
+// parseOp adds the operation of a command to the batch. parsed is false if the command has none.
+func (c *conn) parseOp(id command, args [][]byte) (parsed bool, e errorReply) {
+	switch id {
+	case cmdAcquire:
+		return true, c.work.parse(twotier.Acquire, args)
+	case cmdAdd:
+		return true, c.work.parse(twotier.Add, args)
+	case cmdCount:
+		return true, c.work.parse(twotier.Count, args)
+	case cmdThrottle:
+		return true, c.work.parseThrottle(args)
+	}
+	return false, ""
+}
