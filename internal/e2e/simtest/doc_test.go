@@ -14,8 +14,9 @@
 //
 // In a quarter of the schedules, with -holds in all, clients also acquire with holds, settle them
 // once or several times at any node, renew them, and acquire and read by calendar periods, one of
-// which begins meanwhile. Each hold is settled once at most, no more are open at a time than the
-// limit allows, and none is after its end.
+// which begins meanwhile. Each hold is settled or released once at most, and if its end releases
+// it, nothing remains of it. No more are open at a time than the limit allows, and none is after
+// its end.
 //
 // TestScale needs no faults: it measures the traffic of a node in a larger cluster, and replaces
 // all nodes under load.

@@ -75,7 +75,7 @@ func (w *world) checkLeases(key string, last time.Time) time.Time {
 		if w.plan.exact {
 			stale = 0
 		}
-		least, most := h.openAt(key, &s, w.plan.apart(), stale)
+		least, most := h.openAt(w, key, &s, stale)
 		own := int64(0)
 		if s.allowed {
 			own = 1
@@ -99,9 +99,11 @@ func (w *world) checkLeases(key string, last time.Time) time.Time {
 }
 
 // openAt returns how many leases were open during an answer, apart from its own: for certain, and
-// at most. Ones that were returned may be open again if that was lost.
-func (s *holds) openAt(key string, during *sighting, apart, stale time.Duration) (
+// at most. Ones that were returned may be open again if that was lost. A node that settles a hold
+// apart from the nodes that know of its lease does not return it.
+func (s *holds) openAt(w *world, key string, during *sighting, stale time.Duration) (
 	least, most int64) {
+	apart := w.plan.apart()
 	lost := func(from time.Time) bool {
 		return slices.ContainsFunc(s.losses[key], func(at time.Time) bool {
 			return at.Before(during.told) && !at.Before(from)
@@ -112,6 +114,9 @@ func (s *holds) openAt(key string, during *sighting, apart, stale time.Duration)
 			continue
 		}
 		from, gone := l.ends()
+		if w.isDivided() {
+			gone = forever
+		}
 		if !l.told.IsZero() && l.told.Before(during.asked.Add(-stale)) && !l.degraded &&
 			from.After(during.told) && l.until.Add(-apart).After(during.told) && !lost(l.asked) {
 			least++

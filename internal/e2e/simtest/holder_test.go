@@ -100,6 +100,7 @@ func (w *world) awaitPeriod() {
 type heldOp struct {
 	Checks      []heldCheck `json:"checks"`
 	Hold        string      `json:"hold,omitempty"`
+	OnExpiry    string      `json:"on_expiry,omitempty"`
 	Charge      bool        `json:"charge,omitempty"`
 	CountDenied bool        `json:"count_denied,omitempty"`
 	DryRun      bool        `json:"dry_run,omitempty"`
@@ -156,6 +157,9 @@ func (h *holder) draw() (op heldOp) {
 	}
 	if leases || h.rnd.IntN(3) > 0 {
 		op.Hold = fmt.Sprintf("%dms", op.lasts.Milliseconds())
+	}
+	if op.Hold != "" && !op.isOnQuota() && op.lasts < lastsReleased && h.rnd.IntN(3) == 0 {
+		op.OnExpiry = "release"
 	}
 	return op
 }
@@ -215,8 +219,8 @@ func (h *holder) acquire(p *proc, op heldOp) {
 	status, err := h.post(p, "/v1/acquire", &op, &got)
 	v.told, v.source, v.degraded = time.Now(), twotier.Source(got.Source), got.Degraded
 	for _, c := range op.Checks {
-		w.journal.note("client: %s %+d at %s, hold %s, charge %v, dry run %v: %d %v %+v", c.Key,
-			c.N, p.id, op.Hold, op.Charge, op.DryRun, status, err, got)
+		w.journal.note("client: %s %+d at %s, hold %s %s, charge %v, dry run %v: %d %v %+v",
+			c.Key, c.N, p.id, op.Hold, op.OnExpiry, op.Charge, op.DryRun, status, err, got)
 	}
 	switch {
 	case err != nil || status > 0 && status != http.StatusOK:
@@ -296,7 +300,7 @@ func (h *holder) settle(p *proc, one *held) {
 		request["checks"] = checks
 	}
 	defer h.w.enter(p)()
-	end := h.w.holds.begin(h.w, one, amounts)
+	end := h.w.holds.begin(h.w, one, amounts, false)
 	var got struct{ Settled, Repeated bool }
 	status, err := h.post(p, "/v1/settle", request, &got)
 	end(p, fmt.Sprint("settled with ", amounts), err, status == http.StatusOK, got.Repeated)
@@ -311,7 +315,7 @@ func (h *holder) renew(p *proc, one *held) {
 	for i, k := range one.keys {
 		amounts[i] = k.n
 	}
-	end := h.w.holds.begin(h.w, one, amounts)
+	end := h.w.holds.begin(h.w, one, amounts, true)
 	leases := h.w.holds.expectAgain(one, asked, lasts)
 	var got struct {
 		Hold  string

@@ -24,7 +24,7 @@ type holds struct {
 }
 
 // holdSums sums up the holds of schedules.
-type holdSums struct{ made, settled, repeated, renewed int64 }
+type holdSums struct{ made, settled, repeated, renewed, released int64 }
 
 // held is a hold. Its id is known to all holders.
 type held struct {
@@ -32,6 +32,11 @@ type held struct {
 	keys     []*heldKey
 	attempts []*attempt
 	lost     bool // the mark of one of its keys may be lost
+	until    time.Time
+	maker    string // the node that returned the id
+	releases bool   // its end releases it, unless it was settled
+	forgot   bool   // its deadline may be lost
+	over     bool   // it has ended, and was released if nothing else had come of it
 }
 
 // heldKey is one key of a hold, which counted n events.
@@ -49,6 +54,7 @@ type attempt struct {
 	asked, told    time.Time
 	amounts        []int64
 	void           bool // it was not sent
+	renews         bool
 	done, repeated bool // neither is set if the outcome is unknown
 }
 
@@ -155,7 +161,7 @@ func (s *holds) see(key string, one sighting) {
 
 // add records a hold that an acquire has made, and checks its id.
 func (s *holds) add(w *world, op *heldOp, id string, v verdict, leases []*lease) {
-	one := &held{id: id}
+	one := &held{id: id, maker: v.by, releases: op.OnExpiry == "release"}
 	for _, c := range op.Checks {
 		_, fixed := quotaOf(c.Key)
 		one.keys = append(one.keys, &heldKey{key: c.Key, n: c.N, fixed: fixed})
@@ -169,7 +175,7 @@ func (s *holds) add(w *world, op *heldOp, id string, v verdict, leases []*lease)
 // renewed records the hold that takes the place of another one.
 func (s *holds) renewed(w *world, old *held, id string, lasts time.Duration, v verdict,
 	leases []*lease) {
-	one := &held{id: id}
+	one := &held{id: id, maker: v.by, releases: old.releases}
 	for _, k := range old.keys {
 		one.keys = append(one.keys, &heldKey{key: k.key, n: k.n, fixed: k.fixed})
 	}
@@ -186,6 +192,10 @@ func (s *holds) addLocked(w *world, one *held, lasts time.Duration, v verdict, l
 		return
 	}
 	until := time.UnixMilli(h.Until)
+	one.until = until
+	if h.Release != one.releases {
+		w.t.Errorf("node %s makes a hold that is released: %v", v.by, h.Release)
+	}
 	if until.Before(v.asked.Add(lasts-w.plan.apart())) ||
 		until.After(v.told.Add(lasts+lasts/64+w.plan.apart())) {
 		w.t.Errorf("%s: node %s makes a hold until %v at %v, want %v", one.keys[0].key, v.by, until,
@@ -210,15 +220,16 @@ func (s *holds) addLocked(w *world, one *held, lasts time.Duration, v verdict, l
 		}
 	}
 	s.list = append(s.list, one)
+	one.book(w)
 }
 
 // begin records that a settlement or renewal is about to be sent, and the returned function what
 // came of it.
-func (s *holds) begin(w *world, one *held, amounts []int64) (
+func (s *holds) begin(w *world, one *held, amounts []int64, renews bool) (
 	end func(p *proc, what string, err error, done, repeated bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := &attempt{asked: time.Now(), amounts: amounts}
+	a := &attempt{asked: time.Now(), amounts: amounts, renews: renews}
 	one.attempts = append(one.attempts, a)
 	one.book(w)
 	return func(p *proc, what string, err error, done, repeated bool) {
@@ -266,8 +277,8 @@ func (h *held) check(w *world) {
 	}
 }
 
-// changes bounds what settlements have changed of a key: one of them was carried out, or none was
-// if none is known to be done. sees is set if an owner sees all that it may take back, and once if
+// changes bounds what settlements and the release have changed of a key: one of them was carried
+// out, or none was if none is known to be done. sees is set if an owner sees all that it may take back, and once if
 // two owners can't both settle the hold.
 func (h *held) changes(i int, sees, once bool) (lo, hi int64) {
 	var may []int64
@@ -277,12 +288,15 @@ func (h *held) changes(i int, sees, once bool) (lo, hi int64) {
 		switch {
 		case a.void:
 			continue
-		case a.done && !a.repeated && once && len(h.keys) == 1:
+		case a.done && !a.repeated && once && (len(h.keys) == 1 || a.renews):
 			return h.seen(d, d, sees)
 		case !a.done || !a.repeated:
 			may = append(may, d)
 		}
 		done = done || a.done
+	}
+	if h.releases {
+		may, done = append(may, -h.keys[i].n), done || h.over && !h.forgot
 	}
 	if !done || len(may) == 0 || !once {
 		may = append(may, 0)

@@ -187,7 +187,7 @@ func (l *ledger) names() (list []string) {
 type totals struct {
 	schedules, acknowledged, unknown, refused, lost, excess atomic.Int64
 	overshot, borrowed, near                                atomic.Int64
-	held, settled, repeated, renewed                        atomic.Int64
+	held, settled, repeated, renewed, released              atomic.Int64
 }
 
 func (s *totals) add(o outcome) {
@@ -203,6 +203,7 @@ func (s *totals) add(o outcome) {
 	s.settled.Add(o.holds.settled)
 	s.repeated.Add(o.holds.repeated)
 	s.renewed.Add(o.holds.renewed)
+	s.released.Add(o.holds.released)
 	if o.excess > 0 {
 		s.overshot.Add(1)
 	}
@@ -213,11 +214,11 @@ func (s *totals) String() string {
 		"operations failed; %d counts lost with killed processes; "+
 		"%d admitted over a limit in %d schedules with splits or crashes; %d answers "+
 		"about hot keys, %d remembered refusals; %d holds, %d settled or renewed, %d renewed, %d "+
-		"repeated in vain",
+		"repeated in vain, %d released",
 		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(),
 		s.lost.Load(), s.excess.Load(), s.overshot.Load(),
 		s.borrowed.Load(), s.near.Load(), s.held.Load(), s.settled.Load(), s.renewed.Load(),
-		s.repeated.Load())
+		s.repeated.Load(), s.released.Load())
 }
 
 // outcome is the result of one schedule.

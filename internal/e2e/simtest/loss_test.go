@@ -69,6 +69,7 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	}
 	before := w.copySets()
 	how()
+	w.due.lose()
 	if w.plan.kind != losses || all || again {
 		w.holds.loseAll(w)
 	}

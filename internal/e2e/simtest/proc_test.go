@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
@@ -42,6 +43,7 @@ type proc struct {
 	client  *peer.Client
 	node    *node.Node
 	http    *httpapi.Server
+	holds   *ask.Holds // nil unless clients hold
 	book    rules.Book
 	rules   *rulebook.Keeper
 	version atomic.Int64 // of the rules, the newest that it has judged by
@@ -84,6 +86,9 @@ func (w *world) addresses() (list []string) {
 }
 
 const secret = "what all nodes share"
+
+// silent is the logger of processes whose lines are of no interest.
+var silent = slog.New(slog.DiscardHandler)
 
 // placements caches the placements of all schedules: there are few members and partitions, so most
 // placements repeat.
@@ -177,6 +182,9 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	if err := p.node.Open(context.Background(), p.ip+":8080"); err != nil {
 		return nil, p.refused(err)
 	}
+	if p.holds != nil {
+		p.holds.Open(p.releaser(), deadlines{p}, 0, cmp.Or(w.logger(p.id), silent))
+	}
 	w.mu.Lock()
 	w.procs[i] = p
 	w.mu.Unlock()
@@ -190,12 +198,13 @@ func (p *proc) listen() (err error) {
 		opt.Distincter = p.node
 	}
 	if p.w.plan.holds {
-		opt.Holds = p.makesHolds()
+		p.holds = p.makesHolds()
+		opt.Holds = p.holds
 	}
 	if p.w.plan.rules {
 		p.rules = rulebook.New(rulebook.Options{Store: store{p, &p.w.rules}, Book: &p.book,
 			Check:   func(*rules.Document) error { return nil },
-			Timeout: time.Second, Logger: cmp.Or(p.w.logger(p.id), slog.New(slog.DiscardHandler))})
+			Timeout: time.Second, Logger: cmp.Or(p.w.logger(p.id), silent)})
 		p.rules.Open(context.Background())
 		opt.Rules, opt.RuleBook, opt.AdminToken = &p.book, p.rules, adminToken
 	}
@@ -239,7 +248,9 @@ func (p *proc) leave() error {
 	// Changes that the store refused are retried when their turn comes in the flush interval.
 	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second+p.w.plan.interval)
 	defer cancel()
-	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
+	err = errors.Join(err, p.http.Close(flush))
+	p.closeHolds()
+	err = errors.Join(err, p.node.Close(flush), p.client.Close(flush))
 	p.closeRules()
 	p.clean.Store(err == nil)
 	p.ends()
@@ -265,6 +276,7 @@ func (p *proc) kill() {
 	_ = p.http.Close(ctx)
 	_ = p.node.Close(ctx)
 	_ = p.client.Close(ctx)
+	p.closeHolds()
 	p.closeRules()
 }
 

@@ -46,6 +46,7 @@ type world struct {
 	sets     map[string]*sets // distinct values in Redis; guarded by atomic
 	values   values
 	holds    holds
+	due      due
 	journal  journal
 	refused  atomic.Int64
 	borrowed atomic.Int64 // answers about hot keys
@@ -225,6 +226,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	w.until(30*time.Second, func() bool {
 		return !slices.ContainsFunc(w.alive(), func(p *proc) bool { return p.node.InDoubt() > 0 })
 	})
+	w.awaitReleases()
 	w.settle(t)
 	o := w.check()
 	w.shutDown()

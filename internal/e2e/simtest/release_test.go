@@ -1,0 +1,175 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+)
+
+// lastsReleased bounds how long a hold lasts that is released at its end, so that a schedule does
+// not have to wait for long.
+const lastsReleased = 15 * time.Second
+
+// due is the part of Redis that has the deadlines of holds.
+type due struct {
+	mu    sync.Mutex
+	slots map[int64]map[string]bool
+	seen  map[string]bool // the ids that it has, or had until they were removed
+}
+
+// lose makes Redis lose all deadlines. The nodes that made the holds still have theirs.
+func (d *due) lose() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.slots)
+	clear(d.seen)
+}
+
+// saw reports whether the deadline of a hold outlived the node that made it.
+func (d *due) saw(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.seen[id]
+}
+
+// deadlines is a process's path to the deadlines in Redis.
+type deadlines struct{ p *proc }
+
+func (s deadlines) reach(ctx context.Context) error {
+	if s.p.dead.Load() || s.p.store.Down() || s.p.toRedis(ctx) != nil {
+		return fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
+	}
+	return nil
+}
+
+// ChangeDeadlines implements holds.DeadlineStore, as Deadlines does.
+func (s deadlines) ChangeDeadlines(ctx context.Context, add, remove map[int64][]string) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	s.change(add, remove)
+	return s.reach(ctx)
+}
+
+func (s deadlines) change(add, remove map[int64][]string) {
+	d := &s.p.w.due
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.p.dead.Load() {
+		return
+	}
+	if d.slots == nil {
+		d.slots, d.seen = map[int64]map[string]bool{}, map[string]bool{}
+	}
+	for slot, ids := range add {
+		if d.slots[slot] == nil {
+			d.slots[slot] = map[string]bool{}
+		}
+		for _, id := range ids {
+			d.slots[slot][id], d.seen[id] = true, true
+		}
+	}
+	for slot, ids := range remove {
+		for _, id := range ids {
+			delete(d.slots[slot], id)
+		}
+	}
+}
+
+func (s deadlines) Deadlines(ctx context.Context, slots []int64) ([][]string, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	d := &s.p.w.due
+	d.mu.Lock()
+	ids := make([][]string, len(slots))
+	for i, slot := range slots {
+		ids[i] = slices.Sorted(maps.Keys(d.slots[slot]))
+	}
+	d.mu.Unlock()
+	return ids, s.reach(ctx)
+}
+
+// releaser executes the releases of a process, which stands still while it is suspended.
+func (p *proc) releaser() ask.Service { return releaser{p.node, p} }
+
+type releaser struct {
+	ask.Service
+	p *proc
+}
+
+func (r releaser) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if err := r.p.w.net.Awake(ctx, r.p.ip); err != nil {
+		return err
+	}
+	return r.Service.Do(ctx, op, res)
+}
+
+func (r releaser) DoAll(ctx context.Context, ops []twotier.Op, results []twotier.Result) {
+	if err := r.p.w.net.Awake(ctx, r.p.ip); err != nil {
+		for i := range results {
+			results[i].Err = fmt.Errorf("%w: suspended", twotier.ErrUnavailable)
+		}
+		return
+	}
+	r.Service.DoAll(ctx, ops, results)
+}
+
+// isOnQuota reports whether an acquire has a key with a limit on a calendar period, of which no
+// events are taken back.
+func (op *heldOp) isOnQuota() bool {
+	return slices.ContainsFunc(op.Checks, func(c heldCheck) bool {
+		return strings.HasPrefix(c.Key, "quota")
+	})
+}
+
+// closeHolds stops releasing. A hold whose deadline only this process knew may stay as it is.
+func (p *proc) closeHolds() {
+	if p.holds == nil {
+		return
+	}
+	p.holds.Close()
+	s := &p.w.holds
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.list {
+		if one.maker == p.id && !p.w.due.saw(one.id) {
+			one.forgot = true
+		}
+	}
+}
+
+// awaitReleases waits until all holds have ended, and expects that those were released that were
+// neither settled nor renewed.
+func (w *world) awaitReleases() {
+	if !w.plan.holds {
+		return
+	}
+	// A renewal of unknown outcome may have moved the end of a hold. Deadlines of dead nodes are
+	// looked up every two seconds, and 3 s after the slot of 2 s; a failure is tried again.
+	time.Sleep(lastsReleased + lastsReleased/64 + w.plan.apart() + 15*time.Second)
+	s := &w.holds
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.list {
+		if !one.releases {
+			continue
+		}
+		if one.over = true; !one.forgot && !one.lost && one.isUntouched() {
+			s.sums.released++
+		}
+		one.book(w)
+	}
+}
+
+// isUntouched reports whether nobody has tried to settle or renew a hold.
+func (h *held) isUntouched() bool {
+	return !slices.ContainsFunc(h.attempts, func(a *attempt) bool { return !a.void })
+}
