@@ -85,7 +85,8 @@ func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
 	proctest.Until(t, "Redis is up", func() bool {
 		return c.Nodes[1].Metric("twotier_redis_up", "") == 1
 	})
-	c.releasing(1, "e", "3s")
+	written(0) // d's, which may have been there before
+	c.releasing(1, "e", "8s")
 	written(1)
 	for _, i := range c.Running() {
 		c.Nodes[i].Flushed()
