@@ -278,8 +278,8 @@ func (h *held) check(w *world) {
 }
 
 // changes bounds what settlements and the release have changed of a key: one of them was carried
-// out, or none was if none is known to be done. sees is set if an owner sees all that it may take back, and once if
-// two owners can't both settle the hold.
+// out, or none was if none is known to be done. sees is set if an owner sees all that it may take
+// back, and once if two owners can't both settle the hold.
 func (h *held) changes(i int, sees, once bool) (lo, hi int64) {
 	var may []int64
 	done := false
