@@ -348,6 +348,7 @@ func importMap() map[string][]string {
 		"internal/testing/simnet":     {memberlist},
 		"internal/testing/testrun":    {},
 		"internal/archtest":           {},
+		"scripts/diagram":             {},
 		"scripts/sbom":                {"twotier.dev/twotier/internal/version"},
 		"internal/testing/faultstore": {"twotier.dev/twotier/syncer"},
 	}
