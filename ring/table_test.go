@@ -149,7 +149,7 @@ func TestNoTable(t *testing.T) {
 }
 
 // TestMovement prints how evenly partitions are spread, how many move when a node joins, and the
-// least possible number of moves. The README shows it.
+// least possible number of moves. docs/cluster.md shows it.
 func TestMovement(t *testing.T) {
 	t.Log("nodes  partitions of a node: fewest  most  (mean)   moved by one more node  (at least)")
 	for _, n := range []int{3, 10, 30, 100} {

@@ -18,9 +18,9 @@ import (
 
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
 // network.
-var documented = []string{"README.md", "docs/accuracy.md", "docs/api.md", "docs/cluster.md",
-	"docs/configuration.md", "docs/distinct.md", "docs/doors.md", "docs/holds.md",
-	"docs/operations.md", "docs/recipes.md", "docs/rules.md", "docs/security.md", "docs/tour.md"}
+var documented = []string{"README.md", "docs/api.md", "docs/cluster.md", "docs/comparison.md",
+	"docs/doors.md", "docs/holds.md", "docs/operations.md",
+	"docs/recipes.md", "docs/rules.md", "docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment marks it as refused, and must print the output on the page, except

@@ -20,7 +20,7 @@
 //
 //	lag · (k/16 + 1/8)
 //
-// which is the lag at k = 14. The README promises k = 10.
+// which is the lag at k = 14. docs/guarantees.md promises k = 10.
 //
 // The bound is never below one key. Before the first exchange the store is assumed to be slow: it
 // accepts 256 keys in half of an exchange's timeout. The weight of a measurement drops to a third
