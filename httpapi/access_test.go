@@ -442,7 +442,8 @@ func TestBadChunksAreRefused(t *testing.T) {
 func (o documented) example(method, path string) (request, body string) {
 	var query []string
 	for _, p := range o.Parameters {
-		if p.Required && p.In != "header" {
+		isNeeded := p.Required || path == "/v1/explain" && p.Name == "key" // or an id
+		if isNeeded && p.In != "header" {
 			query = append(query, p.Name+"="+fmt.Sprint(p.Example))
 		}
 	}

@@ -30,6 +30,7 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 		Backtester:     new(backtester),
 		Distincter:     f,
 		Verdicts:       verdicts.New(),
+		Refusals:       f.refusals,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil {
 		t.Fatal(err)

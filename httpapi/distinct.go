@@ -31,11 +31,8 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p = x.DecodeDistinct(ctx.PostBody(), &v); p == nil {
 		p = s.answerDistinct(ctx, x, &v)
 	}
-	if p == nil {
-		s.verdicts.CountValues(&x.arrival, &v.Values, &v.Res)
-		if deny429 && !v.Res.Allowed {
-			sendRefusal(ctx, fasthttp.StatusTooManyRequests, v.Res.RetryAfter)
-		}
+	if p == nil && deny429 && !v.Res.Allowed {
+		sendRefusal(ctx, fasthttp.StatusTooManyRequests, v.Res.RetryAfter)
 	}
 	s.finishRequest(x)
 	return p
@@ -65,6 +62,8 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState,
 	if err := s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.Res); err != nil {
 		return s.problemOf(err, len(v.Add) > 0)
 	}
+	s.verdicts.CountValues(&x.arrival, &v.Values, &v.Res)
+	setRefusalField(ctx, v.Refusal)
 	x.out = v.AppendAnswer(x.out)
 	x.setResponseBody(ctx)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/refusallog"
 )
 
 var _ httpapi.Service = (*fake)(nil)
@@ -36,6 +37,7 @@ type fake struct {
 	source   twotier.Source
 	soft     bool // degraded
 	engine   *distinct.Engine
+	refusals *refusallog.Log // nil if none are recorded
 }
 
 func newFake() *fake { return &fake{counts: map[string]*int64{}, source: twotier.SourceMemory} }

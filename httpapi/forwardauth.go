@@ -28,10 +28,9 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
 	denied, p := s.parseForwardQuery(ctx, &x.Decoder)
 	if p == nil {
 		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
+		p = s.answerAcquire(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil {
-		s.verdicts.Count(&x.arrival, &x.Request)
 		res := &x.Results()[0]
 		setRateLimitFields(ctx, x, res)
 		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.RulesVersion(), 10))
@@ -166,5 +165,5 @@ func addForwardedAcquire(d *codec.Decoder, all []keyedRule) *wire.Problem {
 	}
 	d.EndOp(&twotier.Op{Kind: twotier.Acquire}, codec.TagChecks)
 	d.Link()
-	return d.ReserveMemory()
+	return d.ReserveMemory(twotier.Acquire)
 }

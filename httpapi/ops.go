@@ -33,10 +33,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.beginRequest(ctx)
 	if p = x.DecodeSingle(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
-	}
-	if p == nil {
-		s.verdicts.Count(&x.arrival, &x.Request)
+		p = s.answerAcquire(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil && deny429 {
 		res := &x.Results()[0]
@@ -55,6 +52,19 @@ func (x *requestState) onlyOp() (*twotier.Op, *twotier.Result) {
 		x.annotateSpan(x.Ops[0].Checks[0].NS, 1)
 	}
 	return &x.Ops[0], &x.EmptyResults()[0]
+}
+
+// answerAcquire counts the verdicts on the only operation of x, which was executed with this error,
+// and answers it.
+func (s *Server) answerAcquire(ctx *fasthttp.RequestCtx, x *requestState,
+	err error) *wire.Problem {
+	if err == nil {
+		s.verdicts.Count(&x.arrival, &x.Request)
+		if !x.Results()[0].Allowed {
+			setRefusalField(ctx, x.RefusalOf(0))
+		}
+	}
+	return s.answerOnlyOp(ctx, x, err)
 }
 
 // answerOnlyOp answers the only operation of x, which was executed with this error.
@@ -101,6 +111,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 			s.service.DoAll(x.context, x.Ops, results)
 		}
 		values()
+		s.countBatchVerdicts(x)
 		x.out = slices.Grow(x.out, x.Answers)
 		if x.Quiet {
 			s.appendBatchTotals(x, results)
@@ -108,7 +119,6 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 			s.appendResults(x, results)
 		}
 		x.setResponseBody(ctx)
-		s.countBatchVerdicts(x)
 	}
 	s.finishRequest(x)
 	return p

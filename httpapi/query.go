@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -198,4 +199,60 @@ func parseWindowArg(value []byte) (int64, *wire.Problem) {
 		return 0, wire.FieldProblem("window", wrong)
 	}
 	return ms, nil
+}
+
+// parseExplainQuery reads the query of /v1/explain.
+func parseExplainQuery(ctx *fasthttp.RequestCtx) (*explain.Query, *wire.Problem) {
+	q, t := &explain.Query{}, target{}
+	p := eachArg(ctx, func(name, value []byte) *wire.Problem {
+		switch string(name) {
+		case "rule":
+			q.Rule = string(value)
+		case "id":
+			if q.ID = string(value); q.ID == "" {
+				return wire.FieldProblem("id", "want the id of a refusal")
+			}
+		default:
+			return t.readArg(name, value, false, "explain has key, ns, rule and id")
+		}
+		return nil
+	})
+	q.NS, q.Key = t.check.NS, t.check.Key
+	switch {
+	case p != nil:
+	case q.ID != "" && (q.Key != nil || q.NS != nil || q.Rule != ""):
+		p = wire.FieldProblem("id", "want either id, or key with ns or rule")
+	case q.ID == "" && q.Key == nil:
+		p = wire.FieldProblem("key", "missing; "+request.WantKey+", or the id of a refusal")
+	}
+	return q, p
+}
+
+// parseRulesQuery reads the query of /v1/rules: the number of a version, or "history" or
+// "warnings".
+func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Problem) {
+	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
+		switch string(name) {
+		case "version":
+			n, ok := request.ParseNumber(value)
+			if number = n; n < 1 || !ok {
+				return wire.FieldProblem("version", "want a number from 1 on")
+			}
+		case "history", "warnings":
+			if string(value) != "true" {
+				return wire.FieldProblem(string(name), "want true")
+			}
+			if part != "" {
+				return wire.FieldProblem(string(name), "want either history or warnings, not both")
+			}
+			part = string(name)
+		default:
+			return unknownArgProblem(name, "rules has version, history and warnings")
+		}
+		return nil
+	})
+	if p == nil && part != "" && number > 0 {
+		p = wire.FieldProblem(part, "want either "+part+" or version, not both")
+	}
+	return number, part, p
 }

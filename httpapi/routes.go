@@ -61,6 +61,7 @@ func (s *Server) routeTable() map[string]route {
 	}
 	addPage(routes)
 	s.addHolds(routes)
+	s.addExplain(routes)
 	if s.opts.RuleBook != nil {
 		// The page, which is at --listen, shows the rules. They are changed at --admin.
 		routes["/v1/rules"] = route{need: twotier.RoleRead | twotier.RoleAdmin,
@@ -80,8 +81,7 @@ func (s *Server) routeTable() map[string]route {
 	}
 	if s.opts.RateLimiter != nil {
 		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
-			at:      clientAPI,
-			handler: s.rateLimitJSON}
+			at: clientAPI, handler: s.rateLimitJSON}
 	}
 	if s.opts.Peer != nil {
 		routes[peerhttp.Path] = route{post: true, binary: true, body: peerhttp.MaxBody, at: peerAPI,

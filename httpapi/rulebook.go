@@ -70,35 +70,6 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return s.showVersion(ctx, v)
 }
 
-// parseRulesQuery reads the query of /v1/rules: the number of a version, or "history" or
-// "warnings".
-func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Problem) {
-	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
-		switch string(name) {
-		case "version":
-			n, ok := request.ParseNumber(value)
-			if number = n; n < 1 || !ok {
-				return wire.FieldProblem("version", "want a number from 1 on")
-			}
-		case "history", "warnings":
-			if string(value) != "true" {
-				return wire.FieldProblem(string(name), "want true")
-			}
-			if part != "" {
-				return wire.FieldProblem(string(name), "want either history or warnings, not both")
-			}
-			part = string(name)
-		default:
-			return unknownArgProblem(name, "rules has version, history and warnings")
-		}
-		return nil
-	})
-	if p == nil && part != "" && number > 0 {
-		p = wire.FieldProblem(part, "want either "+part+" or version, not both")
-	}
-	return number, part, p
-}
-
 // showVersion answers with a document, as JSON unless the request prefers YAML.
 func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *wire.Problem {
 	setVersion(ctx, v)

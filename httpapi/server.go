@@ -22,7 +22,9 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/peerhttp"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -53,6 +55,9 @@ type Options struct {
 	Verdicts verdicts.Counter
 	// Decisions records the decisions on acquires. Default: nothing is recorded.
 	Decisions verdicts.Recorder
+	// Refusals records refusals, whose ids are then part of the answers. Default: nothing is
+	// recorded.
+	Refusals *refusallog.Log
 	// Tracer records a span of each request that is part of a sampled trace. Default: none.
 	Tracer trace.Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
@@ -173,6 +178,7 @@ type Server struct {
 	codes    [600]atomic.Int64
 	// Connections and requests that were refused because of limits.
 	turnedAway, limited atomic.Int64
+	explainer           explain.Explainer
 	process             string // no other process has this name
 	sessions            sessions
 	closing             atomic.Bool
@@ -199,9 +205,10 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
-		access:   access{ask.NewAccess(o.Tokens, o.AdminToken)},
-		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions},
-		clients:  forwarded.Clients{Trusted: o.TrustedProxies}, process: rand.Text()}
+		access: access{ask.NewAccess(o.Tokens, o.AdminToken)},
+		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions,
+			Refusals: o.Refusals},
+		clients: forwarded.Clients{Trusted: o.TrustedProxies}, process: rand.Text()}
 	if o.Warnings != nil {
 		s.clients.Warnings = o.Warnings
 	}

@@ -24,7 +24,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 	door, err := resp.New(resp.Options{
 		Service: s.node, Rules: web.Rules, Shadow: web.Shadow, Holds: web.Holds,
 		Verdicts:  web.Verdicts,
-		Decisions: web.Decisions, Version: version.String(),
+		Decisions: web.Decisions, Refusals: web.Refusals, Version: version.String(),
 		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
 		MaxConnsPerAddress: each, Logger: s.log,
@@ -40,6 +40,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts, web.Decisions)
 	limiter.Warnings = s.warnings
+	limiter.LogRefusals(web.Refusals)
 	web.RateLimiter = limiter
 	if s.cfg.GRPC == "" {
 		return nil

@@ -118,12 +118,12 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		return nil, err
 	}
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
+	web.Refusals = s.node.RefusalLog()
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally,
 		opt.Distinct)
 	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters),
-		s.addSpans(ctx, &web),
-		s.addPeers(&web), s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters), s.addResp(&web),
+		s.addSpans(ctx, &web), s.addPeers(&web), s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)

@@ -33,6 +33,7 @@ type Request struct {
 	bans    []twotier.BanRule // Check is an index in checks until Link
 	leases  []twotier.Lease   // likewise
 	results []twotier.Result
+	refused []refusedOp // in order, once CountVerdicts has recorded them
 
 	inForce *twotier.RuleSet      // the rules of this request, once one is named
 	naming  []*twotier.Rule       // the rules named by the check in progress

@@ -1,9 +1,11 @@
 package ask
 
 import (
+	"slices"
 	"time"
 
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -14,6 +16,8 @@ type Verdicts struct {
 	Counter verdicts.Counter
 	// Recorder records decisions; nil records none.
 	Recorder verdicts.Recorder
+	// Refusals records refusals; nil records none.
+	Refusals *refusallog.Log
 }
 
 // Arrival describes the arrival of a request.
@@ -28,18 +32,22 @@ type Arrival struct {
 }
 
 // IsEnabled reports whether verdicts are counted or recorded.
-func (v *Verdicts) IsEnabled() bool { return v.Counter != nil || v.Recorder != nil }
+func (v *Verdicts) IsEnabled() bool {
+	return v.Counter != nil || v.Recorder != nil || v.Refusals != nil
+}
 
 // Begin starts counting the verdicts on a request.
 func (v *Verdicts) Begin(a *Arrival) verdicts.Run {
 	run := verdicts.Begin(v.Counter, a.Endpoint)
 	run.RecordTo(v.Recorder)
+	run.LogRefusals(v.Refusals)
 	run.SetTrace(a.Trace)
 	run.Annotate(a.Span)
 	return run
 }
 
-// Count counts the verdicts on the executed acquires of a request.
+// Count counts the verdicts on the executed acquires of a request. Answers that follow contain the
+// ids of refusals.
 func (v *Verdicts) Count(a *Arrival, r *Request) {
 	if !v.IsEnabled() {
 		return
@@ -61,8 +69,10 @@ func (v *Verdicts) CountValues(a *Arrival, op *verdicts.Values, res *distinct.Re
 	run.End(time.Since(a.Began))
 }
 
-// CountVerdicts adds the verdicts on the executed acquires to run.
+// CountVerdicts adds the verdicts on the executed acquires to run, and keeps the ids of their
+// refusals.
 func (r *Request) CountVerdicts(run *verdicts.Run) {
+	r.refused = r.refused[:0]
 	for i := range r.Ops {
 		op, res := &r.Ops[i], &r.results[i]
 		if res.Err != nil || !verdicts.Decides(op) {
@@ -72,7 +82,27 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 		for j := range op.Checks {
 			run.CountCheck(op, j, res, r.origins(i, j))
 		}
+		if !res.Allowed && !run.RefusalID().IsZero() {
+			r.refused = append(r.refused, refusedOp{i, run.RefusalID()})
+		}
 	}
+}
+
+// refusedOp is a refused operation and the id of the refusal.
+type refusedOp struct {
+	op int
+	id refusallog.ID
+}
+
+// RefusalOf returns the id of the refusal of operation i, or a zero one if none was recorded.
+func (r *Request) RefusalOf(i int) (id refusallog.ID) {
+	at, ok := slices.BinarySearchFunc(r.refused, i, func(o refusedOp, op int) int {
+		return o.op - op
+	})
+	if ok {
+		id = r.refused[at].id
+	}
+	return id
 }
 
 // origins returns the origins of the limits of check j of operation i, or nil if no rule judged the

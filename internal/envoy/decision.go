@@ -9,6 +9,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
@@ -21,6 +22,7 @@ type decision struct {
 	items     []item // parallel to the descriptors of the request
 	version   int64  // of the rules, which the domain is of
 	counted   bool   // the descriptors with hits were counted
+	refusal   refusallog.ID
 }
 
 // item is one descriptor of a request.
@@ -151,7 +153,8 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 			Count: it.count, Max: limit.Max, Refused: it.over})
 		op.Checks = append(op.Checks, twotier.Check{NS: d.namespace, Key: it.key, N: it.hits})
 		res.Checks = append(res.Checks,
-			twotier.CheckResult{Refused: it.over, Limits: limits[len(limits)-1:]})
+			twotier.CheckResult{Refused: it.over, RetryAfter: it.wait,
+				Limits: limits[len(limits)-1:]})
 	})
 	if len(items) == 0 {
 		return
@@ -164,6 +167,7 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 		rule, origin.Max = it.limit.Rule(namespace), int64(it.limit.Max)
 		run.CountCheck(&op, j, &res, of)
 	}
+	d.refusal = run.RefusalID()
 	run.End(time.Since(began))
 }
 

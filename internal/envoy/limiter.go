@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/trace"
@@ -49,6 +50,10 @@ func NewLimiter(service ask.Service, domains Domains, counter verdicts.Counter,
 	return &Limiter{service: service, domains: domains,
 		verdicts: ask.Verdicts{Counter: counter, Recorder: recorder}}
 }
+
+// LogRefusals makes the limiter record its refusals, whose ids are then part of the answers. Call it
+// before the first request.
+func (l *Limiter) LogRefusals(to *refusallog.Log) { l.verdicts.Refusals = to }
 
 // ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
 // *[request.Failure].

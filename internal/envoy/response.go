@@ -145,6 +145,9 @@ func (d *decision) responseHeaders() []*corev3.HeaderValue {
 	if wait > 0 {
 		list = append(list, &corev3.HeaderValue{Key: "Retry-After", Value: formatSeconds(wait)})
 	}
+	if !d.refusal.IsZero() {
+		list = append(list, &corev3.HeaderValue{Key: "Twotier-Refusal", Value: d.refusal.String()})
+	}
 	return list
 }
 

@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/refusals"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/routing"
@@ -115,10 +116,12 @@ type Node struct {
 	// shadowed counts the refusals that rules in shadow would have made.
 	shadowed *topkeys.Refused
 	bans     bans.Log
-	modes    *modes.Switch
-	owned    *ownership.Partitions
-	changed  chan struct{} // buffered, size 1: there may be a new table
-	tabled   chan struct{} // the same for the log of events
+	// refusalLog records the refusals that this node has answered.
+	refusalLog *refusallog.Log
+	modes      *modes.Switch
+	owned      *ownership.Partitions
+	changed    chan struct{} // buffered, size 1: there may be a new table
+	tabled     chan struct{} // the same for the log of events
 	// backtests holds an element while a backtest runs; size 1.
 	backtests chan struct{}
 	parts     *multiowner.Participant
@@ -168,6 +171,7 @@ func New(opt Options) (*Node, error) {
 		return nil, fmt.Errorf("node: mode %q needs its counter", opt.Mode)
 	}
 	n.log = events.New(opt.ID, opt.Clock.Now)
+	n.refusalLog = refusallog.New(opt.ID, opt.Clock.Now)
 	if err := n.newTop(); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
@@ -68,6 +69,19 @@ type (
 	// BansResponse lists them.
 	BansResponse struct {
 		Bans []twotier.Banned
+	}
+
+	// RefusalsRequest asks for the recent refusals of a key that a node has answered, newest first,
+	// or for the one with an ID.
+	RefusalsRequest struct {
+		NS, Key []byte
+		Limit   int
+		ID      string
+	}
+	// RefusalsResponse lists them. Why is the reason why there is none with the ID.
+	RefusalsResponse struct {
+		Refusals []refusallog.Refusal
+		Why      string
 	}
 
 	// SeriesRequest asks for the buckets of a key that a node owns.

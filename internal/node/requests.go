@@ -97,6 +97,10 @@ var requestKinds = [...]RequestKind{
 		return &BansResponse{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans),
 			n.opt.Clock.Now())}, nil
 	})),
+	markFromUsers(newKind(26, "refusals",
+		func(_ context.Context, n *Node, q *RefusalsRequest) (any, error) {
+			return n.serveRefusals(q), nil
+		})),
 	markFromUsers(newKind(14, "events",
 		func(_ context.Context, n *Node, _ *EventsRequest) (any, error) {
 			seen := n.log.Snapshot()

@@ -17,6 +17,7 @@ const (
 	cmdSettle
 	cmdRelease
 	cmdRenew
+	cmdExplain
 	cmdThrottle
 	cmdHello
 	cmdAuth
@@ -65,6 +66,8 @@ func descriptions() [commandCount]description {
 		cmdRelease: {"tt.release", 2, "write fast", false,
 			"Ends a hold and takes back what it has counted."},
 		cmdRenew: {"tt.renew", 3, "write fast", false, "Moves the end of a hold."},
+		cmdExplain: {"tt.explain", -2, "readonly", true,
+			"Explains in JSON why a key, or a refusal with an id, is refused."},
 		cmdThrottle: {"cl.throttle", -5, "write fast", true,
 			"Limits a rate with the arguments and answers of redis-cell."},
 		cmdHello:   {"hello", -1, "fast no_auth", false, "Chooses the protocol; may authenticate."},
@@ -116,6 +119,8 @@ func commandOf(name []byte) command {
 		return cmdRelease
 	case "TT.RENEW":
 		return cmdRenew
+	case "TT.EXPLAIN":
+		return cmdExplain
 	case "CL.THROTTLE":
 		return cmdThrottle
 	case "HELLO":

@@ -66,7 +66,7 @@ func TestCommands(t *testing.T) {
 		{"CLIENT SETINFO LIB-NAME x", "OK"},
 		{"CONFIG GET save", "[save ]"},
 		{"CONFIG GET *", "[save  appendonly no]"},
-		{"COMMAND COUNT", "27"},
+		{"COMMAND COUNT", "28"},
 		{"COMMAND INFO tt.release", "[[tt.release 2 [write fast] 0 0 0 [] [] [] []]]"},
 		{"COMMAND INFO tt.top nonsense", "[[tt.top -1 [readonly] 0 0 0 [] [] [] []] nil]"},
 		{"COMMAND INFO multi exec", "[[multi 1 [fast] 0 0 0 [] [] [] []] " +

@@ -239,6 +239,8 @@ func (c *conn) executeUnbatched(id command, args [][]byte) errorReply {
 		return c.executeSettle(args)
 	case cmdRelease:
 		return c.settle(args[1], 0)
+	case cmdExplain:
+		return c.executeExplain(args)
 	case cmdRenew:
 		return c.executeRenew(args)
 	case cmdHello:

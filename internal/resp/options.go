@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -36,6 +37,8 @@ type Options struct {
 	Verdicts verdicts.Counter
 	// Decisions records the verdicts of acquires. Default: nothing is recorded.
 	Decisions verdicts.Recorder
+	// Refusals records the refusals of acquires. Default: nothing is recorded.
+	Refusals *refusallog.Log
 	// Listen is the TCP address; port 0 picks a free one. Required.
 	Listen string
 	// Tokens resolves the passwords of AUTH. Default: anyone who can connect may do everything.

@@ -55,7 +55,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o, commands: descriptions(), began: time.Now(),
 		access:   ask.NewAccess(o.Tokens, o.AdminToken),
-		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions},
+		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions, Refusals: o.Refusals},
 		conns:    account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
 		live:     map[*conn]struct{}{}}
 	for i := range s.commands {

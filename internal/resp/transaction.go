@@ -83,6 +83,8 @@ func (c *conn) checkArguments(id command, args [][]byte) (e errorReply) {
 		_, e = parseSettle(args)
 	case id == cmdRenew:
 		_, e = parseRenew(args)
+	case id == cmdExplain:
+		_, e = parseExplain(args)
 	}
 	c.work.Reset()
 	return e

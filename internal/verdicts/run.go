@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -67,6 +68,8 @@ type Run struct {
 	traced    trace.Source    // nil if traces are unknown
 	span      trace.Span      // nil if no span is recorded
 	overall   twotier.Verdict // for span
+	refusals  *refusallog.Log // nil if none are recorded
+	refusal   refusallog.ID   // the first one of the last decision
 }
 
 // Begin returns a run for a request at an endpoint. A nil counter counts nothing.
@@ -83,12 +86,22 @@ func (r *Run) SetTrace(traced trace.Source) { r.traced = traced }
 // it was. A nil span is ignored.
 func (r *Run) Annotate(span trace.Span) { r.span = span }
 
+// LogRefusals makes the run record the refusals that it counts; nil records none.
+func (r *Run) LogRefusals(to *refusallog.Log) { r.refusals = to }
+
+// RefusalID returns the id of the first refusal of the current acquire, or a zero one if nothing
+// has refused it.
+func (r *Run) RefusalID() refusallog.ID { return r.refusal }
+
 // BeginDecision starts a new acquire: the following verdicts belong to it.
 func (r *Run) BeginDecision() {
 	if r.decided {
 		r.decisions[r.last]++
 	}
 	r.decided, r.last = true, twotier.Allowed
+	if r.refusals != nil {
+		r.refusal = refusallog.ID{}
+	}
 }
 
 // HasDecision reports whether there was a decision.
@@ -200,6 +213,9 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 	if of == nil {
 		if len(judged.Limits) > 0 || len(res.Leases) == 0 {
 			r.countOrigin(c, Origin{}, judged.Refused, false, unruledLimits(judged.Limits))
+			if judged.Refused && r.refusals != nil {
+				r.logRefusal(c, j, res, Origin{}, judged.Limits)
+			}
 		}
 		r.countLeases(c, j, res, of)
 		return
@@ -210,7 +226,11 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 		banned := last.Rule != nil && res.BannedBy(j, last.Rule.Name)
 		full, _ := res.LeaseVerdict(j, last.ruleName())
 		limits := limitRange{judged.Limits, of, from, to}
-		r.countOrigin(c, last, refuses || banned || full, near, limits)
+		refuses = refuses || banned || full
+		r.countOrigin(c, last, refuses, near, limits)
+		if refuses && r.refusals != nil {
+			r.logRefusal(c, j, res, last, judged.Limits[from:to])
+		}
 		if near {
 			r.recordCrossings(c, limits)
 		}
@@ -253,6 +273,9 @@ func (r *Run) countLeases(c *twotier.Check, j int, res *twotier.Result, of func(
 		refused, _ := res.LeaseVerdict(j, l.Rule)
 		v := twotier.VerdictOf(refused, l.Shadow)
 		r.CountVerdict(c.NS, l.Rule, v)
+		if v == twotier.Refused && r.refusals != nil {
+			r.logRefusal(c, j, res, Origin{Rule: &twotier.Rule{Name: l.Rule}}, nil)
+		}
 		r.shadow = r.shadow || v == twotier.ShadowRefused
 	}
 	r.recordShadow(c)

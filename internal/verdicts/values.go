@@ -7,6 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -23,6 +24,8 @@ type Values struct {
 	// Ruled is set once rules were named, even if all of them are off; Version is their version.
 	Ruled   bool
 	Version int64
+	// Refusal is the id of the refusal, once CountValues has recorded one.
+	Refusal refusallog.ID
 
 	of []ruledValues // origins of the last limits of Op
 }
@@ -144,7 +147,7 @@ func (v *Values) origin(k int) Origin {
 
 // CountValues counts the verdicts on an operation on values as one more decision, if it has limits.
 func (r *Run) CountValues(v *Values, res *distinct.Result) {
-	judged := twotier.CheckResult{Refused: !res.Allowed}
+	judged := twotier.CheckResult{Refused: !res.Allowed, RetryAfter: res.RetryAfter}
 	for k, l := range v.Op.Limits[:min(len(v.Op.Limits), len(res.Counts))] {
 		judged.Limits = append(judged.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
 			Count: res.Counts[k].Values, Refused: slices.Contains(res.Over, k)})
@@ -157,4 +160,5 @@ func (r *Run) CountValues(v *Values, res *distinct.Result) {
 		N: int64(len(v.Add))}}}
 	r.CountCheck(&op, 0, &twotier.Result{Allowed: res.Allowed,
 		Checks: []twotier.CheckResult{judged}}, v.origin)
+	v.Refusal = r.RefusalID()
 }

@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/refusallog"
 )
 
 // Encoder appends the answers to the operations of a request, in the form in which the request
@@ -131,6 +132,7 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	}
 	if !res.Allowed {
 		b = e.appendRefusedBy(b, i, res)
+		b = appendRefusal(b, e.RefusalOf(i))
 	}
 	if e.Warns() {
 		b = e.appendNear(b, i, res)
@@ -146,6 +148,14 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 		b = e.appendHold(b, i, res)
 	}
 	return appendSource(b, res)
+}
+
+// appendRefusal appends the id of a refusal, if it has one.
+func appendRefusal(b []byte, id refusallog.ID) []byte {
+	if id.IsZero() {
+		return b
+	}
+	return append(id.Append(append(b, `,"id":"`...)), '"')
 }
 
 func (e Encoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {

@@ -272,7 +272,7 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 		}
 	}
 	d.EndOp(&o.op, o.tag)
-	return d.ReserveMemory()
+	return d.ReserveMemory(o.op.Kind)
 }
 
 // readCheckValue reads the value of one field of a check.
@@ -333,16 +333,22 @@ const (
 	costLease   = 2*(112+24+48+64+40+56+96) + answerLease
 	answerLease = 384 // four figures, and twice the name of its rule
 	answerNamed = 128 // the name of a rule, that it is one, and the version
+	// answerRefusal is the id of a refusal.
+	answerRefusal = 96
 	// escaped is how many bytes one byte of a key can take in an answer.
 	escaped = 6
 )
 
-// ReserveMemory reserves the memory that the operation in progress uses until it is answered.
-func (d *Decoder) ReserveMemory() *wire.Problem {
-	checks := d.CheckCount()
+// ReserveMemory reserves the memory that the operation in progress, which is of this kind, uses
+// until it is answered.
+func (d *Decoder) ReserveMemory(kind twotier.Kind) *wire.Problem {
+	checks, id := d.CheckCount(), 0
+	if kind == twotier.Acquire {
+		id = answerRefusal
+	}
 	keys, limits := d.OpSize()
-	d.Answers += answerOp + checks*answerCheck + limits*answerLimit + escaped*keys
-	return d.reserve(costOp + checks*costCheck + limits*costLimit + escaped*keys)
+	d.Answers += answerOp + id + checks*answerCheck + limits*answerLimit + escaped*keys
+	return d.reserve(costOp + id + checks*costCheck + limits*costLimit + escaped*keys)
 }
 
 // reserveHoldMemory reserves the memory that the hold of the operation in progress uses in

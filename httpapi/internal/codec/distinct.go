@@ -158,7 +158,7 @@ func (d *Decoder) readValues(into *ValueOp) *wire.Problem {
 // Upper bounds of the memory, in bytes, for an operation on values, for each value, and for each
 // limit or window, whose rule is named twice in an answer.
 const (
-	costValueOp    = 3*384/2 + answerOp
+	costValueOp    = 3*384/2 + answerOp + answerRefusal
 	costValue      = 64
 	answerCounted  = answerLimit + 2*answerNamed
 	costValueLimit = 3*160/2 + answerCounted
@@ -167,7 +167,7 @@ const (
 // ReserveValuesMemory reserves the memory that an operation on values uses until it is answered.
 func (d *Decoder) ReserveValuesMemory(v *ValueOp) *wire.Problem {
 	limits := len(v.Op.Limits) + len(v.Op.Windows)
-	d.Answers += answerOp + limits*answerCounted + escaped*len(v.Op.Key)
+	d.Answers += answerOp + answerRefusal + limits*answerCounted + escaped*len(v.Op.Key)
 	return d.reserve(costValueOp + len(v.Add)*costValue + limits*costValueLimit +
 		escaped*len(v.Op.Key))
 }
@@ -206,6 +206,7 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 			b = wire.AppendString(wire.AppendComma(b), name)
 		}
 		b = wire.AppendField(append(b, ']'), "retry_after_ms", res.RetryAfter)
+		b = appendRefusal(b, v.Refusal)
 	}
 	if near := v.Near(res); len(near) > 0 {
 		b = append(b, `,"near":[`...)

@@ -138,6 +138,8 @@ var (
 	// noticed matches an add right after the end of Redis, which the node may or may not have
 	// noticed.
 	noticed = regexp.MustCompile(`(?m)^(added .*) \(from memory alone[^)]*\)$`)
+	// refusal matches the id of a refusal.
+	refusal = regexp.MustCompile(`,"id":"[\w%-]+\.[0-9a-z]+"`)
 	number  = regexp.MustCompile(`^\d{1,5}$`)
 )
 
@@ -243,6 +245,7 @@ func alike(text string) string {
 	if numbers && text != "" {
 		return fmt.Sprint(sum)
 	}
+	text = refusal.ReplaceAllString(text, "")
 	text = noticed.ReplaceAllString(aged.ReplaceAllString(text, ""), "$1 (memory)")
 	return varies.ReplaceAllString(text, "#")
 }

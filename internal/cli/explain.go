@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/internal/config"
+)
+
+func explainSpec() spec {
+	return spec{
+		name: "explain", args: "KEY|--id ID [--rule login] [flags]",
+		summary: "show why a key is refused, and when it passes",
+		details: "Shows the verdict of each rule of the key's namespace on one more event, its " +
+			"limits with their counts, what used them up, bans and open holds, and the recent " +
+			"refusals of the key. Limits of requests, which belong to no rule, are found in " +
+			"recent refusals. --id asks about a refusal: every refusal has an id, which any " +
+			"node looks up for an hour.",
+		examples: "twotier explain alice\ntwotier explain alice --rule login --json\n" +
+			"twotier explain --id \"$id\"",
+		bind: func(fs *pflag.FlagSet) runner {
+			ns := fs.String("ns", "", "`NAMESPACE` of the key")
+			rule := fs.String("rule", "", "`NAME` of the only rule to explain")
+			id := fs.String("id", "", "`ID` of a refusal, from an answer or its header "+
+				"Twotier-Refusal")
+			return func(ctx context.Context, s *session, args []string) error {
+				query := url.Values{}
+				for name, value := range map[string]string{"ns": *ns, "rule": *rule, "id": *id} {
+					if value != "" {
+						query.Set(name, value)
+					}
+				}
+				if *id == "" || len(args) > 0 {
+					key, err := oneKey(args)
+					if err != nil {
+						return err
+					}
+					query.Set("key", key)
+				}
+				if *id != "" && len(query) > 1 {
+					return usagef("--id is enough: it has its key and its namespace")
+				}
+				return s.explain(ctx, query)
+			}
+		},
+	}
+}
+
+// explanation is the server's answer.
+type explanation struct {
+	Key, NS, Node, Owner string
+	At                   int64
+	Version              int64 `json:"rules_version"`
+	origin
+	Refusal *recordedRefusal
+	Ban     *struct {
+		Rule  string
+		Until int64
+	}
+	Rules []explainedRule
+	Holds []struct {
+		Open int64
+		Next int64 `json:"next_end_ms"`
+	}
+	Refusals []recordedRefusal
+}
+
+// explainedRule is the verdict of a rule.
+type explainedRule struct {
+	Rule, State, Error string
+	Passes, Never      bool
+	PassesAt           int64 `json:"passes_at"`
+	WouldRefuse        bool  `json:"would_refuse"`
+	Windows            []explainedWindow
+	Distinct           []explainedWindow
+	Concurrent         *explainedWindow
+}
+
+// explainedWindow is a limit and its count.
+type explainedWindow struct {
+	Window                            string
+	Limit, Count, Min, Max, Remaining int64
+	Buckets                           []struct {
+		Start, Count int64
+		Width        int64 `json:"width_ms"`
+	}
+}
+
+// recordedRefusal is a refusal that a node remembers.
+type recordedRefusal struct {
+	ID, Node, Door, Rule, Reason, Window string
+	At, Times, Count, Limit, N           int64
+	Until                                int64
+}
+
+func (s *session) explain(ctx context.Context, query url.Values) error {
+	var a explanation
+	if err := s.call(ctx, http.MethodGet, "/v1/explain", query, nil, &a); err != nil || s.json {
+		return err
+	}
+	decided := "decided by Redis"
+	if a.Owner != "" {
+		decided = "decided by " + a.Owner
+	}
+	fmt.Fprintf(s.Stdout, "%s in namespace %s, rules version %d, %s (%s)\n",
+		quoteUnprintable(a.Key), a.NS, a.Version, decided, a.origin)
+	if a.Refusal != nil {
+		fmt.Fprintln(s.Stdout, a.describeRefusal(a.Refusal))
+	}
+	if a.Ban != nil {
+		fmt.Fprintf(s.Stdout, "banned by %s for another %s\n", a.Ban.Rule, a.until(a.Ban.Until))
+	}
+	for _, h := range a.Holds {
+		fmt.Fprintf(s.Stdout, "%d holds are open\n", h.Open)
+	}
+	if err := a.limitTable().print(s.Stdout); err != nil {
+		return err
+	}
+	if err := a.bucketTable().print(s.Stdout); err != nil {
+		return err
+	}
+	return a.refusalTable().print(s.Stdout)
+}
+
+// until returns the time until a moment, as seen by the server.
+func (a *explanation) until(moment int64) string {
+	return config.FormatDuration(max(0, time.Duration(moment-a.At)*time.Millisecond))
+}
+
+// since returns the time since a moment, as seen by the server.
+func (a *explanation) since(moment int64) string {
+	return config.FormatDuration(max(0, time.Duration(a.At-moment)*time.Millisecond))
+}
+
+// describeRefusal describes the refusal with the id.
+func (a *explanation) describeRefusal(r *recordedRefusal) string {
+	text := fmt.Sprintf("refused %s ago by %s: %s", a.since(r.At), nameOf(r.Rule), r.cause())
+	if r.Times > 1 {
+		text += fmt.Sprintf(", %d times within a minute", r.Times)
+	}
+	return text + fmt.Sprintf(" (%s, node %s)", r.Door, r.Node)
+}
+
+// cause describes what refused.
+func (r *recordedRefusal) cause() string {
+	switch {
+	case r.Reason == "ban":
+		return "ban"
+	case r.Reason == "concurrent":
+		return fmt.Sprintf("%d of %d holds are open", r.Count, r.Limit)
+	case r.Window == "":
+		return r.Reason
+	case r.Reason == "distinct":
+		return fmt.Sprintf("%d of %d different values in %s", r.Count, r.Limit, r.Window)
+	}
+	return fmt.Sprintf("%d of %d in %s", r.Count, r.Limit, r.Window)
+}
+
+// nameOf names a rule, or the limits of a request.
+func nameOf(rule string) string {
+	if rule == "" {
+		return "(request)"
+	}
+	return rule
+}
+
+// verdict describes what a rule does with one more event.
+func (a *explanation) verdict(r *explainedRule) string {
+	switch {
+	case r.Error != "":
+		return r.Error
+	case r.WouldRefuse:
+		return "would refuse, in shadow"
+	case r.State != "on":
+		return r.State
+	case r.Passes:
+		return "passes"
+	case r.Never:
+		return "refuses, always"
+	case r.PassesAt > 0:
+		return "refuses, passes in " + a.until(r.PassesAt)
+	}
+	return "refuses"
+}
+
+// limitTable returns the limits of all rules.
+func (a *explanation) limitTable() *table {
+	t := &table{left: 2, rows: [][]string{{"RULE", "WINDOW", "COUNT", "LIMIT", "LEFT", ""}}}
+	for i := range a.Rules {
+		r := &a.Rules[i]
+		name, verdict := nameOf(r.Rule), a.verdict(r)
+		add := func(window string, w *explainedWindow) {
+			t.add(name, window, w.Count, w.Limit, w.Remaining, verdict)
+			verdict = ""
+		}
+		for j := range r.Windows {
+			add(r.Windows[j].Window, &r.Windows[j])
+		}
+		for j := range r.Distinct {
+			add(r.Distinct[j].Window+" distinct", &r.Distinct[j])
+		}
+		if r.Concurrent != nil {
+			add("concurrent", r.Concurrent)
+		}
+		if r.Error != "" {
+			t.add(name, "", "", "", "", verdict)
+		}
+	}
+	return t
+}
+
+// bucketTable returns the largest buckets of the windows of rules that refuse.
+func (a *explanation) bucketTable() *table {
+	t := &table{left: 2, rows: [][]string{{"LARGEST", "AT", "EVENTS"}}}
+	seen := map[string]bool{}
+	for _, r := range a.Rules {
+		for _, w := range r.Windows {
+			if w.Remaining > 0 || seen[w.Window] {
+				continue
+			}
+			seen[w.Window] = true
+			for _, b := range w.Buckets {
+				t.add(config.FormatMilliseconds(b.Width)+" of "+w.Window,
+					time.UnixMilli(b.Start).UTC().Format(time.RFC3339), b.Count)
+			}
+		}
+	}
+	return t
+}
+
+// refusalTable returns the recent refusals.
+func (a *explanation) refusalTable() *table {
+	t := &table{left: 4, rows: [][]string{{"REFUSAL", "AGO", "RULE", "CAUSE", "TIMES"}}}
+	for i := range a.Refusals {
+		r := &a.Refusals[i]
+		t.add(r.ID, a.since(r.At), nameOf(r.Rule), r.cause(), r.Times)
+	}
+	return t
+}

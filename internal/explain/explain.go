@@ -1,0 +1,190 @@
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/request"
+)
+
+// Refusals finds refusals on all nodes. A node implements it.
+type Refusals interface {
+	// Refusals returns the recent refusals of a key, newest first.
+	Refusals(ctx context.Context, ns, key []byte, limit int) []refusallog.Refusal
+	// Refusal returns the refusal with an id. The error wraps [refusallog.ErrNotFound] if there is
+	// none.
+	Refusal(ctx context.Context, id string) (refusallog.Refusal, error)
+	// Decider returns the node that decides about a key, or "" if Redis does.
+	Decider(ns, key []byte) string
+	// Identify returns the name of this node and the time in unix milliseconds.
+	Identify() (node string, now int64)
+}
+
+// Service judges dry runs and counts.
+type Service interface {
+	ask.Service
+	ask.Keys
+}
+
+// Explainer explains refusals. All fields but Rules and Values are required.
+type Explainer struct {
+	Service  Service
+	Refusals Refusals
+	// Values counts different values. Nil if there are none.
+	Values ask.Distincter
+	// Rules has the rules in force. Nil if there are none.
+	Rules ask.Rules
+}
+
+// Query is what to explain: a key, or the refusal with an ID.
+type Query struct {
+	NS, Key []byte
+	// Rule selects a rule; empty selects all rules of the namespace.
+	Rule string
+	ID   string
+	// Grant limits the query; nil allows everything.
+	Grant *twotier.Grant
+}
+
+// maxRefusals bounds the refusals in an explanation.
+const maxRefusals = 20
+
+// Explain answers a query. It takes a role to read in the namespace of the key.
+func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *request.Failure) {
+	a := &Explanation{Rules: []Rule{}, Holds: []Holds{}}
+	if q.ID != "" {
+		r, err := e.Refusals.Refusal(ctx, q.ID)
+		if err != nil {
+			return nil, failureOf(err)
+		}
+		a.Refusal = &r
+		q.NS, q.Key = []byte(r.NS), []byte(r.Key)
+	}
+	set, f := e.rulesInForce()
+	if f != nil {
+		return nil, f
+	}
+	rules, f := choose(set, q)
+	if f != nil {
+		return nil, f
+	}
+	if len(q.NS) == 0 {
+		q.NS = []byte(twotier.DefaultNamespace)
+	}
+	if f := ask.CheckGrant(q.Grant, twotier.RoleRead, q.NS); f != nil {
+		return nil, f
+	}
+	a.Key, a.NS, a.RulesVersion = string(q.Key), string(q.NS), set.Version()
+	a.Node, a.At = e.Refusals.Identify()
+	a.Owner = e.Refusals.Decider(q.NS, q.Key)
+	a.Refusals = e.Refusals.Refusals(ctx, q.NS, q.Key, maxRefusals)
+	if q.Rule == "" {
+		rules = append(rules, unnamedRules(set, a)...)
+	}
+	if a.Refusals == nil {
+		a.Refusals = []refusallog.Refusal{}
+	}
+	j := judging{Explainer: e, query: q, answer: a}
+	if err := j.judge(ctx, rules); err != nil {
+		return nil, failureOf(err)
+	}
+	return a, nil
+}
+
+// failureOf converts an error.
+func failureOf(err error) *request.Failure {
+	if errors.Is(err, refusallog.ErrNotFound) {
+		return &request.Failure{Kind: request.NotFound, Field: "id", Detail: err.Error()}
+	}
+	f := request.FailureOf(err, false)
+	return &f
+}
+
+// rulesInForce returns the rules in force.
+func (e *Explainer) rulesInForce() (*twotier.RuleSet, *request.Failure) {
+	if e.Rules == nil {
+		return new(twotier.RuleSet), nil
+	}
+	set := e.Rules.Rules()
+	if set == nil {
+		return nil, request.RulesUnknownFailure()
+	}
+	return set, nil
+}
+
+// choose returns the rules of the query, and sets its namespace if the query leaves it to the rule.
+func choose(set *twotier.RuleSet, q *Query) (rules []*twotier.Rule, f *request.Failure) {
+	if q.Rule == "" {
+		ns := cmp.Or(string(q.NS), twotier.DefaultNamespace)
+		for _, name := range set.Names() {
+			if r := set.Find([]byte(name)); r.Space() == ns {
+				rules = append(rules, r)
+			}
+		}
+		return rules, nil
+	}
+	r := set.Find([]byte(q.Rule))
+	switch {
+	case r == nil:
+		return nil, request.FieldFailure("rule", `there is no rule "`+
+			request.Clip([]byte(q.Rule))+`"`)
+	case len(q.NS) > 0 && !bytes.Equal(q.NS, r.NS()):
+		return nil, request.FieldFailure("ns", "rule "+r.Name+" counts in namespace "+r.Space()+
+			"; leave ns out")
+	}
+	q.NS = r.NS()
+	return []*twotier.Rule{r}, nil
+}
+
+// maxUnnamed bounds the lists of limits without a rule in an explanation.
+const maxUnnamed = 8
+
+// unnamedRules returns rules that stand for the limits in recent refusals that no rule of the set
+// has: the limits of requests, and those of Envoy's domains. The newest come first.
+func unnamedRules(set *twotier.RuleSet, a *Explanation) (rules []*twotier.Rule) {
+	recent := a.Refusals
+	if a.Refusal != nil {
+		recent = append([]refusallog.Refusal{*a.Refusal}, recent...)
+	}
+	seen := map[string]bool{}
+	for i := range recent {
+		if r := &recent[i]; set.Find([]byte(r.Rule)) == nil && len(rules) < maxUnnamed {
+			one, identity := ruleOf(r)
+			if one != nil && !seen[identity] {
+				seen[identity] = true
+				rules = append(rules, one)
+			}
+		}
+	}
+	return rules
+}
+
+// ruleOf returns a rule with the limits of a refusal, and a text that is the same for equal ones.
+func ruleOf(r *refusallog.Refusal) (of *twotier.Rule, identity string) {
+	of = &twotier.Rule{Name: r.Rule, Namespace: r.NS}
+	identity = r.Rule
+	for _, l := range r.Limits {
+		limit, wrong := request.ParseLimitWindow([]byte(l.Window))
+		if wrong != "" {
+			return nil, ""
+		}
+		one := twotier.RuleLimit{Window: limit.Window, Period: limit.Period, Max: l.Limit,
+			Text: l.Window}
+		if r.Reason == refusallog.Distinct.String() {
+			of.Distinct = append(of.Distinct, one)
+		} else {
+			of.Limits = append(of.Limits, one)
+		}
+		identity += " " + formatLimit(l)
+	}
+	if r.Reason == refusallog.Concurrent.String() {
+		of.Concurrent = r.Limit
+		identity += formatLimit(refusallog.Judged{Window: "concurrent", Limit: r.Limit})
+	}
+	return of, identity
+}

@@ -1,0 +1,254 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/refusallog"
+)
+
+// judging is the state of answering a query.
+type judging struct {
+	*Explainer
+	query  *Query
+	answer *Explanation
+	// series has the largest buckets of windows, by length in milliseconds.
+	series map[int64][]Bucket
+}
+
+// formatLimit spells a limit of a refusal.
+func formatLimit(l refusallog.Judged) string { return fmt.Sprintf("%d/%s", l.Limit, l.Window) }
+
+// judge adds the verdicts of rules to the answer.
+func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) error {
+	j.series = map[int64][]Bucket{}
+	var ops []twotier.Op
+	for _, r := range rules {
+		ops = append(ops, j.dryRun(r), j.count(r))
+	}
+	// An operation without limits stands for a rule that does not judge events.
+	results := make([]twotier.Result, len(ops))
+	var asked []twotier.Op
+	var at []int
+	for i := range ops {
+		if c := &ops[i].Checks[0]; len(c.Limits)+len(ops[i].Leases) > 0 {
+			asked, at = append(asked, ops[i]), append(at, i)
+		}
+	}
+	answers := make([]twotier.Result, len(asked))
+	if len(asked) > 0 {
+		j.Service.DoAll(ctx, asked, answers)
+	}
+	for i := range answers {
+		results[at[i]] = answers[i]
+	}
+	for i, r := range rules {
+		one, err := j.verdict(ctx, r, &results[2*i], &results[2*i+1])
+		if err != nil {
+			return err
+		}
+		j.answer.Rules = append(j.answer.Rules, one)
+	}
+	return j.addHolds(ctx)
+}
+
+// dryRun returns the operation that asks for the verdict of a rule on one more event. It names no
+// events, so the counts in its result are those before it.
+func (j *judging) dryRun(r *twotier.Rule) twotier.Op {
+	c := twotier.Check{NS: j.query.NS, Key: j.query.Key}
+	for _, l := range r.For(j.query.Key) {
+		c.Limits = append(c.Limits, twotier.Limit{Window: l.Window, Max: r.Enforced(l),
+			Period: l.Period})
+	}
+	op := twotier.Op{Kind: twotier.Acquire, DryRun: true}
+	if r.Bans() && len(c.Limits) > 0 {
+		op.Rules = []twotier.BanRule{{Rule: r.Name, Window: r.Ban, To: len(c.Limits)}}
+	}
+	if r.Concurrent > 0 {
+		op.Hold = 1000 // any length will do
+		op.Leases = []twotier.Lease{{Max: r.Concurrent, Rule: r.Name,
+			Shadow: r.State != twotier.RuleOn}}
+	}
+	op.Checks = []twotier.Check{c}
+	return op
+}
+
+// count returns the operation that counts the windows of a rule.
+func (j *judging) count(r *twotier.Rule) twotier.Op {
+	c := twotier.Check{NS: j.query.NS, Key: j.query.Key, N: 1}
+	for _, l := range r.For(j.query.Key) {
+		c.Limits = append(c.Limits, twotier.Limit{Window: l.Window, Period: l.Period})
+	}
+	return twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{c}}
+}
+
+// verdict describes the verdict of a rule, given the results of its dry run and of its count.
+func (j *judging) verdict(ctx context.Context, r *twotier.Rule,
+	judged, counted *twotier.Result) (one Rule, err error) {
+	one = Rule{Rule: r.Name, State: r.State.String(), Passes: true}
+	if r.JudgesEvents() {
+		err := cmp.Or(judged.Err, counted.Err)
+		if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok {
+			one.Passes, one.Error = r.State != twotier.RuleOn, invalid.Error()
+			return one, nil
+		}
+		if err != nil {
+			return one, err
+		}
+		j.addSource(judged)
+		j.addBans(&one, judged)
+		one.Passes = judged.Allowed
+		if one.Never = judged.RetryAfter < 0; judged.RetryAfter > 0 {
+			one.PassesAt = j.answer.At + judged.RetryAfter
+		}
+		j.addWindows(ctx, &one, r, judged, counted)
+		addConcurrent(&one, r, judged)
+	}
+	if len(r.DistinctFor(j.query.Key)) > 0 && j.Values != nil {
+		return one, j.addValues(ctx, &one, r)
+	}
+	return one, nil
+}
+
+// addSource adds where the answer came from.
+func (j *judging) addSource(res *twotier.Result) {
+	j.answer.Source = string(res.Source)
+	j.answer.Degraded = j.answer.Degraded || res.Degraded
+}
+
+// addBans adds the ban of a rule.
+func (j *judging) addBans(one *Rule, judged *twotier.Result) {
+	for _, b := range judged.Bans {
+		one.BannedUntil = b.Until
+		if j.answer.Ban == nil || j.answer.Ban.Until < b.Until {
+			j.answer.Ban = &Ban{Rule: b.Rule, Until: b.Until}
+		}
+	}
+}
+
+// addWindows adds the limits on events.
+func (j *judging) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
+	judged, counted *twotier.Result) {
+	limits := r.For(j.query.Key)
+	if len(judged.Checks) == 0 || len(judged.Checks[0].Limits) != len(limits) ||
+		len(counted.Checks) == 0 || len(counted.Checks[0].Limits) != len(limits) {
+		return // another node's result may be short
+	}
+	for i, l := range limits {
+		decided, read := &judged.Checks[0].Limits[i], &counted.Checks[0].Limits[i]
+		w := Window{Window: l.Text, Limit: l.Max, Count: decided.Count,
+			Min: min(read.Lo, decided.Count), Max: max(read.Hi, decided.Count),
+			Remaining: max(0, l.Max-decided.Count), Lent: max(0, decided.Hi-decided.Count),
+			BucketMS: read.BucketMS}
+		of := twotier.Limit{Window: l.Window, Period: l.Period}
+		if w.Count > 0 {
+			w.Buckets = j.largestBuckets(ctx, max(1, of.WindowAt(j.answer.At)))
+		}
+		one.WouldRefuse = one.WouldRefuse || r.State == twotier.RuleShadow && w.Count >= l.Max
+		one.Windows = append(one.Windows, w)
+	}
+}
+
+// maxBuckets bounds the buckets of a window in an explanation.
+const maxBuckets = 5
+
+// largestBuckets returns the largest buckets of a window that ends now.
+func (j *judging) largestBuckets(ctx context.Context, window int64) (list []Bucket) {
+	if known, ok := j.series[window]; ok {
+		return known
+	}
+	width, points, err := j.Service.Series(ctx, j.query.NS, j.query.Key, window)
+	if err == nil {
+		for _, p := range points {
+			if p.Count > 0 {
+				list = append(list, Bucket{Start: p.Start, WidthMS: width, Count: p.Count})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Bucket) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Start, a.Start))
+	})
+	list = list[:min(maxBuckets, len(list))]
+	j.series[window] = list
+	return list
+}
+
+// addConcurrent adds the limit on open leases.
+func addConcurrent(one *Rule, r *twotier.Rule, judged *twotier.Result) {
+	for _, l := range judged.Leases {
+		open := l.Open
+		if judged.Allowed {
+			open-- // the lease that the dry run would take
+		}
+		one.Concurrent = &Concurrent{Limit: l.Max, Count: open, Remaining: max(0, l.Max-open)}
+		one.WouldRefuse = one.WouldRefuse || r.State == twotier.RuleShadow && open >= l.Max
+	}
+}
+
+// addValues adds the limits on different values.
+func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) error {
+	limits := r.DistinctFor(j.query.Key)
+	op := distinct.Op{NS: j.query.NS, Key: j.query.Key}
+	for _, l := range limits {
+		op.Windows = append(op.Windows, l.Window)
+	}
+	var res distinct.Result
+	if err := j.Values.Distinct(ctx, &op, nil, &res); err != nil {
+		if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok {
+			one.Error = invalid.Error()
+			return nil
+		}
+		return err
+	}
+	if j.answer.Source == "" {
+		j.answer.Source = string(res.Source)
+	}
+	j.answer.Degraded = j.answer.Degraded || res.Degraded
+	passes := true
+	for i, l := range limits[:min(len(limits), len(res.Counts))] {
+		c := res.Counts[i]
+		v := Values{Window: l.Text, Limit: l.Max, Count: c.Values, Error: c.Error,
+			Remaining: max(0, l.Max-c.Values), Passes: c.Values < l.Max}
+		passes = passes && v.Passes
+		one.Distinct = append(one.Distinct, v)
+	}
+	if one.WouldRefuse = one.WouldRefuse || !passes && r.State == twotier.RuleShadow; passes ||
+		r.State != twotier.RuleOn || r.JudgesEvents() {
+		return nil
+	}
+	one.Passes, one.PassesAt = false, j.valuesPassAt(r.Name)
+	return nil
+}
+
+// valuesPassAt returns when the values of the latest refusal by a rule pass, or 0 if that is
+// unknown.
+func (j *judging) valuesPassAt(rule string) int64 {
+	for i := range j.answer.Refusals {
+		f := &j.answer.Refusals[i]
+		if f.Rule == rule && f.Reason == refusallog.Distinct.String() && f.RetryAfter > 0 &&
+			f.At+f.RetryAfter > j.answer.At {
+			return f.At + f.RetryAfter
+		}
+	}
+	return 0
+}
+
+// addHolds adds the open holds.
+func (j *judging) addHolds(ctx context.Context) error {
+	open, err := j.Service.OpenLeases(ctx, j.query.NS, j.query.Key)
+	if err != nil {
+		return err
+	}
+	if open.Open > 0 {
+		j.answer.Holds = append(j.answer.Holds, Holds{Open: open.Open, NextEnd: open.NextEnd})
+	}
+	if j.answer.Source == "" {
+		j.answer.Source = string(open.Source)
+	}
+	return nil
+}

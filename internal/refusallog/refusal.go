@@ -1,0 +1,123 @@
+package refusallog
+
+import (
+	"twotier.dev/twotier"
+)
+
+// Reason is the cause of a refusal.
+type Reason uint8
+
+// The reasons for refusals.
+const (
+	// Limit is a limit on events.
+	Limit Reason = iota
+	// Ban is a ban that was in force before the request.
+	Ban
+	// Distinct is a limit on different values.
+	Distinct
+	// Concurrent is a limit on open leases.
+	Concurrent
+	// Cold means that the counts of the key were unknown, and that on-cold is deny.
+	Cold
+)
+
+// reasons are the names of the reasons, in their order.
+var reasons = [...]string{"limit", "ban", "distinct", "concurrent", "cold"}
+
+// String returns "limit", "ban", "distinct", "concurrent" or "cold".
+func (r Reason) String() string { return reasons[r] }
+
+// Entry is a refusal to record: the verdict on a key by one rule, or by limits without a rule.
+type Entry struct {
+	// Door is the endpoint that answered.
+	Door string
+	// NS and Key are the refused key. They may be views: Record copies them. An empty namespace is
+	// the default one.
+	NS, Key []byte
+	// N is the number of events or values that were asked for.
+	N int64
+	// Rule is empty for limits without a rule. Version is the version of the rules.
+	Rule    string
+	Version int64
+	Reason  Reason
+	// RetryAfter is in milliseconds, -1 for never.
+	RetryAfter int64
+	// Until is the end of a ban that is in force now, in unix milliseconds, or 0.
+	Until int64
+	// Limits are the limits that judged; Record copies them. Open and Most are the open leases and
+	// their limit, if the reason is Concurrent.
+	Limits     []twotier.LimitResult
+	Open, Most int64
+}
+
+// Refusal describes a recorded refusal.
+type Refusal struct {
+	ID string `json:"id"`
+	// At is the time of the latest of Times equal refusals, and FirstAt that of the first, in unix
+	// milliseconds.
+	At      int64  `json:"at"`
+	FirstAt int64  `json:"first_at"`
+	Times   int64  `json:"times"`
+	Node    string `json:"node"`
+	Door    string `json:"door"`
+	NS      string `json:"ns"`
+	Key     string `json:"key"`
+	Rule    string `json:"rule"`
+	Reason  string `json:"reason"`
+	// Window, Count and Limit are of the first limit that refused. Lent is how many events other
+	// nodes could have counted in addition.
+	Window string `json:"window,omitempty"`
+	Count  int64  `json:"count"`
+	Limit  int64  `json:"limit"`
+	Lent   int64  `json:"lent,omitempty"`
+	// N is the number of events or values that were asked for.
+	N int64 `json:"n"`
+	// RetryAfter is in milliseconds, -1 for never.
+	RetryAfter int64 `json:"retry_after_ms"`
+	// Until is the end of a ban.
+	Until   int64 `json:"until,omitempty"`
+	Version int64 `json:"rules_version,omitempty"`
+	// Limits lists all limits of the rule, or of the request, that judged.
+	Limits []Judged `json:"limits,omitempty"`
+}
+
+// Judged is a limit that judged a refused request.
+type Judged struct {
+	// Window is a duration or a calendar period.
+	Window  string `json:"window"`
+	Limit   int64  `json:"limit"`
+	Count   int64  `json:"count"`
+	Refused bool   `json:"refused,omitempty"`
+}
+
+// windowOf spells the window of a limit.
+func windowOf(l *twotier.LimitResult) string {
+	if l.Period != nil {
+		return l.Period.String()
+	}
+	return twotier.FormatMillis(l.Window)
+}
+
+// describe returns the refusal in an entry of a node's log.
+func (e *entry) describe(node string) Refusal {
+	r := Refusal{At: e.last, FirstAt: e.first, Times: e.times, Node: node, Door: e.door,
+		NS: string(e.text[:e.nsLen]), Key: string(e.text[e.nsLen:]), Rule: e.rule,
+		Reason: e.reason.String(), N: e.n, RetryAfter: e.retryAfter, Until: e.until,
+		Version: e.version}
+	named := false
+	for i := range e.limits {
+		l := &e.limits[i]
+		window := windowOf(l)
+		r.Limits = append(r.Limits, Judged{Window: window, Limit: l.Max, Count: l.Count,
+			Refused: l.Refused})
+		if l.Refused && !named && (e.reason == Limit || e.reason == Distinct) {
+			named = true
+			r.Window, r.Count, r.Limit = window, l.Count, l.Max
+			r.Lent = max(0, l.Hi-l.Count)
+		}
+	}
+	if e.reason == Concurrent {
+		r.Count, r.Limit = e.open, e.most
+	}
+	return r
+}
