@@ -165,9 +165,11 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	n, err := node.New(opt)
 	must(err)
 	must(n.Open(t.Context(), ""))
+	limiter := envoy.NewLimiter(n, edgeDomain(t), nil, nil)
+	limiter.LogRefusals(n.RefusalLog())
 	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
 		Rules: loginRule{}, Holds: holdsOf(t, n, clock.Now), TrustedProxies: loopback(),
-		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), nil, nil)})
+		Refusals: n.RefusalLog(), RateLimiter: limiter})
 	must(err)
 	must(server.Open(t.Context()))
 	b.base = "http://" + server.Addr().String()
@@ -277,6 +279,7 @@ type answer struct {
 	Results     []answer
 	Error       *answer
 	Detail      string
+	ID          string
 	Hold        string
 	Until       int64
 	Open        int64

@@ -19,14 +19,16 @@ import (
 	"twotier.dev/twotier/internal/testing/must"
 )
 
-// loginRule has the rule that the configurations in deploy/ name, and rules on open holds.
+// loginRule has the rule that the configurations in deploy/ name, rules on open holds, and one that
+// bans.
 type loginRule struct{}
 
 func (loginRule) Rules() *twotier.RuleSet {
 	minute := []twotier.RuleLimit{{Window: 60_000, Max: 3, Text: "1m"}}
 	return twotier.NewRuleSet([]twotier.Rule{{Name: "login", Limits: minute},
 		{Name: "calls", Limits: minute, Concurrent: 2}, {Name: "call", Concurrent: 1},
-		{Name: "watched", Concurrent: 1, State: twotier.RuleShadow}})
+		{Name: "watched", Concurrent: 1, State: twotier.RuleShadow},
+		{Name: "strict", Limits: minute, Ban: 600_000}})
 }
 
 func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }

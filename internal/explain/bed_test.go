@@ -1,0 +1,148 @@
+package explain_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/explain"
+	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// bed is a node that counts in memory, with a clock that the test moves, and its explainer.
+type bed struct {
+	t         *testing.T
+	now       atomic.Int64 // unix milliseconds
+	node      *node.Node
+	explainer explain.Explainer
+	verdicts  ask.Verdicts
+	request   ask.Request
+}
+
+// rulesOf has a set of rules.
+type rulesOf struct{ set *twotier.RuleSet }
+
+func (r rulesOf) Rules() *twotier.RuleSet { return r.set }
+
+// steady is a store whose clock agrees with the test's.
+type steady struct{}
+
+func (steady) ClockAhead(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
+
+func (steady) Health() cluster.StoreHealth { return cluster.StoreHealth{Up: true} }
+
+func newBed(t *testing.T, rules []twotier.Rule) *bed {
+	t.Helper()
+	b := &bed{t: t}
+	const start = 1_767_225_600_000
+	b.now.Store(start)
+	wall := func() time.Time { return time.UnixMilli(b.now.Load()) }
+	clock := storeclock.New(wall, func() time.Duration {
+		return time.Duration(b.now.Load()-start) * time.Millisecond
+	})
+	place := twotier.Placement{Partitions: 8}
+	opt := node.Options{ID: "n1", Store: steady{}, Placement: place, Clock: clock,
+		ClockInterval: time.Hour}
+	var err error
+	opt.Counter, err = syncer.New(syncer.Options{Now: clock.Now, Placement: place,
+		Store: embedded.New(embedded.Options{Now: wall})})
+	must.Succeed(t, err)
+	opt.Distinct, err = distinct.New(distinct.Options{Now: clock.Now, Placement: place,
+		Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}}})
+	must.Succeed(t, err)
+	b.node, err = node.New(opt)
+	must.Succeed(t, err)
+	must.Succeed(t, b.node.Open(t.Context(), ""))
+	t.Cleanup(func() { must.Succeed(t, b.node.Close(context.Background())) })
+	set := rulesOf{twotier.NewRuleSet(rules).Numbered(7)}
+	b.explainer = explain.Explainer{Service: b.node, Refusals: b.node, Values: b.node, Rules: set}
+	b.verdicts.Refusals = b.node.RefusalLog()
+	secret := &ask.Holds{Now: clock.Now, Tally: holds.Tally{Now: clock.Now}}
+	secret.Sealer.SetSecret([]byte("secret"))
+	b.request = ask.Request{Rules: set, Holds: secret}
+	return b
+}
+
+// step is an acquire.
+type step struct {
+	key    string
+	n      int64
+	rules  []string
+	limits []twotier.Limit
+	hold   int64
+	dryRun bool
+}
+
+// acquire executes an acquire as an endpoint does, and returns its result and the id of its
+// refusal.
+func (b *bed) acquire(s step) (*twotier.Result, refusallog.ID) {
+	b.t.Helper()
+	r := &b.request
+	r.Reset()
+	r.BeginOp()
+	fail := func(f *request.Failure) {
+		b.t.Helper()
+		if f != nil {
+			b.t.Fatalf("%+v: %s: %s", s, f.Field, f.Detail)
+		}
+	}
+	for _, l := range s.limits {
+		r.AddLimit(l, []byte("text"))
+	}
+	for _, name := range s.rules {
+		fail(r.AddNamedRule([]byte(name)))
+	}
+	c := twotier.Check{Key: []byte(s.key), N: s.n}
+	_, _, f := r.PrepareCheck(&c, twotier.Acquire)
+	fail(f)
+	r.EndCheck(&c, twotier.Acquire)
+	op := twotier.Op{Kind: twotier.Acquire, Hold: s.hold, DryRun: s.dryRun}
+	if r.NeedsHold(&op) {
+		fail(r.CheckHold(&op))
+	}
+	r.EndOp(&op, 0)
+	r.Link()
+	res := &r.EmptyResults()[0]
+	must.Succeed(b.t, b.node.Do(b.t.Context(), &r.Ops[0], res))
+	b.verdicts.Count(&ask.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()}, r)
+	return res, r.RefusalOf(0)
+}
+
+// addValue adds a value to a key, judged by a rule.
+func (b *bed) addValue(key, value, rule string) (*distinct.Result, refusallog.ID) {
+	b.t.Helper()
+	v := verdicts.Values{Add: [][]byte{[]byte(value)}}
+	v.Op.Key = []byte(key)
+	set := b.request.Rules.Rules()
+	if wrong := v.AddRules([]*twotier.Rule{set.Find([]byte(rule))}, 7); wrong != nil {
+		b.t.Fatal(wrong)
+	}
+	var res distinct.Result
+	must.Succeed(b.t, b.node.Distinct(b.t.Context(), &v.Op, v.Add, &res))
+	b.verdicts.CountValues(&ask.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()}, &v, &res)
+	return &res, v.Refusal
+}
+
+// explain explains a key, or the refusal with an id.
+func (b *bed) explain(q explain.Query) *explain.Explanation {
+	b.t.Helper()
+	a, f := b.explainer.Explain(b.t.Context(), &q)
+	if f != nil {
+		b.t.Fatalf("%+v: %s", q, f.Detail)
+	}
+	return a
+}
