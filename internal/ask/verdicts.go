@@ -73,6 +73,9 @@ func (v *Verdicts) CountValues(a *Arrival, op *verdicts.Values, res *distinct.Re
 // refusals.
 func (r *Request) CountVerdicts(run *verdicts.Run) {
 	r.refused = r.refused[:0]
+	if len(r.leases) > 0 {
+		run.SetLeaseRules(r.RulesVersion())
+	}
 	for i := range r.Ops {
 		op, res := &r.Ops[i], &r.results[i]
 		if res.Err != nil || !verdicts.Decides(op) {

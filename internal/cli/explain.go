@@ -116,7 +116,7 @@ func (s *session) explain(ctx context.Context, query url.Values) error {
 		fmt.Fprintf(s.Stdout, "banned by %s for another %s\n", a.Ban.Rule, a.until(a.Ban.Until))
 	}
 	for _, h := range a.Holds {
-		fmt.Fprintf(s.Stdout, "%d holds are open\n", h.Open)
+		fmt.Fprintf(s.Stdout, "open: %s\n", countOf(int(h.Open), "hold"))
 	}
 	if err := a.limitTable().print(s.Stdout); err != nil {
 		return err

@@ -120,7 +120,7 @@ func (w *walk) act() {
 	f := w.explain(explain.Query{ID: id.String()}).Refusal
 	w.outcomes[f.Reason]++
 	if f.Key != s.key || f.NS != "default" || f.N != s.n || f.At != w.now.Load() ||
-		f.Rule != "" && !slices.Contains(s.rules, f.Rule) || f.Rule == "" != (s.limits != nil) ||
+		f.Rule != "" && (f.Version != 7 || !slices.Contains(s.rules, f.Rule)) || f.Rule == "" != (s.limits != nil) ||
 		!w.justifies(res, f) {
 		w.t.Errorf("%+v: %+v, recorded %+v", s, res, f)
 	}

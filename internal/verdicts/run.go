@@ -70,6 +70,7 @@ type Run struct {
 	overall   twotier.Verdict // for span
 	refusals  *refusallog.Log // nil if none are recorded
 	refusal   refusallog.ID   // the first one of the last decision
+	leasedBy  int64           // the version of rules that limit only leases
 }
 
 // Begin returns a run for a request at an endpoint. A nil counter counts nothing.
@@ -88,6 +89,9 @@ func (r *Run) Annotate(span trace.Span) { r.span = span }
 
 // LogRefusals makes the run record the refusals that it counts; nil records none.
 func (r *Run) LogRefusals(to *refusallog.Log) { r.refusals = to }
+
+// SetLeaseRules sets the version of the rules that limit only leases.
+func (r *Run) SetLeaseRules(version int64) { r.leasedBy = version }
 
 // RefusalID returns the id of the first refusal of the current acquire, or a zero one if nothing
 // has refused it.
@@ -274,7 +278,8 @@ func (r *Run) countLeases(c *twotier.Check, j int, res *twotier.Result, of func(
 		v := twotier.VerdictOf(refused, l.Shadow)
 		r.CountVerdict(c.NS, l.Rule, v)
 		if v == twotier.Refused && r.refusals != nil {
-			r.logRefusal(c, j, res, Origin{Rule: &twotier.Rule{Name: l.Rule}}, nil)
+			rule := &twotier.Rule{Name: l.Rule}
+			r.logRefusal(c, j, res, Origin{Rule: rule, Version: r.leasedBy}, nil)
 		}
 		r.shadow = r.shadow || v == twotier.ShadowRefused
 	}
