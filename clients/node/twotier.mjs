@@ -114,6 +114,15 @@ export class Twotier {
     return this.#repeat("POST", "/v1/renew", { ...op, for: duration(op.for) });
   }
 
+  // explain returns why a key is refused: the verdict of each rule, or of one, its counts, and the
+  // recent refusals. An answer that refuses has the id of its refusal.
+  // op: { key, ns, rule } or { id }
+  explain(op) {
+    const given = Object.entries(op).filter(([, v]) => v != null);
+    const query = given.map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&");
+    return this.#repeat("GET", `/v1/explain?${query}`);
+  }
+
   // isActionAllowed reports whether a user may do this once more, at most max times in any period,
   // and counts it if so. Any text will do.
   async isActionAllowed(user, action, period, max) {

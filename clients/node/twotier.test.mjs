@@ -97,6 +97,19 @@ test("holds", async () => {
   assert.equal(await counted(key), 1364);
 });
 
+test("explain", async () => {
+  const refused = await tt.acquire({ key: "js why", n: 3, limits: { "1m": 2 } });
+  assert.equal(refused.allowed, false);
+  const { refusal } = await tt.explain({ id: refused.id });
+  assert.deepEqual([refusal.key, refusal.window, refusal.limit, refusal.n],
+    ["js why", "1m", 2, 3]);
+  const explained = await tt.explain({ key: "js why" });
+  assert.equal(explained.refusals[0].id, refused.id);
+  assert.ok(explained.rules.every((r) => r.passes));
+  const unknown = (err) => err instanceof Invalid && err.status === 404;
+  await assert.rejects(tt.explain({ id: "nobody.1" }), unknown);
+});
+
 test("leases", async () => {
   const take = () => tt.acquire({ key: "js lease", n: 3, limits: { concurrent: 1 }, hold: "1m" });
   const first = await take();

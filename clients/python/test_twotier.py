@@ -109,6 +109,19 @@ class Client(unittest.TestCase):
                 self.tt.acquire(key, limits=limits, hold=without)
         self.assertEqual(self.counted(key), 1364)
 
+    def test_explain(self):
+        refused = self.tt.acquire("py why", 3, limits={"1m": 2})
+        self.assertFalse(refused["allowed"])
+        refusal = self.tt.explain(id=refused["id"])["refusal"]
+        self.assertEqual((refusal["key"], refusal["window"], refusal["limit"], refusal["n"]),
+                         ("py why", "1m", 2, 3))
+        explained = self.tt.explain("py why")
+        self.assertEqual(explained["refusals"][0]["id"], refused["id"])
+        self.assertTrue(all(r["passes"] for r in explained["rules"]))
+        with self.assertRaises(Invalid) as unknown:
+            self.tt.explain(id="nobody.1")
+        self.assertEqual(unknown.exception.status, 404)
+
     def test_leases(self):
         def take():
             return self.tt.acquire("py lease", 3, limits={"concurrent": 1}, hold="1m")

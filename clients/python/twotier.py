@@ -125,6 +125,13 @@ class Twotier:
         body = {"hold": hold, "for": _duration(lasts)}
         return self._repeat("POST", "/v1/renew", json.dumps(body))
 
+    def explain(self, key=None, ns=None, rule=None, id=None):
+        """Returns why a key is refused: the verdict of each rule, or of one, its counts, and recent
+        refusals. Instead of a key, id names a refusal: an answer that refuses has it as "id"."""
+        fields = {"key": key, "ns": ns, "rule": rule, "id": id}
+        query = urllib.parse.urlencode({k: v for k, v in fields.items() if v is not None})
+        return self._repeat("GET", "/v1/explain?" + query)
+
     def is_action_allowed(self, user, action, period, max):
         """Says whether a user may do this once more, at most max times in any period, and counts
         it if so. Any texts will do."""

@@ -138,6 +138,9 @@ type AcquireAnswer struct {
 	Source Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
+	// Refusal is the id of the refusal, which [Client.Explain] accepts for an hour; empty if it was
+	// allowed.
+	Refusal string
 	// Hold is the id of the hold, and Until its end. Hold is empty if nothing was counted.
 	Hold  string
 	Until time.Time

@@ -21,6 +21,9 @@ type Decision struct {
 	// Policy and State are the values of RateLimit-Policy and RateLimit, see [Gate]. They are empty
 	// if the request is not limited, or if there was no answer.
 	Policy, State string
+	// Refusal is the id of the refusal, for [Client.Explain]; empty if there was no decision, or it
+	// passes.
+	Refusal string
 }
 
 var (
@@ -33,11 +36,14 @@ var (
 func (d *Decision) Passes() bool { return d.Status == http.StatusOK }
 
 // SetHeaders calls set for each header of the answer: RateLimit-Policy and RateLimit if there was a
-// decision, Retry-After in whole seconds if waiting helps.
+// decision, Twotier-Refusal if it is a refusal, Retry-After in whole seconds if waiting helps.
 func (d *Decision) SetHeaders(set func(name, value string)) {
 	if d.Policy != "" {
 		set("RateLimit-Policy", d.Policy)
 		set("RateLimit", d.State)
+	}
+	if d.Refusal != "" {
+		set("Twotier-Refusal", d.Refusal)
 	}
 	if d.RetryAfter > 0 {
 		set("Retry-After", strconv.FormatInt(seconds(d.RetryAfter), 10))
@@ -61,6 +67,7 @@ func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
 	}
 	d := passed
 	d.Policy, d.State = rateLimit(&a)
+	d.Refusal = a.Refusal
 	if !a.Allowed {
 		d.Status = http.StatusTooManyRequests
 	}

@@ -192,6 +192,7 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
 	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
 	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
+	a.Refusal = string(r.text(v, "id"))
 	a.Hold, a.Until = string(r.text(v, "hold")), r.moment(v, "until")
 	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
 	a.Near = r.texts(v, "near", max(1, len(of.Checks))*mostBans*mostOfRule)
