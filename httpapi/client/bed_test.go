@@ -329,7 +329,7 @@ func (s *server) listen(t testing.TB, address string) {
 		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(t, s.node),
 		RuleBook: noDocument(t), Backtester: s.node, Distincter: s.node,
 		Refusals: s.node.RefusalLog(),
-		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
+		Peer:     peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must.Succeed(t, err)
 	must.Succeed(t, s.http.Open(t.Context()))
