@@ -29,8 +29,8 @@ func TestExplanationsAgreeWithAcquires(t *testing.T) {
 			}
 		})
 	}
-	for _, want := range []string{"limit", "ban", "distinct", "concurrent", "allowed", "refused rule",
-		"refused request"} {
+	for _, want := range []string{"limit", "ban", "distinct", "concurrent", "allowed",
+		"refused rule", "refused request"} {
 		if outcomes[want] < 10 {
 			t.Errorf("%d of %q: the test has lost its meaning", outcomes[want], want)
 		}
@@ -104,9 +104,7 @@ func (w *walk) act() {
 		}
 	default:
 		for _, i := range w.rnd.Perm(4)[:1+w.rnd.IntN(2)] {
-			if name := []string{"rule0", "rule1", "rule2", "rule5"}[i]; true {
-				s.rules = append(s.rules, name)
-			}
+			s.rules = append(s.rules, []string{"rule0", "rule1", "rule2", "rule5"}[i])
 		}
 	}
 	res, id := w.acquire(s)
@@ -120,8 +118,8 @@ func (w *walk) act() {
 	f := w.explain(explain.Query{ID: id.String()}).Refusal
 	w.outcomes[f.Reason]++
 	if f.Key != s.key || f.NS != "default" || f.N != s.n || f.At != w.now.Load() ||
-		f.Rule != "" && (f.Version != 7 || !slices.Contains(s.rules, f.Rule)) || f.Rule == "" != (s.limits != nil) ||
-		!w.justifies(res, f) {
+		f.Rule != "" && (f.Version != 7 || !slices.Contains(s.rules, f.Rule)) ||
+		f.Rule == "" != (s.limits != nil) || !w.justifies(res, f) {
 		w.t.Errorf("%+v: %+v, recorded %+v", s, res, f)
 	}
 }

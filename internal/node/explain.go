@@ -38,7 +38,8 @@ func (n *Node) Refusals(ctx context.Context, ns, key []byte, limit int) []refusa
 }
 
 // Refusal returns the refusal with an id, from the node that the id names. The error wraps
-// [refusallog.ErrNotFound] if there is none, and twotier.ErrUnavailable if that node doesn't answer.
+// [refusallog.ErrNotFound] if there is none, and twotier.ErrUnavailable if that node doesn't
+// answer.
 func (n *Node) Refusal(ctx context.Context, id string) (r refusallog.Refusal, err error) {
 	name, err := refusallog.NodeOf(id)
 	if err != nil {

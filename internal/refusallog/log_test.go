@@ -169,7 +169,8 @@ func TestReasons(t *testing.T) {
 	}{
 		{refusallog.Entry{Reason: refusallog.Ban, Until: 5, Limits: []twotier.LimitResult{
 			{Window: 1000, Max: 1, Count: 1}}}, "ban  0/0 until 5"},
-		{refusallog.Entry{Reason: refusallog.Concurrent, Open: 5, Most: 4}, "concurrent  5/4 until 0"},
+		{refusallog.Entry{Reason: refusallog.Concurrent, Open: 5, Most: 4},
+			"concurrent  5/4 until 0"},
 		{refusallog.Entry{Reason: refusallog.Distinct, Limits: []twotier.LimitResult{
 			{Window: 86_400_000, Max: 3, Count: 3, Refused: true}}}, "distinct 24h 3/3 until 0"},
 		{refusallog.Entry{Limits: []twotier.LimitResult{{Period: monthly, Max: 3, Count: 2,

@@ -38,7 +38,7 @@ type explainedRefusal struct {
 	Count, Limit, Times                  int64
 }
 
-// refusals sends a request to a node until it is refused, and returns the id of the refusal.
+// refused sends a request to a node until it is refused, and returns the id of the refusal.
 func (c *cluster) refused(i int, path, body string) string {
 	c.T.Helper()
 	var a struct{ ID string }
