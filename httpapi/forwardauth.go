@@ -9,10 +9,10 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/codec"
-	"twotier.dev/twotier/httpapi/internal/forwarded"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/clientaddr"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -55,7 +55,7 @@ func (s *Server) isFromProxy(ctx *fasthttp.RequestCtx) bool {
 	if err != nil {
 		return false
 	}
-	a := forwarded.Plain(peer.Addr())
+	a := clientaddr.Plain(peer.Addr())
 	return !a.IsLoopback() && s.clients.Trusts(a)
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,6 +51,32 @@ func (d *Decision) SetHeaders(set func(name, value string)) {
 	}
 }
 
+// ProblemType is the Content-Type of [Decision.Body].
+const ProblemType = "application/problem+json"
+
+// Body returns the body of the answer to a request that does not pass, as JSON of RFC 9457: title
+// and status, detail, and retry_after_ms if waiting helps.
+func (d *Decision) Body() []byte {
+	body, _ := json.Marshal(struct { // nothing in it can fail
+		Title        string `json:"title"`
+		Status       int    `json:"status"`
+		Detail       string `json:"detail"`
+		RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+	}{http.StatusText(d.Status), d.Status, detailOf(d.Status), milliseconds(d.RetryAfter)})
+	return body
+}
+
+// detailOf returns the detail of a problem by its status.
+func detailOf(status int) string {
+	switch status {
+	case http.StatusTooManyRequests:
+		return "too many requests for a limit, or for the moment"
+	case http.StatusServiceUnavailable:
+		return "no decision about the limits of this request"
+	}
+	return "the limits of this request can't be checked"
+}
+
 // Decide decides about one request, which is counted if it passes. A gate's handlers call it; call
 // it directly for other kinds of servers. A request without checks passes. ctx is the context of
 // the request: if it ends first, the request does not pass.
@@ -57,6 +84,14 @@ func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
 	if len(checks) == 0 {
 		return passed
 	}
+	d := g.decide(ctx, checks)
+	if g.opt.DryRun {
+		d.Status, d.RetryAfter = http.StatusOK, 0
+	}
+	return d
+}
+
+func (g *Gate) decide(ctx context.Context, checks []Check) Decision {
 	asked := withGateDefaults(checks, &g.opt)
 	asking, cancel := context.WithTimeout(ctx, g.opt.Wait)
 	defer cancel()

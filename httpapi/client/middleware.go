@@ -38,6 +38,8 @@ type GateOptions struct {
 	Outage Outage
 	// Wait bounds how long a request waits for the decision. Default: 250 ms.
 	Wait time.Duration
+	// DryRun lets every request pass. Limits are decided, counted and shown in headers as usual.
+	DryRun bool
 	// OnError is called with a key, as it was sent, and the reason why there is no decision about
 	// it. While the service is overloaded or can't be reached, it is called often and concurrently.
 	// Default: none.
@@ -88,6 +90,8 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 //     requests to all nodes stay unanswered for [Options].Timeout. A proxy in place of a node can't
 //     reach one if it answers 5xx by itself.
 //
+// The body of such an answer is a problem of RFC 9457, see [Decision.Body].
+//
 // So overloading the service can't switch the limits off. A service that stops answering without
 // closing its port, such as a machine that is cut off, refuses for Options.Timeout before
 // [FailOpen] lets requests pass; one that is stopped or killed doesn't. Some of the requests
@@ -122,8 +126,17 @@ func (g *Gate) HandlerOf(checks func(*http.Request) []Check, next http.Handler) 
 			next.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, http.StatusText(d.Status), d.Status)
+		w.Header().Set("Content-Type", ProblemType)
+		w.WriteHeader(d.Status)
+		_, _ = w.Write(d.Body()) // it fails if the sender has left
 	})
+}
+
+// Middleware is Handler in the form that routers take, such as Use of chi.
+func (g *Gate) Middleware(
+	key func(*http.Request) (string, bool),
+) func(next http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler { return g.Handler(key, next) }
 }
 
 // FastHandler is Handler for fasthttp.
@@ -140,13 +153,14 @@ func (g *Gate) FastHandlerOf(
 ) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		d := g.Decide(context.Background(), checks(ctx))
-		if !d.Passes() {
-			ctx.Error(fasthttp.StatusMessage(d.Status), d.Status) // drops headers
-		}
 		d.SetHeaders(ctx.Response.Header.Set)
 		if d.Passes() {
 			next(ctx)
+			return
 		}
+		ctx.SetStatusCode(d.Status)
+		ctx.SetContentType(ProblemType)
+		ctx.SetBody(d.Body())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/clientaddr"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/warning"
 )
@@ -23,7 +24,7 @@ import (
 //
 // Addresses have no equals sign, names of headers have neither that nor a colon, and parameters'
 // names are escaped: the first equals sign ends the source.
-const noneKey = "none"
+const noneKey = clientaddr.NoKey
 
 // keySource is one source of a key: the client's address, a header or a parameter.
 type keySource struct {
