@@ -136,6 +136,11 @@ check-clients:
 	@./scripts/part "Redis clients of other languages" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
 		-run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
+	@./scripts/part "middleware in the frameworks of Node.js, Python and Go" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
+		./internal/e2e/middlewaretest
+	@./scripts/part "middleware in gin, echo and fiber" \
+		$(GO) run ./internal/testing/testrun -dir clients/gomiddleware -- -count=1 ./...
 check-deploy:
 	@./scripts/part "deploy/: the image, alerts and dashboard in a real Prometheus" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \

@@ -7,11 +7,15 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 import { Worker, isMainThread, parentPort, threadId } from "node:worker_threads";
+import { express } from "./middleware.mjs";
 import { Twotier } from "./twotier.mjs";
 
 const processes = 3;
 const tt = new Twotier(process.env.TWOTIER, { timeout: 20000 });
 const passes = async (key) => (await tt.acquire({ key, limits: { "1h": 1 } })).allowed;
+
+const limit = express({ url: process.env.TWOTIER, wait: 20000, onError: "deny",
+  limits: { "1h": 1 }, key: (request) => request.url });
 
 if (!isMainThread) {
   parentPort.on("message", async ({ key, port }) =>
@@ -22,12 +26,17 @@ if (!isMainThread) {
   test("processes and threads", checkCluster);
 }
 
-// serve answers every second request in a thread. A path passes once.
+// serve answers every second request in a thread, and those below /limited by middleware. A path
+// passes once.
 async function serve() {
   await tt.add({ key: "js before the thread" });
   const thread = new Worker(new URL(import.meta.url));
   let requests = 0;
   createServer(async (request, response) => {
+    if (request.url.startsWith("/limited/")) {
+      response.setHeader("By", `${process.pid} middleware`);
+      return limit(request, response, () => response.end());
+    }
     let answer;
     if (requests++ % 2 === 0) {
       answer = { allowed: await passes(request.url), by: threadId };
@@ -52,15 +61,16 @@ async function checkCluster() {
   const listening = await Promise.all(workers.map((worker) => once(worker, "listening")));
   const [[{ port }]] = listening;
   const by = new Set();
-  for (let i = 0; i < 25; i++) {
+  for (let i = 0; i < 50; i++) {
+    const path = i % 2 ? `/limited/${i}` : `/js-cluster/${i}`;
     const asked = Array.from({ length: 4 * processes }, async () => {
-      const response = await fetch(`http://127.0.0.1:${port}/js-cluster/${i}`);
+      const response = await fetch(`http://127.0.0.1:${port}${path}`);
       await response.arrayBuffer();
       by.add(response.headers.get("By"));
       return response.status;
     });
     const passed = (await Promise.all(asked)).filter((status) => status === 200);
-    assert.equal(passed.length, 1, `path ${i}`);
+    assert.equal(passed.length, 1, path);
   }
-  assert.equal(by.size, 2 * processes); // all processes and threads have answered
+  assert.equal(by.size, 3 * processes); // all processes, threads and middleware have answered
 }

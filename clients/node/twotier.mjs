@@ -352,7 +352,8 @@ function wellFormed(_, value) {
 
 const ours = (problem) => `${problem?.type}`.startsWith("urn:twotier:problem:");
 
-function encoded(op) {
+// encoded returns an operation as the server reads it: windows as texts, limits as a list.
+export function encoded(op) {
   const { limits, checks, window, hold, ...rest } = op;
   if (checks) rest.checks = checks.map(encoded);
   if (window) rest.window = [window].flat().map(duration);

@@ -358,6 +358,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/testing/child",
 			"twotier.dev/twotier/redisstore", goRedis,
 		},
+		"internal/testing/gated": {
+			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/testing/must",
+			"twotier.dev/twotier/internal/testing/proctest",
+		},
 		"internal/testing/faultproxy": {},
 		"internal/testing/simnet":     {memberlist},
 		"internal/testing/testrun":    {},

@@ -28,7 +28,7 @@ func TestClients(t *testing.T) {
 	}{
 		"python3": {"python", func(a string) []string { return []string{"test_twotier.py", a} }},
 		"node": {"node", func(string) []string {
-			return []string{"--test", "twotier.test.mjs", "cluster.test.mjs"}
+			return []string{"--test", "twotier.test.mjs", "cluster.test.mjs", "middleware.test.mjs"}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,17 +66,21 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// TestForkedClients runs the tests of the Python client in processes that fork.
+// TestForkedClients runs the tests of the Python client and its middleware in processes that fork,
+// in threads, in event loops and in greenlets.
 func TestForkedClients(t *testing.T) {
+	const none = "there is no python3 on this machine"
+	const missing = "no python3 has gunicorn and gevent (Debian: gunicorn python3-gevent)"
 	for name, c := range map[string]struct {
 		modules, missing string // modules that the tests need
 		args             []string
 	}{
-		"fork": {"os", "there is no python3 on this machine",
-			[]string{"Fork", "PreForkServer.test_threads"}},
-		"gunicorn": {"gunicorn, gevent",
-			"no python3 has gunicorn and gevent (Debian: gunicorn python3-gevent)",
-			[]string{"PreForkServer.test_gunicorn"}},
+		"fork": {"os", none, []string{"test_fork.py", "Fork", "PreForkServer.test_threads"}},
+		"gunicorn": {"gunicorn, gevent", missing,
+			[]string{"test_fork.py", "PreForkServer.test_gunicorn"}},
+		"concurrent": {"os", none, []string{"test_concurrent.py", "Concurrent"}},
+		"gevent":     {"gunicorn, gevent", missing, []string{"test_concurrent.py", "Greenlets"}},
+		"middleware": {"os", none, []string{"test_middleware.py"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +91,7 @@ func TestForkedClients(t *testing.T) {
 			server := program.Serve(t, proctest.Options{}).Listen
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, python, append([]string{"test_fork.py"}, c.args...)...)
+			cmd := exec.CommandContext(ctx, python, c.args...)
 			cmd.Dir = filepath.Join("..", "..", "..", "clients", "python")
 			cmd.Env = append(os.Environ(), "TWOTIER="+server, "PYTHONDONTWRITEBYTECODE=1")
 			if out, err := cmd.CombinedOutput(); err != nil {
