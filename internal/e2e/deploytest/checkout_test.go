@@ -101,8 +101,8 @@ func TestCheckoutHasANodePackage(t *testing.T) {
 	command := c.documented("npm install ../twotier/clients/node", c.root())
 	c.run(c.dir, "npm init -y && "+command)
 	got := c.run(c.dir, `node --input-type=module -e 'import { Twotier } from "twotier"; `+
-		`console.log(typeof Twotier)'`)
-	if got != "function\n" {
+		`import { express } from "twotier/middleware"; console.log(typeof Twotier, typeof express)'`)
+	if got != "function function\n" {
 		t.Errorf("it printed %s", got)
 	}
 	if text := read(t, "clients", "node", "package.json"); !strings.Contains(text,
@@ -129,9 +129,10 @@ func TestCheckoutHasAPythonPackage(t *testing.T) {
 		os.DirFS(c.root("clients", "python"))))
 	c.run(c.dir, python+" -m "+c.documented("pip install ../twotier/clients/python", c.dir)+
 		" --no-build-isolation --target lib")
-	got := c.run(c.dir, "PYTHONPATH=lib "+python+` -c "import importlib.metadata as m, twotier; `+
-		`print(m.version('twotier'), twotier.Twotier.__name__)"`)
-	if got != version.Number+" Twotier\n" {
+	got := c.run(c.dir, "PYTHONPATH=lib "+python+` -c "import importlib.metadata as m, twotier, `+
+		`twotier_middleware as w; `+
+		`print(m.version('twotier'), twotier.Twotier.__name__, w.ASGIMiddleware.__name__)"`)
+	if got != version.Number+" Twotier ASGIMiddleware\n" {
 		t.Errorf("it printed %s", got)
 	}
 }
