@@ -337,6 +337,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/ruletest",
 			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff,
 		},
+		"internal/mirror": {
+			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
+			"twotier.dev/twotier/internal/config",
+		},
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",
 		},

@@ -1,0 +1,164 @@
+package mirror
+
+import (
+	"container/list"
+	"strings"
+
+	"twotier.dev/twotier/httpapi/client"
+)
+
+const (
+	// maxKeys is the number of keys with models. The least recently used ones are forgotten.
+	maxKeys = 4096
+	// maxDiffering is the number of keys that differ in the report. When there are more, those with
+	// the fewest differences are left out.
+	maxDiffering = 1000
+	// maxRanges is the number of different limits for which the old limit is estimated.
+	maxRanges = 256
+)
+
+// book is the comparison so far.
+type book struct {
+	since       int64
+	began       int64 // the earliest time of a verdict, or since
+	countDenied bool
+
+	compared, agreed, stricter, looser uint64
+	errors, dropped, invalid           uint64
+	lastError, lastInvalid             string
+	lastDrop                           int64 // when a verdict was dropped last, 0 if never
+
+	judged  uint64 // verdicts that models predict
+	fits    [reasonCount]uint64
+	causes  map[cause]uint64 // differences
+	ranges  map[limitName]*span
+	keys    map[string]*list.Element
+	recent  *list.List // of *key, the most recently used first
+	forgets bool       // keys have been forgotten
+	differ  map[string]*difference
+	leftOut uint64 // keys that differ and are not in differ
+}
+
+// limitName identifies a limit in all keys.
+type limitName struct {
+	rule        string
+	window, max int64
+}
+
+// cause is what explains a difference: reasons, and the limit for OtherLimit.
+type cause struct {
+	reasons mask
+	limit   limitName
+}
+
+// span bounds the old limiter's number for a limit: it has allowed up to allowed events in the
+// window, and refused this many.
+type span struct {
+	allowed, refused int64
+	refusals         uint64
+}
+
+// explains reports whether another number explains every verdict of the old limiter.
+func (s *span) explains(most int64) bool {
+	return s.refusals > 0 && s.allowed >= 1 && s.allowed < s.refused &&
+		(most < s.allowed || most >= s.refused)
+}
+
+func newBook(now int64, countDenied bool) *book {
+	return &book{since: now, began: now, countDenied: countDenied, causes: map[cause]uint64{},
+		ranges: map[limitName]*span{}, keys: map[string]*list.Element{}, recent: list.New(),
+		differ: map[string]*difference{}}
+}
+
+// nameOf returns the name of a check's key that is unique in all namespaces.
+func nameOf(c *client.Check) string { return c.Namespace + "\x00" + c.Key }
+
+// key returns the memory of a check's key.
+func (b *book) key(c *client.Check, ts int64) *key {
+	name := nameOf(c)
+	if e, ok := b.keys[name]; ok {
+		b.recent.MoveToFront(e)
+		return e.Value.(*key)
+	}
+	if b.recent.Len() == maxKeys {
+		oldest := b.recent.Back()
+		delete(b.keys, b.recent.Remove(oldest).(*key).name)
+		b.forgets = true
+	}
+	k := &key{name: strings.Clone(name)}
+	if b.forgets {
+		k.since = ts
+	}
+	b.keys[k.name] = b.recent.PushFront(k)
+	return k
+}
+
+// recordError accounts for a verdict about which twotier has not answered.
+func (b *book) recordError(v *Verdict, err error) {
+	b.errors++
+	b.lastError = err.Error()
+	for i := range v.Checks {
+		b.key(&v.Checks[i], v.At).lost = v.At
+	}
+}
+
+// recordDrop accounts for a verdict that was not compared.
+func (b *book) recordDrop(v *Verdict) {
+	b.dropped++
+	b.lastDrop = max(b.lastDrop, v.At)
+}
+
+// record compares a verdict with twotier's answer.
+func (b *book) record(v *Verdict, answer *client.AcquireAnswer) {
+	b.began = min(b.began, v.At)
+	o := observe(v, answer, v.Allowed || b.countDenied)
+	why := b.explain(&o)
+	b.compared++
+	switch {
+	case o.old == o.twotier:
+		b.agreed++
+	case o.old:
+		b.stricter++
+	default:
+		b.looser++
+	}
+	if o.old == o.twotier {
+		return
+	}
+	b.causes[why]++
+	b.recordDifference(&o, why)
+}
+
+// observation is a verdict with twotier's answer to the same question.
+type observation struct {
+	ts           int64
+	old, twotier bool // allowed
+	counted      bool // by the old limiter
+	included     bool // twotier's counts include these events
+	banned       bool
+	retry        int64 // milliseconds until twotier allows
+	checks       []check
+}
+
+// check is one key of an observation. Limits of rules in shadow are like any other: the question is
+// what they would decide.
+type check struct {
+	*client.Check
+	limits []client.LimitState
+}
+
+func observe(v *Verdict, a *client.AcquireAnswer, counted bool) observation {
+	o := observation{ts: v.At, old: v.Allowed, twotier: a.Allowed, counted: counted,
+		included: counted || a.Allowed, banned: len(a.Bans) > 0, retry: a.RetryAfter.Milliseconds()}
+	for i := range v.Checks {
+		c := check{Check: &v.Checks[i], limits: a.Limits}
+		if len(v.Checks) > 1 {
+			c.limits = a.Checks[i].Limits
+		}
+		for j := range c.limits {
+			o.twotier = o.twotier && !c.limits[j].Refused
+		}
+		o.checks = append(o.checks, c)
+	}
+	return o
+}

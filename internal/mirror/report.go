@@ -1,0 +1,260 @@
+package mirror
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/config"
+)
+
+// Report is the result of a comparison. Times are unix milliseconds.
+type Report struct {
+	Since int64 `json:"since"`
+	Until int64 `json:"until"`
+	// Compared is the number of verdicts that twotier has answered too: it agreed, or was Stricter
+	// (refused what the old limiter allowed) or Looser. Agreement is the share that agreed, and 1
+	// before the first one.
+	Compared  uint64  `json:"compared"`
+	Agreed    uint64  `json:"agreed"`
+	Agreement float64 `json:"agreement"`
+	Stricter  uint64  `json:"stricter"`
+	Looser    uint64  `json:"looser"`
+	// Waiting verdicts are not compared yet. Dropped ones never will be, because too many waited,
+	// nor those that twotier has answered with Errors, or the requests that were Invalid.
+	Waiting     int    `json:"waiting"`
+	Dropped     uint64 `json:"dropped"`
+	Errors      uint64 `json:"errors"`
+	LastError   string `json:"last_error,omitempty"`
+	Invalid     uint64 `json:"invalid"`
+	LastInvalid string `json:"last_invalid,omitempty"`
+	// Reasons are those of all differences, the most frequent first.
+	Reasons []ReasonCount `json:"reasons"`
+	// Models are the shares of verdicts that each kind of limiter predicts, the largest first.
+	Models []ModelShare `json:"models"`
+	// Keys are the keys with the most differences, and KeysLeftOut the number of others.
+	Keys        []KeyReport `json:"keys"`
+	KeysLeftOut uint64      `json:"keys_left_out"`
+}
+
+// ReasonCount is the number of differences with a reason.
+type ReasonCount struct {
+	Reason      Reason `json:"reason"`
+	Differences uint64 `json:"differences"`
+	Text        string `json:"text"`
+}
+
+// ModelShare is how often a kind of limiter, or twotier's own, decides like the old one.
+type ModelShare struct {
+	Model Reason  `json:"model"`
+	Share float64 `json:"share"`
+}
+
+// KeyReport is a key about which the two differ.
+type KeyReport struct {
+	Namespace string `json:"ns,omitempty"`
+	Key       string `json:"key"`
+	Stricter  uint64 `json:"stricter"`
+	Looser    uint64 `json:"looser"`
+	// Reason is the most frequent one of its differences.
+	Reason Reason `json:"reason"`
+	Last   Moment `json:"last"`
+}
+
+// Moment is one difference.
+type Moment struct {
+	TS int64 `json:"ts"`
+	// Old and Twotier are "allowed" or "refused".
+	Old     string `json:"old"`
+	Twotier string `json:"twotier"`
+	N       int64  `json:"n"`
+	// Limits are twotier's counts in that moment, with these events if the old limiter has counted
+	// them or twotier allowed them.
+	Limits []MomentLimit `json:"limits"`
+	// RetryAfterMS is when twotier would have allowed them.
+	RetryAfterMS int64 `json:"retry_after_ms"`
+}
+
+// MomentLimit is the state of a limit in a moment.
+type MomentLimit struct {
+	Rule    string `json:"rule,omitempty"`
+	Window  string `json:"window"`
+	Max     int64  `json:"max"`
+	Count   int64  `json:"count"`
+	Refused bool   `json:"refused,omitempty"`
+}
+
+// mostKeys is the number of keys in a report.
+const mostKeys = 20
+
+// difference is what a report has about one key.
+type difference struct {
+	KeyReport
+
+	causes map[cause]uint64
+}
+
+func (d *difference) total() uint64 { return d.Stricter + d.Looser }
+
+// recordDifference records a difference under the key that refused, or else the first one.
+func (b *book) recordDifference(o *observation, why cause) {
+	c := o.decisive()
+	name := nameOf(c.Check)
+	d := b.differ[name]
+	if d == nil {
+		b.makeRoom()
+		d = &difference{causes: map[cause]uint64{}}
+		d.Namespace, d.Key = strings.Clone(c.Namespace), strings.Clone(c.Key)
+		b.differ[d.Namespace+"\x00"+d.Key] = d
+	}
+	if o.old {
+		d.Stricter++
+	} else {
+		d.Looser++
+	}
+	if _, ok := d.causes[why]; ok || len(d.causes) < maxRanges {
+		d.causes[why]++
+	}
+	d.Last = Moment{TS: o.ts, Old: verdict(o.old), Twotier: verdict(o.twotier), N: c.N,
+		RetryAfterMS: o.retry}
+	for i := range c.limits {
+		d.Last.Limits = append(d.Last.Limits, momentLimit(&c.limits[i]))
+	}
+}
+
+// decisive returns the check that refused, or the first one.
+func (o *observation) decisive() *check {
+	for i := range o.checks {
+		if slices.ContainsFunc(o.checks[i].limits, func(l client.LimitState) bool {
+			return l.Refused
+		}) {
+			return &o.checks[i]
+		}
+	}
+	return &o.checks[0]
+}
+
+func momentLimit(l *client.LimitState) MomentLimit {
+	m := MomentLimit{Rule: l.Rule, Window: l.Period, Max: l.Max, Count: l.Count,
+		Refused: l.Refused}
+	switch {
+	case l.Concurrent:
+		m.Window = "open"
+	case l.Period == "":
+		m.Window = config.FormatDuration(l.Window)
+	}
+	return m
+}
+
+func verdict(allowed bool) string {
+	if allowed {
+		return "allowed"
+	}
+	return "refused"
+}
+
+// makeRoom leaves out the key with the fewest differences if there are too many keys.
+func (b *book) makeRoom() {
+	if len(b.differ) < maxDiffering {
+		return
+	}
+	least := ""
+	for name, d := range b.differ {
+		if least == "" || d.total() < b.differ[least].total() {
+			least = name
+		}
+	}
+	delete(b.differ, least)
+	b.leftOut++
+}
+
+// report returns the comparison so far.
+func (b *book) report(now int64) *Report {
+	r := &Report{Since: b.since, Until: now, Compared: b.compared, Agreed: b.agreed, Agreement: 1,
+		Stricter: b.stricter, Looser: b.looser, Dropped: b.dropped, Errors: b.errors,
+		LastError: b.lastError, Invalid: b.invalid, LastInvalid: b.lastInvalid,
+		Reasons: []ReasonCount{}, Models: b.models(), Keys: []KeyReport{}, KeysLeftOut: b.leftOut}
+	if b.compared > 0 {
+		r.Agreement = float64(b.agreed) / float64(b.compared)
+	}
+	r.Reasons = b.count(b.causes)
+	for _, d := range b.differ {
+		d.Reason = b.count(d.causes)[0].Reason
+		r.Keys = append(r.Keys, d.KeyReport)
+	}
+	slices.SortFunc(r.Keys, func(x, y KeyReport) int {
+		return cmp.Or(cmp.Compare(y.Stricter+y.Looser, x.Stricter+x.Looser),
+			cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Key, y.Key))
+	})
+	if len(r.Keys) > mostKeys {
+		r.KeysLeftOut += uint64(len(r.Keys) - mostKeys)
+		r.Keys = r.Keys[:mostKeys]
+	}
+	return r
+}
+
+// count returns the best reasons of differences, the most frequent first.
+func (b *book) count(causes map[cause]uint64) []ReasonCount {
+	found := map[ReasonCount]uint64{}
+	for c, n := range causes {
+		found[b.best(c)] += n
+	}
+	list := []ReasonCount{}
+	for r, n := range found {
+		r.Differences = n
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(x, y ReasonCount) int {
+		return cmp.Or(cmp.Compare(y.Differences, x.Differences), cmp.Compare(x.Reason, y.Reason),
+			cmp.Compare(x.Text, y.Text))
+	})
+	return list
+}
+
+// best returns the reason among those of a cause that has fitted most verdicts.
+func (b *book) best(c cause) ReasonCount {
+	best, most := -1, uint64(0)
+	for i := range reasons {
+		fits := b.fits[i]
+		if !c.reasons.has(i) || i == isOtherLimit && !b.ranges[c.limit].explains(c.limit.max) {
+			continue
+		}
+		if best < 0 || fits > most {
+			best, most = i, fits
+		}
+	}
+	switch best {
+	case -1:
+		return ReasonCount{Reason: Unexplained, Text: unexplainedText}
+	case isOtherLimit:
+		return ReasonCount{Reason: OtherLimit, Text: b.otherLimit(c.limit)}
+	}
+	return ReasonCount{Reason: reasons[best].name, Text: reasons[best].text}
+}
+
+// otherLimit describes the old limiter's number for a limit.
+func (b *book) otherLimit(l limitName) string {
+	s := b.ranges[l]
+	number := fmt.Sprint(s.allowed)
+	if s.refused-1 > s.allowed {
+		number += fmt.Sprintf(" to %d", s.refused-1)
+	}
+	return fmt.Sprintf("%s: %s in %s, and not %d", reasons[isOtherLimit].text, number,
+		config.FormatDuration(time.Duration(l.window)*time.Millisecond), l.max)
+}
+
+// models returns the shares of verdicts that kinds of limiters predict.
+func (b *book) models() []ModelShare {
+	list := []ModelShare{}
+	if b.judged == 0 {
+		return list
+	}
+	for i := isFixedWindow; i <= isCountsRefused; i++ {
+		list = append(list, ModelShare{reasons[i].name, float64(b.fits[i]) / float64(b.judged)})
+	}
+	slices.SortStableFunc(list, func(x, y ModelShare) int { return cmp.Compare(y.Share, x.Share) })
+	return list
+}
