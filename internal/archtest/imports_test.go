@@ -341,6 +341,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config",
 		},
+		"internal/mirror/tap": {
+			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/strictyaml",
+		},
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",
 		},

@@ -1,0 +1,182 @@
+package tap
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/mirror"
+)
+
+// Mapping declares which calls are verdicts of the old limiter, and what they mean. [Read] makes
+// one.
+type Mapping struct {
+	// sha, in lower-case hexadecimal, match or command identify the calls.
+	sha     string
+	match   *regexp.Regexp
+	command string
+
+	key, limit, window, n, now term
+	strip, ns                  string
+	unit                       time.Duration
+	rules                      []string
+	allowed                    condition
+}
+
+// sha1Of returns the SHA of a script, as EVALSHA names it.
+func sha1Of(script []byte) string {
+	sum := sha1.Sum(script)
+	return hex.EncodeToString(sum[:])
+}
+
+// verdict returns the verdict of a call, except for its answer.
+func (m *Mapping) verdict(keys, argv [][]byte, now time.Time) (v mirror.Verdict, err error) {
+	check := client.Check{Namespace: m.ns, Rules: m.rules}
+	if check.Key, err = m.key.value(keys, argv); err != nil {
+		return v, err
+	}
+	check.Key = client.SafeKey(strings.TrimPrefix(check.Key, m.strip))
+	if check.N, err = m.n.number(keys, argv, 1); err != nil {
+		return v, err
+	}
+	check.Peek = check.N == 0
+	if check.N < 0 || check.N > math.MaxInt32 {
+		return v, fmt.Errorf("n: %d is not a number from 0 to %d", check.N, math.MaxInt32)
+	}
+	limit, err := m.limitOf(keys, argv)
+	if err != nil {
+		return v, err
+	}
+	if limit != nil {
+		check.Limits = []client.Limit{*limit}
+	}
+	v.At = now.UnixMilli()
+	if m.now.set {
+		since, err := m.now.duration(keys, argv, m.unit)
+		if err != nil {
+			return v, err
+		}
+		v.At = since.Milliseconds()
+	}
+	v.Checks = []client.Check{check}
+	return v, nil
+}
+
+// throttle is the command of redis-cell, whose arguments have a fixed meaning.
+const throttle = "CL.THROTTLE"
+
+// limitOf returns the limit of a call, or nil if rules judge it.
+func (m *Mapping) limitOf(keys, argv [][]byte) (*client.Limit, error) {
+	if len(m.rules) > 0 || !m.limit.set {
+		return nil, nil
+	}
+	if m.command == throttle {
+		return throttleLimit(argv)
+	}
+	most, err := m.limit.number(keys, argv, 0)
+	if err != nil {
+		return nil, err
+	}
+	window, err := m.window.duration(keys, argv, m.unit)
+	if err != nil {
+		return nil, err
+	}
+	if window < time.Millisecond || most < 0 {
+		return nil, fmt.Errorf("a limit of %d in %s: want at least 0 and 1ms", most, window)
+	}
+	return &client.Limit{Max: most, Window: window.Truncate(time.Millisecond)}, nil
+}
+
+// throttleLimit returns the limit of CL.THROTTLE key max_burst count period, as --resp of a server
+// does: max_burst+1 in the time in which as many are refilled.
+func throttleLimit(argv [][]byte) (*client.Limit, error) {
+	var numbers [3]float64 // max_burst, count, period
+	for i := range numbers {
+		if i+1 >= len(argv) {
+			return nil, fmt.Errorf("%s needs key, max_burst, count and period", throttle)
+		}
+		n, err := strconv.ParseUint(string(argv[i+1]), 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %.40q is no number", throttle, argv[i+1])
+		}
+		numbers[i] = float64(n)
+	}
+	most := numbers[0] + 1
+	ms := math.Ceil(numbers[2] * 1000 * most / numbers[1])
+	if !(ms >= 1 && ms < math.MaxInt64/1e6) {
+		return nil, fmt.Errorf("%s: a window of %g ms", throttle, ms)
+	}
+	return &client.Limit{Max: int64(most), Window: time.Duration(ms) * time.Millisecond}, nil
+}
+
+// find returns the mapping of a command, and its keys and arguments.
+func (t *Tap) find(words [][]byte) (m *Mapping, keys, argv [][]byte) {
+	name := strings.ToUpper(string(words[0]))
+	switch name {
+	case "SCRIPT":
+		if len(words) == 3 && bytes.EqualFold(words[1], []byte("LOAD")) {
+			t.learn(words[2])
+		}
+		return nil, nil, nil
+	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
+		if len(words) < 3 {
+			return nil, nil, nil
+		}
+		n, err := strconv.ParseUint(string(words[2]), 10, 31)
+		if err != nil || int(n) > len(words)-3 {
+			return nil, nil, nil
+		}
+		if strings.HasPrefix(name, "EVALSHA") {
+			m = t.known(strings.ToLower(string(words[1])))
+		} else {
+			m = t.learn(words[1])
+		}
+		return m, words[3 : 3+n], words[3+n:]
+	}
+	for i := range t.opt.Mappings {
+		if m := &t.opt.Mappings[i]; m.command == name {
+			return m, nil, words[1:]
+		}
+	}
+	return nil, nil, nil
+}
+
+// maxScripts is the number of scripts that are known by their SHA.
+const maxScripts = 1024
+
+// known returns the mapping of a script.
+func (t *Tap) known(sha string) *Mapping {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.scripts[sha]
+}
+
+// learn returns the mapping of a script, and remembers it for its SHA.
+func (t *Tap) learn(script []byte) *Mapping {
+	if script == nil {
+		return nil // too long
+	}
+	sha := sha1Of(script)
+	if m := t.known(sha); m != nil {
+		return m
+	}
+	for i := range t.opt.Mappings {
+		m := &t.opt.Mappings[i]
+		if m.match != nil && m.match.Match(script) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if len(t.scripts) < maxScripts {
+				t.scripts[sha] = m
+			}
+			return m
+		}
+	}
+	return nil
+}
