@@ -334,6 +334,8 @@ func importMap() map[string][]string {
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/lint",
+			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/mirror/tap",
+			"twotier.dev/twotier/internal/redisurl",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/ruletest",
 			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff,
 		},

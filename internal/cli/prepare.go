@@ -18,7 +18,7 @@ func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
 		holdsSpec(), settleSpec(), renewSpec(), clusterSpec(), modeSpec(), resetSpec(), rulesSpec(),
-		bansSpec(), unbanSpec(), explainSpec(),
+		bansSpec(), unbanSpec(), explainSpec(), mirrorSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))
 	for i, s := range specs {

@@ -19,7 +19,7 @@ import (
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
 // network.
 var documented = []string{"README.md", "docs/api.md", "docs/cluster.md", "docs/comparison.md",
-	"docs/doors.md", "docs/holds.md", "docs/operations.md",
+	"docs/doors.md", "docs/holds.md", "docs/mirror.md", "docs/operations.md",
 	"docs/recipes.md", "docs/rules.md", "docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each

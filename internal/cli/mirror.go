@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/mirror"
+)
+
+// mirrorFlags are the flags of a mirror.
+type mirrorFlags struct {
+	listen, ns  string
+	limits      limits
+	rules       ruleNames
+	countDenied bool
+	interval    time.Duration
+	maxWaiting  int
+	tap         tapFlags
+}
+
+func mirrorSpec() spec {
+	return spec{
+		name: "mirror", args: "[--redis URL --mapping FILE] [flags]",
+		summary: "compare twotier with the limiter that it may replace",
+		details: "Runs beside the old limiter until SIGTERM or SIGINT. The application posts " +
+			"each verdict of the old limiter as JSON, one or more objects, and gets 202 at " +
+			"once:\n\n" +
+			"    {\"key\":\"alice\",\"rules\":[\"login\"],\"allowed\":true}\n\n" +
+			"The fields are those of an acquire: key, ns, n, ts, limits and rules, or checks. " +
+			"The mirror asks the server in the background. What the old limiter allowed is " +
+			"counted, whatever the answer is, and nothing else. GET / returns the comparison as " +
+			"JSON, and GET /text as text: how often the two agree, which keys differ, and why. " +
+			"It is also printed at the end, and its first line to stderr at intervals.\n\n" +
+			"With --redis the application posts nothing: it connects to --listen-redis in " +
+			"place of the old limiter's Redis, and the mirror passes everything on unchanged " +
+			"and reads along. " +
+			"--mapping declares which scripts and commands are verdicts.",
+		examples: "twotier mirror --rule login\n" +
+			"curl --json '{\"key\":\"alice\",\"allowed\":true}' localhost:7910\n" +
+			"curl localhost:7910/text\n" +
+			"twotier mirror --redis redis://127.0.0.1:6379 --mapping mapping.yaml",
+		bind: func(fs *pflag.FlagSet) runner {
+			f := mirrorFlags{interval: time.Minute}
+			fs.StringVar(&f.listen, "listen", "127.0.0.1:7910",
+				"`ADDRESS` for the application's verdicts; port 0 picks a free one")
+			fs.Var(&f.rules, "rule", "`NAME` of a rule for keys without rules and limits; may be "+
+				"repeated")
+			fs.Var(&f.limits, "limit", "`MAX/WINDOW` for these keys; may be repeated")
+			fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` of keys without one")
+			fs.BoolVar(&f.countDenied, "count-denied", false,
+				"the old limiter counts refused events, too")
+			fs.Var((*duration)(&f.interval), "interval",
+				"`TIME` between summaries on stderr")
+			fs.IntVar(&f.maxWaiting, "max-waiting", 1<<16,
+				"`NUMBER` of verdicts that may wait before more are dropped")
+			f.tap.addFlags(fs)
+			return func(ctx context.Context, s *session, args []string) error {
+				if err := refuseArgs(args); err != nil {
+					return err
+				}
+				return s.runMirror(ctx, &f)
+			}
+		},
+	}
+}
+
+// drainMirror bounds how long a mirror compares waiting verdicts after the signal to end.
+const drainMirror = 5 * time.Second
+
+// runMirror compares verdicts until ctx is done, and prints the report.
+func (s *session) runMirror(ctx context.Context, f *mirrorFlags) (err error) {
+	opt, err := f.options()
+	if err != nil {
+		return err
+	}
+	c, err := s.newClient()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close(context.WithoutCancel(ctx))) }()
+	opt.Twotier = c
+	m, err := mirror.New(opt)
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	redis, closeTap, err := s.openTap(ctx, &f.tap, m)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	m.Open(context.WithoutCancel(ctx)) // it compares what waits when ctx ends
+	err = s.serveMirror(ctx, m, l, mirrorReady{true, l.Addr().String(), redis}, f.interval)
+	err = errors.Join(err, closeTap())
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
+	defer cancel()
+	m.Close(ending)
+	return errors.Join(err, s.printReport(m.Report()))
+}
+
+// mirrorReady is the line that a mirror prints when it is ready.
+type mirrorReady struct {
+	Ready  bool   `json:"ready"`
+	Listen string `json:"listen"`
+	Redis  string `json:"redis,omitempty"` // the address for the application's Redis clients
+}
+
+// options checks the flags.
+func (f *mirrorFlags) options() (opt mirror.Options, err error) {
+	switch {
+	case f.interval <= 0:
+		return opt, usagef("--interval: %s is not more than 0", f.interval)
+	case f.maxWaiting < 1:
+		return opt, usagef("--max-waiting: %d is not a number from 1 on", f.maxWaiting)
+	}
+	if err := f.tap.check(); err != nil {
+		return opt, err
+	}
+	opt = mirror.Options{CountDenied: f.countDenied, MaxWaiting: f.maxWaiting,
+		Default: client.Check{Namespace: f.ns, Rules: f.rules}}
+	for _, l := range f.limits {
+		limit, err := mirror.ParseLimit(l.Window, l.Max)
+		if err != nil {
+			return opt, usagef("--limit: %w", err)
+		}
+		opt.Default.Limits = append(opt.Default.Limits, limit)
+	}
+	return opt, nil
+}
+
+// newClient returns a client of the server's cluster.
+func (s *session) newClient() (*client.Client, error) {
+	base := s.client.base
+	if base.Path != "" && base.Path != "/" {
+		return nil, usagef("--server: %s has a path, want only scheme, host and port",
+			s.client.address())
+	}
+	opt := client.Options{Token: s.client.token, TLS: s.client.tls, Timeout: s.client.timeout,
+		Logger: slog.New(slog.NewTextHandler(s.Stderr, nil))}
+	port := base.Port()
+	if base.Scheme == "https" {
+		if port == "" {
+			port = "443"
+		}
+		if opt.TLS == nil {
+			opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+	} else {
+		opt.TLS = nil
+		if port == "" {
+			port = "80"
+		}
+	}
+	opt.Addresses = []string{net.JoinHostPort(base.Hostname(), port)}
+	if base.User != nil {
+		password, _ := base.User.Password()
+		opt.Authorization = "Basic " + base64.StdEncoding.EncodeToString(
+			[]byte(base.User.Username()+":"+password))
+	}
+	return client.New(opt)
+}
+
+// serveMirror serves a mirror until ctx is done, and prints a summary at intervals.
+func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Listener,
+	ready mirrorReady, interval time.Duration) error {
+	server := &http.Server{Handler: m.Handler(), ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	err := json.NewEncoder(s.Stdout).Encode(ready)
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
+			defer cancel()
+			err = server.Shutdown(ending)
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = server.Close() // connections of clients that don't finish their request
+			}
+			<-failed
+			return err
+		case err = <-failed:
+		case <-ticker.C:
+			_, err = fmt.Fprintln(s.Stderr, m.Report().Summary())
+		}
+	}
+	return errors.Join(err, server.Close())
+}
+
+// printReport prints the final report.
+func (s *session) printReport(r *mirror.Report) error {
+	if s.json {
+		return json.NewEncoder(s.Stdout).Encode(r)
+	}
+	_, err := fmt.Fprint(s.Stdout, r)
+	return err
+}
