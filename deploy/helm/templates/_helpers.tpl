@@ -14,7 +14,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{ include "twotier.pods" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{/* The Secret with cluster-secret and tokens. */}}
