@@ -22,7 +22,7 @@ build: ## build bin/twotier
 	$(GO) build -trimpath -o bin/twotier ./cmd/twotier
 
 .PHONY: release
-release: ## archives for Linux and macOS with checksums, the same bytes wherever they are built
+release: ## archives, packages, the image, clients and chart of a release (VERSION=1.2.3) in dist/
 	@./scripts/release
 
 .PHONY: test
@@ -89,7 +89,7 @@ ONCE := -vet=off -count=1
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
   check-fuzz check-mutants check-faults check-clusters check-path check-clients check-openapi \
-  check-deploy check-page
+  check-deploy check-release check-page
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
@@ -147,6 +147,10 @@ check-deploy:
 		./internal/e2e/deploytest
 	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
 		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
+check-release:
+	@./scripts/part "a release: each artifact is installed and used" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 20m \
+		./internal/e2e/releasetest
 check-page:
 	@./scripts/part "the page in a real Chromium" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
@@ -203,4 +207,4 @@ bench-micro: ## the benchmarks of the packages
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -24,6 +25,11 @@ func render(release, values string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return renderChart(chart, release, values)
+}
+
+// renderChart is render for another chart.
+func renderChart(chart *chart.Chart, release, values string) (map[string]string, error) {
 	chosen, err := chartutil.ReadValues([]byte(values))
 	if err != nil {
 		return nil, err

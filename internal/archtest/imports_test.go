@@ -377,7 +377,8 @@ func importMap() map[string][]string {
 		"internal/testing/testrun":    {},
 		"internal/archtest":           {},
 		"scripts/diagram":             {},
-		"scripts/sbom":                {"twotier.dev/twotier/internal/version"},
+		"scripts/ociimage":            {},
+		"scripts/sbom":                {},
 		"internal/testing/faultstore": {"twotier.dev/twotier/syncer"},
 	}
 }

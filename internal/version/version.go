@@ -12,9 +12,16 @@ const Number = "0.1.0"
 
 const modulePath = "twotier.dev/twotier"
 
-// String returns the version of this program: 0.1.0 for a release or if the build recorded nothing,
-// else with the commit, and a mark for uncommitted changes: 0.1.0+5a505f0c1d2e.modified.
+// release is the version that scripts/release was given; the linker sets it.
+var release = ""
+
+// String returns the version of this program: that given to scripts/release, 0.1.0 for a release or
+// if the build recorded nothing, else with the commit, and a mark for uncommitted changes:
+// 0.1.0+5a505f0c1d2e.modified.
 func String() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return Number

@@ -7,8 +7,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-
-	"twotier.dev/twotier/internal/version"
 )
 
 // bom is the part of CycloneDX that is used here: https://cyclonedx.org/docs/1.6/json/.
@@ -39,14 +37,11 @@ type property struct {
 }
 
 func main() {
-	tell := describe
-	if len(os.Args) == 3 && os.Args[1] == "version" {
-		tell = versionOf
-	} else if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: sbom [version] PROGRAM")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: sbom PROGRAM VERSION")
 		os.Exit(2)
 	}
-	text, err := tell(os.Args[len(os.Args)-1])
+	text, err := describe(os.Args[1], os.Args[2])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
@@ -54,24 +49,14 @@ func main() {
 	fmt.Printf("%s\n", text)
 }
 
-// versionOf returns the version of a program.
-func versionOf(path string) ([]byte, error) {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(version.Of(info)), nil
-}
-
-// describe returns what a program is made of.
-func describe(path string) ([]byte, error) {
+// describe returns what a program of a version is made of.
+func describe(path, version string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	b := bom{Format: "CycloneDX", SpecVersion: "1.6", Version: 1,
-		Metadata: metadata{Component: module("application", info.Main.Path,
-			"v"+version.Of(info))}}
+		Metadata: metadata{Component: module("application", info.Main.Path, "v"+version)}}
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "vcs.revision" {
 			b.Metadata.Properties = append(b.Metadata.Properties, property{"go:" + s.Key, s.Value})
