@@ -28,6 +28,17 @@ func (b *backtester) Backtest(_ context.Context, rules []*twotier.Rule,
 		Rules: []backtest.RuleReport{{Rule: asked, Keys: []backtest.KeyReport{}}}}, nil
 }
 
+// Suggest repeats its arguments in the only rule of its result.
+func (b *backtester) Suggest(_ context.Context, rules []*twotier.Rule,
+	percentile float64) (*backtest.Suggestions, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	asked := fmt.Sprint(rules[0].Name, rules[0].Limits)
+	return &backtest.Suggestions{Percentile: percentile, Rules: []backtest.Suggestion{{
+		Rule: asked, Limits: []backtest.SuggestedLimit{}}}}, nil
+}
+
 // TestBacktestTakesDocumentsAndNames passes on the rules with all their fields.
 func TestBacktestTakesDocumentsAndNames(t *testing.T) {
 	s := newServer(t, newFake())
@@ -48,6 +59,33 @@ func TestBacktestTakesDocumentsAndNames(t *testing.T) {
 	if _, number, _ := showRules(t, s); number != `"0"` {
 		t.Errorf("version %s is in force after backtests", number)
 	}
+}
+
+// TestSuggestionsTakeDocumentsAndNames passes on the rules and the percentile.
+func TestSuggestionsTakeDocumentsAndNames(t *testing.T) {
+	s := newServer(t, newFake())
+	for body, want := range map[string]string{
+		`{"rules":["sms"],"suggest":{}}`: `"rules_version":7,"percentile":99.9,"unread":0,` +
+			`"rules":[{"rule":"sms[{60000 2 1m \u003cnil\u003e}]"`,
+		`{"suggest": {"percentile": 95.25},"rules":{"rules":[{"name":"a","limits":["1/1h"]}]}}`: `"percentile":95.25,"unread":0,"rules":[{"rule":"a[{3600000 1 1h \u003cnil\u003e}]"`,
+		`{"rules":["sms"],"suggest":{"percentile":100}}`:                                        `"percentile":100,`,
+	} {
+		status(t, call(s, "POST /v1/backtest", body), http.StatusOK, want)
+	}
+	for suggest, want := range map[string]string{
+		`7`:                               "suggest: want an object with percentile",
+		`{"percentile":"99"}`:             "suggest.percentile: want a number above 0",
+		`{"percentile":0}`:                "suggest.percentile: want a number above 0",
+		`{"percentile":100.1}`:            "suggest.percentile: want a number above 0",
+		`{"percentile":9,"percentile":9}`: "suggest.percentile: given twice",
+		`{"p":9}`:                         "suggest.p: unknown field; suggest has percentile",
+		`{},"top":5`:                      "top: has no effect on a suggestion",
+		`{},"suggest":{}`:                 "suggest: given twice",
+	} {
+		body := `{"rules":["sms"],"suggest":` + suggest + "}"
+		status(t, call(s, "POST /v1/backtest", body), 422, want)
+	}
+	status(t, call(s, "POST /v1/backtest", `{"suggest":{}}`), 422, "rules: want a document")
 }
 
 // showRules returns the rules in force and their version.
@@ -107,5 +145,6 @@ func TestBacktestsThatFail(t *testing.T) {
 			t.Fatal(failed)
 		}
 		status(t, call(s, "POST /v1/backtest", `{"rules":["login"]}`), code, "")
+		status(t, call(s, "POST /v1/backtest", `{"rules":["login"],"suggest":{}}`), code, "")
 	}
 }

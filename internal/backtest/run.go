@@ -29,6 +29,8 @@ type Source interface {
 		window int64) (keys []twotier.KeyCount, silent []string, err error)
 	// TopRefused returns up to n keys of any namespaces that refused the most acquires.
 	TopRefused(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error)
+	// Sample returns a uniform sample of up to n keys of a namespace with events in the last day.
+	Sample(ctx context.Context, namespace string, n int) (Sample, error)
 	// Replay returns, for each key, one outcome per list of limits, or nil if the key could not be
 	// read before ctx was done.
 	Replay(ctx context.Context, ask *ReplayRequest) [][]Outcome

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,8 @@ type kept struct {
 	refused []twotier.KeyCount
 	asked   []string // namespaces
 	fails   error
+	sampled int  // the number of keys in a sample; 0: all
+	skewed  bool // of samples
 }
 
 func (k *kept) count(name string, n int) {
@@ -47,6 +50,21 @@ func (k *kept) Busiest(_ context.Context, namespaces []string, n int,
 
 func (k *kept) TopRefused(context.Context, int, int64) ([]twotier.KeyCount, error) {
 	return k.refused, nil
+}
+
+// Sample returns the first keys in the order of their names.
+func (k *kept) Sample(_ context.Context, ns string, n int) (s backtest.Sample, err error) {
+	for _, name := range slices.Sorted(maps.Keys(k.views)) {
+		if of, key, _ := strings.Cut(name, " "); of == ns {
+			s.Keys = append(s.Keys, twotier.KeyCount{NS: ns, Key: key})
+		}
+	}
+	s.Total, s.Silent, s.Skewed = int64(len(s.Keys)), []string{"n3"}, k.skewed
+	if k.sampled > 0 {
+		n = k.sampled
+	}
+	s.Keys = s.Keys[:min(n, len(s.Keys))]
+	return s, k.fails
 }
 
 func (k *kept) Replay(_ context.Context, ask *backtest.ReplayRequest) (all [][]backtest.Outcome) {

@@ -30,6 +30,9 @@ type ruleFlags struct {
 	config  string
 	fix     bool
 	top     int
+
+	ns, windows string
+	percentile  float64
 }
 
 func rulesSpec() spec {
@@ -37,8 +40,8 @@ func rulesSpec() spec {
 		name: "rules", args: "ACTION [FILE|N] [flags]",
 		summary: "show the rules, try them, or change them while the cluster runs",
 		timeout: backtestTimeout,
-		details: "ACTION is show, check FILE, test FILE, diff FILE, backtest FILE, apply FILE, " +
-			"history or rollback N.\n\n" +
+		details: "ACTION is show, check FILE, test FILE, diff FILE, backtest FILE, suggest, " +
+			"apply FILE, history or rollback N.\n\n" +
 			"The cluster has one document of rules, in versions of which the last 20 are " +
 			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
 			"what that would change, backtest what its rules would do, history who made which " +
@@ -57,32 +60,26 @@ func rulesSpec() spec {
 			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
 			"that they had in the last day it would have REFUSED, were it on; and for each key " +
 			"what the window of a limit holds now (COUNT) and held at most (PEAK). 3-5 is at " +
-			"least 3 and at most 5. Nothing is counted or changed.\n\napply and rollback take " +
-			"the --admin-token of the servers, or a token with the role admin.",
+			"least 3 and at most 5. Nothing is counted or changed.\n\n" +
+			"suggest prints a limit for each window that nearly all keys of a namespace, or of a " +
+			"rule in force, never reached in the last day, as rules below comments with the " +
+			"figures: the percentiles of the keys' busiest windows, and what the limits would " +
+			"have refused. It examines all keys, or a uniform sample of 10000.\n\napply and " +
+			"rollback take the --admin-token of the servers, or a token with the role admin.",
 		examples: "twotier rules show > rules.yaml\n" +
 			"twotier rules check rules.yaml --config twotier.yaml\n" +
 			"twotier rules check rules.yaml --fix > namespaces.yaml\n" +
 			"twotier rules test rules-test.yaml\n" +
 			"twotier rules diff rules.yaml\n" +
 			"twotier rules backtest rules.yaml\n" +
+			"twotier rules suggest --windows 1m,24h > rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules rollback 6",
-		valid: []string{"show", "check", "test", "apply", "diff", "backtest", "history",
-			"rollback"},
+		valid: []string{"show", "check", "test", "apply", "diff", "backtest", "suggest",
+			"history", "rollback"},
 		bind: func(fs *pflag.FlagSet) runner {
 			var f ruleFlags
-			fs.StringVar(&f.token, "admin-token", "",
-				"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
-			fs.Int64Var(&f.version, "version", 0,
-				"`NUMBER` of the version that show prints, or that apply replaces")
-			fs.StringVar(&f.names, "rule", "",
-				"`NAMES` of rules in force to backtest, with commas between them")
-			fs.StringVar(&f.config, "config", "",
-				"`FILE` of settings whose namespaces check and test are to know")
-			fs.BoolVar(&f.fix, "fix", false,
-				"have check print the namespaces that the rules need, as YAML")
-			fs.IntVar(&f.top, "top", backtestTop,
-				"`NUMBER` of keys in each list that backtest looks at, up to 1000")
+			f.bind(fs)
 			return func(ctx context.Context, s *session, args []string) error {
 				s.client.token = cmp.Or(f.token, s.getenv("TWOTIER_ADMIN_TOKEN"), s.client.token)
 				s.client.unknown = "they may or may not have changed; twotier rules history tells"
@@ -92,6 +89,27 @@ func rulesSpec() spec {
 	}
 }
 
+// bind defines the flags.
+func (f *ruleFlags) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&f.token, "admin-token", "",
+		"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
+	fs.Int64Var(&f.version, "version", 0,
+		"`NUMBER` of the version that show prints, or that apply replaces")
+	fs.StringVar(&f.names, "rule", "",
+		"`NAMES` of rules in force for backtest and suggest, with commas between them")
+	fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` whose keys suggest examines")
+	fs.StringVar(&f.windows, "windows", "",
+		"`WINDOWS` of the limits to suggest, with commas between them (default 1m,24h)")
+	fs.Float64Var(&f.percentile, "percentile", suggestPercentile,
+		"`PERCENTAGE` of the keys that never reached the suggested limits")
+	fs.StringVar(&f.config, "config", "",
+		"`FILE` of settings whose namespaces check and test are to know")
+	fs.BoolVar(&f.fix, "fix", false,
+		"have check print the namespaces that the rules need, as YAML")
+	fs.IntVar(&f.top, "top", backtestTop,
+		"`NUMBER` of keys in each list that backtest looks at, up to 1000")
+}
+
 // runRules runs the action that the first argument names.
 func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) error {
 	action, operand := "show", ""
@@ -99,12 +117,13 @@ func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) erro
 		action, args = args[0], args[1:]
 	}
 	takes := map[string]string{"show": "", "history": "", "apply": "FILE", "diff": "FILE",
-		"check": "FILE", "test": "FILE", "rollback": "VERSION", "backtest": "[FILE]"}
+		"check": "FILE", "test": "FILE", "rollback": "VERSION", "backtest": "[FILE]",
+		"suggest": ""}
 	needed, known := takes[action]
 	switch {
 	case !known:
-		return usagef("%q is none of show, check, test, apply, diff, backtest, history and "+
-			"rollback", action)
+		return usagef("%q is none of show, check, test, apply, diff, backtest, suggest, history "+
+			"and rollback", action)
 	case needed == "[FILE]" && len(args) == 0:
 	case needed != "" && len(args) == 0:
 		return usagef("the %s is missing", needed)
@@ -125,6 +144,8 @@ func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) erro
 		return s.diffRules(ctx, operand)
 	case "test":
 		return s.testRules(ctx, f.config, operand)
+	case "suggest":
+		return s.suggestRules(ctx, f)
 	case "history":
 		return s.showRuleHistory(ctx)
 	case "rollback":

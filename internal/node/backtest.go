@@ -30,16 +30,25 @@ const (
 // Backtest reports the effect that rules would have, see backtest.Run. A node runs one at a time;
 // the error is twotier.ErrOverload if another one takes too long.
 func (n *Node) Backtest(ctx context.Context, rules []*twotier.Rule,
-	top int) (*backtest.Report, error) {
+	top int) (r *backtest.Report, err error) {
+	err = n.runBacktest(ctx, func(ctx context.Context) error {
+		r, err = backtest.Run(ctx, backtestSource{n}, rules, top)
+		return err
+	})
+	return r, err
+}
+
+// runBacktest runs a function that reads many keys, once no other one runs.
+func (n *Node) runBacktest(ctx context.Context, run func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, backtestTimeout)
 	defer cancel()
 	select {
 	case n.backtests <- struct{}{}:
 		defer func() { <-n.backtests }()
 	case <-ctx.Done():
-		return nil, twotier.ErrOverload
+		return twotier.ErrOverload
 	}
-	return backtest.Run(ctx, backtestSource{n}, rules, top)
+	return run(ctx)
 }
 
 // backtestSource adapts a node to backtests.

@@ -61,6 +61,21 @@ type (
 		Keys []twotier.KeyCount
 	}
 
+	// SampleRequest asks for a uniform sample of the keys that a node owns in a namespace.
+	SampleRequest struct {
+		NS     string
+		Limit  int
+		Window int64
+	}
+	// SampleResponse lists the keys with their ranks, and has the number of keys from which they
+	// were drawn, see syncer.Counter.SampleOf. Skewed is set in Redis mode, where a node only
+	// remembers the keys of recent requests.
+	SampleResponse struct {
+		Keys   []twotier.KeyCount
+		Total  int64
+		Skewed bool
+	}
+
 	// BansRequest asks for the bans that a node knows of, see Node.Bans.
 	BansRequest struct {
 		NS, Rule string

@@ -131,6 +131,12 @@ var requestKinds = [...]RequestKind{
 			}
 			return nil, nil
 		})),
+	markFromUsers(newKind(27, "sample",
+		func(ctx context.Context, n *Node, q *SampleRequest) (any, error) {
+			a := new(SampleResponse)
+			err := n.sampleOwn(ctx, q, a)
+			return a, err
+		})),
 	markFromUsers(newKind(13, "replay",
 		func(ctx context.Context, n *Node, q *ReplayRequest) (any, error) {
 			return &ReplayResponse{n.replayOwn(ctx, &q.ReplayRequest)}, nil

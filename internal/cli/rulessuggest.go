@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// The defaults of a suggestion.
+const (
+	suggestWindows    = "1m,24h"
+	suggestPercentile = 99.9
+	suggestName       = "suggested"
+)
+
+// suggested is the answer to a request for limits.
+type suggested struct {
+	Percentile float64
+	Unread     int
+	Silent     []string
+	Rules      []suggestedRule
+}
+
+// suggestedRule is a rule in the answer.
+type suggestedRule struct {
+	Rule, NS          string
+	Keys              int64
+	Examined, Busiest int
+	Skewed            bool
+	Events            int64
+	Refused, Refusing bounds
+	Limits            []struct {
+		Window string
+		Max    int64
+		Peaks  []struct {
+			Percentile float64
+			bounds
+		}
+		Refused bounds
+	}
+}
+
+// suggestRules asks for limits that the keys of a namespace, or of rules in force, have not
+// reached.
+func (s *session) suggestRules(ctx context.Context, f ruleFlags) error {
+	body := map[string]any{"suggest": map[string]float64{"percentile": f.percentile}}
+	switch {
+	case !(f.percentile > 0 && f.percentile <= 100):
+		return usagef("--percentile: %v is not a number above 0, and at most 100", f.percentile)
+	case f.names != "" && (f.ns != "" || f.windows != ""):
+		return usagef("--rule has its namespace and windows; want it without --ns and --windows")
+	case f.names != "":
+		body["rules"] = strings.Split(f.names, ",")
+	default:
+		var limits []string
+		for window := range strings.SplitSeq(cmp.Or(f.windows, suggestWindows), ",") {
+			limits = append(limits, "1/"+strings.TrimSpace(window))
+		}
+		rule := map[string]any{"name": suggestName, "limits": limits}
+		if f.ns != "" {
+			rule["namespace"] = f.ns
+		}
+		body["rules"] = map[string]any{"rules": []any{rule}}
+	}
+	s.client.unknown = "a suggestion changes nothing"
+	var answer suggested
+	if err := s.call(ctx, http.MethodPost, backtestPath, nil, body, &answer); err != nil || s.json {
+		return err
+	}
+	var out strings.Builder
+	for i := range answer.Rules {
+		answer.print(&out, &answer.Rules[i], f.names != "")
+	}
+	_, err := io.WriteString(s.Stdout, out.String())
+	return err
+}
+
+// print writes the limits of a rule, which may be in force, as YAML, below comments with the
+// figures.
+func (a *suggested) print(out *strings.Builder, r *suggestedRule, inForce bool) {
+	var text strings.Builder
+	fmt.Fprintln(&text, a.describeExtent(r))
+	if len(r.Limits) == 0 {
+		fmt.Fprintf(&text, "There is no history to suggest limits from. Requests that name rules "+
+			"in state off or shadow\ncount without being refused, and so does twotier add. "+
+			"Other namespaces: --ns. The busiest keys\nof all namespaces: twotier top --window "+
+			"24h\n")
+	} else {
+		a.describeLimits(&text, r)
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(text.String(), "\n"), "\n") {
+		out.WriteString(strings.TrimRight("# "+line, " ") + "\n")
+	}
+	if len(r.Limits) > 0 {
+		out.WriteString(r.snippet(inForce))
+	}
+}
+
+// describeExtent describes how many keys were read, and which are missing.
+func (a *suggested) describeExtent(r *suggestedRule) string {
+	text := countOf(int(r.Keys), "key") + " of " + r.NS + " had events in the last 24 hours"
+	switch {
+	case r.Keys == 0:
+		text = "no key of " + r.NS + " had events in the last 24 hours"
+	case r.Skewed:
+		text = fmt.Sprintf("%s of recent requests to %s examined: in Redis mode, nodes only "+
+			"remember those,\nand busy keys are more likely among them", countOf(r.Examined, "key"),
+			r.NS)
+	case int64(r.Examined) == r.Keys:
+		text += ": all were examined"
+	case r.Busiest > 0:
+		text += fmt.Sprintf(": a uniform sample of %d was examined,\nand %s of the busiest ones, "+
+			"for MAX and REFUSED", r.Examined, countOf(r.Busiest, "more"))
+	default:
+		text += fmt.Sprintf(": %d were examined", r.Examined)
+	}
+	if a.Unread > 0 {
+		text += fmt.Sprintf("; %d could not be read", a.Unread)
+	}
+	if len(a.Silent) > 0 {
+		text += "; no answer from " + strings.Join(a.Silent, ", ")
+	}
+	return text
+}
+
+// describeLimits writes a table of the peaks and the limits, and how they were found.
+func (a *suggested) describeLimits(out *strings.Builder, r *suggestedRule) {
+	fmt.Fprintln(out, "the busiest window of each key:")
+	t := &table{left: 1}
+	head := []any{"WINDOW"}
+	for _, p := range r.Limits[0].Peaks {
+		if p.Percentile == 100 {
+			head = append(head, "MAX")
+		} else {
+			head = append(head, "P"+decimal(p.Percentile))
+		}
+	}
+	t.add(append(head, "LIMIT", "REFUSED")...)
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		row := []any{l.Window}
+		for _, p := range l.Peaks {
+			row = append(row, p.bounds)
+		}
+		t.add(append(row, l.Max, l.Refused)...)
+	}
+	_ = t.print(out) // a Builder does not fail
+	fmt.Fprintf(out, "LIMIT is one above P%s, rounded up to two digits: at least %s%% of the keys "+
+		"never reached it.\n", decimal(a.Percentile), decimal(a.Percentile))
+	fmt.Fprintf(out, "These limits would have refused %v of %s, of %v of the keys.\n", r.Refused,
+		countOf(int(r.Events), "event"), r.Refusing)
+	fmt.Fprintln(out, "3-5 is at least 3 and at most 5: the buckets of older events don't have "+
+		"their times; LIMIT is\nabove the 5.")
+}
+
+// decimal formats a percentile.
+func decimal(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
+
+// snippet returns the limits as YAML: a document, or the field of a rule that is in force.
+func (r *suggestedRule) snippet(inForce bool) string {
+	var limits []string
+	for i := range r.Limits {
+		limit := fmt.Sprintf("%d/%s", r.Limits[i].Max, r.Limits[i].Window)
+		if strings.ContainsAny(limit, "@,{}[]# ") {
+			quoted, _ := json.Marshal(limit) // a string can be encoded
+			limit = string(quoted)
+		}
+		limits = append(limits, limit)
+	}
+	list := strings.Join(limits, ", ")
+	if inForce {
+		return fmt.Sprintf("limits: [%s] # of the rule %s\n", list, r.Rule)
+	}
+	name := r.Rule
+	if r.NS != "default" {
+		name += ", namespace: " + r.NS
+	}
+	return fmt.Sprintf("rules:\n  - {name: %s, limits: [%s], state: shadow}\n", name, list)
+}
