@@ -59,7 +59,7 @@ func (s *Server) routeTable() map[string]route {
 		"/metrics":      {need: twotier.RoleRead, at: clientAPI | adminAPI, handler: s.showMetrics},
 		"/openapi.json": {at: clientAPI, handler: sendOpenAPI},
 	}
-	addPage(routes)
+	addPage(routes, s.opts.Story)
 	s.addHolds(routes)
 	s.addExplain(routes)
 	if s.opts.RuleBook != nil {

@@ -67,6 +67,9 @@ type Options struct {
 	Backtester Backtester
 	// Distincter counts distinct values. Default: none, and its path does not exist.
 	Distincter Distincter
+	// Story is the story of a demonstration, which the page shows and steers with the AdminToken.
+	// It needs a Listen on loopback. Default: none, and its path does not exist.
+	Story Story
 	// RateLimiter answers POST /json. Default: none, and the path does not exist.
 	RateLimiter RateLimiter
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed for the client's
@@ -121,6 +124,10 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:8080"
+	}
+	if o.Story != nil && !isLoopback(o.Listen) {
+		return o, fmt.Errorf("httpapi: Options.Story is set, and Listen is %s; want loopback",
+			o.Listen)
 	}
 	if o.MaxMemory == 0 {
 		o.MaxMemory = 160 << 20

@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
@@ -26,18 +27,30 @@ func sendOpenAPI(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return sendAsset(ctx, "application/json", openAPIDocument)
 }
 
-// addPage adds the routes of the page and its files.
-func addPage(routes map[string]route) {
+// addPage adds the routes of the page and its files, and of the story if there is one. Steering it
+// needs the admin token, which a browser never sends by itself.
+func addPage(routes map[string]route, story Story) {
 	list, _ := assets.ReadDir("assets") // embedded files can be read
 	for _, file := range list {
+		if story == nil && isStoryAsset(file.Name()) {
+			continue
+		}
 		body, _ := assets.ReadFile("assets/" + file.Name())
 		at, mediaType := "/assets/"+file.Name(), mediaTypeOf(file.Name())
 		if path.Ext(at) == ".html" {
 			at = "/"
+			if story != nil {
+				body = withStory(body)
+			}
 		}
 		routes[at] = route{at: clientAPI, handler: func(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return sendAsset(ctx, mediaType, body)
 		}}
+	}
+	if story != nil {
+		routes[storyPath] = route{post: true, body: maxBody, need: twotier.RoleAdmin, guarded: true,
+			at: clientAPI, handler: steerStory(story),
+			get: &route{need: twotier.AnyRole, at: clientAPI, handler: sendStory(story)}}
 	}
 }
 

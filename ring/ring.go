@@ -330,6 +330,21 @@ func (r *Ring) announce(ctx context.Context, change func(*meta)) {
 	r.sendToAll(ctx)
 }
 
+// Abandon stops gossiping without an announcement, as if the process had died: the other members
+// find out when this node does not answer. Close then does nothing.
+func (r *Ring) Abandon() error {
+	r.once.Do(func() {
+		if r.stop == nil {
+			return
+		}
+		r.stop()
+		r.rebuilding.Wait()
+		r.err = r.list.Shutdown()
+		r.done.Wait()
+	})
+	return r.err
+}
+
 // leaveTimeout bounds how long the announcement that this node leaves may take.
 const leaveTimeout = time.Second
 

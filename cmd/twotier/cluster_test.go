@@ -45,15 +45,16 @@ func TestAddressOfANodeAlone(t *testing.T) {
 // startDemo starts the nodes of a demo, without its traffic.
 func startDemo(t *testing.T) []*server {
 	t.Helper()
-	nodes, err := openDemo(t.Context(), slog.New(slog.DiscardHandler))
+	d := newDemoCluster("", "", slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
-		if err := closeDemo(nodes); err != nil {
+		if err := d.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err != nil {
+	if err := d.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	nodes := d.nodes
 	eventually(t, "every node owns what is its", patience, func() bool {
 		return !slices.ContainsFunc(nodes, func(s *server) bool {
 			st := s.node.Stats()

@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/demo"
-	"twotier.dev/twotier/internal/embedded"
 )
 
 const (
@@ -28,29 +26,37 @@ const (
 
 const demoText = `A cluster for a first look: three nodes that gossip and serve HTTP on this
 machine only, at the ports 8080 to 8082 where those are free, over one store in
-memory. Nothing outlives it. Ctrl-C ends it.`
+memory. Nothing outlives it. Ctrl-C ends it.
+
+It tells a story of six chapters, here and on the page: an attacker among the
+traffic, a rule in shadow, the rule on, a ban, a node that is killed, and the
+node back with all counts. Buttons on the page repeat a chapter or go on.`
 
 // demoOptions are the flags of a demo.
 type demoOptions struct {
 	length time.Duration // 0 means until it is stopped
 	rate   int
+	step   time.Duration // of the story; 0 means none
 }
 
 func demoCommand(o cli.IO) *cobra.Command {
 	var (
 		opt    demoOptions
 		length string
+		step   string
 	)
 	cmd := &cobra.Command{
-		Use: "demo [--for DURATION] [--rate N]", Long: demoText,
-		Short:   "three nodes and some traffic in one process, for a first look",
-		Example: "twotier demo\ntwotier demo --for 30s",
+		Use: "demo [--for DURATION] [--rate N] [--step DURATION]", Long: demoText,
+		Short:   "three nodes, traffic and a story in one process, for a first look",
+		Example: "twotier demo\ntwotier demo --for 30s\ntwotier demo --step 0s",
 	}
 	cmd.Flags().StringVar(&length, "for", "", "end by itself after a `DURATION`, such as 30s")
 	cmd.Flags().IntVar(&opt.rate, "rate", 300,
 		"`NUMBER` of events a second over all nodes, 1 to 10000")
+	cmd.Flags().StringVar(&step, "step", "12s",
+		"`DURATION` of a chapter of the story; 0s tells none, and the rule is on")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := opt.check(args, length); err != nil {
+		if err := opt.check(args, length, step); err != nil {
 			return &cli.UsageError{Err: err}
 		}
 		return showDemo(cmd.Context(), opt, o.Stdout, o.Stderr)
@@ -58,14 +64,18 @@ func demoCommand(o cli.IO) *cobra.Command {
 	return cmd
 }
 
-// check validates the flags and parses the length.
-func (o *demoOptions) check(args []string, length string) (err error) {
+// check validates the flags and parses the durations.
+func (o *demoOptions) check(args []string, length, step string) (err error) {
 	switch {
 	case len(args) > 0:
 		return fmt.Errorf("unexpected argument %q", args[0])
 	case o.rate < 1 || o.rate > 10_000:
 		return fmt.Errorf("--rate: %d is not a number from 1 to 10000", o.rate)
-	case length == "":
+	}
+	if o.step, err = config.ParseDuration(step); err != nil {
+		return fmt.Errorf("--step: %w", err)
+	}
+	if length == "" {
 		return nil
 	}
 	if o.length, err = config.ParseDuration(length); err != nil {
@@ -78,25 +88,34 @@ func (o *demoOptions) check(args []string, length string) (err error) {
 func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (err error) {
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	fmt.Fprintf(stdout, "starting %d nodes\n", demoNodes)
-	nodes, err := openDemo(ctx, log)
-	defer func() { err = errors.Join(err, closeDemo(nodes)) }()
-	if err != nil {
+	token, rules := rand.Text(), demo.Document("on")
+	if opt.step > 0 {
+		rules = demo.Document("off")
+	}
+	nodes := newDemoCluster(token, rules, log)
+	story := demo.NewStory(demo.StoryOptions{Step: opt.step, Token: token, Cluster: nodes,
+		Out: stdout})
+	if opt.step > 0 {
+		nodes.shared.story = story
+	}
+	defer func() { err = errors.Join(err, nodes.close()) }()
+	if err := nodes.open(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped while it was starting
 		}
 		return err
 	}
-	var urls []string
-	for _, s := range nodes {
-		urls = append(urls, "http://"+s.http.Addr().String())
-	}
-	traffic, err := demo.New(demo.Options{Servers: urls, Rate: opt.rate})
+	traffic, err := demo.New(demo.Options{Servers: nodes.urls(), Rate: opt.rate})
 	if err != nil {
 		return err
 	}
-	printDemo(stdout, nodes, urls, opt)
+	printDemo(stdout, nodes, opt)
 	traffic.Open(ctx)
+	if opt.step > 0 {
+		story.Open(ctx, nodes.urls(), nodes.names, traffic)
+	}
 	wait(ctx, opt.length)
+	story.Close()
 	traffic.Close()
 	return printEnd(stdout, nodes, traffic)
 }
@@ -111,77 +130,28 @@ func wait(ctx context.Context, d time.Duration) {
 	<-ctx.Done()
 }
 
-// openDemo starts the nodes one after the other, each as serve does. If it fails, the caller must
-// close the nodes that it returns.
-func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
-	shared := newInProcess(embedded.Options{MaxMemory: demoMemory})
-	seed := placement(config.Config{}).Seed // without Redis the nodes can't share one
-	for i := range demoNodes {
-		cfg, err := config.Parse(nil, nil)
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return nodes, err
-		}
-		cfg.Node = string(rune('a' + i))
-		cfg.Listen, cfg.Gossip = preferPort(firstPort+i), "127.0.0.1:0"
-		cfg.MaxMemory, cfg.HashSeed = demoMemory, &seed
-		if i > 0 {
-			cfg.Join = []string{nodes[0].ring.Gossip()}
-		}
-		s, err := newServer(ctx, cfg, shared, log.With("node", cfg.Node), io.Discard)
-		if err != nil {
-			return nodes, err
-		}
-		nodes = append(nodes, s)
-		if err := s.open(ctx); err != nil {
-			return nodes, err
-		}
-	}
-	return nodes, nil
-}
-
-// preferPort returns the loopback address with the given port if that is free, and with port 0
-// otherwise.
-func preferPort(port int) string {
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	l, err := net.Listen("tcp4", address)
-	if err != nil {
-		return "127.0.0.1:0"
-	}
-	_ = l.Close() // nothing was accepted
-	return address
-}
-
-// closeDemo stops all nodes at the same time: no node is left to take over partitions.
-func closeDemo(nodes []*server) error {
-	errs := make([]error, len(nodes))
-	var done sync.WaitGroup
-	for i, s := range nodes {
-		done.Go(func() { errs[i] = s.close() })
-	}
-	done.Wait()
-	return errors.Join(errs...)
-}
-
 // printDemo prints the nodes' addresses and commands to try.
-func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
+func printDemo(w io.Writer, nodes *demoCluster, opt demoOptions) {
+	urls := nodes.urls()
 	fmt.Fprint(w, "\nthree nodes act as one counter, over one store in memory that ends with "+
 		"them:\n")
-	for i, s := range nodes {
+	for i, s := range nodes.nodes {
 		t := s.ring.Table()
 		fmt.Fprintf(w, "  node %s  %s/  gossip %s, owns %d of %d partitions\n", s.cfg.Node, urls[i],
 			s.ring.Gossip(),
 			t.OwnedCount(t.Self()), t.Partitions())
 	}
-	fmt.Fprintf(w, "\nopen %s/ in a browser: any node shows the cluster\n", urls[0])
-	fmt.Fprintf(w, "\ntraffic: %d events a second through all of them; keys user:N, limited "+
-		"keys phone:NNN (15 a minute),\n"+
-		"every half minute %s is hot for a while\n", opt.rate, demo.HotKey)
+	fmt.Fprintf(w, "\nopen %s/#demo=%s in a browser: any node shows the cluster, and this link\n"+
+		"has the token for the buttons and for changes\n", urls[0], nodes.token)
+	fmt.Fprintf(w, "\ntraffic: %d events a second through all of them; keys user:N, logins of "+
+		"ip:198.18.N.N, of which\n%s is an attacker; every half minute %s is hot for a while\n",
+		opt.rate, demo.Attacker, demo.HotKey)
 	post := "curl -H 'Content-Type: application/json' -d"
 	fmt.Fprintf(w, "\ntry, in another terminal: count through one node, read from another, ask "+
 		"for what a limit leaves\n"+
 		"  %s '{\"key\":\"alice\",\"n\":3}' %s/v1/add\n"+
 		"  curl '%s/v1/count?key=alice&window=1m,37m,24h'\n"+
-		"  %s '{\"key\":\"phone:000\",\"limits\":[{\"window\":\"1m\",\"max\":15}]}' %s/v1/acquire\n"+
+		"  %s '{\"key\":\"alice\",\"limits\":[{\"window\":\"1m\",\"max\":15}]}' %s/v1/acquire\n"+
 		"  curl '%s/v1/top?n=5'\n",
 		post, urls[0], urls[1], post, urls[2], urls[0])
 	fmt.Fprintf(w, "  twotier cluster --server %s    # or go run ./cmd/twotier cluster ...\n",
@@ -197,22 +167,31 @@ func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
 const askTimeout = 30 * time.Second
 
 // printEnd prints the count of one key as each node reports it, and the totals of the traffic.
-func printEnd(w io.Writer, nodes []*server, traffic *demo.Traffic) error {
+func printEnd(w io.Writer, nodes *demoCluster, traffic *demo.Traffic) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	counts, err := traffic.Ask(ctx)
-	if err != nil {
-		return err
-	}
 	st := traffic.Stats()
-	said := make([]string, len(counts))
-	for i, n := range counts {
-		said[i] = fmt.Sprintf("%s says %d", nodes[i].cfg.Node, n)
+	run := nodes.running()
+	said := make([]string, len(nodes.names))
+	for i, name := range nodes.names {
+		if run[i] == nil {
+			said[i] = name + " is dead"
+			continue
+		}
+		n, err := traffic.Ask(ctx, i)
+		if err != nil {
+			return err
+		}
+		said[i] = fmt.Sprintf("%s says %d", name, n)
 	}
 	fmt.Fprintf(w, "\nkey %s was counted %d times through all nodes; %s\n", demo.Key, st.Counted,
 		strings.Join(said, ", "))
-	fmt.Fprintf(w, "limits allowed %d and refused %d; %d requests failed\n", st.Allowed, st.Refused,
+	if st.Uncertain > 0 {
+		fmt.Fprintf(w, "%d more may have been counted: the node did not answer\n", st.Uncertain)
+	}
+	allowed, refused := st.Attacker.Allowed+st.Others.Allowed, st.Attacker.Refused+st.Others.Refused
+	fmt.Fprintf(w, "limits allowed %d and refused %d; %d requests failed\n", allowed, refused,
 		st.Failed)
-	fmt.Fprint(w, "stopping all three\n")
+	fmt.Fprint(w, "stopping all of them\n")
 	return nil
 }

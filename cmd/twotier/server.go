@@ -76,7 +76,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		outdated: make(chan error, 1)}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
-		RequestTimeout: cfg.RequestTimeout, Logger: log,
+		RequestTimeout: cfg.RequestTimeout, Logger: log, Story: shared.toldStory(),
 	}
 	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), limitWeb(&web, cfg)); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
@@ -47,11 +48,20 @@ type inProcess struct {
 	counts     *embedded.Store
 	rules      rulebook.Memory
 	holdSecret []byte
+	story      httpapi.Story // nil except in a demo
 }
 
 // newInProcess returns shared stores. The secret of their holds is lost with them.
 func newInProcess(counts embedded.Options) *inProcess {
 	return &inProcess{counts: embedded.New(counts), holdSecret: []byte(rand.Text())}
+}
+
+// toldStory returns the story of a demo, or nil.
+func (p *inProcess) toldStory() httpapi.Story {
+	if p == nil {
+		return nil
+	}
+	return p.story
 }
 
 const (

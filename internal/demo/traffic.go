@@ -1,23 +1,17 @@
 package demo
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// The keys of the traffic.
+// The keys of the traffic, and the rule that judges logins.
 const (
 	// Key is counted through every node, between the other keys; see Stats.Counted.
 	Key = "demo"
@@ -25,12 +19,13 @@ const (
 	HotKey = "sale:42"
 	// Users is the number of keys that are only counted.
 	Users = 10_000
-	// Phones is the number of keys that have limits.
-	Phones = 200
+	// Addresses is the number of addresses that log in now and then.
+	Addresses = 5000
+	// Attacker is the address that tries passwords.
+	Attacker = "ip:203.0.113.66"
+	// Rule judges logins.
+	Rule = "login"
 )
-
-// The limits of the phone keys, low enough that some are reached within a minute.
-const limits = `[{"window":"1m","max":15},{"window":"24h","max":500}]`
 
 // How often and for how long HotKey is hot. While it is hot it gets half of the events that would
 // go to users.
@@ -39,11 +34,15 @@ const (
 	hotFor   = 6 * time.Second
 )
 
+// attackEvery is the time between two logins of the attacker.
+const attackEvery = 50 * time.Millisecond
+
 // Options configure a [Traffic]. The zero value of a field means its default.
 type Options struct {
 	// Servers are the URLs of the nodes. Required.
 	Servers []string
-	// Rate is the number of events per second, over all nodes. Default: 300.
+	// Rate is the number of events per second, over all nodes, without those of the attacker.
+	// Default: 300.
 	Rate int
 	// Timeout bounds one request. Default: 3 s.
 	Timeout time.Duration
@@ -52,20 +51,33 @@ type Options struct {
 // Traffic is a source of events. Make one with [New], start it with Open, stop it with Close.
 type Traffic struct {
 	opt    Options
-	client *http.Client
+	client *client
 	done   sync.WaitGroup
 	stop   context.CancelFunc
 	began  time.Time
 
-	counted, allowed, refused, failed atomic.Int64
+	counted, uncertain, failed atomic.Int64
+	attacker, others           logins
 }
+
+// logins counts the answers to logins.
+type logins struct{ allowed, refused, shadow atomic.Int64 }
 
 // Stats is the outcome of the events so far.
 type Stats struct {
-	// Counted is the number of events of Key that were certainly counted.
-	Counted int64
-	// Allowed and Refused count the answers to acquires, and Failed all requests that failed.
-	Allowed, Refused, Failed int64
+	// Counted is the number of events of Key that were certainly counted, and Uncertain the number
+	// of those that may have been: the node has not answered.
+	Counted, Uncertain int64
+	// Failed counts the requests that failed.
+	Failed int64
+	// Attacker and Others are the logins of the attacker and of the other addresses.
+	Attacker, Others Logins
+}
+
+// Logins counts the answers to logins.
+type Logins struct {
+	// Allowed counts the allowed ones, of which the rule in shadow would have refused Shadow.
+	Allowed, Refused, Shadow int64
 }
 
 // New checks the options. It sends nothing.
@@ -76,17 +88,18 @@ func New(opt Options) (*Traffic, error) {
 		return nil,
 			errors.New("demo: want Servers, a Rate of at least 1 and a Timeout of more than 0")
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 1}
-	return &Traffic{opt: opt, client: &http.Client{Transport: transport, Timeout: opt.Timeout}}, nil
+	return &Traffic{opt: opt, client: newClient(opt.Servers, "", opt.Timeout)}, nil
 }
 
-// Open starts to send, over one connection per node, until Close is called or ctx is done.
+// Open starts to send, over few connections per node, until Close is called or ctx is done.
 func (t *Traffic) Open(ctx context.Context) {
 	ctx, t.stop = context.WithCancel(ctx)
 	t.began = time.Now()
-	for _, server := range t.opt.Servers {
-		t.done.Go(func() { t.runSend(ctx, strings.TrimRight(server, "/")) })
+	for node := range t.opt.Servers {
+		t.done.Go(func() { t.runSend(ctx, node) })
+		t.done.Go(func() { t.runCount(ctx, node) })
 	}
+	t.done.Go(func() { t.runAttack(ctx) })
 }
 
 // Close stops sending and waits for the answers to requests in flight.
@@ -95,116 +108,117 @@ func (t *Traffic) Close() {
 		t.stop()
 	}
 	t.done.Wait()
-	t.client.CloseIdleConnections()
+	t.client.close()
 }
 
 // Stats returns the outcome of the events so far.
 func (t *Traffic) Stats() Stats {
-	return Stats{
-		Counted: t.counted.Load(), Allowed: t.allowed.Load(), Refused: t.refused.Load(),
-		Failed: t.failed.Load(),
-	}
+	return Stats{Counted: t.counted.Load(), Uncertain: t.uncertain.Load(), Failed: t.failed.Load(),
+		Attacker: t.attacker.load(), Others: t.others.load()}
 }
 
-// runSend sends one event after the other to one node.
-func (t *Traffic) runSend(ctx context.Context, server string) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	users, phones := rand.NewZipf(r, 1.1, 4, Users-1), rand.NewZipf(r, 1.2, 2, Phones-1)
-	ticker := time.NewTicker(time.Second * time.Duration(len(t.opt.Servers)) / time.Duration(
-		t.opt.Rate))
+func (l *logins) load() Logins {
+	return Logins{Allowed: l.allowed.Load(), Refused: l.refused.Load(), Shadow: l.shadow.Load()}
+}
+
+// every calls fn at a rate until ctx is done. Calls that last longer are not made up for.
+func every(ctx context.Context, pause time.Duration, fn func(now time.Time)) {
+	ticker := time.NewTicker(max(pause, time.Microsecond))
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			hot := now.Sub(t.began)%hotEvery > hotEvery-hotFor && r.IntN(2) == 0
-			switch n := r.IntN(10); {
-			case n == 0:
-				if t.add(ctx, server, Key) {
-					t.counted.Add(1)
-				}
-			case n < 4:
-				t.acquire(ctx, server, fmt.Sprintf("phone:%03d", phones.Uint64()))
-			case hot:
-				t.add(ctx, server, HotKey)
-			default:
-				t.add(ctx, server, fmt.Sprintf("user:%d", users.Uint64()))
-			}
+			fn(now)
 		}
 	}
 }
 
-// add counts one event of a key.
-func (t *Traffic) add(ctx context.Context, server, key string) bool {
-	return t.post(ctx, server+"/v1/add", fmt.Sprintf(`{"key":%q}`, key), &struct{}{})
+// pauseOf returns the time between two events of a share of the rate at each node.
+func (t *Traffic) pauseOf(share int) time.Duration {
+	return time.Second * time.Duration(len(t.opt.Servers)*share) / time.Duration(t.opt.Rate)
 }
 
-// acquire counts one event of a key if its limits allow it.
-func (t *Traffic) acquire(ctx context.Context, server, key string) {
-	var answer struct{ Allowed bool }
-	switch ok := t.post(ctx, server+"/v1/acquire",
-		fmt.Sprintf(`{"key":%q,"limits":%s}`, key, limits), &answer); {
-	case ok && answer.Allowed:
-		t.allowed.Add(1)
-	case ok:
-		t.refused.Add(1)
+// runSend sends one event after the other to one node.
+func (t *Traffic) runSend(ctx context.Context, node int) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	users := rand.NewZipf(r, 1.1, 4, Users-1)
+	every(ctx, t.pauseOf(1), func(now time.Time) {
+		hot := now.Sub(t.began)%hotEvery > hotEvery-hotFor && r.IntN(2) == 0
+		switch {
+		case r.IntN(3) == 0:
+			from := r.IntN(Addresses)
+			t.logIn(ctx, node, fmt.Sprintf("ip:198.18.%d.%d", from/250, 1+from%250), &t.others)
+		case hot:
+			t.add(ctx, node, HotKey, "memory")
+		default:
+			t.add(ctx, node, fmt.Sprintf("user:%d", users.Uint64()), "memory")
+		}
+	})
+}
+
+// runCount counts Key through one node. It waits for the store, so that no count is lost with a
+// node that is killed.
+func (t *Traffic) runCount(ctx context.Context, node int) {
+	every(ctx, t.pauseOf(10), func(time.Time) {
+		if t.add(ctx, node, Key, "redis") {
+			t.counted.Add(1)
+		} else {
+			t.uncertain.Add(1)
+		}
+	})
+}
+
+// runAttack has the attacker log in through one node after the other.
+func (t *Traffic) runAttack(ctx context.Context) {
+	node := 0
+	every(ctx, attackEvery, func(time.Time) {
+		node = (node + 1) % len(t.opt.Servers)
+		t.logIn(ctx, node, Attacker, &t.attacker)
+	})
+}
+
+// add counts one event of a key.
+func (t *Traffic) add(ctx context.Context, node int, key, ack string) bool {
+	return t.post(ctx, node, "/v1/add", fmt.Sprintf(`{"key":%q,"ack":%q}`, key, ack), &struct{}{})
+}
+
+// logIn counts a login from an address if the rule allows it.
+func (t *Traffic) logIn(ctx context.Context, node int, address string, into *logins) {
+	var answer struct {
+		Allowed bool
+		Limits  []struct{ Refused, Shadow bool }
+	}
+	if !t.post(ctx, node, "/v1/acquire", fmt.Sprintf(`{"key":%q,"rules":[%q]}`, address, Rule),
+		&answer) {
+		return
+	}
+	if !answer.Allowed {
+		into.refused.Add(1)
+		return
+	}
+	into.allowed.Add(1)
+	for _, l := range answer.Limits {
+		if l.Refused && l.Shadow {
+			into.shadow.Add(1)
+			return
+		}
 	}
 }
 
 // post reports whether a node has carried out a request. When ctx ends it still waits for the
 // answer, because the event counts.
-func (t *Traffic) post(ctx context.Context, address, body string, answer any) bool {
-	request, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, address,
-		bytes.NewReader([]byte(body)))
+func (t *Traffic) post(ctx context.Context, node int, path, body string, answer any) bool {
+	err := t.client.post(context.WithoutCancel(ctx), node, path, body, answer)
 	if err != nil {
-		t.failed.Add(1)
-		return false
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if err = t.do(request, answer); err != nil {
 		t.failed.Add(1)
 	}
 	return err == nil
 }
 
-// maxAnswer bounds an answer in bytes.
-const maxAnswer = 64 << 10
-
-func (t *Traffic) do(request *http.Request, answer any) error {
-	response, err := t.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return err
-	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answered %s: %s", request.URL.Host, response.Status, body)
-	}
-	return json.Unmarshal(body, answer)
-}
-
-// Ask returns, for each node, its count of the events of [Key] in the last day.
-func (t *Traffic) Ask(ctx context.Context) (counts []int64, err error) {
-	defer t.client.CloseIdleConnections()
-	for _, server := range t.opt.Servers {
-		query := url.Values{"key": {Key}, "window": {"24h"}}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-			strings.TrimRight(server, "/")+"/v1/count?"+query.Encode(), nil)
-		if err != nil {
-			return nil, err
-		}
-		var answer struct{ Counts []struct{ Count int64 } }
-		if err := t.do(request, &answer); err != nil {
-			return nil, err
-		}
-		if len(answer.Counts) != 1 {
-			return nil, fmt.Errorf("%s answered with %d counts, want 1", server, len(answer.Counts))
-		}
-		counts = append(counts, answer.Counts[0].Count)
-	}
-	return counts, nil
+// Ask returns a node's count of the events of [Key] in the last day.
+func (t *Traffic) Ask(ctx context.Context, node int) (int64, error) {
+	defer t.client.close()
+	return t.client.count(ctx, node, Key)
 }

@@ -75,13 +75,16 @@ func TestTraffic(t *testing.T) {
 	traffic.Open(t.Context())
 	until(t, "refusal and several users", func() bool {
 		users, _ := c.seen("user:")
-		return traffic.Stats().Refused > 0 && traffic.Stats().Counted > 5 && users > 20
+		addresses, _ := c.seen("ip:198.18.")
+		return traffic.Stats().Attacker.Refused > 0 && traffic.Stats().Counted > 5 && users > 20 &&
+			addresses > 20
 	})
 	c.mu.Lock()
 	c.fails = true
 	c.mu.Unlock()
 	until(t, "failure", func() bool { return traffic.Stats().Failed > 0 })
-	if _, err := traffic.Ask(t.Context()); err == nil || !strings.Contains(err.Error(), "503") {
+	if _, err := traffic.Ask(t.Context(), 0); err == nil ||
+		!strings.Contains(err.Error(), "503") {
 		t.Errorf("asked in vain: %v", err)
 	}
 	traffic.Close()
@@ -90,12 +93,17 @@ func TestTraffic(t *testing.T) {
 	c.fails = false
 	c.mu.Unlock()
 	st := traffic.Stats()
-	counts, err := traffic.Ask(t.Context())
-	if err != nil || len(counts) != 2 || counts[0] != st.Counted || counts[1] != st.Counted {
-		t.Errorf("counted %d, the nodes say %v, %v", st.Counted, counts, err)
+	for node := range 2 {
+		n, err := traffic.Ask(t.Context(), node)
+		if err != nil || n != st.Counted {
+			t.Errorf("counted %d, node %d says %d, %v", st.Counted, node, n, err)
+		}
 	}
-	if _, limited := c.seen("phone:"); limited != st.Allowed+st.Refused {
-		t.Errorf("%d events of limited keys, %+v", limited, st)
+	for prefix, l := range map[string]demo.Logins{"ip:198.18.": st.Others,
+		demo.Attacker: st.Attacker} {
+		if _, limited := c.seen(prefix); limited != l.Allowed+l.Refused {
+			t.Errorf("%d events of %s, %+v", limited, prefix, st)
+		}
 	}
 }
 

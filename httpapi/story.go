@@ -1,0 +1,83 @@
+package httpapi
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/request"
+)
+
+// Story is the story of a demonstration.
+type Story interface {
+	// Show returns how far it is, as JSON.
+	Show() []byte
+	// Steer repeats a chapter or goes on to one, named by a word from the user. The error names
+	// the possible words.
+	Steer(to string) error
+}
+
+// storyPath is the path of the story of a demonstration.
+const storyPath = "/v1/demo"
+
+// isStoryAsset reports whether a file of the page is only for a story.
+func isStoryAsset(name string) bool { return strings.HasPrefix(name, "story.") }
+
+// withStory returns the page with the files that show the story. They come first: the link from the
+// terminal carries the token.
+func withStory(page []byte) []byte {
+	const script = `<script src="/assets/dashboard.js"`
+	return bytes.Replace(page, []byte(script), []byte(
+		`<link rel="stylesheet" href="/assets/story.css">`+"\n"+
+			`<script src="/assets/story.js" type="module"></script>`+"\n"+script), 1)
+}
+
+// sendStory returns a handler that answers with the progress of a story.
+func sendStory(story Story) func(*fasthttp.RequestCtx) *wire.Problem {
+	return func(ctx *fasthttp.RequestCtx) *wire.Problem {
+		ctx.SetContentType("application/json")
+		ctx.Response.SetBodyRaw(story.Show())
+		return nil
+	}
+}
+
+// steerStory returns a handler that carries out {"play"}.
+func steerStory(story Story) func(*fasthttp.RequestCtx) *wire.Problem {
+	send := sendStory(story)
+	return func(ctx *fasthttp.RequestCtx) *wire.Problem {
+		var d wire.Scanner
+		d.Reset(ctx.PostBody())
+		to, p := decodePlay(&d)
+		if p == nil {
+			p = d.ExpectEnd()
+		}
+		if p != nil {
+			return p
+		}
+		if err := story.Steer(to); err != nil {
+			return wire.FieldProblem("play", err.Error())
+		}
+		return send(ctx)
+	}
+}
+
+// decodePlay reads {"play"}.
+func decodePlay(d *wire.Scanner) (to string, p *wire.Problem) {
+	p = d.ReadObject("an object with play", func(name []byte) *wire.Problem {
+		if string(name) != "play" || to != "" {
+			return wire.FieldProblem(request.Clip(name), "want play, once")
+		}
+		text, p := d.ReadText()
+		if p != nil {
+			return p.PrefixField("play")
+		}
+		to = string(text)
+		return nil
+	})
+	if p == nil && to == "" {
+		p = wire.FieldProblem("play", "missing; want again, next or the name of a chapter")
+	}
+	return to, p
+}

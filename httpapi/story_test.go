@@ -1,0 +1,80 @@
+package httpapi_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi"
+)
+
+// tale is a story that keeps the last order.
+type tale struct{ last string }
+
+func (s *tale) Show() []byte { return []byte(`{"last":"` + s.last + `"}`) }
+
+func (s *tale) Steer(to string) error {
+	if to == "nowhere" {
+		return errors.New("want a chapter")
+	}
+	s.last = to
+	return nil
+}
+
+// telling returns a server with a story.
+func telling(t *testing.T, s *tale) *httpapi.Server {
+	t.Helper()
+	server, err := httpapi.New(httpapi.Options{Service: newFake(), AdminToken: adminToken, Story: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// TestOnlyADemoHasAStory has neither the call nor its files without a story. On an address that
+// others can reach there is none.
+func TestOnlyADemoHasAStory(t *testing.T) {
+	plain := newServer(t, newFake())
+	for _, path := range []string{"/v1/demo", "/assets/story.js", "/assets/story.css"} {
+		status(t, call(plain, "GET "+path, ""), 404, "")
+		status(t, call(telling(t, &tale{}), "GET "+path, ""), 200, "")
+	}
+	status(t, call(plain, "POST /v1/demo", `{"play":"next"}`), 404, "")
+	const script = `<script src="/assets/story.js"`
+	if page := string(call(plain, "GET /", "").Response.Body()); strings.Contains(page, script) {
+		t.Error("the page has a story")
+	}
+	page := string(call(telling(t, &tale{}), "GET /", "").Response.Body())
+	if at := strings.Index(page, script); at < 0 || at > strings.Index(page,
+		`<script src="/assets/dashboard.js"`) {
+		t.Errorf("the story is not the first script of\n%s", page)
+	}
+	for _, listen := range []string{"0.0.0.0:8080", ":8080", "192.0.2.1:80"} {
+		if _, err := httpapi.New(httpapi.Options{Service: newFake(), Story: &tale{},
+			Listen: listen}); err == nil || !strings.Contains(err.Error(), "loopback") {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+}
+
+// TestStoryIsSteeredWithTheToken passes on orders of whoever has the token, and of nobody else.
+func TestStoryIsSteeredWithTheToken(t *testing.T) {
+	story := new(tale)
+	s := telling(t, story)
+	status(t, call(s, "POST /v1/demo", `{"play":"next"}`), 401, "")
+	status(t, as(s, "a token of nobody", "POST /v1/demo", `{"play":"next"}`), 401, "")
+	if story.last != "" {
+		t.Errorf("steered to %s without the token", story.last)
+	}
+	status(t, as(s, adminToken, "POST /v1/demo", `{"play":"next"}`), 200, `{"last":"next"}`)
+	status(t, call(s, "GET /v1/demo", ""), 200, `{"last":"next"}`)
+	for body, want := range map[string]string{
+		`{"play":"nowhere"}`: "play: want a chapter", `{}`: "play: missing", `{"go":"next"}`: "go: ",
+		`{"play":"next","play":"next"}`: "want play, once", `{"play":7}`: "play: want a string",
+	} {
+		status(t, as(s, adminToken, "POST /v1/demo", body), 422, want)
+	}
+	if story.last != "next" {
+		t.Errorf("steered to %s by a request with a mistake", story.last)
+	}
+}

@@ -1,0 +1,283 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// victim is the index of the node that is killed. The page of node 0 stays.
+const victim = 1
+
+// limit is the limit of Rule.
+const limit = "10/10s"
+
+// Document returns the document of rules with [Rule] in a state: off, shadow or on.
+func Document(state string) string { return document("state: " + state) }
+
+func document(fields string) string {
+	return fmt.Sprintf("rules:\n  - {name: %s, limits: %s, %s}\n", Rule, limit, fields)
+}
+
+// makeChapters returns the chapters.
+func (s *Story) makeChapters() []chapter {
+	const shadowed, on = "state: shadow", "state: on"
+	address := strings.TrimPrefix(Attacker, "ip:")
+	return []chapter{
+		{Title{"traffic", "Logins, and an attacker"},
+			fmt.Sprintf("Thousands of addresses log in now and then. One of them, %s, tries "+
+				"twenty passwords a second. Rule %s (%s) is off: nobody is refused.", address, Rule,
+				limit),
+			"Keys, Busiest: the attacker leads. Decisions: everything is allowed.", "keys-title",
+			func(ctx context.Context) (func() string, error) { return s.rule(ctx, "state: off") }},
+		{Title{"shadow", "The rule in shadow"},
+			"The rule judges, and refuses nothing: its effect shows before it hurts anybody.",
+			"Keys, Would be refused: the attacker alone. Decisions: refused in shadow rises.",
+			"shadowed-title",
+			func(ctx context.Context) (func() string, error) { return s.rule(ctx, shadowed) }},
+		{Title{"on", "The rule is on"},
+			fmt.Sprintf("The attacker gets %s, through whichever node. Nobody else notices.",
+				strings.Replace(limit, "/", " logins in ", 1)),
+			"Decisions: refused rises. Rules: the versions, and what login refused.",
+			"decisions-title",
+			func(ctx context.Context) (func() string, error) { return s.rule(ctx, on) }},
+		{Title{"ban", "A ban"},
+			"With ban: 1m, a key that is refused stays refused for a minute. Every node sees the " +
+				"ban.",
+			"Bans: the attacker, and until when. The ban can be lifted there.", "bans-title",
+			s.ban},
+		{Title{"kill", "A node is killed"},
+			"Node b counts events that are acknowledged once they are in the store. Then it is " +
+				"killed: it hands over nothing and does not say goodbye. The others go on at once.",
+			"Members: b does not answer, and is gone a few seconds later. Events: b is gone.",
+			"cluster-title", s.kill},
+		{Title{"back", "The node is back"},
+			"Node b starts again, with empty memory. It takes over its keys, and reads their " +
+				"counts from the store.",
+			"Members: b owns partitions again. Events: b has started.", "cluster-title", s.back},
+	}
+}
+
+// rule puts the rule into force, with some fields, and observes the logins from then on.
+func (s *Story) rule(ctx context.Context, fields string) (func() string, error) {
+	if err := s.putRule(ctx, fields); err != nil {
+		return nil, err
+	}
+	unban := fmt.Sprintf(`{"rule":%q,"key":%q}`, Rule, Attacker)
+	err := s.client.post(ctx, 0, "/v1/unban", unban, &struct{}{})
+	return s.observe(), err
+}
+
+// putRule puts the rule into force on all nodes.
+func (s *Story) putRule(ctx context.Context, fields string) error {
+	if err := s.startVictim(ctx); err != nil {
+		return err
+	}
+	var made struct{ Version int64 }
+	if err := s.client.send(ctx, 0, http.MethodPut, "/v1/rules", document(fields),
+		&made); err != nil {
+		return err
+	}
+	for node := range s.client.servers {
+		if err := poll(ctx, func() (bool, error) {
+			var seen struct {
+				Version int64 `json:"rules_version"` // in force there
+			}
+			err := s.client.send(ctx, node, http.MethodGet, "/v1/bans?rule="+Rule, "", &seen)
+			return err == nil && seen.Version >= made.Version, err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pollTimeout bounds how long a chapter waits for an effect, and pollPause is the time between two
+// looks.
+const (
+	pollTimeout = 30 * time.Second
+	pollPause   = 50 * time.Millisecond
+)
+
+// poll waits until a condition holds.
+func poll(ctx context.Context, holds func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	for {
+		ok, err := holds()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(errors.New("waited in vain"), err)
+		case <-time.After(pollPause):
+		}
+	}
+}
+
+// observe returns a function that describes the logins since.
+func (s *Story) observe() func() string {
+	before := s.traffic.Stats()
+	return func() string {
+		now := s.traffic.Stats()
+		return fmt.Sprintf("%s: %s. The others: %s.", strings.TrimPrefix(Attacker, "ip:"),
+			describeLogins(before.Attacker, now.Attacker), describeLogins(before.Others, now.Others))
+	}
+}
+
+func describeLogins(before, now Logins) string {
+	refused := now.Refused - before.Refused
+	text := fmt.Sprintf("%d logins, %d refused", now.Allowed-before.Allowed+refused, refused)
+	if shadow := now.Shadow - before.Shadow; shadow > 0 {
+		text += fmt.Sprintf(", %d would have been", shadow)
+	}
+	return text
+}
+
+// ban adds a ban to the rule, and waits until the attacker is banned.
+func (s *Story) ban(ctx context.Context) (func() string, error) {
+	if err := s.putRule(ctx, "ban: 1m"); err != nil {
+		return nil, err
+	}
+	path := "/v1/bans?" + url.Values{"rule": {Rule}, "key": {Attacker}}.Encode()
+	var until int64
+	if err := poll(ctx, func() (bool, error) {
+		var answer struct{ Bans []struct{ Until int64 } }
+		err := s.client.send(ctx, 0, http.MethodGet, path, "", &answer)
+		if err == nil && len(answer.Bans) > 0 {
+			until = answer.Bans[0].Until
+		}
+		return until > 0, err
+	}); err != nil {
+		return nil, err
+	}
+	logins := s.observe()
+	return func() string {
+		return fmt.Sprintf("Banned until %s. Since then, %s",
+			time.UnixMilli(until).Format(time.TimeOnly), logins())
+	}, nil
+}
+
+// proof is a key whose count must survive: counted events were acknowledged.
+type proof struct {
+	key     string
+	counted int64
+	made    int // keys so far
+	killed  bool
+}
+
+// How many events of the proof are counted before the kill, and again after each change.
+const (
+	proofBefore = 200
+	proofAfter  = 100
+)
+
+// kill counts through the victim, kills it, and goes on counting through another node.
+func (s *Story) kill(ctx context.Context) (func() string, error) {
+	if err := s.startVictim(ctx); err != nil {
+		return nil, err
+	}
+	s.proof.made++
+	s.proof.key = s.opt.Cluster.KeyOf(victim, fmt.Sprintf("proof:%d:", s.proof.made))
+	s.proof.counted = 0
+	if err := s.countProof(ctx, victim, proofBefore); err != nil {
+		return nil, err
+	}
+	if err := s.opt.Cluster.Kill(victim); err != nil {
+		return nil, err
+	}
+	s.proof.killed = true
+	if err := s.countProof(ctx, 0, proofAfter); err != nil {
+		return nil, err
+	}
+	reports, err := s.reports(ctx)
+	text := fmt.Sprintf("%s: %d counted before the kill, %d after it. %s.", s.proof.key,
+		proofBefore, proofAfter, reports)
+	return func() string { return text }, err
+}
+
+// back starts the victim, and counts through it. If it runs, kill is told first.
+func (s *Story) back(ctx context.Context) (func() string, error) {
+	if !s.proof.killed {
+		if _, err := s.kill(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.startVictim(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.countProof(ctx, victim, proofAfter); err != nil {
+		return nil, err
+	}
+	reports, err := s.reports(ctx)
+	text := fmt.Sprintf("%s: %d counted in all, the last %d through %s. %s.", s.proof.key,
+		s.proof.counted, proofAfter, s.names[victim], reports)
+	return func() string { return text }, err
+}
+
+// startVictim starts the victim if it was killed, and waits until it is ready.
+func (s *Story) startVictim(ctx context.Context) error {
+	if !s.proof.killed {
+		return nil
+	}
+	if err := s.opt.Cluster.Start(ctx, victim); err != nil {
+		return err
+	}
+	s.proof.killed = false
+	return poll(ctx, func() (bool, error) {
+		var v struct{ Members []struct{ State string } }
+		err := s.client.send(ctx, 0, http.MethodGet, "/v1/cluster", "", &v)
+		alive := 0
+		for _, m := range v.Members {
+			if m.State == "alive" {
+				alive++
+			}
+		}
+		return alive == len(s.names), err
+	})
+}
+
+// countProof counts n events of the proof through a node, in single requests that wait for the
+// store.
+func (s *Story) countProof(ctx context.Context, node, n int) error {
+	op := fmt.Sprintf(`{"op":"add","key":%q,"ack":"redis"}`, s.proof.key)
+	var answer struct {
+		Results []struct {
+			Error *struct{ Detail string }
+		}
+	}
+	if err := s.client.send(ctx, node, http.MethodPost, "/v1/batch", `{"ops":[`+
+		strings.Repeat(op+",", n-1)+op+"]}", &answer); err != nil {
+		return err
+	}
+	for _, r := range answer.Results {
+		if r.Error != nil {
+			return fmt.Errorf("node %s: %s", s.names[node], r.Error.Detail)
+		}
+	}
+	s.proof.counted += int64(len(answer.Results))
+	return nil
+}
+
+// reports describes the count of the proof at each node. It is an error if one of them is wrong.
+func (s *Story) reports(ctx context.Context) (text string, err error) {
+	var said []string
+	for node, name := range s.names {
+		if node == victim && s.proof.killed {
+			said = append(said, name+" is dead")
+			continue
+		}
+		n, failed := s.client.count(ctx, node, s.proof.key)
+		if failed == nil && n != s.proof.counted {
+			failed = fmt.Errorf("node %s reports %d, want %d", name, n, s.proof.counted)
+		}
+		err = errors.Join(err, failed)
+		said = append(said, fmt.Sprintf("%s reports %d", name, n))
+	}
+	return strings.Join(said, ", "), err
+}
