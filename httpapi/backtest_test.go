@@ -67,8 +67,8 @@ func TestSuggestionsTakeDocumentsAndNames(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"rules":["sms"],"suggest":{}}`: `"rules_version":7,"percentile":99.9,"unread":0,` +
 			`"rules":[{"rule":"sms[{60000 2 1m \u003cnil\u003e}]"`,
-		`{"suggest": {"percentile": 95.25},"rules":{"rules":[{"name":"a","limits":["1/1h"]}]}}`: `"percentile":95.25,"unread":0,"rules":[{"rule":"a[{3600000 1 1h \u003cnil\u003e}]"`,
-		`{"rules":["sms"],"suggest":{"percentile":100}}`:                                        `"percentile":100,`,
+		`{"suggest": {"percentile": 95.25},"rules":"rules: [{name: a, limits: 1/1h}]"}`: `"percentile":95.25,"unread":0,"rules":[{"rule":"a[{3600000 1 1h \u003cnil\u003e}]"`,
+		`{"rules":["sms"],"suggest":{"percentile":100}}`:                                `"percentile":100,`,
 	} {
 		status(t, call(s, "POST /v1/backtest", body), http.StatusOK, want)
 	}

@@ -24,7 +24,8 @@ func (s *tale) Steer(to string) error {
 // telling returns a server with a story.
 func telling(t *testing.T, s *tale) *httpapi.Server {
 	t.Helper()
-	server, err := httpapi.New(httpapi.Options{Service: newFake(), AdminToken: adminToken, Story: s})
+	server, err := httpapi.New(httpapi.Options{Service: newFake(), AdminToken: adminToken,
+		Story: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,7 +141,9 @@ func TestDemoEndsByItself(t *testing.T) {
 	defer stop()
 	var long, short, errs output
 	status := make(chan int, 1)
-	go func() { status <- run(ctx, []string{"demo", "--rate", "1", "--step", "0s"}, nil, &long, &errs) }()
+	go func() {
+		status <- run(ctx, []string{"demo", "--rate", "1", "--step", "0s"}, nil, &long, &errs)
+	}()
 	eventually(t, "started", patience, func() bool {
 		return strings.Contains(long.String(), "Ctrl-C ends it")
 	})

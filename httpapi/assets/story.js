@@ -12,10 +12,10 @@ if (linked) {
 }
 
 const PERIOD = 500;
-const state = { chapter: -1 };
+const state = { lookAt: "", begun: false };
 
-function button(id, text, play) {
-  const at = element("button", { type: "button", id }, text);
+function button(id, text, play, look = "") {
+  const at = element("button", { type: "button", id, class: look }, text);
   at.addEventListener("click", () => steer(play()));
   return at;
 }
@@ -47,7 +47,7 @@ function open() {
         "div",
         { class: "buttons", id: "story-buttons" },
         button("story-again", "Again", () => "again"),
-        button("story-next", "Next", () => "next"),
+        button("story-next", "Next", () => "next", "primary"),
         element("ol", { id: "story-chapters", "aria-label": "Chapters" }),
       ),
       element("p", { id: "story-note", class: "note", role: "status", hidden: "" }),
@@ -75,6 +75,10 @@ function draw(p) {
   $("story").hidden = p.chapter < 0;
   if (p.chapter < 0) return;
   state.lookAt = p.look_at;
+  if (!state.begun && document.readyState === "complete") {
+    state.begun = true;
+    $("decisions-window").firstElementChild.click(); // a minute: the story is short
+  }
   write($("story-place"), `${p.chapter + 1} of ${p.chapters.length}`);
   write($("story-title"), p.over ? "The story is over" : p.chapters[p.chapter].title);
   const left = p.over ? 0 : p.left_ms;

@@ -32,7 +32,8 @@ func (s *Story) makeChapters() []chapter {
 			fmt.Sprintf("Thousands of addresses log in now and then. One of them, %s, tries "+
 				"twenty passwords a second. Rule %s (%s) is off: nobody is refused.", address, Rule,
 				limit),
-			"Keys, Busiest: the attacker leads. Decisions: everything is allowed.", "keys-title",
+			"Keys, Busiest: the attacker is high in the list. Decisions: everything is allowed.",
+			"keys-title",
 			func(ctx context.Context) (func() string, error) { return s.rule(ctx, "state: off") }},
 		{Title{"shadow", "The rule in shadow"},
 			"The rule judges, and refuses nothing: its effect shows before it hurts anybody.",
@@ -126,7 +127,8 @@ func (s *Story) observe() func() string {
 	return func() string {
 		now := s.traffic.Stats()
 		return fmt.Sprintf("%s: %s. The others: %s.", strings.TrimPrefix(Attacker, "ip:"),
-			describeLogins(before.Attacker, now.Attacker), describeLogins(before.Others, now.Others))
+			describeLogins(before.Attacker, now.Attacker),
+			describeLogins(before.Others, now.Others))
 	}
 }
 

@@ -178,7 +178,13 @@ type page struct {
 // open opens the page of a node. The end of the test checks that the page caused no fault.
 func (b *browser) open(node *proctest.Process, fragment string) *page {
 	b.t.Helper()
-	b.base = node.Base
+	return b.openAt(node.Base, fragment)
+}
+
+// openAt is open for the page at an address.
+func (b *browser) openAt(base, fragment string) *page {
+	b.t.Helper()
+	b.base = base
 	var made struct{ TargetID, SessionID string }
 	must.Succeed(b.t, b.do("", "Target.createTarget", map[string]any{"url": "about:blank"}, &made))
 	must.Succeed(b.t, b.do("", "Target.attachToTarget",
@@ -187,7 +193,7 @@ func (b *browser) open(node *proctest.Process, fragment string) *page {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		p.tell(domain+".enable", nil)
 	}
-	p.tell("Page.navigate", map[string]any{"url": node.Base + "/" + fragment})
+	p.tell("Page.navigate", map[string]any{"url": base + "/" + fragment})
 	p.until("it is there", `document.readyState === "complete"`)
 	b.t.Cleanup(func() {
 		b.mu.Lock()
