@@ -94,8 +94,14 @@ func (g *Grant) HasNamespace(ns []byte) bool {
 		_, ok := g.spaces[DefaultNamespace]
 		return ok
 	}
-	_, ok := g.spaces[string(ns)]
-	return ok
+	if _, ok := g.spaces[string(ns)]; ok {
+		return true
+	}
+	if IsImported(ns) {
+		of, _ := Accompanied(ns, nil)
+		return g.HasNamespace(of)
+	}
+	return false
 }
 
 // Covers reports whether g has the same name as other and grants everything that other does: it is

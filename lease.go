@@ -151,6 +151,8 @@ func Companion(ns []byte) string {
 		return BanNamespace
 	case LeaseNamespace:
 		return LeaseNamespace
+	case ImportedNamespace:
+		return ImportedNamespace
 	}
 	for _, s := range settledNamespaces {
 		if string(name) == s.name {

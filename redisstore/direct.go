@@ -126,7 +126,12 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 	if l, ok := d.opt.Store.opt.Ladders[string(ns)]; ok {
 		return l
 	}
-	if companion := twotier.Companion(ns); companion != "" {
+	switch companion := twotier.Companion(ns); companion {
+	case "":
+	case twotier.ImportedNamespace:
+		of, _ := twotier.Accompanied(ns, nil)
+		return d.ladder(of)
+	default:
 		return d.companions[companion]
 	}
 	return d.opt.Store.opt.Ladders[twotier.DefaultNamespace]

@@ -158,7 +158,9 @@ func (t *topScan) countEvents(p *partition, e keys.Entry, window int64,
 	if !ok || est.Count <= t.least {
 		return 0
 	}
-	if ns, _ := e.Name(); only != nil && !only[cmp.Or(string(ns), twotier.DefaultNamespace)] {
+	ns, _ := e.Name()
+	if only != nil && !only[cmp.Or(string(ns), twotier.DefaultNamespace)] ||
+		twotier.IsImported(ns) {
 		return 0
 	}
 	return est.Count

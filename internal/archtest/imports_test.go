@@ -333,11 +333,13 @@ func importMap() map[string][]string {
 		"internal/demo": {},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
-			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/lint",
+			"internal/imports", "twotier.dev/twotier", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/imports", "twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/mirror/tap",
-			"twotier.dev/twotier/internal/redisurl",
+			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/ruletest",
-			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff,
+			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray", cobra, pflag,
+			lineDiff, goRedis,
 		},
 		"internal/mirror": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",

@@ -196,7 +196,7 @@ func (l *RuledLimit) isNamed() bool { return l.Rule.Name != "" }
 // IsInShadow reports whether the limits that the request gives a check of an operation of this kind
 // are in shadow.
 func (r *Request) IsInShadow(c *twotier.Check, kind twotier.Kind) bool {
-	return kind == twotier.Acquire && r.Shadow.In(c.NS)
+	return kind == twotier.Acquire && r.Shadow.In(c.NS) && !twotier.IsImported(c.NS)
 }
 
 // shadowLimits turns the request's limits in the check in progress into limits of a rule without a

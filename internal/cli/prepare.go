@@ -18,7 +18,7 @@ func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
 		holdsSpec(), settleSpec(), renewSpec(), clusterSpec(), modeSpec(), resetSpec(), rulesSpec(),
-		bansSpec(), unbanSpec(), explainSpec(), mirrorSpec(),
+		bansSpec(), unbanSpec(), explainSpec(), mirrorSpec(), importSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))
 	for i, s := range specs {

@@ -32,9 +32,10 @@ const (
 	DefaultTopWindow = "1m"
 	// DefaultTopMS is DefaultTopWindow in milliseconds.
 	DefaultTopMS = 60_000
+	// MaxKeyBytes is the length of the longest key.
+	MaxKeyBytes = 256
 
-	maxKeyBytes = 256
-	maxNSBytes  = 64
+	maxNSBytes = 64
 )
 
 // The valid values of a refused field, for error messages.
@@ -51,7 +52,7 @@ const (
 
 // ValidKey reports whether b may be a key.
 func ValidKey(b []byte) bool {
-	if len(b) == 0 || len(b) > maxKeyBytes {
+	if len(b) == 0 || len(b) > MaxKeyBytes {
 		return false
 	}
 	if isPrintable(b) {
@@ -108,8 +109,17 @@ func ValidNS(b []byte) bool {
 // name is not valid for a namespace of theirs.
 const Verdicts = "@verdicts"
 
+// ImportedNS reports whether b may be the namespace of the marks of imported events, see
+// [twotier.ImportedNamespace].
+func ImportedNS(b []byte) bool {
+	of, ok := bytes.CutPrefix(b, []byte(twotier.ImportedNamespace+"/"))
+	return ok && ValidNS(of)
+}
+
 // ReadableNS reports whether b may be the name of a namespace to read.
-func ReadableNS(b []byte) bool { return ValidNS(b) || string(b) == Verdicts }
+func ReadableNS(b []byte) bool {
+	return ValidNS(b) || string(b) == Verdicts || ImportedNS(b)
+}
 
 // day and week are units that windows may use and time.ParseDuration lacks.
 const (

@@ -48,7 +48,7 @@ func NewSample() (*Sample, error) {
 // Add records that a key was counted at a time in unix milliseconds. It ignores negative counts,
 // and bans and leases, which settlements count as well.
 func (s *Sample) Add(check *twotier.Check, now int64) {
-	if check.N < 0 || check.Kind != twotier.EventCheck {
+	if check.N < 0 || check.Kind != twotier.EventCheck || twotier.IsImported(check.NS) {
 		return
 	}
 	s.mu.Lock()

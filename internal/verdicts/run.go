@@ -47,8 +47,15 @@ type Crossing struct {
 }
 
 // Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
-// runs.
-func Decides(op *twotier.Op) bool { return op.Kind == twotier.Acquire && !op.DryRun }
+// runs and imports of earlier events.
+func Decides(op *twotier.Op) bool {
+	return op.Kind == twotier.Acquire && !op.DryRun && (op.TS == 0 || !isImport(op))
+}
+
+// isImport reports whether an acquire marks its events as imported.
+func isImport(op *twotier.Op) bool {
+	return twotier.IsImported(op.Checks[len(op.Checks)-1].NS)
+}
 
 // Run counts the verdicts of one request. Equal verdicts in a row are counted at once, so that a
 // batch touches a shared counter once. A Run is for one goroutine, and has to end before the memory

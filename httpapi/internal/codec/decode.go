@@ -279,7 +279,7 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 func (d *Decoder) readCheckValue(c *twotier.Check, f fieldSet) (p *wire.Problem) {
 	switch f {
 	case fieldNS:
-		if c.NS, p = d.ReadText(); p == nil && !request.ValidNS(c.NS) {
+		if c.NS, p = d.ReadText(); p == nil && !request.ValidNS(c.NS) && !request.ImportedNS(c.NS) {
 			p = wire.FieldProblem("", request.WantNS)
 		}
 	case fieldKey:

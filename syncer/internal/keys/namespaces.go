@@ -64,10 +64,15 @@ func (n *Namespaces) Index(ns []byte) int {
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
 	}
-	if companion := twotier.Companion(ns); companion != "" {
+	switch companion := twotier.Companion(ns); companion {
+	case "":
+		return 0
+	case twotier.ImportedNamespace:
+		of, _ := twotier.Accompanied(ns, nil)
+		return n.Index(of)
+	default:
 		return n.byName[companion]
 	}
-	return 0
 }
 
 // Of returns a namespace, or the default one if it is not configured.

@@ -1,0 +1,19 @@
+package twotier
+
+// ImportedNamespace, a slash and the name of a namespace are the namespace of the marks of its
+// keys: a mark counts the events of one key that one source has contributed. It has the ladder and
+// the other settings of that namespace, and the partition of its key, so that both are decided,
+// flushed, handed over and lost together. Clients write marks like other keys.
+const ImportedNamespace = "@imported"
+
+// IsImported reports whether a namespace holds marks, see [ImportedNamespace].
+func IsImported(ns []byte) bool { return Companion(ns) == ImportedNamespace }
+
+// ImportedKey returns the namespace and the key of the mark of a source of that name on a key. The
+// name has no slash.
+func ImportedKey(ns, name, key string) (markNS, markKey string) {
+	if ns == "" {
+		ns = DefaultNamespace
+	}
+	return ImportedNamespace + "/" + ns, name + "/" + key
+}

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/imports"
+)
+
+// importPatience is how long an import waits for a server that does not answer.
+const importPatience = 30 * time.Second
+
+// importFlags are the flags of import.
+type importFlags struct {
+	from, pattern, as, ns, format, unit, until, source, ack string
+	width, window                                           time.Duration
+	limit                                                   limits
+	burst                                                   int64
+	rate                                                    int
+	dryRun                                                  bool
+}
+
+func (f *importFlags) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&f.from, "from", "", "`URL` of the limiter's Redis, such as redis://10.0.0.5:6379")
+	fs.StringVar(&f.pattern, "pattern", "",
+		"`TEXT` that matches the limiter's keys, with {key} for the part that differs; {start} or "+
+			"{index} for the time of a window")
+	fs.StringVar(&f.as, "as", "{key}", "key in twotier, a `TEXT` with names from --pattern")
+	fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` of the keys in twotier")
+	fs.StringVar(&f.format, "format", string(imports.Auto),
+		"`FORM` of the state: auto (a zset or a hash), zset, hash, fixed, redis-cell or redis_rate")
+	_ = fs.SetAnnotation("format", config.ChoicesAnnotation, imports.Formats()) // it exists
+	fs.StringVar(&f.unit, "unit", "auto", "`UNIT` of times: auto, s, ms, us or ns")
+	_ = fs.SetAnnotation("unit", config.ChoicesAnnotation, imports.Units())
+	fs.Var((*duration)(&f.width), "width",
+		"`WIDTH` of the windows whose index is a field of a hash, or {index}")
+	fs.Var((*duration)(&f.window), "window",
+		"`WINDOW` of fixed windows that end when their key expires")
+	fs.Var(&f.limit, "limit", "`MAX/WINDOW` of redis-cell or redis_rate: their rate")
+	fs.Int64Var(&f.burst, "burst", 0,
+		"`NUMBER` of events that they let pass at once (default that of --limit)")
+	fs.StringVar(&f.until, "until", "",
+		"leave out events after `TIME`, such as 2026-01-31T12:00:00Z or unix milliseconds")
+	fs.StringVar(&f.source, "source", "",
+		"`NAME` of the source, if several have keys of the same names")
+	fs.IntVar(&f.rate, "rate", 0, "most commands `PER SECOND` to the limiter's Redis")
+	fs.StringVar(&f.ack, "ack", "",
+		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
+	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels())
+	fs.BoolVar(&f.dryRun, "dry-run", false, "only report, count nothing")
+}
+
+func importSpec() spec {
+	return spec{
+		name: "import", args: "--from URL --pattern TEXT [flags]",
+		summary: "count what another limiter has in Redis",
+		details: "Reads the state of a limiter from Redis and counts its events at their own " +
+			"times: sorted sets of times, hashes of sub-windows, fixed windows in strings, " +
+			"redis-cell and redis_rate. It only reads from Redis. Each event is counted once: to " +
+			"repeat an import, also one that was killed, adds only what is new.\n\n" +
+			"Exit status: 0 done, 1 some keys could not be imported or no answer, 2 wrong usage.",
+		examples: "twotier import --from redis://10.0.0.5 --pattern 'rl:{key}' --dry-run\n" +
+			"twotier import --from redis://10.0.0.5 --pattern 'limit:{key}:hash' --width 1m\n" +
+			"twotier import --from redis://10.0.0.5 --pattern 'rate:{key}' \\\n" +
+			"  --format redis_rate --limit 10/1m\n" +
+			"twotier import --from redis://10.0.0.5 --pattern 'api_user_{key}_{start}'",
+		bind: func(fs *pflag.FlagSet) runner {
+			var f importFlags
+			f.addFlags(fs)
+			return func(ctx context.Context, s *session, args []string) error {
+				if err := refuseArgs(args); err != nil {
+					return err
+				}
+				return s.importFrom(ctx, &f)
+			}
+		},
+	}
+}
+
+// sourceOptions checks the flags about the source.
+func (f *importFlags) sourceOptions(timeout time.Duration) (opt imports.SourceOptions, err error) {
+	opt = imports.SourceOptions{URL: f.from, Format: imports.Format(f.format), Unit: f.unit,
+		Width: f.width, Window: f.window, Burst: f.burst, CommandsPerSecond: f.rate,
+		Timeout: timeout}
+	switch {
+	case f.from == "":
+		return opt, usagef("--from: want the URL of the limiter's Redis, such as redis://host:6379")
+	case f.pattern == "":
+		return opt, usagef("--pattern: want a pattern of its keys, such as 'rl:{key}'")
+	case !slices.Contains(imports.Formats(), f.format):
+		return opt, usagef("--format: %q is not one of %s", f.format,
+			strings.Join(imports.Formats(), ", "))
+	case !slices.Contains(imports.Units(), f.unit):
+		return opt, usagef("--unit: %q is not one of %s", f.unit,
+			strings.Join(imports.Units(), ", "))
+	case f.width < 0 || f.width%time.Millisecond != 0:
+		return opt, usagef("--width: want whole milliseconds, more than 0")
+	case f.rate < 0:
+		return opt, usagef("--rate: %d is not a number of commands", f.rate)
+	}
+	if opt.Pattern, err = imports.ParsePattern(f.pattern); err != nil {
+		return opt, usagef("--pattern: %w", err)
+	}
+	return opt, f.checkFormat(&opt)
+}
+
+// checkFormat checks that a format has all it needs.
+func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
+	timed := opt.Pattern.Has("start") || opt.Pattern.Has("index")
+	switch opt.Format {
+	case imports.Fixed:
+		if !timed && f.window <= 0 {
+			return usagef("--window: want the length of the windows, or {start} or {index} in " +
+				"--pattern")
+		}
+	case imports.RedisCell, imports.RedisRate:
+		if len(f.limit) != 1 || f.limit[0].Max < 1 {
+			return usagef("--limit: want the rate of the limiter, such as 10/1m")
+		}
+		period, err := config.ParseDuration(f.limit[0].Window)
+		if err != nil {
+			return usagef("--limit: %w", err)
+		}
+		opt.Rate, opt.Period = f.limit[0].Max, period
+		if opt.Burst == 0 {
+			opt.Burst = opt.Rate
+		}
+		if opt.Burst < 1 || opt.Burst > 1_000_000 {
+			return usagef("--burst: want 1 to 1000000")
+		}
+	}
+	if opt.Pattern.Has("index") && f.width <= 0 {
+		return usagef("--width: want the width of the windows whose {index} is in --pattern")
+	}
+	return nil
+}
+
+// options checks the other flags.
+func (f *importFlags) options(pattern *imports.Pattern) (opt imports.Options, err error) {
+	opt = imports.Options{Namespace: f.ns, Source: f.source, DryRun: f.dryRun}
+	if opt.Key, err = imports.ParsePattern(f.as); err != nil {
+		return opt, usagef("--as: %w", err)
+	}
+	if name := opt.Key.Unknown(pattern); name != "" {
+		return opt, usagef("--as: {%s} is not in --pattern", name)
+	}
+	if f.until != "" {
+		if opt.Until, err = parseMoment(f.until); err != nil {
+			return opt, usagef("--until: %w", err)
+		}
+	}
+	e := eventFlags{ack: f.ack}
+	return opt, e.check()
+}
+
+// parseMoment parses a time.
+func parseMoment(text string) (int64, error) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {
+		return ms, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is neither unix milliseconds nor a time such as "+
+			"2026-01-31T12:00:00Z", text)
+	}
+	return t.UnixMilli(), nil
+}
+
+// errImportFailed is returned if some keys could not be imported, after they have been printed.
+var errImportFailed = errors.New("some keys could not be imported; all others were")
+
+// importFrom imports the state of a limiter.
+func (s *session) importFrom(ctx context.Context, f *importFlags) error {
+	sourceOptions, err := f.sourceOptions(s.client.timeout)
+	if err != nil {
+		return err
+	}
+	opt, err := f.options(sourceOptions.Pattern)
+	if err != nil {
+		return err
+	}
+	s.client.unknown = "nothing is counted twice: repeat the command"
+	source, err := imports.NewSource(sourceOptions)
+	if err != nil {
+		return usagef("--from: %w", err)
+	}
+	defer source.Close()
+	bar := s.newProgressBar()
+	if bar != nil {
+		size, err := source.Size(ctx)
+		if err != nil {
+			return err
+		}
+		opt.Progress = func(r *imports.Report, seen int64) { bar.show(r, seen, size) }
+	}
+	server := &importServer{client: s.client, ack: f.ack, patience: importPatience}
+	report, err := imports.New(source, server, opt).Run(ctx)
+	bar.clear()
+	if err != nil {
+		return fmt.Errorf("%w\nstopped after %s; repeat the command to go on: nothing is counted "+
+			"twice", err, countOf(int(report.Keys), "key"))
+	}
+	if err := s.printImport(report, f); err != nil {
+		return err
+	}
+	if report.FailedKeys > 0 {
+		return errImportFailed
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/imports"
+)
+
+// importAnswer is the report of an import as JSON.
+type importAnswer struct {
+	DryRun     bool             `json:"dry_run"`
+	Keys       int64            `json:"keys"`
+	Events     int64            `json:"events"`
+	Counted    int64            `json:"counted"`
+	Repeated   int64            `json:"repeated"`
+	TooOld     int64            `json:"too_old"`
+	Later      int64            `json:"later"`
+	Ahead      int64            `json:"ahead"`
+	Oldest     int64            `json:"oldest,omitempty"`
+	Newest     int64            `json:"newest,omitempty"`
+	Unreadable int64            `json:"unreadable"`
+	FailedKeys int64            `json:"failed_keys"`
+	Failed     []importFailed   `json:"failed,omitempty"`
+	SpanMS     int64            `json:"span_ms"`
+	Formats    map[string]int64 `json:"formats"`
+}
+
+// importFailed is a key that can't be imported.
+type importFailed struct {
+	Key   string `json:"key"`
+	Error string `json:"error"`
+}
+
+// printImport prints the report of an import.
+func (s *session) printImport(r *imports.Report, f *importFlags) error {
+	if !s.json {
+		_, err := io.WriteString(s.Stdout, describeImport(r, f))
+		return err
+	}
+	a := importAnswer{f.dryRun, r.Keys, r.Events, r.Counted, r.Repeated, r.TooOld, r.Later, r.Ahead,
+		r.Oldest, r.Newest, r.Unreadable, r.FailedKeys, nil, r.Span.Milliseconds(),
+		map[string]int64{}}
+	for format, n := range r.Formats {
+		a.Formats[string(format)] = n
+	}
+	for _, k := range r.Failed {
+		a.Failed = append(a.Failed, importFailed{k.Key, k.Err.Error()})
+	}
+	return json.NewEncoder(s.Stdout).Encode(a)
+}
+
+// describeImport describes an import for people.
+func describeImport(r *imports.Report, f *importFlags) string {
+	var b strings.Builder
+	did := "counted"
+	if f.dryRun {
+		did = "would count"
+	}
+	fmt.Fprintf(&b, "%s %s of %s", did, countOf(int(r.Counted), "event"), countOf(int(r.Keys), "key"))
+	if r.Keys == 0 {
+		fmt.Fprintf(&b, ": no key matches %s", f.pattern)
+	}
+	b.WriteByte('\n')
+	if r.Oldest > 0 {
+		fmt.Fprintf(&b, "times %s to %s\n", formatMoment(r.Oldest), formatMoment(r.Newest))
+	}
+	for _, left := range []struct {
+		n   int64
+		why string
+	}{
+		{r.Repeated, "counted by an earlier import"},
+		{r.TooOld, "older than the namespace reaches back, " + config.FormatDuration(r.Span)},
+		{r.Later, "after --until"},
+		{r.Ahead, "ahead of the server's clock: repeat the import to add them"},
+	} {
+		if left.n > 0 {
+			fmt.Fprintf(&b, "left out %s %s\n", countOf(int(left.n), "event"), left.why)
+		}
+	}
+	if r.Unreadable > 0 {
+		fmt.Fprintf(&b, "left out %s that are no events, such as in %s\n",
+			countOf(int(r.Unreadable), "element"), r.Example)
+	}
+	for _, format := range imports.Formats() {
+		if loss := imports.Format(format).Loss(); r.Formats[imports.Format(format)] > 0 &&
+			loss != "" {
+			fmt.Fprintf(&b, "lost: %s\n", loss)
+		}
+	}
+	for _, k := range r.Failed {
+		fmt.Fprintf(&b, "not imported: %q: %v\n", k.Key, k.Err)
+	}
+	if more := r.FailedKeys - int64(len(r.Failed)); more > 0 {
+		fmt.Fprintf(&b, "not imported: %s more\n", countOf(int(more), "key"))
+	}
+	if f.dryRun {
+		b.WriteString("nothing was written\n")
+	}
+	return b.String()
+}
+
+func formatMoment(ms int64) string {
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// progressBar shows on a terminal how far an import is. A nil bar shows nothing.
+type progressBar struct {
+	to   io.Writer
+	next time.Time
+}
+
+// newProgressBar returns a bar if stderr is a terminal, or nil.
+func (s *session) newProgressBar() *progressBar {
+	f, ok := s.Stderr.(*os.File)
+	if !ok || s.getenv("TERM") == "dumb" {
+		return nil
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return &progressBar{to: f}
+}
+
+// barCells is the width of a progress bar in characters, barPause the time between two pictures.
+const (
+	barCells = 30
+	barPause = 100 * time.Millisecond
+)
+
+// show draws the bar: Redis has looked at seen of size keys.
+func (b *progressBar) show(r *imports.Report, seen, size int64) {
+	if now := time.Now(); now.After(b.next) {
+		b.next = now.Add(barPause)
+		fmt.Fprint(b.to, "\r", drawBar(r, seen, size), "\x1b[K")
+	}
+}
+
+// drawBar returns the picture of a bar.
+func drawBar(r *imports.Report, seen, size int64) string {
+	done := int64(barCells)
+	if size > 0 {
+		done = min(done, seen*barCells/size)
+	}
+	return fmt.Sprintf("%s%s %3d%%  %s, %s", strings.Repeat("█", int(done)),
+		strings.Repeat("░", barCells-int(done)), done*100/barCells, countOf(int(r.Keys), "key"),
+		countOf(int(r.Events), "event"))
+}
+
+// clear removes the bar.
+func (b *progressBar) clear() {
+	if b != nil {
+		fmt.Fprint(b.to, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/imports"
+)
+
+// importServer is the server of an import. Its requests may be repeated: an operation that has
+// counted is refused the next time.
+type importServer struct {
+	client *caller
+	ack    string
+	// patience is how long a server that does not answer, or is overloaded, is asked again.
+	patience time.Duration
+}
+
+// The bounds of a batch. Its body is a tenth shorter than a server accepts.
+const (
+	importOps   = 5000
+	importBytes = 900 << 10
+)
+
+// importCheck is a check of an operation of an import.
+type importCheck struct {
+	NS     string  `json:"ns,omitempty"`
+	Key    string  `json:"key"`
+	N      int64   `json:"n"`
+	Limits []limit `json:"limits"`
+}
+
+// importOp is an operation of an import.
+type importOp struct {
+	Op     string        `json:"op"`
+	Checks []importCheck `json:"checks"`
+	TS     int64         `json:"ts"`
+	Ack    string        `json:"ack,omitempty"`
+	DryRun bool          `json:"dry_run,omitempty"`
+}
+
+// markCheck returns the check of a mark.
+func markCheck(m *imports.Mark, n, most, span int64) importCheck {
+	ns, key := twotier.ImportedKey(m.NS, m.Source, m.Key)
+	return importCheck{NS: ns, Key: key, N: n,
+		Limits: []limit{{Window: config.FormatMilliseconds(span), Max: most}}}
+}
+
+// Span implements [imports.Server]. A count of a window that exceeds the span is refused.
+func (s *importServer) Span(ctx context.Context, ns string) (int64, error) {
+	fits := func(ms int64) (bool, error) {
+		query := keyQuery(ns, "span", config.FormatMilliseconds(ms))
+		_, err := s.client.do(ctx, http.MethodGet, "/v1/count", query, nil)
+		if p, ok := errors.AsType[*Problem](err); ok &&
+			p.Status == http.StatusUnprocessableEntity {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	low, high := int64(0), int64(20*366*24*time.Hour/time.Millisecond)
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		ok, err := fits(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 {
+		_, err := s.client.do(ctx, http.MethodGet, "/v1/count", keyQuery(ns, "span", "1ms"), nil)
+		return 0, err
+	}
+	return low, nil
+}
+
+// errMarksUnknown is the error of an import that can't see what earlier ones have counted.
+var errMarksUnknown = errors.New("the server can't read its counts in Redis, so it may not know " +
+	"what earlier imports have counted; repeat this one once /readyz is not degraded")
+
+// Marked implements [imports.Server], with dry runs that are refused.
+func (s *importServer) Marked(ctx context.Context, span int64, probes []imports.Probe) ([]int64,
+	error) {
+	marked := make([]int64, 0, len(probes))
+	ops := func(yield func(importOp) bool) {
+		for i := range probes {
+			p := &probes[i]
+			if !yield(importOp{Op: "acquire", TS: p.TS, DryRun: true,
+				Checks: []importCheck{markCheck(&p.Mark, 1, 0, span)}}) {
+				return
+			}
+		}
+	}
+	err := s.eachBatch(ops, func(body []byte) error {
+		var answer struct {
+			Results []struct {
+				Checks []decision
+				Error  *Problem
+				origin
+			}
+		}
+		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body, false),
+			&answer); err != nil {
+			return err
+		}
+		for _, r := range answer.Results {
+			switch {
+			case r.Error != nil:
+				return r.Error
+			case r.Degraded || r.Source == "fallback":
+				return errMarksUnknown
+			case len(r.Checks) != 1 || len(r.Checks[0].Limits) != 1:
+				return errors.New("the server answers with other limits than asked for")
+			}
+			marked = append(marked, r.Checks[0].Limits[0].Count)
+		}
+		return nil
+	})
+	if err == nil && len(marked) != len(probes) {
+		err = errors.New("the server has answered another number of operations than asked for")
+	}
+	return marked, err
+}
+
+// Series implements [imports.Server].
+func (s *importServer) Series(ctx context.Context, m imports.Mark, window int64) (
+	list []imports.Bucket, err error) {
+	ns, key := twotier.ImportedKey(m.NS, m.Source, m.Key)
+	var answer struct {
+		Bucket int64 `json:"bucket_ms"`
+		Points [][2]int64
+	}
+	query := keyQuery(ns, key, config.FormatMilliseconds(window))
+	err = s.ask(ctx, http.MethodGet, "/v1/series", query, nil, &answer)
+	for _, p := range answer.Points {
+		list = append(list, imports.Bucket{Start: p[0], Width: answer.Bucket, N: p[1]})
+	}
+	return list, err
+}
+
+// Count implements [imports.Server].
+func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[imports.Op]) (all bool,
+	why, err error) {
+	all = true
+	acquires := func(yield func(importOp) bool) {
+		for o := range ops {
+			if !yield(importOp{Op: "acquire", TS: o.TS, Ack: s.ack, Checks: []importCheck{
+				{NS: o.NS, Key: o.Key, N: o.N, Limits: []limit{{Window: "1ms",
+					Max: twotier.MaxBound}}},
+				markCheck(&o.Mark, o.N, o.Max, span)}}) {
+				return
+			}
+		}
+	}
+	err = s.eachBatch(acquires, func(body []byte) error {
+		var answer struct {
+			Ops, Allowed int64
+			Errors       []struct{ Error *Problem }
+		}
+		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body, true),
+			&answer); err != nil {
+			return err
+		}
+		all = all && answer.Allowed == answer.Ops
+		if why == nil && len(answer.Errors) > 0 && answer.Errors[0].Error != nil {
+			why = answer.Errors[0].Error
+		}
+		return nil
+	})
+	return all, why, err
+}
+
+// eachBatch calls send with the JSON of as many operations at a time as fit into a batch, with
+// commas between.
+func (s *importServer) eachBatch(ops iter.Seq[importOp], send func(list []byte) error) error {
+	var body []byte
+	n := 0
+	for o := range ops {
+		one, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		if n == importOps || n > 0 && len(body)+len(one) > importBytes {
+			if err := send(body); err != nil {
+				return err
+			}
+			body, n = body[:0], 0
+		}
+		if n++; n > 1 {
+			body = append(body, ',')
+		}
+		body = append(body, one...)
+	}
+	if n == 0 {
+		return nil
+	}
+	return send(body)
+}
+
+// batchBody returns the body of a batch.
+func batchBody(list []byte, quiet bool) json.RawMessage {
+	return json.RawMessage(`{"quiet":` + strconv.FormatBool(quiet) + `,"ops":[` + string(list) +
+		`]}`)
+}
+
+// ask calls the server until it answers, and decodes its answer.
+func (s *importServer) ask(ctx context.Context, method, path string, query url.Values,
+	body json.RawMessage, answer any) error {
+	m := message{header: http.Header{}, body: body}
+	if body != nil {
+		m.header.Set("Content-Type", "application/json")
+	}
+	for wait, end := 50*time.Millisecond, time.Now().Add(s.patience); ; wait = min(2*wait,
+		time.Second) {
+		got, err := s.client.exchange(ctx, method, path, query, message{header: m.header.Clone(),
+			body: m.body})
+		switch {
+		case err == nil:
+			return json.Unmarshal(got.body, answer)
+		case ctx.Err() != nil || !isTemporary(err) || time.Now().After(end):
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// isTemporary reports whether a call that failed may succeed later.
+func isTemporary(err error) bool {
+	p, ok := errors.AsType[*Problem](err)
+	return !ok || p.Status == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError
+}

@@ -1,0 +1,97 @@
+package imports
+
+import (
+	"context"
+	"sort"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// findMissing finds the events that the marks of some keys lack.
+func (m *Import) findMissing(ctx context.Context, part []keyPlan) error {
+	probes := make([]Probe, len(part))
+	for i := range part {
+		probes[i] = Probe{part[i].Mark, part[i].events[0].TS}
+	}
+	marked, err := m.server.Marked(ctx, m.span, probes)
+	if err != nil {
+		return err
+	}
+	for i := range part {
+		k := &part[i]
+		k.marked, k.missing = marked[i], k.events
+		if k.marked == 0 {
+			continue
+		}
+		if err := m.compare(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skew is how far the server's clock may be behind this machine's: as far as the server accepts
+// events ahead of its clock.
+const skew = leaparray.MaxAhead
+
+// compare compares the events of a key with its mark, once they have passed at the server: a series
+// has nothing that lies ahead.
+func (m *Import) compare(ctx context.Context, k *keyPlan) error {
+	newest := time.UnixMilli(k.events[len(k.events)-1].TS)
+	if err := wait(ctx, time.Until(newest.Add(skew))); err != nil {
+		return err
+	}
+	age := time.Since(time.UnixMilli(k.events[0].TS)) + edge
+	buckets, err := m.server.Series(ctx, k.Mark, min(m.span, age.Milliseconds()))
+	k.missing = missing(k.events, buckets)
+	return err
+}
+
+// wait waits for a time, if it is positive.
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// missing returns the events that a mark lacks, whose buckets are in order: the newest ones of each
+// bucket that has more events than its mark. All events before the first bucket are taken to be
+// marked, because the source may have had others of that time.
+func missing(events []Event, buckets []Bucket) (list []Event) {
+	at := 0
+	if len(buckets) > 0 {
+		at = firstAt(events, buckets[0].Start)
+	}
+	for _, b := range buckets {
+		end := at + firstAt(events[at:], b.Start+b.Width)
+		list = append(list, newest(events[at:end], b.N)...)
+		at = end
+	}
+	return append(list, events[at:]...)
+}
+
+// firstAt returns the position of the first event at a time or later.
+func firstAt(events []Event, ts int64) int {
+	return sort.Search(len(events), func(i int) bool { return events[i].TS >= ts })
+}
+
+// newest returns the events without the oldest n.
+func newest(events []Event, n int64) []Event {
+	for i, e := range events {
+		if e.N > n {
+			rest := append([]Event{{e.TS, e.N - n}}, events[i+1:]...)
+			return rest
+		}
+		n -= e.N
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package imports
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/internal/redisurl"
+)
+
+// Format is the form in which a limiter keeps its state.
+type Format string
+
+// The formats of sources.
+const (
+	// Auto finds out whether a key is a ZSet, a Hash or, if the pattern has the time of the window,
+	// Fixed.
+	Auto Format = "auto"
+	// ZSet is a sorted set with an element for each event, whose score is its time.
+	ZSet Format = "zset"
+	// Hash has a field for each sub-window: its start, or its start divided by the width.
+	Hash Format = "hash"
+	// Fixed is a string with the number of events in a window, which starts at the time in the name
+	// of the key, or ends when the key expires.
+	Fixed Format = "fixed"
+	// RedisCell is a string of redis-cell: the theoretical arrival time in unix nanoseconds.
+	RedisCell Format = "redis-cell"
+	// RedisRate is a string of go-redis/redis_rate: the theoretical arrival time in seconds since
+	// 2017.
+	RedisRate Format = "redis_rate"
+)
+
+// Formats lists the formats.
+func Formats() []string {
+	return []string{string(Auto), string(ZSet), string(Hash), string(Fixed), string(RedisCell),
+		string(RedisRate)}
+}
+
+// Loss describes what a format lacks for an exact import, or "".
+func (f Format) Loss() string {
+	switch f {
+	case Hash, Fixed:
+		return "the times within a window: its events count from its start, so they leave when " +
+			"the limiter would have forgotten them; fixed windows include refused requests"
+	case RedisCell, RedisRate:
+		return "the times of events: GCRA keeps how much of its burst is in use, and those events " +
+			"leave when it would have let the next ones pass"
+	}
+	return ""
+}
+
+// SourceOptions describe a source.
+type SourceOptions struct {
+	// URL is the address of Redis, see package redisurl.
+	URL string
+	// Pattern matches the keys of the limiter.
+	Pattern *Pattern
+	// Format is the form of their values.
+	Format Format
+	// Unit is the unit of times, one of Units. Default: auto.
+	Unit string
+	// Width is the width of the sub-windows of a Hash, or of the windows whose {index} is in the
+	// name of a Fixed key.
+	Width time.Duration
+	// Window is the length of the windows of Fixed keys without a time in their names.
+	Window time.Duration
+	// Rate and Period are the number of events per time of a GCRA, and Burst how many it lets pass
+	// at once.
+	Rate, Burst int64
+	Period      time.Duration
+	// CommandsPerSecond bounds the commands to Redis; 0 for no bound.
+	CommandsPerSecond int
+	// Timeout bounds connecting, and each command.
+	Timeout time.Duration
+}
+
+// Content is the state of one key of a source.
+type Content struct {
+	// Key is the name in Redis, and Values are those of the pattern's placeholders.
+	Key    string
+	Values map[string]string
+	Format Format
+	// Events are in order of time, one for each millisecond.
+	Events []Event
+	// Unreadable is the number of elements that are no events, and Example describes one.
+	Unreadable int64
+	Example    string
+	// Err is why the key can't be read, nil if it can.
+	Err error
+}
+
+// Source reads the state of a limiter. It sends no command that writes.
+type Source struct {
+	opt    SourceOptions
+	client redis.UniversalClient
+	pace   pace
+}
+
+// NewSource returns a source that has not connected yet.
+func NewSource(opt SourceOptions) (*Source, error) {
+	where, err := redisurl.Parse(opt.URL)
+	if err != nil {
+		return nil, err
+	}
+	o := &redis.UniversalOptions{
+		Addrs: where.Addresses, MasterName: where.Master,
+		IsClusterMode: where.Kind == redisurl.Cluster, DB: where.Database,
+		Username: where.Username, Password: where.Password,
+		SentinelUsername: where.SentinelUsername, SentinelPassword: where.SentinelPassword,
+		Protocol: 2, DisableIdentity: true, ContextTimeoutEnabled: true,
+		DialTimeout: opt.Timeout, ReadTimeout: opt.Timeout, WriteTimeout: opt.Timeout,
+	}
+	if where.TLS {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if where.Unix {
+		o.Dialer = func(ctx context.Context, _, address string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: opt.Timeout}).DialContext(ctx, "unix", address)
+		}
+	}
+	return &Source{opt: opt, client: redis.NewUniversalClient(o),
+		pace: pace{perSecond: opt.CommandsPerSecond}}, nil
+}
+
+// Close closes the connections.
+func (s *Source) Close() error { return s.client.Close() }
+
+// primaries returns the servers that hold keys.
+func (s *Source) primaries(ctx context.Context) (list []*redis.Client, err error) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return []*redis.Client{s.client.(*redis.Client)}, nil
+	}
+	var mu sync.Mutex
+	err = cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		list = append(list, c)
+		return nil
+	})
+	return list, err
+}
+
+// Size returns the number of keys of all kinds.
+func (s *Source) Size(ctx context.Context) (n int64, err error) {
+	servers, err := s.primaries(ctx)
+	if err != nil {
+		return 0, s.explain(err)
+	}
+	for _, c := range servers {
+		if err := s.pace.wait(ctx, 1); err != nil {
+			return 0, err
+		}
+		size, err := c.DBSize(ctx).Result()
+		if err != nil {
+			return 0, s.explain(err)
+		}
+		n += size
+	}
+	return n, nil
+}
+
+// explain adds the address to an error.
+func (s *Source) explain(err error) error {
+	return fmt.Errorf("redis at %s: %w", redisurl.Mask(s.opt.URL), err)
+}
+
+// scanCount is how many keys Redis looks at in one step.
+const scanCount = 500
+
+// Each reads all keys that match and calls fn with some of them at a time, and with the number of
+// keys of all kinds that Redis has looked at since the last call, about.
+func (s *Source) Each(ctx context.Context, fn func(list []Content, seen int64) error) error {
+	servers, err := s.primaries(ctx)
+	if err != nil {
+		return s.explain(err)
+	}
+	for _, c := range servers {
+		for cursor := uint64(0); ; {
+			if err := s.pace.wait(ctx, 1); err != nil {
+				return err
+			}
+			found, next, err := c.Scan(ctx, cursor, s.opt.Pattern.glob(), scanCount).Result()
+			if err != nil {
+				return s.explain(err)
+			}
+			list, err := s.read(ctx, found)
+			if err != nil {
+				return s.explain(err)
+			}
+			if err := fn(list, scanCount); err != nil {
+				return err
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// pace spreads commands over time.
+type pace struct {
+	perSecond int
+	next      time.Time
+}
+
+// wait waits until n more commands may be sent.
+func (p *pace) wait(ctx context.Context, n int) error {
+	if p.perSecond <= 0 {
+		return ctx.Err()
+	}
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	delay := p.next.Sub(now)
+	p.next = p.next.Add(time.Duration(n) * time.Second / time.Duration(p.perSecond))
+	return wait(ctx, delay)
+}
