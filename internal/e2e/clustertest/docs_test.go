@@ -19,8 +19,8 @@ import (
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
 // network.
 var documented = []string{"README.md", "docs/api.md", "docs/cluster.md", "docs/comparison.md",
-	"docs/doors.md", "docs/holds.md", "docs/mirror.md", "docs/operations.md",
-	"docs/recipes.md", "docs/rules.md", "docs/security.md", "docs/tour.md"}
+	"docs/doors.md", "docs/holds.md", "docs/mirror.md", "docs/operations.md", "docs/recipes.md",
+	"docs/rules.md", "docs/security.md", "docs/switching.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment marks it as refused, and must print the output on the page, except

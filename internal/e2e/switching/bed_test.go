@@ -49,10 +49,10 @@ func newBed(t *testing.T, flags ...string) *bed {
 	return b
 }
 
-// eval runs a script of testdata.
+// eval runs a script of deploy/switching.
 func (b *bed) eval(script, key string, args ...any) int64 {
 	b.Helper()
-	text := must.Read(b.T, filepath.Join("testdata", script+".lua"))
+	text := must.Read(b.T, filepath.Join("..", "..", "..", "deploy", "switching", script+".lua"))
 	n, err := b.old.Eval(b.Context(), text, []string{key}, args...).Int64()
 	if err != nil {
 		b.Fatal(err)
