@@ -95,20 +95,26 @@ func TestKilledImports(t *testing.T) {
 	b.compare(want)
 }
 
-// TestImportsAtTheSameTime runs three imports at the same time.
+// TestImportsAtTheSameTime runs three imports at the same time, also where limits refuse nothing,
+// and where all counts are in Redis.
 func TestImportsAtTheSameTime(t *testing.T) {
-	b := newBed(t)
-	want := b.fill(newRand(t), 1500)
-	var all sync.WaitGroup
-	for range 3 {
-		all.Go(func() {
-			if _, err := b.tryImport("--pattern", "rl:{key}"); err != nil {
-				t.Error(err)
+	for _, flags := range [][]string{nil, {"--shadow"}, {"--mode", "redis"}} {
+		t.Run(fmt.Sprint(flags), func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, flags...)
+			want := b.fill(newRand(t), 400)
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					if _, err := b.tryImport("--pattern", "rl:{key}"); err != nil {
+						t.Error(err)
+					}
+				})
 			}
+			all.Wait()
+			b.compare(want)
 		})
 	}
-	all.Wait()
-	b.compare(want)
 }
 
 // TestServerDiesDuringAnImport kills the server in the middle of an import, and starts it again:
