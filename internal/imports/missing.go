@@ -2,6 +2,7 @@ package imports
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"time"
 
@@ -63,20 +64,34 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// missing returns the events that a mark lacks, whose buckets are in order: the newest ones of each
-// bucket that has more events than its mark. All events before the first bucket are taken to be
-// marked, because the source may have had others of that time.
+// missing returns the events that a mark lacks, in order. Its buckets are in order, and both are.
+//
+// A bucket with more events than its mark lacks the newest of them, because imports go from old to
+// new. If another one was counted in its place earlier, because an event came late, a newer bucket
+// with a smaller width may have too many: they make up for it. They are no events that the source
+// has forgotten, as it forgets the oldest first. All events before the first bucket are taken to be
+// marked.
 func missing(events []Event, buckets []Bucket) (list []Event) {
-	at := 0
-	if len(buckets) > 0 {
-		at = firstAt(events, buckets[0].Start)
+	surplus, end := int64(0), len(events)
+	var parts [][]Event // newest first
+	for _, b := range slices.Backward(buckets) {
+		after := firstAt(events[:end], b.Start+b.Width)
+		parts = append(parts, events[after:end]) // after the last bucket
+		at := firstAt(events[:after], b.Start)
+		here := events[at:after]
+		lacking := max(0, total(here)-b.N)
+		repaid := min(surplus, lacking)
+		surplus += max(0, b.N-total(here)) - repaid
+		parts = append(parts, newest(here, b.N+repaid))
+		end = at
 	}
-	for _, b := range buckets {
-		end := at + firstAt(events[at:], b.Start+b.Width)
-		list = append(list, newest(events[at:end], b.N)...)
-		at = end
+	if len(buckets) == 0 {
+		return events
 	}
-	return append(list, events[at:]...)
+	for _, part := range slices.Backward(parts) {
+		list = append(list, part...)
+	}
+	return list
 }
 
 // firstAt returns the position of the first event at a time or later.

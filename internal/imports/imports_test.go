@@ -1,0 +1,157 @@
+package imports_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/imports"
+	"twotier.dev/twotier/internal/testing/seed"
+)
+
+func parse(t *testing.T, text string) *imports.Pattern {
+	t.Helper()
+	p, err := imports.ParsePattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestPatterns(t *testing.T) {
+	for _, test := range []struct{ pattern, as, key, want, glob string }{
+		{"rl:{key}", "{key}", "rl:a:b", "a:b", "rl:*"},
+		{"limit:{key}:zset", "u/{key}", "limit:a:zset", "u/a", "limit:*:zset"},
+		{"{tenant}:{user}", "{user}@{tenant}", "a:b", "b@a", "*:*"},
+		{"d_{key}_{start}", "{key}", "d_a_1_1700000000", "a_1", "d_*_*"},
+		{"d_{key}_{start}", "{key}", "d_a_b", "", "d_*_*"},
+		{"{{{key}}}:z", "{{x}}{key}", "{a}:z", "{x}a", "{*}:z"},
+		{"a*[b]?\\{key}", "{key}", "a*[b]?\\c", "c", `a\*\[b\]\?\\*`},
+		{"rl:{key}", "{key}", "rl:", "", "rl:*"},
+		{"rl:{key}", "{key}", "rl:a\nb", "a\nb", "rl:*"},
+	} {
+		p := parse(t, test.pattern)
+		got, ok := p.Expand(test.key, parse(t, test.as))
+		if ok != (test.want != "") || ok && got != test.want {
+			t.Errorf("%s: %q gives %q, %v", test.pattern, test.key, got, ok)
+		}
+		if p.Glob() != test.glob {
+			t.Errorf("%s: %s, want %s", test.pattern, p.Glob(), test.glob)
+		}
+	}
+	for _, wrong := range []string{"{key", "key}", "{}", "{a b}", "{key}{key}"} {
+		if _, err := imports.ParsePattern(wrong); err == nil {
+			t.Errorf("%s is accepted", wrong)
+		}
+	}
+	if name := parse(t, "{a}{b}").Unknown(parse(t, "{a}")); name != "b" {
+		t.Errorf("%q is unknown", name)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for _, test := range []struct {
+		x    float64
+		unit string
+		want int64 // 0 for none
+	}{
+		{1700000000, "", 1700000000000}, {1700000000.123, "auto", 1700000000123},
+		{1700000000123, "auto", 1700000000123}, {1700000000123456, "auto", 1700000000123},
+		{1700000000123456789, "auto", 1700000000123}, {5, "auto", 0}, {-1, "auto", 0},
+		{-5, "ms", 0}, {0, "s", 0}, {1e300, "s", 0}, {5, "s", 5000}, {1e10, "auto", 0},
+		{1700000000123, "us", 1700000000},
+	} {
+		got, err := imports.Milliseconds(test.x, test.unit)
+		if (err != nil) != (test.want == 0) || got != test.want {
+			t.Errorf("%v %s: %d, %v, want %d", test.x, test.unit, got, err, test.want)
+		}
+	}
+}
+
+// TestMissing imports a log again and again while the limiter adds events and forgets its oldest,
+// and imports end anywhere, with buckets of any width: in the end every event is counted once.
+func TestMissing(t *testing.T) {
+	first := seed.First()
+	for n := first; n < first+200; n++ {
+		rng := rand.New(rand.NewPCG(n, 0))
+		var log, marked []imports.Event
+		now, window := int64(1_000_000), int64(20_000)
+		for range 30 {
+			now += rng.Int64N(4000)
+			for range rng.IntN(4) {
+				log = append(log, imports.Event{TS: now - rng.Int64N(100), N: 1 + rng.Int64N(3)})
+			}
+			slices.SortFunc(log, func(a, b imports.Event) int { return int(a.TS - b.TS) })
+			source := imports.Merge(slices.DeleteFunc(slices.Clone(log),
+				func(e imports.Event) bool { return e.TS <= now-window }))
+			width := int64(1) << rng.IntN(9)
+			got := imports.Missing(source, buckets(marked, width, now-window, now))
+			leaves := len(source) > 0 && source[0].TS < now-window+5000
+			if rng.IntN(3) == 0 && len(got) > 0 && !leaves {
+				got = got[:rng.IntN(len(got))] // it is killed, and repeated before any leaves
+			}
+			marked = append(marked, got...)
+		}
+		if want, counted := sum(log), sum(marked); counted > want {
+			t.Fatalf("TWOTIER_TEST_FIRST=%d: counted %d of %d events", n, counted, want)
+		}
+		source := imports.Merge(slices.DeleteFunc(slices.Clone(log),
+			func(e imports.Event) bool { return e.TS <= now-window }))
+		marked = append(marked, imports.Missing(source, buckets(marked, 1, now-window, now))...)
+		if want, counted := sum(log), sum(marked); counted != want {
+			t.Fatalf("TWOTIER_TEST_FIRST=%d: counted %d of %d events", n, counted, want)
+		}
+	}
+}
+
+// buckets returns the sums of events from a time on.
+func buckets(events []imports.Event, width, from, to int64) (list []imports.Bucket) {
+	counts := map[int64]int64{}
+	for _, e := range events {
+		counts[e.TS/width] += e.N
+	}
+	for i := from / width; i <= to/width; i++ {
+		list = append(list, imports.Bucket{Start: i * width, Width: width, N: counts[i]})
+	}
+	return list
+}
+
+func sum(events []imports.Event) (n int64) {
+	for _, e := range events {
+		n += e.N
+	}
+	return n
+}
+
+// TestGCRAInUse compares GCRA with a sliding window over the events that stand for its state: both
+// let the next event pass at the same time.
+func TestGCRAInUse(t *testing.T) {
+	first := seed.First()
+	for n := first; n < first+40; n++ {
+		rng := rand.New(rand.NewPCG(n, 0))
+		rate, burst := 1+rng.Int64N(20), 1+rng.Int64N(20)
+		interval := time.Duration(1+rng.Int64N(100)) * time.Millisecond
+		now := time.UnixMilli(1_700_000_000_000)
+		refill := interval * time.Duration(burst)
+		arrival := now.Add(time.Duration(rng.Int64N(int64(refill) + 1)).Truncate(time.Millisecond))
+		events := imports.InUse(arrival, now, rate, burst, interval*time.Duration(rate))
+		for at := now; at.Before(now.Add(2 * refill)); at = at.Add(time.Millisecond) {
+			used := int64(0)
+			for _, e := range events {
+				if e.TS > at.Add(-refill).UnixMilli() {
+					used++
+				}
+			}
+			latest := at
+			if arrival.After(at) {
+				latest = arrival
+			}
+			passes := !latest.Add(interval).Add(-refill).After(at)
+			if passes != (used < burst) {
+				t.Fatalf("TWOTIER_TEST_FIRST=%d: %v later, %d of %d are in use, GCRA passes: %v", n,
+					at.Sub(now), used, burst, passes)
+			}
+		}
+	}
+}
