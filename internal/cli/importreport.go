@@ -62,7 +62,8 @@ func describeImport(r *imports.Report, f *importFlags) string {
 	if f.dryRun {
 		did = "would count"
 	}
-	fmt.Fprintf(&b, "%s %s of %s", did, countOf(int(r.Counted), "event"), countOf(int(r.Keys), "key"))
+	fmt.Fprintf(&b, "%s %s of %s", did, countOf(int(r.Counted), "event"),
+		countOf(int(r.Keys), "key"))
 	if r.Keys == 0 {
 		fmt.Fprintf(&b, ": no key matches %s", f.pattern)
 	}

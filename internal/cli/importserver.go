@@ -244,5 +244,6 @@ func (s *importServer) ask(ctx context.Context, method, path string, query url.V
 // isTemporary reports whether a call that failed may succeed later.
 func isTemporary(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
-	return !ok || p.Status == http.StatusTooManyRequests || p.Status >= http.StatusInternalServerError
+	return !ok || p.Status == http.StatusTooManyRequests ||
+		p.Status >= http.StatusInternalServerError
 }

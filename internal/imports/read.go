@@ -263,7 +263,8 @@ func (s *Source) readString(ctx context.Context, c *Content) (text string, start
 		start, err = s.timeIn(c.Values[placeStart])
 	case s.opt.Pattern.Has(placeIndex):
 		index, parseErr := strconv.ParseInt(c.Values[placeIndex], 10, 64)
-		if start = index * s.opt.Width.Milliseconds(); parseErr != nil || unitOf(float64(start)) != "ms" {
+		start = index * s.opt.Width.Milliseconds()
+		if parseErr != nil || unitOf(float64(start)) != "ms" {
 			err = contentErrorf("{index} is %s, no index of a window of %v; see --width",
 				c.Values[placeIndex], s.opt.Width)
 		}

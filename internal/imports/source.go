@@ -48,8 +48,8 @@ func (f Format) Loss() string {
 		return "the times within a window: its events count from its start, so they leave when " +
 			"the limiter would have forgotten them; fixed windows include refused requests"
 	case RedisCell, RedisRate:
-		return "the times of events: GCRA keeps how much of its burst is in use, and those events " +
-			"leave when it would have let the next ones pass"
+		return "the times of events: GCRA keeps how much of its burst is in use, and those " +
+			"events leave when it would have let the next ones pass"
 	}
 	return ""
 }

@@ -82,7 +82,8 @@ func TestImportTwice(t *testing.T) {
 		time.Sleep(3 * time.Millisecond)
 		b.addZSet("rl:bob", time.Now().UnixMilli(), 50_000, 100, &log) // forgets some
 	}
-	if r := b.imports(append(args, "--until", fmt.Sprint(until))...); r.Counted != 0 || r.Later != 5 {
+	if r := b.imports(append(args, "--until", fmt.Sprint(until))...); r.Counted != 0 ||
+		r.Later != 5 {
 		t.Errorf("until before the new events: %+v", r)
 	}
 	if r := b.imports(args...); r.Counted != 5 {
