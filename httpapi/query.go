@@ -228,8 +228,8 @@ func parseExplainQuery(ctx *fasthttp.RequestCtx) (*explain.Query, *wire.Problem)
 	return q, p
 }
 
-// parseRulesQuery reads the query of /v1/rules: the number of a version, or "history" or
-// "warnings".
+// parseRulesQuery reads the query of /v1/rules: the number of a version, and "limits" of it, or
+// "history" or "warnings".
 func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wire.Problem) {
 	p = eachArg(ctx, func(name, value []byte) *wire.Problem {
 		switch string(name) {
@@ -238,20 +238,20 @@ func parseRulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *wi
 			if number = n; n < 1 || !ok {
 				return wire.FieldProblem("version", "want a number from 1 on")
 			}
-		case "history", "warnings":
+		case "limits", "history", "warnings":
 			if string(value) != "true" {
 				return wire.FieldProblem(string(name), "want true")
 			}
 			if part != "" {
-				return wire.FieldProblem(string(name), "want either history or warnings, not both")
+				return wire.FieldProblem(string(name), "want one of limits, history and warnings")
 			}
 			part = string(name)
 		default:
-			return unknownArgProblem(name, "rules has version, history and warnings")
+			return unknownArgProblem(name, "rules has version, limits, history and warnings")
 		}
 		return nil
 	})
-	if p == nil && part != "" && number > 0 {
+	if p == nil && part != "" && part != "limits" && number > 0 {
 		p = wire.FieldProblem(part, "want either "+part+" or version, not both")
 	}
 	return number, part, p

@@ -35,9 +35,12 @@ type RuleBook interface {
 	Read(text []byte) (*twotier.RuleSet, error)
 	// JSON returns a document as JSON.
 	JSON(text []byte) ([]byte, error)
+	// Limits returns the limits of the named rules of a document as a JSON list.
+	Limits(text []byte) ([]byte, error)
 }
 
-// showRules answers with the rules in force, another version of them, the history, or the warnings.
+// showRules answers with the rules in force, another version of them, their limits, the history, or
+// the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 		return p
@@ -56,7 +59,7 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 		if err != nil {
 			return s.problemOfRules(err, false)
 		}
-		return s.showVersion(ctx, v)
+		return s.showVersionPart(ctx, v, part)
 	}
 	v, confirmed, known := s.opts.RuleBook.Current()
 	if part == "warnings" {
@@ -67,7 +70,25 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	s.setWarnings(ctx)
 	ctx.Response.Header.Set("Age", strconv.Itoa(int(time.Since(confirmed)/time.Second)))
-	return s.showVersion(ctx, v)
+	return s.showVersionPart(ctx, v, part)
+}
+
+// showVersionPart answers with a document, or with the limits in it.
+func (s *Server) showVersionPart(ctx *fasthttp.RequestCtx, v twotier.RuleVersion,
+	part string) *wire.Problem {
+	if part == "" {
+		return s.showVersion(ctx, v)
+	}
+	limits, err := s.opts.RuleBook.Limits(v.Text)
+	if err != nil {
+		return s.problemOfRules(err, false)
+	}
+	setVersion(ctx, v)
+	b := strconv.AppendInt([]byte(`{"version":`), v.Number, 10)
+	b = append(append(b, `,"limits":`...), limits...)
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(append(b, '}'))
+	return nil
 }
 
 // showVersion answers with a document, as JSON unless the request prefers YAML.

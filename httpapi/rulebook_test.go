@@ -87,6 +87,18 @@ func TestPutAndShowRules(t *testing.T) {
 	status(t, put(s, `*`, oneRule), 200, `{"version":3,`)
 	status(t, call(s, "GET /v1/rules?version=2", ""), 200, `{"rules":[]}`)
 	status(t, call(s, "GET /v1/rules?version=9", ""), 404, "no such version")
+	for _, query := range []string{"limits=true", "version=1&limits=true"} {
+		limits := call(s, "GET /v1/rules?"+query, "")
+		status(t, limits, 200,
+			`"limits":[{"rule":"a","window":"1m","max":1,"at":"rules:2:22"}]}`)
+		want := `"3"`
+		if query != "limits=true" {
+			want = `"1"`
+		}
+		if etag(limits) != want {
+			t.Errorf("%s: ETag %s, want %s", query, etag(limits), want)
+		}
+	}
 	history := call(s, "GET /v1/rules?history=true", "")
 	status(t, history, 200, `{"versions":[{"version":3,"who":"--admin-token",`)
 	if n := strings.Count(string(history.Response.Body()), `"who"`); n != 3 {
@@ -120,7 +132,8 @@ func TestRefusedRules(t *testing.T) {
 	status(t, call(s, "PUT /v1/rules?x=1", oneRule), 422, "x: unknown parameter")
 	for query, want := range map[string]string{"version=0": "version: want", "version=x": "version: want",
 		"history=1": "history: want true", "version=1&history=true": "not both",
-		"at=1": "rules has version, history and warnings"} {
+		"limits=1": "limits: want true", "limits=true&history=true": "want one of limits, history and",
+		"at=1": "rules has version, limits, history and warnings"} {
 		status(t, call(s, "GET /v1/rules?"+query, ""), 422, want)
 	}
 	for request, code := range map[string]int{"POST /v1/rules": 405, "DELETE /v1/rules": 405,

@@ -124,5 +124,6 @@ func TestWarningsAreAnswered(t *testing.T) {
 	}
 	status(t, call(s, "GET /v1/rules?warnings=1", ""), 422, "warnings: want true")
 	status(t, call(s, "GET /v1/rules?warnings=true&version=1", ""), 422, "not both")
-	status(t, call(s, "GET /v1/rules?warnings=true&history=true", ""), 422, "not both")
+	status(t, call(s, "GET /v1/rules?warnings=true&history=true", ""), 422,
+		"want one of limits, history and warnings")
 }

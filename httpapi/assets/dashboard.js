@@ -5,6 +5,7 @@ import { forget, refreshEvents, showCluster } from "./members.js";
 import { openKeys, refreshKey, refreshLists, reveal, showSince } from "./keys.js";
 import { openRules, refreshRules } from "./rules.js";
 import { openBans, refreshBans } from "./bans.js";
+import { openTrials } from "./trial.js";
 import { refreshWarnings } from "./warnings.js";
 
 const PERIOD = 1000;
@@ -120,6 +121,7 @@ document.addEventListener("keydown", (e) => {
 document.addEventListener("visibilitychange", forget);
 openOverview(failed);
 openRules();
+openTrials();
 openKeys();
 openBans();
 run();

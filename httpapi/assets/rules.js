@@ -5,6 +5,7 @@ import {
   clock,
   element,
   figure,
+  limitParts,
   limitText,
   limitsIn,
   postJSON,
@@ -27,6 +28,9 @@ export const rulesOf = (ns) => state.rules.filter((r) => (r.namespace || "defaul
 // rulesBan reports whether any rule bans keys.
 export const rulesBan = () => state.rules.some((r) => r.ban);
 
+// rulesIn returns the rules of a document, or of a list of several.
+export const rulesIn = (document) => [document].flat().flatMap((d) => d.rules || []);
+
 // MOST bounds how many rules have figures: two requests each.
 const MOST = 50;
 
@@ -45,6 +49,9 @@ async function figuresOf(r) {
   const [yes, no, near = [0, 0]] = await Promise.all(verdicts.map((v) => decisions(r, v)));
   return [yes[0] + near[0], no[0], yes[1] + near[1], no[1]];
 }
+
+// isOnCounts reports whether a rule has limits that can be tried on past events.
+const isOnCounts = (r) => limitsIn(r).some((limit) => !limitParts(limit).open);
 
 function ruleRow(r) {
   const stateOf = r.state || "on";
@@ -72,8 +79,16 @@ function ruleRow(r) {
     ...["Allowed 1m", "Refused 1m", "Allowed 24h", "Refused 24h"].map((label) =>
       element("td", { class: "num", "data-label": label }),
     ),
+    element("td", {}, element("span", { class: "buttons" }, ...(isOnCounts(r) ? [tryButton(r)] : []))),
   );
 }
+
+const tryButton = (r) =>
+  element(
+    "button",
+    { type: "button", "data-rule": r.name, "aria-label": `Try limits of ${r.name}` },
+    "Try",
+  );
 
 function showFigures(rules, decided) {
   const by = new Map(rules.map((r, i) => [r, decided[i]]));
@@ -101,7 +116,7 @@ export async function refreshRules(now) {
     return;
   }
   const version = response.headers.get("ETag") || "";
-  const rules = (await response.json()).rules || [];
+  const rules = rulesIn(await response.json());
   const changed = version !== state.version;
   Object.assign(state, { rules, version });
   write($("rules-version"), "version " + version.replaceAll('"', ""));
@@ -115,6 +130,12 @@ export async function refreshRules(now) {
   );
   showFigures(rules, decided); // a rule without figures is shown nevertheless
   if (changed) await showVersions();
+}
+
+// reloadRules shows the rules that have just been put in force.
+export function reloadRules() {
+  state.read = -Infinity;
+  return refreshRules(performance.now());
 }
 
 async function showVersions() {
@@ -229,13 +250,19 @@ function goTo(message) {
   area.setSelectionRange(at, start + lines[line - 1].length);
 }
 
-// failed says why the document was not taken or tried. Where --admin has an address of its own,
-// that happens there: this page comes from --listen, and may not ask another address.
-function failed(e) {
-  const elsewhere = e.status === 404 || e.status === 405;
-  const message = elsewhere
+// explain says why a document was not taken or tried. Where --admin has an address of its own, that
+// happens there: this page comes from --listen, and may not ask another address.
+export const explain = (e) =>
+  e.status === 404 || e.status === 405
     ? "Rules are changed and tried at the address of --admin, with twotier rules apply or backtest."
     : e.message;
+
+// warningsText writes the warnings about a document that was taken.
+export const warningsText = ({ warnings = [] }) =>
+  warnings.map((w) => `${w.at}: ${w.code}: ${w.reason}\n  instead: ${w.instead}`).join("\n");
+
+function failed(e) {
+  const message = explain(e);
   say(message, "");
   goTo(message);
 }
@@ -255,12 +282,10 @@ async function apply() {
     begin("");
     state.base = response.headers.get("ETag");
     state.text = $("rules-text").value;
-    state.read = -Infinity;
     write($("editor-base"), "made from version " + made.version);
     say("", `Version ${made.version} is in force on this node, and within a second on the others.`);
-    const warned = made.warnings || [];
-    result(warned.map((w) => `${w.at}: ${w.code}: ${w.reason}\n  instead: ${w.instead}`).join("\n"));
-    await refreshRules(performance.now());
+    result(warningsText(made));
+    await reloadRules();
   } catch (e) {
     if (e.status === 412)
       e.message += ". Close and edit again to start from it; copy what you have written first.";
@@ -268,7 +293,7 @@ async function apply() {
   }
 }
 
-const range = (b) => (b.min === b.max ? figure(b.min) : `${figure(b.min)} to ${figure(b.max)}`);
+export const range = (b) => (b.min === b.max ? figure(b.min) : `${figure(b.min)} to ${figure(b.max)}`);
 
 // NAMED is how many keys of a rule a backtest names.
 const NAMED = 20;

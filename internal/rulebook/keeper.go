@@ -321,3 +321,6 @@ func (k *Keeper) Read(text []byte) (*twotier.RuleSet, error) {
 
 // JSON converts a text to JSON.
 func (k *Keeper) JSON(text []byte) ([]byte, error) { return rules.JSON(text) }
+
+// Limits lists the limits of the named rules of a text as JSON, see [rules.Limits].
+func (k *Keeper) Limits(text []byte) ([]byte, error) { return rules.Limits(text) }

@@ -38,6 +38,8 @@ type PlacedLimit struct {
 	// List is 0 for the rule's own limits, and n for the limits of its n-th override.
 	List int
 	At   string
+	// MaxAt is the position of the maximum, or of the text that begins with it.
+	MaxAt string
 }
 
 // PlacedDescriptor is a descriptor of a domain.
@@ -71,9 +73,23 @@ func (r *reader) addSourceLimits(one *twotier.Rule, limits []twotier.RuleLimit, 
 		if len(items) == len(limits) {
 			where = items[i]
 		}
-		r.addSourceLimit(PlacedLimit{l, one.Namespace, one.Name, distinct, list,
-			r.Position(where)})
+		r.addSourceLimit(PlacedLimit{RuleLimit: l, Namespace: one.Namespace, Rule: one.Name,
+			Distinct: distinct, List: list, At: r.Position(where),
+			MaxAt: r.Position(maximumOf(where))})
 	}
+}
+
+// maximumOf returns the node of a limit's maximum, or of the text that begins with it.
+func maximumOf(limit *strictyaml.Node) *strictyaml.Node {
+	limit = strictyaml.Resolve(limit)
+	if strictyaml.IsMapping(limit) {
+		for pair := range slices.Chunk(limit.Content, 2) {
+			if pair[0].Value == "max" {
+				return strictyaml.Resolve(pair[1])
+			}
+		}
+	}
+	return limit
 }
 
 func (r *reader) addSourceLimit(l PlacedLimit) {
