@@ -23,6 +23,7 @@ type fake struct {
 	mu     sync.Mutex
 	counts map[string]*int64
 	last   twotier.Op
+	prefix string // of the last list of keys
 	points []twotier.Point
 	top    []twotier.KeyCount
 	denied []twotier.KeyCount
@@ -136,7 +137,11 @@ func (f *fake) Series(ctx context.Context, ns, key []byte,
 	return 1000, f.points, f.err
 }
 
-func (f *fake) Top(_ context.Context, by string, limit int, _ int64) ([]twotier.KeyCount, error) {
+func (f *fake) Top(_ context.Context, by, prefix string, limit int,
+	_ int64) ([]twotier.KeyCount, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.prefix = prefix
 	rows := map[string][]twotier.KeyCount{"count": f.top, "refused": f.denied,
 		"shadow": f.shadowed, "concurrent": f.leased}[by]
 	return rows[:min(limit, len(rows))], f.err

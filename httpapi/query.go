@@ -152,6 +152,7 @@ type listQuery struct {
 	window int64
 	text   string // the window as the query spells it; empty if there is none
 	by     string // see request.ValidTopOrder
+	prefix string // of the keys
 }
 
 // parseTopQuery reads the query of the first keys in some order.
@@ -168,8 +169,12 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 			if q.by = string(value); !request.ValidTopOrder(q.by) {
 				p = wire.FieldProblem("by", request.WantBy)
 			}
+		case "prefix":
+			if q.prefix = string(value); !request.ValidKey(value) {
+				p = wire.FieldProblem("prefix", request.WantKey)
+			}
 		default:
-			p = unknownArgProblem(name, "top has n, window and by")
+			p = unknownArgProblem(name, "top has n, window, by and prefix")
 		}
 		return p
 	})
@@ -177,6 +182,8 @@ func parseTopQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *wire.Problem) {
 	case p != nil:
 	case q.by == request.ByConcurrent && q.text != "":
 		p = wire.FieldProblem("window", request.WantNoTopWindow)
+	case q.by == request.ByConcurrent && q.prefix != "":
+		p = wire.FieldProblem("prefix", "leave it out: concurrent lists the holds of all keys")
 	case q.by != request.ByConcurrent && q.text == "":
 		q.window, q.text = request.DefaultTopMS, request.DefaultTopWindow
 	}

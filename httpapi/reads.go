@@ -70,7 +70,7 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return p
 	}
 	x := s.beginRequest(ctx)
-	keys, err := s.service.Top(x.context, q.by, q.n, q.window)
+	keys, err := s.service.Top(x.context, q.by, q.prefix, q.n, q.window)
 	if err == nil {
 		x.out = appendTop(x.out, q.text, keys)
 		x.setResponseBody(ctx)

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -66,7 +67,13 @@ func (c *Counter) withLoadedKey(ctx context.Context, ns, key []byte, window int6
 // Top returns up to n keys in memory with the largest counts in the window that ends now, largest
 // first. It scans every key, and locks a partition for a few hundred keys at a time.
 func (c *Counter) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
-	return c.top(ctx, n, window, nil)
+	return c.top(ctx, n, window, "", nil)
+}
+
+// TopWithPrefix is Top for the keys that begin with a prefix.
+func (c *Counter) TopWithPrefix(ctx context.Context, prefix string, n int,
+	window int64) ([]twotier.KeyCount, error) {
+	return c.top(ctx, n, window, prefix, nil)
 }
 
 // TopOf is Top for some namespaces. If the window exceeds a namespace's span, the span is used.
@@ -76,11 +83,11 @@ func (c *Counter) TopOf(ctx context.Context, namespaces []string, n int,
 	for _, name := range namespaces {
 		only[name] = true
 	}
-	return c.top(ctx, n, window, only)
+	return c.top(ctx, n, window, "", only)
 }
 
-// top is Top for the namespaces in only, or for all if it is nil.
-func (c *Counter) top(ctx context.Context, n int, window int64,
+// top is TopWithPrefix for the namespaces in only, or for all if it is nil.
+func (c *Counter) top(ctx context.Context, n int, window int64, prefix string,
 	only map[string]bool) ([]twotier.KeyCount, error) {
 	if window < 1 || only == nil && window > c.namespaces.LongestSpan() {
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "window",
@@ -93,7 +100,12 @@ func (c *Counter) top(ctx context.Context, n int, window int64,
 			Detail: fmt.Sprintf("%d, want at least 1", n)}
 	}
 	t := topScan{n: n, now: c.opt.Now()}
-	t.count = func(p *partition, e keys.Entry) int64 { return t.countEvents(p, e, window, only) }
+	t.count = func(p *partition, e keys.Entry) int64 {
+		if _, key := e.Name(); !bytes.HasPrefix(key, []byte(prefix)) {
+			return 0
+		}
+		return t.countEvents(p, e, window, only)
+	}
 	return t.scanAll(ctx, c)
 }
 

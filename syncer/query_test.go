@@ -39,6 +39,12 @@ func TestTopOfSomeNamespaces(t *testing.T) {
 		{NS: "default", Key: "d", Count: 2}}; err != nil || !slices.Equal(rows, want) {
 		t.Errorf("%v, %v, want %v", rows, err, want)
 	}
+	for prefix, want := range map[string]int{"": 4, "s": 1, "k": 1, "kk": 0, "S": 0} {
+		rows, err := c.TopWithPrefix(t.Context(), prefix, 9, 60_000)
+		if err != nil || len(rows) != want {
+			t.Errorf("with prefix %q: %v, %v, want %d", prefix, rows, err, want)
+		}
+	}
 	if _, err := c.Top(t.Context(), 2, week); err == nil {
 		t.Error("a window that no namespace covers is accepted")
 	}

@@ -2,7 +2,8 @@
 import { $, TOKEN, ask, badge, clock, long, read, show, write } from "./page.js";
 import { openOverview, refreshDecisions, showOverview } from "./overview.js";
 import { forget, refreshEvents, showCluster } from "./members.js";
-import { openKeys, refreshKey, refreshLists, reveal, showSince } from "./keys.js";
+import { openKeys, refreshKey, reveal } from "./keys.js";
+import { openLists, refreshLists, showSince } from "./lists.js";
 import { openRules, refreshRules } from "./rules.js";
 import { openBans, refreshBans } from "./bans.js";
 import { openTrials } from "./trial.js";
@@ -122,6 +123,7 @@ document.addEventListener("visibilitychange", forget);
 openOverview(failed);
 openRules();
 openTrials();
+openLists();
 openKeys();
 openBans();
 run();

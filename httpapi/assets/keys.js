@@ -1,125 +1,24 @@
-// The lists of keys, and what is known of one.
+// What is known of a key.
 import {
   $,
   clock,
   element,
   figure,
-  held,
-  holdPressed,
   limitParts,
   limitsIn,
   long,
   milliseconds,
   number,
   read,
-  shape,
   show,
   sync,
-  tabs,
   write,
 } from "./page.js";
 import { Chart } from "./chart.js";
 import { rulesOf } from "./rules.js";
 
-const LISTED = 1000,
-  SHOWN = { top: 12, refused: 8, shadowed: 8 };
-const state = {
-  window: "1m",
-  since: 0, // when the last node started that is there; 0 if there is one that is no cluster
-  lists: { top: [], refused: [], shadowed: [] },
-  key: null,
-  seriesWindow: "1h",
-  drawn: null,
-};
+const state = { key: null, seriesWindow: "1h", drawn: null };
 let chart;
-
-const name = (k) => k.ns + " " + k.key;
-
-function keyRow(k) {
-  const svg = shape("svg", {
-    viewBox: "0 0 100 10",
-    preserveAspectRatio: "none",
-    "aria-hidden": "true",
-  });
-  svg.append(shape("rect", { height: 10, rx: 0.8 }));
-  const label = element("span", { class: "name" });
-  if (k.ns !== "default") label.append(element("span", { class: "ns" }, k.ns + " / "));
-  label.append(k.key);
-  const button = element(
-    "button",
-    { type: "button", title: k.key },
-    svg,
-    label,
-    element("span", { class: "n" }),
-  );
-  button.addEventListener("click", () => openKey(k.ns, k.key));
-  return element("li", {}, button);
-}
-
-// showList shows the rows of a list that match what is searched for.
-function showList(id) {
-  const search = $("search").value.trim().toLowerCase();
-  const all = state.lists[id];
-  const rows = all
-    .filter((k) => !search || name(k).toLowerCase().includes(search))
-    .slice(0, SHOWN[id]);
-  const most = Math.max(1, ...rows.map((k) => k.count));
-  sync(
-    $(id),
-    rows,
-    name,
-    keyRow,
-    (row, k) => {
-      const [svg, , n] = row.firstChild.children;
-      svg.firstChild.setAttribute("width", Math.max(0, (k.count / most) * 100));
-      write(n, figure(k.count));
-    },
-    held($(id)),
-  );
-  show(
-    id + "-empty",
-    rows.length
-      ? ""
-      : all.length
-        ? "None of the first 1,000 matches."
-        : id === "top"
-          ? `No key counted anything in the last ${state.window}. Count one: POST /v1/add`
-          : nothingRefused(id),
-  );
-}
-
-// nothingRefused says since when: which keys were refused is known to nodes since they started.
-function nothingRefused(id) {
-  const nothing = id === "refused" ? "Nothing was refused" : "Nothing would have been refused";
-  if (state.since && Date.now() - state.since > milliseconds(state.window))
-    return `${nothing} in the last ${state.window}.`;
-  const since = state.since ? `${clock(state.since)}, when a node started` : "this node started";
-  if (id === "shadowed") return `${nothing} since ${since}.`;
-  return `${nothing} since ${since}. Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
-}
-
-async function list(id, query) {
-  state.lists[id] = (await read(`/v1/top?n=${LISTED}&${query}&window=${state.window}`)).keys;
-  showList(id);
-}
-
-export const refreshLists = () =>
-  Promise.all([
-    list("top", "by=count"),
-    list("refused", "by=refused"),
-    list("shadowed", "by=shadow"),
-  ]);
-
-// showSince says from when on the lists know anything.
-export function showSince(members) {
-  const since = members.map((m) => m.started).filter(Boolean);
-  if (!since.length) return;
-  state.since = Math.max(...since);
-  write(
-    $("since"),
-    `Busiest: of the keys in memory. Refused: what nodes were asked since they started, the last one at ${clock(state.since)}.`,
-  );
-}
 
 // limitsOf returns the limits of the rules of a namespace for a key, as the server chooses them.
 function limitsOf(rules, key) {
@@ -345,14 +244,6 @@ function follow() {
 
 export function openKeys() {
   chart = new Chart($("series"), "Counts of the key", 210);
-  tabs("top-window", (w) => {
-    state.window = w;
-    refreshLists().catch(() => {});
-  });
-  $("search").addEventListener("input", () => {
-    for (const id in SHOWN) showList(id);
-  });
-  for (const id in SHOWN) holdPressed($(id));
   $("lookup").addEventListener("submit", (e) => {
     e.preventDefault();
     state.seriesWindow = $("series-window").value;

@@ -23,10 +23,12 @@ type Keys interface {
 	// now, and their width.
 	Series(ctx context.Context, ns, key []byte,
 		window int64) (bucketMS int64, points []twotier.Point, err error)
-	// Top returns up to limit of the keys with the largest counts, largest first. by is what to
-	// count, see request.ValidTopOrder: in a window in milliseconds that ends now, or, if by is
-	// "concurrent", the leases that are open now.
-	Top(ctx context.Context, by string, limit int, window int64) ([]twotier.KeyCount, error)
+	// Top returns up to limit of the keys with the largest counts, largest first, of those that
+	// begin with a prefix. by is what to count, see request.ValidTopOrder: in a window in
+	// milliseconds that ends now, or, if by is "concurrent", the leases that are open now, of all
+	// keys.
+	Top(ctx context.Context, by, prefix string, limit int,
+		window int64) ([]twotier.KeyCount, error)
 	// OpenLeases returns how many leases of a key are open.
 	OpenLeases(ctx context.Context, ns, key []byte) (twotier.OpenLeases, error)
 }

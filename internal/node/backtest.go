@@ -58,7 +58,7 @@ type backtestSource struct{ n *Node }
 func (r backtestSource) Busiest(ctx context.Context, namespaces []string, limit int,
 	window int64) (keys []twotier.KeyCount, silent []string, err error) {
 	n := r.n
-	q := &TopRequest{limit, window, namespaces}
+	q := &TopRequest{Limit: limit, Window: window, Namespaces: namespaces}
 	if keys, err = n.ownTop(ctx, q); err != nil || n.opt.Ring == nil {
 		return keys, nil, err
 	}
@@ -80,7 +80,7 @@ func (r backtestSource) Busiest(ctx context.Context, namespaces []string, limit 
 func (n *Node) ownTop(ctx context.Context, q *TopRequest) ([]twotier.KeyCount, error) {
 	switch {
 	case len(q.Namespaces) == 0:
-		return n.top.Top(ctx, q.Limit, q.Window)
+		return n.top.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
 	case !n.inRedis():
 		return n.opt.Counter.TopOf(ctx, q.Namespaces, q.Limit, q.Window)
 	}
@@ -94,7 +94,7 @@ func (n *Node) ownTop(ctx context.Context, q *TopRequest) ([]twotier.KeyCount, e
 // TopRefused implements [backtest.Source].
 func (r backtestSource) TopRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
-	return r.n.TopRefused(ctx, limit, window)
+	return r.n.TopRefused(ctx, "", limit, window)
 }
 
 // Replay implements [backtest.Source]. The owner of each key replays it.

@@ -60,8 +60,10 @@ func (n *Node) TopLeases(ctx context.Context, limit int) ([]twotier.KeyCount, er
 // leaseSource lists the keys of which this node knows.
 type leaseSource struct{ n *Node }
 
-// Top implements [topkeys.Source]: it lists the keys with the most leases that are open now.
-func (s leaseSource) Top(ctx context.Context, limit int, _ int64) ([]twotier.KeyCount, error) {
+// TopWithPrefix implements [topkeys.Source] for all keys: it lists those with the most leases that
+// are open now.
+func (s leaseSource) TopWithPrefix(ctx context.Context, _ string, limit int,
+	_ int64) ([]twotier.KeyCount, error) {
 	if s.n.inRedis() {
 		return s.n.topSampledLeases(ctx, limit)
 	}

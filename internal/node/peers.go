@@ -38,21 +38,25 @@ type (
 	// PingRequest asks whether a node is alive. The response is empty.
 	PingRequest struct{}
 
-	// TopRequest asks for the busiest keys that a node owns, of some namespaces if there are any.
+	// TopRequest asks for the busiest keys that a node owns: of some namespaces if there are any,
+	// otherwise those that begin with a prefix.
 	TopRequest struct {
 		Limit      int
 		Window     int64
 		Namespaces []string
+		Prefix     string
 	}
 	// TopRefusedRequest asks for the keys with the most refusals among a node's requests.
 	TopRefusedRequest struct {
 		Limit  int
 		Window int64
+		Prefix string
 	}
 	// TopShadowRefusedRequest asks the same about refusals by rules in shadow.
 	TopShadowRefusedRequest struct {
 		Limit  int
 		Window int64
+		Prefix string
 	}
 	// TopLeasesRequest asks for the keys with the most open leases of which a node knows.
 	TopLeasesRequest struct{ Limit int }

@@ -82,54 +82,56 @@ func (n *Node) newTop() (err error) {
 	return err
 }
 
-// Top returns up to limit keys with the largest counts over the window, largest first, from all
-// nodes that can be reached. by is what it counts: events, or "refused", "shadow" or "concurrent",
-// see [Node.TopRefused], [Node.TopShadowRefused] and [Node.TopLeases]. In Redis mode the counts of
-// events only cover the most frequent keys in this node's requests. The answer may be a second old.
-func (n *Node) Top(ctx context.Context, by string, limit int,
+// Top returns up to limit keys that begin with a prefix and have the largest counts over the
+// window, largest first, from all nodes that can be reached. by is what it counts: events, or
+// "refused", "shadow" or "concurrent", see [Node.TopRefused], [Node.TopShadowRefused] and
+// [Node.TopLeases], which lists all keys. In Redis mode the counts of events only cover the most
+// frequent keys in this node's requests. The answer may be a second old.
+func (n *Node) Top(ctx context.Context, by, prefix string, limit int,
 	window int64) ([]twotier.KeyCount, error) {
 	switch by {
 	case "refused":
-		return n.TopRefused(ctx, limit, window)
+		return n.TopRefused(ctx, prefix, limit, window)
 	case "shadow":
-		return n.TopShadowRefused(ctx, limit, window)
+		return n.TopShadowRefused(ctx, prefix, limit, window)
 	case "concurrent":
 		return n.TopLeases(ctx, limit)
 	}
 	if n.inRedis() {
-		return n.sample.Top(limit, window, n.opt.Clock.Now())
+		return n.sample.TopWithPrefix(prefix, limit, window, n.opt.Clock.Now())
 	}
-	rows, err := n.top.Top(ctx, limit, window)
+	rows, err := n.top.TopWithPrefix(ctx, prefix, limit, window)
 	if err != nil {
 		return nil, err
 	}
-	rows = n.gather(ctx, &TopRequest{Limit: limit, Window: window}, rows)
-	return topkeys.Largest(rows, limit), nil
+	rows = n.gather(ctx, &TopRequest{Limit: limit, Window: window, Prefix: prefix}, rows)
+	return topkeys.Largest(topkeys.WithPrefix(rows, prefix), limit), nil
 }
 
 // TopRefused is Top for the keys with the most refused acquires, including acquires over several
 // nodes. Each node contributes the most frequent keys in its own requests, in either mode.
-func (n *Node) TopRefused(ctx context.Context, limit int,
+func (n *Node) TopRefused(ctx context.Context, prefix string, limit int,
 	window int64) ([]twotier.KeyCount, error) {
-	each := refusedRowLimit(limit)
-	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedRequest{each, window})
+	q := TopRefusedRequest{refusedRowLimit(limit), window, prefix}
+	return n.topRefused(ctx, limit, n.denied, &q, &q)
 }
 
 // TopShadowRefused is TopRefused for the refusals that rules in shadow would have made.
-func (n *Node) TopShadowRefused(ctx context.Context, limit int,
+func (n *Node) TopShadowRefused(ctx context.Context, prefix string, limit int,
 	window int64) ([]twotier.KeyCount, error) {
-	each := refusedRowLimit(limit)
-	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedRequest{each, window})
+	q := TopRefusedRequest{refusedRowLimit(limit), window, prefix}
+	return n.topRefused(ctx, limit, n.shadowed, &q, (*TopShadowRefusedRequest)(&q))
 }
 
-// topRefused adds up this node's refusals and the other nodes' answers to the request.
-func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *topkeys.Refused,
-	request any) ([]twotier.KeyCount, error) {
-	rows, err := noted.Top(ctx, refusedRowLimit(limit), window)
+// topRefused adds up this node's refusals and the other nodes' answers to the request, which asks
+// them the same as q asks this node.
+func (n *Node) topRefused(ctx context.Context, limit int, noted *topkeys.Refused,
+	q *TopRefusedRequest, request any) ([]twotier.KeyCount, error) {
+	rows, err := noted.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
 	if err != nil {
 		return nil, err
 	}
-	rows = n.gather(ctx, request, rows)
+	rows = topkeys.WithPrefix(n.gather(ctx, request, rows), q.Prefix)
 	return topkeys.Largest(topkeys.SumByKey(rows), limit), nil
 }
 

@@ -78,12 +78,12 @@ var requestKinds = [...]RequestKind{
 		})),
 	markFromUsers(newKind(12, "top refused",
 		func(ctx context.Context, n *Node, q *TopRefusedRequest) (any, error) {
-			keys, err := n.denied.Top(ctx, q.Limit, q.Window)
+			keys, err := n.denied.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
 	markFromUsers(newKind(18, "top refused in shadow",
 		func(ctx context.Context, n *Node, q *TopShadowRefusedRequest) (any, error) {
-			keys, err := n.shadowed.Top(ctx, q.Limit, q.Window)
+			keys, err := n.shadowed.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
 	markFromUsers(newKind(23, "top leases",

@@ -121,7 +121,7 @@ func (s *service) Series(ctx context.Context, ns, key []byte,
 	return s.counter.Series(ctx, ns, key, window, false)
 }
 
-func (s *service) Top(ctx context.Context, by string, n int,
+func (s *service) Top(ctx context.Context, by, _ string, n int,
 	window int64) ([]twotier.KeyCount, error) {
 	switch by {
 	case "refused":

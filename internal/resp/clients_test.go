@@ -139,7 +139,7 @@ func TestRedisBenchmark(t *testing.T) {
 			t.Errorf("-P %s: %v: %s", pipeline, err, out)
 		}
 	}
-	keys, err := service.Top(t.Context(), "", 1000, 60_000)
+	keys, err := service.Top(t.Context(), "", "", 1000, 60_000)
 	sum := int64(0)
 	for _, k := range keys {
 		sum += k.Count

@@ -136,7 +136,8 @@ func (c *conn) executeTop(args [][]byte) errorReply {
 	if e != "" {
 		return e
 	}
-	keys, err := c.server.opts.Service.Top(c.executionContext(), q.by, int(q.n), q.window)
+	keys, err := c.server.opts.Service.Top(c.executionContext(), q.by, "", int(q.n),
+		q.window)
 	if err != nil {
 		return c.server.errorOf(err, request.FailureOfQuery(err))
 	}

@@ -163,7 +163,7 @@ func TestBrowsersCantCount(t *testing.T) {
 		t.Error(got)
 	}
 	c.ended()
-	if keys, err := s.Top(t.Context(), "", 10, 60_000); err != nil || len(keys) > 0 {
+	if keys, err := s.Top(t.Context(), "", "", 10, 60_000); err != nil || len(keys) > 0 {
 		t.Errorf("counted %v, %v", keys, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,17 +16,26 @@ const maxAge = time.Second
 
 // Source searches all its keys. A syncer.Counter is one.
 type Source interface {
-	// Top returns up to n keys with the largest counts over the window in milliseconds, largest
-	// first.
-	Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error)
+	// TopWithPrefix returns up to n keys that begin with a prefix and have the largest counts over
+	// the window in milliseconds, largest first.
+	TopWithPrefix(ctx context.Context, prefix string, n int,
+		window int64) ([]twotier.KeyCount, error)
 }
 
-// Cache keeps the last answer of a source for a second. Concurrent callers wait for one another.
+// Cache keeps the last answers of a source for a second: one about all keys, and one about the keys
+// with a prefix. Concurrent callers wait for one another.
 type Cache struct {
 	source Source
 
-	mu     sync.Mutex
+	mu   sync.Mutex
+	all  answer
+	some answer
+}
+
+// answer is an answer of a source.
+type answer struct {
 	at     time.Time
+	prefix string
 	n      int
 	window int64
 	rows   []twotier.KeyCount
@@ -34,18 +44,35 @@ type Cache struct {
 // NewCache returns an empty cache.
 func NewCache(source Source) *Cache { return &Cache{source: source} }
 
-// Top is [Source].Top. The answer may be a second old. It belongs to the caller.
+// Top is TopWithPrefix for all keys.
 func (c *Cache) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
+	return c.TopWithPrefix(ctx, "", n, window)
+}
+
+// TopWithPrefix implements [Source]. The answer may be a second old. It belongs to the caller.
+func (c *Cache) TopWithPrefix(ctx context.Context, prefix string, n int,
+	window int64) ([]twotier.KeyCount, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n < n || c.window != window || time.Since(c.at) >= maxAge {
-		rows, err := c.source.Top(ctx, n, window)
+	a := &c.all
+	if prefix != "" {
+		a = &c.some
+	}
+	if a.n < n || a.window != window || a.prefix != prefix || time.Since(a.at) >= maxAge {
+		rows, err := c.source.TopWithPrefix(ctx, prefix, n, window)
 		if err != nil {
 			return nil, err
 		}
-		c.at, c.n, c.window, c.rows = time.Now(), n, window, rows
+		*a = answer{time.Now(), prefix, n, window, rows}
 	}
-	return slices.Clone(c.rows[:min(n, len(c.rows))]), nil
+	return slices.Clone(a.rows[:min(n, len(a.rows))]), nil
+}
+
+// WithPrefix keeps the rows whose keys begin with a prefix. It reuses the memory of rows.
+func WithPrefix(rows []twotier.KeyCount, prefix string) []twotier.KeyCount {
+	return slices.DeleteFunc(rows, func(row twotier.KeyCount) bool {
+		return !strings.HasPrefix(row.Key, prefix)
+	})
 }
 
 // Largest sorts rows by count, largest first, and by name where counts are equal, and returns up to

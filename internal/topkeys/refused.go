@@ -75,17 +75,24 @@ func (r *Refused) record(op *twotier.Op, res *twotier.Result, now int64) {
 	}
 }
 
-// Top implements [Source]. The answer may be a second old.
+// Top is TopWithPrefix for all keys.
 func (r *Refused) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	return r.cache.Top(ctx, n, window)
+}
+
+// TopWithPrefix implements [Source]. The answer may be a second old.
+func (r *Refused) TopWithPrefix(ctx context.Context, prefix string, n int,
+	window int64) ([]twotier.KeyCount, error) {
+	return r.cache.TopWithPrefix(ctx, prefix, n, window)
 }
 
 // current is the source of the cache.
 type current struct{ r *Refused }
 
-// Top implements [Source].
-func (c current) Top(_ context.Context, n int, window int64) ([]twotier.KeyCount, error) {
-	return c.r.sample.Top(n, window, c.r.now())
+// TopWithPrefix implements [Source].
+func (c current) TopWithPrefix(_ context.Context, prefix string, n int,
+	window int64) ([]twotier.KeyCount, error) {
+	return c.r.sample.TopWithPrefix(prefix, n, window, c.r.now())
 }
 
 const (

@@ -50,6 +50,10 @@ func TestRefusedCountsValues(t *testing.T) {
 	if err != nil || !slices.Equal(rows, want) {
 		t.Errorf("%v, %v, want %v", rows, err, want)
 	}
+	rows, err = r.TopWithPrefix(t.Context(), "b", 9, 60_000)
+	if err != nil || !slices.Equal(rows, want[1:]) {
+		t.Errorf("with a prefix: %v, %v, want %v", rows, err, want[1:])
+	}
 }
 
 // TestRefusedCountsRefusals checks that nothing else counts: neither successful requests nor the

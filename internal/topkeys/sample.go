@@ -100,6 +100,12 @@ func (s *Sample) leastLocked() (least int) {
 // Top returns up to n keys with the largest counts over the window in milliseconds that ends now,
 // largest first. A window longer than the ladder is an *twotier.InvalidError.
 func (s *Sample) Top(n int, window, now int64) (rows []twotier.KeyCount, err error) {
+	return s.TopWithPrefix("", n, window, now)
+}
+
+// TopWithPrefix is Top for the keys that begin with a prefix.
+func (s *Sample) TopWithPrefix(prefix string, n int, window,
+	now int64) (rows []twotier.KeyCount, err error) {
 	if window < 1 || window > s.ladder.Span() {
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "window",
 			Detail: fmt.Sprintf("want 1ms to %v", time.Duration(s.ladder.Span())*time.Millisecond)}
@@ -108,9 +114,12 @@ func (s *Sample) Top(n int, window, now int64) (rows []twotier.KeyCount, err err
 	defer s.mu.Unlock()
 	for i := range s.keys {
 		k := &s.keys[i]
+		ns, key, _ := strings.Cut(k.name, "\x00")
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
 		e, ok := leaparray.View{Ladder: s.ladder, A: k.counter, Now: now}.Count(window, now, true)
 		if ok && e.Count > 0 {
-			ns, key, _ := strings.Cut(k.name, "\x00")
 			rows = append(rows, twotier.KeyCount{NS: cmp.Or(ns, twotier.DefaultNamespace), Key: key,
 				Count: e.Count})
 		}

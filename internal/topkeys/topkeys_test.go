@@ -22,7 +22,8 @@ type counted struct {
 	fails error
 }
 
-func (c *counted) Top(context.Context, int, int64) ([]twotier.KeyCount, error) {
+func (c *counted) TopWithPrefix(context.Context, string, int,
+	int64) ([]twotier.KeyCount, error) {
 	c.asked++
 	return []twotier.KeyCount{{Key: "k", Count: c.asked}, {Key: "l"}}, c.fails
 }
@@ -52,6 +53,21 @@ func TestCacheAsksOnceASecond(t *testing.T) {
 				t.Errorf("%+v: %v, %v", step, rows, err)
 			}
 			rows[0].Count = -1 // the caller's: the next answer does not show it
+		}
+	})
+}
+
+// TestCacheKeepsTwoAnswers alternates between all keys and the keys with a prefix: the source is
+// asked once for each, and again for another prefix.
+func TestCacheKeepsTwoAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := topkeys.NewCache(new(counted))
+		for i, prefix := range []string{"", "k", "", "k", "l", "k", ""} {
+			rows, err := c.TopWithPrefix(t.Context(), prefix, 1, 60_000)
+			want := []int64{1, 2, 1, 2, 3, 4, 1}[i]
+			if err != nil || rows[0].Count != want {
+				t.Errorf("%d, %q: %v, %v, want %d", i, prefix, rows, err, want)
+			}
 		}
 	})
 }
