@@ -6,6 +6,7 @@ import { openKeys, refreshKey, reveal } from "./keys.js";
 import { openLists, refreshLists, showSince } from "./lists.js";
 import { openRules, refreshRules } from "./rules.js";
 import { openBans, refreshBans } from "./bans.js";
+import { openTrends } from "./trends.js";
 import { openTrials } from "./trial.js";
 import { refreshWarnings } from "./warnings.js";
 
@@ -123,6 +124,7 @@ document.addEventListener("visibilitychange", forget);
 openOverview(failed);
 openRules();
 openTrials();
+openTrends();
 openLists();
 openKeys();
 openBans();

@@ -15,6 +15,7 @@ import {
   write,
   TOKEN,
 } from "./page.js";
+import { refreshTrends, verdictOf } from "./trends.js";
 
 // read is when the rules were read, by performance.now(), which begins at 0 with the page.
 const state = { rules: [], version: "", read: -Infinity, text: "", base: "", turn: 0 };
@@ -31,7 +32,7 @@ export const rulesBan = () => state.rules.some((r) => r.ban);
 // rulesIn returns the rules of a document, or of a list of several.
 export const rulesIn = (document) => [document].flat().flatMap((d) => d.rules || []);
 
-// MOST bounds how many rules have figures: two requests each.
+// MOST bounds how many rules have figures: three requests each, and one for its trend.
 const MOST = 50;
 
 // decisions returns how often a verdict was that of a rule, in the last minute and in 24 hours.
@@ -44,8 +45,7 @@ async function decisions(r, verdict) {
 // figuresOf returns what a rule decided: allowed and refused in a minute, and in 24 hours. What it
 // allows near a limit is counted apart.
 async function figuresOf(r) {
-  const refused = r.state === "shadow" ? "shadow_refused" : "refused";
-  const verdicts = ["allowed", refused].concat(r.warn ? ["near"] : []);
+  const verdicts = ["allowed", verdictOf(r)].concat(r.warn ? ["near"] : []);
   const [yes, no, near = [0, 0]] = await Promise.all(verdicts.map((v) => decisions(r, v)));
   return [yes[0] + near[0], no[0], yes[1] + near[1], no[1]];
 }
@@ -78,6 +78,11 @@ function ruleRow(r) {
     element("td", { class: "limits", "data-label": "Limits" }, limits),
     ...["Allowed 1m", "Refused 1m", "Allowed 24h", "Refused 24h"].map((label) =>
       element("td", { class: "num", "data-label": label }),
+    ),
+    element(
+      "td",
+      { "data-label": "Refusals" },
+      element("span", { class: "plot inline trend", role: "img", "data-trend": r.name, "aria-label": `refusals of ${r.name}` }),
     ),
     element("td", {}, element("span", { class: "buttons" }, ...(isOnCounts(r) ? [tryButton(r)] : []))),
   );
@@ -128,6 +133,7 @@ export async function refreshRules(now) {
   const decided = await Promise.all(
     rules.slice(0, MOST).map((r) => figuresOf(r).catch(() => null)),
   );
+  await refreshTrends(rules.slice(0, MOST));
   showFigures(rules, decided); // a rule without figures is shown nevertheless
   if (changed) await showVersions();
 }
