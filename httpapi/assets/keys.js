@@ -4,9 +4,6 @@ import {
   clock,
   element,
   figure,
-  limitParts,
-  limitsIn,
-  long,
   milliseconds,
   number,
   read,
@@ -15,61 +12,43 @@ import {
   write,
 } from "./page.js";
 import { Chart } from "./chart.js";
-import { rulesOf } from "./rules.js";
+import { noteOf, rowsOf, showHolds, showLargest, showRefusals, showVerdict } from "./explain.js";
 
-const state = { key: null, seriesWindow: "1h", drawn: null };
+// filled is the key that was last written into the form for its refusal.
+const state = { key: null, filled: null, seriesWindow: "1h", drawn: null };
 let chart;
-
-// limitsOf returns the limits of the rules of a namespace for a key, as the server chooses them.
-function limitsOf(rules, key) {
-  return rules.flatMap((r) => {
-    const over = (r.overrides || [])
-      .filter((o) => o.limits && (o.key === key || (o.prefix && key.startsWith(o.prefix))))
-      .sort(
-        (a, b) =>
-          (b.key === key) - (a.key === key) || (b.prefix || "").length - (a.prefix || "").length,
-      )[0];
-    const own = limitsIn(r).map(limitParts);
-    // An override has windows only: what is open stays limited as in the rule.
-    const limits = over
-      ? [...limitsIn(over).map(limitParts), ...own.filter((limit) => limit.open)]
-      : own;
-    return limits.map((limit) => ({ rule: r.name, state: r.state || "on", ...limit }));
-  });
-}
 
 const PLAIN = ["1m", "1h", "24h"];
 
-// windowsOf returns what to show of a key: each limit with its window, the usual windows, and the one
-// that is drawn.
-function windowsOf(limits, drawn) {
+// othersOf returns the windows to count that no limit has: the usual ones, and the one that is drawn.
+function othersOf(limits, drawn) {
   const known = new Set(limits.map((l) => l.window));
-  const others = new Set([...PLAIN, drawn]);
-  return [...limits, ...[...others].filter((w) => !known.has(w)).map((window) => ({ window }))];
+  return [...new Set([...PLAIN, drawn])].filter((w) => !known.has(w));
 }
 
+const idOf = (l) => `${l.rule} ${l.max} ${l.window}`;
+
 function countRow(l) {
-  const id = `${l.rule || ""} ${l.max} ${l.window}`;
   const row = element(
     "tr",
     {},
-    element("th", { scope: "row" }, l.rule || "no limit"),
+    element("th", { scope: "row" }, element("span", {}, l.rule || "no limit"), element("small", {})),
     element("td", {}, l.window),
     element("td", { class: "num" }),
-    element("td", { class: "num" }, l.rule ? number.format(l.max) : "–"),
+    element("td", { class: "num" }, l.max === undefined ? "–" : number.format(l.max)),
     element("td", { class: "num" }),
     element("td", {}),
   );
   if (l.state && l.state !== "on")
-    row.firstChild.append(" ", element("span", { class: "badge warn" }, l.state));
-  if (l.rule && !l.open) {
+    row.firstChild.firstChild.after(" ", element("span", { class: "badge warn" }, l.state));
+  if (l.drawable) {
     const box = element("input", {
       type: "radio",
       name: "drawn",
       "aria-label": `draw ${l.rule} ${l.max}/${l.window}`,
     });
     box.addEventListener("change", () => {
-      state.drawn = id;
+      state.drawn = idOf(l);
       refreshKey();
     });
     row.lastChild.append(box);
@@ -77,25 +56,27 @@ function countRow(l) {
   return row;
 }
 
-function showCounts(rows, counts, { open }) {
-  const by = new Map(counts.map((c) => [c.window, c]));
-  const held = { count: open, min: open, max: open };
-  const each = rows.map((l) => ({ ...l, c: l.open ? held : by.get(l.window) }));
-  // Unless somebody has chosen one, the limit is drawn that is nearest to being reached, of a rule
-  // that is on if there is one.
-  const limits = each.filter((l) => l.rule && !l.open);
-  let drawn = limits.find((l) => `${l.rule} ${l.max} ${l.window}` === state.drawn);
-  const near = (l) => (l.c ? l.c.count / (l.max || 0.5) : 0);
-  if (!drawn) {
-    drawn = limits.sort((a, b) => (b.state === "on") - (a.state === "on") || near(b) - near(a))[0];
-  }
+// drawnOf returns the limit to draw. Unless somebody has chosen one, it is the one that is nearest
+// to being reached, of a rule that is on if there is one.
+function drawnOf(rows) {
+  const limits = rows.filter((l) => l.drawable);
+  const near = (l) => l.c.count / (l.max || 0.5);
+  return (
+    limits.find((l) => idOf(l) === state.drawn) ||
+    limits.sort((a, b) => (b.state === "on") - (a.state === "on") || near(b) - near(a))[0]
+  );
+}
+
+// showCounts shows the limits of an explanation, and counts in other windows.
+function showCounts(rows, at) {
+  const drawn = drawnOf(rows);
   sync(
     $("counts"),
-    each,
-    (l) => `${state.key.ns} ${state.key.key} ${l.rule || ""} ${l.state} ${l.max} ${l.window}`,
+    rows,
+    (l) => `${state.key.ns} ${state.key.key} ${l.state} ${idOf(l)}`,
     countRow,
     (row, l) => {
-      const [, , count, , left, at] = row.children,
+      const [name, , count, , left, box] = row.children,
         c = l.c;
       write(
         count,
@@ -103,18 +84,13 @@ function showCounts(rows, counts, { open }) {
           ? figure(c.count) + (c.min === c.max ? "" : ` (${figure(c.min)} to ${figure(c.max)})`)
           : "–",
       );
-      write(left, c && l.rule ? figure(Math.max(0, l.max - c.count)) : "–");
-      row.classList.toggle("over", Boolean(c && l.rule && c.count >= l.max));
-      if (at.firstChild) at.firstChild.checked = l === drawn;
+      write(name.lastChild, noteOf(l, at));
+      write(left, l.left === undefined ? "–" : figure(l.left));
+      row.classList.toggle("over", l.left <= 0);
+      if (box.firstChild) box.firstChild.checked = l === drawn;
     },
   );
   return drawn;
-}
-
-// showHolds says how many holds of the key are open, if any are.
-function showHolds({ open, next_end_ms: next }) {
-  const end = next ? `, the next ends in ${long(next)}` : "";
-  show("open-holds", open ? `Open holds: ${number.format(open)}${end}.` : "");
 }
 
 // rolling returns how many there were in the window before the end of each bucket.
@@ -177,24 +153,41 @@ function bucketText(ms) {
   return ms + " ms";
 }
 
+// explained asks why a key, or the refusal with an id, is refused.
+const explained = ({ ns, key, id }) =>
+  read("/v1/explain?" + new URLSearchParams(id ? { id } : { ns, key }));
+
+// countOthers counts in windows that no limit has.
+async function countOthers(query, windows) {
+  if (!windows.length) return [];
+  const list = windows.map(encodeURIComponent).join(",");
+  return (await read(`/v1/count?${query}&window=${list}`)).counts;
+}
+
 export async function refreshKey() {
   const asked = state.key,
     window = state.seriesWindow;
   if (!asked) return;
-  const query = new URLSearchParams(asked);
   try {
-    const rows = windowsOf(limitsOf(rulesOf(asked.ns), asked.key), window);
-    const windows = [...new Set(rows.filter((l) => !l.open).map((l) => l.window))].slice(0, 16);
-    const [counts, series, holds] = await Promise.all([
-      read(`/v1/count?${query}&window=${windows.map(encodeURIComponent).join(",")}`),
+    const a = await explained(asked);
+    const query = new URLSearchParams({ ns: a.ns, key: a.key });
+    const limits = rowsOf(a),
+      others = othersOf(limits, window);
+    const [counts, series] = await Promise.all([
+      countOthers(query, others),
       read(`/v1/series?${query}&window=${window}`),
-      read(`/v1/holds?${query}`),
     ]);
     if (state.key !== asked || state.seriesWindow !== window) return;
-    write($("found-title"), (asked.ns === "default" ? "" : asked.ns + " / ") + asked.key);
+    Object.assign(asked, { ns: a.ns, key: a.key });
+    if (asked.id) fillFields(a);
+    write($("found-title"), (a.ns === "default" ? "" : a.ns + " / ") + a.key);
     $("found").hidden = false; // before it is drawn, which takes its width
-    showHolds(holds);
-    showSeries(series, showCounts(rows, counts.counts, holds));
+    showVerdict(a);
+    showHolds(a);
+    showRefusals(a);
+    const drawn = showCounts([...limits, ...counts.map((c) => ({ window: c.window, c }))], a.at);
+    showLargest(drawn);
+    showSeries(series, drawn);
     show("lookup-error", "");
   } catch (e) {
     if (state.key !== asked) return;
@@ -213,13 +206,33 @@ export function reveal() {
   if (top > innerHeight - 120 || bottom < 120) $("lookup").scrollIntoView({ block: "start" });
 }
 
-// openKey shows a key, keeps it in the address of the page, and scrolls to it: at once, because the
-// answer may take a while, and again when it has arrived.
-export async function openKey(ns, key) {
+// fillFields writes the key of a refusal into the form, once.
+function fillFields({ ns, key }) {
+  if (state.filled === state.key) return;
+  state.filled = state.key;
   $("ns").value = ns;
   $("key").value = key;
+}
+
+// openKey shows a key, keeps it in the address of the page, and scrolls to it: at once, because the
+// answer may take a while, and again when it has arrived.
+export function openKey(ns, key) {
+  $("ns").value = ns;
+  $("key").value = key;
+  $("refusal").value = "";
+  return open({ ns, key });
+}
+
+// openRefusal shows the key of a refusal, and the refusal first.
+function openRefusal(id) {
+  $("key").value = "";
+  $("refusal").value = id;
+  return open({ id });
+}
+
+async function open(asked) {
   $("lookup-empty").hidden = true;
-  const asked = (state.key = { ns, key });
+  state.key = asked;
   state.drawn = null;
   window.history.replaceState(null, "", "#" + new URLSearchParams(asked));
   reveal();
@@ -238,7 +251,8 @@ function closeKey() {
 // follow shows the key that the address of the page names, and none if the address ends before it.
 function follow() {
   const linked = new URLSearchParams(location.hash.slice(1));
-  if (linked.get("key")) openKey(linked.get("ns") || "default", linked.get("key"));
+  if (linked.get("id")) openRefusal(linked.get("id"));
+  else if (linked.get("key")) openKey(linked.get("ns") || "default", linked.get("key"));
   else if (!location.hash) closeKey();
 }
 
@@ -247,6 +261,9 @@ export function openKeys() {
   $("lookup").addEventListener("submit", (e) => {
     e.preventDefault();
     state.seriesWindow = $("series-window").value;
+    const id = $("refusal").value.trim();
+    if (id && id !== state.key?.id) return openRefusal(id);
+    if (!$("key").value) return show("lookup-error", "Type a key, or the id of a refusal.");
     openKey($("ns").value.trim() || "default", $("key").value);
   });
   $("series-window").addEventListener("change", (e) => {

@@ -23,9 +23,6 @@ const EVERY = 5000;
 // How long a backtest may take, in milliseconds.
 const BACKTEST = 15000;
 
-// rulesOf returns the rules of a namespace.
-export const rulesOf = (ns) => state.rules.filter((r) => (r.namespace || "default") === ns);
-
 // rulesBan reports whether any rule bans keys.
 export const rulesBan = () => state.rules.some((r) => r.ban);
 
