@@ -61,7 +61,8 @@ func (n *Node) sampleOwn(ctx context.Context, q *SampleRequest, a *SampleRespons
 		a.Keys, a.Total, err = n.opt.Counter.SampleOf(ctx, q.NS, q.Limit, q.Window)
 		return err
 	}
-	a.Keys, err = n.ownTop(ctx, &TopRequest{q.Limit, q.Window, []string{q.NS}})
+	a.Keys, err = n.ownTop(ctx, &TopRequest{Limit: q.Limit, Window: q.Window,
+		Namespaces: []string{q.NS}})
 	a.Total, a.Skewed = int64(len(a.Keys)), true
 	return err
 }
