@@ -333,13 +333,16 @@ func importMap() map[string][]string {
 		"internal/demo": {},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
-			"internal/imports", "twotier.dev/twotier", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/imports", "twotier.dev/twotier/internal/lint",
+			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/imports",
+			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/mirror/tap",
-			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/redisurl",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/ruletest",
-			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray", cobra, pflag,
-			lineDiff, goRedis,
+			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff,
+		},
+		"internal/imports": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/redisurl",
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/leaparray", goRedis,
 		},
 		"internal/mirror": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",

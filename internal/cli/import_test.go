@@ -76,7 +76,8 @@ left out 1 event older than the namespace reaches back, 25h
 left out 2 events after --until
 left out 3 events ahead of the server's clock: repeat the import to add them
 left out 4 elements that are no events, such as in "k": field "x"
-lost: the times within a window: its events count from its start, so they leave when the limiter would have forgotten them; fixed windows include refused requests
+lost: the times within a window: its events count from its start, so they leave when ` +
+		`the limiter would have forgotten them; fixed windows include refused requests
 not imported: "a\n": is a list
 not imported: 1 key more
 nothing was written

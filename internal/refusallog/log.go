@@ -96,16 +96,16 @@ func (l *Log) Record(e *Entry) ID {
 }
 
 // update makes the entry describe its latest refusal.
-func (one *entry) update(e *Entry, now int64) {
-	one.last = now
-	one.times++
-	one.n, one.retryAfter, one.until = e.N, e.RetryAfter, e.Until
-	one.open, one.most = e.Open, e.Most
-	one.limits = one.limits[:0]
-	for i := range e.Limits {
-		left := maxLimits - len(one.limits)
-		if left > 0 && (e.Limits[i].Refused || len(e.Limits) <= maxLimits) {
-			one.limits = append(one.limits, e.Limits[i])
+func (e *entry) update(of *Entry, now int64) {
+	e.last = now
+	e.times++
+	e.n, e.retryAfter, e.until = of.N, of.RetryAfter, of.Until
+	e.open, e.most = of.Open, of.Most
+	e.limits = e.limits[:0]
+	for i := range of.Limits {
+		left := maxLimits - len(e.limits)
+		if left > 0 && (of.Limits[i].Refused || len(of.Limits) <= maxLimits) {
+			e.limits = append(e.limits, of.Limits[i])
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -30,7 +31,7 @@ func untar(t *testing.T, r io.Reader) map[string]string {
 	files := make(map[string]string)
 	for list := tar.NewReader(r); ; {
 		h, err := list.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {

@@ -75,10 +75,10 @@ func TestRefusalsAreExplainedByEveryNode(t *testing.T) {
 	for i := range 3 {
 		key = c.keyOf((i+1)%3, "explained")
 		for reason, request := range map[string][2]string{
-			"limit of ": {"/v1/acquire", `{"key":%q,"limits":[{"window":"1h","max":2}]}`},
-			"limit":     {"/v1/acquire", `{"key":%q,"rules":["login"]}`},
-			"ban":       {"/v1/acquire", `{"key":%q,"n":2,"rules":["strict"]}`},
-			"distinct":  {"/v1/distinct", `{"key":%q,"values":["a"],"rules":["devices"]}`},
+			"limit-of-request": {"/v1/acquire", `{"key":%q,"limits":[{"window":"1h","max":2}]}`},
+			"limit":            {"/v1/acquire", `{"key":%q,"rules":["login"]}`},
+			"ban":              {"/v1/acquire", `{"key":%q,"n":2,"rules":["strict"]}`},
+			"distinct":         {"/v1/distinct", `{"key":%q,"values":["a"],"rules":["devices"]}`},
 		} {
 			body := fmt.Sprintf(request[1], key)
 			id := c.refused(i, request[0], body)

@@ -38,6 +38,7 @@ func TestNodePackage(t *testing.T) {
 			"npm_config_update_notifier=false", "TWOTIER=" + node.Listen, "KEY=" + command}}
 		must.Write(t, filepath.Join(s.dir, "try.mjs"), `import { readFileSync } from "node:fs";
 import { Twotier } from "twotier";
+import { express, fastify, hono, koa } from "twotier/middleware";
 const tt = new Twotier(process.env.TWOTIER);
 const answers = [];
 for (let i = 0; i < 3; i++) {
@@ -45,10 +46,11 @@ for (let i = 0; i < 3; i++) {
 }
 tt.close();
 const info = JSON.parse(readFileSync("node_modules/twotier/package.json"));
-console.log(info.version, ...answers);
+const all = [express, fastify, hono, koa].every((f) => typeof f === "function");
+console.log(info.version, ...answers, all);
 `)
 		s.run(t, "npm init -y && "+command)
-		if got := s.run(t, "node try.mjs"); got != want+" true true false\n" {
+		if got := s.run(t, "node try.mjs"); got != want+" true true false true\n" {
 			t.Errorf("%s: it printed %s, want %s", command, got, want)
 		}
 	}
@@ -80,6 +82,7 @@ func TestPythonPackages(t *testing.T) {
 			t.Skipf("no python3 has venv: %v: %s", err, out)
 		}
 		must.Write(t, filepath.Join(dir, "try.py"), `import importlib.metadata as m, os, twotier
+from twotier_middleware import ASGIMiddleware, WSGIMiddleware, django_middleware
 with twotier.Twotier(os.environ["TWOTIER"]) as tt:
     answers = [tt.is_action_allowed(os.environ["KEY"], "reply", period="1h", max=2)
                for _ in range(3)]

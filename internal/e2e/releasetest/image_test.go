@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -41,7 +42,7 @@ func unpack(t *testing.T, path, dir string) {
 	must.Succeed(t, err)
 	for list := tar.NewReader(packed); ; {
 		h, err := list.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return
 		}
 		must.Succeed(t, err)
