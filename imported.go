@@ -1,9 +1,9 @@
 package twotier
 
 // ImportedNamespace begins the name of the namespace that has the marks of the keys of another one,
-// whose name follows a slash: a mark counts the events of one key that one source has contributed. It has the ladder and
-// the other settings of that namespace, and the partition of its key, so that both are decided,
-// flushed, handed over and lost together. Clients write marks like other keys.
+// whose name follows a slash: a mark counts the events of one key that one source has contributed.
+// It has the ladder and the other settings of that namespace, and the partition of its key, so that
+// both are decided, flushed, handed over and lost together. Clients write marks like other keys.
 const ImportedNamespace = "@imported"
 
 // IsImported reports whether a namespace holds marks, see [ImportedNamespace].

@@ -51,8 +51,8 @@ func NewLimiter(service ask.Service, domains Domains, counter verdicts.Counter,
 		verdicts: ask.Verdicts{Counter: counter, Recorder: recorder}}
 }
 
-// LogRefusals makes the limiter record its refusals, whose ids are then part of the answers. It must
-// be called before the first request.
+// LogRefusals makes the limiter record its refusals, whose ids are then part of the answers. It
+// must be called before the first request.
 func (l *Limiter) LogRefusals(to *refusallog.Log) { l.verdicts.Refusals = to }
 
 // ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
