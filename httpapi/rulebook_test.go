@@ -132,7 +132,7 @@ func TestRefusedRules(t *testing.T) {
 	status(t, call(s, "PUT /v1/rules?x=1", oneRule), 422, "x: unknown parameter")
 	for query, want := range map[string]string{"version=0": "version: want",
 		"version=x": "version: want", "history=1": "history: want true",
-		"version=1&history=true": "not both",
+		"version=1&history=true":   "not both",
 		"limits=1":                 "limits: want true",
 		"limits=true&history=true": "want one of limits, history and",
 		"at=1":                     "rules has version, limits, history and warnings"} {
