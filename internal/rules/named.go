@@ -26,6 +26,10 @@ func ReadList(path string, list *strictyaml.Node) (*Document, error) {
 }
 
 func (r *reader) ruleList(list *strictyaml.Node) {
+	if strictyaml.IsNull(list) {
+		r.Fail(list, "rules: there is nothing in it; write rules: [] to have no rules")
+		return
+	}
 	for _, item := range r.List(list, "rules") {
 		r.rule(item)
 	}

@@ -343,7 +343,13 @@ func TestNothingIsNoDocument(t *testing.T) {
 			t.Errorf("%q is stored: %v", text, err)
 		}
 	}
-	for _, text := range []string{"rules: []", "rules:", "{}", "---\nrules: []\n---\n"} {
+	for _, text := range []string{"rules:", "rules: null", "namespaces: {}\nrules: # none yet"} {
+		if _, err := rules.Read("r.yaml", []byte(text)); !strings.Contains(fmt.Sprint(err),
+			"rules: there is nothing in it; write rules: [] to have no rules") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"rules: []", "{}", "---\nrules: []\n---\n"} {
 		read(t, text)
 	}
 }
