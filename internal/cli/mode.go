@@ -22,7 +22,8 @@ func modeSpec() spec {
 			"request. Without an argument it shows the current mode. A change applies to all " +
 			"nodes and loses no count: requests wait until every node has flushed what it " +
 			"counted to Redis. If a node can't, nothing changes. It takes the --admin-token of " +
-			"the servers, or a token with the role admin.",
+			"the servers, or a token with the role admin. Where they have --admin, name that " +
+			"address: --server http://127.0.0.1:8090.",
 		examples: "twotier mode\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier mode redis\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier mode two-tier --server http://10.0.0.7:8080",
