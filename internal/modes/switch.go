@@ -43,7 +43,7 @@ type Peers interface {
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
-// Options configure a [Switch]. All but Announce, Changed and Logger are required.
+// Options configure a [Switch]. All but Announce, StoreUp, Changed and Logger are required.
 type Options struct {
 	// Mode is the initial mode.
 	Mode Mode
@@ -63,6 +63,8 @@ type Options struct {
 	Changed func()
 	// Flush returns once all counts are in the store.
 	Flush func(ctx context.Context) error
+	// StoreUp reports whether the store answered last. Default: it did.
+	StoreUp func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
 	// Logger receives changes. Default: none.
@@ -98,6 +100,9 @@ func New(opt Options) *Switch {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.StoreUp == nil {
+		opt.StoreUp = func() bool { return true }
+	}
 	if opt.Changed == nil {
 		opt.Changed = func() {}
 	}
@@ -131,6 +136,10 @@ func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	now := s.term.Load()
 	if now.mode == mode {
 		return nil
+	}
+	if mode == Redis && !s.opt.StoreUp() {
+		return fmt.Errorf("%w: the mode stays %s: Redis can't be reached; nothing was stopped",
+			twotier.ErrUnavailable, s.Mode())
 	}
 	q := Request{By: s.opt.Self().Name, Mode: mode, Term: now.number + 1, Phase: Prepare}
 	ctx, cancel := context.WithTimeout(ctx, PreparedTime)

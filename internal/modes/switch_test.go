@@ -400,6 +400,21 @@ func TestModesThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestNobodyStopsForAStoreThatIsDown: a change that can't succeed makes no operation wait.
+func TestNobodyStopsForAStoreThatIsDown(t *testing.T) {
+	up := false
+	s := modes.New(modes.Options{Mode: modes.TwoTier, Switchable: true,
+		StoreUp: func() bool { return up },
+		Table:   func() *ring.Table { panic("it asks other nodes") }})
+	if err := s.Change(t.Context(), modes.Redis); !errors.Is(err, twotier.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "the mode stays two-tier: Redis can't be reached") {
+		t.Error(err)
+	}
+	if s.InRedis() {
+		t.Error("it has changed")
+	}
+}
+
 func TestTags(t *testing.T) {
 	for tag, want := range map[string]modes.Mode{
 		"two-tier 0": modes.TwoTier, "redis 7": modes.Redis, modes.Tag(modes.Redis): modes.Redis,

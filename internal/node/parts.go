@@ -74,6 +74,7 @@ func (n *Node) newSwitch() *modes.Switch {
 		Mode: modes.Mode(n.opt.Mode), Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
 		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.owned, Idle: n.parts.Idle,
 		Go: n.background, Changed: func() { n.router.Refresh() }, Logger: n.opt.Logger,
+		StoreUp: func() bool { return n.opt.Store.Health().Up },
 	}
 	if n.opt.Counter != nil {
 		opt.Flush = func(ctx context.Context) error {
