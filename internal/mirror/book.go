@@ -27,6 +27,9 @@ type book struct {
 	errors, dropped, invalid           uint64
 	lastError, lastInvalid             string
 	lastDrop                           int64 // when a verdict was dropped last, 0 if never
+	unknown                            uint64
+	lastUnknown                        string
+	strips                             map[string]*strip
 
 	judged  uint64 // verdicts that models predict
 	fits    [reasonCount]uint64
@@ -67,7 +70,7 @@ func (s *span) explains(most int64) bool {
 func newBook(now int64, countDenied bool) *book {
 	return &book{since: now, began: now, countDenied: countDenied, causes: map[cause]uint64{},
 		ranges: map[limitName]*span{}, keys: map[string]*list.Element{}, recent: list.New(),
-		differ: map[string]*difference{}}
+		differ: map[string]*difference{}, strips: map[string]*strip{}}
 }
 
 // nameOf returns the name of a check's key that is unique in all namespaces.

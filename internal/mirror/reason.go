@@ -73,6 +73,21 @@ var reasons = [reasonCount]struct {
 
 const unexplainedText = "none of the known kinds of limiters decides like this"
 
+// model describes the kind of limiter, after the word model.
+func (r Reason) model() string {
+	switch r {
+	case FixedWindow:
+		return "with windows that begin at multiples of their length"
+	case FirstEventWindow:
+		return "with windows that begin with their first event"
+	case WeightedWindow:
+		return "that estimates the sliding window from two fixed ones"
+	case TokenBucket:
+		return "that refills continuously"
+	}
+	return "that counts refused requests"
+}
+
 // mask is a set of reasons by index.
 type mask uint16
 

@@ -17,7 +17,7 @@ type Report struct {
 	Until int64 `json:"until"`
 	// Compared is the number of verdicts that twotier has answered too: it agreed, or was Stricter
 	// (refused what the old limiter allowed) or Looser. Agreement is the share that agreed, and 1
-	// before the first one.
+	// before the first one, which the text leaves out.
 	Compared  uint64  `json:"compared"`
 	Agreed    uint64  `json:"agreed"`
 	Agreement float64 `json:"agreement"`
@@ -31,6 +31,12 @@ type Report struct {
 	LastError   string `json:"last_error,omitempty"`
 	Invalid     uint64 `json:"invalid"`
 	LastInvalid string `json:"last_invalid,omitempty"`
+	// UnknownCalls are EVALSHA of scripts that no mapping names and whose text has not passed, and
+	// LastUnknown is the SHA-1 of the last one.
+	UnknownCalls uint64 `json:"unknown_calls"`
+	LastUnknown  string `json:"last_unknown,omitempty"`
+	// Strips are the prefixes of mappings that no key begins with.
+	Strips []StripReport `json:"strips,omitempty"`
 	// Reasons are those of all differences, the most frequent first.
 	Reasons []ReasonCount `json:"reasons"`
 	// Models are the shares of verdicts that each kind of limiter predicts, the largest first.
@@ -51,6 +57,14 @@ type ReasonCount struct {
 type ModelShare struct {
 	Model Reason  `json:"model"`
 	Share float64 `json:"share"`
+}
+
+// StripReport is a prefix that no key of its calls begins with.
+type StripReport struct {
+	Strip string `json:"strip"`
+	Calls uint64 `json:"calls"`
+	// Example is the first key.
+	Example string `json:"example"`
 }
 
 // KeyReport is a key about which the two differ.
@@ -176,6 +190,7 @@ func (b *book) report(now int64) *Report {
 	r := &Report{Since: b.since, Until: now, Compared: b.compared, Agreed: b.agreed, Agreement: 1,
 		Stricter: b.stricter, Looser: b.looser, Dropped: b.dropped, Errors: b.errors,
 		LastError: b.lastError, Invalid: b.invalid, LastInvalid: b.lastInvalid,
+		UnknownCalls: b.unknown, LastUnknown: b.lastUnknown, Strips: b.unmatchedStrips(),
 		Reasons: []ReasonCount{}, Models: b.models(), Keys: []KeyReport{}, KeysLeftOut: b.leftOut}
 	if b.compared > 0 {
 		r.Agreement = float64(b.agreed) / float64(b.compared)

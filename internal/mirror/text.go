@@ -13,10 +13,26 @@ import (
 
 // Summary returns the report in one line.
 func (r *Report) Summary() string {
-	return fmt.Sprintf("%d compared, %s agree; twotier stricter %d, looser %d; waiting %d, "+
-		"dropped %d, errors %d, invalid %d", r.Compared, percent(r.Agreement), r.Stricter,
-		r.Looser, r.Waiting, r.Dropped, r.Errors, r.Invalid)
+	rest := fmt.Sprintf("; waiting %d, dropped %d, errors %d, invalid %d", r.Waiting, r.Dropped,
+		r.Errors, r.Invalid)
+	switch {
+	case r.Compared > 0:
+		return fmt.Sprintf("%d compared, %s agree; twotier stricter %d, looser %d%s", r.Compared,
+			percent(r.Agreement), r.Stricter, r.Looser, rest)
+	case r.UnknownCalls > 0:
+		return "0 compared; " + r.unknownCalls() + rest
+	}
+	return "0 compared" + rest
 }
+
+// unknownCalls describes the calls that no mapping names.
+func (r *Report) unknownCalls() string {
+	return fmt.Sprintf("%d EVALSHA of a script not in --mapping: %s (add sha:)", r.UnknownCalls,
+		r.LastUnknown)
+}
+
+// goodModel is the share of verdicts from which on a model resembles the old limiter.
+const goodModel = 0.9
 
 // percent rounds down, so that only complete agreement is 100%.
 func percent(share float64) string {
@@ -33,6 +49,13 @@ func (r *Report) String() string {
 	if r.LastInvalid != "" {
 		fmt.Fprintf(&b, "last invalid request: %s\n", r.LastInvalid)
 	}
+	if r.Compared > 0 && r.UnknownCalls > 0 {
+		fmt.Fprintf(&b, "%s\n", r.unknownCalls())
+	}
+	for _, s := range r.Strips {
+		fmt.Fprintf(&b, "strip: no key of %d calls begins with %q, such as %s\n", s.Calls, s.Strip,
+			printable(s.Example))
+	}
 	if len(r.Keys) == 0 {
 		return b.String()
 	}
@@ -40,9 +63,9 @@ func (r *Report) String() string {
 	for _, reason := range r.Reasons {
 		fmt.Fprintf(&b, "  %d  %s: %s\n", reason.Differences, reason.Reason, reason.Text)
 	}
-	if len(r.Models) > 0 && r.Models[0].Share > r.Agreement {
-		fmt.Fprintf(&b, "  the old limiter is most like a %s, which predicts %s of its verdicts\n",
-			r.Models[0].Model, percent(r.Models[0].Share))
+	if len(r.Models) > 0 && r.Models[0].Share > r.Agreement && r.Models[0].Share >= goodModel {
+		fmt.Fprintf(&b, "  the old limiter is best predicted by a model %s (%s)\n",
+			r.Models[0].Model.model(), percent(r.Models[0].Share))
 	}
 	b.WriteString("\nkeys that differ most\n")
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -21,6 +21,7 @@ var (
 
 // call is a call of the old limiter whose reply is to come.
 type call struct {
+	unknown string // the SHA-1 of a script that may be the old limiter's; then there is no mapping
 	mapping *Mapping
 	verdict mirror.Verdict
 	argv    [][]byte
@@ -167,6 +168,9 @@ func (r *reading) recordReply(v *value, long bool) error {
 func (t *Tap) recognize(words [][]byte) *call {
 	m, keys, argv := t.find(words)
 	if m == nil {
+		if sha := t.unknownScript(words); sha != "" {
+			return &call{unknown: sha}
+		}
 		return nil
 	}
 	v, err := m.verdict(keys, argv, t.opt.Now())
@@ -174,13 +178,21 @@ func (t *Tap) recognize(words [][]byte) *call {
 		t.opt.Mirror.RecordInvalid(err)
 		return nil
 	}
-	return &call{m, v, argv}
+	if m.strip != "" {
+		key, _ := m.key.value(keys, argv) // a verdict has one
+		t.opt.Mirror.RecordStrip(m.strip, key, strings.HasPrefix(key, m.strip))
+	}
+	return &call{mapping: m, verdict: v, argv: argv}
 }
 
 // conclude reads the verdict from the reply to a call, and passes it on to be compared.
 func (t *Tap) conclude(c *call, reply *value) {
 	if reply.kind == '-' || reply.kind == '!' {
 		return // no verdict, such as NOSCRIPT
+	}
+	if c.unknown != "" {
+		t.opt.Mirror.RecordUnknown(c.unknown)
+		return
 	}
 	allowed, err := c.mapping.allowed.holds(reply, c.argv)
 	if err != nil {

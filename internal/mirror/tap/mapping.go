@@ -178,5 +178,27 @@ func (t *Tap) learn(script []byte) *Mapping {
 			return m
 		}
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.others) < maxScripts {
+		t.others[sha] = struct{}{}
+	}
 	return nil
+}
+
+// unknownScript returns the SHA-1 of an EVALSHA whose script has no mapping, and whose text has not
+// passed either, or "".
+func (t *Tap) unknownScript(words [][]byte) string {
+	name := strings.ToUpper(string(words[0]))
+	if len(words) < 3 || name != "EVALSHA" && name != "EVALSHA_RO" {
+		return ""
+	}
+	sha := strings.ToLower(string(words[1]))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, other := t.others[sha]
+	if other || t.scripts[sha] != nil || !isSHA(sha) {
+		return ""
+	}
+	return sha
 }

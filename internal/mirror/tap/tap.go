@@ -38,6 +38,7 @@ type Tap struct {
 
 	mu       sync.Mutex
 	scripts  map[string]*Mapping // by SHA
+	others   map[string]struct{} // scripts that passed and are no limiters, by SHA
 	conns    map[net.Conn]struct{}
 	closed   bool
 	listener net.Listener
@@ -55,7 +56,8 @@ func New(opt Options) (*Tap, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	t := &Tap{opt: opt, scripts: map[string]*Mapping{}, conns: map[net.Conn]struct{}{}}
+	t := &Tap{opt: opt, scripts: map[string]*Mapping{}, others: map[string]struct{}{},
+		conns: map[net.Conn]struct{}{}}
 	for i := range opt.Mappings {
 		if m := &opt.Mappings[i]; m.sha != "" && t.scripts[m.sha] == nil {
 			t.scripts[m.sha] = m

@@ -233,6 +233,60 @@ func TestReading(t *testing.T) {
 	}
 }
 
+// TestUnknownScripts reports an EVALSHA of a script that no mapping names, unless its text has
+// passed, or Redis has not executed it.
+func TestUnknownScripts(t *testing.T) {
+	const other = "return 1"
+	const otherSHA = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
+	unknown := strings.Repeat("f", 40)
+	for name, c := range map[string]struct {
+		requests, replies string
+		want              uint64
+	}{
+		"loaded before": {command("EVALSHA", unknown, "1", "a") + command("evalsha_ro", unknown,
+			"1", "b"), ":1\r\n:0\r\n", 2},
+		"not loaded": {command("EVALSHA", unknown, "1", "a"), "-NOSCRIPT no\r\n", 0},
+		"no limiter": {command("EVAL", other, "0") + command("EVALSHA", otherSHA, "0"),
+			":1\r\n:1\r\n", 0},
+		"in --mapping": {evalsha("ann", "2"), ":1\r\n", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t)
+			h.pass(h.application, h.redis, c.requests, 1<<20)
+			h.pass(h.redis, h.application, c.replies, 1<<20)
+			h.mirror.Close(t.Context())
+			r := h.mirror.Report()
+			if r.UnknownCalls != c.want || c.want > 0 != (r.LastUnknown == unknown) {
+				t.Errorf("%d unknown calls, %s", r.UnknownCalls, r.LastUnknown)
+			}
+			if want := "0 compared; 2 EVALSHA of a script not in --mapping: " + unknown +
+				" (add sha:)"; strings.Contains(r.Summary(), want) != (c.want > 0) {
+				t.Errorf("%s", r.Summary())
+			}
+		})
+	}
+}
+
+// TestStripWithoutMatch reports a prefix only if no key begins with it.
+func TestStripWithoutMatch(t *testing.T) {
+	h := start(t)
+	call := func(key string) {
+		h.pass(h.application, h.redis, command("evalsha", sha, "1", key, "1799999999000", "60000",
+			"7", "1"), 1<<20)
+		h.pass(h.redis, h.application, ":1\r\n", 1<<20)
+	}
+	call("limit:ann")
+	call("limit:bob")
+	const want = `strip: no key of 2 calls begins with "rl:", such as limit:ann`
+	if text := h.mirror.Report().String(); !strings.Contains(text, want) {
+		t.Errorf("%s, want %s", text, want)
+	}
+	call("rl:ann")
+	if text := h.mirror.Report().String(); strings.Contains(text, "strip") {
+		t.Error(text)
+	}
+}
+
 const zcardSHA = "069031802520e6bede929a90688aa1aaeff3de25"
 
 // TestEnds checks that the end of either direction is passed on, and the other one goes on.
