@@ -10,6 +10,6 @@ var (
 )
 
 // DescribeImport describes an import, or a dry run.
-func DescribeImport(r *imports.Report, dryRun bool) string {
-	return describeImport(r, &importFlags{dryRun: dryRun})
+func DescribeImport(r *imports.Report, dryRun bool, warnings ...string) string {
+	return describeImport(r, &importFlags{dryRun: dryRun}, warnings)
 }

@@ -208,7 +208,8 @@ func (s *session) importFrom(ctx context.Context, f *importFlags) error {
 		return fmt.Errorf("%w\nstopped after %s; repeat the command to go on: nothing is counted "+
 			"twice", err, countOf(int(report.Keys), "key"))
 	}
-	if err := s.printImport(report, f); err != nil {
+	warnings := f.warnings(sourceOptions.Pattern, opt.Key, s.ruleNamespaces(ctx))
+	if err := s.printImport(report, f, warnings); err != nil {
 		return err
 	}
 	if report.FailedKeys > 0 {

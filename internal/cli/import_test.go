@@ -69,8 +69,10 @@ func TestImportReport(t *testing.T) {
 	r := &imports.Report{Keys: 3, Counted: 7, TooOld: 1, Later: 2, Ahead: 3, Unreadable: 4,
 		Example: `"k": field "x"`, Oldest: 1_700_000_000_000, Newest: 1_700_000_000_001,
 		FailedKeys: 2, Failed: []imports.KeyError{{Key: "a\n", Err: errors.New("is a list")}},
-		Span: 25 * time.Hour, Formats: map[imports.Format]int64{imports.Hash: 1}}
+		First: imports.Sample{From: "limit:ann:24h", Key: "ann", Events: 5},
+		Span:  25 * time.Hour, Formats: map[imports.Format]int64{imports.Hash: 1}}
 	const want = `would count 7 events of 3 keys
+for example limit:ann:24h -> ann in default: 5 events
 times 2023-11-14T22:13:20.000Z to 2023-11-14T22:13:20.001Z
 left out 1 event older than the namespace reaches back, 25h
 left out 2 events after --until
@@ -80,9 +82,13 @@ lost: the times within a window: its events count from its start, so they leave 
 		`the limiter would have forgotten them; fixed windows include refused requests
 not imported: "a\n": is a list
 not imported: 1 key more
+warning: mind the gap
 nothing was written
 `
-	if got := cli.DescribeImport(r, true); got != want {
+	if got := cli.DescribeImport(r, true, "mind the gap"); got != want {
 		t.Errorf("%s", got)
+	}
+	if got := cli.DescribeImport(r, false); strings.Contains(got, "for example") {
+		t.Errorf("only a dry run shows an example: %s", got)
 	}
 }

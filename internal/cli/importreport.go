@@ -29,6 +29,15 @@ type importAnswer struct {
 	Failed     []importFailed   `json:"failed,omitempty"`
 	SpanMS     int64            `json:"span_ms"`
 	Formats    map[string]int64 `json:"formats"`
+	First      *importFirst     `json:"first,omitempty"`
+	Warnings   []string         `json:"warnings,omitempty"`
+}
+
+// importFirst is the first key with events to count.
+type importFirst struct {
+	From   string `json:"from"`
+	Key    string `json:"key"`
+	Events int64  `json:"events"`
 }
 
 // importFailed is a key that can't be imported.
@@ -38,14 +47,17 @@ type importFailed struct {
 }
 
 // printImport prints the report of an import.
-func (s *session) printImport(r *imports.Report, f *importFlags) error {
+func (s *session) printImport(r *imports.Report, f *importFlags, warnings []string) error {
 	if !s.json {
-		_, err := io.WriteString(s.Stdout, describeImport(r, f))
+		_, err := io.WriteString(s.Stdout, describeImport(r, f, warnings))
 		return err
 	}
 	a := importAnswer{f.dryRun, r.Keys, r.Events, r.Counted, r.Repeated, r.TooOld, r.Later, r.Ahead,
 		r.Oldest, r.Newest, r.Unreadable, r.FailedKeys, nil, r.Span.Milliseconds(),
-		map[string]int64{}}
+		map[string]int64{}, nil, warnings}
+	if r.First.From != "" {
+		a.First = &importFirst{r.First.From, r.First.Key, r.First.Events}
+	}
 	for format, n := range r.Formats {
 		a.Formats[string(format)] = n
 	}
@@ -56,7 +68,7 @@ func (s *session) printImport(r *imports.Report, f *importFlags) error {
 }
 
 // describeImport describes an import for people.
-func describeImport(r *imports.Report, f *importFlags) string {
+func describeImport(r *imports.Report, f *importFlags, warnings []string) string {
 	var b strings.Builder
 	did := "counted"
 	if f.dryRun {
@@ -68,9 +80,25 @@ func describeImport(r *imports.Report, f *importFlags) string {
 		fmt.Fprintf(&b, ": no key matches %s", f.pattern)
 	}
 	b.WriteByte('\n')
+	if f.dryRun && r.First.From != "" {
+		fmt.Fprintf(&b, "for example %s -> %s in %s: %s\n", quoteUnprintable(r.First.From),
+			quoteUnprintable(r.First.Key), f.namespace(), countOf(int(r.First.Events), "event"))
+	}
 	if r.Oldest > 0 {
 		fmt.Fprintf(&b, "times %s to %s\n", formatMoment(r.Oldest), formatMoment(r.Newest))
 	}
+	describeLeftOut(&b, r)
+	for _, w := range warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	if f.dryRun {
+		b.WriteString("nothing was written\n")
+	}
+	return b.String()
+}
+
+// describeLeftOut describes what an import has left out, and what it lacks.
+func describeLeftOut(b *strings.Builder, r *imports.Report) {
 	for _, left := range []struct {
 		n   int64
 		why string
@@ -81,29 +109,25 @@ func describeImport(r *imports.Report, f *importFlags) string {
 		{r.Ahead, "ahead of the server's clock: repeat the import to add them"},
 	} {
 		if left.n > 0 {
-			fmt.Fprintf(&b, "left out %s %s\n", countOf(int(left.n), "event"), left.why)
+			fmt.Fprintf(b, "left out %s %s\n", countOf(int(left.n), "event"), left.why)
 		}
 	}
 	if r.Unreadable > 0 {
-		fmt.Fprintf(&b, "left out %s that are no events, such as in %s\n",
+		fmt.Fprintf(b, "left out %s that are no events, such as in %s\n",
 			countOf(int(r.Unreadable), "element"), r.Example)
 	}
 	for _, format := range imports.Formats() {
 		if loss := imports.Format(format).Loss(); r.Formats[imports.Format(format)] > 0 &&
 			loss != "" {
-			fmt.Fprintf(&b, "lost: %s\n", loss)
+			fmt.Fprintf(b, "lost: %s\n", loss)
 		}
 	}
 	for _, k := range r.Failed {
-		fmt.Fprintf(&b, "not imported: %q: %v\n", k.Key, k.Err)
+		fmt.Fprintf(b, "not imported: %q: %v\n", k.Key, k.Err)
 	}
 	if more := r.FailedKeys - int64(len(r.Failed)); more > 0 {
-		fmt.Fprintf(&b, "not imported: %s more\n", countOf(int(more), "key"))
+		fmt.Fprintf(b, "not imported: %s more\n", countOf(int(more), "key"))
 	}
-	if f.dryRun {
-		b.WriteString("nothing was written\n")
-	}
-	return b.String()
 }
 
 func formatMoment(ms int64) string {

@@ -39,8 +39,11 @@ type Report struct {
 	// TooOld are older than the namespace reaches back, Later are after Until, and Ahead are ahead
 	// of the server's clock.
 	TooOld, Later, Ahead int64
-	// Oldest and Newest are the first and the last time among the events, in unix milliseconds.
+	// Oldest and Newest are the first and the last time among those Counted, in unix milliseconds, 0
+	// without any.
 	Oldest, Newest int64
+	// First is the first key with events to count.
+	First Sample
 	// Unreadable is the number of elements that are no events, and Example describes one.
 	Unreadable int64
 	Example    string
@@ -51,6 +54,13 @@ type Report struct {
 	Span time.Duration
 	// Formats are the formats of the keys.
 	Formats map[Format]int64
+}
+
+// Sample shows what becomes of a key: From is its name in Redis, Key that in twotier, and Events
+// are counted.
+type Sample struct {
+	From, Key string
+	Events    int64
 }
 
 // KeyError is why a key of the source can't be imported.
@@ -129,6 +139,7 @@ func (m *Import) importKeys(ctx context.Context, list []Content) error {
 // keyPlan is the import of one key.
 type keyPlan struct {
 	Mark
+	from    string  // the key in Redis
 	events  []Event // those that can be counted
 	missing []Event // those of them that the mark lacks
 	marked  int64   // the events of the mark
@@ -148,6 +159,7 @@ func (m *Import) prepare(c *Content) (k keyPlan, ok bool) {
 	if r.Example == "" && c.Example != "" {
 		r.Example = fmt.Sprintf("%q: %s", c.Key, c.Example)
 	}
+	k.from = c.Key
 	k.Mark = Mark{NS: m.opt.Namespace, Key: m.opt.Key.expand(c.Values),
 		Source: sourceName(m.opt.Source, c.Key)}
 	if err := checkKey(c, k.Key); err != nil {
@@ -167,10 +179,6 @@ func (m *Import) prepare(c *Content) (k keyPlan, ok bool) {
 func (m *Import) classify(e Event, k *keyPlan) {
 	r := &m.report
 	r.Events += e.N
-	if r.Oldest == 0 || e.TS < r.Oldest {
-		r.Oldest = e.TS
-	}
-	r.Newest = max(r.Newest, e.TS)
 	switch {
 	case e.TS <= m.now-m.span+edge.Milliseconds():
 		r.TooOld += e.N
@@ -254,10 +262,22 @@ func (m *Import) importPart(ctx context.Context, part []keyPlan) error {
 
 // addMissing adds to the report what the marks of some keys lack.
 func (m *Import) addMissing(part []keyPlan) {
+	r := &m.report
 	for i := range part {
-		n := total(part[i].missing)
-		m.report.Counted += n
-		m.report.Repeated += total(part[i].events) - n
+		k := &part[i]
+		n := total(k.missing)
+		r.Counted += n
+		r.Repeated += total(k.events) - n
+		if n == 0 {
+			continue
+		}
+		if r.First.From == "" {
+			r.First = Sample{From: k.from, Key: k.Key, Events: n}
+		}
+		if first := k.missing[0].TS; r.Oldest == 0 || first < r.Oldest {
+			r.Oldest = first
+		}
+		r.Newest = max(r.Newest, k.missing[len(k.missing)-1].TS)
 	}
 }
 

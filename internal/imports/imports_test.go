@@ -50,6 +50,18 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// TestMergedKeys finds the placeholder without which keys become one.
+func TestMergedKeys(t *testing.T) {
+	for _, test := range []struct{ pattern, as, want string }{
+		{"{tenant}:{user}", "{user}", "tenant"}, {"{tenant}:{user}", "{user}@{tenant}", ""},
+		{"rl:{key}:{start}", "{key}", ""}, {"rl:{key}:{index}", "all", "key"},
+	} {
+		if got := parse(t, test.pattern).Merges(parse(t, test.as)); got != test.want {
+			t.Errorf("%s as %s: %q, want %q", test.pattern, test.as, got, test.want)
+		}
+	}
+}
+
 func TestUnits(t *testing.T) {
 	for _, test := range []struct {
 		x    float64

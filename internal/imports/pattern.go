@@ -114,6 +114,17 @@ func (p *Pattern) expand(values map[string]string) string {
 	return b.String() + p.parts[len(p.names)]
 }
 
+// Merges returns the first placeholder, except for the time of a window, that another pattern does
+// not use, or "": keys that differ only there become one.
+func (p *Pattern) Merges(into *Pattern) string {
+	for _, name := range p.names {
+		if name != placeStart && name != placeIndex && !into.Has(name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // Unknown returns the first placeholder that another pattern lacks, or "".
 func (p *Pattern) Unknown(in *Pattern) string {
 	for _, name := range p.names {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"twotier.dev/twotier/internal/redisurl"
 )
@@ -101,7 +102,8 @@ type Source struct {
 	pace   pace
 }
 
-// NewSource returns a source that has not connected yet.
+// NewSource returns a source that has not connected yet. The logger of the Redis client is silent
+// from then on, because all errors are returned.
 func NewSource(opt SourceOptions) (*Source, error) {
 	where, err := redisurl.Parse(opt.URL)
 	if err != nil {
@@ -123,6 +125,7 @@ func NewSource(opt SourceOptions) (*Source, error) {
 			return (&net.Dialer{Timeout: opt.Timeout}).DialContext(ctx, "unix", address)
 		}
 	}
+	logging.Disable()
 	return &Source{opt: opt, client: redis.NewUniversalClient(o),
 		pace: pace{perSecond: opt.CommandsPerSecond}}, nil
 }

@@ -67,6 +67,12 @@ type report struct {
 	FailedKeys                                                int64 `json:"failed_keys"`
 	Failed                                                    []struct{ Key, Error string }
 	Formats                                                   map[string]int64
+	Oldest, Newest                                            int64
+	Warnings                                                  []string
+	First                                                     struct {
+		From, Key string
+		Events    int64
+	}
 }
 
 // command returns the command that imports.
