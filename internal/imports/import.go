@@ -39,8 +39,8 @@ type Report struct {
 	// TooOld are older than the namespace reaches back, Later are after Until, and Ahead are ahead
 	// of the server's clock.
 	TooOld, Later, Ahead int64
-	// Oldest and Newest are the first and the last time among those Counted, in unix milliseconds, 0
-	// without any.
+	// Oldest and Newest are the first and the last time among those Counted, in unix milliseconds,
+	// and 0 without any.
 	Oldest, Newest int64
 	// First is the first key with events to count.
 	First Sample
