@@ -20,7 +20,9 @@ import { rulesBan } from "./rules.js";
 // wanted is the ban to lift once there is a token that may.
 const state = { read: -Infinity, wanted: null };
 const EVERY = 2000,
-  LISTED = 100;
+  LISTED = 100,
+  LIFT = "Lift",
+  ASKS = 8000;
 
 // keyLink returns a link that shows a key.
 function keyLink({ ns, key }) {
@@ -36,7 +38,8 @@ function keyLink({ ns, key }) {
 }
 
 function banRow(b) {
-  const lift = element("button", { type: "button", "aria-label": `Lift the ban of ${b.key}` }, "Lift");
+  const lift = element("button", { type: "button" });
+  nameLift(b, lift, LIFT);
   const row = element(
     "tr",
     {},
@@ -45,8 +48,26 @@ function banRow(b) {
     element("td", {}),
     element("td", { class: "num" }, element("span", { class: "buttons" }, lift)),
   );
-  lift.addEventListener("click", () => liftBan(b, lift));
+  lift.addEventListener("click", () => {
+    if (lift.textContent === LIFT) return askFirst(b, lift);
+    liftBan(b, lift);
+  });
   return row;
+}
+
+// nameLift names the button that lifts a ban.
+function nameLift(b, button, text) {
+  write(button, text);
+  const question = text === LIFT ? "" : "?";
+  button.setAttribute("aria-label", `${text.replace("?", "")} the ban of ${b.key}${question}`);
+}
+
+// askFirst has the next click lift the ban, for a while.
+function askFirst(b, button) {
+  nameLift(b, button, "Really lift?");
+  setTimeout(() => {
+    if (!button.disabled) nameLift(b, button, LIFT);
+  }, ASKS);
 }
 
 // refreshBans lists the bans that end last, unless no rule bans.
@@ -95,6 +116,7 @@ async function liftBan(b, button) {
     $("bans-done").focus();
   } catch (e) {
     button.disabled = false;
+    nameLift(b, button, LIFT);
     say(e.message, "");
     if (!e.unauthorized) return;
     state.wanted = [b, button];

@@ -31,12 +31,15 @@ export function rowsOf({ rules }) {
         : []),
     ];
     if (!rows.length) rows.push({ ...of, window: "–" }); // it can't judge the key
-    // The first row has the verdict. A ban leaves nothing, whatever the windows would.
-    return rows.map((row, i) => ({
-      ...row,
-      verdict: i ? null : r,
-      left: r.banned_until ? 0 : row.left,
-    }));
+    // A ban leaves nothing, whatever the windows would. Otherwise the verdict stands at the last
+    // limit that is used up.
+    if (r.banned_until)
+      return [
+        { ...of, window: "ban", verdict: r },
+        ...rows.map((row) => ({ ...row, left: undefined })),
+      ];
+    (rows.findLast((row) => row.left <= 0) || rows[0]).verdict = r;
+    return rows;
   });
 }
 
@@ -54,18 +57,44 @@ function passing(r, at) {
 // noteOf returns the verdict of the rule of a row.
 export const noteOf = (row, at) => (row.verdict ? passing(row.verdict, at) : "");
 
-// showVerdict writes whether the key passes now, and who decides that.
+// limitsOf spells limits, in the order in which they judge.
+const limitsOf = (list) => list.map((l) => `${l.limit}/${l.window}`).join(", ");
+
+// verdictOf returns the verdict on the next request for the key. Which rules it will ask is
+// unknown: only those that have refused the key are expected to judge it again.
+function verdictOf(a) {
+  if (a.ban) {
+    const { rule, until } = a.ban;
+    return [`Banned by ${rule} until ${clock(until)}, for ${long(until - a.at)}.`, "refusing"];
+  }
+  const refusals = a.refusal ? [a.refusal, ...a.refusals] : a.refusals;
+  const refusing = a.rules.filter((r) => !r.passes);
+  const rules = refusing.map((r) => r.rule).filter(Boolean);
+  const asked = rules.filter((rule) => refusals.some((f) => f.rule === rule));
+  if (asked.length) return [`Refused now, by ${asked.join(", ")}.`, "refusing"];
+  const may = rules.map((rule) => `${rule} would refuse it, if a request asked for that rule.`);
+  for (const { windows = [], distinct = [] } of refusing.filter((r) => !r.rule)) {
+    const limits = limitsOf([...windows, ...distinct]);
+    const last = refusals.find((f) => !f.rule && limitsOf(f.limits || []) === limits);
+    const at = last ? `, as at ${clock(last.at)},` : "";
+    may.push(`A request with its own limit ${limits}${at} would be refused.`);
+  }
+  if (may.length) return [may.join(" "), "unsure"];
+  const passes = "One more event passes every rule now.";
+  return [a.rules.length ? passes : "No rule of its namespace limits it.", "passing"];
+}
+
+// showVerdict writes what became of the refusal that was looked up, whether the key passes now, and
+// who decides that.
 export function showVerdict(a) {
-  const refusing = a.rules.filter((r) => !r.passes).map((r) => named(r.rule));
-  const text = a.ban
-    ? `Banned by ${a.ban.rule} until ${clock(a.ban.until)}, for ${long(a.ban.until - a.at)}.`
-    : refusing.length
-      ? `Refused now, by ${refusing.join(", ")}.`
-      : a.rules.length
-        ? "One more event passes every rule now."
-        : "No rule of its namespace limits it.";
+  const { refusal: r } = a;
+  show(
+    "asked-refusal",
+    r ? `Refused ${long(a.at - r.at)} ago by ${r.rule || "limits of the request"}: ${why(r)}.` : "",
+  );
+  const [text, kind] = verdictOf(a);
   write($("verdict"), text);
-  $("verdict").className = a.ban || refusing.length ? "refusing" : "passing";
+  $("verdict").className = kind;
   const by = a.owner ? `${a.owner} decides about it` : "Redis decides about it";
   const degraded = a.degraded ? ", degraded" : "";
   write(
@@ -108,8 +137,8 @@ function refusalRow(r) {
     {},
     element("td", { class: "when" }),
     element("th", { scope: "row" }, named(r.rule)),
-    element("td", {}),
-    element("td", {}, `${r.door}, ${r.node}`),
+    element("td", { class: "why" }),
+    element("td", { class: "door" }, `${r.door}, ${r.node}`),
     element("td", { class: "key" }, link),
   );
 }

@@ -86,7 +86,7 @@ function showCounts(rows, at) {
       );
       write(name.lastChild, noteOf(l, at));
       write(left, l.left === undefined ? "–" : figure(l.left));
-      row.classList.toggle("over", l.left <= 0);
+      row.classList.toggle("over", l.window === "ban" || l.left <= 0);
       if (box.firstChild) box.firstChild.checked = l === drawn;
     },
   );
@@ -167,7 +167,7 @@ async function countOthers(query, windows) {
 export async function refreshKey() {
   const asked = state.key,
     window = state.seriesWindow;
-  if (!asked) return;
+  if (!asked || asked.unknown) return;
   try {
     const a = await explained(asked);
     const query = new URLSearchParams({ ns: a.ns, key: a.key });
@@ -192,6 +192,7 @@ export async function refreshKey() {
   } catch (e) {
     if (state.key !== asked) return;
     if (e.lost) throw e;
+    asked.unknown = asked.id && e.status === 404; // it won't come back
     $("found").hidden = true;
     show("lookup-error", e.message);
   }
@@ -262,7 +263,7 @@ export function openKeys() {
     e.preventDefault();
     state.seriesWindow = $("series-window").value;
     const id = $("refusal").value.trim();
-    if (id && id !== state.key?.id) return openRefusal(id);
+    if (id && (id !== state.key?.id || state.key.unknown)) return openRefusal(id);
     if (!$("key").value) return show("lookup-error", "Type a key, or the id of a refusal.");
     openKey($("ns").value.trim() || "default", $("key").value);
   });

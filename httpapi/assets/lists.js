@@ -21,6 +21,7 @@ import { openKey } from "./keys.js";
 const LISTED = 1000,
   FOUND = 40,
   SHOWN = { top: 12, refused: 8, shadowed: 8 };
+const LONGEST = "24h";
 const ORDERS = { top: "count", refused: "refused", shadowed: "shadow" };
 // How long to wait for the next character of a search, and how long its result is good for.
 const PAUSE = 300,
@@ -119,20 +120,30 @@ function showList(id) {
       ? ""
       : wanted()
         ? state.found.of === searched(wanted())
-          ? "No key begins with it, and none of the first 1,000 contains it."
+          ? nothingFound(id)
           : "Searching…"
         : id === "top"
           ? `No key counted anything in the last ${state.window}. Count one: POST /v1/add`
           : nothingRefused(id),
   );
+  const found = rows.length || state.found.of !== searched(wanted());
+  if (id === "top") $("search-longer").hidden = !wanted() || found || state.window === LONGEST;
+}
+
+// nothingFound names the window in which no key was found.
+function nothingFound(id) {
+  const counted = { top: "counted", refused: "was refused", shadowed: "would have been refused" };
+  return `No key that begins with it ${counted[id]} in the last ${state.window}, and none of the first 1,000 contains it.`;
 }
 
 // nothingRefused says since when: which keys were refused is known to nodes since they started.
 function nothingRefused(id) {
   const nothing = id === "refused" ? "Nothing was refused" : "Nothing would have been refused";
-  if (state.since && Date.now() - state.since > milliseconds(state.window))
+  if (!state.since)
+    return `${nothing} in the last ${state.window}. Refusals before this node started are not included.`;
+  if (Date.now() - state.since > milliseconds(state.window))
     return `${nothing} in the last ${state.window}.`;
-  const since = state.since ? `${clock(state.since)}, when a node started` : "this node started";
+  const since = `${clock(state.since)}, when a node started`;
   if (id === "shadowed") return `${nothing} since ${since}.`;
   return `${nothing} since ${since}. Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
 }
@@ -167,5 +178,10 @@ export function openLists() {
     refreshLists(-Infinity).catch(() => {});
   });
   $("search").addEventListener("input", findSoon);
+  $("search-longer").firstChild.addEventListener("click", () => {
+    const longest = $("top-window").querySelector(`[data-window="${LONGEST}"]`);
+    longest.click();
+    longest.focus();
+  });
   for (const id in SHOWN) holdPressed($(id));
 }

@@ -32,6 +32,9 @@ export function figure(n) {
   );
 }
 
+// keysText writes a number of keys, or of more keys.
+export const keysText = (n, more = "") => `${figure(n)} ${more}${n === 1 ? "key" : "keys"}`;
+
 export function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let i = 0;

@@ -5,6 +5,7 @@ import {
   clock,
   element,
   figure,
+  keysText,
   limitParts,
   limitText,
   limitsIn,
@@ -306,7 +307,7 @@ function backtested(r) {
   if (r.distinct && !r.looked_at)
     return [`${r.rule} (${r.ns}, ${r.state}): limits on different values are not replayed`];
   const lines = [
-    `${r.rule} (${r.ns}, ${r.state}): would refuse ${figure(r.refusing)} of ${figure(r.looked_at)} keys now, ` +
+    `${r.rule} (${r.ns}, ${r.state}): would refuse ${figure(r.refusing)} of ${keysText(r.looked_at)} now, ` +
       `and would have refused ${range(r.refused)} of the ${figure(r.events)} events of their last day`,
   ];
   for (const k of r.keys.slice(0, NAMED)) {
@@ -317,7 +318,7 @@ function backtested(r) {
     );
   }
   const more = Math.max(0, r.keys.length - NAMED) + r.left_out;
-  if (more) lines.push(`  and ${figure(more)} more keys`);
+  if (more) lines.push(`  and ${keysText(more, "more ")}`);
   if (r.distinct) lines.push("  without its limits on different values, which are not replayed");
   return lines;
 }

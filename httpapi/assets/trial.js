@@ -4,6 +4,7 @@ import {
   ask,
   element,
   figure,
+  keysText,
   limitParts,
   limitsIn,
   number,
@@ -181,7 +182,7 @@ function showResult(answer) {
   const silent = answer.silent ? `; ${answer.silent.join(", ")} did not answer` : "";
   show(
     "trial-status",
-    `With ${limits} it would refuse ${figure(r.refusing)} of ${figure(r.looked_at)} keys now, and ` +
+    `With ${limits} it would refuse ${figure(r.refusing)} of ${keysText(r.looked_at)} now, and ` +
       `would have refused ${range(r.refused)} of the ${figure(r.events)} events of their last day` +
       silent +
       ". Nothing was counted or changed.",
@@ -207,7 +208,7 @@ function showKeys(r) {
   });
   $("trial-keys-table").hidden = !r.keys.length;
   const more = Math.max(0, r.keys.length - NAMED) + r.left_out;
-  show("trial-more", more ? `and ${figure(more)} more keys` : "");
+  show("trial-more", more ? `and ${keysText(more, "more ")}` : "");
 }
 
 function keyRow(ns, k) {

@@ -48,8 +48,11 @@ func serveBans(t *testing.T, as string, args ...string) (
 const listed = `[...document.querySelectorAll("#bans-rows th")].map((e) => e.textContent).sort()
 	.join()`
 
-// TestBansAreLifted lists banned keys, opens one and lifts its ban. Under the pointer no row moves
-// when another key is banned.
+// reallyLift is an expression for whether the first button asks before it lifts a ban.
+const reallyLift = `document.querySelector("#bans-rows button").textContent === "Really lift?"`
+
+// TestBansAreLifted lists banned keys, opens one and lifts its ban, by two clicks. Under the pointer no
+// row moves when another key is banned.
 func TestBansAreLifted(t *testing.T) {
 	b := startBrowser(t)
 	node, ban := serveBans(t, "")
@@ -76,6 +79,11 @@ func TestBansAreLifted(t *testing.T) {
 		t.Error("rows have moved under the pointer")
 	}
 	p.shoot("bans.png")
+	p.press(x, y)
+	p.until("it is asked first", reallyLift)
+	if _, text := node.Get("/v1/bans?rule=login&key=" + key); !strings.Contains(string(text), key) {
+		t.Errorf("one click has lifted the ban of %s: %s", key, text)
+	}
 	p.press(x, y)
 	p.until("it is lifted", fmt.Sprintf(
 		`document.querySelector("#bans-done").textContent === "login no longer bans %s."`, key))
@@ -113,6 +121,8 @@ func TestLiftingNeedsAdmin(t *testing.T) {
 	p.click("#login button")
 	p.until("the ban is listed", listed+` === "anna"`)
 	p.click("#bans-rows button")
+	p.until("it is asked first", reallyLift)
+	p.click("#bans-rows button")
 	p.until("another token is asked for", `!document.querySelector("#bans-access").hidden &&
 		document.querySelector("#bans-error").textContent.includes("admin")`)
 	p.write("#bans-token", secrets[twotier.RoleAdmin])
@@ -143,6 +153,8 @@ func TestBansOnAPhone(t *testing.T) {
 	if p.eval(unreadable, &wrong); len(wrong) > 0 {
 		t.Errorf("unreadable: %v", wrong)
 	}
+	p.touch(p.middle("#bans-rows button"))
+	p.until("it is asked first", reallyLift)
 	p.touch(p.middle("#bans-rows button"))
 	p.until("a ban is lifted", `document.querySelector("#bans-done").textContent &&
 		document.querySelectorAll("#bans-rows tr").length === 1`)

@@ -319,7 +319,7 @@ func TestRulesAreEdited(t *testing.T) {
 		document.querySelector("#rules-shown .added").textContent.includes("7/1m")`)
 	p.write("#rules-text", strings.Replace(document, "50/24h", "2/24h", 1))
 	p.click("#rules-backtest")
-	p.until("the backtest is shown", `/login .*would refuse 1 of 1 keys now[^]*refuses user:0: .*`+
+	p.until("the backtest is shown", `/login .*would refuse 1 of 1 key now[^]*refuses user:0: .*`+
 		`3 of 2\/24h/.test(document.querySelector("#rules-shown").textContent)`)
 	p.write("#rules-text", strings.Replace(document, "3/1m", "7/1m", 1))
 	p.shoot("rules.png")

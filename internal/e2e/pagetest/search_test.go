@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -41,7 +42,7 @@ func TestSearchFindsEveryKey(t *testing.T) {
 	x, y := p.middle("#top button")
 	p.mouse("mouseMoved", x, y) // a search moves the list even under the pointer
 	p.write("#search", "nobody")
-	p.until("nobody is", `/^No key begins with it/.test(
+	p.until("nobody is", `/^No key that begins with it counted in the last 1h, /.test(
 		document.querySelector("#top-empty").textContent)`)
 	p.write("#search", "-99")
 	p.until("parts are searched too", `document.querySelectorAll("#top button").length > 5`)
@@ -49,6 +50,29 @@ func TestSearchFindsEveryKey(t *testing.T) {
 	p.until("one is left", rows+` === "Rare:anna2"`)
 	p.click("#top button")
 	p.until("it is opened", `document.querySelector("#found-title").textContent === "Rare:anna"`)
+}
+
+// TestSearchNamesItsWindow searches a key that counted before the window of the lists: the page
+// names the window, and leads to a longer one.
+func TestSearchNamesItsWindow(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	node.MustPost("/v1/add", fmt.Sprintf(`{"key":"old:anna","n":2,"ts":%d}`,
+		time.Now().Add(-10*time.Minute).UnixMilli()))
+	p := b.open(node, "")
+	p.write("#search", "old:")
+	p.until("it is not in the window", `/^No key that begins with it counted in the last 1m, /.test(
+		document.querySelector("#top-empty").textContent) &&
+		/^No key that begins with it was refused in the last 1m, /.test(
+		document.querySelector("#refused-empty").textContent)`)
+	p.click("#search-longer button")
+	p.until("it is found", `document.querySelector("#top").textContent === "old:anna2" &&
+		document.querySelector("#search-longer").hidden &&
+		document.activeElement.dataset.window === "24h"`)
+	p.write("#search", "nobody")
+	p.until("nobody is", `/^No key that begins with it counted in the last 24h, /.test(
+		document.querySelector("#top-empty").textContent) &&
+		document.querySelector("#search-longer").hidden`)
 }
 
 // TestTopWithPrefix asks a node for the keys that begin with a text.
