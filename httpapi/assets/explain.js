@@ -137,8 +137,8 @@ function refusalRow(r) {
     {},
     element("td", { class: "when" }),
     element("th", { scope: "row" }, named(r.rule)),
-    element("td", { class: "why" }),
-    element("td", { class: "door" }, `${r.door}, ${r.node}`),
+    element("td", { class: "reason" }),
+    element("td", {}, `${r.door}, ${r.node}`),
     element("td", { class: "key" }, link),
   );
 }

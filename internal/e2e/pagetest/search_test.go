@@ -75,6 +75,26 @@ func TestSearchNamesItsWindow(t *testing.T) {
 		document.querySelector("#search-longer").hidden`)
 }
 
+// TestNothingRefusedInTheWindow opens the page where no member reports when it started: an empty
+// list of refused keys is about its window only.
+func TestNothingRefusedInTheWindow(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	p := b.open(node, "")
+	p.tell("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `
+		const before = fetch;
+		window.fetch = async (path, ...more) => {
+			const answer = await before(path, ...more);
+			if (!path.startsWith("/v1/cluster")) return answer;
+			const cluster = await answer.json();
+			for (const member of cluster.members) delete member.started;
+			return new Response(JSON.stringify(cluster), answer);
+		};`})
+	p.tell("Page.navigate", map[string]any{"url": node.Base + "/"})
+	p.until("the window is named", `/^Nothing was refused in the last 1m\. /.test(
+		document.querySelector("#refused-empty")?.textContent)`)
+}
+
 // TestTopWithPrefix asks a node for the keys that begin with a text.
 func TestTopWithPrefix(t *testing.T) {
 	node := serve(t, redistest.Start(t), "")
