@@ -166,9 +166,11 @@ func TestCardFitsEveryScreen(t *testing.T) {
 			p.until("it fits", fmt.Sprintf(`innerWidth === %d &&
 				document.documentElement.scrollWidth <= innerWidth`, width))
 			if width < 500 {
-				p.until("ids are shown whole", `[...document.querySelectorAll("#refusals-rows a")]
-					.every((a) => a.getBoundingClientRect().right <=
-					document.querySelector("#refusals-table").getBoundingClientRect().right)`)
+				p.until("ids have a line of their own", `[...document.querySelectorAll(
+					"#refusals-rows tr")].every((row) =>
+					row.querySelector(".key").getBoundingClientRect().top >=
+					row.querySelector(".reason").getBoundingClientRect().bottom &&
+					row.querySelector("a").getBoundingClientRect().right <= innerWidth - 20)`)
 				var wrong []string
 				if p.eval(unreadable, &wrong); len(wrong) > 0 {
 					t.Errorf("unreadable: %v", wrong)
