@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -118,6 +119,10 @@ func (s *session) explain(ctx context.Context, query url.Values) error {
 	for _, h := range a.Holds {
 		fmt.Fprintf(s.Stdout, "open: %s\n", countOf(int(h.Open), "hold"))
 	}
+	if a.Refusal == nil && len(a.Rules)+len(a.Refusals) == 0 {
+		fmt.Fprintf(s.Stdout, "no rule in namespace %s judges it, and no recent refusal of it is "+
+			"known there; --ns names another namespace\n", a.NS)
+	}
 	if err := a.limitTable().print(s.Stdout); err != nil {
 		return err
 	}
@@ -158,7 +163,11 @@ func (r *recordedRefusal) cause() string {
 	case r.Reason == "distinct":
 		return fmt.Sprintf("%d of %d different values in %s", r.Count, r.Limit, r.Window)
 	}
-	return fmt.Sprintf("%d of %d in %s", r.Count, r.Limit, r.Window)
+	text := fmt.Sprintf("%d of %d in %s", r.Count, r.Limit, r.Window)
+	if r.N > 1 {
+		text += fmt.Sprintf(", %d asked", r.N)
+	}
+	return text
 }
 
 // nameOf names a rule, or the limits of a request.
@@ -188,27 +197,55 @@ func (a *explanation) verdict(r *explainedRule) string {
 	return "refuses"
 }
 
+// limits returns the limits of a rule with their names in the table.
+func (r *explainedRule) limits() (names []string, list []*explainedWindow) {
+	for i := range r.Windows {
+		names, list = append(names, r.Windows[i].Window), append(list, &r.Windows[i])
+	}
+	for i := range r.Distinct {
+		names = append(names, r.Distinct[i].Window+" distinct")
+		list = append(list, &r.Distinct[i])
+	}
+	if r.Concurrent != nil {
+		names, list = append(names, "concurrent"), append(list, r.Concurrent)
+	}
+	return names, list
+}
+
+// verdictRow returns which of a rule's limits shows its verdict: the last one that is used up, as
+// it takes the longest to pass, or else the first one.
+func (r *explainedRule) verdictRow(list []*explainedWindow) int {
+	if !r.Passes || r.WouldRefuse {
+		for i, w := range slices.Backward(list) {
+			if w.Remaining == 0 {
+				return i
+			}
+		}
+	}
+	return 0
+}
+
 // limitTable returns the limits of all rules.
 func (a *explanation) limitTable() *table {
 	t := &table{left: 2, rows: [][]string{{"RULE", "WINDOW", "COUNT", "LIMIT", "LEFT", ""}}}
 	for i := range a.Rules {
 		r := &a.Rules[i]
-		name, verdict := nameOf(r.Rule), a.verdict(r)
-		add := func(window string, w *explainedWindow) {
-			t.add(name, window, w.Count, w.Limit, w.Remaining, verdict)
-			verdict = ""
-		}
-		for j := range r.Windows {
-			add(r.Windows[j].Window, &r.Windows[j])
-		}
-		for j := range r.Distinct {
-			add(r.Distinct[j].Window+" distinct", &r.Distinct[j])
-		}
-		if r.Concurrent != nil {
-			add("concurrent", r.Concurrent)
+		name := nameOf(r.Rule)
+		names, list := r.limits()
+		verdictRow := r.verdictRow(list)
+		for j, w := range list {
+			verdict := ""
+			switch {
+			case r.Error != "":
+			case j == verdictRow:
+				verdict = a.verdict(r)
+			case w.Remaining == 0 && !r.Passes:
+				verdict = "refuses"
+			}
+			t.add(name, names[j], w.Count, w.Limit, w.Remaining, verdict)
 		}
 		if r.Error != "" {
-			t.add(name, "", "", "", "", verdict)
+			t.add(name, "", "", "", "", r.Error)
 		}
 	}
 	return t

@@ -19,6 +19,10 @@ const explainedKey = `{"key":"bob","ns":"x","at":1767225601000,"node":"n1","owne
   {"start":1767225600000,"width_ms":900000,"count":20}]}]},
 {"rule":"devices","state":"on","passes":false,"distinct":[
  {"window":"24h","limit":3,"count":3,"error":0,"remaining":0,"passes":false}]},
+{"rule":"send","state":"on","passes":false,"passes_at":1767225612840,"windows":[
+ {"window":"10s","limit":15,"count":15,"min":15,"max":15,"remaining":0,"bucket_ms":1000},
+ {"window":"1m","limit":16,"count":15,"min":15,"max":15,"remaining":1,"bucket_ms":1000},
+ {"window":"24h","limit":50,"count":50,"min":50,"max":50,"remaining":0,"bucket_ms":1000}]},
 {"rule":"calls","state":"on","passes":true,"concurrent":{"limit":2,"count":1,"remaining":1}},
 {"rule":"tight","state":"shadow","passes":true,"would_refuse":true,"windows":[
  {"window":"1m","limit":9,"count":15,"min":15,"max":15,"remaining":0,"bucket_ms":1000}]},
@@ -28,7 +32,7 @@ const explainedKey = `{"key":"bob","ns":"x","at":1767225601000,"node":"n1","owne
 "holds":[{"open":2,"next_end_ms":5000}],"refusals":[
 {"id":"n1.b","at":1767225600000,"times":2,"node":"n1","door":"http","rule":"login","reason":"ban"},
 {"id":"n1.a","at":1767225591000,"times":781,"node":"n1","door":"http","rule":"","reason":"limit",
- "window":"10s","count":5,"limit":5},
+ "window":"10s","count":0,"limit":5,"n":30},
 {"id":"n2.c","at":1767225590000,"times":1,"node":"n2","door":"resp","rule":"devices",
  "reason":"distinct","window":"24h","count":3,"limit":3},
 {"id":"n2.d","at":1767225589000,"times":1,"node":"n2","door":"http","rule":"calls",
@@ -43,6 +47,9 @@ RULE       WINDOW        COUNT  LIMIT  LEFT
 login      1m               15     15     0  refuses, passes in 11.84s
 login      24h              20     50    30
 devices    24h distinct      3      3     0  refuses
+send       10s              15     15     0  refuses
+send       1m               15     16     1
+send       24h              50     50     0  refuses, passes in 11.84s
 calls      concurrent        1      2     1  passes
 tight      1m               15      9     0  would refuse, in shadow
 broken                                       window: too long
@@ -52,7 +59,7 @@ LARGEST   AT                    EVENTS
 1s of 1m  2025-12-31T23:59:30Z       6
 REFUSAL  AGO  RULE       CAUSE                           TIMES
 n1.b     1s   login      ban                                 2
-n1.a     10s  (request)  5 of 5 in 10s                     781
+n1.a     10s  (request)  0 of 5 in 10s, 30 asked           781
 n2.c     11s  devices    3 of 3 different values in 24h      1
 n2.d     12s  calls      2 of 2 holds are open               1
 n2.e     13s  (request)  cold                                1
@@ -71,6 +78,11 @@ func TestExplain(t *testing.T) {
 			"bob in namespace default, rules version 0, decided by Redis (redis)\n" +
 				"refused 10s ago by (request): 3 of 3 in 1m, 3 times within a minute " +
 				"(http, node n1)\n"},
+		{"explain ann", `{"key":"ann","ns":"default","at":20000,"node":"n1","source":"redis",
+			"rules_version":0,"rules":[],"holds":[],"refusals":[]}`, "GET /v1/explain?key=ann",
+			"ann in namespace default, rules version 0, decided by Redis (redis)\n" +
+				"no rule in namespace default judges it, and no recent refusal of it is known " +
+				"there; --ns names another namespace\n"},
 	} {
 		s := &server{answer: test.answer}
 		got, err := s.exec(t, strings.Split(test.args, " ")...)
