@@ -27,7 +27,7 @@ func (a *access) authorize(h *fasthttp.RequestHeader, r *route) (*twotier.Grant,
 	if !a.HasTokens() && !a.HasAdmin() {
 		return nil, &wire.Problem{Kind: wire.Forbidden,
 			Detail: "this node was started without --admin-token or --tokens: there are no such " +
-				"calls"}
+				"calls" + r.instead}
 	}
 	presented, ok := bearerToken(h)
 	if !ok {

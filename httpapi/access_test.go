@@ -231,6 +231,19 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 	}
 }
 
+// TestOtherWayToChangeRules checks that a node without tokens names the file of --rules to senders
+// of rules only.
+func TestOtherWayToChangeRules(t *testing.T) {
+	none := guarded(t, httpapi.Options{RuleBook: newRuleBook(t)})
+	for request, want := range map[string]bool{"PUT /v1/rules": true, "POST /v1/admin/mode": false} {
+		body := string(as(none, "", request, `{}`).Response.Body())
+		if !strings.Contains(body, "there are no such calls") ||
+			strings.Contains(body, "change the file of --rules") != want {
+			t.Errorf("%s: %s", request, body)
+		}
+	}
+}
+
 // TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes arrive, and a
 // chunked one before that.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {

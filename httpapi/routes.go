@@ -24,6 +24,7 @@ type route struct {
 	get     *route       // the route of GET at a path with a POST; nil if there is no GET
 	need    twotier.Role // one of these roles if there are tokens; 0: anyone
 	guarded bool         // needs a token even if there are no Tokens
+	instead string       // another way to the same end, for nodes that accept no token
 	at      apiSet       // where it is served
 	body    int          // maximum size of a body
 	// admit checks the sender of a request before its body is read; nil admits everyone.
@@ -68,7 +69,8 @@ func (s *Server) routeTable() map[string]route {
 			at:      clientAPI | adminAPI,
 			handler: s.showRules,
 			put: &route{post: true, yaml: true, body: twotier.MaxRuleText, need: twotier.RoleAdmin,
-				guarded: true, at: adminAPI, handler: s.putRules}}
+				guarded: true, instead: "; or change the file of --rules, which is read again",
+				at: adminAPI, handler: s.putRules}}
 		if s.opts.Backtester != nil {
 			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
 				need: twotier.RoleRead | twotier.RoleAdmin, at: adminAPI, handler: s.backtest}

@@ -141,12 +141,20 @@ func (p *Problem) Error() string {
 		text += "\nit may or may not have been counted"
 	}
 	if p.Status == http.StatusUnauthorized {
-		text += "\npresent one with --token-file or TWOTIER_TOKEN"
+		text += p.tokenHint()
 	}
 	if p.RetryAfter != "" {
 		text += "\ntry again in " + p.RetryAfter + " s"
 	}
 	return text
+}
+
+// tokenHint names the flags and variables for the token that the server accepts.
+func (p *Problem) tokenHint() string {
+	if strings.Contains(p.Detail, "--admin-token") {
+		return "\npresent it with --admin-token or TWOTIER_ADMIN_TOKEN"
+	}
+	return "\npresent one with --token-file or TWOTIER_TOKEN"
 }
 
 func (c *caller) parseProblem(response *http.Response, answer []byte) error {

@@ -113,6 +113,21 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
+// TestTokenHint checks that a command names the flag of the token that the server wants.
+func TestTokenHint(t *testing.T) {
+	for accepted, want := range map[string]string{
+		"the node's --admin-token":       "present it with --admin-token or TWOTIER_ADMIN_TOKEN",
+		"a token of the node's --tokens": "present one with --token-file or TWOTIER_TOKEN",
+	} {
+		s := &server{status: 401, contentType: "application/problem+json",
+			answer: `{"title":"No","status":401,"detail":"want ` + accepted + `"}`}
+		if _, err := s.exec(t, "rules", "rollback", "3"); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", accepted, err, want)
+		}
+	}
+}
+
 func TestModeNeedsTheToken(t *testing.T) {
 	const problem = "application/problem+json"
 	s := &server{answer: `{"mode":"redis"}`}
