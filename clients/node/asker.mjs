@@ -27,7 +27,8 @@ export class Asker {
   }
 
   // ask sends an acquire. It returns the status for the sender; policy, state and retryAfter, the
-  // values of its headers; error, if there is no decision; and unreachable, if no server is there.
+  // values of its headers; refusal, its id; error, if there is no decision; and unreachable, if no
+  // server is there.
   async ask(op) {
     const began = Date.now();
     this.#asked ||= began;
@@ -88,7 +89,8 @@ const isProblem = (body) => `${body.type}`.startsWith("urn:twotier:problem:");
 function decision({ status, headers, body }, unreachable) {
   if (typeof body.allowed === "boolean") {
     return { status, policy: headers["ratelimit-policy"], state: headers.ratelimit,
-      retryAfter: headers["retry-after"], retryAfterMS: Math.max(1, body.retry_after_ms) };
+      refusal: body.id, retryAfter: headers["retry-after"],
+      retryAfterMS: Math.max(1, body.retry_after_ms) };
   }
   const detail = body.detail ?? body.title;
   const error = new Error(detail ?? `status ${status} without a problem; is that twotier?`);

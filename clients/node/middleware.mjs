@@ -8,8 +8,9 @@
 //   app.use(twotier.koa({ limits: { "1m": 15 }, onError: "allow" }));
 //   app.use("*", twotier.hono({ limits: { "1m": 15 }, onError: "allow" }));
 //
-// A request that a limit refuses gets 429, with Retry-After if waiting helps. Every answer to a
-// decision has the headers RateLimit-Policy and RateLimit of the server.
+// A request that a limit refuses gets 429, with Retry-After if waiting helps, and the id of the
+// refusal in Twotier-Refusal. Every answer to a decision has the headers RateLimit-Policy and
+// RateLimit of the server.
 //
 // Options:
 //   onError         "allow" or "deny" (503): what happens to requests while no server can be
@@ -138,14 +139,15 @@ class Gate {
 }
 
 // finish completes an answer to a request.
-function finish({ status, policy, state, retryAfter, retryAfterMS }, dryRun) {
+function finish({ status, policy, state, refusal, retryAfter, retryAfterMS }, dryRun) {
   if (dryRun) status = 200;
   const headers = policy ? [["RateLimit-Policy", policy], ["RateLimit", state]] : [];
+  if (refusal) headers.push(["Twotier-Refusal", refusal]);
   if (status === 200) return { status, headers };
   if (status === 503 && !retryAfter) [retryAfter, retryAfterMS] = ["1", 1000];
   if (retryAfter) headers.push(["Retry-After", retryAfter]);
   headers.push(["Content-Type", "application/problem+json"]);
-  const body = { title: STATUS_CODES[status], status, detail: details[status] };
+  const body = { title: STATUS_CODES[status], status, detail: details[status], id: refusal };
   if (retryAfter) body.retry_after_ms = retryAfterMS;
   return { status, headers, body: Buffer.from(JSON.stringify(body)) };
 }

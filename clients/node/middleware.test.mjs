@@ -69,12 +69,17 @@ test("addresses", () => {
 
 test("a limit by key", async (context) => {
   const visit = await site(context, { ns: "js-middleware", n: (request) => +request.headers.n,
-    key: async (request) => request.headers.user ?? null });
+    key: async (request) => request.headers.user });
   const statuses = [];
   for (const [user, n] of [["ann", 2], ["ann", 1], ["ann", 1], ["bob", 3], ["bob", 1]]) {
     statuses.push((await visit({ user, n })).status);
   }
   assert.deepEqual(statuses, [200, 200, 429, 200, 429]);
+  const refused = await visit({ user: "bob", n: 1 });
+  const { id } = JSON.parse(refused.text);
+  assert.equal(refused.headers.get("Twotier-Refusal"), id);
+  const explained = await fetch(`http://${process.env.TWOTIER}/v1/explain?id=${id}`);
+  assert.equal((await explained.json()).key, "bob");
   for (let i = 0; i < 5; i++) {
     const { status, headers } = await visit();
     assert.deepEqual([status, headers.get("RateLimit")], [200, null]);

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 import unittest
+import urllib.request
 
 from twotier_middleware import ASGIMiddleware, WSGIMiddleware, address_key
 
@@ -98,6 +99,12 @@ class Middleware(unittest.TestCase):
         asked = [("ann", 2), ("ann", 1), ("ann", 1), ("bob", 3), ("bob", 1)]
         self.assertEqual([site.visit(USER=user, N=n)[0] for user, n in asked],
                          [200, 200, 429, 200, 429])
+        _, headers, body = site.visit(USER="bob", N=1)
+        refusal = json.loads(body)["id"]
+        self.assertEqual(headers["Twotier-Refusal"], refusal)
+        explain = "http://%s/v1/explain?id=%s" % (ADDRESS, refusal)
+        with urllib.request.urlopen(explain) as answer:
+            self.assertEqual(json.load(answer)["key"], "bob")
         for _ in range(5):
             status, headers, _ = site.visit(N=1)
             self.assertEqual((status, headers), (200, {"Content-Length": "5"}))

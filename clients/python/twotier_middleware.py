@@ -10,8 +10,9 @@ twotier.py, and nothing else.
     MIDDLEWARE = ["twotier_middleware.django_middleware", ...]
     TWOTIER = {"limits": {"1m": 15}, "on_error": "allow"}
 
-A request that a limit refuses gets 429, with Retry-After if waiting helps. Every answer to a
-decision has the headers RateLimit-Policy and RateLimit of the server. Options:
+A request that a limit refuses gets 429, with Retry-After if waiting helps, and the id of the
+refusal in Twotier-Refusal. Every answer to a decision has the headers RateLimit-Policy and
+RateLimit of the server. Options:
 
     on_error         "allow" or "deny" (503): what happens to requests while no server can be
                      reached. Required. While a server is overloaded, or does not decide in time,
@@ -146,15 +147,20 @@ django_middleware.sync_capable = django_middleware.async_capable = True
 class _Decision:
     """The status of a request, the headers of its answer, and the body if it does not pass."""
 
-    def __init__(self, status, policy=None, state=None, retry_after=None, retry_after_ms=None):
+    def __init__(self, status, policy=None, state=None, refusal=None, retry_after=None,
+                 retry_after_ms=None):
         self.status, self.passes = status, status == 200
         self.headers = [("RateLimit-Policy", policy), ("RateLimit", state)] if policy else []
+        if refusal:
+            self.headers.append(("Twotier-Refusal", refusal))
         if self.passes:
             return
         if status == 503 and retry_after is None:
             retry_after, retry_after_ms = "1", 1000
         problem = {"title": http.HTTPStatus(status).phrase, "status": status,
                    "detail": _DETAILS[status]}
+        if refusal:
+            problem["id"] = refusal
         if retry_after is not None:
             self.headers.append(("Retry-After", retry_after))
             problem["retry_after_ms"] = retry_after_ms
@@ -309,7 +315,7 @@ def _read(status, response, body, unreachable):
     if isinstance(body.get("allowed"), bool):
         return None, False, {
             "status": status, "policy": response.getheader("RateLimit-Policy"),
-            "state": response.getheader("RateLimit"),
+            "state": response.getheader("RateLimit"), "refusal": body.get("id"),
             "retry_after": response.getheader("Retry-After"),
             "retry_after_ms": max(1, body.get("retry_after_ms", 0))}
     error = TwotierError(body.get("detail") or body.get("title")

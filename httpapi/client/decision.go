@@ -55,14 +55,16 @@ func (d *Decision) SetHeaders(set func(name, value string)) {
 const ProblemType = "application/problem+json"
 
 // Body returns the body of the answer to a request that does not pass, as JSON of RFC 9457: title
-// and status, detail, and retry_after_ms if waiting helps.
+// and status, detail, id if it is a refusal, and retry_after_ms if waiting helps.
 func (d *Decision) Body() []byte {
 	body, _ := json.Marshal(struct { // nothing in it can fail
 		Title        string `json:"title"`
 		Status       int    `json:"status"`
 		Detail       string `json:"detail"`
+		ID           string `json:"id,omitempty"`
 		RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
-	}{http.StatusText(d.Status), d.Status, detailOf(d.Status), milliseconds(d.RetryAfter)})
+	}{http.StatusText(d.Status), d.Status, detailOf(d.Status), d.Refusal,
+		milliseconds(d.RetryAfter)})
 	return body
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +26,8 @@ func TestNode(t *testing.T) {
 			for _, v := range gated.Variants(f.name, node) {
 				address := freeAddress(t)
 				_, port, _ := net.SplitHostPort(address)
-				text := replace(t, f.text, `{ limits: { "1m": 3 }, onError: "allow" }`,
-					nodeOptions(t, v.Options))
+				text := replace(t, f.text, `{ limits: { "1m": 3 }, onError: "allow"`,
+					strings.TrimSuffix(nodeOptions(t, v.Options), "}"))
 				file := f.name + "-" + v.Name + ".mjs"
 				must.Write(t, filepath.Join(dir, file), replace(t, text, "3000", port))
 				v.Check(t, start(t, dir, address, nil, "node", file))

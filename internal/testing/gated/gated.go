@@ -95,7 +95,8 @@ func checkLimit(t *testing.T, c *http.Client, base string) {
 		if i < 3 {
 			state := `"limits[0]";r=` + strconv.Itoa(2-i)
 			if a.status != 200 || a.header.Get("RateLimit") != state ||
-				a.header.Get("Retry-After") != "" || !strings.Contains(a.body, "hello") {
+				a.header.Get("Retry-After")+a.header.Get("Twotier-Refusal") != "" ||
+				!strings.Contains(a.body, "hello") {
 				t.Errorf("request %d: %+v, want %s", i, a, state)
 			}
 			continue
@@ -143,12 +144,20 @@ func checkDeny(t *testing.T, c *http.Client, base string) {
 // milliseconds matches a wait that differs from run to run.
 var milliseconds = regexp.MustCompile(`"retry_after_ms":(\d+)}$`)
 
-// checkProblem checks an answer to a request that did not pass.
+// checkProblem checks an answer to a request that did not pass. A refusal has its id in the header
+// and in the body.
 func checkProblem(t *testing.T, a answer, status int, detail, wait string) {
 	t.Helper()
 	title, _ := json.Marshal(http.StatusText(status))
+	id := a.header.Get("Twotier-Refusal")
+	if (id != "") != (status == http.StatusTooManyRequests) {
+		t.Errorf("the answer with %d has the refusal %q", status, id)
+	}
+	if id != "" {
+		id = `"id":"` + id + `",`
+	}
 	want := `{"title":` + string(title) + `,"status":` + strconv.Itoa(status) + `,"detail":"` +
-		detail + `","retry_after_ms":N}`
+		detail + `",` + id + `"retry_after_ms":N}`
 	var ms, seconds int
 	if m := milliseconds.FindStringSubmatch(a.body); m != nil {
 		ms, _ = strconv.Atoi(m[1])
