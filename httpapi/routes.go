@@ -32,6 +32,9 @@ type route struct {
 	handler func(ctx *fasthttp.RequestCtx) *wire.Problem
 }
 
+// ruleFile is the way to change rules without a token.
+const ruleFile = "; or change the file of --rules, which is read again"
+
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
@@ -69,8 +72,7 @@ func (s *Server) routeTable() map[string]route {
 			at:      clientAPI | adminAPI,
 			handler: s.showRules,
 			put: &route{post: true, yaml: true, body: twotier.MaxRuleText, need: twotier.RoleAdmin,
-				guarded: true, instead: "; or change the file of --rules, which is read again",
-				at: adminAPI, handler: s.putRules}}
+				guarded: true, instead: ruleFile, at: adminAPI, handler: s.putRules}}
 		if s.opts.Backtester != nil {
 			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
 				need: twotier.RoleRead | twotier.RoleAdmin, at: adminAPI, handler: s.backtest}
