@@ -3,6 +3,7 @@ package refusallog
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"math/bits"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -183,11 +184,13 @@ func (l *Log) hashKey(ns, key []byte) uint64 {
 }
 
 // hashIdentity returns the hash of everything that equal refusals of a key share: who answered
-// where, the rule, the reason, and the limits with their verdicts, but not the counts.
+// where, the rule, the reason, the magnitude of the request, and the limits with their verdicts, but
+// not the counts. So random sizes of requests make few records.
 func (l *Log) hashIdentity(key uint64, e *Entry) uint64 {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
-	writeNumbers(&h, key, uint64(e.Version), uint64(e.Reason), uint64(e.Most))
+	writeNumbers(&h, key, uint64(e.Version), uint64(e.Reason), uint64(e.Most),
+		uint64(bits.Len64(uint64(max(0, e.N)))))
 	for i := range e.Limits {
 		of, refused := &e.Limits[i], uint64(0)
 		if of.Refused {

@@ -71,6 +71,30 @@ func TestEqualRefusalsShareARecord(t *testing.T) {
 	}
 }
 
+// TestRequestsOfOtherSizesAreOtherRefusals: a request for one event and one for seven have ids of
+// their own, and random sizes make few records.
+func TestRequestsOfOtherSizesAreOtherRefusals(t *testing.T) {
+	b := newBed("n1")
+	e := refusallog.Entry{Door: "http", Key: []byte("alice"), N: 1}
+	one := b.Record(&e).String()
+	e.N = 7
+	seven := b.Record(&e).String()
+	e.N = 6
+	six := b.Record(&e).String()
+	if r := b.find(t, one); r.N != 1 || r.Times != 1 {
+		t.Errorf("of one event: %+v", r)
+	}
+	if r := b.find(t, seven); one == seven || six != seven || r.N != 6 || r.Times != 2 {
+		t.Errorf("of seven events, and then six: %+v", r)
+	}
+	for e.N = range 4000 {
+		b.Record(&e)
+	}
+	if n := len(b.List(nil, e.Key, 100)); n != 13 {
+		t.Errorf("%d records of requests for up to 4000 events", n)
+	}
+}
+
 // TestAHammeredKeyTakesNoRoom refuses one key a hundred thousand times an hour, and others once:
 // those are still found.
 func TestAHammeredKeyTakesNoRoom(t *testing.T) {

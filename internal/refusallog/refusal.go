@@ -70,7 +70,8 @@ type Refusal struct {
 	Count  int64  `json:"count"`
 	Limit  int64  `json:"limit"`
 	Lent   int64  `json:"lent,omitempty"`
-	// N is the number of events or values that were asked for.
+	// N is the number of events or values that the latest request asked for. Equal refusals have
+	// numbers of the same number of bits.
 	N int64 `json:"n"`
 	// RetryAfter is in milliseconds, -1 for never.
 	RetryAfter int64 `json:"retry_after_ms"`
