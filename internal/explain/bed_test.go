@@ -122,10 +122,13 @@ func (b *bed) acquire(s step) (*twotier.Result, refusallog.ID) {
 	return res, r.RefusalOf(0)
 }
 
-// addValue adds a value to a key, judged by a rule.
-func (b *bed) addValue(key, value, rule string) (*distinct.Result, refusallog.ID) {
+// addValues adds values to a key, judged by a rule.
+func (b *bed) addValues(key, rule string, values ...string) (*distinct.Result, refusallog.ID) {
 	b.t.Helper()
-	v := verdicts.Values{Add: [][]byte{[]byte(value)}}
+	var v verdicts.Values
+	for _, value := range values {
+		v.Add = append(v.Add, []byte(value))
+	}
 	v.Op.Key = []byte(key)
 	set := b.request.Rules.Rules()
 	if wrong := v.AddRules([]*twotier.Rule{set.Find([]byte(rule))}, 7); wrong != nil {

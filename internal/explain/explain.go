@@ -51,8 +51,12 @@ type Query struct {
 	Grant *twotier.Grant
 }
 
-// maxRefusals bounds the refusals in an explanation.
-const maxRefusals = 20
+const (
+	// maxRefusals bounds the refusals in an explanation.
+	maxRefusals = 20
+	// maxSearched bounds the refusals among which those by the rule of a query are looked for.
+	maxSearched = 200
+)
 
 // Explain answers a query. It takes a role to read in the namespace of the key.
 func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *request.Failure) {
@@ -82,18 +86,31 @@ func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *reque
 	a.Key, a.NS, a.RulesVersion = string(q.Key), string(q.NS), set.Version()
 	a.Node, a.At = e.Refusals.Identify()
 	a.Owner = e.Refusals.Decider(q.NS, q.Key)
-	a.Refusals = e.Refusals.Refusals(ctx, q.NS, q.Key, maxRefusals)
+	a.Refusals = e.findRefusals(ctx, q)
 	if q.Rule == "" {
 		rules = append(rules, unnamedRules(set, a)...)
-	}
-	if a.Refusals == nil {
-		a.Refusals = []refusallog.Refusal{}
 	}
 	j := judging{Explainer: e, query: q, answer: a}
 	if err := j.judge(ctx, rules); err != nil {
 		return nil, failureOf(err)
 	}
 	return a, nil
+}
+
+// findRefusals returns the recent refusals of the key of a query, by its rule if it names one. The
+// list is never nil.
+func (e *Explainer) findRefusals(ctx context.Context, q *Query) []refusallog.Refusal {
+	limit := maxRefusals
+	if q.Rule != "" {
+		limit = maxSearched
+	}
+	list := []refusallog.Refusal{}
+	for _, r := range e.Refusals.Refusals(ctx, q.NS, q.Key, limit) {
+		if (q.Rule == "" || r.Rule == q.Rule) && len(list) < maxRefusals {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // failureOf converts an error.

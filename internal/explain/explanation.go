@@ -28,7 +28,8 @@ type Explanation struct {
 	// refusals.
 	Rules []Rule `json:"rules"`
 	// Holds is empty, or has one element.
-	Holds    []Holds              `json:"holds"`
+	Holds []Holds `json:"holds"`
+	// Refusals are by the rule of the query, or by all if it has none, newest first.
 	Refusals []refusallog.Refusal `json:"refusals"`
 }
 
@@ -90,8 +91,8 @@ type Window struct {
 	// Lent is how many events other nodes may count in addition.
 	Lent     int64 `json:"lent,omitempty"`
 	BucketMS int64 `json:"bucket_ms"`
-	// Buckets are the largest ones in the window, the largest first. There are none if they can't
-	// be read now.
+	// Buckets are the largest ones in the window, the largest first, without the events before the
+	// window: their sum is at most Max. There are none if they can't be read now.
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
 

@@ -17,7 +17,7 @@ type judging struct {
 	*Explainer
 	query  *Query
 	answer *Explanation
-	// series has the largest buckets of windows, by length in milliseconds.
+	// series has the buckets of windows, by length in milliseconds.
 	series map[int64][]Bucket
 }
 
@@ -147,7 +147,7 @@ func (j *judging) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
 			BucketMS: read.BucketMS}
 		of := twotier.Limit{Window: l.Window, Period: l.Period}
 		if w.Count > 0 {
-			w.Buckets = j.largestBuckets(ctx, max(1, of.WindowAt(j.answer.At)))
+			w.Buckets = largest(j.buckets(ctx, max(1, of.WindowAt(j.answer.At))), w.Max)
 		}
 		one.WouldRefuse = one.WouldRefuse || r.State == twotier.RuleShadow && w.Count >= l.Max
 		one.Windows = append(one.Windows, w)
@@ -157,8 +157,9 @@ func (j *judging) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
 // maxBuckets bounds the buckets of a window in an explanation.
 const maxBuckets = 5
 
-// largestBuckets returns the largest buckets of a window that ends now.
-func (j *judging) largestBuckets(ctx context.Context, window int64) (list []Bucket) {
+// buckets returns the buckets with events of a window that ends now, oldest first. The first one may
+// begin before the window, and count events from before it.
+func (j *judging) buckets(ctx context.Context, window int64) (list []Bucket) {
 	if known, ok := j.series[window]; ok {
 		return known
 	}
@@ -170,12 +171,24 @@ func (j *judging) largestBuckets(ctx context.Context, window int64) (list []Buck
 			}
 		}
 	}
+	j.series[window] = list
+	return list
+}
+
+// largest returns the largest of the buckets of a window, the largest first. What exceeds the
+// maximum of the window is from before it, so the oldest buckets lose it.
+func largest(buckets []Bucket, most int64) (list []Bucket) {
+	for i := len(buckets) - 1; i >= 0; i-- {
+		b := buckets[i]
+		if b.Count = min(b.Count, most); b.Count > 0 {
+			list = append(list, b)
+			most -= b.Count
+		}
+	}
 	slices.SortStableFunc(list, func(a, b Bucket) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Start, a.Start))
 	})
-	list = list[:min(maxBuckets, len(list))]
-	j.series[window] = list
-	return list
+	return list[:min(maxBuckets, len(list))]
 }
 
 // addConcurrent adds the limit on open leases.
@@ -225,13 +238,13 @@ func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) err
 	return nil
 }
 
-// valuesPassAt returns when the values of the latest refusal by a rule pass, or 0 if that is
-// unknown.
+// valuesPassAt returns when the latest refusal of a single value by a rule ends, or 0 if that is
+// unknown. Refusals of several values last longer than that of one.
 func (j *judging) valuesPassAt(rule string) int64 {
 	for i := range j.answer.Refusals {
 		f := &j.answer.Refusals[i]
-		if f.Rule == rule && f.Reason == refusallog.Distinct.String() && f.RetryAfter > 0 &&
-			f.At+f.RetryAfter > j.answer.At {
+		if f.Rule == rule && f.Reason == refusallog.Distinct.String() && f.N == 1 &&
+			f.RetryAfter > 0 && f.At+f.RetryAfter > j.answer.At {
 			return f.At + f.RetryAfter
 		}
 	}

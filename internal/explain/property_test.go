@@ -155,7 +155,7 @@ func (w *walk) addNewValue(key string) {
 	}
 	before := w.explain(explain.Query{Key: []byte(key), Rule: "rule4"}).Rules[0]
 	w.values++
-	res, id := w.addValue(key, fmt.Sprint("value", w.values), "rule4")
+	res, id := w.addValues(key, "rule4", fmt.Sprint("value", w.values))
 	if res.Allowed != before.Passes || res.Allowed != id.IsZero() {
 		w.t.Errorf("%s: explained %+v, then %+v with id %v", key, before, res, id)
 	}
@@ -181,6 +181,7 @@ func (w *walk) addNewValue(key string) {
 func (w *walk) compare(key string) {
 	w.t.Helper()
 	for _, r := range w.explain(explain.Query{Key: []byte(key)}).Rules {
+		w.compareBuckets(key, &r)
 		s := step{key: key, n: 1, dryRun: true}
 		who := "rule"
 		switch {
@@ -222,6 +223,23 @@ func (w *walk) compare(key string) {
 				l.Remaining != max(0, l.Limit-l.Count) {
 				w.t.Errorf("%s: %+v, the dry run %+v", key, l, judged)
 			}
+		}
+	}
+}
+
+// compareBuckets compares the buckets of windows with their counts.
+func (w *walk) compareBuckets(key string, r *explain.Rule) {
+	w.t.Helper()
+	for _, l := range r.Windows {
+		sum := int64(0)
+		for i, b := range l.Buckets {
+			sum += b.Count
+			if b.Count < 1 || i > 0 && b.Count > l.Buckets[i-1].Count {
+				w.t.Errorf("%s: buckets %+v", key, l.Buckets)
+			}
+		}
+		if sum > l.Max || len(l.Buckets) < 5 && sum < l.Min {
+			w.t.Errorf("%s: %d events in the buckets of %+v", key, sum, l)
 		}
 	}
 }
