@@ -24,6 +24,7 @@ func TestBacktestFromAShell(t *testing.T) {
 		"  overrides: [{key: alice, limits: [1/24h]}]\n" +
 		"- {name: sms, namespace: sms, limits: [1/1h], state: shadow}\n")
 	const found = `looked at 3 keys: 3 of default, 0 of sms
+refused requests are not among the events, except with count_denied
 RULE   STATE   KEYS  REFUSING  EVENTS  REFUSED
 login  on         3         2       9        3
 sms    shadow     0         0       0        0
@@ -52,6 +53,7 @@ login  bob    4/24h      5     5       5        1  refuses now
 		"- {name: devices, namespace: sms, distinct: [1/1h]}\n")
 	const without = `looked at 3 keys: 3 of default
 distinct limits are not replayed: devices, login
+refused requests are not among the events, except with count_denied
 RULE     STATE  KEYS  REFUSING  EVENTS  REFUSED
 devices  on        0         0       0        0
 login    on        3         1       9        1

@@ -38,15 +38,16 @@ func TestSuggestFromAShell(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
 	s := shell{t, nodes[0], []string{"TWOTIER_ADMIN_TOKEN=" + token},
 		filepath.Join(t.TempDir(), "r.yaml")}
-	const nothing = "# no key of default had events in the last 24 hours\n" +
+	const restarted = "# keys without a request since the nodes started are not included\n"
+	const nothing = "# no key of default in memory had events in the last 24 hours\n" + restarted +
 		"# There is no history to suggest limits from. Requests that name rules in state off or " +
 		"shadow\n# count without being refused, and so does twotier add. "
 	if out := s.rules(exitOK, "", "suggest"); !strings.HasPrefix(out, nothing) {
 		t.Errorf("printed\n%s", out)
 	}
 	events := addTraffic(t, nodes)
-	want := fmt.Sprintf(`# 2000 keys of default had events in the last 24 hours: all were examined
-# the busiest window of each key:
+	want := fmt.Sprintf("# 2000 keys of default in memory had events in the last 24 hours: all "+
+		"were examined\n"+restarted+`# the busiest window of each key:
 # WINDOW  P50  P99  P99.9  MAX  LIMIT  REFUSED
 # 1h        3    5      5  500      6      988
 # 24h       3    5      5  500      6      988

@@ -127,6 +127,9 @@ func (b *backtested) describeExtent() string {
 	if names := b.distinctRules(); len(names) > 0 {
 		fmt.Fprintf(&out, "\ndistinct limits are not replayed: %s", strings.Join(names, ", "))
 	}
+	if b.LookedAt > 0 {
+		out.WriteString("\nrefused requests are not among the events, except with count_denied")
+	}
 	return out.String()
 }
 

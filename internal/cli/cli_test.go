@@ -195,7 +195,12 @@ b      x              2  █
 		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`,
 			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
 		{"top refused of nothing", "top --by refused", `{"window":"1m","keys":[]}`,
-			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m\n"},
+			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m since the " +
+				"nodes started; older ones: twotier series @all/refused --ns @verdicts --window 1m\n"},
+		{"top in shadow of nothing", "top --by shadow --window 24h", `{"window":"24h","keys":[]}`,
+			`GET /v1/top?by=shadow&n=20&window=24h`, "no refusals in shadow in the last 24h " +
+				"since the nodes started; older ones: twotier series @all/shadow_refused --ns " +
+				"@verdicts --window 24h\n"},
 		{"top concurrent", "top --by concurrent -n 3",
 			`{"keys":[{"ns":"sms","key":"r","count":7}]}`, `GET /v1/top?by=concurrent&n=3`,
 			"KEY  NAMESPACE  OPEN\nr    sms           7  ████████████████████\n"},

@@ -137,11 +137,7 @@ func (s *session) showTop(ctx context.Context, query url.Values) error {
 		events, count = "open holds", "OPEN"
 	}
 	if len(keys) == 0 {
-		when := ""
-		if window := query.Get("window"); window != "" {
-			when = " in the last " + window
-		}
-		_, err := fmt.Fprintf(s.Stdout, "no %s%s\n", events, when)
+		_, err := fmt.Fprintln(s.Stdout, describeNone(events, query))
 		return err
 	}
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}
@@ -151,4 +147,19 @@ func (s *session) showTop(ctx context.Context, query url.Values) error {
 			strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
 	}
 	return t.print(s.Stdout)
+}
+
+// describeNone describes a list of the top keys that is empty.
+func describeNone(events string, query url.Values) string {
+	window := query.Get("window")
+	if window == "" {
+		return "no " + events
+	}
+	text := "no " + events + " in the last " + window
+	history := map[string]string{"refused": "@all/refused", "shadow": "@all/shadow_refused"}
+	if key := history[query.Get("by")]; key != "" {
+		text += " since the nodes started; older ones: twotier series " + key +
+			" --ns @verdicts --window " + window
+	}
+	return text
 }

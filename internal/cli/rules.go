@@ -65,8 +65,9 @@ func rulesSpec() spec {
 			"suggest prints a limit for each window that nearly all keys of a namespace, or of a " +
 			"rule in force, never reached in the last day, as rules below comments with the " +
 			"figures: the percentiles of the keys' busiest windows, and what the limits would " +
-			"have refused. It examines all keys, or a uniform sample of 10000.\n\napply and " +
-			"rollback take the --admin-token of the servers, or a token with the role admin.",
+			"have refused. It examines all keys in memory, or a uniform sample of 10000.\n\n" +
+			"apply and rollback take the --admin-token of the servers, or a token with the role " +
+			"admin.",
 		examples: "twotier rules show > rules.yaml\n" +
 			"twotier rules check rules.yaml --config twotier.yaml\n" +
 			"twotier rules check rules.yaml --fix > namespaces.yaml\n" +

@@ -103,10 +103,13 @@ func (a *suggested) print(out *strings.Builder, r *suggestedRule, inForce bool) 
 
 // describeExtent describes how many keys were read, and which are missing.
 func (a *suggested) describeExtent(r *suggestedRule) string {
-	text := countOf(int(r.Keys), "key") + " of " + r.NS + " had events in the last 24 hours"
+	text := countOf(int(r.Keys), "key")
+	if r.Keys == 0 {
+		text = "no key"
+	}
+	text += " of " + r.NS + " in memory had events in the last 24 hours"
 	switch {
 	case r.Keys == 0:
-		text = "no key of " + r.NS + " had events in the last 24 hours"
 	case r.Skewed:
 		text = fmt.Sprintf("%s of recent requests to %s examined: in Redis mode, nodes only "+
 			"remember those,\nand busy keys are more likely among them", countOf(r.Examined, "key"),
@@ -124,6 +127,9 @@ func (a *suggested) describeExtent(r *suggestedRule) string {
 	}
 	if len(a.Silent) > 0 {
 		text += "; no answer from " + strings.Join(a.Silent, ", ")
+	}
+	if !r.Skewed {
+		text += "\nkeys without a request since the nodes started are not included"
 	}
 	return text
 }
