@@ -196,7 +196,8 @@ b      x              2  █
 			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
 		{"top refused of nothing", "top --by refused", `{"window":"1m","keys":[]}`,
 			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m since the " +
-				"nodes started; older ones: twotier series @all/refused --ns @verdicts --window 1m\n"},
+				"nodes started; older ones: twotier series @all/refused --ns @verdicts " +
+				"--window 1m\n"},
 		{"top in shadow of nothing", "top --by shadow --window 24h", `{"window":"24h","keys":[]}`,
 			`GET /v1/top?by=shadow&n=20&window=24h`, "no refusals in shadow in the last 24h " +
 				"since the nodes started; older ones: twotier series @all/shadow_refused --ns " +

@@ -12,7 +12,8 @@ import (
 // there are.
 func TestRefusalsOfARule(t *testing.T) {
 	hourly := []twotier.RuleLimit{{Window: 3_600_000, Text: "1h"}}
-	b := newBed(t, []twotier.Rule{{Name: "login", Limits: hourly}, {Name: "search", Limits: hourly}})
+	b := newBed(t, []twotier.Rule{{Name: "login", Limits: hourly},
+		{Name: "search", Limits: hourly}})
 	b.acquire(step{key: "k", n: 1, rules: []string{"login"}})
 	for range 25 {
 		b.now.Add(60_000)

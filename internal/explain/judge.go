@@ -157,8 +157,8 @@ func (j *judging) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
 // maxBuckets bounds the buckets of a window in an explanation.
 const maxBuckets = 5
 
-// buckets returns the buckets with events of a window that ends now, oldest first. The first one may
-// begin before the window, and count events from before it.
+// buckets returns the buckets with events of a window that ends now, oldest first. The first one
+// may begin before the window, and count events from before it.
 func (j *judging) buckets(ctx context.Context, window int64) (list []Bucket) {
 	if known, ok := j.series[window]; ok {
 		return known

@@ -184,8 +184,8 @@ func (l *Log) hashKey(ns, key []byte) uint64 {
 }
 
 // hashIdentity returns the hash of everything that equal refusals of a key share: who answered
-// where, the rule, the reason, the magnitude of the request, and the limits with their verdicts, but
-// not the counts. So random sizes of requests make few records.
+// where, the rule, the reason, the magnitude of the request, and the limits with their verdicts,
+// but not the counts. So random sizes of requests make few records.
 func (l *Log) hashIdentity(key uint64, e *Entry) uint64 {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
