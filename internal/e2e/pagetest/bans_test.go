@@ -51,8 +51,8 @@ const listed = `[...document.querySelectorAll("#bans-rows th")].map((e) => e.tex
 // reallyLift is an expression for whether the first button asks before it lifts a ban.
 const reallyLift = `document.querySelector("#bans-rows button").textContent === "Really lift?"`
 
-// TestBansAreLifted lists banned keys, opens one and lifts its ban, by two clicks. Under the pointer
-// no row moves when another key is banned.
+// TestBansAreLifted lists banned keys, opens one and lifts its ban, by two clicks. Under the
+// pointer no row moves when another key is banned.
 func TestBansAreLifted(t *testing.T) {
 	b := startBrowser(t)
 	node, ban := serveBans(t, "")
