@@ -139,13 +139,13 @@ function nothingFound(id) {
 // nothingRefused says since when: which keys were refused is known to nodes since they started.
 function nothingRefused(id) {
   const nothing = id === "refused" ? "Nothing was refused" : "Nothing would have been refused";
-  if (!state.since)
-    return `${nothing} in the last ${state.window}. Refusals before this node started are not included.`;
-  if (Date.now() - state.since > milliseconds(state.window))
-    return `${nothing} in the last ${state.window}.`;
-  const since = `${clock(state.since)}, when a node started`;
-  if (id === "shadowed") return `${nothing} since ${since}.`;
-  return `${nothing} since ${since}. Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
+  const last = `${nothing} in the last ${state.window}`;
+  if (state.since && Date.now() - state.since > milliseconds(state.window)) return `${last}.`;
+  const known = state.since
+    ? `${nothing} since ${clock(state.since)}, when a node started.`
+    : `${last}. Refusals before this node started are not included.`;
+  if (id === "shadowed") return known;
+  return `${known} Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
 }
 
 async function list(id) {
