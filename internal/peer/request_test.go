@@ -30,6 +30,7 @@ var answers = map[string]any{
 	"distinct list": &node.DistinctListResponse{},
 	"distinct":      &node.DistinctResponse{}, "distinct pending": &node.DistinctPendingResponse{},
 	"distinct handover": nil, "distinct reset": nil, "recall": nil,
+	"refusals": &node.RefusalsResponse{}, "sample": &node.SampleResponse{},
 }
 
 // TestEveryQuestionComesBack encodes and parses requests of each kind and their answers, with

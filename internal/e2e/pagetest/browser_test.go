@@ -193,6 +193,7 @@ func (b *browser) openAt(base, fragment string) *page {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		p.tell(domain+".enable", nil)
 	}
+	p.tell("Page.bringToFront", nil) // a hidden page asks for nothing
 	p.tell("Page.navigate", map[string]any{"url": base + "/" + fragment})
 	p.until("it is there", `document.readyState === "complete"`)
 	b.t.Cleanup(func() {
@@ -238,10 +239,15 @@ func (p *page) text(selector string) (text string) {
 // until waits until an expression is true.
 func (p *page) until(what, expression string) {
 	p.t.Helper()
-	proctest.Until(p.t, what+": "+expression, func() bool {
+	proctest.UntilNil(p.t, what, func() error {
 		var holds bool
-		p.eval("Boolean("+expression+")", &holds)
-		return holds
+		if p.eval("Boolean("+expression+")", &holds); holds {
+			return nil
+		}
+		var page string
+		p.eval(`[document.readyState, document.visibilityState, document.body?.className,
+			document.querySelector("#state")?.textContent].join(", ")`, &page)
+		return fmt.Errorf("%s does not hold, the page is %s", expression, page)
 	})
 }
 
