@@ -306,7 +306,9 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 	if k.op.Kind == twotier.Acquire {
 		t.setAtLimit(r.Refused)
 	}
-	if k.op.Kind == twotier.Acquire && t.storeDown && t.sp.DenyCold {
+	// A mark that was not seen may have counted the event.
+	if k.op.Kind == twotier.Acquire && t.storeDown &&
+		(t.sp.DenyCold || twotier.IsImported(t.ns)) {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
 	}
 	return nil
