@@ -9,8 +9,12 @@ import (
 	"twotier.dev/twotier/internal/mirror"
 )
 
-// maxExpected is the number of commands without a reply at which a connection is no longer read.
-const maxExpected = 1 << 16
+// The commands without a reply at which a connection is no longer read: their number, and the bytes
+// of those that are kept.
+const (
+	maxExpected      = 1 << 16
+	maxExpectedBytes = 8 << 20
+)
 
 // The errors that end the reading of a connection.
 var (
@@ -25,6 +29,7 @@ type call struct {
 	mapping *Mapping
 	verdict mirror.Verdict
 	argv    [][]byte
+	bytes   int // its length
 }
 
 // expected is a reply to come.
@@ -46,6 +51,7 @@ type reading struct {
 	list    []expected
 	inMulti bool
 	queued  []*call // since MULTI
+	bytes   int     // of the calls in list and queued
 }
 
 func newReading(t *Tap) *reading {
@@ -72,7 +78,7 @@ func (r *reading) scan(s *scanner, b []byte) error {
 	}
 	err := s.scan(b)
 	if err != nil {
-		r.over, r.list, r.queued = true, nil, nil
+		r.over, r.list, r.queued, r.bytes = true, nil, nil, 0
 		r.requests, r.replies = scanner{}, scanner{}
 	}
 	return err
@@ -116,11 +122,30 @@ func (r *reading) recordCommand(v *value, long bool) error {
 		r.expectOutside(expected{exec: true, queued: r.queued})
 		return nil
 	case "DISCARD", "RESET":
+		for _, c := range r.queued {
+			r.forget(c)
+		}
 		r.expectOutside(expected{})
 		return nil
 	}
-	r.expect(r.tap.recognize(words))
+	c := r.tap.recognize(words)
+	if c != nil {
+		for _, word := range words {
+			c.bytes += len(word)
+		}
+		if r.bytes += c.bytes; r.bytes > maxExpectedBytes {
+			return errMany
+		}
+	}
+	r.expect(c)
 	return nil
+}
+
+// forget accounts for a call that is no longer kept.
+func (r *reading) forget(c *call) {
+	if c != nil {
+		r.bytes -= c.bytes
+	}
 }
 
 // expectOutside expects a reply to a command that is not queued, and ends a transaction.
@@ -149,6 +174,10 @@ func (r *reading) recordReply(v *value, long bool) error {
 	e := r.list[0]
 	if r.list = r.list[1:]; len(r.list) == 0 {
 		r.list = nil
+	}
+	r.forget(e.call)
+	for _, c := range e.queued {
+		r.forget(c)
 	}
 	switch {
 	case long:

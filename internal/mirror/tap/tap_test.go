@@ -267,6 +267,24 @@ func TestUnknownScripts(t *testing.T) {
 	}
 }
 
+// TestLongCallsWithoutReplies sends long calls at once. A connection keeps few of them: beyond that
+// it only forwards.
+func TestLongCallsWithoutReplies(t *testing.T) {
+	long := command("evalsha", sha, "1", "rl:ann", "1799999999000", "60000", "7", "1",
+		strings.Repeat("x", 60_000))
+	for calls, compared := range map[int]int{100: 100, 200: 0} {
+		h := start(t)
+		for range 2 { // the first ones leave no room taken
+			h.pass(h.application, h.redis, strings.Repeat(long, calls), 1<<20)
+			h.pass(h.redis, h.application, strings.Repeat(":1\r\n", calls), 1<<20)
+		}
+		h.mirror.Close(t.Context())
+		if len(h.asked.list) != 2*compared {
+			t.Errorf("%d of 2 x %d calls are compared", len(h.asked.list), calls)
+		}
+	}
+}
+
 // TestStripWithoutMatch reports a prefix only if no key begins with it.
 func TestStripWithoutMatch(t *testing.T) {
 	h := start(t)
