@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NoKey is the key of requests without an address, such as those of a Unix socket.
+// NoKey is the key of requests without an address, such as requests over a Unix socket.
 const NoKey = "none"
 
 // Plain returns a without a zone, and as IPv4 if it is an IPv4-mapped IPv6 address.

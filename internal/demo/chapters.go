@@ -203,7 +203,7 @@ func (s *Story) kill(ctx context.Context) (func() string, error) {
 	return func() string { return text }, err
 }
 
-// back starts the victim, and counts through it. If it runs, kill is told first.
+// back starts the victim, and counts through it. If it runs, it is killed first.
 func (s *Story) back(ctx context.Context) (func() string, error) {
 	if !s.proof.killed {
 		if _, err := s.kill(ctx); err != nil {

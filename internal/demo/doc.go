@@ -1,5 +1,4 @@
-// Package demo sends traffic to the nodes of a cluster so that a demonstration has something to
-// show, and tells a story with it.
+// Package demo is a demonstration: traffic to the nodes of a cluster, and a story about it.
 //
 // [Traffic] has many keys, a few of them busy, from time to time one key that is hotter than all
 // others, and logins from many addresses, one of which is an attacker. It counts how many events it

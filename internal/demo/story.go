@@ -24,7 +24,7 @@ type Cluster interface {
 
 // StoryOptions configure a [Story].
 type StoryOptions struct {
-	// Step is how long a chapter lasts. A chapter takes longer if what it does has not finished.
+	// Step is the length of a chapter, which takes longer until its work is done.
 	Step time.Duration
 	// Token may change rules, lift bans, and steer the story. Required.
 	Token string
@@ -34,7 +34,7 @@ type StoryOptions struct {
 	Out io.Writer
 }
 
-// Story tells the chapters one after the other. Make one with [NewStory], start it with Open, stop
+// Story plays its chapters one after the other. Make one with [NewStory], start it with Open, stop
 // it with Close.
 type Story struct {
 	opt      StoryOptions
@@ -45,7 +45,7 @@ type Story struct {
 	orders   chan string
 	stop     context.CancelFunc
 	done     sync.WaitGroup
-	proof    proof // only used by runTell
+	proof    proof // only used by playAll
 
 	mu  sync.Mutex
 	now Progress
@@ -64,11 +64,11 @@ type Progress struct {
 	Text   string `json:"text"`
 	Look   string `json:"look"`
 	LookAt string `json:"look_at"`
-	// Figures are what was observed in the chapter so far.
+	// Figures are the observations in the chapter so far.
 	Figures string `json:"figures"`
-	// Problem is the reason why the chapter could not do what it describes, if it could not.
+	// Problem is the reason why the work of the chapter failed, if it did.
 	Problem string `json:"problem,omitempty"`
-	// LeftMS is the time until the next chapter, and StepMS how long a chapter lasts, in
+	// LeftMS is the time until the next chapter, and StepMS the length of a chapter, in
 	// milliseconds.
 	LeftMS int64 `json:"left_ms"`
 	StepMS int64 `json:"step_ms"`
@@ -87,7 +87,7 @@ type Title struct {
 type chapter struct {
 	Title
 	text, look, lookAt string
-	// act does what the text describes, and returns what to observe from then on.
+	// act does the work of the chapter, and returns a source of observations.
 	act func(ctx context.Context) (figures func() string, err error)
 }
 
@@ -107,7 +107,7 @@ func NewStory(opt StoryOptions) *Story {
 func (s *Story) Open(ctx context.Context, servers, names []string, traffic *Traffic) {
 	s.client, s.names, s.traffic = newClient(servers, s.opt.Token, askTimeout), names, traffic
 	ctx, s.stop = context.WithCancel(ctx)
-	s.done.Go(func() { s.runTell(ctx) })
+	s.done.Go(func() { s.playAll(ctx) })
 }
 
 // askTimeout bounds one request of a story.
@@ -144,7 +144,7 @@ func (s *Story) Progress() Progress {
 }
 
 // Steer has the story repeat the current chapter ("again"), go on to the next one ("next"), or go
-// to the one with the given name, as soon as the current one has done what it describes.
+// to the one with the given name, as soon as the current one has done its work.
 func (s *Story) Steer(to string) error {
 	if to != "again" && to != "next" && s.find(to) < 0 {
 		return fmt.Errorf("want again, next or the name of a chapter, got %q", to)
@@ -167,11 +167,11 @@ func (s *Story) find(name string) int {
 	return slices.IndexFunc(s.chapters, func(c chapter) bool { return c.Name == name })
 }
 
-// runTell tells chapters until ctx is done.
-func (s *Story) runTell(ctx context.Context) {
+// playAll plays chapters until ctx is done.
+func (s *Story) playAll(ctx context.Context) {
 	at := 0
 	for ctx.Err() == nil {
-		s.tell(ctx, at)
+		s.play(ctx, at)
 		order := s.dwell(ctx)
 		if ctx.Err() != nil {
 			return
@@ -195,8 +195,8 @@ func (s *Story) runTell(ctx context.Context) {
 	}
 }
 
-// tell announces a chapter and does what it describes.
-func (s *Story) tell(ctx context.Context, at int) {
+// play announces a chapter and does its work.
+func (s *Story) play(ctx context.Context, at int) {
 	c := &s.chapters[at]
 	s.set(func(p *Progress) {
 		p.Chapter, p.Over, p.Text, p.Look, p.LookAt = at, false, c.text, c.look, c.lookAt
@@ -230,7 +230,7 @@ func (s *Story) dwell(ctx context.Context) (order string) {
 	return order
 }
 
-// finish announces what was observed.
+// finish announces the observations.
 func (s *Story) finish() {
 	p := s.Progress()
 	s.set(func(now *Progress) { now.Figures, now.figures = p.Figures, nil })

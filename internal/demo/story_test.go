@@ -37,8 +37,8 @@ func (p *paper) count(text string) int {
 	return strings.Count(p.text.String(), text)
 }
 
-// tell starts a story over a node that answers nothing.
-func tell(t *testing.T, step time.Duration) (*demo.Story, *paper) {
+// startStory starts a story over a node that answers nothing.
+func startStory(t *testing.T, step time.Duration) (*demo.Story, *paper) {
 	t.Helper()
 	node := httptest.NewServer(&counter{fails: true})
 	t.Cleanup(node.Close)
@@ -57,9 +57,9 @@ func tell(t *testing.T, step time.Duration) (*demo.Story, *paper) {
 	return s, out
 }
 
-// TestStoryGoesOnWhenAChapterFails announces what did not work, and tells the other chapters.
+// TestStoryGoesOnWhenAChapterFails announces the failure, and plays the other chapters.
 func TestStoryGoesOnWhenAChapterFails(t *testing.T) {
-	s, out := tell(t, time.Millisecond)
+	s, out := startStory(t, time.Millisecond)
 	until(t, "end", func() bool { return s.Progress().Over })
 	if n := out.count("this did not work: "); n != 6 {
 		t.Errorf("%d chapters have failed", n)
@@ -76,7 +76,7 @@ func TestStoryGoesOnWhenAChapterFails(t *testing.T) {
 
 // TestStoryIsSteered repeats a chapter, goes on, and goes to a chapter by its name.
 func TestStoryIsSteered(t *testing.T) {
-	s, out := tell(t, time.Hour)
+	s, out := startStory(t, time.Hour)
 	reaches := func(text string, times int) {
 		t.Helper()
 		until(t, text, func() bool { return out.count(text) == times })

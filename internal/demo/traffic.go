@@ -41,7 +41,7 @@ const attackEvery = 50 * time.Millisecond
 type Options struct {
 	// Servers are the URLs of the nodes. Required.
 	Servers []string
-	// Rate is the number of events per second, over all nodes, without those of the attacker.
+	// Rate is the number of events per second, over all nodes, without the attacker.
 	// Default: 300.
 	Rate int
 	// Timeout bounds one request. Default: 3 s.
@@ -65,8 +65,8 @@ type logins struct{ allowed, refused, shadow atomic.Int64 }
 
 // Stats is the outcome of the events so far.
 type Stats struct {
-	// Counted is the number of events of Key that were certainly counted, and Uncertain the number
-	// of those that may have been: the node has not answered.
+	// Counted is the number of events of Key that nodes have acknowledged, and Uncertain the number
+	// without an answer.
 	Counted, Uncertain int64
 	// Failed counts the requests that failed.
 	Failed int64

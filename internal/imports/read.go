@@ -57,7 +57,7 @@ func isFromNetwork(err error) bool {
 	return !errors.As(err, &own)
 }
 
-// contentError is an error about what a key holds.
+// contentError is an error about the content of a key.
 type contentError struct{ text string }
 
 // Error returns its text.

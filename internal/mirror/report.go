@@ -104,7 +104,7 @@ type MomentLimit struct {
 // mostKeys is the number of keys in a report.
 const mostKeys = 20
 
-// difference is what a report has about one key.
+// difference describes the differences of one key.
 type difference struct {
 	KeyReport
 

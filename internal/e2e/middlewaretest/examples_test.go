@@ -75,8 +75,8 @@ func replace(t *testing.T, text, part, by string) string {
 	return strings.ReplaceAll(text, part, by)
 }
 
-// nextPort is the port to try next. It is below those that systems choose for connections and for
-// port 0, so that nobody else takes it before a server listens.
+// nextPort is the port to try next. It is below the ports that systems choose for connections and
+// for port 0, so that nobody else takes it before a server listens.
 var nextPort atomic.Int64
 
 func init() { nextPort.Store(10_000 + rand.Int64N(20_000)) }

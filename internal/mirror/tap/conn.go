@@ -10,7 +10,7 @@ import (
 )
 
 // The commands without a reply at which a connection is no longer read: their number, and the bytes
-// of those that are kept.
+// of the calls among them.
 const (
 	maxExpected      = 1 << 16
 	maxExpectedBytes = 8 << 20
@@ -35,12 +35,12 @@ type call struct {
 // expected is a reply to come.
 type expected struct {
 	call *call // nil if it is of no interest
-	// exec is set for EXEC: its reply has those of the queued commands.
+	// exec is set for EXEC: its reply contains the replies to the queued commands.
 	exec   bool
 	queued []*call
 }
 
-// reading is what a tap reads in one connection.
+// reading is the state of a tap about one connection.
 type reading struct {
 	tap      *Tap
 	requests scanner
