@@ -76,6 +76,7 @@ type explainedRule struct {
 	Rule, State, Error string
 	Passes, Never      bool
 	PassesAt           int64 `json:"passes_at"`
+	BannedUntil        int64 `json:"banned_until"`
 	WouldRefuse        bool  `json:"would_refuse"`
 	Windows            []explainedWindow
 	Distinct           []explainedWindow
@@ -189,6 +190,8 @@ func (a *explanation) verdict(r *explainedRule) string {
 		return r.State
 	case r.Passes:
 		return "passes"
+	case r.BannedUntil > 0:
+		return "banned for another " + a.until(r.BannedUntil)
 	case r.Never:
 		return "refuses, always"
 	case r.PassesAt > 0:

@@ -26,6 +26,9 @@ const explainedKey = `{"key":"bob","ns":"x","at":1767225601000,"node":"n1","owne
 {"rule":"calls","state":"on","passes":true,"concurrent":{"limit":2,"count":1,"remaining":1}},
 {"rule":"tight","state":"shadow","passes":true,"would_refuse":true,"windows":[
  {"window":"1m","limit":9,"count":15,"min":15,"max":15,"remaining":0,"bucket_ms":1000}]},
+{"rule":"strict","state":"on","passes":false,"passes_at":1767225691000,"banned_until":1767225691000,
+ "windows":[
+ {"window":"1m","limit":9,"count":2,"min":2,"max":2,"remaining":7,"bucket_ms":1000}]},
 {"rule":"broken","state":"on","passes":false,"error":"window: too long"},
 {"rule":"","state":"on","passes":false,"never":true,"windows":[
  {"window":"10s","limit":0,"count":0,"min":0,"max":0,"remaining":0,"bucket_ms":1}]}],
@@ -52,6 +55,7 @@ send       1m               15     16     1
 send       24h              50     50     0  refuses, passes in 11.84s
 calls      concurrent        1      2     1  passes
 tight      1m               15      9     0  would refuse, in shadow
+strict     1m                2      9     7  banned for another 1m30s
 broken                                       window: too long
 (request)  10s               0      0     0  refuses, always
 LARGEST   AT                    EVENTS
