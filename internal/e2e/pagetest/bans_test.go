@@ -153,9 +153,9 @@ func TestBansOnAPhone(t *testing.T) {
 	if p.eval(unreadable, &wrong); len(wrong) > 0 {
 		t.Errorf("unreadable: %v", wrong)
 	}
-	p.touch(p.middle("#bans-rows button"))
+	p.tap("#bans-rows button")
 	p.until("it is asked first", reallyLift)
-	p.touch(p.middle("#bans-rows button"))
+	p.tap("#bans-rows button")
 	p.until("a ban is lifted", `document.querySelector("#bans-done").textContent &&
 		document.querySelectorAll("#bans-rows tr").length === 1`)
 	p.click("#rules-edit")

@@ -283,9 +283,43 @@ func (p *page) middle(selector string) (x, y float64) {
 // click clicks in the middle of the first element that a selector matches.
 func (p *page) click(selector string) {
 	p.t.Helper()
-	x, y := p.middle(selector)
-	p.mouse("mouseMoved", x, y)
-	p.press(x, y)
+	p.aim(selector, "click", func(x, y float64) {
+		p.mouse("mouseMoved", x, y)
+		p.press(x, y)
+	})
+}
+
+// aim acts on the middle of the first element that a selector matches, until the element has got
+// the last event of the action. An answer that arrives in between may move the element: then the
+// page ignores what hits another one.
+func (p *page) aim(selector, last string, act func(x, y float64)) {
+	p.t.Helper()
+	proctest.UntilNil(p.t, last, func() error {
+		x, y := p.middle(selector)
+		p.eval(fmt.Sprintf(`(() => {
+			const e = document.querySelector(%q);
+			const kinds = ["pointerdown", "mousedown", "pointerup", "mouseup", "click"];
+			const guard = (event) => {
+				if (!e.contains(event.target)) {
+					event.preventDefault();
+					event.stopImmediatePropagation();
+				} else if (event.type === %q) unguard(true);
+			};
+			window.unguard = (hit) => {
+				for (const kind of kinds) removeEventListener(kind, guard, true);
+				window.unguard = () => hit;
+				return hit;
+			};
+			for (const kind of kinds) addEventListener(kind, guard, true);
+		})()`, selector, last), nil)
+		act(x, y)
+		hit := true // what opens another document has hit
+		p.eval("window.unguard ? unguard(false) : true", &hit)
+		if !hit {
+			return fmt.Errorf("%s is no longer at %g, %g", selector, x, y)
+		}
+		return nil
+	})
 }
 
 // key presses a key.

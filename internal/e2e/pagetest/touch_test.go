@@ -23,6 +23,12 @@ func (p *page) touch(x, y float64) {
 	p.tell("Input.dispatchTouchEvent", map[string]any{"type": "touchEnd", "touchPoints": []any{}})
 }
 
+// tap taps the middle of the first element that a selector matches.
+func (p *page) tap(selector string) {
+	p.t.Helper()
+	p.aim(selector, "pointerdown", p.touch)
+}
+
 // inSight is an expression that is true if the counts of a key are on the screen.
 const inSight = `(() => {
 	const row = document.querySelector("#counts tr");
@@ -39,7 +45,7 @@ func TestTappedKeyIsShown(t *testing.T) {
 	p.phone()
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12 &&
 		document.querySelectorAll("#shadowed button").length === 8`)
-	p.touch(p.middle("#top button"))
+	p.tap("#top button")
 	p.until("the key is in sight", inSight)
 	p.shoot("phone-key.png")
 	var at []float64
@@ -62,7 +68,7 @@ func TestTappedListMovesOn(t *testing.T) {
 	p := b.open(node, "")
 	p.phone()
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 3`)
-	p.touch(p.middle("#top button"))
+	p.tap("#top button")
 	p.until("the key is in sight", inSight)
 	node.MustPost("/v1/add", `{"key":"newcomer","n":99}`)
 	p.until("a new key is listed first",
@@ -77,7 +83,7 @@ func TestTappedChartIsRead(t *testing.T) {
 	p := b.open(node, "")
 	p.phone()
 	p.until("decisions are drawn", `document.querySelector("#decisions svg polyline")`)
-	p.touch(p.middle("#decisions .canvas"))
+	p.tap("#decisions .canvas")
 	const read = `/allowed .*refused/.test(
 		document.querySelector("#decisions .readout").textContent)`
 	p.until("values are read", read)
