@@ -37,8 +37,8 @@ func (r *resets) apart() (*distinct.Engine, *cut) {
 	}), s
 }
 
-// doubted resets a key at one engine, which has read it and gets no answer, and passes the reset to
-// others. A late request arrives when the returned function is called.
+// doubted resets a key at one engine, which has read it and gets no answer, and passes the reset,
+// kept as r.reset, to others. A late request arrives when the returned function is called.
 func (r *resets) doubted(f fault, at *distinct.Engine, others ...*distinct.Engine) (arrive func()) {
 	r.Helper()
 	comes := func() {}
@@ -51,6 +51,7 @@ func (r *resets) doubted(f fault, at *distinct.Engine, others ...*distinct.Engin
 	if !errors.Is(err, twotier.ErrUnknownOutcome) {
 		r.Fatalf("the reset says %v", err)
 	}
+	r.reset = reset
 	for _, e := range others {
 		e.Void(nil, oneKey, reset)
 	}
@@ -261,6 +262,36 @@ func TestAResetAfterADoubt(t *testing.T) {
 		finish(t, b)
 		r.wants(b, 1)
 		r.wants(r.engine(), 1)
+	}
+}
+
+// TestADoubtOlderThanAReset passes a reset in doubt, which a later one has overtaken, to engines
+// that know neither and can't ask the store. What is added there and handed over is younger than
+// both.
+func TestADoubtOlderThanAReset(t *testing.T) {
+	for f := range whatever {
+		r := newResets(t)
+		a := r.engine()
+		b, bs := r.apart()
+		c, cs := r.apart()
+		r.flushed(a, 1)
+		arrive := r.doubted(f, a)
+		doubt := r.reset
+		r.told(a)
+		arrive()
+		r.c.ms.Add(10)
+		bs.gone.Store(true)
+		cs.gone.Store(true)
+		for _, e := range []*distinct.Engine{b, c} {
+			e.Void(nil, oneKey, doubt)
+		}
+		add(t, b, string(oneKey), 2)
+		r.handOver(b, c)
+		add(t, c, string(oneKey), 3)
+		cs.gone.Store(false)
+		finish(t, c)
+		r.wants(c, 2)
+		r.wants(r.engine(), 2)
 	}
 }
 

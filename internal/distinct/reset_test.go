@@ -16,9 +16,10 @@ type resets struct {
 	*testing.T
 	c     *clock
 	store *memory
+	reset distinct.Reset // the last one of doubted
 }
 
-func newResets(t *testing.T) *resets { return &resets{t, newClock(), newMemory()} }
+func newResets(t *testing.T) *resets { return &resets{T: t, c: newClock(), store: newMemory()} }
 
 func (r *resets) engine() *distinct.Engine { return r.decider(nil) }
 
@@ -68,7 +69,7 @@ func (r *resets) inStore(e *distinct.Engine, n int64, added ...int) {
 // within the same millisecond. Values added afterwards stay.
 func TestResetByAClockThatIsBehind(t *testing.T) {
 	r := newResets(t)
-	ahead := &resets{t, newClock(), r.store}
+	ahead := &resets{T: t, c: newClock(), store: r.store}
 	ahead.c.ms.Add(50)
 	a, b := ahead.engine(), r.engine()
 	ahead.flushed(a, 1)
@@ -218,12 +219,14 @@ func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 }
 
 // told resets a key at one engine and passes the reset to another.
-func (r *resets) told(at, other *distinct.Engine) {
+func (r *resets) told(at *distinct.Engine, others ...*distinct.Engine) {
 	r.Helper()
 	r.c.ms.Add(10)
 	reset, err := at.Forget(r.Context(), nil, oneKey)
 	must.Succeed(r, err)
-	other.Void(nil, oneKey, reset)
+	for _, e := range others {
+		e.Void(nil, oneKey, reset)
+	}
 	r.c.ms.Add(10)
 }
 

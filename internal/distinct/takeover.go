@@ -280,7 +280,7 @@ func (sh *shard) collectOwed(wanted func(en *entry) bool) (list []owed) {
 		list = append(list, owed{p, en, en.seq})
 		for _, d := range en.doubts {
 			if p.Sets = d.young.pending(); len(p.Sets) > 0 {
-				p.Born = markTime(d.mark)
+				p.Born = max(en.born, markTime(d.mark)) // younger than both
 				list = append(list, owed{p, en, en.seq})
 			}
 		}
