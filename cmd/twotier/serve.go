@@ -70,7 +70,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := errors.Join(outdated, s.close()); err != nil {
 		return err
 	}
-	log.Info("stopped: everything is flushed")
+	if s.cfg.Redis == "" {
+		log.Info("stopped: without --redis, the counts end with the process")
+	} else {
+		log.Info("stopped: every count is flushed or handed over")
+	}
 	return nil
 }
 

@@ -206,6 +206,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--mode=redis", "--mode: redis needs --redis"},
 		{"--ack=tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"--ack=disk", "--ack: disk needs --redis"},
+		{"--ack=redis", "--ack: redis needs --redis"},
 		{"--ack-replicas=0", `--ack-replicas: "0" is not a number of replicas, 1 or more`},
 		{"--drain-timeout=0", "--drain-timeout: 0 is too short, want at least 1ms"},
 		{"--listen=:80 --insecure --admin=127.0.0.1:80", "--admin: --listen listens at :80 " +

@@ -137,7 +137,7 @@ func (s *Store) checkStore() error {
 	if s.RedisPasswordFile != "" && s.Redis == "" {
 		return errors.New("--redis-password-file: needs --redis")
 	}
-	if s.Redis == "" && (s.Ack == "replica" || s.Ack == "disk") {
+	if s.Redis == "" && s.Ack != "memory" {
 		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
 	}
 	if s.Mode == "redis" && s.Redis == "" {
