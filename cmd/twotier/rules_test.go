@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // shell runs rules commands against one node.
@@ -108,12 +109,17 @@ func TestMistakeInAFileIsTakenBack(t *testing.T) {
 	}
 	s.write("rules:\n- {name: a, limits: [1/1m, 2]}\n")
 	logged("can't be used")
+	(&warned{t, s.node}).warns(warning.FileUnusable, "--rules")
 	s.file = filepath.Join(t.TempDir(), "urgent.yaml")
 	s.write("rules:\n- {name: urgent, limits: [1/1m]}\n")
 	s.rules(exitOK, "version 2 is in force in place of 1\n", "apply", s.file)
 	s.file = file
 	s.write("rules:\n- {name: a, limits: [1/1m]}\n")
 	logged("read again")
+	if all := (&warned{t, s.node}).get("/v1/rules?warnings=true"); strings.Contains(all,
+		string(warning.FileUnusable)) {
+		t.Errorf("the file is right again: %s", all)
+	}
 	s.write("rules:\n- {name: b, limits: [1/1m]}\n")
 	eventually(t, "the file as it is now", patience, func() bool {
 		_, out, _ := exec(t, nil, "rules", "show", "--server", s.node.url)

@@ -71,9 +71,9 @@ type server struct {
 // if shared is nil.
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
-	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log),
-		warnings: warning.NewLog(log, time.Now), disagree: func() {},
-		outdated: make(chan error, 1)}
+	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil),
+		warnings: warning.NewLog(log, time.Now), disagree: func() {}, outdated: make(chan error, 1)}
+	s.files = reload.New(log, s.warnOfFiles)
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log, Story: shared.toldStory(),

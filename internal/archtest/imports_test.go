@@ -226,7 +226,7 @@ func importMap() map[string][]string {
 		"internal/token":     {"twotier.dev/twotier"},
 		"internal/ratefield": {},
 		"internal/cluster":   {"twotier.dev/twotier/syncer"},
-		"internal/reload":    {},
+		"internal/reload":    {"twotier.dev/twotier/internal/warning"},
 		"internal/certs":     {},
 		"internal/peerhttp": {
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/rpc", fasthttp,

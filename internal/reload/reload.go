@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"twotier.dev/twotier/internal/warning"
 )
 
 const (
@@ -35,9 +37,16 @@ type Source struct {
 	Apply func(contents [][]byte) error
 }
 
+// Problem is a source whose files can't be used as they are now.
+type Problem struct {
+	// Source is the name of the source.
+	Source, Reason string
+}
+
 // Loader reloads sources. Make one with [New].
 type Loader struct {
-	log *slog.Logger
+	log    *slog.Logger
+	report func([]Problem)
 
 	mu      sync.Mutex
 	sources []*source
@@ -54,8 +63,14 @@ type source struct {
 	trouble string   // the problem that was last logged, "" if the files can be used
 }
 
-// New returns a loader without sources. It logs changes and problems to log.
-func New(log *slog.Logger) *Loader { return &Loader{log: log} }
+// New returns a loader without sources. It logs changes and problems to log, and calls report with
+// all present problems when they change. report may be nil.
+func New(log *slog.Logger, report func([]Problem)) *Loader {
+	if report == nil {
+		report = func([]Problem) {}
+	}
+	return &Loader{log: log, report: report}
+}
 
 // Add reads a source and applies it. If that fails, the source is not added.
 func (l *Loader) Add(src Source) error {
@@ -123,15 +138,28 @@ func (l *Loader) take(s *source, complete bool) {
 	switch {
 	case err != nil && err.Error() != s.trouble:
 		s.trouble = err.Error()
-		l.log.Warn("a file can't be used as it is now: keeping the previous content", "what",
-			s.Name, "error", err)
+		l.log.Warn("a file can't be used as it is now: keeping the previous content", "warning",
+			warning.FileUnusable, "what", s.Name, "error", err)
 	case err == nil && changed:
 		s.trouble = ""
 		l.log.Info("read again", "what", s.Name)
 	case err == nil && s.trouble != "":
 		s.trouble = ""
 		l.log.Info("a file can be used again", "what", s.Name)
+	default:
+		return
 	}
+	l.report(l.problems())
+}
+
+// problems lists the sources that can't be used as they are now.
+func (l *Loader) problems() (list []Problem) {
+	for _, s := range l.sources {
+		if s.trouble != "" {
+			list = append(list, Problem{s.Name, s.trouble})
+		}
+	}
+	return list
 }
 
 // read reads the files and applies them if they differ from the contents applied last: immediately

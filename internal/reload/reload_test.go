@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -33,7 +34,9 @@ func TestReload(t *testing.T) {
 	var k taker
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	l := reload.New(slog.New(slog.NewTextHandler(&log, nil)))
+	var problems []reload.Problem
+	l := reload.New(slog.New(slog.NewTextHandler(&log, nil)),
+		func(list []reload.Problem) { problems = list })
 	src := reload.Source{Name: "--thing", Paths: []string{a, b}, Apply: k.apply}
 	if err := l.Add(src); err == nil || !strings.HasPrefix(err.Error(), "--thing: open ") {
 		t.Errorf("without the file: %v", err)
@@ -62,6 +65,13 @@ func TestReload(t *testing.T) {
 			t.Errorf("after %q: %d lines in the log, want %d:\n%s", step.text, n, step.lines,
 				log.String())
 		}
+		var want []reload.Problem
+		if strings.HasPrefix(step.text, "bad") {
+			want = []reload.Problem{{Source: "--thing", Reason: "it is bad"}}
+		}
+		if !slices.Equal(problems, want) {
+			t.Errorf("after %q: reported %v, want %v", step.text, problems, want)
+		}
 	}
 	must.Succeed(t, os.Remove(a))
 	if l.Reload(); k.text.Load() != "1+4" {
@@ -75,7 +85,7 @@ func loader(t *testing.T, k *taker,
 	t.Helper()
 	log, file = new(bytes.Buffer), filepath.Join(t.TempDir(), "file")
 	must.Write(t, file, text)
-	l = reload.New(slog.New(slog.NewTextHandler(log, nil)))
+	l = reload.New(slog.New(slog.NewTextHandler(log, nil)), nil)
 	must.Succeed(t, l.Add(reload.Source{Name: "--thing", Paths: []string{file},
 		Apply: k.apply}))
 	return l, file, log
@@ -170,7 +180,7 @@ func TestLooksByItself(t *testing.T) {
 	}
 	data := filepath.Join(dir, "data")
 	must.Succeed(t, os.Symlink("1", data))
-	l := reload.New(slog.New(slog.DiscardHandler))
+	l := reload.New(slog.New(slog.DiscardHandler), nil)
 	must.Succeed(t, l.Add(reload.Source{Paths: []string{filepath.Join(data, "file")},
 		Apply: k.apply}))
 	l.Open()
@@ -191,7 +201,7 @@ func TestRemovedFileIsWithdrawn(t *testing.T) {
 	var k taker
 	file := filepath.Join(t.TempDir(), "file")
 	must.Write(t, file, "a")
-	l := reload.New(slog.New(slog.DiscardHandler))
+	l := reload.New(slog.New(slog.DiscardHandler), nil)
 	src := reload.Source{Name: "--thing", Paths: []string{file}, Withdrawn: true, Apply: k.apply}
 	must.Succeed(t, l.Add(src))
 	must.Succeed(t, os.Remove(file))

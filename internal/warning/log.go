@@ -44,23 +44,28 @@ func NewLog(logger *slog.Logger, now func() time.Time) *Log {
 		observed: map[place]*atomic.Int64{}, places: map[Code]int{}}
 }
 
-// The sources of warnings that are found before any request arrives.
+// The sources of warnings that no request triggers.
 const (
 	Settings = "settings"
 	Rules    = "rules"
+	Files    = "files"
 )
 
 // Replace replaces the warnings of a source with list. It logs the new ones.
 func (l *Log) Replace(source string, list []Warning) {
-	l.mu.Lock()
-	before := l.found[source]
-	l.found[source] = list
-	l.mu.Unlock()
-	for _, w := range list {
-		if !slices.Contains(before, w) {
-			l.log(w)
+	for before := l.Show(source, list); len(list) > 0; list = list[1:] {
+		if !slices.Contains(before, list[0]) {
+			l.log(list[0])
 		}
 	}
+}
+
+// Show is Replace for warnings that are in the log already. It returns the previous ones.
+func (l *Log) Show(source string, list []Warning) (before []Warning) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.found[source] = l.found[source], list
+	return before
 }
 
 // Of returns the warnings of a source.

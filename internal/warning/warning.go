@@ -23,6 +23,7 @@ const (
 	ForwardedUntrusted   Code = "forwarded-untrusted"
 	ForwardedMissing     Code = "forwarded-missing"
 	ForwardedMalformed   Code = "forwarded-malformed"
+	FileUnusable         Code = "file-unusable"
 )
 
 // Warning is a setting, a rule or a kind of request that probably does not work as intended.
