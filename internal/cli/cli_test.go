@@ -194,6 +194,10 @@ b      x              2  █
 		},
 		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`,
 			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
+		{"top of a prefix of nothing", "top --prefix user: --by refused", `{"keys":[]}`,
+			`GET /v1/top?by=refused&n=20&prefix=user%3A&window=1m`, "no refusals of keys that " +
+				"begin with user: in the last 1m since the nodes started; older ones: twotier " +
+				"series @all/refused --ns @verdicts --window 1m\n"},
 		{"top refused of nothing", "top --by refused", `{"window":"1m","keys":[]}`,
 			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m since the " +
 				"nodes started; older ones: twotier series @all/refused --ns @verdicts " +
@@ -510,6 +514,7 @@ func TestWrongUsage(t *testing.T) {
 		{"top -n 0", "--n: 0 is not a number of keys"},
 		{"top --window ", "--window"},
 		{"top --by name", `--by: "name" is none of count, refused, shadow and concurrent`},
+		{"top --by concurrent --prefix a", "--prefix: --by concurrent lists all keys"},
 		{"top --by concurrent --window 1m", "--window: --by concurrent lists what is open now"},
 		{"cluster x", "unexpected argument"},
 		{"mode fast", `"fast" is neither two-tier nor redis`},

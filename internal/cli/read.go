@@ -71,13 +71,14 @@ func topSpec() spec {
 			"with --by shadow by what rules in shadow would have refused. --by concurrent lists " +
 			"the keys with the most holds that are open now.",
 		examples: "twotier top\ntwotier top --watch --by refused\n" +
-			"twotier top --by concurrent\n" +
+			"twotier top --by concurrent\ntwotier top --prefix user: --by refused\n" +
 			"twotier top -n 5 --window 1h --json",
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
 			by := fs.String("by", "count",
 				"`WHAT` to order by: count, refused, shadow or concurrent")
+			prefix := fs.String("prefix", "", "`TEXT` that the keys begin with")
 			watch := fs.Bool("watch", false, "list them again every second, until Ctrl-C")
 			fs.Bool("once", true, "the default")
 			_ = fs.MarkHidden("once") // for scripts: it was not the default in 0.1.0
@@ -92,8 +93,14 @@ func topSpec() spec {
 					return usagef("--n: %d is not a number of keys", *n)
 				}
 				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
+				if *prefix != "" {
+					query.Set("prefix", *prefix)
+				}
 				switch *by {
 				case "concurrent":
+					if *prefix != "" {
+						return usagef("--prefix: --by concurrent lists all keys")
+					}
 					if fs.Changed("window") {
 						return usagef("--window: --by concurrent lists what is open now")
 					}
@@ -154,6 +161,9 @@ func describeNone(events string, query url.Values) string {
 	window := query.Get("window")
 	if window == "" {
 		return "no " + events
+	}
+	if prefix := query.Get("prefix"); prefix != "" {
+		events += " of keys that begin with " + quoteUnprintable(prefix)
 	}
 	text := "no " + events + " in the last " + window
 	history := map[string]string{"refused": "@all/refused", "shadow": "@all/shadow_refused"}
