@@ -125,6 +125,7 @@ export function showLargest(row) {
 function why(r) {
   const n = r.n > 1 ? `, asked for ${number.format(r.n)}` : "";
   if (r.reason === "ban") return `banned until ${clock(r.until)}`;
+  if (r.reason === "cold") return "its counts could not be read";
   const of = { distinct: " different values", concurrent: " open holds" }[r.reason] || "";
   const window = r.window ? " in " + r.window : "";
   return `${figure(r.count)} of ${figure(r.limit)}${of}${window}${n}`;

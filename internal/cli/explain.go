@@ -157,6 +157,8 @@ func (r *recordedRefusal) cause() string {
 	switch {
 	case r.Reason == "ban":
 		return "ban"
+	case r.Reason == "cold":
+		return "its counts could not be read"
 	case r.Reason == "concurrent":
 		return fmt.Sprintf("%d of %d holds are open", r.Count, r.Limit)
 	case r.Window == "":

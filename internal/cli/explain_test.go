@@ -66,7 +66,7 @@ n1.b     1s   login      ban                                 2
 n1.a     10s  (request)  0 of 5 in 10s, 30 asked           781
 n2.c     11s  devices    3 of 3 different values in 24h      1
 n2.d     12s  calls      2 of 2 holds are open               1
-n2.e     13s  (request)  cold                                1
+n2.e     13s  (request)  its counts could not be read        1
 `
 
 // TestExplain prints explanations of a key and of a refusal.
