@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"path"
+	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -18,10 +21,20 @@ var openAPIDocument []byte
 //go:embed assets
 var assets embed.FS
 
-// contentPolicy lets the page load its own files and talk to this server, nothing else.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
-	"connect-src 'self'; img-src data:; " +
+// contentPolicy lets the page load its own files, run the script within it, and talk to this
+// server, nothing else.
+var contentPolicy = "default-src 'none'; script-src 'self' '" + pageScriptHash() + "'; " +
+	"style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// pageScriptHash returns the hash of the script within the page, as a source of a policy.
+func pageScriptHash() string {
+	page, _ := assets.ReadFile("assets/dashboard.html") // embedded files can be read
+	_, script, _ := strings.Cut(string(page), `<script type="module">`)
+	script, _, _ = strings.Cut(script, "</script>")
+	sum := sha256.Sum256([]byte(script))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
 
 func sendOpenAPI(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return sendAsset(ctx, "application/json", openAPIDocument)

@@ -28,10 +28,10 @@ func isStoryAsset(name string) bool { return strings.HasPrefix(name, "story.") }
 // withStory returns the page with the files that show the story. They come first: the link from the
 // terminal carries the token.
 func withStory(page []byte) []byte {
-	const script = `<script src="/assets/dashboard.js"`
+	const script = `<link rel="modulepreload" href="/assets/dashboard.js">`
 	return bytes.Replace(page, []byte(script), []byte(
 		`<link rel="stylesheet" href="/assets/story.css">`+"\n"+
-			`<script src="/assets/story.js" type="module"></script>`+"\n"+script), 1)
+			`<link rel="modulepreload" href="/assets/story.js">`+"\n"+script), 1)
 }
 
 // sendStory returns a handler that answers with the progress of a story.

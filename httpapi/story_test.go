@@ -41,13 +41,13 @@ func TestOnlyADemoHasAStory(t *testing.T) {
 		status(t, call(telling(t, &tale{}), "GET "+path, ""), 200, "")
 	}
 	status(t, call(plain, "POST /v1/demo", `{"play":"next"}`), 404, "")
-	const script = `<script src="/assets/story.js"`
+	const script = `<link rel="modulepreload" href="/assets/story.js">`
 	if page := string(call(plain, "GET /", "").Response.Body()); strings.Contains(page, script) {
 		t.Error("the page has a story")
 	}
 	page := string(call(telling(t, &tale{}), "GET /", "").Response.Body())
 	if at := strings.Index(page, script); at < 0 || at > strings.Index(page,
-		`<script src="/assets/dashboard.js"`) {
+		`<link rel="modulepreload" href="/assets/dashboard.js">`) {
 		t.Errorf("the story is not the first script of\n%s", page)
 	}
 	for _, listen := range []string{"0.0.0.0:8080", ":8080", "192.0.2.1:80"} {

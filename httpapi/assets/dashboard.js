@@ -128,4 +128,5 @@ openTrends();
 openLists();
 openKeys();
 openBans();
+document.body.dataset.started = ""; // from now on, a click has an effect
 run();

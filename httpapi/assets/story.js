@@ -75,7 +75,7 @@ function draw(p) {
   $("story").hidden = p.chapter < 0;
   if (p.chapter < 0) return;
   state.lookAt = p.look_at;
-  if (!state.begun && document.readyState === "complete") {
+  if (!state.begun && "started" in document.body.dataset) {
     state.begun = true;
     $("decisions-window").firstElementChild.click(); // a minute: the story is short
   }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -195,7 +196,7 @@ func (b *browser) openAt(base, fragment string) *page {
 	}
 	p.tell("Page.bringToFront", nil) // a hidden page asks for nothing
 	p.tell("Page.navigate", map[string]any{"url": base + "/" + fragment})
-	p.until("it is there", `document.readyState === "complete"`)
+	p.until("it is there", `document.readyState === "complete" && "started" in document.body.dataset`)
 	b.t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -215,18 +216,26 @@ func (p *page) tell(method string, params map[string]any) {
 // eval evaluates an expression, and reads its value into value, if that is not nil.
 func (p *page) eval(expression string, value any) {
 	p.t.Helper()
+	must.Succeed(p.t, p.evaluate(expression, value))
+}
+
+// evaluate is eval for an expression that may fail.
+func (p *page) evaluate(expression string, value any) error {
 	var got struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	must.Succeed(p.t, p.do(p.session, "Runtime.evaluate", map[string]any{"expression": expression,
-		"returnByValue": true, "awaitPromise": true}, &got))
-	if got.ExceptionDetails != nil {
-		p.t.Fatalf("%s: %s", expression, got.ExceptionDetails)
+	err := p.do(p.session, "Runtime.evaluate", map[string]any{"expression": expression,
+		"returnByValue": true, "awaitPromise": true}, &got)
+	switch {
+	case err != nil:
+		return err
+	case got.ExceptionDetails != nil:
+		return fmt.Errorf("%s: %s", expression, got.ExceptionDetails)
+	case value != nil && len(got.Result.Value) > 0:
+		return json.Unmarshal(got.Result.Value, value)
 	}
-	if value != nil && len(got.Result.Value) > 0 {
-		must.Succeed(p.t, json.Unmarshal(got.Result.Value, value))
-	}
+	return nil
 }
 
 // text returns the text of the first element that a selector matches.
@@ -236,18 +245,20 @@ func (p *page) text(selector string) (text string) {
 	return text
 }
 
-// until waits until an expression is true.
+// until waits until an expression is true. It may fail until then, as while the page is loaded.
 func (p *page) until(what, expression string) {
 	p.t.Helper()
 	proctest.UntilNil(p.t, what, func() error {
 		var holds bool
-		if p.eval("Boolean("+expression+")", &holds); holds {
-			return nil
+		if err := p.evaluate("Boolean("+expression+")", &holds); err != nil || holds {
+			return err
 		}
 		var page string
-		p.eval(`[document.readyState, document.visibilityState, document.body?.className,
-			document.querySelector("#state")?.textContent].join(", ")`, &page)
-		return fmt.Errorf("%s does not hold, the page is %s", expression, page)
+		err := p.evaluate(`[document.readyState, document.visibilityState,
+			document.body?.className, document.querySelector("#state")?.textContent,
+			...performance.getEntriesByType("resource").filter((e) => e.responseStatus !== 200)
+				.map((e) => e.responseStatus + " " + e.name)].join(", ")`, &page)
+		return errors.Join(err, fmt.Errorf("%s does not hold, the page is %s", expression, page))
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // program is the command under test.
 var program = proctest.NewProgram()
 
-func TestMain(m *testing.M) { proctest.Main(m, program, 0) }
+func TestMain(m *testing.M) { proctest.MainAlone(m, program, 0) }
 
 const (
 	document = "rules:\n  - {name: login, limits: [3/1m, 50/24h], warn: 60%}\n" +
@@ -354,4 +354,21 @@ func TestRulesWithAdminElsewhere(t *testing.T) {
 		p.until(button+" says where", `/at the address of --admin/.test(
 			document.querySelector("#rules-error").textContent)`)
 	}
+}
+
+// TestPageIsLoadedAgain reloads the page while one of its files can't be loaded, as when the
+// network of the browser changes: the page is there once it can.
+func TestPageIsLoadedAgain(t *testing.T) {
+	b := startBrowser(t)
+	p := b.open(serve(t, redistest.Start(t), ""), "")
+	for _, file := range []string{"dashboard.js", "chart.js", "style.css"} {
+		p.until("it is there", `document.querySelector("#state").textContent === "healthy"`)
+		p.tell("Network.setBlockedURLs", map[string]any{"urls": []string{"*/assets/" + file}})
+		p.tell("Page.reload", nil)
+		p.until(file+" is missing", fmt.Sprintf(`performance.getEntriesByType("resource")
+			.some((e) => e.name.endsWith(%q) && e.responseStatus === 0)`, file))
+		p.tell("Network.setBlockedURLs", map[string]any{"urls": []string{}})
+	}
+	p.until("it is there again", `document.querySelector("#state").textContent === "healthy" &&
+		getComputedStyle(document.body).margin === "0px"`)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -81,4 +82,26 @@ func Main(m *testing.M, p *Program, together int) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(status)
+}
+
+// aloneVariable has the path of the program in a process that MainAlone has started.
+const aloneVariable = "PROCTEST_ALONE"
+
+// MainAlone is Main in a network namespace with nothing but loopback, where this machine permits
+// it: a browser gives up its requests whenever an interface comes or goes, and other tests make
+// some. The program is built before that, because the build may have to download modules.
+func MainAlone(m *testing.M, p *Program, together int) {
+	const run = `ip link set lo up && exec "$0" "$@"`
+	if path := os.Getenv(aloneVariable); path != "" {
+		p.path, p.dir = path, filepath.Dir(path)
+	} else if unshare, err := exec.LookPath("unshare"); err == nil &&
+		exec.Command(unshare, "--net", "ip", "link", "set", "lo", "up").Run() == nil {
+		if path, err = p.build(); err == nil {
+			err = syscall.Exec(unshare, append([]string{"unshare", "--net", "sh", "-c", run},
+				os.Args...), append(os.Environ(), aloneVariable+"="+path))
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	Main(m, p, together)
 }
