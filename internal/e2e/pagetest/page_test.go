@@ -357,7 +357,8 @@ func TestRulesWithAdminElsewhere(t *testing.T) {
 }
 
 // TestPageIsLoadedAgain reloads the page while one of its files can't be loaded, as when the
-// network of the browser changes: the page is there once it can.
+// network of the browser changes: the page is there once it can. It goes on without styles that it
+// has asked for many times.
 func TestPageIsLoadedAgain(t *testing.T) {
 	b := startBrowser(t)
 	p := b.open(serve(t, redistest.Start(t), ""), "")
@@ -369,6 +370,11 @@ func TestPageIsLoadedAgain(t *testing.T) {
 			.some((e) => e.name.endsWith(%q) && e.responseStatus === 0)`, file))
 		p.tell("Network.setBlockedURLs", map[string]any{"urls": []string{}})
 	}
-	p.until("it is there again", `document.querySelector("#state").textContent === "healthy" &&
-		getComputedStyle(document.body).margin === "0px"`)
+	const margin = `document.querySelector("#state").textContent === "healthy" &&
+		getComputedStyle(document.body).margin === `
+	p.until("it is there again", margin+`"0px"`)
+	p.eval(`sessionStorage.setItem("twotier-loads", 20)`, nil)
+	p.tell("Network.setBlockedURLs", map[string]any{"urls": []string{"*.css"}})
+	p.tell("Page.reload", nil)
+	p.until("it is there without styles", margin+`"8px"`)
 }
