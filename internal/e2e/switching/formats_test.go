@@ -66,8 +66,8 @@ func TestHashOfStarts(t *testing.T) {
 	}
 }
 
-// TestFixedWindow switches over from INCR and EXPIRE, as in articles, in express-rate-limit and in
-// rate-limit-redis: a key that is at its limit is refused until its window would have ended.
+// TestFixedWindow switches over from INCR and EXPIRE, as in articles: a key that is at its limit is
+// refused until its window would have ended.
 func TestFixedWindow(t *testing.T) {
 	b := newBed(t)
 	for i := range 6 {
