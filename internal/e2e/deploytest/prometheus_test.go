@@ -29,6 +29,8 @@ type scraped struct {
 	node  *proctest.Process
 	token string // of who may read
 	url   string // of Prometheus
+	// lines is the content of the file of tokens.
+	tokens, lines string
 }
 
 func newScraped(t *testing.T) *scraped {
@@ -41,13 +43,13 @@ func newScraped(t *testing.T) *scraped {
 	another, err := token.FormatLine("client", hash, twotier.RoleCount, "*")
 	must.Succeed(t, err)
 	dir := t.TempDir()
-	must.Write(t, filepath.Join(dir, "tokens"), line+"\n"+another+"\n")
 	must.Write(t, filepath.Join(dir, "token"), secret)
-	s := &scraped{t: t, redis: redistest.Start(t), token: secret}
+	s := &scraped{t: t, redis: redistest.Start(t), token: secret,
+		tokens: filepath.Join(dir, "tokens"), lines: line + "\n" + another + "\n"}
+	must.Write(t, s.tokens, s.lines)
 	s.node = program.Serve(t, proctest.Options{}, "--redis", s.redis.URL(), "--gossip",
-		"127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens",
-		filepath.Join(dir, "tokens"), "--decisions", filepath.Join(dir, "decisions"),
-		"--notify-url", "http://127.0.0.1:1/unused")
+		"127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens", s.tokens,
+		"--decisions", filepath.Join(dir, "decisions"), "--notify-url", "http://127.0.0.1:1/unused")
 	s.acquire(client)
 	s.startPrometheus(dir)
 	return s
@@ -142,14 +144,16 @@ func (s *scraped) page() string {
 
 // TestPrometheusScrapesANode loads the alerts into a real Prometheus that scrapes a real node with
 // every listener. The metrics are clean, every metric that the alerts and the dashboard name
-// exists, and Prometheus understands the expression of each panel. No alert fires until Redis ends,
-// and then the node.
+// exists, and Prometheus understands the expression of each panel. Only the alert of a file fires
+// while the tokens have a mistake, and none until Redis ends, and then the node.
 func TestPrometheusScrapesANode(t *testing.T) {
 	s := newScraped(t)
 	if out := run(t, s.page(), "promtool", "check", "metrics"); out != "" {
 		t.Errorf("promtool about the metrics:\n%s", out)
 	}
 	s.until(`up{job="twotier"} == 1`)
+	must.Write(t, s.tokens, s.lines+"a mistake\n")
+	s.until(`ALERTS{alertname="TwotierFileUnusable",alertstate="firing"}`)
 	exprs := panels(t)
 	for _, a := range alerts(t) {
 		exprs = append(exprs, a.Expr)
@@ -162,6 +166,7 @@ func TestPrometheusScrapesANode(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	must.Write(t, s.tokens, s.lines)
 	// A slow scrape makes an alert fire for a moment; a real problem makes it fire for good.
 	proctest.UntilNil(t, "no alert fires before anything is wrong", func() error {
 		firing, err := s.query(`ALERTS{alertstate="firing"}`)
