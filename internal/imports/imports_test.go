@@ -117,6 +117,18 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestMissingWhereAnotherWasCounted imports after an import that counted an event for a late one
+// that is older: the bucket with too many makes up for newer ones, too.
+func TestMissingWhereAnotherWasCounted(t *testing.T) {
+	source := []imports.Event{{TS: 93, N: 3}, {TS: 104, N: 3}, {TS: 136, N: 2}, {TS: 149, N: 1}}
+	marked := []imports.Event{{TS: 93, N: 3}, {TS: 104, N: 6}}
+	for _, width := range []int64{4, 16, 512} {
+		if got := imports.Missing(source, buckets(marked, width, 0, 160)); len(got) > 0 {
+			t.Errorf("in buckets of %d ms it lacks %v", width, got)
+		}
+	}
+}
+
 // buckets returns the sums of events from a time on.
 func buckets(events []imports.Event, width, from, to int64) (list []imports.Bucket) {
 	counts := map[int64]int64{}

@@ -2,7 +2,6 @@ package imports
 
 import (
 	"context"
-	"slices"
 	"sort"
 	"time"
 
@@ -67,31 +66,34 @@ func wait(ctx context.Context, d time.Duration) error {
 // missing returns the events that a mark lacks, in order. Its buckets are in order, and both are.
 //
 // A bucket with more events than its mark lacks the newest of them, because imports go from old to
-// new. If another one was counted in its place earlier, because an event came late, a newer bucket
-// with a smaller width may have too many: they make up for it. They are no events that the source
-// has forgotten, as it forgets the oldest first. All events before the first bucket are taken to be
-// marked.
+// new. If an event came late, another one may have been counted in its place, so that other buckets
+// have too many: they make up for it. Only those that begin after the first event do: what the
+// source has forgotten is older than that, because it forgets the oldest first. All events before
+// the first bucket are taken to be marked.
 func missing(events []Event, buckets []Bucket) (list []Event) {
-	surplus, end := int64(0), len(events)
-	var parts [][]Event // newest first
-	for _, b := range slices.Backward(buckets) {
-		after := firstAt(events[:end], b.Start+b.Width)
-		parts = append(parts, events[after:end]) // after the last bucket
-		at := firstAt(events[:after], b.Start)
-		here := events[at:after]
-		lacking := max(0, total(here)-b.N)
-		repaid := min(surplus, lacking)
-		surplus += max(0, b.N-total(here)) - repaid
-		parts = append(parts, newest(here, b.N+repaid))
-		end = at
-	}
-	if len(buckets) == 0 {
+	if len(events) == 0 || len(buckets) == 0 {
 		return events
 	}
-	for _, part := range slices.Backward(parts) {
-		list = append(list, part...)
+	within := func(b *Bucket) []Event {
+		return events[firstAt(events, b.Start):firstAt(events, b.Start+b.Width)]
 	}
-	return list
+	surplus := int64(0)
+	for i := range buckets {
+		if b := &buckets[i]; b.Start > events[0].TS {
+			surplus += max(0, b.N-total(within(b)))
+		}
+	}
+	end := firstAt(events, buckets[0].Start)
+	for i := range buckets {
+		b := &buckets[i]
+		list = append(list, events[end:max(end, firstAt(events, b.Start))]...) // in no bucket
+		here := within(b)
+		repaid := min(surplus, max(0, total(here)-b.N))
+		surplus -= repaid
+		list = append(list, newest(here, b.N+repaid)...)
+		end = firstAt(events, b.Start+b.Width)
+	}
+	return append(list, events[end:]...)
 }
 
 // firstAt returns the position of the first event at a time or later.
