@@ -37,6 +37,14 @@ func (en *entry) addDoubt(r Reset) {
 		seq: en.seq, young: &entry{ladder: en.ladder}})
 }
 
+// listDoubts returns the resets of unknown outcome.
+func (en *entry) listDoubts() (list []Reset) {
+	for _, d := range en.doubts {
+		list = append(list, Reset{Mark: d.mark, Doubt: true, Expect: d.expect})
+	}
+	return list
+}
+
 // needsFence reports whether an exchange has to write even without changes, because the store may
 // have the version at which a reset in doubt would still succeed.
 func (en *entry) needsFence() bool {

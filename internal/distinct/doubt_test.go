@@ -180,7 +180,7 @@ func TestAnOldValueDuringADoubt(t *testing.T) {
 // repeats some earlier ones. All of them are there afterwards, wherever they were handed over to.
 func TestValuesAddedDuringADoubt(t *testing.T) {
 	for f, before := range whatever {
-		for _, to := range []string{"nobody", "one in doubt", "one that knows"} {
+		for _, to := range []string{"nobody", "one in doubt", "one that knows", "a new one"} {
 			t.Run(fmt.Sprint(f, to), func(t *testing.T) {
 				r := newResets(t)
 				a := r.engine()
@@ -188,9 +188,13 @@ func TestValuesAddedDuringADoubt(t *testing.T) {
 				c, cs := r.apart()
 				r.flushed(b, 0)
 				r.flushed(b, 1)
-				arrive := r.doubted(f, a, b, c)
+				told := []*distinct.Engine{b, c}
+				if to == "a new one" {
+					told = told[:1]
+				}
+				arrive := r.doubted(f, a, told...)
 				bs.gone.Store(true)
-				cs.gone.Store(to == "one in doubt")
+				cs.gone.Store(to != "one that knows")
 				add(t, b, string(oneKey), 1, 2)
 				if to != "nobody" {
 					r.handOver(b, c)

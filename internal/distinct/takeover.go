@@ -14,6 +14,9 @@ type Pending struct {
 	// Born is the time of its first value, in Unix milliseconds: no earlier reset voids Sets.
 	Mark string
 	Born int64
+	// Doubts are resets of unknown outcome, which may void Sets. A node that has begun since they
+	// were announced does not know of them.
+	Doubts []Reset
 }
 
 // size returns the approximate number of bytes sent.
@@ -21,6 +24,9 @@ func (p *Pending) size() (bytes int) {
 	bytes = len(p.NS) + len(p.Key) + len(p.Mark) + 16
 	for i := range p.Sets {
 		bytes += len(p.Sets[i].Data) + 16
+	}
+	for i := range p.Doubts {
+		bytes += len(p.Doubts[i].Mark) + len(p.Doubts[i].Expect) + 16
 	}
 	return bytes
 }
@@ -163,6 +169,9 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 		} else if !isVoid(from.Mark, from.Born, en.mark) {
 			en.learnMark(from.Mark, now)
 			en.born = min(en.born, from.Born) // the older, where the store could not be read
+			for _, r := range from.Doubts {
+				en.addDoubt(r)
+			}
 			for j := range from.Sets {
 				en.mergePending(from, &from.Sets[j], now)
 			}
@@ -276,7 +285,8 @@ func (sh *shard) collectOwed(wanted func(en *entry) bool) (list []owed) {
 		if !en.dirty() || !wanted(en) {
 			continue
 		}
-		p := Pending{NS: en.ns, Key: en.key, Sets: en.pending(), Mark: en.mark, Born: en.born}
+		p := Pending{NS: en.ns, Key: en.key, Sets: en.pending(), Mark: en.mark, Born: en.born,
+			Doubts: en.listDoubts()}
 		list = append(list, owed{p, en, en.seq})
 		for _, d := range en.doubts {
 			if p.Sets = d.young.pending(); len(p.Sets) > 0 {
