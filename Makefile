@@ -122,6 +122,10 @@ check-models:
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 60
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 30
+	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part \
+		"models of distinct values and imports, seeds from $(OTHERS)" \
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -run 'TestModel$$|TestMissing$$' \
+		./internal/distinct ./internal/imports -seeds 2000
 	@./scripts/part "windows against a log, any seeds" \
 		$(GO) test -vet=off -count=20 -run 'Against|Never|Bounds' ./leaparray
 	@./scripts/part "models of pure Redis" \

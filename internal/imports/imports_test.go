@@ -1,6 +1,7 @@
 package imports_test
 
 import (
+	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"twotier.dev/twotier/internal/imports"
 	"twotier.dev/twotier/internal/testing/seed"
 )
+
+var seeds = flag.Uint64("seeds", 60, "number of seeds of TestMissing to run")
 
 func parse(t *testing.T, text string) *imports.Pattern {
 	t.Helper()
@@ -85,7 +88,7 @@ func TestUnits(t *testing.T) {
 // and imports end anywhere, with buckets of any width: in the end every event is counted once.
 func TestMissing(t *testing.T) {
 	first := seed.First()
-	for n := first; n < first+60; n++ {
+	for n := first; n < first+*seeds; n++ {
 		rng := rand.New(rand.NewPCG(n, 0))
 		var log, marked []imports.Event
 		now, window := int64(1_000_000), int64(20_000)
