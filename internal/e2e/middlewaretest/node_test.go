@@ -1,18 +1,16 @@
 package middlewaretest
 
 import (
-	"context"
 	"encoding/json"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/testing/gated"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/npm"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
@@ -58,23 +56,7 @@ func nodeOptions(t *testing.T, o gated.Options) string {
 // installNode returns a directory with the frameworks and the package of this tree.
 func installNode(t *testing.T) (dir string) {
 	t.Helper()
-	for _, name := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("frameworks: there is no %s on this machine", name)
-		}
-	}
-	dir = t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		text := must.Read(t, filepath.Join("testdata", "node", name))
-		must.Write(t, filepath.Join(dir, name), text)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Skipf("frameworks: npm can't install them: %v: %.300s", err, out)
-	}
+	dir = npm.Install(t, filepath.Join("testdata", "node"))
 	must.Succeed(t, os.Symlink(top(t, "clients", "node"),
 		filepath.Join(dir, "node_modules", "twotier")))
 	return dir

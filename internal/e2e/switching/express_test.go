@@ -2,7 +2,6 @@ package switching
 
 import (
 	"bufio"
-	"context"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/npm"
 )
 
 // TestExpressRateLimit switches over from a server with express-rate-limit, whose counts
@@ -51,20 +51,7 @@ func TestExpressRateLimit(t *testing.T) {
 // startExpress starts the server of testdata/express over a Redis, and returns its URL.
 func startExpress(t *testing.T, redis, windowMS, limit string) string {
 	t.Helper()
-	for _, name := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("frameworks: there is no %s on this machine", name)
-		}
-	}
-	dir := t.TempDir()
-	must.Succeed(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "express"))))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Skipf("frameworks: npm can't install them: %v: %.300s", err, out)
-	}
+	dir := npm.Install(t, filepath.Join("testdata", "express"))
 	server := exec.Command("node", "app.mjs", redis, windowMS, limit)
 	server.Dir, server.Stderr = dir, os.Stderr
 	out, err := server.StdoutPipe()
