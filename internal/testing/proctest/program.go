@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -93,7 +94,9 @@ const aloneVariable = "PROCTEST_ALONE"
 func MainAlone(m *testing.M, p *Program, together int) {
 	const run = `ip link set lo up && exec "$0" "$@"`
 	if path := os.Getenv(aloneVariable); path != "" {
-		p.path, p.dir = path, filepath.Dir(path)
+		if p.path = path; strings.HasPrefix(filepath.Base(filepath.Dir(path)), "proctest") {
+			p.dir = filepath.Dir(path) // which Main removes
+		}
 	} else if unshare, err := exec.LookPath("unshare"); err == nil &&
 		exec.Command(unshare, "--net", "ip", "link", "set", "lo", "up").Run() == nil {
 		if path, err = p.build(); err == nil {
