@@ -37,7 +37,8 @@
 // answer can't succeed any more once the key has another version. All nodes learn of it as well:
 // each asks the store before it adds to the key again, and writes another version if the store
 // still has the expected one. While the store can't be asked, a node also keeps new values
-// separately, so that they stay if the reset turns out to have been made.
+// separately, so that they stay if the reset turns out to have been made. It passes such resets on
+// with its values, because a node that has begun since does not know of them.
 //
 // # Ladders that differ
 //

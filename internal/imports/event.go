@@ -83,7 +83,7 @@ func parseCount(text string) (int64, error) {
 	return n, nil
 }
 
-// merge sorts events by time and joins those of one millisecond. It changes the list.
+// merge sorts events by time and joins events of one millisecond. It changes the list.
 func merge(events []Event) []Event {
 	slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.TS, b.TS) })
 	kept := events[:0]

@@ -92,7 +92,7 @@ func New(source *Source, server Server, opt Options) *Import {
 		report: Report{Formats: map[Format]int64{}}}
 }
 
-// Run imports everything. After an error, the report covers what was counted before it.
+// Run imports everything. After an error, the report covers the events counted before it.
 func (m *Import) Run(ctx context.Context) (*Report, error) {
 	span, err := m.server.Span(ctx, m.opt.Namespace)
 	if err != nil {
@@ -260,7 +260,7 @@ func (m *Import) importPart(ctx context.Context, part []keyPlan) error {
 	return ErrBusy
 }
 
-// addMissing adds to the report what the marks of some keys lack.
+// addMissing adds to the report the events that the marks of some keys lack.
 func (m *Import) addMissing(part []keyPlan) {
 	r := &m.report
 	for i := range part {
@@ -281,7 +281,7 @@ func (m *Import) addMissing(part []keyPlan) {
 	}
 }
 
-// operations returns the operations that count what is missing, in order of time for each key.
+// operations returns the operations that count the missing events, in order of time for each key.
 func operations(part []keyPlan) iter.Seq[Op] {
 	return func(yield func(Op) bool) {
 		for i := range part {

@@ -67,8 +67,8 @@ func wait(ctx context.Context, d time.Duration) error {
 //
 // A bucket with more events than its mark lacks the newest of them, because imports go from old to
 // new. If an event came late, another one may have been counted in its place, so that other buckets
-// have too many: they make up for it. Only those that begin after the first event do: what the
-// source has forgotten is older than that, because it forgets the oldest first. All events before
+// have too many: they make up for it. Only buckets that begin after the first event do: an event
+// that the source has forgotten is older, because it forgets the oldest first. All events before
 // the first bucket are taken to be marked.
 func missing(events []Event, buckets []Bucket) (list []Event) {
 	if len(events) == 0 || len(buckets) == 0 {

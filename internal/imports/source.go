@@ -42,7 +42,7 @@ func Formats() []string {
 		string(RedisRate)}
 }
 
-// Loss describes what a format lacks for an exact import, or "".
+// Loss describes the information that a format lacks for an exact import, or is "".
 func (f Format) Loss() string {
 	switch f {
 	case Hash, Fixed:
@@ -82,7 +82,7 @@ type SourceOptions struct {
 
 // Content is the state of one key of a source.
 type Content struct {
-	// Key is the name in Redis, and Values are those of the pattern's placeholders.
+	// Key is the name in Redis, and Values belong to the pattern's placeholders.
 	Key    string
 	Values map[string]string
 	Format Format

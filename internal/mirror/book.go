@@ -10,8 +10,8 @@ import (
 const (
 	// maxKeys is the number of keys with models. The least recently used ones are forgotten.
 	maxKeys = 4096
-	// maxDiffering is the number of keys that differ in the report. When there are more, those with
-	// the fewest differences are left out.
+	// maxDiffering is the number of keys that differ in the report. When there are more, keys with
+	// few differences are left out.
 	maxDiffering = 1000
 	// maxRanges is the number of different limits for which the old limit is estimated.
 	maxRanges = 256
@@ -143,8 +143,8 @@ type observation struct {
 	checks       []check
 }
 
-// check is one key of an observation. Limits of rules in shadow are like any other: the question is
-// what they would decide.
+// check is one key of an observation. Limits of rules in shadow are like any other: a mirror asks
+// for their decision.
 type check struct {
 	*client.Check
 	limits []client.LimitState

@@ -2,7 +2,7 @@
 // old limiter and posts each of its verdicts; the mirror asks twotier the same question in the
 // background, and reports how often the two agree, which keys differ, and why.
 //
-// A [Mirror] counts in twotier what has happened in reality: an event that the old limiter allowed
+// A [Mirror] counts the real events in twotier: an event that the old limiter allowed
 // is charged, whatever twotier's verdict is, and an event that it refused is only asked about. So
 // a difference changes no later answer, and twotier's counts are those of the application.
 //

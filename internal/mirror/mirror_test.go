@@ -80,7 +80,8 @@ func TestCloseDropsWhatIsLate(t *testing.T) {
 	}
 }
 
-// TestReportIsBounded compares differences of many keys: the report keeps those that differ most.
+// TestReportIsBounded compares differences of many keys: the report keeps the keys that differ
+// most.
 func TestReportIsBounded(t *testing.T) {
 	m := open(t, mirror.Options{Twotier: newLog()})
 	for i := range int64(8) {
@@ -98,7 +99,7 @@ func TestReportIsBounded(t *testing.T) {
 }
 
 // TestOrderOfArrival delivers verdicts in the wrong order, and at the same time: they are compared
-// in the order of their times, and what was allowed before what was refused because of that.
+// in the order of their times, and allowed events before the refusals that they cause.
 func TestOrderOfArrival(t *testing.T) {
 	log := newLog()
 	m := open(t, mirror.Options{Twotier: log})

@@ -54,8 +54,8 @@ func (q *queue) len() int {
 }
 
 // take removes the next verdicts to compare: those that have arrived until some time, and all with
-// an earlier time than one of them. At the same time, what was allowed comes before what was
-// refused, because that is why it was refused.
+// an earlier time than one of them. At the same time, allowed events come before refused
+// ones, because they are the reason of the refusal.
 func (q *queue) take(until time.Time) []Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +80,7 @@ func (q *queue) take(until time.Time) []Verdict {
 	return batch
 }
 
-// compareAllowed orders what was allowed before what was refused.
+// compareAllowed orders allowed events before refused ones.
 func compareAllowed(x, y bool) int {
 	switch {
 	case x == y:

@@ -277,8 +277,8 @@ func TestOtherLimitNamesTheNumber(t *testing.T) {
 	}
 }
 
-// TestDifferencesDoNotFeedThemselves checks that twotier counts what the old limiter has allowed,
-// no matter what its own verdict is.
+// TestDifferencesDoNotFeedThemselves checks that twotier counts every event that the old limiter
+// has allowed, whatever its own verdict.
 func TestDifferencesDoNotFeedThemselves(t *testing.T) {
 	log := newLog()
 	m := open(t, mirror.Options{Twotier: log})

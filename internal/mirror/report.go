@@ -24,7 +24,7 @@ type Report struct {
 	Stricter  uint64  `json:"stricter"`
 	Looser    uint64  `json:"looser"`
 	// Waiting verdicts are not compared yet. Dropped ones never will be, because too many waited,
-	// nor those that twotier has answered with Errors, or the requests that were Invalid.
+	// nor will verdicts that twotier has answered with Errors, or Invalid requests.
 	Waiting     int    `json:"waiting"`
 	Dropped     uint64 `json:"dropped"`
 	Errors      uint64 `json:"errors"`
@@ -37,7 +37,7 @@ type Report struct {
 	LastUnknown  string `json:"last_unknown,omitempty"`
 	// Strips are the prefixes of mappings that no key begins with.
 	Strips []StripReport `json:"strips,omitempty"`
-	// Reasons are those of all differences, the most frequent first.
+	// Reasons are the reasons of all differences, the most frequent first.
 	Reasons []ReasonCount `json:"reasons"`
 	// Models are the shares of verdicts that each kind of limiter predicts, the largest first.
 	Models []ModelShare `json:"models"`
@@ -229,7 +229,7 @@ func (b *book) count(causes map[cause]uint64) []ReasonCount {
 	return list
 }
 
-// best returns the reason among those of a cause that has fitted most verdicts.
+// best returns the reason of a cause that has fitted most verdicts.
 func (b *book) best(c cause) ReasonCount {
 	best, most := -1, uint64(0)
 	for i := range reasons {

@@ -15,7 +15,7 @@ func TestSummaryOfNothing(t *testing.T) {
 	}
 }
 
-// TestUnknownCallsAreReported beside verdicts that were compared.
+// TestUnknownCallsAreReported reports them after the compared verdicts.
 func TestUnknownCallsAreReported(t *testing.T) {
 	r := &mirror.Report{Compared: 1, Agreed: 1, Agreement: 1, UnknownCalls: 3, LastUnknown: "5f3a"}
 	const want = "\n3 EVALSHA of a script not in --mapping: 5f3a (add sha:)\n"

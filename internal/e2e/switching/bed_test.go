@@ -37,7 +37,7 @@ type bed struct {
 	server *proctest.Process
 }
 
-// newBed starts both. flags are those of the server.
+// newBed starts both. flags are for the server.
 func newBed(t *testing.T, flags ...string) *bed {
 	t.Helper()
 	source := redistest.Start(t)

@@ -50,8 +50,8 @@ func TestHashOfSubWindows(t *testing.T) {
 	}
 }
 
-// TestHashOfStarts imports fields that are the start of their sub-window in seconds, beside a field
-// that is something else.
+// TestHashOfStarts imports fields that are the start of their sub-window in seconds, and a field
+// that is no time.
 func TestHashOfStarts(t *testing.T) {
 	b := newBed(t)
 	now := time.Now().Unix()

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/testing/must"
 )
 
-// TestDryRunShowsMistakes: a dry run shows what becomes of a key and the times of what it would
-// count, and warns of a namespace without rules and of keys that become one.
+// TestDryRunShowsMistakes: a dry run shows the name that a key gets and the times of its
+// events, and warns of a namespace without rules and of keys that become one.
 func TestDryRunShowsMistakes(t *testing.T) {
 	b := newBed(t, "--admin-token", "at-least-16-characters")
 	apply := b.command()

@@ -62,7 +62,7 @@ func TestZSetKeepsItsDay(t *testing.T) {
 }
 
 // TestImportTwice repeats an import, with later events and while the limiter forgets old ones: it
-// adds what is new.
+// adds the new events.
 func TestImportTwice(t *testing.T) {
 	b := newBed(t)
 	var log log
@@ -101,7 +101,7 @@ func TestImportTwice(t *testing.T) {
 	}
 }
 
-// TestUnitsOfScores imports scores in all units, and reports those that are no times.
+// TestUnitsOfScores imports scores in all units, and reports scores that are no times.
 func TestUnitsOfScores(t *testing.T) {
 	b := newBed(t)
 	at := time.Now().Add(-time.Minute)

@@ -2,7 +2,7 @@
 // verdicts of a limiter in Redis, a script or a command such as CL.THROTTLE, become verdicts to
 // compare. The application changes nothing but the address of Redis.
 //
-// A [Tap] forwards bytes unchanged in both directions, and parses them beside that. It counts
+// A [Tap] forwards bytes unchanged in both directions, and parses copies of them. It counts
 // commands and replies, so it finds the reply of each call in pipelines, in transactions (the reply
 // of EXEC) and among the pushes of RESP3. A connection whose replies can't be counted is forwarded
 // without reading from there on: after SUBSCRIBE and its relatives, MONITOR, SYNC, CLIENT REPLY,
@@ -11,6 +11,6 @@
 // A [Mapping] declares which calls are verdicts, and where their key, limit and answer are. [Read]
 // reads mappings from YAML.
 //
-// Memory is bounded for each connection: texts above 64 KiB, and what is beyond 256 KiB of
-// a command or a reply, are forwarded but not kept. A verdict that needs them is not compared.
+// Memory is bounded for each connection: texts above 64 KiB, and the rest of a command or
+// a reply beyond 256 KiB, are forwarded but not kept. A verdict that needs them is not compared.
 package tap

@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/internal/mirror"
 )
 
-// Mapping declares which calls are verdicts of the old limiter, and what they mean. [Read] makes
+// Mapping declares which calls are verdicts of the old limiter, and their meaning. [Read] makes
 // one.
 type Mapping struct {
 	// sha, in lower-case hexadecimal, match or command identify the calls.

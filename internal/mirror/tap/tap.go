@@ -20,7 +20,7 @@ type Options struct {
 	Mirror *mirror.Mirror
 	// Mappings declare the verdicts. The first one that fits a call is used. Required.
 	Mappings []Mapping
-	// Network and Address are those of the old Redis, as for net.Dial. Network is tcp by default.
+	// Network and Address lead to the old Redis, as for net.Dial. Network is tcp by default.
 	Network, Address string
 	// TLS makes connections to the old Redis use TLS. Default: none.
 	TLS *tls.Config
