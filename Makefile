@@ -8,6 +8,9 @@ FUZZTIME ?= 20000x
 # The same in make check, which has a quarter of an hour for everything.
 FUZZSMOKE ?= 1000x
 export GO FUZZTIME
+# One flavour of build for all targets but those of the race detector, so that the cache has it once.
+export CGO_ENABLED ?= 0
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 # Debian keeps nft and nginx where a bare environment does not look.
 export PATH := $(PATH):/usr/sbin:/sbin
 
@@ -19,24 +22,23 @@ help: ## show this list
 
 .PHONY: build
 build: ## build bin/twotier
-	$(GO) build -trimpath -o bin/twotier ./cmd/twotier
+	$(GO) build -o bin/twotier ./cmd/twotier
 
 .PHONY: release
 release: ## archives, packages, the image, clients and chart of a release (VERSION=1.2.3) in dist/
 	@./scripts/release
 
 .PHONY: test
-test: ## gofmt, go vet, the tests of packages, the race detector where goroutines are: five minutes
+test: ## gofmt and the tests of all packages: five minutes on two cores from an empty build cache
 	@./scripts/test
 
 .PHONY: check
-check: ## what takes longer: lint, vulnerabilities, schedules, fuzzing, models, mutants, bench
+check: ## what takes longer: lint, the race detector, schedules, fuzzing, mutants, clusters
 	@./scripts/check
 
 .PHONY: race
-race: ## only the tests, under the race detector
-	@./scripts/require redis race netns
-	@$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
+race: ## the whole tests of all packages under the race detector
+	@./scripts/race all
 
 # The longest moment, and the packages, of make stalls.
 STALL ?= 4s
@@ -88,8 +90,8 @@ ONCE := -vet=off -count=1
 
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
-  check-fuzz check-mutants check-faults check-clusters check-path check-clients check-openapi \
-  check-deploy check-release check-page
+  check-fuzz check-mutants check-race check-faults check-clusters check-switching check-path \
+  check-clients check-openapi check-deploy check-release check-page
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
@@ -118,8 +120,9 @@ check-scale:
 		./internal/e2e/simtest -sizes=10,50
 MODELS := 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange'
 check-models:
-	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "models of the counter, the same each time" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 60
+	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "the core, whole, the same seeds each time" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 15m \
+		./syncer ./redisstore ./ring
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 30
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part \
@@ -166,13 +169,16 @@ check-mutants:
 	@./scripts/part "broken copies are noticed, drawn by $(OTHERS)" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 30m ./internal/e2e/mutants \
 		-sample 8 -draw $(OTHERS)
+check-race:
+	@./scripts/part "packages with goroutines under the race detector" ./scripts/race
 check-faults:
-	@./scripts/part "real processes under the race detector, with what takes minutes" \
-		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
+	@./scripts/part "faults of real processes, with what takes minutes" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
 		./internal/e2e/faulttest -long
-	@./scripts/part "what builds the whole server, under the race detector" \
-		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
-		./cmd/twotier ./httpapi/client ./internal/envoy
+check-switching:
+	@./scripts/part "imports from other limiters, with their real code" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
+		./internal/e2e/switching
 # After the faults: both need what two processors have.
 check-clusters: check-faults
 	@./scripts/part "clusters of real processes" \

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -265,7 +266,7 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 
 // TestWithTokensAllocatesNothing covers the part that every request pays for.
 func TestWithTokensAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
 	store, texts := tokens(t, "a count,read default")

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/testing/race"
 )
 
 // The fake finds the refusals in its own log. It is node n1, and n2 decides about its keys.
@@ -190,7 +191,7 @@ func TestExplainQueries(t *testing.T) {
 
 // TestRefusalsAllocateNothing covers refused requests, which are recorded and named.
 func TestRefusalsAllocateNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
 	s, f := newExplaining(t)

@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/race"
 )
 
 // hot are the requests whose speed matters most.
@@ -27,7 +28,7 @@ func warm(s *httpapi.Server, ctx *fasthttp.RequestCtx) {
 }
 
 func TestHotPathAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
 	for _, tt := range hot {
@@ -50,7 +51,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 // TestBatchesReuseTheirMemory sends batches of every size, including ones that need more memory for
 // their operations than for their text.
 func TestBatchesReuseTheirMemory(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
 	for _, size := range []int{10, 50, 200, 1000, 3000} {

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
@@ -146,7 +147,7 @@ func TestIdleMemoryKeepsNoSpan(t *testing.T) {
 
 // TestTracerCostsNothing answers requests that are part of no trace while spans are recorded.
 func TestTracerCostsNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
 	for _, tt := range hot {

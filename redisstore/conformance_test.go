@@ -78,7 +78,7 @@ func TestConformanceFieldExpiry(t *testing.T) {
 }
 
 func TestConformanceMiniredis(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		return tellingStore{open(t, redisstore.Options{URL: "redis://" + miniredis.RunT(t).Addr(),
@@ -90,7 +90,7 @@ func TestConformanceMiniredis(t *testing.T) {
 // for its commands, without a time to live of fields. It only shows that the scripts use these
 // commands as documented, and never EXHINCRBY with a time to live, which a replay gets wrong.
 func TestConformanceTairHashStandIn(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t),
@@ -125,13 +125,4 @@ func tairHashStandIn(t testing.TB) string {
 	})
 	must.Succeed(t, err)
 	return m.Addr()
-}
-
-// takesLongUnderRace skips a test that computes much and shares little under the race detector.
-// scripts/test also runs without it.
-func takesLongUnderRace(t *testing.T) {
-	t.Helper()
-	if race.Enabled {
-		t.Skip("the race detector makes it take ten times as long")
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -21,7 +22,7 @@ import (
 // bans. A model that counts by leaparray gives the same answers, and has the same cells as Redis
 // after each operation, folds included.
 func TestDirectDecidesAsTheModel(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	t.Parallel()
 	for _, exact := range []int{0, 1, 5, 64} {
 		for name, draw := range map[string]func(dice *rand.Rand, now int64) twotier.Op{
@@ -74,7 +75,7 @@ func testDecidesAsTheModel(t *testing.T, exact int,
 // TestDirectDecidesCalendarWindowsAsTheModel does the same with calendar windows, on ladders that
 // cover a day. Buckets as wide as 40 minutes lie across the start of a period.
 func TestDirectDecidesCalendarWindowsAsTheModel(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	t.Parallel()
 	for _, exact := range []int{0, 5} {
 		t.Run(fmt.Sprintf("%d exact", exact), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -19,7 +20,7 @@ import (
 // model. The scripts take as many steps as allowed, or so few that most batches take several
 // scripts.
 func TestBatchesAreEquivalent(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		draw  func(dice *rand.Rand, now int64) twotier.Op

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -132,6 +133,7 @@ func costlyBatches(t testing.TB) map[string]costly {
 // TestScriptsAreBounded carries out batches that take Redis as long as possible. No script takes
 // more steps than allowed, plus the steps for one key with all its buckets.
 func TestScriptsAreBounded(t *testing.T) {
+	race.SkipLong(t)
 	t.Parallel()
 	for name, test := range costlyBatches(t) {
 		t.Run(name, func(t *testing.T) {

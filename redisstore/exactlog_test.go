@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -50,7 +51,7 @@ func (l exactLog) fullest(key string, window, ts int64) int64 {
 // of events in a window is never outside the bounds of a read. Where events keep their millisecond,
 // limits that are no larger than the number of exact events are decided exactly as by the log.
 func TestAnswersAgainstExactLog(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	t.Parallel()
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)

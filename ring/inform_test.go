@@ -47,9 +47,7 @@ func TestChangesNeedNoGossip(t *testing.T) {
 
 // TestTellingCostsEachMemberTheSame compares the cost of a change among 10 and among 30 members.
 func TestTellingCostsEachMemberTheSame(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector makes it take seven times as long")
-	}
+	race.SkipLong(t)
 	var placements ring.Placements
 	var each [2]float64
 	for i, n := range []int{10, 30} {

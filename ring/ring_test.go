@@ -484,9 +484,7 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 // TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two separated
 // members find each other about as soon as if nobody else was missing.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector makes it take seven times as long")
-	}
+	race.SkipLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
 		v.startAll(2)

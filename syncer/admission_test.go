@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -55,7 +56,7 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 
 // TestLeastRoom has many callers count new keys while there is room for few at a time.
 func TestLeastRoom(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond,
 		FlushInterval: time.Hour, VerifyInterval: time.Hour, Exchanges: 1,
 		Placement: twotier.Placement{Partitions: 4}})

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -77,7 +78,7 @@ func (s *crowd) held(keys []string) (n int) {
 // TestOnePartitionMayHaveWhatOthersDoNotUse fills one of many partitions until nearly all of the
 // memory is used.
 func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	s := newCrowd(t, 4<<20)
 	for s.c.Stats().MemoryBytes < 3<<20 {
 		if refused, _ := s.add(5, 100); refused > 0 || s.c.Stats().EvictedTotal > 0 {
@@ -89,7 +90,7 @@ func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
 // TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions while one of them has all
 // the memory: they are admitted, and in the end each partition has its share.
 func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newCrowd(t, 2<<20)
 		for s.c.Stats().EvictedTotal == 0 {
@@ -230,7 +231,7 @@ func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 // TestMemoryIsBoundedWhileNothingIsIdle adds new keys and flushes them, again and again, while time
 // stands still, so that no key is ever idle enough to be evicted.
 func TestMemoryIsBoundedWhileNothingIsIdle(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	for _, parts := range []int{1, 8, 64} {
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 512 << 10,

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -253,7 +254,7 @@ func TestKnownKeysTakeNoMemory(t *testing.T) {
 			}
 		}
 		do()
-		if n := testing.AllocsPerRun(200, do); n != 0 && !raceEnabled {
+		if n := testing.AllocsPerRun(200, do); n != 0 && !race.Enabled {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -145,7 +146,7 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 // TestManyNewKeysInOnePartition aims a flood at one partition, of which a round takes little, next
 // to a steady stream to all others.
 func TestManyNewKeysInOnePartition(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		place := twotier.Placement{Partitions: 64}
 		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag,
@@ -209,7 +210,7 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 // are marked as degraded. Once the store answers, the unflushed counts leave memory before there is
 // room for more.
 func TestLagWithoutTheStore(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
 		c := openLagging(t, store)
@@ -255,7 +256,7 @@ func TestLagWithoutTheStore(t *testing.T) {
 // TestWhatHasCountedMostIsFlushedFirst: a few keys count all the time among many that count once.
 // Few counts of the busy keys are in memory alone.
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
 		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/seed"
 )
 
@@ -49,17 +50,8 @@ func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given
 // several times as long, so most are left to scripts/check, which runs without it.
 func runs(of int) int {
 	switch {
-	case testing.Short(), raceEnabled:
+	case testing.Short(), race.Enabled:
 		return max(1, of/20)
 	}
 	return of
-}
-
-// takesLongUnderRace skips a test that computes much and shares little under the race detector.
-// scripts/test also runs without it.
-func takesLongUnderRace(t *testing.T) {
-	t.Helper()
-	if raceEnabled {
-		t.Skip("the race detector makes it take ten times as long")
-	}
 }

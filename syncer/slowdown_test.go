@@ -5,13 +5,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"twotier.dev/twotier/internal/testing/race"
 )
 
 // TestStoreThatSlowsDownAtOnce: the store suddenly takes ten times as long when as many keys wait
 // for it as allowed, new or known ones. No count becomes older than the lag. If the store takes
 // forty times as long, none becomes older than four times the lag.
 func TestStoreThatSlowsDownAtOnce(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	known := func(caller, i int) string { return fmt.Sprint("known-", caller, "-", i%2000) }
 	for name, tt := range map[string]struct {
 		keys  func(caller, i int) string

@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -40,7 +41,7 @@ func (s *slowStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // exchange. A few keys are flushed while all partitions have to be verified, which would be 256
 // rounds at once: these fail, and must not take the place of the few again and again.
 func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: embedded.New(embedded.Options{})}
 		place := twotier.Placement{Partitions: 1021}

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -48,7 +49,7 @@ func addOp(key string, n int64, ack twotier.Ack) *twotier.Op {
 // TestNobodyWaitsForOthersForEver: 256 callers wait for the store all the time. Counts that no
 // caller waits for are flushed as if the waiting ones did not exist.
 func TestNobodyWaitsForOthersForEver(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	for name, op := range map[string]func(i, j int) *twotier.Op{
 		"ack=redis": func(i, _ int) *twotier.Op {
 			return addOp(fmt.Sprint("hot-", i), 1, twotier.AckStore)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -13,7 +14,7 @@ import (
 // TestLaddersWiderThanAChunk grows and releases counters of about as many words as a chunk of the
 // arena, and of many more.
 func TestLaddersWiderThanAChunk(t *testing.T) {
-	takesLongUnderRace(t)
+	race.SkipLong(t)
 	second, minute, quarter := time.Second, time.Minute, 15*time.Minute
 	for _, levels := range [][]leaparray.Level{
 		{{Width: second, Count: 4050}}, {{Width: second, Count: 4090}},

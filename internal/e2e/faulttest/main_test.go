@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { proctest.Main(m, program, 8) }
 func measuresMemory(t *testing.T) {
 	t.Helper()
 	if race.Enabled {
-		t.Skip("measures memory: make test and make faults run it, without the race detector")
+		t.Skip("measures memory: make check runs it, without the race detector")
 	}
 }
 

@@ -10,15 +10,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
 func main() {
-	race := flag.Bool("race", false,
-		"run under the race detector, and what skips itself there without it")
-	plain := flag.String("plain", "",
-		"further `arguments` and packages, to run at the same time without the race detector")
 	dir := flag.String("dir", ".", "`directory` of the module to test")
 	allow := flag.String("allow", "", "`file` with the skips that are allowed")
 	stall := flag.Duration("stall", 0,
@@ -26,7 +21,7 @@ func main() {
 	flag.Parse()
 	allowed, err := readAllowed(*allow)
 	if err == nil {
-		err = run(goTest{*dir, *stall}, *race, allowed, flag.Args(), strings.Fields(*plain))
+		err = run(goTest{*dir, *stall}, allowed, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -34,31 +29,12 @@ func main() {
 	}
 }
 
-// run runs the tests and prints the report; the tests of plain run at the same time as the others,
-// always without the race detector. It returns an error if a test failed, or was skipped and is not
-// on the list.
-func run(test goTest, race bool, allowed []*regexp.Regexp, args, plain []string) error {
-	report, first := newReport(os.Stdout), args
-	if race {
-		first = append([]string{"-race"}, args...)
-	}
-	var wg sync.WaitGroup
-	var plainErr error
-	if len(plain) > 0 {
-		wg.Go(func() { plainErr = test.run(plain, report) })
-	}
-	err := test.run(first, report)
-	wg.Wait()
-	err = errors.Join(err, plainErr)
-	skips := report.skips
-	if ofRace := ofRaceDetector(skips); race && len(ofRace) > 0 {
-		again := newReport(os.Stdout)
-		againErr := test.run(rerun(ofRace), again)
-		announce(ofRace, again.skips)
-		skips = slices.DeleteFunc(skips, func(s skip) bool { return slices.Contains(ofRace, s) })
-		skips, err = append(skips, again.skips...), errors.Join(err, againErr)
-	}
-	err = errors.Join(err, judge(skips, allowed))
+// run runs the tests and prints the report. It returns an error if a test failed, or was skipped
+// and is not on the list.
+func run(test goTest, allowed []*regexp.Regexp, args []string) error {
+	report := newReport(os.Stdout)
+	err := errors.Join(test.run(args, report), judge(report.skips, allowed))
+	fmt.Print(report.slowest(10))
 	for _, line := range report.results {
 		fmt.Print(line)
 	}
@@ -75,6 +51,9 @@ type goTest struct {
 func (g goTest) run(args []string, r *report) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Dir, cmd.Stderr = g.dir, os.Stderr
+	if slices.Contains(args, "-race") {
+		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1") // the race detector needs cgo
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -92,39 +71,6 @@ func (g goTest) run(args []string, r *report) error {
 		return fmt.Errorf("go test: %w", err)
 	}
 	return readErr
-}
-
-// ofRaceDetector returns the skips caused by the race detector.
-func ofRaceDetector(skips []skip) (of []skip) {
-	for _, s := range skips {
-		if strings.Contains(s.reason, "race detector") {
-			of = append(of, s)
-		}
-	}
-	return of
-}
-
-// rerun returns the arguments of go test that run the skipped tests. They have been vetted with all
-// others.
-func rerun(skips []skip) []string {
-	var names, pkgs []string
-	for _, s := range skips {
-		name, _, _ := strings.Cut(s.test, "/")
-		names, pkgs = append(names, regexp.QuoteMeta(name)), append(pkgs, s.pkg)
-	}
-	slices.Sort(names)
-	slices.Sort(pkgs)
-	pattern := "^(" + strings.Join(slices.Compact(names), "|") + ")$"
-	return append([]string{"-count=1", "-vet=off", "-run", pattern}, slices.Compact(pkgs)...)
-}
-
-// announce prints which tests ran only without the race detector.
-func announce(before, after []skip) {
-	for _, s := range before {
-		if !slices.Contains(after, s) {
-			fmt.Println("run without the race detector:", s)
-		}
-	}
 }
 
 // judge prints all skips and returns an error if one is not allowed.

@@ -1,12 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"sync"
 )
 
 // event is one line of go test -json: see go doc test2json and go help buildjson.
@@ -23,14 +24,18 @@ func (s skip) String() string { return fmt.Sprintf("%s.%s: %s", s.pkg, s.test, s
 // testID identifies a test, or a package if test is empty.
 type testID struct{ pkg, test string }
 
-// report collects the output of runs of go test, which may run concurrently if they have no package
-// in common.
-type report struct {
-	out io.Writer
+// taken is how long the tests of a package took, in seconds.
+type taken struct {
+	pkg     string
+	seconds float64
+}
 
-	mu     sync.Mutex
+// report collects the output of a run of go test.
+type report struct {
+	out    io.Writer
 	output map[testID][]string // of everything that has not ended yet
 	skips  []skip
+	times  []taken
 	// results are go test's lines about packages, in the order in which the packages ended.
 	results []string
 }
@@ -58,8 +63,6 @@ func (r *report) read(in io.Reader) error {
 }
 
 func (r *report) take(e event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	id := testID{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":
@@ -105,7 +108,19 @@ func (r *report) endPackage(e event) {
 	}
 	if e.Action != "skip" { // skip: a package without tests
 		fmt.Fprintf(r.out, "    %s: %s (%.1f s)\n", e.Action, e.Package, e.Elapsed)
+		r.times = append(r.times, taken{e.Package, e.Elapsed})
 	}
+}
+
+// slowest lists the n packages whose tests took longest, the longest first.
+func (r *report) slowest(n int) string {
+	slices.SortStableFunc(r.times, func(a, b taken) int { return cmp.Compare(b.seconds, a.seconds) })
+	var b strings.Builder
+	b.WriteString("the slowest packages:\n")
+	for _, t := range r.times[:min(n, len(r.times))] {
+		fmt.Fprintf(&b, "%8.1f s  %s\n", t.seconds, t.pkg)
+	}
+	return b.String()
 }
 
 func (r *report) print(lines []string) {

@@ -59,21 +59,12 @@ func TestReportOfNonsense(t *testing.T) {
 	}
 }
 
-func TestRerun(t *testing.T) {
-	got := rerun([]skip{{"x/b", "TestB/sub", ""}, {"x/a", "TestA", ""}, {"x/b", "TestB", ""}})
-	if want := []string{"-count=1", "-vet=off", "-run", "^(TestA|TestB)$", "x/a",
-		"x/b"}; !slices.Equal(got, want) {
+func TestSlowestPackagesComeFirst(t *testing.T) {
+	r := newReport(&strings.Builder{})
+	r.times = []taken{{"x/a", 1}, {"x/b", 30}, {"x/c", 2}}
+	want := "the slowest packages:\n    30.0 s  x/b\n     2.0 s  x/c\n"
+	if got := r.slowest(2); got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestRerunIsOfTheRaceDetectorOnly checks that only skips caused by the race detector are run
-// again: any other reason would still hold without it.
-func TestRerunIsOfTheRaceDetectorOnly(t *testing.T) {
-	detector := skip{"x/a", "TestA", "the race detector empties pools at random"}
-	got := ofRaceDetector([]skip{{"x/b", "TestB", "no IPv6 here"}, detector})
-	if !slices.Equal(got, []skip{detector}) {
-		t.Errorf("got %v, want %v", got, detector)
 	}
 }
 

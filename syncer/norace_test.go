@@ -1,5 +1,0 @@
-//go:build !race
-
-package syncer_test
-
-const raceEnabled = false
