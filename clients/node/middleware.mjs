@@ -19,6 +19,8 @@
 //                   senders could switch the limits off by overloading it
 //   limits          { "1m": 15, "24h": 50 }, or a list of { window, max }
 //   rules, ns       names of the server's rules; the namespace. Limits or rules are required
+//   name            a part of every key, such as "login". Middleware with other limits needs another
+//                   name, or else both share the counts of their keys
 //   key             function of the framework's request (Koa, Hono: the context): the key to count
 //                   under, null if the request is not limited. Default: the sender's address
 //   trustedProxies  addresses and networks, such as "10.0.0.0/8", whose X-Forwarded-For is believed
@@ -96,17 +98,34 @@ const details = {
   503: "no decision about the limits of this request",
 };
 
-const known = ["onError", "limits", "rules", "ns", "key", "trustedProxies", "n", "dryRun", "url",
-  "token", "tls", "wait", "maxSockets", "onFailure"];
+const known = ["onError", "limits", "rules", "ns", "name", "key", "trustedProxies", "n", "dryRun",
+  "url", "token", "tls", "wait", "maxSockets", "onFailure"];
+
+// gates has the limits of the middleware in this process by what identifies its counts: server,
+// namespace and name. It compares up to MOST_GATES.
+const gates = new Map(), MOST_GATES = 1000;
+
+// warnOfSharing warns if middleware shares its counts with an earlier one that has other limits.
+function warnOfSharing({ url, ns, name, limits, rules }) {
+  const of = JSON.stringify([url, ns ?? "default", name || ""]);
+  const { limits: list = [] } = encoded({ limits });
+  const text = JSON.stringify([list.map((l) => JSON.stringify(l)).sort(), rules && [rules].flat()]);
+  if (!gates.has(of) && gates.size < MOST_GATES) gates.set(of, text);
+  if ((gates.get(of) ?? text) === text) return;
+  process.emitWarning(`two limiters with different limits share their counts (namespace ` +
+    `${ns ?? "default"}, ${name ? `name ${name}` : "no name"}): give each a name`,
+    { code: "TWOTIER_SHARED_COUNTS" });
+}
 
 // Gate decides about the requests of one middleware.
 class Gate {
   #options;
+  #prefix;
   #trusted;
   #asker;
 
   constructor(options = {}) {
-    const { limits, rules, onError, trustedProxies = [] } = options;
+    const { limits, rules, onError, trustedProxies = [] } = options, name = options.name ?? "";
     for (const name of Object.keys(options)) {
       if (!known.includes(name)) throw new TypeError(`${name} is no option of twotier`);
     }
@@ -115,6 +134,11 @@ class Gate {
       throw new TypeError('onError is missing: "allow" lets requests pass while no server can be ' +
         'reached, "deny" refuses them with 503');
     }
+    if (!/^[A-Za-z0-9._-]{0,64}$/.test(name)) {
+      throw new TypeError(`name: ${name} is not up to 64 letters, digits, ".", "-" and "_"`);
+    }
+    warnOfSharing(options);
+    this.#prefix = name && `${name}:`;
     this.#options = { n: 1, onFailure: () => {}, ...options };
     this.#trusted = networks(trustedProxies);
     this.#asker = new Asker(options);
@@ -127,8 +151,8 @@ class Gate {
     const key = keyOf ? await keyOf(request) : addressKey(incoming.socket.remoteAddress,
       incoming.headers["x-forwarded-for"], this.#trusted);
     if (key == null) return { status: 200, headers: [] };
-    const op = encoded({ key: safeKey(`${key}`), ns, limits, rules: rules && [rules].flat(),
-      n: typeof n === "function" ? await n(request) : n });
+    const op = encoded({ key: safeKey(`${this.#prefix}${key}`), ns, limits,
+      rules: rules && [rules].flat(), n: typeof n === "function" ? await n(request) : n });
     let answer = await this.#asker.ask(JSON.stringify(op));
     if (answer.error) {
       onFailure(answer.error, op.key);

@@ -67,6 +67,31 @@ test("addresses", () => {
   }
 });
 
+test("shared counts", async () => {
+  const rows = JSON.parse(readFileSync(new URL("../testdata/sharing.json", import.meta.url)));
+  for (const [i, { first, second, warns }] of rows.entries()) {
+    const seen = [], hear = ({ code, message }) => seen.push([code, message]);
+    process.on("warning", hear);
+    for (const options of [first, second]) {
+      express({ onError: "allow", url: `127.0.0.1:${i + 1}`, ...options });
+    }
+    await new Promise(setImmediate); // warnings are emitted on the next tick
+    process.off("warning", hear);
+    const want = warns ? ["TWOTIER_SHARED_COUNTS"] : [];
+    assert.deepEqual(seen.map(([code]) => code), want, `row ${i}`);
+    if (warns) assert.match(seen[0][1], /give each a name$/);
+  }
+});
+
+test("names", async (context) => {
+  const { url, asked } = await stub(context, [200, { allowed: true }]);
+  let key = "ann";
+  const visit = await site(context, { url, name: "login", key: () => key });
+  for (key of ["ann", "", "k".repeat(256), "sha256:"]) await visit();
+  assert.deepEqual(asked.map((op) => op.key.replace(/[0-9a-f]{64}$/, "#")),
+    ["login:ann", "login:", "sha256:#", "login:sha256:"]);
+});
+
 test("a limit by key", async (context) => {
   const visit = await site(context, { ns: "js-middleware", n: (request) => +request.headers.n,
     key: async (request) => request.headers.user });
@@ -192,6 +217,8 @@ test("options", async () => {
     [{ limits, onError: "open" }, /onError is missing/],
     [{ limits, onError: "deny", trusted: [] }, /trusted is no option/],
     [{ limits, onError: "deny", trustedProxies: ["x"] }, /trustedProxies: x/],
+    [{ limits, onError: "deny", name: "a:b" }, /name: a:b/],
+    [{ limits, onError: "deny", name: "a".repeat(65) }, /name: a/],
   ]) {
     assert.throws(() => express(options), want);
   }

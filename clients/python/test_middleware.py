@@ -8,11 +8,13 @@ import ipaddress
 import json
 import os
 import pathlib
+import re
 import socket
 import threading
 import time
 import unittest
 import urllib.request
+import warnings
 
 from twotier_middleware import ASGIMiddleware, WSGIMiddleware, address_key
 
@@ -92,6 +94,26 @@ class Middleware(unittest.TestCase):
             trusted = [ipaddress.ip_network(text) for text in row.get("trusted", ())]
             self.assertEqual(address_key(row["peer"], row.get("forwarded", ()), trusted),
                              row["key"], row)
+
+    def test_shared_counts(self):
+        table = pathlib.Path(__file__).parent.parent / "testdata" / "sharing.json"
+        for i, row in enumerate(json.loads(table.read_text())):
+            with self.subTest(row), warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                for options in row["first"], row["second"]:
+                    WSGIMiddleware(hello, on_error="allow", url="127.0.0.2:%d" % (i + 1), **options)
+                self.assertEqual([w.category for w in seen], [RuntimeWarning] * row["warns"])
+                for warning in seen:
+                    self.assertRegex(str(warning.message), "give each a name$")
+                    self.assertEqual(warning.filename, __file__)  # of the application
+
+    def test_names(self):
+        url, asked = self.stub((200, {"allowed": True}))
+        site = Site(url=url, name="login", key=lambda environ: environ["USER"])
+        for user in "ann", "", "k" * 256, "sha256:":
+            site.visit(USER=user)
+        self.assertEqual([re.sub("[0-9a-f]{64}$", "#", op["key"]) for _, _, op in asked],
+                         ["login:ann", "login:", "sha256:#", "login:sha256:"])
 
     def test_limit_by_key(self):
         site = Site(ns="py-middleware", key=lambda environ: environ.get("USER"),
@@ -205,7 +227,9 @@ class Middleware(unittest.TestCase):
                 ({"limits": limits}, "on_error is missing"),
                 ({"limits": limits, "on_error": "open"}, "on_error is missing"),
                 ({"limits": limits, "on_error": "deny", "trusted": []}, "trusted"),
-                ({"limits": limits, "on_error": "deny", "trusted_proxies": ["x"]}, "'x'")):
+                ({"limits": limits, "on_error": "deny", "trusted_proxies": ["x"]}, "'x'"),
+                ({"limits": limits, "on_error": "deny", "name": "a:b"}, "name: a:b"),
+                ({"limits": limits, "on_error": "deny", "name": "a" * 65}, "name: a")):
             with self.assertRaisesRegex((ValueError, TypeError), want):
                 WSGIMiddleware(hello, **options)
 

@@ -15,11 +15,12 @@ refusal in Twotier-Refusal. Every answer to a decision has the headers RateLimit
 RateLimit of the server. Options:
 
     on_error         "allow" or "deny" (503): what happens to requests while no server can be
-                     reached. Required. While a server is overloaded, or does not decide in time,
-                     requests get 429, and while it can't decide, 503, whatever on_error is: else
-                     senders could switch the limits off by overloading it
+                     reached. Required. While a server is overloaded or late, requests get 429, and
+                     while it can't decide, 503: else overloading it would switch the limits off
     limits           {"1m": 15, "24h": 50}, or a list of dicts with window and max
     rules, ns        names of the server's rules; the namespace. Limits or rules are required
+    name             a part of every key, such as "login". Middleware with other limits needs
+                     another name, or else both share the counts of their keys
     key              function of the ASGI scope, the WSGI environment or Django's request: the key
                      to count under, None if the request is not limited. Default: the sender's
                      address
@@ -41,8 +42,10 @@ import http.client
 import ipaddress
 import json
 import os
+import re
 import time
 import urllib.parse
+import warnings
 
 from twotier import TwotierError, _check, _ours, safe_key
 
@@ -169,17 +172,36 @@ class _Decision:
                          ("Content-Length", str(len(self.body)))]
 
 
+_gates = {}  # the limits of up to 1,000 middlewares by server, namespace and name
+
+
+def _warn_of_sharing(url, ns, name, limits, rules):
+    text = json.dumps([sorted(json.dumps(limit) for limit in limits), rules])
+    of = url, ns or "default", name
+    if len(_gates) < 1000:
+        _gates.setdefault(of, text)
+    if _gates.get(of, text) != text:
+        warnings.warn("two limiters with different limits share their counts (namespace %s, %s): "
+                      "give each a name" % (of[1], "name " + name if name else "no name"),
+                      RuntimeWarning, 4)
+
+
 class _Gate:
     """Decides about the requests of one middleware."""
 
-    def __init__(self, limits=None, rules=None, ns=None, on_error=None, key=None,
+    def __init__(self, limits=None, rules=None, ns=None, on_error=None, name=None, key=None,
                  trusted_proxies=(), n=1, dry_run=False, on_failure=None, threads=32, **asker):
         if not limits and not rules:
             raise ValueError("limits or rules are missing")
         if on_error not in ("allow", "deny"):
             raise ValueError('on_error is missing: "allow" lets requests pass while no server can '
                              'be reached, "deny" refuses them with 503')
-        self._op = _check(limits=limits, ns=ns, rules=[rules] if isinstance(rules, str) else rules)
+        if not re.fullmatch("[A-Za-z0-9._-]{0,64}", name or ""):
+            raise ValueError('name: %s is not up to 64 letters, digits, ".", "-" and "_"' % name)
+        rules = [rules] if isinstance(rules, str) else rules
+        self._op = _check(limits=limits, ns=ns, rules=rules)
+        self._prefix = name + ":" if name else ""
+        _warn_of_sharing(asker.get("url"), ns, name, self._op.get("limits", []), rules)
         self._unreachable = 200 if on_error == "allow" else 503
         self._key, self._n, self._dry_run, self._on_failure = key, n, dry_run, on_failure
         self._trusted = [ipaddress.ip_network(text, strict=False) for text in trusted_proxies]
@@ -208,7 +230,7 @@ class _Gate:
         """Returns the operation about a request, or None if it is not limited."""
         key = self._key(request) if self._key else address_key(peer, forwarded, self._trusted)
         n = self._n(request) if callable(self._n) else self._n
-        return None if key is None else dict(self._op, key=safe_key(str(key)), n=n)
+        return None if key is None else dict(self._op, key=safe_key(self._prefix + str(key)), n=n)
 
     def _finish(self, op, answer):
         error, unreachable, fields = answer

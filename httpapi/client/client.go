@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 // Client is a client of a cluster. Make one with [New] and share it: it is safe for concurrent use.
 type Client struct {
 	opt     Options
+	gateLog *slog.Logger    // for warnings about gates
 	ctx     context.Context // done when Close begins
 	stop    context.CancelFunc
 	cut     context.Context // done when nothing may wait any more
@@ -34,12 +37,13 @@ type Client struct {
 // New returns a client, which starts looking for the owners at once. It does not fail if no node
 // can be reached.
 func New(o Options) (*Client, error) {
+	gateLog := cmp.Or(o.Logger, slog.Default())
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opt: o, hints: make(chan *link, 1), learner: make(chan struct{}, 1),
-		links: map[string]*link{}}
+	c := &Client{opt: o, gateLog: gateLog, hints: make(chan *link, 1),
+		learner: make(chan struct{}, 1), links: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.cut, c.cutOff = context.WithCancel(context.Background())
 	c.learner <- struct{}{}

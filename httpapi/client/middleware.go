@@ -33,6 +33,11 @@ type GateOptions struct {
 	Rules  []string
 	// Namespace is as in [AcquireRequest], for checks that have none and name no rules.
 	Namespace string
+	// Name is a part of every key: ann is counted as login:ann if it is "login". Gates whose
+	// limits differ need different names (or namespaces), or else they share the counts of their
+	// keys. It has 1 to 64 letters, digits, dots, hyphens and underscores. Default: none, and keys
+	// are counted as they are.
+	Name string
 	// Outage is the treatment of requests while no node can be reached: [FailOpen] or [FailClosed].
 	// It applies to nothing else: see [Gate]. Required.
 	Outage Outage
@@ -56,6 +61,9 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 	case o.Outage != FailOpen && o.Outage != FailClosed:
 		return o,
 			errors.New("client: GateOptions.Outage is not chosen, want FailOpen or FailClosed")
+	case !isName(o.Name):
+		return o, fmt.Errorf("client: GateOptions.Name is %q, want up to 64 letters, digits, "+
+			"dots, hyphens and underscores", o.Name)
 	case o.Wait < 0:
 		return o, fmt.Errorf("client: GateOptions.Wait is %v, want more than 0", o.Wait)
 	}
@@ -99,11 +107,17 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 type Gate struct{ opt GateOptions }
 
 // NewGate returns a gate, or an error if a required option is missing, including the choice of
-// Outage.
+// Outage. It logs a warning if a gate with other limits shares the counts of this one: to the
+// Logger of the client or, if that has none, to slog.Default.
 func NewGate(o GateOptions) (*Gate, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if gates.shares(&o) {
+		o.Client.gateLog.Warn("two gates with different limits share their counts: give each "+
+			"GateOptions a Name", "name", o.Name, "namespace", o.Namespace, "limits", o.Limits,
+			"rules", o.Rules)
 	}
 	return &Gate{o}, nil
 }
@@ -178,6 +192,9 @@ func withGateDefaults(checks []Check, o *GateOptions) []Check {
 	list := slices.Clone(checks)
 	for i := range list {
 		c := &list[i]
+		if o.Name != "" {
+			c.Key = o.Name + ":" + c.Key
+		}
 		c.Key = SafeKey(c.Key)
 		if c.Namespace == "" && len(c.Rules) == 0 {
 			c.Namespace = o.Namespace

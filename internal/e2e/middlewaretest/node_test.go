@@ -42,6 +42,9 @@ func nodeOptions(t *testing.T, o gated.Options) string {
 	if o.Namespace == "" {
 		delete(m, "ns")
 	}
+	if o.Name != "" {
+		m["name"] = o.Name
+	}
 	if o.Deny {
 		m["onError"] = "deny"
 	}

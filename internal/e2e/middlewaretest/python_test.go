@@ -90,6 +90,9 @@ func pythonOptions(t *testing.T, o gated.Options) string {
 	if o.Namespace != "" {
 		m["ns"] = o.Namespace
 	}
+	if o.Name != "" {
+		m["name"] = o.Name
+	}
 	if o.Deny {
 		m["on_error"] = "deny"
 	}

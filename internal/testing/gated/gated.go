@@ -16,6 +16,7 @@ import (
 type Options struct {
 	Server    string // host:port
 	Namespace string
+	Name      string // of the middleware
 	Deny      bool   // refuse requests while no server can be reached
 	Trusted   string // the address of a trusted proxy, or ""
 }
@@ -31,15 +32,19 @@ type Variant struct {
 // framework's server are 127.0.0.1 and a port.
 func Variants(framework string, node *proctest.Process) []Variant {
 	const nobody = "127.0.0.1:1"
+	checkCounts := func(key string) func(*testing.T, *http.Client, string) {
+		return func(t *testing.T, c *http.Client, base string) {
+			checkLimit(t, c, base)
+			a, err := node.TryCount("key=" + key + "&window=1m&ns=" + framework)
+			if err != nil || a.Counts[0].Max != 3 {
+				t.Errorf("3 requests passed; counted for %s: %+v, %v", key, a.Counts, err)
+			}
+		}
+	}
 	return []Variant{
-		{"limit", Options{Server: node.Listen, Namespace: framework},
-			func(t *testing.T, c *http.Client, base string) {
-				checkLimit(t, c, base)
-				a, err := node.TryCount("key=127.0.0.1&window=1m&ns=" + framework)
-				if err != nil || a.Counts[0].Max != 3 {
-					t.Errorf("3 requests passed; counted for the address: %+v, %v", a.Counts, err)
-				}
-			}},
+		{"limit", Options{Server: node.Listen, Namespace: framework}, checkCounts("127.0.0.1")},
+		{"named", Options{Server: node.Listen, Namespace: framework, Name: "login"},
+			checkCounts("login:127.0.0.1")},
 		{"trusted", Options{Server: node.Listen, Namespace: framework + "-trusted",
 			Trusted: "127.0.0.1"}, checkTrusted},
 		{"allow", Options{Server: nobody}, checkAllow},
