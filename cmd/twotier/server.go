@@ -118,10 +118,10 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		return nil, err
 	}
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
-	web.Refusals = s.node.RefusalLog()
+	web.Refusals, counters.Shadows = s.node.RefusalLog(), s.node
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally,
 		opt.Distinct)
-	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
+	s.history = verdicts.NewHistory(counters, s.node, opt.Clock.Now)
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters), s.addResp(&web),
 		s.addSpans(ctx, &web), s.addPeers(&web), s.addEnvoy(&web, book)); err != nil {
 		return nil, err

@@ -190,7 +190,7 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 		}
 	}
 	run.End(time.Millisecond)
-	verdicts.NewHistory(c, k).Record()
+	verdicts.NewHistory(c, k, wall).Record()
 	const want = "@verdicts @all/allowed 2\n@verdicts @all/refused 3\n" +
 		"@verdicts @all/shadow_refused 1\n"
 	if got := k.text(); !strings.HasPrefix(got, want) {

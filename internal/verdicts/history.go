@@ -26,8 +26,9 @@ type Node interface {
 }
 
 // History counts verdicts as events of keys in the namespace [request.Verdicts], so that they are
-// kept, flushed, evicted and read like any other count, for the whole cluster. Every second it adds
-// the verdicts that [Counters] have counted since.
+// kept, flushed, evicted and read like any other count, for the whole cluster. In the middle of
+// every second it adds the verdicts that [Counters] have counted since: at the end of a second, an
+// addition that is late by a few milliseconds would leave one bucket empty and double the next.
 //
 // The key is NAMESPACE/VERDICT for limits without a rule, and NAMESPACE/VERDICT/RULE for a rule,
 // such as sms/refused/receiver. The keys @all/VERDICT count every acquire once, by its overall
@@ -40,6 +41,7 @@ type Node interface {
 type History struct {
 	counters *Counters
 	node     Node
+	now      func() int64
 	settled  map[entry]int64 // the part of each total that is in the history, or never will be
 	opened   bool
 	once     sync.Once
@@ -62,9 +64,10 @@ func (e entry) key() []byte {
 	return request.KeyOf([]byte(text))
 }
 
-// NewHistory returns a history of counters, kept by node.
-func NewHistory(counters *Counters, node Node) *History {
-	return &History{counters: counters, node: node, settled: map[entry]int64{},
+// NewHistory returns a history of counters, kept by node. now is the node's clock in unix
+// milliseconds.
+func NewHistory(counters *Counters, node Node, now func() int64) *History {
+	return &History{counters: counters, node: node, now: now, settled: map[entry]int64{},
 		stop: make(chan struct{}), done: make(chan struct{})}
 }
 
@@ -74,19 +77,26 @@ func (h *History) Open() {
 	go h.runRecord()
 }
 
-// runRecord records every second.
+// runRecord records in the middle of every second.
 func (h *History) runRecord() {
 	defer close(h.done)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+	timer := time.NewTimer(h.untilNext())
+	defer timer.Stop()
 	for {
 		select {
 		case <-h.stop:
 			return
-		case <-ticker.C:
+		case <-timer.C:
 			h.Record()
+			timer.Reset(h.untilNext())
 		}
 	}
+}
+
+// untilNext returns the time until the next middle of an interval.
+func (h *History) untilNext() time.Duration {
+	const length = int64(interval / time.Millisecond)
+	return time.Duration(length-(h.now()+length/2)%length) * time.Millisecond
 }
 
 // Close stops recording, and records the remaining counts. It may be called again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,9 @@ func (k *keeper) Record(_ context.Context, ops []twotier.Op, res []twotier.Resul
 	}
 }
 
+// wall is the clock of the keeper.
+func wall() int64 { return time.Now().UnixMilli() }
+
 // text returns the recorded counts.
 func (k *keeper) text() string {
 	k.mu.Lock()
@@ -56,7 +60,7 @@ func (k *keeper) text() string {
 func TestHistoryRecordsEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
-		h := verdicts.NewHistory(c, k)
+		h := verdicts.NewHistory(c, k, wall)
 		h.Open()
 		note(c, verdicts.HTTP, "", "", twotier.Allowed, 2)
 		note(c, verdicts.RESP, "", "", twotier.Allowed, 3)
@@ -86,7 +90,7 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 // unknown outcome.
 func TestHistoryNeverCountsTwice(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
-	h := verdicts.NewHistory(c, k)
+	h := verdicts.NewHistory(c, k, wall)
 	errs := map[string]error{"a/allowed": twotier.ErrUnavailable, "b/allowed": twotier.ErrFull,
 		"c/allowed": twotier.ErrUnknownOutcome, "d/allowed": context.DeadlineExceeded}
 	k.fail = func(key string) error { return errs[key] }
@@ -117,7 +121,7 @@ func TestHistoryOfManyRules(t *testing.T) {
 		note(c, verdicts.GRPC, "edge", fmt.Sprint("r", i), twotier.Allowed, 1)
 	}
 	note(c, verdicts.GRPC, "edge", "two\nlines", twotier.Allowed, 1)
-	verdicts.NewHistory(c, k).Record()
+	verdicts.NewHistory(c, k, wall).Record()
 	hashed := 0
 	for name := range k.counts {
 		if strings.HasPrefix(name, "@verdicts sha256:") {
@@ -126,5 +130,48 @@ func TestHistoryOfManyRules(t *testing.T) {
 	}
 	if len(k.counts) != rules+2 || hashed != 1 || len(k.batches) != 2 {
 		t.Errorf("%d keys, %d hashed, batches %v", len(k.counts), hashed, k.batches)
+	}
+}
+
+// lateKeeper is a node that counts late, by the second in which it does.
+type lateKeeper struct {
+	delay   func() time.Duration
+	seconds map[int64]int64
+}
+
+func (k *lateKeeper) Record(_ context.Context, ops []twotier.Op, _ []twotier.Result) {
+	time.Sleep(k.delay())
+	for i := range ops {
+		if check := ops[i].Checks[0]; string(check.Key) == "@all/allowed" {
+			k.seconds[time.Now().Unix()] += check.N
+		}
+	}
+}
+
+// TestHistoryOfSteadyTrafficIsSmooth counts ten decisions a second, whose additions are late by up
+// to 400 ms. Whenever the process has started, no second is empty and none has those of another.
+func TestHistoryOfSteadyTrafficIsSmooth(t *testing.T) {
+	for phase := time.Duration(0); phase < time.Second; phase += 70 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, uint64(phase)))
+			c, k := verdicts.New(), &lateKeeper{seconds: map[int64]int64{}}
+			k.delay = func() time.Duration { return time.Duration(r.IntN(400)) * time.Millisecond }
+			time.Sleep(phase)
+			h := verdicts.NewHistory(c, k, wall)
+			h.Open()
+			time.Sleep(3 * time.Millisecond) // decisions and additions are never at the same time
+			first := time.Now().Unix() + 2
+			for range 300 {
+				note(c, verdicts.HTTP, "", "", twotier.Allowed, 1)
+				time.Sleep(100 * time.Millisecond)
+			}
+			last := time.Now().Unix() - 2
+			h.Close()
+			for second := first; second < last; second++ {
+				if n := k.seconds[second]; n != 10 {
+					t.Errorf("phase %v: %d decisions in a second, want 10", phase, n)
+				}
+			}
+		})
 	}
 }
