@@ -1,7 +1,7 @@
 // The page: reads the figures of the node every second, and says so when it has none.
 import { $, TOKEN, ask, badge, clock, long, read, show, write } from "./page.js";
 import { openOverview, refreshDecisions, showOverview } from "./overview.js";
-import { forget, refreshEvents, showCluster } from "./members.js";
+import { forget, missingMembers, refreshEvents, showCluster } from "./members.js";
 import { openKeys, refreshKey, reveal } from "./keys.js";
 import { openLists, refreshLists, showSince } from "./lists.js";
 import { openRules, refreshRules } from "./rules.js";
@@ -10,7 +10,9 @@ import { openTrends } from "./trends.js";
 import { openTrials } from "./trial.js";
 import { refreshWarnings } from "./warnings.js";
 
-const PERIOD = 1000;
+// How often the figures are read, and how long they are current without an answer.
+const PERIOD = 1000,
+  LATE = 3000;
 const state = { answered: 0, revealed: false };
 
 function askForToken(detail) {
@@ -63,14 +65,17 @@ async function refresh() {
       return e;
     }),
   );
+  const late = setTimeout(stale, LATE);
   let error;
   try {
     const cluster = await read("/v1/cluster?nodes=true");
-    showOverview(cluster);
+    clearTimeout(late);
     showCluster(cluster, now);
+    showOverview(cluster, missingMembers());
     showSince(cluster.members);
   } catch (e) {
     error = e;
+    clearTimeout(late);
   }
   error ||= (await Promise.all(parts)).find((e) => e && (e.unauthorized || e.lost));
   if (error) failed(error);

@@ -184,7 +184,29 @@ function showMembers() {
   );
 }
 
+// noteVanished adds members that are not in the view any more to those that are gone, before the
+// next events report them.
+function noteVanished(c) {
+  const there = new Set(c.members.map((m) => m.id));
+  for (const m of state.view?.members || []) {
+    if (there.has(m.id)) continue;
+    const crashed = m.state !== "leaving";
+    state.departed = [
+      { ...m, at: Date.now(), why: crashed ? "crashed" : "left", missing: crashed },
+      ...state.departed.filter((d) => d.id !== m.id),
+    ];
+    state.seen = -Infinity;
+  }
+}
+
+// missingMembers returns the IDs of the members that have crashed, and did not come back.
+export function missingMembers() {
+  const there = new Set(state.view.members.map((m) => m.id));
+  return state.departed.filter((d) => d.missing && !there.has(d.id)).map((d) => d.id);
+}
+
 export function showCluster(c, now) {
+  noteVanished(c);
   state.view = c;
   state.at = now;
   const count = c.members.length;

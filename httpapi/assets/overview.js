@@ -62,6 +62,12 @@ function draw(series, now) {
   });
 }
 
+// showNote greys the decisions while they can't be read, and shows the reason.
+function showNote(reason) {
+  show("decisions-note", reason);
+  $("decisions").closest("article").classList.toggle("stale", Boolean(reason));
+}
+
 // refreshDecisions shows the rates, and the picture unless it is still good.
 export async function refreshDecisions(now) {
   try {
@@ -74,10 +80,10 @@ export async function refreshDecisions(now) {
       state.drawn = now;
       state.drawnOf = window;
     }
-    show("decisions-note", "");
+    showNote("");
   } catch (e) {
     if (e.unauthorized || e.lost) throw e;
-    show("decisions-note", "The history can't be read: " + e.message);
+    showNote("The figures are old, because the history can't be read: " + e.message);
   }
 }
 
@@ -173,8 +179,8 @@ function showStore(c) {
           ...(down.length ? [["down for", down.join(", ")]] : []),
           ["store", redis.kind],
           ...(redis.address ? [["address", redis.address]] : []),
-          ["round trip", redis.rtt_us ? seconds(redis.rtt_us / 1e6) : "–"],
-          ["clock offset", c.clock_offset_ms + " ms"],
+          ["round trip", redis.up && redis.rtt_us ? seconds(redis.rtt_us / 1e6) : "–"],
+          ["clock offset", redis.up ? c.clock_offset_ms + " ms" : "–"],
           ...(c.clock_doubt ? [["clock", c.clock_doubt]] : []),
         ],
   );
@@ -194,24 +200,31 @@ function showMemory(c) {
   ]);
 }
 
-function showState(c) {
+// named lists IDs with a verb for one and for several, unless there are none.
+function named(ids, one, several) {
+  if (!ids.length) return [];
+  const list = ids.length > 3 ? ids.length + " members" : ids.join(", ");
+  return [`${list} ${ids.length > 1 ? several : one}`];
+}
+
+// showState shows the condition of the cluster. missing are the IDs of members that have crashed.
+function showState(c, missing) {
   const silent = c.members.filter((m) => m.state === "suspect").map((m) => m.id);
+  const all = c.members.length + missing.length;
+  const lacking = [
+    ...named(silent, "does not answer", "do not answer"),
+    ...named(missing, "is missing", "are missing"),
+  ].join(", ");
   badge("mode", c.mode, "");
   if (!c.redis.up) badge("state", "degraded: Redis can't be reached", "bad");
   else if (c.clock_doubt) badge("state", "degraded: the time is in doubt", "warn");
-  else if (silent.length)
-    badge(
-      "state",
-      (silent.length > 3
-        ? silent.length + " members do"
-        : silent.join(", ") + (silent.length > 1 ? " do" : " does")) + " not answer",
-      "warn",
-    );
+  else if (lacking)
+    badge("state", `${all - silent.length - missing.length} of ${all} nodes: ${lacking}`, "warn");
   else badge("state", "healthy", "good");
 }
 
-export function showOverview(c) {
-  showState(c);
+export function showOverview(c, missing) {
+  showState(c, missing);
   showLatency(c.members);
   showLag(c);
   showStore(c);

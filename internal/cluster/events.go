@@ -1,5 +1,7 @@
 package cluster
 
+import "time"
+
 // EventKind is the kind of an [Event].
 type EventKind string
 
@@ -57,7 +59,13 @@ type Departed struct {
 	At      int64 `json:"at"`
 	// Why is Left or Crashed.
 	Why EventKind `json:"why"`
+	// Missing marks a member that crashed within [MissingFor], and that no new member replaces.
+	Missing bool `json:"missing,omitempty"`
 }
+
+// MissingFor is how long a member that crashed is missing, unless it comes back or a member with
+// another ID takes its place.
+const MissingFor = 24 * time.Hour
 
 // Events is the recent history of the cluster as its nodes saw it.
 type Events struct {

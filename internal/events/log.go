@@ -64,6 +64,10 @@ func (l *Log) Snapshot() cluster.Events {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := cluster.Events{Events: slices.Clone(l.events), Departed: slices.Clone(l.departed)}
+	for i := range all.Departed {
+		d := &all.Departed[i]
+		d.Missing = d.Missing && l.now()-d.At < cluster.MissingFor.Milliseconds()
+	}
 	slices.Reverse(all.Events)
 	slices.Reverse(all.Departed)
 	return all
@@ -134,6 +138,20 @@ func (l *Log) recordJoin(m, self *cluster.Member) {
 		return
 	}
 	l.add(cluster.Joined, m.ID, "%s has joined", m.ID)
+	if len(l.departed) == known {
+		l.replaceMissing()
+	}
+}
+
+// replaceMissing records that a member with a new ID takes the place of the one that has been
+// missing for the longest time.
+func (l *Log) replaceMissing() {
+	for i := range l.departed {
+		if d := &l.departed[i]; d.Missing {
+			d.Missing = false
+			return
+		}
+	}
 }
 
 // recordChange records a change of a member that stays.
@@ -165,7 +183,7 @@ func (l *Log) recordDeparture(m *cluster.Member) {
 		l.departed = slices.Delete(l.departed, 0, 1)
 	}
 	l.departed = append(l.departed, cluster.Departed{ID: m.ID, Address: m.Address,
-		Started: m.Started, At: l.now(), Why: why})
+		Started: m.Started, At: l.now(), Why: why, Missing: why == cluster.Crashed})
 }
 
 // recordSettingChanges records changes made by users.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
 
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/events"
@@ -62,7 +64,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	gone := l.Snapshot().Departed
-	if got := fmt.Sprint(gone); got != "[{c c:80 3 7000 crashed} {b b:80 2 7000 left}]" {
+	if got := fmt.Sprint(gone); got != "[{c c:80 3 7000 crashed true} {b b:80 2 7000 left false}]" {
 		t.Error(got)
 	}
 	show(a, member("c", 9)) // another process
@@ -74,6 +76,63 @@ func TestMembersComeAndGo(t *testing.T) {
 	const rest = " joined:c crashed:c joined:c"
 	if got := kinds(l.Snapshot()); got != want+rest || len(l.Snapshot().Departed) != 1 {
 		t.Error(got, l.Snapshot().Departed)
+	}
+}
+
+// TestMembersAreMissing kills and stops members, and starts others: a member that crashed is
+// missing until it is back, or replaced by a member with a new ID, or a day has passed.
+func TestMembersAreMissing(t *testing.T) {
+	hour := time.Hour.Milliseconds()
+	for _, c := range []struct {
+		name  string
+		views string // members by letter, those that are leaving in upper case
+		after int64
+		want  string
+	}{
+		{"killed", "abc ab", 0, "c"},
+		{"stopped", "abc abC ab", 0, ""},
+		{"back", "abc ab abc", 0, ""},
+		{"back, and killed again", "abc ab abc ab", 0, "c"},
+		{"two, and one is back", "abc a ac", 0, "b"},
+		{"replaced", "abc ab abd", 0, ""},
+		{"two, and one replaced", "abc ab a ad", 0, "b"},
+		{"more than before", "ab abc", 0, ""},
+		{"almost a day", "abc ab", 23 * hour, "c"},
+		{"a day", "abc ab", 24 * hour, ""},
+	} {
+		l := newBed("a")
+		started := int64(10)
+		alive := map[rune]cluster.Member{}
+		for view := range strings.FieldsSeq(c.views) {
+			var list []cluster.Member
+			for _, id := range view {
+				m, ok := alive[unicode.ToLower(id)]
+				if !ok {
+					started++
+					m = member(string(unicode.ToLower(id)), started)
+				}
+				if unicode.IsUpper(id) {
+					m.State = cluster.Leaving
+				}
+				list = append(list, m)
+			}
+			clear(alive)
+			for _, m := range list {
+				alive[rune(m.ID[0])] = m
+			}
+			l.at += 1000
+			l.RecordState(events.State{Members: list, StoreUp: true})
+		}
+		l.at += c.after
+		got := ""
+		for _, d := range l.Snapshot().Departed {
+			if d.Missing {
+				got += d.ID
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q is missing, want %q", c.name, got, c.want)
+		}
 	}
 }
 
@@ -159,6 +218,7 @@ func TestMergeJoinsWhatSeveralNodesSaw(t *testing.T) {
 		{Events: []cluster.Event{event("a", 99_000), event("a", 1000)},
 			Departed: []cluster.Departed{{ID: "c", Started: 1, At: 9900, Why: cluster.Crashed},
 				{ID: "e", At: 100}}},
+		{Departed: []cluster.Departed{{ID: "d", At: 3000, Missing: true}}},
 	}
 	all := events.Merge(parts, []string{"a", "e"})
 	var got []string
@@ -168,7 +228,8 @@ func TestMergeJoinsWhatSeveralNodesSaw(t *testing.T) {
 	if want := []string{"99000 [a]", "9000 [b]", "1000 [a b]"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if gone := all.Departed; len(gone) != 2 || gone[0].ID != "c" || gone[0].Why != cluster.Left {
+	if gone := all.Departed; len(gone) != 2 || gone[0].ID != "c" || gone[0].Why != cluster.Left ||
+		gone[1].Missing {
 		t.Errorf("departed: %+v", gone)
 	}
 	if parts[0].Events[1].Nodes[0] != "b" || len(parts[1].Events[1].Nodes) != 1 {

@@ -52,15 +52,22 @@ func mergeEvent(list []cluster.Event, e *cluster.Event) []cluster.Event {
 }
 
 // mergeDeparted adds a member to the departed ones. If nodes disagree about one process, a report
-// that it left takes precedence; of two processes with one ID, the younger one counts.
+// that it left takes precedence, and one that it was replaced; of two processes with one ID, the
+// younger one counts.
 func mergeDeparted(list []cluster.Departed, d cluster.Departed) []cluster.Departed {
 	for i := range list {
 		known := &list[i]
 		if known.ID != d.ID {
 			continue
 		}
-		if d.Started > known.Started || d.Started == known.Started && d.Why == cluster.Left {
+		switch {
+		case d.Started > known.Started:
 			*known = d
+		case d.Started < known.Started:
+		case d.Why == cluster.Left:
+			*known = d
+		default:
+			known.Missing = known.Missing && d.Missing
 		}
 		return list
 	}

@@ -218,7 +218,8 @@ func TestKeysThatWouldBeRefused(t *testing.T) {
 	p.until("the list is searched", `document.querySelectorAll("#shadowed button").length === 1`)
 }
 
-// TestPageSaysWhenItIsStale ends the node under an open page, and starts it again.
+// TestPageSaysWhenItIsStale ends the node under an open page, starts it again, and has it stand
+// still for a while.
 func TestPageSaysWhenItIsStale(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
@@ -236,8 +237,34 @@ func TestPageSaysWhenItIsStale(t *testing.T) {
 		`document.querySelector("#state").textContent === "no answer" && getComputedStyle(
 			document.querySelector("#members .state"), "::before").content.includes("was")`)
 	p.shoot("stale.png")
-	serve(t, redis, node.Listen)
-	p.until("it is over", `document.querySelector("#stale").hidden && `+opacity+" === 1")
+	node = serve(t, redis, node.Listen)
+	over := `document.querySelector("#stale").hidden && ` + opacity + " === 1"
+	p.until("it is over", over)
+	node.Pause()
+	p.until("figures are grey again", `!document.querySelector("#stale").hidden && `+
+		opacity+" < 0.5")
+	node.Resume()
+	p.until("it is over again", over)
+}
+
+// TestNoFigureOfAStoppedRedisIsCurrent stops Redis under nodes in both modes.
+func TestNoFigureOfAStoppedRedisIsCurrent(t *testing.T) {
+	b := startBrowser(t)
+	for _, mode := range []string{"two-tier", "redis"} {
+		redis := redistest.Start(t)
+		node := serve(t, redis, "", "--mode", mode)
+		acquire(node, 1, 3)
+		p := b.open(node, "")
+		const facts = `document.querySelector("#redis").textContent`
+		p.until("Redis is measured", `/round trip[0-9].*clock offset-?[0-9]/.test(`+facts+`)`)
+		redis.Kill()
+		p.until("it is down", `document.querySelector("#redis-state").textContent === "Down" &&
+			/round trip–clock offset–/.test(`+facts+`)`)
+		if mode == "redis" { // it has the history
+			p.until("decisions are grey", `!document.querySelector("#decisions-note").hidden &&
+				Number(getComputedStyle(document.querySelector("#decisions")).opacity) < 0.5`)
+		}
+	}
 }
 
 // TestDepartedMembersStay kills one node of three and stops another one.
@@ -261,6 +288,11 @@ func TestDepartedMembersStay(t *testing.T) {
 		fmt.Sprintf("/gone.*crashed.*since.*[0-9]:[0-9].*ago/.test("+row+")", "b"))
 	p.until("who left is shown",
 		fmt.Sprintf("/left.*stopped.*since.*[0-9]:[0-9].*ago/.test("+row+")", "c"))
+	const state = `document.querySelector("#state")`
+	p.until("the one that crashed is missing", state+`.textContent === "1 of 2 nodes: b is missing" &&
+		`+state+`.classList.contains("warn")`)
+	nodes[1] = serve(t, redis, "", append(gossip, "--node", "b", "--join", nodes[0].Gossip)...)
+	p.until("it is back", state+`.textContent === "healthy"`)
 	for _, event := range []string{"b is gone without", "c is leaving", "c has left",
 		"a has started"} {
 		p.until("the event is shown",
