@@ -60,6 +60,9 @@ func TestEveryFindingIsALine(t *testing.T) {
 		{"rules:\n- {name: a, limits: 3/1m}\n- {name: b, limits: 1/1m}\n",
 			"3:10: shared-counts:, no mistakes,", "", exitOK},
 		{"rules:\n- {name: a, limits: 3/1m}\n", "no mistakes,", "", exitOK},
+		{"rules:\n- {name: a, limits: 3/1m, state: shadow}\n" +
+			"- {name: b, limits: 3/1m, state: shadow, default: true}\n", "a is, no mistakes,", "",
+			exitOK},
 	} {
 		c := checkRules(t, tt.rules, "")
 		status, out, errs := c.run()
@@ -74,6 +77,11 @@ func TestEveryFindingIsALine(t *testing.T) {
 	if status != exitFailed || !strings.Contains(out, `"mistakes":["`+c.rules+":3:21: a window of "+
 		"720h") || !strings.Contains(out, `"code":"shared-counts"`) {
 		t.Errorf("status %d: %s", status, out)
+	}
+	c = checkRules(t, "rules:\n- {name: a, limits: 3/1m, state: shadow}\n", "")
+	if _, out, _ := c.run("--json"); !strings.Contains(out, `"notes":["a is in shadow: it judges `+
+		`only requests that name it"]`) {
+		t.Errorf("in shadow: %s", out)
 	}
 	for _, args := range [][]string{{"rules", "check"}, {"rules", "check", c.rules, "b"},
 		{"rules", "check", c.rules, "--fix", "--json"}} {

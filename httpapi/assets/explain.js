@@ -48,6 +48,7 @@ function passing(r, at) {
   if (r.error) return r.error;
   const until = (ms) => `${clock(ms)}, in ${long(ms - at)}`;
   if (r.banned_until) return `banned until ${until(r.banned_until)}`;
+  if (r.unasked) return "would refuse it now, but no request has asked for it in a day";
   if (r.would_refuse) return "would refuse it now";
   if (r.passes) return "";
   if (r.never) return "refuses it, and waiting does not help";

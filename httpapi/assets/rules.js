@@ -48,6 +48,12 @@ async function figuresOf(r) {
   return [yes[0] + near[0], no[0], yes[1] + near[1], no[1]];
 }
 
+// asked returns how many requests have asked for a rule in 24 hours.
+export async function asked(r) {
+  const [, , yes, no] = await figuresOf(r);
+  return yes + no;
+}
+
 // isOnCounts reports whether a rule has limits that can be tried on past events.
 const isOnCounts = (r) => limitsIn(r).some((limit) => !limitParts(limit).open);
 
@@ -73,7 +79,12 @@ function ruleRow(r) {
         stateOf,
       ),
     ),
-    element("td", { class: "limits", "data-label": "Limits" }, limits),
+    element(
+      "td",
+      { class: "limits", "data-label": "Limits" },
+      limits,
+      element("small", { class: "why" }),
+    ),
     ...["Allowed 1m", "Refused 1m", "Allowed 24h", "Refused 24h"].map((label) =>
       element("td", { class: "num", "data-label": label }),
     ),
@@ -85,6 +96,10 @@ function ruleRow(r) {
     element("td", {}, element("span", { class: "buttons" }, ...(isOnCounts(r) ? [tryButton(r)] : []))),
   );
 }
+
+// noteOn reports that a rule judges nothing, because no request names it.
+const noteOn = (r, [, , yes, no]) =>
+  r.state === "off" || yes + no > 0 ? "" : "no request has asked for it in 24h";
 
 const tryButton = (r) =>
   element(
@@ -103,6 +118,7 @@ function showFigures(rules, decided) {
     (row, r) => {
       for (let i = 0; i < 4; i++)
         write(row.children[4 + i], by.get(r) ? figure(by.get(r)[i]) : "–");
+      write(row.children[3].lastChild, by.get(r) ? noteOn(r, by.get(r)) : "");
     },
   );
 }

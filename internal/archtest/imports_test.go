@@ -260,7 +260,7 @@ func importMap() map[string][]string {
 		"internal/explain": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/refusallog",
-			"twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 		},
 		"httpapi/internal/wire": {"twotier.dev/twotier/internal/request", fasthttp},
 		"httpapi/internal/codec": {

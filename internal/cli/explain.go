@@ -78,6 +78,7 @@ type explainedRule struct {
 	PassesAt           int64 `json:"passes_at"`
 	BannedUntil        int64 `json:"banned_until"`
 	WouldRefuse        bool  `json:"would_refuse"`
+	Unasked            bool
 	Windows            []explainedWindow
 	Distinct           []explainedWindow
 	Concurrent         *explainedWindow
@@ -186,6 +187,8 @@ func (a *explanation) verdict(r *explainedRule) string {
 	switch {
 	case r.Error != "":
 		return r.Error
+	case r.Unasked:
+		return "would refuse, in shadow; no request asked for it in 24h"
 	case r.WouldRefuse:
 		return "would refuse, in shadow"
 	case r.State != "on":

@@ -24,6 +24,8 @@ const explainedKey = `{"key":"bob","ns":"x","at":1767225601000,"node":"n1","owne
  {"window":"1m","limit":16,"count":15,"min":15,"max":15,"remaining":1,"bucket_ms":1000},
  {"window":"24h","limit":50,"count":50,"min":50,"max":50,"remaining":0,"bucket_ms":1000}]},
 {"rule":"calls","state":"on","passes":true,"concurrent":{"limit":2,"count":1,"remaining":1}},
+{"rule":"idle","state":"shadow","passes":true,"would_refuse":true,"unasked":true,"windows":[
+ {"window":"1m","limit":9,"count":15,"min":15,"max":15,"remaining":0,"bucket_ms":1000}]},
 {"rule":"tight","state":"shadow","passes":true,"would_refuse":true,"windows":[
  {"window":"1m","limit":9,"count":15,"min":15,"max":15,"remaining":0,"bucket_ms":1000}]},
 {"rule":"strict","state":"on","passes":false,"passes_at":1767225691000,"banned_until":1767225691000,
@@ -54,6 +56,7 @@ send       10s              15     15     0  refuses
 send       1m               15     16     1
 send       24h              50     50     0  refuses, passes in 11.84s
 calls      concurrent        1      2     1  passes
+idle       1m               15      9     0  would refuse, in shadow; no request asked for it in 24h
 tight      1m               15      9     0  would refuse, in shadow
 strict     1m                2      9     7  banned for another 1m30s
 broken                                       window: too long

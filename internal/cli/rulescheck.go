@@ -22,6 +22,7 @@ type rulesCheck struct {
 	doc      *rules.Document // nil if it can't be read
 	mistakes []string
 	warnings []warning.Warning
+	notes    []string // what to know about rules that are as they should be
 }
 
 // checkRules prints the mistakes and warnings about a file of rules, and returns an error if it has
@@ -32,7 +33,8 @@ func (s *session) checkRules(settings, path string, fix bool) error {
 	if fix && s.json {
 		return usagef("--fix prints YAML; want it without --json")
 	}
-	c := rulesCheck{path: path, mistakes: []string{}, warnings: []warning.Warning{}}
+	c := rulesCheck{path: path, mistakes: []string{}, warnings: []warning.Warning{},
+		notes: []string{}}
 	if err := c.read(settings); err != nil {
 		return err
 	}
@@ -84,13 +86,27 @@ func (c *rulesCheck) lint() {
 		c.mistakes = strings.Split(err.Error(), "\n")
 	}
 	c.warnings = append(c.warnings[:0], lint.Rules(c.doc, c.ladders)...)
+	c.notes = shadowNotes(c.doc, c.notes[:0])
+}
+
+// shadowNotes adds a note about each rule in shadow that judges only requests that name it: this
+// traffic may not exist yet.
+func shadowNotes(doc *rules.Document, notes []string) []string {
+	for _, name := range doc.Rules.Names() {
+		r := doc.Rules.Find([]byte(name))
+		if r.State == twotier.RuleShadow && !r.Default {
+			notes = append(notes, fmt.Sprintf("%s is in shadow: it judges only requests that name "+
+				"it", name))
+		}
+	}
+	return notes
 }
 
 // print prints the findings, one in each line.
 func (c *rulesCheck) print(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(map[string]any{
-			"mistakes": c.mistakes, "warnings": c.warnings})
+			"mistakes": c.mistakes, "warnings": c.warnings, "notes": c.notes})
 	}
 	for _, m := range c.mistakes {
 		fmt.Fprintln(w, m)
@@ -100,6 +116,9 @@ func (c *rulesCheck) print(w io.Writer, asJSON bool) error {
 	}
 	if len(c.mistakes) > 0 {
 		return nil
+	}
+	for _, n := range c.notes {
+		fmt.Fprintf(w, "%s: %s\n", c.path, n)
 	}
 	_, err := fmt.Fprintf(w, "%s: no mistakes, %s\n", c.path, countOf(len(c.warnings), "warning"))
 	return err

@@ -30,6 +30,7 @@ type bed struct {
 	node      *node.Node
 	explainer explain.Explainer
 	verdicts  ask.Verdicts
+	history   *verdicts.History
 	request   ask.Request
 }
 
@@ -70,7 +71,9 @@ func newBed(t *testing.T, rules []twotier.Rule) *bed {
 	t.Cleanup(func() { must.Succeed(t, b.node.Close(context.Background())) })
 	set := rulesOf{twotier.NewRuleSet(rules).Numbered(7)}
 	b.explainer = explain.Explainer{Service: b.node, Refusals: b.node, Values: b.node, Rules: set}
-	b.verdicts.Refusals = b.node.RefusalLog()
+	counters := verdicts.New()
+	b.verdicts.Counter, b.verdicts.Refusals = counters, b.node.RefusalLog()
+	b.history = verdicts.NewHistory(counters, b.node, clock.Now)
 	secret := &ask.Holds{Now: clock.Now, Tally: holds.Tally{Now: clock.Now}}
 	secret.Sealer.SetSecret([]byte("secret"))
 	b.request = ask.Request{Rules: set, Holds: secret}

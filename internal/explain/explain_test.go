@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"slices"
 	"testing"
 
 	"twotier.dev/twotier"
@@ -78,4 +79,45 @@ func TestBucketsEndWithTheWindow(t *testing.T) {
 	if len(w.Buckets) != 1 || w.Buckets[0].Count != 5 {
 		t.Errorf("%+v", w)
 	}
+}
+
+// TestShadowThatNoRequestNames has rules of each kind in shadow that would refuse a key. They are
+// unasked until a request names them, and again a day later.
+func TestShadowThatNoRequestNames(t *testing.T) {
+	one := []twotier.RuleLimit{{Window: 3_600_000 * 25, Max: 1, Text: "25h"}}
+	b := newBed(t, []twotier.Rule{
+		{Name: "events", Limits: one, State: twotier.RuleShadow},
+		{Name: "near", Limits: one, State: twotier.RuleShadow, Warn: 50},
+		{Name: "values", Distinct: one, State: twotier.RuleShadow},
+		{Name: "on", Limits: one},
+	})
+	unasked := func(want ...string) {
+		t.Helper()
+		b.history.Record()
+		var got []string
+		for _, r := range b.explain(explain.Query{Key: []byte("k")}).Rules {
+			if r.WouldRefuse != (r.State == "shadow") {
+				t.Errorf("%s would refuse: %v", r.Rule, r.WouldRefuse)
+			}
+			if r.Unasked {
+				got = append(got, r.Rule)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("unasked are %v, want %v", got, want)
+		}
+	}
+	limits := []twotier.Limit{{Window: 60_000, Max: 9}}
+	b.acquire(step{key: "k", n: 2, limits: limits}) // as an application that names no rule
+	b.addValues("k", "values", "a", "b")            // this rule is asked for
+	unasked("events", "near")
+	b.acquire(step{key: "k", n: 1, rules: []string{"events"}})
+	unasked("near")
+	b.acquire(step{key: "other", n: 1, rules: []string{"near"}})
+	unasked()
+	b.now.Add(3_600_000 * 24)
+	b.acquire(step{key: "k", n: 2, limits: limits})
+	b.acquire(step{key: "k", n: 1, rules: []string{"events"}, dryRun: true}) // does not count
+	b.addValues("k", "values", "c", "d")
+	unasked("events", "near")
 }

@@ -70,6 +70,9 @@ type Rule struct {
 	Never bool `json:"never,omitempty"`
 	// WouldRefuse means that the rule, which is in shadow, would refuse if it were on.
 	WouldRefuse bool `json:"would_refuse,omitempty"`
+	// Unasked means that no request has asked for the rule within a day: although it would refuse,
+	// it judges nothing.
+	Unasked bool `json:"unasked,omitempty"`
 	// BannedUntil is the end of the rule's ban of the key.
 	BannedUntil int64       `json:"banned_until,omitempty"`
 	Windows     []Window    `json:"windows,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // judging is the state of answering a query.
@@ -52,6 +53,7 @@ func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) error {
 		if err != nil {
 			return err
 		}
+		one.Unasked = one.WouldRefuse && verdicts.NeverAsked(ctx, j.Service, r)
 		j.answer.Rules = append(j.answer.Rules, one)
 	}
 	return j.addHolds(ctx)
