@@ -32,8 +32,9 @@ export function figure(n) {
   );
 }
 
-// keysText writes a number of keys, or of more keys.
-export const keysText = (n, more = "") => `${figure(n)} ${more}${n === 1 ? "key" : "keys"}`;
+// keysText writes a number of keys, or of more keys, or of something else.
+export const keysText = (n, more = "", noun = "key") =>
+  `${figure(n)} ${more}${noun}${n === 1 ? "" : "s"}`;
 
 export function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -1,13 +1,12 @@
 // The story of a demonstration: its current chapter, and buttons to repeat chapters or to go on. Only
 // twotier demo serves this file.
-import { $, ask, element, long, postJSON, show, sync, write } from "./page.js";
+import { $, TOKEN, ask, element, long, postJSON, show, sync, write } from "./page.js";
 
 // The link from the terminal carries the token in its fragment, which no server sees. It is kept for
-// this tab only.
-const KEPT = "twotier-demo";
+// this tab only, and sent with each request of the page. Links to the other nodes carry it on.
 const linked = new URLSearchParams(location.hash.slice(1)).get("demo");
 if (linked) {
-  sessionStorage.setItem(KEPT, linked);
+  sessionStorage.setItem(TOKEN, linked);
   history.replaceState(null, "", location.pathname);
 }
 
@@ -63,7 +62,7 @@ async function steer(play) {
     return;
   }
   try {
-    draw(await postJSON("/v1/demo", { play }, sessionStorage.getItem(KEPT)));
+    draw(await postJSON("/v1/demo", { play }));
     show("story-note", "");
   } catch (e) {
     if (e.unauthorized) show("story-note", "Open the link that the terminal shows: it has the token for the buttons.");
@@ -110,5 +109,10 @@ async function run() {
   setTimeout(run, PERIOD);
 }
 
+$("members").addEventListener("click", (e) => {
+  const link = e.target.closest("a");
+  const token = sessionStorage.getItem(TOKEN);
+  if (link && token) link.hash = "demo=" + token;
+});
 open();
 run();

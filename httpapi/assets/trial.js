@@ -15,11 +15,21 @@ import {
   TOKEN,
 } from "./page.js";
 import { openKey } from "./keys.js";
-import { explain, range, reloadRules, rulesIn, warningsText } from "./rules.js";
+import { asked, explain, range, reloadRules, rulesIn, warningsText } from "./rules.js";
 
 // base is the version that the trial began from, text its document, and limits the limits of the
-// rule in it. inForce is the result of a backtest with these limits.
-const state = { rule: null, base: "", text: "", limits: [], inForce: null, turn: 0, asking: false };
+// rule in it. inForce is the result of a backtest with these limits. decided is how many requests
+// the rule has judged in a day, or null if that can't be read.
+const state = {
+  rule: null,
+  base: "",
+  text: "",
+  limits: [],
+  inForce: null,
+  decided: null,
+  turn: 0,
+  asking: false,
+};
 // How long to wait for the next change before a backtest runs, and for its answer, in milliseconds.
 const PAUSE = 300,
   PATIENCE = 15000;
@@ -185,7 +195,9 @@ function showResult(answer) {
     `With ${limits} it would refuse ${figure(r.refusing)} of ${keysText(r.looked_at)} now, and ` +
       `would have refused ${range(r.refused)} of the ${figure(r.events)} events of their last day` +
       silent +
-      ". Nothing was counted or changed.",
+      ". " +
+      unjudged(r) +
+      "Nothing was counted or changed.",
   );
   const f = state.inForce;
   const rows = [
@@ -198,6 +210,16 @@ function showResult(answer) {
   $("trial-result").hidden = false;
   $("trial-result").classList.remove("pending");
   showKeys(r);
+}
+
+// unjudged warns that most events are not of requests that the rule judged: a backtest replays all
+// events of the namespace.
+function unjudged({ ns, events }) {
+  if (state.decided === null || 2 * state.decided >= events) return "";
+  return (
+    `They are all events of namespace ${ns}: the rule judged only ` +
+    `${keysText(state.decided, "", "request")} in that day. `
+  );
 }
 
 function showKeys(r) {
@@ -244,7 +266,9 @@ async function begin(name, kept = []) {
     if (turn !== state.turn) return;
     const rule = rules.find((r) => r.name === name);
     if (!rule) throw new Error(`There is no rule ${name} any more.`);
-    Object.assign(state, { rule, base, text, limits: adjustable(text, limits, name, kept) });
+    const decided = await asked(rule).catch(() => null);
+    if (turn !== state.turn) return;
+    Object.assign(state, { rule, base, text, decided, limits: adjustable(text, limits, name, kept) });
   } catch (e) {
     if (turn === state.turn) failed(e);
     return;

@@ -20,7 +20,8 @@ const limit = "10/10s"
 func Document(state string) string { return document("state: " + state) }
 
 func document(fields string) string {
-	return fmt.Sprintf("rules:\n  - {name: %s, limits: %s, %s}\n", Rule, limit, fields)
+	return fmt.Sprintf("rules:\n  - {name: %s, namespace: %s, limits: %s, %s}\n", Rule, Namespace,
+		limit, fields)
 }
 
 // makeChapters returns the chapters.

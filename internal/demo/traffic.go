@@ -23,8 +23,9 @@ const (
 	Addresses = 5000
 	// Attacker is the address that tries passwords.
 	Attacker = "ip:203.0.113.66"
-	// Rule judges logins.
-	Rule = "login"
+	// Rule judges logins, and nothing else is counted in Namespace.
+	Rule      = "login"
+	Namespace = "logins"
 )
 
 // How often and for how long HotKey is hot. While it is hot it gets half of the events that would

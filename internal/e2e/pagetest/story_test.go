@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,7 @@ func TestStoryOnThePage(t *testing.T) {
 	p.until("it shows the decisions", `(() => {
 		const at = document.querySelector("#decisions-title").getBoundingClientRect();
 		return at.top >= 0 && at.bottom <= innerHeight; })()`)
+	p.triesTheRule(token)
 	p.click("#story-next")
 	p.showsChapter("4 of 6", "A ban", "Banned until")
 	p.until("the ban is listed",
@@ -118,6 +120,38 @@ func TestStoryOnThePage(t *testing.T) {
 	p.click("#story-to-kill")
 	proctest.Until(t, "killed again", func() bool { return out.count("[5/6]") == 2 })
 	endDemo(t, cmd, out, urls)
+}
+
+// triesTheRule tries and applies another limit in the demo. Only addresses that have logged in are
+// looked at, and the link's token is enough, also at another node.
+func (p *page) triesTheRule(token string) {
+	p.t.Helper()
+	p.click(`button[data-rule="login"]`)
+	const status = `document.querySelector("#trial-status").textContent`
+	p.until("keys are looked at", `/would refuse [01] of [0-9,]+ keys now/.test(`+status+`)`)
+	var keys []string
+	p.eval(`[...document.querySelectorAll("#trial-keys a")].map((e) => e.textContent)`, &keys)
+	if len(keys) == 0 || slices.ContainsFunc(keys, func(key string) bool {
+		return !strings.HasPrefix(key, "ip:")
+	}) {
+		p.t.Errorf("it would refuse %q", keys)
+	}
+	p.write(first, "12")
+	p.until("it is tried", `/^With 12\/10s it would refuse/.test(`+status+`)`)
+	p.click("#trial-apply")
+	p.until("it is in force", `/^Version [0-9]+ is in force/.test(
+		document.querySelector("#trial-done").textContent)`)
+	p.click("#trial-close")
+	var hash string
+	p.eval(`(() => {
+		addEventListener("click", (e) => e.preventDefault(), { once: true });
+		const links = [...document.querySelectorAll("#members a")];
+		const link = links.find((a) => a.textContent === "c");
+		link.click();
+		return link.hash; })()`, &hash)
+	if hash != "#demo="+token {
+		p.t.Errorf("the link to another node has %q", hash)
+	}
 }
 
 // showsChapter waits until the banner shows a chapter with figures.

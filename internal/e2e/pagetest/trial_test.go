@@ -62,9 +62,15 @@ func TestTrialOfALimit(t *testing.T) {
 	openTrial(p)
 	p.until("the focus is there", fmt.Sprintf(`document.activeElement ===
 		document.querySelector(%q)`, first))
-	if got := p.text("#trial-status"); !strings.Contains(got, "refuse 3 of 4 keys now") {
+	if got := p.text("#trial-status"); !strings.Contains(got, "refuse 3 of 4 keys now") ||
+		!strings.Contains(got, "all events of namespace default: the rule judged only 0 requests") {
 		t.Errorf("in force: %q", got)
 	}
+	p.until("no request asks for either rule", `[...document.querySelectorAll(
+		"#rules-rows .why")].filter((e) => /^no request has asked/.test(e.textContent)).length === 2`)
+	node.MustPost("/v1/acquire", `{"key":"user:0","rules":["tight"]}`)
+	p.until("one is asked for", `[...document.querySelectorAll("#rules-rows .why")].map((e) =>
+		e.textContent).join() === ",no request has asked for it in 24h"`)
 	p.eval(fmt.Sprintf("document.querySelector(%q).focus()", slider), nil)
 	p.key("ArrowLeft")
 	p.until("one less is tried", fmt.Sprintf(`document.querySelector(%q).value === "2" &&
