@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"sync"
 
 	"twotier.dev/twotier/internal/config"
@@ -25,6 +24,7 @@ type demoCluster struct {
 	nodes []*server // nil where a node was killed
 	// names and addresses of the nodes, which outlive a kill.
 	names, listens []string
+	bound          [demoNodes]bool // whether the node has had its address
 }
 
 // newDemoCluster returns a cluster without nodes, whose admin token and rules are given.
@@ -34,7 +34,7 @@ func newDemoCluster(token, rules string, log *slog.Logger) *demoCluster {
 	d.seed = placement(config.Config{}).Seed // without Redis the nodes can't share one
 	for i := range demoNodes {
 		d.names = append(d.names, string(rune('a'+i)))
-		d.listens = append(d.listens, preferPort(firstPort+i))
+		d.listens = append(d.listens, fmt.Sprint("127.0.0.1:", firstPort+i))
 	}
 	return d
 }
@@ -67,6 +67,15 @@ func (d *demoCluster) Start(ctx context.Context, at int) error {
 	if d.nodes[at] != nil {
 		return nil
 	}
+	err := d.startLocked(ctx, at)
+	if errors.Is(err, errTaken) && !d.bound[at] {
+		d.listens[at] = "127.0.0.1:0"
+		err = d.startLocked(ctx, at)
+	}
+	return err
+}
+
+func (d *demoCluster) startLocked(ctx context.Context, at int) error {
 	cfg, err := config.Parse(nil, nil)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return err
@@ -93,7 +102,7 @@ func (d *demoCluster) Start(ctx context.Context, at int) error {
 		return err
 	}
 	d.nodes[at] = s
-	d.listens[at] = s.http.Addr().String() // a killed node comes back there
+	d.listens[at], d.bound[at] = s.http.Addr().String(), true // a killed node comes back there
 	return nil
 }
 
@@ -147,16 +156,4 @@ func (d *demoCluster) close() error {
 	}
 	done.Wait()
 	return errors.Join(errs...)
-}
-
-// preferPort returns the loopback address with the given port if that is free, and with port 0
-// otherwise.
-func preferPort(port int) string {
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	l, err := net.Listen("tcp4", address)
-	if err != nil {
-		return "127.0.0.1:0"
-	}
-	_ = l.Close() // nothing was accepted
-	return address
 }

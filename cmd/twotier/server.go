@@ -283,9 +283,12 @@ func explainTaken(err error, flag, address string) error {
 		!strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 		return err
 	}
-	return fmt.Errorf("--%s: %s is taken by another process; name another address, or port 0 "+
-		"for any that is free", flag, address)
+	return fmt.Errorf("--%s: %s %w", flag, address, errTaken)
 }
+
+// errTaken follows the address of a listener that another process has.
+var errTaken = errors.New("is taken by another process; name another address, or port 0 " +
+	"for any that is free")
 
 // linger makes the node report that it is not ready, and serves as before for --drain-delay.
 func (s *server) linger() {
