@@ -115,9 +115,11 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/sketch",
 			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer", prometheus,
 		},
-		"internal/sketch":   {},
-		"internal/embedded": {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer"},
-		"syncer/storetest":  {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer"},
+		"internal/sketch": {},
+		"internal/embedded": {
+			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
+		},
+		"syncer/storetest": {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer"},
 
 		// One node: its parts, which don't know the node, and the node, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},

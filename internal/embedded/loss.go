@@ -61,18 +61,18 @@ func (s *Store) copyOf(partitions map[int]*partition) map[int]*partition {
 func (p *partition) copy() *partition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &partition{
-		store: p.store, version: p.version, quieted: p.quieted, epoch: p.epoch, left: p.left,
-		last: p.last, swept: p.swept,
-		list: keyList{p.list.part, slices.Clone(p.list.hashes)},
-		seqs: maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
-	}
-	for name, h := range p.keys {
-		c.keys[name] = &hash{expires: h.expires, cells: slices.Clone(h.cells)}
+	c := newPartition(p.store)
+	c.version, c.quieted, c.epoch, c.left = p.version, p.quieted, p.epoch, p.left
+	c.last, c.swept, c.seqs = p.last, p.swept, maps.Clone(p.seqs)
+	c.list = keyList{p.list.part, slices.Clone(p.list.hashes)}
+	for _, h := range p.order {
+		c.put(&hash{name: h.name, expires: h.expires, cells: slices.Clone(h.cells),
+			accompanied: h.accompanied})
 	}
 	for name, rec := range p.records {
 		c.records[name] = &record{expires: rec.expires, reset: rec.reset,
 			cells: slices.Clone(rec.cells)}
 	}
+	c.size.Add(int64(len(c.records)))
 	return c
 }

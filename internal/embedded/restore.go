@@ -25,6 +25,7 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	if rec == nil {
 		rec = &record{}
 		p.records[string(p.name)] = rec
+		p.size.Add(1)
 		p.store.bytes.Add(recordCost + int64(len(p.name)))
 	}
 	ttl := recordTTL.Milliseconds()
@@ -38,13 +39,14 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 // dropRecord forgets the restored counts and the reset of a key.
 func (p *partition) dropRecord(name string, rec *record) {
 	delete(p.records, name)
+	p.size.Add(-1)
 	p.store.bytes.Add(-recordCost - int64(len(name)) - cellCost*int64(len(rec.cells)))
 }
 
 // forget drops the key named p.name, if it exists, and prevents its restoration in this epoch.
 func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	if h != nil {
-		p.remove(string(p.name), h)
+		p.remove(h)
 	}
 	rec := p.record(k, now)
 	p.store.bytes.Add(-cellCost * int64(len(rec.cells)))

@@ -48,7 +48,9 @@ type partition struct {
 	last                    string // the last change: sequence and writer of the round
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
+	order                   []*hash            // the keys, in any order, see hash.at
 	records                 map[string]*record // keys restored or reset in this epoch
+	size                    atomic.Int64       // number of keys and records, read without mu
 	list                    keyList
 	swept                   int64
 	name                    []byte  // scratch memory
@@ -61,13 +63,18 @@ type sequence struct{ n, nonce uint64 }
 
 // hash is one key's cells.
 type hash struct {
-	expires int64 // unix milliseconds
-	cells   cells
+	name      string
+	at        int32 // its position in partition.order
+	companion bool
+	expires   int64 // unix milliseconds
+	cells     cells
+	// accompanied is the largest known count of the key that a companion belongs to, see rank.
+	accompanied float64
 }
 
 // Rough memory costs in a partition, in bytes.
 const (
-	keyCost  = 120
+	keyCost  = 160
 	cellCost = 24 // of a cell, also in a record
 	// recordCost is the cost of a record.
 	recordCost = 120
@@ -106,11 +113,15 @@ func (s *Store) partition(id int) *partition {
 	defer s.mu.Unlock()
 	p := s.partitions[id]
 	if p == nil {
-		p = &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{},
-			records: map[string]*record{}}
+		p = newPartition(s)
 		s.partitions[id] = p
 	}
 	return p
+}
+
+func newPartition(s *Store) *partition {
+	return &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{},
+		records: map[string]*record{}}
 }
 
 func (p *partition) applyRound(r *syncer.Round, now int64) {
@@ -228,7 +239,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 	p.setName(ns, key)
 	h := p.keys[string(p.name)]
 	if h != nil && now > h.expires {
-		p.remove(string(p.name), h)
+		p.remove(h)
 		return nil
 	}
 	return h
@@ -236,16 +247,29 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 
 // insert creates an entry for the key that find has just looked for.
 func (p *partition) insert(room int) *hash {
-	h := &hash{expires: math.MaxInt64, cells: make(cells, 0, room)}
-	p.keys[string(p.name)] = h
+	h := &hash{name: string(p.name), expires: math.MaxInt64, cells: make(cells, 0, room)}
+	p.put(h)
 	p.appendToList()
 	p.store.bytes.Add(keyCost + int64(len(p.name)))
 	return h
 }
 
-func (p *partition) remove(name string, h *hash) {
-	delete(p.keys, name)
-	p.store.bytes.Add(-keyCost - int64(len(name)) - cellCost*int64(len(h.cells)))
+// put adds a key to the partition.
+func (p *partition) put(h *hash) {
+	h.at, h.companion = int32(len(p.order)), isCompanion(h.name)
+	p.order = append(p.order, h)
+	p.keys[h.name] = h
+	p.size.Add(1)
+}
+
+func (p *partition) remove(h *hash) {
+	delete(p.keys, h.name)
+	last := p.order[len(p.order)-1]
+	p.order[h.at], last.at = last, h.at
+	p.order[len(p.order)-1] = nil
+	p.order = p.order[:len(p.order)-1]
+	p.size.Add(-1)
+	p.store.bytes.Add(-keyCost - int64(len(h.name)) - cellCost*int64(len(h.cells)))
 }
 
 // applyKey applies a round's part for one key, or only reads.
@@ -297,6 +321,9 @@ func (p *partition) finishWrite(
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
+	if h.companion {
+		p.followKey(h, now)
+	}
 	if len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.MaxCells() {
 		p.fold(h, k.Ladder, r.Now, 0)
 	}
@@ -308,7 +335,7 @@ func (p *partition) fold(h *hash, l *leaparray.Ladder, now, exactFrom int64) *ha
 	h.cells.fold(l, now, exactFrom)
 	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
 	if len(h.cells) == 0 {
-		p.remove(string(p.name), h)
+		p.remove(h)
 		return nil
 	}
 	return h

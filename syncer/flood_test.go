@@ -1,0 +1,129 @@
+package syncer_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/seed"
+	"twotier.dev/twotier/syncer"
+)
+
+// floodBed is a counter without Redis that has little memory.
+type floodBed struct {
+	c     *syncer.Counter
+	clk   *clock
+	place twotier.Placement
+	until int64 // the end of all leases
+}
+
+func openFloodBed(t *testing.T) *floodBed {
+	b := &floodBed{clk: &clock{now: t0}, place: twotier.Placement{Partitions: 8},
+		until: t0 + 20*3_600_000}
+	b.c = open(t, syncer.Options{Store: embedded.New(embedded.Options{MaxMemory: 300_000}),
+		Now: b.clk.Now, Placement: b.place, MaxMemory: 1 << 19})
+	return b
+}
+
+// key returns a key in a partition, in any if it is negative.
+func (b *floodBed) key(partition int, name string) string {
+	if partition < 0 {
+		return name
+	}
+	return keyIn(b.place, partition, name)
+}
+
+// do carries an operation out. If memory is full, all keys in it become idle first.
+func (b *floodBed) do(t *testing.T, op twotier.Op) (res twotier.Result) {
+	t.Helper()
+	for range 100 {
+		err := b.c.Do(t.Context(), &op, &res)
+		if err == nil {
+			return res
+		}
+		if !errors.Is(err, twotier.ErrFull) {
+			t.Fatal(err)
+		}
+		flush(t, b.c)
+		b.clk.set(b.clk.Now() + 3000)
+	}
+	t.Fatal("memory stays full")
+	return res
+}
+
+// flood counts two events of each of some new keys.
+func (b *floodBed) flood(t *testing.T, name string, partition, keys int) {
+	t.Helper()
+	for i := range keys {
+		key := b.key(partition, fmt.Sprint(name, i, "-"))
+		b.do(t, twotier.Op{Checks: []twotier.Check{{Key: []byte(key), N: 2}}})
+		if i%200 == 0 {
+			flush(t, b.c)
+		}
+	}
+	flush(t, b.c)
+}
+
+// victim is a key that has used something up, which a flood must not give back.
+type victim struct {
+	kind, key string
+	n         int64 // its count
+}
+
+// use uses up what the victim has. It is refused if nothing is left.
+func (b *floodBed) use(t *testing.T, v *victim) (refused bool) {
+	t.Helper()
+	switch op := leased(v.key, 0, 1, b.until, 1); v.kind {
+	case "limit":
+		return !b.do(t, *acquireOp(v.key, 1, v.n)).Allowed
+	case "ban":
+		res := b.do(t, banned(v.key, 1, 24*3_600_000, 0, limits(3_600_000, v.n)))
+		return res.Checks[1].Refused && res.Checks[1].TS == 0
+	case "settlement":
+		op.Checks[1].NS, op.Checks[1].Key = twotier.SettledKey(20*3_600_000, nil, "hold",
+			[]byte(v.key))
+		fallthrough
+	default: // a lease
+		return !b.do(t, op).Allowed
+	}
+}
+
+// TestFloodForgetsTheSmallestEverywhere floods a counter without Redis with new keys that count
+// less than some known ones, in one partition or in all. The known keys keep their counts, and
+// their bans, leases and settlements, which are counts of one.
+func TestFloodForgetsTheSmallestEverywhere(t *testing.T) {
+	first := seed.First()
+	for i, at := range []struct{ flood, victims int }{{-1, -1}, {3, -1}, {-1, 3}, {3, 5}, {3, 3}} {
+		name := fmt.Sprintf("flood in %d, known keys in %d", at.flood, at.victims)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Logf("seed %d", first)
+			dice := rand.New(rand.NewPCG(first, uint64(i)))
+			b := openFloodBed(t)
+			var all []*victim
+			for i := range 240 {
+				kind := []string{"limit", "ban", "lease", "settlement"}[i%4]
+				v := &victim{kind, b.key(at.victims, fmt.Sprint(kind, i, "-")), 3 + dice.Int64N(600)}
+				add(t, b.c, v.key, v.n, 0)
+				if v.kind != "limit" && b.use(t, v) {
+					t.Fatalf("a new %s is refused", v.kind)
+				}
+				all = append(all, v)
+			}
+			b.flood(t, "flood", at.flood, 8000)
+			b.flood(t, "more", -1, 4000) // known keys leave memory, wherever the flood was
+			given := map[string]int{}
+			for _, v := range all {
+				if !b.use(t, v) {
+					given[v.kind]++
+				}
+			}
+			if len(given) > 0 {
+				t.Errorf("the flood has given back %v, of 60 each", given)
+			}
+		})
+	}
+}
