@@ -48,6 +48,8 @@ func TestForwardAuthKeys(t *testing.T) {
 		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: [2001:db8::5]:443"}, "2001:db8::/64"},
 		{"64:ff9b::808:808", "rule=login", nil, "8.8.8.8"},
 		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: 64:ff9b::909:909"}, "9.9.9.9"},
+		{"64:ff9b:1::808:808", "rule=login", nil, "8.8.8.8"},
+		{"64:ff9b:1:808:8:800::", "rule=login", nil, "8.8.8.8"},
 		{"2002:cb00:7107::1", "rule=login", nil, address},
 		{"2002:cb00:7107:8000::1", "rule=login", nil, address},
 		{"2001:0:4136:e378:8000:63bf:34ff:8ef8", "rule=login", nil, address},

@@ -67,9 +67,19 @@ function keyOf(address) {
   if (g[0] === 0x64 && g[1] === 0xff9b && g.slice(2, 6).every((x) => x === 0)) { // NAT64
     return ipv4(g[6], g[7]);
   }
+  if (g[0] === 0x64 && g[1] === 0xff9b && g[2] === 1 && g[4] < 256) return localNAT64(g);
   if (g[0] === 0x2002) return ipv4(g[1], g[2]); // 6to4
   if (g[0] === 0x2001 && g[1] === 0) return ipv4(g[6] ^ 0xffff, g[7] ^ 0xffff); // Teredo
   return `${compressed([...g.slice(0, 4), 0, 0, 0, 0])}/64`;
+}
+
+// localNAT64 returns the IPv4 address in an address of 64:ff9b:1::/48 (RFC 8215). The translator's
+// prefix has 48, 56, 64 or 96 bits, and only zeros follow the IPv4 address (RFC 6052, section 2.2).
+function localNAT64(groups) {
+  const bytes = groups.flatMap((g) => [g >> 8, g & 255]);
+  bytes.splice(8, 1); // it is 0, and no part of the IPv4 address
+  const at = [6, 7, 8, 11].find((end) => bytes.slice(end + 4).every((x) => x === 0));
+  return bytes.slice(at, at + 4).join(".");
 }
 
 // compressed writes an address as RFC 5952 does: its longest run of zeros, the first of equal ones,

@@ -394,6 +394,12 @@ def _embedded(address):
     number = int(address)
     if number >> 32 == 0x64ff9b << 64:
         return ipaddress.IPv4Address(number & 0xffffffff)
+    if number >> 80 == 0x64ff9b0001 and address.packed[8] == 0:
+        # RFC 8215: a prefix of 48, 56, 64 or 96 bits. Byte 8 is no part of the IPv4 address, and
+        # only zeros follow it (RFC 6052, section 2.2).
+        packed = address.packed[:8] + address.packed[9:]
+        at = next(at for at in (6, 7, 8, 11) if not any(packed[at + 4:]))
+        return ipaddress.IPv4Address(packed[at:at + 4])
     if number >> 112 == 0x2002:
         return ipaddress.IPv4Address(number >> 80 & 0xffffffff)
     if number >> 96 == 0x20010000:

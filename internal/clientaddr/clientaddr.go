@@ -2,6 +2,7 @@ package clientaddr
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -80,9 +81,15 @@ var embedded = [...]struct {
 	{netip.MustParsePrefix("2001::/32"), 12, 0xff}, // Teredo, RFC 4380, section 4
 }
 
+// localNAT64 is 64:ff9b:1::/48, for the translators of a network, RFC 8215.
+var localNAT64 = [6]byte{0, 0x64, 0xff, 0x9b, 0, 1}
+
 // translate returns the IPv4 address embedded in a, or else a. It is for keys only: a stranger may
 // choose an address that embeds a trusted proxy's.
 func translate(a netip.Addr) netip.Addr {
+	if bytes := a.As16(); [6]byte(bytes[:]) == localNAT64 {
+		return translateLocal(a)
+	}
 	for _, e := range embedded {
 		if !e.network.Contains(a) {
 			continue
@@ -95,4 +102,22 @@ func translate(a netip.Addr) netip.Addr {
 		return netip.AddrFrom4(v4)
 	}
 	return a
+}
+
+// translateLocal is translate for an address that begins with localNAT64. The length of the
+// translator's prefix is unknown: 48, 56, 64 or 96 bits. RFC 6052, section 2.2, puts the IPv4
+// address behind the prefix, leaves out byte 8, which is 0, and fills up with zeros. So the shortest
+// prefix with nothing but zeros behind the IPv4 address is taken.
+func translateLocal(a netip.Addr) netip.Addr {
+	bytes := a.As16()
+	if bytes[8] != 0 {
+		return a
+	}
+	packed := slices.Concat(bytes[:8], bytes[9:])
+	for _, at := range [...]int{6, 7, 8} {
+		if !slices.ContainsFunc(packed[at+4:], func(b byte) bool { return b != 0 }) {
+			return netip.AddrFrom4([4]byte(packed[at:]))
+		}
+	}
+	return netip.AddrFrom4([4]byte(packed[11:]))
 }
