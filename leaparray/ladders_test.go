@@ -39,6 +39,37 @@ func TestEarlyRefusals(t *testing.T) {
 	}
 }
 
+// TestBurstsRefuseATenthEarly counts more events at a time than keep their millisecond. A limit that
+// is small enough for those may then refuse early, as a larger one does: by at most a tenth of its
+// window. It admits nothing that a log of timestamps refuses.
+func TestBurstsRefuseATenthEarly(t *testing.T) {
+	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
+	eachSeed(t, 50, func(t *testing.T, rnd *rand.Rand) {
+		window := 1000 * (1 + rnd.Int64N(int64(1)<<rnd.IntN(12)))
+		most := 1 + rnd.Int64N(leaparray.DefaultExact)
+		k, events := key{l: l, now: 1_700_000_000_000}, log{}
+		for range 40 {
+			k.now += rnd.Int64N(window)
+			for range 1 + rnd.IntN(3*leaparray.DefaultExact) {
+				k.now += rnd.Int64N(3) / 2
+				k.count(k.now, 1)
+				events = append(events, event{k.now, 1})
+			}
+			k.shuffle(rnd)
+			for range 20 {
+				k.now += rnd.Int64N(window/8 + 1)
+				peak, ok := k.view().Peak(window, k.now)
+				refused := !ok || peak >= most
+				least, early := events.within(window, k.now), events.within(window*11/10, k.now)
+				if refused && early < most || !refused && least >= most {
+					t.Fatalf("%d/%dms: refused %v by %d; a log has %d in the window, %d in a "+
+						"window a tenth longer", most, window, refused, peak, least, early)
+				}
+			}
+		}
+	})
+}
+
 // TestDefaultLevelsLoseATenth counts a busy key by the default ladder, and asks for windows of any
 // length from a second to a day: the bucket at a window's start is at most a tenth of the window.
 func TestDefaultLevelsLoseATenth(t *testing.T) {
