@@ -210,6 +210,22 @@ func TestCompanionsOutliveTheirKeys(t *testing.T) {
 	}
 }
 
+// TestFullStoreForgetsTheOldestOfEquals counts keys once each. The newest are kept.
+func TestFullStoreForgetsTheOldestOfEquals(t *testing.T) {
+	s := newTimed(embedded.Options{MaxMemory: 40_000})
+	for i := range 2000 {
+		s.now = s.now.Add(time.Millisecond)
+		add(t, s, uint64(1+i), fmt.Sprint("k", i), 1, 60_000)
+	}
+	for i := range 20 {
+		if old, young := get(s, fmt.Sprint("k", i)), get(s, fmt.Sprint("k", 1999-i)); old != 0 ||
+			young != 1 {
+			t.Errorf("the key of place %d holds %d, want 0, the one from the end %d, want 1", i,
+				old, young)
+		}
+	}
+}
+
 // TestLargestSumsStay floods a store beside a key whose buckets add up to more than 64 bits hold.
 func TestLargestSumsStay(t *testing.T) {
 	s := newTimed(embedded.Options{MaxMemory: 40_000})
