@@ -14,9 +14,9 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/memory"
-	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/hostname"
 )
 
 // apiSet is a set of kinds of endpoints that serve a route.
@@ -35,7 +35,7 @@ type endpoint struct {
 	// anybody out of another.
 	budget   *memory.Budget
 	routes   map[string]route
-	hosts    receive.Hosts
+	hosts    hostname.Check
 	listener net.Listener
 }
 
@@ -72,7 +72,8 @@ func (s *Server) makeEndpoints() []*endpoint {
 			conns := InnerConns(s.opts.MaxConns)
 			d.budget = memory.NewBudget(conns, conns, s.opts.MaxMemory/16)
 		}
-		d.hosts = receive.NewHosts(s.opts.Hosts, s.opts.Tokens != nil, isLoopback(d.address))
+		d.hosts = hostname.NewCheck(s.opts.Hosts, s.opts.Tokens != nil,
+			hostname.IsLoopback(d.address))
 		d.routes = map[string]route{}
 		for path, r := range s.routes {
 			if r.put != nil && r.put.at&at[d] == 0 {

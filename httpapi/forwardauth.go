@@ -9,10 +9,10 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/codec"
-	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/clientaddr"
+	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -48,7 +48,7 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
 // browser can't have either. A browser on the proxy's own machine shares the proxy's address and
 // can send each of its headers.
 func (s *Server) isFromProxy(ctx *fasthttp.RequestCtx) bool {
-	if bytes.IndexByte(receive.Hostname(ctx.Host()), '.') < 0 {
+	if bytes.IndexByte(hostname.WithoutPort(ctx.Host()), '.') < 0 {
 		return true
 	}
 	peer, err := netip.ParseAddrPort(ctx.RemoteAddr().String())

@@ -23,6 +23,7 @@ import (
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
+	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
@@ -125,7 +126,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:8080"
 	}
-	if o.Story != nil && !isLoopback(o.Listen) {
+	if o.Story != nil && !hostname.IsLoopback(o.Listen) {
 		return o, fmt.Errorf("httpapi: Options.Story is set, and Listen is %s; want loopback",
 			o.Listen)
 	}
@@ -237,13 +238,6 @@ type silent struct{}
 
 // Printf does nothing.
 func (silent) Printf(string, ...any) {}
-
-// isLoopback reports whether only this machine can reach an address.
-func isLoopback(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
 
 // Open listens and starts serving. ctx only bounds the listening itself.
 func (s *Server) Open(ctx context.Context) error { return s.open(ctx) }

@@ -234,7 +234,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/rpc", fasthttp,
 		},
 		// The conventions that all listeners share.
-		"internal/account": {},
+		"internal/account":  {},
+		"internal/hostname": {},
 		"internal/verdicts": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
 			"twotier.dev/twotier/internal/refusallog",
@@ -295,6 +296,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/clientaddr",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/explain",
+			"twotier.dev/twotier/internal/hostname",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/refusallog", "twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
@@ -348,10 +350,12 @@ func importMap() map[string][]string {
 		},
 		"internal/mirror": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
-			"twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/hostname", "twotier.dev/twotier/internal/request",
 		},
 		"internal/mirror/tap": {
-			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/account",
+			"twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/strictyaml",
 		},
 		"internal/doctor": {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -63,59 +62,6 @@ func CheckFraming(h *fasthttp.RequestHeader) *wire.Problem {
 func hasName(line []byte, name string) bool {
 	return len(line) >= len(name) && line[0]|0x20 == name[0] &&
 		bytes.EqualFold(line[:len(name)], []byte(name))
-}
-
-// Hosts decides which host names this server answers to. After a browser has loaded a page, its
-// author can make the page's own host name resolve to this server, and the browser then takes the
-// server for part of the page's site (DNS rebinding). That does not work with an IP address as the
-// host, and the page can't know a token.
-type Hosts struct {
-	checked bool
-	names   []string
-}
-
-// NewHosts returns hosts that check names if there is no other protection, such as tokens: on
-// loopback, which only this machine was meant to reach, and if names are configured.
-func NewHosts(names []string, tokens, loopback bool) Hosts {
-	return Hosts{checked: !tokens && (loopback || len(names) > 0), names: names}
-}
-
-// Allow reports whether this server answers to a host. A request without a host is not from a
-// browser.
-func (h *Hosts) Allow(host []byte) bool {
-	if !h.checked || len(host) == 0 {
-		return true
-	}
-	name := Hostname(host)
-	if string(name) == "localhost" || isAddress(name) {
-		return true
-	}
-	return slices.ContainsFunc(h.names, func(n string) bool {
-		return bytes.EqualFold(name, []byte(n))
-	})
-}
-
-// Hostname returns a host without its port.
-func Hostname(host []byte) []byte {
-	if colon := bytes.LastIndexByte(host, ':'); colon >= 0 &&
-		bytes.IndexByte(host[colon:], ']') < 0 {
-		return host[:colon]
-	}
-	return host
-}
-
-// isAddress reports whether a host is an address that can't be mistaken for a name: digits and
-// dots, or something in brackets.
-func isAddress(host []byte) bool {
-	if len(host) == 0 || host[0] == '[' {
-		return len(host) > 0
-	}
-	for _, c := range host {
-		if c != '.' && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
 }
 
 // Prefetched is the part of a body of known length that fasthttp reads before it calls the handler.
