@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -176,10 +176,13 @@ func (s *session) newClient() (*client.Client, error) {
 // serveMirror serves a mirror until ctx is done, and prints a summary at intervals.
 func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Listener,
 	ready mirrorReady, interval time.Duration) error {
-	server := &http.Server{Handler: m.Handler(), ReadTimeout: 10 * time.Second,
-		WriteTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return errors.Join(fmt.Errorf("RLIMIT_NOFILE: %w", err), l.Close())
+	}
+	server := m.NewServer(l, files.Cur)
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- server.Serve() }()
 	err := json.NewEncoder(s.Stdout).Encode(ready)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -189,9 +192,6 @@ func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Liste
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
 			defer cancel()
 			err = server.Shutdown(ending)
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = server.Close() // connections of clients that don't finish their request
-			}
 			<-failed
 			return err
 		case err = <-failed:

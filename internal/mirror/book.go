@@ -99,7 +99,7 @@ func (b *book) key(c *client.Check, ts int64) *key {
 // recordError accounts for a verdict about which twotier has not answered.
 func (b *book) recordError(v *Verdict, err error) {
 	b.errors++
-	b.lastError = err.Error()
+	b.lastError = clipReason(err)
 	for i := range v.Checks {
 		b.key(&v.Checks[i], v.At).lost = v.At
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/mirror"
 )
 
@@ -31,7 +32,7 @@ func Example() {
 	}
 	m.Open(context.Background())
 	defer m.Close(context.Background())
-	server := httptest.NewServer(m.Handler())
+	server := httptest.NewServer(m.Handler(hostname.Check{}))
 	defer server.Close()
 
 	oldLimiter := func(string) bool { return true }

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/account"
 )
 
 // Twotier is the cluster to compare with. A *[client.Client] implements it.
@@ -42,6 +44,9 @@ type Mirror struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 
+	bodies   account.Account // of requests that arrive, in bytes
+	decoding sync.Mutex      // held while a body is decoded
+
 	mu   sync.Mutex
 	book *book
 }
@@ -56,6 +61,7 @@ func New(opt Options) (*Mirror, error) {
 		opt.Now = time.Now
 	}
 	return &Mirror{opt: opt, queue: newQueue(opt.MaxWaiting), closing: make(chan struct{}),
+		bodies: account.Account{Most: maxBodies, Each: maxBodies / 2},
 		cancel: func() {}, book: newBook(opt.Now().UnixMilli(), opt.CountDenied)}, nil
 }
 
@@ -74,7 +80,7 @@ func (m *Mirror) Close(ctx context.Context) {
 	stop()
 	m.cancel()
 	for batch := m.next(); len(batch) > 0; batch = m.next() {
-		m.drop(batch)
+		m.Drop(batch)
 	}
 }
 
@@ -86,15 +92,15 @@ func (m *Mirror) Accept(list []Verdict) (dropped int) {
 	now := time.Now()
 	for i := range list {
 		if !m.queue.add(&list[i], now) {
-			m.drop(list[i : i+1])
+			m.Drop(list[i : i+1])
 			dropped++
 		}
 	}
 	return dropped
 }
 
-// drop accounts for verdicts that are not compared.
-func (m *Mirror) drop(list []Verdict) {
+// Drop accounts for verdicts that are not compared.
+func (m *Mirror) Drop(list []Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range list {
@@ -107,7 +113,20 @@ func (m *Mirror) RecordInvalid(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.book.invalid++
-	m.book.lastInvalid = err.Error()
+	m.book.lastInvalid = clipReason(err)
+}
+
+// maxReason is the length of the longest text of an error that a mirror keeps, in bytes.
+const maxReason = 1 << 10
+
+// clipReason returns the text of an error, without its end if it is long: some errors quote their
+// input.
+func clipReason(err error) string {
+	text := err.Error()
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "..."
+	}
+	return text
 }
 
 // Report returns the result so far.

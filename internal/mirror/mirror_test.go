@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/mirror"
 )
 
@@ -135,7 +136,7 @@ func post(t *testing.T, h http.Handler, kind, body string) *httptest.ResponseRec
 func TestHandler(t *testing.T) {
 	log := newLog()
 	m := open(t, mirror.Options{Twotier: log})
-	h := m.Handler()
+	h := m.Handler(hostname.Check{})
 	const verdicts = `{"key":"ann","n":2,"ts":1800000029000,"limits":[{"window":"1d","max":3}],"allowed":true}
 {"checks":[{"key":"ann"},{"key":"bob","n":0,"rules":["r"]}],"ns":"","allowed":false}`
 	w := post(t, h, "application/json; charset=utf-8", verdicts)

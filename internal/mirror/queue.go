@@ -39,11 +39,11 @@ func newQueue(most int) *queue { return &queue{max: most} }
 func (q *queue) add(v *Verdict, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.list) >= q.max || q.bytes+v.size() > maxWaitingBytes {
+	if len(q.list) >= q.max || q.bytes+v.Size() > maxWaitingBytes {
 		return false
 	}
 	q.list = append(q.list, waiting{*v, now})
-	q.bytes += v.size()
+	q.bytes += v.Size()
 	return true
 }
 
@@ -74,7 +74,7 @@ func (q *queue) take(until time.Time) []Verdict {
 	var batch []Verdict
 	for i := 0; i < len(q.list) && len(batch) < maxBatch && q.list[i].At <= last; i++ {
 		batch = append(batch, q.list[i].Verdict)
-		q.bytes -= q.list[i].size()
+		q.bytes -= q.list[i].Size()
 	}
 	q.list = slices.Delete(q.list, 0, len(batch))
 	return batch

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/request"
 )
 
 // Verdict is one decision of the old limiter.
@@ -24,13 +25,16 @@ type Verdict struct {
 	Allowed bool
 }
 
-// size returns the bytes that the verdict occupies, approximately.
-func (v *Verdict) size() int64 {
+// Size returns the bytes that the verdict occupies, approximately.
+func (v *Verdict) Size() int64 {
 	const fixed, perCheck, perLimit = 64, 160, 40
 	n := fixed
 	for i := range v.Checks {
 		c := &v.Checks[i]
 		n += perCheck + len(c.Namespace) + len(c.Key) + perLimit*(len(c.Limits)+len(c.Rules))
+		for _, name := range c.Rules {
+			n += len(name)
+		}
 	}
 	return int64(n)
 }
@@ -98,6 +102,10 @@ func (v *Verdict) read(from *verdictJSON) error {
 	} else if !from.checkJSON.isEmpty() {
 		return errors.New("checks: want either these or key, ns, n, limits and rules")
 	}
+	if len(from.Checks) > request.MaxChecks {
+		return fmt.Errorf("checks: %d of them, want at most %d", len(from.Checks),
+			request.MaxChecks)
+	}
 	v.Checks = make([]client.Check, len(from.Checks))
 	for i := range from.Checks {
 		if err := from.Checks[i].readTo(&v.Checks[i]); err != nil {
@@ -115,10 +123,10 @@ func (c *checkJSON) isEmpty() bool {
 }
 
 func (c *checkJSON) readTo(to *client.Check) error {
-	if c.Key == "" {
-		return errors.New("key: missing or empty")
+	if err := c.checkBounds(); err != nil {
+		return err
 	}
-	*to = client.Check{Namespace: c.NS, Key: c.Key, N: 1, Rules: c.Rules}
+	*to = client.Check{Namespace: c.NS, Key: client.SafeKey(c.Key), N: 1, Rules: c.Rules}
 	if c.N != nil {
 		to.N, to.Peek = *c.N, *c.N == 0
 	}
@@ -131,6 +139,27 @@ func (c *checkJSON) readTo(to *client.Check) error {
 			return fmt.Errorf("limits[%d].%w", i, err)
 		}
 		to.Limits = append(to.Limits, limit)
+	}
+	return nil
+}
+
+// checkBounds refuses fields that a server refuses, so that their size is bounded.
+func (c *checkJSON) checkBounds() error {
+	switch {
+	case c.Key == "":
+		return errors.New("key: missing or empty")
+	case c.NS != "" && !request.ValidNS([]byte(c.NS)):
+		return fmt.Errorf("ns: %q, %s", request.Clip([]byte(c.NS)), request.WantNS)
+	case len(c.Limits) > request.MaxLimits:
+		return fmt.Errorf("limits: %d of them, want at most %d", len(c.Limits), request.MaxLimits)
+	case len(c.Rules) > request.MaxLimits:
+		return fmt.Errorf("rules: %d of them, want at most %d", len(c.Rules), request.MaxLimits)
+	}
+	for i, name := range c.Rules {
+		if len(name) > request.MaxKeyBytes {
+			return fmt.Errorf("rules[%d]: %d bytes, want at most %d", i, len(name),
+				request.MaxKeyBytes)
+		}
 	}
 	return nil
 }
@@ -151,8 +180,8 @@ func ParseLimit(window string, most int64) (client.Limit, error) {
 		err = errors.New("want whole milliseconds, at least 1")
 	}
 	if err != nil {
-		return l, fmt.Errorf("window: %q is not a window, such as 90s, 24h or month: %w", window,
-			err)
+		return l, fmt.Errorf("window: %q is not a window, such as 90s, 24h or month: %w",
+			request.Clip([]byte(window)), err)
 	}
 	return l, nil
 }
