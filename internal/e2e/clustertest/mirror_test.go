@@ -64,9 +64,14 @@ type mirrorProcess struct {
 // startMirror starts a mirror of a server and waits until it is ready.
 func startMirror(t *testing.T, server string, args ...string) *mirrorProcess {
 	t.Helper()
+	return startMirrorBy(t, exec.Command(program.Path(t), append([]string{"mirror", "--server",
+		server, "--listen", "127.0.0.1:0"}, args...)...))
+}
+
+// startMirrorBy starts the command of a mirror.
+func startMirrorBy(t *testing.T, cmd *exec.Cmd) *mirrorProcess {
+	t.Helper()
 	m := &mirrorProcess{t: t, client: proctest.NewClient()}
-	cmd := exec.Command(program.Path(t), append([]string{"mirror", "--server", server, "--listen",
-		"127.0.0.1:0"}, args...)...)
 	stdout, w, err := os.Pipe()
 	must.Succeed(t, err)
 	cmd.Stdout, cmd.Stderr = w, &m.errs

@@ -6,20 +6,20 @@ import (
 	"strings"
 	"sync"
 
+	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/mirror"
 )
 
-// The commands without a reply at which a connection is no longer read: their number, and the bytes
-// of the calls among them.
+// The bytes of the calls that wait for their replies, of all connections and of each of them. The
+// verdicts of more calls are dropped.
 const (
-	maxExpected      = 1 << 16
-	maxExpectedBytes = 8 << 20
+	maxCalls     = 32 << 20
+	maxCallsEach = 2 << 20
 )
 
 // The errors that end the reading of a connection.
 var (
 	errCommand = errors.New("the replies to this command can't be counted")
-	errMany    = errors.New("too many commands wait for their replies")
 	errReply   = errors.New("a reply without a command")
 )
 
@@ -29,18 +29,25 @@ type call struct {
 	mapping *Mapping
 	verdict mirror.Verdict
 	argv    [][]byte
-	bytes   int // its length
+	bytes   int64 // that it occupies, approximately
 }
 
-// expected is a reply to come.
+// expected is a reply of interest to come, after others.
 type expected struct {
-	call *call // nil if it is of no interest
-	// exec is set for EXEC: its reply contains the replies to the queued commands.
-	exec   bool
-	queued []*call
+	before int   // replies of no interest before it
+	call   *call // nil for EXEC
+	// queued are the calls whose replies are among the size elements of the reply to EXEC.
+	queued []queuedCall
+	size   int
 }
 
-// reading is the state of a tap about one connection.
+// queuedCall is a call in a transaction, and its position among the commands.
+type queuedCall struct {
+	at   int
+	call *call
+}
+
+// reading is the state of a tap about one connection. It keeps calls, and counts other commands.
 type reading struct {
 	tap      *Tap
 	requests scanner
@@ -49,9 +56,12 @@ type reading struct {
 	mu      sync.Mutex
 	over    bool // it is forwarded without reading
 	list    []expected
+	after   int // replies of no interest after those in list
 	inMulti bool
-	queued  []*call // since MULTI
-	bytes   int     // of the calls in list and queued
+	queued  []queuedCall // since MULTI
+	size    int          // commands since MULTI
+	held    int64        // bytes of the calls in list and queued
+	usage   account.Usage
 }
 
 func newReading(t *Tap) *reading {
@@ -78,17 +88,26 @@ func (r *reading) scan(s *scanner, b []byte) error {
 	}
 	err := s.scan(b)
 	if err != nil {
-		r.over, r.list, r.queued, r.bytes = true, nil, nil, 0
-		r.requests, r.replies = scanner{}, scanner{}
+		r.endLocked()
 	}
 	return err
 }
 
+// end ends the reading.
+func (r *reading) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endLocked()
+}
+
+func (r *reading) endLocked() {
+	r.tap.calls.Release(&r.usage, r.held)
+	r.over, r.list, r.queued, r.held = true, nil, nil, 0
+	r.requests, r.replies = scanner{}, scanner{}
+}
+
 // recordCommand expects the reply to a command.
 func (r *reading) recordCommand(v *value, long bool) error {
-	if len(r.list) == maxExpected || len(r.queued) == maxExpected {
-		return errMany
-	}
 	if v.kind != '*' {
 		return errForm
 	}
@@ -115,82 +134,115 @@ func (r *reading) recordCommand(v *value, long bool) error {
 			return errCommand
 		}
 	case "MULTI":
-		r.expectOutside(expected{})
-		r.inMulti, r.queued = true, nil
+		r.endTransaction(expected{})
+		r.inMulti = true
 		return nil
 	case "EXEC":
-		r.expectOutside(expected{exec: true, queued: r.queued})
+		r.endTransaction(expected{queued: r.queued, size: r.size})
 		return nil
 	case "DISCARD", "RESET":
-		for _, c := range r.queued {
-			r.forget(c)
+		for i := range r.queued {
+			r.forget(r.queued[i].call)
 		}
-		r.expectOutside(expected{})
+		r.endTransaction(expected{})
 		return nil
 	}
-	c := r.tap.recognize(words)
-	if c != nil {
-		for _, word := range words {
-			c.bytes += len(word)
-		}
-		if r.bytes += c.bytes; r.bytes > maxExpectedBytes {
-			return errMany
-		}
+	r.expect(r.keep(r.tap.recognize(words), words))
+	return nil
+}
+
+// keep returns a call that waits for its reply, or nil if there is none, or no room: its verdict is
+// dropped then.
+func (r *reading) keep(c *call, words [][]byte) *call {
+	if c == nil {
+		return nil
 	}
-	r.expect(c)
+	const fixed, perWord = 160, 40
+	c.bytes = fixed + c.verdict.Size()
+	for _, word := range words {
+		c.bytes += perWord + int64(len(word))
+	}
+	if _, ok := r.tap.calls.TryTake(&r.usage, c.bytes); ok {
+		r.held += c.bytes
+		return c
+	}
+	if c.mapping != nil {
+		r.tap.opt.Mirror.Drop([]mirror.Verdict{c.verdict})
+	}
 	return nil
 }
 
 // forget accounts for a call that is no longer kept.
 func (r *reading) forget(c *call) {
-	if c != nil {
-		r.bytes -= c.bytes
-	}
+	r.tap.calls.Release(&r.usage, c.bytes)
+	r.held -= c.bytes
 }
 
-// expectOutside expects a reply to a command that is not queued, and ends a transaction.
-func (r *reading) expectOutside(e expected) {
-	r.list = append(r.list, e)
-	r.inMulti, r.queued = false, nil
+// endTransaction expects a reply to a command that is not queued.
+func (r *reading) endTransaction(e expected) {
+	r.inMulti, r.queued, r.size = false, nil, 0
+	r.push(e)
 }
 
 // expect expects a reply to a command, which in a transaction is QUEUED.
 func (r *reading) expect(c *call) {
 	if r.inMulti {
-		r.queued = append(r.queued, c)
+		if c != nil {
+			r.queued = append(r.queued, queuedCall{r.size, c})
+		}
+		r.size++
 		c = nil
 	}
-	r.list = append(r.list, expected{call: c})
+	r.push(expected{call: c})
+}
+
+// push adds a reply to come, and only counts it if it is of no interest.
+func (r *reading) push(e expected) {
+	if e.call == nil && len(e.queued) == 0 {
+		r.after++
+		return
+	}
+	e.before, r.after = r.after, 0
+	r.list = append(r.list, e)
 }
 
 // recordReply finds the command of a reply.
 func (r *reading) recordReply(v *value, long bool) error {
-	if v.kind == '>' {
-		return nil // a push
-	}
-	if len(r.list) == 0 {
+	switch {
+	case v.kind == '>': // a push
+	case len(r.list) > 0 && r.list[0].before > 0:
+		r.list[0].before--
+	case len(r.list) > 0:
+		e := r.list[0]
+		r.list[0] = expected{}
+		if r.list = r.list[1:]; len(r.list) == 0 {
+			r.list = nil
+		}
+		r.conclude(&e, v, long)
+	case r.after > 0:
+		r.after--
+	default:
 		return errReply
 	}
-	e := r.list[0]
-	if r.list = r.list[1:]; len(r.list) == 0 {
-		r.list = nil
+	return nil
+}
+
+// conclude reads the verdicts in a reply. A long one has none.
+func (r *reading) conclude(e *expected, v *value, long bool) {
+	if e.call != nil {
+		r.forget(e.call)
+		if !long {
+			r.tap.conclude(e.call, v)
+		}
+		return
 	}
-	r.forget(e.call)
-	for _, c := range e.queued {
-		r.forget(c)
-	}
-	switch {
-	case long:
-	case e.call != nil:
-		r.tap.conclude(e.call, v)
-	case e.exec && v.kind == '*' && len(v.elems) == len(e.queued):
-		for i, c := range e.queued {
-			if c != nil {
-				r.tap.conclude(c, v.elems[i])
-			}
+	executed := !long && v.kind == '*' && len(v.elems) == e.size
+	for _, q := range e.queued {
+		r.forget(q.call)
+		if executed {
+			r.tap.conclude(q.call, v.elems[q.at])
 		}
 	}
-	return nil
 }
 
 // recognize returns the call of a limiter, or nil if the command is none.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/mirror"
 )
 
@@ -33,8 +34,9 @@ type Options struct {
 // Tap forwards connections to the old Redis, and reads verdicts from them. Make one with [New],
 // start it with Open, stop it with Close.
 type Tap struct {
-	opt  Options
-	done sync.WaitGroup
+	opt   Options
+	done  sync.WaitGroup
+	calls account.Account // that wait for their replies, in bytes
 
 	mu       sync.Mutex
 	scripts  map[string]*Mapping // by SHA
@@ -56,7 +58,8 @@ func New(opt Options) (*Tap, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	t := &Tap{opt: opt, scripts: map[string]*Mapping{}, others: map[string]struct{}{},
+	t := &Tap{opt: opt, calls: account.Account{Most: maxCalls, Each: maxCallsEach},
+		scripts: map[string]*Mapping{}, others: map[string]struct{}{},
 		conns: map[net.Conn]struct{}{}}
 	for i := range opt.Mappings {
 		if m := &opt.Mappings[i]; m.sha != "" && t.scripts[m.sha] == nil {
@@ -161,6 +164,7 @@ func (t *Tap) runConn(application net.Conn) {
 	done.Go(func() { r.runForward(redis, application, &r.requests) })
 	done.Go(func() { r.runForward(application, redis, &r.replies) })
 	done.Wait()
+	r.end()
 }
 
 // runForward forwards one direction: it passes its end on, and ends the other one too if it fails.

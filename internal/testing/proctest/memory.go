@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // Memory is the resident memory of a process, in bytes: now, and at its peak.
@@ -13,15 +14,21 @@ type Memory struct{ Now, Peak int64 }
 // String returns both in mebibytes.
 func (m Memory) String() string { return fmt.Sprintf("%d MiB, peak %d MiB", m.Now>>20, m.Peak>>20) }
 
-// Memory returns the resident memory of the process (VmRSS and VmHWM of proc_pid_status(5)).
+// Memory returns the resident memory of the process.
 func (s *Process) Memory() Memory {
 	s.T.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.Pid()))
+	return MemoryOf(s.T, s.child.Pid())
+}
+
+// MemoryOf returns the resident memory of a process (VmRSS and VmHWM of proc_pid_status(5)).
+func MemoryOf(t testing.TB, pid int) Memory {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		s.T.Fatal(err)
+		t.Fatal(err)
 	}
-	return Memory{Now: s.kibibytes(string(text), "VmRSS:"),
-		Peak: s.kibibytes(string(text), "VmHWM:")}
+	return Memory{Now: kibibytes(t, string(text), "VmRSS:"),
+		Peak: kibibytes(t, string(text), "VmHWM:")}
 }
 
 // Descriptors returns the number of open file descriptors of the process.
@@ -35,8 +42,8 @@ func (s *Process) Descriptors() int {
 }
 
 // kibibytes returns the value of a line such as "VmRSS:  1024 kB", in bytes.
-func (s *Process) kibibytes(text, name string) int64 {
-	s.T.Helper()
+func kibibytes(t testing.TB, text, name string) int64 {
+	t.Helper()
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 || fields[0] != name {
@@ -44,11 +51,11 @@ func (s *Process) kibibytes(text, name string) int64 {
 		}
 		n, err := strconv.ParseInt(fields[1], 10, 64)
 		if err != nil {
-			s.T.Fatalf("%s: %v", line, err)
+			t.Fatalf("%s: %v", line, err)
 		}
 		return n << 10
 	}
-	s.T.Fatalf("there is no %s of the process", name)
+	t.Fatalf("there is no %s of the process", name)
 	return 0
 }
 
