@@ -19,6 +19,7 @@ type importAnswer struct {
 	Events     int64            `json:"events"`
 	Counted    int64            `json:"counted"`
 	Repeated   int64            `json:"repeated"`
+	Meanwhile  int64            `json:"meanwhile"`
 	TooOld     int64            `json:"too_old"`
 	Later      int64            `json:"later"`
 	Ahead      int64            `json:"ahead"`
@@ -52,9 +53,9 @@ func (s *session) printImport(r *imports.Report, f *importFlags, warnings []stri
 		_, err := io.WriteString(s.Stdout, describeImport(r, f, warnings))
 		return err
 	}
-	a := importAnswer{f.dryRun, r.Keys, r.Events, r.Counted, r.Repeated, r.TooOld, r.Later, r.Ahead,
-		r.Oldest, r.Newest, r.Unreadable, r.FailedKeys, nil, r.Span.Milliseconds(),
-		map[string]int64{}, nil, warnings}
+	a := importAnswer{f.dryRun, r.Keys, r.Events, r.Counted, r.Repeated, r.Meanwhile, r.TooOld,
+		r.Later, r.Ahead, r.Oldest, r.Newest, r.Unreadable, r.FailedKeys, nil,
+		r.Span.Milliseconds(), map[string]int64{}, nil, warnings}
 	if r.First.From != "" {
 		a.First = &importFirst{r.First.From, r.First.Key, r.First.Events}
 	}
@@ -104,6 +105,7 @@ func describeLeftOut(b *strings.Builder, r *imports.Report) {
 		why string
 	}{
 		{r.Repeated, "counted by an earlier import"},
+		{r.Meanwhile, "counted meanwhile by another import, or before an answer got lost"},
 		{r.TooOld, "older than the namespace reaches back, " + config.FormatDuration(r.Span)},
 		{r.Later, "after --until"},
 		{r.Ahead, "ahead of the server's clock: repeat the import to add them"},

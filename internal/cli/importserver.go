@@ -7,7 +7,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"twotier.dev/twotier"
@@ -26,7 +25,7 @@ type importServer struct {
 
 // The bounds of a batch. Its body is a tenth shorter than a server accepts.
 const (
-	importOps   = 5000
+	importOps   = 2000
 	importBytes = 900 << 10
 )
 
@@ -110,7 +109,7 @@ func (s *importServer) Marked(ctx context.Context, span int64, probes []imports.
 				origin
 			}
 		}
-		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body, false),
+		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body),
 			&answer); err != nil {
 			return err
 		}
@@ -128,7 +127,7 @@ func (s *importServer) Marked(ctx context.Context, span int64, probes []imports.
 		return nil
 	})
 	if err == nil && len(marked) != len(probes) {
-		err = errors.New("the server has answered another number of operations than asked for")
+		err = errOtherNumber
 	}
 	return marked, err
 }
@@ -150,11 +149,12 @@ func (s *importServer) Series(ctx context.Context, m imports.Mark, window int64)
 }
 
 // Count implements [imports.Server].
-func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[imports.Op]) (all bool,
-	why, err error) {
-	all = true
+func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[imports.Op],
+	counted func(*imports.Op)) (all bool, why, err error) {
+	var sent []imports.Op // those without a result yet
 	acquires := func(yield func(importOp) bool) {
 		for o := range ops {
+			sent = append(sent, o)
 			if !yield(importOp{Op: "acquire", TS: o.TS, Ack: s.ack, Checks: []importCheck{
 				{NS: o.NS, Key: o.Key, N: o.N, Limits: []limit{{Window: "1ms",
 					Max: twotier.MaxBound}}},
@@ -163,23 +163,43 @@ func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[impor
 			}
 		}
 	}
+	all = true
 	err = s.eachBatch(acquires, func(body []byte) error {
 		var answer struct {
-			Ops, Allowed int64
-			Errors       []struct{ Error *Problem }
+			Results []struct {
+				Allowed bool
+				Error   *Problem
+			}
 		}
-		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body, true),
+		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body),
 			&answer); err != nil {
 			return err
 		}
-		all = all && answer.Allowed == answer.Ops
-		if why == nil && len(answer.Errors) > 0 && answer.Errors[0].Error != nil {
-			why = answer.Errors[0].Error
+		if len(answer.Results) > len(sent) {
+			return errOtherNumber
 		}
+		for i, r := range answer.Results {
+			if r.Allowed {
+				counted(&sent[i])
+				continue
+			}
+			all = false
+			if why == nil && r.Error != nil {
+				why = r.Error
+			}
+		}
+		sent = sent[len(answer.Results):]
 		return nil
 	})
+	if err == nil && len(sent) > 0 {
+		err = errOtherNumber
+	}
 	return all, why, err
 }
+
+// errOtherNumber is the error of an answer that belongs to another batch.
+var errOtherNumber = errors.New("the server has answered another number of operations than asked " +
+	"for")
 
 // eachBatch calls send with the JSON of as many operations at a time as fit into a batch, with
 // commas between.
@@ -209,9 +229,8 @@ func (s *importServer) eachBatch(ops iter.Seq[importOp], send func(list []byte) 
 }
 
 // batchBody returns the body of a batch.
-func batchBody(list []byte, quiet bool) json.RawMessage {
-	return json.RawMessage(`{"quiet":` + strconv.FormatBool(quiet) + `,"ops":[` + string(list) +
-		`]}`)
+func batchBody(list []byte) json.RawMessage {
+	return json.RawMessage(`{"ops":[` + string(list) + `]}`)
 }
 
 // ask calls the server until it answers, and decodes its answer.

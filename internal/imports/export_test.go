@@ -1,5 +1,10 @@
 package imports
 
+import (
+	"context"
+	"slices"
+)
+
 // Exported for direct tests.
 var (
 	Milliseconds = milliseconds
@@ -15,4 +20,13 @@ func (p *Pattern) Glob() string { return p.glob() }
 func (p *Pattern) Expand(key string, other *Pattern) (string, bool) {
 	values, ok := p.values(key)
 	return other.expand(values), ok
+}
+
+// ImportEvents imports the events of one key.
+func ImportEvents(ctx context.Context, server Server, events []Event) (*Report, error) {
+	m := New(nil, server, Options{})
+	m.span = 86_400_000
+	k := keyPlan{Mark: Mark{Key: "k"}, from: "rl:k", events: slices.Clone(events)}
+	m.report.Events = total(events)
+	return &m.report, m.importPart(ctx, []keyPlan{k})
 }

@@ -33,9 +33,10 @@ type Options struct {
 // Report sums up an import. The numbers are of events unless they are named otherwise.
 type Report struct {
 	Keys, Events int64
-	// Counted are counted now, or would be without DryRun. Repeated were counted by earlier
-	// imports.
-	Counted, Repeated int64
+	// Counted are counted by this import, or would be without DryRun. Repeated were counted before
+	// it, and Meanwhile during it: by another import, or by a request of this one whose answer got
+	// lost.
+	Counted, Repeated, Meanwhile int64
 	// TooOld are older than the namespace reaches back, Later are after Until, and Ahead are ahead
 	// of the server's clock.
 	TooOld, Later, Ahead int64
@@ -234,21 +235,20 @@ func (m *Import) importPart(ctx context.Context, part []keyPlan) error {
 		return nil
 	}
 	var why error
+	planned, before := int64(0), m.report.Counted
 	for attempt := range attempts {
 		if err := m.findMissing(ctx, part); err != nil {
 			return err
 		}
 		if attempt == 0 {
-			m.addMissing(part)
+			planned = m.addRepeated(part)
 		}
-		all, reason, err := m.opt.DryRun, error(nil), error(nil)
-		if !all {
-			all, reason, err = m.server.Count(ctx, m.span, operations(part))
-		}
+		all, reason, err := m.count(ctx, part)
 		if err != nil {
 			return err
 		}
 		if all {
+			m.report.Meanwhile += planned - (m.report.Counted - before)
 			m.progress()
 			return nil
 		}
@@ -260,25 +260,42 @@ func (m *Import) importPart(ctx context.Context, part []keyPlan) error {
 	return ErrBusy
 }
 
-// addMissing adds to the report the events that the marks of some keys lack.
-func (m *Import) addMissing(part []keyPlan) {
-	r := &m.report
+// addRepeated adds to the report the events that the marks of some keys have, and returns the
+// number of those that they lack.
+func (m *Import) addRepeated(part []keyPlan) (lacking int64) {
 	for i := range part {
-		k := &part[i]
-		n := total(k.missing)
-		r.Counted += n
-		r.Repeated += total(k.events) - n
-		if n == 0 {
-			continue
-		}
-		if r.First.From == "" {
-			r.First = Sample{From: k.from, Key: k.Key, Events: n}
-		}
-		if first := k.missing[0].TS; r.Oldest == 0 || first < r.Oldest {
-			r.Oldest = first
-		}
-		r.Newest = max(r.Newest, k.missing[len(k.missing)-1].TS)
+		n := total(part[i].missing)
+		m.report.Repeated += total(part[i].events) - n
+		lacking += n
 	}
+	return lacking
+}
+
+// count counts the missing events of some keys, or only reports them in a dry run.
+func (m *Import) count(ctx context.Context, part []keyPlan) (all bool, why, err error) {
+	if !m.opt.DryRun {
+		return m.server.Count(ctx, m.span, operations(part), m.addCounted)
+	}
+	for op := range operations(part) {
+		m.addCounted(&op)
+	}
+	return true, nil, nil
+}
+
+// addCounted adds to the report an operation that has counted.
+func (m *Import) addCounted(op *Op) {
+	r := &m.report
+	r.Counted += op.N
+	switch {
+	case r.First.From == "":
+		r.First = Sample{From: op.from, Key: op.Key, Events: op.N}
+	case r.First.From == op.from:
+		r.First.Events += op.N
+	}
+	if r.Oldest == 0 || op.TS < r.Oldest {
+		r.Oldest = op.TS
+	}
+	r.Newest = max(r.Newest, op.TS)
 }
 
 // operations returns the operations that count the missing events, in order of time for each key.
@@ -291,7 +308,7 @@ func operations(part []keyPlan) iter.Seq[Op] {
 				for left := e.N; left > 0; left -= request.MaxN {
 					n := min(left, request.MaxN)
 					most = min(most+n, twotier.MaxBound)
-					if !yield(Op{Mark: k.Mark, TS: e.TS, N: n, Max: most}) {
+					if !yield(Op{Mark: k.Mark, TS: e.TS, N: n, Max: most, from: k.from}) {
 						return
 					}
 				}

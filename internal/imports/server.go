@@ -12,6 +12,8 @@ type Mark struct{ NS, Key, Source string }
 type Op struct {
 	Mark
 	TS, N, Max int64
+
+	from string // the key in Redis
 }
 
 // Probe asks for the number of events of a mark in any window that contains a time.
@@ -31,7 +33,9 @@ type Server interface {
 	Marked(ctx context.Context, span int64, probes []Probe) ([]int64, error)
 	// Series returns the buckets of a mark over a window that ends now.
 	Series(ctx context.Context, m Mark, window int64) ([]Bucket, error)
-	// Count executes operations in order. It reports whether all of them have counted, and if not,
-	// why the first that failed has, which may be nil.
-	Count(ctx context.Context, span int64, ops iter.Seq[Op]) (all bool, why, err error)
+	// Count executes operations in order, and calls counted with each one that has counted. It
+	// reports whether all of them have, and if not, why the first that failed has, which may be
+	// nil.
+	Count(ctx context.Context, span int64, ops iter.Seq[Op], counted func(*Op)) (all bool, why,
+		err error)
 }

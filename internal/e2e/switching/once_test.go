@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func TestKilledImports(t *testing.T) {
 }
 
 // TestImportsAtTheSameTime runs three imports at the same time, also where limits refuse nothing,
-// and where all counts are in Redis.
+// and where all counts are in Redis. Each reports what it has counted itself.
 func TestImportsAtTheSameTime(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--shadow"}, {"--mode", "redis"}} {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
@@ -104,14 +105,22 @@ func TestImportsAtTheSameTime(t *testing.T) {
 			b := newBed(t, flags...)
 			want := b.fill(newRand(t), 400)
 			var all sync.WaitGroup
+			var counted, events atomic.Int64
 			for range 3 {
 				all.Go(func() {
-					if _, err := b.tryImport("--pattern", "rl:{key}"); err != nil {
-						t.Error(err)
+					r, err := b.tryImport("--pattern", "rl:{key}")
+					if err != nil || r.Counted+r.Repeated+r.Meanwhile != r.Events {
+						t.Errorf("%+v %v", r, err)
 					}
+					counted.Add(r.Counted)
+					events.Store(r.Events)
 				})
 			}
 			all.Wait()
+			if counted.Load() > events.Load() { // fewer if an answer got lost
+				t.Errorf("%d events are reported as counted, want %d", counted.Load(),
+					events.Load())
+			}
 			b.compare(want)
 		})
 	}
