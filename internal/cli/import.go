@@ -20,12 +20,12 @@ const importPatience = 30 * time.Second
 
 // importFlags are the flags of import.
 type importFlags struct {
-	from, pattern, as, ns, format, unit, until, source, ack string
-	width, window                                           time.Duration
-	limit                                                   limits
-	burst                                                   int64
-	rate                                                    int
-	dryRun                                                  bool
+	from, pattern, as, ns, format, member, unit, until, source, ack string
+	width, window                                                   time.Duration
+	limit                                                           limits
+	burst                                                           int64
+	rate                                                            int
+	dryRun                                                          bool
 }
 
 func (f *importFlags) addFlags(fs *pflag.FlagSet) {
@@ -36,14 +36,18 @@ func (f *importFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.as, "as", "{key}", "key in twotier, a `TEXT` with names from --pattern")
 	fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` of the keys in twotier")
 	fs.StringVar(&f.format, "format", string(imports.Auto),
-		"`FORM` of the state: auto (a zset or a hash), zset, hash, fixed, redis-cell or redis_rate")
+		"`FORM` of the state: auto (found out, except for strings without a time in their names), "+
+			"zset, list, hash, fixed, weighted (two windows), redis-cell or redis_rate")
 	_ = fs.SetAnnotation("format", config.ChoicesAnnotation, imports.Formats()) // it exists
+	fs.StringVar(&f.member, "member", "",
+		"`TEXT` that matches the members of a zset, with {n} for the number of events that each "+
+			"stands for, such as {id}:{n} (default one each)")
 	fs.StringVar(&f.unit, "unit", "auto", "`UNIT` of times: auto, s, ms, us or ns")
 	_ = fs.SetAnnotation("unit", config.ChoicesAnnotation, imports.Units())
 	fs.Var((*duration)(&f.width), "width",
 		"`WIDTH` of the windows whose index is a field of a hash, or {index}")
 	fs.Var((*duration)(&f.window), "window",
-		"`WINDOW` of fixed windows that end when their key expires")
+		"`WINDOW` of fixed windows that end when their key expires, or of weighted ones")
 	fs.Var(&f.limit, "limit", "`MAX/WINDOW` of redis-cell or redis_rate: their rate")
 	fs.Int64Var(&f.burst, "burst", 0,
 		"`NUMBER` of events that they let pass at once (default that of --limit)")
@@ -63,10 +67,12 @@ func importSpec() spec {
 		name: "import", args: "--from URL --pattern TEXT [flags]",
 		summary: "count what another limiter has in Redis",
 		details: "Reads the state of a limiter from Redis and counts its events at their own " +
-			"times: sorted sets of times, hashes of sub-windows, fixed windows in strings, " +
-			"redis-cell and redis_rate. It only reads from Redis. Each event is counted once: to " +
-			"repeat an import, also one that was killed, adds only what is new.\n\n" +
-			"Exit status: 0 done, 1 some keys could not be imported or no answer, 2 wrong usage.",
+			"times: sorted sets and lists of times, hashes of sub-windows, fixed and weighted " +
+			"windows in strings, redis-cell and redis_rate. It only reads from Redis. Each " +
+			"event is counted once: to repeat an import, also one that was killed, adds only " +
+			"what is new.\n\n" +
+			"Exit status: 0 done, 1 some keys could not be imported, or nothing could be " +
+			"counted, or no answer, 2 wrong usage.",
 		examples: "twotier import --from redis://10.0.0.5 --pattern 'rl:{key}' --dry-run\n" +
 			"twotier import --from redis://10.0.0.5 --pattern 'limit:{key}:hash' --width 1m\n" +
 			"twotier import --from redis://10.0.0.5 --pattern 'rate:{key}' \\\n" +
@@ -109,6 +115,14 @@ func (f *importFlags) sourceOptions(timeout time.Duration) (opt imports.SourceOp
 	if opt.Pattern, err = imports.ParsePattern(f.pattern); err != nil {
 		return opt, usagef("--pattern: %w", err)
 	}
+	if f.member != "" {
+		if opt.Member, err = imports.ParsePattern(f.member); err != nil {
+			return opt, usagef("--member: %w", err)
+		}
+		if !opt.Member.Has("n") {
+			return opt, usagef("--member: %q has no {n}, the number of events", f.member)
+		}
+	}
 	return opt, f.checkFormat(&opt)
 }
 
@@ -120,6 +134,10 @@ func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
 		if !timed && f.window <= 0 {
 			return usagef("--window: want the length of the windows, or {start} or {index} in " +
 				"--pattern")
+		}
+	case imports.Weighted:
+		if !opt.Pattern.Has("index") && f.window <= 0 {
+			return usagef("--window: want the length of the windows, or {index} in --pattern")
 		}
 	case imports.RedisCell, imports.RedisRate:
 		if len(f.limit) != 1 || f.limit[0].Max < 1 {
@@ -136,6 +154,9 @@ func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
 		if opt.Burst < 1 || opt.Burst > 1_000_000 {
 			return usagef("--burst: want 1 to 1000000")
 		}
+	}
+	if opt.Member != nil && opt.Format != imports.Auto && opt.Format != imports.ZSet {
+		return usagef("--member: only a zset has members")
 	}
 	if opt.Pattern.Has("index") && f.width <= 0 {
 		return usagef("--width: want the width of the windows whose {index} is in --pattern")
@@ -208,12 +229,28 @@ func (s *session) importFrom(ctx context.Context, f *importFlags) error {
 		return fmt.Errorf("%w\nstopped after %s; repeat the command to go on: nothing is counted "+
 			"twice", err, countOf(int(report.Keys), "key"))
 	}
-	warnings := f.warnings(sourceOptions.Pattern, opt.Key, s.ruleNamespaces(ctx))
+	warnings := append(f.warnings(sourceOptions.Pattern, opt.Key, s.ruleNamespaces(ctx)),
+		contentWarnings(report)...)
 	if err := s.printImport(report, f, warnings); err != nil {
 		return err
 	}
 	if report.FailedKeys > 0 {
 		return errImportFailed
+	}
+	return checkCounted(report)
+}
+
+// checkCounted returns why nothing was counted although there is something, or nil.
+func checkCounted(r *imports.Report) error {
+	switch {
+	case r.Counted+r.Repeated+r.Meanwhile > 0:
+	case r.Ahead > 0:
+		return fmt.Errorf("nothing was counted: %s ahead of the clock; see --unit and --width",
+			countOf(int(r.Ahead), "event"))
+	case r.TimeKeys > 0:
+		return fmt.Errorf("nothing was counted: a time is in %s, and no number of events; see "+
+			"--pattern",
+			countOf(int(r.TimeKeys), "key"))
 	}
 	return nil
 }

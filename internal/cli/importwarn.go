@@ -32,6 +32,20 @@ func (f *importFlags) warnings(from, to *imports.Pattern, judged []string) (list
 	return list
 }
 
+// contentWarnings returns what is probably not meant in the content of the keys.
+func contentWarnings(r *imports.Report) (list []string) {
+	if r.Held > 0 {
+		list = append(list, fmt.Sprintf("the keys of %s live longer than --window: these count "+
+			"from now on", countOf(int(r.Held), "event")))
+	}
+	if r.TimeKeys > 0 {
+		list = append(list, fmt.Sprintf("a time is in %s, such as %s, which counts no events; "+
+			"make --pattern narrower", countOf(int(r.TimeKeys), "key"),
+			quoteUnprintable(r.TimeKey)))
+	}
+	return list
+}
+
 // mostNamespaces is how many namespaces a warning lists.
 const mostNamespaces = 10
 

@@ -61,11 +61,11 @@ func TestImportsAtOnceReportTheirShare(t *testing.T) {
 		for i := range int64(1 + s.IntN(30)) {
 			events = append(events, imports.Event{TS: now + i*10, N: 1 + s.Int64N(5)})
 		}
-		counted := int64(0)
+		isTotal, counted := s.IntN(2) == 0, int64(0)
 		run := func() {
 			s.running++
 			defer func() { s.running-- }()
-			r, err := imports.ImportEvents(t.Context(), s, events)
+			r, err := imports.ImportEvents(t.Context(), s, events, isTotal)
 			if err != nil {
 				t.Fatalf("TWOTIER_TEST_FIRST=%d: %v", n, err)
 			}

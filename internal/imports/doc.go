@@ -2,9 +2,9 @@
 // event once and at its own time.
 //
 // A [Source] finds the keys that match a [Pattern] and reads the events of each: the elements of a
-// sorted set, sub-windows in a hash, fixed windows in strings, or the part of a GCRA's burst that
-// is in use. It only reads. An [Import] compares the events with the marks of earlier imports and
-// counts the rest.
+// sorted set or a list, sub-windows in a hash, fixed and weighted windows in strings, or the part
+// of a GCRA's burst that is in use. It only reads. An [Import] compares the events with the marks
+// of earlier imports and counts the rest.
 //
 // # Exactly once
 //
@@ -16,7 +16,8 @@
 //
 // Times decide which events of a key are new. A source forgets its oldest events and adds new ones,
 // so an import compares bucket by bucket: if a bucket has more events than its mark, the newest are
-// missing.
+// missing. The number of a window in a string has no times: the events of the mark in that window
+// are subtracted from it.
 //
 // An Import is for one goroutine.
 package imports

@@ -2,6 +2,7 @@ package imports
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -74,11 +75,17 @@ func parseNumber(text string) (float64, error) {
 	return x, nil
 }
 
+// errIsTime is the error of a number that is a time. No limiter counts to 1e9.
+var errIsTime = errors.New("is a time, not a number of events")
+
 // parseCount parses a number of events.
 func parseCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
+	switch {
+	case err != nil || n < 0:
 		return 0, fmt.Errorf("%.40q is not a number of events", text)
+	case unitOf(float64(n)) != "":
+		return 0, fmt.Errorf("%d %w", n, errIsTime)
 	}
 	return n, nil
 }
@@ -95,6 +102,19 @@ func merge(events []Event) []Event {
 		}
 	}
 	return kept
+}
+
+// maxSpread is the largest number of times over which events are spread.
+const maxSpread = 64
+
+// spread returns n events at even distances between two times.
+func spread(n, from, to int64) (events []Event) {
+	times := min(n, maxSpread)
+	for i := range times {
+		events = append(events, Event{from + (2*i+1)*(to-from)/(2*times),
+			n*(i+1)/times - n*i/times})
+	}
+	return merge(events)
 }
 
 func total(events []Event) (n int64) {

@@ -23,10 +23,12 @@ func (p *Pattern) Expand(key string, other *Pattern) (string, bool) {
 }
 
 // ImportEvents imports the events of one key.
-func ImportEvents(ctx context.Context, server Server, events []Event) (*Report, error) {
+func ImportEvents(ctx context.Context, server Server, events []Event, isTotal bool) (*Report,
+	error) {
 	m := New(nil, server, Options{})
 	m.span = 86_400_000
-	k := keyPlan{Mark: Mark{Key: "k"}, from: "rl:k", events: slices.Clone(events)}
+	k := keyPlan{Mark: Mark{Key: "k"}, from: "rl:k", events: slices.Clone(events),
+		isTotal: isTotal}
 	m.report.Events = total(events)
 	return &m.report, m.importPart(ctx, []keyPlan{k})
 }

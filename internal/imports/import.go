@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -37,6 +38,8 @@ type Report struct {
 	// it, and Meanwhile during it: by another import, or by a request of this one whose answer got
 	// lost.
 	Counted, Repeated, Meanwhile int64
+	// Held count from now on, because their key outlives the window that it is for.
+	Held int64
 	// TooOld are older than the namespace reaches back, Later are after Until, and Ahead are ahead
 	// of the server's clock.
 	TooOld, Later, Ahead int64
@@ -48,6 +51,9 @@ type Report struct {
 	// Unreadable is the number of elements that are no events, and Example describes one.
 	Unreadable int64
 	Example    string
+	// TimeKeys is the number of keys that hold a time and no events, and TimeKey is one of them.
+	TimeKeys int64
+	TimeKey  string
 	// FailedKeys is the number of keys that can't be imported, and Failed has the first of them.
 	FailedKeys int64
 	Failed     []KeyError
@@ -144,6 +150,8 @@ type keyPlan struct {
 	events  []Event // those that can be counted
 	missing []Event // those of them that the mark lacks
 	marked  int64   // the events of the mark
+	isTotal bool    // see Content
+	since   int64
 }
 
 // prepare adds a key to the report, and returns its plan if it has events to count.
@@ -152,6 +160,11 @@ func (m *Import) prepare(c *Content) (k keyPlan, ok bool) {
 		return k, false // it has expired
 	}
 	r := &m.report
+	if c.IsTime {
+		r.TimeKeys++
+		r.TimeKey = cmp.Or(r.TimeKey, c.Key)
+		return k, false
+	}
 	r.Keys++
 	if c.Format != "" {
 		r.Formats[c.Format]++
@@ -160,15 +173,16 @@ func (m *Import) prepare(c *Content) (k keyPlan, ok bool) {
 	if r.Example == "" && c.Example != "" {
 		r.Example = fmt.Sprintf("%q: %s", c.Key, c.Example)
 	}
-	k.from = c.Key
+	k.from, k.isTotal, k.since = c.Key, c.IsTotal, c.Since
 	k.Mark = Mark{NS: m.opt.Namespace, Key: m.opt.Key.expand(c.Values),
-		Source: sourceName(m.opt.Source, c.Key)}
+		Source: sourceName(m.opt.Source, cmp.Or(c.Origin, c.Key))}
 	if err := checkKey(c, k.Key); err != nil {
 		if r.FailedKeys++; len(r.Failed) < mostFailed {
 			r.Failed = append(r.Failed, KeyError{c.Key, err})
 		}
 		return k, false
 	}
+	r.Held += c.Held
 	m.now = time.Now().UnixMilli()
 	for _, e := range c.Events {
 		m.classify(e, &k)

@@ -24,6 +24,10 @@ func (m *Import) findMissing(ctx context.Context, part []keyPlan) error {
 		if k.marked == 0 {
 			continue
 		}
+		if k.isTotal && k.since == 0 {
+			k.missing = newest(k.events, k.marked)
+			continue
+		}
 		if err := m.compare(ctx, k); err != nil {
 			return err
 		}
@@ -38,14 +42,32 @@ const skew = leaparray.MaxAhead
 // compare compares the events of a key with its mark, once they have passed at the server: a series
 // has nothing that lies ahead.
 func (m *Import) compare(ctx context.Context, k *keyPlan) error {
-	newest := time.UnixMilli(k.events[len(k.events)-1].TS)
-	if err := wait(ctx, time.Until(newest.Add(skew))); err != nil {
+	last := time.UnixMilli(k.events[len(k.events)-1].TS)
+	if err := wait(ctx, time.Until(last.Add(skew))); err != nil {
 		return err
 	}
-	age := time.Since(time.UnixMilli(k.events[0].TS)) + edge
+	first := k.events[0].TS
+	if k.isTotal {
+		first = k.since
+	}
+	age := time.Since(time.UnixMilli(first)) + edge
 	buckets, err := m.server.Series(ctx, k.Mark, min(m.span, age.Milliseconds()))
-	k.missing = missing(k.events, buckets)
+	if k.isTotal {
+		k.missing = newest(k.events, markedSince(buckets, k.since, k.events[0].TS))
+	} else {
+		k.missing = missing(k.events, buckets)
+	}
 	return err
+}
+
+// markedSince returns the number of events in the buckets after a time, and in the one that has at.
+func markedSince(buckets []Bucket, after, at int64) (n int64) {
+	for i := range buckets {
+		if b := &buckets[i]; b.Start > after || b.Start <= at && at < b.Start+b.Width {
+			n += b.N
+		}
+	}
+	return n
 }
 
 // wait waits for a time, if it is positive.

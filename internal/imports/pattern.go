@@ -13,6 +13,8 @@ const (
 	placeStart = "start"
 	placeIndex = "index"
 	placeKey   = "key"
+	// placeNumber is the number of events, in a pattern of members.
+	placeNumber = "n"
 )
 
 // Pattern is a text with placeholders, such as limit:{key}:zset. Two braces stand for one.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -89,8 +88,8 @@ func (s *Source) findFormats(ctx context.Context, list []Content) error {
 
 // formatOf returns the format of a key of a type of Redis.
 func (s *Source) formatOf(kind string) (Format, error) {
-	want := map[Format]string{ZSet: "zset", Hash: "hash", Fixed: "string", RedisCell: "string",
-		RedisRate: "string"}[s.opt.Format]
+	want := map[Format]string{ZSet: "zset", List: "list", Hash: "hash", Fixed: "string",
+		Weighted: "string", RedisCell: "string", RedisRate: "string"}[s.opt.Format]
 	switch {
 	case kind == "none":
 		return "", nil
@@ -100,13 +99,15 @@ func (s *Source) formatOf(kind string) (Format, error) {
 		return "", contentErrorf("is a %s, and --format %s reads a %s", kind, s.opt.Format, want)
 	case kind == "zset":
 		return ZSet, nil
+	case kind == "list":
+		return List, nil
 	case kind == "hash":
 		return Hash, nil
 	case kind == "string" && s.opt.Pattern.hasTime():
 		return Fixed, nil
 	case kind == "string":
-		return "", contentErrorf("is a string: name the limiter with --format fixed, redis-cell " +
-			"or redis_rate")
+		return "", contentErrorf("is a string: name the limiter with --format fixed, weighted, " +
+			"redis-cell or redis_rate")
 	}
 	return "", contentErrorf("is a %s, which no known limiter uses; make --pattern narrower", kind)
 }
@@ -116,10 +117,12 @@ func (s *Source) readContent(ctx context.Context, c *Content) error {
 	switch c.Format {
 	case ZSet:
 		return s.readZSet(ctx, c)
+	case List:
+		return s.readList(ctx, c)
 	case Hash:
 		return s.readHash(ctx, c)
-	case Fixed:
-		return s.readFixed(ctx, c)
+	case Fixed, Weighted:
+		return s.readCounter(ctx, c)
 	}
 	return s.readGCRA(ctx, c)
 }
@@ -150,7 +153,7 @@ func (s *Source) readZSet(ctx context.Context, c *Content) error {
 				c.skip(fmt.Errorf("score %w; --unit names the unit", err))
 				continue
 			}
-			c.Events = append(c.Events, Event{ts, 1})
+			s.addMember(c, ts, z.Member)
 		}
 		if len(page) < pageSize {
 			return nil
@@ -163,6 +166,61 @@ func (s *Source) readZSet(ctx context.Context, c *Content) error {
 			ties++
 		}
 	}
+}
+
+// addMember adds the events that a member stands for.
+func (s *Source) addMember(c *Content, ts int64, member any) {
+	if s.opt.Member == nil {
+		c.Events = append(c.Events, Event{ts, 1})
+		return
+	}
+	text := fmt.Sprint(member)
+	values, ok := s.opt.Member.values(text)
+	if !ok {
+		c.skip(fmt.Errorf("member %.40q does not match --member", text))
+		return
+	}
+	c.add(ts, values[placeNumber], fmt.Sprintf("member %.40q", text))
+}
+
+// add adds a number of events, or counts an element that is none.
+func (c *Content) add(ts int64, number, element string) {
+	n, err := parseCount(number)
+	switch {
+	case err != nil:
+		c.skip(fmt.Errorf("%s: %w", element, err))
+	case n > 0:
+		c.Events = append(c.Events, Event{ts, n})
+	}
+}
+
+// readList reads times. It reads them at once, because their positions change with each event.
+func (s *Source) readList(ctx context.Context, c *Content) error {
+	if err := s.pace.wait(ctx, 1); err != nil {
+		return err
+	}
+	list, err := s.client.LRange(ctx, c.Key, 0, -1).Result()
+	if err != nil {
+		return err
+	}
+	for _, text := range list {
+		ts, err := s.timeOf(text)
+		if err != nil {
+			c.skip(fmt.Errorf("element %w; --unit names the unit", err))
+			continue
+		}
+		c.Events = append(c.Events, Event{ts, 1})
+	}
+	return nil
+}
+
+// timeOf returns the time that a text holds.
+func (s *Source) timeOf(text string) (int64, error) {
+	x, err := parseNumber(text)
+	if err != nil {
+		return 0, err
+	}
+	return milliseconds(x, s.opt.Unit)
 }
 
 // readHash reads sub-windows. A field may be returned twice.
@@ -190,20 +248,13 @@ func (s *Source) readHash(ctx context.Context, c *Content) error {
 
 // addSubWindow adds the events of a field.
 func (s *Source) addSubWindow(c *Content, field, value string) {
+	element := fmt.Sprintf("field %.40q", field)
 	ts, err := s.startOf(field)
-	var n int64
-	if err == nil {
-		n, err = parseCount(value)
+	if err != nil {
+		c.skip(fmt.Errorf("%s: %w", element, err))
+		return
 	}
-	if err == nil && n < 0 {
-		err = fmt.Errorf("%d is not a number of events", n)
-	}
-	switch {
-	case err != nil:
-		c.skip(fmt.Errorf("field %.40q: %w", field, err))
-	case n > 0:
-		c.Events = append(c.Events, Event{ts, n})
-	}
+	c.add(ts, value, element)
 }
 
 // startOf returns the time at which a sub-window starts: the number itself, or times the width.
@@ -225,87 +276,6 @@ func (s *Source) startOf(text string) (int64, error) {
 			s.opt.Width)
 	}
 	return int64(ms), nil
-}
-
-// readFixed reads the number of events in a fixed window.
-func (s *Source) readFixed(ctx context.Context, c *Content) error {
-	text, start, err := s.readString(ctx, c)
-	if err != nil || text == "" {
-		return err
-	}
-	n, err := parseCount(text)
-	if err == nil && n < 0 {
-		err = fmt.Errorf("%d is not a number of events", n)
-	}
-	if err != nil {
-		return contentErrorf("%v", err)
-	}
-	if n > 0 {
-		c.Events = append(c.Events, Event{start, n})
-	}
-	return nil
-}
-
-// readString reads a string, "" if it is gone, and when its window started.
-func (s *Source) readString(ctx context.Context, c *Content) (text string, start int64, err error) {
-	if err := s.pace.wait(ctx, 1); err != nil {
-		return "", 0, err
-	}
-	text, err = s.client.Get(ctx, c.Key).Result()
-	if errors.Is(err, redis.Nil) {
-		return "", 0, nil
-	}
-	if err != nil {
-		return "", 0, err
-	}
-	switch {
-	case s.opt.Pattern.Has(placeStart):
-		start, err = s.timeIn(c.Values[placeStart])
-	case s.opt.Pattern.Has(placeIndex):
-		index, parseErr := strconv.ParseInt(c.Values[placeIndex], 10, 64)
-		start = index * s.opt.Width.Milliseconds()
-		if parseErr != nil || unitOf(float64(start)) != "ms" {
-			err = contentErrorf("{index} is %s, no index of a window of %v; see --width",
-				c.Values[placeIndex], s.opt.Width)
-		}
-	default:
-		return s.readExpiring(ctx, c, text)
-	}
-	return text, start, err
-}
-
-// timeIn returns the time that the name of a key holds.
-func (s *Source) timeIn(text string) (int64, error) {
-	x, err := parseNumber(text)
-	if err != nil {
-		return 0, contentErrorf("{start}: %v", err)
-	}
-	ts, err := milliseconds(x, s.opt.Unit)
-	if err != nil {
-		return 0, contentErrorf("{start}: %v; --unit names the unit", err)
-	}
-	return ts, nil
-}
-
-// readExpiring finds the start of a window that ends when its key expires.
-func (s *Source) readExpiring(ctx context.Context, c *Content, text string) (string, int64, error) {
-	if err := s.pace.wait(ctx, 1); err != nil {
-		return "", 0, err
-	}
-	end, err := s.client.PExpireTime(ctx, c.Key).Result()
-	switch {
-	case err != nil && isFatal(ctx, err):
-		return "", 0, err
-	case err != nil:
-		return "", 0, contentErrorf("its window ends when it expires, which Redis before 7.0 "+
-			"does not report exactly: %v", err)
-	case end == -2:
-		return "", 0, nil // it has expired meanwhile
-	case end < 0:
-		return "", 0, contentErrorf("has no time to live, so nobody knows when its window ends; " +
-			"put {start} or {index} into --pattern if its name has the time")
-	}
-	return text, (end - s.opt.Window).Milliseconds(), nil
 }
 
 // epoch2017 is where redis_rate begins to count seconds.

@@ -19,16 +19,22 @@ type Format string
 
 // The formats of sources.
 const (
-	// Auto finds out whether a key is a ZSet, a Hash or, if the pattern has the time of the window,
-	// Fixed.
+	// Auto finds out whether a key is a ZSet, a List, a Hash or, if the pattern has the time of the
+	// window, Fixed or Weighted.
 	Auto Format = "auto"
 	// ZSet is a sorted set with an element for each event, whose score is its time.
 	ZSet Format = "zset"
+	// List has an element for each event: its time.
+	List Format = "list"
 	// Hash has a field for each sub-window: its start, or its start divided by the width.
 	Hash Format = "hash"
 	// Fixed is a string with the number of events in a window, which starts at the time in the name
 	// of the key, or ends when the key expires.
 	Fixed Format = "fixed"
+	// Weighted is Fixed of a limiter that estimates a sliding window: it keeps the window before
+	// the present one, and weighs it by its part in the sliding window. Without a time in the name,
+	// the key expires a window after the end of its own.
+	Weighted Format = "weighted"
 	// RedisCell is a string of redis-cell: the theoretical arrival time in unix nanoseconds.
 	RedisCell Format = "redis-cell"
 	// RedisRate is a string of go-redis/redis_rate: the theoretical arrival time in seconds since
@@ -38,8 +44,8 @@ const (
 
 // Formats lists the formats.
 func Formats() []string {
-	return []string{string(Auto), string(ZSet), string(Hash), string(Fixed), string(RedisCell),
-		string(RedisRate)}
+	return []string{string(Auto), string(ZSet), string(List), string(Hash), string(Fixed),
+		string(Weighted), string(RedisCell), string(RedisRate)}
 }
 
 // Loss describes the information that a format lacks for an exact import, or is "".
@@ -48,6 +54,9 @@ func (f Format) Loss() string {
 	case Hash, Fixed:
 		return "the times within a window: its events count from its start, so they leave when " +
 			"the limiter would have forgotten them; fixed windows include refused requests"
+	case Weighted:
+		return "the times within a window: its events count spread evenly over the part that has " +
+			"passed, as the limiter weighs them"
 	case RedisCell, RedisRate:
 		return "the times of events: GCRA keeps how much of its burst is in use, and those " +
 			"events leave when it would have let the next ones pass"
@@ -66,10 +75,13 @@ type SourceOptions struct {
 	// Unit is the unit of times, one of Units. Default: auto.
 	Unit string
 	// Width is the width of the sub-windows of a Hash, or of the windows whose {index} is in the
-	// name of a Fixed key.
+	// name of a Fixed or Weighted key.
 	Width time.Duration
-	// Window is the length of the windows of Fixed keys without a time in their names.
+	// Window is the length of the windows of Fixed and Weighted keys whose names have no {index}.
 	Window time.Duration
+	// Member matches the members of a ZSet, with {n} for the number of events that each stands for.
+	// Default: none, and each is one event.
+	Member *Pattern
 	// Rate and Period are the number of events per time of a GCRA, and Burst how many it lets pass
 	// at once.
 	Rate, Burst int64
@@ -86,8 +98,19 @@ type Content struct {
 	Key    string
 	Values map[string]string
 	Format Format
+	// Origin is the name of the source of the events: what has been counted of it is not counted
+	// again. Empty means Key.
+	Origin string
 	// Events are in order of time, one for each millisecond.
 	Events []Event
+	// IsTotal is set if the times of Events are estimates, which differ between two imports: then
+	// the number of events that have been counted is compared, from Since on.
+	IsTotal bool
+	Since   int64
+	// Held is the number of events that count from now on, because their key outlives its window.
+	Held int64
+	// IsTime is set if the key holds a time and no events.
+	IsTime bool
 	// Unreadable is the number of elements that are no events, and Example describes one.
 	Unreadable int64
 	Example    string

@@ -155,7 +155,8 @@ func TestKeysThatCannotBeImported(t *testing.T) {
 	}
 	all := strings.Join(texts, "\n")
 	for _, want := range []string{"k:xx its key in twotier would have 300 bytes", "--as",
-		"k:st is a string: name the limiter with --format", "k:li is a list", "k:li",
+		"k:st is a string: name the limiter with --format",
+		"k:li no element is an event: element 5 is no time",
 		`k:li its key in twotier would be "line\nfeed"`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in %s", want, all)
