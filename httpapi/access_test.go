@@ -275,7 +275,7 @@ func TestWithTokensAllocatesNothing(t *testing.T) {
 		ctx := newRequest(tt.request, tt.body)
 		ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
 		warm(s, ctx)
-		if allocs := testing.AllocsPerRun(1000, func() {
+		if allocs := allocations(1000, func() {
 			ctx.Response.Reset()
 			s.Handle(ctx)
 		}); allocs > 0 || ctx.Response.StatusCode() != 200 {

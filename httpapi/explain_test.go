@@ -202,7 +202,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 		}
 		ctx := newRequest(tt.request, tt.body)
 		warm(s, ctx)
-		allocs := testing.AllocsPerRun(1000, func() {
+		allocs := allocations(1000, func() {
 			ctx.Response.Reset()
 			s.Handle(ctx)
 		})

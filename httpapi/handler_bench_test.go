@@ -27,6 +27,18 @@ func warm(s *httpapi.Server, ctx *fasthttp.RequestCtx) {
 	}
 }
 
+// allocations returns the average number of allocations of a call. The runtime counts those of all
+// goroutines, and servers of other tests may still be stopping, so the least of several counts.
+func allocations(runs int, call func()) float64 {
+	least := testing.AllocsPerRun(runs, call)
+	for range 4 {
+		if least > 0 {
+			least = min(least, testing.AllocsPerRun(runs, call))
+		}
+	}
+	return least
+}
+
 func TestHotPathAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
@@ -35,7 +47,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		s := newServer(t, newFake())
 		ctx := newRequest(tt.request, tt.body)
 		warm(s, ctx)
-		allocs := testing.AllocsPerRun(1000, func() {
+		allocs := allocations(1000, func() {
 			ctx.Response.Reset()
 			s.Handle(ctx)
 		})
@@ -58,7 +70,7 @@ func TestBatchesReuseTheirMemory(t *testing.T) {
 		s := newServer(t, newFake())
 		ctx := newRequest("POST /v1/batch", string(benchBatch(size, true)))
 		warm(s, ctx)
-		allocs := testing.AllocsPerRun(100, func() {
+		allocs := allocations(100, func() {
 			ctx.Response.Reset()
 			s.Handle(ctx)
 		})

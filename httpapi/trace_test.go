@@ -154,7 +154,7 @@ func TestTracerCostsNothing(t *testing.T) {
 		s, _ := recording(t, newFake())
 		ctx := newRequest(tt.request, tt.body)
 		warm(s, ctx)
-		allocs := testing.AllocsPerRun(1000, func() {
+		allocs := allocations(1000, func() {
 			ctx.Response.Reset()
 			s.Handle(ctx)
 		})
