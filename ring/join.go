@@ -53,6 +53,28 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 	return r.concludeJoin(&c, seeds)
 }
 
+// Contact exchanges state with the nodes at these gossip addresses, once, after Open and before
+// Enter. It stops early if one of them knows a member that is past starting. The error wraps
+// [ErrRefused] if none can be reached and one of them is configured differently; it is no error if
+// they don't answer, or don't let this node in.
+func (r *Ring) Contact(ctx context.Context, addresses []string) error {
+	c := contacts{failed: map[string]contact{}}
+	r.contactSeeds(ctx, addresses, &c)
+	r.rebuild()
+	for _, failed := range c.failed {
+		if !c.reached && failed.outcome == refused {
+			return fmt.Errorf("join: %w: %s", ErrRefused, failed.reason)
+		}
+	}
+	return nil
+}
+
+// HasMember reports whether the process with this name is a member.
+func (r *Ring) HasMember(name string) bool { return r.views.has(name) }
+
+// HasEntered reports whether another member is past starting.
+func (r *Ring) HasEntered() bool { return r.views.hasEntered(r.opt.Name) }
+
 // contactSeeds exchanges state with seeds until one of them knows a member that is past starting,
 // and reports whether one did.
 func (r *Ring) contactSeeds(ctx context.Context, seeds []string, c *contacts) bool {

@@ -31,6 +31,8 @@ type Options struct {
 	// Join lists gossip addresses of other members, as host:port. Addresses that don't answer are
 	// retried.
 	Join []string
+	// Listed returns further addresses to look for, which may change. Optional.
+	Listed func() []string
 	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different
 	// secrets don't form a cluster. Default: none.
 	Secret []byte

@@ -136,6 +136,14 @@ func (v *views) snapshot() (list []Member) {
 	return list
 }
 
+// has reports whether the named process is a member.
+func (v *views) has(name string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, ok := v.members[name]
+	return ok
+}
+
 // hasEntered reports whether there is a member, except the named one, that is past starting.
 func (v *views) hasEntered(but string) bool {
 	v.mu.Lock()

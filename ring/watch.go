@@ -3,6 +3,7 @@ package ring
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -95,7 +96,7 @@ func (r *Ring) runRejoin(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			missing := r.views.missingAddresses(ctx, r.opt.Join)
+			missing := r.views.missingAddresses(ctx, r.seeds())
 			results := r.exchangeWithAll(ctx, missing)
 			for range missing {
 				<-results // unreachable members are tried again
@@ -106,6 +107,14 @@ func (r *Ring) runRejoin(ctx context.Context) {
 			r.meetStranger(ctx, s)
 		}
 	}
+}
+
+// seeds returns the addresses to look for, apart from those of lost members.
+func (r *Ring) seeds() []string {
+	if r.opt.Listed == nil {
+		return r.opt.Join
+	}
+	return slices.Concat(r.opt.Join, r.opt.Listed())
 }
 
 // soonest is how much more often a new node looks for missing members at first: nodes that start at

@@ -57,6 +57,7 @@ func doctorCommand(o cli.IO) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		findings = append(findings, examineJoin(ctx, &cfg, o.Environ)...)
 		findings = append(findings, examineWarnings(ctx, &cfg, o.Environ)...)
 		if cfg.OTLPIgnored != nil {
 			findings = append(findings, doctor.Finding{Level: doctor.Warning, About: "spans",

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/doctor"
 	"twotier.dev/twotier/internal/warning"
@@ -72,6 +73,26 @@ func pinnedTLS(pair tls.Certificate) *tls.Config {
 // warningsOf requests the warnings of the node at --listen.
 func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]warning.Warning,
 	error) {
+	var answer struct{ Warnings []warning.Warning }
+	err := askNode(ctx, cfg, environ, "/v1/rules?warnings=true", &answer)
+	return answer.Warnings, err
+}
+
+// examineJoin compares --join with the members that the node at --listen knows. There is no finding
+// if it does not run, or has no other members.
+func examineJoin(ctx context.Context, cfg *config.Config, environ []string) []doctor.Finding {
+	var view cluster.View
+	if cfg.Gossip == "" || askNode(ctx, cfg, environ, "/v1/cluster", &view) != nil ||
+		len(view.Members) < 2 {
+		return nil
+	}
+	return []doctor.Finding{doctor.Join(ctx, cfg.Join, []string{cfg.Gossip, cfg.GossipAdvertise},
+		len(view.Members))}
+}
+
+// askNode asks the node at --listen and decodes its answer.
+func askNode(ctx context.Context, cfg *config.Config, environ []string, path string,
+	answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	base := "http://"
@@ -80,14 +101,14 @@ func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]wa
 	if cfg.TLSCert != "" {
 		pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		base, transport.TLSClientConfig = "https://", pinnedTLS(pair)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		base+reachable(cfg.Listen)+"/v1/rules?warnings=true", nil)
+		base+reachable(cfg.Listen)+path, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, entry := range environ {
 		if token, ok := strings.CutPrefix(entry, "TWOTIER_TOKEN="); ok && token != "" {
@@ -96,13 +117,11 @@ func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]wa
 	}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", response.StatusCode)
+		return fmt.Errorf("status %d", response.StatusCode)
 	}
-	var answer struct{ Warnings []warning.Warning }
-	err = json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&answer)
-	return answer.Warnings, err
+	return json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(answer)
 }

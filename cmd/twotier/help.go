@@ -46,7 +46,8 @@ with buckets of their own; what a namespace doesn't set is as in the default one
 
 Three nodes of a cluster on one machine; any of them answers for all:
 
-    export TWOTIER_REDIS=redis://127.0.0.1:6379 TWOTIER_JOIN=127.0.0.1:7946
+    export TWOTIER_REDIS=redis://127.0.0.1:6379
+    export TWOTIER_JOIN=127.0.0.1:7946,127.0.0.1:7947,127.0.0.1:7948
     twotier serve --node a --listen 127.0.0.1:8080 --gossip 127.0.0.1:7946 &
     twotier serve --node b --listen 127.0.0.1:8081 --gossip 127.0.0.1:7947 &
     twotier serve --node c --listen 127.0.0.1:8082 --gossip 127.0.0.1:7948 &`

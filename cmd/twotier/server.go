@@ -28,6 +28,7 @@ import (
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/roster"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
@@ -49,6 +50,7 @@ type server struct {
 	peers     *peer.Client        // nil without a cluster
 	transport *peerhttp.Transport // nil without a cluster
 	passes    *peer.Passes        // nil without a cluster
+	roster    *roster.Roster      // nil without Redis
 	rules     *rulebook.Keeper
 	node      *node.Node
 	http      *httpapi.Server
@@ -105,11 +107,10 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if err := s.addCounters(&opt); err != nil {
 		return nil, err
 	}
-	if cfg.Gossip != "" {
-		if err := s.joinCluster(&opt); err != nil {
-			return nil, err
-		}
+	if err := s.joinCluster(&opt); err != nil {
+		return nil, err
 	}
+	s.addRoster(&opt)
 	counters := verdicts.New()
 	s.addWarnings(&web, counters)
 	opt.Rules, opt.Latencies = s.rulesInForce, counters.Latencies
@@ -130,13 +131,17 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	return s, err
 }
 
-// joinCluster makes the parts that a node of a cluster needs.
+// joinCluster makes the parts that a node of a cluster needs, if this is one.
 func (s *server) joinCluster(opt *node.Options) (err error) {
+	if s.cfg.Gossip == "" {
+		return nil
+	}
 	s.ring, err = ring.New(ring.Options{
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
 		Secret:    []byte(s.cfg.ClusterSecret),
 		Agreement: s.agreement(),
 		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Logger: s.log,
+		Listed:   func() []string { return s.roster.Unmet() },
 		OnChange: func(t *ring.Table) { s.node.FollowTable(t) },
 	})
 	if err != nil {

@@ -131,6 +131,7 @@ func importMap() map[string][]string {
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},
+		"internal/roster":     {"twotier.dev/twotier/internal/retry"},
 		"internal/strictyaml": {yamlLibrary},
 
 		// Probable misconfigurations.

@@ -46,7 +46,7 @@ func clusterSettings(c *Cluster) []setting {
 			help: "address for messages from other nodes, in place of --listen",
 			set:  setChecked(&c.Peer, checkOptionalAddress)},
 		{name: "join", arg: "HOST:PORT,...",
-			help: "gossip addresses of other nodes; this node may be among them",
+			help: "gossip addresses of all nodes; this node may be among them",
 			set:  setParsed(&c.Join, parseAddresses)},
 		{name: "cluster-secret", arg: "TEXT",
 			help: "encrypts and authenticates all messages between nodes; required unless gossip " +

@@ -11,7 +11,8 @@ import (
 
 // Settings returns the warnings about settings and the variables they were read from.
 func Settings(cfg *config.Config) []warning.Warning {
-	list := slices.Concat(lintVariables(cfg.Variables), lintNoEffect(cfg), lintShadow(cfg))
+	list := slices.Concat(lintVariables(cfg.Variables), lintNoEffect(cfg), lintShadow(cfg),
+		lintJoin(cfg))
 	if at := cfg.Where("trusted-proxies"); at != "" {
 		for _, network := range cfg.TrustedProxies {
 			if network.Bits() == 0 {
@@ -49,6 +50,22 @@ func lintShadow(cfg *config.Config) (list []warning.Warning) {
 		}
 	}
 	return list
+}
+
+// lintJoin warns about a node that is to join nobody but itself.
+func lintJoin(cfg *config.Config) []warning.Warning {
+	for _, address := range cfg.Join {
+		if address != cfg.Gossip && address != cfg.GossipAdvertise {
+			return nil
+		}
+	}
+	if len(cfg.Join) == 0 {
+		return nil
+	}
+	return []warning.Warning{{Code: warning.JoinsItself, At: cfg.Where("join"),
+		Reason: "it names only this node, so a restart while Redis does not answer makes a " +
+			"cluster of one beside the others until they find it: both admit a whole limit",
+		Instead: "the gossip addresses of all nodes, the same list on each"}}
 }
 
 // ofCommands are the variables that commands other than serve read.

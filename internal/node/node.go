@@ -20,7 +20,6 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/refusals"
-	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/topkeys"
@@ -67,6 +66,8 @@ type Options struct {
 	// [Node.FollowTable].
 	Ring  *ring.Ring
 	Peers Peers
+	// Roster is nil if no other process uses the same data.
+	Roster Roster
 	// Store, Clock and Placement are required.
 	Store     Store
 	Clock     *storeclock.Clock
@@ -134,6 +135,7 @@ type Node struct {
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
 	opened   atomic.Bool
+	entered  atomic.Bool // Open has succeeded
 	retired  atomic.Bool // reports that it is leaving, but does not leave yet
 	draining atomic.Bool
 	gaveUp   atomic.Bool // the last flush gave up before the store had everything
@@ -249,42 +251,9 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	n.openDistinct()
 	n.spawn(func() { n.time.Run(n.run) })
 	n.background(n.runReportState)
-	if n.opt.Ring != nil {
-		return n.join(ctx, address)
-	}
-	err := n.setSingleNodeTable(address)
-	n.router.Refresh()
+	err := n.enter(ctx, address)
+	n.entered.Store(err == nil)
 	return err
-}
-
-// settleTimeout bounds how long a joining node waits for its partitions.
-const settleTimeout = 10 * time.Second
-
-// join makes the node part of the cluster. It returns once the node decides about its partitions,
-// or enough time has passed.
-func (n *Node) join(ctx context.Context, address string) error {
-	if err := n.refused.Open(n.opt.Refusals); err != nil {
-		return err
-	}
-	if err := n.opt.Ring.Open(ctx, address); err != nil {
-		return err
-	}
-	n.router.Refresh()
-	if err := n.refuseTwin(ctx); err != nil {
-		return err
-	}
-	n.opt.Ring.Enter(ctx)
-	n.router.Refresh()
-	n.background(n.runFollow)
-	n.background(n.parts.Run)
-	n.spawn(func() { n.hot.Run(n.run) })
-	n.wakeFollow()
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	for !n.owned.IsSettled() && ctx.Err() == nil {
-		retry.Pause(ctx, drainPause)
-	}
-	return nil
 }
 
 // FollowTable makes the node follow a new table of the ring.
@@ -345,6 +314,9 @@ func (n *Node) Close(ctx context.Context) error {
 		n.tasksMu.Unlock()
 		n.owned.WakeWaiters()
 		n.done.Wait()
+		if n.opt.Roster != nil {
+			n.opt.Roster.Leave(ctx)
+		}
 		n.refused.Close()
 	})
 	return n.err
@@ -367,7 +339,7 @@ func (n *Node) Ready() (degraded []string, err error) {
 	switch {
 	case n.closed.Load():
 		return nil, twotier.ErrClosed
-	case !n.opened.Load():
+	case !n.entered.Load():
 		return nil, fmt.Errorf("%w: starting", twotier.ErrUnavailable)
 	case n.retired.Load(), n.draining.Load():
 		return nil, fmt.Errorf("%w: this node is leaving", twotier.ErrUnavailable)

@@ -49,6 +49,7 @@ const (
 	Settings = "settings"
 	Rules    = "rules"
 	Files    = "files"
+	Nodes    = "nodes"
 )
 
 // Replace replaces the warnings of a source with list. It logs the new ones.

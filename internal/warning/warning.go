@@ -24,6 +24,8 @@ const (
 	ForwardedMissing     Code = "forwarded-missing"
 	ForwardedMalformed   Code = "forwarded-malformed"
 	FileUnusable         Code = "file-unusable"
+	JoinsItself          Code = "joins-itself"
+	UnmetNode            Code = "unmet-node"
 )
 
 // Warning is a setting, a rule or a kind of request that probably does not work as intended.

@@ -48,6 +48,9 @@ func (p Prefix) MetaKey() string { return string(p) + ":meta" }
 // RulesKey returns the name of the Hash of the versions of the rules.
 func (p Prefix) RulesKey() string { return string(p) + ":rules" }
 
+// NodesKey returns the name of the Hash of the living processes.
+func (p Prefix) NodesKey() string { return string(p) + ":nodes" }
+
 // DeadlinesKey returns the name of the Hash of the holds to release after a time in unix
 // milliseconds.
 func (p Prefix) DeadlinesKey(slot int64) string {

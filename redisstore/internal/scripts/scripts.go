@@ -31,6 +31,8 @@ var (
 	rulesLua string
 	//go:embed lua/meta.lua
 	metaLua string
+	//go:embed lua/nodes.lua
+	nodesLua string
 	//go:embed lua/distinct.lua
 	distinctLua string
 	//go:embed lua/expiry_key.lua
@@ -50,7 +52,7 @@ const (
 
 // Set holds the scripts for one way of expiring buckets. The heads of the files describe them.
 type Set struct {
-	Round, Republish, Reset, Keys, Direct, Rules, Meta, Distinct *redis.Script
+	Round, Republish, Reset, Keys, Direct, Rules, Meta, Nodes, Distinct *redis.Script
 	// DirectText is the text of Direct.
 	DirectText string
 }
@@ -67,6 +69,7 @@ func New(expiry string) Set {
 		Keys:      redis.NewScript(rounds + keysLua),
 		Rules:     redis.NewScript(rulesLua),
 		Meta:      redis.NewScript(metaLua),
+		Nodes:     redis.NewScript(nodesLua),
 		Distinct:  redis.NewScript(distinctLua),
 		Direct:    redis.NewScript(direct), DirectText: direct,
 	}
