@@ -303,6 +303,8 @@ func (c *cluster) trace() string {
 	ctx := context.Background()
 	meta, err := c.Direct.HGetAll(ctx, "tt:meta").Result()
 	rules, err2 := c.Direct.HGetAll(ctx, "tt:rules").Result()
-	must.Succeed(c.T, errors.Join(err, err2))
-	return fmt.Sprintf("%v %v", meta, rules)
+	nodes, err3 := c.Direct.HKeys(ctx, "tt:nodes").Result()
+	must.Succeed(c.T, errors.Join(err, err2, err3))
+	slices.Sort(nodes)
+	return fmt.Sprintf("%v %v %v", meta, rules, nodes)
 }

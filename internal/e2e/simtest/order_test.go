@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/roster"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
 )
@@ -37,6 +38,7 @@ func calmWith(t *testing.T, change func(p *plan)) *world {
 			weather: simnet.Weather{Delay: time.Millisecond},
 		},
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
+		listed: map[string]roster.Entry{},
 	}
 	change(&w.plan)
 	w.net = simnet.New(w.seed, w.plan.weather)

@@ -30,6 +30,7 @@ type plan struct {
 	rules      bool          // clients change the rules, acquire by them, and ban
 	values     bool          // clients add distinct values
 	holds      bool          // clients hold, settle and renew, and read calendar windows
+	oneSeed    bool          // all nodes join at the address of the first one
 	exact      bool          // every node can always be reached, so no decision may exceed a limit
 }
 
@@ -37,28 +38,29 @@ type plan struct {
 type kind int
 
 const (
-	graceful   kind = iota // joins and leaves
-	crashes                // kills and restarts
-	splits                 // cuts of the network
-	outages                // Redis down, slow, lossy
-	modes                  // mode changes, while nodes come, go and lose Redis
-	everything             // all of the above, one after another
-	losses                 // Redis loses all or goes back in time; the owner of a key knows it
-	together               // several joins and leaves at once
-	handloss               // like together, while Redis loses data
-	chaos                  // several faults of any kind at once, but no losses
-	ruins                  // like chaos, with losses
-	moves                  // like together, with many partitions, most of which Redis lacks
-	restarts               // kills, after which another process starts at the same address at once
-	delays                 // connections that are late, while clients have little patience
-	stalls                 // processes that stand still
+	graceful     kind = iota // joins and leaves
+	crashes                  // kills and restarts
+	splits                   // cuts of the network
+	outages                  // Redis down, slow, lossy
+	modes                    // mode changes, while nodes come, go and lose Redis
+	everything               // all of the above, one after another
+	losses                   // Redis loses all or goes back in time; the owner of a key knows it
+	together                 // several joins and leaves at once
+	handloss                 // like together, while Redis loses data
+	chaos                    // several faults of any kind at once, but no losses
+	ruins                    // like chaos, with losses
+	moves                    // like together, with many partitions, most of which Redis lacks
+	restarts                 // kills, after which another process starts at the same address at once
+	delays                   // connections that are late, while clients have little patience
+	stalls                   // processes that stand still
+	replacements             // nodes that join at one address stop and start at once, one after another
 	kinds
 )
 
 var names = [kinds]string{
 	"graceful", "crashes", "splits", "outages", "modes", "everything", "losses", "together",
 	"handloss", "chaos", "ruins", "moves", "restarts", "delays",
-	"stalls",
+	"stalls", "replacements",
 }
 
 func (k kind) String() string { return names[k] }
@@ -76,7 +78,9 @@ func (k kind) is(list ...kind) bool {
 }
 
 // orderly kinds never have a node that another can't reach.
-func (k kind) orderly() bool { return k.is(graceful, outages, modes, together, moves) }
+func (k kind) orderly() bool {
+	return k.is(graceful, outages, modes, together, moves, replacements)
+}
 
 // changes reports whether the mode changes.
 func (k kind) changes() bool { return k.is(modes, everything, moves) || k.wild() }
@@ -128,6 +132,7 @@ func newPlan(rnd *rand.Rand) plan {
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
 	p.lanes = 1 + p.partitions%2 // drawing a random number would change all schedules
+	p.oneSeed = p.kind == replacements || p.partitions/2%2 == 0
 	p.ladders = 1 + rnd.IntN(3)
 	if rnd.IntN(3) == 0 {
 		p.lag = 1 << rnd.IntN(12) * time.Millisecond

@@ -63,6 +63,8 @@ func (w *world) act() {
 		w.delay()
 	case stalls:
 		w.stall()
+	case replacements:
+		w.replaceNode()
 	}
 }
 
@@ -95,6 +97,17 @@ func (w *world) joinOrLeave() {
 		return
 	}
 	w.leavesAmidGroups(list[w.rnd.IntN(len(list))])
+}
+
+// replaceNode stops a process and starts it again with the same options at once: in half of the cases
+// the one at the address that all others join at.
+func (w *world) replaceNode() {
+	host := 1
+	if w.rnd.IntN(2) == 0 {
+		host += w.rnd.IntN(w.plan.nodes)
+	}
+	w.leavesAmidGroups(w.at(host))
+	w.joinAt(host)
 }
 
 // leavesAmidGroups stops a process while clients count groups.

@@ -17,6 +17,7 @@ import (
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/roster"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
@@ -40,6 +41,7 @@ type proc struct {
 	counter *syncer.Counter
 	values  *distinct.Engine // nil unless clients add values
 	ring    *ring.Ring
+	roster  *roster.Roster
 	client  *peer.Client
 	node    *node.Node
 	http    *httpapi.Server
@@ -76,9 +78,12 @@ func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte,
 // hosts is the number of hosts, with or without a process.
 const hosts = 8
 
-// addresses returns the addresses of all hosts. A process that found none of the addresses in its
-// options would form a cluster alone.
+// addresses returns the addresses that processes join at: those of all hosts, or the first one's.
+// In the second case only the list in Redis lets a process at the first host find the others.
 func (w *world) addresses() (list []string) {
+	if w.plan.oneSeed {
+		return []string{ip(1) + ":7946"}
+	}
 	for i := range max(hosts, w.plan.nodes) {
 		list = append(list, ip(i+1)+":7946")
 	}
@@ -145,11 +150,13 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 			p.node.FollowTable(t)
 		}, Transport: p.host.Transport(),
 		Placements: &placements, Logger: w.logger(p.id),
+		Listed: func() []string { return p.roster.Unmet() },
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.sight.add(p)
+	p.roster = p.newRoster()
 	p.client, err = peer.NewClient(peer.ClientOptions{Self: name, Secret: []byte(secret),
 		Transport: wire{p.host, w.meter}, Logger: w.logger(p.id)})
 	if err != nil {
@@ -159,7 +166,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		ID: p.id, Counter: p.counter, Direct: &direct{p: p, now: p.clock.Now,
 			writer: "d" + name}, Ring: p.ring, Peers: asking{p.client},
 		Store: redisSeen{p}, Clock: p.clock, Placement: place, HotRate: w.plan.hotRate,
-		Refusals: 256, Distinct: p.values,
+		Refusals: 256, Distinct: p.values, Roster: p.roster,
 		Logger: w.logger(p.id),
 	})
 	if err != nil {

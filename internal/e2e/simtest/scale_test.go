@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/roster"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
@@ -99,7 +100,8 @@ func newScaleWorld(t *testing.T, nodes int) *world {
 			weather: simnet.Weather{Delay: 300 * time.Microsecond, Jitter: 400 * time.Microsecond},
 		},
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
-		meter: &meter{sums: traffic{}}, groups: groups{excused: map[string]bool{}},
+		listed: map[string]roster.Entry{},
+		meter:  &meter{sums: traffic{}}, groups: groups{excused: map[string]bool{}},
 	}
 	w.net = simnet.New(w.seed, w.plan.weather)
 	w.net.Observe(w.meter.gossip)

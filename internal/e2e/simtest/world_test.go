@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/roster"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
@@ -36,10 +37,11 @@ type world struct {
 	ladders  []*leaparray.Ladder
 	net      *simnet.Net
 	redis    *embedded.Store
-	atomic   sync.Mutex  // held while Redis does something atomically
-	lossy    []time.Time // when Redis lost data
-	sources  sources     // guarded by atomic
-	outages  []span      // when some nodes could not write to Redis; guarded by atomic
+	atomic   sync.Mutex              // held while Redis does something atomically
+	listed   map[string]roster.Entry // the list of processes in Redis; guarded by atomic
+	lossy    []time.Time             // when Redis lost data
+	sources  sources                 // guarded by atomic
+	outages  []span                  // when some nodes could not write to Redis; guarded by atomic
 	ledger   ledger
 	rules    editions
 	bans     bans
@@ -52,7 +54,8 @@ type world struct {
 	borrowed atomic.Int64 // answers about hot keys
 	near     atomic.Int64 // remembered refusals
 	once     atomic.Int64
-	divided  atomic.Bool // a node does not learn who owns what
+	strange  atomic.Int64 // reports of strangers
+	divided  atomic.Bool  // a node does not learn who owns what
 	groups   groups
 	sight    sight
 	spent    int          // generations of keys that were used up
@@ -194,7 +197,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd),
 		redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
 		ledger: ledger{keys: map[string]*account{}}, groups: groups{excused: map[string]bool{}},
-		procs: map[int]*proc{}, inUse: map[*proc]int{},
+		procs: map[int]*proc{}, inUse: map[*proc]int{}, listed: map[string]roster.Entry{},
 	}
 	w.ladders = drawLadders(rand.New(rand.NewPCG(seed, 2)), w.plan.ladders)
 	w.plan.rules = *rulesFlag || *mixedFlag && seed%4 == 1

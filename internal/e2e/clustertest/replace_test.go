@@ -1,0 +1,180 @@
+package clustertest
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// TestFault9ReplacedByTheDocumentedCommands starts the cluster of docs/cluster.md by the commands
+// there, and replaces each of its nodes, by SIGTERM and by SIGKILL, and then the same command. The
+// second half of the cases has all nodes join at the first one's address. The new node starts as a
+// member of the cluster, and no limit is exceeded.
+func TestFault9ReplacedByTheDocumentedCommands(t *testing.T) {
+	for name, tt := range map[string]struct {
+		oneSeed bool
+		end     func(s *proctest.Process)
+	}{
+		"SIGTERM":                {false, func(s *proctest.Process) { s.Stop() }},
+		"SIGKILL":                {false, (*proctest.Process).Kill},
+		"SIGTERM, join at first": {true, func(s *proctest.Process) { s.Stop() }},
+		"SIGKILL, join at first": {true, (*proctest.Process).Kill},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newDocumented(t, tt.oneSeed)
+			for i := range c.commands {
+				c.start(i)
+			}
+			for i := range c.commands {
+				c.whole()
+				u := c.useUp(fmt.Sprint("limit", i, "-"))
+				tt.end(c.node(i))
+				c.start(i)
+				if v, err := c.node(i).Look(); err != nil || len(v.Members) < len(c.commands) {
+					t.Errorf("node %d has started and sees %+v, %v", i, v.Members, err)
+				}
+				u.check()
+			}
+		})
+	}
+}
+
+// documentedCluster is the cluster of docs/cluster.md on another loopback address.
+type documentedCluster struct {
+	t        *testing.T
+	env      []string
+	commands []documentedCommand
+
+	mu    sync.Mutex
+	nodes []*proctest.Process
+}
+
+// documentedCommand is a command that starts a node.
+type documentedCommand struct {
+	listen string
+	args   []string
+}
+
+var (
+	startsNode = regexp.MustCompile(`(?m)^twotier serve (--node \w) --listen (\S+) (--gossip \S+) >`)
+	joinsNodes = regexp.MustCompile(`(?m)^export .*TWOTIER_JOIN=(\S+)`)
+)
+
+// newDocumented reads the first cluster of the page.
+func newDocumented(t *testing.T, oneSeed bool) *documentedCluster {
+	t.Helper()
+	page := strings.ReplaceAll(must.Read(t, "../../../docs/cluster.md"), "127.0.0.1",
+		proctest.Host())
+	join := joinsNodes.FindStringSubmatch(page)[1]
+	if oneSeed {
+		join, _, _ = strings.Cut(join, ",")
+	}
+	c := &documentedCluster{t: t, env: []string{"TWOTIER_JOIN=" + join,
+		"TWOTIER_REDIS=" + redistest.Start(t).URL()}}
+	for _, m := range startsNode.FindAllStringSubmatch(page, 3) {
+		c.commands = append(c.commands, documentedCommand{m[2],
+			strings.Fields(m[1] + " " + m[3])})
+	}
+	c.nodes = make([]*proctest.Process, len(c.commands))
+	return c
+}
+
+// start starts a node.
+func (c *documentedCluster) start(i int) {
+	c.t.Helper()
+	p := program.Serve(c.t, proctest.Options{Listen: c.commands[i].listen, Env: c.env},
+		c.commands[i].args...)
+	c.mu.Lock()
+	c.nodes[i] = p
+	c.mu.Unlock()
+}
+
+// node returns the process that a node is at present.
+func (c *documentedCluster) node(i int) *proctest.Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[i]
+}
+
+// whole waits until all nodes see each other alive.
+func (c *documentedCluster) whole() {
+	c.t.Helper()
+	proctest.UntilNil(c.t, "the nodes are one cluster", func() error {
+		for _, node := range c.nodes {
+			v, err := node.Look()
+			if err != nil {
+				return err
+			}
+			for _, m := range v.Members {
+				if m.State != "alive" || len(v.Members) != len(c.nodes) {
+					return fmt.Errorf("%s sees %+v", node.Listen, v.Members)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// usedLimit is the limit of the keys that useUp acquires, and usedKeys their number.
+const usedLimit, usedKeys = 20, 8
+
+// usage is traffic that uses up limits, at all nodes.
+type usage struct {
+	t        *testing.T
+	replaced atomic.Bool // then each client ends once it has been refused
+	running  sync.WaitGroup
+	admitted [usedKeys]atomic.Int64 // by key, except those by nodes in place of an owner
+}
+
+// useUp acquires keys at all nodes. Redis has each acquire before it is acknowledged.
+func (c *documentedCluster) useUp(prefix string) *usage {
+	u := &usage{t: c.t}
+	for i := range usedKeys * len(c.nodes) {
+		u.running.Go(func() { u.acquire(c, i%len(c.nodes), i%usedKeys, prefix) })
+	}
+	return u
+}
+
+// acquire acquires a key at a node.
+func (u *usage) acquire(c *documentedCluster, at, key int, prefix string) {
+	body := fmt.Sprintf(`{"key":"%s%d","ack":"redis","limits":[{"window":"1h","max":%d}]}`,
+		prefix, key, usedLimit)
+	for end := time.Now().Add(proctest.Patience); time.Now().Before(end); {
+		replaced := u.replaced.Load()
+		var answer struct {
+			Allowed bool
+			Source  string
+		}
+		switch err := c.node(at).Ask("/v1/acquire", body, &answer); {
+		case err != nil:
+		case !answer.Allowed && replaced:
+			return
+		case answer.Allowed && answer.Source != "fallback":
+			u.admitted[key].Add(1)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	u.t.Errorf("key %d is not used up at node %d", key, at)
+}
+
+// check waits until all keys are used up at all nodes. Owners have admitted no more than each
+// limit.
+func (u *usage) check() {
+	u.t.Helper()
+	u.replaced.Store(true)
+	u.running.Wait()
+	for k := range u.admitted {
+		if n := u.admitted[k].Load(); n > usedLimit {
+			u.t.Errorf("key %d: %d admitted, the limit is %d", k, n, usedLimit)
+		}
+	}
+}
