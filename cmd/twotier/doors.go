@@ -39,7 +39,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 // server, if configured.
 func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts, web.Decisions)
-	limiter.Warnings = s.warnings
+	limiter.Warnings, limiter.Ladders = s.warnings, s.store.ladders
 	limiter.LogRefusals(web.Refusals)
 	web.RateLimiter = limiter
 	if s.cfg.GRPC == "" {

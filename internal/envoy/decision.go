@@ -38,14 +38,12 @@ type item struct {
 }
 
 // match finds the limit of every descriptor.
-func (d *decision) match(domain *rules.Domain) error {
+func (d *decision) match(l *Limiter, domain *rules.Domain) {
 	d.namespace = []byte(domain.Namespace)
 	replaced := map[string]bool{}
 	for i, descriptor := range d.request.GetDescriptors() {
 		it := &d.items[i]
-		if err := it.match(domain, descriptor); err != nil {
-			return invalidError("descriptors[%d].%v", i, err)
-		}
+		it.match(l, domain, descriptor)
 		it.setHits(d.request, descriptor)
 		if it.limit != nil {
 			for _, name := range it.limit.Replaces {
@@ -58,27 +56,19 @@ func (d *decision) match(domain *rules.Domain) error {
 			d.items[i].limit = nil
 		}
 	}
-	return nil
 }
 
 // match finds the limit of one descriptor: its own limit override, or the limit of the domain.
-func (it *item) match(domain *rules.Domain, descriptor *commonv3.RateLimitDescriptor) error {
+func (it *item) match(l *Limiter, domain *rules.Domain, descriptor *commonv3.RateLimitDescriptor) {
 	entries := make([]rules.Entry, len(descriptor.GetEntries()))
 	for i, e := range descriptor.GetEntries() {
 		entries[i] = rules.Entry{Key: e.GetKey(), Value: e.GetValue()}
 	}
-	if own := descriptor.GetLimit(); own != nil {
-		unit, err := rules.ParseUnit(own.GetUnit().String())
-		if err != nil || len(entries) == 0 {
-			return fmt.Errorf("limit.unit: %s is not a unit", own.GetUnit())
-		}
-		it.limit = &rules.DescriptorLimit{Max: own.GetRequestsPerUnit(), Unit: unit, Multiplier: 1,
-			Shadow: domain.Shadow}
-	} else {
+	it.limit = l.override(domain, descriptor)
+	if it.limit == nil {
 		it.limit, entries = domain.Find(entries)
 	}
 	it.key = keyOf(entries)
-	return nil
 }
 
 // setHits sets how many hits a descriptor adds: its own number, else the request's, else one.

@@ -32,11 +32,17 @@ type Warnings interface {
 	Observe(code warning.Code, at string)
 }
 
+// maxDescriptors bounds the descriptors of a request.
+const maxDescriptors = 1024
+
 // Limiter decides requests of Envoy.
 type Limiter struct {
-	// Warnings records requests for domains that no rule defines. Optional; set it before the first
-	// request.
+	// Warnings records requests for domains that no rule defines, and limits of requests that can't
+	// be judged as they are. Optional; set it before the first request.
 	Warnings Warnings
+	// Ladders bound the windows of limits in requests. Without it, a window that its namespace does
+	// not cover is an error. Set it before the first request.
+	Ladders Ladders
 
 	service  ask.Service
 	domains  Domains
@@ -72,8 +78,8 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 		return nil, invalidError("domain: missing")
 	case len(r.GetDescriptors()) == 0:
 		return nil, invalidError("descriptors: want at least one")
-	case len(r.GetDescriptors()) > request.MaxChecks:
-		return nil, invalidError("descriptors: want at most %d", request.MaxChecks)
+	case len(r.GetDescriptors()) > maxDescriptors:
+		return nil, invalidError("descriptors: want at most %d", maxDescriptors)
 	}
 	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
 	domain, version, known := l.domains.Domain(r.GetDomain())
@@ -84,9 +90,7 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 		l.Warnings.Observe(warning.UnknownDomain, "domain "+r.GetDomain())
 	}
 	if domain != nil {
-		if err := d.match(domain); err != nil {
-			return nil, err
-		}
+		d.match(l, domain)
 		if f := ask.CheckGrant(g, twotier.RoleCount, d.namespace); f != nil {
 			f.Field = "" // requests of Envoy spell their fields differently
 			return nil, f
@@ -178,15 +182,8 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	if len(items) == 0 {
 		return nil
 	}
-	if len(op.Checks) > request.MaxChecks { // some have thousands of millions of hits
-		if op.Charge {
-			return d.chargeInParts(ctx, service, items, op.Checks)
-		}
-		_, err := d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits > 0 })
-		for _, it := range items {
-			it.over = it.over || it.checks > 1
-		}
-		return err
+	if len(op.Checks) > request.MaxChecks {
+		return d.acquireInParts(ctx, service, items, &op)
 	}
 	var res twotier.Result
 	if err := service.Do(ctx, &op, &res); err != nil {
@@ -197,17 +194,40 @@ func (d *decision) acquire(ctx context.Context, service ask.Service) error {
 	return nil
 }
 
-// chargeInParts counts descriptors that have more checks than one operation may have, in several
-// operations. Each of them counts in any case, so an error of one leaves the request partly
-// executed if another one has counted.
-func (d *decision) chargeInParts(ctx context.Context, service ask.Service, items []*item,
-	checks []twotier.Check) error {
+// acquireInParts is acquire for descriptors that have more checks than one operation may have.
+// Unless it charges, it compares all of them before it counts any. A descriptor whose hits alone
+// take several checks is then over its limit, because its parts might not pass together.
+func (d *decision) acquireInParts(ctx context.Context, service ask.Service, items []*item,
+	whole *twotier.Op) error {
+	if whole.Charge {
+		return d.doParts(ctx, service, items, whole)
+	}
+	over, err := d.compareWithLimits(ctx, service, func(it *item) bool { return it.hits > 0 })
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		if it.checks > 1 && !it.limit.Shadow {
+			it.over, over = true, true
+		}
+	}
+	if over {
+		return nil
+	}
+	return d.doParts(ctx, service, items, whole)
+}
+
+// doParts counts the checks of an operation in several ones. An error of one leaves the request
+// partly executed if another one has counted.
+func (d *decision) doParts(ctx context.Context, service ask.Service, items []*item,
+	whole *twotier.Op) error {
 	var ops []twotier.Op
 	var parts [][]*item // parallel to ops
+	checks := whole.Checks
 	for _, it := range items {
 		last := len(ops) - 1
 		if last < 0 || len(ops[last].Checks)+it.checks > request.MaxChecks {
-			ops = append(ops, twotier.Op{Kind: twotier.Acquire, Charge: true})
+			ops = append(ops, twotier.Op{Kind: twotier.Acquire, Charge: whole.Charge})
 			parts = append(parts, nil)
 			last++
 		}
@@ -222,7 +242,7 @@ func (d *decision) chargeInParts(ctx context.Context, service ask.Service, items
 			errs = append(errs, errorOfOp(err, &ops[i]))
 			continue
 		}
-		d.counted = true
+		d.counted = d.counted || ops[i].Counts(&results[i])
 		d.recordResults(parts[i], &results[i])
 	}
 	return errorOfParts(errs, d.counted)

@@ -61,7 +61,11 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 	e.request = ask.Request{Rules: &e.book, Shadow: e.book.Shadow, Holds: &e.holds,
 		Words: ask.Words{NS: "ns", Parts: "checks or steps",
 			Limits: "rule: name one, or give the namespace a rule with default: true"}}
-	opt, err := e.nodeOptions(f)
+	ladders, err := lint.LaddersOf(&f.settings)
+	if err != nil {
+		return nil, err
+	}
+	opt, err := e.nodeOptions(ladders)
 	if err != nil {
 		return nil, err
 	}
@@ -69,15 +73,12 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 		return nil, err
 	}
 	e.limiter = envoy.NewLimiter(e.node, &e.book, nil, &e.log)
+	e.limiter.Ladders = ladders
 	return e, e.node.Open(ctx, "")
 }
 
 // nodeOptions returns the options of a node that counts in memory.
-func (e *engine) nodeOptions(f *File) (opt node.Options, err error) {
-	ladders, err := lint.LaddersOf(&f.settings)
-	if err != nil {
-		return opt, err
-	}
+func (e *engine) nodeOptions(ladders lint.Ladders) (opt node.Options, err error) {
 	place := twotier.Placement{Partitions: partitions}
 	spaces, values := map[string]syncer.Namespace{}, map[string]distinct.Namespace{}
 	for name, ladder := range ladders {

@@ -138,7 +138,8 @@ func TestWarningsAreCounted(t *testing.T) {
 func TestObservedWarningsHaveText(t *testing.T) {
 	for _, code := range []warning.Code{warning.CoarseWindow, warning.SecretKey,
 		warning.NoKeySource,
-		warning.UnknownDomain, warning.ForwardedUntrusted, warning.ForwardedMissing,
+		warning.UnknownDomain, warning.OverrideShortened, warning.OverrideIgnored,
+		warning.ForwardedUntrusted, warning.ForwardedMissing,
 		warning.ForwardedMalformed} {
 		if w := warning.Observed(code, "here"); w.Reason == "" || w.Instead == "" ||
 			w.At != "here" {

@@ -16,6 +16,8 @@ const (
 	NoKeySource          Code = "no-key-source"
 	UnknownNamespace     Code = "unknown-namespace"
 	UnknownDomain        Code = "unknown-domain"
+	OverrideShortened    Code = "override-shortened"
+	OverrideIgnored      Code = "override-ignored"
 	UnknownVariable      Code = "unknown-variable"
 	NoEffect             Code = "no-effect"
 	RefusesNothing       Code = "refuses-nothing"
@@ -67,6 +69,14 @@ func observed(code Code) (reason, instead string) {
 	case UnknownDomain:
 		return "Envoy asks for a domain that no rule has, so nothing limits its requests",
 			"give the document of rules this domain, or Envoy's filter one that the document has"
+	case OverrideShortened:
+		return "Envoy sends limits with a unit longer than the ladder of the namespace: they are " +
+				"judged in the longest unit that it covers, so more passes than was meant",
+			"extend the ladder of the namespace: a month takes `1h x 768`, a year `6h x 1488`"
+	case OverrideIgnored:
+		return "Envoy sends limits with a unit that is unknown or shorter than the ladder can " +
+				"cover, or without entries: the limits of the rules apply in their place",
+			"correct the override in Envoy, and give the domain a limit for these descriptors"
 	case ForwardedUntrusted:
 		return "requests from this address carry X-Forwarded-For, which is not read because the " +
 				"address is not in --trusted-proxies: all clients behind it share one key",
