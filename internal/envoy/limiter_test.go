@@ -50,6 +50,7 @@ descriptors:
   - {key: tokens, charge: always, rate_limit: {unit: minute, requests_per_unit: 1000}}
   - {key: bytes, charge: always, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
   - {key: all, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
+  - {key: budget, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: quota, rate_limit: {unit: day, requests_per_unit: 2, calendar: Asia/Shanghai}}
 ---
 domain: other

@@ -12,6 +12,7 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"twotier.dev/twotier/internal/ratefield"
@@ -28,18 +29,46 @@ const (
 func (d *decision) response() *ratelimitv3.RateLimitResponse {
 	r := &ratelimitv3.RateLimitResponse{OverallCode: ok}
 	for i := range d.items {
-		s := d.items[i].status()
-		if s.GetCode() == overLimit {
+		if d.items[i].refused() {
 			r.OverallCode = overLimit
 		}
-		r.Statuses = append(r.Statuses, s)
+		r.Statuses = append(r.Statuses, d.items[i].status())
 	}
 	r.ResponseHeadersToAdd = d.responseHeaders()
+	r.DynamicMetadata = d.quotaMetadata()
 	return r
 }
 
+// quotaMetadata returns the state of the limits in quota mode, as envoyproxy/ratelimit does: the
+// descriptors that are over such a limit. It is nil if the request has no such limit.
+func (d *decision) quotaMetadata() *structpb.Struct {
+	var over []*structpb.Value
+	found := false
+	for i := range d.items {
+		it := &d.items[i]
+		if it.limit == nil || !it.limit.Quota {
+			continue
+		}
+		found = true
+		if it.overQuota() {
+			over = append(over, structpb.NewNumberValue(float64(i)))
+		}
+	}
+	if !found {
+		return nil
+	}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		"quotaModeEnabled":    structpb.NewBoolValue(true),
+		"quotaModeViolations": structpb.NewListValue(&structpb.ListValue{Values: over})}}
+}
+
+// overQuota reports whether the descriptor is over a limit in quota mode.
+func (it *item) overQuota() bool { return it.over && it.hits >= 0 && it.limit.Quota }
+
 // refused reports whether the descriptor blocks its request.
-func (it *item) refused() bool { return it.over && it.hits >= 0 && !it.limit.Shadow }
+func (it *item) refused() bool {
+	return it.limit != nil && it.over && it.hits >= 0 && !it.limit.Shadow
+}
 
 // remaining returns how many more hits the limit allows, as every endpoint does. For a refused
 // request that is less than its hits.
@@ -84,7 +113,7 @@ func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	case it.limit.Unlimited:
 		s.LimitRemaining = math.MaxUint32
 		return s
-	case it.refused():
+	case it.refused() || it.overQuota():
 		s.Code = overLimit
 	}
 	s.CurrentLimit = envoyLimit(it.limit)

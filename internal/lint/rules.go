@@ -253,15 +253,16 @@ func oneTypoApart(a, b string) bool {
 // secrets are the lower-case names of descriptors whose values are credentials.
 var secrets = [...]string{"authorization", "proxy-authorization", "cookie", "x-api-key"}
 
-// lintDescriptors warns about descriptors that match nothing, or whose values are credentials.
+// lintDescriptors warns about descriptors that match nothing, or whose values are credentials, and
+// about keys without an effect.
 func lintDescriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, d := range s.Descriptors {
 		if d.HasDeadStar() {
 			list = append(list, warning.Warning{Code: warning.DeadWildcard, At: d.At,
-				Reason: fmt.Sprintf("%s: a star stands for something only at the end of a value, "+
-					"so this matches only the same text and limits nothing else",
+				Reason: fmt.Sprintf("%s: without a value, the text behind the last star is "+
+					"compared with the end of a request's value, so this probably matches nothing",
 					spellEntry(d.Entry)),
-				Instead: "a value with one star at its end, or the key alone for every value"})
+				Instead: "a star at the end of the key, or value: \"*\" beside it"})
 		}
 		name := strings.ReplaceAll(strings.ToLower(d.Key), "_", "-")
 		if d.Value == "" && slices.Contains(secrets[:], name) {
@@ -272,6 +273,11 @@ func lintDescriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 				Instead: "an identity that is no secret, such as a user's ID that Envoy has " +
 					"verified (metadata of jwt_authn)"})
 		}
+	}
+	for _, k := range s.Ignored {
+		list = append(list, warning.Warning{Code: warning.NoEffect, At: k.At,
+			Reason:  fmt.Sprintf("%s has no effect (places: %d): %s", k.Key, k.Places, k.Reason),
+			Instead: "remove it, unless another program reads the file"})
 	}
 	return list
 }

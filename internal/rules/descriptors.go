@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,7 +16,8 @@ const maxDepth = 32
 // maxMultiplier bounds the units of a window, so that its length in milliseconds fits into 64 bits.
 const maxMultiplier = 1_000_000
 
-// domain reads a domain with its descriptors, in the format of envoyproxy/ratelimit.
+// domain reads a domain with its descriptors, in the format of envoyproxy/ratelimit. Several
+// documents may add descriptors to one domain.
 func (r *reader) domain(name, descriptors *strictyaml.Node) {
 	text, ok := r.Text(name, "domain")
 	if !ok {
@@ -25,12 +27,11 @@ func (r *reader) domain(name, descriptors *strictyaml.Node) {
 		r.Fail(name, "domain: the name is empty")
 		return
 	}
-	if r.whole.domains[text] != nil {
-		r.Fail(name, "there is a domain %q already", text)
-		return
+	d := r.whole.domains[text]
+	if d == nil {
+		d = &Domain{Namespace: NamespaceOf(text)}
+		r.whole.domains[text] = d
 	}
-	d := &Domain{Namespace: NamespaceOf(text)}
-	r.whole.domains[text] = d
 	if descriptors != nil {
 		r.level(&d.level, descriptors, d.Namespace, 1)
 	}
@@ -42,7 +43,9 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 		r.Fail(list, "descriptors are nested more than %d deep", maxDepth)
 		return
 	}
-	to.exact, to.any = map[Entry]*descriptor{}, map[string]*descriptor{}
+	if to.exact == nil {
+		to.exact, to.any = map[Entry]*descriptor{}, map[string]*descriptor{}
+	}
 	for _, item := range r.List(list, "descriptors") {
 		d := draftDescriptor{item: item, namespace: namespace, depth: depth}
 		r.descriptor(&d)
@@ -53,11 +56,11 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 // draftDescriptor is a descriptor while it is being read.
 type draftDescriptor struct {
 	item      *strictyaml.Node
-	star      *strictyaml.Node // the node with a star that is no wildcard, or nil
 	namespace string
 	depth     int
 	entry     Entry
 	shadow    bool
+	quota     bool
 	charge    bool
 	warn      int64
 	share     bool
@@ -72,20 +75,18 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			switch key {
 			case "key":
 				d.entry.Key, _ = r.Text(to, "key")
-				if strings.Contains(d.entry.Key, "*") {
-					d.star = to
-				}
 			case "value":
 				if !strictyaml.IsNull(to) { // as if there were no value
 					d.entry.Value, _ = r.Text(to, "value")
-					if !matchesStars(d.entry.Value) {
-						d.star = to
-					}
 				}
 			case "rate_limit":
-				d.made.limit = r.rateLimit(to, d.namespace)
+				if !strictyaml.IsNull(to) {
+					d.made.limit = r.rateLimit(to, d.namespace)
+				}
 			case "shadow_mode":
 				d.shadow = r.boolean(to, key)
+			case "quota_mode":
+				d.quota = r.boolean(to, key)
 			case "charge":
 				charge, d.charge = to, r.charge(to)
 			case "warn":
@@ -93,12 +94,16 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			case "share_threshold":
 				d.share = r.boolean(to, key)
 			case "detailed_metric", "value_to_metric":
-				r.boolean(to, key) // metrics never have the values of requests
+				if r.boolean(to, key) {
+					r.ignore(at, "metrics never contain values of requests")
+				}
+			case "metadata":
+				r.ignore(at, "it is not sent to Envoy")
 			case "descriptors":
 				r.level(&d.made.below, to, d.namespace, d.depth+1)
 			default:
-				r.Unknown(at, key, "a descriptor has key, value, rate_limit, shadow_mode, "+
-					"charge, warn, share_threshold and descriptors")
+				r.unknownOrMisplaced(at, "a descriptor has key, value, rate_limit, shadow_mode, "+
+					"quota_mode, charge, warn, share_threshold and descriptors")
 			}
 		}}.Read(r.Reader, d.item)
 	if d.made.limit == nil || d.made.limit.Unlimited {
@@ -106,11 +111,18 @@ func (r *reader) descriptor(d *draftDescriptor) {
 		r.failWithoutLimit(warn, "warn")
 	}
 	if d.made.limit != nil {
-		d.made.limit.Charge, d.made.limit.Warn = d.charge, d.warn
-		if d.shadow {
-			d.made.limit.putInShadow()
-		}
+		d.setMode()
 	}
+}
+
+// setMode sets the limit's fields that stand beside rate_limit.
+func (d *draftDescriptor) setMode() {
+	l := d.made.limit
+	l.Charge, l.Warn = d.charge, d.warn
+	if d.shadow || d.quota {
+		l.putInShadow()
+	}
+	l.Quota = d.quota && !d.shadow
 }
 
 // failWithoutLimit adds a mistake if a descriptor without a limit has a field about its limit.
@@ -124,42 +136,31 @@ func (r *reader) failWithoutLimit(field *strictyaml.Node, name string) {
 // placeDescriptor adds a descriptor to its level.
 func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {
 	made := &d.made
-	prefix, star := strings.CutSuffix(d.entry.Value, "*")
+	star := d.entry.hasStar()
 	if d.share {
-		made.shared = d.entry.Value
+		made.shared = cmp.Or(d.entry.Value, "*")
 	}
 	r.whole.source.Descriptors = append(r.whole.source.Descriptors,
 		PlacedDescriptor{d.entry, r.Position(d.item)})
 	switch {
-	case d.star != nil && !r.stored:
-		r.Fail(d.star, "%q: a star stands for something only at the end of a value", d.star.Value)
 	case d.entry.Key == "":
 		r.Fail(d.item, "a descriptor without a key")
+		return
 	case d.share && !star:
-		r.Fail(d.item, "share_threshold: the value does not end in a star")
+		r.Fail(d.item, "share_threshold: neither the value nor the key has a star")
+		return
 	case d.entry.Value == "" && to.any[d.entry.Key] != nil, to.exact[d.entry] != nil:
 		r.Fail(d.item, "there is a descriptor with the key %q and the value %q already",
 			d.entry.Key, d.entry.Value)
+		return
 	case d.entry.Value == "":
 		to.any[d.entry.Key] = made
 	default:
-		to.exact[d.entry] = made // a value with a star also matches itself
-		if star {
-			to.wildcards = append(to.wildcards, wildcard{d.entry.Key, prefix, made})
-		}
+		to.exact[d.entry] = made
 	}
-}
-
-// matchesStars reports whether each star in a value is a wildcard: only a single one at the end is.
-// The value */* of Accept, which most clients send, matches itself.
-func matchesStars(value string) bool {
-	return value == "*/*" || !strings.Contains(strings.TrimSuffix(value, "*"), "*")
-}
-
-// HasDeadStar reports whether the descriptor has a star that is no wildcard, so that it matches
-// only requests with the same star.
-func (d *PlacedDescriptor) HasDeadStar() bool {
-	return strings.Contains(d.Key, "*") || !matchesStars(d.Value)
+	if star {
+		to.wildcards = append(to.wildcards, newWildcard(d.entry, made))
+	}
 }
 
 // rateLimit reads the limit of a descriptor. Without requests_per_unit it allows no requests, as in
@@ -171,7 +172,7 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
 			case "unit":
-				unit, l.Unit = to, r.unit(to)
+				unit = to
 			case "requests_per_unit":
 				l.Max = r.number(to, key)
 			case "unit_multiplier":
@@ -188,11 +189,11 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 			case "replaces":
 				l.Replaces = r.replaces(to)
 			default:
-				r.Unknown(at, key, "rate_limit has unit, requests_per_unit, unit_multiplier, "+
-					"calendar, unlimited, name and replaces")
+				r.unknownOrMisplaced(at, "rate_limit has unit, requests_per_unit, "+
+					"unit_multiplier, calendar, unlimited, name and replaces")
 			}
 		}}.Read(r.Reader, n)
-	r.checkLimit(n, l, unit)
+	r.setUnit(n, l, unit)
 	if calendar != nil {
 		r.calendar(l, calendar)
 	}
@@ -216,13 +217,20 @@ func spellUnits(l *DescriptorLimit) string {
 	return fmt.Sprintf("%d %s", l.Multiplier, l.Unit)
 }
 
-// checkLimit checks the fields of a limit.
-func (r *reader) checkLimit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyaml.Node) {
+// setUnit reads the unit of a limit, and checks that the limit does not replace itself.
+func (r *reader) setUnit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyaml.Node) {
 	switch {
-	case l.Unlimited && unit != nil:
-		r.Fail(unit, "unit: an unlimited descriptor has none")
-	case !l.Unlimited && unit == nil:
+	case l.Unlimited:
+		// Programs write unit: UNKNOWN for it.
+		if unit != nil {
+			if _, err := ParseUnit(unit.Value); err == nil {
+				r.Fail(unit, "unit: an unlimited descriptor has none")
+			}
+		}
+	case unit == nil:
 		r.Fail(n, "rate_limit has no unit")
+	default:
+		l.Unit = r.unit(unit)
 	}
 	for _, name := range l.Replaces {
 		if name == l.Name {
@@ -238,7 +246,7 @@ func (r *reader) replaces(list *strictyaml.Node) (names []string) {
 		strictyaml.Mapping{Name: "an item of replaces", Example: "name: other",
 			Each: func(key string, at, to *strictyaml.Node) {
 				if key != "name" {
-					r.Unknown(at, key, "an item of replaces has a name")
+					r.unknownOrMisplaced(at, "an item of replaces has a name")
 					return
 				}
 				name, _ = r.Text(to, "name")
@@ -271,6 +279,9 @@ func (r *reader) number(n *strictyaml.Node, name string) uint32 {
 	}
 	v, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
+		v, err = strconv.ParseUint(text, 0, 32) // 1_000 and 0x10, as in YAML 1.1
+	}
+	if err != nil {
 		r.Fail(n, "%s: %q is not a number from 0 to 4294967295", name, text)
 	}
 	return uint32(v)
@@ -279,6 +290,12 @@ func (r *reader) number(n *strictyaml.Node, name string) uint32 {
 func (r *reader) boolean(n *strictyaml.Node, name string) bool {
 	text, ok := r.Text(n, name)
 	if !ok {
+		return false
+	}
+	switch strings.ToLower(text) {
+	case "yes", "on", "y": // as in YAML 1.1
+		return true
+	case "no", "off", "n":
 		return false
 	}
 	v, err := strconv.ParseBool(text)

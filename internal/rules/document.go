@@ -58,11 +58,9 @@ func Read(path string, text []byte) (*Document, error) {
 }
 
 // ReadVersion is [Read] for a stored version. An empty text means no rules, which is the state
-// before the first version. Stars inside of values are accepted, as before [Read] refused them: a
-// node that did not accept a version in force would refuse all requests that name rules.
+// before the first version.
 func ReadVersion(path string, text []byte) (*Document, error) {
 	r := newReader(path)
-	r.stored = true
 	r.readDocuments(text)
 	return r.result()
 }
@@ -120,7 +118,6 @@ type reader struct {
 	seen  map[string]*strictyaml.Node // rules by name
 	// overridesRead are the overrides of the current rule.
 	overridesRead []*strictyaml.Node
-	stored        bool // the text is a version that is stored
 	// defaults counts the default rules of each namespace, and onValues the limits on distinct
 	// values that these may have for a key.
 	defaults, onValues map[string]int
@@ -142,7 +139,9 @@ func (r *reader) result() (*Document, error) {
 
 // readDocument reads one YAML document: rules, a domain, or both.
 func (r *reader) readDocument(top *strictyaml.Node) {
+	const fields = "a document has rules, or domain and descriptors"
 	var domain, descriptors *strictyaml.Node
+	var others []*strictyaml.Node
 	strictyaml.Mapping{Name: "the document", Example: "rules: []",
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
@@ -153,9 +152,17 @@ func (r *reader) readDocument(top *strictyaml.Node) {
 			case "descriptors":
 				descriptors = to
 			default:
-				r.Unknown(at, key, "a document has rules, or domain and descriptors")
+				others = append(others, at)
 			}
 		}}.Read(r.Reader, top)
+	for _, at := range others {
+		switch {
+		case domain == nil:
+			r.Unknown(at, at.Value, fields)
+		case at.Value != "name": // Envoy Gateway names its documents
+			r.unknownOrMisplaced(at, fields)
+		}
+	}
 	switch {
 	case domain != nil:
 		r.domain(domain, descriptors)

@@ -3,7 +3,6 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
@@ -38,6 +37,8 @@ type DescriptorLimit struct {
 	Calendar *twotier.Period
 	// Shadow marks a limit that is judged, but never refuses.
 	Shadow bool
+	// Quota marks a limit in shadow whose state Envoy receives, to route by it.
+	Quota bool
 	// Charge makes a request that the limit judges count, even if it is refused.
 	Charge bool
 	// Warn is the percentage of Max, 1 to 100, from which a count is near the limit; 0 means no
@@ -72,12 +73,6 @@ type level struct {
 	wildcards []wildcard             // in the order of the document
 }
 
-// wildcard is a descriptor whose value ends in a star.
-type wildcard struct {
-	key, prefix string
-	to          *descriptor
-}
-
 // putInShadow puts all limits of the level, and below it, into shadow.
 func (l *level) putInShadow() {
 	for _, to := range l.exact {
@@ -97,20 +92,20 @@ func (d *descriptor) putInShadow() {
 }
 
 // putInShadow makes the limit refuse nothing. So it charges nothing, either.
-func (l *DescriptorLimit) putInShadow() { l.Shadow, l.Charge = true, false }
+func (l *DescriptorLimit) putInShadow() { l.Shadow, l.Quota, l.Charge = true, false, false }
 
 // descriptor is one descriptor of a document.
 type descriptor struct {
 	limit *DescriptorLimit // nil if the descriptor has none
 	below level
-	// shared is the value, with its star, under which all matching values are counted together; ""
+	// shared is the value, with its stars, under which all matching values are counted together; ""
 	// if each value has a separate count.
 	shared string
 }
 
 // Find returns the limit for a request's descriptor, and the descriptor under which it is counted.
 // The limit is nil if there is none. At every level Find takes the most specific descriptor (the
-// one with the value; else the first with a matching star; else the one without a value), and the
+// one with the value; else the first whose stars match; else the one without a value), and the
 // document must be as deep as the request.
 func (d *Domain) Find(entries []Entry) (*DescriptorLimit, []Entry) {
 	at, counted := &d.level, entries
@@ -137,8 +132,8 @@ func (l *level) find(e Entry) *descriptor {
 	if to := l.exact[e]; to != nil {
 		return to
 	}
-	for _, w := range l.wildcards {
-		if w.key == e.Key && strings.HasPrefix(e.Value, w.prefix) {
+	for i := range l.wildcards {
+		if w := &l.wildcards[i]; w.matches(e) {
 			return w.to
 		}
 	}

@@ -115,6 +115,53 @@ descriptors:
     share_threshold: true
     rate_limit: {unit: minute, requests_per_unit: 20}
 `, map[string]string{"path=/api/a": "20/MINUTE as [{path /api/*}]", "path=/b": ""}},
+		{"example 10: stars anywhere", `
+domain: example10
+descriptors:
+  - {key: path, value: /a/*/b, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: host, value: "*.example.com", rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: accept, value: "*/*", rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: "tenant_*", rate_limit: {unit: minute, requests_per_unit: 4}}
+  - {key: "role_*", value: "admin*", rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: "*", value: "", rate_limit: {unit: minute, requests_per_unit: 6}}
+  - {key: host, rate_limit: {unit: minute, requests_per_unit: 7}}
+`, map[string]string{"path=/a/x/b": "1/MINUTE", "path=/a/b": "6/MINUTE", "path=/a//b": "1/MINUTE",
+			"host=x.example.com": "2/MINUTE", "host=.example.com": "2/MINUTE",
+			"host=example.com": "6/MINUTE", "accept=text/html": "3/MINUTE",
+			"accept=text": "6/MINUTE", "tenant_7=x": "4/MINUTE", "tenant_7=": "4/MINUTE",
+			"tenant=7": "4/MINUTE", "tenants=7": "6/MINUTE", "role_x=admins": "5/MINUTE",
+			"role_x=user": "6/MINUTE"}},
+		{"stars that share one count", `
+domain: stars
+descriptors:
+  - {key: path, value: "*/b/*", share_threshold: true, rate_limit: {unit: day}}
+  - key: "tenant_*"
+    share_threshold: true
+    descriptors:
+      - {key: user, rate_limit: {unit: day}}
+`, map[string]string{"path=/a/b/c": "0/DAY as [{path */b/*}]",
+			"tenant_7=x user=u": "0/DAY as [{tenant_7 *} {user u}]"}},
+		{"two documents", `
+domain: merged
+descriptors:
+  - {key: a, value: "*x", rate_limit: {unit: day, requests_per_unit: 1}}
+---
+domain: other
+---
+domain: merged
+descriptors:
+  - {key: a, value: "x*", rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 3}}
+---
+domain: merged
+`, map[string]string{"a=xx": "1/DAY", "a=x1": "2/DAY", "a=1": "3/DAY"}},
+		{"quota_mode", `
+domain: quota
+descriptors:
+  - {key: a, quota_mode: true, rate_limit: {unit: day}}
+  - {key: b, quota_mode: true, shadow_mode: true, rate_limit: {unit: day}}
+  - {key: c, quota_mode: false, rate_limit: {unit: day}}
+`, map[string]string{"a=x": "0/DAY shadow quota", "b=x": "0/DAY shadow", "c=x": "0/DAY"}},
 		{"no limit at all, and a multiplier", `
 domain: rest
 descriptors:
@@ -153,6 +200,9 @@ func show(l *rules.DescriptorLimit, asked, counted []rules.Entry) string {
 	text += l.Unit.String()
 	if l.Shadow {
 		text += " shadow"
+	}
+	if l.Quota {
+		text += " quota"
 	}
 	if l.Name != "" {
 		text += " name " + l.Name

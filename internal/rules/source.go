@@ -14,6 +14,15 @@ type Source struct {
 	Overrides   []PlacedOverride
 	Limits      []PlacedLimit
 	Descriptors []PlacedDescriptor
+	// Ignored are the first places of keys without an effect, one for each key and reason.
+	Ignored []IgnoredKey
+}
+
+// IgnoredKey is a key of envoyproxy/ratelimit that has no effect, at one or more places.
+type IgnoredKey struct {
+	Key, Reason string
+	At          string // the first place
+	Places      int
 }
 
 // PlacedRule is a named rule.
@@ -94,4 +103,32 @@ func maximumOf(limit *strictyaml.Node) *strictyaml.Node {
 
 func (r *reader) addSourceLimit(l PlacedLimit) {
 	r.whole.source.Limits = append(r.whole.source.Limits, l)
+}
+
+// envoyKeys are the keys of envoyproxy/ratelimit. It accepts each of them in any mapping, and
+// ignores those in the wrong place.
+var envoyKeys = [...]string{"domain", "key", "value", "descriptors", "rate_limit", "unit",
+	"requests_per_unit", "unit_multiplier", "unlimited", "shadow_mode", "quota_mode", "name",
+	"replaces", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
+
+// unknownOrMisplaced refuses an unknown key, and ignores one of envoyproxy/ratelimit that stands in
+// the wrong place. valid lists the keys of the mapping.
+func (r *reader) unknownOrMisplaced(at *strictyaml.Node, valid string) {
+	if !slices.Contains(envoyKeys[:], at.Value) {
+		r.Unknown(at, at.Value, valid)
+		return
+	}
+	r.ignore(at, "it stands in the wrong place: "+valid)
+}
+
+// ignore adds a key without an effect to the source.
+func (r *reader) ignore(at *strictyaml.Node, reason string) {
+	list := r.whole.source.Ignored
+	for i := range list {
+		if list[i].Key == at.Value && list[i].Reason == reason {
+			list[i].Places++
+			return
+		}
+	}
+	r.whole.source.Ignored = append(list, IgnoredKey{at.Value, reason, r.Position(at), 1})
 }
