@@ -165,10 +165,14 @@ func (p *Period) measure() int64 {
 	longest := [...]int64{hour, 24 * hour, 7 * 24 * hour, 31 * 24 * hour}[p.unit]
 	at, end := time.Unix(yearFrom, 0), time.Unix(yearTo, 0)
 	for {
-		_, at = at.In(p.zone).ZoneBounds()
-		if at.IsZero() || at.After(end) {
+		_, next := at.In(p.zone).ZoneBounds()
+		if next.IsZero() || next.After(end) {
 			return longest
 		}
+		if !next.After(at) { // package time does so on the last day of a leap year
+			next = at.Add(24 * time.Hour)
+		}
+		at = next
 		for _, ms := range [...]int64{at.UnixMilli() - 1, at.UnixMilli()} {
 			start, end := p.around(ms)
 			longest = max(longest, end-start)
