@@ -1,6 +1,7 @@
 package twotier_test
 
 import (
+	"archive/zip"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -234,6 +235,27 @@ func TestLongestPeriods(t *testing.T) {
 		p, err := twotier.ParsePeriod(text)
 		if err != nil || p.Longest() != want {
 			t.Errorf("%s: %v, %v", text, err, time.Duration(p.Longest())*time.Millisecond)
+		}
+	}
+}
+
+// TestEveryZoneHasPeriods makes periods in every zone of the built-in database.
+func TestEveryZoneHasPeriods(t *testing.T) {
+	files, err := zip.OpenReader("internal/zones/zoneinfo.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	for _, f := range files.File {
+		p, err := twotier.NewPeriod("day", f.Name, twotier.DefaultAnchor)
+		if err != nil {
+			if f.Name != "UTC" && !strings.HasPrefix(f.Name, "Etc/") {
+				t.Errorf("%s: %v", f.Name, err)
+			}
+			continue
+		}
+		if h := p.Longest() / 3_600_000; h < 24 || h > 27 { // 27 in Casey
+			t.Errorf("%s: the longest day has %d hours", f.Name, h)
 		}
 	}
 }

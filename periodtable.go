@@ -4,7 +4,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // nodes in containers without time zones have the same periods as all others
+
+	"twotier.dev/twotier/internal/zones"
 )
 
 // periodTable holds the periods and time zones in use. Only valid ones are kept, and their names
@@ -51,7 +52,7 @@ func (t *periodTable) zone(name string) (*time.Location, error) {
 	if !isZoneName(name) {
 		return nil, unknownZone(name)
 	}
-	at, err := time.LoadLocation(name)
+	at, err := zones.Load(name)
 	if err != nil {
 		return nil, unknownZone(name)
 	}

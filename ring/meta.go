@@ -44,14 +44,16 @@ type meta struct {
 	PeerHost   string `json:"g,omitempty"` // empty: Host
 	PeerPort   int    `json:"q,omitempty"` // 0: Port
 	Secure     bool   `json:"e,omitempty"` // messages from other nodes use TLS
+	Zones      string `json:"z,omitempty"` // the version of its time-zone data
 	Change     uint64 `json:"c,omitempty"` // how often the process has changed its announcement
 }
 
 // Bounds of the metadata.
 const (
-	maxID   = 64
-	maxTag  = 64
-	maxHost = 128
+	maxID    = 64
+	maxTag   = 64
+	maxZones = 8
+	maxHost  = 128
 	// maxPeerHost leaves room for the longest values of all other fields.
 	maxPeerHost = 96
 )
@@ -88,7 +90,7 @@ func decode(n *memberlist.Node, want Agreement) (announcement, error) {
 			n.Address())
 	}
 	member := announcement{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
-		Starting: m.Starting, Tag: m.Tag}, m.Change}
+		Starting: m.Starting, Tag: m.Tag, Zones: m.Zones}, m.Change}
 	host := m.Host
 	if host == "" {
 		host = n.Addr.String()

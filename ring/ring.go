@@ -40,6 +40,8 @@ type Options struct {
 	Agreement Agreement
 	// Tag is the initial argument of SetTag.
 	Tag string
+	// Zones is the version of the node's time-zone data, which it announces. At most 8 bytes.
+	Zones string
 	// RejoinInterval is how often the node looks for lost members, and for addresses in Join that
 	// never answered. At first it does so more often. Default: 10 s.
 	RejoinInterval time.Duration
@@ -98,6 +100,9 @@ func New(opt Options) (*Ring, error) {
 	if len(opt.Tag) > maxTag {
 		return nil, fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(opt.Tag), maxTag)
 	}
+	if len(opt.Zones) > maxZones {
+		return nil, fmt.Errorf("ring: zones %q, want at most %d bytes", opt.Zones, maxZones)
+	}
 	if opt.Placements == nil {
 		opt.Placements = new(Placements)
 	}
@@ -109,9 +114,10 @@ func New(opt Options) (*Ring, error) {
 	r.meta = meta{
 		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed,
 		Data: opt.Agreement.Data, ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
+		Zones: opt.Zones,
 	}
 	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Starting: true,
-		Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
+		Tag: opt.Tag, Zones: opt.Zones}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +140,7 @@ func (r *Ring) Self() Member {
 		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)),
 		Born:     r.born,
 		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag,
-		Peer: r.meta.peer(host),
+		Zones: r.meta.Zones, Peer: r.meta.peer(host),
 	}
 }
 

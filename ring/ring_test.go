@@ -324,6 +324,33 @@ func TestTagsReachEverybody(t *testing.T) {
 	})
 }
 
+// TestZonesReachEverybody starts nodes with different time-zone data, and one that announces none.
+func TestZonesReachEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		want := []string{"2025c", "2031za", ""}
+		for i, zones := range want {
+			_, err := v.start(i+1, func(o *ring.Options) { o.Zones = zones })
+			must.Succeed(t, err)
+		}
+		v.agree(3*time.Second, 3, 1, 2, 3)
+		for _, i := range []int{1, 2, 3} {
+			for j, zones := range want {
+				if m := v.rings[ip(i)].Table().Member(j); m.Zones != zones {
+					t.Errorf("node %d sees zones %q of node %d", i, m.Zones, j+1)
+				}
+			}
+			if self := v.rings[ip(i)].Self(); self.Zones != want[i-1] {
+				t.Errorf("node %d announces %q", i, self.Zones)
+			}
+		}
+	})
+	if _, err := ring.New(ring.Options{ID: "a", Agreement: ring.Agreement{Partitions: 7},
+		Zones: "2025c-more"}); err == nil {
+		t.Error("too long a version was accepted")
+	}
+}
+
 // TestAnnouncementsAtOnce lets a node announce several changes at the same time: all members learn
 // of the last one. The race detector sees the rest.
 func TestAnnouncementsAtOnce(t *testing.T) {

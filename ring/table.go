@@ -39,6 +39,8 @@ type Member struct {
 	Starting bool
 	// Tag is a short text that the node announces to all others, see [Ring.SetTag].
 	Tag string
+	// Zones is the version of the node's time-zone data; "" if it announces none.
+	Zones string
 	// Peer is where the node accepts messages from other nodes, as host:port, prefixed with
 	// https:// if it expects TLS. Empty means Address.
 	Peer string

@@ -36,6 +36,7 @@ import (
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/internal/webhook"
+	"twotier.dev/twotier/internal/zones"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -64,6 +65,7 @@ type server struct {
 	files     *reload.Loader    // reloads files that change
 	certs     *certs.Store      // nil without TLS
 	holds     ask.Holds
+	zonesMu   sync.Mutex     // held while the warnings about time zones are replaced
 	agreeing  sync.WaitGroup // runAgree
 	disagree  context.CancelFunc
 	outdated  chan error // receives one error, if the server must be started again
@@ -140,9 +142,12 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
 		Secret:    []byte(s.cfg.ClusterSecret),
 		Agreement: s.agreement(),
-		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Logger: s.log,
-		Listed:   func() []string { return s.roster.Unmet() },
-		OnChange: func(t *ring.Table) { s.node.FollowTable(t) },
+		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Zones: zones.Version(), Logger: s.log,
+		Listed: func() []string { return s.roster.Unmet() },
+		OnChange: func(t *ring.Table) {
+			s.node.FollowTable(t)
+			s.warnOfZones()
+		},
 	})
 	if err != nil {
 		return err
@@ -231,6 +236,9 @@ func (s *server) open(ctx context.Context) error {
 	}
 	if err := explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip); err != nil {
 		return err
+	}
+	if s.ring != nil {
+		s.warnOfZones() // about the table with which the node has joined
 	}
 	s.rules.Join(ctx) // idempotent: its rules are stored once
 	s.history.Open()

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
@@ -16,6 +19,8 @@ import (
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/warning"
+	"twotier.dev/twotier/internal/zones"
+	"twotier.dev/twotier/ring"
 )
 
 // addWarnings has the API show the warnings of this node, and adds the warnings about its settings.
@@ -42,6 +47,38 @@ func (s *server) warnOfFiles(problems []reload.Problem) {
 			Instead: "correct the file, which is read again when it changes"}
 	}
 	s.warnings.Show(warning.Files, list)
+}
+
+// warnOfZones replaces the warnings about members whose time-zone data is another release.
+func (s *server) warnOfZones() {
+	s.zonesMu.Lock() // so that the last table decides
+	defer s.zonesMu.Unlock()
+	t := s.ring.Table()
+	members := make([]ring.Member, t.Len())
+	for i := range members {
+		members[i] = *t.Member(i)
+	}
+	s.warnings.Replace(warning.Members, lintZones(zones.Version(), members))
+}
+
+// lintZones returns a warning for each release of time-zone data other than this node's that
+// members have, in the order of the releases. Members that announce none are left out.
+func lintZones(own string, members []ring.Member) (list []warning.Warning) {
+	of := map[string][]string{}
+	for _, m := range members {
+		if m.Zones != "" && m.Zones != own {
+			of[m.Zones] = append(of[m.Zones], m.ID)
+		}
+	}
+	for _, version := range slices.Sorted(maps.Keys(of)) {
+		slices.Sort(of[version])
+		list = append(list, warning.Warning{Code: warning.ZonesDiffer,
+			At: "nodes " + strings.Join(of[version], ", "),
+			Reason: fmt.Sprintf("they have time zones of release %s, this node of %s: calendar "+
+				"windows may begin at other times there", version, own),
+			Instead: "update the older zone data or program, and start its node again"})
+	}
+	return list
 }
 
 // coarseRefusals reports limits of requests that have refused over a coarse window.

@@ -39,7 +39,7 @@ const (
 func importMap() map[string][]string {
 	return map[string][]string{
 		// The words that all packages share.
-		".": {"twotier.dev/twotier/leaparray", xxhash},
+		".": {"twotier.dev/twotier/internal/zones", "twotier.dev/twotier/leaparray", xxhash},
 
 		// The arithmetic of windows, and the counter built on it.
 		"leaparray": {},
@@ -128,6 +128,7 @@ func importMap() map[string][]string {
 		"internal/durations":  {},
 		"internal/clientaddr": {},
 		"internal/version":    {},
+		"internal/zones":      {},
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},

@@ -50,6 +50,7 @@ const (
 	Rules    = "rules"
 	Files    = "files"
 	Nodes    = "nodes"
+	Members  = "members"
 )
 
 // Replace replaces the warnings of a source with list. It logs the new ones.

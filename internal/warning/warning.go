@@ -28,6 +28,7 @@ const (
 	FileUnusable         Code = "file-unusable"
 	JoinsItself          Code = "joins-itself"
 	UnmetNode            Code = "unmet-node"
+	ZonesDiffer          Code = "zones-differ"
 )
 
 // Warning is a setting, a rule or a kind of request that probably does not work as intended.
