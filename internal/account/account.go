@@ -28,6 +28,11 @@ type Usage struct {
 // Take takes n bytes for a client as soon as they are free. It gives up at by. It reports whether
 // it took them.
 func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
+	return a.TakeUnless(nil, s, n, by)
+}
+
+// TakeUnless is like Take, and also gives up once gone is closed.
+func (a *Account) TakeUnless(gone <-chan struct{}, s *Usage, n int64, by time.Time) bool {
 	for {
 		room, ok := a.TryTake(s, n)
 		if ok {
@@ -37,6 +42,9 @@ func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
 		select {
 		case <-room:
 			timer.Stop()
+		case <-gone:
+			timer.Stop()
+			return false
 		case <-timer.C:
 			return false
 		}
@@ -56,6 +64,13 @@ func (a *Account) TryTake(s *Usage, n int64) (room <-chan struct{}, ok bool) {
 		a.room = make(chan struct{})
 	}
 	return a.room, false
+}
+
+// Fits reports whether a client may have n bytes at all. If not, waiting does not help.
+func (a *Account) Fits(s *Usage, n int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return n <= a.Most && (s.whole || n <= a.Each)
 }
 
 // Trust lets a client use the whole account, such as a proxy that fronts all clients.

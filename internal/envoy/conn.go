@@ -11,7 +11,7 @@ import (
 )
 
 // usage is the memory that one address uses, apart from its connections.
-type usage struct{ calls, streams account.Usage }
+type usage struct{ calls, works, streams account.Usage }
 
 // boundedListener turns away connections beyond the bounds.
 type boundedListener struct {
@@ -34,9 +34,11 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		if client.Trusted {
 			l.server.calls.Trust(&client.Usage.calls)
+			l.server.works.Trust(&client.Usage.works)
 			l.server.streams.Trust(&client.Usage.streams)
 		}
-		c := &conn{Conn: nc, server: l.server, client: client, streams: map[uint32]*stream{}}
+		c := &conn{Conn: nc, server: l.server, client: client, gone: make(chan struct{}),
+			streams: map[uint32]*stream{}}
 		l.server.mu.Lock()
 		l.server.live[c] = struct{}{}
 		l.server.mu.Unlock()
@@ -49,6 +51,7 @@ type conn struct {
 	net.Conn
 	server *Server
 	client *account.Client[usage]
+	gone   chan struct{} // closed when the connection is
 	// arriving is the request whose headers were read last. It belongs to the goroutine that reads.
 	arriving *stream
 
@@ -76,6 +79,9 @@ func (c *conn) Close() error {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true
+	if first {
+		close(c.gone)
+	}
 	if c.unread != nil {
 		c.unread.Stop()
 	}

@@ -4,10 +4,13 @@ package envoy
 var NewCodec = newCodec
 
 // CallBytes returns the memory for all requests.
-func (s *Server) CallBytes() int64 { return s.calls.Most }
+func (s *Server) CallBytes() int64 { return s.calls.Most + s.works.Most }
 
 // CallBytesInUse returns the memory that requests hold.
-func (s *Server) CallBytesInUse() int64 { return s.calls.InUse() }
+func (s *Server) CallBytesInUse() int64 { return s.calls.InUse() + s.works.InUse() }
+
+// IsAwaited reports whether a request waits for memory.
+func (s *Server) IsAwaited() bool { return s.calls.HasWaiters() || s.works.HasWaiters() }
 
 // StreamBytesInUse returns the memory that long-lived streams hold.
 func (s *Server) StreamBytesInUse() int64 { return s.streams.InUse() }

@@ -33,6 +33,8 @@ type bed struct {
 	counted *verdicts.Counters
 	// fail holds the error that every operation of a kind returns.
 	fail map[twotier.Kind]error
+	// gate holds up all operations until it is closed. Nil holds up none.
+	gate chan struct{}
 }
 
 const document = `
@@ -88,6 +90,9 @@ func start(t testing.TB) *bed {
 
 // Do implements [envoy.Service].
 func (b *bed) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if b.gate != nil {
+		<-b.gate
+	}
 	if err := b.fail[op.Kind]; err != nil {
 		return err
 	}

@@ -126,11 +126,12 @@ type Server struct {
 	conns  *account.Conns[usage]
 	health *health.Server
 	grpc   *grpc.Server
-	// calls accounts for the memory of requests until their answers are written, streams for the
-	// memory of long-lived streams.
-	calls, streams account.Account
-	isStream       map[string]bool // by the full name of a method
-	counters       counters
+	// calls accounts for the memory of requests as they arrive, works for executing and answering
+	// them, streams for the memory of long-lived streams. A request takes from calls and then from
+	// works, so requests don't wait for each other in a circle.
+	calls, works, streams account.Account
+	isStream              map[string]bool // by the full name of a method
+	counters              counters
 
 	closing   atomic.Bool
 	serving   sync.WaitGroup
@@ -156,8 +157,9 @@ func New(o Options) (*Server, error) {
 	// Half of the memory is for connections.
 	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
 	s.streams.Each = s.streams.Most / 2
-	s.calls.Most = o.MaxMemory/2 - s.streams.Most
+	s.calls.Most = (o.MaxMemory/2 - s.streams.Most) / 2
 	s.calls.Each = s.calls.Most / 2
+	s.works.Most, s.works.Each = s.calls.Most, s.calls.Each
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata), grpc.ConnectionTimeout(10 * time.Second),

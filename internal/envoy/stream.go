@@ -14,15 +14,14 @@ const (
 	headBytes = 10 << 10
 	// ownBytes is the memory for the metadata, message and answer of an ordinary request.
 	ownBytes = 4 << 10
+	// answeredBytes is the approximate memory of an executed request whose answer is not written,
+	// without the answer and the metadata: its goroutine has ended.
+	answeredBytes = 3 << 10
 	// fieldBytes, frameBytes and descriptorBytes are the approximate memory of a field of the
 	// metadata, a frame of the message and a descriptor, in addition to the bytes in them.
 	fieldBytes, frameBytes, descriptorBytes = 96, 192, 1 << 10
 	// stayBytes is the memory of a long-lived stream: the library queues 64 KiB of answers.
 	stayBytes = 128 << 10
-	// roomWait is how long a request waits for memory before it is refused. An Envoy has one
-	// address, and asks for all of its clients at once. Other requests of the connection wait as
-	// well.
-	roomWait = 50 * time.Millisecond
 )
 
 // stream is a request, from the arrival of its headers until its answer is written and its
@@ -30,16 +29,17 @@ const (
 type stream struct {
 	conn *conn
 	id   uint32
-	// used is the number of bytes that have arrived. It belongs to the goroutine that reads.
-	used    int64
-	headers int64 // the part of the metadata
+	// used is the number of bytes that have arrived, of which own were taken when the request
+	// began. They belong to the goroutine that reads.
+	used, own int64
+	headers   int64 // the part of the metadata
 
 	// The connection's mutex guards the rest.
-	got, stay int64 // bytes taken from the accounts of calls and of streams
-	unwritten bool  // the answer is not written
-	running   bool
-	ended     time.Time // when the execution ended
-	cancel    context.CancelFunc
+	got, work, stay int64 // bytes taken from the accounts of calls, works and streams
+	unwritten       bool  // the answer is not written
+	running         bool
+	ended           time.Time // when the execution ended
+	cancel          context.CancelFunc
 }
 
 // accountFrame accounts for a frame before the gRPC library reads it.
@@ -49,7 +49,7 @@ func (c *conn) accountFrame(f frame) {
 	case http2.FrameHeaders:
 		c.arriving = c.beginStream(f.stream, n)
 	case http2.FrameData:
-		if st := c.findStream(f.stream); st != nil && !st.grow(frameBytes+n, roomWait) {
+		if st := c.findStream(f.stream); st != nil && !st.grow(frameBytes+n, st.roomBy()) {
 			st.abort()
 		}
 	case http2.FrameRSTStream:
@@ -58,10 +58,11 @@ func (c *conn) accountFrame(f frame) {
 }
 
 // beginStream returns a request whose headers of n bytes are about to be read, or nil if there is
-// no memory for it.
+// no memory for it. Metadata takes up to twice its length as it is sent; it is taken now because
+// admit can't wait.
 func (c *conn) beginStream(id uint32, n int64) *stream {
-	st := &stream{conn: c, id: id, unwritten: true}
-	if c.findStream(id) != nil || !st.reserve(headBytes+ownBytes, roomWait) {
+	st := &stream{conn: c, id: id, unwritten: true, own: ownBytes + 2*n}
+	if c.findStream(id) != nil || !st.reserve(headBytes+st.own, st.roomBy()) {
 		return nil
 	}
 	c.mu.Lock()
@@ -106,28 +107,47 @@ func (c *conn) endStreamLocked(id uint32) {
 	}
 }
 
-// grow accounts for n bytes that have arrived. It waits up to wait for memory, and reports whether
-// there is enough.
-func (st *stream) grow(n int64, wait time.Duration) bool {
-	over := st.used + n - ownBytes
-	if over > 0 && !st.reserve(min(n, over), wait) {
+// roomBy returns the time until which a request waits for memory: a request has RequestTimeout to
+// arrive. An Envoy has one address, and asks for all of its clients at once. Other requests of the
+// connection wait as well, while the requests that hold the memory are executed.
+func (st *stream) roomBy() time.Time { return time.Now().Add(st.conn.server.opts.RequestTimeout) }
+
+// grow accounts for n bytes that have arrived. It waits for memory, and reports whether there is
+// enough.
+func (st *stream) grow(n int64, by time.Time) bool {
+	over := st.used + n - st.own
+	if over > 0 && !st.reserve(min(n, over), by) {
 		return false
 	}
 	st.used += n
 	return true
 }
 
-// reserve reserves n bytes for the request.
-func (st *stream) reserve(n int64, wait time.Duration) bool {
+// reserve reserves n bytes for the arrival of the request.
+func (st *stream) reserve(n int64, by time.Time) bool {
 	c := st.conn
-	calls := &c.server.calls
-	if !calls.Take(&c.client.Usage.calls, n, time.Now().Add(wait)) {
+	calls, usage := &c.server.calls, &c.client.Usage.calls
+	if !calls.Fits(usage, headBytes+st.used+n) || !calls.TakeUnless(c.gone, usage, n, by) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.got += n
 	st.releaseLocked() // if it has ended meanwhile
+	return true
+}
+
+// reserveWork reserves n bytes for the execution of the request and its answer. It waits as long as
+// its client does, but at most RequestTimeout.
+func (st *stream) reserveWork(ctx context.Context, n int64) bool {
+	c := st.conn
+	works, usage := &c.server.works, &c.client.Usage.works
+	if !works.Fits(usage, n) || !works.TakeUnless(ctx.Done(), usage, n, st.roomBy()) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.work = n // releaseLocked waits for the end of the execution
 	return true
 }
 
@@ -139,6 +159,11 @@ func (st *stream) shrinkTo(n int64) {
 	if rest := st.got - n; rest > 0 {
 		c.server.calls.Release(&c.client.Usage.calls, rest)
 		st.got = n
+	}
+	if rest := st.work - (n - st.got); rest > 0 && st.work > 0 {
+		rest = min(rest, st.work)
+		c.server.works.Release(&c.client.Usage.works, rest)
+		st.work -= rest
 	}
 }
 
@@ -152,10 +177,13 @@ func (st *stream) releaseLocked() {
 	if st.got > 0 {
 		c.server.calls.Release(&c.client.Usage.calls, st.got)
 	}
+	if st.work > 0 {
+		c.server.works.Release(&c.client.Usage.works, st.work)
+	}
 	if st.stay > 0 {
 		c.server.streams.Release(&c.client.Usage.streams, st.stay)
 	}
-	st.got, st.stay = 0, 0
+	st.got, st.work, st.stay = 0, 0, 0
 	if st.cancel != nil {
 		st.cancel()
 	}
