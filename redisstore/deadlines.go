@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,25 +39,61 @@ func (d *Deadlines) ChangeDeadlines(ctx context.Context, add, remove map[int64][
 	return execPipe(ctx, pipe)
 }
 
-// Deadlines returns the ids in each of the slots.
-func (d *Deadlines) Deadlines(ctx context.Context, slots []int64) ([][]string, error) {
+// Bounds of the ids that are read at once: about a page of each of a few slots.
+const (
+	slotsAtOnce   = 16
+	deadlinesPage = 500
+)
+
+// Deadlines calls visit with the ids in each of the slots, in their order, about a page at a time.
+func (d *Deadlines) Deadlines(ctx context.Context, slots []int64,
+	visit func(slot int64, ids []string)) error {
 	if err := d.store.ensureReady(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	pipe, replies := d.store.conn.Client.Pipeline(), make([]*redis.MapStringStringCmd, len(slots))
-	for i, slot := range slots {
-		replies[i] = pipe.HGetAll(ctx, d.store.prefix.DeadlinesKey(slot))
-	}
-	if err := execPipe(ctx, pipe); err != nil {
-		return nil, err
-	}
-	ids := make([][]string, len(slots))
-	for i, reply := range replies {
-		for id := range reply.Val() {
-			ids[i] = append(ids[i], id)
+	for some := range slices.Chunk(slots, slotsAtOnce) {
+		pipe, replies := d.store.conn.Client.Pipeline(), make([]*redis.ScanCmd, len(some))
+		for i, slot := range some {
+			replies[i] = d.scan(ctx, pipe, slot, 0)
+		}
+		if err := execPipe(ctx, pipe); err != nil {
+			return err
+		}
+		for i, slot := range some {
+			if err := d.visitSlot(ctx, slot, replies[i], visit); err != nil {
+				return err
+			}
 		}
 	}
-	return ids, nil
+	return nil
+}
+
+// scan reads a page of a slot.
+func (d *Deadlines) scan(ctx context.Context, by redis.Cmdable, slot int64,
+	cursor uint64) *redis.ScanCmd {
+	return by.HScan(ctx, d.store.prefix.DeadlinesKey(slot), cursor, "", deadlinesPage)
+}
+
+// visitSlot calls visit with the pages of a slot, of which it is given the first.
+func (d *Deadlines) visitSlot(ctx context.Context, slot int64, page *redis.ScanCmd,
+	visit func(slot int64, ids []string)) error {
+	for {
+		pairs, cursor, err := page.Result()
+		if redis.HasErrorPrefix(err, "WRONGTYPE") {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		ids := make([]string, 0, len(pairs)/2)
+		for i := 0; i < len(pairs); i += 2 {
+			ids = append(ids, pairs[i])
+		}
+		if visit(slot, ids); cursor == 0 {
+			return nil
+		}
+		page = d.scan(ctx, d.store.conn.Client, slot, cursor)
+	}
 }
 
 // execPipe executes commands. A slot whose name something else has taken is as good as absent: it

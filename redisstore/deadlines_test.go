@@ -12,6 +12,43 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
+// idsOf returns the ids in each of the slots, which it visits in their order, some ids at a time.
+func idsOf(t *testing.T, d *redisstore.Deadlines, slots ...int64) [][]string {
+	t.Helper()
+	all, at := make([][]string, len(slots)), 0
+	must.Succeed(t, d.Deadlines(t.Context(), slots, func(slot int64, ids []string) {
+		if i := slices.Index(slots, slot); i < at || len(ids) > 2000 {
+			t.Errorf("visits %d ids of slot %d after slot %d", len(ids), i, at)
+		} else {
+			all[i], at = append(all[i], ids...), i
+		}
+	}))
+	return all
+}
+
+// TestOverdueDeadlinesAreReadInPages: a node that starts after a long pause reads all slots, however
+// many ids they have, without holding up Redis or taking much memory.
+func TestOverdueDeadlinesAreReadInPages(t *testing.T) {
+	srv := redistest.Start(t)
+	d := open(t, redisstore.Options{URL: srv.URL()}).Deadlines(time.Hour)
+	slot, slots := time.Now().Add(time.Hour).UnixMilli(), []int64{}
+	add := map[int64][]string{}
+	for i := range 40 {
+		slots = append(slots, slot+int64(i))
+		for j := range 25 * i * i % 8000 {
+			add[slots[i]] = append(add[slots[i]], fmt.Sprintf("%d-%d", i, j))
+		}
+	}
+	must.Succeed(t, d.ChangeDeadlines(t.Context(), add, nil))
+	for i, ids := range idsOf(t, d, slots...) {
+		slices.Sort(ids)
+		want := slices.Sorted(slices.Values(add[slots[i]]))
+		if ids = slices.Compact(ids); !slices.Equal(ids, want) {
+			t.Errorf("%d ids of slot %d, want %d", len(ids), i, len(want))
+		}
+	}
+}
+
 // TestDeadlines adds and removes ids in several slots. A slot expires by itself.
 func TestDeadlines(t *testing.T) {
 	srv := redistest.Start(t)
@@ -23,8 +60,7 @@ func TestDeadlines(t *testing.T) {
 			slot + 1: {"c"}, 1000: {"past"}}, map[int64][]string{slot: {"b"}, 7: {"none"}}))
 	}
 	must.Succeed(t, d.ChangeDeadlines(t.Context(), nil, map[int64][]string{slot + 1: {"c"}}))
-	ids, err := d.Deadlines(t.Context(), []int64{1000, slot, slot + 1})
-	must.Succeed(t, err)
+	ids := idsOf(t, d, 1000, slot, slot+1)
 	if len(ids) != 3 || ids[0] != nil || !slices.Equal(ids[1], []string{"a"}) || ids[2] != nil {
 		t.Errorf("%v", ids)
 	}
@@ -50,8 +86,7 @@ func TestTakenNameOfDeadlines(t *testing.T) {
 		must.Succeed(t, d.ChangeDeadlines(t.Context(), map[int64][]string{slot: {"a"},
 			slot + 1: {"b", "c"}}, map[int64][]string{slot: {"a"}, slot + 1: {"c"}}))
 	}
-	ids, err := d.Deadlines(t.Context(), []int64{slot, slot + 1})
-	must.Succeed(t, err)
+	ids := idsOf(t, d, slot, slot+1)
 	if len(ids) != 2 || ids[0] != nil || !slices.Equal(ids[1], []string{"b"}) {
 		t.Errorf("%v", ids)
 	}

@@ -36,8 +36,9 @@ const (
 type DeadlineStore interface {
 	// ChangeDeadlines adds ids to slots, and then removes others. It can be repeated.
 	ChangeDeadlines(ctx context.Context, add, remove map[int64][]string) error
-	// Deadlines returns the ids in each of the slots.
-	Deadlines(ctx context.Context, slots []int64) ([][]string, error)
+	// Deadlines calls visit with the ids in each of the slots, in their order, and with a bounded
+	// number of ids at a time. It may visit an id twice.
+	Deadlines(ctx context.Context, slots []int64, visit func(slot int64, ids []string)) error
 }
 
 // Deadlines releases the holds that nobody has settled in time: this node's own, and overdue ones
@@ -306,16 +307,17 @@ func (d *Deadlines) releaseOrphans(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ids, err := d.Store.Deadlines(ctx, slots)
+	settled := true // everything so far
+	err := d.Store.Deadlines(ctx, slots, func(slot int64, ids []string) {
+		if settled {
+			d.orphan = slot
+		}
+		failed := d.release(ctx, ids)
+		settled = settled && len(failed) == 0
+	})
 	if err != nil {
 		d.Logger.Debug("can't read the deadlines of holds", "error", err)
-		return
-	}
-	settled := true
-	for i, slot := range slots {
-		failed := d.release(ctx, ids[i])
-		if settled = settled && len(failed) == 0; settled {
-			d.orphan = slot + step
-		}
+	} else if settled {
+		d.orphan = slots[len(slots)-1] + step
 	}
 }

@@ -58,17 +58,23 @@ func (s *deadlineStore) ChangeDeadlines(_ context.Context, add,
 	return nil
 }
 
-func (s *deadlineStore) Deadlines(_ context.Context, slots []int64) (all [][]string, err error) {
+func (s *deadlineStore) Deadlines(_ context.Context, slots []int64,
+	visit func(slot int64, ids []string)) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.down {
-		return nil, errDown
+		s.mu.Unlock()
+		return errDown
 	}
 	s.asked = max(s.asked, len(slots))
+	var all [][]string
 	for _, slot := range slots {
 		all = append(all, slices.Collect(maps.Keys(s.slots[slot])))
 	}
-	return all, nil
+	s.mu.Unlock()
+	for i, slot := range slots {
+		visit(slot, all[i])
+	}
+	return nil
 }
 
 func (s *deadlineStore) setDown(down bool) {

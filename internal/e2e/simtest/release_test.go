@@ -83,9 +83,10 @@ func (s deadlines) change(add, remove map[int64][]string) {
 	}
 }
 
-func (s deadlines) Deadlines(ctx context.Context, slots []int64) ([][]string, error) {
+func (s deadlines) Deadlines(ctx context.Context, slots []int64,
+	visit func(slot int64, ids []string)) error {
 	if err := s.reach(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	d := &s.p.w.due
 	d.mu.Lock()
@@ -94,7 +95,13 @@ func (s deadlines) Deadlines(ctx context.Context, slots []int64) ([][]string, er
 		ids[i] = slices.Sorted(maps.Keys(d.slots[slot]))
 	}
 	d.mu.Unlock()
-	return ids, s.reach(ctx)
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	for i, slot := range slots {
+		visit(slot, ids[i])
+	}
+	return nil
 }
 
 // releaser executes the releases of a process, which stands still while it is suspended.
