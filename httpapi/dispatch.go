@@ -53,7 +53,8 @@ func unansweredProblem(p *wire.Problem) *wire.Problem {
 // dispatch finds the handler of a request and calls it.
 func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	h := &ctx.Request.Header
-	if p := receive.CheckFraming(h); p != nil {
+	twice, p := receive.CheckFraming(h)
+	if p != nil {
 		ctx.SetConnectionClose()
 		return p
 	}
@@ -68,6 +69,9 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if !ok {
 		return &wire.Problem{Kind: wire.NotFound,
 			Detail: "nothing is served under this path; /openapi.json lists what is"}
+	}
+	if twice != "" && !r.any { // a proxy may forward any header of its client
+		return receive.TwiceProblem(twice)
 	}
 	if r.put != nil && ctx.IsPut() {
 		r = *r.put

@@ -107,7 +107,7 @@ func (s *Server) authenticate(ctx context.Context, method string) (context.Conte
 		return ctx, nil
 	}
 	presented := ""
-	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) == 1 {
 		scheme, text, _ := strings.Cut(values[0], " ")
 		if strings.EqualFold(scheme, "Bearer") {
 			presented = text

@@ -33,10 +33,12 @@ func Path(target []byte) []byte {
 
 // CheckFraming refuses a request that states its length in two ways. A proxy on the way may have
 // believed the other one, and the next request on the connection may then belong to another client
-// (request smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
-func CheckFraming(h *fasthttp.RequestHeader) *wire.Problem {
+// (request smuggling; RFC 9112, 6.3). fasthttp believes the chunks. It also returns the header of
+// [singletons] that the request has twice, or "".
+func CheckFraming(h *fasthttp.RequestHeader) (twice string, p *wire.Problem) {
 	const length, chunks = 1, 2
 	seen := 0
+	var given singles
 	for raw := h.RawHeaders(); len(raw) > 0; {
 		line := raw
 		if end := bytes.IndexByte(raw, '\n'); end >= 0 {
@@ -49,18 +51,20 @@ func CheckFraming(h *fasthttp.RequestHeader) *wire.Problem {
 			seen |= length
 		case hasName(line, "transfer-encoding:"):
 			seen |= chunks
+		case given.add(line):
+			twice = given.twice
 		}
 	}
 	if seen != length|chunks {
-		return nil
+		return twice, nil
 	}
-	return &wire.Problem{Kind: wire.Malformed,
+	return twice, &wire.Problem{Kind: wire.Malformed,
 		Detail: "both Content-Length and Transfer-Encoding; want one"}
 }
 
-// hasName reports whether a header line begins with a name, given in lower case.
+// hasName reports whether a header line begins with a name, given in any case.
 func hasName(line []byte, name string) bool {
-	return len(line) >= len(name) && line[0]|0x20 == name[0] &&
+	return len(line) >= len(name) && line[0]|0x20 == name[0]|0x20 &&
 		bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
