@@ -41,14 +41,16 @@ func (s *one) ChangeDeadlines(_ context.Context, _, remove map[int64][]string) e
 	return nil
 }
 
-func (s *one) Deadlines(_ context.Context, slots []int64) ([][]string, error) {
-	ids := make([][]string, len(slots))
-	for i, slot := range slots {
+func (s *one) Deadlines(_ context.Context, slots []int64,
+	visit func(slot int64, ids []string)) error {
+	for _, slot := range slots {
 		if slot == s.slot && !s.removed.Load() {
-			ids[i] = []string{s.id}
+			visit(slot, []string{s.id})
+		} else {
+			visit(slot, nil)
 		}
 	}
-	return ids, nil
+	return nil
 }
 
 // TestRefusedReleaseIsRepeated: a release that the namespace of a key refuses is not done, and is

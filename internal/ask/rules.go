@@ -74,10 +74,22 @@ func (r *Request) FindRule(name []byte) (*twotier.Rule, *request.Failure) {
 	if f != nil {
 		return nil, f
 	}
-	if rule := set.Find(name); rule != nil {
+	return FindRule(set, r.Grant, name)
+}
+
+// FindRule returns the rule of that name in a set. A rule of a namespace that a grant does not cover
+// is none: the answer must not reveal which rules others have. A nil grant covers all.
+func FindRule(set *twotier.RuleSet, g *twotier.Grant,
+	name []byte) (*twotier.Rule, *request.Failure) {
+	limited := g != nil && !g.AllNamespaces()
+	if rule := set.Find(name); rule != nil && (!limited || g.HasNamespace(rule.NS())) {
 		return rule, nil
 	}
-	return nil, request.FieldFailure("", `there is no rule "`+request.Clip(name)+`"`)
+	detail := `there is no rule "` + request.Clip(name) + `"`
+	if limited {
+		detail += " in the namespaces of the token " + g.Name()
+	}
+	return nil, request.FieldFailure("", detail)
 }
 
 // AddNamedRule makes the rule of that name judge the check in progress. EndCheck adds its limits,

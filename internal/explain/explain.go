@@ -62,7 +62,7 @@ const (
 func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *request.Failure) {
 	a := &Explanation{Rules: []Rule{}, Holds: []Holds{}}
 	if q.ID != "" {
-		r, err := e.Refusals.Refusal(ctx, q.ID)
+		r, err := e.findRefusal(ctx, q)
 		if err != nil {
 			return nil, failureOf(err)
 		}
@@ -95,6 +95,20 @@ func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *reque
 		return nil, failureOf(err)
 	}
 	return a, nil
+}
+
+// findRefusal returns the refusal with the id of a query. To a grant for some namespaces, all ids of
+// others and all unknown ones look alike.
+func (e *Explainer) findRefusal(ctx context.Context, q *Query) (refusallog.Refusal, error) {
+	r, err := e.Refusals.Refusal(ctx, q.ID)
+	if q.Grant == nil || q.Grant.AllNamespaces() {
+		return r, err
+	}
+	if errors.Is(err, refusallog.ErrNotFound) ||
+		err == nil && !q.Grant.HasNamespace([]byte(r.NS)) {
+		return r, refusallog.ErrNotFound
+	}
+	return r, err
 }
 
 // findRefusals returns the recent refusals of the key of a query, by its rule if it names one. The
@@ -145,12 +159,11 @@ func choose(set *twotier.RuleSet, q *Query) (rules []*twotier.Rule, f *request.F
 		}
 		return rules, nil
 	}
-	r := set.Find([]byte(q.Rule))
-	switch {
-	case r == nil:
-		return nil, request.FieldFailure("rule", `there is no rule "`+
-			request.Clip([]byte(q.Rule))+`"`)
-	case len(q.NS) > 0 && !bytes.Equal(q.NS, r.NS()):
+	r, f := ask.FindRule(set, q.Grant, []byte(q.Rule))
+	if f != nil {
+		return nil, request.FieldFailure("rule", f.Detail)
+	}
+	if len(q.NS) > 0 && !bytes.Equal(q.NS, r.NS()) {
 		return nil, request.FieldFailure("ns", "rule "+r.Name+" counts in namespace "+r.Space()+
 			"; leave ns out")
 	}
