@@ -88,6 +88,9 @@ func (s *Server) readBacktestBody(d *requestState, body []byte) (backtestQuery, 
 		return q, p
 	}
 	if proposed != nil {
+		if p := d.memory.ReserveExpected(int64(documentCost * len(proposed))); p != nil {
+			return q, p
+		}
 		set, err := s.opts.RuleBook.Read(proposed)
 		if err != nil {
 			return q, s.problemOfRules(err, false)

@@ -71,6 +71,9 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return p
 		}
 	}
+	if p := expect(ctx, q.n*keyCost); p != nil {
+		return p
+	}
 	x := s.beginRequest(ctx)
 	set, f := x.ResolveRules()
 	if p = wire.FromFailure(f); p == nil {

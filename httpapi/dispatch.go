@@ -27,6 +27,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			p = unansweredProblem(p)
 		}
 	}
+	m.ReturnUnused()
 	if p != nil {
 		s.countLimitProblem(p)
 		sendProblem(ctx, p)

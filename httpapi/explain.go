@@ -27,12 +27,26 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	q.Grant = grantOf(ctx)
 	x := s.beginRequest(ctx)
-	answer, f := s.explainer.Explain(x.context, q)
-	p = wire.FromFailure(f)
+	p = s.appendExplanation(x, q)
 	if p == nil {
-		x.out = append(x.out, answer.JSON()...)
 		x.setResponseBody(ctx)
 	}
 	s.finishRequest(x)
 	return p
+}
+
+// appendExplanation appends the answer to a query, for which it takes memory first.
+func (s *Server) appendExplanation(x *requestState, q *explain.Query) *wire.Problem {
+	plan, f := s.explainer.Plan(x.context, q)
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	if p := x.memory.ReserveExpected(plan.Bytes()); p != nil {
+		return p
+	}
+	x.out, f = plan.Append(x.context, x.out, x.memory.MostForAnswer())
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	return nil
 }

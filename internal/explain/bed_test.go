@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"context"
+	"encoding/json"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -146,9 +147,15 @@ func (b *bed) addValues(key, rule string, values ...string) (*distinct.Result, r
 // explain explains a key, or the refusal with an id.
 func (b *bed) explain(q explain.Query) *explain.Explanation {
 	b.t.Helper()
-	a, f := b.explainer.Explain(b.t.Context(), &q)
+	plan, f := b.explainer.Plan(b.t.Context(), &q)
+	var text []byte
+	if f == nil {
+		text, f = plan.Append(b.t.Context(), nil, 1<<20)
+	}
 	if f != nil {
 		b.t.Fatalf("%+v: %s", q, f.Detail)
 	}
+	a := new(explain.Explanation)
+	must.Succeed(b.t, json.Unmarshal(text, a))
 	return a
 }

@@ -58,9 +58,10 @@ const (
 	maxSearched = 200
 )
 
-// Explain answers a query. It takes a role to read in the namespace of the key.
-func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *request.Failure) {
-	a := &Explanation{Rules: []Rule{}, Holds: []Holds{}}
+// Plan finds out what the answer to a query takes. It needs a role to read in the namespace of the
+// key.
+func (e *Explainer) Plan(ctx context.Context, q *Query) (*Plan, *request.Failure) {
+	a := &Explanation{Holds: []Holds{}}
 	if q.ID != "" {
 		r, err := e.findRefusal(ctx, q)
 		if err != nil {
@@ -90,11 +91,7 @@ func (e *Explainer) Explain(ctx context.Context, q *Query) (*Explanation, *reque
 	if q.Rule == "" {
 		rules = append(rules, unnamedRules(set, a)...)
 	}
-	j := judging{Explainer: e, query: q, answer: a}
-	if err := j.judge(ctx, rules); err != nil {
-		return nil, failureOf(err)
-	}
-	return a, nil
+	return &Plan{judging{Explainer: e, query: q, answer: a, series: map[int64][]Bucket{}}, rules}, nil
 }
 
 // findRefusal returns the refusal with the id of a query. To a grant for some namespaces, all ids of

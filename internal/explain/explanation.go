@@ -1,9 +1,6 @@
 package explain
 
 import (
-	"encoding/json"
-	"strings"
-
 	"twotier.dev/twotier/internal/refusallog"
 )
 
@@ -26,20 +23,11 @@ type Explanation struct {
 	Ban *Ban `json:"ban,omitempty"`
 	// Rules has the rules of the namespace by name, and then the limits without a rule in recent
 	// refusals.
-	Rules []Rule `json:"rules"`
+	Rules []Rule `json:"rules,omitempty"`
 	// Holds is empty, or has one element.
 	Holds []Holds `json:"holds"`
 	// Refusals are by the rule of the query, or by all if it has none, newest first.
 	Refusals []refusallog.Refusal `json:"refusals"`
-}
-
-// JSON returns the explanation as JSON. It escapes only what JSON needs escaped.
-func (a *Explanation) JSON() string {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(a) // it can't fail: all numbers are finite
-	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // Ban is a ban in force.

@@ -25,9 +25,11 @@ type judging struct {
 // formatLimit spells a limit of a refusal.
 func formatLimit(l refusallog.Judged) string { return fmt.Sprintf("%d/%s", l.Limit, l.Window) }
 
-// judge adds the verdicts of rules to the answer.
-func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) error {
-	j.series = map[int64][]Bucket{}
+// judge returns the verdicts of rules.
+func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) (judged []Rule, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	var ops []twotier.Op
 	for _, r := range rules {
 		ops = append(ops, j.dryRun(r), j.count(r))
@@ -51,12 +53,12 @@ func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) error {
 	for i, r := range rules {
 		one, err := j.verdict(ctx, r, &results[2*i], &results[2*i+1])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		one.Unasked = one.WouldRefuse && verdicts.NeverAsked(ctx, j.Service, r)
-		j.answer.Rules = append(j.answer.Rules, one)
+		judged = append(judged, one)
 	}
-	return j.addHolds(ctx)
+	return judged, nil
 }
 
 // dryRun returns the operation that asks for the verdict of a rule on one more event. It names no

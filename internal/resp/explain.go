@@ -1,7 +1,9 @@
 package resp
 
 import (
+	"strconv"
 	"strings"
+	"time"
 
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
@@ -49,12 +51,35 @@ func (c *conn) executeExplain(args [][]byte) errorReply {
 		return errorf(codeErr, "this node has no explanations")
 	}
 	q.Grant = c.session.grant
-	answer, f := explainer.Explain(c.executionContext(), q)
+	ctx := c.executionContext()
+	plan, f := explainer.Plan(ctx, q)
 	if f != nil {
 		return errorOfFailure(f)
 	}
-	c.work.out = appendBulk(c.work.out, answer.JSON())
+	answers, usage := &c.server.answers, &c.from.Usage.answers
+	n := min(plan.Bytes(), answers.Each)
+	if !answers.Take(usage, n, time.Now().Add(c.server.opts.RequestTimeout/2)) {
+		return errNoMemory
+	}
+	defer answers.Release(usage, n)
+	text, f := plan.Append(ctx, nil, answers.Most)
+	if f != nil {
+		return errorOfFailure(f)
+	}
+	c.writeBulk(text)
 	return ""
+}
+
+// writeBulk writes the earlier answers and then a text, which it does not copy.
+func (c *conn) writeBulk(text []byte) {
+	w := c.work
+	w.out = strconv.AppendInt(append(w.out, '$'), int64(len(text)), 10)
+	w.out = append(w.out, "\r\n"...)
+	c.writeAnswers()
+	kept := w.out
+	w.out = append(text, "\r\n"...)
+	c.writeAnswers()
+	w.out = kept
 }
 
 // explainer returns what explains refusals, if the service can find them.

@@ -9,7 +9,7 @@ import (
 )
 
 // usage is the memory that one address uses, apart from its connections.
-type usage struct{ small, large, queues account.Usage }
+type usage struct{ small, large, queues, answers account.Usage }
 
 // errNoMemory answers commands for which there is no memory. None of them has been executed.
 const errNoMemory errorReply = codeBusy + " too much is being read and answered at this moment; " +

@@ -31,6 +31,7 @@ type Server struct {
 	conns                  *account.Conns[usage]
 	smallWorks, largeWorks account.Account
 	queues                 account.Account // of transactions
+	answers                account.Account // that grow with the rules
 	works                  workPool
 	buffers                sync.Pool // of *[largeInput]byte
 	counters               counters
@@ -66,8 +67,8 @@ func New(o Options) (*Server, error) {
 		all := max(o.MaxMemory/16*sixteenths, 2*least)
 		return account.Account{Most: all, Each: max(least, int64(float64(all)*part))}
 	}
-	s.smallWorks, s.largeWorks = share(5, workBytes(smallInput)), share(2, largeWork)
-	s.queues = share(1, maxQueue)
+	s.smallWorks, s.largeWorks = share(3, workBytes(smallInput)), share(2, largeWork)
+	s.queues, s.answers = share(1, maxQueue), share(2, 1<<20)
 	s.buffers.New = func() any { return new([largeInput]byte) }
 	s.counters.errors = make([]atomic.Int64, len(errorCodes()))
 	return s, nil

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"twotier.dev/twotier/httpapi/internal/wire"
@@ -122,6 +123,14 @@ func (m *Request) ReserveExpected(n int64) *wire.Problem {
 		return nil
 	}
 	return m.takeForAnswer(min(n, m.budget.Answering.Each))
+}
+
+// MostForAnswer returns how long an answer may be.
+func (m *Request) MostForAnswer() int64 {
+	if m == nil {
+		return math.MaxInt64
+	}
+	return OwnBytes + m.budget.Answering.Each
 }
 
 // takeForAnswer takes n bytes for the answer.
