@@ -109,7 +109,7 @@ func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler)
 		return nil, status.FromContextError(context.Canceled).Err()
 	}
 	defer st.markExecuted(1)
-	if work := workBytes(in); work > ownBytes && !st.reserveWork(ctx, work-ownBytes) {
+	if work := workBytes(in); work > ownBytes && !st.reserveWork(ctx.Done(), work-ownBytes, st.roomBy()) {
 		return nil, s.refuseForMemory()
 	}
 	out, err := handler(ctx, in)

@@ -72,7 +72,9 @@ const (
 	// maxMessage bounds a request: 64 descriptors, each with all the headers that an Envoy accepts
 	// by default, 60 KiB. The memory bounds apply, too, as it arrives.
 	maxMessage = 4 << 20
-	// window is how much of a request may arrive before the server reads it.
+	// window is how much of a request may arrive before the server reads it. All requests of a
+	// connection may arrive at once, so that the message of a request comes right after its headers:
+	// behind those of requests that wait for memory, no message could arrive and free some.
 	window = 64 << 10
 	// maxMetadata bounds its metadata, as HTTP/2 counts it.
 	maxMetadata = 16 << 10
@@ -126,9 +128,10 @@ type Server struct {
 	conns  *account.Conns[usage]
 	health *health.Server
 	grpc   *grpc.Server
-	// calls accounts for the memory of requests as they arrive, works for executing and answering
-	// them, streams for the memory of long-lived streams. A request takes from calls and then from
-	// works, so requests don't wait for each other in a circle.
+	// calls accounts for the memory that every request takes, works for longer messages, executing
+	// and answering, streams for the memory of long-lived streams. A request takes from calls and
+	// then from works, which has room for a message of 16 KiB of each request that calls admits, so
+	// such requests don't wait for each other in a circle.
 	calls, works, streams account.Account
 	isStream              map[string]bool // by the full name of a method
 	counters              counters
@@ -157,14 +160,14 @@ func New(o Options) (*Server, error) {
 	// Half of the memory is for connections.
 	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
 	s.streams.Each = s.streams.Most / 2
-	s.calls.Most = (o.MaxMemory/2 - s.streams.Most) / 2
+	s.calls.Most = (o.MaxMemory/2 - s.streams.Most) / 3
 	s.calls.Each = s.calls.Most / 2
-	s.works.Most, s.works.Each = s.calls.Most, s.calls.Each
+	s.works.Most, s.works.Each = 2*s.calls.Most, 2*s.calls.Each
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata), grpc.ConnectionTimeout(10 * time.Second),
 		grpc.ReadBufferSize(0), grpc.WriteBufferSize(16 << 10),
-		grpc.StaticStreamWindowSize(window),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(maxStreams * window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute,
 			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour,
 			MaxConnectionAge: o.MaxConnAge, MaxConnectionAgeGrace: o.MaxConnAgeGrace}),

@@ -115,39 +115,39 @@ func (st *stream) roomBy() time.Time { return time.Now().Add(st.conn.server.opts
 // grow accounts for n bytes that have arrived. It waits for memory, and reports whether there is
 // enough.
 func (st *stream) grow(n int64, by time.Time) bool {
+	c := st.conn
 	over := st.used + n - st.own
-	if over > 0 && !st.reserve(min(n, over), by) {
+	if over > 0 && !(c.server.works.Fits(&c.client.Usage.works, over) &&
+		st.reserveWork(c.gone, min(n, over), by)) {
 		return false
 	}
 	st.used += n
 	return true
 }
 
-// reserve reserves n bytes for the arrival of the request.
+// reserve reserves n bytes for a request that begins.
 func (st *stream) reserve(n int64, by time.Time) bool {
 	c := st.conn
 	calls, usage := &c.server.calls, &c.client.Usage.calls
-	if !calls.Fits(usage, headBytes+st.used+n) || !calls.TakeUnless(c.gone, usage, n, by) {
+	if !calls.Fits(usage, n) || !calls.TakeUnless(c.gone, usage, n, by) {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	st.got += n
-	st.releaseLocked() // if it has ended meanwhile
+	st.got = n
 	return true
 }
 
-// reserveWork reserves n bytes for the execution of the request and its answer. It waits as long as
-// its client does, but at most RequestTimeout.
-func (st *stream) reserveWork(ctx context.Context, n int64) bool {
+// reserveWork reserves n more bytes for the message, the execution and the answer. It waits until
+// by, or until gone is closed.
+func (st *stream) reserveWork(gone <-chan struct{}, n int64, by time.Time) bool {
 	c := st.conn
 	works, usage := &c.server.works, &c.client.Usage.works
-	if !works.Fits(usage, n) || !works.TakeUnless(ctx.Done(), usage, n, st.roomBy()) {
+	if !works.Fits(usage, n) || !works.TakeUnless(gone, usage, n, by) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st.work = n // releaseLocked waits for the end of the execution
+	st.work += n
+	st.releaseLocked() // if it has ended meanwhile
 	return true
 }
 
