@@ -88,7 +88,7 @@ func (s *Server) readBacktestBody(d *requestState, body []byte) (backtestQuery, 
 		return q, p
 	}
 	if proposed != nil {
-		if p := d.memory.ReserveExpected(int64(documentCost * len(proposed))); p != nil {
+		if p := d.memory.ReserveDocument(len(proposed)); p != nil {
 			return q, p
 		}
 		set, err := s.opts.RuleBook.Read(proposed)

@@ -71,7 +71,7 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return p
 		}
 	}
-	if p := expect(ctx, q.n*keyCost); p != nil {
+	if p := memoryOf(ctx).ReserveKeys(q.n); p != nil {
 		return p
 	}
 	x := s.beginRequest(ctx)

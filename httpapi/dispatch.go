@@ -6,6 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
@@ -24,7 +25,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.IsOfNode() {
 		p = m.ReserveUpTo(int64(len(ctx.Response.Body())))
 		if p != nil && !ctx.IsGet() && !ctx.IsHead() && string(ctx.Path()) != "/v1/backtest" {
-			p = unansweredProblem(p)
+			p = memory.UnansweredProblem(p)
 		}
 	}
 	m.ReturnUnused()
@@ -39,16 +40,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 	}
 	s.countResponse(ctx)
-}
-
-// unansweredProblem returns the problem of an executed request whose answer did not get memory
-// because of p.
-func unansweredProblem(p *wire.Problem) *wire.Problem {
-	why := "there is no memory now for the answer"
-	if p.Kind == wire.TooLarge {
-		why = "the answer takes more memory than one address may use here, by --max-memory"
-	}
-	return &wire.Problem{Kind: wire.Unknown, Limit: p.Limit, Detail: "carried out, but " + why}
 }
 
 // dispatch finds the handler of a request and calls it.

@@ -27,16 +27,14 @@ func (s *Server) explain(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	q.Grant = grantOf(ctx)
 	x := s.beginRequest(ctx)
-	p = s.appendExplanation(x, q)
-	if p == nil {
-		x.setResponseBody(ctx)
-	}
+	p = s.answerExplanation(ctx, x, q)
 	s.finishRequest(x)
 	return p
 }
 
-// appendExplanation appends the answer to a query, for which it takes memory first.
-func (s *Server) appendExplanation(x *requestState, q *explain.Query) *wire.Problem {
+// answerExplanation answers a query, for which it takes memory first.
+func (s *Server) answerExplanation(ctx *fasthttp.RequestCtx, x *requestState,
+	q *explain.Query) *wire.Problem {
 	plan, f := s.explainer.Plan(x.context, q)
 	if f != nil {
 		return wire.FromFailure(f)
@@ -45,8 +43,8 @@ func (s *Server) appendExplanation(x *requestState, q *explain.Query) *wire.Prob
 		return p
 	}
 	x.out, f = plan.Append(x.context, x.out, x.memory.MostForAnswer())
-	if f != nil {
-		return wire.FromFailure(f)
+	if f == nil {
+		x.setResponseBody(ctx)
 	}
-	return nil
+	return wire.FromFailure(f)
 }

@@ -61,10 +61,6 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	return append(b, "]}"...)
 }
 
-// keyCost is how many bytes of memory a key in a list takes: its name, once for each node that may
-// report it, and its part of the answer.
-const keyCost = 2 << 10
-
 func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 		return p
@@ -73,7 +69,7 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p != nil {
 		return p
 	}
-	if p := expect(ctx, q.n*keyCost); p != nil {
+	if p := memoryOf(ctx).ReserveKeys(q.n); p != nil {
 		return p
 	}
 	x := s.beginRequest(ctx)

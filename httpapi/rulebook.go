@@ -39,16 +39,6 @@ type RuleBook interface {
 	Limits(text []byte) ([]byte, error)
 }
 
-// documentCost is how many bytes of memory it takes to read a byte of a document of rules, at most.
-const documentCost = 40
-
-// expect takes memory for an answer that grows with what the node has, before it is built, and waits
-// for it. A client's whole share is enough for any answer, so that it builds one large answer at a
-// time. A request calls it once at most.
-func expect(ctx *fasthttp.RequestCtx, bytes int) *wire.Problem {
-	return memoryOf(ctx).ReserveExpected(int64(bytes))
-}
-
 // showRules answers with the rules in force, another version of them, their limits, the history, or
 // the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
@@ -61,16 +51,15 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	wait, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)
 	defer cancel()
+	if part == "history" || number > 0 { // all versions, read in two forms, take as much as one
+		if p := memoryOf(ctx).ReserveDocument(twotier.MaxRuleText); p != nil {
+			return p
+		}
+	}
 	switch {
 	case part == "history":
-		if p := expect(ctx, 2*twotier.MaxRuleVersions*twotier.MaxRuleText); p != nil {
-			return p
-		}
 		return s.showHistory(wait, ctx)
 	case number > 0:
-		if p := expect(ctx, documentCost*twotier.MaxRuleText); p != nil {
-			return p
-		}
 		v, err := s.opts.RuleBook.Version(wait, number)
 		if err != nil {
 			return s.problemOfRules(err, false)
@@ -84,7 +73,7 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if !known {
 		return wire.FromFailure(request.RulesUnknownFailure())
 	}
-	if p := expect(ctx, documentCost*len(v.Text)); p != nil {
+	if p := memoryOf(ctx).ReserveDocument(len(v.Text)); p != nil {
 		return p
 	}
 	s.setWarnings(ctx)
@@ -180,7 +169,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p != nil {
 		return p
 	}
-	if p := expect(ctx, documentCost*len(ctx.PostBody())); p != nil {
+	if p := memoryOf(ctx).ReserveDocument(len(ctx.PostBody())); p != nil {
 		return p
 	}
 	wait, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)

@@ -60,6 +60,16 @@ func BusyProblem() *wire.Problem {
 		Detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
+// UnansweredProblem is the problem of an executed request whose answer did not get memory because of
+// p.
+func UnansweredProblem(p *wire.Problem) *wire.Problem {
+	why := "there is no memory now for the answer"
+	if p.Kind == wire.TooLarge {
+		why = "the answer takes more memory than one address may use here, by --max-memory"
+	}
+	return &wire.Problem{Kind: wire.Unknown, Limit: p.Limit, Detail: "carried out, but " + why}
+}
+
 // readingAccount returns the account and usage for reading.
 func (m *Request) readingAccount() (*account.Account, *account.Usage) {
 	if m.node != nil {
@@ -124,6 +134,23 @@ func (m *Request) ReserveExpected(n int64) *wire.Problem {
 	}
 	return m.takeForAnswer(min(n, m.budget.Answering.Each))
 }
+
+// Bytes of memory that parts of answers take, at most: a byte of a document of rules that is parsed,
+// and a key in a list, whose name each node may report.
+const (
+	documentCost = 40
+	keyCost      = 2 << 10
+)
+
+// ReserveDocument takes memory for parsing a document of rules of n bytes, before it is parsed. As
+// with all answers that grow with what the node has, a client's whole share is enough for any of
+// them, so that it builds one large answer at a time. A request takes it once.
+func (m *Request) ReserveDocument(n int) *wire.Problem {
+	return m.ReserveExpected(int64(documentCost * n))
+}
+
+// ReserveKeys takes memory for a list of n keys.
+func (m *Request) ReserveKeys(n int) *wire.Problem { return m.ReserveExpected(int64(keyCost * n)) }
 
 // MostForAnswer returns how long an answer may be.
 func (m *Request) MostForAnswer() int64 {
