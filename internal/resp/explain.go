@@ -3,7 +3,6 @@ package resp
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
@@ -56,13 +55,12 @@ func (c *conn) executeExplain(args [][]byte) errorReply {
 	if f != nil {
 		return errorOfFailure(f)
 	}
-	answers, usage := &c.server.answers, &c.from.Usage.answers
-	n := min(plan.Bytes(), answers.Each)
-	if !answers.Take(usage, n, time.Now().Add(c.server.opts.RequestTimeout/2)) {
+	n, ok := c.reserveAnswer(plan.Bytes())
+	if !ok {
 		return errNoMemory
 	}
-	defer answers.Release(usage, n)
-	text, f := plan.Append(ctx, nil, answers.Most)
+	defer c.releaseAnswer(n)
+	text, f := plan.Append(ctx, nil, c.server.answers.Most)
 	if f != nil {
 		return errorOfFailure(f)
 	}

@@ -58,6 +58,19 @@ func (c *conn) reserveWork() bool {
 	return true
 }
 
+// reserveAnswer reserves memory for an answer that grows with what the node has, before it is built.
+// The whole share of an address is enough for any answer, so that it builds one large answer at a
+// time. reserveAnswer returns the number of bytes for releaseAnswer.
+func (c *conn) reserveAnswer(n int64) (taken int64, ok bool) {
+	answers := &c.server.answers
+	taken = min(n, answers.Each)
+	by := time.Now().Add(c.server.opts.RequestTimeout / 2)
+	return taken, answers.Take(&c.from.Usage.answers, taken, by)
+}
+
+// releaseAnswer returns what reserveAnswer has reserved, once the answer is written.
+func (c *conn) releaseAnswer(n int64) { c.server.answers.Release(&c.from.Usage.answers, n) }
+
 // finishWork returns the work to its pool, releases its memory, and drops an unused large buffer.
 func (c *conn) finishWork() {
 	w, large := c.work, c.hasLargeBuffer()

@@ -130,12 +130,21 @@ func (c *conn) parseTop(args [][]byte) (topQuery, errorReply) {
 	return q, ""
 }
 
+// keyCost is how many bytes of memory a key in a list takes: its name, once for each node that may
+// report it, and its part of the answer.
+const keyCost = 2 << 10
+
 // executeTop executes TT.TOP.
 func (c *conn) executeTop(args [][]byte) errorReply {
 	q, e := c.parseTop(args)
 	if e != "" {
 		return e
 	}
+	n, ok := c.reserveAnswer(q.n * keyCost)
+	if !ok {
+		return errNoMemory
+	}
+	defer c.releaseAnswer(n)
 	keys, err := c.server.opts.Service.Top(c.executionContext(), q.by, "", int(q.n),
 		q.window)
 	if err != nil {
