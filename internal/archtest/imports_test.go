@@ -382,7 +382,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/testing/child",
 			"twotier.dev/twotier/redisstore", goRedis,
 		},
-		"internal/testing/npm": {"twotier.dev/twotier/internal/testing/must"},
+		"internal/testing/costtable": {"twotier.dev/twotier/internal/testing/must"},
+		"internal/testing/npm":       {"twotier.dev/twotier/internal/testing/must"},
 		"internal/testing/gated": {
 			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/testing/must",
 			"twotier.dev/twotier/internal/testing/proctest",

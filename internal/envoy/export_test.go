@@ -31,3 +31,13 @@ func (s *Server) Unread() (n int) {
 	}
 	return n
 }
+
+// Methods returns the full names of the methods.
+func (s *Server) Methods() (names []string) {
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, m := range info.Methods {
+			names = append(names, "/"+service+"/"+m.Name)
+		}
+	}
+	return names
+}

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"net"
+	"strings"
 
 	"twotier.dev/twotier"
 )
@@ -58,3 +59,13 @@ func Operations(args [][]byte) (ops []twotier.Op) {
 
 // Accept serves a connection.
 func (s *Server) Accept(c net.Conn) { s.accept(c) }
+
+// Names returns the names of all commands.
+func Names() (names []string) {
+	for _, d := range descriptions() {
+		if d.name != "unknown" {
+			names = append(names, strings.ToUpper(d.name))
+		}
+	}
+	return names
+}
