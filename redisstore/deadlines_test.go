@@ -26,8 +26,8 @@ func idsOf(t *testing.T, d *redisstore.Deadlines, slots ...int64) [][]string {
 	return all
 }
 
-// TestOverdueDeadlinesAreReadInPages: a node that starts after a long pause reads all slots, however
-// many ids they have, without holding up Redis or taking much memory.
+// TestOverdueDeadlinesAreReadInPages: a node that starts after a long pause reads all slots,
+// however many ids they have, without holding up Redis or taking much memory.
 func TestOverdueDeadlinesAreReadInPages(t *testing.T) {
 	srv := redistest.Start(t)
 	d := open(t, redisstore.Options{URL: srv.URL()}).Deadlines(time.Hour)

@@ -77,8 +77,8 @@ func (r *Request) FindRule(name []byte) (*twotier.Rule, *request.Failure) {
 	return FindRule(set, r.Grant, name)
 }
 
-// FindRule returns the rule of that name in a set. A rule of a namespace that a grant does not cover
-// is none: the answer must not reveal which rules others have. A nil grant covers all.
+// FindRule returns the rule of that name in a set. A rule of a namespace that a grant does not
+// cover is none: the answer must not reveal which rules others have. A nil grant covers all.
 func FindRule(set *twotier.RuleSet, g *twotier.Grant,
 	name []byte) (*twotier.Rule, *request.Failure) {
 	limited := g != nil && !g.AllNamespaces()

@@ -41,7 +41,7 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 		return nil, s.refuseForMemory()
 	}
 	st.headers = metadataBytes(info.Header)
-	if !st.grow(st.headers, time.Time{}) || !s.reserveStream(st, info.FullMethodName) {
+	if !st.grow(st.headers, 0) || !s.reserveStream(st, info.FullMethodName) {
 		s.counters.failed.Add(1)
 		return nil, s.refuseForMemory()
 	}
@@ -109,7 +109,8 @@ func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler)
 		return nil, status.FromContextError(context.Canceled).Err()
 	}
 	defer st.markExecuted(1)
-	if work := workBytes(in); work > ownBytes && !st.reserveWork(ctx.Done(), work-ownBytes, st.roomBy()) {
+	work := workBytes(in) - ownBytes
+	if work > 0 && !st.reserveWork(ctx.Done(), work, st.conn.roomWait()) {
 		return nil, s.refuseForMemory()
 	}
 	out, err := handler(ctx, in)

@@ -73,8 +73,9 @@ const (
 	// by default, 60 KiB. The memory bounds apply, too, as it arrives.
 	maxMessage = 4 << 20
 	// window is how much of a request may arrive before the server reads it. All requests of a
-	// connection may arrive at once, so that the message of a request comes right after its headers:
-	// behind those of requests that wait for memory, no message could arrive and free some.
+	// connection may arrive at once, so that the message of a request comes right after its
+	// headers: behind those of requests that wait for memory, no message could arrive and free
+	// some.
 	window = 64 << 10
 	// maxMetadata bounds its metadata, as HTTP/2 counts it.
 	maxMetadata = 16 << 10

@@ -49,7 +49,7 @@ func (c *conn) accountFrame(f frame) {
 	case http2.FrameHeaders:
 		c.arriving = c.beginStream(f.stream, n)
 	case http2.FrameData:
-		if st := c.findStream(f.stream); st != nil && !st.grow(frameBytes+n, st.roomBy()) {
+		if st := c.findStream(f.stream); st != nil && !st.grow(frameBytes+n, c.roomWait()) {
 			st.abort()
 		}
 	case http2.FrameRSTStream:
@@ -62,7 +62,7 @@ func (c *conn) accountFrame(f frame) {
 // admit can't wait.
 func (c *conn) beginStream(id uint32, n int64) *stream {
 	st := &stream{conn: c, id: id, unwritten: true, own: ownBytes + 2*n}
-	if c.findStream(id) != nil || !st.reserve(headBytes+st.own, st.roomBy()) {
+	if c.findStream(id) != nil || !st.reserve(headBytes+st.own) {
 		return nil
 	}
 	c.mu.Lock()
@@ -107,18 +107,18 @@ func (c *conn) endStreamLocked(id uint32) {
 	}
 }
 
-// roomBy returns the time until which a request waits for memory: a request has RequestTimeout to
-// arrive. An Envoy has one address, and asks for all of its clients at once. Other requests of the
-// connection wait as well, while the requests that hold the memory are executed.
-func (st *stream) roomBy() time.Time { return time.Now().Add(st.conn.server.opts.RequestTimeout) }
+// roomWait returns how long a request waits for memory: it has RequestTimeout to arrive. An Envoy
+// has one address, and asks for all of its clients at once. Other requests of the connection wait
+// as well, while the requests that hold the memory are executed.
+func (c *conn) roomWait() time.Duration { return c.server.opts.RequestTimeout }
 
 // grow accounts for n bytes that have arrived. It waits for memory, and reports whether there is
 // enough.
-func (st *stream) grow(n int64, by time.Time) bool {
+func (st *stream) grow(n int64, wait time.Duration) bool {
 	c := st.conn
 	over := st.used + n - st.own
 	if over > 0 && !(c.server.works.Fits(&c.client.Usage.works, over) &&
-		st.reserveWork(c.gone, min(n, over), by)) {
+		st.reserveWork(c.gone, min(n, over), wait)) {
 		return false
 	}
 	st.used += n
@@ -126,9 +126,10 @@ func (st *stream) grow(n int64, by time.Time) bool {
 }
 
 // reserve reserves n bytes for a request that begins.
-func (st *stream) reserve(n int64, by time.Time) bool {
+func (st *stream) reserve(n int64) bool {
 	c := st.conn
 	calls, usage := &c.server.calls, &c.client.Usage.calls
+	by := time.Now().Add(c.roomWait())
 	if !calls.Fits(usage, n) || !calls.TakeUnless(c.gone, usage, n, by) {
 		return false
 	}
@@ -136,11 +137,12 @@ func (st *stream) reserve(n int64, by time.Time) bool {
 	return true
 }
 
-// reserveWork reserves n more bytes for the message, the execution and the answer. It waits until
-// by, or until gone is closed.
-func (st *stream) reserveWork(gone <-chan struct{}, n int64, by time.Time) bool {
+// reserveWork reserves n more bytes for the message, the execution and the answer. It waits so
+// long, or until gone is closed.
+func (st *stream) reserveWork(gone <-chan struct{}, n int64, wait time.Duration) bool {
 	c := st.conn
 	works, usage := &c.server.works, &c.client.Usage.works
+	by := time.Now().Add(wait)
 	if !works.Fits(usage, n) || !works.TakeUnless(gone, usage, n, by) {
 		return false
 	}

@@ -91,11 +91,12 @@ func (e *Explainer) Plan(ctx context.Context, q *Query) (*Plan, *request.Failure
 	if q.Rule == "" {
 		rules = append(rules, unnamedRules(set, a)...)
 	}
-	return &Plan{judging{Explainer: e, query: q, answer: a, series: map[int64][]Bucket{}}, rules}, nil
+	j := judging{Explainer: e, query: q, answer: a, series: map[int64][]Bucket{}}
+	return &Plan{j, rules}, nil
 }
 
-// findRefusal returns the refusal with the id of a query. To a grant for some namespaces, all ids of
-// others and all unknown ones look alike.
+// findRefusal returns the refusal with the id of a query. To a grant for some namespaces, all ids
+// of others and all unknown ones look alike.
 func (e *Explainer) findRefusal(ctx context.Context, q *Query) (refusallog.Refusal, error) {
 	r, err := e.Refusals.Refusal(ctx, q.ID)
 	if q.Grant == nil || q.Grant.AllNamespaces() {

@@ -18,16 +18,16 @@ type Plan struct {
 	rules []*twotier.Rule
 }
 
-// Approximate sizes of the parts of an answer as JSON: of all but the rules, with the most refusals,
-// of a rule, and of a limit with its buckets.
+// Approximate sizes of the parts of an answer as JSON: of all but the rules, with the most
+// refusals, of a rule, and of a limit with its buckets.
 const (
 	headBytes  = 16 << 10
 	ruleBytes  = 256
 	limitBytes = 512
 )
 
-// rulesAtOnce bounds the rules whose verdicts are found in one step: other requests for the key wait
-// for a step at most.
+// rulesAtOnce bounds the rules whose verdicts are found in one step: other requests for the key
+// wait for a step at most.
 const rulesAtOnce = 64
 
 // Bytes returns how much memory the answer may take, to be reserved before it is built.

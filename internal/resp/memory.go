@@ -58,9 +58,9 @@ func (c *conn) reserveWork() bool {
 	return true
 }
 
-// reserveAnswer reserves memory for an answer that grows with what the node has, before it is built.
-// The whole share of an address is enough for any answer, so that it builds one large answer at a
-// time. reserveAnswer returns the number of bytes for releaseAnswer.
+// reserveAnswer reserves memory for an answer that grows with what the node has, before it is
+// built. The whole share of an address is enough for any answer, so that it builds one large answer
+// at a time. reserveAnswer returns the number of bytes for releaseAnswer.
 func (c *conn) reserveAnswer(n int64) (taken int64, ok bool) {
 	answers := &c.server.answers
 	taken = min(n, answers.Each)

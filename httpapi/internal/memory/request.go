@@ -60,8 +60,8 @@ func BusyProblem() *wire.Problem {
 		Detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
-// UnansweredProblem is the problem of an executed request whose answer did not get memory because of
-// p.
+// UnansweredProblem is the problem of an executed request whose answer did not get memory because
+// of p.
 func UnansweredProblem(p *wire.Problem) *wire.Problem {
 	why := "there is no memory now for the answer"
 	if p.Kind == wire.TooLarge {
@@ -135,8 +135,8 @@ func (m *Request) ReserveExpected(n int64) *wire.Problem {
 	return m.takeForAnswer(min(n, m.budget.Answering.Each))
 }
 
-// Bytes of memory that parts of answers take, at most: a byte of a document of rules that is parsed,
-// and a key in a list, whose name each node may report.
+// Bytes of memory that parts of answers take, at most: a byte of a document of rules that is
+// parsed, and a key in a list, whose name each node may report.
 const (
 	documentCost = 40
 	keyCost      = 2 << 10
