@@ -1,6 +1,7 @@
 package account
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,56 +15,112 @@ type Account struct {
 	// Sole is for a client that may use the whole account.
 	Sole Usage
 
-	mu   sync.Mutex
-	used int64
-	room chan struct{} // closed when bytes are given back; nil while no client waits
+	mu      sync.Mutex
+	used    int64
+	waiters []*waiter // in the order of their arrival
 }
 
 // Usage is the amount that one client has taken from an account. The account's lock guards it.
 type Usage struct {
-	bytes int64
-	whole bool // Each does not apply
+	bytes   int64
+	whole   bool // Each does not apply
+	blocked bool // an earlier waiter of this client does not fit; false outside grantLocked
 }
 
-// Take takes n bytes for a client as soon as they are free. It gives up at by. It reports whether
-// it took them.
+// waiter is a request of a client that waits for n bytes. taken is closed once it has them.
+type waiter struct {
+	client *Usage
+	n      int64
+	taken  chan struct{}
+}
+
+// Take takes n bytes for a client as soon as they are free, after its earlier requests. It gives up
+// at by. It reports whether it took them.
 func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
 	return a.TakeUnless(nil, s, n, by)
 }
 
 // TakeUnless is like Take, and also gives up once gone is closed.
 func (a *Account) TakeUnless(gone <-chan struct{}, s *Usage, n int64, by time.Time) bool {
-	for {
-		room, ok := a.TryTake(s, n)
-		if ok {
-			return true
-		}
-		timer := time.NewTimer(time.Until(by))
-		select {
-		case <-room:
-			timer.Stop()
-		case <-gone:
-			timer.Stop()
-			return false
-		case <-timer.C:
-			return false
-		}
+	wait := time.Until(by)
+	if wait <= 0 {
+		return a.TryTake(s, n)
 	}
+	w := a.enqueue(s, n)
+	if w == nil {
+		return true
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-w.taken:
+		return true
+	case <-gone:
+	case <-timer.C:
+	}
+	return !a.withdraw(w)
 }
 
-// TryTake takes n bytes, or returns a channel that is closed when bytes are given back.
-func (a *Account) TryTake(s *Usage, n int64) (room <-chan struct{}, ok bool) {
+// TryTake takes n bytes if they are free now, even if others wait.
+func (a *Account) TryTake(s *Usage, n int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.used+n <= a.Most && (s.whole || s.bytes+n <= a.Each) {
-		a.used += n
-		s.bytes += n
-		return nil, true
+	return a.takeLocked(s, n)
+}
+
+// takeLocked takes n bytes if they are free.
+func (a *Account) takeLocked(s *Usage, n int64) bool {
+	if a.used+n > a.Most || !s.whole && s.bytes+n > a.Each {
+		return false
 	}
-	if a.room == nil {
-		a.room = make(chan struct{})
+	a.used += n
+	s.bytes += n
+	return true
+}
+
+// enqueue returns a waiter for n bytes, or nil if it could take them at once.
+func (a *Account) enqueue(s *Usage, n int64) *waiter {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.waiters) == 0 && a.takeLocked(s, n) {
+		return nil
 	}
-	return a.room, false
+	w := &waiter{s, n, make(chan struct{})}
+	a.waiters = append(a.waiters, w)
+	a.grantLocked()
+	return w
+}
+
+// withdraw ends a waiter that gives up. It reports false if the waiter has its bytes already.
+func (a *Account) withdraw(w *waiter) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.Index(a.waiters, w)
+	if i < 0 {
+		return false
+	}
+	a.waiters = slices.Delete(a.waiters, i, i+1)
+	a.grantLocked() // it may have blocked later ones
+	return true
+}
+
+// grantLocked gives free bytes to waiters. Those of one client get them in order, so that none
+// starves while others come and go.
+func (a *Account) grantLocked() {
+	kept := a.waiters[:0]
+	for _, w := range a.waiters {
+		if w.client.blocked || !a.takeLocked(w.client, w.n) {
+			w.client.blocked = true
+			kept = append(kept, w)
+		} else {
+			close(w.taken)
+		}
+	}
+	clear(a.waiters[len(kept):])
+	a.waiters = kept
+	for _, w := range kept {
+		w.client.blocked = false
+	}
 }
 
 // Fits reports whether a client may have n bytes at all. If not, waiting does not help.
@@ -86,9 +143,8 @@ func (a *Account) Release(s *Usage, n int64) {
 	defer a.mu.Unlock()
 	a.used -= n
 	s.bytes -= n
-	if a.room != nil {
-		close(a.room)
-		a.room = nil
+	if len(a.waiters) > 0 {
+		a.grantLocked()
 	}
 }
 
@@ -103,5 +159,5 @@ func (a *Account) InUse() int64 {
 func (a *Account) HasWaiters() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.room != nil
+	return len(a.waiters) > 0
 }

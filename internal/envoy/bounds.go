@@ -63,7 +63,7 @@ func (s *Server) reserveStream(st *stream, method string) bool {
 		return true
 	}
 	c := st.conn
-	if _, ok := s.streams.TryTake(&c.client.Usage.streams, stayBytes); !ok {
+	if !s.streams.TryTake(&c.client.Usage.streams, stayBytes) {
 		return false
 	}
 	c.mu.Lock()

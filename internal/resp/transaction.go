@@ -106,7 +106,7 @@ func (c *conn) enqueue(args [][]byte) errorReply {
 	}
 	if size > cap(m.queue) {
 		grown := min(max(size, 2*cap(m.queue), leastQueue), maxQueue)
-		if _, ok := c.server.queues.TryTake(&c.from.Usage.queues, int64(grown)-c.queued); !ok {
+		if !c.server.queues.TryTake(&c.from.Usage.queues, int64(grown)-c.queued) {
 			return errNoMemory
 		}
 		c.queued = int64(grown)
