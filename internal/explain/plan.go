@@ -57,7 +57,8 @@ func (p *Plan) Append(ctx context.Context, b []byte, most int64) ([]byte, *reque
 			return b, tooLong(most)
 		}
 		if first == 0 && len(p.rules) > len(some) {
-			b = slices.Grow(b, (len(b)-start)*len(p.rules)/len(some))
+			likely := int64((len(b) - start) * len(p.rules) / len(some))
+			b = slices.Grow(b, int(min(likely, p.Bytes(), most)))
 		}
 		runtime.Gosched()
 	}
