@@ -52,6 +52,24 @@ type putOff struct {
 // not in memory wait for all those loads together, and operations that need the store's
 // acknowledgement wait for it together.
 func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	if c.opt.Pulse == nil {
+		c.doAll(ctx, ops, res)
+		return
+	}
+	stops := c.opt.Pulse.Stops()
+	c.doAll(ctx, ops, res)
+	if c.opt.Pulse.HasRunSince(stops) {
+		return
+	}
+	for i := range ops {
+		if res[i].Err == nil && isAdmission(&ops[i], &res[i]) {
+			res[i].Err = c.withdraw(&ops[i])
+		}
+	}
+}
+
+// doAll is DoAll, and does not check whether the process stood still before its answers.
+func (c *Counter) doAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	kept, at := c.durability.excludeUnreachable(ctx, ops, res)
 	if at == nil {
 		c.runBatch(ctx, ops, res)

@@ -27,7 +27,8 @@ type call struct {
 	places      []keys.Place // see prefetch
 	touched     uint64       // see keys.PrefetchPlaces
 	admission   admission
-	borrowed    bool // some of the targets are counted for another counter
+	pulse       Pulse // nil if this counter decides alone
+	borrowed    bool  // some of the targets are counted for another counter
 	// refusedCounts is set if a refused Acquire is counted: then it takes no leases.
 	refusedCounts bool
 }

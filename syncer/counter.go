@@ -62,7 +62,7 @@ func New(opt Options) (*Counter, error) {
 	for _, l := range c.flushers {
 		l.assignShifts()
 	}
-	c.calls.New = func() any { return new(call) }
+	c.calls.New = func() any { return &call{pulse: c.opt.Pulse} }
 	return c, nil
 }
 

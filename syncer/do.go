@@ -15,6 +15,21 @@ import (
 // and nothing was counted, except with ErrUnknownOutcome. Other errors are ErrClosed, ErrOverload,
 // ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if c.opt.Pulse == nil {
+		return c.do(ctx, op, res)
+	}
+	stops := c.opt.Pulse.Stops()
+	if err := c.do(ctx, op, res); err != nil {
+		return err
+	}
+	if isAdmission(op, res) && !c.opt.Pulse.HasRunSince(stops) {
+		return c.withdraw(op)
+	}
+	return nil
+}
+
+// do is Do, and does not check whether the process stood still before its answer.
+func (c *Counter) do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if err := c.durability.checkAck(ctx, op); err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ var (
 	// errOnTheWay is the ErrUnknownOutcome of DropKey.
 	errOnTheWay = fmt.Errorf("%w: counts of the key, or an earlier reset, are on their way to "+
 		"the store", twotier.ErrUnknownOutcome)
+	// errStoodStill is the ErrUnknownOutcome of an Acquire.
+	errStoodStill = fmt.Errorf("%w: counted, but this process stood still before it could answer, "+
+		"and another one may have decided meanwhile", twotier.ErrUnknownOutcome)
 	// errHandedOff is the ErrUnknownOutcome of an operation that waited for the store.
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
 		"acknowledged it", twotier.ErrUnknownOutcome)

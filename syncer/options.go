@@ -88,8 +88,22 @@ type Options struct {
 	// NotOwner means that another counter decides about every partition until StartOwning or
 	// ImportHandoff is called for it. Default: this counter decides about all of them.
 	NotOwner bool
+	// Pulse detects that the process stood still, during which another counter may have begun to
+	// decide about its partitions. While Pulse does not cover the present, the counter refuses
+	// decisions with ErrNotOwner. Default: this counter decides alone.
+	Pulse Pulse
 	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
+}
+
+// Pulse detects that the process stood still. elapsed.Pulse implements it.
+type Pulse interface {
+	// Covers reports whether the process has not stood still up to a time from Options.Now.
+	Covers(now int64) bool
+	// Stops returns how often the process stood still. HasRunSince reports whether it has not since
+	// Stops returned this number.
+	Stops() uint64
+	HasRunSince(stops uint64) bool
 }
 
 func (o *Options) fill() error {

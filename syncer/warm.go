@@ -50,7 +50,7 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 // askForCold requests the keys that are not known to be loaded. It returns a channel that is closed
 // when there is news of one of them, or nil if no key needs a wait. The partitions are locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
-	if k.notOwner() {
+	if k.notOwner() || k.stoodStill() {
 		return nil, twotier.ErrNotOwner
 	}
 	for i := range k.targets {

@@ -5,13 +5,17 @@ import (
 
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 )
 
 // addCounters makes the counters of events and of distinct values.
 func (s *server) addCounters(opt *node.Options) (err error) {
-	if opt.Counter, err = newCounter(s.cfg, s.store, s.clock, s.log); err == nil {
+	if s.cfg.Gossip != "" {
+		opt.Pulse = elapsed.NewPulse(nil, s.clock.Now)
+	}
+	if opt.Counter, err = newCounter(s.cfg, s.store, s.clock, opt.Pulse, s.log); err == nil {
 		opt.Distinct, err = newDistinct(s.cfg, s.store, s.clock, s.log)
 	}
 	return err

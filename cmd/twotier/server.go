@@ -195,7 +195,8 @@ func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
 	return syncer.OnCold(ns.OnCold)
 }
 
-func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
+// newCounter makes the counter of events. pulse is nil without a cluster.
+func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *elapsed.Pulse,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ns := range cfg.Namespaces {
@@ -204,12 +205,16 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
 		Unlisted: true}
-	return syncer.New(syncer.Options{
+	opt := syncer.Options{
 		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg.Store),
 		FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
 		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg.Store),
 		NotOwner: cfg.Gossip != "" || cfg.Mode == string(cluster.Redis), Logger: log,
-	})
+	}
+	if pulse != nil { // a nil pointer in an interface would not be nil
+		opt.Pulse = pulse
+	}
+	return syncer.New(opt)
 }
 
 // open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to

@@ -7,5 +7,7 @@
 // is set forward looks like a suspension, so use a Clock to decide that something is over: a lease,
 // another node's deadline, a reservation.
 //
+// A [Pulse] detects that the process stood still, by the same two clocks.
+//
 // A Clock is safe for concurrent use.
 package elapsed

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
@@ -83,6 +84,9 @@ type Options struct {
 	ClockInterval time.Duration
 	// Distinct counts distinct values. Nil if the node can't count them.
 	Distinct *distinct.Engine
+	// Pulse detects that the process stood still: then this node learns its partitions anew. Nil if
+	// it owns all of them. The counter's pulse must be the same one.
+	Pulse *elapsed.Pulse
 	// Asleep returns the total time that the machine has been suspended, see elapsed.Asleep. Nil if
 	// that is unknown: then a suspension looks like a step of the store's clock.
 	Asleep func() time.Duration
@@ -250,6 +254,10 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	}
 	n.openDistinct()
 	n.spawn(func() { n.time.Run(n.run) })
+	if n.opt.Pulse != nil {
+		n.beat()
+		n.background(n.runPulse)
+	}
 	n.background(n.runReportState)
 	err := n.enter(ctx, address)
 	n.entered.Store(err == nil)

@@ -45,6 +45,13 @@ var requestKinds = [...]RequestKind{
 		n.owned.AcceptOffer(q)
 		return nil, nil
 	}),
+	newKind(28, "return",
+		func(ctx context.Context, n *Node, q *ownership.ReturnRequest) (any, error) {
+			// A reply is the sign of life that ends the forwarding to others in its place.
+			err := n.opt.Peers.Ask(ctx, &q.By, &PingRequest{}, nil)
+			n.owned.AcceptReturn(ctx, q)
+			return nil, err
+		}),
 	newKind(4, "outcome",
 		func(_ context.Context, n *Node, q *multiowner.OutcomeRequest) (any, error) {
 			return n.parts.Outcome(q)

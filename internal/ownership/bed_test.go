@@ -31,6 +31,8 @@ type counter struct {
 	fails   error // of BeginHandoff
 	// before runs at the start of BeginHandoff.
 	before func()
+	// flush, if set, runs in Flush.
+	flush func(ctx context.Context) error
 }
 
 func (c *counter) StartOwning(p int) {
@@ -43,6 +45,13 @@ func (c *counter) StopOwning(p int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned[p], c.ceded[p], c.neither[p] = false, false, false
+}
+
+func (c *counter) Flush(ctx context.Context) error {
+	if c.flush != nil {
+		return c.flush(ctx)
+	}
+	return nil
 }
 
 func (c *counter) SetBorrowingPaused(bool) {}
@@ -187,6 +196,8 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		c.expire(q, pages)
 	case *ownership.OfferRequest:
 		n.AcceptOffer(q)
+	case *ownership.ReturnRequest:
+		n.AcceptReturn(ctx, q)
 	}
 	if !c.travel(ctx) {
 		return twotier.ErrUnknownOutcome

@@ -54,9 +54,9 @@ func (o *Partitions) takeOverFromPrevious(
 	}
 	done.Wait()
 	if rest := partsWithoutHolder(parts, holders); len(rest) > 0 {
-		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, rest) })
+		o.spawn(ctx, func(ctx context.Context) { o.takeOver(ctx, rest) })
 	}
-	o.claimAll(ctx, holders, o.retryFindHolders)
+	o.claimAll(ctx, holders)
 }
 
 // askPreviousOwner asks a previous owner which of the partitions it still holds.

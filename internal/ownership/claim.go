@@ -68,9 +68,7 @@ func (c *claim) startRestFromStore(ctx context.Context, rest []int) {
 	for p := range c.open {
 		rest = append(rest, p)
 	}
-	if ctx.Err() == nil {
-		c.o.beginFromStore(rest)
-	}
+	c.o.beginFromStore(ctx, rest)
 }
 
 // dropUnowned gives up partitions that this node no longer owns.
@@ -113,14 +111,14 @@ func (c *claim) requestPages(ctx context.Context) (later bool, err error) {
 			c.o.stopDeferring(page.Partition)
 			c.gone = append(c.gone, page.Partition)
 		case Given:
-			c.addPage(page)
+			c.addPage(ctx, page)
 		}
 	}
 	return later, nil
 }
 
 // addPage adds a page to its partition, and takes the partition over after the last page.
-func (c *claim) addPage(page *ClaimPage) {
+func (c *claim) addPage(ctx context.Context, page *ClaimPage) {
 	p := page.Partition
 	c.o.stopDeferring(p)
 	if h := c.open[p]; h == nil || c.cursor[p] == 0 {
@@ -135,7 +133,7 @@ func (c *claim) addPage(page *ClaimPage) {
 	}
 	h := c.open[p]
 	delete(c.open, p)
-	if c.o.importHandoff(h, c.from, page.Gift) {
+	if c.o.importHandoff(ctx, h, c.from, page.Gift) {
 		c.taken = append(c.taken, p)
 	} else {
 		c.refused = append(c.refused, p)
@@ -177,11 +175,14 @@ func (o *Partitions) stopDeferring(p int) {
 	}
 }
 
-// importHandoff takes over a partition, and reports whether this node still wants it.
-func (o *Partitions) importHandoff(h *syncer.Handoff, from *ring.Member, gift uint64) bool {
+// importHandoff takes over a partition, and reports whether this node still wants it. It does not
+// if ctx is done.
+func (o *Partitions) importHandoff(
+	ctx context.Context, h *syncer.Handoff, from *ring.Member, gift uint64,
+) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.stillWantsLocked(h.Partition) {
+	if ctx.Err() != nil || !o.stillWantsLocked(h.Partition) {
 		return false
 	}
 	o.opt.Counter.ImportHandoff(h)

@@ -22,6 +22,11 @@
 //
 // While the cluster changes its mode, a node makes no decisions: see [Partitions.Suspend].
 //
+// # Standstill
+//
+// A node that stood still makes no decisions until it has learned its partitions anew: see
+// [Partitions.Relearn].
+//
 // [Partitions] is safe for concurrent use. It is independent of operations and of the transport of
 // its requests.
 package ownership

@@ -16,7 +16,9 @@ func (o *Partitions) FollowTable() {
 	gained, offers := o.applyTable(t, time.Now())
 	if len(gained) > 0 {
 		owners := o.previousOwners(t, gained)
-		o.opt.Go(func(ctx context.Context) { o.takeOverFromPrevious(ctx, owners, gained) })
+		o.spawn(context.Background(), func(ctx context.Context) {
+			o.takeOverFromPrevious(ctx, owners, gained)
+		})
 	}
 	for at, parts := range offers {
 		o.opt.Go(func(ctx context.Context) { o.offer(ctx, t.Member(at), parts) })

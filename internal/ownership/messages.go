@@ -55,6 +55,12 @@ type (
 		By    ring.Member
 		Parts []OfferPart
 	}
+	// ReturnRequest reports that the sender stood still and is back: the receiver no longer counts
+	// in its place. The reply, which is empty, follows once the store has these counts.
+	ReturnRequest struct {
+		By ring.Member
+	}
+
 	// OfferPart offers a partition. Gift is the number of the handoff by which the sender got it
 	// from the receiver, or 0 if it did not. So a late offer is no evidence about a later handoff.
 	OfferPart struct {

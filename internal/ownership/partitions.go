@@ -35,6 +35,9 @@ type Counter interface {
 	SetBorrowingPaused(on bool)
 	// ForgetLoans forgets everything lent and borrowed, because the store has it.
 	ForgetLoans()
+	// Flush returns once the store has everything counted before the call, or with an error when
+	// ctx is done.
+	Flush(ctx context.Context) error
 }
 
 // Peers sends requests to the other nodes.
@@ -77,6 +80,10 @@ type Partitions struct {
 	before    *ring.Table          // the previous table
 	moves     Moves                // so far
 	gifts     uint64               // the number of this node's last handoff
+	// known is done once this node has stood still: replies received before are out of date. forget
+	// ends it.
+	known  context.Context
+	forget context.CancelFunc
 }
 
 // partition is the state of one partition.
@@ -142,6 +149,7 @@ func New(opt Options) *Partitions {
 		opt: opt, parts: make([]partition, opt.Partitions), claimed: make([]bool, opt.Partitions),
 		claims: map[string]time.Time{}, suspended: opt.Suspended,
 	}
+	o.known, o.forget = context.WithCancel(context.Background())
 	if opt.Alone && !o.suspended {
 		for p := range o.parts {
 			o.parts[p].phase = own

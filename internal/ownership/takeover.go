@@ -52,7 +52,7 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 			return
 		}
 		if len(holders) > 0 {
-			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.retryFindHolders) })
+			o.spawn(ctx, func(ctx context.Context) { o.claimAll(ctx, holders) })
 		}
 		if len(sought) > 0 && by.IsZero() {
 			by = time.Now().Add(WaitTimeout)
@@ -67,7 +67,7 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 			}
 			missed[p] = unsought
 		}
-		o.beginFromStore(unheld)
+		o.beginFromStore(ctx, unheld)
 		if parts = rest; len(parts) == 0 || !retry.Pause(ctx, laterPause) {
 			return
 		}
@@ -75,8 +75,8 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 }
 
 // retryFindHolders looks for the holders of partitions that have moved on.
-func (o *Partitions) retryFindHolders(gone []int) {
-	o.opt.Go(func(ctx context.Context) {
+func (o *Partitions) retryFindHolders(ctx context.Context, gone []int) {
+	o.spawn(ctx, func(ctx context.Context) {
 		if retry.Pause(ctx, laterPause) {
 			o.takeOver(ctx, gone)
 		}
@@ -141,11 +141,10 @@ func (o *Partitions) askHoldings(
 	return o.opt.Peers.Ask(ctx, m, q, a)
 }
 
-// claimAll takes over partitions from their holders concurrently, and passes partitions that have
-// moved on to gone.
-func (o *Partitions) claimAll(
-	ctx context.Context, holders map[int]*ring.Member, gone func(parts []int),
-) {
+// claimAll takes over partitions from their holders concurrently. It looks again for the holders of
+// partitions that have moved on.
+func (o *Partitions) claimAll(ctx context.Context, holders map[int]*ring.Member) {
+	gone := func(parts []int) { o.retryFindHolders(ctx, parts) }
 	from := map[*ring.Member][]int{}
 	for p, m := range holders {
 		from[m] = append(from[m], p)
@@ -159,10 +158,13 @@ func (o *Partitions) claimAll(
 }
 
 // beginFromStore makes this node decide about partitions that no node hands over, starting from the
-// store.
-func (o *Partitions) beginFromStore(parts []int) {
+// store. It does nothing if ctx is done.
+func (o *Partitions) beginFromStore(ctx context.Context, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
 	for _, p := range parts {
 		o.claimed[p] = false
 		if o.parts[p].phase == incoming {
@@ -185,7 +187,7 @@ func (o *Partitions) endClaims(parts []int) {
 // AcceptOffer claims partitions that another node holds although this node owns them, as after a
 // split. It returns at once.
 func (o *Partitions) AcceptOffer(q *OfferRequest) {
-	o.opt.Go(func(ctx context.Context) {
+	o.spawn(context.Background(), func(ctx context.Context) {
 		claims, released := o.partsToClaim(&q.By, q.Parts)
 		if released {
 			o.FollowTable() // claims what is gained

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/elapsed"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
@@ -125,13 +126,14 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	}, nil)
 	p.ladder = w.ladders[rnd.IntN(len(w.ladders))]
 	place := w.placement()
+	pulse := elapsed.NewPulse(p.readClock, p.clock.Now)
 	var err error
 	p.counter, err = syncer.New(syncer.Options{
 		Store: metered{p.store, w.meter}, Now: p.clock.Now, Placement: place, Writer: name,
 		NotOwner:      true,
 		Exchanges:     w.plan.lanes,
 		FlushInterval: w.plan.interval, VerifyInterval: cmp.Or(w.plan.verify, time.Second),
-		MaxLag: w.plan.lag,
+		MaxLag: w.plan.lag, Pulse: pulse,
 		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: p.ladder,
 			OnCold: syncer.OnColdDeny}},
 	})
@@ -166,7 +168,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		ID: p.id, Counter: p.counter, Direct: &direct{p: p, now: p.clock.Now,
 			writer: "d" + name}, Ring: p.ring, Peers: asking{p.client},
 		Store: redisSeen{p}, Clock: p.clock, Placement: place, HotRate: w.plan.hotRate,
-		Refusals: 256, Distinct: p.values, Roster: p.roster,
+		Refusals: 256, Distinct: p.values, Roster: p.roster, Pulse: pulse,
 		Logger: w.logger(p.id),
 	})
 	if err != nil {
