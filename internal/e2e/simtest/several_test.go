@@ -3,10 +3,12 @@ package simtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/simnet"
@@ -236,9 +238,42 @@ func (p *proc) sleep(length time.Duration) {
 	p.w.net.Freeze(p.ip)
 	p.counter.EachUnflushed(p.w.withhold)
 	time.Sleep(length)
+	wait := p.w.askUponReturn(p)
 	p.w.net.Thaw(p.ip)
 	p.asleep.Store(false)
 	p.w.say("%s goes on", p.id)
+	wait()
+}
+
+// askUponReturn makes requests wait at a suspended process. When it goes on, their limits are used
+// up by the admissions so far, apart from counts that suspended processes had yet to flush: none is
+// admitted. This holds only if nothing else happens.
+func (w *world) askUponReturn(p *proc) (wait func()) {
+	var asking sync.WaitGroup
+	for i := range limitedKeys {
+		key := fmt.Sprint("limited", i)
+		a := w.ledger.copy(key)
+		most := a.admitted() - a.withheld
+		if w.plan.kind != stalls || most < 1 {
+			continue
+		}
+		asking.Go(func() {
+			_ = w.net.Awake(context.Background(), p.ip)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+			defer cancel()
+			op := twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: []twotier.Check{{
+				Key: []byte(key), N: 1, Limits: []twotier.Limit{{Window: dayMS, Max: most}}}}}
+			var res twotier.Result
+			err := p.node.Do(ctx, &op, &res)
+			w.asked.Add(1)
+			if err == nil && res.Allowed && !res.Degraded {
+				w.t.Errorf("%s: node %s, which stood still, admits (%s) what was used up: %+v", key,
+					p.id, res.Source, res.Checks)
+				w.t.Logf("%s:\n%s", key, w.journal.about(key))
+			}
+		})
+	}
+	return asking.Wait
 }
 
 // wrongTime is the maximum error of the time that a node reads from Redis.

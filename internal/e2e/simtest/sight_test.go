@@ -117,6 +117,15 @@ func (s *sight) isAway(ip string, during span) bool {
 	})
 }
 
+// stoodStill reports whether a host was suspended at any moment of a time.
+func (s *sight) stoodStill(ip string, during span) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.away, func(a absence) bool {
+		return a.ip == ip && a.paused && a.overlaps(during)
+	})
+}
+
 // isBack reports whether a host that could not be reached at some moment of a time is reachable at
 // its end.
 func (s *sight) isBack(ip string, during span) bool {

@@ -191,7 +191,7 @@ func (w *world) stall() {
 	var running sync.WaitGroup
 	for range 1 + w.rnd.IntN(2) {
 		if p := c.next(true); p != nil {
-			wait, length := w.burst(), 5*time.Second+w.upTo(35*time.Second)
+			wait, length := w.burst(), time.Second+w.upTo(39*time.Second)
 			running.Go(func() { p.sleep(length); wait() })
 		}
 	}
