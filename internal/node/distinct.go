@@ -204,9 +204,17 @@ func (n *Node) distinctInRedis(ctx context.Context, op *distinct.Op, res *distin
 // distinctInMemory runs an operation here; inPlace marks one that another node should decide.
 func (n *Node) distinctInMemory(ctx context.Context, op *distinct.Op, res *distinct.Result,
 	inPlace bool) error {
-	return n.modes.During(ctx, modes.TwoTier, func() error {
+	stops, running := n.pulseNow()
+	if !running {
+		return twotier.ErrNotOwner
+	}
+	err := n.modes.During(ctx, modes.TwoTier, func() error {
 		return n.opt.Distinct.Do(ctx, op, res, inPlace)
 	})
+	if err == nil && res.Allowed && len(op.Limits)*len(op.Hashes) > 0 && !n.hasRunSince(stops) {
+		return errStoodStill
+	}
+	return err
 }
 
 // serveDistinct runs an operation for another node. It forwards nothing, but names the owner.
