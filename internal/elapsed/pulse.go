@@ -10,10 +10,10 @@ const (
 	// BeatInterval is the time between the beats of a [Pulse].
 	BeatInterval = 100 * time.Millisecond
 	// LongestGap is the time between two beats beyond which the process stood still. Scheduling
-	// delays and pauses of the garbage collector are shorter. It is less than the second after
-	// which other nodes decide in place of a node that does not answer, so that no longer
-	// standstill goes unnoticed.
-	LongestGap = 750 * time.Millisecond
+	// delays and pauses of the garbage collector are shorter. Other nodes decide in place of a node
+	// that leaves three pings in a row unanswered, for 250 ms each. After a shorter standstill than
+	// LongestGap, its answer still arrives in time.
+	LongestGap = 600 * time.Millisecond
 )
 
 // Pulse detects that the process stood still: it was stopped, its host was suspended, or it got no
