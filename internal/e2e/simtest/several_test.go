@@ -265,7 +265,6 @@ func (w *world) askUponReturn(p *proc) (wait func()) {
 				Key: []byte(key), N: 1, Limits: []twotier.Limit{{Window: dayMS, Max: most}}}}}
 			var res twotier.Result
 			err := p.node.Do(ctx, &op, &res)
-			w.asked.Add(1)
 			if err == nil && res.Allowed && !res.Degraded {
 				w.t.Errorf("%s: node %s, which stood still, admits (%s) what was used up: %+v", key,
 					p.id, res.Source, res.Checks)

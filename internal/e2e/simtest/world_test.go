@@ -53,7 +53,6 @@ type world struct {
 	refused  atomic.Int64
 	borrowed atomic.Int64 // answers about hot keys
 	near     atomic.Int64 // remembered refusals
-	asked    atomic.Int64 // requests that waited at a suspended process
 	once     atomic.Int64
 	strange  atomic.Int64 // reports of strangers
 	divided  atomic.Bool  // a node does not learn who owns what
