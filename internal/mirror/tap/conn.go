@@ -162,7 +162,7 @@ func (r *reading) keep(c *call, words [][]byte) *call {
 	for _, word := range words {
 		c.bytes += perWord + int64(len(word))
 	}
-	if _, ok := r.tap.calls.TryTake(&r.usage, c.bytes); ok {
+	if r.tap.calls.TryTake(&r.usage, c.bytes) {
 		r.held += c.bytes
 		return c
 	}
