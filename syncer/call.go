@@ -63,6 +63,7 @@ func (k *call) locate(d *directory) {
 		k.targets = append(k.targets, target{})
 		t := &k.targets[i]
 		d.locate(t, check)
+		t.fresh = t.settles(k.op)
 		for j := range i {
 			if o := &k.targets[j]; t.hasSameKey(o) {
 				t.extra, o.extra = t.extra+o.check.N, o.extra+check.N
@@ -154,6 +155,7 @@ type target struct {
 	askedAhead *rounds.PendingLoad // requested by requestLoads, not looked at yet
 	absent     bool                // the store holds nothing of the key
 	loaded     bool                // the store was asked for this operation
+	fresh      bool                // the store has to be asked for this operation
 	storeDown  bool                // the store is known to be unreachable
 	keyRefused bool                // the store was asked for this operation, and refuses the key
 	// absence is the store's report that it has nothing of a key.
@@ -250,6 +252,14 @@ func (d *directory) locate(t *target, check *twotier.Check) {
 	t.sp = d.namespaces.At(t.spIdx)
 	t.p = d.partitionOf(check)
 	t.hash = d.namespaces.Hash(t.ns, check.Key)
+}
+
+// settles reports whether the target is part of the settlement of a hold: the mark that it leaves, or
+// counts that it takes back. Another counter may have made or settled the hold while both took
+// themselves for the owner, and no report of the store that came before the settlement excludes it.
+// So a settlement reads the store first, as long as the store can be asked.
+func (t *target) settles(op *twotier.Op) bool {
+	return op.Kind == twotier.Acquire && (t.check.N < 0 || t.sp.Marks)
 }
 
 // hasSameKey reports whether two targets have the same key.

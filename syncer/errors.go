@@ -33,6 +33,9 @@ var (
 	// errMarkUnknown is an ErrUnavailable of the settlement of a hold.
 	errMarkUnknown = fmt.Errorf("%w: without the store it is unknown whether the hold was settled "+
 		"or renewed before", twotier.ErrUnavailable)
+	// errNotStored is an ErrUnavailable of the settlement of a hold.
+	errNotStored = fmt.Errorf("%w: what the hold counted has not arrived in the store yet",
+		twotier.ErrUnavailable)
 	// errTakesReserved refuses to reserve what an operation takes back.
 	errTakesReserved = fmt.Errorf("%w: only an operation on keys of one owner can take counts back",
 		twotier.ErrUnavailable)

@@ -145,6 +145,9 @@ func (t *target) needsNoLoad() bool {
 	if t.credit != nil {
 		return true
 	}
+	if t.fresh && !t.loaded && !t.lacksStoreCounts() && !t.p.storeDown() {
+		return false
+	}
 	r := t.p.keys.Find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		t.absent = t.p.stillAbsent(t.absence, t.hash) || t.isKnownAbsent()
@@ -202,6 +205,7 @@ func (b *batch) requestLoads() (ahead []*rounds.PendingLoad) {
 			places[n], nonOwner[n] = at-1, b.ops[i].AllowNonOwner || check.InPlace
 			k.targets = append(k.targets, target{})
 			b.o.locate(&k.targets[n], check)
+			k.targets[n].fresh = k.targets[n].settles(&b.ops[i])
 			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {
 				askSome()
 			}

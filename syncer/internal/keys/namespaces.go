@@ -20,6 +20,8 @@ type Namespace struct {
 	Ladder *leaparray.Ladder
 	// DenyCold refuses an Acquire if the store's counts of the key are unknown.
 	DenyCold bool
+	// Marks: each key marks a hold as settled.
+	Marks bool
 	// MaxKeys is the maximum number of keys in memory, 0 for no maximum; Keys is the current
 	// number.
 	MaxKeys int64
