@@ -33,7 +33,11 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.beginRequest(ctx)
 	if p = x.DecodeSingle(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.onlyOp()
-		p = s.answerAcquire(ctx, x, s.service.Do(x.context, op, res))
+		res.Err = s.service.Do(x.context, op, res)
+		if x.HasReleases() {
+			x.AwaitDeadlines(x.context, x.Results())
+		}
+		p = s.answerAcquire(ctx, x, res.Err)
 	}
 	if p == nil && deny429 {
 		res := &x.Results()[0]
@@ -109,6 +113,9 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		}
 		if len(x.Ops) > 0 {
 			s.service.DoAll(x.context, x.Ops, results)
+		}
+		if x.HasReleases() {
+			x.AwaitDeadlines(x.context, results)
 		}
 		values()
 		s.countBatchVerdicts(x)

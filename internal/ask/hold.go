@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"context"
 	"slices"
 
 	"twotier.dev/twotier"
@@ -45,6 +46,7 @@ func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
 		return &request.Failure{Kind: request.Overload, Field: "on_expiry",
 			Detail: "this node has too many holds to release"}
 	}
+	r.releases = r.releases || op.Release
 	return nil
 }
 
@@ -111,12 +113,54 @@ func spaceOf(ns []byte) string {
 	return string(ns)
 }
 
+// HasReleases reports whether the request has a hold that is released at its end: then call
+// AwaitDeadlines once its operations are executed.
+func (r *Request) HasReleases() bool { return r.releases }
+
+// AwaitDeadlines waits until the ends of the executed operations' holds are as safe as their counts,
+// if these are acknowledged by Redis. Otherwise the results of the operations are errors.
+func (r *Request) AwaitDeadlines(ctx context.Context, results []twotier.Result) {
+	last := holds.Ticket(0)
+	for i := range r.Ops {
+		op := &r.Ops[i]
+		if !op.Release || op.Ack < twotier.AckStore || results[i].Err != nil {
+			continue
+		}
+		id, ticket := r.makeHold(i, &results[i])
+		if r.made == nil {
+			r.made = map[int]string{}
+		}
+		r.made[i], last = id, max(last, ticket)
+		if ticket < 0 {
+			results[i].Err = r.Holds.deadlines.Await(ctx, ticket)
+		}
+	}
+	err := r.Holds.deadlines.Await(ctx, last)
+	if err == nil {
+		return
+	}
+	for i, id := range r.made {
+		if id != "" {
+			results[i].Err = err
+		}
+	}
+}
+
 // HoldID counts the hold that operation i has made with this result, and returns its id, or "" if
 // it has made none. It is called once for each answer.
 func (r *Request) HoldID(i int, res *twotier.Result) string {
+	if id, made := r.made[i]; made {
+		return id
+	}
+	id, _ := r.makeHold(i, res)
+	return id
+}
+
+// makeHold is HoldID before anything was made.
+func (r *Request) makeHold(i int, res *twotier.Result) (id string, ticket holds.Ticket) {
 	op := &r.Ops[i]
 	if op.Hold == 0 || !op.Counts(res) || len(res.Checks) < len(op.Checks) {
-		return ""
+		return "", 0
 	}
 	h := holds.Hold{Until: op.Until, Release: op.Release,
 		Checks: make([]holds.Check, len(op.Checks))}
@@ -142,9 +186,9 @@ func (r *Request) HoldID(i int, res *twotier.Result) string {
 	for _, l := range op.Leases {
 		h.Checks[l.Check].Leased = res.Allowed
 	}
-	id := r.Holds.Sealer.Seal(&h)
+	id = r.Holds.Sealer.Seal(&h)
 	if h.Release {
-		r.Holds.deadlines.Add(id, h.Until)
+		ticket = r.Holds.deadlines.Add(id, h.Until)
 	}
-	return id
+	return id, ticket
 }

@@ -43,6 +43,9 @@ type Request struct {
 	charge  bool                  // a rule charges the operation in progress
 	warns   bool                  // a rule of the request has a warning level
 	limited []twotier.Lease       // the limits of the check in progress on leases
+
+	releases bool           // a hold of the request is released at its end
+	made     map[int]string // the ids of holds that AwaitDeadlines has made, by their operations
 }
 
 // opForm records how the request spelled an operation.
@@ -59,7 +62,7 @@ type position struct{ checks, limits, ruled int }
 func (r *Request) Reset() {
 	r.Ops, r.forms = r.Ops[:0], r.forms[:0]
 	r.truncate(position{})
-	r.warns = false
+	r.warns, r.releases, r.made = false, false, nil
 	r.ForgetRules()
 }
 

@@ -98,8 +98,13 @@ func (r *Request) Renew(ctx context.Context, service Service, id string,
 	}
 	renewed := &Renewed{r.Holds.Sealer.Seal(next), until}
 	if next.Release {
-		r.Holds.deadlines.Add(renewed.ID, until)
+		ticket := r.Holds.deadlines.Add(renewed.ID, until)
 		r.Holds.deadlines.Remove(id, h.Until)
+		if ops[0].Ack >= twotier.AckStore {
+			if err := r.Holds.deadlines.Await(ctx, ticket); err != nil {
+				return nil, failureOfSettling(h, err)
+			}
+		}
 	}
 	return renewed, nil
 }

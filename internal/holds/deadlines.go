@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 )
@@ -22,9 +21,6 @@ const (
 	// releasers bounds the releases at the same time, and releaseTimeout each of them.
 	releasers      = 16
 	releaseTimeout = 5 * time.Second
-	// changesAtOnce and bytesAtOnce bound the changes in one write to the store.
-	changesAtOnce = 1000
-	bytesAtOnce   = 1 << 20
 	// idCost is how many bytes of memory an id takes in addition to its text.
 	idCost        = 64
 	defaultMemory = 64 << 20
@@ -62,17 +58,13 @@ type Deadlines struct {
 	next    int64                         // the first tick whose holds may not have been released
 	changes []slotChange                  // those that the store has not seen yet, oldest first
 	unseen  int64                         // the memory of changes
+	written Ticket                        // of the last change that the store has seen
+	news    chan struct{}                 // closed after the next write; nil if nobody waits
 
-	orphan int64 // the first slot of the store that may have overdue ids
+	wake   chan struct{} // asks for a write
+	orphan int64         // the first slot of the store that may have overdue ids
 	stop   context.CancelFunc
 	loops  sync.WaitGroup
-}
-
-// slotChange adds an id to a slot of the store, or removes it.
-type slotChange struct {
-	slot    int64
-	id      string
-	removes bool
 }
 
 // costOf returns the memory of an id, in bytes.
@@ -88,12 +80,13 @@ func (d *Deadlines) IsFull() bool {
 	return d.kept >= 3*d.quarter()
 }
 
-// Add adds the deadline of a hold.
-func (d *Deadlines) Add(id string, until int64) {
+// Add adds the deadline of a hold. The deadline outlives this process once [Deadlines.Await] has
+// returned for the ticket.
+func (d *Deadlines) Add(id string, until int64) Ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.insert(tickOf(until), id)
-	d.change(slotChange{slotOf(until), id, false})
+	return d.change(slotChange{slotOf(until), id, false})
 }
 
 // Remove removes the deadline of a hold that has been settled, whichever node made it.
@@ -129,25 +122,16 @@ func (d *Deadlines) insert(tick int64, id string) {
 	d.kept += costOf(id)
 }
 
-// change remembers a change of the store. While it is down, those that don't fit are lost: their
-// holds are released by this node, or not at all.
-func (d *Deadlines) change(c slotChange) {
-	if d.Store == nil || d.unseen >= d.quarter() {
-		return
-	}
-	d.changes = append(d.changes, c)
-	d.unseen += costOf(c.id)
-}
-
 // Open begins to release.
 func (d *Deadlines) Open() {
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	d.next = tickOf(d.Now()) - 1
-	d.loops.Go(func() { each(ctx, deadlineTick, d.releaseDue) })
+	d.loops.Go(func() { each(ctx, deadlineTick, nil, d.releaseDue) })
 	if d.Store != nil {
-		d.loops.Go(func() { each(ctx, deadlineTick, d.write) })
-		d.loops.Go(func() { each(ctx, orphanPause, d.releaseOrphans) })
+		d.wake = make(chan struct{}, 1)
+		d.loops.Go(func() { each(ctx, deadlineTick, d.wake, d.write) })
+		d.loops.Go(func() { each(ctx, orphanPause, nil, d.releaseOrphans) })
 	}
 }
 
@@ -161,8 +145,9 @@ func (d *Deadlines) Close() {
 	d.write(context.Background())
 }
 
-// each calls fn again and again, with pauses, until ctx ends.
-func each(ctx context.Context, pause time.Duration, fn func(context.Context)) {
+// each calls fn again and again, with pauses that wake ends, until ctx ends.
+func each(ctx context.Context, pause time.Duration, wake <-chan struct{},
+	fn func(context.Context)) {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
@@ -170,58 +155,9 @@ func each(ctx context.Context, pause time.Duration, fn func(context.Context)) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			fn(ctx)
+		case <-wake:
 		}
-	}
-}
-
-// write writes changes to the store, some at a time, until there are none or it fails.
-func (d *Deadlines) write(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	for {
-		some := d.oldestChanges()
-		if len(some) == 0 {
-			return
-		}
-		add, remove := map[int64][]string{}, map[int64][]string{}
-		for _, c := range some {
-			in := add
-			if c.removes {
-				in = remove
-			}
-			in[c.slot] = append(in[c.slot], c.id)
-		}
-		if err := d.Store.ChangeDeadlines(ctx, add, remove); err != nil {
-			d.Logger.Debug("can't write the deadlines of holds", "error", err)
-			return
-		}
-		d.forgetChanges(len(some))
-	}
-}
-
-// oldestChanges returns changes for one write.
-func (d *Deadlines) oldestChanges() []slotChange {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n, bytes := 0, 0
-	for n < min(len(d.changes), changesAtOnce) && bytes < bytesAtOnce {
-		bytes += len(d.changes[n].id)
-		n++
-	}
-	return slices.Clone(d.changes[:n])
-}
-
-// forgetChanges forgets the oldest n changes, which the store has seen.
-func (d *Deadlines) forgetChanges(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.changes[:n] {
-		d.unseen -= costOf(c.id)
-	}
-	clear(d.changes[:n])
-	if d.changes = d.changes[n:]; len(d.changes) == 0 {
-		d.changes = nil
+		fn(ctx)
 	}
 }
 

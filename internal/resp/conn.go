@@ -329,6 +329,9 @@ func (c *conn) executeBatch() {
 	} else {
 		c.server.opts.Service.DoAll(ctx, w.Ops, results)
 	}
+	if w.HasReleases() {
+		w.AwaitDeadlines(ctx, results)
+	}
 	for i := range results {
 		if err := results[i].Err; err != nil {
 			c.replyError(c.server.errorOfOp(err, &w.Ops[i]))

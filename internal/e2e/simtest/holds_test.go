@@ -35,6 +35,7 @@ type held struct {
 	until    time.Time
 	maker    string // the node that returned the id
 	releases bool   // its end releases it, unless it was settled
+	stored   bool   // Redis has acknowledged it
 	forgot   bool   // its deadline may be lost
 	over     bool   // it has ended, and was released if nothing else had come of it
 }
@@ -161,7 +162,8 @@ func (s *holds) see(key string, one sighting) {
 
 // add records a hold that an acquire has made, and checks its id.
 func (s *holds) add(w *world, op *heldOp, id string, v verdict, leases []*lease) {
-	one := &held{id: id, maker: v.by, releases: op.OnExpiry == "release"}
+	one := &held{id: id, maker: v.by, releases: op.OnExpiry == "release",
+		stored: op.Ack == "redis"}
 	for _, c := range op.Checks {
 		_, fixed := quotaOf(c.Key)
 		one.keys = append(one.keys, &heldKey{key: c.Key, n: c.N, fixed: fixed})

@@ -22,6 +22,7 @@ type due struct {
 	mu    sync.Mutex
 	slots map[int64]map[string]bool
 	seen  map[string]bool // the ids that it has, or had until they were removed
+	lost  bool            // it has lost deadlines
 }
 
 // lose makes Redis lose all deadlines. The nodes that made the holds still have theirs.
@@ -30,13 +31,15 @@ func (d *due) lose() {
 	defer d.mu.Unlock()
 	clear(d.slots)
 	clear(d.seen)
+	d.lost = true
 }
 
-// saw reports whether the deadline of a hold outlived the node that made it.
-func (d *due) saw(id string) bool {
+// saw reports whether the deadline of a hold outlived the node that made it, and whether Redis may
+// have lost it.
+func (d *due) saw(id string) (saw, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.seen[id]
+	return d.seen[id], d.lost
 }
 
 // deadlines is a process's path to the deadlines in Redis.
@@ -137,7 +140,8 @@ func (op *heldOp) isOnQuota() bool {
 	})
 }
 
-// closeHolds stops releasing. A hold whose deadline only this process knew may stay as it is.
+// closeHolds stops releasing. A hold whose deadline only this process knew may stay as it is, unless
+// Redis has acknowledged it.
 func (p *proc) closeHolds() {
 	if p.holds == nil {
 		return
@@ -147,8 +151,15 @@ func (p *proc) closeHolds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range s.list {
-		if one.maker == p.id && !p.w.due.saw(one.id) {
+		if one.maker != p.id {
+			continue
+		}
+		if saw, lost := p.w.due.saw(one.id); !saw {
 			one.forgot = true
+			if one.releases && one.stored && !lost {
+				p.w.t.Errorf("%s: node %s ends with the acknowledged deadline of a hold",
+					one.keys[0].key, p.id)
+			}
 		}
 	}
 }
