@@ -17,3 +17,9 @@ func ImportedKey(ns, name, key string) (markNS, markKey string) {
 	}
 	return ImportedNamespace + "/" + ns, name + "/" + key
 }
+
+// ResetKey returns the namespace and the key of the mark that counts the resets of a key: that of a
+// source without a name.
+func ResetKey(ns, key []byte) (markNS, markKey []byte) {
+	return companionKey(ImportedNamespace, ns, "", key)
+}

@@ -135,6 +135,9 @@ func appendSettled(b []byte, a *ask.Settled) []byte {
 	if a.Repeated {
 		b = append(b, `,"repeated":true`...)
 	}
+	if a.Late {
+		b = append(b, `,"late":true`...)
+	}
 	if len(a.Over) > 0 {
 		b = append(b, `,"over":[`...)
 		for _, name := range a.Over {

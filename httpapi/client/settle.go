@@ -14,6 +14,8 @@ import (
 type Settlement struct {
 	// Repeated is set if the hold was settled before, and nothing was changed.
 	Repeated bool
+	// Late is set if the hold had ended. The settlement counts nevertheless.
+	Late bool
 	// Over names the limits that are exceeded now: a rule and its window, or a limit of the request
 	// such as limits[0]. Of several checks, each name begins with its check: checks[1].limits[0].
 	Over []string
@@ -43,7 +45,7 @@ type Settled struct {
 }
 
 // Settle corrects the count of a hold to n events of each key, at the time of the hold, even if
-// they exceed a limit. 0 releases the hold. It repeats the request if the outcome is unknown: a
+// they exceed a limit, and up to ten minutes after the end of the hold. 0 releases the hold. It repeats the request if the outcome is unknown: a
 // hold is settled once.
 func (c *Client) Settle(ctx context.Context, hold string, n int64) (Settlement, error) {
 	return c.settle(ctx, hold, strconv.AppendInt([]byte(`,"n":`), n, 10))

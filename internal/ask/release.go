@@ -48,6 +48,15 @@ func (h *Holds) Release(ctx context.Context, service Service, id string) error {
 		return nil // of other data, whose secret is lost
 	}
 	s := hold.Expire()
+	reset, err := wereReset(ctx, service, hold, h.Now())
+	if err != nil {
+		return err
+	}
+	for i := range s.Ops {
+		if reset[i] {
+			s.AfterReset(i, 0)
+		}
+	}
 	results := make([]twotier.Result, len(s.Ops))
 	service.DoAll(ctx, s.Ops, results)
 	for i := range results {

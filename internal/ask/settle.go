@@ -1,7 +1,6 @@
 package ask
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,97 +30,46 @@ type SettledCheck struct {
 type Settled struct {
 	// Repeated means that the hold had been settled before, and that nothing was changed.
 	Repeated bool
+	// Late means that the hold had ended.
+	Late bool
 	// Over names the limits that are exceeded now: a rule and a window, or limits of the request.
 	// Of several checks, each name begins with its check, as in checks[1].tokens/1m.
 	Over []string
 }
 
-// Settle settles a hold, also beyond its limits. It can be repeated if the outcome is unknown.
+// Settle settles a hold, also beyond its limits, and until some time after its end. It can be
+// repeated if the outcome is unknown.
 func (r *Request) Settle(ctx context.Context, service Service,
 	q *Settling) (*Settled, *request.Failure) {
 	h, f := r.openHold(q.ID)
 	if f != nil {
 		return nil, f
 	}
-	n, f := amountsOf(h, q)
+	now := r.Holds.Now()
+	if !h.IsSettleable(now) {
+		return nil, endedFailure(h)
+	}
+	final, f := finalOf(h, q)
 	if f != nil {
 		return nil, f
 	}
 	names := make([][]string, 0, len(h.Checks))
-	s := h.Settle(n, func(c *holds.Check) (limits []twotier.Limit) {
-		path := ""
-		if len(h.Checks) > 1 {
-			path = fmt.Sprintf("checks[%d].", len(names))
-		}
-		limits, of := r.limitsOf(c, path)
+	x := settlement{r: r, service: service, hold: h, final: final,
+		answer: Settled{Repeated: true, Late: !h.IsOpen(now)}}
+	x.Settlement = h.Settle(now, final.n, func(*holds.Check) (limits []twotier.Limit) {
+		limits, of := r.limitsOfKey(h, len(names))
 		names = append(names, of)
 		return limits
 	})
-	answer, f := r.execute(ctx, service, h, s, names)
+	x.names = names
+	answer, f := x.execute(ctx, now)
 	if f == nil && h.Release {
 		r.Holds.deadlines.Remove(q.ID, h.Until)
 	}
 	return answer, f
 }
 
-// Renewed is the answer to a renewal: the id that takes the place of the old one.
-type Renewed struct {
-	ID    string
-	Until int64
-}
-
-// Renew moves the end of a hold to that many milliseconds from now.
-func (r *Request) Renew(ctx context.Context, service Service, id string,
-	lasts int64) (*Renewed, *request.Failure) {
-	h, f := r.openHold(id)
-	if f != nil {
-		return nil, f
-	}
-	now := r.Holds.Now()
-	until := twotier.LeaseEnd(now, lasts)
-	for i := range h.Checks {
-		if now+lasts-h.Checks[i].TS > twotier.MaxLease.Milliseconds() {
-			return nil, request.FieldFailure("for", "it would end more than 24h after it began")
-		}
-	}
-	next, ops := h.Renew(until)
-	results := make([]twotier.Result, len(ops))
-	service.DoAll(ctx, ops, results)
-	for i := range results {
-		if f := failureOfRenewal(h, &results[i]); f != nil {
-			r.Holds.releaseRenewed(next, results)
-			return nil, f
-		}
-	}
-	for i := range h.Checks {
-		r.Holds.Tally.Renewed(spaceOf(h.Checks[i].NS), h.Until, until)
-	}
-	renewed := &Renewed{r.Holds.Sealer.Seal(next), until}
-	if next.Release {
-		ticket := r.Holds.deadlines.Add(renewed.ID, until)
-		r.Holds.deadlines.Remove(id, h.Until)
-		if ops[0].Ack >= twotier.AckStore {
-			if err := r.Holds.deadlines.Await(ctx, ticket); err != nil {
-				return nil, failureOfSettling(h, err)
-			}
-		}
-	}
-	return renewed, nil
-}
-
-// failureOfRenewal returns why a key of a hold is not renewed, or nil if it is.
-func failureOfRenewal(h *holds.Hold, res *twotier.Result) *request.Failure {
-	switch {
-	case res.Err != nil:
-		return failureOfSettling(h, res.Err)
-	case !res.Allowed:
-		return &request.Failure{Kind: request.Gone, Field: "hold",
-			Detail: "it was settled or renewed before, or its lease is lost"}
-	}
-	return nil
-}
-
-// openHold reads the id of a hold that has not ended, and whose keys the grant covers.
+// openHold reads the id of a hold whose keys the grant covers. It may have ended.
 func (r *Request) openHold(id string) (*holds.Hold, *request.Failure) {
 	switch {
 	case r.Holds == nil:
@@ -141,60 +89,40 @@ func (r *Request) openHold(id string) (*holds.Hold, *request.Failure) {
 			return nil, f
 		}
 	}
-	if !h.IsOpen(r.Holds.Now()) {
-		return nil, endedFailure(h)
-	}
 	return h, nil
 }
 
+// endedFailure is the failure of a settlement that comes too late.
 func endedFailure(h *holds.Hold) *request.Failure {
-	f := &request.Failure{Kind: request.Gone, Field: "hold",
-		Detail: "it has ended: what it counted stays counted"}
+	f := &request.Failure{Kind: request.Gone, Field: "hold", Detail: "it ended more than 10m ago: " +
+		"what it counted stays counted; add the difference to its keys"}
 	if h.Release {
-		f.Detail = "it has ended: what it counted is released"
+		f.Detail = "it ended more than 10m ago: what it counted is released; add the final number " +
+			"to its keys"
 	}
 	return f
 }
 
-// amountsOf returns the final number of events of each check.
-func amountsOf(h *holds.Hold, q *Settling) (n []int64, f *request.Failure) {
-	n = make([]int64, len(h.Checks))
-	if q.All < 0 || q.All > request.MaxN {
-		return nil, request.FieldFailure("n", request.WantAcquireN)
+// limitsOfKey returns the limits of the key of a check of a hold, and their names: those of all
+// checks of the key, so that they are compared once all of them are settled. There are none unless
+// it is the last of them.
+func (r *Request) limitsOfKey(h *holds.Hold, check int) (limits []twotier.Limit, names []string) {
+	key := &h.Checks[check]
+	if slices.ContainsFunc(h.Checks[check+1:], key.HasKeyOf) {
+		return nil, nil
 	}
-	for i := range h.Checks {
-		if n[i] = q.All; len(q.Checks) > 0 {
-			n[i] = h.Checks[i].N
+	for i := range h.Checks[:check+1] {
+		c, path := &h.Checks[i], ""
+		if !c.HasKeyOf(*key) {
+			continue
 		}
+		if len(h.Checks) > 1 {
+			path = fmt.Sprintf("checks[%d].", i)
+		}
+		l, n := r.limitsOf(c, path)
+		limits, names = append(limits, l...), append(names, n...)
 	}
-	for k := range q.Checks {
-		c, known := &q.Checks[k], false
-		if c.N < 0 || c.N > request.MaxN {
-			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].n", k), request.WantAcquireN)
-		}
-		if slices.ContainsFunc(q.Checks[:k], c.hasKeyOf) {
-			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].key", k), "given before")
-		}
-		for i := range h.Checks {
-			if sameKey(&h.Checks[i], c) {
-				n[i], known = c.N, true
-			}
-		}
-		if !known {
-			return nil, request.FieldFailure(fmt.Sprintf("checks[%d].key", k),
-				"the hold is not of this key")
-		}
-	}
-	return n, nil
-}
-
-func (c *SettledCheck) hasKeyOf(other SettledCheck) bool {
-	return bytes.Equal(c.Key, other.Key) && spaceOf(c.NS) == spaceOf(other.NS)
-}
-
-// sameKey reports whether a check of a hold has a key. The namespace of a rule need not be given.
-func sameKey(h *holds.Check, c *SettledCheck) bool {
-	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 || spaceOf(h.NS) == spaceOf(c.NS))
+	return limits, names
 }
 
 // limitsOf returns the limits that a check of a hold has now, and their names, which begin with
@@ -218,61 +146,6 @@ func (r *Request) limitsOf(c *holds.Check, path string) (limits []twotier.Limit,
 	return limits, names
 }
 
-// execute executes a settlement.
-func (r *Request) execute(ctx context.Context, service Service, h *holds.Hold,
-	s *holds.Settlement, names [][]string) (*Settled, *request.Failure) {
-	most := make([][]int64, len(s.Ops))
-	results := make([]twotier.Result, len(s.Ops))
-	for i := range s.Ops {
-		for j := range s.Ops[i].Checks[0].Limits {
-			l := &s.Ops[i].Checks[0].Limits[j]
-			most[i] = append(most[i], l.Max)
-			l.Max = twotier.Unlimited
-		}
-	}
-	if len(s.Ops) == 1 {
-		results[0].Err = service.Do(ctx, &s.Ops[0], &results[0])
-	} else {
-		service.DoAll(ctx, s.Ops, results)
-	}
-	answer, renewed := &Settled{Repeated: true}, 0
-	for i := range results {
-		res := &results[i]
-		if isOutOfReach(res.Err) {
-			op := s.WithoutEvents(i)
-			res.Err = service.Do(ctx, &op, res)
-		}
-		if res.Err == nil && s.Outcome(i, res) == holds.LeaseGone {
-			op := s.WithoutLease(i)
-			res.Err = service.Do(ctx, &op, res)
-		}
-		if res.Err != nil {
-			return nil, failureOfSettling(h, res.Err)
-		}
-		switch s.Outcome(i, res) {
-		case holds.Expired:
-			return nil, endedFailure(h)
-		case holds.Unsettled:
-			return nil, failureOfSettling(h, errUnsettled)
-		case holds.Renewed:
-			renewed++
-		case holds.Settled:
-			answer.Repeated = false
-			r.Holds.Tally.Settled(spaceOf(h.Checks[i].NS), h.Until)
-		}
-		for j := range most[i] {
-			if exceeds(res, j, most[i][j]) && !slices.Contains(answer.Over, names[i][j]) {
-				answer.Over = append(answer.Over, names[i][j])
-			}
-		}
-	}
-	if renewed == len(results) {
-		return nil, &request.Failure{Kind: request.Gone, Field: "hold",
-			Detail: "it was renewed: settle the id that the renewal returned"}
-	}
-	return answer, nil
-}
-
 // errUnsettled is the error of a settlement that a key's namespace refuses.
 var errUnsettled = fmt.Errorf("%w: the store can't be asked for the counts of a key",
 	twotier.ErrUnavailable)
@@ -283,11 +156,11 @@ func exceeds(res *twotier.Result, limit int, most int64) bool {
 		res.Checks[0].Limits[limit].Count > most
 }
 
-// isOutOfReach reports whether an operation was refused because its time is farther back than its
-// namespace covers. Events of that time are in no window any more.
+// isOutOfReach reports whether an operation was refused because its time or window is farther back
+// than its namespace covers. Events of that time are in no window any more.
 func isOutOfReach(err error) bool {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
-	return ok && invalid.Field == "ts"
+	return ok && (invalid.Field == "ts" || invalid.Field == "window")
 }
 
 // failureOfSettling returns the failure of a settlement of which one part failed: others may have

@@ -73,8 +73,8 @@ func settleSpec() spec {
 	return spec{
 		name: "settle", args: "ID NUMBER", summary: "correct what a hold has counted",
 		details: "Makes what a hold has counted of each of its keys NUMBER events, at the time " +
-			"of the hold, even if they exceed a limit. 0 releases the hold. To settle again " +
-			"changes nothing.",
+			"of the hold, even if they exceed a limit, and up to ten minutes after its end. 0 " +
+			"releases the hold. To settle again changes nothing.",
 		examples: "twotier acquire team:7 -n 800 --limit 1000/1m --hold 90s\n" +
 			"twotier settle \"$id\" 1234",
 		bind: func(*pflag.FlagSet) runner {
@@ -108,6 +108,7 @@ func (s *session) settle(ctx context.Context, id string, n int64) error {
 	}{id, n}
 	var answer struct {
 		Repeated bool
+		Late     bool
 		Over     []string
 	}
 	err := s.call(ctx, http.MethodPost, "/v1/settle", nil, body, &answer)
@@ -115,8 +116,11 @@ func (s *session) settle(ctx context.Context, id string, n int64) error {
 		return err
 	}
 	did := fmt.Sprintf("settled with %d", n)
-	if answer.Repeated {
+	switch {
+	case answer.Repeated:
 		did = "settled before, nothing was changed"
+	case answer.Late:
+		did += ", after the end of the hold"
 	}
 	if len(answer.Over) > 0 {
 		did += ", over " + strings.Join(answer.Over, " and ")

@@ -12,7 +12,7 @@ const (
 	// DeadlineSlot is the length of the slots in which a DeadlineStore keeps deadlines.
 	DeadlineSlot = 2 * time.Second
 	// DeadlineKept is how long a DeadlineStore keeps a slot after its start.
-	DeadlineKept = 2 * ReleaseWithin
+	DeadlineKept = 2 * LateWithin
 
 	deadlineTick = 100 * time.Millisecond
 	// orphanAge is how far back a deadline lies that another node should have met: it has died.

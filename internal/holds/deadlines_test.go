@@ -299,7 +299,7 @@ func TestDeadlinesWhileTheClockIsSet(t *testing.T) {
 			t.Errorf("it is released %d ms late, %v", d, ok)
 		}
 		r.Close()
-		if most := int(3 * holds.ReleaseWithin / holds.DeadlineSlot); store.asked > most {
+		if most := int(3 * holds.LateWithin / holds.DeadlineSlot); store.asked > most {
 			t.Errorf("%d slots are read at once, want at most %d", store.asked, most)
 		}
 	})

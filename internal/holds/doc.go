@@ -5,8 +5,9 @@
 // code (HMAC, RFC 2104, with SHA-256), so no node has to remember it, and any node settles it.
 //
 // Settling corrects the counts of each key by the difference, at the time of the hold. It is one
-// operation per key, which also leaves a mark in the partition of the key: a companion counter
-// (twotier.SettledKey) that refuses to settle the same hold again, and that the store forgets some
-// time after the end of the hold. So each key is settled once, and a settlement of unknown outcome
-// can be repeated.
+// operation per check, which also leaves a mark in the partition of the key: a companion counter
+// (twotier.SettledKey) that refuses to settle the same hold again, and that lasts until ten minutes
+// after the end of the hold. So each key is settled once, a settlement of unknown outcome can be
+// repeated, and a late one counts as well. After a release, or a reset of the key, nothing of the
+// estimate is left, and a settlement counts the whole number.
 package holds

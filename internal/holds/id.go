@@ -1,6 +1,7 @@
 package holds
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -42,6 +43,19 @@ type Check struct {
 	// Rules are the names of the rules that judged the key, and Limits the other limits.
 	Rules  []string
 	Limits []twotier.Limit
+}
+
+// HasKeyOf reports whether another check has the same key.
+func (c *Check) HasKeyOf(o Check) bool {
+	return bytes.Equal(c.Key, o.Key) && spaceOf(c.NS) == spaceOf(o.NS)
+}
+
+// spaceOf returns the name of a namespace.
+func spaceOf(ns []byte) string {
+	if len(ns) == 0 {
+		return twotier.DefaultNamespace
+	}
+	return string(ns)
 }
 
 // Sealer makes and reads ids with a secret that all nodes of a cluster share. The zero value has

@@ -21,29 +21,40 @@ type part struct {
 	events, mark, lease int // positions; lease is -1 if there is none
 }
 
-// ReleaseWithin is how long after its end a hold that nobody has settled can be released.
-const ReleaseWithin = 10 * time.Minute
+// LateWithin is how long after its end a hold can be settled or released: its mark lasts until then.
+const LateWithin = 10 * time.Minute
 
-// A settled hold has a mark, whose number of leases stands for the way in which the hold ended.
+// A settled hold has a mark, whose number of leases stands for the way in which the hold ended. A
+// released one can be settled once: the leases of markReleased become twice as many.
 const (
-	markSettled  = 1
-	markReleased = 2
-	markRenewed  = 3
+	markSettled     = 1
+	markReleased    = 2
+	markRenewed     = 3
+	markSettledLate = 2 * markReleased
 )
 
-// IsOpen reports whether the hold can be settled at a time in unix milliseconds.
+// IsOpen reports whether the hold lasts at a time in unix milliseconds: its places are taken, and it
+// can be renewed.
 func (h *Hold) IsOpen(now int64) bool { return now < h.Until }
 
-// Settle returns the settlement of a hold with the final number of events of each check. limitsOf
-// returns the limits whose windows the results report. They must not refuse.
-func (h *Hold) Settle(n []int64, limitsOf func(*Check) []twotier.Limit) *Settlement {
+// IsSettleable reports whether the hold can be settled at a time in unix milliseconds: until some
+// time after its end.
+func (h *Hold) IsSettleable(now int64) bool { return now < h.markedUntil() }
+
+// markedUntil returns the end of the hold's mark.
+func (h *Hold) markedUntil() int64 { return h.Until + LateWithin.Milliseconds() }
+
+// Settle returns the settlement of a hold, at a time, with the final number of events of each check.
+// limitsOf returns the limits whose windows the results report. They must not refuse.
+func (h *Hold) Settle(now int64, n []int64,
+	limitsOf func(*Check) []twotier.Limit) *Settlement {
 	s := &Settlement{hold: h}
 	for i := range h.Checks {
 		c := &h.Checks[i]
 		op := twotier.Op{Kind: twotier.Acquire, TS: c.TS, Checks: []twotier.Check{
 			{NS: c.NS, Key: c.Key, N: n[i] - c.N, Limits: limitsOf(c)}, h.markOf(i, markSettled)}}
 		at := part{0, 1, -1}
-		if c.Leased {
+		if c.Leased && h.IsOpen(now) {
 			at.lease = len(op.Checks)
 			op.Checks = append(op.Checks, h.leaseOf(c, -1))
 		}
@@ -66,10 +77,7 @@ func (h *Hold) Expire() *Settlement {
 
 // markOf returns the check that marks check i of the hold as settled, once.
 func (h *Hold) markOf(i int, mark int64) twotier.Check {
-	c, until := &h.Checks[i], h.Until
-	if h.Release {
-		until += ReleaseWithin.Milliseconds()
-	}
+	c, until := &h.Checks[i], h.markedUntil()
 	ns, key := twotier.SettledKey(until-c.TS, c.NS, h.name+"."+strconv.Itoa(i), c.Key)
 	return twotier.Check{Kind: twotier.LeaseCheck, NS: ns, Key: key, N: mark, Until: until,
 		Limits: []twotier.Limit{{Window: 1, Max: mark}}}
@@ -112,8 +120,9 @@ const (
 	// LeaseGone means that nothing was done because the lease of the key is lost. WithoutLease
 	// returns the operation to execute instead.
 	LeaseGone
-	// Expired means that it was released at its end.
-	Expired
+	// Released means that it was released at its end. AfterRelease returns the operation to execute
+	// instead.
+	Released
 	// Unsettled means that nothing was done because the counts of the key are unknown: the store
 	// can't be asked, and the key's namespace refuses until it can.
 	Unsettled
@@ -141,7 +150,7 @@ func outcomeOf(mark *twotier.CheckResult) Outcome {
 	if len(mark.Limits) > 0 {
 		switch mark.Limits[0].Count {
 		case markReleased:
-			return Expired
+			return Released
 		case markRenewed:
 			return Renewed
 		}
@@ -157,9 +166,28 @@ func (s *Settlement) WithoutEvents(i int) twotier.Op {
 	return *op
 }
 
-// WithoutLease returns operation i without the return of a lease.
+// WithoutLease changes operation i to return no lease. It returns the operation.
 func (s *Settlement) WithoutLease(i int) twotier.Op {
-	op := s.Ops[i]
-	op.Checks = op.Checks[:s.parts[i].lease]
-	return op
+	op := &s.Ops[i]
+	if at := &s.parts[i]; at.lease >= 0 {
+		op.Checks, at.lease = op.Checks[:at.lease], -1
+	}
+	return *op
+}
+
+// AfterReset changes operation i to count n events and to take nothing back: a reset of the key has
+// forgotten the events of the hold, and ended its lease.
+func (s *Settlement) AfterReset(i int, n int64) {
+	s.WithoutLease(i)
+	s.Ops[i].Checks[s.parts[i].events].N = n
+}
+
+// AfterRelease changes operation i to count n events, once, although the hold was released. It
+// returns the operation.
+func (s *Settlement) AfterRelease(i int, n int64) twotier.Op {
+	s.AfterReset(i, n)
+	mark := &s.Ops[i].Checks[s.parts[i].mark]
+	mark.N = markSettledLate - markReleased
+	mark.Limits = []twotier.Limit{{Window: 1, Max: markSettledLate}}
+	return s.Ops[i]
 }

@@ -19,16 +19,16 @@ func TestMarksOutliveTheirHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := h.Settle([]int64{3, 0}, func(*holds.Check) []twotier.Limit { return nil })
+		s := h.Settle(0, []int64{3, 0}, func(*holds.Check) []twotier.Limit { return nil })
 		marks := map[string]bool{}
 		for i := range s.Ops {
 			op := &s.Ops[i]
 			mark := &op.Checks[1]
-			if op.Checks[0].N != int64(2-3*i) || op.TS != 0 || mark.Until != length {
+			if op.Checks[0].N != int64(2-3*i) || op.TS != 0 || mark.Until != length+600_000 {
 				t.Errorf("%+v", op)
 			}
 			span := spans[twotier.Companion(mark.NS)].Milliseconds()
-			if span < length+60_000 {
+			if span < length+660_000 {
 				t.Errorf("the mark of %d ms lasts %d", length, span)
 			}
 			if place.Of(mark.NS, mark.Key) != place.Of(nil, []byte("k")) {

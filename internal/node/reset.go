@@ -27,26 +27,62 @@ const dropTimeout = time.Second
 // and carries out a reset requested there. In Redis mode the reset is complete once the store has
 // forgotten the key. A node that could not be reached then, or that read a hot key during the
 // reset, brings the key back if the store loses its data before that node has read the key again.
+//
+// The leases of the key end with it, and a mark records the time: the holds of the key that began
+// before are settled as if they had counted nothing.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)
 	}
 	check := twotier.Check{NS: ns, Key: key}
-	n.refused.Reset(&check)
+	if twotier.Companion(ns) != "" {
+		return n.reset(ctx, &check)
+	}
+	at, err := n.markReset(ctx, &check)
+	if err != nil {
+		return err
+	}
+	var leases twotier.Check
+	leases.NS, leases.Key = twotier.LeaseKey(ns, "", key)
+	returned := make(chan error, 1)
+	go func() { returned <- n.reset(ctx, &leases) }()
+	err = n.reset(ctx, &check)
+	err = errors.Join(err, <-returned)
+	if n.opt.Clock.Now() <= at {
+		time.Sleep(time.Millisecond) // no later hold is as old as the mark
+	}
+	return err
+}
+
+// markReset counts a reset of a key, and returns when.
+func (n *Node) markReset(ctx context.Context, c *twotier.Check) (at int64, err error) {
+	mark := twotier.Check{N: 1}
+	mark.NS, mark.Key = twotier.ResetKey(c.NS, c.Key)
+	var res [1]twotier.Result
+	n.Record(ctx, []twotier.Op{{Kind: twotier.Add, Checks: []twotier.Check{mark}}}, res[:])
+	if res[0].Err != nil {
+		return 0, res[0].Err
+	}
+	return res[0].Checks[0].TS, nil
+}
+
+// reset is Reset for one key without its companions.
+func (n *Node) reset(ctx context.Context, c *twotier.Check) error {
+	n.refused.Reset(c)
 	if n.inRedis() {
-		err := n.forgetInRedis(ctx, &check)
+		err := n.forgetInRedis(ctx, c)
 		if err == nil {
-			_ = n.dropOnAllNodes(ctx, &check, true) // or a node would restore a key that Redis lost
+			_ = n.dropOnAllNodes(ctx, c, true) // or a node would restore a key that Redis lost
 		}
 		if !errors.Is(err, modes.ErrChanged) {
 			return err
 		}
 	}
-	dropped := n.dropOnAllNodes(ctx, &check, false)
-	err := n.forgetAtOwner(ctx, &check)
+	dropped := n.dropOnAllNodes(ctx, c, false)
+	err := n.forgetAtOwner(ctx, c)
 	if errors.Is(err, ownership.ErrInRedis) {
 		// All counts of all nodes were flushed before the mode changed.
-		err, dropped = n.Reset(ctx, ns, key), nil
+		err, dropped = n.reset(ctx, c), nil
 	}
 	return errors.Join(n.partialError(err), dropped)
 }

@@ -23,8 +23,8 @@ func (c *conn) executeSettle(args [][]byte) errorReply {
 	return c.settle(args[1], n)
 }
 
-// settle makes what a hold has counted n events. The reply is 1, or 0 if the hold was settled
-// before, and the names of the limits that are exceeded.
+// settle makes what a hold has counted n events. The reply is 1, or 2 if the hold had ended, or 0 if
+// it was settled before, and the names of the limits that are exceeded.
 func (c *conn) settle(id []byte, n int64) errorReply {
 	c.work.ForgetRules()
 	answer, f := c.work.Settle(c.executionContext(), c.server.opts.Service,
@@ -33,12 +33,23 @@ func (c *conn) settle(id []byte, n int64) errorReply {
 		return errorOfFailure(f)
 	}
 	b := appendArray(c.work.out, 1+len(answer.Over))
-	b = appendInt(b, boolInt(!answer.Repeated))
+	b = appendInt(b, outcomeOf(answer))
 	for _, name := range answer.Over {
 		b = appendBulk(b, name)
 	}
 	c.work.out = b
 	return ""
+}
+
+// outcomeOf returns the number that stands for the outcome of a settlement.
+func outcomeOf(answer *ask.Settled) int64 {
+	switch {
+	case answer.Repeated:
+		return 0
+	case answer.Late:
+		return 2
+	}
+	return 1
 }
 
 // parseRenew reads the duration of TT.RENEW id duration, in milliseconds.

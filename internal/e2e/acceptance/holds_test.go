@@ -15,10 +15,11 @@ import (
 
 // settled is the answer to a settlement.
 type settled struct {
-	Settled, Repeated bool
-	Over              []string
-	Detail            string
-	status            int
+	Settled, Repeated, Late bool
+
+	Over   []string
+	Detail string
+	status int
 }
 
 func (b *bed) settle(body string) (s settled) {
@@ -196,13 +197,14 @@ func TestHoldsAreReleased(t *testing.T) {
 		}
 		b.to(end + 100)
 		eventually(t, func() bool { return counts() == [4]int64{0, 7, 5, 15} })
-		s := b.settle(fmt.Sprintf(`{"hold":%q,"n":7}`, forgotten))
-		if s.status != http.StatusGone ||
-			!strings.Contains(s.Detail, "what it counted is released") {
-			t.Errorf("%+v", s)
+		for i := range 2 {
+			s := b.settle(fmt.Sprintf(`{"hold":%q,"n":2}`, forgotten))
+			if !s.Settled || !s.Late || s.Repeated != (i > 0) {
+				t.Errorf("%+v", s)
+			}
 		}
 		b.to(renewal.Until + 100)
-		eventually(t, func() bool { return counts() == [4]int64{0, 7, 0, 10} })
+		eventually(t, func() bool { return counts() == [4]int64{2, 7, 0, 12} })
 		for range 4 { // none is open
 			hold("d")
 			b.mono.Add(int64(time.Minute))
@@ -293,7 +295,12 @@ func TestWrongHolds(t *testing.T) {
 			t.Errorf("%d events, want 5", got)
 		}
 		b.to(end)
-		if s := b.settle(`{"hold":"` + id + `","n":1}`); s.status != http.StatusGone {
+		if a := b.post("/v1/renew", `{"hold":"`+id+`","for":"1m"}`); a.Status != http.StatusGone {
+			t.Errorf("%+v", a)
+		}
+		b.to(end + 600_000)
+		if s := b.settle(`{"hold":"` + id + `","n":1}`); s.status != http.StatusGone ||
+			!strings.Contains(s.Detail, "add the difference") {
 			t.Errorf("%+v", s)
 		}
 	})

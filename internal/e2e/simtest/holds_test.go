@@ -204,7 +204,7 @@ func (s *holds) addLocked(w *world, one *held, lasts time.Duration, v verdict, l
 			v.told, lasts)
 	}
 	none := make([]int64, len(h.Checks))
-	marks := h.Settle(none, func(*sealing.Check) []twotier.Limit { return nil })
+	marks := h.Settle(0, none, func(*sealing.Check) []twotier.Limit { return nil })
 	for i := range h.Checks {
 		c := &h.Checks[i]
 		if string(c.Key) != one.keys[i].key || c.N != one.keys[i].n {
