@@ -38,32 +38,28 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if twotier.Companion(ns) != "" {
 		return n.reset(ctx, &check)
 	}
-	at, err := n.markReset(ctx, &check)
-	if err != nil {
+	if err := n.markReset(ctx, &check); err != nil {
 		return err
 	}
+	marked := n.opt.Clock.Now()
 	var leases twotier.Check
 	leases.NS, leases.Key = twotier.LeaseKey(ns, "", key)
 	returned := make(chan error, 1)
 	go func() { returned <- n.reset(ctx, &leases) }()
-	err = n.reset(ctx, &check)
-	err = errors.Join(err, <-returned)
-	if n.opt.Clock.Now() <= at {
+	err := errors.Join(n.reset(ctx, &check), <-returned)
+	if n.opt.Clock.Now() == marked {
 		time.Sleep(time.Millisecond) // no later hold is as old as the mark
 	}
 	return err
 }
 
-// markReset counts a reset of a key, and returns when.
-func (n *Node) markReset(ctx context.Context, c *twotier.Check) (at int64, err error) {
+// markReset counts a reset of a key.
+func (n *Node) markReset(ctx context.Context, c *twotier.Check) error {
 	mark := twotier.Check{N: 1}
 	mark.NS, mark.Key = twotier.ResetKey(c.NS, c.Key)
 	var res [1]twotier.Result
 	n.Record(ctx, []twotier.Op{{Kind: twotier.Add, Checks: []twotier.Check{mark}}}, res[:])
-	if res[0].Err != nil {
-		return 0, res[0].Err
-	}
-	return res[0].Checks[0].TS, nil
+	return res[0].Err
 }
 
 // reset is Reset for one key without its companions.

@@ -151,6 +151,8 @@ type failing struct {
 	err error
 }
 
+func (*failing) DoAll(context.Context, []twotier.Op, []twotier.Result) {}
+
 func (d *failing) Forget(context.Context, []byte, []byte) error { return d.err }
 
 // TestOutcomesOfAReset makes the owner of a key, or another node that has to drop it, fail in every

@@ -152,7 +152,7 @@ func TestLeasesBoundWhatIsOpen(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		b.to(end) // the third is over
-		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, third)); s.status != http.StatusGone {
+		if s := b.settle(fmt.Sprintf(`{"hold":%q,"n":1}`, third)); !s.Settled || !s.Late {
 			t.Errorf("%+v", s)
 		}
 		b.hold(body)

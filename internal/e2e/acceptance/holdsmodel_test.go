@@ -117,17 +117,19 @@ func (m *holdsModel) endHolds() {
 // check waits until the counts are those of the model: releases follow the ends of holds.
 func (m *holdsModel) check() {
 	m.t.Helper()
-	got := map[string]int64{}
+	got, open := map[string]int64{}, int64(0)
 	eventually(m.t, func() bool {
 		same := true
 		for key, want := range m.counts {
 			got[key] = m.bed.count(key, "24h").Max
 			same = same && got[key] == want
 		}
-		return same
+		open = m.get("/v1/holds", "key", "places").Open
+		return same && open == int64(m.open())
 	})
 	if m.t.Failed() {
-		m.t.Fatalf("counts are %v, want %v", got, m.counts)
+		m.t.Fatalf("counts are %v, want %v; %d places are taken, want %d", got, m.counts, open,
+			m.open())
 	}
 }
 
