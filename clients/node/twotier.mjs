@@ -96,8 +96,8 @@ export class Twotier {
   }
 
   // settle makes what a hold has counted n events, in the buckets of its acquire, even if they
-  // exceed a limit: the answer lists such limits in over. A hold is settled once, so a request
-  // without an answer is sent again.
+  // exceed a limit: the answer lists such limits in over. It has late if the hold had ended. A hold is
+  // settled once, so a request without an answer is sent again.
   // op: { hold, n } or { hold, checks: [{ key, n, ns }] }; other keys stay as they were counted
   settle(op) {
     return this.#repeat("POST", "/v1/settle", op);

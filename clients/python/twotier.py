@@ -109,9 +109,9 @@ class Twotier:
 
     def settle(self, hold, n=None, checks=None):
         """Makes what a hold has counted n events, in the buckets of its acquire, even if they
-        exceed a limit: the answer lists such limits in "over". With checks, a list of dicts with
-        key, n and, if need be, ns, other keys stay as they were counted. A hold is settled once, so
-        what got no answer is sent again."""
+        exceed a limit: the answer lists such limits in "over". It has "late" if the hold had ended.
+        With checks, a list of dicts with key, n and, if need be, ns, other keys stay as they were
+        counted. A hold is settled once, so what got no answer is sent again."""
         body = _check(hold=hold, n=n, checks=checks)
         return self._repeat("POST", "/v1/settle", json.dumps(body))
 
