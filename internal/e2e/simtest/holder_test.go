@@ -46,6 +46,8 @@ func (h *holder) act(p *proc) {
 	switch n := h.rnd.IntN(100); {
 	case n < 12:
 		h.read(p, fmt.Sprint("quota", h.rnd.IntN(quotaKeys)))
+	case n < 16 && h.w.plan.exact:
+		h.settleAfterReset(p)
 	case n < 52 || one == nil:
 		h.acquire(p, h.draw())
 	case n < 65:
@@ -151,7 +153,11 @@ func (h *holder) draw() (op heldOp) {
 		fmt.Sprint("leased", h.rnd.IntN(leasedKeys)), fmt.Sprint("quota", h.rnd.IntN(quotaKeys))}
 	h.rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	leases := false
-	for _, key := range list[:1+h.rnd.IntN(3)*h.rnd.IntN(2)] {
+	list = list[:1+h.rnd.IntN(3)*h.rnd.IntN(2)]
+	if strings.HasPrefix(list[0], "held") && h.rnd.IntN(3) == 0 {
+		list = append(list, list[0]) // one key in two checks
+	}
+	for _, key := range list {
 		op.Checks = append(op.Checks, checkOf(key, h.rnd.Int64N(4)))
 		leases = leases || mostOpen(key) > 0
 	}
@@ -285,14 +291,19 @@ func (h *holder) settle(p *proc, one *held) {
 	request := map[string]any{"hold": one.id}
 	n, some := h.rnd.Int64N(7), h.rnd.IntN(3) == 0
 	var checks []map[string]any
-	amounts := make([]int64, len(one.keys))
-	for i, k := range one.keys {
-		if amounts[i] = n; k.fixed || some && h.rnd.IntN(2) == 0 {
-			amounts[i], some = k.n, true
-		} else {
-			checks = append(checks, map[string]any{"key": k.key, "n": n})
+	left := map[string]int64{} // of the number of each key that is settled
+	for _, k := range one.keys {
+		if _, drawn := left[k.key]; drawn {
+			continue
 		}
+		if k.fixed || some && h.rnd.IntN(2) == 0 {
+			some = true
+			continue
+		}
+		left[k.key] = n
+		checks = append(checks, map[string]any{"key": k.key, "n": n})
 	}
+	amounts := one.amounts(left)
 	if request["n"] = n; some {
 		if delete(request, "n"); len(checks) == 0 {
 			return
