@@ -169,6 +169,8 @@ alice  1m          1      4          0  tight, in shadow, refused
 		{"settle", "settle AAAA 1234", `{"settled":true,"over":["tokens/1m","limits[0]"]}`,
 			`POST /v1/settle {"hold":"AAAA","n":1234}`,
 			"settled with 1234, over tokens/1m and limits[0]\n"},
+		{"settle late", "settle AAAA 7", `{"settled":true,"late":true}`,
+			`POST /v1/settle {"hold":"AAAA","n":7}`, "settled with 7, after the end of the hold\n"},
 		{"settle again", "settle AAAA 0", `{"settled":true,"repeated":true}`,
 			`POST /v1/settle {"hold":"AAAA","n":0}`, "settled before, nothing was changed\n"},
 		{"renew", "renew AAAA 5m", `{"hold":"AAAB","until":1000}`,

@@ -46,6 +46,13 @@ func TestHolds(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.command, got, step.want)
 		}
 	}
+	late := idOf(t, c.do("TT.ACQUIRE d N 2 LIMIT 1h 9 HOLD 1m"), "[1 0 2 7 ")
+	s.now.Add(120_000)
+	for _, want := range []string{"[2]", "[0]"} {
+		if got := c.do("TT.SETTLE " + late + " 5"); got != want {
+			t.Errorf("a late settlement: %s, want %s", got, want)
+		}
+	}
 }
 
 // TestReleaseOption: ONEXPIRY release makes a hold that is released at its end.

@@ -68,10 +68,16 @@ func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
 			return deadlines(t, server) == n
 		})
 	}
+	acknowledged := func(n int64) {
+		t.Helper()
+		if got := deadlines(t, server); got != n {
+			t.Errorf("%d acknowledged deadlines are in Redis, want %d", got, n)
+		}
+	}
 	c.releasing(0, "a", "5s")
 	settled := c.releasing(0, "b", "1m")
 	c.releasing(1, "c", "5s")
-	written(3)
+	acknowledged(3)
 	c.Kill(0)
 	c.gone()
 	c.Nodes[2].MustPost("/v1/settle", fmt.Sprintf(`{"hold":%q,"n":7}`, settled))
@@ -87,7 +93,7 @@ func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
 	})
 	written(0) // d's, which may have been there before
 	c.releasing(1, "e", "8s")
-	written(1)
+	acknowledged(1)
 	for _, i := range c.Running() {
 		c.Nodes[i].Flushed()
 	}
