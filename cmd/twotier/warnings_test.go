@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -174,35 +173,6 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	if strings.Contains(all, "over 1m ") || strings.Contains(all, "over day ") ||
 		strings.Contains(all, "namespace exact") {
 		t.Errorf("a limit over a minute or a day warns, or an exact one: %s", all)
-	}
-}
-
-// TestStarsInTheMiddleAreRefused has a value with a star inside, which used to match only itself
-// and leave everything else unlimited.
-func TestStarsInTheMiddleAreRefused(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	const text = "domain: web\ndescriptors:\n- {key: path, value: \"/a*b\", rate_limit: " +
-		"{unit: minute, requests_per_unit: 3}}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const place = ":3:22: \"/a*b\": a star stands for something only at the end of a value"
-	for _, args := range [][]string{{"rules", "check", file}, {"serve", "--rules", file},
-		{"serve", "--rules", file, "--print-config"}} {
-		var out, errs bytes.Buffer
-		args = append(args, "--listen=127.0.0.1:0")
-		if args[0] == "rules" {
-			args = args[:len(args)-1]
-		}
-		status := run(t.Context(), args, nil, &out, &errs)
-		if all := out.String() + errs.String(); status != exitFailed ||
-			!strings.Contains(all, file+place) {
-			t.Errorf("%v: status %d: %s", args, status, all)
-		}
-	}
-	status, out, _ := exec(t, nil, "doctor", "--rules", file)
-	if status != exitFailed || !strings.Contains(out, place) {
-		t.Errorf("doctor: status %d: %s", status, out)
 	}
 }
 
