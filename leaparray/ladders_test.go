@@ -39,9 +39,9 @@ func TestEarlyRefusals(t *testing.T) {
 	}
 }
 
-// TestBurstsRefuseATenthEarly counts more events at a time than keep their millisecond. A limit that
-// is small enough for those may then refuse early, as a larger one does: by at most a tenth of its
-// window. It admits nothing that a log of timestamps refuses.
+// TestBurstsRefuseATenthEarly counts more events at a time than keep their millisecond. A limit
+// that is small enough for those may then refuse early, as a larger one does: by at most a tenth of
+// its window. It admits nothing that a log of timestamps refuses.
 func TestBurstsRefuseATenthEarly(t *testing.T) {
 	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
 	eachSeed(t, 50, func(t *testing.T, rnd *rand.Rand) {

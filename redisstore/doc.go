@@ -63,8 +63,8 @@
 // The Hash tt:rules holds the kept versions of the rules: v, the number of the newest, i, its ID,
 // and each version by its number as JSON (id, who, at in unix milliseconds, text).
 //
-// The Hash tt:nodes lists the living processes, by names that no two processes share: when the entry
-// runs out (unix milliseconds), a space, and the process as JSON.
+// The Hash tt:nodes lists the living processes, by names that no two processes share: when the
+// entry runs out (unix milliseconds), a space, and the process as JSON.
 //
 // Outside of a cluster, tt:!d:WRITER:WORKER holds the number of the last batch of a worker of
 // pure-Redis mode, and its decisions.

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// TestEntriesOfNodesRunOut lists processes in Redis, one of which is not renewed. The list ends with
-// its last entry, and a field of another form is no entry.
+// TestEntriesOfNodesRunOut lists processes in Redis, one of which is not renewed. The list ends
+// with its last entry, and a field of another form is no entry.
 func TestEntriesOfNodesRunOut(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -293,10 +293,9 @@ func hostPort(address string) (string, int, error) {
 
 // Gossip returns the address at which others reach this node's gossip, "" before Open.
 func (r *Ring) Gossip() string {
-	if r.list == nil {
-		return ""
-	}
-	return r.list.LocalNode().Address()
+	r.metaMu.Lock()
+	defer r.metaMu.Unlock()
+	return r.gossip
 }
 
 // Enter announces that this node may own partitions. It returns once all reachable members know, or

@@ -254,8 +254,8 @@ func (d *directory) locate(t *target, check *twotier.Check) {
 	t.hash = d.namespaces.Hash(t.ns, check.Key)
 }
 
-// settles reports whether the target is part of the settlement of a hold: the mark that it leaves, or
-// counts that it takes back. Another counter may have made or settled the hold while both took
+// settles reports whether the target is part of the settlement of a hold: the mark that it leaves,
+// or counts that it takes back. Another counter may have made or settled the hold while both took
 // themselves for the owner, and no report of the store that came before the settlement excludes it.
 // So a settlement reads the store first, as long as the store can be asked.
 func (t *target) settles(op *twotier.Op) bool {

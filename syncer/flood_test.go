@@ -113,7 +113,8 @@ func TestFloodForgetsTheSmallestEverywhere(t *testing.T) {
 			var all []*victim
 			for i := range 240 {
 				kind := []string{"limit", "ban", "lease", "settlement"}[i%4]
-				v := &victim{kind, b.key(at.victims, fmt.Sprint(kind, i, "-")), 3 + dice.Int64N(600)}
+				key := b.key(at.victims, fmt.Sprint(kind, i, "-"))
+				v := &victim{kind, key, 3 + dice.Int64N(600)}
 				add(t, b.c, v.key, v.n, 0)
 				if v.kind != "limit" && b.use(t, v) {
 					t.Fatalf("a new %s is refused", v.kind)

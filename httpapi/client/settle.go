@@ -45,8 +45,8 @@ type Settled struct {
 }
 
 // Settle corrects the count of a hold to n events of each key, at the time of the hold, even if
-// they exceed a limit, and up to ten minutes after the end of the hold. 0 releases the hold. It repeats the request if the outcome is unknown: a
-// hold is settled once.
+// they exceed a limit, and up to ten minutes after the end of the hold. 0 releases the hold. It
+// repeats the request if the outcome is unknown: a hold is settled once.
 func (c *Client) Settle(ctx context.Context, hold string, n int64) (Settlement, error) {
 	return c.settle(ctx, hold, strconv.AppendInt([]byte(`,"n":`), n, 10))
 }

@@ -12,7 +12,7 @@ import (
 func exceptions() map[string]string {
 	return map[string]string{
 		"..interned":             "equal calendar periods are the same constant in all nodes",
-		"httpapi/client.gates":   "it only warns: gates of several clients of a process share counts",
+		"httpapi/client.gates":   "it only warns: gates of several clients share counts",
 		"internal/zones.builtIn": "an embedded file, opened once",
 		"internal/zones.current": "the nodes of a process have the same time zones, chosen once",
 	}

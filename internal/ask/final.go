@@ -51,8 +51,8 @@ func finalOf(h *holds.Hold, q *Settling) (final finalNumbers, f *request.Failure
 	return final, nil
 }
 
-// spread spreads the number of each key over its checks: each gets as much as it holds, and the last
-// one the rest. So no count grows on the way if it does not in the end.
+// spread spreads the number of each key over its checks: each gets as much as it holds, and the
+// last one the rest. So no count grows on the way if it does not in the end.
 func (final *finalNumbers) spread(h *holds.Hold, left []int64) {
 	for i := range h.Checks {
 		c := &h.Checks[i]

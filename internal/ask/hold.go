@@ -117,8 +117,8 @@ func spaceOf(ns []byte) string {
 // AwaitDeadlines once its operations are executed.
 func (r *Request) HasReleases() bool { return r.releases }
 
-// AwaitDeadlines waits until the ends of the executed operations' holds are as safe as their counts,
-// if these are acknowledged by Redis. Otherwise the results of the operations are errors.
+// AwaitDeadlines waits until the ends of the executed operations' holds are as safe as their
+// counts, if these are acknowledged by Redis. Otherwise the results of the operations are errors.
 func (r *Request) AwaitDeadlines(ctx context.Context, results []twotier.Result) {
 	last := holds.Ticket(0)
 	for i := range r.Ops {

@@ -94,13 +94,12 @@ func (r *Request) openHold(id string) (*holds.Hold, *request.Failure) {
 
 // endedFailure is the failure of a settlement that comes too late.
 func endedFailure(h *holds.Hold) *request.Failure {
-	f := &request.Failure{Kind: request.Gone, Field: "hold", Detail: "it ended more than 10m ago: " +
-		"what it counted stays counted; add the difference to its keys"}
+	detail := "it ended more than 10m ago, with its events counted; add the difference to its keys"
 	if h.Release {
-		f.Detail = "it ended more than 10m ago: what it counted is released; add the final number " +
-			"to its keys"
+		detail = "it ended more than 10m ago, with its events released; add the final number to " +
+			"its keys"
 	}
-	return f
+	return &request.Failure{Kind: request.Gone, Field: "hold", Detail: detail}
 }
 
 // limitsOfKey returns the limits of the key of a check of a hold, and their names: those of all

@@ -54,8 +54,8 @@ func (x *settlement) execute(ctx context.Context, now int64) (*Settled, *request
 	return &x.answer, nil
 }
 
-// whole returns how many events check i counts if nothing is left of those of the hold. After a reset,
-// a key that the settlement does not name stays as it is.
+// whole returns how many events check i counts if nothing is left of those of the hold. After a
+// reset, a key that the settlement does not name stays as it is.
 func (x *settlement) whole(i int) int64 {
 	if x.reset[i] && !x.final.named[i] {
 		return 0
@@ -113,8 +113,9 @@ func (x *settlement) again(ctx context.Context, op twotier.Op, res *twotier.Resu
 	res.Err = x.service.Do(ctx, &op, res)
 }
 
-// wereReset reports for each check of a hold whether its key was reset after the hold, until a time.
-// A key whose namespace does not reach back to the hold was not: nothing is taken back from it.
+// wereReset reports for each check of a hold whether its key was reset after the hold, until a
+// time. A key whose namespace does not reach back to the hold was not: nothing is taken back from
+// it.
 func wereReset(ctx context.Context, service Service, h *holds.Hold, now int64) ([]bool, error) {
 	ops := make([]twotier.Op, len(h.Checks))
 	results, reset := make([]twotier.Result, len(ops)), make([]bool, len(ops))

@@ -106,8 +106,8 @@ func translate(a netip.Addr) netip.Addr {
 
 // translateLocal is translate for an address that begins with localNAT64. The length of the
 // translator's prefix is unknown: 48, 56, 64 or 96 bits. RFC 6052, section 2.2, puts the IPv4
-// address behind the prefix, leaves out byte 8, which is 0, and fills up with zeros. So the shortest
-// prefix with nothing but zeros behind the IPv4 address is taken.
+// address behind the prefix, leaves out byte 8, which is 0, and fills up with zeros. So the
+// shortest prefix with nothing but zeros behind the IPv4 address is taken.
 func translateLocal(a netip.Addr) netip.Addr {
 	bytes := a.As16()
 	if bytes[8] != 0 {

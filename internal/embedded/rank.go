@@ -45,8 +45,8 @@ func isCompanion(name string) bool {
 	return twotier.Companion([]byte(ns)) != ""
 }
 
-// count returns the total count of a key. It is a float because a sum of large counts may not fit 64
-// bits, and would rank as a small one.
+// count returns the total count of a key. It is a float because a sum of large counts may not fit
+// 64 bits, and would rank as a small one.
 func (h *hash) count() (n float64) {
 	for i := range h.cells {
 		n += float64(h.cells[i].N)

@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/internal/holds"
 )
 
-// TestAwaitedDeadlinesOutliveTheirNode: once a node has awaited a deadline, another one releases the
-// hold, however soon the first one dies. While the store is down, nothing is promised.
+// TestAwaitedDeadlinesOutliveTheirNode: once a node has awaited a deadline, another one releases
+// the hold, however soon the first one dies. While the store is down, nothing is promised.
 func TestAwaitedDeadlinesOutliveTheirNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deadlineStore{slots: map[int64]map[string]bool{}}
@@ -50,8 +50,8 @@ func TestAwaitedDeadlinesOutliveTheirNode(t *testing.T) {
 	})
 }
 
-// TestDeadlinesThatAreNotKept: a deadline for which there is no room can't be awaited, and without a
-// store there is nothing to await.
+// TestDeadlinesThatAreNotKept: a deadline for which there is no room can't be awaited, and without
+// a store there is nothing to await.
 func TestDeadlinesThatAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deadlineStore{down: true, slots: map[int64]map[string]bool{}}

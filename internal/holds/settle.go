@@ -21,7 +21,8 @@ type part struct {
 	events, mark, lease int // positions; lease is -1 if there is none
 }
 
-// LateWithin is how long after its end a hold can be settled or released: its mark lasts until then.
+// LateWithin is how long after its end a hold can be settled or released: its mark lasts until
+// then.
 const LateWithin = 10 * time.Minute
 
 // A settled hold has a mark, whose number of leases stands for the way in which the hold ended. A
@@ -33,8 +34,8 @@ const (
 	markSettledLate = 2 * markReleased
 )
 
-// IsOpen reports whether the hold lasts at a time in unix milliseconds: its places are taken, and it
-// can be renewed.
+// IsOpen reports whether the hold lasts at a time in unix milliseconds: its places are taken, and
+// it can be renewed.
 func (h *Hold) IsOpen(now int64) bool { return now < h.Until }
 
 // IsSettleable reports whether the hold can be settled at a time in unix milliseconds: until some
@@ -44,8 +45,8 @@ func (h *Hold) IsSettleable(now int64) bool { return now < h.markedUntil() }
 // markedUntil returns the end of the hold's mark.
 func (h *Hold) markedUntil() int64 { return h.Until + LateWithin.Milliseconds() }
 
-// Settle returns the settlement of a hold, at a time, with the final number of events of each check.
-// limitsOf returns the limits whose windows the results report. They must not refuse.
+// Settle returns the settlement of a hold, at a time, with the final number of events of each
+// check. limitsOf returns the limits whose windows the results report. They must not refuse.
 func (h *Hold) Settle(now int64, n []int64,
 	limitsOf func(*Check) []twotier.Limit) *Settlement {
 	s := &Settlement{hold: h}

@@ -128,9 +128,9 @@ func sealed(t *testing.T, h *holds.Hold) *holds.Hold {
 	return named
 }
 
-// TestHoldEndsOnce settles, releases and renews a hold again and again in a random order, before and
-// after its end, with its key reset or its lease lost in between. It is settled once, with the final
-// number, and what it was renewed by takes its place.
+// TestHoldEndsOnce settles, releases and renews a hold again and again in a random order, before
+// and after its end, with its key reset or its lease lost in between. It is settled once, with the
+// final number, and what it was renewed by takes its place.
 func TestHoldEndsOnce(t *testing.T) {
 	first := seed.First()
 	t.Logf("seed %d", first)

@@ -300,10 +300,10 @@ func (m *Import) count(ctx context.Context, part []keyPlan) (all bool, why, err 
 func (m *Import) addCounted(op *Op) {
 	r := &m.report
 	r.Counted += op.N
-	switch {
-	case r.First.From == "":
+	switch r.First.From {
+	case "":
 		r.First = Sample{From: op.from, Key: op.Key, Events: op.N}
-	case r.First.From == op.from:
+	case op.from:
 		r.First.Events += op.N
 	}
 	if r.Oldest == 0 || op.TS < r.Oldest {

@@ -39,7 +39,7 @@ func (m *Mirror) Handler(hosts hostname.Check) http.Handler {
 }
 
 // errHost is the error of a request that a page in a browser may have sent.
-var errHost = errors.New("Host: not a name of this mirror; use its address, or localhost")
+var errHost = errors.New("the Host is no name of this mirror; use its address, or localhost")
 
 // refuse answers with a problem.
 func refuse(w http.ResponseWriter, status int, err error) {

@@ -44,9 +44,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	marked := n.opt.Clock.Now()
 	var leases twotier.Check
 	leases.NS, leases.Key = twotier.LeaseKey(ns, "", key)
-	returned := make(chan error, 1)
-	go func() { returned <- n.reset(ctx, &leases) }()
-	err := errors.Join(n.reset(ctx, &check), <-returned)
+	err := errors.Join(n.reset(ctx, &check), n.reset(ctx, &leases))
 	if n.opt.Clock.Now() == marked {
 		time.Sleep(time.Millisecond) // no later hold is as old as the mark
 	}

@@ -21,8 +21,8 @@ import (
 // answers lists an empty answer for each kind of request, by name; nil if it has none.
 var answers = map[string]any{
 	"ping": nil, "holdings": &ownership.HoldingsResponse{}, "claim": &ownership.ClaimResponse{},
-	"offer": nil, "return": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopResponse{},
-	"series": &node.SeriesResponse{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
+	"offer": nil, "return": nil, "outcome": &multiowner.OutcomeResponse{},
+	"top": &node.TopResponse{}, "series": &node.SeriesResponse{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
 	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopResponse{},
 	"top refused in shadow": &node.TopResponse{}, "top leases": &node.TopResponse{},
 	"bans": &node.BansResponse{}, "events": &cluster.Events{},

@@ -23,8 +23,8 @@ func (c *conn) executeSettle(args [][]byte) errorReply {
 	return c.settle(args[1], n)
 }
 
-// settle makes what a hold has counted n events. The reply is 1, or 2 if the hold had ended, or 0 if
-// it was settled before, and the names of the limits that are exceeded.
+// settle makes what a hold has counted n events. The reply is 1, or 2 if the hold had ended, or 0
+// if it was settled before, and the names of the limits that are exceeded.
 func (c *conn) settle(id []byte, n int64) errorReply {
 	c.work.ForgetRules()
 	answer, f := c.work.Settle(c.executionContext(), c.server.opts.Service,

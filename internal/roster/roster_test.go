@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,11 +29,14 @@ type bed struct {
 	listed  map[string]roster.Entry
 	alive   map[string]bool   // processes that renew their entries
 	answers map[string]string // the names of nodes that can be reached, by gossip address
-	met     map[string]bool
 	entered bool
 	refuses bool
+
+	mu      sync.Mutex // of a test beside Run
+	met     map[string]bool
 	unknown []string // the last report
-	logged  bytes.Buffer
+
+	logged bytes.Buffer
 }
 
 // newBed returns a process of a cluster.
@@ -48,6 +52,8 @@ func (b *bed) options() roster.Options {
 	return roster.Options{Store: b, Gossip: b, Self: func() roster.Entry { return b.self },
 		Logger: slog.New(slog.NewTextHandler(&b.logged, nil)),
 		Report: func(strangers []roster.Entry) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			b.unknown = nil
 			for i := range strangers {
 				b.unknown = append(b.unknown, strangers[i].String())
@@ -99,7 +105,7 @@ func (b *bed) RemoveEntries(_ context.Context, names ...string) error {
 func (b *bed) Contact(_ context.Context, addresses []string) error {
 	for _, address := range addresses {
 		if name := b.answers[address]; name != "" {
-			b.met[name] = true
+			b.meets(name, true)
 		}
 	}
 	if b.refuses && len(addresses) > 0 {
@@ -109,7 +115,25 @@ func (b *bed) Contact(_ context.Context, addresses []string) error {
 }
 
 // HasMember implements roster.Gossip.
-func (b *bed) HasMember(name string) bool { return b.met[name] }
+func (b *bed) HasMember(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.met[name]
+}
+
+// meets makes a process a member, or none any more.
+func (b *bed) meets(name string, met bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.met[name] = met
+}
+
+// strangers returns the last report.
+func (b *bed) strangers() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unknown
+}
 
 // HasEntered implements roster.Gossip.
 func (b *bed) HasEntered() bool { return b.entered }
@@ -228,7 +252,7 @@ func TestStrangersAreReported(t *testing.T) {
 		"an owner, in Redis": {others: []roster.Entry{lone},
 			change: func(b *bed) { b.self.InStore = true }, want: "[s (h3)]"},
 		"a member": {others: []roster.Entry{n2},
-			change: func(b *bed) { b.met[n2.Name] = true }, want: "[]"},
+			change: func(b *bed) { b.meets(n2.Name, true) }, want: "[]"},
 		"one that has ended": {others: []roster.Entry{n2},
 			change: func(b *bed) { b.alive[n2.Name] = false }, want: "[]"},
 		"one without cluster, from its own": {others: []roster.Entry{lone},
@@ -250,7 +274,7 @@ func TestStrangersAreReported(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
 				b.Run(ctx)
-				if got := fmt.Sprint(b.unknown); got != tt.want {
+				if got := fmt.Sprint(b.strangers()); got != tt.want {
 					t.Errorf("strangers %s, want %s", got, tt.want)
 				}
 				unmet := tt.want == "[n2 (h2)]"
@@ -271,11 +295,11 @@ func TestStrangersThatAreMet(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go b.Run(ctx)
 		for _, met := range []bool{false, true, false} {
-			b.met[n2.Name] = met
+			b.meets(n2.Name, met)
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			if (len(b.unknown) == 0) != met {
-				t.Errorf("met %v: strangers %v", met, b.unknown)
+			if got := b.strangers(); (len(got) == 0) != met {
+				t.Errorf("met %v: strangers %v", met, got)
 			}
 		}
 		cancel()

@@ -44,9 +44,9 @@ type holdsModel struct {
 	seen   map[string]int // how often each kind of answer was seen
 }
 
-// TestHoldsAgainstAModel holds, settles, renews and resets a few keys at random, and lets holds end.
-// Keys may be in several checks of a hold, and settlements may come late or more than once. The
-// counts are exact at every moment, and so are the places.
+// TestHoldsAgainstAModel holds, settles, renews and resets a few keys at random, and lets holds
+// end. Keys may be in several checks of a hold, and settlements may come late or more than once.
+// The counts are exact at every moment, and so are the places.
 func TestHoldsAgainstAModel(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		seed := rand.Uint64()

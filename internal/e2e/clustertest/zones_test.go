@@ -60,8 +60,8 @@ func TestMachinesWithOtherZones(t *testing.T) {
 	}
 }
 
-// machineZones returns a database whose tzdata.zi begins with a text, and whose only zone is that of
-// Auckland under the name of Lisbon.
+// machineZones returns a database whose tzdata.zi begins with a text, and whose only zone is that
+// of Auckland under the name of Lisbon.
 func machineZones(t *testing.T, head string) string {
 	t.Helper()
 	dir := t.TempDir()

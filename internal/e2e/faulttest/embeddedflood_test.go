@@ -182,7 +182,7 @@ func (b *bed) ask(path, body string, into any) {
 			return false
 		}
 		if into != nil {
-			must.Succeed(b.T, json.Unmarshal([]byte(answer), into))
+			must.Succeed(b.T, json.Unmarshal(answer, into))
 		}
 		return true
 	})

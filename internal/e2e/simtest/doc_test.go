@@ -6,8 +6,8 @@
 // a schedule all faults are healed. Then the ledger of the clients' answers is compared with the
 // reports of Redis and every node, at every level, and with the information behind each decision.
 //
-// In half of the schedules all processes join at the address of the first one, as in a cluster whose
-// --join names one node; only the list in Redis lets that process find the others.
+// In half of the schedules all processes join at the address of the first one, as in a cluster
+// whose --join names one node; only the list in Redis lets that process find the others.
 //
 // With -rules clients also change the rules, acquire by them, and lift bans: each answer is judged
 // by the version that it names. With -distinct they add and count distinct values, alone and in

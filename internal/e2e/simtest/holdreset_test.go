@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// amounts returns the final number of each check of a hold, if those of some keys are final: several
-// checks of a key share its number. The others stay as they are.
+// amounts returns the final number of each check of a hold, if those of some keys are final:
+// several checks of a key share its number. The others stay as they are.
 func (h *held) amounts(final map[string]int64) []int64 {
 	list := make([]int64, len(h.keys))
 	for i, k := range h.keys {

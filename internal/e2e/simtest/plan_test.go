@@ -50,10 +50,10 @@ const (
 	chaos                    // several faults of any kind at once, but no losses
 	ruins                    // like chaos, with losses
 	moves                    // like together, with many partitions, most of which Redis lacks
-	restarts                 // kills, after which another process starts at the same address at once
+	restarts                 // kills, after which another process starts at the same address
 	delays                   // connections that are late, while clients have little patience
 	stalls                   // processes that stand still
-	replacements             // nodes that join at one address stop and start at once, one after another
+	replacements             // nodes that join at one address stop and start, one by one
 	kinds
 )
 

@@ -99,8 +99,8 @@ func (w *world) joinOrLeave() {
 	w.leavesAmidGroups(list[w.rnd.IntN(len(list))])
 }
 
-// replaceNode stops a process and starts it again with the same options at once: in half of the cases
-// the one at the address that all others join at.
+// replaceNode stops a process and starts it again with the same options at once: in half of the
+// cases the one at the address that all others join at.
 func (w *world) replaceNode() {
 	host := 1
 	if w.rnd.IntN(2) == 0 {

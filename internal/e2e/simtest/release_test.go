@@ -140,8 +140,8 @@ func (op *heldOp) isOnQuota() bool {
 	})
 }
 
-// closeHolds stops releasing. A hold whose deadline only this process knew may stay as it is, unless
-// Redis has acknowledged it.
+// closeHolds stops releasing. A hold whose deadline only this process knew may stay as it is,
+// unless Redis has acknowledged it.
 func (p *proc) closeHolds() {
 	if p.holds == nil {
 		return

@@ -140,8 +140,8 @@ func (w *world) useUp(prefix string) *use {
 	return u
 }
 
-// check waits for the end of the traffic. No limit may be exceeded by owners, and nearly all must be
-// used up.
+// check waits for the end of the traffic. No limit may be exceeded by owners, and nearly all must
+// be used up.
 func (u *use) check(t *testing.T) {
 	t.Helper()
 	u.running.Wait()

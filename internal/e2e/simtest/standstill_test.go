@@ -68,10 +68,10 @@ func (p *proc) readClock() time.Time {
 	return time.Now()
 }
 
-// TestNodeThatStoodStillKnowsAllAdmissions suspends the owner of a key for 1.5 to 60 s, while it has
-// requests in flight. Another node admits events in its place until the last moment, and then as
-// the new owner. The requests that wait at the suspended node when it goes on have a limit that the
-// admissions so far have used up, apart from the ones that the suspended node had yet to flush.
+// TestNodeThatStoodStillKnowsAllAdmissions suspends the owner of a key for 1.5 to 60 s, while it
+// has requests in flight. Another node admits events in its place until the last moment, and then
+// as the new owner. The requests that wait at the suspended node when it goes on have a limit that
+// the admissions so far have used up, apart from the ones that the suspended node had yet to flush.
 // None of these requests is admitted.
 func TestNodeThatStoodStillKnowsAllAdmissions(t *testing.T) {
 	for _, length := range []time.Duration{1500, 2000, 3000, 5000, 7000, 9000, 14_000, 60_000} {

@@ -21,7 +21,8 @@ func Gate(t *testing.T, v *Variant) (g *client.Gate, trusted []netip.Prefix) {
 		outage = client.FailClosed
 	}
 	g, err = client.NewGate(client.GateOptions{Client: c, Outage: outage, Wait: 5 * time.Second,
-		Namespace: v.Namespace, Name: v.Options.Name, Limits: []client.Limit{{Window: time.Minute, Max: 3}}})
+		Namespace: v.Namespace, Name: v.Options.Name,
+		Limits: []client.Limit{{Window: time.Minute, Max: 3}}})
 	must.Succeed(t, err)
 	if v.Trusted != "" {
 		trusted = append(trusted, netip.PrefixFrom(netip.MustParseAddr(v.Trusted), 32))

@@ -114,7 +114,9 @@ func (r *report) endPackage(e event) {
 
 // slowest lists the n packages whose tests took longest, the longest first.
 func (r *report) slowest(n int) string {
-	slices.SortStableFunc(r.times, func(a, b taken) int { return cmp.Compare(b.seconds, a.seconds) })
+	slices.SortStableFunc(r.times, func(a, b taken) int {
+		return cmp.Compare(b.seconds, a.seconds)
+	})
 	var b strings.Builder
 	b.WriteString("the slowest packages:\n")
 	for _, t := range r.times[:min(n, len(r.times))] {

@@ -47,10 +47,10 @@ func newFoldedKey(s *keys.Keyspace, names *keys.Namespaces, rnd *rand.Rand,
 	return f, e
 }
 
-// TestSyncedStaysWithinTheStore acknowledges rounds whose bucket another writer has folded other ones
-// into, or folded into another one. What memory then takes for the store's counts is at least the
-// known and the acknowledged ones, and never more than the store has. A difference is reported, so
-// that the key is read.
+// TestSyncedStaysWithinTheStore acknowledges rounds whose bucket another writer has folded other
+// ones into, or folded into another one. What memory then takes for the store's counts is at least
+// the known and the acknowledged ones, and never more than the store has. A difference is reported,
+// so that the key is read.
 func TestSyncedStaysWithinTheStore(t *testing.T) {
 	first := seed.First()
 	t.Logf("seed %d", first)
@@ -58,7 +58,8 @@ func TestSyncedStaysWithinTheStore(t *testing.T) {
 	names := keys.NewNamespaces()
 	names.Add(&keys.Namespace{Ladder: leaparray.Default()})
 	now := int64(1_700_000_000_000)
-	s := keys.New(slab.New(1<<24), &names, keys.Clock{Now: func() int64 { return now }, Opened: now})
+	clock := keys.Clock{Now: func() int64 { return now }, Opened: now}
+	s := keys.New(slab.New(1<<24), &names, clock)
 	s.Stored = &keys.StoredHashes{}
 	for range 5000 {
 		f, e := newFoldedKey(&s, &names, rnd, now)
