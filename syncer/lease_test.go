@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -183,6 +184,7 @@ func TestSettleInOneOperation(t *testing.T) {
 // TestManyLeases takes more leases of one key than a counter has cells in order: each ends in its
 // own millisecond.
 func TestManyLeases(t *testing.T) {
+	race.SkipLong(t)
 	const many = 3000
 	clk, store := &clock{now: t0}, embedded.New(embedded.Options{})
 	c := open(t, syncer.Options{Now: clk.Now, Store: store})

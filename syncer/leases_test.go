@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -13,6 +14,7 @@ import (
 // from LeaseEnd, so the counter and the one that takes over from it keep each of them until its
 // end.
 func TestManyLeasesOfAKey(t *testing.T) {
+	race.SkipLong(t)
 	clk, store := &clock{now: t0}, embedded.New(embedded.Options{})
 	c := open(t, syncer.Options{Now: clk.Now, Store: store})
 	model := leaseModel{"k": {}}

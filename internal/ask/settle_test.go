@@ -33,7 +33,7 @@ func (l late) DoAll(ctx context.Context, ops []twotier.Op, results []twotier.Res
 func TestHoldEndsOnItsWay(t *testing.T) {
 	h := &ask.Holds{Now: func() int64 { return 1000 }}
 	h.Sealer.SetSecret([]byte("secret"))
-	for release, stays := range map[bool]string{false: "stays counted", true: "is released"} {
+	for release, stays := range map[bool]string{false: "events counted", true: "events released"} {
 		id := h.Sealer.Seal(&holds.Hold{Until: 1001, Release: release, Checks: []holds.Check{
 			{Key: []byte("k"), N: 1, TS: 1, Leased: true}}})
 		r := &ask.Request{Rules: newRules(), Holds: h}
