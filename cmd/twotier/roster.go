@@ -66,8 +66,8 @@ func (s *server) warnOfNodes(strangers []roster.Entry) {
 	for i := range strangers {
 		list[i] = warning.Warning{Code: warning.UnmetNode, At: "node " + strangers[i].String(),
 			Reason: fmt.Sprintf("it uses the same Redis and --redis-prefix %s, and is no member "+
-				"of the cluster of this node: both decide about the same keys, so limits are exceeded",
-				s.cfg.RedisPrefix),
+				"of the cluster of this node: both decide about the same keys, so limits are "+
+				"exceeded", s.cfg.RedisPrefix),
 			Instead: "another --redis-prefix for one of the clusters; if they are one, --join " +
 				"with all nodes, one --cluster-secret, and --gossip open for TCP and UDP"}
 	}

@@ -11,7 +11,8 @@ import (
 // and none about members that announce none.
 func TestMembersWithOtherZones(t *testing.T) {
 	list := lintZones("2025c", []ring.Member{{ID: "self", Zones: "2025c"},
-		{ID: "d", Zones: "2026a"}, {ID: "old"}, {ID: "c", Zones: "2024a"}, {ID: "b", Zones: "2026a"}})
+		{ID: "d", Zones: "2026a"}, {ID: "old"}, {ID: "c", Zones: "2024a"},
+		{ID: "b", Zones: "2026a"}})
 	if len(list) != 2 || list[0].At != "nodes c" || list[1].At != "nodes b, d" {
 		t.Errorf("%v", list)
 	}
