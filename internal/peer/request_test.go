@@ -23,7 +23,7 @@ var answers = map[string]any{
 	"ping": nil, "holdings": &ownership.HoldingsResponse{}, "claim": &ownership.ClaimResponse{},
 	"offer": nil, "return": nil, "outcome": &multiowner.OutcomeResponse{},
 	"top": &node.TopResponse{}, "series": &node.SeriesResponse{}, "mode": nil,
-	"lease": &hotkeys.LeaseResponse{},
+	"lease":  &hotkeys.LeaseResponse{},
 	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopResponse{},
 	"top refused in shadow": &node.TopResponse{}, "top leases": &node.TopResponse{},
 	"bans": &node.BansResponse{}, "events": &cluster.Events{},
