@@ -100,7 +100,10 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	if h == nil {
 		return
 	}
-	p.finishWrite(r, k, h, created, now)
+	p.finishWrite(k, h, created, now)
+	if len(k.Adds) > 0 {
+		p.foldMany(r, k, h)
+	}
 }
 
 // missingCells returns the cells of a key still to be added after some were restored: the missing

@@ -291,6 +291,7 @@ func (p *partition) applyKey(r *syncer.Round, k *syncer.KeyRound, write bool, no
 	if created {
 		h = p.insert(len(k.Adds))
 	}
+	grown := false
 	for i := range k.Adds {
 		b := &k.Adds[i]
 		switch {
@@ -298,6 +299,7 @@ func (p *partition) applyKey(r *syncer.Round, k *syncer.KeyRound, write bool, no
 			b.Stored = 0
 		case write:
 			b.Stored = p.add(h, b.Stretch, b.N)
+			grown = grown || b.Stored == b.N
 		default:
 			b.Stored = h.cells.get(b.Stretch)
 		}
@@ -309,22 +311,26 @@ func (p *partition) applyKey(r *syncer.Round, k *syncer.KeyRound, write bool, no
 		k.Loaded = h.appendTo(k.Loaded)
 	}
 	if write {
-		p.finishWrite(r, k, h, created, now)
+		p.finishWrite(k, h, created, now)
+		if grown {
+			p.foldMany(r, k, h)
+		}
 	}
 }
 
-// finishWrite completes every write to the key named p.name: it sets the time to live, and folds if
-// there are too many cells.
-func (p *partition) finishWrite(
-	r *syncer.Round, k *syncer.KeyRound, h *hash, created bool, now int64,
-) {
+// finishWrite sets the time to live of the key named p.name after a write.
+func (p *partition) finishWrite(k *syncer.KeyRound, h *hash, created bool, now int64) {
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
 	if h.companion {
 		p.followKey(h, now)
 	}
-	if len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.MaxCells() {
+}
+
+// foldMany folds the cells of the key named p.name if they are too many for its ladder.
+func (p *partition) foldMany(r *syncer.Round, k *syncer.KeyRound, h *hash) {
+	if k.Ladder != nil && len(h.cells) > k.Ladder.MaxCells() {
 		p.fold(h, k.Ladder, r.Now, 0)
 	}
 }

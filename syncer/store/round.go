@@ -35,9 +35,10 @@ type KeyRound struct {
 	// Ladder determines which buckets fold, including those by other writers, see
 	// [leaparray.Ladder.ListFolds]. If Fold is set, the store folds them before it adds anything.
 	// ExactFrom is the moment by which the counter has folded the key in memory, so that both have
-	// the same buckets; 0 lets the store choose a moment. If the key ends up with more than
-	// Ladder.Most buckets, the store folds them after everything else, chooses the moment itself,
-	// and reports the buckets from before the fold.
+	// the same buckets; 0 lets the store choose a moment. If Adds have made a bucket, or filled one
+	// that held 0, or restored the key, and it ends up with more than Ladder.MaxCells buckets, the
+	// store folds them after everything else, chooses the moment itself, and reports the buckets
+	// from before the fold.
 	Ladder    *leaparray.Ladder
 	Fold      bool
 	ExactFrom int64

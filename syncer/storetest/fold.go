@@ -300,6 +300,41 @@ func testFoldsTooMany(t *testing.T, s syncer.Store) {
 	}
 }
 
+// testFoldsWhatHasGrown counts in a key with too many cells: it folds if a cell is new, or held 0.
+func testFoldsWhatHasGrown(t *testing.T, s syncer.Store) {
+	l := smallLadder(t, 0)
+	many := []syncer.Bucket{moment(0, 0)}
+	for i := range int64(l.MaxCells()) {
+		many = append(many, moment(1+i, 1))
+	}
+	seq := uint64(0)
+	for name, tc := range map[string]struct {
+		adds  []syncer.Bucket
+		grows bool
+	}{
+		"one more":             {[]syncer.Bucket{moment(1, 5)}, false},
+		"taken back":           {[]syncer.Bucket{moment(1, -1)}, false},
+		"two more":             {[]syncer.Bucket{moment(1, 5), moment(2, 1)}, false},
+		"a mark that is there": {[]syncer.Bucket{moment(1, 0), moment(2, 3)}, false},
+		"new":                  {[]syncer.Bucket{bucket(0, 19, 1)}, true}, "0": {[]syncer.Bucket{moment(0, 1)}, true},
+		"two, one new": {[]syncer.Bucket{moment(1, 5), bucket(0, 19, 1)}, true},
+		"two, one 0":   {[]syncer.Bucket{moment(1, 5), moment(0, 2)}, true},
+	} {
+		for _, loads := range []bool{false, true} {
+			id := fmt.Sprint(name, loads)
+			apply(t, s, "w", seq+1, key(id, many...))
+			k := key(id, tc.adds...)
+			k.Ladder, k.Load = l, loads
+			seq += 2
+			applyAt(t, s, start+20_000, "w", seq, k)
+			_, folded := load(t, s, 17, nil, []byte(id))[at(2, 0)]
+			if folded != tc.grows {
+				t.Errorf("%s, load %v: folded %v", name, loads, folded)
+			}
+		}
+	}
+}
+
 // testSeveralAdds makes several adds in a known key, to buckets that another writer has counted in,
 // to new ones, and twice to the same one.
 func testSeveralAdds(t *testing.T, s syncer.Store) {

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -155,23 +157,27 @@ func (s *modelPartition) count(r *syncer.Round, k *syncer.KeyRound) {
 			delete(s.keys, name)
 		}
 	}
-	s.add(r, k, k.Adds)
+	if s.add(k, k.Adds) {
+		s.foldMany(r, k)
+	}
 }
 
-// add counts in the cells of a key, sets its time to live, and folds it if it has too many.
-func (s *modelPartition) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
+// add counts in the cells of a key, and sets its time to live. It reports whether a cell is new, or
+// held 0.
+func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bool) {
 	name := nameOf(k)
 	c, had := s.keys[name], s.keys[name] != nil
 	sure := !had || len(nonZero(c)) > 0 // false if the key may be gone with its last count
 	if !had {
 		if len(adds) == 0 {
-			return
+			return false
 		}
 		c = content{}
 		s.keys[name] = c
 	}
 	for _, b := range adds {
 		c[b.Stretch] += b.N
+		grown = grown || c[b.Stretch] == b.N
 	}
 	switch {
 	case !sure && len(nonZero(c)) == 0:
@@ -181,8 +187,13 @@ func (s *modelPartition) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.
 	case !sure:
 		s.lives[name] = 0
 	}
-	many := len(k.Adds) > 0 && k.Ladder != nil && len(c) > k.Ladder.MaxCells()
-	if many {
+	return grown
+}
+
+// foldMany folds a key that has too many cells.
+func (s *modelPartition) foldMany(r *syncer.Round, k *syncer.KeyRound) {
+	name := nameOf(k)
+	if c := s.keys[name]; k.Ladder != nil && len(c) > k.Ladder.MaxCells() {
 		s.reported[name] = maps.Clone(c)
 		if c.fold(k.Ladder, r.Now, 0); len(c) == 0 {
 			delete(s.keys, name)
@@ -214,7 +225,7 @@ func (s *modelPartition) republish(r *syncer.Round) {
 		k := &r.Keys[i]
 		name := nameOf(k)
 		if s.reset[name] {
-			s.add(r, k, nil)
+			s.restore(r, k, nil)
 			continue
 		}
 		if s.restored[name] == nil {
@@ -223,7 +234,14 @@ func (s *modelPartition) republish(r *syncer.Round) {
 				s.restored[name] = nonZero(s.keys[name])
 			}
 		}
-		s.add(r, k, s.missing(name, k.Adds))
+		s.restore(r, k, s.missing(name, k.Adds))
+	}
+}
+
+// restore adds the missing part of a key's known counts.
+func (s *modelPartition) restore(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
+	if s.add(k, adds); len(k.Adds) > 0 {
+		s.foldMany(r, k)
 	}
 }
 
@@ -251,6 +269,14 @@ func cellsOf(c content) (list []leaparray.Cell) {
 		list = append(list, leaparray.Cell{Stretch: s, N: n})
 	}
 	return list
+}
+
+// stretches returns the cells of a key, in order.
+func (m model) stretches(r *syncer.Round, k *syncer.KeyRound) []leaparray.Stretch {
+	cells := maps.Keys(m.partition(r.Partition).keys[nameOf(k)])
+	return slices.SortedFunc(cells, func(a, b leaparray.Stretch) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
+	})
 }
 
 func nonZero(c content) content {

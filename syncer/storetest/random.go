@@ -102,6 +102,9 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	if r.ReadOnly {
 		return syncer.KeyRound{NS: k.NS, Key: k.Key, Load: true}
 	}
+	if d.IntN(8) == 0 { // so that a key has more cells than its ladder
+		k.Ladder = nil
+	}
 	write := r.Seq > 0
 	k.TTL, k.Renew = []int64{1, 5}[d.IntN(2)]*time.Hour.Milliseconds(), d.IntN(4) == 0
 	if k.Fold = d.IntN(4) == 0; k.Fold && d.IntN(2) == 0 {
@@ -116,8 +119,13 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	if d.IntN(30) == 0 {
 		n = 400 // more than the ladder allows
 	}
+	have := d.model.stretches(r, &k)
 	for range n {
-		if b := d.cell(); !slices.ContainsFunc(k.Adds, func(o syncer.Bucket) bool {
+		b := d.cell()
+		if len(have) > 0 && d.IntN(2) == 0 {
+			b.Stretch = have[d.IntN(len(have))]
+		}
+		if !slices.ContainsFunc(k.Adds, func(o syncer.Bucket) bool {
 			return o.Stretch == b.Stretch
 		}) {
 			if r.Republish {

@@ -75,6 +75,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"FoldTakenBack", testFoldTakenBack},
 		{"FoldMany", testFoldMany},
 		{"FoldsTooMany", testFoldsTooMany},
+		{"FoldsWhatHasGrown", testFoldsWhatHasGrown},
 		{"ManyKeys", testManyKeys},
 		{"TTL", testTTL},
 		{"Alike", testAlike},

@@ -173,7 +173,7 @@ local function round(k, n, p)
 
   -- tally makes the adds of a key, or reads what is there if the round was applied before. If there
   -- is an error text already, it does neither. It returns an error text, or nil and how many fields
-  -- are new.
+  -- are new. One that held 0 is new too.
   local function tally(key, part, adds, err)
     local new = 0
     for j = 1, 2 * part.adds, 2 do
@@ -215,7 +215,7 @@ local function round(k, n, p)
     elseif part.new and part.adds > 0 and (size > part.adds or new < part.adds) then
       known[#known] = -1 - i
     end
-    if not err and part.ladder and part.adds > 0 and size > part.ladder.most then
+    if not err and part.ladder and new > 0 and size > part.ladder.most then
       foldBy(key, part.ladder, ARGV[p + 10], flat)
     end
     return err
@@ -255,14 +255,14 @@ local function round(k, n, p)
     if held.err then return nil end
     for i = 1, n do
       local sum = ARGV[at + 2 * i - 1]
+      local delta = sum
       if held[i] then
         if not string.find(held[i], '^%-?%d+$') then return nil end
         sum = held[i] + sum
         if math.abs(sum) >= 2 ^ 53 then return nil end -- which is not exact
         sum = string.format('%.0f', sum)
-      else
-        new = new + 1
       end
+      if tonumber(sum) == tonumber(delta) then new = new + 1 end -- as in tally
       sets[2 * i - 1], sets[2 * i] = fields[i], sum
     end
     if type(try('HSET', key, unpack(sets))) == 'table' then return nil end
