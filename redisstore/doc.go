@@ -73,8 +73,8 @@
 //
 // A round carries the ladder and the time by which a key folds: before anything is counted, if the
 // counter has just folded it in memory, and afterwards if a cell is new and the key has more cells
-// than the ladder. The script reads the stored cells, so the counts of other processes fold as well.
-// It adds cells to the wider one before it deletes them, and reverts the addition if Redis refuses
+// than the ladder. The script reads the stored cells, so the counts of other processes fold too. It
+// adds cells to the wider one before it deletes them, and reverts the addition if Redis refuses
 // to delete. The sum of a key never changes, except by cells that have left every window. Processes
 // with different ladders fold the same key in turns: each makes it as coarse as its ladder demands,
 // and cells that have left the windows of a shorter ladder are gone for all.

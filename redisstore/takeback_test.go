@@ -31,8 +31,8 @@ func (s *settler) next(dice *rand.Rand, drawn twotier.Op, now int64) twotier.Op 
 	return drawn
 }
 
-// isShort reports whether an operation settles a hold of less than a minute, and pure-Redis mode has
-// fewer events at that time than it takes back. Two-tier mode refuses such a settlement, because
+// isShort reports whether an operation settles a hold of less than a minute, and takes back more
+// events than pure-Redis mode has at that time. Two-tier mode refuses such a settlement, because
 // another node may have yet to flush the rest.
 func isShort(t *testing.T, store *redisstore.Store, direct doer, op twotier.Op, now int64) bool {
 	t.Helper()

@@ -316,9 +316,10 @@ func testFoldsWhatHasGrown(t *testing.T, s syncer.Store) {
 		"taken back":           {[]syncer.Bucket{moment(1, -1)}, false},
 		"two more":             {[]syncer.Bucket{moment(1, 5), moment(2, 1)}, false},
 		"a mark that is there": {[]syncer.Bucket{moment(1, 0), moment(2, 3)}, false},
-		"new":                  {[]syncer.Bucket{bucket(0, 19, 1)}, true}, "0": {[]syncer.Bucket{moment(0, 1)}, true},
-		"two, one new": {[]syncer.Bucket{moment(1, 5), bucket(0, 19, 1)}, true},
-		"two, one 0":   {[]syncer.Bucket{moment(1, 5), moment(0, 2)}, true},
+		"new":                  {[]syncer.Bucket{bucket(0, 19, 1)}, true},
+		"0":                    {[]syncer.Bucket{moment(0, 1)}, true},
+		"two, one new":         {[]syncer.Bucket{moment(1, 5), bucket(0, 19, 1)}, true},
+		"two, one 0":           {[]syncer.Bucket{moment(1, 5), moment(0, 2)}, true},
 	} {
 		for _, loads := range []bool{false, true} {
 			id := fmt.Sprint(name, loads)
