@@ -99,6 +99,7 @@ check-vulnerabilities:
 	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
 check-openapi:
 	@./scripts/part "OpenAPI: redocly, TypeScript" ./scripts/openapi
+# Not a part of make check: the other limiters take the compiler minutes; check-lint reads the module.
 check-bench:
 	@./scripts/part "tests of the bench module" \
 		$(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
@@ -111,13 +112,13 @@ OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then printf
 # On one processor a schedule takes a quarter less time of it, and the other parts have the rest.
 check-simulate:
 	@FIRST=$(FIXED_SCHEDULE) GOMAXPROCS=1 ./scripts/part "schedules, the same each time" \
-		./scripts/simulate $$(($(SCHEDULES) / 6))
+		./scripts/simulate $$(($(SCHEDULES) / 10))
 	@FIRST=$(OTHERS) GOMAXPROCS=1 ./scripts/part "schedules, others with each commit" \
 		./scripts/simulate $$(($(SCHEDULES) / 15))
 check-scale:
-	@./scripts/part "traffic and a deploy of 10 and 50 nodes" \
+	@./scripts/part "traffic and a deploy of 10 and 30 nodes" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 10m -run 'TestScale$$' \
-		./internal/e2e/simtest -sizes=10,50
+		./internal/e2e/simtest -sizes=10,30
 MODELS := 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange'
 check-models:
 	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "the core, whole, the same seeds each time" \
