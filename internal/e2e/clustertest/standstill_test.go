@@ -35,10 +35,17 @@ func TestFault11LimitHoldsAfterAPause(t *testing.T) {
 				proctest.UntilNil(t, "the other has taken over",
 					func() error { return c.Agree([]int{0}) })
 			}
+			unknown := int64(0) // events that may have counted, without an admission
 			proctest.Until(t, "the other fills the limit", func() bool {
 				a := <-asks(c.Nodes[0], body(40))
-				return strings.Contains(a.body, `"allowed":true`) &&
-					strings.Contains(a.body, test.source)
+				if strings.Contains(a.body, `"outcome":"unknown"`) {
+					unknown += 40
+				}
+				filled := strings.Contains(a.body, `"allowed":true`)
+				if filled && !strings.Contains(a.body, test.source) {
+					t.Fatalf("admitted elsewhere: %s", a.body)
+				}
+				return filled
 			})
 			var waiting []<-chan answer
 			for range 20 {
@@ -59,8 +66,9 @@ func TestFault11LimitHoldsAfterAPause(t *testing.T) {
 			})
 			proctest.UntilNil(t, "all is counted once", func() error {
 				held, err := c.Same([]string{key})
-				if err == nil && held[key] != 60 {
-					err = fmt.Errorf("%d are counted, the limit is 60", held[key])
+				if err == nil && (held[key] < 60 || held[key] > 60+unknown) {
+					err = fmt.Errorf("%d are counted, the limit is 60, and %d of unknown outcome",
+						held[key], unknown)
 				}
 				return err
 			})
