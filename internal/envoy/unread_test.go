@@ -212,7 +212,6 @@ func TestBurstOfOneAddress(t *testing.T) {
 	}{
 		{"small", 600, 3, 1, 1},
 		{"thousands", 5000, 20, 1, 1},
-		{"many descriptors", 1000, 8, 20, 20},
 		{"long values", 600, 8, 1, 8 << 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
