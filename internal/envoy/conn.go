@@ -11,7 +11,7 @@ import (
 )
 
 // usage is the memory that one address uses, apart from its connections.
-type usage struct{ calls, works, streams account.Usage }
+type usage struct{ calls, held, works, streams account.Usage }
 
 // boundedListener turns away connections beyond the bounds.
 type boundedListener struct {
@@ -34,6 +34,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		if client.Trusted {
 			l.server.calls.Trust(&client.Usage.calls)
+			l.server.held.Trust(&client.Usage.held)
 			l.server.works.Trust(&client.Usage.works)
 			l.server.streams.Trust(&client.Usage.streams)
 		}
@@ -58,6 +59,7 @@ type conn struct {
 	mu      sync.Mutex
 	closed  bool
 	streams map[uint32]*stream // the requests whose answers are not written, by stream identifier
+	held    int64              // bytes of frames that are held back
 	running int                // the requests being executed
 	ended   time.Time          // when the last execution ended
 	unread  *time.Timer        // runs closeIfUnread; nil while no answer waits
@@ -88,6 +90,7 @@ func (c *conn) Close() error {
 	for id := range c.streams {
 		c.endStreamLocked(id)
 	}
+	c.releaseHeldLocked(c.held)
 	c.mu.Unlock()
 	err := c.Conn.Close()
 	if first {

@@ -4,10 +4,12 @@ package envoy
 var NewCodec = newCodec
 
 // CallBytes returns the memory for all requests.
-func (s *Server) CallBytes() int64 { return s.calls.Most + s.works.Most }
+func (s *Server) CallBytes() int64 { return s.calls.Most + s.held.Most + s.works.Most }
 
 // CallBytesInUse returns the memory that requests hold.
-func (s *Server) CallBytesInUse() int64 { return s.calls.InUse() + s.works.InUse() }
+func (s *Server) CallBytesInUse() int64 {
+	return s.calls.InUse() + s.held.InUse() + s.works.InUse()
+}
 
 // IsAwaited reports whether a request waits for memory.
 func (s *Server) IsAwaited() bool { return s.calls.HasWaiters() || s.works.HasWaiters() }
@@ -31,6 +33,9 @@ func (s *Server) Unread() (n int) {
 	}
 	return n
 }
+
+// Answered returns the number of decisions.
+func (s *Server) Answered() int64 { return s.counters.passed.Load() + s.counters.over.Load() }
 
 // Methods returns the full names of the methods.
 func (s *Server) Methods() (names []string) {

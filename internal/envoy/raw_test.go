@@ -99,6 +99,14 @@ func (r *raw) begin(method string, metadata int) uint32 {
 	return id
 }
 
+// readAnswers grants windows for answers from now on.
+func (r *raw) readAnswers() {
+	r.send(func() error {
+		return r.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize,
+			Val: 1<<16 - 1})
+	})
+}
+
 // data sends a part of a message.
 func (r *raw) data(id uint32, end bool, part []byte) {
 	r.send(func() error { return r.framer.WriteData(id, end, part) })

@@ -129,13 +129,14 @@ type Server struct {
 	conns  *account.Conns[usage]
 	health *health.Server
 	grpc   *grpc.Server
-	// calls accounts for the memory that every request takes, works for longer messages, executing
-	// and answering, streams for the memory of long-lived streams. A request takes from calls and
-	// then from works, which has room for a message of 16 KiB of each request that calls admits, so
-	// such requests don't wait for each other in a circle.
-	calls, works, streams account.Account
-	isStream              map[string]bool // by the full name of a method
-	counters              counters
+	// calls accounts for the memory that every request takes, held for frames that are held back
+	// meanwhile, works for longer messages, executing and answering, streams for the memory of
+	// long-lived streams. A request takes from calls and then from works, which has room for a
+	// message of 16 KiB of each request that calls admits, so such requests don't wait for each
+	// other in a circle.
+	calls, held, works, streams account.Account
+	isStream                    map[string]bool // by the full name of a method
+	counters                    counters
 
 	closing   atomic.Bool
 	serving   sync.WaitGroup
@@ -158,12 +159,13 @@ func New(o Options) (*Server, error) {
 		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
 		health: health.NewServer(), live: map[*conn]struct{}{}}
 	s.conns.Trust(o.Trusted)
-	// Half of the memory is for connections.
+	// Half of the memory is for connections. One address may use half of each account.
 	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
-	s.streams.Each = s.streams.Most / 2
-	s.calls.Most = (o.MaxMemory/2 - s.streams.Most) / 3
-	s.calls.Each = s.calls.Most / 2
-	s.works.Most, s.works.Each = 2*s.calls.Most, 2*s.calls.Each
+	part := (o.MaxMemory/2 - s.streams.Most) / 7
+	s.calls.Most, s.held.Most, s.works.Most = 2*part, part, 4*part
+	for _, a := range []*account.Account{&s.streams, &s.calls, &s.held, &s.works} {
+		a.Each = a.Most / 2
+	}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata), grpc.ConnectionTimeout(10 * time.Second),

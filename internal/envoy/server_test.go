@@ -172,7 +172,9 @@ func TestForbiddenNamesNoField(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+// secured returns the configuration of a server with TLS and the credentials of its clients.
+func secured(t *testing.T) (*tls.Config, credentials.TransportCredentials) {
+	t.Helper()
 	ca, err := testca.New()
 	if err != nil {
 		t.Fatal(err)
@@ -185,8 +187,12 @@ func TestTLS(t *testing.T) {
 	if err := store.Load(cert, key, nil); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, envoy.Options{TLS: store.Server()})
-	conn := dial(t, s, credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()}))
+	return store.Server(), credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})
+}
+
+func TestTLS(t *testing.T) {
+	config, creds := secured(t)
+	conn := dial(t, serve(t, envoy.Options{TLS: config}), creds)
 	if code, err := ask(t.Context(), conn, "ip=1"); code != "OK" || err != nil {
 		t.Errorf("%s, %v", code, err)
 	}

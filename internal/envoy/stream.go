@@ -42,12 +42,10 @@ type stream struct {
 	cancel          context.CancelFunc
 }
 
-// accountFrame accounts for a frame before the gRPC library reads it.
+// accountFrame accounts for a frame of a request that has begun, before the gRPC library reads it.
 func (c *conn) accountFrame(f frame) {
 	n := int64(f.length)
 	switch f.kind {
-	case http2.FrameHeaders:
-		c.arriving = c.beginStream(f.stream, n)
 	case http2.FrameData:
 		if st := c.findStream(f.stream); st != nil && !st.grow(frameBytes+n, c.roomWait()) {
 			st.abort()
@@ -58,11 +56,11 @@ func (c *conn) accountFrame(f frame) {
 }
 
 // beginStream returns a request whose headers of n bytes are about to be read, or nil if there is
-// no memory for it. Metadata takes up to twice its length as it is sent; it is taken now because
-// admit can't wait.
-func (c *conn) beginStream(id uint32, n int64) *stream {
-	st := &stream{conn: c, id: id, unwritten: true, own: ownBytes + 2*n}
-	if c.findStream(id) != nil || !st.reserve(headBytes+st.own) {
+// no memory for it until a given time. Metadata takes up to twice its length as it is sent; it is
+// taken now because admit can't wait.
+func (c *conn) beginStream(id uint32, n int64, by time.Time) *stream {
+	st := &stream{conn: c, id: id, unwritten: true, own: begunBytes(n) - headBytes}
+	if c.findStream(id) != nil || !st.reserve(begunBytes(n), by) {
 		return nil
 	}
 	c.mu.Lock()
@@ -75,6 +73,9 @@ func (c *conn) beginStream(id uint32, n int64) *stream {
 	c.streams[id] = st
 	return st
 }
+
+// begunBytes returns the memory of a request that begins with headers of n bytes.
+func begunBytes(n int64) int64 { return headBytes + ownBytes + 2*n }
 
 // findStream returns a request, or nil if its answer has been written.
 func (c *conn) findStream(id uint32) *stream {
@@ -108,8 +109,7 @@ func (c *conn) endStreamLocked(id uint32) {
 }
 
 // roomWait returns how long a request waits for memory: it has RequestTimeout to arrive. An Envoy
-// has one address, and asks for all of its clients at once. Other requests of the connection wait
-// as well, while the requests that hold the memory are executed.
+// has one address, and asks for all of its clients at once.
 func (c *conn) roomWait() time.Duration { return c.server.opts.RequestTimeout }
 
 // grow accounts for n bytes that have arrived. It waits for memory, and reports whether there is
@@ -126,10 +126,9 @@ func (st *stream) grow(n int64, wait time.Duration) bool {
 }
 
 // reserve reserves n bytes for a request that begins.
-func (st *stream) reserve(n int64) bool {
+func (st *stream) reserve(n int64, by time.Time) bool {
 	c := st.conn
 	calls, usage := &c.server.calls, &c.client.Usage.calls
-	by := time.Now().Add(c.roomWait())
 	if !calls.Fits(usage, n) || !calls.TakeUnless(c.gone, usage, n, by) {
 		return false
 	}

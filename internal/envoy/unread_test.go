@@ -194,7 +194,7 @@ func TestTrustedProxyMayUseEverything(t *testing.T) {
 		a.begin(decideMethod, 0)
 	}
 	eventually(t, "the proxy has more than a half", func() bool {
-		return s.CallBytesInUse() > s.CallBytes()/3*9/10 // the part for requests that begin
+		return s.CallBytesInUse() > s.CallBytes()*2/7*9/10 // the part for requests that begin
 	})
 	for _, r := range []*raw{a, b} {
 		r.nc.Close()
@@ -209,19 +209,26 @@ func TestBurstOfOneAddress(t *testing.T) {
 		name                  string
 		requests, conns       int
 		descriptors, valueLen int
+		secure                bool
 	}{
-		{"small", 600, 3, 1, 1},
-		{"thousands", 5000, 20, 1, 1},
-		{"long values", 600, 8, 1, 8 << 10},
+		{"small", 600, 3, 1, 1, false},
+		{"thousands", 5000, 20, 1, 1, false},
+		{"many descriptors", 1000, 8, 20, 20, false},
+		{"TLS", 1000, 8, 20, 20, true},
+		{"long values", 600, 8, 1, 8 << 10, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := start(t)
 			b.gate = make(chan struct{})
-			s := serve(t, envoy.Options{Limiter: b.Limiter, RequestTimeout: time.Minute})
+			opt := envoy.Options{Limiter: b.Limiter, RequestTimeout: time.Minute}
+			creds := insecure.NewCredentials()
+			if tt.secure {
+				opt.TLS, creds = secured(t)
+			}
+			s := serve(t, opt)
 			var clients []ratelimitv3.RateLimitServiceClient
 			for range tt.conns {
-				clients = append(clients, ratelimitv3.NewRateLimitServiceClient(
-					dial(t, s, insecure.NewCredentials())))
+				clients = append(clients, ratelimitv3.NewRateLimitServiceClient(dial(t, s, creds)))
 			}
 			message := &ratelimitv3.RateLimitRequest{Domain: "edge"}
 			for i := range tt.descriptors {
@@ -243,6 +250,31 @@ func TestBurstOfOneAddress(t *testing.T) {
 			asking.Wait()
 		})
 	}
+}
+
+// TestHeadersBeforeMessages sends the headers of many requests on several connections, and then
+// their messages: more than there is memory for at once. All are executed in turn.
+func TestHeadersBeforeMessages(t *testing.T) {
+	s := serve(t, envoy.Options{MaxMemory: 4 << 20, RequestTimeout: 20 * time.Second})
+	const conns, requests = 8, 8
+	var clients []*raw
+	for range conns {
+		r := dialRaw(t, s, "127.0.0.1")
+		r.readAnswers()
+		for range requests {
+			r.begin(decideMethod, 0)
+		}
+		clients = append(clients, r)
+	}
+	eventually(t, "requests wait for memory", s.IsAwaited)
+	message := wide(t, 1, 10)
+	for _, r := range clients {
+		for i := range uint32(requests) {
+			r.data(1+2*i, true, message)
+		}
+	}
+	eventually(t, "all are answered", func() bool { return s.Answered() == conns*requests })
+	eventually(t, "everything is returned", func() bool { return s.CallBytesInUse() == 0 })
 }
 
 var seed = flag.Uint64("seed", 0, "the seed of a random test; 0 means a new one")

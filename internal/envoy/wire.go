@@ -28,9 +28,11 @@ const (
 // to the frames of a client that does not read would queue up.
 type framedConn struct {
 	net.Conn
-	conn *conn
-	in   *bufio.Reader
-	left int // bytes of the current frame, or of the preface, that Read has not returned
+	conn    *conn
+	in      *bufio.Reader
+	left    int    // bytes of the current frame, or of the preface, that Read has not returned
+	current []byte // the rest of the current frame if it was held back; nil means that in has it
+	held    held
 
 	writing sync.Mutex // held during a write
 	out     frameScanner
@@ -40,23 +42,26 @@ type framedConn struct {
 // newFramedConn follows the frames on a client's connection.
 func newFramedConn(secured net.Conn, c *conn) *framedConn {
 	return &framedConn{Conn: secured, conn: c, in: bufio.NewReaderSize(secured, readBytes),
-		left: prefaceBytes}
+		left: prefaceBytes, held: held{begun: make(chan *stream, 1)}}
 }
 
 // Read implements [net.Conn].
-func (w *framedConn) Read(b []byte) (int, error) {
+func (w *framedConn) Read(b []byte) (n int, err error) {
 	if w.left == 0 {
-		head, err := w.in.Peek(frameHead)
-		if err != nil {
+		if err := w.nextFrame(); err != nil {
 			return 0, err
 		}
-		f := decodeFrame(head)
-		w.left = frameHead + f.length
-		w.waitForWriter()
-		w.conn.accountFrame(f)
 	}
-	n, err := w.in.Read(b[:min(len(b), w.left)])
-	w.left -= n
+	b = b[:min(len(b), w.left)]
+	if w.current != nil {
+		n = copy(b, w.current)
+		w.current = w.current[n:]
+	} else {
+		n, err = uninterrupted{w}.Read(b)
+	}
+	if w.left -= n; w.left == 0 {
+		w.current = nil
+	}
 	return n, err
 }
 

@@ -71,6 +71,14 @@ func (c *Child) Signal(sig syscall.Signal) error {
 	return nil
 }
 
+// Pause stops the process (SIGSTOP), and returns once it does nothing any more.
+func (c *Child) Pause() error {
+	if err := c.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return c.awaitStop()
+}
+
 // Kill ends the process at once, stopped or not, and waits until it is gone.
 func (c *Child) Kill() error {
 	if err := c.Signal(syscall.SIGKILL); err != nil {

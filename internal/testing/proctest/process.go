@@ -161,8 +161,8 @@ func (s *Process) Terminate() { s.check("terminate", s.child.Signal(syscall.SIGT
 // HangUp sends SIGHUP.
 func (s *Process) HangUp() { s.check("hang up", s.child.Signal(syscall.SIGHUP)) }
 
-// Pause stops the process (SIGSTOP).
-func (s *Process) Pause() { s.check("pause", s.child.Signal(syscall.SIGSTOP)) }
+// Pause stops the process (SIGSTOP). It has stopped when Pause returns.
+func (s *Process) Pause() { s.check("pause", s.child.Pause()) }
 
 // Resume continues a paused process (SIGCONT).
 func (s *Process) Resume() { s.check("resume", s.child.Signal(syscall.SIGCONT)) }

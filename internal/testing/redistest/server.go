@@ -187,7 +187,7 @@ func (s *Server) Stop() { s.check("stop", s.process().Terminate(patience)) }
 
 // Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, and
 // nothing is answered.
-func (s *Server) Pause() { s.check("pause", s.process().Signal(syscall.SIGSTOP)) }
+func (s *Server) Pause() { s.check("pause", s.process().Pause()) }
 
 // Resume continues a paused process (SIGCONT). It then executes the commands that have arrived in
 // the meantime.
