@@ -53,5 +53,6 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		prometheus.CounterValue, float64(s.counters.unread.Load()))
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_memory_bytes",
 		"Memory of gRPC requests, until their answers are written.", nil, nil),
-		prometheus.GaugeValue, float64(s.calls.InUse()+s.held.InUse()+s.works.InUse()+s.streams.InUse()))
+		prometheus.GaugeValue,
+		float64(s.calls.InUse()+s.held.InUse()+s.works.InUse()+s.streams.InUse()))
 }
