@@ -45,10 +45,13 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	var leases twotier.Check
 	leases.NS, leases.Key = twotier.LeaseKey(ns, "", key)
 	err := errors.Join(n.reset(ctx, &check), n.reset(ctx, &leases))
+	if err != nil {
+		return asPartial(err, "holds of the key from before this time count as nothing")
+	}
 	if n.opt.Clock.Now() == marked {
 		time.Sleep(time.Millisecond) // no later hold is as old as the mark
 	}
-	return err
+	return nil
 }
 
 // markReset counts a reset of a key.
@@ -81,17 +84,23 @@ func (n *Node) reset(ctx context.Context, c *twotier.Check) error {
 	return errors.Join(n.partialError(err), dropped)
 }
 
-// partialError turns the error of a reset that has begun into ErrUnknownOutcome: the other nodes
-// have forgotten the key, so the error must not claim that nothing was done. If there are no other
-// nodes, err stays as it is.
+// partialError is asPartial for a reset that the other nodes have carried out. If there are none,
+// err stays as it is.
 func (n *Node) partialError(err error) error {
-	var invalid *twotier.InvalidError
-	if err == nil || n.opt.Ring == nil || errors.Is(err, twotier.ErrUnknownOutcome) ||
-		errors.As(err, &invalid) {
+	if n.opt.Ring == nil {
 		return err
 	}
-	return fmt.Errorf("%w: all nodes but the owner have forgotten it: %v",
-		twotier.ErrUnknownOutcome, err)
+	return asPartial(err, "all nodes but the owner have forgotten it")
+}
+
+// asPartial turns the error of a reset that has begun into ErrUnknownOutcome: it must not claim
+// that nothing was done. done says what was.
+func asPartial(err error, done string) error {
+	var invalid *twotier.InvalidError
+	if err == nil || errors.Is(err, twotier.ErrUnknownOutcome) || errors.As(err, &invalid) {
+		return err
+	}
+	return fmt.Errorf("%w: %s: %v", twotier.ErrUnknownOutcome, done, err)
 }
 
 // forgetAtOwner resets a key on its current owner.

@@ -224,6 +224,39 @@ func TestOutcomesOfAReset(t *testing.T) {
 	}
 }
 
+// forgetful fakes a Redis that forgets either a key or its companions.
+type forgetful struct {
+	failing
+	companions bool
+}
+
+func (d *forgetful) Forget(_ context.Context, ns, _ []byte) error {
+	if (twotier.Companion(ns) != "") == d.companions {
+		return nil
+	}
+	return d.err
+}
+
+// TestPartialResetInRedis resets a key while Redis carries out only a part of it. The error must not
+// claim that nothing was done.
+func TestPartialResetInRedis(t *testing.T) {
+	for _, companions := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			peers := &others{}
+			peers.respond = func(rpc.Verb) error { return nil }
+			n, key := beside(t, &forgetful{companions: companions, failing: failing{
+				err: fmt.Errorf("%w: down", twotier.ErrUnavailable)}}, peers)
+			if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
+				t.Fatal(err)
+			}
+			err := n.Reset(t.Context(), nil, key)
+			if !errors.Is(err, twotier.ErrUnknownOutcome) || errors.Is(err, twotier.ErrUnavailable) {
+				t.Errorf("only companions are forgotten: %v, told %v", companions, err)
+			}
+		})
+	}
+}
+
 // TestResetOfALoneNode resets a key during the last flush, which is refused: nothing is done, and
 // the error reports that without mentioning other nodes.
 func TestResetOfALoneNode(t *testing.T) {
