@@ -33,7 +33,7 @@ test: ## gofmt and the tests of all packages: five minutes on two cores from an 
 	@./scripts/test
 
 .PHONY: check
-check: ## what takes longer: lint, the race detector, schedules, fuzzing, mutants, clusters
+check: ## ten minutes more: lint, the race detector, schedules, fuzzing, mutants, clusters
 	@./scripts/check
 
 .PHONY: race
@@ -51,7 +51,7 @@ stalls: ## the tests of PKG (all) while everything stands still for up to STALL,
 		-count=1 -timeout 60m $(PKG)
 
 .PHONY: lint
-lint: ## gofmt and golangci-lint: go vet, staticcheck and more, see .golangci.yml
+lint: ## gofmt, go vet and staticcheck
 	@./scripts/lint
 
 .PHONY: vulncheck
@@ -87,105 +87,113 @@ mutants: ## break the code on purpose and show that the schedules notice
 
 # Flags of go test in the parts of make check: check-lint vets everything.
 ONCE := -vet=off -count=1
-
-# The parts of make check, which does some at the same time.
-CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
-  check-fuzz check-mutants check-race check-faults check-clusters check-switching check-path \
-  check-clients check-openapi check-deploy check-release check-page
-.PHONY: $(CHECKS)
-check-lint:
-	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
-check-vulnerabilities:
-	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
-check-openapi:
-	@./scripts/part "OpenAPI: redocly, TypeScript" ./scripts/openapi
-# Not a part of make check: the other limiters take the compiler minutes; check-lint reads the module.
-check-bench:
-	@./scripts/part "tests of the bench module" \
-		$(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
+TESTRUN := $(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m
 # A fixed set of seeds shows that a failure is the change's doing; other seeds with each commit find
 # what nobody has seen yet. Both are printed. Where there is no commit, they are others each time.
 FIXED_SCHEDULE := 83103554696
 FIXED_MODEL := 1001
 OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then printf '%d' 0x$$h; \
   else od -An -N4 -tu4 /dev/urandom | tr -d ' '; fi)
+
+# The parts of make check, which does some at the same time.
+CHECKS := check-lint check-race check-faults check-clusters check-models check-simulate check-scale \
+  check-fuzz check-mutants check-switching check-clients check-openapi check-deploy check-release \
+  check-page
+# The parts of make long, one after the other.
+LONGS := long-lint long-vulnerabilities long-path long-deploy long-release long-bench long-race \
+  long-faults long-mutants long-fuzz
+.PHONY: checks $(CHECKS) $(LONGS)
+checks: $(CHECKS)
+
+.PHONY: long
+long: ## what takes more than an hour: other modules, all mutants, the race detector everywhere
+	@./scripts/require redis race netns proxies setuptools rpm
+	@for part in $(LONGS); do $(MAKE) --no-print-directory $$part || exit; done
+
+check-lint:
+	@./scripts/part "gofmt, staticcheck" ./scripts/lint product
+check-openapi:
+	@./scripts/part "OpenAPI: redocly, TypeScript" ./scripts/openapi
 # On one processor a schedule takes a quarter less time of it, and the other parts have the rest.
 check-simulate:
 	@FIRST=$(FIXED_SCHEDULE) GOMAXPROCS=1 ./scripts/part "schedules, the same each time" \
-		./scripts/simulate $$(($(SCHEDULES) / 10))
+		./scripts/simulate $$(($(SCHEDULES) / 20))
 	@FIRST=$(OTHERS) GOMAXPROCS=1 ./scripts/part "schedules, others with each commit" \
-		./scripts/simulate $$(($(SCHEDULES) / 15))
+		./scripts/simulate $$(($(SCHEDULES) / 20))
 check-scale:
-	@./scripts/part "traffic and a deploy of 10 and 30 nodes" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 10m -run 'TestScale$$' \
-		./internal/e2e/simtest -sizes=10,30
+	@./scripts/part "traffic and a deploy of 10 nodes" $(TESTRUN) -run 'TestScale$$' \
+		./internal/e2e/simtest -sizes=10
+LONG_TESTS = $(shell awk -F '[^A-Za-z0-9_]+' '/^func Test/ { name = $$2 } /race.SkipLong/ { print name }' \
+  syncer/*_test.go redisstore/*_test.go ring/*_test.go | paste -sd'|')
 MODELS := 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange'
 check-models:
-	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "the core, whole, the same seeds each time" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 15m \
-		./syncer ./redisstore ./ring
+	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "the long tests of the core" \
+		$(TESTRUN) -run '^($(LONG_TESTS))$$' ./syncer ./redisstore ./ring
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 30
+		$(TESTRUN) -run $(MODELS) ./syncer -seeds 30
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part \
 		"models of distinct values and imports, seeds from $(OTHERS)" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run 'TestModel$$|TestMissing$$' \
-		./internal/distinct ./internal/imports -seeds 2000
+		$(TESTRUN) -run 'TestModel$$|TestMissing$$' ./internal/distinct ./internal/imports -seeds 1000
 	@./scripts/part "windows against a log, any seeds" \
-		$(GO) test -vet=off -count=20 -run 'Against|Never|Bounds' ./leaparray
+		$(GO) test -vet=off -count=5 -run 'Against|Never|Bounds' ./leaparray
 	@./scripts/part "models of pure Redis" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run 'ModesAreEquivalent' ./redisstore \
-		-ops 5000
+		$(TESTRUN) -run 'ModesAreEquivalent' ./redisstore -ops 5000
 	@./scripts/part "accuracy of distinct counts" \
 		$(GO) test $(ONCE) -v -run 'Accuracy$$' ./internal/sketch -values 10000000
-check-path:
-	@./scripts/part "files on the request path" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) ./internal/e2e/requestpath
 check-clients:
 	@./scripts/part "Redis clients of other languages" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
-		-run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
+		$(TESTRUN) -run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
 	@./scripts/part "middleware in the frameworks of Node.js, Python and Go" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
-		./internal/e2e/middlewaretest
+		$(TESTRUN) ./internal/e2e/middlewaretest
 	@./scripts/part "middleware in gin, echo and fiber" \
 		$(GO) run ./internal/testing/testrun -dir clients/gomiddleware -- -count=1 ./...
 check-deploy:
 	@./scripts/part "deploy/: the image, alerts and dashboard in a real Prometheus" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
-		./internal/e2e/deploytest
-	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
-		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
+		$(TESTRUN) ./internal/e2e/deploytest
 check-release:
-	@./scripts/part "a release: each artifact is installed and used" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 20m \
+	@./scripts/part "a release: each artifact is installed and used" $(TESTRUN) \
 		./internal/e2e/releasetest
 check-page:
-	@./scripts/part "the page in a real Chromium" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
-		./internal/e2e/pagetest
-# Packages with a listener take the compiler minutes with the fuzzer's counters; make fuzz has them.
+	@./scripts/part "the page in a real Chromium" $(TESTRUN) ./internal/e2e/pagetest
 check-fuzz:
-	@FUZZTIME=$(FUZZSMOKE) FUZZSKIP='/(httpapi|httpapi/client|internal/(envoy|resp))$$' ./scripts/part "fuzz smoke, $(FUZZSMOKE) each" ./scripts/fuzz
-# make mutants runs all of them; a machine with two processors takes twenty minutes.
+	@FUZZTIME=$(FUZZSMOKE) ./scripts/part "fuzz smoke, $(FUZZSMOKE) each" ./scripts/fuzz unguided
 check-mutants:
 	@./scripts/part "broken copies are noticed, drawn by $(OTHERS)" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 30m ./internal/e2e/mutants \
-		-sample 8 -draw $(OTHERS)
+		$(TESTRUN) ./internal/e2e/mutants -sample 3 -draw $(OTHERS)
 check-race:
-	@./scripts/part "packages with goroutines under the race detector" ./scripts/race
+	@./scripts/part "what shares memory, under the race detector" ./scripts/race
 check-faults:
-	@./scripts/part "faults of real processes, with what takes minutes" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
-		./internal/e2e/faulttest -long
+	@./scripts/part "faults of real processes" $(TESTRUN) ./internal/e2e/faulttest
 check-switching:
-	@./scripts/part "imports from other limiters, with their real code" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
+	@./scripts/part "imports from other limiters, with their real code" $(TESTRUN) \
 		./internal/e2e/switching
 # After the faults: both need what two processors have.
 check-clusters: check-faults
-	@./scripts/part "clusters of real processes" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
-		./internal/e2e/clustertest -long
+	@./scripts/part "clusters of real processes" $(TESTRUN) ./internal/e2e/clustertest
+
+long-lint:
+	@./scripts/part "gofmt, go vet and staticcheck in all modules" ./scripts/lint
+long-vulnerabilities:
+	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
+long-path:
+	@./scripts/part "files on the request path" $(TESTRUN) ./internal/e2e/requestpath
+long-deploy:
+	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
+		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
+long-release:
+	@./scripts/part "a release with its packages" $(TESTRUN) ./internal/e2e/releasetest -long
+long-bench:
+	@./scripts/part "tests of the bench module" \
+		$(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
+long-race:
+	@./scripts/part "all packages under the race detector" ./scripts/race all
+long-faults:
+	@./scripts/part "faults that take minutes" $(TESTRUN) ./internal/e2e/faulttest -long
+	@./scripts/part "clusters, what takes minutes" $(TESTRUN) ./internal/e2e/clustertest -long
+long-mutants:
+	@./scripts/part "all broken copies" $(MAKE) --no-print-directory mutants
+long-fuzz:
+	@./scripts/part "each fuzz function, guided" ./scripts/fuzz
 
 .PHONY: faults
 faults: ## real processes: what takes minutes, how long failures take, the curve of a split

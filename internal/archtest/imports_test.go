@@ -369,7 +369,7 @@ func importMap() map[string][]string {
 			memberlist, prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
-		"internal/testing/child":    {},
+		"internal/testing/child":    {"golang.org/x/sys/unix"},
 		"internal/testing/must":     {},
 		"internal/testing/race":     {},
 		"internal/testing/seed":     {},

@@ -2,10 +2,15 @@ package archtest
 
 import (
 	"go/ast"
+	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestEveryPackageHasADoc(t *testing.T) {
@@ -45,6 +50,34 @@ func TestPackageNames(t *testing.T) {
 		if p.name() != "main" && p.name() != dir {
 			t.Errorf("%s: package %s lies in a directory called %s", p.path, p.name(), dir)
 		}
+	}
+}
+
+// TestLinesAreShort bounds the columns of a line, with a tab as four. A text that is sent or
+// printed stands in one line, as it does there, and so does an import.
+func TestLinesAreShort(t *testing.T) {
+	const most = 100
+	asItIs := regexp.MustCompile("`|\\{\\\\?\"|^\\S+ +h:\\d|\t[a-z0-9]+ \"|[▁ключ😀]")
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != root && ignored(name):
+			return filepath.SkipDir
+		case d.IsDir() || path.Ext(name) != ".go":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		for i, line := range strings.Split(string(text), "\n") {
+			columns := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
+			if columns > most && !asItIs.MatchString(line) {
+				t.Errorf("%s:%d has %d columns, more than %d", name, i+1, columns, most)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -267,7 +267,8 @@ func (b *batch) markHandedOver(e *Engine) {
 // awaitDeciding waits for the operations that have begun to decide on this node.
 func (e *Engine) awaitDeciding() {
 	e.deciding.Lock()
-	e.deciding.Unlock() //nolint:staticcheck // whoever had it is done
+	//lint:ignore SA2001 whoever had it is done
+	e.deciding.Unlock()
 }
 
 // owed holds the unflushed values of an entry, up to change seq.

@@ -122,6 +122,7 @@ func (s *side) acquire(t *testing.T, key string, times int, limits []twotier.Lim
 func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, other, key := newPair(t)
+		//lint:ignore SA6001 it is used four times
 		name := string((&twotier.Check{Key: []byte(key)}).AppendName(nil))
 		for range 3 {
 			if n := other.acquire(t, key, 500, limits); n > 0 || other.Shared()[name] {

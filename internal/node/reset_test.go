@@ -237,8 +237,8 @@ func (d *forgetful) Forget(_ context.Context, ns, _ []byte) error {
 	return d.err
 }
 
-// TestPartialResetInRedis resets a key while Redis carries out only a part of it. The error must not
-// claim that nothing was done.
+// TestPartialResetInRedis resets a key while Redis carries out only a part of it. The error must
+// not claim that nothing was done.
 func TestPartialResetInRedis(t *testing.T) {
 	for _, companions := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,8 @@ func TestPartialResetInRedis(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := n.Reset(t.Context(), nil, key)
-			if !errors.Is(err, twotier.ErrUnknownOutcome) || errors.Is(err, twotier.ErrUnavailable) {
+			if !errors.Is(err, twotier.ErrUnknownOutcome) ||
+				errors.Is(err, twotier.ErrUnavailable) {
 				t.Errorf("only companions are forgotten: %v, told %v", companions, err)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 // were started again: L is 0 as long as an owner has the values in memory that a replica had not
 // received yet.
 func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
 	c := startOn(t, rc, 3,

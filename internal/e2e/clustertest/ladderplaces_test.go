@@ -13,6 +13,7 @@ import (
 // in a Redis Cluster, one of the namespaces has hash tags, and nodes borrow the hot key from each
 // other.
 func TestLaddersChangeOverARedisCluster(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	const tags = "burst: {hash_tags: true"
 	before := configured(t, "namespaces: {default: {}, "+tags+"}}")

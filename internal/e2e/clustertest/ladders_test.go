@@ -212,6 +212,7 @@ func (c *cluster) reads(ns, key, window string, ms int64) {
 // TestLaddersChangeNodeByNode changes namespaces, ladders and other settings of one node after the
 // other, and then back, under traffic.
 func TestLaddersChangeNodeByNode(t *testing.T) {
+	takesLong(t)
 	c, tr, b, before, after := startPlain(t)
 	tr.Accept(200)
 	c.reads("default", proctest.HotKey, "5s", 100)

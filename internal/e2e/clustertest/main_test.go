@@ -24,4 +24,12 @@ var program = proctest.NewProgram()
 // labs is the number of labs made so far.
 var labs atomic.Int32
 
+// takesLong skips a test that takes the processors half a minute or more, unless -long is set.
+func takesLong(t *testing.T) {
+	t.Helper()
+	if !*longFlag {
+		t.Skip("takes long: make long runs it, with -long")
+	}
+}
+
 func TestMain(m *testing.M) { proctest.Main(m, program, 6) }

@@ -97,9 +97,7 @@ func TestDeciderKilledBeforeItDecides(t *testing.T) {
 // partitions. The reservations are counted. Once the decider resumes, it turns out not to have
 // carried out the acquire, and the counts are taken back.
 func TestDeciderPausedBeforeItDecides(t *testing.T) {
-	if !*longFlag {
-		t.Skip("takes as long as it takes to declare a node dead")
-	}
+	takesLong(t)
 	c := start(t, 3)
 	c.acquainted()
 	mine, its, third := c.keyOf(0, "mine"), c.keyOf(1, "its"), c.keyOf(2, "third")

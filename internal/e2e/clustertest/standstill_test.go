@@ -20,8 +20,8 @@ func TestFault11LimitHoldsAfterAPause(t *testing.T) {
 		"longer":                     {true, `"source":"memory"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if test.long && !*longFlag {
-				t.Skip("takes as long as it takes to declare a node dead")
+			if test.long {
+				takesLong(t)
 			}
 			c := start(t, 2)
 			key := c.keyOf(1, "limited")

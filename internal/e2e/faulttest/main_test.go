@@ -28,6 +28,6 @@ func measuresMemory(t *testing.T) {
 func takesLong(t *testing.T) {
 	t.Helper()
 	if !*longFlag {
-		t.Skip("takes long: make check runs it, with -long")
+		t.Skip("takes long: make long runs it, with -long")
 	}
 }

@@ -62,19 +62,13 @@ func (r *release) build() error {
 	if out, _ := require.Output(); len(out) == 0 {
 		r.without["python"] = "no python3 has setuptools and wheel"
 	}
-	text, err := os.ReadFile(filepath.Join(root, "scripts", "release"))
+	dir, err := os.MkdirTemp("", "release")
 	if err != nil {
 		return err
 	}
-	_, nfpm, _ := strings.Cut(string(text), "\nnfpm=")
-	nfpm, _, _ = strings.Cut(nfpm, "\n")
-	if r.dir, err = os.MkdirTemp("", "release"); err != nil {
+	r.dir = dir
+	if r.without["packages"], err = r.installPackager(); err != nil {
 		return err
-	}
-	get := exec.Command("go", "install", nfpm)
-	get.Env = append(os.Environ(), "GOBIN="+r.dir)
-	if out, err := get.CombinedOutput(); err != nil {
-		r.without["packages"] = fmt.Sprintf("nfpm can't be had: %v: %s", err, out)
 	}
 	if out, err := build(r.dist(), "PARTS="+r.parts()); err != nil {
 		return fmt.Errorf("scripts/release: %w\n%s", err, out)
@@ -86,6 +80,25 @@ func (r *release) build() error {
 	r.version = strings.TrimPrefix(strings.Join(archives, ""), r.dist()+"/twotier-")
 	r.version = strings.TrimSuffix(r.version, "-linux-"+runtime.GOARCH+".tar.gz")
 	return err
+}
+
+// installPackager installs nfpm, as scripts/release does. It returns why it could not.
+func (r *release) installPackager() (without string, err error) {
+	if !*longFlag {
+		return "takes long: make long runs it, with -long", nil
+	}
+	text, err := os.ReadFile(filepath.Join(root, "scripts", "release"))
+	if err != nil {
+		return "", err
+	}
+	_, nfpm, _ := strings.Cut(string(text), "\nnfpm=")
+	nfpm, _, _ = strings.Cut(nfpm, "\n")
+	get := exec.Command("go", "install", nfpm)
+	get.Env = append(os.Environ(), "GOBIN="+r.dir)
+	if out, err := get.CombinedOutput(); err != nil {
+		return fmt.Sprintf("nfpm can't be had: %v: %s", err, out), nil
+	}
+	return "", nil
 }
 
 func (r *release) dist() string { return filepath.Join(r.dir, "dist") }

@@ -1,6 +1,7 @@
 package releasetest
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,8 @@ var root = func() string {
 	}
 	return path
 }()
+
+var longFlag = flag.Bool("long", false, "make and install packages, too: nfpm takes minutes")
 
 func TestMain(m *testing.M) {
 	status := m.Run()
