@@ -114,6 +114,7 @@ func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
 		outcome = loadFlushes
 	default:
 		l.applyAll(r)
+		outcome = loadAnswered
 	}
 	l.Retry.Succeed()
 	l.store.ContactAt = time.Now()
