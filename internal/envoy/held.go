@@ -23,10 +23,11 @@ const maxFrame = 16 << 10
 // held are the frames that a connection holds back, in the order of their arrival. It belongs to
 // the goroutine that reads.
 type held struct {
-	frames []heldFrame
-	seen   int    // so many frames have been examined since the last request began
-	waits  bool   // a request waits for memory: its headers are the first of frames
-	stream uint32 // of that request
+	frames  []heldFrame
+	headers int    // so many of the frames begin requests
+	seen    int    // so many frames have been examined since the last request began
+	waits   bool   // a request waits for memory: its headers are the first of frames
+	stream  uint32 // of that request
 
 	mu sync.Mutex // guards sending to begun, and the read deadline
 	// begun receives the request once it has its memory, or nil if there is none in time. Then the
@@ -34,11 +35,16 @@ type held struct {
 	begun chan *stream
 }
 
-// heldFrame is a frame, with its header, and the time until which it waits.
+// heldFrame is a frame and the time until which it waits.
 type heldFrame struct {
 	frame
-	bytes []byte
+	bytes []byte // with its header; nil once it has passed
 	by    time.Time
+}
+
+// mayHold reports whether one more frame may be held back, apart from its memory.
+func (h *held) mayHold(f frame) bool {
+	return f.length <= maxFrame && (f.kind != http2.FrameHeaders || h.headers < maxStreams)
 }
 
 // mustWait reports whether a frame must not overtake the headers of the waiting request. Headers
@@ -77,7 +83,7 @@ func (w *framedConn) examineHeld() {
 	h := &w.held
 	f := h.frames[h.seen]
 	switch {
-	case h.mustWait(f.frame):
+	case f.bytes == nil || h.mustWait(f.frame):
 	case w.mayPass(f.frame):
 		w.passHeld(h.seen)
 		return
@@ -94,7 +100,7 @@ func (w *framedConn) passOrHold(f frame) error {
 	waits := h.mustWait(f)
 	switch {
 	case !waits && w.mayPass(f):
-	case f.length <= maxFrame && c.reserveHeld(f):
+	case h.mayHold(f) && c.reserveHeld(f):
 		if err := w.hold(f, by); err != nil || waits {
 			return err
 		}
@@ -129,8 +135,12 @@ func (w *framedConn) hold(f frame, by time.Time) error {
 	if _, err := io.ReadFull(uninterrupted{w}, bytes); err != nil {
 		return err
 	}
-	w.held.frames = append(w.held.frames, heldFrame{f, bytes, by})
-	w.held.seen = len(w.held.frames)
+	h := &w.held
+	h.frames = append(h.frames, heldFrame{f, bytes, by})
+	h.seen = len(h.frames)
+	if f.kind == http2.FrameHeaders {
+		h.headers++
+	}
 	return nil
 }
 
@@ -163,18 +173,25 @@ func (w *framedConn) endWait(st *stream) {
 	h.mu.Lock()
 	_ = w.Conn.SetReadDeadline(time.Time{})
 	h.mu.Unlock()
-	h.waits, h.seen, w.conn.arriving = false, 0, st
+	h.waits, w.conn.arriving = false, st
+	h.frames = slices.DeleteFunc(h.frames, func(f heldFrame) bool { return f.bytes == nil })
 	w.waitForWriter()
 	w.passHeld(0)
 }
 
 // passHeld makes a frame that was held back the current one.
 func (w *framedConn) passHeld(i int) {
-	f := w.held.frames[i]
-	w.held.frames = slices.Delete(w.held.frames, i, i+1)
-	w.held.seen = i
+	h := &w.held
+	f := &h.frames[i]
 	w.conn.releaseHeld(f.frame)
-	w.left, w.current = len(f.bytes), f.bytes
+	w.left, w.current, f.bytes = len(f.bytes), f.bytes, nil
+	h.seen = i + 1
+	if f.kind == http2.FrameHeaders {
+		h.headers--
+	}
+	if !h.waits && h.seen == len(h.frames) {
+		h.frames, h.seen = h.frames[:0], 0
+	}
 }
 
 // uninterrupted reads from a connection, whatever begins meanwhile.
