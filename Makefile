@@ -100,7 +100,7 @@ CHECKS := check-lint check-race check-faults check-clusters check-models check-s
   check-fuzz check-mutants check-switching check-clients check-openapi check-deploy check-release \
   check-page
 # The parts of make long, one after the other.
-LONGS := long-lint long-vulnerabilities long-path long-deploy long-release long-bench long-race \
+LONGS := long-lint long-vulnerabilities long-path long-middleware long-deploy long-release long-bench long-race \
   long-faults long-mutants long-fuzz
 .PHONY: checks $(CHECKS) $(LONGS)
 checks: $(CHECKS)
@@ -143,10 +143,8 @@ check-models:
 check-clients:
 	@./scripts/part "Redis clients of other languages" \
 		$(TESTRUN) -run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
-	@./scripts/part "middleware in the frameworks of Node.js, Python and Go" \
+	@./scripts/part "middleware in the frameworks of Node.js and Python" \
 		$(TESTRUN) ./internal/e2e/middlewaretest
-	@./scripts/part "middleware in gin, echo and fiber" \
-		$(GO) run ./internal/testing/testrun -dir clients/gomiddleware -- -count=1 ./...
 check-deploy:
 	@./scripts/part "deploy/: the image, alerts and dashboard in a real Prometheus" \
 		$(TESTRUN) ./internal/e2e/deploytest
@@ -161,7 +159,7 @@ check-mutants:
 	@./scripts/part "broken copies are noticed, drawn by $(OTHERS)" \
 		$(TESTRUN) ./internal/e2e/mutants -sample 3 -draw $(OTHERS)
 check-race:
-	@./scripts/part "what shares memory, under the race detector" ./scripts/race
+	@./scripts/part "what shares most memory, under the race detector" ./scripts/race
 check-faults:
 	@./scripts/part "faults of real processes" $(TESTRUN) ./internal/e2e/faulttest
 check-switching:
@@ -177,6 +175,9 @@ long-vulnerabilities:
 	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
 long-path:
 	@./scripts/part "files on the request path" $(TESTRUN) ./internal/e2e/requestpath
+long-middleware:
+	@./scripts/part "middleware in gin, echo and fiber" \
+		$(GO) run ./internal/testing/testrun -dir clients/gomiddleware -- -count=1 ./...
 long-deploy:
 	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
 		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...

@@ -98,7 +98,7 @@ print(m.version("twotier"), *answers, "venv" in twotier.__file__)
 // TestCheckoutInstallsTheCommand installs the command from a checkout.
 func TestCheckoutInstallsTheCommand(t *testing.T) {
 	bin := t.TempDir()
-	shell{root, []string{"GOFLAGS=-buildvcs=false", "GOPROXY=off", "GOBIN=" + bin}}.run(t,
+	shell{root, []string{"GOFLAGS=-trimpath -buildvcs=false", "GOPROXY=off", "GOBIN=" + bin}}.run(t,
 		page(t, "From the sources"))
 	if got := (shell{dir: bin}).run(t, "./twotier version"); !strings.Contains(got,
 		" "+version.Number+" ") {
@@ -109,7 +109,7 @@ func TestCheckoutInstallsTheCommand(t *testing.T) {
 // TestCheckoutIsAModule builds and runs a program of another module, which uses the client. The
 // domain of the module's path is never asked.
 func TestCheckoutIsAModule(t *testing.T) {
-	s := shell{t.TempDir(), []string{"GOFLAGS=-buildvcs=false", "GOPROXY=off", "GOSUMDB=off",
+	s := shell{t.TempDir(), []string{"GOFLAGS=-trimpath -buildvcs=false", "GOPROXY=off", "GOSUMDB=off",
 		"GOWORK=off"}}
 	s.run(t, "go mod init example")
 	must.Write(t, filepath.Join(s.dir, "main.go"), `package main
