@@ -33,7 +33,7 @@ test: ## gofmt and the tests of all packages: five minutes on two cores from an 
 	@./scripts/test
 
 .PHONY: check
-check: ## ten minutes more: lint, the race detector, schedules, fuzzing, mutants, clusters
+check: ## ten minutes more: lint, the race detector, schedules, fuzzing, faults, clusters
 	@./scripts/check
 
 .PHONY: race
@@ -97,7 +97,7 @@ OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then printf
 
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-race check-faults check-clusters check-models check-simulate check-scale \
-  check-fuzz check-mutants check-switching check-clients check-openapi check-deploy check-release \
+  check-fuzz check-switching check-clients check-openapi check-deploy check-release \
   check-page
 # The parts of make long, one after the other.
 LONGS := long-lint long-vulnerabilities long-path long-middleware long-deploy long-release long-bench long-race \
@@ -155,9 +155,6 @@ check-page:
 	@./scripts/part "the page in a real Chromium" $(TESTRUN) ./internal/e2e/pagetest
 check-fuzz:
 	@FUZZTIME=$(FUZZSMOKE) ./scripts/part "fuzz smoke, $(FUZZSMOKE) each" ./scripts/fuzz unguided
-check-mutants:
-	@./scripts/part "broken copies are noticed, drawn by $(OTHERS)" \
-		$(TESTRUN) ./internal/e2e/mutants -sample 3 -draw $(OTHERS)
 check-race:
 	@./scripts/part "what shares most memory, under the race detector" ./scripts/race
 check-faults:

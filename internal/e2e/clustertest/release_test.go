@@ -58,6 +58,7 @@ func (c *cluster) released(counts map[string]int64) {
 // TestHoldsAreReleasedThroughCrashes: the node that made a hold is killed, Redis goes down, and in
 // the end all nodes are killed. What nobody has settled is released all the same, once.
 func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t, redistest.AOF())
 	c := startOn(t, server, 3, proctest.Loopback(), "--ack", "redis", "--redis-expiry",

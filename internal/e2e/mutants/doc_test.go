@@ -6,5 +6,5 @@
 //	go test ./internal/e2e/mutants -v -all
 //
 // Without -all it leaves out rare mutants, which resemble others or take long to be noticed;
-// with -sample 8 -draw 7 it draws 8 of them by the seed 7, as make check does.
+// with -sample 8 -draw 7 it draws 8 of them by the seed 7.
 package mutants
