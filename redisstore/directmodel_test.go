@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -229,7 +230,7 @@ func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Resul
 		switch {
 		case c.IsBan():
 			lr.BucketMS = 1
-			if end := syncer.BanEnd(v); end > now {
+			if end := decide.BanEnd(v); end > now {
 				lr.Count, lr.Lo, lr.Hi, lr.Refused = 1, 1, end, true
 				r.RetryAfter = end - now
 			}
@@ -367,10 +368,10 @@ func (m *model) ban(op *twotier.Op, now int64, res *twotier.Result) {
 			continue
 		}
 		k, lr := m.key(c), &r.Limits[0]
-		if syncer.BanEnd(k.view(now)) == 0 {
+		if decide.BanEnd(k.view(now)) == 0 {
 			k.put(leaparray.Moment(now+lr.Window), 1)
 		}
-		end := syncer.BanEnd(k.view(now))
+		end := decide.BanEnd(k.view(now))
 		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
 		r.Refused, r.RetryAfter, r.TS = true, end-now, now
 		if res.RetryAfter >= 0 {

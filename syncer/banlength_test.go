@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -50,12 +51,12 @@ func TestTheLastBanCounts(t *testing.T) {
 	for _, end := range []int64{t0 - 5, t0 + 30, t0 + 7000, t0 + 86_400_000} {
 		v.Put(&v.A, leaparray.Heap{}, leaparray.Moment(end), 1)
 		v.Put(&v.B, leaparray.Heap{}, leaparray.Moment(end-1), 1)
-		if got := syncer.BanEnd(v); end > t0 && got != end || end < t0 && got != 0 {
+		if got := decide.BanEnd(v); end > t0 && got != end || end < t0 && got != 0 {
 			t.Errorf("the last ban ends %d ms from now, want %d", got-t0, end-t0)
 		}
 	}
 	v.Put(&v.B, leaparray.Heap{}, leaparray.Moment(t0+86_400_000), -1)
-	if got := syncer.BanEnd(v); got != t0+86_399_999 {
+	if got := decide.BanEnd(v); got != t0+86_399_999 {
 		t.Errorf("the last ban ends %d ms from now", got-t0)
 	}
 }

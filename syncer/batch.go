@@ -312,9 +312,9 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	op, res := &b.ops[at], &b.res[at]
 	res.Reset()
 	ticket := uint64(0)
-	ts, err := op.Moment(t.sp.Ladder, k.now)
+	ts, err := op.Moment(t.sp.Ladder, k.Now)
 	if err == nil {
-		ticket, err = t.add(op, res, ts, k.now, &b.admission)
+		ticket, err = t.add(op, res, ts, k.Now, &b.admission)
 	}
 	b.recordMoved(op, err)
 	switch res.Err = err; {

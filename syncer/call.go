@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
@@ -17,9 +18,8 @@ import (
 // call is the scratch memory of one operation: its checks, and the partitions of their keys, which
 // are locked together.
 type call struct {
-	op          *twotier.Op
-	now, ts     int64
-	present     int64 // now, or the end of the operation's last wait
+	decide.Call
+	present     int64 // Now, or the end of the operation's last wait
 	targets     []target
 	parts       []*partition
 	reservation *reservation // if set, the operation is reserved instead of counted
@@ -29,15 +29,13 @@ type call struct {
 	admission   admission
 	pulse       Pulse // nil if this counter decides alone
 	borrowed    bool  // some of the targets are counted for another counter
-	// refusedCounts is set if a refused Acquire is counted: then it takes no leases.
-	refusedCounts bool
 }
 
 // begin prepares the scratch memory for an operation.
 func (k *call) begin(op *twotier.Op, now int64) {
-	k.op, k.now, k.present = op, now, now
+	k.Op, k.Now, k.present = op, now, now
 	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
-	k.refusedCounts = false
+	k.Changes = k.Changes[:0]
 }
 
 // updatePresent records that the operation has waited.
@@ -50,7 +48,7 @@ func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
 	if err != nil {
 		return err
 	}
-	k.ts = ts
+	k.TS = ts
 	k.locate(d)
 	return nil
 }
@@ -58,12 +56,12 @@ func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
 // locate finds the partitions of all checks, and adds up the counts of the other checks of the same
 // key.
 func (k *call) locate(d *directory) {
-	for i := range k.op.Checks {
-		check := &k.op.Checks[i]
+	for i := range k.Op.Checks {
+		check := &k.Op.Checks[i]
 		k.targets = append(k.targets, target{})
 		t := &k.targets[i]
 		d.locate(t, check)
-		t.fresh = t.settles(k.op)
+		t.fresh = t.settles(k.Op)
 		for j := range i {
 			if o := &k.targets[j]; t.hasSameKey(o) {
 				t.extra, o.extra = t.extra+o.check.N, o.extra+check.N
@@ -123,10 +121,10 @@ func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err erro
 func (k *call) claimCredits() bool {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if !t.isRefusedByPartition(k.op) {
+		if !t.isRefusedByPartition(k.Op) {
 			continue
 		}
-		if k.reservation != nil || !t.claimCredit(k.op) {
+		if k.reservation != nil || !t.claimCredit(k.Op) {
 			return false
 		}
 		k.borrowed = true
@@ -164,8 +162,6 @@ type target struct {
 	// credit is set if the key is another counter's, and this one may count it.
 	credit   *loans.Credit
 	borrowed bool // the same for reading
-	// stamped is the time at which events of the credit, or leases, were counted.
-	stamped int64
 }
 
 // noTicket stands for a count that the store is known to refuse.

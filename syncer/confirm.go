@@ -30,7 +30,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack twotier.Ack) error
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	k.begin(&op, c.opt.Now())
-	k.ts = r.ts
+	k.TS = r.ts
 	k.locate(&c.directory)
 	k.lock()
 	err := k.countReserved(id)

@@ -4,122 +4,185 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// RetryAfter of a refusal, in milliseconds: for a key whose past is unknown, and for a refusal
-// caused only by reservations.
-const (
-	coldRetry     = 1000
-	reservedRetry = 50
-)
-
 // evaluate decides an operation whose partitions are locked and whose keys are as warm as they will
 // get, and counts if the decision allows it. It reports whether anything was counted.
 func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
-	op := k.op
 	k.markUsed()
-	if op.Kind == twotier.Add {
-		if err := k.checkReach(); err != nil {
+	if err := k.learn(); err != nil {
+		return false, err
+	}
+	switch k.Op.Kind {
+	case twotier.Add:
+		return true, k.add(res)
+	case twotier.Acquire:
+		return k.acquire(res)
+	}
+	err = k.Compare(res)
+	k.setSource(res)
+	return false, err
+}
+
+// add counts an Add and compares it with its limits.
+func (k *call) add(res *twotier.Result) error {
+	if err := k.checkTaken(); err != nil {
+		return err
+	}
+	if err := k.CheckReach(); err != nil {
+		return err
+	}
+	k.Changes = k.Changes[:0]
+	k.AddCounts(false)
+	if err := k.apply(); err != nil {
+		return err
+	}
+	k.learnCounts()
+	if err := k.Compare(res); err != nil {
+		return err
+	}
+	k.setSource(res)
+	k.SetTimes(res)
+	k.correctTimes(res)
+	return nil
+}
+
+// acquire decides an Acquire and carries out what the decision changes.
+func (k *call) acquire(res *twotier.Result) (counted bool, err error) {
+	if err := k.Acquire(res, k.reservation != nil); err != nil {
+		return false, err
+	}
+	for i := range k.targets {
+		if t := &k.targets[i]; t.credit == nil {
+			t.setAtLimit(res.Checks[i].Refused)
+		}
+	}
+	k.setSource(res)
+	reserves := k.reservation != nil && res.Allowed && !k.Op.DryRun
+	if reserves || k.takes() {
+		if err := k.checkTaken(); err != nil {
 			return false, err
 		}
+	}
+	if err := k.apply(); err != nil {
+		return false, err
+	}
+	if reserves {
 		if err := k.checkRoom(); err != nil {
 			return false, err
 		}
-		if err := k.makeEntries(); err != nil {
-			return false, err
-		}
-		k.count()
-	}
-	if err := k.compareAll(res); err != nil {
-		return false, err
-	}
-	k.setSource(res)
-	switch {
-	case op.Kind == twotier.Add:
-		k.setTimes(res)
-		return true, nil
-	case op.Kind == twotier.Count:
-		return false, nil
-	case !res.Allowed && (k.reservation != nil || !op.CountsRefused(res)):
-		return k.startRefusalBans(res)
-	case op.DryRun:
-		k.refusedCounts = !res.Allowed
-		k.includeCounted(res)
-		return false, nil
-	}
-	if err := k.checkTaken(); err != nil {
-		return false, err
-	}
-	if err := k.checkRoom(); err != nil {
-		return false, err
-	}
-	var starting []int
-	if !res.Allowed {
-		if starting, err = k.bansToStart(res); err != nil {
-			return false, err
-		}
-	}
-	if k.reservation != nil {
 		k.reserve()
-	} else {
-		k.refusedCounts = !res.Allowed
-		if err := k.makeEntries(); err != nil {
-			return false, err
-		}
-		k.count()
 	}
-	if len(starting) > 0 {
-		k.startBans(starting, res)
-	}
-	k.includeCounted(res)
-	k.setTimes(res)
-	return true, nil
+	k.correctTimes(res)
+	return reserves || len(k.Changes) > 0, nil
 }
 
-// compareAll answers all checks.
-func (k *call) compareAll(res *twotier.Result) error {
-	res.Allowed = true
+// learn collects what is known of the keys.
+func (k *call) learn() error {
+	acquires := k.Op.Kind == twotier.Acquire
+	k.Keys = k.Keys[:0]
 	for i := range k.targets {
-		r := res.AddCheck()
-		if err := k.compare(&k.targets[i], r); err != nil {
-			return err
+		t := &k.targets[i]
+		switch {
+		case acquires && t.keyRefused:
+			return errKeyRefused
+		case t.check.IsLease() && t.sp.DenyCold && t.lacksStoreCounts():
+			return errMarkUnknown
 		}
-		if r.Refused {
-			res.Allowed = false
-			if r.RetryAfter < 0 || res.RetryAfter >= 0 && r.RetryAfter > res.RetryAfter {
-				res.RetryAfter = r.RetryAfter
+		k.Keys = append(k.Keys, decide.Key{Extra: t.extra, Doubtful: acquires && t.storeDown &&
+			(t.sp.DenyCold || twotier.IsImported(t.ns))})
+		known := &k.Keys[i]
+		if len(t.p.reservations) > 0 {
+			known.Reserved = t.p.reservations.ReservedEvents(t.ns, t.check.Key)
+		}
+		if t.credit != nil {
+			known.Credit, k.Wall = t.credit, time.Now()
+		}
+		if len(t.p.shared) > 0 {
+			if shared := t.sharedKey(); shared != nil {
+				known.Lent, k.Wall = shared, time.Now()
 			}
 		}
+	}
+	k.learnCounts()
+	return nil
+}
+
+// learnCounts collects the counts of the keys.
+func (k *call) learnCounts() {
+	for i := range k.targets {
+		k.Keys[i].View = k.view(&k.targets[i])
+	}
+}
+
+// takes reports whether the decision takes counts back.
+func (k *call) takes() bool {
+	for i := range k.Changes {
+		if k.Changes[i].N < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// apply carries out the changes, or none of them if it returns an error.
+func (k *call) apply() error {
+	for i := range k.Changes {
+		switch t := &k.targets[k.Changes[i].Check]; {
+		case t.p.draining:
+			return twotier.ErrClosed
+		case !k.admission.hasRoom(t):
+			return twotier.ErrBehind
+		}
+	}
+	for i := range k.Changes {
+		t := &k.targets[k.Changes[i].Check]
+		r, _, err := t.ensureEntry(k.present)
+		if err != nil {
+			return err
+		}
+		t.ref = r
+	}
+	for i := range k.Changes {
+		k.applyChange(&k.Changes[i])
 	}
 	return nil
 }
 
-// startRefusalBans starts the bans of an Acquire that counts nothing. It reports whether it has
-// started any.
-func (k *call) startRefusalBans(res *twotier.Result) (started bool, err error) {
-	starting, err := k.bansToStart(res)
-	if err != nil {
-		return false, err
+// applyChange carries out a change. The entry of its key exists.
+func (k *call) applyChange(c *decide.Change) {
+	t := &k.targets[c.Check]
+	e, l := t.p.keys.EntryAt(t.ref), t.sp.Ladder
+	switch c.Kind {
+	case decide.Mark:
+		t.p.keys.AddPending(e, l, leaparray.Moment(c.At), c.N)
+	case decide.Take:
+		t.p.keys.SubtractNewest(e, l, k.Now, -c.N)
+	default:
+		if t.credit != nil {
+			c.At = t.credit.Use(c.N, c.At, time.Now())
+		}
+		t.p.keys.Count(e, l, c.At, c.N, k.Now)
+		if c.At > k.Now && c.N > 0 {
+			t.p.keys.MarkAhead(e, l, c.At, k.Now)
+		}
 	}
-	k.startBans(starting, res)
-	return len(starting) > 0, nil
+	if c.Kind == decide.Mark && t.check.IsBan() {
+		t.setAtLimit(true)
+	}
+	t.p.markDirty(t.ref, e)
+	k.refused = k.refused || e.HasFlag(keys.FlagParked)
 }
 
-// setTimes records when the checks were counted.
-func (k *call) setTimes(res *twotier.Result) {
-	if k.op.TakesNewest() {
-		return
-	}
-	for i := range res.Checks {
-		switch t := &k.targets[i]; {
-		case !k.counts(t):
-		case t.credit != nil || t.check.IsLease():
-			res.Checks[i].TS = t.stamped
-		default:
-			res.Checks[i].TS = k.ts
+// correctTimes corrects the times at which events were counted: a credit moves them.
+func (k *call) correctTimes(res *twotier.Result) {
+	for i := range k.Changes {
+		if c := &k.Changes[i]; c.Kind == decide.Count {
+			res.Checks[c.Check].TS = c.At
 		}
 	}
 }
@@ -128,7 +191,7 @@ func (k *call) setTimes(res *twotier.Result) {
 // are kept longer than unused ones, but may be evicted at once to make room for the next read.
 func (k *call) markUsed() {
 	age := uint32(0)
-	if k.op.Kind == twotier.Count {
+	if k.Op.Kind == twotier.Count {
 		age = keys.EvictableAge
 	}
 	for i := range k.targets {
@@ -140,24 +203,6 @@ func (k *call) markUsed() {
 			}
 		}
 	}
-}
-
-// checkReach refuses an Add before it is counted if one of its limits can't be compared, or if it
-// takes counts back and the store can't be asked how many there are.
-func (k *call) checkReach() error {
-	for i := range k.targets {
-		t := &k.targets[i]
-		if err := k.checkTakes(t); err != nil {
-			return err
-		}
-		v := k.view(t)
-		for j := range t.check.Limits {
-			if !v.Covers(t.check.Limits[j].WindowAt(k.ts), k.ts) {
-				return k.reachError(t, &t.check.Limits[j])
-			}
-		}
-	}
-	return nil
 }
 
 // setSource records the origin of the answer.
@@ -176,64 +221,15 @@ func (k *call) setSource(res *twotier.Result) {
 		}
 		if shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.ReadAt).Milliseconds())
-		} else if k.op.Kind == twotier.Count || res.Degraded || t.p.ownership == notOwned {
+		} else if k.Op.Kind == twotier.Count || res.Degraded || t.p.ownership == notOwned {
 			res.AgeMS = max(res.AgeMS, t.p.store.Age(time.Now()))
 		}
 	}
 }
 
-// makeEntries finds the entries of all keys that the operation counts, and makes those that are
-// missing.
-func (k *call) makeEntries() error {
-	for i := range k.targets {
-		t := &k.targets[i]
-		if !k.counts(t) {
-			continue
-		}
-		r, _, err := t.ensureEntry(k.present)
-		if err != nil {
-			return err
-		}
-		t.ref = r
-	}
-	return nil
-}
-
-// count counts all checks. Their entries exist, see makeEntries.
-func (k *call) count() {
-	for i := range k.targets {
-		t := &k.targets[i]
-		if !k.counts(t) {
-			continue
-		}
-		e := t.p.keys.EntryAt(t.ref)
-		switch {
-		case t.check.IsLease():
-			t.countLease(e)
-		case k.op.TakesNewest():
-			t.p.keys.SubtractNewest(e, t.sp.Ladder, k.now, -t.check.N)
-		default:
-			if t.stamped = k.ts; t.credit != nil {
-				t.stamped = t.credit.Use(t.check.N, k.ts, time.Now())
-			}
-			t.p.keys.Count(e, t.sp.Ladder, t.stamped, t.check.N, k.now)
-			if t.stamped > k.now && t.check.N > 0 {
-				t.p.keys.MarkAhead(e, t.sp.Ladder, t.stamped, k.now)
-			}
-		}
-		t.p.markDirty(t.ref, e)
-		k.refused = k.refused || e.HasFlag(keys.FlagParked)
-	}
-}
-
-// counts reports whether an operation that counts counts the target.
-func (k *call) counts(t *target) bool {
-	return t.check.N != 0 && !(k.refusedCounts && t.check.IsLease())
-}
-
 // view returns the synced and pending counts of the target's key.
 func (k *call) view(t *target) leaparray.View {
-	v := leaparray.View{Ladder: t.sp.Ladder, Now: k.now}
+	v := leaparray.View{Ladder: t.sp.Ladder, Now: k.Now}
 	if t.ref = t.p.keys.Find(t.hash, t.ns, t.check.Key); t.ref != 0 {
 		e := t.p.keys.EntryAt(t.ref)
 		v.A, v.B = t.p.keys.SyncedOf(e), t.p.keys.PendingOf(e)
@@ -241,125 +237,6 @@ func (k *call) view(t *target) leaparray.View {
 	return v
 }
 
-func (k *call) compare(t *target, r *twotier.CheckResult) error {
-	if k.op.Kind == twotier.Acquire && t.keyRefused {
-		return errKeyRefused
-	}
-	v := k.view(t)
-	if t.check.IsLease() {
-		if t.sp.DenyCold && t.lacksStoreCounts() {
-			return errMarkUnknown
-		}
-		k.compareLease(t, v, r)
-		return nil
-	}
-	if t.credit != nil && k.op.Kind == twotier.Acquire {
-		t.credit.AnswerCheck(t.check.Needed(t.extra), v, k.ts, time.Now(), r)
-		return nil
-	}
-	for i := range t.check.Limits {
-		limit := &t.check.Limits[i]
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Period: limit.Period}
-		ok := false
-		if k.op.Kind == twotier.Acquire {
-			ok = k.admits(t, v, &lr, r)
-		} else {
-			var e leaparray.Estimate
-			e, ok = v.Count(limit.WindowAt(k.ts), k.ts, k.ts >= k.now)
-			// Pending may take back counts that another counter has meanwhile taken back as well.
-			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
-			lr.BucketMS = e.Width
-			lr.Refused = k.op.Kind == twotier.Add && e.Hi > lr.Max
-		}
-		if !ok {
-			return k.reachError(t, limit)
-		}
-		r.Refused = r.Refused || lr.Refused
-		r.Limits = append(r.Limits, lr)
-	}
-	if k.op.Kind == twotier.Acquire {
-		t.setAtLimit(r.Refused)
-	}
-	// A mark that was not seen may have counted the event.
-	if k.op.Kind == twotier.Acquire && t.storeDown &&
-		(t.sp.DenyCold || twotier.IsImported(t.ns)) {
-		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
-	}
-	return nil
-}
-
-// admits compares one limit of an Acquire with the sum of all its checks of the key, see
-// target.extra. It returns false if the limit's window is out of reach.
-func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
-	r *twotier.CheckResult) bool {
-	if t.check.IsBan() {
-		k.applyBan(t, v, lr, r)
-		return true
-	}
-	at, window := k.ts, lr.Window
-	var peak, blur int64
-	var ok bool
-	if lr.Period == nil {
-		peak, blur, ok = v.PeakBlur(window, at)
-	} else {
-		window, peak, blur, ok = sumPeriod(lr.Period, v, at)
-	}
-	if !ok {
-		return false
-	}
-	peak = max(0, peak) // as in compare
-	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
-	own := t.check.Needed(t.extra)
-	n := own
-	if len(t.p.reservations) > 0 {
-		n += t.p.reservations.ReservedEvents(t.ns, t.check.Key)
-	}
-	if len(t.p.shared) > 0 {
-		lent := k.lentWithin(t, window)
-		lr.Hi += lent
-		n += lent
-	}
-	if peak+n <= lr.Max {
-		return true
-	}
-	lr.Refused = true
-	retry := int64(reservedRetry)
-	switch {
-	case peak+own <= lr.Max:
-	case lr.Period == nil:
-		retry = v.RetryAfter(window, at, own, lr.Max)
-	default:
-		retry = waitForNextPeriod(lr, at, own)
-	}
-	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
-		r.RetryAfter = retry
-	}
-	return true
-}
-
-// lentWithin returns how many lent events of the target's key may lie in a window that ends at ts
-// or later. An event of the past is in windows that have ended, and ended loans may be in these.
-func (k *call) lentWithin(t *target, window int64) int64 {
-	if shared := t.sharedKey(); shared != nil {
-		return shared.LentWithin(window, min(k.ts, k.now), time.Now())
-	}
-	return 0
-}
-
-// includeCounted adds an admitted Acquire's own counts to its figures.
-func (k *call) includeCounted(res *twotier.Result) {
-	for i := range k.targets {
-		if k.refusedCounts && k.targets[i].check.IsLease() {
-			continue
-		}
-		n := k.targets[i].check.N + k.targets[i].extra
-		for j := range res.Checks[i].Limits {
-			lr := &res.Checks[i].Limits[j]
-			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n
-		}
-	}
-}
-
 func (k *call) reachError(t *target, limit *twotier.Limit) error {
-	return twotier.OutOfReach(k.op, t.sp.Ladder, limit.WindowAt(k.ts), k.ts, k.now)
+	return twotier.OutOfReach(k.Op, t.sp.Ladder, limit.WindowAt(k.TS), k.TS, k.Now)
 }

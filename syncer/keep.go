@@ -125,7 +125,7 @@ func (k *call) awaitAck(ctx context.Context, d *durability) error {
 		}
 		marks = append(marks, mark)
 	}
-	return cmp.Or(d.awaitMarks(ctx, d.ackLevel(k.op), marks)...)
+	return cmp.Or(d.awaitMarks(ctx, d.ackLevel(k.Op), marks)...)
 }
 
 // countedKeysIn returns the call's keys in a partition.

@@ -41,13 +41,13 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 	if err != nil {
 		return r, err
 	}
-	defer t.p.unshareIdle(k.now)
+	defer t.p.unshareIdle(k.Now)
 	var counts *loans.Counts
 	if !t.lacksStoreCounts() && !t.p.degraded() && !t.p.draining {
-		counts = &loans.Counts{View: k.view(t), At: k.ts,
+		counts = &loans.Counts{View: k.view(t), At: k.TS,
 			Reserved: t.p.reservations.ReservedEvents(t.ns, t.check.Key)}
 	}
-	return key.Lend(q, counts, k.now, time.Now())
+	return key.Lend(q, counts, k.Now, time.Now())
 }
 
 // ForgetLoans forgets all loans and credits: all counts are in the store, and the next owners read

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
 )
@@ -18,11 +19,11 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 	allowNonOwner bool) (bucketMS int64, points []twotier.Point, err error) {
 	err = c.withLoadedKey(ctx, ns, key, window, allowNonOwner, func(k *call) error {
 		var ok bool
-		bucketMS, ok = k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
+		bucketMS, ok = k.view(&k.targets[0]).Series(window, k.TS, func(start, n int64) {
 			points = append(points, twotier.Point{Start: start, Count: max(0, n)})
 		})
 		if !ok {
-			return k.reachError(&k.targets[0], &k.op.Checks[0].Limits[0])
+			return k.reachError(&k.targets[0], &k.Op.Checks[0].Limits[0])
 		}
 		return nil
 	})
@@ -34,7 +35,7 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 func (c *Counter) Snapshot(ctx context.Context, ns, key []byte,
 	allowNonOwner bool) (v leaparray.View, now int64, err error) {
 	err = c.withLoadedKey(ctx, ns, key, 1, allowNonOwner, func(k *call) error {
-		v, now = k.view(&k.targets[0]).Clone(), k.ts
+		v, now = k.view(&k.targets[0]).Clone(), k.TS
 		return nil
 	})
 	return v, now, err
@@ -184,7 +185,7 @@ func (t *topScan) countLeases(p *partition, e keys.Entry) int64 {
 	if sp.Name != twotier.LeaseNamespace {
 		return 0
 	}
-	return OpenLeases(p.keys.View(e, sp.Ladder, t.now))
+	return decide.OpenLeases(p.keys.View(e, sp.Ladder, t.now))
 }
 
 func (t *topScan) add(p *partition, e keys.Entry) {

@@ -25,7 +25,7 @@ type reservationBook struct {
 
 // newReservation returns an empty reservation for a prepared call whose operation reserves.
 func (o *operations) newReservation(k *call) *reservation {
-	return &reservation{in: &o.reservations, id: k.op.Reserve, ts: k.ts}
+	return &reservation{in: &o.reservations, id: k.Op.Reserve, ts: k.TS}
 }
 
 // reserve reserves all checks of the operation. The partitions are locked.
@@ -77,7 +77,11 @@ func (k *call) countReserved(id string) error {
 		in.EntryAt(t.ref).SetLastUsed(in.Clock.Second())
 	}
 	k.unreserve(id)
-	k.count()
+	k.Changes = k.Changes[:0]
+	k.AddCounts(false)
+	for i := range k.Changes {
+		k.applyChange(&k.Changes[i])
+	}
 	return nil
 }
 

@@ -13,7 +13,7 @@ import "twotier.dev/twotier"
 // stoodStill reports whether the process stood still before the call last read the clock. Reads
 // don't admit anything, and may be as old as the standstill.
 func (k *call) stoodStill() bool {
-	return k.pulse != nil && k.op.Kind != twotier.Count && !k.pulse.Covers(k.present)
+	return k.pulse != nil && k.Op.Kind != twotier.Count && !k.pulse.Covers(k.present)
 }
 
 // isAdmission reports whether an operation with this result admits events.

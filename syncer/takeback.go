@@ -32,7 +32,7 @@ func (k *call) checkTakes(t *target) error {
 		return errStoreDown
 	case t.fresh && !t.check.IsLease() && k.isShort(t):
 		return errNotStored
-	case !k.op.Recalled && t.p.ownership == owned && !t.check.IsLease() && t.mayBeLent():
+	case !k.Op.Recalled && t.p.ownership == owned && !t.check.IsLease() && t.mayBeLent():
 		return ErrLent
 	}
 	return nil
@@ -42,6 +42,6 @@ func (k *call) checkTakes(t *target) error {
 // still arrive in the store: another counter has them, which is paused or cut off from this one.
 func (k *call) isShort(t *target) bool {
 	need := -t.check.N
-	k.view(t).SelectAt(k.ts, need, func(_ leaparray.Stretch, n int64) { need -= n })
-	return need > 0 && (!t.loaded || k.present-k.ts < shortFor.Milliseconds())
+	k.view(t).SelectAt(k.TS, need, func(_ leaparray.Stretch, n int64) { need -= n })
+	return need > 0 && (!t.loaded || k.present-k.TS < shortFor.Milliseconds())
 }

@@ -86,7 +86,7 @@ func (t *target) stopWaiting() {
 // notOwner reports whether another counter has to decide about any of the keys.
 func (k *call) notOwner() bool {
 	for i := range k.targets {
-		if k.targets[i].isRefusedByPartition(k.op) {
+		if k.targets[i].isRefusedByPartition(k.Op) {
 			return !k.claimCredits()
 		}
 	}

@@ -43,8 +43,10 @@ func importMap() map[string][]string {
 
 		// The arithmetic of windows, and the counter built on it.
 		"leaparray": {},
+		"decide":    {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"syncer": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
+			"twotier.dev/twotier", "twotier.dev/twotier/decide",
+			"twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/slab", "twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/syncer/internal/keys",
 			"twotier.dev/twotier/syncer/internal/loans",

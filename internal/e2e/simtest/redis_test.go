@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -189,7 +190,7 @@ func compareLeases(op *twotier.Op, c *twotier.Check, v leaparray.View, lr *twoti
 		lr.Refused = c.Until <= v.Now || lr.Count+min(c.N, sum) < 0
 		return
 	}
-	lr.Count = syncer.OpenLeases(v)
+	lr.Count = decide.OpenLeases(v)
 	lr.Refused = lr.Count+max(0, sum) > lr.Max
 }
 
@@ -205,7 +206,7 @@ func includeLeases(op *twotier.Op, res *twotier.Result) {
 // forbid compares a ban with the present.
 func (d *direct) forbid(c *twotier.Check, r *twotier.CheckResult) {
 	lr, now := twotier.LimitResult{Window: c.Limits[0].Window}, d.now()
-	if end := syncer.BanEnd(d.view(c.NS, c.Key)); end > now {
+	if end := decide.BanEnd(d.view(c.NS, c.Key)); end > now {
 		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
 		r.Refused, r.RetryAfter = true, end-now
 	}
