@@ -91,8 +91,9 @@ func (h *health) recordOutcomes(sent []*rounds.Round, began time.Time) (failed i
 		}
 	}
 	if ask {
-		for range enoughSilent {
-			h.parts[rand.IntN(len(h.parts))].probe()
+		first := rand.IntN(len(h.parts))
+		for i := range h.enough { // all different, or too few could fail
+			h.parts[(first+i)%len(h.parts)].probe()
 		}
 	}
 	return failed
