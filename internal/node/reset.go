@@ -44,7 +44,10 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	marked := n.opt.Clock.Now()
 	var leases twotier.Check
 	leases.NS, leases.Key = twotier.LeaseKey(ns, "", key)
-	err := errors.Join(n.reset(ctx, &check), n.reset(ctx, &leases))
+	err := n.reset(ctx, &check)
+	if err == nil {
+		err = n.reset(ctx, &leases)
+	}
 	if err != nil {
 		return asPartial(err, "holds of the key from before this time count as nothing")
 	}
