@@ -14,9 +14,9 @@ type Call struct {
 	Now, TS int64
 	// Wall is the present by the clock of loans and credits.
 	Wall time.Time
-	// Keys are what is known of the key of each check.
+	// Keys has the knowledge about the key of each check.
 	Keys []Key
-	// Changes are what Acquire has decided to change.
+	// Changes has the changes that Acquire or AddCounts decided on.
 	Changes []Change
 }
 

@@ -122,7 +122,7 @@ func waitForNextPeriod(lr *twotier.LimitResult, at, n int64) int64 {
 	return end - at
 }
 
-// compareLease compares an Acquire that takes or returns leases with those that are open.
+// compareLease compares an Acquire that takes or returns leases with the open leases.
 func (c *Call) compareLease(check *twotier.Check, k *Key, r *twotier.CheckResult) {
 	limit := &check.Limits[0]
 	lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), BucketMS: 1}

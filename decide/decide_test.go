@@ -26,8 +26,8 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestKnowledge: what is known of a key apart from its counts refuses an event that the counts
-// admit, with the time after which to try again.
+// TestKnowledge: reservations, other checks of the key, and doubt refuse an event that the counts
+// admit. The answer has the time after which to try again.
 func TestKnowledge(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -67,8 +67,8 @@ func TestDryRunsAndReservations(t *testing.T) {
 	}
 }
 
-// TestBan: a refusal that breaches a limit starts its ban, once, and the ban refuses what the limit
-// would admit, until its end.
+// TestBan: a refusal that breaches a limit starts its ban, once. Until its end, the ban refuses
+// events that the limit would admit.
 func TestBan(t *testing.T) {
 	b := newBed(t)
 	ban := twotier.Check{Kind: twotier.BanCheck, NS: []byte(twotier.BanNamespace),

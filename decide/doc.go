@@ -1,7 +1,7 @@
 // Package decide decides operations: may this pass, and what does it count?
 //
-// A decision is a pure function of an operation, the present, and what is known of the key of each
-// of its checks ([Key]). It fills in a result and returns the [Change] values that its keys need.
+// A decision is a pure function of an operation, the present, and the knowledge about the key of
+// each check ([Key]). It fills in a result and lists the changes of the keys ([Change]).
 // Engines fetch the knowledge and carry out the changes: syncer in memory, under the locks of the
 // partitions.
 //

@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Key is what is known of the key of a check.
+// Key is the knowledge about the key of a check.
 type Key struct {
 	// View has its counts, at the present.
 	View leaparray.View
@@ -37,7 +37,7 @@ type Credit interface {
 	AnswerCheck(n int64, v leaparray.View, ts int64, now time.Time, r *twotier.CheckResult)
 }
 
-// Change is what a decision changes in the key of a check.
+// Change is a change of the key of a check.
 type Change struct {
 	Check int
 	Kind  ChangeKind

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// bed decides operations about keys of its own, and carries out what they change.
+// bed decides operations about its own keys, and carries out the changes.
 type bed struct {
 	t    testing.TB
 	now  int64
@@ -24,7 +24,7 @@ func newBed(t testing.TB) *bed {
 	return &bed{t: t, now: 1_700_000_000_000, keys: map[string]*leaparray.View{}}
 }
 
-// view returns what is known of a key.
+// view returns the counts of a key.
 func (b *bed) view(c *twotier.Check) *leaparray.View {
 	name := string(c.NS) + "/" + string(c.Key)
 	v := b.keys[name]
@@ -77,7 +77,7 @@ func (b *bed) change(check *twotier.Check, c decide.Change) {
 }
 
 // TestAcquireAgainstALog compares a million decisions about limits that keys remember exactly with
-// those of a log of all events.
+// the decisions of a log of all events.
 func TestAcquireAgainstALog(t *testing.T) {
 	ops := 1_000_000
 	if testing.Short() {
@@ -121,7 +121,7 @@ func TestAcquireAgainstALog(t *testing.T) {
 			res := b.acquire(twotier.Op{DryRun: true, Checks: []twotier.Check{{Key: []byte(key),
 				N: n, Limits: limits}}})
 			if !res.Allowed {
-				t.Fatalf("%d of %s is refused at the time that it was told: %+v", n, key, res)
+				t.Fatalf("%d of %s is still refused after retry_after: %+v", n, key, res)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func (k *call) acquire(res *twotier.Result) (counted bool, err error) {
 	return reserves || len(k.Changes) > 0, nil
 }
 
-// learn collects what is known of the keys.
+// learn collects the knowledge about the keys.
 func (k *call) learn() error {
 	acquires := k.Op.Kind == twotier.Acquire
 	k.Keys = k.Keys[:0]
