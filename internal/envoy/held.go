@@ -148,13 +148,14 @@ func (w *framedConn) hold(f frame, by time.Time) error {
 func (w *framedConn) await(f frame, by time.Time) {
 	h := &w.held
 	h.waits, h.stream = true, f.stream
-	go func() {
+	// The goroutine that reads has not ended, so the server does not wait for its goroutines yet.
+	w.conn.server.serving.Go(func() {
 		st := w.conn.beginStream(f.stream, int64(f.length), by)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.begun <- st
 		_ = w.Conn.SetReadDeadline(time.Unix(1, 0))
-	}()
+	})
 }
 
 // takeBegun makes the headers of the request that has waited the current frame, once it need not
