@@ -95,13 +95,13 @@ FIXED_MODEL := 1001
 OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then printf '%d' 0x$$h; \
   else od -An -N4 -tu4 /dev/urandom | tr -d ' '; fi)
 
-# The parts of make check, which does some at the same time.
-CHECKS := check-lint check-race check-faults check-clusters check-models check-simulate check-scale \
-  check-fuzz check-switching check-clients check-openapi check-deploy check-release \
-  check-page
+# The parts of make check, which does some at the same time. The parts that wait most begin first.
+CHECKS := check-faults check-page check-lint check-clusters check-race check-switching \
+  check-models check-simulate check-scale check-fuzz check-clients check-openapi check-deploy \
+  check-release
 # The parts of make long, one after the other.
-LONGS := long-lint long-vulnerabilities long-path long-middleware long-deploy long-release long-bench long-race \
-  long-faults long-mutants long-fuzz
+LONGS := long-lint long-vulnerabilities long-path long-middleware long-deploy long-release \
+  long-bench long-race long-faults long-mutants long-fuzz
 .PHONY: checks $(CHECKS) $(LONGS)
 checks: $(CHECKS)
 
