@@ -190,6 +190,8 @@ func TestDirectClusterTakesATagAtOnce(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	must.Succeed(t, probe(t, s))
 	message := []twotier.Check{check("{188}", 1, 60_000, 15), check("{188}:hello", 1, 60_000, 2)}
+	dry := twotier.Op{Kind: twotier.Acquire, Checks: message, DryRun: true}
+	must.Succeed(t, d.Do(t.Context(), &dry, new(twotier.Result))) // it reads the keys
 	before := s.Health().RoundTrips
 	for i := range 4 {
 		if res := acquire(t, d, message...); res.Allowed != (i < 2) || res.Checks[0].Refused ||

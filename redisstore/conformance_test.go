@@ -105,10 +105,10 @@ func tairHashStandIn(t testing.TB) string {
 	m := miniredis.RunT(t)
 	for name, plain := range map[string]string{
 		"EXHINCRBY": "HINCRBY", "EXHGET": "HGET", "EXHGETALL": "HGETALL", "EXHDEL": "HDEL",
-		"EXHLEN": "HLEN",
+		"EXHLEN": "HLEN", "EXHSET": "HSET",
 	} {
 		err := m.Server().Register(name, func(c *server.Peer, _ string, args []string) {
-			if plain == "HINCRBY" && len(args) != 3 {
+			if (plain == "HINCRBY" || plain == "HSET") && len(args) != 3 {
 				c.WriteError("ERR syntax error")
 				return
 			}

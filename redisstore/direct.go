@@ -32,29 +32,24 @@ type DirectOptions struct {
 	// Ack is the level that AckDefault stands for. Default: AckStore, which also replaces weaker
 	// levels.
 	Ack twotier.Ack
+	// Memory bounds what is held of keys, in bytes. Default: 64 MiB.
+	Memory int
 	// Timeout bounds operations whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
 }
 
-// Direct runs operations in Redis itself: a script decides every operation that counts, exactly and
-// atomically for all users of the same Redis, in the layout of the two-tier counter.
+// Direct runs operations on what Redis has, exactly and atomically for all users of the same Redis,
+// in the layout of the two-tier counter: see "Pure-Redis mode" in the package's documentation.
 //
 // Operations that arrive while others are in flight are sent together with the next batch. One at a
-// time, Redis would spend most of its time on calling the script, and would read a busy key again
-// for each operation. A batch is numbered and its decisions are stored with the number, so that a
-// batch whose reply was lost can be sent again and returns the decisions of the first time.
+// time, Redis would spend most of its time on calling the script.
 //
-// Redis serves nobody else while it runs a script, so a script does a limited amount of work and
-// leaves the rest of its batch to the next one.
-//
-// One script can't run an Acquire over several partitions of a Redis Cluster, nor one whose keys
-// have more buckets than a script may read. Such an Acquire runs in parts, one after the other, and
-// if a later part refuses, the earlier ones take their counts back.
+// In a Redis Cluster, an Acquire over several partitions runs in parts, one after the other, and if
+// a later part refuses, the earlier ones take their counts back.
 type Direct struct {
 	opt        DirectOptions
 	companions map[string]*leaparray.Ladder // of bans and leases
 	workers    []*directWorker
-	steps      int // upper bound for each script
 
 	closed atomic.Bool
 	stop   context.CancelFunc
@@ -73,10 +68,13 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 			opt.Workers = 8
 		}
 	}
+	if opt.Memory == 0 {
+		opt.Memory = 64 << 20
+	}
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	d := &Direct{opt: opt, companions: syncer.CompanionLadders(), steps: maxSteps,
+	d := &Direct{opt: opt, companions: syncer.CompanionLadders(),
 		calls: sync.Pool{New: func() any { return new(directCall) }}}
 	for i := range opt.Workers {
 		d.workers = append(d.workers, newDirectWorker(d, i))
@@ -161,7 +159,7 @@ func (d *Direct) do(ctx context.Context, op *twotier.Op,
 	if d.crossesPartitions(op) {
 		return d.acquireAcrossPartitions(ctx, op, ts, res)
 	}
-	return d.submitAndWait(ctx, op, d.encode(op, ts, now), res, false)
+	return d.submitAndWait(ctx, op, d.newCall(op, ts, now), res, false)
 }
 
 // submitAndWait has a worker carry out a call for an operation. For part of an acquire, it waits
@@ -185,7 +183,7 @@ func (d *Direct) submitAndWait(ctx context.Context, op *twotier.Op, c *directCal
 	if d.ackOrDefault(op) > twotier.AckStore {
 		marks = []fences.Mark{c.mark}
 	}
-	err = c.decodeResult(op, res)
+	err = c.copyResult(res)
 	d.calls.Put(c)
 	return marks, err
 }
@@ -234,7 +232,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 		switch {
 		case c == nil:
 		case all || c.answered.Load():
-			res[i].Err = c.decodeResult(&ops[i], &res[i])
+			res[i].Err = c.copyResult(&res[i])
 			if res[i].Err == nil && d.ackOrDefault(&ops[i]) > twotier.AckStore {
 				marks[i] = []fences.Mark{c.mark}
 			}
@@ -261,7 +259,7 @@ func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []twotier.
 			err = d.checkAck(ctx, op)
 		}
 		if res[i].Err = err; err == nil && !d.crossesPartitions(op) {
-			calls[i] = d.encode(op, ts, now)
+			calls[i] = d.newCall(op, ts, now)
 			calls[i].list = list
 			list.left.Add(1)
 		}
@@ -279,8 +277,8 @@ func (d *Direct) worker(c *directCall) *directWorker {
 // whose second key it shares.
 func (d *Direct) workerForWholeList(calls []*directCall) *directWorker {
 	for _, c := range calls {
-		for i := 1; c != nil && i < len(c.checks); i++ {
-			if c.checks[i].partition%len(d.workers) != c.partition()%len(d.workers) {
+		for i := 1; c != nil && i < len(c.keys); i++ {
+			if c.keys[i].partition%len(d.workers) != c.partition()%len(d.workers) {
 				return d.worker(c)
 			}
 		}

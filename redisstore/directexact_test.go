@@ -56,8 +56,9 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 	s := open(t, redisstore.Options{URL: srv.URL(), Ladders: ladders(l)})
 	clk := newClock(t0)
 	direct := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+	other := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load, Writer: "other"})
 	for i := range 60 { // so that Redis lists the keys
-		add(t, direct, fmt.Sprint("k", i), 1, t0)
+		add(t, other, fmt.Sprint("k", i), 1, t0)
 	}
 	counter := openCounter(t, syncer.Options{Store: s, Now: clk.now.Load,
 		Namespaces: map[string]syncer.Namespace{"default": {Ladder: l}}})
@@ -108,10 +109,11 @@ func TestLongWaitsAreAlike(t *testing.T) {
 	s := open(t, redisstore.Options{URL: srv.URL(), Ladders: ladders(l)})
 	clk := newClock(t0)
 	direct := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+	other := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load, Writer: "other"})
 	const keys = 6
 	for i := range keys {
 		key := fmt.Sprint("k", i)
-		add(t, direct, key, 1, t0) // so that Redis lists the key
+		add(t, other, key, 1, t0) // so that Redis lists the key
 		fields := []any{"HSET", s.Address(key)}
 		gap := 1 + dice.Int64N(20)*int64(i%2)
 		for back := int64(1); back < 2000; back += 1 + dice.Int64N(gap) {

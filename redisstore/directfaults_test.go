@@ -279,7 +279,7 @@ func (l *leaver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 		err := next(ctx, cmds)
 		for _, c := range cmds {
 			for _, arg := range c.Args() {
-				if name, ok := arg.(*string); ok && *name == l.key && c.Err() == nil {
+				if arg == l.key && c.Name() != "hgetall" && c.Err() == nil {
 					l.leave()
 				}
 			}
@@ -336,7 +336,7 @@ func (h *holder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 		err := next(ctx, cmds)
 		for _, c := range cmds {
 			for _, arg := range c.Args() {
-				if name, ok := arg.(*string); ok && *name == h.key {
+				if arg == h.key && c.Name() != "hgetall" {
 					h.once.Do(func() { close(h.held) })
 					<-h.free
 				}

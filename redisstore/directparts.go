@@ -40,7 +40,7 @@ func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts
 			continue
 		}
 		res.Checks[i].TS = 0
-		n := amountForKey(op, i)
+		n := op.Checks[i].N + extra(op, i)
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
@@ -78,7 +78,7 @@ func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, chec
 		one.Checks = append(one.Checks, op.Checks[i])
 	}
 	var part twotier.Result
-	call := d.encode(&one, ts, d.opt.Now())
+	call := d.newCall(&one, ts, d.opt.Now())
 	if marks, err = d.submitAndWait(ctx, &one, call, &part, true); err != nil {
 		return nil, err
 	}

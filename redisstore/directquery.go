@@ -48,19 +48,15 @@ func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, no
 	if _, err := twotier.Validate(op, d.ladder, now); err != nil {
 		return v, now, err
 	}
-	c := d.encode(op, now, now)
+	c := d.newCall(op, now, now)
+	c.views = true
 	if err := d.submit(c); err != nil {
 		return v, now, err
 	}
 	if err := c.wait(ctx, d.opt.Timeout); err != nil {
 		return v, now, err
 	}
-	var res twotier.Result
-	if err := c.decodeResult(op, &res); err != nil {
-		return v, now, err
-	}
-	held, err := c.parseCells()
-	return viewOf(d.ladder(op.Checks[0].NS), held, now), now, err
+	return c.view, now, c.err
 }
 
 // Forget deletes a key. Counters that still know its counts will not restore them after an earlier

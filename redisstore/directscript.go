@@ -2,10 +2,9 @@ package redisstore
 
 import (
 	"fmt"
-	"slices"
+	"math/rand/v2"
 	"strconv"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/msgpack"
@@ -13,219 +12,195 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// How many numbers the script returns for each limit (count, width of the widest cut cell, and
-// retry after) and for each cell (start, width and count).
-const (
-	valuesOfLimit = 3
-	valuesOfCell  = 3
-)
-
-// plansSeen is how many of the latest plans are searched for an equal one. Callers have few rules,
-// and mostly the same ones.
-const plansSeen = 8
-
-// directScript is one call of the script, for operations that are carried out together. Its memory
-// is reused.
+// directScript is one call of commit.lua, for groups that are carried out together. Its memory is
+// reused.
 type directScript struct {
-	calls []*directCall
-	call  scripts.Call
+	call    scripts.Call
+	groups  []*directGroup
+	sender  string // the key that its number is stored under
+	store   *Store
+	version string // that all changed keys get
 
-	most     int           // steps
-	left     []*directCall // the calls that were left for another script
-	sender   string        // the key that its number is stored under
-	store    *Store
-	ladders  []*leaparray.Ladder
-	plans    []directPlan
-	versions map[int]int // by partition, the position of its version among the versions, from 1
-	parts    []int       // the partitions in the order of their versions
-	names    []byte      // the names of all keys but the first
-	ends     []int       // where each name ends
-	keys     []string    // parts of one string
-	packed   []byte
-	hashes   []byte // of the keys, for the lists of keys
-	size     int    // how many numbers are packed
+	partitions []int
+	positions  map[int]int // of a partition among them, from 1
+	packed     []byte
+	fields     layout.Fields
+	sets, gone []byte // of a key, in MessagePack
 }
 
-// directPlan holds the rules that some checks have in common.
-type directPlan struct {
-	ladder int             // from 1
-	limits []twotier.Limit // as in directCall
-}
-
-func newDirectScript(s *Store, most int) *directScript {
+func newDirectScript(s *Store) *directScript {
 	return &directScript{
-		store: s, most: most, versions: map[int]int{},
-		call: scripts.Call{Script: s.scripts.Direct, Text: s.scripts.DirectText},
+		store: s, positions: map[int]int{},
+		call: scripts.Call{Script: s.scripts.Commit, Text: s.scripts.CommitText},
 	}
 }
 
-// startFor empties the script, for calls of a sender.
+// startFor empties the script, for groups of a sender.
 func (g *directScript) startFor(sender string) {
-	g.calls, g.left, g.call.MayHaveRun = g.calls[:0], g.left[:0], false
-	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
-	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
-	g.hashes = g.hashes[:0]
-	clear(g.versions)
+	g.groups, g.partitions, g.packed = g.groups[:0], g.partitions[:0], g.packed[:0]
+	g.call.MayHaveRun = false
+	clear(g.positions)
 	g.sender = sender
-	// A cluster's client finds the server by the first key, and can't read a pointer to it.
-	g.call.Line = append(g.call.Line[:0], nil, nil, 0, sender)
 }
 
-// encode builds the command for the calls.
-func (g *directScript) encode(seq uint64) {
-	checks, now := 0, int64(0)
-	for _, c := range g.calls {
-		checks, now = checks+len(c.checks), max(now, c.now)
-		for i := range c.checks {
-			c.checks[i].plan = g.planNumber(c.checks[i].ladder, c.limitsOf(i))
-		}
-	}
-	for _, c := range g.calls {
-		c.present = now
-	}
-	g.packed = msgpack.AppendHead(g.packed)
-	g.pack(now, int64(g.most))
-	g.packPlans()
-	g.pack(int64(len(g.calls)))
-	for _, c := range g.calls {
-		g.pack(flagNumber(c.kind == twotier.Acquire), c.mode, c.ts,
-			int64(len(c.checks)))
-		g.names = append(g.names, c.names...)
-		for i := range c.checks {
-			check := &c.checks[i]
-			g.hashes = layout.AppendHash(g.hashes, check.hash)
-			g.ends = append(g.ends, len(g.names)-len(c.names)+check.end)
-			g.pack(int64(1+checks+g.versionPosition(check.partition)), int64(check.plan), check.n,
-				check.companion)
-		}
-	}
-	msgpack.SetHead(g.packed, g.size)
-	for _, partition := range g.parts {
-		g.names = g.store.prefix.AppendStateKey(g.names, partition)
-		g.ends = append(g.ends, len(g.names))
-	}
-	all, from := string(g.names), 0
-	for _, end := range g.ends {
-		g.keys = append(g.keys, all[from:end])
-		from = end
-	}
-	line := g.call.Line
-	for i := range g.keys {
-		line = append(line, &g.keys[i])
-	}
-	line[2] = 1 + len(g.keys)
-	g.call.Line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed, g.hashes)
-}
-
-func (g *directScript) pack(numbers ...int64) {
-	for _, n := range numbers {
-		g.packed = msgpack.Append(g.packed, n)
-	}
-	g.size += len(numbers)
-}
-
-// planNumber returns the number of a plan, counted from 1 as in Lua.
-func (g *directScript) planNumber(l *leaparray.Ladder, limits []twotier.Limit) int {
-	for i := len(g.plans) - 1; i >= max(0, len(g.plans)-plansSeen); i-- {
-		if p := &g.plans[i]; g.ladders[p.ladder-1] == l && slices.Equal(p.limits, limits) {
-			return i + 1
-		}
-	}
-	ladder := slices.Index(g.ladders, l) + 1
-	if ladder == 0 {
-		g.ladders = append(g.ladders, l)
-		ladder = len(g.ladders)
-	}
-	g.plans = append(g.plans, directPlan{ladder, limits})
-	return len(g.plans)
-}
-
-func (g *directScript) packPlans() {
-	g.pack(int64(len(g.ladders)))
-	for _, l := range g.ladders {
-		g.pack(int64(l.Len()), int64(l.MaxCells()), int64(l.ExactEvents()), syncer.KeyTTL(l))
-		for level := range l.Len() {
-			g.pack(l.Width(level), int64(l.BucketsKept(level)))
-		}
-	}
-	g.pack(int64(len(g.plans)))
-	for _, p := range g.plans {
-		g.pack(int64(p.ladder), int64(len(p.limits)))
-		for _, limit := range p.limits {
-			if limit.Period == nil {
-				g.pack(limit.Window, limit.Bound())
-				continue
-			}
-			_, end := limit.Period.Around(limit.Window)
-			g.pack(limit.Window-end, limit.Bound(), limit.Window)
-		}
-	}
-}
-
-// addLimits adds the limits of a check. A period becomes the one around the operation's time.
-func (c *directCall) addLimits(limits []twotier.Limit) {
-	from := len(c.limits)
-	c.limits = append(c.limits, limits...)
-	for i := from; i < len(c.limits); i++ {
-		if l := &c.limits[i]; l.Period != nil {
-			l.Window, _ = l.Period.Around(c.ts)
-		}
-	}
-}
-
-// versionPosition returns the position of a partition's version among the versions, counted from 1
-// as in Lua.
-func (g *directScript) versionPosition(partition int) int {
-	n, ok := g.versions[partition]
+// position returns the position of a partition among those of the script, from 1.
+func (g *directScript) position(partition int) int {
+	n, ok := g.positions[partition]
 	if !ok {
-		g.parts = append(g.parts, partition)
-		n = len(g.parts)
-		g.versions[partition] = n
+		g.partitions = append(g.partitions, partition)
+		n = len(g.partitions)
+		g.positions[partition] = n
 	}
 	return n
 }
 
-func flagNumber(b bool) int64 {
-	if b {
-		return 1
+// encode builds the command for the groups.
+func (g *directScript) encode(seq uint64, claimant string, known map[int]*heldPartition,
+	now int64) {
+	g.version = strconv.FormatUint(rand.Uint64()>>16, 36)
+	line := append(g.call.Line[:0], nil, nil, 0, g.sender)
+	size, keys := 0, 0
+	for _, group := range g.groups {
+		for _, k := range group.keys {
+			line, keys = append(line, k.name), keys+1
+			g.position(k.partition)
+		}
 	}
-	return 0
+	b := msgpack.AppendHead(g.packed[:0])
+	number := func(n int64) { b, size = msgpack.Append(b, n), size+1 }
+	text := func(s string) { b, size = msgpack.AppendText(b, s), size+1 }
+	list := func(n int, packed []byte) {
+		if n == 0 {
+			number(0)
+			return
+		}
+		b, size = append(msgpack.AppendArray(b, n), packed...), size+1
+	}
+	text(g.version)
+	text(claimant)
+	number(g.store.longestTTL())
+	number(int64(len(g.partitions)))
+	for _, partition := range g.partitions {
+		line = append(line, g.store.prefix.StateKey(partition))
+		p := known[partition]
+		text(p.epoch)
+		text(p.quieted)
+		number(p.others)
+	}
+	number(int64(len(g.groups)))
+	for _, group := range g.groups {
+		number(group.claims())
+		number(int64(len(group.keys)))
+		for _, k := range group.keys {
+			number(int64(g.positions[k.partition]))
+			if k.guessed {
+				text(notExisting)
+			} else {
+				text(k.version)
+			}
+			number(syncer.KeyTTL(k.ladder))
+			hash := ""
+			if k.changed && k.extends {
+				var list [layout.HashBytes]byte
+				hash = string(layout.AppendHash(list[:0], k.hash))
+			}
+			text(hash)
+			sets, gone := g.encodeChanges(k, now)
+			list(sets, g.sets)
+			list(gone, g.gone)
+		}
+	}
+	msgpack.SetHead(b, size)
+	g.packed = b
+	line[2] = 1 + keys + len(g.partitions)
+	g.call.Line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed)
 }
 
-// decode gives every call its part of the reply without finishing any, and collects the calls that
-// the script left.
-func (g *directScript) decode(reply string) error {
+// encodeChanges encodes the changes of a key. It returns the lengths of both lists.
+func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
+	g.sets, g.gone = g.sets[:0], g.gone[:0]
+	if !k.changed {
+		return 0, 0
+	}
+	k.foldGrown(now)
+	k.changes(func(s leaparray.Stretch, n int64) {
+		g.sets = msgpack.AppendText(g.sets, g.fields.Field(s))
+		g.sets = msgpack.AppendText(g.sets, layout.Number(n))
+		sets += 2
+	}, func(s leaparray.Stretch) {
+		g.gone = msgpack.AppendText(g.gone, g.fields.Field(s))
+		gone++
+	})
+	k.changed = sets+gone > 0 // what was counted may have been taken back
+	return sets, gone
+}
+
+// outcome is what has become of a group.
+type outcome struct {
+	changed bool
+	refusal string    // in the server's words
+	partly  bool      // refused after a part was changed
+	keys    []content // as they are now, if they were not as expected
+}
+
+// content is the fields and values of a key, or why there are none.
+type content struct {
+	known bool
+	flat  []string
+	err   string
+}
+
+// decode decodes the reply: what is new of the partitions, and what has become of the groups. It
+// also reports whether that was decided by an earlier attempt.
+func (g *directScript) decode(reply string, learn func(partition int, p heldPartition)) (
+	list []outcome, again bool, err error) {
 	u := msgpack.Reader{Rest: reply}
 	u.Array()
-	repeated := u.Integer() == 1
-	u.Integer() // the steps
-	for _, c := range g.calls {
-		c.repeated = repeated
-		status := u.Integer()
-		if c.allowed = status == 1; status == 2 {
-			c.refusal = u.Text()
+	again = u.Integer() == 1
+	for _, partition := range g.partitions {
+		if u.Integer() == 0 {
 			continue
 		}
-		if status > 2 {
-			c.divide = status == 4
-			g.left = append(g.left, c)
-			continue
+		p := heldPartition{epoch: u.Text(), quieted: u.Text()}
+		p.others, err = strconv.ParseInt(u.Text(), 10, 64)
+		u.Bad = u.Bad || err != nil
+		if !u.Bad {
+			learn(partition, p)
 		}
-		for i := range c.checks {
-			n := valuesOfLimit * len(c.limitsOf(i))
-			if c.kind == twotier.Add {
-				cells := u.Integer()
-				u.Bad = u.Bad || cells < 0
-				c.values = append(c.values, cells)
-				n = int(valuesOfCell * cells)
-			}
-			for ; n > 0 && !u.Bad; n-- {
-				c.values = append(c.values, u.Integer())
+	}
+	for _, group := range g.groups {
+		var out outcome
+		switch u.Integer() {
+		case 1:
+			out.changed = true
+		case 2:
+			out.refusal = u.Text()
+		case 3:
+			out.refusal, out.partly = u.Text(), true
+		default:
+			for range group.keys {
+				out.keys = append(out.keys, decodeContent(&u))
 			}
 		}
+		list = append(list, out)
 	}
 	if u.Bad || u.Rest != "" {
-		return fmt.Errorf("unexpected reply %q", reply)
+		return nil, false, fmt.Errorf("unexpected reply %q", reply)
 	}
-	return nil
+	return list, again, nil
+}
+
+func decodeContent(u *msgpack.Reader) (c content) {
+	switch u.Peek() {
+	case msgpack.Number:
+		u.Integer()
+	case msgpack.Text:
+		c.err = u.Text()
+	default:
+		c.known = true
+		for range u.Array() {
+			c.flat = append(c.flat, u.Text())
+		}
+	}
+	return c
 }

@@ -1,21 +1,17 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
-	"twotier.dev/twotier/redisstore/internal/fences"
-	"twotier.dev/twotier/redisstore/internal/scripts"
-	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of a worker.
@@ -34,8 +30,15 @@ type directWorker struct {
 	d      *Direct
 	id     int
 	sender string
-	calls  *batching.Queue[*directCall]
-	seq    uint64
+	// claimant is its name in the versions of keys that it has claimed.
+	claimant string
+	calls    *batching.Queue[*directCall]
+	seq      uint64
+
+	held       heldKeys
+	guesses    guesses
+	partitions map[int]*heldPartition
+	decider    decider
 
 	answered int // calls of the previous batch that did not come from DoAll
 
@@ -43,10 +46,13 @@ type directWorker struct {
 	scripts []*directScript
 	reads   []*directCall
 	writes  []*directCall
+	fetches []*heldKey
+	flat    []string
 }
 
 func newDirectWorker(d *Direct, id int) *directWorker {
-	w := &directWorker{d: d, id: id,
+	w := &directWorker{d: d, id: id, held: newHeldKeys(d.opt.Memory / d.opt.Workers),
+		partitions: map[int]*heldPartition{}, claimant: rand.Text()[:10],
 		sender: d.opt.Store.prefix.BatchKey(d.opt.Writer + ":" + strconv.Itoa(id))}
 	w.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
 		Bytes: maxLimits, Before: w.yieldToCallers})
@@ -100,8 +106,8 @@ func orderedPrefix(batch []*directCall) int {
 		if c.isRead() && c.list == nil || !c.isRead() && reads == nil {
 			continue
 		}
-		for j := range c.checks {
-			name := string(c.hashName(j))
+		for j := range c.keys {
+			name := string(c.keys[j].name)
 			if !c.isRead() && reads[name] {
 				return i
 			}
@@ -135,180 +141,69 @@ func (w *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
 	}
 }
 
-// pipelineLen returns how many reads may be sent together. Redis may serve nobody else until it
-// has carried out the part of a pipeline that it has received.
-func pipelineLen(reads []*directCall) int {
-	buckets := 0
-	for i, c := range reads {
-		if buckets += c.checks[0].ladder.MaxCells(); buckets > maxBuckets && i > 0 {
-			return i
-		}
-	}
-	return len(reads)
-}
-
-// writeAll carries out calls that count, in as many scripts as needed. It overwrites the slice.
+// writeAll carries out calls that count: it decides them by what it holds of their keys, and has
+// Redis make the changes if the keys are still like that. Those whose keys are not are decided
+// again. It overwrites the slice.
 func (w *directWorker) writeAll(ctx context.Context, calls []*directCall) {
 	for len(calls) > 0 {
-		scripts := w.groupIntoScripts(calls)
-		w.sendScripts(ctx, scripts)
-		calls = calls[:0]
-		for _, g := range scripts {
-			calls = append(calls, g.left...)
-		}
-		calls = slices.DeleteFunc(calls, func(c *directCall) bool {
-			divide := c.divide // once it is finished, the call belongs to another operation
-			if divide {
-				w.acquireInHalves(ctx, c)
-			}
-			return divide
-		})
-	}
-}
-
-// groupIntoScripts makes one script call of calls that count, or one per partition in a cluster.
-func (w *directWorker) groupIntoScripts(calls []*directCall) []*directScript {
-	w.seq++
-	used := 0
-	next := func(sender string) *directScript {
-		if used == len(w.scripts) {
-			w.scripts = append(w.scripts, newDirectScript(w.d.opt.Store, w.d.steps))
-		}
-		s := w.scripts[used]
-		used++
-		s.startFor(sender)
-		return s
-	}
-	if !w.d.opt.Store.conn.Cluster {
-		s := next(w.sender)
-		s.calls = append(s.calls, calls...)
-	} else {
-		of := map[int]*directScript{}
-		for _, c := range calls {
-			partition := c.partition()
-			s := of[partition]
-			if s == nil {
-				s = next(w.d.opt.Store.prefix.WriterKey(partition, "d"+w.d.opt.Writer))
-				of[partition] = s
-			}
-			s.calls = append(s.calls, c)
-		}
-	}
-	for _, s := range w.scripts[:used] {
-		s.encode(w.seq)
-		for _, c := range s.calls {
-			c.mark = fences.Mark{Key: s.sender, Seq: w.seq}
-		}
-	}
-	return w.scripts[:used]
-}
-
-func (w *directWorker) readAll(ctx context.Context, reads []*directCall) {
-	s := w.d.opt.Store
-	pipe := s.conn.Client.Pipeline()
-	cmds := make([]*redis.Cmd, len(reads))
-	for i, c := range reads {
-		cmds[i] = pipe.Do(ctx, s.readVerb(), string(c.hashName(0)))
-	}
-	s.conn.RoundTrips.Add(1)
-	scripts.Execute(ctx, pipe)
-	for i, c := range reads {
-		if err := cmds[i].Err(); err != nil {
-			if !scripts.IsRefusal(err) {
-				scripts.ReloadSlots(ctx, s.conn.Client)
-			}
-			s.setFailedUnlessReply(err)
-			c.Finish(fmt.Errorf("%w: %w", twotier.ErrUnavailable, err))
-			continue
-		}
-		s.conn.SetFailed(nil)
-		c.flat, _ = cmds[i].Val().([]any)
-		c.Finish(nil)
-	}
-}
-
-// sendScripts sends scripts until each is answered or time is up. A script without an answer is
-// sent again unchanged under the same sequence: if it was applied, Redis only returns its
-// decisions.
-func (w *directWorker) sendScripts(ctx context.Context, open []*directScript) {
-	s := w.d.opt.Store
-	began := time.Now()
-	var send []*scripts.Call
-	open = slices.Clone(open)
-	for gap := directMinGap; ; gap = min(2*gap, directMaxGap) {
-		send = send[:0]
-		for _, g := range open {
-			send = append(send, &g.call)
-		}
-		s.runPipeline(ctx, send)
-		left := open[:0]
-		for _, g := range open {
-			if err := g.call.Cmd.Err(); err != nil {
-				if ctx.Err() == nil && w.shouldResend(g.call.MayHaveRun, err, time.Since(began)) {
-					left = append(left, g)
-					continue
-				}
-			}
-			s.deliver(g)
-		}
-		if open = left; len(open) == 0 {
-			return
-		}
-		select {
-		case <-time.After(gap):
-		case <-ctx.Done():
-		}
 		if ctx.Err() != nil {
-			for _, g := range open {
-				s.deliver(g)
+			for _, c := range calls {
+				c.Finish(errNotSent)
 			}
 			return
 		}
-	}
-}
-
-// shouldResend decides whether a failed script is sent again. A script that was certainly not
-// applied is given up soon, because no outcome is in doubt. In a cluster it is not, because a slot
-// that moves or a replica that takes over may need the time.
-func (w *directWorker) shouldResend(mayHaveRun bool, err error, spent time.Duration) bool {
-	if scripts.IsRefusal(err) && !scripts.IsTransient(err) {
-		return false
-	}
-	return mayHaveRun || w.d.opt.Store.conn.Cluster || spent < w.d.opt.Timeout/4
-}
-
-// deliver hands every call of a script its answer, or the error that they all share. Calls that the
-// script left have no answer yet.
-func (s *Store) deliver(g *directScript) {
-	reply, err := g.call.Cmd.Text()
-	if err == nil {
-		err = g.decode(reply)
-	}
-	if err == nil {
-		s.conn.SetFailed(nil)
-	} else {
-		s.setFailedUnlessReply(err)
-		if err = g.call.Classify(err); errors.Is(err, syncer.ErrNotApplied) {
-			err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
+		w.fetchAll(ctx, calls)
+		now := int64(0)
+		for _, c := range calls {
+			now = max(now, c.now)
+		}
+		groups := w.decideAll(calls, now)
+		calls = calls[:0]
+		if len(groups) == 0 {
+			return
+		}
+		w.sendScripts(ctx, w.groupIntoScripts(groups, now), now)
+		for _, g := range groups {
+			for c := g.first; g.stale && c != nil; c = c.next {
+				c.losses++
+				calls = append(calls, c)
+			}
 		}
 	}
-	if err != nil {
-		g.left = g.left[:0]
-	}
-	left := 0
-	for _, c := range g.calls {
-		if left < len(g.left) && g.left[left] == c {
-			left++
+}
+
+// decideAll decides calls one after the other, and returns them in groups.
+func (w *directWorker) decideAll(calls []*directCall, now int64) (groups []*directGroup) {
+	for _, c := range calls {
+		c.next = nil
+		if err := w.unusable(c); err != nil {
+			c.Finish(err)
 			continue
 		}
-		c.Finish(err)
+		g := &directGroup{first: c, last: c, calls: 1}
+		groups = append(groups, g)
+		for i := range c.keys {
+			k := c.keys[i].held
+			if k.group == nil {
+				k.group = g
+				g.keys = append(g.keys, k)
+			} else {
+				g.join(k.group.root())
+			}
+		}
+		w.decider.decide(c, now)
 	}
+	return slices.DeleteFunc(groups, func(g *directGroup) bool { return g.into != nil })
 }
 
-// setFailedUnlessReply takes an error as a sign that Redis is down, unless Redis reports it about a
-// single key.
-func (s *Store) setFailedUnlessReply(err error) {
-	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		s.conn.SetFailed(err)
+// unusable returns why a call can't be decided, or nil. What could not be read is read again for
+// the next call.
+func (w *directWorker) unusable(c *directCall) (err error) {
+	for i := range c.keys {
+		if k := c.keys[i].held; k.err != nil {
+			w.held.remove(k)
+			err = cmp.Or(err, k.err)
+		}
 	}
+	return err
 }

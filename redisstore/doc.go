@@ -22,14 +22,16 @@
 // digits: -29383940600005 is minute 29383940, of 60000 ms, which has 5 digits. Redis stores these
 // as integers, and Lua represents them exactly. Fields are self-describing: processes with
 // different ladders count the same keys without agreeing on anything. A bucket of the finest level
-// whose count is zero is a mark for events ahead of the present.
+// whose count is zero is a mark for events ahead of the present. The field v is no cell: see
+// "Pure-Redis mode".
 //
 // Next to its counts a partition has these keys:
 //
 //	tt:{p17}!s
 //	    a Hash with the state of the partition: e, its epoch, drawn when the partition is first
 //	    used and again after each loss; s, whether the epoch began with data that survived a loss
-//	    (1) or empty (0); v, the number of changes by anyone; q, the number of quiet changes; l,
+//	    (1) or empty (0); v, the number of changes by anyone; d, how many of these were made in
+//	    pure-Redis mode; q, the number of quiet changes; l,
 //	    the last change by a round or part of a restoration: its sequence, when it was cut (unix
 //	    seconds), and the key of its writer
 //	tt:{p17}!w:WRITER
@@ -67,7 +69,7 @@
 // entry runs out (unix milliseconds), a space, and the process as JSON.
 //
 // Outside of a cluster, tt:!d:WRITER:WORKER holds the number of the last batch of a worker of
-// pure-Redis mode, and its decisions.
+// pure-Redis mode and, after a colon, which of its groups were changed, unless all were.
 //
 // # Folding
 //
@@ -97,6 +99,30 @@
 // its time to live if nothing is there, in place of HINCRBY, HLEN and PEXPIRE. If something is
 // there, or the user may not run RESTORE, the script counts the events of the payload one by one,
 // and reports that the key existed.
+//
+// # Pure-Redis mode
+//
+// A [Direct] decides in Go, see package decide, and Redis makes the changes if nothing that they
+// depend on has changed since: optimistic concurrency control. A worker takes the operations that
+// wait, reads the Hashes of their keys unless it still holds them, and decides the operations one
+// after the other, each by what the ones before it have left. Then one script (commit.lua) writes
+// the cells that are different now. The keys that some operations share, directly or by way of
+// others, are a group: the script changes all of them, or none. It compares
+//
+//   - the version of each key, the field v of its Hash: a random text that every change in this
+//     mode draws anew;
+//   - the epoch of its partition, its quiet changes, and its changes without those of this mode (v
+//     less d), for whatever else writes the key: rounds, restorations, resets.
+//
+// The script returns the groups that have changed as they are now, and the worker decides them
+// again. An operation that has lost its keys to others several times claims them: for 200 ms, or
+// until its next change, nobody else may change them. So a process far from Redis gets its turn.
+//
+// The script stores the number of its batch, and which groups it changes, before it changes
+// anything. A batch whose answer was lost is sent again, and learns what has become of it. A
+// refusal is an answer only once the script has found its keys unchanged: it is as exact as an
+// admission. If nearly all keys that a worker does not hold turn out not to exist, it takes the
+// next ones for new without reading them, and the script changes them only if they are.
 //
 // # Losses
 //

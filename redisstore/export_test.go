@@ -1,12 +1,17 @@
 package redisstore
 
 import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/layout"
-	"twotier.dev/twotier/redisstore/internal/msgpack"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -37,21 +42,52 @@ func (s *Store) Address(key string) string {
 // Partition returns the partition of a key of the default namespace.
 func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byte(key)) }
 
-// SetMaxSteps bounds the steps of a script. It must be called before the first operation.
-func (d *Direct) SetMaxSteps(n int) { d.steps = n }
-
-// MaxSteps is the default bound.
-const MaxSteps = maxSteps
-
-// Steps returns how many steps a script took, given its reply.
-func Steps(reply string) int64 {
-	r := msgpack.Reader{Rest: reply}
-	r.Array()
-	r.Integer()
-	return r.Integer()
-}
+// VersionField is the field of a Hash that counts nothing.
+const VersionField = versionField
 
 // MaxWaiting is how many operations may wait for a worker.
 const MaxWaiting = maxWaiting
 
 var _ syncer.Store = (*Store)(nil)
+
+// Unlike returns the keys of which Redis has something else than the workers hold, under the same
+// version. They must be idle.
+func (d *Direct) Unlike(ctx context.Context) (names []string) {
+	for _, w := range d.workers {
+		for name, held := range w.held.young {
+			flat, err := d.opt.Store.conn.Client.Do(ctx, d.opt.Store.readVerb(), name).Slice()
+			if held.known == 0 || held.err != nil {
+				continue
+			}
+			k := heldKey{ladder: held.ladder}
+			for i := range flat {
+				w.flat = append(w.flat[:i], scripts.TextAt(flat, i))
+			}
+			k.load(w.flat[:len(flat)], d.opt.Now())
+			same := k.version == held.version // otherwise another worker has changed it since
+			if err != nil || same && !slices.Equal(k.cells(), held.cells()) {
+				names = append(names, fmt.Sprintf("%s: %v, not %v", name, k.cells(), held.cells()))
+			}
+		}
+	}
+	return names
+}
+
+// cells returns the cells of the Hash.
+func (k *heldKey) cells() (cells []leaparray.Cell) {
+	if k.stored != nil {
+		cells = slices.Clone(k.stored)
+	} else {
+		k.ladder.EachCell(k.counts, func(s leaparray.Stretch, n int64) bool {
+			cells = append(cells, leaparray.Cell{Stretch: s, N: n})
+			return true
+		})
+		if mark, ok := k.ladder.Marked(k.counts); ok {
+			cells = append(cells, leaparray.Cell{Stretch: mark})
+		}
+	}
+	slices.SortFunc(cells, func(a, b leaparray.Cell) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
+	})
+	return cells
+}

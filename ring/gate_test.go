@@ -137,6 +137,7 @@ func TestStrangersLeaveRoomForMembers(t *testing.T) {
 					}
 				}
 				attacking.Wait()
+				synctest.Wait() // until the members' connections are closed as well
 				if conns, more := s.inside(); conns != 0 || more != 0 {
 					t.Errorf("at the end: %d connections, %d bytes", conns, more)
 				}

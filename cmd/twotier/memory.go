@@ -47,10 +47,19 @@ func distinctMemory(cfg config.Store) int64 { return cfg.MaxMemory / 16 }
 // holdMemory returns the part of --max-memory that is for holds to release at their ends.
 func holdMemory(cfg config.Store) int64 { return cfg.MaxMemory / 32 }
 
-// counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory
-// and holdMemory. Without Redis the embedded store gets half of --max-memory first.
+// heldMemory returns the part of --max-memory that is for what operations on Redis itself hold of
+// their keys.
+func heldMemory(cfg config.Store) int64 {
+	if cfg.Redis == "" {
+		return 0
+	}
+	return cfg.MaxMemory / 16
+}
+
+// counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory,
+// holdMemory and heldMemory. Without Redis the embedded store gets half of --max-memory first.
 func counterMemory(cfg config.Store) int64 {
-	rest := cfg.MaxMemory - distinctMemory(cfg) - holdMemory(cfg)
+	rest := cfg.MaxMemory - distinctMemory(cfg) - holdMemory(cfg) - heldMemory(cfg)
 	if cfg.Redis == "" {
 		return rest - cfg.MaxMemory/2
 	}

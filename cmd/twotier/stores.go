@@ -100,7 +100,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	st.place = st.redis.Placement()
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
-		Ack: ackOf(cfg.Store),
+		Ack: ackOf(cfg.Store), Memory: int(heldMemory(cfg.Store)),
 	})
 	return st, err
 }

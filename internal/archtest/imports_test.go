@@ -85,9 +85,10 @@ func importMap() map[string][]string {
 
 		// Stores: they implement the interfaces that syncer declares.
 		"redisstore": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/batching",
-			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/durations",
-			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier", "twotier.dev/twotier/decide",
+			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/redisurl",
+			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/redisstore/internal/connect",
 			"twotier.dev/twotier/redisstore/internal/fences",
 			"twotier.dev/twotier/redisstore/internal/layout",

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -107,7 +106,7 @@ func (d *direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 	return nil
 }
 
-// carryOut does the work of Redis, atomically.
+// carryOut reads, decides and writes, atomically.
 func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) error {
 	d.p.w.atomic.Lock()
 	defer d.p.w.atomic.Unlock()
@@ -115,102 +114,50 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) error {
 	if err != nil {
 		return err
 	}
-	res.Allowed, res.Source = true, twotier.SourceRedis
+	res.Source = twotier.SourceRedis
+	call := decide.Call{Op: op, Now: d.now(), TS: ts}
 	for i := range op.Checks {
-		d.compare(op, &op.Checks[i], res.AddCheck(), ts)
-		res.Allowed = res.Allowed && !res.Checks[i].Refused
+		c := &op.Checks[i]
+		call.Keys = append(call.Keys, decide.Key{View: d.view(c.NS, c.Key),
+			Extra: inAll(op, c) - c.N})
 	}
-	if res.Allowed {
-		includeLeases(op, res)
+	switch op.Kind {
+	case twotier.Count:
+		return call.Compare(res)
+	case twotier.Acquire:
+		err := call.Acquire(res, false)
+		d.change(&call)
+		return err
 	}
-	if !res.Allowed && !op.DryRun {
-		d.startBans(op, res)
+	if err := call.CheckReach(); err != nil {
+		return err
 	}
-	if !op.Counts(res) {
-		return nil
-	}
-	for i := range op.Checks {
-		c, r := &op.Checks[i], &res.Checks[i]
+	call.AddCounts(false)
+	d.change(&call)
+	call.Keys[0].View = d.view(op.Checks[0].NS, op.Checks[0].Key)
+	err = call.Compare(res)
+	call.SetTimes(res)
+	return err
+}
+
+// change writes the changes that were decided on.
+func (d *direct) change(call *decide.Call) {
+	for i := range call.Changes {
+		change := &call.Changes[i]
+		c := &call.Op.Checks[change.Check]
 		v := d.view(c.NS, c.Key)
 		take := func(at leaparray.Stretch, n int64) { d.writeCheck(c, at, -n) }
 		switch {
-		case c.N == 0 || c.IsLease() && !res.Allowed:
-			continue
-		case c.IsLease():
-			d.writeCheck(c, leaparray.Moment(c.Until), c.N)
-			r.TS = c.Until
-			continue
-		case op.TakesNewest():
-			v.SelectNewest(-c.N, take)
-		case c.N < 0:
-			v.SelectAt(ts, -c.N, take)
+		case change.Kind == decide.Mark:
+			d.writeCheck(c, leaparray.Moment(change.At), change.N)
+		case change.Kind == decide.Take:
+			v.SelectNewest(-change.N, take)
+		case change.N < 0:
+			v.SelectAt(change.At, -change.N, take)
 		default:
-			d.writeCheck(c, v.Cell(ts), c.N)
-		}
-		if !op.TakesNewest() {
-			r.TS = ts
+			d.writeCheck(c, v.Cell(change.At), change.N)
 		}
 	}
-	return nil
-}
-
-// compare compares the limits of a check.
-func (d *direct) compare(op *twotier.Op, c *twotier.Check, r *twotier.CheckResult, ts int64) {
-	v := d.view(c.NS, c.Key)
-	if c.IsBan() {
-		d.forbid(c, r)
-		return
-	}
-	for _, limit := range c.Limits {
-		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Max, Period: limit.Period}
-		switch {
-		case c.IsLease():
-			compareLeases(op, c, v, &lr)
-		case op.Kind != twotier.Acquire:
-			e, _ := v.Count(limit.WindowAt(ts), ts, true)
-			lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
-		case limit.Period != nil:
-			start, end := limit.Period.Around(ts)
-			lr.Count = v.UpperBound(start, end-1)
-			lr.Refused = lr.Count+max(1, inAll(op, c)) > limit.Max
-		default:
-			lr.Count, _ = v.Peak(limit.Window, ts)
-			lr.Refused = lr.Count+max(1, inAll(op, c)) > limit.Max
-		}
-		r.Refused = r.Refused || lr.Refused
-		r.Limits = append(r.Limits, lr)
-	}
-}
-
-// compareLeases compares leases that a check takes or returns with the ones that are open.
-func compareLeases(op *twotier.Op, c *twotier.Check, v leaparray.View, lr *twotier.LimitResult) {
-	sum := inAll(op, c)
-	if c.N < 0 {
-		lr.Count = v.Value(leaparray.Moment(c.Until))
-		lr.Refused = c.Until <= v.Now || lr.Count+min(c.N, sum) < 0
-		return
-	}
-	lr.Count = decide.OpenLeases(v)
-	lr.Refused = lr.Count+max(0, sum) > lr.Max
-}
-
-// includeLeases adds the leases of an admitted acquire to its figures.
-func includeLeases(op *twotier.Op, res *twotier.Result) {
-	for i := range op.Checks {
-		if c := &op.Checks[i]; c.IsLease() {
-			res.Checks[i].Limits[0].Count += inAll(op, c)
-		}
-	}
-}
-
-// forbid compares a ban with the present.
-func (d *direct) forbid(c *twotier.Check, r *twotier.CheckResult) {
-	lr, now := twotier.LimitResult{Window: c.Limits[0].Window}, d.now()
-	if end := decide.BanEnd(d.view(c.NS, c.Key)); end > now {
-		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
-		r.Refused, r.RetryAfter = true, end-now
-	}
-	r.Limits = append(r.Limits[:0], lr)
 }
 
 // inAll returns how many events all checks of an operation count on the key of one of them.
@@ -221,28 +168,6 @@ func inAll(op *twotier.Op, c *twotier.Check) (n int64) {
 		}
 	}
 	return n
-}
-
-// startBans counts the bans whose limits have refused.
-func (d *direct) startBans(op *twotier.Op, res *twotier.Result) {
-	banned := 0
-	for i := range op.Checks {
-		c, r := &op.Checks[i], &res.Checks[i]
-		if !c.IsBan() {
-			banned = i
-			continue
-		}
-		limits := res.Checks[banned].Limits[c.Ban.From:c.Ban.To]
-		if r.Refused || !slices.ContainsFunc(limits, func(l twotier.LimitResult) bool {
-			return l.Refused
-		}) {
-			continue
-		}
-		now := d.now()
-		d.writeCheck(c, leaparray.Moment(now+c.Limits[0].Window), 1)
-		d.forbid(c, r)
-		r.TS = now
-	}
 }
 
 func (d *direct) view(ns, key []byte) leaparray.View {

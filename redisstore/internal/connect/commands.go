@@ -42,7 +42,7 @@ func expiryCommands(expiry string) []command {
 		return []command{{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}}
 	case scripts.ExpireTairhash:
 		return []command{
-			{"exhincrby", []any{"f", "1"}}, {"exhpexpire", []any{"f", "1000"}},
+			{"exhincrby", []any{"f", "1"}}, {"exhset", []any{"f", "1"}}, {"exhpexpire", []any{"f", "1000"}},
 			{"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}},
 			{"exhdel", []any{"f"}},
 		}

@@ -16,11 +16,51 @@ func Append(b []byte, n int64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xd3), uint64(n))
 }
 
+// AppendText appends a string.
+func AppendText(b []byte, text string) []byte {
+	if len(text) < 32 {
+		return append(append(b, 0xa0|byte(len(text))), text...)
+	}
+	return append(binary.BigEndian.AppendUint32(append(b, 0xdb), uint32(len(text))), text...)
+}
+
+// AppendArray appends the head of an array of a known length.
+func AppendArray(b []byte, n int) []byte {
+	if n < 16 {
+		return append(b, 0x90|byte(n))
+	}
+	return binary.BigEndian.AppendUint32(append(b, 0xdd), uint32(n))
+}
+
 // AppendHead appends the head of an array, whose length [SetHead] fills in later.
 func AppendHead(b []byte) []byte { return append(b, 0xdd, 0, 0, 0, 0) }
 
 // SetHead sets the length of the array that b begins with.
 func SetHead(b []byte, n int) { binary.BigEndian.PutUint32(b[1:], uint32(n)) }
+
+// Peek returns whether an array, a text or neither, which is a number, comes next.
+func (r *Reader) Peek() Type {
+	if r.Bad || r.Rest == "" {
+		return Number
+	}
+	switch h := r.Rest[0]; {
+	case h&0xf0 == 0x90, h == 0xdc, h == 0xdd:
+		return Array
+	case h&0xe0 == 0xa0, h == 0xd9, h == 0xda, h == 0xdb:
+		return Text
+	}
+	return Number
+}
+
+// Type is the type of a value.
+type Type int
+
+// The types of values.
+const (
+	Number Type = iota
+	Text
+	Array
+)
 
 // Reader decodes values that Redis has encoded. Unexpected input sets Bad, and everything after it
 // reads as zero.

@@ -25,8 +25,8 @@ var (
 	payloadLua string
 	//go:embed lua/keys.lua
 	keysLua string
-	//go:embed lua/direct.lua
-	directLua string
+	//go:embed lua/commit.lua
+	commitLua string
 	//go:embed lua/rules.lua
 	rulesLua string
 	//go:embed lua/meta.lua
@@ -52,16 +52,16 @@ const (
 
 // Set holds the scripts for one way of expiring buckets. The heads of the files describe them.
 type Set struct {
-	Round, Republish, Reset, Keys, Direct, Rules, Meta, Nodes, Distinct *redis.Script
-	// DirectText is the text of Direct.
-	DirectText string
+	Round, Republish, Reset, Keys, Commit, Rules, Meta, Nodes, Distinct *redis.Script
+	// CommitText is the text of Commit.
+	CommitText string
 }
 
 // New returns the scripts for one way of expiring buckets. Those about counts begin with its code.
 func New(expiry string) Set {
 	prefix := map[string]string{ExpireKeys: expiryKeyLua, ExpireFields: expiryFieldLua,
 		ExpireTairhash: expiryTairhashLua}[expiry] + cellsLua + epochLua
-	direct, rounds := prefix+directLua, prefix+roundsLua
+	commit, rounds := prefix+commitLua, prefix+roundsLua
 	return Set{
 		Round:     redis.NewScript(rounds + roundLua),
 		Republish: redis.NewScript(rounds + republishLua),
@@ -71,7 +71,7 @@ func New(expiry string) Set {
 		Meta:      redis.NewScript(metaLua),
 		Nodes:     redis.NewScript(nodesLua),
 		Distinct:  redis.NewScript(distinctLua),
-		Direct:    redis.NewScript(direct), DirectText: direct,
+		Commit:    redis.NewScript(commit), CommitText: commit,
 	}
 }
 

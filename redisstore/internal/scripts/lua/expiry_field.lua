@@ -8,3 +8,17 @@ local function add(key, field, delta, ttl)
   end
   return v
 end
+-- set writes fields of a key, and its version, which lives as long as the key. It returns an error,
+-- if there is one.
+local function set(key, version, sets, ttl)
+  for i = 1, #sets, 2000 do
+    local last = math.min(i + 1999, #sets)
+    local done = redis.pcall('HSET', key, 'v', version, unpack(sets, i, last))
+    if type(done) == 'table' and done.err then return done end
+    local names = {}
+    for j = i, last, 2 do names[#names + 1] = sets[j] end
+    done = redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', #names, unpack(names))
+    if done.err then return done end
+  end
+  if #sets == 0 then return redis.pcall('HSET', key, 'v', version) end
+end

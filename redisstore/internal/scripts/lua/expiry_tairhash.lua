@@ -7,3 +7,13 @@ local function add(key, field, delta, ttl)
   if type(v) ~= 'table' and ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, field, ttl) end
   return v
 end
+-- set writes fields of a key, and its version, which lives as long as the key. It returns an error,
+-- if there is one.
+local function set(key, version, sets, ttl)
+  for i = 1, #sets, 2 do
+    local done = redis.pcall('EXHSET', key, sets[i], sets[i + 1])
+    if type(done) == 'table' then return done end
+    redis.pcall('EXHPEXPIRE', key, sets[i], ttl)
+  end
+  return redis.pcall('EXHSET', key, 'v', version)
+end

@@ -1,0 +1,120 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer/storetest"
+)
+
+// TestProcessesShareKeys has four processes acquire keys that they share, one to three at a time,
+// alone and in batches. Many keys are new. Each key has exactly the events that were admitted, and
+// as many as its limit if more were asked for.
+func TestProcessesShareKeys(t *testing.T) {
+	t.Parallel()
+	const limit, keys = 20, 60
+	srv := redistest.Start(t)
+	seed := storetest.Seed(t)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	var direct []*redisstore.Direct
+	admitted, asked := map[string]int64{}, map[string]int64{}
+	for i := range 4 {
+		s := open(t, redisstore.Options{URL: srv.URL()})
+		direct = append(direct, openDirect(t, redisstore.DirectOptions{Store: s,
+			Now: newClock(t0).now.Load, Writer: fmt.Sprint("w", i)}))
+	}
+	for i := range 24 {
+		dice := rand.New(rand.NewPCG(seed, uint64(i)))
+		d := direct[i%len(direct)]
+		all.Go(func() {
+			for range 60 {
+				ops := make([]twotier.Op, 1+dice.IntN(2)*dice.IntN(20))
+				res := make([]twotier.Result, len(ops))
+				for j := range ops {
+					ops[j].Kind = twotier.Acquire
+					first := dice.IntN(keys)
+					for k := range 1 + dice.IntN(3) {
+						ops[j].Checks = append(ops[j].Checks, check(fmt.Sprint("k",
+							(first+7*k)%keys), 1, 60_000, limit))
+					}
+				}
+				d.DoAll(t.Context(), ops, res)
+				mu.Lock()
+				for j := range ops {
+					if res[j].Err != nil {
+						t.Error(res[j].Err)
+					}
+					for _, c := range ops[j].Checks {
+						asked[string(c.Key)]++
+						if res[j].Allowed {
+							admitted[string(c.Key)]++
+						}
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	full := 0
+	for key, n := range admitted {
+		if got := count(t, direct[0], key, 60_000); got != n || n > limit {
+			t.Errorf("%s: %d counted, %d of %d admitted, limit %d", key, got, n, asked[key], limit)
+		}
+		if n == limit {
+			full++
+		}
+	}
+	if full < keys/2 {
+		t.Errorf("%d of %d keys are full: the test shows little", full, keys)
+	}
+}
+
+// TestDirectFarFromRedisGetsItsTurn has a process close to Redis count a key without pause, so that
+// whatever a far one reads of it is out of date when its change arrives. The far one still counts,
+// whether its operations are allowed or refused.
+func TestDirectFarFromRedisGetsItsTurn(t *testing.T) {
+	t.Parallel()
+	srv, p, far := proxied(t, 10*time.Second)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	near := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
+		Writer: "near"})
+	stop := make(chan struct{})
+	var counting sync.WaitGroup
+	var counted int64
+	counting.Go(func() {
+		for op := (twotier.Op{Checks: []twotier.Check{check("k", 1)}}); ; counted++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := near.Do(t.Context(), &op, new(twotier.Result)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	p.Delay(10 * time.Millisecond)
+	for i := range 10 {
+		limit := int64(1 << 40)
+		if i%2 == 1 {
+			limit = 0
+		}
+		if res := acquire(t, far, check("k", 1, 60_000, limit)); res.Allowed != (limit > 0) {
+			t.Errorf("try %d: %+v", i, res)
+		}
+	}
+	close(stop)
+	counting.Wait()
+	if got := count(t, near, "k", 60_000); got != counted+5 {
+		t.Errorf("%d counted, want %d and 5", got, counted)
+	}
+}
