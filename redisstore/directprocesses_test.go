@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
 
@@ -116,5 +118,60 @@ func TestDirectFarFromRedisGetsItsTurn(t *testing.T) {
 	counting.Wait()
 	if got := count(t, near, "k", 60_000); got != counted+5 {
 		t.Errorf("%d counted, want %d and 5", got, counted)
+	}
+}
+
+// TestDirectSeesWhatOthersChange changes a key that a Direct holds, by a round and by a reset.
+func TestDirectSeesWhatOthersChange(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	clk := newClock(t0)
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+	add(t, d, "k", 3, 0)
+	counter := openCounter(t, syncer.Options{Store: s, Now: clk.now.Load})
+	add(t, counter, "k", 5, 0)
+	flush(t, counter)
+	if res := acquire(t, d, check("k", 1, 60_000, 8)); res.Allowed {
+		t.Errorf("after a round: %+v", res)
+	}
+	add(t, d, "k", 1, 0)
+	if got := count(t, d, "k", 60_000); got != 9 {
+		t.Errorf("%d counted, want 9", got)
+	}
+	must.Succeed(t, d.Forget(t.Context(), nil, []byte("k")))
+	if res := acquire(t, d, check("k", 1, 60_000, 1)); !res.Allowed {
+		t.Errorf("after a reset: %+v", res)
+	}
+}
+
+// TestClaims has one process claim a key: another one does not change it before the claim has run
+// out, or was given up with the next decision about the key, even a refusal.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	direct := func(writer string) *redisstore.Direct {
+		return openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
+			Writer: writer, Workers: 1, Timeout: 400 * time.Millisecond})
+	}
+	claimant, other := direct("claimant"), direct("other")
+	set := func(until time.Time) {
+		must.Succeed(t, srv.Do("HSET", s.Address("k"), redisstore.VersionField,
+			claimant.Claim(until.UnixMilli())).Err())
+	}
+	add(t, claimant, "k", 1, 0)
+	set(time.Now().Add(time.Hour))
+	op := twotier.Op{Checks: []twotier.Check{check("k", 1)}}
+	if err := other.Do(t.Context(), &op, new(twotier.Result)); err == nil {
+		t.Error("a key that is claimed was changed")
+	}
+	if res := acquire(t, claimant, check("k", 1, 60_000, 0)); res.Allowed {
+		t.Errorf("%+v", res)
+	}
+	add(t, other, "k", 1, 0)
+	set(time.Now().Add(-time.Second))
+	add(t, other, "k", 1, 0)
+	if got := count(t, other, "k", 60_000); got != 3 {
+		t.Errorf("%d counted, want 3", got)
 	}
 }

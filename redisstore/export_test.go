@@ -50,6 +50,11 @@ const MaxWaiting = maxWaiting
 
 var _ syncer.Store = (*Store)(nil)
 
+// Claim returns the version of a key that a worker has claimed until a time in unix milliseconds.
+func (d *Direct) Claim(until int64) string {
+	return fmt.Sprint(claimMark, until, claimMark, d.workers[0].claimant)
+}
+
 // Unlike returns the keys of which Redis has something else than the workers hold, under the same
 // version. They must be idle.
 func (d *Direct) Unlike(ctx context.Context) (names []string) {
