@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -272,15 +273,24 @@ func (d *Direct) worker(c *directCall) *directWorker {
 	return d.workers[c.partition()%len(d.workers)]
 }
 
-// workerForWholeList returns a worker for a whole list if one of its calls has keys of several
-// workers, and nil otherwise. With separate workers, an operation could overtake an earlier one
-// whose second key it shares.
+// workerForWholeList returns a worker for a whole list if calls of different workers share a key,
+// and nil otherwise. With separate workers, an operation could overtake an earlier one.
 func (d *Direct) workerForWholeList(calls []*directCall) *directWorker {
+	if !slices.ContainsFunc(calls, func(c *directCall) bool { return c != nil && len(c.keys) > 1 }) {
+		return nil
+	}
+	of := make(map[uint32]*directWorker, 2*len(calls)) // by hash: it may as well be the same
 	for _, c := range calls {
-		for i := 1; c != nil && i < len(c.keys); i++ {
-			if c.keys[i].partition%len(d.workers) != c.partition()%len(d.workers) {
-				return d.worker(c)
+		if c == nil {
+			continue
+		}
+		worker := d.worker(c)
+		for i := range c.keys {
+			other, known := of[c.keys[i].hash]
+			if known && other != worker {
+				return worker
 			}
+			of[c.keys[i].hash] = worker
 		}
 	}
 	return nil

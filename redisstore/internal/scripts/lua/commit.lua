@@ -30,10 +30,11 @@
 -- Nothing that may raise is called after the first write, which stores the sequence and which
 -- groups are changed: the same call, sent again, finds them there.
 local call, try, KEYS = redis.call, redis.pcall, KEYS
-local args, a = cmsgpack.unpack(ARGV[3]), 0
-local function num() a = a + 1; return args[a] end
--- How many fields of keys the reply may have.
-local room = 20000
+local byte = string.byte
+local function digits(n) return string.format('%.0f', n) end
+local args = cmsgpack.unpack(ARGV[3])
+-- How many fields of keys the reply may have, and how many milliseconds a claim lasts.
+local room, CLAIM = 20000, 200
 
 local sequence, known = ARGV[1], nil
 local kept = call('GET', KEYS[1])
@@ -42,87 +43,64 @@ if kept then
   if tonumber(last) >= tonumber(sequence) then known = last == sequence and list or '0' end
 end
 
-local version, claimant, longest = num(), num(), num()
+local version, claimant, longest, count = args[1], args[2], args[3], args[4]
 local time, ends = call('TIME'), {}
 local present = time[1] * 1000 + math.floor(time[2] / 1000)
-local partitions = {}
-for i = 1, num() do partitions[i] = {epoch = num(), quieted = num(), others = num()} end
 
--- A key is a list of these. A list takes less time than a table with names.
-local KEY, PARTITION, VERSION, TTL, HASH, SETS, GONE, EXISTS, ERROR = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local NONE = {}
-local function listOf() local l = num(); return l == 0 and NONE or l end
-
--- changes reports whether anything is written of a key. A claim is given up.
-local function changes(c)
-  return #c[SETS] > 0 or #c[GONE] > 0 or string.byte(c[VERSION]) == 33
+-- The partitions: the version and the changes of each, its list of keys, whether it is as given and
+-- otherwise how it is, whether it was touched, and the hashes to list.
+local a, states = 4, #KEYS - count
+local versions, changes, lists, same, now, touched, fresh = {}, {}, {}, {}, {}, {}, {}
+for i = 1, count do
+  local state = call('HMGET', KEYS[states + i], 'e', 'v', 'q', 'd', 'k')
+  local epoch, quieted = state[1] or '', state[3] or ''
+  local others = (state[2] or 0) - (state[4] or 0)
+  versions[i], changes[i], lists[i] = state[2] or 0, state[4] or 0, state[5]
+  same[i] = epoch == args[a + 1] and quieted == args[a + 2] and others == args[a + 3]
+  if not same[i] then now[i] = {epoch, quieted, digits(others)} end
+  a = a + 3
 end
 
-local groups, k = {}, 1
-for g = 1, num() do
-  local group = {claims = num() == 1}
-  for i = 1, num() do
-    k = k + 1
-    group[i] = {KEYS[k], partitions[num()], num(), num(), num(), listOf(), listOf(), false, false}
-    if changes(group[i]) then group.changes = true end
-  end
-  groups[g] = group
-end
-for i, p in ipairs(partitions) do
-  local state = call('HMGET', KEYS[k + i], 'e', 'v', 'q', 'd', 'k')
-  p.name, p.list = KEYS[k + i], state[5]
-  p.v, p.d = tonumber(state[2] or '0'), tonumber(state[4] or '0')
-  local epoch, quieted, others = state[1] or '', state[3] or '', p.v - p.d
-  p.same = epoch == p.epoch and quieted == p.quieted and others == p.others
-  p.epoch, p.quieted, p.others = epoch, quieted, others
+-- What the arguments have of a key, after the position of the one before it.
+local PARTITION, VERSION, TTL, HASH, SETS, GONE = 1, 2, 3, 4, 5, 6
+
+-- claimed reports whether a version is the claim of somebody else.
+local function claimed(held)
+  local till, by = string.match(held, '^!(%d+)!(.*)')
+  return till and by ~= claimant and present < tonumber(till)
 end
 
--- fits reports whether a key is as it was read.
-local function fits(c)
-  if not c[PARTITION].same then return false end
-  if c[VERSION] == '-' then
-    c[EXISTS] = try('EXISTS', c[KEY]) ~= 0 and ''
-    return not c[EXISTS]
-  end
-  local held = try(HGET, c[KEY], 'v')
-  if type(held) == 'table' then
-    c[ERROR] = held.err
-    return false
-  end
-  c[EXISTS] = held
-  local till, by = string.match(held or '', '^!(%d+)!(.*)')
-  if till and by ~= claimant and present < tonumber(till) then
-    c[EXISTS] = false -- for us
-    return false
-  end
-  return (held or '') == c[VERSION]
+-- fits reports whether KEYS[k], whose arguments follow position p, is as it was read.
+local function fits(k, p)
+  if not same[args[p + PARTITION]] then return false end
+  local expected = args[p + VERSION]
+  if expected == '-' then return try('EXISTS', KEYS[k]) == 0 end
+  local held = try(HGET, KEYS[k], 'v') or ''
+  return held == expected and (byte(held) ~= 33 or not claimed(held))
 end
 
--- How many milliseconds a claim lasts.
-local CLAIM = 200
-
--- claim claims a key that exists, unless others have.
-local function claim(c)
-  local text = string.format('!%.0f!%s', present + CLAIM, claimant)
-  if c[EXISTS] then set(c[KEY], text, NONE, c[TTL]) end
+-- isChanged reports whether anything is written of a key. A claim is given up.
+local function isChanged(p)
+  return args[p + SETS] ~= 0 or args[p + GONE] ~= 0 or byte(args[p + VERSION]) == 33
 end
 
-local marks, writes = {}, false
-for g, group in ipairs(groups) do
-  if known then
-    group.done = known == '' or string.sub(known, g, g)
-  else
-    group.done = '1'
-    for _, c in ipairs(group) do
-      if not fits(c) then
-        group.done = '0'
-        break
-      end
-    end
-    writes = writes or group.done == '1' and group.changes
+-- The groups: the position of the arguments of each and before its first key, and what is done.
+local starts, firsts, marks, writes = {}, {}, {}, false
+local total, k = args[a + 1], 1
+a = a + 1
+for g = 1, total do
+  local n = args[a + 2]
+  starts[g], firsts[g] = a, k
+  a = a + 2
+  local done, wrote = '1', false
+  if known then done = known == '' and '1' or string.sub(known, g, g) end
+  for i = 1, n do
+    local p = a + 6 * (i - 1)
+    wrote = wrote or isChanged(p)
+    if not known and done == '1' and not fits(k + i, p) then done = '0' end
   end
-  if group.done == true then group.done = '1' end
-  marks[g] = group.done
+  writes = writes or not known and done == '1' and wrote
+  marks[g], a, k = done, a + 6 * n, k + n
 end
 
 -- store stores the sequence and which groups are changed.
@@ -132,101 +110,105 @@ local function store(by)
   return by('SET', KEYS[1], sequence .. text, 'PX', ARGV[2])
 end
 
--- touch counts a change of a key's partition, once. It returns an error text if that is refused.
-local function touch(c)
-  local p = c[PARTITION]
-  if p.touched then return end
-  local done = try('HSET', p.name, 'v', string.format('%.0f', p.v + 1), 'd',
-    string.format('%.0f', p.d + 1))
+-- touch counts a change of partition i, of KEYS[k], once. It returns an error text if that is
+-- refused.
+local function touch(i, k)
+  if touched[i] then return end
+  local name = KEYS[states + i]
+  local done = try('HSET', name, 'v', digits(versions[i] + 1), 'd', digits(changes[i] + 1))
   if type(done) == 'table' then return done.err end
-  p.touched = true
-  if p.v == 0 then
-    pcall(begin, p.name, 0, try('EXISTS', c[KEY]) == 1 and 0 or nil)
-    p.epoch, p.same = try('HGET', p.name, 'e'), false
-    if type(p.epoch) ~= 'string' then p.epoch = '' end
+  touched[i] = true
+  if tonumber(versions[i]) == 0 then
+    pcall(begin, name, 0, try('EXISTS', KEYS[k]) == 1 and 0 or nil)
+    local epoch = try('HGET', name, 'e')
+    now[i] = {type(epoch) == 'string' and epoch or '', '', digits(versions[i] - changes[i])}
   end
 end
 
--- delete deletes the fields of a key that are gone. It returns an error text if Redis refuses.
-local function delete(c)
-  for i = 1, #c[GONE], 1000 do
-    local done = try(HDEL, c[KEY], unpack(c[GONE], i, math.min(i + 999, #c[GONE])))
+-- delete deletes fields of a key. It returns an error text if Redis refuses.
+local function delete(key, gone)
+  for i = 1, #gone, 1000 do
+    local done = try(HDEL, key, unpack(gone, i, math.min(i + 999, #gone)))
     if type(done) == 'table' then return done.err end
   end
 end
 
 -- extend lets a key live for its time to live from now on.
-local function extend(c)
+local function extend(key, p)
+  local ttl, i = args[p + TTL], args[p + PARTITION]
   -- PEXPIRE takes longer because it has to be rewritten for replicas.
-  ends[c[TTL]] = ends[c[TTL]] or string.format('%.0f', present + c[TTL])
-  try('PEXPIREAT', c[KEY], ends[c[TTL]])
-  c[PARTITION].fresh = (c[PARTITION].fresh or '') .. c[HASH]
+  ends[ttl] = ends[ttl] or digits(present + ttl)
+  try('PEXPIREAT', key, ends[ttl])
+  fresh[i] = (fresh[i] or '') .. args[p + HASH]
 end
 
 -- change makes the changes of a group. It returns an error text if Redis refuses, and whether it
 -- does so after something was written. Nothing is, if it does so because of a missing permission.
-local function change(group)
-  local err, changed = nil, {}
-  for _, c in ipairs(group) do
-    if changes(c) then
-      changed[#changed + 1] = c
-      err = err or touch(c)
-    end
+local function change(g)
+  local first, k = starts[g] + 2, firsts[g]
+  local n = args[starts[g] + 2]
+  for i = 1, n do
+    local p = first + 6 * (i - 1)
+    local err = isChanged(p) and touch(args[p + PARTITION], k + i)
+    if err then return err, false end
   end
-  for i = 1, err and 0 or #changed do
-    err = delete(changed[i])
+  for i = 1, n do
+    local gone = args[first + 6 * (i - 1) + GONE]
+    local err = gone ~= 0 and delete(KEYS[k + i], gone)
     if err then return err, i > 1 end
   end
-  for i = 1, err and 0 or #changed do
-    local c = changed[i]
-    local done = set(c[KEY], version, c[SETS], c[TTL])
-    if type(done) == 'table' then return done.err, true end
-    if c[HASH] ~= '' then extend(c) end
+  for i = 1, n do
+    local p = first + 6 * (i - 1)
+    if isChanged(p) then
+      local sets = args[p + SETS]
+      local done = set(KEYS[k + i], version, sets == 0 and {} or sets, args[p + TTL])
+      if type(done) == 'table' then return done.err, true end
+      if args[p + HASH] ~= '' then extend(KEYS[k + i], p) end
+    end
   end
-  return err, false
 end
 
+local errors = {}
 if writes then
   store(call)
   local refused = false
-  for g, group in ipairs(groups) do
-    if group.done == '1' then
-      local err, partly = change(group)
-      if err then group.err, group.done, refused = err, partly and '3' or '2', true end
-      marks[g] = group.done
+  for g = 1, total do
+    if marks[g] == '1' then
+      local err, partly = change(g)
+      if err then errors[g], marks[g], refused = err, partly and '3' or '2', true end
     end
   end
   if refused then store(try) end
-  for _, p in ipairs(partitions) do
-    if p.fresh then list(p.name, p.list, p.fresh, longest) end
-  end
+  for i, hashes in pairs(fresh) do list(KEYS[states + i], lists[i], hashes, longest) end
 end
 
 local out, o = {}, 0
 local function put(v) o = o + 1; out[o] = v end
-put(known and 1 or 0)
-for _, p in ipairs(partitions) do
-  put(p.same and 0 or 1)
-  if not p.same then put(p.epoch); put(p.quieted); put(string.format('%.0f', p.others)) end
+
+-- tell appends a key as it is now, and claims it if it has a version and nobody else has.
+local function tell(key, claims)
+  local held = try(HGET, key, 'v') or ''
+  if type(held) == 'table' then return put(held.err) end
+  if room <= 0 then return put(0) end
+  if claims and held ~= '' and not claimed(held) then
+    set(key, '!' .. digits(present + CLAIM) .. '!' .. claimant, {}, 0)
+  end
+  local flat = try(HGETALL, key)
+  room = room - #flat / 2 - 1
+  put(flat.err or flat)
 end
-for g, group in ipairs(groups) do
-  if group.done > '1' then
-    put(tonumber(group.done))
-    put(group.err or 'ERR refused before')
-  else
-    put(tonumber(group.done))
-    for i = 1, group.done == '0' and #group or 0 do
-      if group[i][ERROR] then
-        put(group[i][ERROR])
-      elseif room <= 0 then
-        put(0)
-      else
-        if group.claims then claim(group[i]) end
-        local flat = try(HGETALL, group[i][KEY])
-        room = room - #flat / 2 - 1
-        put(flat.err or flat)
-      end
-    end
+
+put(known and 1 or 0)
+for i = 1, count do
+  put(now[i] and 1 or 0)
+  for _, text in ipairs(now[i] or {}) do put(text) end
+end
+for g = 1, total do
+  put(tonumber(marks[g]))
+  if marks[g] > '1' then
+    put(errors[g] or 'ERR refused before')
+  elseif marks[g] == '0' then
+    for i = 1, args[starts[g] + 2] do tell(KEYS[firsts[g] + i], args[starts[g] + 1] == 1) end
   end
 end
 return cmsgpack.pack(out)
