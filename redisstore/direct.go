@@ -276,7 +276,8 @@ func (d *Direct) worker(c *directCall) *directWorker {
 // workerForWholeList returns a worker for a whole list if calls of different workers share a key,
 // and nil otherwise. With separate workers, an operation could overtake an earlier one.
 func (d *Direct) workerForWholeList(calls []*directCall) *directWorker {
-	if !slices.ContainsFunc(calls, func(c *directCall) bool { return c != nil && len(c.keys) > 1 }) {
+	several := func(c *directCall) bool { return c != nil && len(c.keys) > 1 }
+	if !slices.ContainsFunc(calls, several) {
 		return nil
 	}
 	of := make(map[uint32]*directWorker, 2*len(calls)) // by hash: it may as well be the same
