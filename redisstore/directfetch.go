@@ -47,7 +47,7 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 			if key.held = k; k.fetching || k.known == p.known && k.known != 0 {
 				continue
 			}
-			if k.err = nil; w.guesses.absent() && p.known != 0 {
+			if k.err = nil; k.known == 0 && p.known != 0 && w.guesses.absent() {
 				k.guess(p.known)
 				continue
 			}

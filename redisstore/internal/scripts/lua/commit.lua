@@ -93,7 +93,7 @@ for g = 1, total do
   starts[g], firsts[g] = a, k
   a = a + 2
   local done, wrote = '1', false
-  if known then done = known == '' and '1' or string.sub(known, g, g) end
+  if known then done = known == '' and '1' or string.match(known, '.', g) or '0' end
   for i = 1, n do
     local p = a + 6 * (i - 1)
     wrote = wrote or isChanged(p)
