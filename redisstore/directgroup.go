@@ -13,7 +13,6 @@ import (
 type directGroup struct {
 	keys        []*heldKey
 	first, last *directCall
-	calls       int
 	into        *directGroup // the group that it has become a part of
 	stale       bool         // a key was not as it was read
 }
@@ -34,7 +33,6 @@ func (g *directGroup) join(o *directGroup) {
 	o.into = g
 	g.keys = append(g.keys, o.keys...)
 	o.last.next, g.first = g.first, o.first
-	g.calls += o.calls
 }
 
 // manyLosses is how often a call may lose its keys to others before the worker claims them.

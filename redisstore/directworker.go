@@ -180,16 +180,16 @@ func (w *directWorker) decideAll(calls []*directCall, now int64) (groups []*dire
 			c.Finish(err)
 			continue
 		}
-		g := &directGroup{first: c, last: c, calls: 1}
+		g := &directGroup{first: c, last: c}
 		groups = append(groups, g)
 		for i := range c.keys {
 			k := c.keys[i].held
 			if k.group == nil {
-				k.group = g
 				g.keys = append(g.keys, k)
 			} else {
 				g.join(k.group.root())
 			}
+			k.group = g
 		}
 		w.decider.decide(c, now)
 	}

@@ -56,7 +56,9 @@ type heldKey struct {
 	group    *directGroup // of the batch under way
 	before   leaparray.Counter
 	changed  bool
-	extends  bool // its time to live has to be set anew
+	touched  []leaparray.Stretch // the cells that may have changed
+	folded   bool                // others may have changed as well
+	extends  bool                // its time to live has to be set anew
 }
 
 // heldKeys are the keys that a worker holds, in two generations: once the younger one is full, it
@@ -223,6 +225,7 @@ func viewOf(l *leaparray.Ladder, cells []leaparray.Cell, now int64) leaparray.Vi
 func (k *heldKey) begin() {
 	if !k.changed {
 		k.before, k.changed = append(k.before[:0], k.counts...), true
+		k.touched, k.folded = k.touched[:0], false
 	}
 }
 
@@ -240,12 +243,15 @@ func (k *heldKey) add(at leaparray.Stretch, n, now int64) {
 		k.settleRaw(now)
 		return
 	}
+	if last := len(k.touched) - 1; last < 0 || k.touched[last] != at {
+		k.touched = append(k.touched, at)
+	}
 	if _, ok := k.ladder.Add(k.counts, at, n); ok {
 		return
 	}
 	v := k.view(now)
-	v.Put(&v.A, leaparray.Heap{}, at, n)
-	k.counts = v.A
+	dropped, folded := v.Put(&v.A, leaparray.Heap{}, at, n)
+	k.counts, k.folded = v.A, k.folded || folded || dropped != 0
 }
 
 // markAhead records that an event lies ahead of the present.
@@ -258,8 +264,8 @@ func (k *heldKey) markAhead(ts, now int64) {
 		k.addRaw(beyond, 0)
 	}
 	v := k.view(now)
-	v.Mark(&v.A, leaparray.Heap{}, beyond)
-	k.counts = v.A
+	dropped, folded := v.Mark(&v.A, leaparray.Heap{}, beyond)
+	k.counts, k.folded = v.A, k.folded || folded || dropped != 0
 }
 
 // manyDue is how many cells have to be due for a key to fold before it has more than its ladder
@@ -283,7 +289,7 @@ func (k *heldKey) foldGrown(now int64) {
 	})
 	if due >= manyDue || due > 0 && n > k.ladder.MaxCells() {
 		v.Fold(leaparray.Heap{}, from)
-		k.counts, n = v.A, n-due
+		k.counts, k.folded, n = v.A, true, n-due
 	}
 	k.foldAt = n + manyDue - min(due, manyDue-1)
 }
@@ -295,18 +301,24 @@ func (k *heldKey) changes(set func(s leaparray.Stretch, n int64), gone func(s le
 		k.changesOfStored(set, gone)
 		return
 	}
-	l.EachCell(k.counts, func(s leaparray.Stretch, n int64) bool {
-		if l.Value(k.before, s) != n {
+	if k.folded {
+		add := func(s leaparray.Stretch, _ int64) bool {
+			k.touched = append(k.touched, s)
+			return true
+		}
+		l.EachCell(k.counts, add)
+		l.EachCell(k.before, add)
+	}
+	for _, s := range sortedStretches(k.touched) {
+		was, n := l.Value(k.before, s), l.Value(k.counts, s)
+		switch {
+		case n == was:
+		case n == 0:
+			gone(s)
+		default:
 			set(s, n)
 		}
-		return true
-	})
-	l.EachCell(k.before, func(s leaparray.Stretch, _ int64) bool {
-		if l.Value(k.counts, s) == 0 {
-			gone(s)
-		}
-		return true
-	})
+	}
 	was, hadMark := l.Marked(k.before)
 	mark, hasMark := l.Marked(k.counts)
 	if hadMark && (!hasMark || was != mark) && l.Value(k.counts, was) == 0 {
@@ -315,6 +327,14 @@ func (k *heldKey) changes(set func(s leaparray.Stretch, n int64), gone func(s le
 	if hasMark && (!hadMark || was != mark) && l.Value(k.before, mark) == 0 {
 		set(mark, 0)
 	}
+}
+
+// sortedStretches sorts a list in the order of time, and leaves each out but once.
+func sortedStretches(list []leaparray.Stretch) []leaparray.Stretch {
+	slices.SortFunc(list, func(a, b leaparray.Stretch) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
+	})
+	return slices.Compact(list)
 }
 
 // changesOfStored is changes by the stored cells.

@@ -71,6 +71,7 @@ func (s *service) counts(when string) {
 			}
 			cells, err := s.Direct.HGetAll(s.T.Context(), s.name(key)).Result()
 			sum := int64(0)
+			delete(cells, proctest.VersionField)
 			for _, text := range cells {
 				n, failed := strconv.ParseInt(text, 10, 64)
 				sum, err = sum+n, errors.Join(err, failed)

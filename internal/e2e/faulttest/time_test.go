@@ -41,6 +41,7 @@ func (b *bed) inTime(key string) {
 	if err != nil || len(flat) == 0 {
 		b.T.Fatalf("%s: %v, %v", key, flat, err)
 	}
+	delete(flat, proctest.VersionField)
 	marks := map[string]bool{}
 	for field := range flat {
 		ms, err := strconv.ParseInt(field, 10, 64)

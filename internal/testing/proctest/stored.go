@@ -17,8 +17,11 @@ func Hash(partitions int, key string) string {
 	return fmt.Sprintf("tt:{p%d}:default:%s", place.Of(nil, []byte(key)), key)
 }
 
-// Stored returns the counts of the keys in Redis: the sums of their fields. A field or a value that
-// is no integer is an error.
+// VersionField is the field of a Hash that holds no count, but its version.
+const VersionField = "v"
+
+// Stored returns the counts of the keys in Redis: the sums of their fields. Another field or a value
+// that is no integer is an error.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
@@ -39,6 +42,7 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 			return nil, fmt.Errorf("%s: %w", keys[i], err)
 		}
 		counts[keys[i]] = 0
+		delete(fields, VersionField)
 		for field, value := range fields {
 			_, err := strconv.ParseInt(field, 10, 64)
 			n, err2 := strconv.ParseInt(value, 10, 64)
