@@ -20,8 +20,8 @@ func Hash(partitions int, key string) string {
 // VersionField is the field of a Hash that holds no count, but its version.
 const VersionField = "v"
 
-// Stored returns the counts of the keys in Redis: the sums of their fields. Another field or a value
-// that is no integer is an error.
+// Stored returns the counts of the keys in Redis: the sums of their fields. Another field or a
+// value that is no integer is an error.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
