@@ -27,19 +27,20 @@ type browser struct {
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan reply
-	wrong   []string // faults of the page
-	outside []string // its requests to other servers
-	base    string   // the address that it may ask
+	wrong   []string          // faults of the pages
+	outside []string          // their requests to other servers
+	bases   map[string]string // the address that the page of a session may ask
 	ended   chan struct{}
 }
 
 // reply is a message of the browser.
 type reply struct {
-	ID     int
-	Method string
-	Params json.RawMessage
-	Result json.RawMessage
-	Error  *struct{ Message string }
+	ID        int
+	SessionID string
+	Method    string
+	Params    json.RawMessage
+	Result    json.RawMessage
+	Error     *struct{ Message string }
 }
 
 // startBrowser starts a browser that ends with the test, or skips the test if there is none.
@@ -65,7 +66,8 @@ func startBrowser(t testing.TB) *browser {
 	must.Succeed(t, cmd.Start())
 	must.Succeed(t, theirIn.Close())
 	must.Succeed(t, theirOut.Close())
-	b := &browser{t: t, to: ourOut, waiting: map[int]chan reply{}, ended: make(chan struct{})}
+	b := &browser{t: t, to: ourOut, waiting: map[int]chan reply{}, bases: map[string]string{},
+		ended: make(chan struct{})}
 	go b.runRead(ourIn)
 	t.Cleanup(func() {
 		b.send("", "Browser.close", nil)
@@ -118,7 +120,8 @@ func (b *browser) eventLocked(m reply) {
 		}
 	case "Network.requestWillBeSent":
 		var p struct{ Request struct{ URL string } }
-		if json.Unmarshal(m.Params, &p) == nil && !strings.HasPrefix(p.Request.URL, b.base+"/") &&
+		base := b.bases[m.SessionID] + "/"
+		if json.Unmarshal(m.Params, &p) == nil && !strings.HasPrefix(p.Request.URL, base) &&
 			!strings.HasPrefix(p.Request.URL, "data:") {
 			b.outside = append(b.outside, p.Request.URL)
 		}
@@ -185,12 +188,14 @@ func (b *browser) open(node *proctest.Process, fragment string) *page {
 // openAt is open for the page at an address.
 func (b *browser) openAt(base, fragment string) *page {
 	b.t.Helper()
-	b.base = base
 	var made struct{ TargetID, SessionID string }
 	must.Succeed(b.t, b.do("", "Target.createTarget", map[string]any{"url": "about:blank"}, &made))
 	must.Succeed(b.t, b.do("", "Target.attachToTarget",
 		map[string]any{"targetId": made.TargetID, "flatten": true}, &made))
 	p := &page{browser: b, session: made.SessionID}
+	b.mu.Lock()
+	b.bases[p.session] = base
+	b.mu.Unlock()
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		p.tell(domain+".enable", nil)
 	}
