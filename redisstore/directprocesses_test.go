@@ -175,3 +175,39 @@ func TestClaims(t *testing.T) {
 		t.Errorf("%d counted, want 3", got)
 	}
 }
+
+// TestCrossedClaimsRunOut has each of two processes claim one of two keys that both need. Neither
+// waits for the other longer than the claims last.
+func TestCrossedClaimsRunOut(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	var processes []*redisstore.Direct
+	for i, key := range []string{"a", "b"} {
+		d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
+			Writer: fmt.Sprint("w", i), Workers: 1, Timeout: 10 * time.Second})
+		must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(1, t0), 1).Err())
+		processes = append(processes, d)
+	}
+	for i, key := range []string{"a", "b"} {
+		until := time.Now().Add(200 * time.Millisecond).UnixMilli()
+		must.Succeed(t, srv.Do("HSET", s.Address(key), redisstore.VersionField,
+			processes[i].Claim(until)).Err())
+	}
+	var all sync.WaitGroup
+	for _, d := range processes {
+		all.Go(func() {
+			op := twotier.Op{Kind: twotier.Acquire,
+				Checks: []twotier.Check{check("a", 1, 60_000, 9), check("b", 1, 60_000, 9)}}
+			if err := d.Do(t.Context(), &op, new(twotier.Result)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, key := range []string{"a", "b"} {
+		if got := count(t, processes[0], key, 60_000); got != 3 {
+			t.Errorf("%s: %d counted, want 3", key, got)
+		}
+	}
+}

@@ -7,8 +7,9 @@
 -- apart how often others have changed it: by the version of the partition (v) without the changes
 -- that were made here (d).
 --
--- A sender that has lost a key to others again and again claims it, with a version that says until
--- when nobody else may change the key, and who may.
+-- A sender that has lost the keys of a group to others again and again claims them, with versions
+-- that say until when nobody else may change the keys, and who may. It claims all of them or none:
+-- if two senders had each claimed a part of what both need, they would wait for each other.
 --
 -- KEYS: sequence of the sender, then the hashes of the keys, group by group, then the states of
 -- their partitions.
@@ -185,14 +186,23 @@ end
 local out, o = {}, 0
 local function put(v) o = o + 1; out[o] = v end
 
--- tell appends a key as it is now, and claims it if it has a version and nobody else has.
-local function tell(key, claims)
-  local held = try(HGET, key, 'v') or ''
+-- claim claims those of n keys after KEYS[k] that have a version, unless somebody else has claimed
+-- one of them.
+local function claim(k, n)
+  local mine = {}
+  for i = k + 1, k + n do
+    local held = try(HGET, KEYS[i], 'v') or ''
+    if type(held) == 'table' or claimed(held) then return end
+    if held ~= '' then mine[#mine + 1] = KEYS[i] end
+  end
+  for _, key in ipairs(mine) do set(key, '!' .. digits(present + CLAIM) .. '!' .. claimant, {}, 0) end
+end
+
+-- tell appends a key as it is now.
+local function tell(key)
+  local held = try(HGET, key, 'v')
   if type(held) == 'table' then return put(held.err) end
   if room <= 0 then return put(0) end
-  if claims and held ~= '' and not claimed(held) then
-    set(key, '!' .. digits(present + CLAIM) .. '!' .. claimant, {}, 0)
-  end
   local flat = try(HGETALL, key)
   room = room - #flat / 2 - 1
   put(flat.err or flat)
@@ -208,7 +218,9 @@ for g = 1, total do
   if marks[g] > '1' then
     put(errors[g] or 'ERR refused before')
   elseif marks[g] == '0' then
-    for i = 1, args[starts[g] + 2] do tell(KEYS[firsts[g] + i], args[starts[g] + 1] == 1) end
+    local k, n = firsts[g], args[starts[g] + 2]
+    if args[starts[g] + 1] == 1 then claim(k, n) end
+    for i = 1, n do tell(KEYS[k + i]) end
   end
 end
 return cmsgpack.pack(out)
