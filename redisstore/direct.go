@@ -181,7 +181,7 @@ func (d *Direct) submitAndWait(ctx context.Context, op *twotier.Op, c *directCal
 	if err != nil {
 		return nil, err // it may still be carried out, so c is not reused
 	}
-	if d.ackOrDefault(op) > twotier.AckStore {
+	if d.ackOrDefault(op) > twotier.AckStore && c.mark.Key != "" {
 		marks = []fences.Mark{c.mark}
 	}
 	err = c.copyResult(res)
@@ -234,7 +234,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 		case c == nil:
 		case all || c.answered.Load():
 			res[i].Err = c.copyResult(&res[i])
-			if res[i].Err == nil && d.ackOrDefault(&ops[i]) > twotier.AckStore {
+			if res[i].Err == nil && d.ackOrDefault(&ops[i]) > twotier.AckStore && c.mark.Key != "" {
 				marks[i] = []fences.Mark{c.mark}
 			}
 			d.calls.Put(c)

@@ -28,11 +28,9 @@ type directCall struct {
 	// The answer: an error, or a result.
 	err      error
 	res      twotier.Result
-	mark     fences.Mark // the mark of the script that carried it out
-	answered atomic.Bool // used in a list: the answer has arrived
-	// view has the counts of a read that asks for them.
-	view  leaparray.View
-	views bool
+	mark     fences.Mark    // the mark of the script that carried it out
+	answered atomic.Bool    // used in a list: the answer has arrived
+	view     leaparray.View // of a read
 
 	next   *directCall // in its group
 	losses int         // how often its keys were not as they were read
@@ -53,8 +51,8 @@ func (d *Direct) newCall(op *twotier.Op, ts, now int64) *directCall {
 	c.Reset()
 	c.answered.Store(false)
 	checks := c.op.Checks
-	c.list, c.op, c.ts, c.now, c.err, c.mark, c.views = nil, *op, ts, now, nil, fences.Mark{}, false
-	c.losses = 0
+	c.list, c.op, c.ts, c.now, c.err, c.mark = nil, *op, ts, now, nil, fences.Mark{}
+	c.next, c.losses = nil, 0
 	c.op.Checks, c.op.Rules, c.op.Leases = append(checks[:0], op.Checks...), nil, nil
 	c.keys, c.limits, c.text, c.names = c.keys[:0], c.limits[:0], c.text[:0], c.names[:0]
 	for i := range c.op.Checks {
@@ -79,8 +77,8 @@ func (c *directCall) copyText(text []byte) []byte {
 	return c.text[from:]
 }
 
-// Size implements batching.Item. In place of bytes it returns the number of checks and limits.
-func (c *directCall) Size() (ops, bytes int) { return 1, len(c.keys) + len(c.limits) }
+// Size implements batching.Item. In place of bytes it returns the number of keys.
+func (c *directCall) Size() (ops, bytes int) { return 1, len(c.keys) }
 
 func (c *directCall) isRead() bool { return c.op.Kind == twotier.Count }
 

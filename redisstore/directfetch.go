@@ -1,9 +1,12 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,24 +14,11 @@ import (
 	"twotier.dev/twotier/redisstore/internal/scripts"
 )
 
-// pipelineLen returns how many reads may be sent together. Redis may serve nobody else until it
-// has carried out the part of a pipeline that it has received.
-func pipelineLen(reads []*directCall) int {
-	buckets := 0
-	for i, c := range reads {
-		if buckets += c.keys[0].ladder.MaxCells(); buckets > maxBuckets && i > 0 {
-			return i
-		}
-	}
-	return len(reads)
-}
-
 // fetchAll finds the keys of calls, and reads those of which the worker holds nothing, or nothing
 // that is still known to be true.
 func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 	w.held.rotate()
 	w.fetches = w.fetches[:0]
-	var strange []int
 	for _, c := range calls {
 		for i := range c.keys {
 			key := &c.keys[i]
@@ -36,7 +26,6 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 			if p == nil {
 				p = &heldPartition{}
 				w.partitions[key.partition] = p
-				strange = append(strange, key.partition)
 			}
 			k := w.held.find(key.name)
 			if k == nil {
@@ -44,11 +33,12 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 					ladder: key.ladder}
 				w.held.put(k)
 			}
-			if key.held = k; k.fetching || k.known == p.known && k.known != 0 {
+			if key.held = k; k.fetching || k.generation == p.generation && k.generation != 0 {
 				continue
 			}
-			if k.err = nil; k.known == 0 && p.known != 0 && w.guesses.absent() {
-				k.guess(p.known)
+			k.err = nil
+			if k.generation == 0 && p.generation != 0 && w.guesses.absent() {
+				k.guess(p.generation)
 				continue
 			}
 			k.fetching = true
@@ -56,38 +46,71 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 		}
 	}
 	for keys := w.fetches; len(keys) > 0; {
-		n, buckets := 0, 0
-		for n < len(keys) && (n == 0 || buckets+keys[n].ladder.MaxCells() <= maxBuckets) {
-			buckets += keys[n].ladder.MaxCells()
-			n++
-		}
-		if w.d.opt.Store.conn.Cluster && len(strange) > 0 {
-			w.fetch(ctx, strange, nil) // its client does not keep the order when a slot moves
-			strange = nil
-		}
-		w.fetch(ctx, strange, keys[:n])
-		strange = nil
+		n := boundedLen(len(keys), func(i int) int { return keys[i].ladder.MaxCells() })
+		w.fetchUntilRead(ctx, keys[:n])
 		keys = keys[n:]
 	}
 }
 
-// fetch reads the states of partitions, and keys. The keys come after their partitions, so that a
-// change between the two is taken for one after both.
-func (w *directWorker) fetch(ctx context.Context, partitions []int, keys []*heldKey) {
+// boundedLen returns how many of n keys may be read together, given how many buckets each may have.
+// Redis may serve nobody else until it has carried out the part of a pipeline that it has received.
+func boundedLen(n int, buckets func(i int) int) int {
+	sum := 0
+	for i := range n {
+		if sum += buckets(i); sum > maxBuckets && i > 0 {
+			return i
+		}
+	}
+	return n
+}
+
+// fetchUntilRead reads keys. For a while, it reads those again that could not be read for a passing
+// reason.
+func (w *directWorker) fetchUntilRead(ctx context.Context, keys []*heldKey) {
+	began := time.Now()
+	for gap := directMinGap; ; gap = min(2*gap, directMaxGap) {
+		if keys = w.fetch(ctx, keys, began); len(keys) == 0 {
+			return
+		}
+		select {
+		case <-time.After(gap):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fetch reads keys, and the states of their partitions before, unless these are known. So a change
+// between the two is taken for one after both. It returns the keys to read again.
+func (w *directWorker) fetch(ctx context.Context, keys []*heldKey,
+	began time.Time) (again []*heldKey) {
 	s := w.d.opt.Store
+	var strange []int
+	for _, k := range keys {
+		if w.partitions[k.partition].generation == 0 && !slices.Contains(strange, k.partition) {
+			strange = append(strange, k.partition)
+		}
+	}
 	pipe := s.conn.Client.Pipeline()
-	states, hashes := make([]*redis.Cmd, len(partitions)), make([]*redis.Cmd, len(keys))
-	for i, partition := range partitions {
+	states, hashes := make([]*redis.Cmd, len(strange)), make([]*redis.Cmd, len(keys))
+	for i, partition := range strange {
 		states[i] = pipe.Do(ctx, "HMGET", s.prefix.StateKey(partition), "e", "q", "v", "d")
+	}
+	if s.conn.Cluster && len(strange) > 0 {
+		// The client of a cluster does not keep the order when a slot moves.
+		s.conn.RoundTrips.Add(1)
+		scripts.Execute(ctx, pipe)
+		pipe = s.conn.Client.Pipeline()
 	}
 	for i, k := range keys {
 		hashes[i] = pipe.Do(ctx, s.readVerb(), k.name)
 	}
 	s.conn.RoundTrips.Add(1)
 	scripts.Execute(ctx, pipe)
-	for i, partition := range partitions {
+	failed := map[int]error{}
+	for i, partition := range strange {
 		if state, err := states[i].Slice(); err != nil {
-			delete(w.partitions, partition)
+			failed[partition] = s.readError(ctx, err)
 		} else {
 			w.learn(partition, parsePartition(state))
 		}
@@ -95,17 +118,18 @@ func (w *directWorker) fetch(ctx context.Context, partitions []int, keys []*held
 	now := w.d.opt.Now()
 	for i, k := range keys {
 		k.fetching = false
-		if k.err = s.readError(ctx, hashes[i].Err()); k.err != nil {
+		k.err = cmp.Or(failed[k.partition], s.readError(ctx, hashes[i].Err()))
+		if k.err != nil {
+			if w.shouldResend(false, k.err, time.Since(began)) {
+				again = append(again, k)
+			}
 			continue
 		}
 		k.load(w.flatten(hashes[i]), now)
 		w.guesses.learn(len(w.flat) > 0)
-		if p := w.partitions[k.partition]; p != nil {
-			k.known = p.known
-		} else {
-			k.err = errNotSent
-		}
+		k.generation = w.partitions[k.partition].generation
 	}
+	return again
 }
 
 // parsePartition parses the epoch, quieted, version and changes of a partition.
@@ -119,7 +143,7 @@ func parsePartition(state []any) heldPartition {
 // learn replaces what is known of a partition.
 func (w *directWorker) learn(partition int, p heldPartition) {
 	old := w.partitions[partition]
-	p.known = old.known + 1
+	p.generation = old.generation + 1
 	*old = p
 }
 

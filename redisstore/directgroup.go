@@ -15,6 +15,7 @@ type directGroup struct {
 	first, last *directCall
 	into        *directGroup // the group that it has become a part of
 	stale       bool         // a key was not as it was read
+	writes      bool         // the script writes something of it
 }
 
 // root returns the group that a group is a part of.

@@ -49,7 +49,6 @@ func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, no
 		return v, now, err
 	}
 	c := d.newCall(op, now, now)
-	c.views = true
 	if err := d.submit(c); err != nil {
 		return v, now, err
 	}

@@ -26,6 +26,7 @@ type directScript struct {
 	packed     []byte
 	fields     layout.Fields
 	sets, gone []byte // of a key, in MessagePack
+	folds      int    // how many cells of its keys fold
 }
 
 func newDirectScript(s *Store) *directScript {
@@ -38,7 +39,7 @@ func newDirectScript(s *Store) *directScript {
 // startFor empties the script, for groups of a sender.
 func (g *directScript) startFor(sender string) {
 	g.groups, g.partitions, g.packed = g.groups[:0], g.partitions[:0], g.packed[:0]
-	g.call.MayHaveRun = false
+	g.call.MayHaveRun, g.folds = false, 0
 	clear(g.positions)
 	g.sender = sender
 }
@@ -93,11 +94,7 @@ func (g *directScript) encode(seq uint64, claimant string, known map[int]*heldPa
 		number(int64(len(group.keys)))
 		for _, k := range group.keys {
 			number(int64(g.positions[k.partition]))
-			if k.guessed {
-				text(notExisting)
-			} else {
-				text(k.version)
-			}
+			text(k.expected())
 			number(syncer.KeyTTL(k.ladder))
 			hash := ""
 			if k.changed && k.extends {
@@ -108,6 +105,7 @@ func (g *directScript) encode(seq uint64, claimant string, known map[int]*heldPa
 			sets, gone := g.encodeChanges(k, now)
 			list(sets, g.sets)
 			list(gone, g.gone)
+			group.writes = group.writes || sets+gone > 0 || k.claimed()
 		}
 	}
 	msgpack.SetHead(b, size)
@@ -122,7 +120,9 @@ func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
 	if !k.changed {
 		return 0, 0
 	}
-	k.foldGrown(now)
+	if g.folds < maxFolds {
+		g.folds += k.foldGrown(now)
+	}
 	k.changes(func(s leaparray.Stretch, n int64) {
 		g.sets = msgpack.AppendText(g.sets, g.fields.Field(s))
 		g.sets = msgpack.AppendText(g.sets, layout.Number(n))

@@ -38,7 +38,7 @@ func (w *directWorker) groupIntoScripts(groups []*directGroup, now int64) []*dir
 			partition := g.first.partition()
 			s := of[partition]
 			if s == nil {
-				s = next(w.d.opt.Store.prefix.WriterKey(partition, "d"+w.d.opt.Writer))
+				s = next(w.d.opt.Store.prefix.WriterKey(partition, w.name()))
 				of[partition] = s
 			}
 			s.groups = append(s.groups, g)
@@ -148,14 +148,16 @@ func (w *directWorker) settle(group *directGroup, g *directScript, again bool) {
 			w.guesses.learn(false)
 		}
 		k.settle(g.version)
-		if k.known = w.partitions[k.partition].known; again {
-			k.known = 0 // others may have changed it since
+		if k.generation = w.partitions[k.partition].generation; again {
+			k.generation = 0 // others may have changed it since
 		}
 		w.held.account(k)
 	}
 	for c := group.first; c != nil; {
 		next := c.next
-		c.mark = fences.Mark{Key: g.sender, Seq: w.seq}
+		if group.writes { // otherwise the script did not store its number
+			c.mark = fences.Mark{Key: g.sender, Seq: w.seq}
+		}
 		c.Finish(nil)
 		c = next
 	}
@@ -176,17 +178,17 @@ func (w *directWorker) fail(group *directGroup, err error) {
 
 // replace replaces what the worker holds of a key.
 func (w *directWorker) replace(k *heldKey, c *content, now int64) {
-	k.group, k.known, k.changed = nil, 0, false
+	k.group, k.generation, k.changed = nil, 0, false
 	switch {
 	case c.err != "":
 		k.err = fmt.Errorf("%w: Redis refuses this key: %s", twotier.ErrUnavailable, c.err)
-		k.known = w.partitions[k.partition].known
+		k.generation = w.partitions[k.partition].generation
 	case c.known:
 		if k.guessed {
 			w.guesses.learn(len(c.flat) > 0)
 		}
 		k.load(c.flat, now)
-		k.known = w.partitions[k.partition].known
+		k.generation = w.partitions[k.partition].generation
 	}
 	w.held.account(k)
 }

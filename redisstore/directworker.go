@@ -18,7 +18,8 @@ import (
 const (
 	maxWaiting   = 16_384
 	maxTogether  = 256
-	maxLimits    = 4096   // limits and checks in a batch
+	maxKeys      = 1024   // in a batch
+	maxFolds     = 4096   // cells that fold in a script
 	maxBuckets   = 20_000 // upper bound for the keys of reads sent together
 	manyAnswered = 4
 	directMinGap = 5 * time.Millisecond
@@ -55,9 +56,13 @@ func newDirectWorker(d *Direct, id int) *directWorker {
 		partitions: map[int]*heldPartition{}, claimant: rand.Text()[:10],
 		sender: d.opt.Store.prefix.BatchKey(d.opt.Writer + ":" + strconv.Itoa(id))}
 	w.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
-		Bytes: maxLimits, Before: w.yieldToCallers})
+		Bytes: maxKeys, Before: w.yieldToCallers})
 	return w
 }
+
+// name returns the name under which the worker's batches are numbered in a cluster. Every worker
+// counts its own batches.
+func (w *directWorker) name() string { return fmt.Sprintf("d%s:%d", w.d.opt.Writer, w.id) }
 
 func (w *directWorker) run(ctx context.Context) {
 	w.calls.Run(nil, func(batch []*directCall) {
@@ -135,7 +140,7 @@ func (w *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
 	}
 	w.writeAll(ctx, w.writes)
 	for reads := w.reads; len(reads) > 0; {
-		n := pipelineLen(reads)
+		n := boundedLen(len(reads), func(i int) int { return reads[i].keys[0].ladder.MaxCells() })
 		w.readAll(ctx, reads[:n])
 		reads = reads[n:]
 	}

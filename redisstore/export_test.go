@@ -61,7 +61,7 @@ func (d *Direct) Unlike(ctx context.Context) (names []string) {
 	for _, w := range d.workers {
 		for name, held := range w.held.young {
 			flat, err := d.opt.Store.conn.Client.Do(ctx, d.opt.Store.readVerb(), name).Slice()
-			if held.known == 0 || held.err != nil {
+			if held.generation == 0 || held.err != nil {
 				continue
 			}
 			k := heldKey{ladder: held.ladder}

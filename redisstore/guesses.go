@@ -1,9 +1,9 @@
 package redisstore
 
 // guess takes a key for one that does not exist.
-func (k *heldKey) guess(known uint32) {
+func (k *heldKey) guess(generation uint32) {
 	k.load(nil, 0)
-	k.guessed, k.known = true, known
+	k.guessed, k.generation = true, generation
 }
 
 // guesses learns how many of the keys that a worker does not hold exist. If nearly none does, it is

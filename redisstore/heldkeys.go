@@ -27,9 +27,8 @@ const notExisting = "-"
 type heldPartition struct {
 	epoch, quieted string
 	others         int64
-	// known counts how often the worker has learned this. What it holds of keys is of one of these
-	// times.
-	known uint32
+	// generation counts how often the worker has learned this: 0 if it knows nothing yet.
+	generation uint32
 }
 
 // heldKey is what a worker holds of a key: its content in Redis when it was last read or written,
@@ -40,10 +39,12 @@ type heldKey struct {
 	hash      uint32
 	ladder    *leaparray.Ladder
 
-	known   uint32 // as in heldPartition
-	version string // as in commit.lua
-	guessed bool   // the key was not read: it is believed not to exist
-	counts  leaparray.Counter
+	// generation is that of the partition when the key was read: 0 if it was not. In another
+	// generation of the partition, somebody else may have changed the key.
+	generation uint32
+	version    string // as in commit.lua
+	guessed    bool   // the key was not read: it is believed not to exist
+	counts     leaparray.Counter
 	// stored has the cells of the Hash, if they are not those of counts: some are negative, or
 	// counts has folded some. raw are these cells with the changes, if some are negative: counts is
 	// then made of them anew after each change. Both are in the order of the Hash.
@@ -95,7 +96,8 @@ func (h *heldKeys) put(k *heldKey) {
 
 // account brings the size of a key up to date.
 func (h *heldKeys) account(k *heldKey) {
-	words := heldWords + len(k.name)/8 + cap(k.counts) + cap(k.before)
+	words := heldWords + len(k.name)/8 + cap(k.counts) + cap(k.before) + 2*cap(k.touched) +
+		3*(cap(k.stored)+cap(k.raw))
 	h.words += words - k.words
 	k.words = words
 }
@@ -272,26 +274,29 @@ func (k *heldKey) markAhead(ts, now int64) {
 // needs.
 const manyDue = 32
 
-// foldGrown folds a changed key if it has many cells that are due, or more than it may have.
-func (k *heldKey) foldGrown(now int64) {
+// foldGrown folds a changed key if it has many cells that are due, or more than it may have. It
+// returns how many have folded.
+func (k *heldKey) foldGrown(now int64) (folds int) {
 	n := k.ladder.CellCount(k.counts)
 	if k.raw != nil || n < min(max(k.foldAt, manyDue), k.ladder.MaxCells()) {
-		return
+		return 0
 	}
 	v := k.view(now)
 	from := v.ExactFrom()
-	due := 0
 	k.ladder.EachCell(k.counts, func(s leaparray.Stretch, _ int64) bool {
-		if into, ok := k.ladder.FoldTarget(s, now); ok && into.End() <= from {
-			due++
+		if into, due := k.ladder.FoldTarget(s, now); due && into.End() <= from {
+			folds++
 		}
 		return true
 	})
-	if due >= manyDue || due > 0 && n > k.ladder.MaxCells() {
-		v.Fold(leaparray.Heap{}, from)
-		k.counts, k.folded, n = v.A, true, n-due
+	if folds < manyDue && (folds == 0 || n <= k.ladder.MaxCells()) {
+		k.foldAt = n + manyDue - folds
+		return 0
 	}
-	k.foldAt = n + manyDue - min(due, manyDue-1)
+	v.Fold(leaparray.Heap{}, from)
+	k.counts, k.folded = v.A, true
+	k.foldAt = n - folds + manyDue
+	return folds
 }
 
 // changes calls set for each cell of the Hash that has to be written, and gone for those to delete.
@@ -365,9 +370,20 @@ func (k *heldKey) changesOfStored(set func(s leaparray.Stretch, n int64),
 	}
 }
 
+// expected returns what the key must have for a version, for what is held to be true.
+func (k *heldKey) expected() string {
+	if k.guessed {
+		return notExisting
+	}
+	return k.version
+}
+
+// claimed reports whether the key was claimed when it was read. A change gives the claim up.
+func (k *heldKey) claimed() bool { return strings.HasPrefix(k.version, claimMark) }
+
 // settle is called when Redis has the changes of a key, with its new version.
 func (k *heldKey) settle(version string) {
-	if k.changed || strings.HasPrefix(k.version, claimMark) {
+	if k.changed || k.claimed() {
 		k.version = version
 		k.stored = slices.Clone(k.raw)
 	}

@@ -299,6 +299,13 @@ func TestDirectKeeps(t *testing.T) {
 		}
 	}
 	outcomes(false, false, false, false, false)
+	// Together, these change nothing that a replica could have.
+	both := []twotier.Op{ops()[0], ops()[0]}
+	both[1].Checks[0].N, both[0].TS, both[1].TS = -1, t0, t0
+	res := make([]twotier.Result, 2)
+	if d.DoAll(t.Context(), both, res); res[0].Err != nil || res[1].Err != nil {
+		t.Errorf("counted and taken back: %v, %v", res[0].Err, res[1].Err)
+	}
 	link.Hang()
 	outcomes(true, false, true, false, false)
 	link.Pass()
