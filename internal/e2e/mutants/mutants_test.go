@@ -48,7 +48,7 @@ var ran = regexp.MustCompile(` \d+ of \d+ schedules`)
 // TestMutants builds each mutant and expects the schedules, or the model, to fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
-		t.Skip("each takes a build and some hundred schedules")
+		t.Skip("takes long: make long runs it")
 	}
 	root, err := filepath.Abs("../../..")
 	must.Succeed(t, err)
