@@ -232,7 +232,7 @@ func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 	}
 	e := p.keys.EntryAt(r)
 	e.SetLastUsed(sec)
-	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.Ladder.MaxWords(), sec) {
+	if p.memory.pool.Exhausted() && !p.makeRoomBeside(r, t.sp.Ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
 	}
 	return r, e, nil

@@ -75,6 +75,7 @@ func (c *Counter) initPartition(id int) {
 	p := &c.parts[id]
 	p.id, p.mostKeys, p.outbox.Writer = id, c.opt.MaxRoundKeys, c.opt.Writer
 	p.keys = keys.New(c.memory.pool, &c.namespaces, c.clock)
+	p.keys.NoStore = c.opt.Store == nil
 	p.owed.room = p.flusher.room
 	if c.opt.NotOwner {
 		p.ownership = notOwned
@@ -102,6 +103,9 @@ func (c *Counter) Open(ctx context.Context) error {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = stop
 	for i := range c.flushers {
+		if c.opt.Store == nil {
+			break
+		}
 		c.done.Go(func() { c.flushers[i].runFlush(run) })
 		c.done.Go(func() { c.loaders[i].runLoad(run) })
 	}
@@ -190,6 +194,9 @@ func (c *Counter) countUnflushed() (l unflushed) {
 }
 
 func (c *Counter) pendingBuckets() (n int64) {
+	if c.opt.Store == nil {
+		return 0
+	}
 	for p := range c.locked() {
 		n += p.keys.PendingBuckets
 	}
@@ -214,12 +221,14 @@ func (c *Counter) Stats() Stats {
 	}
 	for p := range c.locked() {
 		s.Keys += int64(p.keys.Len())
-		s.PendingBuckets += p.keys.PendingBuckets
+		if c.opt.Store != nil {
+			s.PendingBuckets += p.keys.PendingBuckets
+			s.DroppedExpiredTotal += p.keys.Expired
+		}
 		s.MemoryBytes += int64(p.keys.Bytes() + p.keys.Stored.Bytes())
 		s.EvictedTotal += p.keys.Evicted
 		s.UnreadTotal += p.unread
 		s.ListedKeys += int64(p.keys.Stored.Len())
-		s.DroppedExpiredTotal += p.keys.Expired
 		if p.degraded() {
 			s.DegradedPartitions++
 		}

@@ -40,6 +40,12 @@ func open(t testing.TB, opt syncer.Options) *syncer.Counter {
 	if opt.Store == nil {
 		opt.Store = embedded.New(embedded.Options{})
 	}
+	return openAlone(t, opt)
+}
+
+// openAlone opens a counter, which has no store unless the options have one.
+func openAlone(t testing.TB, opt syncer.Options) *syncer.Counter {
+	t.Helper()
 	if opt.LoadTimeout == 0 { // a busy machine takes its time
 		opt.LoadTimeout = time.Minute
 	}

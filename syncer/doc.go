@@ -1,5 +1,5 @@
 // Package syncer is an embeddable two-tier counter: it counts in memory and keeps a [Store] (Redis)
-// up to date in the background.
+// up to date in the background. It also works without a store.
 //
 // # Two numbers
 //
@@ -80,6 +80,12 @@
 // when nothing can be evicted, new keys are refused with [twotier.ErrOverload]. When memory is
 // full, a partition that uses more than an even share makes room for its own new keys. One that
 // uses less takes room from a reserve, which the largest partition replenishes.
+//
+// # Without a store
+//
+// All counts stay pending: nothing is flushed, loaded or kept twice, and a key that is not in
+// memory has not counted. A full counter forgets the keys that have counted least, wherever they
+// are. It shares no keys with other counters.
 //
 // # Concurrency
 //

@@ -145,7 +145,9 @@ func (k *call) apply() error {
 		if err != nil {
 			return err
 		}
-		t.ref = r
+		if t.ref = r; t.p.keys.NoStore && i < len(k.Changes)-1 {
+			defer t.p.keys.Unpin(t.p.keys.Pin(r)) // the next key may need room
+		}
 	}
 	for i := range k.Changes {
 		k.applyChange(&k.Changes[i])
@@ -174,6 +176,7 @@ func (k *call) applyChange(c *decide.Change) {
 	if c.Kind == decide.Mark && t.check.IsBan() {
 		t.setAtLimit(true)
 	}
+	t.p.keys.FollowKey(e, k.Now)
 	t.p.markDirty(t.ref, e)
 	k.refused = k.refused || e.HasFlag(keys.FlagParked)
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -25,7 +26,7 @@ type floodBed struct {
 func openFloodBed(t *testing.T) *floodBed {
 	b := &floodBed{clk: &clock{now: t0}, place: twotier.Placement{Partitions: 8},
 		until: t0 + 20*3_600_000}
-	b.c = open(t, syncer.Options{Store: embedded.New(embedded.Options{MaxMemory: 300_000}),
+	b.c = openAlone(t, syncer.Options{
 		Now: b.clk.Now, Placement: b.place, MaxMemory: 1 << 19})
 	return b
 }
@@ -122,7 +123,10 @@ func TestFloodForgetsTheSmallestEverywhere(t *testing.T) {
 				all = append(all, v)
 			}
 			b.flood(t, "flood", at.flood, 8000)
-			b.flood(t, "more", -1, 4000) // known keys leave memory, wherever the flood was
+			b.flood(t, "more", -1, 4000)
+			if n := b.c.Stats().EvictedTotal; n < 6000 {
+				t.Errorf("only %d keys were forgotten", n)
+			}
 			given := map[string]int{}
 			for _, v := range all {
 				if !b.use(t, v) {
@@ -133,5 +137,54 @@ func TestFloodForgetsTheSmallestEverywhere(t *testing.T) {
 				t.Errorf("the flood has given back %v, of 60 each", given)
 			}
 		})
+	}
+}
+
+// TestFloodForgetsTheOldestOfEquals counts more keys than memory holds, once each, after others
+// that have counted more, months ago. The newest are kept.
+func TestFloodForgetsTheOldestOfEquals(t *testing.T) {
+	b := openFloodBed(t)
+	for i := range 6000 {
+		b.do(t, twotier.Op{Checks: []twotier.Check{{Key: fmt.Append(nil, "past", i), N: 3}}})
+	}
+	b.clk.set(b.clk.Now() + 90*86_400_000)
+	for i := range 9000 {
+		b.clk.set(b.clk.Now() + 10)
+		b.do(t, twotier.Op{Checks: []twotier.Check{{Key: fmt.Append(nil, "k", i), N: 1}}})
+	}
+	kept := func(from, to int) (n int64) {
+		for i := from; i < to; i++ {
+			n += count(t, b.c, fmt.Sprint("k", i), 86_400_000)
+		}
+		return n
+	}
+	if old, young := kept(0, 1000), kept(7000, 9000); old > 500 || young < 1900 {
+		t.Errorf("of the 1000 oldest keys %d are kept, of the 2000 newest %d", old, young)
+	}
+	if s := b.c.Stats(); s.EvictedTotal < 8000 {
+		t.Errorf("only %d keys were forgotten", s.EvictedTotal)
+	}
+}
+
+// TestBansOutliveTheirKeys floods a counter without Redis with keys that count as much as a key
+// whose counts have left every window, but not its ban.
+func TestBansOutliveTheirKeys(t *testing.T) {
+	clk := &clock{now: t0}
+	short, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 60})
+	must.Succeed(t, err)
+	b := &floodBed{clk: clk, place: twotier.Placement{Partitions: 8}}
+	b.c = openAlone(t, syncer.Options{Now: clk.Now, Placement: b.place, MaxMemory: 1 << 19,
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: short}}})
+	v := &victim{kind: "ban", key: "banned", n: 5}
+	ban := banned(v.key, 1, 24*3_600_000, 0, limits(10_000, v.n))
+	add(t, b.c, v.key, v.n, 0)
+	b.do(t, ban)
+	clk.set(clk.Now() + 600_000)
+	b.flood(t, "flood", -1, 8000) // they count 2 each
+	if n := b.c.Stats().EvictedTotal; n < 1000 {
+		t.Errorf("only %d keys were forgotten", n)
+	}
+	if res := b.do(t, ban); res.Allowed || !res.Checks[1].Refused {
+		t.Errorf("the ban is forgotten: %+v", res)
 	}
 }

@@ -7,8 +7,11 @@ import (
 // EachUnflushed calls fn for every key with counts that the store has not acknowledged, which would
 // be lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
 // taken back as was counted, although the store may have one of both already. ns is empty for the
-// default namespace. fn must not keep the names.
+// default namespace. fn must not keep the names. Without a store there is nothing to flush.
 func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
+	if c.opt.Store == nil {
+		return
+	}
 	for p := range c.locked() {
 		for _, e := range p.keys.All() {
 			if e.HasPending() || e.HasFlag(keys.FlagBusy) {

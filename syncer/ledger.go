@@ -43,9 +43,10 @@ type owedKeys struct {
 	reported atomic.Int64 // changed under the partition's lock only
 }
 
-// markDirty puts an entry on the dirty list, unless it is already there or parked.
+// markDirty puts an entry on the dirty list, unless it is already there or parked, or there is no
+// store.
 func (b *ledger) markDirty(r arena.Ref, e keys.Entry) {
-	if e.HasFlag(keys.FlagDirty | keys.FlagParked) {
+	if b.keys.NoStore || e.HasFlag(keys.FlagDirty|keys.FlagParked) {
 		return
 	}
 	e.SetFlags(keys.FlagDirty)

@@ -15,7 +15,7 @@ import (
 // quotaTries is how many other partitions are tried to find an evictable key of a namespace.
 const quotaTries = 16
 
-// fullPause is how long further refusals go unlogged after one was logged.
+// fullPause is how long nothing more is logged about full memory.
 const fullPause = time.Minute
 
 // memory keeps the keys of all partitions within the budget. It decides whether there is room for
@@ -31,9 +31,11 @@ type memory struct {
 	evenShare int           // words that any partition may use, regardless of the others
 	tight     chan struct{} // wakes the sweep: a partition below its share needs room
 
-	maxBytes   int64
-	log        *slog.Logger
-	fullLogged atomic.Int64
+	noStore  bool // keys.Keyspace.NoStore
+	maxBytes int64
+	log      *slog.Logger
+	// When it was last logged that keys are refused, and that keys are forgotten.
+	refusalLogged, lossLogged atomic.Int64
 }
 
 func (m *memory) init(parts []partition, names *keys.Namespaces, clock keys.Clock, opt *Options) {
@@ -42,20 +44,22 @@ func (m *memory) init(parts []partition, names *keys.Namespaces, clock keys.Cloc
 	m.lists = keys.NewListMemory(m.pool)
 	m.evenShare = int(m.pool.CommonWords()) / len(m.parts)
 	m.tight = make(chan struct{}, 1)
-	m.maxBytes, m.log = opt.MaxMemory, opt.Logger
+	m.noStore, m.maxBytes, m.log = opt.Store == nil, opt.MaxMemory, opt.Logger
 }
 
 // admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can. The
 // partition is locked.
 func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	if !m.ensureQuota(g, space, sec) {
-		m.warnFull("a namespace has its most keys in memory: new ones are refused",
+		m.warnFull(&m.refusalLogged,
+			"a namespace has its most keys in memory: new ones are refused",
 			"namespace", m.names.At(space).Name, "max_keys", m.names.At(space).MaxKeys)
 		return twotier.ErrMaxKeys
 	}
 	if !m.ensureRoom(g, words, sec) {
-		m.warnFull("the memory for counts is full of what the store does not have, or was used "+
-			"just now: new keys are refused, or served by the store", "max_bytes", m.maxBytes)
+		m.warnFull(&m.refusalLogged, "the memory for counts is full of what the store does not "+
+			"have, or was used just now: new keys are refused, or served by the store",
+			"max_bytes", m.maxBytes)
 		return twotier.ErrFull
 	}
 	return nil
@@ -91,15 +95,22 @@ func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
-	return m.mayUseReserve(g) || g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
+	return m.mayUseReserve(g) || g.makeRoom(words, sec) ||
+		!full && (m.pool.Fits(arena.MinChunkWords) || g.keys.NoStore && m.useReserve())
 }
 
-// mayUseReserve reports whether a partition may take something from the reserve. One below its
-// share may, and the largest partition then gives something up.
+// mayUseReserve reports whether a partition may take something from the reserve, because it is
+// below its share.
 func (m *memory) mayUseReserve(g *guarded) bool {
 	if g.keys.IsFull() || g.keys.Words() >= m.evenShare {
 		return false
 	}
+	return m.useReserve()
+}
+
+// useReserve reports whether something may be taken from the reserve. The largest partition then
+// gives something up.
+func (m *memory) useReserve() bool {
 	m.wakeSweep()
 	return m.pool.FitsReserve(arena.MinChunkWords)
 }
@@ -112,9 +123,10 @@ func (m *memory) wakeSweep() {
 	}
 }
 
-func (m *memory) warnFull(text string, args ...any) {
-	now, last := time.Now().UnixNano(), m.fullLogged.Load()
-	if now-last > int64(fullPause) && m.fullLogged.CompareAndSwap(last, now) {
+// warnFull logs that memory is full, unless that was logged lately.
+func (m *memory) warnFull(at *atomic.Int64, text string, args ...any) {
+	now, last := time.Now().UnixNano(), at.Load()
+	if now-last > int64(fullPause) && at.CompareAndSwap(last, now) {
 		m.log.Warn(text, args...)
 	}
 }
@@ -141,9 +153,25 @@ func (g *guarded) makeRoom(words int, sec uint32) bool {
 	return false
 }
 
+// makeRoomBeside is makeRoom, and keeps an entry.
+func (g *guarded) makeRoomBeside(at arena.Ref, words int, sec uint32) bool {
+	if g.keys.NoStore {
+		defer g.keys.Unpin(g.keys.Pin(at))
+	}
+	return g.makeRoom(words, sec)
+}
+
 // evictOne is [keys.Keyspace.EvictOne], but evicts nothing while keepsAll is true.
 func (g *guarded) evictOne(sec uint32, space int) bool {
-	return !g.keepsAll() && g.keys.EvictOne(sec, space)
+	if g.keepsAll() || !g.keys.EvictOne(sec, space) {
+		return false
+	}
+	if g.keys.NoStore && space == keys.AnySpace {
+		g.memory.warnFull(&g.memory.lossLogged, "memory is full: the keys that have counted "+
+			"least are forgotten; --max-memory is too little, or there is a flood of keys",
+			"max_bytes", g.memory.maxBytes)
+	}
+	return true
 }
 
 // pinned reports whether a restoration or a handoff is going through the entries. None may be

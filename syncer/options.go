@@ -42,7 +42,8 @@ type Namespace struct {
 
 // Options configure a [Counter]. The zero value of a field means its default.
 type Options struct {
-	// Store keeps the counts of record. Required.
+	// Store keeps the counts of record. Without one, memory alone has the counts: nothing is
+	// flushed or loaded, and a full counter forgets the keys that have counted least.
 	Store store.Store
 	// Now returns the time, in unix milliseconds, for events without one. It must never go back.
 	// Default: the wall clock at start, advanced by the monotonic clock.
@@ -108,7 +109,7 @@ type Pulse interface {
 
 func (o *Options) fill() error {
 	if o.Store == nil {
-		return errors.New("syncer: Options.Store is missing")
+		o.MaxLag = 0 // no count waits for the store
 	}
 	if o.Placement.Partitions == 0 {
 		o.Placement.Partitions = twotier.DefaultPartitions

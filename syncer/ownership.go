@@ -55,6 +55,9 @@ func (p *partition) cancelHandoff() {
 // ErrUnavailable, and the caller must continue with StartOwning or StopOwning. It may be called
 // again.
 func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
+	if c.opt.Store == nil {
+		return fmt.Errorf("partition %d: without a store there is no other owner", partition)
+	}
 	p := &c.parts[partition]
 	grace := time.NewTimer(flushGrace)
 	defer grace.Stop()

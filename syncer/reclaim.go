@@ -1,6 +1,12 @@
 package syncer
 
-import "time"
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/internal/arena"
+)
 
 // sparedFor is how many seconds a partition that had nothing to give is left alone.
 const sparedFor = 5
@@ -9,6 +15,9 @@ const sparedFor = 5
 // partitions have taken from the reserve if that is less. It runs in the sweep, so that an
 // operation that needs room never waits for the lock of another partition.
 func (m *memory) reclaim() {
+	if m.noStore {
+		m.rankKeys()
+	}
 	need := m.pool.ReserveWordsUsed()
 	if need <= 0 {
 		return
@@ -56,12 +65,17 @@ func (m *memory) dropList() {
 }
 
 // largestPartition returns the largest partition above its share that may have something to give,
-// and its excess in words.
+// and its excess in words. Without a store any partition may have something, and it is the largest
+// of all: another one may hold nothing but large counts.
 func (m *memory) largestPartition(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
 		p := &m.parts[i]
 		p.mu.Lock()
-		if size := p.keys.Words() - m.evenShare; size > above && sec >= p.sparedUntil {
+		size := p.keys.Words()
+		if !m.noStore {
+			size -= m.evenShare
+		}
+		if size > above && sec >= p.sparedUntil {
 			most, above = p, size
 		}
 		p.mu.Unlock()
@@ -82,4 +96,44 @@ func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.keepsAll() && p.keys.EvacuateSome(at, sweepSlots, age, words)
+}
+
+// rankedKeys is how many keys determine which counts are small, without a store.
+const rankedKeys = 256
+
+// rankKeys determines the median of the keys' ranks, as in a sample over all partitions. Keys above
+// it are not forgotten, wherever they are. Nothing is forgotten before memory is nearly full.
+func (m *memory) rankKeys() {
+	if m.pool.Fits(2 * arena.ChunkWords) {
+		return
+	}
+	total := 0
+	for i := range m.parts {
+		p := &m.parts[i]
+		p.mu.Lock()
+		total += p.keys.Len()
+		p.mu.Unlock()
+	}
+	var ranks []float64
+	for i := range m.parts {
+		p := &m.parts[i]
+		p.mu.Lock()
+		share := float64(rankedKeys) * float64(p.keys.Len()) / float64(max(1, total))
+		most := int(share)
+		if rand.Float64() < share-float64(most) {
+			most++
+		}
+		ranks = p.keys.AppendRanks(ranks, most)
+		p.mu.Unlock()
+	}
+	if len(ranks) == 0 {
+		return
+	}
+	slices.Sort(ranks)
+	for i := range m.parts {
+		p := &m.parts[i]
+		p.mu.Lock()
+		p.keys.MostForgotten = ranks[len(ranks)/2]
+		p.mu.Unlock()
+	}
 }

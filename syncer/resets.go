@@ -28,8 +28,10 @@ func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32, l *leaparra
 	}
 	g.restoration.forget(r, hash, e)
 	g.erase(r, e, l)
-	e.SetFlags(keys.FlagReset)
-	g.markDirty(r, e)
+	if !g.keys.NoStore {
+		e.SetFlags(keys.FlagReset)
+		g.markDirty(r, e)
+	}
 }
 
 // awaitedResets is how many callers of ResetKey wait for the reset of a key, by LoadName. ResetKey

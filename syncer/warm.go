@@ -142,7 +142,11 @@ func (t *target) lacksStoreCounts() bool { return t.storeDown || t.keyRefused }
 
 // needsNoLoad reports whether the target needs no load. Its partition is locked.
 func (t *target) needsNoLoad() bool {
-	if t.credit != nil {
+	switch {
+	case t.credit != nil:
+		return true
+	case t.p.keys.NoStore:
+		t.loaded = true // memory has everything
 		return true
 	}
 	if t.fresh && !t.loaded && !t.lacksStoreCounts() && !t.p.storeDown() {

@@ -13,7 +13,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
@@ -34,7 +33,7 @@ func BenchmarkKeys(b *testing.B) {
 		})
 		b.Run(named("add", keys), func(b *testing.B) { benchmarkAdds(b, keys) })
 		b.Run(named("acquire", keys), func(b *testing.B) {
-			c := openLarge(b, embedded.New(embedded.Options{MaxMemory: 8 << 30}))
+			c := openLarge(b, nil)
 			fill(b, c, keys, twotier.Acquire)
 			b.Run("run", func(b *testing.B) { operate(b, keys, twotier.Acquire, c.Do) })
 		})

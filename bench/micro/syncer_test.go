@@ -10,7 +10,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
@@ -43,8 +42,8 @@ func BenchmarkAddByKey(b *testing.B) {
 			}
 		})
 	})
-	// First without any flush, then flushing at the usual interval, to a store that costs nothing
-	// and to one that keeps everything in this process.
+	// First without any flush, then flushing at the usual interval to a store that costs nothing,
+	// then without a store.
 	for _, v := range []struct {
 		name string
 		opt  syncer.Options
@@ -52,7 +51,7 @@ func BenchmarkAddByKey(b *testing.B) {
 		{"syncer", syncer.Options{Store: &ackStore{}, FlushInterval: time.Hour,
 			Now: still()}},
 		{"syncer-flushing", syncer.Options{Store: &ackStore{}}},
-		{"syncer-embedded", syncer.Options{Store: embedded.New(embedded.Options{})}},
+		{"syncer-alone", syncer.Options{}},
 	} {
 		b.Run(v.name, func(b *testing.B) { benchmarkSyncer(b, v.opt) })
 	}

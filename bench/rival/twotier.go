@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/proc"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -125,8 +124,7 @@ func (s *Stand) startNodes(ctx context.Context, e Env, nodes int, flags []string
 }
 
 func libMemory(ctx context.Context, e Env, s *Stand) error {
-	return s.openLibrary(ctx, e, "twotier library, in memory",
-		embedded.New(embedded.Options{MaxMemory: 3 << 30}))
+	return s.openLibrary(ctx, e, "twotier library, in memory", nil)
 }
 
 func libTwoTier(ctx context.Context, e Env, s *Stand) error {

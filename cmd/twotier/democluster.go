@@ -29,8 +29,9 @@ type demoCluster struct {
 
 // newDemoCluster returns a cluster without nodes, whose admin token and rules are given.
 func newDemoCluster(token, rules string, log *slog.Logger) *demoCluster {
-	d := &demoCluster{shared: newInProcess(embedded.Options{MaxMemory: demoMemory}), token: token,
-		rules: rules, log: log, nodes: make([]*server, demoNodes)}
+	d := &demoCluster{shared: newInProcess(), token: token, rules: rules, log: log,
+		nodes: make([]*server, demoNodes)}
+	d.shared.counts = embedded.New(embedded.Options{MaxMemory: demoMemory})
 	d.seed = placement(config.Config{}).Seed // without Redis the nodes can't share one
 	for i := range demoNodes {
 		d.names = append(d.names, string(rune('a'+i)))

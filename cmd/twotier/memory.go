@@ -57,13 +57,9 @@ func heldMemory(cfg config.Store) int64 {
 }
 
 // counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory,
-// holdMemory and heldMemory. Without Redis the embedded store gets half of --max-memory first.
+// holdMemory and heldMemory.
 func counterMemory(cfg config.Store) int64 {
-	rest := cfg.MaxMemory - distinctMemory(cfg) - holdMemory(cfg) - heldMemory(cfg)
-	if cfg.Redis == "" {
-		return rest - cfg.MaxMemory/2
-	}
-	return rest
+	return cfg.MaxMemory - distinctMemory(cfg) - holdMemory(cfg) - heldMemory(cfg)
 }
 
 // limitWeb sets the limits on the memory and the connections of the HTTP server.

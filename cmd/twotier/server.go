@@ -71,8 +71,7 @@ type server struct {
 	outdated  chan error // receives one error, if the server must be started again
 }
 
-// newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
-// if shared is nil.
+// newServer makes the parts of a server. shared is nil except in a demo.
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil),

@@ -29,32 +29,30 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// stores is the store of a server, Redis or the embedded one. It implements node.Store.
+// stores is the store of a server: Redis, the one that the nodes of a demo share, or none. It
+// implements node.Store.
 type stores struct {
 	place    twotier.Placement
 	ladders  lint.Ladders
-	store    syncer.Store
-	redis    *redisstore.Store  // nil with the embedded store
-	direct   *redisstore.Direct // nil with the embedded store
-	embedded *embedded.Store    // nil with Redis
+	store    syncer.Store       // nil without any
+	redis    *redisstore.Store  // nil without Redis
+	direct   *redisstore.Direct // nil without Redis
 	rules    rulebook.Store
 	optional bool // --redis-optional: run even if Redis can't be used
-	// holdSecret seals the ids of holds with the embedded store.
+	// holdSecret seals the ids of holds without Redis.
 	holdSecret []byte
 }
 
-// inProcess holds the shared stores of the nodes without Redis in one process, while it runs.
+// inProcess holds what the nodes without Redis in one process share, while it runs.
 type inProcess struct {
-	counts     *embedded.Store
+	counts     *embedded.Store // nil except in a demo
 	rules      rulebook.Memory
 	holdSecret []byte
 	story      httpapi.Story // nil except in a demo
 }
 
-// newInProcess returns shared stores. The secret of their holds is lost with them.
-func newInProcess(counts embedded.Options) *inProcess {
-	return &inProcess{counts: embedded.New(counts), holdSecret: []byte(rand.Text())}
-}
+// newInProcess returns empty rules, and a secret for holds that is lost with them.
+func newInProcess() *inProcess { return &inProcess{holdSecret: []byte(rand.Text())} }
 
 // toldStory returns the story of a demo, or nil.
 func (p *inProcess) toldStory() httpapi.Story {
@@ -83,10 +81,12 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	if cfg.Redis == "" {
 		if shared == nil {
 			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-			shared = newInProcess(embedded.Options{MaxMemory: cfg.MaxMemory / 2, Logger: log})
+			shared = newInProcess()
 		}
-		st.embedded, st.rules = shared.counts, &shared.rules
-		st.store, st.holdSecret = st.embedded, shared.holdSecret
+		st.rules, st.holdSecret = &shared.rules, shared.holdSecret
+		if shared.counts != nil { // a nil pointer in an interface would not be nil
+			st.store = shared.counts
+		}
 		return st, nil
 	}
 	if st.redis, err = newStore(cfg, st.ladders, log); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Store holds the settings of Redis and of the counters in memory.
 type Store struct {
-	// Redis is the URL of the store; empty means the embedded store. RedisPasswordFile is the path
+	// Redis is the URL of the store; empty means none. RedisPasswordFile is the path
 	// of a file with the password, used instead of the one in the URL.
 	Redis, RedisPasswordFile string
 	// RedisPrefix is the first part of all keys in Redis: 1 to 32 letters, digits, dots, dashes and

@@ -1,9 +1,6 @@
-// Package embedded is a store inside the process, for trying twotier without Redis. Its data ends
-// with the process, and no other process sees it. It implements syncer.Store in full, so everything
-// built on a store works the same.
+// Package embedded is a store inside the process: the nodes of a demo share it as other nodes share
+// Redis, and tests look into it. Its data ends with the process. It implements syncer.Store in
+// full. A node without Redis has no store at all.
 //
-// Its memory is bounded. When it is full, the store compares random keys, and drops expired ones
-// first, then the ones with the smallest counts, and among equals the ones that expire first. A
-// companion, such as a ban or a lease, is dropped after its key. A [Store] is safe for concurrent
-// use.
+// Its memory is bounded: a full store refuses to write. A [Store] is safe for concurrent use.
 package embedded

@@ -65,14 +65,12 @@ func (p *partition) copy() *partition {
 	c.version, c.quieted, c.epoch, c.left = p.version, p.quieted, p.epoch, p.left
 	c.last, c.swept, c.seqs = p.last, p.swept, maps.Clone(p.seqs)
 	c.list = keyList{p.list.part, slices.Clone(p.list.hashes)}
-	for _, h := range p.order {
-		c.put(&hash{name: h.name, expires: h.expires, cells: slices.Clone(h.cells),
-			accompanied: h.accompanied})
+	for name, h := range p.keys {
+		c.keys[name] = &hash{name: name, expires: h.expires, cells: slices.Clone(h.cells)}
 	}
 	for name, rec := range p.records {
 		c.records[name] = &record{expires: rec.expires, reset: rec.reset,
 			cells: slices.Clone(rec.cells)}
 	}
-	c.size.Add(int64(len(c.records)))
 	return c
 }

@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -15,7 +16,7 @@ import (
 
 // TestMemoryIsBoundedWhateverComes floods a small store with names, most of them new: with counts,
 // resets of present and missing keys, restorations, and folds, one kind at a time or mixed. The
-// accounted memory is right and stays within the bound.
+// accounted memory is right and stays within the bound: a full store refuses rounds.
 func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 	const memory = 100_000
 	first := seed.First()
@@ -26,7 +27,7 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		leaparray.Level{Width: 4 * time.Hour, Count: 2})
 	must.Succeed(t, err)
 	seqs, epochs := map[int]uint64{}, map[int]uint64{}
-	kind := 0
+	kind, refused := 0, 0
 	for i := range 40_000 {
 		if i%2000 == 0 {
 			kind = rnd.IntN(5)
@@ -59,15 +60,23 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		}
 		r.Keys = []syncer.KeyRound{k}
 		s.Exchange(t.Context(), []*syncer.Round{r})
-		if r.Err != nil || r.Lost {
+		switch {
+		case errors.Is(r.Err, syncer.ErrRefused):
+			seqs[p]--
+			refused++
+		case r.Err != nil || r.Lost:
 			t.Fatalf("round %d: %v, lost %v", i, r.Err, r.Lost)
+		default:
+			epochs[p] = r.Epoch
 		}
-		epochs[p] = r.Epoch
 		s.now = s.now.Add(time.Duration(rnd.IntN(50)) * time.Millisecond)
 		n, takes, believed := s.Held()
 		if takes != believed || takes > memory+1000 || int64(n)*100 > memory+1000 {
 			t.Fatalf("round %d: %d keys and records take %d bytes, believed %d", i, n, takes,
 				believed)
 		}
+	}
+	if refused < 1000 || refused > 39_000 {
+		t.Errorf("%d of 40000 rounds were refused", refused)
 	}
 }

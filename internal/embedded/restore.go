@@ -25,7 +25,6 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	if rec == nil {
 		rec = &record{}
 		p.records[string(p.name)] = rec
-		p.size.Add(1)
 		p.store.bytes.Add(recordCost + int64(len(p.name)))
 	}
 	ttl := recordTTL.Milliseconds()
@@ -39,7 +38,6 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 // dropRecord forgets the restored counts and the reset of a key.
 func (p *partition) dropRecord(name string, rec *record) {
 	delete(p.records, name)
-	p.size.Add(-1)
 	p.store.bytes.Add(-recordCost - int64(len(name)) - cellCost*int64(len(rec.cells)))
 }
 

@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -22,17 +21,13 @@ type Options struct {
 	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
 	Now func() time.Time
-	// Logger receives warnings about keys dropped for lack of memory. Default: none.
-	Logger *slog.Logger
 }
 
 // Store implements syncer.Store in memory.
 type Store struct {
-	opt     Options
-	bytes   atomic.Int64
-	epochs  atomic.Uint64
-	evicted atomic.Int64
-	warned  atomic.Int64 // when dropped keys were last logged, in unix nanoseconds
+	opt    Options
+	bytes  atomic.Int64
+	epochs atomic.Uint64
 
 	mu         sync.Mutex
 	partitions map[int]*partition
@@ -48,9 +43,7 @@ type partition struct {
 	last                    string // the last change: sequence and writer of the round
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
-	order                   []*hash            // the keys, in any order, see hash.at
 	records                 map[string]*record // keys restored or reset in this epoch
-	size                    atomic.Int64       // number of keys and records, read without mu
 	list                    keyList
 	swept                   int64
 	name                    []byte  // scratch memory
@@ -63,13 +56,9 @@ type sequence struct{ n, nonce uint64 }
 
 // hash is one key's cells.
 type hash struct {
-	name      string
-	at        int32 // its position in partition.order
-	companion bool
-	expires   int64 // unix milliseconds
-	cells     cells
-	// accompanied is the largest known count of the key that a companion belongs to, see rank.
-	accompanied float64
+	name    string
+	expires int64 // unix milliseconds
+	cells   cells
 }
 
 // Rough memory costs in a partition, in bytes.
@@ -90,20 +79,20 @@ func New(opt Options) *Store {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
 	return &Store{opt: opt, partitions: map[int]*partition{}}
 }
 
-// Exchange implements syncer.Store. It never fails as a whole: if memory runs out, it drops keys.
+// Exchange implements syncer.Store. If memory has run out, it refuses to write.
 func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 	now := s.opt.Now().UnixMilli()
 	for _, r := range rounds {
-		s.makeRoom(now)
 		p := s.partition(r.Partition)
 		p.mu.Lock()
-		p.applyRound(r, now)
+		if p.sweep(now); r.Seq > 0 && s.bytes.Load() > s.opt.MaxMemory {
+			r.Err = fmt.Errorf("%w: the store is full", syncer.ErrRefused)
+		} else {
+			p.applyRound(r, now)
+		}
 		p.mu.Unlock()
 	}
 }
@@ -142,7 +131,6 @@ func (p *partition) applyOrRead(r *syncer.Round, fresh bool, now int64) {
 		p.republish(r, fresh, now)
 		return
 	}
-	p.sweep(now)
 	p.countChange(r, fresh)
 	p.prefetch(r.Keys)
 	for i := range r.Keys {
@@ -248,27 +236,14 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 // insert creates an entry for the key that find has just looked for.
 func (p *partition) insert(room int) *hash {
 	h := &hash{name: string(p.name), expires: math.MaxInt64, cells: make(cells, 0, room)}
-	p.put(h)
+	p.keys[h.name] = h
 	p.appendToList()
 	p.store.bytes.Add(keyCost + int64(len(p.name)))
 	return h
 }
 
-// put adds a key to the partition.
-func (p *partition) put(h *hash) {
-	h.at, h.companion = int32(len(p.order)), isCompanion(h.name)
-	p.order = append(p.order, h)
-	p.keys[h.name] = h
-	p.size.Add(1)
-}
-
 func (p *partition) remove(h *hash) {
 	delete(p.keys, h.name)
-	last := p.order[len(p.order)-1]
-	p.order[h.at], last.at = last, h.at
-	p.order[len(p.order)-1] = nil
-	p.order = p.order[:len(p.order)-1]
-	p.size.Add(-1)
 	p.store.bytes.Add(-keyCost - int64(len(h.name)) - cellCost*int64(len(h.cells)))
 }
 
@@ -323,9 +298,6 @@ func (p *partition) finishWrite(k *syncer.KeyRound, h *hash, created bool, now i
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
-	if h.companion {
-		p.followKey(h, now)
-	}
 }
 
 // foldMany folds the cells of the key named p.name if they are too many for its ladder.
@@ -379,4 +351,22 @@ func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
 		list = append(list, syncer.Bucket{Stretch: c.Stretch, N: c.N})
 	}
 	return list
+}
+
+// sweep drops expired keys and records periodically.
+func (p *partition) sweep(now int64) {
+	if now-p.swept < sweepEvery {
+		return
+	}
+	p.swept = now
+	for _, h := range p.keys {
+		if now > h.expires {
+			p.remove(h)
+		}
+	}
+	for name, rec := range p.records {
+		if now > rec.expires {
+			p.dropRecord(name, rec)
+		}
+	}
 }

@@ -3,13 +3,10 @@ package embedded_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
@@ -133,128 +130,6 @@ func TestOverflowRefusesTheKey(t *testing.T) {
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	if r.Keys[0].Err == nil {
 		t.Error("the smallest number minus one is accepted")
-	}
-}
-
-// TestFullStoreForgetsWhatHasCountedLeast floods a store with keys that count twice, in one
-// partition or in all. Keys of every partition that have counted more stay, and so do their bans,
-// although a ban is a count of one.
-func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
-	for name, floodedOf := range map[string]func(i int) int{
-		"all partitions": func(i int) int { return i % 16 },
-		"one partition":  func(int) int { return 3 },
-		"half of them":   func(i int) int { return i % 8 },
-	} {
-		t.Run(name, func(t *testing.T) { floodStore(t, floodedOf) })
-	}
-}
-
-// floodStore floods a store of 16 partitions. floodedOf returns the partition of a flood's key.
-func floodStore(t *testing.T, floodedOf func(i int) int) {
-	var log strings.Builder
-	const memory = 400_000
-	s := newTimed(embedded.Options{MaxMemory: memory,
-		Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	seqs := map[int]uint64{}
-	count := func(partition int, ns, key string, n int64) {
-		seqs[partition]++
-		r := &syncer.Round{Partition: partition, Writer: "w", Seq: seqs[partition],
-			Acked: seqs[partition] - 1, Keys: []syncer.KeyRound{{NS: []byte(ns), Key: []byte(key),
-				TTL: 60_000, Adds: []syncer.Bucket{bucket(1, n)}}}}
-		if s.Exchange(t.Context(), []*syncer.Round{r}); r.Lost || r.Err != nil {
-			t.Fatalf("%s: %v, lost %v", key, r.Err, r.Lost)
-		}
-	}
-	for i := range 160 {
-		key := fmt.Sprint("limited-", i)
-		ns, ban := twotier.BanKey(nil, "rule", []byte(key))
-		count(i%16, string(ns), string(ban), 1)
-		count(i%16, "", key, 5)
-	}
-	for i := range 20_000 {
-		count(floodedOf(i), "", fmt.Sprint("flood-", i), 2)
-	}
-	for i := range 160 {
-		key := fmt.Sprint("limited-", i)
-		ns, ban := twotier.BanKey(nil, "rule", []byte(key))
-		if n, bans := s.Sum(i%16, nil, []byte(key)), s.Sum(i%16, ns, ban); n != 5 || bans != 1 {
-			t.Errorf("%s in partition %d holds %d and %d bans, want 5 and 1", key, i%16, n, bans)
-		}
-	}
-	if got := s.Sum(floodedOf(19_999), nil, []byte("flood-19999")); got != 2 {
-		t.Errorf("the last key of the flood holds %d", got)
-	}
-	if kept := 20_320 - s.Evicted(); kept*100 > memory || kept*300 < memory {
-		t.Errorf("%d keys are kept in %d bytes", kept, memory)
-	}
-	if n := strings.Count(log.String(), "the embedded store is full"); n != 1 {
-		t.Errorf("it is logged %d times", n)
-	}
-}
-
-// TestCompanionsOutliveTheirKeys floods a store with keys that have counted as much as a key whose
-// counts have expired, but not its ban.
-func TestCompanionsOutliveTheirKeys(t *testing.T) {
-	s := newTimed(embedded.Options{MaxMemory: 40_000})
-	ns, ban := twotier.BanKey(nil, "rule", []byte("k"))
-	add(t, s, 1, "k", 5, 1000)
-	r := &syncer.Round{Writer: "w", Seq: 2, Acked: 1, Keys: []syncer.KeyRound{
-		{NS: ns, Key: ban, TTL: 1_000_000, Adds: []syncer.Bucket{bucket(1, 1)}}}}
-	s.Exchange(t.Context(), []*syncer.Round{r})
-	s.now = s.now.Add(2 * time.Second)
-	for i := range 2000 {
-		add(t, s, uint64(3+i), fmt.Sprint("flood-", i), 4+int64(i%2), 2_000_000)
-	}
-	if got := s.Sum(0, ns, ban); got != 1 {
-		t.Errorf("the ban holds %d, want 1", got)
-	}
-}
-
-// TestFullStoreForgetsTheOldestOfEquals counts keys once each. The newest are kept.
-func TestFullStoreForgetsTheOldestOfEquals(t *testing.T) {
-	s := newTimed(embedded.Options{MaxMemory: 40_000})
-	for i := range 2000 {
-		s.now = s.now.Add(time.Millisecond)
-		add(t, s, uint64(1+i), fmt.Sprint("k", i), 1, 60_000)
-	}
-	for i := range 20 {
-		if old, young := get(s, fmt.Sprint("k", i)), get(s, fmt.Sprint("k", 1999-i)); old != 0 ||
-			young != 1 {
-			t.Errorf("the key of place %d holds %d, want 0, the one from the end %d, want 1", i,
-				old, young)
-		}
-	}
-}
-
-// TestLargestSumsStay floods a store beside a key whose buckets add up to more than 64 bits hold.
-func TestLargestSumsStay(t *testing.T) {
-	s := newTimed(embedded.Options{MaxMemory: 40_000})
-	r := &syncer.Round{Writer: "w", Seq: 1, Keys: []syncer.KeyRound{{Key: []byte("k"),
-		Adds: []syncer.Bucket{bucket(1, math.MaxInt64), bucket(2, math.MaxInt64)}}}}
-	s.Exchange(t.Context(), []*syncer.Round{r})
-	for i := range 2000 {
-		add(t, s, uint64(2+i), fmt.Sprint("flood-", i), 1, 2_000_000)
-	}
-	if got := s.Get(0, nil, []byte("k")); len(got) != 2 {
-		t.Errorf("the key holds %v", got)
-	}
-}
-
-// TestFullStoreForgetsWhatHasExpiredFirst drops expired keys although they have counted more than
-// the keys that stay.
-func TestFullStoreForgetsWhatHasExpiredFirst(t *testing.T) {
-	s := newTimed(embedded.Options{MaxMemory: 40 * 150})
-	for i := range 20 {
-		add(t, s, uint64(1+i), fmt.Sprint("old-", i), 100, 1000)
-	}
-	s.now = s.now.Add(2 * time.Second)
-	for i := range 30 {
-		add(t, s, uint64(21+i), fmt.Sprint("new-", i), 1, 60_000)
-	}
-	for i := range 30 {
-		if got := get(s, fmt.Sprint("new-", i)); got != 1 {
-			t.Errorf("new-%d holds %d, want 1", i, got)
-		}
 	}
 }
 

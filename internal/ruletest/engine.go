@@ -13,7 +13,6 @@ import (
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/distinct"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/node"
@@ -87,8 +86,7 @@ func (e *engine) nodeOptions(ladders lint.Ladders) (opt node.Options, err error)
 	}
 	opt = node.Options{ID: "test", Store: steady{}, Placement: place, ClockInterval: 24 * time.Hour,
 		Clock: storeclock.New(e.wall, e.elapsed(e.now.Load()))}
-	store := embedded.New(embedded.Options{Now: e.wall, MaxMemory: memory})
-	opt.Counter, err = syncer.New(syncer.Options{Store: store, Now: opt.Clock.Now, Placement: place,
+	opt.Counter, err = syncer.New(syncer.Options{Now: opt.Clock.Now, Placement: place,
 		Namespaces: spaces, MaxMemory: memory})
 	if err != nil {
 		return opt, err

@@ -14,7 +14,8 @@
 // An entry keeps its place, and so its Ref, as long as it has the flag of something that refers to
 // it (dirty, busy, parked, shared), except in [Keyspace.Compact], which returns all new places.
 // Unflushed counts are never evicted: [Keyspace.EvictOne], [Keyspace.Sweep] and
-// [Keyspace.EvacuateSome] drop clean entries only. Counts that have left every window are dropped
+// [Keyspace.EvacuateSome] drop clean entries only. Without a store, all counts are pending, and the
+// smallest go first when memory is full. Counts that have left every window are dropped
 // and, if the store never had them, counted in Expired.
 //
 // A counter that is crowded folds, which never changes the sum of its buckets. The entry then has

@@ -3,6 +3,7 @@ package keys
 import (
 	"unsafe"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
@@ -12,7 +13,8 @@ import (
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    unused (47), whether the key has folded (1), length of namespace (7) and key (9)
+//	word 2    largest known count of the key that a companion belongs to (47), whether the key has
+//	          folded (1), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for two cells
 //
@@ -26,6 +28,7 @@ const (
 	entryHead   = 3
 	inlineWords = 4
 	foldedBit   = 1 << 47
+	low47       = 1<<47 - 1
 	low24       = 1<<24 - 1
 	low32       = 1<<32 - 1
 )
@@ -142,7 +145,27 @@ func (e Entry) NeedsRound() bool {
 
 // IsClean reports whether the store has all counts of an entry.
 func (e Entry) IsClean() bool {
-	return !e.HasFlag(FlagDirty|FlagBusy|FlagReset|FlagParked|FlagShared) && !e.HasPending()
+	return !e.isInUse() && !e.HasPending()
+}
+
+// isInUse reports whether something refers to the entry.
+func (e Entry) isInUse() bool {
+	return e.HasFlag(FlagDirty | FlagBusy | FlagReset | FlagParked | FlagShared)
+}
+
+// isCompanion reports whether the entry is of a companion of a key.
+func (e Entry) isCompanion() bool {
+	ns, _ := e.Name()
+	return twotier.Companion(ns) != ""
+}
+
+func (e Entry) accompanied() uint64 { return e[2] & low47 }
+
+// setAccompanied raises the largest known count of the key that a companion belongs to.
+func (e Entry) setAccompanied(n float64) {
+	if n > float64(e.accompanied()) {
+		e[2] = e[2]&^low47 | uint64(min(n, low47))
+	}
 }
 
 // FoldedSinceFlush reports whether the key has folded in memory since it was last flushed.

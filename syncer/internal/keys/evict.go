@@ -29,8 +29,11 @@ const (
 // EvictOne samples a few clean entries, of one namespace or of any, that were not used in the last
 // second, and drops the least recently used. An entry at a limit is dropped only if there is no
 // other and it has been idle for limitAge. The counts of a dropped entry can be read back from the
-// store.
+// store. Without a store it forgets an entry, see forgetOne.
 func (s *Keyspace) EvictOne(sec uint32, space int) bool {
+	if s.NoStore {
+		return s.forgetOne(sec, space)
+	}
 	victim, last := noSlot, noSlot
 	var oldest uint32
 	seen := 0
@@ -67,7 +70,7 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 }
 
 // MedianAge returns the median time since the last use of the entries, in seconds, estimated from a
-// sample, but at least evictableAge. The partition is locked.
+// sample; with a store, at least EvictableAge. The partition is locked.
 func (s *Keyspace) MedianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
 	for range min(s.table.Slots(), 4*ageSample) {
@@ -80,18 +83,22 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 		return NeverIdle
 	}
 	slices.Sort(ages)
+	if s.NoStore {
+		return ages[len(ages)/2]
+	}
 	return max(EvictableAge, ages[len(ages)/2])
 }
 
 // EvacuateSome handles n slots from a position, and reports whether there are more. It moves
 // entries out of the chunks that are to be released, and evicts entries that were idle for at least
-// age. Until the arena is down to this many words, it also evicts idle entries with counters that
-// occupy whole chunks.
+// age: without a store, see mayForget. Until the arena is down to this many words, it also evicts
+// idle entries with counters that occupy whole chunks.
 func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) {
 	if s.arena.EvacuatingWords() == 0 && s.arena.TotalWords() <= words {
 		return false
 	}
-	sec := s.Clock.Second()
+	now := s.Clock.Now()
+	sec := s.Clock.Seconds(now)
 	for i := from; i < min(from+n, s.table.Slots()); i++ {
 		r := s.table.RefAt(i)
 		if r == 0 {
@@ -99,17 +106,22 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 		}
 		e := s.EntryAt(r)
 		mustMove := s.mustMove(r, e)
-		if !mustMove && !(s.arena.TotalWords() > words && s.arena.HasOwnChunk(e.syncedRef())) {
+		own := s.arena.HasOwnChunk(e.syncedRef()) || s.arena.HasOwnChunk(e.pendingRef())
+		if !mustMove && !(s.arena.TotalWords() > words && own) {
 			continue
 		}
 		idle := e.IdleSeconds(sec)
 		// A spared entry is moved instead, if possible.
 		spared := e.HasFlag(FlagLimit) && (mustMove || idle < limitAge)
-		if idle >= age && e.IsClean() && !spared {
+		switch {
+		case s.NoStore && s.mayForget(e, idle, age, now):
+			s.forget(s.table.HashAt(i), r)
+			i-- // another slot may have moved here
+		case !s.NoStore && idle >= age && e.IsClean() && !spared:
 			s.Drop(s.table.HashAt(i), r)
 			s.Evicted++
-			i-- // another slot may have moved here
-		} else if mustMove {
+			i--
+		case mustMove:
 			s.evacuate(i, r, e)
 		}
 	}
@@ -160,11 +172,21 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 	return from+n < s.table.Slots()
 }
 
+// latestStart returns when the last bucket of an entry begins.
+func (s *Keyspace) latestStart(e Entry, l *leaparray.Ladder) int64 {
+	return max(l.LatestStart(s.SyncedOf(e)), l.LatestStart(s.PendingOf(e)))
+}
+
+// oldestStart returns the earliest start of a bucket that a window can still see, if it ends no
+// longer ago than an event may be.
+func oldestStart(l *leaparray.Ladder, now int64) int64 {
+	return l.CompleteFrom(now) - l.CoarsestWidth()
+}
+
 // forgetExpired drops the counts of an idle entry once all of them have left every window that ends
 // as long ago as an event may be.
 func (s *Keyspace) forgetExpired(e Entry, l *leaparray.Ladder, now int64) {
-	oldest := l.CompleteFrom(now) - l.CoarsestWidth()
-	last := max(l.LatestStart(s.SyncedOf(e)), l.LatestStart(s.PendingOf(e)))
+	last, oldest := s.latestStart(e, l), oldestStart(l, now)
 	if e.HasPending() && !e.HasFlag(FlagBusy) && last < oldest {
 		s.Expired += max(0, l.Total(s.PendingOf(e)))
 		s.ClearPending(e, l)

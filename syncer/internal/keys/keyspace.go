@@ -26,6 +26,14 @@ type Keyspace struct {
 
 	evictSlot int // where the search for an entry to evict continues
 
+	// NoStore: there is no store. All counts are pending, and an evicted key is forgotten, see
+	// forgetOne. None is that ranks above MostForgotten, except by the bound of its namespace.
+	NoStore       bool
+	MostForgotten float64
+	forgotten     int // keys that were forgotten ahead of need
+	pins          []arena.Ref
+	candidates    []candidate // scratch
+
 	// PendingBuckets is the number of buckets with counts that the store has not acknowledged.
 	PendingBuckets int64
 	// Expired is the number of events that left every window before the store accepted them, and

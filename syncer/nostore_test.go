@@ -1,0 +1,39 @@
+package syncer_test
+
+import (
+	"testing"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestWithoutAStoreNothingWaits counts, resets and closes without a store.
+func TestWithoutAStoreNothingWaits(t *testing.T) {
+	clk := &clock{now: t0}
+	c := openAlone(t, syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: 2}})
+	add(t, c, "k", 3, 0)
+	op := acquireOp("k", 2, 5)
+	op.Ack = twotier.AckStore
+	for i, allowed := range []bool{true, false} {
+		var res twotier.Result
+		must.Succeed(t, c.Do(t.Context(), op, &res))
+		if res.Allowed != allowed || res.Degraded || res.Source != twotier.SourceMemory {
+			t.Errorf("acquire %d: %+v", i, res)
+		}
+	}
+	must.Succeed(t, c.Flush(t.Context()))
+	if s := c.Stats(); s.PendingBuckets != 0 || s.Keys != 1 || s.LoadsTotal != 0 ||
+		s.UnflushedAge != 0 || s.BatchesOKTotal != 0 {
+		t.Errorf("%+v", s)
+	}
+	must.Succeed(t, c.ResetKey(t.Context(), nil, []byte("k")))
+	if got := count(t, c, "k", 60_000); got != 0 {
+		t.Errorf("%d after a reset", got)
+	}
+	if err := c.BeginHandoff(t.Context(), 0); err == nil {
+		t.Error("a partition can be handed over")
+	}
+	add(t, c, "k", 1, 0)
+	must.Succeed(t, c.Close(t.Context()))
+}
