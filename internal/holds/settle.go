@@ -25,13 +25,14 @@ type part struct {
 // then.
 const LateWithin = 10 * time.Minute
 
-// A settled hold has a mark, whose number of leases stands for the way in which the hold ended. A
-// released one can be settled once: the leases of markReleased become twice as many.
+// A hold that has ended has a mark, whose number of leases stands for the way in which it ended. A
+// released one can be settled once, which adds markSettledLate. While nodes don't know each other,
+// several may end a hold, and the leases of their marks add up. So each way has bits of its own.
 const (
-	markSettled     = 1
-	markReleased    = 2
-	markRenewed     = 3
-	markSettledLate = 2 * markReleased
+	markSettled = 1 << (5 * iota)
+	markRenewed // its settlement is that of another hold
+	markReleased
+	markSettledLate
 )
 
 // IsOpen reports whether the hold lasts at a time in unix milliseconds: its places are taken, and
@@ -148,15 +149,16 @@ func (s *Settlement) Outcome(i int, res *twotier.Result) Outcome {
 
 // outcomeOf returns the effect of a settlement that a mark refuses.
 func outcomeOf(mark *twotier.CheckResult) Outcome {
-	if len(mark.Limits) > 0 {
-		switch mark.Limits[0].Count {
-		case markReleased:
-			return Released
-		case markRenewed:
-			return Renewed
-		}
+	if len(mark.Limits) == 0 {
+		return Repeated
 	}
-	return Repeated
+	switch n := mark.Limits[0].Count; {
+	case n%markRenewed > 0, n >= markSettledLate:
+		return Repeated
+	case n%markReleased > 0:
+		return Renewed
+	}
+	return Released
 }
 
 // WithoutEvents changes operation i to count no events: they were counted before anything that
@@ -188,7 +190,7 @@ func (s *Settlement) AfterReset(i int, n int64) {
 func (s *Settlement) AfterRelease(i int, n int64) twotier.Op {
 	s.AfterReset(i, n)
 	mark := &s.Ops[i].Checks[s.parts[i].mark]
-	mark.N = markSettledLate - markReleased
-	mark.Limits = []twotier.Limit{{Window: 1, Max: markSettledLate}}
+	mark.N = markSettledLate
+	mark.Limits = []twotier.Limit{{Window: 1, Max: 2*markSettledLate - 1}}
 	return s.Ops[i]
 }

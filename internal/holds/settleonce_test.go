@@ -169,3 +169,60 @@ func TestHoldEndsOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldOfASplitEndsOnce has nodes that don't know each other end a hold, each in its own way,
+// and adds up what they have counted. From then on the hold is settled, renewed or released, and a
+// settlement changes something once at most.
+func TestHoldOfASplitEndsOnce(t *testing.T) {
+	nothing := func(*holds.Check) []twotier.Limit { return nil }
+	h := sealed(t, &holds.Hold{Until: 1000, Checks: []holds.Check{{Key: []byte("k"), N: 3, TS: 1}}})
+	settle := func(b *book, n int64) holds.Outcome {
+		s := h.Settle(2000, []int64{n}, nothing)
+		res := b.do(s.Ops[0])
+		if s.Outcome(0, &res) == holds.Released {
+			res = b.do(s.AfterRelease(0, n))
+		}
+		return s.Outcome(0, &res)
+	}
+	ways := map[end]func(b *book){
+		open:     func(*book) {},
+		settled:  func(b *book) { settle(b, 5) },
+		released: func(b *book) { b.do(h.Expire().Ops[0]) },
+		renewed: func(b *book) {
+			_, ops := h.Renew(9000)
+			b.do(ops[0])
+		},
+	}
+	for one, endOne := range ways {
+		for other, endOther := range ways {
+			sum := &book{map[string]int64{"k": 3}, map[string]int64{}}
+			for _, end := range []func(*book){endOne, endOther, endOther} {
+				side := &book{map[string]int64{}, map[string]int64{}}
+				end(side)
+				sum.events["k"] += side.events["k"]
+				for mark, n := range side.leases {
+					sum.leases[mark] += n
+				}
+			}
+			want := holds.Settled
+			switch {
+			case one == settled || other == settled:
+				want = holds.Repeated
+			case one == renewed || other == renewed:
+				want = holds.Renewed
+			}
+			for range 2 {
+				before := sum.events["k"]
+				if got := settle(sum, 7); got != want {
+					t.Errorf("%d and %d: outcome %d, want %d", one, other, got, want)
+				}
+				if after := sum.events["k"]; want != holds.Settled && after != before {
+					t.Errorf("%d and %d: %d events, then %d", one, other, before, after)
+				}
+				if want == holds.Settled {
+					want = holds.Repeated
+				}
+			}
+		}
+	}
+}

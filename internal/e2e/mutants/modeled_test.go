@@ -190,6 +190,8 @@ var modeled = []mutant{
 	{"a hold is settled twice", "internal/holds/settle.go",
 		"twotier.Limit{{Window: 1, Max: mark}}}", "twotier.Limit{{Window: 1, Max: 9}}}",
 		"./internal/e2e/acceptance TestHoldIsSettledOnce"},
+	{"the marks of two settlements stand for a release", "internal/holds/settle.go",
+		"= 1 << (5 * iota)\n", "= 1 + iota\n", "./internal/holds TestHoldOfASplitEndsOnce"},
 	{"a settled hold is released", "internal/holds/settle.go",
 		"h.markOf(i, markReleased)}})", "h.markOf(i, 0)}})",
 		"./internal/e2e/acceptance TestHoldsAreReleased"},

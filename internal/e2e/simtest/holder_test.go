@@ -190,6 +190,14 @@ func (h *holder) upTo(most time.Duration) time.Duration {
 	return time.Duration(h.rnd.Int64N(int64(most)))
 }
 
+// names lists the keys and what is to be counted of them.
+func (op *heldOp) names() (list string) {
+	for _, c := range op.Checks {
+		list += fmt.Sprintf("%s %+d ", c.Key, c.N)
+	}
+	return list
+}
+
 // post sends a request to a process. Without an answer, it may have been executed; it was not sent
 // if the error is errNotSent.
 func (h *holder) post(p *proc, path string, request, answer any) (status int, err error) {
@@ -225,8 +233,10 @@ func (h *holder) acquire(p *proc, op heldOp) {
 	status, err := h.post(p, "/v1/acquire", &op, &got)
 	v.told, v.source, v.degraded = time.Now(), twotier.Source(got.Source), got.Degraded
 	for _, c := range op.Checks {
-		w.journal.note("client: %s %+d at %s, hold %s %s, charge %v, dry run %v: %d %v %+v",
-			c.Key, c.N, p.id, op.Hold, op.OnExpiry, op.Charge, op.DryRun, status, err, got)
+		w.journal.note("client: %s %+d at %s, asked at %s with %s, hold %s %s, charge %v, "+
+			"denied %v, dry run %v: %d %v %+v", c.Key, c.N, p.id, v.asked.Format("05.000000"),
+			op.names(), op.Hold, op.OnExpiry, op.Charge, op.CountDenied, op.DryRun, status, err,
+			got)
 	}
 	switch {
 	case err != nil || status > 0 && status != http.StatusOK:
