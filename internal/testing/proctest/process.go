@@ -115,7 +115,7 @@ func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process,
 	return s, s.ready(stdout)
 }
 
-// ready waits for the ready line.
+// ready waits for the ready line, or for the end of the process.
 func (s *Process) ready(stdout *os.File) error {
 	line := make(chan string, 1)
 	go func() {
@@ -130,6 +130,9 @@ func (s *Process) ready(stdout *os.File) error {
 			GRPC, Peer                  string
 		}
 		if err := json.Unmarshal([]byte(text), &ready); err != nil || !ready.Ready {
+			if text == "" { // it has ended, or is about to: then its log is complete
+				Wait(s.T, "the process ends", s.child.Done())
+			}
 			return fmt.Errorf("no ready line: %q", text)
 		}
 		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip,
