@@ -161,8 +161,8 @@ func TestFloodForgetsTheOldestOfEquals(t *testing.T) {
 	if old, young := kept(0, 1000), kept(7000, 9000); old > 500 || young < 1900 {
 		t.Errorf("of the 1000 oldest keys %d are kept, of the 2000 newest %d", old, young)
 	}
-	if s := b.c.Stats(); s.EvictedTotal < 8000 {
-		t.Errorf("only %d keys were forgotten", s.EvictedTotal)
+	if n := b.c.Stats().Keys; n > 8000 { // the sweep may have dropped those of the past
+		t.Errorf("%d of 15000 keys are in memory: too few were forgotten", n)
 	}
 }
 
