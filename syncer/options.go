@@ -33,7 +33,8 @@ type Namespace struct {
 	OnCold OnCold
 	// MaxKeys bounds the keys in memory. A new key takes the place of one in the same namespace
 	// that the store has and that was not used in the last seconds; if there is none, the new key
-	// is refused with ErrMaxKeys. Namespaces that are not configured share the bound of the default
+	// is refused with ErrMaxKeys. Without a store, it takes the place of a key whose counts have
+	// left every window. Namespaces that are not configured share the bound of the default
 	// one. 0 means that only memory bounds them.
 	MaxKeys int64
 	// Unlisted excludes its keys from [Counter.Top].

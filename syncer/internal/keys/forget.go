@@ -67,15 +67,16 @@ func (s *Keyspace) Pin(at arena.Ref) (pin int) {
 // Unpin unpins entries.
 func (s *Keyspace) Unpin(pin int) { s.pins = s.pins[:pin] }
 
-// forgetLowest forgets the lowest quarter of some keys, or only one idle key of a namespace. It
-// returns how many it has forgotten.
+// forgetLowest forgets the lowest quarter of some keys, or one key of a namespace that has no counts
+// left: a namespace with its most keys refuses new ones rather than forget others. It returns how
+// many it has forgotten.
 func (s *Keyspace) forgetLowest(some []candidate, space int) (n int) {
 	slices.SortFunc(some, compareCandidates)
 	for i := range some[:min(len(some), max(1, len(some)*forgottenKeys/comparedKeys))] {
 		c := &some[i]
 		goes := c.rank <= s.MostForgotten
 		if space != AnySpace {
-			goes = n == 0 && c.idle >= EvictableAge
+			goes = n == 0 && c.rank == 0
 		}
 		if goes && c.mayGo {
 			s.forget(c.hash, c.at)
