@@ -176,7 +176,9 @@ func (k *call) applyChange(c *decide.Change) {
 	if c.Kind == decide.Mark && t.check.IsBan() {
 		t.setAtLimit(true)
 	}
-	t.p.keys.FollowKey(e, k.Now)
+	if t.p.keys.NoStore {
+		t.p.keys.FollowKey(e, k.Now)
+	}
 	t.p.markDirty(t.ref, e)
 	k.refused = k.refused || e.HasFlag(keys.FlagParked)
 }

@@ -40,8 +40,8 @@ func TestWithoutAStoreNothingWaits(t *testing.T) {
 	must.Succeed(t, c.Close(t.Context()))
 }
 
-// TestFullNamespaceWithoutAStoreForgetsNoCounts adds a key to a namespace that has its most keys. It
-// is refused, however long the others are idle, until the counts of one have left every window.
+// TestFullNamespaceWithoutAStoreForgetsNoCounts adds a key to a namespace that has its most keys.
+// It is refused, however long the others are idle, until the counts of one have left every window.
 func TestFullNamespaceWithoutAStoreForgetsNoCounts(t *testing.T) {
 	clk := &clock{now: t0}
 	c := openAlone(t, syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: 4},

@@ -67,9 +67,9 @@ func (s *Keyspace) Pin(at arena.Ref) (pin int) {
 // Unpin unpins entries.
 func (s *Keyspace) Unpin(pin int) { s.pins = s.pins[:pin] }
 
-// forgetLowest forgets the lowest quarter of some keys, or one key of a namespace that has no counts
-// left: a namespace with its most keys refuses new ones rather than forget others. It returns how
-// many it has forgotten.
+// forgetLowest forgets the lowest quarter of some keys. Of a namespace it only forgets a key that
+// has no counts left: if the namespace has its most keys, new ones are refused. It returns how many
+// keys it has forgotten.
 func (s *Keyspace) forgetLowest(some []candidate, space int) (n int) {
 	slices.SortFunc(some, compareCandidates)
 	for i := range some[:min(len(some), max(1, len(some)*forgottenKeys/comparedKeys))] {
@@ -141,7 +141,7 @@ func (s *Keyspace) rank(e Entry, now int64) float64 {
 	if n == 0 || !e.isCompanion() {
 		return n
 	}
-	s.followKey(e, now)
+	s.FollowKey(e, now)
 	return max(n, float64(e.accompanied()))
 }
 
@@ -154,23 +154,19 @@ func (s *Keyspace) rankAlone(e Entry, now int64) float64 {
 	return float64(l.Total(s.SyncedOf(e))) + float64(l.Total(s.PendingOf(e)))
 }
 
-// followKey brings the rank of a companion up to date with its key. If that is gone, or has counted
-// less since, the companion keeps its rank.
-func (s *Keyspace) followKey(companion Entry, now int64) {
-	ns, key := twotier.Accompanied(companion.Name())
+// FollowKey brings the rank of a companion up to date with its key, when it has counted and before
+// it is ranked. If the key is gone, or has counted less since, the companion keeps its rank. Other
+// entries stay as they are.
+func (s *Keyspace) FollowKey(e Entry, now int64) {
+	if !e.isCompanion() {
+		return
+	}
+	ns, key := twotier.Accompanied(e.Name())
 	if IsDefault(ns) {
 		ns = nil
 	}
 	if at := s.Find(s.Names.Hash(ns, key), ns, key); at != 0 {
-		companion.setAccompanied(s.rankAlone(s.EntryAt(at), now))
-	}
-}
-
-// FollowKey records the rank of an entry's key if the entry is a companion. It is called when the
-// companion has counted.
-func (s *Keyspace) FollowKey(e Entry, now int64) {
-	if s.NoStore && e.isCompanion() {
-		s.followKey(e, now)
+		e.setAccompanied(s.rankAlone(s.EntryAt(at), now))
 	}
 }
 
