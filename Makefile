@@ -138,8 +138,6 @@ check-models:
 		$(GO) test -vet=off -count=5 -run 'Against|Never|Bounds' ./leaparray
 	@./scripts/part "models of pure Redis" \
 		$(TESTRUN) -run 'ModesAreEquivalent' ./redisstore -ops 5000
-	@./scripts/part "accuracy of distinct counts" \
-		$(GO) test $(ONCE) -v -run 'Accuracy$$' ./internal/sketch -values 10000000
 check-clients:
 	@./scripts/part "Redis clients of other languages" \
 		$(TESTRUN) -run 'TestNodeClients|TestRedisPy' ./internal/resp -clients

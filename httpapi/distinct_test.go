@@ -59,20 +59,20 @@ func TestDistinct(t *testing.T) {
 			`{"key":"k","counts":[],"over":false,` + tail},
 		{"POST /v1/distinct", `{"values":["\u00e9"],"window":"1m,1h","limits":[
 			{"window":"1d","max":3}],"key":"k"}`, 200, `{"key":"k","counts":[` +
-			`{"window":"1d","max":3,"count":3,"error":0,"bucket_ms":900000},` +
-			`{"window":"1m","count":3,"error":0,"bucket_ms":1000},` +
-			`{"window":"1h","count":3,"error":0,"bucket_ms":60000}],"over":false,` + tail},
+			`{"window":"1d","max":3,"count":3,"at_least":3,"at_most":3,"error":0},` +
+			`{"window":"1m","count":3,"at_least":3,"at_most":3,"error":0},` +
+			`{"window":"1h","count":3,"at_least":3,"at_most":3,"error":0}],"over":false,` + tail},
 		{"POST /v1/distinct", `{"key":"k","values":["é"],"limits":[{"window":"1h","max":3}]}`, 200,
-			`"count":3,"error":0,"bucket_ms":60000}],"over":false,`},
+			`"count":3,"at_least":3,"at_most":3,"error":0}],"over":false,`},
 		{"POST /v1/distinct", `{"key":"k","values":["a","x"],"limits":[{"window":"1h","max":9},
 			{"window":"1m","max":3}]}`, 200,
-			`"count":3,"error":0,"bucket_ms":1000,"refused":true}],"over":true,` +
-				`"refused_by":["limits[1]"],"retry_after_ms":60999,` + tail},
+			`"count":3,"at_least":3,"at_most":3,"error":0,"refused":true}],"over":true,` +
+				`"refused_by":["limits[1]"],"retry_after_ms":60000,` + tail},
 		{"POST /v1/distinct?deny=429", `{"key":"k","values":["x"],"limits":[
 			{"window":"1m","max":3}]}`, 429, `"over":true,"refused_by":["limits[0]"],`},
 		{"GET /v1/distinct?key=k&window=24h,1s", "", 200, `{"key":"k","counts":[` +
-			`{"window":"24h","count":3,"error":0,"bucket_ms":900000},` +
-			`{"window":"1s","count":3,"error":0,"bucket_ms":100}],` + tail},
+			`{"window":"24h","count":3,"at_least":3,"at_most":3,"error":0},` +
+			`{"window":"1s","count":3,"at_least":3,"at_most":3,"error":0}],` + tail},
 		{"GET /v1/distinct?key=none&window=1m&at=" + fmt.Sprint(noon-5000), "", 200, `"count":0`},
 	} {
 		got := call(s, test.request, test.body)
@@ -89,32 +89,32 @@ func TestDistinctByRules(t *testing.T) {
 	for i, test := range []struct{ body, want string }{
 		{`{"key":"k","values":["a","b"],"window":"7h","rules":["devices-off","devices"]}`,
 			`{"key":"k","counts":[` +
-				`{"window":"1h","max":2,"count":2,"error":0,"bucket_ms":60000,"rule":"devices"},` +
-				`{"window":"24h","max":3,"count":2,"error":0,"bucket_ms":900000,"rule":"devices"},` +
-				`{"window":"7h","count":2,"error":0,"bucket_ms":900000}],"over":false` + tail},
+				`{"window":"1h","max":2,"count":2,"at_least":2,"at_most":2,"error":0,"rule":"devices"},` +
+				`{"window":"24h","max":3,"count":2,"at_least":2,"at_most":2,"error":0,"rule":"devices"},` +
+				`{"window":"7h","count":2,"at_least":2,"at_most":2,"error":0}],"over":false` + tail},
 		{`{"rules":["devices-tight","devices"],"limits":[{"window":"1h","max":3}],"key":"k",` +
 			`"values":["b"]}`, `{"key":"k","counts":[` +
-			`{"window":"1h","max":3,"count":2,"error":0,"bucket_ms":60000},` +
-			`{"window":"1m","max":1,"count":2,"error":0,"bucket_ms":1000,"refused":true,` +
+			`{"window":"1h","max":3,"count":2,"at_least":2,"at_most":2,"error":0},` +
+			`{"window":"1m","max":1,"count":2,"at_least":2,"at_most":2,"error":0,"refused":true,` +
 			`"rule":"devices-tight","shadow":true},` +
-			`{"window":"1h","max":2,"count":2,"error":0,"bucket_ms":60000,"rule":"devices"},` +
-			`{"window":"24h","max":3,"count":2,"error":0,"bucket_ms":900000,"rule":"devices"}],` +
+			`{"window":"1h","max":2,"count":2,"at_least":2,"at_most":2,"error":0,"rule":"devices"},` +
+			`{"window":"24h","max":3,"count":2,"at_least":2,"at_most":2,"error":0,"rule":"devices"}],` +
 			`"over":false` + tail},
 		// A rule in shadow does not refuse, a limit next to it does, and nothing is added.
 		{`{"key":"k","values":["c","d"],"rules":["devices-tight","devices"],"limits":[` +
 			`{"window":"2h","max":3}]}`, `"over":true,"refused_by":["limits[0]","devices/1h",` +
-			`"devices/24h"],"retry_after_ms":87299999` + tail},
+			`"devices/24h"],"retry_after_ms":86400000` + tail},
 		{`{"key":"k","values":["c"],"rules":["devices","devices-tight"]}`,
-			`"over":true,"refused_by":["devices/1h"],"retry_after_ms":3659999` + tail},
+			`"over":true,"refused_by":["devices/1h"],"retry_after_ms":3600000` + tail},
 		{`{"key":"k","values":["c"],"rules":["devices-tight"]}`, version},
 		{`{"key":"vip","values":["a","b","c","d"],"rules":["devices"]}`, `"counts":[{"window":` +
-			`"1h","max":9,"count":4,"error":0,"bucket_ms":60000,"rule":"devices"}],` + version},
+			`"1h","max":9,"count":4,"at_least":4,"at_most":4,"error":0,"rule":"devices"}],` + version},
 		{`{"key":"k","values":["e"],"rules":["devices-off"]}`, `"counts":[],` + version},
 		{`{"key":"k","values":["f"]}`, `"counts":[],"over":false,"source"`},
 		{`{"ns":"risk","key":"k","values":["a"]}`, `"rule":"risk"}],` + version},
-		{`{"ns":"risk","key":"k","values":["b"]}`, `"over":true,"refused_by":["risk"],"retry_after_ms":87299999` + tail},
+		{`{"ns":"risk","key":"k","values":["b"]}`, `"over":true,"refused_by":["risk"],"retry_after_ms":86400000` + tail},
 		{`{"ns":"risk","key":"k","values":["b"],"limits":[{"window":"1h","max":2}]}`,
-			`"count":2,"error":0,"bucket_ms":60000}],"over":false,"source"`},
+			`"count":2,"at_least":2,"at_most":2,"error":0}],"over":false,"source"`},
 		{fmt.Sprintf(`{"ns":"risk","key":"k","values":["c"],"ts":%d}`, noon-5000),
 			`"counts":[],"over":false,"source"`},
 		{`{"key":"l","values":["a"],"rules":["risk"]}`, version},
@@ -132,8 +132,8 @@ func TestDistinctByRules(t *testing.T) {
 	}
 	call(s, "POST /v1/distinct", `{"ns":"cards","key":"l","values":["a"]}`)
 	got = call(s, "POST /v1/distinct?deny=429", `{"ns":"cards","key":"l","values":["b"]}`)
-	status(t, got, 429, `"retry_after_ms":87299999,`)
-	if after := string(got.Response.Header.Peek("Retry-After")); after != "87300" {
+	status(t, got, 429, `"retry_after_ms":86400000,`)
+	if after := string(got.Response.Header.Peek("Retry-After")); after != "86400" {
 		t.Errorf("Retry-After: %q", after)
 	}
 	want := "http cards/cards [1 2 0 0]\nhttp default/ [1 1 0 0]\n" +
@@ -156,7 +156,7 @@ func TestDistinctOfManyValues(t *testing.T) {
 		status(t, call(s, "POST /v1/distinct", `{"key":"k","values":[`+strings.Join(values, ",")+
 			`]}`), http.StatusOK, `"over":false`)
 	}
-	status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), http.StatusOK, `"error":0.01625,`)
+	status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), http.StatusOK, `"error":0.0174}`)
 }
 
 // TestDistinctRefusals: a refusal names the wrong field, and adds nothing.

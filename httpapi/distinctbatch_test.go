@@ -114,8 +114,8 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 				count, over = most, `,"refused":true`
 			}
 			want = append(want, fmt.Sprintf(`{"key":"k%d","counts":[{"window":"1h","max":%d,`+
-				`"count":%d,"error":0,"bucket_ms":60000%s}],"over":%t`, k, most, count, over,
-				i >= most))
+				`"count":%[3]d,"at_least":%[3]d,"at_most":%[3]d,"error":0%[4]s}],"over":%[5]t`,
+				k, most, count, over, i >= most))
 		}
 	}
 	for i, got := range results(t, s, ops...) {

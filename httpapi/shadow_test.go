@@ -49,7 +49,7 @@ func TestShadow(t *testing.T) {
 		{batch, `{"quiet":true,"ops":[{"op":"acquire","key":"k",` + minute + `}]}`,
 			`{"ops":1,"errors":[],"added":0,"allowed":1,"refused":0}`, "default/ [0 0 1 0]"},
 		{"POST /v1/distinct", `{"key":"k","values":["a","b"],"limits":[{"window":"1h","max":1}]}`,
-			`{"key":"k","counts":[{"window":"1h","max":1,"count":2,"error":0,"bucket_ms":60000,` +
+			`{"key":"k","counts":[{"window":"1h","max":1,"count":2,"at_least":2,"at_most":2,"error":0,` +
 				`"refused":true,"shadow":true}],"over":false,"source":"memory","degraded":false}`,
 			"default/ [0 0 1 0]"},
 	} {

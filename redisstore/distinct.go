@@ -3,12 +3,13 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
-	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
@@ -30,15 +31,9 @@ func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 	calls := make([]*scripts.Call, len(list))
 	for i, x := range list {
-		args := []any{x.Expect, x.Version, x.TTL, x.Mark, 0, len(x.Deletes)}
-		if x.Reset {
-			args[4] = 1
-		}
-		for j := range x.Deletes {
-			args = append(args, layout.Field(x.Deletes[j].Stretch))
-		}
-		for j := range x.Sets {
-			args = append(args, layout.Field(x.Sets[j].Stretch), x.Sets[j].Data)
+		args := []any{x.Expect, x.Version, x.TTL, x.Head}
+		for _, c := range x.Chunks {
+			args = append(args, c.Index, c.Data)
 		}
 		calls[i] = &scripts.Call{Script: d.store.scripts.Distinct, Args: args,
 			Keys: []string{d.store.prefix.DistinctKey(x.Partition, x.NS, x.Key)}}
@@ -65,18 +60,18 @@ func decodeDistinct(x *distinct.Exchange, c *scripts.Call) {
 		x.Err = scripts.MarkLate(fmt.Errorf("distinct values: %w", err), late)
 		return
 	}
-	x.Err, x.Found, x.FoundMark, x.Buckets = nil, scripts.TextAt(reply, 0), "", nil
+	x.Err, x.Found, x.Head, x.Chunks = nil, scripts.TextAt(reply, 0), nil, nil
 	if len(reply) < 2 {
 		return
 	}
 	fields, _ := reply[1].([]any)
 	for i := 0; i+1 < len(fields); i += 2 {
-		name := scripts.TextAt(fields, i)
-		if name == "r" {
-			x.FoundMark = scripts.TextAt(fields, i+1)
-		} else if at, ok := layout.ParseField(name); ok {
-			x.Buckets = append(x.Buckets,
-				distinct.Bucket{Stretch: at, Data: []byte(scripts.TextAt(fields, i+1))})
+		name, data := scripts.TextAt(fields, i), []byte(scripts.TextAt(fields, i+1))
+		if name == "h" {
+			x.Head = data
+		} else if at, err := strconv.Atoi(name); err == nil && at >= 0 &&
+			at < leaparray.ValueChunks {
+			x.Chunks = append(x.Chunks, distinct.Chunk{Index: at, Data: data})
 		}
 	}
 }

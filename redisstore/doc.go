@@ -47,10 +47,11 @@
 //	    other epoch the rest is void), each cell with the amount restored, and x if the key was
 //	    reset in this epoch, in either mode
 //	tt:{p17}!d:NAMESPACE:KEY
-//	    a Hash with the distinct values of a key: v, its version, drawn anew with each write; r,
-//	    the mark of its last reset; and each bucket, named as above, with an encoded set, see
-//	    package sketch. It lives as long as counts do. It has no part in rounds and losses, see
-//	    package distinct
+//	    a Hash with the distinct values of a key: v, its version, drawn anew with each write; h,
+//	    when it was last reset (6 bytes, big-endian) and for each class of a sample when a value
+//	    was last left out (6 bytes); and 0 to 15, chunks by the first four bits of the hashes: for
+//	    each value its hash (8 bytes) and when it was last seen (6 bytes). It lives as long as
+//	    counts do. It has no part in rounds and losses, see package distinct
 //
 // A key lives for twice the longest span after its time to live was set: at its creation, and with
 // the first count in each bucket of the coarsest level. One span is not enough: a late event may be

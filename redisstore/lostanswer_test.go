@@ -127,8 +127,8 @@ func TestClusterLostAnswerIsUnknown(t *testing.T) {
 			}
 
 			tag, name, _ := strings.Cut(redisstore.Key(1, nil, []byte("a")), "}")
-			x := &distinct.Exchange{Partition: 1, Key: []byte("a"), Version: "1", Mark: "1",
-				Reset: true, TTL: 1000}
+			x := &distinct.Exchange{Partition: 1, Key: []byte("a"), Version: "1",
+				TTL: 1000}
 			loseAnswer(t, node, tag+"}!d"+name, refusals...)
 			s.Distinct().Compare(t.Context(), []*distinct.Exchange{x})
 			unknownOutcome(t, x.Err)

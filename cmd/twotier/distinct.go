@@ -26,7 +26,8 @@ func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*distinct.Engine, error) {
 	spaces := map[string]distinct.Namespace{}
 	for name := range cfg.Namespaces {
-		spaces[name] = distinct.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name)}
+		spaces[name] = distinct.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name),
+			MostValues: cfg.Namespaces[name].ExactValues}
 	}
 	opt := distinct.Options{
 		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg.Store),

@@ -45,12 +45,10 @@ type DistinctCount struct {
 	// Refused is set if the values were too many for the limit.
 	Rule            string
 	Shadow, Refused bool
-	// Count is the number, and Error its relative standard error: 0 if it is exact.
-	Count int64
-	Error float64
-	// Bucket is the width of the buckets read: the count may include values seen up to that long
-	// before the window.
-	Bucket time.Duration
+	// Count is the number, and Error its relative standard error: 0 if it is not an estimate. The
+	// true number is from AtLeast to AtMost, of an estimate in 95 of 100 cases.
+	Count, AtLeast, AtMost int64
+	Error                  float64
 }
 
 // DistinctAnswer is the answer to a DistinctRequest.
@@ -78,14 +76,15 @@ type DistinctAnswer struct {
 // rawDistinct is the JSON form of a DistinctAnswer.
 type rawDistinct struct {
 	Counts []struct {
-		Window   string
-		Max      int64
-		Count    int64
-		Error    float64
-		BucketMS int64 `json:"bucket_ms"`
-		Rule     string
-		Shadow   bool
-		Refused  bool
+		Window  string
+		Max     int64
+		Count   int64
+		AtLeast int64 `json:"at_least"`
+		AtMost  int64 `json:"at_most"`
+		Error   float64
+		Rule    string
+		Shadow  bool
+		Refused bool
 	}
 	Over         bool
 	RefusedBy    []string `json:"refused_by"`
@@ -107,7 +106,7 @@ func (raw *rawDistinct) answer() (DistinctAnswer, error) {
 			return DistinctAnswer{}, errAnswer
 		}
 		a.Counts = append(a.Counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
-			Error: n.Error, Bucket: millis(n.BucketMS), Rule: n.Rule, Shadow: n.Shadow,
+			AtLeast: n.AtLeast, AtMost: n.AtMost, Error: n.Error, Rule: n.Rule, Shadow: n.Shadow,
 			Refused: n.Refused})
 	}
 	if a.Source == "" {

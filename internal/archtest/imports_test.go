@@ -115,10 +115,9 @@ func importMap() map[string][]string {
 		},
 		"internal/redisurl": {},
 		"internal/distinct": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/sketch",
-			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer", prometheus,
+			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
+			prometheus,
 		},
-		"internal/sketch": {},
 		"internal/embedded": {
 			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
 		},

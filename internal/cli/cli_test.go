@@ -340,7 +340,7 @@ func TestWhyNever(t *testing.T) {
 func TestDistinct(t *testing.T) {
 	s := &server{answer: `{"key":"a","counts":[` +
 		`{"window":"24h","max":2,"count":2,"error":0,"bucket_ms":900000},` +
-		`{"window":"1h","count":9012,"error":0.01625,"bucket_ms":60000}],` +
+		`{"window":"1h","count":9012,"at_least":8724,"at_most":9300,"error":0.016}],` +
 		`"over":true,"source":"memory","degraded":false}`}
 	got, err := s.exec(t, "distinct", "a", "v", "w", "--limit", "2/24h", "--window", "1h", "--ns",
 		"x", "--ack", "redis")

@@ -86,6 +86,8 @@ type distinctCount struct {
 	Window  string
 	Max     *int64
 	Count   int64
+	AtLeast int64 `json:"at_least"`
+	AtMost  int64 `json:"at_most"`
 	Error   float64
 	Rule    string // that the limit is of, if any
 	Shadow  bool
@@ -136,8 +138,11 @@ func distinctTable(counts []distinctCount) *table {
 		if c.Max != nil {
 			limit = fmt.Sprint(*c.Max)
 		}
-		if c.Error > 0 {
+		switch {
+		case c.Error > 0:
 			relative = fmt.Sprintf("%.1f %%", 100*c.Error)
+		case c.AtMost > c.AtLeast:
+			relative = fmt.Sprintf("%d to %d", c.AtLeast, c.AtMost)
 		}
 		t.add(row(c.Window, limit, c.Count, relative,
 			describeMarks(c.Rule, c.Shadow, c.Refused))...)

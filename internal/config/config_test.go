@@ -320,7 +320,7 @@ func TestErrorsOfFiles(t *testing.T) {
 		{"namespaces: {a: b}\n", "twotier.yaml:1:17: namespace a is not made of lines"},
 		{"namespaces: {a: {}, a: {}}\n", "twotier.yaml:1:21: a is set already in line 1"},
 		{"namespaces: {a: {size: 1}}\n",
-			`twotier.yaml:1:18: unknown key "size"; a namespace has ladder, exact, on-cold`},
+			`twotier.yaml:1:18: unknown key "size"; a namespace has ladder, exact, exact-values, on-cold`},
 		{"namespaces: {a/b: {}}\n", `twotier.yaml:1:14: namespace: "a/b" is not up to 64 letters`},
 		{"namespaces: {\"\": {}}\n", "twotier.yaml:1:14: namespace: the name is empty"},
 		{"namespaces: {a: {max-keys: -1}}\n",

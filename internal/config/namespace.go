@@ -18,6 +18,8 @@ type Namespace struct {
 	Levels []Level
 	// Exact is how many of the newest events of a key keep their millisecond; 0 turns that off.
 	Exact int
+	// ExactValues is how many different values of a key are counted exactly; more are estimated.
+	ExactValues int
 	// OnCold is as in [Store].
 	OnCold string
 	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
@@ -58,16 +60,20 @@ type Level = leaparray.Level
 const (
 	ladderOption   = "ladder"
 	exactOption    = "exact"
+	valuesOption   = "exact-values"
 	onColdOption   = "on-cold"
 	maxKeysOption  = "max-keys"
 	hashTagsOption = "hash-tags"
 	shadowOption   = "shadow"
 )
 
+// maxValues bounds the memory of a key with different values: 16 bytes for each.
+const maxValues = 1 << 16
+
 // namespaceOptions returns the options of a namespace in printing order.
 func namespaceOptions() []string {
-	return []string{ladderOption, exactOption, onColdOption, maxKeysOption, hashTagsOption,
-		shadowOption}
+	return []string{ladderOption, exactOption, valuesOption, onColdOption, maxKeysOption,
+		hashTagsOption, shadowOption}
 }
 
 // set sets one option from its text.
@@ -78,6 +84,9 @@ func (ns *Namespace) set(option, text string) (err error) {
 	case exactOption:
 		ns.Exact, err = parseIntegerWithin(0, leaparray.MaxExact,
 			fmt.Sprintf("a number of events, 0 to %d", leaparray.MaxExact))(text)
+	case valuesOption:
+		ns.ExactValues, err = parseIntegerWithin(1, maxValues,
+			fmt.Sprintf("a number of values, 1 to %d", maxValues))(text)
 	case onColdOption:
 		ns.OnCold, err = text, checkChoice(text, coldChoices())
 	case maxKeysOption:

@@ -122,6 +122,7 @@ func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	base := map[string]value{
 		ladderOption:   {text: leaparray.Default().String(), origin: FromDefault},
 		exactOption:    {text: strconv.Itoa(leaparray.DefaultExact), origin: FromDefault},
+		valuesOption:   {text: strconv.Itoa(leaparray.DefaultMostValues), origin: FromDefault},
 		onColdOption:   c.values[onColdOption],
 		maxKeysOption:  {text: "0", origin: FromDefault},
 		hashTagsOption: {text: "false", origin: FromDefault},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -31,8 +33,8 @@ type memory struct {
 
 type stored struct {
 	version string
-	mark    string
-	buckets map[leaparray.Stretch][]byte
+	head    []byte
+	chunks  map[int][]byte
 }
 
 // fault is the fate of an exchange.
@@ -77,30 +79,25 @@ func (m *memory) compare(x *distinct.Exchange) {
 	name := fmt.Sprintf("%d:%s:%s", x.Partition, x.NS, x.Key)
 	k := m.keys[name]
 	if k == nil {
-		k = &stored{buckets: map[leaparray.Stretch][]byte{}}
+		k = &stored{chunks: map[int][]byte{}}
 	}
-	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
-	if k.version != x.Expect {
-		for at, data := range k.buckets {
-			x.Buckets = append(x.Buckets, distinct.Bucket{Stretch: at, Data: data})
+	expected, version, head, chunks := k.version == x.Expect, x.Version, x.Head, x.Chunks
+	x.Err, x.Found = nil, k.version
+	if !expected {
+		x.Head, x.Chunks = k.head, nil
+		for i, data := range k.chunks {
+			x.Chunks = append(x.Chunks, distinct.Chunk{Index: i, Data: data})
 		}
 		return
 	}
-	if x.Version == "" {
+	if version == "" {
 		return
 	}
-	if x.Reset {
-		k = &stored{buckets: map[leaparray.Stretch][]byte{}}
-	}
-	m.keys[name], k.version = k, x.Version
-	if x.Mark != "" {
-		k.mark = x.Mark
-	}
-	for _, b := range x.Deletes {
-		delete(k.buckets, b.Stretch)
-	}
-	for _, b := range x.Sets {
-		k.buckets[b.Stretch] = b.Data
+	m.keys[name], k.version, k.head = k, version, head
+	for _, c := range chunks {
+		if k.chunks[c.Index] = c.Data; len(c.Data) == 0 {
+			delete(k.chunks, c.Index)
+		}
 	}
 }
 
@@ -124,11 +121,7 @@ func (m *memory) snapshot() map[string]*stored {
 	defer m.mu.Unlock()
 	all := map[string]*stored{}
 	for name, k := range m.keys {
-		c := &stored{k.version, k.mark, map[leaparray.Stretch][]byte{}}
-		for at, data := range k.buckets {
-			c.buckets[at] = data
-		}
-		all[name] = c
+		all[name] = &stored{k.version, k.head, maps.Clone(k.chunks)}
 	}
 	return all
 }
@@ -139,12 +132,17 @@ func (m *memory) restore(to map[string]*stored) {
 	m.keys = to
 }
 
-// buckets returns the number of buckets of a key.
-func (m *memory) buckets() (n int) {
+// valueCount returns the number of values of all keys.
+func (m *memory) valueCount(t *testing.T) (n int) {
+	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range m.keys {
-		n += len(k.buckets)
+		var v leaparray.Values
+		for _, data := range k.chunks {
+			must.Succeed(t, v.MergeChunk(data, math.MaxInt))
+		}
+		n += v.Len()
 	}
 	return n
 }

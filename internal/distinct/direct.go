@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/sketch"
+	"twotier.dev/twotier/leaparray"
 )
 
 // DoInStore runs an operation in the store, as every node may: it writes the values, or answers,
 // only if the key is still as it was when the decision was made. Otherwise it decides anew. The
 // copy in memory saves reading the key each time.
 func (e *Engine) DoInStore(ctx context.Context, op *Op, res *Result) error {
-	if _, err := op.validate(e.namespace(op.NS).scale, e.opt.Now()); err != nil {
+	if err := op.validate(e.namespace(op.NS).Ladder, e.opt.Now()); err != nil {
 		return err
 	}
 	e.makeRoom()
@@ -62,13 +62,15 @@ func (e *Engine) claimEntry(ctx context.Context, op *Op) (*shard, *entry, error)
 
 // plan is a decision that is right if the store matches memory.
 type plan struct {
-	op      *Op
-	x       *Exchange
-	ts, now int64
+	op  *Op
+	x   *Exchange
+	now int64
+	// next has the values after the operation, if it writes.
+	next leaparray.Values
 	// load marks a plan without a decision: the key has to be read first, or this node's unflushed
-	// changes, up to seq, have to reach the store first.
+	// changes have to reach the store first.
 	load bool
-	seq  uint64
+	seq  uint64 // the entry's at the time of the plan
 }
 
 // planDecision makes a decision from memory.
@@ -76,42 +78,22 @@ func (e *Engine) planDecision(sh *shard, en *entry, op *Op, res *Result) *plan {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	d := &plan{op: op, now: e.opt.Now(), load: !en.loaded}
-	if d.ts = op.TS; d.ts == 0 {
-		d.ts = d.now
-	}
 	en.used = time.Now()
-	if d.seq = en.flushed; en.dirty() && len(op.Hashes) > 0 {
+	if en.dirty() && len(op.Hashes) > 0 {
 		d.load = true
 		d.x, d.seq = en.newExchange(d.now, rand.Text()[:13])
 		return d
 	}
 	en.prune(d.now)
-	d.x = en.newComparison()
-	if d.load || !allows(&sh.union, en, op, res, d.now) {
+	d.x, d.seq = en.newComparison(), en.seq
+	if d.load || !allows(en, op, res, d.now) || len(op.Hashes) == 0 {
 		return d
 	}
-	for level := range en.ladder.Len() {
-		index := en.ladder.index(level, d.ts)
-		if index < en.ladder.oldest(level, d.now) {
-			continue
-		}
-		var grown sketch.Set
-		if i, found := en.find(level, index); found {
-			grown = en.levels[level][i].set.Clone()
-		}
-		some := false
-		for _, h := range op.Hashes {
-			some = grown.Add(h) || some
-		}
-		if some {
-			b := en.ladder.bucket(level, index)
-			b.Data = grown.Append(nil)
-			d.x.Sets = append(d.x.Sets, b)
-		}
-	}
-	if len(d.x.Sets) > 0 || len(op.Hashes) > 0 && en.needsFence() {
-		d.x.Version = rand.Text()[:13]
-		d.x.Deletes, en.gone = en.gone, nil
+	next := entry{values: en.values.Clone(), space: en.space}
+	if next.add(op.Hashes, op.TS, d.now) {
+		d.next = next.values
+		d.x.write(rand.Text()[:13], &d.next)
+		d.next.SetChanged(0)
 	}
 	return d
 }
@@ -121,28 +103,32 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x := d.x
-	// A reset during the exchange may have voided the write.
-	late := x.Matched() && en.mark > x.Mark
-	if x.Matched() && x.Version != "" && !d.load && !late {
-		clean := !en.dirty()
-		if en.add(d.op.Hashes, d.ts, d.now); clean {
-			d.seq = en.seq
+	wrote := x.Version != "" && !d.load
+	// A reset that was learned of during the exchange voids the decision.
+	changed := en.seq != d.seq
+	if wrote && x.Matched() {
+		if changed {
+			en.values.Merge(&d.next, en.space.most)
+		} else {
+			en.values = d.next
 		}
 	}
 	en.applyExchange(x, d.seq, d.now)
 	sh.updateDirty(en)
 	e.updateMemory(en)
 	switch {
-	case x.Err != nil && x.Version != "" && !d.load:
+	case x.Err != nil && wrote:
 		return true, fmt.Errorf("%w: %v", twotier.ErrUnknownOutcome, x.Err)
 	case x.Err != nil:
 		return true, fmt.Errorf("%w: %v", twotier.ErrUnavailable, x.Err)
-	case !x.Matched() || d.load || late:
+	case !x.Matched() || d.load || changed:
 		return false, nil
 	}
 	res.Degraded = false
-	res.fillCounts(&sh.union, en, d.op, d.ts, d.now)
-	e.recordAnswer(sh, en)
+	if !res.Allowed {
+		res.countLimits(en, d.op, d.now)
+	}
+	res.countWindows(en, d.op, d.now)
 	res.Source = twotier.SourceRedis
 	return true, nil
 }

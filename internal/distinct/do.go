@@ -1,6 +1,7 @@
 package distinct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -19,7 +19,6 @@ var (
 		twotier.ErrUnavailable)
 	errRefused = fmt.Errorf("%w: the store refuses to read the key's values",
 		twotier.ErrUnavailable)
-	errVoided    = errors.New("a reset came before what was added")
 	errUnflushed = fmt.Errorf("%w: in memory, but the store did not acknowledge it in time",
 		twotier.ErrUnknownOutcome)
 )
@@ -28,34 +27,21 @@ var (
 // twotier.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
 func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) error {
 	now := e.opt.Now()
-	ts, err := op.validate(e.namespace(op.NS).scale, now)
-	if err != nil {
+	if err := op.validate(e.namespace(op.NS).Ladder, now); err != nil {
 		return err
 	}
 	if len(op.Hashes) > 0 && e.draining.Load() {
 		return twotier.ErrClosed
 	}
 	e.makeRoom()
-	t := operation{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace}
-	ack := op.Ack
-	if ack == twotier.AckDefault {
-		ack = e.opt.Ack
+	t := operation{e: e, op: op, res: res, now: now, inPlace: inPlace}
+	if err := t.run(ctx); err != nil {
+		return err
 	}
-	for {
-		if err := t.run(ctx); err != nil {
-			return err
-		}
-		if t.seq == 0 || ack != twotier.AckStore {
-			return nil
-		}
-		if err := e.awaitFlush(ctx, t.sh, t.en, t.seq); !errors.Is(err, errVoided) {
-			return err
-		}
-		// The store had a reset unknown to this node: values added now are younger.
-		if ctx.Err() != nil {
-			return errUnflushed
-		}
+	if t.seq == 0 || cmp.Or(op.Ack, e.opt.Ack) != twotier.AckStore {
+		return nil
 	}
+	return e.awaitFlush(ctx, t.sh, t.en, t.seq)
 }
 
 // operation is an [Op] in progress in memory.
@@ -63,7 +49,7 @@ type operation struct {
 	e       *Engine
 	op      *Op
 	res     *Result
-	ts, now int64
+	now     int64
 	inPlace bool
 	// began is the start of the operation in this term, after the other nodes were asked: an
 	// earlier reply of the store may lack the values that they have flushed since.
@@ -114,14 +100,11 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		return nil, err
 	}
 	if en == nil { // a query of a missing key
-		en = &entry{ladder: e.namespace(t.op.NS).scale}
+		en = &entry{space: e.namespace(t.op.NS)}
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
-	if !en.loaded && en.busy == nil && en.empty() && !t.inPlace {
-		en.term = term // no value is older, and the entry will be compared in this term
-	}
-	if t.needsStore(term) && !t.isWarm(term) {
+	if t.op.needsPast() && !t.isWarm(term) {
 		failed := en.failed != nil && !en.tried.Before(t.began)
 		if !e.isDown() && !failed {
 			return e.startCompare(en), nil
@@ -149,13 +132,6 @@ func (t *operation) memoryOnlyError(failed bool) error {
 	return nil
 }
 
-// needsStore reports whether the operation relies on the store: either to count, or because the key
-// may have been reset without the entry's knowledge, and added values must not be taken for older
-// than that reset.
-func (t *operation) needsStore(term int64) bool {
-	return t.op.needsPast() || len(t.en.doubts) > 0 || !t.inPlace && t.en.term != term
-}
-
 // isWarm reports whether memory holds everything that the store has of the key. On a node that is
 // not the owner, other nodes keep writing to the store.
 func (t *operation) isWarm(term int64) bool {
@@ -163,7 +139,7 @@ func (t *operation) isWarm(term int64) bool {
 	switch {
 	case t.e.opt.Store == nil:
 		return true
-	case !en.loaded || len(en.doubts) > 0:
+	case !en.loaded:
 		return false
 	case en.compared.After(t.began):
 		en.term = term
@@ -177,17 +153,17 @@ func (t *operation) isWarm(term int64) bool {
 // decide checks the limits, adds the values, and counts.
 func (t *operation) decide(sh *shard, en *entry) error {
 	e, op, res := t.e, t.op, t.res
-	defer e.recordAnswer(sh, en)
 	en.prune(t.now)
-	if !allows(&sh.union, en, op, res, t.now) {
-		res.fillCounts(&sh.union, en, op, t.ts, t.now)
+	if !allows(en, op, res, t.now) {
+		res.countLimits(en, op, t.now)
+		res.countWindows(en, op, t.now)
 		return nil
 	}
 	if len(op.Hashes) > 0 {
 		if e.bytes.Load() > e.opt.MaxMemory/4*5 {
 			return errFull
 		}
-		if en.add(op.Hashes, t.ts, t.now) {
+		if en.add(op.Hashes, op.TS, t.now) {
 			e.updateMemory(en)
 			if t.seq = en.seq; e.opt.Store == nil {
 				t.seq, en.flushed = 0, en.seq
@@ -197,16 +173,18 @@ func (t *operation) decide(sh *shard, en *entry) error {
 			t.seq = en.seq // the values may be among the unflushed changes
 		}
 	}
-	res.fillCounts(&sh.union, en, op, t.ts, t.now)
+	res.countWindows(en, op, t.now)
 	return nil
 }
 
-// allows reports whether the windows, including the new values, stay within the limits, and sets
-// the verdict in res.
-func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
+// allows reports whether the windows, including the new values, stay within the limits. It sets the
+// verdict in res, and the counts of the limits as they are with the values.
+func allows(en *entry, op *Op, res *Result, now int64) bool {
 	res.Over, res.Allowed, res.RetryAfter = res.Over[:0], true, 0
+	res.Counts = res.Counts[:0]
 	for i, l := range op.Limits {
-		if en.count(u, l.Window, now, now, op.Hashes).Values <= l.Max {
+		c := en.count(l.Window, 0, now, op.Hashes)
+		if res.Counts = append(res.Counts, c); c.Count <= l.Max {
 			continue
 		}
 		res.Over = append(res.Over, i)
@@ -215,7 +193,7 @@ func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
 		}
 		res.Allowed = false
 		if res.RetryAfter >= 0 {
-			res.setRetryAfter(en.retryAfter(u, l, now, op.Hashes))
+			res.setRetryAfter(en.values.RetryAfter(l.Window, l.Max, now, op.Hashes))
 		}
 	}
 	return res.Allowed
@@ -228,21 +206,20 @@ func (res *Result) setRetryAfter(ms int64) {
 	}
 }
 
-// fillCounts counts the values in the windows.
-func (res *Result) fillCounts(u *sketch.Union, en *entry, op *Op, ts, now int64) {
-	res.Counts = res.Counts[:0]
+// countLimits counts without the values of a refused operation.
+func (res *Result) countLimits(en *entry, op *Op, now int64) {
+	for i, l := range op.Limits {
+		res.Counts[i] = en.count(l.Window, 0, now, nil)
+	}
+}
+
+// countWindows counts the values in the windows that are no limits', and completes the result.
+func (res *Result) countWindows(en *entry, op *Op, now int64) {
 	if res.Source = twotier.SourceMemory; res.Degraded {
 		res.Source = twotier.SourceDegraded
 	}
-	for _, l := range op.Limits {
-		res.Counts = append(res.Counts, en.count(u, l.Window, now, now, nil))
-	}
-	at := now
-	if op.TS != 0 {
-		at = ts
-	}
 	for _, w := range op.Windows {
-		res.Counts = append(res.Counts, en.count(u, w, at, now, nil))
+		res.Counts = append(res.Counts, en.count(w, op.TS, now, nil))
 	}
 }
 
@@ -262,16 +239,11 @@ func (e *Engine) startCompare(en *entry) <-chan struct{} {
 	return en.busy
 }
 
-// awaitFlush waits until the store has a change. The error is errVoided if a reset voided the
-// change.
+// awaitFlush waits until the store has a change.
 func (e *Engine) awaitFlush(ctx context.Context, sh *shard, en *entry, seq uint64) error {
 	for failures := 0; ; {
 		sh.mu.Lock()
-		switch {
-		case en.voided >= seq:
-			sh.mu.Unlock()
-			return errVoided
-		case en.flushed >= seq:
+		if en.flushed >= seq {
 			sh.mu.Unlock()
 			return nil
 		}

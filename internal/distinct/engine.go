@@ -1,7 +1,10 @@
 package distinct
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,7 +14,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -22,12 +24,15 @@ type Namespace struct {
 	// OnCold decides limits for a key that is not in memory while the store is down. If the store
 	// answers with an error, the limits of the key are not decided.
 	OnCold syncer.OnCold
+	// MostValues is how many values of a key are kept before a sample stands for them. Default:
+	// leaparray.DefaultMostValues.
+	MostValues int
 }
 
 // space is a namespace of an engine.
 type space struct {
 	Namespace
-	scale *scale
+	most int
 }
 
 // Owner reports the partitions that a node decides about.
@@ -80,7 +85,6 @@ type Engine struct {
 	terms    []atomic.Int64 // by partition: the term in which the other nodes were asked
 
 	bytes    atomic.Int64
-	learned  atomic.Int64 // the part of bytes used by answers
 	keys     atomic.Int64
 	down     atomic.Bool  // the last exchange failed
 	failed   atomic.Int64 // when the last exchange failed, in unix nanoseconds
@@ -100,11 +104,8 @@ type Engine struct {
 type shard struct {
 	mu    sync.Mutex
 	keys  map[string]*entry
-	dirty map[*entry]bool // entries with changes to flush or doubts to resolve
+	dirty map[*entry]bool // entries with changes to flush
 	name  []byte          // scratch memory
-	union sketch.Union
-	// learned holds the keys with cached answers, and maybe some that no longer have any.
-	learned map[*entry]bool
 }
 
 // New returns an engine that decides about all keys until Open.
@@ -141,12 +142,11 @@ func New(opt Options) (*Engine, error) {
 		taking: make(chan struct{}, 1), loads: make(chan struct{}, loadsAtOnce),
 		terms: make([]atomic.Int64, opt.Placement.Partitions)}
 	for name, ns := range opt.Namespaces {
-		e.spaces[name] = space{ns, newScale(ns.Ladder)}
+		e.spaces[name] = space{ns, cmp.Or(ns.MostValues, leaparray.DefaultMostValues)}
 	}
 	for i := range e.shards {
 		sh := &e.shards[i]
 		sh.keys, sh.dirty = map[string]*entry{}, map[*entry]bool{}
-		sh.learned = map[*entry]bool{}
 	}
 	e.run, e.stop = context.WithCancel(context.Background())
 	return e, nil
@@ -195,8 +195,14 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// Hash returns the hash of a value.
-func (e *Engine) Hash(value []byte) uint64 { return sketch.Hash(e.opt.Placement.Seed, value) }
+// Hash returns the hash of a value. All nodes agree on it. Who does not know the seed can't find
+// values that collide.
+func (e *Engine) Hash(value []byte) uint64 {
+	var short [128]byte // so that the hash of a short value needs no memory
+	b := append(binary.LittleEndian.AppendUint64(short[:0], e.opt.Placement.Seed), value...)
+	sum := sha256.Sum256(b)
+	return binary.LittleEndian.Uint64(sum[:8])
+}
 
 // Partition returns the partition of a key.
 func (e *Engine) Partition(op *Op) int { return e.opt.Placement.Of(op.NS, op.Key) }
@@ -230,8 +236,8 @@ func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error
 	if e.bytes.Load() > e.opt.MaxMemory {
 		return nil, errFull
 	}
-	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.namespace(op.NS).scale,
-		used: time.Now(), born: e.opt.Now()}
+	en = &entry{id: string(id), partition: e.Partition(op), space: e.namespace(op.NS),
+		used: time.Now()}
 	en.ns, en.key = append(en.ns, op.NS...), append(en.key, op.Key...)
 	sh.keys[en.id] = en
 	e.keys.Add(1)
@@ -246,23 +252,12 @@ var errFull = fmt.Errorf("%w (of distinct values)", twotier.ErrFull)
 func (e *Engine) updateMemory(en *entry) {
 	n := en.measure()
 	e.bytes.Add(n - en.bytes)
-	e.learned.Add(en.answers.bytes - en.weighed)
-	en.bytes, en.weighed = n, en.answers.bytes
+	en.bytes = n
 }
 
-// recordAnswer records an answer from an entry, and the memory of its cached answers. The next
-// answer may be cached as well, unless memory is short.
-func (e *Engine) recordAnswer(sh *shard, en *entry) {
-	if en.weighed != en.answers.bytes {
-		e.updateMemory(en)
-		sh.learned[en] = true
-	}
-	en.still = e.bytes.Load() <= e.opt.MaxMemory
-}
-
-// updateDirty adds an entry to sh.dirty if it owes the store anything, or else removes it.
+// updateDirty adds an entry to sh.dirty if it has unflushed changes, or else removes it.
 func (sh *shard) updateDirty(en *entry) {
-	if en.owes() {
+	if en.dirty() {
 		sh.dirty[en] = true
 	} else {
 		delete(sh.dirty, en)
@@ -272,9 +267,6 @@ func (sh *shard) updateDirty(en *entry) {
 // forget removes an entry of a locked shard.
 func (e *Engine) forget(sh *shard, en *entry) {
 	if sh.keys[en.id] == en {
-		en.clearAnswers()
-		e.updateMemory(en)
-		delete(sh.learned, en)
 		delete(sh.keys, en.id)
 		e.keys.Add(-1)
 		e.bytes.Add(-en.bytes)

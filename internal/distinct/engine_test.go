@@ -43,9 +43,9 @@ func TestWindows(t *testing.T) {
 			} {
 				c.ms.Store(start + 30_000 + test.later.Milliseconds())
 				got := query(t, e, "k", test.window)
-				if got.Values != test.want || got.Error != 0 {
+				if got.Count != test.want || got.Error != 0 {
 					t.Errorf("%v later, the last %v: %d with an error of %v, want %d", test.later,
-						test.window, got.Values, got.Error, test.want)
+						test.window, got.Count, got.Error, test.want)
 				}
 			}
 		})
@@ -61,15 +61,16 @@ func TestLateValues(t *testing.T) {
 	late := distinct.Op{Key: []byte("k"), TS: start - 2*hour, Hashes: values(e, 1, 2)}
 	do(t, e, &late)
 	add(t, e, "k", 2, 3)
-	if n := query(t, e, "k", time.Hour).Values; n != 2 {
+	if n := query(t, e, "k", time.Hour).Count; n != 2 {
 		t.Errorf("the last hour: %d, want 2", n)
 	}
-	if n := query(t, e, "k", 5*time.Hour).Values; n != 3 {
+	if n := query(t, e, "k", 5*time.Hour).Count; n != 3 {
 		t.Errorf("the last five hours: %d, want 3", n)
 	}
 	res := do(t, e, &distinct.Op{Key: []byte("k"), TS: start - hour, Windows: []int64{2 * hour}})
-	if n := res.Counts[0].Values; n != 2 {
-		t.Errorf("two hours that ended an hour ago: %d, want 2", n)
+	// Of 2 and 3, which were seen later, it does not know whether they were seen then.
+	if n := res.Counts[0]; n.Min != 1 || n.Count != 2 || n.Max != 3 {
+		t.Errorf("two hours that ended an hour ago: %+v, want 1 to 3", n)
 	}
 }
 
@@ -126,7 +127,7 @@ func TestLimits(t *testing.T) {
 					run = func() error { return e.DoInStore(t.Context(), op, &res) }
 				}
 				must.Succeed(t, run())
-				got := fmt.Sprint(res.Counts[0].Values, res.Counts[1].Values, res.Over)
+				got := fmt.Sprint(res.Counts[0].Count, res.Counts[1].Count, res.Over)
 				if res.Allowed != want || got != counts {
 					t.Errorf("%v: %v %s, want %v %s", names, res.Allowed, got, want, counts)
 				}
@@ -237,10 +238,10 @@ func TestReadsWhatTheStoreHas(t *testing.T) {
 	}
 	second := engine(t, c, store, nil, nil, nil)
 	add(t, second, "k", 3, 4) // which adds without reading first
-	if n := query(t, second, "k", time.Minute).Values; n != 4 {
+	if n := query(t, second, "k", time.Minute).Count; n != 4 {
 		t.Errorf("%d, want 4", n)
 	}
-	if n := query(t, second, "l", time.Hour).Values; n != 1 {
+	if n := query(t, second, "l", time.Hour).Count; n != 1 {
 		t.Errorf("%d, want 1", n)
 	}
 }
@@ -261,7 +262,7 @@ func TestAckStore(t *testing.T) {
 			t.Fatalf("fault %d: %v", f, err)
 		}
 		fresh := engine(t, c, store, nil, nil, nil)
-		if n := query(t, fresh, "k", time.Minute).Values; n != int64(len(op.Hashes)) {
+		if n := query(t, fresh, "k", time.Minute).Count; n != int64(len(op.Hashes)) {
 			t.Errorf("fault %d: the store has %d, want %d", f, n, len(op.Hashes))
 		}
 	}
@@ -281,7 +282,7 @@ func TestStoreDown(t *testing.T) {
 	add(t, e, "k", 1, 2)
 	ask := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
 	if res := do(t, e, ask); !res.Degraded || res.Source != twotier.SourceDegraded ||
-		res.Counts[0].Values != 2 {
+		res.Counts[0].Count != 2 {
 		t.Errorf("without a store: %+v", res)
 	}
 	strict := &distinct.Op{NS: []byte("strict"), Key: []byte("k"), Hashes: values(e, 1),
@@ -296,7 +297,7 @@ func TestStoreDown(t *testing.T) {
 	})
 	do(t, e, strict)
 	fresh := engine(t, c, store, nil, nil, nil)
-	if n := query(t, fresh, "k", time.Minute).Values; n != 2 {
+	if n := query(t, fresh, "k", time.Minute).Count; n != 2 {
 		t.Errorf("the store has %d, want 2", n)
 	}
 }
@@ -317,7 +318,7 @@ func TestLossIsRestored(t *testing.T) {
 		store.restore(left)
 		eventually(t, "the store has it again after it lost "+name, func() bool {
 			fresh := engine(t, c, store, nil, nil, nil)
-			return query(t, fresh, "k", time.Minute).Values == 3
+			return query(t, fresh, "k", time.Minute).Count == 3
 		})
 	}
 }
@@ -347,7 +348,7 @@ func TestAddAfterAReset(t *testing.T) {
 	finish(t, second)
 	op := &distinct.Op{Key: key, Windows: []int64{60_000}}
 	for _, e := range []*distinct.Engine{second, engine(t, c, store, nil, nil, nil)} {
-		if res := do(t, e, op); res.Counts[0].Values != 3 {
+		if res := do(t, e, op); res.Counts[0].Count != 3 {
 			t.Errorf("%+v, want the three values that were added after the reset", res)
 		}
 	}
@@ -365,26 +366,26 @@ func TestReset(t *testing.T) {
 	first, second := engines[0], engines[1]
 	add(t, first, "k", 1, 2)
 	eventually(t, "the other one has it", func() bool {
-		return query(t, second, "k", time.Minute).Values == 2
+		return query(t, second, "k", time.Minute).Count == 2
 	})
 	before := store.snapshot()
 	if _, err := first.Forget(t.Context(), nil, []byte("k")); err != nil {
 		t.Fatal(err)
 	}
-	if n := query(t, first, "k", time.Minute).Values; n != 0 {
+	if n := query(t, first, "k", time.Minute).Count; n != 0 {
 		t.Errorf("%d after the reset", n)
 	}
 	add(t, first, "k", 3)
 	add(t, second, "k", 4) // it may not have learned of the reset yet
 	eventually(t, "both have what was added since", func() bool {
-		a, b := query(t, first, "k", time.Minute).Values, query(t, second, "k", time.Minute).Values
+		a, b := query(t, first, "k", time.Minute).Count, query(t, second, "k", time.Minute).Count
 		// Values added by an engine that has not learned of the reset may be void.
 		return a == b && (a == 1 || a == 2) && first.Stats().Pending+second.Stats().Pending == 0
 	})
-	want := query(t, first, "k", time.Minute).Values
+	want := query(t, first, "k", time.Minute).Count
 	store.restore(before)
 	eventually(t, "the store has the reset again", func() bool {
-		return query(t, engine(t, c, store, nil, nil, nil), "k", time.Minute).Values == want
+		return query(t, engine(t, c, store, nil, nil, nil), "k", time.Minute).Count == want
 	})
 	store.set(func() fault { return lost })
 	if _, err := first.Forget(t.Context(), nil, []byte("k")); !errors.Is(err,
@@ -394,7 +395,7 @@ func TestReset(t *testing.T) {
 	alone := engine(t, c, nil, nil, nil, nil)
 	add(t, alone, "k", 1)
 	if _, err := alone.Forget(t.Context(), nil, []byte("k")); err != nil ||
-		query(t, alone, "k", time.Minute).Values != 0 {
+		query(t, alone, "k", time.Minute).Count != 0 {
 		t.Errorf("in memory alone: %v", err)
 	}
 }
@@ -424,8 +425,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		var res distinct.Result
 		op := &distinct.Op{Key: []byte(name(i)), Windows: []int64{60_000}}
 		eventually(t, "room", func() bool { return e.Do(t.Context(), op, &res, false) == nil })
-		if res.Counts[0].Values != 3 {
-			t.Fatalf("%s: %d, want 3", name(i), res.Counts[0].Values)
+		if res.Counts[0].Count != 3 {
+			t.Fatalf("%s: %d, want 3", name(i), res.Counts[0].Count)
 		}
 	}
 	store.set(func() fault { return lost })
@@ -439,26 +440,22 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestStoreIsBounded counts for three days: neither memory nor the store keeps more buckets than
-// the ladder has.
+// TestStoreIsBounded counts for three days: a chunk in the store that is written has only values
+// that a window reaches.
 func TestStoreIsBounded(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
 	e := engine(t, c, store, nil, nil, nil)
-	most := 0
-	for _, level := range ladder(t).Levels() {
-		most += level.Count + 1
-	}
 	for i := range 3 * 24 * 4 {
 		c.ms.Add(15 * 60_000)
 		op := &distinct.Op{Key: []byte("k"), Hashes: values(e, i), Ack: twotier.AckStore}
 		do(t, e, op)
-		if n := store.buckets(); n > most {
-			t.Fatalf("%d buckets in the store, the ladder has %d", n, most)
+		if n := store.valueCount(t); n > 2*101 {
+			t.Fatalf("%d values in the store, the longest window has 101", n)
 		}
 	}
-	if n := query(t, e, "k", 24*time.Hour).Values; n < 96 || n > 97 {
-		t.Errorf("%d values in a day, want 96 or 97", n)
+	if n := query(t, e, "k", 24*time.Hour).Count; n != 96 {
+		t.Errorf("%d values in a day, want 96", n)
 	}
 }
 
@@ -505,7 +502,7 @@ func TestManyWriters(t *testing.T) {
 		for key := range sure {
 			n := int64(0)
 			eventually(t, fmt.Sprintf("engine %d has all of %s", i, key), func() bool {
-				n = query(t, e, key, time.Minute).Values
+				n = query(t, e, key, time.Minute).Count
 				return n >= int64(len(sure[key]))
 			})
 			if n > int64(len(maybe[key])) {

@@ -44,7 +44,7 @@ func (e *Engine) flushAll() {
 	for i := range shards {
 		at := (first + i) % shards
 		sh := &e.shards[at]
-		if !e.exchangeAll(collect(sh, maps.Keys(sh.dirty), (*entry).owes)) {
+		if !e.exchangeAll(collect(sh, maps.Keys(sh.dirty), (*entry).dirty)) {
 			e.next.Store(int64(at+1) % shards)
 			return
 		}

@@ -22,45 +22,14 @@ func (e *Engine) shardOf(en *entry) *shard {
 }
 
 // makeRoom forgets flushed keys while memory is over its bound: of a few sampled keys, the one
-// unused for longest. Cached answers go first, because they can be recomputed without the store.
+// unused for longest.
 func (e *Engine) makeRoom() {
 	for range roomAttempts {
 		if e.bytes.Load() <= e.opt.MaxMemory {
 			return
 		}
-		if e.learned.Load() == 0 || !e.clearSomeAnswers() {
-			e.evictOne(&e.shards[rand.IntN(shards)])
-		}
+		e.evictOne(&e.shards[rand.IntN(shards)])
 	}
-}
-
-// clearSomeAnswers forgets the answers of one shard that has any, and reports whether there was
-// one.
-func (e *Engine) clearSomeAnswers() bool {
-	for first, i := rand.IntN(shards), 0; i < shards; i++ {
-		if e.clearAnswersIn(&e.shards[(first+i)%shards], func(*entry) bool { return true }) {
-			return true
-		}
-	}
-	return false
-}
-
-// clearAnswersIn forgets the answers of the keys of a shard for which over is true, and reports
-// whether there were any.
-func (e *Engine) clearAnswersIn(sh *shard, over func(*entry) bool) (some bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for en := range sh.learned {
-		if en.weighed > 0 && over(en) {
-			en.clearAnswers()
-			e.updateMemory(en)
-			some = true
-		}
-		if en.weighed == 0 {
-			delete(sh.learned, en)
-		}
-	}
-	return some
 }
 
 func (e *Engine) evictOne(sh *shard) {
@@ -69,7 +38,7 @@ func (e *Engine) evictOne(sh *shard) {
 	var idlest *entry
 	n := 0
 	for _, en := range sh.keys {
-		if !en.owes() && en.busy == nil && (idlest == nil || en.used.Before(idlest.used)) {
+		if !en.dirty() && en.busy == nil && (idlest == nil || en.used.Before(idlest.used)) {
 			idlest = en
 		}
 		if n++; n >= samples && idlest != nil || n == mostSamples {
@@ -102,15 +71,15 @@ func (e *Engine) runSweep() {
 func (e *Engine) sweep(sh *shard) {
 	now := e.opt.Now()
 	idle := time.Now().Add(-linger)
-	e.clearAnswersIn(sh, func(en *entry) bool { return en.used.Before(idle) })
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, en := range sh.keys {
-		if en.owes() || en.busy != nil || !en.used.Before(idle) {
+		if en.dirty() || en.busy != nil || !en.used.Before(idle) {
 			continue
 		}
 		en.prune(now)
-		if e.updateMemory(en); en.empty() || en.compared.After(en.used) && e.isForeign(en) {
+		e.updateMemory(en)
+		if en.values.IsEmpty() || en.compared.After(en.used) && e.isForeign(en) {
 			e.forget(sh, en)
 		}
 	}

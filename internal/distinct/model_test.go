@@ -55,7 +55,6 @@ type model struct {
 	inStore bool
 	faults  *rand.Rand // the store's lock guards it
 	down    atomic.Bool
-	calm    atomic.Bool // no exchange fails by chance
 	rough   atomic.Bool // many exchanges fail
 	resets  bool        // keys are reset
 	tells   bool        // all engines learn of each reset; then any engine may reset
@@ -67,14 +66,14 @@ type model struct {
 }
 
 // known holds the values of a key that are certainly there, and the ones that may be. reset marks a
-// key with a reset, made or in doubt, that not every engine has learned of. resets lists the resets
-// passed to all engines. The store has lost values up to lost: an engine that has one of these in
+// key with a reset that not every engine has learned of. resets lists the resets passed to all
+// engines. The store has lost values up to lost: an engine that has one of these in
 // memory does not write it again before it compares.
 type known struct {
 	certain, maybe map[int]bool
 	reset          bool
 	lost           int
-	resets         []distinct.Reset
+	resets         []int64
 }
 
 // place is the owner as seen by one engine.
@@ -112,7 +111,6 @@ func (m *model) engine(i int) *distinct.Engine {
 	})
 	must.Succeed(m, err)
 	e.Open(place{m, i}, func(_ context.Context, parts []int) (all []distinct.Pending) {
-		m.together()
 		for j, other := range m.engines {
 			if j != i {
 				all = append(all, other.ListUnflushed(parts)...)
@@ -139,7 +137,7 @@ func (m *model) fault() fault {
 	switch {
 	case m.down.Load():
 		return lost
-	case m.calm.Load() || m.faults.IntN(12) > 0 && !(m.rough.Load() && m.faults.IntN(3) == 0):
+	case m.faults.IntN(12) > 0 && !(m.rough.Load() && m.faults.IntN(3) == 0):
 		return none
 	case m.late:
 		return fault(1 + m.faults.IntN(3))
@@ -214,23 +212,10 @@ func (m *model) at() int {
 	return m.decider
 }
 
-// together marks the moment when values of several engines meet in one. If the store can't be read
-// then, all values of a key are taken to be as old as the oldest: a reset unknown to one of the
-// engines may void them.
-func (m *model) together() {
-	m.calm.Store(true)
-	for _, k := range m.keys {
-		if m.down.Load() && k.reset {
-			k.doubt()
-		}
-	}
-}
-
 // do runs an operation at an engine, as its node would.
 func (m *model) do(i int, op *distinct.Op, inPlace bool) (res distinct.Result, err error) {
 	ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
 	defer cancel()
-	defer m.calm.Store(false)
 	if m.inStore {
 		return res, m.engines[i].DoInStore(ctx, op, &res)
 	}
@@ -335,7 +320,7 @@ func (m *model) compare(key string, i int, res *distinct.Result) {
 	if len(res.Counts) == 0 || res.Degraded && k.reset {
 		return
 	}
-	n := int(res.Counts[0].Values)
+	n := int(res.Counts[0].Count)
 	least, most := len(k.certain), len(k.certain)+len(k.maybe)
 	if n < least && !res.Degraded || n > most {
 		m.say("here")
@@ -353,10 +338,10 @@ func (m *model) reset(key string) {
 		k.reset = true
 		ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
 		m.rough.Store(m.tells)
-		r, err := m.engines[i].Forget(ctx, nil, []byte(key))
+		until, err := m.engines[i].Forget(ctx, nil, []byte(key))
 		m.rough.Store(false)
 		cancel()
-		m.say("%d resets %s: %+v, %v", i, key, r, err)
+		m.say("%d resets %s: %d, %v", i, key, until, err)
 		switch {
 		case err == nil:
 			clear(k.certain)
@@ -364,28 +349,27 @@ func (m *model) reset(key string) {
 		case errors.Is(err, twotier.ErrUnknownOutcome):
 			k.doubt()
 		}
-		// If the store loses a reset in doubt, some engines may not have found its mark yet.
-		k.resets, k.reset = append(k.resets, r), !m.tells || m.loses && r.Doubt
-		m.tell(key, r)
+		k.resets, k.reset = append(k.resets, until), !m.tells
+		m.tell(key, until)
 	}
 }
 
 // tell passes a reset to all engines, in models that do so.
-func (m *model) tell(key string, r distinct.Reset) {
+func (m *model) tell(key string, until int64) {
 	if !m.tells {
 		return
 	}
 	for _, e := range m.engines {
-		e.Void(nil, []byte(key), r)
+		e.Void(nil, []byte(key), until)
 	}
 }
 
 // tellAgain repeats a reset of a key that all engines have already received.
 func (m *model) tellAgain(key string) {
 	if resets := m.keys[key].resets; len(resets) > 0 {
-		r := resets[m.rnd.IntN(len(resets))]
-		m.say("all are told again of the reset %+v of %s", r, key)
-		m.tell(key, r)
+		until := resets[m.rnd.IntN(len(resets))]
+		m.say("all are told again of the reset %d of %s", until, key)
+		m.tell(key, until)
 	}
 }
 
@@ -463,8 +447,6 @@ func (m *model) leaveTogether(second int) {
 }
 
 func (m *model) handOver(from, to int) (left int) {
-	m.together()
-	defer m.calm.Store(false)
 	return m.engines[from].HandOver(func(int) int { return to },
 		func(_ int, list []distinct.Pending) error {
 			if m.engines[to].Import(list) > 0 {
@@ -492,14 +474,8 @@ func (m *model) gone(i int, err error) {
 	m.begin(i)
 }
 
-// begin starts a new engine in place of another. The new engine learns of no reset in doubt, so it
-// starts once none is under way any more.
-func (m *model) begin(i int) {
-	if m.late {
-		time.Sleep(lateness)
-	}
-	m.engines[i], m.term = m.engine(i), m.term+1
-}
+// begin starts a new engine in place of another.
+func (m *model) begin(i int) { m.engines[i], m.term = m.engine(i), m.term+1 }
 
 // crash ends an engine together with all unflushed values.
 func (m *model) crash(i int) {

@@ -24,7 +24,7 @@ const (
 type Op struct {
 	// NS and Key name the key, as in a twotier.Check.
 	NS, Key []byte
-	// Hashes are the hashes of the values to add, see sketch.Hash; none in a query.
+	// Hashes are the hashes of the values to add, see [Engine.Hash]; none in a query.
 	Hashes []uint64
 	// TS is when the values were seen, or the end of the windows of a query, in unix milliseconds;
 	// 0 means now.
@@ -43,12 +43,7 @@ type Op struct {
 type Count struct {
 	// Window is its length in milliseconds.
 	Window int64
-	// Values is the number of values, Error its relative standard error: 0 if it is exact.
-	Values int64
-	Error  float64
-	// BucketMS is the width of the buckets that were read: the window may begin up to that much
-	// earlier.
-	BucketMS int64
+	leaparray.ValueCount
 }
 
 // Result is the outcome of an [Op].
@@ -72,45 +67,45 @@ type Result struct {
 // needsPast reports whether the operation needs the key's past.
 func (op *Op) needsPast() bool { return len(op.Limits)+len(op.Windows) > 0 }
 
-// validate refuses operations that the ladder can't answer, and returns the time of the operation.
-func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
+// validate refuses operations that the ladder can't answer, and puts the hashes in order.
+func (op *Op) validate(l *leaparray.Ladder, now int64) error {
 	check := twotier.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
 	q := twotier.Op{Kind: twotier.Add, TS: op.TS, Checks: []twotier.Check{check}}
 	if len(op.Hashes) == 0 {
 		q.Kind = twotier.Count
 	}
-	if err = op.refusePeriods(); err != nil {
-		return 0, err
+	if err := op.refusePeriods(); err != nil {
+		return err
 	}
-	ladder := func([]byte) *leaparray.Ladder { return l.Ladder }
-	if ts, err = twotier.Validate(&q, ladder, now); err != nil {
-		return 0, err
+	ts, err := twotier.Validate(&q, func([]byte) *leaparray.Ladder { return l }, now)
+	if err != nil {
+		return err
 	}
 	for _, w := range op.Windows {
 		if w < 1 || w > l.Span() {
-			return 0, invalid("window", fmt.Sprintf("%v is longer than the namespace covers (%v)%s",
+			return invalid("window", fmt.Sprintf("%v is longer than the namespace covers (%v)%s",
 				twotier.FormatMillis(w), twotier.FormatMillis(l.Span()),
-				twotier.ExtensionHint(l.Ladder, string(op.NS), w)))
+				twotier.ExtensionHint(l, string(op.NS), w)))
+		}
+		if op.TS != 0 && ts-w < now-l.Span() {
+			return twotier.OutOfReach(&q, l, w, ts, now)
 		}
 	}
 	switch {
 	case len(op.Limits) > MaxLimits:
-		return 0, invalid("limits", fmt.Sprintf("want at most %d", MaxLimits))
+		return invalid("limits", fmt.Sprintf("want at most %d", MaxLimits))
 	case len(op.Hashes) > MaxValues:
-		return 0, invalid("values", fmt.Sprintf("want at most %d", MaxValues))
+		return invalid("values", fmt.Sprintf("want at most %d", MaxValues))
 	case op.TS != 0 && len(op.Limits) > 0:
-		return 0, invalid("ts", WantNoTS)
+		return invalid("ts", WantNoTS)
 	case op.Ack > twotier.AckStore:
-		return 0, invalid("ack", `distinct values wait for "memory" or "redis"`)
-	case op.TS == 0:
-		return ts, nil
+		return invalid("ack", `distinct values wait for "memory" or "redis"`)
 	}
-	for _, w := range op.Windows {
-		if _, _, _, ok := l.bucketRange(w, ts, now); !ok {
-			return 0, twotier.OutOfReach(&q, l.Ladder, w, ts, now)
-		}
+	if !slices.IsSorted(op.Hashes) {
+		slices.Sort(op.Hashes)
 	}
-	return ts, nil
+	op.Hashes = slices.Compact(op.Hashes)
+	return nil
 }
 
 // refusePeriods refuses calendar windows: sets of values are kept for fixed lengths. The window of

@@ -2,6 +2,7 @@ package distinct_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -16,7 +17,6 @@ type resets struct {
 	*testing.T
 	c     *clock
 	store *memory
-	reset distinct.Reset // the last one of doubted
 }
 
 func newResets(t *testing.T) *resets { return &resets{T: t, c: newClock(), store: newMemory()} }
@@ -49,7 +49,7 @@ func (r *resets) flushed(e *distinct.Engine, value int) {
 
 func (r *resets) wants(e *distinct.Engine, n int64) {
 	r.Helper()
-	if got := query(r.T, e, string(oneKey), time.Minute).Values; got != n {
+	if got := query(r.T, e, string(oneKey), time.Minute).Count; got != n {
 		r.Errorf("%d values, want %d", got, n)
 	}
 }
@@ -60,8 +60,8 @@ func (r *resets) inStore(e *distinct.Engine, n int64, added ...int) {
 	var res distinct.Result
 	op := &distinct.Op{Key: oneKey, Hashes: values(e, added...), Windows: []int64{60_000}}
 	must.Succeed(r, e.DoInStore(r.Context(), op, &res))
-	if res.Counts[0].Values != n {
-		r.Errorf("%d values in the store, want %d", res.Counts[0].Values, n)
+	if res.Counts[0].Count != n {
+		r.Errorf("%d values in the store, want %d", res.Counts[0].Count, n)
 	}
 }
 
@@ -313,7 +313,8 @@ func TestVoidDuringAnExchangeThatIsLost(t *testing.T) {
 }
 
 // TestVoidDuringAnExchange passes a reset to an engine that waits for the store, whose reply
-// describes the key before or after the reset.
+// describes the key before or after the reset. A value that was added in memory before is void. A
+// value that is added in the store comes after the reset.
 func TestVoidDuringAnExchange(t *testing.T) {
 	for _, inStore := range []bool{false, true} {
 		for _, before := range []bool{false, true} {
@@ -338,8 +339,12 @@ func TestVoidDuringAnExchange(t *testing.T) {
 				}
 			}
 			must.Succeed(t, do(t.Context(), op, &res))
-			r.wants(r.engine(), 1)
-			r.wants(b, 1)
+			left := int64(0)
+			if inStore {
+				left = 1
+			}
+			r.wants(r.engine(), left)
+			r.wants(b, left)
 		}
 	}
 }
@@ -359,5 +364,36 @@ func (s *meanwhile) Compare(ctx context.Context, list []*distinct.Exchange) {
 	s.Store.Compare(ctx, list)
 	if after != nil {
 		after()
+	}
+}
+
+// TestResetOfUnknownOutcome resets a key without an answer from the store: the request was lost,
+// the reply was, or the request arrives later. Values added before are void for all who are told,
+// and in the store once there is an answer; values added since stay.
+func TestResetOfUnknownOutcome(t *testing.T) {
+	for _, f := range []fault{lost, unheard, late} {
+		r := newResets(t)
+		a, b := r.engine(), r.engine()
+		r.flushed(a, 1)
+		r.wants(b, 1)
+		arrive := func() {}
+		r.store.later = func(fn func()) { arrive = fn }
+		r.store.set(func() fault { return f })
+		r.c.ms.Add(10)
+		until, err := a.Forget(t.Context(), nil, oneKey)
+		if !errors.Is(err, twotier.ErrUnknownOutcome) {
+			t.Fatalf("the reset says %v", err)
+		}
+		b.Void(nil, oneKey, until)
+		add(t, b, string(oneKey), 2) // within the same millisecond
+		r.store.set(nil)
+		for range 2 {
+			r.wants(b, 1)
+			finish(t, a)
+			finish(t, b)
+			r.inStore(a, 1)
+			r.wants(r.engine(), 1)
+			arrive()
+		}
 	}
 }

@@ -3,6 +3,8 @@ package distinct
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"twotier.dev/twotier/leaparray"
@@ -14,11 +16,10 @@ import (
 var ErrForeign = fmt.Errorf("%w: under this name Redis has what is not distinct values",
 	syncer.ErrRefused)
 
-// Bucket is an encoded sketch.Set.
-type Bucket struct {
-	// Stretch is the time that the bucket counts. Another node's bucket may have a width that is
-	// not on this node's ladder.
-	leaparray.Stretch
+// Chunk is an encoded chunk of a leaparray.Values.
+type Chunk struct {
+	Index int
+	// Data is empty if there are no values in the chunk: a store then deletes it.
 	Data []byte
 }
 
@@ -30,30 +31,43 @@ type Exchange struct {
 	Expect string
 	// Version is the version to write; "" only compares.
 	Version string
-	// Sets are the buckets to write. Deletes are the buckets to delete first, without data.
-	Sets, Deletes []Bucket
-	// Mark is the mark of the last reset known to the sender, "" if none. It is written too. Reset
-	// makes that reset now: the store keeps the mark alone, which voids other nodes' values, and
-	// deletes everything else of the key.
-	Mark  string
-	Reset bool
+	// Head and Chunks are to be written. Head is always that of the whole key.
+	Head   []byte
+	Chunks []Chunk
 	// TTL is the time to live to set with a write, in milliseconds.
 	TTL int64
 
-	// Found is the store's version. If it is not Expect, nothing was written, Buckets are all
-	// buckets of the key, and FoundMark is the key's mark.
-	Found     string
-	FoundMark string
-	Buckets   []Bucket
+	// Found is the store's version. If it is not Expect, nothing was written, and Head and Chunks
+	// are what the store has.
+	Found string
 	// Err is why the key could not be compared. The write may or may not have happened then.
 	Err error
 
-	cut       time.Time // when Sets were read
-	suspected int       // the sender's doubts so far, at that time
+	cut time.Time // when Chunks were read
 }
 
 // Matched reports whether the store had the expected version, and so has executed the write.
 func (x *Exchange) Matched() bool { return x.Err == nil && x.Found == x.Expect }
+
+// write makes the exchange write what has changed of the values.
+func (x *Exchange) write(version string, v *leaparray.Values) {
+	x.Version, x.Head = version, v.AppendHead(nil)
+	for i := range leaparray.ValueChunks {
+		if v.Changed()>>i&1 == 1 {
+			x.Chunks = append(x.Chunks, Chunk{i, v.AppendChunk(nil, i)})
+		}
+	}
+}
+
+// stored returns what the store has. What another program has written there is left out.
+func (x *Exchange) stored() (v leaparray.Values) {
+	_ = v.MergeHead(x.Head)
+	slices.SortFunc(x.Chunks, func(a, b Chunk) int { return a.Index - b.Index })
+	for _, c := range x.Chunks {
+		_ = v.MergeChunk(c.Data, math.MaxInt)
+	}
+	return v
+}
 
 // Store keeps the values that engines count. It is declared here, by its only user; redisstore
 // implements it.

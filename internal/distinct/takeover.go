@@ -4,32 +4,17 @@ import (
 	"context"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Pending holds a node's unflushed values of a key.
 type Pending struct {
 	NS, Key []byte
-	Sets    []Bucket
-	// Mark is the mark of the last reset known to the node. If the node has not read the key yet,
-	// Born is the time of its first value, in Unix milliseconds: no earlier reset voids Sets.
-	Mark string
-	Born int64
-	// Doubts are resets of unknown outcome, which may void Sets. A node that has begun since they
-	// were announced does not know of them.
-	Doubts []Reset
+	Values  []byte // see leaparray.Values.AppendChanged
 }
 
 // size returns the approximate number of bytes sent.
-func (p *Pending) size() (bytes int) {
-	bytes = len(p.NS) + len(p.Key) + len(p.Mark) + 16
-	for i := range p.Sets {
-		bytes += len(p.Sets[i].Data) + 16
-	}
-	for i := range p.Doubts {
-		bytes += len(p.Doubts[i].Mark) + len(p.Doubts[i].Expect) + 16
-	}
-	return bytes
-}
+func (p *Pending) size() int { return len(p.NS) + len(p.Key) + len(p.Values) + 16 }
 
 // IsCut reports whether an answer of [Engine.ListUnflushed] is so long that keys may be missing.
 func IsCut(list []Pending) bool {
@@ -111,45 +96,6 @@ func (e *Engine) takeOverAll(ctx context.Context) {
 	}
 }
 
-// learnResets reads the keys of a list, unless the store is out of reach, to learn of their resets:
-// values of different ages are about to meet in one entry, where a reset that voids only some of
-// them could not tell them apart later.
-func (e *Engine) learnResets(list []Pending) {
-	if e.opt.Store == nil || e.isDown() {
-		return
-	}
-	var due []*entry
-	for i := range list {
-		if e.run.Err() != nil { // Close does not wait for the rest
-			e.release(due)
-			return
-		}
-		if en := e.tryClaimEntry(&list[i]); en != nil {
-			due = append(due, en)
-		}
-		if len(due) == maxTogether || i == len(list)-1 && len(due) > 0 {
-			if !e.exchange(due) {
-				return
-			}
-			due = nil
-		}
-	}
-}
-
-// tryClaimEntry is claimEntry, but returns nil if the key is busy or memory has no room for it.
-func (e *Engine) tryClaimEntry(p *Pending) *entry {
-	op := &Op{NS: p.NS, Key: p.Key}
-	e.makeRoom()
-	sh, id := e.lock(op)
-	defer sh.mu.Unlock()
-	en, err := e.entry(sh, id, op, true)
-	if err != nil || en.busy != nil {
-		return nil
-	}
-	en.busy = make(chan struct{})
-	return en
-}
-
 // Import merges keys that another node hands over, and returns the number of keys not accepted:
 // memory has no room for them, or this node is handing over its own.
 func (e *Engine) Import(list []Pending) (left int) { return e.merge(list, true) }
@@ -157,8 +103,6 @@ func (e *Engine) Import(list []Pending) (left int) { return e.merge(list, true) 
 // merge merges another node's values, and returns the number of keys left out. Once HandOver has
 // begun, it leaves out all keys that are handed over.
 func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
-	now := e.opt.Now()
-	e.learnResets(list)
 	for i := range list {
 		from := &list[i]
 		e.makeRoom()
@@ -166,14 +110,9 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 		en, err := e.entry(sh, id, &Op{NS: from.NS, Key: from.Key}, true)
 		if err != nil || handedOver && e.leaving.Load() {
 			left++
-		} else if !isVoid(from.Mark, from.Born, en.mark) {
-			en.learnMark(from.Mark, now)
-			en.born = min(en.born, from.Born) // the older, where the store could not be read
-			for _, r := range from.Doubts {
-				en.addDoubt(r)
-			}
-			for j := range from.Sets {
-				en.mergePending(from, &from.Sets[j], now)
+		} else if values, err := leaparray.DecodeValues(from.Values); err == nil {
+			if en.values.Merge(&values, en.space.most) {
+				en.touch()
 			}
 			en.handed = 0 // the node that had it now relies on this one
 			e.updateMemory(en)
@@ -286,15 +225,8 @@ func (sh *shard) collectOwed(wanted func(en *entry) bool) (list []owed) {
 		if !en.dirty() || !wanted(en) {
 			continue
 		}
-		p := Pending{NS: en.ns, Key: en.key, Sets: en.pending(), Mark: en.mark, Born: en.born,
-			Doubts: en.listDoubts()}
-		list = append(list, owed{p, en, en.seq})
-		for _, d := range en.doubts {
-			if p.Sets = d.young.pending(); len(p.Sets) > 0 {
-				p.Born = max(en.born, markTime(d.mark)) // younger than both
-				list = append(list, owed{p, en, en.seq})
-			}
-		}
+		data := en.values.AppendChanged(nil, en.values.Changed()|en.sent)
+		list = append(list, owed{Pending{en.ns, en.key, data}, en, en.seq})
 	}
 	return list
 }

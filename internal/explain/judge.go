@@ -229,8 +229,8 @@ func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) err
 	passes := true
 	for i, l := range limits[:min(len(limits), len(res.Counts))] {
 		c := res.Counts[i]
-		v := Values{Window: l.Text, Limit: l.Max, Count: c.Values, Error: c.Error,
-			Remaining: max(0, l.Max-c.Values), Passes: c.Values < l.Max}
+		v := Values{Window: l.Text, Limit: l.Max, Count: c.Count, Error: c.Error,
+			Remaining: max(0, l.Max-c.Count), Passes: c.Count < l.Max}
 		passes = passes && v.Passes
 		one.Distinct = append(one.Distinct, v)
 	}

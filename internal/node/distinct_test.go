@@ -147,7 +147,7 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 				}
 				told[p] = true
 				keys = append(keys, distinct.Pending{Key: fmt.Append(nil, p),
-					Sets: []distinct.Bucket{{Data: make([]byte, distinct.MaxPending/5*3)}}})
+					Values: make([]byte, distinct.MaxPending/5*3)})
 			}
 			response.(*node.DistinctPendingResponse).Keys = keys
 			return nil

@@ -148,11 +148,11 @@ type (
 	// DistinctHandover passes on the unflushed distinct values of a node that is about to stop.
 	DistinctHandover struct{ Keys []distinct.Pending }
 
-	// DistinctReset announces a reset of a key's distinct values that the store has made, or may
-	// have made. It may be sent again.
+	// DistinctReset announces a reset of the distinct values of a key that were seen until a time.
+	// It may be sent again.
 	DistinctReset struct {
 		NS, Key []byte
-		distinct.Reset
+		Until   int64
 	}
 
 	// StatusRequest asks for a node's Status.

@@ -134,7 +134,7 @@ var requestKinds = [...]RequestKind{
 	markFromUsers(newKind(22, "distinct reset",
 		func(_ context.Context, n *Node, q *DistinctReset) (any, error) {
 			if n.opt.Distinct != nil {
-				n.opt.Distinct.Void(q.NS, q.Key, q.Reset)
+				n.opt.Distinct.Void(q.NS, q.Key, q.Until)
 			}
 			return nil, nil
 		})),

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
@@ -140,7 +139,7 @@ func (n *Node) forget(ctx context.Context, c *twotier.Check) error {
 		if err := n.opt.Counter.ResetKey(ctx, c.NS, c.Key); err != nil {
 			return err
 		}
-		return n.forgetDistinctAsOwner(ctx, c)
+		return n.forgetDistinct(ctx, c)
 	}
 	err := n.forgetInRedis(ctx, c)
 	if errors.Is(err, modes.ErrChanged) {
@@ -159,32 +158,14 @@ func (n *Node) forgetInRedis(ctx context.Context, c *twotier.Check) error {
 	})
 }
 
-// forgetDistinctAsOwner is forgetDistinct for a key that this node owns. If ownership changes
-// meanwhile, the new owner may have read the key before the store forgot it, and has to reset it
-// once more: the error is twotier.ErrNotOwner.
-func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *twotier.Check) error {
-	if n.opt.Ring == nil {
-		return n.forgetDistinct(ctx, c)
-	}
-	p := n.opt.Placement.Of(c.NS, c.Key)
-	begun, decided := n.owned.Term(p)
-	if err := n.forgetDistinct(ctx, c); err != nil {
-		return err
-	}
-	if term, decides := n.owned.Term(p); !decided || !decides || term != begun {
-		return twotier.ErrNotOwner
-	}
-	return nil
-}
-
 // forgetDistinct forgets the distinct values of a key. Its counts are already forgotten, so an
 // error must not claim that nothing was done.
 func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
 	if n.opt.Distinct == nil || twotier.Companion(c.NS) != "" {
 		return nil
 	}
-	r, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
-	n.sendDistinctReset(ctx, c, r)
+	until, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
+	n.sendDistinctReset(ctx, c, until)
 	if err != nil {
 		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
 			twotier.ErrUnknownOutcome, err)
@@ -192,18 +173,18 @@ func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
 	return nil
 }
 
-// sendDistinctReset sends all other nodes a reset of distinct values that the store has made, or
-// may have made. Otherwise the owner of the key would go on as before, and lose the values it adds
-// meanwhile. A node that can't be reached finds the mark in the store.
-func (n *Node) sendDistinctReset(ctx context.Context, c *twotier.Check, r distinct.Reset) {
-	if n.opt.Ring == nil || r.Mark == "" {
+// sendDistinctReset sends all other nodes a reset of distinct values, whether or not the store has
+// it yet. Otherwise the owner of the key would go on as before. A node that can't be reached finds
+// the reset in the store.
+func (n *Node) sendDistinctReset(ctx context.Context, c *twotier.Check, until int64) {
+	if n.opt.Ring == nil || until == 0 {
 		return
 	}
 	silent := n.opt.Peers.Stats().Silent
 	rpc.Broadcast(context.WithoutCancel(ctx), n.table(), dropTimeout,
 		func(ctx context.Context, m *ring.Member) {
 			if !slices.Contains(silent, m.Name) {
-				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, r}, nil)
+				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, until}, nil)
 			}
 		})
 }

@@ -420,76 +420,58 @@ func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
 	})
 }
 
-// changing is a store of distinct values that calls fn during the first reset.
-type changing struct {
-	fn     func()
-	resets int
-	mark   string // of the last reset
-	err    error  // of all resets
+// resetLog is a store of distinct values that records the resets of keys, and loses its answers to
+// them if lossy is set.
+type resetLog struct {
+	mu    sync.Mutex
+	until map[string]int64
+	lossy bool
 }
 
-func (s *changing) Compare(_ context.Context, list []*distinct.Exchange) {
+func (s *resetLog) Compare(_ context.Context, list []*distinct.Exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, x := range list {
-		x.Found, x.FoundMark, x.Err = x.Expect, x.Mark, nil
-		if !x.Reset {
+		if x.Found, x.Err = x.Expect, nil; len(x.Head) == 0 {
 			continue
 		}
-		s.mark, x.Err = x.Mark, s.err
-		if s.resets++; s.resets == 1 {
-			s.fn()
+		var v leaparray.Values
+		if x.Err = v.MergeHead(x.Head); s.lossy {
+			x.Err = io.EOF
 		}
+		s.until[string(x.Key)] = v.Newest()
 	}
 }
 
-// TestResetWhileAnotherBeginsToDecide: a node loses a key before the store has forgotten its
-// distinct values. The new owner may have read them before, so the reset is repeated.
-func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &changing{}
-		n, _ := beside(t, &failing{}, &others{values: store,
-			respond: func(rpc.Verb) error { return nil }})
-		store.fn = func() {
-			if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
-				t.Error(err)
-			}
-		}
-		for i := range 100 { // some keys belong to this node
-			err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if store.resets > 0 {
-				break
-			}
-		}
-		if store.resets != 2 {
-			t.Errorf("%d resets in the store, want 2", store.resets)
-		}
-	})
+// resetOf returns when a key was reset, 0 if it was not.
+func (s *resetLog) resetOf(key []byte) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.until[string(key)]
 }
 
 // TestOthersAreToldOfAResetOfValues resets keys in both modes, and loses some of the store's
-// answers. The other nodes receive the mark that the store has, or may have, and the outcome is the
+// answers. The other nodes receive the time that the store has, or may have, and the outcome is the
 // same whether they answer or not.
 func TestOthersAreToldOfAResetOfValues(t *testing.T) {
 	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
-		for _, lost := range []error{nil, io.EOF} {
-			synctest.Test(t, func(t *testing.T) { testOthersAreTold(t, mode, lost) })
+		for _, lossy := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) { testOthersAreTold(t, mode, lossy) })
 		}
 	}
 }
 
-func testOthersAreTold(t *testing.T, mode cluster.Mode, lost error) {
-	store, told := &changing{fn: func() {}, err: lost}, map[string]int{}
+func testOthersAreTold(t *testing.T, mode cluster.Mode, lossy bool) {
+	store, told := &resetLog{until: map[string]int64{}, lossy: lossy}, map[string]bool{}
 	peers := &others{values: store, respond: func(rpc.Verb) error { return nil },
 		answer: func(_ *ring.Member, request, _ any) error {
 			q, ok := request.(*node.DistinctReset)
 			if !ok {
 				return nil
 			}
-			told[string(q.Key)]++
-			if q.Mark == "" || q.Mark != store.mark || q.Doubt != (lost != nil) {
-				t.Errorf("told of %+v, the store has %q", q.Reset, store.mark)
+			told[string(q.Key)] = true
+			if until := store.resetOf(q.Key); q.Until == 0 || q.Until != until {
+				t.Errorf("told of %d, the store has %d", q.Until, until)
 			}
 			return rpc.ErrUnreachable
 		}}
@@ -498,18 +480,20 @@ func testOthersAreTold(t *testing.T, mode cluster.Mode, lost error) {
 		t.Fatal(err)
 	}
 	for i := range 20 { // the other node resets its own keys
-		before := store.resets
-		err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
-		switch {
-		case lost != nil && store.resets > before:
-			if !errors.Is(err, twotier.ErrUnknownOutcome) {
-				t.Errorf("the reset says %v", err)
-			}
-		case err != nil:
-			t.Fatal(err)
+		key := fmt.Append(nil, "key", i)
+		err, here := n.Reset(t.Context(), nil, key), store.resetOf(key) != 0
+		if here && lossy && !errors.Is(err, twotier.ErrUnknownOutcome) || !(here && lossy) &&
+			err != nil {
+			t.Errorf("the reset of %s says %v", key, err)
+		}
+		if told[string(key)] != here {
+			t.Errorf("%s: told %v, reset %v", key, told[string(key)], here)
 		}
 	}
-	if len(told) != store.resets || len(told) == 0 {
-		t.Errorf("%s: %d resets, told of %v", mode, store.resets, told)
+	if len(told) == 0 {
+		t.Error("the node resets no key itself")
 	}
+	store.mu.Lock()
+	store.lossy = false
+	store.mu.Unlock()
 }

@@ -163,13 +163,13 @@ func (q *distinctQuery) appendAnswer(b []byte, res *distinct.Result) []byte {
 		b = appendInt(appendArray(b, 2+2*len(judged)+len(counted)), boolInt(res.Allowed))
 		b = appendInt(b, res.RetryAfter)
 		for i, c := range judged {
-			b = appendInt(appendInt(b, c.Values), max(0, q.op.Op.Limits[i].Max-c.Values))
+			b = appendInt(appendInt(b, c.Count), max(0, q.op.Op.Limits[i].Max-c.Count))
 		}
 	} else {
 		b = appendArray(b, len(counted))
 	}
 	for _, c := range counted {
-		b = appendInt(b, c.Values)
+		b = appendInt(b, c.Count)
 	}
 	return b
 }

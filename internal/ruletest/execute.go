@@ -175,8 +175,8 @@ func (e *engine) add(ctx context.Context, s *step) (*outcome, *request.Failure) 
 	for k := range v.Op.Limits {
 		rule, limit := v.Limit(k)
 		name, refuses := rule.Name+"/"+limit.Text, slices.Contains(res.Over, k)
-		o.record(name, res.Counts[k].Values, limit.Max, refuses, slices.Contains(v.Op.Shadow, k))
-		if rule.IsNear(res.Counts[k].Values, limit.Max) && !refuses {
+		o.record(name, res.Counts[k].Count, limit.Max, refuses, slices.Contains(v.Op.Shadow, k))
+		if rule.IsNear(res.Counts[k].Count, limit.Max) && !refuses {
 			o.near = append(o.near, name)
 		}
 	}

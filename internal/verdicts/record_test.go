@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/leaparray"
 )
 
 // records keeps the recorded decisions, except for one verdict that it does not choose.
@@ -105,7 +106,8 @@ func TestRecordsOfValues(t *testing.T) {
 		run.RecordTo(r)
 		res := &distinct.Result{Allowed: tt.allowed, Over: tt.over}
 		for range 5 { // four limits and a window
-			res.Counts = append(res.Counts, distinct.Count{Values: 4})
+			res.Counts = append(res.Counts, distinct.Count{
+				ValueCount: leaparray.ValueCount{Count: 4}})
 		}
 		run.CountValues(&op, res)
 		if !slices.Equal(r.all, tt.want) || !run.HasDecision() {

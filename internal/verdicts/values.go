@@ -124,7 +124,7 @@ func (v *Values) Near(res *distinct.Result) (names []string) {
 	for i, r := range v.of {
 		k := own + i
 		if k < len(res.Counts) && !slices.Contains(res.Over, k) &&
-			r.rule.IsNear(res.Counts[k].Values, r.limits[r.index].Max) {
+			r.rule.IsNear(res.Counts[k].Count, r.limits[r.index].Max) {
 			names = append(names, r.rule.PolicyName(r.limits, r.index))
 		}
 	}
@@ -150,7 +150,7 @@ func (r *Run) CountValues(v *Values, res *distinct.Result) {
 	judged := twotier.CheckResult{Refused: !res.Allowed, RetryAfter: res.RetryAfter}
 	for k, l := range v.Op.Limits[:min(len(v.Op.Limits), len(res.Counts))] {
 		judged.Limits = append(judged.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
-			Count: res.Counts[k].Values, Refused: slices.Contains(res.Over, k)})
+			Count: res.Counts[k].Count, Refused: slices.Contains(res.Over, k)})
 	}
 	if len(judged.Limits) == 0 {
 		return

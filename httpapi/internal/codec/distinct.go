@@ -183,9 +183,10 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 		if i < len(v.Op.Limits) {
 			b = wire.AppendField(b, "max", v.Op.Limits[i].Max)
 		}
-		b = wire.AppendField(b, "count", c.Values)
-		b = strconv.AppendFloat(append(b, `,"error":`...), c.Error, 'f', -1, 64)
-		b = wire.AppendField(b, "bucket_ms", c.BucketMS)
+		b = wire.AppendField(b, "count", c.Count)
+		b = wire.AppendField(b, "at_least", c.Min)
+		b = wire.AppendField(b, "at_most", c.Max)
+		b = strconv.AppendFloat(append(b, `,"error":`...), c.Error, 'g', 3, 64)
 		if slices.Contains(res.Over, i) {
 			b = append(b, `,"refused":true`...)
 		}

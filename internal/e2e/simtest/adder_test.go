@@ -139,7 +139,8 @@ func (a *adder) add(p *proc, key string) *valueOp {
 	switch {
 	case len(op.Limits) > 0:
 	case a.rnd.IntN(10) == 0:
-		op.TS = time.Now().Add(-time.Duration(a.rnd.IntN(40)) * time.Second).UnixMilli()
+		op.did.seen = time.Now().Add(-time.Duration(a.rnd.IntN(40)) * time.Second)
+		op.TS = op.did.seen.UnixMilli()
 	case a.rnd.IntN(2) == 0:
 		op.Windows = []int64{dayMS}
 	}
@@ -277,7 +278,7 @@ func (a *adder) judge(p *proc, key string, did *addition, op *distinct.Op, res *
 			if a.w.plan.exact && !res.Degraded && windows[i] == dayMS {
 				least = s.least(did.asked)
 			}
-			if c.Values < least || c.Values > s.most() || c.Error != 0 || c.Window != windows[i] {
+			if c.Count < least || c.Count > s.most() || c.Error != 0 || c.Window != windows[i] {
 				a.w.t.Errorf("%s: node %s counts %+v (%s) at %s, want %d to %d", key, p.id, c,
 					res.Source, did.told.Format("05.000"), least, s.most())
 				a.w.t.Logf("%s:\n%s", key, a.w.journal.about(key))

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier"
 	door "twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/leaparray"
 )
 
 // outside is the Go client on a separate host. It reaches the nodes by HTTP over connections that
@@ -178,7 +179,8 @@ func (op *valueOp) take(a *door.DistinctAnswer) {
 		Source: twotier.Source(a.Source), Degraded: a.Degraded}
 	for i, c := range a.Counts {
 		op.res.Counts = append(op.res.Counts, distinct.Count{Window: c.Window.Milliseconds(),
-			Values: c.Count, Error: c.Error, BucketMS: c.Bucket.Milliseconds()})
+			ValueCount: leaparray.ValueCount{Min: c.AtLeast, Count: c.Count, Max: c.AtMost,
+				Error: c.Error}})
 		if c.Refused {
 			op.res.Over = append(op.res.Over, i)
 		}

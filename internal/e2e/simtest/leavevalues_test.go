@@ -26,7 +26,7 @@ func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
 		w.bury(leaver)
 		for _, p := range w.alive() {
 			err := p.distinct(&distinct.Op{Key: key, Windows: []int64{dayMS}}, nil, &res)
-			if err != nil || res.Counts[0].Values != 2 {
+			if err != nil || res.Counts[0].Count != 2 {
 				t.Errorf("%s counts %+v %v, want 2", p.id, res.Counts, err)
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +15,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/distinct"
-	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
@@ -24,8 +23,9 @@ import (
 
 // sets are the distinct values of one key in the simulated Redis.
 type sets struct {
-	version, mark string
-	buckets       map[leaparray.Stretch][]byte
+	version string
+	head    []byte
+	chunks  map[int][]byte
 }
 
 // countValues makes the process count distinct values, if the schedule has any.
@@ -73,7 +73,7 @@ func (s *valueStore) exchange(x *distinct.Exchange) {
 	w, down, full := s.p.w, s.p.store.Down(), s.p.store.Full()
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	fault, writes := faultstore.None, x.Version != "" || x.Reset
+	fault, writes := faultstore.None, x.Version != ""
 	switch {
 	case down:
 		fault = faultstore.RequestLost
@@ -108,96 +108,67 @@ func (w *world) compare(x *distinct.Exchange) {
 	name := string(x.Key)
 	k := w.sets[name]
 	if k == nil {
-		k = &sets{buckets: map[leaparray.Stretch][]byte{}}
+		k = &sets{chunks: map[int][]byte{}}
 	}
-	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
+	expected, head, chunks := k.version == x.Expect, x.Head, x.Chunks
+	x.Err, x.Found = nil, k.version
 	switch {
-	case k.version != x.Expect:
-		for at, data := range k.buckets {
-			x.Buckets = append(x.Buckets, distinct.Bucket{Stretch: at, Data: data})
+	case !expected:
+		x.Head, x.Chunks = k.head, nil
+		for i, data := range k.chunks {
+			x.Chunks = append(x.Chunks, distinct.Chunk{Index: i, Data: data})
 		}
 		return
 	case x.Version == "":
 		return
 	}
-	if x.Reset {
-		k = &sets{buckets: map[leaparray.Stretch][]byte{}}
-	}
-	k.version = x.Version
-	k.mark = cmp.Or(x.Mark, k.mark)
-	for _, b := range x.Deletes {
-		delete(k.buckets, b.Stretch)
-	}
-	for _, b := range x.Sets {
-		k.buckets[b.Stretch] = b.Data
+	k.version, k.head = x.Version, head
+	for _, c := range chunks {
+		if k.chunks[c.Index] = c.Data; len(c.Data) == 0 {
+			delete(k.chunks, c.Index)
+		}
 	}
 	if w.sets == nil {
 		w.sets = map[string]*sets{}
 	}
 	w.sets[name] = k
-	w.journal.note("redis: %s has version %s after %s, %d buckets changed", name, x.Version,
-		x.Expect, len(x.Sets))
+	w.journal.note("redis: %s has version %s after %s, %d chunks changed", name, x.Version,
+		x.Expect, len(chunks))
 }
 
 // copySets returns a copy of the distinct values in Redis. w.atomic is held.
 func (w *world) copySets() map[string]*sets {
 	all := map[string]*sets{}
 	for name, k := range w.sets {
-		all[name] = &sets{k.version, k.mark, maps.Clone(k.buckets)}
+		all[name] = &sets{k.version, k.head, maps.Clone(k.chunks)}
 	}
 	return all
 }
 
-// union is a set of values, by their hashes.
-type union struct{ parts []sketch.Set }
+// valuesOf returns the values of a key in Redis. w.atomic is held.
+func (w *world) valuesOf(key string) *leaparray.Values { return w.sets[key].values(w) }
 
-// read adds an encoded bucket.
-func (u *union) read(data []byte) {
-	if set, err := sketch.Decode(data); err == nil {
-		u.parts = append(u.parts, set)
+// values returns the values of a key, none if there is no key.
+func (k *sets) values(w *world) *leaparray.Values {
+	v := new(leaparray.Values)
+	if k == nil {
+		return v
 	}
-}
-
-// has reports whether the set contains a value.
-func (u *union) has(hash uint64) bool {
-	return slices.ContainsFunc(u.parts, func(s sketch.Set) bool {
-		c := s.Clone()
-		return !c.Add(hash)
-	})
-}
-
-// count returns the number of values.
-func (u *union) count() int64 {
-	var all sketch.Union
-	for i := range u.parts {
-		all.Add(&u.parts[i])
+	must.Succeed(w.t, v.MergeHead(k.head))
+	for _, data := range k.chunks {
+		must.Succeed(w.t, v.MergeChunk(data, math.MaxInt))
 	}
-	n, _ := all.Count()
-	return n
+	return v
 }
 
-// hasSet returns the values of a key in Redis on the coarsest level. w.atomic is held.
-func (w *world) hasSet(key string) *union { return w.sets[key].at(w.ladders[0].CoarsestWidth()) }
-
-// at returns the values on the level with that width, none if there is no key.
-func (k *sets) at(width int64) *union {
-	return k.where(func(at leaparray.Stretch) bool { return at.Width == width })
+// hasValue reports whether a value is among some.
+func hasValue(v *leaparray.Values, hash uint64) bool {
+	return countValues(v, hash) == countValues(v)
 }
 
-// all returns the values on all levels.
-func (k *sets) all() *union { return k.where(func(leaparray.Stretch) bool { return true }) }
-
-// where returns the values of the buckets that wanted accepts.
-func (k *sets) where(wanted func(leaparray.Stretch) bool) *union {
-	u := new(union)
-	if k != nil {
-		for at, data := range k.buckets {
-			if wanted(at) {
-				u.read(data)
-			}
-		}
-	}
-	return u
+// countValues returns how many different values there are, together with some.
+func countValues(v *leaparray.Values, more ...uint64) int64 {
+	return v.Count(0, math.MaxInt64, more).Count
 }
 
 // TestAResetThatIsHalfDone resets a key in Redis mode. Redis forgets its counts, and refuses to

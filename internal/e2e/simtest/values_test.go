@@ -3,6 +3,7 @@ package simtest
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/leaparray"
 )
 
 // values records the answers of clients about distinct values.
@@ -57,8 +60,9 @@ func (s *seen) certain(v *value) bool { return v.added.After(v.lost) && v.added.
 // addition is an operation that added values, or was meant to.
 type addition struct {
 	verdict
-	hashes  []uint64 // of all values
-	own     []uint64 // of the values that no other operation has
+	hashes  []uint64  // of all values
+	own     []uint64  // of the values that no other operation has
+	seen    time.Time // when the values were seen, if not when the operation was asked for
 	allowed bool
 	refused bool // neither is set if the outcome is unknown, or it failed
 }
@@ -153,7 +157,8 @@ func (s *seen) take(a *addition) {
 		return
 	}
 	s.ops = append(s.ops, a)
-	if !a.allowed || s.mayBeVoid(a) {
+	late := !a.seen.IsZero() && !a.seen.After(s.void) // a reset comes after what was seen before it
+	if !a.allowed || s.mayBeVoid(a) || late {
 		return
 	}
 	for _, h := range a.hashes {
@@ -210,30 +215,26 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 	for i := range w.plan.partitions {
 		all = append(all, i)
 	}
-	pending := map[string]*union{}
+	pending := map[string]*leaparray.Values{}
 	for _, p := range w.living() {
 		if p == except || p.values == nil {
 			continue
 		}
 		for _, k := range p.values.ListUnflushed(all) {
-			u := pending[string(k.Key)]
-			if u == nil {
-				u = new(union)
-				pending[string(k.Key)] = u
+			if pending[string(k.Key)] == nil {
+				pending[string(k.Key)] = new(leaparray.Values)
 			}
-			for _, b := range k.Sets {
-				if b.Width == w.ladders[0].CoarsestWidth() {
-					u.read(b.Data)
-				}
-			}
+			values, err := leaparray.DecodeValues(k.Values)
+			must.Succeed(w.t, err)
+			pending[string(k.Key)].Merge(&values, math.MaxInt)
 		}
 	}
 	for _, key := range w.values.names() {
-		width := w.ladders[0].CoarsestWidth()
-		stored, had, still := w.hasSet(key), before[key].at(width), pending[key]
+		stored, had, still := w.valuesOf(key), before[key].values(w), pending[key]
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
-				if !stored.has(h) && (had.has(h) || still == nil || !still.has(h)) {
+				if !hasValue(stored, h) && (hasValue(had, h) || still == nil ||
+					!hasValue(still, h)) {
 					v.lost = time.Now()
 				}
 			}
@@ -274,14 +275,13 @@ func (w *world) awaitResets() {
 	}
 }
 
-// checkStored checks that Redis has all values that it must have, on the coarsest level, and no
-// others, on any level.
+// checkStored checks that Redis has all values that it must have, and no others.
 func (w *world) checkStored(key string, s *seen) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	stored, known := w.hasSet(key), int64(0)
+	stored, known := w.valuesOf(key), int64(0)
 	for h, v := range s.values {
-		has := stored.has(h)
+		has := hasValue(stored, h)
 		switch {
 		case !has && s.certain(v):
 			w.t.Errorf("%s: Redis lacks %s, which was asked for at %s and acknowledged", key,
@@ -290,11 +290,8 @@ func (w *world) checkStored(key string, s *seen) {
 			known++
 		}
 	}
-	if n := stored.count(); n != known {
+	if n := countValues(stored); n != known {
 		w.t.Errorf("%s: Redis has %d values, of which %d were sent", key, n, known)
-	}
-	if n := w.sets[key].all().count(); n != known {
-		w.t.Errorf("%s: Redis has %d values on all levels, and %d on the coarsest", key, n, known)
 	}
 }
 
@@ -303,11 +300,11 @@ func (w *world) checkStored(key string, s *seen) {
 func (w *world) checkWhole(key string, s *seen) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	stored := w.hasSet(key)
+	stored := w.valuesOf(key)
 	for _, a := range s.ops {
 		n := 0
 		for _, h := range a.own {
-			if stored.has(h) {
+			if hasValue(stored, h) {
 				n++
 			}
 		}
@@ -348,7 +345,7 @@ func (w *world) checkLimits(key string, s *seen) {
 // checkCounts checks that every node's count equals the count in Redis.
 func (w *world) checkCounts(key string) {
 	w.atomic.Lock()
-	want := w.hasSet(key).count()
+	want := countValues(w.valuesOf(key))
 	w.atomic.Unlock()
 	for _, p := range w.alive() {
 		var res distinct.Result
@@ -357,7 +354,7 @@ func (w *world) checkCounts(key string) {
 		if err := p.distinct(&op, nil, &res); err != nil {
 			w.t.Errorf("%s: node %s says after %v: %v; once more: %v", key, p.id, time.Since(from),
 				err, p.distinct(&op, nil, &res))
-		} else if c := res.Counts[0]; c.Values != want || c.Error != 0 || res.Degraded {
+		} else if c := res.Counts[0]; c.Count != want || c.Error != 0 || res.Degraded {
 			w.t.Errorf("%s: node %s counts %+v, Redis has %d", key, p.id, res, want)
 		}
 	}
