@@ -85,8 +85,8 @@ scale: ## traffic of each node, and a deploy under load, in simulated clusters o
 mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/e2e/mutants -count=1 -v -timeout 60m -all
 
-# Flags of go test in the parts of make check: check-lint vets everything.
-ONCE := -vet=off -count=1
+# Flags of go test in the parts of make check: check-lint vets everything, and nobody debugs here.
+ONCE := -vet=off -count=1 -ldflags=-s
 TESTRUN := $(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m
 # A fixed set of seeds shows that a failure is the change's doing; other seeds with each commit find
 # what nobody has seen yet. Both are printed. Where there is no commit, they are others each time.

@@ -50,7 +50,7 @@ func (k *call) checkRoom() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {
 		case t.check.N == 0:
-		case t.p.draining:
+		case t.p.phase >= draining:
 			return twotier.ErrClosed
 		case !k.admission.hasRoom(t):
 			return twotier.ErrBehind

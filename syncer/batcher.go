@@ -158,7 +158,9 @@ func (l *batcher) queueVerifications() {
 		now := time.Now()
 		p.mu.Lock()
 		soon := p.flushing.verifyWithin(l.opt.VerifyInterval/2, now)
-		p.store.VerifyNow = p.store.VerifyNow || soon
+		if soon {
+			p.store.ReportWithOthers()
+		}
 		p.mu.Unlock()
 		if soon {
 			l.enqueue(p, now)

@@ -16,7 +16,7 @@ func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used two
 	ok bool) {
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
-	if q.Number == 0 && !t.p.paused && t.p.ownership == notOwned {
+	if q.Number == 0 && !c.borrowingPaused.Load() && t.p.ownership == notOwned {
 		k, err := t.makeShared(c.opt.Now())
 		if err != nil {
 			return used, false
@@ -27,7 +27,7 @@ func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used two
 	if credit == nil {
 		return used, false
 	}
-	if t.p.paused {
+	if c.borrowingPaused.Load() {
 		spare = 0
 	}
 	t.recordStored(credit)
@@ -63,7 +63,7 @@ func (t *target) recordStored(credit *loans.Credit) {
 func (c *Counter) AcceptLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time) {
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
-	if credit != nil && !t.p.paused {
+	if credit != nil && !c.borrowingPaused.Load() {
 		credit.Accept(r, asked, time.Now())
 	}
 }
@@ -76,7 +76,7 @@ func (c *Counter) EndLoan(q *twotier.LoanRequest) bool {
 	switch {
 	case credit == nil:
 		return true
-	case !credit.IsRepaid(q) || t.p.sealed:
+	case !credit.IsRepaid(q) || t.p.ownership.isSealed():
 		return false
 	}
 	t.sharedKey().Credit = nil
@@ -86,8 +86,8 @@ func (c *Counter) EndLoan(q *twotier.LoanRequest) bool {
 
 // SetBorrowingPaused stops, or allows again, all counting of borrowed keys.
 func (c *Counter) SetBorrowingPaused(on bool) {
-	for p := range c.locked() {
-		p.paused = on
+	c.borrowingPaused.Store(on)
+	for p := range c.locked() { // what borrows now is over
 		for _, k := range p.shared {
 			if k.Credit != nil && on {
 				k.Credit.Pause()

@@ -176,7 +176,7 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	switch {
 	case t.isRefusedByPartition(op) && !t.claimCredit(op):
 		return 0, twotier.ErrNotOwner
-	case p.draining:
+	case p.phase >= draining:
 		return 0, twotier.ErrClosed
 	case !w.hasRoom(t):
 		return 0, twotier.ErrBehind
@@ -210,7 +210,7 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 // ensureEntry finds or makes the key's entry, and marks it as used now. The partition is locked.
 func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 	p := t.p
-	if p.closed {
+	if p.phase >= closed {
 		return 0, nil, twotier.ErrClosed
 	}
 	sec := p.keys.Clock.Seconds(now)

@@ -68,7 +68,7 @@ func (p *partition) ackedMark(ticket uint64, keys []countedKey,
 			keys[i].err = p.refusalError(keys[i].hash, keys[i].ns, keys[i].key, ticket)
 		}
 		return p.outbox.Mark, nil, nil
-	case p.stopped:
+	case p.phase == stopped:
 		return store.Mark{}, nil, errStopped
 	case !worthwhile():
 		return store.Mark{}, nil, errFailing
@@ -80,7 +80,7 @@ func (p *partition) ackedMark(ticket uint64, keys []countedKey,
 // endAllWaits ends all waits, because nothing will be settled any more.
 func (p *partition) endAllWaits() {
 	p.mu.Lock()
-	p.stopped = true
+	p.phase = stopped
 	p.mu.Unlock()
 	p.wakeWaiters()
 }

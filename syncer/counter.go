@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"twotier.dev/twotier"
@@ -24,6 +25,8 @@ type Counter struct {
 	health health
 	totals totals
 	report reporter
+	// borrowingPaused: nothing is borrowed.
+	borrowingPaused atomic.Bool
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -82,8 +85,10 @@ func (c *Counter) initPartition(id int) {
 	}
 	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.maxReportAge()
 	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
-	p.lists = c.keyReader != nil
 	p.keys.Stored, p.listing = keys.NewStored(c.memory.lists), &listing{}
+	if c.keyReader != nil {
+		p.listing.state = listUnread
+	}
 	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
 		budget: &p.guarded, opt: &c.opt, totals: &c.totals}
 	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, width: &p.loader.width,
@@ -121,7 +126,7 @@ func (c *Counter) Open(ctx context.Context) error {
 func (c *Counter) Drain() {
 	c.draining.Store(true)
 	for p := range c.locked() {
-		p.draining = true
+		p.phase = max(p.phase, draining)
 	}
 	for _, l := range c.flushers {
 		l.room.Close()
@@ -156,7 +161,7 @@ func (c *Counter) refuseAll() {
 	c.closed.Store(true)
 	c.Drain()
 	for p := range c.locked() {
-		p.closed = true
+		p.phase = max(p.phase, closed)
 		p.unshareAll()
 		p.settled.wake()
 	}

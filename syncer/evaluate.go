@@ -133,7 +133,7 @@ func (k *call) takes() bool {
 func (k *call) apply() error {
 	for i := range k.Changes {
 		switch t := &k.targets[k.Changes[i].Check]; {
-		case t.p.draining:
+		case t.p.phase >= draining:
 			return twotier.ErrClosed
 		case !k.admission.hasRoom(t):
 			return twotier.ErrBehind
@@ -173,14 +173,21 @@ func (k *call) applyChange(c *decide.Change) {
 			t.p.keys.MarkAhead(e, l, c.At, k.Now)
 		}
 	}
-	if c.Kind == decide.Mark && t.check.IsBan() {
+	if c.Kind == decide.Mark {
+		k.followMark(t, e)
+	}
+	t.p.markDirty(t.ref, e)
+	k.refused = k.refused || e.HasFlag(keys.FlagParked)
+}
+
+// followMark follows a change of a companion, such as a ban or a lease.
+func (k *call) followMark(t *target, e keys.Entry) {
+	if t.check.IsBan() {
 		t.setAtLimit(true)
 	}
 	if t.p.keys.NoStore {
 		t.p.keys.FollowKey(e, k.Now)
 	}
-	t.p.markDirty(t.ref, e)
-	k.refused = k.refused || e.HasFlag(keys.FlagParked)
 }
 
 // correctTimes corrects the times at which events were counted: a credit moves them.

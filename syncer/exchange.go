@@ -18,7 +18,7 @@ func (p *partition) cut() (r *rounds.Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.outbox.Sent || p.sealed || p.outbox.Retry.Waiting(now) {
+	if p.outbox.Sent || p.ownership.isSealed() || p.outbox.Retry.Waiting(now) {
 		return nil, false
 	}
 	if p.restoration.active() {
@@ -102,7 +102,7 @@ func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 // recordSuccess records an answer to a round that no other overlapped.
 func (g *guarded) recordSuccess() {
 	g.outbox.Retry.Succeed()
-	g.loads.LossSeen = false
+	g.store.EndSuspicion()
 	g.store.ContactAt = time.Now()
 	g.reportOwed()
 }
@@ -131,7 +131,7 @@ func (p *partition) cutLoad() (r *rounds.Round, later bool) {
 	switch {
 	case len(p.loads.Waiting) == 0 && !p.loads.Probe, p.loads.UnderWay != nil:
 		return nil, false
-	case p.loads.LossSeen || p.pinned() || p.outbox.MaybeSent || len(p.outbox.Queue) > 0:
+	case p.store.Report == rounds.Suspected || p.pinned() || p.outbox.MaybeSent || len(p.outbox.Queue) > 0:
 		return nil, p.loads.Probe // once that is over, settle schedules the waiting keys
 	case p.loads.Retry.Waiting(time.Now()):
 		return nil, true

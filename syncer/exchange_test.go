@@ -40,7 +40,7 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 		{name: "a round has failed just now", loads: true,
 			prepare: func(p *partition) { p.outbox.Retry.Fail(time.Now()) }},
 		{name: "it is about to be handed off", prepare: func(p *partition) {
-			p.store.MustVerify = true
+			p.store.RequestReport()
 			p.handoff.prepare()
 			p.loads.want("asked for since")
 		}},
@@ -51,7 +51,7 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 		{name: "others may have sent what is queued", flushes: true,
 			prepare: func(p *partition) { p.outbox.MaybeSent = true }},
 		{name: "a load has found a loss", flushes: true,
-			prepare: func(p *partition) { p.loads.LossSeen = true }},
+			prepare: func(p *partition) { p.store.SuspectLoss() }},
 		{name: "a load has failed just now", flushes: true,
 			prepare: func(p *partition) { p.loads.Retry.Fail(time.Now()) }},
 	} {

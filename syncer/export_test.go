@@ -1,6 +1,8 @@
 package syncer
 
 import (
+	"fmt"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
@@ -140,4 +142,40 @@ func (c *Counter) ShiftsAwake() (n int) {
 		}
 	}
 	return n
+}
+
+// CheckStates returns an error if the states of a partition contradict each other.
+func (c *Counter) CheckStates() error {
+	for p := range c.locked() {
+		for rule, holds := range p.rules() {
+			if !holds {
+				return fmt.Errorf("partition %d: not true that %s: %v, phase %d, %+v, %d queued, "+
+					"flight %v, dirty %v", p.id, rule, p.ownership, p.phase, p.store.Report,
+					len(p.outbox.Queue), p.outbox.Flight != nil, !p.dirty.IsEmpty())
+			}
+		}
+	}
+	return nil
+}
+
+// rules are what must hold between the states of a partition, and whether it does.
+func (p *partition) rules() map[string]bool {
+	exclusive := false
+	for _, l := range p.loads.Waiting {
+		exclusive = exclusive || l.Exclusive
+	}
+	isSealed := p.ownership.isSealed()
+	return map[string]bool{
+		"only what is sealed has rounds to hand off": isSealed || p.handoff.rounds == nil,
+		"nothing is sent, dirty or restored once it is sealed": !isSealed || !p.outbox.Sent &&
+			p.outbox.IsEmpty() && p.dirty.IsEmpty() && !p.restoration.active(),
+		"what is with the store is in flight": !p.outbox.Sent || p.outbox.Flight != nil ||
+			p.restoration.active() && p.restoration.job.round != nil,
+		"only what waits may have been sent by others": !p.outbox.MaybeSent || isSealed ||
+			!p.outbox.IsEmpty(),
+		"loads that need a round of their own are counted": !exclusive || p.loads.Exclusive,
+		"the store has reported what it is said to have": p.store.IsKnown() ||
+			p.store.Reported == rounds.StoreVersion{},
+		"who has closed shares nothing": p.phase < closed || isSealed || len(p.shared) == 0,
+	}
 }

@@ -40,7 +40,7 @@ func (f *flushing) nextRound(now time.Time) *rounds.Round {
 	case f.outbox.Flight != nil:
 		f.loads.VoidKeys(f.outbox.Flight)
 		return f.outbox.Flight // its outcome is unknown: send it again under the same number
-	case !f.store.Known:
+	case !f.store.IsKnown():
 		return f.cutFirst(now)
 	case len(f.outbox.Queue) > 0:
 		next := f.outbox.Next()
@@ -108,8 +108,7 @@ const sequenceRenewal = time.Hour
 // verifyDue reports whether it is time to verify that the store still has everything, and to learn
 // of changes by others.
 func (f *flushing) verifyDue(now time.Time) bool {
-	return f.verifyWithin(0, now) || f.outbox.Retry.Failing() || f.store.MustVerify ||
-		f.store.VerifyNow || f.loads.LossSeen
+	return f.verifyWithin(0, now) || f.outbox.Retry.Failing() || f.store.IsDue()
 }
 
 // verifyWithin reports whether the clock will make the partition verify the store within d.

@@ -51,9 +51,8 @@ type handoff struct {
 	restoration *restoration
 	budget      budget
 
-	rounds  []*rounds.Round // everything pending, once the ledger is sealed
-	offered bool            // another counter may send the rounds
-	times   uint64          // how often the ledger was sealed
+	rounds []*rounds.Round // everything pending, once the ledger is sealed
+	times  uint64          // how often the ledger was sealed
 }
 
 // prepare cuts everything pending into rounds and seals the ledger.
@@ -73,7 +72,7 @@ func (h *handoff) prepare() {
 	for _, r := range rounds {
 		h.detach(r)
 	}
-	h.rounds, h.offered, h.sealed = rounds, false, true
+	h.rounds, h.ownership = rounds, sealed
 	h.times++
 	h.reportOwed()
 	h.dirty.HandOff(refused)
@@ -98,11 +97,11 @@ func (h *handoff) cutAll() (rounds []*rounds.Round) {
 
 // cancel takes the partition back and resumes flushing. It reports whether the ledger was sealed.
 func (h *handoff) cancel() bool {
-	if !h.sealed {
+	if !h.ownership.isSealed() {
 		return false
 	}
-	h.outbox.MaybeSent = (h.outbox.MaybeSent || h.offered) && len(h.rounds) > 0
-	h.outbox.Queue, h.rounds, h.sealed = h.rounds, nil, false
+	h.outbox.MaybeSent = (h.outbox.MaybeSent || h.ownership == offered) && len(h.rounds) > 0
+	h.outbox.Queue, h.rounds, h.ownership = h.rounds, nil, handingOff
 	h.dirty.CancelHandOff()
 	h.store.BeginGeneration() // another counter may have begun to decide
 	h.dirty.Due = true
@@ -115,7 +114,7 @@ func (h *handoff) cancel() bool {
 func (h *handoff) finish(counter string) {
 	h.dropAllKeys()
 	h.outbox.ResetAfterHandoff(counter)
-	h.rounds, h.sealed = nil, false
+	h.rounds, h.ownership = nil, notOwned
 	h.reportOwed()
 	h.loads.VoidAll()
 	h.settled.wake()
@@ -124,5 +123,5 @@ func (h *handoff) finish(counter string) {
 // includesKey reports whether a handoff includes counts of a key, so that others may still send
 // them.
 func (h *handoff) includesKey(hash uint32, ns, key []byte) bool {
-	return h.sealed && rounds.AnyHasKey(h.rounds, hash, ns, key)
+	return h.ownership.isSealed() && rounds.AnyHasKey(h.rounds, hash, ns, key)
 }

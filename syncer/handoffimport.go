@@ -34,8 +34,8 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 	switch {
 	case h.restoration.active():
 		h.restoration.alsoRestore(o.Epoch, o.Keys)
-	case !h.store.Known || h.store.Reported.Epoch == o.Epoch:
-		late := h.store.Known && (h.store.Reported.Version > o.Version ||
+	case !h.store.IsKnown() || h.store.Reported.Epoch == o.Epoch:
+		late := h.store.IsKnown() && (h.store.Reported.Version > o.Version ||
 			h.store.Reported.Quieted > o.Quieted)
 		if late || owned { // the other counter's counts may be out of date
 			markCold(o.Keys)

@@ -111,6 +111,11 @@ func (r *relay) step() {
 	for p := range r.owner {
 		r.check(p)
 	}
+	for _, c := range r.list {
+		if err := c.CheckStates(); err != nil {
+			r.t.Error(err)
+		}
+	}
 }
 
 // add counts a key at its owner.

@@ -29,8 +29,8 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	}
 	cursor &^= stamp
 	page = h.emptyPage()
-	page.MaybeSent = page.MaybeSent || h.offered && cursor == 0
-	h.offered = true
+	page.MaybeSent = page.MaybeSent || h.ownership == offered && cursor == 0
+	h.ownership = offered
 	if cursor == 0 {
 		page.Loans = h.shared.AppendLoans(nil)
 	}
@@ -78,7 +78,7 @@ func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
 	// Others may have counted since. Their counts of a shared key are no news, and the key is not
 	// read any more.
 	k.Cold = !h.warm(e) || h.store.MayHaveChanged() || e.HasFlag(keys.FlagShared)
-	if !h.store.MustVerify && idle > hotIdle && h.keys.Bytes() > coldBytes ||
+	if h.store.IsConfirmed() && idle > hotIdle && h.keys.Bytes() > coldBytes ||
 		k.Cold && !e.HasSynced() {
 		return k, false
 	}

@@ -51,7 +51,7 @@ func TestNothingWasThere(t *testing.T) {
 		"of data that's gone": {&rounds.Round{Round: Round{Epoch: 8, Version: 1}}, false},
 	} {
 		b := newLedger(t)
-		b.lists, b.keys.Stored = true, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
+		b.listing.state, b.keys.Stored = listUnread, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
 		if tt.before != nil {
 			b.store.SetReported(rounds.VersionOf(tt.before))
 		}
@@ -61,7 +61,7 @@ func TestNothingWasThere(t *testing.T) {
 		if tt.before == nil {
 			b.applyAnswer(r)
 		}
-		if b.listing.valid != tt.want || b.keys.Stored.Kept != tt.want {
+		if (b.listing.state == listComplete) != tt.want || b.keys.Stored.Kept != tt.want {
 			t.Errorf("%s: %+v", name, b.listing)
 		}
 	}

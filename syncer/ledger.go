@@ -17,24 +17,21 @@ import (
 // rounds that the store has not acknowledged, and the store's last reports. It doesn't know the
 // parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
-	keys    keys.Keyspace
-	dirty   rounds.DirtyList
-	owed    owedKeys
-	outbox  rounds.Outbox
-	store   rounds.StoreState
-	listing *listing // separate, like keys.Keyspace.Stored
-	lists   bool     // the store lists its keys
-	unread  int64    // how often a key was not read because the store does not list it
-	shared  loans.Keys
-	parked  rounds.ParkedKeys
+	ownership ownership
+	keys      keys.Keyspace
+	dirty     rounds.DirtyList
+	owed      owedKeys
+	outbox    rounds.Outbox
+	store     rounds.StoreState
+	listing   *listing // separate, like keys.Keyspace.Stored
+	unread    int64    // how often a key was not read because the store does not list it
+	shared    loans.Keys
+	parked    rounds.ParkedKeys
 
 	outcome  []keys.Flushed // scratch
 	id       int            // the partition's
 	mostKeys int            // in a round
-	// sealed: all pending counts have been cut into rounds that are about to be handed off. Nothing
-	// changes until the handoff is finished or canceled.
-	sealed  bool
-	settled broadcast // sent whenever a round is settled
+	settled  broadcast      // sent whenever a round is settled
 }
 
 // owedKeys is how many keys of a partition wait for the store, as last reported to its flusher.
@@ -114,7 +111,7 @@ func (b *ledger) keysOwed() int64 { return b.dirty.Unacked() + b.outbox.Imported
 // store doesn't accept them, or the partition is sealed, they take no room from others.
 func (b *ledger) reportOwed() {
 	owed := b.keysOwed()
-	if b.outbox.Retry.Failing() || b.sealed {
+	if b.outbox.Retry.Failing() || b.ownership.isSealed() {
 		owed = 0
 	}
 	b.owed.room.AddOwed(owed - b.owed.reported.Swap(owed))

@@ -164,7 +164,7 @@ func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
 	if b.reportOwed(); owed() != 2 {
 		t.Errorf("the store takes them again: %d", owed())
 	}
-	b.sealed = true
+	b.ownership = sealed
 	if b.reportOwed(); owed() != 0 {
 		t.Errorf("the store is not told of what is sealed, and %d keys take room", owed())
 	}

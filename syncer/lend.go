@@ -43,7 +43,7 @@ func (k *call) lend(q *twotier.LoanRequest) (r twotier.LoanResponse, err error) 
 	}
 	defer t.p.unshareIdle(k.Now)
 	var counts *loans.Counts
-	if !t.lacksStoreCounts() && !t.p.degraded() && !t.p.draining {
+	if !t.lacksStoreCounts() && !t.p.degraded() && t.p.phase < draining {
 		counts = &loans.Counts{View: k.view(t), At: k.TS,
 			Reserved: t.p.reservations.ReservedEvents(t.ns, t.check.Key)}
 	}
@@ -57,7 +57,7 @@ func (c *Counter) ForgetLoans() {
 		for _, k := range p.shared {
 			k.Cancel()
 		}
-		if !p.sealed {
+		if !p.ownership.isSealed() {
 			p.unshareIdle(c.opt.Now())
 		}
 	}

@@ -30,13 +30,33 @@ const (
 // listing is the state of reading the store's list of a partition's keys. It is guarded by the
 // partition's lock.
 type listing struct {
-	read   KeyList          // only the position
-	since  time.Time        // when the list was last read from its beginning
-	stamp  rounds.ListStamp // the news of others when the last reading began
-	valid  bool             // since then keys.Stored lacks nothing but keys added by others
-	wanted bool             // it is in the reader's queue, or being read
-	turn   uint64           // counts how often the keys read were dropped
-	rest   time.Time        // the list rests until then
+	read  KeyList          // only the position
+	since time.Time        // when the list was last read from its beginning
+	stamp rounds.ListStamp // the news of others when the last reading began
+	state listState
+	turn  uint64    // counts how often the keys read were dropped
+	rest  time.Time // the list rests until then
+}
+
+// listState is how much of a list is known.
+type listState uint8
+
+const (
+	// listAbsent: the store has no lists.
+	listAbsent listState = iota
+	// listUnread: it was not read, or others have added keys since.
+	listUnread
+	// listWanted: it is in the reader's queue, or being read.
+	listWanted
+	// listComplete: since the stamp, keys.Stored lacks nothing but keys added by others.
+	listComplete
+)
+
+// leave changes the state to listUnread if it is a certain one.
+func (l *listing) leave(state listState) {
+	if l.state == state {
+		l.state = listUnread
+	}
 }
 
 // reading is one call to read on in a list.
@@ -49,23 +69,22 @@ type reading struct {
 
 // hasAllKeys reports whether all keys of the store are in memory or among the stored keys.
 func (g *guarded) hasAllKeys() bool {
-	return g.listing.valid && g.listing.stamp == g.store.Stamp() && g.keys.Stored.Kept &&
+	return g.listing.state == listComplete && g.listing.stamp == g.store.Stamp() && g.keys.Stored.Kept &&
 		g.store.VerifiedWithin(g.absenceAge) && !g.outbox.MaybeSent && !g.restoration.active()
 }
 
 // requestList has the list read, or the store verified first if its last report is too old.
 func (p *partition) requestList() {
-	if !p.store.Known || !p.store.VerifiedWithin(p.absenceAge) {
-		if !p.store.MustVerify {
-			p.store.MustVerify = true
+	if !p.store.IsKnown() || !p.store.VerifiedWithin(p.absenceAge) {
+		if p.store.RequestReport() {
 			p.flusher.schedule(p)
 		}
 		return
 	}
 	now := time.Now()
-	if l := p.listing; !l.wanted && !now.Before(l.rest) &&
+	if l := p.listing; l.state != listWanted && !now.Before(l.rest) &&
 		now.Sub(p.keys.Stored.FullAt) > listRoomRetry {
-		l.wanted = true
+		l.state = listWanted
 		p.keyReader.enqueue(p)
 	}
 }
@@ -76,8 +95,8 @@ func (p *partition) beginReading() *reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l, now := p.listing, time.Now()
-	if p.ownership != owned || !p.store.Known || p.restoration.active() || p.outbox.MaybeSent {
-		l.wanted = false
+	if p.ownership != owned || !p.store.IsKnown() || p.restoration.active() || p.outbox.MaybeSent {
+		l.leave(listWanted)
 		return nil
 	}
 	if now.Sub(l.since) > listAge || !p.keys.Stored.Kept {
@@ -85,7 +104,7 @@ func (p *partition) beginReading() *reading {
 		p.keys.Stored.Begin() // from now on, keys that leave memory are recorded
 		l.since = now
 	}
-	l.wanted = true
+	l.state = listWanted
 	told := p.store.Latest()
 	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.Stamp(), told: told}
 	r.Partition, r.Told = p.id, Told{told.Epoch, told.Version, told.Quieted, told.LastChange}
@@ -98,7 +117,7 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.listing
-	l.wanted = false
+	l.leave(listWanted)
 	switch {
 	case r.turn != l.turn: // the keys read were dropped meanwhile
 		return false
@@ -107,11 +126,11 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 		return false
 	case r.Lost: // a round will find the loss, and restore the data
 		l.rest = time.Now().Add(listRetry)
-		p.store.MustVerify = true
+		p.store.RequestReport()
 		p.flusher.schedule(p)
 		return false
 	case p.overtaken(r):
-		l.wanted = true
+		l.state = listWanted
 		return true // it is read again
 	case r.Begun && l.read.Epoch != 0: // the list being read has been replaced
 		p.forgetList()
@@ -122,8 +141,13 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 	}
 	p.store.ApplyLoadAnswer(r.version())
 	l.read.Epoch, l.read.Part, l.read.Offset = r.Epoch, r.Part, r.Offset
-	l.stamp, l.wanted = stamp, r.More
-	l.valid = !r.More && r.Epoch == stamp.Epoch
+	l.stamp = stamp
+	switch {
+	case r.More:
+		l.state = listWanted
+	case r.Epoch == stamp.Epoch:
+		l.state = listComplete
+	}
 	return r.More
 }
 
@@ -163,17 +187,18 @@ func (p *partition) suspendList(r *reading) {
 // nothing to read. A concurrent round may have been answered before this one. If that answer
 // reported a change, the record comes too late.
 func (b *ledger) recordEmptyStore(r *rounds.Round) {
-	if !b.lists || !r.First || b.store.Latest() != rounds.VersionOf(r) {
+	if b.listing.state == listAbsent || !r.First || b.store.Latest() != rounds.VersionOf(r) {
 		return
 	}
 	b.forgetList()
 	b.keys.Stored.Begin()
-	b.listing.since, b.listing.stamp, b.listing.valid = time.Now(), b.store.Stamp(), true
+	b.listing.since, b.listing.stamp = time.Now(), b.store.Stamp()
+	b.listing.state = listComplete
 }
 
 // forgetList drops the keys read from the list.
 func (b *ledger) forgetList() {
 	l := b.listing
 	b.keys.Stored.Drop()
-	*l = listing{turn: l.turn + 1, rest: l.rest}
+	*l = listing{turn: l.turn + 1, rest: l.rest, state: min(l.state, listUnread)}
 }

@@ -36,7 +36,7 @@ func (l *loading) cut() *rounds.Round {
 	// go unnoticed. And before a key with synced counts is loaded, the store must confirm that it
 	// has lost nothing. Otherwise the load would replace counts that only memory still has with the
 	// store's remains.
-	r.ReadOnly = l.store.Known && unknown && len(r.Keys) > 0
+	r.ReadOnly = l.store.IsKnown() && unknown && len(r.Keys) > 0
 	r.Acked = l.outbox.Acked
 	l.Begin(r, l.store.Generation)
 	return r
@@ -106,7 +106,8 @@ func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
 	case r.Lost:
 		// A round without overlap will find the loss, and restore the data.
 		l.PutBack(r, false)
-		l.LossSeen, outcome = true, loadFlushes
+		l.store.SuspectLoss()
+		outcome = loadFlushes
 	case !valid:
 		// Others have changed the partition, or it has changed hands. If the keys were loaded next
 		// to other rounds again, this could go on for ever.
@@ -124,7 +125,7 @@ func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
 
 // applyAll applies everything that a round has loaded.
 func (l *loading) applyAll(r *rounds.Round) {
-	if !l.store.Known {
+	if !l.store.IsKnown() {
 		l.applyAnswer(r)
 	}
 	l.store.ApplyLoadAnswer(rounds.VersionOf(r))

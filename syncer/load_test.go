@@ -111,8 +111,8 @@ func TestALoadFindsALoss(t *testing.T) {
 	l.want("k")
 	r := l.cut()
 	r.Lost = true
-	if outcome := l.settle(r); outcome != loadFlushes || !l.LossSeen || l.Exclusive {
-		t.Errorf("outcome %v, seen %v, exclusive %v", outcome, l.LossSeen, l.Exclusive)
+	if outcome := l.settle(r); outcome != loadFlushes || l.store.Report != rounds.Suspected || l.Exclusive {
+		t.Errorf("outcome %v, report %v, exclusive %v", outcome, l.store.Report, l.Exclusive)
 	}
 }
 

@@ -176,7 +176,7 @@ func (g *guarded) evictOne(sec uint32, space int) bool {
 
 // pinned reports whether a restoration or a handoff is going through the entries. None may be
 // dropped or moved meanwhile.
-func (g *guarded) pinned() bool { return g.restoration.active() || g.sealed }
+func (g *guarded) pinned() bool { return g.restoration.active() || g.ownership.isSealed() }
 
 // keepsAll reports whether no entry may be evicted or moved now: a restoration or a handoff is
 // going through them, or a round has failed, and a restoration may need their counts.

@@ -163,6 +163,11 @@ func (w *world) step() {
 		w.faults.SetDown(w.rnd.IntN(2) == 0)
 	}
 	w.verify(w.pick())
+	for _, c := range w.counters() {
+		if err := c.CheckStates(); err != nil {
+			w.t.Error(err)
+		}
+	}
 }
 
 // end heals the store and compares its counts with the true ones (I2), then stops (I9: synctest

@@ -90,7 +90,9 @@ func (p *partition) stopDeciding() {
 	if p.ownership == owned {
 		p.ownership = handingOff
 		// If the store has lost data, the counter that knows the data must restore it.
-		p.store.MustVerify = p.store.Known && p.keys.Len() > 0
+		if p.store.IsKnown() && p.keys.Len() > 0 {
+			p.store.RequestReport()
+		}
 		p.settled.wake()
 	}
 	p.mu.Unlock()
@@ -102,14 +104,14 @@ func (p *partition) stopDeciding() {
 func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ownership != handingOff {
+	if !p.ownership.isBetween() {
 		return nil, fmt.Errorf("partition %d: %w", p.id, twotier.ErrNotOwner)
 	}
 	switch {
-	case p.sealed:
+	case p.ownership.isSealed():
 	case p.readyToHandOff(patient):
 		p.handoff.prepare()
-	case p.stopped:
+	case p.phase == stopped:
 		return nil, twotier.ErrClosed
 	default:
 		p.dirty.Due = true
@@ -124,7 +126,7 @@ func (g *guarded) readyToHandOff(patient bool) bool {
 	if g.outbox.Sent || g.restoration.active() || len(g.reservations) > 0 {
 		return false
 	}
-	return !patient || g.degraded() || !g.store.MustVerify && g.keys.PendingBuckets == 0 &&
+	return !patient || g.degraded() || g.store.IsConfirmed() && g.keys.PendingBuckets == 0 &&
 		g.outbox.IsEmpty() && g.dirty.IsEmpty()
 }
 
@@ -148,7 +150,7 @@ func (c *Counter) HandoffPage(partition int, cursor uint64,
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.sealed {
+	if !p.ownership.isSealed() {
 		return nil, 0, errNoHandoff(partition)
 	}
 	return p.handoff.page(cursor, budget)
@@ -180,7 +182,7 @@ func (c *Counter) FinishHandoff(partition int) error {
 	p := &c.parts[partition]
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.sealed {
+	if !p.ownership.isSealed() {
 		return errNoHandoff(partition)
 	}
 	p.handoff.finish(c.opt.Writer)

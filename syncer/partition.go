@@ -10,18 +10,44 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// ownership is the state of a counter's authority over a partition's keys.
+// ownership is who decides about the keys of a partition. See docs/architecture.md for the
+// transitions.
 type ownership uint8
 
 const (
-	// owned: this counter decides about the keys.
+	// owned: this counter decides.
 	owned ownership = iota
 	// handingOff: for a moment nobody decides. This counter did, and is about to hand over its
-	// state.
+	// state. It still flushes.
 	handingOff
+	// sealed: all pending counts have been cut into rounds that are about to be handed off. Nothing
+	// in the ledger changes.
+	sealed
+	// offered: sealed, and another counter has read a page, and may send the rounds.
+	offered
 	// notOwned: another counter decides. This one may still count in its place (Op.AllowNonOwner),
 	// and the counts of both meet in the store.
 	notOwned
+)
+
+// isSealed reports whether nothing in the ledger changes.
+func (o ownership) isSealed() bool { return o == sealed || o == offered }
+
+// isBetween reports whether nobody decides.
+func (o ownership) isBetween() bool { return o != owned && o != notOwned }
+
+// phase is how far a counter has come to its end. It only ever grows.
+type phase uint8
+
+const (
+	// running: everything is counted.
+	running phase = iota
+	// draining: nothing more is counted, except confirmed reservations.
+	draining
+	// closed: nothing more is counted. What is pending is still flushed.
+	closed
+	// stopped: nothing more is settled.
+	stopped
 )
 
 // partition is a lock with the state it guards, and the batchers that exchange rounds with the
@@ -43,13 +69,9 @@ type partition struct {
 // may do so when, not the parts themselves.
 type guarded struct {
 	// The fields that every operation uses come first, to share few cache lines with the rest.
-	ownership ownership
-	draining  bool    // nothing more is counted, except confirmed reservations
-	closed    bool    // nothing more is counted
-	stopped   bool    // nothing more is settled
-	paused    bool    // nothing is borrowed
-	memory    *memory // shared by all partitions
-	health    *health // the store's
+	phase  phase
+	memory *memory // shared by all partitions
+	health *health // the store's
 	ledger
 	loads        loading
 	reservations loans.Reservations
@@ -102,7 +124,7 @@ func (d *directory) partitionOf(check *twotier.Check) *partition {
 // refuses reports whether the partition accepts no operations now. nonOwner means that the
 // operation may be executed in place of the owner.
 func (g *guarded) refuses(nonOwner bool) bool {
-	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
+	return g.ownership != owned && (!nonOwner || g.ownership.isBetween())
 }
 
 // failedLoadsDown is how many consecutive loads of a partition must fail before it counts as

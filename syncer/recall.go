@@ -32,7 +32,7 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	if k := t.sharedKey(); k != nil {
 		begun = k.ReadsBegun()
 	}
-	if t.p.dirty.HandedOff(ticket) && !t.p.sealed {
+	if t.p.dirty.HandedOff(ticket) && !t.p.ownership.isSealed() {
 		ticket = 0 // another counter has taken over the unacknowledged counts
 	}
 	t.p.mu.Unlock()

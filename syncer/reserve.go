@@ -64,7 +64,7 @@ func (r *reservationBook) put(held *reservation) {
 // that it is counted. The partitions are locked.
 func (k *call) countReserved(id string) error {
 	for _, p := range k.parts {
-		if p.closed {
+		if p.phase >= closed {
 			return twotier.ErrClosed
 		}
 	}

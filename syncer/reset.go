@@ -72,9 +72,9 @@ func (c *Counter) DropKey(ctx context.Context, ns, key []byte, deciding bool) er
 			return nil
 		}
 		settled := p.settled.nextNews()
-		stopped := p.stopped
+		over := p.phase == stopped
 		p.mu.Unlock()
-		if stopped {
+		if over {
 			return errOnTheWay
 		}
 		select {

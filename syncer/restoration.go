@@ -84,7 +84,7 @@ func (s *restoration) restoreAll(now rounds.StoreVersion) {
 // writer.
 func (s *restoration) begin(j *republish) {
 	s.job = j
-	s.listing.valid = false // keys that are not in memory may be restored
+	s.listing.leave(listComplete) // keys that are not in memory may be restored
 	s.outbox.ChangeWriter()
 	s.requestRenewals()
 }

@@ -17,9 +17,9 @@ func newHandoff(t testing.TB) *handoff {
 	return &handoff{ledger: f.ledger, flushing: f, loads: f.loads, restoration: s, budget: budget}
 }
 
-// sealed returns a handoff with a key that the store knows, a round without an answer, and later
+// sealedHandoff returns a handoff with a key that the store knows, a round without an answer, and later
 // counts.
-func sealed(t testing.TB) *handoff {
+func sealedHandoff(t testing.TB) *handoff {
 	h := newHandoff(t)
 	h.applyLoaded(h.at("known"), []Bucket{second(6)})
 	h.add("k", 2)
@@ -33,7 +33,7 @@ func sealed(t testing.TB) *handoff {
 
 // TestAHandoffIsInPages hands everything to another ledger, in pages of one item each.
 func TestAHandoffIsInPages(t *testing.T) {
-	from, to := sealed(t), newHandoff(t)
+	from, to := sealedHandoff(t), newHandoff(t)
 	pages := 0
 	for cursor, done := uint64(0), false; !done; pages++ {
 		page, next, err := from.page(cursor, 1)
@@ -64,7 +64,7 @@ func TestAHandoffIsInPages(t *testing.T) {
 // TestAKeyThatIsRefusedTwiceIsParkedOnce: the store refuses a key in both rounds that a handoff has
 // left. The key is tried again once, with all its pending counts.
 func TestAKeyThatIsRefusedTwiceIsParkedOnce(t *testing.T) {
-	h, store := sealed(t), &fakeStore{}
+	h, store := sealedHandoff(t), &fakeStore{}
 	h.cancel()
 	for range 2 {
 		r := h.flushing.cut(time.Now())
@@ -85,7 +85,7 @@ func TestAKeyThatIsRefusedTwiceIsParkedOnce(t *testing.T) {
 
 // TestAHandoffThatIsCanceled resumes flushing, with the same rounds first.
 func TestAHandoffThatIsCanceled(t *testing.T) {
-	h := sealed(t)
+	h := sealedHandoff(t)
 	_, cursor, err := h.page(0, 1)
 	if err != nil || cursor == 0 {
 		t.Fatal(cursor, err)
@@ -135,14 +135,15 @@ func TestWhatWasToldMayBeSent(t *testing.T) {
 
 // TestAHandoffThatIsFinished leaves nothing behind except the used name.
 func TestAHandoffThatIsFinished(t *testing.T) {
-	h := sealed(t)
+	h := sealedHandoff(t)
 	w := h.loads.Request(1, nil, []byte("late"))
 	h.finish("w")
-	if h.keys.Len() != 0 || h.keys.PendingBuckets != 0 || !h.outbox.IsEmpty() || h.sealed {
-		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.Len(),
-			h.keys.PendingBuckets, h.sealed)
+	if h.keys.Len() != 0 || h.keys.PendingBuckets != 0 || !h.outbox.IsEmpty() ||
+		h.ownership != notOwned {
+		t.Errorf("%d keys, %d buckets pending, ownership %v", h.keys.Len(),
+			h.keys.PendingBuckets, h.ownership)
 	}
-	if h.outbox.Writer == "w" || h.store.Known || h.owed.room.Stats().Owed != 0 {
+	if h.outbox.Writer == "w" || h.store.IsKnown() || h.owed.room.Stats().Owed != 0 {
 		t.Errorf("writer %s, %d keys owed", h.outbox.Writer, h.owed.room.Stats().Owed)
 	}
 	if w.Done {

@@ -14,7 +14,7 @@ import (
 func (f *flushing) settle(r *rounds.Round) (more bool) {
 	f.totals.batchesOK.Add(1)
 	f.outbox.Flight = nil
-	first := !f.store.Known
+	first := !f.store.IsKnown()
 	if r.Generation != f.store.Generation {
 		f.voidLoads(r)
 		r.First = false

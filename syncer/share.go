@@ -50,7 +50,7 @@ func (b *ledger) unshare(k *loans.Key) {
 // unshareAll ends the sharing of all keys, because the counter closes. A sealed ledger doesn't
 // change, and its new owner reads the shared keys again.
 func (b *ledger) unshareAll() {
-	if b.sealed {
+	if b.ownership.isSealed() {
 		return
 	}
 	for _, k := range b.shared {
@@ -62,7 +62,7 @@ func (b *ledger) unshareAll() {
 // markSharedDirty puts the shared keys on the dirty list, so that the counts that others have
 // flushed are read again.
 func (g *guarded) markSharedDirty(now int64) {
-	if g.ownership == handingOff || len(g.shared) == 0 {
+	if g.ownership.isBetween() || len(g.shared) == 0 {
 		return
 	}
 	g.unshareIdle(now)

@@ -101,7 +101,7 @@ func (t *target) ready() (ready bool, err error) {
 		case t.needsNoLoad():
 			t.stopWaiting()
 			return true, nil
-		case t.p.closed:
+		case t.p.phase >= closed:
 			return false, twotier.ErrClosed
 		case t.load == nil && t.askedAhead != nil:
 			t.load, t.askedAhead = t.askedAhead, nil
@@ -186,7 +186,7 @@ func (b *batch) requestLoads() (ahead []*rounds.PendingLoad) {
 		k.prefetch(true)
 		for i := range k.targets {
 			t := &k.targets[i]
-			if t.p.refuses(nonOwner[i]) || t.needsNoLoad() || t.p.storeDown() || t.p.closed {
+			if t.p.refuses(nonOwner[i]) || t.needsNoLoad() || t.p.storeDown() || t.p.phase >= closed {
 				continue
 			}
 			if ahead == nil {

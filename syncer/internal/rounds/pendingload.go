@@ -52,7 +52,6 @@ type PendingLoads struct {
 	UnderWay  *roundUnderWay // may overlap with a flushing round
 	voided    uint64         // how often loads in flight were voided
 	Probe     bool           // ask the store even if no key is waited for
-	LossSeen  bool           // a load saw a loss; a round without overlap must find it again
 }
 
 // roundUnderWay is a loading round in flight.

@@ -44,14 +44,12 @@ const lastGeneration = 1<<24 - 1
 // data, changes nothing and reports the loss, and memory is then used to restore it. Forgetting
 // this state would hide a loss.
 type StoreState struct {
-	Known    bool         // the store has reported its state
+	Report   Report
 	Reported StoreVersion // in the answer to the last round that no other overlapped
 	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
 	// includes changes by others is unknown, so Reported remains unchanged. But the loaded counts
 	// may include every change up to loaded, so a store that has less has lost data.
 	loaded     StoreVersion
-	MustVerify bool   // the store must soon report its state again
-	VerifyNow  bool   // it must report now, together with other partitions
 	Generation uint32 // of the loaded keys; 24 bits
 	quiet      uint32 // how often answers showed quiet changes by others
 	ContactAt  time.Time
@@ -65,7 +63,9 @@ func (s *StoreState) Latest() StoreVersion { return s.Reported.LaterOf(s.loaded)
 func (s *StoreState) MayHaveChanged() bool { return s.Latest() != s.Reported }
 
 // SetReported records the state that the store has reported to this counter or another.
-func (s *StoreState) SetReported(v StoreVersion) { s.Reported, s.Known = v, true }
+func (s *StoreState) SetReported(v StoreVersion) {
+	s.Reported, s.Report = v, max(s.Report, Fresh)
+}
 
 // ApplyAnswer processes an answer to a round that no other overlapped. after is the store's state
 // if nobody else has changed anything. With hearsQuiet, quiet changes are no news, because the
@@ -74,14 +74,14 @@ func (s *StoreState) SetReported(v StoreVersion) { s.Reported, s.Known = v, true
 // loss.
 func (s *StoreState) ApplyAnswer(answer, after StoreVersion, hearsQuiet bool, now time.Time) {
 	news := answer.Version != after.Version || answer.Quieted != after.Quieted && !hearsQuiet
-	if s.Known && news {
+	if s.IsKnown() && news {
 		s.BeginGeneration()
 	}
 	if answer.Quieted != after.Quieted {
 		s.quiet++
 	}
 	s.SetReported(answer.LaterOf(s.Reported))
-	s.MustVerify, s.VerifyNow, s.VerifiedAt = false, false, now
+	s.Report, s.VerifiedAt = min(s.Report, Fresh), now
 }
 
 // ApplyLoadAnswer processes an answer to a round that others may have overlapped.
@@ -102,7 +102,7 @@ func (s *StoreState) BeginGeneration() { s.Generation = (s.Generation + 1) & las
 
 // Clear discards the store's reports, because another counter now answers for the partition.
 func (s *StoreState) Clear() {
-	s.Known, s.Reported, s.loaded, s.MustVerify = false, StoreVersion{}, StoreVersion{}, false
+	s.Report, s.Reported, s.loaded = Unknown, StoreVersion{}, StoreVersion{}
 }
 
 // Age returns how long ago the store last answered, in milliseconds; 0 if it has not yet.
@@ -117,4 +117,69 @@ func (s *StoreState) Age(now time.Time) int64 {
 // within the last d.
 func (s *StoreState) VerifiedWithin(d time.Duration) bool {
 	return !s.VerifiedAt.IsZero() && time.Since(s.VerifiedAt) <= d
+}
+
+// Report is the state of the store's report about a partition. An answer to a round that no other
+// overlapped makes it Fresh.
+type Report uint8
+
+const (
+	// Unknown: the store has not reported yet.
+	Unknown Report = iota
+	// Asked: the store has not reported yet, and has to.
+	Asked
+	// Fresh: the store has reported.
+	Fresh
+	// Together: it has reported, and is to report again along with other partitions.
+	Together
+	// Requested: it must report again before decisions or a handoff rely on it.
+	Requested
+	// Suspected: a load has seen a loss, which a round without overlap must find again. Nothing is
+	// loaded until then.
+	Suspected
+)
+
+// IsKnown reports whether the store has reported.
+func (s *StoreState) IsKnown() bool { return s.Report >= Fresh }
+
+// IsDue reports whether the store is to report now, whatever the clock says.
+func (s *StoreState) IsDue() bool { return s.Report == Asked || s.Report > Fresh }
+
+// IsConfirmed reports whether nothing speaks against the last report.
+func (s *StoreState) IsConfirmed() bool { return s.Report < Requested }
+
+// RequestReport makes the store report soon. It reports whether that is news.
+func (s *StoreState) RequestReport() (news bool) {
+	before := s.Report
+	switch before {
+	case Unknown:
+		s.Report = Asked
+	case Fresh, Together:
+		s.Report = Requested
+	}
+	return s.Report != before
+}
+
+// ReportWithOthers makes the store report along with other partitions.
+func (s *StoreState) ReportWithOthers() {
+	switch s.Report {
+	case Unknown:
+		s.Report = Asked
+	case Fresh:
+		s.Report = Together
+	}
+}
+
+// SuspectLoss records that a load has seen a loss.
+func (s *StoreState) SuspectLoss() {
+	if s.Report = Suspected; s.Reported == (StoreVersion{}) {
+		s.Report = Asked // so the next round asks for the state
+	}
+}
+
+// EndSuspicion records an answer to a round without overlap, which finds a loss if there is one.
+func (s *StoreState) EndSuspicion() {
+	if s.Report == Suspected {
+		s.Report = Fresh
+	}
 }

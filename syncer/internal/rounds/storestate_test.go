@@ -24,14 +24,16 @@ func TestNewsBeginAGeneration(t *testing.T) {
 		{"the first answer", false, StoreVersion{7, 12, 5, ""}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := StoreState{Known: tc.known, Reported: told, MustVerify: true,
-				Generation: lastGeneration}
+			s := StoreState{Reported: told, Report: Asked, Generation: lastGeneration}
+			if tc.known {
+				s.Report = Requested
+			}
 			s.ApplyAnswer(tc.answer, after, tc.hearsQuiet, time.Now())
 			want := uint32(lastGeneration)
 			if tc.news {
 				want = 0 // the generation has 24 bits
 			}
-			if s.Generation != want || s.Reported != tc.answer || !s.Known || s.MustVerify {
+			if s.Generation != want || s.Reported != tc.answer || s.Report != Fresh {
 				t.Errorf("%+v, want generation %d", s, want)
 			}
 		})
@@ -41,7 +43,7 @@ func TestNewsBeginAGeneration(t *testing.T) {
 // TestWhatWasLoadedCountsForALoss loads next to other rounds. The store's report is no news, but if
 // it later has less, that is a loss.
 func TestWhatWasLoadedCountsForALoss(t *testing.T) {
-	s := StoreState{Known: true, Reported: StoreVersion{7, 10, 4, "first"}}
+	s := StoreState{Report: Fresh, Reported: StoreVersion{7, 10, 4, "first"}}
 	s.ApplyLoadAnswer(StoreVersion{7, 12, 5, "last"})
 	s.ApplyLoadAnswer(StoreVersion{7, 11, 5, "earlier"}) // answered out of order
 	if want := (StoreVersion{7, 12, 5, "last"}); s.Latest() != want || !s.MayHaveChanged() {
@@ -60,7 +62,7 @@ func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 // flight, and knew of more changes than the answer to that round counts.
 func TestALateAnswerIsNotTheLatest(t *testing.T) {
 	told := StoreVersion{7, 12, 4, "last"}
-	s := StoreState{Known: true, Reported: told}
+	s := StoreState{Report: Fresh, Reported: told}
 	s.ApplyAnswer(StoreVersion{7, 10, 4, "earlier"}, StoreVersion{7, 13, 4, "last"}, false,
 		time.Now())
 	if s.Reported != told || s.Generation != 1 {
