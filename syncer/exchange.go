@@ -131,7 +131,8 @@ func (p *partition) cutLoad() (r *rounds.Round, later bool) {
 	switch {
 	case len(p.loads.Waiting) == 0 && !p.loads.Probe, p.loads.UnderWay != nil:
 		return nil, false
-	case p.store.Report == rounds.Suspected || p.pinned() || p.outbox.MaybeSent || len(p.outbox.Queue) > 0:
+	case p.store.Report == rounds.Suspected || p.pinned() || p.outbox.MaybeSent ||
+		len(p.outbox.Queue) > 0:
 		return nil, p.loads.Probe // once that is over, settle schedules the waiting keys
 	case p.loads.Retry.Waiting(time.Now()):
 		return nil, true

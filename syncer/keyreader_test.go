@@ -51,7 +51,8 @@ func TestNothingWasThere(t *testing.T) {
 		"of data that's gone": {&rounds.Round{Round: Round{Epoch: 8, Version: 1}}, false},
 	} {
 		b := newLedger(t)
-		b.listing.state, b.keys.Stored = listUnread, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
+		b.listing.state = listUnread
+		b.keys.Stored = keys.NewStored(keys.NewListMemory(slab.New(1 << 22)))
 		if tt.before != nil {
 			b.store.SetReported(rounds.VersionOf(tt.before))
 		}

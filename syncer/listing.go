@@ -69,7 +69,8 @@ type reading struct {
 
 // hasAllKeys reports whether all keys of the store are in memory or among the stored keys.
 func (g *guarded) hasAllKeys() bool {
-	return g.listing.state == listComplete && g.listing.stamp == g.store.Stamp() && g.keys.Stored.Kept &&
+	return g.listing.state == listComplete && g.listing.stamp == g.store.Stamp() &&
+		g.keys.Stored.Kept &&
 		g.store.VerifiedWithin(g.absenceAge) && !g.outbox.MaybeSent && !g.restoration.active()
 }
 

@@ -111,7 +111,8 @@ func TestALoadFindsALoss(t *testing.T) {
 	l.want("k")
 	r := l.cut()
 	r.Lost = true
-	if outcome := l.settle(r); outcome != loadFlushes || l.store.Report != rounds.Suspected || l.Exclusive {
+	outcome := l.settle(r)
+	if outcome != loadFlushes || l.store.Report != rounds.Suspected || l.Exclusive {
 		t.Errorf("outcome %v, report %v, exclusive %v", outcome, l.store.Report, l.Exclusive)
 	}
 }

@@ -17,8 +17,8 @@ func newHandoff(t testing.TB) *handoff {
 	return &handoff{ledger: f.ledger, flushing: f, loads: f.loads, restoration: s, budget: budget}
 }
 
-// sealedHandoff returns a handoff with a key that the store knows, a round without an answer, and later
-// counts.
+// sealedHandoff returns a handoff with a key that the store knows, a round without an answer, and
+// later counts.
 func sealedHandoff(t testing.TB) *handoff {
 	h := newHandoff(t)
 	h.applyLoaded(h.at("known"), []Bucket{second(6)})

@@ -186,7 +186,8 @@ func (b *batch) requestLoads() (ahead []*rounds.PendingLoad) {
 		k.prefetch(true)
 		for i := range k.targets {
 			t := &k.targets[i]
-			if t.p.refuses(nonOwner[i]) || t.needsNoLoad() || t.p.storeDown() || t.p.phase >= closed {
+			if t.p.refuses(nonOwner[i]) || t.needsNoLoad() || t.p.storeDown() ||
+				t.p.phase >= closed {
 				continue
 			}
 			if ahead == nil {

@@ -58,7 +58,7 @@ func (p *Program) build() (path string, err error) {
 		}
 	}
 	path = filepath.Join(p.dir, "twotier")
-	args := append([]string{"build", "-buildvcs=false", "-o", path}, p.flags...)
+	args := append([]string{"build", "-buildvcs=false", "-ldflags=-s", "-o", path}, p.flags...)
 	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"),
 		append(args, "twotier.dev/twotier/cmd/twotier")...)
 	cmd.Dir = p.from
