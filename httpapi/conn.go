@@ -29,25 +29,60 @@ type conn struct {
 	header   longHeader
 
 	mu     sync.Mutex
-	served bool      // at least one request was answered
-	busy   bool      // a request has begun to arrive and is not answered yet
+	stage  stage
+	end    end
 	by     time.Time // when draining: no read waits longer than this; zero otherwise
 	readBy time.Time // when draining: no write waits longer than this, unless it is zero
-	stuck  bool      // an answer could not be written
-	linger bool      // the client may still be sending: see Close
 	park   park
 }
+
+// stage is where a connection stands: fresh, first, then idle and busy in turn, and parked between
+// idle and busy.
+type stage uint8
+
+const (
+	// fresh: nothing has arrived.
+	fresh stage = iota
+	// first: the first request has begun to arrive, and is not answered yet.
+	first
+	// idle: a request was answered, and the next has not begun.
+	idle
+	// busy: a later request has begun to arrive, and is not answered yet.
+	busy
+	// parked: idle, and not served by fasthttp, see park.
+	parked
+)
+
+// hasRequest reports whether a request is in progress.
+func (s stage) hasRequest() bool { return s == first || s == busy }
+
+// begun returns the stage once a request begins to arrive.
+func (s stage) begun() stage {
+	switch s {
+	case fresh:
+		return first
+	case idle, parked:
+		return busy
+	}
+	return s
+}
+
+// end is how a connection is closed.
+type end uint8
+
+const (
+	plain end = iota
+	// lingering: the client may still be sending the request that was answered.
+	lingering
+	// stuck: an answer could not be written.
+	stuck
+)
 
 // Read reads from the connection. Any data begins a request.
 func (c *conn) Read(b []byte) (int, error) {
 	if n := copy(b, c.header.again); n > 0 {
 		c.header.again = c.header.again[n:]
 		return n, nil
-	}
-	if c.park.unread && len(b) > 0 {
-		b[0], c.park.unread = c.park.first[0], false
-		c.header.begin(c.park.first[:])
-		return 1, nil
 	}
 	n, err := c.Conn.Read(b)
 	if n == 0 {
@@ -57,7 +92,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	if c.markBusy() && !bytes.Contains(b[:n], []byte(endOfHeader)) {
 		c.header.begin(nil)
 	}
-	if c.header.open {
+	if c.header.state == headerOpen {
 		c.header.scanForEnd(b[:n], &c.memory)
 	}
 	return n, err
@@ -67,22 +102,22 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) markBusy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.busy
-	c.busy = true
-	return !was
+	was := c.stage
+	c.stage = was.begun()
+	return c.stage != was
 }
 
 // Write writes to the connection. It discards the answer to a header that is about to be read
 // again.
 func (c *conn) Write(b []byte) (int, error) {
-	if c.header.moves {
+	if c.header.state == headerMoves {
 		return len(b), nil
 	}
 	n, err := c.Conn.Write(b)
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.stuck = true
+		c.end = stuck
 	}
 	return n, err
 }
@@ -92,7 +127,7 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.park.by = t; c.served && !c.busy {
+	if c.park.by = t; c.stage == idle {
 		t = c.parkingTimeLocked(time.Now())
 	}
 	return c.setReadDeadlineLocked(t)
@@ -101,7 +136,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) setReadDeadlineLocked(t time.Time) error {
 	switch {
 	case c.by.IsZero():
-	case !c.busy:
+	case !c.stage.hasRequest():
 		t = account.PastDeadline()
 	case t.IsZero() || t.After(c.by):
 		t = c.by
@@ -134,19 +169,15 @@ func (c *conn) drain(by, readBy time.Time) {
 // Close closes the connection. If the last answer did not wait for the whole request, it first
 // reads the rest of the request, for a second at most: closing a socket with unread data resets the
 // connection, and the answer could be lost. If an answer could not be written, there is nothing to
-// wait for, and TLS must not say goodbye: that would wait for the client, too. A connection that is
-// parked, or about to be served anew, stays open.
+// wait for, and TLS must not say goodbye: that would wait for the client, too.
 func (c *conn) Close() error {
 	c.mu.Lock()
-	linger, parked, stuck := c.linger, c.park.parked, c.stuck
+	how := c.end
 	c.mu.Unlock()
-	switch {
-	case parked || c.header.moves:
-		return nil
-	case stuck:
+	if how == stuck {
 		return c.raw.Close()
 	}
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger &&
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && how == lingering &&
 		half.CloseWrite() == nil {
 		_ = c.Conn.SetReadDeadline(time.Now().Add(drainGrace))
 		_, _ = io.CopyN(io.Discard, c.Conn, 32*maxBatchBody)
@@ -154,16 +185,27 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// served is a connection while fasthttp serves it. fasthttp closes what it no longer serves.
+type served struct{ *conn }
+
+// Close closes the connection, unless it is parked or about to be served anew.
+func (s served) Close() error {
+	if s.header.state == headerMoves || s.isParked() {
+		return nil
+	}
+	return s.conn.Close()
+}
+
 // connState tracks whether a request is in progress. fasthttp calls a first request active before
 // any of it has arrived, so only Read knows; a later one may already be in fasthttp's buffer.
 func connState(nc net.Conn, state fasthttp.ConnState) {
-	c, ok := nc.(*conn)
+	c, ok := nc.(served)
 	if !ok {
 		return
 	}
 	if state == fasthttp.StateIdle { // the answer is written
 		c.memory.Release()
-		if c.header.open {
+		if c.header.state == headerOpen {
 			c.header.end()
 		}
 	}
@@ -171,9 +213,11 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 	defer c.mu.Unlock()
 	switch state {
 	case fasthttp.StateIdle:
-		c.served, c.busy = true, false
+		c.stage = idle
 	case fasthttp.StateActive:
-		c.busy = c.busy || c.served
+		if c.stage != fresh {
+			c.stage = c.stage.begun()
+		}
 	}
 }
 
@@ -182,12 +226,10 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 // moment is no longer served by fasthttp, but stays open: its goroutine waits for the first byte of
 // the next request, and then the connection is served again.
 type park struct {
-	by     time.Time // by when the next request must begin
-	parked bool
-	// first is the byte that ended the wait. unread is set until Read has returned it. Both belong
-	// to the goroutine that serves the connection.
-	first  [1]byte
-	unread bool
+	by time.Time // by when the next request must begin
+	// first is the byte that ended the wait. It belongs to the goroutine that serves the
+	// connection.
+	first [1]byte
 }
 
 const (
@@ -225,8 +267,9 @@ func (c *conn) parkIfIdle(err error) {
 // parkLocked parks a connection whose read has just timed out, if the parking deadline was the
 // reason.
 func (c *conn) parkLocked(now time.Time) {
-	c.park.parked = c.served && !c.busy && c.by.IsZero() &&
-		(c.park.by.IsZero() || now.Before(c.park.by))
+	if c.stage == idle && c.by.IsZero() && (c.park.by.IsZero() || now.Before(c.park.by)) {
+		c.stage = parked
+	}
 }
 
 // awaitRequest waits for the first byte of a request. The error is the reason why none will come.
@@ -237,9 +280,14 @@ func (c *conn) awaitRequest() error {
 	n, err := c.Conn.Read(c.park.first[:])
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.park.parked, c.park.unread, c.busy = false, n > 0, n > 0
 	if n > 0 {
+		c.stage = c.stage.begun()
+		c.header.begin(c.park.first[:])
+		c.header.again = c.park.first[:]
 		return nil
+	}
+	if c.stage == parked {
+		c.stage = idle
 	}
 	return err
 }
@@ -248,19 +296,19 @@ func (c *conn) awaitRequest() error {
 func (c *conn) isParked() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.park.parked
+	return c.stage == parked
 }
 
 // isSilent reports whether the connection has never received anything and is not being drained.
 func (c *conn) isSilent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.served && c.by.IsZero()
+	return c.stage == fresh && c.by.IsZero()
 }
 
 // endpointOf returns the endpoint that received a request.
 func (s *Server) endpointOf(ctx *fasthttp.RequestCtx) *endpoint {
-	if c, ok := ctx.Conn().(*conn); ok && c.endpoint != nil {
+	if c, ok := ctx.Conn().(served); ok && c.endpoint != nil {
 		return c.endpoint
 	}
 	return s.endpoints[0]
@@ -268,7 +316,7 @@ func (s *Server) endpointOf(ctx *fasthttp.RequestCtx) *endpoint {
 
 // memoryOf returns the memory of the connection that a request came on.
 func memoryOf(ctx *fasthttp.RequestCtx) *memory.Request {
-	if c, ok := ctx.Conn().(*conn); ok {
+	if c, ok := ctx.Conn().(served); ok {
 		return &c.memory
 	}
 	return nil

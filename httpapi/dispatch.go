@@ -164,7 +164,7 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 // answerUnreadable answers a request that fasthttp could not parse.
 func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := receive.ProblemOf(err)
-	if c, ok := ctx.Conn().(*conn); ok && receive.IsHeaderTooLong(err) && !c.header.long {
+	if c, ok := ctx.Conn().(served); ok && receive.IsHeaderTooLong(err) && !c.header.long {
 		if p = c.header.moveToLargeBuffer(&c.memory); p == nil {
 			return
 		}
@@ -178,9 +178,9 @@ func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 // setLinger makes Close read the rest of a request that the client is still sending, unless the
 // client was too slow.
 func setLinger(ctx *fasthttp.RequestCtx, p *wire.Problem) {
-	if c, ok := ctx.Conn().(*conn); ok {
+	if c, ok := ctx.Conn().(served); ok && (p == nil || p.Kind != wire.Timeout) {
 		c.mu.Lock()
-		c.linger = p == nil || p.Kind != wire.Timeout
+		c.end = max(c.end, lingering)
 		c.mu.Unlock()
 	}
 }

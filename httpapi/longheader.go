@@ -28,19 +28,34 @@ const endOfHeader = "\r\n\r\n"
 // longer than shortHeader, the connection is served anew with a larger buffer, from the beginning
 // of the request. It belongs to the goroutine that serves the connection.
 type longHeader struct {
-	open  bool   // the end has not arrived
+	state headerState
 	text  []byte // the bytes read while open, kept for reading them again
 	again []byte // the bytes to be read again
 	long  bool   // the connection is served with the larger buffer
-	moves bool   // the connection is about to be served anew
 }
 
+// headerState is how much of a header has arrived.
+type headerState uint8
+
+const (
+	// headerDone: its end has arrived, or nobody looks for it.
+	headerDone headerState = iota
+	// headerOpen: its end has not arrived.
+	headerOpen
+	// headerMoves: it does not fit, and the connection is about to be served anew.
+	headerMoves
+)
+
 // begin begins a header with the bytes that were read before the first Read.
-func (h *longHeader) begin(first []byte) { h.open, h.text = !h.long, first }
+func (h *longHeader) begin(first []byte) {
+	if h.text = first; !h.long {
+		h.state = headerOpen
+	}
+}
 
 // end ends the header with its request. Further bytes in the buffer belong to a request that was
 // sent before the answer, and not all of it passes through Read.
-func (h *longHeader) end() { h.open, h.text = false, nil }
+func (h *longHeader) end() { h.state, h.text = headerDone, nil }
 
 // scanForEnd looks for the end of an open header in the result of a Read. A header that arrives in
 // pieces takes memory.
@@ -64,8 +79,9 @@ func (h *longHeader) moveToLargeBuffer(m *memory.Request) *wire.Problem {
 	if p := m.ReserveRead(longHeaderBytes); p != nil {
 		return p
 	}
-	h.moves, h.again = true, h.text
+	h.again = h.text
 	h.end()
+	h.state = headerMoves
 	return nil
 }
 
@@ -93,10 +109,10 @@ func (s *Server) newHTTP(buffer int) *fasthttp.Server {
 // serve serves a connection until it ends or is parked. Errors only concern this connection: the
 // client left, or a timeout.
 func (s *Server) serve(c *conn) {
-	_ = s.http.ServeConn(c)
-	if c.header.moves {
-		c.header.moves, c.header.long = false, true
-		_ = s.wide.ServeConn(c)
+	_ = s.http.ServeConn(served{c})
+	if c.header.state == headerMoves {
+		c.header.state, c.header.long = headerDone, true
+		_ = s.wide.ServeConn(served{c})
 		c.header.long = false
 	}
 }
