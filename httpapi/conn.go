@@ -71,7 +71,7 @@ func (s stage) begun() stage {
 type end uint8
 
 const (
-	plain end = iota
+	_ end = iota // plain: the client has sent all of its request, and takes the answer
 	// lingering: the client may still be sending the request that was answered.
 	lingering
 	// stuck: an answer could not be written.

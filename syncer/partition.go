@@ -40,8 +40,7 @@ func (o ownership) isBetween() bool { return o != owned && o != notOwned }
 type phase uint8
 
 const (
-	// running: everything is counted.
-	running phase = iota
+	_ phase = iota // running: everything is counted
 	// draining: nothing more is counted, except confirmed reservations.
 	draining
 	// closed: nothing more is counted. What is pending is still flushed.
