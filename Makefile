@@ -96,7 +96,7 @@ OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then printf
   else od -An -N4 -tu4 /dev/urandom | tr -d ' '; fi)
 
 # The parts of make check, which does some at the same time. The parts that wait most begin first.
-CHECKS := check-faults check-page check-lint check-clusters check-race check-switching \
+CHECKS := check-faults check-page check-lint check-race check-switching \
   check-models check-simulate check-scale check-fuzz check-clients check-openapi check-deploy \
   check-release
 # The parts of make long, one after the other.
@@ -155,14 +155,14 @@ check-fuzz:
 	@FUZZTIME=$(FUZZSMOKE) ./scripts/part "fuzz smoke, $(FUZZSMOKE) each" ./scripts/fuzz unguided
 check-race:
 	@./scripts/part "what shares most memory, under the race detector" ./scripts/race
+# One after the other, as both need what two processors have. As two targets, the second would begin
+# when all others have: make does not come back to it before.
 check-faults:
 	@./scripts/part "faults of real processes" $(TESTRUN) ./internal/e2e/faulttest
+	@./scripts/part "clusters of real processes" $(TESTRUN) ./internal/e2e/clustertest
 check-switching:
 	@./scripts/part "imports from other limiters, with their real code" $(TESTRUN) \
 		./internal/e2e/switching
-# After the faults: both need what two processors have.
-check-clusters: check-faults
-	@./scripts/part "clusters of real processes" $(TESTRUN) ./internal/e2e/clustertest
 
 long-lint:
 	@./scripts/part "gofmt, go vet and staticcheck in all modules" ./scripts/lint
