@@ -394,9 +394,43 @@ func TestReset(t *testing.T) {
 	}
 	alone := engine(t, c, nil, nil, nil, nil)
 	add(t, alone, "k", 1)
-	if _, err := alone.Forget(t.Context(), nil, []byte("k")); err != nil ||
-		query(t, alone, "k", time.Minute).Count != 0 {
-		t.Errorf("in memory alone: %v", err)
+	_, err := alone.Forget(t.Context(), nil, []byte("k"))
+	must.Succeed(t, err)
+	do(t, alone, &distinct.Op{Key: []byte("k"), TS: start - 5, Hashes: values(alone, 2)}) // late
+	if n := query(t, alone, "k", time.Minute).Count; n != 0 {
+		t.Errorf("in memory alone: %d", n)
+	}
+	if add(t, alone, "k", 3); query(t, alone, "k", time.Minute).Count != 1 {
+		t.Error("in memory alone, the next value does not count")
+	}
+}
+
+// TestExactWhileOldValuesLeave adds values at a steady rate to a key that may hold as many as the
+// longest window has. It stays exact, also when another engine reads it.
+func TestExactWhileOldValuesLeave(t *testing.T) {
+	t.Parallel()
+	const most = 1000
+	c, store := newClock(), newMemory()
+	few := func(o *distinct.Options) {
+		o.Namespaces = map[string]distinct.Namespace{twotier.DefaultNamespace: {Ladder: ladder(t),
+			MostValues: most}}
+	}
+	e := engine(t, c, store, nil, nil, few)
+	span := leaparray.Default().Span()
+	for i := range 3 * most {
+		c.ms.Add(span/most + 1)
+		add(t, e, "k", i)
+		if n := query(t, e, "k", time.Duration(span)*time.Millisecond); n.Error != 0 ||
+			n.Count != int64(min(i+1, most)) {
+			t.Fatalf("after %d values: %+v", i+1, n)
+		}
+	}
+	// The store still has values that have left every window.
+	must.Succeed(t, e.Flush(t.Context()))
+	next := engine(t, c, store, nil, nil, few)
+	if n := query(t, next, "k", time.Duration(span)*time.Millisecond); n.Error != 0 ||
+		n.Count != most {
+		t.Errorf("from the store: %+v", n)
 	}
 }
 

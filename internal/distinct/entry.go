@@ -48,6 +48,7 @@ func (en *entry) dirty() bool { return en.seq > en.flushed }
 
 // add adds hashes seen at a moment, 0 for the present, and reports whether that changed anything.
 func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
+	en.makeRoom(len(hashes), now)
 	if ts == 0 {
 		ts = en.values.Present(now)
 	}
@@ -74,6 +75,22 @@ func (en *entry) prune(now int64) {
 		en.values.Prune(now-span, en.space.most)
 		en.pruned = now
 	}
+}
+
+// makeRoom prunes before values are added that would be too many: values that have left every
+// window must not turn a count into an estimate.
+func (en *entry) makeRoom(more int, now int64) {
+	if en.values.Len()+more > en.space.most {
+		en.pruned = 0
+	}
+	en.prune(now)
+}
+
+// merge adds what another copy has, except what no window needs any more.
+func (en *entry) merge(from *leaparray.Values, now int64) (changed bool) {
+	from.Prune(now-en.space.Ladder.Span(), math.MaxInt)
+	en.makeRoom(from.Len(), now)
+	return en.values.Merge(from, en.space.most)
 }
 
 // count counts the values in a window that ends at a moment, 0 for the present, together with the
@@ -136,8 +153,7 @@ func (en *entry) applyExchange(x *Exchange, seq uint64, now int64) {
 func (en *entry) mergeFromStore(x *Exchange, now int64) {
 	en.version = x.Found
 	stored := x.stored()
-	en.values.Merge(&stored, en.space.most)
-	en.prune(now)
+	en.merge(&stored, now)
 	stored.SetChanged(0)
 	stored.Merge(&en.values, math.MaxInt)
 	en.values.SetChanged(stored.Changed())

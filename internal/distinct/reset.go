@@ -5,7 +5,7 @@ import (
 )
 
 // Forget resets a key, in memory and in the store. It returns the time of the reset, which is to be
-// passed to [Engine.Void] on all other nodes: what was seen until then is void everywhere. If the
+// passed to [Engine.Void] on all other nodes: values seen until then are void everywhere. If the
 // store does not acknowledge it, the error wraps twotier.ErrUnknownOutcome: it is in memory, and
 // will be flushed.
 func (e *Engine) Forget(ctx context.Context, ns, key []byte) (until int64, err error) {
@@ -15,7 +15,8 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) (until int64, err e
 	if e.opt.Store == nil {
 		defer sh.mu.Unlock()
 		if en := sh.keys[string(id)]; en != nil {
-			e.forget(sh, en)
+			en.values.Forget(max(e.opt.Now(), en.values.Newest()))
+			e.updateMemory(en)
 		}
 		return 0, nil
 	}

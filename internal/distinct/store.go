@@ -49,7 +49,7 @@ type Exchange struct {
 // Matched reports whether the store had the expected version, and so has executed the write.
 func (x *Exchange) Matched() bool { return x.Err == nil && x.Found == x.Expect }
 
-// write makes the exchange write what has changed of the values.
+// write makes the exchange write the changed chunks of the values.
 func (x *Exchange) write(version string, v *leaparray.Values) {
 	x.Version, x.Head = version, v.AppendHead(nil)
 	for i := range leaparray.ValueChunks {
@@ -59,7 +59,7 @@ func (x *Exchange) write(version string, v *leaparray.Values) {
 	}
 }
 
-// stored returns what the store has. What another program has written there is left out.
+// stored returns the values in the store, without chunks that another program has written there.
 func (x *Exchange) stored() (v leaparray.Values) {
 	_ = v.MergeHead(x.Head)
 	slices.SortFunc(x.Chunks, func(a, b Chunk) int { return a.Index - b.Index })

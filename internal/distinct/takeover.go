@@ -111,7 +111,7 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 		if err != nil || handedOver && e.leaving.Load() {
 			left++
 		} else if values, err := leaparray.DecodeValues(from.Values); err == nil {
-			if en.values.Merge(&values, en.space.most) {
+			if en.merge(&values, e.opt.Now()) {
 				en.touch()
 			}
 			en.handed = 0 // the node that had it now relies on this one
