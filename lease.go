@@ -153,6 +153,8 @@ func Companion(ns []byte) string {
 		return LeaseNamespace
 	case ImportedNamespace:
 		return ImportedNamespace
+	case ValuesNamespace:
+		return ValuesNamespace
 	}
 	for _, s := range settledNamespaces {
 		if string(name) == s.name {

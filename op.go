@@ -108,6 +108,9 @@ const (
 	BanCheck
 	// LeaseCheck, in an Acquire, takes or returns leases, see LeaseKey.
 	LeaseCheck
+	// ValuesCheck compares the different values of a key with the limits, and adds Values, see
+	// ValuesKey.
+	ValuesCheck
 )
 
 // Check is one key with its limits. NS and Key are views into the caller's memory. They are not
@@ -129,6 +132,9 @@ type Check struct {
 	Ban Ban
 	// Until is the end of the leases of a LeaseCheck, in unix milliseconds.
 	Until int64
+	// Values are the hashes of the values of a ValuesCheck, in order, each once, see
+	// leaparray.CleanHash. N is their number.
+	Values []uint64
 	// InPlace is Op.AllowNonOwner for this check alone.
 	InPlace bool
 }
@@ -151,6 +157,9 @@ func (c *Check) IsBan() bool { return c.Kind == BanCheck }
 
 // IsLease reports whether the check takes or returns leases, see [LeaseKey].
 func (c *Check) IsLease() bool { return c.Kind == LeaseCheck }
+
+// IsValues reports whether the check is about different values, see [ValuesKey].
+func (c *Check) IsValues() bool { return c.Kind == ValuesCheck }
 
 // Op is one operation. Add and Count have exactly one check, Acquire has one or more.
 type Op struct {
@@ -272,6 +281,9 @@ type LimitResult struct {
 	// BucketMS is the width of the buckets that were read: the window's edge is uncertain by at
 	// most that.
 	BucketMS int64
+	// Error is the relative standard error of a number of different values, if it is an estimate.
+	// Then the true number lies in [Lo, Hi] in 95 of 100 cases.
+	Error float64
 	// Refused is set if this limit refused (Acquire) or is exceeded (Add).
 	Refused bool
 }

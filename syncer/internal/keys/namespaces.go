@@ -69,7 +69,7 @@ func (n *Namespaces) Index(ns []byte) int {
 	switch companion := twotier.Companion(ns); companion {
 	case "":
 		return 0
-	case twotier.ImportedNamespace:
+	case twotier.ImportedNamespace, twotier.ValuesNamespace:
 		of, _ := twotier.Accompanied(ns, nil)
 		return n.Index(of)
 	default:
