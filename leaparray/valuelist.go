@@ -167,38 +167,44 @@ func (v ValuesView) Len() (n int) {
 // Latest returns when the last value was seen, or left out.
 func (v ValuesView) Latest() int64 { return max(v.A.Latest(), v.B.Latest()) }
 
-// Count counts the values seen after one time and until another, together with further ones, whose
-// hashes are in order. Of values that were seen again later it is not known whether they belong to
-// them: Count then lies in the middle.
-func (v ValuesView) Count(after, until int64, more []uint64) ValueCount {
+// Count counts the values seen after one time and until another, and these together with further
+// ones, whose hashes are in order. Of values that were seen again later it is not known whether they
+// belong to them: Count then lies in the middle.
+func (v ValuesView) Count(after, until int64, more []uint64) (without, with ValueCount) {
 	var w valueWalk
 	w.begin(v)
 	s := w.sampled(after)
 	in, later, outside := 0, 0, uint64(1)<<s-1
+	fresh, laterAgain := 0, 0 // of the further ones
 	for hash, seen := w.next(); hash != 0; hash, seen = w.next() {
 		for len(more) > 0 && more[0] < hash {
 			if more[0]&outside == 0 {
-				in++
+				fresh++
 			}
 			more = more[1:]
 		}
-		switch again := len(more) > 0 && more[0] == hash; {
+		again := len(more) > 0 && more[0] == hash
+		if again {
+			more = more[1:]
+		}
+		switch {
 		case hash&outside != 0:
-		case again || seen > after && seen <= until:
+		case seen > after && seen <= until:
 			in++
 		case seen > until:
-			later++
-		}
-		if len(more) > 0 && more[0] == hash {
-			more = more[1:]
+			if later++; again {
+				laterAgain++
+			}
+		case again:
+			fresh++
 		}
 	}
 	for _, hash := range more {
 		if hash&outside == 0 {
-			in++
+			fresh++
 		}
 	}
-	return estimateValues(in, later, s)
+	return estimateValues(in, later, s), estimateValues(in+fresh+laterAgain, later-laterAgain, s)
 }
 
 // estimateValues returns the count of values in a sample, and of ones that may belong to them.
