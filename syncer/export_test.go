@@ -58,6 +58,26 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
+// HeldValues is when the values of a key in memory were last seen.
+type HeldValues struct {
+	Warm bool
+	Seen map[uint64]int64
+}
+
+// Values returns the values of a key in memory, at one moment.
+func (c *Counter) Values(ns, key []byte) (h HeldValues) {
+	var t target
+	c.locate(&t, &twotier.Check{NS: ns, Key: key})
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	if r := t.p.keys.Find(t.hash, t.ns, key); r != 0 {
+		e := t.p.keys.EntryAt(r)
+		h = HeldValues{Warm: t.p.warm(e), Seen: map[uint64]int64{}}
+		t.p.keys.ValuesOf(e).Each(func(hash uint64, seen int64) { h.Seen[hash] = seen })
+	}
+	return h
+}
+
 // Loads returns the number of keys to load, and how many of them operations wait for.
 func (c *Counter) Loads() (all, waited int) {
 	for p := range c.locked() {
