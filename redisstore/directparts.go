@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/redisstore/internal/fences"
@@ -11,7 +12,9 @@ import (
 
 // acquireAcrossPartitions acquires over several partitions of a cluster, one after the other. If
 // one refuses, the earlier ones take back their counts. Others may see the temporary counts, which
-// can cause a refusal but never let one too many through.
+// can cause a refusal but never let one too many through. Values can't be taken back, because they
+// may have been seen before: their partitions come last, and if one of several refuses, the values
+// of the others stay.
 func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts int64,
 	res *twotier.Result) (marks []fences.Mark, err error) {
 	res.Reset()
@@ -33,7 +36,7 @@ func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts
 	}
 	keeps := failed == nil && op.CountsRefused(res)
 	for i := range op.Checks {
-		if keeps && !op.Checks[i].IsLease() {
+		if keeps && !op.Checks[i].IsLease() || op.Checks[i].IsValues() {
 			counted[i] = false
 		}
 		if !counted[i] {
@@ -54,6 +57,7 @@ func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts
 
 // groupByPartition groups the positions of an operation's checks by partition. A key and its bans
 // share a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
+// Partitions with values come last.
 func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 	at := map[int]int{} // by partition, the position in parts
 	for i := range op.Checks {
@@ -65,6 +69,13 @@ func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 		}
 		parts[at[p]] = append(parts[at[p]], i)
 	}
+	hasValues := func(part []int) int {
+		if slices.ContainsFunc(part, func(i int) bool { return op.Checks[i].IsValues() }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(parts, func(a, b []int) int { return hasValues(a) - hasValues(b) })
 	return parts
 }
 
