@@ -84,8 +84,8 @@ func (f *refusing) keys() (keys []syncer.KeyRound) {
 	}
 	for _, name := range []string{"values", fmt.Sprint("new values", f.seq)} {
 		keys = append(keys, syncer.KeyRound{Key: []byte(name), TTL: 3_600_000,
-			New: name[:3] == "new", Adds: []syncer.Bucket{
-				counts(leaparray.ValueAt(1<<63), t0+int64(f.seq)), counts(leaparray.ValueAt(5), t0)}})
+			New: name[:3] == "new", Adds: []syncer.Bucket{counts(leaparray.ValueAt(5), t0),
+				counts(leaparray.ValueAt(1<<63), t0+int64(f.seq))}})
 	}
 	return keys
 }
