@@ -55,10 +55,12 @@ func (r *Result) BannedBy(check int, rule string) bool {
 	return false
 }
 
-// needsOwner reports whether some of an Acquire's checks are bans or leases, or take back.
+// needsOwner reports whether some checks are about values, or some of an Acquire's are bans or
+// leases, or take back.
 func (op *Op) needsOwner() bool {
-	for i := 0; i < len(op.Checks) && op.Kind == Acquire; i++ {
-		if c := &op.Checks[i]; c.Kind != EventCheck || c.N < 0 {
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		if c.Kind != EventCheck || c.N < 0 && op.Kind == Acquire {
 			return true
 		}
 	}

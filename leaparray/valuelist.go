@@ -149,13 +149,11 @@ func (v ValuesView) Each(fn func(hash uint64, seen int64)) {
 	}
 }
 
-// Seen returns when a value was last seen, 0 if it counts in no window.
-func (v ValuesView) Seen(hash uint64) int64 {
-	seen, class := max(v.A.Seen(hash), v.B.Seen(hash)), uint64(classOf(hash))
-	if seen == 0 || seen <= v.A.Seen(class) || seen <= v.B.Seen(class) {
-		return 0
-	}
-	return seen
+// seen returns when a value was last seen, and until when values of its class were left out; 0 if
+// they were not.
+func (v ValuesView) seen(hash uint64) (seen, left int64) {
+	class := uint64(classOf(hash))
+	return max(v.A.Seen(hash), v.B.Seen(hash)), max(v.A.Seen(class), v.B.Seen(class))
 }
 
 // Len returns how many values count.
@@ -257,14 +255,14 @@ func (v ValuesView) RetryAfter(window, most, now int64, more []uint64) int64 {
 }
 
 // See calls put with what is to be added to a list of the view, because values were seen at a time:
-// these values and, if there are more than most that count after the time since, classes to leave
+// these values, in their order, and then, if there are more than most that count after the time since, classes to leave
 // out. Then some room is left for further values.
 func (v ValuesView) See(values []uint64, at, since int64, most int,
 	put func(hash uint64, seen int64)) {
 	fresh := 0
 	for _, hash := range values {
-		if seen := v.Seen(hash); seen < at {
-			if put(hash, at); seen == 0 {
+		if seen, left := v.seen(hash); at > max(seen, left) {
+			if put(hash, at); seen <= left {
 				fresh++
 			}
 		}
