@@ -55,10 +55,10 @@ func (r *Result) BannedBy(check int, rule string) bool {
 	return false
 }
 
-// needsOwner reports whether some of an Acquire's checks are bans or leases, or take back.
+// needsOwner reports whether some of the checks are not about events, or take back in an Acquire.
 func (op *Op) needsOwner() bool {
-	for i := 0; i < len(op.Checks) && op.Kind == Acquire; i++ {
-		if c := &op.Checks[i]; c.Kind != EventCheck || c.N < 0 {
+	for i := range op.Checks {
+		if c := &op.Checks[i]; c.Kind != EventCheck || op.Kind == Acquire && c.N < 0 {
 			return true
 		}
 	}
