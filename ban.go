@@ -55,10 +55,12 @@ func (r *Result) BannedBy(check int, rule string) bool {
 	return false
 }
 
-// needsOwner reports whether some of the checks are not about events, or take back in an Acquire.
+// needsOwner reports whether some checks are about values, or some of an Acquire's are bans or
+// leases, or take back.
 func (op *Op) needsOwner() bool {
 	for i := range op.Checks {
-		if c := &op.Checks[i]; c.Kind != EventCheck || op.Kind == Acquire && c.N < 0 {
+		c := &op.Checks[i]
+		if c.Kind != EventCheck || c.N < 0 && op.Kind == Acquire {
 			return true
 		}
 	}

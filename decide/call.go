@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Call is an operation that is being decided. Its memory may be used again for the next one.
@@ -18,6 +19,8 @@ type Call struct {
 	Keys []Key
 	// Changes has the changes that Acquire or AddCounts decided on.
 	Changes []Change
+
+	with []leaparray.ValueCount // the counts of all limits on values, with those of the check
 }
 
 // CheckReach returns an error if one of the limits of an Add can't be compared.
@@ -25,7 +28,7 @@ func (c *Call) CheckReach() error {
 	for i := range c.Keys {
 		limits := c.Op.Checks[i].Limits
 		for j := range limits {
-			if !c.Keys[i].View.Covers(limits[j].WindowAt(c.TS), c.TS) {
+			if !c.Op.Checks[i].IsValues() && !c.Keys[i].View.Covers(limits[j].WindowAt(c.TS), c.TS) {
 				return c.reachError(i, &limits[j])
 			}
 		}
@@ -36,6 +39,7 @@ func (c *Call) CheckReach() error {
 // Compare compares all checks with their limits, and fills in the result.
 func (c *Call) Compare(res *twotier.Result) error {
 	res.Allowed = true
+	c.with = c.with[:0]
 	for i := range c.Keys {
 		r := res.AddCheck()
 		if err := c.compareCheck(i, r); err != nil {
@@ -82,6 +86,8 @@ func (c *Call) AddCounts(refused bool) {
 		case check.N == 0 || refused && check.IsLease():
 		case check.IsLease():
 			c.Changes = append(c.Changes, Change{i, Mark, check.Until, check.N})
+		case check.IsValues():
+			c.Changes = append(c.Changes, Change{i, See, c.TS, check.N})
 		case c.Op.TakesNewest():
 			c.Changes = append(c.Changes, Change{i, Take, c.TS, check.N})
 		default:
@@ -96,7 +102,7 @@ func (c *Call) startBans(res *twotier.Result) {
 	for i := range c.Keys {
 		check, r := &c.Op.Checks[i], &res.Checks[i]
 		switch {
-		case check.IsLease():
+		case check.IsLease(), check.IsValues():
 		case !check.IsBan():
 			banned = i
 		case !r.Refused && len(check.Limits) == 1 && c.breaches(banned, res, check.Ban):
@@ -139,9 +145,17 @@ func (c *Call) breaches(banned int, res *twotier.Result, b twotier.Ban) bool {
 
 // includeCounted adds the counts of an Acquire to its figures.
 func (c *Call) includeCounted(res *twotier.Result) {
+	with := c.with
 	for i := range c.Keys {
 		check := &c.Op.Checks[i]
 		if !res.Allowed && check.IsLease() {
+			continue
+		}
+		if check.IsValues() {
+			for j := range res.Checks[i].Limits {
+				setValueCount(&res.Checks[i].Limits[j], with[j])
+			}
+			with = with[len(res.Checks[i].Limits):]
 			continue
 		}
 		n := check.N + c.Keys[i].Extra

@@ -19,8 +19,12 @@ const (
 func (c *Call) compareCheck(i int, r *twotier.CheckResult) error {
 	check, k := &c.Op.Checks[i], &c.Keys[i]
 	acquire := c.Op.Kind == twotier.Acquire
-	if check.IsLease() {
+	switch {
+	case check.IsLease():
 		c.compareLease(check, k, r)
+		return nil
+	case check.IsValues():
+		c.compareValues(check, k, r)
 		return nil
 	}
 	if k.Credit != nil && acquire {

@@ -11,6 +11,8 @@ import (
 type Key struct {
 	// View has its counts, at the present.
 	View leaparray.View
+	// Values has what is known of the key of a ValuesCheck, in place of View's counters.
+	Values leaparray.ValuesView
 	// Extra is the sum that the other checks of the operation count of the key.
 	Extra int64
 	// Reserved are the events of other operations that are decided, and neither confirmed nor
@@ -58,6 +60,8 @@ const (
 	Take
 	// Mark adds N to the millisecond At, which lies ahead: the end of a lease or a ban.
 	Mark
+	// See adds the values of the check, which were seen at At. N is their number.
+	See
 )
 
 // BanEnd returns the end of the last ban in a view of a ban's key, in unix milliseconds, or 0 if

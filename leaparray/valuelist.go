@@ -149,13 +149,11 @@ func (v ValuesView) Each(fn func(hash uint64, seen int64)) {
 	}
 }
 
-// Seen returns when a value was last seen, 0 if it counts in no window.
-func (v ValuesView) Seen(hash uint64) int64 {
-	seen, class := max(v.A.Seen(hash), v.B.Seen(hash)), uint64(classOf(hash))
-	if seen == 0 || seen <= v.A.Seen(class) || seen <= v.B.Seen(class) {
-		return 0
-	}
-	return seen
+// seen returns when a value was last seen, and until when values of its class were left out; 0 if
+// they were not.
+func (v ValuesView) seen(hash uint64) (seen, left int64) {
+	class := uint64(classOf(hash))
+	return max(v.A.Seen(hash), v.B.Seen(hash)), max(v.A.Seen(class), v.B.Seen(class))
 }
 
 // Len returns how many values count.
@@ -167,38 +165,44 @@ func (v ValuesView) Len() (n int) {
 // Latest returns when the last value was seen, or left out.
 func (v ValuesView) Latest() int64 { return max(v.A.Latest(), v.B.Latest()) }
 
-// Count counts the values seen after one time and until another, together with further ones, whose
-// hashes are in order. Of values that were seen again later it is not known whether they belong to
-// them: Count then lies in the middle.
-func (v ValuesView) Count(after, until int64, more []uint64) ValueCount {
+// Count counts the values seen after one time and until another, and these together with further
+// ones, whose hashes are in order. Of values that were seen again later it is not known whether they
+// belong to them: Count then lies in the middle.
+func (v ValuesView) Count(after, until int64, more []uint64) (without, with ValueCount) {
 	var w valueWalk
 	w.begin(v)
 	s := w.sampled(after)
 	in, later, outside := 0, 0, uint64(1)<<s-1
+	fresh, laterAgain := 0, 0 // of the further ones
 	for hash, seen := w.next(); hash != 0; hash, seen = w.next() {
 		for len(more) > 0 && more[0] < hash {
 			if more[0]&outside == 0 {
-				in++
+				fresh++
 			}
 			more = more[1:]
 		}
-		switch again := len(more) > 0 && more[0] == hash; {
+		again := len(more) > 0 && more[0] == hash
+		if again {
+			more = more[1:]
+		}
+		switch {
 		case hash&outside != 0:
-		case again || seen > after && seen <= until:
+		case seen > after && seen <= until:
 			in++
 		case seen > until:
-			later++
-		}
-		if len(more) > 0 && more[0] == hash {
-			more = more[1:]
+			if later++; again {
+				laterAgain++
+			}
+		case again:
+			fresh++
 		}
 	}
 	for _, hash := range more {
 		if hash&outside == 0 {
-			in++
+			fresh++
 		}
 	}
-	return estimateValues(in, later, s)
+	return estimateValues(in, later, s), estimateValues(in+fresh+laterAgain, later-laterAgain, s)
 }
 
 // estimateValues returns the count of values in a sample, and of ones that may belong to them.
@@ -251,14 +255,14 @@ func (v ValuesView) RetryAfter(window, most, now int64, more []uint64) int64 {
 }
 
 // See calls put with what is to be added to a list of the view, because values were seen at a time:
-// these values and, if there are more than most that count after the time since, classes to leave
+// these values, in their order, and then, if there are more than most that count after the time since, classes to leave
 // out. Then some room is left for further values.
 func (v ValuesView) See(values []uint64, at, since int64, most int,
 	put func(hash uint64, seen int64)) {
 	fresh := 0
 	for _, hash := range values {
-		if seen := v.Seen(hash); seen < at {
-			if put(hash, at); seen == 0 {
+		if seen, left := v.seen(hash); at > max(seen, left) {
+			if put(hash, at); seen <= left {
 				fresh++
 			}
 		}

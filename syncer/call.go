@@ -188,10 +188,7 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	if t.credit != nil {
 		ts = t.credit.Use(t.check.N, ts, time.Now())
 	}
-	p.keys.Count(e, t.sp.Ladder, ts, t.check.N, now)
-	if ts > now {
-		p.keys.MarkAhead(e, t.sp.Ladder, ts, now)
-	}
+	t.countOne(e, ts, t.check.N, now)
 	p.markDirty(r, e)
 	res.Allowed, res.Source = true, twotier.SourceMemory
 	switch {
@@ -232,10 +229,31 @@ func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 	}
 	e := p.keys.EntryAt(r)
 	e.SetLastUsed(sec)
-	if p.memory.pool.Exhausted() && !p.makeRoomBeside(r, t.sp.Ladder.MaxWords(), sec) {
+	if p.memory.pool.Exhausted() && !p.makeRoomBeside(r, t.growth(e), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
 	}
 	return r, e, nil
+}
+
+// countOne counts n events of the target's key, or adds its values, at a time.
+func (t *target) countOne(e keys.Entry, ts, n, now int64) {
+	in, l := &t.p.keys, t.sp.Ladder
+	if t.check.IsValues() {
+		in.See(e, t.check.Values, ts, now, t.sp.MostValues)
+		return
+	}
+	in.Count(e, l, ts, n, now)
+	if ts > now && n > 0 {
+		in.MarkAhead(e, l, ts, now)
+	}
+}
+
+// growth returns how many words the target's entry may need.
+func (t *target) growth(e keys.Entry) int {
+	if t.check.IsValues() {
+		return t.p.keys.GrowthOf(e, len(t.check.Values))
+	}
+	return t.sp.Ladder.MaxWords()
 }
 
 // locate finds the partition and namespace of a check.

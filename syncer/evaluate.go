@@ -115,7 +115,10 @@ func (k *call) learn() error {
 // learnCounts collects the counts of the keys.
 func (k *call) learnCounts() {
 	for i := range k.targets {
-		k.Keys[i].View = k.view(&k.targets[i])
+		t := &k.targets[i]
+		if k.Keys[i].View = k.view(t); t.check.IsValues() && t.ref != 0 {
+			k.Keys[i].Values = t.p.keys.ValuesOf(t.p.keys.EntryAt(t.ref))
+		}
 	}
 }
 
@@ -168,10 +171,7 @@ func (k *call) applyChange(c *decide.Change) {
 		if t.credit != nil {
 			c.At = t.credit.Use(c.N, c.At, time.Now())
 		}
-		t.p.keys.Count(e, l, c.At, c.N, k.Now)
-		if c.At > k.Now && c.N > 0 {
-			t.p.keys.MarkAhead(e, l, c.At, k.Now)
-		}
+		t.countOne(e, c.At, c.N, k.Now)
 	}
 	if c.Kind == decide.Mark {
 		k.followMark(t, e)

@@ -185,10 +185,10 @@ func (f *flushing) addParked(r *rounds.Round) {
 func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
-	k.Ref, k.Load, k.Ladder = at, load || e.HasFlag(keys.FlagShared), f.keys.Ladder(e)
+	k.Ref, k.Load, k.Ladder = at, load || e.HasFlag(keys.FlagShared), f.keys.FoldsBy(e)
 	k.TTL = f.keys.Namespace(e).TTL
 	if f.loads.Join(r, k); k.Load {
-		r.Reads += rounds.ReadsOf(k.Ladder)
+		r.Reads += rounds.ReadsOf(f.keys.Ladder(e))
 	}
 	if e.HasFlag(keys.FlagShared) {
 		if shared := f.sharedKey(e); shared != nil {
@@ -207,7 +207,7 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 		k.ExactFrom = f.keys.Fold(e, k.Ladder, r.Now)
 	}
 	first := len(r.Buckets)
-	fresh, listed := f.cutPending(r, e)
+	fresh, listed := f.cutEntry(r, e)
 	k.Compared = true
 	k.AppendBuckets(r, nil)
 	counted := len(r.Buckets) > first
@@ -221,6 +221,14 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	if k.Fold = counted && folds; k.Fold {
 		e.SetFolded(false)
 	}
+}
+
+// cutEntry adds what the store lacks of an entry to a round. The results are those of cutPending.
+func (b *ledger) cutEntry(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
+	if e.IsValues() {
+		return b.cutValues(r, e)
+	}
+	return b.cutPending(r, e)
 }
 
 // cutPending adds an entry's pending buckets to a round. fresh reports that the store has no counts
@@ -251,6 +259,9 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 // cut as if the store had some of its counts. That is so if a bucket of the coarsest level has
 // nothing but the round's Adds, or if a bucket has less than its known count.
 func (b *ledger) mayHaveCreated(e keys.Entry, k *rounds.Part) bool {
+	if e.IsValues() {
+		return false // a store that has made a key of its values alone has seen to that
+	}
 	l, synced := b.keys.Ladder(e), b.keys.SyncedOf(e)
 	for i := range k.Adds {
 		add := &k.Adds[i]

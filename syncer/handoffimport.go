@@ -134,6 +134,10 @@ func (h *handoff) keepLarger(hash uint32, e keys.Entry, known []store.Bucket) {
 	if h.resetting(hash, e) {
 		return
 	}
+	if e.IsValues() {
+		h.keys.MergeSyncedValues(e, cellsOf(known))
+		return
+	}
 	l, have := h.keys.Ladder(e), cellsOf(h.appendSynced(nil, e))
 	for _, c := range leaparray.MissingCells(cellsOf(known), have) {
 		h.keys.AddSynced(e, l, c.Stretch, c.N)
@@ -193,7 +197,7 @@ func (h *handoff) acceptRound(from *store.Round, since time.Time) {
 	r.Partition, r.Most = h.id, h.mostKeys
 	for i := range r.Parts {
 		k := &r.Parts[i]
-		k.Ref, k.Hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.Ladder(k.NS)
+		k.Ref, k.Hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.FoldsBy(k.NS)
 		k.TTL = h.keys.Names.Of(k.NS).TTL
 	}
 	h.includePending(r)

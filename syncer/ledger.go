@@ -200,7 +200,11 @@ func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
 	if e.HasFlag(keys.FlagBusy) {
 		b.skipComparison(e)
 	}
-	b.keys.ReplaceSynced(e, b.keys.Ladder(e), cellsOf(loaded))
+	if e.IsValues() {
+		b.keys.ReplaceSyncedValues(e, cellsOf(loaded))
+	} else {
+		b.keys.ReplaceSynced(e, b.keys.Ladder(e), cellsOf(loaded))
+	}
 	b.setWarm(e)
 }
 

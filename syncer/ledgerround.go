@@ -53,6 +53,10 @@ func (b *ledger) refOf(k *rounds.Part) arena.Ref {
 // excludePending temporarily subtracts a round's Adds from the pending counts.
 func (b *ledger) excludePending(r *rounds.Round) {
 	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket) {
+		if e.IsValues() {
+			b.keys.DropPendingValues(e, []keys.SeenValue{{Hash: add.ValueHash(), N: add.N}})
+			return
+		}
 		b.keys.SubtractPending(e, l, add.Stretch, add.N)
 	})
 }
@@ -60,7 +64,12 @@ func (b *ledger) excludePending(r *rounds.Round) {
 // includePending adds a round's Adds to the pending counts.
 func (b *ledger) includePending(r *rounds.Round) {
 	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket) {
-		b.keys.AddPending(e, l, add.Stretch, add.N)
+		switch {
+		case !e.IsValues():
+			b.keys.AddPending(e, l, add.Stretch, add.N)
+		case add.N > 0:
+			b.keys.PutPendingValue(e, add.ValueHash(), add.N)
+		}
 	})
 }
 
@@ -144,6 +153,10 @@ func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 	}
 	if !k.Renew && b.mayHaveCreated(e, k) {
 		e.SetFlags(keys.FlagRenew)
+	}
+	if e.IsValues() {
+		b.settleValues(k, e, load)
+		return
 	}
 	if !load && !b.keys.SetSynced(e, b.flushedBuckets(k, e, k.Compared && !k.Reset), false) {
 		// Another writer counts this key, or it was deleted, so the rest of the store's counts is

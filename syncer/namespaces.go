@@ -31,7 +31,7 @@ func (o *Options) addNamespaces(n *keys.Namespaces) error {
 			return err
 		}
 		n.Add(&keys.Namespace{Name: name, Ladder: ns.Ladder, DenyCold: ns.OnCold == OnColdDeny,
-			MaxKeys: ns.MaxKeys, Unlisted: ns.Unlisted, Marks: twotier.IsSettledNamespace(name),
+			MaxKeys: ns.MaxKeys, MostValues: ns.MostValues, Unlisted: ns.Unlisted, Marks: twotier.IsSettledNamespace(name),
 			TTL: KeyTTL(ns.Ladder)})
 	}
 	if n.Len() > keys.MaxNamespaces {
@@ -65,6 +65,13 @@ func (ns *Namespace) fill(name string) error {
 	if ns.OnCold != OnColdAllow && ns.OnCold != OnColdDeny {
 		return fmt.Errorf("syncer: namespace %s: OnCold is %q, want %q or %q",
 			name, ns.OnCold, OnColdAllow, OnColdDeny)
+	}
+	if ns.MostValues == 0 {
+		ns.MostValues = leaparray.DefaultMostValues
+	}
+	if ns.MostValues < 1 || ns.MostValues > MostValues {
+		return fmt.Errorf("syncer: namespace %s: MostValues is %d, want 1 to %d", name,
+			ns.MostValues, MostValues)
 	}
 	if ns.MaxKeys < 0 {
 		return fmt.Errorf("syncer: namespace %s: MaxKeys is %d, want 0 or more", name, ns.MaxKeys)

@@ -39,7 +39,13 @@ type Namespace struct {
 	MaxKeys int64
 	// Unlisted excludes its keys from [Counter.Top].
 	Unlisted bool
+	// MostValues is how many different values of a key are counted exactly, 1 to MostValues.
+	// Default: leaparray.DefaultMostValues. A key with more has a sample of them.
+	MostValues int
 }
+
+// MostValues is the largest number of values of a key that can be counted exactly.
+const MostValues = 65_536
 
 // Options configure a [Counter]. The zero value of a field means its default.
 type Options struct {

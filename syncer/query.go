@@ -173,7 +173,7 @@ func (t *topScan) countEvents(p *partition, e keys.Entry, window int64,
 	}
 	ns, _ := e.Name()
 	if only != nil && !only[cmp.Or(string(ns), twotier.DefaultNamespace)] ||
-		twotier.IsImported(ns) {
+		twotier.IsImported(ns) || e.IsValues() {
 		return 0
 	}
 	return est.Count

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"slices"
 	"sync"
 
 	"twotier.dev/twotier"
@@ -39,7 +40,8 @@ func (k *call) reserve() {
 		ns, key := b[:len(t.ns):len(t.ns)], b[len(t.ns):]
 		t.p.reservations.Add(k.reservation.id, ns, key, t.check.N)
 		k.reservation.checks = append(k.reservation.checks, twotier.Check{Kind: t.check.Kind,
-			NS: ns, Key: key, N: t.check.N, Until: t.check.Until})
+			NS: ns, Key: key, N: t.check.N, Until: t.check.Until,
+			Values: slices.Clone(t.check.Values)})
 	}
 	k.reservation.in.put(k.reservation)
 }

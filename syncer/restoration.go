@@ -142,7 +142,7 @@ func (s *restoration) cut() *rounds.Round {
 func (s *restoration) addKnown(r *rounds.Round, ns, key []byte, at arena.Ref) *rounds.Part {
 	sp := s.keys.Names.Of(ns)
 	k := r.AddKey(ns, key)
-	k.Ref, k.Hash, k.Ladder = at, s.keys.Names.Hash(ns, key), sp.Ladder
+	k.Ref, k.Hash, k.Ladder = at, s.keys.Names.Hash(ns, key), s.keys.Names.FoldsBy(ns)
 	k.TTL, k.Renew = sp.TTL, true
 	return k
 }
@@ -198,7 +198,11 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 		if e.HasFlag(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		s.keys.SetSynced(e, s.flushedBuckets(k, e, false), true)
+		if e.IsValues() {
+			s.keys.AcknowledgeValues(e, toldOf(k))
+		} else {
+			s.keys.SetSynced(e, s.flushedBuckets(k, e, false), true)
+		}
 	}
 }
 

@@ -156,14 +156,9 @@ func (b *bed) start(proxied bool) *server {
 	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must.Succeed(b.t, err)
-	spaces := map[string]distinct.Namespace{
-		twotier.DefaultNamespace: {Ladder: leaparray.Default()}}
-	values, err := distinct.New(distinct.Options{Now: clock.Now, Placement: b.place,
-		Namespaces: spaces})
-	must.Succeed(b.t, err)
 	s.node, err = node.New(node.Options{
 		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{},
-		Distinct: values, Clock: clock, Placement: b.place,
+		Clock: clock, Placement: b.place,
 	})
 	must.Succeed(b.t, err)
 	s.listen(b.t, "127.0.0.1:0")

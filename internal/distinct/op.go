@@ -73,10 +73,10 @@ func Hash(seed uint64, value []byte) uint64 {
 	return leaparray.CleanHash(binary.LittleEndian.Uint64(sum[:8]))
 }
 
-// Request returns the operation, with these values, as one of a counter. Its limits are those of
+// request returns the operation, with these values, as one of a counter. Its limits are those of
 // op, then one for each window, which refuses nothing, as do limits in shadow. What these would
-// refuse is known from the counts, unless another limit refuses: see [Op.Trial].
-func (op *Op) Request(seed uint64, values [][]byte) (twotier.Op, error) {
+// refuse is known from the counts, unless another limit refuses: see trial.
+func (op *Op) request(seed uint64, values [][]byte) (twotier.Op, error) {
 	if err := op.validate(len(values)); err != nil {
 		return twotier.Op{}, err
 	}
@@ -109,8 +109,8 @@ func (op *Op) Request(seed uint64, values [][]byte) (twotier.Op, error) {
 	return q, nil
 }
 
-// Trial returns a request that only compares a refused one, q, with the limits in shadow.
-func (op *Op) Trial(q *twotier.Op) twotier.Op {
+// trial returns a request that only compares a refused one, q, with the limits in shadow.
+func (op *Op) trial(q *twotier.Op) twotier.Op {
 	t := twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: slices.Clone(q.Checks)}
 	t.Checks[0].Limits = nil
 	for _, i := range op.Shadow {
@@ -119,8 +119,8 @@ func (op *Op) Trial(q *twotier.Op) twotier.Op {
 	return t
 }
 
-// AddTrial adds to the result of a refused request that of its Trial, if this has one.
-func (op *Op) AddTrial(of *twotier.Result, res *Result) {
+// addTrial adds to the result of a refused request that of its trial, if this has one.
+func (op *Op) addTrial(of *twotier.Result, res *Result) {
 	if of.Err != nil || len(of.Checks) == 0 {
 		return
 	}
@@ -160,8 +160,8 @@ func invalid(field, detail string) error {
 	return &twotier.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
 }
 
-// Conclude sets the result to that of the operation's Request.
-func (op *Op) Conclude(of *twotier.Result, res *Result) {
+// conclude sets the result to that of the operation's request.
+func (op *Op) conclude(of *twotier.Result, res *Result) {
 	*res = Result{Counts: res.Counts[:0], Over: res.Over[:0], Source: of.Source,
 		Degraded: of.Degraded, Allowed: of.Allowed}
 	if !res.Allowed {

@@ -14,17 +14,23 @@ const (
 	manyStored = 1 << 40
 )
 
-// PendingOf returns the counts that the store has not acknowledged. It is never nil, because even
-// an empty counter may grow.
+// PendingOf returns the counts that the store has not acknowledged, none of an entry with values.
+// It is never nil, because even an empty counter may grow.
 func (s *Keyspace) PendingOf(e Entry) leaparray.Counter {
-	if r := e.pendingRef(); r != 0 {
+	if r := e.pendingRef(); r != 0 && !e.IsValues() {
 		return counterAt(&s.arena, r)
 	}
 	return e.inline()
 }
 
-// SyncedOf returns the store's known counts of a key, or nil if there are none.
-func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter { return counterAt(&s.arena, e.syncedRef()) }
+// SyncedOf returns the store's known counts of a key, or nil if there are none. An entry with values
+// has none.
+func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter {
+	if e.IsValues() {
+		return nil
+	}
+	return counterAt(&s.arena, e.syncedRef())
+}
 
 // View returns the synced and pending counts of an entry's key.
 func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View {
@@ -156,13 +162,13 @@ func (s *Keyspace) dropPending(e Entry) {
 
 // ClearPending drops all pending counts of an entry.
 func (s *Keyspace) ClearPending(e Entry, l *leaparray.Ladder) {
-	s.PendingBuckets -= int64(l.CellCount(s.PendingOf(e)))
+	s.PendingBuckets -= int64(l.CellCount(s.PendingOf(e)) + s.ValuesOf(e).B.Len())
 	s.dropPending(e)
 }
 
 // ReleaseEmptyPending releases the memory of a pending counter that holds nothing.
 func (s *Keyspace) ReleaseEmptyPending(e Entry, l *leaparray.Ladder) {
-	if !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
+	if !e.IsValues() && !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
 		s.dropPending(e)
 	}
 }
@@ -284,13 +290,16 @@ func (s *Keyspace) PendingWeight(e Entry) (n int64) {
 	if e.HasFlag(FlagBusy|FlagParked) || !e.HasPending() {
 		return 0
 	}
-	n = s.Ladder(e).Total(s.PendingOf(e))
+	n = s.Ladder(e).Total(s.PendingOf(e)) + int64(s.ValuesOf(e).B.Len())
 	return max(n, -n)
 }
 
 // EachSyncedCell calls fn with everything that another counter, or the store, needs to hold the
 // same counts as synced.
 func (s *Keyspace) EachSyncedCell(e Entry, fn func(at leaparray.Stretch, n int64)) {
+	for known := s.ValuesOf(e).A; len(known) > 0; known = known[2:] {
+		fn(leaparray.ValueAt(known[0]), int64(known[1]))
+	}
 	l, synced := s.Ladder(e), s.SyncedOf(e)
 	l.EachCell(synced, func(at leaparray.Stretch, n int64) bool {
 		fn(at, n)

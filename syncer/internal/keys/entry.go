@@ -13,8 +13,9 @@ import (
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    largest known count of the key that a companion belongs to (47), whether the key has
-//	          folded (1), length of namespace (7) and key (9)
+//	word 2    largest known count of the key that a companion belongs to (46), whether it has values
+//	          in place of counts (1), whether the key has folded (1), length of namespace (7) and
+//	          key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for two cells
 //
@@ -28,7 +29,8 @@ const (
 	entryHead   = 3
 	inlineWords = 4
 	foldedBit   = 1 << 47
-	low47       = 1<<47 - 1
+	valuesBit   = 1 << 46
+	low46       = 1<<46 - 1
 	low24       = 1<<24 - 1
 	low32       = 1<<32 - 1
 )
@@ -159,12 +161,15 @@ func (e Entry) isCompanion() bool {
 	return twotier.Companion(ns) != ""
 }
 
-func (e Entry) accompanied() uint64 { return e[2] & low47 }
+// IsValues reports whether the entry holds different values.
+func (e Entry) IsValues() bool { return e[2]&valuesBit != 0 }
+
+func (e Entry) accompanied() uint64 { return e[2] & low46 }
 
 // setAccompanied raises the largest known count of the key that a companion belongs to.
 func (e Entry) setAccompanied(n float64) {
 	if n > float64(e.accompanied()) {
-		e[2] = e[2]&^low47 | uint64(min(n, low47))
+		e[2] = e[2]&^low46 | uint64(min(n, low46))
 	}
 }
 

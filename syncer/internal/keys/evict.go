@@ -174,6 +174,9 @@ func (s *Keyspace) Sweep(from, n int) (more bool) {
 
 // latestStart returns when the last bucket of an entry begins.
 func (s *Keyspace) latestStart(e Entry, l *leaparray.Ladder) int64 {
+	if e.IsValues() {
+		return s.ValuesOf(e).Latest()
+	}
 	return max(l.LatestStart(s.SyncedOf(e)), l.LatestStart(s.PendingOf(e)))
 }
 

@@ -151,6 +151,9 @@ func (s *Keyspace) rankAlone(e Entry, now int64) float64 {
 	if s.latestStart(e, l) < oldestStart(l, now) {
 		return 0
 	}
+	if e.IsValues() {
+		return float64(s.ValuesOf(e).Len())
+	}
 	return float64(l.Total(s.SyncedOf(e))) + float64(l.Total(s.PendingOf(e)))
 }
 

@@ -3,6 +3,7 @@ package keys
 import (
 	"iter"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/internal/table"
@@ -21,8 +22,9 @@ type Keyspace struct {
 	// operations on keys in memory don't use it.
 	Stored *StoredHashes
 
-	changing change  // see beginChange
-	changes  []int64 // scratch of SetSynced
+	changing change              // see beginChange
+	changes  []int64             // scratch of SetSynced
+	puts     leaparray.ValueList // scratch of See
 
 	evictSlot int // where the search for an entry to evict continues
 
@@ -48,6 +50,14 @@ func (s *Keyspace) Namespace(e Entry) *Namespace { return s.Names.all[e.namespac
 
 // Ladder returns the ladder of an entry's namespace.
 func (s *Keyspace) Ladder(e Entry) *leaparray.Ladder { return s.Namespace(e).Ladder }
+
+// FoldsBy returns the ladder by which a store folds an entry's key, nil for different values.
+func (s *Keyspace) FoldsBy(e Entry) *leaparray.Ladder {
+	if e.IsValues() {
+		return nil
+	}
+	return s.Ladder(e)
+}
 
 // All iterates over the entries. None may be dropped or moved meanwhile.
 func (s *Keyspace) All() iter.Seq2[arena.Ref, Entry] {
@@ -108,7 +118,9 @@ func (s *Keyspace) Find(hash uint32, ns, key []byte) arena.Ref {
 func (s *Keyspace) Insert(hash uint32, ns, key []byte, space int) arena.Ref {
 	r := s.arena.Alloc(Words(ns, key))
 	e := Entry(s.arena.Tail(r))
-	e.setName(ns, key)
+	if e.setName(ns, key); twotier.IsValues(ns) {
+		e[2] |= valuesBit
+	}
 	e.setNamespaceIndex(space)
 	s.table.Insert(hash, r)
 	s.Names.all[space].Keys.Add(1)

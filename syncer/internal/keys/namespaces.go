@@ -22,6 +22,8 @@ type Namespace struct {
 	DenyCold bool
 	// Marks: each key marks a hold as settled.
 	Marks bool
+	// MostValues is how many different values of a key are kept before they are a sample.
+	MostValues int
 	// MaxKeys is the maximum number of keys in memory, 0 for no maximum; Keys is the current
 	// number.
 	MaxKeys int64
@@ -82,6 +84,14 @@ func (n *Namespaces) Of(ns []byte) *Namespace { return n.all[n.Index(ns)] }
 
 // Ladder returns the ladder of a namespace.
 func (n *Namespaces) Ladder(ns []byte) *leaparray.Ladder { return n.Of(ns).Ladder }
+
+// FoldsBy returns the ladder by which a store folds keys of a namespace, nil for different values.
+func (n *Namespaces) FoldsBy(ns []byte) *leaparray.Ladder {
+	if twotier.IsValues(ns) {
+		return nil
+	}
+	return n.Ladder(ns)
+}
 
 // Hash returns the hash of a key in the table of its partition. ns is empty for the default
 // namespace.

@@ -1,0 +1,58 @@
+package decide
+
+import (
+	"math"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
+)
+
+// compareValues compares a check of different values with its limits. An Acquire compares what the
+// windows would have with its values.
+func (c *Call) compareValues(check *twotier.Check, k *Key, r *twotier.CheckResult) {
+	acquire := c.Op.Kind == twotier.Acquire
+	var more []uint64
+	if acquire {
+		more = check.Values
+	}
+	until := c.TS
+	if c.TS >= c.Now {
+		until = math.MaxInt64 // another node, whose clock is ahead, may have seen a value
+	}
+	for j := range check.Limits {
+		limit := &check.Limits[j]
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), BucketMS: 1}
+		without, with := k.Values.Count(c.TS-limit.Window, until, more)
+		setValueCount(&lr, without)
+		n := with.Count
+		if acquire {
+			c.with = append(c.with, with)
+			n += k.Reserved + max(0, k.Extra)
+		}
+		if lr.Refused = c.Op.Kind != twotier.Count && n > lr.Max; lr.Refused && acquire {
+			refuseValues(k, &lr, r, c.TS, with.Count, more)
+		}
+		r.Refused = r.Refused || lr.Refused
+		r.Limits = append(r.Limits, lr)
+	}
+	if acquire && k.Doubtful {
+		r.Refused, r.RetryAfter = true, max(r.RetryAfter, doubtRetry)
+	}
+}
+
+// refuseValues records after how long a limit would have room for further values, with which the
+// window has n.
+func refuseValues(k *Key, lr *twotier.LimitResult, r *twotier.CheckResult, at, n int64,
+	more []uint64) {
+	retry := int64(reservedRetry)
+	if n > lr.Max {
+		retry = k.Values.RetryAfter(lr.Window, lr.Max, at, more)
+	}
+	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
+		r.RetryAfter = retry
+	}
+}
+
+func setValueCount(lr *twotier.LimitResult, n leaparray.ValueCount) {
+	lr.Count, lr.Lo, lr.Hi, lr.Error = n.Count, n.Min, n.Max, n.Error
+}
