@@ -19,7 +19,6 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/modes"
