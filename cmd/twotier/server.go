@@ -196,13 +196,13 @@ func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
 	return syncer.OnCold(ns.OnCold)
 }
 
-// newCounter makes the counter of events. pulse is nil without a cluster.
+// newCounter makes the counter. pulse is nil without a cluster.
 func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *elapsed.Pulse,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ns := range cfg.Namespaces {
 		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name),
-			MaxKeys: ns.MaxKeys}
+			MaxKeys: ns.MaxKeys, MostValues: ns.ExactValues}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
 		Unlisted: true}
