@@ -18,7 +18,7 @@ type Held struct {
 	Idle int64
 	// Resetting reports that a reset has not reached the store yet.
 	Resetting bool
-	// Synced and Pending are the counts by bucket.
+	// Synced and Pending are the counts by bucket. A value counts one, in one of them.
 	Synced, Pending map[leaparray.Stretch]int64
 }
 
@@ -37,6 +37,16 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 		Idle:      int64(e.IdleSeconds(t.p.keys.Clock.Second())),
 		Resetting: t.p.resetting(t.hash, e),
 		Synced:    map[leaparray.Stretch]int64{}, Pending: map[leaparray.Stretch]int64{}}
+	v := t.p.keys.ValuesOf(e)
+	for i := range v.A.Len() {
+		hash, _ := v.A.At(i)
+		h.Synced[leaparray.ValueAt(hash)] = 1
+	}
+	for i := range v.B.Len() {
+		if hash, _ := v.B.At(i); v.A.Seen(hash) == 0 {
+			h.Pending[leaparray.ValueAt(hash)] = 1
+		}
+	}
 	t.sp.Ladder.EachCell(t.p.keys.SyncedOf(e), func(at leaparray.Stretch, n int64) bool {
 		h.Synced[at] += n
 		return true
@@ -45,6 +55,26 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 		h.Pending[at] += n
 		return true
 	})
+	return h
+}
+
+// HeldValues is when the values of a key in memory were last seen.
+type HeldValues struct {
+	Warm bool
+	Seen map[uint64]int64
+}
+
+// Values returns the values of a key in memory, at one moment.
+func (c *Counter) Values(ns, key []byte) (h HeldValues) {
+	var t target
+	c.locate(&t, &twotier.Check{NS: ns, Key: key})
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	if r := t.p.keys.Find(t.hash, t.ns, key); r != 0 {
+		e := t.p.keys.EntryAt(r)
+		h = HeldValues{Warm: t.p.warm(e), Seen: map[uint64]int64{}}
+		t.p.keys.ValuesOf(e).Each(func(hash uint64, seen int64) { h.Seen[hash] = seen })
+	}
 	return h
 }
 
@@ -90,6 +120,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 		p.mu.Lock()
 		kept += p.keys.PendingBuckets
 		for _, e := range p.keys.All() {
+			found += int64(p.keys.ValuesOf(e).B.Len())
 			p.keys.Ladder(e).EachCell(p.keys.PendingOf(e), func(leaparray.Stretch, int64) bool {
 				found++
 				return true

@@ -44,7 +44,8 @@ type away struct {
 func runHandovers(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 9))
 	r := &relay{t: t, rnd: rnd, clk: &clock{now: t0}, owner: make([]int, 2),
-		truth: map[string]int64{}, away: map[string]*away{"away0": {}, "away1": {}}, limit: 40}
+		truth: map[string]int64{}, away: map[string]*away{"away0": {}, "away1": {}, "/away2": {}},
+		limit: 40}
 	r.inner = embedded.New(embedded.Options{Now: func() time.Time {
 		return time.UnixMilli(r.clk.Now())
 	}})
@@ -80,12 +81,12 @@ func (r *relay) step() {
 	case n < 15:
 		r.giveOrTake()
 	case n < 35:
-		r.add(fmt.Sprint("free", r.rnd.IntN(5)))
+		r.add(fmt.Sprint(r.kind("free"), r.rnd.IntN(5)))
 	case n < 60:
-		key := fmt.Sprint("limited", r.rnd.IntN(3))
+		key := fmt.Sprint(r.kind("limited"), r.rnd.IntN(3))
 		var res twotier.Result
-		op := twotier.Op{Kind: twotier.Acquire,
-			Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits(86_400_000, r.limit)}}}
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{checkOf(key, 1)}}
+		op.Checks[0].Limits = limits(86_400_000, r.limit)
 		if r.do(key, op, &res) && res.Allowed {
 			if r.truth[key]++; r.truth[key] > r.limit {
 				r.t.Errorf("%s: %d admitted, limit %d", key, r.truth[key], r.limit)
@@ -96,15 +97,15 @@ func (r *relay) step() {
 	case n < 74:
 		r.pass()
 	case n < 77:
-		r.resetAtOwner(fmt.Sprint("own", r.rnd.IntN(2)))
+		r.resetAtOwner(fmt.Sprint(r.kind("own"), r.rnd.IntN(2)))
 	case n < 80:
 		r.stores[r.rnd.IntN(3)].SetDown(r.rnd.IntN(2) == 0)
 	case n < 86:
-		r.standIn(fmt.Sprint("away", r.rnd.IntN(2)))
+		r.standIn(r.awayKey())
 	case n < 89:
-		r.reset(fmt.Sprint("away", r.rnd.IntN(2)))
+		r.reset(r.awayKey())
 	case n < 91:
-		r.split(fmt.Sprint("away", r.rnd.IntN(2)))
+		r.split(r.awayKey())
 	default:
 		r.move(r.rnd.IntN(2), r.rnd.IntN(3))
 	}
@@ -118,10 +119,13 @@ func (r *relay) step() {
 	}
 }
 
+// kind returns the kind of a key, of events or of values.
+func (r *relay) kind(name string) string { return [...]string{"", "", "/"}[r.rnd.IntN(3)] + name }
+
 // add counts a key at its owner.
 func (r *relay) add(key string) {
 	n := 1 + r.rnd.Int64N(4)
-	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: n}}}
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{checkOf(key, n)}}
 	if r.do(key, op, nil) {
 		r.truth[key] += n
 	}
@@ -142,7 +146,7 @@ func (r *relay) resetAtOwner(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(),
 		time.Duration(r.rnd.IntN(500))*time.Millisecond)
 	defer cancel()
-	err := r.list[r.owner[r.partition(key)]].ResetKey(ctx, nil, []byte(key))
+	err := r.list[r.owner[r.partition(key)]].ResetKey(ctx, spaceOf(key), []byte(key))
 	if err == nil || errors.Is(err, twotier.ErrUnknownOutcome) {
 		r.truth[key] = 0
 	}
@@ -161,7 +165,7 @@ func (r *relay) giveOrTake() {
 }
 
 func (r *relay) partition(key string) int {
-	return twotier.Placement{Partitions: 2}.Of(nil, []byte(key))
+	return twotier.Placement{Partitions: 2}.Of(spaceOf(key), []byte(key))
 }
 
 // do carries out an operation at the owner of a key.
@@ -182,10 +186,13 @@ func (r *relay) doAt(at int, key string, op twotier.Op, res *twotier.Result) boo
 	return err == nil
 }
 
+// awayKey returns a key that all count.
+func (r *relay) awayKey() string { return [...]string{"away0", "away1", "/away2"}[r.rnd.IntN(3)] }
+
 // standIn counts a key at any counter, owner or not.
 func (r *relay) standIn(key string) {
 	op := twotier.Op{Kind: twotier.Add, AllowNonOwner: true,
-		Checks: []twotier.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
+		Checks: []twotier.Check{checkOf(key, 1+r.rnd.Int64N(4))}}
 	if r.doAt(r.rnd.IntN(3), key, op, nil) {
 		r.away[key].n += op.Checks[0].N
 	}
@@ -201,10 +208,10 @@ func (r *relay) reset(key string) {
 	var err error
 	for i, c := range r.list {
 		if i != owner {
-			err = errors.Join(err, c.DropKey(ctx, nil, []byte(key), r.rnd.IntN(2) == 0))
+			err = errors.Join(err, c.DropKey(ctx, spaceOf(key), []byte(key), r.rnd.IntN(2) == 0))
 		}
 	}
-	err = errors.Join(err, r.list[owner].ResetKey(ctx, nil, []byte(key)))
+	err = errors.Join(err, r.list[owner].ResetKey(ctx, spaceOf(key), []byte(key)))
 	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
 }
 
@@ -219,7 +226,7 @@ func (r *relay) split(key string) {
 	c, pause := r.list[at], func() { time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond) }
 	c.StartOwning(p)
 	r.stores[at].SetDown(r.rnd.IntN(2) == 0)
-	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{checkOf(key, 1)}}
 	r.doAt(at, key, op, nil)
 	pause()
 	r.away[key].open = true
@@ -227,7 +234,7 @@ func (r *relay) split(key string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = c.ResetKey(ctx, nil, []byte(key)) // it may reach the store at any time
+		_ = c.ResetKey(ctx, spaceOf(key), []byte(key)) // it may reach the store at any time
 	}()
 	time.Sleep(100 * time.Millisecond)
 	r.standIn(key)
@@ -242,7 +249,7 @@ func (r *relay) split(key string) {
 // takeAndGo has a counter take a partition over, and be gone before it has done more than flush.
 func (r *relay) takeAndGo(p int, c *syncer.Counter, h *syncer.Handoff) {
 	for key, k := range r.away {
-		h := c.Held(nil, []byte(key))
+		h := c.Held(spaceOf(key), []byte(key))
 		k.gone = k.gone || len(h.Pending) > 0 || h.Resetting
 	}
 	c.ImportHandoff(h)

@@ -16,7 +16,7 @@ func (r *relay) check(p int) {
 		if r.partition(key) != p {
 			continue
 		}
-		h := c.Held(nil, []byte(key))
+		h := c.Held(spaceOf(key), []byte(key))
 		synced, pending := total(h.Synced), total(h.Pending)
 		switch {
 		case h.Warm && synced+pending != want, pending > want:
@@ -81,7 +81,7 @@ func (r *relay) end() {
 // if the outcome of a reset is unknown.
 func (r *relay) believed(key string, stored int64) {
 	for i, c := range r.list {
-		h := c.Held(nil, []byte(key))
+		h := c.Held(spaceOf(key), []byte(key))
 		if sum := total(h.Synced); h.Warm && sum != stored {
 			r.t.Errorf("%s: counter %d believes in %d, the store holds %d", key, i, sum, stored)
 		}
@@ -92,9 +92,13 @@ func (r *relay) believed(key string, stored int64) {
 // write of this moment lets it live.
 func (r *relay) kept(key string) {
 	span := 24 * time.Hour.Milliseconds()
-	until := r.inner.Expires(r.partition(key), nil, []byte(key))
-	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
-		if least := b.End() + span; until < least {
+	until := r.inner.Expires(r.partition(key), spaceOf(key), []byte(key))
+	for _, b := range r.inner.Get(r.partition(key), spaceOf(key), []byte(key)) {
+		end := b.End()
+		if b.IsValue() {
+			end = b.N
+		}
+		if least := end + span; until < least {
 			r.t.Errorf("%s: the store keeps it %d ms too short", key, least-until)
 		}
 	}
@@ -104,9 +108,6 @@ func (r *relay) kept(key string) {
 }
 
 // stored returns the store's sum of a key.
-func (r *relay) stored(key string) (n int64) {
-	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
-		n += b.N
-	}
-	return n
+func (r *relay) stored(key string) int64 {
+	return sumOf(key, r.inner.Get(r.partition(key), spaceOf(key), []byte(key)))
 }

@@ -66,7 +66,7 @@ func (co *company) add(at int, key string, n int64) {
 func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
 	t.Helper()
 	do(t, c, twotier.Op{Kind: twotier.Add, TS: ts, AllowNonOwner: true,
-		Checks: []twotier.Check{{Key: []byte(key), N: n}}})
+		Checks: []twotier.Check{checkOf(key, n)}})
 }
 
 // visit starts a counter, counts a key and closes the counter.
@@ -87,16 +87,14 @@ func (co *company) counts(at int, key string) int64 {
 }
 
 func counting(key string) twotier.Op {
-	return twotier.Op{Kind: twotier.Count, AllowNonOwner: true, Checks: []twotier.Check{
-		{Key: []byte(key), Limits: []twotier.Limit{{Window: 60_000}}}}}
+	check := checkOf(key, 0)
+	check.Limits = []twotier.Limit{{Window: 60_000}}
+	return twotier.Op{Kind: twotier.Count, AllowNonOwner: true, Checks: []twotier.Check{check}}
 }
 
 // stored returns the store's count of a key.
-func (co *company) stored(key string) (n int64) {
-	for _, b := range co.store.Get(0, nil, []byte(key)) {
-		n += b.N
-	}
-	return n
+func (co *company) stored(key string) int64 {
+	return sumOf(key, co.store.Get(0, spaceOf(key), []byte(key)))
 }
 
 func (co *company) flush(at int) {

@@ -39,6 +39,7 @@ type world struct {
 	image  *embedded.Image // that the store may go back to, or nil
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
+	valued map[string]*seen
 	behind int   // operations refused because there was no room in time
 	peak   int64 // the highest memory use seen
 	starts int   // how many times the first counter was started
@@ -48,7 +49,7 @@ type world struct {
 func runModel(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	w := &world{t: t, rnd: rnd, dates: rand.New(rand.NewPCG(seed, 3)), plan: newPlan(rnd),
-		keys: map[string]*truth{}}
+		keys: map[string]*truth{}, valued: map[string]*seen{}}
 	w.now = func() int64 { return t0 + time.Now().UnixMilli()%1_000_000_000 + w.jump.Load() }
 	t.Logf("seed %d: %+v", seed, w.plan)
 	w.ladder, _ = leaparray.NewLadder(w.plan.exact, w.plan.levels...)
@@ -99,6 +100,9 @@ func (w *world) restart() {
 		for key, truth := range w.keys {
 			w.ledger(key, truth)
 		}
+		for key := range w.valued {
+			w.ledgerValues(key)
+		}
 	}
 	w.start()
 }
@@ -135,10 +139,12 @@ func (w *world) step() {
 		w.image = w.store.Image()
 	}
 	switch n := w.rnd.IntN(100); {
-	case n < 30:
+	case n < 25:
 		w.add()
-	case n < 60:
+	case n < 50:
 		w.acquire()
+	case n < 60:
+		w.stepValues()
 	case n < 67:
 		w.count()
 	case n < 70:
@@ -190,6 +196,10 @@ func (w *world) end() {
 		w.ledger(key, truth)
 		w.verify(key)
 	}
+	for key := range w.valued {
+		w.ledgerValues(key)
+		w.verifyValues(key)
+	}
 	w.reclaimed()
 	for _, c := range w.counters() {
 		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
@@ -230,6 +240,11 @@ func (w *world) settle(ctx context.Context, counters ...*syncer.Counter) {
 func (w *world) unflushed(c *syncer.Counter) bool {
 	for key := range w.keys {
 		if h := c.Held(nil, []byte(key)); h.Found && !h.Clean {
+			return true
+		}
+	}
+	for key := range w.valued {
+		if h := c.Held(spaceOf(key), []byte(key)); h.Found && !h.Clean {
 			return true
 		}
 	}

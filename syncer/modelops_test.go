@@ -90,7 +90,7 @@ func (w *world) key(kind string) string {
 }
 
 func (w *world) partition(key string) int {
-	return twotier.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
+	return twotier.Placement{Partitions: w.plan.parts}.Of(spaceOf(key), []byte(key))
 }
 
 // actor returns the counter that carries out the next operation.
@@ -425,18 +425,26 @@ func (w *world) forget() {
 		return
 	}
 	key := w.pick()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	switch err := w.c.ResetKey(ctx, nil, []byte(key)); {
-	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
+	if w.reset(key) {
 		k := w.truth(key)
 		clear(k.buckets)
 		clear(k.own)
 		k.log, k.taken = nil, false
+	}
+}
+
+// reset resets a key, and reports whether it was reset, or will be.
+func (w *world) reset(key string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	switch err := w.c.ResetKey(ctx, spaceOf(key), []byte(key)); {
+	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
+		return true
 	case errors.Is(err, twotier.ErrOverload) && w.plan.memory > 0:
 	default:
 		w.t.Error(err)
 	}
+	return false
 }
 
 // verify compares memory's counts of a key with the true ones (I1), and the running sums with the

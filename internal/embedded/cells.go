@@ -30,9 +30,22 @@ func (c cells) get(s leaparray.Stretch) int64 {
 	return 0
 }
 
-// add adds n to a cell, creates it if necessary, and returns the result.
+// add adds n to a cell, creates it if necessary, and returns the result. Of a value it keeps the
+// later time, and deletes it for a negative one, unless it was seen later.
 func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	at, found := c.find(s)
+	if s.IsValue() {
+		switch {
+		case !found && n < 0:
+			return 0
+		case found && n < 0 && -n >= (*c)[at].N:
+			*c = slices.Delete(*c, at, at+1)
+			return 0
+		case found:
+			(*c)[at].N = max((*c)[at].N, n)
+			return (*c)[at].N
+		}
+	}
 	if !found {
 		*c = slices.Insert(*c, at, leaparray.Cell{Stretch: s})
 	}

@@ -78,21 +78,13 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	k.Err = nil
 	h := p.find(k.NS, k.Key, now)
-	recorded := p.records[string(p.name)] != nil
-	rec := p.record(k, now)
-	created := false
-	if !rec.reset {
-		if h != nil && p.left && !recorded {
-			p.recordRestored(rec, nonZero(h.cells))
-		}
-		add := missingCells(k, rec.cells)
-		if created = h == nil && len(add) > 0; created {
-			h = p.insert(len(add))
-		}
-		for _, c := range add {
-			p.add(h, c.Stretch, c.N)
-		}
-		p.recordRestored(rec, nonZero(add))
+	add := p.missing(k, h, now)
+	created := h == nil && len(add) > 0
+	if created {
+		h = p.insert(len(add))
+	}
+	for _, c := range add {
+		p.add(h, c.Stretch, c.N)
 	}
 	p.reportRestored(h, k)
 	if h == nil {
@@ -104,22 +96,37 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	}
 }
 
-// missingCells returns the cells of a key still to be added after some were restored: the missing
-// counts, and all marks, which are not counted.
-func missingCells(k *syncer.KeyRound, restored cells) (add cells) {
-	if len(k.Adds) == 0 {
-		return nil
-	}
+// missing returns the cells of the key named p.name still to be added after some were restored, and
+// records them: the missing counts, and all marks, which are not counted. Values need no record.
+func (p *partition) missing(k *syncer.KeyRound, h *hash, now int64) (add cells) {
+	values := len(k.Adds) > 0 && k.Adds[0].IsValue()
+	recorded := p.records[string(p.name)] != nil
 	known := make(cells, 0, len(k.Adds))
 	for i := range k.Adds {
 		known = append(known, leaparray.Cell{Stretch: k.Adds[i].Stretch, N: k.Adds[i].N})
 	}
-	add = leaparray.MissingCells(known, restored)
+	if values && !recorded {
+		return known
+	}
+	rec := p.record(k, now)
+	switch {
+	case rec.reset:
+		return nil
+	case values:
+		return known
+	}
+	if h != nil && p.left && !recorded {
+		p.recordRestored(rec, nonZero(h.cells))
+	}
+	if len(known) > 0 {
+		add = leaparray.MissingCells(known, rec.cells)
+	}
 	for _, c := range known {
 		if c.N == 0 {
 			add = append(add, c)
 		}
 	}
+	p.recordRestored(rec, nonZero(add))
 	return add
 }
 

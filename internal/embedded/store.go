@@ -293,9 +293,12 @@ func (p *partition) applyKey(r *syncer.Round, k *syncer.KeyRound, write bool, no
 	}
 }
 
-// finishWrite sets the time to live of the key named p.name after a write.
+// finishWrite sets the time to live of the key named p.name after a write, or removes it with its
+// last value.
 func (p *partition) finishWrite(k *syncer.KeyRound, h *hash, created bool, now int64) {
-	if k.TTL > 0 && (created || k.Renew) {
+	if len(h.cells) == 0 {
+		p.remove(h)
+	} else if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
 }

@@ -162,7 +162,7 @@ func (s *modelPartition) count(r *syncer.Round, k *syncer.KeyRound) {
 	}
 }
 
-// add counts in the cells of a key, and sets its time to live. It reports whether a cell is new, or
+// add counts in the cells of a key, or sees its values, and sets its time to live. It reports whether a cell is new, or
 // held 0.
 func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bool) {
 	name := nameOf(k)
@@ -176,8 +176,15 @@ func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bo
 		s.keys[name] = c
 	}
 	for _, b := range adds {
+		if b.IsValue() {
+			c.see(b)
+			continue
+		}
 		c[b.Stretch] += b.N
 		grown = grown || c[b.Stretch] == b.N
+	}
+	if len(c) == 0 { // its last value was deleted
+		delete(s.keys, name)
 	}
 	switch {
 	case !sure && len(nonZero(c)) == 0:
@@ -226,6 +233,10 @@ func (s *modelPartition) republish(r *syncer.Round) {
 		name := nameOf(k)
 		if s.reset[name] {
 			s.restore(r, k, nil)
+			continue
+		}
+		if hasValues(k) {
+			s.restore(r, k, k.Adds)
 			continue
 		}
 		if s.restored[name] == nil {

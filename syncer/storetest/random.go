@@ -31,6 +31,7 @@ type dice struct {
 const (
 	modelPartitions = 3
 	modelKeys       = 6
+	modelValueKeys  = 2 // further keys, which have values
 )
 
 func sequenceID(r *syncer.Round) string { return fmt.Sprint(r.Partition, " ", r.Writer) }
@@ -72,7 +73,7 @@ func (d *dice) round() *syncer.Round {
 	case 4, 5, 6:
 		d.republish(r, told)
 	}
-	for i := range modelKeys {
+	for i := range modelKeys + modelValueKeys {
 		if d.IntN(3) == 0 || r.Republish && d.IntN(2) == 0 {
 			r.Keys = append(r.Keys, d.copyPrevious(r, d.key(r, i)))
 		}
@@ -99,6 +100,9 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	if i%2 == 1 {
 		k.NS = []byte("ns")
 	}
+	if i >= modelKeys {
+		k.Key = valuesKey(i)
+	}
 	if r.ReadOnly {
 		return syncer.KeyRound{NS: k.NS, Key: k.Key, Load: true}
 	}
@@ -111,6 +115,10 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 		k.ExactFrom = d.now - d.Int64N(1+d.Int64N(30_000))
 	}
 	k.Reset = write && d.IntN(10) == 0 && !r.Republish
+	if hasValues(&k) {
+		d.values(r, &k)
+		return k
+	}
 	if r.Republish && d.IntN(4) > 0 {
 		k.Adds = d.knownCounts(r, &k)
 		return k
@@ -187,6 +195,9 @@ func (d *dice) copyPrevious(r *syncer.Round, k syncer.KeyRound) syncer.KeyRound 
 		return k
 	}
 	same := r.Keys[len(r.Keys)-1]
+	if hasValues(&same) != hasValues(&k) {
+		return k
+	}
 	same.NS, same.Key = k.NS, k.Key
 	same.Adds = slices.Clone(same.Adds)
 	return same

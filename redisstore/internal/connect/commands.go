@@ -43,8 +43,9 @@ func expiryCommands(expiry string) []command {
 	case scripts.ExpireTairhash:
 		return []command{
 			{"exhincrby", []any{"f", "1"}}, {"exhset", []any{"f", "1"}}, {"exhpexpire", []any{"f", "1000"}},
-			{"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}},
-			{"exhdel", []any{"f"}},
+			{"exhget", []any{"f"}},
+			{"exhmget", []any{"f"}}, {"exhgetall", []any{}},
+			{"exhlen", []any{}}, {"exhdel", []any{"f"}},
 		}
 	}
 	return nil

@@ -81,22 +81,28 @@ func TestFields(t *testing.T) {
 		"-35260000000502": {Start: 35_260_000_000 * 50, Width: 50},
 		"-55316224000001": {Start: 55 * year, Width: year},
 		"-600005":         {Start: 0, Width: 60_000},
+
+		"v\x00\x00\x00\x00\x00\x00\x00\x3f": leaparray.ValueAt(63),
+		"v\xfe\x01\x02\x03\x04\x05vv":       leaparray.ValueAt(0xfe01_0203_0405_7676),
 	} {
 		if got := layout.Field(s); got != want {
 			t.Errorf("%v is %s, want %s", s, got, want)
 		}
 	}
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 12))
-	for range 10_000 {
+	for i := range 10_000 {
 		width := 50 + dice.Int64N([]int64{1000, 1_000_000, year - 50}[dice.IntN(3)])
 		s := leaparray.Stretch{Start: dice.Int64N(1e13/width) * width, Width: width}
+		if i%4 == 0 {
+			s = leaparray.ValueAt(dice.Uint64())
+		}
 		list := layout.ParseBuckets([]any{layout.Field(s), "3"}, nil)
 		if len(list) != 1 || list[0] != (syncer.Bucket{Stretch: s, N: 3}) ||
 			len(layout.Field(s)) > 16 {
 			t.Fatalf("%v is %s, which is %v", s, layout.Field(s), list)
 		}
 	}
-	for _, other := range []string{"", "e", "x", "1.5", "-1", "-10", "-12", "-99995", "-90",
+	for _, other := range []string{"", "e", "x", "v", "v1234567", "v123456789", "1.5", "-1", "-10", "-12", "-99995", "-90",
 		"1000000000000000", "-1000000000000000", "99999999999999999999"} {
 		if list := layout.ParseBuckets([]any{other, "1"}, nil); len(list) != 0 {
 			t.Errorf("%q is %v", other, list)

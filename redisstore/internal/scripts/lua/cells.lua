@@ -2,6 +2,13 @@
 -- the number of events in it. Its field is a number: the time of an event that keeps its
 -- millisecond, or for a bucket minus the number that is written as its index, its width, and the
 -- last digit of the number of the width's digits.
+--
+-- A value of a key has the field v and, after that, the bytes of its hash. What it has is when it
+-- was last seen, in unix milliseconds.
+
+-- isValue reports whether a field is that of a value. Those of cells are numbers.
+local byte = string.byte
+local function isValue(field) return field and byte(field) == 118 end
 
 -- cell returns the start and the width of a field's cell, nil if the field is none. It matches
 -- layout.ParseField in Go.

@@ -31,7 +31,6 @@
 -- Nothing that may raise is called after the first write, which stores the sequence and which
 -- groups are changed: the same call, sent again, finds them there.
 local call, try, KEYS = redis.call, redis.pcall, KEYS
-local byte = string.byte
 local function digits(n) return string.format('%.0f', n) end
 local args = cmsgpack.unpack(ARGV[3])
 -- How many fields of keys the reply may have, and how many milliseconds a claim lasts.

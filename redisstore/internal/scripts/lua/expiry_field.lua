@@ -1,4 +1,4 @@
-local HGET, HDEL, HLEN, HGETALL = 'HGET', 'HDEL', 'HLEN', 'HGETALL'
+local HGET, HMGET, HDEL, HLEN, HGETALL = 'HGET', 'HMGET', 'HDEL', 'HLEN', 'HGETALL'
 local HINCR = nil -- counts in a field, if that needs no more than one command
 local function add(key, field, delta, ttl)
   local v = redis.pcall('HINCRBY', key, field, delta)
@@ -7,6 +7,13 @@ local function add(key, field, delta, ttl)
     redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', 1, field)
   end
   return v
+end
+-- put writes fields of a key. It returns an error, if there is one.
+local function put(key, sets, ttl)
+  local done, names = redis.pcall('HSET', key, unpack(sets)), {}
+  if type(done) == 'table' then return done end
+  for i = 1, #sets, 2 do names[#names + 1] = sets[i] end
+  if ttl ~= '0' then redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', #names, unpack(names)) end
 end
 -- set writes fields of a key, and its version, which lives as long as the key. It returns an error,
 -- if there is one.

@@ -1,4 +1,5 @@
-local HGET, HDEL, HLEN, HGETALL = 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL'
+local HGET, HMGET, HDEL = 'EXHGET', 'EXHMGET', 'EXHDEL'
+local HLEN, HGETALL = 'EXHLEN', 'EXHGETALL'
 local HINCR = nil -- counts in a field, if that needs no more than one command
 local function add(key, field, delta, ttl)
   local v = redis.pcall('EXHINCRBY', key, field, delta)
@@ -6,6 +7,14 @@ local function add(key, field, delta, ttl)
   -- file get the sum of that and the present as the time at which the field expires.
   if type(v) ~= 'table' and ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, field, ttl) end
   return v
+end
+-- put writes fields of a key. It returns an error, if there is one.
+local function put(key, sets, ttl)
+  for i = 1, #sets, 2 do
+    local done = redis.pcall('EXHSET', key, sets[i], sets[i + 1])
+    if type(done) == 'table' then return done end
+    if ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, sets[i], ttl) end
+  end
 end
 -- set writes fields of a key, and its version, which lives as long as the key. It returns an error,
 -- if there is one.

@@ -1,6 +1,7 @@
 -- Restores counts after a loss. A record next to each key has the cells that were restored in this
 -- epoch, and only what these lack is added. So the sum is right whoever restores first, however
--- precisely they know the events, and whatever was counted or has folded since.
+-- precisely they know the events, and whatever was counted or has folded since. Values merge, and
+-- need no record.
 --
 -- KEYS: sequence of the writer, state of the partition, then for each key its hash and its record.
 --
@@ -141,6 +142,14 @@ local function restore(key, record, known, ttl)
   return now
 end
 
+-- merge merges values into those of a key, see, unless it was reset in this epoch. It returns the
+-- times afterwards, by field, or nil if it could not do anything.
+local function merge(key, record, known, ttl)
+  local adds = {}
+  for i, c in ipairs(known) do adds[2 * i - 1], adds[2 * i] = c[4], c[5] end
+  return not wasReset(record) and see(key, adds, ttl) or nil
+end
+
 -- live does with a key what its flags say once it is restored. size is how many fields it had, and
 -- most how many it may have been given.
 local function live(key, size, most, flags, ttl)
@@ -157,11 +166,12 @@ for i = 3, #KEYS, 2 do
   local known, size = {}, try(HLEN, key)
   for j = 1, n do
     local start, width = cell(ARGV[p + 1 + 2 * j])
-    known[j] = {start, width, tonumber(ARGV[p + 2 + 2 * j])}
+    local field, text = ARGV[p + 1 + 2 * j], ARGV[p + 2 + 2 * j]
+    known[j] = {start, width, tonumber(text), field, text}
   end
   local refused, now, whole = type(size) == 'table', nil, nil
   if fresh and not refused then
-    now = restore(key, record, known, ttl)
+    now = (isValue(ARGV[p + 3]) and merge or restore)(key, record, known, ttl)
     whole = now
   elseif not refused then
     whole = not wasReset(record)

@@ -42,8 +42,9 @@ local function addsOf(part, at)
   return adds
 end
 
--- undo takes back the first n adds of a key.
+-- undo takes back the first n adds of a key. Values that were seen stay.
 local function undo(key, part, adds, n)
+  if isValue(adds[1]) then return end
   for j = 1, 2 * n, 2 do
     if tonumber(add(key, adds[j], negated(adds[j + 1]), part.ttl)) == 0 then
       try(HDEL, key, adds[j])
@@ -52,14 +53,14 @@ local function undo(key, part, adds, n)
 end
 
 -- finish sets the time to live of a key after n adds, of which new made new fields, if they have made
--- the key or if its part says so. That they have, the number of fields shows. It returns an error
--- text if it can't, or nil and the number of fields, which is nil if nobody needs it.
+-- the key, so that it has no other fields, or if its part says so. It returns an error text if it
+-- can't, or nil and the number of fields, which is nil if nobody needs it.
 local function finish(key, part, n, new)
   local size, made = nil, false
   if n > 0 or part.load then
     size = try(HLEN, key)
     if type(size) == 'table' then return size.err end
-    made = size > 0 and size == n and new == n
+    made = size > 0 and size == new
   end
   if (made or part.renew) and part.ttl ~= '0' then
     local done = try('PEXPIRE', key, part.ttl)
@@ -175,10 +176,16 @@ local function round(k, n, p)
   -- is an error text already, it does neither. It returns an error text, or nil and how many fields
   -- are new. One that held 0 is new too.
   local function tally(key, part, adds, err)
-    local new = 0
+    local new, times = 0, nil
+    if fresh and not err and isValue(adds[1]) then
+      times, new = see(key, adds, part.ttl)
+      if not times then new, err = 0, new end
+    end
     for j = 1, 2 * part.adds, 2 do
       local v = 0
-      if not err then
+      if times then
+        v = times[adds[j]]
+      elseif not err then
         if fresh then
           v = add(key, adds[j], adds[j + 1], part.ttl)
         else
@@ -203,8 +210,9 @@ local function round(k, n, p)
   local function complete(i, key, part, adds, new)
     local err, size, flat
     if fresh then err, size = finish(key, part, part.adds, new) end
-    -- If the key has no more fields than there are adds, these are all it has.
-    if part.load and not err and not (size and size <= part.adds) then
+    -- If the key has no more fields than there are adds, these are all it has. But an add of a
+    -- value may have deleted it.
+    if part.load and not err and not (size and size <= part.adds and not isValue(adds[1])) then
       flat = try(HGETALL, key)
       if flat.err then flat, err = {}, unreadable(flat.err, counted) end
       loaded[#loaded + 1], loaded[#loaded + 2] = i, flat
@@ -212,7 +220,7 @@ local function round(k, n, p)
     if not fresh then return err end
     if err then
       undo(key, part, adds, part.adds)
-    elseif part.new and part.adds > 0 and (size > part.adds or new < part.adds) then
+    elseif part.new and part.adds > 0 and size > new then
       known[#known] = -1 - i
     end
     if not err and part.ladder and new > 0 and size > part.ladder.most then
@@ -279,7 +287,9 @@ local function round(k, n, p)
       return not try('RESTORE', key, part.ends, ARGV[at], 'ABSTTL').err
     end
     local new = 0
-    if part.once then
+    if isValue(ARGV[at]) then
+      return false
+    elseif part.once then
       local v = try(HINCR, key, ARGV[at], part.delta)
       if type(v) == 'table' then return false end
       out[o], o = v, o + 1

@@ -50,6 +50,39 @@ local function flagsOf(text, lists)
     lists[(flags - kind) / 32]
 end
 
+-- see merges values into those of a key: adds has the field and the time of each, or minus the time
+-- to delete the value unless it was seen later. It returns the times afterwards, by field, and how
+-- many values are new; or nil and an error text, and may have merged a part, which does no harm.
+local function see(key, adds, ttl)
+  local times, new = {}, 0
+  for from = 1, #adds, 1000 do -- Lua can't unpack more than about 8,000 at a time
+    local names, sets, gone = {}, {}, {}
+    for i = from, math.min(from + 999, #adds), 2 do names[#names + 1] = adds[i] end
+    local held = redis.pcall(HMGET, key, unpack(names))
+    local done = held.err and held
+    for i, name in ipairs(names) do
+      local text = adds[from + 2 * i - 1]
+      local seen, time = tonumber(held[i] or 0) or 0, tonumber(text)
+      if time > seen then
+        sets[#sets + 1], sets[#sets + 2] = name, text
+        if not held[i] then new = new + 1 end
+        seen = time
+      elseif held[i] and -time >= seen then
+        gone[#gone + 1] = name
+        seen = 0
+      end
+      times[name] = seen
+    end
+    if not done and #sets > 0 then done = put(key, sets, ttl) end
+    if not done and #gone > 0 then
+      done = redis.pcall(HDEL, key, unpack(gone))
+      done = type(done) == 'table' and done
+    end
+    if done then return nil, done.err end
+  end
+  return times, new
+end
+
 -- recordOf returns the name of a key's restoration record.
 local function recordOf(key)
   return (string.gsub(key, '}', '}!r', 1))

@@ -1,0 +1,206 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// see merges a value into those of a key.
+func (c content) see(b syncer.Bucket) {
+	switch {
+	case b.N > 0:
+		c[b.Stretch] = max(c[b.Stretch], b.N)
+	case c[b.Stretch] <= -b.N:
+		delete(c, b.Stretch)
+	}
+}
+
+// valuesKey returns the name of a key that has values in random rounds.
+func valuesKey(i int) []byte { return fmt.Append(nil, "values-", i) }
+
+func hasValues(k *syncer.KeyRound) bool { return bytes.HasPrefix(k.Key, []byte("values-")) }
+
+// values adds random values to a key's part, and deletes some. A part of a restoration only adds.
+func (d *dice) values(r *syncer.Round, k *syncer.KeyRound) {
+	k.Ladder, k.Fold, k.ExactFrom = nil, false, 0
+	have := d.model.partition(r.Partition).keys[nameOf(k)]
+	present := d.model.stretches(r, k)
+	adds := content{}
+	if known := d.known[fmt.Sprint(r.Partition, nameOf(k))]; r.Republish && len(known) > 0 {
+		adds = maps.Clone(known[d.IntN(len(known))])
+	}
+	n := d.IntN(5)
+	if d.IntN(30) == 0 {
+		n = 1100 // more than one command takes
+	}
+	for range n {
+		hash := d.Uint64N(8) * (math.MaxUint64 / 7)
+		if n > 5 {
+			hash = d.Uint64()
+		}
+		s, time := leaparray.ValueAt(hash), d.now-d.Int64N(5000)
+		if len(present) > 0 && d.IntN(2) == 0 {
+			s = present[d.IntN(len(present))]
+			time = have[s] + d.Int64N(3) - 1
+		}
+		if d.IntN(3) == 0 && !r.Republish {
+			time = -time
+		}
+		adds[s] = time
+	}
+	for s, time := range adds {
+		k.Adds = append(k.Adds, syncer.Bucket{Stretch: s, N: time})
+	}
+}
+
+// value returns a value of a key that was seen this long after start.
+func value(hash uint64, after int64) syncer.Bucket {
+	return syncer.Bucket{Stretch: leaparray.ValueAt(hash), N: start + after}
+}
+
+// removal deletes a value that was not seen later than this long after start.
+func removal(hash uint64, after int64) syncer.Bucket {
+	b := value(hash, after)
+	b.N = -b.N
+	return b
+}
+
+// testValues sees and deletes values, each of whose rounds arrives twice.
+func testValues(t *testing.T, s syncer.Store) {
+	seq := uint64(0)
+	see := func(k syncer.KeyRound, stored ...int64) {
+		t.Helper()
+		seq++
+		r := apply(t, s, "w", seq, k)
+		checkSeen(t, &r.Keys[0], stored...)
+		exchange(t, s, r)
+		checkSeen(t, &r.Keys[0], stored...)
+	}
+	const gone = -start
+	see(key("a", value(100, 5)), 5)
+	checkTTL(t, s, "a", time.Hour)
+	see(key("a", value(100, 3)), 5)
+	see(key("a", value(100, 7), value(0, 1), value(math.MaxUint64, 2)), 7, 1, 2)
+	see(key("a", removal(100, 6), removal(0, 1), removal(5, 9)), 7, gone, gone)
+	checkContent(t, s, "a", value(100, 7), value(math.MaxUint64, 2))
+	// A key lives as long as when it was made, whether or not all its values are seen again.
+	longer := key("a", value(100, 8), value(math.MaxUint64, 8))
+	longer.TTL = (3 * time.Hour).Milliseconds()
+	see(longer, 8, 8)
+	checkTTL(t, s, "a", time.Hour)
+	loaded := key("a", removal(100, 8), removal(101, 8))
+	loaded.Load = true
+	r := apply(t, s, "v", 1, loaded)
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, contentOf([]syncer.Bucket{
+		value(math.MaxUint64, 8)})) {
+		t.Errorf("loaded %v", got)
+	}
+	see(key("a", removal(math.MaxUint64, 8)), gone)
+	checkContent(t, s, "a")
+	longer.Adds = []syncer.Bucket{removal(7, 1), value(8, 4)}
+	see(longer, gone, 4)
+	checkTTL(t, s, "a", 3*time.Hour)
+	last := value(9, 0)
+	last.N = 1<<48 - 1
+	reset := key("a", last)
+	reset.Reset = true
+	see(reset, last.N-start)
+	checkContent(t, s, "a", last)
+}
+
+// checkSeen checks when the values of a key were last seen, after start.
+func checkSeen(t testing.TB, k *syncer.KeyRound, want ...int64) {
+	t.Helper()
+	for i := range k.Adds {
+		if got := k.Adds[i].Stored - start; got != want[i] {
+			t.Errorf("%q value %d: it was seen %d after start, want %d", k.Key, i, got, want[i])
+		}
+	}
+}
+
+// testNewValues sees values of keys that are believed to be new, of which some exist.
+func testNewValues(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("had", value(100, 5)))
+	apply(t, s, "v", 2, key("has", value(101, 5)))
+	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1}
+	for _, name := range []string{"new", "had", "has"} {
+		k := key(name, value(100, 6))
+		k.New = true
+		r.Keys = append(r.Keys, k)
+	}
+	for range 2 {
+		exchange(t, s, r)
+		for i := range r.Keys {
+			checkSeen(t, &r.Keys[i], 6)
+		}
+	}
+	checkContent(t, s, "new", value(100, 6))
+	checkContent(t, s, "had", value(100, 6))
+	checkContent(t, s, "has", value(100, 6), value(101, 5))
+}
+
+// testRestoredValues restores values after a loss, twice and in any order, which is as good as
+// once; but not those of a key that was reset since.
+func testRestoredValues(t *testing.T, s syncer.Store) {
+	loser, ok := s.(Loser)
+	if !ok {
+		return
+	}
+	first := apply(t, s, "w", 1, key("a", value(100, 5), value(101, 5)))
+	loser.Lose(t)
+	apply(t, s, "v", 1, key("a", value(100, 9)))
+	parts := []*syncer.Round{
+		restorationRound(t, s, first.Epoch, key("a", value(100, 5), value(101, 5))),
+		restorationRound(t, s, first.Epoch, key("a", value(101, 3), value(102, 1))),
+	}
+	for i := range 4 {
+		r := parts[i%2]
+		r.Writer, r.Epoch = fmt.Sprint("restorer-", i), epoch(t, s, 17)
+		r.Version, r.Quieted, r.LastChange = 0, 0, ""
+		exchange(t, s, r)
+		checkSeen(t, &r.Keys[0], [][]int64{{9, 5}, {5, 1}}[i%2]...)
+	}
+	checkContent(t, s, "a", value(100, 9), value(101, 5), value(102, 1))
+	reset := key("a", value(103, 2))
+	reset.Reset = true
+	apply(t, s, "v", 2, reset)
+	last := restorationRound(t, s, first.Epoch, key("a", value(100, 5), value(103, 1)))
+	last.Writer = "late"
+	for range 2 {
+		exchange(t, s, last)
+		checkSeen(t, &last.Keys[0], -start, 2)
+	}
+	checkContent(t, s, "a", value(103, 2))
+}
+
+// testManyValues sees thousands of values of a key, and deletes half of them at once.
+func testManyValues(t *testing.T, s syncer.Store) {
+	const n = 3000
+	var seen, gone, rest []syncer.Bucket
+	for i := range uint64(n) {
+		hash := (i + 1) * (math.MaxUint64 / n)
+		seen = append(seen, value(hash, int64(i)))
+		if i%2 == 0 {
+			gone = append(gone, removal(hash, n))
+		} else {
+			rest = append(rest, seen[i])
+		}
+	}
+	r := apply(t, s, "w", 1, key("a", slices.Clone(seen)...))
+	for i := range r.Keys[0].Adds {
+		if got := r.Keys[0].Adds[i].Stored; got != seen[i].N {
+			t.Fatalf("value %d was seen at %d, want %d", i, got, seen[i].N)
+		}
+	}
+	checkContent(t, s, "a", seen...)
+	apply(t, s, "w", 2, key("a", gone...))
+	checkContent(t, s, "a", rest...)
+}
