@@ -127,13 +127,22 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 	}
 	switch companion := twotier.Companion(ns); companion {
 	case "":
-	case twotier.ImportedNamespace:
+	case twotier.ImportedNamespace, twotier.ValuesNamespace:
 		of, _ := twotier.Accompanied(ns, nil)
 		return d.ladder(of)
 	default:
 		return d.companions[companion]
 	}
 	return d.opt.Store.opt.Ladders[twotier.DefaultNamespace]
+}
+
+// mostValues returns how many values the key of a check keeps, 0 if it has none.
+func (d *Direct) mostValues(c *twotier.Check) int {
+	if !c.IsValues() {
+		return 0
+	}
+	of, _ := twotier.Accompanied(c.NS, nil)
+	return cmp.Or(d.opt.Store.opt.MostValues[string(of)], leaparray.DefaultMostValues)
 }
 
 // Do runs one operation, with the errors of syncer.Counter.Do.

@@ -50,6 +50,8 @@ func TestBatchesAreEquivalent(t *testing.T) {
 		"at present":            {opAtPresent, short, 0},
 		"at present, read anew": {opAtPresent, short, 1},
 		"mostly counted":        {opThatCounts, short, 0},
+		"values":                {opWithValues, short, 0},
+		"values, read anew":     {opWithValues, short, 1},
 		"none exact":            {randomOp, exact(0), 0},
 		"one exact":             {opThatCounts, exact(1), 1},
 		"calendar":              {opOnCalendar(t), calendar, 0},
@@ -67,10 +69,11 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	ladders map[string]*leaparray.Ladder, memory int) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 7))
 	clk := newClock(t0)
-	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders,
+		MostValues: mostValues})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load,
 		Memory: memory})
-	alone := newModel(ladders, clk.now.Load)
+	alone := newModel(ladders, mostValues, clk.now.Load)
 	res := make([]twotier.Result, 60)
 	for round := range 80 {
 		clk.now.Add(dice.Int64N(900) * dice.Int64N(2))
@@ -140,7 +143,8 @@ func TestDirectForeignFields(t *testing.T) {
 	}
 	for _, bad := range []string{"what", "007", "1.5", ""} {
 		for key, field := range map[string]string{"now" + bad: fieldAt(1000, t0),
-			"before" + bad: fieldAt(1000, t0-5000)} {
+			"before" + bad: fieldAt(1000, t0-5000),
+			"value" + bad:  redisstore.Field(leaparray.ValueAt(1 << 63))} {
 			if err := srv.Do("HSET", s.Address(key), field, bad).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/fences"
@@ -22,15 +23,16 @@ type directCall struct {
 	ts, now int64
 	keys    []directKey     // of the checks
 	limits  []twotier.Limit // of all checks
+	values  []uint64        // of all checks
 	text    []byte          // the namespaces and keys of all checks
 	names   []byte          // the names of all hashes
 
 	// The answer: an error, or a result.
 	err      error
 	res      twotier.Result
-	mark     fences.Mark    // the mark of the script that carried it out
-	answered atomic.Bool    // used in a list: the answer has arrived
-	view     leaparray.View // of a read
+	mark     fences.Mark // the mark of the script that carried it out
+	answered atomic.Bool // used in a list: the answer has arrived
+	known    decide.Key  // of a read
 
 	next   *directCall // in its group
 	losses int         // how often its keys were not as they were read
@@ -41,6 +43,7 @@ type directKey struct {
 	partition int
 	hash      uint32 // under which the key is listed
 	ladder    *leaparray.Ladder
+	values    int    // how many it keeps, see heldValues.most
 	name      []byte // of its hash
 	held      *heldKey
 }
@@ -55,6 +58,7 @@ func (d *Direct) newCall(op *twotier.Op, ts, now int64) *directCall {
 	c.next, c.losses = nil, 0
 	c.op.Checks, c.op.Rules, c.op.Leases = append(checks[:0], op.Checks...), nil, nil
 	c.keys, c.limits, c.text, c.names = c.keys[:0], c.limits[:0], c.text[:0], c.names[:0]
+	c.values = c.values[:0]
 	for i := range c.op.Checks {
 		check := &c.op.Checks[i]
 		ns := storedNamespace(check.NS)
@@ -62,11 +66,14 @@ func (d *Direct) newCall(op *twotier.Op, ts, now int64) *directCall {
 		from := len(c.names)
 		c.names = d.opt.Store.prefix.AppendKey(c.names, partition, ns, check.Key)
 		c.keys = append(c.keys, directKey{partition: partition, ladder: d.ladder(ns),
-			hash: syncer.KeyHash(ns, check.Key), name: c.names[from:]})
+			hash: syncer.KeyHash(ns, check.Key), name: c.names[from:], values: d.mostValues(check)})
 		check.NS, check.Key = c.copyText(ns), c.copyText(check.Key)
 		from = len(c.limits)
 		c.limits = append(c.limits, check.Limits...)
 		check.Limits = c.limits[from:]
+		from = len(c.values)
+		c.values = append(c.values, check.Values...)
+		check.Values = c.values[from:]
 	}
 	return c
 }

@@ -3,11 +3,13 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/leaparray"
 )
 
 // opThatCounts draws an operation on few keys that is rarely refused, so they get many cells.
@@ -61,6 +63,52 @@ func opOnCalendar(t *testing.T) func(dice *rand.Rand, now int64) twotier.Op {
 		}
 		return op
 	}
+}
+
+// mostValues is how many values a key keeps in random operations, by namespace.
+var mostValues = map[string]int{"default": 12, "other": 5}
+
+// opWithValues is randomOp with checks of different values of the same keys. An add or a count has
+// such a check in place of its own.
+func opWithValues(dice *rand.Rand, now int64) twotier.Op {
+	op := randomOp(dice, now)
+	switch {
+	case dice.IntN(6) == 0 || op.TakesNewest():
+	case op.Kind == twotier.Acquire:
+		for _, c := range op.Checks {
+			if c.Kind == twotier.EventCheck && c.N > 0 && dice.IntN(3) > 0 {
+				op.Checks = append(op.Checks, valuesOf(dice, &op, &c, now))
+			}
+		}
+	default:
+		op.Checks[0] = valuesOf(dice, &op, &op.Checks[0], now)
+	}
+	return op
+}
+
+// valuesOf returns a check of different values of a check's key, in windows that the ladders reach.
+func valuesOf(dice *rand.Rand, op *twotier.Op, c *twotier.Check, now int64) twotier.Check {
+	v := twotier.Check{Kind: twotier.ValuesCheck}
+	v.NS, v.Key = twotier.ValuesKey(c.NS, c.Key)
+	for range dice.IntN(5) {
+		v.Values = append(v.Values, leaparray.CleanHash(dice.Uint64N(40)<<dice.IntN(3)))
+	}
+	slices.Sort(v.Values)
+	v.Values = slices.Compact(v.Values)
+	if op.Kind == twotier.Count {
+		v.Values = nil
+	}
+	v.N = int64(len(v.Values))
+	reach := shortLevels()[2].Span().Milliseconds()
+	if op.TS != 0 {
+		reach -= max(0, now-op.TS)
+	}
+	for _, window := range []int64{1, 777, 3000, 20_000, 50_000} {
+		if window <= reach && dice.IntN(2) == 0 {
+			v.Limits = append(v.Limits, twotier.Limit{Window: window, Max: 1 + dice.Int64N(16)})
+		}
+	}
+	return v
 }
 
 // opByFewRules returns an operation on one of a few keys, with one of a few sets of limits.

@@ -30,7 +30,7 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 			k := w.held.find(key.name)
 			if k == nil {
 				k = &heldKey{name: string(key.name), partition: key.partition, hash: key.hash,
-					ladder: key.ladder}
+					ladder: key.ladder, values: heldValues{most: key.values}}
 				w.held.put(k)
 			}
 			if key.held = k; k.fetching || k.generation == p.generation && k.generation != 0 {
@@ -46,7 +46,9 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 		}
 	}
 	for keys := w.fetches; len(keys) > 0; {
-		n := boundedLen(len(keys), func(i int) int { return keys[i].ladder.MaxCells() })
+		n := boundedLen(len(keys), func(i int) int {
+			return mostFields(keys[i].ladder, keys[i].values.most)
+		})
 		w.fetchUntilRead(ctx, keys[:n])
 		keys = keys[n:]
 	}
@@ -132,6 +134,15 @@ func (w *directWorker) fetch(ctx context.Context, keys []*heldKey,
 	return again
 }
 
+// heldPartition is what a worker knows of a partition: whatever others change advances others, or
+// one of the rest.
+type heldPartition struct {
+	epoch, quieted string
+	others         int64
+	// generation counts how often the worker has learned this: 0 if it knows nothing yet.
+	generation uint32
+}
+
 // parsePartition parses the epoch, quieted, version and changes of a partition.
 func parsePartition(state []any) heldPartition {
 	v, _ := strconv.ParseInt(scripts.TextAt(state, 2), 10, 64)
@@ -187,7 +198,7 @@ func (w *directWorker) readAll(ctx context.Context, reads []*directCall) {
 		k := heldKey{ladder: c.keys[0].ladder}
 		k.load(w.flatten(cmds[i]), c.now)
 		if c.err = k.err; c.err == nil {
-			c.view = k.view(c.now)
+			c.known = k.known(c.now)
 			w.decider.read(c)
 		}
 		c.Finish(nil)

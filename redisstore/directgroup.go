@@ -59,7 +59,7 @@ func (d *decider) decide(c *directCall, now int64) {
 	c.res.Reset()
 	c.res.Source = twotier.SourceRedis
 	for i := range c.keys {
-		known := decide.Key{View: c.keys[i].held.view(now)}
+		known := c.keys[i].held.known(now)
 		if len(c.keys) > 1 {
 			known.Extra = extra(&c.op, i)
 		}
@@ -77,7 +77,7 @@ func (d *decider) decide(c *directCall, now int64) {
 // read answers a call that only reads a key.
 func (d *decider) read(c *directCall) {
 	d.Op, d.Now, d.TS = &c.op, c.now, c.ts
-	d.Keys = append(d.Keys[:0], decide.Key{View: c.view})
+	d.Keys = append(d.Keys[:0], c.known)
 	c.res.Reset()
 	c.res.Source = twotier.SourceRedis
 	c.err = d.Compare(&c.res)
@@ -92,7 +92,7 @@ func (d *decider) add(c *directCall) error {
 		return err
 	}
 	for i := range d.Keys {
-		d.Keys[i].View = c.keys[i].held.view(d.Now)
+		d.Keys[i] = c.keys[i].held.known(d.Now)
 	}
 	if err := d.Compare(&c.res); err != nil {
 		return err
@@ -125,6 +125,8 @@ func (d *decider) applyChange(k *heldKey, c *decide.Change) {
 	take := func(at leaparray.Stretch, n int64) { k.add(at, -n, d.Now) }
 	v := k.view(d.Now)
 	switch {
+	case c.Kind == decide.See:
+		k.see(d.Op.Checks[c.Check].Values, c.At, d.Now)
 	case c.Kind == decide.Mark:
 		k.add(leaparray.Moment(c.At), c.N, d.Now)
 	case c.Kind == decide.Take:

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"slices"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/decide"
@@ -12,15 +13,22 @@ import (
 // model carries out operations one at a time in views that nothing else changes. It is a doer.
 type model struct {
 	ladders map[string]*leaparray.Ladder
+	most    map[string]int // values of a key, by namespace
 	now     func() int64
 	keys    map[string]*leaparray.View
+	values  map[string]leaparray.ValueList
 }
 
-func newModel(ladders map[string]*leaparray.Ladder, now func() int64) *model {
-	return &model{ladders: ladders, now: now, keys: map[string]*leaparray.View{}}
+func newModel(ladders map[string]*leaparray.Ladder, most map[string]int,
+	now func() int64) *model {
+	return &model{ladders, most, now, map[string]*leaparray.View{},
+		map[string]leaparray.ValueList{}}
 }
 
 func (m *model) ladder(ns []byte) *leaparray.Ladder {
+	if twotier.IsValues(ns) {
+		ns, _ = twotier.Accompanied(ns, nil)
+	}
 	switch l := m.ladders[string(ns)]; {
 	case l != nil:
 		return l
@@ -40,6 +48,25 @@ func (m *model) view(c *twotier.Check) *leaparray.View {
 	return m.keys[name]
 }
 
+// known returns what is known of the key of a check.
+func (m *model) known(c *twotier.Check) decide.Key {
+	return decide.Key{View: *m.view(c), Values: m.valuesOf(c)}
+}
+
+func (m *model) valuesOf(c *twotier.Check) leaparray.ValuesView {
+	return leaparray.ValuesView{A: m.values[string(c.AppendName(nil))]}
+}
+
+// see sees the values of a check.
+func (m *model) see(c *twotier.Check, at int64) {
+	name, l := string(c.AppendName(nil)), m.ladder(c.NS)
+	of, _ := twotier.Accompanied(c.NS, nil)
+	list := slices.Clone(m.values[name])
+	m.valuesOf(c).See(c.Values, at, m.now()-l.Span(), m.most[string(of)],
+		func(hash uint64, seen int64) { list = list.With(hash, seen) })
+	m.values[name] = list
+}
+
 // Do carries out an operation.
 func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
 	now := m.now()
@@ -49,8 +76,9 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 	}
 	c := decide.Call{Op: op, Now: now, TS: ts}
 	for i := range op.Checks {
-		c.Keys = append(c.Keys, decide.Key{View: *m.view(&op.Checks[i]),
-			Extra: sumOf(op, i) - op.Checks[i].N})
+		known := m.known(&op.Checks[i])
+		known.Extra = sumOf(op, i) - op.Checks[i].N
+		c.Keys = append(c.Keys, known)
 	}
 	res.Reset()
 	switch op.Kind {
@@ -66,7 +94,7 @@ func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 	}
 	c.AddCounts(false)
 	m.apply(&c)
-	c.Keys[0].View = *m.view(&op.Checks[0])
+	c.Keys[0] = m.known(&op.Checks[0])
 	err = c.Compare(res)
 	c.SetTimes(res)
 	return err
@@ -78,6 +106,8 @@ func (m *model) apply(c *decide.Call) {
 		put := func(at leaparray.Stretch, n int64) { v.Put(&v.A, leaparray.Heap{}, at, n) }
 		take := func(at leaparray.Stretch, n int64) { put(at, -n) }
 		switch {
+		case change.Kind == decide.See:
+			m.see(&c.Op.Checks[change.Check], change.At)
 		case change.Kind == decide.Mark:
 			put(leaparray.Moment(change.At), change.N)
 		case change.Kind == decide.Take:

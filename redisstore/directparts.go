@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/redisstore/internal/fences"
@@ -11,7 +12,9 @@ import (
 
 // acquireAcrossPartitions acquires over several partitions of a cluster, one after the other. If
 // one refuses, the earlier ones take back their counts. Others may see the temporary counts, which
-// can cause a refusal but never let one too many through.
+// can cause a refusal but never let one too many through. Values can't be taken back, because they
+// may have been seen before: their partitions come last, and only compare if an earlier one has
+// refused. If one of several with values refuses, the values of those before it stay.
 func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts int64,
 	res *twotier.Result) (marks []fences.Mark, err error) {
 	res.Reset()
@@ -23,27 +26,30 @@ func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts
 	var failed error
 	for _, checks := range d.groupByPartition(op) {
 		var at []fences.Mark
-		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
+		part := *op
+		part.DryRun = op.DryRun || !res.Allowed && !op.CountsRefused(res) &&
+			hasValues(op, checks)
+		if at, failed = d.acquirePart(ctx, &part, ts, checks, counted, res); failed != nil {
 			break
 		}
 		marks = append(marks, at...)
+		for _, i := range checks {
+			if part.DryRun && !op.DryRun && counted[i] {
+				counted[i] = false
+				uncount(op, i, res)
+			}
+		}
 	}
 	if failed == nil && res.Allowed {
 		return marks, nil
 	}
 	keeps := failed == nil && op.CountsRefused(res)
 	for i := range op.Checks {
-		if keeps && !op.Checks[i].IsLease() {
+		if keeps && !op.Checks[i].IsLease() || op.Checks[i].IsValues() {
 			counted[i] = false
 		}
-		if !counted[i] {
-			continue
-		}
-		res.Checks[i].TS = 0
-		n := op.Checks[i].N + extra(op, i)
-		for j := range res.Checks[i].Limits {
-			lr := &res.Checks[i].Limits[j]
-			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
+		if counted[i] {
+			uncount(op, i, res)
 		}
 	}
 	if !op.DryRun {
@@ -52,8 +58,25 @@ func (d *Direct) acquireAcrossPartitions(ctx context.Context, op *twotier.Op, ts
 	return marks, failed
 }
 
+// uncount subtracts the counts of a check from its result, of which values remain.
+func uncount(op *twotier.Op, i int, res *twotier.Result) {
+	r, n := &res.Checks[i], op.Checks[i].N+extra(op, i)
+	r.TS = 0
+	for j := range r.Limits {
+		if lr := &r.Limits[j]; !op.Checks[i].IsValues() {
+			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
+		}
+	}
+}
+
+// hasValues reports whether some of the given checks of an operation are about different values.
+func hasValues(op *twotier.Op, checks []int) bool {
+	return slices.ContainsFunc(checks, func(i int) bool { return op.Checks[i].IsValues() })
+}
+
 // groupByPartition groups the positions of an operation's checks by partition. A key and its bans
 // share a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
+// Partitions with values come last.
 func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 	at := map[int]int{} // by partition, the position in parts
 	for i := range op.Checks {
@@ -65,7 +88,9 @@ func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 		}
 		parts[at[p]] = append(parts[at[p]], i)
 	}
-	return parts
+	seen := func(part []int) bool { return hasValues(op, part) }
+	last := slices.DeleteFunc(slices.Clone(parts), func(part []int) bool { return !seen(part) })
+	return append(slices.DeleteFunc(parts, seen), last...)
 }
 
 // acquirePart acquires the given checks of an operation, which share a partition. It adds their

@@ -17,16 +17,16 @@ import (
 
 // TestProcessesShareKeys has four processes acquire keys that they share, one to three at a time,
 // alone and in batches. Many keys are new. Each key has exactly the events that were admitted, and
-// as many as its limit if more were asked for.
+// as many as its limit if more were asked for. It also has exactly the values that were admitted.
 func TestProcessesShareKeys(t *testing.T) {
 	t.Parallel()
-	const limit, keys = 20, 60
+	const limit, keys, mostValues = 20, 60, 6
 	srv := redistest.Start(t)
 	seed := storetest.Seed(t)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var direct []*redisstore.Direct
-	admitted, asked := map[string]int64{}, map[string]int64{}
+	admitted, asked, seen := map[string]int64{}, map[string]int64{}, map[string]map[uint64]bool{}
 	for i := range 4 {
 		s := open(t, redisstore.Options{URL: srv.URL()})
 		direct = append(direct, openDirect(t, redisstore.DirectOptions{Store: s,
@@ -46,6 +46,8 @@ func TestProcessesShareKeys(t *testing.T) {
 						ops[j].Checks = append(ops[j].Checks, check(fmt.Sprint("k",
 							(first+7*k)%keys), 1, 60_000, limit))
 					}
+					ops[j].Checks = append(ops[j].Checks, values(fmt.Sprint("k", first),
+						limits(60_000, mostValues), 64+dice.Uint64N(8)))
 				}
 				d.DoAll(t.Context(), ops, res)
 				mu.Lock()
@@ -53,11 +55,19 @@ func TestProcessesShareKeys(t *testing.T) {
 					if res[j].Err != nil {
 						t.Error(res[j].Err)
 					}
-					for _, c := range ops[j].Checks {
+					last := len(ops[j].Checks) - 1
+					for _, c := range ops[j].Checks[:last] {
 						asked[string(c.Key)]++
 						if res[j].Allowed {
 							admitted[string(c.Key)]++
 						}
+					}
+					if c := ops[j].Checks[last]; res[j].Allowed {
+						key := string(c.Key[1:])
+						if seen[key] == nil {
+							seen[key] = map[uint64]bool{}
+						}
+						seen[key][c.Values[0]] = true
 					}
 				}
 				mu.Unlock()
@@ -74,8 +84,50 @@ func TestProcessesShareKeys(t *testing.T) {
 			full++
 		}
 	}
+	for key, of := range seen {
+		if got := countValues(t, direct[0], key); got != int64(len(of)) || got > mostValues {
+			t.Errorf("%s: %d values, %d admitted, limit %d", key, got, len(of), mostValues)
+		}
+	}
 	if full < keys/2 {
 		t.Errorf("%d of %d keys are full: the test shows little", full, keys)
+	}
+}
+
+// values returns a check of different values of a key.
+func values(key string, limits []twotier.Limit, hashes ...uint64) twotier.Check {
+	c := twotier.Check{Kind: twotier.ValuesCheck, Values: hashes, N: int64(len(hashes)),
+		Limits: limits}
+	c.NS, c.Key = twotier.ValuesKey(nil, []byte(key))
+	return c
+}
+
+// countValues counts the different values of a key within a minute.
+func countValues(t *testing.T, d doer, key string) int64 {
+	t.Helper()
+	op := twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{values(key, limits(60_000, 0))}}
+	return do(t, d, op).Checks[0].Limits[0].Count
+}
+
+// TestDirectSeesValuesLast acquires values over two slots of a cluster. The key of the other slot
+// refuses them at first: then they are not seen.
+func TestDirectSeesValuesLast(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	key := elsewhere(s, "other", "k")
+	for _, limit := range []int64{0, 1} {
+		seen := values(key, limits(60_000, 5), 64, 1<<63)
+		res := acquire(t, d, seen, check("other", 1, 60_000, limit))
+		if got := countValues(t, d, key); res.Allowed != (limit > 0) || got != 2*limit {
+			t.Errorf("limit %d: %d values, %+v", limit, got, res)
+		}
+	}
+	// What refuses is a part with values, after the other key has counted.
+	res := acquire(t, d, values(key, limits(60_000, 2), 65), check("other", 1, 60_000, 9))
+	if got := count(t, d, "other", 60_000); res.Allowed || got != 1 {
+		t.Errorf("%d counted, %+v", got, res)
 	}
 }
 

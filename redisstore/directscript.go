@@ -120,7 +120,9 @@ func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
 	if !k.changed {
 		return 0, 0
 	}
-	if g.folds < maxFolds {
+	if k.values.most > 0 {
+		k.dropIdle(now)
+	} else if g.folds < maxFolds {
 		g.folds += k.foldGrown(now)
 	}
 	k.changes(func(s leaparray.Stretch, n int64) {

@@ -140,7 +140,9 @@ func (w *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
 	}
 	w.writeAll(ctx, w.writes)
 	for reads := w.reads; len(reads) > 0; {
-		n := boundedLen(len(reads), func(i int) int { return reads[i].keys[0].ladder.MaxCells() })
+		n := boundedLen(len(reads), func(i int) int {
+			return mostFields(reads[i].keys[0].ladder, reads[i].keys[0].values)
+		})
 		w.readAll(ctx, reads[:n])
 		reads = reads[n:]
 	}

@@ -64,7 +64,7 @@ func (d *Direct) Unlike(ctx context.Context) (names []string) {
 			if held.generation == 0 || held.err != nil {
 				continue
 			}
-			k := heldKey{ladder: held.ladder}
+			k := heldKey{ladder: held.ladder, values: heldValues{most: held.values.most}}
 			for i := range flat {
 				w.flat = append(w.flat[:i], scripts.TextAt(flat, i))
 			}
@@ -90,6 +90,10 @@ func (k *heldKey) cells() (cells []leaparray.Cell) {
 		if mark, ok := k.ladder.Marked(k.counts); ok {
 			cells = append(cells, leaparray.Cell{Stretch: mark})
 		}
+	}
+	for i := range k.values.list.Len() {
+		hash, seen := k.values.list.At(i)
+		cells = append(cells, leaparray.Cell{Stretch: leaparray.ValueAt(hash), N: seen})
 	}
 	slices.SortFunc(cells, func(a, b leaparray.Cell) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))

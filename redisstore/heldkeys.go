@@ -22,15 +22,6 @@ const claimMark = "!"
 // notExisting stands for the version of a key that must not exist.
 const notExisting = "-"
 
-// heldPartition is what a worker knows of a partition: whatever others change advances others, or
-// one of the rest.
-type heldPartition struct {
-	epoch, quieted string
-	others         int64
-	// generation counts how often the worker has learned this: 0 if it knows nothing yet.
-	generation uint32
-}
-
 // heldKey is what a worker holds of a key: its content in Redis when it was last read or written,
 // with the changes that the worker is about to make.
 type heldKey struct {
@@ -49,6 +40,7 @@ type heldKey struct {
 	// counts has folded some. raw are these cells with the changes, if some are negative: counts is
 	// then made of them anew after each change. Both are in the order of the Hash.
 	stored, raw []leaparray.Cell
+	values      heldValues
 	err         error // why the key can't be used
 	foldAt      int   // the number of cells from which on it may have to fold
 
@@ -97,7 +89,7 @@ func (h *heldKeys) put(k *heldKey) {
 // account brings the size of a key up to date.
 func (h *heldKeys) account(k *heldKey) {
 	words := heldWords + len(k.name)/8 + cap(k.counts) + cap(k.before) + 2*cap(k.touched) +
-		3*(cap(k.stored)+cap(k.raw))
+		3*(cap(k.stored)+cap(k.raw)) + 3*cap(k.values.list)
 	h.words += words - k.words
 	k.words = words
 }
@@ -124,6 +116,7 @@ func (k *heldKey) load(flat []string, now int64) {
 	k.version, k.err, k.counts, k.stored, k.raw = "", nil, nil, nil, nil
 	k.guessed = false
 	k.changed, k.extends, k.foldAt = false, false, 0
+	k.values.list = k.values.list[:0]
 	buckets, lacks := make([]syncer.Bucket, 0, len(flat)/2), false
 	for i := 0; i+1 < len(flat); i += 2 {
 		if flat[i] == versionField {
@@ -138,9 +131,14 @@ func (k *heldKey) load(flat []string, now int64) {
 		if err != nil || layout.Number(n) != flat[i+1] {
 			n = syncer.NoCount // HINCRBY would refuse it
 		}
+		if at.IsValue() && n > 0 {
+			k.values.list = append(k.values.list, at.ValueHash(), uint64(n))
+			continue
+		}
 		lacks = lacks || n < 0
 		buckets = append(buckets, syncer.Bucket{Stretch: at, N: n})
 	}
+	k.values.sortLoaded()
 	if err := syncer.CheckCounts(buckets); err != nil {
 		k.err = fmt.Errorf("%w: Redis refuses this key: %w", twotier.ErrUnavailable, err)
 		return
@@ -227,6 +225,7 @@ func viewOf(l *leaparray.Ladder, cells []leaparray.Cell, now int64) leaparray.Vi
 func (k *heldKey) begin() {
 	if !k.changed {
 		k.before, k.changed = append(k.before[:0], k.counts...), true
+		k.values.before = append(k.values.before[:0], k.values.list...)
 		k.touched, k.folded = k.touched[:0], false
 	}
 }
@@ -302,6 +301,10 @@ func (k *heldKey) foldGrown(now int64) (folds int) {
 // changes calls set for each cell of the Hash that has to be written, and gone for those to delete.
 func (k *heldKey) changes(set func(s leaparray.Stretch, n int64), gone func(s leaparray.Stretch)) {
 	l := k.ladder
+	if k.values.most > 0 {
+		k.changesOfValues(set, gone)
+		return
+	}
 	if k.stored != nil {
 		k.changesOfStored(set, gone)
 		return

@@ -71,6 +71,9 @@ type Options struct {
 	// and the records stored along with them live as long as the ladders need. Other processes may
 	// have different ladders, and fold the same keys by theirs. Required.
 	Ladders map[string]*leaparray.Ladder
+	// MostValues is how many different values of a key pure-Redis mode keeps before a sample stands
+	// for them, by namespace. Default: leaparray.DefaultMostValues.
+	MostValues map[string]int
 	// AnySeed takes the hash seed from Redis, and writes the one in Placement there if Redis has
 	// none. Until the first probe succeeds no key can be placed: see [Store.Placement].
 	AnySeed bool

@@ -82,6 +82,11 @@ func (f *refusing) keys() (keys []syncer.KeyRound) {
 		}
 		keys = append(keys, k)
 	}
+	for _, name := range []string{"values", fmt.Sprint("new values", f.seq)} {
+		keys = append(keys, syncer.KeyRound{Key: []byte(name), TTL: 3_600_000,
+			New: name[:3] == "new", Adds: []syncer.Bucket{counts(leaparray.ValueAt(5), t0),
+				counts(leaparray.ValueAt(1<<63), t0+int64(f.seq))}})
+	}
 	return keys
 }
 
@@ -108,6 +113,10 @@ func (f *refusing) round() {
 				}
 			}
 			got := f.values(k)
+			if k.Adds[0].IsValue() {
+				f.checkSeen(k, before[i], got, counted && k.Err == nil)
+				continue
+			}
 			if k.Fold { // some of it may have folded, and some of that not
 				got, want = got[len(got)-1:], want[len(want)-1:]
 			}
@@ -119,6 +128,17 @@ func (f *refusing) round() {
 	}
 	if !counted {
 		f.seq-- // the round was not applied
+	}
+}
+
+// checkSeen checks the values of a key: a round has seen them, or none, and any if it was refused.
+func (f *refusing) checkSeen(k *syncer.KeyRound, before, got []int64, seen bool) {
+	f.t.Helper()
+	for j, b := range k.Adds {
+		if got[j] != max(before[j], b.N) && (seen || got[j] != before[j]) {
+			f.t.Errorf("%s: Redis has %v, want %v and before that %v (%v)", k.Key, got, k.Adds,
+				before, k.Err)
+		}
 	}
 }
 

@@ -2,19 +2,19 @@ package store
 
 import "twotier.dev/twotier/leaparray"
 
-// Bucket is one bucket of a key, with a number; or one of its values, with a time: a key has either
+// Bucket is one bucket of a key, with a number; or one of its values, with a time. A key has either
 // only buckets or only values.
 type Bucket struct {
 	// Stretch is the time that the bucket counts, a millisecond for an event that keeps its time. A
 	// round cut by another counter may have widths that are not in this one's ladder. For a value
 	// it is [leaparray.ValueAt] its hash.
 	leaparray.Stretch
-	// N is a delta to add, or a count. For a value it is when it was last seen, in unix milliseconds
-	// below 2^48, of which the store keeps the latest. A negative N in Adds deletes the value,
-	// unless it was seen after -N.
+	// N is a delta to add, or a count. For a value it is when it was last seen, in unix
+	// milliseconds below 2^48, of which the store keeps the latest. A negative N in Adds deletes
+	// the value, unless it was seen after -N.
 	N int64
-	// Stored is set by the store in a round's Adds: the count after the round, or when the value was
-	// last seen, 0 if the key does not have it.
+	// Stored is set by the store in a round's Adds: the count after the round, or when the value
+	// was last seen, 0 if the key does not have it.
 	Stored int64
 }
 
@@ -37,13 +37,13 @@ type KeyRound struct {
 	Listed bool
 	// Adds are added to the buckets. In a Republish they are the former counts of the buckets.
 	Adds []Bucket
-	// Ladder is nil for a key with values. It determines which buckets fold, including those by other writers, see
-	// [leaparray.Ladder.ListFolds]. If Fold is set, the store folds them before it adds anything.
-	// ExactFrom is the moment by which the counter has folded the key in memory, so that both have
-	// the same buckets; 0 lets the store choose a moment. If Adds have made a bucket, or filled one
-	// that held 0, or restored the key, and it ends up with more than Ladder.MaxCells buckets, the
-	// store folds them after everything else, chooses the moment itself, and reports the buckets
-	// from before the fold.
+	// Ladder is nil for a key with values. It determines which buckets fold, including those by
+	// other writers, see [leaparray.Ladder.ListFolds]. If Fold is set, the store folds them before
+	// it adds anything. ExactFrom is the moment by which the counter has folded the key in memory,
+	// so that both have the same buckets; 0 lets the store choose a moment. If Adds have made a
+	// bucket, or filled one that held 0, or restored the key, and it ends up with more than
+	// Ladder.MaxCells buckets, the store folds them after everything else, chooses the moment
+	// itself, and reports the buckets from before the fold.
 	Ladder    *leaparray.Ladder
 	Fold      bool
 	ExactFrom int64

@@ -162,8 +162,8 @@ func (s *modelPartition) count(r *syncer.Round, k *syncer.KeyRound) {
 	}
 }
 
-// add counts in the cells of a key, or sees its values, and sets its time to live. It reports whether a cell is new, or
-// held 0.
+// add counts in the cells of a key, or sees its values, and sets its time to live. It reports
+// whether a cell is new, or held 0.
 func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bool) {
 	name := nameOf(k)
 	c, had := s.keys[name], s.keys[name] != nil
