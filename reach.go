@@ -12,6 +12,9 @@ import (
 // tooLong describes a limit without a window, or whose window a namespace does not cover, and the
 // remedy.
 func (l *Limit) tooLong(ladder *leaparray.Ladder, ns []byte) string {
+	if IsValues(ns) {
+		ns, _ = Accompanied(ns, nil)
+	}
 	if l.Longest() < 1 {
 		return "neither a duration nor a calendar window that the owner of the key has; all " +
 			"nodes need the same time zones"

@@ -9,7 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
-	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // noon is the time at which the fake counts distinct values.
@@ -31,19 +31,18 @@ func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.engine == nil {
-		var err error
-		if f.engine, err = distinct.New(distinct.Options{
-			Now: func() int64 { return noon }, Placement: twotier.Placement{Partitions: 1},
-			Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}},
-		}); err != nil {
+	if f.values.Service == nil {
+		counter, err := syncer.New(syncer.Options{Now: func() int64 { return noon },
+			Placement: twotier.Placement{Partitions: 1}})
+		if err == nil {
+			err = counter.Open(ctx)
+		}
+		if err != nil {
 			return err
 		}
+		f.values.Service = counter
 	}
-	for _, v := range values {
-		op.Hashes = append(op.Hashes, f.engine.Hash(v))
-	}
-	return f.engine.Do(ctx, op, res, false)
+	return f.values.Distinct(ctx, op, values, res)
 }
 
 // TestDistinct adds and counts, and compares whole answers.

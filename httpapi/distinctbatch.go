@@ -1,7 +1,8 @@
 package httpapi
 
 import (
-	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -20,40 +21,43 @@ func (s *Server) startValueOps(ctx *fasthttp.RequestCtx, x *requestState) (wait 
 		v := &x.Values[i]
 		calls[i] = distinct.Call{Op: &v.Op, Values: v.Add, Res: &v.Res, Err: errNoValues()}
 	}
-	var all distinct.Call
+	var panicked *panicError
 	var running sync.WaitGroup
 	if s.opts.Distincter != nil {
 		running.Go(func() {
-			all.Run(func() error {
-				s.opts.Distincter.DistinctAll(x.context, calls)
-				return nil
-			})
+			defer func() {
+				if what := recover(); what != nil { // nothing else would on this goroutine
+					panicked = &panicError{what, debug.Stack()}
+				}
+			}()
+			s.opts.Distincter.DistinctAll(x.context, calls)
 		})
 	}
 	return func() {
 		running.Wait()
-		s.logIfPanic(ctx, all.Err)
 		for i := range calls {
-			x.Values[i].Err = calls[i].Err
-			if s.logIfPanic(ctx, calls[i].Err); all.Err != nil {
-				x.Values[i].Err = all.Err
+			if x.Values[i].Err = calls[i].Err; panicked != nil {
+				x.Values[i].Err = panicked
 			}
+		}
+		if panicked != nil {
+			s.logPanic(ctx, panicked.what, panicked.stack)
 		}
 	}
 }
+
+// panicError is the error of operations on values that panicked.
+type panicError struct {
+	what  any
+	stack []byte
+}
+
+func (p *panicError) Error() string { return fmt.Sprint("panic: ", p.what) }
 
 // errNoValues is the error of a server that does not count distinct values.
 func errNoValues() error {
 	return &twotier.InvalidError{Check: -1, Limit: -1, Field: "op",
 		Detail: "there are no distinct values here"}
-}
-
-// logIfPanic logs the panic of an operation on values like that of a handler.
-func (s *Server) logIfPanic(ctx *fasthttp.RequestCtx, err error) {
-	var p *distinct.PanicError
-	if errors.As(err, &p) {
-		s.logPanic(ctx, p.What, p.Stack)
-	}
 }
 
 // batchTotals is the answer to a quiet batch.

@@ -37,7 +37,7 @@ type fake struct {
 	ready    error
 	source   twotier.Source
 	soft     bool // degraded
-	engine   *distinct.Engine
+	values   distinct.Counter
 	refusals *refusallog.Log // nil if none are recorded
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -45,7 +44,7 @@ func (s *Server) problemOfQuery(err error) *wire.Problem {
 }
 
 func (s *Server) problemOfFailure(err error, f request.Failure) *wire.Problem {
-	var p *distinct.PanicError // it is logged as such
+	var p *panicError // it is logged as such
 	if f.Kind == request.Internal && !errors.As(err, &p) {
 		s.log.Error("unexpected error of an operation", "err", err)
 	}

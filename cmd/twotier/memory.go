@@ -41,9 +41,6 @@ func doorCount(cfg config.Server) int64 {
 	return n
 }
 
-// distinctMemory returns the part of --max-memory that is for distinct values.
-func distinctMemory(cfg config.Store) int64 { return cfg.MaxMemory / 16 }
-
 // holdMemory returns the part of --max-memory that is for holds to release at their ends.
 func holdMemory(cfg config.Store) int64 { return cfg.MaxMemory / 32 }
 
@@ -56,10 +53,10 @@ func heldMemory(cfg config.Store) int64 {
 	return cfg.MaxMemory / 16
 }
 
-// counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory,
-// holdMemory and heldMemory.
+// counterMemory returns the part of --max-memory that is for the counters: all but holdMemory and
+// heldMemory.
 func counterMemory(cfg config.Store) int64 {
-	return cfg.MaxMemory - distinctMemory(cfg) - holdMemory(cfg) - heldMemory(cfg)
+	return cfg.MaxMemory - holdMemory(cfg) - heldMemory(cfg)
 }
 
 // limitWeb sets the limits on the memory and the connections of the HTTP server.

@@ -105,7 +105,10 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct
 	}
-	if err := s.addCounters(&opt); err != nil {
+	if cfg.Gossip != "" {
+		opt.Pulse = elapsed.NewPulse(nil, s.clock.Now)
+	}
+	if opt.Counter, err = newCounter(cfg, s.store, s.clock, opt.Pulse, log); err != nil {
 		return nil, err
 	}
 	if err := s.joinCluster(&opt); err != nil {
@@ -121,8 +124,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Refusals, counters.Shadows = s.node.RefusalLog(), s.node
-	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally,
-		opt.Distinct)
+	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally)
 	s.history = verdicts.NewHistory(counters, s.node, opt.Clock.Now)
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters), s.addResp(&web),
 		s.addSpans(ctx, &web), s.addPeers(&web), s.addEnvoy(&web, book)); err != nil {
@@ -194,13 +196,13 @@ func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
 	return syncer.OnCold(ns.OnCold)
 }
 
-// newCounter makes the counter of events. pulse is nil without a cluster.
+// newCounter makes the counter. pulse is nil without a cluster.
 func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *elapsed.Pulse,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ns := range cfg.Namespaces {
 		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name),
-			MaxKeys: ns.MaxKeys}
+			MaxKeys: ns.MaxKeys, MostValues: ns.ExactValues}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
 		Unlisted: true}

@@ -19,7 +19,6 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/modes"
@@ -156,14 +155,9 @@ func (b *bed) start(proxied bool) *server {
 	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must.Succeed(b.t, err)
-	spaces := map[string]distinct.Namespace{
-		twotier.DefaultNamespace: {Ladder: leaparray.Default()}}
-	values, err := distinct.New(distinct.Options{Now: clock.Now, Placement: b.place,
-		Namespaces: spaces})
-	must.Succeed(b.t, err)
 	s.node, err = node.New(node.Options{
 		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{},
-		Distinct: values, Clock: clock, Placement: b.place,
+		Clock: clock, Placement: b.place,
 	})
 	must.Succeed(b.t, err)
 	s.listen(b.t, "127.0.0.1:0")

@@ -1,6 +1,8 @@
 package distinct
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -24,8 +26,6 @@ const (
 type Op struct {
 	// NS and Key name the key, as in a twotier.Check.
 	NS, Key []byte
-	// Hashes are the hashes of the values to add, see [Engine.Hash]; none in a query.
-	Hashes []uint64
 	// TS is when the values were seen, or the end of the windows of a query, in unix milliseconds;
 	// 0 means now.
 	TS int64
@@ -33,7 +33,7 @@ type Op struct {
 	Ack twotier.Ack
 	// Limits are checked first: values are added only if no window would then have more than Max
 	// different ones. Shadow lists the positions of limits that are checked but forbid nothing.
-	// Windows, in milliseconds, are counted as well.
+	// Windows, in milliseconds, are counted as well. A query has no limits.
 	Limits  []twotier.Limit
 	Shadow  []int
 	Windows []int64
@@ -64,65 +64,118 @@ type Result struct {
 	Degraded bool
 }
 
-// needsPast reports whether the operation needs the key's past.
-func (op *Op) needsPast() bool { return len(op.Limits)+len(op.Windows) > 0 }
-
-// validate refuses operations that the ladder can't answer, and puts the hashes in order.
-func (op *Op) validate(l *leaparray.Ladder, now int64) error {
-	check := twotier.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
-	q := twotier.Op{Kind: twotier.Add, TS: op.TS, Checks: []twotier.Check{check}}
-	if len(op.Hashes) == 0 {
-		q.Kind = twotier.Count
-	}
-	if err := op.refusePeriods(); err != nil {
-		return err
-	}
-	ts, err := twotier.Validate(&q, func([]byte) *leaparray.Ladder { return l }, now)
-	if err != nil {
-		return err
-	}
-	for _, w := range op.Windows {
-		if w < 1 || w > l.Span() {
-			return invalid("window", fmt.Sprintf("%v is longer than the namespace covers (%v)%s",
-				twotier.FormatMillis(w), twotier.FormatMillis(l.Span()),
-				twotier.ExtensionHint(l, string(op.NS), w)))
-		}
-		if op.TS != 0 && ts-w < now-l.Span() {
-			return twotier.OutOfReach(&q, l, w, ts, now)
-		}
-	}
-	switch {
-	case len(op.Limits) > MaxLimits:
-		return invalid("limits", fmt.Sprintf("want at most %d", MaxLimits))
-	case len(op.Hashes) > MaxValues:
-		return invalid("values", fmt.Sprintf("want at most %d", MaxValues))
-	case op.TS != 0 && len(op.Limits) > 0:
-		return invalid("ts", WantNoTS)
-	case op.Ack > twotier.AckStore:
-		return invalid("ack", `distinct values wait for "memory" or "redis"`)
-	}
-	if !slices.IsSorted(op.Hashes) {
-		slices.Sort(op.Hashes)
-	}
-	op.Hashes = slices.Compact(op.Hashes)
-	return nil
+// Hash returns the hash of a value. All nodes agree on it. Who does not know the seed can't find
+// values that collide.
+func Hash(seed uint64, value []byte) uint64 {
+	var short [128]byte // so that the hash of a short value needs no memory
+	b := append(binary.LittleEndian.AppendUint64(short[:0], seed), value...)
+	sum := sha256.Sum256(b)
+	return leaparray.CleanHash(binary.LittleEndian.Uint64(sum[:8]))
 }
 
-// refusePeriods refuses calendar windows: sets of values are kept for fixed lengths. The window of
-// a period is 0.
-func (op *Op) refusePeriods() error {
+// request returns the operation, with these values, as one of a counter. Its limits are those of
+// op, then one for each window, which refuses nothing, as do limits in shadow. What these would
+// refuse is known from the counts, unless another limit refuses: see trial.
+func (op *Op) request(seed uint64, values [][]byte) (twotier.Op, error) {
+	if err := op.validate(len(values)); err != nil {
+		return twotier.Op{}, err
+	}
+	c := twotier.Check{Kind: twotier.ValuesCheck}
+	c.NS, c.Key = twotier.ValuesKey(op.NS, op.Key)
+	for _, v := range values {
+		c.Values = append(c.Values, Hash(seed, v))
+	}
+	slices.Sort(c.Values)
+	c.Values = slices.Compact(c.Values)
+	c.N = int64(len(c.Values))
+	c.Limits = slices.Grow(c.Limits, len(op.Limits)+len(op.Windows))
+	for i, l := range op.Limits {
+		if slices.Contains(op.Shadow, i) {
+			l.Max = twotier.MaxBound
+		}
+		c.Limits = append(c.Limits, l)
+	}
+	for _, w := range op.Windows {
+		c.Limits = append(c.Limits, twotier.Limit{Window: w, Max: twotier.MaxBound})
+	}
+	q := twotier.Op{Kind: twotier.Count, TS: op.TS, Ack: op.Ack, Checks: []twotier.Check{c}}
+	switch {
+	case c.N == 0:
+	case len(op.Limits) == 0:
+		q.Kind = twotier.Add
+	default:
+		q.Kind = twotier.Acquire
+	}
+	return q, nil
+}
+
+// trial returns a request that only compares a refused one, q, with the limits in shadow.
+func (op *Op) trial(q *twotier.Op) twotier.Op {
+	t := twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: slices.Clone(q.Checks)}
+	t.Checks[0].Limits = nil
+	for _, i := range op.Shadow {
+		t.Checks[0].Limits = append(t.Checks[0].Limits, op.Limits[i])
+	}
+	return t
+}
+
+// addTrial adds to the result of a refused request that of its trial, if this has one.
+func (op *Op) addTrial(of *twotier.Result, res *Result) {
+	if of.Err != nil || len(of.Checks) == 0 {
+		return
+	}
+	for k := range of.Checks[0].Limits {
+		i := op.Shadow[k]
+		if of.Checks[0].Limits[k].Refused && !slices.Contains(res.Over, i) {
+			res.Over = append(res.Over, i)
+		}
+	}
+	slices.Sort(res.Over)
+}
+
+// validate refuses operations that no counter can execute.
+func (op *Op) validate(values int) error {
 	const want = `distinct values have no calendar windows; want a duration such as "24h"`
 	for i := range op.Limits {
 		if op.Limits[i].Period != nil {
 			return &twotier.InvalidError{Check: -1, Limit: i, Field: "window", Detail: want}
 		}
 	}
-	if slices.Contains(op.Windows, 0) {
+	switch {
+	case slices.Contains(op.Windows, 0): // that of a period
 		return invalid("window", want)
+	case len(op.Limits) > MaxLimits:
+		return invalid("limits", fmt.Sprintf("want at most %d", MaxLimits))
+	case values > MaxValues:
+		return invalid("values", fmt.Sprintf("want at most %d", MaxValues))
+	case op.TS != 0 && len(op.Limits) > 0:
+		return invalid("ts", WantNoTS)
+	case op.Ack > twotier.AckStore:
+		return invalid("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	return nil
 }
 
 func invalid(field, detail string) error {
 	return &twotier.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
+}
+
+// conclude sets the result to that of the operation's request.
+func (op *Op) conclude(of *twotier.Result, res *Result) {
+	*res = Result{Counts: res.Counts[:0], Over: res.Over[:0], Source: of.Source,
+		Degraded: of.Degraded, Allowed: of.Allowed}
+	if !res.Allowed {
+		res.RetryAfter = of.RetryAfter
+	}
+	if len(of.Checks) == 0 {
+		return
+	}
+	for i := range of.Checks[0].Limits {
+		l := &of.Checks[0].Limits[i]
+		res.Counts = append(res.Counts, Count{l.Window,
+			leaparray.ValueCount{Min: l.Lo, Count: l.Count, Max: l.Hi, Error: l.Error}})
+		if i < len(op.Limits) && (l.Refused || l.Count > op.Limits[i].Max) {
+			res.Over = append(res.Over, i)
+		}
+	}
 }

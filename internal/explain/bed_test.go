@@ -20,7 +20,6 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -62,9 +61,6 @@ func newBed(t *testing.T, rules []twotier.Rule) *bed {
 	var err error
 	opt.Counter, err = syncer.New(syncer.Options{Now: clock.Now, Placement: place,
 		Store: embedded.New(embedded.Options{Now: wall})})
-	must.Succeed(t, err)
-	opt.Distinct, err = distinct.New(distinct.Options{Now: clock.Now, Placement: place,
-		Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}}})
 	must.Succeed(t, err)
 	b.node, err = node.New(opt)
 	must.Succeed(t, err)

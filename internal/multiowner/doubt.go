@@ -69,10 +69,13 @@ func (p *Participant) awaitOutcome(ctx context.Context, r *reservation) (Outcome
 
 // takeBack takes back counts made in doubt: at once while this node owns the keys and can reach the
 // store. Otherwise another node may own them, which can't take back counts that it has not received
-// yet.
+// yet. Values stay: they may have been added before.
 func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 	var later []*twotier.Op
 	for i := range d.checks {
+		if d.checks[i].IsValues() {
+			continue
+		}
 		op := &twotier.Op{Kind: twotier.Add, TS: d.ts, Ack: twotier.AckMemory,
 			Checks: []twotier.Check{d.checks[i]}}
 		if op.Checks[0].N = -op.Checks[0].N; op.Checks[0].IsLease() {

@@ -36,7 +36,8 @@ func (a *acquire) merge(res *twotier.Result) {
 }
 
 // subtract subtracts undone reservations from the counts in the answer, for the parts that their
-// owners had admitted: all of them or, if the refusal is counted, only the leases.
+// owners had admitted: all of them or, if the refusal is counted, only the leases. How many of the
+// values were new is unknown, so their counts remain, and only the lower bounds leave them out.
 func (a *acquire) subtract(res *twotier.Result, counted bool) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {
@@ -50,7 +51,11 @@ func (a *acquire) subtract(res *twotier.Result, counted bool) {
 			res.Checks[at].TS = 0
 			for j := range res.Checks[at].Limits {
 				l := &res.Checks[at].Limits[j]
-				l.Count, l.Lo, l.Hi = l.Count-n, l.Lo-n, l.Hi-n
+				if a.op.Checks[at].IsValues() {
+					l.Lo = max(0, l.Lo-n)
+				} else {
+					l.Count, l.Lo, l.Hi = l.Count-n, l.Lo-n, l.Hi-n
+				}
 			}
 		}
 	}

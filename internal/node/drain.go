@@ -43,7 +43,6 @@ func (n *Node) Drain(ctx context.Context) error {
 		}
 		retry.Pause(ctx, drainPause)
 	}
-	n.handOverDistinct(ctx)
 	n.parts.Leave(ctx)
 	return nil
 }
@@ -88,17 +87,6 @@ func (n *Node) Flush(ctx context.Context) error {
 	if !n.opened.Load() {
 		return nil
 	}
-	distinct := make(chan error, 1)
-	go func() { distinct <- n.drainDistinct(ctx) }()
-	err := n.flushCounter(ctx)
-	if other := <-distinct; !errors.Is(err, other) {
-		err = errors.Join(err, other)
-	}
-	return err
-}
-
-// flushCounter is Flush for the counter.
-func (n *Node) flushCounter(ctx context.Context) error {
 	c := n.opt.Counter
 	if c == nil {
 		return nil

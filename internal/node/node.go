@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
@@ -82,8 +81,6 @@ type Options struct {
 	// ClockInterval is how often to ask the store for its time while the store works. Default: 10
 	// s.
 	ClockInterval time.Duration
-	// Distinct counts distinct values. Nil if the node can't count them.
-	Distinct *distinct.Engine
 	// Pulse detects that the process stood still: then this node learns its partitions anew. Nil if
 	// it owns all of them. The counter's pulse must be the same one.
 	Pulse *elapsed.Pulse
@@ -252,7 +249,6 @@ func (n *Node) Open(ctx context.Context, address string) error {
 			return err
 		}
 	}
-	n.openDistinct()
 	n.spawn(func() { n.time.Run(n.run) })
 	if n.opt.Pulse != nil {
 		n.beat()
@@ -313,7 +309,6 @@ func (n *Node) Close(ctx context.Context) error {
 		if n.opt.Counter != nil {
 			n.err = n.closeCounter(ctx)
 		}
-		n.err = errors.Join(n.err, n.closeDistinct(ctx))
 		if n.opt.Ring != nil {
 			n.err = errors.Join(n.err, n.opt.Ring.Close(ctx))
 		}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
@@ -77,9 +76,7 @@ func (n *Node) newSwitch() *modes.Switch {
 		StoreUp: func() bool { return n.opt.Store.Health().Up },
 	}
 	if n.opt.Counter != nil {
-		opt.Flush = func(ctx context.Context) error {
-			return errors.Join(n.opt.Counter.Flush(ctx), n.flushDistinct(ctx))
-		}
+		opt.Flush = n.opt.Counter.Flush
 	}
 	if n.opt.Ring != nil {
 		opt.Announce = n.opt.Ring.SetTag

@@ -6,7 +6,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
@@ -121,39 +120,6 @@ type (
 	ReplayRequest struct{ backtest.ReplayRequest }
 	// ReplayResponse holds the outcomes of each key, none for a key that could not be read.
 	ReplayResponse struct{ Outcomes [][]backtest.Outcome }
-
-	// DistinctRequest asks for an operation on distinct values. It may be sent again: adding a
-	// value twice changes nothing.
-	DistinctRequest struct{ Op distinct.Op }
-	// DistinctResponse holds its result.
-	DistinctResponse struct{ Result distinct.Result }
-
-	// DistinctListRequest asks for several operations on distinct values, in order per key.
-	DistinctListRequest struct{ Ops []distinct.Op }
-	// DistinctListResponse holds the outcome of each operation. If one was not run, its error is
-	// twotier.ErrNotOwner, as is the error of all later operations on the same key.
-	DistinctListResponse struct{ Parts []DistinctPart }
-	// DistinctPart is the outcome of one operation.
-	DistinctPart struct {
-		Result distinct.Result
-		Err    error
-	}
-
-	// DistinctPendingRequest asks for a node's unflushed distinct values of partitions that it no
-	// longer decides about.
-	DistinctPendingRequest struct{ Partitions []int }
-	// DistinctPendingResponse lists them.
-	DistinctPendingResponse struct{ Keys []distinct.Pending }
-
-	// DistinctHandover passes on the unflushed distinct values of a node that is about to stop.
-	DistinctHandover struct{ Keys []distinct.Pending }
-
-	// DistinctReset announces a reset of the distinct values of a key that were seen until a time.
-	// It may be sent again.
-	DistinctReset struct {
-		NS, Key []byte
-		Until   int64
-	}
 
 	// StatusRequest asks for a node's Status.
 	StatusRequest struct{}

@@ -113,31 +113,6 @@ var requestKinds = [...]RequestKind{
 			seen := n.log.Snapshot()
 			return &seen, nil
 		})),
-	markFromUsers(newKind(16, "distinct",
-		func(ctx context.Context, n *Node, q *DistinctRequest) (any, error) {
-			a := new(DistinctResponse)
-			err := n.serveDistinct(ctx, &q.Op, &a.Result)
-			return a, err
-		})),
-	markFromUsers(newKind(19, "distinct list",
-		func(ctx context.Context, n *Node, q *DistinctListRequest) (any, error) {
-			return n.serveDistinctList(ctx, q), nil
-		})),
-	newKind(17, "distinct pending",
-		func(_ context.Context, n *Node, q *DistinctPendingRequest) (any, error) {
-			return n.listPendingDistinct(q), nil
-		}),
-	newKind(20, "distinct handover",
-		func(_ context.Context, n *Node, q *DistinctHandover) (any, error) {
-			return nil, n.importDistinct(q)
-		}),
-	markFromUsers(newKind(22, "distinct reset",
-		func(_ context.Context, n *Node, q *DistinctReset) (any, error) {
-			if n.opt.Distinct != nil {
-				n.opt.Distinct.Void(q.NS, q.Key, q.Until)
-			}
-			return nil, nil
-		})),
 	markFromUsers(newKind(27, "sample",
 		func(ctx context.Context, n *Node, q *SampleRequest) (any, error) {
 			a := new(SampleResponse)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +15,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// dropTimeout bounds the wait for other nodes to forget a key, or to void its distinct values. It
-// leaves time to send a lost message again.
+// dropTimeout bounds the wait for other nodes to forget a key. It leaves time to send a lost message
+// again.
 const dropTimeout = time.Second
 
 // Reset forgets a key, with everything counted so far, in the memory of every node and in the
@@ -27,8 +26,8 @@ const dropTimeout = time.Second
 // forgotten the key. A node that could not be reached then, or that read a hot key during the
 // reset, brings the key back if the store loses its data before that node has read the key again.
 //
-// The leases of the key end with it, and a mark records the time: the holds of the key that began
-// before are settled as if they had counted nothing.
+// The leases and the different values of the key end with it, and a mark records the time: the holds
+// of the key that began before are settled as if they had counted nothing.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)
@@ -41,11 +40,14 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		return err
 	}
 	marked := n.opt.Clock.Now()
-	var leases twotier.Check
+	var leases, values twotier.Check
 	leases.NS, leases.Key = twotier.LeaseKey(ns, "", key)
+	values.NS, values.Key = twotier.ValuesKey(ns, key)
 	err := n.reset(ctx, &check)
-	if err == nil {
-		err = n.reset(ctx, &leases)
+	for _, companion := range []*twotier.Check{&leases, &values} {
+		if err == nil {
+			err = n.reset(ctx, companion)
+		}
 	}
 	if err != nil {
 		return asPartial(err, "holds of the key from before this time count as nothing")
@@ -136,10 +138,7 @@ func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
 // forget resets a key that this node owns.
 func (n *Node) forget(ctx context.Context, c *twotier.Check) error {
 	if !n.inRedis() {
-		if err := n.opt.Counter.ResetKey(ctx, c.NS, c.Key); err != nil {
-			return err
-		}
-		return n.forgetDistinct(ctx, c)
+		return n.opt.Counter.ResetKey(ctx, c.NS, c.Key)
 	}
 	err := n.forgetInRedis(ctx, c)
 	if errors.Is(err, modes.ErrChanged) {
@@ -151,42 +150,8 @@ func (n *Node) forget(ctx context.Context, c *twotier.Check) error {
 // forgetInRedis resets a key in Redis mode, or returns modes.ErrChanged.
 func (n *Node) forgetInRedis(ctx context.Context, c *twotier.Check) error {
 	return n.modes.During(ctx, modes.Redis, func() error {
-		if err := n.opt.Direct.Forget(ctx, c.NS, c.Key); err != nil {
-			return err
-		}
-		return n.forgetDistinct(ctx, c)
+		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
 	})
-}
-
-// forgetDistinct forgets the distinct values of a key. Its counts are already forgotten, so an
-// error must not claim that nothing was done.
-func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
-	if n.opt.Distinct == nil || twotier.Companion(c.NS) != "" {
-		return nil
-	}
-	until, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
-	n.sendDistinctReset(ctx, c, until)
-	if err != nil {
-		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
-			twotier.ErrUnknownOutcome, err)
-	}
-	return nil
-}
-
-// sendDistinctReset sends all other nodes a reset of distinct values, whether or not the store has
-// it yet. Otherwise the owner of the key would go on as before. A node that can't be reached finds
-// the reset in the store.
-func (n *Node) sendDistinctReset(ctx context.Context, c *twotier.Check, until int64) {
-	if n.opt.Ring == nil || until == 0 {
-		return
-	}
-	silent := n.opt.Peers.Stats().Silent
-	rpc.Broadcast(context.WithoutCancel(ctx), n.table(), dropTimeout,
-		func(ctx context.Context, m *ring.Member) {
-			if !slices.Contains(silent, m.Name) {
-				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, until}, nil)
-			}
-		})
 }
 
 // dropOnAllNodes makes all nodes forget a key that is being reset. This node does so too, if

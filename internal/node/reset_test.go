@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -15,13 +14,11 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -32,8 +29,7 @@ type others struct {
 	respond func(verb rpc.Verb) error
 	acquire func(op *twotier.Op, res *twotier.Result) // answers an operation; nil: no answer
 	answer  func(to *ring.Member, request, response any) error
-	values  distinct.Store // of the real node
-	ack     twotier.Ack    // of the real node
+	ack     twotier.Ack // of the real node
 
 	mu    sync.Mutex
 	verbs []rpc.Verb
@@ -109,12 +105,6 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
 		NotOwner: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: opt.Placement,
-		Store: peers.values, Namespaces: map[string]distinct.Namespace{
-			twotier.DefaultNamespace: {Ladder: leaparray.Default()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,82 +408,4 @@ func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
 			t.Errorf("forwarded with %v, want %v", got, want)
 		}
 	})
-}
-
-// resetLog is a store of distinct values that records the resets of keys, and loses its answers to
-// them if lossy is set.
-type resetLog struct {
-	mu    sync.Mutex
-	until map[string]int64
-	lossy bool
-}
-
-func (s *resetLog) Compare(_ context.Context, list []*distinct.Exchange) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range list {
-		if x.Found, x.Err = x.Expect, nil; len(x.Head) == 0 {
-			continue
-		}
-		var v leaparray.Values
-		if x.Err = v.MergeHead(x.Head); s.lossy {
-			x.Err = io.EOF
-		}
-		s.until[string(x.Key)] = v.Newest()
-	}
-}
-
-// resetOf returns when a key was reset, 0 if it was not.
-func (s *resetLog) resetOf(key []byte) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.until[string(key)]
-}
-
-// TestOthersAreToldOfAResetOfValues resets keys in both modes, and loses some of the store's
-// answers. The other nodes receive the time that the store has, or may have, and the outcome is the
-// same whether they answer or not.
-func TestOthersAreToldOfAResetOfValues(t *testing.T) {
-	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
-		for _, lossy := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) { testOthersAreTold(t, mode, lossy) })
-		}
-	}
-}
-
-func testOthersAreTold(t *testing.T, mode cluster.Mode, lossy bool) {
-	store, told := &resetLog{until: map[string]int64{}, lossy: lossy}, map[string]bool{}
-	peers := &others{values: store, respond: func(rpc.Verb) error { return nil },
-		answer: func(_ *ring.Member, request, _ any) error {
-			q, ok := request.(*node.DistinctReset)
-			if !ok {
-				return nil
-			}
-			told[string(q.Key)] = true
-			if until := store.resetOf(q.Key); q.Until == 0 || q.Until != until {
-				t.Errorf("told of %d, the store has %d", q.Until, until)
-			}
-			return rpc.ErrUnreachable
-		}}
-	n, _ := beside(t, &failing{}, peers)
-	if err := n.SetMode(t.Context(), mode); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 { // the other node resets its own keys
-		key := fmt.Append(nil, "key", i)
-		err, here := n.Reset(t.Context(), nil, key), store.resetOf(key) != 0
-		if here && lossy && !errors.Is(err, twotier.ErrUnknownOutcome) || !(here && lossy) &&
-			err != nil {
-			t.Errorf("the reset of %s says %v", key, err)
-		}
-		if told[string(key)] != here {
-			t.Errorf("%s: told %v, reset %v", key, told[string(key)], here)
-		}
-	}
-	if len(told) == 0 {
-		t.Error("the node resets no key itself")
-	}
-	store.mu.Lock()
-	store.lossy = false
-	store.mu.Unlock()
 }

@@ -163,7 +163,7 @@ func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 		to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 		ask := func() (time.Duration, error) {
 			began := time.Now()
-			err := c.Ask(t.Context(), to, &node.DistinctRequest{}, new(node.DistinctResponse))
+			err := c.Ask(t.Context(), to, &node.TopRequest{}, new(node.TopResponse))
 			return time.Since(began), err
 		}
 		if took, err := ask(); err == nil {

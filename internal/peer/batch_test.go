@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 )
 
@@ -63,6 +65,9 @@ func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
 				Period: l.Period, Count: count, Lo: count - f.rnd.Int64N(100),
 				Hi:       count + f.rnd.Int64N(1000),
 				BucketMS: 1 << f.rnd.IntN(20), Refused: detail && f.rnd.IntN(2) == 0})
+			if last := &c.Limits[len(c.Limits)-1]; op.Checks[i].IsValues() {
+				last.BucketMS, last.Error = 1, float64(f.rnd.IntN(2))*f.rnd.Float64()
+			}
 		}
 	}
 }
@@ -74,6 +79,9 @@ func copyOf(op *twotier.Op) twotier.Op {
 	for _, c := range op.Checks {
 		c.NS, c.Key = append([]byte{}, c.NS...), append([]byte{}, c.Key...)
 		c.Limits = append([]twotier.Limit{}, c.Limits...)
+		if c.IsValues() {
+			c.Values = append([]uint64{}, c.Values...)
+		}
 		o.Checks = append(o.Checks, c)
 	}
 	return o
@@ -104,6 +112,8 @@ func anyOp(rnd *rand.Rand) twotier.Op {
 			Key: fmt.Append(nil, rnd.Uint64()>>rnd.IntN(64)), N: 1, Limits: []twotier.Limit{}}
 		if rnd.IntN(8) == 0 {
 			c.N = int64(rnd.Uint32()>>1) - 1<<30
+		} else if rnd.IntN(4) == 0 {
+			addValues(&c, rnd)
 		}
 		for j := range rnd.IntN(3) {
 			l := twotier.Limit{Window: int64(1000 * (i + j + 1)), Max: 1 << 40}
@@ -115,6 +125,17 @@ func anyOp(rnd *rand.Rand) twotier.Op {
 		op.Checks = append(op.Checks, c)
 	}
 	return op
+}
+
+// addValues makes a check one of a few different values, or of none.
+func addValues(c *twotier.Check, rnd *rand.Rand) {
+	c.Kind, c.N, c.Values = twotier.ValuesCheck, int64(rnd.IntN(4)), []uint64{}
+	for range c.N {
+		c.Values = append(c.Values, leaparray.CleanHash(rnd.Uint64()>>rnd.IntN(64)))
+	}
+	slices.Sort(c.Values)
+	c.Values = slices.Compact(c.Values)
+	c.N = int64(len(c.Values))
 }
 
 // anyPeriod returns one of a few periods.

@@ -3,6 +3,7 @@ package peer_test
 import (
 	"context"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,9 @@ func (s strict) read(ops []twotier.Op, res []twotier.Result) {
 			if len(c.Key) == 0 || len(c.Key) > 256 || len(c.NS) > 64 {
 				s.t.Fatalf("key %q in %q", c.Key, c.NS)
 			}
+			if c.IsValues() && (c.N != int64(len(c.Values)) || !slices.IsSorted(c.Values)) {
+				s.t.Fatalf("values %v, n %d", c.Values, c.N)
+			}
 			for _, l := range c.Limits {
 				if l.Period != nil && (l.Window != 0 || l.Longest() < 1) {
 					s.t.Fatalf("limit %+v", l)
@@ -76,6 +80,9 @@ func FuzzHandle(f *testing.F) {
 			Op: twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("l"),
 				N: 1}}}},
 	}, []rpc.Task{{Verb: rpc.VerbConfirm, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3}}}))
+	f.Add(peer.Message("a", "b", 1, []rpc.Task{{Op: twotier.Op{Kind: twotier.Add,
+		Checks: []twotier.Check{{Kind: twotier.ValuesCheck, NS: []byte("@values/n"), N: 2,
+			Key: []byte("/k"), Values: []uint64{64, 1 << 63}, Limits: limits[:1]}}}}}))
 	alike := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 		{Key: []byte("k"), N: 1, Limits: limits}, {NS: []byte("n"), Key: []byte("l"), N: 1}}}
 	f.Add(peer.Batch("a", "b", 1, []twotier.Op{alike, alike, alike}))
@@ -114,6 +121,10 @@ func FuzzReply(f *testing.F) {
 func sample() *ownership.ClaimResponse {
 	buckets := []syncer.Bucket{{Stretch: leaparray.Moment(1_763_000_000_123), N: 5},
 		{Stretch: leaparray.Stretch{Start: 1_762_999_200_000, Width: 900_000}, N: -7}}
+	values := []syncer.Bucket{{Stretch: leaparray.ValueAt(3), N: 1_763_000_000_123},
+		{Stretch: leaparray.ValueAt(1<<63 - 1), N: -1 << 48},
+		{Stretch: leaparray.ValueAt(1 << 63), N: 1 << 48},
+		{Stretch: leaparray.ValueAt(1<<64 - 1), N: 1}}
 	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{
 		{Partition: 17, State: ownership.NotHeld},
 		{Partition: 1020, State: ownership.Given, Next: 99, Gift: 5, Handoff: &syncer.Handoff{
@@ -124,9 +135,11 @@ func sample() *ownership.ClaimResponse {
 				Keys: []syncer.KeyRound{
 					{NS: []byte("n"), Key: []byte("k"), Reset: true, TTL: 5000, Adds: buckets},
 					{NS: []byte("n"), Key: []byte("l"), Forgotten: true, Renew: true},
+					{NS: []byte("@values/n"), Key: []byte("/k"), TTL: 5000, Adds: values},
 				}}},
 			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets},
-				{NS: []byte("n"), Key: []byte("absent"), Cold: true}},
+				{NS: []byte("n"), Key: []byte("absent"), Cold: true},
+				{NS: []byte("@values/n"), Key: []byte("/k"), Buckets: values}},
 			Loans: []twotier.Loan{{NS: []byte("n"), Key: []byte("k"), Name: "loan", Number: 7,
 				Ceiling: 1 << 40, Seen: 5, Until: 1_763_000_000_000}},
 		}},
@@ -144,7 +157,7 @@ func TestClaimsComeBack(t *testing.T) {
 // TestClaimsWithStrangeBucketsAreRefused has buckets that no ladder has.
 func TestClaimsWithStrangeBucketsAreRefused(t *testing.T) {
 	for _, at := range []leaparray.Stretch{{}, {Start: -1, Width: 1}, {Start: 60, Width: 50},
-		{Start: 1 << 54, Width: 1}, {Start: 0, Width: 1 << 54}, {Start: 60, Width: -1}} {
+		{Start: 1 << 54, Width: 1}, {Start: 0, Width: 1 << 54}, {Start: 60, Width: -2}} {
 		claim := sample()
 		claim.Pages[1].Handoff.Keys[0].Buckets = []syncer.Bucket{{Stretch: at, N: 1}}
 		if got, err := peer.Answered(claim, nil).Claim(); err == nil {

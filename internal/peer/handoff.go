@@ -141,13 +141,14 @@ func readRound(r *reader) *syncer.Round {
 	return round
 }
 
-// appendBuckets appends buckets. Each start is encoded as the difference from the previous one.
+// appendBuckets appends buckets. Each start is encoded as the difference from the previous one, and
+// each width plus one: values have width -1, see leaparray.ValueAt.
 func appendBuckets(b []byte, list []syncer.Bucket) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	last := int64(0)
 	for i := range list {
 		b = binary.AppendVarint(b, list[i].Start-last)
-		b = binary.AppendUvarint(b, uint64(list[i].Width))
+		b = binary.AppendUvarint(b, uint64(list[i].Width+1))
 		b = binary.AppendVarint(b, list[i].N)
 		last = list[i].Start
 	}
@@ -162,10 +163,10 @@ func (r *reader) buckets() []syncer.Bucket {
 	list := make([]syncer.Bucket, 0, n)
 	last := int64(0)
 	for range n {
-		at := leaparray.Stretch{Start: last + r.int(), Width: int64(r.uint())}
+		at := leaparray.Stretch{Start: last + r.int(), Width: int64(r.uint()) - 1}
 		count := r.int()
-		if at.Width <= 0 || at.Width > lastMoment || at.Start < 0 || at.Start > lastMoment ||
-			at.Start%at.Width != 0 {
+		if !at.IsValue() && (at.Width <= 0 || at.Width > lastMoment || at.Start < 0 ||
+			at.Start > lastMoment || at.Start%at.Width != 0) {
 			r.fail()
 			return nil
 		}

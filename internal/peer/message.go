@@ -9,7 +9,7 @@ import (
 )
 
 // version is the version of the message format.
-const version = 7
+const version = 8
 
 // The kinds of message.
 const (

@@ -2,10 +2,12 @@ package peer
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"slices"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
 )
 
 // The second byte of an operation: its kind, whether it charges, and the acknowledgement.
@@ -15,8 +17,8 @@ const (
 	ackShift  = 4
 )
 
-// Bounds of namespaces and keys: those of bans and leases are longer than the clients', see
-// twotier.BanKey and twotier.LeaseKey.
+// Bounds of namespaces and keys: those of companions are longer than the clients', see
+// twotier.Companion.
 const (
 	maxNS  = len("@settled25h") + 1 + 64
 	maxKey = 64 + 1 + 256
@@ -40,7 +42,7 @@ func sameExceptKeys(a, b *twotier.Op) bool {
 	for i := range a.Checks {
 		x, y := &a.Checks[i], &b.Checks[i]
 		if x.Kind != y.Kind || x.N != y.N || x.Ban != y.Ban || x.Until != y.Until ||
-			!bytes.Equal(x.NS, y.NS) ||
+			!bytes.Equal(x.NS, y.NS) || !slices.Equal(x.Values, y.Values) ||
 			!slices.Equal(x.Limits, y.Limits) {
 			return false
 		}
@@ -71,6 +73,10 @@ func appendChecks(b []byte, op *twotier.Op) []byte {
 			b = appendUint(appendUint(b, uint64(c.Ban.From)), uint64(c.Ban.To))
 		case twotier.LeaseCheck:
 			b = appendInt(b, c.Until)
+		case twotier.ValuesCheck:
+			for _, hash := range c.Values { // c.N of them
+				b = binary.LittleEndian.AppendUint64(b, hash)
+			}
 		}
 		b = appendUint(b, uint64(len(c.Limits)))
 		for j := range c.Limits {
@@ -109,7 +115,7 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 		c := twotier.Check{NS: r.bytes(), Key: r.bytes()}
 		packed := r.int()
 		c.Kind, c.N = twotier.CheckKind(packed&(1<<checkKindBits-1)), packed>>checkKindBits
-		if c.Kind > twotier.LeaseCheck || c.Kind != twotier.EventCheck && kind != twotier.Acquire {
+		if kind != twotier.Acquire && (c.IsBan() || c.IsLease()) {
 			r.fail()
 		}
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
@@ -120,6 +126,8 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 			c.Ban = twotier.Ban{From: r.uint16(), To: r.uint16()}
 		case twotier.LeaseCheck:
 			c.Until = r.int()
+		case twotier.ValuesCheck:
+			c.Values = r.values(c.N)
 		}
 		from := len(l.limits)
 		for range r.itemCount() {
@@ -127,6 +135,24 @@ func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 		}
 		l.addCheck(r, &c, indexRange{from, len(l.limits)})
 	}
+}
+
+// values reads the hashes of n values, which are in order.
+func (r *reader) values(n int64) []uint64 {
+	if n < 0 || n > int64(len(r.b)/8) {
+		r.fail()
+		return nil
+	}
+	list := make([]uint64, n)
+	for i := range list {
+		list[i] = binary.LittleEndian.Uint64(r.b)
+		r.b = r.b[8:]
+		if leaparray.CleanHash(list[i]) != list[i] || i > 0 && list[i] <= list[i-1] {
+			r.fail()
+			return nil
+		}
+	}
+	return list
 }
 
 // readKeysOnly reads the keys of an operation like the previous one, and adds its checks.

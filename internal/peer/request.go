@@ -33,8 +33,7 @@ func readRequest(b []byte) (request any, err error) {
 }
 
 // appendResponse appends the answer to a request, or the error in place of it. Answers are JSON,
-// except a claim response, which holds the counts of a partition, and a list of answers, each of
-// which may be an error.
+// except a claim response, which holds the counts of a partition.
 func appendResponse(b []byte, answer any, err error) []byte {
 	if err == nil {
 		switch a := answer.(type) {
@@ -42,14 +41,6 @@ func appendResponse(b []byte, answer any, err error) []byte {
 			return append(b, resultOK)
 		case *ownership.ClaimResponse:
 			return appendClaim(append(b, resultOK), a)
-		case *node.DistinctListResponse:
-			b = append(b, resultOK)
-			for i := range a.Parts {
-				part := &a.Parts[i]
-				b = appendBytes(b, appendResponse(nil, &node.DistinctResponse{Result: part.Result},
-					part.Err))
-			}
-			return b
 		default:
 			var text []byte
 			if text, err = json.Marshal(a); err == nil {
@@ -75,14 +66,6 @@ func readResponse(b []byte, answer any) error {
 	if a, ok := answer.(*ownership.ClaimResponse); ok {
 		readClaim(&r, a)
 		return r.checkEnd()
-	}
-	if list, ok := answer.(*node.DistinctListResponse); ok {
-		for len(r.b) > 0 && r.err == nil {
-			var one node.DistinctResponse
-			err := readResponse(r.bytes(), &one)
-			list.Parts = append(list.Parts, node.DistinctPart{Result: one.Result, Err: err})
-		}
-		return r.err
 	}
 	return json.Unmarshal(r.b, answer)
 }

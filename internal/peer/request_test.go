@@ -1,7 +1,6 @@
 package peer_test
 
 import (
-	"errors"
 	"math/rand"
 	"reflect"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
@@ -27,10 +25,7 @@ var answers = map[string]any{
 	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopResponse{},
 	"top refused in shadow": &node.TopResponse{}, "top leases": &node.TopResponse{},
 	"bans": &node.BansResponse{}, "events": &cluster.Events{},
-	"replay":        &node.ReplayResponse{},
-	"distinct list": &node.DistinctListResponse{},
-	"distinct":      &node.DistinctResponse{}, "distinct pending": &node.DistinctPendingResponse{},
-	"distinct handover": nil, "distinct reset": nil, "recall": nil,
+	"replay": &node.ReplayResponse{}, "recall": nil,
 	"refusals": &node.RefusalsResponse{}, "sample": &node.SampleResponse{},
 }
 
@@ -55,48 +50,14 @@ func TestEveryQuestionComesBack(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s: %+v became %+v, %v", kind.Name, want, got, err)
 			}
-			if kind.Name == "claim" || kind.Name == "distinct list" {
-				break // see TestClaimsComeBack, TestListsComeBack
+			if kind.Name == "claim" {
+				break // see TestClaimsComeBack
 			}
 			comesBack(t, kind.Name, empty, rnd)
 		}
 	}
 	if len(names) != len(answers) {
 		t.Errorf("%d kinds of request, %d of answer", len(names), len(answers))
-	}
-}
-
-// TestListsComeBack encodes and parses lists of answers, some of which are errors.
-func TestListsComeBack(t *testing.T) {
-	rnd := rand.New(rand.NewSource(2))
-	invalid := &twotier.InvalidError{Check: -1, Limit: 2, Field: "window", Detail: "too long"}
-	fails := []error{nil, twotier.ErrNotOwner, nil, twotier.ErrFull, invalid,
-		twotier.ErrUnavailable}
-	for n := range 20 {
-		var want, got node.DistinctListResponse
-		for i := range n {
-			p := node.DistinctPart{Err: fails[i%len(fails)]}
-			if p.Err == nil {
-				p.Result = *anything(t, &p.Result, rnd).(*distinct.Result)
-			}
-			want.Parts = append(want.Parts, p)
-		}
-		if err := peer.Answered(&want, nil).Into(&got); err != nil || len(got.Parts) != n {
-			t.Fatalf("%d of %d: %v", len(got.Parts), n, err)
-		}
-		for i, p := range got.Parts {
-			if w := want.Parts[i]; !reflect.DeepEqual(p.Result, w.Result) ||
-				!errors.Is(p.Err, w.Err) && !reflect.DeepEqual(p.Err, w.Err) {
-				t.Errorf("%+v became %+v", w, p)
-			}
-		}
-	}
-	var none node.DistinctListResponse
-	if err := peer.Answered(nil, twotier.ErrClosed).Into(&none); err == nil || none.Parts != nil {
-		t.Errorf("an error became %+v, %v", none, err)
-	}
-	if err := peer.Answered(&node.PingRequest{}, nil).Into(&none); err == nil {
-		t.Error("what is no list was read as one")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"twotier.dev/twotier"
@@ -136,12 +137,16 @@ func firstByte(res *twotier.Result, plain bool) byte {
 	return bits
 }
 
-// appendFigures appends the figures of one window.
+// appendFigures appends the figures of one window. Behind a width of buckets of 0 is the error of an
+// estimate of different values, whose width is 1.
 func appendFigures(b []byte, l *twotier.LimitResult) []byte {
 	b = appendInt(b, l.Count)
 	b = appendInt(b, l.Count-l.Lo)
 	b = appendInt(b, l.Hi-l.Count)
-	return appendUint(b, uint64(l.BucketMS))
+	if l.BucketMS > 0 && l.Error == 0 {
+		return appendUint(b, uint64(l.BucketMS))
+	}
+	return appendUint(appendUint(b, 0), math.Float64bits(l.Error))
 }
 
 // appendDetails appends the checks of a result in full.
@@ -208,6 +213,10 @@ func readResult(r *reader, op *twotier.Op, res *twotier.Result, t *timeDeltas) {
 func readFigures(r *reader, limit *twotier.Limit) twotier.LimitResult {
 	l := twotier.LimitResult{Count: r.int()}
 	l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
+	if l.BucketMS == 0 {
+		l.Error = math.Float64frombits(r.uint())
+		l.BucketMS = int64(boolByte(l.Error != 0))
+	}
 	if limit != nil {
 		l.Window, l.Max, l.Period = limit.Window, limit.Max, limit.Period
 	}

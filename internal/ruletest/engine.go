@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/node"
@@ -25,7 +24,7 @@ const (
 	// partitions is the number of partitions of a test's node: few, because it is made anew for
 	// each test.
 	partitions = 8
-	// memory bounds the counts of a test, and as much again the different values.
+	// memory bounds the counts of a test.
 	memory = 512 << 20
 )
 
@@ -79,20 +78,14 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 // nodeOptions returns the options of a node that counts in memory.
 func (e *engine) nodeOptions(ladders lint.Ladders) (opt node.Options, err error) {
 	place := twotier.Placement{Partitions: partitions}
-	spaces, values := map[string]syncer.Namespace{}, map[string]distinct.Namespace{}
+	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range ladders {
 		spaces[name] = syncer.Namespace{Ladder: ladder}
-		values[name] = distinct.Namespace{Ladder: ladder}
 	}
 	opt = node.Options{ID: "test", Store: steady{}, Placement: place, ClockInterval: 24 * time.Hour,
 		Clock: storeclock.New(e.wall, e.elapsed(e.now.Load()))}
 	opt.Counter, err = syncer.New(syncer.Options{Now: opt.Clock.Now, Placement: place,
 		Namespaces: spaces, MaxMemory: memory})
-	if err != nil {
-		return opt, err
-	}
-	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: place,
-		Namespaces: values, MaxMemory: memory})
 	return opt, err
 }
 

@@ -52,7 +52,7 @@ func (r *Refused) RecordOne(op *twotier.Op, res *twotier.Result) {
 	}
 }
 
-// RecordKey counts a refusal to add values to a key.
+// RecordKey counts a refusal of a key.
 func (r *Refused) RecordKey(ns, key []byte) {
 	now := r.now()
 	if n := r.thin.weight(now); n > 0 {
@@ -69,7 +69,10 @@ func (r *Refused) record(op *twotier.Op, res *twotier.Result, now int64) {
 	for i := range res.Checks {
 		if res.Checks[i].Refused {
 			one := op.Checks[i]
-			one.N = n
+			if one.N = n; one.IsValues() {
+				one.Kind = twotier.EventCheck
+				one.NS, one.Key = twotier.Accompanied(one.NS, one.Key)
+			}
 			r.sample.Add(&one, now)
 		}
 	}
