@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -99,6 +100,7 @@ func (m *valuesModel) flush(answered bool) {
 	if !answered {
 		return
 	}
+	slices.SortFunc(told, func(a, b keys.SeenValue) int { return cmp.Compare(a.Hash, b.Hash) })
 	if !m.AcknowledgeValues(m.e, told) {
 		m.t.Error("the store has something else than expected")
 	}
