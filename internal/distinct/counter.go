@@ -35,7 +35,9 @@ func (c *Counter) Distinct(ctx context.Context, op *Op, values [][]byte, res *Re
 	if err := c.Service.Do(ctx, &q, &of); err != nil {
 		return asValueError(op, err)
 	}
-	op.conclude(&of, res)
+	if err := op.conclude(&of, res); err != nil {
+		return err
+	}
 	if !res.Allowed && len(op.Shadow) > 0 {
 		trial := []twotier.Result{of}
 		c.Service.DoAll(ctx, []twotier.Op{op.trial(&q)}, trial)
@@ -60,10 +62,9 @@ func (c *Counter) DistinctAll(ctx context.Context, calls []Call) {
 	for i, one := range all.calls {
 		if err := all.res[i].Err; err != nil {
 			one.Err = asValueError(one.Op, err)
+		} else if one.Err = one.Op.conclude(&all.res[i], one.Res); one.Err != nil {
 			continue
-		}
-		one.Op.conclude(&all.res[i], one.Res)
-		if !one.Res.Allowed && len(one.Op.Shadow) > 0 {
+		} else if !one.Res.Allowed && len(one.Op.Shadow) > 0 {
 			trials.add(one, one.Op.trial(&all.ops[i]))
 		}
 	}

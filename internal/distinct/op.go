@@ -160,16 +160,21 @@ func invalid(field, detail string) error {
 	return &twotier.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
 }
 
+// errCold is the error of a request that was refused without a limit.
+var errCold = fmt.Errorf("%w: the store can't be asked for the key's values, and on-cold is deny",
+	twotier.ErrUnavailable)
+
 // conclude sets the result to that of the operation's request.
-func (op *Op) conclude(of *twotier.Result, res *Result) {
+func (op *Op) conclude(of *twotier.Result, res *Result) error {
 	*res = Result{Counts: res.Counts[:0], Over: res.Over[:0], Source: of.Source,
 		Degraded: of.Degraded, Allowed: of.Allowed}
 	if !res.Allowed {
 		res.RetryAfter = of.RetryAfter
 	}
 	if len(of.Checks) == 0 {
-		return
+		return nil
 	}
+	refused := false
 	for i := range of.Checks[0].Limits {
 		l := &of.Checks[0].Limits[i]
 		res.Counts = append(res.Counts, Count{l.Window,
@@ -177,5 +182,10 @@ func (op *Op) conclude(of *twotier.Result, res *Result) {
 		if i < len(op.Limits) && (l.Refused || l.Count > op.Limits[i].Max) {
 			res.Over = append(res.Over, i)
 		}
+		refused = refused || l.Refused
 	}
+	if !res.Allowed && !refused {
+		return errCold
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"twotier.dev/twotier"
@@ -107,7 +106,7 @@ func (p *proc) distinctAll(ops []*valueOp) {
 	}
 }
 
-// next draws an operation. p is a process that can hash.
+// next draws an operation for a process.
 func (a *adder) next(p *proc) *valueOp {
 	switch n := a.rnd.IntN(10); {
 	case n < 3:
@@ -145,7 +144,7 @@ func (a *adder) add(p *proc, key string) *valueOp {
 		op.Windows = []int64{dayMS}
 	}
 	a.w.values.of(key, func(s *seen) {
-		op.names = a.draw(key, p, s, op.did)
+		op.names = a.draw(s, op.did)
 	})
 	op.did.verdict = verdict{asked: time.Now(), n: int64(len(op.names)), by: p.id}
 	return op
@@ -204,8 +203,6 @@ func (a *adder) reset(p *proc) {
 		switch {
 		case err == nil && told && !p.dead.Load():
 			s.reset(asked, 2*a.w.plan.skew)
-		case inRedisAtMost(err) && told && !p.dead.Load():
-			s.resetInDoubt(asked, 2*a.w.plan.skew)
 		default: // a node that did not learn of it has the values until it asks Redis
 			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
 		}
@@ -214,12 +211,6 @@ func (a *adder) reset(p *proc) {
 		a.w.refused.Add(1)
 		a.w.acceptable(p, err)
 	}
-}
-
-// inRedisAtMost reports whether a reset of unknown outcome is over except in Redis, which may still
-// forget the distinct values. All nodes have received it then, so values added from now on stay.
-func inRedisAtMost(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "but not the distinct values")
 }
 
 // allKnown reports whether all live processes see each other as members.
@@ -233,7 +224,7 @@ func (w *world) allKnown() bool {
 }
 
 // draw returns the values of an addition, and records that they will be sent.
-func (a *adder) draw(key string, p *proc, s *seen, did *addition) (names [][]byte) {
+func (a *adder) draw(s *seen, did *addition) (names [][]byte) {
 	for range 1 + a.rnd.IntN(4) {
 		if a.rnd.IntN(2) == 0 || len(s.values) >= mostValues {
 			names = append(names, fmt.Append(nil, "v", a.rnd.IntN(8)))
@@ -241,10 +232,10 @@ func (a *adder) draw(key string, p *proc, s *seen, did *addition) (names [][]byt
 		}
 		a.w.values.serial++
 		names = append(names, fmt.Append(nil, "once", a.w.values.serial))
-		did.own = append(did.own, p.values.Hash(names[len(names)-1]))
+		did.own = append(did.own, a.w.hash(names[len(names)-1]))
 	}
 	for _, name := range names {
-		did.hashes = append(did.hashes, p.values.Hash(name))
+		did.hashes = append(did.hashes, a.w.hash(name))
 	}
 	s.send(did.hashes, names)
 	return names

@@ -130,12 +130,15 @@ func (w *world) storedBans() map[string]int64 {
 
 // writeOff writes off counts in the memory of a process.
 func (w *world) writeOff(ns, key []byte, n int64) {
-	if twotier.Companion(ns) != "" {
+	switch twotier.Companion(ns) {
+	case twotier.ValuesNamespace:
+		return // see writeOffValues
+	case "":
+		w.ledger.lose(string(key), n)
+	default:
 		w.bans.lose(string(key))
 		w.holds.lose(w, ns, key)
-		return
 	}
-	w.ledger.lose(string(key), n)
 }
 
 // apart returns the maximum difference between the times of two nodes.

@@ -103,6 +103,9 @@ func (w *world) load(l *leaparray.Ladder, ns, key []byte, at int64) leaparray.Vi
 		ns = nil // the default one
 	}
 	v := leaparray.View{Ladder: l, Now: at}
+	if twotier.IsValues(ns) {
+		return v
+	}
 	cells := cellsOf(w.redis.Get(w.placement().Of(ns, key), ns, key))
 	for _, c := range leaparray.SettleNegatives(cells) {
 		switch {

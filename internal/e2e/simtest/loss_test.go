@@ -17,10 +17,7 @@ func (w *world) losesData() func() {
 	if w.rnd.IntN(2) == 0 {
 		return func() {
 			w.say("Redis loses all")
-			w.forgets(func() {
-				w.redis.Flush()
-				w.sets = nil
-			}, time.Now(), false)
+			w.forgets(w.redis.Flush, time.Now(), false)
 		}
 	}
 	return func() {
@@ -35,12 +32,9 @@ func (w *world) losesData() func() {
 func (w *world) remembers() (goBack func()) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	image, sets, at := w.redis.Image(), w.copySets(), time.Now()
+	image, at := w.redis.Image(), time.Now()
 	return func() {
-		w.forgets(func() {
-			w.redis.Rewind(image)
-			w.sets = sets
-		}, at, w.plan.hotRate > 0)
+		w.forgets(func() { w.redis.Rewind(image) }, at, w.plan.hotRate > 0)
 	}
 }
 
@@ -67,13 +61,14 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
-	before := w.copySets()
 	how()
 	w.due.lose()
 	if w.plan.kind != losses || all || again {
 		w.holds.loseAll(w)
 	}
-	w.loseValues(before)
+	if w.plan.kind != losses { // where all that decide have everything in memory, and stay
+		w.writeOffValuesLocked()
+	}
 	for name, left := range w.storedBans() {
 		if !all && !again && w.plan.kind != ruins {
 			left = max(left, known[name])

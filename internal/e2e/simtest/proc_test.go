@@ -13,7 +13,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/elapsed"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
@@ -40,7 +39,6 @@ type proc struct {
 	ladder  *leaparray.Ladder
 	clock   *storeclock.Clock
 	counter *syncer.Counter
-	values  *distinct.Engine // nil unless clients add values
 	ring    *ring.Ring
 	roster  *roster.Roster
 	client  *peer.Client
@@ -140,9 +138,6 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.countValues(born); err != nil {
-		return nil, err
-	}
 	p.ring, err = ring.New(ring.Options{
 		ID: p.id, Name: name, Bind: p.host.Address(), Join: w.addresses(),
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
@@ -168,7 +163,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		ID: p.id, Counter: p.counter, Direct: &direct{p: p, now: p.clock.Now,
 			writer: "d" + name}, Ring: p.ring, Peers: asking{p.client},
 		Store: redisSeen{p}, Clock: p.clock, Placement: place, HotRate: w.plan.hotRate,
-		Refusals: 256, Distinct: p.values, Roster: p.roster, Pulse: pulse,
+		Refusals: 256, Roster: p.roster, Pulse: pulse,
 		Logger: w.logger(p.id),
 	})
 	if err != nil {
@@ -264,7 +259,7 @@ func (p *proc) leave() error {
 	p.clean.Store(err == nil)
 	p.ends()
 	if err != nil || p.w.plan.kind.loses() {
-		p.w.loseValuesWith(p)
+		p.w.writeOffValues()
 	}
 	p.host.Stop()
 	return err
@@ -279,7 +274,7 @@ func (p *proc) kill() {
 	p.store.SetDown(true)
 	p.host.Stop()
 	p.counter.EachUnflushed(p.w.writeOff)
-	p.w.loseValuesWith(p)
+	p.w.writeOffValues()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = p.http.Close(ctx)

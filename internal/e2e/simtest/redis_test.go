@@ -119,7 +119,7 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) error {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		call.Keys = append(call.Keys, decide.Key{View: d.view(c.NS, c.Key),
-			Extra: inAll(op, c) - c.N})
+			Values: d.values(c), Extra: inAll(op, c) - c.N})
 	}
 	switch op.Kind {
 	case twotier.Count:
@@ -135,6 +135,7 @@ func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) error {
 	call.AddCounts(false)
 	d.change(&call)
 	call.Keys[0].View = d.view(op.Checks[0].NS, op.Checks[0].Key)
+	call.Keys[0].Values = d.values(&op.Checks[0])
 	err = call.Compare(res)
 	call.SetTimes(res)
 	return err
@@ -148,6 +149,10 @@ func (d *direct) change(call *decide.Call) {
 		v := d.view(c.NS, c.Key)
 		take := func(at leaparray.Stretch, n int64) { d.writeCheck(c, at, -n) }
 		switch {
+		case change.Kind == decide.See:
+			for _, hash := range c.Values {
+				d.writeCheck(c, leaparray.ValueAt(hash), change.At)
+			}
 		case change.Kind == decide.Mark:
 			d.writeCheck(c, leaparray.Moment(change.At), change.N)
 		case change.Kind == decide.Take:
@@ -174,11 +179,20 @@ func (d *direct) view(ns, key []byte) leaparray.View {
 	return d.p.w.load(d.p.ladderOf(ns), ns, key, d.now())
 }
 
+// values returns what Redis has of the key of a check of different values.
+func (d *direct) values(c *twotier.Check) leaparray.ValuesView {
+	return leaparray.ValuesView{A: d.p.w.valuesIn(c.NS, c.Key)}
+}
+
 // writeCheck changes a cell of a key for a check.
 func (d *direct) writeCheck(c *twotier.Check, at leaparray.Stretch, n int64) {
 	l := d.p.ladderOf(c.NS)
-	d.write(syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: syncer.KeyTTL(l), Renew: true,
-		Adds: []syncer.Bucket{{Stretch: at, N: n}}, Ladder: l, Fold: at.Start%8 == 0})
+	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: syncer.KeyTTL(l), Renew: true,
+		Adds: []syncer.Bucket{{Stretch: at, N: n}}}
+	if !c.IsValues() {
+		k.Ladder, k.Fold = l, at.Start%8 == 0
+	}
+	d.write(k)
 	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, n,
 		d.p.w.stored(string(c.Key)), d.writer)
 }

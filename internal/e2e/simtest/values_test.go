@@ -3,7 +3,6 @@ package simtest
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -135,14 +133,6 @@ func (s *seen) reset(asked time.Time, skew time.Duration) {
 	s.told = told
 }
 
-// resetInDoubt records a reset that Redis may still make, or has made, and that every node knows
-// of.
-func (s *seen) resetInDoubt(asked time.Time, skew time.Duration) {
-	told := !s.unclear(asked)
-	s.mayBeReset(time.Now().Add(skew))
-	s.told = told
-}
-
 // mayBeReset records that a reset may be carried out until then.
 func (s *seen) mayBeReset(until time.Time) {
 	if until.After(s.void) {
@@ -186,60 +176,44 @@ func (s *seen) least(asked time.Time) (n int64) {
 // most returns the maximum number of values.
 func (s *seen) most() int64 { return int64(len(s.values)) }
 
-// loseValues writes off the values that Redis has just lost, unless the nodes that decide about the
-// keys have all of them in memory, stay, and go on deciding. before is the earlier content of
-// Redis: a value in it is no longer pending once the reply to its writing arrives. w.atomic is
-// held.
-func (w *world) loseValues(before map[string]*sets) {
-	if w.plan.kind == losses {
-		return
-	}
-	w.writeOffValues(nil, before)
-}
-
-// loseValuesWith writes off values that are only in the memory of a process that ends.
-func (w *world) loseValuesWith(p *proc) {
+// writeOffValues writes off the values that Redis does not have: a process that ends may be the only
+// one that has them.
+func (w *world) writeOffValues() {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	w.writeOffValues(p, nil)
+	w.writeOffValuesLocked()
 }
 
-// writeOffValues writes off values that are not in Redis and that no live process, apart from
-// except, is certain to write: values that Redis had before may not be written again. w.atomic is
-// held.
-func (w *world) writeOffValues(except *proc, before map[string]*sets) {
-	if !w.plan.values {
-		return
-	}
-	var all []int
-	for i := range w.plan.partitions {
-		all = append(all, i)
-	}
-	pending := map[string]*leaparray.Values{}
-	for _, p := range w.living() {
-		if p == except || p.values == nil {
-			continue
-		}
-		for _, k := range p.values.ListUnflushed(all) {
-			if pending[string(k.Key)] == nil {
-				pending[string(k.Key)] = new(leaparray.Values)
-			}
-			values, err := leaparray.DecodeValues(k.Values)
-			must.Succeed(w.t, err)
-			pending[string(k.Key)].Merge(&values, math.MaxInt)
-		}
-	}
+// writeOffValuesLocked is writeOffValues while w.atomic is held.
+func (w *world) writeOffValuesLocked() {
 	for _, key := range w.values.names() {
-		stored, had, still := w.valuesOf(key), before[key].values(w), pending[key]
+		stored := w.valuesOf(key)
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
-				if !hasValue(stored, h) && (hasValue(had, h) || still == nil ||
-					!hasValue(still, h)) {
+				if stored.Seen(h) == 0 {
 					v.lost = time.Now()
 				}
 			}
 		})
 	}
+}
+
+// hash returns the hash of a value.
+func (w *world) hash(value []byte) uint64 { return distinct.Hash(w.placement().Seed, value) }
+
+// valuesOf returns the values of a key in Redis. w.atomic is held.
+func (w *world) valuesOf(key string) leaparray.ValueList {
+	return w.valuesIn(twotier.ValuesKey(nil, []byte(key)))
+}
+
+// valuesIn returns the values in Redis of a key that holds values. w.atomic is held.
+func (w *world) valuesIn(ns, key []byte) (list leaparray.ValueList) {
+	if twotier.IsValues(ns) {
+		for _, b := range w.redis.Get(w.placement().Of(ns, key), ns, key) {
+			list = list.With(b.ValueHash(), b.N)
+		}
+	}
+	return list
 }
 
 // checkValues compares the answers of clients about distinct values with the values in Redis and at
@@ -281,7 +255,7 @@ func (w *world) checkStored(key string, s *seen) {
 	defer w.atomic.Unlock()
 	stored, known := w.valuesOf(key), int64(0)
 	for h, v := range s.values {
-		has := hasValue(stored, h)
+		has := stored.Seen(h) != 0
 		switch {
 		case !has && s.certain(v):
 			w.t.Errorf("%s: Redis lacks %s, which was asked for at %s and acknowledged", key,
@@ -290,7 +264,7 @@ func (w *world) checkStored(key string, s *seen) {
 			known++
 		}
 	}
-	if n := countValues(stored); n != known {
+	if n := int64(stored.Len()); n != known {
 		w.t.Errorf("%s: Redis has %d values, of which %d were sent", key, n, known)
 	}
 }
@@ -304,7 +278,7 @@ func (w *world) checkWhole(key string, s *seen) {
 	for _, a := range s.ops {
 		n := 0
 		for _, h := range a.own {
-			if hasValue(stored, h) {
+			if stored.Seen(h) != 0 {
 				n++
 			}
 		}
@@ -345,7 +319,7 @@ func (w *world) checkLimits(key string, s *seen) {
 // checkCounts checks that every node's count equals the count in Redis.
 func (w *world) checkCounts(key string) {
 	w.atomic.Lock()
-	want := countValues(w.valuesOf(key))
+	want := int64(w.valuesOf(key).Len())
 	w.atomic.Unlock()
 	for _, p := range w.alive() {
 		var res distinct.Result

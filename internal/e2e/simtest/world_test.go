@@ -45,7 +45,6 @@ type world struct {
 	ledger   ledger
 	rules    editions
 	bans     bans
-	sets     map[string]*sets // distinct values in Redis; guarded by atomic
 	values   values
 	holds    holds
 	due      due
