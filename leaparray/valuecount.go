@@ -92,8 +92,8 @@ func (w *window) addAll(v ValuesView) {
 }
 
 // Count counts the values seen after one time and until another, and these together with further
-// ones, whose hashes are in order. Of values that were seen again later it is not known whether they
-// belong to them: Count then lies in the middle.
+// ones, whose hashes are in order. Of values that were seen again later it is not known whether
+// they belong to them: Count then lies in the middle.
 func (v ValuesView) Count(after, until int64, more []uint64) (without, with ValueCount) {
 	w := v.window(after, until)
 	w.addAll(v)

@@ -157,8 +157,8 @@ func (v ValuesView) Len() (n int) {
 func (v ValuesView) Latest() int64 { return max(v.A.Latest(), v.B.Latest()) }
 
 // See calls put with what is to be added to a list of the view, because values were seen at a time:
-// these values, in their order, and then, if there are more than most that count after the time since, classes to leave
-// out. Then some room is left for further values.
+// these values, in their order, and then classes to leave out, if more than most values would count
+// that were seen after the time since. Some room is then left for further values.
 func (v ValuesView) See(values []uint64, at, since int64, most int,
 	put func(hash uint64, seen int64)) {
 	fresh := 0

@@ -15,7 +15,9 @@ import (
 func BenchmarkValues(b *testing.B) {
 	for _, held := range []int{8, 300, 4000} {
 		for _, kind := range []string{"known", "new", "refused"} {
-			b.Run(fmt.Sprintf("%s/%d", kind, held), func(b *testing.B) { benchValues(b, kind, held) })
+			b.Run(fmt.Sprintf("%s/%d", kind, held), func(b *testing.B) {
+				benchValues(b, kind, held)
+			})
 		}
 	}
 }

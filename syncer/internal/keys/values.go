@@ -210,8 +210,8 @@ func (s *Keyspace) DropPendingValues(e Entry, told []SeenValue) {
 	}))
 }
 
-// replaced returns a copy of a list in which the times of some values, in order, are what fn returns
-// of those that they have, or 0 if they have none. A value without a time is left out.
+// replaced returns a copy of a list in which fn has replaced the times of some values, in order. A
+// value that is not on the list has the time 0, and one that gets the time 0 is left out.
 func replaced(list leaparray.ValueList, some []SeenValue,
 	fn func(v SeenValue, held int64) int64) leaparray.ValueList {
 	to := make(leaparray.ValueList, 0, len(list)+2*len(some))
