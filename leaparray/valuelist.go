@@ -1,6 +1,10 @@
 package leaparray
 
-import "slices"
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // ValueWidth is the width of the [Stretch] that stands for a value of a key, see [ValueAt].
 const ValueWidth = -1
@@ -25,6 +29,9 @@ func CleanHash(hash uint64) uint64 {
 	}
 	return hash
 }
+
+// DefaultMostValues is how many values of a key are kept unless told otherwise.
+const DefaultMostValues = 4096
 
 // ValueList are different values of a key, in the order of their hashes: pairs of a hash and when
 // the value was last seen, in unix milliseconds. Lists merge by the later times, which is
@@ -86,6 +93,17 @@ func (l ValueList) Latest() (seen int64) {
 	}
 	return seen
 }
+
+// ValueCount is a number of values in a window. If it is an estimate, Error is its relative
+// standard error, and the true number lies between Min and Max in 95 of 100 cases; otherwise it
+// always does.
+type ValueCount struct {
+	Min, Count, Max int64
+	Error           float64
+}
+
+// classOf returns the number of zero bits in which a hash ends.
+func classOf(hash uint64) int { return min(bits.TrailingZeros64(hash), 63) }
 
 // ValuesView reads two lists of one key as their merger. Either may be nil.
 type ValuesView struct{ A, B ValueList }
@@ -221,6 +239,19 @@ func estimateValues(in, later, s int) ValueCount {
 	return c
 }
 
+// errorOf returns the relative standard error of a sample of so many values.
+func errorOf(n, s int) float64 {
+	if n == 0 {
+		return 1
+	}
+	return math.Sqrt((1 - math.Ldexp(1, -s)) / float64(n))
+}
+
+// scaled returns for how many values n of a sample stand.
+func scaled(n float64, s int) int64 {
+	return int64(min(math.Round(math.Ldexp(n, s)), math.MaxInt64/2))
+}
+
 // RetryAfter returns after how many milliseconds a window that ends then would have room for
 // further values, whose hashes are in order, if nothing else is seen until then: -1 if it never
 // would.
@@ -252,6 +283,35 @@ func (v ValuesView) RetryAfter(window, most, now int64, more []uint64) int64 {
 		return 1 // which only an estimate can say
 	}
 	return max(1, smallest(times, min(excess, len(times))-1)+window-now)
+}
+
+// smallest returns the number that would be at position n if the list were in order (quickselect,
+// by Hoare).
+func smallest(list []int64, n int) int64 {
+	for first, last := 0, len(list)-1; first < last; {
+		pivot, i, j := list[(first+last)/2], first, last
+		for i <= j {
+			for list[i] < pivot {
+				i++
+			}
+			for list[j] > pivot {
+				j--
+			}
+			if i <= j {
+				list[i], list[j] = list[j], list[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case n <= j:
+			last = j
+		case n >= i:
+			first = i
+		default:
+			return list[n]
+		}
+	}
+	return list[n]
 }
 
 // See calls put with what is to be added to a list of the view, because values were seen at a time:
