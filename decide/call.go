@@ -28,7 +28,9 @@ func (c *Call) CheckReach() error {
 	for i := range c.Keys {
 		limits := c.Op.Checks[i].Limits
 		for j := range limits {
-			if !c.Op.Checks[i].IsValues() && !c.Keys[i].View.Covers(limits[j].WindowAt(c.TS), c.TS) {
+			covered := c.Op.Checks[i].IsValues() ||
+				c.Keys[i].View.Covers(limits[j].WindowAt(c.TS), c.TS)
+			if !covered {
 				return c.reachError(i, &limits[j])
 			}
 		}

@@ -1,10 +1,6 @@
 package leaparray
 
-import (
-	"math"
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // ValueWidth is the width of the [Stretch] that stands for a value of a key, see [ValueAt].
 const ValueWidth = -1
@@ -86,6 +82,14 @@ func (l ValueList) With(hash uint64, seen int64) ValueList {
 	return l
 }
 
+// values returns the list without its classes.
+func (l ValueList) values() ValueList {
+	for len(l) > 0 && l[0] < valueClasses {
+		l = l[2:]
+	}
+	return l
+}
+
 // Latest returns the latest time on the list.
 func (l ValueList) Latest() (seen int64) {
 	for i := 1; i < len(l); i += 2 {
@@ -93,17 +97,6 @@ func (l ValueList) Latest() (seen int64) {
 	}
 	return seen
 }
-
-// ValueCount is a number of values in a window. If it is an estimate, Error is its relative
-// standard error, and the true number lies between Min and Max in 95 of 100 cases; otherwise it
-// always does.
-type ValueCount struct {
-	Min, Count, Max int64
-	Error           float64
-}
-
-// classOf returns the number of zero bits in which a hash ends.
-func classOf(hash uint64) int { return min(bits.TrailingZeros64(hash), 63) }
 
 // ValuesView reads two lists of one key as their merger. Either may be nil.
 type ValuesView struct{ A, B ValueList }
@@ -117,14 +110,8 @@ type valueWalk struct {
 
 // begin begins a walk behind the classes.
 func (w *valueWalk) begin(v ValuesView) {
-	w.a, w.b = v.A, v.B
-	for _, list := range []*ValueList{&w.a, &w.b} {
-		for len(*list) > 0 && (*list)[0] < valueClasses {
-			at := &w.left[(*list)[0]]
-			*at = max(*at, int64((*list)[1]))
-			*list = (*list)[2:]
-		}
-	}
+	w.a, w.b = v.A.values(), v.B.values()
+	w.left, _ = v.leftOut()
 }
 
 // next returns the next value that was not left out, or 0 at the end.
@@ -145,17 +132,6 @@ func (w *valueWalk) next() (hash uint64, seen int64) {
 			return hash, seen
 		}
 	}
-}
-
-// sampled returns how many zero bits the hashes of the values end in at least that are complete
-// after a time.
-func (w *valueWalk) sampled(after int64) (s int) {
-	for class, at := range w.left {
-		if at > after {
-			s = class + 1
-		}
-	}
-	return s
 }
 
 // Each calls fn with the values that count.
@@ -183,140 +159,9 @@ func (v ValuesView) Len() (n int) {
 // Latest returns when the last value was seen, or left out.
 func (v ValuesView) Latest() int64 { return max(v.A.Latest(), v.B.Latest()) }
 
-// Count counts the values seen after one time and until another, and these together with further
-// ones, whose hashes are in order. Of values that were seen again later it is not known whether they
-// belong to them: Count then lies in the middle.
-func (v ValuesView) Count(after, until int64, more []uint64) (without, with ValueCount) {
-	var w valueWalk
-	w.begin(v)
-	s := w.sampled(after)
-	in, later, outside := 0, 0, uint64(1)<<s-1
-	fresh, laterAgain := 0, 0 // of the further ones
-	for hash, seen := w.next(); hash != 0; hash, seen = w.next() {
-		for len(more) > 0 && more[0] < hash {
-			if more[0]&outside == 0 {
-				fresh++
-			}
-			more = more[1:]
-		}
-		again := len(more) > 0 && more[0] == hash
-		if again {
-			more = more[1:]
-		}
-		switch {
-		case hash&outside != 0:
-		case seen > after && seen <= until:
-			in++
-		case seen > until:
-			if later++; again {
-				laterAgain++
-			}
-		case again:
-			fresh++
-		}
-	}
-	for _, hash := range more {
-		if hash&outside == 0 {
-			fresh++
-		}
-	}
-	return estimateValues(in, later, s), estimateValues(in+fresh+laterAgain, later-laterAgain, s)
-}
-
-// estimateValues returns the count of values in a sample, and of ones that may belong to them.
-func estimateValues(in, later, s int) ValueCount {
-	c := ValueCount{Min: scaled(float64(in), s), Max: scaled(float64(in+later), s)}
-	c.Count = c.Min + (c.Max-c.Min)/2
-	if s == 0 {
-		return c
-	}
-	c.Error = errorOf(in+later, s)
-	c.Min = scaled(float64(in)*max(0, 1-2*errorOf(in, s)), s)
-	c.Max = scaled(float64(in+later)*(1+2*c.Error), s)
-	if in+later == 0 {
-		c.Max = scaled(3, s)
-	}
-	return c
-}
-
-// errorOf returns the relative standard error of a sample of so many values.
-func errorOf(n, s int) float64 {
-	if n == 0 {
-		return 1
-	}
-	return math.Sqrt((1 - math.Ldexp(1, -s)) / float64(n))
-}
-
-// scaled returns for how many values n of a sample stand.
-func scaled(n float64, s int) int64 {
-	return int64(min(math.Round(math.Ldexp(n, s)), math.MaxInt64/2))
-}
-
-// RetryAfter returns after how many milliseconds a window that ends then would have room for
-// further values, whose hashes are in order, if nothing else is seen until then: -1 if it never
-// would.
-func (v ValuesView) RetryAfter(window, most, now int64, more []uint64) int64 {
-	if int64(len(more)) > most {
-		return -1
-	}
-	var w valueWalk
-	w.begin(v)
-	after := now - window
-	s := w.sampled(after)
-	outside := uint64(1)<<s - 1
-	times := make([]int64, 0, v.A.Len()+v.B.Len()) // of the values that may leave the window
-	for hash, seen := w.next(); hash != 0; hash, seen = w.next() {
-		if seen <= after || hash&outside != 0 {
-			continue
-		}
-		if _, again := slices.BinarySearch(more, hash); !again {
-			times = append(times, seen)
-		}
-	}
-	excess := len(times) - int(most>>s)
-	for _, hash := range more {
-		if hash&outside == 0 {
-			excess++
-		}
-	}
-	if excess <= 0 || len(times) == 0 {
-		return 1 // which only an estimate can say
-	}
-	return max(1, smallest(times, min(excess, len(times))-1)+window-now)
-}
-
-// smallest returns the number that would be at position n if the list were in order (quickselect,
-// by Hoare).
-func smallest(list []int64, n int) int64 {
-	for first, last := 0, len(list)-1; first < last; {
-		pivot, i, j := list[(first+last)/2], first, last
-		for i <= j {
-			for list[i] < pivot {
-				i++
-			}
-			for list[j] > pivot {
-				j--
-			}
-			if i <= j {
-				list[i], list[j] = list[j], list[i]
-				i, j = i+1, j-1
-			}
-		}
-		switch {
-		case n <= j:
-			last = j
-		case n >= i:
-			first = i
-		default:
-			return list[n]
-		}
-	}
-	return list[n]
-}
-
 // See calls put with what is to be added to a list of the view, because values were seen at a time:
-// these values, in their order, and then, if there are more than most that count after the time since, classes to leave
-// out. Then some room is left for further values.
+// these values, in their order, and then classes to leave out, if more than most values would count
+// that were seen after the time since. Some room is then left for further values.
 func (v ValuesView) See(values []uint64, at, since int64, most int,
 	put func(hash uint64, seen int64)) {
 	fresh := 0

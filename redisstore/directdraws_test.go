@@ -90,7 +90,11 @@ func opWithValues(dice *rand.Rand, now int64) twotier.Op {
 func valuesOf(dice *rand.Rand, op *twotier.Op, c *twotier.Check, now int64) twotier.Check {
 	v := twotier.Check{Kind: twotier.ValuesCheck}
 	v.NS, v.Key = twotier.ValuesKey(c.NS, c.Key)
-	for range dice.IntN(5) {
+	least := 0
+	if op.Kind == twotier.Add {
+		least = 1
+	}
+	for range least + dice.IntN(5) {
 		v.Values = append(v.Values, leaparray.CleanHash(dice.Uint64N(40)<<dice.IntN(3)))
 	}
 	slices.Sort(v.Values)

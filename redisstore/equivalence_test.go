@@ -64,7 +64,8 @@ func plainSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.
 func spacesOf(l, other *leaparray.Ladder) (map[string]*leaparray.Ladder,
 	map[string]syncer.Namespace) {
 	return map[string]*leaparray.Ladder{"default": l, "other": other},
-		map[string]syncer.Namespace{"default": {Ladder: l}, "other": {Ladder: other}}
+		map[string]syncer.Namespace{"default": {Ladder: l, MostValues: mostValues["default"]},
+			"other": {Ladder: other, MostValues: mostValues["other"]}}
 }
 
 // otherLadder is ladderOf with another number of events that keep their millisecond.
@@ -286,7 +287,7 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 	dice := rand.New(rand.NewPCG(seed, 5))
 	ladders, spaces := plainSpaces(t)
 	clk := newClock(t0)
-	store := open(t, redisstore.Options{Ladders: ladders})
+	store := open(t, redisstore.Options{Ladders: ladders, MostValues: mostValues})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	memory := embedded.New(embedded.Options{})
 	opt := syncer.Options{Store: memory, Now: clk.now.Load, Namespaces: spaces}
@@ -299,14 +300,15 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 		default:
 			clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
 		}
-		op := last.next(dice, randomOp(dice, clk.now.Load()), clk.now.Load())
+		op := last.next(dice, opWithValues(dice, clk.now.Load()), clk.now.Load())
 		if dice.IntN(20) == 0 {
 			bounce(t, dice, counter, direct)
 			flush(t, counter)
 			if dice.IntN(4) == 0 {
 				fresh := openCounter(t, opt) // it only knows the store's counts
 				for range 10 {
-					sameCounts(t, clk.now.Load(), randomOp(dice, clk.now.Load()), fresh, direct)
+					sameCounts(t, clk.now.Load(), opWithValues(dice, clk.now.Load()), fresh,
+						direct)
 				}
 				must.Succeed(t, fresh.Close(t.Context()))
 			}
@@ -344,7 +346,7 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
 	clk := newClock(t0)
 	few := twotier.Placement{Partitions: 7, HashTags: twotier.HashTags{"other": true}}
-	store := open(t, redisstore.Options{Ladders: ladders, Placement: few})
+	store := open(t, redisstore.Options{Ladders: ladders, Placement: few, MostValues: mostValues})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	for phase := range 12 {
 		counter := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load,
@@ -358,7 +360,7 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 			if dice.IntN(10) == 0 {
 				rob(t, store, few, ladders, fmt.Sprint("k", dice.IntN(4)), clk.now.Load())
 			}
-			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load()))
+			_ = outcome(t.Context(), writer, opWithValues(dice, clk.now.Load()))
 		}
 		flush(t, counter)
 		// A counter that already has keys learns of changes by others with its next verification.
@@ -373,6 +375,14 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 				a, b := outcome(t.Context(), reader, op), outcome(t.Context(), direct, op)
 				if same && a != b || !agrees(t, op, reader, direct) {
 					t.Errorf("phase %d, %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i, a, b)
+				}
+				c := &op.Checks[0]
+				c.Kind = twotier.ValuesCheck
+				c.NS, c.Key = twotier.ValuesKey(c.NS, c.Key)
+				a, b = outcome(t.Context(), reader, op), outcome(t.Context(), direct, op)
+				if a != b {
+					t.Errorf("phase %d, values of %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i,
+						a, b)
 				}
 			}
 		}

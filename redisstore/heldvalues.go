@@ -59,7 +59,8 @@ func (k *heldKey) see(hashes []uint64, at, now int64) {
 // dropIdle drops the values that no window needs, if these are more than an eighth.
 func (k *heldKey) dropIdle(now int64) {
 	v, last := &k.values, len(k.touched)
-	v.view().EachIdle(now-k.ladder.Span(), func(hash uint64, _ int64) {
+	until := now - k.ladder.Span() - leaparray.MaxAhead.Milliseconds() // for a clock that is behind
+	v.view().EachIdle(until, func(hash uint64, _ int64) {
 		k.touched = append(k.touched, leaparray.ValueAt(hash))
 	})
 	idle := k.touched[last:]

@@ -23,7 +23,8 @@ func (s *settler) next(dice *rand.Rand, drawn twotier.Op, now int64) twotier.Op 
 		c.N, c.Limits = -1-dice.Int64N(c.N), nil
 		return twotier.Op{Kind: twotier.Acquire, TS: s.op.TS, Checks: []twotier.Check{c}}
 	}
-	if drawn.Kind != twotier.Count && !drawn.DryRun && drawn.Checks[0].N > 0 {
+	if drawn.Kind != twotier.Count && !drawn.DryRun && drawn.Checks[0].N > 0 &&
+		drawn.Checks[0].Kind == twotier.EventCheck {
 		if s.op = drawn; drawn.TS == 0 {
 			s.op.TS = now
 		}

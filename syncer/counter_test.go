@@ -93,8 +93,9 @@ func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) twotier.Resul
 
 func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {
 	t.Helper()
-	res := do(t, c, twotier.Op{Kind: twotier.Count,
-		Checks: []twotier.Check{{Key: []byte(key), Limits: limits(window, 0)}}})
+	check := checkOf(key, 0)
+	check.Limits = limits(window, 0)
+	res := do(t, c, twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check}})
 	return res.Checks[0].Limits[0].Hi
 }
 

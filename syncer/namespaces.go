@@ -31,8 +31,8 @@ func (o *Options) addNamespaces(n *keys.Namespaces) error {
 			return err
 		}
 		n.Add(&keys.Namespace{Name: name, Ladder: ns.Ladder, DenyCold: ns.OnCold == OnColdDeny,
-			MaxKeys: ns.MaxKeys, MostValues: ns.MostValues, Unlisted: ns.Unlisted, Marks: twotier.IsSettledNamespace(name),
-			TTL: KeyTTL(ns.Ladder)})
+			MaxKeys: ns.MaxKeys, MostValues: ns.MostValues, Unlisted: ns.Unlisted,
+			Marks: twotier.IsSettledNamespace(name), TTL: KeyTTL(ns.Ladder)})
 	}
 	if n.Len() > keys.MaxNamespaces {
 		return fmt.Errorf("syncer: %d namespaces, with the default one and those of bans and "+

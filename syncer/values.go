@@ -1,6 +1,9 @@
 package syncer
 
 import (
+	"cmp"
+	"slices"
+
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
@@ -31,13 +34,15 @@ func (b *ledger) cutValues(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
 	return fresh, fresh && known >= newest-newest%group
 }
 
-// toldOf returns what a round has told the store of the values of a key, and the outcome.
+// toldOf returns what a round has told the store of the values of a key, and the outcome, in the
+// order of their hashes.
 func toldOf(k *rounds.Part) []keys.SeenValue {
 	told := make([]keys.SeenValue, len(k.Adds))
 	for i := range k.Adds {
 		add := &k.Adds[i]
 		told[i] = keys.SeenValue{Hash: add.ValueHash(), N: add.N, Stored: add.Stored}
 	}
+	slices.SortFunc(told, func(a, b keys.SeenValue) int { return cmp.Compare(a.Hash, b.Hash) })
 	return told
 }
 

@@ -23,8 +23,8 @@ func (s *Keyspace) PendingOf(e Entry) leaparray.Counter {
 	return e.inline()
 }
 
-// SyncedOf returns the store's known counts of a key, or nil if there are none. An entry with values
-// has none.
+// SyncedOf returns the store's known counts of a key, or nil if there are none. An entry with
+// values has none.
 func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter {
 	if e.IsValues() {
 		return nil

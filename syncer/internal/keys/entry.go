@@ -13,9 +13,9 @@ import (
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    largest known count of the key that a companion belongs to (46), whether it has values
-//	          in place of counts (1), whether the key has folded (1), length of namespace (7) and
-//	          key (9)
+//	word 2    largest known count of the key that a companion belongs to (46), whether it has
+//	          values in place of counts (1), whether the key has folded (1), length of namespace
+//	          (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for two cells
 //

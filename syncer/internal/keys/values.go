@@ -183,43 +183,50 @@ type SeenValue struct {
 	N, Stored int64
 }
 
-// AcknowledgeValues records what the store has of some values after a round. It reports whether
-// that is as expected.
+// AcknowledgeValues records what the store has of some values after a round, in the order of their
+// hashes. It reports whether that is as expected.
 func (s *Keyspace) AcknowledgeValues(e Entry, told []SeenValue) (expected bool) {
-	synced := slices.Clone(s.ValuesOf(e).A)
 	expected = true
-	for _, v := range told {
-		held := synced.Seen(v.Hash)
+	synced := replaced(s.ValuesOf(e).A, told, func(v SeenValue, held int64) int64 {
 		want := max(v.N, held)
-		if v.N < 0 {
-			if want = held; held <= -v.N {
-				want = 0
-			}
+		if v.N < 0 && held <= -v.N {
+			want = 0
 		}
 		expected = expected && v.Stored == want
-		at, found := synced.Find(v.Hash)
-		switch {
-		case found && v.Stored <= 0:
-			synced = slices.Delete(synced, 2*at, 2*at+2)
-		case found:
-			synced.SetSeen(at, v.Stored)
-		case v.Stored > 0:
-			synced = slices.Insert(synced, 2*at, v.Hash, uint64(v.Stored))
-		}
-	}
+		return v.Stored
+	})
 	e.setSyncedRef(s.replaceList(e.syncedRef(), synced))
 	return expected
 }
 
 // DropPendingValues drops pending values that were seen no later than a round has told the store.
+// They are in the order of their hashes.
 func (s *Keyspace) DropPendingValues(e Entry, told []SeenValue) {
-	pending := slices.Clone(s.ValuesOf(e).B)
-	for _, v := range told {
-		if at, found := pending.Find(v.Hash); found && int64(pending[2*at+1]) <= v.N {
-			pending = slices.Delete(pending, 2*at, 2*at+2)
+	s.setPending(e, replaced(s.ValuesOf(e).B, told, func(v SeenValue, held int64) int64 {
+		if held <= v.N {
+			return 0
+		}
+		return held
+	}))
+}
+
+// replaced returns a copy of a list in which fn has replaced the times of some values, in order. A
+// value that is not on the list has the time 0, and one that gets the time 0 is left out.
+func replaced(list leaparray.ValueList, some []SeenValue,
+	fn func(v SeenValue, held int64) int64) leaparray.ValueList {
+	to := make(leaparray.ValueList, 0, len(list)+2*len(some))
+	for _, v := range some {
+		at, found := list.Find(v.Hash)
+		to = append(to, list[:2*at]...)
+		held := int64(0)
+		if list = list[2*at:]; found {
+			held, list = int64(list[1]), list[2:]
+		}
+		if seen := fn(v, held); seen > 0 {
+			to = append(to, v.Hash, uint64(seen))
 		}
 	}
-	s.setPending(e, pending)
+	return append(to, list...)
 }
 
 // PutPendingValue adds a value to the pending ones.
