@@ -167,7 +167,7 @@ func (v ValuesView) See(values []uint64, at, since int64, most int,
 	fresh := 0
 	for _, hash := range values {
 		if seen, left := v.seen(hash); at > max(seen, left) {
-			if put(hash, at); seen <= left {
+			if put(hash, at); seen <= max(left, since) {
 				fresh++
 			}
 		}

@@ -11,9 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestDatabasesOfACluster counts the same key in two databases of a stand-in for a cluster of
@@ -49,10 +50,10 @@ func inSecondDatabase(t *testing.T, s *redisstore.Store) {
 	var adding sync.WaitGroup
 	for i := range 50 {
 		adding.Go(func() {
-			x := &distinct.Exchange{Partition: i, Key: []byte("b"), Version: "1", TTL: 60_000}
-			s.Distinct().Compare(t.Context(), []*distinct.Exchange{x})
-			if x.Err != nil {
-				t.Error(x.Err)
+			r := &syncer.Round{Partition: i, Writer: "values", Seq: 1, Keys: []syncer.KeyRound{
+				{Key: []byte("b"), Adds: []syncer.Bucket{counts(leaparray.ValueAt(64), t0)}}}}
+			if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
+				t.Error(r.Err)
 			}
 		})
 	}

@@ -9,7 +9,7 @@
 // memory, so that a key stays small: see "Folding".
 //
 // [Store] implements syncer.Store. [Direct] runs the operations of pure-Redis mode, as scripts over
-// the same layout. [Rules] and [Distinct] keep the versions of the rules and distinct values.
+// the same layout. [Rules] keeps the versions of the rules.
 //
 // # Layout
 //
@@ -24,6 +24,11 @@
 // different ladders count the same keys without agreeing on anything. A bucket of the finest level
 // whose count is zero is a mark for events ahead of the present. The field v is no cell: see
 // "Pure-Redis mode".
+//
+// The Hash of the different values of a key (twotier.ValuesKey) has a field for each: a v, the eight
+// bytes of its hash (big-endian), and as the value of the field when it was last seen, in unix
+// milliseconds. A round keeps the later time, which needs no number and no record to be exact. In
+// place of values that were left out of a sample it has classes, see leaparray.ValueList.
 //
 // Next to its counts a partition has these keys:
 //
@@ -46,12 +51,6 @@
 //	    a Hash that records the restored counts of a key: e, the epoch of the restoration (in any
 //	    other epoch the rest is void), each cell with the amount restored, and x if the key was
 //	    reset in this epoch, in either mode
-//	tt:{p17}!d:NAMESPACE:KEY
-//	    a Hash with the distinct values of a key: v, its version, drawn anew with each write; h,
-//	    when it was last reset (6 bytes, big-endian) and for each class of a sample when a value
-//	    was last left out (6 bytes); and 0 to 15, chunks by the first four bits of the hashes: for
-//	    each value its hash (8 bytes) and when it was last seen (6 bytes). It lives as long as
-//	    counts do. It has no part in rounds and losses, see package distinct
 //
 // A key lives for twice the longest span after its time to live was set: at its creation, and with
 // the first count in each bucket of the coarsest level. One span is not enough: a late event may be

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -125,13 +124,6 @@ func TestClusterLostAnswerIsUnknown(t *testing.T) {
 			if node.Exists(key) {
 				t.Error("the reset was not carried out")
 			}
-
-			tag, name, _ := strings.Cut(redisstore.Key(1, nil, []byte("a")), "}")
-			x := &distinct.Exchange{Partition: 1, Key: []byte("a"), Version: "1",
-				TTL: 1000}
-			loseAnswer(t, node, tag+"}!d"+name, refusals...)
-			s.Distinct().Compare(t.Context(), []*distinct.Exchange{x})
-			unknownOutcome(t, x.Err)
 		})
 	}
 }

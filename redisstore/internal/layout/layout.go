@@ -102,17 +102,7 @@ func (p Prefix) AppendStateKey(b []byte, partition int) []byte {
 
 // RecordKey returns the name of the Hash that records how much of a key was restored.
 func (p Prefix) RecordKey(partition int, ns, key []byte) string {
-	return p.kindKey("!r:", partition, ns, key)
-}
-
-// DistinctKey returns the name of the Hash with a key's distinct values.
-func (p Prefix) DistinctKey(partition int, ns, key []byte) string {
-	return p.kindKey("!d:", partition, ns, key)
-}
-
-// kindKey returns the name of another Hash of a key: its kind follows the partition's tag.
-func (p Prefix) kindKey(kind string, partition int, ns, key []byte) string {
-	return string(appendName(append(p.appendTag(nil, partition), kind...), ns, key))
+	return string(appendName(append(p.appendTag(nil, partition), "!r:"...), ns, key))
 }
 
 // WriterKey returns the key of a writer's sequence.

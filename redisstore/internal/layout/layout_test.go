@@ -21,11 +21,11 @@ func TestNames(t *testing.T) {
 		return []string{p.MetaKey(), p.RulesKey(), p.DeadlinesKey(10), p.ProbeKey(),
 			p.BatchKey("w:1"), p.StateKey(17),
 			p.Key(17, nil, []byte("k")), p.Key(17, []byte("sms"), []byte("{k}")),
-			p.RecordKey(17, nil, []byte("k")), p.DistinctKey(17, []byte("sms"), []byte("k")),
+			p.RecordKey(17, nil, []byte("k")),
 			p.WriterKey(17, "w"), p.FormatChange(&syncer.Round{Partition: 17, Writer: "w"})}
 	}
 	for i, want := range []string{"tt:meta", "tt:rules", "tt:due:10", "tt:{p0}!probe", "tt:!d:w:1", "tt:{p17}!s",
-		"tt:{p17}:default:k", "tt:{p17}:sms:{k}", "tt:{p17}!r:default:k", "tt:{p17}!d:sms:k",
+		"tt:{p17}:default:k", "tt:{p17}:sms:{k}", "tt:{p17}!r:default:k",
 		"tt:{p17}!w:w"} {
 		if got := names("tt")[i]; got != want {
 			t.Errorf("%s, want %s", got, want)

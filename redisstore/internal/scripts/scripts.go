@@ -33,8 +33,6 @@ var (
 	metaLua string
 	//go:embed lua/nodes.lua
 	nodesLua string
-	//go:embed lua/distinct.lua
-	distinctLua string
 	//go:embed lua/expiry_key.lua
 	expiryKeyLua string
 	//go:embed lua/expiry_field.lua
@@ -52,7 +50,7 @@ const (
 
 // Set holds the scripts for one way of expiring buckets. The heads of the files describe them.
 type Set struct {
-	Round, Republish, Reset, Keys, Commit, Rules, Meta, Nodes, Distinct *redis.Script
+	Round, Republish, Reset, Keys, Commit, Rules, Meta, Nodes *redis.Script
 	// CommitText is the text of Commit.
 	CommitText string
 }
@@ -70,7 +68,6 @@ func New(expiry string) Set {
 		Rules:     redis.NewScript(rulesLua),
 		Meta:      redis.NewScript(metaLua),
 		Nodes:     redis.NewScript(nodesLua),
-		Distinct:  redis.NewScript(distinctLua),
 		Commit:    redis.NewScript(commit), CommitText: commit,
 	}
 }
