@@ -25,10 +25,10 @@
 // whose count is zero is a mark for events ahead of the present. The field v is no cell: see
 // "Pure-Redis mode".
 //
-// The Hash of the different values of a key (twotier.ValuesKey) has a field for each: a v, the eight
-// bytes of its hash (big-endian), and as the value of the field when it was last seen, in unix
+// The Hash of the different values of a key (twotier.ValuesKey) has a field for each: a v and the
+// eight bytes of its hash (big-endian). The field holds when the value was last seen, in unix
 // milliseconds. A round keeps the later time, which needs no number and no record to be exact. In
-// place of values that were left out of a sample it has classes, see leaparray.ValueList.
+// place of values that were left out of a sample there are classes, see leaparray.ValueList.
 //
 // Next to its counts a partition has these keys:
 //

@@ -381,8 +381,8 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 				c.NS, c.Key = twotier.ValuesKey(c.NS, c.Key)
 				a, b = outcome(t.Context(), reader, op), outcome(t.Context(), direct, op)
 				if a != b {
-					t.Errorf("phase %d, values of %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i,
-						a, b)
+					t.Errorf("phase %d, values of %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns,
+						i, a, b)
 				}
 			}
 		}
