@@ -33,8 +33,8 @@ func values(names ...string) (list [][]byte) {
 	return list
 }
 
-// TestLimitsAndShadow adds values under a limit and another one in shadow, alone and in a batch. The
-// one in shadow is compared with what the values would make, also if the other refuses.
+// TestLimitsAndShadow adds values under a limit and another one in shadow, alone and in a batch.
+// The one in shadow is compared with what the values would make, also if the other refuses.
 func TestLimitsAndShadow(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		c := newCounter(t)
