@@ -132,8 +132,8 @@ check-models:
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
 		$(TESTRUN) -run $(MODELS) ./syncer -seeds 30
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part \
-		"models of distinct values and imports, seeds from $(OTHERS)" \
-		$(TESTRUN) -run 'TestModel$$|TestMissing$$' ./internal/distinct ./internal/imports -seeds 1000
+		"models of imports, seeds from $(OTHERS)" \
+		$(TESTRUN) -run 'TestModel$$|TestMissing$$' ./internal/imports -seeds 1000
 	@./scripts/part "windows against a log, any seeds" \
 		$(GO) test -vet=off -count=5 -run 'Against|Never|Bounds' ./leaparray
 	@./scripts/part "models of pure Redis" \

@@ -2,8 +2,20 @@ package leaparray
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
+
+// ValueCount is a number of values in a window. If it is an estimate, Error is its relative
+// standard error, and the true number lies between Min and Max in 95 of 100 cases; otherwise it
+// always does.
+type ValueCount struct {
+	Min, Count, Max int64
+	Error           float64
+}
+
+// classOf returns the number of zero bits in which a hash ends.
+func classOf(hash uint64) int { return min(bits.TrailingZeros64(hash), 63) }
 
 // bySize returns the longer of the two lists, and the other one.
 func (v ValuesView) bySize() (long, short ValueList) {
@@ -197,4 +209,46 @@ func (v ValuesView) eachIn(w *window, more []uint64, fn func(seen int64)) {
 			visit(hash, seen)
 		}
 	}
+}
+
+// errorOf returns the relative standard error of a sample of so many values.
+func errorOf(n, s int) float64 {
+	if n == 0 {
+		return 1
+	}
+	return math.Sqrt((1 - math.Ldexp(1, -s)) / float64(n))
+}
+
+// scaled returns for how many values n of a sample stand.
+func scaled(n float64, s int) int64 {
+	return int64(min(math.Round(math.Ldexp(n, s)), math.MaxInt64/2))
+}
+
+// smallest returns the number that would be at position n if the list were in order (quickselect,
+// by Hoare).
+func smallest(list []int64, n int) int64 {
+	for first, last := 0, len(list)-1; first < last; {
+		pivot, i, j := list[(first+last)/2], first, last
+		for i <= j {
+			for list[i] < pivot {
+				i++
+			}
+			for list[j] > pivot {
+				j--
+			}
+			if i <= j {
+				list[i], list[j] = list[j], list[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case n <= j:
+			last = j
+		case n >= i:
+			first = i
+		default:
+			return list[n]
+		}
+	}
+	return list[n]
 }

@@ -26,6 +26,9 @@ func CleanHash(hash uint64) uint64 {
 	return hash
 }
 
+// DefaultMostValues is how many values of a key are kept unless told otherwise.
+const DefaultMostValues = 4096
+
 // ValueList are different values of a key, in the order of their hashes: pairs of a hash and when
 // the value was last seen, in unix milliseconds. Lists merge by the later times, which is
 // idempotent, commutative and associative.

@@ -45,13 +45,8 @@ func doorCount(cfg config.Server) int64 {
 func holdMemory(cfg config.Store) int64 { return cfg.MaxMemory / 32 }
 
 // heldMemory returns the part of --max-memory that is for what operations on Redis itself hold of
-// their keys.
-func heldMemory(cfg config.Store) int64 {
-	if cfg.Redis == "" {
-		return 0
-	}
-	return cfg.MaxMemory / 16
-}
+// their keys. Without Redis it leaves room for requests.
+func heldMemory(cfg config.Store) int64 { return cfg.MaxMemory / 16 }
 
 // counterMemory returns the part of --max-memory that is for the counters: all but holdMemory and
 // heldMemory.

@@ -105,13 +105,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct
 	}
-	if cfg.Gossip != "" {
-		opt.Pulse = elapsed.NewPulse(nil, s.clock.Now)
-	}
-	if opt.Counter, err = newCounter(cfg, s.store, s.clock, opt.Pulse, log); err != nil {
-		return nil, err
-	}
-	if err := s.joinCluster(&opt); err != nil {
+	if err := cmp.Or(s.addCounter(&opt), s.joinCluster(&opt)); err != nil {
 		return nil, err
 	}
 	s.addRoster(&opt)
@@ -194,6 +188,15 @@ func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
 		return syncer.OnColdAllow
 	}
 	return syncer.OnCold(ns.OnCold)
+}
+
+// addCounter makes the counter.
+func (s *server) addCounter(opt *node.Options) (err error) {
+	if s.cfg.Gossip != "" {
+		opt.Pulse = elapsed.NewPulse(nil, s.clock.Now)
+	}
+	opt.Counter, err = newCounter(s.cfg, s.store, s.clock, opt.Pulse, s.log)
+	return err
 }
 
 // newCounter makes the counter. pulse is nil without a cluster.

@@ -86,7 +86,7 @@ func importMap() map[string][]string {
 		// Stores: they implement the interfaces that syncer declares.
 		"redisstore": {
 			"twotier.dev/twotier", "twotier.dev/twotier/decide",
-			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/batching",
 			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/redisurl",
 			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/redisstore/internal/connect",
@@ -114,10 +114,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/syncer", goRedis,
 		},
 		"internal/redisurl": {},
-		"internal/distinct": {
-			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
-			prometheus,
-		},
+		"internal/distinct": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/embedded": {
 			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
 		},

@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// dropTimeout bounds the wait for other nodes to forget a key. It leaves time to send a lost message
-// again.
+// dropTimeout bounds the wait for other nodes to forget a key. It leaves time to send a lost
+// message again.
 const dropTimeout = time.Second
 
 // Reset forgets a key, with everything counted so far, in the memory of every node and in the
@@ -26,8 +26,8 @@ const dropTimeout = time.Second
 // forgotten the key. A node that could not be reached then, or that read a hot key during the
 // reset, brings the key back if the store loses its data before that node has read the key again.
 //
-// The leases and the different values of the key end with it, and a mark records the time: the holds
-// of the key that began before are settled as if they had counted nothing.
+// The leases and the different values of the key end with it, and a mark records the time: the
+// holds of the key that began before are settled as if they had counted nothing.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)

@@ -137,8 +137,8 @@ func firstByte(res *twotier.Result, plain bool) byte {
 	return bits
 }
 
-// appendFigures appends the figures of one window. Behind a width of buckets of 0 is the error of an
-// estimate of different values, whose width is 1.
+// appendFigures appends the figures of one window. Behind a width of buckets of 0 is the error of
+// an estimate of different values, whose width is 1.
 func appendFigures(b []byte, l *twotier.LimitResult) []byte {
 	b = appendInt(b, l.Count)
 	b = appendInt(b, l.Count-l.Lo)

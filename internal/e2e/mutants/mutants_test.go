@@ -108,7 +108,7 @@ func runBroken(t *testing.T, root string, m *mutant) (string, error) {
 		args = append(args, strings.Fields(what)...)
 		net = "./internal/e2e/simtest"
 	}
-	if net == "./syncer" || net == "./internal/distinct" {
+	if net == "./syncer" {
 		args = append(args, "-seeds="+mostSeeds)
 	}
 	// Without debug information linking takes a third less time.

@@ -176,8 +176,8 @@ func (s *seen) least(asked time.Time) (n int64) {
 // most returns the maximum number of values.
 func (s *seen) most() int64 { return int64(len(s.values)) }
 
-// writeOffValues writes off the values that Redis does not have: a process that ends may be the only
-// one that has them.
+// writeOffValues writes off the values that Redis does not have: a process that ends may be the
+// only one that has them.
 func (w *world) writeOffValues() {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()

@@ -1,0 +1,73 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/rpc"
+)
+
+// TestForwardedValuesAreHashed adds values to a key of another node, which gets their hashes.
+func TestForwardedValuesAreHashed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []twotier.Check
+		peers := &others{respond: func(rpc.Verb) error { return nil },
+			acquire: func(op *twotier.Op, res *twotier.Result) {
+				got = append(got, op.Checks...)
+				res.Reset()
+				res.Allowed, res.Source = true, twotier.SourceMemory
+				c := res.AddCheck()
+				c.Limits = []twotier.LimitResult{{Window: 60_000, Count: 2, Lo: 2, Hi: 2}}
+			}}
+		n, key := beside(t, &failing{}, peers)
+		var res distinct.Result
+		op := &distinct.Op{Key: key, Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}
+		values := [][]byte{[]byte("b"), []byte("a"), []byte("b")}
+		if err := n.Distinct(t.Context(), op, values, &res); err != nil {
+			t.Fatal(err)
+		}
+		want := []uint64{distinct.Hash(0, []byte("a")), distinct.Hash(0, []byte("b"))}
+		slices.Sort(want)
+		ns, name := twotier.ValuesKey(nil, key)
+		if len(got) != 1 || !slices.Equal(got[0].Values, want) || got[0].N != 2 ||
+			string(got[0].NS) != string(ns) || string(got[0].Key) != string(name) {
+			t.Errorf("forwarded %+v", got)
+		}
+		if !res.Allowed || res.Source != twotier.SourceOwner || res.Counts[0].Count != 2 {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
+// TestResetForgetsValues resets keys with values.
+func TestResetForgetsValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peers := &others{respond: func(rpc.Verb) error { return nil },
+			acquire: func(_ *twotier.Op, res *twotier.Result) { res.Err = twotier.ErrFull }}
+		n, _ := beside(t, &failing{}, peers)
+		here := 0
+		for i := range 20 {
+			key := fmt.Append(nil, "k", i)
+			if n.Distinct(t.Context(), &distinct.Op{Key: key}, [][]byte{[]byte("v")},
+				new(distinct.Result)) != nil {
+				continue // the other node's
+			}
+			here++
+			var res distinct.Result
+			query := &distinct.Op{Key: key, Windows: []int64{60_000}}
+			err := errors.Join(n.Reset(t.Context(), nil, key),
+				n.Distinct(t.Context(), query, nil, &res))
+			if err != nil || res.Counts[0].Count != 0 {
+				t.Errorf("%s: %+v, %v", key, res, err)
+			}
+		}
+		if here == 0 {
+			t.Error("the node owns no key")
+		}
+	})
+}
