@@ -34,6 +34,7 @@ func TestDirectSeesValuesLast(t *testing.T) {
 	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	key := elsewhere(s, "other", "k")
+	add(t, d, key, 1, 0)
 	for _, limit := range []int64{0, 1} {
 		seen := values(key, limits(60_000, 5), 64, 1<<63)
 		res := acquire(t, d, seen, check(key, 1, 60_000, 5), check("other", 1, 60_000, limit))
@@ -41,7 +42,7 @@ func TestDirectSeesValuesLast(t *testing.T) {
 			t.Errorf("limit %d: %d values, %+v", limit, got, res)
 		}
 		n, told := count(t, d, key, 60_000), res.Checks[1].Limits[0].Count
-		if n != limit || told != limit {
+		if n != 1+limit || told != n {
 			t.Errorf("limit %d: %d counted with them, the answer has %d", limit, n, told)
 		}
 	}
@@ -52,7 +53,7 @@ func TestDirectSeesValuesLast(t *testing.T) {
 	}
 	// Both have values: those of the first are seen.
 	res = acquire(t, d, values(key, limits(60_000, 9), 66), values("other", limits(60_000, 0), 64))
-	if got := countValues(t, d, key); res.Allowed || got != 3 {
+	if got := countValues(t, d, key); res.Allowed || got != 3 || res.Checks[0].TS != t0 {
 		t.Errorf("%d values, %+v", got, res)
 	}
 }
