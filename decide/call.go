@@ -28,8 +28,11 @@ func (c *Call) CheckReach() error {
 	for i := range c.Keys {
 		limits := c.Op.Checks[i].Limits
 		for j := range limits {
-			covered := c.Op.Checks[i].IsValues() ||
-				c.Keys[i].View.Covers(limits[j].WindowAt(c.TS), c.TS)
+			window := limits[j].WindowAt(c.TS)
+			covered := c.Keys[i].View.Covers(window, c.TS)
+			if c.Op.Checks[i].IsValues() {
+				covered = c.coversValues(i, window)
+			}
 			if !covered {
 				return c.reachError(i, &limits[j])
 			}

@@ -24,8 +24,7 @@ func (c *Call) compareCheck(i int, r *twotier.CheckResult) error {
 		c.compareLease(check, k, r)
 		return nil
 	case check.IsValues():
-		c.compareValues(check, k, r)
-		return nil
+		return c.compareValues(i, r)
 	}
 	if k.Credit != nil && acquire {
 		k.Credit.AnswerCheck(check.Needed(k.Extra), k.View, c.TS, c.Wall, r)

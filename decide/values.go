@@ -7,9 +7,16 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
+// coversValues reports whether a window that ends at the time of the operation begins when the
+// values of a check's key are still known.
+func (c *Call) coversValues(i int, window int64) bool {
+	return min(c.TS, c.Now)-window >= c.Now-c.Keys[i].View.Ladder.Span()
+}
+
 // compareValues compares a check of different values with its limits. An Acquire compares what the
 // windows would have with its values.
-func (c *Call) compareValues(check *twotier.Check, k *Key, r *twotier.CheckResult) {
+func (c *Call) compareValues(i int, r *twotier.CheckResult) error {
+	check, k := &c.Op.Checks[i], &c.Keys[i]
 	acquire := c.Op.Kind == twotier.Acquire
 	var more []uint64
 	if acquire {
@@ -21,6 +28,9 @@ func (c *Call) compareValues(check *twotier.Check, k *Key, r *twotier.CheckResul
 	}
 	for j := range check.Limits {
 		limit := &check.Limits[j]
+		if !c.coversValues(i, limit.Window) {
+			return c.reachError(i, limit)
+		}
 		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), BucketMS: 1}
 		without, with := k.Values.Count(c.TS-limit.Window, until, more)
 		setValueCount(&lr, without)
@@ -38,6 +48,7 @@ func (c *Call) compareValues(check *twotier.Check, k *Key, r *twotier.CheckResul
 	if acquire && k.Doubtful {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, doubtRetry)
 	}
+	return nil
 }
 
 // refuseValues records after how long a limit would have room for further values, with which the
