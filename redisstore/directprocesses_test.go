@@ -94,43 +94,6 @@ func TestProcessesShareKeys(t *testing.T) {
 	}
 }
 
-// values returns a check of different values of a key.
-func values(key string, limits []twotier.Limit, hashes ...uint64) twotier.Check {
-	c := twotier.Check{Kind: twotier.ValuesCheck, Values: hashes, N: int64(len(hashes)),
-		Limits: limits}
-	c.NS, c.Key = twotier.ValuesKey(nil, []byte(key))
-	return c
-}
-
-// countValues counts the different values of a key within a minute.
-func countValues(t *testing.T, d doer, key string) int64 {
-	t.Helper()
-	op := twotier.Op{Kind: twotier.Count,
-		Checks: []twotier.Check{values(key, limits(60_000, 0))}}
-	return do(t, d, op).Checks[0].Limits[0].Count
-}
-
-// TestDirectSeesValuesLast acquires values over two slots of a cluster. The key of the other slot
-// refuses them at first: then they are not seen.
-func TestDirectSeesValuesLast(t *testing.T) {
-	t.Parallel()
-	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	key := elsewhere(s, "other", "k")
-	for _, limit := range []int64{0, 1} {
-		seen := values(key, limits(60_000, 5), 64, 1<<63)
-		res := acquire(t, d, seen, check("other", 1, 60_000, limit))
-		if got := countValues(t, d, key); res.Allowed != (limit > 0) || got != 2*limit {
-			t.Errorf("limit %d: %d values, %+v", limit, got, res)
-		}
-	}
-	// What refuses is a part with values, after the other key has counted.
-	res := acquire(t, d, values(key, limits(60_000, 2), 65), check("other", 1, 60_000, 9))
-	if got := count(t, d, "other", 60_000); res.Allowed || got != 1 {
-		t.Errorf("%d counted, %+v", got, res)
-	}
-}
-
 // TestDirectFarFromRedisGetsItsTurn has a process close to Redis count a key without pause, so that
 // whatever a far one reads of it is out of date when its change arrives. The far one still counts,
 // whether its operations are allowed or refused.

@@ -96,13 +96,13 @@ func (g *directScript) encode(seq uint64, claimant string, known map[int]*heldPa
 			number(int64(g.positions[k.partition]))
 			text(k.expected())
 			number(syncer.KeyTTL(k.ladder))
+			sets, gone := g.encodeChanges(k, now)
 			hash := ""
 			if k.changed && k.extends {
 				var list [layout.HashBytes]byte
 				hash = string(layout.AppendHash(list[:0], k.hash))
 			}
 			text(hash)
-			sets, gone := g.encodeChanges(k, now)
 			list(sets, g.sets)
 			list(gone, g.gone)
 			group.writes = group.writes || sets+gone > 0 || k.claimed()
