@@ -78,7 +78,7 @@ func (c *check) fields() strictyaml.Fields {
 func checked(valid func([]byte) bool, want string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !valid([]byte(text)) {
-			return "", errors.New(want)
+			return text, errors.New(want)
 		}
 		return text, nil
 	}
