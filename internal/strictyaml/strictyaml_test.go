@@ -89,7 +89,8 @@ func TestFields(t *testing.T) {
 		if rest := has["rest"]; rest != nil {
 			r.Fail(rest, "the rest")
 		}
-		if got := strings.TrimSpace(fmt.Sprintln(word, flag, n, texts, lines, r.Err())); got != want {
+		found := fmt.Sprintln(word, flag, n, texts, lines, r.Err())
+		if got := strings.TrimSpace(found); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
