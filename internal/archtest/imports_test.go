@@ -132,7 +132,7 @@ func importMap() map[string][]string {
 		"internal/version":    {},
 		"internal/zones":      {},
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
-		"internal/storeclock": {},
+		"internal/storeclock": {"twotier.dev/twotier/internal/retry"},
 		"internal/retry":      {},
 		"internal/roster":     {"twotier.dev/twotier/internal/retry"},
 		"internal/strictyaml": {yamlLibrary},
@@ -151,8 +151,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/strictyaml",
 		},
 		"internal/rulebook": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/rules",
-			"twotier.dev/twotier/syncer",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/syncer",
 		},
 		// Tests of rules assemble a node that only they use.
 		"internal/ruletest": {
@@ -233,8 +233,10 @@ func importMap() map[string][]string {
 		"internal/token":     {"twotier.dev/twotier"},
 		"internal/ratefield": {},
 		"internal/cluster":   {"twotier.dev/twotier/syncer"},
-		"internal/reload":    {"twotier.dev/twotier/internal/warning"},
-		"internal/certs":     {},
+		"internal/reload": {
+			"twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/warning",
+		},
+		"internal/certs": {},
 		"internal/peerhttp": {
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/rpc", fasthttp,
 		},
