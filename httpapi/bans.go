@@ -165,9 +165,6 @@ func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
 
 // unban lifts the ban of a key under a rule.
 func (s *Server) unban(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	x := s.beginRequest(ctx)
 	x.Reset(ctx.PostBody())
 	r, key, p := decodeUnban(&x.Decoder)

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // handle answers one request.
@@ -94,6 +95,21 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if r.post {
 		memoryOf(ctx).SetPatience(h.Peek(headerTimeout))
 		if p := receive.ReadBody(ctx, memoryOf(ctx), r.body); p != nil {
+			return p
+		}
+	}
+	return r.call(ctx)
+}
+
+// call calls the handler of a request whose grant and query the route accepts.
+func (r *route) call(ctx *fasthttp.RequestCtx) *wire.Problem {
+	if r.all {
+		if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
+			return p
+		}
+	}
+	if r.bare {
+		if p := refuseQuery(ctx); p != nil {
 			return p
 		}
 	}

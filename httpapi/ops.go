@@ -11,9 +11,6 @@ import (
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	x := s.beginRequest(ctx)
 	p := x.DecodeSingle(ctx.PostBody(), twotier.Add)
 	if p == nil {
@@ -83,9 +80,6 @@ func (s *Server) answerOnlyOp(ctx *fasthttp.RequestCtx, x *requestState, err err
 
 // runBatchOnce executes many operations, and only once if they are part of a session.
 func (s *Server) runBatchOnce(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	if name := ctx.Request.Header.Peek(headerSession); len(name) > 0 {
 		return s.inSession(ctx, name, s.runBatch)
 	}

@@ -18,7 +18,7 @@ func (s *Server) addHolds(routes map[string]route) {
 		"/v1/settle": s.settle, "/v1/renew": s.renew,
 	} {
 		routes[path] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
-			at: clientAPI, handler: handler}
+			bare: true, at: clientAPI, handler: handler}
 	}
 	routes["/v1/holds"] = route{need: twotier.RoleRead, at: clientAPI, handler: s.showHolds}
 }
@@ -62,9 +62,6 @@ func appendOpen(b []byte, open *twotier.OpenLeases) []byte {
 
 // settle settles a hold.
 func (s *Server) settle(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	x := s.beginRequest(ctx)
 	x.Reset(ctx.PostBody())
 	q, p := codec.DecodeSettle(&x.Decoder)
@@ -81,9 +78,6 @@ func (s *Server) settle(ctx *fasthttp.RequestCtx) *wire.Problem {
 
 // renew moves the end of a hold.
 func (s *Server) renew(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	x := s.beginRequest(ctx)
 	x.Reset(ctx.PostBody())
 	id, lasts, p := codec.DecodeRenew(&x.Decoder)
