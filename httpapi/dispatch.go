@@ -98,11 +98,11 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 			return p
 		}
 	}
-	return r.call(ctx)
+	return s.call(ctx, &r)
 }
 
 // call calls the handler of a request whose grant and query the route accepts.
-func (r *route) call(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) call(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 	if r.all {
 		if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
 			return p
@@ -112,6 +112,9 @@ func (r *route) call(ctx *fasthttp.RequestCtx) *wire.Problem {
 		if p := refuseQuery(ctx); p != nil {
 			return p
 		}
+	}
+	if r.answer != nil {
+		return s.runAnswerer(ctx, r.answer)
 	}
 	return r.handler(ctx)
 }

@@ -13,18 +13,14 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 )
 
-func (s *Server) count(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.beginRequest(ctx)
-	p := parseCountQuery(ctx, &x.Decoder)
-	if p == nil {
-		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
+func (s *Server) count(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	if p := parseCountQuery(ctx, &x.Decoder); p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	return s.runOnlyOp(x)
 }
 
-func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) showSeries(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	t, window, p := parseSeriesQuery(ctx)
 	if p != nil {
 		return p
@@ -32,16 +28,12 @@ func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	bucket, points, err := s.service.Series(x.context, t.check.NS, t.check.Key, window)
-	if err == nil {
-		x.out = appendSeries(x.out, t.check.Key, bucket, points)
-		x.setResponseBody(ctx)
-	} else {
-		p = s.problemOfQuery(err)
+	if err != nil {
+		return s.problemOfQuery(err)
 	}
-	s.finishRequest(x)
-	return p
+	x.out = appendSeries(x.out, t.check.Key, bucket, points)
+	return nil
 }
 
 func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte {
@@ -61,7 +53,7 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	return append(b, "]}"...)
 }
 
-func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) showTop(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	q, p := parseTopQuery(ctx)
 	if p != nil {
 		return p
@@ -69,16 +61,12 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := memoryOf(ctx).ReserveKeys(q.n); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	keys, err := s.service.Top(x.context, q.by, q.prefix, q.n, q.window)
-	if err == nil {
-		x.out = appendTop(x.out, q.text, keys)
-		x.setResponseBody(ctx)
-	} else {
-		p = s.problemOfQuery(err)
+	if err != nil {
+		return s.problemOfQuery(err)
 	}
-	s.finishRequest(x)
-	return p
+	x.out = appendTop(x.out, q.text, keys)
+	return nil
 }
 
 // appendTop appends a list of keys, with the window unless it is empty.
@@ -99,22 +87,19 @@ func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
 	return append(b, "]}"...)
 }
 
-func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.beginRequest(ctx)
+func (s *Server) reset(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	c, p := x.DecodeKey(ctx.PostBody())
 	if p == nil {
 		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleAdmin, c.NS))
 	}
-	if p == nil {
-		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {
-			x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
-			x.setResponseBody(ctx)
-		} else {
-			p = s.problemOf(err, true)
-		}
+	if p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	if err := s.service.Reset(x.context, c.NS, c.Key); err != nil {
+		return s.problemOf(err, true)
+	}
+	x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
+	return nil
 }
 
 func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {

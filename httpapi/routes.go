@@ -32,6 +32,7 @@ type route struct {
 	// admit checks the sender of a request before its body is read; nil admits everyone.
 	admit   func(ctx *fasthttp.RequestCtx) *wire.Problem
 	handler func(ctx *fasthttp.RequestCtx) *wire.Problem
+	answer  answerer // takes the place of handler
 }
 
 // ruleFile is the way to change rules without a token.
@@ -41,23 +42,23 @@ const ruleFile = "; or change the file of --rules, which is read again"
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
 		"/v1/add": {post: true, body: maxBody, need: twotier.RoleCount, bare: true,
-			at: clientAPI, handler: s.add},
+			at: clientAPI, answer: s.add},
 		"/v1/acquire": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
-			handler: s.acquire},
+			answer: s.acquire},
 		"/v1/batch": {post: true, body: maxBatchBody, need: twotier.RoleCount | twotier.RoleRead,
 			bare: true, at: clientAPI, handler: s.runBatchOnce},
 		"/v1/reset": {post: true, body: maxBody, need: twotier.RoleAdmin, bare: true,
-			at: clientAPI, handler: s.reset},
+			at: clientAPI, answer: s.reset},
 		"/v1/unban": {post: true, body: maxBody, need: twotier.RoleAdmin, bare: true,
-			at: clientAPI, handler: s.unban},
+			at: clientAPI, answer: s.unban},
 		"/v1/admin/mode": {post: true, body: maxBody, need: twotier.RoleAdmin, guarded: true,
-			all: true, bare: true, at: adminAPI, handler: s.setMode},
+			all: true, bare: true, at: adminAPI, answer: s.setMode},
 		"/v1/forward-auth": {any: true, need: twotier.RoleCount, at: clientAPI,
 			handler: s.forwardAuth},
-		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, handler: s.count},
-		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, handler: s.showSeries},
-		"/v1/top":       {need: twotier.RoleRead, all: true, at: clientAPI, handler: s.showTop},
-		"/v1/bans":      {need: twotier.RoleRead, at: clientAPI, handler: s.listBans},
+		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, answer: s.count},
+		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, answer: s.showSeries},
+		"/v1/top":       {need: twotier.RoleRead, all: true, at: clientAPI, answer: s.showTop},
+		"/v1/bans":      {need: twotier.RoleRead, at: clientAPI, answer: s.listBans},
 		"/v1/cluster":   {need: twotier.AnyRole, at: clientAPI, handler: s.showCluster},
 		"/v1/events":    {need: twotier.RoleRead, bare: true, at: clientAPI, handler: s.showEvents},
 		"/healthz":      {at: clientAPI | adminAPI | peerAPI, handler: s.showLive},
@@ -83,8 +84,8 @@ func (s *Server) routeTable() map[string]route {
 	}
 	if s.opts.Distincter != nil {
 		routes["/v1/distinct"] = route{post: true, body: maxBody, need: twotier.RoleCount,
-			at: clientAPI, handler: s.addDistinct,
-			get: &route{need: twotier.RoleRead, at: clientAPI, handler: s.countDistinct}}
+			at: clientAPI, answer: s.addDistinct,
+			get: &route{need: twotier.RoleRead, at: clientAPI, answer: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
 		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
