@@ -77,9 +77,8 @@ func (s *Server) routeTable() map[string]route {
 				guarded: true, instead: ruleFile, all: true, bare: true, at: adminAPI,
 				handler: s.putRules}}
 		if s.opts.Backtester != nil {
-			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
-				need: twotier.RoleRead | twotier.RoleAdmin, all: true, bare: true, at: adminAPI,
-				handler: s.backtest}
+			routes["/v1/backtest"] = route{post: true, body: maxBatchBody, all: true, bare: true,
+				need: twotier.RoleRead | twotier.RoleAdmin, at: adminAPI, handler: s.backtest}
 		}
 	}
 	if s.opts.Distincter != nil {

@@ -338,9 +338,9 @@ func importMap() map[string][]string {
 
 		// The program: the only package that knows all others.
 		"internal/config": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/redisurl",
-			"twotier.dev/twotier/internal/strictyaml", "twotier.dev/twotier/leaparray", pflag,
-			yamlLibrary,
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/hostname",
+			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
+			"twotier.dev/twotier/leaparray", pflag, yamlLibrary,
 		},
 		"internal/demo": {},
 		"internal/cli": {
