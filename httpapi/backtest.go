@@ -57,9 +57,7 @@ func (s *Server) backtest(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := memoryOf(ctx).ReserveUpTo(int64(len(text))); p != nil {
 		return p
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(text)
-	return nil
+	return sendJSON(ctx, text)
 }
 
 // runBacktest returns the answer to a query.

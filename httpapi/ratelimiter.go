@@ -31,12 +31,10 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil {
 		return s.problemOfLimiter(err)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(answer)
 	if over {
 		ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	}
-	return nil
+	return sendJSON(ctx, answer)
 }
 
 // problemOfLimiter turns an error of a RateLimiter into a problem.

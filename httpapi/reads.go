@@ -121,9 +121,7 @@ func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil { // a share that is not a finite number
 		return s.problemOf(err, false)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBody(body)
-	return nil
+	return sendJSON(ctx, body)
 }
 
 // showEvents answers with the events that the members have seen.
@@ -139,9 +137,7 @@ func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil {
 		return s.problemOf(err, false)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(body)
-	return nil
+	return sendJSON(ctx, body)
 }
 
 // withOwners adds the owners to a view. Owners are indexes into the view's members, so both must
@@ -159,11 +155,16 @@ func (s *Server) withOwners(view cluster.View) cluster.View {
 	return view // it keeps changing: leave out the owners
 }
 
+// sendJSON makes text the body of the response, and keeps it until it is written.
+func sendJSON(ctx *fasthttp.RequestCtx, text []byte) *wire.Problem {
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(text)
+	return nil
+}
+
 // showLive answers as long as the process serves at all.
 func (s *Server) showLive(ctx *fasthttp.RequestCtx) *wire.Problem {
-	ctx.SetContentType("application/json")
-	ctx.SetBodyString(`{"live":true}`)
-	return nil
+	return sendJSON(ctx, []byte(`{"live":true}`))
 }
 
 // showReady answers 200 while the node can answer honestly, even if degraded, and 503 while it is
@@ -176,7 +177,6 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if s.closing.Load() {
 		return &wire.Problem{Kind: wire.Unavailable, Detail: "closing"}
 	}
-	ctx.SetContentType("application/json")
 	b := strconv.AppendBool([]byte(`{"ready":true,"degraded":`), len(degraded) > 0)
 	for i, reason := range degraded {
 		b = append(b, [...]string{`,"reasons":[`, ","}[min(i, 1)]...)
@@ -189,6 +189,5 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	b = strconv.AppendInt(append(b, `,"unflushed_age_ms":`...), c.UnflushedAge.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)
-	ctx.Response.AppendBody(append(b, '}'))
-	return nil
+	return sendJSON(ctx, append(b, '}'))
 }

@@ -90,9 +90,7 @@ func (s *Server) showVersionPart(ctx *fasthttp.RequestCtx, v twotier.RuleVersion
 	setVersion(ctx, v)
 	b := strconv.AppendInt([]byte(`{"version":`), v.Number, 10)
 	b = append(append(b, `,"limits":`...), limits...)
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(append(b, '}'))
-	return nil
+	return sendJSON(ctx, append(b, '}'))
 }
 
 // showVersion answers with a document, as JSON unless the request prefers YAML.
@@ -107,9 +105,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *w
 	if err != nil {
 		return wire.FieldProblem("Accept", "want application/yaml: "+err.Error())
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(text)
-	return nil
+	return sendJSON(ctx, text)
 }
 
 // setVersion sets the headers that identify the version of a document.
@@ -140,9 +136,7 @@ func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *wi
 		}
 		b = appendVersion(b, v)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(append(b, "]}"...))
-	return nil
+	return sendJSON(ctx, append(b, "]}"...))
 }
 
 func appendVersion(b []byte, v twotier.RuleVersion) []byte {
@@ -169,9 +163,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return s.problemOfRules(err, true)
 	}
 	setVersion(ctx, v)
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(s.appendRuleWarnings(appendVersion(nil, v)))
-	return nil
+	return sendJSON(ctx, s.appendRuleWarnings(appendVersion(nil, v)))
 }
 
 // baseOf reads If-Match: the version that a document was made from, negative for any.
