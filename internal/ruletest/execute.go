@@ -250,11 +250,8 @@ func (e *engine) askDomain(ctx context.Context, s *step) (*outcome, error) {
 	o := &outcome{allowed: !over}
 	for _, d := range e.log {
 		for _, l := range d.Limits {
-			window := spell(l.Window)
-			if l.Period != nil {
-				window = l.Period.String()
-			}
-			o.record(cmp.Or(d.Rule, string(d.Key))+"/"+window, l.Count, l.Max,
+			name := cmp.Or(d.Rule, string(d.Key)) + "/" + twotier.FormatWindow(l.Window, l.Period)
+			o.record(name, l.Count, l.Max,
 				d.Verdict == twotier.Refused || d.Verdict == twotier.ShadowRefused,
 				d.Verdict == twotier.ShadowRefused)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/strictyaml"
@@ -217,7 +218,7 @@ func parseDuration(text string) (int64, error) {
 }
 
 // spell formats milliseconds.
-func spell(ms int64) string { return config.FormatMilliseconds(ms) }
+func spell(ms int64) string { return twotier.FormatMillis(ms) }
 
 // request describes the request of a step.
 func (s *step) request() string {
