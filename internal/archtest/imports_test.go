@@ -241,7 +241,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/rpc", fasthttp,
 		},
 		// The conventions that all listeners share.
-		"internal/account":  {},
+		"internal/account":  {"twotier.dev/twotier/internal/clientaddr"},
 		"internal/hostname": {},
 		"internal/verdicts": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
