@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"twotier.dev/twotier/leaparray"
@@ -45,17 +46,31 @@ func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
 		FormatMillis(window), FormatMillis(now-ts), FormatMillis(l.Span()))}
 }
 
-// FormatMillis formats milliseconds for people, as Go does but without trailing zero units.
+// FormatDuration formats a duration as Go does but without trailing zero units, such as 24h rather
+// than 24h0m0s.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// FormatMillis formats milliseconds as [FormatDuration] does.
 func FormatMillis(ms int64) string {
 	if ms > math.MaxInt64/int64(time.Millisecond) {
 		return fmt.Sprintf("%d ms", ms)
 	}
-	s := (time.Duration(ms) * time.Millisecond).String()
-	if n := len(s) - len("m0s"); n > 0 && s[n:] == "m0s" {
-		s = s[:n+1]
-		if n := len(s) - len("h0m"); n > 0 && s[n:] == "h0m" {
-			s = s[:n+1]
-		}
+	return FormatDuration(time.Duration(ms) * time.Millisecond)
+}
+
+// FormatWindow formats the window of a limit: its period, or its milliseconds if it has none.
+func FormatWindow(ms int64, p *Period) string {
+	if p != nil {
+		return p.String()
 	}
-	return s
+	return FormatMillis(ms)
 }

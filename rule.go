@@ -1,6 +1,7 @@
 package twotier
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -90,12 +91,7 @@ type Rule struct {
 }
 
 // Space returns the namespace that the rule counts in.
-func (r *Rule) Space() string {
-	if r.Namespace == "" {
-		return "default"
-	}
-	return r.Namespace
-}
+func (r *Rule) Space() string { return cmp.Or(r.Namespace, DefaultNamespace) }
 
 // NS returns Space in the form of Check.NS. Callers share the bytes of a rule in a [RuleSet], and
 // must not change them.

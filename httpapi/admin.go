@@ -7,34 +7,23 @@ import (
 
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/request"
 )
 
 // setMode changes how the whole cluster counts.
-func (s *Server) setMode(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
-		return p
-	}
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
-	x := s.beginRequest(ctx)
+func (s *Server) setMode(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	x.Reset(ctx.PostBody())
 	mode, p := decodeMode(&x.Decoder)
-	p = x.EndBody(p)
-	if p == nil {
-		// SetMode has its own timeout, which is longer than that of a request.
-		if err := s.service.SetMode(context.Background(), mode); err == nil {
-			x.out = append(wire.AppendString(append(x.out, `{"mode":`...), string(mode)), '}')
-			x.setResponseBody(ctx)
-		} else {
-			p = s.problemOfQuery(err)
-		}
+	if p = x.EndBody(p); p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	// SetMode has its own timeout, which is longer than that of a request.
+	if err := s.service.SetMode(context.Background(), mode); err != nil {
+		return s.problemOfQuery(err)
+	}
+	x.out = append(wire.AppendString(append(x.out, `{"mode":`...), string(mode)), '}')
+	return nil
 }
 
 // decodeMode reads {"mode"}.

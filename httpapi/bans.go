@@ -61,7 +61,7 @@ func parseBanQuery(ctx *fasthttp.RequestCtx) (q banQuery, p *wire.Problem) {
 }
 
 // listBans answers with the active bans: all that nodes know of, or the ban of one key.
-func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) listBans(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	q, p := parseBanQuery(ctx)
 	if p != nil {
 		return p
@@ -74,16 +74,11 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := memoryOf(ctx).ReserveKeys(q.n); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	set, f := x.ResolveRules()
-	if p = wire.FromFailure(f); p == nil {
-		p = s.appendFoundBans(x, set, &q, grantOf(ctx))
+	if f != nil {
+		return wire.FromFailure(f)
 	}
-	if p == nil {
-		x.setResponseBody(ctx)
-	}
-	s.finishRequest(x)
-	return p
+	return s.appendFoundBans(x, set, &q, grantOf(ctx))
 }
 
 // appendFoundBans appends the answer to a query.
@@ -164,25 +159,17 @@ func (s *Server) activeBans(ctx context.Context, set *twotier.RuleSet,
 }
 
 // unban lifts the ban of a key under a rule.
-func (s *Server) unban(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
-	x := s.beginRequest(ctx)
+func (s *Server) unban(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	x.Reset(ctx.PostBody())
 	r, key, p := decodeUnban(&x.Decoder)
 	p = x.EndBody(p)
 	if p == nil {
 		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleAdmin, []byte(r.Space())))
 	}
-	if p == nil {
-		p = s.liftBan(x, r, key)
+	if p != nil {
+		return p
 	}
-	if p == nil {
-		x.setResponseBody(ctx)
-	}
-	s.finishRequest(x)
-	return p
+	return s.liftBan(x, r, key)
 }
 
 // liftBan ends a ban and appends the answer.

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/ask"
 )
 
 // handle answers one request.
@@ -96,6 +97,24 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		if p := receive.ReadBody(ctx, memoryOf(ctx), r.body); p != nil {
 			return p
 		}
+	}
+	return s.call(ctx, &r)
+}
+
+// call calls the handler of a request whose grant and query the route accepts.
+func (s *Server) call(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
+	if r.all {
+		if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
+			return p
+		}
+	}
+	if r.bare {
+		if p := refuseQuery(ctx); p != nil {
+			return p
+		}
+	}
+	if r.answer != nil {
+		return s.runAnswerer(ctx, r.answer)
 	}
 	return r.handler(ctx)
 }

@@ -21,12 +21,11 @@ type Distincter interface {
 }
 
 // addDistinct adds values. It answers 200 whatever the decision, unless the query has deny=429.
-func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) addDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	deny429, p := parseDenyQuery(ctx)
 	if p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	var v codec.ValueOp
 	if p = x.DecodeDistinct(ctx.PostBody(), &v); p == nil {
 		p = s.answerDistinct(ctx, x, &v)
@@ -34,23 +33,20 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p == nil && deny429 && !v.Res.Allowed {
 		sendRefusal(ctx, fasthttp.StatusTooManyRequests, v.Res.RetryAfter)
 	}
-	s.finishRequest(x)
 	return p
 }
 
 // countDistinct counts values.
-func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.beginRequest(ctx)
+func (s *Server) countDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	var v codec.ValueOp
 	p := parseDistinctQuery(ctx, &x.Decoder, &v)
 	if p == nil {
 		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleRead, v.Op.NS))
 	}
-	if p == nil {
-		p = s.answerDistinct(ctx, x, &v)
+	if p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	return s.answerDistinct(ctx, x, &v)
 }
 
 // answerDistinct executes and answers an operation on values.
@@ -65,7 +61,6 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState,
 	s.verdicts.CountValues(&x.arrival, &v.Values, &v.Res)
 	setRefusalField(ctx, v.Refusal)
 	x.out = v.AppendAnswer(x.out)
-	x.setResponseBody(ctx)
 	return nil
 }
 

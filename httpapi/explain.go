@@ -16,25 +16,17 @@ func (s *Server) addExplain(routes map[string]route) {
 	}
 	s.explainer = explain.Explainer{Service: s.service, Refusals: refusals,
 		Values: s.opts.Distincter, Rules: s.opts.Rules}
-	routes["/v1/explain"] = route{need: twotier.RoleRead, at: clientAPI, handler: s.explain}
+	routes["/v1/explain"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.explain}
 }
 
-// explain answers why a key, or a refusal with an id, is or was refused.
-func (s *Server) explain(ctx *fasthttp.RequestCtx) *wire.Problem {
+// explain answers why a key, or a refusal with an id, is or was refused. It takes memory for the
+// answer first.
+func (s *Server) explain(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	q, p := parseExplainQuery(ctx)
 	if p != nil {
 		return p
 	}
 	q.Grant = grantOf(ctx)
-	x := s.beginRequest(ctx)
-	p = s.answerExplanation(ctx, x, q)
-	s.finishRequest(x)
-	return p
-}
-
-// answerExplanation answers a query, for which it takes memory first.
-func (s *Server) answerExplanation(ctx *fasthttp.RequestCtx, x *requestState,
-	q *explain.Query) *wire.Problem {
 	plan, f := s.explainer.Plan(x.context, q)
 	if f != nil {
 		return wire.FromFailure(f)
@@ -43,8 +35,5 @@ func (s *Server) answerExplanation(ctx *fasthttp.RequestCtx, x *requestState,
 		return p
 	}
 	x.out, f = plan.Append(x.context, x.out, x.memory.MostForAnswer())
-	if f == nil {
-		x.setResponseBody(ctx)
-	}
 	return wire.FromFailure(f)
 }

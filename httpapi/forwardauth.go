@@ -31,6 +31,7 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *wire.Problem {
 		p = s.answerAcquire(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil {
+		x.setResponseBody(ctx)
 		res := &x.Results()[0]
 		setRateLimitFields(ctx, x, res)
 		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.RulesVersion(), 10))

@@ -10,27 +10,19 @@ import (
 	"twotier.dev/twotier/httpapi/internal/wire"
 )
 
-func (s *Server) add(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
+func (s *Server) add(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	if p := x.DecodeSingle(ctx.PostBody(), twotier.Add); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
-	p := x.DecodeSingle(ctx.PostBody(), twotier.Add)
-	if p == nil {
-		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
-	}
-	s.finishRequest(x)
-	return p
+	return s.runOnlyOp(x)
 }
 
 // acquire answers 200 whatever the decision, unless the query has deny=429.
-func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) acquire(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	deny429, p := parseDenyQuery(ctx)
 	if p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	if p = x.DecodeSingle(ctx.PostBody(), twotier.Acquire); p == nil {
 		op, res := x.onlyOp()
 		res.Err = s.service.Do(x.context, op, res)
@@ -46,7 +38,6 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *wire.Problem {
 			sendRefusal(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
 		}
 	}
-	s.finishRequest(x)
 	return p
 }
 
@@ -68,24 +59,26 @@ func (s *Server) answerAcquire(ctx *fasthttp.RequestCtx, x *requestState,
 			setRefusalField(ctx, x.RefusalOf(0))
 		}
 	}
-	return s.answerOnlyOp(ctx, x, err)
+	return s.answerOnlyOp(x, err)
+}
+
+// runOnlyOp executes and answers the only operation of x.
+func (s *Server) runOnlyOp(x *requestState) *wire.Problem {
+	op, res := x.onlyOp()
+	return s.answerOnlyOp(x, s.service.Do(x.context, op, res))
 }
 
 // answerOnlyOp answers the only operation of x, which was executed with this error.
-func (s *Server) answerOnlyOp(ctx *fasthttp.RequestCtx, x *requestState, err error) *wire.Problem {
+func (s *Server) answerOnlyOp(x *requestState, err error) *wire.Problem {
 	if err != nil {
 		return s.problemOfOp(err, x, 0)
 	}
 	x.out = x.encoder().AppendAnswer(x.out, 0, &x.Results()[0])
-	x.setResponseBody(ctx)
 	return nil
 }
 
 // runBatchOnce executes many operations, and only once if they are part of a session.
 func (s *Server) runBatchOnce(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	if name := ctx.Request.Header.Peek(headerSession); len(name) > 0 {
 		return s.inSession(ctx, name, s.runBatch)
 	}

@@ -20,9 +20,6 @@ type RateLimiter interface {
 
 // rateLimitJSON answers 200 or 429 with a RateLimitResponse, as envoyproxy/ratelimit does.
 func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	// The answer to a descriptor, with its limit and its share of the headers, is a few times as
 	// long as the descriptor.
 	if p := memoryOf(ctx).ReserveUpTo(8 * int64(len(ctx.PostBody()))); p != nil {
@@ -34,12 +31,10 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil {
 		return s.problemOfLimiter(err)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(answer)
 	if over {
 		ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	}
-	return nil
+	return sendJSON(ctx, answer)
 }
 
 // problemOfLimiter turns an error of a RateLimiter into a problem.

@@ -13,18 +13,14 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 )
 
-func (s *Server) count(ctx *fasthttp.RequestCtx) *wire.Problem {
-	x := s.beginRequest(ctx)
-	p := parseCountQuery(ctx, &x.Decoder)
-	if p == nil {
-		op, res := x.onlyOp()
-		p = s.answerOnlyOp(ctx, x, s.service.Do(x.context, op, res))
+func (s *Server) count(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	if p := parseCountQuery(ctx, &x.Decoder); p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	return s.runOnlyOp(x)
 }
 
-func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) showSeries(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	t, window, p := parseSeriesQuery(ctx)
 	if p != nil {
 		return p
@@ -32,16 +28,12 @@ func (s *Server) showSeries(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	bucket, points, err := s.service.Series(x.context, t.check.NS, t.check.Key, window)
-	if err == nil {
-		x.out = appendSeries(x.out, t.check.Key, bucket, points)
-		x.setResponseBody(ctx)
-	} else {
-		p = s.problemOfQuery(err)
+	if err != nil {
+		return s.problemOfQuery(err)
 	}
-	s.finishRequest(x)
-	return p
+	x.out = appendSeries(x.out, t.check.Key, bucket, points)
+	return nil
 }
 
 func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte {
@@ -61,10 +53,7 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	return append(b, "]}"...)
 }
 
-func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
-		return p
-	}
+func (s *Server) showTop(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	q, p := parseTopQuery(ctx)
 	if p != nil {
 		return p
@@ -72,16 +61,12 @@ func (s *Server) showTop(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := memoryOf(ctx).ReserveKeys(q.n); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	keys, err := s.service.Top(x.context, q.by, q.prefix, q.n, q.window)
-	if err == nil {
-		x.out = appendTop(x.out, q.text, keys)
-		x.setResponseBody(ctx)
-	} else {
-		p = s.problemOfQuery(err)
+	if err != nil {
+		return s.problemOfQuery(err)
 	}
-	s.finishRequest(x)
-	return p
+	x.out = appendTop(x.out, q.text, keys)
+	return nil
 }
 
 // appendTop appends a list of keys, with the window unless it is empty.
@@ -102,25 +87,19 @@ func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
 	return append(b, "]}"...)
 }
 
-func (s *Server) reset(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
-	x := s.beginRequest(ctx)
+func (s *Server) reset(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	c, p := x.DecodeKey(ctx.PostBody())
 	if p == nil {
 		p = wire.FromFailure(ask.CheckGrant(x.Grant, twotier.RoleAdmin, c.NS))
 	}
-	if p == nil {
-		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {
-			x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
-			x.setResponseBody(ctx)
-		} else {
-			p = s.problemOf(err, true)
-		}
+	if p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	if err := s.service.Reset(x.context, c.NS, c.Key); err != nil {
+		return s.problemOf(err, true)
+	}
+	x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
+	return nil
 }
 
 func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
@@ -142,16 +121,11 @@ func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil { // a share that is not a finite number
 		return s.problemOf(err, false)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBody(body)
-	return nil
+	return sendJSON(ctx, body)
 }
 
 // showEvents answers with the events that the members have seen.
 func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	all := s.service.Events(context.Background()) // Events has its own timeout
 	if all.Events == nil {
 		all.Events = []cluster.Event{}
@@ -163,9 +137,7 @@ func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil {
 		return s.problemOf(err, false)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(body)
-	return nil
+	return sendJSON(ctx, body)
 }
 
 // withOwners adds the owners to a view. Owners are indexes into the view's members, so both must
@@ -183,11 +155,16 @@ func (s *Server) withOwners(view cluster.View) cluster.View {
 	return view // it keeps changing: leave out the owners
 }
 
+// sendJSON makes text the body of the response, and keeps it until it is written.
+func sendJSON(ctx *fasthttp.RequestCtx, text []byte) *wire.Problem {
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(text)
+	return nil
+}
+
 // showLive answers as long as the process serves at all.
 func (s *Server) showLive(ctx *fasthttp.RequestCtx) *wire.Problem {
-	ctx.SetContentType("application/json")
-	ctx.SetBodyString(`{"live":true}`)
-	return nil
+	return sendJSON(ctx, []byte(`{"live":true}`))
 }
 
 // showReady answers 200 while the node can answer honestly, even if degraded, and 503 while it is
@@ -200,7 +177,6 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if s.closing.Load() {
 		return &wire.Problem{Kind: wire.Unavailable, Detail: "closing"}
 	}
-	ctx.SetContentType("application/json")
 	b := strconv.AppendBool([]byte(`{"ready":true,"degraded":`), len(degraded) > 0)
 	for i, reason := range degraded {
 		b = append(b, [...]string{`,"reasons":[`, ","}[min(i, 1)]...)
@@ -213,6 +189,5 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	b = strconv.AppendInt(append(b, `,"unflushed_age_ms":`...), c.UnflushedAge.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)
-	ctx.Response.AppendBody(append(b, '}'))
-	return nil
+	return sendJSON(ctx, append(b, '}'))
 }

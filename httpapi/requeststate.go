@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -145,6 +146,20 @@ func (s *Server) finishRequest(x *requestState) {
 	if len(x.out) <= memory.OwnBytes || !x.memory.OnRelease(func() { s.states.put(x) }) {
 		s.states.put(x)
 	}
+}
+
+// answerer handles a request with a state, whose output becomes the body of the response.
+type answerer func(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem
+
+// runAnswerer calls a with a state.
+func (s *Server) runAnswerer(ctx *fasthttp.RequestCtx, a answerer) *wire.Problem {
+	x := s.beginRequest(ctx)
+	p := a(ctx, x)
+	if p == nil {
+		x.setResponseBody(ctx)
+	}
+	s.finishRequest(x)
+	return p
 }
 
 // setResponseBody makes x.out the body of the response. A long body is not copied, so x stays in

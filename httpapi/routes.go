@@ -24,12 +24,15 @@ type route struct {
 	get     *route       // the route of GET at a path with a POST; nil if there is no GET
 	need    twotier.Role // one of these roles if there are tokens; 0: anyone
 	guarded bool         // needs a token even if there are no Tokens
+	all     bool         // a token needs a grant for all namespaces
+	bare    bool         // takes no query
 	instead string       // another way to the same end, for nodes that accept no token
 	at      apiSet       // where it is served
 	body    int          // maximum size of a body
 	// admit checks the sender of a request before its body is read; nil admits everyone.
 	admit   func(ctx *fasthttp.RequestCtx) *wire.Problem
 	handler func(ctx *fasthttp.RequestCtx) *wire.Problem
+	answer  answerer // takes the place of handler
 }
 
 // ruleFile is the way to change rules without a token.
@@ -38,26 +41,26 @@ const ruleFile = "; or change the file of --rules, which is read again"
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
-			handler: s.add},
+		"/v1/add": {post: true, body: maxBody, need: twotier.RoleCount, bare: true,
+			at: clientAPI, answer: s.add},
 		"/v1/acquire": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
-			handler: s.acquire},
+			answer: s.acquire},
 		"/v1/batch": {post: true, body: maxBatchBody, need: twotier.RoleCount | twotier.RoleRead,
-			at: clientAPI, handler: s.runBatchOnce},
-		"/v1/reset": {post: true, body: maxBody, need: twotier.RoleAdmin, at: clientAPI,
-			handler: s.reset},
-		"/v1/unban": {post: true, body: maxBody, need: twotier.RoleAdmin, at: clientAPI,
-			handler: s.unban},
+			bare: true, at: clientAPI, handler: s.runBatchOnce},
+		"/v1/reset": {post: true, body: maxBody, need: twotier.RoleAdmin, bare: true,
+			at: clientAPI, answer: s.reset},
+		"/v1/unban": {post: true, body: maxBody, need: twotier.RoleAdmin, bare: true,
+			at: clientAPI, answer: s.unban},
 		"/v1/admin/mode": {post: true, body: maxBody, need: twotier.RoleAdmin, guarded: true,
-			at: adminAPI, handler: s.setMode},
+			all: true, bare: true, at: adminAPI, answer: s.setMode},
 		"/v1/forward-auth": {any: true, need: twotier.RoleCount, at: clientAPI,
 			handler: s.forwardAuth},
-		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, handler: s.count},
-		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, handler: s.showSeries},
-		"/v1/top":       {need: twotier.RoleRead, at: clientAPI, handler: s.showTop},
-		"/v1/bans":      {need: twotier.RoleRead, at: clientAPI, handler: s.listBans},
+		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, answer: s.count},
+		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, answer: s.showSeries},
+		"/v1/top":       {need: twotier.RoleRead, all: true, at: clientAPI, answer: s.showTop},
+		"/v1/bans":      {need: twotier.RoleRead, at: clientAPI, answer: s.listBans},
 		"/v1/cluster":   {need: twotier.AnyRole, at: clientAPI, handler: s.showCluster},
-		"/v1/events":    {need: twotier.RoleRead, at: clientAPI, handler: s.showEvents},
+		"/v1/events":    {need: twotier.RoleRead, bare: true, at: clientAPI, handler: s.showEvents},
 		"/healthz":      {at: clientAPI | adminAPI | peerAPI, handler: s.showLive},
 		"/readyz":       {at: clientAPI | adminAPI | peerAPI, handler: s.showReady},
 		"/metrics":      {need: twotier.RoleRead, at: clientAPI | adminAPI, handler: s.showMetrics},
@@ -69,23 +72,23 @@ func (s *Server) routeTable() map[string]route {
 	if s.opts.RuleBook != nil {
 		// The page, which is at --listen, shows the rules. They are changed at --admin.
 		routes["/v1/rules"] = route{need: twotier.RoleRead | twotier.RoleAdmin,
-			at:      clientAPI | adminAPI,
-			handler: s.showRules,
+			all: true, at: clientAPI | adminAPI, handler: s.showRules,
 			put: &route{post: true, yaml: true, body: twotier.MaxRuleText, need: twotier.RoleAdmin,
-				guarded: true, instead: ruleFile, at: adminAPI, handler: s.putRules}}
+				guarded: true, instead: ruleFile, all: true, bare: true, at: adminAPI,
+				handler: s.putRules}}
 		if s.opts.Backtester != nil {
-			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
+			routes["/v1/backtest"] = route{post: true, body: maxBatchBody, all: true, bare: true,
 				need: twotier.RoleRead | twotier.RoleAdmin, at: adminAPI, handler: s.backtest}
 		}
 	}
 	if s.opts.Distincter != nil {
 		routes["/v1/distinct"] = route{post: true, body: maxBody, need: twotier.RoleCount,
-			at: clientAPI, handler: s.addDistinct,
-			get: &route{need: twotier.RoleRead, at: clientAPI, handler: s.countDistinct}}
+			at: clientAPI, answer: s.addDistinct,
+			get: &route{need: twotier.RoleRead, at: clientAPI, answer: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
 		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
-			at: clientAPI, handler: s.rateLimitJSON}
+			bare: true, at: clientAPI, handler: s.rateLimitJSON}
 	}
 	if s.opts.Peer != nil {
 		routes[peerhttp.Path] = route{post: true, binary: true, body: peerhttp.MaxBody, at: peerAPI,

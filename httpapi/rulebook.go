@@ -12,7 +12,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -42,9 +41,6 @@ type RuleBook interface {
 // showRules answers with the rules in force, another version of them, their limits, the history, or
 // the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := wire.FromFailure(ask.CheckGrantAll(grantOf(ctx))); p != nil {
-		return p
-	}
 	number, part, p := parseRulesQuery(ctx)
 	if p != nil {
 		return p
@@ -94,9 +90,7 @@ func (s *Server) showVersionPart(ctx *fasthttp.RequestCtx, v twotier.RuleVersion
 	setVersion(ctx, v)
 	b := strconv.AppendInt([]byte(`{"version":`), v.Number, 10)
 	b = append(append(b, `,"limits":`...), limits...)
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(append(b, '}'))
-	return nil
+	return sendJSON(ctx, append(b, '}'))
 }
 
 // showVersion answers with a document, as JSON unless the request prefers YAML.
@@ -111,9 +105,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *w
 	if err != nil {
 		return wire.FieldProblem("Accept", "want application/yaml: "+err.Error())
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(text)
-	return nil
+	return sendJSON(ctx, text)
 }
 
 // setVersion sets the headers that identify the version of a document.
@@ -144,9 +136,7 @@ func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *wi
 		}
 		b = appendVersion(b, v)
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(append(b, "]}"...))
-	return nil
+	return sendJSON(ctx, append(b, "]}"...))
 }
 
 func appendVersion(b []byte, v twotier.RuleVersion) []byte {
@@ -159,12 +149,6 @@ func appendVersion(b []byte, v twotier.RuleVersion) []byte {
 // putRules makes a document the next version.
 func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 	g := grantOf(ctx)
-	if p := wire.FromFailure(ask.CheckGrantAll(g)); p != nil {
-		return p
-	}
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
 	base, p := baseOf(ctx.Request.Header.Peek(fasthttp.HeaderIfMatch))
 	if p != nil {
 		return p
@@ -179,9 +163,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *wire.Problem {
 		return s.problemOfRules(err, true)
 	}
 	setVersion(ctx, v)
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(s.appendRuleWarnings(appendVersion(nil, v)))
-	return nil
+	return sendJSON(ctx, s.appendRuleWarnings(appendVersion(nil, v)))
 }
 
 // baseOf reads If-Match: the version that a document was made from, negative for any.

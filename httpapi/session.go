@@ -136,9 +136,7 @@ func (s *Server) repeat(ctx *fasthttp.RequestCtx, request *sessionRequest) *wire
 		return &wire.Problem{Kind: wire.Unknown,
 			Detail: "carried out, but there is no memory now to repeat the answer"}
 	}
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(a.body) // immutable, so all repetitions can share it
-	return nil
+	return sendJSON(ctx, a.body) // immutable, so all repetitions can share it
 }
 
 func validSession(name []byte) bool {

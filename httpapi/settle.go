@@ -14,17 +14,15 @@ import (
 
 // addHolds adds the paths of holds.
 func (s *Server) addHolds(routes map[string]route) {
-	for path, handler := range map[string]func(*fasthttp.RequestCtx) *wire.Problem{
-		"/v1/settle": s.settle, "/v1/renew": s.renew,
-	} {
+	for path, answer := range map[string]answerer{"/v1/settle": s.settle, "/v1/renew": s.renew} {
 		routes[path] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
-			at: clientAPI, handler: handler}
+			bare: true, at: clientAPI, answer: answer}
 	}
-	routes["/v1/holds"] = route{need: twotier.RoleRead, at: clientAPI, handler: s.showHolds}
+	routes["/v1/holds"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.showHolds}
 }
 
 // showHolds answers how many holds of a key are open.
-func (s *Server) showHolds(ctx *fasthttp.RequestCtx) *wire.Problem {
+func (s *Server) showHolds(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	var t target
 	p := eachArg(ctx, func(name, value []byte) *wire.Problem {
 		return t.readArg(name, value, false, "holds has key and ns")
@@ -38,16 +36,12 @@ func (s *Server) showHolds(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p
 	}
-	x := s.beginRequest(ctx)
 	open, err := s.service.OpenLeases(x.context, t.check.NS, t.check.Key)
-	if err == nil {
-		x.out = appendOpen(wire.AppendKey(x.out, t.check.Key), &open)
-		x.setResponseBody(ctx)
-	} else {
-		p = s.problemOfQuery(err)
+	if err != nil {
+		return s.problemOfQuery(err)
 	}
-	s.finishRequest(x)
-	return p
+	x.out = appendOpen(wire.AppendKey(x.out, t.check.Key), &open)
+	return nil
 }
 
 // appendOpen appends the rest of an object on the open holds of a key.
@@ -61,40 +55,32 @@ func appendOpen(b []byte, open *twotier.OpenLeases) []byte {
 }
 
 // settle settles a hold.
-func (s *Server) settle(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
-	x := s.beginRequest(ctx)
+func (s *Server) settle(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	x.Reset(ctx.PostBody())
 	q, p := codec.DecodeSettle(&x.Decoder)
-	if p = x.EndBody(p); p == nil {
-		answer, f := x.Settle(x.context, s.service, q)
-		if p = wire.FromFailure(f); p == nil {
-			x.out = codec.AppendSettled(x.out, answer)
-			x.setResponseBody(ctx)
-		}
+	if p = x.EndBody(p); p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	answer, f := x.Settle(x.context, s.service, q)
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	x.out = codec.AppendSettled(x.out, answer)
+	return nil
 }
 
 // renew moves the end of a hold.
-func (s *Server) renew(ctx *fasthttp.RequestCtx) *wire.Problem {
-	if p := refuseQuery(ctx); p != nil {
-		return p
-	}
-	x := s.beginRequest(ctx)
+func (s *Server) renew(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	x.Reset(ctx.PostBody())
 	id, lasts, p := codec.DecodeRenew(&x.Decoder)
-	if p = x.EndBody(p); p == nil {
-		answer, f := x.Renew(x.context, s.service, id, lasts)
-		if p = wire.FromFailure(f); p == nil {
-			x.out = append(append(x.out, `{"hold":"`...), answer.ID...)
-			x.out = append(wire.AppendField(append(x.out, '"'), "until", answer.Until), '}')
-			x.setResponseBody(ctx)
-		}
+	if p = x.EndBody(p); p != nil {
+		return p
 	}
-	s.finishRequest(x)
-	return p
+	answer, f := x.Renew(x.context, s.service, id, lasts)
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	x.out = append(append(x.out, `{"hold":"`...), answer.ID...)
+	x.out = append(wire.AppendField(append(x.out, '"'), "until", answer.Until), '}')
+	return nil
 }

@@ -37,9 +37,7 @@ func withStory(page []byte) []byte {
 // sendStory returns a handler that answers with the progress of a story.
 func sendStory(story Story) func(*fasthttp.RequestCtx) *wire.Problem {
 	return func(ctx *fasthttp.RequestCtx) *wire.Problem {
-		ctx.SetContentType("application/json")
-		ctx.Response.SetBodyRaw(story.Show())
-		return nil
+		return sendJSON(ctx, story.Show())
 	}
 }
 

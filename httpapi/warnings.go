@@ -40,9 +40,7 @@ func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *
 		list = s.opts.Warnings.List()
 	}
 	b := strconv.AppendInt([]byte(`{"version":`), v.Number, 10)
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(append(appendWarnings(b, list), '}'))
-	return nil
+	return sendJSON(ctx, append(appendWarnings(b, list), '}'))
 }
 
 // appendRuleWarnings adds the warnings about the rules in force, if there are any, to an object.

@@ -11,7 +11,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/wire"
-	"twotier.dev/twotier/internal/config"
 )
 
 // HTTP is twotier's HTTP API: one POST /v1/acquire for one decision, or one quiet POST /v1/batch
@@ -168,7 +167,7 @@ func (h *HTTP) prepare(limits []Limit) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		window := config.FormatMilliseconds(l.Window)
+		window := twotier.FormatMillis(l.Window)
 		b = fmt.Appendf(b, `{"window":"%s","max":%d}`, window, l.Max)
 	}
 	b = append(b, ']')

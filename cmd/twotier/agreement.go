@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/ring"
 )
@@ -66,14 +66,7 @@ type agreeingStore interface {
 // runAgree makes sure of the agreement every second, and ends the server once its hash seed gave
 // way to an older one.
 func (s *server) runAgree(ctx context.Context) {
-	tick := time.NewTicker(redisstore.AgreeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for retry.Pause(ctx, redisstore.AgreeEvery) {
 		if err := s.ensureAgreement(ctx, s.store.redis); err != nil {
 			s.outdated <- err
 			return

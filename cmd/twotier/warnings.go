@@ -88,13 +88,13 @@ type coarseRefusals struct{ log *warning.Log }
 func (c coarseRefusals) RecordRefused(ns []byte, limits []twotier.LimitResult) {
 	for i := range limits {
 		l := &limits[i]
-		window, name := l.Window, ""
+		window := l.Window
 		if l.Period != nil {
-			window, name = l.Period.Longest(), l.Period.String()
+			window = l.Period.Longest()
 		}
 		if l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
 			c.log.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
-				cmp.Or(name, config.FormatMilliseconds(window)),
+				twotier.FormatWindow(window, l.Period),
 				cmp.Or(string(ns), twotier.DefaultNamespace)))
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"twotier.dev/twotier/internal/clientaddr"
 )
 
 // Conns counts the connections of a listener by address. U is the listener's own state for each
@@ -47,7 +49,7 @@ func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
 	case a.used >= a.most:
 		return nil, "too many connections to this node"
 	case c == nil:
-		c = &Client[U]{at: at, Trusted: within(ip, a.trusted)}
+		c = &Client[U]{at: at, Trusted: clientaddr.Within(a.trusted, ip)}
 		a.clients[at] = c
 	case c.conns >= a.each && !c.Trusted:
 		return nil, "too many connections from this address"
@@ -81,17 +83,7 @@ func address(a net.Addr) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	return tcp.AddrPort().Addr().Unmap().WithZone("")
-}
-
-// within reports whether an address is in one of the networks.
-func within(ip netip.Addr, networks []netip.Prefix) bool {
-	for _, network := range networks {
-		if network.Contains(ip) {
-			return true
-		}
-	}
-	return false
+	return clientaddr.Plain(tcp.AddrPort().Addr())
 }
 
 // network returns the prefix that counts as one address. For IPv6 that is a /64: a host has, and a

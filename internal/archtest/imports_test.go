@@ -129,7 +129,7 @@ func importMap() map[string][]string {
 		"internal/version":    {},
 		"internal/zones":      {},
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
-		"internal/storeclock": {},
+		"internal/storeclock": {"twotier.dev/twotier/internal/retry"},
 		"internal/retry":      {},
 		"internal/roster":     {"twotier.dev/twotier/internal/retry"},
 		"internal/strictyaml": {yamlLibrary},
@@ -148,8 +148,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/strictyaml",
 		},
 		"internal/rulebook": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/rules",
-			"twotier.dev/twotier/syncer",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/syncer",
 		},
 		// Tests of rules assemble a node that only they use.
 		"internal/ruletest": {
@@ -230,13 +230,15 @@ func importMap() map[string][]string {
 		"internal/token":     {"twotier.dev/twotier"},
 		"internal/ratefield": {},
 		"internal/cluster":   {"twotier.dev/twotier/syncer"},
-		"internal/reload":    {"twotier.dev/twotier/internal/warning"},
-		"internal/certs":     {},
+		"internal/reload": {
+			"twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/warning",
+		},
+		"internal/certs": {},
 		"internal/peerhttp": {
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/rpc", fasthttp,
 		},
 		// The conventions that all listeners share.
-		"internal/account":  {},
+		"internal/account":  {"twotier.dev/twotier/internal/clientaddr"},
 		"internal/hostname": {},
 		"internal/verdicts": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
@@ -333,9 +335,9 @@ func importMap() map[string][]string {
 
 		// The program: the only package that knows all others.
 		"internal/config": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/redisurl",
-			"twotier.dev/twotier/internal/strictyaml", "twotier.dev/twotier/leaparray", pflag,
-			yamlLibrary,
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/hostname",
+			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
+			"twotier.dev/twotier/leaparray", pflag, yamlLibrary,
 		},
 		"internal/demo": {},
 		"internal/cli": {

@@ -81,5 +81,6 @@ func checksOf(h *holds.Hold, i int) (n int) {
 
 // sameKey reports whether a check of a hold has a key. The namespace of a rule need not be given.
 func sameKey(h *holds.Check, c *SettledCheck) bool {
-	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 || spaceOf(h.NS) == spaceOf(c.NS))
+	return bytes.Equal(h.Key, c.Key) && (len(c.NS) == 0 ||
+		holds.SpaceOf(h.NS) == holds.SpaceOf(c.NS))
 }

@@ -105,14 +105,6 @@ func (r *Request) linkLeases() {
 	}
 }
 
-// spaceOf returns the name of a namespace.
-func spaceOf(ns []byte) string {
-	if len(ns) == 0 {
-		return twotier.DefaultNamespace
-	}
-	return string(ns)
-}
-
 // HasReleases reports whether the request has a hold that is released at its end: then call
 // AwaitDeadlines once its operations are executed.
 func (r *Request) HasReleases() bool { return r.releases }
@@ -171,7 +163,7 @@ func (r *Request) makeHold(i int, res *twotier.Result) (id string, ticket holds.
 		if one.TS == 0 {
 			one.TS = r.Holds.Now()
 		}
-		r.Holds.Tally.Made(spaceOf(c.NS), h.Until)
+		r.Holds.Tally.Made(holds.SpaceOf(c.NS), h.Until)
 		for k := range c.Limits {
 			if of := r.RuleOf(i, j, k); of == nil {
 				one.Limits = append(one.Limits, c.Limits[k])

@@ -68,7 +68,7 @@ func (h *Holds) Release(ctx context.Context, service Service, id string) error {
 		switch invalid, ok := errors.AsType[*twotier.InvalidError](res.Err); {
 		case ok && invalid.Field == "hold":
 			h.deadlines.Logger.Warn("a hold could not be released in time: what it counted stays "+
-				"counted", "namespace", spaceOf(hold.Checks[i].NS))
+				"counted", "namespace", holds.SpaceOf(hold.Checks[i].NS))
 		case res.Err != nil:
 			return res.Err
 		case s.Outcome(i, res) == holds.Unsettled:

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 // windowCount is a count in the server's answer.
@@ -68,7 +68,7 @@ func (s *session) describeRefusal(after int64, never string) string {
 		return s.paint(red, "refused") + ", and always will be: " + never
 	}
 	wait := time.Duration(after) * time.Millisecond
-	return s.paint(red, "refused") + ", try again in " + config.FormatDuration(wait)
+	return s.paint(red, "refused") + ", try again in " + twotier.FormatDuration(wait)
 }
 
 // describeMarks describes a limit: its rule, if it has one, whether it is in shadow, and whether it

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 func bansSpec() spec {
@@ -61,7 +61,7 @@ func (s *session) showBans(ctx context.Context, query url.Values) error {
 	t := table{left: 3, rows: [][]string{{"NAMESPACE", "RULE", "KEY", "ENDS IN"}}}
 	for _, b := range answer.Bans {
 		left := (time.Duration(b.RetryAfter) * time.Millisecond).Round(time.Second)
-		t.add(b.NS, b.Rule, quoteUnprintable(b.Key), config.FormatDuration(max(left, time.Second)))
+		t.add(b.NS, b.Rule, quoteUnprintable(b.Key), twotier.FormatDuration(max(left, time.Second)))
 	}
 	return t.print(s.Stdout)
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 func clusterSpec() spec {
@@ -259,7 +259,7 @@ func (s *session) describeStore(h storeHealth) string {
 	}
 	trip := "-" // not measured yet
 	if h.RTT > 0 {
-		trip = config.FormatDuration(time.Duration(h.RTT) * time.Microsecond)
+		trip = twotier.FormatDuration(time.Duration(h.RTT) * time.Microsecond)
 	}
 	return text + ", up, round trip " + trip
 }

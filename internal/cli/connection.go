@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -52,7 +53,7 @@ func (c *connection) addFlags(fs *pflag.FlagSet, timeout time.Duration) {
 type duration time.Duration
 
 // String returns the duration without trailing zero units.
-func (d *duration) String() string { return config.FormatDuration(time.Duration(*d)) }
+func (d *duration) String() string { return twotier.FormatDuration(time.Duration(*d)) }
 
 // Type returns the name of the flag's value in the help.
 func (d *duration) Type() string { return "duration" }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 func explainSpec() spec {
@@ -136,12 +136,12 @@ func (s *session) explain(ctx context.Context, query url.Values) error {
 
 // until returns the time until a moment, as seen by the server.
 func (a *explanation) until(moment int64) string {
-	return config.FormatDuration(max(0, time.Duration(moment-a.At)*time.Millisecond))
+	return twotier.FormatMillis(max(0, moment-a.At))
 }
 
 // since returns the time since a moment, as seen by the server.
 func (a *explanation) since(moment int64) string {
-	return config.FormatDuration(max(0, time.Duration(a.At-moment)*time.Millisecond))
+	return twotier.FormatMillis(max(0, a.At-moment))
 }
 
 // describeRefusal describes the refusal with the id.
@@ -270,7 +270,7 @@ func (a *explanation) bucketTable() *table {
 			}
 			seen[w.Window] = true
 			for _, b := range w.Buckets {
-				t.add(config.FormatMilliseconds(b.Width)+" of "+w.Window,
+				t.add(twotier.FormatMillis(b.Width)+" of "+w.Window,
 					time.UnixMilli(b.Start).UTC().Format(time.RFC3339), b.Count)
 			}
 		}

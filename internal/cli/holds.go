@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 // holdFlags are the flags of an acquire whose counts can be settled.
@@ -199,7 +199,7 @@ func (s *session) showHolds(ctx context.Context, ns, key string) error {
 	next := ""
 	if answer.Next > 0 {
 		next = ", the next ends in " +
-			config.FormatDuration(time.Duration(answer.Next)*time.Millisecond)
+			twotier.FormatMillis(answer.Next)
 	}
 	_, err := fmt.Fprintf(s.Stdout, "%s: %d open%s (%s)\n", quoteUnprintable(answer.Key),
 		answer.Open, next, answer.origin)

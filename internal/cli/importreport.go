@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/imports"
 )
 
@@ -106,7 +106,7 @@ func describeLeftOut(b *strings.Builder, r *imports.Report) {
 	}{
 		{r.Repeated, "counted by an earlier import"},
 		{r.Meanwhile, "counted meanwhile by another import, or before an answer got lost"},
-		{r.TooOld, "older than the namespace reaches back, " + config.FormatDuration(r.Span)},
+		{r.TooOld, "older than the namespace reaches back, " + twotier.FormatDuration(r.Span)},
 		{r.Later, "after --until"},
 		{r.Ahead, "ahead of the server's clock: repeat the import to add them"},
 	} {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/imports"
 )
 
@@ -50,13 +49,13 @@ type importOp struct {
 func markCheck(m *imports.Mark, n, most, span int64) importCheck {
 	ns, key := twotier.ImportedKey(m.NS, m.Source, m.Key)
 	return importCheck{NS: ns, Key: key, N: n,
-		Limits: []limit{{Window: config.FormatMilliseconds(span), Max: most}}}
+		Limits: []limit{{Window: twotier.FormatMillis(span), Max: most}}}
 }
 
 // Span implements [imports.Server]. A count of a window that exceeds the span is refused.
 func (s *importServer) Span(ctx context.Context, ns string) (int64, error) {
 	fits := func(ms int64) (bool, error) {
-		query := keyQuery(ns, "span", config.FormatMilliseconds(ms))
+		query := keyQuery(ns, "span", twotier.FormatMillis(ms))
 		_, err := s.client.do(ctx, http.MethodGet, "/v1/count", query, nil)
 		if p, ok := errors.AsType[*Problem](err); ok &&
 			p.Status == http.StatusUnprocessableEntity {
@@ -140,7 +139,7 @@ func (s *importServer) Series(ctx context.Context, m imports.Mark, window int64)
 		Bucket int64 `json:"bucket_ms"`
 		Points [][2]int64
 	}
-	query := keyQuery(ns, key, config.FormatMilliseconds(window))
+	query := keyQuery(ns, key, twotier.FormatMillis(window))
 	err = s.ask(ctx, http.MethodGet, "/v1/series", query, nil, &answer)
 	for _, p := range answer.Points {
 		list = append(list, imports.Bucket{Start: p[0], Width: answer.Bucket, N: p[1]})

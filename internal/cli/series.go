@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 func seriesSpec() spec {
@@ -62,8 +62,8 @@ func (s *session) showSeries(ctx context.Context, query url.Values) error {
 	bars, width := joinPoints(answer.Points, answer.Bucket, s.width()-12)
 	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n",
 		quoteUnprintable(answer.Key),
-		total, query.Get("window"), config.FormatMilliseconds(width))
-	return s.plot(bars, config.FormatMilliseconds(width*int64(len(bars))))
+		total, query.Get("window"), twotier.FormatMillis(width))
+	return s.plot(bars, twotier.FormatMillis(width*int64(len(bars))))
 }
 
 // joinPoints adds buckets up to at most most bars of equal width, and returns the bars and their

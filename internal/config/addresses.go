@@ -41,13 +41,6 @@ func covers(a, b netip.Addr) bool {
 	return a == b || a.IsUnspecified() && (a.Is6() || b.Is4())
 }
 
-// isLoopback reports whether only this machine can connect to the address.
-func isLoopback(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 func checkAddress(text string) error {
 	_, port, err := net.SplitHostPort(text)
 	if err != nil {

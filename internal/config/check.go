@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+
+	"twotier.dev/twotier/internal/hostname"
 )
 
 // check checks that the values are consistent, once each value is valid by itself.
@@ -58,11 +60,11 @@ func (c *Config) checkCluster() error {
 	case c.ClusterSecret != "" && c.ClusterSecretFile != "":
 		return errors.New("--cluster-secret and --cluster-secret-file: give only one of them")
 	case c.HasClusterSecret():
-	case !isLoopback(c.Gossip):
+	case !hostname.IsLoopback(c.Gossip):
 		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
-	case !isLoopback(peers) && c.Peer != "":
+	case !hostname.IsLoopback(peers) && c.Peer != "":
 		return fmt.Errorf("--peer: %s can be reached by others: %s", peers, remedy)
-	case !isLoopback(peers):
+	case !hostname.IsLoopback(peers):
 		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other "+
 			"nodes: %s", peers, remedy)
 	case c.TLSCert != "":
@@ -87,7 +89,7 @@ func (c *Config) checkAccess() error {
 	}
 	for _, l := range []struct{ flag, address string }{{"listen", c.Listen}, {"resp", c.Resp},
 		{"grpc", c.GRPC}, {"admin", c.Admin}} {
-		if l.address != "" && !isLoopback(l.address) {
+		if l.address != "" && !hostname.IsLoopback(l.address) {
 			return fmt.Errorf("--%s: %s can be reached by others, who could count, read and "+
 				"reset whatever they like: "+
 				"set --tokens FILE (twotier token makes what is in it), or --insecure if "+

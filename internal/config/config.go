@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 
+	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
@@ -68,7 +69,7 @@ func outsideSettings(c *Config) []setting {
 // names are not checked, and the result is empty.
 func (c *Config) AllHosts() []string {
 	host, _, err := net.SplitHostPort(c.Advertise)
-	if err != nil || host == "" || len(c.Hosts) == 0 && !isLoopback(c.Listen) {
+	if err != nil || host == "" || len(c.Hosts) == 0 && !hostname.IsLoopback(c.Listen) {
 		return c.Hosts
 	}
 	return append(slices.Clone(c.Hosts), host)

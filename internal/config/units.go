@@ -53,24 +53,6 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total + d, nil
 }
 
-// FormatDuration writes a duration without trailing zero units, such as 24h rather than 24h0m0s.
-// [ParseDuration] reads it back.
-func FormatDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
-
-// FormatMilliseconds writes milliseconds as [FormatDuration] does.
-func FormatMilliseconds(ms int64) string {
-	return FormatDuration(time.Duration(ms) * time.Millisecond)
-}
-
 // ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576, in
 // any case.
 func ParseSize(text string) (int64, error) {

@@ -34,12 +34,7 @@ func appendLine(b []byte, d *twotier.Decision, node string, now time.Time) []byt
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"window":"`...)
-		if l.Period != nil {
-			b = append(b, l.Period.String()...)
-		} else {
-			b = append(b, config.FormatMilliseconds(l.Window)...)
-		}
+		b = append(append(b, `{"window":"`...), twotier.FormatWindow(l.Window, l.Period)...)
 		b = strconv.AppendInt(append(b, `","count":`...), l.Count, 10)
 		b = strconv.AppendInt(append(b, `,"max":`...), l.Max, 10)
 		b = append(b, '}')

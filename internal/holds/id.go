@@ -2,6 +2,7 @@ package holds
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -47,16 +48,11 @@ type Check struct {
 
 // HasKeyOf reports whether another check has the same key.
 func (c *Check) HasKeyOf(o Check) bool {
-	return bytes.Equal(c.Key, o.Key) && spaceOf(c.NS) == spaceOf(o.NS)
+	return bytes.Equal(c.Key, o.Key) && SpaceOf(c.NS) == SpaceOf(o.NS)
 }
 
-// spaceOf returns the name of a namespace.
-func spaceOf(ns []byte) string {
-	if len(ns) == 0 {
-		return twotier.DefaultNamespace
-	}
-	return string(ns)
-}
+// SpaceOf returns the name of a namespace.
+func SpaceOf(ns []byte) string { return cmp.Or(string(ns), twotier.DefaultNamespace) }
 
 // Sealer makes and reads ids with a secret that all nodes of a cluster share. The zero value has
 // none yet. It is safe for concurrent use.

@@ -45,7 +45,7 @@ func (l Ladders) CheckWindows(doc *rules.Document) error {
 	return doc.EachWindow(func(namespace string, ms int64) error {
 		if span := l.Of(namespace).Span(); ms > span {
 			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)%s",
-				config.FormatMilliseconds(ms), config.FormatMilliseconds(span),
+				twotier.FormatMillis(ms), twotier.FormatMillis(span),
 				twotier.ExtensionHint(l.Of(namespace), namespace, ms))
 		}
 		return nil

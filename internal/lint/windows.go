@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/warning"
@@ -53,7 +54,7 @@ func lintCoarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
 				"too long, so steady traffic above %s of the limit is refused in part",
 				formatLimit(l.RuleLimit),
-				config.FormatMilliseconds(width), steadyShare(l.Longest(), width)),
+				twotier.FormatMillis(width), steadyShare(l.Longest(), width)),
 			Instead: remedy(ladders, l, width)})
 	}
 	return list
@@ -74,7 +75,7 @@ func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 		ways = append(ways, fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}", namespace, finer))
 	}
 	if FewBuckets*width <= ladder.Span() {
-		ways = append(ways, "a window of at least "+config.FormatMilliseconds(FewBuckets*width))
+		ways = append(ways, "a window of at least "+twotier.FormatMillis(FewBuckets*width))
 	}
 	if len(ways) == 0 {
 		return fmt.Sprintf("a ladder of namespace %s with finer buckets", namespace)

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/config"
 )
 
 // Report is the result of a comparison. Times are unix milliseconds.
@@ -158,7 +157,7 @@ func momentLimit(l *client.LimitState) MomentLimit {
 	case l.Concurrent:
 		m.Window = "open"
 	case l.Period == "":
-		m.Window = config.FormatDuration(l.Window)
+		m.Window = twotier.FormatDuration(l.Window)
 	}
 	return m
 }
@@ -258,7 +257,7 @@ func (b *book) otherLimit(l limitName) string {
 		number += fmt.Sprintf(" to %d", s.refused-1)
 	}
 	return fmt.Sprintf("%s: %s in %s, and not %d", reasons[isOtherLimit].text, number,
-		config.FormatDuration(time.Duration(l.window)*time.Millisecond), l.max)
+		twotier.FormatMillis(l.window), l.max)
 }
 
 // models returns the shares of verdicts that kinds of limiters predict.

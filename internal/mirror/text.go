@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode"
 
-	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier"
 )
 
 // Summary returns the report in one line.
@@ -100,8 +100,7 @@ func (m *Moment) String() string {
 		time.UnixMilli(m.TS).UTC().Format("15:04:05.000"), m.Old, m.Twotier,
 		strings.Join(limits, ", "))
 	if m.RetryAfterMS > 0 {
-		text += ", room in " + config.FormatDuration(time.Duration(m.RetryAfterMS)*
-			time.Millisecond)
+		text += ", room in " + twotier.FormatMillis(m.RetryAfterMS)
 	}
 	return text
 }

@@ -66,20 +66,14 @@ func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
 
 // Run settles reservations that are neither confirmed nor undone in time, until ctx is done.
 func (p *Participant) Run(ctx context.Context) {
-	ticker := time.NewTicker(reserveTime / 4)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			for _, r := range p.reservations.takeOverdue(now) {
-				p.opt.Go(func(ctx context.Context) { p.settleReservation(ctx, r) })
-			}
-			p.outcomes.expire(now)
-			p.reservations.expire(now)
-			p.coordinated.expire(now)
+	for retry.Pause(ctx, reserveTime/4) {
+		now := time.Now()
+		for _, r := range p.reservations.takeOverdue(now) {
+			p.opt.Go(func(ctx context.Context) { p.settleReservation(ctx, r) })
 		}
+		p.outcomes.expire(now)
+		p.reservations.expire(now)
+		p.coordinated.expire(now)
 	}
 }
 

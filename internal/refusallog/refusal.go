@@ -91,14 +91,6 @@ type Judged struct {
 	Refused bool   `json:"refused,omitempty"`
 }
 
-// windowOf spells the window of a limit.
-func windowOf(l *twotier.LimitResult) string {
-	if l.Period != nil {
-		return l.Period.String()
-	}
-	return twotier.FormatMillis(l.Window)
-}
-
 // describe returns the refusal in an entry of a node's log.
 func (e *entry) describe(node string) Refusal {
 	r := Refusal{At: e.last, FirstAt: e.first, Times: e.times, Node: node, Door: e.door,
@@ -108,7 +100,7 @@ func (e *entry) describe(node string) Refusal {
 	named := false
 	for i := range e.limits {
 		l := &e.limits[i]
-		window := windowOf(l)
+		window := twotier.FormatWindow(l.Window, l.Period)
 		r.Limits = append(r.Limits, Judged{Window: window, Limit: l.Max, Count: l.Count,
 			Refused: l.Refused})
 		if l.Refused && !named && (e.reason == Limit || e.reason == Distinct) {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/warning"
 )
 
@@ -100,15 +101,8 @@ func (l *Loader) Close() {
 }
 
 func (l *Loader) runPoll(ctx context.Context) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			l.poll()
-		}
+	for retry.Pause(ctx, every) {
+		l.poll()
 	}
 }
 

@@ -203,14 +203,7 @@ func (r *Roster) renew(ctx context.Context) (unmet []Entry, err error) {
 
 // Run renews this process's entry and reports strangers until ctx is done.
 func (r *Roster) Run(ctx context.Context) {
-	ticker := time.NewTicker(renewEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for retry.Pause(ctx, renewEvery) {
 		_, _ = r.renew(ctx) // the store reports itself as down
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/syncer"
 )
@@ -110,15 +111,8 @@ func (k *Keeper) Close() {
 }
 
 func (k *Keeper) runPoll(ctx context.Context) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			k.poll(ctx)
-		}
+	for retry.Pause(ctx, every) {
+		k.poll(ctx)
 	}
 }
 

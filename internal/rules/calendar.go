@@ -10,23 +10,11 @@ import (
 
 // limitObject reads a limit such as {max: 1000, window: month, zone: Europe/Lisbon, anchor: 14}.
 func (r *reader) limitObject(item *strictyaml.Node) (l twotier.RuleLimit) {
-	var window, most, zone, anchor *strictyaml.Node
-	strictyaml.Mapping{Name: "a limit", Example: "max: 15",
-		Each: func(key string, at, to *strictyaml.Node) {
-			switch key {
-			case "window":
-				window = to
-			case "max":
-				most = to
-			case "zone":
-				zone = to
-			case "anchor":
-				anchor = to
-			default:
-				r.Unknown(at, key, "a limit has max and window, and a calendar window also zone "+
-					"and anchor")
-			}
-		}}.Read(r.Reader, item)
+	has := strictyaml.Mapping{Name: "a limit", Example: "max: 15",
+		Valid:  "a limit has max and window, and a calendar window also zone and anchor",
+		Fields: strictyaml.Fields{"window": nil, "max": nil, "zone": nil, "anchor": nil},
+	}.Read(r.Reader, item)
+	window, most := has["window"], has["max"]
 	if window == nil || most == nil {
 		r.Fail(item, "limit: want max and window, such as {max: 15, window: 1m}")
 		return l
@@ -40,8 +28,8 @@ func (r *reader) limitObject(item *strictyaml.Node) (l twotier.RuleLimit) {
 		r.Fail(window, "limit: %v", err)
 		return l
 	}
-	l.Max = r.maximum(most)
-	if zone != nil || anchor != nil {
+	strictyaml.Number(&l.Max, 0, twotier.Unlimited-1)(r.Reader, "max", most)
+	if zone, anchor := has["zone"], has["anchor"]; zone != nil || anchor != nil {
 		r.setCalendar(&l, window, zone, anchor)
 	}
 	return l
@@ -64,19 +52,6 @@ func (r *reader) calendar(l *DescriptorLimit, n *strictyaml.Node) {
 		return
 	}
 	l.Calendar = period
-}
-
-// maximum reads the max of a limit.
-func (r *reader) maximum(n *strictyaml.Node) int64 {
-	text, ok := r.Text(n, "max")
-	if !ok {
-		return 0
-	}
-	most, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || most < 0 || most >= twotier.Unlimited {
-		r.Fail(n, "max: %q is not a number from 0 to %d", text, int64(twotier.Unlimited)-1)
-	}
-	return most
 }
 
 // setCalendar gives a limit the period that its window, zone and anchor spell. One of the last two

@@ -69,46 +69,39 @@ type draftDescriptor struct {
 
 // descriptor reads one descriptor.
 func (r *reader) descriptor(d *draftDescriptor) {
-	var charge, warn *strictyaml.Node
-	strictyaml.Mapping{Name: "a descriptor", Example: "key: remote_address",
+	has := strictyaml.Mapping{Name: "a descriptor", Example: "key: remote_address",
+		Fields: strictyaml.Fields{
+			"key":   strictyaml.Text(&d.entry.Key),
+			"value": unlessNull(strictyaml.Text(&d.entry.Value)),
+			"rate_limit": unlessNull(func(_ *strictyaml.Reader, _ string, n *strictyaml.Node) {
+				d.made.limit = r.rateLimit(n, d.namespace)
+			}),
+			"shadow_mode":     strictyaml.Parsed(&d.shadow, parseBoolean),
+			"quota_mode":      strictyaml.Parsed(&d.quota, parseBoolean),
+			"charge":          strictyaml.Parsed(&d.charge, parseCharge),
+			"warn":            strictyaml.Parsed(&d.warn, parseWarn),
+			"share_threshold": strictyaml.Parsed(&d.share, parseBoolean),
+			"descriptors": func(_ *strictyaml.Reader, _ string, n *strictyaml.Node) {
+				r.level(&d.made.below, n, d.namespace, d.depth+1)
+			},
+		},
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
-			case "key":
-				d.entry.Key, _ = r.Text(to, "key")
-			case "value":
-				if !strictyaml.IsNull(to) { // as if there were no value
-					d.entry.Value, _ = r.Text(to, "value")
-				}
-			case "rate_limit":
-				if !strictyaml.IsNull(to) {
-					d.made.limit = r.rateLimit(to, d.namespace)
-				}
-			case "shadow_mode":
-				d.shadow = r.boolean(to, key)
-			case "quota_mode":
-				d.quota = r.boolean(to, key)
-			case "charge":
-				charge, d.charge = to, r.charge(to)
-			case "warn":
-				warn, d.warn = to, r.warn(to)
-			case "share_threshold":
-				d.share = r.boolean(to, key)
 			case "detailed_metric", "value_to_metric":
-				if r.boolean(to, key) {
+				on := false
+				if strictyaml.Parsed(&on, parseBoolean)(r.Reader, key, to); on {
 					r.ignore(at, "metrics never contain values of requests")
 				}
 			case "metadata":
 				r.ignore(at, "it is not sent to Envoy")
-			case "descriptors":
-				r.level(&d.made.below, to, d.namespace, d.depth+1)
 			default:
 				r.unknownOrMisplaced(at, "a descriptor has key, value, rate_limit, shadow_mode, "+
 					"quota_mode, charge, warn, share_threshold and descriptors")
 			}
 		}}.Read(r.Reader, d.item)
 	if d.made.limit == nil || d.made.limit.Unlimited {
-		r.failWithoutLimit(charge, "charge")
-		r.failWithoutLimit(warn, "warn")
+		r.failWithoutLimit(has["charge"], "charge")
+		r.failWithoutLimit(has["warn"], "warn")
 	}
 	if d.made.limit != nil {
 		d.setMode()
@@ -167,34 +160,22 @@ func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {
 // envoyproxy/ratelimit.
 func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimit {
 	l := &DescriptorLimit{Multiplier: 1}
-	var unit, calendar *strictyaml.Node
-	strictyaml.Mapping{Name: "rate_limit", Example: "unit: minute",
-		Each: func(key string, at, to *strictyaml.Node) {
-			switch key {
-			case "unit":
-				unit = to
-			case "requests_per_unit":
-				l.Max = r.number(to, key)
-			case "unit_multiplier":
-				l.Multiplier = r.number(to, key)
-				if l.Multiplier < 1 || l.Multiplier > maxMultiplier {
-					r.Fail(to, "unit_multiplier: want 1 to %d", maxMultiplier)
-				}
-			case "calendar":
-				calendar = to
-			case "unlimited":
-				l.Unlimited = r.boolean(to, key)
-			case "name":
-				l.Name, _ = r.Text(to, "name")
-			case "replaces":
-				l.Replaces = r.replaces(to)
-			default:
-				r.unknownOrMisplaced(at, "rate_limit has unit, requests_per_unit, "+
-					"unit_multiplier, calendar, unlimited, name and replaces")
-			}
+	has := strictyaml.Mapping{Name: "rate_limit", Example: "unit: minute",
+		Fields: strictyaml.Fields{
+			"unit":              nil,
+			"requests_per_unit": strictyaml.Parsed(&l.Max, parseNumber),
+			"unit_multiplier":   strictyaml.Parsed(&l.Multiplier, parseMultiplier),
+			"calendar":          nil,
+			"unlimited":         strictyaml.Parsed(&l.Unlimited, parseBoolean),
+			"name":              strictyaml.Text(&l.Name),
+			"replaces":          strictyaml.Items(&l.Replaces, r.replaced),
+		},
+		Each: func(_ string, at, _ *strictyaml.Node) {
+			r.unknownOrMisplaced(at, "rate_limit has unit, requests_per_unit, unit_multiplier, "+
+				"calendar, unlimited, name and replaces")
 		}}.Read(r.Reader, n)
-	r.setUnit(n, l, unit)
-	if calendar != nil {
+	r.setUnit(n, l, has["unit"])
+	if calendar := has["calendar"]; calendar != nil {
 		r.calendar(l, calendar)
 	}
 	if !l.Unlimited {
@@ -230,7 +211,7 @@ func (r *reader) setUnit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyam
 	case unit == nil:
 		r.Fail(n, "rate_limit has no unit")
 	default:
-		l.Unit = r.unit(unit)
+		strictyaml.Parsed(&l.Unit, ParseUnit)(r.Reader, "unit", unit)
 	}
 	for _, name := range l.Replaces {
 		if name == l.Name {
@@ -239,68 +220,57 @@ func (r *reader) setUnit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyam
 	}
 }
 
-// replaces reads a list of {name: TEXT}.
-func (r *reader) replaces(list *strictyaml.Node) (names []string) {
-	for _, item := range r.List(list, "replaces") {
-		name := ""
-		strictyaml.Mapping{Name: "an item of replaces", Example: "name: other",
-			Each: func(key string, at, to *strictyaml.Node) {
-				if key != "name" {
-					r.unknownOrMisplaced(at, "an item of replaces has a name")
-					return
-				}
-				name, _ = r.Text(to, "name")
-			}}.Read(r.Reader, item)
-		if name == "" {
-			r.Fail(item, "replaces: an item without a name")
-			continue
+// replaced reads an item of replaces, {name: TEXT}.
+func (r *reader) replaced(item *strictyaml.Node) (name string) {
+	strictyaml.Mapping{Name: "an item of replaces", Example: "name: other",
+		Fields: strictyaml.Fields{"name": strictyaml.Text(&name)},
+		Each: func(_ string, at, _ *strictyaml.Node) {
+			r.unknownOrMisplaced(at, "an item of replaces has a name")
+		}}.Read(r.Reader, item)
+	if name == "" {
+		r.Fail(item, "replaces: an item without a name")
+	}
+	return name
+}
+
+// unlessNull reads a value as if its key were missing when the value is empty.
+func unlessNull(v strictyaml.Value) strictyaml.Value {
+	return func(r *strictyaml.Reader, name string, n *strictyaml.Node) {
+		if !strictyaml.IsNull(n) {
+			v(r, name, n)
 		}
-		names = append(names, name)
 	}
-	return names
 }
 
-func (r *reader) unit(n *strictyaml.Node) Unit {
-	text, ok := r.Text(n, "unit")
-	if !ok {
-		return Second
-	}
-	u, err := ParseUnit(text)
-	if err != nil {
-		r.Fail(n, "unit: %v", err)
-	}
-	return u
-}
-
-func (r *reader) number(n *strictyaml.Node, name string) uint32 {
-	text, ok := r.Text(n, name)
-	if !ok {
-		return 0
-	}
+func parseNumber(text string) (uint32, error) {
 	v, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
 		v, err = strconv.ParseUint(text, 0, 32) // 1_000 and 0x10, as in YAML 1.1
 	}
 	if err != nil {
-		r.Fail(n, "%s: %q is not a number from 0 to 4294967295", name, text)
+		err = fmt.Errorf("%q is not a number from 0 to 4294967295", text)
 	}
-	return uint32(v)
+	return uint32(v), err
 }
 
-func (r *reader) boolean(n *strictyaml.Node, name string) bool {
-	text, ok := r.Text(n, name)
-	if !ok {
-		return false
+func parseMultiplier(text string) (uint32, error) {
+	v, err := parseNumber(text)
+	if err == nil && (v < 1 || v > maxMultiplier) {
+		err = fmt.Errorf("want 1 to %d", maxMultiplier)
 	}
+	return v, err
+}
+
+func parseBoolean(text string) (bool, error) {
 	switch strings.ToLower(text) {
 	case "yes", "on", "y": // as in YAML 1.1
-		return true
+		return true, nil
 	case "no", "off", "n":
-		return false
+		return false, nil
 	}
 	v, err := strconv.ParseBool(text)
 	if err != nil {
-		r.Fail(n, "%s: %q is neither true nor false", name, text)
+		err = fmt.Errorf("%q is neither true nor false", text)
 	}
-	return v
+	return v, err
 }

@@ -116,8 +116,6 @@ type reader struct {
 	whole Document
 	rules []twotier.Rule
 	seen  map[string]*strictyaml.Node // rules by name
-	// overridesRead are the overrides of the current rule.
-	overridesRead []*strictyaml.Node
 	// defaults counts the default rules of each namespace, and onValues the limits on distinct
 	// values that these may have for a key.
 	defaults, onValues map[string]int
@@ -140,21 +138,13 @@ func (r *reader) result() (*Document, error) {
 // readDocument reads one YAML document: rules, a domain, or both.
 func (r *reader) readDocument(top *strictyaml.Node) {
 	const fields = "a document has rules, or domain and descriptors"
-	var domain, descriptors *strictyaml.Node
 	var others []*strictyaml.Node
-	strictyaml.Mapping{Name: "the document", Example: "rules: []",
-		Each: func(key string, at, to *strictyaml.Node) {
-			switch key {
-			case "rules":
-				r.ruleList(to)
-			case "domain":
-				domain = to
-			case "descriptors":
-				descriptors = to
-			default:
-				others = append(others, at)
-			}
+	has := strictyaml.Mapping{Name: "the document", Example: "rules: []",
+		Fields: strictyaml.Fields{"rules": r.ruleList, "domain": nil, "descriptors": nil},
+		Each: func(_ string, at, _ *strictyaml.Node) {
+			others = append(others, at)
 		}}.Read(r.Reader, top)
+	domain, descriptors := has["domain"], has["descriptors"]
 	for _, at := range others {
 		switch {
 		case domain == nil:

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -21,97 +22,72 @@ const (
 // the document's name in errors.
 func ReadList(path string, list *strictyaml.Node) (*Document, error) {
 	r := newReader(path)
-	r.ruleList(list)
+	r.ruleList(r.Reader, "rules", list)
 	return r.result()
 }
 
-func (r *reader) ruleList(list *strictyaml.Node) {
+func (r *reader) ruleList(_ *strictyaml.Reader, name string, list *strictyaml.Node) {
 	if strictyaml.IsNull(list) {
 		r.Fail(list, "rules: there is nothing in it; write rules: [] to have no rules")
 		return
 	}
-	for _, item := range r.List(list, "rules") {
+	for _, item := range r.List(list, name) {
 		r.rule(item)
 	}
-}
-
-// ruleNodes are the places of a rule's parts.
-type ruleNodes struct {
-	name, limits, open, distinct, ban, charge, overrides *strictyaml.Node
-
-	among int64 // how many holds may be open, among the limits
 }
 
 // rule reads one named rule.
 func (r *reader) rule(item *strictyaml.Node) {
 	var one twotier.Rule
-	var at ruleNodes
-	strictyaml.Mapping{Name: "a rule", Example: "name: login",
-		Each: func(key string, place, to *strictyaml.Node) {
-			switch key {
-			case "name":
-				at.name, one.Name = to, r.name(to, "the name of a rule")
-			case "namespace":
-				one.Namespace = r.name(to, "namespace")
-			case "limits":
-				at.limits = to
-				one.Limits, at.among = r.limits(to)
-			case "concurrent":
-				at.open, one.Concurrent = to, r.openHolds(to)
-			case "distinct":
-				at.distinct, one.Distinct = to, r.distinct(to)
-			case "state":
-				one.State = r.state(to)
-			case "ban":
-				at.ban, one.Ban = to, r.ban(to)
-			case "charge":
-				at.charge, one.Charge = to, r.charge(to)
-			case "warn":
-				one.Warn = r.warn(to)
-			case "overrides":
-				at.overrides, one.Overrides = to, r.overrides(to)
-			case "default":
-				one.Default = r.truth(to, "default")
-			default:
-				r.Unknown(place, key, "a rule has "+strings.Join(ruleKeys(), ", "))
-			}
+	var limits limitList
+	has := strictyaml.Mapping{Name: "a rule", Example: "name: login",
+		Valid: "a rule has name, namespace, limits, concurrent, distinct, state, ban, charge, " +
+			"warn, overrides, default",
+		Fields: strictyaml.Fields{
+			"name":       strictyaml.Parsed(&one.Name, parseName).As("the name of a rule"),
+			"namespace":  strictyaml.Parsed(&one.Namespace, parseName),
+			"limits":     strictyaml.Set(&limits, r.limits),
+			"concurrent": openHolds(&one.Concurrent),
+			"distinct":   strictyaml.Set(&one.Distinct, r.distinct),
+			"state":      strictyaml.Parsed(&one.State, twotier.ParseRuleState),
+			"ban":        strictyaml.Parsed(&one.Ban, parseBan),
+			"charge":     strictyaml.Parsed(&one.Charge, parseCharge),
+			"warn":       strictyaml.Parsed(&one.Warn, parseWarn),
+			"overrides":  strictyaml.Set(&one.Overrides, r.overrides),
+			"default":    strictyaml.Truth(&one.Default),
 		}}.Read(r.Reader, item)
-	r.addRule(item, &one, &at)
+	if limits.concurrent > 0 && has["concurrent"] != nil {
+		r.Fail(has["concurrent"], "concurrent: given twice")
+	}
+	one.Limits, one.Concurrent = limits.windows, max(one.Concurrent, limits.concurrent)
+	r.addRule(item, &one, has)
 }
 
-// addRule adds a rule, unless its parts don't belong together.
-func (r *reader) addRule(item *strictyaml.Node, one *twotier.Rule, at *ruleNodes) {
-	if at.among > 0 && at.open != nil {
-		r.Fail(at.open, "concurrent: given twice")
-	}
-	one.Concurrent = max(one.Concurrent, at.among)
-	judges := at.limits != nil || at.open != nil
+// addRule adds a rule, unless its parts, whose nodes are has, don't belong together.
+func (r *reader) addRule(item *strictyaml.Node, one *twotier.Rule,
+	has map[string]*strictyaml.Node) {
+	judges := has["limits"] != nil || has["concurrent"] != nil
 	switch first := r.seen[one.Name]; {
-	case at.name == nil:
+	case has["name"] == nil:
 		r.Fail(item, "a rule without a name")
 	case first != nil:
-		r.Fail(at.name, "there is a rule %s already in line %d", one.Name, first.Line)
-	case !judges && at.distinct == nil:
+		r.Fail(has["name"], "there is a rule %s already in line %d", one.Name, first.Line)
+	case !judges && has["distinct"] == nil:
 		r.Fail(item, "rule %s has no limits, such as limits: [15/1m, 50/24h] or distinct: 5/24h",
 			one.Name)
-	case !judges && at.ban != nil:
-		r.Fail(at.ban, "ban: rule %s has only distinct limits, and these start no bans", one.Name)
-	case !judges && at.charge != nil:
-		r.Fail(at.charge, "charge: rule %s has only distinct limits, and these count no events",
+	case !judges && has["ban"] != nil:
+		r.Fail(has["ban"], "ban: rule %s has only distinct limits, and these start no bans",
+			one.Name)
+	case !judges && has["charge"] != nil:
+		r.Fail(has["charge"], "charge: rule %s has only distinct limits, and these count no events",
 			one.Name)
 	default:
-		if r.seen[one.Name] = at.name; one.Default {
+		if r.seen[one.Name] = has["name"]; one.Default {
 			r.countDefault(item, one)
 		}
-		r.checkOverrides(one, at.overrides, at.limits != nil, at.distinct != nil)
+		r.checkOverrides(one, has["overrides"], has["limits"] != nil, has["distinct"] != nil)
 		r.rules = append(r.rules, *one)
-		r.addSourceRule(one, at.name)
-		r.addSourceLimits(one, one.Limits, at.limits, 0, false)
-		r.addSourceLimits(one, one.Distinct, at.distinct, 0, true)
-		for i, o := range one.Overrides {
-			r.addSourceLimits(one, o.Limits, r.overridesRead[i], i+1, false)
-			r.addSourceLimits(one, o.Distinct, r.overridesRead[i], i+1, true)
-		}
+		r.addSourceRule(one, has)
 	}
 }
 
@@ -136,66 +112,25 @@ func (r *reader) countDefault(item *strictyaml.Node, one *twotier.Rule) {
 	}
 }
 
-// ruleKeys returns the keys that a rule may have.
-func ruleKeys() []string {
-	return []string{"name", "namespace", "limits", "concurrent", "distinct", "state", "ban", "charge",
-		"warn", "overrides", "default"}
+// parseName accepts the name of a rule or a namespace.
+func parseName(text string) (string, error) { return text, config.CheckName(text) }
+
+// parseCharge parses when a request that the rule refuses is counted: always is the only choice.
+func parseCharge(text string) (always bool, err error) {
+	if text != "always" {
+		err = fmt.Errorf("%q is not \"always\"; leave it out to count only what is allowed", text)
+	}
+	return text == "always", err
 }
 
-// truth reads true or false.
-func (r *reader) truth(n *strictyaml.Node, what string) bool {
-	text, ok := r.Text(n, what)
-	if ok && text != "true" && text != "false" {
-		r.Fail(n, "%s: %q is neither true nor false", what, text)
-	}
-	return text == "true"
-}
-
-// charge reads when a request that the rule refuses is counted: always is the only choice.
-func (r *reader) charge(n *strictyaml.Node) bool {
-	text, ok := r.Text(n, "charge")
-	if ok && text != "always" {
-		r.Fail(n, "charge: %q is not \"always\"; leave it out to count only what is allowed", text)
-	}
-	return text == "always"
-}
-
-// warn reads the warning level of a rule: a percentage of each limit, such as 80%.
-func (r *reader) warn(n *strictyaml.Node) int64 {
-	text, ok := r.Text(n, "warn")
-	if !ok {
-		return 0
-	}
+// parseWarn parses the warning level of a rule: a percentage of each limit, such as 80%.
+func parseWarn(text string) (int64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	level, err := strconv.ParseUint(number, 10, 8)
 	if !percent || err != nil || level < 1 || level > 100 {
-		r.Fail(n, "warn: %q is not a whole percentage from 1%% to 100%%, such as 80%%", text)
+		err = fmt.Errorf("%q is not a whole percentage from 1%% to 100%%, such as 80%%", text)
 	}
-	return int64(level)
-}
-
-// name reads the name of a rule or a namespace.
-func (r *reader) name(n *strictyaml.Node, what string) string {
-	text, ok := r.Text(n, what)
-	if !ok {
-		return ""
-	}
-	if err := config.CheckName(text); err != nil {
-		r.Fail(n, "%s: %v", what, err)
-	}
-	return text
-}
-
-func (r *reader) state(n *strictyaml.Node) twotier.RuleState {
-	text, ok := r.Text(n, "state")
-	if !ok {
-		return twotier.RuleOn
-	}
-	s, err := twotier.ParseRuleState(text)
-	if err != nil {
-		r.Fail(n, "state: %v", err)
-	}
-	return s
+	return int64(level), err
 }
 
 // maxBan is the longest ban, and minBan the shortest.
@@ -204,20 +139,13 @@ const (
 	minBan = time.Second
 )
 
-// ban reads the length of a ban, in milliseconds.
-func (r *reader) ban(n *strictyaml.Node) int64 {
-	text, ok := r.Text(n, "ban")
-	if !ok {
-		return 0
-	}
+// parseBan parses the length of a ban, in milliseconds.
+func parseBan(text string) (int64, error) {
 	d, err := config.ParseDuration(text)
-	switch {
-	case err != nil:
-		r.Fail(n, "ban: %v", err)
-	case d < minBan || d > maxBan || d%time.Millisecond != 0:
-		r.Fail(n, "ban: %q is not from %v to %v, in whole milliseconds", text, "1s", "24h")
+	if err == nil && (d < minBan || d > maxBan || d%time.Millisecond != 0) {
+		err = fmt.Errorf("%q is not from 1s to 24h, in whole milliseconds", text)
 	}
-	return d.Milliseconds()
+	return d.Milliseconds(), err
 }
 
 // limitItems returns the items of a list of limits. A single limit needs no list.
@@ -232,22 +160,28 @@ func (r *reader) limitItems(n *strictyaml.Node, name, example string) []*stricty
 	return items
 }
 
+// limitList is the content of a list of limits.
+type limitList struct {
+	windows    []twotier.RuleLimit
+	concurrent int64 // how many holds may be open, 0 if the list has no such limit
+}
+
 // limits reads a list such as [15/1m, 50/24h, {concurrent: 5}], or a single limit.
-func (r *reader) limits(n *strictyaml.Node) (limits []twotier.RuleLimit, concurrent int64) {
+func (r *reader) limits(n *strictyaml.Node) (l limitList) {
 	items := r.limitItems(n, "limits", "[15/1m, 50/24h]")
 	windows := make([]*strictyaml.Node, 0, len(items))
 	for _, item := range items {
-		most, ok := r.concurrent(item)
 		switch {
-		case !ok:
+		case !isConcurrent(item):
 			windows = append(windows, item)
-		case concurrent > 0:
+		case l.concurrent > 0:
 			r.Fail(item, "concurrent: given twice")
 		default:
-			concurrent = most
+			openHolds(&l.concurrent)(r.Reader, "concurrent", item.Content[1])
 		}
 	}
-	return r.limitsOf(windows, false), concurrent
+	l.windows = r.limitsOf(windows, false)
+	return l
 }
 
 // isConcurrent reports whether an item of a list of limits is a limit such as {concurrent: 5}.
@@ -257,26 +191,8 @@ func isConcurrent(item *strictyaml.Node) bool {
 		item.Content[0].Value == "concurrent"
 }
 
-// concurrent reads a limit such as {concurrent: 5}. ok is false for other limits.
-func (r *reader) concurrent(item *strictyaml.Node) (most int64, ok bool) {
-	if !isConcurrent(item) {
-		return 0, false
-	}
-	return r.openHolds(item.Content[1]), true
-}
-
 // openHolds reads how many holds may be open.
-func (r *reader) openHolds(n *strictyaml.Node) (most int64) {
-	text, ok := r.Text(n, "concurrent")
-	if !ok {
-		return 0
-	}
-	most, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || most < 1 {
-		r.Fail(n, "concurrent: %q is not a number from 1 to 2147483647", text)
-	}
-	return most
-}
+func openHolds(to *int64) strictyaml.Value { return strictyaml.Number(to, 1, math.MaxInt32) }
 
 // distinct reads such a list, or a single limit.
 func (r *reader) distinct(n *strictyaml.Node) []twotier.RuleLimit {

@@ -15,8 +15,7 @@ const maxKey = 256
 // overrides reads a list such as [{key: vip-1, limits: [100/1m]}, {prefix: corp-, limits: [9/1m]}].
 func (r *reader) overrides(n *strictyaml.Node) (all []twotier.Override) {
 	seen, prefixes := map[string]int{}, 0
-	r.overridesRead = r.List(n, "overrides")
-	for _, item := range r.overridesRead {
+	for _, item := range r.List(n, "overrides") {
 		o := r.override(item)
 		which := fmt.Sprintf("key %q", o.Key)
 		if o.Key == "" {
@@ -37,27 +36,22 @@ func (r *reader) overrides(n *strictyaml.Node) (all []twotier.Override) {
 
 // override reads one override.
 func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
-	seen := map[string]bool{}
-	strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
-		Each: func(key string, at, to *strictyaml.Node) {
-			seen[key] = true
-			switch key {
-			case "key":
-				o.Key = r.key(to, "key")
-			case "prefix":
-				o.Prefix = r.key(to, "prefix")
-			case "limits":
-				limits, open := r.limits(to)
-				if o.Limits = limits; open > 0 {
-					r.Fail(to, "limits: only the rule itself has {concurrent: %d}", open)
-				}
-			case "distinct":
-				o.Distinct = r.distinct(to)
-			default:
-				r.Unknown(at, key, "an override has key or prefix, and limits or distinct")
-			}
+	var limits limitList
+	has := strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
+		Valid: "an override has key or prefix, and limits or distinct",
+		Fields: strictyaml.Fields{
+			"key":      strictyaml.Parsed(&o.Key, parseKey),
+			"prefix":   strictyaml.Parsed(&o.Prefix, parseKey),
+			"limits":   strictyaml.Set(&limits, r.limits),
+			"distinct": strictyaml.Set(&o.Distinct, r.distinct),
 		}}.Read(r.Reader, item)
-	if seen["key"] == seen["prefix"] || !seen["limits"] && !seen["distinct"] {
+	if limits.concurrent > 0 {
+		r.Fail(has["limits"], "limits: only the rule itself has {concurrent: %d}",
+			limits.concurrent)
+	}
+	o.Limits = limits.windows
+	if (has["key"] != nil) == (has["prefix"] != nil) ||
+		has["limits"] == nil && has["distinct"] == nil {
 		r.Fail(item, "an override has either key or prefix, and limits or distinct")
 	}
 	return o
@@ -76,11 +70,10 @@ func (r *reader) checkOverrides(one *twotier.Rule, at *strictyaml.Node, limits, 
 	}
 }
 
-// key reads a key or the beginning of one.
-func (r *reader) key(n *strictyaml.Node, what string) string {
-	text, ok := r.Text(n, what)
-	if ok && (text == "" || len(text) > maxKey || strings.ContainsFunc(text, unicode.IsControl)) {
-		r.Fail(n, "%s: want 1 to %d bytes without control characters", what, maxKey)
+// parseKey accepts a key or the beginning of one.
+func parseKey(text string) (string, error) {
+	if text == "" || len(text) > maxKey || strings.ContainsFunc(text, unicode.IsControl) {
+		return text, fmt.Errorf("want 1 to %d bytes without control characters", maxKey)
 	}
-	return text
+	return text, nil
 }

@@ -60,12 +60,17 @@ type PlacedDescriptor struct {
 // Source returns the parts of the document.
 func (d *Document) Source() *Source { return &d.source }
 
-// addSourceRule adds a rule to the source.
-func (r *reader) addSourceRule(one *twotier.Rule, at *strictyaml.Node) {
-	r.whole.source.Rules = append(r.whole.source.Rules, PlacedRule{one, r.Position(at)})
+// addSourceRule adds a rule to the source, with its limits and overrides.
+func (r *reader) addSourceRule(one *twotier.Rule, has map[string]*strictyaml.Node) {
+	to := &r.whole.source
+	to.Rules = append(to.Rules, PlacedRule{one, r.Position(has["name"])})
+	r.addSourceLimits(one, one.Limits, has["limits"], 0, false)
+	r.addSourceLimits(one, one.Distinct, has["distinct"], 0, true)
 	for i, o := range one.Overrides {
-		r.whole.source.Overrides = append(r.whole.source.Overrides,
-			PlacedOverride{o, one.Name, r.Position(r.overridesRead[i])})
+		at := strictyaml.Resolve(has["overrides"].Content[i])
+		to.Overrides = append(to.Overrides, PlacedOverride{o, one.Name, r.Position(at)})
+		r.addSourceLimits(one, o.Limits, at, i+1, false)
+		r.addSourceLimits(one, o.Distinct, at, i+1, true)
 	}
 }
 

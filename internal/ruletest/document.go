@@ -1,6 +1,7 @@
 package ruletest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,7 +65,7 @@ type reader struct {
 	file     *File
 	rules    *strictyaml.Node // a list, or a path
 	settings string
-	requests int   // so far, with repetitions
+	requests int64 // so far, with repetitions
 	start    int64 // of the current test, in unix milliseconds
 	now      int64 // of its last request, relative to its start
 	held     map[string]bool
@@ -72,31 +73,18 @@ type reader struct {
 
 // readFile reads the top of the file.
 func (r *reader) readFile(top *strictyaml.Node) {
-	var tests *strictyaml.Node
-	strictyaml.Mapping{Name: "the file", Example: "rules: rules.yaml",
-		Each: func(key string, at, to *strictyaml.Node) {
-			switch key {
-			case "rules":
-				r.rules = to
-			case "config":
-				r.settings, _ = r.Text(to, key)
-			case "tests":
-				tests = to
-				for _, item := range r.List(to, key) {
-					r.readTest(item)
-				}
-			default:
-				r.Unknown(at, key, "a file of tests has rules, config and tests")
-			}
+	has := strictyaml.Mapping{Name: "the file", Example: "rules: rules.yaml",
+		Valid: "a file of tests has rules, config and tests", Fields: strictyaml.Fields{
+			"rules":  nil,
+			"config": strictyaml.Text(&r.settings),
+			"tests":  strictyaml.Items(&r.file.tests, r.readTest),
 		}}.Read(r.Reader, top)
+	r.rules = has["rules"]
 	switch {
 	case r.rules == nil:
 		r.Fail(top, "rules is missing: the path of the file of rules, or a list of rules")
 	case len(r.file.tests) == 0 && r.Err() == nil:
-		if tests == nil {
-			tests = top
-		}
-		r.Fail(tests, "no tests; want tests: [{name: NAME, steps: [...]}]")
+		r.Fail(cmp.Or(has["tests"], top), "no tests; want tests: [{name: NAME, steps: [...]}]")
 	}
 }
 
@@ -104,23 +92,15 @@ func (r *reader) readFile(top *strictyaml.Node) {
 func defaultStart() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // readTest reads one test.
-func (r *reader) readTest(item *strictyaml.Node) {
+func (r *reader) readTest(item *strictyaml.Node) test {
 	t := test{start: defaultStart().UnixMilli()}
-	var steps *strictyaml.Node
 	r.now, r.held = 0, map[string]bool{}
-	strictyaml.Mapping{Name: "a test", Example: "name: three attempts",
-		Each: func(key string, at, to *strictyaml.Node) {
-			switch key {
-			case "name":
-				t.name, _ = r.Text(to, key)
-			case "start":
-				t.start = r.readStart(to)
-			case "steps":
-				steps = to
-			default:
-				r.Unknown(at, key, "a test has name, start and steps")
-			}
-		}}.Read(r.Reader, item)
+	steps := strictyaml.Mapping{Name: "a test", Example: "name: three attempts",
+		Valid: "a test has name, start and steps", Fields: strictyaml.Fields{
+			"name":  strictyaml.Text(&t.name),
+			"start": strictyaml.Parsed(&t.start, parseStart),
+			"steps": nil,
+		}}.Read(r.Reader, item)["steps"]
 	switch {
 	case t.name == "":
 		r.Fail(item, "a test without a name")
@@ -128,24 +108,18 @@ func (r *reader) readTest(item *strictyaml.Node) {
 		r.Fail(item, "test %q has no steps", t.name)
 	default:
 		r.start = t.start
-		for _, one := range r.List(steps, "steps") {
-			t.steps = append(t.steps, r.readStep(one))
-		}
+		strictyaml.Items(&t.steps, r.readStep)(r.Reader, "steps", steps)
 	}
-	r.file.tests = append(r.file.tests, t)
+	return t
 }
 
-// readStart reads the time at which a test starts.
-func (r *reader) readStart(n *strictyaml.Node) int64 {
-	text, ok := r.Text(n, "start")
-	if !ok {
-		return 0
-	}
+// parseStart parses the time at which a test starts.
+func parseStart(text string) (int64, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil || at.UnixMilli() < 1 {
-		r.Fail(n, "start: %q is not a time such as 2026-03-28T22:30:00Z", text)
+		return 0, fmt.Errorf("%q is not a time such as 2026-03-28T22:30:00Z", text)
 	}
-	return at.UnixMilli()
+	return at.UnixMilli(), nil
 }
 
 // loadNamed reads the rules and the namespaces. Unless settings is empty, it is the path of the

@@ -77,7 +77,7 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 		}
 		r.EndCheck(&one, twotier.Acquire)
 	}
-	op := twotier.Op{Kind: twotier.Acquire, Charge: s.charge, Hold: s.hold, Release: s.release}
+	op := twotier.Op{Kind: twotier.Acquire, Charge: s.charge, Hold: s.hold, Release: s.releases()}
 	if r.NeedsHold(&op) {
 		if f := r.CheckHold(&op); f != nil {
 			return nil, f
@@ -92,7 +92,7 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 	}
 	if id := r.HoldID(0, res); id != "" {
 		e.ids[s.as] = id
-		if s.release {
+		if s.releases() {
 			e.addDeadline(id, r.Ops[0].Until)
 		}
 	}
@@ -250,11 +250,8 @@ func (e *engine) askDomain(ctx context.Context, s *step) (*outcome, error) {
 	o := &outcome{allowed: !over}
 	for _, d := range e.log {
 		for _, l := range d.Limits {
-			window := spell(l.Window)
-			if l.Period != nil {
-				window = l.Period.String()
-			}
-			o.record(cmp.Or(d.Rule, string(d.Key))+"/"+window, l.Count, l.Max,
+			name := cmp.Or(d.Rule, string(d.Key)) + "/" + twotier.FormatWindow(l.Window, l.Period)
+			o.record(name, l.Count, l.Max,
 				d.Verdict == twotier.Refused || d.Verdict == twotier.ShadowRefused,
 				d.Verdict == twotier.ShadowRefused)
 		}

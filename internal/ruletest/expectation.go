@@ -12,14 +12,11 @@ import (
 
 // expectation is what a step expects of each answer. Nil and empty fields expect nothing.
 type expectation struct {
-	allowed            *bool
-	by, near, shadow   []string
-	over               []string
-	hasBy, hasNear     bool
-	hasShadow, hasOver bool
-	retryAfter         int64 // milliseconds, or -1: never
-	hasRetryAfter      bool
-	counts             []wantedCount
+	verdict                string // allowed or refused
+	by, near, shadow, over []string
+	retryAfter             int64 // milliseconds, or -1: never
+	hasRetryAfter          bool
+	counts                 []wantedCount
 }
 
 // wantedCount is the expected count of a limit.
@@ -44,54 +41,44 @@ type judged struct {
 	count, max int64
 }
 
-// readExpectation reads a field of an expectation, and reports whether the key is one.
-func (r *reader) readExpectation(w *expectation, key string, to *strictyaml.Node) bool {
-	switch key {
-	case "expect":
-		text, _ := r.Text(to, key)
-		if text != "allowed" && text != "refused" {
-			r.Fail(to, "expect: %q is neither allowed nor refused", text)
-		}
-		w.allowed = new(text == "allowed")
-	case "by":
-		w.by, w.hasBy = r.names(to, key), true
-	case "near":
-		w.near, w.hasNear = r.names(to, key), true
-	case "shadow":
-		w.shadow, w.hasShadow = r.names(to, key), true
-	case "over":
-		w.over, w.hasOver = r.names(to, key), true
-	case "retry_after":
-		w.hasRetryAfter = true
-		if text := to.Value; text == "never" {
-			w.retryAfter = -1
-		} else {
-			w.retryAfter = r.duration(to, key)
-		}
-	case "counts":
-		strictyaml.Mapping{Name: "counts", Example: "login/1m: 3",
-			Each: func(name string, _, to *strictyaml.Node) {
-				w.counts = append(w.counts,
-					wantedCount{name, r.number(to, name, 0, twotier.Unlimited)})
-			}}.Read(r.Reader, to)
-	default:
-		return false
+// addFields adds the keys of an expectation to those of its step.
+func (w *expectation) addFields(fields strictyaml.Fields) {
+	fields["expect"] = strictyaml.OneOf(&w.verdict, "allowed", "refused")
+	fields["by"] = strictyaml.Texts(&w.by)
+	fields["near"] = strictyaml.Texts(&w.near)
+	fields["shadow"] = strictyaml.Texts(&w.shadow)
+	fields["over"] = strictyaml.Texts(&w.over)
+	fields["retry_after"] = strictyaml.Parsed(&w.retryAfter, parseRetry)
+	fields["counts"] = w.readCounts
+}
+
+// parseRetry parses the time until a retry, or never.
+func parseRetry(text string) (int64, error) {
+	if text == "never" {
+		return -1, nil
 	}
-	return true
+	return parseDuration(text)
+}
+
+// readCounts reads a mapping from limits to their counts.
+func (w *expectation) readCounts(r *strictyaml.Reader, name string, n *strictyaml.Node) {
+	strictyaml.Mapping{Name: name, Example: "login/1m: 3",
+		Each: func(limit string, _, to *strictyaml.Node) {
+			c := wantedCount{name: limit}
+			strictyaml.Number(&c.n, 0, twotier.Unlimited)(r, limit, to)
+			w.counts = append(w.counts, c)
+		}}.Read(r, n)
 }
 
 // isMet reports whether an outcome is as expected.
 func (w *expectation) isMet(o *outcome) bool {
-	if w.allowed != nil && *w.allowed != o.allowed ||
+	if w.verdict != "" && w.verdict != verdictOf(o.allowed) ||
 		w.hasRetryAfter && w.retryAfter != o.retryAfter {
 		return false
 	}
-	for _, list := range []struct {
-		has          bool
-		wanted, have []string
-	}{{w.hasBy, w.by, o.by}, {w.hasNear, w.near, o.near}, {w.hasShadow, w.shadow, o.shadow},
-		{w.hasOver, w.over, o.over}} {
-		if list.has && !covers(list.wanted, list.have) {
+	for _, list := range [][2][]string{{w.by, o.by}, {w.near, o.near}, {w.shadow, o.shadow},
+		{w.over, o.over}} {
+		if list[0] != nil && !covers(list[0], list[1]) {
 			return false
 		}
 	}
@@ -140,16 +127,16 @@ func stands(name, limit string) bool {
 // String describes what is expected, as outcome.describe does for the answer.
 func (w *expectation) String() string {
 	var all []string
-	if w.allowed != nil {
-		all = append(all, verdictOf(*w.allowed))
+	if w.verdict != "" {
+		all = append(all, w.verdict)
 	}
-	all = appendList(all, "by", w.hasBy, w.by)
+	all = appendList(all, "by", w.by != nil, w.by)
 	if w.hasRetryAfter {
 		all = append(all, spellRetry(w.retryAfter))
 	}
-	all = appendList(all, "near", w.hasNear, w.near)
-	all = appendList(all, "shadow", w.hasShadow, w.shadow)
-	all = appendList(all, "over", w.hasOver, w.over)
+	all = appendList(all, "near", w.near != nil, w.near)
+	all = appendList(all, "shadow", w.shadow != nil, w.shadow)
+	all = appendList(all, "over", w.over != nil, w.over)
 	for _, c := range w.counts {
 		all = append(all, "count of "+c.name+" "+strconv.FormatInt(c.n, 10))
 	}
@@ -162,12 +149,12 @@ func (o *outcome) describe(w *expectation) string {
 		return strings.Join(appendList(nil, "over", true, o.over), ", ")
 	}
 	all := []string{verdictOf(o.allowed)}
-	all = appendList(all, "by", w.hasBy || len(o.by) > 0, o.by)
+	all = appendList(all, "by", w.by != nil || len(o.by) > 0, o.by)
 	if w.hasRetryAfter || o.retryAfter != 0 {
 		all = append(all, spellRetry(o.retryAfter))
 	}
-	all = appendList(all, "near", w.hasNear || len(o.near) > 0, o.near)
-	all = appendList(all, "shadow", w.hasShadow || len(o.shadow) > 0, o.shadow)
+	all = appendList(all, "near", w.near != nil || len(o.near) > 0, o.near)
+	all = appendList(all, "shadow", w.shadow != nil || len(o.shadow) > 0, o.shadow)
 	return strings.Join(all, ", ")
 }
 

@@ -2,37 +2,16 @@ package ruletest
 
 import "twotier.dev/twotier/internal/strictyaml"
 
-// readHold reads a field about a hold, and reports whether the key is one.
-func (r *reader) readHold(s *step, key string, to *strictyaml.Node) bool {
-	switch key {
-	case "hold":
-		s.hold = r.duration(to, key)
-	case "on_expiry":
-		text, _ := r.Text(to, key)
-		if s.release = text == "release"; text != "release" && text != "keep" {
-			r.Fail(to, "on_expiry: %q is neither keep nor release", text)
-		}
-	case "as":
-		s.as, _ = r.Text(to, key)
-	case "settle":
-		s.settle, _ = r.Text(to, key)
-	case "renew":
-		s.renew, _ = r.Text(to, key)
-	case "for":
-		s.lasts = r.duration(to, key)
-	default:
-		return false
-	}
-	return true
-}
+// releases reports whether the hold is released at its end.
+func (s *step) releases() bool { return s.onExpiry == "release" }
 
 // checkNames checks that a hold that a step names was made before, and remembers the one that it
 // makes.
-func (r *reader) checkNames(s *step, item *strictyaml.Node, seen map[string]bool) {
-	if seen["settle"] && !r.held[s.settle] {
+func (r *reader) checkNames(s *step, item *strictyaml.Node, has map[string]*strictyaml.Node) {
+	if has["settle"] != nil && !r.held[s.settle] {
 		r.Fail(item, "settle: no step before has hold and as: %s", s.settle)
 	}
-	if seen["renew"] && !r.held[s.renew] {
+	if has["renew"] != nil && !r.held[s.renew] {
 		r.Fail(item, "renew: no step before has hold and as: %s", s.renew)
 	}
 	if s.as != "" {

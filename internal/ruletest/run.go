@@ -83,7 +83,7 @@ func (f *File) runTest(ctx context.Context, t *test) (failures []Failure, err er
 // expected, or nil.
 func (e *engine) runStep(ctx context.Context, t *test, s *step) (first *Failure) {
 	for i := range s.times {
-		after := s.after + int64(i)*s.every
+		after := s.after + i*s.every
 		err := e.moveTo(ctx, t.start+after)
 		var o *outcome
 		if err == nil {
@@ -95,7 +95,7 @@ func (e *engine) runStep(ctx context.Context, t *test, s *step) (first *Failure)
 		first = &Failure{At: s.at, Test: t.name, Time: spell(after), Request: s.request(),
 			Expected: s.want.String()}
 		if s.times > 1 {
-			first.Repetition = i + 1
+			first.Repetition = int(i) + 1
 		}
 		if first.Expected == "" {
 			first.Expected = "any answer"

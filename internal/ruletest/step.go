@@ -1,11 +1,13 @@
 package ruletest
 
 import (
+	"errors"
 	"fmt"
-	"strconv"
+	"maps"
 	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/strictyaml"
@@ -15,7 +17,7 @@ import (
 type step struct {
 	at     string // FILE:LINE:COLUMN
 	after  int64  // milliseconds from the start of the test to the first request
-	times  int
+	times  int64
 	every  int64 // milliseconds between repetitions
 	checks []check
 	// severally marks checks that are a list in the file.
@@ -25,7 +27,7 @@ type step struct {
 	entries   [][]entry // the descriptors of a request for the domain
 	charge    bool
 	hold      int64  // milliseconds
-	release   bool   // the hold is released at its end
+	onExpiry  string // release or keep
 	as        string // the name of the hold
 	settle    string // the name of a hold to settle
 	renew     string // the name of a hold to renew
@@ -44,66 +46,63 @@ type check struct {
 // entry is a pair of a descriptor.
 type entry struct{ key, value string }
 
-// stepKeys lists the keys of a step.
-func stepKeys() []string {
-	return []string{"at", "times", "every", "ns", "key", "n", "rules", "checks", "values", "charge",
-		"hold", "on_expiry", "as", "settle", "renew", "for", "domain", "descriptors", "expect",
-		"by", "near", "shadow", "over", "retry_after", "counts"}
-}
-
 // readStep reads one step.
 func (r *reader) readStep(item *strictyaml.Node) step {
 	s := step{at: r.Position(item), after: -1, times: 1}
-	one, seen := check{n: 1}, map[string]bool{}
-	strictyaml.Mapping{Name: "a step", Example: "at: 10s",
-		Each: func(key string, at, to *strictyaml.Node) {
-			seen[key] = true
-			if !r.readCheckField(&one, key, to) && !r.readTiming(&s, key, to) &&
-				!r.readRequest(&s, key, to) && !r.readExpectation(&s.want, key, to) {
-				r.Unknown(at, key, "a step has "+strings.Join(stepKeys(), ", "))
-			}
-		}}.Read(r.Reader, item)
-	if !seen["checks"] {
+	one := check{n: 1}
+	fields := one.fields()
+	r.addFields(&s, fields)
+	s.want.addFields(fields)
+	has := strictyaml.Mapping{Name: "a step", Example: "at: 10s", Fields: fields,
+		Valid: "a step has at, times, every, ns, key, n, rules, checks, values, charge, hold, " +
+			"on_expiry, as, settle, renew, for, domain, descriptors, expect, by, near, shadow, " +
+			"over, retry_after, counts"}.Read(r.Reader, item)
+	s.severally, s.want.hasRetryAfter = has["checks"] != nil, has["retry_after"] != nil
+	if one.hasN = has["n"] != nil; !s.severally {
 		s.checks = []check{one}
 	}
-	r.finishStep(&s, item, seen)
+	r.finishStep(&s, item, has)
 	return s
 }
 
-// readCheckField reads a field of a check, and reports whether the key is one.
-func (r *reader) readCheckField(c *check, key string, to *strictyaml.Node) bool {
-	switch key {
-	case "ns":
-		if c.ns, _ = r.Text(to, key); !request.ValidNS([]byte(c.ns)) {
-			r.Fail(to, "ns: %s", request.WantNS)
-		}
-	case "key":
-		if c.key, _ = r.Text(to, key); !request.ValidKey([]byte(c.key)) {
-			r.Fail(to, "key: %s", request.WantKey)
-		}
-	case "n":
-		c.n, c.hasN = r.number(to, key, 0, request.MaxN), true
-	case "rules":
-		c.rules = r.names(to, key)
-	default:
-		return false
+// fields returns the keys of a check.
+func (c *check) fields() strictyaml.Fields {
+	return strictyaml.Fields{
+		"ns":    strictyaml.Parsed(&c.ns, checked(request.ValidNS, request.WantNS)),
+		"key":   strictyaml.Parsed(&c.key, checked(request.ValidKey, request.WantKey)),
+		"n":     strictyaml.Number(&c.n, 0, request.MaxN),
+		"rules": strictyaml.Texts(&c.rules),
 	}
-	return true
 }
 
-// readTiming reads when a request is made, and how often.
-func (r *reader) readTiming(s *step, key string, to *strictyaml.Node) bool {
-	switch key {
-	case "at":
-		s.after = r.readAt(to)
-	case "times":
-		s.times = int(r.number(to, key, 1, maxSteps))
-	case "every":
-		s.every = r.duration(to, key)
-	default:
-		return false
+// checked returns a parser that accepts the texts that valid does.
+func checked(valid func([]byte) bool, want string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if !valid([]byte(text)) {
+			return text, errors.New(want)
+		}
+		return text, nil
 	}
-	return true
+}
+
+// addFields adds the keys of a step to those of its only check.
+func (r *reader) addFields(s *step, fields strictyaml.Fields) {
+	maps.Copy(fields, strictyaml.Fields{
+		"at":          strictyaml.Set(&s.after, r.readAt),
+		"times":       strictyaml.Number(&s.times, 1, maxSteps),
+		"every":       strictyaml.Parsed(&s.every, parseDuration),
+		"checks":      strictyaml.Items(&s.checks, r.readCheck),
+		"values":      strictyaml.Texts(&s.values),
+		"charge":      strictyaml.Truth(&s.charge),
+		"domain":      strictyaml.Text(&s.domain),
+		"descriptors": strictyaml.Items(&s.entries, r.readDescriptor),
+		"hold":        strictyaml.Parsed(&s.hold, parseDuration),
+		"on_expiry":   strictyaml.OneOf(&s.onExpiry, "keep", "release"),
+		"as":          strictyaml.Text(&s.as),
+		"settle":      strictyaml.Text(&s.settle),
+		"renew":       strictyaml.Text(&s.renew),
+		"for":         strictyaml.Parsed(&s.lasts, parseDuration),
+	})
 }
 
 // readAt reads the time of a request: a duration since the start of the test, or a time of day.
@@ -117,46 +116,17 @@ func (r *reader) readAt(n *strictyaml.Node) int64 {
 		r.Fail(n, "at: %q is not a time such as 2026-03-28T22:30:00Z, at or after the start of "+
 			"the test", text)
 	}
-	return r.duration(n, "at")
-}
-
-// readRequest reads what a request asks for, apart from a single check.
-func (r *reader) readRequest(s *step, key string, to *strictyaml.Node) bool {
-	switch key {
-	case "checks":
-		s.severally = true
-		for _, item := range r.List(to, key) {
-			s.checks = append(s.checks, r.readCheck(item))
-		}
-	case "values":
-		s.values = r.names(to, key)
-	case "charge":
-		text, _ := r.Text(to, key)
-		if s.charge = text == "true"; text != "true" && text != "false" {
-			r.Fail(to, "charge: %q is neither true nor false", text)
-		}
-	case "domain":
-		s.domain, _ = r.Text(to, key)
-	case "descriptors":
-		for _, item := range r.List(to, key) {
-			s.entries = append(s.entries, r.readDescriptor(item))
-		}
-	default:
-		return r.readHold(s, key, to)
-	}
-	return true
+	after := int64(0)
+	strictyaml.Parsed(&after, parseDuration)(r.Reader, "at", n)
+	return after
 }
 
 // readCheck reads one of several checks.
 func (r *reader) readCheck(item *strictyaml.Node) check {
 	c := check{n: 1}
-	strictyaml.Mapping{Name: "a check", Example: "key: alice",
-		Each: func(key string, at, to *strictyaml.Node) {
-			if !r.readCheckField(&c, key, to) {
-				r.Unknown(at, key, "a check has ns, key, n and rules")
-			}
-		}}.Read(r.Reader, item)
-	if c.key == "" {
+	has := strictyaml.Mapping{Name: "a check", Example: "key: alice", Fields: c.fields(),
+		Valid: "a check has ns, key, n and rules"}.Read(r.Reader, item)
+	if c.hasN = has["n"] != nil; c.key == "" {
 		r.Fail(item, "a check without a key")
 	}
 	return c
@@ -176,8 +146,8 @@ func (r *reader) readDescriptor(item *strictyaml.Node) (entries []entry) {
 }
 
 // finishStep checks that the fields of a step make a request, and sets its time.
-func (r *reader) finishStep(s *step, item *strictyaml.Node, seen map[string]bool) {
-	if wrong := s.conflict(seen); wrong != "" {
+func (r *reader) finishStep(s *step, item *strictyaml.Node, has map[string]*strictyaml.Node) {
+	if wrong := s.conflict(has); wrong != "" {
 		r.Fail(item, "%s", wrong)
 	}
 	if len(s.checks) > request.MaxChecks {
@@ -189,21 +159,21 @@ func (r *reader) finishStep(s *step, item *strictyaml.Node, seen map[string]bool
 	if s.after < r.now {
 		r.Fail(item, "at: %s is before the previous request, at %s", spell(s.after), spell(r.now))
 	}
-	if r.now = s.after + int64(s.times-1)*s.every; r.now > maxAfter {
+	if r.now = s.after + (s.times-1)*s.every; r.now > maxAfter {
 		r.Fail(item, "at, every: want the last request at most 20 years after the start")
 		r.now = maxAfter
 	}
-	r.checkNames(s, item, seen)
+	r.checkNames(s, item, has)
 	if r.requests += s.times; r.requests > maxSteps {
 		r.Fail(item, "more than %d requests in all", maxSteps)
 	}
 }
 
 // conflict returns why the fields of a step do not make one request, or "".
-func (s *step) conflict(seen map[string]bool) string {
+func (s *step) conflict(given map[string]*strictyaml.Node) string {
 	has := func(keys ...string) (one string) {
 		for _, key := range keys {
-			if seen[key] {
+			if given[key] != nil {
 				return key
 			}
 		}
@@ -213,8 +183,8 @@ func (s *step) conflict(seen map[string]bool) string {
 	switch {
 	case kind == "":
 		return "no request; want key, checks, values, descriptors, settle or renew"
-	case seen["checks"] && len(s.checks) == 0, seen["values"] && len(s.values) == 0,
-		seen["descriptors"] && len(s.entries) == 0:
+	case s.severally && len(s.checks) == 0, has("values") != "" && len(s.values) == 0,
+		has("descriptors") != "" && len(s.entries) == 0:
 		return kind + ": the list is empty"
 	case kind == "descriptors" && s.domain == "":
 		return "descriptors: want a domain with them"
@@ -223,7 +193,7 @@ func (s *step) conflict(seen map[string]bool) string {
 		return "descriptors: want only n with them, and of the answer no retry_after and near"
 	case kind != "descriptors" && s.domain != "":
 		return "domain: want descriptors with it"
-	case kind == "values" && !seen["key"],
+	case kind == "values" && has("key") == "",
 		kind == "values" && has("checks", "n", "hold", "on_expiry", "charge") != "":
 		return "values: want a key with them, and no checks, n, hold, on_expiry or charge"
 	case kind == "checks" && has("key", "ns", "n", "rules") != "":
@@ -232,59 +202,23 @@ func (s *step) conflict(seen map[string]bool) string {
 	return s.holdConflict(kind, has)
 }
 
-// number reads a whole number.
-func (r *reader) number(n *strictyaml.Node, name string, least, most int64) int64 {
-	text, ok := r.Text(n, name)
-	if !ok {
-		return least
-	}
-	v, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || v < least || v > most {
-		r.Fail(n, "%s: %q is not a number from %d to %d", name, text, least, most)
-		return least
-	}
-	return v
-}
-
 // maxAfter is the longest duration in a test, in milliseconds.
 const maxAfter = 20 * 366 * 24 * 3_600_000
 
-// duration reads a duration and returns its milliseconds.
-func (r *reader) duration(n *strictyaml.Node, name string) int64 {
-	text, ok := r.Text(n, name)
-	if !ok {
-		return 0
-	}
+// parseDuration parses a duration and returns its milliseconds.
+func parseDuration(text string) (int64, error) {
 	if text == "0" {
-		return 0
+		return 0, nil
 	}
 	d, err := config.ParseDuration(text)
-	switch {
-	case err != nil:
-		r.Fail(n, "%s: %v", name, err)
-	case d%time.Millisecond != 0 || d.Milliseconds() > maxAfter:
-		r.Fail(n, "%s: %q is not a whole number of milliseconds, at most 20 years", name, text)
+	if err == nil && (d%time.Millisecond != 0 || d.Milliseconds() > maxAfter) {
+		err = fmt.Errorf("%q is not a whole number of milliseconds, at most 20 years", text)
 	}
-	return d.Milliseconds()
-}
-
-// names reads a list of texts, or a single one.
-func (r *reader) names(n *strictyaml.Node, name string) []string {
-	items := []*strictyaml.Node{n}
-	if strictyaml.IsList(n) {
-		items = r.List(n, name)
-	}
-	all := make([]string, 0, len(items))
-	for _, item := range items {
-		if text, ok := r.Text(item, name); ok {
-			all = append(all, text)
-		}
-	}
-	return all
+	return d.Milliseconds(), err
 }
 
 // spell formats milliseconds.
-func spell(ms int64) string { return config.FormatMilliseconds(ms) }
+func spell(ms int64) string { return twotier.FormatMillis(ms) }
 
 // request describes the request of a step.
 func (s *step) request() string {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"twotier.dev/twotier/internal/retry"
 )
 
 // Source is a clock that can be asked for its time: the store's.
@@ -70,15 +72,7 @@ const (
 
 // Run measures periodically until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
-	ticker := time.NewTicker(min(k.opt.Interval, watchInterval))
-	defer ticker.Stop()
-	asked := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for asked := time.Now(); retry.Pause(ctx, min(k.opt.Interval, watchInterval)); {
 		if k.resume() || k.opt.Clock.Doubt() != "" || time.Since(asked) >= k.opt.Interval {
 			k.Measure(ctx)
 			asked = time.Now()

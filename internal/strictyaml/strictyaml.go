@@ -150,35 +150,48 @@ func (r *Reader) Position(n *Node) string {
 type Mapping struct {
 	// Name is the name of the mapping in errors, and Example a valid line of it.
 	Name, Example string
+	// Fields are the known keys, and Valid names them in errors.
+	Fields Fields
+	Valid  string
 	// Normal returns the spelling of a key that Each receives. Default: the key itself.
 	Normal func(key string) string
-	// Each is called for each pair, in order, with the nodes of the key and of the value.
+	// Each is called for each pair whose key is not in Fields, with the nodes of the key and of
+	// the value. Default: report the key as unknown.
 	Each func(key string, at, to *Node)
 }
 
-// Read reads n as a mapping. An empty value is a mapping without pairs, since all its lines may be
-// commented out.
-func (m Mapping) Read(r *Reader, n *Node) {
+// Read reads the pairs of n in order, and returns the values by their keys. An empty value is a
+// mapping without pairs, since all its lines may be commented out.
+func (m Mapping) Read(r *Reader, n *Node) map[string]*Node {
 	n = Resolve(n)
 	if n.Kind != yaml.MappingNode {
 		if !IsNull(n) {
 			r.Fail(n, "%s is not made of lines such as %q", m.Name, m.Example)
 		}
-		return
+		return nil
 	}
-	seen := map[string]*Node{}
+	values, lines := map[string]*Node{}, map[string]int{}
 	for pair := range slices.Chunk(n.Content, 2) {
 		key := pair[0].Value
 		if m.Normal != nil {
 			key = m.Normal(key)
 		}
-		if first := seen[key]; first != nil {
-			r.Fail(pair[0], "%s is set already in line %d", key, first.Line)
+		if line := lines[key]; line > 0 {
+			r.Fail(pair[0], "%s is set already in line %d", key, line)
 			continue
 		}
-		seen[key] = pair[0]
-		m.Each(key, pair[0], Resolve(pair[1]))
+		values[key], lines[key] = Resolve(pair[1]), pair[0].Line
+		switch read, known := m.Fields[key]; {
+		case read != nil:
+			read(r, key, values[key])
+		case known:
+		case m.Each != nil:
+			m.Each(key, pair[0], values[key])
+		default:
+			r.Unknown(pair[0], key, m.Valid)
+		}
 	}
+	return values
 }
 
 // List returns the items of a sequence. name is its name in errors. An empty value has no items.

@@ -55,6 +55,47 @@ func TestReader(t *testing.T) {
 	}
 }
 
+// TestFields reads a mapping with a value of each kind into variables.
+func TestFields(t *testing.T) {
+	for text, want := range map[string]string{
+		"word: on\nflag: true\nn: 9": "on true 9 [] [] <nil>",
+		"flag: no":                   `false 0 [] [] f:1:7: flag: "no" is neither true nor false`,
+		"word: up":                   `false 0 [] [] f:1:7: a word: "up" is neither on nor off`,
+		"word: [on]":                 "false 0 [] [] f:1:7: a word is not a single value",
+		"n: 10":                      `false 1 [] [] f:1:4: n: "10" is not a number from 1 to 9`,
+		"n: 1\nn: 2":                 "false 1 [] [] f:2:1: n is set already in line 1",
+		"texts: a\nlines: [b, c]":    "false 0 [a] [2 2] <nil>",
+		"texts: [a, [b]]\nlines: c": "false 0 [a ] [] f:1:12: texts is not a single value\n" +
+			"f:2:8: lines is not a list",
+		"rest: [a]\nwords: on": `false 0 [] [] f:2:1: unknown key "words"; want word` +
+			"\nf:1:7: the rest",
+	} {
+		r := strictyaml.New("f")
+		var word string
+		var flag bool
+		var n int64
+		var texts []string
+		var lines []int
+		has := strictyaml.Mapping{Name: "top", Example: "n: 1", Valid: "want word",
+			Fields: strictyaml.Fields{
+				"word":  strictyaml.OneOf(&word, "on", "off").As("a word"),
+				"flag":  strictyaml.Truth(&flag),
+				"n":     strictyaml.Number(&n, 1, 9),
+				"texts": strictyaml.Texts(&texts),
+				"lines": strictyaml.Items(&lines,
+					func(n *strictyaml.Node) int { return n.Line }),
+				"rest": nil,
+			}}.Read(r, r.Document([]byte(text)))
+		if rest := has["rest"]; rest != nil {
+			r.Fail(rest, "the rest")
+		}
+		found := fmt.Sprintln(word, flag, n, texts, lines, r.Err())
+		if got := strings.TrimSpace(found); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestOneDocument(t *testing.T) {
 	for text, want := range map[string]string{"": "true <nil>", "a: 1": "false <nil>",
 		"a: 1\n--- # another\nb: 2": "true f:2:1: a second document; everything belongs into one"} {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -125,7 +124,7 @@ func (n *Notifier) RecordCrossing(c *verdicts.Crossing) {
 func (n *Notifier) notificationOf(c *verdicts.Crossing) notification {
 	return notification{Time: time.Now().UTC().Truncate(time.Millisecond), Node: n.opt.Node,
 		Namespace: c.Rule.Space(), Key: string(c.Key), Rule: c.Rule.Name,
-		Window: formatWindow(&c.Limit), Max: c.Limit.Max,
+		Window: twotier.FormatWindow(c.Limit.Window, c.Limit.Period), Max: c.Limit.Max,
 		Count: c.Limit.Count, At: c.Rule.Warn, Distinct: c.Distinct,
 		Shadow: c.Rule.State == twotier.RuleShadow}
 }
@@ -138,14 +137,6 @@ func windowOf(l *twotier.Compared) time.Duration {
 	now := time.Now().UnixMilli()
 	_, end := l.Period.Around(now)
 	return time.Duration(end-now) * time.Millisecond
-}
-
-// formatWindow formats a limit's window, such as 24h or month@Europe/Lisbon.
-func formatWindow(l *twotier.Compared) string {
-	if l.Period == nil {
-		return config.FormatMilliseconds(l.Window)
-	}
-	return l.Period.String()
 }
 
 // Close sends the queued notifications, each at most once more. Those that are not sent when ctx is

@@ -17,9 +17,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/config"
 )
 
 // cli is the command line, to which each step adds a command.
@@ -157,7 +157,7 @@ func templates() *template.Template {
 		"store": func(b *Benchmark) string {
 			return stores[b.Get("store")] + ", " + b.Get("keys") + " keys"
 		},
-		"span":    config.FormatMilliseconds,
+		"span":    twotier.FormatMillis,
 		"percent": percent,
 		"share":   formatShare,
 	}

@@ -24,18 +24,10 @@ func Read(path string) ([]Mapping, error) {
 	}
 	r := strictyaml.New(path)
 	var list []Mapping
-	read := func(key string, at, to *strictyaml.Node) {
-		if key != "calls" {
-			r.Unknown(at, key, "calls")
-			return
-		}
-		for _, item := range r.List(to, "calls") {
-			list = append(list, readMapping(r, item, filepath.Dir(path)))
-		}
-	}
+	read := func(item *strictyaml.Node) Mapping { return readMapping(r, item, filepath.Dir(path)) }
 	if top := r.Document(text); top != nil {
-		strictyaml.Mapping{Name: "the file", Example: "calls: [" + example + "]",
-			Each: read}.Read(r, top)
+		strictyaml.Mapping{Name: "the file", Example: "calls: [" + example + "]", Valid: "calls",
+			Fields: strictyaml.Fields{"calls": strictyaml.Items(&list, read)}}.Read(r, top)
 	}
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -46,93 +38,55 @@ func Read(path string) ([]Mapping, error) {
 	return list, nil
 }
 
-// reader reads one mapping.
-type reader struct {
-	*strictyaml.Reader
-
-	m       Mapping
-	dir     string
-	calls   int // how many of sha, script, match and command it has
-	allowed bool
-}
-
+// readMapping reads one mapping, whose script is relative to dir.
 func readMapping(r *strictyaml.Reader, n *strictyaml.Node, dir string) Mapping {
-	one := reader{Reader: r, dir: dir, m: Mapping{unit: time.Second}}
-	strictyaml.Mapping{Name: "a call", Example: example, Each: one.read}.Read(r, n)
-	one.complete(n)
-	return one.m
+	m := Mapping{unit: time.Second}
+	has := strictyaml.Mapping{Name: "a call", Example: example,
+		Valid: "sha, script, match, command, key, strip, ns, limit, window, unit, n, now, rules " +
+			"and allowed",
+		Fields: strictyaml.Fields{
+			"sha": strictyaml.Parsed(&m.sha, parseSHA),
+			"script": strictyaml.Parsed(&m.sha, func(path string) (string, error) {
+				return shaOfFile(dir, path)
+			}),
+			"match":   strictyaml.Parsed(&m.match, regexp.Compile),
+			"command": strictyaml.Text(&m.command),
+			"key":     strictyaml.Parsed(&m.key, parseTerm),
+			"limit":   strictyaml.Parsed(&m.limit, parseTerm),
+			"window":  strictyaml.Parsed(&m.window, parseTerm),
+			"n":       strictyaml.Parsed(&m.n, parseTerm),
+			"now":     strictyaml.Parsed(&m.now, parseTerm),
+			"unit":    strictyaml.Parsed(&m.unit, parseUnit),
+			"strip":   strictyaml.Text(&m.strip),
+			"ns":      strictyaml.Text(&m.ns),
+			"allowed": strictyaml.Parsed(&m.allowed, parseCondition),
+			"rules": strictyaml.Items(&m.rules, func(item *strictyaml.Node) string {
+				name, _ := r.Text(item, "the name of a rule")
+				return name
+			}),
+		}}.Read(r, n)
+	m.command = strings.ToUpper(m.command)
+	if wrong := m.complete(has); wrong != "" {
+		r.Fail(n, "%s", wrong)
+	}
+	return m
 }
 
-// read reads one field.
-func (r *reader) read(key string, at, to *strictyaml.Node) {
-	if key == "rules" {
-		for _, item := range r.List(to, "rules") {
-			if name, ok := r.Text(item, "the name of a rule"); ok {
-				r.m.rules = append(r.m.rules, name)
-			}
-		}
-		return
+// shaOfFile returns the SHA of a script in a file, whose path may be relative to dir.
+func shaOfFile(dir, path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
 	}
-	text, ok := r.Text(to, key)
-	if !ok {
-		return
-	}
-	var err error
-	switch key {
-	case "sha", "script", "match", "command":
-		r.calls++
-		err = r.readCall(key, text)
-	case "key":
-		r.m.key, err = parseTerm(text)
-	case "limit":
-		r.m.limit, err = parseTerm(text)
-	case "window":
-		r.m.window, err = parseTerm(text)
-	case "n":
-		r.m.n, err = parseTerm(text)
-	case "now":
-		r.m.now, err = parseTerm(text)
-	case "unit":
-		r.m.unit, err = parseUnit(text)
-	case "strip":
-		r.m.strip = text
-	case "ns":
-		r.m.ns = text
-	case "allowed":
-		r.allowed = true
-		r.m.allowed, err = parseCondition(text)
-	default:
-		r.Unknown(at, key, "sha, script, match, command, key, strip, ns, limit, window, unit, n, "+
-			"now, rules and allowed")
-	}
-	if err != nil {
-		r.Fail(to, "%s: %v", key, err)
-	}
+	script, err := os.ReadFile(path)
+	return sha1Of(script), err
 }
 
-// readCall reads a field that identifies calls.
-func (r *reader) readCall(key, text string) (err error) {
-	switch key {
-	case "sha":
-		r.m.sha = strings.ToLower(text)
-		if !isSHA(r.m.sha) {
-			return fmt.Errorf("%q has not the 40 hexadecimal digits of a SHA-1", text)
-		}
-	case "script":
-		if !filepath.IsAbs(text) {
-			text = filepath.Join(r.dir, text)
-		}
-		script, err := os.ReadFile(text)
-		if err != nil {
-			return err
-		}
-		r.m.sha = sha1Of(script)
-	case "match":
-		r.m.match, err = regexp.Compile(text)
-	case "command":
-		r.m.command = strings.ToUpper(text)
+func parseSHA(text string) (string, error) {
+	sha := strings.ToLower(text)
+	if !isSHA(sha) {
+		return "", fmt.Errorf("%q has not the 40 hexadecimal digits of a SHA-1", text)
 	}
-	return err
+	return sha, nil
 }
 
 func isSHA(text string) bool {
@@ -151,24 +105,32 @@ func parseUnit(text string) (time.Duration, error) {
 	return time.Second, fmt.Errorf("%q is no unit: want s, ms or us", text)
 }
 
-// complete checks that nothing is missing, and adds what CL.THROTTLE always means.
-func (r *reader) complete(n *strictyaml.Node) {
-	if r.m.command == throttle {
-		r.m.key, r.m.n = term{true, 'A', 0, "ARGV[1]"}, term{true, 'A', 4, "ARGV[5]"}
-		r.m.limit = term{set: true}
-		r.m.window, r.allowed = r.m.limit, true
-		r.m.allowed = condition{0, "==", term{set: true, text: "0"}}
+// complete adds what CL.THROTTLE always means, and returns what is missing among the keys that a
+// call has, or "".
+func (m *Mapping) complete(has map[string]*strictyaml.Node) string {
+	if m.command == throttle {
+		m.key, m.n = term{true, 'A', 0, "ARGV[1]"}, term{true, 'A', 4, "ARGV[5]"}
+		m.limit = term{set: true}
+		m.window = m.limit
+		m.allowed = condition{0, "==", term{set: true, text: "0"}}
+	}
+	calls := 0
+	for _, key := range []string{"sha", "script", "match", "command"} {
+		if has[key] != nil {
+			calls++
+		}
 	}
 	switch {
-	case r.calls != 1:
-		r.Fail(n, "want one of sha, script, match and command, which identify the calls")
-	case !r.m.key.set:
-		r.Fail(n, "key: missing; want KEYS[1] or ARGV[1]")
-	case !r.allowed:
-		r.Fail(n, "allowed: missing; want a condition, such as %s", conditionExample)
-	case r.m.limit.set != r.m.window.set:
-		r.Fail(n, "limit and window: want both, or rules")
-	case r.m.limit.set && len(r.m.rules) > 0 && r.m.command != throttle:
-		r.Fail(n, "limit and rules: want one of them")
+	case calls != 1:
+		return "want one of sha, script, match and command, which identify the calls"
+	case !m.key.set:
+		return "key: missing; want KEYS[1] or ARGV[1]"
+	case has["allowed"] == nil && m.command != throttle:
+		return "allowed: missing; want a condition, such as " + conditionExample
+	case m.limit.set != m.window.set:
+		return "limit and window: want both, or rules"
+	case m.limit.set && len(m.rules) > 0 && m.command != throttle:
+		return "limit and rules: want one of them"
 	}
+	return ""
 }
