@@ -84,8 +84,8 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 		case fields.Window:
 			l.Window, l.Period, text, p = d.readWindow()
 		case fields.Max, fields.Concurrent:
-			if l.Max, p = d.ReadInteger(); p == nil && l.Max < 0 {
-				p = wire.FieldProblem("", "want 0 or more")
+			if l.Max, p = d.ReadInteger(); p == nil && !fields.Max.Allows(l.Max) {
+				p = wire.FieldProblem("", fields.Max.Want())
 			}
 		default:
 			p = d.readCalendarField(&of, f == fields.Zone)
@@ -117,8 +117,8 @@ func (d *Decoder) limitLeases(most int64, others bool) *wire.Problem {
 	switch {
 	case others:
 		return wire.FieldProblem("concurrent", "want either concurrent or window and max, not both")
-	case most < 1 || most > request.MaxN:
-		return wire.FieldProblem("concurrent", request.WantN)
+	case !fields.Concurrent.Allows(most):
+		return wire.FieldProblem("concurrent", fields.Concurrent.Want())
 	}
 	d.LimitLeases(most)
 	return nil
