@@ -1,6 +1,10 @@
 package fields
 
-import "math"
+import (
+	"math"
+
+	"twotier.dev/twotier"
+)
 
 // Set is a set of fields. Lists of fields are in the order of their bits.
 type Set uint32
@@ -104,4 +108,17 @@ var table = [...]row{
 	{name: "hold", word: "HOLD"},
 	{name: "on_expiry", word: "ONEXPIRY"},
 	{name: "for"},
+}
+
+// Value returns where an operation has a boolean, or nil for another field.
+func (s Set) Value(op *twotier.Op) *bool {
+	switch s {
+	case CountDenied:
+		return &op.CountDenied
+	case Charge:
+		return &op.Charge
+	case DryRun:
+		return &op.DryRun
+	}
+	return nil
 }
