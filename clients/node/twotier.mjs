@@ -76,7 +76,7 @@ export class Twotier {
   }
 
   // add counts n events of a key, or takes them back if n is negative.
-  // op: { key, n, ns, ts, ack, limits }
+  // op: { key, n, ns, ts, ack, limits, rules }
   add(op) {
     return this.#one({ ...op, op: "add" });
   }

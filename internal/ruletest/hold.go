@@ -1,9 +1,9 @@
 package ruletest
 
-import "twotier.dev/twotier/internal/strictyaml"
-
-// releases reports whether the hold is released at its end.
-func (s *step) releases() bool { return s.onExpiry == "release" }
+import (
+	"twotier.dev/twotier/internal/fields"
+	"twotier.dev/twotier/internal/strictyaml"
+)
 
 // checkNames checks that a hold that a step names was made before, and remembers the one that it
 // makes.
@@ -21,8 +21,8 @@ func (r *reader) checkNames(s *step, item *strictyaml.Node, has map[string]*stri
 
 // holdConflict is conflict for the fields about holds. has returns the first key that a step has.
 func (s *step) holdConflict(kind string, has func(keys ...string) string) string {
-	asked := has("key", "checks", "values", "descriptors", "rules", "hold", "on_expiry", "charge",
-		"ns")
+	asked := has("key", "checks", "values", "descriptors", "rules", "hold", "on_expiry", "ns") +
+		has(fields.Steps().Names()...)
 	answer := has("expect", "by", "near", "shadow", "retry_after", "counts")
 	switch {
 	case kind == "settle" && (asked != "" || has("renew", "for") != ""):
@@ -39,9 +39,9 @@ func (s *step) holdConflict(kind string, has func(keys ...string) string) string
 		return "for: only a renewal has it"
 	case kind != "settle" && has("over") != "":
 		return "over: only a settlement has it"
-	case (s.as != "") != (s.hold > 0):
+	case (s.as != "") != (s.op.Hold > 0):
 		return "hold and as: want both, such as hold: 90s and as: first, or neither"
-	case has("on_expiry") != "" && s.hold == 0:
+	case has("on_expiry") != "" && s.op.Hold == 0:
 		return "on_expiry: want it only together with hold"
 	}
 	return ""

@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/strictyaml"
 )
@@ -24,14 +25,13 @@ type step struct {
 	severally bool
 	values    []string
 	domain    string
-	entries   [][]entry // the descriptors of a request for the domain
-	charge    bool
-	hold      int64  // milliseconds
-	onExpiry  string // release or keep
-	as        string // the name of the hold
-	settle    string // the name of a hold to settle
-	renew     string // the name of a hold to renew
-	lasts     int64  // milliseconds from the renewal to the new end
+	entries   [][]entry  // the descriptors of a request for the domain
+	op        twotier.Op // its hold and booleans
+	onExpiry  string     // release or keep
+	as        string     // the name of the hold
+	settle    string     // the name of a hold to settle
+	renew     string     // the name of a hold to renew
+	lasts     int64      // milliseconds from the renewal to the new end
 	want      expectation
 }
 
@@ -50,13 +50,15 @@ type entry struct{ key, value string }
 func (r *reader) readStep(item *strictyaml.Node) step {
 	s := step{at: r.Position(item), after: -1, times: 1}
 	one := check{n: 1}
-	fields := one.fields()
-	r.addFields(&s, fields)
-	s.want.addFields(fields)
-	has := strictyaml.Mapping{Name: "a step", Example: "at: 10s", Fields: fields,
-		Valid: "a step has at, times, every, ns, key, n, rules, checks, values, charge, hold, " +
-			"on_expiry, as, settle, renew, for, domain, descriptors, expect, by, near, shadow, " +
-			"over, retry_after, counts"}.Read(r.Reader, item)
+	keys := one.fields()
+	r.addFields(&s, keys)
+	s.want.addFields(keys)
+	has := strictyaml.Mapping{Name: "a step", Example: "at: 10s", Fields: keys,
+		Valid: "a step has at, times, every, ns, key, n, rules, checks, values, " +
+			strings.Join(fields.Steps().Names(), ", ") + ", hold, on_expiry, as, settle, renew, " +
+			"for, domain, descriptors, expect, by, near, shadow, over, retry_after, counts",
+	}.Read(r.Reader, item)
+	s.op.Release = s.onExpiry == "release"
 	s.severally, s.want.hasRetryAfter = has["checks"] != nil, has["retry_after"] != nil
 	if one.hasN = has["n"] != nil; !s.severally {
 		s.checks = []check{one}
@@ -86,17 +88,19 @@ func checked(valid func([]byte) bool, want string) func(string) (string, error) 
 }
 
 // addFields adds the keys of a step to those of its only check.
-func (r *reader) addFields(s *step, fields strictyaml.Fields) {
-	maps.Copy(fields, strictyaml.Fields{
+func (r *reader) addFields(s *step, keys strictyaml.Fields) {
+	for _, name := range fields.Steps().Names() {
+		keys[name] = strictyaml.Truth(fields.Named([]byte(name)).Value(&s.op))
+	}
+	maps.Copy(keys, strictyaml.Fields{
 		"at":          strictyaml.Set(&s.after, r.readAt),
 		"times":       strictyaml.Number(&s.times, 1, maxSteps),
 		"every":       strictyaml.Parsed(&s.every, parseDuration),
 		"checks":      strictyaml.Items(&s.checks, r.readCheck),
 		"values":      strictyaml.Texts(&s.values),
-		"charge":      strictyaml.Truth(&s.charge),
 		"domain":      strictyaml.Text(&s.domain),
 		"descriptors": strictyaml.Items(&s.entries, r.readDescriptor),
-		"hold":        strictyaml.Parsed(&s.hold, parseDuration),
+		"hold":        strictyaml.Parsed(&s.op.Hold, parseDuration),
 		"on_expiry":   strictyaml.OneOf(&s.onExpiry, "keep", "release"),
 		"as":          strictyaml.Text(&s.as),
 		"settle":      strictyaml.Text(&s.settle),
@@ -180,6 +184,7 @@ func (s *step) conflict(given map[string]*strictyaml.Node) string {
 		return ""
 	}
 	kind := has("settle", "renew", "descriptors", "values", "checks", "key")
+	ofAcquire := append([]string{"checks", "n", "hold", "on_expiry"}, fields.Steps().Names()...)
 	switch {
 	case kind == "":
 		return "no request; want key, checks, values, descriptors, settle or renew"
@@ -188,14 +193,14 @@ func (s *step) conflict(given map[string]*strictyaml.Node) string {
 		return kind + ": the list is empty"
 	case kind == "descriptors" && s.domain == "":
 		return "descriptors: want a domain with them"
-	case kind == "descriptors" && has("key", "checks", "values", "rules", "ns", "hold", "charge",
-		"on_expiry", "retry_after", "near") != "":
+	case kind == "descriptors" && has("key", "checks", "values", "rules", "ns", "hold",
+		"on_expiry", "retry_after", "near")+has(fields.Steps().Names()...) != "":
 		return "descriptors: want only n with them, and of the answer no retry_after and near"
 	case kind != "descriptors" && s.domain != "":
 		return "domain: want descriptors with it"
 	case kind == "values" && has("key") == "",
-		kind == "values" && has("checks", "n", "hold", "on_expiry", "charge") != "":
-		return "values: want a key with them, and no checks, n, hold, on_expiry or charge"
+		kind == "values" && has(ofAcquire...) != "":
+		return "values: want a key with them, and no " + fields.Join(ofAcquire, "or")
 	case kind == "checks" && has("key", "ns", "n", "rules") != "":
 		return "checks: want key, ns, n and rules in each of them"
 	}
