@@ -7,8 +7,8 @@ import (
 
 // EachUnflushed calls fn for every key with counts that the store has not acknowledged, which would
 // be lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
-// taken back as was counted, although the store may have one of both already. For a key of different
-// values, n is the number of values. ns is empty for the default namespace. fn must not keep the
+// taken back as was counted, although the store may have one of both already. For a key of
+// different values, n is their number. ns is empty for the default namespace. fn must not keep the
 // names. Without a store there is nothing to flush.
 func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
 	if c.opt.Store == nil {

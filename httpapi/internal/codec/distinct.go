@@ -118,8 +118,6 @@ func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
 	case query && o.seen&adding != 0:
 		return wire.FieldProblem((o.seen & adding).name(),
 			"is for values that are added; want values")
-	case o.op.Ack > twotier.AckStore:
-		return wire.FieldProblem("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
 	limits, texts := d.MoveLimits()
