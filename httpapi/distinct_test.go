@@ -179,7 +179,7 @@ func TestDistinctRefusals(t *testing.T) {
 			"values: want at most 1000 values"},
 		{"POST /v1/distinct", `{"key":"k","values":[1]}`, 422, "values[0]: want a string"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"ack":"disk"}`, 422,
-			"ack: distinct values wait for"},
+			"ack: counts are kept in the memory"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"n":1}`, 422, "n: unknown field"},
 		{"POST /v1/distinct", `{"key":"k","key":"l","values":["v"]}`, 422, "key: given twice"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"window":"x"}`, 422, "window: want a"},

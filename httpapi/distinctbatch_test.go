@@ -144,7 +144,8 @@ func TestBatchOfValuesRefusals(t *testing.T) {
 		{`"checks":[{"key":"x","limits":[{"window":"1h","max":1}]}],"op":"distinct","key":"k",` +
 			`"values":["v"]`, "checks: unknown field; distinct has ns"},
 		{`"op":"distinct","key":"k","values":["v"],"op":"add"`, "op: given twice"},
-		{`"op":"distinct","key":"k","values":["v"],"ack":"disk"`, "ack: distinct values wait for"},
+		{`"op":"distinct","key":"k","values":["v"],"ack":"disk"`,
+			"ack: counts are kept in the memory of this server"},
 		{`"op":"acquire","key":"k","rules":["devices"]`,
 			"rules[0]: rule devices has only distinct limits"},
 		{`"values":["v"],"op":"add","key":"k"`, "values: unknown field; add has"},

@@ -161,15 +161,19 @@ func (v ValuesView) Latest() int64 { return max(v.A.Latest(), v.B.Latest()) }
 
 // See calls put with what is to be added to a list of the view, because values were seen at a time:
 // these values, in their order, and then classes to leave out, if more than most values would count
-// that were seen after the time since. Some room is then left for further values.
+// that were seen after the time since. Some room is then left for further values. A value of list A
+// that was seen later is added to B as it is: the store may have lost it.
 func (v ValuesView) See(values []uint64, at, since int64, most int,
 	put func(hash uint64, seen int64)) {
 	fresh := 0
 	for _, hash := range values {
-		if seen, left := v.seen(hash); at > max(seen, left) {
+		switch seen, left := v.seen(hash); {
+		case at > max(seen, left):
 			if put(hash, at); seen <= max(left, since) {
 				fresh++
 			}
+		case seen > left && v.B.Seen(hash) == 0:
+			put(hash, seen)
 		}
 	}
 	if fresh > 0 && v.A.Len()+v.B.Len()+len(values) > most {

@@ -308,6 +308,11 @@ func TestDirectKeeps(t *testing.T) {
 	}
 	link.Hang()
 	outcomes(true, false, true, false, false)
+	seen := twotier.Op{Kind: twotier.Add, Ack: twotier.AckReplica,
+		Checks: []twotier.Check{values("a", nil, 64)}}
+	if err := d.Do(t.Context(), &seen, &res[0]); !errors.Is(err, twotier.ErrUnknownOutcome) {
+		t.Errorf("a value that no replica has: %v", err)
+	}
 	link.Pass()
 	if n := count(t, d, "a", 60_000); n != 4 {
 		t.Errorf("%d were counted, want all 4", n)

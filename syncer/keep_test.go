@@ -134,6 +134,8 @@ func TestBatchIsKeptByPartition(t *testing.T) {
 		count(twotier.Acquire, twotier.AckReplica, false, key(0), key(well))
 		count(twotier.Acquire, twotier.AckReplica, true, key(0), key(unkept))
 		count(twotier.Acquire, twotier.AckDisk, false, key(well))
+		count(twotier.Add, twotier.AckReplica, true, checkOf(keyIn(place, unkept, "/k"), 2))
+		count(twotier.Add, twotier.AckDisk, false, checkOf(keyIn(place, well, "/k"), 2))
 		count(twotier.Acquire, twotier.AckStore, true, key(well), key(broken))
 		res := make([]twotier.Result, len(ops))
 		c.DoAll(within(t, 4*time.Second), ops, res)

@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -94,5 +95,24 @@ func TestReservedValues(t *testing.T) {
 	}
 	if res := acquireAll(t, c, op.Checks[0]); !res.Allowed || res.Checks[0].Limits[0].Count != 2 {
 		t.Errorf("confirmed: %+v", res)
+	}
+}
+
+// TestValuesThatTheStoreLostAreAcknowledgedOnceTheyAreBack adds values that the store has lost
+// without the counter's knowledge, as seen at the same time as before, or earlier.
+func TestValuesThatTheStoreLostAreAcknowledgedOnceTheyAreBack(t *testing.T) {
+	for _, ts := range []int64{0, t0 - 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			co := newCompany(t, 1, nil)
+			op := twotier.Op{Kind: twotier.Add, Ack: twotier.AckStore,
+				Checks: []twotier.Check{checkOf("/k", 3)}}
+			do(t, co.counters[0], op)
+			co.store.Flush()
+			op.TS = ts
+			do(t, co.counters[0], op)
+			if got := co.stored("/k"); got != 3 {
+				t.Errorf("seen at %d: acknowledged, and the store has %d of 3", ts, got)
+			}
+		})
 	}
 }

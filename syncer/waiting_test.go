@@ -23,7 +23,7 @@ func keyIn(place twotier.Placement, partition int, prefix string) string {
 		panic(fmt.Sprint("there is no partition ", partition))
 	}
 	for i := 0; ; i++ {
-		if key := fmt.Sprint(prefix, i); place.Of(nil, []byte(key)) == partition {
+		if key := fmt.Sprint(prefix, i); place.Of(spaceOf(key), []byte(key)) == partition {
 			return key
 		}
 	}

@@ -118,7 +118,8 @@ func newStore(cfg config.Config, ladders lint.Ladders,
 		Password: redisPassword(cfg.Store), TLS: tlsConfig,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
-		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
+		MostValues: exactValues(cfg), KeepTimeout: cfg.RequestTimeout,
+		KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
 	if err != nil { // New does not connect, so the URL is wrong
 		return nil, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}
@@ -166,6 +167,15 @@ func hashTags(cfg config.Config) twotier.HashTags {
 		return nil
 	}
 	return tags
+}
+
+// exactValues returns how many different values of a key each namespace counts exactly.
+func exactValues(cfg config.Config) map[string]int {
+	most := map[string]int{}
+	for name, ns := range cfg.Namespaces {
+		most[name] = ns.ExactValues
+	}
+	return most
 }
 
 // connect makes the first contact with Redis. If Redis does not answer, a node that knows the seed

@@ -101,9 +101,15 @@ func TestCallsOfOneNode(t *testing.T) {
 	if err != nil || len(shadowed) != 0 {
 		t.Errorf("refused most in shadow: %+v, %v", shadowed, err)
 	}
-	if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil ||
-		counted(t, c, `a "key" \ é`) != 0 {
-		t.Errorf("reset: %v", err)
+	for range client.Askers { // each connection for questions sends a body
+		if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil ||
+			counted(t, c, `a "key" \ é`) != 0 {
+			t.Errorf("reset: %v", err)
+		}
+	}
+	s, err = c.Series(t.Context(), "", "b", time.Minute)
+	if err != nil || len(s.Points) == 0 {
+		t.Errorf("series after a request with a body: %+v, %v", s, err)
 	}
 }
 

@@ -32,7 +32,7 @@ type DistinctRequest struct {
 	// At is when the values were seen or, without Values, the end of the windows, in whole
 	// milliseconds. Default: now.
 	At time.Time
-	// Ack is AckMemory or AckRedis.
+	// Ack is as in AddRequest.
 	Ack Ack
 }
 

@@ -8,6 +8,9 @@ import (
 	"github.com/valyala/fastjson"
 )
 
+// Askers is askers.
+const Askers = askers
+
 // Partition returns the partition of a key among so many.
 func Partition(ns, key string, seed uint64, partitions int, hashTags map[string]bool) int {
 	t := table{seed: seed, hashTags: hashTags, owners: make([]uint16, partitions)}

@@ -29,7 +29,8 @@ func distinctSpec() spec {
 			fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` of the key")
 			fs.StringVar(&f.windows, "window", "1h,24h",
 				"`WINDOWS` to count, with commas between them")
-			fs.StringVar(&f.ack, "ack", "", "wait until the values are in `WHAT`: memory or redis")
+			fs.StringVar(&f.ack, "ack", "",
+				"wait until the values are in `WHAT`: memory, redis, replica or disk")
 			fs.Var(&f.limits, "limit",
 				"`MAX/WINDOW` of different values, such as 5/24h; may be repeated")
 			fs.Var(&f.rules, "rule", "`NAME` of a rule of the server; may be repeated")

@@ -29,7 +29,7 @@ type Op struct {
 	// TS is when the values were seen, or the end of the windows of a query, in unix milliseconds;
 	// 0 means now.
 	TS int64
-	// Ack is the acknowledgement that adding values waits for: AckMemory or AckStore.
+	// Ack is the acknowledgement that adding values waits for.
 	Ack twotier.Ack
 	// Limits are checked first: values are added only if no window would then have more than Max
 	// different ones. Shadow lists the positions of limits that are checked but forbid nothing.
@@ -150,8 +150,6 @@ func (op *Op) validate(values int) error {
 		return invalid("values", fmt.Sprintf("want at most %d", MaxValues))
 	case op.TS != 0 && len(op.Limits) > 0:
 		return invalid("ts", WantNoTS)
-	case op.Ack > twotier.AckStore:
-		return invalid("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	return nil
 }

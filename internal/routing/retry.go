@@ -1,9 +1,11 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
@@ -24,30 +26,37 @@ var (
 )
 
 // retry makes a new decision and runs the operation by it, for as long as the error shows that the
-// last decision was wrong.
+// last decision was wrong. An operation on values alone is repeated once after an unknown outcome:
+// what was added is known then. Only its success makes up for that outcome.
 func (r *Router) retry(
 	ctx context.Context, d decision, err error, op *twotier.Op, res *twotier.Result,
 ) error {
 	var search *retry.Backoff
+	var unknown error // the outcome of the attempt that was repeated
 	for err != nil {
+		repeat := unknown == nil && d.to == forward && !op.Reads() && isIdempotent(op) &&
+			errors.Is(err, twotier.ErrUnknownOutcome)
+		if repeat {
+			unknown = err
+		}
 		fallen, replaced := r.fallbackDecision(&d, op, err)
 		switch {
 		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
-			return errExpired
+			return cmp.Or(unknown, errExpired)
 		case errors.Is(err, modes.ErrChanged):
 			r.Refresh() // a stale view would lead to the same error again
 			d, search = r.decideByTable(op, true), nil
 		case replaced:
 			d = fallen
-		case d.isOutdated(op, err):
+		case repeat || d.isOutdated(op, err):
 			if search == nil {
 				search = retry.Within(ownership.WaitTimeout)
 			}
 			if d, err = r.decideByOwners(ctx, search, op); err != nil {
-				return err
+				return cmp.Or(unknown, err)
 			}
 		default:
-			return err
+			return cmp.Or(unknown, err)
 		}
 		err = r.execute(ctx, &d, op, res)
 	}
@@ -59,6 +68,11 @@ func (r *Router) retry(
 func (d *decision) isOutdated(op *twotier.Op, err error) bool {
 	return errors.Is(err, twotier.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Reads() && errors.Is(err, twotier.ErrUnknownOutcome)
+}
+
+// isIdempotent reports whether an operation changes nothing if it is repeated: it has only values.
+func isIdempotent(op *twotier.Op) bool {
+	return !slices.ContainsFunc(op.Checks, func(c twotier.Check) bool { return !c.IsValues() })
 }
 
 // decideByOwners decides by the current owners of the keys. It waits for partitions that are on

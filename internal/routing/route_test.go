@@ -59,6 +59,15 @@ func TestDo(t *testing.T) {
 		"a count may be asked twice": {twotier.Count, "b",
 			func(b *bed) { b.errs["b"] = []error{unknown} },
 			"b b; locate; b b; noted; ", nil},
+		"values may be added twice": {twotier.Add, "b b1",
+			func(b *bed) { b.errs["b"] = []error{unknown} },
+			"b b; locate; locate; b b; noted; ", nil},
+		"values of which nobody knows twice": {twotier.Acquire, "b",
+			func(b *bed) { b.errs["b"] = []error{unknown, unknown} }, "b b; locate; b b; ", unknown},
+		"values of which nobody knows, then nobody is there": {twotier.Acquire, "b",
+			func(b *bed) {
+				b.errs["b"], b.locating = []error{unknown}, twotier.ErrUnavailable
+			}, "b b; locate; ", unknown},
 		"but not in memory": {twotier.Count, "a", func(b *bed) {
 			b.errs["local"] = []error{unknown}
 		},
@@ -170,6 +179,11 @@ func TestDo(t *testing.T) {
 				b := newBed(t)
 				op := b.op(test.kind, strings.Fields(test.keys)...)
 				op.CountDenied = strings.Contains(name, "counted")
+				for i := range op.Checks {
+					if strings.HasPrefix(name, "values") {
+						op.Checks[i].Kind = twotier.ValuesCheck
+					}
+				}
 				if test.set != nil {
 					test.set(b)
 				}

@@ -109,8 +109,6 @@ func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
 		return wire.FieldProblem("at", "is for counting; values that are added have ts")
 	case query && adding != 0:
 		return wire.FieldProblem(adding.Name(), "is for values that are added; want values")
-	case o.op.Ack > twotier.AckStore:
-		return wire.FieldProblem("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
 	limits, texts := d.MoveLimits()

@@ -61,13 +61,14 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
+	values := w.storedValues()
 	how()
 	w.due.lose()
 	if w.plan.kind != losses || all || again {
 		w.holds.loseAll(w)
 	}
 	if w.plan.kind != losses { // where all that decide have everything in memory, and stay
-		w.writeOffValuesLocked()
+		w.writeOffValuesLocked(values)
 	}
 	for name, left := range w.storedBans() {
 		if !all && !again && w.plan.kind != ruins {

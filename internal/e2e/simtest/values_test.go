@@ -176,26 +176,49 @@ func (s *seen) least(asked time.Time) (n int64) {
 // most returns the maximum number of values.
 func (s *seen) most() int64 { return int64(len(s.values)) }
 
-// writeOffValues writes off the values that Redis does not have: a process that ends may be the
-// only one that has them.
+// writeOffValues writes off the values that neither Redis nor a live process has for certain.
 func (w *world) writeOffValues() {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	w.writeOffValuesLocked()
+	w.writeOffValuesLocked(nil)
 }
 
-// writeOffValuesLocked is writeOffValues while w.atomic is held.
-func (w *world) writeOffValuesLocked() {
+// writeOffValuesLocked is writeOffValues while w.atomic is held. before are the values that Redis
+// had before it lost data: of these, one that is pending no longer is once the reply to its writing
+// arrives, and only deciders that stay restore it.
+func (w *world) writeOffValuesLocked(before map[string]leaparray.ValueList) {
+	known := map[string][]leaparray.ValuesView{}
+	for _, p := range w.living() {
+		p.counter.EachValues(func(_, key []byte, v leaparray.ValuesView) {
+			if v.A, v.B = slices.Clone(v.A), slices.Clone(v.B); w.plan.kind == ruins {
+				v.A = nil
+			}
+			known[string(key)] = append(known[string(key)], v)
+		})
+	}
 	for _, key := range w.values.names() {
-		stored := w.valuesOf(key)
+		stored, had := w.valuesOf(key), before[key]
+		_, name := twotier.ValuesKey(nil, []byte(key))
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
-				if stored.Seen(h) == 0 {
+				if stored.Seen(h) == 0 && !slices.ContainsFunc(known[string(name)],
+					func(k leaparray.ValuesView) bool {
+						return k.A.Seen(h) != 0 || k.B.Seen(h) != 0 && had.Seen(h) == 0
+					}) {
 					v.lost = time.Now()
 				}
 			}
 		})
 	}
+}
+
+// storedValues returns the values of each key in Redis. w.atomic is held.
+func (w *world) storedValues() map[string]leaparray.ValueList {
+	all := map[string]leaparray.ValueList{}
+	for _, key := range w.values.names() {
+		all[key] = w.valuesOf(key)
+	}
+	return all
 }
 
 // hash returns the hash of a value.
