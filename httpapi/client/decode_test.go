@@ -15,8 +15,28 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/testing/must"
 )
+
+// TestRequestHasEveryBoolean sets all booleans of a request, and finds them in its body.
+func TestRequestHasEveryBoolean(t *testing.T) {
+	r := client.AcquireRequest{Check: client.Check{Key: "k"}}
+	value := reflect.ValueOf(&r).Elem()
+	for i := range value.NumField() {
+		if field := value.Field(i); field.Kind() == reflect.Bool {
+			field.SetBool(true)
+		}
+	}
+	o := client.Op{Acquire: &r}
+	body, err := o.Body()
+	must.Succeed(t, err)
+	for f := range fields.Booleans.All() {
+		if !strings.Contains(string(body), `"`+f.Name()+`":true`) {
+			t.Errorf("%s lacks %s", body, f.Name())
+		}
+	}
+}
 
 func TestPlacementIsTheServers(t *testing.T) {
 	tags := []twotier.HashTags{nil, {"other": true}, {"default": true, "other": false}}

@@ -218,14 +218,10 @@ func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
 		}
 		b = append(b, ']')
 	}
-	if r.CountDenied {
-		b = append(b, `,"count_denied":true`...)
-	}
-	if r.Charge {
-		b = append(b, `,"charge":true`...)
-	}
-	if r.DryRun {
-		b = append(b, `,"dry_run":true`...)
+	for _, o := range r.booleans() {
+		if o.set {
+			b = append(append(append(b, `,"`...), o.name...), `":true`...)
+		}
 	}
 	if r.Hold > 0 {
 		b = append(appendWindow(append(b, `,"hold":"`...), r.Hold), '"')

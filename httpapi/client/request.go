@@ -111,6 +111,17 @@ type AcquireRequest struct {
 	Release bool
 }
 
+// boolean is a boolean of a request, with its name in JSON.
+type boolean struct {
+	name string
+	set  bool
+}
+
+func (r *AcquireRequest) booleans() []boolean {
+	return []boolean{{"count_denied", r.CountDenied}, {"charge", r.Charge},
+		{"dry_run", r.DryRun}}
+}
+
 // Op is one operation of a batch. Exactly one field is set.
 type Op struct {
 	Add      *AddRequest

@@ -41,6 +41,9 @@ func importMap() map[string][]string {
 		// The words that all packages share.
 		".": {"twotier.dev/twotier/internal/zones", "twotier.dev/twotier/leaparray", xxhash},
 
+		// The words of operations, for all listeners and clients.
+		"internal/fields": {"twotier.dev/twotier"},
+
 		// The arithmetic of windows, and the counter built on it.
 		"leaparray": {},
 		"decide":    {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
@@ -156,7 +159,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/embedded",
-			"twotier.dev/twotier/internal/envoy", "twotier.dev/twotier/internal/lint",
+			"twotier.dev/twotier/internal/envoy", "twotier.dev/twotier/internal/fields",
+			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/storeclock",
 			"twotier.dev/twotier/internal/strictyaml", "twotier.dev/twotier/internal/verdicts",
@@ -219,6 +223,7 @@ func importMap() map[string][]string {
 		"internal/peer": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/batching",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/elapsed",
+			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/ownership",
 			"twotier.dev/twotier/internal/replay", "twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/leaparray",
@@ -271,6 +276,7 @@ func importMap() map[string][]string {
 		"httpapi/internal/codec": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/internal/wire",
 			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 		},
@@ -309,7 +315,8 @@ func importMap() map[string][]string {
 		"internal/resp": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
 			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/distinct",
-			"twotier.dev/twotier/internal/explain", "twotier.dev/twotier/internal/refusallog",
+			"twotier.dev/twotier/internal/explain", "twotier.dev/twotier/internal/fields",
+			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 			prometheus,
 		},
@@ -340,7 +347,8 @@ func importMap() map[string][]string {
 		"internal/demo": {},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
-			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/imports",
+			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/fields",
+			"twotier.dev/twotier/internal/imports",
 			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/mirror/tap",
 			"twotier.dev/twotier/internal/redisurl",

@@ -18,9 +18,9 @@ func TestCountedRefusal(t *testing.T) {
 			"refused, try again in 900ms; the events were counted (memory)"},
 		{"--check a:1/1m --check b:1/1m --charge", `{"allowed":false,"checks":[{"key":"a"},` +
 			`{"key":"b","ts":7}],"retry_after_ms":900,"source":"memory"}`,
-			`POST /v1/acquire {"charge":true,"checks":[` +
+			`POST /v1/acquire {"checks":[` +
 				`{"key":"a","n":1,"limits":[{"window":"1m","max":1}]},` +
-				`{"key":"b","n":1,"limits":[{"window":"1m","max":1}]}]}`,
+				`{"key":"b","n":1,"limits":[{"window":"1m","max":1}]}],"charge":true}`,
 			"refused, try again in 900ms; the events were counted (memory)"},
 		{"a --limit 1/1m -n 0",
 			`{"allowed":false,"limits":[],"retry_after_ms":900,"source":"memory"}`,

@@ -283,7 +283,7 @@ ip      1m          1      1          0  refused
 	if got != want {
 		t.Errorf("printed\n%s\nwant\n%s", got, want)
 	}
-	const asked = `POST /v1/acquire {"count_denied":true,"checks":[{"ns":"x","key":"user:7","n":1,"limits":[{"window":"1m","max":15}]},{"ns":"x","key":"ip","n":1,"limits":[{"window":"1m","max":1}]}]}`
+	const asked = `POST /v1/acquire {"checks":[{"ns":"x","key":"user:7","n":1,"limits":[{"window":"1m","max":15}]},{"ns":"x","key":"ip","n":1,"limits":[{"window":"1m","max":1}]}],"count_denied":true}`
 	if s.asked != asked {
 		t.Errorf("asked %s\nwant  %s", s.asked, asked)
 	}

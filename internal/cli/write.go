@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/fields"
 )
 
 // eventFlags holds the flags of the commands that count events.
@@ -44,14 +47,25 @@ func (e *eventFlags) check() error {
 // writeBody is the body of an add or an acquire.
 type writeBody struct {
 	*check
-	TS          int64  `json:"ts,omitempty"`
-	Ack         string `json:"ack,omitempty"`
-	CountDenied bool   `json:"count_denied,omitempty"`
-	Charge      bool   `json:"charge,omitempty"`
-	DryRun      bool   `json:"dry_run,omitempty"`
-	Hold        string `json:"hold,omitempty"`
-	OnExpiry    string `json:"on_expiry,omitempty"`
-	Checks      checks `json:"checks,omitempty"`
+	TS       int64  `json:"ts,omitempty"`
+	Ack      string `json:"ack,omitempty"`
+	Hold     string `json:"hold,omitempty"`
+	OnExpiry string `json:"on_expiry,omitempty"`
+	Checks   checks `json:"checks,omitempty"`
+
+	op twotier.Op // its booleans
+}
+
+// MarshalJSON adds the booleans that are set.
+func (b writeBody) MarshalJSON() ([]byte, error) {
+	type plain writeBody
+	text, err := json.Marshal(plain(b))
+	for f := range fields.Booleans.All() {
+		if err == nil && *f.Value(&b.op) {
+			text = fmt.Appendf(text[:len(text)-1], `,%q:true}`, f.Name())
+		}
+	}
+	return text, err
 }
 
 func addSpec() spec {
@@ -122,27 +136,26 @@ func acquireSpec() spec {
 			"if twotier acquire deploy --limit 1/10m; then ./deploy.sh; fi",
 		bind: func(fs *pflag.FlagSet) runner {
 			var (
-				e                   eventFlags
-				held                holdFlags
-				rules               ruleNames
-				all                 checks
-				countDenied, dryRun bool
-				charge              bool
+				e     eventFlags
+				held  holdFlags
+				rules ruleNames
+				all   checks
+				op    twotier.Op
 			)
 			e.addFlags(fs)
 			held.addFlags(fs)
 			fs.Var(&rules, "rule", "`NAME` of a rule of the server; may be repeated")
 			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
-			fs.BoolVar(&countDenied, "count-denied", false,
-				"count the events even if they are refused, unless a ban is active")
-			fs.BoolVar(&charge, "charge", false, "count the events in any case")
-			fs.BoolVar(&dryRun, "dry-run", false, "only ask, count nothing")
+			for f := range fields.Booleans.All() {
+				name, help := f.Flag()
+				fs.BoolVar(f.Value(&op), name, false, help)
+			}
 			return func(ctx context.Context, s *session, args []string) error {
 				body, err := acquireBody(e, rules, all, args)
 				if err != nil {
 					return err
 				}
-				body.CountDenied, body.Charge, body.DryRun = countDenied, charge, dryRun
+				body.op = op
 				if err := held.addTo(&body); err != nil {
 					return err
 				}

@@ -98,3 +98,13 @@ func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) 
 	}
 	return cap(n.body) + cap(n.raw), err
 }
+
+// Head is headOf.
+func Head(op *twotier.Op) uint16 { return headOf(op) }
+
+// ReadHead reads a head, writes it again, and reports whether it was accepted.
+func ReadHead(head uint16) (op twotier.Op, again uint16, ok bool) {
+	r := reader{b: []byte{1 << 1}} // a time
+	verb := readHead(&r, head, &op)
+	return op, headOf(&op) | uint16(verb), r.err == nil
+}

@@ -10,13 +10,6 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// The second byte of an operation: its kind, whether it charges, and the acknowledgement.
-const (
-	kindMask  = 0x07
-	chargeBit = 0x08
-	ackShift  = 4
-)
-
 // Bounds of namespaces and keys: those of companions are longer than the clients', see
 // twotier.Companion.
 const (
@@ -35,8 +28,7 @@ const (
 
 // sameExceptKeys reports whether two operations differ in their keys only.
 func sameExceptKeys(a, b *twotier.Op) bool {
-	if a.Kind != b.Kind || a.TS != b.TS || a.Ack != b.Ack || a.CountDenied != b.CountDenied ||
-		a.Charge != b.Charge || a.DryRun != b.DryRun || len(a.Checks) != len(b.Checks) {
+	if headOf(a) != headOf(b) || a.TS != b.TS || len(a.Checks) != len(b.Checks) {
 		return false
 	}
 	for i := range a.Checks {

@@ -1,20 +1,58 @@
 package peer
 
 import (
+	"encoding/binary"
+
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// The first byte of a task: the verb, and flags for refusals that count, a time that is set, and a
-// dry run. Instead, the whole byte may be likeLast: the task is an operation like the previous one
-// in the same call, and only its keys follow.
+// The head of a task, 16 bits: the verb, the operation's kind and acknowledgement, whether it has a
+// time, and the bits of its booleans. Instead, its first byte may be likeLast: the task is an
+// operation like the previous one in the same call, and only its keys follow.
 const (
 	verbMask  = 0x0f
-	deniedBit = 0x10
 	timeBit   = 0x20
 	likeLast  = 0x40
-	dryBit    = 0x80
+	kindShift = 8
+	kindMask  = 0x03
+	ackShift  = 12
+	ackMask   = 0x07
 )
+
+// headOf returns the head of an operation, without a verb.
+func headOf(op *twotier.Op) uint16 {
+	head := uint16(op.Kind)<<kindShift | uint16(op.Ack)<<ackShift
+	if op.TS != 0 {
+		head |= timeBit
+	}
+	for f := range fields.Booleans.All() {
+		if *f.Value(op) {
+			head |= f.Bit()
+		}
+	}
+	return head
+}
+
+// readHead sets what the head of an operation holds, and returns the verb. It refuses bits that
+// this node does not know.
+func readHead(r *reader, head uint16, op *twotier.Op) rpc.Verb {
+	op.Kind = twotier.Kind(head >> kindShift & kindMask)
+	op.Ack = twotier.Ack(head >> ackShift & ackMask)
+	for f := range fields.Booleans.All() {
+		*f.Value(op) = head&f.Bit() != 0
+	}
+	verb := head & verbMask
+	if head&timeBit != 0 {
+		op.TS = r.int()
+	}
+	if head != headOf(op)|verb || rpc.Verb(verb) > rpc.VerbCoordinate ||
+		op.Kind > twotier.Acquire || op.Ack > twotier.AckDisk {
+		r.fail()
+	}
+	return rpc.Verb(verb)
+}
 
 // appendOp appends an operation. last is the previous operation in the same call, or nil.
 func appendOp(b []byte, op, last *twotier.Op) []byte {
@@ -46,17 +84,7 @@ func appendStep(b []byte, t *rpc.Task) []byte {
 }
 
 func appendTaskHead(b []byte, verb rpc.Verb, op *twotier.Op) []byte {
-	first := byte(verb)
-	if op.CountDenied {
-		first |= deniedBit
-	}
-	if op.TS != 0 {
-		first |= timeBit
-	}
-	if op.DryRun {
-		first |= dryBit
-	}
-	b = append(b, first, byte(op.Kind)|chargeBit*boolByte(op.Charge)|byte(op.Ack)<<ackShift)
+	b = binary.LittleEndian.AppendUint16(b, headOf(op)|uint16(verb))
 	if op.TS != 0 {
 		b = appendInt(b, op.TS)
 	}
@@ -104,17 +132,8 @@ func (l *taskList) read(r *reader, isFirst bool) {
 
 // readFullTask parses a task that does not refer to the previous one.
 func (l *taskList) readFullTask(r *reader, first byte) {
-	second := r.byte()
-	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
-	t.Op.Kind, t.Op.Ack = twotier.Kind(second&kindMask), twotier.Ack(second>>ackShift)
-	t.Op.Charge = second&chargeBit != 0
-	t.Op.CountDenied, t.Op.DryRun = first&deniedBit != 0, first&dryBit != 0
-	if t.Verb > rpc.VerbCoordinate || t.Op.Kind > twotier.Acquire || t.Op.Ack > twotier.AckDisk {
-		r.fail()
-	}
-	if first&timeBit != 0 {
-		t.Op.TS = r.int()
-	}
+	var t rpc.Task
+	t.Verb = readHead(r, uint16(first)|uint16(r.byte())<<8, &t.Op)
 	l.readStep(r, &t)
 	start := len(l.checks)
 	l.readChecks(r, t.Op.Kind)

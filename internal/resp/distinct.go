@@ -8,6 +8,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -58,7 +59,7 @@ func (q *distinctQuery) readOption() errorReply {
 	value := q.draft.args[1]
 	q.draft.args = q.draft.args[1:]
 	switch o := optionOf(option); o {
-	case optionLimit, optionRule, optionNS, optionTS:
+	case fields.Limits, fields.Rules, fields.NS, fields.TS:
 		return q.draft.readOption(o)
 	}
 	switch q.draft.args = q.draft.args[1:]; string(option) {

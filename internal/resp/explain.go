@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -21,16 +22,16 @@ func parseExplain(args [][]byte) (*explain.Query, errorReply) {
 	for args = args[2:]; len(args) > 0; args = args[2:] {
 		option := optionOf(args[0])
 		switch {
-		case option != optionNS && option != optionRule:
+		case option != fields.NS && option != fields.Rules:
 			return nil, fieldError(request.Clip(args[0]),
 				"unknown option; want NS and a namespace, or RULE and a name")
 		case len(args) < 2:
 			return nil, fieldError(request.Clip(args[0]), "its value is missing")
-		case option == optionRule && q.Rule == "":
+		case option == fields.Rules && q.Rule == "":
 			q.Rule = string(args[1])
-		case option == optionNS && !request.ReadableNS(args[1]):
+		case option == fields.NS && !request.ReadableNS(args[1]):
 			return nil, fieldError("ns", request.WantNS)
-		case option == optionNS && q.NS == nil:
+		case option == fields.NS && q.NS == nil:
 			q.NS = args[1]
 		default:
 			return nil, fieldError(request.Clip(args[0]), givenTwice)

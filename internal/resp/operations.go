@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -17,7 +18,7 @@ type draft struct {
 	op      twotier.Op
 	check   twotier.Check
 	several bool // errors name the check
-	seen    [optionOnExpiry + 1]bool
+	seen    fields.Set
 	bounds  bool
 }
 
@@ -67,8 +68,8 @@ func (d *draft) readArgs() errorReply {
 	}
 	for len(d.args) > 0 {
 		o := optionOf(d.args[0])
-		if !d.has(o) {
-			return fieldError(request.Clip(d.args[0]), "unknown option; want "+optionsOf(d.op.Kind))
+		if o&optionsOf(d.op.Kind) == 0 {
+			return unknownOption(d.args[0], d.op.Kind)
 		}
 		d.args = d.args[1:]
 		if e := d.readOption(o); e != "" {
@@ -78,64 +79,50 @@ func (d *draft) readArgs() errorReply {
 	return d.endCheck()
 }
 
-// has reports whether the command has an option.
-func (d *draft) has(o option) bool {
-	switch o {
-	case optionNS:
-		return true
-	case optionN, optionTS, optionAck:
-		return d.op.Kind != twotier.Count
-	case optionAt, optionBounds:
-		return d.op.Kind == twotier.Count
-	case optionLimit, optionRule, optionKey, optionCountDenied, optionCharge,
-		optionDryRun, optionHold, optionConcurrent, optionOnExpiry:
-		return d.op.Kind == twotier.Acquire
-	}
-	return false
-}
-
-// optionsOf lists the options of a command for an error message.
-func optionsOf(kind twotier.Kind) string {
+// optionsOf returns the options of a command.
+func optionsOf(kind twotier.Kind) fields.Set {
 	switch kind {
 	case twotier.Add:
-		return "NS, N, TS or ACK"
+		return fields.OptionsOfAdd
 	case twotier.Count:
-		return "a window, NS, AT or BOUNDS"
+		return fields.OptionsOfCount
 	}
-	return "NS, N, TS, ACK, COUNTDENIED, CHARGE, DRYRUN, HOLD, ONEXPIRY, LIMIT, CONCURRENT, " +
-		"RULE or KEY"
+	return fields.OptionsOfAcquire
+}
+
+// unknownOption returns the error for a word that is no option of the command.
+func unknownOption(word []byte, kind twotier.Kind) errorReply {
+	want := optionsOf(kind).Words()
+	if kind == twotier.Count {
+		want = "a window, " + want
+	}
+	return fieldError(request.Clip(word), "unknown option; want "+want)
 }
 
 // readOption reads the values that follow an option.
-func (d *draft) readOption(o option) errorReply {
+func (d *draft) readOption(o fields.Set) errorReply {
 	switch o {
-	case optionLimit:
+	case fields.Limits:
 		return d.readLimit()
-	case optionKey:
+	case fields.Checks:
 		return d.nextCheck()
-	case optionRule:
+	case fields.Rules:
 		return d.readRule()
 	}
-	if d.seen[o] {
-		return fieldError(o.String(), givenTwice)
+	if d.seen&o != 0 {
+		return fieldError(o.Name(), givenTwice)
 	}
-	d.seen[o] = true
-	switch o {
-	case optionCountDenied:
-		d.op.CountDenied = true
+	d.seen |= o
+	if value := o.Value(&d.op); value != nil {
+		*value = true
 		return ""
-	case optionCharge:
-		d.op.Charge = true
-		return ""
-	case optionDryRun:
-		d.op.DryRun = true
-		return ""
-	case optionBounds:
+	}
+	if o == fields.Bounds {
 		d.bounds = true
 		return ""
 	}
 	if len(d.args) == 0 {
-		return fieldError(o.String(), "its value is missing")
+		return fieldError(o.Name(), "its value is missing")
 	}
 	value := d.args[0]
 	d.args = d.args[1:]
@@ -143,40 +130,40 @@ func (d *draft) readOption(o option) errorReply {
 }
 
 // readValue reads the value of an option.
-func (d *draft) readValue(o option, value []byte) errorReply {
+func (d *draft) readValue(o fields.Set, value []byte) errorReply {
 	switch o {
-	case optionNS:
+	case fields.NS:
 		if d.check.NS = value; !request.ValidNS(value) &&
 			(d.op.Kind != twotier.Count || !request.ReadableNS(value)) {
 			return d.fieldError("ns", request.WantNS)
 		}
-	case optionN:
+	case fields.N:
 		n, ok := parseInteger(value)
 		if d.check.N = n; !ok {
 			return d.fieldError("n", wantN(d.op.Kind))
 		}
-	case optionTS, optionAt:
+	case fields.TS, fields.At:
 		ts, ok := parseInteger(value)
 		if d.op.TS = ts; !ok || ts < 1 {
-			return fieldError(o.String(), "want unix milliseconds, at least 1")
+			return fieldError(o.Name(), "want unix milliseconds, at least 1")
 		}
-	case optionAck:
+	case fields.Ack:
 		ack, ok := ackOf(value)
 		if d.op.Ack = ack; !ok {
 			return fieldError("ack",
 				"want memory, redis, replica or disk, got "+request.Clip(value))
 		}
-	case optionHold:
+	case fields.Hold:
 		ms, wrong := request.ParseWindow(value)
 		if d.op.Hold = ms; wrong != "" {
 			return fieldError("hold", wrong)
 		}
-	case optionOnExpiry:
+	case fields.OnExpiry:
 		release, wrong := request.ParseOnExpiry(bytes.ToLower(value))
 		if d.op.Release = release; wrong != "" {
-			return fieldError(o.String(), wrong)
+			return fieldError(o.Name(), wrong)
 		}
-	case optionConcurrent:
+	case fields.Concurrent:
 		n, ok := parseInteger(value)
 		if !ok || n < 1 || n > request.MaxN {
 			return d.fieldError("concurrent", request.WantN)
@@ -234,7 +221,7 @@ func (d *draft) nextCheck() errorReply {
 		return fieldError("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
 	}
 	d.w.BeginCheck()
-	d.seen[optionNS], d.seen[optionN], d.seen[optionConcurrent] = false, false, false
+	d.seen &^= fields.NS | fields.N | fields.Concurrent
 	return d.readKey()
 }
 
@@ -265,7 +252,7 @@ func (d *draft) readWindows() errorReply {
 	if d.op.Kind != twotier.Count {
 		return ""
 	}
-	for i := 0; len(d.args) > 0 && optionOf(d.args[0]) == optionNone; i++ {
+	for i := 0; len(d.args) > 0 && optionOf(d.args[0]) == 0; i++ {
 		limit, wrong := request.ParseLimitWindow(d.args[0])
 		switch {
 		case wrong != "":

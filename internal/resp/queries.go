@@ -3,6 +3,7 @@ package resp
 import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -28,7 +29,7 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	switch {
 	case len(args) == 0:
 		return ""
-	case len(args) != 2 || optionOf(args[0]) != optionNS:
+	case len(args) != 2 || optionOf(args[0]) != fields.NS:
 		return fieldError(request.Clip(args[0]), "unknown option; want NS and a namespace")
 	case !request.ValidNS(args[1]) && (!windowed || !request.ReadableNS(args[1])):
 		return fieldError("ns", request.WantNS)
@@ -92,12 +93,12 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 	}
 	for ; len(args) > 0; args = args[2:] {
 		switch optionOf(args[0]) {
-		case optionWindow:
+		case fields.Window:
 			ms, wrong := request.ParseWindow(args[1])
 			if q.window = ms; wrong != "" {
 				return fieldError("window", wrong)
 			}
-		case optionBy:
+		case fields.By:
 			if q.by = string(args[1]); !request.ValidTopOrder(q.by) {
 				return fieldError("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
 			}

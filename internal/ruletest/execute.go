@@ -77,7 +77,8 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 		}
 		r.EndCheck(&one, twotier.Acquire)
 	}
-	op := twotier.Op{Kind: twotier.Acquire, Charge: s.charge, Hold: s.hold, Release: s.release}
+	op := s.op
+	op.Kind = twotier.Acquire
 	if r.NeedsHold(&op) {
 		if f := r.CheckHold(&op); f != nil {
 			return nil, f
@@ -92,7 +93,7 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 	}
 	if id := r.HoldID(0, res); id != "" {
 		e.ids[s.as] = id
-		if s.release {
+		if op.Release {
 			e.addDeadline(id, r.Ops[0].Until)
 		}
 	}

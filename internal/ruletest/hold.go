@@ -1,15 +1,18 @@
 package ruletest
 
-import "twotier.dev/twotier/internal/strictyaml"
+import (
+	"twotier.dev/twotier/internal/fields"
+	"twotier.dev/twotier/internal/strictyaml"
+)
 
 // readHold reads a field about a hold, and reports whether the key is one.
 func (r *reader) readHold(s *step, key string, to *strictyaml.Node) bool {
 	switch key {
 	case "hold":
-		s.hold = r.duration(to, key)
+		s.op.Hold = r.duration(to, key)
 	case "on_expiry":
 		text, _ := r.Text(to, key)
-		if s.release = text == "release"; text != "release" && text != "keep" {
+		if s.op.Release = text == "release"; text != "release" && text != "keep" {
 			r.Fail(to, "on_expiry: %q is neither keep nor release", text)
 		}
 	case "as":
@@ -42,8 +45,8 @@ func (r *reader) checkNames(s *step, item *strictyaml.Node, seen map[string]bool
 
 // holdConflict is conflict for the fields about holds. has returns the first key that a step has.
 func (s *step) holdConflict(kind string, has func(keys ...string) string) string {
-	asked := has("key", "checks", "values", "descriptors", "rules", "hold", "on_expiry", "charge",
-		"ns")
+	asked := has("key", "checks", "values", "descriptors", "rules", "hold", "on_expiry", "ns") +
+		has(fields.Steps().Names()...)
 	answer := has("expect", "by", "near", "shadow", "retry_after", "counts")
 	switch {
 	case kind == "settle" && (asked != "" || has("renew", "for") != ""):
@@ -60,9 +63,9 @@ func (s *step) holdConflict(kind string, has func(keys ...string) string) string
 		return "for: only a renewal has it"
 	case kind != "settle" && has("over") != "":
 		return "over: only a settlement has it"
-	case (s.as != "") != (s.hold > 0):
+	case (s.as != "") != (s.op.Hold > 0):
 		return "hold and as: want both, such as hold: 90s and as: first, or neither"
-	case has("on_expiry") != "" && s.hold == 0:
+	case has("on_expiry") != "" && s.op.Hold == 0:
 		return "on_expiry: want it only together with hold"
 	}
 	return ""

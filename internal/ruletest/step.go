@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/strictyaml"
 )
@@ -22,14 +24,12 @@ type step struct {
 	severally bool
 	values    []string
 	domain    string
-	entries   [][]entry // the descriptors of a request for the domain
-	charge    bool
-	hold      int64  // milliseconds
-	release   bool   // the hold is released at its end
-	as        string // the name of the hold
-	settle    string // the name of a hold to settle
-	renew     string // the name of a hold to renew
-	lasts     int64  // milliseconds from the renewal to the new end
+	entries   [][]entry  // the descriptors of a request for the domain
+	op        twotier.Op // its hold and booleans
+	as        string     // the name of the hold
+	settle    string     // the name of a hold to settle
+	renew     string     // the name of a hold to renew
+	lasts     int64      // milliseconds from the renewal to the new end
 	want      expectation
 }
 
@@ -46,9 +46,10 @@ type entry struct{ key, value string }
 
 // stepKeys lists the keys of a step.
 func stepKeys() []string {
-	return []string{"at", "times", "every", "ns", "key", "n", "rules", "checks", "values", "charge",
+	keys := []string{"at", "times", "every", "ns", "key", "n", "rules", "checks", "values"}
+	return append(append(keys, fields.Steps().Names()...),
 		"hold", "on_expiry", "as", "settle", "renew", "for", "domain", "descriptors", "expect",
-		"by", "near", "shadow", "over", "retry_after", "counts"}
+		"by", "near", "shadow", "over", "retry_after", "counts")
 }
 
 // readStep reads one step.
@@ -130,11 +131,6 @@ func (r *reader) readRequest(s *step, key string, to *strictyaml.Node) bool {
 		}
 	case "values":
 		s.values = r.names(to, key)
-	case "charge":
-		text, _ := r.Text(to, key)
-		if s.charge = text == "true"; text != "true" && text != "false" {
-			r.Fail(to, "charge: %q is neither true nor false", text)
-		}
 	case "domain":
 		s.domain, _ = r.Text(to, key)
 	case "descriptors":
@@ -142,7 +138,21 @@ func (r *reader) readRequest(s *step, key string, to *strictyaml.Node) bool {
 			s.entries = append(s.entries, r.readDescriptor(item))
 		}
 	default:
-		return r.readHold(s, key, to)
+		return r.readBoolean(s, key, to) || r.readHold(s, key, to)
+	}
+	return true
+}
+
+// readBoolean reads a boolean of an acquire, and reports whether the key is one.
+func (r *reader) readBoolean(s *step, key string, to *strictyaml.Node) bool {
+	f := fields.Named([]byte(key)) & fields.Steps()
+	if f == 0 {
+		return false
+	}
+	text, _ := r.Text(to, key)
+	*f.Value(&s.op) = text == "true"
+	if text != "true" && text != "false" {
+		r.Fail(to, "%s: %q is neither true nor false", key, text)
 	}
 	return true
 }
@@ -210,6 +220,7 @@ func (s *step) conflict(seen map[string]bool) string {
 		return ""
 	}
 	kind := has("settle", "renew", "descriptors", "values", "checks", "key")
+	ofAcquire := append([]string{"checks", "n", "hold", "on_expiry"}, fields.Steps().Names()...)
 	switch {
 	case kind == "":
 		return "no request; want key, checks, values, descriptors, settle or renew"
@@ -218,14 +229,14 @@ func (s *step) conflict(seen map[string]bool) string {
 		return kind + ": the list is empty"
 	case kind == "descriptors" && s.domain == "":
 		return "descriptors: want a domain with them"
-	case kind == "descriptors" && has("key", "checks", "values", "rules", "ns", "hold", "charge",
-		"on_expiry", "retry_after", "near") != "":
+	case kind == "descriptors" && has("key", "checks", "values", "rules", "ns", "hold",
+		"on_expiry", "retry_after", "near")+has(fields.Steps().Names()...) != "":
 		return "descriptors: want only n with them, and of the answer no retry_after and near"
 	case kind != "descriptors" && s.domain != "":
 		return "domain: want descriptors with it"
 	case kind == "values" && !seen["key"],
-		kind == "values" && has("checks", "n", "hold", "on_expiry", "charge") != "":
-		return "values: want a key with them, and no checks, n, hold, on_expiry or charge"
+		kind == "values" && has(ofAcquire...) != "":
+		return "values: want a key with them, and no " + fields.Join(ofAcquire, "or")
 	case kind == "checks" && has("key", "ns", "n", "rules") != "":
 		return "checks: want key, ns, n and rules in each of them"
 	}

@@ -4,6 +4,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -76,61 +77,18 @@ func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
 	return p
 }
 
-// fieldOf returns the field of that name, or 0 if there is none.
-func fieldOf(name []byte) fieldSet {
-	switch string(name) {
-	case "op":
-		return fieldOp
-	case "ns":
-		return fieldNS
-	case "key":
-		return fieldKey
-	case "n":
-		return fieldN
-	case "ts":
-		return fieldTS
-	case "ack":
-		return fieldAck
-	case "limits":
-		return fieldLimits
-	case "rules":
-		return fieldRules
-	case "checks":
-		return fieldChecks
-	case "count_denied":
-		return fieldCountDenied
-	case "window":
-		return fieldWindow
-	case "at":
-		return fieldAt
-	case "dry_run":
-		return fieldDryRun
-	case "values":
-		return fieldValues
-	case "charge":
-		return fieldCharge
-	case "hold":
-		return fieldHold
-	case "on_expiry":
-		return fieldOnExpiry
-	}
-	return 0
-}
-
-// fieldsOf returns the fields that operations of a kind have, and their names for error messages.
-func fieldsOf(kind twotier.Kind, named bool) (fieldSet, string) {
+// fieldsOf returns the fields that operations of a kind have, and their list in error messages.
+func fieldsOf(kind twotier.Kind, named bool) (fields.Set, string) {
 	switch {
 	case named && kind == twotier.Add:
-		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
+		return fields.OfAdd, addHas
 	case named && kind == twotier.Count:
-		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
+		return fields.OfCount, countHas
 	case named:
-		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldCharge |
-				fieldDryRun | fieldHold | fieldOnExpiry,
-			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge, " +
-				"dry_run, hold and on_expiry"
+		return fields.OfAcquire, acquireHas
 	}
-	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
+	return fields.OfCount | fields.OfAcquire | fields.OfDistinct,
+		"want op and the fields of that operation"
 }
 
 // draft is an operation while it is being read.
@@ -139,7 +97,7 @@ type draft struct {
 	named  bool // op.Kind is known
 	batch  bool // the operation names its kind itself
 	values bool // it is one on distinct values, which is none of the kinds
-	seen   fieldSet
+	seen   fields.Set
 	check  twotier.Check // the fields next to "op", unless there are "checks"
 	tag    uint8
 }
@@ -162,14 +120,15 @@ func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 		if name == nil {
 			break
 		}
-		f := fieldOf(name)
+		f := fields.Named(name)
 		allowed, has := fieldsOf(o.op.Kind, o.named)
 		if batch {
-			allowed |= fieldOp
+			allowed |= fields.Op
 		}
-		if p := markSeen(&o.seen, f, allowed, name, has); p != nil {
-			return p
+		if f&allowed&^o.seen == 0 {
+			return fieldProblem(f, allowed, name, has)
 		}
+		o.seen |= f
 		if p := d.readOpValue(&o, f); p != nil {
 			return p.PrefixField(string(name))
 		}
@@ -182,63 +141,57 @@ func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 	return d.finishOp(&o)
 }
 
-// markSeen records that a field was seen, and refuses one that is not allowed or was seen before.
-func markSeen(seen *fieldSet, f, allowed fieldSet, name []byte, has string) *wire.Problem {
+// fieldProblem refuses a field that is not allowed, or that was seen before.
+func fieldProblem(f, allowed fields.Set, name []byte, has string) *wire.Problem {
 	if f&allowed == 0 {
 		return unknownFieldProblem(name, has)
 	}
-	if *seen&f != 0 {
-		return wire.FieldProblem(string(name), "given twice")
-	}
-	*seen |= f
-	return nil
+	return wire.FieldProblem(string(name), "given twice")
 }
 
 func unknownFieldProblem(name []byte, has string) *wire.Problem {
 	return wire.FieldProblem(request.Clip(name), "unknown field; "+has)
 }
 
-func (d *Decoder) readOpValue(o *draft, f fieldSet) (p *wire.Problem) {
+func (d *Decoder) readOpValue(o *draft, f fields.Set) (p *wire.Problem) {
 	var b []byte
 	switch f {
-	case fieldOp:
+	case fields.Op:
 		if b, p = d.ReadText(); p == nil && string(b) == "distinct" {
 			o.values = true
 		} else if p == nil {
 			o.op.Kind, p = kindOf(b)
 			o.named = p == nil
 		}
-	case fieldValues: // of an operation whose kind is not known yet
+	case fields.Values: // of an operation whose kind is not known yet
 		return d.Skip(0)
-	case fieldTS, fieldAt:
+	case fields.TS, fields.At:
 		if o.op.TS, p = d.ReadInteger(); p == nil && o.op.TS < 1 {
 			p = wire.FieldProblem("", "want unix milliseconds, at least 1")
 		}
-	case fieldAck:
+	case fields.Ack:
 		if b, p = d.ReadText(); p == nil {
 			o.op.Ack, p = ackOf(b)
 		}
-	case fieldCountDenied:
-		o.op.CountDenied, p = d.ReadBool()
-	case fieldCharge:
-		o.op.Charge, p = d.ReadBool()
-	case fieldDryRun:
-		o.op.DryRun, p = d.ReadBool()
-	case fieldHold:
+	case fields.Hold:
 		o.op.Hold, p = d.ReadDuration()
-	case fieldOnExpiry:
+	case fields.OnExpiry:
 		if b, p = d.ReadText(); p == nil {
 			var wrong string
 			if o.op.Release, wrong = request.ParseOnExpiry(b); wrong != "" {
 				p = wire.FieldProblem("", wrong)
 			}
 		}
-	case fieldChecks:
+	case fields.Checks:
 		o.tag = TagChecks
 		return d.readChecks()
-	case fieldWindow:
+	case fields.Window:
 		return d.readWindows()
 	default:
+		if value := f.Value(&o.op); value != nil {
+			*value, p = d.ReadBool()
+			return p
+		}
 		return d.readCheckValue(&o.check, f)
 	}
 	return p
@@ -250,12 +203,12 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 		return wire.FieldProblem("op", `missing; want "add", "count", "acquire" or "distinct"`)
 	}
 	allowed, has := fieldsOf(o.op.Kind, true)
-	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {
-		return unknownFieldProblem([]byte(extra.name()), has)
+	if extra := o.seen &^ allowed &^ fields.Op; extra != 0 {
+		return unknownFieldProblem([]byte(extra.Name()), has)
 	}
 	if o.tag == TagChecks {
-		if extra := o.seen & ofCheck; extra != 0 {
-			return wire.FieldProblem("checks", "want either checks or "+extra.name()+", not both")
+		if extra := o.seen & fields.OfCheck; extra != 0 {
+			return wire.FieldProblem("checks", "want either checks or "+extra.Name()+", not both")
 		}
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
@@ -276,21 +229,21 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 }
 
 // readCheckValue reads the value of one field of a check.
-func (d *Decoder) readCheckValue(c *twotier.Check, f fieldSet) (p *wire.Problem) {
+func (d *Decoder) readCheckValue(c *twotier.Check, f fields.Set) (p *wire.Problem) {
 	switch f {
-	case fieldNS:
+	case fields.NS:
 		if c.NS, p = d.ReadText(); p == nil && !request.ValidNS(c.NS) && !request.ImportedNS(c.NS) {
 			p = wire.FieldProblem("", request.WantNS)
 		}
-	case fieldKey:
+	case fields.Key:
 		if c.Key, p = d.ReadText(); p == nil && !request.ValidKey(c.Key) {
 			p = wire.FieldProblem("", request.WantKey)
 		}
-	case fieldN:
+	case fields.N:
 		c.N, p = d.ReadInteger()
-	case fieldLimits:
+	case fields.Limits:
 		p = d.readLimits()
-	case fieldRules:
+	case fields.Rules:
 		p = d.readRules()
 	}
 	return p

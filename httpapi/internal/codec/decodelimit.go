@@ -7,6 +7,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -21,10 +22,10 @@ func (d *Decoder) readChecks() *wire.Problem {
 
 // readCheck reads one of the "checks" of an acquire.
 func (d *Decoder) readCheck(int) *wire.Problem {
-	c, seen := twotier.Check{N: 1}, fieldSet(0)
+	c, seen := twotier.Check{N: 1}, fields.Set(0)
 	d.BeginCheck()
-	p := d.readFields("an object", &seen, ofCheck, "a check has ns, key, n, limits and rules",
-		func(f fieldSet) *wire.Problem { return d.readCheckValue(&c, f) })
+	p := d.readFields("an object", &seen, fields.OfCheck, checkHas,
+		func(f fields.Set) *wire.Problem { return d.readCheckValue(&c, f) })
 	if p != nil {
 		return p
 	}
@@ -33,13 +34,14 @@ func (d *Decoder) readCheck(int) *wire.Problem {
 
 // readFields reads an object that has some of the allowed fields, and calls read at the value of
 // each.
-func (d *Decoder) readFields(want string, seen *fieldSet, allowed fieldSet, has string,
-	read func(f fieldSet) *wire.Problem) *wire.Problem {
+func (d *Decoder) readFields(want string, seen *fields.Set, allowed fields.Set, has string,
+	read func(f fields.Set) *wire.Problem) *wire.Problem {
 	return d.ReadObject(want, func(name []byte) *wire.Problem {
-		f := fieldOf(name)
-		if p := markSeen(seen, f, allowed, name, has); p != nil {
-			return p
+		f := fields.Named(name)
+		if f&allowed&^*seen == 0 {
+			return fieldProblem(f, allowed, name, has)
 		}
+		*seen |= f
 		if p := read(f); p != nil {
 			return p.PrefixField(string(name))
 		}
@@ -50,32 +52,6 @@ func (d *Decoder) readFields(want string, seen *fieldSet, allowed fieldSet, has 
 // readLimits reads "limits".
 func (d *Decoder) readLimits() *wire.Problem {
 	return d.ReadList("a list of limits", request.MaxLimits, "limits", d.readLimit)
-}
-
-// The fields of a limit.
-const (
-	limitWindow fieldSet = 1 << iota
-	limitMax
-	limitZone
-	limitAnchor
-	limitConcurrent
-)
-
-// limitFieldOf returns the field of a limit of that name, or 0 if there is none.
-func limitFieldOf(name []byte) fieldSet {
-	switch string(name) {
-	case "window":
-		return limitWindow
-	case "max":
-		return limitMax
-	case "zone":
-		return limitZone
-	case "anchor":
-		return limitAnchor
-	case "concurrent":
-		return limitConcurrent
-	}
-	return 0
 }
 
 // limitFields lists the fields of a limit for error messages.
@@ -90,7 +66,7 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 	var l twotier.Limit
 	var text []byte
 	var of calendarFields
-	seen := fieldSet(0)
+	seen := fields.Set(0)
 	for first := true; ; first = false {
 		name, p := d.NextMember(first)
 		if p != nil {
@@ -99,35 +75,35 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 		if name == nil {
 			break
 		}
-		f := limitFieldOf(name)
-		if p := markSeen(&seen, f, limitWindow|limitMax|limitZone|limitAnchor|limitConcurrent, name,
-			limitFields); p != nil {
-			return p
+		f := fields.Named(name)
+		if f&fields.OfLimit&^seen == 0 {
+			return fieldProblem(f, fields.OfLimit, name, limitFields)
 		}
+		seen |= f
 		switch f {
-		case limitWindow:
+		case fields.Window:
 			l.Window, l.Period, text, p = d.readWindow()
-		case limitMax, limitConcurrent:
+		case fields.Max, fields.Concurrent:
 			if l.Max, p = d.ReadInteger(); p == nil && l.Max < 0 {
 				p = wire.FieldProblem("", "want 0 or more")
 			}
 		default:
-			p = d.readCalendarField(&of, f == limitZone)
+			p = d.readCalendarField(&of, f == fields.Zone)
 		}
 		if p != nil {
 			return p.PrefixField(string(name))
 		}
 	}
-	if seen&limitConcurrent != 0 {
-		return d.limitLeases(l.Max, seen != limitConcurrent)
+	if seen&fields.Concurrent != 0 {
+		return d.limitLeases(l.Max, seen != fields.Concurrent)
 	}
-	if seen&limitWindow == 0 {
+	if seen&fields.Window == 0 {
 		return wire.FieldProblem("window", "missing; "+request.WantLimitWindow)
 	}
-	if seen&limitMax == 0 {
+	if seen&fields.Max == 0 {
 		return wire.FieldProblem("max", "missing; want a whole number")
 	}
-	if seen&(limitZone|limitAnchor) != 0 {
+	if seen&(fields.Zone|fields.Anchor) != 0 {
 		if p := of.apply(&l, &text); p != nil {
 			return p
 		}

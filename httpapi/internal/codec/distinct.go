@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -38,25 +39,16 @@ func (v *ValueOp) appendWindow(b []byte, i int) []byte {
 	return append(b, v.texts[i]...)
 }
 
-// The fields of a request that adds values, and of an operation on values in a batch.
-const (
-	ofDistinct = fieldNS | fieldKey | fieldValues | fieldTS | fieldAck | fieldLimits |
-		fieldRules | fieldWindow
-	ofDistinctOp = ofDistinct | fieldOp | fieldAt
-)
-
 // DecodeDistinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
 func (d *Decoder) DecodeDistinct(body []byte, into *ValueOp) *wire.Problem {
 	d.Reset(body)
-	return d.EndBody(d.readDistinctObject(into, ofDistinct,
-		"distinct has ns, key, values, ts, ack, limits, rules and window"))
+	return d.EndBody(d.readDistinctObject(into, fields.OfDistinct, distinctHas))
 }
 
 // readDistinctOp reads an operation of a batch: a body that adds values, or one that only counts.
 func (d *Decoder) readDistinctOp() *wire.Problem {
 	var v ValueOp
-	p := d.readDistinctObject(&v, ofDistinctOp,
-		"distinct has ns, key, values, ts, ack, limits, rules, window and at")
+	p := d.readDistinctObject(&v, fields.Op|fields.OfBatchDistinct, batchDistinctHas)
 	if p == nil {
 		d.Values = append(d.Values, v)
 	}
@@ -64,16 +56,16 @@ func (d *Decoder) readDistinctOp() *wire.Problem {
 }
 
 // readDistinctObject reads an operation on values that may have these fields.
-func (d *Decoder) readDistinctObject(into *ValueOp, allowed fieldSet, has string) *wire.Problem {
+func (d *Decoder) readDistinctObject(into *ValueOp, allowed fields.Set, has string) *wire.Problem {
 	d.BeginOp()
 	var o draft
 	var windows int // where the text of the windows begins, 0 if there is none
 	const want = "an object with key and values"
-	p := d.readFields(want, &o.seen, allowed, has, func(f fieldSet) *wire.Problem {
+	p := d.readFields(want, &o.seen, allowed, has, func(f fields.Set) *wire.Problem {
 		switch f {
-		case fieldValues:
+		case fields.Values:
 			return d.readValues(into)
-		case fieldWindow:
+		case fields.Window:
 			// They come after the limits, wherever they are in the body.
 			if d.Peek(); d.Pos < len(d.Src) {
 				windows = d.Pos
@@ -106,18 +98,17 @@ func (d *Decoder) readDistinctObject(into *ValueOp, allowed fieldSet, has string
 // finishDistinct makes the checks that need the whole operation, moves the limits to it, and adds
 // the limits of rules.
 func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
-	const adding = fieldTS | fieldAck | fieldLimits | fieldRules
-	query := o.seen&(fieldOp|fieldValues) == fieldOp
+	adding := o.seen & (fields.TS | fields.Ack | fields.Limits | fields.Rules)
+	query := o.seen&(fields.Op|fields.Values) == fields.Op
 	switch {
 	case o.check.Key == nil:
 		return wire.FieldProblem("key", "missing; "+request.WantKey)
 	case !query && len(into.Add) == 0:
 		return wire.FieldProblem("values", "missing; want at least one value")
-	case !query && o.seen&fieldAt != 0:
+	case !query && o.seen&fields.At != 0:
 		return wire.FieldProblem("at", "is for counting; values that are added have ts")
-	case query && o.seen&adding != 0:
-		return wire.FieldProblem((o.seen & adding).name(),
-			"is for values that are added; want values")
+	case query && adding != 0:
+		return wire.FieldProblem(adding.Name(), "is for values that are added; want values")
 	case o.op.Ack > twotier.AckStore:
 		return wire.FieldProblem("ack", `distinct values wait for "memory" or "redis"`)
 	}

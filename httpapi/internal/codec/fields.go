@@ -1,47 +1,23 @@
 package codec
 
 import (
-	"math/bits"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
-// fieldSet is a set of fields of an operation.
-type fieldSet uint32
-
-// The fields that operations have.
-const (
-	fieldOp fieldSet = 1 << iota
-	fieldNS
-	fieldKey
-	fieldN
-	fieldTS
-	fieldAck
-	fieldLimits
-	fieldRules
-	fieldChecks
-	fieldCountDenied
-	fieldWindow
-	fieldAt
-	fieldDryRun
-	fieldValues
-	fieldCharge
-	fieldHold
-	fieldOnExpiry
+// The fields of what is read, in error messages.
+var (
+	addHas           = "add has " + fields.OfAdd.List()
+	countHas         = "count has " + fields.OfCount.List()
+	acquireHas       = "acquire has " + fields.OfAcquire.List()
+	distinctHas      = "distinct has " + fields.OfDistinct.List()
+	batchDistinctHas = "distinct has " + fields.OfBatchDistinct.List()
+	checkHas         = "a check has " + fields.OfCheck.List()
+	renewHas         = "renew has " + fields.OfRenew.List()
+	resetHas         = "reset has " + fields.OfReset.List()
 )
-
-// fieldNames are the names of the fields in the order of their bits.
-var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
-	"checks", "count_denied", "window", "at", "dry_run", "values", "charge", "hold",
-	"on_expiry"}
-
-// ofCheck is the set of fields that make up a check.
-const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
-
-// name returns the name of the first field in the set.
-func (f fieldSet) name() string { return fieldNames[bits.TrailingZeros32(uint32(f))] }
 
 // kindOf parses the value of "op".
 func kindOf(b []byte) (twotier.Kind, *wire.Problem) {

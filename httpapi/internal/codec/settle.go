@@ -3,29 +3,23 @@ package codec
 import (
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
 // DecodeRenew reads {"hold","for"}.
 func DecodeRenew(d *Decoder) (id string, lasts int64, p *wire.Problem) {
-	p = d.ReadObject("an object with hold and for", func(name []byte) (p *wire.Problem) {
-		switch field := string(name); {
-		case field == "hold" && id == "":
-			var text []byte
-			text, p = d.ReadText()
+	var seen fields.Set
+	p = d.readFields("an object with hold and for", &seen, fields.OfRenew,
+		renewHas, func(f fields.Set) (p *wire.Problem) {
+			if f == fields.For {
+				lasts, p = d.ReadDuration()
+				return p
+			}
+			text, p := d.ReadText()
 			id = string(text)
-		case field == "for" && lasts == 0:
-			lasts, p = d.ReadDuration()
-		case field == "hold" || field == "for":
-			p = wire.FieldProblem("", "given twice")
-		default:
-			return wire.FieldProblem(request.Clip(name), "unknown field; renew has hold and for")
-		}
-		if p != nil {
-			return p.PrefixField(string(name))
-		}
-		return nil
-	})
+			return p
+		})
 	switch {
 	case p != nil:
 	case id == "":
@@ -58,43 +52,31 @@ func AppendSettled(b []byte, a *ask.Settled) []byte {
 // DecodeSettle reads {"hold","n"} or {"hold","checks"}.
 func DecodeSettle(d *Decoder) (*ask.Settling, *wire.Problem) {
 	q := &ask.Settling{}
-	var seenN, seenChecks bool
-	p := d.ReadObject("an object with hold and n, or hold and checks",
-		func(name []byte) (p *wire.Problem) {
-			field := string(name)
-			twice := field == "hold" && q.ID != "" || field == "n" && seenN ||
-				field == "checks" && seenChecks
-			switch {
-			case twice:
-				p = wire.FieldProblem("", "given twice")
-			case field == "hold":
+	var seen fields.Set
+	p := d.readFields("an object with hold and n, or hold and checks", &seen,
+		fields.OfSettle, "settle has hold, n and checks",
+		func(f fields.Set) (p *wire.Problem) {
+			switch f {
+			case fields.Hold:
 				var id []byte
 				id, p = d.ReadText()
 				q.ID = string(id)
-			case field == "n":
-				seenN = true
+			case fields.N:
 				q.All, p = d.ReadInteger()
-			case field == "checks":
-				seenChecks = true
-				p = d.ReadList("a list of checks", request.MaxChecks, "checks",
+			case fields.Checks:
+				return d.ReadList("a list of checks", request.MaxChecks, "checks",
 					func(int) *wire.Problem { return readSettledCheck(d, q) })
-			default:
-				return wire.FieldProblem(request.Clip(name),
-					"unknown field; settle has hold, n and checks")
 			}
-			if p != nil {
-				return p.PrefixField(field)
-			}
-			return nil
+			return p
 		})
 	switch {
 	case p != nil:
 		return nil, p
 	case q.ID == "":
 		return nil, wire.FieldProblem("hold", "missing; want the id of a hold")
-	case seenN == seenChecks:
+	case (seen&fields.N == 0) == (seen&fields.Checks == 0):
 		return nil, wire.FieldProblem("n", "want either n, for every check, or checks")
-	case seenChecks && len(q.Checks) == 0:
+	case seen&fields.Checks != 0 && len(q.Checks) == 0:
 		return nil, wire.FieldProblem("checks", "want at least one check")
 	}
 	return q, nil
@@ -103,32 +85,25 @@ func DecodeSettle(d *Decoder) (*ask.Settling, *wire.Problem) {
 // readSettledCheck reads {"ns","key","n"}.
 func readSettledCheck(d *Decoder, q *ask.Settling) *wire.Problem {
 	var c ask.SettledCheck
-	seenN := false
-	p := d.ReadObject("an object with key and n", func(name []byte) (p *wire.Problem) {
-		switch field := string(name); {
-		case field == "ns" && c.NS != nil, field == "key" && c.Key != nil, field == "n" && seenN:
-			p = wire.FieldProblem("", "given twice")
-		case field == "ns":
-			c.NS, p = d.ReadText()
-		case field == "key":
-			c.Key, p = d.ReadText()
-		case field == "n":
-			seenN = true
-			c.N, p = d.ReadInteger()
-		default:
-			return wire.FieldProblem(request.Clip(name), "unknown field; want ns, key and n")
-		}
-		if p != nil {
-			return p.PrefixField(string(name))
-		}
-		return nil
-	})
+	var seen fields.Set
+	p := d.readFields("an object with key and n", &seen, fields.OfSettledCheck,
+		"want ns, key and n", func(f fields.Set) (p *wire.Problem) {
+			switch f {
+			case fields.NS:
+				c.NS, p = d.ReadText()
+			case fields.Key:
+				c.Key, p = d.ReadText()
+			case fields.N:
+				c.N, p = d.ReadInteger()
+			}
+			return p
+		})
 	switch {
 	case p != nil:
 		return p
 	case c.Key == nil:
 		return wire.FieldProblem("key", "missing; "+request.WantKey)
-	case !seenN:
+	case seen&fields.N == 0:
 		return wire.FieldProblem("n", "missing; "+request.WantAcquireN)
 	}
 	q.Checks = append(q.Checks, c)
