@@ -139,7 +139,7 @@ var refusedFields = []refusal{
 	{acquire, `{"checks":[{"limits":[{"window":"1m","max":1}]}]}`, 422,
 		`checks[0].key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
 	{acquire, `{"checks":[{"key":"k","ts":1}]}`, 422,
-		`checks[0].ts: unknown field; a check has ns, key, n, limits and rules`},
+		`checks[0].ts: unknown field; a check has ns, key, values, n, limits, value_limits and rules`},
 	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":false}]}]}`, 422,
 		`checks[0].limits[0].max: want a whole number, got a boolean`},
 	{acquire, `{"key":"k","checks":[{"key":"k","limits":[{"window":"1m","max":1}]}]}`, 422,

@@ -5,9 +5,10 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
 )
 
-// Extended is an operation with the bans of the rules that judge it, and with its leases.
+// Extended is an operation with the bans of the rules that judge it, with its values and leases.
 type Extended struct {
 	// Op is the operation to execute in place of the original.
 	Op twotier.Op
@@ -24,19 +25,29 @@ type source struct {
 }
 
 // Needs reports whether an operation has companions.
-func Needs(op *twotier.Op) bool { return len(op.Rules)+len(op.Leases) > 0 }
+func Needs(op *twotier.Op) bool { return len(op.Rules)+len(op.Leases)+len(op.Values) > 0 }
 
-// Extend returns an operation together with the bans of its Rules, and with its Leases, which last
-// until a moment.
-func Extend(op *twotier.Op) *Extended {
+// Extend returns an operation together with the bans of its Rules, with its Values, whose hashes
+// have this seed, and with its Leases, which last until a moment. A check that only adds values has
+// no check of events.
+func Extend(op *twotier.Op, seed uint64) *Extended {
 	x := &Extended{Op: *op, original: op}
-	x.Op.Rules, x.Op.Leases = nil, nil
-	x.Op.Checks = make([]twotier.Check, 0, len(op.Checks)+len(op.Rules)+len(op.Leases))
-	ban, lease := 0, 0
+	x.Op.Rules, x.Op.Leases, x.Op.Values = nil, nil, nil
+	x.Op.Checks = make([]twotier.Check, 0,
+		len(op.Checks)+len(op.Rules)+len(op.Leases)+len(op.Values))
+	ban, lease, values := 0, 0, 0
 	for i := range op.Checks {
-		x.add(op.Checks[i], source{i, 0, twotier.EventCheck})
+		adds := values < len(op.Values) && op.Values[values].Check == i
+		if !adds || op.Checks[i].N > 0 || len(op.Checks[i].Limits) > 0 {
+			x.add(op.Checks[i], source{i, 0, twotier.EventCheck})
+		}
 		for ; ban < len(op.Rules) && op.Rules[ban].Check == i; ban++ {
 			x.add(banOf(&op.Checks[i], &op.Rules[ban]), source{i, ban, twotier.BanCheck})
+		}
+		if adds {
+			x.add(distinct.CheckOf(&op.Checks[i], &op.Values[values], seed),
+				source{i, values, twotier.ValuesCheck})
+			values++
 		}
 		if from := lease; from < len(op.Leases) && op.Leases[from].Check == i {
 			for lease++; lease < len(op.Leases) && op.Leases[lease].Check == i; lease++ {
@@ -108,7 +119,7 @@ func EndOf(r *twotier.CheckResult) int64 {
 }
 
 // ReduceResult turns the result of the extended operation into the result of the original, and
-// lists the refusing bans in its Bans and the leases in its Leases.
+// lists the refusing bans in its Bans, the values in its Values and the leases in its Leases.
 func (x *Extended) ReduceResult(res *twotier.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {
@@ -118,6 +129,13 @@ func (x *Extended) ReduceResult(res *twotier.Result) {
 			res.Checks[kept], res.Checks[i] = res.Checks[i], res.Checks[kept]
 			kept++
 			continue
+		case of.kind == twotier.ValuesCheck:
+			x.reduceValues(res, r, of)
+			if kept == of.check { // there is no check of its events
+				res.Checks[kept], res.Checks[i] = res.Checks[i], res.Checks[kept]
+				kept++
+				continue
+			}
 		case kept == 0: // another node's result may be short
 			continue
 		case of.kind == twotier.LeaseCheck:
@@ -155,6 +173,58 @@ func (x *Extended) reduceLease(res *twotier.Result, r *twotier.CheckResult, of s
 	}
 }
 
+// reduceValues moves the result of values, and compares it with their limits in shadow.
+func (x *Extended) reduceValues(res *twotier.Result, r *twotier.CheckResult, of source) {
+	v := &x.original.Values[of.companion]
+	for k := range r.Limits[:min(len(r.Limits), len(v.Limits))] {
+		l := &r.Limits[k]
+		l.Max = v.Limits[k].Max
+		l.Refused = l.Refused || l.Count > l.Max
+	}
+	res.Values = append(res.Values, *r)
+	*r = twotier.CheckResult{Refused: r.Refused, RetryAfter: r.RetryAfter}
+}
+
+// Trial returns a dry run that compares the values of a refused operation with their limits in
+// shadow: what these would refuse can't be seen from counts without the values. It has no checks if
+// there are no such limits.
+func (x *Extended) Trial() (trial twotier.Op) {
+	trial = twotier.Op{Kind: twotier.Acquire, DryRun: true}
+	for i, of := range x.of {
+		if of.kind != twotier.ValuesCheck || len(x.original.Values[of.companion].Shadow) == 0 {
+			continue
+		}
+		c, v := x.Op.Checks[i], &x.original.Values[of.companion]
+		c.Limits = nil
+		for _, k := range v.Shadow {
+			c.Limits = append(c.Limits, v.Limits[k])
+		}
+		trial.Checks = append(trial.Checks, c)
+	}
+	return trial
+}
+
+// AddTrial adds the result of the trial to that of the operation. A trial that failed adds nothing.
+func (x *Extended) AddTrial(trial, res *twotier.Result) {
+	next := 0
+	for i := range min(len(x.original.Values), len(res.Values)) {
+		shadow := x.original.Values[i].Shadow
+		if len(shadow) == 0 {
+			continue
+		}
+		if next == len(trial.Checks) {
+			return
+		}
+		of, judged := trial.Checks[next].Limits, res.Values[i].Limits
+		for k, at := range shadow[:min(len(shadow), len(of))] {
+			if at < len(judged) { // another node's result may be short
+				judged[at].Refused = judged[at].Refused || of[k].Refused
+			}
+		}
+		next++
+	}
+}
+
 // refuse records that a companion refuses its check.
 func refuse(of *twotier.CheckResult, retry int64) {
 	of.Refused = true
@@ -178,6 +248,9 @@ func (x *Extended) OriginalError(err error) error {
 			twotier.ErrUnavailable)
 	}
 	named := *invalid
+	if x.of[invalid.Check].kind == twotier.ValuesCheck && invalid.Limit >= 0 {
+		named.Limit, named.Field = -1, fmt.Sprintf("value_limits[%d].%s", invalid.Limit, named.Field)
+	}
 	if named.Check = x.of[invalid.Check].check; len(x.original.Checks) == 1 {
 		named.Check = -1
 	}

@@ -23,6 +23,8 @@ func Named(name []byte) Set {
 		return Ack
 	case "limits":
 		return Limits
+	case "value_limits":
+		return ValueLimits
 	case "concurrent":
 		return Concurrent
 	case "rules":
@@ -64,6 +66,8 @@ func Worded(word []byte) Set {
 	switch string(word) {
 	case "NS":
 		return NS
+	case "VALUES":
+		return Values
 	case "N":
 		return N
 	case "TS":
@@ -72,6 +76,8 @@ func Worded(word []byte) Set {
 		return Ack
 	case "LIMIT":
 		return Limits
+	case "VLIMIT":
+		return ValueLimits
 	case "CONCURRENT":
 		return Concurrent
 	case "RULE":

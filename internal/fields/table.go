@@ -13,6 +13,7 @@ const (
 	TS
 	Ack
 	Limits
+	ValueLimits
 	Concurrent
 	Rules
 	Window
@@ -35,13 +36,14 @@ const (
 const (
 	// Booleans are those of an acquire, which nodes send each other.
 	Booleans        = CountDenied | Charge | DryRun
-	OfAdd           = OfCheck | TS | Ack
+	OfAdd           = NS | Key | N | TS | Ack | Limits | Rules
 	OfCount         = NS | Key | Window | At
-	OfAcquire       = OfAdd | Checks | Booleans | Hold | OnExpiry
+	OfAcquire       = OfCheck | TS | Ack | Checks | Booleans | Hold | OnExpiry
 	OfDistinct      = NS | Key | Values | TS | Ack | Limits | Rules | Window
 	OfBatchDistinct = OfDistinct | At
-	OfCheck         = NS | Key | N | Limits | Rules
+	OfCheck         = NS | Key | Values | N | Limits | ValueLimits | Rules
 	OfLimit         = Window | Max | Zone | Anchor | Concurrent
+	OfValueLimit    = Window | Max
 	OfSettle        = Hold | N | Checks
 	OfSettledCheck  = NS | Key | N
 	OfRenew         = Hold | For
@@ -52,8 +54,8 @@ const (
 const (
 	OptionsOfAdd     = NS | N | TS | Ack
 	OptionsOfCount   = NS | At | Bounds
-	OptionsOfAcquire = OptionsOfAdd | Booleans | Hold | OnExpiry | Limits | Concurrent | Rules |
-		Checks
+	OptionsOfAcquire = OptionsOfAdd | Booleans | Hold | OnExpiry | Values | Limits | ValueLimits |
+		Concurrent | Rules | Checks
 )
 
 // row is what a field is called.
@@ -72,11 +74,12 @@ var table = [...]row{
 	{name: "op"},
 	{name: "ns", word: "NS"},
 	{name: "key"},
-	{name: "values"},
+	{name: "values", word: "VALUES", part: true},
 	{name: "n", word: "N"},
 	{name: "ts", word: "TS"},
 	{name: "ack", word: "ACK"},
 	{name: "limits", word: "LIMIT", part: true},
+	{name: "value_limits", word: "VLIMIT", part: true},
 	{name: "concurrent", word: "CONCURRENT", part: true},
 	{name: "rules", word: "RULE", part: true},
 	{name: "window", word: "WINDOW"},

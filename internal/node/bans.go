@@ -11,18 +11,32 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// doWithCompanions runs an operation with a hold, or judged by rules with a ban.
+// doWithCompanions runs an operation with a hold or values, or judged by rules with a ban.
 func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	n.setUntil(op)
 	if !companions.Needs(op) {
 		return n.router.Do(ctx, op, res)
 	}
-	x := companions.Extend(op)
+	x := companions.Extend(op, n.opt.Placement.Seed)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.OriginalError(err)
 	}
 	n.extractBans(x, op, res)
+	n.tryShadow(ctx, x, res)
 	return nil
+}
+
+// tryShadow compares the values of a refused operation with their limits in shadow.
+func (n *Node) tryShadow(ctx context.Context, x *companions.Extended, res *twotier.Result) {
+	if res.Allowed || len(res.Values) == 0 {
+		return
+	}
+	if trial := x.Trial(); len(trial.Checks) > 0 {
+		var of twotier.Result
+		if err := n.router.Do(ctx, &trial, &of); err == nil {
+			x.AddTrial(&of, res)
+		}
+	}
 }
 
 // setUntil sets the end of an operation's hold.
@@ -38,7 +52,7 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 	for i := range ops {
 		n.setUntil(&ops[i])
 		if list[i] = ops[i]; companions.Needs(&ops[i]) {
-			extended[i] = companions.Extend(&ops[i])
+			extended[i] = companions.Extend(&ops[i], n.opt.Placement.Seed)
 			list[i] = extended[i].Op
 		}
 	}
@@ -50,6 +64,7 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 			res[i].Err = x.OriginalError(res[i].Err)
 		default:
 			n.extractBans(x, &ops[i], &res[i])
+			n.tryShadow(ctx, x, &res[i])
 		}
 	}
 }
