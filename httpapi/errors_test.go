@@ -146,7 +146,7 @@ var refusedFields = []refusal{
 		`checks: want either checks or key, not both`},
 	{acquire, `{"count_denied":1}`, 422, `count_denied: want true or false, got a number`},
 	{acquire, `{"window":"1m"}`, 422,
-		`window: unknown field; acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied, charge, dry_run, hold and on_expiry`},
+		`window: unknown field; acquire has ns, key, values, n, ts, ack, limits, value_limits, rules, checks, count_denied, charge, dry_run, hold and on_expiry`},
 	{batch, `{}`, 422, `ops: missing; want a list of operations`},
 	{batch, `{"ops":{}}`, 422, `ops: want a list of operations, got an object`},
 	{batch, `{"ops":[],"ops":[]}`, 422, `ops: given twice`},

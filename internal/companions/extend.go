@@ -1,6 +1,7 @@
 package companions
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -185,43 +186,38 @@ func (x *Extended) reduceValues(res *twotier.Result, r *twotier.CheckResult, of 
 	*r = twotier.CheckResult{Refused: r.Refused, RetryAfter: r.RetryAfter}
 }
 
-// Trial returns a dry run that compares the values of a refused operation with their limits in
-// shadow: what these would refuse can't be seen from counts without the values. It has no checks if
-// there are no such limits.
-func (x *Extended) Trial() (trial twotier.Op) {
-	trial = twotier.Op{Kind: twotier.Acquire, DryRun: true}
-	for i, of := range x.of {
-		if of.kind != twotier.ValuesCheck || len(x.original.Values[of.companion].Shadow) == 0 {
-			continue
-		}
-		c, v := x.Op.Checks[i], &x.original.Values[of.companion]
-		c.Limits = nil
-		for _, k := range v.Shadow {
-			c.Limits = append(c.Limits, v.Limits[k])
-		}
-		trial.Checks = append(trial.Checks, c)
+// TryShadow adds to the result of a refused operation which limits on values in shadow would refuse:
+// that can't be seen from counts without the values, so it executes a dry run that compares them
+// with these limits alone. If that fails, it adds nothing.
+func (x *Extended) TryShadow(ctx context.Context,
+	do func(context.Context, *twotier.Op, *twotier.Result) error, res *twotier.Result) {
+	if res.Allowed || len(res.Values) < len(x.original.Values) {
+		return
 	}
-	return trial
-}
-
-// AddTrial adds the result of the trial to that of the operation. A trial that failed adds nothing.
-func (x *Extended) AddTrial(trial, res *twotier.Result) {
-	next := 0
-	for i := range min(len(x.original.Values), len(res.Values)) {
-		shadow := x.original.Values[i].Shadow
-		if len(shadow) == 0 {
+	trial := twotier.Op{Kind: twotier.Acquire, DryRun: true}
+	var of []int // the positions of the values of each check
+	for i, s := range x.of {
+		if s.kind != twotier.ValuesCheck || len(x.original.Values[s.companion].Shadow) == 0 {
 			continue
 		}
-		if next == len(trial.Checks) {
-			return
+		c, v := x.Op.Checks[i], &x.original.Values[s.companion]
+		c.Limits = make([]twotier.Limit, len(v.Shadow))
+		for k, at := range v.Shadow {
+			c.Limits[k] = v.Limits[at]
 		}
-		of, judged := trial.Checks[next].Limits, res.Values[i].Limits
-		for k, at := range shadow[:min(len(shadow), len(of))] {
-			if at < len(judged) { // another node's result may be short
-				judged[at].Refused = judged[at].Refused || of[k].Refused
+		trial.Checks, of = append(trial.Checks, c), append(of, s.companion)
+	}
+	var tried twotier.Result
+	if len(of) == 0 || do(ctx, &trial, &tried) != nil {
+		return
+	}
+	for i := range tried.Checks[:min(len(tried.Checks), len(of))] {
+		shadow, judged := x.original.Values[of[i]].Shadow, res.Values[of[i]].Limits
+		for k := range tried.Checks[i].Limits[:min(len(tried.Checks[i].Limits), len(shadow))] {
+			if at := shadow[k]; at < len(judged) { // another node's result may be short
+				judged[at].Refused = judged[at].Refused || tried.Checks[i].Limits[k].Refused
 			}
 		}
-		next++
 	}
 }
 
@@ -240,18 +236,19 @@ func refuse(of *twotier.CheckResult, retry int64) {
 // OriginalError turns an error of the extended operation into an error of the original.
 func (x *Extended) OriginalError(err error) error {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
-	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {
+	if !ok || invalid.Check >= len(x.of) || invalid.Check < 0 && len(x.of) > 1 {
 		return err
 	}
-	if invalid.Field == "hold" { // its length was checked before
+	of := x.of[max(0, invalid.Check)] // an error names no check if there is only one
+	if invalid.Field == "hold" {      // its length was checked before
 		return fmt.Errorf("%w: the hold ended before the owner of a key could count it",
 			twotier.ErrUnavailable)
 	}
 	named := *invalid
-	if x.of[invalid.Check].kind == twotier.ValuesCheck && invalid.Limit >= 0 {
+	if of.kind == twotier.ValuesCheck && invalid.Limit >= 0 {
 		named.Limit, named.Field = -1, fmt.Sprintf("value_limits[%d].%s", invalid.Limit, named.Field)
 	}
-	if named.Check = x.of[invalid.Check].check; len(x.original.Checks) == 1 {
+	if named.Check = of.check; len(x.original.Checks) == 1 {
 		named.Check = -1
 	}
 	return &named

@@ -22,21 +22,8 @@ func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotie
 		return x.OriginalError(err)
 	}
 	n.extractBans(x, op, res)
-	n.tryShadow(ctx, x, res)
+	x.TryShadow(ctx, n.router.Do, res)
 	return nil
-}
-
-// tryShadow compares the values of a refused operation with their limits in shadow.
-func (n *Node) tryShadow(ctx context.Context, x *companions.Extended, res *twotier.Result) {
-	if res.Allowed || len(res.Values) == 0 {
-		return
-	}
-	if trial := x.Trial(); len(trial.Checks) > 0 {
-		var of twotier.Result
-		if err := n.router.Do(ctx, &trial, &of); err == nil {
-			x.AddTrial(&of, res)
-		}
-	}
 }
 
 // setUntil sets the end of an operation's hold.
@@ -64,7 +51,7 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 			res[i].Err = x.OriginalError(res[i].Err)
 		default:
 			n.extractBans(x, &ops[i], &res[i])
-			n.tryShadow(ctx, x, &res[i])
+			x.TryShadow(ctx, n.router.Do, &res[i])
 		}
 	}
 }
