@@ -46,9 +46,9 @@ type Result struct {
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult
-	// Bans are the active bans among Op.Rules, Leases are the results of Op.Leases, and Values those
-	// of Op.Values, one each, in which limits in shadow are marked as refusing. A counter leaves
-	// them empty.
+	// Bans are the active bans among Op.Rules, Leases are the results of Op.Leases, and Values
+	// those of Op.Values, one each: limits in shadow that would refuse are marked as well. A counter
+	// leaves them empty.
 	Bans   []BanResult
 	Leases []LeaseResult
 	Values []CheckResult

@@ -164,7 +164,8 @@ func maxValues(request []byte, usual int) int {
 // limits of 9 values and a name in "refused_by", and with a ban of 5 values.
 const maxRuleValues = 16 * (16*10 + 5)
 
-// maxDistinctValues bounds the values in an answer for the rules that judge different values: 64 limits of 8 values and a name in "refused_by".
+// maxDistinctValues bounds the values in an answer for the rules that judge different values: 64
+// limits of 8 values and a name in "refused_by".
 const maxDistinctValues = 64*9 + 16
 
 // exchange executes the batch once. If the error is errNotDone, it was certainly not executed.

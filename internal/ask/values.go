@@ -81,7 +81,7 @@ func (r *Request) CheckValues(op *twotier.Op) *request.Failure {
 	case !r.addsValues():
 		return nil
 	case r.charges:
-		return request.FieldFailure("rules", "a rule with charge can't judge an acquire with values")
+		return request.FieldFailure("rules", "a rule with charge can't judge values")
 	case op.Hold != 0:
 		field = "hold"
 	case op.TS != 0:

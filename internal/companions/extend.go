@@ -186,9 +186,9 @@ func (x *Extended) reduceValues(res *twotier.Result, r *twotier.CheckResult, of 
 	*r = twotier.CheckResult{Refused: r.Refused, RetryAfter: r.RetryAfter}
 }
 
-// TryShadow adds to the result of a refused operation which limits on values in shadow would refuse:
-// that can't be seen from counts without the values, so it executes a dry run that compares them
-// with these limits alone. If that fails, it adds nothing.
+// TryShadow adds to the result of a refused operation which limits on values in shadow would
+// refuse: that can't be seen from counts without the values, so it executes a dry run that compares
+// them with these limits alone. If that fails, it adds nothing.
 func (x *Extended) TryShadow(ctx context.Context,
 	do func(context.Context, *twotier.Op, *twotier.Result) error, res *twotier.Result) {
 	if res.Allowed || len(res.Values) < len(x.original.Values) {
@@ -246,7 +246,8 @@ func (x *Extended) OriginalError(err error) error {
 	}
 	named := *invalid
 	if of.kind == twotier.ValuesCheck && invalid.Limit >= 0 {
-		named.Limit, named.Field = -1, fmt.Sprintf("value_limits[%d].%s", invalid.Limit, named.Field)
+		named.Field = fmt.Sprintf("value_limits[%d].%s", named.Limit, named.Field)
+		named.Limit = -1
 	}
 	if named.Check = of.check; len(x.original.Checks) == 1 {
 		named.Check = -1

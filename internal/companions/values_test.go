@@ -78,8 +78,8 @@ func TestRefusedByBoth(t *testing.T) {
 	for _, wait := range []struct{ events, values, want int64 }{{5, 9, 9}, {9, 5, 9}, {5, -1, -1}} {
 		op := withValues()
 		op.Checks, op.Rules, op.Values = op.Checks[:1], nil, op.Values[:1]
-		res := twotier.Result{Checks: []twotier.CheckResult{{Refused: true, RetryAfter: wait.events},
-			{Refused: true, RetryAfter: wait.values}}}
+		res := twotier.Result{Checks: []twotier.CheckResult{
+			{Refused: true, RetryAfter: wait.events}, {Refused: true, RetryAfter: wait.values}}}
 		companions.Extend(op, 0).ReduceResult(&res)
 		if len(res.Checks) != 1 || res.Checks[0].RetryAfter != wait.want {
 			t.Errorf("%+v: %+v", wait, res.Checks)

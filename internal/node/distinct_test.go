@@ -56,7 +56,8 @@ func TestForwardedAcquireWithValues(t *testing.T) {
 				res.Source = twotier.SourceMemory
 				for range op.Checks {
 					c := res.AddCheck()
-					c.Refused, c.Limits = true, []twotier.LimitResult{{Window: 60_000, Refused: true}}
+					c.Refused = true
+					c.Limits = []twotier.LimitResult{{Window: 60_000, Refused: true}}
 				}
 			}}
 		n, key := beside(t, &failing{}, peers)

@@ -38,8 +38,8 @@ func TestValuesBesideEvents(t *testing.T) {
 				b.mono.Add(int64(30 * time.Second))
 			}
 			a := acquire(step.value)
-			if by := strings.Join(a.RefusedBy, " "); by != step.refused || a.Allowed != (by == "") ||
-				a.Allowed != (a.RetryAfter == 0) {
+			if by := strings.Join(a.RefusedBy, " "); by != step.refused ||
+				a.Allowed != (by == "") || a.Allowed != (a.RetryAfter == 0) {
 				t.Errorf("step %d: %+v", i, a)
 			}
 			if e, v, o := b.count("account", "1h").Max, distinct("account"),
