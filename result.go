@@ -47,8 +47,8 @@ type Result struct {
 	Degraded bool
 	Checks   []CheckResult
 	// Bans are the active bans among Op.Rules, Leases are the results of Op.Leases, and Values
-	// those of Op.Values, one each: limits in shadow that would refuse are marked as well. A counter
-	// leaves them empty.
+	// those of Op.Values, one each: limits in shadow that would refuse are marked as well. A
+	// counter leaves them empty.
 	Bans   []BanResult
 	Leases []LeaseResult
 	Values []CheckResult
