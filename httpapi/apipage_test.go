@@ -65,10 +65,12 @@ type openAPI struct {
 	Components struct{ Schemas map[string]schema }
 }
 
-// schema is the part of a JSON schema with the names of fields.
+// schema is the part of a JSON schema about fields.
 type schema struct {
 	Ref                 string `json:"$ref"`
-	Properties          map[string]any
+	Type                string
+	Minimum             int64
+	Properties          map[string]schema
 	AllOf, AnyOf, OneOf []schema
 }
 

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/fields"
 )
 
 // document is the part of OpenAPI that the tests need.
@@ -99,6 +102,41 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 	}
 	if tried < 20 {
 		t.Errorf("only %d examples", tried)
+	}
+}
+
+// TestDocumentHasTheFields compares the schemas of requests with the table of fields: their names,
+// that booleans are such, and the least numbers.
+func TestDocumentHasTheFields(t *testing.T) {
+	_, raw := readDocument(t)
+	var all openAPI
+	decode(t, raw, &all)
+	for name, want := range map[string]fields.Set{
+		"AddFields": fields.OfAdd, "CountFields": fields.OfCount,
+		"AcquireFields": fields.OfAcquire, "DistinctFields": fields.OfDistinct,
+		"Check": fields.OfCheck, "Settle": fields.OfSettle, "Renew": fields.OfRenew,
+		"Reset": fields.OfReset, "Limit": fields.OfLimit &^ fields.Concurrent,
+		"OpenLimit": fields.Concurrent,
+	} {
+		of := all.Components.Schemas[name]
+		if got := slices.Compact(slices.Sorted(slices.Values(all.fieldsOf(of)))); !slices.Equal(got,
+			slices.Sorted(slices.Values(want.Names()))) {
+			t.Errorf("%s has %v, want %v", name, got, want.Names())
+		}
+		for _, part := range append(of.OneOf, of) {
+			for field, is := range part.Properties {
+				if ref, ok := strings.CutPrefix(is.Ref, "#/components/schemas/"); ok {
+					is = all.Components.Schemas[ref]
+				}
+				f := fields.Named([]byte(field))
+				if isBoolean := f&fields.Booleans != 0; (is.Type == "boolean") != isBoolean {
+					t.Errorf("%s: %s is of type %q", name, field, is.Type)
+				}
+				if f.Want() != "" && (!f.Allows(is.Minimum) || f.Allows(is.Minimum-1)) {
+					t.Errorf("%s: %s has the minimum %d, but %s", name, field, is.Minimum, f.Want())
+				}
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/explain"
+	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -84,8 +85,8 @@ func (t *target) readArg(name, value []byte, timed bool, has string) *wire.Probl
 		}
 	case field == "at" && timed:
 		v, ok := request.ParseNumber(value)
-		if t.at = v; v < 1 || !ok {
-			return wire.FieldProblem("at", "want unix milliseconds, at least 1")
+		if t.at = v; !fields.At.Allows(v) || !ok {
+			return wire.FieldProblem("at", fields.At.Want())
 		}
 	default:
 		return unknownArgProblem(name, has)

@@ -76,7 +76,7 @@ export class Twotier {
   }
 
   // add counts n events of a key, or takes them back if n is negative.
-  // op: { key, n, ns, ts, ack, limits }
+  // op: { key, n, ns, ts, ack, limits, rules }
   add(op) {
     return this.#one({ ...op, op: "add" });
   }
@@ -88,10 +88,10 @@ export class Twotier {
   }
 
   // acquire decides whether events may pass, and counts them if so.
-  // op: { key, n, ns, limits, rules } or { checks: [...of these] }, and ts, ack, count_denied,
-  // charge, dry_run, hold, on_expiry. With a hold, such as "90s", the answer has its id, to settle
-  // later; limits may bound how many are open: { "1m": 800, concurrent: 2 }. Values (texts) are
-  // added to the key as well, and value_limits, { "24h": 3 }, bound how many different ones it has.
+  // op: { key, n, ns, limits, rules, values, value_limits } or { checks: [...of these] }, and ts,
+  // ack, count_denied, charge, dry_run, hold, on_expiry. With a hold, such as "90s", the answer has
+  // its id, to settle later; limits may bound how many are open: { "1m": 800, concurrent: 2 }.
+  // Values (texts) are added to the key, and value_limits, { "24h": 3 }, bound the different ones.
   acquire(op) {
     return this.#one({ ...op, op: "acquire" });
   }

@@ -93,7 +93,8 @@ class Twotier:
         self.close()
 
     def add(self, key, n=1, **more):
-        """Counts n events, or takes them back if n is negative. more: ns, ts, ack, limits."""
+        """Counts n events, or takes them back if n is negative. more: ns, ts, ack, limits,
+        rules."""
         return self._one(_op("add", key=key, n=n, **more))
 
     def count(self, key, *windows, **more):

@@ -304,6 +304,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/clientaddr",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/explain",
+			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/hostname",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/refusallog", "twotier.dev/twotier/internal/replay",

@@ -2,9 +2,9 @@
 // JSON and in files of tests, its option in RESP, its flag, and its bit between nodes. Sets of
 // fields are the operations in JSON and the commands in RESP.
 //
-// The lookups by name are generated from the table; decoders, encoders, flags and error messages
-// follow from it at run time. Tests check the documents of the API and the clients in other
-// languages against it. docs/fields.md walks through adding a boolean.
+// Decoders, encoders, flags and error messages follow from the table. Tests check the documents of
+// the API and the clients in other languages against it. docs/fields.md walks through adding a
+// boolean.
 //
 // Listeners read the values of fields that are not booleans themselves.
 package fields

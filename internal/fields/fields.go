@@ -23,6 +23,15 @@ func (s Set) row() row { return table[bits.TrailingZeros32(uint32(s))] }
 // Name returns the name of the first field in JSON, in files of tests and in error messages.
 func (s Set) Name() string { return table[bits.TrailingZeros32(uint32(s))].name }
 
+// Allows reports whether a number is within the bounds of the first field.
+func (s Set) Allows(v int64) bool {
+	i := bits.TrailingZeros32(uint32(s))
+	return v >= table[i].least && v <= table[i].most
+}
+
+// Want returns the error about a number that Allows refuses.
+func (s Set) Want() string { return s.row().want }
+
 // Flag returns the name and the help of a boolean's flag.
 func (s Set) Flag() (name, help string) { return s.row().flag, s.row().help }
 

@@ -1,5 +1,11 @@
 package fields
 
+import (
+	"math"
+
+	"twotier.dev/twotier"
+)
+
 // Set is a set of fields. Lists of fields are in the order of their bits.
 type Set uint32
 
@@ -63,11 +69,16 @@ type row struct {
 	name string // in JSON, in files of tests and in errors
 	word string // of the option in RESP
 	part bool   // the option begins a part of a check, or a check, and is listed last
+	// Numbers with the same bounds everywhere have them here, and the error about others.
+	least, most int64
+	want        string
 	// The rest is about booleans.
 	flag, help string // on the command line
 	step       bool   // steps in files of tests have it
 	bit        uint16 // in the head of an operation between nodes
 }
+
+const wantTime = "want unix milliseconds, at least 1"
 
 // table has a row for each field, in the order of their bits.
 var table = [...]row{
@@ -76,17 +87,18 @@ var table = [...]row{
 	{name: "key"},
 	{name: "values", word: "VALUES", part: true},
 	{name: "n", word: "N"},
-	{name: "ts", word: "TS"},
+	{name: "ts", word: "TS", least: 1, most: math.MaxInt64, want: wantTime},
 	{name: "ack", word: "ACK"},
 	{name: "limits", word: "LIMIT", part: true},
 	{name: "value_limits", word: "VLIMIT", part: true},
-	{name: "concurrent", word: "CONCURRENT", part: true},
+	{name: "concurrent", word: "CONCURRENT", part: true, least: 1, most: math.MaxInt32,
+		want: "want 1 to 2147483647"},
 	{name: "rules", word: "RULE", part: true},
 	{name: "window", word: "WINDOW"},
-	{name: "max"},
+	{name: "max", most: math.MaxInt64, want: "want 0 or more"},
 	{name: "zone"},
 	{name: "anchor"},
-	{name: "at", word: "AT"},
+	{name: "at", word: "AT", least: 1, most: math.MaxInt64, want: wantTime},
 	{name: "bounds", word: "BOUNDS"},
 	{name: "by", word: "BY"},
 	{name: "checks", word: "KEY", part: true},
@@ -99,4 +111,17 @@ var table = [...]row{
 	{name: "hold", word: "HOLD"},
 	{name: "on_expiry", word: "ONEXPIRY"},
 	{name: "for"},
+}
+
+// Value returns where an operation has a boolean, or nil for another field.
+func (s Set) Value(op *twotier.Op) *bool {
+	switch s {
+	case CountDenied:
+		return &op.CountDenied
+	case Charge:
+		return &op.Charge
+	case DryRun:
+		return &op.DryRun
+	}
+	return nil
 }

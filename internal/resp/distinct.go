@@ -110,8 +110,8 @@ func (d *draft) readValueLimit() errorReply {
 		return d.fieldError(path+"window", wrong)
 	}
 	most, ok := parseInteger(d.args[1])
-	if !ok || most < 0 {
-		return d.fieldError(path+"max", "want 0 or more")
+	if !ok || !fields.Max.Allows(most) {
+		return d.fieldError(path+"max", fields.Max.Want())
 	}
 	d.args = d.args[2:]
 	d.w.LimitValues(twotier.Limit{Window: ms, Max: most}, nil)

@@ -149,8 +149,8 @@ func (d *draft) readValue(o fields.Set, value []byte) errorReply {
 		}
 	case fields.TS, fields.At:
 		ts, ok := parseInteger(value)
-		if d.op.TS = ts; !ok || ts < 1 {
-			return fieldError(o.Name(), "want unix milliseconds, at least 1")
+		if d.op.TS = ts; !ok || !o.Allows(ts) {
+			return fieldError(o.Name(), o.Want())
 		}
 	case fields.Ack:
 		ack, ok := ackOf(value)
@@ -170,8 +170,8 @@ func (d *draft) readValue(o fields.Set, value []byte) errorReply {
 		}
 	case fields.Concurrent:
 		n, ok := parseInteger(value)
-		if !ok || n < 1 || n > request.MaxN {
-			return d.fieldError("concurrent", request.WantN)
+		if !ok || !o.Allows(n) {
+			return d.fieldError(o.Name(), o.Want())
 		}
 		d.w.LimitLeases(n)
 	case fields.Values:
@@ -247,8 +247,8 @@ func (d *draft) readLimit() errorReply {
 		return d.limitFieldError("window", wrong)
 	}
 	most, ok := parseInteger(d.args[1])
-	if !ok || most < 0 {
-		return d.limitFieldError("max", "want 0 or more")
+	if !ok || !fields.Max.Allows(most) {
+		return d.limitFieldError("max", fields.Max.Want())
 	}
 	d.args = d.args[2:]
 	limit.Max = most

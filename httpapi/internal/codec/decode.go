@@ -165,8 +165,8 @@ func (d *Decoder) readOpValue(o *draft, f fields.Set) (p *wire.Problem) {
 			o.named = p == nil
 		}
 	case fields.TS, fields.At:
-		if o.op.TS, p = d.ReadInteger(); p == nil && o.op.TS < 1 {
-			p = wire.FieldProblem("", "want unix milliseconds, at least 1")
+		if o.op.TS, p = d.ReadInteger(); p == nil && !f.Allows(o.op.TS) {
+			p = wire.FieldProblem("", f.Want())
 		}
 	case fields.Ack:
 		if b, p = d.ReadText(); p == nil {

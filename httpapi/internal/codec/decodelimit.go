@@ -134,8 +134,8 @@ func (d *Decoder) readValueLimit(int) *wire.Problem {
 
 // readMax reads the maximum of a limit.
 func (d *Decoder) readMax() (most int64, p *wire.Problem) {
-	if most, p = d.ReadInteger(); p == nil && most < 0 {
-		p = wire.FieldProblem("", "want 0 or more")
+	if most, p = d.ReadInteger(); p == nil && !fields.Max.Allows(most) {
+		p = wire.FieldProblem("", fields.Max.Want())
 	}
 	return most, p
 }
@@ -145,8 +145,8 @@ func (d *Decoder) limitLeases(most int64, others bool) *wire.Problem {
 	switch {
 	case others:
 		return wire.FieldProblem("concurrent", "want either concurrent or window and max, not both")
-	case most < 1 || most > request.MaxN:
-		return wire.FieldProblem("concurrent", request.WantN)
+	case !fields.Concurrent.Allows(most):
+		return wire.FieldProblem("concurrent", fields.Concurrent.Want())
 	}
 	d.LimitLeases(most)
 	return nil

@@ -1,0 +1,70 @@
+package fields
+
+import (
+	"math/bits"
+	"reflect"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier"
+)
+
+// TestTable checks the rows that constants stand for, that lookups find each, and nothing else.
+func TestTable(t *testing.T) {
+	if last := bits.Len32(uint32(For)); last != len(table) {
+		t.Errorf("%d constants, and %d rows", last, len(table))
+	}
+	known := map[string]Set{}
+	for i, r := range table {
+		f := Set(1) << i
+		known[r.name] = f
+		if Named([]byte(r.name)) != f || r.word != "" && Worded([]byte(r.word)) != f {
+			t.Errorf("%s is not found", r.name)
+		}
+		if isBoolean := r.bit != 0 && r.flag != "" && r.help != ""; isBoolean != (f&Booleans != 0) {
+			t.Errorf("%s: a boolean has a flag, its help and a bit; no other field has", r.name)
+		}
+	}
+	for name := range known {
+		for i := range len(name) {
+			for c := range 256 {
+				like := []byte(name)
+				like[i] = byte(c)
+				for _, text := range [][]byte{like, like[:i], append(like, byte(c))} {
+					if got := Named(text); got != known[string(text)] {
+						t.Fatalf("%q is taken for %b", text, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestValue finds each boolean in the field of an operation that has its name.
+func TestValue(t *testing.T) {
+	var op twotier.Op
+	for f := range Booleans.All() {
+		name := strings.ReplaceAll(f.Name(), "_", "")
+		is := reflect.ValueOf(&op).Elem().FieldByNameFunc(func(s string) bool {
+			return strings.EqualFold(s, name)
+		})
+		if !is.IsValid() || is.Addr().Interface() != f.Value(&op) {
+			t.Errorf("%s is not the operation's", f.Name())
+		}
+	}
+	if Hold.Value(&op) != nil {
+		t.Error("a hold is taken for a boolean")
+	}
+}
+
+// TestConstantsHaveTheirRows compares some constants with the names of their rows.
+func TestConstantsHaveTheirRows(t *testing.T) {
+	for name, f := range map[string]Set{"op": Op, "ns": NS, "key": Key, "values": Values, "n": N,
+		"ts": TS, "ack": Ack, "limits": Limits, "concurrent": Concurrent, "rules": Rules,
+		"window": Window, "max": Max, "zone": Zone, "anchor": Anchor, "at": At, "bounds": Bounds,
+		"by": By, "checks": Checks, "hold": Hold, "on_expiry": OnExpiry, "for": For} {
+		if f.Name() != name {
+			t.Errorf("%s has the row of %s", name, f.Name())
+		}
+	}
+}
