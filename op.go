@@ -197,10 +197,12 @@ type Op struct {
 	// Release makes a hold that nobody has settled count nothing from its end on. A counter ignores
 	// it.
 	Release bool
-	// Rules are the rules with a ban that apply to some of the checks, and Leases the leases that
-	// some of them take, for internal/companions. A counter ignores both.
+	// Rules are the rules with a ban that apply to some of the checks, Leases the leases that some
+	// of them take, and Values the different values that some of them add, for
+	// internal/companions. A counter ignores all three.
 	Rules  []BanRule
 	Leases []Lease
+	Values []ValuesOf
 }
 
 // Reads reports whether the operation counts nothing, regardless of its result.

@@ -46,10 +46,12 @@ type Result struct {
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult
-	// Bans are the active bans among Op.Rules, and Leases are the results of Op.Leases. A counter
-	// leaves them empty.
+	// Bans are the active bans among Op.Rules, Leases are the results of Op.Leases, and Values
+	// those of Op.Values, one each: limits in shadow that would refuse are marked as well. A
+	// counter leaves them empty.
 	Bans   []BanResult
 	Leases []LeaseResult
+	Values []CheckResult
 }
 
 // Reset empties r, keeping the memory of its slices.

@@ -12,3 +12,14 @@ func IsValues(ns []byte) bool { return Companion(ns) == ValuesNamespace }
 func ValuesKey(ns, key []byte) (valuesNS, valuesKey []byte) {
 	return companionKey(ValuesNamespace, ns, "", key)
 }
+
+// ValuesOf are different values that a check of an operation has beside its events: an Acquire adds
+// them to the check's key if its limits, and all others of the operation, allow it.
+type ValuesOf struct {
+	// Check is the position of the check.
+	Check  int
+	Values [][]byte
+	Limits []Limit
+	// Shadow lists the positions of limits that are compared but refuse nothing.
+	Shadow []int
+}

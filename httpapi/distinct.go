@@ -78,5 +78,5 @@ func parseDistinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder,
 	}
 	into.Op.NS, into.Op.Key, into.Op.TS = t.check.NS, t.check.Key, t.at
 	d.MoveWindows(into)
-	return d.ReserveValuesMemory(into)
+	return d.ReserveValuesMemory(&into.Values)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/syncer"
 )
@@ -31,6 +32,28 @@ func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.openValues(ctx); err != nil {
+		return err
+	}
+	return f.values.Distinct(ctx, op, values, res)
+}
+
+// acquireValues executes an acquire with values in memory.
+func (f *fake) acquireValues(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if err := f.openValues(ctx); err != nil {
+		return err
+	}
+	x := companions.Extend(op, f.values.Seed)
+	if err := f.values.Service.Do(ctx, &x.Op, res); err != nil {
+		return x.OriginalError(err)
+	}
+	x.ReduceResult(res)
+	x.TryShadow(ctx, f.values.Service.Do, res)
+	return nil
+}
+
+// openValues opens the counter of values, unless it is open.
+func (f *fake) openValues(ctx context.Context) error {
 	if f.values.Service == nil {
 		counter, err := syncer.New(syncer.Options{Now: func() int64 { return noon },
 			Placement: twotier.Placement{Partitions: 1}})
@@ -42,7 +65,7 @@ func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 		}
 		f.values.Service = counter
 	}
-	return f.values.Distinct(ctx, op, values, res)
+	return nil
 }
 
 // TestDistinct adds and counts, and compares whole answers.

@@ -55,6 +55,9 @@ func (f *fake) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = *op
+	if len(op.Values) > 0 {
+		return f.acquireValues(ctx, op, res)
+	}
 	res.Source, res.Degraded, res.Allowed, res.AgeMS = f.source, f.soft, true, 7
 	for i := range op.Checks {
 		f.check(op, &op.Checks[i], res)

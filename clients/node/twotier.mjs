@@ -88,9 +88,10 @@ export class Twotier {
   }
 
   // acquire decides whether events may pass, and counts them if so.
-  // op: { key, n, ns, limits, rules } or { checks: [...of these] }, and ts, ack, count_denied,
-  // charge, dry_run, hold, on_expiry. With a hold, such as "90s", the answer has its id, to settle
-  // later; limits may bound how many are open: { "1m": 800, concurrent: 2 }.
+  // op: { key, n, ns, limits, rules, values, value_limits } or { checks: [...of these] }, and ts,
+  // ack, count_denied, charge, dry_run, hold, on_expiry. With a hold, such as "90s", the answer has
+  // its id, to settle later; limits may bound how many are open: { "1m": 800, concurrent: 2 }.
+  // Values (texts) are added to the key, and value_limits, { "24h": 3 }, bound the different ones.
   acquire(op) {
     return this.#one({ ...op, op: "acquire" });
   }
@@ -354,14 +355,17 @@ const ours = (problem) => `${problem?.type}`.startsWith("urn:twotier:problem:");
 
 // encoded returns an operation as the server reads it: windows as texts, limits as a list.
 export function encoded(op) {
-  const { limits, checks, window, hold, ...rest } = op;
+  const { checks, window, hold, ...rest } = op;
   if (checks) rest.checks = checks.map(encoded);
   if (window) rest.window = [window].flat().map(duration);
   if (hold != null) rest.hold = duration(hold);
-  if (limits) {
+  for (const name of ["limits", "value_limits"]) {
+    const limits = rest[name];
+    delete rest[name];
+    if (!limits) continue;
     const list = Array.isArray(limits) ? limits : Object.entries(limits).map(([window, max]) =>
       (window === "concurrent" ? { concurrent: max } : { window, max }));
-    rest.limits = list.map((limit) => ({ ...limit, window: duration(limit.window) }));
+    rest[name] = list.map((limit) => ({ ...limit, window: duration(limit.window) }));
   }
   return rest;
 }

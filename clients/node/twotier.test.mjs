@@ -152,6 +152,15 @@ test("distinct", async () => {
   await assert.rejects(tt.distinct({ key, values: [""] }), Invalid);
 });
 
+test("acquire with values", async () => {
+  const more = { value_limits: { "24h": 2 }, limits: [{ window: 3600000, max: 2 }] };
+  const both = await tt.acquire({ key: "js both", values: ["a", "b"], ...more });
+  assert.deepEqual([both.allowed, both.values.counts[0].count], [true, 2]);
+  const over = await tt.acquire({ checks: [{ key: "js both", values: ["c"], ...more }] });
+  assert.deepEqual(over.refused_by, ["checks[0].value_limits[0]"]);
+  assert.equal(await counted("js both"), 1);
+});
+
 test("distinct without some fields", async () => {
   const key = "js sparse", window = ["1h"];
   await tt.distinct({ key, values: ["a"], ns: undefined, ack: null, window });

@@ -164,6 +164,14 @@ class Client(unittest.TestCase):
         with self.assertRaises(Invalid):
             self.tt.distinct("py distinct", windows=["1h"], rules=["devices"])
 
+    def test_acquire_values(self):
+        more = dict(value_limits={"24h": 2}, limits={3600: 2})
+        answer = self.tt.acquire("py both", values=["a", "b"], **more)
+        self.assertEqual((answer["allowed"], answer["values"]["counts"][0]["count"]), (True, 2))
+        answer = self.tt.acquire(checks=[dict(key="py both", values=["c"], **more)])
+        self.assertEqual(answer["refused_by"], ["checks[0].value_limits[0]"])
+        self.assertEqual(self.counted("py both"), 1)
+
     def test_batch_of_values(self):
         first, over, by, asked, wrong = self.tt.batch([
             dict(op="distinct", key="py values", values=["a", "b"], limits={"1h": 2}),

@@ -105,7 +105,9 @@ class Twotier:
         """Asks whether events may pass, and counts them if so. Either key and limits, or checks: a
         list of dicts with key, limits and, if need be, n and ns, of which all must hold. more: ns,
         ts, ack, count_denied, charge, dry_run, rules, hold, on_expiry. With a hold ("90s"), the
-        answer has its id, to settle later; limits may bound the open ones: {"concurrent": 2}."""
+        answer has its id, to settle later; limits may bound the open ones: {"concurrent": 2}.
+        values (texts) are added to the key as well, and value_limits ({"24h": 3}) bound how many
+        different ones it may have."""
         return self._one(_op("acquire", key=key, n=n, limits=limits, checks=checks, **more))
 
     def settle(self, hold, n=None, checks=None):
@@ -367,11 +369,16 @@ def _reads(op):
         "dry_run", False)
 
 
-def _check(limits=None, **fields):
-    if isinstance(limits, dict):
-        limits = [{"concurrent": m} if w == "concurrent" else {"window": _duration(w), "max": m}
-                  for w, m in limits.items()]
-    return {k: v for k, v in dict(fields, limits=limits).items() if v is not None}
+def _limits(limits):
+    if not isinstance(limits, dict):
+        return limits
+    return [{"concurrent": m} if w == "concurrent" else {"window": _duration(w), "max": m}
+            for w, m in limits.items()]
+
+
+def _check(limits=None, value_limits=None, **fields):
+    fields.update(limits=_limits(limits), value_limits=_limits(value_limits))
+    return {k: v for k, v in fields.items() if v is not None}
 
 
 def _duration(window):

@@ -99,6 +99,8 @@ type CheckAnswer struct {
 	Allowed bool
 	// Limits is as in AcquireAnswer.
 	Limits []LimitState
+	// Values is as in AcquireAnswer.
+	Values []DistinctCount
 	// RetryAfter is as in AcquireAnswer.
 	RetryAfter time.Duration
 	// At is the time at which the check was counted, in whole milliseconds: taking N back at this
@@ -121,6 +123,9 @@ type AcquireAnswer struct {
 	// Limits has one element for each limit, unless the request had Checks: first the limits of the
 	// request, then the limits of its rules, except rules that are off.
 	Limits []LimitState
+	// Values has one element for each limit on values: those of the request, then those of its
+	// rules.
+	Values []DistinctCount
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
 	// Near lists the limits of rules that allow the request, and whose counts have reached the

@@ -192,11 +192,13 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
 	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
 	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
+	a.Values = r.values(v, &of.Check)
 	a.Refusal = string(r.text(v, "id"))
 	a.Hold, a.Until = string(r.text(v, "hold")), r.moment(v, "until")
 	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
 	a.Near = r.texts(v, "near", max(1, len(of.Checks))*mostBans*mostOfRule)
-	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits)
+	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits) &&
+		len(a.Values) >= len(of.ValueLimits)
 	return r.finish(v, a.Source != "" && complete)
 }
 
@@ -314,9 +316,11 @@ func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer
 		a := CheckAnswer{
 			Key: asked[i].Key, Allowed: r.boolean(c, "allowed"),
 			Limits:     r.limits(c, &asked[i]),
+			Values:     r.values(c, &asked[i]),
 			RetryAfter: millis(r.integer(c, "retry_after_ms")), At: r.moment(c, "ts"),
 		}
-		r.bad = r.bad || len(a.Limits) < len(asked[i].Limits)
+		r.bad = r.bad || len(a.Limits) < len(asked[i].Limits) ||
+			len(a.Values) < len(asked[i].ValueLimits)
 		answers = append(answers, a)
 	}
 	return answers

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/valyala/fastjson"
 )
@@ -75,17 +74,7 @@ type DistinctAnswer struct {
 
 // rawDistinct is the JSON form of a DistinctAnswer.
 type rawDistinct struct {
-	Counts []struct {
-		Window  string
-		Max     int64
-		Count   int64
-		AtLeast int64 `json:"at_least"`
-		AtMost  int64 `json:"at_most"`
-		Error   float64
-		Rule    string
-		Shadow  bool
-		Refused bool
-	}
+	Counts       rawCounts
 	Over         bool
 	RefusedBy    []string `json:"refused_by"`
 	Near         []string
@@ -95,21 +84,52 @@ type rawDistinct struct {
 	Degraded     bool
 }
 
+// rawCounts is the JSON form of a list of DistinctCounts.
+type rawCounts []struct {
+	Window  string
+	Max     int64
+	Count   int64
+	AtLeast int64 `json:"at_least"`
+	AtMost  int64 `json:"at_most"`
+	Error   float64
+	Rule    string
+	Shadow  bool
+	Refused bool
+}
+
+// counts returns the counts, or errAnswer if they are malformed.
+func (raw rawCounts) counts() (counts []DistinctCount, _ error) {
+	for _, n := range raw {
+		window, err := parseWindow(n.Window)
+		if err != nil {
+			return nil, errAnswer
+		}
+		counts = append(counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
+			AtLeast: n.AtLeast, AtMost: n.AtMost, Error: n.Error, Rule: n.Rule, Shadow: n.Shadow,
+			Refused: n.Refused})
+	}
+	return counts, nil
+}
+
+// values reads the counts of the values of a check, if it has any.
+func (r *reader) values(v *fastjson.Value, asked *Check) []DistinctCount {
+	if v = v.Get("values"); v == nil || len(asked.Values) == 0 {
+		return nil
+	}
+	var raw struct{ Counts rawCounts }
+	err := json.Unmarshal(v.MarshalTo(nil), &raw)
+	check(r, raw, err)
+	counts, err := raw.Counts.counts()
+	return check(r, counts, err)
+}
+
 // answer returns the answer, or errAnswer if it is malformed.
 func (raw *rawDistinct) answer() (DistinctAnswer, error) {
 	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, Near: raw.Near,
 		RulesVersion: raw.RulesVersion, RetryAfter: millis(raw.RetryAfterMS), Source: raw.Source,
 		Degraded: raw.Degraded}
-	for _, n := range raw.Counts {
-		window, err := parseWindow(n.Window)
-		if err != nil {
-			return DistinctAnswer{}, errAnswer
-		}
-		a.Counts = append(a.Counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
-			AtLeast: n.AtLeast, AtMost: n.AtMost, Error: n.Error, Rule: n.Rule, Shadow: n.Shadow,
-			Refused: n.Refused})
-	}
-	if a.Source == "" {
+	var err error
+	if a.Counts, err = raw.Counts.counts(); err != nil || a.Source == "" {
 		return DistinctAnswer{}, errAnswer
 	}
 	return a, nil
@@ -197,19 +217,11 @@ func (r *DistinctRequest) append(b []byte) ([]byte, error) {
 	if b, err = appendRules(b, r.Rules); err != nil {
 		return b, err
 	}
-	for i, v := range r.Values {
-		if !utf8.ValidString(v) {
-			return b, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)
-		}
-		if i == 0 {
-			b = append(b, `,"values":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendText(b, v)
+	if b, err = appendValues(b, r.Values); err != nil {
+		return b, err
 	}
 	if len(r.Values) > 0 {
-		b = appendWhen(append(b, ']'), "ts", r.At, r.Ack)
+		b = appendWhen(b, "ts", r.At, r.Ack)
 	} else {
 		b = appendWhen(b, "at", r.At, AckDefault)
 	}

@@ -272,3 +272,38 @@ func (b *bed) keyOf(t *testing.T, owner *server, round int) string {
 	t.Fatal("no key")
 	return ""
 }
+
+// TestAcquireValues acquires events of one key and values of another, of any nodes.
+func TestAcquireValues(t *testing.T) {
+	c := newBed(t, 3).client()
+	few := []client.Limit{{Window: 24 * time.Hour, Max: 2}}
+	for i := range 10 {
+		r := client.AcquireRequest{Checks: []client.Check{
+			{Key: fmt.Sprint("address-", i), Limits: few},
+			{Key: fmt.Sprint("account-", i), Values: []string{"a", "\"b\\\n"}, ValueLimits: few}}}
+		for _, allowed := range []bool{true, false} {
+			a, err := c.Acquire(t.Context(), r)
+			must.Succeed(t, err)
+			want := client.DistinctCount{Window: 24 * time.Hour, Max: 2, Count: 2, AtLeast: 2,
+				AtMost: 2, Refused: !allowed}
+			if a.Allowed != allowed || len(a.Checks) != 2 || len(a.Checks[0].Values) != 0 ||
+				a.Checks[0].Limits[0].Count != 1 || len(a.Checks[1].Values) != 1 ||
+				a.Checks[1].Values[0] != want {
+				t.Errorf("%+v", a)
+			}
+			r.Checks[1].Values = []string{"c"}
+		}
+		one, err := c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{
+			Key: r.Checks[1].Key, Values: []string{"a"}, Rules: []string{"devices"}}})
+		must.Succeed(t, err)
+		if !one.Allowed || len(one.Values) == 0 || one.Values[0].Rule != "devices" ||
+			len(one.Limits) != 0 {
+			t.Errorf("%+v", one)
+		}
+	}
+	_, err := c.Acquire(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k",
+		Values: []string{"\xff"}, ValueLimits: few}})
+	if !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("%v, want ErrInvalid", err)
+	}
+}

@@ -58,16 +58,16 @@ func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error
 	if n != 0 {
 		b = appendNumber(b, "n", n)
 	}
-	return appendLimits(b, limits, 0)
+	return appendLimits(b, "limits", limits, 0)
 }
 
-// appendLimits appends the member limits after a comma, if there are any, with a limit on open
-// holds if that is positive.
-func appendLimits(b []byte, limits []Limit, concurrent int64) ([]byte, error) {
+// appendLimits appends the member of that name after a comma, if there are any limits, with a limit
+// on open holds if that is positive.
+func appendLimits(b []byte, name string, limits []Limit, concurrent int64) ([]byte, error) {
 	if len(limits) == 0 && concurrent <= 0 {
 		return b, nil
 	}
-	b = append(b, `,"limits":[`...)
+	b = append(append(append(b, `,"`...), name...), `":[`...)
 	for i, l := range limits {
 		if i > 0 {
 			b = append(b, ',')
@@ -76,7 +76,7 @@ func appendLimits(b []byte, limits []Limit, concurrent int64) ([]byte, error) {
 		case l.Period == "":
 			b = append(appendWindow(append(b, `{"window":"`...), l.Window), '"')
 		case l.Window != 0 || !utf8.ValidString(l.Period):
-			return b, fmt.Errorf("%w: limits[%d]: want either Window or Period", ErrInvalid, i)
+			return b, fmt.Errorf("%w: %s[%d]: want either Window or Period", ErrInvalid, name, i)
 		default:
 			b = appendText(append(b, `{"window":`...), l.Period)
 		}
@@ -110,6 +110,25 @@ func appendRules(b []byte, rules []string) ([]byte, error) {
 	return b, nil
 }
 
+// appendValues appends the member values after a comma, if there are any.
+func appendValues(b []byte, values []string) ([]byte, error) {
+	for i, v := range values {
+		if !utf8.ValidString(v) {
+			return b, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)
+		}
+		if i == 0 {
+			b = append(b, `,"values":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendText(b, v)
+	}
+	if len(values) > 0 {
+		b = append(b, ']')
+	}
+	return b, nil
+}
+
 // append appends the members of a check, each after a comma.
 func (c *Check) append(b []byte) ([]byte, error) {
 	if c.Peek && c.N != 0 {
@@ -119,7 +138,13 @@ func (c *Check) append(b []byte) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	if b, err = appendLimits(b, c.Limits, c.Concurrent); err != nil {
+	if b, err = appendLimits(b, "limits", c.Limits, c.Concurrent); err != nil {
+		return b, err
+	}
+	if b, err = appendValues(b, c.Values); err != nil {
+		return b, err
+	}
+	if b, err = appendLimits(b, "value_limits", c.ValueLimits, 0); err != nil {
 		return b, err
 	}
 	if c.Peek {
@@ -131,12 +156,12 @@ func (c *Check) append(b []byte) ([]byte, error) {
 // empty reports whether no field of the check is set.
 func (c *Check) empty() bool {
 	return c.Namespace == "" && c.Key == "" && c.N == 0 && !c.Peek && c.Concurrent == 0 &&
-		len(c.Limits)+len(c.Rules) == 0
+		len(c.Limits)+len(c.Rules)+len(c.Values)+len(c.ValueLimits) == 0
 }
 
 // hasOnlyDefaultRules reports whether only default rules judge the check.
 func (c *Check) hasOnlyDefaultRules() bool {
-	return len(c.Limits)+len(c.Rules) == 0 && c.Concurrent == 0
+	return len(c.Limits)+len(c.Rules)+len(c.ValueLimits) == 0 && c.Concurrent == 0
 }
 
 // defaultCheckCount returns the number of checks that only default rules judge.

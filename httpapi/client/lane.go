@@ -157,15 +157,15 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 func maxValues(request []byte, usual int) int {
 	rules := bytes.Count(request, []byte(`"rules":[`)) + usual
 	return 4<<10 + 4*len(request) + rules*maxRuleValues +
-		bytes.Count(request, []byte(`{"op":"distinct"`))*maxDistinctValues
+		bytes.Count(request, []byte(`"values":[`))*maxDistinctValues
 }
 
 // maxRuleValues bounds the values in an answer for the rules of one check: 16 rules, each with 16
 // limits of 9 values and a name in "refused_by", and with a ban of 5 values.
 const maxRuleValues = 16 * (16*10 + 5)
 
-// maxDistinctValues bounds the values in an answer for the rules of one operation on distinct
-// values: 64 limits of 8 values and a name in "refused_by".
+// maxDistinctValues bounds the values in an answer for the rules that judge different values: 64
+// limits of 8 values and a name in "refused_by".
 const maxDistinctValues = 64*9 + 16
 
 // exchange executes the batch once. If the error is errNotDone, it was certainly not executed.

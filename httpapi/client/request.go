@@ -76,7 +76,8 @@ type Check struct {
 	// Namespace, Key, Limits and Rules are as in AddRequest. With neither limits nor rules, the
 	// default rules of the namespace judge; if it has none, the request is refused.
 	Namespace, Key string
-	// N is the number of events that request to pass, up to 2^31-1. 0 means 1.
+	// N is the number of events that request to pass, up to 2^31-1. 0 means 1, or none if the check
+	// has Values and no limit on events.
 	N int64
 	// Peek asks whether one more event could pass, and counts none. N must be 0.
 	Peek   bool
@@ -85,6 +86,12 @@ type Check struct {
 	// Concurrent, if positive, is how many holds of the key may be open at the same time. The
 	// request must have a Hold.
 	Concurrent int64
+	// Values, up to 1,000, are texts of 1 to 1,024 bytes that are added to the key, as in a
+	// DistinctRequest, if all events and values may pass. ValueLimits, up to 64, bound the
+	// different ones, as do the Rules that have such limits. The request must have none of At,
+	// Hold, CountDenied and Charge.
+	Values      []string
+	ValueLimits []Limit
 }
 
 // AcquireRequest requests that events may pass, and counts them if they may. Either all checks hold

@@ -202,7 +202,7 @@ func importMap() map[string][]string {
 		"internal/events": {"twotier.dev/twotier/internal/cluster"},
 		"internal/bans":   {"twotier.dev/twotier", prometheus},
 		// Companions and holds are operations of other operations.
-		"internal/companions": {"twotier.dev/twotier"},
+		"internal/companions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct"},
 		"internal/holds":      {"twotier.dev/twotier", prometheus},
 		"internal/node": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/backtest",

@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // Request holds the operations of a request. All operations, checks and limits are in three slices
@@ -32,6 +33,7 @@ type Request struct {
 	ruled   []RuledLimit      // the limits of rules, in order
 	bans    []twotier.BanRule // Check is an index in checks until Link
 	leases  []twotier.Lease   // likewise
+	values  []checkValues     // in order
 	results []twotier.Result
 	refused []refusedOp // in order, once CountVerdicts has recorded them
 
@@ -41,8 +43,10 @@ type Request struct {
 	op      position              // where the operation in progress begins
 	start   int                   // where the limits of the check in progress begin
 	charge  bool                  // a rule charges the operation in progress
+	charges bool                  // a rule would, if it were on
 	warns   bool                  // a rule of the request has a warning level
 	limited []twotier.Lease       // the limits of the check in progress on leases
+	adding  verdicts.Values       // the values of the check in progress
 
 	releases bool           // a hold of the request is released at its end
 	made     map[int]string // the ids of holds that AwaitDeadlines has made, by their operations
@@ -80,19 +84,22 @@ func (r *Request) truncate(m position) {
 	for n := len(r.leases); n > 0 && r.leases[n-1].Check >= m.checks; n-- {
 		r.leases = r.leases[:n-1]
 	}
+	for n := len(r.values); n > 0 && r.values[n-1].check >= m.checks; n-- {
+		r.values = r.values[:n-1]
+	}
 }
 
 // BeginOp begins an operation and its first check.
 func (r *Request) BeginOp() {
 	r.op = position{len(r.checks), len(r.limits), len(r.ruled)}
-	r.charge = false
+	r.charge, r.charges = false, false
 	r.BeginCheck()
 }
 
 // BeginCheck begins another check of the operation in progress.
 func (r *Request) BeginCheck() {
 	r.start, r.naming, r.found = len(r.limits), r.naming[:0], r.found[:0]
-	r.limited = r.limited[:0]
+	r.limited, r.adding = r.limited[:0], verdicts.Values{}
 }
 
 // NeedsHold reports whether the operation in progress has a hold, or limits on leases: then call
@@ -161,18 +168,22 @@ func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
 // many of them ban, so that the caller can bound both.
 func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
 	f *request.Failure) {
-	if len(r.naming) > 0 ||
-		kind == twotier.Acquire && len(r.limits) == r.start && len(r.limited) == 0 {
+	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start &&
+		len(r.limited)+len(r.adding.Op.Limits) == 0 {
 		if limits, bans, f = r.findRuleLimits(c, kind); f != nil {
 			return 0, 0, f
 		}
+	}
+	if f = r.prepareValues(c); f != nil {
+		return 0, 0, f
 	}
 	if r.Grant != nil {
 		if f := CheckGrant(r.Grant, roleOf(kind), c.NS); f != nil {
 			return 0, 0, f
 		}
 	}
-	switch missing := len(r.limits)+limits == r.start && len(r.limited)+len(r.naming) == 0; {
+	switch missing := len(r.limits)+limits == r.start &&
+		len(r.limited)+len(r.naming)+len(r.adding.Add) == 0; {
 	case c.Key == nil:
 		f = request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
@@ -204,6 +215,9 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
 		l.Shadow = l.Shadow || l.Rule == "" && r.Shadow != nil && r.IsInShadow(c, kind)
 		r.leases = append(r.leases, l)
 	}
+	if len(r.adding.Add) > 0 {
+		r.endValues(c)
+	}
 	r.checks = append(r.checks, *c)
 	r.starts = append(r.starts, r.start)
 }
@@ -219,8 +233,12 @@ func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 	r.forms = append(r.forms, opForm{r.op.checks, len(r.checks) - r.op.checks, tag})
 }
 
-// countsNothing reports whether all checks of the operation in progress are of 0 events.
+// countsNothing reports whether all checks of the operation in progress are of 0 events, and have
+// no values.
 func (r *Request) countsNothing() bool {
+	if r.addsValues() {
+		return false
+	}
 	for i := r.op.checks; i < len(r.checks); i++ {
 		if r.checks[i].N != 0 {
 			return false
@@ -252,6 +270,9 @@ func (r *Request) Link() {
 	}
 	if len(r.leases) > 0 {
 		r.linkLeases()
+	}
+	if len(r.values) > 0 {
+		r.linkValues()
 	}
 }
 

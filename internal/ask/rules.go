@@ -129,6 +129,13 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 			return 0, 0, f
 		}
 		r.naming = append(r.naming, set.Defaults(c.NS)...)
+		if len(r.adding.Add) > 0 {
+			for _, rule := range set.DistinctDefaults(c.NS) {
+				if !rule.JudgesEvents() { // otherwise it is among the others
+					r.naming = append(r.naming, rule)
+				}
+			}
+		}
 	}
 	if len(r.naming) == 0 {
 		return 0, 0, nil
@@ -141,7 +148,7 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 			r.naming[0].Name, space, r.words().NS))
 	}
 	for i, rule := range r.naming {
-		if !rule.JudgesEvents() {
+		if !rule.JudgesEvents() && (len(r.adding.Add) == 0 || kind != twotier.Acquire) {
 			return 0, 0, request.FieldFailure(fmt.Sprintf("rules[%d]", i),
 				request.OnlyDistinctDetail(rule.Name))
 		}
@@ -151,7 +158,7 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 		if kind == twotier.Acquire && rule.Bans() {
 			bans++
 		}
-		r.charge = r.charge || rule.Charges()
+		r.charge, r.charges = r.charge || rule.Charges(), r.charges || rule.Charge
 	}
 	return limits, bans, nil
 }
@@ -233,6 +240,14 @@ func (r *Request) HasNamedRules() bool {
 
 // IsRuled reports whether rules of the document judged operation i.
 func (r *Request) IsRuled(i int) bool {
+	for _, of := range r.Ops[i].Values {
+		if r.checkValues(i, of.Check).Ruled {
+			return true
+		}
+	}
+	if len(r.ruled) == 0 {
+		return false
+	}
 	f, end := r.forms[i], len(r.limits)
 	if next := f.first + f.count; next < len(r.starts) {
 		end = r.starts[next]

@@ -83,7 +83,13 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 		}
 		run.BeginDecision()
 		for j := range op.Checks {
-			run.CountCheck(op, j, res, r.origins(i, j))
+			v, of := r.ValuesOf(i, j, res)
+			if v == nil || len(op.Checks[j].Limits) > 0 {
+				run.CountCheck(op, j, res, r.origins(i, j))
+			}
+			if v != nil {
+				run.AddValues(v, &of)
+			}
 		}
 		if !res.Allowed && !run.RefusalID().IsZero() {
 			r.refused = append(r.refused, refusedOp{i, run.RefusalID()})

@@ -1,13 +1,15 @@
 package companions
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
 )
 
-// Extended is an operation with the bans of the rules that judge it, and with its leases.
+// Extended is an operation with the bans of the rules that judge it, with its values and leases.
 type Extended struct {
 	// Op is the operation to execute in place of the original.
 	Op twotier.Op
@@ -24,19 +26,29 @@ type source struct {
 }
 
 // Needs reports whether an operation has companions.
-func Needs(op *twotier.Op) bool { return len(op.Rules)+len(op.Leases) > 0 }
+func Needs(op *twotier.Op) bool { return len(op.Rules)+len(op.Leases)+len(op.Values) > 0 }
 
-// Extend returns an operation together with the bans of its Rules, and with its Leases, which last
-// until a moment.
-func Extend(op *twotier.Op) *Extended {
+// Extend returns an operation together with the bans of its Rules, with its Values, whose hashes
+// have this seed, and with its Leases, which last until a moment. A check that only adds values has
+// no check of events.
+func Extend(op *twotier.Op, seed uint64) *Extended {
 	x := &Extended{Op: *op, original: op}
-	x.Op.Rules, x.Op.Leases = nil, nil
-	x.Op.Checks = make([]twotier.Check, 0, len(op.Checks)+len(op.Rules)+len(op.Leases))
-	ban, lease := 0, 0
+	x.Op.Rules, x.Op.Leases, x.Op.Values = nil, nil, nil
+	x.Op.Checks = make([]twotier.Check, 0,
+		len(op.Checks)+len(op.Rules)+len(op.Leases)+len(op.Values))
+	ban, lease, values := 0, 0, 0
 	for i := range op.Checks {
-		x.add(op.Checks[i], source{i, 0, twotier.EventCheck})
+		adds := values < len(op.Values) && op.Values[values].Check == i
+		if !adds || op.Checks[i].N > 0 || len(op.Checks[i].Limits) > 0 {
+			x.add(op.Checks[i], source{i, 0, twotier.EventCheck})
+		}
 		for ; ban < len(op.Rules) && op.Rules[ban].Check == i; ban++ {
 			x.add(banOf(&op.Checks[i], &op.Rules[ban]), source{i, ban, twotier.BanCheck})
+		}
+		if adds {
+			x.add(distinct.CheckOf(&op.Checks[i], &op.Values[values], seed),
+				source{i, values, twotier.ValuesCheck})
+			values++
 		}
 		if from := lease; from < len(op.Leases) && op.Leases[from].Check == i {
 			for lease++; lease < len(op.Leases) && op.Leases[lease].Check == i; lease++ {
@@ -108,7 +120,7 @@ func EndOf(r *twotier.CheckResult) int64 {
 }
 
 // ReduceResult turns the result of the extended operation into the result of the original, and
-// lists the refusing bans in its Bans and the leases in its Leases.
+// lists the refusing bans in its Bans, the values in its Values and the leases in its Leases.
 func (x *Extended) ReduceResult(res *twotier.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {
@@ -118,6 +130,13 @@ func (x *Extended) ReduceResult(res *twotier.Result) {
 			res.Checks[kept], res.Checks[i] = res.Checks[i], res.Checks[kept]
 			kept++
 			continue
+		case of.kind == twotier.ValuesCheck:
+			x.reduceValues(res, r, of)
+			if kept == of.check { // there is no check of its events
+				res.Checks[kept], res.Checks[i] = res.Checks[i], res.Checks[kept]
+				kept++
+				continue
+			}
 		case kept == 0: // another node's result may be short
 			continue
 		case of.kind == twotier.LeaseCheck:
@@ -155,6 +174,53 @@ func (x *Extended) reduceLease(res *twotier.Result, r *twotier.CheckResult, of s
 	}
 }
 
+// reduceValues moves the result of values, and compares it with their limits in shadow.
+func (x *Extended) reduceValues(res *twotier.Result, r *twotier.CheckResult, of source) {
+	v := &x.original.Values[of.companion]
+	for k := range r.Limits[:min(len(r.Limits), len(v.Limits))] {
+		l := &r.Limits[k]
+		l.Max = v.Limits[k].Max
+		l.Refused = l.Refused || l.Count > l.Max
+	}
+	res.Values = append(res.Values, *r)
+	*r = twotier.CheckResult{Refused: r.Refused, RetryAfter: r.RetryAfter}
+}
+
+// TryShadow adds to the result of a refused operation which limits on values in shadow would
+// refuse: that can't be seen from counts without the values, so it executes a dry run that compares
+// them with these limits alone. If that fails, it adds nothing.
+func (x *Extended) TryShadow(ctx context.Context,
+	do func(context.Context, *twotier.Op, *twotier.Result) error, res *twotier.Result) {
+	if res.Allowed || len(res.Values) < len(x.original.Values) {
+		return
+	}
+	trial := twotier.Op{Kind: twotier.Acquire, DryRun: true}
+	var of []int // the positions of the values of each check
+	for i, s := range x.of {
+		if s.kind != twotier.ValuesCheck || len(x.original.Values[s.companion].Shadow) == 0 {
+			continue
+		}
+		c, v := x.Op.Checks[i], &x.original.Values[s.companion]
+		c.Limits = make([]twotier.Limit, len(v.Shadow))
+		for k, at := range v.Shadow {
+			c.Limits[k] = v.Limits[at]
+		}
+		trial.Checks, of = append(trial.Checks, c), append(of, s.companion)
+	}
+	var tried twotier.Result
+	if len(of) == 0 || do(ctx, &trial, &tried) != nil {
+		return
+	}
+	for i := range tried.Checks[:min(len(tried.Checks), len(of))] {
+		shadow, judged := x.original.Values[of[i]].Shadow, res.Values[of[i]].Limits
+		for k := range tried.Checks[i].Limits[:min(len(tried.Checks[i].Limits), len(shadow))] {
+			if at := shadow[k]; at < len(judged) { // another node's result may be short
+				judged[at].Refused = judged[at].Refused || tried.Checks[i].Limits[k].Refused
+			}
+		}
+	}
+}
+
 // refuse records that a companion refuses its check.
 func refuse(of *twotier.CheckResult, retry int64) {
 	of.Refused = true
@@ -170,15 +236,20 @@ func refuse(of *twotier.CheckResult, retry int64) {
 // OriginalError turns an error of the extended operation into an error of the original.
 func (x *Extended) OriginalError(err error) error {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
-	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {
+	if !ok || invalid.Check >= len(x.of) || invalid.Check < 0 && len(x.of) > 1 {
 		return err
 	}
-	if invalid.Field == "hold" { // its length was checked before
+	of := x.of[max(0, invalid.Check)] // an error names no check if there is only one
+	if invalid.Field == "hold" {      // its length was checked before
 		return fmt.Errorf("%w: the hold ended before the owner of a key could count it",
 			twotier.ErrUnavailable)
 	}
 	named := *invalid
-	if named.Check = x.of[invalid.Check].check; len(x.original.Checks) == 1 {
+	if of.kind == twotier.ValuesCheck && invalid.Limit >= 0 {
+		named.Field = fmt.Sprintf("value_limits[%d].%s", named.Limit, named.Field)
+		named.Limit = -1
+	}
+	if named.Check = of.check; len(x.original.Checks) == 1 {
 		named.Check = -1
 	}
 	return &named

@@ -22,7 +22,7 @@ func twoChecks() *twotier.Op {
 // TestExtendAndFold adds bans to the checks, and removes their results again.
 func TestExtendAndFold(t *testing.T) {
 	op := twoChecks()
-	x := companions.Extend(op)
+	x := companions.Extend(op, 0)
 	var got string
 	for _, c := range x.Op.Checks {
 		got += fmt.Sprintf("%s %s %d %d; ", c.NS, c.Key, c.N, c.Limits[0].Window)
@@ -52,7 +52,7 @@ func TestExtendAndFold(t *testing.T) {
 // TestErrorsNameTheOriginalCheck leaves other errors as they are.
 func TestErrorsNameTheOriginalCheck(t *testing.T) {
 	invalid := func(check int) error { return &twotier.InvalidError{Check: check, Field: "window"} }
-	x := companions.Extend(twoChecks())
+	x := companions.Extend(twoChecks(), 0)
 	single := twoChecks()
 	single.Checks, single.Rules = single.Checks[:1], single.Rules[:1]
 	for _, test := range []struct {
@@ -60,7 +60,7 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 		err, want error
 	}{
 		{x, invalid(2), invalid(1)}, {x, invalid(0), invalid(0)}, {x, invalid(-1), invalid(-1)},
-		{companions.Extend(single), invalid(0), invalid(-1)},
+		{companions.Extend(single, 0), invalid(0), invalid(-1)},
 		{x, twotier.ErrUnavailable, twotier.ErrUnavailable},
 		// The owner of the key has received it too late.
 		{x, &twotier.InvalidError{Check: 1, Field: "hold"}, twotier.ErrUnavailable},
@@ -83,7 +83,7 @@ func TestDryRunOfLeases(t *testing.T) {
 		Leases: []twotier.Lease{{Max: 2}, {Max: 1, Shadow: true}}}
 	res := twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{},
 		{Limits: []twotier.LimitResult{{Count: 2, Max: 2}}}}}
-	companions.Extend(op).ReduceResult(&res)
+	companions.Extend(op, 0).ReduceResult(&res)
 	if l := res.Leases; len(l) != 2 || l[0].Refused || !l[1].Refused || l[0].Open != 2 {
 		t.Errorf("reduced to %+v", l)
 	}
@@ -114,7 +114,7 @@ func TestLeases(t *testing.T) {
 	op.Rules, op.Until = op.Rules[:1], 900
 	op.Leases = []twotier.Lease{{Check: 0, Max: 9, Rule: "x"}, {Check: 0, Max: 2},
 		{Check: 1, Max: 3, Shadow: true}}
-	x := companions.Extend(op)
+	x := companions.Extend(op, 0)
 	got := ""
 	for _, c := range x.Op.Checks {
 		got += fmt.Sprintf("%s %s %d %d %d; ", c.NS, c.Key, c.N, c.Until, c.Limits[0].Max)

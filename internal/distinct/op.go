@@ -73,6 +73,22 @@ func Hash(seed uint64, value []byte) uint64 {
 	return leaparray.CleanHash(binary.LittleEndian.Uint64(sum[:8]))
 }
 
+// CheckOf returns the check of the values of a check. Its limits in shadow refuse nothing.
+func CheckOf(of *twotier.Check, v *twotier.ValuesOf, seed uint64) twotier.Check {
+	c := twotier.Check{Kind: twotier.ValuesCheck, Limits: slices.Clone(v.Limits)}
+	c.NS, c.Key = twotier.ValuesKey(of.NS, of.Key)
+	for _, value := range v.Values {
+		c.Values = append(c.Values, Hash(seed, value))
+	}
+	slices.Sort(c.Values)
+	c.Values = slices.Compact(c.Values)
+	c.N = int64(len(c.Values))
+	for _, i := range v.Shadow {
+		c.Limits[i].Max = twotier.MaxBound
+	}
+	return c
+}
+
 // request returns the operation, with these values, as one of a counter. Its limits are those of
 // op, then one for each window, which refuses nothing, as do limits in shadow. What these would
 // refuse is known from the counts, unless another limit refuses: see trial.
@@ -80,21 +96,8 @@ func (op *Op) request(seed uint64, values [][]byte) (twotier.Op, error) {
 	if err := op.validate(len(values)); err != nil {
 		return twotier.Op{}, err
 	}
-	c := twotier.Check{Kind: twotier.ValuesCheck}
-	c.NS, c.Key = twotier.ValuesKey(op.NS, op.Key)
-	for _, v := range values {
-		c.Values = append(c.Values, Hash(seed, v))
-	}
-	slices.Sort(c.Values)
-	c.Values = slices.Compact(c.Values)
-	c.N = int64(len(c.Values))
-	c.Limits = slices.Grow(c.Limits, len(op.Limits)+len(op.Windows))
-	for i, l := range op.Limits {
-		if slices.Contains(op.Shadow, i) {
-			l.Max = twotier.MaxBound
-		}
-		c.Limits = append(c.Limits, l)
-	}
+	c := CheckOf(&twotier.Check{NS: op.NS, Key: op.Key}, &twotier.ValuesOf{Values: values,
+		Limits: op.Limits, Shadow: op.Shadow}, seed)
 	for _, w := range op.Windows {
 		c.Limits = append(c.Limits, twotier.Limit{Window: w, Max: twotier.MaxBound})
 	}
@@ -172,9 +175,16 @@ func (op *Op) conclude(of *twotier.Result, res *Result) error {
 	if len(of.Checks) == 0 {
 		return nil
 	}
-	refused := false
-	for i := range of.Checks[0].Limits {
-		l := &of.Checks[0].Limits[i]
+	if refused := op.addCounts(of.Checks[0].Limits, res); !res.Allowed && !refused {
+		return errCold
+	}
+	return nil
+}
+
+// addCounts adds the results of limits, and reports whether one of them refused.
+func (op *Op) addCounts(limits []twotier.LimitResult, res *Result) (refused bool) {
+	for i := range limits {
+		l := &limits[i]
 		res.Counts = append(res.Counts, Count{l.Window,
 			leaparray.ValueCount{Min: l.Lo, Count: l.Count, Max: l.Hi, Error: l.Error}})
 		if i < len(op.Limits) && (l.Refused || l.Count > op.Limits[i].Max) {
@@ -182,8 +192,12 @@ func (op *Op) conclude(of *twotier.Result, res *Result) error {
 		}
 		refused = refused || l.Refused
 	}
-	if !res.Allowed && !refused {
-		return errCold
-	}
-	return nil
+	return refused
+}
+
+// ResultOf returns the outcome of an operation that was executed as values of an acquire.
+func (op *Op) ResultOf(of *twotier.CheckResult) (res Result) {
+	res.Allowed, res.RetryAfter = !of.Refused, of.RetryAfter
+	op.addCounts(of.Limits, &res)
+	return res
 }

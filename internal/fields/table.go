@@ -19,6 +19,7 @@ const (
 	TS
 	Ack
 	Limits
+	ValueLimits
 	Concurrent
 	Rules
 	Window
@@ -41,13 +42,14 @@ const (
 const (
 	// Booleans are those of an acquire, which nodes send each other.
 	Booleans        = CountDenied | Charge | DryRun
-	OfAdd           = OfCheck | TS | Ack
+	OfAdd           = NS | Key | N | TS | Ack | Limits | Rules
 	OfCount         = NS | Key | Window | At
-	OfAcquire       = OfAdd | Checks | Booleans | Hold | OnExpiry
+	OfAcquire       = OfCheck | TS | Ack | Checks | Booleans | Hold | OnExpiry
 	OfDistinct      = NS | Key | Values | TS | Ack | Limits | Rules | Window
 	OfBatchDistinct = OfDistinct | At
-	OfCheck         = NS | Key | N | Limits | Rules
+	OfCheck         = NS | Key | Values | N | Limits | ValueLimits | Rules
 	OfLimit         = Window | Max | Zone | Anchor | Concurrent
+	OfValueLimit    = Window | Max
 	OfSettle        = Hold | N | Checks
 	OfSettledCheck  = NS | Key | N
 	OfRenew         = Hold | For
@@ -58,8 +60,8 @@ const (
 const (
 	OptionsOfAdd     = NS | N | TS | Ack
 	OptionsOfCount   = NS | At | Bounds
-	OptionsOfAcquire = OptionsOfAdd | Booleans | Hold | OnExpiry | Limits | Concurrent | Rules |
-		Checks
+	OptionsOfAcquire = OptionsOfAdd | Booleans | Hold | OnExpiry | Values | Limits | ValueLimits |
+		Concurrent | Rules | Checks
 )
 
 // row is what a field is called.
@@ -83,11 +85,12 @@ var table = [...]row{
 	{name: "op"},
 	{name: "ns", word: "NS"},
 	{name: "key"},
-	{name: "values"},
+	{name: "values", word: "VALUES", part: true},
 	{name: "n", word: "N"},
 	{name: "ts", word: "TS", least: 1, most: math.MaxInt64, want: wantTime},
 	{name: "ack", word: "ACK"},
 	{name: "limits", word: "LIMIT", part: true},
+	{name: "value_limits", word: "VLIMIT", part: true},
 	{name: "concurrent", word: "CONCURRENT", part: true, least: 1, most: math.MaxInt32,
 		want: "want 1 to 2147483647"},
 	{name: "rules", word: "RULE", part: true},

@@ -11,17 +11,18 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// doWithCompanions runs an operation with a hold, or judged by rules with a ban.
+// doWithCompanions runs an operation with a hold or values, or judged by rules with a ban.
 func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	n.setUntil(op)
 	if !companions.Needs(op) {
 		return n.router.Do(ctx, op, res)
 	}
-	x := companions.Extend(op)
+	x := companions.Extend(op, n.opt.Placement.Seed)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.OriginalError(err)
 	}
 	n.extractBans(x, op, res)
+	x.TryShadow(ctx, n.router.Do, res)
 	return nil
 }
 
@@ -38,7 +39,7 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 	for i := range ops {
 		n.setUntil(&ops[i])
 		if list[i] = ops[i]; companions.Needs(&ops[i]) {
-			extended[i] = companions.Extend(&ops[i])
+			extended[i] = companions.Extend(&ops[i], n.opt.Placement.Seed)
 			list[i] = extended[i].Op
 		}
 	}
@@ -50,6 +51,7 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 			res[i].Err = x.OriginalError(res[i].Err)
 		default:
 			n.extractBans(x, &ops[i], &res[i])
+			x.TryShadow(ctx, n.router.Do, &res[i])
 		}
 	}
 }

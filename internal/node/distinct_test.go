@@ -44,6 +44,43 @@ func TestForwardedValuesAreHashed(t *testing.T) {
 	})
 }
 
+// TestForwardedAcquireWithValues acquires events and values of a key of another node, which decides
+// both at once, and compares the values with a limit in shadow once it refuses.
+func TestForwardedAcquireWithValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []twotier.Op
+		peers := &others{respond: func(rpc.Verb) error { return nil },
+			acquire: func(op *twotier.Op, res *twotier.Result) {
+				got = append(got, *op)
+				res.Reset()
+				res.Source = twotier.SourceMemory
+				for range op.Checks {
+					c := res.AddCheck()
+					c.Refused = true
+					c.Limits = []twotier.LimitResult{{Window: 60_000, Refused: true}}
+				}
+			}}
+		n, key := beside(t, &failing{}, peers)
+		limits := []twotier.Limit{{Window: 60_000, Max: 5}}
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
+			Limits: limits}}, Values: []twotier.ValuesOf{{Values: [][]byte{[]byte("a")},
+			Limits: append(limits, twotier.Limit{Window: 60_000, Max: 1}), Shadow: []int{1}}}}
+		var one twotier.Result
+		if err := n.Do(t.Context(), &op, &one); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 2 || len(got[0].Checks) != 2 || !got[0].Checks[1].IsValues() ||
+			got[0].Checks[1].Values[0] != distinct.Hash(0, []byte("a")) ||
+			got[0].Checks[1].Limits[1].Max != twotier.MaxBound || !got[1].DryRun ||
+			len(got[1].Checks) != 1 || got[1].Checks[0].Limits[0].Max != 1 {
+			t.Errorf("forwarded %+v", got)
+		}
+		if len(one.Checks) != 1 || len(one.Values) != 1 || !one.Values[0].Refused {
+			t.Errorf("%+v", one)
+		}
+	})
+}
+
 // TestResetForgetsValues resets keys with values.
 func TestResetForgetsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

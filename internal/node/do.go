@@ -20,7 +20,7 @@ func (n *Node) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	}
 	n.setDefaultAck(op)
 	var err error
-	if op.Hold == 0 && len(op.Rules) == 0 {
+	if op.Hold == 0 && len(op.Rules)+len(op.Values) == 0 {
 		err = n.router.Do(ctx, op, res)
 	} else {
 		err = n.doWithCompanions(ctx, op, res)
@@ -41,7 +41,7 @@ func (n *Node) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result
 	n.setDefaultAcks(ops)
 	companioned := false
 	for i := range ops {
-		companioned = companioned || ops[i].Hold != 0 || len(ops[i].Rules) > 0
+		companioned = companioned || ops[i].Hold != 0 || len(ops[i].Rules)+len(ops[i].Values) > 0
 	}
 	if companioned {
 		n.doAllWithCompanions(ctx, ops, res)

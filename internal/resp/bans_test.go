@@ -26,7 +26,7 @@ func (s *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	if op.Hold > 0 {
 		op.Until = s.now.Load() + op.Hold
 	}
-	x := companions.Extend(op)
+	x := companions.Extend(op, 0)
 	err := s.service.Do(ctx, &x.Op, res)
 	x.ReduceResult(res)
 	return err

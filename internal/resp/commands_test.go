@@ -115,7 +115,8 @@ func TestRefusals(t *testing.T) {
 		{"TT.ACQUIRE k ACK never LIMIT 1m 1",
 			"ack: want memory, redis, replica or disk, got never"},
 		{"TT.ACQUIRE k LIMIT 1m 1 BOUNDS", "BOUNDS: unknown option; want NS, N, TS, ACK, " +
-			"COUNTDENIED, CHARGE, DRYRUN, HOLD, ONEXPIRY, LIMIT, CONCURRENT, RULE or KEY"},
+			"COUNTDENIED, CHARGE, DRYRUN, HOLD, ONEXPIRY, VALUES, LIMIT, VLIMIT, CONCURRENT, " +
+			"RULE or KEY"},
 		{"TT.ACQUIRE k LIMIT 400d 1", "limits[0].window: "},
 		{"TT.ACQUIRE k LIMIT 1m 1 KEY", "checks[1].key: missing; "},
 		{"TT.ACQUIRE k" + limits, "limits: want at most 16 limits"},

@@ -64,15 +64,12 @@ func (q *distinctQuery) readOption() errorReply {
 	}
 	switch q.draft.args = q.draft.args[1:]; string(option) {
 	case "VALUES":
-		n, ok := parseInteger(value)
 		if q.op.Add != nil {
 			return fieldError("values", givenTwice)
 		}
-		if !ok || n < 1 || n > distinct.MaxValues || n > int64(len(q.draft.args)) {
-			return fieldError("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
-				"values", distinct.MaxValues))
-		}
-		q.op.Add, q.draft.args = q.draft.args[:n], q.draft.args[n:]
+		var e errorReply
+		q.op.Add, e = q.draft.readValues(value)
+		return e
 	case "WINDOW":
 		rest := q.draft.args
 		q.draft.args = nil
@@ -81,6 +78,42 @@ func (q *distinctQuery) readOption() errorReply {
 		return fieldError(request.Clip(option),
 			"unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
 	}
+}
+
+// readValues reads so many values.
+func (d *draft) readValues(count []byte) ([][]byte, errorReply) {
+	n, ok := parseInteger(count)
+	if !ok || n < 1 || n > distinct.MaxValues || n > int64(len(d.args)) {
+		return nil, d.fieldError("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
+			"values", distinct.MaxValues))
+	}
+	values := d.args[:n]
+	d.args = d.args[n:]
+	for i, v := range values {
+		if len(v) == 0 || len(v) > distinct.MaxValueBytes {
+			return nil, d.fieldError(fmt.Sprintf("values[%d]", i), fmt.Sprintf(
+				"want 1 to %d bytes", distinct.MaxValueBytes))
+		}
+	}
+	return values, ""
+}
+
+// readValueLimit reads a window and the maximum of different values in it.
+func (d *draft) readValueLimit() errorReply {
+	path := fmt.Sprintf("value_limits[%d].", len(d.w.ValuesInProgress().Op.Limits))
+	if len(d.args) < 2 {
+		return d.fieldError(path+"window", "want VLIMIT, a window and a maximum")
+	}
+	ms, wrong := request.ParseWindow(d.args[0])
+	if wrong != "" {
+		return d.fieldError(path+"window", wrong)
+	}
+	most, ok := parseInteger(d.args[1])
+	if !ok || !fields.Max.Allows(most) {
+		return d.fieldError(path+"max", fields.Max.Want())
+	}
+	d.args = d.args[2:]
+	d.w.LimitValues(twotier.Limit{Window: ms, Max: most}, nil)
 	return ""
 }
 
@@ -99,19 +132,13 @@ func (q *distinctQuery) readWindows(first []byte, rest [][]byte) errorReply {
 	return ""
 }
 
-// validate refuses commands that have nothing to do, and values that are too long.
+// validate refuses commands that have nothing to do.
 func (q *distinctQuery) validate() errorReply {
 	switch {
 	case len(q.op.Add) == 0 && q.asked:
 		return fieldError("values", "missing; limits and rules judge what is added")
 	case len(q.op.Add)+len(q.op.Op.Windows) == 0:
 		return fieldError("values", "missing; want VALUES, WINDOW or both")
-	}
-	for i, v := range q.op.Add {
-		if len(v) == 0 || len(v) > distinct.MaxValueBytes {
-			return fieldError(fmt.Sprintf("values[%d]", i), fmt.Sprintf("want 1 to %d bytes",
-				distinct.MaxValueBytes))
-		}
 	}
 	return ""
 }
@@ -179,5 +206,5 @@ func (q *distinctQuery) appendAnswer(b []byte, res *distinct.Result) []byte {
 // verdict.
 func (q *distinctQuery) refusal(res *distinct.Result) errorReply {
 	return errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
-		strings.Join(q.op.RefusedBy(res), ", "), res.RetryAfter)
+		strings.Join(q.op.RefusedBy(res, "limits"), ", "), res.RetryAfter)
 }

@@ -27,6 +27,9 @@ func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
 	d := w.beginOp(args)
 	d.op.Kind = kind
 	e := d.readArgs()
+	if e == "" {
+		e = d.failureError(w.CheckValues(&d.op))
+	}
 	if e == "" && w.NeedsHold(&d.op) {
 		e = d.failureError(w.CheckHold(&d.op))
 	}
@@ -104,6 +107,8 @@ func (d *draft) readOption(o fields.Set) errorReply {
 	switch o {
 	case fields.Limits:
 		return d.readLimit()
+	case fields.ValueLimits:
+		return d.readValueLimit()
 	case fields.Checks:
 		return d.nextCheck()
 	case fields.Rules:
@@ -169,6 +174,10 @@ func (d *draft) readValue(o fields.Set, value []byte) errorReply {
 			return d.fieldError(o.Name(), o.Want())
 		}
 		d.w.LimitLeases(n)
+	case fields.Values:
+		values, e := d.readValues(value)
+		d.w.AddValues(values)
+		return e
 	}
 	return ""
 }
@@ -221,7 +230,7 @@ func (d *draft) nextCheck() errorReply {
 		return fieldError("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
 	}
 	d.w.BeginCheck()
-	d.seen &^= fields.NS | fields.N | fields.Concurrent
+	d.seen &^= fields.NS | fields.N | fields.Concurrent | fields.Values
 	return d.readKey()
 }
 

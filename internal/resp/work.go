@@ -98,8 +98,9 @@ func (w *work) appendAnswer(i int, res *twotier.Result) {
 	}
 }
 
-// appendAcquire appends the answer to acquire i: the limits of all checks, then the open holds of
-// each check that bounds it, and the id of the hold. Limits of rules that are off are left out.
+// appendAcquire appends the answer to acquire i: the limits of all checks, then their limits on
+// values, then the open holds of each check that bounds it, and the id of the hold. Limits of rules
+// that are off are left out.
 func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	n := 2
 	for j := range res.Checks {
@@ -108,6 +109,9 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 				n += 2
 			}
 		}
+	}
+	for k := range res.Values {
+		n += 2 * len(res.Values[k].Limits)
 	}
 	id := ""
 	if w.Ops[i].Hold > 0 {
@@ -131,6 +135,11 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 			}
 			b = appendInt(b, l.Count)
 			b = appendInt(b, max(0, most-l.Count))
+		}
+	}
+	for k := range res.Values {
+		for _, l := range res.Values[k].Limits {
+			b = appendInt(appendInt(b, l.Count), max(0, l.Max-l.Count))
 		}
 	}
 	for k := range res.Leases {

@@ -223,8 +223,9 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 	c, judged := &op.Checks[j], &res.Checks[j]
 	if of == nil {
 		if len(judged.Limits) > 0 || len(res.Leases) == 0 {
-			r.countOrigin(c, Origin{}, judged.Refused, false, unruledLimits(judged.Limits))
-			if judged.Refused && r.refusals != nil {
+			refused := judged.Refused && !onlyValuesRefuse(op, j, res)
+			r.countOrigin(c, Origin{}, refused, false, unruledLimits(judged.Limits))
+			if refused && r.refusals != nil {
 				r.logRefusal(c, j, res, Origin{}, judged.Limits)
 			}
 		}
@@ -258,6 +259,17 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 	end(len(judged.Limits))
 	r.countLeases(c, j, res, of)
 	r.recordShadow(c)
+}
+
+// onlyValuesRefuse reports whether values refuse check j, but no limit on events does.
+func onlyValuesRefuse(op *twotier.Op, j int, res *twotier.Result) bool {
+	for k := range res.Values {
+		if op.Values[k].Check == j && res.Values[k].Refused {
+			return !slices.ContainsFunc(res.Checks[j].Limits,
+				func(l twotier.LimitResult) bool { return l.Refused })
+		}
+	}
+	return false
 }
 
 // recordShadow records the key of a check that rules in shadow would have refused.

@@ -24,6 +24,8 @@ type Values struct {
 	// Ruled is set once rules were named, even if all of them are off; Version is their version.
 	Ruled   bool
 	Version int64
+	// Texts are windows as the request spelled them: first of its own limits, then of Op.Windows.
+	Texts [][]byte
 	// Refusal is the id of the refusal, once CountValues has recorded one.
 	Refusal refusallog.ID
 
@@ -102,16 +104,16 @@ func (v *Values) Limit(k int) (*twotier.Rule, twotier.RuleLimit) {
 	return nil, twotier.RuleLimit{}
 }
 
-// RefusedBy names the limits that refused: limits[0] is the first limit spelled out in the request,
-// and NAME or NAME/WINDOW a limit of a rule.
-func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
+// RefusedBy names the limits that refused: limits[0] is the first limit spelled out in the field
+// limits of the request, and NAME or NAME/WINDOW a limit of a rule.
+func (v *Values) RefusedBy(res *distinct.Result, field string) (names []string) {
 	for _, k := range res.Over {
 		switch r := v.ruledLimit(k); {
 		case slices.Contains(v.Op.Shadow, k):
 		case r != nil:
 			names = append(names, r.rule.PolicyName(r.limits, r.index))
 		default:
-			names = append(names, fmt.Sprintf("limits[%d]", k))
+			names = append(names, fmt.Sprintf("%s[%d]", field, k))
 		}
 	}
 	return names
@@ -147,18 +149,25 @@ func (v *Values) origin(k int) Origin {
 
 // CountValues counts the verdicts on an operation on values as one more decision, if it has limits.
 func (r *Run) CountValues(v *Values, res *distinct.Result) {
+	if len(v.Op.Limits) > 0 {
+		r.BeginDecision()
+		r.AddValues(v, res)
+		v.Refusal = r.RefusalID()
+	}
+}
+
+// AddValues counts the verdicts on the values of an operation whose decision has begun.
+func (r *Run) AddValues(v *Values, res *distinct.Result) {
+	if len(v.Op.Limits) == 0 {
+		return
+	}
 	judged := twotier.CheckResult{Refused: !res.Allowed, RetryAfter: res.RetryAfter}
 	for k, l := range v.Op.Limits[:min(len(v.Op.Limits), len(res.Counts))] {
 		judged.Limits = append(judged.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
 			Count: res.Counts[k].Count, Refused: slices.Contains(res.Over, k)})
 	}
-	if len(judged.Limits) == 0 {
-		return
-	}
-	r.BeginDecision()
 	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: v.Op.NS, Key: v.Op.Key,
 		N: int64(len(v.Add))}}}
 	r.CountCheck(&op, 0, &twotier.Result{Allowed: res.Allowed,
 		Checks: []twotier.CheckResult{judged}}, v.origin)
-	v.Refusal = r.RefusalID()
 }

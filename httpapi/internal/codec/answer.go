@@ -23,7 +23,7 @@ func (e Encoder) AppendAnswer(b []byte, i int, res *twotier.Result) []byte {
 	default:
 		b = e.appendAcquire(b, i, res)
 	}
-	if e.HasRules() && e.IsRuled(i) {
+	if e.IsRuled(i) {
 		b = wire.AppendField(b, "rules_version", e.RulesVersion())
 	}
 	if res.Degraded {
@@ -129,6 +129,7 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 		b = e.appendChecks(b, i, res)
 	} else if len(res.Checks) > 0 {
 		b = e.appendLimits(b, i, 0, res)
+		b = e.appendValues(b, i, 0, res)
 	}
 	if !res.Allowed {
 		b = e.appendRefusedBy(b, i, res)
@@ -169,6 +170,7 @@ func (e Encoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {
 		b = append(b, `,"allowed":`...)
 		b = strconv.AppendBool(b, !c.Refused)
 		b = e.appendLimits(b, i, j, res)
+		b = e.appendValues(b, i, j, res)
 		b = wire.AppendField(b, "retry_after_ms", c.RetryAfter)
 		b = append(appendTime(b, res, j), '}')
 	}
@@ -218,6 +220,24 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	return append(b, ']')
 }
 
+// appendValues appends the counts of the values of check j, if it has any.
+func (e Encoder) appendValues(b []byte, i, j int, res *twotier.Result) []byte {
+	v, of := e.ValuesOf(i, j, res)
+	if v == nil {
+		return b
+	}
+	return append(appendValueCounts(append(b, `,"values":{`...), v, &of), '}')
+}
+
+// appendNames appends the names of limits of check j as paths.
+func (e Encoder) appendNames(b []byte, i, j int, names []string) []byte {
+	for _, name := range names {
+		b = e.appendCheckPath(append(wire.AppendComma(b), '"'), i, j)
+		b = append(append(b, name...), '"')
+	}
+	return b
+}
+
 // appendLeases appends the limits of check j on how many leases are open.
 func appendLeases(b []byte, j int, res *twotier.Result) []byte {
 	for k := range res.Leases {
@@ -261,6 +281,9 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 				b = append(b, `concurrent"`...)
 			}
 		}
+		if v, of := e.ValuesOf(i, j, res); v != nil {
+			b = e.appendNames(b, i, j, v.RefusedBy(&of, "value_limits"))
+		}
 		for k := range res.Bans {
 			if ban := &res.Bans[k]; ban.Check == j && !ban.Started {
 				b = append(wire.AppendComma(b), '"')
@@ -286,6 +309,9 @@ func (e Encoder) appendNear(b []byte, i int, res *twotier.Result) []byte {
 				b = append(wire.AppendComma(b), '"')
 				b = append(e.appendPath(b, i, j, k), '"')
 			}
+		}
+		if v, of := e.ValuesOf(i, j, res); v != nil {
+			b = e.appendNames(b, i, j, v.Near(&of))
 		}
 	}
 	if len(b) == empty {

@@ -4,6 +4,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
@@ -163,8 +164,6 @@ func (d *Decoder) readOpValue(o *draft, f fields.Set) (p *wire.Problem) {
 			o.op.Kind, p = kindOf(b)
 			o.named = p == nil
 		}
-	case fields.Values: // of an operation whose kind is not known yet
-		return d.Skip(0)
 	case fields.TS, fields.At:
 		if o.op.TS, p = d.ReadInteger(); p == nil && !f.Allows(o.op.TS) {
 			p = wire.FieldProblem("", f.Want())
@@ -213,6 +212,9 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
 	}
+	if f := d.CheckValues(&o.op); f != nil {
+		return wire.FromFailure(f)
+	}
 	if d.NeedsHold(&o.op) {
 		if f := d.CheckHold(&o.op); f != nil {
 			return wire.FromFailure(f)
@@ -241,8 +243,14 @@ func (d *Decoder) readCheckValue(c *twotier.Check, f fields.Set) (p *wire.Proble
 		}
 	case fields.N:
 		c.N, p = d.ReadInteger()
+	case fields.Values:
+		var values [][]byte
+		p = d.readValues(&values)
+		d.AddValues(values)
 	case fields.Limits:
 		p = d.readLimits()
+	case fields.ValueLimits:
+		p = d.ReadList("a list of limits", distinct.MaxLimits, "limits", d.readValueLimit)
 	case fields.Rules:
 		p = d.readRules()
 	}
@@ -261,6 +269,11 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 	}
 	if limits > 0 {
 		if p := d.reserveRulesMemory(limits, bans); p != nil {
+			return p
+		}
+	}
+	if v := d.ValuesInProgress(); len(v.Add) > 0 {
+		if p := d.ReserveValuesMemory(v); p != nil {
 			return p
 		}
 	}

@@ -84,9 +84,7 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 		case fields.Window:
 			l.Window, l.Period, text, p = d.readWindow()
 		case fields.Max, fields.Concurrent:
-			if l.Max, p = d.ReadInteger(); p == nil && !fields.Max.Allows(l.Max) {
-				p = wire.FieldProblem("", fields.Max.Want())
-			}
+			l.Max, p = d.readMax()
 		default:
 			p = d.readCalendarField(&of, f == fields.Zone)
 		}
@@ -112,6 +110,36 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 	return nil
 }
 
+// readValueLimit reads one of the "value_limits" of a check.
+func (d *Decoder) readValueLimit(int) *wire.Problem {
+	var l twotier.Limit
+	var text []byte
+	seen := fields.Set(0)
+	p := d.readFields("an object", &seen, fields.OfValueLimit, valueLimitHas,
+		func(f fields.Set) (p *wire.Problem) {
+			if f == fields.Max {
+				l.Max, p = d.readMax()
+				return p
+			}
+			l.Window, text, p = d.readDuration()
+			return p
+		})
+	if p == nil && seen != fields.OfValueLimit {
+		missing := fields.OfValueLimit &^ seen
+		p = wire.FieldProblem(missing.Name(), "missing; "+valueLimitHas)
+	}
+	d.LimitValues(l, text)
+	return p
+}
+
+// readMax reads the maximum of a limit.
+func (d *Decoder) readMax() (most int64, p *wire.Problem) {
+	if most, p = d.ReadInteger(); p == nil && !fields.Max.Allows(most) {
+		p = wire.FieldProblem("", fields.Max.Want())
+	}
+	return most, p
+}
+
 // limitLeases makes the check in progress take a lease, for a limit that may have other fields.
 func (d *Decoder) limitLeases(most int64, others bool) *wire.Problem {
 	switch {
@@ -126,18 +154,23 @@ func (d *Decoder) limitLeases(most int64, others bool) *wire.Problem {
 
 // ReadDuration reads one duration, in milliseconds.
 func (d *Decoder) ReadDuration() (ms int64, p *wire.Problem) {
+	ms, _, p = d.readDuration()
+	return ms, p
+}
+
+// readDuration reads one duration, and how it is spelled.
+func (d *Decoder) readDuration() (ms int64, text []byte, p *wire.Problem) {
 	if d.Peek() != '"' {
-		return 0, d.UnexpectedProblem(request.WantWindow[len("want "):])
+		return 0, nil, d.UnexpectedProblem(request.WantWindow[len("want "):])
 	}
-	text, p := d.Str()
-	if p != nil {
-		return 0, p
+	if text, p = d.Str(); p != nil {
+		return 0, nil, p
 	}
 	ms, wrong := request.ParseWindow(text)
 	if wrong != "" {
-		return 0, wire.FieldProblem("", wrong)
+		return 0, nil, wire.FieldProblem("", wrong)
 	}
-	return ms, nil
+	return ms, text, nil
 }
 
 // readWindow reads one duration or calendar window.

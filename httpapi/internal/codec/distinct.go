@@ -21,22 +21,19 @@ type ValueOp struct {
 	Res distinct.Result
 	Err error
 
-	// texts are windows as the request spelled them: first of the request's own limits, then of its
-	// "window".
-	texts [][]byte
 	index int // its position in a batch
 }
 
-// appendWindow appends the window of count i as the request, or a rule, spelled it.
-func (v *ValueOp) appendWindow(b []byte, i int) []byte {
-	own := len(v.texts) - len(v.Op.Windows)
+// appendValueWindow appends the window of count i as the request, or a rule, spelled it.
+func appendValueWindow(b []byte, v *verdicts.Values, i int) []byte {
+	own := len(v.Texts) - len(v.Op.Windows)
 	switch r, limit := v.Limit(i); {
 	case r != nil:
 		return append(b, limit.Text...)
 	case i >= len(v.Op.Limits):
-		return append(b, v.texts[own+i-len(v.Op.Limits)]...)
+		return append(b, v.Texts[own+i-len(v.Op.Limits)]...)
 	}
-	return append(b, v.texts[i]...)
+	return append(b, v.Texts[i]...)
 }
 
 // DecodeDistinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
@@ -64,7 +61,7 @@ func (d *Decoder) readDistinctObject(into *ValueOp, allowed fields.Set, has stri
 	p := d.readFields(want, &o.seen, allowed, has, func(f fields.Set) *wire.Problem {
 		switch f {
 		case fields.Values:
-			return d.readValues(into)
+			return d.readValues(&into.Add)
 		case fields.Window:
 			// They come after the limits, wherever they are in the body.
 			if d.Peek(); d.Pos < len(d.Src) {
@@ -92,7 +89,7 @@ func (d *Decoder) readDistinctObject(into *ValueOp, allowed fields.Set, has stri
 	if len(into.Add)+len(into.Op.Windows) == 0 {
 		return wire.FieldProblem("window", "missing; "+request.WantWindow)
 	}
-	return d.ReserveValuesMemory(into)
+	return d.ReserveValuesMemory(&into.Values)
 }
 
 // finishDistinct makes the checks that need the whole operation, moves the limits to it, and adds
@@ -112,7 +109,7 @@ func (d *Decoder) finishDistinct(o *draft, into *ValueOp) *wire.Problem {
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack}
 	limits, texts := d.MoveLimits()
-	into.Op.Limits, into.texts = slices.Clone(limits), slices.Clone(texts)
+	into.Op.Limits, into.Texts = slices.Clone(limits), slices.Clone(texts)
 	if f := d.AddValueRuleLimits(&into.Values); f != nil {
 		return wire.FromFailure(f)
 	}
@@ -129,17 +126,17 @@ func (d *Decoder) MoveWindows(into *ValueOp) {
 	for _, l := range limits {
 		into.Op.Windows = append(into.Op.Windows, l.Window)
 	}
-	into.texts = append(into.texts, texts...)
+	into.Texts = append(into.Texts, texts...)
 }
 
 // readValues reads "values".
-func (d *Decoder) readValues(into *ValueOp) *wire.Problem {
+func (d *Decoder) readValues(into *[][]byte) *wire.Problem {
 	return d.ReadList("a list of values", distinct.MaxValues, "values", func(int) *wire.Problem {
 		v, p := d.ReadText()
 		if p == nil && (len(v) == 0 || len(v) > distinct.MaxValueBytes) {
 			p = wire.FieldProblem("", fmt.Sprintf("want 1 to %d bytes", distinct.MaxValueBytes))
 		}
-		into.Add = append(into.Add, v)
+		*into = append(*into, v)
 		return p
 	})
 }
@@ -153,8 +150,8 @@ const (
 	costValueLimit = 3*160/2 + answerCounted
 )
 
-// ReserveValuesMemory reserves the memory that an operation on values uses until it is answered.
-func (d *Decoder) ReserveValuesMemory(v *ValueOp) *wire.Problem {
+// ReserveValuesMemory reserves the memory that values use until their operation is answered.
+func (d *Decoder) ReserveValuesMemory(v *verdicts.Values) *wire.Problem {
 	limits := len(v.Op.Limits) + len(v.Op.Windows)
 	d.Answers += answerOp + answerRefusal + limits*answerCounted + escaped*len(v.Op.Key)
 	return d.reserve(costValueOp + len(v.Add)*costValue + limits*costValueLimit +
@@ -164,35 +161,13 @@ func (d *Decoder) ReserveValuesMemory(v *ValueOp) *wire.Problem {
 // AppendAnswer appends the answer to an operation on values.
 func (v *ValueOp) AppendAnswer(b []byte) []byte {
 	res := &v.Res
-	b = append(wire.AppendKey(b, v.Op.Key), `,"counts":[`...)
-	for i := range res.Counts {
-		c := &res.Counts[i]
-		b = append(wire.AppendComma(b), `{"window":"`...)
-		b = append(v.appendWindow(b, i), '"')
-		if i < len(v.Op.Limits) {
-			b = wire.AppendField(b, "max", v.Op.Limits[i].Max)
-		}
-		b = wire.AppendField(b, "count", c.Count)
-		b = wire.AppendField(b, "at_least", c.Min)
-		b = wire.AppendField(b, "at_most", c.Max)
-		b = strconv.AppendFloat(append(b, `,"error":`...), c.Error, 'g', 3, 64)
-		if slices.Contains(res.Over, i) {
-			b = append(b, `,"refused":true`...)
-		}
-		if r, _ := v.Limit(i); r != nil {
-			b = appendRule(b, r)
-		} else if slices.Contains(v.Op.Shadow, i) {
-			b = append(b, `,"shadow":true`...)
-		}
-		b = append(b, '}')
-	}
-	b = append(b, ']')
+	b = appendValueCounts(append(wire.AppendKey(b, v.Op.Key), ','), &v.Values, res)
 	if len(v.Add) > 0 {
 		b = strconv.AppendBool(append(b, `,"over":`...), !res.Allowed)
 	}
 	if len(v.Add) > 0 && !res.Allowed {
 		b = append(b, `,"refused_by":[`...)
-		for _, name := range v.RefusedBy(res) {
+		for _, name := range v.RefusedBy(res, "limits") {
 			b = wire.AppendString(wire.AppendComma(b), name)
 		}
 		b = wire.AppendField(append(b, ']'), "retry_after_ms", res.RetryAfter)
@@ -211,6 +186,33 @@ func (v *ValueOp) AppendAnswer(b []byte) []byte {
 	b = append(append(b, `,"source":"`...), res.Source...)
 	b = strconv.AppendBool(append(b, `","degraded":`...), res.Degraded)
 	return append(b, '}')
+}
+
+// appendValueCounts appends the "counts" of values.
+func appendValueCounts(b []byte, v *verdicts.Values, res *distinct.Result) []byte {
+	b = append(b, `"counts":[`...)
+	for i := range res.Counts {
+		c := &res.Counts[i]
+		b = append(wire.AppendComma(b), `{"window":"`...)
+		b = append(appendValueWindow(b, v, i), '"')
+		if i < len(v.Op.Limits) {
+			b = wire.AppendField(b, "max", v.Op.Limits[i].Max)
+		}
+		b = wire.AppendField(b, "count", c.Count)
+		b = wire.AppendField(b, "at_least", c.Min)
+		b = wire.AppendField(b, "at_most", c.Max)
+		b = strconv.AppendFloat(append(b, `,"error":`...), c.Error, 'g', 3, 64)
+		if slices.Contains(res.Over, i) {
+			b = append(b, `,"refused":true`...)
+		}
+		if r, _ := v.Limit(i); r != nil {
+			b = appendRule(b, r)
+		} else if slices.Contains(v.Op.Shadow, i) {
+			b = append(b, `,"shadow":true`...)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
 }
 
 // appendRule appends the fields that name a limit's rule. The rule of a request's limits in shadow

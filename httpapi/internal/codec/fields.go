@@ -15,6 +15,7 @@ var (
 	distinctHas      = "distinct has " + fields.OfDistinct.List()
 	batchDistinctHas = "distinct has " + fields.OfBatchDistinct.List()
 	checkHas         = "a check has " + fields.OfCheck.List()
+	valueLimitHas    = "a limit on values has " + fields.OfValueLimit.List()
 	renewHas         = "renew has " + fields.OfRenew.List()
 	resetHas         = "reset has " + fields.OfReset.List()
 )
