@@ -113,7 +113,7 @@ func TestDirectValuesAreBounded(t *testing.T) {
 }
 
 // TestForeignValues has a value of another type in place of a key's values, and a value that was
-// seen at no time in those of another. Both are refused where they are read, and other keys are not.
+// seen at no time in those of another. Both are refused when they are read, other keys are not.
 func TestForeignValues(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -146,8 +146,8 @@ func TestForeignValues(t *testing.T) {
 		}
 		for _, op := range []twotier.Op{
 			{Kind: twotier.Add, Checks: []twotier.Check{values(key, nil, 101)}},
-			{Kind: twotier.Acquire,
-				Checks: []twotier.Check{values(key, limits(1000, 9), 102), check("ours", 1, 1000, 9)}},
+			{Kind: twotier.Acquire, Checks: []twotier.Check{values(key, limits(1000, 9), 102),
+				check("ours", 1, 1000, 9)}},
 			{Kind: twotier.Count, Checks: []twotier.Check{values(key, limits(1000, 9))}},
 		} {
 			var res twotier.Result

@@ -14,17 +14,19 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestResetWithoutAnAnswer resets a key in a round that is lost, or whose reply is, and of which the
-// store may have lost the key. What is added later stays, and nothing earlier comes back.
+// TestResetWithoutAnAnswer resets a key, which the store may have lost, in a round that is lost, or
+// whose reply is. What is added later stays, and nothing earlier comes back.
 func TestResetWithoutAnAnswer(t *testing.T) {
 	for _, key := range []string{"k", "/k"} {
 		for _, fault := range []faultstore.Fault{faultstore.None, faultstore.RequestLost,
 			faultstore.ReplyLost} {
 			for _, lost := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s,%v,lost=%t", key[len(key)-1:], fault, lost),
-					func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { testUnansweredReset(t, key, fault, lost) })
+				name := fmt.Sprintf("%s,%v,lost=%t", key, fault, lost)
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						testUnansweredReset(t, key, fault, lost)
 					})
+				})
 			}
 		}
 	}

@@ -63,7 +63,8 @@ func TestDo(t *testing.T) {
 			func(b *bed) { b.errs["b"] = []error{unknown} },
 			"b b; locate; locate; b b; noted; ", nil},
 		"values of which nobody knows twice": {twotier.Acquire, "b",
-			func(b *bed) { b.errs["b"] = []error{unknown, unknown} }, "b b; locate; b b; ", unknown},
+			func(b *bed) { b.errs["b"] = []error{unknown, unknown} },
+			"b b; locate; b b; ", unknown},
 		"values of which nobody knows, then nobody is there": {twotier.Acquire, "b",
 			func(b *bed) {
 				b.errs["b"], b.locating = []error{unknown}, twotier.ErrUnavailable
