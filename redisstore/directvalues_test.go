@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
 )
 
 // values returns a check of different values of a key.
@@ -106,5 +109,59 @@ func TestDirectValuesAreBounded(t *testing.T) {
 	}
 	if n := srv.Do("HLEN", name).Val(); n != int64(2) {
 		t.Errorf("%v fields, want the value and the version", n)
+	}
+}
+
+// TestForeignValues has a value of another type in place of a key's values, and a value that was
+// seen at no time in those of another. Both are refused when they are read, other keys are not.
+func TestForeignValues(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Partitions: 1}})
+	works(t, s)
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	name := func(key string) string {
+		ns, k := twotier.ValuesKey(nil, []byte(key))
+		return redisstore.Key(0, ns, k)
+	}
+	must.Succeed(t, srv.Do("SET", name("foreign"), "mine").Err())
+	must.Succeed(t, srv.Do("HSET", name("spoiled"),
+		redisstore.Field(leaparray.ValueAt(99)), "yesterday").Err())
+	r := &syncer.Round{Writer: "other", Seq: 1}
+	bad := map[string]string{"foreign": "WRONGTYPE", "spoiled": "count"}
+	list := []string{"foreign", "good", "spoiled"}
+	for _, key := range list {
+		k := syncer.KeyRound{TTL: 3_600_000, Load: true,
+			Adds: []syncer.Bucket{counts(leaparray.ValueAt(100), t0)}}
+		k.NS, k.Key = twotier.ValuesKey(nil, []byte(key))
+		r.Keys = append(r.Keys, k)
+	}
+	send(t, s, r)
+	for i, key := range list {
+		k := &r.Keys[i]
+		err := errors.Join(k.Err, syncer.CheckCounts(k.Loaded))
+		if r.Err != nil || (err != nil) != (bad[key] != "") ||
+			err == nil && k.Adds[0].Stored != t0 {
+			t.Errorf("%s: %v, %v, %+v", key, r.Err, err, k.Adds)
+		}
+		for _, op := range []twotier.Op{
+			{Kind: twotier.Add, Checks: []twotier.Check{values(key, nil, 101)}},
+			{Kind: twotier.Acquire, Checks: []twotier.Check{values(key, limits(1000, 9), 102),
+				check("ours", 1, 1000, 9)}},
+			{Kind: twotier.Count, Checks: []twotier.Check{values(key, limits(1000, 9))}},
+		} {
+			var res twotier.Result
+			err := d.Do(t.Context(), &op, &res)
+			if text := bad[key]; (err != nil) != (text != "") || err != nil &&
+				(!errors.Is(err, twotier.ErrUnavailable) || !strings.Contains(err.Error(), text)) {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+	}
+	if n := count(t, d, "ours", 1000); n != 1 {
+		t.Errorf("%d events were counted with the values of three keys, want 1", n)
+	}
+	if text := srv.Do("GET", name("foreign")).Val(); text != "mine" || s.Health().Err != nil {
+		t.Errorf("it is %v now, and the store reports %v", text, s.Health().Err)
 	}
 }

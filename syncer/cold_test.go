@@ -51,24 +51,26 @@ func (s *foreign) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // effect: nothing is decided about the key, and its neighbours are decided by the store's counts.
 func TestOnColdSaysNothingOfARefusedKey(t *testing.T) {
 	for _, cold := range []syncer.OnCold{syncer.OnColdAllow, syncer.OnColdDeny} {
-		t.Run(string(cold), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testRefusedKey(t, cold) })
-		})
+		for _, key := range []string{"bad", "/bad"} {
+			t.Run(string(cold)+key, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testRefusedKey(t, key, cold) })
+			})
+		}
 	}
 }
 
-func testRefusedKey(t *testing.T, cold syncer.OnCold) {
+func testRefusedKey(t *testing.T, bad string, cold syncer.OnCold) {
 	inner, place := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
 	before := open(t, syncer.Options{Store: inner, Placement: place})
 	add(t, before, "full", 10, 0)
 	flush(t, before)
 	// Without its list of keys, every key is loaded.
-	store := struct{ syncer.Store }{&foreign{inner, "bad"}}
+	store := struct{ syncer.Store }{&foreign{inner, bad}}
 	c := open(t, syncer.Options{Store: store, Placement: place, Namespaces: withOnCold(cold)})
 	ctx := context.Background()
 	for range 20 {
 		var res twotier.Result
-		err := c.Do(ctx, acquireOp("bad", 1, 10), &res)
+		err := c.Do(ctx, acquireOp(bad, 1, 10), &res)
 		if !errors.Is(err, twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Fatalf("the refused key: %+v, %v", res, err)
 		}
@@ -80,19 +82,19 @@ func testRefusedKey(t *testing.T, cold syncer.OnCold) {
 	if n := c.Stats().PendingBuckets; n != 0 {
 		t.Errorf("%d buckets are pending: something was counted", n)
 	}
-	ops := []twotier.Op{*acquireOp("bad", 1, 10), *acquireOp("full", 1, 11)}
+	ops := []twotier.Op{*acquireOp(bad, 1, 10), *acquireOp("full", 1, 11)}
 	res := make([]twotier.Result, 2)
 	c.DoAll(ctx, ops, res)
 	if !errors.Is(res[0].Err, twotier.ErrUnavailable) || res[1].Err != nil || !res[1].Allowed {
 		t.Errorf("a batch: %+v", res)
 	}
 	both := *acquireOp("full", 1, 20)
-	both.Checks = append(both.Checks, acquireOp("bad", 1, 10).Checks...)
+	both.Checks = append(both.Checks, acquireOp(bad, 1, 10).Checks...)
 	if err := c.Do(ctx, &both, new(twotier.Result)); !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("both keys at once: %v", err)
 	}
-	read := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{Key: []byte("bad"),
-		Limits: []twotier.Limit{{Window: 60_000}}}}}
+	read := counting(bad)
+	read.AllowNonOwner = false
 	var counts twotier.Result
 	if err := c.Do(ctx, &read, &counts); err != nil || !counts.Degraded {
 		t.Errorf("a count of the refused key: %+v, %v", counts, err)

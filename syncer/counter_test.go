@@ -88,7 +88,7 @@ func do(t testing.TB, c *syncer.Counter, op twotier.Op) twotier.Result {
 func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) twotier.Result {
 	t.Helper()
 	return do(t, c, twotier.Op{Kind: twotier.Add, TS: ts,
-		Checks: []twotier.Check{{Key: []byte(key), N: n}}})
+		Checks: []twotier.Check{checkOf(key, n)}})
 }
 
 func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {

@@ -36,11 +36,8 @@ func newResetBed(t *testing.T) *resetBed {
 }
 
 // stored returns the store's sum of a key.
-func (b *resetBed) stored(key string) (n int64) {
-	for _, bucket := range b.inner.Get(0, nil, []byte(key)) {
-		n += bucket.N
-	}
-	return n
+func (b *resetBed) stored(key string) int64 {
+	return sumOf(key, b.inner.Get(0, spaceOf(key), []byte(key)))
 }
 
 func (b *resetBed) setDown(down bool) {
@@ -54,7 +51,7 @@ func (b *resetBed) reset(i int, key string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if err := b.counters[i].ResetKey(ctx, nil, []byte(key)); !errors.Is(err,
+	if err := b.counters[i].ResetKey(ctx, spaceOf(key), []byte(key)); !errors.Is(err,
 		twotier.ErrUnknownOutcome) {
 		b.t.Errorf("reset without a store: %v", err)
 	}
@@ -105,20 +102,22 @@ func TestResetBeforeATakeover(t *testing.T) {
 // took counts of the key over from another one before, and reads the key along with them.
 func TestResetThatIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newResetBed(t)
-		add(t, b.counters[0], "k", 5, 0)
-		flush(t, b.counters[0])
-		b.counters[2].StartOwning(0)
-		add(t, b.counters[2], "other", 1, 0)
-		flush(t, b.counters[2])
-		b.setDown(true)
-		b.counters[1].StartOwning(0)
-		add(t, b.counters[1], "k", 2, 0)
-		time.Sleep(time.Second) // a round that counts and reads the key gets no answer
-		b.reset(0, "k")
-		hand(t, b.counters[1], b.counters[2], 0, 1<<20)
-		hand(t, b.counters[0], b.counters[2], 0, 1<<20)
-		b.end(2, "k", 0)
+		for _, key := range []string{"k", "/k"} {
+			b := newResetBed(t)
+			add(t, b.counters[0], key, 5, 0)
+			flush(t, b.counters[0])
+			b.counters[2].StartOwning(0)
+			add(t, b.counters[2], "other", 1, 0)
+			flush(t, b.counters[2])
+			b.setDown(true)
+			b.counters[1].StartOwning(0)
+			add(t, b.counters[1], key, 2, 0)
+			time.Sleep(time.Second) // a round that counts and reads the key gets no answer
+			b.reset(0, key)
+			hand(t, b.counters[1], b.counters[2], 0, 1<<20)
+			hand(t, b.counters[0], b.counters[2], 0, 1<<20)
+			b.end(2, key, 0)
+		}
 	})
 }
 

@@ -58,56 +58,62 @@ func (s *strict) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // with a key that it refuses: before the key is parked, while it is parked, and while it is tried
 // again.
 func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
-			delay: func([]*syncer.Round) { time.Sleep(300 * time.Millisecond) }}
-		c := open(t, syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 1}})
-		until := time.Now().Add(30 * time.Second) // the store is asked to take it five times or so
-		var callers sync.WaitGroup
-		repeat := func(name string, pause time.Duration, fn func() error) {
-			callers.Go(func() {
-				for time.Now().Before(until) {
-					if err := fn(); err == nil {
-						t.Errorf("%s: acknowledged", name)
-						return
-					}
-					time.Sleep(pause)
+	for _, key := range []string{"bad", "/bad"} {
+		t.Run(key, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testRefusedKeyIsNotAcknowledged(t, key) })
+		})
+	}
+}
+
+func testRefusedKeyIsNotAcknowledged(t *testing.T, key string) {
+	store := &strict{Store: embedded.New(embedded.Options{}), key: key,
+		delay: func([]*syncer.Round) { time.Sleep(300 * time.Millisecond) }}
+	c := open(t, syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 1}})
+	until := time.Now().Add(30 * time.Second) // the store is asked to take it five times or so
+	var callers sync.WaitGroup
+	repeat := func(name string, pause time.Duration, fn func() error) {
+		callers.Go(func() {
+			for time.Now().Before(until) {
+				if err := fn(); err == nil {
+					t.Errorf("%s: acknowledged", name)
+					return
 				}
-			})
-		}
-		bad, ctx := *addOp("bad", 1, twotier.AckStore), context.Background()
-		held := *acquireOp("bad", 1, 1_000_000)
-		held.Ack = twotier.AckStore
-		together := func(ops ...twotier.Op) func() error {
-			return func() error {
-				res := make([]twotier.Result, len(ops))
-				c.DoAll(ctx, ops, res)
-				return res[0].Err
+				time.Sleep(pause)
 			}
-		}
-		repeat("add", 70*time.Millisecond, func() error {
-			return c.Do(ctx, &bad, new(twotier.Result))
 		})
-		repeat("acquire", 110*time.Millisecond, func() error {
-			return c.Do(ctx, &held, new(twotier.Result))
-		})
-		repeat("batch of adds", 130*time.Millisecond,
-			together(bad, *addOp("good", 1, twotier.AckStore)))
-		repeat("batch", 170*time.Millisecond, together(held, *acquireOp("good", 1, 1_000_000)))
-		for time.Now().Before(until) {
-			do(t, c, *addOp("good", 1, twotier.AckStore)) // others are not delayed
+	}
+	bad, ctx := *addOp(key, 1, twotier.AckStore), context.Background()
+	held := *acquireOp(key, 1, 1_000_000)
+	held.Ack = twotier.AckStore
+	together := func(ops ...twotier.Op) func() error {
+		return func() error {
+			res := make([]twotier.Result, len(ops))
+			c.DoAll(ctx, ops, res)
+			return res[0].Err
 		}
-		callers.Wait()
-		if got := store.Get(0, nil, []byte("bad")); len(got) > 0 {
-			t.Errorf("it was to be refused, and is in the store as %v", got)
-		}
-		store.healed.Store(true)
-		time.Sleep(20 * time.Second)
-		if inMemory, all := count(t, c, "bad", 60_000),
-			store.Get(0, nil, []byte("bad")); inMemory == 0 || len(all) == 0 {
-			t.Errorf("then it is taken: %d in memory, %v in the store", inMemory, all)
-		}
+	}
+	repeat("add", 70*time.Millisecond, func() error {
+		return c.Do(ctx, &bad, new(twotier.Result))
 	})
+	repeat("acquire", 110*time.Millisecond, func() error {
+		return c.Do(ctx, &held, new(twotier.Result))
+	})
+	repeat("batch of adds", 130*time.Millisecond,
+		together(bad, *addOp("good", 1, twotier.AckStore)))
+	repeat("batch", 170*time.Millisecond, together(held, *acquireOp("good", 1, 1_000_000)))
+	for time.Now().Before(until) {
+		do(t, c, *addOp("good", 1, twotier.AckStore)) // others are not delayed
+	}
+	callers.Wait()
+	if got := store.Get(0, spaceOf(key), []byte(key)); len(got) > 0 {
+		t.Errorf("it was to be refused, and is in the store as %v", got)
+	}
+	store.healed.Store(true)
+	time.Sleep(20 * time.Second)
+	if inMemory, all := count(t, c, key, 60_000),
+		store.Get(0, spaceOf(key), []byte(key)); inMemory == 0 || len(all) == 0 {
+		t.Errorf("then it is taken: %d in memory, %v in the store", inMemory, all)
+	}
 }
 
 // TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain: a caller learns that all its counts were

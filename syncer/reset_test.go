@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,60 @@ import (
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
+
+// TestResetWithoutAnAnswer resets a key, which the store may have lost, in a round that is lost, or
+// whose reply is. What is added later stays, and nothing earlier comes back.
+func TestResetWithoutAnAnswer(t *testing.T) {
+	for _, key := range []string{"k", "/k"} {
+		for _, fault := range []faultstore.Fault{faultstore.None, faultstore.RequestLost,
+			faultstore.ReplyLost} {
+			for _, lost := range []bool{false, true} {
+				name := fmt.Sprintf("%s,%v,lost=%t", key, fault, lost)
+				t.Run(name, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						testUnansweredReset(t, key, fault, lost)
+					})
+				})
+			}
+		}
+	}
+}
+
+func testUnansweredReset(t *testing.T, key string, fault faultstore.Fault, lost bool) {
+	inner, next := embedded.New(embedded.Options{}), faultstore.None
+	store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+		Decide: func(r *syncer.Round) faultstore.Fault {
+			if r.Seq == 0 {
+				return faultstore.None
+			}
+			now := next
+			next = faultstore.None
+			return now
+		}})
+	c := open(t, syncer.Options{Store: store, Now: (&clock{now: t0}).Now,
+		Placement: twotier.Placement{Partitions: 1}, VerifyInterval: verifyEvery})
+	add(t, c, key, 5, 0)
+	flush(t, c)
+	if next = fault; lost {
+		inner.Flush()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	err := c.ResetKey(ctx, spaceOf(key), []byte(key))
+	if fault != faultstore.None && !errors.Is(err, twotier.ErrUnknownOutcome) ||
+		fault == faultstore.None && !lost && err != nil {
+		t.Errorf("the reset reports %v", err)
+	}
+	for _, want := range []int64{0, 7} {
+		add(t, c, key, want, 0)
+		flush(t, c)
+		time.Sleep(10 * verifyEvery)
+		if got := sumOf(key, inner.Get(0, spaceOf(key), []byte(key))); got != want ||
+			count(t, c, key, 60_000) != want {
+			t.Errorf("the store has %d, want %d", got, want)
+		}
+	}
+}
 
 // waitingReset returns two counters that both decide, and a key with a count of 5 in the store. The
 // second counter can't reach the store, and has an unanswered round of another key, so that a reset

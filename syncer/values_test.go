@@ -1,12 +1,15 @@
 package syncer_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -115,4 +118,54 @@ func TestValuesThatTheStoreLostAreAcknowledgedOnceTheyAreBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMemoryFullOfUnflushedValues adds values to large keys, one of them as large as any, until
+// there is no memory for more. None is given up, and all are in the store once it can be reached.
+func TestMemoryFullOfUnflushedValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := embedded.New(embedded.Options{})
+		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf})
+		clk := &clock{now: t0}
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 3 << 20,
+			Placement: twotier.Placement{Partitions: 1}, Namespaces: map[string]syncer.Namespace{
+				twotier.DefaultNamespace: {MostValues: syncer.MostValues}}})
+		store.SetDown(true)
+		const each = 1000
+		held := []int64{0}
+		var err error
+		for err == nil {
+			if most := []int64{65_000, 9000}[min(1, len(held)-1)]; held[len(held)-1] == most {
+				held = append(held, 0)
+				clk.set(clk.Now() + 3000)
+				time.Sleep(200 * time.Millisecond)
+			}
+			op := addOp(fmt.Sprint("/", len(held)), each, twotier.AckMemory)
+			if err = c.Do(t.Context(), op, new(twotier.Result)); err == nil {
+				held[len(held)-1] += each
+			}
+			if s := c.Stats(); s.MemoryBytes > s.MaxMemory*5/4 || s.EvictedTotal > 0 {
+				t.Fatalf("after %v: %+v", held, s)
+			}
+		}
+		if !errors.Is(err, twotier.ErrOverload) || len(held) < 3 {
+			t.Errorf("after %v: %v", held, err)
+		}
+		for i, want := range held {
+			if got := count(t, c, fmt.Sprint("/", i+1), 60_000); got != want {
+				t.Errorf("key %d has %d values, want %d", i+1, got, want)
+			}
+		}
+		store.SetDown(false)
+		flush(t, c)
+		if s := c.Stats(); s.MemoryBytes > s.MaxMemory*5/4 {
+			t.Errorf("after the outage: %+v", s)
+		}
+		for i, want := range held {
+			key := fmt.Sprint("/", i+1)
+			if got := sumOf(key, inner.Get(0, spaceOf(key), []byte(key))); got != want {
+				t.Errorf("the store has %d values of key %d, want %d", got, i+1, want)
+			}
+		}
+	})
 }

@@ -38,12 +38,11 @@ func within(t testing.TB, d time.Duration) context.Context {
 
 func acquireOp(key string, n, most int64) *twotier.Op {
 	return &twotier.Op{Kind: twotier.Acquire,
-		Checks: []twotier.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, most)}}}
+		Checks: []twotier.Check{with(key, n, most)}}
 }
 
 func addOp(key string, n int64, ack twotier.Ack) *twotier.Op {
-	return &twotier.Op{Kind: twotier.Add, Ack: ack, Checks: []twotier.Check{{Key: []byte(key),
-		N: n}}}
+	return &twotier.Op{Kind: twotier.Add, Ack: ack, Checks: []twotier.Check{checkOf(key, n)}}
 }
 
 // TestNobodyWaitsForOthersForEver: 256 callers wait for the store all the time. Counts that no

@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -8,27 +9,46 @@ import (
 	"twotier.dev/twotier/internal/testing/must"
 )
 
-// TestWhoLeavesWithoutRedisHandsOverItsValues makes the owner of a key leave while it has no Redis.
-// The others count the values that it had acknowledged.
+// TestWhoLeavesWithoutRedisHandsOverItsValues makes nodes leave at the same time while nobody has
+// Redis: the owner of a key, and maybe the next one. The others count the values that the owner had
+// acknowledged, and write them once they can.
 func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := calmWith(t, func(p *plan) { p.values = true })
-		defer w.shutDown()
-		leaver := w.alive()[0]
-		key := []byte(w.keysOf(leaver, "k", 1)[0])
-		leaver.store.SetDown(true)
-		var res distinct.Result
-		err := leaver.distinct(&distinct.Op{Key: key}, [][]byte{[]byte("a"), []byte("b")}, &res)
-		must.Succeed(t, err)
-		if err := leaver.leave(); err != nil {
-			t.Errorf("it leaves: %v", err)
-		}
-		w.bury(leaver)
-		for _, p := range w.alive() {
-			err := p.distinct(&distinct.Op{Key: key, Windows: []int64{dayMS}}, nil, &res)
-			if err != nil || res.Counts[0].Count != 2 {
-				t.Errorf("%s counts %+v %v, want 2", p.id, res.Counts, err)
+	for leavers := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			w := calmWith(t, func(p *plan) { p.values = true })
+			defer w.shutDown()
+			all := w.alive()
+			key := w.keysOf(all[0], "k", 1)[0]
+			for _, p := range all {
+				p.store.SetDown(true)
 			}
-		}
-	})
+			var res distinct.Result
+			op, query := &distinct.Op{Key: []byte(key)},
+				&distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}
+			must.Succeed(t, all[0].distinct(op, [][]byte{[]byte("a"), []byte("b")}, &res))
+			var leaving sync.WaitGroup
+			for _, p := range all[:1+leavers] {
+				leaving.Go(func() {
+					if err := p.leave(); err != nil {
+						t.Errorf("%s leaves: %v", p.id, err)
+					}
+					w.bury(p)
+				})
+			}
+			leaving.Wait()
+			for _, p := range w.alive() {
+				err := p.distinct(query, nil, &res)
+				if err != nil || res.Counts[0].Count != 2 {
+					t.Errorf("%s counts %+v %v, want 2", p.id, res.Counts, err)
+				}
+				p.store.SetDown(false)
+			}
+			w.settle(t)
+			w.atomic.Lock()
+			defer w.atomic.Unlock()
+			if n := w.valuesOf(key).Len(); n != 2 {
+				t.Errorf("Redis has %d values, want 2", n)
+			}
+		})
+	}
 }
