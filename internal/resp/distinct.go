@@ -78,7 +78,6 @@ func (q *distinctQuery) readOption() errorReply {
 		return fieldError(request.Clip(option),
 			"unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
 	}
-	return ""
 }
 
 // readValues reads so many values.
