@@ -50,6 +50,8 @@ type InvalidError struct {
 	// Check and Limit are the positions of the offending check and limit, or -1 if the error
 	// concerns neither.
 	Check, Limit int
+	// OfValues is set if the limit is one on different values, see ValuesOf.
+	OfValues bool
 	// Field is the name of the field within the check, the limit or the operation, as in the HTTP
 	// API: "key", "window".
 	Field string
@@ -62,6 +64,9 @@ func (e *InvalidError) Error() string {
 	field := e.Field
 	if e.Limit >= 0 {
 		field = fmt.Sprintf("limits[%d].%s", e.Limit, field)
+		if e.OfValues {
+			field = "value_" + field
+		}
 	}
 	if e.Check >= 0 {
 		field = fmt.Sprintf("checks[%d].%s", e.Check, field)

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -43,13 +43,7 @@ func (f *fake) acquireValues(ctx context.Context, op *twotier.Op, res *twotier.R
 	if err := f.openValues(ctx); err != nil {
 		return err
 	}
-	x := companions.Extend(op, f.values.Seed)
-	if err := f.values.Service.Do(ctx, &x.Op, res); err != nil {
-		return x.OriginalError(err)
-	}
-	x.ReduceResult(res)
-	x.TryShadow(ctx, f.values.Service.Do, res)
-	return nil
+	return f.values.Service.Do(ctx, op, res)
 }
 
 // openValues opens the counter of values, unless it is open.
@@ -63,7 +57,7 @@ func (f *fake) openValues(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.values.Service = counter
+		f.values.Service = extended.Service{Counter: counter}
 	}
 	return nil
 }

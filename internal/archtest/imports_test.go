@@ -379,6 +379,10 @@ func importMap() map[string][]string {
 			memberlist, prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
+		"internal/testing/extended": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/companions",
+			"twotier.dev/twotier/syncer",
+		},
 		"internal/testing/child":    {"golang.org/x/sys/unix"},
 		"internal/testing/must":     {},
 		"internal/testing/race":     {},

@@ -245,10 +245,7 @@ func (x *Extended) OriginalError(err error) error {
 			twotier.ErrUnavailable)
 	}
 	named := *invalid
-	if of.kind == twotier.ValuesCheck && invalid.Limit >= 0 {
-		named.Field = fmt.Sprintf("value_limits[%d].%s", named.Limit, named.Field)
-		named.Limit = -1
-	}
+	named.OfValues = of.kind == twotier.ValuesCheck
 	if named.Check = of.check; len(x.original.Checks) == 1 {
 		named.Check = -1
 	}

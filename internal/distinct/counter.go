@@ -16,18 +16,15 @@ type Service interface {
 	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 }
 
-// Counter executes operations on different values by those of a counter.
-type Counter struct {
-	Service Service
-	// Seed seeds the hashes of values, the same on all nodes: that of the twotier.Placement.
-	Seed uint64
-}
+// Counter executes operations on different values by a service that executes operations with
+// values.
+type Counter struct{ Service Service }
 
 // Distinct adds values to a key, unless a limit forbids it, and counts the different values added
 // so far. An operation without values only counts. Any operation can be repeated, whatever its
 // outcome: adding a value again changes nothing.
 func (c *Counter) Distinct(ctx context.Context, op *Op, values [][]byte, res *Result) error {
-	q, err := op.request(c.Seed, values)
+	q, err := op.request(values)
 	if err != nil {
 		return err
 	}
@@ -35,71 +32,41 @@ func (c *Counter) Distinct(ctx context.Context, op *Op, values [][]byte, res *Re
 	if err := c.Service.Do(ctx, &q, &of); err != nil {
 		return asValueError(op, err)
 	}
-	if err := op.conclude(&of, res); err != nil {
-		return err
-	}
-	if !res.Allowed && len(op.Shadow) > 0 {
-		trial := []twotier.Result{of}
-		c.Service.DoAll(ctx, []twotier.Op{op.trial(&q)}, trial)
-		op.addTrial(&trial[0], res)
-	}
-	return nil
+	return op.conclude(&of, res)
 }
 
 // DistinctAll runs operations on one key in their order, and others at the same time. Each
 // operation gets its own error, as from Distinct.
 func (c *Counter) DistinctAll(ctx context.Context, calls []Call) {
-	all := newValueBatch(len(calls))
+	ops, of := make([]twotier.Op, 0, len(calls)), make([]*Call, 0, len(calls))
 	for i := range calls {
 		one := &calls[i]
-		q, err := one.Op.request(c.Seed, one.Values)
+		q, err := one.Op.request(one.Values)
 		if one.Err = err; err == nil {
-			all.add(one, q)
+			ops, of = append(ops, q), append(of, one)
 		}
 	}
-	c.Service.DoAll(ctx, all.ops, all.res)
-	trials := newValueBatch(0)
-	for i, one := range all.calls {
-		if err := all.res[i].Err; err != nil {
+	res := make([]twotier.Result, len(ops))
+	c.Service.DoAll(ctx, ops, res)
+	for i, one := range of {
+		if err := res[i].Err; err != nil {
 			one.Err = asValueError(one.Op, err)
-		} else if one.Err = one.Op.conclude(&all.res[i], one.Res); one.Err != nil {
-			continue
-		} else if !one.Res.Allowed && len(one.Op.Shadow) > 0 {
-			trials.add(one, one.Op.trial(&all.ops[i]))
+		} else {
+			one.Err = one.Op.conclude(&res[i], one.Res)
 		}
 	}
-	if len(trials.calls) > 0 {
-		c.Service.DoAll(ctx, trials.ops, trials.res)
-	}
-	for i, one := range trials.calls {
-		one.Op.addTrial(&trials.res[i], one.Res)
-	}
-}
-
-// valueBatch has the requests of some operations on values.
-type valueBatch struct {
-	calls []*Call
-	ops   []twotier.Op
-	res   []twotier.Result
-}
-
-func newValueBatch(most int) *valueBatch {
-	return &valueBatch{make([]*Call, 0, most), make([]twotier.Op, 0, most),
-		make([]twotier.Result, 0, most)}
-}
-
-func (b *valueBatch) add(c *Call, q twotier.Op) {
-	b.calls, b.ops, b.res = append(b.calls, c), append(b.ops, q), append(b.res, twotier.Result{})
 }
 
 // asValueError makes the error of a request name the operation's own fields: the limits behind its
 // own are windows.
 func asValueError(op *Op, err error) error {
 	invalid, ok := errors.AsType[*twotier.InvalidError](err)
-	if !ok || invalid.Limit < len(op.Limits) {
+	if !ok {
 		return err
 	}
 	named := *invalid
-	named.Limit = -1
+	if named.OfValues = false; named.Limit >= len(op.Limits) {
+		named.Limit = -1
+	}
 	return &named
 }

@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"
 )
@@ -23,7 +24,7 @@ func newCounter(t *testing.T) *distinct.Counter {
 	must.Succeed(t, err)
 	must.Succeed(t, counter.Open(t.Context()))
 	t.Cleanup(func() { must.Succeed(t, counter.Close(context.Background())) })
-	return &distinct.Counter{Service: counter, Seed: 7}
+	return &distinct.Counter{Service: extended.Service{Counter: counter}}
 }
 
 func values(names ...string) (list [][]byte) {
@@ -120,11 +121,9 @@ type refusing struct{}
 func (refusing) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
 	res.Reset()
 	res.RetryAfter = 1000
-	c := res.AddCheck()
-	c.Refused = true
-	for range op.Checks[0].Limits {
-		c.Limits = append(c.Limits, twotier.LimitResult{})
-	}
+	res.AddCheck().Refused = true
+	res.Values = []twotier.CheckResult{{Refused: true,
+		Limits: make([]twotier.LimitResult, len(op.Values[0].Limits))}}
 	return nil
 }
 

@@ -89,51 +89,26 @@ func CheckOf(of *twotier.Check, v *twotier.ValuesOf, seed uint64) twotier.Check 
 	return c
 }
 
-// request returns the operation, with these values, as one of a counter. Its limits are those of
-// op, then one for each window, which refuses nothing, as do limits in shadow. What these would
-// refuse is known from the counts, unless another limit refuses: see trial.
-func (op *Op) request(seed uint64, values [][]byte) (twotier.Op, error) {
+// request returns the operation as one of a counter that has values. Its limits are those of op,
+// then one for each window, which refuses nothing.
+func (op *Op) request(values [][]byte) (twotier.Op, error) {
 	if err := op.validate(len(values)); err != nil {
 		return twotier.Op{}, err
 	}
-	c := CheckOf(&twotier.Check{NS: op.NS, Key: op.Key}, &twotier.ValuesOf{Values: values,
-		Limits: op.Limits, Shadow: op.Shadow}, seed)
+	v := twotier.ValuesOf{Values: values, Limits: slices.Clone(op.Limits), Shadow: op.Shadow}
 	for _, w := range op.Windows {
-		c.Limits = append(c.Limits, twotier.Limit{Window: w, Max: twotier.MaxBound})
+		v.Limits = append(v.Limits, twotier.Limit{Window: w, Max: twotier.MaxBound})
 	}
-	q := twotier.Op{Kind: twotier.Count, TS: op.TS, Ack: op.Ack, Checks: []twotier.Check{c}}
+	q := twotier.Op{Kind: twotier.Count, TS: op.TS, Ack: op.Ack, Values: []twotier.ValuesOf{v},
+		Checks: []twotier.Check{{NS: op.NS, Key: op.Key}}}
 	switch {
-	case c.N == 0:
+	case len(values) == 0:
 	case len(op.Limits) == 0:
 		q.Kind = twotier.Add
 	default:
 		q.Kind = twotier.Acquire
 	}
 	return q, nil
-}
-
-// trial returns a request that only compares a refused one, q, with the limits in shadow.
-func (op *Op) trial(q *twotier.Op) twotier.Op {
-	t := twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: slices.Clone(q.Checks)}
-	t.Checks[0].Limits = nil
-	for _, i := range op.Shadow {
-		t.Checks[0].Limits = append(t.Checks[0].Limits, op.Limits[i])
-	}
-	return t
-}
-
-// addTrial adds to the result of a refused request that of its trial, if this has one.
-func (op *Op) addTrial(of *twotier.Result, res *Result) {
-	if of.Err != nil || len(of.Checks) == 0 {
-		return
-	}
-	for k := range of.Checks[0].Limits {
-		i := op.Shadow[k]
-		if of.Checks[0].Limits[k].Refused && !slices.Contains(res.Over, i) {
-			res.Over = append(res.Over, i)
-		}
-	}
-	slices.Sort(res.Over)
 }
 
 // validate refuses operations that no counter can execute.
@@ -172,25 +147,25 @@ func (op *Op) conclude(of *twotier.Result, res *Result) error {
 	if !res.Allowed {
 		res.RetryAfter = of.RetryAfter
 	}
-	if len(of.Checks) == 0 {
+	if len(of.Values) == 0 {
 		return nil
 	}
-	if refused := op.addCounts(of.Checks[0].Limits, res); !res.Allowed && !refused {
+	if refused := op.addCounts(of.Values[0].Limits, res); !res.Allowed && !refused {
 		return errCold
 	}
 	return nil
 }
 
-// addCounts adds the results of limits, and reports whether one of them refused.
+// addCounts adds the results of limits, and reports whether one that is not in shadow refused.
 func (op *Op) addCounts(limits []twotier.LimitResult, res *Result) (refused bool) {
 	for i := range limits {
 		l := &limits[i]
 		res.Counts = append(res.Counts, Count{l.Window,
 			leaparray.ValueCount{Min: l.Lo, Count: l.Count, Max: l.Hi, Error: l.Error}})
-		if i < len(op.Limits) && (l.Refused || l.Count > op.Limits[i].Max) {
+		if l.Refused {
 			res.Over = append(res.Over, i)
+			refused = refused || !slices.Contains(op.Shadow, i)
 		}
-		refused = refused || l.Refused
 	}
 	return refused
 }

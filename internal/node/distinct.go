@@ -19,5 +19,5 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 
 // values counts different values.
 func (n *Node) values() *distinct.Counter {
-	return &distinct.Counter{Service: n, Seed: n.opt.Placement.Seed}
+	return &distinct.Counter{Service: n}
 }

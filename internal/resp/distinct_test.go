@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
@@ -135,5 +136,5 @@ func newValues(t *testing.T) distinct.Counter {
 	must.Succeed(t, err)
 	must.Succeed(t, counter.Open(t.Context()))
 	t.Cleanup(func() { must.Succeed(t, counter.Close(context.Background())) })
-	return distinct.Counter{Service: counter}
+	return distinct.Counter{Service: extended.Service{Counter: counter}}
 }

@@ -69,10 +69,7 @@ func (r *Refused) record(op *twotier.Op, res *twotier.Result, now int64) {
 	for i := range res.Checks {
 		if res.Checks[i].Refused {
 			one := op.Checks[i]
-			if one.N = n; one.IsValues() {
-				one.Kind = twotier.EventCheck
-				one.NS, one.Key = twotier.Accompanied(one.NS, one.Key)
-			}
+			one.N = n
 			r.sample.Add(&one, now)
 		}
 	}

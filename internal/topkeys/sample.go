@@ -45,10 +45,10 @@ func NewSample() (*Sample, error) {
 	return &Sample{ladder: l, slots: map[string]int{}}, nil
 }
 
-// Add records that a key was counted at a time in unix milliseconds. It ignores negative counts,
-// and bans and leases, which settlements count as well.
+// Add records that a key was counted at a time in unix milliseconds. It ignores counts that are not
+// positive, and bans and leases, which settlements count as well.
 func (s *Sample) Add(check *twotier.Check, now int64) {
-	if check.N < 0 || check.Kind != twotier.EventCheck || twotier.IsImported(check.NS) {
+	if check.N <= 0 || check.Kind != twotier.EventCheck || twotier.IsImported(check.NS) {
 		return
 	}
 	s.mu.Lock()
