@@ -168,6 +168,10 @@ func (r *Run) AddValues(v *Values, res *distinct.Result) {
 	}
 	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: v.Op.NS, Key: v.Op.Key,
 		N: int64(len(v.Add))}}}
+	of := v.origin
+	if !res.Allowed && len(v.RefusedBy(res, "")) == 0 {
+		of = nil // no limit refused, but the values of the key were unknown
+	}
 	r.CountCheck(&op, 0, &twotier.Result{Allowed: res.Allowed,
-		Checks: []twotier.CheckResult{judged}}, v.origin)
+		Checks: []twotier.CheckResult{judged}}, of)
 }
