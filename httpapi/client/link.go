@@ -133,7 +133,7 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	w.request.SetRequestURI(uri)
 	w.request.SetBodyRaw(body)
 	w.request.Header.Del("Content-Length") // a GET would keep that of the request before it
-	for range 2 {                          // a connection that was kept open may have been closed by now
+	for range 2 {                          // a connection that was kept open may be closed by now
 		kept := w.conn != nil
 		l.contact.recordRequest(time.Now())
 		e := w.send(ctx, by)

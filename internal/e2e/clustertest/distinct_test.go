@@ -152,7 +152,8 @@ func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 func (c *cluster) foreignKey(i int) (name string) {
 	c.T.Helper()
 	key := c.keyOf(i, "foreign")
-	name = strings.Replace(proctest.Hash(c.Partitions, key), "}", "}!d", 1)
+	name = strings.Replace(proctest.Hash(c.Partitions, key), ":default:",
+		":@values/default:/", 1)
 	must.Succeed(c.T, c.Direct.Set(c.T.Context(), name, "of another program", 0).Err())
 	c.Nodes[i].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["v"]}`, key))
 	return name
@@ -162,7 +163,7 @@ func (c *cluster) foreignKey(i int) (name string) {
 func (c *cluster) storedDistinct(key string) {
 	c.T.Helper()
 	proctest.UntilNil(c.T, "Redis has the values again", func() error {
-		keys, err := c.Direct.Keys(c.T.Context(), "tt:*!d:default:"+key).Result()
+		keys, err := c.Direct.Keys(c.T.Context(), "tt:*:@values/default:/"+key).Result()
 		if err == nil && len(keys) != 1 {
 			err = fmt.Errorf("keys %v", keys)
 		}
