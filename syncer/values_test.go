@@ -151,10 +151,16 @@ func TestMemoryFullOfUnflushedValues(t *testing.T) {
 		if !errors.Is(err, twotier.ErrOverload) || len(held) < 3 {
 			t.Errorf("after %v: %v", held, err)
 		}
+		all, unflushed := int64(0), int64(0)
 		for i, want := range held {
+			all += want
 			if got := count(t, c, fmt.Sprint("/", i+1), 60_000); got != want {
 				t.Errorf("key %d has %d values, want %d", i+1, got, want)
 			}
+		}
+		c.EachUnflushed(func(_, _ []byte, n int64) { unflushed += n })
+		if unflushed != all {
+			t.Errorf("%d values are reported as unflushed, want %d", unflushed, all)
 		}
 		store.SetDown(false)
 		flush(t, c)
