@@ -167,21 +167,39 @@ func (v ValuesView) RetryAfter(length, most, now int64, more []uint64) int64 {
 // leaving returns when the nth value was seen, by time, of those in a window that are not among
 // more; or the last, or 0 if there are none.
 func (v ValuesView) leaving(w *window, n int, more []uint64) int64 {
-	first, times := int64(math.MaxInt64), []int64(nil)
-	if n > 1 {
-		times = make([]int64, 0, w.in+w.later)
+	if n == 1 { // nearly always: a limit is reached, and one more value comes
+		return v.oldest(w, more)
 	}
-	v.eachIn(w, more, func(seen int64) {
-		if n > 1 {
-			times = append(times, seen)
-		} else {
-			first = min(first, seen)
+	times := make([]int64, 0, w.in+w.later)
+	v.eachIn(w, more, func(seen int64) { times = append(times, seen) })
+	if len(times) == 0 {
+		return 0
+	}
+	return smallest(times, min(n, len(times))-1)
+}
+
+// oldest is leaving for the first value.
+func (v ValuesView) oldest(w *window, more []uint64) int64 {
+	first := int64(math.MaxInt64)
+	isMore := func(hash uint64) bool {
+		_, found := slices.BinarySearch(more, hash)
+		return found
+	}
+	long, short := v.bySize()
+	for i := range long.Len() {
+		if hash, seen := long.At(i); seen < first && w.includes(hash, seen) &&
+			short.Seen(hash) == 0 && !isMore(hash) {
+			first = seen
 		}
-	})
-	switch {
-	case len(times) > 0:
-		return smallest(times, min(n, len(times))-1)
-	case first == math.MaxInt64:
+	}
+	for i := range short.Len() {
+		hash, seen := short.At(i)
+		seen = max(seen, long.Seen(hash))
+		if seen < first && w.includes(hash, seen) && !isMore(hash) {
+			first = seen
+		}
+	}
+	if first == math.MaxInt64 {
 		return 0
 	}
 	return first
