@@ -128,6 +128,11 @@ func (r *Request) CheckCount() int { return len(r.checks) - r.op.checks }
 // HasRules reports whether the request has limits of rules so far, or limits in shadow.
 func (r *Request) HasRules() bool { return len(r.ruled) > 0 }
 
+// HasValues reports whether the request has values so far, or limits on them.
+func (r *Request) HasValues() bool {
+	return len(r.values)+len(r.adding.Add)+len(r.adding.Op.Limits) > 0
+}
+
 // Warns reports whether a rule of the request has a warning level.
 func (r *Request) Warns() bool { return r.warns }
 
@@ -174,8 +179,10 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 			return 0, 0, f
 		}
 	}
-	if f = r.prepareValues(c); f != nil {
-		return 0, 0, f
+	if r.HasValues() {
+		if f = r.prepareValues(c); f != nil {
+			return 0, 0, f
+		}
 	}
 	if r.Grant != nil {
 		if f := CheckGrant(r.Grant, roleOf(kind), c.NS); f != nil {
@@ -236,7 +243,7 @@ func (r *Request) EndOp(op *twotier.Op, tag uint8) {
 // countsNothing reports whether all checks of the operation in progress are of 0 events, and have
 // no values.
 func (r *Request) countsNothing() bool {
-	if r.addsValues() {
+	if len(r.values) > 0 && r.addsValues() {
 		return false
 	}
 	for i := r.op.checks; i < len(r.checks); i++ {

@@ -83,6 +83,10 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 		}
 		run.BeginDecision()
 		for j := range op.Checks {
+			if !r.HasValues() {
+				run.CountCheck(op, j, res, r.origins(i, j))
+				continue
+			}
 			v, of := r.ValuesOf(i, j, res)
 			if v == nil || len(op.Checks[j].Limits) > 0 {
 				run.CountCheck(op, j, res, r.origins(i, j))

@@ -23,7 +23,7 @@ func (e Encoder) AppendAnswer(b []byte, i int, res *twotier.Result) []byte {
 	default:
 		b = e.appendAcquire(b, i, res)
 	}
-	if e.IsRuled(i) {
+	if (e.HasRules() || e.HasValues()) && e.IsRuled(i) {
 		b = wire.AppendField(b, "rules_version", e.RulesVersion())
 	}
 	if res.Degraded {
@@ -222,6 +222,9 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 
 // appendValues appends the counts of the values of check j, if it has any.
 func (e Encoder) appendValues(b []byte, i, j int, res *twotier.Result) []byte {
+	if !e.HasValues() {
+		return b
+	}
 	v, of := e.ValuesOf(i, j, res)
 	if v == nil {
 		return b

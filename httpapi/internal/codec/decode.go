@@ -212,8 +212,10 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	} else if p := d.AddCheck(&o.check, o.op.Kind); p != nil {
 		return p
 	}
-	if f := d.CheckValues(&o.op); f != nil {
-		return wire.FromFailure(f)
+	if d.HasValues() {
+		if f := d.CheckValues(&o.op); f != nil {
+			return wire.FromFailure(f)
+		}
 	}
 	if d.NeedsHold(&o.op) {
 		if f := d.CheckHold(&o.op); f != nil {
@@ -272,8 +274,8 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 			return p
 		}
 	}
-	if v := d.ValuesInProgress(); len(v.Add) > 0 {
-		if p := d.ReserveValuesMemory(v); p != nil {
+	if d.HasValues() {
+		if p := d.ReserveValuesMemory(d.ValuesInProgress()); p != nil {
 			return p
 		}
 	}
