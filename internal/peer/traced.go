@@ -94,7 +94,11 @@ func (x *scratch) describeTasks(to trace.Span, tasks indexRange) {
 	}
 	op, res := &x.list.ops[tasks.from], &x.res[tasks.from]
 	if len(op.Checks) > 0 {
-		to.Set(trace.NamespaceAttr(cmp.Or(string(op.Checks[0].NS), twotier.DefaultNamespace)))
+		ns, key := op.Checks[0].NS, op.Checks[0].Key
+		if twotier.Companion(ns) != "" {
+			ns, _ = twotier.Accompanied(ns, key)
+		}
+		to.Set(trace.NamespaceAttr(cmp.Or(string(ns), twotier.DefaultNamespace)))
 	}
 	if op.Kind == twotier.Acquire && res.Err == nil && tasks.to == tasks.from+1 {
 		verdict := "refused"
