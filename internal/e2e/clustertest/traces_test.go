@@ -66,8 +66,9 @@ func logged(t *testing.T, path, trace string) (lines []map[string]any) {
 }
 
 // TestTracesReachPeers sends requests that are part of traces to node 0, which other nodes decide:
-// alone, two of them together, one on behalf of the other, and about values. Each node that takes part has a span of the trace, and no
-// other node has one; the decisions of the node that was asked name the trace.
+// alone, two of them together, one on behalf of the other, and about values. Each node that takes
+// part has a span of the trace, and no other node has one; the decisions of the node that was asked
+// name the trace.
 func TestTracesReachPeers(t *testing.T) {
 	c, spans, decisions := startTraced(t)
 	key := func(i int) string { return c.keyOf(i, "traced") }
