@@ -254,12 +254,18 @@ func TestHandoverTakenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		first, again := pages(t, a, 0, 1<<20), pages(t, a, 0, 1<<20)
+		late := pages(t, a, 0, 1<<20)
 		b.ImportHandoff(first)
 		b.ImportHandoff(again)
 		if got := count(t, b, "k", 60_000); got != 111 {
 			t.Fatalf("the new owner says %d, want 111", got)
 		}
-		flush(t, b) // and now its confirmation is lost, and so is the counter
+		flush(t, b)
+		b.ImportHandoff(late)
+		if err := b.CheckStates(); err != nil {
+			t.Error("after pages whose rounds the store has: ", err)
+		}
+		// Now its confirmation is lost, and so is the counter.
 		a.StartOwning(0)
 		store.SetDown(false)
 		add(t, a, "k", 1000, 0)

@@ -24,6 +24,9 @@ func (h *handoff) accept(o *Handoff, owned bool) {
 	for _, r := range o.Rounds {
 		h.acceptRound(r, time.Now().Add(-o.UnflushedAge))
 	}
+	if h.outbox.IsEmpty() { // all of them had been taken over before, and the store has them
+		h.outbox.MaybeSent = false
+	}
 	h.adoptLoans(o.Loans)
 }
 

@@ -127,7 +127,7 @@ func TestMemoryFullOfUnflushedValues(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf})
 		clk := &clock{now: t0}
-		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 3 << 20,
+		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20,
 			Placement: twotier.Placement{Partitions: 1}, Namespaces: map[string]syncer.Namespace{
 				twotier.DefaultNamespace: {MostValues: syncer.MostValues}}})
 		store.SetDown(true)
@@ -135,7 +135,7 @@ func TestMemoryFullOfUnflushedValues(t *testing.T) {
 		held := []int64{0}
 		var err error
 		for err == nil {
-			if most := []int64{65_000, 9000}[min(1, len(held)-1)]; held[len(held)-1] == most {
+			if most := []int64{20_000, 3000}[min(1, len(held)-1)]; held[len(held)-1] == most {
 				held = append(held, 0)
 				clk.set(clk.Now() + 3000)
 				time.Sleep(200 * time.Millisecond)

@@ -143,12 +143,12 @@ func (m *valuesModel) check() {
 func TestValuesModel(t *testing.T) {
 	first := seed.First()
 	t.Logf("seed %d", first)
-	for i := range uint64(20) {
+	for i := range uint64(8) {
 		rnd := rand.New(rand.NewPCG(first, i))
 		m := newValuesModel(t, rnd, 1<<rnd.IntN(10))
 		m.NoStore = i%4 == 0
 		among := 1 + rnd.IntN(2000)
-		for range 1000 {
+		for range 400 {
 			m.now += rnd.Int64N(1 << rnd.IntN(24))
 			switch op := rnd.IntN(10); {
 			case op < 6 || m.NoStore:
