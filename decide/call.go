@@ -21,6 +21,7 @@ type Call struct {
 	Changes []Change
 
 	with []leaparray.ValueCount // the counts of all limits on values, with those of the check
+	seen []int64                // when the values of a check were last seen
 }
 
 // CheckReach returns an error if one of the limits of an Add can't be compared.

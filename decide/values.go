@@ -21,6 +21,7 @@ func (c *Call) compareValues(i int, r *twotier.CheckResult) error {
 	var more []uint64
 	if acquire {
 		more = check.Values
+		c.seen = k.Values.AppendSeen(c.seen[:0], more)
 	}
 	until := c.TS
 	if c.TS >= c.Now {
@@ -32,7 +33,7 @@ func (c *Call) compareValues(i int, r *twotier.CheckResult) error {
 			return c.reachError(i, limit)
 		}
 		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), BucketMS: 1}
-		without, with := k.Values.Count(c.TS-limit.Window, until, more)
+		without, with := k.Values.CountWith(c.TS-limit.Window, until, more, c.seen)
 		setValueCount(&lr, without)
 		n := with.Count
 		if acquire {

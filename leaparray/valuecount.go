@@ -103,20 +103,34 @@ func (w *window) addAll(v ValuesView) {
 	}
 }
 
-// Count counts the values seen after one time and until another, and these together with further
-// ones, whose hashes are in order. Of values that were seen again later it is not known whether
-// they belong to them: Count then lies in the middle.
-func (v ValuesView) Count(after, until int64, more []uint64) (without, with ValueCount) {
+// Count counts the values seen after one time and until another. Of values that were seen again
+// later it is not known whether they belong to them: Count then lies in the middle.
+func (v ValuesView) Count(after, until int64) ValueCount {
+	n, _ := v.CountWith(after, until, nil, nil)
+	return n
+}
+
+// AppendSeen appends when each of some values was last seen, 0 for never.
+func (v ValuesView) AppendSeen(to []int64, values []uint64) []int64 {
+	for _, hash := range values {
+		seen, _ := v.seen(hash)
+		to = append(to, seen)
+	}
+	return to
+}
+
+// CountWith counts as Count does, and also together with further values: their hashes, and the
+// times that AppendSeen has for them.
+func (v ValuesView) CountWith(after, until int64, more []uint64,
+	seen []int64) (without, with ValueCount) {
 	w := v.window(after, until)
 	w.addAll(v)
 	without = estimateValues(w.in, w.later, w.sampled)
-	for _, hash := range more {
-		if hash&w.outside != 0 {
-			continue
+	for i, hash := range more {
+		if hash&w.outside == 0 {
+			w.add(hash, seen[i], -1)
+			w.in++
 		}
-		seen, _ := v.seen(hash)
-		w.add(hash, seen, -1)
-		w.in++
 	}
 	return without, estimateValues(w.in, w.later, w.sampled)
 }

@@ -61,9 +61,6 @@ func (l ValueList) Find(hash uint64) (at int, found bool) {
 // At returns a pair.
 func (l ValueList) At(i int) (hash uint64, seen int64) { return l[2*i], int64(l[2*i+1]) }
 
-// SetSeen replaces the time of a pair.
-func (l ValueList) SetSeen(i int, seen int64) { l[2*i+1] = uint64(seen) }
-
 // Seen returns when a value was last seen, 0 if it is not on the list.
 func (l ValueList) Seen(hash uint64) int64 {
 	if i, found := l.Find(hash); found {
@@ -222,11 +219,10 @@ func (v ValuesView) leaveOut(values []uint64, at, since int64, most int,
 // EachIdle calls fn with what need not be kept of list A: values that were left out, and everything
 // that was last seen until a time.
 func (v ValuesView) EachIdle(until int64, fn func(hash uint64, seen int64)) {
-	var w valueWalk
-	w.begin(v)
+	left, _ := v.leftOut()
 	for i := range v.A.Len() {
 		hash, seen := v.A.At(i)
-		if seen <= until || hash >= valueClasses && seen <= w.left[classOf(hash)] {
+		if seen <= until || hash >= valueClasses && seen <= left[classOf(hash)] {
 			fn(hash, seen)
 		}
 	}

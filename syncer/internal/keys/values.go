@@ -56,8 +56,10 @@ func (s *Keyspace) See(e Entry, values []uint64, at, now int64, most int) {
 	if at <= since || len(puts) == 0 {
 		return
 	}
+	before := e.pendingRef()
 	s.putPending(e, sorted(puts))
-	if s.NoStore {
+	// A look at all values is worth it once they need more room.
+	if s.NoStore && (e.pendingRef() != before || s.ValuesOf(e).B.Len() > most) {
 		s.dropIdle(e, since)
 	}
 }
@@ -186,8 +188,17 @@ type SeenValue struct {
 // AcknowledgeValues records what the store has of some values after a round, in the order of their
 // hashes. It reports whether that is as expected.
 func (s *Keyspace) AcknowledgeValues(e Entry, told []SeenValue) (expected bool) {
+	known := s.ValuesOf(e).A
+	if puts := s.puts[:0]; areLatest(told, known) {
+		for _, v := range told {
+			puts = append(puts, v.Hash, uint64(v.N))
+		}
+		s.puts = puts
+		e.setSyncedRef(s.mergeList(e.syncedRef(), puts))
+		return true
+	}
 	expected = true
-	synced := replaced(s.ValuesOf(e).A, told, func(v SeenValue, held int64) int64 {
+	synced := replaced(known, told, func(v SeenValue, held int64) int64 {
 		want := max(v.N, held)
 		if v.N < 0 && held <= -v.N {
 			want = 0
@@ -197,6 +208,14 @@ func (s *Keyspace) AcknowledgeValues(e Entry, told []SeenValue) (expected bool) 
 	})
 	e.setSyncedRef(s.replaceList(e.syncedRef(), synced))
 	return expected
+}
+
+// areLatest reports whether the store has exactly the times that a round has told it, and had no
+// later ones as far as known: nearly always.
+func areLatest(told []SeenValue, known leaparray.ValueList) bool {
+	return !slices.ContainsFunc(told, func(v SeenValue) bool {
+		return v.N < 0 || v.Stored != v.N || known.Seen(v.Hash) > v.N
+	})
 }
 
 // DropPendingValues drops pending values that were seen no later than a round has told the store.

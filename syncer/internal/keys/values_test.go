@@ -124,7 +124,7 @@ func (m *valuesModel) reload() {
 // check compares the counts of windows with the log.
 func (m *valuesModel) check() {
 	for _, window := range []int64{1, 1000, 60_000, 3_600_000, day} {
-		got, _ := m.ValuesOf(m.e).Count(m.now-window, m.now, nil)
+		got := m.ValuesOf(m.e).Count(m.now-window, m.now)
 		want := m.log.in(m.now - window)
 		if got.Error == 0 && (got.Min != want || got.Max != want || got.Count != want) {
 			m.t.Fatalf("%d ms: %+v, want %d", window, got, want)
@@ -180,7 +180,7 @@ func TestSampledValues(t *testing.T) {
 			m.flush(true)
 		}
 	}
-	got, _ := m.ValuesOf(m.e).Count(m.now-day, m.now, nil)
+	got := m.ValuesOf(m.e).Count(m.now-day, m.now)
 	if want := int64(len(m.log)); got.Error == 0 || got.Error > 0.05 ||
 		float64(max(got.Count-want, want-got.Count)) > 4*got.Error*float64(want) {
 		t.Errorf("%+v, want about %d", got, want)
@@ -194,7 +194,7 @@ func TestSampledValues(t *testing.T) {
 		m.now += day / 4
 		m.see(20, 1<<40, m.now)
 		m.flush(true)
-		got, _ = m.ValuesOf(m.e).Count(left, m.now, nil)
+		got = m.ValuesOf(m.e).Count(left, m.now)
 	}
 	if got.Error != 0 || got.Count != 20 {
 		t.Errorf("after the last value was left out: %+v, want 20", got)
