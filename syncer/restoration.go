@@ -198,9 +198,7 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 		if e.HasFlag(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		if e.IsValues() {
-			s.keys.AcknowledgeValues(e, toldOf(k))
-		} else {
+		if !e.IsValues() { // these are synced already
 			s.keys.SetSynced(e, s.flushedBuckets(k, e, false), true)
 		}
 	}
