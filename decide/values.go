@@ -24,8 +24,8 @@ func (c *Call) compareValues(i int, r *twotier.CheckResult) error {
 		c.seen = k.Values.AppendSeen(c.seen[:0], more)
 	}
 	until := c.TS
-	if c.TS >= c.Now {
-		until = math.MaxInt64 // another node, whose clock is ahead, may have seen a value
+	if c.Op.TS == 0 || c.TS >= c.Now {
+		until = math.MaxInt64 // others may have seen values while it waited, or by a clock ahead
 	}
 	for j := range check.Limits {
 		limit := &check.Limits[j]

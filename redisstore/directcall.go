@@ -34,6 +34,7 @@ type directCall struct {
 	answered atomic.Bool // used in a list: the answer has arrived
 	known    decide.Key  // of a read
 
+	dated  bool        // its moment is ts even if it names none
 	next   *directCall // in its group
 	losses int         // how often its keys were not as they were read
 }
@@ -55,7 +56,7 @@ func (d *Direct) newCall(op *twotier.Op, ts, now int64) *directCall {
 	c.answered.Store(false)
 	checks := c.op.Checks
 	c.list, c.op, c.ts, c.now, c.err, c.mark = nil, *op, ts, now, nil, fences.Mark{}
-	c.next, c.losses = nil, 0
+	c.dated, c.next, c.losses = false, nil, 0
 	c.op.Checks, c.op.Rules, c.op.Leases = append(checks[:0], op.Checks...), nil, nil
 	c.keys, c.limits, c.text, c.names = c.keys[:0], c.limits[:0], c.text[:0], c.names[:0]
 	c.values = c.values[:0]

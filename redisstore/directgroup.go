@@ -52,9 +52,13 @@ func (g *directGroup) claims() int64 {
 // decider decides calls by what a worker holds of their keys.
 type decider struct{ decide.Call }
 
-// decide decides a call whose keys are held, and makes its changes in what is held of them.
+// decide decides a call whose keys are held, and makes its changes in what is held of them. Others
+// may have counted while it waited: unless it names a moment, its moment is now.
 func (d *decider) decide(c *directCall, now int64) {
 	d.Op, d.Now, d.TS, d.Keys, d.Changes = &c.op, now, c.ts, d.Keys[:0], d.Changes[:0]
+	if c.op.TS == 0 && !c.dated {
+		d.TS = now
+	}
 	c.err = nil
 	c.res.Reset()
 	c.res.Source = twotier.SourceRedis

@@ -97,13 +97,14 @@ func (d *Direct) groupByPartition(op *twotier.Op) (parts [][]int) {
 // results to the operation's result, and records which of them have counted.
 func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, checks []int,
 	counted []bool, res *twotier.Result) (marks []fences.Mark, err error) {
-	one := twotier.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
+	one := twotier.Op{Kind: op.Kind, TS: op.TS, Ack: op.Ack, CountDenied: op.CountDenied,
 		Charge: op.Charge, DryRun: op.DryRun}
 	for _, i := range checks {
 		one.Checks = append(one.Checks, op.Checks[i])
 	}
 	var part twotier.Result
 	call := d.newCall(&one, ts, d.opt.Now())
+	call.dated = true // all parts have one moment, at which their counts may be taken back
 	if marks, err = d.submitAndWait(ctx, &one, call, &part, true); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,11 +27,15 @@ func TestProcessesShareKeys(t *testing.T) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var direct []*redisstore.Direct
+	var present atomic.Int64
+	present.Store(t0)
 	admitted, asked, seen := map[string]int64{}, map[string]int64{}, map[string]map[uint64]bool{}
 	for i := range 4 {
 		s := open(t, redisstore.Options{URL: srv.URL()})
-		direct = append(direct, openDirect(t, redisstore.DirectOptions{Store: s,
-			Now: newClock(t0).now.Load, Writer: fmt.Sprint("w", i)}))
+		// Time passes whenever somebody looks, and the clocks differ.
+		now := func() int64 { return present.Add(1) + int64(5*i) }
+		direct = append(direct, openDirect(t, redisstore.DirectOptions{Store: s, Now: now,
+			Writer: fmt.Sprint("w", i)}))
 	}
 	for i := range 24 {
 		dice := rand.New(rand.NewPCG(seed, uint64(i)))

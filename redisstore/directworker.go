@@ -160,7 +160,7 @@ func (w *directWorker) writeAll(ctx context.Context, calls []*directCall) {
 			return
 		}
 		w.fetchAll(ctx, calls)
-		now := int64(0)
+		now := w.d.opt.Now()
 		for _, c := range calls {
 			now = max(now, c.now)
 		}

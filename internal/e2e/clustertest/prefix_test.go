@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -217,19 +216,24 @@ func (s *service) oneReset(other *service, keys []string) {
 // expire but the agreement, the rules, and the states of partitions.
 func (s *service) ownsItsKeys(other *service) {
 	s.T.Helper()
-	mine, its := stored(s.T, s.Direct, s.prefix+":"), stored(s.T, s.Direct, other.prefix+":")
-	if all := len(stored(s.T, s.Direct, "")); len(mine) == 0 || len(its) == 0 ||
-		len(mine)+len(its) != all {
-		s.T.Errorf("%d and %d of %d keys", len(mine), len(its), all)
-	}
-	for _, name := range slices.Concat(mine, its) {
-		_, kind, _ := strings.Cut(name, ":")
+	owned := map[string]int{}
+	for _, name := range stored(s.T, s.Direct, "") {
+		prefix, kind, _ := strings.Cut(name, ":")
+		owned[prefix]++
+		if prefix != s.prefix && prefix != other.prefix {
+			s.T.Errorf("%s belongs to no service", name)
+		}
 		ttl, err := s.Direct.PTTL(s.T.Context(), name).Result()
+		if ttl == -2 {
+			continue // it has gone since the scan
+		}
 		keeps := kind == "meta" || kind == "rules" || strings.HasSuffix(kind, "}!s")
-		if err != nil ||
-			keeps != (ttl < 0) {
+		if err != nil || keeps != (ttl < 0) {
 			s.T.Errorf("%s lives for %v, %v", name, ttl, err)
 		}
+	}
+	if owned[s.prefix] == 0 || owned[other.prefix] == 0 {
+		s.T.Errorf("keys by prefix: %v", owned)
 	}
 }
 
