@@ -61,7 +61,7 @@ func (f *flushing) fail(r *rounds.Round) {
 		return // it stays the partition's flight
 	}
 	f.undoCut(r)
-	f.outbox.Flight = nil
+	f.outbox.GiveUp()
 	f.scratch.recycle(f.ledger, r)
 }
 

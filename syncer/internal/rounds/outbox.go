@@ -127,6 +127,17 @@ func (o *Outbox) Acknowledge(partition int, r *Round) {
 			next.Acked = r.Seq
 		}
 	}
+	o.settle()
+}
+
+// GiveUp forgets the flight, which only read.
+func (o *Outbox) GiveUp() {
+	o.Flight = nil
+	o.settle()
+}
+
+// settle records that nothing is in doubt any more once no round is left in the queue.
+func (o *Outbox) settle() {
 	if len(o.Queue) == 0 {
 		o.MaybeSent, o.ImportedSince = false, time.Time{}
 	}

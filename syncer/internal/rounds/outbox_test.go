@@ -106,3 +106,16 @@ func TestWhatMayHaveBeenSentIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// TestReadsLeaveNoDoubt: once a round that only read has failed, no round is left that others may
+// have sent.
+func TestReadsLeaveNoDoubt(t *testing.T) {
+	o := Outbox{Flight: &Round{}, MaybeSent: true, Queue: []*Round{{}}}
+	if o.GiveUp(); !o.MaybeSent {
+		t.Error("the queue may have been sent")
+	}
+	o.Queue = nil
+	if o.GiveUp(); o.MaybeSent || !o.IsEmpty() {
+		t.Errorf("%+v", o)
+	}
+}
