@@ -58,7 +58,7 @@ func admitted(t *testing.T, nodes ...*proctest.Process) int64 {
 	for i := range 100 {
 		wg.Go(func() {
 			status, body, err := nodes[i%len(nodes)].Post("/v1/acquire",
-				`{"key":"limited","limits":[{"window":"1h","max":50}]}`)
+				`{"key":"limited","limits":[{"window":"1h","max":50}],"ack":"redis"}`)
 			var verdict struct{ Allowed bool }
 			if err != nil || status != http.StatusOK || json.Unmarshal(body, &verdict) != nil {
 				t.Errorf("%d %s %v", status, body, err)
