@@ -150,27 +150,3 @@ func breachOneOfTwo(t *testing.T, countDenied bool) {
 		t.Errorf("after the ban was lifted: %+v", res)
 	}
 }
-
-// TestReservationsStartNoBan checks that a refusal because of others' reservations is no breach:
-// they may never be counted.
-func TestReservationsStartNoBan(t *testing.T) {
-	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
-	op := banned("k", 1, 60_000, 0, limits(60_000, 1))
-	op.Reserve = "held"
-	if res := do(t, c, op); !res.Allowed {
-		t.Fatalf("%+v", res)
-	}
-	op.Reserve = ""
-	if res := do(t, c, op); res.Allowed || res.Checks[1].Refused {
-		t.Errorf("beside a reservation: %+v", res)
-	}
-	if err := c.Confirm(context.Background(), "held", twotier.AckMemory); err != nil {
-		t.Fatal(err)
-	}
-	if res := do(t, c, op); res.Allowed || res.Checks[1].TS == 0 {
-		t.Errorf("once it is counted: %+v", res)
-	}
-	if n := count(t, c, "k", 60_000); n != 1 {
-		t.Errorf("counted %d", n)
-	}
-}

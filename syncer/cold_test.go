@@ -112,44 +112,6 @@ func TestOnColdSaysNothingOfAStoreThatRefuses(t *testing.T) {
 	}
 }
 
-// TestMarksThatWereNotSeenCountNothing repeats the import of an event at a counter that can't reach
-// the store. Whatever its namespace does with cold keys, the event is not counted again.
-func TestMarksThatWereNotSeenCountNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, place := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
-		imported := acquireOp("k", 1, twotier.MaxBound)
-		ns, key := twotier.ImportedKey("", "source", "k")
-		imported.Checks = append(imported.Checks, twotier.Check{NS: []byte(ns), Key: []byte(key),
-			N: 1, Limits: limits(3_600_000, 1)})
-		before := open(t, syncer.Options{Store: inner, Placement: place})
-		var res twotier.Result
-		if err := before.Do(t.Context(), imported, &res); err != nil || !res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		flush(t, before)
-		var healed atomic.Bool
-		c := open(t, syncer.Options{Store: faultstore.New(faultstore.Options{Store: inner,
-			Report: t.Errorf, Decide: func(*syncer.Round) faultstore.Fault {
-				if healed.Load() {
-					return faultstore.None
-				}
-				return faultstore.RequestLost
-			}}), Placement: place, Namespaces: withOnCold(syncer.OnColdAllow)})
-		if res := acquire(t, c, "other", 1, 0, limits(3_600_000, 10)); !res.Allowed {
-			t.Errorf("another key: %+v", res)
-		}
-		if err := c.Do(t.Context(), imported, &res); err == nil && res.Allowed {
-			t.Errorf("it is counted again: %+v", res)
-		}
-		healed.Store(true)
-		time.Sleep(5 * time.Second)
-		flush(t, c)
-		if n := inner.Sum(0, nil, []byte("k")); n != 1 {
-			t.Errorf("the store has %d events", n)
-		}
-	})
-}
-
 func testStoreRefuses(t *testing.T, cold syncer.OnCold) {
 	const n = 200
 	place := twotier.Placement{Partitions: 64}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -115,30 +113,6 @@ func flush(t testing.TB, c *syncer.Counter) {
 	}
 }
 
-func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
-	store := embedded.New(embedded.Options{})
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Store: store, Now: clk.Now})
-	add(t, c, "a", 3, 0)
-	if got := count(t, c, "a", 60_000); got != 3 {
-		t.Fatalf("count %d, want 3", got)
-	}
-	flush(t, c)
-	if n := c.Stats().PendingBuckets; n != 0 {
-		t.Errorf("%d buckets pending", n)
-	}
-	add(t, c, "a", 4, 0)
-	flush(t, c)
-	got := store.Get(twotier.Placement{Partitions: twotier.DefaultPartitions}.Of(nil, []byte("a")),
-		nil, []byte("a"))
-	if len(got) != 1 || got[0].N != 7 {
-		t.Errorf("store holds %+v", got)
-	}
-	if got := count(t, c, "a", 60_000); got != 7 {
-		t.Fatalf("count %d, want 7", got)
-	}
-}
-
 func TestColdKeyIsLoaded(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	clk := &clock{now: t0}
@@ -162,89 +136,6 @@ func TestColdKeyIsLoaded(t *testing.T) {
 	}
 	if got := count(t, two, "nobody", 60_000); got != 0 {
 		t.Errorf("count of an unknown key %d", got)
-	}
-}
-
-func TestFivePerMinute(t *testing.T) {
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now})
-	for i := range 7 {
-		res := acquire(t, c, "18829340001", 1, 0, limits(60_000, 5))
-		if res.Allowed != (i < 5) || res.Checks[0].Limits[0].Count != int64(min(i+1, 5)) {
-			t.Errorf("try %d: %+v", i+1, res)
-		}
-		if i >= 5 && (res.RetryAfter < 59_000 || res.RetryAfter > 61_000) {
-			t.Errorf("retry after %d ms", res.RetryAfter)
-		}
-	}
-}
-
-func TestTenPerFiveMinutes(t *testing.T) {
-	day := int64(t0) / 86_400_000 * 86_400_000
-	at := func(h, m int64) int64 { return day + h*3_600_000 + m*60_000 }
-	clk := &clock{now: at(11, 1)}
-	c := open(t, syncer.Options{Now: clk.Now})
-	add(t, c, "k", 1, 0)
-	clk.set(at(11, 5))
-	add(t, c, "k", 8, 0)
-	clk.set(at(11, 6))
-	passed := 0
-	for range 8 {
-		if acquire(t, c, "k", 1, 0, limits(300_000, 10)).Allowed {
-			passed++
-		}
-	}
-	if passed != 2 { // the first event has just left the window
-		t.Errorf("%d of 8 passed, want 2", passed)
-	}
-}
-
-func TestThreshold(t *testing.T) {
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now})
-	for _, tc := range []struct {
-		n    int64
-		over bool
-	}{{50, false}, {60, true}, {10, true}} {
-		res := do(t, c, twotier.Op{Kind: twotier.Add,
-			Checks: []twotier.Check{{Key: []byte("add"), N: tc.n, Limits: limits(60_000, 100)}}})
-		if res.Allowed == tc.over {
-			t.Errorf("add %d: %+v", tc.n, res)
-		}
-	}
-	if got := count(t, c, "add", 60_000); got != 120 {
-		t.Errorf("stored %d, want 120", got)
-	}
-	for _, tc := range []struct {
-		n  int64
-		ok bool
-	}{{50, true}, {20, true}, {50, false}} {
-		if res := acquire(t, c, "acquire", tc.n, 0, limits(60_000, 100)); res.Allowed != tc.ok {
-			t.Errorf("acquire %d: %+v", tc.n, res)
-		}
-	}
-	if got := count(t, c, "acquire", 60_000); got != 70 {
-		t.Errorf("stored %d, want 70", got)
-	}
-}
-
-func TestSeveralChecksAllOrNothing(t *testing.T) {
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now})
-	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
-		{Key: []byte("x"), N: 1, Limits: limits(60_000, 3)},
-		{Key: []byte("y"), N: 1, Limits: limits(60_000, 2)},
-		{Key: []byte("x"), N: 1, Limits: limits(60_000, 3)},
-	}}
-	if res := do(t, c, op); !res.Allowed || res.Checks[0].Limits[0].Count != 2 {
-		t.Errorf("first: %+v", res)
-	}
-	if res := do(t, c, op); res.Allowed || !res.Checks[0].Refused || res.Checks[1].Refused ||
-		!res.Checks[2].Refused {
-		t.Errorf("second: %+v", res)
-	}
-	if x, y := count(t, c, "x", 60_000), count(t, c, "y", 60_000); x != 2 || y != 1 {
-		t.Errorf("stored x=%d y=%d, want 2 and 1", x, y)
 	}
 }
 
@@ -298,125 +189,6 @@ func TestNamespacesFitIntoAnEntry(t *testing.T) {
 	}
 }
 
-func TestTakingBackStopsAtZero(t *testing.T) {
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now})
-	add(t, c, "a", 2, 0)
-	flush(t, c)
-	add(t, c, "a", 1, 0)
-	add(t, c, "a", -5, 0)
-	if got := count(t, c, "a", 60_000); got != 0 {
-		t.Errorf("count %d, want 0", got)
-	}
-	flush(t, c)
-	add(t, c, "a", 1, 0)
-	flush(t, c)
-	if got := count(t, c, "a", 60_000); got != 1 {
-		t.Errorf("count %d, want 1", got)
-	}
-}
-
-func TestForget(t *testing.T) {
-	store := embedded.New(embedded.Options{})
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Store: store, Now: clk.Now})
-	add(t, c, "a", 5, 0)
-	flush(t, c)
-	add(t, c, "a", 5, 0)
-	if err := c.ResetKey(context.Background(), nil, []byte("a")); err != nil {
-		t.Fatal(err)
-	}
-	add(t, c, "a", 1, 0)
-	if got := count(t, c, "a", 60_000); got != 1 {
-		t.Errorf("count %d, want 1", got)
-	}
-	flush(t, c)
-	other := open(t, syncer.Options{Store: store, Now: clk.Now})
-	if got := count(t, other, "a", 60_000); got != 1 {
-		t.Errorf("count from the store %d, want 1", got)
-	}
-}
-
-// TestReadsDoNotUseUpTheTimeToLive flushes a key whose pending counts were taken back, a span after
-// its time to live was set: that changes nothing in the store, so the next count has to renew it.
-func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
-	clk := &clock{now: t0}
-	store := embedded.New(embedded.Options{Now: func() time.Time {
-		return time.UnixMilli(clk.Now())
-	}})
-	hour, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Minute, Count: 60})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := open(t, syncer.Options{
-		Store: store, Now: clk.Now, Placement: twotier.Placement{Partitions: 1},
-		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: hour}},
-	})
-	add(t, c, "k", 1, 0)
-	flush(t, c)
-	clk.set(t0 + (time.Hour + 30*time.Second).Milliseconds())
-	add(t, c, "k", 1, 0)
-	add(t, c, "k", -1, 0)
-	flush(t, c)
-	add(t, c, "k", 1, 0)
-	flush(t, c)
-	if left := store.Expires(0, nil, []byte("k")) - clk.Now(); left < 2*time.Hour.Milliseconds() {
-		t.Errorf("counted just now, but only for another %v", time.Duration(left)*time.Millisecond)
-	}
-}
-
-// TestDeletedKeyHasATimeToLiveAgain deletes a key behind a counter's back. The counter's next flush
-// creates it again.
-func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
-	store := embedded.New(embedded.Options{})
-	now := func() int64 { return t0 }
-	c := open(t, syncer.Options{Store: store, Now: now,
-		Placement: twotier.Placement{Partitions: 1}})
-	rival := open(t, syncer.Options{Store: store, Now: now,
-		Placement: twotier.Placement{Partitions: 1}})
-	add(t, c, "k", 1, 0)
-	flush(t, c)
-	if err := rival.ResetKey(context.Background(), nil, []byte("k")); err != nil {
-		t.Fatal(err)
-	}
-	add(t, c, "k", 1, 0)
-	flush(t, c)
-	flush(t, c) // the first one has noticed it
-	if store.Expires(0, nil, []byte("k")) == math.MaxInt64 {
-		t.Error("the key has no time to live")
-	}
-}
-
-func TestLossIsRepublished(t *testing.T) {
-	store := embedded.New(embedded.Options{})
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: 20 * time.Millisecond})
-	for i := range 100 {
-		add(t, c, fmt.Sprint("k", i), int64(i+1), 0)
-	}
-	flush(t, c)
-	store.Flush()
-	deadline := time.Now().Add(5 * time.Second)
-	for c.Stats().LossesTotal == 0 && time.Now().Before(deadline) {
-		time.Sleep(5 * time.Millisecond)
-	}
-	add(t, c, "k7", 1, 0)
-	for i := range 100 {
-		add(t, c, fmt.Sprint("k", i), 1, 0)
-	}
-	flush(t, c)
-	other := open(t, syncer.Options{Store: store, Now: clk.Now})
-	for i := range 100 {
-		want := int64(i + 2)
-		if i == 7 {
-			want++
-		}
-		if got := count(t, other, fmt.Sprint("k", i), 60_000); got != want {
-			t.Errorf("k%d: %d in the store, want %d", i, got, want)
-		}
-	}
-}
-
 func TestInvalid(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
@@ -443,37 +215,6 @@ func TestInvalid(t *testing.T) {
 	}
 	if c.Stats().Keys != 0 {
 		t.Error("something was counted")
-	}
-}
-
-func TestEviction(t *testing.T) {
-	ladder, err := leaparray.NewLadder(leaparray.DefaultExact, leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clk := &clock{now: t0}
-	store := embedded.New(embedded.Options{})
-	c := open(t, syncer.Options{Store: store, Now: clk.Now,
-		Placement: twotier.Placement{Partitions: 4}, MaxMemory: 4 * 64 << 10,
-		Namespaces: map[string]syncer.Namespace{"default": {Ladder: ladder}}})
-	const keys = 10_000
-	for i := range keys {
-		add(t, c, fmt.Sprint("key-", i), 1, 0)
-		if i%100 == 0 {
-			flush(t, c)
-			clk.set(clk.Now() + 1000)
-		}
-	}
-	flush(t, c)
-	s := c.Stats()
-	if s.EvictedTotal == 0 || s.MemoryBytes > 6*64<<10 {
-		t.Errorf("stats %+v", s)
-	}
-	for i := range keys {
-		if got := count(t, c, fmt.Sprint("key-", i), 3_600_000); got != 1 {
-			t.Fatalf("key-%d: %d, want 1", i, got)
-		}
-		clk.set(clk.Now() + 20)
 	}
 }
 

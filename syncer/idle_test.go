@@ -1,7 +1,6 @@
 package syncer_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -9,7 +8,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -35,54 +33,4 @@ func TestAnIdleCounterRests(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 	})
-}
-
-// TestAnEmptyCounterKeepsItsSequence counts twice, with days in between in which no key is in
-// memory. The store forgets the sequence of a writer that is silent for two days, so the counter
-// must reach it meanwhile: otherwise the second count would find a loss.
-func TestAnEmptyCounterKeepsItsSequence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Minute, Count: 60})
-		if err != nil {
-			t.Fatal(err)
-		}
-		store := &forgetful{Store: embedded.New(embedded.Options{}), heard: time.Now()}
-		c := open(t, syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 1},
-			FlushInterval: time.Minute, VerifyInterval: time.Minute,
-			Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
-		for range 2 {
-			add(t, c, "k", 1, 0)
-			flush(t, c)
-			time.Sleep(72 * time.Hour)
-			if n := c.Stats().Keys; n != 0 {
-				t.Fatalf("%d keys are in memory", n)
-			}
-		}
-		if store.forgot > 0 {
-			t.Errorf("the store forgot the sequence %d times", store.forgot)
-		}
-		if store.rounds > 400 {
-			t.Errorf("%d rounds in six days", store.rounds)
-		}
-	})
-}
-
-// forgetful is a store that forgets the sequence of a writer after two days.
-type forgetful struct {
-	syncer.Store
-	heard          time.Time
-	rounds, forgot int
-}
-
-func (s *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	for _, r := range rounds {
-		s.rounds++
-		if r.Acked > 0 && time.Since(s.heard) > 48*time.Hour {
-			s.forgot++
-		}
-		if r.Acked > 0 || r.Seq > 0 {
-			s.heard = time.Now()
-		}
-	}
-	s.Store.Exchange(ctx, rounds)
 }

@@ -77,36 +77,6 @@ func TestI6NeverMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// TestAcquiresInOppositeOrders would deadlock if partitions were locked in the order of the checks.
-func TestAcquiresInOppositeOrders(t *testing.T) {
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: 13}})
-	const goroutines, each, keys = 8, 200, 6
-	var wg sync.WaitGroup
-	for g := range goroutines {
-		wg.Go(func() {
-			op := twotier.Op{Kind: twotier.Acquire}
-			for i := range keys {
-				if g%2 == 1 {
-					i = keys - 1 - i
-				}
-				op.Checks = append(op.Checks,
-					twotier.Check{Key: []byte(fmt.Sprint("k", i)), N: 1,
-						Limits: limits(60_000, 1<<40)})
-			}
-			for range each {
-				do(t, c, op)
-			}
-		})
-	}
-	wg.Wait()
-	for i := range keys {
-		if got := count(t, c, fmt.Sprint("k", i), 60_000); got != goroutines*each {
-			t.Errorf("k%d: %d, want %d", i, got, goroutines*each)
-		}
-	}
-}
-
 // TestI7BoundedWithoutTheStore counts for two days of cluster time with the store down. Known keys
 // stay right, the ladder bounds the pending counts, and once memory is full of unflushed counts,
 // new keys are refused.

@@ -285,60 +285,6 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	})
 }
 
-// TestClosingEndsTheWaitForRoom closes a counter while operations wait for room.
-func TestClosingEndsTheWaitForRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newPaced(perKey)
-		c := openLagging(t, store)
-		var waiting sync.WaitGroup
-		for i := range 20_000 {
-			waiting.Go(func() {
-				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, twotier.AckMemory),
-					new(twotier.Result))
-				if err != nil && !errors.Is(err, twotier.ErrClosed) {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		if c.Stats().WaitingForRoom == 0 {
-			t.Fatal("nobody waits")
-		}
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		waiting.Wait()
-	})
-}
-
-// TestWhatHasCountedOnceIsFlushedToo: in one partition, more keys than the store can take count all
-// the time, next to some that count once.
-func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := open(t, syncer.Options{Store: newPaced(time.Millisecond),
-			FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
-			Placement: twotier.Placement{Partitions: 1}, Exchanges: 1})
-		busy := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().
-				Before(end); time.Sleep(10 * time.Millisecond) {
-				for i := range 300 {
-					add(t, c, fmt.Sprint("busy-", i), 2, 0)
-				}
-			}
-		}
-		busy(time.Second)
-		for i := range 20 {
-			add(t, c, fmt.Sprint("once-", i), 1, 0)
-		}
-		busy(3 * time.Second)
-		for i := range 20 {
-			if key := fmt.Sprint("once-", i); len(c.Held(nil, []byte(key)).Pending) > 0 {
-				t.Errorf("%s is in memory alone", key)
-			}
-		}
-	})
-}
-
 // halfStore does not apply the rounds of one partition.
 type halfStore struct {
 	*pacedStore
@@ -357,30 +303,4 @@ func (s halfStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	if len(works) > 0 {
 		s.pacedStore.Exchange(ctx, works)
 	}
-}
-
-// TestWhatCannotBeToldTakesNoRoom: in a partition that the store refuses, more keys wait than there
-// is room for.
-func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		place := twotier.Placement{Partitions: 4}
-		var broken atomic.Int64
-		broken.Store(1)
-		c := open(t, syncer.Options{Store: halfStore{newPaced(perKey), &broken}, MaxLag: testLag,
-			FlushInterval: 50 * time.Millisecond,
-			Placement:     place, Exchanges: 1})
-		add(t, c, keyIn(place, 1, "first"), 1, 0)
-		time.Sleep(time.Second)
-		for i := range 20_000 {
-			add(t, c, keyIn(place, 1, fmt.Sprint(i, "-")), 1, 0)
-		}
-		for i := range 100 {
-			add(t, c, keyIn(place, 2, fmt.Sprint(i, "-")), 1, 0)
-		}
-		if n := c.Stats().BehindTotal; n > 0 {
-			t.Errorf("%d were refused", n)
-		}
-		broken.Store(-1)
-		flush(t, c)
-	})
 }

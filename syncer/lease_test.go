@@ -265,22 +265,6 @@ func TestOnlyTheOwnerLeases(t *testing.T) {
 	}
 }
 
-// TestRefusedChargeTakesNoLease counts the events of a refused acquire, but no lease.
-func TestRefusedChargeTakesNoLease(t *testing.T) {
-	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
-	op := leased("k", 5, 1, t0+1000, 9)
-	op.Charge, op.Checks[0].Limits = true, limits(60_000, 3)
-	res := do(t, c, op)
-	if res.Allowed || res.Checks[0].TS != t0 || res.Checks[1].TS != 0 ||
-		res.Checks[1].Limits[0].Count != 0 {
-		t.Errorf("%+v", res)
-	}
-	events, leases := count(t, c, "k", 60_000), openOf(t, c, "k", t0)
-	if events != 5 || leases != 0 {
-		t.Errorf("%d events and %d leases, want 5 and none", events, leases)
-	}
-}
-
 // TestNoSettlementWithoutItsMark: while the store can't be asked, a counter that may lack the mark
 // of a hold does not settle it, whether it was settled before or not; a counter that has the mark
 // refuses, as ever. A lease is taken meanwhile like any other count.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,38 +161,6 @@ func TestNewKeysCostNoRead(t *testing.T) {
 	})
 }
 
-// TestNothingToReadAtFirst reads only a few keys of an empty store, until the store has reported
-// that it is empty: at most the keys of the first moment, if that answer comes last. Keys that are
-// then evicted, or that others count, are read nevertheless.
-func TestNothingToReadAtFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newDuoOf(t, 0, 50)
-		const keys, moment = 300, 20
-		for round, want := range []bool{true, true, false} {
-			for i := range keys {
-				if i%moment == 0 {
-					time.Sleep(3 * time.Second) // until then nothing is evicted
-				}
-				if got := p.take(0, fmt.Sprint("k-", i)); got != want {
-					t.Fatalf("key %d is admitted: %v the %d. time", i, got, round+1)
-				}
-			}
-			reads, begun, _ := p.store.counted()
-			if round == 0 && (len(reads) > moment+1 || begun > 1) ||
-				round > 0 && len(reads) < keys/2 {
-				t.Errorf("round %d: %d keys and %d lists were read", round, len(reads), begun)
-			}
-		}
-		p.take(1, "others'")
-		p.take(1, "others'")
-		flush(t, p.c[1])
-		time.Sleep(2 * verifyEvery)
-		if p.take(0, "others'") {
-			t.Error("a key is taken for new though another has filled it")
-		}
-	})
-}
-
 // TestEvictedKeysAreNotNew fills memory, so that keys are evicted: they are read back, and no limit
 // is exceeded.
 func TestEvictedKeysAreNotNew(t *testing.T) {
@@ -214,110 +181,6 @@ func TestEvictedKeysAreNotNew(t *testing.T) {
 		s := p.c[0].Stats()
 		if s.EvictedTotal < keys || s.UnreadTotal < keys/2 {
 			t.Errorf("%d keys were evicted, and %d not read", s.EvictedTotal, s.UnreadTotal)
-		}
-	})
-}
-
-// TestEvictedWhileTheListIsRead evicts keys that the list did not have yet when the store read it,
-// before its answer is there.
-func TestEvictedWhileTheListIsRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newDuo(t, 0, 50)
-		p.store.around = func(read func()) {
-			read()
-			time.Sleep(time.Minute)
-		}
-		const keys = 300
-		for i := range keys {
-			if i%20 == 0 {
-				time.Sleep(3 * time.Second) // until then nothing is evicted
-			}
-			add(t, p.c[0], fmt.Sprint("k-", i), 2, 0)
-		}
-		time.Sleep(2 * time.Minute)
-		for i := range keys {
-			if key := fmt.Sprint("k-", i); p.take(0, key) {
-				t.Fatalf("%s is taken for new though it is full", key)
-			}
-		}
-		if n := p.c[0].Stats().EvictedTotal; n < keys/2 {
-			t.Errorf("%d keys were evicted", n)
-		}
-	})
-}
-
-// TestEndOfTheListIsLost loses the last keys of the list, which nothing but the list reported: the
-// keys that take their place are not taken for new.
-func TestEndOfTheListIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newDuo(t, 0, 0)
-		flushed := func(key string) {
-			c := open(t, syncer.Options{Store: p.store, Placement: twotier.Placement{Partitions: 1},
-				NotOwner: true})
-			addIn(t, c, key, 2, 0)
-			if err := c.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		p.store.around = func(read func()) {
-			time.Sleep(time.Millisecond) // the key that is not in memory is loaded first
-			image := p.store.Image()
-			flushed("lost")
-			read()
-			p.store.Rewind(image)
-			flushed("full")
-		}
-		p.settle("first-")
-		time.Sleep(verifyEvery * 3 / 2)
-		p.settle("later-")
-		if p.take(0, "full") {
-			t.Error("a key is taken for new though it is full")
-		}
-	})
-}
-
-// TestLossBehindAList: the store loses a change that the owner has only loaded, others make more
-// changes than were lost, and then the owner reads the list. It still restores its counts.
-func TestLossBehindAList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newDuo(t, 0, 0)
-		visit := func(key string) bool {
-			c := open(t, syncer.Options{Store: p.store, Placement: twotier.Placement{Partitions: 1},
-				NotOwner: true})
-			defer func() {
-				if err := c.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-			}()
-			op, res := acquireOp(key, 2, 2), twotier.Result{}
-			op.AllowNonOwner = true
-			if err := c.Do(t.Context(), op, &res); err != nil {
-				t.Fatal(err)
-			}
-			return res.Allowed
-		}
-		image := p.store.Image()
-		visit("lost")
-		var listed atomic.Bool
-		p.store.around = func(read func()) {
-			time.Sleep(time.Millisecond) // the keys that are not in memory are loaded first
-			p.store.Rewind(image)
-			for i := range 3 {
-				visit(fmt.Sprint("other-", i))
-			}
-			read()
-			listed.Store(true)
-		}
-		if p.take(0, "lost") {
-			t.Error("a full key is admitted")
-		}
-		p.take(0, "new")
-		time.Sleep(3 * verifyEvery)
-		if !listed.Load() {
-			t.Fatal("the list was not read")
-		}
-		if visit("lost") {
-			t.Error("nobody has restored what was lost")
 		}
 	})
 }

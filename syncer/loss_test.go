@@ -3,7 +3,6 @@ package syncer_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -356,50 +355,6 @@ func handAfterLoss(t *testing.T, giver, taker, down bool) {
 	}
 }
 
-// TestHandoverToOneWhoIsAboutToRestore hands a partition to a counter that has noticed that the
-// store went back, but has not restored anything yet. The store's epoch is still the one in which
-// the old owner knew more than the store has now.
-func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stores []*faultstore.Store
-		var stuck atomic.Bool
-		co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
-			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true,
-				Decide: func(r *syncer.Round) faultstore.Fault {
-					if r.Republish && stuck.Load() {
-						return faultstore.Refused
-					}
-					return faultstore.None
-				}})
-			stores = append(stores, s)
-			return s
-		})
-		co.add(1, "other", 1) // it stood in once
-		co.settle()
-		image := co.store.Image()
-		co.add(0, "k", 100)
-		co.settle()
-		time.Sleep(5 * verifyEvery) // both have learned of that
-		stores[0].SetDown(true)
-		stuck.Store(true)
-		co.store.Rewind(image)
-		time.Sleep(5 * verifyEvery)
-		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
-		stores[0].SetDown(false)
-		stuck.Store(false)
-		time.Sleep(3 * time.Second) // until it tries again
-		co.settle()
-		for key, want := range map[string]int64{"k": 100, "other": 1} {
-			if got := co.stored(key); got != want {
-				t.Errorf("%s: the store has %d, want %d", key, got, want)
-			}
-			if got := co.counts(1, key); got != want {
-				t.Errorf("%s: the new owner says %d, want %d", key, got, want)
-			}
-		}
-	})
-}
-
 // TestWriterNameUsedTwice gives two counters one name at the same time, and later a third.
 func TestWriterNameUsedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -420,65 +375,6 @@ func TestWriterNameUsedTwice(t *testing.T) {
 		flush(t, c)
 		if got := count(t, c, "k", 86_400_000); got != 42 {
 			t.Errorf("%d counted, want 42", got)
-		}
-	})
-}
-
-// TestQuietCountsAfterAnOwnerChange: a counter carries on with a key that the owner shared,
-// although a new owner does not know that it is shared.
-func TestQuietCountsAfterAnOwnerChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		co := newCompany(t, 3, nil)
-		for _, i := range []int{0, 1} {
-			if err := co.counters[i].Share(nil, []byte("hot"), true); err != nil {
-				t.Fatal(err)
-			}
-		}
-		co.add(0, "hot", 1)
-		co.add(1, "hot", 1)
-		co.settle()
-		hand(t, co.counters[0], co.counters[2], 0, 1<<20)
-		co.counts(2, "hot")
-		co.settle()
-		co.add(1, "hot", 5)
-		co.settle()
-		if got := co.counts(2, "hot"); got != 7 {
-			t.Errorf("the new owner says %d, want 7", got)
-		}
-	})
-}
-
-// forgetfulStore reports a loss with every answer, so many times.
-type forgetfulStore struct {
-	syncer.Store
-	losses *atomic.Int64
-}
-
-func (s forgetfulStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	s.Store.Exchange(ctx, rounds)
-	for _, r := range rounds {
-		r.Lost = s.losses.Add(-1) >= 0
-	}
-}
-
-// TestLossesWithoutEnd checks that a counter pauses between restorations.
-func TestLossesWithoutEnd(t *testing.T) {
-	const most = 1000
-	synctest.Test(t, func(t *testing.T) {
-		var losses atomic.Int64
-		losses.Store(most)
-		co := newCompany(t, 1, func(s syncer.Store) syncer.Store {
-			return forgetfulStore{s, &losses}
-		})
-		co.add(0, "k", 1)
-		time.Sleep(time.Second)
-		if n := most - losses.Load(); n < 10 || n > 100 {
-			t.Errorf("%d losses within a second", n)
-		}
-		losses.Store(0)
-		flush(t, co.counters[0])
-		if n := co.store.Sum(0, nil, []byte("k")); n != 1 {
-			t.Errorf("the store has %d, want 1", n)
 		}
 	})
 }

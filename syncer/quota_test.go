@@ -54,27 +54,6 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 	}
 }
 
-// TestHandedOverKeysAreNoneOfANamespace hands a partition over: its keys no longer count.
-func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
-	c := open(t, syncer.Options{Placement: twotier.Placement{Partitions: 1},
-		Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: 2}}})
-	add(t, c, "a", 1, 0)
-	add(t, c, "b", 1, 0)
-	if err := c.BeginHandoff(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.FinishHandoff(0); err != nil {
-		t.Fatal(err)
-	}
-	c.StartOwning(0)
-	add(t, c, "c", 1, 0)
-	add(t, c, "d", 1, 0)
-	if err := c.Do(t.Context(), addOp("e", 1, twotier.AckMemory),
-		new(twotier.Result)); !errors.Is(err, twotier.ErrMaxKeys) {
-		t.Errorf("a third key: %v", err)
-	}
-}
-
 // TestKeysAtALimitAreTheLastToBeEvicted floods a small memory with keys. Some earlier keys, last
 // used before all others, are at a limit.
 func TestKeysAtALimitAreTheLastToBeEvicted(t *testing.T) {

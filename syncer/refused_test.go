@@ -116,43 +116,6 @@ func testRefusedKeyIsNotAcknowledged(t *testing.T, key string) {
 	}
 }
 
-// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain: a caller learns that all its counts were
-// sent at the very moment when the key is tried again.
-func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		place := twotier.Placement{Partitions: 2}
-		bad, good := keyIn(place, 0, "bad-"), keyIn(place, 1, "good-")
-		again, tries := make(chan struct{}), 0
-		store := &strict{Store: embedded.New(embedded.Options{}), key: bad,
-			delay: func(rounds []*syncer.Round) {
-				switch r := rounds[0]; {
-				case r.Seq == 0:
-				case r.Partition == 1:
-					<-again
-				default:
-					if tries++; tries == 2 {
-						close(again)
-						time.Sleep(time.Second)
-					}
-				}
-			}}
-		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 2,
-			RoundTimeout: time.Minute})
-		ops, res := []twotier.Op{*addOp(bad, 1, twotier.AckStore), *addOp(good, 1,
-			twotier.AckStore)},
-			make([]twotier.Result, 2)
-		c.DoAll(context.Background(), ops, res)
-		if res[0].Err == nil || res[1].Err != nil {
-			t.Errorf("of the key that is refused: %v, of the other: %v", res[0].Err, res[1].Err)
-		}
-		if tries != 2 {
-			t.Errorf("the store was asked %d times", tries)
-		}
-		store.healed.Store(true)
-		time.Sleep(20 * time.Second)
-	})
-}
-
 // TestARefusedKeyIsTriedAgainAfterAnOutage: the counts of a refused key become too old to matter,
 // and the store does not answer when the key is tried again. Later counts of the key reach the
 // store.
@@ -186,74 +149,4 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 				store.Get(0, nil, []byte("bad")))
 		}
 	})
-}
-
-// TestARefusedKeyGivesNoPrecedence: a partition with a key that was refused long ago flushes many
-// other keys, next to another that has as many. They take turns.
-func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		place := twotier.Placement{Partitions: 2}
-		var mu sync.Mutex
-		var rounds [2]int
-		most := 0
-		store := &strict{Store: embedded.New(embedded.Options{}), key: keyIn(place, 0, "bad-"),
-			delay: func(all []*syncer.Round) {
-				time.Sleep(time.Millisecond)
-				mu.Lock()
-				defer mu.Unlock()
-				for _, r := range all {
-					if len(r.Keys) > 1 {
-						rounds[r.Partition]++
-					}
-				}
-				most = max(most, rounds[0]-rounds[1])
-			}}
-		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 1, MaxRoundKeys: 16,
-			MaxLag: 100 * time.Second})
-		add(t, c, store.key, 1, 0)
-		time.Sleep(time.Minute)
-		for i := range 200 {
-			for partition := range 2 {
-				add(t, c, keyIn(place, partition, fmt.Sprint(i, "-")), 1, 0)
-			}
-		}
-		time.Sleep(10 * time.Second)
-		mu.Lock()
-		if s := c.Stats(); s.BadKeysTotal == 0 || s.PendingBuckets != 1 || rounds[1] < 10 {
-			t.Errorf("%v rounds, %+v", rounds, s)
-		}
-		if most > 2 {
-			t.Errorf("one was %d rounds ahead", most)
-		}
-		mu.Unlock()
-		store.healed.Store(true)
-		time.Sleep(20 * time.Second)
-	})
-}
-
-// TestWhatIsInUseIsEvictedLast: new keys push out others, while one key is only refused and another
-// is only read.
-func TestWhatIsInUseIsEvictedLast(t *testing.T) {
-	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 128 << 10,
-		Placement: twotier.Placement{Partitions: 1}})
-	add(t, c, "refused", 10, 0)
-	add(t, c, "read", 10, 0)
-	for i := range 3000 {
-		clk.set(clk.Now() + 3000)
-		for _, key := range []string{"refused", "read"} {
-			if !c.Held(nil, []byte(key)).Found {
-				t.Fatalf("%s is gone after %d evictions", key, c.Stats().EvictedTotal)
-			}
-		}
-		if acquire(t, c, "refused", 1, 0, limits(86_400_000, 9)).Allowed ||
-			count(t, c, "read", 86_400_000) == 0 {
-			t.Fatal("what was counted is forgotten")
-		}
-		add(t, c, fmt.Sprint("new-", i), 1, 0)
-		flush(t, c)
-	}
-	if n := c.Stats().EvictedTotal; n < 1000 {
-		t.Errorf("%d evictions show nothing", n)
-	}
 }

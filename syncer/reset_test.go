@@ -141,20 +141,6 @@ func TestAResetGivesWayToALaterOne(t *testing.T) {
 	}
 }
 
-// TestADropIsFollowedByAReset drops a key that a counter is about to reset in the store, because
-// that very counter is going to reset it again.
-func TestADropIsFollowedByAReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := waitingReset(t)
-		b.reset(1, "k")
-		if err := b.counters[1].DropKey(t.Context(), nil, []byte("k"), true); err != nil {
-			t.Error(err)
-		}
-		b.reset(1, "k")
-		b.end(1, "k", 0)
-	})
-}
-
 // TestADropWaitsForAResetThatSomebodyWaitsFor: the reset succeeds for its caller once it is done,
 // and DropKey succeeds after it.
 func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
@@ -182,22 +168,6 @@ func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 			if got := b.stored("k"); got != 0 {
 				t.Errorf("the key is said to be reset, and the store has %d", got)
 			}
-		}
-		b.resetAndCount()
-		b.keeps()
-	})
-}
-
-// TestADropWaitsNoLongerThanWhoeverWaitsForAReset: once the caller has the unknown outcome, the
-// later reset takes the place of the caller's.
-func TestADropWaitsNoLongerThanWhoeverWaitsForAReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := waitingReset(t)
-		go b.reset(1, "k")
-		synctest.Wait()
-		b.counters[1].StopOwning(0)
-		if err := b.counters[1].DropKey(t.Context(), nil, []byte("k"), false); err != nil {
-			t.Error(err)
 		}
 		b.resetAndCount()
 		b.keeps()

@@ -1,7 +1,6 @@
 package syncer_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -14,57 +13,6 @@ import (
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/syncer"
 )
-
-// slowStore takes its time for each round. An exchange that exceeds its deadline has no effect.
-type slowStore struct {
-	*embedded.Store
-	each atomic.Int64 // ns
-}
-
-func (s *slowStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	took := time.Duration(int64(len(rounds)) * s.each.Load())
-	if took == 0 {
-		s.Store.Exchange(ctx, rounds)
-		return
-	}
-	select {
-	case <-time.After(took):
-		s.Store.Exchange(ctx, rounds)
-	case <-ctx.Done():
-		for _, r := range rounds {
-			r.Err = ctx.Err()
-		}
-	}
-}
-
-// TestSlowStoreGetsNoMoreThanItTakes has a store that takes 100 rounds within the deadline of an
-// exchange. A few keys are flushed while all partitions have to be verified, which would be 256
-// rounds at once: these fail, and must not take the place of the few again and again.
-func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
-	race.SkipLong(t)
-	synctest.Test(t, func(t *testing.T) {
-		s := &slowStore{Store: embedded.New(embedded.Options{})}
-		place := twotier.Placement{Partitions: 1021}
-		c := open(t, syncer.Options{Store: s, Placement: place, RoundTimeout: time.Second,
-			FlushInterval: 200 * time.Millisecond, Exchanges: 1})
-		for i := range place.Partitions {
-			add(t, c, keyIn(place, i, "k"), 1, 0)
-		}
-		if err := c.Flush(within(t, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		s.each.Store(int64(10 * time.Millisecond))
-		for i, end := 0, time.Now().Add(time.Minute); time.Now().Before(end); i++ {
-			began := time.Now()
-			for j := range 10 {
-				add(t, c, keyIn(place, 100*j, fmt.Sprint("k", i)), 1, 0)
-			}
-			if err := c.Flush(within(t, time.Minute)); err != nil {
-				t.Fatalf("after %v: %v", time.Since(began), err)
-			}
-		}
-	})
-}
 
 // TestAPauseIsNotDown asks for keys at their limits while nothing at all comes from the store for
 // nearly two timeouts. Only after that does the store count as down.
@@ -103,4 +51,40 @@ func TestAPauseIsNotDown(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 	})
+}
+
+// TestStoreThatSlowsDownAtOnce: the store suddenly takes ten times as long when as many keys wait
+// for it as allowed, new or known ones. No count becomes older than the lag. If the store takes
+// forty times as long, none becomes older than four times the lag.
+func TestStoreThatSlowsDownAtOnce(t *testing.T) {
+	race.SkipLong(t)
+	known := func(caller, i int) string { return fmt.Sprint("known-", caller, "-", i%2000) }
+	for name, tt := range map[string]struct {
+		keys  func(caller, i int) string
+		times int64
+		most  time.Duration
+	}{
+		"new keys, tenfold":     {newKeys, 10, testLag},
+		"known keys, tenfold":   {known, 10, testLag},
+		"known keys, fortyfold": {known, 40, 4 * testLag},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newPaced(perKey)
+				c := openLagging(t, store)
+				f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: tt.keys}).start(8)
+				before := oldest(c, 10*time.Second)
+				store.perKey.Store(tt.times * int64(perKey))
+				most := oldest(c, 15*time.Second)
+				f.end()
+				t.Logf("the oldest count was %v old, then %v", before, most)
+				if most > tt.most || most < 2*before {
+					t.Errorf("the oldest was %v old, and %v before; want at most %v", most, before,
+						tt.most)
+				}
+				store.perKey.Store(int64(perKey) / 100)
+				flush(t, c)
+			})
+		})
+	}
 }

@@ -26,30 +26,6 @@ func acquireAll(t *testing.T, c *syncer.Counter, checks ...twotier.Check) twotie
 	return do(t, c, twotier.Op{Kind: twotier.Acquire, Checks: checks})
 }
 
-// TestLimitsOnValuesAndEvents acquires values of one key beside events of another: all or nothing.
-func TestLimitsOnValuesAndEvents(t *testing.T) {
-	c := open(t, syncer.Options{})
-	values := with("/k", 2, 3)
-	if res := acquireAll(t, c, with("k", 1, 2), values); !res.Allowed {
-		t.Fatalf("there is room for both: %+v", res)
-	}
-	if res := acquireAll(t, c, with("k", 1, 2), with("/k", 2, 3)); res.Allowed ||
-		res.Checks[0].Refused || !res.Checks[1].Refused {
-		t.Errorf("four values of three: %+v", res)
-	}
-	if n := count(t, c, "k", 3_600_000); n != 1 {
-		t.Errorf("%d events after a refusal of values, want 1", n)
-	}
-	if res := acquireAll(t, c, with("k", 2, 2), with("/k", 1, 3)); res.Allowed ||
-		!res.Checks[0].Refused || res.Checks[1].Refused || res.Checks[1].Limits[0].Count != 2 {
-		t.Errorf("three events of two: %+v", res)
-	}
-	if res := acquireAll(t, c, with("k", 1, 2), values); !res.Allowed ||
-		res.Checks[1].Limits[0].Count != 2 {
-		t.Errorf("known values: %+v", res)
-	}
-}
-
 // TestRoomForValues: a refusal names the moment from which on there is room, to the millisecond, in
 // memory and after the key was read again.
 func TestRoomForValues(t *testing.T) {
@@ -75,29 +51,6 @@ func TestRoomForValues(t *testing.T) {
 	clk.set(t0 + 3_600_000)
 	if res := acquireAll(t, again, with("/k", 1, 2)); !res.Allowed {
 		t.Errorf("at that moment: %+v", res)
-	}
-}
-
-// TestReservedValues: values that are reserved take room until they are given up, and known values
-// take as much, because it is not known yet whether they will be.
-func TestReservedValues(t *testing.T) {
-	c := open(t, syncer.Options{})
-	op := twotier.Op{Kind: twotier.Acquire, Reserve: "id",
-		Checks: []twotier.Check{with("/k", 2, 3)}}
-	if res := do(t, c, op); !res.Allowed {
-		t.Fatal(res)
-	}
-	if n := count(t, c, "/k", 3_600_000); n != 0 {
-		t.Errorf("%d values are visible before they are confirmed", n)
-	}
-	if res := acquireAll(t, c, with("/k", 2, 3)); res.Allowed {
-		t.Errorf("four of three: %+v", res)
-	}
-	if err := c.Confirm(t.Context(), "id", twotier.AckStore); err != nil {
-		t.Fatal(err)
-	}
-	if res := acquireAll(t, c, op.Checks[0]); !res.Allowed || res.Checks[0].Limits[0].Count != 2 {
-		t.Errorf("confirmed: %+v", res)
 	}
 }
 

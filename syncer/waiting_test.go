@@ -126,6 +126,55 @@ func TestLateIsNotDown(t *testing.T) {
 	})
 }
 
+// faltering is a store whose loads fail with an error while it has one.
+type faltering struct {
+	*embedded.Store
+	err atomic.Pointer[error]
+}
+
+func (s *faltering) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	err := s.err.Load()
+	if err == nil || !rounds[0].Aside {
+		s.Store.Exchange(ctx, rounds)
+		return
+	}
+	for _, r := range rounds {
+		r.Err = *err
+	}
+}
+
+// TestALateLoadIsNoFailure: loads of a key at its limit fail, so that the store counts as down.
+// Then they are only late: nothing is decided without the store any more, however often.
+func TestALateLoadIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faltering{Store: embedded.New(embedded.Options{})}
+		place := twotier.Placement{Partitions: 1}
+		before := open(t, syncer.Options{Store: store.Store, Placement: place})
+		add(t, before, "full", 10, 0)
+		flush(t, before)
+		// Without its list of keys, every key is loaded.
+		c := open(t, syncer.Options{Store: struct{ syncer.Store }{store}, Placement: place})
+		lost, late := faultstore.ErrLost, fmt.Errorf("%w: %w", syncer.ErrLate, faultstore.ErrLost)
+		store.err.Store(&lost)
+		if res := do(t, c, counting("full")); !res.Degraded {
+			t.Errorf("the store is down: %+v", res)
+		}
+		store.err.Store(&late)
+		time.Sleep(5 * time.Second)
+		for range 3 {
+			var res twotier.Result
+			err := c.Do(within(t, 2*time.Second), acquireOp("full", 1, 10), &res)
+			if !errors.Is(err, twotier.ErrUnavailable) {
+				t.Errorf("the store is late: %+v, %v", res, err)
+			}
+		}
+		store.err.Store(nil)
+		if res := do(t, c, *acquireOp("full", 1, 10)); res.Allowed || res.Degraded {
+			t.Errorf("the store answers: %+v", res)
+		}
+	})
+}
+
 // TestFullStoreIsRead reads keys at their limit from a store that refuses to write.
 func TestFullStoreIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,40 +201,6 @@ func TestFullStoreIsRead(t *testing.T) {
 			}
 		}
 		store.SetFull(false)
-	})
-}
-
-// TestOneFailingPartitionSaysNothingOfOthers: every round of one partition fails, while the others
-// are idle at first.
-func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, place := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 64}
-		before := open(t, syncer.Options{Store: inner, Placement: place})
-		var full []string
-		for p := range 64 {
-			full = append(full, keyIn(place, p, "full-"))
-			add(t, before, full[p], 10, 0)
-		}
-		flush(t, before)
-		var healed atomic.Bool
-		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
-			Decide: func(r *syncer.Round) faultstore.Fault {
-				if r.Partition == 3 && !healed.Load() {
-					return faultstore.RequestLost
-				}
-				return faultstore.None
-			}})
-		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 1})
-		add(t, c, keyIn(place, 3, "bad-"), 1, 0)
-		time.Sleep(3 * time.Second)
-		for p, key := range full {
-			res := acquire(t, c, key, 1, 0, limits(3_600_000, 10))
-			if (res.Allowed || res.Degraded) != (p == 3) {
-				t.Errorf("partition %d: %+v", p, res)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		healed.Store(true)
 	})
 }
 
@@ -264,59 +279,6 @@ func TestTakingBackLoadsFirst(t *testing.T) {
 	})
 }
 
-// TestWaitersEndWithClose: operations wait for a store that never answers when the counter is
-// closed.
-func TestWaitersEndWithClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
-			Report: t.Errorf,
-			Decide: func(*syncer.Round) faultstore.Fault { return faultstore.Hang }})
-		c, err := syncer.New(syncer.Options{Store: store, LoadTimeout: time.Hour,
-			RoundTimeout: time.Hour})
-		if err == nil {
-			err = c.Open(context.Background())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		ends := map[string]error{}
-		var mu sync.Mutex
-		var callers sync.WaitGroup
-		wait := func(name string, fn func() error) {
-			callers.Go(func() {
-				err := fn()
-				mu.Lock()
-				defer mu.Unlock()
-				ends[name] = err
-			})
-		}
-		ctx := context.Background()
-		wait("add", func() error {
-			return c.Do(ctx, addOp("k", 1, twotier.AckStore), new(twotier.Result))
-		})
-		wait("load", func() error {
-			return c.Do(ctx, acquireOp("cold", 1, 1),
-				new(twotier.Result))
-		})
-		wait("forget", func() error { return c.ResetKey(ctx, nil, []byte("k")) })
-		wait("batch", func() error {
-			res := make([]twotier.Result, 1)
-			c.DoAll(ctx, []twotier.Op{*addOp("k", 1, twotier.AckStore)}, res)
-			return res[0].Err
-		})
-		time.Sleep(time.Second)
-		if err := c.Close(within(t, time.Second)); !errors.Is(err, twotier.ErrUnknownOutcome) {
-			t.Errorf("Close: %v", err)
-		}
-		callers.Wait()
-		for name, err := range ends {
-			if !errors.Is(err, twotier.ErrUnknownOutcome) && !errors.Is(err, twotier.ErrClosed) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	})
-}
-
 // TestDropWaitsForWhatMayStillBeWritten resets a key that another counter has sent without getting
 // an answer.
 func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
@@ -349,52 +311,4 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 			t.Errorf("the key was reset, and then the store holds %v", got)
 		}
 	})
-}
-
-// TestWhatWasBlindDuringARestorationIsRead: loads fail, and the store comes back empty. Once it is
-// restored, its keys are read again.
-func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := embedded.New(embedded.Options{})
-		var down atomic.Int32 // 1: everything is lost, 2: restorations and loads are
-		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
-			Decide: func(r *syncer.Round) faultstore.Fault {
-				if at := down.Load(); at == 1 || at == 2 && (r.Republish || r.Aside) {
-					return faultstore.RequestLost
-				}
-				return faultstore.None
-			}})
-		place := twotier.Placement{Partitions: 1}
-		c := open(t, syncer.Options{Store: store, Placement: place,
-			VerifyInterval: 100 * time.Millisecond})
-		add(t, c, "k", 1, 0)
-		flush(t, c)
-		down.Store(1)
-		acquire(t, c, "cold", 1, 0, limits(3_600_000, 10))
-		time.Sleep(5 * time.Second) // it is tried again although no operation waits
-		inner.Flush()
-		down.Store(2)
-		time.Sleep(5 * time.Second)
-		down.Store(0)
-		time.Sleep(5 * time.Second)
-		if res := acquire(t, c, "another", 1, 0, limits(3_600_000, 10)); res.Degraded {
-			t.Errorf("%+v", res)
-		}
-	})
-}
-
-// TestReservationFigures reserves different amounts of two keys of one partition.
-func TestReservationFigures(t *testing.T) {
-	c := open(t, syncer.Options{Placement: twotier.Placement{Partitions: 1}})
-	op := acquireOp("a", 1, 100)
-	op.Reserve, op.Checks = "id", append(op.Checks, acquireOp("b", 70, 100).Checks...)
-	var res twotier.Result
-	if err := c.Do(context.Background(), op, &res); err != nil {
-		t.Fatal(err)
-	}
-	a, b := res.Checks[0].Limits[0].Count, res.Checks[1].Limits[0].Count
-	if a != 1 || b != 70 {
-		t.Errorf("reserved 1 and 70: %d and %d", a, b)
-	}
-	c.Undo("id")
 }
