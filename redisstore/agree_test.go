@@ -58,37 +58,6 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
-// TestNodesTakeOneSeed: nodes of a cluster start on an empty Redis at the same time, over and over.
-// In some runs another one, of an older version that wrote field by field, is half way.
-func TestNodesTakeOneSeed(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	for run := range 40 {
-		srv.Do("FLUSHALL")
-		if run%4 == 3 {
-			srv.Do("HSET", prefix.MetaKey(), "hash-tags", twotier.HashTags(nil).String())
-		}
-		stores := make([]*redisstore.Store, 6)
-		var wg sync.WaitGroup
-		for i := range stores {
-			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: true,
-				Placement: twotier.Placement{Seed: 1 + uint64(i)}})
-			wg.Go(func() {
-				if err := probe(t, stores[i]); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		for i, s := range stores {
-			if got, want := s.Placement(), stores[0].Placement(); got.Seed != want.Seed {
-				t.Fatalf("run %d: node %d places by seed %d, node 0 by %d", run, i, got.Seed,
-					want.Seed)
-			}
-		}
-	}
-}
-
 // TestTheSeedOutlivesALossOfData: a node starts after Redis has lost everything and before the loss
 // is noticed. It draws a seed that differs from the one by which keys are already placed.
 func TestTheSeedOutlivesALossOfData(t *testing.T) {

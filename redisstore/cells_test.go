@@ -5,9 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
-	"time"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -253,76 +251,5 @@ func TestCellsThatDoNotFold(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("besides the minute there is %v, want %v", got, want)
-	}
-}
-
-// TestOneFieldForEachEvent counts quiet keys in a counter: Redis has as many fields as there are
-// events, each with its millisecond, and fewer once the events are too old or too many for that.
-func TestOneFieldForEachEvent(t *testing.T) {
-	t.Parallel()
-	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(),
-		Placement: twotier.Placement{Partitions: 1}})
-	clk := newClock(t0)
-	c := openCounter(t, syncer.Options{Store: s, Placement: twotier.Placement{Partitions: 1},
-		Now: clk.now.Load})
-	for i := range int64(40) {
-		clk.now.Add(7001)
-		add(t, c, "quiet", 1, 0)
-		for range 30 {
-			add(t, c, "busy", 1, 0)
-		}
-		if flush(t, c); int64(len(cellsOf(t, s, "key", "quiet"))) != i+1 {
-			t.Fatalf("%d events: %v", i+1, cellsOf(t, s, "key", "quiet"))
-		}
-	}
-	for at := range cellsOf(t, s, "key", "quiet") {
-		if at.Width != 1 {
-			t.Errorf("an event of the quiet key is in %v", at)
-		}
-	}
-	busy := cellsOf(t, s, "key", "busy")
-	if n := busy.sum(); n != 1200 || len(busy) > 100 {
-		t.Errorf("the busy key has %d events in %d fields", n, len(busy))
-	}
-}
-
-// TestKeysLiveFromTheirFirstCount: a time to live runs from the first count, until a round renews
-// it. Fields live as long as keys.
-func TestKeysLiveFromTheirFirstCount(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	for _, expiry := range redistest.Expiries(t, srv) {
-		flushAll(t, srv)
-		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(expiry)})
-		seq := uint64(0)
-		lives := func(name string, k syncer.KeyRound, want time.Duration) {
-			t.Helper()
-			seq++
-			k.Key, k.Adds = []byte("k"), append(k.Adds, counts(second, 1))
-			r := &syncer.Round{Writer: "w", Seq: seq, Keys: []syncer.KeyRound{k}}
-			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
-				t.Fatal(r.Err, r.Keys[0].Err)
-			}
-			got := tellingStore{s}.TTL(t, 0, nil, []byte("k"))
-			if got > want || got < want-time.Minute {
-				t.Errorf("%s, %s: the key lives for %v, want %v", expiry, name, got, want)
-			}
-		}
-		hours := func(n int64) int64 { return n * 3_600_000 }
-		lives("first", syncer.KeyRound{TTL: hours(2), Load: true}, 2*time.Hour)
-		lives("again", syncer.KeyRound{TTL: hours(3)}, 2*time.Hour)
-		lives("in a new cell", syncer.KeyRound{TTL: hours(4),
-			Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 1)}}, 2*time.Hour)
-		lives("renewed", syncer.KeyRound{TTL: hours(5), Renew: true}, 5*time.Hour)
-		lives("new, as believed", syncer.KeyRound{TTL: hours(6), New: true}, 5*time.Hour)
-		lives("reset", syncer.KeyRound{TTL: hours(7), Reset: true}, 7*time.Hour)
-		if expiry != "field" {
-			continue
-		}
-		ends, err := srv.Do("HPTTL", redisstore.Key(0, nil, []byte("k")), "FIELDS", 1,
-			redisstore.Field(second)).Int64Slice()
-		if err != nil || len(ends) != 1 || ends[0] < hours(7)-60_000 {
-			t.Errorf("its field lives for %v, %v", ends, err)
-		}
 	}
 }

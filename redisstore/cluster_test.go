@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -141,43 +140,6 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 		}
 	}
 	return sum
-}
-
-// TestDirectClusterSpread acquires over keys of several partitions from many goroutines. No key
-// exceeds its limit, and once everything is taken back, the stored counts equal the admitted ones.
-func TestDirectClusterSpread(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	s := open(t, redisstore.Options{URL: c.URL(),
-		Ladders: ladders(ladderOf(t, leaparray.DefaultLevels()...))})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	const limit = 100
-	var admitted [4]atomic.Int64
-	var wg sync.WaitGroup
-	for g := range 50 {
-		wg.Go(func() {
-			for i := range 10 {
-				a, b := (g+i)%4, (g+i+1+i%3)%4
-				op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
-					check(fmt.Sprint("k", a), 1, 60_000, limit),
-					check(fmt.Sprint("k", b), 1, 60_000, limit)}}
-				var res twotier.Result
-				if err := d.Do(t.Context(), &op, &res); err != nil {
-					t.Error(err)
-				} else if res.Allowed {
-					admitted[a].Add(1)
-					admitted[b].Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for i := range admitted {
-		got := count(t, d, fmt.Sprint("k", i), 60_000)
-		if n := admitted[i].Load(); got != n || n > limit || n == 0 {
-			t.Errorf("k%d: %d admitted, %d stored, limit %d", i, n, got, limit)
-		}
-	}
 }
 
 // TestDirectClusterTakesATagAtOnce acquires over keys with one tag. One script decides them, and

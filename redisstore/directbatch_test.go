@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/faultproxy"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -204,29 +202,6 @@ func TestBelowZeroIsZero(t *testing.T) {
 	}
 }
 
-// TestBelowZeroInABatch counts a key whose present cell is negative several times in one script.
-func TestBelowZeroInABatch(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
-	if err := srv.Do("HSET", s.Address("k"), fieldAt(1, t0), "-5", fieldAt(1000, t0-20_000),
-		"8").Err(); err != nil {
-		t.Fatal(err)
-	}
-	ops, res := make([]twotier.Op, 3), make([]twotier.Result, 3)
-	for i := range ops {
-		ops[i] = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check("k", 1, 30_000,
-			10)}}
-	}
-	d.DoAll(t.Context(), ops, res)
-	for i := range res {
-		if r := &res[i]; r.Err != nil || !r.Allowed || r.Checks[0].Limits[0].Count != 9 {
-			t.Errorf("try %d: %+v, want 8 and this one", i, r)
-		}
-	}
-}
-
 // TestDirectOneBadKeyOfABatch: one key has a value of another type, which fails that operation and
 // no other.
 func TestDirectOneBadKeyOfABatch(t *testing.T) {
@@ -258,67 +233,6 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	}
 	if got := count(t, d, "all", 1000); got != 19 {
 		t.Errorf("%d counted with the others, want 19", got)
-	}
-}
-
-// TestDirectManyPlans runs a batch in which every operation has different limits.
-func TestDirectManyPlans(t *testing.T) {
-	t.Parallel()
-	d, _ := newDirect(t)
-	var ops []twotier.Op
-	for i := range int64(300) {
-		ops = append(ops, twotier.Op{Kind: twotier.Acquire,
-			Checks: []twotier.Check{check("k", 1, 1000+i, 1000+i, 60_000+i*1000, i)}})
-	}
-	res := make([]twotier.Result, len(ops))
-	d.DoAll(t.Context(), ops, res)
-	for i, r := range res {
-		if r.Err != nil || r.Allowed != (i > 0) ||
-			r.Allowed && r.Checks[0].Limits[1].Count != int64(i) {
-			t.Fatalf("operation %d: %+v", i, r)
-		}
-	}
-}
-
-// TestDirectFullHash: a key has more buckets than Redis keeps in order, and limits that refuse at
-// each level.
-func TestDirectFullHash(t *testing.T) {
-	t.Parallel()
-	d, clk := newDirect(t)
-	clk.now.Store(t0 - t0%900_000)
-	begin := clk.now.Load()
-	for range 150 {
-		clk.now.Add(900_000 / 5)
-		add(t, d, "k", 1, 0)
-	}
-	for range 150 {
-		clk.now.Add(1000)
-		add(t, d, "k", 1, 0)
-	}
-	now := clk.now.Load()
-	times := make(timestamps, 0, 300)
-	for i := range int64(150) {
-		times = append(times, begin+(i+1)*180_000, now-i*1000)
-	}
-	for _, window := range []int64{30_000, 3_000_000, 80_000_000} {
-		held := count(t, d, "k", window)
-		if exact := times.within(now-window+1, now); held < exact || held > exact+5 {
-			t.Errorf("%d in %d ms, want %d and at most a bucket more", held, window, exact)
-		}
-		res := acquire(t, d, check("k", 1, window, held))
-		if res.Allowed || res.Checks[0].Limits[0].Count != held {
-			t.Errorf("%d ms: %+v", window, res)
-		}
-		clk.now.Store(now + res.RetryAfter - 1)
-		if early := acquire(t, d, check("k", 1, window, held)); early.Allowed {
-			t.Errorf("%d ms: passes before %d ms are over", window, res.RetryAfter)
-		}
-		clk.now.Store(now + res.RetryAfter)
-		op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check("k", 0, window, 0)}}
-		if r := do(t, d, op); r.Checks[0].Limits[0].Hi >= held {
-			t.Errorf("%d ms: still full after %d ms: %+v", window, res.RetryAfter, r.Checks[0])
-		}
-		clk.now.Store(now)
 	}
 }
 
@@ -368,34 +282,5 @@ func TestDirectHashesAreBounded(t *testing.T) {
 	// cells that are due but not folded yet.
 	if bound := int64(64 + 21 + 21 + 9 + 32 + 8); most > bound {
 		t.Errorf("%d fields, want at most %d", most, bound)
-	}
-}
-
-// TestDirectSentAgainToAnotherHash loses the reply to an acquire, and replaces the key before it is
-// sent again: the first decision is still returned.
-func TestDirectSentAgainToAnotherHash(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
-	op := twotier.Op{Kind: twotier.Acquire, DryRun: true,
-		Checks: []twotier.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
-	var res twotier.Result
-	must.Succeed(t, d.Do(t.Context(), &op, &res)) // it reads the keys
-	p.SwallowReplies(true)
-	op.DryRun = false
-	done := make(chan error)
-	go func() { done <- d.Do(t.Context(), &op, &res) }()
-	for srv.Do("EXISTS", s.Address("k")).Val() != int64(1) {
-		time.Sleep(time.Millisecond)
-	}
-	if err := srv.Do("SET", s.Address("k"), "not ours").Err(); err != nil {
-		t.Fatal(err)
-	}
-	p.Pass()
-	if err := <-done; err != nil || !res.Allowed || len(res.Checks) != 2 ||
-		len(res.Checks[0].Limits) != 2 {
-		t.Errorf("%+v, %v", res, err)
 	}
 }

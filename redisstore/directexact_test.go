@@ -5,12 +5,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
@@ -97,48 +95,5 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestLongWaitsAreAlike asks in both modes, late by many buckets. The waits are the same.
-func TestLongWaitsAreAlike(t *testing.T) {
-	t.Parallel()
-	dice := rand.New(rand.NewPCG(storetest.Seed(t), 9))
-	srv := redistest.Start(t)
-	l := ladderOf(t, leaparray.Level{Width: 50 * time.Millisecond, Count: 2000})
-	s := open(t, redisstore.Options{URL: srv.URL(), Ladders: ladders(l)})
-	clk := newClock(t0)
-	direct := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
-	other := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load, Writer: "other"})
-	const keys = 6
-	for i := range keys {
-		key := fmt.Sprint("k", i)
-		add(t, other, key, 1, t0) // so that Redis lists the key
-		fields := []any{"HSET", s.Address(key)}
-		gap := 1 + dice.Int64N(20)*int64(i%2)
-		for back := int64(1); back < 2000; back += 1 + dice.Int64N(gap) {
-			if back < 400 || back > 900 {
-				fields = append(fields, fieldAt(50, t0-50*back), 1+dice.IntN(3))
-			}
-		}
-		must.Succeed(t, srv.Do(fields...).Err())
-	}
-	counter := openCounter(t, syncer.Options{Store: s, Now: clk.now.Load,
-		Namespaces: map[string]syncer.Namespace{"default": {Ladder: l}}})
-	waits := map[int64]bool{}
-	for range 400 {
-		window := 1 + dice.Int64N(2000)
-		op := twotier.Op{Kind: twotier.Acquire, DryRun: true, TS: t0 - dice.Int64N(l.Span()-window),
-			Checks: []twotier.Check{check(fmt.Sprint("k", dice.IntN(keys)), 1, window,
-				1+dice.Int64N(1+window/50))}}
-		a, b := outcome(t.Context(), counter, op), do(t, direct, op)
-		if got := fmt.Sprintf("allowed %v, retry after %d, %+v", b.Allowed, b.RetryAfter,
-			b.Checks); a != got {
-			t.Fatalf("%+v\ntwo-tier: %s\ndirect:   %s", op, a, got)
-		}
-		waits[b.RetryAfter] = true
-	}
-	if len(waits) < 50 {
-		t.Errorf("%d different waits: the test shows nothing", len(waits))
 	}
 }

@@ -166,28 +166,6 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 	}
 }
 
-// TestDirectGone never reaches Redis: then certainly nothing was counted.
-func TestDirectGone(t *testing.T) {
-	t.Parallel()
-	srv, _, _ := proxied(t, time.Second)
-	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
-		Timeout: 5 * time.Second})
-	add(t, d, "k", 1, 0)
-	srv.Kill()
-	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}}
-	var res twotier.Result
-	var err error
-	for range 10 { // the first may find an open connection
-		if err = d.Do(t.Context(), &op, &res); errors.Is(err, twotier.ErrUnavailable) {
-			break
-		}
-	}
-	if !errors.Is(err, twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
-		t.Errorf("%v, want unavailable", err)
-	}
-}
-
 func TestDirectClosed(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
@@ -207,60 +185,6 @@ func TestDirectClosed(t *testing.T) {
 	}
 	if err := d.Open(t.Context()); err == nil {
 		t.Error("it opens twice")
-	}
-}
-
-func TestDirectConcurrentAcquires(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	var last *redisstore.Direct
-	for process := range 5 {
-		s := open(t, redisstore.Options{URL: srv.URL()})
-		last = openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
-			Writer: fmt.Sprint("w", process)})
-		d := last
-		for range 10 {
-			wg.Go(func() {
-				for range 40 {
-					op := twotier.Op{Kind: twotier.Acquire,
-						Checks: []twotier.Check{check("k", 1, 60_000, 1000)}}
-					var res twotier.Result
-					if err := d.Do(t.Context(), &op, &res); err != nil {
-						t.Error(err)
-					} else if res.Allowed {
-						admitted.Add(1)
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	if got := count(t, last, "k", 60_000); got != 1000 || admitted.Load() != 1000 {
-		t.Errorf("%d admitted, %d counted, want 1000", admitted.Load(), got)
-	}
-}
-
-// TestDirectBatchInOrder checks that reads between writes see the writes before them and no others.
-func TestDirectBatchInOrder(t *testing.T) {
-	t.Parallel()
-	d, _ := newDirect(t)
-	var ops []twotier.Op
-	for range 50 {
-		ops = append(ops, twotier.Op{Kind: twotier.Count,
-			Checks: []twotier.Check{check("k", 0, 60_000, 0)}},
-			twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}})
-	}
-	res := make([]twotier.Result, len(ops))
-	d.DoAll(t.Context(), ops, res)
-	for i := 0; i < len(res); i += 2 {
-		if res[i].Err != nil || res[i+1].Err != nil {
-			t.Fatal(res[i].Err, res[i+1].Err)
-		}
-		if got := res[i].Checks[0].Limits[0].Hi; got != int64(i/2) {
-			t.Fatalf("operation %d reads %d, want %d", i, got, i/2)
-		}
 	}
 }
 

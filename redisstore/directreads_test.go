@@ -11,21 +11,6 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// fillKey gives a key all buckets of its ladder.
-func fillKey(t testing.TB, srv *redistest.Server, s *redisstore.Store, l *leaparray.Ladder,
-	key string) {
-	t.Helper()
-	for _, lv := range l.Levels() {
-		fields, width := []any{"HSET", s.Address(key)}, lv.Width.Milliseconds()
-		for i := range int64(lv.Count) {
-			fields = append(fields, fieldAt(width, t0-i*width), 1+i%1000)
-		}
-		if err := srv.Do(fields...).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestReadsAreBounded counts keys with a wide ladder. One pipeline reads only a few of them.
 func TestReadsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,34 +50,6 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	}
 	hi(t, d, good, 2)
 	hi(t, d, bad, 0)
-}
-
-// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once, the last of which can't
-// take another count.
-func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	add(t, d, "a", 2, 0)
-	full := fieldAt(100, t0)
-	if err := srv.Do("HSET", s.Address("full"), full, "9223372036854775807").Err(); err != nil {
-		t.Fatal(err)
-	}
-	for _, op := range []twotier.Op{
-		{Kind: twotier.Acquire, CountDenied: true,
-			Checks: []twotier.Check{check("a", 1, 1000, 10), check("full", 1, 1000, 10)}},
-		{Kind: twotier.Add, Checks: []twotier.Check{check("full", 1)}},
-	} {
-		var res twotier.Result
-		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) {
-			t.Errorf("%+v: %v", op, err)
-		}
-	}
-	hi(t, d, "a", 2)
-	if n := srv.Do("HLEN", s.Address("full")).Val(); n != int64(1) {
-		t.Errorf("the key that refused has %v cells", n)
-	}
 }
 
 // TestDirectWithoutACommand revokes the permission for a command while operations run. Their
@@ -134,67 +105,6 @@ func allow(t *testing.T, srv *redistest.Server, rule string) {
 	t.Helper()
 	if err := srv.Do("ACL", "SETUSER", "default", rule).Err(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestDirectSeesLargeCounts decides on counts that a Lua number can't hold exactly, up to the
-// largest that Redis has.
-func TestDirectSeesLargeCounts(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	for _, n := range []string{"999999999999999", "1000000000000000", "9007199254740993",
-		"1234567890123456789"} {
-		key := "k" + n
-		if err := srv.Do("HSET", s.Address(key), fieldAt(100, t0), n).Err(); err != nil {
-			t.Fatal(err)
-		}
-		res := acquire(t, d, check(key, 1, 60_000, 10))
-		if got := res.Checks[0].Limits[0].Count; res.Allowed || got < 999_999_999_999_999 {
-			t.Errorf("%s are there: allowed %v, counted %d", n, res.Allowed, got)
-		}
-		add(t, d, key, 1, 0)
-		got, _ := srv.Do("HGET", s.Address(key), fieldAt(100, t0)).Text()
-		if got == n || !strings.HasPrefix(got, n[:2]) && got != "1000000000000000" {
-			t.Errorf("%s and 1 are %s", n, got)
-		}
-	}
-}
-
-// TestDirectDropsOldCells counts events of all kinds that are hours apart: a Hash never holds many
-// more events than two days have.
-func TestDirectDropsOldCells(t *testing.T) {
-	t.Parallel()
-	for name, checks := range map[string][]twotier.Check{
-		"acquire": {check("k", 1, 60_000, 100)}, "add": {check("k", 1)},
-		"add, compared": {check("k", 1, 60_000, 100)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			srv := redistest.Start(t)
-			s := open(t, redisstore.Options{URL: srv.URL()})
-			clk := newClock(t0)
-			d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
-			most := int64(0)
-			for range 120 {
-				clk.now.Add(2 * 3_600_000)
-				op := twotier.Op{Kind: twotier.Add, Checks: checks}
-				if name == "acquire" {
-					op.Kind = twotier.Acquire
-				}
-				do(t, d, op)
-				n, err := srv.Do("HLEN", s.Address("k")).Int64()
-				if err != nil {
-					t.Fatal(err)
-				}
-				most = max(most, n)
-			}
-			// Two days of events every two hours, and old cells that are dropped once they are
-			// many.
-			if most > 2+48/2+32+8 {
-				t.Errorf("up to %d fields, of which %d are needed", most, 2+48/2)
-			}
-		})
 	}
 }
 

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer/storetest"
 )
 
@@ -151,50 +149,5 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	}
 	if res := acquire(t, d, check("k", 9, 1500, 8)); res.Allowed || res.RetryAfter != -1 {
 		t.Errorf("more than the limit at once: %+v", res)
-	}
-}
-
-// TestDirectLateAfterTakingBack counts a late event after the newest bucket has come to zero.
-// Buckets that the script does not keep must not be read as if they were kept.
-func TestDirectLateAfterTakingBack(t *testing.T) {
-	t.Parallel()
-	d, _ := newDirect(t, shortLevels()...)
-	add(t, d, "k", 1, t0-2000)
-	add(t, d, "k", 1, 0)
-	add(t, d, "k", -1, 0)
-	res := do(t, d, twotier.Op{Kind: twotier.Add, TS: t0 - 22_500,
-		Checks: []twotier.Check{check("k", 3, 100, 10)}})
-	if lr := res.Checks[0].Limits[0]; lr.Hi < 3 {
-		t.Errorf("three events are read as %+v", lr)
-	}
-}
-
-// TestDirectTakesBackWhatAMomentHolds takes back from a moment without counts, and from one with
-// fewer counts than are taken back, with and without events that keep their millisecond.
-func TestDirectTakesBackWhatAMomentHolds(t *testing.T) {
-	t.Parallel()
-	for _, exact := range []int{0, 64} {
-		clk, l := newClock(t0-t0%7000), otherLadder(t, exact, shortLevels()...)
-		s := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders(l)})
-		d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
-		now := clk.now.Load()
-		shows := func(want int64) {
-			t.Helper()
-			op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{
-				{Key: []byte("k"), Limits: limits(1900, 0, 19_000, 0, 55_000, 0)}}}
-			for _, lr := range do(t, d, op).Checks[0].Limits {
-				if lr.Lo > want || lr.Hi != want {
-					t.Errorf("%d exact: %d ms show %d to %d, want %d", exact, lr.Window, lr.Lo,
-						lr.Hi, want)
-				}
-			}
-		}
-		add(t, d, "k", 5, now)
-		add(t, d, "k", 2, now+100)
-		clk.now.Add(200)
-		add(t, d, "k", -5, now+200)
-		shows(7)
-		add(t, d, "k", -5, now+100)
-		shows(5)
 	}
 }

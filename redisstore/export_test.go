@@ -45,9 +45,6 @@ func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byt
 // VersionField is the field of a Hash that counts nothing.
 const VersionField = versionField
 
-// MaxWaiting is how many operations may wait for a worker.
-const MaxWaiting = maxWaiting
-
 var _ syncer.Store = (*Store)(nil)
 
 // Claim returns the version of a key that a worker has claimed until a time in unix milliseconds.

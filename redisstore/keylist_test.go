@@ -79,21 +79,6 @@ func TestPureRedisModeListsKeys(t *testing.T) {
 	}
 }
 
-// TestKeysOfBothModesLiveAsLong counts a key in pure-Redis mode: an event at the end of its
-// coarsest bucket must live as long as a window reaches it, as with a flush.
-func TestKeysOfBothModesLiveAsLong(t *testing.T) {
-	t.Parallel()
-	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	l := defaultLadder(t)
-	acquire(t, d, check("k", 1, 60_000, 2))
-	ttl, err := s.Client().PTTL(t.Context(), s.Address("k")).Result()
-	least := time.Duration(syncer.KeyTTL(l))*time.Millisecond - time.Minute // it may take a while
-	if err != nil || ttl < least {
-		t.Errorf("the key lives for %v, %v, want at least %v", ttl, err, least)
-	}
-}
-
 // TestListGoesOnInParts lists keys with a short time to live: parts of the list go once their keys
 // have gone, and a reader that has kept up misses nothing.
 func TestListGoesOnInParts(t *testing.T) {

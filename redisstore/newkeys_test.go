@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -50,49 +48,6 @@ func TestNewKeysSurviveAReplay(t *testing.T) {
 			}
 			srv.Restart(t)
 		}
-	}
-}
-
-// TestNewKeysAreNotRead: in an empty Redis a key or two are read for each partition, however many
-// are counted. A counter that starts on existing keys reads new ones only until it has read the
-// lists.
-func TestNewKeysAreNotRead(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	const keys, partitions, day = 4000, 16, 86_400_000
-	next, seen := 0, map[string]int64{}
-	for _, start := range []string{"empty", "full"} {
-		counter := openCounter(t, syncer.Options{VerifyInterval: time.Hour,
-			Store:     open(t, redisstore.Options{URL: srv.URL()}),
-			Placement: twotier.Placement{Partitions: partitions}})
-		// reads counts new keys and returns how many of them were read.
-		reads := func(keys int) int64 {
-			before := counter.Stats().LoadsTotal
-			for range keys {
-				next++
-				c := check(fmt.Sprint("k", next), 1, day, 1)
-				if res := acquire(t, counter, c); !res.Allowed {
-					t.Fatalf("%s: key %d is refused", start, next)
-				}
-			}
-			flush(t, counter)
-			return counter.Stats().LoadsTotal - before
-		}
-		if n := reads(keys); start == "empty" && n > 2*partitions {
-			t.Errorf("%d of %d new keys were read", n, keys)
-		}
-		for end := time.Now().Add(2 * time.Minute); reads(keys/10) > 0; {
-			if time.Now().After(end) {
-				t.Fatalf("%s: new keys are read for ever", start)
-			}
-		}
-		seen[start] = counter.Stats().UnreadTotal
-		if res := acquire(t, counter, check("k1", 1, day, 1)); res.Allowed {
-			t.Errorf("%s: the first key is admitted twice", start)
-		}
-	}
-	if seen["empty"] < keys-2*partitions || seen["full"] < keys/10 {
-		t.Errorf("so many keys were not read: %v", seen)
 	}
 }
 

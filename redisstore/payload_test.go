@@ -25,8 +25,9 @@ func TestPayloadsOfKeysThatExist(t *testing.T) {
 	}
 }
 
-// existing counts in keys that another program has made, and sends each round again: each event is
-// counted once, and the store reports that the key existed.
+// existing counts in keys that another program has made, beside new ones, and sends each round
+// again: each event is counted once, and the store reports of the first ones that they existed. A
+// repeated reply reports only certain facts.
 func existing(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	for n := 1; n <= layout.MaxPayloadAdds; n++ {
@@ -38,17 +39,21 @@ func existing(t *testing.T, s *redisstore.Store) {
 		for i := range n {
 			k.Adds = append(k.Adds, counts(leaparray.Moment(t0+int64(i)), int64(i+1)))
 		}
-		r.Keys = []syncer.KeyRound{k}
+		fresh := k
+		fresh.Key, fresh.Adds = []byte(key+" is new"), slices.Clone(k.Adds)
+		r.Keys = []syncer.KeyRound{k, fresh}
 		for sent := range 2 {
-			if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil || r.Keys[0].Err != nil {
-				t.Fatal(r.Err, r.Keys[0].Err)
+			if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
+				t.Fatal(r.Err)
 			}
-			if r.Keys[0].Existed != (sent == 0) {
-				t.Errorf("%d events, sent %d times: existed %v", n, sent+1, r.Keys[0].Existed)
-			}
-			for i, b := range r.Keys[0].Adds {
-				if b.Stored != int64(i+1) {
-					t.Errorf("%d events, sent %d times: event %d is %d", n, sent+1, i, b.Stored)
+			for j, k := range r.Keys {
+				if k.Err != nil || k.Existed != (sent == 0 && j == 0) {
+					t.Errorf("%s, sent %d times: existed %v, %v", k.Key, sent+1, k.Existed, k.Err)
+				}
+				for i, b := range k.Adds {
+					if b.Stored != int64(i+1) {
+						t.Errorf("%s, sent %d times: event %d is %d", k.Key, sent+1, i, b.Stored)
+					}
 				}
 			}
 		}

@@ -12,9 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -85,56 +83,6 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 		if h := s.Health(); !errors.Is(h.Err, redisstore.ErrMismatch) {
 			t.Errorf("health: %+v", h)
 		}
-	}
-}
-
-func TestProbeComparesTheLayout(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	good := redisstore.Options{URL: srv.URL(),
-		Placement: twotier.Placement{Partitions: 1021, Seed: 7}}
-	works(t, open(t, good))
-	works2 := open(t, good)
-	if err := probe(t, works2); err != nil {
-		t.Errorf("the same again: %v", err)
-	}
-	other := ladderOf(t, leaparray.Level{Width: time.Second, Count: 60},
-		leaparray.Level{Width: time.Hour, Count: 24})
-	for name, tc := range map[string]struct {
-		change func(*redisstore.Options)
-		want   string
-	}{
-		"partitions": {func(o *redisstore.Options) { o.Placement.Partitions = 11 },
-			"partitions = 1021, this node has 11"},
-		"seed": {func(o *redisstore.Options) { o.Placement.Seed = 8 },
-			"hash-seed = 7, this node has 8"},
-		"hash tags": {func(o *redisstore.Options) {
-			o.Placement.HashTags = twotier.HashTags{"sms": true}
-		}, "hash-tags = no namespace, this node has sms; use the same, another Redis (or " +
-			"database, or --redis-prefix), or write what this node has into the field " +
-			`"hash-tags" of the hash tt:meta`},
-	} {
-		opt := good
-		tc.change(&opt)
-		// A node that is refused must leave nothing behind that refuses others.
-		opt.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t), "sms": other}
-		tc.change(&opt)
-		if opt.Ladders["sms"] == nil {
-			opt.Ladders["sms"] = other
-		}
-		err := probe(t, open(t, opt))
-		if !errors.Is(err, redisstore.ErrMismatch) || !strings.Contains(err.Error(), tc.want) ||
-			!strings.Contains(err.Error(), "use the same, another Redis") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if meta, err := srv.Do("HGET", prefix.MetaKey(), "ladder:sms").Text(); err == nil {
-		t.Errorf("a node that was refused wrote its ladder: %s", meta)
-	}
-	good.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t),
-		"sms": defaultLadder(t)}
-	if err := probe(t, open(t, good)); err != nil {
-		t.Errorf("one more namespace: %v", err)
 	}
 }
 
