@@ -26,7 +26,7 @@ func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*twotier.Result, er
 	counter := func() *syncer.Counter {
 		// Without its list of keys, every key is loaded.
 		c, err := syncer.New(syncer.Options{Store: struct{ syncer.Store }{s},
-			Placement: s.Placement(), LoadTimeout: time.Second})
+			Placement: s.Placement(), LoadTimeout: 200 * time.Millisecond})
 		if err == nil {
 			err = c.Open(t.Context())
 		}

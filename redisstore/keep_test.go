@@ -268,8 +268,12 @@ func TestKeepWaitsForTheDisk(t *testing.T) {
 func TestDirectKeeps(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
-	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: 2 * time.Second})
-	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: func() int64 { return t0 }})
+	with := func(timeout time.Duration) *redisstore.Direct {
+		s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: timeout})
+		return openDirect(t, redisstore.DirectOptions{Store: s, Writer: timeout.String(),
+			Now: func() int64 { return t0 }})
+	}
+	patient, d := with(time.Minute), with(300*time.Millisecond)
 	ops := func() []twotier.Op {
 		return []twotier.Op{
 			{Kind: twotier.Add, Ack: twotier.AckReplica, Checks: []twotier.Check{check("a", 1)}},
@@ -282,7 +286,7 @@ func TestDirectKeeps(t *testing.T) {
 			{Kind: twotier.Count, Checks: []twotier.Check{check("a", 0, 60_000, 0)}},
 		}
 	}
-	outcomes := func(unknown ...bool) {
+	outcomes := func(d *redisstore.Direct, unknown ...bool) {
 		t.Helper()
 		list, res := ops(), make([]twotier.Result, 5)
 		d.DoAll(t.Context(), list, res)
@@ -298,23 +302,23 @@ func TestDirectKeeps(t *testing.T) {
 			}
 		}
 	}
-	outcomes(false, false, false, false, false)
+	outcomes(patient, false, false, false, false, false)
 	// Together, these change nothing that a replica could have.
 	both := []twotier.Op{ops()[0], ops()[0]}
 	both[1].Checks[0].N, both[0].TS, both[1].TS = -1, t0, t0
 	res := make([]twotier.Result, 2)
-	if d.DoAll(t.Context(), both, res); res[0].Err != nil || res[1].Err != nil {
+	if patient.DoAll(t.Context(), both, res); res[0].Err != nil || res[1].Err != nil {
 		t.Errorf("counted and taken back: %v, %v", res[0].Err, res[1].Err)
 	}
 	link.Hang()
-	outcomes(true, false, true, false, false)
+	outcomes(d, true, false, true, false, false)
 	seen := twotier.Op{Kind: twotier.Add, Ack: twotier.AckReplica,
 		Checks: []twotier.Check{values("a", nil, 64)}}
 	if err := d.Do(t.Context(), &seen, &res[0]); !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("a value that no replica has: %v", err)
 	}
 	link.Pass()
-	if n := count(t, d, "a", 60_000); n != 4 {
+	if n := count(t, patient, "a", 60_000); n != 4 {
 		t.Errorf("%d were counted, want all 4", n)
 	}
 }
