@@ -146,7 +146,7 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 // counts nothing that would have to be taken back.
 func TestDirectClusterTakesATagAtOnce(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
+	c := redistest.StartCluster(t, 2, 0)
 	s := open(t, redisstore.Options{URL: c.URL(), Placement: twotier.Placement{
 		Partitions: twotier.DefaultPartitions, HashTags: twotier.HashTags{"default": true}}})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})

@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -149,5 +150,57 @@ func TestDirectClusterWorkersNumberTheirBatches(t *testing.T) {
 	}
 	if n, m := count(t, d, a, 60_000), count(t, d, b, 60_000); n != 90 || m != 50 {
 		t.Errorf("%s has %d, want 90; %s has %d, want 50", a, n, b, m)
+	}
+}
+
+// TestBatchKeepsTheOrderOfEveryKey: the operations of a batch share a key that is the second one of
+// an acquire. They are carried out in their order, on one server and in a cluster.
+func TestBatchKeepsTheOrderOfEveryKey(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"one server": redistest.Start(t).URL(),
+		"cluster": redistest.StartCluster(t, 2, 0).URL()} {
+		s := open(t, redisstore.Options{URL: url})
+		d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+		for i := range 100 {
+			a := fmt.Sprint("a", i)
+			b := elsewhere(s, a, fmt.Sprint("b", i, "-"))
+			once := func(key string) twotier.Check { return check(key, 1, 60_000, 1) }
+			read := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check(b, 0, 60_000, 0)}}
+			ops := []twotier.Op{read,
+				{Kind: twotier.Acquire, Checks: []twotier.Check{once(a), once(b)}},
+				{Kind: twotier.Acquire, Checks: []twotier.Check{once(b)}}, read}
+			res := make([]twotier.Result, len(ops))
+			d.DoAll(t.Context(), ops, res)
+			for j := range res {
+				if res[j].Err != nil {
+					t.Fatal(res[j].Err)
+				}
+			}
+			before, after := res[0].Checks[0].Limits[0].Hi, res[3].Checks[0].Limits[0].Hi
+			if before != 0 || !res[1].Allowed || res[2].Allowed || after != 1 {
+				t.Fatalf("%s, batch %d: %d before, allowed %v and %v, %d after", name, i, before,
+					res[1].Allowed, res[2].Allowed, after)
+			}
+		}
+	}
+}
+
+// TestReadsAreBounded counts keys with a wide ladder. One pipeline reads only a few of them.
+func TestReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	wide := ladderOf(t, leaparray.Level{Width: time.Second, Count: 3600},
+		leaparray.Level{Width: time.Minute, Count: 1440})
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders(wide)})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
+	add(t, d, "warm", 1, 0)
+	before := s.Health().RoundTrips
+	ops, res := make([]twotier.Op, 24), make([]twotier.Result, 24)
+	for i := range ops {
+		ops[i] = twotier.Op{Kind: twotier.Count,
+			Checks: []twotier.Check{check(fmt.Sprint("k", i), 0, 1000, 0)}}
+	}
+	d.DoAll(t.Context(), ops, res)
+	if n := s.Health().RoundTrips - before; n < 8 {
+		t.Errorf("24 keys took %d round trips, want one for at most three keys", n)
 	}
 }
