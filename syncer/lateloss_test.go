@@ -101,3 +101,35 @@ func (s *slow) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		<-s.answer
 	}
 }
+
+// TestALossThatIsToldLate: a counter takes over a partition from one that has restored the lost
+// counts and counted on. Only then does it learn of that loss itself. The counts it received do not
+// predate the loss.
+func TestALossThatIsToldLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &slow{sent: make(chan struct{}), answer: make(chan struct{})}
+		var wrapped int
+		co := newCompany(t, 2, func(inner syncer.Store) syncer.Store {
+			if wrapped++; wrapped == 1 {
+				return inner
+			}
+			late.Store = inner
+			return late
+		})
+		co.add(1, "own", 3)
+		co.add(0, "k", 10)
+		co.settle()
+		co.store.Flush()
+		late.hold.Store(true)
+		<-late.sent // a round that found the loss, and was not answered
+		co.flush(0)
+		time.Sleep(2 * verifyEvery)
+		co.add(0, "k", 5)
+		co.flush(0)
+		hand(t, co.counters[0], co.counters[1], 0, 1<<20)
+		late.answer <- struct{}{}
+		co.settle()
+		co.holds("k", 15)
+		co.holds("own", 3)
+	})
+}

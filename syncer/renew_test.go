@@ -56,6 +56,9 @@ func TestRenewedHandoff(t *testing.T) {
 		if err := a.FinishHandoff(0); err != nil {
 			t.Error(err)
 		}
+		if err := a.ResetKey(t.Context(), nil, []byte("k")); !errors.Is(err, twotier.ErrNotOwner) {
+			t.Errorf("the old owner resets a key: %v", err)
+		}
 		if got := count(t, b, "k", 60_000); got != 11 {
 			t.Errorf("the new owner counts %d, want 11", got)
 		}
