@@ -20,33 +20,6 @@ func withOnCold(cold syncer.OnCold) map[string]syncer.Namespace {
 	return map[string]syncer.Namespace{twotier.DefaultNamespace: {OnCold: cold}}
 }
 
-// foreign is a store with a value that is no count under the name of one key.
-type foreign struct {
-	*embedded.Store
-	key string
-}
-
-func (s *foreign) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	for _, r := range rounds {
-		all, kept := r.Keys, []syncer.KeyRound(nil)
-		for i := range all {
-			if string(all[i].Key) != s.key {
-				kept = append(kept, all[i])
-			}
-		}
-		r.Keys = kept
-		s.Store.Exchange(ctx, []*syncer.Round{r})
-		for i := range all {
-			if string(all[i].Key) == s.key {
-				all[i].Err = fmt.Errorf("%w: another type", syncer.ErrNotApplied)
-			} else {
-				all[i], r.Keys = r.Keys[0], r.Keys[1:]
-			}
-		}
-		r.Keys = all
-	}
-}
-
 // TestOnColdSaysNothingOfARefusedKey acquires a key that the store refuses to read. OnCold has no
 // effect: nothing is decided about the key, and its neighbours are decided by the store's counts.
 func TestOnColdSaysNothingOfARefusedKey(t *testing.T) {
@@ -65,7 +38,8 @@ func testRefusedKey(t *testing.T, bad string, cold syncer.OnCold) {
 	add(t, before, "full", 10, 0)
 	flush(t, before)
 	// Without its list of keys, every key is loaded.
-	store := struct{ syncer.Store }{&foreign{inner, bad}}
+	store := struct{ syncer.Store }{&strict{Store: inner, key: bad,
+		refuses: func(*syncer.Round) bool { return true }}}
 	c := open(t, syncer.Options{Store: store, Placement: place, Namespaces: withOnCold(cold)})
 	ctx := context.Background()
 	for range 20 {

@@ -15,36 +15,37 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// strict is slow, and refuses one key whenever it is written.
+// strict is a store that refuses one key: whenever it is written, or as refuses decides. It may
+// wait before each exchange.
 type strict struct {
 	*embedded.Store
-	key    string
-	delay  func(rounds []*syncer.Round)
-	healed atomic.Bool
-}
-
-func (s *strict) refuses(r *syncer.Round, k *syncer.KeyRound) bool {
-	return r.Seq != 0 && string(k.Key) == s.key
+	key     string
+	refuses func(r *syncer.Round) bool
+	delay   func(rounds []*syncer.Round)
+	healed  atomic.Bool
 }
 
 func (s *strict) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	s.delay(rounds)
+	if s.delay != nil {
+		s.delay(rounds)
+	}
 	if s.healed.Load() {
 		s.Store.Exchange(ctx, rounds)
 		return
 	}
 	for _, r := range rounds {
-		all := r.Keys
-		var taken []syncer.KeyRound
-		for i := range all {
-			if !s.refuses(r, &all[i]) {
-				taken = append(taken, all[i])
+		all, refused := r.Keys, make([]bool, len(r.Keys))
+		r.Keys = nil
+		for i, k := range all {
+			refused[i] = string(k.Key) == s.key &&
+				(s.refuses == nil && r.Seq != 0 || s.refuses != nil && s.refuses(r))
+			if !refused[i] {
+				r.Keys = append(r.Keys, k)
 			}
 		}
-		r.Keys = taken
 		s.Store.Exchange(ctx, []*syncer.Round{r})
 		for i := range all {
-			if s.refuses(r, &all[i]) {
+			if refused[i] {
 				all[i].Err = fmt.Errorf("%w: another type", syncer.ErrNotApplied)
 			} else {
 				all[i], r.Keys = r.Keys[0], r.Keys[1:]
@@ -121,8 +122,7 @@ func testRefusedKeyIsNotAcknowledged(t *testing.T, key string) {
 // store.
 func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
-			delay: func([]*syncer.Round) {}}
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad"}
 		faults := faultstore.New(faultstore.Options{Store: store, Report: t.Errorf})
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Store: faults, Now: clk.Now,

@@ -178,8 +178,7 @@ func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 // and takes it when it is reset elsewhere.
 func TestADropWithdrawsAResetThatTheStoreRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &strict{Store: embedded.New(embedded.Options{}), key: "k",
-			delay: func([]*syncer.Round) {}}
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "k"}
 		b := &resetBed{t: t, inner: store.Store}
 		clk := &clock{now: t0}
 		for i := range 2 {

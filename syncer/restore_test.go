@@ -2,7 +2,6 @@ package syncer_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -14,39 +13,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// choosy refuses one key of restorations this many times.
-type choosy struct {
-	*embedded.Store
-	key     string
-	refuses atomic.Int64
-}
-
-func (s *choosy) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	for _, r := range rounds {
-		at := -1
-		for i := range r.Keys {
-			if r.Republish && string(r.Keys[i].Key) == s.key && s.refuses.Add(-1) >= 0 {
-				at = i
-			}
-		}
-		if at < 0 {
-			s.Store.Exchange(ctx, []*syncer.Round{r})
-			continue
-		}
-		all := r.Keys
-		r.Keys = append(append([]syncer.KeyRound{}, all[:at]...), all[at+1:]...)
-		s.Store.Exchange(ctx, []*syncer.Round{r})
-		copy(all, r.Keys[:at])
-		copy(all[at+1:], r.Keys[at:])
-		r.Keys, all[at].Err = all, fmt.Errorf("%w: another type", syncer.ErrNotApplied)
-	}
-}
-
 // TestAKeyRefusedDuringARestorationIsToldAgain: a store loses everything, then refuses a key that
 // is being restored, as Redis does if the name has a value of another type for a moment.
 func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &choosy{Store: embedded.New(embedded.Options{}), key: "bad"}
+		var refusals atomic.Int64
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
+			refuses: func(r *syncer.Round) bool { return r.Republish && refusals.Add(-1) >= 0 }}
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second,
 			Placement: twotier.Placement{Partitions: 1}})
@@ -54,10 +27,10 @@ func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 			add(t, c, key, 7, 0)
 		}
 		flush(t, c)
-		store.refuses.Store(2)
+		refusals.Store(2)
 		store.Flush()
 		time.Sleep(10 * time.Second)
-		if left := store.refuses.Load(); left > 0 {
+		if left := refusals.Load(); left > 0 {
 			t.Fatalf("nothing was restored: %d", left)
 		}
 		for _, key := range []string{"a", "bad", "c"} {
