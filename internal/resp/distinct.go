@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"twotier.dev/twotier"
@@ -87,7 +88,7 @@ func (d *draft) readValues(count []byte) ([][]byte, errorReply) {
 		return nil, d.fieldError("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
 			"values", distinct.MaxValues))
 	}
-	values := d.args[:n]
+	values := slices.Clone(d.args[:n]) // the next command has the list of arguments
 	d.args = d.args[n:]
 	for i, v := range values {
 		if len(v) == 0 || len(v) > distinct.MaxValueBytes {

@@ -43,3 +43,17 @@ func TestAcquireValues(t *testing.T) {
 		}
 	}
 }
+
+// TestPipelinedValuesStayApart sends commands with values in one piece: each has its own values,
+// not those of a later command.
+func TestPipelinedValuesStayApart(t *testing.T) {
+	t.Parallel()
+	c := dial(t, serve(t, resp.Options{Service: &banning{service: newService(t)}}))
+	c.send(command("TT.ACQUIRE k VALUES 2 a b VLIMIT 1h 9") +
+		command("TT.ACQUIRE k VALUES 2 b c VLIMIT 1h 9") + command("TT.ADD k N 3 ACK memory"))
+	for i, want := range []string{"[1 0 2 7]", "[1 0 3 6]", "OK"} {
+		if got := c.reply(); got != want {
+			t.Errorf("reply %d is %s, want %s", i, got, want)
+		}
+	}
+}
