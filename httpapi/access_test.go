@@ -89,7 +89,7 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 				s := guarded(t, httpapi.Options{Tokens: store, Rules: testRules{},
 					Holds:       documentedHolds(),
 					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
-					Backtester: new(backtester), Distincter: newFake()})
+					Backtester: new(backtester)})
 				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {
 					t.Errorf("%s %s with %q: %d, want %d", method, path, role, got, want)
 				}

@@ -28,7 +28,6 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
 		Backtester:     new(backtester),
-		Distincter:     f,
 		Verdicts:       verdicts.New(),
 		Refusals:       f.refusals,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})

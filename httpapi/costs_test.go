@@ -14,7 +14,7 @@ func TestEveryRouteHasACost(t *testing.T) {
 	f := newFake()
 	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
 		Holds: documentedHolds(), RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
-		Backtester: new(backtester), Distincter: f, Story: &tale{}, Peer: echo{},
+		Backtester: new(backtester), Story: &tale{}, Peer: echo{},
 		Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/syncer"
 )
@@ -16,39 +16,9 @@ import (
 // noon is the time at which the fake counts distinct values.
 const noon = 1_767_225_600_000
 
-// DistinctAll executes one operation after the other.
-func (f *fake) DistinctAll(ctx context.Context, calls []distinct.Call) {
-	for i := range calls {
-		c := &calls[i]
-		c.Err = f.Distinct(ctx, c.Op, c.Values, c.Res)
-	}
-}
-
-// Distinct counts in memory.
-func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
-	res *distinct.Result) error {
-	if f.err != nil {
-		return f.err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.openValues(ctx); err != nil {
-		return err
-	}
-	return f.values.Distinct(ctx, op, values, res)
-}
-
-// acquireValues executes an acquire with values in memory.
-func (f *fake) acquireValues(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	if err := f.openValues(ctx); err != nil {
-		return err
-	}
-	return f.values.Service.Do(ctx, op, res)
-}
-
-// openValues opens the counter of values, unless it is open.
-func (f *fake) openValues(ctx context.Context) error {
-	if f.values.Service == nil {
+// doValues executes an operation with values in memory.
+func (f *fake) doValues(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if f.values == nil {
 		counter, err := syncer.New(syncer.Options{Now: func() int64 { return noon },
 			Placement: twotier.Placement{Partitions: 1}})
 		if err == nil {
@@ -57,9 +27,9 @@ func (f *fake) openValues(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.values.Service = extended.Service{Counter: counter}
+		f.values = &extended.Service{Counter: counter}
 	}
-	return nil
+	return f.values.Do(ctx, op, res)
 }
 
 // TestDistinct adds and counts, and compares whole answers.
@@ -178,8 +148,8 @@ func TestDistinctOfManyValues(t *testing.T) {
 // TestDistinctRefusals: a refusal names the wrong field, and adds nothing.
 func TestDistinctRefusals(t *testing.T) {
 	s := newServer(t, newFake())
-	long := strings.Repeat("x", distinct.MaxValueBytes+1)
-	many := strings.Repeat(`"v",`, distinct.MaxValues) + `"v"`
+	long := strings.Repeat("x", request.MaxValueBytes+1)
+	many := strings.Repeat(`"v",`, request.MaxValues) + `"v"`
 	for _, test := range []struct {
 		request, body string
 		code          int

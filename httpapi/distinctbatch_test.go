@@ -1,15 +1,11 @@
 package httpapi_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/distinct"
 )
 
 // results returns the answers to the operations of a batch.
@@ -186,40 +182,6 @@ func TestQuietBatchOfValues(t *testing.T) {
 		`{"ops":6,"errors":[],"added":2,"allowed":2,"refused":1,"rules_version":7}`)
 }
 
-// panics is a service that panics on batches of values.
-type panics struct{ *fake }
-
-func (panics) DistinctAll(context.Context, []distinct.Call) { panic("a bug") }
-
-// TestPanicInABatchOfValues sends operations on values that panic: they are answered as errors, and
-// the panic is logged like that of a handler. Others are answered, and so is the next request.
-func TestPanicInABatchOfValues(t *testing.T) {
-	var log bytes.Buffer
-	s, err := httpapi.New(httpapi.Options{Service: newFake(), Distincter: panics{newFake()},
-		Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const bad = `{"op":"distinct","key":"bad","values":["v"]}`
-	for range 2 {
-		log.Reset()
-		for i, got := range results(t, s, bad, `{"op":"add","key":"k"}`, bad) {
-			internal := strings.HasPrefix(got, `{"error":{"type":"urn:twotier:problem:internal"`)
-			if internal != (i != 1) || strings.Contains(got, "a bug") {
-				t.Errorf("%d: %s", i, got)
-			}
-		}
-		for text, times := range map[string]int{"level=ERROR": 1, `panic="a bug"`: 1,
-			"path=/v1/batch": 1, "panics.DistinctAll": 1} {
-			if n := strings.Count(log.String(), text); n != times {
-				t.Errorf("%q is logged %d times, want %d: %s", text, n, times, log.String())
-			}
-		}
-	}
-	quiet := call(s, "POST /v1/batch", `{"quiet":true,"ops":[{"op":"add","key":"k"},`+bad+`]}`)
-	status(t, quiet, 200, `{"ops":2,"errors":[{"index":1,"error":{`)
-}
-
 // TestBatchOfValuesWithoutAnswer has a service that fails.
 func TestBatchOfValuesWithoutAnswer(t *testing.T) {
 	f := newFake()
@@ -229,15 +191,6 @@ func TestBatchOfValuesWithoutAnswer(t *testing.T) {
 		if !strings.HasPrefix(got, `{"error":{"type":"urn:twotier:problem:internal"`) {
 			t.Error(got)
 		}
-	}
-	without, err := httpapi.New(httpapi.Options{Service: newFake()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := results(t,
-		without, `{"op":"distinct","key":"k","values":["a"]}`)[0]; !strings.Contains(
-		got, `"status":422,"detail":"op: there are no distinct values here"`) {
-		t.Error(got)
 	}
 }
 

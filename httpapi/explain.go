@@ -14,8 +14,7 @@ func (s *Server) addExplain(routes map[string]route) {
 	if !ok {
 		return
 	}
-	s.explainer = explain.Explainer{Service: s.service, Refusals: refusals,
-		Values: s.opts.Distincter, Rules: s.opts.Rules}
+	s.explainer = explain.Explainer{Service: s.service, Refusals: refusals, Rules: s.opts.Rules}
 	routes["/v1/explain"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.explain}
 }
 

@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/testing/extended"
 )
 
 var _ httpapi.Service = (*fake)(nil)
@@ -36,9 +36,9 @@ type fake struct {
 	events   cluster.Events
 	ready    error
 	source   twotier.Source
-	soft     bool // degraded
-	values   distinct.Counter
-	refusals *refusallog.Log // nil if none are recorded
+	soft     bool              // degraded
+	values   *extended.Service // executes operations with values; nil until there is one
+	refusals *refusallog.Log   // nil if none are recorded
 }
 
 func newFake() *fake { return &fake{counts: map[string]*int64{}, source: twotier.SourceMemory} }
@@ -56,7 +56,7 @@ func (f *fake) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) erro
 	defer f.mu.Unlock()
 	f.last = *op
 	if len(op.Values) > 0 {
-		return f.acquireValues(ctx, op, res)
+		return f.doValues(ctx, op, res)
 	}
 	res.Source, res.Degraded, res.Allowed, res.AgeMS = f.source, f.soft, true, 7
 	for i := range op.Checks {

@@ -34,9 +34,32 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx, x *requestState) *wire.Proble
 	if p == nil && deny429 {
 		res := &x.Results()[0]
 		setRateLimitFields(ctx, x, res)
-		if !res.Allowed {
-			sendRefusal(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
-		}
+		refuseDenied(ctx, res)
+	}
+	return p
+}
+
+// refuseDenied answers a refusal with status 429.
+func refuseDenied(ctx *fasthttp.RequestCtx, res *twotier.Result) {
+	if !res.Allowed {
+		sendRefusal(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
+	}
+}
+
+// addDistinct adds different values to a key. It is like acquire.
+func (s *Server) addDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	deny429, p := parseDenyQuery(ctx)
+	if p == nil {
+		p = x.DecodeDistinct(ctx.PostBody())
+	}
+	if p != nil {
+		return p
+	}
+	op, res := x.onlyOp()
+	res.Err = s.service.Do(x.context, op, res)
+	x.FailUnjudged()
+	if p = s.answerAcquire(ctx, x, res.Err); p == nil && deny429 {
+		refuseDenied(ctx, res)
 	}
 	return p
 }
@@ -97,21 +120,19 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	if p == nil {
 		if x.traced.of != nil {
-			x.annotateSpan(x.firstNamespace(), len(x.Ops)+len(x.Values))
+			x.annotateSpan(x.firstNamespace(), len(x.Ops))
 		}
 		results := x.EmptyResults()
-		values := func() {}
-		if len(x.Values) > 0 {
-			values = s.startValueOps(ctx, x)
-		}
 		if len(x.Ops) > 0 {
 			s.service.DoAll(x.context, x.Ops, results)
 		}
 		if x.HasReleases() {
 			x.AwaitDeadlines(x.context, results)
 		}
-		values()
-		s.countBatchVerdicts(x)
+		if x.HasValues() {
+			x.FailUnjudged()
+		}
+		s.verdicts.Count(&x.arrival, &x.Request)
 		x.out = slices.Grow(x.out, x.Answers)
 		if x.Quiet {
 			s.appendBatchTotals(x, results)
@@ -132,13 +153,9 @@ func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		switch p, v, op := all.Next(); {
+		switch p, op := all.Next(); {
 		case p != nil:
 			b = appendError(b, p)
-		case v != nil && v.Err != nil:
-			b = appendError(b, s.problemOf(v.Err, len(v.Add) > 0))
-		case v != nil:
-			b = v.AppendAnswer(b)
 		case results[op].Err != nil:
 			b = appendError(b, s.problemOfOp(results[op].Err, x, op))
 		default:
@@ -156,7 +173,7 @@ func appendError(b []byte, p *wire.Problem) []byte {
 
 // appendBatchTotals appends the totals and errors of a batch.
 func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
-	var t batchTotals
+	var added, allowed, refused, failed int64
 	all, total := x.Merge()
 	version := int64(-1)
 	if x.HasNamedRules() {
@@ -166,23 +183,20 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 	b = strconv.AppendInt(b, int64(total), 10)
 	b = append(b, `,"errors":[`...)
 	for i := range total {
-		p, v, op := all.Next()
+		p, op := all.Next()
 		switch {
 		case p != nil:
-		case v != nil && v.Err != nil:
-			p = s.problemOf(v.Err, len(v.Add) > 0)
-		case v != nil:
-			t.addValueOp(v)
-			if v.Ruled {
-				version = v.Version
-			}
 		case results[op].Err != nil:
 			p = s.problemOfOp(results[op].Err, x, op)
-		default:
-			t.addEventOp(x.Ops[op].Kind, results[op].Allowed)
+		case x.Ops[op].Kind == twotier.Add:
+			added++
+		case x.Ops[op].Kind == twotier.Acquire && results[op].Allowed:
+			allowed++
+		case x.Ops[op].Kind == twotier.Acquire:
+			refused++
 		}
 		if p != nil {
-			if t.failed++; t.failed > 1 {
+			if failed++; failed > 1 {
 				b = append(b, ',')
 			}
 			b = append(b, `{"index":`...)
@@ -192,9 +206,9 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 		}
 	}
 	b = append(b, ']')
-	b = wire.AppendField(b, "added", t.added)
-	b = wire.AppendField(b, "allowed", t.allowed)
-	b = wire.AppendField(b, "refused", t.refused)
+	b = wire.AppendField(b, "added", added)
+	b = wire.AppendField(b, "allowed", allowed)
+	b = wire.AppendField(b, "refused", refused)
 	if version >= 0 {
 		b = wire.AppendField(b, "rules_version", version)
 	}

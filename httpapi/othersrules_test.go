@@ -16,7 +16,7 @@ func TestOthersRulesLookUnknown(t *testing.T) {
 	f := newFake()
 	f.refusals = refusallog.New("n1", func() int64 { return explainedAt })
 	s := guarded(t, httpapi.Options{Service: f, Refusals: f.refusals, Tokens: store,
-		Rules: testRules{}, Distincter: f})
+		Rules: testRules{}})
 	for _, tt := range []struct{ request, body string }{
 		{"GET /v1/explain?key=a&rule=%s", ""},
 		{"GET /v1/explain?key=a&rule=%s&ns=sms", ""},

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"errors"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -35,7 +34,7 @@ func (s *Server) problemOf(err error, write bool) *wire.Problem {
 
 // problemOfOp is problemOf for operation i of x. It names the fields the way the request did.
 func (s *Server) problemOfOp(err error, x *requestState, i int) *wire.Problem {
-	return s.problemOfFailure(err, request.FailureOfOp(err, &x.Ops[i], x.Tag(i) == codec.TagChecks))
+	return s.problemOfFailure(err, x.FailureOfOp(i, err, x.Tag(i) == codec.TagChecks))
 }
 
 // problemOfQuery is problemOf for a query about one key and one window.
@@ -44,8 +43,7 @@ func (s *Server) problemOfQuery(err error) *wire.Problem {
 }
 
 func (s *Server) problemOfFailure(err error, f request.Failure) *wire.Problem {
-	var p *panicError // it is logged as such
-	if f.Kind == request.Internal && !errors.As(err, &p) {
+	if f.Kind == request.Internal {
 		s.log.Error("unexpected error of an operation", "err", err)
 	}
 	return wire.FromFailure(&f)

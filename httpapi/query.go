@@ -109,6 +109,23 @@ func parseCountQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
 	return nil
 }
 
+// parseDistinctQuery reads the query of a count of values as operation 0.
+func parseDistinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
+	t, p := parseWindowsQuery(ctx, d, "distinct has key, ns, window and at")
+	if p != nil {
+		return p
+	}
+	if t.check.Key == nil {
+		return wire.FieldProblem("key", "missing; "+request.WantKey)
+	}
+	d.MoveWindows(0)
+	if p := d.EndDistinctOp(&twotier.Op{TS: t.at}, &t.check); p != nil {
+		return p
+	}
+	d.Link()
+	return nil
+}
+
 // parseWindowsQuery begins an operation and reads a query about one key and several windows, which
 // it adds as limits.
 func parseWindowsQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder, has string) (t target,

@@ -20,6 +20,14 @@ func (s *Server) count(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem 
 	return s.runOnlyOp(x)
 }
 
+// countDistinct counts different values.
+func (s *Server) countDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	if p := parseDistinctQuery(ctx, &x.Decoder); p != nil {
+		return p
+	}
+	return s.runOnlyOp(x)
+}
+
 func (s *Server) showSeries(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	t, window, p := parseSeriesQuery(ctx)
 	if p != nil {

@@ -45,6 +45,9 @@ func (s *Server) routeTable() map[string]route {
 			at: clientAPI, answer: s.add},
 		"/v1/acquire": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
 			answer: s.acquire},
+		"/v1/distinct": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
+			answer: s.addDistinct,
+			get:    &route{need: twotier.RoleRead, at: clientAPI, answer: s.countDistinct}},
 		"/v1/batch": {post: true, body: maxBatchBody, need: twotier.RoleCount | twotier.RoleRead,
 			bare: true, at: clientAPI, handler: s.runBatchOnce},
 		"/v1/reset": {post: true, body: maxBody, need: twotier.RoleAdmin, bare: true,
@@ -80,11 +83,6 @@ func (s *Server) routeTable() map[string]route {
 			routes["/v1/backtest"] = route{post: true, body: maxBatchBody, all: true, bare: true,
 				need: twotier.RoleRead | twotier.RoleAdmin, at: adminAPI, handler: s.backtest}
 		}
-	}
-	if s.opts.Distincter != nil {
-		routes["/v1/distinct"] = route{post: true, body: maxBody, need: twotier.RoleCount,
-			at: clientAPI, answer: s.addDistinct,
-			get: &route{need: twotier.RoleRead, at: clientAPI, answer: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
 		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,

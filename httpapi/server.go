@@ -66,8 +66,6 @@ type Options struct {
 	// Backtester predicts the effect of rules. Default: none, and its path does not exist, nor does
 	// it without RuleBook.
 	Backtester Backtester
-	// Distincter counts distinct values. Default: none, and its path does not exist.
-	Distincter Distincter
 	// Story is the story of a demonstration, which the page shows and steers with the AdminToken.
 	// It needs a Listen on loopback. Default: none, and its path does not exist.
 	Story Story

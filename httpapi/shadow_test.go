@@ -55,7 +55,7 @@ func TestShadow(t *testing.T) {
 	} {
 		f, c := newFake(), verdicts.New()
 		f.set([]byte("k"), 10)
-		s, err := httpapi.New(httpapi.Options{Service: f, Distincter: f, Rules: testRules{},
+		s, err := httpapi.New(httpapi.Options{Service: f, Rules: testRules{},
 			Verdicts: c, Shadow: twotier.Shadow{"default": true, "strict": false}})
 		if err != nil {
 			t.Fatal(err)

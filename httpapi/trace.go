@@ -131,11 +131,8 @@ func (x *requestState) annotateSpan(ns []byte, operations int) {
 
 // firstNamespace returns the namespace of the first operation of a batch.
 func (x *requestState) firstNamespace() []byte {
-	switch {
-	case len(x.Ops) > 0:
-		return x.Ops[0].Checks[0].NS
-	case len(x.Values) > 0:
-		return x.Values[0].Op.NS
+	if len(x.Ops) == 0 {
+		return nil
 	}
-	return nil
+	return x.Ops[0].Checks[0].NS
 }

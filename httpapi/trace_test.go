@@ -29,7 +29,7 @@ const (
 func recording(t testing.TB, f *fake) (*httpapi.Server, *spantest.Recorder) {
 	t.Helper()
 	r := new(spantest.Recorder)
-	s, err := httpapi.New(httpapi.Options{Service: f, Distincter: f, Rules: testRules{},
+	s, err := httpapi.New(httpapi.Options{Service: f, Rules: testRules{},
 		Verdicts: verdicts.New(), Tracer: r})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/request"
 )
 
 // TestAcquireValues acquires with values beside events, and compares answers. Values and events are
@@ -92,7 +92,7 @@ func TestAcquireValuesInBatch(t *testing.T) {
 // TestAcquireValuesRefusals: a refusal names the wrong field, and adds nothing.
 func TestAcquireValuesRefusals(t *testing.T) {
 	s := newServer(t, newFake())
-	many := strings.Repeat(`"v",`, distinct.MaxValues) + `"v"`
+	many := strings.Repeat(`"v",`, request.MaxValues) + `"v"`
 	const few = `"value_limits":[{"window":"1h","max":2}]`
 	const values = `{"key":"k","values":["v"],`
 	for body, want := range map[string]string{

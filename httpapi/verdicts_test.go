@@ -19,7 +19,7 @@ import (
 func judging(t testing.TB, f *fake) (*httpapi.Server, func() string) {
 	t.Helper()
 	c := verdicts.New()
-	s, err := httpapi.New(httpapi.Options{Service: f, Distincter: f, Rules: testRules{},
+	s, err := httpapi.New(httpapi.Options{Service: f, Rules: testRules{},
 		Verdicts: c, Collectors: []prometheus.Collector{c}})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -33,7 +33,7 @@ func BenchmarkValuesBytes(b *testing.B) {
 					check := twotier.Check{Kind: twotier.ValuesCheck, N: 1}
 					check.NS, check.Key = twotier.ValuesKey(nil, fmt.Append(nil, "key", k))
 					for i := range n {
-						check.Values = []uint64{distinct.Hash(0, fmt.Append(nil, i))}
+						check.Values = []uint64{companions.HashValue(0, fmt.Append(nil, i))}
 						op := twotier.Op{TS: now - int64(n-i)*(86_400_000/int64(n)),
 							Checks: []twotier.Check{check}}
 						must.Succeed(b, c.Do(b.Context(), &op, &res))

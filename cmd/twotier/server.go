@@ -116,7 +116,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.node, err = node.New(opt); err != nil {
 		return nil, err
 	}
-	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
+	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
 	web.Refusals, counters.Shadows = s.node.RefusalLog(), s.node
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally)
 	s.history = verdicts.NewHistory(counters, s.node, opt.Clock.Now)

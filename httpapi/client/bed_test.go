@@ -321,7 +321,7 @@ func (s *server) listen(t testing.TB, address string) {
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
 		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(t, s.node),
-		RuleBook: noDocument(t), Backtester: s.node, Distincter: s.node,
+		RuleBook: noDocument(t), Backtester: s.node,
 		Refusals: s.node.RefusalLog(),
 		Peer:     peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})

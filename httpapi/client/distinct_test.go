@@ -9,7 +9,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -223,20 +222,22 @@ func (b *bed) manyValues(t *testing.T, round int) error {
 	s := b.nodes[0]
 	key := b.keyOf(t, b.nodes[1], round)
 	const ops, most = 4_000, 100
-	results := make([]distinct.Result, ops)
-	var calls []distinct.Call
+	results := make([]twotier.Result, ops)
+	var calls []twotier.Op
 	for i := range ops / 2 {
-		calls = append(calls, distinct.Call{Values: [][]byte{fmt.Append(nil, "v", i)},
-			Res: &results[2*i], Op: &distinct.Op{Key: []byte(key),
-				Limits: []twotier.Limit{{Window: 86_400_000, Max: most}}}},
-			distinct.Call{Values: [][]byte{[]byte("a"), []byte("b")}, Res: &results[2*i+1],
-				Op: &distinct.Op{Key: fmt.Append(nil, "many", round, i),
-					Windows: []int64{3_600_000}}})
+		calls = append(calls, twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{{Key: []byte(key)}},
+			Values: []twotier.ValuesOf{{Values: [][]byte{fmt.Append(nil, "v", i)},
+				Limits: []twotier.Limit{{Window: 86_400_000, Max: most}}}}},
+			twotier.Op{Kind: twotier.Add,
+				Checks: []twotier.Check{{Key: fmt.Append(nil, "many", round, i)}},
+				Values: []twotier.ValuesOf{{Values: [][]byte{[]byte("a"), []byte("b")},
+					Limits: []twotier.Limit{{Window: 3_600_000, Max: twotier.MaxBound}}}}})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	before := s.peers.Stats().MessagesTotal
-	s.node.DistinctAll(ctx, calls)
+	s.node.DoAll(ctx, calls, results)
 	sent := s.peers.Stats().MessagesTotal - before
 	from := map[twotier.Source]int{}
 	for i := range calls {
@@ -244,9 +245,9 @@ func (b *bed) manyValues(t *testing.T, round int) error {
 		if i%2 == 1 {
 			n = 2
 		}
-		if calls[i].Err != nil || len(r.Counts) != 1 || r.Counts[0].Count != n ||
+		if r.Err != nil || len(r.Values) != 1 || r.Values[0].Limits[0].Count != n ||
 			r.Allowed != (i%2 == 1 || i/2 < most) || i%2 == 0 && r.Source != twotier.SourceOwner {
-			return fmt.Errorf("%d: %+v %w, want %d", i, r, calls[i].Err, n)
+			return fmt.Errorf("%d: %+v %w, want %d", i, r, r.Err, n)
 		}
 		from[r.Source]++
 	}

@@ -117,7 +117,6 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/syncer", goRedis,
 		},
 		"internal/redisurl": {},
-		"internal/distinct": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/embedded": {
 			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
 		},
@@ -158,7 +157,7 @@ func importMap() map[string][]string {
 		"internal/ruletest": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/embedded",
+			"twotier.dev/twotier/internal/embedded",
 			"twotier.dev/twotier/internal/envoy", "twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/request",
@@ -202,13 +201,13 @@ func importMap() map[string][]string {
 		"internal/events": {"twotier.dev/twotier/internal/cluster"},
 		"internal/bans":   {"twotier.dev/twotier", prometheus},
 		// Companions and holds are operations of other operations.
-		"internal/companions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct"},
+		"internal/companions": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/holds":      {"twotier.dev/twotier", prometheus},
 		"internal/node": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/backtest",
 			"twotier.dev/twotier/internal/bans", "twotier.dev/twotier/internal/cluster",
 			"twotier.dev/twotier/internal/companions",
-			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/elapsed",
+			"twotier.dev/twotier/internal/elapsed",
 			"twotier.dev/twotier/internal/events",
 			"twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/modes",
 			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/ownership",
@@ -246,7 +245,7 @@ func importMap() map[string][]string {
 		"internal/account":  {"twotier.dev/twotier/internal/clientaddr"},
 		"internal/hostname": {},
 		"internal/verdicts": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			prometheus,
@@ -264,20 +263,20 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/trace",
 		},
 		"internal/ask": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier",
 			"twotier.dev/twotier/internal/holds", "twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/token",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
 		},
 		"internal/explain": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
-			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/refusallog",
+			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 		},
 		"httpapi/internal/wire": {"twotier.dev/twotier/internal/request", fasthttp},
 		"httpapi/internal/codec": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/internal/wire",
-			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
@@ -305,7 +304,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/clientaddr",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/companions",
-			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/explain",
+			"twotier.dev/twotier/internal/explain",
 			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/hostname",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/ratefield",
@@ -317,7 +316,7 @@ func importMap() map[string][]string {
 		},
 		"internal/resp": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/distinct",
+			"twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/explain", "twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",

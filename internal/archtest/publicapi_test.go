@@ -139,7 +139,7 @@ func (w *surface) visit(t types.Type, at string) {
 // named records a type if its package is internal to this module.
 func (w *surface) named(name *types.TypeName, at string) {
 	if p := name.Pkg(); p != nil && p != w.pkg && strings.HasPrefix(p.Path(), module) &&
-		isInternal(p.Path()) && p.Path() != module+"/internal/distinct" {
+		isInternal(p.Path()) {
 		w.found = append(w.found, fmt.Sprintf("%s mentions %s.%s, which users can't name", at,
 			p.Name(), name.Name()))
 	}

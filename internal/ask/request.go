@@ -47,6 +47,8 @@ type Request struct {
 	warns   bool                  // a rule of the request has a warning level
 	limited []twotier.Lease       // the limits of the check in progress on leases
 	adding  verdicts.Values       // the values of the check in progress
+	windows []twotier.Limit       // in which they are only counted
+	spelled [][]byte              // parallel to windows
 
 	releases bool           // a hold of the request is released at its end
 	made     map[int]string // the ids of holds that AwaitDeadlines has made, by their operations
@@ -100,6 +102,7 @@ func (r *Request) BeginOp() {
 func (r *Request) BeginCheck() {
 	r.start, r.naming, r.found = len(r.limits), r.naming[:0], r.found[:0]
 	r.limited, r.adding = r.limited[:0], verdicts.Values{}
+	r.windows, r.spelled = r.windows[:0], r.spelled[:0]
 }
 
 // NeedsHold reports whether the operation in progress has a hold, or limits on leases: then call
@@ -130,14 +133,21 @@ func (r *Request) HasRules() bool { return len(r.ruled) > 0 }
 
 // HasValues reports whether the request has values so far, or limits on them.
 func (r *Request) HasValues() bool {
-	return len(r.values)+len(r.adding.Add)+len(r.adding.Op.Limits) > 0
+	return len(r.values)+len(r.adding.Add)+len(r.adding.Limits) > 0
 }
 
 // Warns reports whether a rule of the request has a warning level.
 func (r *Request) Warns() bool { return r.warns }
 
-// RuledCount returns how many limits of rules the request has so far.
-func (r *Request) RuledCount() int { return len(r.ruled) }
+// RuledCount returns how many limits of rules the request has so far, including all limits on
+// values.
+func (r *Request) RuledCount() int {
+	n := len(r.ruled)
+	for i := range r.values {
+		n += len(r.values[i].Limits)
+	}
+	return n
+}
 
 // OpRuledCount returns how many limits of rules the operation in progress has so far.
 func (r *Request) OpRuledCount() (n int) {
@@ -158,14 +168,8 @@ func (r *Request) OpSize() (keys, limits int) {
 	return keys, len(r.limits) - r.op.limits
 }
 
-// MoveLimits removes the limits of the check in progress and returns them and the texts of their
-// windows. Both are valid until the next limit is added.
-func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
-	end := len(r.limits)
-	limits, texts = r.limits[r.start:end:end], r.texts[r.start:end:end]
-	r.limits, r.texts = r.limits[:r.start], r.texts[:r.start]
-	return limits, texts
-}
+// wantNoLeases is the reason for refusing limits on leases.
+const wantNoLeases = "only an acquire can limit how many are open at the same time"
 
 // PrepareCheck checks that the check in progress has everything its operation needs, and finds the
 // rules that judge it: the rules that it names or, if an acquire names neither rules nor limits,
@@ -174,7 +178,7 @@ func (r *Request) MoveLimits() (limits []twotier.Limit, texts [][]byte) {
 func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
 	f *request.Failure) {
 	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start &&
-		len(r.limited)+len(r.adding.Op.Limits) == 0 {
+		len(r.limited)+len(r.adding.Limits) == 0 {
 		if limits, bans, f = r.findRuleLimits(c, kind); f != nil {
 			return 0, 0, f
 		}
@@ -198,8 +202,7 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 	case kind == twotier.Acquire && (c.N < 0 || c.N > request.MaxN):
 		f = request.FieldFailure("n", request.WantAcquireN)
 	case kind != twotier.Acquire && len(r.limited) > 0:
-		f = request.FieldFailure("limits", "only an acquire can limit how many are open at the "+
-			"same time")
+		f = request.FieldFailure("limits", wantNoLeases)
 	case kind == twotier.Acquire && missing:
 		f = request.FieldFailure("limits", "missing; want at least one "+r.words().Limits)
 	case kind == twotier.Count && missing:

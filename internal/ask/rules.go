@@ -233,9 +233,10 @@ func (r *Request) shadowLimits() {
 	}
 }
 
-// HasNamedRules reports whether the request has limits of rules of the document so far.
+// HasNamedRules reports whether rules of the document judge the request so far.
 func (r *Request) HasNamedRules() bool {
-	return slices.ContainsFunc(r.ruled, func(l RuledLimit) bool { return l.isNamed() })
+	return slices.ContainsFunc(r.ruled, func(l RuledLimit) bool { return l.isNamed() }) ||
+		slices.ContainsFunc(r.values, func(v checkValues) bool { return v.Ruled })
 }
 
 // IsRuled reports whether rules of the document judged operation i.
@@ -270,36 +271,4 @@ func (r *Request) seekRuled(limit int) (n int, ok bool) {
 	return slices.BinarySearchFunc(r.ruled, limit, func(l RuledLimit, at int) int {
 		return l.at - at
 	})
-}
-
-// AddValueRuleLimits adds the limits of the rules that the check in progress names, or of the
-// default rules, to an operation on values, and puts its other limits into shadow if its namespace
-// is.
-func (r *Request) AddValueRuleLimits(v *verdicts.Values) *request.Failure {
-	own := len(v.Op.Limits)
-	if f := r.addValueRules(v); f != nil {
-		return f
-	}
-	for k := 0; k < own && r.Shadow.In(v.Op.NS); k++ {
-		v.Op.Shadow = append(v.Op.Shadow, k)
-	}
-	return nil
-}
-
-// addValueRules adds the limits of rules to an operation on values.
-func (r *Request) addValueRules(v *verdicts.Values) *request.Failure {
-	if v.WantsDefaults(r.naming) {
-		set, f := r.ResolveRules()
-		if f != nil {
-			return f
-		}
-		r.naming = append(r.naming, set.DistinctDefaults(v.Op.NS)...)
-	}
-	if len(r.naming) == 0 {
-		return nil
-	}
-	if wrong := v.AddRules(r.naming, r.inForce.Version()); wrong != nil {
-		return request.FieldFailure(wrong.Field, wrong.Detail)
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 )
 
 // Service executes operations. A method must not keep an operation, its keys or its context after
@@ -37,13 +36,6 @@ type Keys interface {
 type Resetter interface {
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
-}
-
-// Distincter counts distinct values.
-type Distincter interface {
-	// Distinct adds values to a key, unless a limit forbids it, and counts the distinct ones.
-	// Without values it only counts.
-	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
 }
 
 // Rules resolves the names of rules.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
@@ -59,16 +58,6 @@ func (v *Verdicts) Count(a *Arrival, r *Request) {
 	}
 }
 
-// CountValues counts the verdict on an executed operation on values, if it has limits.
-func (v *Verdicts) CountValues(a *Arrival, op *verdicts.Values, res *distinct.Result) {
-	if !v.IsEnabled() || len(op.Op.Limits) == 0 {
-		return
-	}
-	run := v.Begin(a)
-	run.CountValues(op, res)
-	run.End(time.Since(a.Began))
-}
-
 // CountVerdicts adds the verdicts on the executed acquires to run, and keeps the ids of their
 // refusals.
 func (r *Request) CountVerdicts(run *verdicts.Run) {
@@ -92,7 +81,7 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 				run.CountCheck(op, j, res, r.origins(i, j))
 			}
 			if v != nil {
-				run.AddValues(v, &of)
+				run.AddValues(v, of)
 			}
 		}
 		if !res.Allowed && !run.RefusalID().IsZero() {

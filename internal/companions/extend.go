@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 )
 
 // Extended is an operation with the bans of the rules that judge it, with its values and leases.
@@ -46,7 +45,7 @@ func Extend(op *twotier.Op, seed uint64) *Extended {
 			x.add(banOf(&op.Checks[i], &op.Rules[ban]), source{i, ban, twotier.BanCheck})
 		}
 		if adds {
-			x.add(distinct.CheckOf(&op.Checks[i], &op.Values[values], seed),
+			x.add(valuesOf(&op.Checks[i], &op.Values[values], seed),
 				source{i, values, twotier.ValuesCheck})
 			values++
 		}

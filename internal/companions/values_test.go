@@ -8,7 +8,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/companions"
-	"twotier.dev/twotier/internal/distinct"
 )
 
 // withValues returns an operation whose first check has a ban and values, whose second has only
@@ -43,7 +42,7 @@ func TestValues(t *testing.T) {
 	if got != want || !companions.Needs(&twotier.Op{Values: op.Values}) || x.Op.Values != nil {
 		t.Errorf("extended to %s\nwant %s", got, want)
 	}
-	hashes := []uint64{distinct.Hash(7, []byte("x")), distinct.Hash(7, []byte("y"))}
+	hashes := []uint64{companions.HashValue(7, []byte("x")), companions.HashValue(7, []byte("y"))}
 	slices.Sort(hashes)
 	if !slices.Equal(x.Op.Checks[2].Values, hashes) {
 		t.Errorf("%v, want %v", x.Op.Checks[2].Values, hashes)

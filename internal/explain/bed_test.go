@@ -10,7 +10,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/holds"
@@ -67,7 +66,7 @@ func newBed(t *testing.T, rules []twotier.Rule) *bed {
 	must.Succeed(t, b.node.Open(t.Context(), ""))
 	t.Cleanup(func() { must.Succeed(t, b.node.Close(context.Background())) })
 	set := rulesOf{twotier.NewRuleSet(rules).Numbered(7)}
-	b.explainer = explain.Explainer{Service: b.node, Refusals: b.node, Values: b.node, Rules: set}
+	b.explainer = explain.Explainer{Service: b.node, Refusals: b.node, Rules: set}
 	counters := verdicts.New()
 	b.verdicts.Counter, b.verdicts.Refusals = counters, b.node.RefusalLog()
 	b.history = verdicts.NewHistory(counters, b.node, clock.Now)
@@ -115,29 +114,40 @@ func (b *bed) acquire(s step) (*twotier.Result, refusallog.ID) {
 		fail(r.CheckHold(&op))
 	}
 	r.EndOp(&op, 0)
-	r.Link()
-	res := &r.EmptyResults()[0]
-	must.Succeed(b.t, b.node.Do(b.t.Context(), &r.Ops[0], res))
-	b.verdicts.Count(&ask.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()}, r)
-	return res, r.RefusalOf(0)
+	return b.do()
 }
 
 // addValues adds values to a key, judged by a rule.
-func (b *bed) addValues(key, rule string, values ...string) (*distinct.Result, refusallog.ID) {
+func (b *bed) addValues(key, rule string, values ...string) (*twotier.Result, refusallog.ID) {
 	b.t.Helper()
-	var v verdicts.Values
+	var add [][]byte
 	for _, value := range values {
-		v.Add = append(v.Add, []byte(value))
+		add = append(add, []byte(value))
 	}
-	v.Op.Key = []byte(key)
-	set := b.request.Rules.Rules()
-	if wrong := v.AddRules([]*twotier.Rule{set.Find([]byte(rule))}, 7); wrong != nil {
-		b.t.Fatal(wrong)
+	r := &b.request
+	r.Reset()
+	r.BeginOp()
+	r.AddValues(add)
+	f := r.AddNamedRule([]byte(rule))
+	if f == nil {
+		f = r.EndDistinct(new(twotier.Op), &twotier.Check{Key: []byte(key)}, 0)
 	}
-	var res distinct.Result
-	must.Succeed(b.t, b.node.Distinct(b.t.Context(), &v.Op, v.Add, &res))
-	b.verdicts.CountValues(&ask.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()}, &v, &res)
-	return &res, v.Refusal
+	if f != nil {
+		b.t.Fatal(f)
+	}
+	return b.do()
+}
+
+// do executes the only operation of the request, and returns its result and the id of its refusal.
+func (b *bed) do() (*twotier.Result, refusallog.ID) {
+	b.t.Helper()
+	r := &b.request
+	r.Link()
+	results := r.EmptyResults()
+	must.Succeed(b.t, b.node.Do(b.t.Context(), &r.Ops[0], &results[0]))
+	b.verdicts.Count(&ask.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()}, r)
+	res := results[0] // the next request reuses the results
+	return &res, r.RefusalOf(0)
 }
 
 // explain explains a key, or the refusal with an id.

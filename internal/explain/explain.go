@@ -31,12 +31,10 @@ type Service interface {
 	ask.Keys
 }
 
-// Explainer explains refusals. All fields but Rules and Values are required.
+// Explainer explains refusals. All fields but Rules are required.
 type Explainer struct {
 	Service  Service
 	Refusals Refusals
-	// Values counts different values. Nil if there are none.
-	Values ask.Distincter
 	// Rules has the rules in force. Nil if there are none.
 	Rules ask.Rules
 }

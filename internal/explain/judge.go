@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -113,7 +113,7 @@ func (j *judging) verdict(ctx context.Context, r *twotier.Rule,
 		j.addWindows(ctx, &one, r, judged, counted)
 		addConcurrent(&one, r, judged)
 	}
-	if len(r.DistinctFor(j.query.Key)) > 0 && j.Values != nil {
+	if len(r.DistinctFor(j.query.Key)) > 0 {
 		return one, j.addValues(ctx, &one, r)
 	}
 	return one, nil
@@ -210,14 +210,16 @@ func addConcurrent(one *Rule, r *twotier.Rule, judged *twotier.Result) {
 // addValues adds the limits on different values.
 func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) error {
 	limits := r.DistinctFor(j.query.Key)
-	op := distinct.Op{NS: j.query.NS, Key: j.query.Key}
-	for _, l := range limits {
-		op.Windows = append(op.Windows, l.Window)
+	windows := make([]twotier.Limit, len(limits))
+	for i, l := range limits {
+		windows[i] = twotier.Limit{Window: l.Window, Max: twotier.MaxBound}
 	}
-	var res distinct.Result
-	if err := j.Values.Distinct(ctx, &op, nil, &res); err != nil {
-		if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok {
-			one.Error = invalid.Error()
+	op := twotier.Op{Kind: twotier.Count, Values: []twotier.ValuesOf{{Limits: windows}},
+		Checks: []twotier.Check{{NS: j.query.NS, Key: j.query.Key}}}
+	var res twotier.Result
+	if err := j.Service.Do(ctx, &op, &res); err != nil {
+		if f := request.FailureOfOp(err, &op, false); f.Kind == request.Invalid {
+			one.Error = f.Detail
 			return nil
 		}
 		return err
@@ -227,8 +229,12 @@ func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) err
 	}
 	j.answer.Degraded = j.answer.Degraded || res.Degraded
 	passes := true
-	for i, l := range limits[:min(len(limits), len(res.Counts))] {
-		c := res.Counts[i]
+	var counted []twotier.LimitResult
+	if len(res.Values) > 0 { // another node's result may be short
+		counted = res.Values[0].Limits
+	}
+	for i, l := range limits[:min(len(limits), len(counted))] {
+		c := &counted[i]
 		v := Values{Window: l.Text, Limit: l.Max, Count: c.Count, Error: c.Error,
 			Remaining: max(0, l.Max-c.Count), Passes: c.Count < l.Max}
 		passes = passes && v.Passes

@@ -58,9 +58,10 @@ const (
 
 // The options of the commands in RESP.
 const (
-	OptionsOfAdd     = NS | N | TS | Ack
-	OptionsOfCount   = NS | At | Bounds
-	OptionsOfAcquire = OptionsOfAdd | Booleans | Hold | OnExpiry | Values | Limits | ValueLimits |
+	OptionsOfAdd      = NS | N | TS | Ack
+	OptionsOfCount    = NS | At | Bounds
+	OptionsOfDistinct = NS | TS | Values | Limits | Rules | Window
+	OptionsOfAcquire  = OptionsOfAdd | Booleans | Hold | OnExpiry | Values | Limits | ValueLimits |
 		Concurrent | Rules | Checks
 )
 

@@ -8,9 +8,20 @@ import (
 	"testing/synctest"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/rpc"
 )
+
+// valuesOp returns an operation that adds values, if any, and counts those of a minute.
+func valuesOp(key []byte, values ...string) *twotier.Op {
+	op := &twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{Key: key}},
+		Values: []twotier.ValuesOf{{Limits: []twotier.Limit{{Window: 60_000,
+			Max: twotier.MaxBound}}}}}
+	for _, value := range values {
+		op.Kind, op.Values[0].Values = twotier.Add, append(op.Values[0].Values, []byte(value))
+	}
+	return op
+}
 
 // TestForwardedValuesAreHashed adds values to a key of another node, which gets their hashes.
 func TestForwardedValuesAreHashed(t *testing.T) {
@@ -25,20 +36,20 @@ func TestForwardedValuesAreHashed(t *testing.T) {
 				c.Limits = []twotier.LimitResult{{Window: 60_000, Count: 2, Lo: 2, Hi: 2}}
 			}}
 		n, key := beside(t, &failing{}, peers)
-		var res distinct.Result
-		op := &distinct.Op{Key: key, Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}
-		values := [][]byte{[]byte("b"), []byte("a"), []byte("b")}
-		if err := n.Distinct(t.Context(), op, values, &res); err != nil {
+		var res twotier.Result
+		op := valuesOp(key, "b", "a", "b")
+		op.Kind, op.Values[0].Limits[0].Max = twotier.Acquire, 5
+		if err := n.Do(t.Context(), op, &res); err != nil {
 			t.Fatal(err)
 		}
-		want := []uint64{distinct.Hash(0, []byte("a")), distinct.Hash(0, []byte("b"))}
+		want := []uint64{companions.HashValue(0, []byte("a")), companions.HashValue(0, []byte("b"))}
 		slices.Sort(want)
 		ns, name := twotier.ValuesKey(nil, key)
 		if len(got) != 1 || !slices.Equal(got[0].Values, want) || got[0].N != 2 ||
 			string(got[0].NS) != string(ns) || string(got[0].Key) != string(name) {
 			t.Errorf("forwarded %+v", got)
 		}
-		if !res.Allowed || res.Source != twotier.SourceOwner || res.Counts[0].Count != 2 {
+		if !res.Allowed || res.Source != twotier.SourceOwner || res.Values[0].Limits[0].Count != 2 {
 			t.Errorf("%+v", res)
 		}
 	})
@@ -70,7 +81,7 @@ func TestForwardedAcquireWithValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got) != 2 || len(got[0].Checks) != 2 || !got[0].Checks[1].IsValues() ||
-			got[0].Checks[1].Values[0] != distinct.Hash(0, []byte("a")) ||
+			got[0].Checks[1].Values[0] != companions.HashValue(0, []byte("a")) ||
 			got[0].Checks[1].Limits[1].Max != twotier.MaxBound || !got[1].DryRun ||
 			len(got[1].Checks) != 1 || got[1].Checks[0].Limits[0].Max != 1 {
 			t.Errorf("forwarded %+v", got)
@@ -90,16 +101,14 @@ func TestResetForgetsValues(t *testing.T) {
 		here := 0
 		for i := range 20 {
 			key := fmt.Append(nil, "k", i)
-			if n.Distinct(t.Context(), &distinct.Op{Key: key}, [][]byte{[]byte("v")},
-				new(distinct.Result)) != nil {
+			if n.Do(t.Context(), valuesOp(key, "v"), new(twotier.Result)) != nil {
 				continue // the other node's
 			}
 			here++
-			var res distinct.Result
-			query := &distinct.Op{Key: key, Windows: []int64{60_000}}
+			var res twotier.Result
 			err := errors.Join(n.Reset(t.Context(), nil, key),
-				n.Distinct(t.Context(), query, nil, &res))
-			if err != nil || res.Counts[0].Count != 0 {
+				n.Do(t.Context(), valuesOp(key), &res))
+			if err != nil || res.Values[0].Limits[0].Count != 0 {
 				t.Errorf("%s: %+v, %v", key, res, err)
 			}
 		}

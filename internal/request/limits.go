@@ -23,6 +23,9 @@ const (
 	MaxLimits = 16
 	// MaxWindows bounds the windows of a count.
 	MaxWindows = 64
+	// MaxValues bounds the different values of a check, MaxValueBytes each of them, and
+	// MaxValueLimits the limits on them, including those of rules.
+	MaxValues, MaxValueBytes, MaxValueLimits = 1000, 1024, 64
 	// MaxN is the largest number of events in one check.
 	MaxN = 1<<31 - 1
 	// MaxTop bounds a list of busiest keys.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/internal/topkeys"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -97,7 +99,11 @@ func (s *service) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	if err := s.fault(); err != nil {
 		return err
 	}
-	err := s.counter.Do(ctx, op, res)
+	do := s.counter.Do
+	if len(op.Values) > 0 {
+		do = extended.Service{Counter: s.counter}.Do
+	}
+	err := do(ctx, op, res)
 	if err == nil {
 		s.refused.RecordOne(op, res)
 	}
@@ -112,7 +118,11 @@ func (s *service) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 		}
 		return
 	}
-	s.counter.DoAll(ctx, ops, res)
+	all := s.counter.DoAll
+	if slices.ContainsFunc(ops, func(op twotier.Op) bool { return len(op.Values) > 0 }) {
+		all = extended.Service{Counter: s.counter}.DoAll
+	}
+	all(ctx, ops, res)
 	s.refused.Record(ops, res)
 }
 

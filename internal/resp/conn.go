@@ -233,8 +233,6 @@ func (c *conn) executeUnbatched(id command, args [][]byte) errorReply {
 		return c.executeTop(args)
 	case cmdForget:
 		return c.executeReset(args)
-	case cmdDistinct:
-		return c.executeDistinct(args)
 	case cmdSettle:
 		return c.executeSettle(args)
 	case cmdRelease:
@@ -332,10 +330,17 @@ func (c *conn) executeBatch() {
 	if w.HasReleases() {
 		w.AwaitDeadlines(ctx, results)
 	}
+	if w.HasValues() {
+		w.FailUnjudged()
+	}
 	for i := range results {
-		if err := results[i].Err; err != nil {
-			c.replyError(c.server.errorOfOp(err, &w.Ops[i]))
-		} else {
+		form, err := shape(w.Tag(i)), results[i].Err
+		switch {
+		case err != nil:
+			c.replyError(c.server.errorOf(err, w.FailureOfOp(i, err, len(w.Ops[i].Checks) > 1)))
+		case form == shapeValues || form == shapeJudgedValues:
+			c.appendValues(i, &results[i], form == shapeJudgedValues)
+		default:
 			w.appendAnswer(i, &results[i])
 		}
 		c.writeIfFull()

@@ -1,14 +1,11 @@
 package resp
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -17,83 +14,96 @@ import (
 // givenTwice is the error detail of an option given more than once.
 const givenTwice = "given twice"
 
-// distinctQuery holds the arguments of TT.DISTINCT.
-type distinctQuery struct {
-	draft draft // of the key, the namespace, limits and rules
-	op    verdicts.Values
-	// asked is set if the command has LIMIT or RULE, and its answer therefore carries their
-	// verdict.
-	asked bool
+// parseDistinct adds TT.DISTINCT key [NS ns] [TS ms] [VALUES n v...] [LIMIT window max | RULE
+// name]... [WINDOW w...] to the batch.
+func (w *work) parseDistinct(args [][]byte) errorReply {
+	d := w.beginOp(args)
+	e := d.readDistinctArgs()
+	if e == "" {
+		e = d.endDistinct()
+	}
+	if e != "" {
+		w.DropOp()
+	}
+	return e
 }
 
-// parse reads key [NS ns] [TS ms] [VALUES n v...] [LIMIT window max | RULE name]... [WINDOW w...].
-func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
-	q.draft = w.beginOp(args)
-	defer w.DropOp()
-	if e := q.draft.readKey(); e != "" {
+// readDistinctArgs reads a key and its options.
+func (d *draft) readDistinctArgs() errorReply {
+	if e := d.readKey(); e != "" {
 		return e
 	}
-	for len(q.draft.args) > 0 {
-		if e := q.readOption(); e != "" {
+	for len(d.args) > 0 {
+		o := optionOf(d.args[0])
+		switch {
+		case len(d.args) < 2:
+			return fieldError(request.Clip(d.args[0]), "its value is missing")
+		case o&fields.OptionsOfDistinct == 0:
+			return fieldError(request.Clip(d.args[0]),
+				"unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
+		}
+		d.args = d.args[1:]
+		read := d.readOption
+		if o == fields.Window {
+			read = d.readValueWindows
+		}
+		if e := read(o); e != "" {
 			return e
 		}
 	}
-	op := &q.op.Op
-	op.NS, op.Key, op.TS = q.draft.check.NS, q.draft.check.Key, q.draft.op.TS
-	op.Limits, _ = w.MoveLimits()
-	q.asked = len(op.Limits) > 0 || w.NamesRules()
-	if e := q.validate(); e != "" {
-		return e
+	return ""
+}
+
+// readValueWindows reads the windows in which values are counted, which come last.
+func (d *draft) readValueWindows(fields.Set) errorReply {
+	if len(d.args) > request.MaxWindows {
+		return fieldError("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 	}
-	if f := w.AddValueRuleLimits(&q.op); f != nil {
+	own := d.w.LimitCount()
+	for _, text := range d.args {
+		ms, wrong := request.ParseWindow(text)
+		if wrong != "" {
+			return fieldError("window", wrong)
+		}
+		d.w.AddLimit(twotier.Limit{Window: ms}, nil)
+	}
+	d.w.MoveWindows(own)
+	d.args = nil
+	return ""
+}
+
+// endDistinct adds the command that has been read, unless it has nothing to do. If it has LIMIT or
+// RULE, its answer carries their verdict.
+func (d *draft) endDistinct() errorReply {
+	form, v := shapeValues, d.w.ValuesInProgress()
+	if d.w.LimitCount() > 0 || d.w.NamesRules() {
+		form = shapeJudgedValues
+	}
+	switch {
+	case len(v.Add) == 0 && form == shapeJudgedValues:
+		return fieldError("values", "missing; limits and rules judge what is added")
+	case len(v.Add) == 0 && !d.w.HasWindows():
+		return fieldError("values", "missing; want VALUES, WINDOW or both")
+	}
+	if f := d.w.EndDistinct(&d.op, &d.check, uint8(form)); f != nil {
 		return errorOfFailure(f)
 	}
 	return ""
 }
 
-// readOption reads one option and its value.
-func (q *distinctQuery) readOption() errorReply {
-	option := bytes.ToUpper(q.draft.args[0][:min(len(q.draft.args[0]), 8)])
-	if len(q.draft.args) < 2 {
-		return fieldError(request.Clip(q.draft.args[0]), "its value is missing")
-	}
-	value := q.draft.args[1]
-	q.draft.args = q.draft.args[1:]
-	switch o := optionOf(option); o {
-	case fields.Limits, fields.Rules, fields.NS, fields.TS:
-		return q.draft.readOption(o)
-	}
-	switch q.draft.args = q.draft.args[1:]; string(option) {
-	case "VALUES":
-		if q.op.Add != nil {
-			return fieldError("values", givenTwice)
-		}
-		var e errorReply
-		q.op.Add, e = q.draft.readValues(value)
-		return e
-	case "WINDOW":
-		rest := q.draft.args
-		q.draft.args = nil
-		return q.readWindows(value, rest)
-	default:
-		return fieldError(request.Clip(option),
-			"unknown option; want NS, TS, VALUES, LIMIT, RULE or WINDOW")
-	}
-}
-
 // readValues reads so many values.
 func (d *draft) readValues(count []byte) ([][]byte, errorReply) {
 	n, ok := parseInteger(count)
-	if !ok || n < 1 || n > distinct.MaxValues || n > int64(len(d.args)) {
+	if !ok || n < 1 || n > request.MaxValues || n > int64(len(d.args)) {
 		return nil, d.fieldError("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
-			"values", distinct.MaxValues))
+			"values", request.MaxValues))
 	}
 	values := slices.Clone(d.args[:n]) // the next command has the list of arguments
 	d.args = d.args[n:]
 	for i, v := range values {
-		if len(v) == 0 || len(v) > distinct.MaxValueBytes {
+		if len(v) == 0 || len(v) > request.MaxValueBytes {
 			return nil, d.fieldError(fmt.Sprintf("values[%d]", i), fmt.Sprintf(
-				"want 1 to %d bytes", distinct.MaxValueBytes))
+				"want 1 to %d bytes", request.MaxValueBytes))
 		}
 	}
 	return values, ""
@@ -101,7 +111,7 @@ func (d *draft) readValues(count []byte) ([][]byte, errorReply) {
 
 // readValueLimit reads a window and the maximum of different values in it.
 func (d *draft) readValueLimit() errorReply {
-	path := fmt.Sprintf("value_limits[%d].", len(d.w.ValuesInProgress().Op.Limits))
+	path := fmt.Sprintf("value_limits[%d].", len(d.w.ValuesInProgress().Limits))
 	if len(d.args) < 2 {
 		return d.fieldError(path+"window", "want VLIMIT, a window and a maximum")
 	}
@@ -118,94 +128,32 @@ func (d *draft) readValueLimit() errorReply {
 	return ""
 }
 
-// readWindows reads the windows, which come last.
-func (q *distinctQuery) readWindows(first []byte, rest [][]byte) errorReply {
-	if len(rest) >= request.MaxWindows {
-		return fieldError("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+// appendValues appends the answer to operation i, which is about values: an integer for each
+// window. The verdict of limits comes first: whether they allowed the values, when to try again,
+// and two integers for each. Without a verdict, a refusal by default rules is an error.
+func (c *conn) appendValues(i int, res *twotier.Result, verdict bool) {
+	v, of := c.work.ValuesOf(i, 0, res)
+	if v == nil { // another node's result may be short
+		v, of = new(verdicts.Values), new(twotier.CheckResult)
 	}
-	for _, text := range append([][]byte{first}, rest...) {
-		ms, wrong := request.ParseWindow(text)
-		if wrong != "" {
-			return fieldError("window", wrong)
-		}
-		q.op.Op.Windows = append(q.op.Op.Windows, ms)
+	if !res.Allowed && !verdict && len(v.Add) > 0 {
+		c.replyError(errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
+			strings.Join(v.RefusedBy(of, "limits"), ", "), res.RetryAfter))
+		return
 	}
-	return ""
-}
-
-// validate refuses commands that have nothing to do.
-func (q *distinctQuery) validate() errorReply {
-	switch {
-	case len(q.op.Add) == 0 && q.asked:
-		return fieldError("values", "missing; limits and rules judge what is added")
-	case len(q.op.Add)+len(q.op.Op.Windows) == 0:
-		return fieldError("values", "missing; want VALUES, WINDOW or both")
-	}
-	return ""
-}
-
-// parseDistinct reads TT.DISTINCT, see distinctQuery.parse, and returns the service that executes
-// it.
-func (c *conn) parseDistinct(q *distinctQuery, args [][]byte) (ask.Distincter, errorReply) {
-	service, ok := c.server.opts.Service.(ask.Distincter)
-	if !ok {
-		return nil, errorf(codeErr, "this node does not count distinct values")
-	}
-	if e := q.parse(c.work, args); e != "" {
-		return nil, e
-	}
-	need := twotier.RoleRead
-	if len(q.op.Add) > 0 {
-		need = twotier.RoleCount
-	}
-	if f := ask.CheckGrant(c.session.grant, need, q.op.Op.NS); f != nil {
-		return nil, errorOfFailure(f)
-	}
-	return service, ""
-}
-
-// executeDistinct executes TT.DISTINCT.
-func (c *conn) executeDistinct(args [][]byte) errorReply {
-	var q distinctQuery
-	service, e := c.parseDistinct(&q, args)
-	if e != "" {
-		return e
-	}
-	var res distinct.Result
-	if err := service.Distinct(c.executionContext(), &q.op.Op, q.op.Add, &res); err != nil {
-		return c.server.errorOf(err, request.FailureOf(err, len(q.op.Add) > 0))
-	}
-	c.server.verdicts.CountValues(c.arrival(), &q.op, &res)
-	if !res.Allowed && !q.asked && len(q.op.Add) > 0 {
-		return q.refusal(&res)
-	}
-	c.work.out = q.appendAnswer(c.work.out, &res)
-	return ""
-}
-
-// appendAnswer appends an integer for each window. If the command has limits, they are preceded by
-// whether the limits allowed it, when to try again, and two integers for each limit.
-func (q *distinctQuery) appendAnswer(b []byte, res *distinct.Result) []byte {
-	limits := min(len(q.op.Op.Limits), len(res.Counts))
-	judged, counted := res.Counts[:limits], res.Counts[limits:]
-	if q.asked {
-		b = appendInt(appendArray(b, 2+2*len(judged)+len(counted)), boolInt(res.Allowed))
+	limits := min(v.Judging(), len(of.Limits))
+	b, counted := c.work.out, of.Limits[limits:]
+	if verdict {
+		b = appendInt(appendArray(b, 2+2*limits+len(counted)), boolInt(res.Allowed))
 		b = appendInt(b, res.RetryAfter)
-		for i, c := range judged {
-			b = appendInt(appendInt(b, c.Count), max(0, q.op.Op.Limits[i].Max-c.Count))
+		for _, l := range of.Limits[:limits] {
+			b = appendInt(appendInt(b, l.Count), max(0, l.Max-l.Count))
 		}
 	} else {
 		b = appendArray(b, len(counted))
 	}
-	for _, c := range counted {
-		b = appendInt(b, c.Count)
+	for _, l := range counted {
+		b = appendInt(b, l.Count)
 	}
-	return b
-}
-
-// refusal returns the error for default rules that refuse a command whose answer has no field for a
-// verdict.
-func (q *distinctQuery) refusal(res *distinct.Result) errorReply {
-	return errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
-		strings.Join(q.op.RefusedBy(res, "limits"), ", "), res.RetryAfter)
+	c.work.out = b
 }

@@ -1,35 +1,19 @@
 package resp_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/resp"
-	"twotier.dev/twotier/internal/testing/extended"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
-
-// distincter is a service that counts distinct values in memory.
-type distincter struct {
-	resp.Service
-	values distinct.Counter
-}
-
-func (d *distincter) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
-	res *distinct.Result) error {
-	return d.values.Distinct(ctx, op, values, res)
-}
 
 // TestDistinct adds and counts values.
 func TestDistinct(t *testing.T) {
 	t.Parallel()
-	c := dial(t, serve(t, resp.Options{Service: &distincter{newService(t), newValues(t)}}))
+	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
 	for _, test := range []struct{ command, want string }{
 		{"TT.DISTINCT k VALUES 2 a b", "[]"},
 		{"tt.distinct k values 3 a c c window 1m 1h", "[3 3]"},
@@ -87,7 +71,7 @@ func TestDistinctByRules(t *testing.T) {
 		{Name: "many", Distinct: limits(9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9)},
 	})}
 	counted := verdicts.New()
-	c := dial(t, serve(t, resp.Options{Service: &distincter{newService(t), newValues(t)},
+	c := dial(t, serve(t, resp.Options{Service: newService(t),
 		Rules: named, Verdicts: counted}))
 	for _, test := range []struct{ command, want string }{
 		{"TT.DISTINCT k VALUES 2 a b LIMIT 1h 2", "[1 0 2 0]"},
@@ -125,16 +109,4 @@ func TestDistinctByRules(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-}
-
-// newValues returns a counter in memory, with a clock that stands still.
-func newValues(t *testing.T) distinct.Counter {
-	t.Helper()
-	const now = 1_700_000_000_000
-	counter, err := syncer.New(syncer.Options{Now: func() int64 { return now },
-		Placement: twotier.Placement{Partitions: 1}})
-	must.Succeed(t, err)
-	must.Succeed(t, counter.Open(t.Context()))
-	t.Cleanup(func() { must.Succeed(t, counter.Close(context.Background())) })
-	return distinct.Counter{Service: extended.Service{Counter: counter}}
 }

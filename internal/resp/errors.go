@@ -5,7 +5,6 @@ import (
 	"strings"
 	"unicode"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -85,8 +84,3 @@ func errorOfFailure(f *request.Failure) errorReply {
 
 // leastRetry is the shortest wait that a client is asked for, in milliseconds, as in the HTTP API.
 const leastRetry = 1000
-
-// errorOfOp converts the error of an operation into a reply.
-func (s *Server) errorOfOp(err error, op *twotier.Op) errorReply {
-	return s.errorOf(err, request.FailureOfOp(err, op, len(op.Checks) > 1))
-}

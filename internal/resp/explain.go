@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
@@ -84,7 +83,6 @@ func (c *conn) writeBulk(text []byte) {
 // explainer returns what explains refusals, if the service can find them.
 func (s *Server) explainer() (e explain.Explainer, ok bool) {
 	e = explain.Explainer{Service: s.opts.Service, Rules: s.opts.Rules}
-	e.Values, _ = s.opts.Service.(ask.Distincter)
 	e.Refusals, ok = s.opts.Service.(explain.Refusals)
 	return e, ok
 }

@@ -339,6 +339,8 @@ func (c *conn) parseOp(id command, args [][]byte) (parsed bool, e errorReply) {
 		return true, c.work.parse(twotier.Count, args)
 	case cmdThrottle:
 		return true, c.work.parseThrottle(args)
+	case cmdDistinct:
+		return true, c.work.parseDistinct(args)
 	}
 	return false, ""
 }

@@ -15,8 +15,7 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Service executes the commands that a [Server] reads. It may also be an [ask.Distincter];
-// otherwise there is no TT.DISTINCT.
+// Service executes the commands that a [Server] reads.
 type Service interface {
 	ask.Service
 	ask.Keys

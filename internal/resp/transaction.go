@@ -77,8 +77,6 @@ func (c *conn) checkArguments(id command, args [][]byte) (e errorReply) {
 		_, e = c.parseTop(args)
 	case id == cmdForget:
 		_, e = c.parseReset(args)
-	case id == cmdDistinct:
-		_, e = c.parseDistinct(new(distinctQuery), args)
 	case id == cmdSettle:
 		_, e = parseSettle(args)
 	case id == cmdRenew:

@@ -16,7 +16,7 @@ import (
 // TestTransaction sends the commands of transactions one after the other.
 func TestTransaction(t *testing.T) {
 	s := newService(t)
-	server := serve(t, resp.Options{Service: &distincter{s, newValues(t)}})
+	server := serve(t, resp.Options{Service: s})
 	c, other := dial(t, server), dial(t, server)
 	for _, test := range [][2]string{
 		{"MULTI", "OK"},
@@ -88,7 +88,7 @@ func TestTransaction(t *testing.T) {
 // comes at once, and EXEC executes none of the three.
 func TestRefusedTransactions(t *testing.T) {
 	s := newService(t)
-	c := dial(t, serve(t, resp.Options{Service: &distincter{s, newValues(t)}}))
+	c := dial(t, serve(t, resp.Options{Service: s}))
 	for _, test := range [][2]string{
 		{"NONSENSE x", "-ERR unknown command 'NONSENSE'"},
 		{"TT.ADD", "-ERR wrong number of arguments for 'tt.add' command"},

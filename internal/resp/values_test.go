@@ -48,10 +48,13 @@ func TestAcquireValues(t *testing.T) {
 // not those of a later command.
 func TestPipelinedValuesStayApart(t *testing.T) {
 	t.Parallel()
-	c := dial(t, serve(t, resp.Options{Service: &banning{service: newService(t)}}))
+	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
 	c.send(command("TT.ACQUIRE k VALUES 2 a b VLIMIT 1h 9") +
-		command("TT.ACQUIRE k VALUES 2 b c VLIMIT 1h 9") + command("TT.ADD k N 3 ACK memory"))
-	for i, want := range []string{"[1 0 2 7]", "[1 0 3 6]", "OK"} {
+		command("TT.DISTINCT k VALUES 2 c d") +
+		command("TT.ACQUIRE k VALUES 2 b c VLIMIT 1h 9") + command("TT.ADD k N 3 ACK memory") +
+		command("TT.DISTINCT k VALUES 1 e LIMIT 1h 4") + command("TT.DISTINCT k WINDOW 1m 1h"))
+	for i, want := range []string{"[1 0 2 7]", "[]", "[1 0 4 5]", "OK", "[0 3600000 4 0]",
+		"[4 4]"} {
 		if got := c.reply(); got != want {
 			t.Errorf("reply %d is %s, want %s", i, got, want)
 		}

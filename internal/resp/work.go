@@ -17,6 +17,8 @@ const (
 	shapeCounts
 	shapeBounds
 	shapeThrottle
+	shapeValues
+	shapeJudgedValues
 )
 
 // work is the memory for executing the commands of one read: operations that are executed as one

@@ -9,9 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // execute makes the request of a step.
@@ -151,33 +149,38 @@ func (o *outcome) record(name string, count, most int64, refuses, shadow bool) {
 
 // add adds different values to a key.
 func (e *engine) add(ctx context.Context, s *step) (*outcome, *request.Failure) {
-	c := &s.checks[0]
-	v := verdicts.Values{Op: distinct.Op{NS: c.space(), Key: []byte(c.key)}}
-	for _, value := range s.values {
-		v.Add = append(v.Add, []byte(value))
+	c, r := &s.checks[0], &e.request
+	values := make([][]byte, len(s.values))
+	for i, value := range s.values {
+		values[i] = []byte(value)
 	}
-	e.request.BeginOp()
+	r.BeginOp()
+	r.AddValues(values)
 	if f := e.nameRules(c); f != nil {
 		return nil, f
 	}
-	if f := e.request.AddValueRuleLimits(&v); f != nil {
+	one := twotier.Check{NS: c.space(), Key: []byte(c.key)}
+	if f := r.EndDistinct(new(twotier.Op), &one, 0); f != nil {
 		return nil, f
 	}
-	if len(v.Op.Limits) == 0 && !v.Ruled {
+	if !r.HasNamedRules() {
 		return nil, request.FieldFailure("rules", "missing; name one, or give the namespace a "+
 			"rule with distinct and default: true")
 	}
-	var res distinct.Result
-	if err := e.node.Distinct(ctx, &v.Op, v.Add, &res); err != nil {
-		f := request.FailureOf(err, true)
+	r.Link()
+	res := &r.EmptyResults()[0]
+	if err := e.node.Do(ctx, &r.Ops[0], res); err != nil {
+		f := r.FailureOfOp(0, err, false)
 		return nil, &f
 	}
 	o := &outcome{allowed: res.Allowed, retryAfter: res.RetryAfter}
-	for k := range v.Op.Limits {
+	v, judged := r.ValuesOf(0, 0, res)
+	for k := range judged.Limits {
+		l := &judged.Limits[k]
 		rule, limit := v.Limit(k)
-		name, refuses := rule.Name+"/"+limit.Text, slices.Contains(res.Over, k)
-		o.record(name, res.Counts[k].Count, limit.Max, refuses, slices.Contains(v.Op.Shadow, k))
-		if rule.IsNear(res.Counts[k].Count, limit.Max) && !refuses {
+		name := rule.Name + "/" + limit.Text
+		o.record(name, l.Count, limit.Max, l.Refused, rule.State == twotier.RuleShadow)
+		if rule.IsNear(l.Count, limit.Max) && !l.Refused {
 			o.near = append(o.near, name)
 		}
 	}

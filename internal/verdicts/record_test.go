@@ -6,10 +6,8 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/leaparray"
 )
 
 // records keeps the recorded decisions, except for one verdict that it does not choose.
@@ -74,8 +72,8 @@ func TestRecords(t *testing.T) {
 // was too low, even for a rule in shadow when another limit refused, because values that the window
 // has already don't count again.
 func TestRecordsOfValues(t *testing.T) {
-	op := verdicts.Values{Op: distinct.Op{Key: []byte("k"),
-		Limits: []twotier.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}
+	op := verdicts.Values{Key: []byte("k"), Add: make([][]byte, 7),
+		Limits: []twotier.Limit{{Window: 1000, Max: 4}}}
 	if wrong := op.AddRules([]*twotier.Rule{
 		{Name: "shadow", Namespace: "cards", State: twotier.RuleShadow,
 			Distinct: []twotier.RuleLimit{{Window: 2000, Max: 5}}},
@@ -86,6 +84,7 @@ func TestRecordsOfValues(t *testing.T) {
 	}, 3); wrong != nil {
 		t.Fatal(wrong)
 	}
+	op.Limits, op.Windows = append(op.Limits, twotier.Limit{Window: 5000}), 1
 	for _, tt := range []struct {
 		over    []int
 		allowed bool
@@ -104,19 +103,15 @@ func TestRecordsOfValues(t *testing.T) {
 		r := &records{without: twotier.VerdictCount}
 		run := verdicts.Begin(nil, verdicts.HTTP)
 		run.RecordTo(r)
-		res := &distinct.Result{Allowed: tt.allowed, Over: tt.over}
-		for range 5 { // four limits and a window
-			res.Counts = append(res.Counts, distinct.Count{
-				ValueCount: leaparray.ValueCount{Count: 4}})
+		res := &twotier.CheckResult{Refused: !tt.allowed}
+		for k, l := range op.Limits {
+			res.Limits = append(res.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
+				Count: 4, Refused: slices.Contains(tt.over, k)})
 		}
-		run.CountValues(&op, res)
-		if !slices.Equal(r.all, tt.want) || !run.HasDecision() {
+		run.BeginDecision()
+		run.AddValues(&op, res)
+		if !slices.Equal(r.all, tt.want) {
 			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, r.all, tt.want)
 		}
-	}
-	run := verdicts.Begin(nil, verdicts.HTTP)
-	run.CountValues(&verdicts.Values{}, &distinct.Result{Allowed: true})
-	if run.HasDecision() {
-		t.Error("a decision without limits")
 	}
 }

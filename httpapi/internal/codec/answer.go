@@ -15,10 +15,12 @@ type Encoder struct{ *ask.Request }
 
 // AppendAnswer appends the answer to operation i.
 func (e Encoder) AppendAnswer(b []byte, i int, res *twotier.Result) []byte {
-	switch e.Ops[i].Kind {
-	case twotier.Add:
+	switch kind := e.Ops[i].Kind; {
+	case e.Tag(i) == TagDistinct:
+		return e.appendDistinct(b, i, res)
+	case kind == twotier.Add:
 		b = e.appendAdd(b, i, res)
-	case twotier.Count:
+	case kind == twotier.Count:
 		return e.appendCount(b, i, res)
 	default:
 		b = e.appendAcquire(b, i, res)
@@ -229,11 +231,11 @@ func (e Encoder) appendValues(b []byte, i, j int, res *twotier.Result) []byte {
 	if v == nil {
 		return b
 	}
-	return append(appendValueCounts(append(b, `,"values":{`...), v, &of), '}')
+	return append(appendValueCounts(append(b, `,"values":{`...), v, of), '}')
 }
 
-// appendNames appends the names of limits of check j as paths.
-func (e Encoder) appendNames(b []byte, i, j int, names []string) []byte {
+// appendCheckNames appends the names of limits of check j as paths.
+func (e Encoder) appendCheckNames(b []byte, i, j int, names []string) []byte {
 	for _, name := range names {
 		b = e.appendCheckPath(append(wire.AppendComma(b), '"'), i, j)
 		b = append(append(b, name...), '"')
@@ -285,7 +287,7 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 			}
 		}
 		if v, of := e.ValuesOf(i, j, res); v != nil {
-			b = e.appendNames(b, i, j, v.RefusedBy(&of, "value_limits"))
+			b = e.appendCheckNames(b, i, j, v.RefusedBy(of, "value_limits"))
 		}
 		for k := range res.Bans {
 			if ban := &res.Bans[k]; ban.Check == j && !ban.Started {
@@ -314,7 +316,7 @@ func (e Encoder) appendNear(b []byte, i int, res *twotier.Result) []byte {
 			}
 		}
 		if v, of := e.ValuesOf(i, j, res); v != nil {
-			b = e.appendNames(b, i, j, v.Near(&of))
+			b = e.appendCheckNames(b, i, j, v.Near(of))
 		}
 	}
 	if len(b) == empty {

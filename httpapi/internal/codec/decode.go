@@ -4,7 +4,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
@@ -12,18 +11,18 @@ import (
 // Tags record how a request spelled an operation. The answer has the same form, and errors name
 // fields the same way.
 const (
-	TagOne    uint8 = iota // one key
-	TagChecks              // an acquire with "checks"
+	TagOne      uint8 = iota // one key
+	TagChecks                // an acquire with "checks"
+	TagDistinct              // the values of one key
 )
 
 // Decoder turns a request into operations.
 type Decoder struct {
 	wire.Scanner
 	ask.Request
-	// Values are the operations of a batch on distinct values; Quiet marks one that wants totals.
-	Values []ValueOp
-	Quiet  bool
-	holds  bool // an operation has a hold
+	// Quiet marks a batch that wants totals.
+	Quiet bool
+	holds bool // an operation has a hold
 	// Memory is where memory for executing and answering is reserved; nil is unlimited. Cost is the
 	// number of bytes reserved so far, Answers how many of them the answer may take.
 	Memory  Memory
@@ -44,8 +43,6 @@ func (d *Decoder) Reset(body []byte) {
 	d.Scanner.Reset(body)
 	d.Request.Reset()
 	d.bads, d.Quiet, d.holds = d.bads[:0], false, false
-	clear(d.Values)
-	d.Values = d.Values[:0]
 	d.Cost, d.Answers = 0, 0
 }
 
@@ -136,7 +133,7 @@ func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 		if o.values { // "op" need not be the first field
 			d.Pos = from
 			d.DropOp()
-			return d.readDistinctOp()
+			return d.readDistinct(fields.Op|fields.OfBatchDistinct, batchDistinctHas)
 		}
 	}
 	return d.finishOp(&o)
@@ -252,7 +249,7 @@ func (d *Decoder) readCheckValue(c *twotier.Check, f fields.Set) (p *wire.Proble
 	case fields.Limits:
 		p = d.readLimits()
 	case fields.ValueLimits:
-		p = d.ReadList("a list of limits", distinct.MaxLimits, "limits", d.readValueLimit)
+		p = d.ReadList("a list of limits", request.MaxValueLimits, "limits", d.readValueLimit)
 	case fields.Rules:
 		p = d.readRules()
 	}
@@ -274,8 +271,8 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 			return p
 		}
 	}
-	if d.HasValues() {
-		if p := d.ReserveValuesMemory(d.ValuesInProgress()); p != nil {
+	if d.HasValues() && len(d.ValuesInProgress().Add) > 0 {
+		if p := d.reserveValuesMemory(d.ValuesInProgress()); p != nil {
 			return p
 		}
 	}

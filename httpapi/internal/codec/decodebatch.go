@@ -77,11 +77,8 @@ func (d *Decoder) readBatchOps() *wire.Problem {
 
 // readBatchOp reads one operation of a batch, or skips it if it is refused.
 func (d *Decoder) readBatchOp(i int) *wire.Problem {
-	start, values := d.Pos, len(d.Values)
+	start := d.Pos
 	p := d.readOp(0, true)
-	if p == nil && len(d.Values) > values {
-		d.Values[values].index = i
-	}
 	if p == nil || !p.IsOfField() {
 		return p
 	}
@@ -94,33 +91,27 @@ func (d *Decoder) readBatchOp(i int) *wire.Problem {
 	return d.reserve(costBad)
 }
 
-// Merged iterates over the operations of a batch in their order: refused ones, operations on
-// values, and the others.
+// Merged iterates over the operations of a batch in their order: refused ones, and the others.
 type Merged struct {
-	bads   []badOp
-	values []ValueOp
-	index  int // of the next one
-	ops    int // number of the others returned so far
+	bads  []badOp
+	index int // of the next one
+	ops   int // number of the others returned so far
 }
 
 // Merge returns all operations of a batch, and their number.
 func (d *Decoder) Merge() (m Merged, total int) {
-	return Merged{bads: d.bads, values: d.Values}, len(d.bads) + len(d.Values) + len(d.Ops)
+	return Merged{bads: d.bads}, len(d.bads) + len(d.Ops)
 }
 
-// Next returns the next operation as one of three: its problem, its operation on values, or its
-// index among the others.
-func (m *Merged) Next() (wrong *wire.Problem, v *ValueOp, op int) {
+// Next returns the problem of the next operation, or its index among the others.
+func (m *Merged) Next() (wrong *wire.Problem, op int) {
 	i := m.index
 	m.index++
-	switch {
-	case len(m.bads) > 0 && m.bads[0].index == i:
+	if len(m.bads) > 0 && m.bads[0].index == i {
 		wrong, m.bads = m.bads[0].problem, m.bads[1:]
-	case len(m.values) > 0 && m.values[0].index == i:
-		v, m.values = &m.values[0], m.values[1:]
-	default:
+	} else {
 		op = m.ops
 		m.ops++
 	}
-	return wrong, v, op
+	return wrong, op
 }

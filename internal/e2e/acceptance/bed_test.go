@@ -167,7 +167,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	must(n.Open(t.Context(), ""))
 	limiter := envoy.NewLimiter(n, edgeDomain(t), nil, nil)
 	limiter.LogRefusals(n.RefusalLog())
-	server, err := httpapi.New(httpapi.Options{Service: n, Distincter: n, Listen: "127.0.0.1:0",
+	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
 		Rules: loginRule{}, Holds: holdsOf(t, n, clock.Now), TrustedProxies: loopback(),
 		Refusals: n.RefusalLog(), RateLimiter: limiter})
 	must(err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
 )
 
 // adder is a client that adds distinct values, and counts them.
@@ -20,12 +19,55 @@ type adder struct {
 
 // valueOp is an operation on distinct values, and the answer to its client.
 type valueOp struct {
-	distinct.Op
+	twotier.Op
 	key   string
 	names [][]byte
 	did   *addition
-	res   distinct.Result
+	res   twotier.Result
 	err   error
+}
+
+// newValueOp returns an operation that adds values to a key, if there are any, under limits or, if
+// there are none, counts them in windows.
+func newValueOp(key string, names [][]byte, limits []twotier.Limit, windows ...int64) *valueOp {
+	op := &valueOp{key: key, names: names}
+	switch {
+	case len(names) == 0:
+		op.Kind = twotier.Count
+	case len(limits) > 0:
+		op.Kind = twotier.Acquire
+	}
+	for _, w := range windows {
+		limits = append(limits, twotier.Limit{Window: w, Max: twotier.MaxBound})
+	}
+	op.Checks = []twotier.Check{{Key: []byte(key)}}
+	op.Values = []twotier.ValuesOf{{Values: names, Limits: limits}}
+	return op
+}
+
+// counts returns the counts in the limits and windows of the operation.
+func (op *valueOp) counts() []twotier.LimitResult {
+	if len(op.res.Values) == 0 {
+		return nil
+	}
+	return op.res.Values[0].Limits
+}
+
+// overLimit returns the first limit that refused, or nil.
+func (op *valueOp) overLimit() *twotier.LimitResult {
+	for i := range op.counts() {
+		if l := &op.counts()[i]; l.Refused {
+			return l
+		}
+	}
+	return nil
+}
+
+// end sets the error of an operation that was executed: no limit refuses values that are unknown.
+func (op *valueOp) end(err error) {
+	if op.err = err; err == nil && !op.res.Allowed && op.overLimit() == nil {
+		op.err = twotier.ErrUnavailable
+	}
 }
 
 // adders is the number of adders.
@@ -85,7 +127,7 @@ func (a *adder) act(p *proc) {
 	case len(ops) > 1:
 		p.distinctAll(ops)
 	default:
-		ops[0].err = p.distinct(&ops[0].Op, ops[0].names, &ops[0].res)
+		p.distinct(ops[0])
 	}
 	for _, op := range ops {
 		a.told(p, op)
@@ -96,13 +138,14 @@ func (a *adder) act(p *proc) {
 func (p *proc) distinctAll(ops []*valueOp) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	calls := make([]distinct.Call, len(ops))
+	all, results := make([]twotier.Op, len(ops)), make([]twotier.Result, len(ops))
 	for i, op := range ops {
-		calls[i] = distinct.Call{Op: &op.Op, Values: op.names, Res: &op.res}
+		all[i] = op.Op
 	}
-	p.node.DistinctAll(ctx, calls)
+	p.node.DoAll(ctx, all, results)
 	for i, op := range ops {
-		op.err = calls[i].Err
+		op.res = results[i]
+		op.end(op.res.Err)
 	}
 }
 
@@ -121,32 +164,37 @@ func (a *adder) next(p *proc) *valueOp {
 }
 
 // distinct asks a process to carry out an operation, for two seconds.
-func (p *proc) distinct(op *distinct.Op, values [][]byte, res *distinct.Result) error {
+func (p *proc) distinct(op *valueOp) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	return p.node.Distinct(ctx, op, values, res)
+	op.end(p.node.Do(ctx, &op.Op, &op.res))
+	return op.err
 }
 
 // add returns an operation that adds values to a key: some that may be there already, and some that
 // are never used again.
 func (a *adder) add(p *proc, key string) *valueOp {
-	op := &valueOp{key: key, did: &addition{}}
-	op.Op = distinct.Op{Key: []byte(key), Ack: twotier.AckMemory, Limits: limitsOn(key)}
+	did, limits, ack := &addition{}, limitsOn(key), twotier.AckMemory
 	if a.rnd.IntN(5) == 0 {
-		op.Ack = twotier.AckStore
+		ack = twotier.AckStore
 	}
+	var windows []int64
+	var ts int64
 	switch {
-	case len(op.Limits) > 0:
+	case len(limits) > 0:
 	case a.rnd.IntN(10) == 0:
-		op.did.seen = time.Now().Add(-time.Duration(a.rnd.IntN(40)) * time.Second)
-		op.TS = op.did.seen.UnixMilli()
+		did.seen = time.Now().Add(-time.Duration(a.rnd.IntN(40)) * time.Second)
+		ts = did.seen.UnixMilli()
 	case a.rnd.IntN(2) == 0:
-		op.Windows = []int64{dayMS}
+		windows = []int64{dayMS}
 	}
+	var names [][]byte
 	a.w.values.of(key, func(s *seen) {
-		op.names = a.draw(s, op.did)
+		names = a.draw(s, did)
 	})
-	op.did.verdict = verdict{asked: time.Now(), n: int64(len(op.names)), by: p.id}
+	op := newValueOp(key, names, limits, windows...)
+	op.did, op.TS, op.Ack = did, ts, ack
+	did.verdict = verdict{asked: time.Now(), n: int64(len(names)), by: p.id}
 	return op
 }
 
@@ -167,7 +215,7 @@ func (a *adder) told(p *proc, op *valueOp) {
 	did.source, did.degraded = res.Source, res.Degraded
 	if adds {
 		a.w.values.of(op.key, func(s *seen) {
-			if did.refused && !s.mayBeVoid(did) && s.most() <= op.Limits[res.Over[0]].Max {
+			if did.refused && !s.mayBeVoid(did) && s.most() <= op.overLimit().Max {
 				a.w.t.Errorf("%s: node %s refuses, although %d values at most were sent: %+v",
 					op.key, p.id, len(s.values), *res)
 			}
@@ -184,7 +232,7 @@ func (a *adder) told(p *proc, op *valueOp) {
 		a.w.acceptable(p, err)
 		return
 	}
-	a.judge(p, op.key, did, &op.Op, res)
+	a.judge(p, op)
 }
 
 // reset resets one of a few keys, if every live node can be reached.
@@ -244,34 +292,32 @@ func (a *adder) draw(s *seen, did *addition) (names [][]byte) {
 // count returns an operation that counts the values of a key.
 func (a *adder) count(p *proc) *valueOp {
 	key := fmt.Sprint([]string{"seen", "few", "steady"}[a.rnd.IntN(3)], a.rnd.IntN(2))
-	return &valueOp{key: key, did: &addition{verdict: verdict{asked: time.Now(), by: p.id}},
-		Op: distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}}
+	op := newValueOp(key, nil, nil, dayMS)
+	op.did = &addition{verdict: verdict{asked: time.Now(), by: p.id}}
+	return op
 }
 
 // judge checks the counts of an answer: they include everything acknowledged before, unless the
 // answer reports that Redis could not be asked, and nothing that was never sent.
-func (a *adder) judge(p *proc, key string, did *addition, op *distinct.Op, res *distinct.Result) {
-	windows := []int64{}
-	for _, l := range op.Limits {
-		windows = append(windows, l.Window)
-	}
-	windows = append(windows, op.Windows...)
-	if len(res.Counts) != len(windows) {
-		a.w.t.Errorf("%s: node %s counts %+v, asked for %v", key, p.id, res.Counts, windows)
+func (a *adder) judge(p *proc, op *valueOp) {
+	key, did, counts, asked := op.key, op.did, op.counts(), op.Values[0].Limits
+	if len(counts) != len(asked) {
+		a.w.t.Errorf("%s: node %s counts %+v, asked for %v", key, p.id, counts, asked)
 		return
 	}
 	a.w.values.of(key, func(s *seen) {
 		if s.mayBeVoid(did) {
 			return
 		}
-		for i, c := range res.Counts {
+		for i, c := range counts {
 			least := int64(0)
-			if a.w.plan.exact && !res.Degraded && windows[i] == dayMS {
+			if a.w.plan.exact && !op.res.Degraded && asked[i].Window == dayMS {
 				least = s.least(did.asked)
 			}
-			if c.Count < least || c.Count > s.most() || c.Error != 0 || c.Window != windows[i] {
+			if c.Count < least || c.Count > s.most() || c.Error != 0 ||
+				c.Window != asked[i].Window {
 				a.w.t.Errorf("%s: node %s counts %+v (%s) at %s, want %d to %d", key, p.id, c,
-					res.Source, did.told.Format("05.000"), least, s.most())
+					op.res.Source, did.told.Format("05.000"), least, s.most())
 				a.w.t.Logf("%s:\n%s", key, a.w.journal.about(key))
 			}
 		}

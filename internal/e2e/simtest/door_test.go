@@ -8,8 +8,6 @@ import (
 
 	"twotier.dev/twotier"
 	door "twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/distinct"
-	"twotier.dev/twotier/leaparray"
 )
 
 // outside is the Go client on a separate host. It reaches the nodes by HTTP over connections that
@@ -163,26 +161,25 @@ func (op *valueOp) request() *door.DistinctRequest {
 	if op.Ack == twotier.AckStore {
 		r.Ack = door.AckRedis
 	}
-	for _, l := range op.Limits {
-		r.Limits = append(r.Limits,
-			door.Limit{Window: time.Duration(l.Window) * time.Millisecond, Max: l.Max})
-	}
-	for _, w := range op.Windows {
-		r.Windows = append(r.Windows, time.Duration(w)*time.Millisecond)
+	for _, l := range op.Values[0].Limits {
+		window := time.Duration(l.Window) * time.Millisecond
+		if l.Max == twotier.MaxBound {
+			r.Windows = append(r.Windows, window)
+		} else {
+			r.Limits = append(r.Limits, door.Limit{Window: window, Max: l.Max})
+		}
 	}
 	return r
 }
 
 // take converts an answer of the Go client.
 func (op *valueOp) take(a *door.DistinctAnswer) {
-	op.res = distinct.Result{Allowed: !a.Over, RetryAfter: a.RetryAfter.Milliseconds(),
-		Source: twotier.Source(a.Source), Degraded: a.Degraded}
-	for i, c := range a.Counts {
-		op.res.Counts = append(op.res.Counts, distinct.Count{Window: c.Window.Milliseconds(),
-			ValueCount: leaparray.ValueCount{Min: c.AtLeast, Count: c.Count, Max: c.AtMost,
-				Error: c.Error}})
-		if c.Refused {
-			op.res.Over = append(op.res.Over, i)
-		}
+	var judged twotier.CheckResult
+	for _, c := range a.Counts {
+		judged.Limits = append(judged.Limits, twotier.LimitResult{Max: c.Max, Count: c.Count,
+			Window: c.Window.Milliseconds(), Error: c.Error, Refused: c.Refused})
 	}
+	op.res = twotier.Result{Allowed: !a.Over, RetryAfter: a.RetryAfter.Milliseconds(),
+		Source: twotier.Source(a.Source), Degraded: a.Degraded,
+		Values: []twotier.CheckResult{judged}}
 }

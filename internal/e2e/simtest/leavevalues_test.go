@@ -5,7 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -22,10 +21,8 @@ func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
 			for _, p := range all {
 				p.store.SetDown(true)
 			}
-			var res distinct.Result
-			op, query := &distinct.Op{Key: []byte(key)},
-				&distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}
-			must.Succeed(t, all[0].distinct(op, [][]byte{[]byte("a"), []byte("b")}, &res))
+			names := [][]byte{[]byte("a"), []byte("b")}
+			must.Succeed(t, all[0].distinct(newValueOp(key, names, nil)))
 			var leaving sync.WaitGroup
 			for _, p := range all[:1+leavers] {
 				leaving.Go(func() {
@@ -37,9 +34,9 @@ func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
 			}
 			leaving.Wait()
 			for _, p := range w.alive() {
-				err := p.distinct(query, nil, &res)
-				if err != nil || res.Counts[0].Count != 2 {
-					t.Errorf("%s counts %+v %v, want 2", p.id, res.Counts, err)
+				query := newValueOp(key, nil, nil, dayMS)
+				if p.distinct(query) != nil || query.counts()[0].Count != 2 {
+					t.Errorf("%s counts %+v %v, want 2", p.id, query.res, query.err)
 				}
 				p.store.SetDown(false)
 			}

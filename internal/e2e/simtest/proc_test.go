@@ -198,9 +198,6 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 // listen makes the process serve HTTP.
 func (p *proc) listen() (err error) {
 	opt := httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20}
-	if p.w.plan.values {
-		opt.Distincter = p.node
-	}
 	if p.w.plan.holds {
 		p.holds = p.makesHolds()
 		opt.Holds = p.holds

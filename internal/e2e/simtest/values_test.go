@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -222,7 +222,7 @@ func (w *world) storedValues() map[string]leaparray.ValueList {
 }
 
 // hash returns the hash of a value.
-func (w *world) hash(value []byte) uint64 { return distinct.Hash(w.placement().Seed, value) }
+func (w *world) hash(value []byte) uint64 { return companions.HashValue(w.placement().Seed, value) }
 
 // valuesOf returns the values of a key in Redis. w.atomic is held.
 func (w *world) valuesOf(key string) leaparray.ValueList {
@@ -345,14 +345,12 @@ func (w *world) checkCounts(key string) {
 	want := int64(w.valuesOf(key).Len())
 	w.atomic.Unlock()
 	for _, p := range w.alive() {
-		var res distinct.Result
-		op := distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}
-		from := time.Now()
-		if err := p.distinct(&op, nil, &res); err != nil {
+		op, from := newValueOp(key, nil, nil, dayMS), time.Now()
+		if err := p.distinct(op); err != nil {
 			w.t.Errorf("%s: node %s says after %v: %v; once more: %v", key, p.id, time.Since(from),
-				err, p.distinct(&op, nil, &res))
-		} else if c := res.Counts[0]; c.Count != want || c.Error != 0 || res.Degraded {
-			w.t.Errorf("%s: node %s counts %+v, Redis has %d", key, p.id, res, want)
+				err, p.distinct(op))
+		} else if c := op.counts()[0]; c.Count != want || c.Error != 0 || op.res.Degraded {
+			w.t.Errorf("%s: node %s counts %+v, Redis has %d", key, p.id, op.res, want)
 		}
 	}
 }
