@@ -29,7 +29,7 @@ func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err := s.opts.Peer.Admit(pass, h.ContentLength()); err != nil {
 		return notOfClusterProblem()
 	}
-	memoryOf(ctx).ChargeNode(&s.nodes)
+	memoryOf(ctx).ChargeNode(s.nodes)
 	return nil
 }
 

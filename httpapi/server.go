@@ -180,7 +180,7 @@ type Server struct {
 	access   access
 	states   *statePool
 	budget   *memory.Budget
-	nodes    account.Account // reading messages of other nodes
+	nodes    *account.Share // for reading messages of other nodes
 	codes    [600]atomic.Int64
 	// Connections and requests that were refused because of limits.
 	turnedAway, limited atomic.Int64
@@ -222,8 +222,8 @@ func New(o Options) (*Server, error) {
 	s.sessions.init(o.MaxMemory / 5)
 	s.states = newStatePool(o.MaxMemory / 8)
 	s.budget = memory.NewBudget(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
-	s.nodes.Most = max(o.MaxMemory/8, 2*peerhttp.MaxBody)
-	s.nodes.Each = s.nodes.Most
+	nodes := max(o.MaxMemory/8, 2*peerhttp.MaxBody)
+	s.nodes = (&account.Account{Most: nodes, Each: nodes}).NewShare()
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.endpoints = s.makeEndpoints()

@@ -12,16 +12,15 @@ type Account struct {
 	// Most bounds the use by all clients together, Each the use by one of them. They don't change
 	// once the account is in use.
 	Most, Each int64
-	// Sole is for a client that may use the whole account.
-	Sole Usage
 
 	mu      sync.Mutex
 	used    int64
 	waiters []*waiter // in the order of their arrival
 }
 
-// Usage is the amount that one client has taken from an account. The account's lock guards it.
-type Usage struct {
+// Share is the amount that one client has taken from an account, whose lock guards it.
+type Share struct {
+	of      *Account
 	bytes   int64
 	whole   bool // Each does not apply
 	blocked bool // an earlier waiter of this client does not fit; false outside grantLocked
@@ -29,24 +28,28 @@ type Usage struct {
 
 // waiter is a request of a client that waits for n bytes. taken is closed once it has them.
 type waiter struct {
-	client *Usage
+	client *Share
 	n      int64
 	taken  chan struct{}
 }
 
-// Take takes n bytes for a client as soon as they are free, after its earlier requests. It gives up
-// at by. It reports whether it took them.
-func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
-	return a.TakeUnless(nil, s, n, by)
-}
+// NewShare returns the share of a client that has taken nothing.
+func (a *Account) NewShare() *Share { return &Share{of: a} }
+
+// Account returns the account that the share is of.
+func (s *Share) Account() *Account { return s.of }
+
+// Take takes n bytes for the client as soon as they are free, after its earlier requests. It gives
+// up at by. It reports whether it took them.
+func (s *Share) Take(n int64, by time.Time) bool { return s.TakeUnless(nil, n, by) }
 
 // TakeUnless is like Take, and also gives up once gone is closed.
-func (a *Account) TakeUnless(gone <-chan struct{}, s *Usage, n int64, by time.Time) bool {
+func (s *Share) TakeUnless(gone <-chan struct{}, n int64, by time.Time) bool {
 	wait := time.Until(by)
 	if wait <= 0 {
-		return a.TryTake(s, n)
+		return s.TryTake(n)
 	}
-	w := a.enqueue(s, n)
+	w := s.of.enqueue(s, n)
 	if w == nil {
 		return true
 	}
@@ -58,18 +61,18 @@ func (a *Account) TakeUnless(gone <-chan struct{}, s *Usage, n int64, by time.Ti
 	case <-gone:
 	case <-timer.C:
 	}
-	return !a.withdraw(w)
+	return !s.of.withdraw(w)
 }
 
 // TryTake takes n bytes if they are free now, even if others wait.
-func (a *Account) TryTake(s *Usage, n int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.takeLocked(s, n)
+func (s *Share) TryTake(n int64) bool {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	return s.of.takeLocked(s, n)
 }
 
 // takeLocked takes n bytes if they are free.
-func (a *Account) takeLocked(s *Usage, n int64) bool {
+func (a *Account) takeLocked(s *Share, n int64) bool {
 	if a.used+n > a.Most || !s.whole && s.bytes+n > a.Each {
 		return false
 	}
@@ -79,7 +82,7 @@ func (a *Account) takeLocked(s *Usage, n int64) bool {
 }
 
 // enqueue returns a waiter for n bytes, or nil if it could take them at once.
-func (a *Account) enqueue(s *Usage, n int64) *waiter {
+func (a *Account) enqueue(s *Share, n int64) *waiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.waiters) == 0 && a.takeLocked(s, n) {
@@ -123,22 +126,12 @@ func (a *Account) grantLocked() {
 	}
 }
 
-// Fits reports whether a client may have n bytes at all. If not, waiting does not help.
-func (a *Account) Fits(s *Usage, n int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return n <= a.Most && (s.whole || n <= a.Each)
-}
-
-// Trust lets a client use the whole account, such as a proxy that fronts all clients.
-func (a *Account) Trust(s *Usage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.whole = true
-}
+// Fits reports whether the client may have n bytes at all. If not, waiting does not help.
+func (s *Share) Fits(n int64) bool { return n <= s.of.Most && (s.whole || n <= s.of.Each) }
 
 // Release returns n bytes.
-func (a *Account) Release(s *Usage, n int64) {
+func (s *Share) Release(n int64) {
+	a := s.of
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.used -= n

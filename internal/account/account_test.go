@@ -17,25 +17,25 @@ import (
 func TestWaitersOfAClientAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := account.Account{Most: 100, Each: 60}
-		var greedy, other account.Usage
+		greedy, other := a.NewShare(), a.NewShare()
 		var mu sync.Mutex
 		var served []string
-		take := func(name string, s *account.Usage, n int64, wait time.Duration) {
+		take := func(name string, s *account.Share, n int64, wait time.Duration) {
 			go func() {
-				ok := a.Take(s, n, time.Now().Add(wait))
+				ok := s.Take(n, time.Now().Add(wait))
 				mu.Lock()
 				defer mu.Unlock()
 				served = append(served, fmt.Sprint(name, " ", ok))
 			}()
 			synctest.Wait()
 		}
-		take("first", &greedy, 50, time.Hour)
-		take("large", &greedy, 40, time.Hour)
-		take("small", &greedy, 5, time.Hour)
-		take("brief", &greedy, 5, time.Second)
-		take("other", &other, 50, time.Hour)
+		take("first", greedy, 50, time.Hour)
+		take("large", greedy, 40, time.Hour)
+		take("small", greedy, 5, time.Hour)
+		take("brief", greedy, 5, time.Second)
+		take("other", other, 50, time.Hour)
 		time.Sleep(2 * time.Second)
-		a.Release(&greedy, 50)
+		greedy.Release(50)
 		synctest.Wait()
 		slices.Sort(served[min(3, len(served)):]) // both are served at once
 		want := []string{"first true", "other true", "brief false", "large true", "small true"}
@@ -53,27 +53,27 @@ func TestWaitersOfAClientAreServedInOrder(t *testing.T) {
 func TestAccountsStayWithinTheirBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := account.Account{Most: 1000, Each: 600}
-		clients := make([]account.Usage, 4)
+		clients := []*account.Share{a.NewShare(), a.NewShare(), a.NewShare(), a.NewShare()}
 		gone := make(chan struct{})
 		var working sync.WaitGroup
 		for i := range 40 {
 			working.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 0))
 				for range 200 {
-					s, n := &clients[random.IntN(len(clients))], 1+random.Int64N(400)
+					s, n := clients[random.IntN(len(clients))], 1+random.Int64N(400)
 					by := time.Now().Add(time.Duration(random.IntN(20)) * time.Millisecond)
-					if a.TakeUnless(gone, s, n, by) {
+					if s.TakeUnless(gone, n, by) {
 						if used := a.InUse(); used > a.Most {
 							t.Errorf("%d in use", used)
 						}
 						time.Sleep(time.Duration(random.IntN(5)) * time.Millisecond)
-						a.Release(s, n)
+						s.Release(n)
 					}
 				}
 			})
 		}
 		working.Wait()
-		if a.InUse() != 0 || a.HasWaiters() || !a.TryTake(&clients[0], a.Each) {
+		if a.InUse() != 0 || a.HasWaiters() || !clients[0].TryTake(a.Each) {
 			t.Errorf("%d in use in the end", a.InUse())
 		}
 	})

@@ -8,38 +8,39 @@ import (
 	"twotier.dev/twotier/internal/clientaddr"
 )
 
-// Conns counts the connections of a listener by address. U is the listener's own state for each
-// address, such as its [Usage] of accounts.
-type Conns[U any] struct {
+// Conns counts the connections of a listener by address. Each address has a share of each of the
+// listener's accounts.
+type Conns struct {
 	most, each int
+	accounts   []*Account
 	trusted    []netip.Prefix
 
 	mu      sync.Mutex
 	used    int
-	clients map[netip.Prefix]*Client[U]
+	clients map[netip.Prefix]*Client
 }
 
 // Client is an address with connections.
-type Client[U any] struct {
-	// Usage belongs to the listener.
-	Usage U
-	// Trusted is set if the address is in a network given to Trust.
-	Trusted bool
+type Client struct {
+	// Shares are the shares of the accounts of [NewConns], in that order.
+	Shares []Share
 
-	at    netip.Prefix
-	conns int // guarded by Conns
+	at      netip.Prefix
+	trusted bool // by Trust
+	conns   int  // guarded by Conns
 }
 
 // NewConns returns a count that allows most connections in total, and each from one address.
-func NewConns[U any](most, each int) *Conns[U] {
-	return &Conns[U]{most: most, each: each, clients: map[netip.Prefix]*Client[U]{}}
+func NewConns(most, each int, accounts ...*Account) *Conns {
+	return &Conns{most: most, each: each, accounts: accounts, clients: map[netip.Prefix]*Client{}}
 }
 
-// Trust lets each address of these networks use all connections. Call it before Enter.
-func (a *Conns[U]) Trust(networks []netip.Prefix) { a.trusted = networks }
+// Trust lets each address of these networks use all connections and accounts, such as a proxy that
+// fronts all clients. Call it before Enter.
+func (a *Conns) Trust(networks []netip.Prefix) { a.trusted = networks }
 
 // Enter takes a connection. If there is none left, it returns nil and names the exhausted bound.
-func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
+func (a *Conns) Enter(from net.Addr) (c *Client, tooMany string) {
 	ip := address(from)
 	at := network(ip)
 	a.mu.Lock()
@@ -49,9 +50,12 @@ func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
 	case a.used >= a.most:
 		return nil, "too many connections to this node"
 	case c == nil:
-		c = &Client[U]{at: at, Trusted: clientaddr.Within(a.trusted, ip)}
+		c = &Client{at: at, trusted: clientaddr.Within(a.trusted, ip)}
+		for _, of := range a.accounts {
+			c.Shares = append(c.Shares, Share{of: of, whole: c.trusted})
+		}
 		a.clients[at] = c
-	case c.conns >= a.each && !c.Trusted:
+	case c.conns >= a.each && !c.trusted:
 		return nil, "too many connections from this address"
 	}
 	c.conns++
@@ -60,7 +64,7 @@ func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
 }
 
 // Leave returns a connection once everything else it holds has been returned.
-func (a *Conns[U]) Leave(c *Client[U]) {
+func (a *Conns) Leave(c *Client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c.conns--
@@ -71,7 +75,7 @@ func (a *Conns[U]) Leave(c *Client[U]) {
 }
 
 // InUse returns the number of connections.
-func (a *Conns[U]) InUse() int {
+func (a *Conns) InUse() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.used

@@ -10,8 +10,13 @@ import (
 	"twotier.dev/twotier/internal/account"
 )
 
-// usage is the memory that one address uses, apart from its connections.
-type usage struct{ calls, held, works, streams account.Usage }
+// The shares of a client, in the order of the accounts in New.
+const (
+	calls = iota
+	holding
+	works
+	streams
+)
 
 // boundedListener turns away connections beyond the bounds.
 type boundedListener struct {
@@ -32,12 +37,6 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			nc.Close()
 			continue
 		}
-		if client.Trusted {
-			l.server.calls.Trust(&client.Usage.calls)
-			l.server.held.Trust(&client.Usage.held)
-			l.server.works.Trust(&client.Usage.works)
-			l.server.streams.Trust(&client.Usage.streams)
-		}
 		c := &conn{Conn: nc, server: l.server, client: client, gone: make(chan struct{}),
 			streams: map[uint32]*stream{}}
 		l.server.mu.Lock()
@@ -51,7 +50,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 type conn struct {
 	net.Conn
 	server *Server
-	client *account.Client[usage]
+	client *account.Client
 	gone   chan struct{} // closed when the connection is
 	// arriving is the request whose headers were read last. It belongs to the goroutine that reads.
 	arriving *stream

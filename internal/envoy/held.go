@@ -126,7 +126,7 @@ func (w *framedConn) mayPass(f frame) bool {
 	c, n := w.conn, int64(f.length)
 	c.arriving = c.beginStream(f.stream, n, time.Time{})
 	return c.arriving != nil || c.findStream(f.stream) != nil ||
-		!c.server.calls.Fits(&c.client.Usage.calls, begunBytes(n))
+		!c.client.Shares[calls].Fits(begunBytes(n))
 }
 
 // hold reads a frame and holds it back.
@@ -231,7 +231,7 @@ func (c *conn) reserveHeld(f frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := heldBytes(f)
-	if c.closed || !c.server.held.TryTake(&c.client.Usage.held, n) {
+	if c.closed || !c.client.Shares[holding].TryTake(n) {
 		return false
 	}
 	c.held += n
@@ -249,5 +249,5 @@ func (c *conn) releaseHeld(f frame) {
 
 func (c *conn) releaseHeldLocked(n int64) {
 	c.held -= n
-	c.server.held.Release(&c.client.Usage.held, n)
+	c.client.Shares[holding].Release(n)
 }

@@ -126,7 +126,7 @@ func (o Options) withDefaults() (Options, error) {
 type Server struct {
 	opts   Options
 	access ask.Access
-	conns  *account.Conns[usage]
+	conns  *account.Conns
 	health *health.Server
 	grpc   *grpc.Server
 	// calls accounts for the memory that every request takes, held for frames that are held back
@@ -156,14 +156,15 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, access: ask.NewAccess(o.Tokens, o.AdminToken),
-		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
 		health: health.NewServer(), live: map[*conn]struct{}{}}
+	accounts := []*account.Account{&s.calls, &s.held, &s.works, &s.streams}
+	s.conns = account.NewConns(o.MaxConns, o.MaxConnsPerAddress, accounts...)
 	s.conns.Trust(o.Trusted)
 	// Half of the memory is for connections. One address may use half of each account.
 	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
 	part := (o.MaxMemory/2 - s.streams.Most) / 7
 	s.calls.Most, s.held.Most, s.works.Most = 2*part, part, 4*part
-	for _, a := range []*account.Account{&s.streams, &s.calls, &s.held, &s.works} {
+	for _, a := range accounts {
 		a.Each = a.Most / 2
 	}
 	options := []grpc.ServerOption{

@@ -117,7 +117,7 @@ func (c *conn) roomWait() time.Duration { return c.server.opts.RequestTimeout }
 func (st *stream) grow(n int64, wait time.Duration) bool {
 	c := st.conn
 	over := st.used + n - st.own
-	if over > 0 && !(c.server.works.Fits(&c.client.Usage.works, over) &&
+	if over > 0 && !(c.client.Shares[works].Fits(over) &&
 		st.reserveWork(c.gone, min(n, over), wait)) {
 		return false
 	}
@@ -128,8 +128,8 @@ func (st *stream) grow(n int64, wait time.Duration) bool {
 // reserve reserves n bytes for a request that begins.
 func (st *stream) reserve(n int64, by time.Time) bool {
 	c := st.conn
-	calls, usage := &c.server.calls, &c.client.Usage.calls
-	if !calls.Fits(usage, n) || !calls.TakeUnless(c.gone, usage, n, by) {
+	share := &c.client.Shares[calls]
+	if !share.Fits(n) || !share.TakeUnless(c.gone, n, by) {
 		return false
 	}
 	st.got = n
@@ -140,9 +140,8 @@ func (st *stream) reserve(n int64, by time.Time) bool {
 // long, or until gone is closed.
 func (st *stream) reserveWork(gone <-chan struct{}, n int64, wait time.Duration) bool {
 	c := st.conn
-	works, usage := &c.server.works, &c.client.Usage.works
-	by := time.Now().Add(wait)
-	if !works.Fits(usage, n) || !works.TakeUnless(gone, usage, n, by) {
+	share := &c.client.Shares[works]
+	if !share.Fits(n) || !share.TakeUnless(gone, n, time.Now().Add(wait)) {
 		return false
 	}
 	c.mu.Lock()
@@ -158,12 +157,12 @@ func (st *stream) shrinkTo(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rest := st.got - n; rest > 0 {
-		c.server.calls.Release(&c.client.Usage.calls, rest)
+		c.client.Shares[calls].Release(rest)
 		st.got = n
 	}
 	if rest := st.work - (n - st.got); rest > 0 && st.work > 0 {
 		rest = min(rest, st.work)
-		c.server.works.Release(&c.client.Usage.works, rest)
+		c.client.Shares[works].Release(rest)
 		st.work -= rest
 	}
 }
@@ -176,13 +175,13 @@ func (st *stream) releaseLocked() {
 	}
 	c := st.conn
 	if st.got > 0 {
-		c.server.calls.Release(&c.client.Usage.calls, st.got)
+		c.client.Shares[calls].Release(st.got)
 	}
 	if st.work > 0 {
-		c.server.works.Release(&c.client.Usage.works, st.work)
+		c.client.Shares[works].Release(st.work)
 	}
 	if st.stay > 0 {
-		c.server.streams.Release(&c.client.Usage.streams, st.stay)
+		c.client.Shares[streams].Release(st.stay)
 	}
 	st.got, st.work, st.stay = 0, 0, 0
 	if st.cancel != nil {

@@ -73,15 +73,15 @@ func (m *Mirror) read(w http.ResponseWriter, r *http.Request) (list []Verdict, s
 		return nil, http.StatusUnsupportedMediaType,
 			fmt.Errorf("Content-Type: %q, want application/json", r.Header.Get("Content-Type"))
 	}
-	from := bodiesOf(r)
+	from := m.bodiesOf(r)
 	size := r.ContentLength
 	if size < 0 || size > maxBody {
 		size = maxBody // or longer, which is refused
 	}
-	if !m.bodies.Take(from, size, time.Now().Add(bodyPatience)) {
+	if !from.Take(size, time.Now().Add(bodyPatience)) {
 		return nil, http.StatusTooManyRequests, errBusy
 	}
-	defer m.bodies.Release(from, size)
+	defer from.Release(size)
 	body, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), size)
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
 		return nil, http.StatusRequestEntityTooLarge,

@@ -29,7 +29,7 @@ var errBusy = errors.New("too many bodies arrive at a time; send fewer verdicts,
 // are for one address.
 type Server struct {
 	http  http.Server
-	conns *account.Conns[account.Usage]
+	conns *account.Conns
 	l     net.Listener
 }
 
@@ -37,7 +37,7 @@ type Server struct {
 // descriptors, so that connections to the old Redis always find some.
 func (m *Mirror) NewServer(l net.Listener, descriptors uint64) *Server {
 	conns := int(max(2, min(maxConns, descriptors/4)))
-	s := &Server{l: l, conns: account.NewConns[account.Usage](conns, conns/2)}
+	s := &Server{l: l, conns: account.NewConns(conns, conns/2, &m.bodies)}
 	hosts := hostname.NewCheck(nil, false, hostname.IsLoopback(l.Addr().String()))
 	s.http = http.Server{Handler: m.Handler(hosts), ReadTimeout: 10 * time.Second,
 		WriteTimeout: 10 * time.Second, IdleTimeout: 75 * time.Second, MaxHeaderBytes: maxHeader,
@@ -65,26 +65,26 @@ func (s *Server) Close() error { return s.http.Close() }
 // clientKey is the key of a connection's client in the context of its requests.
 type clientKey struct{}
 
-// bodiesOf returns the bytes of bodies that the sender of a request uses.
-func bodiesOf(r *http.Request) *account.Usage {
-	if c, ok := r.Context().Value(clientKey{}).(*account.Client[account.Usage]); ok {
-		return &c.Usage
+// bodiesOf returns the sender's share of the bytes of bodies.
+func (m *Mirror) bodiesOf(r *http.Request) *account.Share {
+	if c, ok := r.Context().Value(clientKey{}).(*account.Client); ok {
+		return &c.Shares[0]
 	}
-	return new(account.Usage)
+	return m.bodies.NewShare()
 }
 
 // listener turns connections away if there are too many.
 type listener struct {
 	net.Listener
 
-	conns *account.Conns[account.Usage]
+	conns *account.Conns
 }
 
 // conn is an accepted connection.
 type conn struct {
 	net.Conn
 
-	from  *account.Client[account.Usage]
+	from  *account.Client
 	leave func()
 }
 

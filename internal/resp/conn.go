@@ -20,7 +20,7 @@ type conn struct {
 	net.Conn
 	raw     net.Conn // beneath TLS
 	server  *Server
-	from    *account.Client[usage]
+	from    *account.Client
 	session session
 	began   time.Time
 

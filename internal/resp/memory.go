@@ -4,12 +4,16 @@ import (
 	"errors"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/request"
 )
 
-// usage is the memory that one address uses, apart from its connections.
-type usage struct{ small, large, queues, answers account.Usage }
+// The shares of a client, in the order of the accounts in New.
+const (
+	smallWorks = iota
+	largeWorks
+	queues
+	answers
+)
 
 // errNoMemory answers commands for which there is no memory. None of them has been executed.
 const errNoMemory errorReply = codeBusy + " too much is being read and answered at this moment; " +
@@ -21,7 +25,7 @@ func (c *conn) hasLargeBuffer() bool { return c.small != nil }
 // enlarge gives the connection a large buffer as soon as there is memory for one. It gives up at
 // by.
 func (c *conn) enlarge(by time.Time) bool {
-	if c.hasLargeBuffer() || !c.server.largeWorks.Take(&c.from.Usage.large, largeWork, by) {
+	if c.hasLargeBuffer() || !c.from.Shares[largeWorks].Take(largeWork, by) {
 		return false
 	}
 	c.small = (*[smallInput]byte)(c.in.buf)
@@ -36,7 +40,7 @@ func (c *conn) shrink() {
 	c.in.moveTo(c.small[:])
 	c.small = nil
 	c.server.buffers.Put(buf)
-	c.server.largeWorks.Release(&c.from.Usage.large, largeWork)
+	c.from.Shares[largeWorks].Release(largeWork)
 }
 
 // reserveWork reserves the memory to execute the received commands. If there is none, the
@@ -46,7 +50,7 @@ func (c *conn) reserveWork() bool {
 	if !c.hasLargeBuffer() {
 		c.taken = workBytes(c.in.end - c.in.start)
 	}
-	if c.taken > 0 && !c.server.smallWorks.Take(&c.from.Usage.small, c.taken,
+	if c.taken > 0 && !c.from.Shares[smallWorks].Take(c.taken,
 		c.now.Add(c.server.opts.RequestTimeout)) {
 		c.taken = 0
 		c.setWriteDeadline(time.Now().Add(time.Second))
@@ -62,14 +66,13 @@ func (c *conn) reserveWork() bool {
 // built. The whole share of an address is enough for any answer, so that it builds one large answer
 // at a time. reserveAnswer returns the number of bytes for releaseAnswer.
 func (c *conn) reserveAnswer(n int64) (taken int64, ok bool) {
-	answers := &c.server.answers
-	taken = min(n, answers.Each)
+	taken = min(n, c.server.answers.Each)
 	by := time.Now().Add(c.server.opts.RequestTimeout / 2)
-	return taken, answers.Take(&c.from.Usage.answers, taken, by)
+	return taken, c.from.Shares[answers].Take(taken, by)
 }
 
 // releaseAnswer returns what reserveAnswer has reserved, once the answer is written.
-func (c *conn) releaseAnswer(n int64) { c.server.answers.Release(&c.from.Usage.answers, n) }
+func (c *conn) releaseAnswer(n int64) { c.from.Shares[answers].Release(n) }
 
 // finishWork returns the work to its pool, releases its memory, and drops an unused large buffer.
 func (c *conn) finishWork() {
@@ -92,7 +95,7 @@ func (c *conn) finishWork() {
 // releaseWork returns the memory that reserveWork has reserved.
 func (c *conn) releaseWork() {
 	if c.taken > 0 {
-		c.server.smallWorks.Release(&c.from.Usage.small, c.taken)
+		c.from.Shares[smallWorks].Release(c.taken)
 		c.taken = 0
 	}
 }

@@ -28,7 +28,7 @@ type Server struct {
 	open     [commandCount]bool // commands that need no authentication
 	began    time.Time
 
-	conns                  *account.Conns[usage]
+	conns                  *account.Conns
 	smallWorks, largeWorks account.Account
 	queues                 account.Account // of transactions
 	answers                account.Account // that grow with the rules
@@ -57,7 +57,6 @@ func New(o Options) (*Server, error) {
 	s := &Server{opts: o, commands: descriptions(), began: time.Now(),
 		access:   ask.NewAccess(o.Tokens, o.AdminToken),
 		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions, Refusals: o.Refusals},
-		conns:    account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
 		live:     map[*conn]struct{}{}}
 	for i := range s.commands {
 		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
@@ -69,6 +68,8 @@ func New(o Options) (*Server, error) {
 	}
 	s.smallWorks, s.largeWorks = share(3, workBytes(smallInput)), share(2, largeWork)
 	s.queues, s.answers = share(1, maxQueue), share(2, 1<<20)
+	s.conns = account.NewConns(o.MaxConns, o.MaxConnsPerAddress, &s.smallWorks, &s.largeWorks,
+		&s.queues, &s.answers)
 	s.buffers.New = func() any { return new([largeInput]byte) }
 	s.counters.errors = make([]atomic.Int64, len(errorCodes()))
 	return s, nil

@@ -104,7 +104,7 @@ func (c *conn) enqueue(args [][]byte) errorReply {
 	}
 	if size > cap(m.queue) {
 		grown := min(max(size, 2*cap(m.queue), leastQueue), maxQueue)
-		if !c.server.queues.TryTake(&c.from.Usage.queues, int64(grown)-c.queued) {
+		if !c.from.Shares[queues].TryTake(int64(grown) - c.queued) {
 			return errNoMemory
 		}
 		c.queued = int64(grown)
@@ -186,7 +186,7 @@ func (c *conn) reserveQueued(bytes int) bool {
 	case bytes > smallInput:
 		return c.enlarge(by)
 	case more > 0:
-		if !c.server.smallWorks.Take(&c.from.Usage.small, more, by) {
+		if !c.from.Shares[smallWorks].Take(more, by) {
 			return false
 		}
 		c.taken += more
@@ -206,7 +206,7 @@ func (c *conn) forgetQueue() {
 		c.multi.queue = nil
 	}
 	if c.queued > 0 {
-		c.server.queues.Release(&c.from.Usage.queues, c.queued)
+		c.from.Shares[queues].Release(c.queued)
 		c.queued = 0
 	}
 }

@@ -13,7 +13,7 @@ import (
 // part of everything, so that a greedy client leaves something for others.
 type Budget struct {
 	// Conns are the open connections.
-	Conns *account.Conns[usage]
+	Conns *account.Conns
 	// Reading and Answering account for the memory of requests, Awake for that of connections that
 	// are not parked.
 	Reading, Answering, Awake account.Account
@@ -23,14 +23,13 @@ type Budget struct {
 	bodies sync.Pool       // of *[PooledBody]byte
 }
 
-// usage is the memory that one address uses.
-type usage struct {
-	reading, answering account.Usage
-	awake, pages       account.Usage
-}
-
-// Client is an address that has connections.
-type Client = account.Client[usage]
+// The shares of a client, in the order of the accounts in NewBudget.
+const (
+	reading = iota
+	answering
+	awake
+	pages
+)
 
 // pagesBytes bounds the metrics pages that have not been read yet, to about thirty. They have a
 // separate account so that metrics work even when clients use up everything else.
@@ -49,13 +48,13 @@ func NewBudget(conns, eachConns int, bytes int64) *Budget {
 	part := float64(eachConns) / float64(conns)
 	each := int64(float64(bytes) * part)
 	b := &Budget{
-		Conns:     account.NewConns[usage](conns, eachConns),
 		Reading:   account.Account{Most: bytes / 4, Each: each / 4},
 		Answering: account.Account{Most: bytes - bytes/4, Each: each - each/4},
 		Awake: account.Account{Most: max(bytes/4, leastAwake*awakeBytes),
 			Each: max(each/4, leastAwake/2*awakeBytes)},
 		pages: account.Account{Most: pagesBytes, Each: max(int64(pagesBytes*part), pagesBytes/8)},
 	}
+	b.Conns = account.NewConns(conns, eachConns, &b.Reading, &b.Answering, &b.Awake, &b.pages)
 	b.bodies.New = func() any { return new([PooledBody]byte) }
 	return b
 }

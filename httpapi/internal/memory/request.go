@@ -26,26 +26,26 @@ const (
 // serves the connection. A nil Request, for a request without a connection, is unlimited.
 type Request struct {
 	budget   *Budget
-	client   *Client
+	client   *account.Client
 	wait     time.Duration // how long to wait for memory
 	patience time.Duration // how long the sender waits for the answer, 0 if unknown
 
-	node      *account.Account // account for reading a message of another node; nil otherwise
-	read      int64            // bytes taken for reading
-	need, got int64            // bytes that the answer needs, and bytes taken for it
-	paged     int64            // bytes taken for a metrics page, from another account
+	node      *account.Share // for reading a message of another node; nil otherwise
+	read      int64          // bytes taken for reading
+	need, got int64          // bytes that the answer needs, and bytes taken for it
+	paged     int64          // bytes taken for a metrics page, from another account
 
 	body *[PooledBody]byte // returned to bodies by Release
 	last func()            // called by Release
 }
 
 // NewRequest returns the memory of a connection of client, which waits as long as wait for memory.
-func NewRequest(budget *Budget, client *Client, wait time.Duration) Request {
+func NewRequest(budget *Budget, client *account.Client, wait time.Duration) Request {
 	return Request{budget: budget, client: client, wait: wait}
 }
 
 // Client returns the client of the connection.
-func (m *Request) Client() *Client { return m.client }
+func (m *Request) Client() *account.Client { return m.client }
 
 // IsCrowded reports whether more than half of the memory for connections that are not parked is in
 // use.
@@ -70,16 +70,16 @@ func UnansweredProblem(p *wire.Problem) *wire.Problem {
 	return &wire.Problem{Kind: wire.Unknown, Limit: p.Limit, Detail: "carried out, but " + why}
 }
 
-// readingAccount returns the account and usage for reading.
-func (m *Request) readingAccount() (*account.Account, *account.Usage) {
+// readingShare returns the share for reading.
+func (m *Request) readingShare() *account.Share {
 	if m.node != nil {
-		return m.node, &m.node.Sole
+		return m.node
 	}
-	return &m.budget.Reading, &m.client.Usage.reading
+	return &m.client.Shares[reading]
 }
 
-// ChargeNode charges the body, a message of another node, to the account from.
-func (m *Request) ChargeNode(from *account.Account) {
+// ChargeNode charges the body, a message of another node, to the share from.
+func (m *Request) ChargeNode(from *account.Share) {
 	if m != nil {
 		m.node = from
 	}
@@ -93,12 +93,12 @@ func (m *Request) ReserveRead(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
-	from, as := m.readingAccount()
-	if m.read+n > from.Each { // waiting would not help
+	from := m.readingShare()
+	if m.read+n > from.Account().Each { // waiting would not help
 		return &wire.Problem{Kind: wire.TooLarge,
 			Detail: "more than this node can read of one address at once; send it in parts"}
 	}
-	if !from.Take(as, n, m.waitUntil(m.read)) {
+	if !from.Take(n, m.waitUntil(m.read)) {
 		return BusyProblem()
 	}
 	m.read += n
@@ -162,7 +162,7 @@ func (m *Request) MostForAnswer() int64 {
 
 // takeForAnswer takes n bytes for the answer.
 func (m *Request) takeForAnswer(n int64) *wire.Problem {
-	if !m.budget.Answering.Take(&m.client.Usage.answering, n, m.waitUntil(m.got)) {
+	if !m.client.Shares[answering].Take(n, m.waitUntil(m.got)) {
 		return BusyProblem()
 	}
 	m.got += n
@@ -199,7 +199,7 @@ func (m *Request) ReturnUnused() {
 		return
 	}
 	if rest := m.got - max(0, m.need); rest > 0 {
-		m.budget.Answering.Release(&m.client.Usage.answering, rest)
+		m.client.Shares[answering].Release(rest)
 		m.got -= rest
 	}
 }
@@ -217,7 +217,7 @@ func (m *Request) ReservePage(n int64) *wire.Problem {
 	if m == nil {
 		return nil
 	}
-	if !m.budget.pages.Take(&m.client.Usage.pages, n, m.waitUntil(0)) {
+	if !m.client.Shares[pages].Take(n, m.waitUntil(0)) {
 		return BusyProblem()
 	}
 	m.paged = n
@@ -246,7 +246,7 @@ func (m *Request) OnRelease(last func()) bool {
 // ReserveServing takes the memory for serving a connection.
 func (m *Request) ReserveServing() bool {
 	by := time.Now().Add(m.wait / 4) // nothing was read that states the sender's patience
-	ok := m.budget.Awake.Take(&m.client.Usage.awake, awakeBytes, by)
+	ok := m.client.Shares[awake].Take(awakeBytes, by)
 	if ok {
 		m.budget.served.Add(1)
 	}
@@ -256,7 +256,7 @@ func (m *Request) ReserveServing() bool {
 // ReleaseServing gives back the memory for serving a connection.
 func (m *Request) ReleaseServing() {
 	m.budget.served.Add(-1)
-	m.budget.Awake.Release(&m.client.Usage.awake, awakeBytes)
+	m.client.Shares[awake].Release(awakeBytes)
 }
 
 // Release gives back everything except the memory that ReserveServing took. Nothing reads or writes
@@ -271,11 +271,10 @@ func (m *Request) Release() {
 		m.last = nil
 	}
 	if m.read > 0 {
-		from, as := m.readingAccount()
-		from.Release(as, m.read)
+		m.readingShare().Release(m.read)
 	}
 	if m.paged > 0 {
-		m.budget.pages.Release(&m.client.Usage.pages, m.paged)
+		m.client.Shares[pages].Release(m.paged)
 	}
 	m.need, m.read, m.paged, m.node, m.patience = 0, 0, 0, nil, 0
 	m.ReturnUnused()

@@ -61,11 +61,11 @@ type reading struct {
 	queued  []queuedCall // since MULTI
 	size    int          // commands since MULTI
 	held    int64        // bytes of the calls in list and queued
-	usage   account.Usage
+	share   *account.Share
 }
 
 func newReading(t *Tap) *reading {
-	r := &reading{tap: t}
+	r := &reading{tap: t, share: t.calls.NewShare()}
 	r.requests.emit = r.recordCommand
 	r.replies.emit = r.recordReply
 	return r
@@ -101,7 +101,7 @@ func (r *reading) end() {
 }
 
 func (r *reading) endLocked() {
-	r.tap.calls.Release(&r.usage, r.held)
+	r.share.Release(r.held)
 	r.over, r.list, r.queued, r.held = true, nil, nil, 0
 	r.requests, r.replies = scanner{}, scanner{}
 }
@@ -162,7 +162,7 @@ func (r *reading) keep(c *call, words [][]byte) *call {
 	for _, word := range words {
 		c.bytes += perWord + int64(len(word))
 	}
-	if r.tap.calls.TryTake(&r.usage, c.bytes) {
+	if r.share.TryTake(c.bytes) {
 		r.held += c.bytes
 		return c
 	}
@@ -174,7 +174,7 @@ func (r *reading) keep(c *call, words [][]byte) *call {
 
 // forget accounts for a call that is no longer kept.
 func (r *reading) forget(c *call) {
-	r.tap.calls.Release(&r.usage, c.bytes)
+	r.share.Release(c.bytes)
 	r.held -= c.bytes
 }
 
