@@ -3,9 +3,9 @@ package httpapi
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,39 +14,29 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 )
 
-// runAccept serves each connection in its own goroutine until the listener is closed. It replaces
-// fasthttp's loop, whose pool of workers outlives Shutdown by up to ten seconds.
-func (s *Server) runAccept(ln net.Listener, d *endpoint) {
-	account.AcceptConns(ln, &s.closing, func(err error) {
-		s.log.Error("can't accept connections", "err", err)
-	}, func(nc net.Conn) { s.accept(nc, d) })
+// newListener returns the listener of all endpoints. It replaces fasthttp's loop, whose pool of
+// workers outlives Shutdown by up to ten seconds.
+func (s *Server) newListener() *listener.Listener[*conn] {
+	opt := listener.Options[*conn]{TLS: s.opts.TLS, Make: s.newConn, Serve: s.runAwaitRequest,
+		Reject: func(why string) []byte {
+			return s.refusal(&wire.Problem{Kind: wire.Overload, Detail: why})
+		}, Logger: s.log, Kind: "connections"}
+	for _, d := range s.endpoints {
+		opt.Sockets = append(opt.Sockets, &d.Socket)
+	}
+	return listener.New(opt)
 }
 
-// accept serves nc, or turns it away if there are too many connections.
-func (s *Server) accept(nc net.Conn, d *endpoint) {
-	from, tooMany := d.budget.Conns.Enter(nc.RemoteAddr())
-	if from == nil {
-		s.rejectConn(nc, tooMany)
-		return
-	}
-	c := &conn{Conn: s.wrapTLS(nc), raw: nc, endpoint: d,
-		memory: memory.NewRequest(d.budget, from, s.opts.RequestTimeout/2)}
-	s.mu.Lock()
-	closing := s.closing.Load()
-	if !closing {
-		s.conns[c] = struct{}{}
-	}
-	s.mu.Unlock()
-	if closing {
-		d.budget.Conns.Leave(from)
-		nc.Close()
-		return
-	}
+// newConn returns the state of a connection, whose first request is to come.
+func (s *Server) newConn(a *listener.Admitted) *conn {
+	at := slices.IndexFunc(s.endpoints, func(d *endpoint) bool { return &d.Socket == a.Socket })
+	c := &conn{Admitted: a, endpoint: s.endpoints[at],
+		memory: memory.NewRequest(s.endpoints[at].budget, a.Client, s.opts.RequestTimeout/2)}
 	c.park.by = time.Now().Add(s.opts.ReadTimeout)
-	s.serving.Go(func() { s.runAwaitRequest(c) })
+	return c
 }
 
 // runAwaitRequest waits for the first byte of a request in a goroutine whose stack has not grown,
@@ -54,7 +44,7 @@ func (s *Server) accept(nc net.Conn, d *endpoint) {
 func (s *Server) runAwaitRequest(c *conn) {
 	switch err := c.awaitRequest(); {
 	case err == nil:
-		s.serving.Go(func() { s.runConn(c) })
+		s.listener.Go(func() { s.runConn(c) })
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.isSilent():
 		s.refuseRequest(c.Conn, receive.ProblemOf(err))
@@ -73,7 +63,7 @@ func (s *Server) runConn(c *conn) {
 	c.memory.Release()
 	c.memory.ReleaseServing()
 	if c.isParked() {
-		s.serving.Go(func() { s.runAwaitRequest(c) })
+		s.listener.Go(func() { s.runAwaitRequest(c) })
 		return
 	}
 	s.endConn(c)
@@ -81,37 +71,27 @@ func (s *Server) runConn(c *conn) {
 
 // endConn ends a connection.
 func (s *Server) endConn(c *conn) {
-	c.Conn.Close()
-	c.endpoint.budget.Conns.Leave(c.memory.Client())
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
-}
-
-// rejectConn answers 429 on a connection from which nothing was read.
-func (s *Server) rejectConn(nc net.Conn, why string) {
-	s.turnedAway.Add(1)
-	p := &wire.Problem{Kind: wire.Overload, Detail: why}
-	if s.opts.TLS != nil { // an answer would take a handshake
-		s.codes[p.Kind.Status].Add(1)
-	} else {
-		s.refuseRequest(nc, p)
-	}
-	nc.Close()
+	c.Close()
+	c.End()
 }
 
 // refuseRequest answers a request without serving it. The answer fits in the empty buffer of a new
 // socket, so the write does not block.
 func (s *Server) refuseRequest(nc net.Conn, p *wire.Problem) {
+	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = nc.Write(s.refusal(p))
+}
+
+// refusal returns the answer to a request that is not served, and counts it.
+func (s *Server) refusal(p *wire.Problem) []byte {
 	body := p.AppendJSON(nil)
 	s.countLimitProblem(p)
 	s.codes[p.Kind.Status].Add(1)
-	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nConnection: close\r\n", p.Kind.Status,
 		fasthttp.StatusMessage(p.Kind.Status))
 	if seconds := p.RetryAfter(); seconds > 0 {
 		head += "Retry-After: " + strconv.Itoa(seconds) + "\r\n"
 	}
-	_, _ = io.WriteString(nc, head+"Content-Type: application/problem+json\r\nContent-Length: "+
-		strconv.Itoa(len(body))+"\r\n\r\n"+string(body))
+	return fmt.Appendf(nil, "%sContent-Type: application/problem+json\r\n"+
+		"Content-Length: %d\r\n\r\n%s", head, len(body), body)
 }

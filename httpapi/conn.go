@@ -12,7 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/memory"
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // conn is a connection that can be drained: it then ends as soon as no request is in progress on
@@ -22,18 +22,16 @@ import (
 // executed, and its answer lost. A read deadline in the past only stops requests that have not
 // begun.
 type conn struct {
-	net.Conn
-	raw      net.Conn  // beneath TLS
+	*listener.Admitted
 	endpoint *endpoint // the endpoint that accepted the connection
 	memory   memory.Request
 	header   longHeader
 
-	mu     sync.Mutex
-	stage  stage
-	end    end
-	by     time.Time // when draining: no read waits longer than this; zero otherwise
-	readBy time.Time // when draining: no write waits longer than this, unless it is zero
-	park   park
+	mu    sync.Mutex
+	stage stage
+	end   end
+	by    time.Time // when draining: no read waits longer than this; zero otherwise
+	park  park
 }
 
 // stage is where a connection stands: fresh, first, then idle and busy in turn, and parked between
@@ -137,33 +135,24 @@ func (c *conn) setReadDeadlineLocked(t time.Time) error {
 	switch {
 	case c.by.IsZero():
 	case !c.stage.hasRequest():
-		t = account.PastDeadline()
+		t = listener.PastDeadline()
 	case t.IsZero() || t.After(c.by):
 		t = c.by
 	}
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline sets the deadline, or an earlier one if the connection is being drained.
-func (c *conn) SetWriteDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.readBy.IsZero() && t.After(c.readBy) {
-		t = c.readBy
-	}
-	return c.Conn.SetWriteDeadline(t)
-}
+// drainGrace is how long a request that has begun to arrive may take when the server closes.
+const drainGrace = time.Second
 
-// drain ends the connection when the request in progress is answered, or at once if there is none.
-// A request has until by to arrive, and an answer until readBy to be read, unless that is zero.
-func (c *conn) drain(by, readBy time.Time) {
+// Drain ends the connection when the request in progress is answered, or at once if there is none.
+// A request has drainGrace to arrive.
+func (c *conn) Drain(readBy time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.by, c.readBy = by, readBy
-	_ = c.setReadDeadlineLocked(by)
-	if !readBy.IsZero() {
-		_ = c.Conn.SetWriteDeadline(readBy)
-	}
+	c.by = time.Now().Add(drainGrace)
+	_ = c.setReadDeadlineLocked(c.by)
+	c.Admitted.Drain(readBy)
 }
 
 // Close closes the connection. If the last answer did not wait for the whole request, it first
@@ -175,7 +164,7 @@ func (c *conn) Close() error {
 	how := c.end
 	c.mu.Unlock()
 	if how == stuck {
-		return c.raw.Close()
+		return c.Raw.Close()
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && how == lingering &&
 		half.CloseWrite() == nil {
@@ -243,7 +232,7 @@ const (
 func (c *conn) parkingTimeLocked(now time.Time) time.Time {
 	pause := parkAfter
 	if c.header.long {
-		return account.PastDeadline()
+		return listener.PastDeadline()
 	}
 	if c.memory.IsCrowded() {
 		pause = parkSoon

@@ -37,7 +37,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if receive.HasUnreadBody(ctx) {
 		setLinger(ctx, p)
 	}
-	if s.closing.Load() || receive.HasUnreadBody(ctx) {
+	if s.listener.IsClosing() || receive.HasUnreadBody(ctx) {
 		ctx.SetConnectionClose()
 	}
 	s.countResponse(ctx)
@@ -129,7 +129,7 @@ func (s *Server) countLimitProblem(p *wire.Problem) {
 // Refused returns how many connections were turned away because there were too many, and how many
 // requests were refused because too much was being read, answered or remembered.
 func (s *Server) Refused() (connections, requests int64) {
-	return s.turnedAway.Load(), s.limited.Load()
+	return s.listener.Rejected(), s.limited.Load()
 }
 
 // checkMethod refuses methods that a route does not have.

@@ -1,10 +1,6 @@
 package httpapi
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -16,6 +12,7 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/hostname"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // apiSet is a set of kinds of endpoints that serve a route.
@@ -29,39 +26,29 @@ const (
 
 // endpoint is an address that the server listens on, with the routes served there.
 type endpoint struct {
-	address string
+	listener.Socket
+
 	// budget is for the clients of this endpoint, so that strangers on one endpoint can't keep
 	// anybody out of another.
-	budget   *memory.Budget
-	routes   map[string]route
-	hosts    hostname.Check
-	listener net.Listener
+	budget *memory.Budget
+	routes map[string]route
+	hosts  hostname.Check
 }
 
 // ListenError names the address that the server can't listen on.
-type ListenError struct {
-	// Address is the address from the options.
-	Address string
-	Err     error
-}
-
-// Error names the address.
-func (e *ListenError) Error() string { return fmt.Sprintf("listen on %s: %v", e.Address, e.Err) }
-
-// Unwrap returns the reason.
-func (e *ListenError) Unwrap() error { return e.Err }
+type ListenError = listener.Error
 
 // makeEndpoints makes the endpoints. The first one is the public one.
 func (s *Server) makeEndpoints() []*endpoint {
-	everyone := &endpoint{address: s.opts.Listen}
+	everyone := &endpoint{Socket: listener.Socket{Address: s.opts.Listen}}
 	endpoints, open := []*endpoint{everyone}, clientAPI|adminAPI|peerAPI
 	at := map[*endpoint]apiSet{}
 	if s.opts.Admin != "" {
-		d := &endpoint{address: s.opts.Admin}
+		d := &endpoint{Socket: listener.Socket{Address: s.opts.Admin}}
 		endpoints, at[d], open = append(endpoints, d), adminAPI, open&^adminAPI
 	}
 	if s.opts.PeerListen != "" {
-		d := &endpoint{address: s.opts.PeerListen}
+		d := &endpoint{Socket: listener.Socket{Address: s.opts.PeerListen}}
 		endpoints, at[d], open = append(endpoints, d), peerAPI, open&^peerAPI
 	}
 	at[everyone] = open
@@ -71,8 +58,9 @@ func (s *Server) makeEndpoints() []*endpoint {
 			conns := InnerConns(s.opts.MaxConns)
 			d.budget = memory.NewBudget(conns, conns, s.opts.MaxMemory/16)
 		}
+		d.Conns = d.budget.Conns
 		d.hosts = hostname.NewCheck(s.opts.Hosts, s.opts.Tokens != nil,
-			hostname.IsLoopback(d.address))
+			hostname.IsLoopback(d.Address))
 		d.routes = map[string]route{}
 		for path, r := range s.routes {
 			if r.put != nil && r.put.at&at[d] == 0 {
@@ -86,51 +74,15 @@ func (s *Server) makeEndpoints() []*endpoint {
 	return endpoints
 }
 
-// listen opens all endpoints, or none.
-func (s *Server) listen(ctx context.Context) error {
-	for _, d := range s.endpoints {
-		if d.listener != nil {
-			continue // passed in by OpenOn
-		}
-		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.address)
-		if err != nil {
-			err = errors.Join(&ListenError{d.address, err}, s.closeEndpoints())
-			for _, d := range s.endpoints {
-				d.listener = nil
-			}
-			return err
-		}
-		d.listener = ln
-	}
-	return nil
-}
-
-func (s *Server) closeEndpoints() (err error) {
-	for _, d := range s.endpoints {
-		if d.listener != nil {
-			err = errors.Join(err, d.listener.Close())
-		}
-	}
-	return err
-}
-
-// wrapTLS adds TLS to a connection, if TLS is configured.
-func (s *Server) wrapTLS(nc net.Conn) net.Conn {
-	if s.opts.TLS == nil {
-		return nc
-	}
-	return tls.Server(nc, s.opts.TLS)
-}
-
 // Addr returns the address that the server listens on, or nil before Open.
-func (s *Server) Addr() net.Addr { return s.addrOf(0) }
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // AdminAddr returns the address of Options.Admin, or nil before Open or if there is none.
 func (s *Server) AdminAddr() net.Addr {
 	if s.opts.Admin == "" {
 		return nil
 	}
-	return s.addrOf(1)
+	return s.listener.AddrOf(&s.endpoints[1].Socket)
 }
 
 // PeerAddr returns the address where other nodes reach this one, or nil before Open.
@@ -138,16 +90,7 @@ func (s *Server) PeerAddr() net.Addr {
 	if s.opts.PeerListen == "" {
 		return s.Addr()
 	}
-	return s.addrOf(len(s.endpoints) - 1)
-}
-
-func (s *Server) addrOf(i int) net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.endpoints[i].listener == nil {
-		return nil
-	}
-	return s.endpoints[i].listener.Addr()
+	return s.listener.AddrOf(&s.endpoints[len(s.endpoints)-1].Socket)
 }
 
 // addProfiles adds the profiles of package net/http/pprof, which reveal memory contents and the

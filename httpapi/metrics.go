@@ -122,9 +122,10 @@ func (s *Server) collectHTTP(e exposition.Exposition) {
 			requests(n, strconv.Itoa(code))
 		}
 	}
-	s.mu.Lock()
-	open := len(s.conns)
-	s.mu.Unlock()
+	open := 0
+	for _, d := range s.endpoints {
+		open += d.Conns.InUse()
+	}
 	known, _ := s.sessions.Size()
 	e.Gauge("twotier_sessions",
 		"Sessions of clients whose last request is remembered.", int64(known))

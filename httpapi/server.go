@@ -24,6 +24,7 @@ import (
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/hostname"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
@@ -33,7 +34,7 @@ import (
 // Errors of a server's life.
 var (
 	// ErrOpened is returned by Open if the server has been opened or closed before.
-	ErrOpened = errors.New("server was opened or closed before")
+	ErrOpened = listener.ErrOpened
 )
 
 // Options configure a [Server]. The zero value of each field is the documented default.
@@ -137,7 +138,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	err := account.Options{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
+	err := listener.Bounds{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
 		WriteTimeout: &o.WriteTimeout, IdleTimeout: &o.IdleTimeout, MaxConns: &o.MaxConns,
 		MaxConnsPerAddress: &o.MaxConnsPerAddress,
 	}.Fill("httpapi", 75*time.Second, ConnsFor(o.MaxMemory, o.TLS != nil))
@@ -169,39 +170,31 @@ func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 
 // Server serves the HTTP API of one node.
 type Server struct {
-	opts     Options
-	service  Service
-	verdicts ask.Verdicts
-	clients  forwarded.Clients
-	log      *slog.Logger
-	http     *fasthttp.Server
-	wide     *fasthttp.Server // serves headers that don't fit in http's buffers
-	routes   map[string]route // of all endpoints
-	access   access
-	states   *statePool
-	budget   *memory.Budget
-	nodes    *account.Share // for reading messages of other nodes
-	codes    [600]atomic.Int64
-	// Connections and requests that were refused because of limits.
-	turnedAway, limited atomic.Int64
-	explainer           explain.Explainer
-	process             string // no other process has this name
-	sessions            sessions
-	closing             atomic.Bool
-	ending              context.Context // done when the server closes
-	end                 context.CancelFunc
-
-	serving   sync.WaitGroup // connections and the acceptor
-	closeOnce sync.Once
-	closeErr  error
+	opts      Options
+	service   Service
+	verdicts  ask.Verdicts
+	clients   forwarded.Clients
+	log       *slog.Logger
+	http      *fasthttp.Server
+	wide      *fasthttp.Server // serves headers that don't fit in http's buffers
+	routes    map[string]route // of all endpoints
+	access    access
+	states    *statePool
+	budget    *memory.Budget
+	nodes     *account.Share // for reading messages of other nodes
+	codes     [600]atomic.Int64
+	limited   atomic.Int64 // requests that were refused because of limits
+	explainer explain.Explainer
+	process   string // no other process has this name
+	sessions  sessions
+	ending    context.Context // done when the server closes
+	end       context.CancelFunc
 
 	registry *prometheus.Registry
 	scraping sync.Mutex // held while a metrics page is made
 
-	mu        sync.Mutex
-	endpoints []*endpoint // mu guards their listeners
-	opened    bool
-	conns     map[*conn]struct{}
+	endpoints []*endpoint
+	listener  *listener.Listener[*conn]
 }
 
 // New returns a server that is not listening yet.
@@ -210,7 +203,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: o, service: o.Service, log: o.Logger, conns: make(map[*conn]struct{}),
+	s := &Server{opts: o, service: o.Service, log: o.Logger,
 		access: access{ask.NewAccess(o.Tokens, o.AdminToken)},
 		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions,
 			Refusals: o.Refusals},
@@ -227,6 +220,7 @@ func New(o Options) (*Server, error) {
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.endpoints = s.makeEndpoints()
+	s.listener = s.newListener()
 	s.http, s.wide = s.newHTTP(shortHeader), s.newHTTP(maxHeader)
 	return s, nil
 }
@@ -238,34 +232,12 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 
 // Open listens and starts serving. ctx only bounds the listening itself.
-func (s *Server) Open(ctx context.Context) error { return s.open(ctx) }
+func (s *Server) Open(ctx context.Context) error { return s.listener.Open(ctx) }
 
 // OpenOn is Open with a listener made by the caller in place of the one at Options.Listen, such as
 // one inherited from a supervisor or one that is not TCP. Close closes it.
 func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
-	s.mu.Lock()
-	if !s.opened && !s.closing.Load() {
-		s.endpoints[0].listener = ln
-	}
-	s.mu.Unlock()
-	return s.open(ctx)
-}
-
-func (s *Server) open(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.opened || s.closing.Load() {
-		return ErrOpened
-	}
-	if err := s.listen(ctx); err != nil {
-		return err
-	}
-	s.opened = true
-	for _, d := range s.endpoints {
-		ln := d.listener
-		s.serving.Go(func() { s.runAccept(ln, d) })
-	}
-	return nil
+	return s.listener.OpenOn(ctx, ln)
 }
 
 // Close stops accepting, closes idle connections, and lets requests that have begun finish;
@@ -274,31 +246,6 @@ func (s *Server) open(ctx context.Context) error {
 // connections are cut and ctx's error is part of the result, but Close still waits for handlers, at
 // most RequestTimeout. Close may be called again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() { s.closeErr = s.shutDown(ctx) })
-	return s.closeErr
-}
-
-// drainGrace is how long a request that has begun to arrive may take when the server closes.
-const drainGrace = time.Second
-
-func (s *Server) shutDown(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing.Store(true)
 	s.end()
-	err := s.closeEndpoints()
-	by, readBy := time.Now().Add(drainGrace), account.ReadDeadline(ctx)
-	for c := range s.conns {
-		c.drain(by, readBy)
-	}
-	s.mu.Unlock()
-	return errors.Join(err, account.AwaitEnd(ctx, &s.serving, s.closeConns))
-}
-
-// closeConns closes every connection, whatever it is doing.
-func (s *Server) closeConns() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.Conn.Close()
-	}
+	return s.listener.Close(ctx)
 }

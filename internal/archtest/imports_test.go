@@ -243,6 +243,7 @@ func importMap() map[string][]string {
 		},
 		// The conventions that all listeners share.
 		"internal/account":  {"twotier.dev/twotier/internal/clientaddr"},
+		"internal/listener": {"twotier.dev/twotier/internal/account"},
 		"internal/hostname": {},
 		"internal/verdicts": {
 			"twotier.dev/twotier",
@@ -306,7 +307,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/internal/explain",
 			"twotier.dev/twotier/internal/fields",
-			"twotier.dev/twotier/internal/hostname",
+			"twotier.dev/twotier/internal/hostname", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/refusallog", "twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
@@ -318,13 +319,15 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
 			"twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/explain", "twotier.dev/twotier/internal/fields",
+			"twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 			prometheus,
 		},
 		"internal/envoy": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/ratefield",
+			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/listener",
+			"twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
@@ -364,11 +367,12 @@ func importMap() map[string][]string {
 		"internal/mirror": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/hostname", "twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/hostname", "twotier.dev/twotier/internal/listener",
+			"twotier.dev/twotier/internal/request",
 		},
 		"internal/mirror/tap": {
 			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/strictyaml",
 		},
 		"internal/doctor": {

@@ -181,25 +181,19 @@ func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Liste
 		return errors.Join(fmt.Errorf("RLIMIT_NOFILE: %w", err), l.Close())
 	}
 	server := m.NewServer(l, files.Cur)
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve() }()
-	err := json.NewEncoder(s.Stdout).Encode(ready)
+	err := errors.Join(server.Open(ctx), json.NewEncoder(s.Stdout).Encode(ready))
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	for err == nil {
+	for err == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
-			defer cancel()
-			err = server.Shutdown(ending)
-			<-failed
-			return err
-		case err = <-failed:
 		case <-ticker.C:
 			_, err = fmt.Fprintln(s.Stderr, m.Report().Summary())
 		}
 	}
-	return errors.Join(err, server.Close())
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
+	defer cancel()
+	return errors.Join(err, server.Close(ending))
 }
 
 // printReport prints the final report.

@@ -49,8 +49,7 @@ func (s *session) openTap(ctx context.Context, f *tapFlags, m *mirror.Mirror) (a
 	if err != nil {
 		return "", nil, fmt.Errorf("--listen-redis: %w", err)
 	}
-	t.Open(l)
-	return l.Addr().String(), t.Close, nil
+	return l.Addr().String(), t.Close, t.Open(l)
 }
 
 // check checks the flags without reading files.

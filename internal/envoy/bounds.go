@@ -63,7 +63,7 @@ func (s *Server) reserveStream(st *stream, method string) bool {
 		return true
 	}
 	c := st.conn
-	if !c.client.Shares[streams].TryTake(stayBytes) {
+	if !c.Client.Shares[streams].TryTake(stayBytes) {
 		return false
 	}
 	c.mu.Lock()

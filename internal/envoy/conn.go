@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // The shares of a client, in the order of the accounts in New.
@@ -18,39 +18,10 @@ const (
 	streams
 )
 
-// boundedListener turns away connections beyond the bounds.
-type boundedListener struct {
-	net.Listener
-	server *Server
-}
-
-// Accept returns the next admitted connection.
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		nc, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		client, _ := l.server.conns.Enter(nc.RemoteAddr())
-		if client == nil {
-			l.server.counters.rejected.Add(1)
-			nc.Close()
-			continue
-		}
-		c := &conn{Conn: nc, server: l.server, client: client, gone: make(chan struct{}),
-			streams: map[uint32]*stream{}}
-		l.server.mu.Lock()
-		l.server.live[c] = struct{}{}
-		l.server.mu.Unlock()
-		return c, nil
-	}
-}
-
 // conn is a connection and the requests on it.
 type conn struct {
-	net.Conn
+	*listener.Admitted
 	server *Server
-	client *account.Client
 	gone   chan struct{} // closed when the connection is
 	// arriving is the request whose headers were read last. It belongs to the goroutine that reads.
 	arriving *stream
@@ -62,6 +33,11 @@ type conn struct {
 	running int                // the requests being executed
 	ended   time.Time          // when the last execution ended
 	unread  *time.Timer        // runs closeIfUnread; nil while no answer waits
+}
+
+// newConn returns the state of a connection.
+func (s *Server) newConn(a *listener.Admitted) *conn {
+	return &conn{Admitted: a, server: s, gone: make(chan struct{}), streams: map[uint32]*stream{}}
 }
 
 // clientAddr is the address of a connection together with the connection. Requests carry it in
@@ -91,14 +67,7 @@ func (c *conn) Close() error {
 	}
 	c.releaseHeldLocked(c.held)
 	c.mu.Unlock()
-	err := c.Conn.Close()
-	if first {
-		c.server.mu.Lock()
-		delete(c.server.live, c)
-		c.server.mu.Unlock()
-		c.server.conns.Leave(c.client)
-	}
-	return err
+	return c.Admitted.Close()
 }
 
 // scheduleCloseLocked schedules closeIfUnread.

@@ -22,7 +22,7 @@ func (s *Server) Conns() int { return s.conns.InUse() }
 
 // Unread returns the number of answers still to be written.
 func (s *Server) Unread() (n int) {
-	for _, c := range s.liveConns() {
+	for _, c := range s.Live() {
 		c.mu.Lock()
 		for _, st := range c.streams {
 			if !st.ended.IsZero() {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"twotier.dev/twotier/internal/listener"
 )
 
 // This file lets a connection go on reading while a request waits for memory. The requests that
@@ -126,7 +128,7 @@ func (w *framedConn) mayPass(f frame) bool {
 	c, n := w.conn, int64(f.length)
 	c.arriving = c.beginStream(f.stream, n, time.Time{})
 	return c.arriving != nil || c.findStream(f.stream) != nil ||
-		!c.client.Shares[calls].Fits(begunBytes(n))
+		!c.Client.Shares[calls].Fits(begunBytes(n))
 }
 
 // hold reads a frame and holds it back.
@@ -149,12 +151,12 @@ func (w *framedConn) await(f frame, by time.Time) {
 	h := &w.held
 	h.waits, h.stream = true, f.stream
 	// The goroutine that reads has not ended, so the server does not wait for its goroutines yet.
-	w.conn.server.serving.Go(func() {
+	w.conn.server.Go(func() {
 		st := w.conn.beginStream(f.stream, int64(f.length), by)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.begun <- st
-		_ = w.Conn.SetReadDeadline(time.Unix(1, 0))
+		_ = w.Conn.SetReadDeadline(listener.PastDeadline())
 	})
 }
 
@@ -231,7 +233,7 @@ func (c *conn) reserveHeld(f frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := heldBytes(f)
-	if c.closed || !c.client.Shares[holding].TryTake(n) {
+	if c.closed || !c.Client.Shares[holding].TryTake(n) {
 		return false
 	}
 	c.held += n
@@ -249,5 +251,5 @@ func (c *conn) releaseHeld(f frame) {
 
 func (c *conn) releaseHeldLocked(n int64) {
 	c.held -= n
-	c.client.Shares[holding].Release(n)
+	c.Client.Shares[holding].Release(n)
 }

@@ -9,7 +9,6 @@ import (
 // counters are the values of the metrics.
 type counters struct {
 	passed, over, failed atomic.Int64 // requests by outcome
-	rejected             atomic.Int64 // connections
 	unread               atomic.Int64 // connections whose clients read no answer
 	limited              atomic.Int64 // requests, also counted as failed
 }
@@ -26,7 +25,7 @@ func (c *counters) countAnswer(over bool) {
 // Refused returns how many connections were turned away because there were too many, and how many
 // requests were refused because of the others in progress.
 func (s *Server) Refused() (connections, requests int64) {
-	return s.counters.rejected.Load(), s.counters.limited.Load()
+	return s.Rejected(), s.counters.limited.Load()
 }
 
 // Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
@@ -47,7 +46,7 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		"Open gRPC connections.", nil, nil), prometheus.GaugeValue, float64(s.conns.InUse()))
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_rejected_total",
 		"gRPC connections turned away because there were too many.", nil, nil),
-		prometheus.CounterValue, float64(s.counters.rejected.Load()))
+		prometheus.CounterValue, float64(s.Rejected()))
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_unread_total",
 		"gRPC connections closed because an answer was not read in time.", nil, nil),
 		prometheus.CounterValue, float64(s.counters.unread.Load()))

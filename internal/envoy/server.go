@@ -6,12 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net"
 	"net/netip"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -25,11 +20,9 @@ import (
 
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/trace"
 )
-
-// ErrOpened is returned by Open if the server has been opened or closed before.
-var ErrOpened = errors.New("server was opened or closed before")
 
 // Options configure a [Server]. The zero value of each field is the documented default.
 type Options struct {
@@ -124,6 +117,8 @@ func (o Options) withDefaults() (Options, error) {
 
 // Server serves a [Limiter] over gRPC. Its methods may be called from several goroutines.
 type Server struct {
+	*listener.Listener[*conn]
+
 	opts   Options
 	access ask.Access
 	conns  *account.Conns
@@ -137,16 +132,6 @@ type Server struct {
 	calls, held, works, streams account.Account
 	isStream                    map[string]bool // by the full name of a method
 	counters                    counters
-
-	closing   atomic.Bool
-	serving   sync.WaitGroup
-	closeOnce sync.Once
-	closeErr  error
-
-	mu       sync.Mutex
-	listener net.Listener
-	opened   bool
-	live     map[*conn]struct{}
 }
 
 // New returns a server that is not listening yet.
@@ -156,7 +141,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, access: ask.NewAccess(o.Tokens, o.AdminToken),
-		health: health.NewServer(), live: map[*conn]struct{}{}}
+		health: health.NewServer()}
 	accounts := []*account.Account{&s.calls, &s.held, &s.works, &s.streams}
 	s.conns = account.NewConns(o.MaxConns, o.MaxConnsPerAddress, accounts...)
 	s.conns.Trust(o.Trusted)
@@ -193,86 +178,38 @@ func New(o Options) (*Server, error) {
 		healthv1.HealthCheckResponse_SERVING)
 	reflection.Register(s.grpc)
 	s.isStream = streamingMethods(s.grpc.GetServiceInfo())
+	s.Listener = listener.New(listener.Options[*conn]{
+		Sockets: []*listener.Socket{{Address: o.Listen, Conns: s.conns}}, Make: s.newConn,
+		Run: s.grpc.Serve, Stop: s.stop, Logger: o.Logger, Kind: "gRPC connections"})
 	return s, nil
 }
 
-// Open listens and starts serving. ctx only bounds the listening itself.
-func (s *Server) Open(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.opened || s.closing.Load() {
-		return ErrOpened
-	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w", s.opts.Listen, err)
-	}
-	s.listener, s.opened = ln, true
-	s.serving.Go(func() { s.runServe(ln) })
-	return nil
-}
-
-// runServe serves connections until the server is stopped.
-func (s *Server) runServe(ln net.Listener) {
-	err := s.grpc.Serve(&boundedListener{ln, s})
-	if err != nil && !s.closing.Load() {
-		s.opts.Logger.Error("can't accept gRPC connections any more", "err", err)
-	}
-}
-
-// Addr returns the address that the server listens on, or nil before Open.
-func (s *Server) Addr() net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return nil
-	}
-	return s.listener.Addr()
-}
-
-// Close sends clients away, stops accepting, and finishes the requests that are being executed. A
+// stop sends clients away, stops accepting, and finishes the requests that are being executed. A
 // second later it cuts the connections that execute none: a client that reads no answer, or does
-// not finish its request, delays nothing. Close returns once every goroutine of the server has
-// ended. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
-// still waits for requests that are being executed, at most RequestTimeout. Close may be called
-// again and returns the same error.
-func (s *Server) Close(ctx context.Context) error {
-	s.closeOnce.Do(func() { s.closeErr = s.shutDown(ctx) })
-	return s.closeErr
-}
-
-func (s *Server) shutDown(ctx context.Context) (err error) {
-	s.closing.Store(true)
+// not finish its request, delays nothing. It returns once no connection is left. If ctx ends first,
+// it cuts connections, and only waits for requests that are being executed, at most RequestTimeout.
+func (s *Server) stop(ctx context.Context) error {
 	s.health.Shutdown()
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()
 		close(done)
 	}()
-	for cut := time.NewTicker(stopGrace); err == nil; {
+	cut := time.NewTicker(stopGrace)
+	defer cut.Stop()
+	for {
 		select {
 		case now := <-cut.C:
-			for _, c := range s.liveConns() {
+			for _, c := range s.Live() {
 				c.closeIfIdle(now, stopGrace)
 			}
 			cut.Reset(stopGrace / 10)
-			continue
 		case <-ctx.Done():
-			err = ctx.Err()
 			s.grpc.Stop()
 			<-done
+			return ctx.Err()
 		case <-done:
+			return nil
 		}
-		cut.Stop()
-		break
 	}
-	s.serving.Wait()
-	return err
-}
-
-// liveConns returns the open connections.
-func (s *Server) liveConns() []*conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.live))
 }

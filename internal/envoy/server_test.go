@@ -24,6 +24,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
@@ -244,7 +245,7 @@ func TestCloseFinishesRequests(t *testing.T) {
 		t.Error(err)
 	}
 	<-closed
-	if err := s.Open(t.Context()); !errors.Is(err, envoy.ErrOpened) {
+	if err := s.Open(t.Context()); !errors.Is(err, listener.ErrOpened) {
 		t.Errorf("opened again: %v", err)
 	}
 }

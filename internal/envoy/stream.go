@@ -117,7 +117,7 @@ func (c *conn) roomWait() time.Duration { return c.server.opts.RequestTimeout }
 func (st *stream) grow(n int64, wait time.Duration) bool {
 	c := st.conn
 	over := st.used + n - st.own
-	if over > 0 && !(c.client.Shares[works].Fits(over) &&
+	if over > 0 && !(c.Client.Shares[works].Fits(over) &&
 		st.reserveWork(c.gone, min(n, over), wait)) {
 		return false
 	}
@@ -128,7 +128,7 @@ func (st *stream) grow(n int64, wait time.Duration) bool {
 // reserve reserves n bytes for a request that begins.
 func (st *stream) reserve(n int64, by time.Time) bool {
 	c := st.conn
-	share := &c.client.Shares[calls]
+	share := &c.Client.Shares[calls]
 	if !share.Fits(n) || !share.TakeUnless(c.gone, n, by) {
 		return false
 	}
@@ -140,7 +140,7 @@ func (st *stream) reserve(n int64, by time.Time) bool {
 // long, or until gone is closed.
 func (st *stream) reserveWork(gone <-chan struct{}, n int64, wait time.Duration) bool {
 	c := st.conn
-	share := &c.client.Shares[works]
+	share := &c.Client.Shares[works]
 	if !share.Fits(n) || !share.TakeUnless(gone, n, time.Now().Add(wait)) {
 		return false
 	}
@@ -157,12 +157,12 @@ func (st *stream) shrinkTo(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rest := st.got - n; rest > 0 {
-		c.client.Shares[calls].Release(rest)
+		c.Client.Shares[calls].Release(rest)
 		st.got = n
 	}
 	if rest := st.work - (n - st.got); rest > 0 && st.work > 0 {
 		rest = min(rest, st.work)
-		c.client.Shares[works].Release(rest)
+		c.Client.Shares[works].Release(rest)
 		st.work -= rest
 	}
 }
@@ -175,13 +175,13 @@ func (st *stream) releaseLocked() {
 	}
 	c := st.conn
 	if st.got > 0 {
-		c.client.Shares[calls].Release(st.got)
+		c.Client.Shares[calls].Release(st.got)
 	}
 	if st.work > 0 {
-		c.client.Shares[works].Release(st.work)
+		c.Client.Shares[works].Release(st.work)
 	}
 	if st.stay > 0 {
-		c.client.Shares[streams].Release(st.stay)
+		c.Client.Shares[streams].Release(st.stay)
 	}
 	st.got, st.work, st.stay = 0, 0, 0
 	if st.cancel != nil {

@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -106,9 +107,12 @@ func serve(t *testing.T, descriptors uint64) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
 	s := m.NewServer(l, descriptors)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve() }()
-	t.Cleanup(func() { must.Succeed(t, s.Close()); <-ended })
+	must.Succeed(t, s.Open(t.Context()))
+	t.Cleanup(func() {
+		at, cancel := context.WithTimeout(context.Background(), 0)
+		defer cancel()
+		must.Succeed(t, s.Close(at))
+	})
 	return l.Addr().String()
 }
 

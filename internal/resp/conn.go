@@ -3,13 +3,12 @@ package resp
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -17,10 +16,8 @@ import (
 // conn is a connection. All of it except the fields that mu guards belongs to the goroutine that
 // serves it.
 type conn struct {
-	net.Conn
-	raw     net.Conn // beneath TLS
+	*listener.Admitted
 	server  *Server
-	from    *account.Client
 	session session
 	began   time.Time
 
@@ -46,7 +43,6 @@ type conn struct {
 
 	mu       sync.Mutex
 	draining bool
-	readBy   time.Time // when draining: no write waits longer than this, unless it is zero
 }
 
 // serve answers commands until the connection ends.
@@ -57,7 +53,7 @@ func (c *conn) serve() {
 		}
 	}
 	if errors.Is(c.failed, os.ErrDeadlineExceeded) && !c.authenticated() {
-		c.setWriteDeadline(time.Now().Add(time.Second))
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoAuth))
 	}
 }
@@ -69,7 +65,7 @@ const errNoAuth errorReply = codeNoAuth + " Authentication required."
 func (c *conn) receive() error {
 	c.in.compact()
 	if c.in.isFull() && !c.enlarge(time.Now().Add(c.server.opts.RequestTimeout/2)) {
-		c.setWriteDeadline(time.Now().Add(time.Second))
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoMemory))
 		return errors.New("no memory for a long command")
 	}
@@ -131,26 +127,13 @@ func (c *conn) setReadDeadline(t time.Time) error {
 	return c.SetReadDeadline(t)
 }
 
-// setWriteDeadline sets the write deadline, or an earlier one if the connection is being drained.
-func (c *conn) setWriteDeadline(t time.Time) {
+// Drain ends the connection once the commands already read are answered.
+func (c *conn) Drain(readBy time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.readBy.IsZero() && t.After(c.readBy) {
-		t = c.readBy
-	}
-	_ = c.SetWriteDeadline(t)
-}
-
-// drain ends the connection once the commands already read are answered. The client has until
-// readBy to read the answers; a zero readBy sets no limit.
-func (c *conn) drain(readBy time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.draining, c.readBy = true, readBy
-	_ = c.SetReadDeadline(account.PastDeadline())
-	if !readBy.IsZero() {
-		_ = c.SetWriteDeadline(readBy)
-	}
+	c.draining = true
+	_ = c.SetReadDeadline(listener.PastDeadline())
+	c.Admitted.Drain(readBy)
 }
 
 // answerReceived executes and answers the commands that have been received completely.
@@ -382,7 +365,7 @@ func (c *conn) writeAnswers() {
 		now := time.Now() // executing may have taken longer than a client may take to read
 		if c.writeBy.Sub(now) < timeout {
 			c.writeBy = now.Add(timeout + timeout/4)
-			c.setWriteDeadline(c.writeBy)
+			_ = c.SetWriteDeadline(c.writeBy)
 		}
 		if _, err := c.Conn.Write(w.out); err != nil {
 			c.failed = errors.Join(errWrite, err)

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"net"
 	"strings"
 
 	"twotier.dev/twotier"
@@ -56,9 +55,6 @@ func Operations(args [][]byte) (ops []twotier.Op) {
 	}
 	return ops
 }
-
-// Accept serves a connection.
-func (s *Server) Accept(c net.Conn) { s.accept(c) }
 
 // Names returns the names of all commands.
 func Names() (names []string) {

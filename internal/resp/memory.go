@@ -25,7 +25,7 @@ func (c *conn) hasLargeBuffer() bool { return c.small != nil }
 // enlarge gives the connection a large buffer as soon as there is memory for one. It gives up at
 // by.
 func (c *conn) enlarge(by time.Time) bool {
-	if c.hasLargeBuffer() || !c.from.Shares[largeWorks].Take(largeWork, by) {
+	if c.hasLargeBuffer() || !c.Client.Shares[largeWorks].Take(largeWork, by) {
 		return false
 	}
 	c.small = (*[smallInput]byte)(c.in.buf)
@@ -40,7 +40,7 @@ func (c *conn) shrink() {
 	c.in.moveTo(c.small[:])
 	c.small = nil
 	c.server.buffers.Put(buf)
-	c.from.Shares[largeWorks].Release(largeWork)
+	c.Client.Shares[largeWorks].Release(largeWork)
 }
 
 // reserveWork reserves the memory to execute the received commands. If there is none, the
@@ -50,10 +50,10 @@ func (c *conn) reserveWork() bool {
 	if !c.hasLargeBuffer() {
 		c.taken = workBytes(c.in.end - c.in.start)
 	}
-	if c.taken > 0 && !c.from.Shares[smallWorks].Take(c.taken,
+	if c.taken > 0 && !c.Client.Shares[smallWorks].Take(c.taken,
 		c.now.Add(c.server.opts.RequestTimeout)) {
 		c.taken = 0
-		c.setWriteDeadline(time.Now().Add(time.Second))
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoMemory))
 		c.failed = errors.New("no memory")
 		return false
@@ -68,11 +68,11 @@ func (c *conn) reserveWork() bool {
 func (c *conn) reserveAnswer(n int64) (taken int64, ok bool) {
 	taken = min(n, c.server.answers.Each)
 	by := time.Now().Add(c.server.opts.RequestTimeout / 2)
-	return taken, c.from.Shares[answers].Take(taken, by)
+	return taken, c.Client.Shares[answers].Take(taken, by)
 }
 
 // releaseAnswer returns what reserveAnswer has reserved, once the answer is written.
-func (c *conn) releaseAnswer(n int64) { c.from.Shares[answers].Release(n) }
+func (c *conn) releaseAnswer(n int64) { c.Client.Shares[answers].Release(n) }
 
 // finishWork returns the work to its pool, releases its memory, and drops an unused large buffer.
 func (c *conn) finishWork() {
@@ -95,7 +95,7 @@ func (c *conn) finishWork() {
 // releaseWork returns the memory that reserveWork has reserved.
 func (c *conn) releaseWork() {
 	if c.taken > 0 {
-		c.from.Shares[smallWorks].Release(c.taken)
+		c.Client.Shares[smallWorks].Release(c.taken)
 		c.taken = 0
 	}
 }
@@ -109,7 +109,7 @@ func (c *conn) releaseAll() {
 		c.in.start, c.in.end = 0, 0
 		c.shrink()
 	}
-	c.server.conns.Leave(c.from)
+	c.End()
 }
 
 // renewContext replaces a context that another goroutine may still hold.

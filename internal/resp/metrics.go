@@ -33,8 +33,7 @@ func (c *conn) flushTally() {
 type counters struct {
 	commands [commandCount]atomic.Int64
 	errors   []atomic.Int64 // in the order of codes
-	rejected atomic.Int64
-	limited  atomic.Int64 // commands for which there was no memory
+	limited  atomic.Int64   // commands for which there was no memory
 }
 
 // countError counts an error by its code.
@@ -53,7 +52,7 @@ func (s *Server) countError(e errorReply) {
 // Refused returns how many connections were turned away because there were too many, and how many
 // commands were refused for lack of memory.
 func (s *Server) Refused() (connections, requests int64) {
-	return s.counters.rejected.Load(), s.counters.limited.Load()
+	return s.Rejected(), s.counters.limited.Load()
 }
 
 // Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
@@ -85,7 +84,7 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		"Open connections of Redis clients.", int64(s.conns.InUse()))
 	plain(prometheus.CounterValue, "twotier_resp_rejected_total",
 		"Connections of Redis clients turned away because there were too many.",
-		s.counters.rejected.Load())
+		s.Rejected())
 	plain(prometheus.GaugeValue, "twotier_resp_memory_bytes",
 		"Memory taken for queueing, executing and answering Redis commands.",
 		s.smallWorks.InUse()+s.largeWorks.InUse()+s.queues.InUse())

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -99,7 +99,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxMemory < 4<<20 {
 		return o, fmt.Errorf("resp: Options.MaxMemory is %d, want at least 4 MiB", o.MaxMemory)
 	}
-	err := account.Options{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
+	err := listener.Bounds{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
 		WriteTimeout: &o.WriteTimeout, IdleTimeout: &o.IdleTimeout, MaxConns: &o.MaxConns,
 		MaxConnsPerAddress: &o.MaxConnsPerAddress,
 	}.Fill("resp", time.Hour, ConnsFor(o.MaxMemory, o.TLS != nil))

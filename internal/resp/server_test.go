@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
 )
@@ -391,16 +392,34 @@ func (m measured) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
+// pipeListener accepts the connections of a channel.
+type pipeListener struct{ conns chan net.Conn }
+
+func (p pipeListener) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipeListener) Close() error { close(p.conns); return nil }
+
+func (pipeListener) Addr() net.Addr { return nil }
+
 func (measured) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // TestAnswersAreWrittenAsTheyCome sends commands of eight bytes whose answers are two hundred times
 // as long. The answers don't pile up in memory until the whole pipeline is executed.
 func TestAnswersAreWrittenAsTheyCome(t *testing.T) {
-	server := serve(t, resp.Options{Service: newService(t)})
+	server, err := resp.New(resp.Options{Service: newService(t), Listen: "a pipe"})
+	must.Succeed(t, err)
 	near, far := net.Pipe()
 	defer near.Close()
 	var most atomic.Int64
-	server.Accept(measured{far, &most})
+	pipes := pipeListener{make(chan net.Conn, 1)}
+	must.Succeed(t, server.OpenOn(t.Context(), pipes))
+	defer server.Close(t.Context())
+	pipes.conns <- measured{far, &most}
 	go func() { _, _ = io.WriteString(near, strings.Repeat("COMMAND\n", 8192)+"QUIT\n") }()
 	all, err := io.ReadAll(near)
 	if n := bytes.Count(all, []byte("cl.throttle")); n < 8192 {

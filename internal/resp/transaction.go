@@ -104,7 +104,7 @@ func (c *conn) enqueue(args [][]byte) errorReply {
 	}
 	if size > cap(m.queue) {
 		grown := min(max(size, 2*cap(m.queue), leastQueue), maxQueue)
-		if !c.from.Shares[queues].TryTake(int64(grown) - c.queued) {
+		if !c.Client.Shares[queues].TryTake(int64(grown) - c.queued) {
 			return errNoMemory
 		}
 		c.queued = int64(grown)
@@ -186,7 +186,7 @@ func (c *conn) reserveQueued(bytes int) bool {
 	case bytes > smallInput:
 		return c.enlarge(by)
 	case more > 0:
-		if !c.from.Shares[smallWorks].Take(more, by) {
+		if !c.Client.Shares[smallWorks].Take(more, by) {
 			return false
 		}
 		c.taken += more
@@ -206,7 +206,7 @@ func (c *conn) forgetQueue() {
 		c.multi.queue = nil
 	}
 	if c.queued > 0 {
-		c.from.Shares[queues].Release(c.queued)
+		c.Client.Shares[queues].Release(c.queued)
 		c.queued = 0
 	}
 }

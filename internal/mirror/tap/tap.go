@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/mirror"
 )
 
@@ -34,16 +35,13 @@ type Options struct {
 // Tap forwards connections to the old Redis, and reads verdicts from them. Make one with [New],
 // start it with Open, stop it with Close.
 type Tap struct {
-	opt   Options
-	done  sync.WaitGroup
-	calls account.Account // that wait for their replies, in bytes
+	opt      Options
+	listener *listener.Listener[*conn]
+	calls    account.Account // that wait for their replies, in bytes
 
-	mu       sync.Mutex
-	scripts  map[string]*Mapping // by SHA
-	others   map[string]struct{} // scripts that passed and are no limiters, by SHA
-	conns    map[net.Conn]struct{}
-	closed   bool
-	listener net.Listener
+	mu      sync.Mutex
+	scripts map[string]*Mapping // by SHA
+	others  map[string]struct{} // scripts that passed and are no limiters, by SHA
 }
 
 // New checks the options. It makes no connections.
@@ -59,8 +57,7 @@ func New(opt Options) (*Tap, error) {
 		opt.Now = time.Now
 	}
 	t := &Tap{opt: opt, calls: account.Account{Most: maxCalls, Each: maxCallsEach},
-		scripts: map[string]*Mapping{}, others: map[string]struct{}{},
-		conns: map[net.Conn]struct{}{}}
+		scripts: map[string]*Mapping{}, others: map[string]struct{}{}}
 	for i := range opt.Mappings {
 		if m := &opt.Mappings[i]; m.sha != "" && t.scripts[m.sha] == nil {
 			t.scripts[m.sha] = m
@@ -70,63 +67,49 @@ func New(opt Options) (*Tap, error) {
 }
 
 // Open starts to accept connections of the application, until Close.
-func (t *Tap) Open(l net.Listener) {
-	t.listener = l
-	t.done.Go(t.runListener)
+func (t *Tap) Open(l net.Listener) error {
+	t.listener = listener.New(listener.Options[*conn]{
+		Sockets: []*listener.Socket{{Listener: l}},
+		Make:    func(a *listener.Admitted) *conn { return &conn{Admitted: a} },
+		Serve:   t.runConn, Logger: t.opt.Logger, Kind: "connections of the application"})
+	return t.listener.Open(context.Background())
 }
 
 // Close closes the listener and all connections, and waits for their end.
-func (t *Tap) Close() error {
-	err := t.listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	t.mu.Lock()
-	t.closed = true
-	for c := range t.conns {
-		_ = c.Close() // the connection is given up in any case
-	}
-	t.mu.Unlock()
-	t.done.Wait()
-	return err
+func (t *Tap) Close() error { return t.listener.Close(context.Background()) }
+
+// conn is a connection of the application, and the one to the old Redis that it is passed on to.
+type conn struct {
+	*listener.Admitted
+
+	mu    sync.Mutex
+	cut   bool
+	redis net.Conn // nil before there is one
 }
 
-// acceptPause is the time until the next attempt if a connection can't be accepted, for example
-// because there are too many open files.
-const acceptPause = 50 * time.Millisecond
+// Drain closes both connections: nobody knows when a connection is idle.
+func (c *conn) Drain(time.Time) { c.Cut() }
 
-// runListener accepts connections until the listener is closed.
-func (t *Tap) runListener() {
-	for {
-		c, err := t.listener.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil:
-			t.opt.Logger.Warn("can't accept a connection", "error", err)
-			time.Sleep(acceptPause)
-		default:
-			t.done.Go(func() { t.runConn(c) })
-		}
+// Cut closes both connections.
+func (c *conn) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = true
+	c.Admitted.Cut()
+	if c.redis != nil {
+		_ = c.redis.Close() // it is given up in any case
 	}
 }
 
-// add registers a connection, so that Close closes it. It returns false if that has happened.
-func (t *Tap) add(c net.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.conns[c] = struct{}{}
+// passTo sets the connection to the old Redis, which the conn closes from now on.
+func (c *conn) passTo(redis net.Conn) {
+	c.mu.Lock()
+	cut := c.cut
+	c.redis = redis
+	c.mu.Unlock()
+	if cut {
+		c.Cut()
 	}
-	return !t.closed
-}
-
-// remove closes a connection.
-func (t *Tap) remove(c net.Conn) {
-	_ = c.Close() // both directions have ended
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.conns, c)
 }
 
 // dialTimeout bounds how long the application waits for a connection to the old Redis.
@@ -145,24 +128,19 @@ func (t *Tap) dial() (net.Conn, error) {
 }
 
 // runConn forwards one connection in both directions until both have ended, or one has failed.
-func (t *Tap) runConn(application net.Conn) {
-	defer t.remove(application)
-	if !t.add(application) {
-		return
-	}
+func (t *Tap) runConn(c *conn) {
+	defer c.End()
+	defer c.Cut()
 	redis, err := t.dial()
 	if err != nil {
 		t.opt.Logger.Warn("the old Redis can't be reached", "error", err)
 		return
 	}
-	defer t.remove(redis)
-	if !t.add(redis) {
-		return
-	}
+	c.passTo(redis)
 	r := newReading(t)
 	var done sync.WaitGroup
-	done.Go(func() { r.runForward(redis, application, &r.requests) })
-	done.Go(func() { r.runForward(application, redis, &r.replies) })
+	done.Go(func() { r.runForward(redis, c.Conn, &r.requests) })
+	done.Go(func() { r.runForward(c.Conn, redis, &r.replies) })
 	done.Wait()
 	r.end()
 }

@@ -101,7 +101,7 @@ func start(t *testing.T) *harness {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
 	h.tap = x
-	x.Open(l)
+	must.Succeed(t, x.Open(l))
 	h.application, err = net.Dial("tcp", l.Addr().String())
 	must.Succeed(t, err)
 	h.redis, err = old.Accept()

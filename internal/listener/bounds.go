@@ -1,12 +1,12 @@
-package account
+package listener
 
 import (
 	"fmt"
 	"time"
 )
 
-// Options points to the options of a listener that have common defaults and bounds.
-type Options struct {
+// Bounds points to the options of a server that have common defaults and bounds.
+type Bounds struct {
 	RequestTimeout, ReadTimeout, WriteTimeout, IdleTimeout *time.Duration
 
 	MaxConns, MaxConnsPerAddress *int
@@ -15,16 +15,16 @@ type Options struct {
 // Fill sets options that are 0 to their defaults: 2 s for the execution of a request, 10 s for
 // reading and writing, idle between requests, conns connections, and half of the connections for
 // an address. It returns an error of package of about the first option that is out of bounds.
-func (o Options) Fill(of string, idle time.Duration, conns int) error {
+func (b Bounds) Fill(of string, idle time.Duration, conns int) error {
 	for _, d := range []struct {
 		name   string
 		value  *time.Duration
 		preset time.Duration
 	}{
-		{"RequestTimeout", o.RequestTimeout, 2 * time.Second},
-		{"ReadTimeout", o.ReadTimeout, 10 * time.Second},
-		{"WriteTimeout", o.WriteTimeout, 10 * time.Second},
-		{"IdleTimeout", o.IdleTimeout, idle},
+		{"RequestTimeout", b.RequestTimeout, 2 * time.Second},
+		{"ReadTimeout", b.ReadTimeout, 10 * time.Second},
+		{"WriteTimeout", b.WriteTimeout, 10 * time.Second},
+		{"IdleTimeout", b.IdleTimeout, idle},
 	} {
 		if *d.value < 0 {
 			return fmt.Errorf("%s: Options.%s is %v, want more than 0", of, d.name, *d.value)
@@ -33,7 +33,7 @@ func (o Options) Fill(of string, idle time.Duration, conns int) error {
 			*d.value = d.preset
 		}
 	}
-	all, each := o.MaxConns, o.MaxConnsPerAddress
+	all, each := b.MaxConns, b.MaxConnsPerAddress
 	if *all == 0 {
 		*all = conns
 	}
