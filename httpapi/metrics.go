@@ -16,6 +16,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/exposition"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/version"
 )
 
@@ -25,7 +26,7 @@ import (
 func (s *Server) newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister( // their names don't overlap
-		counters{s, time.Now()},
+		counters{s: s, began: time.Now()},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
@@ -89,19 +90,17 @@ func filterGranted(metrics []*dto.Metric, g *twotier.Grant) []*dto.Metric {
 
 // counters collects the counters of a server, its node and their parts.
 type counters struct {
+	metrics.Unchecked
+
 	s     *Server
 	began time.Time
 }
-
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
-func (counters) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (c counters) Collect(ch chan<- prometheus.Metric) {
 	st := c.s.service.Stats()
 	e := exposition.New(ch, c.began)
-	e.Family(prometheus.GaugeValue, "twotier_build_info",
+	e.Gauges("twotier_build_info",
 		"1, with the version that this node was built from.", "version")(1, version.String())
 	e.AddNode(st)
 	if rules := c.s.opts.Rules; rules != nil {
@@ -115,7 +114,7 @@ func (c counters) Collect(ch chan<- prometheus.Metric) {
 
 // collectHTTP collects the counters of the server itself.
 func (s *Server) collectHTTP(e exposition.Exposition) {
-	requests := e.Family(prometheus.CounterValue, "twotier_http_requests_total",
+	requests := e.Totals("twotier_http_requests_total",
 		"HTTP requests answered, by status code.", "code")
 	for code := range s.codes {
 		if n := s.codes[code].Load(); n > 0 {

@@ -23,6 +23,7 @@ const (
 	lineDiff       = "github.com/rogpeppe/go-internal/diff"
 	memberlist     = "github.com/hashicorp/memberlist"
 	pflag          = "github.com/spf13/pflag"
+	metrics        = "twotier.dev/twotier/internal/metrics"
 	prometheus     = "github.com/prometheus/client_golang/prometheus"
 	ristretto      = "github.com/dgraph-io/ristretto/v2"
 	protobuf       = "google.golang.org/protobuf"
@@ -137,7 +138,7 @@ func importMap() map[string][]string {
 		"internal/strictyaml": {yamlLibrary},
 
 		// Probable misconfigurations.
-		"internal/warning": {prometheus},
+		"internal/warning": {metrics, prometheus},
 		"internal/lint": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/warning",
@@ -199,10 +200,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/ring",
 		},
 		"internal/events": {"twotier.dev/twotier/internal/cluster"},
-		"internal/bans":   {"twotier.dev/twotier", prometheus},
+		"internal/bans":   {"twotier.dev/twotier", metrics, prometheus},
 		// Companions and holds are operations of other operations.
 		"internal/companions": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
-		"internal/holds":      {"twotier.dev/twotier", prometheus},
+		"internal/holds":      {"twotier.dev/twotier", metrics, prometheus},
 		"internal/node": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/backtest",
 			"twotier.dev/twotier/internal/bans", "twotier.dev/twotier/internal/cluster",
@@ -242,6 +243,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/rpc", fasthttp,
 		},
 		// The conventions that all listeners share.
+		"internal/metrics":  {prometheus},
 		"internal/account":  {"twotier.dev/twotier/internal/clientaddr"},
 		"internal/listener": {"twotier.dev/twotier/internal/account"},
 		"internal/hostname": {},
@@ -249,15 +251,15 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
-			prometheus,
+			metrics, prometheus,
 		},
-		"internal/linelog": {prometheus},
+		"internal/linelog": {metrics, prometheus},
 		"internal/webhook": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/verdicts",
-			prometheus,
+			metrics, prometheus,
 		},
-		"internal/otlp":      {"twotier.dev/twotier/internal/trace", openTelemetry, prometheus},
+		"internal/otlp":      {"twotier.dev/twotier/internal/trace", openTelemetry, metrics, prometheus},
 		"internal/decisions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/config"},
 		"internal/request": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/rpc",
@@ -293,7 +295,7 @@ func importMap() map[string][]string {
 		},
 		"httpapi/internal/exposition": {
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/durations",
-			"twotier.dev/twotier/syncer", prometheus,
+			"twotier.dev/twotier/syncer", metrics, prometheus,
 		},
 		"httpapi/internal/forwarded": {
 			"twotier.dev/twotier/httpapi/internal/wire",
@@ -313,7 +315,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/version",
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/syncer", fasthttp,
-			fastjson, prometheus, prometheusText, prometheusData,
+			fastjson, metrics, prometheus, prometheusText, prometheusData,
 		},
 		"internal/resp": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
@@ -322,7 +324,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
-			prometheus,
+			metrics, prometheus,
 		},
 		"internal/envoy": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
@@ -331,7 +333,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
-			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray", prometheus,
+			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray", metrics, prometheus,
 			grpc, envoyAPI, protobuf, http2,
 		},
 		"httpapi/client": {

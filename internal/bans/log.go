@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // Bounds of the remembered bans, and of the rules whose bans are counted.
@@ -22,6 +23,8 @@ type named struct{ ns, rule string }
 // Log remembers bans until they end, and counts started bans. The zero value is empty. It is safe
 // for concurrent use.
 type Log struct {
+	metrics.Unchecked
+
 	mu      sync.Mutex
 	until   map[twotier.Banned]int64
 	started map[named]int64
@@ -109,19 +112,14 @@ func Union(limit int, lists ...[]twotier.Banned) (all []twotier.Banned) {
 	}
 }
 
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
-func (l *Log) Describe(chan<- *prometheus.Desc) {}
-
 // Collect implements [prometheus.Collector].
 func (l *Log) Collect(ch chan<- prometheus.Metric) {
-	started := prometheus.NewDesc("twotier_bans_total",
+	started := metrics.Sink(ch).Totals("twotier_bans_total",
 		"Bans that acquires which this node was asked for have started, by namespace and rule.",
-		[]string{"ns", "rule"}, nil)
+		"ns", "rule")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for of, n := range l.started {
-		ch <- prometheus.MustNewConstMetric(started, prometheus.CounterValue, float64(n), of.ns,
-			of.rule)
+		started(n, of.ns, of.rule)
 	}
 }

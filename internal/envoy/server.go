@@ -21,6 +21,7 @@ import (
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -118,6 +119,7 @@ func (o Options) withDefaults() (Options, error) {
 // Server serves a [Limiter] over gRPC. Its methods may be called from several goroutines.
 type Server struct {
 	*listener.Listener[*conn]
+	metrics.Unchecked
 
 	opts   Options
 	access ask.Access

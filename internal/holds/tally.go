@@ -4,12 +4,16 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // Tally counts the holds that a node has made and settled, by namespace. A hold that one node makes
 // may be settled by another one, so only sums over all nodes show how many are open, and how many
 // have ended without being settled. The zero value is empty. It is safe for concurrent use.
 type Tally struct {
+	metrics.Unchecked
+
 	// Now returns the time in unix milliseconds.
 	Now func() int64
 
@@ -97,31 +101,24 @@ func (s *spaceTally) expire(now int64) (open int64) {
 	return open
 }
 
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
-func (t *Tally) Describe(chan<- *prometheus.Desc) {}
-
 // Collect implements [prometheus.Collector].
 func (t *Tally) Collect(ch chan<- prometheus.Metric) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ns := []string{"ns"}
-	made := prometheus.NewDesc("twotier_holds_made_total", "Holds on keys, by namespace.", ns, nil)
-	settled := prometheus.NewDesc("twotier_holds_settled_total",
-		"Settlements of holds on keys, by namespace.", ns, nil)
-	expired := prometheus.NewDesc("twotier_holds_expired",
-		"Holds on keys that have ended without a settlement: the sum over all nodes.", ns, nil)
-	opened := prometheus.NewDesc("twotier_holds_open",
-		"Holds on keys that can be settled: the sum over all nodes.", ns, nil)
+	to := metrics.Sink(ch)
+	made := to.Totals("twotier_holds_made_total", "Holds on keys, by namespace.", "ns")
+	settled := to.Totals("twotier_holds_settled_total",
+		"Settlements of holds on keys, by namespace.", "ns")
+	expired := to.Gauges("twotier_holds_expired",
+		"Holds on keys that have ended without a settlement: the sum over all nodes.", "ns")
+	opened := to.Gauges("twotier_holds_open",
+		"Holds on keys that can be settled: the sum over all nodes.", "ns")
 	now := t.Now()
 	for ns, s := range t.spaces {
 		open := s.expire(now)
-		send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64) {
-			ch <- prometheus.MustNewConstMetric(d, kind, float64(v), ns)
-		}
-		send(made, prometheus.CounterValue, s.made)
-		send(settled, prometheus.CounterValue, s.settled)
-		send(expired, prometheus.GaugeValue, s.expired)
-		send(opened, prometheus.GaugeValue, open)
+		made(s.made, ns)
+		settled(s.settled, ns)
+		expired(s.expired, ns)
+		opened(open, ns)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"twotier.dev/twotier/internal/metrics"
 )
 
 const (
@@ -41,6 +43,8 @@ type Options struct {
 
 // Log queues and writes lines. Make one with [New].
 type Log struct {
+	metrics.Unchecked
+
 	opt  Options
 	wake chan struct{} // holds one: there is something to do
 	stop chan struct{} // closed by Close

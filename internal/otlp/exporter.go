@@ -13,6 +13,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	otel "go.opentelemetry.io/otel/trace"
 
+	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -32,6 +33,8 @@ type Options struct {
 
 // Exporter records spans and sends them. Make one with [New].
 type Exporter struct {
+	metrics.Unchecked
+
 	provider *sdk.TracerProvider
 	tracer   otel.Tracer
 	gate     *gate

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // tally counts a run of equal commands, so that a pipeline touches the shared counter once.
@@ -55,37 +57,28 @@ func (s *Server) Refused() (connections, requests int64) {
 	return s.Rejected(), s.counters.limited.Load()
 }
 
-// Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
-func (s *Server) Describe(chan<- *prometheus.Desc) {}
-
 // Collect implements [prometheus.Collector].
 func (s *Server) Collect(ch chan<- prometheus.Metric) {
-	total := func(name, help, label, value string, n int64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil),
-			prometheus.CounterValue, float64(n), value)
-	}
+	to := metrics.Sink(ch)
+	commands := to.Totals("twotier_resp_commands_total", "Redis commands received, by name.",
+		"command")
 	for i := range s.counters.commands {
 		if n := s.counters.commands[i].Load(); n > 0 {
-			total("twotier_resp_commands_total", "Redis commands received, by name.", "command",
-				s.commands[i].name, n)
+			commands(n, s.commands[i].name)
 		}
 	}
+	failures := to.Totals("twotier_resp_errors_total",
+		"Redis commands answered with an error, by code.", "code")
 	for i, code := range errorCodes() {
 		if n := s.counters.errors[i].Load(); n > 0 {
-			total("twotier_resp_errors_total", "Redis commands answered with an error, by code.",
-				"code", code, n)
+			failures(n, code)
 		}
 	}
-	plain := func(kind prometheus.ValueType, name, help string, v int64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind,
-			float64(v))
-	}
-	plain(prometheus.GaugeValue, "twotier_resp_connections",
-		"Open connections of Redis clients.", int64(s.conns.InUse()))
-	plain(prometheus.CounterValue, "twotier_resp_rejected_total",
-		"Connections of Redis clients turned away because there were too many.",
-		s.Rejected())
-	plain(prometheus.GaugeValue, "twotier_resp_memory_bytes",
+	to.Gauge("twotier_resp_connections", "Open connections of Redis clients.",
+		int64(s.conns.InUse()))
+	to.Total("twotier_resp_rejected_total",
+		"Connections of Redis clients turned away because there were too many.", s.Rejected())
+	to.Gauge("twotier_resp_memory_bytes",
 		"Memory taken for queueing, executing and answering Redis commands.",
 		s.smallWorks.InUse()+s.largeWorks.InUse()+s.queues.InUse())
 }

@@ -12,12 +12,14 @@ import (
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // Server serves one node to Redis clients. At its end the commands already read are executed and
 // answered. Its methods may be called from several goroutines.
 type Server struct {
 	*listener.Listener[*conn]
+	metrics.Unchecked
 
 	opts     Options
 	access   ask.Access

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // The endpoints that answer clients' acquires.
@@ -59,6 +60,8 @@ type series [endpoints][twotier.VerdictCount]atomic.Int64
 
 // Counters count verdicts. Create them with [New].
 type Counters struct {
+	metrics.Unchecked
+
 	// all is copied when a series is added, which happens a bounded number of times, so that
 	// counting takes no lock.
 	all     atomic.Pointer[map[seriesName]*series]

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // Bounds of the warnings that requests can add to a [Log].
@@ -23,6 +25,8 @@ const (
 
 // Log holds the warnings of a node, and logs each one when it is new. Make it with [NewLog].
 type Log struct {
+	metrics.Unchecked
+
 	logger *slog.Logger
 	now    func() time.Time
 
@@ -161,23 +165,15 @@ func (l *Log) List() []Warning {
 	return list
 }
 
-// number describes the metric.
-func number() *prometheus.Desc {
-	return prometheus.NewDesc("twotier_warnings", "Settings, rules and kinds of requests that "+
-		"probably do not do what was intended, by code.", []string{"code"}, nil)
-}
-
-// Describe implements [prometheus.Collector].
-func (l *Log) Describe(ch chan<- *prometheus.Desc) { ch <- number() }
-
 // Collect implements [prometheus.Collector]. A code without warnings has no series.
 func (l *Log) Collect(ch chan<- prometheus.Metric) {
-	count := map[Code]int{}
+	count := map[Code]int64{}
 	for _, w := range l.List() {
 		count[w.Code]++
 	}
-	desc := number()
+	warnings := metrics.Sink(ch).Gauges("twotier_warnings", "Settings, rules and kinds of "+
+		"requests that probably do not do what was intended, by code.", "code")
 	for code, n := range count {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), string(code))
+		warnings(n, string(code))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 
 // Notifier queues and posts notifications. Make one with [New].
 type Notifier struct {
+	metrics.Unchecked
+
 	opt    Options
 	host   string // of the URL
 	client *http.Client

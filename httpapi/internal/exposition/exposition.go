@@ -7,11 +7,12 @@ import (
 
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/internal/metrics"
 )
 
 // Exposition receives metrics while they are collected.
 type Exposition struct {
-	ch    chan<- prometheus.Metric
+	metrics.Sink
 	began time.Time
 }
 
@@ -26,30 +27,9 @@ func (e Exposition) AddNode(st cluster.Stats) {
 	e.addStore(st)
 }
 
-// Family begins a metric with labels. It returns a function that adds a value with label values in
-// the same order.
-func (e Exposition) Family(
-	kind prometheus.ValueType, name, help string, labels ...string,
-) func(v int64, values ...string) {
-	desc := prometheus.NewDesc(name, help, labels, nil)
-	return func(v int64, values ...string) {
-		e.ch <- prometheus.MustNewConstMetric(desc, kind, float64(v), values...)
-	}
-}
-
-// Gauge adds a gauge without labels.
-func (e Exposition) Gauge(name, help string, v int64) {
-	e.Family(prometheus.GaugeValue, name, help)(v)
-}
-
-// Total adds a counter without labels.
-func (e Exposition) Total(name, help string, v int64) {
-	e.Family(prometheus.CounterValue, name, help)(v)
-}
-
 // addFloatGauge is like Gauge, for a value that is not an integer.
 func (e Exposition) addFloatGauge(name, help string, v float64) {
-	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
+	e.Sink <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil),
 		prometheus.GaugeValue, v)
 }
 
@@ -61,7 +41,7 @@ func (e Exposition) addHistogram(name, help string, d cluster.Durations) {
 	if err != nil {
 		m = prometheus.NewInvalidMetric(desc, err)
 	}
-	e.ch <- m
+	e.Sink <- m
 }
 
 // boolValue returns the gauge value for a boolean.

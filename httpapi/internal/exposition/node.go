@@ -1,15 +1,13 @@
 package exposition
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/syncer"
 )
 
 // addOperations renders the node's operations and its view of the cluster.
 func (e Exposition) addOperations(st cluster.Stats) {
-	ops := e.Family(prometheus.CounterValue, "twotier_ops_total",
+	ops := e.Totals("twotier_ops_total",
 		"Operations answered, by kind and by where the answer came from.", "op", "source")
 	for _, o := range st.Ops {
 		ops(o.Total, o.Op, o.Source)
@@ -35,7 +33,7 @@ func (e Exposition) addCounters(c syncer.Stats) {
 		"Bound of the memory held for keys and buckets.", c.MaxMemory)
 	e.Gauge("twotier_degraded_partitions",
 		"Partitions whose last exchange with Redis failed.", c.DegradedPartitions)
-	batches := e.Family(prometheus.CounterValue, "twotier_flush_batches_total",
+	batches := e.Totals("twotier_flush_batches_total",
 		"Batches sent to Redis: acknowledged, of unknown outcome and sent "+
 			"again, or refused and kept.", "result")
 	batches(c.BatchesOKTotal, "ok")
@@ -51,7 +49,7 @@ func (e Exposition) addCounters(c syncer.Stats) {
 	e.Total("twotier_evictions_total", "Clean idle keys dropped from memory.", c.EvictedTotal)
 	e.Total("twotier_losses_total",
 		"Times that Redis was found to have lost data, which was published again.", c.LossesTotal)
-	dropped := e.Family(prometheus.CounterValue, "twotier_dropped_total",
+	dropped := e.Totals("twotier_dropped_total",
 		"Counts that never reached Redis, by reason.", "reason")
 	dropped(c.DroppedExpiredTotal, "expired")
 	dropped(c.BadKeysTotal, "bad_key")
