@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,6 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
@@ -108,14 +107,15 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 // newStore makes the store in Redis. It does not connect.
 func newStore(cfg config.Config, ladders lint.Ladders,
 	log *slog.Logger) (*redisstore.Store, error) {
-	tlsConfig, err := loadTLS(cfg.Store)
+	secure, err := certs.ReadClient("--redis-tls-", cfg.RedisTLSCA, cfg.RedisTLSCert,
+		cfg.RedisTLSKey)
 	if err != nil {
 		return nil, err
 	}
 	redis.SetLogger(driverLog{log})
 	store, err := redisstore.New(redisstore.Options{
 		URL: cfg.Redis, Prefix: cfg.RedisPrefix,
-		Password: redisPassword(cfg.Store), TLS: tlsConfig,
+		Password: redisPassword(cfg.Store), TLS: secure,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
 		MostValues: exactValues(cfg), KeepTimeout: cfg.RequestTimeout,
@@ -237,28 +237,6 @@ type driverLog struct{ log *slog.Logger }
 
 func (d driverLog) Printf(ctx context.Context, format string, v ...any) {
 	d.log.DebugContext(ctx, "redis driver: "+fmt.Sprintf(format, v...))
-}
-
-func loadTLS(cfg config.Store) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cfg.RedisTLSCA != "" {
-		pem, err := os.ReadFile(cfg.RedisTLSCA)
-		if err != nil {
-			return nil, fmt.Errorf("--redis-tls-ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--redis-tls-ca: %s holds no certificate", cfg.RedisTLSCA)
-		}
-	}
-	if cfg.RedisTLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.RedisTLSCert, cfg.RedisTLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("--redis-tls-cert: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 func (st stores) open(ctx context.Context) error {

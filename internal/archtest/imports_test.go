@@ -354,8 +354,8 @@ func importMap() map[string][]string {
 		"internal/demo": {},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
-			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/fields",
-			"twotier.dev/twotier/internal/imports",
+			"twotier.dev/twotier/internal/certs", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/fields", "twotier.dev/twotier/internal/imports",
 			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/mirror/tap",
 			"twotier.dev/twotier/internal/redisurl",

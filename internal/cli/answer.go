@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,12 +54,19 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 	return t.print(s.Stdout)
 }
 
-func keyQuery(ns, key, window string) url.Values {
-	query := url.Values{"key": {key}, "window": {strings.ReplaceAll(window, " ", "")}}
-	if ns != "" {
-		query.Set("ns", ns)
+// queryOf returns a query of names and values in turn, without the values that are empty.
+func queryOf(pairs ...string) url.Values {
+	query := url.Values{}
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			query.Set(pair[0], pair[1])
+		}
 	}
 	return query
+}
+
+func keyQuery(ns, key, window string) url.Values {
+	return queryOf("ns", ns, "key", key, "window", strings.ReplaceAll(window, " ", ""))
 }
 
 // describeRefusal describes a refusal: that a retry can succeed after that many milliseconds or, if

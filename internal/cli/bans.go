@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,13 +34,8 @@ func bansSpec() spec {
 						return usagef("a KEY needs --rule")
 					}
 				}
-				query := url.Values{"n": {strconv.Itoa(*n)}}
-				for name, value := range map[string]string{"ns": *ns, "rule": *rule, "key": key} {
-					if value != "" {
-						query.Set(name, value)
-					}
-				}
-				return s.showBans(ctx, query)
+				return s.showBans(ctx, queryOf("n", strconv.Itoa(*n), "ns", *ns, "rule", *rule,
+					"key", key))
 			}
 		},
 	}
@@ -91,10 +85,9 @@ func (s *session) unban(ctx context.Context, rule, key string) error {
 		map[string]string{"rule": rule, "key": key}, &answer)
 	switch {
 	case err != nil || s.json:
+		return err
 	case answer.Lifted:
-		_, err = fmt.Fprintf(s.Stdout, "lifted the ban of %s by %s\n", quoteUnprintable(key), rule)
-	default:
-		_, err = fmt.Fprintf(s.Stdout, "%s was not banned by %s\n", quoteUnprintable(key), rule)
+		return s.printf("lifted the ban of %s by %s\n", quoteUnprintable(key), rule)
 	}
-	return err
+	return s.printf("%s was not banned by %s\n", quoteUnprintable(key), rule)
 }

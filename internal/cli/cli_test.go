@@ -174,7 +174,7 @@ alice  1m          1      4          0  tight, in shadow, refused
 		{"settle again", "settle AAAA 0", `{"settled":true,"repeated":true}`,
 			`POST /v1/settle {"hold":"AAAA","n":0}`, "settled before, nothing was changed\n"},
 		{"renew", "renew AAAA 5m", `{"hold":"AAAB","until":1000}`,
-			`POST /v1/renew {"hold":"AAAA","for":"5m"}`, "AAAB\n"},
+			`POST /v1/renew {"for":"5m","hold":"AAAA"}`, "AAAB\n"},
 		{"acquire by default rules", "acquire alice --json", `{"allowed":true}`,
 			`POST /v1/acquire {"key":"alice","n":1}`, `{"allowed":true}` + "\n"},
 		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired,

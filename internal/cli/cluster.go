@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -40,12 +39,7 @@ func clusterSpec() spec {
 				if *owners {
 					query.Set("owners", "true")
 				}
-				if *watch {
-					return s.watch(ctx, func(ctx context.Context) error {
-						return s.showCluster(ctx, query)
-					})
-				}
-				return s.showCluster(ctx, query)
+				return s.watch(ctx, *watch, s.showCluster, query)
 			}
 		},
 	}
@@ -245,8 +239,7 @@ func (s *session) printOwners(v *clusterView) error {
 		}
 		out.WriteString("\n")
 	}
-	_, err := io.WriteString(s.Stdout, out.String())
-	return err
+	return s.printf("%s", out.String())
 }
 
 func (s *session) describeStore(h storeHealth) string {

@@ -3,8 +3,6 @@ package cli
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -121,27 +120,8 @@ func (c *connection) readTLS(o IO) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
 	}
-	secure := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("--ca: %w", err)
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca: %s holds no certificate", ca)
-		}
+	if (cert == "") != (key == "") {
+		return nil, usagef("--cert and --key: give both or neither")
 	}
-	if cert == "" && key == "" {
-		return secure, nil
-	}
-	if cert == "" || key == "" {
-		return nil, &UsageError{Err: errors.New("--cert and --key: give both or neither")}
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("--cert: %w", err)
-	}
-	secure.Certificates = []tls.Certificate{pair}
-	return secure, nil
+	return certs.ReadClient("--", ca, cert, key)
 }

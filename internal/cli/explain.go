@@ -30,12 +30,7 @@ func explainSpec() spec {
 			id := fs.String("id", "", "`ID` of a refusal, from an answer or its header "+
 				"Twotier-Refusal")
 			return func(ctx context.Context, s *session, args []string) error {
-				query := url.Values{}
-				for name, value := range map[string]string{"ns": *ns, "rule": *rule, "id": *id} {
-					if value != "" {
-						query.Set(name, value)
-					}
-				}
+				query := queryOf("ns", *ns, "rule", *rule, "id", *id)
 				if *id == "" || len(args) > 0 {
 					key, err := oneKey(args)
 					if err != nil {

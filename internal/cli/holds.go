@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -102,16 +101,13 @@ func holdArgs(args []string, second string) (id, value string, err error) {
 }
 
 func (s *session) settle(ctx context.Context, id string, n int64) error {
-	body := struct {
-		Hold string `json:"hold"`
-		N    int64  `json:"n"`
-	}{id, n}
 	var answer struct {
 		Repeated bool
 		Late     bool
 		Over     []string
 	}
-	err := s.call(ctx, http.MethodPost, "/v1/settle", nil, body, &answer)
+	err := s.call(ctx, http.MethodPost, "/v1/settle", nil,
+		map[string]any{"hold": id, "n": n}, &answer)
 	if err != nil || s.json {
 		return err
 	}
@@ -125,8 +121,7 @@ func (s *session) settle(ctx context.Context, id string, n int64) error {
 	if len(answer.Over) > 0 {
 		did += ", over " + strings.Join(answer.Over, " and ")
 	}
-	_, err = fmt.Fprintln(s.Stdout, did)
-	return err
+	return s.printf("%s\n", did)
 }
 
 func renewSpec() spec {
@@ -151,20 +146,13 @@ func renewSpec() spec {
 }
 
 func (s *session) renew(ctx context.Context, id, lasts string) error {
-	body := struct {
-		Hold string `json:"hold"`
-		For  string `json:"for"`
-	}{id, lasts}
-	var answer struct {
-		Hold  string
-		Until int64
-	}
-	err := s.call(ctx, http.MethodPost, "/v1/renew", nil, body, &answer)
+	var answer struct{ Hold string }
+	err := s.call(ctx, http.MethodPost, "/v1/renew", nil,
+		map[string]string{"hold": id, "for": lasts}, &answer)
 	if err != nil || s.json {
 		return err
 	}
-	_, err = fmt.Fprintln(s.Stdout, answer.Hold)
-	return err
+	return s.printf("%s\n", answer.Hold)
 }
 
 func holdsSpec() spec {
@@ -183,27 +171,22 @@ func holdsSpec() spec {
 }
 
 func (s *session) showHolds(ctx context.Context, ns, key string) error {
-	query := url.Values{"key": {key}}
-	if ns != "" {
-		query.Set("ns", ns)
-	}
 	var answer struct {
 		Key  string
 		Open int64
 		Next int64 `json:"next_end_ms"`
 		origin
 	}
-	if err := s.call(ctx, http.MethodGet, "/v1/holds", query, nil, &answer); err != nil || s.json {
+	err := s.call(ctx, http.MethodGet, "/v1/holds", queryOf("ns", ns, "key", key), nil, &answer)
+	if err != nil || s.json {
 		return err
 	}
 	next := ""
 	if answer.Next > 0 {
-		next = ", the next ends in " +
-			twotier.FormatMillis(answer.Next)
+		next = ", the next ends in " + twotier.FormatMillis(answer.Next)
 	}
-	_, err := fmt.Fprintf(s.Stdout, "%s: %d open%s (%s)\n", quoteUnprintable(answer.Key),
-		answer.Open, next, answer.origin)
-	return err
+	return s.printf("%s: %d open%s (%s)\n", quoteUnprintable(answer.Key), answer.Open, next,
+		answer.origin)
 }
 
 // describeHold describes the hold of an answer.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -148,23 +149,14 @@ func (s *session) newClient() (*client.Client, error) {
 		return nil, usagef("--server: %s has a path, want only scheme, host and port",
 			s.client.address())
 	}
-	opt := client.Options{Token: s.client.token, TLS: s.client.tls, Timeout: s.client.timeout,
+	opt := client.Options{Token: s.client.token, Timeout: s.client.timeout,
 		Logger: slog.New(slog.NewTextHandler(s.Stderr, nil))}
-	port := base.Port()
+	port := "80"
 	if base.Scheme == "https" {
-		if port == "" {
-			port = "443"
-		}
-		if opt.TLS == nil {
-			opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-	} else {
-		opt.TLS = nil
-		if port == "" {
-			port = "80"
-		}
+		port = "443"
+		opt.TLS = cmp.Or(s.client.tls, &tls.Config{MinVersion: tls.VersionTLS12})
 	}
-	opt.Addresses = []string{net.JoinHostPort(base.Hostname(), port)}
+	opt.Addresses = []string{net.JoinHostPort(base.Hostname(), cmp.Or(base.Port(), port))}
 	if base.User != nil {
 		password, _ := base.User.Password()
 		opt.Authorization = "Basic " + base64.StdEncoding.EncodeToString(
@@ -201,6 +193,5 @@ func (s *session) printReport(r *mirror.Report) error {
 	if s.json {
 		return json.NewEncoder(s.Stdout).Encode(r)
 	}
-	_, err := fmt.Fprint(s.Stdout, r)
-	return err
+	return s.printf("%s", r)
 }

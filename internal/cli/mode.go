@@ -41,14 +41,11 @@ func modeSpec() spec {
 				case args[0] != "two-tier" && args[0] != "redis":
 					return usagef("%q is neither two-tier nor redis", args[0])
 				}
-				if *token == "" {
-					*token = s.getenv("TWOTIER_ADMIN_TOKEN")
-				}
-				if *token == "" && s.client.token == "" {
+				s.client.token = cmp.Or(*token, s.getenv("TWOTIER_ADMIN_TOKEN"), s.client.token)
+				if s.client.token == "" {
 					return usagef("--admin-token: missing; better, set TWOTIER_ADMIN_TOKEN, or " +
 						"TWOTIER_TOKEN to one with the role admin")
 				}
-				s.client.token = cmp.Or(*token, s.client.token)
 				return s.setMode(ctx, args[0])
 			}
 		},
@@ -60,8 +57,7 @@ func (s *session) showMode(ctx context.Context) error {
 	if err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &v); err != nil || s.json {
 		return err
 	}
-	_, err := fmt.Fprintln(s.Stdout, v.Mode)
-	return err
+	return s.printf("%s\n", v.Mode)
 }
 
 func (s *session) setMode(ctx context.Context, mode string) error {
@@ -76,6 +72,5 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	if err != nil || s.json {
 		return err
 	}
-	_, err = fmt.Fprintf(s.Stdout, "all nodes count in %s mode\n", answer.Mode)
-	return err
+	return s.printf("all nodes count in %s mode\n", answer.Mode)
 }

@@ -92,10 +92,7 @@ func topSpec() spec {
 				if *n < 1 {
 					return usagef("--n: %d is not a number of keys", *n)
 				}
-				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
-				if *prefix != "" {
-					query.Set("prefix", *prefix)
-				}
+				query := queryOf("n", strconv.Itoa(*n), "window", *window, "prefix", *prefix)
 				switch *by {
 				case "concurrent":
 					if *prefix != "" {
@@ -112,11 +109,7 @@ func topSpec() spec {
 				default:
 					return usagef("--by: %q is none of count, refused, shadow and concurrent", *by)
 				}
-				show := func(ctx context.Context) error { return s.showTop(ctx, query) }
-				if *watch {
-					return s.watch(ctx, show)
-				}
-				return show(ctx)
+				return s.watch(ctx, *watch, s.showTop, query)
 			}
 		},
 	}
@@ -144,8 +137,7 @@ func (s *session) showTop(ctx context.Context, query url.Values) error {
 		events, count = "open holds", "OPEN"
 	}
 	if len(keys) == 0 {
-		_, err := fmt.Fprintln(s.Stdout, describeNone(events, query))
-		return err
+		return s.printf("%s\n", describeNone(events, query))
 	}
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}
 	largest := max(keys[0].Count, 1)

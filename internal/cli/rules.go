@@ -112,48 +112,44 @@ func (f *ruleFlags) bind(fs *pflag.FlagSet) {
 		"`NUMBER` of keys in each list that backtest looks at, up to 1000")
 }
 
+// ruleAction is an action of rules: its operand, in brackets if it may be missing, and the method.
+type ruleAction struct {
+	operand string
+	run     func(ctx context.Context, f ruleFlags, operand string) error
+}
+
+// ruleActions returns the actions by name.
+func (s *session) ruleActions() map[string]ruleAction {
+	return map[string]ruleAction{
+		"show": {"", s.showRules}, "history": {"", s.showRuleHistory},
+		"suggest": {"", s.suggestRules}, "apply": {"FILE", s.applyRules},
+		"check": {"FILE", s.checkRules}, "diff": {"FILE", s.diffRules},
+		"test": {"FILE", s.testRules}, "backtest": {"[FILE]", s.backtestRules},
+		"rollback": {"VERSION", s.rollBackRules},
+	}
+}
+
 // runRules runs the action that the first argument names.
 func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) error {
 	action, operand := "show", ""
 	if len(args) > 0 {
 		action, args = args[0], args[1:]
 	}
-	takes := map[string]string{"show": "", "history": "", "apply": "FILE", "diff": "FILE",
-		"check": "FILE", "test": "FILE", "rollback": "VERSION", "backtest": "[FILE]",
-		"suggest": ""}
-	needed, known := takes[action]
+	do, known := s.ruleActions()[action]
 	switch {
 	case !known:
 		return usagef("%q is none of show, check, test, apply, diff, backtest, suggest, history "+
 			"and rollback", action)
-	case needed == "[FILE]" && len(args) == 0:
-	case needed != "" && len(args) == 0:
-		return usagef("the %s is missing", needed)
-	case needed != "":
+	case do.operand == "[FILE]" && len(args) == 0:
+	case do.operand != "" && len(args) == 0:
+		return usagef("the %s is missing", do.operand)
+	case do.operand != "":
 		operand, args = args[0], args[1:]
 	}
 	if err := refuseArgs(args); err != nil {
 		return err
 	}
-	switch action {
-	case "apply":
-		return s.applyRules(ctx, f.version, operand)
-	case "backtest":
-		return s.backtestRules(ctx, f, operand)
-	case "check":
-		return s.checkRules(f.config, operand, f.fix)
-	case "diff":
-		return s.diffRules(ctx, operand)
-	case "test":
-		return s.testRules(ctx, f.config, operand)
-	case "suggest":
-		return s.suggestRules(ctx, f)
-	case "history":
-		return s.showRuleHistory(ctx)
-	case "rollback":
-		return s.rollBackRules(ctx, operand)
-	}
-	return s.showRules(ctx, f.version)
+	return do.run(ctx, f, operand)
 }
 
 // readRules returns the stored text of a version of the rules, and its number in quotes. Version 0
@@ -169,28 +165,27 @@ func (s *session) readRules(ctx context.Context, version int64, media string) (m
 	return answer, answer.header.Get("ETag"), err
 }
 
-func (s *session) showRules(ctx context.Context, version int64) error {
+func (s *session) showRules(ctx context.Context, f ruleFlags, _ string) error {
 	if s.json {
-		answer, _, err := s.readRules(ctx, version, "application/json")
+		answer, _, err := s.readRules(ctx, f.version, "application/json")
 		return s.printRaw(answer.body, err)
 	}
-	answer, tag, err := s.readRules(ctx, version, "application/yaml")
+	answer, tag, err := s.readRules(ctx, f.version, "application/yaml")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Stderr, "version %s\n", strings.Trim(tag, `"`))
-	_, err = fmt.Fprintln(s.Stdout, strings.TrimRight(string(answer.body), "\n"))
-	return err
+	fmt.Fprintf(s.Stderr, "version %s\n", unquote(tag))
+	return s.printf("%s\n", strings.TrimRight(string(answer.body), "\n"))
 }
 
 // applyRules replaces a version with a file. Version 0 stands for the one in force.
-func (s *session) applyRules(ctx context.Context, version int64, path string) error {
+func (s *session) applyRules(ctx context.Context, f ruleFlags, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	tag := strconv.Quote(strconv.FormatInt(version, 10))
-	if version == 0 {
+	tag := strconv.Quote(strconv.FormatInt(f.version, 10))
+	if f.version == 0 {
 		if _, tag, err = s.readRules(ctx, 0, "application/yaml"); err != nil {
 			return err
 		}
@@ -217,13 +212,11 @@ func (s *session) putRules(ctx context.Context, tag string, text []byte) error {
 	for _, w := range made.Warnings {
 		fmt.Fprintln(s.Stderr, "warning:", w)
 	}
-	if now := answer.header.Get("ETag"); now != tag {
-		_, err = fmt.Fprintf(s.Stdout, "version %s is in force in place of %s\n", unquote(now),
-			unquote(tag))
-	} else {
-		_, err = fmt.Fprintf(s.Stdout, "version %s is the same already\n", unquote(now))
+	now := answer.header.Get("ETag")
+	if now == tag {
+		return s.printf("version %s is the same already\n", unquote(now))
 	}
-	return err
+	return s.printf("version %s is in force in place of %s\n", unquote(now), unquote(tag))
 }
 
 // unquote returns the number in an entity tag.
@@ -231,7 +224,7 @@ func unquote(tag string) string { return strings.Trim(tag, `"`) }
 
 // diffRules prints how a file differs from the rules in force, as diff -u does; nothing if they are
 // equal.
-func (s *session) diffRules(ctx context.Context, path string) error {
+func (s *session) diffRules(ctx context.Context, _ ruleFlags, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -245,7 +238,7 @@ func (s *session) diffRules(ctx context.Context, path string) error {
 }
 
 // rollBackRules stores the text of an old version as the next version.
-func (s *session) rollBackRules(ctx context.Context, operand string) error {
+func (s *session) rollBackRules(ctx context.Context, _ ruleFlags, operand string) error {
 	version, err := strconv.ParseInt(operand, 10, 64)
 	if err != nil || version < 1 {
 		return usagef("%q is not the number of a version", operand)
@@ -261,7 +254,7 @@ func (s *session) rollBackRules(ctx context.Context, operand string) error {
 	return s.putRules(ctx, tag, old.body)
 }
 
-func (s *session) showRuleHistory(ctx context.Context) error {
+func (s *session) showRuleHistory(ctx context.Context, _ ruleFlags, _ string) error {
 	var answer struct {
 		Versions []struct {
 			Version, At, Bytes int64

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,26 +27,25 @@ type rulesCheck struct {
 }
 
 // checkRules prints the mistakes and warnings about a file of rules, and returns an error if it has
-// a mistake. It takes the namespaces from the file settings, if given. It asks no server. With fix
-// it prints the namespaces that cover all windows, and the findings go to stderr; windows beyond
+// a mistake. It takes the namespaces from --config, if given. It asks no server. With --fix it prints the namespaces that cover all windows, and the findings go to stderr; windows beyond
 // the present ladders are then no mistakes.
-func (s *session) checkRules(settings, path string, fix bool) error {
-	if fix && s.json {
+func (s *session) checkRules(_ context.Context, f ruleFlags, path string) error {
+	if f.fix && s.json {
 		return usagef("--fix prints YAML; want it without --json")
 	}
 	c := rulesCheck{path: path, mistakes: []string{}, warnings: []warning.Warning{},
 		notes: []string{}}
-	if err := c.read(settings); err != nil {
+	if err := c.read(f.config); err != nil {
 		return err
 	}
 	out := s.Stdout
-	if fix {
+	if f.fix {
 		out = s.Stderr
 	}
 	if err := c.print(out, s.json); err != nil {
 		return err
 	}
-	if fix && c.doc != nil {
+	if f.fix && c.doc != nil {
 		if err := c.fix(s.Stdout); err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -47,7 +46,7 @@ type suggestedRule struct {
 
 // suggestRules asks for limits that the keys of a namespace, or of rules in force, have not
 // reached.
-func (s *session) suggestRules(ctx context.Context, f ruleFlags) error {
+func (s *session) suggestRules(ctx context.Context, f ruleFlags, _ string) error {
 	body := map[string]any{"suggest": map[string]float64{"percentile": f.percentile}}
 	switch {
 	case !(f.percentile > 0 && f.percentile <= 100):
@@ -76,8 +75,7 @@ func (s *session) suggestRules(ctx context.Context, f ruleFlags) error {
 	for i := range answer.Rules {
 		answer.print(&out, &answer.Rules[i], f.names != "")
 	}
-	_, err := io.WriteString(s.Stdout, out.String())
-	return err
+	return s.printf("%s", out.String())
 }
 
 // print writes the limits of a rule, which may be in force, as YAML, below comments with the

@@ -9,9 +9,9 @@ import (
 )
 
 // testRules runs the tests of a file and prints the steps that fail. It takes the namespaces from
-// the file settings, if given. It asks no server.
-func (s *session) testRules(ctx context.Context, settings, path string) error {
-	f, err := ruletest.Read(path, settings)
+// --config, if given. It asks no server.
+func (s *session) testRules(ctx context.Context, flags ruleFlags, path string) error {
+	f, err := ruletest.Read(path, flags.config)
 	if err != nil {
 		return err
 	}
@@ -34,14 +34,13 @@ func (s *session) testRules(ctx context.Context, settings, path string) error {
 // printTests prints the steps that fail or, if there are none, how many did not.
 func (s *session) printTests(path string, result *ruletest.Result) error {
 	for i := range result.Failures {
-		if _, err := fmt.Fprintln(s.Stdout, &result.Failures[i]); err != nil {
+		if err := s.printf("%v\n", &result.Failures[i]); err != nil {
 			return err
 		}
 	}
 	if len(result.Failures) > 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(s.Stdout, "%s: %s, %s, all as expected\n", path,
-		countOf(result.Tests, "test"), countOf(result.Steps, "step"))
-	return err
+	return s.printf("%s: %s, %s, all as expected\n", path, countOf(result.Tests, "test"),
+		countOf(result.Steps, "step"))
 }

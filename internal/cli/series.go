@@ -26,16 +26,12 @@ func seriesSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			window := fs.String("window", "1h", "`WINDOW` to plot")
-			return func(ctx context.Context, s *session, args []string) error {
-				key, err := oneKey(args)
-				if err != nil {
-					return err
-				}
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
 				if err := checkWindow(*window); err != nil {
 					return usagef("--window: %w", err)
 				}
 				return s.showSeries(ctx, keyQuery(*ns, key, *window))
-			}
+			})
 		},
 	}
 }
@@ -54,15 +50,12 @@ func (s *session) showSeries(ctx context.Context, query url.Values) error {
 		total += p[1]
 	}
 	if total == 0 || answer.Bucket <= 0 {
-		_, err := fmt.Fprintf(s.Stdout, "%s: no events in the last %s\n",
-			quoteUnprintable(answer.Key),
+		return s.printf("%s: no events in the last %s\n", quoteUnprintable(answer.Key),
 			query.Get("window"))
-		return err
 	}
 	bars, width := joinPoints(answer.Points, answer.Bucket, s.width()-12)
 	fmt.Fprintf(s.Stdout, "%s: %d events in the last %s, a bar is %s\n",
-		quoteUnprintable(answer.Key),
-		total, query.Get("window"), twotier.FormatMillis(width))
+		quoteUnprintable(answer.Key), total, query.Get("window"), twotier.FormatMillis(width))
 	return s.plot(bars, twotier.FormatMillis(width*int64(len(bars))))
 }
 
@@ -109,6 +102,5 @@ func (s *session) plot(bars []int64, span string) error {
 	fmt.Fprintf(&out, "%8s └%s\n", "0", strings.Repeat("─", len(bars)))
 	gap := max(len(bars)-len(span)-len("now")-1, 1)
 	fmt.Fprintf(&out, "%8s  -%s%snow\n", "", span, strings.Repeat(" ", gap))
-	_, err := fmt.Fprint(s.Stdout, out.String())
-	return err
+	return s.printf("%s", out.String())
 }

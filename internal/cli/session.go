@@ -32,7 +32,7 @@ func (s *session) call(ctx context.Context, method, path string, query url.Value
 func (s *session) printRaw(raw []byte, err error) error {
 	_, isProblem := errors.AsType[*Problem](err)
 	if s.json && (err == nil || isProblem) {
-		if _, err := fmt.Fprintf(s.Stdout, "%s\n", bytes.TrimRight(raw, "\n")); err != nil {
+		if err := s.printf("%s\n", bytes.TrimRight(raw, "\n")); err != nil {
 			return err
 		}
 	}
@@ -48,19 +48,30 @@ func (s *session) decode(raw []byte, answer any) error {
 	return nil
 }
 
+// printf prints to stdout.
+func (s *session) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Stdout, format, args...)
+	return err
+}
+
 // watchPause is the time between two refreshes.
 const watchPause = time.Second
 
-// watch calls show every second until ctx is done, and prints its output; on a terminal each output
-// replaces the previous one. It prints errors too and carries on, because they may be temporary.
-func (s *session) watch(ctx context.Context, show func(context.Context) error) error {
+// watch calls show once or, if it goes on, every second until ctx is done, and prints its output; on
+// a terminal each output replaces the previous one. It then prints errors, too, and carries on,
+// because they may be temporary.
+func (s *session) watch(ctx context.Context, goesOn bool,
+	show func(ctx context.Context, query url.Values) error, query url.Values) error {
+	if !goesOn {
+		return show(ctx, query)
+	}
 	screen := s.Stdout
 	ticker := time.NewTicker(watchPause)
 	defer ticker.Stop()
 	for {
 		var picture bytes.Buffer
 		s.Stdout = &picture
-		err := show(ctx)
+		err := show(ctx, query)
 		s.Stdout = screen
 		if ctx.Err() != nil {
 			return nil

@@ -321,9 +321,8 @@ func resetSpec() spec {
 				if err != nil || s.json {
 					return err
 				}
-				_, err = fmt.Fprintf(s.Stdout, "forgot %s\n",
+				return s.printf("forgot %s\n",
 					strings.TrimPrefix(*ns+":"+quoteUnprintable(key), ":"))
-				return err
 			})
 		},
 	}
