@@ -48,6 +48,7 @@ func demoCommand(o cli.IO) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo [--for DURATION] [--rate N] [--step DURATION]", Long: demoText,
 		Short:   "three nodes, traffic and a story in one process, for a first look",
+		Args:    cli.RefuseArgs,
 		Example: "twotier demo\ntwotier demo --for 30s\ntwotier demo --step 0s",
 	}
 	cmd.Flags().StringVar(&length, "for", "", "end by itself after a `DURATION`, such as 30s")
@@ -55,8 +56,8 @@ func demoCommand(o cli.IO) *cobra.Command {
 		"`NUMBER` of events a second over all nodes, 1 to 10000")
 	cmd.Flags().StringVar(&step, "step", "12s",
 		"`DURATION` of a chapter of the story; 0s tells none, and the rule is on")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := opt.check(args, length, step); err != nil {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := opt.check(length, step); err != nil {
 			return &cli.UsageError{Err: err}
 		}
 		return showDemo(cmd.Context(), opt, o.Stdout, o.Stderr)
@@ -65,11 +66,8 @@ func demoCommand(o cli.IO) *cobra.Command {
 }
 
 // check validates the flags and parses the durations.
-func (o *demoOptions) check(args []string, length, step string) (err error) {
-	switch {
-	case len(args) > 0:
-		return fmt.Errorf("unexpected argument %q", args[0])
-	case o.rate < 1 || o.rate > 10_000:
+func (o *demoOptions) check(length, step string) (err error) {
+	if o.rate < 1 || o.rate > 10_000 {
 		return fmt.Errorf("--rate: %d is not a number from 1 to 10000", o.rate)
 	}
 	if o.step, err = config.ParseDuration(step); err != nil {

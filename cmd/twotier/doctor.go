@@ -40,13 +40,11 @@ func doctorCommand(o cli.IO) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor [--redis URL] [--config FILE] [--json] [flags of serve]", Long: doctorText,
 		Short: "say what is wrong with Redis and the cluster", Example: doctorExamples,
+		Args: cli.RefuseArgs,
 	}
 	load := config.Bind(cmd.Flags())
 	asJSON := cmd.Flags().Bool("json", false, "print the findings as JSON")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return &cli.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}
-		}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load(o.Environ)
 		if err != nil {
 			return &cli.UsageError{Err: err}

@@ -12,18 +12,7 @@ func (s *server) kill() {
 		_ = s.ring.Abandon() // the other members find out
 	}
 	_ = s.closeDoors(dead)
-	_ = s.node.Close(dead) // its error lists the lost counts
 	s.history.Close()
 	s.holds.Close()
-	if s.peers != nil {
-		_ = s.peers.Close(dead)
-		s.transport.Close()
-	}
-	s.files.Close()
-	s.disagree()
-	s.rules.Close()
-	s.closeDecisions()
-	s.closeNotifier(dead)
-	s.closeSpans()
-	_ = s.store.close(dead)
+	_ = s.closeParts(dead, dead) // its error lists the lost counts
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
@@ -17,8 +19,48 @@ import (
 // outputTimeout is the time limit for writing the last decisions and spans.
 const outputTimeout = time.Second
 
+// outlet is a part that writes or sends in the background: decisions, notifications or spans.
+type outlet struct {
+	open, reopen func() // nil if there is nothing to do
+	// close sends what is left. If it is patient, it has as long as the last flush.
+	close   func(ctx context.Context) error
+	patient bool
+	// lost is logged if close fails, which does not fail the stop.
+	lost string
+}
+
+// addOutput adds an output and its metrics.
+func (s *server) addOutput(web *httpapi.Options, metrics prometheus.Collector, o outlet) {
+	web.Collectors = append(web.Collectors, metrics)
+	s.outputs = append(s.outputs, o)
+}
+
+// openOutputs starts the outputs.
+func (s *server) openOutputs() {
+	for _, o := range s.outputs {
+		if o.open != nil {
+			o.open()
+		}
+	}
+}
+
+// closeOutputs ends the outputs. A patient one has until ctx ends.
+func (s *server) closeOutputs(ctx context.Context) {
+	for _, o := range s.outputs {
+		by := ctx
+		if !o.patient {
+			var cancel context.CancelFunc
+			by, cancel = context.WithTimeout(context.Background(), outputTimeout)
+			defer cancel()
+		}
+		if err := o.close(by); err != nil {
+			s.log.Warn(o.lost, "error", err)
+		}
+	}
+}
+
 // addDecisions makes the stream of decisions and its metrics, if configured.
-func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) (err error) {
+func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	if s.cfg.Decisions == "" {
 		return nil
 	}
@@ -26,64 +68,28 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) (err error
 	if s.cfg.Decisions == config.Stdout {
 		opt.Path, opt.Writer = "", stdout
 	}
-	if s.decided, err = linelog.New(opt); err != nil {
+	lines, err := linelog.New(opt)
+	if err != nil {
 		return err
 	}
-	web.Collectors = append(web.Collectors, s.decided)
-	web.Decisions = decisions.New(s.decided, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
+	s.addOutput(web, lines, outlet{open: lines.Open, reopen: lines.Reopen, close: lines.Close,
+		lost: "not everything was written"})
+	web.Decisions = decisions.New(lines, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
 	return nil
 }
 
 // addNotifier makes the notifier of warnings and its metrics, if configured.
-func (s *server) addNotifier(web *httpapi.Options, counters *verdicts.Counters) (err error) {
+func (s *server) addNotifier(web *httpapi.Options, counters *verdicts.Counters) error {
 	if s.cfg.NotifyURL == "" {
 		return nil
 	}
-	s.notifier, err = webhook.New(webhook.Options{URL: s.cfg.NotifyURL, Node: s.cfg.Node,
+	notifier, err := webhook.New(webhook.Options{URL: s.cfg.NotifyURL, Node: s.cfg.Node,
 		Version: version.String(), Logger: s.log})
 	if err != nil {
 		return err
 	}
-	web.Collectors = append(web.Collectors, s.notifier)
-	counters.Crossings = s.notifier
+	s.addOutput(web, notifier, outlet{open: notifier.Open, close: notifier.Close, patient: true,
+		lost: "not every notification was sent"})
+	counters.Crossings = notifier
 	return nil
-}
-
-// closeNotifier sends the remaining notifications. A failure to do so does not fail the stop.
-func (s *server) closeNotifier(ctx context.Context) {
-	if s.notifier == nil {
-		return
-	}
-	if err := s.notifier.Close(ctx); err != nil {
-		s.log.Warn("not every notification was sent", "error", err)
-	}
-}
-
-// openOutputs starts to write decisions and to send notifications.
-func (s *server) openOutputs() {
-	if s.decided != nil {
-		s.decided.Open()
-	}
-	if s.notifier != nil {
-		s.notifier.Open()
-	}
-}
-
-// reopenDecisions opens the file of decisions again, which may have been renamed.
-func (s *server) reopenDecisions() {
-	if s.decided != nil {
-		s.decided.Reopen()
-	}
-}
-
-// closeDecisions writes the remaining lines. A failure to do so does not fail the stop.
-func (s *server) closeDecisions() {
-	if s.decided == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), outputTimeout)
-	defer cancel()
-	if err := s.decided.Close(ctx); err != nil {
-		s.log.Warn("not everything was written", "error", err)
-	}
 }

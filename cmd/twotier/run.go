@@ -91,13 +91,8 @@ func serveCommand(o cli.IO) *cobra.Command {
 
 func versionCommand(o cli.IO) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "print the version",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &cli.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return printVersion(o)
-		},
+		Use: "version", Short: "print the version", Args: cli.RefuseArgs,
+		RunE: func(*cobra.Command, []string) error { return printVersion(o) },
 	}
 }
 

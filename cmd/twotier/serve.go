@@ -101,7 +101,11 @@ func (s *server) reload() {
 		"restart")
 	s.tellSupervisor(reloadingState())
 	s.files.Reload()
-	s.reopenDecisions()
+	for _, o := range s.outputs {
+		if o.reopen != nil { // a file that may have been renamed
+			o.reopen()
+		}
+	}
 	s.tellSupervisor(daemon.SdNotifyReady)
 }
 

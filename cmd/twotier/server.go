@@ -20,10 +20,8 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/elapsed"
-	"twotier.dev/twotier/internal/linelog"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/otlp"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/reload"
@@ -32,10 +30,10 @@ import (
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
-	"twotier.dev/twotier/internal/webhook"
 	"twotier.dev/twotier/internal/zones"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -58,12 +56,11 @@ type server struct {
 	inherited net.Listener // for http; nil if it listens itself
 	history   *verdicts.History
 	warnings  *warning.Log
-	doors     []door            // servers of other protocols than HTTP
-	decided   *linelog.Log      // nil without --decisions
-	notifier  *webhook.Notifier // nil without --notify-url
-	spans     *otlp.Exporter    // nil if no spans are recorded
-	files     *reload.Loader    // reloads files that change
-	certs     *certs.Store      // nil without TLS
+	doors     []door // servers of other protocols than HTTP
+	outputs   []outlet
+	tracer    trace.Tracer   // nil if no spans are recorded
+	files     *reload.Loader // reloads files that change
+	certs     *certs.Store   // nil without TLS
 	holds     ask.Holds
 	zonesMu   sync.Mutex     // held while the warnings about time zones are replaced
 	agreeing  sync.WaitGroup // runAgree
@@ -167,7 +164,7 @@ func (s *server) addPeers(web *httpapi.Options) error {
 	}
 	opt := peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer(), Logger: s.log,
+		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer, Logger: s.log,
 	}
 	messages := peer.NewServer(opt)
 	web.Peer = messages
@@ -341,16 +338,19 @@ func (s *server) close() error {
 	s.history.Record() // decisions made meanwhile by other nodes, which also count them
 	leave, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	err = errors.Join(err, s.node.Close(leave))
+	return errors.Join(err, s.closeParts(leave, flush))
+}
+
+// closeParts closes all parts behind the listeners. Patient outputs have until flush ends.
+func (s *server) closeParts(ctx, flush context.Context) error {
+	err := s.node.Close(ctx)
 	if s.peers != nil {
-		err = errors.Join(err, s.peers.Close(leave))
+		err = errors.Join(err, s.peers.Close(ctx))
 		s.transport.Close()
 	}
 	s.files.Close()
 	s.disagree()
 	s.rules.Close()
-	s.closeDecisions()
-	s.closeNotifier(flush)
-	s.closeSpans()
-	return errors.Join(err, s.store.close(leave))
+	s.closeOutputs(flush)
+	return errors.Join(err, s.store.close(ctx))
 }

@@ -28,13 +28,11 @@ func clusterSpec() spec {
 			"twotier cluster --owners\n" +
 			"twotier cluster --watch\n" +
 			"twotier cluster --server http://10.0.0.7:8080 --json",
+		alone: true,
 		bind: func(fs *pflag.FlagSet) runner {
 			owners := fs.Bool("owners", false, "show the owner of every partition")
 			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")
-			return func(ctx context.Context, s *session, args []string) error {
-				if err := refuseArgs(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, s *session, _ []string) error {
 				query := url.Values{"nodes": {"true"}}
 				if *owners {
 					query.Set("owners", "true")

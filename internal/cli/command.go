@@ -14,6 +14,7 @@ type spec struct {
 	name, args, summary, details, examples string
 	timeout                                time.Duration // of one call; 0: defaultTimeout
 	valid                                  []string      // the possible arguments, for completion
+	alone                                  bool          // there are no arguments
 	bind                                   func(fs *pflag.FlagSet) runner
 }
 
@@ -26,6 +27,9 @@ func (s spec) command(o IO) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: s.name + " " + args, Short: s.summary, Long: s.details, Example: s.examples,
 		ValidArgsFunction: cobra.FixedCompletions(s.valid, cobra.ShellCompDirectiveNoFileComp),
+	}
+	if s.alone {
+		cmd.Args = RefuseArgs
 	}
 	run := s.bind(cmd.Flags())
 	c.addFlags(cmd.Flags(), s.timeout)

@@ -78,13 +78,11 @@ func importSpec() spec {
 			"twotier import --from redis://10.0.0.5 --pattern 'rate:{key}' \\\n" +
 			"  --format redis_rate --limit 10/1m\n" +
 			"twotier import --from redis://10.0.0.5 --pattern 'api_user_{key}_{start}'",
+		alone: true,
 		bind: func(fs *pflag.FlagSet) runner {
 			var f importFlags
 			f.addFlags(fs)
-			return func(ctx context.Context, s *session, args []string) error {
-				if err := refuseArgs(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, s *session, _ []string) error {
 				return s.importFrom(ctx, &f)
 			}
 		},

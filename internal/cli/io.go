@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // ErrRefused is returned by acquire and distinct if limits refused. The answer has been printed.
@@ -76,8 +78,8 @@ func oneKey(args []string) (string, error) {
 	return args[0], nil
 }
 
-// refuseArgs refuses non-flag arguments.
-func refuseArgs(args []string) error {
+// RefuseArgs refuses non-flag arguments. It implements [cobra.PositionalArgs].
+func RefuseArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("unexpected argument %q", args[0])
 	}

@@ -51,6 +51,7 @@ func mirrorSpec() spec {
 			"curl --json '{\"key\":\"alice\",\"allowed\":true}' localhost:7910\n" +
 			"curl localhost:7910/text\n" +
 			"twotier mirror --redis redis://127.0.0.1:6379 --mapping mapping.yaml",
+		alone: true,
 		bind: func(fs *pflag.FlagSet) runner {
 			f := mirrorFlags{interval: time.Minute}
 			fs.StringVar(&f.listen, "listen", "127.0.0.1:7910",
@@ -66,10 +67,7 @@ func mirrorSpec() spec {
 			fs.IntVar(&f.maxWaiting, "max-waiting", 1<<16,
 				"`NUMBER` of verdicts that may wait before more are dropped")
 			f.tap.addFlags(fs)
-			return func(ctx context.Context, s *session, args []string) error {
-				if err := refuseArgs(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, s *session, _ []string) error {
 				return s.runMirror(ctx, &f)
 			}
 		},

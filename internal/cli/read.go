@@ -73,6 +73,7 @@ func topSpec() spec {
 		examples: "twotier top\ntwotier top --watch --by refused\n" +
 			"twotier top --by concurrent\ntwotier top --prefix user: --by refused\n" +
 			"twotier top -n 5 --window 1h --json",
+		alone: true,
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
@@ -82,10 +83,7 @@ func topSpec() spec {
 			watch := fs.Bool("watch", false, "list them again every second, until Ctrl-C")
 			fs.Bool("once", true, "the default")
 			_ = fs.MarkHidden("once") // for scripts: it was not the default in 0.1.0
-			return func(ctx context.Context, s *session, args []string) error {
-				if err := refuseArgs(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, s *session, _ []string) error {
 				if err := checkWindow(*window); err != nil {
 					return usagef("--window: %w", err)
 				}

@@ -146,7 +146,7 @@ func (s *session) runRules(ctx context.Context, f ruleFlags, args []string) erro
 	case do.operand != "":
 		operand, args = args[0], args[1:]
 	}
-	if err := refuseArgs(args); err != nil {
+	if err := RefuseArgs(nil, args); err != nil {
 		return err
 	}
 	return do.run(ctx, f, operand)
