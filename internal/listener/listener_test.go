@@ -1,0 +1,138 @@
+package listener_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
+)
+
+// socket is a listener in memory. Accept returns a connection or an error of its channel.
+type socket struct{ next chan any }
+
+func (s socket) Accept() (net.Conn, error) {
+	switch v := (<-s.next).(type) {
+	case net.Conn:
+		return v, nil
+	case error:
+		return nil, v
+	}
+	return nil, net.ErrClosed
+}
+
+func (s socket) Close() error { close(s.next); return nil }
+
+func (socket) Addr() net.Addr { return &net.TCPAddr{} }
+
+// open opens a listener with one connection for everybody.
+func open(t *testing.T, log io.Writer, serve func(*listener.Admitted)) (
+	*listener.Listener[*listener.Admitted], socket) {
+	t.Helper()
+	s := socket{make(chan any, 10)}
+	l := listener.New(listener.Options[*listener.Admitted]{
+		Sockets: []*listener.Socket{{Conns: account.NewConns(1, 1)}},
+		Make:    func(a *listener.Admitted) *listener.Admitted { return a },
+		Serve:   serve,
+		Reject:  func(why string) []byte { return []byte(why) },
+		Logger:  slog.New(slog.NewTextHandler(log, nil)), Kind: "guests"})
+	if err := l.OpenOn(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	return l, s
+}
+
+// echo serves a connection until it ends.
+func echo(a *listener.Admitted) {
+	_, _ = io.Copy(a.Conn, a.Conn)
+	a.Close()
+}
+
+// TestConnectionsAreAcceptedAfterFailures lets Accept fail for a while, as without descriptors: it
+// is logged once, and the next connection is served.
+func TestConnectionsAreAcceptedAfterFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		l, s := open(t, &log, echo)
+		for range 5 {
+			s.next <- errors.New("too many open files")
+		}
+		near, far := net.Pipe()
+		s.next <- far
+		if _, err := io.WriteString(near, "a"); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(log.String(), "can't accept guests"); n != 1 {
+			t.Errorf("logged %d times: %s", n, &log)
+		}
+		near.Close()
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAnEndMakesRoom turns a second connection away with the reason, and serves a third one after
+// the first has ended.
+func TestAnEndMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := open(t, io.Discard, echo)
+		var near [3]net.Conn
+		for i, want := range []string{"", "too many connections to this node", ""} {
+			var far net.Conn
+			near[i], far = net.Pipe()
+			s.next <- far
+			synctest.Wait()
+			if want != "" {
+				if got, _ := io.ReadAll(near[i]); string(got) != want {
+					t.Errorf("%d: %q, want %q", i, got, want)
+				}
+				near[0].Close()
+				synctest.Wait()
+			}
+		}
+		if n, live := l.Rejected(), len(l.Live()); n != 1 || live != 1 {
+			t.Errorf("%d turned away, %d live", n, live)
+		}
+		near[2].Close()
+		if err := l.Close(t.Context()); err != nil || len(l.Live()) != 0 {
+			t.Errorf("%v, %d live", err, len(l.Live()))
+		}
+	})
+}
+
+// TestCloseCutsAfterItsTime closes with a connection that goes on: writes end at half of the time,
+// and it is cut at the end.
+func TestCloseCutsAfterItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var unwritten time.Duration
+		began := time.Now()
+		l, s := open(t, io.Discard, func(a *listener.Admitted) {
+			_ = a.SetWriteDeadline(time.Now().Add(time.Hour))
+			_, _ = a.Conn.Write([]byte("nobody reads it"))
+			unwritten = time.Since(began)
+			echo(a)
+		})
+		_, far := net.Pipe()
+		s.next <- far
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		err := l.Close(ctx)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) ||
+			took != 10*time.Second || unwritten != 5*time.Second {
+			t.Errorf("%v after %v, a write ended after %v", err, took, unwritten)
+		}
+		if err := l.Open(ctx); !errors.Is(err, listener.ErrOpened) {
+			t.Errorf("opened after the end: %v", err)
+		}
+	})
+}
