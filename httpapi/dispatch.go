@@ -122,14 +122,14 @@ func (s *Server) call(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 // countLimitProblem counts a problem caused by a limit of this server.
 func (s *Server) countLimitProblem(p *wire.Problem) {
 	if p.Limit {
-		s.limited.Add(1)
+		s.listener.CountLimited()
 	}
 }
 
 // Refused returns how many connections were turned away because there were too many, and how many
 // requests were refused because too much was being read, answered or remembered.
 func (s *Server) Refused() (connections, requests int64) {
-	return s.listener.Rejected(), s.limited.Load()
+	return s.listener.Refused()
 }
 
 // checkMethod refuses methods that a route does not have.

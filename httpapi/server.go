@@ -183,7 +183,6 @@ type Server struct {
 	budget    *memory.Budget
 	nodes     *account.Share // for reading messages of other nodes
 	codes     [600]atomic.Int64
-	limited   atomic.Int64 // requests that were refused because of limits
 	explainer explain.Explainer
 	process   string // no other process has this name
 	sessions  sessions

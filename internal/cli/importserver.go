@@ -45,6 +45,14 @@ type importOp struct {
 	DryRun bool          `json:"dry_run,omitempty"`
 }
 
+// importResult is the result of an operation of an import.
+type importResult struct {
+	Allowed bool
+	Checks  []decision
+	Error   *Problem
+	origin
+}
+
 // markCheck returns the check of a mark.
 func markCheck(m *imports.Mark, n, most, span int64) importCheck {
 	ns, key := twotier.ImportedKey(m.NS, m.Source, m.Key)
@@ -100,19 +108,8 @@ func (s *importServer) Marked(ctx context.Context, span int64, probes []imports.
 			}
 		}
 	}
-	err := s.eachBatch(ops, func(body []byte) error {
-		var answer struct {
-			Results []struct {
-				Checks []decision
-				Error  *Problem
-				origin
-			}
-		}
-		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body),
-			&answer); err != nil {
-			return err
-		}
-		for _, r := range answer.Results {
+	err := s.eachBatch(ctx, ops, func(results []importResult) error {
+		for _, r := range results {
 			switch {
 			case r.Error != nil:
 				return r.Error
@@ -163,21 +160,11 @@ func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[impor
 		}
 	}
 	all = true
-	err = s.eachBatch(acquires, func(body []byte) error {
-		var answer struct {
-			Results []struct {
-				Allowed bool
-				Error   *Problem
-			}
-		}
-		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, batchBody(body),
-			&answer); err != nil {
-			return err
-		}
-		if len(answer.Results) > len(sent) {
+	err = s.eachBatch(ctx, acquires, func(results []importResult) error {
+		if len(results) > len(sent) {
 			return errOtherNumber
 		}
-		for i, r := range answer.Results {
+		for i, r := range results {
 			if r.Allowed {
 				counted(&sent[i])
 				continue
@@ -187,7 +174,7 @@ func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[impor
 				why = r.Error
 			}
 		}
-		sent = sent[len(answer.Results):]
+		sent = sent[len(results):]
 		return nil
 	})
 	if err == nil && len(sent) > 0 {
@@ -200,36 +187,39 @@ func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[impor
 var errOtherNumber = errors.New("the server has answered another number of operations than asked " +
 	"for")
 
-// eachBatch calls send with the JSON of as many operations at a time as fit into a batch, with
-// commas between.
-func (s *importServer) eachBatch(ops iter.Seq[importOp], send func(list []byte) error) error {
-	var body []byte
+// eachBatch sends as many operations at a time as fit into a batch, and calls got with the results.
+func (s *importServer) eachBatch(ctx context.Context, ops iter.Seq[importOp],
+	got func(results []importResult) error) error {
+	var list []byte // with commas between
 	n := 0
+	send := func() error {
+		var answer struct{ Results []importResult }
+		body := json.RawMessage(`{"ops":[` + string(list) + `]}`)
+		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, body, &answer); err != nil {
+			return err
+		}
+		list, n = list[:0], 0
+		return got(answer.Results)
+	}
 	for o := range ops {
 		one, err := json.Marshal(o)
 		if err != nil {
 			return err
 		}
-		if n == importOps || n > 0 && len(body)+len(one) > importBytes {
-			if err := send(body); err != nil {
+		if n == importOps || n > 0 && len(list)+len(one) > importBytes {
+			if err := send(); err != nil {
 				return err
 			}
-			body, n = body[:0], 0
 		}
 		if n++; n > 1 {
-			body = append(body, ',')
+			list = append(list, ',')
 		}
-		body = append(body, one...)
+		list = append(list, one...)
 	}
 	if n == 0 {
 		return nil
 	}
-	return send(body)
-}
-
-// batchBody returns the body of a batch.
-func batchBody(list []byte) json.RawMessage {
-	return json.RawMessage(`{"ops":[` + string(list) + `]}`)
+	return send()
 }
 
 // ask calls the server until it answers, and decodes its answer.

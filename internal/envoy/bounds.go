@@ -75,7 +75,7 @@ func (s *Server) reserveStream(st *stream, method string) bool {
 
 // refuseForMemory counts a request refused because of this node's limits, and returns its error.
 func (s *Server) refuseForMemory() error {
-	s.counters.limited.Add(1)
+	s.CountLimited()
 	return status.Error(codes.ResourceExhausted, "too much is being read and answered at this "+
 		"moment; nothing was counted")
 }

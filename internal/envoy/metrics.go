@@ -12,7 +12,6 @@ import (
 type counters struct {
 	passed, over, failed atomic.Int64 // requests by outcome
 	unread               atomic.Int64 // connections whose clients read no answer
-	limited              atomic.Int64 // requests, also counted as failed
 }
 
 // countAnswer counts an answer.
@@ -22,12 +21,6 @@ func (c *counters) countAnswer(over bool) {
 	} else {
 		c.passed.Add(1)
 	}
-}
-
-// Refused returns how many connections were turned away because there were too many, and how many
-// requests were refused because of the others in progress.
-func (s *Server) Refused() (connections, requests int64) {
-	return s.Rejected(), s.counters.limited.Load()
 }
 
 // Collect implements [prometheus.Collector].

@@ -97,23 +97,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
 	}
-	if o.RequestTimeout == 0 {
-		o.RequestTimeout = 2 * time.Second
-	}
 	if o.MaxMemory == 0 {
 		o.MaxMemory = 32 << 20
 	}
-	if o.MaxConns == 0 {
-		o.MaxConns = ConnsFor(o.MaxMemory)
+	if o.MaxMemory < 1<<20 {
+		return o, fmt.Errorf("envoy: Options.MaxMemory is %d, want at least 1 MiB", o.MaxMemory)
 	}
-	if o.MaxConnsPerAddress == 0 {
-		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
-	}
-	if o.RequestTimeout < 0 || o.MaxMemory < 1<<20 || o.MaxConns < 1 || o.MaxConnsPerAddress < 1 {
-		return o, fmt.Errorf("envoy: a bound of Options is too small: %v, %d bytes, %d and %d "+
-			"connections", o.RequestTimeout, o.MaxMemory, o.MaxConns, o.MaxConnsPerAddress)
-	}
-	return o, nil
+	err := listener.Bounds{RequestTimeout: &o.RequestTimeout, MaxConns: &o.MaxConns,
+		MaxConnsPerAddress: &o.MaxConnsPerAddress}.Fill("envoy", 0, ConnsFor(o.MaxMemory))
+	return o, err
 }
 
 // Server serves a [Limiter] over gRPC. Its methods may be called from several goroutines.

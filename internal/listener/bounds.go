@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Bounds points to the options of a server that have common defaults and bounds.
+// Bounds points to the options of a server that have common defaults and bounds. Times that it does
+// not have are nil.
 type Bounds struct {
 	RequestTimeout, ReadTimeout, WriteTimeout, IdleTimeout *time.Duration
 
@@ -26,6 +27,9 @@ func (b Bounds) Fill(of string, idle time.Duration, conns int) error {
 		{"WriteTimeout", b.WriteTimeout, 10 * time.Second},
 		{"IdleTimeout", b.IdleTimeout, idle},
 	} {
+		if d.value == nil {
+			continue
+		}
 		if *d.value < 0 {
 			return fmt.Errorf("%s: Options.%s is %v, want more than 0", of, d.name, *d.value)
 		}

@@ -35,13 +35,12 @@ func (c *conn) flushTally() {
 type counters struct {
 	commands [commandCount]atomic.Int64
 	errors   []atomic.Int64 // in the order of codes
-	limited  atomic.Int64   // commands for which there was no memory
 }
 
 // countError counts an error by its code.
 func (s *Server) countError(e errorReply) {
 	if e == errNoMemory {
-		s.counters.limited.Add(1)
+		s.CountLimited()
 	}
 	code, _, _ := strings.Cut(string(e), " ")
 	for i, name := range errorCodes() {
@@ -49,12 +48,6 @@ func (s *Server) countError(e errorReply) {
 			s.counters.errors[i].Add(1)
 		}
 	}
-}
-
-// Refused returns how many connections were turned away because there were too many, and how many
-// commands were refused for lack of memory.
-func (s *Server) Refused() (connections, requests int64) {
-	return s.Rejected(), s.counters.limited.Load()
 }
 
 // Collect implements [prometheus.Collector].
