@@ -234,7 +234,7 @@ func (silent) Printf(string, ...any) {}
 func (s *Server) Open(ctx context.Context) error { return s.listener.Open(ctx) }
 
 // OpenOn is Open with a listener made by the caller in place of the one at Options.Listen, such as
-// one inherited from a supervisor or one that is not TCP. Close closes it.
+// one inherited from a supervisor or one that is not TCP, unless it is nil. Close closes it.
 func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
 	return s.listener.OpenOn(ctx, ln)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -30,12 +29,4 @@ func inheritListener(cfg config.Config) (net.Listener, config.Config, error) {
 		err = fmt.Errorf("a socket was inherited (LISTEN_FDS): %w", errors.Join(err, tcp.Close()))
 	}
 	return tcp, cfg, err
-}
-
-// openHTTP starts to serve the HTTP API, on the inherited listener if there is one.
-func (s *server) openHTTP(ctx context.Context) error {
-	if s.inherited != nil {
-		return s.http.OpenOn(ctx, s.inherited)
-	}
-	return s.http.Open(ctx)
 }

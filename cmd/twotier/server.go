@@ -226,7 +226,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.openHolds() // before the first request
-	if err := s.openHTTP(ctx); err != nil {
+	if err := s.http.OpenOn(ctx, s.inherited); err != nil {
 		return s.explainListen(err)
 	}
 	if err := s.openDoors(ctx); err != nil {

@@ -333,8 +333,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
-			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray", metrics, prometheus,
-			grpc, envoyAPI, protobuf, http2,
+			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray",
+			metrics, prometheus, grpc, envoyAPI, protobuf, http2,
 		},
 		"httpapi/client": {
 			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/clientaddr",

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"sort"
 	"time"
 
 	"twotier.dev/twotier"
@@ -61,34 +62,29 @@ func markCheck(m *imports.Mark, n, most, span int64) importCheck {
 }
 
 // Span implements [imports.Server]. A count of a window that exceeds the span is refused.
-func (s *importServer) Span(ctx context.Context, ns string) (int64, error) {
-	fits := func(ms int64) (bool, error) {
-		query := keyQuery(ns, "span", twotier.FormatMillis(ms))
+func (s *importServer) Span(ctx context.Context, ns string) (span int64, err error) {
+	const most = int(20 * 366 * 24 * time.Hour / time.Millisecond)
+	ask := func(ms int) error {
+		query := keyQuery(ns, "span", twotier.FormatMillis(int64(ms)))
 		_, err := s.client.do(ctx, http.MethodGet, "/v1/count", query, nil)
-		if p, ok := errors.AsType[*Problem](err); ok &&
-			p.Status == http.StatusUnprocessableEntity {
-			return false, nil
-		}
-		return err == nil, err
+		return err
 	}
-	low, high := int64(0), int64(20*366*24*time.Hour/time.Millisecond)
-	for high-low > 1 {
-		mid := low + (high-low)/2
-		ok, err := fits(mid)
+	n := sort.Search(most-1, func(i int) bool {
 		if err != nil {
-			return 0, err
+			return true
 		}
-		if ok {
-			low = mid
-		} else {
-			high = mid
+		refused := ask(i + 1)
+		p, ok := errors.AsType[*Problem](refused)
+		if ok && p.Status == http.StatusUnprocessableEntity {
+			return true
 		}
+		err = refused
+		return err != nil
+	})
+	if err == nil && n == 0 {
+		err = ask(1) // it says why nothing fits
 	}
-	if low == 0 {
-		_, err := s.client.do(ctx, http.MethodGet, "/v1/count", keyQuery(ns, "span", "1ms"), nil)
-		return 0, err
-	}
-	return low, nil
+	return int64(n), err
 }
 
 // errMarksUnknown is the error of an import that can't see what earlier ones have counted.

@@ -27,8 +27,9 @@ type rulesCheck struct {
 }
 
 // checkRules prints the mistakes and warnings about a file of rules, and returns an error if it has
-// a mistake. It takes the namespaces from --config, if given. It asks no server. With --fix it prints the namespaces that cover all windows, and the findings go to stderr; windows beyond
-// the present ladders are then no mistakes.
+// a mistake. It takes the namespaces from --config, if given. It asks no server. With --fix it
+// prints the namespaces that cover all windows, and the findings go to stderr; windows beyond the
+// present ladders are then no mistakes.
 func (s *session) checkRules(_ context.Context, f ruleFlags, path string) error {
 	if f.fix && s.json {
 		return usagef("--fix prints YAML; want it without --json")
