@@ -57,8 +57,8 @@ func (s *session) printf(format string, args ...any) error {
 // watchPause is the time between two refreshes.
 const watchPause = time.Second
 
-// watch calls show once or, if it goes on, every second until ctx is done, and prints its output. On
-// a terminal each output then replaces the previous one. It prints errors, too, and carries on,
+// watch calls show once or, if it goes on, every second until ctx is done, and prints its output.
+// On a terminal each output then replaces the previous one. It prints errors, too, and carries on,
 // because they may be temporary.
 func (s *session) watch(ctx context.Context, goesOn bool,
 	show func(ctx context.Context, query url.Values) error, query url.Values) error {

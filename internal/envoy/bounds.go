@@ -68,7 +68,7 @@ func (s *Server) reserveStream(st *stream, method string) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st.stay = stayBytes
+	st.taken[streams] = stayBytes
 	st.releaseLocked() // if it has ended meanwhile
 	return true
 }

@@ -35,11 +35,11 @@ type stream struct {
 	headers   int64 // the part of the metadata
 
 	// The connection's mutex guards the rest.
-	got, work, stay int64 // bytes taken from the accounts of calls, works and streams
-	unwritten       bool  // the answer is not written
-	running         bool
-	ended           time.Time // when the execution ended
-	cancel          context.CancelFunc
+	taken     [streams + 1]int64 // bytes of each share of the client
+	unwritten bool               // the answer is not written
+	running   bool
+	ended     time.Time // when the execution ended
+	cancel    context.CancelFunc
 }
 
 // accountFrame accounts for a frame of a request that has begun, before the gRPC library reads it.
@@ -132,7 +132,7 @@ func (st *stream) reserve(n int64, by time.Time) bool {
 	if !share.Fits(n) || !share.TakeUnless(c.gone, n, by) {
 		return false
 	}
-	st.got = n
+	st.taken[calls] = n
 	return true
 }
 
@@ -146,7 +146,7 @@ func (st *stream) reserveWork(gone <-chan struct{}, n int64, wait time.Duration)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st.work += n
+	st.taken[works] += n
 	st.releaseLocked() // if it has ended meanwhile
 	return true
 }
@@ -156,14 +156,12 @@ func (st *stream) shrinkTo(n int64) {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if rest := st.got - n; rest > 0 {
-		c.Client.Shares[calls].Release(rest)
-		st.got = n
-	}
-	if rest := st.work - (n - st.got); rest > 0 && st.work > 0 {
-		rest = min(rest, st.work)
-		c.Client.Shares[works].Release(rest)
-		st.work -= rest
+	for _, of := range []int{calls, works} {
+		if rest := st.taken[of] - n; rest > 0 {
+			c.Client.Shares[of].Release(rest)
+			st.taken[of] -= rest
+		}
+		n -= st.taken[of]
 	}
 }
 
@@ -173,17 +171,12 @@ func (st *stream) releaseLocked() {
 	if st.unwritten || st.running {
 		return
 	}
-	c := st.conn
-	if st.got > 0 {
-		c.Client.Shares[calls].Release(st.got)
+	for of, n := range st.taken {
+		if n > 0 {
+			st.conn.Client.Shares[of].Release(n)
+		}
 	}
-	if st.work > 0 {
-		c.Client.Shares[works].Release(st.work)
-	}
-	if st.stay > 0 {
-		c.Client.Shares[streams].Release(st.stay)
-	}
-	st.got, st.work, st.stay = 0, 0, 0
+	st.taken = [streams + 1]int64{}
 	if st.cancel != nil {
 		st.cancel()
 	}
