@@ -22,7 +22,7 @@ const outputTimeout = time.Second
 // outlet is a part that writes or sends in the background: decisions, notifications or spans.
 type outlet struct {
 	open, reopen func() // nil if there is nothing to do
-	// close sends what is left. If it is patient, it has as long as the last flush.
+	// close sends the rest. If it is patient, it has as long as the last flush.
 	close   func(ctx context.Context) error
 	patient bool
 	// lost is logged if close fails, which does not fail the stop.
