@@ -17,7 +17,6 @@ import (
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // newServer returns a server that is not listening.
@@ -28,8 +27,7 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
 		Backtester:     new(backtester),
-		Verdicts:       verdicts.New(),
-		Refusals:       f.refusals,
+		Verdicts:       f.counters(),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/testing/race"
@@ -222,8 +223,8 @@ func TestExplainNeedsTheRoleToRead(t *testing.T) {
 	f := newFake()
 	f.refusals = refusallog.New("n1", func() int64 { return explainedAt })
 	store, texts := tokens(t, "count count *", "read read *", "other read sms")
-	s := guarded(t, httpapi.Options{Service: f, Refusals: f.refusals, Tokens: store})
-	id := f.refusals.Record(&refusallog.Entry{Door: "http", Key: []byte("a"), N: 1}).String()
+	s := guarded(t, httpapi.Options{Service: f, Verdicts: f.counters(), Tokens: store})
+	id := f.refusals.Record(&decisions.Decision{Door: "http", Key: []byte("a"), N: 1}).String()
 	for token, want := range map[string]int{"count": 403, "other": 403, "read": 200, "none": 401} {
 		for _, query := range []string{"key=a", "id=" + id} {
 			ctx := as(s, texts[token], "GET /v1/explain?"+query, "")

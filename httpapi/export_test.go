@@ -4,7 +4,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/internal/account"
-	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // Handle answers one request without a connection.
@@ -63,4 +63,4 @@ func (s *Server) Taken() Taken {
 func TraceID(h *fasthttp.RequestHeader) string { return traceOf(h).TraceID() }
 
 // IdleArrival returns the arrival that the memory for the next request still refers to.
-func (s *Server) IdleArrival() ask.Arrival { return s.states.get(0).arrival }
+func (s *Server) IdleArrival() verdicts.Arrival { return s.states.get(0).arrival }

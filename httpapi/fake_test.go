@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/testing/extended"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 var _ httpapi.Service = (*fake)(nil)
@@ -39,6 +40,13 @@ type fake struct {
 	soft     bool              // degraded
 	values   *extended.Service // executes operations with values; nil until there is one
 	refusals *refusallog.Log   // nil if none are recorded
+}
+
+// counters returns counters that record refusals as f does.
+func (f *fake) counters() *verdicts.Counters {
+	c := verdicts.New()
+	c.Refusals = f.refusals
+	return c
 }
 
 func newFake() *fake { return &fake{counts: map[string]*int64{}, source: twotier.SourceMemory} }

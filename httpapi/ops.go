@@ -77,7 +77,7 @@ func (x *requestState) onlyOp() (*twotier.Op, *twotier.Result) {
 func (s *Server) answerAcquire(ctx *fasthttp.RequestCtx, x *requestState,
 	err error) *wire.Problem {
 	if err == nil {
-		s.verdicts.Count(&x.arrival, &x.Request)
+		x.CountVerdicts(s.opts.Verdicts, &x.arrival)
 		if !x.Results()[0].Allowed {
 			setRefusalField(ctx, x.RefusalOf(0))
 		}
@@ -132,7 +132,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		if x.HasValues() {
 			x.FailUnjudged()
 		}
-		s.verdicts.Count(&x.arrival, &x.Request)
+		x.CountVerdicts(s.opts.Verdicts, &x.arrival)
 		x.out = slices.Grow(x.out, x.Answers)
 		if x.Quiet {
 			s.appendBatchTotals(x, results)

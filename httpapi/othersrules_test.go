@@ -15,7 +15,7 @@ func TestOthersRulesLookUnknown(t *testing.T) {
 	store, texts := tokens(t, "other count,read,admin sms")
 	f := newFake()
 	f.refusals = refusallog.New("n1", func() int64 { return explainedAt })
-	s := guarded(t, httpapi.Options{Service: f, Refusals: f.refusals, Tokens: store,
+	s := guarded(t, httpapi.Options{Service: f, Verdicts: f.counters(), Tokens: store,
 		Rules: testRules{}})
 	for _, tt := range []struct{ request, body string }{
 		{"GET /v1/explain?key=a&rule=%s", ""},

@@ -10,7 +10,6 @@ import (
 	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/receive"
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -23,7 +22,7 @@ type requestState struct {
 	out     []byte
 	context *request.Context
 	traced  traced
-	arrival ask.Arrival
+	arrival verdicts.Arrival
 	size    int64 // approximate size that it has grown to
 }
 
@@ -125,7 +124,7 @@ func (s *Server) beginRequestSized(ctx *fasthttp.RequestCtx, body int64) *reques
 	if s.opts.Tokens != nil || s.opts.AdminToken != "" {
 		x.Grant = grantOf(ctx)
 	}
-	x.arrival = ask.Arrival{Endpoint: verdicts.HTTP, Began: start, Trace: x.context}
+	x.arrival = verdicts.Arrival{Endpoint: verdicts.HTTP, Began: start, Trace: x.context}
 	x.traced.ctx = ctx
 	if s.opts.Tracer != nil {
 		x.traced.of = spanOf(ctx)
@@ -141,7 +140,7 @@ func (s *Server) finishRequest(x *requestState) {
 	if !x.context.Finish() {
 		x.context = nil
 	}
-	x.traced.ctx, x.traced.of, x.arrival = nil, nil, ask.Arrival{}
+	x.traced.ctx, x.traced.of, x.arrival = nil, nil, verdicts.Arrival{}
 	x.size = max(x.size, x.Cost, int64(cap(x.out)))
 	if len(x.out) <= memory.OwnBytes || !x.memory.OnRelease(func() { s.states.put(x) }) {
 		s.states.put(x)

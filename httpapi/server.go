@@ -26,7 +26,6 @@ import (
 	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/peerhttp"
-	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -53,13 +52,8 @@ type Options struct {
 	Shadow twotier.Shadow
 	// Holds makes and settles holds. Default: none.
 	Holds *ask.Holds
-	// Verdicts counts the verdicts on acquires. Default: nothing is counted.
-	Verdicts verdicts.Counter
-	// Decisions records the decisions on acquires. Default: nothing is recorded.
-	Decisions verdicts.Recorder
-	// Refusals records refusals, whose ids are then part of the answers. Default: nothing is
-	// recorded.
-	Refusals *refusallog.Log
+	// Verdicts counts and records the verdicts on acquires. Default: nothing is.
+	Verdicts *verdicts.Counters
 	// Tracer records a span of each request that is part of a sampled trace. Default: none.
 	Tracer trace.Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
@@ -172,7 +166,6 @@ func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 type Server struct {
 	opts      Options
 	service   Service
-	verdicts  ask.Verdicts
 	clients   forwarded.Clients
 	log       *slog.Logger
 	http      *fasthttp.Server
@@ -203,9 +196,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, service: o.Service, log: o.Logger,
-		access: access{ask.NewAccess(o.Tokens, o.AdminToken)},
-		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions,
-			Refusals: o.Refusals},
+		access:  access{ask.NewAccess(o.Tokens, o.AdminToken)},
 		clients: forwarded.Clients{Trusted: o.TrustedProxies}, process: rand.Text()}
 	if o.Warnings != nil {
 		s.clients.Warnings = o.Warnings

@@ -12,7 +12,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
@@ -140,7 +139,7 @@ func TestSpansOfOtherRequests(t *testing.T) {
 func TestIdleMemoryKeepsNoSpan(t *testing.T) {
 	s, _ := recording(t, newFake())
 	s.Handle(traced(sampled, "POST /v1/add", `{"key":"a"}`))
-	if a := s.IdleArrival(); a != (ask.Arrival{}) {
+	if a := s.IdleArrival(); a != (verdicts.Arrival{}) {
 		t.Errorf("it refers to %+v", a)
 	}
 }

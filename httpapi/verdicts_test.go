@@ -149,7 +149,7 @@ func TestVerdictsOfOthersAreNotShown(t *testing.T) {
 func BenchmarkVerdicts(b *testing.B) {
 	for _, tt := range []struct {
 		name     string
-		counters verdicts.Counter
+		counters *verdicts.Counters
 	}{{"without", nil}, {"with", verdicts.New()}} {
 		b.Run(tt.name, func(b *testing.B) {
 			s, err := httpapi.New(httpapi.Options{Service: newFake(), Listen: "127.0.0.1:0",

@@ -23,8 +23,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 	conns, each := s.connsOf(web, resp.ConnsFor(web.MaxMemory, web.TLS != nil))
 	door, err := resp.New(resp.Options{
 		Service: s.node, Rules: web.Rules, Shadow: web.Shadow, Holds: web.Holds,
-		Verdicts:  web.Verdicts,
-		Decisions: web.Decisions, Refusals: web.Refusals, Version: version.String(),
+		Verdicts: web.Verdicts, Version: version.String(),
 		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
 		MaxConnsPerAddress: each, Logger: s.log,
@@ -38,9 +37,8 @@ func (s *server) addResp(web *httpapi.Options) error {
 // addEnvoy makes the rate limiter for Envoy, which the HTTP API serves as JSON, and its gRPC
 // server, if configured.
 func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
-	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts, web.Decisions)
+	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts)
 	limiter.Warnings, limiter.Ladders = s.warnings, s.store.ladders
-	limiter.LogRefusals(web.Refusals)
 	web.RateLimiter = limiter
 	if s.cfg.GRPC == "" {
 		return nil

@@ -7,11 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/linelog"
-	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/webhook"
 )
@@ -74,12 +74,17 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	}
 	s.addOutput(web, lines, outlet{open: lines.Open, reopen: lines.Reopen, close: lines.Close,
 		lost: "not everything was written"})
-	web.Decisions = decisions.New(lines, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
+	stream := decisions.New(lines, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
+	for v, share := range s.cfg.DecisionsSample {
+		if share > 0 {
+			web.Verdicts.Send(stream.Record, twotier.Verdict(v))
+		}
+	}
 	return nil
 }
 
 // addNotifier makes the notifier of warnings and its metrics, if configured.
-func (s *server) addNotifier(web *httpapi.Options, counters *verdicts.Counters) error {
+func (s *server) addNotifier(web *httpapi.Options) error {
 	if s.cfg.NotifyURL == "" {
 		return nil
 	}
@@ -90,6 +95,6 @@ func (s *server) addNotifier(web *httpapi.Options, counters *verdicts.Counters) 
 	}
 	s.addOutput(web, notifier, outlet{open: notifier.Open, close: notifier.Close, patient: true,
 		lost: "not every notification was sent"})
-	counters.Crossings = notifier
+	web.Verdicts.Send(notifier.Record, twotier.Near, twotier.Refused, twotier.ShadowRefused)
 	return nil
 }

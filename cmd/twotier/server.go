@@ -114,10 +114,11 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		return nil, err
 	}
 	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
-	web.Refusals, counters.Shadows = s.node.RefusalLog(), s.node
+	counters.Refusals = s.node.RefusalLog()
+	counters.Send(s.node.RecordShadow, twotier.ShadowRefused)
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally)
 	s.history = verdicts.NewHistory(counters, s.node, opt.Clock.Now)
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web, counters), s.addResp(&web),
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web), s.addResp(&web),
 		s.addSpans(ctx, &web), s.addPeers(&web), s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}

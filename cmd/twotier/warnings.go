@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/rules"
@@ -27,7 +28,7 @@ import (
 func (s *server) addWarnings(web *httpapi.Options, counters *verdicts.Counters) {
 	web.Warnings = s.warnings
 	web.Collectors = append(web.Collectors, s.warnings)
-	counters.Refusals = coarseRefusals{s.warnings}
+	counters.Send(s.warnOfCoarseWindows, twotier.Refused)
 	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
 }
 
@@ -81,21 +82,18 @@ func lintZones(own string, members []ring.Member) (list []warning.Warning) {
 	return list
 }
 
-// coarseRefusals reports limits of requests that have refused over a coarse window.
-type coarseRefusals struct{ log *warning.Log }
-
-// RecordRefused implements [verdicts.RefusalRecorder].
-func (c coarseRefusals) RecordRefused(ns []byte, limits []twotier.LimitResult) {
-	for i := range limits {
-		l := &limits[i]
+// warnOfCoarseWindows reports limits of requests that have refused over a coarse window.
+func (s *server) warnOfCoarseWindows(d *decisions.Decision) {
+	for i := range d.Limits {
+		l := &d.Limits[i]
 		window := l.Window
 		if l.Period != nil {
 			window = l.Period.Longest()
 		}
-		if l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
-			c.log.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
+		if d.Rule == nil && l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
+			s.warnings.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
 				twotier.FormatWindow(window, l.Period),
-				cmp.Or(string(ns), twotier.DefaultNamespace)))
+				cmp.Or(string(d.NS), twotier.DefaultNamespace)))
 		}
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/ring"
@@ -319,10 +320,12 @@ func (s *server) restartHTTP(t testing.TB) {
 func (s *server) listen(t testing.TB, address string) {
 	t.Helper()
 	var err error
+	counters := verdicts.New()
+	counters.Refusals = s.node.RefusalLog()
 	s.http, err = httpapi.New(httpapi.Options{
 		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(t, s.node),
 		RuleBook: noDocument(t), Backtester: s.node,
-		Refusals: s.node.RefusalLog(),
+		Verdicts: counters,
 		Peer:     peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must.Succeed(t, err)

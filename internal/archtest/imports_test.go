@@ -158,7 +158,7 @@ func importMap() map[string][]string {
 		"internal/ruletest": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/embedded",
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/embedded",
 			"twotier.dev/twotier/internal/envoy", "twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/request",
@@ -171,7 +171,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/ring",
 		},
 		"internal/refusals":   {"twotier.dev/twotier", ristretto},
-		"internal/refusallog": {"twotier.dev/twotier"},
+		"internal/refusallog": {"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions"},
 		"internal/topkeys":    {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/backtest":   {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/hotkeys": {
@@ -207,7 +207,7 @@ func importMap() map[string][]string {
 		"internal/node": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/backtest",
 			"twotier.dev/twotier/internal/bans", "twotier.dev/twotier/internal/cluster",
-			"twotier.dev/twotier/internal/companions",
+			"twotier.dev/twotier/internal/companions", "twotier.dev/twotier/internal/decisions",
 			"twotier.dev/twotier/internal/elapsed",
 			"twotier.dev/twotier/internal/events",
 			"twotier.dev/twotier/internal/hotkeys", "twotier.dev/twotier/internal/modes",
@@ -248,7 +248,7 @@ func importMap() map[string][]string {
 		"internal/listener": {"twotier.dev/twotier/internal/account"},
 		"internal/hostname": {},
 		"internal/verdicts": {
-			"twotier.dev/twotier",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			metrics, prometheus,
@@ -256,11 +256,11 @@ func importMap() map[string][]string {
 		"internal/linelog": {metrics, prometheus},
 		"internal/webhook": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/retry", "twotier.dev/twotier/internal/verdicts",
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/retry",
 			metrics, prometheus,
 		},
 		"internal/otlp":      {"twotier.dev/twotier/internal/trace", openTelemetry, metrics, prometheus},
-		"internal/decisions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/config"},
+		"internal/decisions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/trace"},
 		"internal/request": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/trace",

@@ -49,6 +49,7 @@ type Request struct {
 	adding  verdicts.Values       // the values of the check in progress
 	windows []twotier.Limit       // in which they are only counted
 	spelled [][]byte              // parallel to windows
+	run     verdicts.Run          // counts the verdicts
 
 	releases bool           // a hold of the request is released at its end
 	made     map[int]string // the ids of holds that AwaitDeadlines has made, by their operations

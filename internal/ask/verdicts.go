@@ -5,65 +5,20 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/refusallog"
-	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Verdicts counts and records the verdicts on the operations of an endpoint.
-type Verdicts struct {
-	// Counter counts verdicts; nil counts none.
-	Counter verdicts.Counter
-	// Recorder records decisions; nil records none.
-	Recorder verdicts.Recorder
-	// Refusals records refusals; nil records none.
-	Refusals *refusallog.Log
-}
-
-// Arrival describes the arrival of a request.
-type Arrival struct {
-	// Endpoint is the name of the endpoint in metrics.
-	Endpoint string
-	// Began is when the request had arrived.
-	Began time.Time
-	// Trace finds the trace of the request; Span is its recorded span. Both may be nil.
-	Trace trace.Source
-	Span  trace.Span
-}
-
-// IsEnabled reports whether verdicts are counted or recorded.
-func (v *Verdicts) IsEnabled() bool {
-	return v.Counter != nil || v.Recorder != nil || v.Refusals != nil
-}
-
-// Begin starts counting the verdicts on a request.
-func (v *Verdicts) Begin(a *Arrival) verdicts.Run {
-	run := verdicts.Begin(v.Counter, a.Endpoint)
-	run.RecordTo(v.Recorder)
-	run.LogRefusals(v.Refusals)
-	run.SetTrace(a.Trace)
-	run.Annotate(a.Span)
-	return run
-}
-
-// Count counts the verdicts on the executed acquires of a request. Answers that follow contain the
-// ids of refusals.
-func (v *Verdicts) Count(a *Arrival, r *Request) {
-	if !v.IsEnabled() {
+// CountVerdicts counts the verdicts on the executed acquires of the request. Answers that follow
+// contain the ids of refusals. Nil counters count nothing.
+func (r *Request) CountVerdicts(c *verdicts.Counters, of *verdicts.Arrival) {
+	if c == nil {
 		return
 	}
-	run := v.Begin(a)
-	r.CountVerdicts(&run)
-	if run.HasDecision() {
-		run.End(time.Since(a.Began))
-	}
-}
-
-// CountVerdicts adds the verdicts on the executed acquires to run, and keeps the ids of their
-// refusals.
-func (r *Request) CountVerdicts(run *verdicts.Run) {
+	run := &r.run
+	run.Begin(c, of)
 	r.refused = r.refused[:0]
 	if len(r.leases) > 0 {
-		run.SetLeaseRules(r.RulesVersion())
+		run.LeaseRules = r.RulesVersion()
 	}
 	for i := range r.Ops {
 		op, res := &r.Ops[i], &r.results[i]
@@ -88,6 +43,11 @@ func (r *Request) CountVerdicts(run *verdicts.Run) {
 			r.refused = append(r.refused, refusedOp{i, run.RefusalID()})
 		}
 	}
+	took := time.Duration(0)
+	if run.HasDecision() {
+		took = time.Since(of.Began)
+	}
+	run.End(took)
 }
 
 // refusedOp is a refused operation and the id of the refusal.

@@ -8,19 +8,18 @@ import (
 	"unicode/utf8"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/config"
 )
 
 // stamp is RFC 3339 in UTC with milliseconds.
 const stamp = "2006-01-02T15:04:05.000Z"
 
 // appendLine appends a decision as a JSON object.
-func appendLine(b []byte, d *twotier.Decision, node string, now time.Time) []byte {
+func appendLine(b []byte, d *Decision, node string, now time.Time) []byte {
 	b = append(b, `{"time":"`...)
 	b = now.UTC().AppendFormat(b, stamp)
-	b = appendText(append(b, `","ns":`...), cmp.Or(string(d.NS), config.DefaultNamespace))
-	if d.Rule != "" {
-		b = appendText(append(b, `,"rule":`...), d.Rule)
+	b = appendText(append(b, `","ns":`...), cmp.Or(string(d.NS), twotier.DefaultNamespace))
+	if name := d.RuleName(); name != "" {
+		b = appendText(append(b, `,"rule":`...), name)
 	}
 	b = appendText(append(b, `,"key":`...), string(d.Key))
 	b = strconv.AppendInt(append(b, `,"n":`...), d.N, 10)
@@ -30,7 +29,8 @@ func appendLine(b []byte, d *twotier.Decision, node string, now time.Time) []byt
 	b = append(append(b, `,"verdict":"`...), d.Verdict.String()...)
 	b = append(append(b, `","door":"`...), d.Door...)
 	b = append(b, `","limits":[`...)
-	for i, l := range d.Limits {
+	for i := range d.Limits {
+		l := &d.Limits[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -43,8 +43,8 @@ func appendLine(b []byte, d *twotier.Decision, node string, now time.Time) []byt
 	if d.Version != 0 {
 		b = strconv.AppendInt(append(b, `,"rules_version":`...), d.Version, 10)
 	}
-	if d.TraceID != "" {
-		b = appendText(append(b, `,"trace_id":`...), d.TraceID)
+	if d.Trace != nil && d.Trace.TraceContext() != nil {
+		b = appendText(append(b, `,"trace_id":`...), d.Trace.TraceContext().TraceID())
 	}
 	return append(b, '}')
 }

@@ -39,14 +39,12 @@ func New(to Lines, node string, share [twotier.VerdictCount]float64, now func() 
 	return s
 }
 
-// ShouldRecord reports whether to record the next decision with this verdict.
-func (s *Stream) ShouldRecord(v twotier.Verdict) bool {
-	below := s.below[v]
-	return below == math.MaxUint64 || below > 0 && rand.Uint64() < below
-}
-
-// Record writes a line. It keeps nothing of d.
-func (s *Stream) Record(d *twotier.Decision) {
+// Record writes a line, if it chooses the decision. It keeps nothing of d.
+func (s *Stream) Record(d *Decision) {
+	below := s.below[d.Verdict]
+	if below < math.MaxUint64 && rand.Uint64() >= below {
+		return
+	}
 	b, ok := s.pool.Get().(*[]byte)
 	if !ok {
 		b = new([]byte)

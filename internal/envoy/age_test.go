@@ -52,7 +52,7 @@ func askFrom(ctx context.Context, conn *grpc.ClientConn, text string) (from stri
 func TestConnectionsAreReplaced(t *testing.T) {
 	b := start(t)
 	h := &holding{b, "ip=held", make(chan struct{}), make(chan struct{})}
-	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(h, b.book, b.counted, nil),
+	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(h, b.book, b.counted),
 		RequestTimeout: time.Minute, MaxConnAge: 300 * time.Millisecond,
 		MaxConnAgeGrace: time.Minute})
 	conn := dial(t, s, insecure.NewCredentials())

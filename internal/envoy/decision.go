@@ -132,7 +132,7 @@ func (d *decision) selectItems(which func(*item) bool, do func(*item)) (chosen [
 
 // countVerdicts counts one decision, with the verdicts on the descriptors that have hits, as those
 // of rules on an acquire.
-func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
+func (d *decision) countVerdicts(to *verdicts.Counters, of *verdicts.Arrival) {
 	most := len(d.items)
 	op := twotier.Op{Kind: twotier.Acquire, Checks: make([]twotier.Check, 0, most)}
 	res := twotier.Result{Allowed: d.counted, Checks: make([]twotier.CheckResult, 0, most)}
@@ -149,16 +149,18 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 	if len(items) == 0 {
 		return
 	}
+	var run verdicts.Run
+	run.Begin(to, of)
 	run.BeginDecision()
 	namespace, rule := string(d.namespace), twotier.Rule{}
 	origin := verdicts.Origin{Rule: &rule, First: true, Version: d.version}
-	of := func(int) verdicts.Origin { return origin }
+	origins := func(int) verdicts.Origin { return origin }
 	for j, it := range items {
 		rule, origin.Max = it.limit.Rule(namespace), int64(it.limit.Max)
-		run.CountCheck(&op, j, &res, of)
+		run.CountCheck(&op, j, &res, origins)
 	}
 	d.refusal = run.RefusalID()
-	run.End(time.Since(began))
+	run.End(time.Since(of.Began))
 }
 
 // appendChecks appends the checks that ask the counter about n hits: several if n exceeds the bound

@@ -101,7 +101,7 @@ func TestManyChargesInDoubt(t *testing.T) {
 		{1, twotier.ErrUnavailable, request.Unknown},
 	} {
 		b := start(t)
-		l := envoy.NewLimiter(&failing{b, tt.from, tt.err}, b.book, b.counted, nil)
+		l := envoy.NewLimiter(&failing{b, tt.from, tt.err}, b.book, b.counted)
 		list := make([]*commonv3.RateLimitDescriptor, 64)
 		for i := range list {
 			list[i] = &commonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(3e9),

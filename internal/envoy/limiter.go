@@ -12,7 +12,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/trace"
@@ -46,20 +45,14 @@ type Limiter struct {
 
 	service  ask.Service
 	domains  Domains
-	verdicts ask.Verdicts
+	verdicts *verdicts.Counters
 }
 
-// NewLimiter returns a limiter that counts in service, counts its verdicts in counter, and records
-// them with recorder. Counter and recorder may be nil.
-func NewLimiter(service ask.Service, domains Domains, counter verdicts.Counter,
-	recorder verdicts.Recorder) *Limiter {
-	return &Limiter{service: service, domains: domains,
-		verdicts: ask.Verdicts{Counter: counter, Recorder: recorder}}
+// NewLimiter returns a limiter that counts in service. Counters, which may be nil, count and record
+// its verdicts.
+func NewLimiter(service ask.Service, domains Domains, counters *verdicts.Counters) *Limiter {
+	return &Limiter{service: service, domains: domains, verdicts: counters}
 }
-
-// LogRefusals makes the limiter record its refusals, whose ids are then part of the answers. It
-// must be called before the first request.
-func (l *Limiter) LogRefusals(to *refusallog.Log) { l.verdicts.Refusals = to }
 
 // ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
 // *[request.Failure].
@@ -72,7 +65,8 @@ func (l *Limiter) ShouldRateLimit(ctx context.Context, g *twotier.Grant,
 func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.RateLimitRequest,
 	endpoint string) (*ratelimitv3.RateLimitResponse, error) {
 	of := trace.From(ctx)
-	arrival := ask.Arrival{Endpoint: endpoint, Began: time.Now(), Trace: of, Span: of.Recorded()}
+	arrival := verdicts.Arrival{Endpoint: endpoint, Began: time.Now(), Trace: of,
+		Span: of.Recorded()}
 	switch {
 	case r.GetDomain() == "":
 		return nil, invalidError("domain: missing")
@@ -103,8 +97,9 @@ func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.R
 			return nil, err
 		}
 		d.version = version
-		run := l.verdicts.Begin(&arrival)
-		d.countVerdicts(&run, arrival.Began)
+		if l.verdicts != nil {
+			d.countVerdicts(l.verdicts, &arrival)
+		}
 	}
 	return d.response(), nil
 }

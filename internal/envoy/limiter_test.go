@@ -84,7 +84,7 @@ func start(t testing.TB) *bed {
 	b.book = new(rules.Book)
 	b.book.Set(doc, 1)
 	b.counted = verdicts.New()
-	b.counter, b.Limiter = counter, envoy.NewLimiter(b, b.book, b.counted, nil)
+	b.counter, b.Limiter = counter, envoy.NewLimiter(b, b.book, b.counted)
 	return b
 }
 
@@ -344,7 +344,7 @@ func TestFailures(t *testing.T) {
 // been executed.
 func TestTakingBackInDoubt(t *testing.T) {
 	b := start(t)
-	l := envoy.NewLimiter(doubtful{b}, b.book, b.counted, nil)
+	l := envoy.NewLimiter(doubtful{b}, b.book, b.counted)
 	_, err := l.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
 		Descriptors: []*commonv3.RateLimitDescriptor{hits(descriptor("ip=1"), -1),
 			hits(descriptor("ip=2"), -1)}})

@@ -1,14 +1,17 @@
 package envoy_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"slices"
 	"testing"
-	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/testing/must"
@@ -29,27 +32,27 @@ descriptors:
 type reports struct {
 	*verdicts.Counters
 	text    string
-	overall [twotier.VerdictCount]int64
+	overall []string
 }
 
-func (r *reports) ObserveDuration(_ string, _ time.Duration, n [twotier.VerdictCount]int64) {
-	for v := range n {
-		r.overall[v] += n[v]
+// record keeps a decision, and the limits that have reached their warning level.
+func (r *reports) record(d *decisions.Decision) {
+	l := &d.Limits[0]
+	r.text += fmt.Sprintf("%s/%s %d of version %d: %v, %d of %d\n", d.NS, d.Key, d.N, d.Version,
+		d.Verdict, l.Count, l.Max)
+	if d.Rule.IsNear(l.Count, l.Max) {
+		r.text += fmt.Sprintf("crossing %s/%s by %s: in %d, from %d%%, %v\n", d.NS, d.RuleName(),
+			d.Key, l.Window, d.Rule.Warn, d.Rule.State)
 	}
 }
 
-func (r *reports) RecordCrossing(c *verdicts.Crossing) {
-	r.text += fmt.Sprintf("crossing %s/%s by %s: %d of %d in %d, from %d%%, %v\n", c.NS,
-		c.Rule.Name, c.Key, c.Limit.Count, c.Limit.Max, c.Limit.Window, c.Rule.Warn, c.Rule.State)
-}
-
-func (r *reports) RecordShadow(ns, key []byte) { r.text += fmt.Sprintf("shadow %s/%s\n", ns, key) }
-
-func (r *reports) ShouldRecord(twotier.Verdict) bool { return true }
-
-func (r *reports) Record(d *twotier.Decision) {
-	r.text += fmt.Sprintf("%s/%s %d of version %d: %v, %d of %d\n", d.NS, d.Key, d.N, d.Version,
-		d.Verdict, d.Limits[0].Count, d.Limits[0].Max)
+// Record keeps the overall verdicts that the history of verdicts counts.
+func (r *reports) Record(_ context.Context, ops []twotier.Op, _ []twotier.Result) {
+	for i := range ops {
+		if c := &ops[i].Checks[0]; bytes.HasPrefix(c.Key, []byte(verdicts.All)) {
+			r.overall = append(r.overall, fmt.Sprintf("%s %d", c.Key, c.N))
+		}
+	}
 }
 
 // startNear returns a function that sends descriptors of nearDocument, and returns the overall
@@ -61,7 +64,8 @@ func startNear(t *testing.T) (*reports, func(...*commonv3.RateLimitDescriptor) s
 	must.Succeed(t, err)
 	b.book.Set(doc, 7)
 	r := &reports{Counters: verdicts.New()}
-	l := envoy.NewLimiter(b, b.book, r, r)
+	r.Send(r.record)
+	l := envoy.NewLimiter(b, b.book, r.Counters)
 	return r, func(list ...*commonv3.RateLimitDescriptor) string {
 		t.Helper()
 		r.text = ""
@@ -82,26 +86,28 @@ func TestNear(t *testing.T) {
 	}{
 		{hits(descriptor("ip=1"), 2), "OK\nnear/ip=1 2 of version 7: allowed, 2 of 5\n"},
 		{descriptor("ip=1"), "OK\nnear/ip=1 1 of version 7: near, 3 of 5\n" +
-			"crossing near/ by ip=1: 3 of 5 in 60000, from 60%, on\n"},
+			"crossing near/ by ip=1: in 60000, from 60%, on\n"},
 		{hits(descriptor("ip=1"), 3), "OVER_LIMIT\nnear/ip=1 3 of version 7: refused, 3 of 5\n" +
-			"crossing near/ by ip=1: 3 of 5 in 60000, from 60%, on\n"},
+			"crossing near/ by ip=1: in 60000, from 60%, on\n"},
 		{hits(descriptor("ip=1"), 0), "OK\n"}, // it counts nothing, so it has no verdict
 		{hits(descriptor("ip=2"), 6), "OVER_LIMIT\nnear/ip=2 6 of version 7: refused, 0 of 5\n"},
 		{hits(descriptor("tokens=a"), 8), "OK\nnear/tokens=a 8 of version 7: near, 8 of 10\n" +
-			"crossing near/tokens by tokens=a: 8 of 10 in 3600000, from 80%, on\n"},
+			"crossing near/tokens by tokens=a: in 3600000, from 80%, on\n"},
 		{hits(descriptor("tokens=a"), 8), "OVER_LIMIT\n" +
 			"near/tokens=a 8 of version 7: refused, 16 of 10\n" +
-			"crossing near/tokens by tokens=a: 16 of 10 in 3600000, from 80%, on\n"},
+			"crossing near/tokens by tokens=a: in 3600000, from 80%, on\n"},
 		{descriptor("path=/"), "OK\nnear/path=/ 1 of version 7: near, 1 of 2\n" +
-			"crossing near/ by path=/: 1 of 2 in 60000, from 50%, shadow\n"},
+			"crossing near/ by path=/: in 60000, from 50%, shadow\n"},
 		{hits(descriptor("path=/"), 2), "OK\nnear/path=/ 2 of version 7: shadow_refused, 3 of 2\n" +
-			"crossing near/ by path=/: 3 of 2 in 60000, from 50%, shadow\nshadow near/path=/\n"},
+			"crossing near/ by path=/: in 60000, from 50%, shadow\n"},
 	} {
 		if got := ask(tt.descriptor); got != tt.want {
 			t.Errorf("%v: got %swant %s", tt.descriptor, got, tt.want)
 		}
 	}
-	if want := [...]int64{4, 3, 1, 0}; r.overall != want {
+	verdicts.NewHistory(r.Counters, r, func() int64 { return 0 }).Record()
+	want := []string{"@all/allowed 4", "@all/refused 3", "@all/shadow_refused 1"}
+	if !slices.Equal(r.overall, want) {
 		t.Errorf("the overall verdicts are %v, want %v", r.overall, want)
 	}
 	got := ""
@@ -125,7 +131,7 @@ func TestNearWithARefusedDescriptor(t *testing.T) {
 	}
 	ask(descriptor("ip=1"))
 	want = "OVER_LIMIT\nnear/ip=1 2 of version 7: near, 3 of 5\n" +
-		"crossing near/ by ip=1: 3 of 5 in 60000, from 60%, on\n" + refused
+		"crossing near/ by ip=1: in 60000, from 60%, on\n" + refused
 	if got := ask(hits(descriptor("ip=1"), 2), hits(descriptor("ip=2"), 6)); got != want {
 		t.Errorf("got %swant %s", got, want)
 	}

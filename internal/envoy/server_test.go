@@ -222,7 +222,7 @@ func TestTooManyConnections(t *testing.T) {
 func TestCloseFinishesRequests(t *testing.T) {
 	b := start(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(slow{b, begun, goOn}, b.book, nil, nil)})
+	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(slow{b, begun, goOn}, b.book, nil)})
 	conn := dial(t, s, insecure.NewCredentials())
 	answered := make(chan error, 1)
 	go func() {

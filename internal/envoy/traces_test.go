@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
@@ -31,19 +32,19 @@ func (s *tracing) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	return s.Counter.Do(ctx, op, res)
 }
 
-func (s *tracing) ShouldRecord(twotier.Verdict) bool { return true }
-
-func (s *tracing) Record(d *twotier.Decision) {
+// record keeps the trace of a decision.
+func (s *tracing) record(d *decisions.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recorded = append(s.recorded, d.TraceID)
+	s.recorded = append(s.recorded, d.Trace.TraceContext().TraceID())
 }
 
 // TestTraces sends requests whose metadata names a trace, none, and two.
 func TestTraces(t *testing.T) {
 	b := start(t)
 	s := &tracing{Counter: b.counter}
-	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(s, b.book, nil, s)}),
+	b.counted.Send(s.record)
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(s, b.book, b.counted)}),
 		insecure.NewCredentials())
 	const id, rest = "0af7651916cd43dd8448eb211c80319c", "-b7ad6b7169203331-01"
 	for _, parents := range [][]string{{"00-" + id + rest}, nil, {"00-" + id + rest, "00-" + id}} {
@@ -66,7 +67,7 @@ func TestTraces(t *testing.T) {
 func TestSpans(t *testing.T) {
 	b := start(t)
 	var r spantest.Recorder
-	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b.counter, b.book, nil, nil),
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b.counter, b.book, b.counted),
 		Tracer: &r}), insecure.NewCredentials())
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 	part := func(flag string) context.Context {

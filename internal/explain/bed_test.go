@@ -28,7 +28,7 @@ type bed struct {
 	now       atomic.Int64 // unix milliseconds
 	node      *node.Node
 	explainer explain.Explainer
-	verdicts  ask.Verdicts
+	verdicts  *verdicts.Counters
 	history   *verdicts.History
 	request   ask.Request
 }
@@ -67,9 +67,9 @@ func newBed(t *testing.T, rules []twotier.Rule) *bed {
 	t.Cleanup(func() { must.Succeed(t, b.node.Close(context.Background())) })
 	set := rulesOf{twotier.NewRuleSet(rules).Numbered(7)}
 	b.explainer = explain.Explainer{Service: b.node, Refusals: b.node, Rules: set}
-	counters := verdicts.New()
-	b.verdicts.Counter, b.verdicts.Refusals = counters, b.node.RefusalLog()
-	b.history = verdicts.NewHistory(counters, b.node, clock.Now)
+	b.verdicts = verdicts.New()
+	b.verdicts.Refusals = b.node.RefusalLog()
+	b.history = verdicts.NewHistory(b.verdicts, b.node, clock.Now)
 	secret := &ask.Holds{Now: clock.Now, Tally: holds.Tally{Now: clock.Now}}
 	secret.Sealer.SetSecret([]byte("secret"))
 	b.request = ask.Request{Rules: set, Holds: secret}
@@ -145,7 +145,7 @@ func (b *bed) do() (*twotier.Result, refusallog.ID) {
 	r.Link()
 	results := r.EmptyResults()
 	must.Succeed(b.t, b.node.Do(b.t.Context(), &r.Ops[0], &results[0]))
-	b.verdicts.Count(&ask.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()}, r)
+	r.CountVerdicts(b.verdicts, &verdicts.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()})
 	res := results[0] // the next request reuses the results
 	return &res, r.RefusalOf(0)
 }

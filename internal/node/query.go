@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
@@ -135,9 +136,13 @@ func (n *Node) topRefused(ctx context.Context, limit int, noted *topkeys.Refused
 	return topkeys.Largest(topkeys.SumByKey(rows), limit), nil
 }
 
-// RecordShadow records that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
-// Only the node that received a request knows the verdicts of rules in shadow.
-func (n *Node) RecordShadow(ns, key []byte) { n.shadowed.RecordKey(ns, key) }
+// RecordShadow records that rules in shadow would have refused a key, for [Node.TopShadowRefused]:
+// once, however many rules. Only the node that received a request knows their verdicts.
+func (n *Node) RecordShadow(d *decisions.Decision) {
+	if !d.Repeated {
+		n.shadowed.RecordKey(d.NS, d.Key)
+	}
+}
 
 // refusedRowLimit returns the number of rows that each node reports to make the first rows of the
 // sum accurate: a key may be among them without being among the first of any node.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 )
 
 const (
@@ -72,13 +73,19 @@ func New(node string, now func() int64) *Log {
 		defaultNS: []byte(twotier.DefaultNamespace)}
 }
 
-// Record records a refusal, or counts it in the record of an equal one, and returns its id.
-func (l *Log) Record(e *Entry) ID {
-	if len(e.NS) == 0 {
-		e.NS = l.defaultNS
+// Record records a decision that refused, or counts it in the record of an equal one, and returns
+// its id. It keeps nothing of d.
+func (l *Log) Record(d *decisions.Decision) ID {
+	ns := d.NS
+	if len(ns) == 0 {
+		ns = l.defaultNS
 	}
-	key := l.hashKey(e.NS, e.Key)
-	identity := l.hashIdentity(key, e)
+	reason, key := reasonOf(d), l.hashKey(ns, d.Key)
+	most := int64(0)
+	if reason == Concurrent {
+		most = d.Lease.Max
+	}
+	identity := l.hashIdentity(key, d, reason, most)
 	now := l.now()
 	at := key % shardCount
 	s := &l.shards[at]
@@ -88,25 +95,30 @@ func (l *Log) Record(e *Entry) ID {
 	if one == nil {
 		one = s.add(key)
 		one.identity, one.first, one.times = identity, now, 0
-		one.door, one.rule, one.reason, one.version = e.Door, e.Rule, e.Reason, e.Version
-		one.nsLen = len(e.NS)
-		one.text = append(append(one.text[:0], e.NS...), e.Key...)
+		one.door, one.rule, one.reason, one.version = d.Door, d.RuleName(), reason, d.Version
+		one.most, one.nsLen = most, len(ns)
+		one.text = append(append(one.text[:0], ns...), d.Key...)
 	}
-	one.update(e, now)
+	one.update(d, now)
 	return ID{l, one.number*shardCount + at}
 }
 
 // update makes the entry describe its latest refusal.
-func (e *entry) update(of *Entry, now int64) {
+func (e *entry) update(d *decisions.Decision, now int64) {
 	e.last = now
 	e.times++
-	e.n, e.retryAfter, e.until = of.N, of.RetryAfter, of.Until
-	e.open, e.most = of.Open, of.Most
+	e.n, e.retryAfter, e.until, e.open = d.N, d.RetryAfter, 0, 0
+	if d.Ban != nil {
+		e.until = d.Ban.Until
+	}
+	if e.reason == Concurrent {
+		e.open = d.Lease.Open
+	}
 	e.limits = e.limits[:0]
-	for i := range of.Limits {
+	for i := range d.Limits {
 		left := maxLimits - len(e.limits)
-		if left > 0 && (of.Limits[i].Refused || len(of.Limits) <= maxLimits) {
-			e.limits = append(e.limits, of.Limits[i])
+		if left > 0 && (d.Limits[i].Refused || len(d.Limits) <= maxLimits) {
+			e.limits = append(e.limits, d.Limits[i])
 		}
 	}
 }
@@ -186,13 +198,13 @@ func (l *Log) hashKey(ns, key []byte) uint64 {
 // hashIdentity returns the hash of everything that equal refusals of a key share: who answered
 // where, the rule, the reason, the magnitude of the request, and the limits with their verdicts,
 // but not the counts. So random sizes of requests make few records.
-func (l *Log) hashIdentity(key uint64, e *Entry) uint64 {
+func (l *Log) hashIdentity(key uint64, d *decisions.Decision, reason Reason, most int64) uint64 {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
-	writeNumbers(&h, key, uint64(e.Version), uint64(e.Reason), uint64(e.Most),
-		uint64(bits.Len64(uint64(max(0, e.N)))))
-	for i := range e.Limits {
-		of, refused := &e.Limits[i], uint64(0)
+	writeNumbers(&h, key, uint64(d.Version), uint64(reason), uint64(most),
+		uint64(bits.Len64(uint64(max(0, d.N)))))
+	for i := range d.Limits {
+		of, refused := &d.Limits[i], uint64(0)
 		if of.Refused {
 			refused = 1
 		}
@@ -201,8 +213,8 @@ func (l *Log) hashIdentity(key uint64, e *Entry) uint64 {
 			_, _ = h.WriteString(of.Period.String())
 		}
 	}
-	_, _ = h.WriteString(e.Door)
-	_, _ = h.WriteString(e.Rule)
+	_, _ = h.WriteString(d.Door)
+	_, _ = h.WriteString(d.RuleName())
 	return h.Sum64()
 }
 

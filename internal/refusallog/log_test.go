@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/testing/must"
 )
@@ -26,7 +27,8 @@ func newBed(node string) *bed {
 
 // refuse records a refusal of a key by a limit of a rule.
 func (b *bed) refuse(key, rule string, count int64) string {
-	return b.Record(&refusallog.Entry{Door: "http", Key: []byte(key), N: 1, Rule: rule,
+	return b.Record(&decisions.Decision{Door: "http", Key: []byte(key), N: 1,
+		Rule:       &twotier.Rule{Name: rule},
 		RetryAfter: 1500, Version: 7, Limits: []twotier.LimitResult{
 			{Window: 60_000, Max: 3, Count: count, Refused: true, Hi: count},
 			{Window: 3_600_000, Max: 9, Count: count}}}).String()
@@ -75,7 +77,7 @@ func TestEqualRefusalsShareARecord(t *testing.T) {
 // their own, and random sizes make few records.
 func TestRequestsOfOtherSizesAreOtherRefusals(t *testing.T) {
 	b := newBed("n1")
-	e := refusallog.Entry{Door: "http", Key: []byte("alice"), N: 1}
+	e := decisions.Decision{Door: "http", Key: []byte("alice"), N: 1}
 	one := b.Record(&e).String()
 	e.N = 7
 	seven := b.Record(&e).String()
@@ -188,21 +190,24 @@ func TestReasons(t *testing.T) {
 	monthly, err := twotier.ParsePeriod("month@Europe/Lisbon")
 	must.Succeed(t, err)
 	for _, tt := range []struct {
-		entry refusallog.Entry
-		want  string
+		decision decisions.Decision
+		want     string
 	}{
-		{refusallog.Entry{Reason: refusallog.Ban, Until: 5, Limits: []twotier.LimitResult{
-			{Window: 1000, Max: 1, Count: 1}}}, "ban  0/0 until 5"},
-		{refusallog.Entry{Reason: refusallog.Concurrent, Open: 5, Most: 4},
+		{decisions.Decision{Ban: &twotier.BanResult{Until: 5}, Limits: []twotier.LimitResult{
+			{Window: 1000, Max: 1, Count: 1, Refused: true}}}, "ban  0/0 until 5"},
+		{decisions.Decision{Ban: &twotier.BanResult{Until: 5, Started: true},
+			Limits: []twotier.LimitResult{{Window: 1000, Max: 1, Count: 1, Refused: true}}},
+			"limit 1s 1/1 until 5"},
+		{decisions.Decision{Lease: &twotier.LeaseResult{Lease: twotier.Lease{Max: 4}, Open: 5}},
 			"concurrent  5/4 until 0"},
-		{refusallog.Entry{Reason: refusallog.Distinct, Limits: []twotier.LimitResult{
+		{decisions.Decision{Distinct: true, Limits: []twotier.LimitResult{
 			{Window: 86_400_000, Max: 3, Count: 3, Refused: true}}}, "distinct 24h 3/3 until 0"},
-		{refusallog.Entry{Limits: []twotier.LimitResult{{Period: monthly, Max: 3, Count: 2,
+		{decisions.Decision{Limits: []twotier.LimitResult{{Period: monthly, Max: 3, Count: 2,
 			Refused: true}}}, "limit month@Europe/Lisbon 2/3 until 0"},
-		{refusallog.Entry{Reason: refusallog.Cold}, "cold  0/0 until 0"},
+		{decisions.Decision{}, "cold  0/0 until 0"},
 	} {
-		tt.entry.Key, tt.entry.Door = []byte("k"), "resp"
-		r := b.find(t, b.Record(&tt.entry).String())
+		tt.decision.Key, tt.decision.Door = []byte("k"), "resp"
+		r := b.find(t, b.Record(&tt.decision).String())
 		if got := fmt.Sprintf("%s %s %d/%d until %d", r.Reason, r.Window, r.Count, r.Limit,
 			r.Until); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
@@ -213,7 +218,7 @@ func TestReasons(t *testing.T) {
 // TestManyLimits: a record keeps the limits that refused, and bounds the others.
 func TestManyLimits(t *testing.T) {
 	b := newBed("n1")
-	e := refusallog.Entry{Key: []byte("k")}
+	e := decisions.Decision{Key: []byte("k")}
 	for i := range int64(200) {
 		e.Limits = append(e.Limits, twotier.LimitResult{Window: 1000 + i, Max: 1,
 			Refused: i >= 190})
@@ -244,7 +249,8 @@ func TestConcurrentUse(t *testing.T) {
 
 // BenchmarkRecord records refusals: of one key again and again, and each of another key.
 func BenchmarkRecord(b *testing.B) {
-	e := refusallog.Entry{Door: "http", Key: []byte("user:1234567"), N: 1, Rule: "login",
+	e := decisions.Decision{Door: "http", Key: []byte("user:1234567"), N: 1,
+		Rule:   &twotier.Rule{Name: "login"},
 		Limits: []twotier.LimitResult{{Window: 60_000, Max: 3, Count: 3, Refused: true}}}
 	b.Run("equal", func(b *testing.B) {
 		log := refusallog.New("n1", func() int64 { return 1_767_225_600_000 })

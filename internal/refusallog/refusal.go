@@ -1,7 +1,10 @@
 package refusallog
 
 import (
+	"slices"
+
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 )
 
 // Reason is the cause of a refusal.
@@ -27,27 +30,20 @@ var reasons = [...]string{"limit", "ban", "distinct", "concurrent", "cold"}
 // String returns "limit", "ban", "distinct", "concurrent" or "cold".
 func (r Reason) String() string { return reasons[r] }
 
-// Entry is a refusal to record: the verdict on a key by one rule, or by limits without a rule.
-type Entry struct {
-	// Door is the endpoint that answered.
-	Door string
-	// NS and Key are the refused key. They may be views: Record copies them. An empty namespace is
-	// the default one.
-	NS, Key []byte
-	// N is the number of events or values that were asked for.
-	N int64
-	// Rule is empty for limits without a rule. Version is the version of the rules.
-	Rule    string
-	Version int64
-	Reason  Reason
-	// RetryAfter is in milliseconds, -1 for never.
-	RetryAfter int64
-	// Until is the end of a ban that is in force now, in unix milliseconds, or 0.
-	Until int64
-	// Limits are the limits that judged; Record copies them. Open and Most are the open leases and
-	// their limit, if the reason is Concurrent.
-	Limits     []twotier.LimitResult
-	Open, Most int64
+// reasonOf returns the reason of a decision that refused.
+func reasonOf(d *decisions.Decision) Reason {
+	switch {
+	case d.Ban != nil && !d.Ban.Started:
+		return Ban
+	case !slices.ContainsFunc(d.Limits, func(l twotier.LimitResult) bool { return l.Refused }):
+		if d.Lease != nil {
+			return Concurrent
+		}
+		return Cold
+	case d.Distinct:
+		return Distinct
+	}
+	return Limit
 }
 
 // Refusal describes a recorded refusal.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
@@ -328,13 +327,13 @@ func (c *conn) executeBatch() {
 		}
 		c.writeIfFull()
 	}
-	c.server.verdicts.Count(c.arrival(), &w.Request)
+	w.CountVerdicts(c.server.opts.Verdicts, c.arrival())
 	w.Reset()
 }
 
 // arrival describes the arrival of the commands for the counters of verdicts.
-func (c *conn) arrival() *ask.Arrival {
-	return &ask.Arrival{Endpoint: verdicts.RESP, Began: c.now}
+func (c *conn) arrival() *verdicts.Arrival {
+	return &verdicts.Arrival{Endpoint: verdicts.RESP, Began: c.now}
 }
 
 // executionContext returns a context that bounds the next execution.

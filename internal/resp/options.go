@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
-	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -32,12 +31,8 @@ type Options struct {
 	Shadow twotier.Shadow
 	// Holds makes and settles holds. Default: none.
 	Holds *ask.Holds
-	// Verdicts counts the verdicts of acquires. Default: nothing is counted.
-	Verdicts verdicts.Counter
-	// Decisions records the verdicts of acquires. Default: nothing is recorded.
-	Decisions verdicts.Recorder
-	// Refusals records the refusals of acquires. Default: nothing is recorded.
-	Refusals *refusallog.Log
+	// Verdicts counts and records the verdicts of acquires. Default: nothing is.
+	Verdicts *verdicts.Counters
 	// Listen is the TCP address; port 0 picks a free one. Required.
 	Listen string
 	// Tokens resolves the passwords of AUTH. Default: anyone who can connect may do everything.

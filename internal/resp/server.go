@@ -23,7 +23,6 @@ type Server struct {
 
 	opts     Options
 	access   ask.Access
-	verdicts ask.Verdicts
 	commands [commandCount]description
 	open     [commandCount]bool // commands that need no authentication
 	began    time.Time
@@ -45,8 +44,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opts: o, commands: descriptions(), began: time.Now(),
-		access:   ask.NewAccess(o.Tokens, o.AdminToken),
-		verdicts: ask.Verdicts{Counter: o.Verdicts, Recorder: o.Decisions, Refusals: o.Refusals}}
+		access: ask.NewAccess(o.Tokens, o.AdminToken)}
 	for i := range s.commands {
 		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
 	}

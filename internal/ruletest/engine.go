@@ -12,11 +12,13 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -34,7 +36,7 @@ type engine struct {
 	node    *node.Node
 	book    rules.Book
 	limiter *envoy.Limiter
-	log     decisions // of the limiter
+	domain  *outcome // of the limiter's request
 	request ask.Request
 	holds   ask.Holds
 	ids     map[string]string // of holds, by name
@@ -70,7 +72,9 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 	if e.node, err = node.New(opt); err != nil {
 		return nil, err
 	}
-	e.limiter = envoy.NewLimiter(e.node, &e.book, nil, &e.log)
+	counters := verdicts.New()
+	counters.Send(e.recordDecision)
+	e.limiter = envoy.NewLimiter(e.node, &e.book, counters)
 	e.limiter.Ladders = ladders
 	return e, e.node.Open(ctx, "")
 }
@@ -138,15 +142,12 @@ func (steady) Health() cluster.StoreHealth {
 	return cluster.StoreHealth{Kind: "embedded", Up: true}
 }
 
-// decisions collects the decisions about a request.
-type decisions []twotier.Decision
-
-// ShouldRecord implements [verdicts.Recorder].
-func (*decisions) ShouldRecord(twotier.Verdict) bool { return true }
-
-// Record implements [verdicts.Recorder].
-func (l *decisions) Record(d *twotier.Decision) {
-	kept := *d
-	kept.Key = append([]byte(nil), d.Key...)
-	*l = append(*l, kept)
+// recordDecision records the decision of the limiter about a descriptor.
+func (e *engine) recordDecision(d *decisions.Decision) {
+	shadow := d.Verdict == twotier.ShadowRefused
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		name := cmp.Or(d.RuleName(), string(d.Key)) + "/" + twotier.FormatWindow(l.Window, l.Period)
+		e.domain.record(name, l.Count, l.Max, shadow || d.Verdict == twotier.Refused, shadow)
+	}
 }

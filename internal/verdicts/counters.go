@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/metrics"
+	"twotier.dev/twotier/internal/refusallog"
 )
 
 // The endpoints that answer clients' acquires.
@@ -58,7 +60,10 @@ type seriesName struct{ ns, rule string }
 // into one.
 type series [endpoints][twotier.VerdictCount]atomic.Int64
 
-// Counters count verdicts. Create them with [New].
+// Sink receives decisions. It keeps nothing of d, and doesn't wait.
+type Sink func(d *decisions.Decision)
+
+// Counters count verdicts, and pass decisions on to sinks. Create them with [New].
 type Counters struct {
 	metrics.Unchecked
 
@@ -69,15 +74,11 @@ type Counters struct {
 	whole   [twotier.VerdictCount]atomic.Int64 // all decisions, each once
 	// unrecorded is the number of verdicts that may be missing in the history.
 	unrecorded atomic.Int64
-	// Shadows receives the keys that rules in shadow would have refused, see [ShadowRecorder].
-	// Optional; set it before the first count.
-	Shadows ShadowRecorder
-	// Refusals receives the refusing limits without a rule, see [RefusalRecorder]. Optional, as
-	// above.
-	Refusals RefusalRecorder
-	// Crossings receives the limits of rules that have reached a warning level, see
-	// [CrossingRecorder]. Optional, as above.
-	Crossings CrossingRecorder
+	// Refusals records the refusals, whose ids are then part of the answers; nil records none. Set
+	// it before the first count.
+	Refusals *refusallog.Log
+
+	sinks [twotier.VerdictCount][]Sink
 
 	mu           sync.Mutex // held while a series is added
 	plain, rules int        // number of series of each kind
@@ -90,8 +91,19 @@ func New() *Counters {
 	return c
 }
 
-// Count implements [Counter].
-func (c *Counters) Count(endpoint string, ns []byte, ruleName string, v twotier.Verdict, n int64) {
+// Send makes a sink receive the decisions with some verdicts, or all if none are named. Call it
+// before the first count.
+func (c *Counters) Send(to Sink, of ...twotier.Verdict) {
+	for v := range c.sinks {
+		if len(of) == 0 || slices.Contains(of, twotier.Verdict(v)) {
+			c.sinks[v] = append(c.sinks[v], to)
+		}
+	}
+}
+
+// count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
+// limits without a rule. An empty namespace is the default one.
+func (c *Counters) count(endpoint string, ns []byte, ruleName string, v twotier.Verdict, n int64) {
 	var s *series
 	if len(ns) == 0 {
 		s = (*c.all.Load())[seriesName{twotier.DefaultNamespace, ruleName}]
@@ -104,29 +116,8 @@ func (c *Counters) Count(endpoint string, ns []byte, ruleName string, v twotier.
 	s[endpointIndex(endpoint)][v].Add(n)
 }
 
-// RecordShadow implements [ShadowRecorder].
-func (c *Counters) RecordShadow(ns, key []byte) {
-	if c.Shadows != nil {
-		c.Shadows.RecordShadow(ns, key)
-	}
-}
-
-// RecordRefused implements [RefusalRecorder].
-func (c *Counters) RecordRefused(ns []byte, limits []twotier.LimitResult) {
-	if c.Refusals != nil {
-		c.Refusals.RecordRefused(ns, limits)
-	}
-}
-
-// RecordCrossing implements [CrossingRecorder].
-func (c *Counters) RecordCrossing(of *Crossing) {
-	if c.Crossings != nil {
-		c.Crossings.RecordCrossing(of)
-	}
-}
-
-// ObserveDuration implements [Counter].
-func (c *Counters) ObserveDuration(endpoint string, d time.Duration,
+// observeDuration counts decisions with the given duration, by overall verdict.
+func (c *Counters) observeDuration(endpoint string, d time.Duration,
 	n [twotier.VerdictCount]int64) {
 	all := int64(0)
 	for v, some := range n {

@@ -12,12 +12,20 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
+// begin returns a run for a request at an endpoint.
+func begin(c *verdicts.Counters, endpoint string) *verdicts.Run {
+	run := new(verdicts.Run)
+	run.Begin(c, &verdicts.Arrival{Endpoint: endpoint})
+	return run
+}
+
 // note counts n equal verdicts at an endpoint.
 func note(c *verdicts.Counters, endpoint, ns, name string, v twotier.Verdict, n int) {
-	run := verdicts.Begin(c, endpoint)
+	run := begin(c, endpoint)
 	for range n {
 		run.BeginDecision()
 		run.CountVerdict([]byte(ns), name, v)
@@ -37,7 +45,7 @@ func text(c *verdicts.Counters) string {
 // TestCountsByRuleAndDoor counts runs of equal verdicts and of different ones.
 func TestCountsByRuleAndDoor(t *testing.T) {
 	c := verdicts.New()
-	run := verdicts.Begin(c, verdicts.RESP)
+	run := begin(c, verdicts.RESP)
 	for i := range 6 {
 		run.CountVerdict(nil, "", twotier.VerdictOf(i >= 4, false))
 		run.CountVerdict([]byte("default"), "", twotier.Allowed) // the same namespace
@@ -108,7 +116,7 @@ func exposition(t *testing.T, c prometheus.Collector) string {
 func TestMetrics(t *testing.T) {
 	c := verdicts.New()
 	note(c, verdicts.ForwardAuth, "", "login", twotier.ShadowRefused, 2)
-	run := verdicts.Begin(c, verdicts.ForwardAuth)
+	run := begin(c, verdicts.ForwardAuth)
 	run.BeginDecision()
 	run.End(time.Hour)
 	run.End(time.Hour) // again, without decisions
@@ -130,14 +138,6 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNilCounterCountsNothing covers endpoints without counting.
-func TestNilCounterCountsNothing(*testing.T) {
-	run := verdicts.Begin(nil, verdicts.HTTP)
-	run.BeginDecision()
-	run.CountVerdict(nil, "", twotier.Allowed)
-	run.End(time.Second)
-}
-
 func TestDecides(t *testing.T) {
 	for _, op := range []twotier.Op{{Kind: twotier.Acquire}, {Kind: twotier.Acquire, DryRun: true},
 		{Kind: twotier.Add}, {Kind: twotier.Count}} {
@@ -151,8 +151,8 @@ func TestDecides(t *testing.T) {
 // BenchmarkCount counts one acquire: on one goroutine, and on all cores into one series.
 func BenchmarkCount(b *testing.B) {
 	ns := []byte("sms")
-	one := func(c *verdicts.Counters) {
-		run := verdicts.Begin(c, verdicts.HTTP)
+	one := func(c *verdicts.Counters, run *verdicts.Run) {
+		run.Begin(c, &verdicts.Arrival{Endpoint: verdicts.HTTP})
 		run.BeginDecision()
 		run.CountVerdict(ns, "receiver", twotier.Allowed)
 		run.End(80 * time.Microsecond)
@@ -160,15 +160,15 @@ func BenchmarkCount(b *testing.B) {
 	b.Run("alone", func(b *testing.B) {
 		c := verdicts.New()
 		b.ReportAllocs()
-		for b.Loop() {
-			one(c)
+		for run := new(verdicts.Run); b.Loop(); {
+			one(c, run)
 		}
 	})
 	b.Run("together", func(b *testing.B) {
 		c := verdicts.New()
 		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				one(c)
+			for run := new(verdicts.Run); pb.Next(); {
+				one(c, run)
 			}
 		})
 	})
@@ -177,7 +177,7 @@ func BenchmarkCount(b *testing.B) {
 // TestAcquiresCountOnceInAll counts acquires judged by several rules: a refusal takes precedence.
 func TestAcquiresCountOnceInAll(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
-	run := verdicts.Begin(c, verdicts.GRPC)
+	run := begin(c, verdicts.GRPC)
 	for _, judged := range [][]twotier.Verdict{
 		{twotier.Allowed, twotier.Allowed}, {twotier.Refused, twotier.ShadowRefused,
 			twotier.Allowed},
@@ -202,21 +202,19 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 	}
 }
 
-// noted records the keys that rules in shadow would have refused.
-type noted []string
-
-func (n *noted) RecordShadow(ns, key []byte) { *n = append(*n, string(ns)+":"+string(key)) }
-
-// TestShadowsAreNoted judges keys by rules in shadow: a key that several of them would have refused
-// is recorded once, and a key refused by a rule that is on is not recorded.
+// TestShadowsAreNoted judges keys by rules in shadow: only the first decision of several that would
+// have refused a key is not repeated, and a key refused by a rule that is on has none.
 func TestShadowsAreNoted(t *testing.T) {
-	c, told := verdicts.New(), new(noted)
-	c.Shadows = told
+	c := verdicts.New()
+	var noted []string
+	c.Send(func(d *decisions.Decision) {
+		noted = append(noted, fmt.Sprintf("%s:%s %v", d.NS, d.Key, d.Repeated))
+	}, twotier.ShadowRefused)
 	shadow := func(most int64) verdicts.Origin {
 		return verdicts.Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: most,
 			First: true}
 	}
-	run := verdicts.Begin(c, verdicts.HTTP)
+	run := begin(c, verdicts.HTTP)
 	for _, tt := range []struct {
 		key     string
 		origins []verdicts.Origin
@@ -234,7 +232,8 @@ func TestShadowsAreNoted(t *testing.T) {
 			func(k int) verdicts.Origin { return tt.origins[k] })
 	}
 	run.End(0)
-	if want := (noted{"sms:both", "sms:second"}); !slices.Equal(*told, want) {
-		t.Errorf("noted are %v, want %v", *told, want)
+	want := []string{"sms:both false", "sms:both true", "sms:second false"}
+	if !slices.Equal(noted, want) {
+		t.Errorf("noted are %v, want %v", noted, want)
 	}
 }

@@ -1,6 +1,7 @@
 // Package verdicts counts a node's decisions by namespace, rule and endpoint: the acquires that it
 // allowed, refused, and would have refused if a rule in shadow were on, and those that it allowed
-// near a limit.
+// near a limit. It makes the record of each decision, which the log of refusals and other sinks
+// receive.
 //
 // A decision is counted once, by the node that received the client's request, even if another node
 // decides. Dry runs and failed acquires are not counted. An acquire counts once for each rule that

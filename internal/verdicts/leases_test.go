@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// tally lists counted verdicts.
-type tally []string
-
-func (t *tally) Count(_ string, _ []byte, rule string, v twotier.Verdict, n int64) {
-	*t = append(*t, fmt.Sprintf("%s %v %d", rule, v, n))
+// tallying returns a run, and the rules and verdicts that it counts.
+func tallying() (*verdicts.Run, *[]string) {
+	c, all := verdicts.New(), new([]string)
+	c.Send(func(d *decisions.Decision) {
+		*all = append(*all, fmt.Sprintf("%s %v", d.RuleName(), d.Verdict))
+	})
+	return begin(c, ""), all
 }
-
-func (*tally) ObserveDuration(string, time.Duration, [twotier.VerdictCount]int64) {}
 
 // TestLeasesAreCounted: limits on leases count with the limits on events of their rule, or alone,
 // and those without a rule with the other limits of the request.
@@ -36,24 +37,57 @@ func TestLeasesAreCounted(t *testing.T) {
 		want   string
 	}{
 		"of the rule with windows": {limits, ruled,
-			[]twotier.LeaseResult{lease("calls", true, false)}, "calls refused 1"},
+			[]twotier.LeaseResult{lease("calls", true, false)}, "calls refused"},
 		"of a rule without windows": {nil, nil, []twotier.LeaseResult{lease("call", true, false)},
-			"call refused 1"},
+			"call refused"},
 		"of another rule": {limits, ruled, []twotier.LeaseResult{lease("calls", false, false),
-			lease("watched", true, true)}, "calls allowed 1; watched shadow_refused 1"},
+			lease("watched", true, true)}, "calls allowed; watched shadow_refused"},
 		"of the request": {nil, nil, []twotier.LeaseResult{lease("", false, false),
-			lease("", true, false)}, " refused 1"},
+			lease("", true, false)}, " refused"},
 	} {
 		op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}
 		res := &twotier.Result{Leases: test.leases, Checks: []twotier.CheckResult{{
 			Limits: test.limits}}}
-		var got tally
-		run := verdicts.Begin(&got, "")
+		run, got := tallying()
 		run.BeginDecision()
 		run.CountCheck(op, 0, res, test.of)
 		run.End(0)
-		if text := strings.Join(got, "; "); text != test.want {
+		if text := strings.Join(*got, "; "); text != test.want {
 			t.Errorf("%s: %s, want %s", name, text, test.want)
 		}
 	}
 }
+
+// TestDecisionsOfHoldsAreWritten: a rule that limits only holds has a line in the stream of
+// decisions, whether it refused or not.
+func TestDecisionsOfHoldsAreWritten(t *testing.T) {
+	var to written
+	c := verdicts.New()
+	c.Send(decisions.New(&to, "a", [twotier.VerdictCount]float64{1, 1, 1, 1}, time.Now).Record)
+	run := begin(c, verdicts.HTTP)
+	run.LeaseRules = 7
+	op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}
+	run.BeginDecision()
+	run.CountCheck(op, 0, &twotier.Result{Checks: make([]twotier.CheckResult, 1),
+		Leases: []twotier.LeaseResult{{Lease: twotier.Lease{Rule: "calls"}, Refused: true},
+			{Lease: twotier.Lease{Rule: "rest"}}, {}}}, nil)
+	run.End(0)
+	want := []string{`"rule":"calls","key":"k","n":1,"verdict":"refused","door":"http",` +
+		`"limits":[],"node":"a","rules_version":7}`,
+		`"rule":"rest","key":"k","n":1,"verdict":"allowed","door":"http",` +
+			`"limits":[],"node":"a","rules_version":7}`,
+		`"key":"k","n":1,"verdict":"allowed","door":"http","limits":[],"node":"a"}`}
+	for i, line := range to {
+		if i >= len(want) || !strings.HasSuffix(line, `"ns":"default",`+want[i]) {
+			t.Errorf("line %d: %s", i, line)
+		}
+	}
+	if len(to) != len(want) {
+		t.Errorf("%d lines, want %d", len(to), len(want))
+	}
+}
+
+// written keeps the lines of a stream.
+type written []string
+
+func (w *written) Add(line []byte) { *w = append(*w, string(line)) }

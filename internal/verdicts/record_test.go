@@ -6,21 +6,28 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// records keeps the recorded decisions, except for one verdict that it does not choose.
-type records struct {
-	without twotier.Verdict
-	all     []string
-}
-
-func (r *records) ShouldRecord(v twotier.Verdict) bool { return v != r.without }
-
-func (r *records) Record(d *twotier.Decision) {
-	r.all = append(r.all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N, d.Rule,
-		d.Version, d.Verdict, d.Limits))
+// recording returns a run at an endpoint, and the decisions about it except those with one verdict.
+func recording(endpoint string, without twotier.Verdict) (*verdicts.Run, *[]string) {
+	c, all := verdicts.New(), new([]string)
+	for v := range twotier.Verdict(twotier.VerdictCount) {
+		if v == without {
+			continue
+		}
+		c.Send(func(d *decisions.Decision) {
+			var limits []string
+			for _, l := range d.Limits {
+				limits = append(limits, fmt.Sprint(l.Window, l.Period, l.Count, l.Max))
+			}
+			*all = append(*all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N,
+				d.RuleName(), d.Version, d.Verdict, limits))
+		}, v)
+	}
+	return begin(c, endpoint), all
 }
 
 // TestRecords records a check judged by a rule, a rule in shadow, a rule that is off, and limits
@@ -48,22 +55,20 @@ func TestRecords(t *testing.T) {
 		want    []string
 	}{
 		{twotier.Refused, func(k int) verdicts.Origin { return origins[k] }, []string{
-			`resp sms:k x2 "on" v3 allowed [{1000 <nil> 5 9} {2000 <nil> 5 50}]`,
-			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 <nil> 5 4}]`,
-			`resp sms:k x2 "" v0 allowed [{5000 <nil> 5 7} {0 day 5 8}]`}},
+			`resp sms:k x2 "on" v3 allowed [1000 <nil> 5 9 2000 <nil> 5 50]`,
+			`resp sms:k x2 "shadow" v3 shadow_refused [3000 <nil> 5 4]`,
+			`resp sms:k x2 "" v0 allowed [5000 <nil> 5 7 0 day 5 8]`}},
 		{twotier.Allowed, func(k int) verdicts.Origin { return origins[k] }, []string{
-			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 <nil> 5 4}]`}},
+			`resp sms:k x2 "shadow" v3 shadow_refused [3000 <nil> 5 4]`}},
 		{twotier.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [`+
-			`{1000 <nil> 5 9} {2000 <nil> 5 50} {3000 <nil> 5 %[1]d} {4000 <nil> 5 %[1]d} `+
-			`{5000 <nil> 5 7} {0 day 5 8}]`,
+			`1000 <nil> 5 9 2000 <nil> 5 50 3000 <nil> 5 %[1]d 4000 <nil> 5 %[1]d `+
+			`5000 <nil> 5 7 0 day 5 8]`,
 			int64(twotier.Unlimited))}},
 	} {
-		r := &records{without: tt.without}
-		run := verdicts.Begin(nil, verdicts.RESP)
-		run.RecordTo(r)
+		run, all := recording(verdicts.RESP, tt.without)
 		run.CountCheck(&op, 0, &res, tt.of)
-		if !slices.Equal(r.all, tt.want) {
-			t.Errorf("without %v:\n%q\nwant\n%q", tt.without, r.all, tt.want)
+		if !slices.Equal(*all, tt.want) {
+			t.Errorf("without %v:\n%q\nwant\n%q", tt.without, *all, tt.want)
 		}
 	}
 }
@@ -90,19 +95,17 @@ func TestRecordsOfValues(t *testing.T) {
 		allowed bool
 		want    []string
 	}{
-		{nil, true, []string{`http cards:k x7 "" v0 allowed [{1000 <nil> 4 4}]`,
-			`http cards:k x7 "shadow" v3 allowed [{2000 <nil> 4 5}]`,
-			`http cards:k x7 "on" v3 allowed [{3000 <nil> 4 9} {4000 <nil> 4 50}]`}},
-		{[]int{1}, true, []string{`http cards:k x7 "" v0 allowed [{1000 <nil> 4 4}]`,
-			`http cards:k x7 "shadow" v3 shadow_refused [{2000 <nil> 4 5}]`,
-			`http cards:k x7 "on" v3 allowed [{3000 <nil> 4 9} {4000 <nil> 4 50}]`}},
-		{[]int{0, 1, 3}, false, []string{`http cards:k x7 "" v0 refused [{1000 <nil> 4 4}]`,
-			`http cards:k x7 "shadow" v3 shadow_refused [{2000 <nil> 4 5}]`,
-			`http cards:k x7 "on" v3 refused [{3000 <nil> 4 9} {4000 <nil> 4 50}]`}},
+		{nil, true, []string{`http cards:k x7 "" v0 allowed [1000 <nil> 4 4]`,
+			`http cards:k x7 "shadow" v3 allowed [2000 <nil> 4 5]`,
+			`http cards:k x7 "on" v3 allowed [3000 <nil> 4 9 4000 <nil> 4 50]`}},
+		{[]int{1}, true, []string{`http cards:k x7 "" v0 allowed [1000 <nil> 4 4]`,
+			`http cards:k x7 "shadow" v3 shadow_refused [2000 <nil> 4 5]`,
+			`http cards:k x7 "on" v3 allowed [3000 <nil> 4 9 4000 <nil> 4 50]`}},
+		{[]int{0, 1, 3}, false, []string{`http cards:k x7 "" v0 refused [1000 <nil> 4 4]`,
+			`http cards:k x7 "shadow" v3 shadow_refused [2000 <nil> 4 5]`,
+			`http cards:k x7 "on" v3 refused [3000 <nil> 4 9 4000 <nil> 4 50]`}},
 	} {
-		r := &records{without: twotier.VerdictCount}
-		run := verdicts.Begin(nil, verdicts.HTTP)
-		run.RecordTo(r)
+		run, all := recording(verdicts.HTTP, twotier.VerdictCount)
 		res := &twotier.CheckResult{Refused: !tt.allowed}
 		for k, l := range op.Limits {
 			res.Limits = append(res.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
@@ -110,8 +113,8 @@ func TestRecordsOfValues(t *testing.T) {
 		}
 		run.BeginDecision()
 		run.AddValues(&op, res)
-		if !slices.Equal(r.all, tt.want) {
-			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, r.all, tt.want)
+		if !slices.Equal(*all, tt.want) {
+			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, *all, tt.want)
 		}
 	}
 }

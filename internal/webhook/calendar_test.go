@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // TestCalendarCrossings notifies once in each calendar period of a limit, and names the period.
@@ -21,8 +21,8 @@ func TestCalendarCrossings(t *testing.T) {
 		cross := func(window string) {
 			period, err := twotier.ParsePeriod(window)
 			must.Succeed(t, err)
-			n.RecordCrossing(&verdicts.Crossing{Key: []byte(window), Rule: rule,
-				Limit: twotier.Compared{Period: period, Max: 15, Count: 12}})
+			n.Record(&decisions.Decision{Key: []byte(window), Rule: rule,
+				Limits: []twotier.LimitResult{{Period: period, Max: 15, Count: 12}}})
 			synctest.Wait()
 		}
 		// The clock of the bubble begins at midnight in UTC.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/metrics"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // maxQueue bounds the waiting notifications. One takes about half a kilobyte.
@@ -57,8 +57,6 @@ type Notifier struct {
 	closed  bool
 }
 
-var _ verdicts.CrossingRecorder = (*Notifier)(nil)
-
 // notification is one crossing as it is posted.
 type notification struct {
 	Time      time.Time `json:"time"`
@@ -101,11 +99,20 @@ func (n *Notifier) Open() {
 	}
 }
 
-// RecordCrossing queues a notification of a crossing, unless there was one for its key and limit
-// within the limit's window, or drops it if the queue is full. It waits for nothing, and keeps
-// nothing of c.
-func (n *Notifier) RecordCrossing(c *verdicts.Crossing) {
-	id, now := n.recent.id(c), time.Since(n.began)
+// Record queues a notification of each limit of a decision whose count has reached the warning
+// level of its rule, unless there was one for its key and limit within the limit's window, or drops
+// it if the queue is full.
+func (n *Notifier) Record(d *decisions.Decision) {
+	for i := range d.Limits {
+		if l := &d.Limits[i]; d.Rule != nil && d.Rule.IsNear(l.Count, l.Max) {
+			n.recordCrossing(d, l)
+		}
+	}
+}
+
+// recordCrossing queues a notification of one limit.
+func (n *Notifier) recordCrossing(d *decisions.Decision, l *twotier.LimitResult) {
+	id, now := n.recent.id(d, l), time.Since(n.began)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.recent.has(id, now) {
@@ -116,24 +123,23 @@ func (n *Notifier) RecordCrossing(c *verdicts.Crossing) {
 		return
 	}
 	select {
-	case n.queue <- n.notificationOf(c):
-		n.recent.add(id, now+windowOf(&c.Limit))
+	case n.queue <- n.notificationOf(d, l):
+		n.recent.add(id, now+windowOf(l))
 	default: // the key's next request tries again
 		n.dropped.Add(1)
 	}
 }
 
 // notificationOf returns the notification of a crossing that happens now.
-func (n *Notifier) notificationOf(c *verdicts.Crossing) notification {
+func (n *Notifier) notificationOf(d *decisions.Decision, l *twotier.LimitResult) notification {
 	return notification{Time: time.Now().UTC().Truncate(time.Millisecond), Node: n.opt.Node,
-		Namespace: c.Rule.Space(), Key: string(c.Key), Rule: c.Rule.Name,
-		Window: twotier.FormatWindow(c.Limit.Window, c.Limit.Period), Max: c.Limit.Max,
-		Count: c.Limit.Count, At: c.Rule.Warn, Distinct: c.Distinct,
-		Shadow: c.Rule.State == twotier.RuleShadow}
+		Namespace: d.Rule.Space(), Key: string(d.Key), Rule: d.Rule.Name,
+		Window: twotier.FormatWindow(l.Window, l.Period), Max: l.Max, Count: l.Count,
+		At: d.Rule.Warn, Distinct: d.Distinct, Shadow: d.Rule.State == twotier.RuleShadow}
 }
 
 // windowOf returns the length of a limit's window, or the time until its calendar period ends.
-func windowOf(l *twotier.Compared) time.Duration {
+func windowOf(l *twotier.LimitResult) time.Duration {
 	if l.Period == nil {
 		return time.Duration(l.Window) * time.Millisecond
 	}

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // webhook keeps the requests that it receives, and answers each with the next of its statuses, or
@@ -93,8 +93,8 @@ func closeNow(n *Notifier) error {
 
 // cross records a crossing of 80 % of 15 events in a minute by a key.
 func cross(n *Notifier, key string) {
-	n.RecordCrossing(&verdicts.Crossing{Key: []byte(key), Rule: &twotier.Rule{Name: "login",
-		Warn: 80}, Limit: twotier.Compared{Window: 60_000, Max: 15, Count: 12}})
+	n.Record(&decisions.Decision{Key: []byte(key), Rule: &twotier.Rule{Name: "login", Warn: 80},
+		Limits: []twotier.LimitResult{{Window: 60_000, Max: 15, Count: 12}}})
 }
 
 // TestNotification compares requests over a connection with the crossings they are about.
@@ -111,10 +111,12 @@ func TestNotification(t *testing.T) {
 	n, err := New(Options{Node: "a-1", Version: "1.2",
 		URL: strings.Replace(web.URL, "http://", "http://me:pass@", 1) + "/warn?token=x"})
 	must.Succeed(t, err)
-	limit := twotier.Compared{Window: 86_400_000, Max: 50, Count: 41}
-	n.RecordCrossing(&verdicts.Crossing{NS: []byte("sms"), Key: []byte(`k"ä`), Limit: limit,
+	limits := []twotier.LimitResult{{Window: 60_000, Max: 50, Count: 2},
+		{Window: 86_400_000, Max: 50, Count: 41}}
+	n.Record(&decisions.Decision{NS: []byte("sms"), Key: []byte(`k"ä`), Limits: limits,
 		Rule: &twotier.Rule{Name: "receiver", Namespace: "sms", Warn: 80}})
-	n.RecordCrossing(&verdicts.Crossing{Key: []byte("k"), Limit: limit, Distinct: true,
+	n.Record(&decisions.Decision{Key: []byte("k"), Limits: limits[1:]})
+	n.Record(&decisions.Decision{Key: []byte("k"), Limits: limits, Distinct: true,
 		Rule: &twotier.Rule{Name: "devices", Warn: 5, State: twotier.RuleShadow}})
 	began := time.Now()
 	n.Open()
@@ -148,23 +150,23 @@ func TestFirstCrossings(t *testing.T) {
 		n := open(t, w, io.Discard)
 		rule := &twotier.Rule{Name: "login", Warn: 80}
 		raised := &twotier.Rule{Name: "login", Warn: 90}
-		minute := twotier.Compared{Window: 60_000, Max: 15, Count: 12}
-		hour := twotier.Compared{Window: 3_600_000, Max: 15, Count: 12}
-		more := twotier.Compared{Window: 60_000, Max: 16, Count: 13}
-		all := []verdicts.Crossing{
-			{Key: []byte("minute"), Rule: rule, Limit: minute},
-			{Key: []byte("hour"), Rule: rule, Limit: hour},
-			{Key: []byte("hour"), Rule: rule, Limit: minute},
-			{Key: []byte("minute"), Rule: raised, Limit: minute},
-			{Key: []byte("minute"), Rule: rule, Limit: more},
-			{Key: []byte("minute"), Rule: &twotier.Rule{Name: "other", Warn: 80}, Limit: minute},
-			{Key: []byte("minute"), Rule: rule, Limit: minute, Distinct: true},
+		minute := []twotier.LimitResult{{Window: 60_000, Max: 15, Count: 14}}
+		hour := []twotier.LimitResult{{Window: 3_600_000, Max: 15, Count: 12}}
+		more := []twotier.LimitResult{{Window: 60_000, Max: 16, Count: 13}}
+		all := []decisions.Decision{
+			{Key: []byte("minute"), Rule: rule, Limits: minute},
+			{Key: []byte("hour"), Rule: rule, Limits: hour},
+			{Key: []byte("hour"), Rule: rule, Limits: minute},
+			{Key: []byte("minute"), Rule: raised, Limits: minute},
+			{Key: []byte("minute"), Rule: rule, Limits: more},
+			{Key: []byte("minute"), Rule: &twotier.Rule{Name: "other", Warn: 80}, Limits: minute},
+			{Key: []byte("minute"), Rule: rule, Limits: minute, Distinct: true},
 			{Key: []byte("minute"), Rule: &twotier.Rule{Name: "login", Namespace: "sms", Warn: 80},
-				Limit: minute},
+				Limits: minute},
 		}
 		record := func() {
 			for i := range all {
-				n.RecordCrossing(&all[i])
+				n.Record(&all[i])
 			}
 			synctest.Wait()
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/internal/decisions"
 )
 
 // generation is how many crossings a map of recent holds. One takes about 40 bytes.
@@ -32,9 +32,9 @@ type identity struct {
 }
 
 // id returns a hash of a crossing's identity.
-func (r *recent) id(c *verdicts.Crossing) uint64 {
-	return maphash.Comparable(r.seed, identity{maphash.Bytes(r.seed, c.Key), c.Rule.Space(),
-		c.Rule.Name, c.Limit.Window, c.Limit.Max, c.Rule.Warn, c.Limit.Period, c.Distinct})
+func (r *recent) id(d *decisions.Decision, l *twotier.LimitResult) uint64 {
+	return maphash.Comparable(r.seed, identity{maphash.Bytes(r.seed, d.Key), d.Rule.Space(),
+		d.Rule.Name, l.Window, l.Max, d.Rule.Warn, l.Period, d.Distinct})
 }
 
 // has reports whether a crossing is remembered at a time.
