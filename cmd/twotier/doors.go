@@ -48,7 +48,7 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 		Limiter: limiter, Ready: func() error { _, err := s.node.Ready(); return err },
 		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
-		MaxConnsPerAddress: each, Trusted: web.TrustedProxies, Tracer: s.tracer,
+		MaxConnsPerAddress: each, Trusted: web.TrustedProxies, Tracer: web.Tracer,
 		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 		Logger: s.log,
 	})

@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/linelog"
+	"twotier.dev/twotier/internal/otlp"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/webhook"
 )
@@ -19,28 +20,30 @@ import (
 // outputTimeout is the time limit for writing the last decisions and spans.
 const outputTimeout = time.Second
 
-// outlet is a part that writes or sends in the background: decisions, notifications or spans.
+// outlet is a queue of decisions, notifications or spans.
 type outlet struct {
-	open, reopen func() // nil if there is nothing to do
-	// close sends the rest. If it is patient, it has as long as the last flush.
-	close   func(ctx context.Context) error
-	patient bool
-	// lost is logged if close fails, which does not fail the stop.
+	queue interface {
+		prometheus.Collector
+		Open()
+		Close(ctx context.Context) error
+	}
+	reopen func() // nil if there is nothing to do
+	// lost is logged if not everything was sent, which does not fail the stop.
 	lost string
+	// patient is set if sending the rest may take as long as the last flush.
+	patient bool
 }
 
 // addOutput adds an output and its metrics.
-func (s *server) addOutput(web *httpapi.Options, metrics prometheus.Collector, o outlet) {
-	web.Collectors = append(web.Collectors, metrics)
+func (s *server) addOutput(web *httpapi.Options, o outlet) {
+	web.Collectors = append(web.Collectors, o.queue)
 	s.outputs = append(s.outputs, o)
 }
 
 // openOutputs starts the outputs.
 func (s *server) openOutputs() {
 	for _, o := range s.outputs {
-		if o.open != nil {
-			o.open()
-		}
+		o.queue.Open()
 	}
 }
 
@@ -53,13 +56,13 @@ func (s *server) closeOutputs(ctx context.Context) {
 			by, cancel = context.WithTimeout(context.Background(), outputTimeout)
 			defer cancel()
 		}
-		if err := o.close(by); err != nil {
+		if err := o.queue.Close(by); err != nil {
 			s.log.Warn(o.lost, "error", err)
 		}
 	}
 }
 
-// addDecisions makes the stream of decisions and its metrics, if configured.
+// addDecisions makes the stream of decisions, if configured.
 func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	if s.cfg.Decisions == "" {
 		return nil
@@ -72,8 +75,7 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, lines, outlet{open: lines.Open, reopen: lines.Reopen, close: lines.Close,
-		lost: "not everything was written"})
+	s.addOutput(web, outlet{queue: lines, reopen: lines.Reopen, lost: "not everything was written"})
 	stream := decisions.New(lines, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
 	for v, share := range s.cfg.DecisionsSample {
 		if share > 0 {
@@ -83,7 +85,7 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	return nil
 }
 
-// addNotifier makes the notifier of warnings and its metrics, if configured.
+// addNotifier makes the notifier of warnings, if configured.
 func (s *server) addNotifier(web *httpapi.Options) error {
 	if s.cfg.NotifyURL == "" {
 		return nil
@@ -93,8 +95,27 @@ func (s *server) addNotifier(web *httpapi.Options) error {
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, notifier, outlet{open: notifier.Open, close: notifier.Close, patient: true,
-		lost: "not every notification was sent"})
+	s.addOutput(web, outlet{queue: notifier, lost: "not every notification was sent",
+		patient: true})
 	web.Verdicts.Send(notifier.Record, twotier.Near, twotier.Refused, twotier.ShadowRefused)
+	return nil
+}
+
+// addSpans makes the exporter of spans, if configured.
+func (s *server) addSpans(ctx context.Context, web *httpapi.Options) error {
+	if s.cfg.OTLPIgnored != nil {
+		s.log.Warn("the environment names a collector that can't be used: it gets no spans",
+			"error", s.cfg.OTLPIgnored)
+	}
+	if s.cfg.OTLPEndpoint == "" {
+		return nil
+	}
+	spans, err := otlp.New(ctx, otlp.Options{Endpoint: s.cfg.OTLPEndpoint, Service: "twotier",
+		Node: s.cfg.Node, Version: version.String(), Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.addOutput(web, outlet{queue: spans, lost: "not every span was sent"})
+	web.Tracer = spans
 	return nil
 }

@@ -30,7 +30,6 @@ import (
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
@@ -58,7 +57,6 @@ type server struct {
 	warnings  *warning.Log
 	doors     []door // servers of other protocols than HTTP
 	outputs   []outlet
-	tracer    trace.Tracer   // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
 	holds     ask.Holds
@@ -165,7 +163,7 @@ func (s *server) addPeers(web *httpapi.Options) error {
 	}
 	opt := peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer, Logger: s.log,
+		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: web.Tracer, Logger: s.log,
 	}
 	messages := peer.NewServer(opt)
 	web.Peer = messages

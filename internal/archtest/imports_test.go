@@ -253,13 +253,16 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			metrics, prometheus,
 		},
-		"internal/linelog": {metrics, prometheus},
+		"internal/outbox":  {"twotier.dev/twotier/internal/retry", metrics, prometheus},
+		"internal/linelog": {"twotier.dev/twotier/internal/outbox", metrics, prometheus},
 		"internal/webhook": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/retry",
-			metrics, prometheus,
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/outbox",
 		},
-		"internal/otlp":      {"twotier.dev/twotier/internal/trace", openTelemetry, metrics, prometheus},
+		"internal/otlp": {
+			"twotier.dev/twotier/internal/outbox", "twotier.dev/twotier/internal/trace",
+			openTelemetry,
+		},
 		"internal/decisions": {"twotier.dev/twotier", "twotier.dev/twotier/internal/trace"},
 		"internal/request": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/rpc",

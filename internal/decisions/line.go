@@ -13,7 +13,7 @@ import (
 // stamp is RFC 3339 in UTC with milliseconds.
 const stamp = "2006-01-02T15:04:05.000Z"
 
-// appendLine appends a decision as a JSON object.
+// appendLine appends a decision as a JSON object and the end of the line.
 func appendLine(b []byte, d *Decision, node string, now time.Time) []byte {
 	b = append(b, `{"time":"`...)
 	b = now.UTC().AppendFormat(b, stamp)
@@ -46,7 +46,7 @@ func appendLine(b []byte, d *Decision, node string, now time.Time) []byte {
 	if d.Trace != nil && d.Trace.TraceContext() != nil {
 		b = appendText(append(b, `,"trace_id":`...), d.Trace.TraceContext().TraceID())
 	}
-	return append(b, '}')
+	return append(b, "}\n"...)
 }
 
 // appendText appends a JSON string.

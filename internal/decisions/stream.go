@@ -11,8 +11,8 @@ import (
 
 // Lines accepts lines. A linelog.Log is one.
 type Lines interface {
-	// Add accepts a line without its end. It doesn't wait, and keeps nothing of it.
-	Add(line []byte)
+	// Add accepts a line with its end. It doesn't wait, and keeps nothing of it.
+	Add(line ...byte) bool
 }
 
 // Stream writes decisions. Make one with [New].
@@ -50,6 +50,6 @@ func (s *Stream) Record(d *Decision) {
 		b = new([]byte)
 	}
 	*b = appendLine((*b)[:0], d, s.node, s.now())
-	s.to.Add(*b)
+	s.to.Add(*b...)
 	s.pool.Put(b)
 }

@@ -2,6 +2,7 @@ package decisions_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,10 @@ import (
 // lines keeps the lines.
 type lines []string
 
-func (l *lines) Add(line []byte) { *l = append(*l, string(line)) }
+func (l *lines) Add(line ...byte) bool {
+	*l = append(*l, strings.TrimSuffix(string(line), "\n"))
+	return true
+}
 
 func newStream(to *lines, share [twotier.VerdictCount]float64) *decisions.Stream {
 	return decisions.New(to, "a-1", share, func() time.Time {
@@ -101,4 +105,4 @@ func BenchmarkRecord(b *testing.B) {
 
 type nowhere struct{}
 
-func (nowhere) Add([]byte) {}
+func (nowhere) Add(...byte) bool { return true }

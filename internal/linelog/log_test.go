@@ -73,13 +73,13 @@ func TestLinesAreWhole(t *testing.T) {
 	for w := range writers {
 		g.Go(func() {
 			for i := range each {
-				l.Add(fmt.Appendf(nil, "%d/%d", w, i))
+				l.Add(fmt.Appendf(nil, "%d/%d\n", w, i)...)
 			}
 		})
 	}
 	g.Wait()
 	end(t, l)
-	l.Add([]byte("too late"))
+	l.Add([]byte("too late\n")...)
 	lines := strings.Split(read(t, path), "\n")
 	next := map[string]int{}
 	for _, line := range lines[1 : len(lines)-1] {
@@ -89,10 +89,10 @@ func TestLinesAreWhole(t *testing.T) {
 		}
 		next[writer]++
 	}
-	if len(lines) != 1+writers*each+1 || lines[0] != "old" || l.Written() != writers*each ||
+	if len(lines) != 1+writers*each+1 || lines[0] != "old" || l.Sent() != writers*each ||
 		l.Dropped() != 1 {
 		t.Errorf("%d lines, the first is %q; %d written and %d dropped", len(lines), lines[0],
-			l.Written(), l.Dropped())
+			l.Sent(), l.Dropped())
 	}
 }
 
@@ -105,7 +105,7 @@ func TestReopen(t *testing.T) {
 	l := open(t, linelog.Options{Path: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	add := func(line, to string) {
 		t.Helper()
-		l.Add([]byte(line))
+		l.Add([]byte(line + "\n")...)
 		until(t, line+" in "+to, func() bool {
 			text, err := os.ReadFile(to)
 			return err == nil && strings.HasSuffix(string(text), line+"\n")
@@ -169,15 +169,15 @@ func TestFullDiskIsLoggedOnce(t *testing.T) {
 	l := open(t, linelog.Options{Writer: d, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	add := func(line string) {
 		t.Helper()
-		before := l.Written() + l.Dropped()
-		l.Add([]byte(line))
-		until(t, line, func() bool { return l.Written()+l.Dropped() > before })
+		before := l.Sent() + l.Dropped()
+		l.Add([]byte(line + "\n")...)
+		until(t, line, func() bool { return l.Sent()+l.Dropped() > before })
 	}
 	for _, line := range []string{"first", "second", "third", "fourth"} {
 		add(line)
 	}
-	if l.Written() != 1 || l.Dropped() != 3 {
-		t.Errorf("%d written and %d dropped", l.Written(), l.Dropped())
+	if l.Sent() != 1 || l.Dropped() != 3 {
+		t.Errorf("%d written and %d dropped", l.Sent(), l.Dropped())
 	}
 	d.free(100)
 	add("fifth")
@@ -196,17 +196,17 @@ func TestNobodyWaitsForASlowReader(t *testing.T) {
 	const queue = 1000
 	r, w := io.Pipe()
 	l := open(t, linelog.Options{Writer: w, Queue: queue})
-	line := bytes.Repeat([]byte{'x'}, 99)
-	l.Add(line)
+	line := append(bytes.Repeat([]byte{'x'}, 99), '\n')
+	l.Add(line...)
 	until(t, "the writer waits for the reader", func() bool {
 		for l.Dropped() == 0 { // also while the first line is still in the queue
-			l.Add(line)
+			l.Add(line...)
 		}
 		return true
 	})
 	before := l.Dropped()
 	for range 1000 {
-		l.Add(line)
+		l.Add(line...)
 	}
 	if dropped := l.Dropped() - before; dropped < 1000-2*queue/100 {
 		t.Errorf("%d of 1000 were dropped", dropped)
@@ -234,10 +234,10 @@ func TestPathsThatCantBeUsed(t *testing.T) {
 // TestMetrics compares the names and values exported to Prometheus.
 func TestMetrics(t *testing.T) {
 	l := open(t, linelog.Options{Writer: io.Discard})
-	l.Add([]byte("a"))
+	l.Add([]byte("a\n")...)
 	end(t, l)
-	l.Add([]byte("b"))
-	l.Add([]byte("c"))
+	l.Add([]byte("b\n")...)
+	l.Add([]byte("c\n")...)
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(l)
 	families, err := r.Gather()

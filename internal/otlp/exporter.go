@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -13,7 +12,6 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	otel "go.opentelemetry.io/otel/trace"
 
-	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -33,15 +31,12 @@ type Options struct {
 
 // Exporter records spans and sends them. Make one with [New].
 type Exporter struct {
-	metrics.Unchecked
-
+	*processor
 	provider *sdk.TracerProvider
 	tracer   otel.Tracer
-	gate     *gate
-	sender   *sender
 }
 
-// New returns an exporter that runs until Close. It does not connect before there is a span.
+// New returns an exporter that sends nothing before Open.
 func New(ctx context.Context, opt Options) (*Exporter, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -62,12 +57,9 @@ func New(ctx context.Context, opt Options) (*Exporter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	tally := new(tally)
-	x := &Exporter{sender: newSender(to, tally, opt.Logger)}
-	x.gate = &gate{SpanProcessor: sdk.NewBatchSpanProcessor(x.sender,
-		sdk.WithMaxQueueSize(queue)), tally: tally}
+	x := &Exporter{processor: newProcessor(to, opt.Logger)}
 	x.provider = sdk.NewTracerProvider(sdk.WithSampler(sdk.AlwaysSample()),
-		sdk.WithResource(about), sdk.WithSpanProcessor(x.gate))
+		sdk.WithResource(about), sdk.WithSpanProcessor(x.processor))
 	x.tracer = x.provider.Tracer("twotier.dev/twotier",
 		otel.WithInstrumentationVersion(opt.Version))
 	return x, nil
@@ -87,26 +79,9 @@ func (x *Exporter) Start(id [16]byte, parent [8]byte, state, name string,
 // Close sends the remaining spans. Spans that are not sent when ctx is done are dropped. It may be
 // called twice.
 func (x *Exporter) Close(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, x.sender.giveUp)
-	defer stop()
-	x.gate.closed.Store(true)
-	// Shutdown gets no deadline, because giveUp already ends sending when ctx is done.
-	err := x.provider.Shutdown(context.WithoutCancel(ctx))
-	x.sender.giveUp()
-	if n := x.gate.tally.waiting.Swap(0); n > 0 { // they ended while this began
-		x.gate.tally.dropped.Add(n)
-	}
-	if err != nil {
+	x.Queue.Close(ctx)
+	if err := x.provider.Shutdown(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("end the exporter of spans: %w", err)
 	}
 	return nil
 }
-
-// Exported returns how many spans the collector has accepted.
-func (x *Exporter) Exported() int64 { return x.gate.tally.exported.Load() }
-
-// Dropped returns how many spans were dropped.
-func (x *Exporter) Dropped() int64 { return x.gate.tally.dropped.Load() }
-
-// tally counts ended spans: waiting for the collector, exported to it, and dropped.
-type tally struct{ waiting, exported, dropped atomic.Int64 }

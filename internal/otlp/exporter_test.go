@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -46,6 +48,7 @@ func open(t *testing.T, to *collector, log *bytes.Buffer) *Exporter {
 	x, err := New(t.Context(), Options{Service: "twotier", Node: "a", Version: "1", exporter: to,
 		Logger: slog.New(slog.NewTextHandler(log, nil))})
 	must.Succeed(t, err)
+	x.Open()
 	t.Cleanup(func() { _ = x.Close(context.Background()) })
 	return x
 }
@@ -72,8 +75,8 @@ func TestSpan(t *testing.T) {
 	of.Recorded().End()
 	of.Recorded().End()
 	must.Succeed(t, errors.Join(x.Close(t.Context()), x.Close(t.Context())))
-	if len(to.spans) != 1 || x.Exported() != 1 || x.Dropped() != 0 || log.Len() > 0 {
-		t.Fatalf("%d spans, %d exported, %d dropped, %s", len(to.spans), x.Exported(), x.Dropped(),
+	if len(to.spans) != 1 || x.Sent() != 1 || x.Dropped() != 0 || log.Len() > 0 {
+		t.Fatalf("%d spans, %d exported, %d dropped, %s", len(to.spans), x.Sent(), x.Dropped(),
 			log.String())
 	}
 	s := to.spans[0]
@@ -99,25 +102,50 @@ func TestSpan(t *testing.T) {
 // TestQueueIsBounded ends more spans than fit in the queue while the collector accepts none.
 // Nothing waits, and every dropped span is counted.
 func TestQueueIsBounded(t *testing.T) {
-	free := make(chan struct{})
-	to := collector{export: func(context.Context) error { <-free; return nil }}
-	x := open(t, &to, new(bytes.Buffer))
-	end(x, queue)
-	if n := x.Dropped(); n != 0 {
-		t.Errorf("%d were dropped though there was room", n)
-	}
-	end(x, 100)
-	if n := x.Dropped(); n != 100 {
-		t.Errorf("%d were dropped, want 100", n)
-	}
-	close(free)
-	if err := x.Close(t.Context()); err != nil || x.Exported() != queue || x.Dropped() != 100 {
-		t.Errorf("%v: %d exported, %d dropped", err, x.Exported(), x.Dropped())
-	}
-	end(x, 1)
-	if x.Exported()+x.Dropped() > queue+101 || len(to.spans) != queue {
-		t.Errorf("after Close: %d exported, %d dropped", x.Exported(), x.Dropped())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const batch = 100
+		t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", fmt.Sprint(batch))
+		free := make(chan struct{})
+		to := collector{export: func(context.Context) error { <-free; return nil }}
+		x := open(t, &to, new(bytes.Buffer))
+		end(x, batch)
+		synctest.Wait() // they are on their way
+		end(x, maxQueue)
+		if n := x.Dropped(); n != 0 {
+			t.Errorf("%d were dropped though there was room", n)
+		}
+		end(x, 100)
+		if n := x.Dropped(); n != 100 {
+			t.Errorf("%d were dropped, want 100", n)
+		}
+		close(free)
+		const all = batch + maxQueue
+		if err := x.Close(t.Context()); err != nil || x.Sent() != all || x.Dropped() != 100 {
+			t.Errorf("%v: %d exported, %d dropped", err, x.Sent(), x.Dropped())
+		}
+		end(x, 1)
+		if x.Sent()+x.Dropped() > all+101 || len(to.spans) != all {
+			t.Errorf("after Close: %d exported, %d dropped", x.Sent(), x.Dropped())
+		}
+	})
+}
+
+// TestBatchesAwaitMoreSpans sends a batch at the end of the delay that the environment sets.
+func TestBatchesAwaitMoreSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "2000")
+		var to collector
+		x := open(t, &to, new(bytes.Buffer))
+		end(x, 2)
+		time.Sleep(1999 * time.Millisecond)
+		if x.Sent() != 0 {
+			t.Error("spans are sent early")
+		}
+		time.Sleep(2 * time.Millisecond)
+		if x.Sent() != 2 {
+			t.Errorf("%d spans are sent", x.Sent())
+		}
+	})
 }
 
 // TestCloseGivesUp closes an exporter to a collector that never answers.
@@ -130,32 +158,30 @@ func TestCloseGivesUp(t *testing.T) {
 	if err := x.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if x.Dropped() != 1000 || x.Exported() != 0 {
-		t.Errorf("%d exported, %d dropped", x.Exported(), x.Dropped())
+	if x.Dropped() != 1000 || x.Sent() != 0 {
+		t.Errorf("%d exported, %d dropped", x.Sent(), x.Dropped())
 	}
 }
 
 // TestFailuresAreLoggedOnce has a collector fail, twice, and work again.
 func TestFailuresAreLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	var fails error
-	to := collector{export: func(context.Context) error { return fails }}
-	tally := new(tally)
-	s := newSender(&to, tally, slog.New(slog.NewTextHandler(&log, nil)))
-	for _, err := range []error{nil, errors.New("refused"), errors.New("refused"), nil, nil} {
-		fails = err
-		tally.waiting.Add(2)
-		if err := s.ExportSpans(t.Context(), make([]sdk.ReadOnlySpan, 2)); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var fails error
+		to := collector{export: func(context.Context) error { return fails }}
+		x := open(t, &to, &log)
+		for _, fails = range []error{nil, errors.New("refused"), errors.New("refused"), nil, nil} {
+			end(x, 2)
+			time.Sleep(time.Minute)
 		}
-	}
-	warned, again := strings.Count(log.String(), "WARN"), strings.Count(log.String(), "again")
-	if warned != 1 || again != 1 || strings.Count(log.String(), "\n") != 2 {
-		t.Error(log.String())
-	}
-	if tally.exported.Load() != 6 || tally.dropped.Load() != 4 || tally.waiting.Load() != 0 {
-		t.Errorf("%d exported, %d dropped", tally.exported.Load(), tally.dropped.Load())
-	}
+		warned, again := strings.Count(log.String(), "WARN"), strings.Count(log.String(), "again")
+		if warned != 1 || again != 1 || strings.Count(log.String(), "\n") != 2 {
+			t.Error(log.String())
+		}
+		if x.Sent() != 6 || x.Dropped() != 4 {
+			t.Errorf("%d exported, %d dropped", x.Sent(), x.Dropped())
+		}
+	})
 }
 
 // BenchmarkSpan records spans with the attributes of typical requests.

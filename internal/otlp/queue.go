@@ -1,78 +1,71 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"os"
+	"strconv"
+	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"twotier.dev/twotier/internal/outbox"
 )
 
-// queue bounds the waiting spans, including the batch in flight. A span takes about three
-// kilobytes.
-const queue = 2048
+// maxQueue bounds the waiting spans. A span takes about three kilobytes.
+const maxQueue = 2048
 
-// gate lets through as many spans as the queue of the processor behind it has room for, and counts
-// the dropped ones: the processor would drop them silently.
-type gate struct {
-	sdk.SpanProcessor
-	tally  *tally
-	closed atomic.Bool
+// processor queues the spans that have ended, and sends them in batches. It replaces the one of the
+// SDK, which drops spans silently.
+type processor struct {
+	*outbox.Queue[sdk.ReadOnlySpan]
+	to      sdk.SpanExporter
+	timeout time.Duration // of a batch
 }
+
+// newProcessor returns a processor for spans that go to an exporter.
+func newProcessor(to sdk.SpanExporter, log *slog.Logger) *processor {
+	milliseconds := func(name string, usual int) time.Duration {
+		return time.Duration(setting(name, usual)) * time.Millisecond
+	}
+	p := &processor{to: to, timeout: milliseconds("OTEL_BSP_EXPORT_TIMEOUT", 30_000)}
+	p.Queue = outbox.New(outbox.Options[sdk.ReadOnlySpan]{Send: p.send, Most: maxQueue,
+		Batch:  min(maxQueue, setting("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
+		Gather: milliseconds("OTEL_BSP_SCHEDULE_DELAY", 5000), Logger: log,
+		Failed: "spans can't be sent to the collector and are dropped; " +
+			"twotier_trace_spans_total counts them",
+		Works:  "spans are sent to the collector again",
+		Metric: "twotier_trace_spans_total", Help: "Spans that have ended, by outcome: exported " +
+			"to the collector of --otlp-endpoint, or dropped because it is slow or gone.",
+		Sent: "exported"})
+	return p
+}
+
+// setting returns the positive number in a variable of the environment, or else the usual one.
+func setting(name string, usual int) int {
+	n, _ := strconv.Atoi(os.Getenv(name))
+	return cmp.Or(max(0, n), usual)
+}
+
+// send exports a batch, all of it or nothing.
+func (p *processor) send(ctx context.Context, batch []sdk.ReadOnlySpan) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	if err := p.to.ExportSpans(ctx, batch); err != nil {
+		return 0, err
+	}
+	return len(batch), nil
+}
+
+// OnStart implements [sdk.SpanProcessor].
+func (*processor) OnStart(context.Context, sdk.ReadWriteSpan) {}
 
 // OnEnd implements [sdk.SpanProcessor].
-func (g *gate) OnEnd(s sdk.ReadOnlySpan) {
-	if g.closed.Load() {
-		g.tally.dropped.Add(1)
-		return
-	}
-	if g.tally.waiting.Add(1) > queue {
-		g.tally.waiting.Add(-1)
-		g.tally.dropped.Add(1)
-		return
-	}
-	g.SpanProcessor.OnEnd(s)
-}
+func (p *processor) OnEnd(s sdk.ReadOnlySpan) { p.Add(s) }
 
-// sender sends batches and counts their outcomes. It logs errors, which the SDK would print to
-// stderr one by one.
-type sender struct {
-	sdk.SpanExporter
-	tally  *tally
-	log    *slog.Logger
-	ctx    context.Context // done when sending is given up
-	giveUp context.CancelFunc
-	// failing is set while the last batch was not sent and the log has reported it. Batches are
-	// sent one at a time.
-	failing bool
-}
+// ForceFlush implements [sdk.SpanProcessor]. Nothing calls it.
+func (*processor) ForceFlush(context.Context) error { return nil }
 
-func newSender(to sdk.SpanExporter, tally *tally, log *slog.Logger) *sender {
-	s := &sender{SpanExporter: to, tally: tally, log: log}
-	s.ctx, s.giveUp = context.WithCancel(context.Background())
-	return s
-}
-
-// ExportSpans implements [sdk.SpanExporter]. It returns no error.
-func (s *sender) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	err := s.SpanExporter.ExportSpans(ctx, spans)
-	n := int64(len(spans))
-	if err != nil {
-		s.tally.dropped.Add(n)
-	} else {
-		s.tally.exported.Add(n)
-	}
-	s.tally.waiting.Add(-n)
-	switch {
-	case err != nil && !s.failing:
-		s.log.Warn("spans can't be sent to the collector and are dropped; "+
-			"twotier_trace_spans_total counts them", "error", err)
-	case err == nil && s.failing:
-		s.log.Info("spans are sent to the collector again")
-	}
-	s.failing = err != nil
-	return nil
-}
+// Shutdown implements [sdk.SpanProcessor]. Close the queue first.
+func (p *processor) Shutdown(ctx context.Context) error { return p.to.Shutdown(ctx) }

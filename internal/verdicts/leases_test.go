@@ -40,6 +40,8 @@ func TestLeasesAreCounted(t *testing.T) {
 			[]twotier.LeaseResult{lease("calls", true, false)}, "calls refused"},
 		"of a rule without windows": {nil, nil, []twotier.LeaseResult{lease("call", true, false)},
 			"call refused"},
+		"of a rule without windows, while rules judge other checks": {nil, ruled,
+			[]twotier.LeaseResult{lease("call", false, false)}, "call allowed"},
 		"of another rule": {limits, ruled, []twotier.LeaseResult{lease("calls", false, false),
 			lease("watched", true, true)}, "calls allowed; watched shadow_refused"},
 		"of the request": {nil, nil, []twotier.LeaseResult{lease("", false, false),
@@ -90,4 +92,7 @@ func TestDecisionsOfHoldsAreWritten(t *testing.T) {
 // written keeps the lines of a stream.
 type written []string
 
-func (w *written) Add(line []byte) { *w = append(*w, string(line)) }
+func (w *written) Add(line ...byte) bool {
+	*w = append(*w, strings.TrimSpace(string(line)))
+	return true
+}

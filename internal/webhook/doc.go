@@ -9,12 +9,11 @@
 // A request body is a JSON list of up to 50 objects with the fields time (RFC 3339, UTC), node,
 // namespace, key, rule, window, max, count and at (the level, in percent), and, if they are true,
 // distinct (a limit on different values) and shadow (the rule refuses nothing). Failed requests are
-// repeated a few times, after growing pauses, unless the answer is final: a redirect, or another
+// repeated a few times, see package outbox, unless the answer is final: a redirect, or another
 // status below 500 except 408 and 429. So a notification may arrive twice.
 //
-// Nothing waits for the webhook: if the bounded queue is full, or a request has failed for good,
-// notifications are dropped and counted. Only the host of the URL is ever logged, because the rest
-// may be a credential.
+// Nothing waits for the webhook. Only the host of the URL is ever logged, because the rest may be a
+// credential.
 //
 // A Notifier is safe for concurrent use.
 package webhook

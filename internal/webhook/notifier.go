@@ -8,12 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
-	"twotier.dev/twotier/internal/metrics"
+	"twotier.dev/twotier/internal/outbox"
 )
 
 // maxQueue bounds the waiting notifications. One takes about half a kilobyte.
@@ -34,27 +33,13 @@ type Options struct {
 
 // Notifier queues and posts notifications. Make one with [New].
 type Notifier struct {
-	metrics.Unchecked
-
+	*outbox.Queue[notification]
 	opt    Options
-	host   string // of the URL
 	client *http.Client
 	began  time.Time
 
-	queue   chan notification
-	closing context.Context // done when Close is called
-	close   context.CancelFunc
-	sending context.Context // done when sending is given up
-	giveUp  context.CancelFunc
-	done    chan struct{} // closed when the sender has ended
-
-	sent, dropped atomic.Int64
-	failing       bool // the last request failed, and the log has reported it; of the sender
-
-	mu      sync.Mutex
-	recent  *recent
-	started bool
-	closed  bool
+	mu     sync.Mutex
+	recent *recent
 }
 
 // notification is one crossing as it is posted.
@@ -78,25 +63,17 @@ func New(opt Options) (*Notifier, error) {
 	if err != nil { // its text would show the URL
 		return nil, errors.New("--notify-url: not a URL")
 	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	n := &Notifier{opt: opt, host: to.Host, began: time.Now(), recent: newRecent(),
-		queue: make(chan notification, maxQueue), done: make(chan struct{})}
+	n := &Notifier{opt: opt, began: time.Now(), recent: newRecent()}
+	n.Queue = outbox.New(outbox.Options[notification]{Send: n.post, Most: maxQueue,
+		Batch: maxBatch, Attempts: maxAttempts, IsFinal: isFinal, Logger: opt.Logger,
+		Failed: "notifications can't be sent and are dropped; " +
+			"twotier_notifications_total counts them",
+		Works: "notifications are sent again", About: []any{"host", to.Host},
+		Metric: "twotier_notifications_total", Help: "Notifications of counts that have " +
+			"reached the warning level of a rule, by outcome: sent to --notify-url, or dropped " +
+			"because it is slow or fails.", Sent: "sent"})
 	n.client = newClient(opt.transport)
-	n.closing, n.close = context.WithCancel(context.Background())
-	n.sending, n.giveUp = context.WithCancel(context.Background())
 	return n, nil
-}
-
-// Open starts to send.
-func (n *Notifier) Open() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.started && !n.closed {
-		n.started = true
-		go n.runSend()
-	}
 }
 
 // Record queues a notification of each limit of a decision whose count has reached the warning
@@ -118,15 +95,8 @@ func (n *Notifier) recordCrossing(d *decisions.Decision, l *twotier.LimitResult)
 	if n.recent.has(id, now) {
 		return
 	}
-	if n.closed {
-		n.dropped.Add(1)
-		return
-	}
-	select {
-	case n.queue <- n.notificationOf(d, l):
+	if n.Add(n.notificationOf(d, l)) { // otherwise the key's next request tries again
 		n.recent.add(id, now+windowOf(l))
-	default: // the key's next request tries again
-		n.dropped.Add(1)
 	}
 }
 
@@ -151,28 +121,10 @@ func windowOf(l *twotier.LimitResult) time.Duration {
 // Close sends the queued notifications, each at most once more. Those that are not sent when ctx is
 // done are dropped, and an error reports how many were dropped meanwhile. It may be called twice.
 func (n *Notifier) Close(ctx context.Context) error {
-	before := n.dropped.Load()
-	n.mu.Lock()
-	if !n.closed {
-		n.closed = true
-		n.close()
-		if !n.started {
-			go n.runSend()
-		}
-	}
-	n.mu.Unlock()
-	defer context.AfterFunc(ctx, n.giveUp)()
-	<-n.done
-	n.giveUp() // ends nothing now, but frees the context
+	lost := n.Queue.Close(ctx)
 	n.client.CloseIdleConnections()
-	if lost := n.dropped.Load() - before; lost > 0 {
+	if lost > 0 {
 		return fmt.Errorf("--notify-url: %d notifications are not sent", lost)
 	}
 	return nil
 }
-
-// Sent returns the number of notifications that the webhook has accepted.
-func (n *Notifier) Sent() int64 { return n.sent.Load() }
-
-// Dropped returns the number of notifications that were dropped.
-func (n *Notifier) Dropped() int64 { return n.dropped.Load() }

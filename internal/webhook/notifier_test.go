@@ -18,6 +18,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/outbox"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -215,7 +216,7 @@ func TestRetries(t *testing.T) {
 					t.Errorf("%d requests, %d sent, %d dropped", requests, n.Sent(), n.Dropped())
 				}
 				for i := 1; i < len(w.times); i++ {
-					longest := firstPause << (i - 1)
+					longest := outbox.FirstPause << (i - 1)
 					if pause := w.times[i].Sub(w.times[i-1]); pause < longest/2 || pause > longest {
 						t.Errorf("pause %d is %v, want %v to %v", i, pause, longest/2, longest)
 					}

@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"time"
-
-	"twotier.dev/twotier/internal/retry"
 )
 
 const (
@@ -22,8 +19,6 @@ const (
 	maxAttempts = 6
 	// timeout bounds one request.
 	timeout = 5 * time.Second
-	// firstPause is the longest pause after the first attempt. It doubles with each attempt.
-	firstPause = time.Second
 	// maxAnswer bounds how much of an answer is read, so that its connection can be used again.
 	maxAnswer = 64 << 10
 )
@@ -43,57 +38,6 @@ func newClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// runSend sends until Close, and then the rest of the queue.
-func (n *Notifier) runSend() {
-	defer close(n.done)
-	for {
-		batch := n.nextBatch()
-		if len(batch) == 0 {
-			return
-		}
-		n.sendBatch(batch)
-	}
-}
-
-// nextBatch waits for a notification and returns it with the ones that wait behind it. It returns
-// none if the notifier is closing and the queue is empty.
-func (n *Notifier) nextBatch() (batch []notification) {
-	select {
-	case one := <-n.queue:
-		batch = append(batch, one)
-	case <-n.closing.Done():
-	}
-	for len(batch) < maxBatch {
-		select {
-		case one := <-n.queue:
-			batch = append(batch, one)
-		default:
-			return batch
-		}
-	}
-	return batch
-}
-
-// sendBatch sends a batch, again after a failure that may pass, or drops it.
-func (n *Notifier) sendBatch(batch []notification) {
-	body, _ := json.Marshal(batch) // texts, numbers and a time of this century always marshal
-	for attempt := 0; ; attempt++ {
-		err := n.post(body)
-		if err == nil {
-			n.recordSent(len(batch))
-			return
-		}
-		final, _ := errors.AsType[*statusError](err)
-		if final != nil && !final.mayPass() || attempt == maxAttempts-1 ||
-			n.closing.Err() != nil {
-			n.drop(len(batch), err)
-			return
-		}
-		longest := firstPause << attempt
-		retry.Pause(n.closing, longest/2+rand.N(longest/2))
-	}
-}
-
 // statusError is an answer other than 2xx.
 type statusError struct{ status int }
 
@@ -106,19 +50,21 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// mayPass reports whether the same request may succeed later.
-func (e *statusError) mayPass() bool {
-	return e.status >= 500 || e.status == http.StatusTooManyRequests ||
-		e.status == http.StatusRequestTimeout
+// isFinal reports whether the same request can't succeed later.
+func isFinal(err error) bool {
+	e, ok := errors.AsType[*statusError](err)
+	return ok && e.status < 500 && e.status != http.StatusTooManyRequests &&
+		e.status != http.StatusRequestTimeout
 }
 
-// post makes one request. Its errors don't have the URL.
-func (n *Notifier) post(body []byte) error {
-	ctx, cancel := context.WithTimeout(n.sending, timeout)
+// post sends a batch in one request. Its errors don't have the URL.
+func (n *Notifier) post(ctx context.Context, batch []notification) (sent int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	body, _ := json.Marshal(batch) // texts, numbers and a time of this century always marshal
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.opt.URL, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the URL is not valid")
+		return 0, errors.New("the URL is not valid")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "twotier/"+n.opt.Version)
@@ -127,31 +73,12 @@ func (n *Notifier) post(body []byte) error {
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
-		return err
+		return 0, err
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
 	if res.StatusCode/100 != 2 {
-		return &statusError{res.StatusCode}
+		return 0, &statusError{res.StatusCode}
 	}
-	return nil
-}
-
-// recordSent records a batch that the webhook has accepted.
-func (n *Notifier) recordSent(notifications int) {
-	n.sent.Add(int64(notifications))
-	if n.failing {
-		n.failing = false
-		n.opt.Logger.Info("notifications are sent again", "host", n.host, "dropped", n.Dropped())
-	}
-}
-
-// drop drops a batch, and logs the reason unless it has been logged.
-func (n *Notifier) drop(notifications int, err error) {
-	n.dropped.Add(int64(notifications))
-	if !n.failing {
-		n.failing = true
-		n.opt.Logger.Warn("notifications can't be sent and are dropped; "+
-			"twotier_notifications_total counts them", "host", n.host, "error", err)
-	}
+	return len(batch), nil
 }
