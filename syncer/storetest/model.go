@@ -175,6 +175,7 @@ func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bo
 		c = content{}
 		s.keys[name] = c
 	}
+	before := maps.Clone(c)
 	for _, b := range adds {
 		if b.IsValue() {
 			c.see(b)
@@ -186,6 +187,9 @@ func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bo
 	if len(c) == 0 { // its last value was deleted
 		delete(s.keys, name)
 	}
+	if had = had && c.hasSome(before); !had {
+		sure = true // it is made anew, of the values that were added
+	}
 	switch {
 	case !sure && len(nonZero(c)) == 0:
 		s.lives[name] = 0
@@ -195,6 +199,16 @@ func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bo
 		s.lives[name] = 0
 	}
 	return grown
+}
+
+// hasSome reports whether some cells of a key are still there, or whether it had none.
+func (c content) hasSome(before content) bool {
+	for s := range before {
+		if _, ok := c[s]; ok {
+			return true
+		}
+	}
+	return len(before) == 0
 }
 
 // foldMany folds a key that has too many cells.
