@@ -10,6 +10,18 @@ import (
 // maxMoment is later than all moments.
 const maxMoment = int64(math.MaxInt64)
 
+// HasSpareMoments reports whether so many cells of a millisecond are older than the exact events
+// that folding them is worth it.
+func (v View) HasSpareMoments() bool {
+	n := 0
+	for _, c := range [2]Counter{v.A, v.B} {
+		if len(c) > 0 {
+			n += c.sparseLen() - c.bucketLen()
+		}
+	}
+	return n > 2*int(v.Ladder.exact)+slack
+}
+
 // KeepsMillisecond reports whether an event of a moment keeps its millisecond.
 func (v View) KeepsMillisecond(ts int64) bool {
 	return v.keepsMillisecond(ts, v.Ladder.index(0, ts))

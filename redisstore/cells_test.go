@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -251,5 +252,35 @@ func TestCellsThatDoNotFold(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("besides the minute there is %v, want %v", got, want)
+	}
+}
+
+// TestMillisecondsFoldInTime counts a key too fast for each event to keep its millisecond for long,
+// and too slowly to share buckets: it has no more cells than its exact events, the levels of its
+// ladder and one fold need, so Redis keeps it in its compact form.
+func TestMillisecondsFoldInTime(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(),
+		Placement: twotier.Placement{Partitions: 1}})
+	clk := newClock(t0)
+	c := openCounter(t, syncer.Options{Store: s, Placement: twotier.Placement{Partitions: 1},
+		Now: clk.now.Load})
+	for i := range 3000 {
+		clk.now.Add(61)
+		add(t, c, "k", 1, 0)
+		if i%20 == 0 {
+			flush(t, c)
+		}
+	}
+	flush(t, c)
+	cells := cellsOf(t, s, "key", "k")
+	moments := 0
+	for at := range cells {
+		if at.Width == 1 {
+			moments++
+		}
+	}
+	if n := cells.sum(); n != 3000 || moments < 64 || moments > 2*64+2*32 {
+		t.Errorf("%d events, %d fields, %d of a millisecond", n, len(cells), moments)
 	}
 }

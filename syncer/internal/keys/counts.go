@@ -44,7 +44,11 @@ func (s *Keyspace) Count(e Entry, l *leaparray.Ladder, ts, n, now int64) {
 		s.subtractAt(e, &v, ts, -n)
 		return
 	}
-	s.addTo(e, &v, v.Cell(ts), n)
+	at := v.Cell(ts)
+	if s.addTo(e, &v, at, n); at.Width == 1 && v.HasSpareMoments() {
+		s.Fold(e, l, now)
+		e.SetFolded(true)
+	}
 }
 
 // subtractAt takes n back from the buckets of one moment, but no more than they hold.
