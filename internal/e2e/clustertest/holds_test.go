@@ -173,9 +173,9 @@ func TestHoldsThroughKills(t *testing.T) {
 	}
 	h.stopped.Store(true)
 	working.Wait()
-	// A holder counts its hold from the answer to the settlement, so it may see fewer than are open.
+	// A holder counts its hold between two answers, so it may see fewer than are open.
 	if most := h.most.Load(); most > openHolds || h.refused.Load() == 0 {
-		t.Errorf("%d were open at the same time, want at most %d, and some refused", most, openHolds)
+		t.Errorf("%d were open at once, want at most %d, and some refused", most, openHolds)
 	}
 	t.Logf("%d holds, %d refused, %d settlements repeated, %d too late, %v and at most %v more",
 		h.admitted.Load(), h.refused.Load(), h.repeated.Load(), h.ended.Load(), h.certain,
