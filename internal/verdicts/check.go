@@ -84,7 +84,11 @@ func (r *Run) countLeases(c checked) {
 		refused, _ := c.res.LeaseVerdict(c.j, l.Rule)
 		o := Origin{}
 		if l.Rule != "" {
-			o = Origin{Rule: &twotier.Rule{Name: l.Rule}, Version: r.LeaseRules}
+			if r.named == nil {
+				r.named = new(twotier.Rule)
+			}
+			*r.named = twotier.Rule{Name: l.Rule}
+			o = Origin{Rule: r.named, Version: r.LeaseRules}
 		}
 		r.count(c, o, twotier.VerdictOf(refused, l.Shadow), 0, 0)
 	}

@@ -96,3 +96,19 @@ func (w *written) Add(line ...byte) bool {
 	*w = append(*w, strings.TrimSpace(string(line)))
 	return true
 }
+
+// TestLeasesAllocateNothing: counting a verdict on leases needs no memory of its own.
+func TestLeasesAllocateNothing(t *testing.T) {
+	run, c, of := new(verdicts.Run), verdicts.New(), &verdicts.Arrival{Endpoint: verdicts.RESP}
+	op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}
+	res := &twotier.Result{Checks: make([]twotier.CheckResult, 1),
+		Leases: []twotier.LeaseResult{{Lease: twotier.Lease{Rule: "calls"}}}}
+	if n := testing.AllocsPerRun(100, func() {
+		run.Begin(c, of)
+		run.BeginDecision()
+		run.CountCheck(op, 0, res, nil)
+		run.End(0)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

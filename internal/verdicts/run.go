@@ -61,6 +61,7 @@ type Run struct {
 type scratch struct {
 	record *decisions.Decision
 	maxima []twotier.LimitResult // the limits of record if their rule is in shadow
+	named  *twotier.Rule         // stands for a rule that limits only leases
 }
 
 // Begin starts a run for a request.
