@@ -107,7 +107,7 @@ func (a *Account) withdraw(w *waiter) bool {
 	return true
 }
 
-// grantLocked gives free bytes to waiters. Those of one client get them in order, so that none
+// grantLocked gives free bytes to waiters: to the waiters of one client in order, so that none
 // starves while others come and go.
 func (a *Account) grantLocked() {
 	kept := a.waiters[:0]

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWaitersOfAClientAreServedInOrder: a large request that waits is not overtaken by small ones
-// of its client, but by those of others.
+// of its client, but by requests of others.
 func TestWaitersOfAClientAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := account.Account{Most: 100, Each: 60}
@@ -49,7 +49,7 @@ func TestWaitersOfAClientAreServedInOrder(t *testing.T) {
 }
 
 // TestAccountsStayWithinTheirBounds takes and returns at random, in many goroutines: no bound is
-// exceeded, no waiter is forgotten, and nothing is lost by those that give up.
+// exceeded, no waiter is forgotten, and nobody who gives up loses anything.
 func TestAccountsStayWithinTheirBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := account.Account{Most: 1000, Each: 600}

@@ -40,7 +40,7 @@ const (
 
 // The fields of each operation, and of each part of one, in JSON.
 const (
-	// Booleans are those of an acquire, which nodes send each other.
+	// Booleans are fields of an acquire, which nodes send each other.
 	Booleans        = CountDenied | Charge | DryRun
 	OfAdd           = NS | Key | N | TS | Ack | Limits | Rules
 	OfCount         = NS | Key | Window | At
@@ -65,7 +65,7 @@ const (
 		Concurrent | Rules | Checks
 )
 
-// row is what a field is called.
+// row has the names of a field.
 type row struct {
 	name string // in JSON, in files of tests and in errors
 	word string // of the option in RESP
