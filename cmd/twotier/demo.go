@@ -21,8 +21,10 @@ const (
 	demoNodes = 3
 	// demoMemory bounds the memory of the shared store, and is the --max-memory of each node.
 	demoMemory = 256 << 20
-	firstPort  = 8080
 )
+
+// demoListens are the addresses of the nodes where those are free. Tests have their own.
+var demoListens = [demoNodes]string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:8082"}
 
 const demoText = `A cluster for a first look: three nodes that gossip and serve HTTP on this
 machine only, at the ports 8080 to 8082 where those are free, over one store in

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // output collects the output of a command.
@@ -134,8 +136,19 @@ func sameCounts(t *testing.T, out, errs string) {
 	}
 }
 
+// reserveDemo gives demos addresses that no other test uses, on this machine, until t ends.
+func reserveDemo(t *testing.T) {
+	t.Helper()
+	before := demoListens
+	t.Cleanup(func() { demoListens = before })
+	for i := range demoListens {
+		demoListens[i] = redistest.Reserve(t)
+	}
+}
+
 // TestDemoEndsByItself also starts the demo while another one has its ports.
 func TestDemoEndsByItself(t *testing.T) {
+	reserveDemo(t)
 	before := runtime.NumGoroutine()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -152,7 +165,7 @@ func TestDemoEndsByItself(t *testing.T) {
 		t.Errorf("status %d, %s", code, errs.String())
 	}
 	sameCounts(t, short.String(), errs.String())
-	if strings.Contains(short.String(), "http://127.0.0.1:8080/ ") {
+	if strings.Contains(short.String(), demoListens[0]) {
 		t.Errorf("the port is taken:\n%s", short.String())
 	}
 	stop()

@@ -35,7 +35,7 @@ func newDemoCluster(token, rules string, log *slog.Logger) *demoCluster {
 	d.seed = placement(config.Config{}).Seed // without Redis the nodes can't share one
 	for i := range demoNodes {
 		d.names = append(d.names, string(rune('a'+i)))
-		d.listens = append(d.listens, fmt.Sprint("127.0.0.1:", firstPort+i))
+		d.listens = append(d.listens, demoListens[i])
 	}
 	return d
 }

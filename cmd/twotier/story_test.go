@@ -27,6 +27,7 @@ type tour struct {
 // startTour starts a demo with chapters of this length.
 func startTour(t *testing.T, step string) *tour {
 	t.Helper()
+	reserveDemo(t)
 	ctx, stop := context.WithCancel(t.Context())
 	d := &tour{t: t, stop: stop, status: make(chan int, 1)}
 	go func() {

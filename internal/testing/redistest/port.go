@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"testing"
 )
 
 // Ports are drawn from below the ephemeral range of Linux (32768) and macOS (49152), so that no
@@ -20,6 +21,17 @@ const (
 )
 
 const loopback = "127.0.0.1"
+
+// Reserve returns an address of this machine that no other test uses until tb ends.
+func Reserve(tb testing.TB) (address string) {
+	tb.Helper()
+	port, held, err := reserve(false)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = held.Close() }) // which only unlocks it
+	return net.JoinHostPort(loopback, strconv.Itoa(port))
+}
 
 // reserve returns a port that is free at the moment, and that no other server of these tests, in
 // any process, gets before held is closed: a server that is down finds it free when it comes back.
