@@ -36,15 +36,20 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 	for p := range rounds {
 		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Keys: make([]syncer.KeyRound, each)}
 	}
-	cpu, memory := 0.0, int64(0)
+	cpu, memory, history := 0.0, int64(0), content{}
 	for n := 0; b.Loop(); n++ {
 		if n == 1 {
 			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
 		}
+		known := kind == "known" || kind == "cold"
+		history.count(leaparray.Moment(t0+int64(n)*1000), l, known && n%96 == 95)
 		for p, r := range rounds {
 			r.Seq, r.Now = r.Seq+1, t0+int64(n)*1000
 			for i := range r.Keys {
 				nextEvent(&r.Keys[i], kind, p*each+i, n, l)
+				if k := &r.Keys[i]; k.Fold && !k.Load {
+					k.Content = history.buckets()
+				}
 			}
 		}
 		s.Exchange(context.Background(), rounds)
@@ -64,6 +69,13 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// count counts an event of a key, which may fold, as each of the known keys does.
+func (c content) count(at leaparray.Stretch, l *leaparray.Ladder, folds bool) {
+	if c[at]++; folds {
+		c.fold(l, at.Start, at.Start-63_000)
+	}
+}
+
 // nextEvent prepares the n-th flush of the i-th key, which counts one event in the n-th second. The
 // key folds as often as it does in memory.
 func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
@@ -74,6 +86,7 @@ func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
 	}
 	k.Load = kind == "unread" || kind == "cold"
 	k.Fold, k.ExactFrom = !isNew && n%96 == 95, t0+int64(n-64)*1000
+	k.Content = nil
 	k.Adds = append(k.Adds[:0], counts(leaparray.Moment(t0+int64(n)*1000), 1))
 }
 

@@ -105,7 +105,7 @@ func tairHashStandIn(t testing.TB) string {
 	m := miniredis.RunT(t)
 	for name, plain := range map[string]string{
 		"EXHINCRBY": "HINCRBY", "EXHGET": "HGET", "EXHGETALL": "HGETALL", "EXHDEL": "HDEL",
-		"EXHLEN": "HLEN", "EXHSET": "HSET", "EXHMGET": "HMGET",
+		"EXHLEN": "HLEN", "EXHSET": "HSET", "EXHMGET": "HMGET", "EXHKEYS": "HKEYS",
 	} {
 		err := m.Server().Register(name, func(c *server.Peer, _ string, args []string) {
 			if (plain == "HINCRBY" || plain == "HSET") && len(args) != 3 {

@@ -31,6 +31,7 @@ func TestLargeLimitsAreExact(t *testing.T) {
 		bound := min(limit, 1<<53-1)
 		for mode, d := range map[string]doer{"two-tier": counter, "direct": direct} {
 			key := fmt.Sprint(mode, i)
+			srv.Do("DEL", s.Address(key))
 			must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(1, t0), bound-2).Err())
 			for n := range int64(4) {
 				res := acquire(t, d, check(key, 1, 60_000, limit))

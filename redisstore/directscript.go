@@ -125,13 +125,40 @@ func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
 	} else if g.folds < maxFolds {
 		g.folds += k.foldGrown(now)
 	}
-	k.changes(func(s leaparray.Stretch, n int64) {
-		g.sets = msgpack.AppendText(g.sets, g.fields.Field(s))
-		g.sets = msgpack.AppendText(g.sets, layout.Number(n))
+	set := func(name, value string) {
+		g.sets = msgpack.AppendText(msgpack.AppendText(g.sets, name), value)
 		sets += 2
-	}, func(s leaparray.Stretch) {
-		g.gone = msgpack.AppendText(g.gone, g.fields.Field(s))
+	}
+	remove := func(name string) {
+		g.gone = msgpack.AppendText(g.gone, name)
 		gone++
+	}
+	write := func(t, n int64) {
+		if name := g.fields.Field(leaparray.Moment(t)); n != 0 {
+			set(name, layout.Number(n))
+		} else {
+			remove(name)
+		}
+	}
+	k.changes(func(s leaparray.Stretch, was, n int64) {
+		if s.Width == 1 {
+			k.moments.change(s.Start, was, n, write)
+			return
+		}
+		set(g.fields.Field(s), layout.Number(n))
+	}, func(s leaparray.Stretch) {
+		if s.Width == 1 {
+			k.moments.change(s.Start, 1, 0, write)
+			return
+		}
+		remove(g.fields.Field(s))
+	})
+	k.moments.flush(func(name, value string) {
+		if value != "" {
+			set(name, value)
+		} else {
+			remove(name)
+		}
 	})
 	k.changed = sets+gone > 0 // what was counted may have been taken back
 	return sets, gone

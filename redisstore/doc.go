@@ -15,15 +15,25 @@
 //
 // Every key is one Hash, tt:{p17}:NAMESPACE:KEY, where tt is Options.Prefix, with which all names
 // begin, and p17 the key's partition. The braces are a hash tag of Redis Cluster: all keys of a
-// partition are in one slot, so a script may touch them together. A field is one cell, see package
-// leaparray, and its value is the count. An event that keeps its millisecond has its time, in unix
-// milliseconds, as the name of its field. The name of a bucket is a minus sign, its index (the time
-// divided by the width), its width in milliseconds, and the last digit of the number of the width's
-// digits: -29383940600005 is minute 29383940, of 60000 ms, which has 5 digits. Redis stores these
-// as integers, and Lua represents them exactly. Fields are self-describing: processes with
-// different ladders count the same keys without agreeing on anything. A bucket of the finest level
-// whose count is zero is a mark for events ahead of the present. The field v is no cell: see
-// "Pure-Redis mode".
+// partition are in one slot, so a script may touch them together. The field of a bucket, see
+// package leaparray, is minus the number that is written as its index (the time divided by the
+// width), its width in milliseconds, and the last digit of the number of the width's digits:
+// -29383940600005 is minute 29383940, of 60000 ms, which has 5 digits. Its value is the count.
+// Redis stores these as integers, and Lua represents them exactly. A bucket of the finest level
+// whose count is zero is a mark for events ahead of the present.
+//
+// Events that keep their millisecond are listed, up to 13 moments in a field: 3 bytes for the time
+// after a base, from -2^23 ms on, and one for the number of events (big-endian). Moments are added
+// to the field o, which begins with the base (6 bytes, unix milliseconds) and the number of moments
+// in other fields (2 bytes). Once it is full, or the base is too far away, they move to a field
+// whose name is an o, the base, and one more byte, so that no value has more than 64 bytes, and
+// Redis keeps the Hash in its compact form. To add is to append: it needs no knowledge of the key,
+// and the additions of several processes make the same list in any order but for the order. A
+// moment may be listed several times. A number of events that does not fit in a byte, such as one
+// that was taken back, has a field of its own, the time in unix milliseconds.
+//
+// Fields are self-describing: processes with different ladders count the same keys without agreeing
+// on anything. The field v is no cell: see "Pure-Redis mode".
 //
 // The Hash of the different values of a key (twotier.ValuesKey) has a field for each: a v and the
 // eight bytes of its hash (big-endian). The field holds when the value was last seen, in unix
@@ -56,7 +66,8 @@
 // the first count in each bucket of the coarsest level. One span is not enough: a late event may be
 // a span old, and a window of a span that ends there reaches back by another one. If the key were
 // gone by then, that window would read as empty rather than out of reach, and admit an acquire that
-// must be refused. Where fields expire, each lives as long as a key from its first count on.
+// must be refused. Where fields expire, each lives as long as a key: a bucket from
+// its first count on, a list of moments from its last change.
 //
 // The Hash tt:meta holds the values that all users of the data must agree on: the number of
 // partitions, the hash seed, the namespaces with hash tags, and how buckets expire. The first store
@@ -73,13 +84,16 @@
 //
 // # Folding
 //
-// A round carries the ladder and the time by which a key folds: before anything is counted, if the
-// counter has just folded it in memory, and afterwards if a cell is new and the key has more cells
-// than the ladder. The script reads the stored cells, so the counts of other processes fold too. It
-// adds cells to the wider one before it deletes them, and reverts the addition if Redis refuses
-// to delete. The sum of a key never changes, except by cells that have left every window. Processes
-// with different ladders fold the same key in turns: each makes it as coarse as its ladder demands,
-// and cells that have left the windows of a shorter ladder are gone for all.
+// A counter that has just folded a key in memory knows what the key has in Redis, unless others
+// have changed the partition. So a round carries the key's whole content along with the ladder and
+// the time by which it folds. If the partition has as many changes as the counter knows of, the
+// script writes the content. Otherwise it folds by itself, and counts: it reads the stored cells,
+// adds them to the wider ones before it deletes them, and reverts the addition if Redis refuses to
+// delete. It does so too if a round has made a field and the key has more cells than the ladder. So
+// the counts of other processes fold as well. The sum of a key never changes, except by cells that
+// have left every window. Processes with different ladders fold the same key in turns: each makes
+// it as coarse as its ladder demands, and cells that have left the windows of a shorter ladder are
+// gone for all.
 //
 // # Exactly once
 //
@@ -96,7 +110,7 @@
 // refused the key to both.
 //
 // A key that is believed to be new comes as a payload of RESTORE. This one command makes it with
-// its time to live if nothing is there, in place of HINCRBY, HLEN and PEXPIRE. If something is
+// its time to live if nothing is there, in place of HSET, HLEN and PEXPIRE. If something is
 // there, or the user may not run RESTORE, the script counts the events of the payload one by one,
 // and reports that the key existed.
 //

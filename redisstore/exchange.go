@@ -201,6 +201,9 @@ func (s *Store) addRound(c *roundCall, r *syncer.Round, f *layout.Fields) {
 		default:
 			c.Args = appendBuckets(c.Args, k, f)
 		}
+		if k.Content != nil {
+			c.Args = appendContent(c.Args, k.Content)
+		}
 	}
 }
 
@@ -305,7 +308,8 @@ const (
 	flagNew     = 4 // see isNew
 	flagRenew   = 8
 	flagFold    = 16
-	laddersFrom = 32
+	flagContent = 32
+	laddersFrom = 64
 )
 
 func keyFlags(k *syncer.KeyRound) (f int) {
@@ -323,6 +327,9 @@ func keyFlags(k *syncer.KeyRound) (f int) {
 	}
 	if k.Fold {
 		f |= flagFold
+	}
+	if k.Content != nil {
+		f |= flagContent
 	}
 	return f
 }

@@ -2,15 +2,10 @@ package redisstore
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/redisstore/internal/layout"
-	"twotier.dev/twotier/syncer"
 )
 
 // versionField is the field of a key's Hash with its version, see commit.lua.
@@ -41,6 +36,7 @@ type heldKey struct {
 	// then made of them anew after each change. Both are in the order of the Hash.
 	stored, raw []leaparray.Cell
 	values      heldValues
+	moments     heldMoments
 	err         error // why the key can't be used
 	foldAt      int   // the number of cells from which on it may have to fold
 
@@ -89,7 +85,7 @@ func (h *heldKeys) put(k *heldKey) {
 // account brings the size of a key up to date.
 func (h *heldKeys) account(k *heldKey) {
 	words := heldWords + len(k.name)/8 + cap(k.counts) + cap(k.before) + 2*cap(k.touched) +
-		3*(cap(k.stored)+cap(k.raw)) + 3*cap(k.values.list)
+		3*(cap(k.stored)+cap(k.raw)) + 3*cap(k.values.list) + k.moments.words()
 	h.words += words - k.words
 	k.words = words
 }
@@ -109,116 +105,6 @@ func (h *heldKeys) remove(k *heldKey) {
 // view returns a view of the key.
 func (k *heldKey) view(now int64) leaparray.View {
 	return leaparray.View{Ladder: k.ladder, A: k.counts, Now: now}
-}
-
-// load replaces the content of a key by the flat list of its fields and values.
-func (k *heldKey) load(flat []string, now int64) {
-	k.version, k.err, k.counts, k.stored, k.raw = "", nil, nil, nil, nil
-	k.guessed = false
-	k.changed, k.extends, k.foldAt = false, false, 0
-	k.values.list = k.values.list[:0]
-	buckets, lacks := make([]syncer.Bucket, 0, len(flat)/2), false
-	for i := 0; i+1 < len(flat); i += 2 {
-		if flat[i] == versionField {
-			k.version = flat[i+1]
-			continue
-		}
-		at, ok := layout.ParseField(flat[i])
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(flat[i+1], 10, 64)
-		if err != nil || layout.Number(n) != flat[i+1] {
-			n = syncer.NoCount // HINCRBY would refuse it
-		}
-		if at.IsValue() && n > 0 {
-			k.values.list = append(k.values.list, at.ValueHash(), uint64(n))
-			continue
-		}
-		lacks = lacks || n < 0
-		buckets = append(buckets, syncer.Bucket{Stretch: at, N: n})
-	}
-	k.values.sortLoaded()
-	if err := syncer.CheckCounts(buckets); err != nil {
-		k.err = fmt.Errorf("%w: Redis refuses this key: %w", twotier.ErrUnavailable, err)
-		return
-	}
-	cells := make([]leaparray.Cell, len(buckets))
-	for i, b := range buckets {
-		cells[i] = leaparray.Cell{Stretch: b.Stretch, N: b.N}
-	}
-	if lacks {
-		k.stored, k.raw = cells, slices.Clone(cells)
-		k.settleRaw(now)
-		return
-	}
-	k.counts = viewOf(k.ladder, cells, now).A
-	if !k.holds(cells) {
-		k.stored = cells
-	}
-}
-
-// holds reports whether the counts have exactly these cells.
-func (k *heldKey) holds(cells []leaparray.Cell) bool {
-	mark, marked := k.ladder.Marked(k.counts)
-	n := 0
-	for _, c := range cells {
-		isMark := marked && c.Stretch == mark
-		if c.N != k.ladder.Value(k.counts, c.Stretch) || c.N == 0 && !isMark {
-			return false
-		}
-		if c.N != 0 {
-			n++
-		}
-	}
-	return n == k.ladder.CellCount(k.counts)
-}
-
-// settleRaw makes the counts of the raw cells, which it folds if there are many.
-func (k *heldKey) settleRaw(now int64) {
-	if len(k.raw) > k.ladder.MaxCells() {
-		for _, f := range k.ladder.ListFolds(k.raw, now, 0) {
-			k.raw = slices.DeleteFunc(k.raw, func(c leaparray.Cell) bool {
-				return c.Stretch == f.Stretch
-			})
-			if f.Into.Width > 0 {
-				k.addRaw(f.Into, f.N)
-			}
-		}
-	}
-	k.counts = viewOf(k.ladder, leaparray.SettleNegatives(slices.Clone(k.raw)), now).A
-}
-
-// addRaw adds n to a raw cell. One that becomes zero is deleted, unless it may be a mark.
-func (k *heldKey) addRaw(at leaparray.Stretch, n int64) {
-	i := slices.IndexFunc(k.raw, func(c leaparray.Cell) bool { return c.Stretch == at })
-	switch {
-	case i < 0:
-		k.raw = append(k.raw, leaparray.Cell{Stretch: at, N: n})
-	case k.raw[i].N+n == 0 && at.Width != k.ladder.Width(0):
-		k.raw = slices.Delete(k.raw, i, i+1)
-	default:
-		k.raw[i].N += n
-	}
-}
-
-// viewOf returns a view of a hash's cells, which it sorts. A count that is still negative reads as
-// zero, see syncer.CheckCounts.
-func viewOf(l *leaparray.Ladder, cells []leaparray.Cell, now int64) leaparray.View {
-	// A newer bucket would push out older ones that have not folded yet.
-	slices.SortFunc(cells, func(a, b leaparray.Cell) int {
-		return cmp.Or(cmp.Compare(b.End(), a.End()), cmp.Compare(b.Start, a.Start))
-	})
-	v := leaparray.View{Ladder: l, Now: now}
-	for _, c := range cells {
-		switch {
-		case c.N > 0:
-			v.Put(&v.A, leaparray.Heap{}, c.Stretch, c.N)
-		case c.N == 0 && c.Width == l.Width(0):
-			v.Mark(&v.A, leaparray.Heap{}, c.Stretch)
-		}
-	}
-	return v
 }
 
 // begin begins to change a key.
@@ -298,8 +184,10 @@ func (k *heldKey) foldGrown(now int64) (folds int) {
 	return folds
 }
 
-// changes calls set for each cell of the Hash that has to be written, and gone for those to delete.
-func (k *heldKey) changes(set func(s leaparray.Stretch, n int64), gone func(s leaparray.Stretch)) {
+// changes calls set for each cell of the Hash that has to be written, with what it held, and gone
+// for those to delete.
+func (k *heldKey) changes(set func(s leaparray.Stretch, was, n int64),
+	gone func(s leaparray.Stretch)) {
 	l := k.ladder
 	if k.values.most > 0 {
 		k.changesOfValues(set, gone)
@@ -324,7 +212,7 @@ func (k *heldKey) changes(set func(s leaparray.Stretch, n int64), gone func(s le
 		case n == 0:
 			gone(s)
 		default:
-			set(s, n)
+			set(s, was, n)
 		}
 	}
 	was, hadMark := l.Marked(k.before)
@@ -333,7 +221,7 @@ func (k *heldKey) changes(set func(s leaparray.Stretch, n int64), gone func(s le
 		gone(was)
 	}
 	if hasMark && (!hadMark || was != mark) && l.Value(k.before, mark) == 0 {
-		set(mark, 0)
+		set(mark, 0, 0)
 	}
 }
 
@@ -346,7 +234,7 @@ func sortedStretches(list []leaparray.Stretch) []leaparray.Stretch {
 }
 
 // changesOfStored is changes by the stored cells.
-func (k *heldKey) changesOfStored(set func(s leaparray.Stretch, n int64),
+func (k *heldKey) changesOfStored(set func(s leaparray.Stretch, was, n int64),
 	gone func(s leaparray.Stretch)) {
 	target := k.raw
 	if target == nil {
@@ -364,7 +252,7 @@ func (k *heldKey) changesOfStored(set func(s leaparray.Stretch, n int64),
 	}
 	for _, c := range target {
 		if was, ok := stored[c.Stretch]; !ok || was != c.N {
-			set(c.Stretch, c.N)
+			set(c.Stretch, was, c.N)
 		}
 		delete(stored, c.Stretch)
 	}

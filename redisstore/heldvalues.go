@@ -82,7 +82,7 @@ func (k *heldKey) dropIdle(now int64) {
 }
 
 // changesOfValues is changes of a key that has values.
-func (k *heldKey) changesOfValues(set func(s leaparray.Stretch, n int64),
+func (k *heldKey) changesOfValues(set func(s leaparray.Stretch, was, n int64),
 	gone func(s leaparray.Stretch)) {
 	for _, s := range sortedStretches(k.touched) {
 		was, seen := k.values.before.Seen(s.ValueHash()), k.values.list.Seen(s.ValueHash())
@@ -91,7 +91,7 @@ func (k *heldKey) changesOfValues(set func(s leaparray.Stretch, n int64),
 		case seen == 0:
 			gone(s)
 		default:
-			set(s, seen)
+			set(s, was, seen)
 		}
 	}
 }

@@ -1,21 +1,18 @@
 package redisstore_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -171,32 +168,35 @@ func (f *refusing) all(keys []syncer.KeyRound) (list [][]int64) {
 // key.
 func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	f.t.Helper()
+	all := bucketsIn(f.t, f.srv, redisstore.Key(0, k.NS, k.Key))
 	for _, b := range k.Adds {
-		n, err := f.srv.Do("HGET", redisstore.Key(0, k.NS, k.Key),
-			redisstore.Field(b.Stretch)).Int64()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			f.t.Fatal(err)
-		}
-		list = append(list, n)
+		list = append(list, all[b.Stretch])
 	}
-	return append(list, sumIn(f.t, f.srv, redisstore.Key(0, k.NS, k.Key)))
+	return append(list, all.sum())
 }
 
-// sumIn returns the sum of a server's Hash.
-func sumIn(t testing.TB, srv *redistest.Server, key string) (sum int64) {
+// bucketsIn returns the buckets in a server's Hash.
+func bucketsIn(t testing.TB, srv *redistest.Server, key string) content {
 	t.Helper()
 	fields, err := srv.Do("HKEYS", key).StringSlice()
 	must.Succeed(t, err)
 	values, err := srv.Do("HVALS", key).StringSlice()
 	must.Succeed(t, err)
-	for i, field := range fields {
-		if field != redisstore.VersionField {
-			n, err := strconv.ParseInt(values[i], 10, 64)
-			must.Succeed(t, err)
-			sum += n
-		}
+	var flat []any
+	for i := range fields {
+		flat = append(flat, fields[i], values[i])
 	}
-	return sum
+	all := content{}
+	for _, b := range layout.ParseBuckets(flat, nil) {
+		all[b.Stretch] = b.N
+	}
+	return all
+}
+
+// sumIn returns the sum of a server's Hash.
+func sumIn(t testing.TB, srv *redistest.Server, key string) int64 {
+	t.Helper()
+	return bucketsIn(t, srv, key).sum()
 }
 
 // later returns the bucket of one second, the given number of seconds after the first one. It folds

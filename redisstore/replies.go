@@ -93,8 +93,12 @@ func decodeValues(r *syncer.Round, notMade any, values []any) {
 			}
 		}
 		for j := range k.Adds {
-			if made {
+			switch {
+			case made:
 				k.Adds[j].Stored = k.Adds[j].N
+				continue
+			case k.Adds[j].Width == 1:
+				k.Adds[j].Stored = syncer.Unread
 				continue
 			}
 			if at < len(values) {
@@ -107,7 +111,10 @@ func decodeValues(r *syncer.Round, notMade any, values []any) {
 			// just added.
 			for j := range k.Adds {
 				b := k.Adds[j]
-				k.Loaded = append(k.Loaded, syncer.Bucket{Stretch: b.Stretch, N: b.Stored})
+				if b.Stored != syncer.Unread {
+					b.N = b.Stored
+				}
+				k.Loaded = append(k.Loaded, syncer.Bucket{Stretch: b.Stretch, N: b.N})
 			}
 		}
 	}

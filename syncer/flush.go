@@ -1,6 +1,8 @@
 package syncer
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"twotier.dev/twotier/internal/arena"
@@ -38,6 +40,7 @@ func (f *flushing) cut(now time.Time) *rounds.Round {
 func (f *flushing) nextRound(now time.Time) *rounds.Round {
 	switch {
 	case f.outbox.Flight != nil:
+		f.outbox.Flight.DropContent()
 		f.loads.VoidKeys(f.outbox.Flight)
 		return f.outbox.Flight // its outcome is unknown: send it again under the same number
 	case !f.store.IsKnown():
@@ -220,7 +223,48 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	}
 	if k.Fold = counted && folds; k.Fold {
 		e.SetFolded(false)
+		k.Content = f.contentOf(k, e)
 	}
+}
+
+// contentOf returns all buckets that a key has in the store once it has counted what is pending, in
+// the order of time. It returns nil if that is not known for certain: others may have changed the
+// key, or the store has something to take back of a bucket that it does not have.
+func (f *flushing) contentOf(k *rounds.Part, e keys.Entry) (content []store.Bucket) {
+	if k.Load || k.Reset || k.New || e.IsValues() || e.HasFlag(keys.FlagShared|keys.FlagParked) ||
+		!f.warm(e) || f.store.MayHaveChanged() {
+		return nil
+	}
+	l, synced, pending := f.keys.Ladder(e), f.keys.SyncedOf(e), f.keys.PendingOf(e)
+	add := func(at leaparray.Stretch, n int64) bool {
+		content = append(content, store.Bucket{Stretch: at, N: n})
+		return true
+	}
+	l.EachCell(synced, add)
+	l.EachCell(pending, add)
+	for _, counter := range []leaparray.Counter{synced, pending} {
+		if mark, ok := l.Marked(counter); ok {
+			add(mark, 0)
+		}
+	}
+	slices.SortFunc(content, func(a, b store.Bucket) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
+	})
+	merged := content[:0]
+	for _, b := range content {
+		if last := len(merged) - 1; last >= 0 && merged[last].Stretch == b.Stretch {
+			merged[last].N += b.N
+		} else {
+			merged = append(merged, b)
+		}
+	}
+	merged = slices.DeleteFunc(merged, func(b store.Bucket) bool {
+		return b.N == 0 && b.Width != l.Width(0)
+	})
+	if slices.ContainsFunc(merged, func(b store.Bucket) bool { return b.N < 0 }) {
+		return nil
+	}
+	return merged
 }
 
 // cutEntry adds what the store lacks of an entry to a round. The results are those of cutPending.
@@ -265,7 +309,8 @@ func (b *ledger) mayHaveCreated(e keys.Entry, k *rounds.Part) bool {
 	l, synced := b.keys.Ladder(e), b.keys.SyncedOf(e)
 	for i := range k.Adds {
 		add := &k.Adds[i]
-		if add.Stored < k.KnownAt(i)+add.N || add.N != 0 && add.Stored == add.N &&
+		stored := storedAfter(add, k.KnownAt(i))
+		if stored < k.KnownAt(i)+add.N || add.N != 0 && stored == add.N &&
 			!storeHasGroup(l, synced, add.Stretch, 1) {
 			return true
 		}

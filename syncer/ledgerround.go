@@ -180,10 +180,18 @@ func (b *ledger) flushedBuckets(k *rounds.Part, e keys.Entry, compared bool) []k
 			known = b.keys.Ladder(e).Value(b.keys.SyncedOf(e), add.Stretch)
 		}
 		all = append(all, keys.Flushed{Stretch: add.Stretch, N: add.N, Known: known,
-			Stored: add.Stored})
+			Stored: storedAfter(add, known)})
 	}
 	b.outcome = all
 	return all
+}
+
+// storedAfter returns the store's count of a bucket after a round, when known is its count before.
+func storedAfter(add *store.Bucket, known int64) int64 {
+	if add.Stored == store.Unread {
+		return known + add.N
+	}
+	return add.Stored
 }
 
 // appendSynced appends everything that another counter, or the store, needs to hold the same counts

@@ -18,6 +18,9 @@ type (
 	Mark = store.Mark
 )
 
+// Unread is the Stored of a bucket that the store has counted without reading it.
+const Unread = store.Unread
+
 // The errors of a round, see package store.
 var (
 	// ErrNotApplied means that the store certainly did not apply a round.

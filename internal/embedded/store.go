@@ -131,11 +131,34 @@ func (p *partition) applyOrRead(r *syncer.Round, fresh bool, now int64) {
 		p.republish(r, fresh, now)
 		return
 	}
+	unchanged := fresh && r.Epoch != 0 && r.Version == p.version && r.Quieted == p.quieted
 	p.countChange(r, fresh)
 	p.prefetch(r.Keys)
 	for i := range r.Keys {
-		p.applyKey(r, &r.Keys[i], fresh, now)
+		if k := &r.Keys[i]; !unchanged || k.Content == nil || !p.replace(k, now) {
+			p.applyKey(r, k, fresh, now)
+		}
 	}
+}
+
+// replace replaces the cells of a key by its content. It reports false if the key is not there.
+func (p *partition) replace(k *syncer.KeyRound, now int64) bool {
+	h := p.find(k.NS, k.Key, now)
+	if h == nil {
+		return false
+	}
+	k.Err, k.Loaded = nil, k.Loaded[:0]
+	before := len(h.cells)
+	h.cells = h.cells[:0]
+	for _, b := range k.Content {
+		h.cells.add(b.Stretch, b.N)
+	}
+	for i := range k.Adds {
+		k.Adds[i].Stored = h.cells.get(k.Adds[i].Stretch)
+	}
+	p.store.bytes.Add(cellCost * int64(len(h.cells)-before))
+	p.finishWrite(k, h, false, now)
+	return true
 }
 
 // isBehind reports whether the data differs from, or lags behind, the state last reported to a

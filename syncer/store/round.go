@@ -1,6 +1,10 @@
 package store
 
-import "twotier.dev/twotier/leaparray"
+import (
+	"math"
+
+	"twotier.dev/twotier/leaparray"
+)
 
 // Bucket is one bucket of a key, with a number; or one of its values, with a time. A key has either
 // only buckets or only values.
@@ -14,9 +18,13 @@ type Bucket struct {
 	// the value, unless it was seen after -N.
 	N int64
 	// Stored is set by the store in a round's Adds: the count after the round, or when the value
-	// was last seen, 0 if the key does not have it.
+	// was last seen, 0 if the key does not have it. It is [Unread] for an event that keeps its
+	// time, if it costs extra to find out how many others there are of the same millisecond.
 	Stored int64
 }
+
+// Unread is the [Bucket.Stored] of a bucket that the store has counted without reading it.
+const Unread = math.MinInt64
 
 // KeyRound is one key's part of a round. The buckets refer to the ladder of the key's namespace.
 type KeyRound struct {
@@ -43,10 +51,15 @@ type KeyRound struct {
 	// so that both have the same buckets; 0 lets the store choose a moment. If Adds have made a
 	// bucket, or filled one that held 0, or restored the key, and it ends up with more than
 	// Ladder.MaxCells buckets, the store folds them after everything else, chooses the moment
-	// itself, and reports the buckets from before the fold.
+	// itself, and reports the buckets from before the fold. Events that keep their time may make it
+	// do so a few later, or earlier if some are of the same millisecond.
 	Ladder    *leaparray.Ladder
 	Fold      bool
 	ExactFrom int64
+	// Content is all that the key has once it has folded and counted the Adds, if the counter knows
+	// that, in the order of time, and nil otherwise. The store may write it instead of doing so, if
+	// nobody has changed the partition since Version and Quieted.
+	Content []Bucket
 
 	// Loaded are the buckets requested by Load. One that holds something other than a number is
 	// reported as NoCount.

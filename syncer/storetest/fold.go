@@ -280,7 +280,7 @@ func testFoldsTooMany(t *testing.T, s syncer.Store) {
 			k.Ladder = l
 			r := applyAt(t, s, start+1000*(j+1), "w", uint64(20*int64(i)+j+1), k)
 			for _, b := range r.Keys[0].Adds {
-				if sum += b.N; b.Stored != 1 {
+				if sum += b.N; !IsStored(&b, 1) {
 					t.Fatalf("stored is %d, want 1", b.Stored)
 				}
 			}
@@ -300,7 +300,10 @@ func testFoldsTooMany(t *testing.T, s syncer.Store) {
 	}
 }
 
+func isUnread(b syncer.Bucket) bool { return b.Stored == syncer.Unread }
+
 // testFoldsWhatHasGrown counts in a key with too many cells: it folds if a cell is new, or held 0.
+// A store that does not read the moments it counts in can't say whether they are new.
 func testFoldsWhatHasGrown(t *testing.T, s syncer.Store) {
 	l := smallLadder(t, 0)
 	many := []syncer.Bucket{moment(0, 0)}
@@ -327,9 +330,9 @@ func testFoldsWhatHasGrown(t *testing.T, s syncer.Store) {
 			k := key(id, tc.adds...)
 			k.Ladder, k.Load = l, loads
 			seq += 2
-			applyAt(t, s, start+20_000, "w", seq, k)
+			k = applyAt(t, s, start+20_000, "w", seq, k).Keys[0]
 			_, folded := load(t, s, 17, nil, []byte(id))[at(2, 0)]
-			if folded != tc.grows {
+			if folded != tc.grows && !slices.ContainsFunc(k.Adds, isUnread) {
 				t.Errorf("%s, load %v: folded %v", name, loads, folded)
 			}
 		}

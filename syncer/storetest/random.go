@@ -236,12 +236,14 @@ func (h *storeVersion) setExpectedIn(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
 }
 
+func isAnyUnread(k syncer.KeyRound) bool { return slices.ContainsFunc(k.Adds, isUnread) }
+
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, smallLadder(t, 4), map[string]sequence{},
 		map[string]storeVersion{}, nil, start, map[string][]content{}}
 	loser, _ := s.(Loser)
-	rewind, then := func() {}, model{}
+	rewind, then, unread := func() {}, model{}, false
 	for range 600 {
 		if n := d.IntN(100); loser != nil && n < 3 {
 			switch n {
@@ -263,6 +265,9 @@ func testModel(t *testing.T, s syncer.Store) {
 		want := d.model.carryOut(r)
 		exchange(t, s, r)
 		d.model.compare(t, r, sent, want)
+		if unread = unread || slices.ContainsFunc(r.Keys, isAnyUnread); unread {
+			d.model.adoptFolds(t, s, r)
+		}
 		if len(r.Keys) > 0 && d.IntN(4) == 0 {
 			d.model.compareLife(t, s, r.Partition, &r.Keys[0])
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -71,8 +70,8 @@ func (s *service) counts(when string) {
 			cells, err := s.Direct.HGetAll(s.T.Context(), s.name(key)).Result()
 			sum := int64(0)
 			delete(cells, proctest.VersionField)
-			for _, text := range cells {
-				n, failed := strconv.ParseInt(text, 10, 64)
+			for field, text := range cells {
+				n, failed := proctest.Events(field, text)
 				sum, err = sum+n, errors.Join(err, failed)
 			}
 			if err != nil || sum != want {

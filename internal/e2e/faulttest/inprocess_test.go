@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -53,8 +52,8 @@ func (p *parts) stored(key string) (n int64, err error) {
 	reply, err := p.redis.Do("HGETALL", proctest.Hash(7, key)).Result()
 	cells, _ := reply.(map[any]any)
 	delete(cells, proctest.VersionField)
-	for _, count := range cells {
-		d, failed := strconv.ParseInt(fmt.Sprint(count), 10, 64)
+	for field, count := range cells {
+		d, failed := proctest.Events(fmt.Sprint(field), fmt.Sprint(count))
 		n, err = n+d, errors.Join(err, failed)
 	}
 	return n, err

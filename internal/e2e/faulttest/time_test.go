@@ -3,13 +3,14 @@ package faulttest
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/internal/testing/faultproxy"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -43,14 +44,14 @@ func (b *bed) inTime(key string) {
 	}
 	delete(flat, proctest.VersionField)
 	marks := map[string]bool{}
-	for field := range flat {
-		ms, err := strconv.ParseInt(field, 10, 64)
-		must.Succeed(b.T, err)
-		if ms < 0 {
-			continue // a bucket
-		}
+	var moments []int64
+	for field, value := range flat {
+		listed, _ := proctest.Moments(field, value)
+		moments = slices.AppendSeq(moments, maps.Keys(listed))
+	}
+	for _, ms := range moments {
 		if off := time.Since(time.UnixMilli(ms)); off < -time.Minute || off > time.Minute {
-			b.T.Errorf("%s: an event in field %s is %v old", key, field, off)
+			b.T.Errorf("%s: an event is %v old", key, off)
 		}
 		mark := leaparray.Default().BucketAfter(ms)
 		width := strconv.FormatInt(mark.Width, 10)

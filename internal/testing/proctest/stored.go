@@ -2,9 +2,11 @@ package proctest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -44,15 +46,48 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 		counts[keys[i]] = 0
 		delete(fields, VersionField)
 		for field, value := range fields {
-			_, err := strconv.ParseInt(field, 10, 64)
-			n, err2 := strconv.ParseInt(value, 10, 64)
-			if err := errors.Join(err, err2); err != nil {
-				return nil, fmt.Errorf("%s: field %s=%s: %w", keys[i], field, value, err)
+			n, err := Events(field, value)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", keys[i], err)
 			}
 			counts[keys[i]] += n
 		}
 	}
 	return counts, nil
+}
+
+// Events returns how many events a field of a Hash has: a bucket, or a list of moments.
+func Events(field, value string) (n int64, err error) {
+	if moments, ok := Moments(field, value); ok {
+		for _, of := range moments {
+			n += of
+		}
+		return n, nil
+	}
+	_, err = strconv.ParseInt(field, 10, 64)
+	n, err2 := strconv.ParseInt(value, 10, 64)
+	if err := errors.Join(err, err2); err != nil {
+		return 0, fmt.Errorf("field %s=%s: %w", field, value, err)
+	}
+	return n, nil
+}
+
+// Moments returns the events that a field of a Hash lists, by their time in unix milliseconds.
+func Moments(field, value string) (moments map[int64]int64, ok bool) {
+	if !strings.HasPrefix(field, "o") {
+		return nil, false
+	}
+	base := field[1:]
+	if base == "" {
+		base, value = value[:6], value[8:] // in between is the number of all moments
+	}
+	time := int64(binary.BigEndian.Uint64([]byte("\x00\x00" + base[:6])))
+	moments = map[int64]int64{}
+	for ; len(value) >= 4; value = value[4:] {
+		after := binary.BigEndian.Uint32([]byte("\x00" + value[:3]))
+		moments[time+int64(after)-1<<23] += int64(value[3])
+	}
+	return moments, true
 }
 
 // tairHash reads a key whose buckets are in a TairHash, as with --redis-expiry=tairhash.

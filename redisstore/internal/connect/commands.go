@@ -31,7 +31,7 @@ func commonCommands() []command {
 		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}},
 		{"hset", []any{"f", "1"}},
 		{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}},
-		{"hdel", []any{"f"}},
+		{"hkeys", []any{}}, {"hdel", []any{"f"}},
 	}
 }
 
@@ -45,7 +45,7 @@ func expiryCommands(expiry string) []command {
 			{"exhincrby", []any{"f", "1"}}, {"exhset", []any{"f", "1"}}, {"exhpexpire", []any{"f", "1000"}},
 			{"exhget", []any{"f"}},
 			{"exhmget", []any{"f"}}, {"exhgetall", []any{}},
-			{"exhlen", []any{}}, {"exhdel", []any{"f"}},
+			{"exhkeys", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
 		}
 	}
 	return nil
@@ -152,9 +152,10 @@ func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error 
 // forbid it, or turn a payload into something else: miniredis makes a string.
 func (c *Conn) acceptsPayload(ctx context.Context) bool {
 	event := syncer.Bucket{Stretch: leaparray.Moment(1), N: 1}
-	count, err := scripts.Payload().Eval(ctx, c.Client, []string{c.prefix.ProbeKey()},
-		layout.Payload([]syncer.Bucket{event}), layout.Field(event.Stretch)).Text()
-	return err == nil && count == "1"
+	text, err := scripts.Payload().Eval(ctx, c.Client, []string{c.prefix.ProbeKey()},
+		layout.Payload([]syncer.Bucket{event})).Text()
+	list, ok := layout.ParseMoments(layout.OpenField, text)
+	return err == nil && ok && list.Base == event.Start
 }
 
 // deniedError returns an error that names the missing commands or permissions and the remedy.

@@ -11,7 +11,7 @@ import (
 )
 
 // Version is the version of the layout. Layouts before 4 counted every event in all levels.
-const Version = "4"
+const Version = "5"
 
 // Prefix is the first part of all keys of one service in Redis, and its methods name them. Keys of
 // different prefixes are never equal, because a colon follows the prefix and no prefix has one.
@@ -208,9 +208,18 @@ func Number(n int64) string {
 // ParseBuckets appends the buckets in the flat reply of HGETALL. It skips fields that are not
 // buckets: they are foreign.
 func ParseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
+	first := len(into)
+	var lists bool
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)
 		value, _ := reply[i+1].(string)
+		if list, ok := ParseMoments(name, value); ok {
+			lists = true
+			list.Each(func(t, n int64) {
+				into = append(into, syncer.Bucket{Stretch: leaparray.Moment(t), N: n})
+			})
+			continue
+		}
 		cell, ok := ParseField(name)
 		if !ok {
 			continue
@@ -220,6 +229,9 @@ func ParseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 			n = syncer.NoCount
 		}
 		into = append(into, syncer.Bucket{Stretch: cell, N: n})
+	}
+	if lists {
+		into = append(into[:first], MergeMoments(into[first:])...)
 	}
 	return into
 }

@@ -3,7 +3,6 @@ package layout
 import (
 	"encoding/binary"
 	"hash/crc64"
-	"math"
 
 	"twotier.dev/twotier/syncer"
 )
@@ -12,7 +11,7 @@ import (
 // with its time to live if the key does not exist, and otherwise reports that it does.
 
 // MaxPayloadAdds is how many events a payload may have, so that its length fits in one byte.
-const MaxPayloadAdds = 4
+const MaxPayloadAdds = 10
 
 // The parts of a payload, as defined by "Redis RDB file format" and by the file listpack.md of the
 // listpack specification.
@@ -20,11 +19,9 @@ const (
 	payloadVersion  = 10   // of Redis 7.0; later ones read it
 	payloadHash     = 16   // a Hash in one listpack
 	listpackHeader  = 6    // its length in bytes, 4, and in entries, 2
-	listpackEvent   = 12   // a time, with type and length 10, and a count, 2
-	listpackInt64   = 0xf4 // the type of a time
+	listpackText    = 0x80 // the type of a text of less than 64 bytes, plus its length
 	listpackEnd     = 0xff
-	maxPayloadCount = math.MaxInt8 // a count is in one byte, without a type
-	payloadSizeMost = 2 + listpackHeader + MaxPayloadAdds*listpackEvent + 1 + 10
+	payloadSizeMost = 2 + listpackHeader + 3 + 2 + openHead + MaxPayloadAdds*momentBytes + 1 + 10
 )
 
 // jones has the remainders of every byte by the polynomial of the checksum, which is written in
@@ -37,7 +34,8 @@ func HasPayload(adds []syncer.Bucket) bool {
 		return false
 	}
 	for i := range adds {
-		if b := &adds[i]; b.Width != 1 || b.N <= 0 || b.N > maxPayloadCount {
+		b := &adds[i]
+		if after := b.Start - adds[0].Start; !isListed(b) || after < -middle || after >= middle {
 			return false
 		}
 	}
@@ -48,14 +46,19 @@ func HasPayload(adds []syncer.Bucket) bool {
 // eventsOf in Lua.
 func Payload(events []syncer.Bucket) string {
 	buf := make([]byte, 0, payloadSizeMost)
-	size := listpackHeader + len(events)*listpackEvent + 1
+	text := openHead + len(events)*momentBytes
+	size := listpackHeader + 3 + 2 + text + 1
 	buf = append(buf, payloadHash, byte(size))
 	buf = binary.LittleEndian.AppendUint32(buf, uint32(size))
-	buf = binary.LittleEndian.AppendUint16(buf, uint16(2*len(events)))
+	buf = binary.LittleEndian.AppendUint16(buf, 2)
+	buf = append(buf, listpackText+byte(len(OpenField)))
+	buf = append(append(buf, OpenField...), byte(1+len(OpenField)), listpackText+byte(text))
+	base := events[0].Start
+	buf = appendHead(buf, base, 0)
 	for i := range events {
-		buf = binary.LittleEndian.AppendUint64(append(buf, listpackInt64), uint64(events[i].Start))
-		buf = append(buf, 9, byte(events[i].N), 1)
+		buf = appendMoment(buf, events[i].Start-base, events[i].N)
 	}
+	buf = append(buf, byte(1+text))
 	buf = binary.LittleEndian.AppendUint16(append(buf, listpackEnd), payloadVersion)
 	// In contrast to hash/crc64, Redis's checksum starts from 0 and is not inverted at the end.
 	sum := uint64(0)

@@ -134,6 +134,13 @@ func Adopt(r *store.Round) *Round {
 	return own
 }
 
+// DropContent drops what was known of the keys when the round was cut.
+func (r *Round) DropContent() {
+	for i := range r.Keys {
+		r.Keys[i].Content = nil
+	}
+}
+
 // MarkForgotten marks a key's part of a round as forgotten.
 func (r *Round) MarkForgotten(at arena.Ref, hash uint32, e keys.Entry) {
 	for i := range r.Parts {

@@ -1,5 +1,5 @@
-local HGET, HMGET, HDEL, HLEN, HGETALL = 'HGET', 'HMGET', 'HDEL', 'HLEN', 'HGETALL'
-local HINCR = nil -- counts in a field, if that needs no more than one command
+local HGET, HMGET, HDEL, HLEN = 'HGET', 'HMGET', 'HDEL', 'HLEN'
+local HGETALL, HKEYS = 'HGETALL', 'HKEYS'
 local function add(key, field, delta, ttl)
   local v = redis.pcall('HINCRBY', key, field, delta)
   -- A bucket that already existed has its time to live.
@@ -8,12 +8,14 @@ local function add(key, field, delta, ttl)
   end
   return v
 end
--- put writes fields of a key. It returns an error, if there is one.
-local function put(key, sets, ttl)
-  local done, names = redis.pcall('HSET', key, unpack(sets)), {}
-  if type(done) == 'table' then return done end
+-- put writes fields of a key. It returns how many are new, or an error.
+local function put(key, ttl, ...)
+  local new, sets, names = redis.pcall('HSET', key, ...), {...}, {}
   for i = 1, #sets, 2 do names[#names + 1] = sets[i] end
-  if ttl ~= '0' then redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', #names, unpack(names)) end
+  if type(new) ~= 'table' and ttl ~= '0' then
+    redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', #names, unpack(names))
+  end
+  return new
 end
 -- set writes fields of a key, and its version, which lives as long as the key. It returns an error,
 -- if there is one.

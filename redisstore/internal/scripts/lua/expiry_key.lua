@@ -1,13 +1,10 @@
-local HGET, HMGET, HDEL, HLEN, HGETALL = 'HGET', 'HMGET', 'HDEL', 'HLEN', 'HGETALL'
-local HINCR = 'HINCRBY' -- counts in a field, if that needs no more than one command
+local HGET, HMGET, HDEL, HLEN = 'HGET', 'HMGET', 'HDEL', 'HLEN'
+local HGETALL, HKEYS = 'HGETALL', 'HKEYS'
 local function add(key, field, delta)
   return redis.pcall('HINCRBY', key, field, delta)
 end
--- put writes fields of a key. It returns an error, if there is one.
-local function put(key, sets)
-  local done = redis.pcall('HSET', key, unpack(sets))
-  if type(done) == 'table' then return done end
-end
+-- put writes fields of a key. It returns how many are new, or an error.
+local function put(key, ttl, ...) return redis.pcall('HSET', key, ...) end
 -- set writes fields of a key, and its version. It returns an error, if there is one.
 local function set(key, version, sets, ttl)
   for i = 1, #sets, 2000 do

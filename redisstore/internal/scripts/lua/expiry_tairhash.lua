@@ -1,6 +1,5 @@
 local HGET, HMGET, HDEL = 'EXHGET', 'EXHMGET', 'EXHDEL'
-local HLEN, HGETALL = 'EXHLEN', 'EXHGETALL'
-local HINCR = nil -- counts in a field, if that needs no more than one command
+local HLEN, HGETALL, HKEYS = 'EXHLEN', 'EXHGETALL', 'EXHKEYS'
 local function add(key, field, delta, ttl)
   local v = redis.pcall('EXHINCRBY', key, field, delta)
   -- EXHINCRBY takes a time to live away. With PX it would set one, but replicas and the append-only
@@ -8,13 +7,16 @@ local function add(key, field, delta, ttl)
   if type(v) ~= 'table' and ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, field, ttl) end
   return v
 end
--- put writes fields of a key. It returns an error, if there is one.
-local function put(key, sets, ttl)
+-- put writes fields of a key. It returns how many are new, or an error.
+local function put(key, ttl, ...)
+  local new, sets = 0, {...}
   for i = 1, #sets, 2 do
     local done = redis.pcall('EXHSET', key, sets[i], sets[i + 1])
     if type(done) == 'table' then return done end
     if ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, sets[i], ttl) end
+    new = new + done
   end
+  return new
 end
 -- set writes fields of a key, and its version, which lives as long as the key. It returns an error,
 -- if there is one.

@@ -2,10 +2,10 @@
 --
 -- KEYS: a key of its own, which is deleted afterwards.
 --
--- ARGV: a payload with one event; its time.
+-- ARGV: a payload with one event.
 --
--- Reply: the count of the event; or an error.
+-- Reply: the field that lists it; or an error.
 redis.pcall('RESTORE', KEYS[1], '1000', ARGV[1], 'REPLACE')
-local count = redis.pcall('HGET', KEYS[1], ARGV[2])
+local list = redis.pcall('HGET', KEYS[1], 'o')
 redis.pcall('DEL', KEYS[1])
-return count
+return list

@@ -125,19 +125,31 @@ local function restore(key, record, known, ttl)
   if not restored then return nil end
   -- A key of which nothing is known is only renewed.
   local adds, had, counts, now = #known > 0 and missing(known, restored) or {}, {}, {}, {}
-  for _, c in ipairs(restored) do had[nameOf(c[1], c[2])] = c[3] end
+  for _, c in ipairs(restored) do
+    local field = nameOf(c[1], c[2])
+    had[field] = (had[field] or 0) + c[3]
+  end
   if found then
     for field, n in pairs(had) do counts[field] = n end
   end
   for _, c in ipairs(adds) do counts[c[1]] = (had[c[1]] or 0) + c[2] end
   if (found or next(counts)) and not write(record, counts) then return nil end
+  local moments = {}
   for _, c in ipairs(adds) do
-    local v = add(key, c[1], string.format('%.0f', c[2]), ttl)
-    if type(v) == 'table' then
-      write(record, {[c[1]] = had[c[1]] or 0})
+    local field, n = c[1], string.format('%.0f', c[2])
+    if isPushed(field, n) then
+      moments[#moments + 1], moments[#moments + 2] = field, n
     else
-      now[c[1]] = tonumber(v)
+      local v = add(key, field, n, ttl)
+      if type(v) ~= 'table' then
+        now[field] = not isMoment(field) and tonumber(v) or nil
+      else
+        write(record, {[field] = had[field] or 0})
+      end
     end
+  end
+  if #moments > 0 and not push(key, moments, 1, #moments, ttl) then
+    for i = 1, #moments, 2 do write(record, {[moments[i]] = had[moments[i]] or 0}) end
   end
   return now
 end
@@ -159,6 +171,16 @@ local function live(key, size, most, flags, ttl)
   if many and try(HLEN, key) > ladder.most then foldBy(key, ladder, ARGV[a + 10]) end
 end
 
+-- momentsOf returns the events of each moment of a key, by its field.
+local function momentsOf(key)
+  local flat, counts = try(HGETALL, key), {}
+  for _, c in ipairs(flat.err and {} or cellsOf(flat)) do
+    local field = c[2] == 1 and nameOf(c[1], 1)
+    if field then counts[field] = (counts[field] or 0) + c[3] end
+  end
+  return counts
+end
+
 local out, o, p = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6, a + 13
 for i = 3, #KEYS, 2 do
   local key, record = KEYS[i], KEYS[i + 1]
@@ -176,9 +198,15 @@ for i = 3, #KEYS, 2 do
   elseif not refused then
     whole = not wasReset(record)
   end
+  local moments = nil
   for j = 1, n do
     local field, count = ARGV[p + 1 + 2 * j], known[j][3]
-    local v = now and now[field] or not refused and try(HGET, key, field)
+    local v = now and now[field]
+    if not v and not refused and isMoment(field) then
+      moments = moments or momentsOf(key)
+      v = moments[field]
+    end
+    v = v or not refused and try(HGET, key, field)
     -- The mark of events ahead is kept even if it is zero.
     if not v and now and count == 0 then v = add(key, field, '0', ttl) end
     v = tonumber(v) or refused and count or 0

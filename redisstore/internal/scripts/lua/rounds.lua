@@ -41,13 +41,13 @@ local function foldBy(key, ladder, now, flat, exact)
 end
 
 -- flagsOf reads what is to be done with a key: whether to reset and to load it, whether it is
--- believed to be new, whether to set its time to live even if it exists, whether to fold it, and
--- its ladder, of a list.
+-- believed to be new, whether to set its time to live even if it exists, whether to fold it, its
+-- ladder, of a list, and whether its content is known.
 local function flagsOf(text, lists)
   local flags = tonumber(text)
-  local kind = flags % 32
-  return kind % 2 == 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind >= 16,
-    lists[(flags - kind) / 32]
+  local kind = flags % 64
+  return kind % 2 == 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16,
+    lists[(flags - kind) / 64], kind >= 32
 end
 
 -- see merges values into those of a key: adds has the field and the time of each, or minus the time
@@ -73,7 +73,10 @@ local function see(key, adds, ttl)
       end
       times[name] = seen
     end
-    if not done and #sets > 0 then done = put(key, sets, ttl) end
+    if not done and #sets > 0 then
+      done = put(key, ttl, unpack(sets))
+      done = type(done) == 'table' and done
+    end
     if not done and #gone > 0 then
       done = redis.pcall(HDEL, key, unpack(gone))
       done = type(done) == 'table' and done
