@@ -80,7 +80,6 @@ func (s *server) addSecrets(messages *peer.Server) error {
 			// messages, then the clients that seal them.
 			messages.SetSecrets(secrets)
 			s.peers.SetSecrets(secrets)
-			s.passes.SetSecrets(secrets)
 			return s.ring.SetSecrets(secrets)
 		}})
 }

@@ -47,7 +47,6 @@ type server struct {
 	ring      *ring.Ring          // nil without a cluster
 	peers     *peer.Client        // nil without a cluster
 	transport *peerhttp.Transport // nil without a cluster
-	passes    *peer.Passes        // nil without a cluster
 	roster    *roster.Roster      // nil without Redis
 	rules     *rulebook.Keeper
 	node      *node.Node
@@ -143,8 +142,7 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.passes = peer.NewPasses(s.ring.Name(), []byte(s.cfg.ClusterSecret))
-	s.transport = peerhttp.New(s.passes.Pass)
+	s.transport = peerhttp.New(func(size int) string { return s.peers.Pass(size) })
 	if s.certs != nil {
 		s.transport.TLS = s.certs.Client()
 	}

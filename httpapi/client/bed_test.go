@@ -153,7 +153,7 @@ func (b *bed) start(proxied bool) *server {
 		OnChange:  func(t *ring.Table) { s.node.FollowTable(t) },
 	})
 	must.Succeed(b.t, err)
-	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
+	s.wires = peerhttp.New(func(size int) string { return s.peers.Pass(size) })
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must.Succeed(b.t, err)
 	s.node, err = node.New(node.Options{

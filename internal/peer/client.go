@@ -27,15 +27,6 @@ type ClientOptions struct {
 	Secret []byte
 	// Transport carries the messages. Required.
 	Transport Transport
-	// Workers is the number of messages with tasks that can be in flight to a node. Tasks that wait
-	// for the store, tasks that wait for other nodes, and resets each have as many again. Default:
-	// 2.
-	Workers int
-	// AttemptTimeout is how long the client waits for an answer before it sends a message again. A
-	// node that has been silent for half of that time is pinged. After three pings without a sign
-	// of life, each of which waits that half again, the node counts as unreachable. Default: 500
-	// ms.
-	AttemptTimeout time.Duration
 	// Timeout bounds calls without a deadline. Default: 2 s.
 	Timeout time.Duration
 	// Logger receives changes of state. Default: none.
@@ -67,8 +58,6 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	if opt.Self == "" || opt.Transport == nil {
 		return nil, errors.New("peer: ClientOptions needs Self and Transport")
 	}
-	opt.Workers = cmp.Or(opt.Workers, 2)
-	opt.AttemptTimeout = cmp.Or(opt.AttemptTimeout, 500*time.Millisecond)
 	opt.Timeout = cmp.Or(opt.Timeout, 2*time.Second)
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -80,7 +69,8 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	return c, nil
 }
 
-// SetSecrets replaces the secrets: the first one seals messages, any of them opens replies.
+// SetSecrets replaces the secrets: the first one seals messages and passes, any of them opens
+// replies.
 func (c *Client) SetSecrets(secrets [][]byte) { c.keys.set(secrets) }
 
 // Close ends all calls in flight, whose outcomes are then unknown. It may be called twice.
@@ -140,10 +130,6 @@ func (c *Client) RetainLinks(t *ring.Table) {
 	}
 }
 
-// silenceTimeout is how long a node may be silent before it is pinged, and how long a ping may
-// take.
-func (c *Client) silenceTimeout() time.Duration { return c.opt.AttemptTimeout / 2 }
-
 // Ask implements node.Peers.
 func (c *Client) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	body, err := appendRequest(nil, request)
@@ -169,7 +155,7 @@ func (l *link) ask(ctx context.Context, what *node.RequestKind, body []byte, res
 		if free = l.showing; l.open.Load() {
 			return rpc.ErrUnreachable
 		}
-		silent := time.AfterFunc(l.c.silenceTimeout(), l.startProbe)
+		silent := time.AfterFunc(silenceTimeout, l.startProbe)
 		defer silent.Stop()
 	}
 	var worker *worker

@@ -10,8 +10,13 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// Pauses between attempts.
 const (
+	// attemptTimeout is how long to wait for an answer before a message is sent again.
+	attemptTimeout = 500 * time.Millisecond
+	// silenceTimeout is how long a node may be silent before it is pinged, and how long a ping may
+	// take. See also maxMissed.
+	silenceTimeout = attemptTimeout / 2
+	// Pauses between attempts.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
@@ -56,7 +61,7 @@ func (w *worker) sendUntilAnswered(
 		}
 		m.Until = w.l.deadlineIn(m.Budget)
 		status, reply, err := w.attempt(ctx, &m,
-			earlier(by, time.Now().Add(w.l.c.opt.AttemptTimeout)))
+			earlier(by, time.Now().Add(attemptTimeout)))
 		switch {
 		case err == nil && status == replyDone:
 			return reply, nil

@@ -48,8 +48,10 @@ const (
 	classes
 )
 
-// firstWorkers are the numbers of the first worker of each class. Each class has
-// ClientOptions.Workers of them.
+// classWorkers is the number of messages of each class that can be in flight to a node.
+const classWorkers = 2
+
+// firstWorkers are the numbers of the first worker of each class.
 var firstWorkers = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
 
 // The numbers of the first workers for requests, and of the spare ones.
@@ -105,7 +107,7 @@ func newLink(c *Client, to *ring.Member) *link {
 		l.spare <- newWorker(l, firstSpare+i)
 	}
 	for of, first := range firstWorkers {
-		for i := range c.opt.Workers {
+		for i := range classWorkers {
 			c.done.Go(func() { newWorker(l, first+i).run(l.queues[of], nil) })
 		}
 	}
@@ -194,7 +196,7 @@ func (l *link) runProbe() {
 		before := l.signs.Load()
 		// The worker reports the outcome to the link.
 		_, _ = probe.sendUntilAnswered(l.ctx, kindRequest, l.ping,
-			time.Now().Add(l.c.silenceTimeout()))
+			time.Now().Add(silenceTimeout))
 		if !l.continueProbing(l.signs.Load() == before) {
 			return
 		}

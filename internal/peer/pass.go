@@ -6,35 +6,20 @@ import (
 	"errors"
 )
 
-// Passes makes passes, with which a process proves to a node that it has the secret before the node
-// reads its message. A pass is for a message of one length. Methods may be called concurrently.
-// Make one Passes for each process: names and numbers must be used once.
+// Pass returns a pass for a message of size bytes, as text for a header: with it, a process proves
+// to a node that it has the secret before the node reads its message. A pass is for a message of
+// one length. Without a secret, passes are empty.
 //
 // An eavesdropper can send another body of that length with a copied pass. That body is no valid
 // message, so the node refuses it after reading it.
-type Passes struct {
-	self  string
-	keys  *keyring
-	count sealCounter
-}
-
-// NewPasses returns the passes of the named process. Without a secret, passes are empty.
-func NewPasses(self string, secret []byte) *Passes {
-	return &Passes{self: self, keys: newKeyring(secret)}
-}
-
-// Pass returns a pass for a message of size bytes, as text for a header.
-func (p *Passes) Pass(size int) string {
-	key, err := p.keys.cipherFor(sealingSecret(p.keys.list()), usePass, p.self, "")
+func (c *Client) Pass(size int) string {
+	key, err := c.keys.cipherFor(sealingSecret(c.keys.list()), usePass, c.opt.Self, "")
 	if key == nil || err != nil {
 		return ""
 	}
-	b := p.count.appendNumber(key, appendBytes([]byte{version}, p.self))
+	b := c.count.appendNumber(key, appendBytes([]byte{version}, c.opt.Self))
 	return base64.RawURLEncoding.EncodeToString(seal(key, b, len(b), sizeData(size)))
 }
-
-// SetSecrets replaces the secrets: the first one seals.
-func (p *Passes) SetSecrets(secrets [][]byte) { p.keys.set(secrets) }
 
 // usePass is the use of the keys for passes. These keys name no receiver: a message for an earlier
 // process at the address gets an answer, too.

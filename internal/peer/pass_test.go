@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestPasses admits only senders with the secret, and only messages of the stated length.
 func TestPasses(t *testing.T) {
 	secret := []byte("what all nodes share")
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret})
-	good := peer.NewPasses("a-1", secret)
+	good := passes(t, secret)
 	first, second := good.Pass(1000), good.Pass(1000)
 	if first == second || first == "" {
 		t.Errorf("two passes are the same: %q", first)
@@ -28,8 +29,8 @@ func TestPasses(t *testing.T) {
 		"none":             {"", 1000},
 		"another length":   {first, 1001},
 		"no length":        {first, -1},
-		"another secret":   {peer.NewPasses("a-1", []byte("what others share")).Pass(1000), 1000},
-		"no secret":        {peer.NewPasses("a-1", nil).Pass(1000), 1000},
+		"another secret":   {passes(t, []byte("what others share")).Pass(1000), 1000},
+		"no secret":        {passes(t, nil).Pass(1000), 1000},
 		"damaged":          {first[:len(first)-2] + "AA", 1000},
 		"cut short":        {first[:10], 1000},
 		"of no alphabet":   {"%" + first, 1000},
@@ -51,4 +52,13 @@ func TestPasses(t *testing.T) {
 	if err := peer.NewServer(peer.ServerOptions{Self: "b-1"}).Admit("", 1000); err != nil {
 		t.Errorf("without a secret: %v", err)
 	}
+}
+
+// passes returns a client that only makes passes.
+func passes(t *testing.T, secret []byte) *peer.Client {
+	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: secret,
+		Transport: silentHost{}})
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = c.Close(t.Context()) })
+	return c
 }

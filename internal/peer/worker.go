@@ -131,10 +131,10 @@ func (w *stallWatch) begin(l *link, queue *batching.Queue[*call]) {
 	defer w.mu.Unlock()
 	w.link, w.queue = l, queue
 	if w.timer == nil {
-		w.timer = time.AfterFunc(l.c.silenceTimeout(), w.fire)
+		w.timer = time.AfterFunc(silenceTimeout, w.fire)
 		return
 	}
-	w.timer.Reset(l.c.silenceTimeout())
+	w.timer.Reset(silenceTimeout)
 }
 
 func (w *stallWatch) end() {
