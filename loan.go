@@ -48,9 +48,3 @@ type Loan struct {
 	// Until is the latest possible time of the last of them, in unix milliseconds.
 	Until int64
 }
-
-// Demand is how much of another counter's key a counter has needed since it began to borrow.
-type Demand struct {
-	// Counted is the number of counted events, Missed the number of events that found no room.
-	Counted, Missed int64
-}

@@ -10,29 +10,29 @@ import (
 
 // FillLoanRequest completes the next request for a loan: it asks for enough events to have spare
 // ones left, and gives back the excess if there are far more. If spare is 0, the loan comes to its
-// end. A loan begins with its first request, numbered 0. FillLoanRequest reports false if a later
-// request is about a loan that this counter no longer has.
-func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand,
-	ok bool) {
+// end. A loan begins with its first request, numbered 0. FillLoanRequest returns how many events
+// of the key were needed since then, whether or not there was room for them. It reports false if a
+// later request is about a loan that this counter no longer has.
+func (c *Counter) FillLoanRequest(q *twotier.LoanRequest, spare int64) (needed int64, ok bool) {
 	t, credit := c.lockCredit(q)
 	defer t.p.mu.Unlock()
 	if q.Number == 0 && !c.borrowingPaused.Load() && t.p.ownership == notOwned {
 		k, err := t.makeShared(c.opt.Now())
 		if err != nil {
-			return used, false
+			return 0, false
 		}
 		credit = loans.NewCredit(q)
 		k.Credit = credit
 	}
 	if credit == nil {
-		return used, false
+		return 0, false
 	}
 	if c.borrowingPaused.Load() {
 		spare = 0
 	}
 	t.recordStored(credit)
 	credit.FillRequest(q, spare)
-	return credit.Demand(), true
+	return credit.Needed(), true
 }
 
 // lockCredit locks the partition of a loan's key and returns the credit, or nil if the key has none

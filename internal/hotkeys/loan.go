@@ -34,10 +34,10 @@ type borrowedKey struct {
 	busy   bool
 	ending bool // to be repaid
 	q      twotier.LoanRequest
-	used   twotier.Demand
+	needed int64   // events since the loan began
 	rate   float64 // events per second that this node needs
 	asked  time.Time
-	since  int64 // events used at the last review
+	since  int64 // needed at the last review
 	cooled int   // consecutive reviews at which the key was no longer hot
 }
 
@@ -52,9 +52,8 @@ func (b *borrowedKey) updateEnding(seen *heat, hot int64) {
 	if b.busy {
 		return // another review follows soon
 	}
-	used := b.used.Counted + b.used.Missed
-	events := used - b.since
-	b.since = used
+	events := b.needed - b.since
+	b.since = b.needed
 	if seen != nil {
 		events += seen.events
 		if seen.check.Limits != nil && !slices.Equal(seen.check.Limits, b.q.Limits) {
@@ -77,12 +76,12 @@ func (b *borrowedKey) spare() int64 {
 
 // prepareRequest prepares the next request. It reports false if the counter no longer has the loan.
 func (b *borrowedKey) prepareRequest(c Counter, now time.Time) bool {
-	used, ok := c.FillLoanRequest(&b.q, b.spare())
+	needed, ok := c.FillLoanRequest(&b.q, b.spare())
 	if d := now.Sub(b.asked); !b.asked.IsZero() && d > 0 {
-		rate := float64(used.Counted+used.Missed-b.used.Counted-b.used.Missed) / d.Seconds()
+		rate := float64(needed-b.needed) / d.Seconds()
 		b.rate = max(rate, (b.rate+rate)/2)
 	}
-	b.used = used
+	b.needed = needed
 	return ok
 }
 

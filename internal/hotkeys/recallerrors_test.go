@@ -56,8 +56,8 @@ func newLender(t *testing.T) *lender {
 	background, l.stop = context.WithCancel(t.Context())
 	l.Tracker = hotkeys.New(hotkeys.Options{Rate: 1000, Placement: lenderPlacement,
 		Table: func() *ring.Table { return table }, Counter: l.Counter, Peers: l,
-		Go:     func(fn func(ctx context.Context)) { go fn(background) },
-		Paused: func() bool { return false }})
+		Go:      func(fn func(ctx context.Context)) { go fn(background) },
+		Changed: func() {}, Paused: func() bool { return false }})
 	t.Cleanup(func() {
 		l.stop()
 		if err := l.Counter.Close(context.Background()); err != nil {

@@ -26,7 +26,7 @@ const (
 
 // Counter borrows and lends, see syncer.Counter.
 type Counter interface {
-	FillLoanRequest(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool)
+	FillLoanRequest(q *twotier.LoanRequest, spare int64) (needed int64, ok bool)
 	AcceptLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time)
 	EndLoan(q *twotier.LoanRequest) bool
 	Lend(ctx context.Context, q *twotier.LoanRequest) (twotier.LoanResponse, error)
@@ -39,7 +39,7 @@ type Peers interface {
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
-// Options configure a [Tracker]. All but Rate, Go, Changed and Logger are required.
+// Options configure a [Tracker]. All but Rate and Logger are required.
 type Options struct {
 	// Rate is the number of operations per second on a key of another node that makes it hot. 0
 	// means that no key ever is.
@@ -50,10 +50,10 @@ type Options struct {
 	Counter   Counter
 	Peers     Peers
 	// Go runs fn in the background with a context that is done when the node closes, or runs it now
-	// if the node is closing. Default: a goroutine.
+	// if the node is closing.
 	Go func(fn func(ctx context.Context))
 	// Changed is called after each change of the shared keys, with the tracker's lock held: it may
-	// call Shared. Default: none.
+	// call Shared.
 	Changed func()
 	// Paused reports whether borrowing is suspended because the cluster counts in Redis.
 	Paused func() bool
@@ -80,12 +80,6 @@ type Tracker struct {
 func New(opt Options) *Tracker {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opt.Changed == nil {
-		opt.Changed = func() {}
-	}
-	if opt.Go == nil {
-		opt.Go = func(fn func(ctx context.Context)) { go fn(context.Background()) }
 	}
 	t := &Tracker{opt: opt, borrowed: map[string]*borrowedKey{}, lent: map[string]time.Time{},
 		recalls: map[string]*recall{}}

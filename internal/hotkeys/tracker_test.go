@@ -74,7 +74,8 @@ func newPair(t *testing.T) (owner, other *side, key string) {
 		s.counter, s.table, s.other = counter, table, sides[1-i]
 		s.Tracker = hotkeys.New(hotkeys.Options{
 			Rate: 1000, Placement: place, Table: func() *ring.Table { return s.table },
-			Counter: counter, Paused: s.paused.Load, Peers: s,
+			Counter: counter, Paused: s.paused.Load, Peers: s, Changed: func() {},
+			Go: func(fn func(ctx context.Context)) { go fn(context.Background()) },
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())

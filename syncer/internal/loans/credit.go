@@ -106,10 +106,9 @@ func (c *Credit) AnswerCheck(n int64, v leaparray.View, ts int64, now time.Time,
 	}
 }
 
-// Demand returns how much of the key was needed since the loan began.
-func (c *Credit) Demand() twotier.Demand {
-	return twotier.Demand{Counted: c.counted, Missed: c.missed}
-}
+// Needed returns how many events of the key were needed since the loan began, including those that
+// found no room.
+func (c *Credit) Needed() int64 { return c.counted + c.missed }
 
 // FillRequest completes the next request: it asks for enough events to have spare ones left, and
 // gives back the excess if there are far more.

@@ -77,7 +77,7 @@ func TestLoanLife(t *testing.T) {
 	if credit.Covers(&op, &check, 0, now) {
 		t.Error("120 of 100 borrowed events are covered")
 	}
-	if got := credit.Demand(); got != (twotier.Demand{Counted: 60, Missed: 60}) {
+	if got := credit.Needed(); got != 60+60 {
 		t.Errorf("demand %+v", got)
 	}
 	// The store acknowledges the 60 events, the rest is given back.
