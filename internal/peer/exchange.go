@@ -60,8 +60,7 @@ func (w *worker) sendUntilAnswered(
 			return nil, w.recordUnanswered(sent, rpc.ErrLate, nil)
 		}
 		m.Until = w.l.deadlineIn(m.Budget)
-		status, reply, err := w.attempt(ctx, &m,
-			earlier(by, time.Now().Add(attemptTimeout)))
+		status, reply, err := w.attempt(ctx, &m)
 		switch {
 		case err == nil && status == replyDone:
 			return reply, nil
@@ -95,16 +94,11 @@ var (
 	errStale = errors.New("it considers the message an old copy")
 )
 
-// recordUnanswered counts an unanswered message, and returns its error.
+// recordUnanswered counts an unanswered message, and returns its error. If any copy may have
+// arrived, the outcome is unknown, whatever the error of the last attempt. Otherwise nothing was
+// done, and kind is the reason: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func (w *worker) recordUnanswered(sent bool, kind, why error) error {
 	w.l.c.failed.Add(1)
-	return unansweredError(sent, kind, why)
-}
-
-// unansweredError returns the error of an unanswered message. If any copy may have arrived, the
-// outcome is unknown, whatever the error of the last attempt. Otherwise nothing was done, and kind
-// is the reason: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
-func unansweredError(sent bool, kind, why error) error {
 	if sent {
 		kind = twotier.ErrUnknownOutcome
 	}
@@ -112,13 +106,6 @@ func unansweredError(sent bool, kind, why error) error {
 		return kind
 	}
 	return fmt.Errorf("%w: %v", kind, why) // only the text: why may wrap another of the kinds
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // pause pauses between two attempts.
@@ -132,8 +119,7 @@ func (w *worker) pause(ctx context.Context, pause time.Duration) {
 }
 
 // attempt sends a message once and reads the reply.
-func (w *worker) attempt(ctx context.Context, m *message,
-	until time.Time) (status byte, reply []byte, err error) {
+func (w *worker) attempt(ctx context.Context, m *message) (status byte, reply []byte, err error) {
 	c := w.l.c
 	key, err := c.keys.cipherFor(sealingSecret(c.keys.list()), "request", m.From, m.To)
 	if err != nil {
@@ -143,7 +129,7 @@ func (w *worker) attempt(ctx context.Context, m *message,
 	bound := [16]byte{}
 	size := copy(bound[:], messageTag(w.raw))
 	c.messages.Add(1)
-	ctx, cancel := context.WithDeadline(ctx, until)
+	ctx, cancel := context.WithTimeout(ctx, min(m.Budget, attemptTimeout))
 	defer cancel()
 	raw, err := c.opt.Transport.Send(ctx, w.l.to.PeerAddress(), w.raw)
 	if err != nil {

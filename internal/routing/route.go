@@ -44,17 +44,10 @@ func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 		return errExpired
 	}
 	d := r.decideByTable(op, true)
-	var err error
-	switch d.to {
-	case local:
-		err = r.completeLocal(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
-	case several, relay:
+	if d.to == several || d.to == relay {
 		r.opt.Loans.Sample([]twotier.Op{*op})
-		fallthrough
-	default:
-		err = r.execute(ctx, &d, op, res)
 	}
-	if err != nil {
+	if err := r.execute(ctx, &d, op, res); err != nil {
 		return r.retry(ctx, d, err, op, res)
 	}
 	return nil

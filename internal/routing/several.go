@@ -35,13 +35,9 @@ func (r *Router) acquireAcrossOwners(
 func (r *Router) relayAcquire(
 	ctx context.Context, to *ring.Member, op *twotier.Op, res *twotier.Result,
 ) error {
-	m := r.messages.Get().(*message)
-	defer r.messages.Put(m)
-	m.tasks[0] = rpc.Task{Verb: rpc.VerbCoordinate, Op: *op}
-	m.res[0], *res = *res, m.res[0] // to reuse the memory of res
-	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
-	m.res[0], *res = *res, m.res[0]
-	m.tasks[0] = rpc.Task{}
+	one := []twotier.Result{*res}
+	r.relayGroup(ctx, to, []int{0}, []twotier.Op{*op}, one)
+	*res = one[0]
 	return r.countIfDenied(ctx, op, res, res.Err)
 }
 
