@@ -186,9 +186,9 @@ type Op struct {
 	// such an Add is refused with syncer.ErrLent while the key is lent, see Counter.IsLent.
 	Recalled bool
 	// Reserve, if not empty, makes an admitted Acquire reserve its events under this id instead of
-	// counting them, until Counter.Confirm or Counter.Undo is called with the id. That must
-	// happen soon, because a partition can't be handed over meanwhile. CountDenied and
-	// Charge then have no effect, and nothing waits for the store. Other kinds ignore it.
+	// counting them, until Counter.Confirm or Counter.Undo is called. That must happen soon,
+	// because a partition can't be handed over meanwhile. CountDenied and Charge then have no
+	// effect, and nothing waits for the store. Other kinds ignore it.
 	Reserve string
 	Checks  []Check
 	// Hold is how long, in milliseconds, what an Acquire counts can be settled: until Until. A

@@ -172,9 +172,6 @@ func (b *batch) prepareCall(op *twotier.Op, checks int) (*call, error) {
 		b.o.calls.Put(k)
 		return nil, err
 	}
-	if op.Reserves() {
-		k.reservation = b.o.newReservation(k)
-	}
 	if b.ahead != nil {
 		for i := range k.targets {
 			k.targets[i].askedAhead, b.ahead[checks+i] = b.ahead[checks+i], nil

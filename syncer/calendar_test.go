@@ -144,6 +144,7 @@ func TestCalendarLimitsLeaveRoomForReservations(t *testing.T) {
 	daily := []twotier.Limit{{Max: 3, Period: period(t, "day")}}
 	op := twotier.Op{Kind: twotier.Acquire, Reserve: "id",
 		Checks: []twotier.Check{{Key: []byte("k"), N: 2, Limits: daily}}}
+	op.TS = clk.Now()
 	if res := do(t, c, op); !res.Allowed {
 		t.Fatalf("reserving: %+v", res)
 	}
@@ -153,7 +154,7 @@ func TestCalendarLimitsLeaveRoomForReservations(t *testing.T) {
 	if res := acquire(t, c, "k", 1, 0, daily); !res.Allowed {
 		t.Errorf("beside a reservation: %+v", res)
 	}
-	if err := c.Confirm(t.Context(), "id", twotier.AckMemory); err != nil {
+	if err := c.Confirm(t.Context(), &op); err != nil {
 		t.Fatal(err)
 	}
 	if res := acquire(t, c, "k", 1, 0, daily); res.Allowed ||

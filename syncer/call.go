@@ -19,22 +19,21 @@ import (
 // are locked together.
 type call struct {
 	decide.Call
-	present     int64 // Now, or the end of the operation's last wait
-	targets     []target
-	parts       []*partition
-	reservation *reservation // if set, the operation is reserved instead of counted
-	refused     bool         // the store refuses one of the keys that were counted
-	places      []keys.Place // see prefetch
-	touched     uint64       // see keys.PrefetchPlaces
-	admission   admission
-	pulse       Pulse // nil if this counter decides alone
-	borrowed    bool  // some of the targets are counted for another counter
+	present   int64 // Now, or the end of the operation's last wait
+	targets   []target
+	parts     []*partition
+	refused   bool         // the store refuses one of the keys that were counted
+	places    []keys.Place // see prefetch
+	touched   uint64       // see keys.PrefetchPlaces
+	admission admission
+	pulse     Pulse // nil if this counter decides alone
+	borrowed  bool  // some of the targets are counted for another counter
 }
 
 // begin prepares the scratch memory for an operation.
 func (k *call) begin(op *twotier.Op, now int64) {
 	k.Op, k.Now, k.present = op, now, now
-	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
+	k.targets, k.parts, k.refused = k.targets[:0], k.parts[:0], false
 	k.Changes = k.Changes[:0]
 }
 
@@ -124,7 +123,7 @@ func (k *call) claimCredits() bool {
 		if !t.isRefusedByPartition(k.Op) {
 			continue
 		}
-		if k.reservation != nil || !t.claimCredit(k.Op) {
+		if k.Op.Reserves() || !t.claimCredit(k.Op) {
 			return false
 		}
 		k.borrowed = true

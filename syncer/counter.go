@@ -43,7 +43,6 @@ func New(opt Options) (*Counter, error) {
 		clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
 	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
 	c.report.log = opt.Logger
-	c.reservations.byID = map[string]*reservation{}
 	c.namespaces = keys.NewNamespaces()
 	if err := opt.addNamespaces(&c.namespaces); err != nil {
 		return nil, err

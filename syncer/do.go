@@ -46,9 +46,6 @@ func (c *Counter) do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	if err := k.prepare(&c.directory, op, c.opt.Now()); err != nil {
 		return err
 	}
-	if op.Reserves() {
-		k.reservation = c.newReservation(k)
-	}
 	counted, err := k.decide(&w, res)
 	switch {
 	case err != nil || !c.durability.waitsForStore(op):
@@ -99,9 +96,8 @@ func (o *operations) runPlainAdd(w *admission, op *twotier.Op, res *twotier.Resu
 type operations struct {
 	opt Options
 	directory
-	durability   durability
-	reservations reservationBook
-	calls        sync.Pool
+	durability durability
+	calls      sync.Pool
 
 	draining atomic.Bool // nothing more is counted, except confirmed reservations
 	closed   atomic.Bool // nothing more is counted or read

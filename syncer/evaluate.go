@@ -53,7 +53,7 @@ func (k *call) add(res *twotier.Result) error {
 
 // acquire decides an Acquire and carries out what the decision changes.
 func (k *call) acquire(res *twotier.Result) (counted bool, err error) {
-	if err := k.Acquire(res, k.reservation != nil); err != nil {
+	if err := k.Acquire(res, k.Op.Reserves()); err != nil {
 		return false, err
 	}
 	for i := range k.targets {
@@ -62,7 +62,7 @@ func (k *call) acquire(res *twotier.Result) (counted bool, err error) {
 		}
 	}
 	k.setSource(res)
-	reserves := k.reservation != nil && res.Allowed && !k.Op.DryRun
+	reserves := k.Op.Reserves() && res.Allowed && !k.Op.DryRun
 	if reserves || k.takes() {
 		if err := k.checkTaken(); err != nil {
 			return false, err

@@ -119,8 +119,8 @@ func TestHandedOverRoundSetsTheTimeToLive(t *testing.T) {
 func TestReservations(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
-	reserve := func(id string, n int64, keys ...string) bool {
-		op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Reserve: id}
+	reserve := func(id string, n int64, keys ...string) (*twotier.Op, bool) {
+		op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Reserve: id, TS: t0}
 		for _, k := range keys {
 			op.Checks = append(op.Checks,
 				twotier.Check{Key: []byte(k), N: n, Limits: limits(60_000, 10)})
@@ -129,9 +129,12 @@ func TestReservations(t *testing.T) {
 		if err := c.Do(context.Background(), &op, &res); err != nil {
 			t.Fatal(err)
 		}
-		return res.Allowed
+		return &op, res.Allowed
 	}
-	if !reserve("one", 6, "a", "b") || reserve("two", 6, "b", "c") || !reserve("three", 6, "c") {
+	one, first := reserve("one", 6, "a", "b")
+	_, second := reserve("two", 6, "b", "c")
+	three, third := reserve("three", 6, "c")
+	if !first || second || !third {
 		t.Fatal("one and three fit, two does not")
 	}
 	if acquire(t, c, "a", 5, 0, limits(60_000, 10)).Allowed {
@@ -140,23 +143,22 @@ func TestReservations(t *testing.T) {
 	if got := count(t, c, "a", 60_000); got != 0 {
 		t.Errorf("a reservation is read as %d", got)
 	}
-	if !c.Undo("one") || c.Undo("one") || c.Undo("nobody's") {
+	if !c.Undo(one) || c.Undo(one) {
 		t.Error("a reservation can be undone once")
 	}
-	if err := c.Confirm(context.Background(), "one", twotier.AckMemory); !errors.Is(err,
-		twotier.ErrUnavailable) {
+	if err := c.Confirm(context.Background(), one); !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("confirmed after it was undone: %v", err)
 	}
 	if !acquire(t, c, "a", 5, 0, limits(60_000, 10)).Allowed {
 		t.Error("an undone reservation stands in the way")
 	}
-	if err := c.Confirm(context.Background(), "three", twotier.AckStore); err != nil {
+	if err := c.Confirm(context.Background(), three); err != nil {
 		t.Fatal(err)
 	}
 	if got := count(t, c, "c", 60_000); got != 6 {
 		t.Errorf("a confirmed reservation is read as %d, want 6", got)
 	}
-	if err := c.Confirm(context.Background(), "three", twotier.AckMemory); err == nil {
+	if err := c.Confirm(context.Background(), three); err == nil {
 		t.Error("confirmed twice")
 	}
 }

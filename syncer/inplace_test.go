@@ -45,7 +45,7 @@ func TestInPlaceOfOneOwner(t *testing.T) {
 				if err == nil && (res.Source == twotier.SourceFallback) != (own < 3) {
 					t.Errorf("owns %b, in place %b: source %s", own, inPlace, res.Source)
 				}
-				c.Undo("id")
+				c.Undo(op)
 			}
 		}
 	}

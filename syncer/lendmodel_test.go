@@ -53,7 +53,7 @@ type message struct {
 
 // reserved is a reservation that is neither confirmed nor undone.
 type reserved struct {
-	id string
+	op twotier.Op
 	n  int64
 	at time.Time
 }
@@ -193,15 +193,15 @@ func (m *loanModel) deliver() {
 
 // reserve reserves some of the key at its owner.
 func (m *loanModel) reserve() {
-	r := reserved{id: fmt.Sprint("r", m.names, len(m.reserved)), n: 1 + int64(m.rnd.IntN(50)),
-		at: m.now().Truncate(time.Millisecond)}
-	op := twotier.Op{Kind: twotier.Acquire, Reserve: r.id,
+	r := reserved{n: 1 + int64(m.rnd.IntN(50)), at: m.now().Truncate(time.Millisecond)}
+	r.op = twotier.Op{Kind: twotier.Acquire, Reserve: fmt.Sprint("r", m.names, len(m.reserved)),
 		Checks: []twotier.Check{{Key: []byte("hot"), N: r.n, Limits: m.limits}}}
 	var res twotier.Result
-	if err := m.lender().Do(m.t.Context(), &op, &res); err != nil {
+	if err := m.lender().Do(m.t.Context(), &r.op, &res); err != nil {
 		m.t.Fatal(err)
 	}
 	if res.Allowed {
+		r.op.TS = r.at.UnixMilli()
 		m.reserved = append(m.reserved, r)
 	}
 	m.names++
@@ -211,10 +211,10 @@ func (m *loanModel) reserve() {
 func (m *loanModel) settle() {
 	for _, r := range m.reserved {
 		if m.rnd.IntN(4) == 0 {
-			m.lender().Undo(r.id)
+			m.lender().Undo(&r.op)
 			continue
 		}
-		err := m.lender().Confirm(context.Background(), r.id, twotier.AckMemory)
+		err := m.lender().Confirm(context.Background(), &r.op)
 		if err != nil && !errors.Is(err, twotier.ErrUnavailable) {
 			m.t.Fatal(err)
 		}

@@ -253,7 +253,7 @@ func (w *world) acquire() {
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judge(&op, keys, &res)
 	}
-	if !op.Counts(&res) || op.Reserve != "" && !(res.Allowed && w.confirm(c)) {
+	if !op.Counts(&res) || op.Reserve != "" && !(res.Allowed && w.confirm(c, &op, keys)) {
 		return
 	}
 	for i, key := range keys {
@@ -283,13 +283,18 @@ func (w *world) check(key string) twotier.Check {
 	return c
 }
 
-// confirm confirms or undoes the reservation. It reports whether the reservation was counted.
-func (w *world) confirm(c *syncer.Counter) bool {
+// confirm confirms or undoes the reservation of some keys. It reports whether the reservation was
+// counted.
+func (w *world) confirm(c *syncer.Counter, op *twotier.Op, keys []string) bool {
+	op.Ack = twotier.AckMemory
+	for i, key := range keys {
+		op.Checks[i].Key = []byte(key)
+	}
 	if w.rnd.IntN(3) == 0 {
-		c.Undo("id")
+		c.Undo(op)
 		return false
 	}
-	err := c.Confirm(context.Background(), "id", twotier.AckMemory)
+	err := c.Confirm(context.Background(), op)
 	if err != nil && !(errors.Is(err, twotier.ErrOverload) && w.plan.memory > 0) {
 		w.t.Errorf("confirm: %v", err)
 	}

@@ -86,7 +86,8 @@ func (w *world) acquireValues() {
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judgeValues(&op, key, &res, now)
 	}
-	if !op.Counts(&res) || op.Reserve != "" && !(res.Allowed && w.confirm(actor)) {
+	op.TS = now
+	if !op.Counts(&res) || op.Reserve != "" && !(res.Allowed && w.confirm(actor, &op, keys)) {
 		return
 	}
 	w.values(key).add(c.Values, now, own)

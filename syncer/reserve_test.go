@@ -44,12 +44,13 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 			Placement: twotier.Placement{Partitions: 1}, MaxMemory: 256 << 10})
 		add(t, c, "known", 1, 0)
 		op := *acquireOp("known", 5, 10)
-		op.Reserve, op.Checks = "id", append(op.Checks, acquireOp("unknown", 7, 10).Checks...)
+		op.TS, op.Reserve = t0, "id"
+		op.Checks = append(op.Checks, acquireOp("unknown", 7, 10).Checks...)
 		if res := do(t, c, op); !res.Allowed {
 			t.Fatalf("%+v", res)
 		}
 		exhaust(t, c, t0)
-		if err := c.Confirm(t.Context(), "id", twotier.AckMemory); err != nil {
+		if err := c.Confirm(t.Context(), &op); err != nil {
 			t.Errorf("Confirm: %v", err)
 		}
 		for key, want := range map[string]int64{"known": 6, "unknown": 7} {
@@ -57,7 +58,7 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 				t.Errorf("%s: counted %d, want %d", key, got, want)
 			}
 		}
-		if err := c.Confirm(t.Context(), "id", twotier.AckMemory); !errors.Is(err,
+		if err := c.Confirm(t.Context(), &op); !errors.Is(err,
 			twotier.ErrUnavailable) {
 			t.Errorf("confirmed twice: %v", err)
 		}
@@ -78,12 +79,12 @@ func TestConfirmAfterCloseLeavesTheReservation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := c.Confirm(t.Context(), "id", twotier.AckMemory); !errors.Is(err,
+		if err := c.Confirm(t.Context(), &op); !errors.Is(err,
 			twotier.ErrClosed) {
 			t.Errorf("Confirm: %v", err)
 		}
 	}
-	if !c.Undo("id") {
+	if !c.Undo(&op) {
 		t.Error("the reservation is gone")
 	}
 }

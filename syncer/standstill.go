@@ -24,7 +24,7 @@ func isAdmission(op *twotier.Op, res *twotier.Result) bool {
 // withdraw returns the error of an admitted operation during which the process stood still. Its
 // counts stay. A reservation is undone: nobody has relied on it yet.
 func (c *Counter) withdraw(op *twotier.Op) error {
-	if op.Reserves() && c.Undo(op.Reserve) {
+	if op.Reserves() && c.Undo(op) {
 		return twotier.ErrNotOwner
 	}
 	return errStoodStill

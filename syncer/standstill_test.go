@@ -82,7 +82,7 @@ func TestStandstillBeforeTheAnswer(t *testing.T) {
 			reserve := acquireOp("key", 4, 10)
 			reserve.Reserve = "id"
 			res = do(reserve)
-			if !errors.Is(res.Err, twotier.ErrNotOwner) || c.Undo("id") {
+			if !errors.Is(res.Err, twotier.ErrNotOwner) || c.Undo(reserve) {
 				t.Errorf("a reservation: %v", res.Err)
 			}
 			if res = do(acquireOp("key", 7, 10)); res.Err != nil || res.Allowed {

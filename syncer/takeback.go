@@ -26,7 +26,7 @@ func (k *call) checkTakes(t *target) error {
 	switch {
 	case t.check.N >= 0:
 		return nil
-	case k.reservation != nil:
+	case k.Op.Reserves():
 		return errTakesReserved
 	case t.lacksStoreCounts():
 		return errStoreDown

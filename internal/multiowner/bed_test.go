@@ -87,13 +87,6 @@ func (n *node) do(op *twotier.Op, res *twotier.Result) {
 	}
 }
 
-// ReservedChecks returns the reservation as one check.
-func (n *node) ReservedChecks(id string) (checks []twotier.Check, ts int64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return []twotier.Check{{Key: []byte("k"), N: n.reserved[id]}}, 1
-}
-
 // failWith makes takeBack fail, until it is called with nil.
 func (n *node) failWith(err error) {
 	n.mu.Lock()
@@ -121,26 +114,26 @@ func (n *node) move() {
 }
 
 // Confirm counts a reservation, which a slow store does not acknowledge in time.
-func (n *node) Confirm(_ context.Context, id string, ack twotier.Ack) error {
+func (n *node) Confirm(_ context.Context, op *twotier.Op) error {
 	if n.Idle() {
 		n.idled.Store(true)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.counted += n.reserved[id]
-	delete(n.reserved, id)
-	n.acks = append(n.acks, ack)
-	if ack == twotier.AckStore && n.slow {
+	n.counted += n.reserved[op.Reserve]
+	delete(n.reserved, op.Reserve)
+	n.acks = append(n.acks, op.Ack)
+	if op.Ack == twotier.AckStore && n.slow {
 		return twotier.ErrUnknownOutcome
 	}
 	return nil
 }
 
-func (n *node) Undo(id string) bool {
+func (n *node) Undo(op *twotier.Op) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, ok := n.reserved[id]
-	delete(n.reserved, id)
+	_, ok := n.reserved[op.Reserve]
+	delete(n.reserved, op.Reserve)
 	return ok
 }
 

@@ -19,21 +19,14 @@ import (
 
 // countInDoubt counts a reservation of unknown outcome. It reports false if the reservation is no
 // longer open.
-func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
+func (p *Participant) countInDoubt(ctx context.Context, id rpc.AcquireID) bool {
 	p.busy.Add(1) // before it is closed, see Idle
 	defer p.busy.Add(-1)
-	checks, ts := p.opt.Counter.ReservedChecks(r.id.String())
-	if !p.reservations.closeInDoubt(r.id, &doubt{checks, ts}, time.Now()) {
-		return false
+	r := p.reservations.closeInDoubt(id, time.Now())
+	if r != nil {
+		p.countReservation(ctx, r)
 	}
-	p.countReservation(ctx, r.id)
-	return true
-}
-
-// doubt holds the counts of a reservation counted in doubt.
-type doubt struct {
-	checks []twotier.Check
-	ts     int64
+	return r != nil
 }
 
 // resolveDoubt waits for the outcome of an acquire that was counted in doubt, and takes the counts
@@ -67,18 +60,19 @@ func (p *Participant) awaitOutcome(ctx context.Context, r *reservation) (Outcome
 	return Forgotten, errForgotten
 }
 
-// takeBack takes back counts made in doubt: at once while this node owns the keys and can reach the
-// store. Otherwise another node may own them, which can't take back counts that it has not received
-// yet. Values stay: they may have been added before.
-func (p *Participant) takeBack(ctx context.Context, d *doubt) {
+// takeBack takes back the counts of an acquire in doubt: at once while this node owns the keys and
+// can reach the store. Otherwise another node may own them, which can't take back counts that it
+// has not received yet. Values stay: they may have been added before.
+func (p *Participant) takeBack(ctx context.Context, counted *twotier.Op) {
 	var later []*twotier.Op
-	for i := range d.checks {
-		if d.checks[i].IsValues() {
+	for _, c := range counted.Checks {
+		if c.N == 0 || c.IsValues() {
 			continue
 		}
-		op := &twotier.Op{Kind: twotier.Add, TS: d.ts, Ack: twotier.AckMemory,
-			Checks: []twotier.Check{d.checks[i]}}
-		if op.Checks[0].N = -op.Checks[0].N; op.Checks[0].IsLease() {
+		c.N = -c.N
+		op := &twotier.Op{Kind: twotier.Add, TS: counted.TS, Ack: twotier.AckMemory,
+			Checks: []twotier.Check{c}}
+		if c.IsLease() {
 			op.Kind, op.TS = twotier.Acquire, 0
 			op.Checks[0].Limits = []twotier.Limit{{Window: 1}}
 		}

@@ -93,7 +93,7 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	outcome, err := q.local.learnOutcome(ctx, r)
 	if err == nil && outcome == Forgotten {
 		q.local.coordinated.set(a.id.Number, Forgotten, time.Now())
-		q.local.countInDoubt(ctx, r)
+		q.local.countInDoubt(ctx, r.id)
 		outcome, err = q.local.awaitOutcome(ctx, r)
 	}
 	if err != nil {

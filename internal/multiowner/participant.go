@@ -1,10 +1,12 @@
 package multiowner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,13 +21,11 @@ const maxReservations = 1 << 16
 
 // Counter decides parts of acquires, see syncer.Counter.
 type Counter interface {
-	// DoAll runs operations in order and sets Err in each result. Confirm counts a reservation of
-	// such an operation, and Reserved lists the counts that would make. Undo gives the reservation
-	// up and reports whether there was one.
+	// DoAll runs operations in order and sets Err in each result. Confirm counts the reservation of
+	// such an operation at its TS. Undo gives the reservation up and reports whether there was one.
 	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
-	ReservedChecks(id string) (checks []twotier.Check, ts int64)
-	Confirm(ctx context.Context, id string, ack twotier.Ack) error
-	Undo(id string) bool
+	Confirm(ctx context.Context, op *twotier.Op) error
+	Undo(op *twotier.Op) bool
 }
 
 // Peers reaches the other nodes. Its errors are the ones of package rpc.
@@ -131,7 +131,7 @@ func (p *Participant) compareWithLimits(
 	}
 	for k, i := range at {
 		res[i] = out[k]
-		p.endStep(&tasks[i], begun[k], &res[i])
+		p.endStep(&tasks[i], &ops[k], begun[k], &res[i])
 	}
 }
 
@@ -150,7 +150,9 @@ func (p *Participant) beginStep(task *rpc.Task, op *twotier.Op) (*decision, erro
 }
 
 // endStep records the result of a step that compares.
-func (p *Participant) endStep(task *rpc.Task, d *decision, res *twotier.Result) {
+func (p *Participant) endStep(
+	task *rpc.Task, op *twotier.Op, d *decision, res *twotier.Result,
+) {
 	admitted := res.Err == nil && res.Allowed
 	switch {
 	case task.Verb == rpc.VerbDecide:
@@ -159,14 +161,31 @@ func (p *Participant) endStep(task *rpc.Task, d *decision, res *twotier.Result) 
 		p.outcomes.endDecision(d, counted, time.Now())
 	case !admitted:
 	case task.Verb == rpc.VerbCompare:
-		p.opt.Counter.Undo(task.Acquire.String())
+		p.opt.Counter.Undo(op)
 	default:
-		r := &reservation{id: task.Acquire, decider: task.Decider, since: time.Now()}
+		r := &reservation{op: reservedOp(op, res), id: task.Acquire, decider: task.Decider,
+			since: time.Now()}
 		if err := p.reservations.add(r, p.opt.Self()); err != nil {
-			p.opt.Counter.Undo(task.Acquire.String())
+			p.opt.Counter.Undo(op)
 			res.Err = err
 		}
 	}
+}
+
+// reservedOp returns a copy of an operation that was admitted and reserved, at the time at which it
+// will be counted.
+func reservedOp(op *twotier.Op, res *twotier.Result) twotier.Op {
+	o := twotier.Op{Kind: op.Kind, TS: op.TS, Reserve: op.Reserve,
+		Checks: make([]twotier.Check, len(op.Checks))}
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		o.Checks[i] = twotier.Check{Kind: c.Kind, NS: bytes.Clone(c.NS), Key: bytes.Clone(c.Key),
+			N: c.N, Until: c.Until, Values: slices.Clone(c.Values)}
+		if i < len(res.Checks) && res.Checks[i].TS != 0 && !c.IsLease() {
+			o.TS = res.Checks[i].TS
+		}
+	}
+	return o
 }
 
 // confirmOrUndo confirms or undoes reservations.
@@ -198,8 +217,9 @@ var errNotAwaited = fmt.Errorf("%w: counted, but not yet acknowledged by the sto
 // receives a confirmation has received no other outcome before.
 func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack twotier.Ack) error {
 	p.reservations.endDoubt(id)
-	if p.reservations.close(id) {
-		return p.opt.Counter.Confirm(ctx, id.String(), ack)
+	if r := p.reservations.close(id); r != nil {
+		r.op.Ack = ack
+		return p.opt.Counter.Confirm(ctx, &r.op)
 	}
 	if ack >= twotier.AckStore || ack == twotier.AckDefault {
 		return errNotAwaited
@@ -216,8 +236,8 @@ var errCounted = fmt.Errorf("%w: counted, because nobody could say what was deci
 func (p *Participant) undo(id rpc.AcquireID) error {
 	open, counted := p.reservations.giveUp(id, time.Now())
 	switch {
-	case open:
-		p.opt.Counter.Undo(id.String())
+	case open != nil:
+		p.opt.Counter.Undo(&open.op)
 	case counted:
 		p.undoDoubt(id)
 		return errCounted

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/rpc"
 )
@@ -32,8 +33,8 @@ type ending struct {
 	// counted marks a reservation that was counted in doubt. Otherwise it was undone before it was
 	// made.
 	counted bool
-	// doubt holds the counts until it is known whether the acquire was carried out.
-	doubt *doubt
+	// doubt is what was counted, until it is known whether the acquire was carried out.
+	doubt *twotier.Op
 }
 
 // maxEnded bounds the remembered endings. There are some only after nodes could not reach each
@@ -42,6 +43,7 @@ const maxEnded = 2 * maxReservations
 
 // reservation is a reservation that waits to be confirmed or undone.
 type reservation struct {
+	op      twotier.Op // is counted once it is confirmed
 	id      rpc.AcquireID
 	decider string // name of the member that decides about it
 	since   time.Time
@@ -78,27 +80,27 @@ func (r *reservations) add(o *reservation, self string) error {
 	return nil
 }
 
-// close removes an open reservation. It reports false if there is none.
-func (r *reservations) close(id rpc.AcquireID) bool {
+// close removes and returns an open reservation, or returns nil if there is none.
+func (r *reservations) close(id rpc.AcquireID) *reservation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.closeLocked(id)
 }
 
 // closeInDoubt is close for a reservation that is counted in doubt.
-func (r *reservations) closeInDoubt(id rpc.AcquireID, d *doubt, now time.Time) bool {
+func (r *reservations) closeInDoubt(id rpc.AcquireID, now time.Time) *reservation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	open := r.closeLocked(id)
-	if open {
-		r.endLocked(id, ending{at: now, counted: true, doubt: d})
+	if open != nil {
+		r.endLocked(id, ending{at: now, counted: true, doubt: &open.op})
 	}
 	return open
 }
 
-// endDoubt returns the counts of an acquire in doubt, once: now its outcome is known. It returns
-// nil if there are none.
-func (r *reservations) endDoubt(id rpc.AcquireID) *doubt {
+// endDoubt returns what an acquire in doubt has counted, once: now its outcome is known. It returns
+// nil if there is nothing.
+func (r *reservations) endDoubt(id rpc.AcquireID) *twotier.Op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e, known := r.ended[id]
@@ -110,12 +112,12 @@ func (r *reservations) endDoubt(id rpc.AcquireID) *doubt {
 	return d
 }
 
-// giveUp removes a reservation that is undone, and refuses it if it arrives later. open is false if
-// there is none. counted is true if it was counted in doubt, and only for the first call.
-func (r *reservations) giveUp(id rpc.AcquireID, now time.Time) (open, counted bool) {
+// giveUp removes and returns a reservation that is undone. If there is none, it refuses it if it
+// arrives later. counted is true if it was counted in doubt, and only for the first call.
+func (r *reservations) giveUp(id rpc.AcquireID, now time.Time) (open *reservation, counted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if open = r.closeLocked(id); !open {
+	if open = r.closeLocked(id); open == nil {
 		e := r.ended[id]
 		counted = e.counted
 		r.endLocked(id, ending{at: now, doubt: e.doubt})
@@ -142,14 +144,13 @@ func (r *reservations) expire(now time.Time) {
 	})
 }
 
-func (r *reservations) closeLocked(id rpc.AcquireID) bool {
+func (r *reservations) closeLocked(id rpc.AcquireID) *reservation {
 	o := r.open[id]
-	if o == nil {
-		return false
+	if o != nil {
+		o.closed = true
+		delete(r.open, id)
 	}
-	o.closed = true
-	delete(r.open, id)
-	return true
+	return o
 }
 
 // takeOverdue returns reservations whose time is up, each of them once.

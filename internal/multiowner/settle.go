@@ -88,23 +88,24 @@ func (p *Participant) settleReservation(ctx context.Context, r *reservation) {
 	switch outcome {
 	case NotCarriedOut:
 		// If it was counted in doubt meanwhile, undo has to report that to the coordinator.
-		if p.reservations.close(r.id) {
-			p.opt.Counter.Undo(r.id.String())
+		if p.reservations.close(r.id) != nil {
+			p.opt.Counter.Undo(&r.op)
 		}
 	case CarriedOut:
-		if p.reservations.close(r.id) {
-			p.countReservation(ctx, r.id)
+		if p.reservations.close(r.id) != nil {
+			p.countReservation(ctx, r)
 		}
 	default:
-		if p.countInDoubt(ctx, r) {
+		if p.countInDoubt(ctx, r.id) {
 			p.opt.Go(func(ctx context.Context) { p.resolveDoubt(ctx, r) })
 		}
 	}
 }
 
 // countReservation counts a closed reservation.
-func (p *Participant) countReservation(ctx context.Context, id rpc.AcquireID) {
-	if err := p.opt.Counter.Confirm(ctx, id.String(), twotier.AckMemory); err != nil {
+func (p *Participant) countReservation(ctx context.Context, r *reservation) {
+	r.op.Ack = twotier.AckMemory
+	if err := p.opt.Counter.Confirm(ctx, &r.op); err != nil {
 		p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
 	}
 }

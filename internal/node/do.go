@@ -111,18 +111,13 @@ func (m markingCounter) DoAll(ctx context.Context, ops []twotier.Op, res []twoti
 	}
 }
 
-// ReservedChecks is syncer.Counter.ReservedChecks.
-func (m markingCounter) ReservedChecks(id string) (checks []twotier.Check, ts int64) {
-	return m.n.opt.Counter.ReservedChecks(id)
-}
-
 // Confirm is syncer.Counter.Confirm.
-func (m markingCounter) Confirm(ctx context.Context, id string, ack twotier.Ack) error {
-	return m.n.opt.Counter.Confirm(ctx, id, ack)
+func (m markingCounter) Confirm(ctx context.Context, op *twotier.Op) error {
+	return m.n.opt.Counter.Confirm(ctx, op)
 }
 
 // Undo is syncer.Counter.Undo.
-func (m markingCounter) Undo(id string) bool { return m.n.opt.Counter.Undo(id) }
+func (m markingCounter) Undo(op *twotier.Op) bool { return m.n.opt.Counter.Undo(op) }
 
 // tally counts operations by kind and by the source of their answer.
 type tally struct {

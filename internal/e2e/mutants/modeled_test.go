@@ -27,7 +27,7 @@ var modeled = []mutant{
 		"\tcase refused:\n", "\tcase refused, id.Number < r.settled:\n",
 		"./internal/e2e/simtest TestGroupsAreWholeAfterAStandstill"},
 	{"what was counted in doubt stays counted", "internal/multiowner/doubt.go",
-		"if op.Checks[0].N = -op.Checks[0].N; op", "if op.Checks[0].N = 0; op",
+		"\t\tc.N = -c.N\n", "\t\tc.N = 0\n",
 		"./internal/e2e/simtest TestGroupsAreWholeAfterAStandstill"},
 	{"an owner that can be reached is replaced along with another", "internal/routing/fallback.go",
 		"\tfor _, p := range gone {\n",

@@ -85,8 +85,9 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		const limit = 400
 		keys := w.keysOf(b, "y", 4)
-		must.Succeed(t, b.reserve("slow", acquiring(limit, keys[0])))
-		time.AfterFunc(800*time.Millisecond, func() { b.counter.Undo("slow") })
+		slow := acquiring(limit, keys[0])
+		must.Succeed(t, b.reserve("slow", slow))
+		time.AfterFunc(800*time.Millisecond, func() { b.counter.Undo(slow) })
 		left := make(chan error, 1)
 		go func() { left <- b.leave() }()
 		var admitted [4]atomic.Int64
@@ -127,9 +128,10 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 		if _, err := c.do(adding(key), 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		must.Succeed(t, b.reserve("slow", acquiring(100, key)))
+		slow := acquiring(100, key)
+		must.Succeed(t, b.reserve("slow", slow))
 		w.net.Slow(c.ip, b.ip, 200*time.Millisecond)
-		time.AfterFunc(1250*time.Millisecond, func() { b.counter.Undo("slow") })
+		time.AfterFunc(1250*time.Millisecond, func() { b.counter.Undo(slow) })
 		left := make(chan error, 1)
 		go func() { left <- b.leave() }()
 		time.Sleep(1050 * time.Millisecond)

@@ -28,14 +28,16 @@ func (r Reservations) ReservedEvents(ns, key []byte) (n int64) {
 	return n
 }
 
-// Remove removes a reservation.
-func (r *Reservations) Remove(id string) {
+// Remove removes a reservation. It reports whether there was one.
+func (r *Reservations) Remove(id string) bool {
 	kept := (*r)[:0]
 	for _, h := range *r {
 		if h.id != id {
 			kept = append(kept, h)
 		}
 	}
+	removed := len(*r) - len(kept)
 	clear((*r)[len(kept):])
 	*r = kept
+	return removed > 0
 }
