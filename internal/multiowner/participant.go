@@ -164,8 +164,8 @@ func (p *Participant) endStep(
 		p.opt.Counter.Undo(op)
 	default:
 		r := &reservation{op: reservedOp(op, res), id: task.Acquire, decider: task.Decider,
-			since: time.Now()}
-		if err := p.reservations.add(r, p.opt.Self()); err != nil {
+			since: time.Now(), settling: task.Acquire.Coordinator == p.opt.Self()}
+		if err := p.reservations.add(r); err != nil {
 			p.opt.Counter.Undo(op)
 			res.Err = err
 		}

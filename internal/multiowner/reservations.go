@@ -14,7 +14,6 @@ import (
 type reservations struct {
 	mu   sync.Mutex
 	open map[rpc.AcquireID]*reservation
-	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
 	gone map[string]departure // members that decide nothing any more
 	// ended holds the endings to report to an undo, or to a reservation that arrives after its
 	// undo.
@@ -47,7 +46,9 @@ type reservation struct {
 	id      rpc.AcquireID
 	decider string // name of the member that decides about it
 	since   time.Time
-	closed  bool
+	// settling means that this node asks for its outcome, or that its coordinator runs on this node
+	// and will settle it.
+	settling bool
 	// abandoned means that the coordinator itself asks, because it does not know the outcome.
 	abandoned bool
 }
@@ -58,10 +59,9 @@ func (r *reservations) count() int {
 	return len(r.open)
 }
 
-// add records a reservation. It becomes overdue only if it was made for another node. add refuses a
-// reservation whose decider is leaving, because that node would neither decide nor answer any more,
-// and a reservation that was undone meanwhile.
-func (r *reservations) add(o *reservation, self string) error {
+// add records a reservation. add refuses a reservation whose decider is leaving, because that node
+// would neither decide nor answer any more, and a reservation that was undone meanwhile.
+func (r *reservations) add(o *reservation) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, gone := r.gone[o.decider]; gone {
@@ -74,9 +74,6 @@ func (r *reservations) add(o *reservation, self string) error {
 		r.open = map[rpc.AcquireID]*reservation{}
 	}
 	r.open[o.id] = o
-	if o.id.Coordinator != self {
-		r.due = append(r.due, o)
-	}
 	return nil
 }
 
@@ -146,10 +143,7 @@ func (r *reservations) expire(now time.Time) {
 
 func (r *reservations) closeLocked(id rpc.AcquireID) *reservation {
 	o := r.open[id]
-	if o != nil {
-		o.closed = true
-		delete(r.open, id)
-	}
+	delete(r.open, id)
 	return o
 }
 
@@ -157,15 +151,12 @@ func (r *reservations) closeLocked(id rpc.AcquireID) *reservation {
 func (r *reservations) takeOverdue(now time.Time) (late []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	done := 0
-	for done < len(r.due) && elapsed.Between(r.due[done].since, now) > reserveTime {
-		if o := r.due[done]; !o.closed {
+	for _, o := range r.open {
+		if !o.settling && elapsed.Between(o.since, now) > reserveTime {
+			o.settling = true
 			late = append(late, o)
 		}
-		done++
 	}
-	clear(r.due[:done])
-	r.due = r.due[done:]
 	return late
 }
 
