@@ -32,15 +32,22 @@ func (p *Participant) countInDoubt(ctx context.Context, id rpc.AcquireID) bool {
 // resolveDoubt waits for the outcome of an acquire that was counted in doubt, and takes the counts
 // back if it was not carried out.
 func (p *Participant) resolveDoubt(ctx context.Context, r *reservation) {
-	outcome, err := p.awaitOutcome(ctx, r)
-	if err != nil {
-		return
+	switch outcome, err := p.awaitOutcome(ctx, r); {
+	case err != nil:
+	case outcome == NotCarriedOut:
+		p.undoDoubt(ctx, r.id)
+	default:
+		p.reservations.endDoubt(r.id)
 	}
+}
+
+// undoDoubt takes back the counts of an acquire in doubt that was not carried out, if there are any
+// left.
+func (p *Participant) undoDoubt(ctx context.Context, id rpc.AcquireID) {
 	p.takingBack.Add(1) // before the doubt ends, see InDoubt
 	defer p.takingBack.Add(-1)
-	d := p.reservations.endDoubt(r.id)
-	if d != nil && outcome == NotCarriedOut {
-		p.takeBack(ctx, d)
+	if counted := p.reservations.endDoubt(id); counted != nil {
+		p.takeBack(ctx, counted)
 	}
 }
 
@@ -160,19 +167,5 @@ func (c *coordinatedOutcomes) expire(now time.Time) {
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.byNumber, func(_ uint64, o coordinatedOutcome) bool {
 		return elapsed.Between(o.at, now) > doubtTime
-	})
-}
-
-// undoDoubt takes back the counts of an acquire in doubt, if any, in the background.
-func (p *Participant) undoDoubt(id rpc.AcquireID) {
-	p.takingBack.Add(1) // before the doubt ends, see InDoubt
-	d := p.reservations.endDoubt(id)
-	if d == nil {
-		p.takingBack.Add(-1)
-		return
-	}
-	p.opt.Go(func(ctx context.Context) {
-		defer p.takingBack.Add(-1)
-		p.takeBack(ctx, d)
 	})
 }

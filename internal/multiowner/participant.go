@@ -85,8 +85,8 @@ func (p *Participant) Idle() bool {
 	return p.busy.Load() == 0 && p.reservations.count() == 0 && p.busy.Load() == 0
 }
 
-// Serve runs steps of acquires over several owners, in order, and sets Err in each result.
-// Confirmations that wait for the store wait together.
+// Serve runs steps of acquires over several owners (rpc.Verb.IsStep), in order, and sets Err in
+// each result. Confirmations that wait for the store wait together.
 func (p *Participant) Serve(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	p.busy.Add(1)
 	defer p.busy.Add(-1)
@@ -197,10 +197,6 @@ func (p *Participant) confirmOrUndo(ctx context.Context, tasks []rpc.Task, res [
 		switch {
 		case task.Verb == rpc.VerbUndo:
 			res[i].Err = p.undo(task.Acquire)
-		case task.Verb != rpc.VerbConfirm:
-			res[i].Err = fmt.Errorf("%w: verb %d is not about a reservation",
-				twotier.ErrUnavailable,
-				task.Verb)
 		case len(tasks) > 1 && task.Op.Ack >= twotier.AckStore:
 			waiting.Go(func() { res[i].Err = p.confirm(ctx, task.Acquire, task.Op.Ack) })
 		default:
@@ -239,7 +235,7 @@ func (p *Participant) undo(id rpc.AcquireID) error {
 	case open != nil:
 		p.opt.Counter.Undo(&open.op)
 	case counted:
-		p.undoDoubt(id)
+		p.opt.Go(func(ctx context.Context) { p.undoDoubt(ctx, id) })
 		return errCounted
 	}
 	return nil
