@@ -108,3 +108,21 @@ func ReadHead(head uint16) (op twotier.Op, again uint16, ok bool) {
 	verb := readHead(&r, head, &op)
 	return op, headOf(&op) | uint16(verb), r.err == nil
 }
+
+// Leads returns how much earlier than its message each of some calls with these deadlines ends, in
+// the order of the message, as the receiver reads it.
+func Leads(now time.Time, deadlines ...time.Time) (leads []time.Duration) {
+	calls := make([]*call, len(deadlines))
+	for i, by := range deadlines {
+		calls[i] = &call{body: []byte{}, by: by}
+	}
+	sortCalls(calls)
+	r := reader{b: appendCalls(nil, calls, now)}
+	for len(r.b) > 0 {
+		lead := time.Duration(r.uint()) * time.Microsecond
+		for range r.uint() {
+			leads = append(leads, lead)
+		}
+	}
+	return leads
+}

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -63,10 +62,9 @@ func (w *worker) send(batch []*call) {
 	if len(live) == 0 {
 		return
 	}
-	slices.SortStableFunc(live, func(a, b *call) int {
-		return -cmp.Compare(a.by.UnixNano(), b.by.UnixNano())
-	})
-	reply, err := w.exchangeCalls(live, now)
+	sortCalls(live)
+	w.body = appendCalls(w.body[:0], live, now)
+	reply, err := w.exchange(w.l.ctx, kindTasks, w.body, live[0].by)
 	r := reader{b: reply}
 	for _, k := range live {
 		if err == nil {
@@ -79,10 +77,11 @@ func (w *worker) send(batch []*call) {
 	}
 }
 
-// exchangeCalls sends calls, sorted by deadline, latest first, as one message.
-func (w *worker) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
-	w.body = appendCalls(w.body[:0], calls, now)
-	return w.exchange(w.l.ctx, kindTasks, w.body, calls[0].by)
+// sortCalls sorts calls by deadline, latest first. It compares deadlines by the same clock as
+// appendCalls, the monotonic one. Two times close to each other can have another order by the wall
+// clock, because time.Now reads the two clocks one after the other.
+func sortCalls(calls []*call) {
+	slices.SortStableFunc(calls, func(a, b *call) int { return b.by.Compare(a.by) })
 }
 
 // slack limits how much a call's deadline may be brought forward, to a sixteenth of its remaining
