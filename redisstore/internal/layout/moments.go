@@ -184,9 +184,6 @@ func (l Lists) Finish(changed func(name string)) {
 	changed(OpenField)
 }
 
-// IsMoments reports whether a field lists moments.
-func IsMoments(name string) bool { return name != "" && name[:1] == OpenField }
-
 // IsListed reports whether n events of a cell can be listed.
 func IsListed(at leaparray.Stretch, n int64) bool {
 	return isListed(&syncer.Bucket{Stretch: at, N: n})
