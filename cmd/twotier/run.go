@@ -49,7 +49,7 @@ func newRoot(o cli.IO) *cobra.Command {
 		return errors.Join(cmd.Help(), errNoCommand)
 	}
 	addGroup(root, "Run a server:", serveCommand(o), demoCommand(o), tokenCommand(o),
-		doctorCommand(o))
+		doctorCommand(o), storedCommand(o))
 	addGroup(root, "Ask a running server:", cli.Commands(o)...)
 	root.AddCommand(versionCommand(o))
 	cli.Prepare(root, o)

@@ -384,7 +384,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",
 		},
 		"cmd/twotier": {"twotier.dev/twotier/...", automemlimit, cobra, goRedis, fasthttp,
-			memberlist, prometheus, systemd, "golang.org/x/sys/unix"},
+			memberlist, pflag, prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
 		"internal/testing/extended": {

@@ -27,7 +27,7 @@ func bansSpec() spec {
 			return func(ctx context.Context, s *session, args []string) error {
 				key, err := "", error(nil)
 				if len(args) > 0 {
-					if key, err = oneKey(args); err != nil {
+					if key, err = OneKey(args); err != nil {
 						return err
 					}
 					if *rule == "" {

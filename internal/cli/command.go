@@ -47,7 +47,7 @@ func (s spec) command(o IO) *cobra.Command {
 // keyRunner returns a runner for commands whose only argument is a key.
 func keyRunner(run func(ctx context.Context, s *session, key string) error) runner {
 	return func(ctx context.Context, s *session, args []string) error {
-		key, err := oneKey(args)
+		key, err := OneKey(args)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func explainSpec() spec {
 			return func(ctx context.Context, s *session, args []string) error {
 				query := queryOf("ns", *ns, "rule", *rule, "id", *id)
 				if *id == "" || len(args) > 0 {
-					key, err := oneKey(args)
+					key, err := OneKey(args)
 					if err != nil {
 						return err
 					}

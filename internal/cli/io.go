@@ -65,8 +65,8 @@ func usagef(format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...)}
 }
 
-// oneKey returns the key, which must be the only argument.
-func oneKey(args []string) (string, error) {
+// OneKey returns the key, which must be the only argument.
+func OneKey(args []string) (string, error) {
 	switch {
 	case len(args) == 0:
 		return "", usagef("the KEY is missing")

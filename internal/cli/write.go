@@ -89,7 +89,7 @@ func addSpec() spec {
 }
 
 func (s *session) add(ctx context.Context, e eventFlags, args []string) error {
-	key, err := oneKey(args)
+	key, err := OneKey(args)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func acquireBody(e eventFlags, rules ruleNames, all checks,
 		body.Checks = all
 		return body, nil
 	}
-	key, err := oneKey(args)
+	key, err := OneKey(args)
 	if err != nil {
 		return body, err
 	}
