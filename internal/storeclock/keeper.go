@@ -109,12 +109,18 @@ func (k *Keeper) Measure(ctx context.Context) {
 	}
 	first := !k.belief.started
 	follow, anew := k.belief.Accept(k.opt.Clock.NewMeasurement(ahead))
-	if anew {
+	switch {
+	case anew:
 		step := k.opt.Clock.Set(follow)
 		k.opt.Logger.Warn("the store's clock was wrong when this node started: setting the time",
 			"step", step)
-	} else if step := k.opt.Clock.Follow(follow); !first && absDiff(step, 0) > smallStep {
-		k.opt.Logger.Warn("following a step of the store's clock", "step", step)
+	case first && absDiff(follow, 0) <= smallStep:
+		// A node that has just started decides nothing by a clock that has yet to fall back.
+		k.opt.Clock.Set(follow)
+	default:
+		if step := k.opt.Clock.Follow(follow); !first && absDiff(step, 0) > smallStep {
+			k.opt.Logger.Warn("following a step of the store's clock", "step", step)
+		}
 	}
 }
 

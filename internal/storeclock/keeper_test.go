@@ -70,6 +70,27 @@ func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 	})
 }
 
+// TestKeeperSetsTheTimeAtStart starts on a machine whose clock is ahead of the source's: the first
+// measurement puts the time back at once, because a node that still had to fall back would take
+// events for older than they are. Later ones slow it down.
+func TestKeeperSetsTheTimeAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := storeclock.New(nil, nil)
+		k, s := keep(t, storeclock.Options{Clock: clock})
+		early := clock.Now()
+		s.ahead.Store(int64(-900 * time.Millisecond))
+		k.Measure(t.Context())
+		if now := clock.Now(); now != early-900 {
+			t.Errorf("it is %d ms later than the source's time", now-early+900)
+		}
+		s.ahead.Store(int64(-950 * time.Millisecond))
+		k.Measure(t.Context())
+		if now := clock.Now(); now != early-900 {
+			t.Errorf("the time went back by %d ms", early-900-now)
+		}
+	})
+}
+
 // TestKeeperWithoutAnAnswer goes on as before: an unreachable source is no reason for doubt.
 func TestKeeperWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
