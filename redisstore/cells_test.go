@@ -285,3 +285,32 @@ func TestMillisecondsFoldInTime(t *testing.T) {
 		t.Errorf("%d events, %d fields, %d of a millisecond", n, len(cells), moments)
 	}
 }
+
+// TestRedisListsMomentsAsGoDoes counts the same moments in rounds, one by one and several at a time,
+// and in Go: the fields are the same to the byte, as pure-Redis mode relies on.
+func TestRedisListsMomentsAsGoDoes(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), 22))
+	for key := range 20 {
+		want, name := layout.Lists{}, fmt.Sprint("k", key)
+		for seq := range uint64(40) {
+			k := syncer.KeyRound{Key: []byte(name), TTL: 3_600_000}
+			for range 1 + dice.IntN(3)*dice.IntN(15) {
+				at := t0 + dice.Int64N(3)*dice.Int64N(1<<dice.IntN(27))
+				b := counts(leaparray.Moment(at), 1+dice.Int64N(255))
+				k.Adds = append(k.Adds, b)
+				want.Push(b.Start, b.N, func(string) {})
+			}
+			r := &syncer.Round{Writer: name, Seq: seq + 1, Keys: []syncer.KeyRound{k}}
+			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
+				t.Fatal(r.Err, r.Keys[0].Err)
+			}
+			want.Finish(func(string) {})
+			got := s.Client().HGetAll(t.Context(), redisstore.Key(0, nil, k.Key)).Val()
+			if !maps.Equal(got, map[string]string(want)) {
+				t.Fatalf("after %d rounds: %q, want %q", seq+1, got, want)
+			}
+		}
+	}
+}
