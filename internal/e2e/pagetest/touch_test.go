@@ -1,8 +1,11 @@
 package pagetest
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
+	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -29,6 +32,23 @@ func (p *page) tap(selector string) {
 	p.aim(selector, "pointerdown", p.touch)
 }
 
+// tapUntil taps an element until an expression holds: like a person, again if nothing has come of
+// it, because the list was drawn anew between the finger's coming and going.
+func (p *page) tapUntil(selector, what, expression string) {
+	p.t.Helper()
+	proctest.UntilNil(p.t, what, func() error {
+		p.tap(selector)
+		for range 50 {
+			var holds bool
+			if err := p.evaluate("Boolean("+expression+")", &holds); err != nil || holds {
+				return err
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		return fmt.Errorf("%s does not hold", expression)
+	})
+}
+
 // inSight is an expression that is true if the counts of a key are on the screen.
 const inSight = `(() => {
 	const row = document.querySelector("#counts tr");
@@ -45,8 +65,7 @@ func TestTappedKeyIsShown(t *testing.T) {
 	p.phone()
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12 &&
 		document.querySelectorAll("#shadowed button").length === 8`)
-	p.tap("#top button")
-	p.until("the key is in sight", inSight)
+	p.tapUntil("#top button", "the key is in sight", inSight)
 	p.shoot("phone-key.png")
 	var at []float64
 	p.eval(`(() => {
@@ -68,8 +87,7 @@ func TestTappedListMovesOn(t *testing.T) {
 	p := b.open(node, "")
 	p.phone()
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 3`)
-	p.tap("#top button")
-	p.until("the key is in sight", inSight)
+	p.tapUntil("#top button", "the key is in sight", inSight)
 	node.MustPost("/v1/add", `{"key":"newcomer","n":99}`)
 	p.until("a new key is listed first",
 		`document.querySelector("#top button").title === "newcomer"`)
