@@ -286,8 +286,8 @@ func TestMillisecondsFoldInTime(t *testing.T) {
 	}
 }
 
-// TestRedisListsMomentsAsGoDoes counts the same moments in rounds, one by one and several at a time,
-// and in Go: the fields are the same to the byte, as pure-Redis mode relies on.
+// TestRedisListsMomentsAsGoDoes counts the same moments in rounds, one by one and several at a
+// time, and in Go: the fields are the same to the byte, as pure-Redis mode relies on.
 func TestRedisListsMomentsAsGoDoes(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})

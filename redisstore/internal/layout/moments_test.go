@@ -57,8 +57,8 @@ func checkLists(t *testing.T, lists layout.Lists, want map[int64]int64) {
 		got[b.Start] = b.N
 	}
 	if !maps.Equal(got, want) || listed != others {
-		t.Fatalf("%v, want %v; %d moments are said to be in other fields, %d are", got, want, listed,
-			others)
+		t.Fatalf("%v, want %v; %d moments are said to be in other fields, %d are", got, want,
+			listed, others)
 	}
 }
 
