@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -312,5 +315,59 @@ func TestRedisListsMomentsAsGoDoes(t *testing.T) {
 				t.Fatalf("after %d rounds: %q, want %q", seq+1, got, want)
 			}
 		}
+	}
+}
+
+// TestContentOfManyBuckets folds a key of a ladder with more buckets than Lua can pass to a
+// command: its content is too large to be written, and nothing is lost or counted twice.
+func TestContentOfManyBuckets(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 4096},
+		leaparray.Level{Width: time.Hour, Count: 48})
+	must.Succeed(t, err)
+	const buckets = 4090
+	k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Ladder: l}
+	for i := range int64(buckets) {
+		at := leaparray.Stretch{Start: second.Start - i*1000, Width: 1000}
+		k.Adds = append(k.Adds, counts(at, 1))
+	}
+	r := &syncer.Round{Writer: "w", Seq: 1, Now: t0, Keys: []syncer.KeyRound{k}}
+	for range 2 {
+		if send(t, s, r); r.Err != nil || r.Lost || r.Keys[0].Err != nil {
+			t.Fatal(r.Err, r.Lost, r.Keys[0].Err)
+		}
+		r.Acked, r.Seq = 1, 2
+		r.Keys[0].Fold, r.Keys[0].Content = true, slices.Clone(k.Adds)
+		r.Keys[0].Adds = []syncer.Bucket{counts(second, 1)}
+		r.Keys[0].Content[0].N = 2
+	}
+	got := cellsOf(t, s, "key", "k")
+	if got.sum() != buckets+1 || got[second] != 2 {
+		t.Errorf("%d events, %d in the last second, want %d and 2", got.sum(), got[second],
+			buckets+1)
+	}
+}
+
+// TestRefusedMomentsLeaveNothing revokes PEXPIRE: a key that can't be given a time to live is
+// refused, again and again, and is not there afterwards.
+func TestRefusedMomentsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	f := &refusing{t: t, srv: srv}
+	f.allow("+", "pexpire")
+	s := open(t, redisstore.Options{URL: "redis://limited:secret@" + srv.Addr()})
+	works(t, s)
+	f.allow("-", "pexpire")
+	for seq := range uint64(3) {
+		r := &syncer.Round{Writer: "w", Seq: seq + 1, Keys: []syncer.KeyRound{{Key: []byte("k"),
+			TTL: 3_600_000, Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 3),
+				counts(leaparray.Moment(t0+1), 1)}}}}
+		if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil {
+			t.Fatal(r.Err, r.Keys[0].Err)
+		}
+	}
+	if n := srv.Do("HLEN", redisstore.Key(0, nil, []byte("k"))).Val(); n != int64(0) {
+		t.Errorf("%v fields are left", n)
 	}
 }

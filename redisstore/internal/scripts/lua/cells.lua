@@ -18,6 +18,7 @@ local function isValue(field) return field and byte(field) == 118 end
 
 local char, floor, sub = string.char, math.floor, string.sub
 local OPEN, HEAD, MOST, MIDDLE = 'o', 8, 13, 2 ^ 23
+local ATONCE = 7000 -- Lua can't unpack more than about 8,000 at a time
 
 -- baseAt returns the base whose bytes begin at a position.
 local function baseAt(text, at)
@@ -116,6 +117,7 @@ local function push(key, adds, first, last, ttl)
     held = held .. momentIn(after, tonumber(adds[i + 1]))
   end
   sets[#sets + 1], sets[#sets + 2] = OPEN, held
+  if #sets > ATONCE then return nil, 'ERR too many moments at once' end
   local new = put(key, ttl, unpack(sets))
   if type(new) == 'table' then return nil, new.err end
   return new, total + (#held - HEAD) / 4
@@ -315,7 +317,9 @@ local function remove(key, flat, gone, ttl)
   for _, c in ipairs(gone) do
     if not c[6] then names[#names + 1] = c[4] end
   end
-  if #sets > 0 and type(put(key, ttl, unpack(sets))) == 'table' then return false end
+  if #sets > ATONCE or #sets > 0 and type(put(key, ttl, unpack(sets))) == 'table' then
+    return false
+  end
   for i = 1, #names, 1000 do -- Lua can't unpack more than about 8,000 at a time
     local done = redis.pcall(HDEL, key, unpack(names, i, math.min(i + 999, #names)))
     if type(done) == 'table' then

@@ -39,12 +39,32 @@ local function addsOf(part, at)
   return adds
 end
 
+-- unpush removes moments that were just pushed from the lists of a key. It returns a table with the
+-- positions of the adds whose moments it has removed.
+local function unpush(key, adds, ttl)
+  local wanted, gone, removed, flat = {}, {}, {}, try(HGETALL, key)
+  for j = 1, #adds, 2 do
+    if isPushed(adds[j], adds[j + 1]) then wanted[adds[j]] = j end
+  end
+  local cells = flat.err and {} or cellsOf(flat)
+  for i = #cells, 1, -1 do
+    local c = cells[i]
+    local field = c[6] and nameOf(c[1], 1)
+    local j = field and wanted[field]
+    if j and tonumber(adds[j + 1]) == c[3] then
+      gone[#gone + 1], removed[j], wanted[field] = c, true, nil
+    end
+  end
+  return #gone > 0 and remove(key, flat, gone, ttl) and removed or {}
+end
+
 -- undo takes back the first n adds of a key, with those that were pushed or without. Values that
 -- were seen stay.
 local function undo(key, part, adds, n, pushed)
   if isValue(adds[1]) then return end
+  local removed = pushed and unpush(key, adds, part.ttl) or {}
   for j = 1, 2 * n, 2 do
-    if (pushed or not isPushed(adds[j], adds[j + 1])) and
+    if not removed[j] and (pushed or not isPushed(adds[j], adds[j + 1])) and
       tonumber(add(key, adds[j], negated(adds[j + 1]), part.ttl)) == 0 then
       try(HDEL, key, adds[j])
     end
@@ -310,8 +330,9 @@ local function round(k, n, p)
     for _, name in ipairs(names) do
       if not kept[name] and (isMoments(name) or cell(name)) then gone[#gone + 1] = name end
     end
-    if #gone > 7000 or #gone > 0 and type(try(HDEL, key, unpack(gone))) == 'table' then
-      return false -- Lua can't unpack many more
+    if #sets > ATONCE or #gone > ATONCE or
+      #gone > 0 and type(try(HDEL, key, unpack(gone))) == 'table' then
+      return false
     end
     if #sets > 0 then put(key, part.ttl, unpack(sets)) end
     if (part.renew or #names == 0) and part.ttl ~= '0' then try('PEXPIRE', key, part.ttl) end
