@@ -26,10 +26,8 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	return n
 }
 
-// OverlappingSum returns the sum of the cells that overlap s, without s itself.
-func (l *Ladder) OverlappingSum(c Counter, s Stretch) int64 {
-	return l.sumTouched(c, s.Start, s.End()-1) - l.Value(c, s)
-}
+// HasForeign reports whether a counter has foreign cells.
+func (l *Ladder) HasForeign(c Counter) bool { return c.hasForeign() }
 
 // EachCell calls fn for every cell that is not zero, in no particular order, until fn returns
 // false.
@@ -57,6 +55,40 @@ func (l *Ladder) EachCell(c Counter, fn func(s Stretch, n int64) bool) {
 	for i := 0; i < len(words); i += foreignWords {
 		if !fn(Stretch{int64(words[i]), int64(words[i+1])}, int64(words[i+2])) {
 			return
+		}
+	}
+}
+
+// EachUpTo calls fn for every cell that is not zero and at most this wide: first for the moments,
+// then for the buckets of each level, all in the order of time, and then for foreign cells.
+func (l *Ladder) EachUpTo(c Counter, widest int64, fn func(s Stretch, n int64)) {
+	if len(c) == 0 {
+		return
+	}
+	buckets, moments := l.sparseParts(c)
+	for _, w := range moments {
+		if n := countOf(w); n != 0 {
+			fn(l.stretchOf(w), n)
+		}
+	}
+	for level := 0; level < len(l.levels) && l.width[level] <= widest; level++ {
+		if width := l.width[level]; c.dense(level) {
+			l.ring(c, level).each(func(i, n int64) bool {
+				fn(Stretch{i * width, width}, n)
+				return true
+			})
+			continue
+		}
+		for _, w := range buckets {
+			if n := countOf(w); kindOf(w) == level && n != 0 {
+				fn(l.stretchOf(w), n)
+			}
+		}
+	}
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		if s := (Stretch{int64(words[i]), int64(words[i+1])}); s.Width <= widest {
+			fn(s, int64(words[i+2]))
 		}
 	}
 }

@@ -76,10 +76,10 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// settleNegatives settles negative cells, oldest partner first: with the cells that contain them,
-// which they may have folded into before the refund arrived; then with cells inside them, because a
-// refund may have arrived in a bucket that another node had folded; and then with all cells that
-// overlap them, because the buckets of two nodes may overlap in part.
+// settleNegatives settles negative cells, oldest partner first: with cells inside them, which the
+// node that took events back has folded already; then with the cells that contain them, which the
+// events may have folded into before the refund arrived; and then with all cells that overlap them,
+// because the buckets of two nodes may overlap in part.
 func settleNegatives(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]
@@ -87,10 +87,10 @@ func settleNegatives(list []Cell) []Cell {
 			continue
 		}
 		lack.settle(list, func(c Stretch) bool {
-			return c.Start <= lack.Start && c.End() >= lack.End()
+			return c.Start >= lack.Start && c.End() <= lack.End()
 		})
 		lack.settle(list, func(c Stretch) bool {
-			return c.Start >= lack.Start && c.End() <= lack.End()
+			return c.Start <= lack.Start && c.End() >= lack.End()
 		})
 		lack.settle(list, func(c Stretch) bool {
 			return c.Start < lack.End() && c.End() > lack.Start

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
+	"twotier.dev/twotier/redisstore/internal/layout"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -42,13 +44,19 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
 		}
 		known := kind == "known" || kind == "cold"
-		history.count(leaparray.Moment(t0+int64(n)*1000), l, known && n%96 == 95)
+		folds := n%32 == 31
+		history.count(leaparray.Moment(t0+int64(n)*1000), l, known && folds)
+		all := history.buckets()
+		slices.SortFunc(all, layout.CompareCells)
 		for p, r := range rounds {
 			r.Seq, r.Now = r.Seq+1, t0+int64(n)*1000
 			for i := range r.Keys {
-				nextEvent(&r.Keys[i], kind, p*each+i, n, l)
-				if k := &r.Keys[i]; k.Fold && !k.Load {
-					k.Content = history.buckets()
+				nextEvent(&r.Keys[i], kind, p*each+i, n)
+				if k := &r.Keys[i]; kind == "known" {
+					k.Content, k.Rewrite, k.ContentLog = all, folds || n == 0, 0
+					if k.Rewrite {
+						k.ContentLog = syncer.WholeLog
+					}
 				}
 			}
 		}
@@ -76,17 +84,14 @@ func (c content) count(at leaparray.Stretch, l *leaparray.Ladder, folds bool) {
 	}
 }
 
-// nextEvent prepares the n-th flush of the i-th key, which counts one event in the n-th second. The
-// key folds as often as it does in memory.
-func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
+// nextEvent prepares the n-th flush of the i-th key, which counts one event in the n-th second.
+func nextEvent(k *syncer.KeyRound, kind string, i, n int) {
 	isNew := kind == "new" || kind == "unread"
 	if isNew || n == 0 {
 		*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d", n, i), TTL: 172_800_000,
-			New: kind == "new", Ladder: l}
+			New: kind == "new"}
 	}
 	k.Load = kind == "unread" || kind == "cold"
-	k.Fold, k.ExactFrom = !isNew && n%96 == 95, t0+int64(n-64)*1000
-	k.Content = nil
 	k.Adds = append(k.Adds[:0], counts(leaparray.Moment(t0+int64(n)*1000), 1))
 }
 

@@ -1,22 +1,18 @@
 package redisstore_test
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
-	"twotier.dev/twotier/syncer/storetest"
 )
 
 // content holds the cells of a key.
@@ -34,8 +30,31 @@ func cellsOf(t testing.TB, s *redisstore.Store, expiry, key string) content {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return contentOf(layout.ParseContent(flat, nil).Buckets)
+}
+
+// hashes is a server, or a database of one, in this process.
+type hashes interface {
+	HKeys(key string) ([]string, error)
+	HGet(key, field string) string
+}
+
+// eventsIn returns how many events the Hash of a key has in the first second.
+func eventsIn(of hashes, key string) int64 {
+	names, err := of.HKeys(key)
+	if err != nil {
+		return 0
+	}
+	var flat []any
+	for _, name := range names {
+		flat = append(flat, name, of.HGet(key, name))
+	}
+	return contentOf(layout.ParseContent(flat, nil).Buckets)[second]
+}
+
+func contentOf(buckets []syncer.Bucket) content {
 	all := content{}
-	for _, b := range layout.ParseBuckets(flat, nil) {
+	for _, b := range buckets {
 		all[b.Stretch] = b.N
 	}
 	return all
@@ -137,128 +156,6 @@ func drawContent(dice *rand.Rand, all []*leaparray.Ladder, now int64) content {
 	return c
 }
 
-// TestRedisFoldsAsMemoryDoes folds random cells of several ladders at the request of a round,
-// before the round adds anything.
-func TestRedisFoldsAsMemoryDoes(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	dice, all := rand.New(rand.NewPCG(storetest.Seed(t), 11)), foldingLadders(t)
-	for _, expiry := range redistest.Expiries(t, srv) {
-		flushAll(t, srv)
-		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(expiry)})
-		for i := range 150 {
-			l, now, key := all[i%len(all)], t0+dice.Int64N(10_000_000), fmt.Sprint("k", i)
-			want := drawContent(dice, all, now)
-			fill := &syncer.Round{Writer: "filler", Seq: uint64(i + 1), Keys: []syncer.KeyRound{
-				{Key: []byte(key), TTL: 3_600_000, Adds: want.buckets()}}}
-			at, exactFrom := drawCell(dice, all, now), int64(0)
-			if dice.IntN(2) == 0 {
-				exactFrom = now - dice.Int64N(1_000_000)
-			}
-			r := &syncer.Round{Writer: "w", Seq: uint64(i + 1), Now: now, Keys: []syncer.KeyRound{
-				{Key: []byte(key), TTL: 3_600_000, Adds: []syncer.Bucket{counts(at, 2)}, Ladder: l,
-					Fold: true, ExactFrom: exactFrom, Load: dice.IntN(2) == 0}}}
-			send(t, s, fill)
-			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
-				t.Fatal(r.Err, r.Keys[0].Err)
-			}
-			before := maps.Clone(want)
-			want.fold(l, now, exactFrom)
-			want[at] += 2
-			k := &r.Keys[0]
-			if loaded := loadedOf(k); !storetest.IsStored(&k.Adds[0], want[at]) ||
-				k.Load && !loaded.same(want) {
-				t.Fatalf("%v: reported %d and %v, had %v", at, k.Adds[0].Stored, loaded, want)
-			}
-			if got := cellsOf(t, s, expiry, key); !got.same(want) {
-				t.Fatalf("%s, %v at %d: %v folds into\n%v, want\n%v", expiry, l, now, before, got,
-					want)
-			}
-		}
-	}
-}
-
-func loadedOf(k *syncer.KeyRound) content {
-	c := content{}
-	for _, b := range k.Loaded {
-		c[b.Stretch] = b.N
-	}
-	return c
-}
-
-// TestManyCellsFoldUnasked counts more events of one key than its ladder has cells: the key folds
-// although no round asks for that. Others have counted by narrower ladders.
-func TestManyCellsFoldUnasked(t *testing.T) {
-	t.Parallel()
-	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
-	l := foldingLadders(t)[1]
-	for seq := range int64(20) {
-		k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Ladder: l}
-		for i := range int64(50) {
-			k.Adds = append(k.Adds, counts(leaparray.Moment(t0+seq*20_000+i*200), 1))
-		}
-		r := &syncer.Round{Writer: "w", Seq: uint64(seq + 1), Now: t0 + seq*20_000 + 10_000,
-			Keys: []syncer.KeyRound{k}}
-		if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
-			t.Fatal(r.Err, r.Keys[0].Err)
-		}
-		got := cellsOf(t, s, "key", "k")
-		if n := got.sum(); len(got) > l.MaxCells() || n != 50*(seq+1) {
-			t.Fatalf("%d events in %d cells, want %d in at most %d", n, len(got), 50*(seq+1),
-				l.MaxCells())
-		}
-	}
-}
-
-// TestCellsThatDoNotFold has values that are no counts, counts that would overflow, and foreign
-// fields: they stay, and keep nothing else from folding.
-func TestCellsThatDoNotFold(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
-	l, key := foldingLadders(t)[2], redisstore.Key(0, nil, []byte("k"))
-	old := func(i int64, width int64) string {
-		start := int64(t0) - 600_000
-		return redisstore.Field(leaparray.Stretch{Start: start - start%60_000 + i*width,
-			Width: width})
-	}
-	large := "9223372036854775807"
-	fields := []any{"note", "of a human", "-12", "3", old(1, 1000), "many", old(2, 1000), large,
-		old(3, 1000), "4", old(4, 1000), "5", old(9, 100), "-2", old(-60, 60_000), large,
-		old(-3600, 1000), "1"}
-	if err := srv.Do(append([]any{"HSET", key}, fields...)...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	r := &syncer.Round{Writer: "w", Seq: 1, Now: t0, Keys: []syncer.KeyRound{{Key: []byte("k"),
-		Ladder: l, Fold: true, Adds: []syncer.Bucket{counts(second, 1)}}}}
-	if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
-		t.Fatal(r.Err, r.Keys[0].Err)
-	}
-	got, err := s.Client().HGetAll(t.Context(), key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{"note": "of a human", "-12": "3", old(1, 1000): "many",
-		redisstore.Field(second): "1"}
-	// The large one goes first or last, and has its bucket to itself if the others don't fit.
-	into := got[old(0, 60_000)]
-	switch into {
-	case large, "9223372036854775805": // the latter if the two that are taken back go after it
-		delete(got, old(3, 1000))
-		delete(got, old(4, 1000))
-	case "7":
-		want[old(2, 1000)] = large
-	default:
-		t.Errorf("the minute holds %q", into)
-	}
-	for _, field := range []string{old(0, 60_000), old(9, 100)} {
-		delete(got, field)
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("besides the minute there is %v, want %v", got, want)
-	}
-}
-
 // TestMillisecondsFoldInTime counts a key too fast for each event to keep its millisecond for long,
 // and too slowly to share buckets: it has no more cells than its exact events, the levels of its
 // ladder and one fold need, so Redis keeps it in its compact form.
@@ -289,76 +186,42 @@ func TestMillisecondsFoldInTime(t *testing.T) {
 	}
 }
 
-// TestRedisListsMomentsAsGoDoes counts the same moments in rounds, one by one and several at a
-// time, and in Go: the fields are the same to the byte, as pure-Redis mode relies on.
-func TestRedisListsMomentsAsGoDoes(t *testing.T) {
-	t.Parallel()
-	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
-	dice := rand.New(rand.NewPCG(storetest.Seed(t), 22))
-	for key := range 20 {
-		want, name := layout.Lists{}, fmt.Sprint("k", key)
-		for seq := range uint64(40) {
-			k := syncer.KeyRound{Key: []byte(name), TTL: 3_600_000}
-			for range 1 + dice.IntN(3)*dice.IntN(15) {
-				at := t0 + dice.Int64N(3)*dice.Int64N(1<<dice.IntN(27))
-				b := counts(leaparray.Moment(at), 1+dice.Int64N(255))
-				k.Adds = append(k.Adds, b)
-				want.Push(b.Start, b.N, func(string) {})
-			}
-			r := &syncer.Round{Writer: name, Seq: seq + 1, Keys: []syncer.KeyRound{k}}
-			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
-				t.Fatal(r.Err, r.Keys[0].Err)
-			}
-			want.Finish(func(string) {})
-			got := s.Client().HGetAll(t.Context(), redisstore.Key(0, nil, k.Key)).Val()
-			if !maps.Equal(got, map[string]string(want)) {
-				t.Fatalf("after %d rounds: %q, want %q", seq+1, got, want)
-			}
-		}
-	}
-}
-
-// TestContentOfManyBuckets folds a key of a ladder with more buckets than Lua can pass to a
-// command: its content is too large to be written, and nothing is lost or counted twice.
+// TestContentOfManyBuckets rewrites a key of a ladder with very many buckets.
 func TestContentOfManyBuckets(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
-	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 4096},
-		leaparray.Level{Width: time.Hour, Count: 48})
-	must.Succeed(t, err)
-	const buckets = 4090
-	k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Ladder: l}
+	const buckets = 50_000
+	k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000}
 	for i := range int64(buckets) {
-		at := leaparray.Stretch{Start: second.Start - i*1000, Width: 1000}
-		k.Adds = append(k.Adds, counts(at, 1))
+		at := leaparray.Stretch{Start: second.Start - (buckets-1-i)*1000, Width: 1000}
+		k.Adds = append(k.Adds, counts(at, 1<<40))
 	}
 	r := &syncer.Round{Writer: "w", Seq: 1, Now: t0, Keys: []syncer.KeyRound{k}}
 	for range 2 {
 		if send(t, s, r); r.Err != nil || r.Lost || r.Keys[0].Err != nil {
 			t.Fatal(r.Err, r.Lost, r.Keys[0].Err)
 		}
-		r.Acked, r.Seq = 1, 2
-		r.Keys[0].Fold, r.Keys[0].Content = true, slices.Clone(k.Adds)
+		r.Acked, r.Seq, r.Keys[0].Rewrite, r.Keys[0].ContentLog = 1, 2, true, syncer.WholeLog
+		r.Keys[0].Content = slices.Clone(k.Adds)
 		r.Keys[0].Adds = []syncer.Bucket{counts(second, 1)}
-		r.Keys[0].Content[0].N = 2
+		r.Keys[0].Content[buckets-1].N++
 	}
 	got := cellsOf(t, s, "key", "k")
-	if got.sum() != buckets+1 || got[second] != 2 {
-		t.Errorf("%d events, %d in the last second, want %d and 2", got.sum(), got[second],
-			buckets+1)
+	if got.sum() != buckets<<40+1 || got[second] != 1<<40+1 || r.Keys[0].Read {
+		t.Errorf("%d events, %d in the last second", got.sum(), got[second])
 	}
 }
 
-// TestRefusedMomentsLeaveNothing revokes PEXPIRE: a key that can't be given a time to live is
+// TestRefusedMomentsLeaveNothing revokes PEXPIREAT: a key that can't be given a time to live is
 // refused, again and again, and is not there afterwards.
 func TestRefusedMomentsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	f := &refusing{t: t, srv: srv}
-	f.allow("+", "pexpire")
+	f.allow("+", "pexpireat")
 	s := open(t, redisstore.Options{URL: "redis://limited:secret@" + srv.Addr()})
 	works(t, s)
-	f.allow("-", "pexpire")
+	f.allow("-", "pexpireat")
 	for seq := range uint64(3) {
 		r := &syncer.Round{Writer: "w", Seq: seq + 1, Keys: []syncer.KeyRound{{Key: []byte("k"),
 			TTL: 3_600_000, Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 3),

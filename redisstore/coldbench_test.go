@@ -112,14 +112,15 @@ func begin(b *testing.B, s *redisstore.Store, n int, now int64) {
 
 // fillFull writes keys with an event in every bucket of the default ladder.
 func fillFull(b *testing.B, s *redisstore.Store, n int, now int64) {
-	var fields []any
+	var cells []syncer.Bucket
 	for _, l := range leaparray.DefaultLevels() {
 		width := l.Width.Milliseconds()
 		for j := range int64(l.Count) {
 			at := leaparray.Stretch{Start: now - now%width - j*width, Width: width}
-			fields = append(fields, redisstore.Field(at), 1)
+			cells = append(cells, syncer.Bucket{Stretch: at, N: 1})
 		}
 	}
+	fields := redisstore.Fields(cells...)
 	for i := 0; i < n; {
 		pipe := s.Client().Pipeline()
 		for range 200 {

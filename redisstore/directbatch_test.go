@@ -4,14 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
@@ -60,8 +63,14 @@ func TestBatchesAreEquivalent(t *testing.T) {
 	}
 }
 
-// fieldAt returns the field of a cell around a moment.
-func fieldAt(width, ms int64) string { return redisstore.Field(bucketAt(width, ms)) }
+// at returns a cell around a moment.
+func at(width, ms, n int64) syncer.Bucket { return counts(bucketAt(width, ms), n) }
+
+// plant adds the pages of cells to a Hash.
+func plant(t *testing.T, srv *redistest.Server, hash string, cells ...syncer.Bucket) {
+	t.Helper()
+	must.Succeed(t, srv.Do(append([]any{"HSET", hash}, redisstore.Fields(cells...)...)...).Err())
+}
 
 func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) twotier.Op,
 	ladders map[string]*leaparray.Ladder, memory int) {
@@ -107,8 +116,8 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	}
 }
 
-// TestDirectForeignFields: a hash has fields that are no cells, and cells that are no counts or of
-// another ladder. A key with a cell that holds no count can't be decided about.
+// TestDirectForeignFields: a hash has fields that are no cells, and cells of another ladder or in a
+// log. A key with a field that can't be decoded can't be decided about.
 func TestDirectForeignFields(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -116,15 +125,19 @@ func TestDirectForeignFields(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	for key, fields := range map[string][]any{
 		"name":      {"not a number", "7"},
-		"width":     {"-17630000003", "5"},
-		"large":     {fieldAt(900_000, t0-900_000), "123456789012345678"},
-		"different": {fieldAt(2500, t0-2500), "2"},
+		"number":    {"1763000000000", "5"},
+		"letter":    {"c", "\x02\x02"},
+		"long":      {"value12345", "2"},
+		"different": redisstore.Fields(at(2500, t0-2500, 2)),
+		"logged": {layout.LogField, string(layout.AppendLog(nil, []syncer.Bucket{
+			at(1, t0-10, 7), at(1000, t0-5000, 3), at(1, t0-10, -7), at(1000, t0-5000, -1)}))},
 	} {
 		if err := srv.Do(append([]any{"HSET", s.Address(key)}, fields...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		there := int64(0)
-		if key == "different" {
+		counted := key == "different" || key == "logged"
+		if counted {
 			there = 2
 		}
 		for i := range int64(3) {
@@ -133,16 +146,20 @@ func TestDirectForeignFields(t *testing.T) {
 				t.Errorf("%s, try %d: %+v", key, i, res)
 			}
 		}
-		for i := 0; i < len(fields) && key != "different"; i += 2 {
+		if srv.Do("HEXISTS", s.Address(key), layout.LogField).Val() != int64(0) {
+			t.Errorf("%s: the log is left", key)
+		}
+		for i := 0; i < len(fields) && !counted; i += 2 {
 			if got := srv.Do("HGET", s.Address(key), fields[i]).Val(); got != fields[i+1] {
 				t.Errorf("%s: %v is now %v", key, fields, got)
 			}
 		}
 	}
-	for _, bad := range []string{"what", "007", "1.5", ""} {
-		for key, field := range map[string]string{"now" + bad: fieldAt(1000, t0),
-			"before" + bad: fieldAt(1000, t0-5000),
-			"value" + bad:  redisstore.Field(leaparray.ValueAt(1 << 63))} {
+	page := redisstore.Fields(at(1000, t0, 1))[0].(string)
+	tooLong := "\x01" + strings.Repeat("\xff", 10) + "\x01"
+	for _, bad := range []string{"\x80", "\x01", tooLong} {
+		for key, field := range map[string]string{"page" + bad: page, "log" + bad: layout.LogField,
+			"value" + bad: layout.ValueField(1 << 63)} {
 			if err := srv.Do("HSET", s.Address(key), field, bad).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -171,12 +188,9 @@ func TestBelowZeroIsZero(t *testing.T) {
 	for mode, d := range map[string]doer{"two-tier": counter, "direct": direct} {
 		add(t, direct, mode, 1, t0) // so the partition has a state
 		srv.Do("DEL", s.Address(mode))
-		if err := srv.Do("HSET", s.Address(mode), fieldAt(1000, t0-10_000), "-5",
-			fieldAt(1000, t0-20_000), "8", fieldAt(1000, t0-50_000), "-1", fieldAt(60_000, t0),
-			"-5", fieldAt(10_000, t0-30_000), "3", fieldAt(1000, t0-25_000), "-3",
-		).Err(); err != nil {
-			t.Fatal(err)
-		}
+		plant(t, srv, s.Address(mode), at(1000, t0-10_000, -5), at(1000, t0-20_000, 8),
+			at(1000, t0-50_000, -1), at(60_000, t0, -5), at(10_000, t0-30_000, 3),
+			at(1000, t0-25_000, -3))
 		holds := func(when string, want map[int64]int64) {
 			for window, want := range want {
 				if got := count(t, d, mode, window); got != want {
@@ -195,9 +209,8 @@ func TestBelowZeroIsZero(t *testing.T) {
 		add(t, d, mode, -9, t0) // of two
 		flush(t, counter)
 		holds("taken back", map[int64]int64{15_000: 0, 30_000: 3, 60_000: 3, 3_600_000: 3})
-		field := fieldAt(60_000, t0)
-		if got := srv.Do("HGET", s.Address(mode), field).Val(); got != "-5" {
-			t.Errorf("%s: Redis has %v in the bucket of a minute, want -5", mode, got)
+		if got := bucketsIn(t, srv, s.Address(mode))[bucketAt(60_000, t0)]; got != -5 {
+			t.Errorf("%s: Redis has %d in the bucket of a minute, want -5", mode, got)
 		}
 	}
 }
@@ -246,16 +259,12 @@ func TestDirectHashesAreBounded(t *testing.T) {
 		Ladders: ladders(ladderOf(t, shortLevels()...))})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
 	span := shortLevels()[2].Span()
-	most := int64(0)
+	most := 0
 	for i := range 400 {
 		acquire(t, d, check("asked", 1, 1000, 100))
 		add(t, d, "counted", 1, 0)
 		for _, key := range []string{"asked", "counted"} {
-			n, err := srv.Do("HLEN", s.Address(key)).Int64()
-			if err != nil {
-				t.Fatal(err)
-			}
-			most = max(most, n)
+			most = max(most, len(bucketsIn(t, srv, s.Address(key))))
 			ttl, err := srv.Do("PTTL", s.Address(key)).Int64()
 			if err != nil || time.Duration(ttl)*time.Millisecond < span {
 				t.Fatalf("%s, event %d: lives for %d ms, %v; the longest window is %v", key, i, ttl,
@@ -280,7 +289,7 @@ func TestDirectHashesAreBounded(t *testing.T) {
 	}
 	// 64 events with their millisecond, 20, 20 and 8 buckets, the present one of each level, and
 	// cells that are due but not folded yet.
-	if bound := int64(64 + 21 + 21 + 9 + 32 + 8); most > bound {
-		t.Errorf("%d fields, want at most %d", most, bound)
+	if bound := 64 + 21 + 21 + 9 + 32 + 8; most > bound {
+		t.Errorf("%d cells, want at most %d", most, bound)
 	}
 }

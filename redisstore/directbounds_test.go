@@ -29,19 +29,17 @@ func TestDirectFoldsAreBounded(t *testing.T) {
 	for i := range ops {
 		key := fmt.Sprint("k", i)
 		ops[i] = twotier.Op{Checks: []twotier.Check{check(key, 1)}}
-		fields := []any{"HSET", s.Address(key)}
+		var list []syncer.Bucket
 		for j := range int64(cells) {
-			fields = append(fields, fieldAt(100, t0-3_600_000-20_000*j), 100)
+			list = append(list, at(100, t0-3_600_000-20_000*j, 100))
 		}
-		must.Succeed(t, srv.Do(fields...).Err())
+		plant(t, srv, s.Address(key), list...)
 	}
 	held := func() (n int) {
 		d.DoAll(t.Context(), ops, res)
 		for i := range ops {
 			must.Succeed(t, res[i].Err)
-			some, err := srv.Do("HLEN", s.Address(fmt.Sprint("k", i))).Int()
-			must.Succeed(t, err)
-			n += some
+			n += len(bucketsIn(t, srv, s.Address(fmt.Sprint("k", i))))
 		}
 		return n
 	}
@@ -102,7 +100,7 @@ func TestDirectReadsAgain(t *testing.T) {
 	const keys = 200 // after some that exist, the next ones are read
 	for i := range keys {
 		key := fmt.Sprint("k", i)
-		must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(1, t0), 1).Err())
+		plant(t, srv, s.Address(key), at(1, t0, 1))
 		var lost <-chan struct{}
 		if i == keys-1 {
 			lost = p.SwallowNext("HGETALL")

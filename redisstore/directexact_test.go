@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -32,7 +31,7 @@ func TestLargeLimitsAreExact(t *testing.T) {
 		for mode, d := range map[string]doer{"two-tier": counter, "direct": direct} {
 			key := fmt.Sprint(mode, i)
 			srv.Do("DEL", s.Address(key))
-			must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(1, t0), bound-2).Err())
+			plant(t, srv, s.Address(key), at(1, t0, bound-2))
 			for n := range int64(4) {
 				res := acquire(t, d, check(key, 1, 60_000, limit))
 				if got := res.Checks[0].Limits[0]; res.Allowed != (n < 2) ||
@@ -63,16 +62,17 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 		Namespaces: map[string]syncer.Namespace{"default": {Ladder: l}}})
 	for i := range 60 {
 		key := fmt.Sprint("k", i)
+		var cells []syncer.Bucket
 		for _, lv := range l.Levels() {
 			for back := range int64(lv.Count) {
 				n, width := dice.Int64N(1<<(1+dice.IntN(55))), lv.Width.Milliseconds()
 				if dice.IntN(3) == 0 {
 					continue
 				}
-				must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(width, t0-back*width),
-					n).Err())
+				cells = append(cells, at(width, t0-back*width, n))
 			}
 		}
+		plant(t, srv, s.Address(key), cells...)
 		for range 20 {
 			sum := int64(1) << (1 + dice.IntN(57))
 			op := twotier.Op{Kind: twotier.Acquire, DryRun: true, TS: t0 - dice.Int64N(20_000),

@@ -206,7 +206,7 @@ func TestCrossedClaimsRunOut(t *testing.T) {
 	for i, key := range []string{"a", "b"} {
 		d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
 			Writer: fmt.Sprint("w", i), Workers: 1, Timeout: 10 * time.Second})
-		must.Succeed(t, srv.Do("HSET", s.Address(key), fieldAt(1, t0), 1).Err())
+		plant(t, srv, s.Address(key), at(1, t0, 1))
 		processes = append(processes, d)
 	}
 	for i, key := range []string{"a", "b"} {

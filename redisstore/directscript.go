@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/msgpack"
 	"twotier.dev/twotier/redisstore/internal/scripts"
@@ -24,7 +23,7 @@ type directScript struct {
 	partitions []int
 	positions  map[int]int // of a partition among them, from 1
 	packed     []byte
-	fields     layout.Fields
+	writer     cellWriter
 	sets, gone []byte // of a key, in MessagePack
 	folds      int    // how many cells of its keys fold
 }
@@ -120,11 +119,6 @@ func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
 	if !k.changed {
 		return 0, 0
 	}
-	if k.values.most > 0 {
-		k.dropIdle(now)
-	} else if g.folds < maxFolds {
-		g.folds += k.foldGrown(now)
-	}
 	set := func(name, value string) {
 		g.sets = msgpack.AppendText(msgpack.AppendText(g.sets, name), value)
 		sets += 2
@@ -133,33 +127,14 @@ func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
 		g.gone = msgpack.AppendText(g.gone, name)
 		gone++
 	}
-	write := func(t, n int64) {
-		if name := g.fields.Field(leaparray.Moment(t)); n != 0 {
-			set(name, layout.Number(n))
-		} else {
-			remove(name)
+	if k.values.most > 0 {
+		k.writeValues(now, set, remove)
+	} else {
+		if g.folds < maxFolds {
+			g.folds += k.foldGrown(now)
 		}
+		g.writer.write(k, set, remove)
 	}
-	k.changes(func(s leaparray.Stretch, was, n int64) {
-		if s.Width == 1 {
-			k.moments.change(s.Start, was, n, write)
-			return
-		}
-		set(g.fields.Field(s), layout.Number(n))
-	}, func(s leaparray.Stretch) {
-		if s.Width == 1 {
-			k.moments.change(s.Start, 1, 0, write)
-			return
-		}
-		remove(g.fields.Field(s))
-	})
-	k.moments.flush(func(name, value string) {
-		if value != "" {
-			set(name, value)
-		} else {
-			remove(name)
-		}
-	})
 	k.changed = sets+gone > 0 // what was counted may have been taken back
 	return sets, gone
 }

@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -99,7 +100,7 @@ func TestDirectValuesAreBounded(t *testing.T) {
 	now := clk.now.Load()
 	now += 6000 - (now-span.Milliseconds())%7000
 	old := now - span.Milliseconds() - 3000
-	must.Succeed(t, srv.Do("HSET", name, redisstore.Field(leaparray.ValueAt(99)), old).Err())
+	must.Succeed(t, srv.Do("HSET", name, layout.ValueField(99), old).Err())
 	clk.now.Store(now)
 	seen.TS = now - span.Milliseconds() + 500
 	fresh := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load, Writer: "fresh"})
@@ -126,7 +127,7 @@ func TestForeignValues(t *testing.T) {
 	}
 	must.Succeed(t, srv.Do("SET", name("foreign"), "mine").Err())
 	must.Succeed(t, srv.Do("HSET", name("spoiled"),
-		redisstore.Field(leaparray.ValueAt(99)), "yesterday").Err())
+		layout.ValueField(99), "yesterday").Err())
 	r := &syncer.Round{Writer: "other", Seq: 1}
 	bad := map[string]string{"foreign": "WRONGTYPE", "spoiled": "count"}
 	list := []string{"foreign", "good", "spoiled"}

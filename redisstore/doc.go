@@ -5,8 +5,8 @@
 // process sends its counts in numbered rounds, and a script applies each number once: see "Exactly
 // once". A failover to a replica that lags undoes counts that clients have been promised. Here,
 // every reply carries the version of the data, so that each process notices a loss and restores its
-// counts from memory: see "Losses". Buckets fold into wider ones as they age, in Redis as in
-// memory, so that a key stays small: see "Folding".
+// counts from memory: see "Losses". Buckets fold into wider ones as they age, so that a key stays
+// small: see "Pages and logs".
 //
 // [Store] implements syncer.Store. [Direct] runs the operations of pure-Redis mode, as scripts over
 // the same layout. [Rules] keeps the versions of the rules.
@@ -15,25 +15,24 @@
 //
 // Every key is one Hash, tt:{p17}:NAMESPACE:KEY, where tt is Options.Prefix, with which all names
 // begin, and p17 the key's partition. The braces are a hash tag of Redis Cluster: all keys of a
-// partition are in one slot, so a script may touch them together. The field of a bucket, see
-// package leaparray, is minus the number that is written as its index (the time divided by the
-// width), its width in milliseconds, and the last digit of the number of the width's digits:
-// -29383940600005 is minute 29383940, of 60000 ms, which has 5 digits. Its value is the count.
-// Redis stores these as integers, and Lua represents them exactly. A bucket of the finest level
-// whose count is zero is a mark for events ahead of the present.
+// partition are in one slot, so a script may touch them together. It has three kinds of fields. All
+// numbers in them are varints as in package encoding/binary, and the number of events is signed.
 //
-// Events that keep their millisecond are listed, up to 13 moments in a field: 3 bytes for the time
-// after a base, from -2^23 ms on, and one for the number of events (big-endian). Moments are added
-// to the field o, which begins with the base (6 bytes, unix milliseconds) and the number of moments
-// in other fields (2 bytes). Once it is full, or the base is too far away, they move to a field
-// whose name is an o, the base, and one more byte, so that no value has more than 64 bytes, and
-// Redis keeps the Hash in its compact form. To add is to append: it needs no knowledge of the key,
-// and the additions of several processes make the same list in any order but for the order. A
-// moment may be listed several times. A number of events that does not fit in a byte, such as one
-// that was taken back, has a field of its own, the time in unix milliseconds.
+//	c, WIDTH, GROUP, PAGE
+//	    a page of cells of one width, in the order of time: each with how far its index (the time
+//	    divided by the width) is from that of the cell before, or from GROUP times 2^24, and the
+//	    number of its events. An event that keeps its millisecond is a cell of width 1. A cell
+//	    without events, of the finest level, is a mark for events ahead of the present
+//	d
+//	    the log: cells in any order, each with its width, its index and the number of its events,
+//	    which may be negative. What a key has is the sum of its pages and its log
+//	v
+//	    the version: see "Pure-Redis mode"
 //
-// Fields are self-describing: processes with different ladders count the same keys without agreeing
-// on anything. The field v is no cell: see "Pure-Redis mode".
+// Cells are put on a page until it has 64 bytes, so that Redis keeps the Hash in its compact form.
+// So the pages are a function of the cells, and an event later than all others of its width changes
+// the last page only. Fields are self-describing: processes with different ladders count the same
+// keys without agreeing on anything. `twotier stored KEY` shows them in words.
 //
 // The Hash of the different values of a key (twotier.ValuesKey) has a field for each: a v and the
 // eight bytes of its hash (big-endian). The field holds when the value was last seen, in unix
@@ -59,15 +58,16 @@
 //	    parts: a new one is begun when the one before the last has expired
 //	tt:{p17}!r:NAMESPACE:KEY
 //	    a Hash that records the restored counts of a key: e, the epoch of the restoration (in any
-//	    other epoch the rest is void), each cell with the amount restored, and x if the key was
+//	    other epoch the rest is void); d, a log of the cells that were added; for each field that
+//	    counts as restored, see "Losses", a copy whose name begins with k; and x if the key was
 //	    reset in this epoch, in either mode
 //
 // A key lives for twice the longest span after its time to live was set: at its creation, and with
 // the first count in each bucket of the coarsest level. One span is not enough: a late event may be
 // a span old, and a window of a span that ends there reaches back by another one. If the key were
 // gone by then, that window would read as empty rather than out of reach, and admit an acquire that
-// must be refused. Where fields expire, each lives as long as a key: a bucket from
-// its first count on, a list of moments from its last change.
+// must be refused. Where fields expire, each lives as long as a key: a page, or
+// the log, from its last change on.
 //
 // The Hash tt:meta holds the values that all users of the data must agree on: the number of
 // partitions, the hash seed, the namespaces with hash tags, and how buckets expire. The first store
@@ -82,18 +82,22 @@
 // Outside of a cluster, tt:!d:WRITER:WORKER holds the number of the last batch of a worker of
 // pure-Redis mode and, after a colon, which of its groups were changed, unless all were.
 //
-// # Folding
+// # Pages and logs
 //
-// A counter that has just folded a key in memory knows what the key has in Redis, unless others
-// have changed the partition. So a round carries the key's whole content along with the ladder and
-// the time by which it folds. If the partition has as many changes as the counter knows of, the
-// script writes the content. Otherwise it folds by itself, and counts: it reads the stored cells,
-// adds them to the wider ones before it deletes them, and reverts the addition if Redis refuses to
-// delete. It does so too if a round has made a field and the key has more cells than the ladder. So
-// the counts of other processes fold as well. The sum of a key never changes, except by cells that
-// have left every window. Processes with different ladders fold the same key in turns: each makes
-// it as coarse as its ladder demands, and cells that have left the windows of a shorter ladder are
-// gone for all.
+// Lua decodes nothing. A counter that knows all that a key has in Redis sends the pages that it has
+// afterwards. The script writes them blindly if the partition has as many changes as the counter
+// knows of: then nobody else can have changed the key. If the counter does not know the key, or
+// others have changed the partition, the script appends what is counted to the log, which needs no
+// reading either, and in the second case returns the key. The counter reads a key that it does not
+// know when it flushes it, and sends all of its pages the next time; they replace the log.
+//
+// Counters fold: a key that has folded in memory is rewritten as a whole, at its next flush. The
+// sum of a key never changes, except by cells that have left every window. Processes with different
+// ladders fold the same key in turns: each makes it as coarse as its ladder demands, and cells that
+// have left the windows of a shorter ladder are gone for all.
+//
+// Quiet rounds, of keys that several nodes count at once, only append to logs, and don't count as
+// changes. So a rewrite says how much of the log its pages include, and the script keeps the rest.
 //
 // # Exactly once
 //
@@ -110,9 +114,8 @@
 // refused the key to both.
 //
 // A key that is believed to be new comes as a payload of RESTORE. This one command makes it with
-// its time to live if nothing is there, in place of HSET, HLEN and PEXPIRE. If something is
-// there, or the user may not run RESTORE, the script counts the events of the payload one by one,
-// and reports that the key existed.
+// its time to live if nothing is there, in place of EXISTS, HSET and PEXPIREAT. If something is
+// there, or the user may not run RESTORE, the events go to the log, and the script returns the key.
 //
 // # Pure-Redis mode
 //
@@ -120,7 +123,7 @@
 // depend on has changed since: optimistic concurrency control. A worker takes the operations that
 // wait, reads the Hashes of their keys unless it still holds them, and decides the operations one
 // after the other, each by what the ones before it have left. Then one script (commit.lua) writes
-// the cells that are different now. The keys that some operations share, directly or by way of
+// the pages that are different now. The keys that some operations share, directly or by way of
 // others, are a group: the script changes all of them, or none. It compares
 //
 //   - the version of each key, the field v of its Hash: a random text that every change in this
@@ -159,7 +162,13 @@
 // ladders. So sums are compared, see leaparray.MissingCells: for each of the widest cells that
 // either the node or the record has, the sum of the cell and everything inside it. The record
 // covers the restored counts, not the key's present content, and nothing folds there. So changes to
-// the key in between make no difference:
+// the key in between make no difference.
+//
+// Redis decodes none of this. The node decides by the records of all keys of a part what is
+// missing, first as if they were empty. The script compares the records with those that were
+// decided on. If one differs, it restores nothing and returns the records, to be decided on again.
+// Otherwise it stores the sequence of the part, and appends the missing cells to the logs of the
+// keys and of their records. For example:
 //
 //	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added, and
 //	the minute has them.
@@ -168,12 +177,15 @@
 //	has them apart from the 2, and nothing is added.
 //	A restores a part and its answer is lost; the part is sent again: the sequence shows that it
 //	was applied.
+//	A has read a key's record, B restores the key: A's part is refused, and decided on again.
+//	A part draws an epoch and its answer is lost: A learns of the epoch like everybody else, and
+//	restores into it.
 //	A restores a key, and it is reset: the record has x from then on, and B's counts stay out.
 //	A restores a part, and Redis loses that too: the discovery begins another epoch with new
 //	records, and A and B both restore all they know.
 //
-// In an epoch that began with data that survived a loss, the cells found under a key without a
-// record are taken as restored, and recorded. This has limits:
+// In an epoch that began with data that survived a loss, the fields found under a key without a
+// record are taken as restored, and copied into its record. This has limits:
 //
 //   - Counts made between such a loss and its discovery may be mistaken for part of the lost ones,
 //     and a reset, or counts taken back, that such a loss undid are not repeated.

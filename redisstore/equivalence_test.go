@@ -242,7 +242,7 @@ func rob(t *testing.T, s *redisstore.Store, at twotier.Placement,
 			ns = nil
 		}
 		// The key may be new, and is only listed with its time to live.
-		k := syncer.KeyRound{NS: ns, Key: []byte(key), TTL: time.Hour.Milliseconds(), Ladder: l,
+		k := syncer.KeyRound{NS: ns, Key: []byte(key), TTL: time.Hour.Milliseconds(),
 			Adds: []syncer.Bucket{{Stretch: leaparray.Moment(now), N: -7}}}
 		for level := range l.Len() {
 			k.Adds = append(k.Adds, syncer.Bucket{Stretch: bucketAt(l.Width(level), now), N: -7})

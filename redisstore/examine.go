@@ -50,7 +50,7 @@ func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	})
 	slices.SortFunc(list, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
 	if err == nil {
-		err = s.tryCommands(ctx)
+		_, err = s.conn.TryCommands(ctx, string(s.opt.Expiry))
 	}
 	if err == nil {
 		err = s.verifyMeta(ctx)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
@@ -27,7 +26,8 @@ const (
 	maxKeysTogether   = 256
 )
 
-// Exchange implements syncer.Store with one script call for several rounds, all in one pipeline.
+// Exchange implements syncer.Store with one script call for several rounds, all in one pipeline. It
+// sends parts of restorations again until their keys are as it expects.
 func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	if len(rounds) == 0 {
 		return
@@ -39,13 +39,16 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		return
 	}
 	calls := s.groupIntoCalls(rounds)
-	list := make([]*scripts.Call, len(calls))
-	for i, c := range calls {
-		list[i] = &c.Call
+	for tries := 0; len(calls) > 0 && tries < restoreTries; tries++ {
+		list := make([]*scripts.Call, len(calls))
+		for i, c := range calls {
+			list[i] = &c.Call
+		}
+		s.runPipeline(ctx, list)
+		calls = slices.DeleteFunc(calls, func(c *roundCall) bool { return !s.decodeCall(c) })
 	}
-	s.runPipeline(ctx, list)
 	for _, c := range calls {
-		s.decodeCall(c)
+		c.rounds[0].Err = scripts.MarkLate(errContended, true)
 	}
 	s.recordHealth(rounds)
 }
@@ -53,9 +56,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // roundCall is a call that serves rounds of one partition or more.
 type roundCall struct {
 	scripts.Call
-	rounds   []*syncer.Round
-	payloads bool // keys that are believed to be new may be sent as payloads
-	ladders  scripts.Ladders
+	rounds []*syncer.Round
 	// parts are the arguments that describe the work on keys, and alike is their decoded form.
 	parts []any
 	alike []part
@@ -63,49 +64,46 @@ type roundCall struct {
 
 // groupIntoCalls groups rounds into script calls.
 func (s *Store) groupIntoCalls(rounds []*syncer.Round) (calls []*roundCall) {
-	var f layout.Fields
+	e := encoder{payloads: s.restores.Load()}
 	var open *roundCall // the call that takes more rounds
 	for _, r := range rounds {
 		switch {
 		case r.Republish:
-			calls = append(calls, s.republishCall(r, &f))
+			calls = append(calls, s.newRestoreCall(r))
 		case r.ReadOnly:
 			calls = append(calls, s.newReadCall(r))
 		default:
 			if open == nil || s.conn.Cluster || len(open.rounds) >= maxRoundsTogether ||
 				len(open.Keys)+len(r.Keys) > maxKeysTogether {
-				open = &roundCall{payloads: s.restores.Load()}
+				open = &roundCall{}
 				open.Script = s.scripts.Round
 				calls = append(calls, open)
 			}
-			s.addRound(open, r, &f)
+			s.addRound(open, r, &e)
 		}
 	}
 	for _, c := range calls {
 		if c.Script == s.scripts.Round {
 			c.Args = slices.Concat([]any{number(len(c.alike))}, c.parts, c.Args)
 		}
-		if c.Script != nil {
-			c.Args = append(c.ladders.Args(), c.Args...)
-		}
 	}
 	return calls
 }
 
-// decodeCall decodes the reply to a call into its rounds.
-func (s *Store) decodeCall(c *roundCall) {
+// decodeCall decodes the reply to a call into its rounds. It reports whether the call has to be
+// made again, with the arguments that it then has.
+func (s *Store) decodeCall(c *roundCall) (again bool) {
 	for _, r := range c.rounds {
 		r.Err, r.Lost, r.Used, r.Later, r.First = nil, false, false, false, false
 	}
 	if c.Script == nil {
 		s.decodeReads(c.rounds[0], c)
-		return
+		return false
 	}
 	reply, err := c.Cmd.Slice()
 	switch {
-	case err == nil && c.Script == s.scripts.Republish:
-		s.decodeRestored(c.rounds[0], reply)
-		return
+	case err == nil && c.Script == s.scripts.Restore:
+		return s.decodeRestored(c, reply)
 	case err == nil && len(reply) != len(c.rounds):
 		err = fmt.Errorf("%w: %d rounds, %d replies", twotier.ErrUnknownOutcome, len(c.rounds),
 			len(reply))
@@ -121,6 +119,7 @@ func (s *Store) decodeCall(c *roundCall) {
 		}
 		s.decodeRound(r, reply[i])
 	}
+	return false
 }
 
 // newReadCall makes a call that reads keys without a script, which would cost more than the reads
@@ -154,7 +153,8 @@ func (s *Store) decodeReads(r *syncer.Round, c *roundCall) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		flat, err := c.Reads[i].Slice()
-		k.Err, k.Loaded = nil, layout.ParseBuckets(flat, k.Loaded[:0])
+		k.Err = nil
+		setLoaded(k, flat)
 		if err != nil {
 			k.Err = fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 		}
@@ -179,91 +179,45 @@ func (s *Store) decodeState(r *syncer.Round, c *roundCall) {
 }
 
 // addRound adds a round to a call.
-func (s *Store) addRound(c *roundCall, r *syncer.Round, f *layout.Fields) {
+func (s *Store) addRound(c *roundCall, r *syncer.Round, e *encoder) {
 	c.rounds = append(c.rounds, r)
 	c.Keys = s.appendKeys(c.Keys, r)
-	c.Args = slices.Grow(c.Args, 14+len(r.Keys))
+	c.Args = slices.Grow(c.Args, 13+4*len(r.Keys))
 	c.Args = append(c.Args, number(len(r.Keys)), number(r.Seq),
 		strconv.FormatUint(r.Nonce, 10), number(r.Acked),
 		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
-		r.LastChange, s.prefix.FormatChange(r), flag(r.Quiet), number(r.Now))
+		r.LastChange, s.prefix.FormatChange(r), flag(r.Quiet))
 	hashes, ttl := hashesToList(r)
 	c.Args = append(c.Args, hashes, number(ttl))
 	for i := range r.Keys {
-		k := &r.Keys[i]
-		payload := c.payloads && isNew(k) && !k.Fold && k.TTL > 0 && layout.HasPayload(k.Adds)
-		c.Args = append(c.Args, number(c.partNumber(k, payload)))
-		switch {
-		case payload:
-			c.Args = append(c.Args, layout.Payload(k.Adds))
-		case len(k.Adds) == 1:
-			c.Args = append(c.Args, f.Field(k.Adds[0].Stretch)) // the part has the rest
-		default:
-			c.Args = appendBuckets(c.Args, k, f)
-		}
-		if k.Content != nil {
-			c.Args = appendContent(c.Args, k.Content)
-		}
+		at := len(c.Args)
+		c.Args = append(c.Args, nil)
+		p := e.appendKey(c, &r.Keys[i])
+		c.Args[at] = number(c.partNumber(p))
 	}
 }
 
-// part describes the work on one key or on several: adds is the number of adds, or minus that if
-// they come as a payload, delta is the amount of a single add, and exactFrom goes with flagFold.
+// part describes the work on one key or on several.
 type part struct {
-	flags, adds           int
-	ttl, delta, exactFrom int64
-	ladder                *leaparray.Ladder
+	flags, values, pages, gone, logged int
+	ttl                                int64
 }
 
 // partsSeen is how many of the latest parts are searched for an equal one. Most keys of a flush
 // were counted once.
 const partsSeen = 8
 
-// partNumber returns the number of the part of a call that describes the work on a key. Equal parts
-// are sent once.
-func (c *roundCall) partNumber(k *syncer.KeyRound, payload bool) int {
-	p := part{flags: keyFlags(k), ttl: k.TTL, ladder: k.Ladder, adds: len(k.Adds)}
-	switch {
-	case payload:
-		p.adds = -p.adds
-	case p.adds == 1:
-		p.delta = k.Adds[0].N
-	}
-	if k.Fold {
-		p.exactFrom = k.ExactFrom
-	}
+// partNumber returns the number of a part of a call. Equal parts are sent once.
+func (c *roundCall) partNumber(p part) int {
 	for i := len(c.alike) - 1; i >= max(0, len(c.alike)-partsSeen); i-- {
 		if c.alike[i] == p {
 			return i + 1
 		}
 	}
 	c.alike = append(c.alike, p)
-	c.parts = append(c.parts, number(p.flags+laddersFrom*c.ladders.Position(k.Ladder)),
-		number(p.ttl), number(p.adds))
-	if p.adds == 1 {
-		c.parts = append(c.parts, number(p.delta))
-	}
-	if k.Fold {
-		c.parts = append(c.parts, number(p.exactFrom))
-	}
+	c.parts = append(c.parts, number(p.flags), number(p.ttl), number(p.values), number(p.pages),
+		number(p.gone), number(p.logged))
 	return len(c.alike)
-}
-
-func (s *Store) republishCall(r *syncer.Round, f *layout.Fields) *roundCall {
-	c := &roundCall{rounds: []*syncer.Round{r}}
-	c.Script = s.scripts.Republish
-	c.Keys = []string{s.prefix.WriterKey(r.Partition, r.Writer), s.prefix.StateKey(r.Partition)}
-	c.Args = append(c.Args, number(r.Seq), strconv.FormatUint(r.Nonce, 10), number(r.Acked),
-		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
-		r.LastChange, s.prefix.FormatChange(r), number(r.After), number(r.Now), allHashes(r),
-		number(s.longestTTL()))
-	for i := range r.Keys {
-		k := &r.Keys[i]
-		c.Keys = append(c.Keys, s.prefix.Key(r.Partition, k.NS, k.Key),
-			s.prefix.RecordKey(r.Partition, k.NS, k.Key))
-		c.Args = c.appendKey(c.Args, k, f)
-	}
-	return c
 }
 
 // number returns the decimal digits of a number.
@@ -285,31 +239,15 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 	return keys
 }
 
-// appendKey appends the work on a key: its flags and ladder, time to live and adds.
-func (c *roundCall) appendKey(args []any, k *syncer.KeyRound, f *layout.Fields) []any {
-	args = append(args, number(keyFlags(k)+laddersFrom*c.ladders.Position(k.Ladder)), number(k.TTL),
-		number(len(k.Adds)))
-	return appendBuckets(args, k, f)
-}
-
-// appendBuckets appends the adds of a key.
-func appendBuckets(args []any, k *syncer.KeyRound, f *layout.Fields) []any {
-	for j := range k.Adds {
-		b := &k.Adds[j]
-		args = append(args, f.Field(b.Stretch), number(b.N))
-	}
-	return args
-}
-
-// The flags of a key's part of a round. They go with the position of its ladder, times laddersFrom.
+// The flags of a key's part of a round.
 const (
 	flagReset   = 1
 	flagLoad    = 2
 	flagNew     = 4 // see isNew
 	flagRenew   = 8
-	flagFold    = 16
-	flagContent = 32
-	laddersFrom = 64
+	flagRewrite = 16
+	flagCounts  = 32
+	flagPayload = 64
 )
 
 func keyFlags(k *syncer.KeyRound) (f int) {
@@ -324,12 +262,6 @@ func keyFlags(k *syncer.KeyRound) (f int) {
 	}
 	if k.Renew {
 		f |= flagRenew
-	}
-	if k.Fold {
-		f |= flagFold
-	}
-	if k.Content != nil {
-		f |= flagContent
 	}
 	return f
 }

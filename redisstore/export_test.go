@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
@@ -31,9 +30,6 @@ func (s *Store) Name(partition int, ns, key []byte) string {
 	return s.prefix.Key(partition, ns, key)
 }
 
-// Field returns the name of a cell in its key's Hash.
-func Field(s leaparray.Stretch) string { return layout.Field(s) }
-
 // Address is Key for a key of the default namespace.
 func (s *Store) Address(key string) string {
 	return s.Name(s.opt.Placement.Of(nil, []byte(key)), nil, []byte(key))
@@ -43,7 +39,7 @@ func (s *Store) Address(key string) string {
 func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byte(key)) }
 
 // VersionField is the field of a Hash that counts nothing.
-const VersionField = versionField
+const VersionField = layout.VersionField
 
 var _ syncer.Store = (*Store)(nil)
 
@@ -67,33 +63,28 @@ func (d *Direct) Unlike(ctx context.Context) (names []string) {
 			}
 			k.load(w.flat[:len(flat)], d.opt.Now())
 			same := k.version == held.version // otherwise another worker has changed it since
-			if err != nil || same && !slices.Equal(k.cells(), held.cells()) {
-				names = append(names, fmt.Sprintf("%s: %v, not %v", name, k.cells(), held.cells()))
+			if err != nil || same && k.content() != held.content() {
+				names = append(names, fmt.Sprintf("%s: %s, not %s", name, k.content(),
+					held.content()))
 			}
 		}
 	}
 	return names
 }
 
-// cells returns the cells of the Hash.
-func (k *heldKey) cells() (cells []leaparray.Cell) {
-	if k.stored != nil {
-		cells = slices.Clone(k.stored)
-	} else {
-		k.ladder.EachCell(k.counts, func(s leaparray.Stretch, n int64) bool {
-			cells = append(cells, leaparray.Cell{Stretch: s, N: n})
-			return true
-		})
-		if mark, ok := k.ladder.Marked(k.counts); ok {
-			cells = append(cells, leaparray.Cell{Stretch: mark})
-		}
-	}
-	for i := range k.values.list.Len() {
-		hash, seen := k.values.list.At(i)
-		cells = append(cells, leaparray.Cell{Stretch: leaparray.ValueAt(hash), N: seen})
-	}
-	slices.SortFunc(cells, func(a, b leaparray.Cell) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
+// content returns the fields, the cells and the values of a key.
+func (k *heldKey) content() string {
+	k.widest = anyWidth
+	slices.SortFunc(k.fields, func(a, b heldField) int { return cmp.Compare(a.name, b.name) })
+	return fmt.Sprintf("%q, %v, %v", k.fields, k.appendCells(nil), k.values.list)
+}
+
+// Fields returns the fields and values of a Hash with these cells.
+func Fields(cells ...syncer.Bucket) (flat []any) {
+	cells = slices.SortedFunc(slices.Values(cells), layout.CompareCells)
+	var p layout.Pages
+	p.Each(cells, nil, func(name, value []byte) {
+		flat = append(flat, string(name), string(value))
 	})
-	return cells
+	return flat
 }

@@ -1,15 +1,11 @@
 package redisstore
 
 import (
-	"cmp"
-	"slices"
+	"math"
 	"strings"
 
 	"twotier.dev/twotier/leaparray"
 )
-
-// versionField is the field of a key's Hash with its version, see commit.lua.
-const versionField = "v"
 
 // claimMark is what the version of a claimed key begins with.
 const claimMark = "!"
@@ -30,24 +26,21 @@ type heldKey struct {
 	generation uint32
 	version    string // as in commit.lua
 	guessed    bool   // the key was not read: it is believed not to exist
-	counts     leaparray.Counter
-	// stored has the cells of the Hash, if they are not those of counts: some are negative, or
-	// counts has folded some. raw are these cells with the changes, if some are negative: counts is
-	// then made of them anew after each change. Both are in the order of the Hash.
-	stored, raw []leaparray.Cell
-	values      heldValues
-	moments     heldMoments
-	err         error // why the key can't be used
-	foldAt      int   // the number of cells from which on it may have to fold
+	// fields are those of its Hash that count: as they were read, or as they are about to be.
+	fields []heldField
+	counts leaparray.Counter
+	// raw are the cells if some are negative: counts is then made of them anew after each change.
+	raw    []leaparray.Cell
+	values heldValues
+	err    error // why the key can't be used
+	foldAt int   // the number of cells from which on it may have to fold
 
 	words    int // that it is accounted for
 	fetching bool
 	group    *directGroup // of the batch under way
-	before   leaparray.Counter
 	changed  bool
-	touched  []leaparray.Stretch // the cells that may have changed
-	folded   bool                // others may have changed as well
-	extends  bool                // its time to live has to be set anew
+	widest   int64 // no cell that is wider has changed
+	extends  bool  // its time to live has to be set anew
 }
 
 // heldKeys are the keys that a worker holds, in two generations: once the younger one is full, it
@@ -84,8 +77,11 @@ func (h *heldKeys) put(k *heldKey) {
 
 // account brings the size of a key up to date.
 func (h *heldKeys) account(k *heldKey) {
-	words := heldWords + len(k.name)/8 + cap(k.counts) + cap(k.before) + 2*cap(k.touched) +
-		3*(cap(k.stored)+cap(k.raw)) + 3*cap(k.values.list) + k.moments.words()
+	words := heldWords + len(k.name)/8 + cap(k.counts) + 3*cap(k.raw) + 4*cap(k.fields) +
+		cap(k.values.list) + cap(k.values.changed)
+	for _, f := range k.fields {
+		words += (len(f.name) + len(f.value)) / 8
+	}
 	h.words += words - k.words
 	k.words = words
 }
@@ -107,18 +103,12 @@ func (k *heldKey) view(now int64) leaparray.View {
 	return leaparray.View{Ladder: k.ladder, A: k.counts, Now: now}
 }
 
-// begin begins to change a key.
-func (k *heldKey) begin() {
-	if !k.changed {
-		k.before, k.changed = append(k.before[:0], k.counts...), true
-		k.values.before = append(k.values.before[:0], k.values.list...)
-		k.touched, k.folded = k.touched[:0], false
-	}
-}
+// anyWidth is the widest of a key whose cells may all have changed.
+const anyWidth = math.MaxInt64
 
 // add adds n to a cell.
 func (k *heldKey) add(at leaparray.Stretch, n, now int64) {
-	k.begin()
+	k.changed, k.widest = true, max(k.widest, at.Width)
 	if n > 0 && !k.extends {
 		width := k.ladder.CoarsestWidth()
 		from := at.Start - at.Start%width
@@ -130,15 +120,12 @@ func (k *heldKey) add(at leaparray.Stretch, n, now int64) {
 		k.settleRaw(now)
 		return
 	}
-	if last := len(k.touched) - 1; last < 0 || k.touched[last] != at {
-		k.touched = append(k.touched, at)
-	}
 	if _, ok := k.ladder.Add(k.counts, at, n); ok {
 		return
 	}
 	v := k.view(now)
-	dropped, folded := v.Put(&v.A, leaparray.Heap{}, at, n)
-	k.counts, k.folded = v.A, k.folded || folded || dropped != 0
+	v.Put(&v.A, leaparray.Heap{}, at, n)
+	k.counts, k.widest = v.A, anyWidth // others may have folded
 }
 
 // markAhead records that an event lies ahead of the present.
@@ -151,8 +138,8 @@ func (k *heldKey) markAhead(ts, now int64) {
 		k.addRaw(beyond, 0)
 	}
 	v := k.view(now)
-	dropped, folded := v.Mark(&v.A, leaparray.Heap{}, beyond)
-	k.counts, k.folded = v.A, k.folded || folded || dropped != 0
+	v.Mark(&v.A, leaparray.Heap{}, beyond)
+	k.counts, k.widest = v.A, anyWidth
 }
 
 // manyDue is how many cells have to be due for a key to fold before it has more than its ladder
@@ -179,86 +166,9 @@ func (k *heldKey) foldGrown(now int64) (folds int) {
 		return 0
 	}
 	v.Fold(leaparray.Heap{}, from)
-	k.counts, k.folded = v.A, true
+	k.counts, k.widest = v.A, anyWidth
 	k.foldAt = n - folds + manyDue
 	return folds
-}
-
-// changes calls set for each cell of the Hash that has to be written, with what it held, and gone
-// for those to delete.
-func (k *heldKey) changes(set func(s leaparray.Stretch, was, n int64),
-	gone func(s leaparray.Stretch)) {
-	l := k.ladder
-	if k.values.most > 0 {
-		k.changesOfValues(set, gone)
-		return
-	}
-	if k.stored != nil {
-		k.changesOfStored(set, gone)
-		return
-	}
-	if k.folded {
-		add := func(s leaparray.Stretch, _ int64) bool {
-			k.touched = append(k.touched, s)
-			return true
-		}
-		l.EachCell(k.counts, add)
-		l.EachCell(k.before, add)
-	}
-	for _, s := range sortedStretches(k.touched) {
-		was, n := l.Value(k.before, s), l.Value(k.counts, s)
-		switch {
-		case n == was:
-		case n == 0:
-			gone(s)
-		default:
-			set(s, was, n)
-		}
-	}
-	was, hadMark := l.Marked(k.before)
-	mark, hasMark := l.Marked(k.counts)
-	if hadMark && (!hasMark || was != mark) && l.Value(k.counts, was) == 0 {
-		gone(was)
-	}
-	if hasMark && (!hadMark || was != mark) && l.Value(k.before, mark) == 0 {
-		set(mark, 0, 0)
-	}
-}
-
-// sortedStretches sorts a list in the order of time, and leaves each out but once.
-func sortedStretches(list []leaparray.Stretch) []leaparray.Stretch {
-	slices.SortFunc(list, func(a, b leaparray.Stretch) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
-	})
-	return slices.Compact(list)
-}
-
-// changesOfStored is changes by the stored cells.
-func (k *heldKey) changesOfStored(set func(s leaparray.Stretch, was, n int64),
-	gone func(s leaparray.Stretch)) {
-	target := k.raw
-	if target == nil {
-		k.ladder.EachCell(k.counts, func(s leaparray.Stretch, n int64) bool {
-			target = append(target, leaparray.Cell{Stretch: s, N: n})
-			return true
-		})
-		if mark, ok := k.ladder.Marked(k.counts); ok {
-			target = append(target, leaparray.Cell{Stretch: mark})
-		}
-	}
-	stored := make(map[leaparray.Stretch]int64, len(k.stored))
-	for _, c := range k.stored {
-		stored[c.Stretch] = c.N
-	}
-	for _, c := range target {
-		if was, ok := stored[c.Stretch]; !ok || was != c.N {
-			set(c.Stretch, was, c.N)
-		}
-		delete(stored, c.Stretch)
-	}
-	for s := range stored {
-		gone(s)
-	}
 }
 
 // expected returns what the key must have for a version, for what is held to be true.
@@ -276,7 +186,6 @@ func (k *heldKey) claimed() bool { return strings.HasPrefix(k.version, claimMark
 func (k *heldKey) settle(version string) {
 	if k.changed || k.claimed() {
 		k.version = version
-		k.stored = slices.Clone(k.raw)
 	}
 	k.group, k.changed, k.extends, k.guessed = nil, false, false, false
 }

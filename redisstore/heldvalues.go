@@ -1,32 +1,38 @@
 package redisstore
 
 import (
-	"sort"
+	"slices"
 
 	"twotier.dev/twotier/decide"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/syncer"
 )
 
 // heldValues are the different values of a key, with the changes that a worker is about to make.
 type heldValues struct {
 	// most is how many values are kept before a sample stands for them. It is 0 for a key that has
 	// counts in place of values.
-	most         int
-	list, before leaparray.ValueList
-	seen         leaparray.ValueList // scratch memory
+	most int
+	list leaparray.ValueList
+	// changed are the pairs that are not in Redis yet, in no order.
+	changed leaparray.ValueList
 }
 
-// sortLoaded sorts the list as it was read from a Hash.
-func (v *heldValues) sortLoaded() { sort.Sort(byHash{v.list}) }
-
-// byHash sorts the pairs of a list.
-type byHash struct{ leaparray.ValueList }
-
-func (l byHash) Less(i, j int) bool { return l.ValueList[2*i] < l.ValueList[2*j] }
-
-func (l byHash) Swap(i, j int) {
-	a := l.ValueList
-	a[2*i], a[2*i+1], a[2*j], a[2*j+1] = a[2*j], a[2*j+1], a[2*i], a[2*i+1]
+// load replaces the list by the values that cells in the order of layout.CompareCells begin with.
+// It returns the rest: with those that hold no time, which are refused.
+func (v *heldValues) load(cells []syncer.Bucket) (rest []syncer.Bucket) {
+	v.list, v.changed = v.list[:0], v.changed[:0]
+	n, negative := 0, 0 // the order of the cells is that of signed hashes
+	for ; n < len(cells) && cells[n].IsValue() && cells[n].N > 0; n++ {
+		if cells[n].Start < 0 {
+			negative++
+		}
+	}
+	for _, b := range slices.Concat(cells[negative:n], cells[:negative]) {
+		v.list = append(v.list, b.ValueHash(), uint64(b.N))
+	}
+	return cells[n:]
 }
 
 // view returns a view of the values.
@@ -42,56 +48,55 @@ func mostFields(l *leaparray.Ladder, values int) int { return max(l.MaxCells(), 
 
 // see adds values that were seen at a time.
 func (k *heldKey) see(hashes []uint64, at, now int64) {
-	k.begin()
+	k.changed = true
 	v, width := &k.values, k.ladder.CoarsestWidth()
 	k.extends = k.extends || at/width > v.list.Latest()/width
-	v.seen = v.seen[:0]
+	last := len(v.changed)
 	v.view().See(hashes, at, now-k.ladder.Span(), v.most, func(hash uint64, seen int64) {
-		v.seen = append(v.seen, hash, uint64(seen))
+		if v.list.Seen(hash) != seen {
+			v.changed = append(v.changed, hash, uint64(seen))
+		}
 	})
-	for i := range v.seen.Len() {
-		hash, seen := v.seen.At(i)
-		v.list = v.list.With(hash, seen)
-		k.touched = append(k.touched, leaparray.ValueAt(hash))
+	for more := v.changed[last:]; len(more) > 0; more = more[2:] {
+		v.list = v.list.With(more.At(0))
 	}
 }
 
-// dropIdle drops the values that no window needs, if these are more than an eighth.
-func (k *heldKey) dropIdle(now int64) {
-	v, last := &k.values, len(k.touched)
+// writeValues calls set for each value that has changed, and remove for each that is dropped.
+func (k *heldKey) writeValues(now int64, set func(name, value string), remove func(name string)) {
+	k.dropIdle(now, remove)
+	v := &k.values
+	for i := range v.changed.Len() {
+		if hash, seen := v.changed.At(i); v.list.Seen(hash) == seen { // it is the last change
+			set(layout.ValueField(hash), layout.Number(seen))
+		}
+	}
+	v.changed = v.changed[:0]
+}
+
+// dropIdle drops the values that no window needs, if these are more than an eighth. It calls remove
+// for each.
+func (k *heldKey) dropIdle(now int64, remove func(name string)) {
+	v, n := &k.values, 0
 	until := now - k.ladder.Span() - leaparray.MaxAhead.Milliseconds() // for a clock that is behind
-	v.view().EachIdle(until, func(hash uint64, _ int64) {
-		k.touched = append(k.touched, leaparray.ValueAt(hash))
-	})
-	idle := k.touched[last:]
-	if 8*len(idle) <= v.list.Len() {
-		k.touched = k.touched[:last]
+	v.view().EachIdle(until, func(uint64, int64) { n++ })
+	if 8*n <= v.list.Len() {
 		return
 	}
 	k.extends = true // without its idle values, the key may be gone before others are written
+	idle := make([]uint64, 0, n)
+	v.view().EachIdle(until, func(hash uint64, _ int64) {
+		idle = append(idle, hash)
+		remove(layout.ValueField(hash))
+	})
 	kept := v.list[:0]
 	for i := range v.list.Len() {
 		hash, seen := v.list.At(i)
-		if len(idle) > 0 && idle[0].ValueHash() == hash {
+		if len(idle) > 0 && idle[0] == hash {
 			idle = idle[1:]
 			continue
 		}
 		kept = append(kept, hash, uint64(seen))
 	}
 	v.list = kept
-}
-
-// changesOfValues is changes of a key that has values.
-func (k *heldKey) changesOfValues(set func(s leaparray.Stretch, was, n int64),
-	gone func(s leaparray.Stretch)) {
-	for _, s := range sortedStretches(k.touched) {
-		was, seen := k.values.before.Seen(s.ValueHash()), k.values.list.Seen(s.ValueHash())
-		switch {
-		case seen == was:
-		case seen == 0:
-			gone(s)
-		default:
-			set(s, was, seen)
-		}
-	}
 }

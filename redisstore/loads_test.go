@@ -51,9 +51,13 @@ func TestLoadOfAKeyThatMoves(t *testing.T) {
 	s := open(t, redisstore.Options{URL: "redis+cluster://" + from.Addr()})
 	works(t, s)
 	partition, key := s.Partition("k"), s.Address("k")
-	state, field := prefix.StateKey(partition), redisstore.Field(second)
+	state := prefix.StateKey(partition)
+	set := func(n int64) {
+		fields := redisstore.Fields(counts(second, n))
+		to.HSet(key, fields[0].(string), fields[1].(string))
+	}
 	from.HSet(state, "e", "7", "v", "1", "q", "0")
-	to.HSet(key, field, "5")
+	set(5)
 	from.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		asked := cmd == "HGETALL" && args[0] == key
 		if asked {
@@ -63,7 +67,7 @@ func TestLoadOfAKeyThatMoves(t *testing.T) {
 	})
 	to.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 		if cmd == "HGETALL" {
-			to.HSet(key, field, "6")
+			set(6)
 			from.HSet(state, "v", "2")
 		}
 		if cmd == "ASKING" {

@@ -115,8 +115,8 @@ func TestClusterLostAnswerIsUnknown(t *testing.T) {
 			r := oneRound(s, "a", 2)
 			send(t, s, r)
 			unknownOutcome(t, r.Err)
-			if n := node.HGet(key, redisstore.Field(second)); n != "2" {
-				t.Errorf("the round: %q stored, want 2", n)
+			if n := eventsIn(node, key); n != 2 {
+				t.Errorf("the round: %d stored, want 2", n)
 			}
 
 			loseAnswer(t, node, key, refusals...)
@@ -184,8 +184,8 @@ func TestClusterRefusalBesideAnAnswer(t *testing.T) {
 		t.Errorf("%v, want it to be refused", err)
 	}
 	unknownOutcome(t, rounds[1].Err)
-	if n := node.HGet(other, redisstore.Field(second)); n != "1" {
-		t.Errorf("%q stored, want 1", n)
+	if n := eventsIn(node, other); n != 1 {
+		t.Errorf("%d stored, want 1", n)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestClusterAnswersLostAfterARedirection(t *testing.T) {
 	for i, r := range rounds {
 		unknownOutcome(t, r.Err)
 		key := redisstore.Key(r.Partition, nil, r.Keys[0].Key)
-		if n := to.HGet(key, redisstore.Field(second)); n == "" {
+		if eventsIn(to, key) == 0 {
 			t.Errorf("round %d was not carried out", i)
 		}
 	}

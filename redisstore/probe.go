@@ -97,18 +97,13 @@ func (s *Store) joinProbe(ctx context.Context) *sharedProbe {
 }
 
 func (s *Store) probe(ctx context.Context) error {
-	if err := s.tryCommands(ctx); err != nil {
+	payloads, err := s.conn.TryCommands(ctx, string(s.opt.Expiry))
+	if err != nil {
 		return err
 	}
+	s.restores.Store(payloads)
 	s.conn.CheckPolicy(ctx, s.opt.Logger)
 	return s.reconcileMeta(ctx)
-}
-
-// tryCommands finds out whether this store may use the commands that it needs.
-func (s *Store) tryCommands(ctx context.Context) error {
-	payloads, err := s.conn.TryCommands(ctx, string(s.opt.Expiry))
-	s.restores.Store(payloads)
-	return err
 }
 
 // Health is the condition of the connection.

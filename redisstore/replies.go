@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
@@ -16,6 +15,7 @@ const (
 	statusUsed
 	statusLater
 	statusFirst
+	statusDiffers // of a part of a restoration, see decodeRestored
 )
 
 // decodeStatus decodes the values that every reply to a round begins with, and returns the rest. ok
@@ -50,71 +50,33 @@ func (s *Store) decodeRound(r *syncer.Round, v any) {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", twotier.ErrUnknownOutcome, v)
 		return
 	}
-	decodeValues(r, rest[2], rest[3:])
-	decodeErrors(r, rest[0])
-	decodeLoaded(r, rest[1])
-}
-
-// decodeRestored decodes the counts of a restored part's buckets, as they are after it.
-func (s *Store) decodeRestored(r *syncer.Round, v any) {
-	values, ok := s.decodeStatus(r, v)
-	if !ok {
-		return
-	}
-	at := 0
-	for i := range r.Keys {
-		for j := range r.Keys[i].Adds {
-			b := &r.Keys[i].Adds[j]
-			b.Stored = b.N
-			if at < len(values) {
-				b.Stored, _ = values[at].(int64)
-			}
-			at++
-		}
-	}
-}
-
-// decodeValues decodes the counts after the adds. A key that was new, as believed, has exactly the
-// added counts.
-func decodeValues(r *syncer.Round, notMade any, values []any) {
-	known, _ := notMade.([]any)
-	at := 0
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		k.Err, k.Loaded, k.Existed = nil, k.Loaded[:0], false
-		made := isNew(k)
-		if made && len(known) > 0 {
-			switch pos, _ := known[0].(int64); pos {
-			case int64(-1 - i):
-				k.Existed = true
-				fallthrough
-			case int64(i):
-				made, known = false, known[1:]
-			}
+		k.Err, k.Made, k.Read, k.Loaded, k.LoadedLog = nil, false, false, k.Loaded[:0], 0
+	}
+	decodeErrors(r, rest[0])
+	decodeLoaded(r, rest[1])
+	decodeMade(r, rest[2])
+	decodeTimes(r, rest[3:])
+}
+
+// decodeMade decodes which keys did not exist although they were to.
+func decodeMade(r *syncer.Round, reply any) {
+	list, _ := reply.([]any)
+	for _, v := range list {
+		if pos, _ := v.(int64); pos < int64(len(r.Keys)) {
+			r.Keys[pos].Made = true
 		}
-		for j := range k.Adds {
-			switch {
-			case made:
-				k.Adds[j].Stored = k.Adds[j].N
-				continue
-			case k.Adds[j].Width == 1:
-				k.Adds[j].Stored = syncer.Unread
-				continue
-			}
-			if at < len(values) {
-				k.Adds[j].Stored, _ = values[at].(int64)
-			}
-			at++
-		}
-		if k.Load {
-			// If the script doesn't send the key's buckets, the key holds nothing but the counts
-			// just added.
-			for j := range k.Adds {
-				b := k.Adds[j]
-				if b.Stored != syncer.Unread {
-					b.N = b.Stored
-				}
-				k.Loaded = append(k.Loaded, syncer.Bucket{Stretch: b.Stretch, N: b.N})
+	}
+}
+
+// decodeTimes decodes when values were last seen.
+func decodeTimes(r *syncer.Round, times []any) {
+	for i := range r.Keys {
+		for j := range r.Keys[i].Adds {
+			if v := &r.Keys[i].Adds[j]; v.IsValue() && len(times) > 0 {
+				v.Stored, _ = times[0].(int64)
+				times = times[1:]
 			}
 		}
 	}
@@ -137,8 +99,7 @@ func decodeLoaded(r *syncer.Round, reply any) {
 		pos, _ := list[i].(int64)
 		fields, _ := list[i+1].([]any)
 		if pos < int64(len(r.Keys)) {
-			k := &r.Keys[pos]
-			k.Loaded = layout.ParseBuckets(fields, k.Loaded[:0])
+			setLoaded(&r.Keys[pos], fields)
 		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"twotier.dev/twotier/redisstore/internal/layout"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -41,8 +43,8 @@ func (r *restorer) restore(k syncer.KeyRound) *syncer.KeyRound {
 func (r *restorer) apply(k syncer.KeyRound) {
 	r.t.Helper()
 	r.seq++
-	round := &syncer.Round{Writer: fmt.Sprint("w-", r.seq), Seq: 1, Now: t0,
-		Keys: []syncer.KeyRound{k}}
+	round := &syncer.Round{Writer: fmt.Sprint("w-", r.seq), Seq: 1, Now: t0, Epoch: r.epoch,
+		Version: r.version, Keys: []syncer.KeyRound{k}}
 	if send(r.t, r.s, round); round.Err != nil || round.Keys[0].Err != nil {
 		r.t.Fatal(round.Err, round.Keys[0].Err)
 	}
@@ -87,11 +89,8 @@ func TestRedisRestoresWhatIsMissing(t *testing.T) {
 					t.Fatalf("%s, run %d: %v\nof which %v is missing makes\n%v, want\n%v", expiry,
 						run, known, missing, got, want)
 				}
-				for _, b := range reply.Adds {
-					if b.Stored != max(b.N, want[b.Stretch]) {
-						t.Errorf("%v: reported %d of %d, known are %d", b.Stretch, b.Stored,
-							want[b.Stretch], b.N)
-					}
+				if got := contentOf(reply.Loaded); !got.same(want) {
+					t.Errorf("%s, run %d: reported %v, want %v", expiry, run, got, want)
 				}
 				more := drawContent(dice, all, t0)
 				r.apply(keyOfCells("k", more))
@@ -103,7 +102,7 @@ func TestRedisRestoresWhatIsMissing(t *testing.T) {
 
 // TestRestoreWithFoldsBetween: counters know the same events, but have folded at different times
 // and by different ladders. Some know fewer events, and the last one all. They restore them one
-// after the other; in between others count, and the store folds. In the end the store has every
+// after the other; in between others count, and fold the key. In the end the store has every
 // event once, and the bounds of no window exclude the true count.
 func TestRestoreWithFoldsBetween(t *testing.T) {
 	t.Parallel()
@@ -145,16 +144,28 @@ func (r *restorer) restoreInTurns(dice *rand.Rand, events content) (since int64)
 		for age := int64(600_000); age >= 0; age -= 200_000 {
 			known.fold(l, t0-age-dice.Int64N(200_000), 0)
 		}
-		k := keyOfCells("k", known)
-		k.Ladder = l
-		r.restore(k)
+		r.restore(keyOfCells("k", known))
 		if dice.IntN(2) == 0 {
-			r.apply(syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Fold: true,
-				Ladder: all[dice.IntN(len(all))], Adds: []syncer.Bucket{counts(second, 1)}})
+			r.count(all[dice.IntN(len(all))])
 			since++
 		}
 	}
 	return since
+}
+
+// count counts an event in a key, which folds.
+func (r *restorer) count(l *leaparray.Ladder) {
+	r.t.Helper()
+	read := &syncer.Round{Writer: "w", Keys: []syncer.KeyRound{{Key: []byte("k"), Load: true}}}
+	send(r.t, r.s, read)
+	all := contentOf(read.Keys[0].Loaded)
+	all[second]++
+	all.fold(l, t0, 0)
+	k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Rewrite: true,
+		ContentLog: syncer.WholeLog, Adds: []syncer.Bucket{counts(second, 1)},
+		Content: all.buckets()}
+	slices.SortFunc(k.Content, layout.CompareCells)
+	r.apply(k)
 }
 
 // bound checks the bounds of a window, both ends included.
@@ -205,10 +216,8 @@ func TestRestoreLeavesWhatWasReset(t *testing.T) {
 	send(t, r.s, read)
 	r.epoch, r.version = read.Epoch, read.Version
 	k := r.restore(keyOfCells("k", content{second: 9, leaparray.Moment(t0 - 5): 1}))
-	for _, b := range k.Adds {
-		if want := map[int64]int64{1000: 2, 1: 0}[b.Width]; b.Stored != want {
-			t.Errorf("%v: reported %d, want %d", b.Stretch, b.Stored, want)
-		}
+	if got := contentOf(k.Loaded); !got.same(content{second: 2}) {
+		t.Errorf("reported %v", got)
 	}
 	if got := cellsOf(t, r.s, "key", "k"); !got.same(content{second: 2}) {
 		t.Errorf("%v", got)

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/syncer"
 )
 
 // Stored is the content of a Hash in Redis. Times are unix milliseconds.
@@ -86,23 +87,20 @@ func (s *Store) Stored(ctx context.Context, ns, key []byte) (list []*Stored, err
 
 // decode adds the fields of a Hash.
 func (st *Stored) decode(fields map[string]string) {
-	var known []any
+	var c layout.Content
 	for name, value := range fields {
-		_, listed := layout.ParseMoments(name, value)
-		_, counted := layout.ParseField(name)
-		_, err := strconv.ParseInt(value, 10, 64)
-		switch {
-		case name == versionField:
+		n := len(c.Buckets)
+		switch known := c.Add(name, value); {
+		case name == layout.VersionField:
 			st.Version = value
-		case listed, counted && err == nil:
-			known = append(known, name, value)
-		default:
+		case !known || syncer.CheckCounts(c.Buckets[n:]) != nil:
+			c.Buckets = c.Buckets[:n]
 			st.Unknown = append(st.Unknown, name)
 		}
 	}
 	slices.Sort(st.Unknown)
 	st.Cells = []StoredCell{}
-	for _, b := range layout.ParseBuckets(known, nil) {
+	for _, b := range c.Sum() {
 		switch hash := b.ValueHash(); {
 		case !b.IsValue():
 			st.Events += b.N

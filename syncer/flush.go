@@ -1,8 +1,6 @@
 package syncer
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"twotier.dev/twotier/internal/arena"
@@ -40,7 +38,7 @@ func (f *flushing) cut(now time.Time) *rounds.Round {
 func (f *flushing) nextRound(now time.Time) *rounds.Round {
 	switch {
 	case f.outbox.Flight != nil:
-		f.outbox.Flight.DropContent()
+		f.readAgain(f.outbox.Flight)
 		f.loads.VoidKeys(f.outbox.Flight)
 		return f.outbox.Flight // its outcome is unknown: send it again under the same number
 	case !f.store.IsKnown():
@@ -48,6 +46,7 @@ func (f *flushing) nextRound(now time.Time) *rounds.Round {
 	case len(f.outbox.Queue) > 0:
 		next := f.outbox.Next()
 		f.attach(next)
+		f.readAgain(next)
 		f.loads.VoidKeys(next)
 		return next
 	}
@@ -188,83 +187,41 @@ func (f *flushing) addParked(r *rounds.Round) {
 func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
-	k.Ref, k.Load, k.Ladder = at, load || e.HasFlag(keys.FlagShared), f.keys.FoldsBy(e)
+	k.Ref, k.Load = at, load || e.HasFlag(keys.FlagShared) ||
+		!e.IsValues() && (!f.warm(e) || e.NeedsRead())
 	k.TTL = f.keys.Namespace(e).TTL
-	if f.loads.Join(r, k); k.Load {
-		r.Reads += rounds.ReadsOf(f.keys.Ladder(e))
-	}
+	f.loads.Join(r, k)
 	if e.HasFlag(keys.FlagShared) {
 		if shared := f.sharedKey(e); shared != nil {
 			shared.BeginRead()
 		}
 	}
-	r.Quiet = r.Quiet && e.HasFlag(keys.FlagShared)
 	k.Reset = e.HasFlag(keys.FlagReset)
 	e.ClearFlags(keys.FlagReset)
 	e.SetFlags(keys.FlagBusy)
 	if r.Now == 0 {
 		r.Now = f.keys.Clock.Now()
 	}
-	folds := e.FoldedSinceFlush()
-	if folds { // once more, at the same time as the store
-		k.ExactFrom = f.keys.Fold(e, k.Ladder, r.Now)
+	if e.NeedsRewrite() && !e.IsValues() {
+		f.keys.Fold(e, f.keys.Ladder(e), r.Now)
 	}
 	first := len(r.Buckets)
 	fresh, listed := f.cutEntry(r, e)
-	k.Compared = true
 	k.AppendBuckets(r, nil)
 	counted := len(r.Buckets) > first
-	k.New = f.warm(e) && !e.HasSynced() && counted
+	k.New = f.warm(e) && !e.HasSynced() && counted && !k.Load && !k.Reset
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
 	// as long as that bucket is needed.
 	if counted && fresh || e.HasFlag(keys.FlagRenew) {
 		k.Renew, k.Listed = true, listed && !e.HasFlag(keys.FlagRenew)
 		e.ClearFlags(keys.FlagRenew)
 	}
-	if k.Fold = counted && folds; k.Fold {
-		e.SetFolded(false)
-		k.Content = f.contentOf(k, e)
+	f.addContent(r, k, e, r.Buckets[first:])
+	if k.Load {
+		r.Reads += rounds.ReadsOf(f.keys.Ladder(e))
 	}
-}
-
-// contentOf returns all buckets that a key has in the store once it has counted what is pending, in
-// the order of time. It returns nil if that is not known for certain: others may have changed the
-// key, or the store has something to take back of a bucket that it does not have.
-func (f *flushing) contentOf(k *rounds.Part, e keys.Entry) (content []store.Bucket) {
-	if k.Load || k.Reset || k.New || e.IsValues() || e.HasFlag(keys.FlagShared|keys.FlagParked) ||
-		!f.warm(e) || f.store.MayHaveChanged() {
-		return nil
-	}
-	l, synced, pending := f.keys.Ladder(e), f.keys.SyncedOf(e), f.keys.PendingOf(e)
-	add := func(at leaparray.Stretch, n int64) bool {
-		content = append(content, store.Bucket{Stretch: at, N: n})
-		return true
-	}
-	l.EachCell(synced, add)
-	l.EachCell(pending, add)
-	for _, counter := range []leaparray.Counter{synced, pending} {
-		if mark, ok := l.Marked(counter); ok {
-			add(mark, 0)
-		}
-	}
-	slices.SortFunc(content, func(a, b store.Bucket) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
-	})
-	merged := content[:0]
-	for _, b := range content {
-		if last := len(merged) - 1; last >= 0 && merged[last].Stretch == b.Stretch {
-			merged[last].N += b.N
-		} else {
-			merged = append(merged, b)
-		}
-	}
-	merged = slices.DeleteFunc(merged, func(b store.Bucket) bool {
-		return b.N == 0 && b.Width != l.Width(0)
-	})
-	if slices.ContainsFunc(merged, func(b store.Bucket) bool { return b.N < 0 }) {
-		return nil
-	}
-	return merged
+	// Who knows how much of the log of a shared key it has read has to notice a rewrite or a reset.
+	r.Quiet = r.Quiet && e.HasFlag(keys.FlagShared) && !k.Rewrite && !k.Reset
 }
 
 // cutEntry adds what the store lacks of an entry to a round. The results are those of cutPending.
@@ -287,35 +244,16 @@ func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) 
 		}
 	}
 	l.EachCell(pending, func(at leaparray.Stretch, n int64) bool {
-		r.AddBucket(store.Bucket{Stretch: at, N: n}, l.Value(synced, at))
+		r.Buckets = append(r.Buckets, store.Bucket{Stretch: at, N: n})
 		look(at)
 		return true
 	})
 	if b.keys.OwesMark(e, l) {
 		mark, _ := l.Marked(pending)
-		r.AddBucket(store.Bucket{Stretch: mark}, 0)
+		r.Buckets = append(r.Buckets, store.Bucket{Stretch: mark})
 		look(mark)
 	}
 	return fresh, fresh && listed
-}
-
-// mayHaveCreated reports whether the round may have created the key in the store, although it was
-// cut as if the store had some of its counts. That is so if a bucket of the coarsest level has
-// nothing but the round's Adds, or if a bucket has less than its known count.
-func (b *ledger) mayHaveCreated(e keys.Entry, k *rounds.Part) bool {
-	if e.IsValues() {
-		return false // a store that has made a key of its values alone has seen to that
-	}
-	l, synced := b.keys.Ladder(e), b.keys.SyncedOf(e)
-	for i := range k.Adds {
-		add := &k.Adds[i]
-		stored := storedAfter(add, k.KnownAt(i))
-		if stored < k.KnownAt(i)+add.N || add.N != 0 && stored == add.N &&
-			!storeHasGroup(l, synced, add.Stretch, 1) {
-			return true
-		}
-	}
-	return false
 }
 
 // storeHasGroup reports whether the store is known to hold counts of a key in the group of this

@@ -124,6 +124,9 @@ func (h *handoff) install(k *KeyState) {
 	e := h.keys.EntryAt(at)
 	if !h.resetting(hash, e) {
 		h.applyLoaded(e, k.Buckets)
+		h.logs.take(h.shared, k.NS, k.Key)
+		e.SetRewrite(!e.IsValues())
+		e.SetNeedsRead(!e.IsValues())
 	}
 	if k.Cold {
 		e.SetFlags(keys.FlagCold)
@@ -200,7 +203,7 @@ func (h *handoff) acceptRound(from *store.Round, since time.Time) {
 	r.Partition, r.Most = h.id, h.mostKeys
 	for i := range r.Parts {
 		k := &r.Parts[i]
-		k.Ref, k.Hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.FoldsBy(k.NS)
+		k.Ref, k.Hash = 0, h.keys.Names.Hash(k.NS, k.Key)
 		k.TTL = h.keys.Names.Of(k.NS).TTL
 	}
 	h.includePending(r)

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,12 +27,12 @@ type ledger struct {
 	listing   *listing // separate, like keys.Keyspace.Stored
 	unread    int64    // how often a key was not read because the store does not list it
 	shared    loans.Keys
+	logs      keyLogs
 	parked    rounds.ParkedKeys
 
-	outcome  []keys.Flushed // scratch
-	id       int            // the partition's
-	mostKeys int            // in a round
-	settled  broadcast      // sent whenever a round is settled
+	id       int       // the partition's
+	mostKeys int       // in a round
+	settled  broadcast // sent whenever a round is settled
 }
 
 // owedKeys is how many keys of a partition wait for the store, as last reported to its flusher.
@@ -197,8 +198,8 @@ func (b *ledger) applyAnswer(r *rounds.Round) {
 
 // applyLoaded sets synced to exactly the store's counts.
 func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
-	if e.HasFlag(keys.FlagBusy) {
-		b.skipComparison(e)
+	if !e.HasFlag(keys.FlagBusy) {
+		e.SetRewrite(false)
 	}
 	if e.IsValues() {
 		b.keys.ReplaceSyncedValues(e, cellsOf(loaded))
@@ -208,26 +209,32 @@ func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
 	b.setWarm(e)
 }
 
-// skipComparison marks a key's parts of all unanswered rounds, so that their answers are not
-// compared with the counts known when they were cut.
-func (b *ledger) skipComparison(e keys.Entry) {
-	for _, r := range b.outbox.All() {
-		for i := range r.Parts {
-			if k := &r.Parts[i]; k.Ref != 0 && &b.keys.EntryAt(k.Ref)[0] == &e[0] {
-				k.Compared = false
-			}
+// applyRead is applyLoaded for what the store has just returned of a key.
+func (b *ledger) applyRead(e keys.Entry, k *store.KeyRound) {
+	b.applyLoaded(e, k.Loaded)
+	if k.LoadedLog > 0 || slices.ContainsFunc(k.Loaded, holdsNone) {
+		e.SetRewrite(true)
+	}
+	e.SetNeedsRead(lacks(k.Loaded, b.keys.Ladder(e).CompleteFrom(b.keys.Clock.Now())))
+	b.logs.set(b.shared, k)
+	if e.HasFlag(keys.FlagShared) {
+		if shared := b.sharedKey(e); shared != nil {
+			shared.ReadAt = time.Now()
 		}
 	}
 }
 
-// applyRead is applyLoaded for buckets that the store has just returned.
-func (b *ledger) applyRead(e keys.Entry, loaded []store.Bucket) {
-	b.applyLoaded(e, loaded)
-	if e.HasFlag(keys.FlagShared) {
-		if k := b.sharedKey(e); k != nil {
-			k.ReadAt = time.Now()
-		}
+// holdsNone reports whether a bucket has no events: it is a mark, which memory may forget, or
+// others have taken back more than it had.
+func holdsNone(b store.Bucket) bool { return b.N <= 0 }
+
+// lacks reports whether more was taken back from buckets that end after a moment than there is.
+func lacks(loaded []store.Bucket, after int64) bool {
+	if !slices.ContainsFunc(loaded, func(b store.Bucket) bool { return b.N < 0 }) {
+		return false
 	}
+	return slices.ContainsFunc(leaparray.SettleNegatives(cellsOf(loaded)),
+		func(c leaparray.Cell) bool { return c.N < 0 && c.End() > after })
 }
 
 // syncedRefs returns the entries with synced counts.
@@ -256,7 +263,7 @@ func (b *ledger) rebuild() {
 func (b *ledger) dropAllKeys() {
 	b.keys.Clear()
 	b.dirty.Clear()
-	b.parked, b.shared = rounds.ParkedKeys{}, nil
+	b.parked, b.shared, b.logs = rounds.ParkedKeys{}, nil, nil
 	b.store.Clear()
 	b.forgetList()
 }

@@ -1,6 +1,8 @@
 package syncer
 
 import (
+	"slices"
+
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
@@ -24,7 +26,6 @@ func (b *ledger) detach(r *rounds.Round) {
 			b.keys.EntryAt(at).ClearFlags(keys.FlagBusy)
 		}
 		k.Ref, k.Hash, k.Unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
-		k.Compared = false
 	}
 }
 
@@ -147,51 +148,25 @@ func (b *ledger) undoCut(r *rounds.Round) {
 // settleAdds moves the flushed counts of a key from pending to synced. With load, the round also
 // returned all counts of the store, which replace synced instead.
 func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
-	l := b.keys.Ladder(e)
-	if k.Existed {
-		e.SetGen(b.store.Generation - 1) // another writer made the key: it is read again
-	}
-	if !k.Renew && b.mayHaveCreated(e, k) {
-		e.SetFlags(keys.FlagRenew)
+	if k.Made {
+		e.SetFlags(keys.FlagRenew) // it may not be listed
 	}
 	if e.IsValues() {
 		b.settleValues(k, e, load)
 		return
 	}
-	if !load && !b.keys.SetSynced(e, b.flushedBuckets(k, e, k.Compared && !k.Reset), false) {
-		// Another writer counts this key, or it was deleted, so the rest of the store's counts is
-		// no longer known.
-		e.SetGen(b.store.Generation - 1)
+	if len(k.Adds) > 0 && k.Content == nil && !k.New ||
+		k.New && slices.ContainsFunc(k.Adds, holdsNone) {
+		e.SetRewrite(true)
 	}
+	l := b.keys.Ladder(e)
 	for i := range k.Adds {
-		b.keys.SubtractPending(e, l, k.Adds[i].Stretch, k.Adds[i].N)
-	}
-}
-
-// flushedBuckets returns the outcome of a round for the buckets of a key. With compared, the known
-// counts are those at the cut, because the buckets may have folded since. The result is valid until
-// the next call.
-func (b *ledger) flushedBuckets(k *rounds.Part, e keys.Entry, compared bool) []keys.Flushed {
-	all := b.outcome[:0]
-	for i := range k.Adds {
-		add := &k.Adds[i]
-		known := k.KnownAt(i)
-		if !compared {
-			known = b.keys.Ladder(e).Value(b.keys.SyncedOf(e), add.Stretch)
+		at, n := k.Adds[i].Stretch, k.Adds[i].N
+		if !load && !b.keys.AddFlushed(e, at, n) {
+			e.SetGen(b.store.Generation - 1) // the key was deleted, or others have folded it
 		}
-		all = append(all, keys.Flushed{Stretch: add.Stretch, N: add.N, Known: known,
-			Stored: storedAfter(add, known)})
+		b.keys.SubtractPending(e, l, at, n)
 	}
-	b.outcome = all
-	return all
-}
-
-// storedAfter returns the store's count of a bucket after a round, when known is its count before.
-func storedAfter(add *store.Bucket, known int64) int64 {
-	if add.Stored == store.Unread {
-		return known + add.N
-	}
-	return add.Stored
 }
 
 // appendSynced appends everything that another counter, or the store, needs to hold the same counts

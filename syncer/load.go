@@ -167,6 +167,6 @@ func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 	if !e.HasSynced() {
 		l.budget.makeRoomForSynced(sec)
 	}
-	l.applyRead(e, k.Loaded)
+	l.applyRead(e, k.KeyRound)
 	w.Finish(nil, rounds.Absence{})
 }

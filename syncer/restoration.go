@@ -94,7 +94,6 @@ func (s *restoration) begin(j *republish) {
 func (s *restoration) requestRenewals() {
 	for _, r := range s.outbox.All() {
 		for i := range r.Parts {
-			r.Parts[i].Compared = false
 			if at := s.refOf(&r.Parts[i]); at != 0 && !r.Parts[i].Forgotten {
 				s.keys.EntryAt(at).SetFlags(keys.FlagRenew)
 			}
@@ -142,7 +141,7 @@ func (s *restoration) cut() *rounds.Round {
 func (s *restoration) addKnown(r *rounds.Round, ns, key []byte, at arena.Ref) *rounds.Part {
 	sp := s.keys.Names.Of(ns)
 	k := r.AddKey(ns, key)
-	k.Ref, k.Hash, k.Ladder = at, s.keys.Names.Hash(ns, key), s.keys.Names.FoldsBy(ns)
+	k.Ref, k.Hash = at, s.keys.Names.Hash(ns, key)
 	k.TTL, k.Renew = sp.TTL, true
 	return k
 }
@@ -177,7 +176,7 @@ func (s *restoration) startOver(r *rounds.Round) {
 }
 
 // applyRestored sets synced to the store's counts after a part, because only synced counts can be
-// restored once more.
+// restored once more. Values are synced already.
 func (s *restoration) applyRestored(r *rounds.Round) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
@@ -198,8 +197,8 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 		if e.HasFlag(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		if !e.IsValues() { // these are synced already
-			s.keys.SetSynced(e, s.flushedBuckets(k, e, false), true)
+		if !e.IsValues() && CheckCounts(k.Loaded) == nil {
+			s.keys.ReplaceSynced(e, s.keys.Ladder(e), cellsOf(k.Loaded))
 		}
 	}
 }

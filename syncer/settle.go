@@ -15,7 +15,8 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 	f.totals.batchesOK.Add(1)
 	f.outbox.Flight = nil
 	first := !f.store.IsKnown()
-	if r.Generation != f.store.Generation {
+	void := r.Generation != f.store.Generation
+	if void {
 		f.voidLoads(r)
 		r.First = false
 	}
@@ -27,6 +28,10 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 			f.prefetchKeys(r.Parts[i:])
 		}
 		f.settleKey(r, &r.Parts[i], queued, sec)
+		if at := r.Parts[i].Ref; void && at != 0 {
+			// What was learned of the key since may include the round, or not.
+			f.keys.EntryAt(at).SetGen(f.store.Generation - 1)
+		}
 	}
 	more = f.dirty.Due && !f.dirty.IsEmpty() && (first || r.Full()) || f.loads.Exclusive ||
 		len(f.outbox.Queue) > 0
@@ -40,7 +45,7 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 func (f *flushing) voidLoads(r *rounds.Round) {
 	f.loads.PutBack(r, true)
 	for i := range r.Parts {
-		r.Parts[i].Load, r.Parts[i].Loaded = false, nil
+		r.Parts[i].Load, r.Parts[i].Read, r.Parts[i].Loaded = false, false, nil
 	}
 }
 
@@ -106,18 +111,18 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 		f.budget.makeRoomForSynced(sec)
 	}
 	alien := CheckCounts(k.Loaded)
-	load := k.Load && alien == nil
+	load := k.Read && alien == nil
 	f.settleAdds(k, e, load)
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
-		f.applyRead(e, k.Loaded)
+		f.applyRead(e, k.KeyRound)
 		if e.HasFlag(keys.FlagShared) {
 			if shared := f.sharedKey(e); shared != nil {
 				shared.EndRead()
 			}
 		}
 		f.totals.loads.Add(1)
-	} else if k.Load {
+	} else if k.Read {
 		e.SetGen(f.store.Generation - 1)
 	}
 	w.Finish(alien, rounds.Absence{})
@@ -148,6 +153,7 @@ func (f *flushing) unpark(k *rounds.Part, e keys.Entry) {
 // park sets a refused key aside. It stays pending, out of the way of other keys.
 func (f *flushing) park(k *rounds.Part, e keys.Entry, w *rounds.PendingLoad) {
 	f.totals.badKeys.Add(1)
+	e.SetRewrite(true)
 	e.SetGen(f.store.Generation - 1) // a foreign value is there
 	if k.Reset {
 		e.SetFlags(keys.FlagReset)

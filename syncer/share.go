@@ -34,6 +34,14 @@ func (g *guarded) unshareIdle(now int64) {
 		}
 		return idle
 	})
+	if len(g.shared) > 0 {
+		return
+	}
+	// From now on quiet changes are news. They were none before: a paused borrower may have made
+	// one to a key that was no longer shared.
+	for _, e := range g.keys.All() {
+		e.SetNeedsRead(!e.IsValues())
+	}
 }
 
 // unshare makes a key an ordinary one. Rounds with only shared keys are quiet. unshare marks the
@@ -43,6 +51,7 @@ func (b *ledger) unshare(k *loans.Key) {
 		e := b.keys.EntryAt(at)
 		e.ClearFlags(keys.FlagShared)
 		e.SetFlags(keys.FlagRenew)
+		e.SetNeedsRead(!e.IsValues())
 		b.markDirty(at, e)
 	}
 }

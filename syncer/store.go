@@ -18,8 +18,8 @@ type (
 	Mark = store.Mark
 )
 
-// Unread is the Stored of a bucket that the store has counted without reading it.
-const Unread = store.Unread
+// WholeLog is the ContentLog of a key that nobody else changes in Quiet rounds.
+const WholeLog = store.WholeLog
 
 // The errors of a round, see package store.
 var (

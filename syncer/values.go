@@ -18,11 +18,13 @@ import (
 func (b *ledger) cutValues(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
 	v, l := b.keys.ValuesOf(e), b.keys.Ladder(e)
 	for pending := v.B; len(pending) > 0; pending = pending[2:] {
-		r.AddBucket(store.Bucket{Stretch: leaparray.ValueAt(pending[0]), N: int64(pending[1])}, 0)
+		r.Buckets = append(r.Buckets,
+			store.Bucket{Stretch: leaparray.ValueAt(pending[0]), N: int64(pending[1])})
 	}
 	b.keys.EachIdleValue(e, r.Now, func(hash uint64, seen int64) {
 		if v.B.Seen(hash) == 0 {
-			r.AddBucket(store.Bucket{Stretch: leaparray.ValueAt(hash), N: -seen}, 0)
+			r.Buckets = append(r.Buckets,
+				store.Bucket{Stretch: leaparray.ValueAt(hash), N: -seen})
 		}
 	})
 	if len(v.B) == 0 {

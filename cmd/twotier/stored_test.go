@@ -83,18 +83,18 @@ func TestStored(t *testing.T) {
 // neither a wrong type nor a Redis that is gone for a key that does not exist.
 func TestStoredForeign(t *testing.T) {
 	server := redistest.Start(t)
-	must.Succeed(t, server.Do("HSET", "tt:meta", "layout", "5", "partitions", "1",
+	must.Succeed(t, server.Do("HSET", "tt:meta", "layout", "6", "partitions", "1",
 		"hash-seed", "1").Err())
-	must.Succeed(t, server.Do("HSET", "tt:{p0}:default:k", "1000", "2", "o", "\x1b", "mine",
-		"1", "-1000", "x").Err())
+	must.Succeed(t, server.Do("HSET", "tt:{p0}:default:k", "c\x01\x00\x00", "\xe8\x07\x04",
+		"d", "\x1b", "mine", "1", "c\x02", "x").Err())
 	must.Succeed(t, server.Do("SET", "tt:{p0}:default:s", "text").Err())
 	for _, test := range []struct {
 		key, url string
 		status   int
 		want     string
 	}{
-		{"k", server.URL(), exitOK, "\"tt:{p0}:default:k\" never expires, unknown field \"-1000\", " +
-			"unknown field \"mine\", unknown field \"o\"\n" +
+		{"k", server.URL(), exitOK, "\"tt:{p0}:default:k\" never expires, unknown field \"c\\x02\", " +
+			"unknown field \"d\", unknown field \"mine\"\n" +
 			"TIME                      WIDTH  EVENTS\n" +
 			"1970-01-01T00:00:01.000Z  1ms    2\ntotal                            2\n"},
 		{"s", server.URL(), exitFailed, "read tt:{p0}:default:s: WRONGTYPE"},

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // cells are counts ordered by start, then by width, the narrowest first. A cell of zero stays: in
@@ -49,8 +50,11 @@ func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	if !found {
 		*c = slices.Insert(*c, at, leaparray.Cell{Stretch: s})
 	}
-	(*c)[at].N += n
-	return (*c)[at].N
+	sum := addCounts((*c)[at].N, n)
+	if (*c)[at].N = sum; sum == 0 && n != 0 { // all was taken back
+		*c = slices.Delete(*c, at, at+1)
+	}
+	return sum
 }
 
 // nonZero returns the non-zero cells of a list.
@@ -61,25 +65,11 @@ func nonZero(list []leaparray.Cell) cells {
 
 // fold moves cells that are too old for their width into wider ones, and drops cells that have left
 // every window. Cells whose sum would not fit 64 bits stay as they are.
-func (c *cells) fold(l *leaparray.Ladder, now, exactFrom int64) {
-	moved, gone := map[leaparray.Stretch]int64{}, map[leaparray.Stretch]bool{}
-	for _, f := range l.ListFolds(*c, now, exactFrom) {
-		if f.Into.Width > 0 {
-			if overflows(c.get(f.Into), moved[f.Into]) ||
-				overflows(c.get(f.Into)+moved[f.Into], f.N) {
-				continue
-			}
-			moved[f.Into] += f.N
-		}
-		gone[f.Stretch] = true
+// addCounts adds counts. A sum that is too large is no count.
+func addCounts(n, d int64) int64 {
+	sum := n + d
+	if n == syncer.NoCount || (sum > n) != (d > 0) && d != 0 {
+		return syncer.NoCount
 	}
-	*c = slices.DeleteFunc(*c, func(c leaparray.Cell) bool { return gone[c.Stretch] })
-	for s, n := range moved {
-		if n != 0 {
-			c.add(s, n)
-		}
-	}
+	return sum
 }
-
-// overflows reports whether a sum does not fit 64 bits.
-func overflows(n, d int64) bool { sum := n + d; return (sum > n) != (d > 0) && d != 0 }

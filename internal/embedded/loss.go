@@ -64,9 +64,12 @@ func (p *partition) copy() *partition {
 	c := newPartition(p.store)
 	c.version, c.quieted, c.epoch, c.left = p.version, p.quieted, p.epoch, p.left
 	c.last, c.swept, c.seqs = p.last, p.swept, maps.Clone(p.seqs)
+	c.expired = maps.Clone(p.expired)
 	c.list = keyList{p.list.part, slices.Clone(p.list.hashes)}
 	for name, h := range p.keys {
-		c.keys[name] = &hash{name: name, expires: h.expires, cells: slices.Clone(h.cells)}
+		c.keys[name] = &hash{name: name, expires: h.expires, again: h.again,
+			cells: slices.Clone(h.cells),
+			log:   slices.Clone(h.log)}
 	}
 	for name, rec := range p.records {
 		c.records[name] = &record{expires: rec.expires, reset: rec.reset,

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -23,9 +21,6 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 	t.Logf("seed %d", first)
 	rnd := rand.New(rand.NewPCG(first, 0))
 	s := newTimed(embedded.Options{MaxMemory: memory})
-	l, err := leaparray.NewLadder(2, leaparray.Level{Width: time.Hour, Count: 2},
-		leaparray.Level{Width: 4 * time.Hour, Count: 2})
-	must.Succeed(t, err)
 	seqs, epochs := map[int]uint64{}, map[int]uint64{}
 	kind, refused := 0, 0
 	for i := range 40_000 {
@@ -41,7 +36,7 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		if rnd.IntN(4) == 0 {
 			key = fmt.Sprint("k", rnd.IntN(i+1))
 		}
-		k := syncer.KeyRound{Key: []byte(key), Ladder: l, Fold: rnd.IntN(3) == 0}
+		k := syncer.KeyRound{Key: []byte(key)}
 		r := &syncer.Round{Partition: p, Now: rnd.Int64N(20 * 3_600_000), Writer: "w",
 			Seq: seqs[p], Epoch: epochs[p]}
 		does := kind

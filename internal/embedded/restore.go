@@ -27,11 +27,7 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 		p.records[string(p.name)] = rec
 		p.store.bytes.Add(recordCost + int64(len(p.name)))
 	}
-	ttl := recordTTL.Milliseconds()
-	if k.Ladder != nil {
-		ttl = max(ttl, 2*k.Ladder.Span())
-	}
-	rec.expires = now + ttl
+	rec.expires = now + max(recordTTL.Milliseconds(), k.TTL)
 	return rec
 }
 
@@ -56,27 +52,24 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	if !fresh {
 		for i := range r.Keys {
 			k := &r.Keys[i]
-			p.applyKey(r, k, false, now)
-			p.reportRestored(p.find(k.NS, k.Key, now), k)
+			reportRestored(p.find(k.NS, k.Key, now), k)
 		}
 		return
 	}
 	if p.epoch <= r.After {
 		p.beginEpoch(r.After, p.epoch != 0 || len(p.keys) > 0)
-	} else {
-		p.version++
 	}
+	p.version++
 	p.recordSequence(r)
 	for i := range r.Keys {
-		p.restore(r, &r.Keys[i], now)
+		p.restore(&r.Keys[i], now)
 	}
 }
 
 // restore restores one key. Writers may hold the same events at different precision, because they
 // have folded at different times. So the comparison with earlier restorations uses the sums of the
 // widest cells, see [leaparray.MissingCells].
-func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
-	k.Err = nil
+func (p *partition) restore(k *syncer.KeyRound, now int64) {
 	h := p.find(k.NS, k.Key, now)
 	add := p.missing(k, h, now)
 	created := h == nil && len(add) > 0
@@ -85,14 +78,11 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	}
 	for _, c := range add {
 		p.add(h, c.Stretch, c.N)
+		h.log = append(h.log, syncer.Bucket{Stretch: c.Stretch, N: c.N})
 	}
-	p.reportRestored(h, k)
-	if h == nil {
-		return
-	}
-	p.finishWrite(k, h, created, now)
-	if len(k.Adds) > 0 {
-		p.foldMany(r, k, h)
+	reportRestored(h, k)
+	if h != nil {
+		p.finishWrite(k, h, created, now)
 	}
 }
 
@@ -139,14 +129,19 @@ func (p *partition) recordRestored(rec *record, list []leaparray.Cell) {
 	p.store.bytes.Add(cellCost * int64(len(rec.cells)-had))
 }
 
-// reportRestored reports the stored counts of the key named p.name after its restoration: at least
-// its writer's counts, because others may have restored the same events in wider cells.
-func (p *partition) reportRestored(h *hash, k *syncer.KeyRound) {
-	rec := p.records[string(p.name)]
-	for i := range k.Adds {
-		b := &k.Adds[i]
-		if b.Stored = h.get(b.Stretch); rec == nil || !rec.reset {
-			b.Stored = max(b.Stored, b.N)
+// reportRestored reports what a key has after its restoration: all cells, or when each of the
+// restored values was seen.
+func reportRestored(h *hash, k *syncer.KeyRound) {
+	k.Err, k.Made, k.Read, k.Loaded, k.LoadedLog = nil, false, false, k.Loaded[:0], 0
+	switch {
+	case len(k.Adds) > 0 && k.Adds[0].IsValue():
+		for i := range k.Adds {
+			k.Adds[i].Stored = h.get(k.Adds[i].Stretch)
 		}
+	case h != nil:
+		k.Loaded, k.LoadedLog = h.appendTo(k.Loaded), len(h.log)
+		fallthrough
+	default:
+		k.Read = true
 	}
 }

@@ -1,9 +1,11 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +46,7 @@ type partition struct {
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
 	records                 map[string]*record // keys restored or reset in this epoch
+	expired                 map[string]bool    // names of keys that have expired
 	list                    keyList
 	swept                   int64
 	name                    []byte  // scratch memory
@@ -59,6 +62,8 @@ type hash struct {
 	name    string
 	expires int64 // unix milliseconds
 	cells   cells
+	log     []syncer.Bucket // of cells, what was added without their content
+	again   bool            // the key has expired before, and counters may remember what it had
 }
 
 // Rough memory costs in a partition, in bytes.
@@ -110,7 +115,7 @@ func (s *Store) partition(id int) *partition {
 
 func newPartition(s *Store) *partition {
 	return &partition{store: s, seqs: map[string]sequence{}, keys: map[string]*hash{},
-		records: map[string]*record{}}
+		records: map[string]*record{}, expired: map[string]bool{}}
 }
 
 func (p *partition) applyRound(r *syncer.Round, now int64) {
@@ -131,38 +136,17 @@ func (p *partition) applyOrRead(r *syncer.Round, fresh bool, now int64) {
 		p.republish(r, fresh, now)
 		return
 	}
-	unchanged := fresh && r.Epoch != 0 && r.Version == p.version && r.Quieted == p.quieted
+	unchanged := fresh && r.Epoch != 0 && r.Version == p.version
+	silent := unchanged && r.Quieted == p.quieted && r.LastChange == p.last
 	p.countChange(r, fresh)
 	p.prefetch(r.Keys)
 	for i := range r.Keys {
-		if k := &r.Keys[i]; !unchanged || k.Content == nil || !p.replace(k, now) {
-			p.applyKey(r, k, fresh, now)
-		}
+		k := &r.Keys[i]
+		fits := k.Content != nil && unchanged && (silent || k.ContentLog != syncer.WholeLog)
+		p.applyKey(k, fresh, fits, now)
 	}
 }
 
-// replace replaces the cells of a key by its content. It reports false if the key is not there.
-func (p *partition) replace(k *syncer.KeyRound, now int64) bool {
-	h := p.find(k.NS, k.Key, now)
-	if h == nil {
-		return false
-	}
-	k.Err, k.Loaded = nil, k.Loaded[:0]
-	before := len(h.cells)
-	h.cells = h.cells[:0]
-	for _, b := range k.Content {
-		h.cells.add(b.Stretch, b.N)
-	}
-	for i := range k.Adds {
-		k.Adds[i].Stored = h.cells.get(k.Adds[i].Stretch)
-	}
-	p.store.bytes.Add(cellCost * int64(len(h.cells)-before))
-	p.finishWrite(k, h, false, now)
-	return true
-}
-
-// isBehind reports whether the data differs from, or lags behind, the state last reported to a
-// node.
 func (p *partition) isBehind(told syncer.Told) bool {
 	return told.Epoch != p.epoch || p.version < told.Version || p.quieted < told.Quieted ||
 		p.lacksChange(told.LastChange)
@@ -251,6 +235,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 	h := p.keys[string(p.name)]
 	if h != nil && now > h.expires {
 		p.remove(h)
+		p.expired[h.name] = true
 		return nil
 	}
 	return h
@@ -259,6 +244,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 // insert creates an entry for the key that find has just looked for.
 func (p *partition) insert(room int) *hash {
 	h := &hash{name: string(p.name), expires: math.MaxInt64, cells: make(cells, 0, room)}
+	h.again = p.expired[h.name]
 	p.keys[h.name] = h
 	p.appendToList()
 	p.store.bytes.Add(keyCost + int64(len(p.name)))
@@ -271,78 +257,51 @@ func (p *partition) remove(h *hash) {
 }
 
 // applyKey applies a round's part for one key, or only reads.
-func (p *partition) applyKey(r *syncer.Round, k *syncer.KeyRound, write bool, now int64) {
-	k.Err, k.Loaded = nil, k.Loaded[:0]
+func (p *partition) applyKey(k *syncer.KeyRound, write, fits bool, now int64) {
+	k.Err, k.Made, k.Loaded, k.LoadedLog = nil, false, k.Loaded[:0], 0
 	h := p.find(k.NS, k.Key, now)
-	if write && h.overflows(k) {
-		k.Err = fmt.Errorf("%w: the count would overflow", syncer.ErrNotApplied)
-		return
-	}
 	if write && k.Reset {
 		p.forget(h, k, now)
 		h = nil
 	}
-	if write && k.Fold && h != nil && k.Ladder != nil {
-		h = p.fold(h, k.Ladder, r.Now, k.ExactFrom)
-	}
-	created := write && h == nil && len(k.Adds) > 0
+	k.Read = k.Load || k.New && (h != nil || !write) || k.Content != nil && write && !fits
+	created := write && h == nil && len(k.Adds)+len(k.Content) > 0
 	if created {
 		h = p.insert(len(k.Adds))
+		k.Made = !k.New && !k.Renew
 	}
-	grown := false
-	for i := range k.Adds {
-		b := &k.Adds[i]
-		switch {
-		case h == nil:
-			b.Stored = 0
-		case write:
-			b.Stored = p.add(h, b.Stretch, b.N)
-			grown = grown || b.Stored == b.N
-		default:
-			b.Stored = h.cells.get(b.Stretch)
+	switch {
+	case h == nil:
+	case write && fits:
+		p.write(h, k)
+	case write:
+		for i := range k.Adds {
+			p.add(h, k.Adds[i].Stretch, k.Adds[i].N)
 		}
+		if !created || !k.New {
+			h.log = append(h.log, k.Adds...)
+		}
+	}
+	for i := range k.Adds {
+		k.Adds[i].Stored = h.get(k.Adds[i].Stretch)
 	}
 	if h == nil {
 		return
 	}
-	if k.Load {
-		k.Loaded = h.appendTo(k.Loaded)
+	if k.Read {
+		k.Loaded, k.LoadedLog = h.appendTo(k.Loaded), len(h.log)
 	}
 	if write {
-		p.finishWrite(k, h, created, now)
-		if grown {
-			p.foldMany(r, k, h)
-		}
+		p.finishWrite(k, h, created || fits && k.Rewrite, now)
 	}
 }
 
-// finishWrite sets the time to live of the key named p.name after a write, or removes it with its
-// last value.
 func (p *partition) finishWrite(k *syncer.KeyRound, h *hash, created bool, now int64) {
 	if len(h.cells) == 0 {
 		p.remove(h)
 	} else if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
-}
-
-// foldMany folds the cells of the key named p.name if they are too many for its ladder.
-func (p *partition) foldMany(r *syncer.Round, k *syncer.KeyRound, h *hash) {
-	if k.Ladder != nil && len(h.cells) > k.Ladder.MaxCells() {
-		p.fold(h, k.Ladder, r.Now, 0)
-	}
-}
-
-// fold folds the cells of the key named p.name. It returns nil if nothing is left.
-func (p *partition) fold(h *hash, l *leaparray.Ladder, now, exactFrom int64) *hash {
-	had := len(h.cells)
-	h.cells.fold(l, now, exactFrom)
-	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
-	if len(h.cells) == 0 {
-		p.remove(h)
-		return nil
-	}
-	return h
 }
 
 func (p *partition) add(h *hash, s leaparray.Stretch, n int64) int64 {
@@ -353,18 +312,6 @@ func (p *partition) add(h *hash, s leaparray.Stretch, n int64) int64 {
 }
 
 // overflows reports whether a count would no longer fit 64 bits after the adds.
-func (h *hash) overflows(k *syncer.KeyRound) bool {
-	if h == nil || k.Reset {
-		return false
-	}
-	for i := range k.Adds {
-		if overflows(h.get(k.Adds[i].Stretch), k.Adds[i].N) {
-			return true
-		}
-	}
-	return false
-}
-
 func (h *hash) get(s leaparray.Stretch) int64 {
 	if h == nil {
 		return 0
@@ -376,6 +323,9 @@ func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
 	for _, c := range h.cells {
 		list = append(list, syncer.Bucket{Stretch: c.Stretch, N: c.N})
 	}
+	slices.SortFunc(list, func(a, b syncer.Bucket) int {
+		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.Start, b.Start))
+	})
 	return list
 }
 
@@ -388,6 +338,7 @@ func (p *partition) sweep(now int64) {
 	for _, h := range p.keys {
 		if now > h.expires {
 			p.remove(h)
+			p.expired[h.name] = true
 		}
 	}
 	for name, rec := range p.records {

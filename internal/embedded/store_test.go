@@ -1,14 +1,12 @@
 package embedded_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
@@ -111,25 +109,14 @@ func TestRepublishRefreshesTTL(t *testing.T) {
 	}
 }
 
-func TestOverflowRefusesTheKey(t *testing.T) {
+// TestOverflowIsNoCount adds more to a bucket than a number can hold. The key then has a bucket
+// without a count, for good.
+func TestOverflowIsNoCount(t *testing.T) {
 	s := embedded.New(embedded.Options{})
 	add(t, s, 1, "a", math.MaxInt64, 0)
-	r := &syncer.Round{Writer: "w", Seq: 2, Acked: 1, Keys: []syncer.KeyRound{
-		{Key: []byte("a"), Adds: []syncer.Bucket{bucket(2, 1), bucket(1, 1)}},
-		{Key: []byte("b"), Adds: []syncer.Bucket{bucket(1, math.MinInt64)}},
-	}}
-	s.Exchange(t.Context(), []*syncer.Round{r})
-	if r.Err != nil || !errors.Is(r.Keys[0].Err, syncer.ErrNotApplied) || r.Keys[1].Err != nil {
-		t.Errorf("%v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
-	}
-	if got := s.Get(0, nil, []byte("a")); len(got) != 1 || got[0].N != math.MaxInt64 {
+	add(t, s, 2, "a", 1, 0)
+	if got := s.Get(0, nil, []byte("a")); len(got) != 1 || got[0].N != syncer.NoCount {
 		t.Errorf("holds %v", got)
-	}
-	r.Seq, r.Acked, r.Keys = 3, 2, r.Keys[1:]
-	r.Keys[0].Adds[0].N = -1
-	s.Exchange(t.Context(), []*syncer.Round{r})
-	if r.Keys[0].Err == nil {
-		t.Error("the smallest number minus one is accepted")
 	}
 }
 
@@ -145,14 +132,14 @@ func TestFlushIsALoss(t *testing.T) {
 }
 
 // TestRestoredIsRememberedWhileItCounts restores a key again long after the first time, as a
-// counter without an answer does, and again after a reset. The record lasts as long as the ladder.
+// counter without an answer does, and again after a reset. The record lasts as long as the key.
 func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
-	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Hour, Count: 24 * 30})
-	must.Succeed(t, err)
+	const ttl = 60 * 24 * time.Hour
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 0)
 	for i, want := range []int64{8, 8, 0} {
-		k := syncer.KeyRound{Key: []byte("a"), Ladder: l, Adds: []syncer.Bucket{bucket(1, 7)}}
+		k := syncer.KeyRound{Key: []byte("a"), TTL: ttl.Milliseconds(),
+			Adds: []syncer.Bucket{bucket(1, 7)}}
 		r := &syncer.Round{Writer: fmt.Sprint("restorer-", i), Seq: 1, Epoch: first.Epoch,
 			Republish: true, Keys: []syncer.KeyRound{k}}
 		s.Exchange(t.Context(), []*syncer.Round{r})
@@ -161,7 +148,7 @@ func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 		}
 		if i == 1 {
 			reset := &syncer.Round{Writer: "x", Seq: 1,
-				Keys: []syncer.KeyRound{{Key: []byte("a"), Reset: true, Ladder: l}}}
+				Keys: []syncer.KeyRound{{Key: []byte("a"), Reset: true, TTL: ttl.Milliseconds()}}}
 			s.Exchange(t.Context(), []*syncer.Round{reset})
 		}
 		s.now = s.now.Add(30 * 24 * time.Hour)

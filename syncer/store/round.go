@@ -1,10 +1,6 @@
 package store
 
-import (
-	"math"
-
-	"twotier.dev/twotier/leaparray"
-)
+import "twotier.dev/twotier/leaparray"
 
 // Bucket is one bucket of a key, with a number; or one of its values, with a time. A key has either
 // only buckets or only values.
@@ -17,14 +13,13 @@ type Bucket struct {
 	// milliseconds below 2^48, of which the store keeps the latest. A negative N in Adds deletes
 	// the value, unless it was seen after -N.
 	N int64
-	// Stored is set by the store in a round's Adds: the count after the round, or when the value
-	// was last seen, 0 if the key does not have it. It is [Unread] for an event that keeps its
-	// time, if it costs extra to find out how many others there are of the same millisecond.
+	// Stored is set by the store in a round's Adds of values: when the value was last seen, after
+	// the round, or 0 if the key does not have it.
 	Stored int64
 }
 
-// Unread is the [Bucket.Stored] of a bucket that the store has counted without reading it.
-const Unread = math.MinInt64
+// WholeLog is the ContentLog of a key that nobody else changes in Quiet rounds.
+const WholeLog = -1
 
 // KeyRound is one key's part of a round. The buckets refer to the ladder of the key's namespace.
 type KeyRound struct {
@@ -38,35 +33,39 @@ type KeyRound struct {
 	// cheaper.
 	New bool
 	// TTL is the key's time to live, in milliseconds. The store sets it for a key that it did not
-	// have, and if Renew is set.
+	// have or that it rewrites, and if Renew is set.
 	TTL   int64
 	Renew bool
 	// Listed means that a new time to live is no reason for a Lister to list the key.
 	Listed bool
 	// Adds are added to the buckets. In a Republish they are the former counts of the buckets.
 	Adds []Bucket
-	// Ladder is nil for a key with values. It determines which buckets fold, including those by
-	// other writers, see [leaparray.Ladder.ListFolds]. If Fold is set, the store folds them before
-	// it adds anything. ExactFrom is the moment by which the counter has folded the key in memory,
-	// so that both have the same buckets; 0 lets the store choose a moment. If Adds have made a
-	// bucket, or filled one that held 0, or restored the key, and it ends up with more than
-	// Ladder.MaxCells buckets, the store folds them after everything else, chooses the moment
-	// itself, and reports the buckets from before the fold. Events that keep their time may make it
-	// do so a few later, or earlier if some are of the same millisecond.
-	Ladder    *leaparray.Ladder
-	Fold      bool
-	ExactFrom int64
-	// Content is all that the key has once it has folded and counted the Adds, if the counter knows
-	// that, in the order of time, and nil otherwise. The store may write it instead of doing so, if
-	// nobody has changed the partition since Version and Quieted.
-	Content []Bucket
+	// Content is all that the key has once it has counted the Adds, by width and then in the order
+	// of time, if the counter knows that, and nil otherwise. If nobody has changed the partition
+	// since Version, other than in Quiet rounds, the store writes what it needs of Content.
+	// Otherwise it adds the Adds to the key's log, which it keeps apart from the rest, so that it
+	// need not read anything. Values and New keys have no Content: what these have is the Adds, or
+	// is not known.
+	//
+	// If Rewrite is set, the store writes all of Content: buckets of the key have folded or
+	// expired, or it has a log. Otherwise Content is what the key had, without a log, and the Adds;
+	// buckets of widths that the Adds don't have may be left out. ContentLog is how much of the log
+	// Content includes: WholeLog, for which there must have been no Quiet rounds of others either,
+	// or the LoadedLog that came with the last Loaded. The store keeps the rest of the log.
+	Content    []Bucket
+	Rewrite    bool
+	ContentLog int
 
-	// Loaded are the buckets requested by Load. One that holds something other than a number is
-	// reported as NoCount.
-	Loaded []Bucket
-	// Existed is set if the store found that the key was not New. A store need not find out if that
-	// costs extra.
-	Existed bool
+	// Read is set if the store has read the key: because of Load, or because it was not as the
+	// counter believed, New or with Content. Loaded are its buckets then, with those of the log, in
+	// the order of Content. One that holds something other than a number is reported as NoCount.
+	// LoadedLog is the size of the log: the key should be rewritten with its next Content unless it
+	// is 0.
+	Read      bool
+	Loaded    []Bucket
+	LoadedLog int
+	// Made is set if the round has made a key that was to exist: it was neither New nor Renew.
+	Made bool
 	// Err is why this key alone was refused. Nothing of its part was done.
 	Err error
 	// Forgotten does not concern a store: the key was reset after the round was cut, so its outcome
@@ -77,7 +76,7 @@ type KeyRound struct {
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
 type Round struct {
 	Partition int
-	// Now is when the round was cut, in unix milliseconds. Buckets fold by their age at that time.
+	// Now is when the round was cut, in unix milliseconds.
 	Now int64
 	// Writer identifies the process incarnation that counts.
 	Writer string
@@ -106,10 +105,10 @@ type Round struct {
 	// For as long as its epoch lasts, the store records how much of each bucket was restored and
 	// only adds the missing part. So the sum is right, regardless of the order of restorations and
 	// of counts added since. In an epoch that began with the remains after a loss, the counts found
-	// in a bucket are taken as restored. A key that was reset in this epoch stays as it is. Stored
-	// reports the resulting counts. The parts of a restoration have sequences like other rounds,
-	// which reveals the loss of some of them even if others made as many changes instead. Values
-	// merge as in any round, and need no record.
+	// in a bucket are taken as restored. A key that was reset in this epoch stays as it is. Loaded
+	// reports the resulting buckets, of keys without values. The parts of a restoration have
+	// sequences like other rounds, which reveals the loss of some of them even if others made as
+	// many changes instead. Values merge as in any round, and need no record.
 	Republish bool
 	// After is the epoch in which the republished counts were known. If Epoch is not higher, the
 	// store draws a new one that is, so that all counters notice the loss.

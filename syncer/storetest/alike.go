@@ -31,7 +31,7 @@ func testAlike(t *testing.T, s syncer.Store) {
 			exchange(t, s, c)
 			for j := range c.Keys {
 				want := alikeContent(j, flags.Reset)
-				checkStored(t, &c.Keys[j], want[at(0, 0)], want[at(1, 0)])
+				checkHeld(t, s, c.Keys[j], want[at(0, 0)], want[at(1, 0)])
 				if got := contentOf(c.Keys[j].Loaded); flags.Load && !maps.Equal(got, want) {
 					t.Errorf("%s: loaded %v, want %v", name(j), got, want)
 				}

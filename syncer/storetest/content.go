@@ -10,13 +10,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-func testStoredIncludesOthers(t *testing.T, s syncer.Store) {
+func testAddsUp(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 5)))
 	r := apply(t, s, "w", 1, key("a", bucket(1, 0, 1), bucket(0, 0, 2), bucket(2, 0, 3)))
-	checkStored(t, &r.Keys[0], 6, 7, 3)
+	checkHeld(t, s, r.Keys[0], 6, 7, 3)
 	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 6, 17, 3)
+	checkHeld(t, s, r.Keys[0], 6, 17, 3)
 }
 
 func testLoad(t *testing.T, s syncer.Store) {
@@ -40,7 +40,7 @@ func testLoad(t *testing.T, s syncer.Store) {
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
 		t.Errorf("with adds: %v, want %v", got, want)
 	}
-	checkStored(t, &r.Keys[0], 11, 20)
+	checkHeld(t, s, r.Keys[0], 11, 20)
 	// Send it again, reusing the memory of Loaded.
 	exchange(t, s, r)
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
@@ -69,11 +69,11 @@ func testReadChangesNothing(t *testing.T, s syncer.Store) {
 	// A sequence of 0 only reads, regardless of the rest of the round.
 	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
 		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true,
-		Adds:   []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
-		Ladder: smallLadder(t, 0), Fold: true,
+		Adds:    []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
+		Content: []syncer.Bucket{bucket(0, 0, 6), bucket(0, 9, 5)},
 	}}, Now: start + 1e9}
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 1, 0)
+	checkHeld(t, s, r.Keys[0], 1, 0)
 	exchange(t, s, before)
 	if before.Version != r.Version {
 		t.Errorf("version %d, the read saw %d", before.Version, r.Version)
@@ -86,13 +86,13 @@ func testReset(t *testing.T, s syncer.Store) {
 	k := key("a", bucket(0, 0, 1))
 	k.Reset, k.Load = true, true
 	r := apply(t, s, "w", 1, k)
-	checkStored(t, &r.Keys[0], 1)
+	checkHeld(t, s, r.Keys[0], 1)
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
 		t.Errorf("loaded %v", got)
 	}
 	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 11)
+	checkHeld(t, s, r.Keys[0], 11)
 	checkContent(t, s, "a", bucket(0, 0, 11))
 	apply(t, s, "w", 2, syncer.KeyRound{Key: []byte("a"), Reset: true})
 	checkContent(t, s, "a")
@@ -111,7 +111,7 @@ func testManyKeys(t *testing.T, s syncer.Store) {
 		exchange(t, s, r)
 		for i := range r.Keys {
 			k := &r.Keys[i]
-			checkStored(t, k, int64(i+1), 1, 1)
+			checkHeld(t, s, *k, int64(i+1), 1, 1)
 			if k.Load && len(contentOf(k.Loaded)) != 3 {
 				t.Fatalf("%s: loaded %v", k.Key, k.Loaded)
 			}
@@ -178,8 +178,8 @@ func testBadKey(t *testing.T, s syncer.Store) {
 				t.Errorf("key %d (%s): %v", i, r.Keys[i].Key, r.Keys[i].Err)
 			}
 		}
-		checkStored(t, &r.Keys[0], 1)
-		checkStored(t, &r.Keys[2], 2, 3)
+		checkHeld(t, s, r.Keys[0], 1)
+		checkHeld(t, s, r.Keys[2], 2, 3)
 		if got := contentOf(r.Keys[4].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
 			t.Errorf("loaded %v", got)
 		}
@@ -194,24 +194,20 @@ func testBadKey(t *testing.T, s syncer.Store) {
 func testNegative(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
 	r := apply(t, s, "w", 2, key("a", bucket(0, 0, -3), bucket(1, 0, -2), bucket(2, 0, 0)))
-	checkStored(t, &r.Keys[0], 2, -2, 0)
+	checkHeld(t, s, r.Keys[0], 2, -2, 0)
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 2, -2, 0)
+	checkHeld(t, s, r.Keys[0], 2, -2, 0)
 	apply(t, s, "w", 3, key("a", bucket(0, 0, -2), bucket(1, 0, 7)))
 	checkContent(t, s, "a", bucket(1, 0, 5))
 }
 
 func testLarge(t *testing.T, s syncer.Store) {
 	const exact = 1 << 53
-	r := apply(t, s, "w", 1, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1),
+	apply(t, s, "w", 1, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1),
 		bucket(2, 0, math.MaxInt64-1)))
-	if a := r.Keys[0].Adds; a[0].Stored != math.MaxInt32 || a[1].Stored != exact-1 {
-		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
-	}
-	r = apply(t, s, "w", 2, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, 1), bucket(2, 0, 1)))
-	if a := r.Keys[0].Adds; a[0].Stored != 2*math.MaxInt32 || a[1].Stored != exact {
-		t.Errorf("stored %d and %d", a[0].Stored, a[1].Stored)
-	}
+	checkContent(t, s, "a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1),
+		bucket(2, 0, math.MaxInt64-1))
+	apply(t, s, "w", 2, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, 1), bucket(2, 0, 1)))
 	checkContent(t, s, "a", bucket(0, 0, 2*math.MaxInt32), bucket(1, 0, exact),
 		bucket(2, 0, math.MaxInt64))
 	apply(t, s, "w", 3, key("a", bucket(1, 0, 1), bucket(2, 0, -math.MaxInt64)))
@@ -238,4 +234,14 @@ func testReadOnly(t *testing.T, s syncer.Store) {
 		t.Errorf("lost %v, %d/%d/%d is told, want %d/%d/%d", r.Lost, r.Epoch, r.Version, r.Quieted,
 			last.Epoch, last.Version, last.Quieted)
 	}
+}
+
+// testSeveralAdds makes several adds in a known key, to buckets that another writer has counted in,
+// to new ones, and twice to the same one.
+func testSeveralAdds(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 2), moment(100, 7)))
+	r := apply(t, s, "w", 1, key("a", bucket(0, 0, 3), moment(100, -7), moment(200, 4)))
+	checkHeld(t, s, r.Keys[0], 5, 0, 4)
+	apply(t, s, "w", 2, key("a", bucket(0, 1, 4), bucket(0, 1, 1), bucket(0, 0, 1)))
+	checkContent(t, s, "a", bucket(0, 0, 6), moment(200, 4), bucket(0, 1, 5))
 }

@@ -16,9 +16,9 @@
 // counts only: the missing part is leaparray.MissingCells without cells of zero on either side.
 // Marks are added, and are no knowledge of the events in their bucket.
 //
-// A round that has folded a key and is sent again reports the current cells. A restored cell is
-// reported with at least its writer's count, even when it is sent again, because the store may have
-// the events in wider cells.
+// A round that has folded a key and is sent again reports the current cells. So does a part of a
+// restoration, of all cells of its keys, because the store may have the events in others than the
+// writer. It does not fold them.
 //
 // # Writers
 //

@@ -25,12 +25,9 @@ type modelPartition struct {
 	keys    map[string]content
 	// lives holds the time to live of each key as last set, or 0 if it is not known.
 	lives    map[string]int64
-	reported map[string]content // cells of keys that may fold in the last round, from before that
-	// otherwise holds what keys have if they fold in the last round although they need not, or not
-	// although they should.
-	otherwise map[string]content
-	restored  map[string]content // in this epoch
-	reset     map[string]bool    // in this epoch
+	logged   map[string]bool    // keys that may have a log
+	restored map[string]content // in this epoch
+	reset    map[string]bool    // in this epoch
 }
 
 type storeVersion struct {
@@ -52,7 +49,7 @@ type outcome struct{ lost, used, later, first bool }
 func newModelPartition() *modelPartition {
 	return &modelPartition{changes: map[string]change{},
 		writers: map[string]sequence{}, keys: map[string]content{},
-		lives: map[string]int64{}, reported: map[string]content{}, otherwise: map[string]content{},
+		lives: map[string]int64{}, logged: map[string]bool{},
 		restored: map[string]content{}, reset: map[string]bool{}}
 }
 
@@ -72,6 +69,7 @@ func (m model) copy() model {
 		o.storeVersion, o.left, o.last, o.changes = s.storeVersion, s.left, s.last, s.changes
 		maps.Copy(o.writers, s.writers)
 		maps.Copy(o.lives, s.lives)
+		maps.Copy(o.logged, s.logged)
 		maps.Copy(o.reset, s.reset)
 		for k, v := range s.keys {
 			o.keys[k] = maps.Clone(v)
@@ -92,8 +90,6 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
 		s.lacks(r.LastChange)
 	stored := s.writers[r.Writer]
-	clear(s.reported)
-	clear(s.otherwise)
 	switch {
 	case stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && behind:
 		return outcome{lost: true}
@@ -112,6 +108,8 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		o.later = r.Seq > 0 && r.Seq < stored.n
 		return o
 	}
+	unchanged := r.Epoch != 0 && r.Version == s.version
+	silent := unchanged && r.Quieted == s.quieted && r.LastChange == s.lastChange
 	s.record(r)
 	if r.Quiet {
 		s.quieted++
@@ -119,7 +117,9 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		s.version++
 	}
 	for i := range r.Keys {
-		s.count(r, &r.Keys[i])
+		k := &r.Keys[i]
+		fits := k.Content != nil && unchanged && (silent || k.ContentLog != syncer.WholeLog)
+		s.count(k, fits)
 	}
 	return o
 }
@@ -150,29 +150,41 @@ func (s *modelPartition) begin(left bool) {
 	clear(s.reset)
 }
 
-func (s *modelPartition) count(r *syncer.Round, k *syncer.KeyRound) {
+func (s *modelPartition) count(k *syncer.KeyRound, fits bool) {
 	name := nameOf(k)
 	if k.Reset {
 		delete(s.keys, name)
+		s.logged[name] = false
 		s.reset[name] = true
 	}
-	if c := s.keys[name]; k.Fold && k.Ladder != nil && c != nil {
-		if c.fold(k.Ladder, r.Now, k.ExactFrom); len(c) == 0 {
-			delete(s.keys, name)
+	if fits && k.Rewrite {
+		c := content{}
+		for _, b := range k.Content {
+			c[b.Stretch] = b.N
 		}
+		s.keys[name], s.lives[name], s.logged[name] = c, k.TTL, false
+		return
 	}
-	s.foldMany(r, k, s.add(k, k.Adds))
+	if !fits && (!k.New || k.Load || k.Reset || s.keys[name] != nil) {
+		s.logged[name] = true
+	}
+	s.add(k, k.Adds)
 }
 
-// add counts in the cells of a key, or sees its values, and sets its time to live. It reports
-// whether a cell is new, or held 0.
-func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bool) {
+// count counts in a cell. One whose events were all taken back is gone.
+func (c content) count(b syncer.Bucket) {
+	if c[b.Stretch] += b.N; c[b.Stretch] == 0 && b.N != 0 {
+		delete(c, b.Stretch)
+	}
+}
+
+// add counts in the cells of a key, or sees its values, and sets its time to live.
+func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) {
 	name := nameOf(k)
 	c, had := s.keys[name], s.keys[name] != nil
-	sure := !had || len(nonZero(c)) > 0 // false if the key may be gone with its last count
 	if !had {
 		if len(adds) == 0 {
-			return false
+			return
 		}
 		c = content{}
 		s.keys[name] = c
@@ -181,26 +193,25 @@ func (s *modelPartition) add(k *syncer.KeyRound, adds []syncer.Bucket) (grown bo
 	for _, b := range adds {
 		if b.IsValue() {
 			c.see(b)
-			continue
+		} else {
+			c.count(b)
 		}
-		c[b.Stretch] += b.N
-		grown = grown || c[b.Stretch] == b.N
 	}
-	if len(c) == 0 { // its last value was deleted
+	sure := true // whether the key is there if it has no counts left
+	if len(c) == 0 {
 		delete(s.keys, name)
+		sure = hasValues(k)
 	}
-	if had = had && c.hasSome(before); !had {
-		sure = true // it is made anew, of the values that were added
+	if hasValues(k) {
+		had = had && c.hasSome(before) // or it is made anew, of the values that were added
 	}
 	switch {
-	case !sure && len(nonZero(c)) == 0:
-		s.lives[name] = 0
-	case k.Renew || !had:
-		s.lives[name] = k.TTL
 	case !sure:
 		s.lives[name] = 0
+		s.keys[name] = c // its log is there
+	case k.Renew || !had:
+		s.lives[name] = k.TTL
 	}
-	return grown
 }
 
 // hasSome reports whether some cells of a key are still there, or whether it had none.
@@ -216,18 +227,17 @@ func (c content) hasSome(before content) bool {
 func (s *modelPartition) republish(r *syncer.Round) {
 	if s.epoch <= r.After {
 		s.begin(s.epoch != 0)
-	} else {
-		s.version++
 	}
+	s.version++
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		name := nameOf(k)
 		if s.reset[name] {
-			s.restore(r, k, nil)
+			s.add(k, nil)
 			continue
 		}
 		if hasValues(k) {
-			s.restore(r, k, k.Adds)
+			s.add(k, k.Adds)
 			continue
 		}
 		if s.restored[name] == nil {
@@ -236,14 +246,9 @@ func (s *modelPartition) republish(r *syncer.Round) {
 				s.restored[name] = nonZero(s.keys[name])
 			}
 		}
-		s.restore(r, k, s.missing(name, k.Adds))
+		s.logged[name] = true
+		s.add(k, s.missing(name, k.Adds))
 	}
-}
-
-// restore adds the missing part of a key's known counts.
-func (s *modelPartition) restore(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
-	s.add(k, adds)
-	s.foldMany(r, k, true)
 }
 
 // missing returns the part of a key's known counts that has to be added, and records it as
@@ -290,14 +295,6 @@ func nonZero(c content) content {
 	return o
 }
 
-// content returns the non-zero cells of a key, from before it may have folded in the last round.
-func (s *modelPartition) content(name string) content {
-	if c, ok := s.reported[name]; ok {
-		return nonZero(c)
-	}
-	return nonZero(s.keys[name])
-}
-
 // compare checks the store's answer to a round that was applied to the model too.
 func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	t.Helper()
@@ -322,7 +319,7 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		m.compareKey(t, k, s.content(nameOf(k)), r.Republish && !s.reset[nameOf(k)])
+		m.compareKey(t, k, nonZero(s.keys[nameOf(k)]), r.Republish && !hasValues(k))
 	}
 }
 
@@ -330,22 +327,21 @@ func versionOf(r *syncer.Round) storeVersion {
 	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
-// compareKey checks the report of a key. For a restored key it is at least the known count.
+// compareKey checks the report of a key.
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restored bool) {
 	t.Helper()
 	if k.Err != nil {
 		t.Fatalf("%s: %v", k.Key, k.Err)
 	}
 	for _, b := range k.Adds {
-		want := have[b.Stretch]
-		if restored {
-			want = max(want, b.N)
-		}
-		if !IsStored(&b, want) {
+		if want := have[b.Stretch]; b.IsValue() && b.Stored != want {
 			t.Fatalf("%s: %+v: stored is %d, want %d", k.Key, b, b.Stored, want)
 		}
 	}
-	if !k.Load {
+	if (k.Load || restored) && !k.Read {
+		t.Fatalf("%s: not read", k.Key)
+	}
+	if !k.Read {
 		return
 	}
 	if got := contentOf(k.Loaded); !maps.Equal(got, have) {

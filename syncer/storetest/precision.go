@@ -11,7 +11,7 @@ import (
 )
 
 // restoreTwice has a writer restore its counts of a key in a partition, twice, as if the first
-// reply had been lost. Both replies report at least those counts.
+// reply had been lost. Both replies report what the store then has: at least those counts.
 func restoreTwice(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
 	now int64) *syncer.Round {
 	t.Helper()
@@ -22,10 +22,10 @@ func restoreTwice(t *testing.T, s syncer.Store, partition int, after uint64, k s
 		if r.Lost || r.Keys[0].Err != nil {
 			t.Fatalf("%s: lost %v, %v", k.Key, r.Lost, r.Keys[0].Err)
 		}
-		for _, b := range r.Keys[0].Adds {
-			if b.Stored < b.N {
-				t.Errorf("%s: %+v: stored is less than what is known", k.Key, b)
-			}
+		got := contentOf(r.Keys[0].Loaded)
+		if has := load(t, s, partition, k.NS, k.Key); !maps.Equal(got, has) ||
+			sumOf(got) < sumOf(contentOf(k.Adds)) {
+			t.Errorf("%s: %v is reported of %v, known are %v", k.Key, got, has, k.Adds)
 		}
 		if again == 0 && after > 0 {
 			break // it was for the previous epoch
@@ -68,30 +68,6 @@ func sumOf(c content) (sum int64) {
 		sum += n
 	}
 	return sum
-}
-
-// testRepublishFolds restores into the remains of a key after a loss, which have folded by now, and
-// folds in between. A restoration does not fold, even if it asks for it.
-func testRepublishFolds(t *testing.T, s syncer.Store) {
-	l := smallLadder(t, 0)
-	apply(t, s, "v", 1, key("a", moment(100, 1), moment(300, 1), moment(1900, 1)))
-	before := applyAt(t, s, start+3000, "v", 2, foldingKey("a", l)).Epoch
-	all := []syncer.Bucket{moment(100, 1), moment(300, 1), moment(1100, 1), moment(1900, 1),
-		moment(2500, 1)}
-	restoreTwice(t, s, 17, before, key("a", all...), start+3000)
-	checkContent(t, s, "a", bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1))
-	apply(t, s, "w", 1, key("a", moment(100, 1)))
-	applyAt(t, s, start+3000, "w", 2, foldingKey("a", l))
-	checkContent(t, s, "a", bucket(0, 0, 3), bucket(0, 1, 2), bucket(0, 2, 1))
-	applyAt(t, s, start+8000, "w", 3, foldingKey("a", l))
-	checkContent(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
-	restoreTwice(t, s, 17, before, key("a", all...), start+8000)
-	restoreTwice(t, s, 17, before, key("a", bucket(1, 0, 4), moment(2500, 1)), start+8000)
-	checkContent(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
-	restoreTwice(t, s, 17, before, foldingKey("a", l, bucket(2, 0, 7)), start+8000)
-	checkContent(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1), bucket(2, 0, 2))
-	restoreTwice(t, s, 17, before, foldingKey("b", l, all...), start+8000)
-	checkContent(t, s, "b", all...)
 }
 
 // testRepublishByMany has a store lose all of a key, or its last counts. Several writers have
@@ -179,7 +155,6 @@ func (c *crowd) round(cells content) *syncer.Round {
 	for at, n := range cells {
 		k.Adds = append(k.Adds, syncer.Bucket{Stretch: at, N: n})
 	}
-	k.Ladder, k.Fold = c.l, c.IntN(2) == 0
 	return &syncer.Round{Partition: c.partition, Now: c.now, Writer: "w", Seq: c.seq,
 		Keys: []syncer.KeyRound{k}}
 }

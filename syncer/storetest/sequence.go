@@ -8,12 +8,12 @@ import (
 
 func testOncePerSequence(t *testing.T, s syncer.Store) {
 	r := apply(t, s, "w", 1, key("a", bucket(0, 0, 3), bucket(1, 0, 4)))
-	checkStored(t, &r.Keys[0], 3, 4)
+	checkHeld(t, s, r.Keys[0], 3, 4)
 	version := r.Version
 	for range 3 {
-		r.Version, r.Keys[0].Adds[0].Stored, r.Keys[0].Adds[1].Stored = 0, 0, 0
+		r.Version = 0
 		exchange(t, s, r)
-		checkStored(t, &r.Keys[0], 3, 4)
+		checkHeld(t, s, r.Keys[0], 3, 4)
 		if r.Lost || r.Version != version {
 			t.Errorf("again: lost %v, version %d, want %d", r.Lost, r.Version, version)
 		}
@@ -27,7 +27,7 @@ func testOncePerSequence(t *testing.T, s syncer.Store) {
 	// The round's Acked may have grown meanwhile.
 	r.Acked = 1
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 3, 4)
+	checkHeld(t, s, r.Keys[0], 3, 4)
 	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
 	checkContent(t, s, "a", bucket(0, 0, 4), bucket(1, 0, 4))
 }
@@ -39,7 +39,7 @@ func testLowerSequence(t *testing.T, s syncer.Store) {
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
 	r.Keys[0].Reset = true
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 11)
+	checkHeld(t, s, r.Keys[0], 11)
 	checkContent(t, s, "a", bucket(0, 0, 11))
 	// Sequences may skip numbers.
 	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2,
@@ -60,7 +60,9 @@ func testSequencesAreApart(t *testing.T, s syncer.Store) {
 	r := &syncer.Round{Partition: 18, Writer: "w", Seq: 1,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 5))}}
 	exchange(t, s, r)
-	checkStored(t, &r.Keys[0], 5)
+	if got := load(t, s, 18, nil, []byte("a")); got[at(0, 0)] != 5 {
+		t.Errorf("the other partition has %v", got)
+	}
 	checkContent(t, s, "a", bucket(0, 0, 3))
 }
 
@@ -68,8 +70,7 @@ func testLost(t *testing.T, s syncer.Store) {
 	apply(t, s, "other", 1, key("a", bucket(0, 0, 7)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1), bucket(1, 0, 1))}}
-	r.Now, r.Keys[0].Ladder = start+1e9, smallLadder(t, 0)
-	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Fold = true, true, true
+	r.Now, r.Keys[0].Reset, r.Keys[0].Load = start+1e9, true, true
 	for range 2 {
 		r.Lost = false
 		exchange(t, s, r)
@@ -86,12 +87,12 @@ func testLost(t *testing.T, s syncer.Store) {
 	}
 	// The same round is applied in an epoch in which nothing was acknowledged.
 	r.Acked = 0
-	r.Keys[0].Reset, r.Keys[0].Fold = false, false
+	r.Keys[0].Reset = false
 	exchange(t, s, r)
 	if r.Lost {
 		t.Error("still lost")
 	}
-	checkStored(t, &r.Keys[0], 8, 1)
+	checkHeld(t, s, r.Keys[0], 8, 1)
 	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[at(0, 0)] != 8 {
 		t.Errorf("loaded %v", got)
 	}
@@ -141,7 +142,7 @@ func testQuietRound(t *testing.T, s syncer.Store) {
 			t.Errorf("lost %v, version %d, want %d, quieted %d", r.Lost, r.Version, one.Version,
 				r.Quieted)
 		}
-		checkStored(t, &r.Keys[0], 2)
+		checkHeld(t, s, r.Keys[0], 2)
 	}
 	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}

@@ -30,7 +30,6 @@ func hasValues(k *syncer.KeyRound) bool { return bytes.HasPrefix(k.Key, []byte("
 
 // values adds random values to a key's part, and deletes some. A part of a restoration only adds.
 func (d *dice) values(r *syncer.Round, k *syncer.KeyRound) {
-	k.Ladder, k.Fold, k.ExactFrom = nil, false, 0
 	have := d.model.partition(r.Partition).keys[nameOf(k)]
 	present := d.model.stretches(r, k)
 	adds := content{}

@@ -230,7 +230,7 @@ func documentedUser(t *testing.T, expiry string) (args []any) {
 		}
 	}
 	return append(args, map[string][]any{"field": {"+hpexpire"}, "tairhash": {"+exhdel", "+exhget",
-		"+exhgetall", "+exhincrby", "+exhlen", "+exhpexpire"}}[expiry]...)
+		"+exhgetall", "+exhlen", "+exhmget", "+exhpexpire", "+exhset"}}[expiry]...)
 }
 
 // redis starts a Redis and makes the stores that use it.

@@ -3,14 +3,12 @@ package faulttest
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -43,24 +41,25 @@ func (b *bed) inTime(key string) {
 		b.T.Fatalf("%s: %v, %v", key, flat, err)
 	}
 	delete(flat, proctest.VersionField)
-	marks := map[string]bool{}
-	var moments []int64
+	marks := map[int64]bool{}
+	var buckets []proctest.Cell
 	for field, value := range flat {
-		listed, _ := proctest.Moments(field, value)
-		moments = slices.AppendSeq(moments, maps.Keys(listed))
-	}
-	for _, ms := range moments {
-		if off := time.Since(time.UnixMilli(ms)); off < -time.Minute || off > time.Minute {
-			b.T.Errorf("%s: an event is %v old", key, off)
+		cells, err := proctest.Cells(field, value)
+		must.Succeed(b.T, err)
+		for _, c := range cells {
+			if c.Width > 1 {
+				buckets = append(buckets, c)
+				continue
+			}
+			if off := time.Since(time.UnixMilli(c.Start)); off < -time.Minute || off > time.Minute {
+				b.T.Errorf("%s: an event is %v old", key, off)
+			}
+			marks[leaparray.Default().BucketAfter(c.Start).Start] = true
 		}
-		mark := leaparray.Default().BucketAfter(ms)
-		width := strconv.FormatInt(mark.Width, 10)
-		marks[fmt.Sprintf("-%d%s%d", mark.Start/mark.Width, width, len(width))] = true
 	}
-	for field, n := range flat {
-		if field[0] == '-' && (n != "0" || !marks[field]) {
-			b.T.Errorf("%s: %s events in bucket %s of %v, want them by millisecond", key, n, field,
-				flat)
+	for _, c := range buckets {
+		if c.N != 0 || !marks[c.Start] {
+			b.T.Errorf("%s: %+v of %q, want the events by millisecond", key, c, flat)
 		}
 	}
 }

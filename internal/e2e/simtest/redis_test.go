@@ -189,9 +189,6 @@ func (d *direct) writeCheck(c *twotier.Check, at leaparray.Stretch, n int64) {
 	l := d.p.ladderOf(c.NS)
 	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: syncer.KeyTTL(l), Renew: true,
 		Adds: []syncer.Bucket{{Stretch: at, N: n}}}
-	if !c.IsValues() {
-		k.Ladder, k.Fold = l, at.Start%8 == 0
-	}
 	d.write(k)
 	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, n,
 		d.p.w.stored(string(c.Key)), d.writer)

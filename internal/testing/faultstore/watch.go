@@ -74,7 +74,7 @@ func (s *Store) enterAside(st *state, r *syncer.Round) {
 
 // changes reports whether a round changes anything about a key.
 func changes(k syncer.KeyRound) bool {
-	return k.Reset || k.Renew || k.Fold || len(k.Adds) > 0
+	return k.Reset || k.Renew || len(k.Adds) > 0 || len(k.Content) > 0
 }
 
 // leave records the result of a round that the caller sees.
@@ -102,14 +102,14 @@ func (s *Store) leave(r *syncer.Round) {
 
 func (st *state) sentBefore(r *syncer.Round) bool { return r.Seq <= st.last }
 
-// content returns everything of a round that must not change when it is sent again.
+// content returns everything of a round that must not change when it is sent again. That it knows
+// the content of its keys, or loads them, may change.
 func content(r *syncer.Round) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "at %d", r.Now)
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		fmt.Fprintf(&b, " %q %q %v %v %d %v %v %d:", k.NS, k.Key, k.Reset, k.Load, k.TTL,
-			k.Renew, k.Fold, k.ExactFrom)
+		fmt.Fprintf(&b, " %q %q %v %d %v:", k.NS, k.Key, k.Reset, k.TTL, k.Renew)
 		for _, a := range k.Adds {
 			fmt.Fprintf(&b, " %d/%d%+d", a.Start, a.Width, a.N)
 		}
@@ -129,8 +129,9 @@ func clone(r *syncer.Round) *syncer.Round {
 		k := &r.Keys[i]
 		c.Keys = append(c.Keys, syncer.KeyRound{
 			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
-			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed, Ladder: k.Ladder,
-			Fold: k.Fold, ExactFrom: k.ExactFrom, Adds: slices.Clone(k.Adds),
+			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed,
+			Adds: slices.Clone(k.Adds), Content: slices.Clone(k.Content), Rewrite: k.Rewrite,
+			ContentLog: k.ContentLog,
 		})
 	}
 	return c

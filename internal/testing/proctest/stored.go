@@ -3,9 +3,7 @@ package proctest
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -22,8 +20,8 @@ func Hash(partitions int, key string) string {
 // VersionField is the field of a Hash that holds no count, but its version.
 const VersionField = "v"
 
-// Stored returns the counts of the keys in Redis: the sums of their fields. Another field or a
-// value that is no integer is an error.
+// Stored returns the counts of the keys in Redis: the sums of their fields. A field that counts
+// nothing is an error.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
@@ -56,38 +54,47 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 	return counts, nil
 }
 
-// Events returns how many events a field of a Hash has: a bucket, or a list of moments.
+// Events returns how many events a field of a Hash has.
 func Events(field, value string) (n int64, err error) {
-	if moments, ok := Moments(field, value); ok {
-		for _, of := range moments {
-			n += of
-		}
-		return n, nil
+	cells, err := Cells(field, value)
+	for _, c := range cells {
+		n += c.N
 	}
-	_, err = strconv.ParseInt(field, 10, 64)
-	n, err2 := strconv.ParseInt(value, 10, 64)
-	if err := errors.Join(err, err2); err != nil {
-		return 0, fmt.Errorf("field %s=%s: %w", field, value, err)
-	}
-	return n, nil
+	return n, err
 }
 
-// Moments returns the events that a field of a Hash lists, by their time in unix milliseconds.
-func Moments(field, value string) (moments map[int64]int64, ok bool) {
-	if !strings.HasPrefix(field, "o") {
-		return nil, false
+// Cell is a number of events in a stretch of time, in unix milliseconds.
+type Cell struct{ Start, Width, N int64 }
+
+// Cells returns the cells that a field of a Hash has: the log, with the width, the index and the
+// number of events of each, or a page of cells of one width, each with how far its index is from
+// that of the one before.
+func Cells(field, value string) (cells []Cell, err error) {
+	rest := []byte(field[1:])
+	number := func() int64 {
+		n, used := binary.Uvarint(rest)
+		rest = rest[max(used, 0):]
+		return int64(n)
 	}
-	base := field[1:]
-	if base == "" {
-		base, value = value[:6], value[8:] // in between is the number of all moments
+	log, width, index := field == "d", int64(0), int64(0)
+	if !log && !strings.HasPrefix(field, "c") {
+		return nil, fmt.Errorf("field %q counts nothing", field)
 	}
-	time := int64(binary.BigEndian.Uint64([]byte("\x00\x00" + base[:6])))
-	moments = map[int64]int64{}
-	for ; len(value) >= 4; value = value[4:] {
-		after := binary.BigEndian.Uint32([]byte("\x00" + value[:3]))
-		moments[time+int64(after)-1<<23] += int64(value[3])
+	if !log {
+		width, index = number(), number()<<24
 	}
-	return moments, true
+	for rest = []byte(value); len(rest) > 0; {
+		if log {
+			width, index = number(), 0
+		}
+		index += number()
+		n, used := binary.Varint(rest)
+		if used <= 0 {
+			return nil, fmt.Errorf("field %q can't be decoded: %q", field, value)
+		}
+		cells, rest = append(cells, Cell{index * width, width, n}), rest[used:]
+	}
+	return cells, nil
 }
 
 // tairHash reads a key whose buckets are in a TairHash, as with --redis-expiry=tairhash.

@@ -6,12 +6,10 @@ import (
 	"strconv"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // Version is the version of the layout. Layouts before 4 counted every event in all levels.
-const Version = "5"
+const Version = "6"
 
 // Prefix is the first part of all keys of one service in Redis, and its methods name them. Keys of
 // different prefixes are never equal, because a colon follows the prefix and no prefix has one.
@@ -114,9 +112,6 @@ func (p Prefix) appendWriterKey(b []byte, partition int, writer string) []byte {
 	return append(append(p.appendTag(b, partition), "!w:"...), writer...)
 }
 
-// maxField bounds the numbers in fields: all have at most 15 digits, and so are exact in Lua too.
-const maxField = 1e15
-
 // The field of a value: the mark and the eight bytes of its hash. The mark alone is the field of a
 // key's version. What the field has is when the value was last seen, in decimal digits: six bytes
 // would take a seventh less memory in a key of thousands, and no less in one of thirty.
@@ -124,70 +119,6 @@ const (
 	valueMark  = 'v'
 	valueField = 1 + 8
 )
-
-// Field returns the name of a cell in its key's Hash. For an event that keeps its millisecond it is
-// the time. For a bucket it is a negative number: its index, its width in milliseconds, and the
-// last digit of the number of the width's digits.
-func Field(s leaparray.Stretch) string {
-	switch s.Width {
-	case 1:
-		return strconv.FormatInt(s.Start, 10)
-	case leaparray.ValueWidth:
-		buf := [valueField]byte{valueMark}
-		binary.BigEndian.PutUint64(buf[1:], s.ValueHash())
-		return string(buf[:])
-	}
-	digits, scale := int64(1), int64(10)
-	for s.Width >= scale {
-		digits, scale = digits+1, scale*10
-	}
-	return strconv.FormatInt(-((s.Start/s.Width*scale+s.Width)*10 + digits%10), 10)
-}
-
-// ParseField is the inverse of Field. It matches cell and isValue in Lua.
-func ParseField(text string) (s leaparray.Stretch, ok bool) {
-	if len(text) == valueField && text[0] == valueMark {
-		return leaparray.ValueAt(binary.BigEndian.Uint64([]byte(text[1:]))), true
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n >= maxField || n <= -maxField {
-		return s, false
-	}
-	if n >= 0 {
-		return leaparray.Moment(n), true
-	}
-	n = -n
-	digits := n % 10
-	if digits < 2 { // the narrowest bucket has two digits, the widest eleven
-		digits += 10
-	}
-	scale := int64(1)
-	for range digits {
-		scale *= 10
-	}
-	n /= 10
-	s.Width = n % scale
-	s.Start = n / scale * s.Width
-	return s, s.Width >= scale/10
-}
-
-// Fields caches the field made last: most keys of a batch are counted in the same bucket, or have
-// the same first one.
-type Fields struct {
-	of   leaparray.Stretch
-	name string
-}
-
-// Field returns the field of a cell, as the function Field does.
-func (f *Fields) Field(s leaparray.Stretch) string {
-	if s.Width == 1 {
-		return strconv.FormatInt(s.Start, 10)
-	}
-	if f.of != s {
-		f.of, f.name = s, Field(s)
-	}
-	return f.name
-}
 
 // smallNumbers has the decimal digits of small numbers.
 var smallNumbers = func() (s [256]string) {
@@ -203,37 +134,6 @@ func Number(n int64) string {
 		return smallNumbers[n]
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-// ParseBuckets appends the buckets in the flat reply of HGETALL. It skips fields that are not
-// buckets: they are foreign.
-func ParseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
-	first := len(into)
-	var lists bool
-	for i := 0; i+1 < len(reply); i += 2 {
-		name, _ := reply[i].(string)
-		value, _ := reply[i+1].(string)
-		if list, ok := ParseMoments(name, value); ok {
-			lists = true
-			list.Each(func(t, n int64) {
-				into = append(into, syncer.Bucket{Stretch: leaparray.Moment(t), N: n})
-			})
-			continue
-		}
-		cell, ok := ParseField(name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			n = syncer.NoCount
-		}
-		into = append(into, syncer.Bucket{Stretch: cell, N: n})
-	}
-	if lists {
-		into = append(into[:first], MergeMoments(into[first:])...)
-	}
-	return into
 }
 
 // HashBytes is the size of a key's hash in the list of a partition's keys.

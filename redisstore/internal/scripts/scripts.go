@@ -15,8 +15,8 @@ var (
 	roundsLua string
 	//go:embed lua/round.lua
 	roundLua string
-	//go:embed lua/republish.lua
-	republishLua string
+	//go:embed lua/restore.lua
+	restoreLua string
 	//go:embed lua/reset.lua
 	resetLua string
 	//go:embed lua/probe.lua
@@ -50,7 +50,7 @@ const (
 
 // Set holds the scripts for one way of expiring buckets. The heads of the files describe them.
 type Set struct {
-	Round, Republish, Reset, Keys, Commit, Rules, Meta, Nodes *redis.Script
+	Round, Restore, Reset, Keys, Commit, Rules, Meta, Nodes *redis.Script
 	// CommitText is the text of Commit.
 	CommitText string
 }
@@ -61,14 +61,14 @@ func New(expiry string) Set {
 		ExpireTairhash: expiryTairhashLua}[expiry] + cellsLua + epochLua
 	commit, rounds := prefix+commitLua, prefix+roundsLua
 	return Set{
-		Round:     redis.NewScript(rounds + roundLua),
-		Republish: redis.NewScript(rounds + republishLua),
-		Reset:     redis.NewScript(rounds + resetLua),
-		Keys:      redis.NewScript(rounds + keysLua),
-		Rules:     redis.NewScript(rulesLua),
-		Meta:      redis.NewScript(metaLua),
-		Nodes:     redis.NewScript(nodesLua),
-		Commit:    redis.NewScript(commit), CommitText: commit,
+		Round:   redis.NewScript(rounds + roundLua),
+		Restore: redis.NewScript(rounds + restoreLua),
+		Reset:   redis.NewScript(rounds + resetLua),
+		Keys:    redis.NewScript(rounds + keysLua),
+		Rules:   redis.NewScript(rulesLua),
+		Meta:    redis.NewScript(metaLua),
+		Nodes:   redis.NewScript(nodesLua),
+		Commit:  redis.NewScript(commit), CommitText: commit,
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *Keyspace) Count(e Entry, l *leaparray.Ladder, ts, n, now int64) {
 	at := v.Cell(ts)
 	if s.addTo(e, &v, at, n); at.Width == 1 && v.HasSpareMoments() {
 		s.Fold(e, l, now)
-		e.SetFolded(true)
+		e.SetRewrite(true)
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *Keyspace) MarkAhead(e Entry, l *leaparray.Ladder, ts, now int64) {
 	}
 	c := s.beginChange(e, &v)
 	_, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
-	e.SetFolded(folded || e.FoldedSinceFlush())
+	e.SetRewrite(folded || e.NeedsRewrite())
 	s.endChange(c, 0)
 }
 
@@ -102,7 +102,7 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 	}
 	c := s.beginChange(e, v)
 	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
-	e.SetFolded(folded || e.FoldedSinceFlush())
+	e.SetRewrite(folded || e.NeedsRewrite())
 	s.endChange(c, n)
 	*v = c.v
 }
@@ -111,7 +111,7 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 // folded into. If the bucket has left every window in the meantime, it is gone already.
 func (s *Keyspace) SubtractPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
 	pending, now := s.PendingOf(e), s.Clock.Now()
-	if e.FoldedSinceFlush() {
+	if e.NeedsRewrite() {
 		at = l.Holder(pending, at, n, now)
 	}
 	if at.End() > l.CompleteFrom(now) || l.Value(pending, at) != 0 {
@@ -198,75 +198,35 @@ func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch,
 	case at.Width == l.Width(0) && l.Value(v.A, at) == 0:
 		_, folded = c.v.Mark(&c.v.A, &c.alloc, at)
 	}
-	e.SetFolded(folded || e.FoldedSinceFlush())
+	e.SetRewrite(folded || e.NeedsRewrite())
 	s.endChange(c, 0)
 }
 
-// Flushed is a bucket of a key after a round that counted it.
-type Flushed struct {
-	leaparray.Stretch
-	N      int64 // added by the round; 0 if the round only marked it
-	Known  int64 // the store's count before the round, as far as known
-	Stored int64 // the store's count after it
+// AddFlushed adds to a synced bucket what a round has added. It reports false if there was less
+// than the round took back: the events are in other buckets here, and the store's are to be read.
+func (s *Keyspace) AddFlushed(e Entry, at leaparray.Stretch, n int64) (known bool) {
+	l := s.Ladder(e)
+	held := l.Value(s.SyncedOf(e), at)
+	if n < -held {
+		cells := []leaparray.Cell{{Stretch: at, N: n}}
+		s.EachSyncedCell(e, func(at leaparray.Stretch, n int64) {
+			cells = append(cells, leaparray.Cell{Stretch: at, N: n})
+		})
+		s.ReplaceSynced(e, l, cells)
+		return false
+	}
+	if n != 0 || held == 0 {
+		s.AddSynced(e, l, at, n)
+	}
+	return true
 }
 
-// SetSynced records the store's counts of some buckets after a round, where they are valid counts.
-// It reports whether they were as expected: the known counts plus the round's. With restored, the
-// round has set the buckets to N instead of adding to them.
-//
-// If the store holds less, it may have the events in other buckets, because another writer has
-// folded them. If it holds more, the events may be in other buckets here. Until the key is read
-// again, the sum over them is not less than the known count, and not more than the store's.
-//
-// The change of each bucket is determined first, because they may fold on the way.
-func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected bool) {
-	l, synced := s.Ladder(e), s.SyncedOf(e)
-	changes := s.changes[:0]
-	expected = true
-	for i := range adds {
-		b := &adds[i]
-		n := b.N
-		if restored {
-			n = 0
-		}
-		stored := countable(l, synced, b.Known, b.Stored)
-		more := stored - b.Known - n
-		if expected = expected && stored == b.Stored && more == 0; more > 0 {
-			n += max(0, more-l.OverlappingSum(synced, b.Stretch))
-		}
-		changes = append(changes, n)
-	}
-	for i, n := range changes {
-		at := adds[i].Stretch
-		if held := l.Value(s.SyncedOf(e), at); n < -held {
-			s.subtractFolded(e, l, at, -held-n)
-			n = -held
-		}
-		if n != 0 || adds[i].N == 0 {
-			s.AddSynced(e, l, at, n)
-		}
-	}
-	s.changes = changes
-	return expected
-}
-
-// subtractFolded takes n from the bucket that another one has folded into, but no more than it
-// holds.
-func (s *Keyspace) subtractFolded(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
-	into := l.Holder(s.SyncedOf(e), at, n, s.Clock.Now())
-	if n = min(n, l.Value(s.SyncedOf(e), into)); n > 0 {
-		s.AddSynced(e, l, into, -n)
-	}
-}
-
-// Fold folds the buckets of an entry, and returns the moment from which on they stay unchanged.
-func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) (exactFrom int64) {
+// Fold folds the buckets of an entry.
+func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) {
 	v := s.View(e, l, now)
-	exactFrom = v.ExactFrom()
 	c := s.beginChange(e, &v)
-	c.v.Fold(&c.alloc, exactFrom)
+	c.v.Fold(&c.alloc, v.ExactFrom())
 	s.endChange(c, 0)
-	return exactFrom
 }
 
 // ReplaceSynced replaces all synced buckets of a key with loaded. A negative one is offset against
@@ -278,8 +238,16 @@ func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparra
 			return c.N < 0
 		})
 	}
+	marks := loaded[:0]
 	for _, c := range loaded {
+		if c.N == 0 {
+			marks = append(marks, c)
+			continue
+		}
 		s.AddSynced(e, l, c.Stretch, countable(l, s.SyncedOf(e), 0, c.N))
+	}
+	for _, c := range marks { // last, because counters drop marks when they fold
+		s.AddSynced(e, l, c.Stretch, 0)
 	}
 }
 

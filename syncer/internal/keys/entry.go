@@ -13,9 +13,10 @@ import (
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    largest known count of the key that a companion belongs to (46), whether it has
-//	          values in place of counts (1), whether the key has folded (1), length of namespace
-//	          (7) and key (9)
+//	word 2    largest known count of the key that a companion belongs to (45), whether it
+//	          has to be read before the store may get its content (1), whether it has
+//	          values in place of counts (1), whether the store has the key in another form (1),
+//	          length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for two cells
 //
@@ -26,13 +27,14 @@ import (
 type Entry []uint64
 
 const (
-	entryHead   = 3
-	inlineWords = 4
-	foldedBit   = 1 << 47
-	valuesBit   = 1 << 46
-	low46       = 1<<46 - 1
-	low24       = 1<<24 - 1
-	low32       = 1<<32 - 1
+	entryHead    = 3
+	inlineWords  = 4
+	rewriteBit   = 1 << 47
+	valuesBit    = 1 << 46
+	needsReadBit = 1 << 45
+	low45        = 1<<45 - 1
+	low24        = 1<<24 - 1
+	low32        = 1<<32 - 1
 )
 
 // The flags of an entry.
@@ -164,22 +166,32 @@ func (e Entry) isCompanion() bool {
 // IsValues reports whether the entry holds different values.
 func (e Entry) IsValues() bool { return e[2]&valuesBit != 0 }
 
-func (e Entry) accompanied() uint64 { return e[2] & low46 }
+func (e Entry) accompanied() uint64 { return e[2] & low45 }
 
 // setAccompanied raises the largest known count of the key that a companion belongs to.
 func (e Entry) setAccompanied(n float64) {
 	if n > float64(e.accompanied()) {
-		e[2] = e[2]&^low46 | uint64(min(n, low46))
+		e[2] = e[2]&^low45 | uint64(min(n, low45))
 	}
 }
 
-// FoldedSinceFlush reports whether the key has folded in memory since it was last flushed.
-func (e Entry) FoldedSinceFlush() bool { return e[2]&foldedBit != 0 }
+// NeedsRewrite reports whether the store may have the key in another form than memory: the key has
+// folded in memory since it was last written, or the store has a log of it.
+func (e Entry) NeedsRewrite() bool { return e[2]&rewriteBit != 0 }
 
-// SetFolded sets the mark that FoldedSinceFlush reads.
-func (e Entry) SetFolded(yes bool) {
-	if e[2] &^= foldedBit; yes {
-		e[2] |= foldedBit
+// SetRewrite sets or clears the mark that NeedsRewrite reads.
+func (e Entry) SetRewrite(yes bool) { e.setBit(rewriteBit, yes) }
+
+// NeedsRead reports whether the store may have something of the key that memory can't tell: what
+// was added in quiet rounds, or buckets from which more was taken back than they had.
+func (e Entry) NeedsRead() bool { return e[2]&needsReadBit != 0 }
+
+// SetNeedsRead sets or clears the mark that NeedsRead reads.
+func (e Entry) SetNeedsRead(yes bool) { e.setBit(needsReadBit, yes) }
+
+func (e Entry) setBit(bit uint64, yes bool) {
+	if e[2] &^= bit; yes {
+		e[2] |= bit
 	}
 }
 

@@ -23,7 +23,6 @@ type Keyspace struct {
 	Stored *StoredHashes
 
 	changing change              // see beginChange
-	changes  []int64             // scratch of SetSynced
 	puts     leaparray.ValueList // scratch of See
 
 	evictSlot int // where the search for an entry to evict continues
@@ -50,14 +49,6 @@ func (s *Keyspace) Namespace(e Entry) *Namespace { return s.Names.all[e.namespac
 
 // Ladder returns the ladder of an entry's namespace.
 func (s *Keyspace) Ladder(e Entry) *leaparray.Ladder { return s.Namespace(e).Ladder }
-
-// FoldsBy returns the ladder by which a store folds an entry's key, nil for different values.
-func (s *Keyspace) FoldsBy(e Entry) *leaparray.Ladder {
-	if e.IsValues() {
-		return nil
-	}
-	return s.Ladder(e)
-}
 
 // All iterates over the entries. None may be dropped or moved meanwhile.
 func (s *Keyspace) All() iter.Seq2[arena.Ref, Entry] {

@@ -85,14 +85,6 @@ func (n *Namespaces) Of(ns []byte) *Namespace { return n.all[n.Index(ns)] }
 // Ladder returns the ladder of a namespace.
 func (n *Namespaces) Ladder(ns []byte) *leaparray.Ladder { return n.Of(ns).Ladder }
 
-// FoldsBy returns the ladder by which a store folds keys of a namespace, nil for different values.
-func (n *Namespaces) FoldsBy(ns []byte) *leaparray.Ladder {
-	if twotier.IsValues(ns) {
-		return nil
-	}
-	return n.Ladder(ns)
-}
-
 // Hash returns the hash of a key in the table of its partition. ns is empty for the default
 // namespace.
 func (n *Namespaces) Hash(ns, key []byte) uint32 {

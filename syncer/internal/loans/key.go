@@ -18,6 +18,8 @@ type Key struct {
 	NS, Name []byte
 	// ReadAt is when the store last reported the counts flushed by others.
 	ReadAt time.Time
+	// Log is the size of the key's log in the store when the key was last read.
+	Log int
 	// Credit is set at a borrower.
 	Credit *Credit
 

@@ -2,6 +2,7 @@ package rounds
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"twotier.dev/twotier/internal/arena"
@@ -25,9 +26,9 @@ type Round struct {
 	store.Round
 	Parts []Part // in the order of Keys
 
-	Buckets []store.Bucket // of all keys
-	known   []int64        // the store's counts of these at the cut; may be shorter
-	names   []byte
+	Buckets  []store.Bucket // of all keys
+	contents []store.Bucket // of the keys whose content is known
+	names    []byte
 	// ThroughTicket is the last ticket that is acknowledged along with the round.
 	ThroughTicket uint64
 	Most          int  // maximum number of its keys
@@ -50,24 +51,14 @@ type Part struct {
 	end  int // of this key's Adds in the round's buckets
 	// Unparked: the round retries a parked key, which is off the list of parked keys meanwhile.
 	Unparked bool
-	// Compared: the known counts of the Adds are still part of the synced counts.
-	Compared bool
-	known    []int64 // of the Adds; empty if they are not known
-}
-
-// KnownAt returns the store's count of one of the Adds, as known at the cut.
-func (k *Part) KnownAt(i int) int64 {
-	if i < len(k.known) {
-		return k.known[i]
-	}
-	return 0
+	content  [2]int // where the key's Content is in the round's contents
 }
 
 // Reset empties the round, keeping its memory. It then has room for most keys.
 func (r *Round) Reset(partition int, writer string, most int) {
 	*r = Round{Round: store.Round{Partition: partition, Writer: writer, Keys: r.Keys[:0]},
-		Parts: r.Parts[:0], Buckets: r.Buckets[:0], known: r.known[:0], names: r.names[:0],
-		Most: most, MostReads: flushReads}
+		Parts: r.Parts[:0], Buckets: r.Buckets[:0], contents: r.contents[:0],
+		names: r.names[:0], Most: most, MostReads: flushReads}
 }
 
 // Full reports whether a round has reached its maximum size.
@@ -106,9 +97,37 @@ func (r *Round) pointParts() {
 	}
 }
 
-// AddBucket appends a bucket to the key added last. known is the store's count as known now.
-func (r *Round) AddBucket(b store.Bucket, known int64) {
-	r.Buckets, r.known = append(r.Buckets, b), append(r.known, known)
+// AddContent appends the content of the key added last: the cells that add appends, by width and
+// then in the order of time, and those of the same stretch summed. It returns the result, which may
+// move until Seal.
+func (r *Round) AddContent(k *Part, add func(to []store.Bucket) []store.Bucket) []store.Bucket {
+	first := len(r.contents)
+	r.contents = add(r.contents)
+	list := r.contents[first:]
+	byWidth := func(a, b store.Bucket) int {
+		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.Start, b.Start))
+	}
+	if !slices.IsSortedFunc(list, byWidth) {
+		slices.SortFunc(list, byWidth)
+	}
+	sums := list[:0]
+	for i := 0; i < len(list); {
+		sum, counts := list[i], list[i].N != 0
+		for i++; i < len(list) && list[i].Stretch == sum.Stretch; i++ {
+			sum.N, counts = sum.N+list[i].N, counts || list[i].N != 0
+		}
+		if sum.N != 0 || !counts { // or it is a mark
+			sums = append(sums, sum)
+		}
+	}
+	r.contents = r.contents[:first+len(sums)]
+	k.content = [2]int{first, len(r.contents)}
+	return sums
+}
+
+// DropContent takes the content of the key added last back.
+func (r *Round) DropContent(k *Part) {
+	r.contents, k.content = r.contents[:k.content[0]], [2]int{}
 }
 
 // Seal points every key at its buckets, which no longer move, and reports whether the round changes
@@ -118,10 +137,10 @@ func (r *Round) Seal() (changes bool) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
 		k.Adds = r.Buckets[at:k.end:k.end]
-		if len(r.known) == len(r.Buckets) {
-			k.known = r.known[at:k.end:k.end]
-		}
 		at = k.end
+		if from, to := k.content[0], k.content[1]; to > from {
+			k.Content = r.contents[from:to:to]
+		}
 		changes = changes || k.Reset || k.Renew
 	}
 	return changes || len(r.Buckets) > 0
@@ -132,13 +151,6 @@ func Adopt(r *store.Round) *Round {
 	own := &Round{Round: *r, Parts: make([]Part, len(r.Keys))}
 	own.pointParts()
 	return own
-}
-
-// DropContent drops what was known of the keys when the round was cut.
-func (r *Round) DropContent() {
-	for i := range r.Keys {
-		r.Keys[i].Content = nil
-	}
 }
 
 // MarkForgotten marks a key's part of a round as forgotten.

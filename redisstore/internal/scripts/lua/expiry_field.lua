@@ -1,13 +1,5 @@
 local HGET, HMGET, HDEL, HLEN = 'HGET', 'HMGET', 'HDEL', 'HLEN'
-local HGETALL, HKEYS = 'HGETALL', 'HKEYS'
-local function add(key, field, delta, ttl)
-  local v = redis.pcall('HINCRBY', key, field, delta)
-  -- A bucket that already existed has its time to live.
-  if type(v) ~= 'table' and v == tonumber(delta) and ttl ~= '0' then
-    redis.pcall('HPEXPIRE', key, ttl, 'FIELDS', 1, field)
-  end
-  return v
-end
+local HGETALL = 'HGETALL'
 -- put writes fields of a key. It returns how many are new, or an error.
 local function put(key, ttl, ...)
   local new, sets, names = redis.pcall('HSET', key, ...), {...}, {}

@@ -1,8 +1,5 @@
 local HGET, HMGET, HDEL, HLEN = 'HGET', 'HMGET', 'HDEL', 'HLEN'
-local HGETALL, HKEYS = 'HGETALL', 'HKEYS'
-local function add(key, field, delta)
-  return redis.pcall('HINCRBY', key, field, delta)
-end
+local HGETALL = 'HGETALL'
 -- put writes fields of a key. It returns how many are new, or an error.
 local function put(key, ttl, ...) return redis.pcall('HSET', key, ...) end
 -- set writes fields of a key, and its version. It returns an error, if there is one.

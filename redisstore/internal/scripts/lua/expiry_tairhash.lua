@@ -1,12 +1,5 @@
 local HGET, HMGET, HDEL = 'EXHGET', 'EXHMGET', 'EXHDEL'
-local HLEN, HGETALL, HKEYS = 'EXHLEN', 'EXHGETALL', 'EXHKEYS'
-local function add(key, field, delta, ttl)
-  local v = redis.pcall('EXHINCRBY', key, field, delta)
-  -- EXHINCRBY takes a time to live away. With PX it would set one, but replicas and the append-only
-  -- file get the sum of that and the present as the time at which the field expires.
-  if type(v) ~= 'table' and ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, field, ttl) end
-  return v
-end
+local HLEN, HGETALL = 'EXHLEN', 'EXHGETALL'
 -- put writes fields of a key. It returns how many are new, or an error.
 local function put(key, ttl, ...)
   local new, sets = 0, {...}

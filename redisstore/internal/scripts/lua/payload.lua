@@ -2,10 +2,10 @@
 --
 -- KEYS: a key of its own, which is deleted afterwards.
 --
--- ARGV: a payload with one event.
+-- ARGV: a payload, and the name of a field in it.
 --
--- Reply: the field that lists it; or an error.
+-- Reply: what the field has; or an error.
 redis.pcall('RESTORE', KEYS[1], '1000', ARGV[1], 'REPLACE')
-local list = redis.pcall('HGET', KEYS[1], 'o')
+local value = redis.pcall('HGET', KEYS[1], ARGV[2])
 redis.pcall('DEL', KEYS[1])
-return list
+return value

@@ -7,6 +7,16 @@ local function progress(writer)
   return tonumber(seq), nonce, kept
 end
 
+-- refusals returns the positions of the keys that were refused when the round was applied. If the
+-- round is sent again, the reply must say so again, whatever has become of these keys.
+local function refusals(kept)
+  local refused = {}
+  for position in string.gmatch(string.match(kept, ':(.*)') or '', '%d+') do
+    refused[tonumber(position)] = true
+  end
+  return refused
+end
+
 -- lacks reports whether a change that was reported to a counter is missing from the data, whose
 -- last change is last. told has the sequence, the second in which the change was cut, and the key
 -- of its writer's sequence. If the change was made more than a day ago, that key may have expired.
@@ -17,37 +27,6 @@ local function lacks(told, last)
   local stored, _, kept = progress(writer)
   if kept ~= '0' then return stored < tonumber(seq) end
   return redis.call('TIME')[1] - at < 86400
-end
-
--- ladders reads ladders from ARGV[p] on: how many there are, then each as numbers in a text. Few
--- calls need more of them than the first number. It returns a list of them and where they end.
-local function ladders(p)
-  local list, n = {}, tonumber(ARGV[p])
-  for i = 1, n do
-    local text = ARGV[p + i]
-    list[i] = {most = tonumber(string.match(text, '^%d+')), text = text}
-  end
-  return list, p + 1 + n
-end
-
--- foldBy folds a key by a ladder of the list, see fold.
-local function foldBy(key, ladder, now, flat, exact)
-  if not ladder.parsed then
-    local numbers = {}
-    for digits in string.gmatch(ladder.text, '%d+') do numbers[#numbers + 1] = tonumber(digits) end
-    ladder.parsed = ladderOf(numbers, 1, #numbers)
-  end
-  pcall(fold, key, ladder.parsed, tonumber(now), flat, exact)
-end
-
--- flagsOf reads what is to be done with a key: whether to reset and to load it, whether it is
--- believed to be new, whether to set its time to live even if it exists, whether to fold it, its
--- ladder, of a list, and whether its content is known.
-local function flagsOf(text, lists)
-  local flags = tonumber(text)
-  local kind = flags % 64
-  return kind % 2 == 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind % 32 >= 16,
-    lists[(flags - kind) / 64], kind >= 32
 end
 
 -- see merges values into those of a key: adds has the field and the time of each, or minus the time
