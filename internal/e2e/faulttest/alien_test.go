@@ -11,6 +11,22 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
+// encoding is Lua that encodes numbers and cells as a key's log has them. MOST is the largest
+// number of events.
+const encoding = `
+local function v(n)
+	local s = ''
+	while n >= 128 do s, n = s .. string.char(n % 128 + 128), math.floor(n / 128) end
+	return s .. string.char(n)
+end
+local function cell(t, n) return '\1' .. v(t) .. v(n < 0 and -2 * n - 1 or 2 * n) end
+local function log(...) redis.call('HSET', KEYS[1], 'd', table.concat({...})) end
+local function page(i, t)
+	return 'c\1' .. v(math.floor(t / 2 ^ 24)) .. v(i), v(t % 2 ^ 24) .. '\2'
+end
+local MOST, now, before = string.rep('\255', 9) .. '\1', tonumber(ARGV[1]), tonumber(ARGV[2])
+`
+
 // plants returns scripts that put foreign values under our keys. A script receives the Hash, the
 // present millisecond and one a second earlier.
 func plants() map[string]string {
@@ -20,23 +36,23 @@ func plants() map[string]string {
 		"set":      `redis.call('SADD', KEYS[1], ARGV[1])`,
 		"zset":     `redis.call('ZADD', KEYS[1], 1, ARGV[1])`,
 		"stream":   `redis.call('XADD', KEYS[1], '*', ARGV[1], '1')`,
-		"negative": `redis.call('HSET', KEYS[1], ARGV[1], '-5', ARGV[2], '-5')`,
-		"most":     `redis.call('HSET', KEYS[1], ARGV[1], '9223372036854775807', ARGV[2], '9223372036854775807')`,
-		"beyond":   `redis.call('HSET', KEYS[1], ARGV[1], '99999999999999999999', ARGV[2], '99999999999999999999')`,
-		"older":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 60000), '-5', string.format('%.0f', ARGV[2] - 120000), '3')`,
-		"several":  `for i = 1, 10 do redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 60000 * i), '1000000000000000000') end`,
-		"text":     `redis.call('HSET', KEYS[1], ARGV[1], 'many', ARGV[2], 'some')`,
+		"negative": `log(cell(now, -5), cell(before, -5))`,
+		"most":     `log('\1', v(now), '\254', string.sub(MOST, 2), '\1', v(before), '\254', string.sub(MOST, 2))`,
+		"beyond":   `log('\1', v(now), '\255', MOST)`,
+		"older":    `log(cell(before - 60000, -5), cell(before - 120000, 3))`,
+		"several":  `for i = 1, 10 do log(redis.call('HGET', KEYS[1], 'd') or '', cell(before - 60000 * i, 10 ^ 18)) end`,
+		"text":     `redis.call('HSET', KEYS[1], 'd', 'many')`,
 		"names":    `redis.call('HSET', KEYS[1], 'a', '1', '-10', '2', '1e3', '3', '99999999999999999999999', '4')`,
-		"ahead":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] + 86400000), '7')`,
-		"fields":   many(`string.format('%.0f', ARGV[1] - 1000 * i)`, "1"),
-		"junk":     many(`'field' .. i`, "x"),
+		"ahead":    `log(cell(now + 86400000, 7))`,
+		"fields":   many(`page(i, now - 1000 * i)`),
+		"junk":     many(`'field' .. i, 'x'`),
 	}
 }
 
 // many returns a script that sets 100,000 fields. One by one they would keep Redis busy for long.
-func many(field, value string) string {
+func many(field string) string {
 	return `for n = 0, 99 do local a = {} for i = 1000 * n + 1, 1000 * n + 1000 do
-		a[#a + 1] = ` + field + ` a[#a + 1] = '` + value + `' end
+		a[#a + 1], a[#a + 2] = ` + field + ` end
 		redis.call('HSET', KEYS[1], unpack(a)) end`
 }
 
@@ -76,7 +92,7 @@ func (b *bed) plant() {
 	for name, script := range plants() {
 		now := time.Now().UnixMilli()
 		moments := []any{now, now - 1000}
-		if err := b.Direct.Eval(b.T.Context(), script+" return 1", []string{b.Hash(name)},
+		if err := b.Direct.Eval(b.T.Context(), encoding+script+" return 1", []string{b.Hash(name)},
 			moments...).Err(); err != nil {
 			b.T.Fatalf("%s: %v", name, err)
 		}

@@ -19,7 +19,7 @@
 // and, if the store never had them, counted in Expired.
 //
 // A counter that is crowded folds, which never changes the sum of its buckets. The entry then has
-// the folded mark, so that its next round has the store fold as well.
+// the rewrite mark, so that its next round writes all that the key has.
 //
 // # Concurrency
 //

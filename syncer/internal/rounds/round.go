@@ -14,6 +14,8 @@ import (
 const (
 	// maxBuckets bounds the buckets in a round. A store takes about a microsecond for each.
 	maxBuckets = 8192
+	// maxContents bounds the buckets in the contents of a round's keys, which take its memory.
+	maxContents = 16 * maxBuckets
 	// flushReads bounds the loads in a flushing round, which holds up others, and is sent again
 	// unchanged until there is an answer.
 	flushReads = 16 << 10
@@ -63,7 +65,8 @@ func (r *Round) Reset(partition int, writer string, most int) {
 
 // Full reports whether a round has reached its maximum size.
 func (r *Round) Full() bool {
-	return len(r.Keys) >= r.Most || len(r.Buckets) >= maxBuckets || r.Reads >= r.MostReads
+	return len(r.Keys) >= r.Most || len(r.Buckets) >= maxBuckets || r.Reads >= r.MostReads ||
+		len(r.contents) >= maxContents
 }
 
 // ReadsOf returns how many reads a key with this ladder counts as.

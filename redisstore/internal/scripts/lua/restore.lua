@@ -97,15 +97,14 @@ if fresh then
   call('SET', KEYS[1], mark, 'PX', recordTTL)
 end
 
--- restore appends the missing cells to the log of a key and to its record. It returns an error text if it can't.
+-- restore appends the missing cells to the log of a key and to its record. It returns an error text
+-- if it can't.
 local function restore(k)
   local more, was = ARGV[k.at + 1], k.open
   if was.err or was.reset or more == '' then return was.err end
-  local held = try(HGET, k.key, 'd') or ''
-  if type(held) == 'table' then return held.err end
   local done = try('HSET', k.record, 'd', was.cells .. more)
   if type(done) == 'table' then return done.err end
-  done = put(k.key, k.ttl, 'd', held .. more)
+  done = logTo(k.key, k.ttl, more)
   if type(done) ~= 'table' then return nil end
   try('HSET', k.record, 'd', was.cells)
   return done.err

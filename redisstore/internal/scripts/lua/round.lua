@@ -4,13 +4,12 @@
 --
 -- ARGV: the number of parts, which say what is done with one key or with several, then for each
 -- part: flags (1 reset, 2 load, 4 believed to be new, 8 renew, 16 rewrite, 32 counts, 64 the pages
--- come as a payload of RESTORE), ttl, number
--- of values, number of pages, number of pages to delete, how much of the log the pages include (-1
--- for all of it); then for each round: number of keys, sequence, nonce, acknowledged, ttl of the sequence, epoch or 0,
--- version, quieted, last change or '', the change that this one is, quiet (0 or 1), hashes for the
--- list of keys, their longest ttl, then for each key the number of its part, the values (field,
--- time), and if it counts, what to append to the log, the pages (field, content), and the fields of
--- those to delete.
+-- come as a payload of RESTORE), ttl, number of values, number of pages, number of pages to delete,
+-- how much of the log the pages include (-1 for all of it); then for each round: number of keys,
+-- sequence, nonce, acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or
+-- '', the change that this one is, quiet (0 or 1), hashes for the list of keys, their longest ttl,
+-- then for each key the number of its part, the values (field, time), and if it counts, what to
+-- append to the log, the pages (field, content), and the fields of those to delete.
 --
 -- The pages of a key are written if they are all that it has afterwards: if it is believed to be
 -- new and is, and otherwise if nobody has changed the partition since. Quiet changes may be
@@ -43,8 +42,8 @@ local function readParts()
     local gone, counts, payload = tonumber(ARGV[p + 4]), flags % 64 >= 32, flags >= 64
     parts[tostring(i)] = {
       reset = flags % 2 == 1, load = flags % 4 >= 2, new = flags % 8 >= 4, renew = flags % 16 >= 8,
-      rewrite = flags % 32 >= 16, counts = counts, payload = payload, ttl = ARGV[p + 1], values = values,
-      ends = string.format('%.0f', now + ARGV[p + 1]),
+      rewrite = flags % 32 >= 16, counts = counts, payload = payload, ttl = ARGV[p + 1],
+      values = values, ends = string.format('%.0f', now + ARGV[p + 1]),
       pages = pages, gone = gone, logged = tonumber(ARGV[p + 5]),
       size = 2 * values + 2 * pages + gone + (counts and 1 or 0) + (payload and 1 or 0),
     }
