@@ -45,6 +45,10 @@ var why = regexp.MustCompile(
 // ran matches the number of schedules that were run.
 var ran = regexp.MustCompile(` \d+ of \d+ schedules`)
 
+// failed matches how a run says that it has noticed: a test fails, or the embedded store is given
+// content which is not what the key, which the message names, has.
+var failed = regexp.MustCompile(`--- FAIL: Test|(?m)^panic: "\w+": `)
+
 // TestMutants builds each mutant and expects the schedules, or the model, to fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
@@ -60,7 +64,7 @@ func TestMutants(t *testing.T) {
 			switch {
 			case err == nil:
 				t.Fatalf("nothing noticed that %s:\n%s", m.name, out)
-			case !strings.Contains(out, "--- FAIL: Test"):
+			case !failed.MatchString(out):
 				t.Fatalf("no schedule says what is wrong: %v\n%s", err, out)
 			}
 			t.Logf("caught by%s in %.0f s: %s", ran.FindString(out), time.Since(began).Seconds(),
