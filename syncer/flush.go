@@ -188,7 +188,7 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
 	k.Ref, k.Load = at, load || e.HasFlag(keys.FlagShared) ||
-		!e.IsValues() && (!f.warm(e) || e.NeedsRead())
+		!e.IsValues() && (!f.warm(e) || e.NeedsRead() || f.store.MayHaveChanged())
 	k.TTL = f.keys.Namespace(e).TTL
 	f.loads.Join(r, k)
 	if e.HasFlag(keys.FlagShared) {
