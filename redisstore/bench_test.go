@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"twotier.dev/twotier/redisstore/internal/layout"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -47,7 +46,7 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 		folds := n%32 == 31
 		history.count(leaparray.Moment(t0+int64(n)*1000), l, known && folds)
 		all := history.buckets()
-		slices.SortFunc(all, layout.CompareCells)
+		slices.SortFunc(all, syncer.Bucket.Compare)
 		for p, r := range rounds {
 			r.Seq, r.Now = r.Seq+1, t0+int64(n)*1000
 			for i := range r.Keys {

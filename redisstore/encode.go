@@ -83,11 +83,11 @@ func appendValues(args []any, k *syncer.KeyRound) []any {
 
 // sorted returns cells in the order of pages. The result is valid until the next call.
 func (e *encoder) sorted(cells []syncer.Bucket) []syncer.Bucket {
-	if slices.IsSortedFunc(cells, layout.CompareCells) {
+	if slices.IsSortedFunc(cells, syncer.Bucket.Compare) {
 		return cells
 	}
 	e.adds = append(e.adds[:0], cells...)
-	slices.SortFunc(e.adds, layout.CompareCells)
+	slices.SortFunc(e.adds, syncer.Bucket.Compare)
 	return e.adds
 }
 

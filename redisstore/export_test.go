@@ -81,7 +81,7 @@ func (k *heldKey) content() string {
 
 // Fields returns the fields and values of a Hash with these cells.
 func Fields(cells ...syncer.Bucket) (flat []any) {
-	cells = slices.SortedFunc(slices.Values(cells), layout.CompareCells)
+	cells = slices.SortedFunc(slices.Values(cells), syncer.Bucket.Compare)
 	var p layout.Pages
 	p.Each(cells, nil, func(name, value []byte) {
 		flat = append(flat, string(name), string(value))

@@ -48,7 +48,7 @@ func (w *cellWriter) write(k *heldKey, set func(name, value string), remove func
 }
 
 // appendCells appends the cells that a key counts and that may have changed, in the order of
-// layout.CompareCells.
+// syncer.Bucket.Compare.
 func (k *heldKey) appendCells(list []syncer.Bucket) []syncer.Bucket {
 	sorted, last := true, leaparray.Stretch{}
 	add := func(s leaparray.Stretch, n int64) {
@@ -66,7 +66,7 @@ func (k *heldKey) appendCells(list []syncer.Bucket) []syncer.Bucket {
 		}
 	}
 	if !sorted {
-		slices.SortFunc(list, layout.CompareCells)
+		slices.SortFunc(list, syncer.Bucket.Compare)
 	}
 	return list
 }

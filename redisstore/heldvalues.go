@@ -19,7 +19,7 @@ type heldValues struct {
 	changed leaparray.ValueList
 }
 
-// load replaces the list by the values that cells in the order of layout.CompareCells begin with.
+// load replaces the list by the values that cells in the order of syncer.Bucket.Compare begin with.
 // It returns the rest: with those that hold no time, which are refused.
 func (v *heldValues) load(cells []syncer.Bucket) (rest []syncer.Bucket) {
 	v.list, v.changed = v.list[:0], v.changed[:0]

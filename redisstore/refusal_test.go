@@ -76,7 +76,7 @@ func (f *refusing) keys() (keys []syncer.KeyRound) {
 				all[b.Stretch] += b.N
 			}
 			k.Content = all.buckets()
-			slices.SortFunc(k.Content, layout.CompareCells)
+			slices.SortFunc(k.Content, syncer.Bucket.Compare)
 		}
 		keys = append(keys, k)
 	}

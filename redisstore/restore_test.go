@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"twotier.dev/twotier/redisstore/internal/layout"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -164,7 +163,7 @@ func (r *restorer) count(l *leaparray.Ladder) {
 	k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Rewrite: true,
 		ContentLog: syncer.WholeLog, Adds: []syncer.Bucket{counts(second, 1)},
 		Content: all.buckets()}
-	slices.SortFunc(k.Content, layout.CompareCells)
+	slices.SortFunc(k.Content, syncer.Bucket.Compare)
 	r.apply(k)
 }
 

@@ -11,6 +11,15 @@ import (
 // NoCount is reported by a store for a bucket that holds something other than a number.
 const NoCount = math.MinInt64
 
+// AddCounts adds counts of a bucket. A sum that is too large is NoCount.
+func AddCounts(a, b int64) int64 {
+	sum := a + b
+	if a == NoCount || b == NoCount || (sum > a) != (b > 0) && b != 0 {
+		return NoCount
+	}
+	return sum
+}
+
 // CheckCounts returns an ErrNotApplied if the buckets of a key can't be a sum of counts: a value is
 // not a number, or they add up to too much. A foreign writer has put it there, and no decision
 // about the key is possible.

@@ -54,12 +54,12 @@ func (l *keyLogs) take(shared loans.Keys, ns, key []byte) (n int, found bool) {
 
 // addContent adds to a round all that a key has in the store once it has counted the Adds, if that
 // is certain: nobody else may have changed the key since it was loaded, and nothing is taken back
-// that it does not have. If the key has to be read first, the round loads it.
-func (f *flushing) addContent(r *rounds.Round, k *rounds.Part, e keys.Entry, adds []store.Bucket) {
+// that it does not have. It reports whether it did.
+func (f *flushing) addContent(r *rounds.Round, k *rounds.Part, e keys.Entry,
+	adds []store.Bucket) (added bool) {
 	log, known := f.logs.take(f.shared, k.NS, k.Key)
-	if len(adds) == 0 && !k.Renew || e.IsValues() || e.NeedsRead() || k.Reset || k.New ||
-		!f.warm(e) || f.store.MayHaveChanged() {
-		return
+	if len(adds) == 0 && !k.Renew || e.IsValues() || k.Reset || k.New || !f.knows(e) {
+		return false
 	}
 	l, synced, pending := f.keys.Ladder(e), f.keys.SyncedOf(e), f.keys.PendingOf(e)
 	marked := hasMark(l, synced) || hasMark(l, pending)
@@ -67,18 +67,17 @@ func (f *flushing) addContent(r *rounds.Round, k *rounds.Part, e keys.Entry, add
 		l.HasForeign(synced) || l.HasForeign(pending)
 	switch {
 	case len(adds) == 0 && !rewrite:
-		return
+		return false
 	case e.HasFlag(keys.FlagShared):
 		if log < longLog || f.ownership != owned {
-			return
+			return false
 		}
 		rewrite, k.ContentLog = true, log
 	case !rewrite:
 	case len(f.shared) == 0:
 		k.ContentLog = store.WholeLog
 	case !known:
-		k.Load = true
-		return
+		return false
 	default:
 		k.ContentLog = log
 	}
@@ -93,11 +92,17 @@ func (f *flushing) addContent(r *rounds.Round, k *rounds.Part, e keys.Entry, add
 	})
 	if len(list) == 0 || slices.ContainsFunc(list, func(b store.Bucket) bool { return b.N < 0 }) {
 		r.DropContent(k)
-		return
+		return false
 	}
 	if k.Rewrite = rewrite; rewrite {
 		e.SetRewrite(marked) // memory forgets a mark once there are later events
 	}
+	return true
+}
+
+// knows reports whether what memory has of a key certainly is all that the store has.
+func (f *flushing) knows(e keys.Entry) bool {
+	return f.warm(e) && !e.NeedsRead() && !f.store.MayHaveChanged()
 }
 
 func hasMark(l *leaparray.Ladder, c leaparray.Counter) bool {

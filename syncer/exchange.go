@@ -149,8 +149,12 @@ func (p *partition) settleLoad(r *rounds.Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()
+	first := !p.loads.Retry.Failing()
 	switch p.loads.settle(r) {
 	case loadFailed:
+		if first {
+			p.reachedAtFailure = p.health.reached.Load()
+		}
 		p.loader.postpone(p)
 		return false
 	case loadFlushes:

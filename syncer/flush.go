@@ -187,8 +187,7 @@ func (f *flushing) addParked(r *rounds.Round) {
 func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
-	k.Ref, k.Load = at, load || e.HasFlag(keys.FlagShared) ||
-		!e.IsValues() && (!f.warm(e) || e.NeedsRead() || f.store.MayHaveChanged())
+	k.Ref, k.Load = at, load || e.HasFlag(keys.FlagShared)
 	k.TTL = f.keys.Namespace(e).TTL
 	f.loads.Join(r, k)
 	if e.HasFlag(keys.FlagShared) {
@@ -209,14 +208,16 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	fresh, listed := f.cutEntry(r, e)
 	k.AppendBuckets(r, nil)
 	counted := len(r.Buckets) > first
-	k.New = f.warm(e) && !e.HasSynced() && counted && !k.Load && !k.Reset
+	k.New = counted && !e.HasSynced() && f.knows(e) && !k.Load && !k.Reset
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
 	// as long as that bucket is needed.
 	if counted && fresh || e.HasFlag(keys.FlagRenew) {
 		k.Renew, k.Listed = true, listed && !e.HasFlag(keys.FlagRenew)
 		e.ClearFlags(keys.FlagRenew)
 	}
-	f.addContent(r, k, e, r.Buckets[first:])
+	// A key whose content is unknown is read with its counts, or nobody might restore them.
+	known := f.addContent(r, k, e, r.Buckets[first:]) || k.New
+	k.Load = k.Load || counted && !known && !e.IsValues()
 	if k.Load {
 		r.Reads += rounds.ReadsOf(f.keys.Ladder(e))
 	}

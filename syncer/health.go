@@ -29,6 +29,7 @@ type health struct {
 	// timeout is the timeout of an exchange.
 	timeout time.Duration
 	down    atomic.Bool
+	reached atomic.Uint64 // exchanges that reached the store
 
 	mu     sync.Mutex
 	silent map[int]bool // partitions that have failed since the last success
@@ -56,6 +57,7 @@ func (h *health) record(sent []*rounds.Round, began time.Time) (fell, ask bool) 
 	if slices.ContainsFunc(sent, reachedStore) {
 		clear(h.silent)
 		h.down.Store(false)
+		h.reached.Add(1)
 		return false, false
 	}
 	before := len(h.silent)

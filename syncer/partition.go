@@ -72,8 +72,10 @@ type guarded struct {
 	memory *memory // shared by all partitions
 	health *health // the store's
 	ledger
-	loads        loading
-	reservations loans.Reservations
+	loads loading
+	// reachedAtFailure is health.reached at the first of the loads that have failed in a row.
+	reachedAtFailure uint64
+	reservations     loans.Reservations
 
 	flushing    flushing
 	restoration restoration
@@ -126,14 +128,23 @@ func (g *guarded) refuses(nonOwner bool) bool {
 	return g.ownership != owned && (!nonOwner || g.ownership.isBetween())
 }
 
-// failedLoadsDown is how many consecutive loads of a partition must fail before it counts as
-// unreadable. A single broken connection is not enough.
-const failedLoadsDown = 2
+const (
+	// failedLoadsDown is how many consecutive loads of a partition must fail before it counts as
+	// unreadable. A single broken connection is not enough.
+	failedLoadsDown = 2
+	// failedLoadsAlone is how many must fail if the store answered others since the first failure.
+	// Between two short pauses of a busy store, the partition may not have had its turn.
+	failedLoadsAlone = 4
+)
 
 // storeDown reports whether the store is known to be unreachable for the partition's keys. A store
 // that is late, or refuses, is not down.
 func (g *guarded) storeDown() bool {
-	return g.loads.Retry.Failures >= failedLoadsDown || g.health.down.Load()
+	enough := failedLoadsDown
+	if g.health.reached.Load() != g.reachedAtFailure {
+		enough = failedLoadsAlone
+	}
+	return g.loads.Retry.Failures >= enough || g.health.down.Load()
 }
 
 // degraded reports whether answers come from memory alone, because the store did not accept the

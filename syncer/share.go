@@ -27,6 +27,9 @@ func (b *ledger) adoptLoans(list []twotier.Loan) {
 
 // unshareIdle ends the sharing of keys that are no longer lent or borrowed.
 func (g *guarded) unshareIdle(now int64) {
+	if len(g.shared) == 0 {
+		return
+	}
 	g.shared = slices.DeleteFunc(g.shared, func(k *loans.Key) bool {
 		idle := k.EndLoans(g.keys.Names.Ladder(k.NS).Span(), now, time.Now())
 		if idle {

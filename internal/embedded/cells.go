@@ -50,7 +50,7 @@ func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	if !found {
 		*c = slices.Insert(*c, at, leaparray.Cell{Stretch: s})
 	}
-	sum := addCounts((*c)[at].N, n)
+	sum := syncer.AddCounts((*c)[at].N, n)
 	if (*c)[at].N = sum; sum == 0 && n != 0 { // all was taken back
 		*c = slices.Delete(*c, at, at+1)
 	}
@@ -61,15 +61,4 @@ func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 func nonZero(list []leaparray.Cell) cells {
 	return slices.DeleteFunc(slices.Clone(list),
 		func(c leaparray.Cell) bool { return c.N == 0 })
-}
-
-// fold moves cells that are too old for their width into wider ones, and drops cells that have left
-// every window. Cells whose sum would not fit 64 bits stay as they are.
-// addCounts adds counts. A sum that is too large is no count.
-func addCounts(n, d int64) int64 {
-	sum := n + d
-	if n == syncer.NoCount || (sum > n) != (d > 0) && d != 0 {
-		return syncer.NoCount
-	}
-	return sum
 }

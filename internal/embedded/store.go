@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -311,7 +310,6 @@ func (p *partition) add(h *hash, s leaparray.Stretch, n int64) int64 {
 	return n
 }
 
-// overflows reports whether a count would no longer fit 64 bits after the adds.
 func (h *hash) get(s leaparray.Stretch) int64 {
 	if h == nil {
 		return 0
@@ -323,9 +321,7 @@ func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
 	for _, c := range h.cells {
 		list = append(list, syncer.Bucket{Stretch: c.Stretch, N: c.N})
 	}
-	slices.SortFunc(list, func(a, b syncer.Bucket) int {
-		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.Start, b.Start))
-	})
+	slices.SortFunc(list, syncer.Bucket.Compare)
 	return list
 }
 

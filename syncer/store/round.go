@@ -1,6 +1,10 @@
 package store
 
-import "twotier.dev/twotier/leaparray"
+import (
+	"cmp"
+
+	"twotier.dev/twotier/leaparray"
+)
 
 // Bucket is one bucket of a key, with a number; or one of its values, with a time. A key has either
 // only buckets or only values.
@@ -16,6 +20,11 @@ type Bucket struct {
 	// Stored is set by the store in a round's Adds of values: when the value was last seen, after
 	// the round, or 0 if the key does not have it.
 	Stored int64
+}
+
+// Compare orders buckets by width, and then by time.
+func (b Bucket) Compare(with Bucket) int {
+	return cmp.Or(cmp.Compare(b.Width, with.Width), cmp.Compare(b.Start, with.Start))
 }
 
 // WholeLog is the ContentLog of a key that nobody else changes in Quiet rounds.

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -169,9 +168,7 @@ func (d *dice) addContent(r *syncer.Round, k *syncer.KeyRound) {
 	if len(list) == 0 {
 		return
 	}
-	slices.SortFunc(list, func(a, b syncer.Bucket) int {
-		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.Start, b.Start))
-	})
+	slices.SortFunc(list, syncer.Bucket.Compare)
 	k.New, k.Content = false, list
 	if k.Rewrite = rewrite; rewrite {
 		k.ContentLog = syncer.WholeLog

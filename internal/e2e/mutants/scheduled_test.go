@@ -13,8 +13,9 @@ var scheduled = []mutant{
 		"crashes"},
 	{"a limit leaves out what later checks count of its key", "syncer/call.go",
 		", o.extra+check.N\n", ", o.extra\n", "graceful"},
-	{"the store merges by max", "internal/embedded/cells.go", "\tsum := addCounts((*c)[at].N, n)\n",
-		"\tsum := max((*c)[at].N, n)\n", "any"},
+	{"the store merges by max", "internal/embedded/cells.go",
+		"\tsum := syncer.AddCounts((*c)[at].N, n)\n",
+		"\tsum := syncer.AddCounts(max((*c)[at].N, n), 0)\n", "any"},
 	{"a new owner merges by max", "syncer/ledgerround.go",
 		"\t\tb.keys.AddPending(e, l, add.Stretch, add.N)\n",
 		"\t\tif had := l.Total(b.keys.PendingOf(e)); add.N > had {" +

@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -29,11 +28,6 @@ const (
 // groupOf returns the group of an index: a cell's start divided by its width.
 func groupOf(index int64) int64 { return index >> groupBits }
 
-// CompareCells orders cells by width, and then by time.
-func CompareCells(a, b syncer.Bucket) int {
-	return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.Start, b.Start))
-}
-
 // Pages encodes cells into pages. The zero value is ready to use.
 type Pages struct {
 	name, value []byte // of the page under way
@@ -43,9 +37,9 @@ type Pages struct {
 }
 
 // Each calls emit with the name and the value of each page of these cells, which are in the order
-// of CompareCells. If adds is not nil, they are a part of the cells, and Each leaves out pages that
-// are the same without them. A page that is no longer there has an empty value. Both are valid
-// until emit returns.
+// of syncer.Bucket.Compare. If adds is not nil, they are a part of the cells, and Each leaves out
+// pages that are the same without them. A page that is no longer there has an empty value. Both are
+// valid until emit returns.
 func (p *Pages) Each(cells, adds []syncer.Bucket, emit func(name, value []byte)) {
 	for len(cells) > 0 {
 		width, group := cells[0].Width, groupOf(cells[0].Start/cells[0].Width)
@@ -267,10 +261,10 @@ const (
 	maxStart = 100_000_000_000_000
 )
 
-// Sum sums the parts of each cell, and sorts the cells in the order of CompareCells.
+// Sum sums the parts of each cell, and sorts the cells in the order of syncer.Bucket.Compare.
 func (c *Content) Sum() []syncer.Bucket {
-	if !slices.IsSortedFunc(c.Buckets, CompareCells) {
-		slices.SortFunc(c.Buckets, CompareCells)
+	if !slices.IsSortedFunc(c.Buckets, syncer.Bucket.Compare) {
+		slices.SortFunc(c.Buckets, syncer.Bucket.Compare)
 	}
 	if c.parts {
 		c.Buckets = sumParts(c.Buckets)
@@ -285,7 +279,7 @@ func sumParts(list []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i < len(list); {
 		sum, there := list[i], true
 		for i++; i < len(list) && list[i].Stretch == sum.Stretch; i++ {
-			sum.N = addCounts(sum.N, list[i].N)
+			sum.N = syncer.AddCounts(sum.N, list[i].N)
 			there = sum.N != 0 || list[i].N == 0
 		}
 		if there {
@@ -293,15 +287,6 @@ func sumParts(list []syncer.Bucket) []syncer.Bucket {
 		}
 	}
 	return sums
-}
-
-// addCounts adds counts. A sum that is too large is syncer.NoCount.
-func addCounts(a, b int64) int64 {
-	sum := a + b
-	if a == syncer.NoCount || b == syncer.NoCount || (sum > a) != (b > 0) && b != 0 {
-		return syncer.NoCount
-	}
-	return sum
 }
 
 // ParseContent adds up the flat reply of HGETALL. It skips fields of other kinds: they are foreign.

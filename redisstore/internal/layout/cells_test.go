@@ -65,7 +65,7 @@ func TestPagesAreWrittenInPart(t *testing.T) {
 			for s, n := range want {
 				cells = append(cells, syncer.Bucket{Stretch: s, N: n})
 			}
-			slices.SortFunc(cells, layout.CompareCells)
+			slices.SortFunc(cells, syncer.Bucket.Compare)
 			switch rewrite := rnd.IntN(10) == 0; {
 			case rewrite:
 				clear(h)

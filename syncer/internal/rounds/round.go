@@ -2,7 +2,6 @@ package rounds
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 
 	"twotier.dev/twotier/internal/arena"
@@ -107,11 +106,8 @@ func (r *Round) AddContent(k *Part, add func(to []store.Bucket) []store.Bucket) 
 	first := len(r.contents)
 	r.contents = add(r.contents)
 	list := r.contents[first:]
-	byWidth := func(a, b store.Bucket) int {
-		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(a.Start, b.Start))
-	}
-	if !slices.IsSortedFunc(list, byWidth) {
-		slices.SortFunc(list, byWidth)
+	if !slices.IsSortedFunc(list, store.Bucket.Compare) {
+		slices.SortFunc(list, store.Bucket.Compare)
 	}
 	sums := list[:0]
 	for i := 0; i < len(list); {
