@@ -140,7 +140,7 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 // changeMeta writes fields, all of them or none. It reports false if another process was faster.
 func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err error) {
 	key := s.prefix.MetaKey()
-	reply, err := s.scripts.Meta.Run(ctx, s.conn.Client, []string{key}, args...).Int()
+	reply, err := s.scripts.Fields.Run(ctx, s.conn.Client, []string{key}, args...).Int()
 	if err != nil {
 		return false, fmt.Errorf("write %s: %w", key, err)
 	}

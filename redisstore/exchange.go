@@ -127,7 +127,10 @@ func (s *Store) decodeCall(c *roundCall) (again bool) {
 func (s *Store) newReadCall(r *syncer.Round) *roundCall {
 	keys := s.appendKeys(nil, r)
 	c := &roundCall{rounds: []*syncer.Round{r}}
-	c.Keys, c.State, c.Args = keys[2:], keys[1], []any{s.readVerb()}
+	for _, key := range keys[2:] {
+		c.Commands = append(c.Commands, []any{s.readVerb(), key})
+	}
+	c.State = keys[1]
 	c.LastChange = r.LastChange
 	if change, ok := layout.ParseChange(r.LastChange); ok {
 		c.Writer, c.Own = change.Writer, change.Writer == keys[0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"twotier.dev/twotier/redisstore/internal/layout"
@@ -11,16 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-const (
-	// listBytes is how much of a list is read at a time: Redis copies it in some microseconds.
-	listBytes = 64 << 10
-)
-
-// The script's findings about a list.
-const (
-	listComplete = 1
-	listLost     = 2
-)
+// listBytes is how much of a list is read at a time: Redis copies it in some microseconds.
+const listBytes = 64 << 10
 
 // hashesToList returns the hashes of the keys that a round adds to the list, and the longest of
 // their times to live.
@@ -42,7 +35,23 @@ func allHashes(r *syncer.Round) (hashes []byte) {
 	return hashes
 }
 
-// ListKeys implements syncer.Lister with one script call for each list, all in one pipeline.
+// listing is a reading of a list.
+type listing struct {
+	list *syncer.KeyList
+	call *roundCall // whose round has the state of the partition, as it was last read
+	next syncer.KeyList
+	last uint64 // part of the list
+}
+
+var (
+	errOlderKeys = fmt.Errorf("%w: some keys are older than the list", errors.ErrUnsupported)
+	errNoEpoch   = errors.New("the partition has no data yet")
+	errLostKeys  = errors.New("data was lost meanwhile")
+)
+
+// ListKeys implements syncer.Lister. It reads the states of the partitions, then the lists, and the
+// states again. Within an epoch hashes are only appended, before a key is counted: a list that is
+// read after a state has all keys of its version, unless the second state shows that data was lost.
 func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 	if err := s.ensureReady(ctx); err != nil {
 		for _, l := range lists {
@@ -50,54 +59,84 @@ func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 		}
 		return
 	}
-	calls := make([]*scripts.Call, len(lists))
+	open := make([]*listing, len(lists))
 	for i, l := range lists {
-		calls[i] = &scripts.Call{Script: s.scripts.Keys,
-			Keys: []string{s.prefix.StateKey(l.Partition)},
-			Args: []any{l.Epoch, l.Part, l.Offset, listBytes, l.Told.Epoch, l.Told.Version,
-				l.Told.Quieted, l.Told.LastChange}}
+		open[i] = &listing{list: l, call: s.newReadCall(&syncer.Round{Partition: l.Partition,
+			Epoch: l.Told.Epoch, Version: l.Told.Version, Quieted: l.Told.Quieted,
+			LastChange: l.Told.LastChange})}
 	}
-	s.runPipeline(ctx, calls)
-	for i, l := range lists {
-		if l.Err = decodeList(l, calls[i]); l.Err != nil {
-			l.Err = fmt.Errorf("list keys: %w", l.Err)
+	open = s.readLists(ctx, open, func(l *listing) error {
+		if l.list.Lost = l.call.rounds[0].Lost; l.list.Lost {
+			return nil
 		}
-	}
+		return s.choosePart(l)
+	})
+	open = slices.DeleteFunc(open, func(l *listing) bool { return l.list.Lost })
+	s.readLists(ctx, open, (*listing).settle)
 }
 
-var (
-	errOlderKeys = fmt.Errorf("%w: some keys are older than the list", errors.ErrUnsupported)
-	errNoEpoch   = errors.New("the partition has no data yet")
-)
+// readLists sends the calls of readings, and calls decode for those with an answer. It returns the
+// readings without an error.
+func (s *Store) readLists(ctx context.Context, open []*listing,
+	decode func(*listing) error) (left []*listing) {
+	calls := make([]*scripts.Call, len(open))
+	for i, l := range open {
+		calls[i] = &l.call.Call
+	}
+	s.runPipeline(ctx, calls)
+	for _, l := range open {
+		err := l.call.Err()
+		if err == nil {
+			s.decodeState(l.call.rounds[0], l.call)
+			err = decode(l)
+		}
+		if l.list.Err = err; err != nil {
+			l.list.Err = fmt.Errorf("list keys: %w", err)
+			continue
+		}
+		left = append(left, l)
+	}
+	return left
+}
 
-// decodeList decodes the reply to a call into a list.
-func decodeList(l *syncer.KeyList, c *scripts.Call) error {
-	reply, err := c.Cmd.Slice()
-	if err != nil {
-		return err
+// choosePart decides, by the state of the partition, what to read.
+func (s *Store) choosePart(l *listing) error {
+	r, next := l.call.rounds[0], &l.next
+	state, _ := l.call.StateReply.Slice()
+	switch {
+	case r.Epoch == 0:
+		return errNoEpoch
+	case scripts.TextAt(state, 4) != "1":
+		return errOlderKeys
 	}
-	l.Hashes, l.More = l.Hashes[:0], false
-	if l.Lost = scripts.NumberAt(reply, 0) == listLost; l.Lost {
-		return nil
+	l.last, _ = strconv.ParseUint(scripts.TextAt(state, 5), 10, 64)
+	*next = *l.list
+	next.Epoch, next.Version, next.Quieted, next.LastChange = r.Epoch, r.Version, r.Quieted,
+		r.LastChange
+	next.Begun = l.list.Epoch != r.Epoch || next.Part+1 < l.last || next.Part > l.last
+	if next.Begun { // the part before the last one is the oldest, if it is there
+		next.Part, next.Offset = min(l.last, max(l.last, 2)-1), 0
 	}
-	switch epoch, err := strconv.ParseUint(scripts.TextAt(reply, 1), 10, 64); {
+	l.call = s.newReadCall(r)
+	l.call.Commands = [][]any{{"GETRANGE", s.prefix.ListKey(l.list.Partition, next.Part),
+		next.Offset, next.Offset + listBytes - 1}}
+	return nil
+}
+
+// settle advances a list by what was read of it. Only the last part of a list still grows.
+func (l *listing) settle() error {
+	hashes, err := l.call.Reads[0].Text()
+	switch {
 	case err != nil:
 		return err
-	case epoch == 0:
-		return errNoEpoch
-	case scripts.NumberAt(reply, 0) != listComplete:
-		return errOlderKeys
-	default:
-		l.Epoch = epoch
+	case l.call.rounds[0].Lost:
+		return errLostKeys
 	}
-	if len(reply) != 9 {
-		return fmt.Errorf("%d values in the reply", len(reply))
+	next := &l.next
+	next.Hashes, next.More = layout.ParseHashes(hashes, next.Hashes[:0]), len(hashes) == listBytes
+	if next.Offset += uint64(len(hashes)); !next.More && next.Part < l.last {
+		next.Part, next.Offset, next.More = l.last, 0, true
 	}
-	l.Version, l.Quieted = scripts.NumberAt(reply, 2), scripts.NumberAt(reply, 3)
-	l.LastChange = scripts.TextAt(reply, 4)
-	l.Part, l.Offset = scripts.NumberAt(reply, 5), scripts.NumberAt(reply, 6)
-	l.Begun = scripts.NumberAt(reply, 7) == 1
-	hashes := scripts.TextAt(reply, 8)
-	l.More, l.Hashes = len(hashes) == listBytes, layout.ParseHashes(hashes, l.Hashes)
+	*l.list = *next
 	return nil
 }

@@ -3,7 +3,10 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"twotier.dev/twotier/redisstore/internal/scripts"
@@ -31,38 +34,60 @@ type Nodes struct {
 // Nodes returns the list of the living processes that use this Redis.
 func (s *Store) Nodes() *Nodes { return &Nodes{s, s.prefix.NodesKey()} }
 
-// recordValues is how many values the script returns for an entry.
-const recordValues = 4
-
 // Renew stores the entry of a process, which runs out after the lease, and returns all entries that
-// have not run out.
+// have not run out. Of two processes that renew their entries at once, at least one finds both: each
+// stores its own before it reads. It is safe to call it again if it fails.
 func (n *Nodes) Renew(ctx context.Context, name, text string,
 	lease time.Duration) (all []NodeRecord, err error) {
 	if err := n.store.ensureReady(ctx); err != nil {
 		return nil, err
 	}
-	call := &scripts.Call{Script: n.store.scripts.Nodes, Keys: []string{n.key},
-		Args: []any{name, text, lease.Milliseconds()}}
-	if err := n.store.runOne(ctx, call); err != nil {
-		return nil, fmt.Errorf("renew %s: %w", n.key, err)
+	now, err := n.renew(ctx, name, text, lease)
+	var entries map[string]string
+	if err == nil {
+		entries, err = n.store.conn.Client.HGetAll(ctx, n.key).Result()
 	}
-	values, err := call.Cmd.Slice()
 	if err != nil {
+		scripts.ReloadSlots(ctx, n.store.conn.Client)
 		return nil, fmt.Errorf("renew %s: %w", n.key, err)
 	}
-	for ; len(values) >= recordValues; values = values[recordValues:] {
-		record := NodeRecord{}
-		record.Name, _ = values[0].(string)
-		until, _ := values[1].(string)
-		left, _ := values[2].(int64)
-		record.Text, _ = values[3].(string)
-		record.Left = time.Duration(left) * time.Millisecond
-		if record.Until, err = strconv.ParseInt(until, 10, 64); err != nil {
-			return nil, fmt.Errorf("renew %s: %w", n.key, err)
+	var gone []any
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		entry := entries[name]
+		end, record, _ := strings.Cut(entry, " ")
+		until, _ := strconv.ParseInt(end, 10, 64)
+		if until <= now {
+			gone = append(gone, name, entry, "")
+			continue
 		}
-		all = append(all, record)
+		all = append(all, NodeRecord{name, record, until,
+			time.Duration(until-now) * time.Millisecond})
+	}
+	if len(gone) > 0 { // unless one of them is renewed just now; what stays is deleted next time
+		_ = n.store.scripts.Fields.Run(ctx, n.store.conn.Client, []string{n.key}, gone...).Err()
 	}
 	return all, nil
+}
+
+// renew stores the entry of a process, and returns the time of the server that has the entries. If
+// the process stands still meanwhile, its entry runs out sooner than it believes, never later.
+func (n *Nodes) renew(ctx context.Context, name, text string,
+	lease time.Duration) (now int64, err error) {
+	n.store.conn.RoundTrips.Add(3)
+	server, err := n.store.conn.Primary(ctx, n.key)
+	if err != nil {
+		return 0, err
+	}
+	clock, err := server.Time(ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	now = clock.UnixMilli()
+	pipe := n.store.conn.Client.Pipeline()
+	pipe.HSet(ctx, n.key, name, fmt.Sprint(now+lease.Milliseconds(), " ", text))
+	pipe.PExpire(ctx, n.key, lease)
+	_, err = pipe.Exec(ctx)
+	return now, err
 }
 
 // Remove removes the entries of processes.

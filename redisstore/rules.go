@@ -138,7 +138,7 @@ func (r *Rules) Restore(ctx context.Context, v twotier.RuleVersion) error {
 }
 
 // write stores v if the number of the newest version is from low to high. It reports whether v is
-// stored, now or already.
+// stored, now or already: others may have stored the next versions since.
 func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersion) (bool, error) {
 	record, err := encodeRecord(v)
 	if err != nil {
@@ -147,14 +147,30 @@ func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersio
 	if err := r.store.ensureReady(ctx); err != nil {
 		return false, err
 	}
-	call := &scripts.Call{Script: r.store.scripts.Rules, Keys: []string{r.key},
-		Args: []any{low, high, v.Number, v.ID, record, twotier.MaxRuleVersions}}
-	if err := r.store.runOne(ctx, call); err != nil {
-		return false, fmt.Errorf("write %s: %w", r.key, err)
+	client, field := r.store.conn.Client, strconv.FormatInt(v.Number, 10)
+	call := &scripts.Call{Script: r.store.scripts.Fields, Keys: []string{r.key}}
+	for {
+		have, err := client.HMGet(ctx, r.key, newestField, idField, field).Result()
+		if err != nil {
+			return false, fmt.Errorf("read %s: %w", r.key, call.Classify(err))
+		}
+		text := func(i int) string { return scripts.TextAt(have, i) }
+		if n, _ := strconv.ParseInt(text(0), 10, 64); n < low || n > high {
+			return text(2) == record, nil
+		}
+		call.Args = []any{newestField, text(0), field, idField, text(1), v.ID, field, text(2),
+			record}
+		if err := r.store.runOne(ctx, call); err != nil {
+			return false, fmt.Errorf("write %s: %w", r.key, err)
+		}
+		if changed, _ := call.Cmd.Int64(); changed == 1 {
+			break
+		} // else another version was stored meanwhile, or the driver has sent this one twice
 	}
-	stored, err := call.Cmd.Int64()
-	if err != nil {
-		return false, fmt.Errorf("write %s: %w", r.key, call.Classify(err))
+	var old []string
+	for n := range int64(twotier.MaxRuleVersions) {
+		old = append(old, strconv.FormatInt(v.Number-twotier.MaxRuleVersions-n, 10))
 	}
-	return stored == 1, nil
+	_ = client.HDel(ctx, r.key, old...).Err() // the next version deletes what stays
+	return true, nil
 }

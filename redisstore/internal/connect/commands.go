@@ -2,11 +2,12 @@ package connect
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -69,7 +70,6 @@ type missing struct {
 	unknown   []string // commands that it does not have
 	forbidden []string // commands that the user may not use
 	keys      bool     // the user may not use our keys
-	untried   bool     // the commands of scripts could not be tried
 }
 
 func (m *missing) any() bool { return len(m.unknown)+len(m.forbidden) > 0 || m.keys }
@@ -111,7 +111,7 @@ func (c *Conn) TryCommands(ctx context.Context, expiry string) (payloads bool, e
 	if err := c.Client.Ping(ctx).Err(); err != nil && !m.record("ping", err) {
 		return false, fmt.Errorf("ping: %w", err)
 	}
-	if err := c.tryScripts(ctx, expiry, &m); err != nil {
+	if err := c.tryEach(ctx, expiry, &m); err != nil {
 		return false, fmt.Errorf("probe: %w", err)
 	}
 	if m.any() {
@@ -120,27 +120,27 @@ func (c *Conn) TryCommands(ctx context.Context, expiry string) (payloads bool, e
 	return expiry == scripts.ExpireKeys && c.acceptsPayload(ctx), nil
 }
 
-func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error {
-	var args []any
+// tryEach tries every command on a key, which it deletes before and after.
+func (c *Conn) tryEach(ctx context.Context, expiry string, m *missing) error {
+	key, pipe := c.prefix.ProbeKey(), c.Client.Pipeline()
+	script := redis.NewScript("return 1")
+	script.Eval(ctx, pipe, []string{key})
+	script.EvalSha(ctx, pipe, []string{key})
+	names := []string{"eval", "evalsha"}
 	all := slices.Concat(commonCommands(), expiryCommands(expiry))
-	for _, one := range append(all, all[0]) { // the key is deleted before and after
-		n := len(one.args)
-		if one.args == nil {
-			n = -1
+	for _, one := range append(all, all[0]) {
+		args := []any{one.name}
+		if one.args != nil {
+			args = append(append(args, key), one.args...)
 		}
-		args = append(append(args, one.name, n), one.args...)
+		names = append(names, one.name)
+		pipe.Do(ctx, args...)
 	}
-	script := scripts.Probe()
-	reply, err := script.Eval(ctx, c.Client, []string{c.prefix.ProbeKey()}, args...).StringSlice()
-	if m.untried = err != nil; m.untried && !m.record("eval", err) {
-		return err
-	}
-	err = script.EvalSha(ctx, c.Client, []string{c.prefix.ProbeKey()}, args...).Err()
-	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		m.record("evalsha", err)
-	}
-	for i := 0; i+1 < len(reply); i += 2 {
-		m.record(reply[i], errors.New(reply[i+1]))
+	for i, cmd := range scripts.Execute(ctx, pipe) {
+		err := cmd.Err()
+		if err != nil && !m.record(names[i], err) && (i == 0 || !scripts.IsRefusal(err)) {
+			return err
+		}
 	}
 	return nil
 }
@@ -151,9 +151,12 @@ func (c *Conn) acceptsPayload(ctx context.Context) bool {
 	var p layout.Payload
 	p.Add([]byte("field"), []byte("value"))
 	text, _ := p.Text()
-	value, err := scripts.Payload().Eval(ctx, c.Client, []string{c.prefix.ProbeKey()}, text,
-		"field").Text()
-	return err == nil && value == "value"
+	key, pipe := c.prefix.ProbeKey()+rand.Text(), c.Client.Pipeline() // of no other process
+	pipe.Restore(ctx, key, time.Second, text)
+	value := pipe.HGet(ctx, key, "field")
+	pipe.Del(ctx, key)
+	_, _ = pipe.Exec(ctx) // value has the error
+	return value.Val() == "value"
 }
 
 // deniedError returns an error that names the missing commands or permissions and the remedy.
@@ -177,9 +180,6 @@ func (c *Conn) deniedError(expiry string, m *missing) error {
 	}
 	for _, name := range m.forbidden {
 		what += " " + strings.ToUpper(name)
-	}
-	if m.untried {
-		m.forbidden = Commands(expiry)
 	}
 	for _, name := range m.forbidden {
 		rules += " +" + name

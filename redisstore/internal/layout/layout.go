@@ -98,6 +98,11 @@ func (p Prefix) AppendStateKey(b []byte, partition int) []byte {
 	return append(p.appendTag(b, partition), "!s"...)
 }
 
+// ListKey returns the name of a part of the list of a partition's keys.
+func (p Prefix) ListKey(partition int, part uint64) string {
+	return string(strconv.AppendUint(append(p.appendTag(nil, partition), "!k:"...), part, 10))
+}
+
 // RecordKey returns the name of the Hash that records how much of a key was restored.
 func (p Prefix) RecordKey(partition int, ns, key []byte) string {
 	return string(appendName(append(p.appendTag(nil, partition), "!r:"...), ns, key))

@@ -7,21 +7,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one call in a pipeline. Without a script, it reads all fields of every key and, after
-// them, the state of the partition. In this order, the fields are of no later epoch than the state,
-// and contain no change that its version does not count.
+// Call is one call in a pipeline. Without a script, it carries out commands that read and, after
+// them, reads the state of the partition. In this order, what they read is of no later epoch than
+// the state, and contains no change that its version does not count.
 type Call struct {
-	// Script is the script, its keys and arguments. A call that only reads has no script, and one
-	// argument, the command.
+	// Script is the script, and Keys and Args are its keys and arguments.
 	Script *redis.Script
 	Keys   []string
 	Args   []any
+	// Commands are those of a call without a script.
+	Commands [][]any
 	// Line, if set, is the whole command in place of Keys and Args, with room for the command's
 	// name and for the script's text or hash. Text is the text of Script.
 	Line []any
 	Text string
 
-	// State is the key of the epoch, version, quieted and last change, for a call that only reads.
+	// State is the key of the partition's state, for a call that only reads. Its reply has the
+	// epoch, version, quieted, last change, whether the list of keys is complete, and its last part.
 	State string
 	// Writer is the key of the sequence to read afterwards, or empty. LastChange is the last change
 	// that the caller knows of, and Own marks it as the caller's: as long as nobody else has made a
@@ -54,15 +56,15 @@ func (c *Call) send(ctx context.Context, pipe redis.Pipeliner) {
 		c.Cmd = c.Script.EvalSha(ctx, pipe, c.Keys, c.Args...)
 		return
 	}
-	for _, key := range c.Keys {
-		c.Reads = append(c.Reads, pipe.Do(ctx, c.Args[0], key))
+	for _, command := range c.Commands {
+		c.Reads = append(c.Reads, pipe.Do(ctx, command...))
 	}
 	c.sendState(ctx, pipe)
 }
 
 // sendState adds commands to a pipeline that read the partition's state.
 func (c *Call) sendState(ctx context.Context, pipe redis.Pipeliner) {
-	c.StateReply = pipe.Do(ctx, "HMGET", c.State, "e", "v", "q", "l")
+	c.StateReply = pipe.Do(ctx, "HMGET", c.State, "e", "v", "q", "l", "c", "k")
 	if c.Writer != "" && !c.Own {
 		c.sendSequence(ctx, pipe)
 	}
@@ -162,16 +164,14 @@ func Run(ctx context.Context, client redis.UniversalClient, calls []*Call) {
 // Execute sends a pipeline, and leaves every command with an outcome. If a server refuses the
 // connection itself, because of the password or the number of clients, the driver sets neither a
 // reply nor an error on the commands. They get the error of the connection.
-func Execute(ctx context.Context, pipe redis.Pipeliner) {
+func Execute(ctx context.Context, pipe redis.Pipeliner) []redis.Cmder {
 	cmds, err := pipe.Exec(ctx)
-	if err == nil {
-		return
-	}
 	for _, c := range cmds {
-		if c, ok := c.(*redis.Cmd); ok && c.Err() == nil && c.Val() == nil {
+		if c, ok := c.(*redis.Cmd); ok && err != nil && c.Err() == nil && c.Val() == nil {
 			c.SetErr(err)
 		}
 	}
+	return cmds
 }
 
 // ReloadSlots makes a cluster's client ask again which node serves which slots, after a node did
