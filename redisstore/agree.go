@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,7 @@ const (
 	seedField   = "hash-seed"
 	// sinceField holds the time, by Redis's clock in milliseconds, since which keys have been
 	// placed by the seed. If Redis loses the seed and another one is drawn before the loss is
-	// noticed, the older seed stays. Data placed before this field existed lacks it.
+	// noticed, the older seed stays.
 	sinceField = "hash-seed-since"
 	// tagsField names the namespaces with hash tags. It is one field for all of them, so that the
 	// first store to write it decides for every namespace, listed or not.
@@ -94,15 +93,11 @@ func (s *Store) EnsureAgreement(ctx context.Context) error {
 	return err
 }
 
-// readMeta reads PREFIX:meta. Data without a field for hash tags was placed without them, because
-// every release that supports hash tags writes the field along with the others.
+// readMeta reads PREFIX:meta.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	have, err := s.conn.Client.HGetAll(ctx, s.prefix.MetaKey()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", s.prefix.MetaKey(), err)
-	}
-	if _, ok := have[tagsField]; !ok && len(have) > 0 {
-		have[tagsField] = twotier.HashTags(nil).String()
 	}
 	return have, nil
 }
@@ -118,12 +113,12 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 	}
 	if _, ok := have[seedField]; !ok {
 		since := s.since
-		if since == "" {
+		if since == 0 {
 			now, err := s.conn.Client.Time(ctx).Result()
 			if err != nil {
 				return false, fmt.Errorf("time: %w", err)
 			}
-			since = strconv.FormatInt(now.UnixMilli(), 10)
+			since = now.UnixMilli()
 		}
 		args = append(args, sinceField, have[sinceField], since)
 	}
@@ -133,18 +128,17 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 	if len(args) == 0 {
 		return false, nil
 	}
-	_, err = s.changeMeta(ctx, args)
-	return true, err
+	return true, s.changeMeta(ctx, args...)
 }
 
-// changeMeta writes fields, all of them or none. It reports false if another process was faster.
-func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err error) {
+// changeMeta writes fields, or none of them if another process was faster.
+func (s *Store) changeMeta(ctx context.Context, args ...any) error {
 	key := s.prefix.MetaKey()
-	reply, err := s.scripts.Fields.Run(ctx, s.conn.Client, []string{key}, args...).Int()
+	err := s.scripts.Fields.Run(ctx, s.conn.Client, []string{key}, args...).Err()
 	if err != nil {
-		return false, fmt.Errorf("write %s: %w", key, err)
+		return fmt.Errorf("write %s: %w", key, err)
 	}
-	return reply == 1, nil
+	return nil
 }
 
 // adoptSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it
@@ -155,19 +149,18 @@ func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done boo
 	text, ok := have[seedField]
 	mine := s.wantedMeta()[seedField]
 	switch {
-	case !ok, s.since == "" && !s.opt.AnySeed:
+	case !ok, s.since == 0 && !s.opt.AnySeed:
 		return true, nil
-	case s.since != "" && text == mine:
+	case s.since > 0 && text == mine:
 		return s.restoreSecret(ctx, have)
-	case s.since != "" && s.seedGivesWay(text, placedSince(have)):
+	case s.since > 0 && s.seedGivesWay(text, placedSince(have)):
 		if s.opt.AnySeed {
 			return false, ErrOlderSeed
 		}
 		return true, nil // text will not compare as equal
-	case s.since != "":
-		_, err := s.changeMeta(ctx, []any{seedField, text, mine,
-			sinceField, have[sinceField], s.since, secretField, have[secretField], s.secretText()})
-		return false, err
+	case s.since > 0:
+		return false, s.changeMeta(ctx, seedField, text, mine,
+			sinceField, have[sinceField], s.since, secretField, have[secretField], s.secretText())
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err == nil {
@@ -176,17 +169,18 @@ func (s *Store) adoptSeed(ctx context.Context, have map[string]string) (done boo
 	return true, nil // text that is not a number will not compare as equal
 }
 
-// placedSince returns the time in sinceField, or "0" if Redis lacks the field.
-func placedSince(have map[string]string) string { return cmp.Or(have[sinceField], "0") }
+// placedSince returns the time in sinceField, the earliest possible one if Redis lacks the field.
+func placedSince(have map[string]string) int64 {
+	since, _ := strconv.ParseInt(have[sinceField], 10, 64)
+	return max(since, 1)
+}
 
 // seedGivesWay reports whether this store's seed gives way to another one, by which keys have been
 // placed since the given time. The older seed stays and, of two drawn in the same millisecond, the
 // smaller one, so that of two stores exactly one gives way.
-func (s *Store) seedGivesWay(seed, since string) bool {
-	theirs, err := strconv.ParseInt(since, 10, 64)
-	mine, other := strconv.ParseInt(s.since, 10, 64)
-	if err != nil || other != nil || mine != theirs {
-		return err == nil && other == nil && mine > theirs
+func (s *Store) seedGivesWay(seed string, since int64) bool {
+	if s.since != since {
+		return s.since > since
 	}
 	number, err := strconv.ParseUint(seed, 10, 64)
 	return err == nil && number < s.opt.Placement.Seed
@@ -195,7 +189,7 @@ func (s *Store) seedGivesWay(seed, since string) bool {
 // settlePlacement records that the placement is agreed and does not change any more.
 func (s *Store) settlePlacement(have map[string]string) {
 	s.agreed = true
-	if _, ok := have[seedField]; ok && s.since == "" {
+	if _, ok := have[seedField]; ok && s.since == 0 {
 		s.since = placedSince(have)
 	}
 }

@@ -226,25 +226,6 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 	}
 }
 
-// TestDataFromBeforeHashTags: a node with hash tags meets data of a version that had none.
-func TestDataFromBeforeHashTags(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	plain := redisstore.Options{URL: srv.URL()}
-	works(t, open(t, plain))
-	if n, err := srv.Do("HDEL", prefix.MetaKey(), "hash-tags").Int(); err != nil || n != 1 {
-		t.Fatal(n, err)
-	}
-	tagged := plain
-	tagged.Placement.HashTags = twotier.HashTags{"sms": true}
-	if err := probe(t, open(t, tagged)); !errors.Is(err, redisstore.ErrMismatch) {
-		t.Errorf("a node with hash tags: %v", err)
-	}
-	if err := probe(t, open(t, plain)); err != nil {
-		t.Errorf("one without: %v", err)
-	}
-}
-
 // TestOnlyOneOfSeveralHashTags: nodes with different hash tags start on an empty Redis at the same
 // time.
 func TestOnlyOneOfSeveralHashTags(t *testing.T) {

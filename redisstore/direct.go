@@ -183,18 +183,10 @@ func (d *Direct) submitAndWait(ctx context.Context, op *twotier.Op, c *directCal
 	if err := d.submit(c); err != nil {
 		return nil, err
 	}
-	err = c.wait(ctx, d.opt.Timeout)
-	if part && errors.Is(err, twotier.ErrUnknownOutcome) {
-		err = c.wait(context.WithoutCancel(ctx), d.opt.Timeout)
+	marks, err = d.await(ctx, c, d.opt.Timeout, op, res)
+	if part && errors.Is(err, errUnanswered) {
+		return d.await(context.WithoutCancel(ctx), c, d.opt.Timeout, op, res)
 	}
-	if err != nil {
-		return nil, err // it may still be carried out, so c is not reused
-	}
-	if d.ackOrDefault(op) > twotier.AckStore && c.mark.Key != "" {
-		marks = []fences.Mark{c.mark}
-	}
-	err = c.copyResult(res)
-	d.calls.Put(c)
 	return marks, err
 }
 
@@ -217,8 +209,7 @@ func (d *Direct) crossesPartitions(op *twotier.Op) bool {
 // DoAll runs operations together and sets Err in each result. Operations that share a key, in
 // whichever position, are carried out in their order.
 func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	list := newDirectList()
-	calls := d.encodeAll(ctx, list, ops, res)
+	calls := d.encodeAll(ctx, ops, res)
 	together := d.workerForWholeList(calls)
 	for i, c := range calls {
 		switch {
@@ -232,33 +223,38 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 			}
 			if res[i].Err != nil {
 				calls[i] = nil
-				list.markAnswered()
 			}
 		}
 	}
-	all := list.wait(ctx, d.opt.Timeout)
 	marks := make([][]fences.Mark, len(ops)) // of operations with a stronger ack than AckStore
+	wait, cancel := context.WithTimeout(ctx, d.opt.Timeout)
+	defer cancel()
 	for i, c := range calls {
-		switch {
-		case c == nil:
-		case all || c.answered.Load():
-			res[i].Err = c.copyResult(&res[i])
-			if res[i].Err == nil && d.ackOrDefault(&ops[i]) > twotier.AckStore && c.mark.Key != "" {
-				marks[i] = []fences.Mark{c.mark}
-			}
-			d.calls.Put(c)
-		case c.Take():
-			res[i].Err = errNotSent
-		default:
-			res[i].Err = c.abandonError()
+		if c != nil {
+			marks[i], res[i].Err = d.await(wait, c, batching.Forever, &ops[i], &res[i])
 		}
 	}
 	d.awaitAcks(ctx, ops, res, marks)
 }
 
+// await waits for the answer to a call, and copies it. The call is reused then, unless it may still
+// be carried out.
+func (d *Direct) await(ctx context.Context, c *directCall, atMost time.Duration, op *twotier.Op,
+	res *twotier.Result) (marks []fences.Mark, err error) {
+	if err := c.wait(ctx, atMost); err != nil {
+		return nil, err
+	}
+	err = c.copyResult(res)
+	if err == nil && d.ackOrDefault(op) > twotier.AckStore && c.mark.Key != "" {
+		marks = []fences.Mark{c.mark}
+	}
+	d.calls.Put(c)
+	return marks, err
+}
+
 // encodeAll returns the calls of a list's operations. It returns nil for operations that cross
 // partitions and for refused ones, whose Err it sets.
-func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []twotier.Op,
+func (d *Direct) encodeAll(ctx context.Context, ops []twotier.Op,
 	res []twotier.Result) []*directCall {
 	calls := make([]*directCall, len(ops))
 	for i := range ops {
@@ -270,8 +266,7 @@ func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []twotier.
 		}
 		if res[i].Err = err; err == nil && !d.crossesPartitions(op) {
 			calls[i] = d.newCall(op, ts, now)
-			calls[i].list = list
-			list.left.Add(1)
+			calls[i].inList = true
 		}
 	}
 	return calls

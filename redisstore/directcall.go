@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"twotier.dev/twotier"
@@ -18,7 +17,7 @@ import (
 // because its caller may give up waiting.
 type directCall struct {
 	batching.Call
-	list    *directList // the DoAll it belongs to, or nil
+	inList  bool // a part of a DoAll
 	op      twotier.Op
 	ts, now int64
 	keys    []directKey     // of the checks
@@ -28,11 +27,10 @@ type directCall struct {
 	names   []byte          // the names of all hashes
 
 	// The answer: an error, or a result.
-	err      error
-	res      twotier.Result
-	mark     fences.Mark // the mark of the script that carried it out
-	answered atomic.Bool // used in a list: the answer has arrived
-	known    decide.Key  // of a read
+	err   error
+	res   twotier.Result
+	mark  fences.Mark // the mark of the script that carried it out
+	known decide.Key  // of a read
 
 	dated  bool        // its moment is ts even if it names none
 	next   *directCall // in its group
@@ -53,9 +51,8 @@ type directKey struct {
 func (d *Direct) newCall(op *twotier.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	c.Reset()
-	c.answered.Store(false)
 	checks := c.op.Checks
-	c.list, c.op, c.ts, c.now, c.err, c.mark = nil, *op, ts, now, nil, fences.Mark{}
+	c.inList, c.op, c.ts, c.now, c.err, c.mark = false, *op, ts, now, nil, fences.Mark{}
 	c.dated, c.next, c.losses = false, nil, 0
 	c.op.Checks, c.op.Rules, c.op.Leases = append(checks[:0], op.Checks...), nil, nil
 	c.keys, c.limits, c.text, c.names = c.keys[:0], c.limits[:0], c.text[:0], c.names[:0]
@@ -101,15 +98,19 @@ func (c *directCall) partition() int {
 // wait returns an error if the call is not answered in time. Its outcome is then unknown, unless it
 // is a read or was not sent yet.
 func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
-	switch outcome, _ := c.Wait(ctx, timeout); outcome {
-	case batching.Finished:
+	switch outcome, _ := c.Wait(ctx, timeout); {
+	case outcome == batching.Finished:
 		return nil
-	case batching.Withdrawn:
+	case outcome == batching.Withdrawn:
 		return errNotSent
-	default:
-		return c.abandonError()
+	case c.op.Reads():
+		return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnavailable)
 	}
+	return errUnanswered
 }
+
+// errUnanswered reports that an operation may still be carried out.
+var errUnanswered = fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnknownOutcome)
 
 // errNotSent reports that an operation was not carried out and never will be.
 var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", twotier.ErrUnavailable)
@@ -120,52 +121,7 @@ func (c *directCall) Finish(err error) {
 	if err != nil {
 		c.err = err
 	}
-	if l := c.list; l != nil {
-		c.answered.Store(true)
-		l.markAnswered()
-		return
-	}
 	c.Call.Finish(nil)
-}
-
-// directList is a DoAll in progress.
-type directList struct {
-	left atomic.Int64 // calls without an answer, plus one while the list is being made
-	done chan struct{}
-}
-
-func newDirectList() *directList {
-	l := &directList{done: make(chan struct{})}
-	l.left.Store(1)
-	return l
-}
-
-func (l *directList) markAnswered() {
-	if l.left.Add(-1) == 0 {
-		close(l.done)
-	}
-}
-
-// wait is called when the list is complete. It reports whether all calls were answered in time.
-func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
-	l.markAnswered()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case <-l.done:
-		return true
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return false
-}
-
-// abandonError returns the error for a call whose caller stopped waiting while a worker had it.
-func (c *directCall) abandonError() error {
-	if c.op.Reads() {
-		return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnavailable)
-	}
-	return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnknownOutcome)
 }
 
 // copyResult copies the answer to the caller's result.

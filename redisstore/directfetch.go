@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 )
 
@@ -74,9 +75,7 @@ func (w *directWorker) fetchUntilRead(ctx context.Context, keys []*heldKey) {
 		if keys = w.fetch(ctx, keys, began); len(keys) == 0 {
 			return
 		}
-		select {
-		case <-time.After(gap):
-		case <-ctx.Done():
+		if !retry.Pause(ctx, gap) {
 			return
 		}
 	}
@@ -127,7 +126,8 @@ func (w *directWorker) fetch(ctx context.Context, keys []*heldKey,
 			}
 			continue
 		}
-		k.load(w.flatten(hashes[i]), now)
+		flat, _ := hashes[i].Val().([]any)
+		k.load(w.flatten(flat), now)
 		w.guesses.learn(len(w.flat) > 0)
 		k.generation = w.partitions[k.partition].generation
 	}
@@ -159,8 +159,7 @@ func (w *directWorker) learn(partition int, p heldPartition) {
 }
 
 // flatten returns the fields and values of a reply, until the next one.
-func (w *directWorker) flatten(cmd *redis.Cmd) []string {
-	reply, _ := cmd.Val().([]any)
+func (w *directWorker) flatten(reply []any) []string {
 	w.flat = w.flat[:0]
 	for i := range reply {
 		w.flat = append(w.flat, scripts.TextAt(reply, i))
@@ -196,7 +195,8 @@ func (w *directWorker) readAll(ctx context.Context, reads []*directCall) {
 			continue
 		}
 		k := heldKey{ladder: c.keys[0].ladder}
-		k.load(w.flatten(cmds[i]), c.now)
+		flat, _ := cmds[i].Val().([]any)
+		k.load(w.flatten(flat), c.now)
 		if c.err = k.err; c.err == nil {
 			c.known = k.known(c.now)
 			w.decider.read(c)

@@ -36,12 +36,23 @@ func (g *directGroup) join(o *directGroup) {
 	o.last.next, g.first = g.first, o.first
 }
 
+// calls calls yield for each call of the group, which may reuse it.
+func (g *directGroup) calls(yield func(*directCall) bool) {
+	for c := g.first; c != nil; {
+		next := c.next
+		if !yield(c) {
+			return
+		}
+		c = next
+	}
+}
+
 // manyLosses is how often a call may lose its keys to others before the worker claims them.
 const manyLosses = 4
 
 // claims returns whether the keys are claimed if they are not as they were read, for the script.
 func (g *directGroup) claims() int64 {
-	for c := g.first; c != nil; c = c.next {
+	for c := range g.calls {
 		if c.losses >= manyLosses {
 			return 1
 		}

@@ -29,10 +29,8 @@ type directScript struct {
 }
 
 func newDirectScript(s *Store) *directScript {
-	return &directScript{
-		store: s, positions: map[int]int{},
-		call: scripts.Call{Script: s.scripts.Commit, Text: s.scripts.CommitText},
-	}
+	return &directScript{store: s, positions: map[int]int{},
+		call: scripts.Call{Script: s.scripts.Commit}}
 }
 
 // startFor empties the script, for groups of a sender.
@@ -58,43 +56,42 @@ func (g *directScript) position(partition int) int {
 func (g *directScript) encode(seq uint64, claimant string, known map[int]*heldPartition,
 	now int64) {
 	g.version = strconv.FormatUint(rand.Uint64()>>16, 36)
-	line := append(g.call.Line[:0], nil, nil, 0, g.sender)
-	size, keys := 0, 0
+	keys, size := append(g.call.Keys[:0], g.sender), 0
 	for _, group := range g.groups {
 		for _, k := range group.keys {
-			line, keys = append(line, k.name), keys+1
+			keys = append(keys, k.name)
 			g.position(k.partition)
 		}
 	}
 	b := msgpack.AppendHead(g.packed[:0])
-	number := func(n int64) { b, size = msgpack.Append(b, n), size+1 }
+	integer := func(n int64) { b, size = msgpack.Append(b, n), size+1 }
 	text := func(s string) { b, size = msgpack.AppendText(b, s), size+1 }
 	list := func(n int, packed []byte) {
 		if n == 0 {
-			number(0)
+			integer(0)
 			return
 		}
 		b, size = append(msgpack.AppendArray(b, n), packed...), size+1
 	}
 	text(g.version)
 	text(claimant)
-	number(g.store.longestTTL())
-	number(int64(len(g.partitions)))
+	integer(g.store.longestTTL())
+	integer(int64(len(g.partitions)))
 	for _, partition := range g.partitions {
-		line = append(line, g.store.prefix.StateKey(partition))
+		keys = append(keys, g.store.prefix.StateKey(partition))
 		p := known[partition]
 		text(p.epoch)
 		text(p.quieted)
-		number(p.others)
+		integer(p.others)
 	}
-	number(int64(len(g.groups)))
+	integer(int64(len(g.groups)))
 	for _, group := range g.groups {
-		number(group.claims())
-		number(int64(len(group.keys)))
+		integer(group.claims())
+		integer(int64(len(group.keys)))
 		for _, k := range group.keys {
-			number(int64(g.positions[k.partition]))
+			integer(int64(g.positions[k.partition]))
 			text(k.expected())
-			number(syncer.KeyTTL(k.ladder))
+			integer(syncer.KeyTTL(k.ladder))
 			sets, gone := g.encodeChanges(k, now)
 			hash := ""
 			if k.changed && k.extends {
@@ -109,8 +106,8 @@ func (g *directScript) encode(seq uint64, claimant string, known map[int]*heldPa
 	}
 	msgpack.SetHead(b, size)
 	g.packed = b
-	line[2] = 1 + keys + len(g.partitions)
-	g.call.Line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed)
+	g.call.Keys = keys
+	g.call.Args = append(g.call.Args[:0], number(seq), g.store.sequenceTTL, g.packed)
 }
 
 // encodeChanges encodes the changes of a key. It returns the lengths of both lists.
@@ -142,69 +139,43 @@ func (g *directScript) encodeChanges(k *heldKey, now int64) (sets, gone int) {
 // outcome is what has become of a group.
 type outcome struct {
 	changed bool
-	refusal string    // in the server's words
-	partly  bool      // refused after a part was changed
-	keys    []content // as they are now, if they were not as expected
-}
-
-// content is the fields and values of a key, or why there are none.
-type content struct {
-	known bool
-	flat  []string
-	err   string
+	refusal string // in the server's words
+	partly  bool   // refused after a part was changed
+	keys    []any  // as they are now, if they were not as expected
 }
 
 // decode decodes the reply: what is new of the partitions, and what has become of the groups. It
 // also reports whether that was decided by an earlier attempt.
-func (g *directScript) decode(reply string, learn func(partition int, p heldPartition)) (
+func (g *directScript) decode(reply []any, learn func(partition int, p heldPartition)) (
 	list []outcome, again bool, err error) {
-	u := msgpack.Reader{Rest: reply}
-	u.Array()
-	again = u.Integer() == 1
-	for _, partition := range g.partitions {
-		if u.Integer() == 0 {
-			continue
+	rest := reply
+	next := func() (v any) {
+		if len(rest) > 0 {
+			v, rest = rest[0], rest[1:]
 		}
-		p := heldPartition{epoch: u.Text(), quieted: u.Text()}
-		p.others, err = strconv.ParseInt(u.Text(), 10, 64)
-		u.Bad = u.Bad || err != nil
-		if !u.Bad {
-			learn(partition, p)
+		return v
+	}
+	again = next() == any(int64(1))
+	for _, partition := range g.partitions {
+		if state, ok := next().([]any); ok {
+			learn(partition, parsePartition(state))
 		}
 	}
-	for _, group := range g.groups {
-		var out outcome
-		switch u.Integer() {
-		case 1:
-			out.changed = true
-		case 2:
-			out.refusal = u.Text()
-		case 3:
-			out.refusal, out.partly = u.Text(), true
-		default:
+	marks, _ := next().(string)
+	if len(marks) != len(g.groups) {
+		return nil, false, fmt.Errorf("unexpected reply %q", reply)
+	}
+	for i, group := range g.groups {
+		out := outcome{changed: marks[i] == '1', partly: marks[i] == '3'}
+		switch marks[i] {
+		case '0':
 			for range group.keys {
-				out.keys = append(out.keys, decodeContent(&u))
+				out.keys = append(out.keys, next())
 			}
+		case '2', '3':
+			out.refusal = fmt.Sprint(next())
 		}
 		list = append(list, out)
 	}
-	if u.Bad || u.Rest != "" {
-		return nil, false, fmt.Errorf("unexpected reply %q", reply)
-	}
 	return list, again, nil
-}
-
-func decodeContent(u *msgpack.Reader) (c content) {
-	switch u.Peek() {
-	case msgpack.Number:
-		u.Integer()
-	case msgpack.Text:
-		c.err = u.Text()
-	default:
-		c.known = true
-		for range u.Array() {
-			c.flat = append(c.flat, u.Text())
-		}
-	}
-	return c
 }

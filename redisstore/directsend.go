@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/redisstore/internal/fences"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
@@ -78,11 +79,7 @@ func (w *directWorker) sendScripts(ctx context.Context, open []*directScript,
 		if open = left; len(open) == 0 {
 			return
 		}
-		select {
-		case <-time.After(gap):
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
+		if !retry.Pause(ctx, gap) {
 			for _, g := range open {
 				w.deliver(g, now)
 			}
@@ -105,7 +102,7 @@ func (w *directWorker) shouldResend(mayHaveRun bool, err error, spent time.Durat
 // groups whose keys were not as expected have no answer yet.
 func (w *directWorker) deliver(g *directScript, now int64) {
 	s := w.d.opt.Store
-	reply, err := g.call.Cmd.Text()
+	reply, err := g.call.Cmd.Slice()
 	var list []outcome
 	again := false
 	if err == nil {
@@ -135,7 +132,7 @@ func (w *directWorker) deliver(g *directScript, now int64) {
 		default:
 			group.stale = true
 			for j, k := range group.keys {
-				w.replace(k, &out.keys[j], now)
+				w.replace(k, out.keys[j], now)
 			}
 		}
 	}
@@ -153,13 +150,11 @@ func (w *directWorker) settle(group *directGroup, g *directScript, again bool) {
 		}
 		w.held.account(k)
 	}
-	for c := group.first; c != nil; {
-		next := c.next
+	for c := range group.calls {
 		if group.writes { // otherwise the script did not store its number
 			c.mark = fences.Mark{Key: g.sender, Seq: w.seq}
 		}
 		c.Finish(nil)
-		c = next
 	}
 }
 
@@ -169,25 +164,23 @@ func (w *directWorker) fail(group *directGroup, err error) {
 		k.group = nil
 		w.held.remove(k)
 	}
-	for c := group.first; c != nil; {
-		next := c.next
+	for c := range group.calls {
 		c.Finish(err)
-		c = next
 	}
 }
 
-// replace replaces what the worker holds of a key.
-func (w *directWorker) replace(k *heldKey, c *content, now int64) {
+// replace replaces what the worker holds of a key by what the reply has of it.
+func (w *directWorker) replace(k *heldKey, reply any, now int64) {
 	k.group, k.generation, k.changed = nil, 0, false
-	switch {
-	case c.err != "":
-		k.err = fmt.Errorf("%w: Redis refuses this key: %s", twotier.ErrUnavailable, c.err)
+	switch reply := reply.(type) {
+	case string:
+		k.err = fmt.Errorf("%w: Redis refuses this key: %s", twotier.ErrUnavailable, reply)
 		k.generation = w.partitions[k.partition].generation
-	case c.known:
+	case []any:
 		if k.guessed {
-			w.guesses.learn(len(c.flat) > 0)
+			w.guesses.learn(len(reply) > 0)
 		}
-		k.load(c.flat, now)
+		k.load(w.flatten(reply), now)
 		k.generation = w.partitions[k.partition].generation
 	}
 	w.held.account(k)

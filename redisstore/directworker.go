@@ -68,7 +68,7 @@ func (w *directWorker) run(ctx context.Context) {
 	w.calls.Run(nil, func(batch []*directCall) {
 		w.answered = 0
 		for _, c := range batch {
-			if c.list == nil {
+			if !c.inList {
 				w.answered++
 			}
 		}
@@ -108,7 +108,7 @@ func (w *directWorker) serve(ctx context.Context, batch []*directCall) {
 func orderedPrefix(batch []*directCall) int {
 	var reads map[string]bool
 	for i, c := range batch {
-		if c.isRead() && c.list == nil || !c.isRead() && reads == nil {
+		if c.isRead() && !c.inList || !c.isRead() && reads == nil {
 			continue
 		}
 		for j := range c.keys {

@@ -75,17 +75,8 @@ func examineServer(ctx context.Context, node *redis.Client) (server Server, err 
 	if err := node.Ping(ctx).Err(); err != nil { // connects, so that the measurement leaves it out
 		return server, fmt.Errorf("ping: %w", err)
 	}
-	for range pings {
-		began := time.Now()
-		now, err := node.Time(ctx).Result()
-		if err != nil {
-			return server, fmt.Errorf("time: %w", err)
-		}
-		rtt := time.Since(began)
-		server.Slowest = max(server.Slowest, rtt)
-		if server.RTT == 0 || rtt < server.RTT {
-			server.RTT, server.Ahead = rtt, now.Sub(began.Add(rtt/2))
-		}
+	if server.Ahead, server.RTT, server.Slowest, err = clock(ctx, node, pings, time.Now); err != nil {
+		return server, err
 	}
 	text, err := node.Info(ctx).Result()
 	if _, told := errors.AsType[redis.Error](err); told {

@@ -35,8 +35,8 @@ type Nodes struct {
 func (s *Store) Nodes() *Nodes { return &Nodes{s, s.prefix.NodesKey()} }
 
 // Renew stores the entry of a process, which runs out after the lease, and returns all entries that
-// have not run out. Of two processes that renew their entries at once, at least one finds both: each
-// stores its own before it reads. It is safe to call it again if it fails.
+// have not run out. Of two processes that renew their entries at once, at least one finds both:
+// each stores its own before it reads. It is safe to call it again if it fails.
 func (n *Nodes) Renew(ctx context.Context, name, text string,
 	lease time.Duration) (all []NodeRecord, err error) {
 	if err := n.store.ensureReady(ctx); err != nil {

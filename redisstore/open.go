@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/fences"
@@ -103,7 +104,7 @@ type Store struct {
 	used        atomic.Bool            // a probe has succeeded
 	readyMu     sync.Mutex             // held while Redis is probed at first, or after it lost data
 	agreed      bool                   // a probe has succeeded; the placement stays
-	since       string                 // sinceField of the seed; "" until that is known
+	since       int64                  // sinceField of the seed; 0 until that is known
 	secret      atomic.Pointer[[]byte] // see HoldSecret
 
 	mu      sync.Mutex
@@ -198,17 +199,10 @@ const policyInterval = 10 * time.Second
 
 // runPolicy checks the policy periodically until ctx is done.
 func (s *Store) runPolicy(ctx context.Context) {
-	ticker := time.NewTicker(policyInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			ask, cancel := context.WithTimeout(ctx, s.opt.Timeout)
-			s.conn.CheckPolicy(ask, s.opt.Logger)
-			cancel()
-		}
+	for retry.Pause(ctx, policyInterval) {
+		ask, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+		s.conn.CheckPolicy(ask, s.opt.Logger)
+		cancel()
 	}
 }
 

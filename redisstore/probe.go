@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
@@ -157,27 +159,35 @@ const ClockSamples = 5
 // shortest round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half
 // of that round trip. In a cluster any node answers. [Store.Health] reports it if none does.
 func (s *Store) ClockAhead(ctx context.Context,
-	local func() time.Time) (ahead time.Duration, err error) {
-	best := time.Duration(-1)
-	for range ClockSamples {
-		start := local()
-		began := time.Now()
-		t, err := s.conn.Client.Time(ctx).Result()
-		if err != nil {
-			err = fmt.Errorf("time: %w", err)
-			if !errors.Is(ctx.Err(), context.Canceled) {
-				s.conn.SetClockFailure(err)
-			}
-			return 0, err
+	local func() time.Time) (time.Duration, error) {
+	ahead, best, _, err := clock(ctx, s.conn.Client, ClockSamples, local)
+	if err != nil {
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			s.conn.SetClockFailure(err)
 		}
-		rtt := time.Since(began)
-		if best < 0 || rtt < best {
-			best = rtt
-			ahead = t.Sub(start.Add(rtt / 2))
-		}
+		return 0, err
 	}
 	s.conn.SetClockFailure(nil)
 	s.conn.RoundTrips.Add(ClockSamples)
 	s.conn.SetRTT(best)
 	return ahead, nil
+}
+
+// clock asks for the time of a server, and returns how far it is ahead of a local clock by the
+// shortest of the round trips.
+func clock(ctx context.Context, server redis.Cmdable, samples int,
+	local func() time.Time) (ahead, shortest, longest time.Duration, err error) {
+	for i := range samples {
+		start, began := local(), time.Now()
+		t, err := server.Time(ctx).Result()
+		if err != nil {
+			return 0, 0, 0, fmt.Errorf("time: %w", err)
+		}
+		rtt := time.Since(began)
+		longest = max(longest, rtt)
+		if i == 0 || rtt < shortest {
+			ahead, shortest = t.Sub(start.Add(rtt/2)), rtt
+		}
+	}
+	return ahead, shortest, longest, nil
 }

@@ -54,18 +54,23 @@ func (s *Store) decodeRound(r *syncer.Round, v any) {
 		k := &r.Keys[i]
 		k.Err, k.Made, k.Read, k.Loaded, k.LoadedLog = nil, false, false, k.Loaded[:0], 0
 	}
-	decodeErrors(r, rest[0])
-	decodeLoaded(r, rest[1])
-	decodeMade(r, rest[2])
+	eachKey(r, rest[0], 2, func(k *syncer.KeyRound, v []any) {
+		k.Err = fmt.Errorf("%w: %s", syncer.ErrNotApplied, scripts.TextAt(v, 1))
+	})
+	eachKey(r, rest[1], 2, func(k *syncer.KeyRound, v []any) {
+		fields, _ := v[1].([]any)
+		setLoaded(k, fields)
+	})
+	eachKey(r, rest[2], 1, func(k *syncer.KeyRound, _ []any) { k.Made = true })
 	decodeTimes(r, rest[3:])
 }
 
-// decodeMade decodes which keys did not exist although they were to.
-func decodeMade(r *syncer.Round, reply any) {
+// eachKey calls fn for each key of a list, with its n values, of which the first is its position.
+func eachKey(r *syncer.Round, reply any, n int, fn func(k *syncer.KeyRound, v []any)) {
 	list, _ := reply.([]any)
-	for _, v := range list {
-		if pos, _ := v.(int64); pos < int64(len(r.Keys)) {
-			r.Keys[pos].Made = true
+	for ; len(list) >= n; list = list[n:] {
+		if pos := scripts.NumberAt(list, 0); pos < uint64(len(r.Keys)) {
+			fn(&r.Keys[pos], list[:n])
 		}
 	}
 }
@@ -78,28 +83,6 @@ func decodeTimes(r *syncer.Round, times []any) {
 				v.Stored, _ = times[0].(int64)
 				times = times[1:]
 			}
-		}
-	}
-}
-
-func decodeErrors(r *syncer.Round, reply any) {
-	list, _ := reply.([]any)
-	for i := 0; i+1 < len(list); i += 2 {
-		pos, _ := list[i].(int64)
-		text, _ := list[i+1].(string)
-		if pos < int64(len(r.Keys)) {
-			r.Keys[pos].Err = fmt.Errorf("%w: %s", syncer.ErrNotApplied, text)
-		}
-	}
-}
-
-func decodeLoaded(r *syncer.Round, reply any) {
-	list, _ := reply.([]any)
-	for i := 0; i+1 < len(list); i += 2 {
-		pos, _ := list[i].(int64)
-		fields, _ := list[i+1].([]any)
-		if pos < int64(len(r.Keys)) {
-			setLoaded(&r.Keys[pos], fields)
 		}
 	}
 }

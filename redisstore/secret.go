@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"strconv"
 )
 
 // secretField of PREFIX:meta holds the secret by which the ids of holds are sealed, in hexadecimal.
@@ -30,21 +29,12 @@ func (s *Store) adoptSecret(have map[string]string) {
 // Redis lost the older one, and a new process with a configured seed has made another. It reports
 // false if PREFIX:meta must be read again.
 func (s *Store) restoreSecret(ctx context.Context, have map[string]string) (done bool, err error) {
-	mine, since := hexSecret(s.HoldSecret()), placedSince(have)
-	theirs := have[secretField]
-	if mine == "" || theirs == "" || theirs == mine || !isEarlier(s.since, since) {
+	mine, theirs := hexSecret(s.HoldSecret()), have[secretField]
+	if mine == "" || theirs == "" || theirs == mine || s.since >= placedSince(have) {
 		return true, nil
 	}
-	_, err = s.changeMeta(ctx, []any{sinceField, have[sinceField], s.since,
-		secretField, theirs, mine})
-	return false, err
-}
-
-// isEarlier reports whether one time in sinceField is earlier than another.
-func isEarlier(a, b string) bool {
-	m, err := strconv.ParseInt(a, 10, 64)
-	n, other := strconv.ParseInt(b, 10, 64)
-	return err == nil && other == nil && m < n
+	return false, s.changeMeta(ctx, sinceField, have[sinceField], s.since,
+		secretField, theirs, mine)
 }
 
 // hexSecret returns the text of a secret in Redis, or "" if there is none.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,7 @@ type Conn struct {
 
 	prefix     layout.Prefix
 	encryption encryption
-	policies   policies
+	policies   sync.Map // the last known maxmemory-policy of every server, by name
 }
 
 // New returns a client that has not connected yet.

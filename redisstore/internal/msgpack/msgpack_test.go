@@ -2,9 +2,11 @@ package msgpack_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/msgpack"
 )
 
@@ -18,17 +20,8 @@ func pack(b []byte, numbers []int64) []byte {
 	return b
 }
 
-// unpack appends the numbers of an array.
-func unpack(to []int64, s string) (numbers []int64, ok bool) {
-	r := msgpack.Reader{Rest: s}
-	for n := r.Array(); n > 0 && !r.Bad; n-- {
-		to = append(to, r.Integer())
-	}
-	return to, !r.Bad && r.Rest == ""
-}
-
-// TestNumbersGoToRedisAndBack makes Redis decode numbers of every length and encode them again.
-func TestNumbersGoToRedisAndBack(t *testing.T) {
+// TestRedisDecodes makes Redis decode numbers and texts of every length.
+func TestRedisDecodes(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	var all []int64
@@ -37,18 +30,24 @@ func TestNumbersGoToRedisAndBack(t *testing.T) {
 		all = append(all, n-1, n, n+1, -n+1, -n, -n-1)
 	}
 	for _, numbers := range [][]int64{nil, all[:15], all} {
-		back, err := srv.Do("EVAL", "return cmsgpack.pack(cmsgpack.unpack(ARGV[1]))",
-			0, pack(nil, numbers)).Text()
-		if err != nil {
-			t.Fatal(err)
+		var want []string
+		for _, n := range numbers {
+			want = append(want, layout.Number(n))
 		}
-		if got, ok := unpack(nil, back); !ok || !slices.Equal(got, numbers) {
-			t.Errorf("%v come back as %v, %v", numbers, got, ok)
+		got, err := srv.Do("EVAL", `local out = {}
+			for i, n in ipairs(cmsgpack.unpack(ARGV[1])) do out[i] = string.format('%.0f', n) end
+			return out`, 0, pack(nil, numbers)).StringSlice()
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v are read as %v, %v", want, got, err)
 		}
-		for cut := range len(back) {
-			if got, ok := unpack(nil, back[:cut]); ok {
-				t.Errorf("%d bytes of %d are taken for %v", cut, len(back), got)
-			}
-		}
+	}
+	texts, packed := []string{}, msgpack.AppendArray(nil, 40)
+	for n := range 40 {
+		texts = append(texts, strings.Repeat("x", n))
+		packed = msgpack.AppendText(packed, texts[n])
+	}
+	got, err := srv.Do("EVAL", "return cmsgpack.unpack(ARGV[1])", 0, packed).StringSlice()
+	if err != nil || !slices.Equal(got, texts) {
+		t.Errorf("texts are read as %q, %v", got, err)
 	}
 }

@@ -9,14 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// resends is a hook on the nodes of a cluster, which sees every attempt to send a pipeline. The
-// client of a cluster sends a command again if a node does not run it, if the connection breaks,
-// and if the first command of its pipeline is refused, perhaps to another node, while the rest was
-// answered. Then commands may run out of order or twice, and only the outcome of the last attempt
-// is returned. Callers for which this matters find out through [watchResends].
-type resends struct{}
-
-// attempts records the attempts to send some commands, as the hook sees them.
+// attempts records the attempts to send some commands, as the hooks see them. The client of a
+// cluster sends a command again if a node does not run it, if the connection breaks, and if the
+// first command of its pipeline is refused, perhaps to another node, while the rest was answered.
+// Then commands may run out of order or twice, and only the outcome of the last attempt is
+// returned. Callers for which this matters find out through [watchResends].
 type attempts struct {
 	mu   sync.Mutex
 	sent map[redis.Cmder]bool // true if an attempt before the last one may have run the command
@@ -71,18 +68,32 @@ func mayHaveRun(err error) bool {
 	return !unsent && !IsRefusal(err)
 }
 
-// DialHook implements redis.Hook.
-func (resends) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (resends) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (resends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if a, ok := ctx.Value(attemptsKey{}).(*attempts); ok {
-			a.begin(cmds)
+// recordLate records the outcome of an attempt to send commands. delivered reports whether the
+// server sent anything meanwhile.
+func (a *attempts) recordLate(cmds []redis.Cmder, delivered bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range cmds {
+		switch err := c.Err(); {
+		case err != nil && !IsTimeout(err):
+			delete(a.late, c)
+		case err != nil && delivered:
+			if a.late == nil {
+				a.late = map[redis.Cmder]bool{}
+			}
+			a.late[c] = true
 		}
-		return next(ctx, cmds)
 	}
+}
+
+// isLate reports whether any of the commands lacks an answer from a server that answers others.
+func (a *attempts) isLate(cmds ...*redis.Cmd) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range cmds {
+		if a.late[c] && c.Err() != nil {
+			return true
+		}
+	}
+	return false
 }

@@ -17,13 +17,8 @@ type Call struct {
 	Args   []any
 	// Commands are those of a call without a script.
 	Commands [][]any
-	// Line, if set, is the whole command in place of Keys and Args, with room for the command's
-	// name and for the script's text or hash. Text is the text of Script.
-	Line []any
-	Text string
-
-	// State is the key of the partition's state, for a call that only reads. Its reply has the
-	// epoch, version, quieted, last change, whether the list of keys is complete, and its last part.
+	// State is the key of the partition's state, for a call that only reads. It has the epoch,
+	// version, quieted, last change, whether the list of keys is complete, and its last part.
 	State string
 	// Writer is the key of the sequence to read afterwards, or empty. LastChange is the last change
 	// that the caller knows of, and Own marks it as the caller's: as long as nobody else has made a
@@ -47,11 +42,6 @@ type Call struct {
 
 // send adds the call to a pipeline.
 func (c *Call) send(ctx context.Context, pipe redis.Pipeliner) {
-	if c.Line != nil {
-		c.Line[0], c.Line[1] = "evalsha", c.Script.Hash()
-		c.Cmd = pipe.Do(ctx, c.Line...)
-		return
-	}
 	if c.Script != nil {
 		c.Cmd = c.Script.EvalSha(ctx, pipe, c.Keys, c.Args...)
 		return
@@ -83,16 +73,6 @@ func (c *Call) overtaken() bool {
 	}
 	state, _ := c.StateReply.Slice()
 	return TextAt(state, 3) != c.LastChange
-}
-
-// sendWithText is send for a server that doesn't have the script yet.
-func (c *Call) sendWithText(ctx context.Context, pipe redis.Pipeliner) {
-	if c.Line != nil {
-		c.Line[0], c.Line[1] = "eval", c.Text
-		c.Cmd = pipe.Do(ctx, c.Line...)
-		return
-	}
-	c.Cmd = c.Script.Eval(ctx, pipe, c.Keys, c.Args...)
 }
 
 // Err returns why the call, or one of its reads, failed. It ignores reads that fail because of
@@ -143,7 +123,7 @@ func Run(ctx context.Context, client redis.UniversalClient, calls []*Call) {
 			}
 			again++
 		case err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT"):
-			c.sendWithText(ctx, pipe)
+			c.Cmd = c.Script.Eval(ctx, pipe, c.Keys, c.Args...)
 			again++
 		}
 	}

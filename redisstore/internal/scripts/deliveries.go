@@ -10,20 +10,18 @@ import (
 )
 
 // deliveries is a hook on the client of one server. It counts the reads that return data from any
-// connection to the server. A server that does not answer a command in time but sends something
-// meanwhile is late, not out of reach.
+// connection to the server, and records the attempts to send a pipeline. A server that does not
+// answer a command in time but sends something meanwhile is late, not out of reach.
 type deliveries struct {
-	server atomic.Int64
-	all    *atomic.Int64 // of all servers of the store
+	server    atomic.Int64
+	all       *atomic.Int64 // of all servers of the store
+	inCluster bool
 }
 
 // AddHooks observes the connections of a client of one server. It counts the reads that return data
-// in delivered. Of a cluster's node it also records the attempts to send a pipeline.
+// in delivered.
 func AddHooks(client *redis.Client, delivered *atomic.Int64, inCluster bool) {
-	client.AddHook(&deliveries{all: delivered})
-	if inCluster {
-		client.AddHook(resends{})
-	}
+	client.AddHook(&deliveries{all: delivered, inCluster: inCluster})
 }
 
 // DialHook implements redis.Hook.
@@ -47,9 +45,13 @@ func (d *deliveries) ProcessHook(next redis.ProcessHook) redis.ProcessHook { ret
 // ProcessPipelineHook implements redis.Hook.
 func (d *deliveries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		a, watched := ctx.Value(attemptsKey{}).(*attempts)
+		if watched && d.inCluster {
+			a.begin(cmds)
+		}
 		before := d.server.Load()
 		err := next(ctx, cmds)
-		if a, ok := ctx.Value(attemptsKey{}).(*attempts); ok && err != nil {
+		if watched && err != nil {
 			a.recordLate(cmds, d.server.Load() != before)
 		}
 		return err
@@ -75,34 +77,4 @@ func (c watchedConn) Read(b []byte) (n int, err error) {
 type rawConn struct {
 	watchedConn
 	syscall.Conn
-}
-
-// recordLate records the outcome of an attempt to send commands. delivered reports whether the
-// server sent anything meanwhile.
-func (a *attempts) recordLate(cmds []redis.Cmder, delivered bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range cmds {
-		switch err := c.Err(); {
-		case err != nil && !IsTimeout(err):
-			delete(a.late, c)
-		case err != nil && delivered:
-			if a.late == nil {
-				a.late = map[redis.Cmder]bool{}
-			}
-			a.late[c] = true
-		}
-	}
-}
-
-// isLate reports whether any of the commands lacks an answer from a server that answers others.
-func (a *attempts) isLate(cmds ...*redis.Cmd) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range cmds {
-		if a.late[c] && c.Err() != nil {
-			return true
-		}
-	}
-	return false
 }

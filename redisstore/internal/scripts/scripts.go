@@ -20,20 +20,18 @@ const (
 // Set holds the scripts for one way of expiring buckets. The heads of the files describe them.
 type Set struct {
 	Round, Restore, Reset, Commit, Fields *redis.Script
-	// CommitText is the text of Commit.
-	CommitText string
 }
 
 // New returns the scripts for one way of expiring buckets. Those about counts begin with its code.
 func New(expiry string) Set {
 	counts := text("expiry_"+expiry, "cells", "epoch")
-	commit, rounds := counts+text("commit"), counts+text("rounds")
+	rounds := counts + text("rounds")
 	return Set{
 		Round:   redis.NewScript(rounds + text("round")),
 		Restore: redis.NewScript(rounds + text("restore")),
 		Reset:   redis.NewScript(rounds + text("reset")),
+		Commit:  redis.NewScript(counts + text("commit")),
 		Fields:  redis.NewScript(text("fields")),
-		Commit:  redis.NewScript(commit), CommitText: commit,
 	}
 }
 

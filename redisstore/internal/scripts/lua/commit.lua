@@ -22,11 +22,11 @@
 -- long enough, an array of fields and their values, and an array of fields to delete (each 0 if it
 -- is empty).
 --
--- Reply: a MessagePack array: 1 if the sequence was known, or 0; for each partition 0, or 1 and its
--- epoch, quieted and changes by others, if they are not as given or have just begun; then for each
--- group 1 if it was changed; an error text if Redis refused, after 2, or 3 if a part of it was
--- changed; or 0 and for each key an array of its fields and values, an error text, or 0 if the
--- reply is full.
+-- Reply: 1 if the sequence was known, or 0; for each partition 0, or {epoch, quieted, changes by
+-- others} if they are not as given or have just begun; a text with a digit for each group: 1 if it
+-- was changed, 0 if not, 2 if Redis refused, 3 if it did so after a part was changed; then for each
+-- group of 2 or 3 an error text, and for each key of a group of 0 {field, value, ...}, an error
+-- text, or 0 if the reply is full.
 --
 -- Nothing that may raise is called after the first write, which stores the sequence and which
 -- groups are changed: the same call, sent again, finds them there.
@@ -182,8 +182,8 @@ if writes then
   for i, hashes in pairs(fresh) do list(KEYS[states + i], lists[i], hashes, longest) end
 end
 
-local out, o = {}, 0
-local function put(v) o = o + 1; out[o] = v end
+local out = {known and 1 or 0}
+local function put(v) out[#out + 1] = v end
 
 -- claim claims those of n keys after KEYS[k] that have a version, unless somebody else has claimed
 -- one of them.
@@ -207,13 +207,9 @@ local function tell(key)
   put(flat.err or flat)
 end
 
-put(known and 1 or 0)
-for i = 1, count do
-  put(now[i] and 1 or 0)
-  for _, text in ipairs(now[i] or {}) do put(text) end
-end
+for i = 1, count do put(now[i] or 0) end
+put(table.concat(marks))
 for g = 1, total do
-  put(tonumber(marks[g]))
   if marks[g] > '1' then
     put(errors[g] or 'ERR refused before')
   elseif marks[g] == '0' then
@@ -222,4 +218,4 @@ for g = 1, total do
     for i = 1, n do tell(KEYS[k + i]) end
   end
 end
-return cmsgpack.pack(out)
+return out
