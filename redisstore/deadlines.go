@@ -1,8 +1,8 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,14 +36,25 @@ func (d *Deadlines) ChangeDeadlines(ctx context.Context, add, remove map[int64][
 	for slot, ids := range remove {
 		pipe.HDel(ctx, d.store.prefix.DeadlinesKey(slot), ids...)
 	}
-	return execPipe(ctx, pipe)
+	commands, err := pipe.Exec(ctx)
+	err = unlessTaken(err)
+	for _, command := range commands {
+		err = cmp.Or(err, unlessTaken(command.Err()))
+	}
+	return err
 }
 
-// Bounds of the ids that are read at once: about a page of each of a few slots.
-const (
-	slotsAtOnce   = 16
-	deadlinesPage = 500
-)
+// unlessTaken leaves out the error about a slot whose name something else has taken: it is as good
+// as absent, and must not keep the others from being read and written.
+func unlessTaken(err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return nil
+	}
+	return err
+}
+
+// deadlinesPage is how many ids are read at once, about.
+const deadlinesPage = 500
 
 // Deadlines calls visit with the ids in each of the slots, in their order, about a page at a time.
 func (d *Deadlines) Deadlines(ctx context.Context, slots []int64,
@@ -51,62 +62,19 @@ func (d *Deadlines) Deadlines(ctx context.Context, slots []int64,
 	if err := d.store.ensureReady(ctx); err != nil {
 		return err
 	}
-	for some := range slices.Chunk(slots, slotsAtOnce) {
-		pipe, replies := d.store.conn.Client.Pipeline(), make([]*redis.ScanCmd, len(some))
-		for i, slot := range some {
-			replies[i] = d.scan(ctx, pipe, slot, 0)
-		}
-		if err := execPipe(ctx, pipe); err != nil {
-			return err
-		}
-		for i, slot := range some {
-			if err := d.visitSlot(ctx, slot, replies[i], visit); err != nil {
+	for _, slot := range slots {
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			pairs, next, err := d.store.conn.Client.HScan(ctx, d.store.prefix.DeadlinesKey(slot),
+				cursor, "", deadlinesPage).Result()
+			if err := unlessTaken(err); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// scan reads a page of a slot.
-func (d *Deadlines) scan(ctx context.Context, by redis.Cmdable, slot int64,
-	cursor uint64) *redis.ScanCmd {
-	return by.HScan(ctx, d.store.prefix.DeadlinesKey(slot), cursor, "", deadlinesPage)
-}
-
-// visitSlot calls visit with the pages of a slot, of which it is given the first.
-func (d *Deadlines) visitSlot(ctx context.Context, slot int64, page *redis.ScanCmd,
-	visit func(slot int64, ids []string)) error {
-	for {
-		pairs, cursor, err := page.Result()
-		if redis.HasErrorPrefix(err, "WRONGTYPE") {
-			err = nil
-		}
-		if err != nil {
-			return err
-		}
-		ids := make([]string, 0, len(pairs)/2)
-		for i := 0; i < len(pairs); i += 2 {
-			ids = append(ids, pairs[i])
-		}
-		if visit(slot, ids); cursor == 0 {
-			return nil
-		}
-		page = d.scan(ctx, d.store.conn.Client, slot, cursor)
-	}
-}
-
-// execPipe executes commands. A slot whose name something else has taken is as good as absent: it
-// must not keep the others from being read and written.
-func execPipe(ctx context.Context, pipe redis.Pipeliner) error {
-	commands, err := pipe.Exec(ctx)
-	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return err
-	}
-	for _, command := range commands {
-		err := command.Err()
-		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
-			return err
+			cursor = next
+			ids := make([]string, 0, len(pairs)/2)
+			for i := 0; i < len(pairs); i += 2 {
+				ids = append(ids, pairs[i])
+			}
+			visit(slot, ids)
 		}
 	}
 	return nil

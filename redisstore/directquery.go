@@ -49,10 +49,10 @@ func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, no
 		return v, now, err
 	}
 	c := d.newCall(op, now, now)
-	if err := d.submit(c); err != nil {
-		return v, now, err
+	if err = d.submit(c); err == nil {
+		err = c.wait(ctx, d.opt.Timeout)
 	}
-	if err := c.wait(ctx, d.opt.Timeout); err != nil {
+	if err != nil {
 		return v, now, err
 	}
 	return c.known.View, now, c.err

@@ -1,12 +1,10 @@
 // Package redisstore counts each event exactly once in Redis, although many processes count the
 // same keys, replies get lost, and Redis may lose data that it has acknowledged.
 //
-// A client that sends HINCRBY and gets no reply can't know whether to send it again. Here, each
-// process sends its counts in numbered rounds, and a script applies each number once: see "Exactly
-// once". A failover to a replica that lags undoes counts that clients have been promised. Here,
-// every reply carries the version of the data, so that each process notices a loss and restores its
-// counts from memory: see "Losses". Buckets fold into wider ones as they age, so that a key stays
-// small: see "Pages and logs".
+// Each process sends its counts in numbered rounds, and a script applies each number once: see
+// "Exactly once". A failover to a replica that lags undoes counts that clients have been promised,
+// so every reply carries the version of the data, and each process notices a loss and restores its
+// counts from memory: see "Losses". docs/architecture.md has the protocol around it.
 //
 // [Store] implements syncer.Store. [Direct] runs the operations of pure-Redis mode, as scripts over
 // the same layout. [Rules] keeps the versions of the rules.
@@ -85,29 +83,28 @@
 // # Pages and logs
 //
 // Lua decodes nothing. A counter that knows all that a key has in Redis sends the pages that it has
-// afterwards. The script writes them blindly if the partition has as many changes as the counter
-// knows of: then nobody else can have changed the key. If the counter does not know the key, or
-// others have changed the partition, the script appends what is counted to the log, which needs no
-// reading either, and in the second case returns the key. The counter reads a key that it does not
-// know when it flushes it, and sends all of its pages the next time; they replace the log.
+// afterwards, and the script writes them blindly if the partition has as many changes as the
+// counter knows of. If the counter does not know the key, or others have changed the partition, the
+// script appends what is counted to the log, and in the second case returns the key. The counter
+// reads a key that it does not know when it flushes it, and sends all of its pages the next time;
+// they replace the log.
 //
-// Counters fold: a key that has folded in memory is rewritten as a whole, at its next flush. The
-// sum of a key never changes, except by cells that have left every window. Processes with different
-// ladders fold the same key in turns: each makes it as coarse as its ladder demands, and cells that
-// have left the windows of a shorter ladder are gone for all.
+// A key that has folded in memory is rewritten as a whole, at its next flush. The sum of a key never
+// changes, except by cells that have left every window. Processes with different ladders fold the
+// same key in turns: each makes it as coarse as its ladder demands, and cells that have left the
+// windows of a shorter ladder are gone for all.
 //
 // Quiet rounds, of keys that several nodes count at once, only append to logs, and don't count as
 // changes. So a rewrite says how much of the log its pages include, and the script keeps the rest.
 //
 // # Exactly once
 //
-// A round is one script call. The script applies a round only if its sequence is higher than the
-// stored one, and it stores the sequence before it counts anything. A script that Redis refuses
-// (out of memory, read only, loading) fails at that first write, with nothing done. So it is always
-// safe to send a round again, whether the caller does it, the driver follows a redirection, or a
-// connection was replaced. After the first write nothing ends the script early. A key that can't be
-// counted (a value of another type, a command that the user may not run) is reported and skipped,
-// and its partial changes are undone.
+// The script applies a round only if its sequence is higher than the stored one, and it stores the
+// sequence before it counts anything. A script that Redis refuses (out of memory, read only,
+// loading) fails at that first write, with nothing done. So it is always safe to send a round again.
+// After the first write nothing ends the script early. A key that can't be counted (a value of
+// another type, a command that the user may not run) is reported and skipped, and its partial
+// changes are undone.
 //
 // The counts of a refused key are sent again in another round, with another sequence. They are
 // counted twice if two counters have the round, because a handover was not confirmed, and Redis has
@@ -158,28 +155,22 @@
 //
 // Restored counts add up with later ones, in whatever order nodes restore: for each key Redis
 // records which cells were restored in this epoch, and only the difference is added. Nodes know the
-// same events at different precision, because they fold at different times and by different
-// ladders. So sums are compared, see leaparray.MissingCells: for each of the widest cells that
-// either the node or the record has, the sum of the cell and everything inside it. The record
-// covers the restored counts, not the key's present content, and nothing folds there. So changes to
-// the key in between make no difference.
+// same events at different precision, so sums are compared, see leaparray.MissingCells: for each of
+// the widest cells that either the node or the record has, the sum of the cell and everything inside
+// it. The record covers the restored counts, not the key's present content, and nothing folds there:
+// changes to the key in between make no difference.
 //
-// Redis decodes none of this. The node decides by the records of all keys of a part what is
-// missing, first as if they were empty. The script compares the records with those that were
-// decided on. If one differs, it restores nothing and returns the records, to be decided on again.
-// Otherwise it stores the sequence of the part, and appends the missing cells to the logs of the
-// keys and of their records. For example:
+// The node decides by the records of all keys of a part what is missing, first as if they were
+// empty. The script compares the records with those that were decided on. If one differs, it
+// restores nothing and returns the records, to be decided on again. Otherwise it stores the sequence
+// of the part, and appends the missing cells to the logs of the keys and of their records:
 //
-//	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added, and
-//	the minute has them.
+//	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added.
 //	A restores 3 of the 5 with their milliseconds, B all 5 as a minute: 2 are added to the minute.
 //	A restores 5 events, others count 2 and the key folds, B restores the same 5: the record still
 //	has them apart from the 2, and nothing is added.
-//	A restores a part and its answer is lost; the part is sent again: the sequence shows that it
-//	was applied.
-//	A has read a key's record, B restores the key: A's part is refused, and decided on again.
-//	A part draws an epoch and its answer is lost: A learns of the epoch like everybody else, and
-//	restores into it.
+//	A part's answer is lost and it is sent again: the sequence shows that it was applied. If it drew
+//	an epoch, A learns of that like everybody else, and restores into it.
 //	A restores a key, and it is reset: the record has x from then on, and B's counts stay out.
 //	A restores a part, and Redis loses that too: the discovery begins another epoch with new
 //	records, and A and B both restore all they know.
@@ -202,10 +193,10 @@
 //
 // # Implementation
 //
-// This package builds the calls of scripts and interprets their replies. The packages below it know
-// neither: internal/layout names and encodes the stored data, internal/scripts has the Lua files
-// and runs them in pipelines, internal/connect opens connections and tries commands,
-// internal/fences waits for replicas and the disk, and internal/msgpack encodes numbers.
+// This package builds the calls of scripts and interprets their replies. Of the packages below it,
+// internal/layout names and encodes the stored data, internal/scripts has the Lua files and runs
+// them in pipelines, internal/connect opens connections and tries commands, internal/fences waits
+// for replicas and the disk, and internal/msgpack encodes arguments.
 //
 // # Concurrency
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"twotier.dev/twotier"
@@ -242,32 +243,42 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 	return keys
 }
 
-// The flags of a key's part of a round.
+// The flags of a key's part of a round, after those of keyFlags.
 const (
-	flagReset   = 1
-	flagLoad    = 2
-	flagNew     = 4 // see isNew
-	flagRenew   = 8
 	flagRewrite = 16
 	flagCounts  = 32
 	flagPayload = 64
 )
 
 func keyFlags(k *syncer.KeyRound) (f int) {
-	if k.Reset {
-		f |= flagReset
-	}
-	if k.Load {
-		f |= flagLoad
-	}
-	if isNew(k) {
-		f |= flagNew
-	}
-	if k.Renew {
-		f |= flagRenew
+	for i, is := range [...]bool{k.Reset, k.Load, isNew(k), k.Renew} {
+		if is {
+			f |= 1 << i
+		}
 	}
 	return f
 }
 
 // isNew reports whether a key is believed to be new and is not read for any other reason.
 func isNew(k *syncer.KeyRound) bool { return k.New && !k.Reset && !k.Load }
+
+// remembered is how long after a change its writer's sequence certainly still exists. The sequence
+// lives twice as long.
+const remembered = sequenceTTL / 2
+
+// lacksChange reports whether the writer's sequence, as read, shows that the data lacks a change.
+// It matches lacks in Lua.
+func (c *roundCall) lacksChange(told string) bool {
+	change, ok := layout.ParseChange(told)
+	if !ok || c.SequenceReply == nil {
+		return false
+	}
+	kept, err := c.SequenceReply.Text()
+	if err != nil { // it does not exist, or is not a string
+		return time.Since(time.Unix(int64(change.Second), 0)) < remembered
+	}
+	stored, _ := strconv.ParseUint(kept[:strings.IndexFunc(kept+".", notDigit)], 10, 64)
+	return stored < change.Seq
+}
+
+func notDigit(r rune) bool { return r < '0' || r > '9' }

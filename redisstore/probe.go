@@ -60,20 +60,19 @@ func (s *Store) ensureReady(ctx context.Context) error {
 		err := fmt.Errorf("%w: probe: %w", syncer.ErrNotApplied, ctx.Err())
 		return scripts.MarkLate(err, scripts.IsTimeout(err) && s.conn.Delivered.Load() != before)
 	}
-	if a.err != nil {
-		if !s.used.Load() && (errors.Is(a.err, ErrMismatch) || errors.Is(a.err, ErrRejected)) {
-			// A process that starts in spite of this error has no store, rather than a late one.
-			return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
-		}
-		err := scripts.NotApplied(a.err)
-		if errors.Is(a.err, ErrMismatch) {
-			err = fmt.Errorf("%w: %w", syncer.ErrRefused, a.err)
-		}
-		late := scripts.IsBusy(a.err) ||
-			scripts.IsTimeout(a.err) && s.conn.Delivered.Load() != before
-		return scripts.MarkLate(err, late)
+	mismatch := errors.Is(a.err, ErrMismatch)
+	switch err := scripts.NotApplied(a.err); {
+	case a.err == nil:
+		return nil
+	case !s.used.Load() && (mismatch || errors.Is(a.err, ErrRejected)):
+		// A process that starts in spite of this error has no store, rather than a late one.
+		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
+	case mismatch:
+		return fmt.Errorf("%w: %w", syncer.ErrRefused, a.err)
+	default:
+		return scripts.MarkLate(err, scripts.IsBusy(a.err) ||
+			scripts.IsTimeout(a.err) && s.conn.Delivered.Load() != before)
 	}
-	return nil
 }
 
 // joinProbe returns the probe under way, or starts one.

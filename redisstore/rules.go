@@ -17,11 +17,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-const (
-	// newestField has the number of the newest version, and idField its ID. The other fields are
-	// versions by number.
-	newestField, idField = "v", "i"
-)
+// newestField has the number of the newest version, and idField its ID. The other fields are
+// versions by number.
+const newestField, idField = "v", "i"
 
 // Rules keeps the versions of the rules in Redis, for all nodes that use it. Make one with
 // [Store.Rules]. It is safe for concurrent use.
@@ -41,14 +39,14 @@ type ruleRecord struct {
 	Text string `json:"text"`
 }
 
-func (r *ruleRecord) version(number int64) twotier.RuleVersion {
-	return twotier.RuleVersion{Number: number, ID: r.ID, Text: []byte(r.Text), Who: r.Who,
-		At: time.UnixMilli(r.At)}
-}
-
-func encodeRecord(v twotier.RuleVersion) (string, error) {
-	text, err := json.Marshal(ruleRecord{v.ID, v.Who, v.At.UnixMilli(), string(v.Text)})
-	return string(text), err
+// parse decodes the record of a version.
+func (r *Rules) parse(number int64, text string) (v twotier.RuleVersion, err error) {
+	var record ruleRecord
+	if err := json.Unmarshal([]byte(text), &record); err != nil {
+		return v, fmt.Errorf("read version %d of %s: %w", number, r.key, err)
+	}
+	return twotier.RuleVersion{Number: number, ID: record.ID, Text: []byte(record.Text),
+		Who: record.Who, At: time.UnixMilli(record.At)}, nil
 }
 
 // Newest returns the number and the ID of the newest version, 0 and "" if there is none.
@@ -82,14 +80,10 @@ func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersio
 	if errors.Is(err, redis.Nil) {
 		return v, twotier.ErrNoRuleVersion
 	}
-	var record ruleRecord
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &record)
-	}
 	if err != nil {
 		return v, fmt.Errorf("read version %d of %s: %w", number, r.key, err)
 	}
-	return record.version(number), nil
+	return r.parse(number, text)
 }
 
 // History returns the versions that are kept, the newest first.
@@ -106,16 +100,13 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 		if err != nil {
 			continue // not a version
 		}
-		var record ruleRecord
-		if err := json.Unmarshal([]byte(text), &record); err != nil {
-			return nil, fmt.Errorf("read version %d of %s: %w", number, r.key, err)
+		v, err := r.parse(number, text)
+		if err != nil {
+			return nil, err
 		}
-		all = append(all, record.version(number))
+		all = append(all, v)
 	}
-	slices.SortFunc(all, func(a, b twotier.RuleVersion) int {
-		return cmp.Compare(b.Number,
-			a.Number)
-	})
+	slices.SortFunc(all, func(a, b twotier.RuleVersion) int { return cmp.Compare(b.Number, a.Number) })
 	return all, nil
 }
 
@@ -140,14 +131,14 @@ func (r *Rules) Restore(ctx context.Context, v twotier.RuleVersion) error {
 // write stores v if the number of the newest version is from low to high. It reports whether v is
 // stored, now or already: others may have stored the next versions since.
 func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersion) (bool, error) {
-	record, err := encodeRecord(v)
+	encoded, err := json.Marshal(ruleRecord{v.ID, v.Who, v.At.UnixMilli(), string(v.Text)})
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 	}
 	if err := r.store.ensureReady(ctx); err != nil {
 		return false, err
 	}
-	client, field := r.store.conn.Client, strconv.FormatInt(v.Number, 10)
+	record, client, field := string(encoded), r.store.conn.Client, strconv.FormatInt(v.Number, 10)
 	call := &scripts.Call{Script: r.store.scripts.Fields, Keys: []string{r.key}}
 	for {
 		have, err := client.HMGet(ctx, r.key, newestField, idField, field).Result()

@@ -1,10 +1,13 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"twotier.dev/twotier/internal/durations"
 	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
@@ -154,4 +158,79 @@ func newClient(o *redis.UniversalOptions, password func() (string, error)) redis
 	single := o.Simple()
 	single.CredentialsProviderContext = credentials
 	return redis.NewClient(single)
+}
+
+// Condition records whether Redis can be used, and how fast it is.
+type Condition struct {
+	// RoundTrips is the number of pipelines sent.
+	RoundTrips atomic.Int64
+	// Times has how long pipelines with scripts took.
+	Times durations.Histogram
+	rtt   atomic.Int64 // microseconds
+
+	mu     sync.Mutex
+	failed error // why Redis could not be used at the last exchange, nil if it could
+	silent error // why it has not returned its time since, nil if it has
+}
+
+// SetFailed records why the last exchange failed, nil if it did not.
+func (c *Condition) SetFailed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = err
+	if err == nil {
+		c.silent = nil
+	}
+}
+
+// SetClockFailure records why Redis did not return its time, which is how a node that has nothing
+// to exchange learns that Redis is gone. A later success clears only this error: Redis may still
+// refuse exchanges.
+func (c *Condition) SetClockFailure(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = err
+}
+
+// Failure returns why Redis can't be used right now, or nil if it can.
+func (c *Condition) Failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(c.failed, c.silent)
+}
+
+// SetRTT records the shortest round trip of a measurement.
+func (c *Condition) SetRTT(d time.Duration) { c.rtt.Store(d.Microseconds()) }
+
+// RTT returns the shortest round trip of the last measurement.
+func (c *Condition) RTT() time.Duration { return time.Duration(c.rtt.Load()) * time.Microsecond }
+
+// Durations returns a histogram of how long pipelines with scripts took.
+func (c *Condition) Durations() durations.Snapshot { return c.Times.Snapshot() }
+
+// safePolicy is the maxmemory-policy under which nothing is evicted.
+const safePolicy = "noeviction"
+
+// CheckPolicy logs that a server may evict counts when its memory is full, or no longer does, once
+// for each change. It ignores a server that forbids INFO or does not answer.
+func (c *Conn) CheckPolicy(ctx context.Context, logger *slog.Logger) {
+	_ = c.EachPrimary(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
+		info, err := node.Info(ctx, "memory").Result()
+		_, rest, ok := strings.Cut(info, "maxmemory_policy:")
+		policy, _, _ := strings.Cut(rest, "\r\n")
+		if err != nil || !ok {
+			return nil
+		}
+		server := c.Name(node)
+		before, known := c.policies.Swap(server, policy)
+		switch {
+		case before == policy || !known && policy == safePolicy:
+		case policy == safePolicy:
+			logger.Info("Redis no longer evicts counts", "server", server, "policy", policy)
+		default:
+			logger.Warn("Redis may evict counts when its memory is full; set "+
+				"maxmemory-policy to noeviction", "server", server, "policy", policy)
+		}
+		return nil
+	})
 }

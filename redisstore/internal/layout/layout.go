@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer"
 )
 
 // Version is the version of the layout. Layouts before 4 counted every event in all levels.
@@ -91,11 +94,8 @@ func appendName(b, ns, key []byte) []byte {
 }
 
 // StateKey returns the name of the Hash with a partition's state.
-func (p Prefix) StateKey(partition int) string { return string(p.AppendStateKey(nil, partition)) }
-
-// AppendStateKey appends the name of the Hash with a partition's state.
-func (p Prefix) AppendStateKey(b []byte, partition int) []byte {
-	return append(p.appendTag(b, partition), "!s"...)
+func (p Prefix) StateKey(partition int) string {
+	return string(append(p.appendTag(nil, partition), "!s"...))
 }
 
 // ListKey returns the name of a part of the list of a partition's keys.
@@ -153,4 +153,36 @@ func ParseHashes(text string, into []uint32) []uint32 {
 		into = append(into, binary.LittleEndian.Uint32([]byte(text[:HashBytes])))
 	}
 	return into
+}
+
+// Change is the decoded form of syncer.Round.LastChange: a round's sequence, the second in which it
+// was cut, and the key under which its writer's sequence is stored.
+type Change struct {
+	// Seq is the round's sequence.
+	Seq uint64
+	// Second is when the round was cut, in unix seconds.
+	Second uint64
+	// Writer is the key of the writer's sequence.
+	Writer string
+}
+
+// FormatChange formats the change that a round makes now.
+func (p Prefix) FormatChange(r *syncer.Round) string {
+	b := strconv.AppendUint(make([]byte, 0, 64), r.Seq, 10)
+	b = strconv.AppendInt(append(b, ' '), time.Now().Unix(), 10)
+	return string(p.appendWriterKey(append(b, ' '), r.Partition, r.Writer))
+}
+
+// ParseChange decodes a change.
+func ParseChange(s string) (c Change, ok bool) {
+	seq, rest, _ := strings.Cut(s, " ")
+	second, writer, ok := strings.Cut(rest, " ")
+	if !ok {
+		return c, false
+	}
+	var err, errSecond error
+	c.Seq, err = strconv.ParseUint(seq, 10, 64)
+	c.Second, errSecond = strconv.ParseUint(second, 10, 64)
+	c.Writer = writer
+	return c, err == nil && errSecond == nil
 }

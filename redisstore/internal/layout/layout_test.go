@@ -59,7 +59,7 @@ func TestParsePrefix(t *testing.T) {
 func TestNamesAllocateNothing(t *testing.T) {
 	p, key, into := layout.Prefix("staging"), []byte("k"), make([]byte, 0, 64)
 	if n := testing.AllocsPerRun(100, func() {
-		into = p.AppendStateKey(p.AppendKey(into[:0], 17, key, key), 17)
+		into = p.AppendKey(into[:0], 17, key, key)
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
