@@ -60,7 +60,10 @@ func (s *Store) reconcileMeta(ctx context.Context) error {
 			return err
 		}
 		if !written {
-			s.settlePlacement(have)
+			s.agreed = true
+			if s.since == 0 {
+				s.since = placedSince(have)
+			}
 			s.adoptSecret(have)
 			return nil
 		} // else read again whose values were written
@@ -186,14 +189,6 @@ func (s *Store) seedGivesWay(seed string, since int64) bool {
 	}
 	number, err := strconv.ParseUint(seed, 10, 64)
 	return err == nil && number < s.opt.Placement.Seed
-}
-
-// settlePlacement records that the placement is agreed and does not change any more.
-func (s *Store) settlePlacement(have map[string]string) {
-	s.agreed = true
-	if _, ok := have[seedField]; ok && s.since == 0 {
-		s.since = placedSince(have)
-	}
 }
 
 // wantedMeta returns the values that all users of the data must have in common.

@@ -69,12 +69,8 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 			opt.Workers = 8
 		}
 	}
-	if opt.Memory == 0 {
-		opt.Memory = 64 << 20
-	}
-	if opt.Timeout == 0 {
-		opt.Timeout = 2 * time.Second
-	}
+	opt.Memory = cmp.Or(opt.Memory, 64<<20)
+	opt.Timeout = cmp.Or(opt.Timeout, 2*time.Second)
 	d := &Direct{opt: opt, companions: syncer.CompanionLadders(),
 		calls: sync.Pool{New: func() any { return new(directCall) }}}
 	for i := range opt.Workers {
@@ -227,19 +223,17 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 	d.awaitAcks(ctx, ops, res, marks)
 }
 
-// await waits for the answer to a call, and copies it. The call is reused then, unless it may still
-// be carried out.
+// await waits for the answer to a call, and copies it. Then the call is reused.
 func (d *Direct) await(ctx context.Context, c *directCall, atMost time.Duration, op *twotier.Op,
 	res *twotier.Result) (marks []fences.Mark, err error) {
 	if err := c.wait(ctx, atMost); err != nil {
 		return nil, err
 	}
-	err = c.copyResult(res)
-	if err == nil && d.ackOrDefault(op) > twotier.AckStore && c.mark.Key != "" {
+	if c.copyResult(res); d.ackOrDefault(op) > twotier.AckStore && c.mark.Key != "" {
 		marks = []fences.Mark{c.mark}
 	}
 	d.calls.Put(c)
-	return marks, err
+	return marks, nil
 }
 
 // encodeAll returns the calls of a list's operations. It returns nil for operations that cross

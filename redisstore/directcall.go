@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -98,9 +99,9 @@ func (c *directCall) partition() int {
 // wait returns an error if the call is not answered in time. Its outcome is then unknown, unless it
 // is a read or was not sent yet.
 func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
-	switch outcome, _ := c.Wait(ctx, timeout); {
+	switch outcome, err := c.Wait(ctx, timeout); {
 	case outcome == batching.Finished:
-		return nil
+		return err
 	case outcome == batching.Withdrawn:
 		return errNotSent
 	case c.op.Reads():
@@ -117,18 +118,10 @@ var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", twotier.E
 
 // Finish implements batching.Item: it wakes the caller, who owns the call from then on. Without an
 // error, the call has its answer.
-func (c *directCall) Finish(err error) {
-	if err != nil {
-		c.err = err
-	}
-	c.Call.Finish(nil)
-}
+func (c *directCall) Finish(err error) { c.Call.Finish(cmp.Or(err, c.err)) }
 
 // copyResult copies the answer to the caller's result.
-func (c *directCall) copyResult(res *twotier.Result) error {
-	if c.err != nil {
-		return c.err
-	}
+func (c *directCall) copyResult(res *twotier.Result) {
 	checks := res.Checks[:0]
 	*res = c.res
 	res.Checks = checks
@@ -138,7 +131,6 @@ func (c *directCall) copyResult(res *twotier.Result) error {
 		*to = *from
 		to.Limits = append(limits, from.Limits...)
 	}
-	return nil
 }
 
 // extra returns the sum that the other checks of an operation count for the key of check i.

@@ -46,25 +46,22 @@ func (w *directWorker) fetchAll(ctx context.Context, calls []*directCall) {
 			w.fetches = append(w.fetches, k)
 		}
 	}
-	for keys := w.fetches; len(keys) > 0; {
-		n := boundedLen(len(keys), func(i int) int {
-			return mostFields(keys[i].ladder, keys[i].values.most)
-		})
-		w.fetchUntilRead(ctx, keys[:n])
-		keys = keys[n:]
-	}
+	eachBounded(w.fetches, func(k *heldKey) int { return mostFields(k.ladder, k.values.most) },
+		func(keys []*heldKey) { w.fetchUntilRead(ctx, keys) })
 }
 
-// boundedLen returns how many of n keys may be read together, given how many buckets each may have.
-// Redis may serve nobody else until it has carried out the part of a pipeline that it has received.
-func boundedLen(n int, buckets func(i int) int) int {
-	sum := 0
-	for i := range n {
-		if sum += buckets(i); sum > maxBuckets && i > 0 {
-			return i
+// eachBounded calls read with some of a list at a time, given how many fields each may have. Redis
+// may serve nobody else until it has carried out the part of a pipeline that it has received.
+func eachBounded[T any](list []T, fields func(T) int, read func([]T)) {
+	for len(list) > 0 {
+		n, sum := 1, fields(list[0])
+		for n < len(list) && sum+fields(list[n]) <= maxBuckets {
+			sum += fields(list[n])
+			n++
 		}
+		read(list[:n])
+		list = list[n:]
 	}
-	return n
 }
 
 // fetchUntilRead reads keys. For a while, it reads those again that could not be read for a passing
@@ -126,8 +123,7 @@ func (w *directWorker) fetch(ctx context.Context, keys []*heldKey,
 			}
 			continue
 		}
-		flat, _ := hashes[i].Val().([]any)
-		k.load(w.flatten(flat), now)
+		k.load(w.flatten(hashes[i].Val()), now)
 		w.guesses.learn(len(w.flat) > 0)
 		k.generation = w.partitions[k.partition].generation
 	}
@@ -159,7 +155,8 @@ func (w *directWorker) learn(partition int, p heldPartition) {
 }
 
 // flatten returns the fields and values of a reply, until the next one.
-func (w *directWorker) flatten(reply []any) []string {
+func (w *directWorker) flatten(value any) []string {
+	reply, _ := value.([]any)
 	w.flat = w.flat[:0]
 	for i := range reply {
 		w.flat = append(w.flat, scripts.TextAt(reply, i))
@@ -195,8 +192,7 @@ func (w *directWorker) readAll(ctx context.Context, reads []*directCall) {
 			continue
 		}
 		k := heldKey{ladder: c.keys[0].ladder}
-		flat, _ := cmds[i].Val().([]any)
-		k.load(w.flatten(flat), c.now)
+		k.load(w.flatten(cmds[i].Val()), c.now)
 		if c.err = k.err; c.err == nil {
 			c.known = k.known(c.now)
 			w.decider.read(c)

@@ -55,7 +55,7 @@ func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, no
 	if err != nil {
 		return v, now, err
 	}
-	return c.known.View, now, c.err
+	return c.known.View, now, nil
 }
 
 // Forget deletes a key. Counters that still know its counts will not restore them after an earlier

@@ -106,21 +106,14 @@ func (w *directWorker) serve(ctx context.Context, batch []*directCall) {
 // orderedPrefix returns how many calls of a batch can be carried out with all reads last: up to the
 // first call that counts a key which an earlier call of a DoAll reads.
 func orderedPrefix(batch []*directCall) int {
-	var reads map[string]bool
+	reads := map[string]bool{}
 	for i, c := range batch {
-		if c.isRead() && !c.inList || !c.isRead() && reads == nil {
-			continue
-		}
 		for j := range c.keys {
-			name := string(c.keys[j].name)
-			if !c.isRead() && reads[name] {
+			switch name := c.keys[j].name; {
+			case !c.isRead() && reads[string(name)]:
 				return i
-			}
-			if c.isRead() {
-				if reads == nil {
-					reads = map[string]bool{}
-				}
-				reads[name] = true
+			case c.isRead() && c.inList:
+				reads[string(name)] = true
 			}
 		}
 	}
@@ -139,13 +132,9 @@ func (w *directWorker) writeThenRead(ctx context.Context, batch []*directCall) {
 		}
 	}
 	w.writeAll(ctx, w.writes)
-	for reads := w.reads; len(reads) > 0; {
-		n := boundedLen(len(reads), func(i int) int {
-			return mostFields(reads[i].keys[0].ladder, reads[i].keys[0].values)
-		})
-		w.readAll(ctx, reads[:n])
-		reads = reads[n:]
-	}
+	eachBounded(w.reads, func(c *directCall) int {
+		return mostFields(c.keys[0].ladder, c.keys[0].values)
+	}, func(reads []*directCall) { w.readAll(ctx, reads) })
 }
 
 // writeAll carries out calls that count: it decides them by what it holds of their keys, and has

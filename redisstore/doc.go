@@ -64,8 +64,8 @@
 // the first count in each bucket of the coarsest level. One span is not enough: a late event may be
 // a span old, and a window of a span that ends there reaches back by another one. If the key were
 // gone by then, that window would read as empty rather than out of reach, and admit an acquire that
-// must be refused. Where fields expire, each lives as long as a key: a page, or
-// the log, from its last change on.
+// must be refused. Where fields expire, each lives as long as a key: a page, or the log, from its
+// last change on.
 //
 // The Hash tt:meta holds the values that all users of the data must agree on: the number of
 // partitions, the hash seed, the namespaces with hash tags, and how buckets expire. The first store
@@ -89,10 +89,10 @@
 // reads a key that it does not know when it flushes it, and sends all of its pages the next time;
 // they replace the log.
 //
-// A key that has folded in memory is rewritten as a whole, at its next flush. The sum of a key never
-// changes, except by cells that have left every window. Processes with different ladders fold the
-// same key in turns: each makes it as coarse as its ladder demands, and cells that have left the
-// windows of a shorter ladder are gone for all.
+// A key that has folded in memory is rewritten as a whole, at its next flush. The sum of a key
+// never changes, except by cells that have left every window. Processes with different ladders fold
+// the same key in turns: each makes it as coarse as its ladder demands, and cells that have left
+// the windows of a shorter ladder are gone for all.
 //
 // Quiet rounds, of keys that several nodes count at once, only append to logs, and don't count as
 // changes. So a rewrite says how much of the log its pages include, and the script keeps the rest.
@@ -101,9 +101,9 @@
 //
 // The script applies a round only if its sequence is higher than the stored one, and it stores the
 // sequence before it counts anything. A script that Redis refuses (out of memory, read only,
-// loading) fails at that first write, with nothing done. So it is always safe to send a round again.
-// After the first write nothing ends the script early. A key that can't be counted (a value of
-// another type, a command that the user may not run) is reported and skipped, and its partial
+// loading) fails at that first write, with nothing done. So it is always safe to send a round
+// again. After the first write nothing ends the script early. A key that can't be counted (a value
+// of another type, a command that the user may not run) is reported and skipped, and its partial
 // changes are undone.
 //
 // The counts of a refused key are sent again in another round, with another sequence. They are
@@ -156,20 +156,20 @@
 // Restored counts add up with later ones, in whatever order nodes restore: for each key Redis
 // records which cells were restored in this epoch, and only the difference is added. Nodes know the
 // same events at different precision, so sums are compared, see leaparray.MissingCells: for each of
-// the widest cells that either the node or the record has, the sum of the cell and everything inside
-// it. The record covers the restored counts, not the key's present content, and nothing folds there:
-// changes to the key in between make no difference.
+// the widest cells that either the node or the record has, the sum of the cell and everything
+// inside it. The record covers the restored counts, not the key's present content, and nothing
+// folds there: changes to the key in between make no difference.
 //
 // The node decides by the records of all keys of a part what is missing, first as if they were
 // empty. The script compares the records with those that were decided on. If one differs, it
-// restores nothing and returns the records, to be decided on again. Otherwise it stores the sequence
-// of the part, and appends the missing cells to the logs of the keys and of their records:
+// restores nothing and returns the records, to be decided on again. Otherwise it stores the
+// sequence of the part, and appends the missing cells to the logs of the keys and of their records:
 //
 //	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added.
 //	A restores 3 of the 5 with their milliseconds, B all 5 as a minute: 2 are added to the minute.
 //	A restores 5 events, others count 2 and the key folds, B restores the same 5: the record still
 //	has them apart from the 2, and nothing is added.
-//	A part's answer is lost and it is sent again: the sequence shows that it was applied. If it drew
+//	A's part has no answer and is sent again: the sequence shows that it was applied. If it drew
 //	an epoch, A learns of that like everybody else, and restores into it.
 //	A restores a key, and it is reset: the record has x from then on, and B's counts stay out.
 //	A restores a part, and Redis loses that too: the discovery begins another epoch with new
@@ -190,13 +190,6 @@
 //
 // All of this assumes that the state of a partition leaves Redis only along with its keys:
 // maxmemory-policy must be noeviction. A partition without a state is taken for empty.
-//
-// # Implementation
-//
-// This package builds the calls of scripts and interprets their replies. Of the packages below it,
-// internal/layout names and encodes the stored data, internal/scripts has the Lua files and runs
-// them in pipelines, internal/connect opens connections and tries commands, internal/fences waits
-// for replicas and the disk, and internal/msgpack encodes arguments.
 //
 // # Concurrency
 //

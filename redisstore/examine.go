@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore/internal/connect"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/syncer"
 )
 
 // Server describes a server that takes writes.
@@ -75,7 +80,8 @@ func examineServer(ctx context.Context, node *redis.Client) (server Server, err 
 	if err := node.Ping(ctx).Err(); err != nil { // connects, so that the measurement leaves it out
 		return server, fmt.Errorf("ping: %w", err)
 	}
-	if server.Ahead, server.RTT, server.Slowest, err = clock(ctx, node, pings, time.Now); err != nil {
+	server.Ahead, server.RTT, server.Slowest, err = clock(ctx, node, pings, time.Now)
+	if err != nil {
 		return server, err
 	}
 	text, err := node.Info(ctx).Result()
@@ -101,4 +107,122 @@ func parseInfo(text string) map[string]string {
 func (s *Server) InfoNumber(field string) int64 {
 	n, _ := strconv.ParseInt(s.Info[field], 10, 64)
 	return n
+}
+
+// Stored is the content of a Hash in Redis. Times are unix milliseconds.
+type Stored struct {
+	// Hash is its name, and TTL its time to live in milliseconds, -1 if it has none.
+	Hash string `json:"hash"`
+	TTL  int64  `json:"ttl_ms"`
+	// Version is the version of a key in pure-Redis mode.
+	Version string `json:"version,omitempty"`
+	// Events is the number of all events, and Cells lists them, newest first.
+	Events int64        `json:"events"`
+	Cells  []StoredCell `json:"cells"`
+	// Values is the number of different values, each last seen at a time from Oldest to Newest.
+	// Sampled marks a sample of the values.
+	Values  int   `json:"values"`
+	Sampled bool  `json:"sampled,omitempty"`
+	Oldest  int64 `json:"oldest_ms,omitempty"`
+	Newest  int64 `json:"newest_ms,omitempty"`
+	// Unknown lists fields of other origin.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// StoredCell is the number of events in a stretch of time.
+type StoredCell struct {
+	Start int64 `json:"start_ms"`
+	Width int64 `json:"width_ms"`
+	N     int64 `json:"n"`
+}
+
+// Stored reads the Hash of a key's events and that of its values, as far as Redis has them, and
+// changes nothing. PREFIX:meta states where they are: the placement in the options has no effect.
+func (s *Store) Stored(ctx context.Context, ns, key []byte) (list []*Stored, err error) {
+	defer func() { err = s.conn.ExplainTLS(ctx, connect.Reject(err)) }()
+	meta, err := s.readMeta(ctx)
+	if err != nil || len(meta) == 0 {
+		return nil, err
+	}
+	if err := s.metaMismatch(map[string]string{layoutField: layout.Version}, meta); err != nil {
+		return nil, err
+	}
+	place, err := parsePlacement(meta)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.prefix.MetaKey(), err)
+	}
+	read := "hgetall"
+	if meta["hash-type"] == "tairhash" {
+		read = "exhgetall"
+	}
+	partition := place.Of(ns, key)
+	valuesNS, valuesKey := twotier.ValuesKey(ns, key)
+	for _, name := range []string{s.prefix.Key(partition, ns, key),
+		s.prefix.Key(partition, valuesNS, valuesKey)} {
+		fields := redis.NewMapStringStringCmd(ctx, read, name)
+		_ = s.conn.Client.Process(ctx, fields) // fields has the error
+		ttl, err := s.conn.Client.PTTL(ctx, name).Result()
+		if err := cmp.Or(fields.Err(), err); err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		if len(fields.Val()) > 0 {
+			st := &Stored{Hash: name, TTL: ttl.Milliseconds()}
+			if ttl < 0 {
+				st.TTL = -1
+			}
+			st.decode(fields.Val())
+			list = append(list, st)
+		}
+	}
+	return list, nil
+}
+
+// decode adds the fields of a Hash.
+func (st *Stored) decode(fields map[string]string) {
+	var c layout.Content
+	for name, value := range fields {
+		n := len(c.Buckets)
+		switch known := c.Add(name, value); {
+		case name == layout.VersionField:
+			st.Version = value
+		case !known || syncer.CheckCounts(c.Buckets[n:]) != nil:
+			c.Buckets = c.Buckets[:n]
+			st.Unknown = append(st.Unknown, name)
+		}
+	}
+	slices.Sort(st.Unknown)
+	st.Cells = []StoredCell{}
+	for _, b := range c.Sum() {
+		switch hash := b.ValueHash(); {
+		case !b.IsValue():
+			st.Events += b.N
+			st.Cells = append(st.Cells, StoredCell{b.Start, b.Width, b.N})
+		case hash != leaparray.CleanHash(hash): // a class of values that were left out
+			st.Sampled = true
+		default:
+			st.Values++
+			st.Oldest, st.Newest = min(cmp.Or(st.Oldest, b.N), b.N), max(st.Newest, b.N)
+		}
+	}
+	slices.SortFunc(st.Cells, func(a, b StoredCell) int {
+		return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(a.Width, b.Width))
+	})
+}
+
+// parsePlacement is the inverse of what wantedMeta writes about the placement.
+func parsePlacement(meta map[string]string) (place twotier.Placement, err error) {
+	if place.Partitions, err = strconv.Atoi(meta["partitions"]); err != nil {
+		return place, fmt.Errorf("partitions: %w", err)
+	}
+	if place.Seed, err = strconv.ParseUint(meta[seedField], 10, 64); err != nil {
+		return place, fmt.Errorf("%s: %w", seedField, err)
+	}
+	rest, usual := strings.CutPrefix(meta[tagsField], "every namespace")
+	place.HashTags = twotier.HashTags{twotier.DefaultNamespace: usual}
+	for name := range strings.SplitSeq(strings.TrimPrefix(rest, " but "), ", ") {
+		if name != "" { // as in "every namespace"; nothing has the name "no namespace"
+			place.HashTags[name] = !usual
+		}
+	}
+	return place, nil
 }

@@ -15,24 +15,16 @@ import (
 // listBytes is how much of a list is read at a time: Redis copies it in some microseconds.
 const listBytes = 64 << 10
 
-// hashesToList returns the hashes of the keys that a round adds to the list, and the longest of
-// their times to live.
+// hashesToList returns the hashes of the keys that a round adds to the list, all keys if it restores
+// them, and the longest of their times to live.
 func hashesToList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
-		if k := &r.Keys[i]; k.Renew && !k.Listed {
+		if k := &r.Keys[i]; r.Republish || k.Renew && !k.Listed {
 			hashes = layout.AppendHash(hashes, syncer.KeyHash(k.NS, k.Key))
 			ttl = max(ttl, k.TTL)
 		}
 	}
 	return hashes, ttl
-}
-
-// allHashes returns the hashes of all keys of a round.
-func allHashes(r *syncer.Round) (hashes []byte) {
-	for i := range r.Keys {
-		hashes = layout.AppendHash(hashes, syncer.KeyHash(r.Keys[i].NS, r.Keys[i].Key))
-	}
-	return hashes
 }
 
 // listing is a reading of a list.

@@ -42,13 +42,25 @@ func (n *Nodes) Renew(ctx context.Context, name, text string,
 	if err := n.store.ensureReady(ctx); err != nil {
 		return nil, err
 	}
-	now, err := n.renew(ctx, name, text, lease)
-	var entries map[string]string
+	client, clock, entries := n.store.conn.Client, time.Time{}, map[string]string{}
+	server, err := n.store.conn.Primary(ctx, n.key)
 	if err == nil {
-		entries, err = n.store.conn.Client.HGetAll(ctx, n.key).Result()
+		clock, err = server.Time(ctx).Result()
 	}
+	// If the process stands still from here on, its entry runs out sooner than it believes.
+	now := clock.UnixMilli()
+	if err == nil {
+		pipe := client.Pipeline()
+		pipe.HSet(ctx, n.key, name, fmt.Sprint(now+lease.Milliseconds(), " ", text))
+		pipe.PExpire(ctx, n.key, lease)
+		_, err = pipe.Exec(ctx)
+	}
+	if err == nil {
+		entries, err = client.HGetAll(ctx, n.key).Result()
+	}
+	n.store.conn.RoundTrips.Add(3)
 	if err != nil {
-		scripts.ReloadSlots(ctx, n.store.conn.Client)
+		scripts.ReloadSlots(ctx, client)
 		return nil, fmt.Errorf("renew %s: %w", n.key, err)
 	}
 	var gone []any
@@ -64,30 +76,9 @@ func (n *Nodes) Renew(ctx context.Context, name, text string,
 			time.Duration(until-now) * time.Millisecond})
 	}
 	if len(gone) > 0 { // unless one of them is renewed just now; what stays is deleted next time
-		_ = n.store.scripts.Fields.Run(ctx, n.store.conn.Client, []string{n.key}, gone...).Err()
+		_ = n.store.scripts.Fields.Run(ctx, client, []string{n.key}, gone...).Err()
 	}
 	return all, nil
-}
-
-// renew stores the entry of a process, and returns the time of the server that has the entries. If
-// the process stands still meanwhile, its entry runs out sooner than it believes, never later.
-func (n *Nodes) renew(ctx context.Context, name, text string,
-	lease time.Duration) (now int64, err error) {
-	n.store.conn.RoundTrips.Add(3)
-	server, err := n.store.conn.Primary(ctx, n.key)
-	if err != nil {
-		return 0, err
-	}
-	clock, err := server.Time(ctx).Result()
-	if err != nil {
-		return 0, err
-	}
-	now = clock.UnixMilli()
-	pipe := n.store.conn.Client.Pipeline()
-	pipe.HSet(ctx, n.key, name, fmt.Sprint(now+lease.Milliseconds(), " ", text))
-	pipe.PExpire(ctx, n.key, lease)
-	_, err = pipe.Exec(ctx)
-	return now, err
 }
 
 // Remove removes the entries of processes.

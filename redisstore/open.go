@@ -118,27 +118,15 @@ type Store struct {
 // New checks the options. It does not connect: call [Store.Probe] to find out whether Redis is
 // there and can be used.
 func New(opt Options) (*Store, error) {
-	if opt.Expiry == "" {
-		opt.Expiry = ExpiryKey
-	}
+	opt.Expiry = cmp.Or(opt.Expiry, ExpiryKey)
 	if opt.Expiry != ExpiryKey && opt.Expiry != ExpiryField && opt.Expiry != ExpiryTairhash {
 		return nil, fmt.Errorf("redisstore: expiry %q, want key, field or tairhash", opt.Expiry)
 	}
-	if opt.Timeout == 0 {
-		opt.Timeout = time.Second
-	}
-	if opt.KeepTimeout == 0 {
-		opt.KeepTimeout = 2 * time.Second
-	}
-	if opt.KeepReplicas == 0 {
-		opt.KeepReplicas = 1
-	}
-	if opt.Placement.Partitions == 0 {
-		opt.Placement.Partitions = twotier.DefaultPartitions
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Timeout = cmp.Or(opt.Timeout, time.Second)
+	opt.KeepTimeout = cmp.Or(opt.KeepTimeout, 2*time.Second)
+	opt.KeepReplicas = cmp.Or(opt.KeepReplicas, 1)
+	opt.Placement.Partitions = cmp.Or(opt.Placement.Partitions, twotier.DefaultPartitions)
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if opt.Ladders[twotier.DefaultNamespace] == nil {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}

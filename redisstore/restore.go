@@ -48,9 +48,10 @@ func (s *Store) newRestoreCall(r *syncer.Round) *roundCall {
 // as given.
 func (s *Store) decide(c *roundCall, records []record) {
 	r := c.rounds[0]
+	hashes, _ := hashesToList(r)
 	c.Args = []any{number(r.Seq), strconv.FormatUint(r.Nonce, 10), number(r.Acked), s.sequenceTTL,
 		number(r.Epoch), number(r.Version), number(r.Quieted), r.LastChange,
-		s.prefix.FormatChange(r), number(r.After), allHashes(r), number(s.longestTTL())}
+		s.prefix.FormatChange(r), number(r.After), hashes, number(s.longestTTL())}
 	for i := range r.Keys {
 		k, rec := &r.Keys[i], &records[i]
 		c.Args = append(c.Args, number(k.TTL), flag(k.Renew))

@@ -58,15 +58,14 @@ func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error)
 	if err != nil {
 		return 0, "", fmt.Errorf("read %s: %w", r.key, err)
 	}
-	text, _ := fields[0].(string)
+	text := scripts.TextAt(fields, 0)
 	if text == "" {
 		return 0, "", nil
 	}
 	if number, err = strconv.ParseInt(text, 10, 64); err != nil {
 		return 0, "", fmt.Errorf("read %s: %w", r.key, err)
 	}
-	id, _ = fields[1].(string)
-	return number, id, nil
+	return number, scripts.TextAt(fields, 1), nil
 }
 
 // Version returns the version with that number. The error is [twotier.ErrNoRuleVersion] if it is
@@ -106,7 +105,8 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 		}
 		all = append(all, v)
 	}
-	slices.SortFunc(all, func(a, b twotier.RuleVersion) int { return cmp.Compare(b.Number, a.Number) })
+	newer := func(a, b twotier.RuleVersion) int { return cmp.Compare(b.Number, a.Number) }
+	slices.SortFunc(all, newer)
 	return all, nil
 }
 

@@ -92,7 +92,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/decide",
 			"twotier.dev/twotier/internal/batching",
 			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/redisurl",
-			"twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/retry", "twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/redisstore/internal/connect",
 			"twotier.dev/twotier/redisstore/internal/fences",
 			"twotier.dev/twotier/redisstore/internal/layout",

@@ -49,15 +49,9 @@ func expiryCommands(expiry string) []command {
 	return nil
 }
 
-// commandRestore makes new keys faster. Everything works without it.
-const commandRestore = "restore"
-
-// clientCommands returns the commands that are only used outside scripts.
-func clientCommands() []string { return []string{"eval", "evalsha", "ping"} }
-
 // Commands returns the names of all commands in use, in the form that ACL rules take.
 func Commands(expiry string) (names []string) {
-	names = append(clientCommands(), commandRestore)
+	names = []string{"eval", "evalsha", "ping", "restore"} // everything works without the last
 	for _, c := range slices.Concat(commonCommands(), expiryCommands(expiry)) {
 		names = append(names, c.name)
 	}
@@ -71,8 +65,6 @@ type missing struct {
 	forbidden []string // commands that the user may not use
 	keys      bool     // the user may not use our keys
 }
-
-func (m *missing) any() bool { return len(m.unknown)+len(m.forbidden) > 0 || m.keys }
 
 // forbiddenCommand finds the command in a server's refusal.
 var forbiddenCommand = regexp.MustCompile(`'([a-z|]+)' command`)
@@ -114,7 +106,7 @@ func (c *Conn) TryCommands(ctx context.Context, expiry string) (payloads bool, e
 	if err := c.tryEach(ctx, expiry, &m); err != nil {
 		return false, fmt.Errorf("probe: %w", err)
 	}
-	if m.any() {
+	if len(m.unknown)+len(m.forbidden) > 0 || m.keys {
 		return false, c.deniedError(expiry, &m)
 	}
 	return expiry == scripts.ExpireKeys && c.acceptsPayload(ctx), nil

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,23 +101,16 @@ func New(opt Options) *Fences {
 // each mark, or nil if all are kept.
 func (f *Fences) Keep(ctx context.Context, ack twotier.Ack, marks []Mark) []error {
 	k := f.all[ack]
-	errs := make([]error, len(marks))
-	homes := map[*redis.Client][]int{}
+	errs, servers := make([]error, len(marks)), make([]*redis.Client, len(marks))
 	for i, m := range marks {
 		server, err := f.opt.Servers.Primary(ctx, m.Key)
-		if err != nil {
-			errs[i] = k.unknownOutcome(err)
-			continue
+		if servers[i] = server; err != nil {
+			servers[i], errs[i] = nil, k.unknownOutcome(err)
 		}
-		homes[server] = append(homes[server], i)
 	}
-	fences := map[*redis.Client]*fence{}
-	for server, at := range homes {
-		fences[server] = k.join(server, marks, at)
-	}
-	for server, at := range homes {
-		for _, i := range at {
-			errs[i] = k.outcome(ctx, fences[server], marks[i].Key)
+	for i, joined := range k.join(servers, marks) {
+		if joined != nil {
+			errs[i] = k.outcome(ctx, joined, marks[i].Key)
 		}
 	}
 	if cmp.Or(errs...) == nil {
@@ -151,27 +142,31 @@ func (k *keeper) unknownOutcome(err error) error {
 		twotier.ErrUnknownOutcome, k.ackName(), err)
 }
 
-// join adds some of the marks to the next fence of a server.
-func (k *keeper) join(server *redis.Client, marks []Mark, at []int) *fence {
+// join adds marks to the next fences of their servers, and returns the fence of each.
+func (k *keeper) join(servers []*redis.Client, marks []Mark) []*fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	q := k.queues[server]
-	if q == nil {
-		q = new(serverQueue)
-		k.queues[server] = q
+	joined := make([]*fence, len(marks))
+	for i, server := range servers {
+		if server == nil {
+			continue
+		}
+		q := k.queues[server]
+		if q == nil {
+			q = new(serverQueue)
+			k.queues[server] = q
+		}
+		if q.next == nil {
+			q.next = &fence{marks: map[string]uint64{}, done: make(chan struct{})}
+			if q.active < maxFences {
+				q.active++
+				k.opt.Go(func(ctx context.Context) { k.runFences(ctx, server, q) })
+			}
+		}
+		q.next.marks[marks[i].Key] = max(q.next.marks[marks[i].Key], marks[i].Seq)
+		joined[i] = q.next
 	}
-	if q.next == nil {
-		q.next = &fence{marks: map[string]uint64{}, done: make(chan struct{})}
-	}
-	for _, i := range at {
-		m := &marks[i]
-		q.next.marks[m.Key] = max(q.next.marks[m.Key], m.Seq)
-	}
-	if q.active < maxFences {
-		q.active++
-		k.opt.Go(func(ctx context.Context) { k.runFences(ctx, server, q) })
-	}
-	return q.next
+	return joined
 }
 
 // runFences runs the fences of a server one after another until none is asked for.
@@ -224,7 +219,7 @@ func (k *keeper) executeFence(ctx context.Context, node *redis.Client,
 	}
 	lost, there := map[string]error{}, ""
 	for i, key := range keys {
-		if sequenceNumber(stored[i].Val()) < f.marks[key] {
+		if scripts.LeadingNumber(stored[i].Val()) < f.marks[key] {
 			lost[key] = errors.Join(errGone, stored[i].Err())
 		} else if stored[i].Val() != "" {
 			there = key
@@ -257,17 +252,4 @@ func (k *keeper) sendWait(ctx context.Context, conn *redis.Conn) error {
 		return errNotKept
 	}
 	return err
-}
-
-// sequenceNumber returns the number at the start of a stored sequence, or 0 if there is none.
-func sequenceNumber(stored string) uint64 {
-	end := strings.IndexAny(stored, ".:")
-	if end < 0 {
-		end = len(stored)
-	}
-	n, err := strconv.ParseUint(stored[:end], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 )
 
-// BenchmarkMessagePack encodes the numbers of about four keys with two windows each, as for a script
-// of pure-Redis mode, and compares that with a library.
+// BenchmarkMessagePack encodes the numbers of about four keys with two windows each, as for a
+// script of pure-Redis mode, and compares that with a library.
 func BenchmarkMessagePack(b *testing.B) {
 	numbers := make([]int64, 64)
 	for i := range numbers {
