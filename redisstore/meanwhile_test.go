@@ -1,0 +1,169 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// meanwhile is a hook that calls do once, before or after the first command with one of some names
+// is sent.
+type meanwhile struct {
+	names []string
+	do    func()
+	after bool // do is called after the command, whose answer is lost
+	once  atomic.Bool
+}
+
+func (m *meanwhile) has(cmds ...redis.Cmder) bool {
+	return slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
+		return slices.Contains(m.names, c.Name())
+	}) && !m.once.Swap(true)
+}
+
+func (m *meanwhile) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *meanwhile) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if m.has(cmd) {
+			m.do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (m *meanwhile) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		hit := m.has(cmds...)
+		if hit && !m.after {
+			m.do()
+		}
+		err := next(ctx, cmds)
+		if hit && m.after {
+			m.do()
+			for _, c := range cmds {
+				c.SetErr(io.ErrUnexpectedEOF)
+			}
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+// TestEntryRenewedMeanwhileStays renews an entry that has run out just before another process
+// deletes it.
+func TestEntryRenewedMeanwhileStays(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	opt := redisstore.Options{URL: srv.URL()}
+	s, late := open(t, opt), open(t, opt)
+	renew := func(s *redisstore.Store, name string, lease time.Duration) {
+		t.Helper()
+		_, err := s.Nodes().Renew(t.Context(), name, "text", lease)
+		must.Succeed(t, err)
+	}
+	renew(s, "other", time.Minute)
+	must.Succeed(t, srv.Do("HSET", "tt:nodes", "late", "1000 text", "gone", "1000 text").Err())
+	deleted := &meanwhile{names: []string{"eval", "evalsha"},
+		do: func() { renew(late, "late", time.Minute) }}
+	s.Client().AddHook(deleted)
+	renew(s, "self", time.Minute)
+	if !deleted.once.Load() {
+		t.Error("nothing was deleted")
+	}
+	for name, want := range map[string]bool{"late": true, "self": true, "other": true} {
+		if found, err := srv.Do("HEXISTS", "tt:nodes", name).Bool(); found != want || err != nil {
+			t.Errorf("%s is listed: %v, %v", name, found, err)
+		}
+	}
+	renew(s, "self", time.Minute)
+	if found, err := srv.Do("HEXISTS", "tt:nodes", "gone").Bool(); found || err != nil {
+		t.Errorf("an entry that has run out is listed: %v, %v", found, err)
+	}
+}
+
+// TestVersionOfRulesStoredMeanwhile stores another version between the read and the write of one,
+// and loses the answer to a write.
+func TestVersionOfRulesStoredMeanwhile(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	opt := redisstore.Options{URL: srv.URL()}
+	s, other := open(t, opt), open(t, opt)
+	r, ctx := s.Rules(), t.Context()
+	must.Succeed(t, r.Append(ctx, version(1)))
+	theirs := version(2)
+	theirs.ID = "theirs"
+	s.Client().AddHook(&meanwhile{names: []string{"evalsha"},
+		do: func() { must.Succeed(t, other.Rules().Append(ctx, theirs)) }})
+	if err := r.Append(ctx, version(2)); !errors.Is(err, twotier.ErrRulesMoved) {
+		t.Errorf("after another version: %v", err)
+	}
+	if v, err := r.Version(ctx, 2); err != nil || v.ID != "theirs" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	s.Client().AddHook(&meanwhile{names: []string{"evalsha"}, after: true,
+		do: func() { must.Succeed(t, other.Rules().Append(ctx, version(4))) }})
+	if err := r.Append(ctx, version(3)); !errors.Is(err, twotier.ErrUnknownOutcome) {
+		t.Errorf("without an answer: %v", err)
+	}
+	must.Succeed(t, r.Append(ctx, version(3))) // it is stored, though another one follows
+	s.Client().AddHook(&meanwhile{names: []string{"evalsha"},
+		do: func() { must.Succeed(t, other.Rules().Append(ctx, version(5))) }})
+	must.Succeed(t, r.Restore(ctx, version(7)))
+	if n, id, err := r.Newest(ctx); n != 7 || id != "id7" || err != nil {
+		t.Errorf("newest: %d %q %v", n, id, err)
+	}
+}
+
+// TestListReadMeanwhile loses the data, counts a key, or begins another part of the list, between
+// the state of a partition and its list.
+func TestListReadMeanwhile(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	opt := redisstore.Options{URL: srv.URL()}
+	s, other := open(t, opt), open(t, opt)
+	countNew(t, other, 1, time.Hour, "a")
+	read := func(do func()) *syncer.KeyList {
+		t.Helper()
+		hook := &meanwhile{names: []string{"getrange"}, do: do}
+		s.Client().AddHook(hook)
+		l := &syncer.KeyList{Partition: 3}
+		if s.ListKeys(t.Context(), []*syncer.KeyList{l}); !hook.once.Load() {
+			t.Fatal("no list was read")
+		}
+		return l
+	}
+	l := read(func() { countNew(t, other, 2, time.Hour, "b") })
+	if l.Err != nil || l.Version != 1 || len(l.Hashes) != 2 {
+		t.Errorf("with another key: %+v", l)
+	}
+	l = read(func() {
+		must.Succeed(t, srv.Do("PEXPIRE", "tt:{p3}!k:1", 60_000).Err())
+		countNew(t, other, 3, time.Hour, "c")
+	})
+	if l.Err != nil || l.Version != 2 || len(l.Hashes) != 2 {
+		t.Errorf("with another part: %+v", l)
+	}
+	if found := readKeys(t, s, l); !found[syncer.KeyHash(nil, []byte("c"))] {
+		t.Error("the other part was not read")
+	}
+	l = read(func() {
+		flushAll(t, srv)
+		countNew(t, other, 4, time.Hour, "d")
+	})
+	if l.Err == nil || l.Lost || l.Epoch != 0 {
+		t.Errorf("after a loss: %+v", l)
+	}
+}
