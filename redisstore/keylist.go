@@ -15,8 +15,8 @@ import (
 // listBytes is how much of a list is read at a time: Redis copies it in some microseconds.
 const listBytes = 64 << 10
 
-// hashesToList returns the hashes of the keys that a round adds to the list, all keys if it restores
-// them, and the longest of their times to live.
+// hashesToList returns the hashes of the keys that a round adds to the list, which are all that it
+// restores, and the longest of their times to live.
 func hashesToList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; r.Republish || k.Renew && !k.Listed {

@@ -134,6 +134,7 @@ func TestListReadMeanwhile(t *testing.T) {
 	srv := redistest.Start(t)
 	opt := redisstore.Options{URL: srv.URL()}
 	s, other := open(t, opt), open(t, opt)
+	must.Succeed(t, s.Probe(t.Context())) // which tries the same command
 	countNew(t, other, 1, time.Hour, "a")
 	read := func(do func()) *syncer.KeyList {
 		t.Helper()
