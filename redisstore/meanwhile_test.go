@@ -3,8 +3,10 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -166,5 +168,71 @@ func TestListReadMeanwhile(t *testing.T) {
 	})
 	if l.Err == nil || l.Lost || l.Epoch != 0 {
 		t.Errorf("after a loss: %+v", l)
+	}
+}
+
+// TestSlotsMoveMeanwhile moves the slots of the nodes, of the rules and of a list of keys to and fro
+// while all three are written and read. Each entry finds itself, each version is stored once, and
+// the list has every key that was counted before.
+func TestSlotsMoveMeanwhile(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 5 * time.Second})
+	must.Succeed(t, probe(t, s))
+	ctx, stop := context.WithCancel(t.Context())
+	var tasks sync.WaitGroup
+	done := func() bool { return ctx.Err() != nil }
+	tasks.Go(func() {
+		for !done() {
+			all, err := s.Nodes().Renew(t.Context(), "self", "text", time.Minute)
+			if err == nil && (len(all) != 1 || all[0].Name != "self") {
+				t.Errorf("listed: %+v", all)
+			}
+		}
+	})
+	stored := int64(0)
+	tasks.Go(func() {
+		for !done() {
+			if err := s.Rules().Append(t.Context(), version(stored+1)); err == nil {
+				stored++
+			} else if errors.Is(err, twotier.ErrRulesMoved) {
+				t.Errorf("version %d: %v", stored+1, err)
+			}
+		}
+	})
+	tasks.Go(func() {
+		for seq := uint64(1); !done(); {
+			name := fmt.Sprint("k-", seq)
+			r := &syncer.Round{Partition: 3, Writer: "w", Seq: seq, Keys: []syncer.KeyRound{{
+				Key: []byte(name), TTL: 3_600_000, Renew: true, New: true,
+				Adds: []syncer.Bucket{counts(second, 1)}}}}
+			if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
+				continue // the same again
+			}
+			seq++
+			l := &syncer.KeyList{Partition: 3}
+			s.ListKeys(t.Context(), []*syncer.KeyList{l})
+			if !l.More && l.Err == nil &&
+				!slices.Contains(l.Hashes, syncer.KeyHash(nil, []byte(name))) {
+				t.Errorf("%s is not among %d listed keys", name, len(l.Hashes))
+			}
+		}
+	})
+	for range 3 {
+		for _, key := range []string{"tt:nodes", "tt:rules", "tt:{p3}!s"} {
+			slot := c.Slot(t, key)
+			from := c.Owner(t, slot)
+			to := otherPrimary(t, c, from)
+			c.SetMigrating(t, slot, from, to)
+			for c.MigrateKeys(t, slot, from, to, 1) > 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+			c.FinishMigration(t, slot, from, to)
+		}
+	}
+	stop()
+	tasks.Wait()
+	if n, _, err := s.Rules().Newest(t.Context()); err != nil || stored == 0 || n < stored || n > stored+1 {
+		t.Errorf("version %d is the newest, of %d, %v", n, stored, err)
 	}
 }
