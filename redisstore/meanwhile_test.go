@@ -171,9 +171,9 @@ func TestListReadMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSlotsMoveMeanwhile moves the slots of the nodes, of the rules and of a list of keys to and fro
-// while all three are written and read. Each entry finds itself, each version is stored once, and
-// the list has every key that was counted before.
+// TestSlotsMoveMeanwhile moves the slots of the nodes, of the rules and of a list of keys to and
+// fro while all three are written and read. Each entry finds itself, each version is stored once,
+// and the list has every key that was counted before.
 func TestSlotsMoveMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -232,7 +232,8 @@ func TestSlotsMoveMeanwhile(t *testing.T) {
 	}
 	stop()
 	tasks.Wait()
-	if n, _, err := s.Rules().Newest(t.Context()); err != nil || stored == 0 || n < stored || n > stored+1 {
+	n, _, err := s.Rules().Newest(t.Context())
+	if err != nil || stored == 0 || n < stored || n > stored+1 {
 		t.Errorf("version %d is the newest, of %d, %v", n, stored, err)
 	}
 }
