@@ -1,10 +1,20 @@
 package twotier
 
+import "slices"
+
 // ImportedNamespace begins the name of the namespace that has the marks of the keys of another one,
 // whose name follows a slash: a mark counts the events of one key that one source has contributed.
 // It has the ladder and the other settings of that namespace, and the partition of its key, so that
 // both are decided, flushed, handed over and lost together. Clients write marks like other keys.
 const ImportedNamespace = "@imported"
+
+// Imports reports whether an operation counts what another limiter has counted: it counts a mark
+// beside the keys.
+func (o *Op) Imports() bool {
+	return len(o.Checks) > 1 && slices.ContainsFunc(o.Checks, func(c Check) bool {
+		return IsImported(c.NS)
+	})
+}
 
 // IsImported reports whether a namespace holds marks, see [ImportedNamespace].
 func IsImported(ns []byte) bool { return Companion(ns) == ImportedNamespace }

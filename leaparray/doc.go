@@ -21,7 +21,8 @@
 // timestamps: if a window reaches no further back than the oldest of these events, it is exact; if
 // it reaches further back, it has at least ExactEvents of them. A key that receives ExactEvents
 // events within the finest width stops keeping milliseconds, and begins again once as much time has
-// passed with fewer.
+// passed with fewer. A key without such a limit uses the ladder's Blurred, in which no event keeps
+// its millisecond.
 //
 // # Memory
 //

@@ -22,53 +22,39 @@ func (v View) HasSpareMoments() bool {
 	return n > 2*int(v.Ladder.exact)+slack
 }
 
-// KeepsMillisecond reports whether an event of a moment keeps its millisecond.
-func (v View) KeepsMillisecond(ts int64) bool {
-	return v.keepsMillisecond(ts, v.Ladder.index(0, ts))
+// HasManyDue reports whether folding gives more room for sparse cells than larger blocks would.
+func (v View) HasManyDue() bool {
+	for _, c := range [2]Counter{v.A, v.B} {
+		if len(c) == 0 || c.sparseLen() < slack {
+			continue
+		}
+		ages, from, due := v.Ladder.ages(v.Now), v.ExactFrom(), 0
+		for _, w := range v.Ladder.sparse(c) {
+			if into, ok := ages.foldTarget(v.Ladder.stretchOf(w)); ok && into.End() <= from {
+				due++
+			}
+		}
+		if due >= slack/2 {
+			return true
+		}
+	}
+	return false
 }
 
-// keepsMillisecond is KeepsMillisecond, given the bucket of the finest level.
-func (v *View) keepsMillisecond(ts, fine int64) bool {
-	l, held := v.Ladder, int64(0)
+// KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many events
+// as need theirs are later, or came within the finest width before it.
+func (v View) KeepsMillisecond(ts int64) bool {
+	l := v.Ladder
 	if l.exact == 0 {
 		return false
 	}
-	if !v.A.isEmpty() {
-		held = l.fineCount(v.A, fine)
-	}
-	if !v.B.isEmpty() {
-		held += l.fineCount(v.B, fine)
-	}
-	if held != 0 {
-		return false // the key was busy a moment ago
-	}
-	n, _, ok := v.sumAfter(ts-l.width[0]+1, ts)
+	from := ts - l.width[0] + 1
+	n, _, ok := v.sumAfter(from, ts)
 	if !ok {
-		return v.upperBound(ts-l.width[0]+1, ts) < l.exact &&
+		return v.upperBound(from, ts) < l.exact &&
 			l.countNewer(v.A, ts)+l.countNewer(v.B, ts) < l.exact
 	}
 	return n < l.exact
-}
-
-// fineCount returns the count of a bucket of the finest level, of a counter that is not empty.
-func (l *Ladder) fineCount(c Counter, i int64) int64 {
-	switch {
-	case c.foreignLen() > 0:
-		return l.Value(c, Stretch{i * l.width[0], l.width[0]})
-	case c.dense(0):
-		r := l.ring(c, 0)
-		if i == r.head() {
-			return r.runningTotal(0) - r.runningTotal(1)
-		}
-		return r.sum(i, i)
-	}
-	end, buckets := (i+1)*l.width[0], l.buckets(c)
-	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) >= end; i-- {
-		if buckets[i]>>countBits == uint64(end)<<kindBits {
-			return countOf(buckets[i])
-		}
-	}
-	return 0
 }
 
 // countNewer returns how many events are certainly newer than a moment.

@@ -60,6 +60,8 @@ type Ladder struct {
 	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
 	// mask; start[mask][MaxLevels] is where the sparse cells begin.
 	start [1 << MaxLevels][kinds]uint16
+	// blurred is the same ladder with no exact events.
+	blurred *Ladder
 }
 
 // DefaultLevels returns 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover 25 hours, which a day
@@ -121,6 +123,8 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 	l.most = min(l.most, lenMask-1) // a mark may follow
 	l.span = levels[len(levels)-1].Span().Milliseconds()
 	l.layOut()
+	blurred := *l
+	l.blurred, blurred.exact = &blurred, 0
 	return l, nil
 }
 
@@ -205,6 +209,14 @@ func (l *Ladder) MaxCells() (n int) {
 func (l *Ladder) MaxWords() int {
 	return int(l.start[1<<len(l.levels)-1][MaxLevels]) + l.most
 }
+
+// Blurred returns the ladder of keys that no limit needs to be exact: no event keeps its
+// millisecond.
+func (l *Ladder) Blurred() *Ladder { return l.blurred }
+
+// Needs reports whether events have to keep their millisecond for a limit to be decided exactly. A
+// larger limit than ExactEvents is not.
+func (l *Ladder) Needs(limit int64) bool { return limit > 0 && limit <= l.exact }
 
 // ExactEvents is how many events keep their millisecond.
 func (l *Ladder) ExactEvents() int { return int(l.exact) }

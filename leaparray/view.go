@@ -45,13 +45,12 @@ func (v View) Clone() View {
 
 // Cell returns the cell that counts an event of a moment, which must not be too old.
 func (v View) Cell(ts int64) Stretch {
-	l := v.Ladder
-	fine := l.index(0, ts)
-	if v.keepsMillisecond(ts, fine) {
+	if v.KeepsMillisecond(ts) {
 		return Moment(ts)
 	}
+	l := v.Ladder
 	if v.Now-ts <= l.count[0]*l.width[0] { // nearly always
-		return Stretch{fine * l.width[0], l.width[0]}
+		return Stretch{l.index(0, ts) * l.width[0], l.width[0]}
 	}
 	s, ok := l.Bucket(ts, v.Now)
 	if !ok { // it is as old as anything can be

@@ -68,6 +68,11 @@ func (k *call) locate(d *directory) {
 		}
 		k.parts = append(k.parts, t.p)
 	}
+	if k.Op.Imports() { // a limit will follow
+		for i := range k.targets {
+			k.targets[i].exact = true
+		}
+	}
 	k.sortPartitions()
 }
 
@@ -151,6 +156,7 @@ type target struct {
 	load       *rounds.PendingLoad
 	askedAhead *rounds.PendingLoad // requested by requestLoads, not looked at yet
 	absent     bool                // the store holds nothing of the key
+	exact      bool                // a limit needs the key to be exact
 	loaded     bool                // the store was asked for this operation
 	fresh      bool                // the store has to be asked for this operation
 	storeDown  bool                // the store is known to be unreachable
@@ -264,7 +270,10 @@ func (d *directory) locate(t *target, check *twotier.Check) {
 	}
 	t.sp = d.namespaces.At(t.spIdx)
 	t.p = d.partitionOf(check)
-	t.hash = d.namespaces.Hash(t.ns, check.Key)
+	t.hash, t.exact = d.namespaces.Hash(t.ns, check.Key), false
+	for i := range check.Limits {
+		t.exact = t.exact || t.sp.Ladder.Needs(check.Limits[i].Max)
+	}
 }
 
 // settles reports whether the target is part of the settlement of a hold: the mark that it leaves,

@@ -162,6 +162,9 @@ func (k *call) apply() error {
 func (k *call) applyChange(c *decide.Change) {
 	t := &k.targets[c.Check]
 	e, l := t.p.keys.EntryAt(t.ref), t.sp.Ladder
+	if t.exact {
+		e.SetExact()
+	}
 	switch c.Kind {
 	case decide.Mark:
 		t.p.keys.AddPending(e, l, leaparray.Moment(c.At), c.N)
@@ -239,11 +242,15 @@ func (k *call) setSource(res *twotier.Result) {
 	}
 }
 
-// view returns the synced and pending counts of the target's key.
+// view returns the synced and pending counts of the target's key, which will be as exact as its
+// limits need it from now on.
 func (k *call) view(t *target) leaparray.View {
 	v := leaparray.View{Ladder: t.sp.Ladder, Now: k.Now}
 	if t.ref = t.p.keys.Find(t.hash, t.ns, t.check.Key); t.ref != 0 {
 		e := t.p.keys.EntryAt(t.ref)
+		if t.exact {
+			e.SetExact()
+		}
 		v.A, v.B = t.p.keys.SyncedOf(e), t.p.keys.PendingOf(e)
 	}
 	return v

@@ -162,7 +162,9 @@ func TestRenewWhileFull(t *testing.T) {
 func TestSettleInOneOperation(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
-	if res := do(t, c, leased("k", 8, 1, t0+60_000, 2)); !res.Allowed {
+	hold := leased("k", 8, 1, t0+60_000, 2)
+	hold.Checks[0].Limits = limits(3_600_000, 64) // counted to the millisecond
+	if res := do(t, c, hold); !res.Allowed {
 		t.Fatalf("%+v", res)
 	}
 	clk.set(t0 + 5000)

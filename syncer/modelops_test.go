@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,15 +20,45 @@ type truth struct {
 	log     []event
 	limits  []twotier.Limit // nil for keys that are added to
 	taken   bool            // something was taken back: the list is not complete
+	// asked is when the first counter was last asked for a limit that needs the key to be exact,
+	// and how often it had been started by then.
+	asked struct {
+		at     int64
+		starts int
+	}
+}
+
+// ask records that a counter is asked for limits of a key.
+func (w *world) ask(k *truth, limits []twotier.Limit) {
+	for _, l := range limits {
+		if l.Max <= int64(w.plan.exact) {
+			k.asked.at, k.asked.starts = w.now(), w.starts
+		}
+	}
+}
+
+// log records that an event was counted. It is exact if a limit needed that and the counter
+// certainly still has the key in memory, or learns it from exact events in the store.
+func (w *world) log(k *truth, ts, n int64) {
+	e := event{ts: ts, n: n}
+	e.exact = k.asked.starts == w.starts && w.now() < k.asked.at+keptFor ||
+		slices.ContainsFunc(k.log, func(e event) bool {
+			return e.exact && e.n > 0 && w.alive(w.coarse(e.ts))
+		})
+	k.log = append(k.log, e)
 }
 
 type event struct {
 	ts, n int64
+	exact bool // it certainly keeps its millisecond while it is among the newest
 	// shaky is set when the store lost the event. lost is set once a shaky event has left every
 	// window that ends now: memory may have forgotten it too, and only a late event could still ask
 	// for it.
 	shaky, lost bool
 }
+
+// keptFor is less time than a key stays in memory, in milliseconds.
+const keptFor = 1000
 
 // lose makes the store lose everything, or go back in time. Earlier rounds may arrive afterwards.
 func (w *world) lose() {
@@ -200,7 +231,7 @@ func (w *world) add() {
 	}
 	if w.do(c, &op, []string{key}, &res) {
 		w.record(k, own, is, n)
-		k.log = append(k.log, event{ts: is, n: n})
+		w.log(k, is, n)
 	}
 }
 
@@ -221,7 +252,7 @@ func (w *world) bounce() {
 		return
 	}
 	w.record(k, true, now, 1)
-	k.log = append(k.log, event{ts: now, n: 1})
+	w.log(k, now, 1)
 }
 
 func (w *world) acquire() {
@@ -248,6 +279,11 @@ func (w *world) acquire() {
 	if !w.do(c, &op, keys, &res) {
 		return
 	}
+	for i, key := range keys {
+		if k := w.truth(key); len(k.log) > 0 { // else it may still be unknown
+			w.ask(k, op.Checks[i].Limits)
+		}
+	}
 	op.TS = is
 	// Otherwise an operation out of reach was let through.
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
@@ -262,7 +298,8 @@ func (w *world) acquire() {
 		}
 		k := w.truth(key)
 		w.record(k, own, is, op.Checks[i].N)
-		k.log = append(k.log, event{ts: is, n: op.Checks[i].N})
+		w.ask(k, op.Checks[i].Limits)
+		w.log(k, is, op.Checks[i].N)
 	}
 }
 
@@ -337,8 +374,9 @@ func (w *world) judge(op *twotier.Op, keys []string, res *twotier.Result) {
 }
 
 // exact reports whether a limit of a key is decided exactly at a moment: unless the key was once so
-// busy that it kept no milliseconds, or the store has lost some of it, or so many events are later
-// that the window's events no longer keep their milliseconds.
+// busy that it kept no milliseconds, or no limit as large was asked of it, or the store has lost
+// some of it, or so many events are later that the window's events no longer keep their
+// milliseconds.
 func (w *world) exact(k *truth, limit *twotier.LimitResult, at int64) bool {
 	if limit.Max > int64(w.plan.exact) || w.two != nil {
 		return false
@@ -351,7 +389,7 @@ func (w *world) exact(k *truth, limit *twotier.LimitResult, at int64) bool {
 	}
 	for _, e := range k.log {
 		near, _ := k.between(e.ts-w.ladder.Width(0), e.ts+w.ladder.Width(0), e.ts+aheadMS)
-		if near >= int64(w.plan.exact) || e.shaky {
+		if near >= int64(w.plan.exact) || e.shaky || !e.exact {
 			return false
 		}
 	}

@@ -94,7 +94,7 @@ func (w *world) acquireValues() {
 	if len(keys) > 1 && op.Checks[1].N > 0 {
 		k := w.truth(keys[1])
 		w.record(k, own, now, op.Checks[1].N)
-		k.log = append(k.log, event{ts: now, n: op.Checks[1].N})
+		w.log(k, now, op.Checks[1].N)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestShadowThatNoRequestNames(t *testing.T) {
 	unasked("near")
 	b.acquire(step{key: "other", n: 1, rules: []string{"near"}})
 	unasked()
-	b.now.Add(3_600_000 * 24)
+	b.now.Add(3_600_000*24 + 1000)
 	b.acquire(step{key: "k", n: 2, limits: limits})
 	b.acquire(step{key: "k", n: 1, rules: []string{"events"}, dryRun: true}) // does not count
 	b.addValues("k", "values", "c", "d")

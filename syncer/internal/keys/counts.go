@@ -32,8 +32,12 @@ func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter {
 	return counterAt(&s.arena, e.syncedRef())
 }
 
-// View returns the synced and pending counts of an entry's key.
+// View returns the synced and pending counts of an entry's key. While the store's counts are
+// unknown, a limit may have needed the key to be exact.
 func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View {
+	if !e.IsExact() && (!e.HasFlag(FlagCold) || s.NoStore) {
+		l = l.Blurred()
+	}
 	return leaparray.View{Ladder: l, A: s.SyncedOf(e), B: s.PendingOf(e), Now: now}
 }
 
@@ -100,6 +104,7 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 		s.PendingBuckets += int64(ch)
 		return
 	}
+	s.foldDue(e, v)
 	c := s.beginChange(e, v)
 	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
 	e.SetRewrite(folded || e.NeedsRewrite())
@@ -177,6 +182,16 @@ func (s *Keyspace) ReleaseEmptyPending(e Entry, l *leaparray.Ladder) {
 	}
 }
 
+// TakesBack reports whether an entry's pending counts take events back. If these folded and the
+// store's did not, nobody could tell which of the store's events are meant.
+func (s *Keyspace) TakesBack(e Entry) (yes bool) {
+	s.Ladder(e).EachCell(s.PendingOf(e), func(_ leaparray.Stretch, n int64) bool {
+		yes = yes || n < 0
+		return !yes
+	})
+	return yes
+}
+
 // OwesMark reports whether the store does not know yet that events lie ahead of the present.
 func (s *Keyspace) OwesMark(e Entry, l *leaparray.Ladder) bool {
 	mark, marked := l.Marked(s.PendingOf(e))
@@ -191,6 +206,7 @@ func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch,
 	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
 		return
 	}
+	s.foldDue(e, &v)
 	c, folded := s.beginChange(e, &v), false
 	switch {
 	case n != 0:
@@ -224,9 +240,22 @@ func (s *Keyspace) AddFlushed(e Entry, at leaparray.Stretch, n int64) (known boo
 // Fold folds the buckets of an entry.
 func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) {
 	v := s.View(e, l, now)
-	c := s.beginChange(e, &v)
+	s.fold(e, &v)
+}
+
+func (s *Keyspace) fold(e Entry, v *leaparray.View) {
+	c := s.beginChange(e, v)
 	c.v.Fold(&c.alloc, v.ExactFrom())
 	s.endChange(c, 0)
+	*v = c.v
+}
+
+// foldDue folds an entry with this view, if it needs no larger block then.
+func (s *Keyspace) foldDue(e Entry, v *leaparray.View) {
+	if v.HasManyDue() {
+		s.fold(e, v)
+		e.SetRewrite(true)
+	}
 }
 
 // ReplaceSynced replaces all synced buckets of a key with loaded. A negative one is offset against

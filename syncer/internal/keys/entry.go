@@ -13,10 +13,10 @@ import (
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    largest known count of the key that a companion belongs to (45), whether it
-//	          has to be read before the store may get its content (1), whether it has
-//	          values in place of counts (1), whether the store has the key in another form (1),
-//	          length of namespace (7) and key (9)
+//	word 2    largest known count of the key that a companion belongs to (44), whether a limit
+//	          needs it to be exact (1), whether it has to be read before the store may get
+//	          its content (1), whether it has values in place of counts (1), whether the
+//	          store has the key in another form (1), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for two cells
 //
@@ -32,7 +32,8 @@ const (
 	rewriteBit   = 1 << 47
 	valuesBit    = 1 << 46
 	needsReadBit = 1 << 45
-	low45        = 1<<45 - 1
+	exactBit     = 1 << 44
+	low44        = 1<<44 - 1
 	low24        = 1<<24 - 1
 	low32        = 1<<32 - 1
 )
@@ -166,14 +167,20 @@ func (e Entry) isCompanion() bool {
 // IsValues reports whether the entry holds different values.
 func (e Entry) IsValues() bool { return e[2]&valuesBit != 0 }
 
-func (e Entry) accompanied() uint64 { return e[2] & low45 }
+func (e Entry) accompanied() uint64 { return e[2] & low44 }
 
 // setAccompanied raises the largest known count of the key that a companion belongs to.
 func (e Entry) setAccompanied(n float64) {
 	if n > float64(e.accompanied()) {
-		e[2] = e[2]&^low45 | uint64(min(n, low45))
+		e[2] = e[2]&^low44 | uint64(min(n, low44))
 	}
 }
+
+// IsExact reports whether the newest events keep their millisecond, because a limit needs it.
+func (e Entry) IsExact() bool { return e[2]&exactBit != 0 }
+
+// SetExact makes a key exact from now on.
+func (e Entry) SetExact() { e[2] |= exactBit }
 
 // NeedsRewrite reports whether the store may have the key in another form than memory: the key has
 // folded in memory since it was last written, or the store has a log of it.

@@ -112,6 +112,9 @@ func (s *Keyspace) Insert(hash uint32, ns, key []byte, space int) arena.Ref {
 	if e.setName(ns, key); twotier.IsValues(ns) {
 		e[2] |= valuesBit
 	}
+	if e.isCompanion() {
+		e.SetExact()
+	}
 	e.setNamespaceIndex(space)
 	s.table.Insert(hash, r)
 	s.Names.all[space].Keys.Add(1)
