@@ -41,8 +41,8 @@ func (v View) HasManyDue() bool {
 	return false
 }
 
-// KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many events
-// as need theirs are later, or came within the finest width before it.
+// KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many
+// events as need theirs are later, or came within the finest width before it.
 func (v View) KeepsMillisecond(ts int64) bool {
 	l := v.Ladder
 	if l.exact == 0 {

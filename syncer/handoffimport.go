@@ -123,7 +123,7 @@ func (h *handoff) install(k *KeyState) {
 	}
 	e := h.keys.EntryAt(at)
 	if !h.resetting(hash, e) {
-		learnExact(e, k.Buckets, nil)
+		learnExact(e, k.Buckets)
 		h.applyLoaded(e, k.Buckets)
 		h.logs.take(h.shared, k.NS, k.Key)
 		e.SetRewrite(!e.IsValues())

@@ -211,7 +211,7 @@ func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
 
 // applyRead is applyLoaded for what the store has just returned of a key.
 func (b *ledger) applyRead(e keys.Entry, k *store.KeyRound) {
-	learnExact(e, k.Loaded, k.Adds)
+	learnExact(e, k.Loaded)
 	b.applyLoaded(e, k.Loaded)
 	if k.LoadedLog > 0 || slices.ContainsFunc(k.Loaded, holdsNone) {
 		e.SetRewrite(true)
@@ -226,13 +226,10 @@ func (b *ledger) applyRead(e keys.Entry, k *store.KeyRound) {
 }
 
 // learnExact makes a key exact if others have counted single milliseconds of it, because a limit
-// needs them. Own are buckets that this counter has just added.
-func learnExact(e keys.Entry, loaded, own []store.Bucket) {
-	if !e.IsExact() && slices.ContainsFunc(loaded, func(b store.Bucket) bool {
-		return b.Width == 1 && !slices.ContainsFunc(own, func(add store.Bucket) bool {
-			return add.Stretch == b.Stretch && add.N == b.N
-		})
-	}) {
+// needs them.
+func learnExact(e keys.Entry, loaded []store.Bucket) {
+	if !e.IsExact() &&
+		slices.ContainsFunc(loaded, func(b store.Bucket) bool { return b.Width == 1 }) {
 		e.SetExact()
 	}
 }

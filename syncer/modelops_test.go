@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,14 +37,10 @@ func (w *world) ask(k *truth, limits []twotier.Limit) {
 }
 
 // log records that an event was counted. It is exact if a limit needed that and the counter
-// certainly still has the key in memory, or learns it from exact events in the store.
+// certainly still has the key in memory.
 func (w *world) log(k *truth, ts, n int64) {
-	e := event{ts: ts, n: n}
-	e.exact = k.asked.starts == w.starts && w.now() < k.asked.at+keptFor ||
-		slices.ContainsFunc(k.log, func(e event) bool {
-			return e.exact && e.n > 0 && w.alive(w.coarse(e.ts))
-		})
-	k.log = append(k.log, e)
+	exact := k.asked.starts == w.starts && w.now() < k.asked.at+keptFor
+	k.log = append(k.log, event{ts: ts, n: n, exact: exact})
 }
 
 type event struct {

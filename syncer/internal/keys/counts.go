@@ -32,10 +32,9 @@ func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter {
 	return counterAt(&s.arena, e.syncedRef())
 }
 
-// View returns the synced and pending counts of an entry's key. While the store's counts are
-// unknown, a limit may have needed the key to be exact.
+// View returns the synced and pending counts of an entry's key.
 func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View {
-	if !e.IsExact() && (!e.HasFlag(FlagCold) || s.NoStore) {
+	if !e.IsExact() {
 		l = l.Blurred()
 	}
 	return leaparray.View{Ladder: l, A: s.SyncedOf(e), B: s.PendingOf(e), Now: now}
