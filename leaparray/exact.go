@@ -22,25 +22,6 @@ func (v View) HasSpareMoments() bool {
 	return n > 2*int(v.Ladder.exact)+slack
 }
 
-// HasManyDue reports whether folding gives more room for sparse cells than larger blocks would.
-func (v View) HasManyDue() bool {
-	for _, c := range [2]Counter{v.A, v.B} {
-		if len(c) == 0 || c.sparseLen() < slack {
-			continue
-		}
-		ages, from, due := v.Ladder.ages(v.Now), v.ExactFrom(), 0
-		for _, w := range v.Ladder.sparse(c) {
-			if into, ok := ages.foldTarget(v.Ladder.stretchOf(w)); ok && into.End() <= from {
-				due++
-			}
-		}
-		if due >= slack/2 {
-			return true
-		}
-	}
-	return false
-}
-
 // KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many
 // events as need theirs are later, or came within the finest width before it.
 func (v View) KeepsMillisecond(ts int64) bool {

@@ -103,7 +103,6 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 		s.PendingBuckets += int64(ch)
 		return
 	}
-	s.foldDue(e, v)
 	c := s.beginChange(e, v)
 	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
 	e.SetRewrite(folded || e.NeedsRewrite())
@@ -205,7 +204,6 @@ func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch,
 	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
 		return
 	}
-	s.foldDue(e, &v)
 	c, folded := s.beginChange(e, &v), false
 	switch {
 	case n != 0:
@@ -239,22 +237,9 @@ func (s *Keyspace) AddFlushed(e Entry, at leaparray.Stretch, n int64) (known boo
 // Fold folds the buckets of an entry.
 func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) {
 	v := s.View(e, l, now)
-	s.fold(e, &v)
-}
-
-func (s *Keyspace) fold(e Entry, v *leaparray.View) {
-	c := s.beginChange(e, v)
+	c := s.beginChange(e, &v)
 	c.v.Fold(&c.alloc, v.ExactFrom())
 	s.endChange(c, 0)
-	*v = c.v
-}
-
-// foldDue folds an entry with this view, if it needs no larger block then.
-func (s *Keyspace) foldDue(e Entry, v *leaparray.View) {
-	if v.HasManyDue() {
-		s.fold(e, v)
-		e.SetRewrite(true)
-	}
 }
 
 // ReplaceSynced replaces all synced buckets of a key with loaded. A negative one is offset against
