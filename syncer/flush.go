@@ -201,7 +201,7 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	if r.Now == 0 {
 		r.Now = f.keys.Clock.Now()
 	}
-	if e.NeedsRewrite() && !e.IsValues() && !f.keys.TakesBack(e) {
+	if e.NeedsRewrite() && f.keys.ShouldFold(e) {
 		f.keys.Fold(e, f.keys.Ladder(e), r.Now)
 	}
 	first := len(r.Buckets)

@@ -180,14 +180,23 @@ func (s *Keyspace) ReleaseEmptyPending(e Entry, l *leaparray.Ladder) {
 	}
 }
 
-// TakesBack reports whether an entry's pending counts take events back. If these folded and the
-// store's did not, nobody could tell which of the store's events are meant.
-func (s *Keyspace) TakesBack(e Entry) (yes bool) {
-	s.Ladder(e).EachCell(s.PendingOf(e), func(_ leaparray.Stretch, n int64) bool {
-		yes = yes || n < 0
-		return !yes
+// manyCells is from how many cells on a key folds before it is rewritten in the store.
+const manyCells = 64
+
+// ShouldFold reports whether an entry should fold before it is rewritten in the store: it has many
+// cells, and its pending counts take no events back. If these folded and the store's did not,
+// nobody could tell which of the store's events are meant.
+func (s *Keyspace) ShouldFold(e Entry) bool {
+	l, pending := s.Ladder(e), s.PendingOf(e)
+	if e.IsValues() || l.CellCount(s.SyncedOf(e))+l.CellCount(pending) < manyCells {
+		return false
+	}
+	takes := false
+	l.EachCell(pending, func(_ leaparray.Stretch, n int64) bool {
+		takes = takes || n < 0
+		return !takes
 	})
-	return yes
+	return !takes
 }
 
 // OwesMark reports whether the store does not know yet that events lie ahead of the present.
