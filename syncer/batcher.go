@@ -141,8 +141,8 @@ func (l *batcher) flushAll(parts []*partition) (verify bool) {
 	for _, p := range parts {
 		now := time.Now()
 		p.mu.Lock()
-		p.dirty.Due = true
 		p.markSharedDirty(l.opt.Now())
+		p.dirty.MakeDue()
 		verify = verify || p.flushing.verifyWithin(0, now)
 		p.mu.Unlock()
 		l.enqueue(p, now)

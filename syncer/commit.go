@@ -73,7 +73,7 @@ func (p *partition) ackedMark(ticket uint64, keys []countedKey,
 	case !worthwhile():
 		return store.Mark{}, nil, errFailing
 	}
-	p.dirty.Due = true
+	p.dirty.MakeDue()
 	return store.Mark{}, p.settled.nextNews(), nil
 }
 
@@ -96,7 +96,9 @@ func (p *partition) lastTicket() uint64 {
 func (p *partition) flushUpTo(ticket uint64) {
 	p.mu.Lock()
 	flushed := p.dirty.AckedTicket >= ticket
-	p.dirty.Due = p.dirty.Due || !flushed
+	if !flushed {
+		p.dirty.MakeDue()
+	}
 	p.mu.Unlock()
 	if !flushed {
 		p.flusher.schedule(p)

@@ -57,8 +57,7 @@ func (f *flushing) nextRound(now time.Time) *rounds.Round {
 // Otherwise a delayed copy of a round that named no epoch might arrive after the store has lost
 // everything, be applied, and its counts be restored a second time.
 func (f *flushing) cutFirst(now time.Time) *rounds.Round {
-	if len(f.outbox.Queue) == 0 && !f.loads.Exclusive && !(f.dirty.Due && !f.dirty.IsEmpty()) &&
-		!f.verifyDue(now) {
+	if len(f.outbox.Queue) == 0 && !f.loads.Exclusive && !f.dirty.IsDue() && !f.verifyDue(now) {
 		return nil
 	}
 	r := f.scratch.round(f.ledger)
@@ -153,16 +152,12 @@ func (f *flushing) addExclusiveLoads(r *rounds.Round) {
 	}
 }
 
-// addDirty adds the dirty keys.
+// addDirty adds the dirty keys that are due.
 func (f *flushing) addDirty(r *rounds.Round) {
 	f.dirty.BeginCut()
-	for taken := 0; f.dirty.Due && !r.Full(); taken++ {
+	for taken := 0; f.dirty.IsDue() && !r.Full(); taken++ {
 		if taken%keys.PrefetchAtOnce == 0 {
 			f.prefetchDirty()
-		}
-		if f.dirty.IsEmpty() {
-			f.dirty.Due = false
-			return
 		}
 		at, e := f.popDirty()
 		// Otherwise all its counts were taken already, or the store refuses it.

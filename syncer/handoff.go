@@ -82,7 +82,7 @@ func (h *handoff) prepare() {
 
 // cutAll cuts all keys on the dirty list.
 func (h *handoff) cutAll() (rounds []*rounds.Round) {
-	h.dirty.Due = true
+	h.dirty.MakeDue()
 	for !h.dirty.IsEmpty() {
 		r := h.newRound()
 		h.flushing.addDirty(r)
@@ -104,7 +104,7 @@ func (h *handoff) cancel() bool {
 	h.outbox.Queue, h.rounds, h.ownership = h.rounds, nil, handingOff
 	h.dirty.CancelHandOff()
 	h.store.BeginGeneration() // another counter may have begun to decide
-	h.dirty.Due = true
+	h.dirty.MakeDue()
 	h.reportOwed()
 	return true
 }

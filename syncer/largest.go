@@ -30,10 +30,12 @@ type weighed struct {
 // the round. They stay on the dirty list. When their turn comes, they only flush newer counts, if
 // any.
 func (f *flushing) addLargest(r *rounds.Round, now time.Time) {
-	some := f.dirty.Listed()
-	if !f.dirty.Due || len(some) <= r.Most || f.overdue(now) {
+	some, pause := f.dirty.Listed(), 2*f.opt.FlushInterval
+	if !f.dirty.IsDue() || len(some) <= r.Most || f.overdue(now) ||
+		now.Sub(f.dirty.WeighedAt) < pause {
 		return
 	}
+	f.dirty.WeighedAt = now
 	if f.dirty.Weighed >= len(some) {
 		f.dirty.Weighed = 0
 	}

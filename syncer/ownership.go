@@ -114,7 +114,7 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	case p.phase == stopped:
 		return nil, twotier.ErrClosed
 	default:
-		p.dirty.Due = true
+		p.dirty.MakeDue()
 		return p.settled.nextNews(), nil
 	}
 	return nil, nil
@@ -171,7 +171,8 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	defer p.mu.Unlock()
 	p.cancelHandoff()
 	p.handoff.accept(h, p.ownership == owned)
-	p.ownership, p.dirty.Due = owned, true
+	p.ownership = owned
+	p.dirty.MakeDue()
 	p.settled.wake()
 	p.flusher.schedule(p)
 }

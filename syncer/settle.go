@@ -14,7 +14,6 @@ import (
 func (f *flushing) settle(r *rounds.Round) (more bool) {
 	f.totals.batchesOK.Add(1)
 	f.outbox.Flight = nil
-	first := !f.store.IsKnown()
 	void := r.Generation != f.store.Generation
 	if void {
 		f.voidLoads(r)
@@ -33,8 +32,7 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 			f.keys.EntryAt(at).SetGen(f.store.Generation - 1)
 		}
 	}
-	more = f.dirty.Due && !f.dirty.IsEmpty() && (first || r.Full()) || f.loads.Exclusive ||
-		len(f.outbox.Queue) > 0
+	more = f.dirty.IsDue() || f.loads.Exclusive || len(f.outbox.Queue) > 0
 	f.parked.ClearSinceIfEmpty()
 	f.scratch.recycle(f.ledger, r)
 	return more

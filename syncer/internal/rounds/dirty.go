@@ -19,11 +19,15 @@ import (
 type DirtyList struct {
 	refs    []arena.Ref
 	first   int           // refs before this position are off the list
-	Due     bool          // by the clock, or because a caller waits; a load alone flushes nothing
-	Weighed int           // how many keys the search for the largest counts has seen
 	Shift   *shifts.Shift // roused with every push
+	CutAt   time.Time     // when due keys were cut last
+	Weighed int           // how many keys the search for the largest counts has seen
+	// WeighedAt is when that search was made last.
+	WeighedAt time.Time
 
 	LastTicket  uint64 // drawn last
+	dueTicket   uint64 // up to here, keys are to be flushed now
+	dueAgain    bool   // the next cut moves dueTicket to the end of the list
 	CutTicket   uint64 // up to here, keys are off the list: in a round, or had nothing to flush
 	AckedTicket uint64 // up to here, counts are in the store
 	// Tickets above handedOffFrom, up to and including handedOffTo, were handed off before their
@@ -85,8 +89,23 @@ func (d *DirtyList) Pop() arena.Ref {
 	return r
 }
 
-// BeginCut marks the start of a cut: if the list is due, all later counts belong to a new batch.
-func (d *DirtyList) BeginCut() { d.drawing = d.drawing && !d.Due }
+// MakeDue makes the keys on the list due, by the clock or because a caller waits. The next rounds
+// flush all that are on the list when the first of these rounds is cut. Keys that are pushed later
+// wait for the next call, so that no key is flushed twice for one call.
+func (d *DirtyList) MakeDue() { d.dueTicket, d.dueAgain = d.LastTicket, true }
+
+// IsDue reports whether keys are due.
+func (d *DirtyList) IsDue() bool { return d.CutTicket < d.dueTicket }
+
+// BeginCut marks the start of a cut of the due keys: all later counts belong to a new batch.
+func (d *DirtyList) BeginCut() {
+	if !d.IsDue() {
+		return
+	}
+	if d.CutAt, d.drawing = time.Now(), false; d.dueAgain {
+		d.dueTicket, d.dueAgain = d.LastTicket, false
+	}
+}
 
 // Move updates the references to entries that have moved.
 func (d *DirtyList) Move(to map[arena.Ref]arena.Ref) {
@@ -145,7 +164,7 @@ func (d *DirtyList) HandedOffRefused(hash uint32, ticket uint64) bool {
 // Clear empties the list, and marks every ticket as acknowledged.
 func (d *DirtyList) Clear() {
 	d.refs, d.first, d.batches, d.drawing = nil, 0, nil, false
-	d.CutTicket, d.AckedTicket = d.LastTicket, d.LastTicket
+	d.dueTicket, d.CutTicket, d.AckedTicket = d.LastTicket, d.LastTicket, d.LastTicket
 }
 
 // ParkedKeys are keys that the store refuses. They stay pending, out of the way of other keys, and

@@ -52,7 +52,7 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 				d.Push(1)
 				time.Sleep(time.Second)
 			}
-			d.Due = true
+			d.MakeDue()
 			d.BeginCut()
 			if batch > 0 {
 				continue
@@ -77,12 +77,43 @@ func TestOldestIsThatOfTheFirstBatchNotAcknowledged(t *testing.T) {
 	})
 }
 
+// TestKeysBecomeDueTogether: keys that are pushed once a cut of the due ones has begun are neither
+// due with them nor as old.
+func TestKeysBecomeDueTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDirtyList()
+		d.Push(1)
+		d.MakeDue()
+		d.Push(2)
+		var later []time.Time
+		for range 2 { // a round with one of the keys each
+			if !d.IsDue() {
+				t.Error("a key is not due")
+			}
+			d.BeginCut()
+			d.Pop()
+			time.Sleep(time.Second)
+			d.Push(3)
+			later = append(later, time.Now())
+		}
+		if d.AckedTicket = d.CutTicket; d.IsDue() || !d.OldestTime().Equal(later[0]) {
+			t.Errorf("due: %v; the oldest is from %v, want %v", d.IsDue(), d.OldestTime(), later)
+		}
+		if d.MakeDue(); !d.IsDue() {
+			t.Error("no key is due")
+		}
+		if d.Clear(); d.IsDue() {
+			t.Error("nothing is on the list, and due")
+		}
+	})
+}
+
 // TestBatchesThatAreAcknowledgedAreForgotten flushes again and again without asking for the oldest.
 func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
 	d := newDirtyList()
 	for range 1000 {
 		d.Push(1)
-		d.Due = true
+		d.MakeDue()
 		d.BeginCut()
 		d.Pop()
 		d.AckedTicket = d.CutTicket
