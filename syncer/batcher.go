@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type batcher struct {
 	signal chan struct{}
 	room   *room.Room   // always open if it loads
 	shifts *shifts.Plan // used if it flushes
+	linger *linger      // used if it flushes
 	// down is set while every round fails. Partitions are then tried one at a time.
 	down       bool
 	congestion congestion
@@ -55,7 +57,7 @@ func newBatcher(opt *Options, all []partition, health *health, report *reporter,
 	queue int) *batcher {
 	l := &batcher{opt: opt, health: health, report: report, all: all, queue: queue,
 		signal: make(chan struct{}, 1), congestion: newCongestion(),
-		width: newReadWidth(opt.RoundTimeout)}
+		width: newReadWidth(opt.RoundTimeout), linger: &linger{least: opt.FlushInterval}}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
 		l.room = room.New(0, opt.RoundTimeout, l.flushSoon)
@@ -63,6 +65,7 @@ func newBatcher(opt *Options, all []partition, health *health, report *reporter,
 	}
 	l.cut, l.settle = (*partition).cut, (*partition).settle
 	l.room = room.New(opt.MaxLag, opt.RoundTimeout, l.flushSoon)
+	l.linger.most = opt.longestLinger()
 	return l
 }
 
@@ -122,7 +125,8 @@ func (l *batcher) runLoad(ctx context.Context) {
 // flushShift queues the partitions that are due by the clock, and records when they are due next.
 func (l *batcher) flushShift(h *shifts.Shift) {
 	parts := l.parts[h.From:h.To]
-	if verify := l.flushAll(parts); verify && !l.down {
+	l.linger.adapt(l.room.IsFilling(), time.Now())
+	if verify := l.flushAll(parts, l.linger.now()); verify && !l.down {
 		l.queueVerifications()
 	}
 	if l.room.Waiting() > 0 {
@@ -135,12 +139,16 @@ func (l *batcher) flushShift(h *shifts.Shift) {
 	}
 }
 
-// flushAll queues partitions to flush whatever is dirty. It reports whether it is time to verify
-// any of them.
-func (l *batcher) flushAll(parts []*partition) (verify bool) {
+// flushAll queues partitions to flush whatever is dirty, unless it lingers. It reports whether it
+// is time to verify any of them.
+func (l *batcher) flushAll(parts []*partition, linger time.Duration) (verify bool) {
 	for _, p := range parts {
 		now := time.Now()
 		p.mu.Lock()
+		if linger > 0 && p.lingers(linger/2+rand.N(linger/2+1), now) {
+			p.mu.Unlock()
+			continue
+		}
 		p.markSharedDirty(l.opt.Now())
 		p.dirty.MakeDue()
 		verify = verify || p.flushing.verifyWithin(0, now)
@@ -237,6 +245,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 	err := rounds[0].Err // settled rounds are reused
 	taken = keysAccepted(rounds)
 	l.width.record(readsIn(rounds), time.Since(began))
+	l.linger.record(keysIn(rounds), time.Since(began))
 	failed := l.health.recordOutcomes(rounds, began)
 	for _, r := range rounds {
 		p := &l.all[r.Partition]
@@ -257,6 +266,14 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 		l.wake()
 	}
 	return taken
+}
+
+// keysIn returns how many keys these rounds have.
+func keysIn(rounds []*rounds.Round) (n int) {
+	for _, r := range rounds {
+		n += len(r.Keys)
+	}
+	return n
 }
 
 // keysAccepted returns how many keys the store has accepted in these rounds.

@@ -244,6 +244,12 @@ func (c *Counter) Stats() Stats {
 }
 
 // MaxStaleness bounds the age of the information behind a decision made in place of, or along with,
-// another counter: one flush interval until the other has flushed, and up to two until this one
-// reads its counts.
-func (c *Counter) MaxStaleness() time.Duration { return c.opt.FlushInterval + c.opt.maxReportAge() }
+// another counter that has as much to flush: one flush interval, longer under load, until the other
+// has flushed, and up to two until this one reads its counts.
+func (c *Counter) MaxStaleness() time.Duration {
+	linger := time.Duration(0)
+	for _, l := range c.flushers {
+		linger = max(linger, l.linger.now())
+	}
+	return c.opt.FlushInterval + linger + c.opt.maxReportAge()
+}

@@ -66,9 +66,9 @@
 // or a decision: counts that the store has not acknowledged move along as numbered rounds, which
 // the store applies once, no matter which counter sends them. A counter refuses operations on
 // another counter's keys with [twotier.ErrNotOwner], unless the operation asks for it
-// (Op.AllowNonOwner): then the counts of both meet in the store, within three flush intervals
-// ([Counter.MaxStaleness]). An Acquire whose keys belong to several counters can be reserved first
-// (Op.Reserve).
+// (Op.AllowNonOwner): then the counts of both meet in the store, within three flush intervals, or
+// longer under load ([Counter.MaxStaleness]). An Acquire whose keys belong to several counters can
+// be reserved first (Op.Reserve).
 //
 // A counter that needs another one's key very often borrows from it: [Counter.Lend] lends some of
 // the room left in the key's limits. The owner treats it as used until it has read the borrower's

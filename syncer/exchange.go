@@ -37,12 +37,24 @@ func (p *partition) cut() (r *rounds.Round, later bool) {
 func (p *partition) nextDue() (at time.Time, ever bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	if p.pinned() || !p.outbox.IsEmpty() || !p.dirty.IsEmpty() || len(p.shared) > 0 ||
-		len(p.parked.Refs) > 0 || p.loads.Exclusive || p.flushing.verifyDue(now) {
+	if now := time.Now(); !p.dirty.IsEmpty() || !p.mayRest(now) {
 		return now, true
 	}
 	return p.flushing.nextVerification()
+}
+
+// mayRest reports whether the partition has nothing to do for the store, except perhaps to flush
+// dirty keys that nobody waits for.
+func (g *guarded) mayRest(now time.Time) bool {
+	return !g.pinned() && g.outbox.IsEmpty() && len(g.shared) == 0 && len(g.parked.Refs) == 0 &&
+		!g.loads.Exclusive && !g.flushing.verifyDue(now)
+}
+
+// lingers reports whether the dirty keys wait for more of their events, until this long after the
+// last flush.
+func (g *guarded) lingers(linger time.Duration, now time.Time) bool {
+	return now.Sub(g.dirty.CutAt) < linger && !g.dirty.IsDue() && g.ownership == owned &&
+		g.phase < draining && g.mayRest(now)
 }
 
 // setExpectedState puts the state in the store's latest answer, even one to a load, into a round.

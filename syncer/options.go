@@ -65,7 +65,8 @@ type Options struct {
 	// characters.
 	Writer string
 	// FlushInterval is how long a count that nobody waits for stays only in memory, plus or minus a
-	// tenth. Default: 200 ms.
+	// tenth. Under load it is longer, up to a quarter of MaxLag, so that more events of a key share
+	// a write. Default: 200 ms.
 	FlushInterval time.Duration
 	// MaxLag bounds the age of the oldest unacknowledged count, as long as the store answers. A key
 	// that is not yet waiting for the store needs room before it is counted, see ErrBehind. Room
@@ -165,6 +166,12 @@ func (o *Options) check() error {
 			o.MaxMemory, o.Placement.Partitions)
 	}
 	return nil
+}
+
+// longestLinger is how long dirty keys linger at most: with one flush interval more, plus a tenth,
+// they wait for a quarter of the lag.
+func (o *Options) longestLinger() time.Duration {
+	return max(0, o.MaxLag/overduePart-o.FlushInterval*11/10)
 }
 
 // maxReportAge is the maximum age of the store's last report, if a decision relies on it.

@@ -105,6 +105,7 @@ func (l *batcher) minOverdue() time.Duration {
 // flushSoon makes the batcher flush early, because an operation waits for room. If the batcher has
 // partitions in its queue, it serves these first.
 func (l *batcher) flushSoon() {
+	l.linger.end()
 	l.mu.Lock()
 	idle := len(l.due) == 0
 	l.flushAgain = !idle
@@ -131,7 +132,7 @@ func (l *batcher) flushOnceIdle() {
 func (l *batcher) flushOwed() {
 	for i, p := range l.parts {
 		if p.owed.reported.Load() > 0 {
-			l.flushAll(l.parts[i : i+1])
+			l.flushAll(l.parts[i:i+1], 0)
 		}
 	}
 	l.wake()

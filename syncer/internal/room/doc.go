@@ -14,13 +14,13 @@
 // to the number of keys that the store accepts in a sixteenth of the lag, at its last measured
 // pace, and new keys up to half of that. So a flood of new keys leaves room for known ones. The
 // rest of the lag is for a store that suddenly becomes slower. If it becomes k times slower, the
-// backlog takes k/16 of the lag. The caller may serve other keys first for at most an eighth of the
-// lag: the keys with the largest counts have half of each round until the oldest key has waited for
-// a quarter. So no key waits longer than
+// backlog takes k/16 of the lag. The caller may let a key wait for a quarter of the lag before
+// that: under load keys linger until [Room.IsFilling], and the keys with the largest counts have
+// half of each round until the oldest key has waited for a quarter. So no key waits longer than
 //
-//	lag · (k/16 + 1/8)
+//	lag · (k/16 + 1/4)
 //
-// which is the lag at k = 14. docs/guarantees.md promises k = 10.
+// which is the lag at k = 12. docs/guarantees.md promises k = 10.
 //
 // The bound is never below one key. Before the first exchange the store is assumed to be slow: it
 // accepts 256 keys in half of an exchange's timeout. The weight of a measurement drops to a third

@@ -108,6 +108,9 @@ func (m *Room) fits(c Class) bool {
 	return m.owed.Load()+m.granted.Load() < m.most[c].Load()
 }
 
+// IsFilling reports whether the backlog leaves no room for new keys.
+func (m *Room) IsFilling() bool { return m.lag > 0 && !m.fits(NewKey) }
+
 // AddOwed changes the backlog by n keys, which may be negative. Keys that the store does not accept
 // at present should not be part of it: they would take room from others. Room that becomes free is
 // granted by the next call of Record, Grant or Release.
