@@ -14,6 +14,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // from returns a client that sends from an address.
@@ -42,7 +43,8 @@ func try(c *http.Client, url, body string) (int, string, error) {
 }
 
 func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
-	s, addr := open(t, httpapi.Options{Service: newFake(), MaxConns: 4, MaxConnsPerAddress: 2})
+	s, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 4,
+		MaxConnsPerAddress: 2}})
 	for range 2 {
 		c := dial(t, addr)
 		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
@@ -65,10 +67,8 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 // TestDoorsAreApart lets strangers take all connections of one endpoint; administration and nodes
 // have separate ones.
 func TestDoorsAreApart(t *testing.T) {
-	s, addr := open(t, httpapi.Options{
-		Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0",
-		MaxConns: 2, MaxConnsPerAddress: 2,
-	})
+	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0",
+		PeerListen: "127.0.0.1:0", Limits: listener.Limits{MaxConns: 2, MaxConnsPerAddress: 2}})
 	for range 2 {
 		c := dial(t, addr)
 		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
@@ -102,8 +102,8 @@ func hold(f *fake) (entered <-chan struct{}, release chan struct{}) {
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFake()
 	entered, release := hold(f)
-	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
-		RequestTimeout: 2 * time.Second})
+	s, addr := open(t, httpapi.Options{Service: f, Limits: listener.Limits{MaxMemory: 4 << 20,
+		MaxConns: 10, RequestTimeout: 2 * time.Second}})
 	url, greedy := "http://"+addr, from(t, "127.0.0.1")
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -144,8 +144,8 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestNoMemoryForTheAnswer(t *testing.T) {
 	f := newFake()
 	entered, release := hold(f)
-	_, addr := open(t, httpapi.Options{Service: f, RateLimiter: wordy{}, MaxMemory: 4 << 20,
-		MaxConns: 10, RequestTimeout: 2 * time.Second})
+	_, addr := open(t, httpapi.Options{Service: f, RateLimiter: wordy{},
+		Limits: listener.Limits{MaxMemory: 4 << 20, MaxConns: 10, RequestTimeout: 2 * time.Second}})
 	greedy := from(t, "127.0.0.1")
 	var running sync.WaitGroup
 	running.Go(func() { _, _, _ = try(greedy, "http://"+addr+"/v1/batch", adds(800)) })
@@ -169,7 +169,8 @@ func (wordy) JSON(context.Context, *twotier.Grant, []byte) ([]byte, bool, error)
 // TestBatchThatIsTooLargeSaysHowManyFit sends the number of operations that the error names, and
 // one more.
 func TestBatchThatIsTooLargeSaysHowManyFit(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 10})
+	_, addr := open(t, httpapi.Options{Service: newFake(),
+		Limits: listener.Limits{MaxMemory: 4 << 20, MaxConns: 10}})
 	batch := func(n int) (int, string) {
 		code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch", adds(n))
 		if err != nil {
@@ -204,8 +205,8 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 		})
 		return nil
 	}
-	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
-		RequestTimeout: time.Minute})
+	s, addr := open(t, httpapi.Options{Service: f, Limits: listener.Limits{MaxMemory: 4 << 20,
+		MaxConns: 10, RequestTimeout: time.Minute}})
 	var running sync.WaitGroup
 	for i := range 4 {
 		running.Go(func() {
@@ -272,8 +273,9 @@ func eventually(t *testing.T, holds func() bool, what string) {
 
 // TestBodyThatNeverFits gets a different error from a body for which there is no memory now.
 func TestBodyThatNeverFits(t *testing.T) {
-	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64,
-		MaxConnsPerAddress: 1, RequestTimeout: time.Minute})
+	s, addr := open(t, httpapi.Options{Service: newFake(),
+		Limits: listener.Limits{MaxMemory: 4 << 20, MaxConns: 64, MaxConnsPerAddress: 1,
+			RequestTimeout: time.Minute}})
 	if code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch",
 		adds(500)); code != 413 || err != nil {
 		t.Errorf("%d %.200s %v", code, body, err)
@@ -318,8 +320,9 @@ func takenBy(t *testing.T, n int, op string) (bytes int64, answer string) {
 	t.Helper()
 	f := newFake()
 	entered, release := hold(f)
-	s, addr := open(t, httpapi.Options{Service: f, Holds: documentedHolds(), MaxMemory: 256 << 20,
-		MaxConns: 10, RequestTimeout: 2 * time.Second})
+	s, addr := open(t, httpapi.Options{Service: f, Holds: documentedHolds(),
+		Limits: listener.Limits{MaxMemory: 256 << 20, MaxConns: 10,
+			RequestTimeout: 2 * time.Second}})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/rpc"
 )
@@ -190,8 +191,8 @@ func TestLongReplyOfPeer(t *testing.T) {
 // TestReplyOfPeerIsNotRefused has little memory for clients and a long reply to another node: an
 // executed message must not be answered as if nothing had been done.
 func TestReplyOfPeerIsNotRefused(t *testing.T) {
-	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{}, MaxMemory: 1 << 20,
-		RequestTimeout: time.Second})
+	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{},
+		Limits: listener.Limits{MaxMemory: 1 << 20, RequestTimeout: time.Second}})
 	w := peerhttp.New(pass)
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

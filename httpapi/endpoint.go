@@ -56,7 +56,8 @@ func (s *Server) makeEndpoints() []*endpoint {
 		d.budget = s.budget
 		if d != everyone {
 			conns := InnerConns(s.opts.MaxConns)
-			d.budget = memory.NewBudget(conns, conns, s.opts.MaxMemory/16)
+			d.budget = memory.NewBudget(listener.Limits{MaxConns: conns, MaxConnsPerAddress: conns,
+				MaxMemory: s.opts.MaxMemory / 8})
 		}
 		d.Conns = d.budget.Conns
 		d.hosts = hostname.NewCheck(s.opts.Hosts, s.opts.Tokens != nil,

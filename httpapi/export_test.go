@@ -3,7 +3,7 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -11,10 +11,10 @@ import (
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 
 // Awake returns the memory of connections that are not parked.
-func (s *Server) Awake() int64 { return s.budget.Awake.InUse() }
+func (s *Server) Awake() int64 { return s.budget.Conns.Accounts[memory.Awake].InUse() }
 
 // Reading returns the memory that requests take while they are read and answered.
-func (s *Server) Reading() int64 { return s.budget.Reading.InUse() }
+func (s *Server) Reading() int64 { return s.budget.Conns.Accounts[memory.Reading].InUse() }
 
 // Served returns the served calls: methods in lower case with a path, such as "get /healthz".
 func (s *Server) Served() map[string]bool {
@@ -52,7 +52,7 @@ type Taken struct {
 func (s *Server) Taken() Taken {
 	a := s.budget
 	t := Taken{Conns: a.Conns.InUse()}
-	for _, of := range []*account.Account{&a.Reading, &a.Answering} {
+	for _, of := range a.Conns.Accounts[:memory.Awake] {
 		t.Bytes += of.InUse()
 		t.Waiting = t.Waiting || of.HasWaiters()
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // forwardedHeader is a request of a proxy with a header of about n bytes.
@@ -88,7 +89,7 @@ func TestLongHeaders(t *testing.T) {
 // memory than one address may, and requests of others are served.
 func TestLongHeadersOfStrangers(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), Rules: testRules{},
-		MaxMemory: 16 << 20, RequestTimeout: 100 * time.Millisecond})
+		Limits: listener.Limits{MaxMemory: 16 << 20, RequestTimeout: 100 * time.Millisecond}})
 	var conns []net.Conn
 	for range 60 {
 		c := dial(t, addr)

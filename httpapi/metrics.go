@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/exposition"
+	"twotier.dev/twotier/httpapi/internal/memory"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/version"
@@ -134,5 +135,5 @@ func (s *Server) collectHTTP(e exposition.Exposition) {
 	e.Gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
 	e.Gauge("twotier_http_memory_bytes",
 		"Memory taken for what is read of clients and answered to them, beyond what any "+
-			"connection has.", s.budget.Reading.InUse()+s.budget.Answering.InUse())
+			"connection has.", s.budget.Conns.Held(memory.Awake))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // TestIdleConnectionsAreParked leaves connections idle until they are parked. They are served
@@ -54,7 +55,8 @@ func TestIdleConnectionsAreParked(t *testing.T) {
 
 // TestParkedConnectionsEnd when their idle timeout is over.
 func TestParkedConnectionsEnd(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), IdleTimeout: 300 * time.Millisecond})
+	_, addr := open(t, httpapi.Options{Service: newFake(),
+		Limits: listener.Limits{IdleTimeout: 300 * time.Millisecond}})
 	c := dial(t, addr)
 	fmt.Fprint(c, rawAdd(`{"key":"k"}`))
 	r := bufio.NewReader(c)

@@ -3,11 +3,9 @@ package httpapi
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -20,7 +18,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/forwarded"
 	"twotier.dev/twotier/httpapi/internal/memory"
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/hostname"
@@ -86,29 +83,11 @@ type Options struct {
 	// (/debug/pprof/). Default: the calls are served at Listen, and there are no profiles.
 	// PeerListen is the address for messages from other nodes. Default: Listen.
 	Admin, PeerListen string
-	// TLS is used on all addresses. Default: none, connections are plain.
-	TLS *tls.Config
-	// RequestTimeout bounds the execution of one request. Default 2s.
-	RequestTimeout time.Duration
-	// ReadTimeout bounds receiving one request, from its first byte; WriteTimeout bounds sending
-	// one answer. Default 10s each.
-	ReadTimeout, WriteTimeout time.Duration
-	// IdleTimeout is how long a connection is kept between requests. Default 75s.
-	IdleTimeout time.Duration
-	// MaxMemory bounds the bytes used by connections, request bodies, answers and sessions
-	// together, approximately. Default 160 MiB.
-	MaxMemory int64
-	// MaxConns bounds the open connections; one more is answered 429 and closed. Default: as many
-	// as fit in 7/16 of MaxMemory at 5 KiB each, 37 KiB with TLS. Admin and PeerListen have
-	// separate bounds: see [InnerConns].
-	MaxConns int
-	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
-	// address may use the same share of the memory. Default: half of MaxConns.
-	MaxConnsPerAddress int
+	// Limits have the defaults in [Defaults]. A connection beyond MaxConns is answered 429 and
+	// closed. Admin and PeerListen have separate bounds: see [InnerConns].
+	listener.Limits
 	// Collectors add to the metrics in /metrics. Their names must differ from the server's.
 	Collectors []prometheus.Collector
-	// Logger receives changes of state and panics. Default: none.
-	Logger *slog.Logger
 }
 
 // withDefaults returns o with its defaults filled in, or an error if it can't be used.
@@ -123,35 +102,13 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("httpapi: Options.Story is set, and Listen is %s; want loopback",
 			o.Listen)
 	}
-	if o.MaxMemory == 0 {
-		o.MaxMemory = 160 << 20
-	}
-	if o.MaxMemory < 1<<20 {
-		return o, fmt.Errorf("httpapi: Options.MaxMemory is %d, want at least 1 MiB", o.MaxMemory)
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	err := listener.Bounds{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
-		WriteTimeout: &o.WriteTimeout, IdleTimeout: &o.IdleTimeout, MaxConns: &o.MaxConns,
-		MaxConnsPerAddress: &o.MaxConnsPerAddress,
-	}.Fill("httpapi", 75*time.Second, ConnsFor(o.MaxMemory, o.TLS != nil))
-	return o, err
+	return o, o.Fill(Defaults())
 }
 
-// Approximate memory of a parked connection: connBytes for a goroutine, and tlsBytes for TLS.
-const (
-	connBytes = 5 << 10
-	tlsBytes  = 32 << 10
-)
-
-// ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
-func ConnsFor(bytes int64, secure bool) int {
-	each := int64(connBytes)
-	if secure {
-		each += tlsBytes
-	}
-	return int(min(bytes/16*7/each, math.MaxInt32))
+// Defaults returns the defaults of [Options].Limits. A parked connection is a goroutine.
+func Defaults() listener.Defaults {
+	return listener.Defaults{Package: "httpapi", Idle: 75 * time.Second, Memory: 160,
+		LeastMemory: 1, Conn: 5 << 10, TLS: 32 << 10, Sixteenths: 7}
 }
 
 // leastInner is the minimum number of connections for Admin and PeerListen each, unless Listen has
@@ -174,7 +131,7 @@ type Server struct {
 	access    access
 	states    *statePool
 	budget    *memory.Budget
-	nodes     *account.Share // for reading messages of other nodes
+	nodes     *listener.Share // for reading messages of other nodes
 	codes     [600]atomic.Int64
 	explainer explain.Explainer
 	process   string // no other process has this name
@@ -204,9 +161,9 @@ func New(o Options) (*Server, error) {
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.sessions.init(o.MaxMemory / 5)
 	s.states = newStatePool(o.MaxMemory / 8)
-	s.budget = memory.NewBudget(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
+	s.budget = memory.NewBudget(o.Limits)
 	nodes := max(o.MaxMemory/8, 2*peerhttp.MaxBody)
-	s.nodes = (&account.Account{Most: nodes, Each: nodes}).NewShare()
+	s.nodes = (&listener.Account{Most: nodes, Each: nodes}).NewShare()
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.endpoints = s.makeEndpoints()

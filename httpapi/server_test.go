@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
@@ -168,7 +169,8 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 // one works.
 func TestBadClientsDisturbNobody(t *testing.T) {
 	f := newFake()
-	_, addr := open(t, httpapi.Options{Service: f, ReadTimeout: 300 * time.Millisecond})
+	_, addr := open(t, httpapi.Options{Service: f,
+		Limits: listener.Limits{ReadTimeout: 300 * time.Millisecond}})
 	tests := []struct{ name, send, status string }{
 		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"},
 		{"long line", "GET /" + strings.Repeat("a", 70_000) + " HTTP/1.1\r\n\r\n", "431"},
@@ -207,7 +209,8 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 // TestClientThatNeverReads sends requests until the answers fill every buffer on the way. Then it
 // is cut off.
 func TestClientThatNeverReads(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: 100 * time.Millisecond})
+	_, addr := open(t, httpapi.Options{Service: newFake(),
+		Limits: listener.Limits{WriteTimeout: 100 * time.Millisecond}})
 	c := dial(t, addr)
 	many := []byte(strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 100))
 	for {
@@ -220,7 +223,8 @@ func TestClientThatNeverReads(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), MaxConns: 2, MaxConnsPerAddress: 2})
+	_, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 2,
+		MaxConnsPerAddress: 2}})
 	for range 2 {
 		c := dial(t, addr)
 		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
@@ -238,7 +242,7 @@ func TestPanicIsAnswered(t *testing.T) {
 	f := newFake()
 	f.fault = func(context.Context) error { panic("a bug") }
 	_, addr := open(t, httpapi.Options{Service: f,
-		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		Limits: listener.Limits{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 	c := dial(t, addr)
 	fmt.Fprint(c, rawAdd(`{"key":"k"}`))
 	if code, body := answer(t, bufio.NewReader(c)); code != 500 || strings.Contains(body, "a bug") {
@@ -319,9 +323,10 @@ func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: time.Minute})
-	secure, tlsAddr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: time.Minute,
-		TLS: server})
+	plain, addr := open(t, httpapi.Options{Service: newFake(),
+		Limits: listener.Limits{WriteTimeout: time.Minute}})
+	secure, tlsAddr := open(t, httpapi.Options{Service: newFake(),
+		Limits: listener.Limits{WriteTimeout: time.Minute, TLS: server}})
 	many := []byte(strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000))
 	for _, c := range []net.Conn{dial(t, addr), tls.Client(dial(t, tlsAddr), client)} {
 		for err = nil; err == nil; _, err = c.Write(many) {
@@ -349,7 +354,7 @@ func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 		return ctx.Err()
 	}
 	s, err := httpapi.New(httpapi.Options{Service: f, Listen: "127.0.0.1:0",
-		RequestTimeout: 200 * time.Millisecond})
+		Limits: listener.Limits{RequestTimeout: 200 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +381,8 @@ func TestRequestTimeout(t *testing.T) {
 		<-child.Done()
 		return child.Err()
 	}
-	s, err := httpapi.New(httpapi.Options{Service: f, RequestTimeout: 20 * time.Millisecond})
+	s, err := httpapi.New(httpapi.Options{Service: f,
+		Limits: listener.Limits{RequestTimeout: 20 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,8 +394,9 @@ func TestRequestTimeout(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []httpapi.Options{{}, {Service: newFake(), MaxConns: -1},
-		{Service: newFake(), ReadTimeout: -1}} {
+	for _, o := range []httpapi.Options{{},
+		{Service: newFake(), Limits: listener.Limits{MaxConns: -1}},
+		{Service: newFake(), Limits: listener.Limits{ReadTimeout: -1}}} {
 		if _, err := httpapi.New(o); err == nil {
 			t.Errorf("%+v: accepted", o)
 		}

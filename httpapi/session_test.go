@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/listener"
 )
 
 const oneAdd = `{"ops":[{"op":"add","key":"a"}]}`
@@ -274,8 +275,8 @@ func TestRepetitionWithoutMemory(t *testing.T) {
 		}
 		return nil
 	}
-	_, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
-		RequestTimeout: 500 * time.Millisecond})
+	_, addr := open(t, httpapi.Options{Service: f, Limits: listener.Limits{MaxMemory: 4 << 20,
+		MaxConns: 10, RequestTimeout: 500 * time.Millisecond}})
 	c := dial(t, addr)
 	r := bufio.NewReader(c)
 	ask := func(body string) (int, string) {

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/events"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/version"
 )
@@ -20,13 +21,11 @@ func (s *server) addResp(web *httpapi.Options) error {
 	if s.cfg.Resp == "" {
 		return nil
 	}
-	conns, each := s.connsOf(web, resp.ConnsFor(web.MaxMemory, web.TLS != nil))
 	door, err := resp.New(resp.Options{
 		Service: s.node, Rules: web.Rules, Shadow: web.Shadow, Holds: web.Holds,
 		Verdicts: web.Verdicts, Version: version.String(),
-		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
-		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
-		MaxConnsPerAddress: each, Logger: s.log,
+		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken,
+		Limits: s.limitsOf(web, resp.Defaults()),
 	})
 	if err == nil {
 		s.addDoor(web, "resp", s.cfg.Resp, door)
@@ -43,14 +42,11 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	if s.cfg.GRPC == "" {
 		return nil
 	}
-	conns, each := s.connsOf(web, envoy.ConnsFor(web.MaxMemory))
 	door, err := envoy.New(envoy.Options{
 		Limiter: limiter, Ready: func() error { _, err := s.node.Ready(); return err },
-		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
-		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
-		MaxConnsPerAddress: each, Trusted: web.TrustedProxies, Tracer: web.Tracer,
+		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken,
+		Limits: s.limitsOf(web, envoy.Defaults()), Trusted: web.TrustedProxies, Tracer: web.Tracer,
 		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
-		Logger: s.log,
 	})
 	if err == nil {
 		s.addDoor(web, "grpc", s.cfg.GRPC, door)
@@ -58,14 +54,15 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	return err
 }
 
-// connsOf returns the maximum number of connections of a door, and of one address: the configured
-// number, or else the number of the HTTP API capped by the memory.
-func (s *server) connsOf(web *httpapi.Options, fit int) (all, each int) {
-	all = min(web.MaxConns, fit)
-	if s.cfg.MaxConnections > 0 {
-		all = s.cfg.MaxConnections
+// limitsOf returns the limits of a door: those of the HTTP API. Unless the number of connections is
+// configured, the memory caps it.
+func (s *server) limitsOf(web *httpapi.Options, of listener.Defaults) listener.Limits {
+	l := web.Limits
+	if s.cfg.MaxConnections == 0 {
+		l.MaxConns = min(l.MaxConns, of.ConnsFor(l.MaxMemory, l.TLS != nil))
 	}
-	return all, min(web.MaxConnsPerAddress, all)
+	l.MaxConnsPerAddress = min(l.MaxConnsPerAddress, l.MaxConns)
+	return l
 }
 
 // door is a server of another protocol than HTTP.

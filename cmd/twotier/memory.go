@@ -69,7 +69,8 @@ func limitWeb(web *httpapi.Options, cfg config.Config) error {
 	flag, asked := "max-connections", web.MaxConns
 	if asked == 0 {
 		flag, asked = "max-connections-per-address", web.MaxConnsPerAddress
-		web.MaxConns = max(1, min(most, httpapi.ConnsFor(web.MaxMemory, web.TLS != nil)), asked)
+		fit := httpapi.Defaults().ConnsFor(web.MaxMemory, web.TLS != nil)
+		web.MaxConns = max(1, min(most, fit), asked)
 	}
 	if asked > most {
 		return fmt.Errorf("--%s: %d are more than the %d that RLIMIT_NOFILE, which is %d, is "+

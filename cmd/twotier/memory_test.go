@@ -66,10 +66,11 @@ func TestBoundsOfConnections(t *testing.T) {
 	}
 	var web httpapi.Options
 	if err := limitWeb(&web, small); err != nil || web.MaxConns < 100 ||
-		web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
+		web.MaxConns > httpapi.Defaults().ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
-	if n := httpapi.ConnsFor(webMemory(config.Store{MaxMemory: 1 << 30}), false); n < 8000 {
+	most := webMemory(config.Store{MaxMemory: 1 << 30})
+	if n := httpapi.Defaults().ConnsFor(most, false); n < 8000 {
 		t.Errorf("%d connections by default, want 8,000 and more", n)
 	}
 	huge := small

@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
@@ -73,7 +74,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	s.files = reload.New(log, s.warnOfFiles)
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
-		RequestTimeout: cfg.RequestTimeout, Logger: log, Story: shared.toldStory(),
+		Limits: listener.Limits{RequestTimeout: cfg.RequestTimeout, Logger: log},
+		Story:  shared.toldStory(),
 	}
 	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), limitWeb(&web, cfg)); err != nil {
 		return nil, err

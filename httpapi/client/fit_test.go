@@ -14,6 +14,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -131,7 +132,7 @@ func TestClientRemembersWhatFits(t *testing.T) {
 func TestCrowdAtAGate(t *testing.T) {
 	b := newBed(t, 1)
 	web, err := httpapi.New(httpapi.Options{Service: b.nodes[0].node, Listen: "127.0.0.1:0",
-		MaxMemory: 2 << 20, RequestTimeout: time.Second})
+		Limits: listener.Limits{MaxMemory: 2 << 20, RequestTimeout: time.Second}})
 	must.Succeed(t, err)
 	must.Succeed(t, web.Open(t.Context()))
 	defer func() { must.Succeed(t, web.Close(context.Background())) }()

@@ -17,6 +17,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -39,7 +40,7 @@ func overloaded(t *testing.T, attempt time.Duration) *client.Client {
 	t.Helper()
 	service := &busy{newBed(t, 1).nodes[0].node, make(chan struct{})}
 	web, err := httpapi.New(httpapi.Options{Service: service, Listen: "127.0.0.1:0",
-		MaxMemory: 1 << 20, RequestTimeout: 2 * time.Minute})
+		Limits: listener.Limits{MaxMemory: 1 << 20, RequestTimeout: 2 * time.Minute}})
 	must.Succeed(t, err)
 	must.Succeed(t, web.Open(t.Context()))
 	var hogs sync.WaitGroup

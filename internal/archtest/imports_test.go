@@ -244,8 +244,7 @@ func importMap() map[string][]string {
 		},
 		// The conventions that all listeners share.
 		"internal/metrics":  {prometheus},
-		"internal/account":  {"twotier.dev/twotier/internal/clientaddr"},
-		"internal/listener": {"twotier.dev/twotier/internal/account"},
+		"internal/listener": {"twotier.dev/twotier/internal/clientaddr"},
 		"internal/hostname": {},
 		"internal/verdicts": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions",
@@ -288,7 +287,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 		},
 		"httpapi/internal/memory": {
-			"twotier.dev/twotier/httpapi/internal/wire", "twotier.dev/twotier/internal/account",
+			"twotier.dev/twotier/httpapi/internal/wire", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/request",
 		},
 		"httpapi/internal/receive": {
@@ -307,7 +306,7 @@ func importMap() map[string][]string {
 		},
 		"httpapi": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/internal",
-			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/ask",
+			"twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/clientaddr",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/internal/explain",
@@ -321,8 +320,7 @@ func importMap() map[string][]string {
 			fastjson, metrics, prometheus, prometheusText, prometheusData,
 		},
 		"internal/resp": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/ask",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/explain", "twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/refusallog",
@@ -330,8 +328,8 @@ func importMap() map[string][]string {
 			metrics, prometheus,
 		},
 		"internal/envoy": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/account",
-			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/listener",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
+			"twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/rules",
@@ -371,12 +369,12 @@ func importMap() map[string][]string {
 		},
 		"internal/mirror": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
-			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/hostname", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/request",
 		},
 		"internal/mirror/tap": {
-			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/account",
+			"twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/strictyaml",
 		},

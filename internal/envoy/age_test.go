@@ -17,6 +17,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // holding delays the acquires of one key until it is released.
@@ -53,8 +54,8 @@ func TestConnectionsAreReplaced(t *testing.T) {
 	b := start(t)
 	h := &holding{b, "ip=held", make(chan struct{}), make(chan struct{})}
 	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(h, b.book, b.counted),
-		RequestTimeout: time.Minute, MaxConnAge: 300 * time.Millisecond,
-		MaxConnAgeGrace: time.Minute})
+		MaxConnAge: 300 * time.Millisecond, MaxConnAgeGrace: time.Minute,
+		Limits: listener.Limits{RequestTimeout: time.Minute}})
 	conn := dial(t, s, insecure.NewCredentials())
 	type answer struct {
 		from string

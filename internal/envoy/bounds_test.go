@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // dialFrom is dial from another loopback address.
@@ -69,7 +70,8 @@ func isServed(t *testing.T, conn *grpc.ClientConn, what string) {
 // TestUnfinishedRequests begins more requests than one address may have and finishes none. Another
 // address is served meanwhile, and the requests end.
 func TestUnfinishedRequests(t *testing.T) {
-	s := serve(t, envoy.Options{MaxMemory: 1 << 20, RequestTimeout: 500 * time.Millisecond})
+	s := serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 1 << 20,
+		RequestTimeout: 500 * time.Millisecond}})
 	greedy := dialFrom(t, s, "127.0.0.1")
 	ended := map[codes.Code]int{}
 	var begun []grpc.ClientStream
@@ -99,7 +101,8 @@ func TestUnfinishedRequests(t *testing.T) {
 // TestStreamsThatStay opens more streams than one address may have. Refused streams take nothing
 // from requests.
 func TestStreamsThatStay(t *testing.T) {
-	s := serve(t, envoy.Options{MaxMemory: 8 << 20, RequestTimeout: 100 * time.Millisecond})
+	s := serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 8 << 20,
+		RequestTimeout: 100 * time.Millisecond}})
 	conn := dialFrom(t, s, "127.0.0.1")
 	var stayed []healthv1.Health_WatchClient
 	for range 40 { // one address has 256 KiB for streams, enough for 2

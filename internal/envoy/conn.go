@@ -10,12 +10,15 @@ import (
 	"twotier.dev/twotier/internal/listener"
 )
 
-// The shares of a client, in the order of the accounts in New.
+// The accounts of memory. A request takes from calls and then from works, which has room for a
+// message of 16 KiB of each request that calls admits, so such requests don't wait for each other
+// in a circle.
 const (
-	calls = iota
-	holding
-	works
-	streams
+	calls   = iota // of every request
+	holding        // of frames that are held back meanwhile
+	works          // of longer messages, executing and answering
+	streams        // of long-lived streams
+	accounts
 )
 
 // conn is a connection and the requests on it.

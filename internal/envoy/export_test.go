@@ -4,18 +4,23 @@ package envoy
 var NewCodec = newCodec
 
 // CallBytes returns the memory for all requests.
-func (s *Server) CallBytes() int64 { return s.calls.Most + s.held.Most + s.works.Most }
-
-// CallBytesInUse returns the memory that requests hold.
-func (s *Server) CallBytesInUse() int64 {
-	return s.calls.InUse() + s.held.InUse() + s.works.InUse()
+func (s *Server) CallBytes() (most int64) {
+	for _, of := range s.conns.Accounts[:streams] {
+		most += of.Most
+	}
+	return most
 }
 
+// CallBytesInUse returns the memory that requests hold.
+func (s *Server) CallBytesInUse() int64 { return s.conns.Held(streams) }
+
 // IsAwaited reports whether a request waits for memory.
-func (s *Server) IsAwaited() bool { return s.calls.HasWaiters() || s.works.HasWaiters() }
+func (s *Server) IsAwaited() bool {
+	return s.conns.Accounts[calls].HasWaiters() || s.conns.Accounts[works].HasWaiters()
+}
 
 // StreamBytesInUse returns the memory that long-lived streams hold.
-func (s *Server) StreamBytesInUse() int64 { return s.streams.InUse() }
+func (s *Server) StreamBytesInUse() int64 { return s.conns.Accounts[streams].InUse() }
 
 // Conns returns the number of connections.
 func (s *Server) Conns() int { return s.conns.InUse() }

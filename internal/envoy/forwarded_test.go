@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // entries encodes a descriptor as Envoy does: names and values in turn, of any bytes.
@@ -82,7 +83,8 @@ func TestValuesAreAnyBytes(t *testing.T) {
 // TestLongValues sends the longest headers that Envoy accepts by default, in as many descriptors as
 // a request may have. Each value has a separate limit, whichever of its bytes differs.
 func TestLongValues(t *testing.T) {
-	conn := dial(t, serve(t, envoy.Options{MaxMemory: 128 << 20}), insecure.NewCredentials())
+	conn := dial(t, serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 128 << 20}}),
+		insecure.NewCredentials())
 	long := strings.Repeat("x", 33_000)
 	for i, want := range []string{"OK", "OK", "OK", "OK", "OK", "OVER_LIMIT"} {
 		code, err := askRaw(t.Context(), conn, forwarded(entries("user", long)))

@@ -37,5 +37,5 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		"gRPC connections closed because an answer was not read in time.", s.counters.unread.Load())
 	to.Gauge("twotier_grpc_memory_bytes",
 		"Memory of gRPC requests, until their answers are written.",
-		s.calls.InUse()+s.held.InUse()+s.works.InUse()+s.streams.InUse())
+		s.conns.Held(accounts))
 }

@@ -2,10 +2,7 @@ package envoy
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/metrics"
@@ -38,17 +34,8 @@ type Options struct {
 	// connect may do everything. AdminToken also grants everything.
 	Tokens     ask.Tokens
 	AdminToken string
-	// TLS is used for all connections. Default: none, connections are in plain text.
-	TLS *tls.Config
-	// RequestTimeout bounds the execution of one request. Default 2s.
-	RequestTimeout time.Duration
-	// MaxMemory bounds the bytes used by connections and requests, approximately. Default 32 MiB.
-	MaxMemory int64
-	// MaxConns bounds the open connections. Default: [ConnsFor] MaxMemory.
-	MaxConns int
-	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). Default:
-	// half of MaxConns.
-	MaxConnsPerAddress int
+	// Limits have the defaults in [Defaults]. One address may use half of the memory.
+	listener.Limits
 	// MaxConnAge is how long a connection lasts, give or take a tenth, before its client is asked
 	// to open another one. MaxConnAgeGrace is how long the requests on it may then last before it
 	// is closed. 0 means for ever.
@@ -58,8 +45,6 @@ type Options struct {
 	Trusted []netip.Prefix
 	// Tracer records a span of each request in a recorded trace. Default: none.
 	Tracer trace.Tracer
-	// Logger receives state changes. Default: none.
-	Logger *slog.Logger
 }
 
 const (
@@ -83,29 +68,21 @@ const (
 	stopGrace = time.Second
 )
 
-// ConnsFor returns the default [Options].MaxConns for a [Options].MaxMemory of this many bytes.
-func ConnsFor(bytes int64) int { return int(max(1, bytes/2/connBytes)) }
+// Defaults returns the defaults of [Options].Limits.
+func Defaults() listener.Defaults {
+	return listener.Defaults{Package: "envoy", Memory: 32, LeastMemory: 1, Conn: connBytes,
+		Sixteenths: 8}
+}
 
 // withDefaults returns o with its defaults filled in, or an error if o can't be used.
 func (o Options) withDefaults() (Options, error) {
 	if o.Limiter == nil || o.Listen == "" {
 		return o, errors.New("envoy: Options needs Limiter and Listen")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
 	}
-	if o.MaxMemory == 0 {
-		o.MaxMemory = 32 << 20
-	}
-	if o.MaxMemory < 1<<20 {
-		return o, fmt.Errorf("envoy: Options.MaxMemory is %d, want at least 1 MiB", o.MaxMemory)
-	}
-	err := listener.Bounds{RequestTimeout: &o.RequestTimeout, MaxConns: &o.MaxConns,
-		MaxConnsPerAddress: &o.MaxConnsPerAddress}.Fill("envoy", 0, ConnsFor(o.MaxMemory))
-	return o, err
+	return o, o.Fill(Defaults())
 }
 
 // Server serves a [Limiter] over gRPC. Its methods may be called from several goroutines.
@@ -113,19 +90,13 @@ type Server struct {
 	*listener.Listener[*conn]
 	metrics.Unchecked
 
-	opts   Options
-	access ask.Access
-	conns  *account.Conns
-	health *health.Server
-	grpc   *grpc.Server
-	// calls accounts for the memory that every request takes, held for frames that are held back
-	// meanwhile, works for longer messages, executing and answering, streams for the memory of
-	// long-lived streams. A request takes from calls and then from works, which has room for a
-	// message of 16 KiB of each request that calls admits, so such requests don't wait for each
-	// other in a circle.
-	calls, held, works, streams account.Account
-	isStream                    map[string]bool // by the full name of a method
-	counters                    counters
+	opts     Options
+	access   ask.Access
+	conns    *listener.Conns
+	health   *health.Server
+	grpc     *grpc.Server
+	isStream map[string]bool // by the full name of a method
+	counters counters
 }
 
 // New returns a server that is not listening yet.
@@ -136,16 +107,16 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o, access: ask.NewAccess(o.Tokens, o.AdminToken),
 		health: health.NewServer()}
-	accounts := []*account.Account{&s.calls, &s.held, &s.works, &s.streams}
-	s.conns = account.NewConns(o.MaxConns, o.MaxConnsPerAddress, accounts...)
-	s.conns.Trust(o.Trusted)
 	// Half of the memory is for connections. One address may use half of each account.
-	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
-	part := (o.MaxMemory/2 - s.streams.Most) / 7
-	s.calls.Most, s.held.Most, s.works.Most = 2*part, part, 4*part
-	for _, a := range accounts {
-		a.Each = a.Most / 2
+	half := func(most int64) *listener.Account {
+		return &listener.Account{Most: most, Each: most / 2}
 	}
+	staying := max(2*stayBytes, o.MaxMemory/16)
+	part := (o.MaxMemory/2 - staying) / 7
+	s.conns = listener.NewConns(o.MaxConns, o.MaxConnsPerAddress, []*listener.Account{
+		calls: half(2 * part), holding: half(part), works: half(4 * part), streams: half(staying),
+	}...)
+	s.conns.Trust(o.Trusted)
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata), grpc.ConnectionTimeout(10 * time.Second),

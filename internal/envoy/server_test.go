@@ -193,14 +193,14 @@ func secured(t *testing.T) (*tls.Config, credentials.TransportCredentials) {
 
 func TestTLS(t *testing.T) {
 	config, creds := secured(t)
-	conn := dial(t, serve(t, envoy.Options{TLS: config}), creds)
+	conn := dial(t, serve(t, envoy.Options{Limits: listener.Limits{TLS: config}}), creds)
 	if code, err := ask(t.Context(), conn, "ip=1"); code != "OK" || err != nil {
 		t.Errorf("%s, %v", code, err)
 	}
 }
 
 func TestTooManyConnections(t *testing.T) {
-	s := serve(t, envoy.Options{MaxConns: 2, MaxConnsPerAddress: 1})
+	s := serve(t, envoy.Options{Limits: listener.Limits{MaxConns: 2, MaxConnsPerAddress: 1}})
 	if _, err := ask(t.Context(), dial(t, s, insecure.NewCredentials()), "ip=1"); err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,8 @@ type stream struct {
 	headers   int64 // the part of the metadata
 
 	// The connection's mutex guards the rest.
-	taken     [streams + 1]int64 // bytes of each share of the client
-	unwritten bool               // the answer is not written
+	taken     [accounts]int64 // bytes of each share of the client
+	unwritten bool            // the answer is not written
 	running   bool
 	ended     time.Time // when the execution ended
 	cancel    context.CancelFunc
@@ -176,7 +176,7 @@ func (st *stream) releaseLocked() {
 			st.conn.Client.Shares[of].Release(n)
 		}
 	}
-	st.taken = [streams + 1]int64{}
+	st.taken = [accounts]int64{}
 	if st.cancel != nil {
 		st.cancel()
 	}

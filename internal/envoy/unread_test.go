@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // hasHungUp reports whether the server has closed the connection.
@@ -47,7 +48,8 @@ func TestUnreadAnswersAreCharged(t *testing.T) {
 		{"health", healthMethod, 14000, make([]byte, 5), 14000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, envoy.Options{MaxMemory: 8 << 20, RequestTimeout: time.Second})
+			s := serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 8 << 20,
+				RequestTimeout: time.Second}})
 			r := dialRaw(t, s, "127.0.0.1")
 			most := s.CallBytes() / 2
 			for n := int64(1); n <= 3; n++ {
@@ -76,7 +78,7 @@ func TestUnreadAnswersAreCharged(t *testing.T) {
 // answer to a second one. The first takes no memory any more, and the deadline of the second still
 // ends the connection, although it has not passed when the deadline of the first does.
 func TestResetRequestsAreReleased(t *testing.T) {
-	s := serve(t, envoy.Options{RequestTimeout: time.Second})
+	s := serve(t, envoy.Options{Limits: listener.Limits{RequestTimeout: time.Second}})
 	r := dialRaw(t, s, "127.0.0.1")
 	ask := func() uint32 {
 		id := r.begin(decideMethod, 0)
@@ -122,7 +124,7 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s, err := envoy.New(envoy.Options{Limiter: start(t).Limiter, Listen: "127.0.0.1:0",
-				RequestTimeout: time.Minute})
+				Limits: listener.Limits{RequestTimeout: time.Minute}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,7 +148,8 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 // TestTinyFramesAreCharged sends a message in frames of one byte each, which take far more memory
 // than their bytes.
 func TestTinyFramesAreCharged(t *testing.T) {
-	s := serve(t, envoy.Options{MaxMemory: 2 << 20, RequestTimeout: time.Minute})
+	s := serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 2 << 20,
+		RequestTimeout: time.Minute}})
 	r := dialRaw(t, s, "127.0.0.1")
 	id, message := r.begin(decideMethod, 0), wide(t, 16, 900)
 	for i := range 1000 {
@@ -186,9 +189,9 @@ func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 // TestTrustedProxyMayUseEverything sends more concurrent requests than one address may have, from
 // the address of a proxy.
 func TestTrustedProxyMayUseEverything(t *testing.T) {
-	s := serve(t, envoy.Options{MaxMemory: 2 << 20, RequestTimeout: 5 * time.Second,
-		MaxConns: 4, MaxConnsPerAddress: 1,
-		Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
+	s := serve(t, envoy.Options{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+		Limits: listener.Limits{MaxMemory: 2 << 20, RequestTimeout: 5 * time.Second, MaxConns: 4,
+			MaxConnsPerAddress: 1}})
 	a, b := dialRaw(t, s, "127.0.0.1"), dialRaw(t, s, "127.0.0.1")
 	for range 100 {
 		a.begin(decideMethod, 0)
@@ -220,7 +223,8 @@ func TestBurstOfOneAddress(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := start(t)
 			b.gate = make(chan struct{})
-			opt := envoy.Options{Limiter: b.Limiter, RequestTimeout: time.Minute}
+			opt := envoy.Options{Limiter: b.Limiter,
+				Limits: listener.Limits{RequestTimeout: time.Minute}}
 			creds := insecure.NewCredentials()
 			if tt.secure {
 				opt.TLS, creds = secured(t)
@@ -255,7 +259,8 @@ func TestBurstOfOneAddress(t *testing.T) {
 // TestHeadersBeforeMessages sends the headers of many requests on several connections, and then
 // their messages: more than there is memory for at once. All are executed in turn.
 func TestHeadersBeforeMessages(t *testing.T) {
-	s := serve(t, envoy.Options{MaxMemory: 4 << 20, RequestTimeout: 20 * time.Second})
+	s := serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 4 << 20,
+		RequestTimeout: 20 * time.Second}})
 	const conns, requests = 8, 8
 	var clients []*raw
 	for range conns {
@@ -288,7 +293,8 @@ func TestNothingIsChargedForever(t *testing.T) {
 	}
 	t.Logf("-seed=%d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
-	s := serve(t, envoy.Options{MaxMemory: 4 << 20, RequestTimeout: 200 * time.Millisecond})
+	s := serve(t, envoy.Options{Limits: listener.Limits{MaxMemory: 4 << 20,
+		RequestTimeout: 200 * time.Millisecond}})
 	message := wide(t, 8, 500)
 	var conns []*raw
 	for range 1500 {

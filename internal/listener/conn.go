@@ -5,8 +5,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"twotier.dev/twotier/internal/account"
 )
 
 // Conn is a connection of a server. Its type embeds [Admitted].
@@ -27,7 +25,7 @@ type Admitted struct {
 	// Socket has accepted the connection.
 	Socket *Socket
 	// Client is the address of the other end, nil without [Socket].Conns.
-	Client *account.Client
+	Client *Client
 
 	end func()
 

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"twotier.dev/twotier/internal/account"
 )
 
 // ErrOpened is returned by Open if the listener has been opened or closed before.
@@ -37,7 +35,7 @@ type Socket struct {
 	// Address is a TCP address; port 0 picks a free one.
 	Address string
 	// Conns bounds the connections. Default: nothing does.
-	Conns *account.Conns
+	Conns *Conns
 	// Listener, if it is set before Open, was made elsewhere and takes the place of Address.
 	Listener net.Listener
 }

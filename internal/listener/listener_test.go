@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/listener"
 )
 
@@ -39,7 +38,7 @@ func open(t *testing.T, log io.Writer, serve func(*listener.Admitted)) (
 	t.Helper()
 	s := socket{make(chan any, 10)}
 	l := listener.New(listener.Options[*listener.Admitted]{
-		Sockets: []*listener.Socket{{Conns: account.NewConns(1, 1)}},
+		Sockets: []*listener.Socket{{Conns: listener.NewConns(1, 1)}},
 		Make:    func(a *listener.Admitted) *listener.Admitted { return a },
 		Serve:   serve,
 		Reject:  func(why string) []byte { return []byte(why) },

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // Twotier is the cluster to compare with. A *[client.Client] implements it.
@@ -44,8 +44,8 @@ type Mirror struct {
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 
-	bodies   account.Account // of requests that arrive, in bytes
-	decoding sync.Mutex      // held while a body is decoded
+	bodies   listener.Account // of requests that arrive, in bytes
+	decoding sync.Mutex       // held while a body is decoded
 
 	mu   sync.Mutex
 	book *book
@@ -61,7 +61,7 @@ func New(opt Options) (*Mirror, error) {
 		opt.Now = time.Now
 	}
 	return &Mirror{opt: opt, queue: newQueue(opt.MaxWaiting), closing: make(chan struct{}),
-		bodies: account.Account{Most: maxBodies, Each: maxBodies / 2},
+		bodies: listener.Account{Most: maxBodies, Each: maxBodies / 2},
 		cancel: func() {}, book: newBook(opt.Now().UnixMilli(), opt.CountDenied)}, nil
 }
 

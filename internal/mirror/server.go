@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/listener"
 )
@@ -41,7 +40,7 @@ func (m *Mirror) NewServer(l net.Listener, descriptors uint64) *Server {
 		}}
 	return listener.New(listener.Options[*listener.Admitted]{
 		Sockets: []*listener.Socket{{Listener: l,
-			Conns: account.NewConns(conns, conns/2, &m.bodies)}},
+			Conns: listener.NewConns(conns, conns/2, &m.bodies)}},
 		Make: func(a *listener.Admitted) *listener.Admitted { return a },
 		Run:  web.Serve, Stop: func(ctx context.Context) error { return stop(ctx, web) },
 		Reject: rejection, Logger: slog.New(slog.DiscardHandler)})
@@ -60,8 +59,8 @@ func stop(ctx context.Context, web *http.Server) error {
 type clientKey struct{}
 
 // bodiesOf returns the sender's share of the bytes of bodies.
-func (m *Mirror) bodiesOf(r *http.Request) *account.Share {
-	if c, ok := r.Context().Value(clientKey{}).(*account.Client); ok {
+func (m *Mirror) bodiesOf(r *http.Request) *listener.Share {
+	if c, ok := r.Context().Value(clientKey{}).(*listener.Client); ok {
 		return &c.Shares[0]
 	}
 	return m.bodies.NewShare()

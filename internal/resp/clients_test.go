@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/testca"
 )
@@ -46,7 +47,8 @@ func serveSecured(t *testing.T) secured {
 	}
 	texts, store := tokensOf(t, map[string]string{"app": "count,read"})
 	server := serve(t, resp.Options{Service: newService(t), Tokens: store,
-		TLS: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}})
+		Limits: listener.Limits{TLS: &tls.Config{Certificates: []tls.Certificate{pair},
+			MinVersion: tls.VersionTLS12}}})
 	s := secured{token: texts["app"], ca: filepath.Join(t.TempDir(), "ca.pem"),
 		tls: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}}
 	s.host, s.port, _ = strings.Cut(server.Addr().String(), ":")

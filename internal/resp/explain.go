@@ -60,7 +60,7 @@ func (c *conn) executeExplain(args [][]byte) errorReply {
 		return errNoMemory
 	}
 	defer c.releaseAnswer(n)
-	text, f := plan.Append(ctx, nil, c.server.answers.Most)
+	text, f := plan.Append(ctx, nil, c.server.conns.Accounts[answers].Most)
 	if f != nil {
 		return errorOfFailure(f)
 	}

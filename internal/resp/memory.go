@@ -7,12 +7,12 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// The shares of a client, in the order of the accounts in New.
+// The accounts of memory.
 const (
 	smallWorks = iota
 	largeWorks
-	queues
-	answers
+	queues  // of transactions
+	answers // that grow with the rules
 )
 
 // errNoMemory answers commands for which there is no memory. None of them has been executed.
@@ -66,7 +66,7 @@ func (c *conn) reserveWork() bool {
 // built. The whole share of an address is enough for any answer, so that it builds one large answer
 // at a time. reserveAnswer returns the number of bytes for releaseAnswer.
 func (c *conn) reserveAnswer(n int64) (taken int64, ok bool) {
-	taken = min(n, c.server.answers.Each)
+	taken = min(n, c.server.conns.Accounts[answers].Each)
 	by := time.Now().Add(c.server.opts.RequestTimeout / 2)
 	return taken, c.Client.Shares[answers].Take(taken, by)
 }
@@ -82,7 +82,7 @@ func (c *conn) finishWork() {
 		w.renewContext()
 	}
 	c.flushTally()
-	small := &c.server.smallWorks
+	small := c.server.conns.Accounts[smallWorks]
 	if lean := w.ResultCapacity() <= leanOps; lean || large || small.InUse() <= small.Most/2 {
 		c.server.works.put(w, large)
 	}

@@ -73,5 +73,5 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		"Connections of Redis clients turned away because there were too many.", s.Rejected())
 	to.Gauge("twotier_resp_memory_bytes",
 		"Memory taken for queueing, executing and answering Redis commands.",
-		s.smallWorks.InUse()+s.largeWorks.InUse()+s.queues.InUse())
+		s.conns.Held(answers))
 }

@@ -1,11 +1,7 @@
 package resp
 
 import (
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"log/slog"
-	"math"
 	"time"
 
 	"twotier.dev/twotier"
@@ -39,45 +35,19 @@ type Options struct {
 	// AdminToken also grants everything.
 	Tokens     ask.Tokens
 	AdminToken string
-	// TLS is used for all connections. Default: none, connections are in plain text.
-	TLS *tls.Config
 	// Version is the version of the program that INFO and HELLO report.
 	Version string
-	// RequestTimeout bounds the execution of the commands of one read. Default 2s.
-	RequestTimeout time.Duration
-	// ReadTimeout bounds receiving one command, from its first byte, and how long a new connection
-	// may take to authenticate; WriteTimeout bounds sending answers, give or take a quarter.
-	// Default 10s each.
-	ReadTimeout, WriteTimeout time.Duration
-	// IdleTimeout is how long a connection is kept between commands, give or take a quarter.
-	// Default 1h: clients keep connections in pools, many for half an hour.
-	IdleTimeout time.Duration
-	// MaxMemory bounds the bytes used by connections, approximately. Default 32 MiB, at least
-	// 4 MiB.
-	MaxMemory int64
-	// MaxConns bounds the open connections. Default: [ConnsFor] MaxMemory.
-	MaxConns int
-	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
-	// address may use the same share of the memory. Default: half of MaxConns.
-	MaxConnsPerAddress int
-	// Logger receives state changes and panics. Default: none.
-	Logger *slog.Logger
+	// Limits have the defaults in [Defaults]. A request is the commands of one read. ReadTimeout is
+	// also how long a new connection may take to authenticate. WriteTimeout and IdleTimeout are
+	// kept give or take a quarter.
+	listener.Limits
 }
 
-// Approximate memory, in bytes, of a connection that waits for a command: a goroutine, the buffer
-// of smallInput bytes, and the state of TLS.
-const (
-	connBytes = 8<<10 + smallInput
-	tlsBytes  = 32 << 10
-)
-
-// ConnsFor returns the default [Options].MaxConns for a [Options].MaxMemory of this many bytes.
-func ConnsFor(bytes int64, secure bool) int {
-	each := int64(connBytes)
-	if secure {
-		each += tlsBytes
-	}
-	return int(min(bytes/2/each, math.MaxInt32))
+// Defaults returns the defaults of [Options].Limits. Clients keep connections in pools, many for
+// half an hour. One that waits for a command is a goroutine and a buffer.
+func Defaults() listener.Defaults {
+	return listener.Defaults{Package: "resp", Idle: time.Hour, Memory: 32, LeastMemory: 4,
+		Conn: 8<<10 + smallInput, TLS: 32 << 10, Sixteenths: 8}
 }
 
 // withDefaults returns o with its defaults filled in, or an error if o can't be used.
@@ -85,18 +55,5 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Service == nil || o.Listen == "" {
 		return o, errors.New("resp: Options needs Service and Listen")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.MaxMemory == 0 {
-		o.MaxMemory = 32 << 20
-	}
-	if o.MaxMemory < 4<<20 {
-		return o, fmt.Errorf("resp: Options.MaxMemory is %d, want at least 4 MiB", o.MaxMemory)
-	}
-	err := listener.Bounds{RequestTimeout: &o.RequestTimeout, ReadTimeout: &o.ReadTimeout,
-		WriteTimeout: &o.WriteTimeout, IdleTimeout: &o.IdleTimeout, MaxConns: &o.MaxConns,
-		MaxConnsPerAddress: &o.MaxConnsPerAddress,
-	}.Fill("resp", time.Hour, ConnsFor(o.MaxMemory, o.TLS != nil))
-	return o, err
+	return o, o.Fill(Defaults())
 }

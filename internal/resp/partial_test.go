@@ -4,13 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/resp"
 )
 
 // TestHalfACommand checks that a connection that stops in the middle of a command ends, while an
 // idle one stays.
 func TestHalfACommand(t *testing.T) {
-	server := serve(t, resp.Options{Service: newService(t), ReadTimeout: 200 * time.Millisecond})
+	server := serve(t, resp.Options{Service: newService(t),
+		Limits: listener.Limits{ReadTimeout: 200 * time.Millisecond}})
 	idle, half := dial(t, server), dial(t, server)
 	if got := half.do("PING"); got != "PONG" {
 		t.Error(got)
@@ -25,7 +27,8 @@ func TestHalfACommand(t *testing.T) {
 // TestHalfACommandAgain stops in the middle of a command twice and completes the first: the time
 // for the second starts anew.
 func TestHalfACommandAgain(t *testing.T) {
-	server := serve(t, resp.Options{Service: newService(t), ReadTimeout: 300 * time.Millisecond})
+	server := serve(t, resp.Options{Service: newService(t),
+		Limits: listener.Limits{ReadTimeout: 300 * time.Millisecond}})
 	const begin, rest = "*2\r\n$4\r\nECHO\r\n$3\r\nab", "c\r\n"
 	for range 20 {
 		c := dial(t, server)

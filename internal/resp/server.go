@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/metrics"
@@ -27,14 +26,11 @@ type Server struct {
 	open     [commandCount]bool // commands that need no authentication
 	began    time.Time
 
-	conns                  *account.Conns
-	smallWorks, largeWorks account.Account
-	queues                 account.Account // of transactions
-	answers                account.Account // that grow with the rules
-	works                  workPool
-	buffers                sync.Pool // of *[largeInput]byte
-	counters               counters
-	lastID                 atomic.Int64
+	conns    *listener.Conns
+	works    workPool
+	buffers  sync.Pool // of *[largeInput]byte
+	counters counters
+	lastID   atomic.Int64
 }
 
 // New returns a server that is not listening yet.
@@ -48,15 +44,13 @@ func New(o Options) (*Server, error) {
 	for i := range s.commands {
 		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
 	}
-	part := float64(o.MaxConnsPerAddress) / float64(o.MaxConns)
-	share := func(sixteenths, least int64) account.Account {
-		all := max(o.MaxMemory/16*sixteenths, 2*least)
-		return account.Account{Most: all, Each: max(least, int64(float64(all)*part))}
-	}
-	s.smallWorks, s.largeWorks = share(3, workBytes(smallInput)), share(2, largeWork)
-	s.queues, s.answers = share(1, maxQueue), share(2, 1<<20)
-	s.conns = account.NewConns(o.MaxConns, o.MaxConnsPerAddress, &s.smallWorks, &s.largeWorks,
-		&s.queues, &s.answers)
+	sixteenth := o.MaxMemory / 16
+	s.conns = listener.NewConns(o.MaxConns, o.MaxConnsPerAddress, []*listener.Account{
+		smallWorks: o.Account(3*sixteenth, workBytes(smallInput)),
+		largeWorks: o.Account(2*sixteenth, largeWork),
+		queues:     o.Account(sixteenth, maxQueue),
+		answers:    o.Account(2*sixteenth, 1<<20),
+	}...)
 	s.buffers.New = func() any { return new([largeInput]byte) }
 	s.counters.errors = make([]atomic.Int64, len(errorCodes()))
 	s.Listener = listener.New(listener.Options[*conn]{

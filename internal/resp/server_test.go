@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/testca"
@@ -110,7 +111,7 @@ func TestWithdrawnToken(t *testing.T) {
 func TestStrangersAreCutOff(t *testing.T) {
 	_, store := tokensOf(t, map[string]string{"writer": "count"})
 	server := serve(t, resp.Options{Service: newService(t), Tokens: store,
-		ReadTimeout: 200 * time.Millisecond})
+		Limits: listener.Limits{ReadTimeout: 200 * time.Millisecond}})
 	c := dial(t, server)
 	if got := c.do("TT.ADD k"); got != "-NOAUTH Authentication required." {
 		t.Error(got)
@@ -207,7 +208,8 @@ func TestLongCommands(t *testing.T) {
 
 // TestTooManyConnections checks that connections beyond the bound of one address are turned away.
 func TestTooManyConnections(t *testing.T) {
-	server := serve(t, resp.Options{Service: newService(t), MaxConns: 4, MaxConnsPerAddress: 2})
+	server := serve(t, resp.Options{Service: newService(t), Limits: listener.Limits{MaxConns: 4,
+		MaxConnsPerAddress: 2}})
 	first, second := dial(t, server), dial(t, server)
 	for _, c := range []*client{first, second} {
 		if got := c.do("PING"); got != "PONG" {
@@ -237,7 +239,8 @@ func TestTooManyConnections(t *testing.T) {
 // of it, and ends the connection.
 func TestSlowReader(t *testing.T) {
 	s := newService(t)
-	server := serve(t, resp.Options{Service: s, WriteTimeout: 200 * time.Millisecond})
+	server := serve(t, resp.Options{Service: s,
+		Limits: listener.Limits{WriteTimeout: 200 * time.Millisecond}})
 	c := dial(t, server)
 	echo := command("ECHO " + strings.Repeat("x", 4000))
 	err := c.SetWriteDeadline(time.Now().Add(patience))
@@ -262,7 +265,7 @@ func TestSlowService(t *testing.T) {
 	s := newService(t)
 	s.hold = make(chan struct{})
 	const limit = 50 * time.Millisecond
-	c := dial(t, serve(t, resp.Options{Service: s, WriteTimeout: limit}))
+	c := dial(t, serve(t, resp.Options{Service: s, Limits: listener.Limits{WriteTimeout: limit}}))
 	if got := c.do("PING"); got != "PONG" {
 		t.Error(got)
 	}
@@ -276,7 +279,8 @@ func TestSlowService(t *testing.T) {
 
 // TestIdleConnectionsEnd checks that idle connections end.
 func TestIdleConnectionsEnd(t *testing.T) {
-	server := serve(t, resp.Options{Service: newService(t), IdleTimeout: 200 * time.Millisecond})
+	server := serve(t, resp.Options{Service: newService(t),
+		Limits: listener.Limits{IdleTimeout: 200 * time.Millisecond}})
 	c := dial(t, server)
 	if got := c.do("PING"); got != "PONG" {
 		t.Error(got)
@@ -323,7 +327,7 @@ func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := resp.Options{Service: newService(t), WriteTimeout: time.Minute}
+	o := resp.Options{Service: newService(t), Limits: listener.Limits{WriteTimeout: time.Minute}}
 	plain := serve(t, o)
 	o.TLS = server
 	secure := serve(t, o)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/resp"
 )
 
@@ -67,7 +68,7 @@ func repeat(n int, text string) []string {
 // other commands are not, and each way to end a transaction returns its memory.
 func TestTransactionMemory(t *testing.T) {
 	s := newService(t)
-	server := serve(t, resp.Options{Service: s, MaxMemory: 4 << 20})
+	server := serve(t, resp.Options{Service: s, Limits: listener.Limits{MaxMemory: 4 << 20}})
 	fill := command("ECHO " + strings.Repeat("x", 60_000))
 	open := func() (*client, string) {
 		c := dial(t, server)
@@ -124,7 +125,8 @@ func TestTransactionMemory(t *testing.T) {
 func TestNoMemoryForExec(t *testing.T) {
 	s := newService(t)
 	s.hold = make(chan struct{})
-	server := serve(t, resp.Options{Service: s, MaxMemory: 4 << 20, RequestTimeout: time.Second})
+	server := serve(t, resp.Options{Service: s, Limits: listener.Limits{MaxMemory: 4 << 20,
+		RequestTimeout: time.Second}})
 	waiting, c := dial(t, server), dial(t, server)
 	waiting.do("MULTI")
 	c.do("MULTI")

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // Budget bounds the resources that the clients of an endpoint use at a time: connections, memory
@@ -12,23 +12,21 @@ import (
 // for reading first, so requests can't wait for each other in a circle. Each address may only use a
 // part of everything, so that a greedy client leaves something for others.
 type Budget struct {
-	// Conns are the open connections.
-	Conns *account.Conns
-	// Reading and Answering account for the memory of requests, Awake for that of connections that
-	// are not parked.
-	Reading, Answering, Awake account.Account
+	// Conns are the open connections, and the accounts of their memory.
+	Conns *listener.Conns
 
-	served atomic.Int64    // number of awake connections, to be read without a lock
-	pages  account.Account // of metrics
-	bodies sync.Pool       // of *[PooledBody]byte
+	served atomic.Int64 // number of awake connections, to be read without a lock
+	bodies sync.Pool    // of *[PooledBody]byte
 }
 
-// The shares of a client, in the order of the accounts in NewBudget.
+// The accounts of a budget.
 const (
-	reading = iota
-	answering
-	awake
-	pages
+	// Reading and Answering are for requests.
+	Reading = iota
+	Answering
+	// Awake is for connections that are not parked.
+	Awake
+	pages // of metrics
 )
 
 // pagesBytes bounds the metrics pages that have not been read yet, to about thirty. They have a
@@ -42,19 +40,16 @@ const awakeBytes = 12 << 10
 // one address.
 const leastAwake = 64
 
-// NewBudget returns a budget of this many connections and bytes. Each address may use eachConns
-// connections and the same share of the bytes.
-func NewBudget(conns, eachConns int, bytes int64) *Budget {
-	part := float64(eachConns) / float64(conns)
-	each := int64(float64(bytes) * part)
-	b := &Budget{
-		Reading:   account.Account{Most: bytes / 4, Each: each / 4},
-		Answering: account.Account{Most: bytes - bytes/4, Each: each - each/4},
-		Awake: account.Account{Most: max(bytes/4, leastAwake*awakeBytes),
-			Each: max(each/4, leastAwake/2*awakeBytes)},
-		pages: account.Account{Most: pagesBytes, Each: max(int64(pagesBytes*part), pagesBytes/8)},
-	}
-	b.Conns = account.NewConns(conns, eachConns, &b.Reading, &b.Answering, &b.Awake, &b.pages)
+// NewBudget returns a budget of half of the memory in l. Each address may use the same share of it
+// as of the connections.
+func NewBudget(l listener.Limits) *Budget {
+	bytes := l.MaxMemory / 2
+	b := &Budget{Conns: listener.NewConns(l.MaxConns, l.MaxConnsPerAddress, []*listener.Account{
+		Reading:   l.Account(bytes/4, 0),
+		Answering: l.Account(bytes-bytes/4, 0),
+		Awake:     l.Account(bytes/4, leastAwake/2*awakeBytes),
+		pages:     l.Account(pagesBytes, pagesBytes/8),
+	}...)}
 	b.bodies.New = func() any { return new([PooledBody]byte) }
 	return b
 }

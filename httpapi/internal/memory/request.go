@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -26,31 +26,31 @@ const (
 // serves the connection. A nil Request, for a request without a connection, is unlimited.
 type Request struct {
 	budget   *Budget
-	client   *account.Client
+	client   *listener.Client
 	wait     time.Duration // how long to wait for memory
 	patience time.Duration // how long the sender waits for the answer, 0 if unknown
 
-	node      *account.Share // for reading a message of another node; nil otherwise
-	read      int64          // bytes taken for reading
-	need, got int64          // bytes that the answer needs, and bytes taken for it
-	paged     int64          // bytes taken for a metrics page, from another account
+	node      *listener.Share // for reading a message of another node; nil otherwise
+	read      int64           // bytes taken for reading
+	need, got int64           // bytes that the answer needs, and bytes taken for it
+	paged     int64           // bytes taken for a metrics page, from another account
 
 	body *[PooledBody]byte // returned to bodies by Release
 	last func()            // called by Release
 }
 
 // NewRequest returns the memory of a connection of client, which waits as long as wait for memory.
-func NewRequest(budget *Budget, client *account.Client, wait time.Duration) Request {
+func NewRequest(budget *Budget, client *listener.Client, wait time.Duration) Request {
 	return Request{budget: budget, client: client, wait: wait}
 }
 
 // Client returns the client of the connection.
-func (m *Request) Client() *account.Client { return m.client }
+func (m *Request) Client() *listener.Client { return m.client }
 
 // IsCrowded reports whether more than half of the memory for connections that are not parked is in
 // use.
 func (m *Request) IsCrowded() bool {
-	return m.budget.served.Load()*awakeBytes > m.budget.Awake.Most/2
+	return m.budget.served.Load()*awakeBytes > m.budget.Conns.Accounts[Awake].Most/2
 }
 
 // BusyProblem is the problem of a request that can't get memory now. No part of it has been
@@ -71,15 +71,15 @@ func UnansweredProblem(p *wire.Problem) *wire.Problem {
 }
 
 // readingShare returns the share for reading.
-func (m *Request) readingShare() *account.Share {
+func (m *Request) readingShare() *listener.Share {
 	if m.node != nil {
 		return m.node
 	}
-	return &m.client.Shares[reading]
+	return &m.client.Shares[Reading]
 }
 
 // ChargeNode charges the body, a message of another node, to the share from.
-func (m *Request) ChargeNode(from *account.Share) {
+func (m *Request) ChargeNode(from *listener.Share) {
 	if m != nil {
 		m.node = from
 	}
@@ -132,7 +132,7 @@ func (m *Request) ReserveExpected(n int64) *wire.Problem {
 	if m == nil || n <= OwnBytes {
 		return nil
 	}
-	return m.takeForAnswer(min(n, m.budget.Answering.Each))
+	return m.takeForAnswer(min(n, m.budget.Conns.Accounts[Answering].Each))
 }
 
 // Bytes of memory that parts of answers take, at most: a byte of a document of rules that is
@@ -157,12 +157,12 @@ func (m *Request) MostForAnswer() int64 {
 	if m == nil {
 		return math.MaxInt64
 	}
-	return OwnBytes + m.budget.Answering.Each
+	return OwnBytes + m.budget.Conns.Accounts[Answering].Each
 }
 
 // takeForAnswer takes n bytes for the answer.
 func (m *Request) takeForAnswer(n int64) *wire.Problem {
-	if !m.client.Shares[answering].Take(n, m.waitUntil(m.got)) {
+	if !m.client.Shares[Answering].Take(n, m.waitUntil(m.got)) {
 		return BusyProblem()
 	}
 	m.got += n
@@ -177,7 +177,7 @@ func (m *Request) Reserve(n int64) *wire.Problem {
 	}
 	need := m.need + n
 	if missing := need - OwnBytes - m.got; missing > 0 {
-		each := m.budget.Answering.Each
+		each := m.budget.Conns.Accounts[Answering].Each
 		if need-OwnBytes > each {
 			return &wire.Problem{Kind: wire.TooLarge,
 				Detail: fmt.Sprintf("it takes more than the %d KiB that one address may use "+
@@ -199,7 +199,7 @@ func (m *Request) ReturnUnused() {
 		return
 	}
 	if rest := m.got - max(0, m.need); rest > 0 {
-		m.client.Shares[answering].Release(rest)
+		m.client.Shares[Answering].Release(rest)
 		m.got -= rest
 	}
 }
@@ -246,7 +246,7 @@ func (m *Request) OnRelease(last func()) bool {
 // ReserveServing takes the memory for serving a connection.
 func (m *Request) ReserveServing() bool {
 	by := time.Now().Add(m.wait / 4) // nothing was read that states the sender's patience
-	ok := m.client.Shares[awake].Take(awakeBytes, by)
+	ok := m.client.Shares[Awake].Take(awakeBytes, by)
 	if ok {
 		m.budget.served.Add(1)
 	}
@@ -256,7 +256,7 @@ func (m *Request) ReserveServing() bool {
 // ReleaseServing gives back the memory for serving a connection.
 func (m *Request) ReleaseServing() {
 	m.budget.served.Add(-1)
-	m.client.Shares[awake].Release(awakeBytes)
+	m.client.Shares[Awake].Release(awakeBytes)
 }
 
 // Release gives back everything except the memory that ReserveServing took. Nothing reads or writes

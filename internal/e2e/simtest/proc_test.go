@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/listener"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
@@ -197,7 +198,8 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 
 // listen makes the process serve HTTP.
 func (p *proc) listen() (err error) {
-	opt := httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20}
+	opt := httpapi.Options{Service: p.node, Listen: p.ip + ":8080",
+		Limits: listener.Limits{MaxMemory: 8 << 20}}
 	if p.w.plan.holds {
 		p.holds = p.makesHolds()
 		opt.Holds = p.holds

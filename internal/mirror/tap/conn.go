@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/mirror"
 )
 
@@ -61,7 +61,7 @@ type reading struct {
 	queued  []queuedCall // since MULTI
 	size    int          // commands since MULTI
 	held    int64        // bytes of the calls in list and queued
-	share   *account.Share
+	share   *listener.Share
 }
 
 func newReading(t *Tap) *reading {

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/mirror"
 )
@@ -37,7 +36,7 @@ type Options struct {
 type Tap struct {
 	opt      Options
 	listener *listener.Listener[*conn]
-	calls    account.Account // that wait for their replies, in bytes
+	calls    listener.Account // that wait for their replies, in bytes
 
 	mu      sync.Mutex
 	scripts map[string]*Mapping // by SHA
@@ -56,7 +55,7 @@ func New(opt Options) (*Tap, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	t := &Tap{opt: opt, calls: account.Account{Most: maxCalls, Each: maxCallsEach},
+	t := &Tap{opt: opt, calls: listener.Account{Most: maxCalls, Each: maxCallsEach},
 		scripts: map[string]*Mapping{}, others: map[string]struct{}{}}
 	for i := range opt.Mappings {
 		if m := &opt.Mappings[i]; m.sha != "" && t.scripts[m.sha] == nil {

@@ -1,4 +1,4 @@
-package account_test
+package listener_test
 
 import (
 	"fmt"
@@ -9,18 +9,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/listener"
 )
 
 // TestWaitersOfAClientAreServedInOrder: a large request that waits is not overtaken by small ones
 // of its client, but by requests of others.
 func TestWaitersOfAClientAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := account.Account{Most: 100, Each: 60}
+		a := listener.Account{Most: 100, Each: 60}
 		greedy, other := a.NewShare(), a.NewShare()
 		var mu sync.Mutex
 		var served []string
-		take := func(name string, s *account.Share, n int64, wait time.Duration) {
+		take := func(name string, s *listener.Share, n int64, wait time.Duration) {
 			go func() {
 				ok := s.Take(n, time.Now().Add(wait))
 				mu.Lock()
@@ -52,8 +52,8 @@ func TestWaitersOfAClientAreServedInOrder(t *testing.T) {
 // exceeded, no waiter is forgotten, and nobody who gives up loses anything.
 func TestAccountsStayWithinTheirBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := account.Account{Most: 1000, Each: 600}
-		clients := []*account.Share{a.NewShare(), a.NewShare(), a.NewShare(), a.NewShare()}
+		a := listener.Account{Most: 1000, Each: 600}
+		clients := []*listener.Share{a.NewShare(), a.NewShare(), a.NewShare(), a.NewShare()}
 		gone := make(chan struct{})
 		var working sync.WaitGroup
 		for i := range 40 {

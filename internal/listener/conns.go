@@ -1,4 +1,4 @@
-package account
+package listener
 
 import (
 	"net"
@@ -11,8 +11,10 @@ import (
 // Conns counts the connections of a listener by address. Each address has a share of each of the
 // listener's accounts.
 type Conns struct {
+	// Accounts are those of [NewConns].
+	Accounts []*Account
+
 	most, each int
-	accounts   []*Account
 	trusted    []netip.Prefix
 
 	mu      sync.Mutex
@@ -22,7 +24,7 @@ type Conns struct {
 
 // Client is an address with connections.
 type Client struct {
-	// Shares are the shares of the accounts of [NewConns], in that order.
+	// Shares are the shares of the accounts, in their order.
 	Shares []Share
 
 	at      netip.Prefix
@@ -30,9 +32,10 @@ type Client struct {
 	conns   int  // guarded by Conns
 }
 
-// NewConns returns a count that allows most connections in total, and each from one address.
+// NewConns returns a count that allows most connections in total, and each from one address. The
+// accounts of what the connections hold are usually numbered by constants.
 func NewConns(most, each int, accounts ...*Account) *Conns {
-	return &Conns{most: most, each: each, accounts: accounts, clients: map[netip.Prefix]*Client{}}
+	return &Conns{Accounts: accounts, most: most, each: each, clients: map[netip.Prefix]*Client{}}
 }
 
 // Trust lets each address of these networks use all connections and accounts, such as a proxy that
@@ -51,7 +54,7 @@ func (a *Conns) Enter(from net.Addr) (c *Client, tooMany string) {
 		return nil, "too many connections to this node"
 	case c == nil:
 		c = &Client{at: at, trusted: clientaddr.Within(a.trusted, ip)}
-		for _, of := range a.accounts {
+		for _, of := range a.Accounts {
 			c.Shares = append(c.Shares, Share{of: of, whole: c.trusted})
 		}
 		a.clients[at] = c
@@ -72,6 +75,14 @@ func (a *Conns) Leave(c *Client) {
 	if c.conns == 0 {
 		delete(a.clients, c.at)
 	}
+}
+
+// Held returns the sum of what is in use of the first n accounts.
+func (a *Conns) Held(n int) (sum int64) {
+	for _, of := range a.Accounts[:n] {
+		sum += of.InUse()
+	}
+	return sum
 }
 
 // InUse returns the number of connections.
