@@ -44,7 +44,7 @@ func (s *Server) newConn(a *listener.Admitted) *conn {
 func (s *Server) runAwaitRequest(c *conn) {
 	switch err := c.awaitRequest(); {
 	case err == nil:
-		s.listener.Go(func() { s.runConn(c) })
+		s.Go(func() { s.runConn(c) })
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.isSilent():
 		s.refuseRequest(c.Conn, receive.ProblemOf(err))
@@ -63,7 +63,7 @@ func (s *Server) runConn(c *conn) {
 	c.memory.Release()
 	c.memory.ReleaseServing()
 	if c.isParked() {
-		s.listener.Go(func() { s.runAwaitRequest(c) })
+		s.Go(func() { s.runAwaitRequest(c) })
 		return
 	}
 	s.endConn(c)

@@ -188,10 +188,7 @@ func (s served) Close() error {
 // connState tracks whether a request is in progress. fasthttp calls a first request active before
 // any of it has arrived, so only Read knows; a later one may already be in fasthttp's buffer.
 func connState(nc net.Conn, state fasthttp.ConnState) {
-	c, ok := nc.(served)
-	if !ok {
-		return
-	}
+	c := nc.(served).conn
 	if state == fasthttp.StateIdle { // the answer is written
 		c.memory.Release()
 		if c.header.state == headerOpen {
@@ -295,18 +292,8 @@ func (c *conn) isSilent() bool {
 	return c.stage == fresh && c.by.IsZero()
 }
 
-// endpointOf returns the endpoint that received a request.
-func (s *Server) endpointOf(ctx *fasthttp.RequestCtx) *endpoint {
-	if c, ok := ctx.Conn().(served); ok && c.endpoint != nil {
-		return c.endpoint
-	}
-	return s.endpoints[0]
-}
+// connOf returns the connection that a request came on.
+func connOf(ctx *fasthttp.RequestCtx) *conn { return ctx.Conn().(served).conn }
 
 // memoryOf returns the memory of the connection that a request came on.
-func memoryOf(ctx *fasthttp.RequestCtx) *memory.Request {
-	if c, ok := ctx.Conn().(served); ok {
-		return &c.memory
-	}
-	return nil
-}
+func memoryOf(ctx *fasthttp.RequestCtx) *memory.Request { return &connOf(ctx).memory }

@@ -23,7 +23,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	// queries, and for some long ones. A reply to a node takes none from clients: a refusal now
 	// would mean that nothing was done.
 	m := memoryOf(ctx)
-	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.IsOfNode() {
+	if p == nil && connOf(ctx).endpoint == s.endpoints[0] && !m.IsOfNode() {
 		p = m.ReserveUpTo(int64(len(ctx.Response.Body())))
 		if p != nil && !ctx.IsGet() && !ctx.IsHead() && string(ctx.Path()) != "/v1/backtest" {
 			p = memory.UnansweredProblem(p)
@@ -37,7 +37,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if receive.HasUnreadBody(ctx) {
 		setLinger(ctx, p)
 	}
-	if s.listener.IsClosing() || receive.HasUnreadBody(ctx) {
+	if s.IsClosing() || receive.HasUnreadBody(ctx) {
 		ctx.SetConnectionClose()
 	}
 	s.countResponse(ctx)
@@ -51,7 +51,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 		ctx.SetConnectionClose()
 		return p
 	}
-	d := s.endpointOf(ctx)
+	d := connOf(ctx).endpoint
 	r, ok := d.routes[string(receive.Path(h.RequestURI()))]
 	// Nodes authenticate with their secret, and call each other by other names.
 	if r.at != peerAPI && !d.hosts.Allow(ctx.Host()) && !(r.any && s.isFromProxy(ctx)) {
@@ -122,14 +122,8 @@ func (s *Server) call(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 // countLimitProblem counts a problem caused by a limit of this server.
 func (s *Server) countLimitProblem(p *wire.Problem) {
 	if p.Limit {
-		s.listener.CountLimited()
+		s.CountLimited()
 	}
-}
-
-// Refused returns how many connections were turned away because there were too many, and how many
-// requests were refused because too much was being read, answered or remembered.
-func (s *Server) Refused() (connections, requests int64) {
-	return s.listener.Refused()
 }
 
 // checkMethod refuses methods that a route does not have.
@@ -183,7 +177,7 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 // answerUnreadable answers a request that fasthttp could not parse.
 func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := receive.ProblemOf(err)
-	if c, ok := ctx.Conn().(served); ok && receive.IsHeaderTooLong(err) && !c.header.long {
+	if c := connOf(ctx); receive.IsHeaderTooLong(err) && !c.header.long {
 		if p = c.header.moveToLargeBuffer(&c.memory); p == nil {
 			return
 		}
@@ -197,7 +191,7 @@ func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 // setLinger makes Close read the rest of a request that the client is still sending, unless the
 // client was too slow.
 func setLinger(ctx *fasthttp.RequestCtx, p *wire.Problem) {
-	if c, ok := ctx.Conn().(served); ok && (p == nil || p.Kind != wire.Timeout) {
+	if c := connOf(ctx); p == nil || p.Kind != wire.Timeout {
 		c.mu.Lock()
 		c.end = max(c.end, lingering)
 		c.mu.Unlock()

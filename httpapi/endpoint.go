@@ -35,20 +35,17 @@ type endpoint struct {
 	hosts  hostname.Check
 }
 
-// ListenError names the address that the server can't listen on.
-type ListenError = listener.Error
-
 // makeEndpoints makes the endpoints. The first one is the public one.
 func (s *Server) makeEndpoints() []*endpoint {
-	everyone := &endpoint{Socket: listener.Socket{Address: s.opts.Listen}}
+	everyone := &endpoint{Socket: listener.Socket{Flag: "listen", Address: s.opts.Listen}}
 	endpoints, open := []*endpoint{everyone}, clientAPI|adminAPI|peerAPI
 	at := map[*endpoint]apiSet{}
 	if s.opts.Admin != "" {
-		d := &endpoint{Socket: listener.Socket{Address: s.opts.Admin}}
+		d := &endpoint{Socket: listener.Socket{Flag: "admin", Address: s.opts.Admin}}
 		endpoints, at[d], open = append(endpoints, d), adminAPI, open&^adminAPI
 	}
 	if s.opts.PeerListen != "" {
-		d := &endpoint{Socket: listener.Socket{Address: s.opts.PeerListen}}
+		d := &endpoint{Socket: listener.Socket{Flag: "peer", Address: s.opts.PeerListen}}
 		endpoints, at[d], open = append(endpoints, d), peerAPI, open&^peerAPI
 	}
 	at[everyone] = open
@@ -75,15 +72,12 @@ func (s *Server) makeEndpoints() []*endpoint {
 	return endpoints
 }
 
-// Addr returns the address that the server listens on, or nil before Open.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
-
 // AdminAddr returns the address of Options.Admin, or nil before Open or if there is none.
 func (s *Server) AdminAddr() net.Addr {
 	if s.opts.Admin == "" {
 		return nil
 	}
-	return s.listener.AddrOf(&s.endpoints[1].Socket)
+	return s.AddrOf(&s.endpoints[1].Socket)
 }
 
 // PeerAddr returns the address where other nodes reach this one, or nil before Open.
@@ -91,7 +85,7 @@ func (s *Server) PeerAddr() net.Addr {
 	if s.opts.PeerListen == "" {
 		return s.Addr()
 	}
-	return s.listener.AddrOf(&s.endpoints[len(s.endpoints)-1].Socket)
+	return s.AddrOf(&s.endpoints[len(s.endpoints)-1].Socket)
 }
 
 // addProfiles adds the profiles of package net/http/pprof, which reveal memory contents and the

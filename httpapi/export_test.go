@@ -1,14 +1,32 @@
 package httpapi
 
 import (
+	"time"
+
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Handle answers one request without a connection.
-func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
+// Handle answers one request, as one that arrives at the first endpoint, with memory enough for
+// all. What the answer to the last request with ctx took is returned.
+func (s *Server) Handle(ctx *fasthttp.RequestCtx) {
+	c, ok := ctx.Conn().(served)
+	if !ok {
+		budget := memory.NewBudget(listener.Limits{MaxMemory: 1 << 40, MaxConns: 1,
+			MaxConnsPerAddress: 1})
+		client, _ := budget.Conns.Enter(nil)
+		c = served{&conn{endpoint: s.endpoints[0],
+			memory: memory.NewRequest(budget, client, time.Minute)}}
+		from := ctx.RemoteAddr()
+		ctx.Init2(c, silent{}, false)
+		ctx.SetRemoteAddr(from)
+	}
+	c.memory.Release()
+	s.handle(ctx)
+}
 
 // Awake returns the memory of connections that are not parked.
 func (s *Server) Awake() int64 { return s.budget.Conns.Accounts[memory.Awake].InUse() }

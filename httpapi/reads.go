@@ -182,7 +182,7 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	if err != nil {
 		return &wire.Problem{Kind: wire.Unavailable, Detail: err.Error()}
 	}
-	if s.listener.IsClosing() {
+	if s.IsClosing() {
 		return &wire.Problem{Kind: wire.Unavailable, Detail: "closing"}
 	}
 	b := strconv.AppendBool([]byte(`{"ready":true,"degraded":`), len(degraded) > 0)

@@ -142,8 +142,10 @@ func (s *Server) finishRequest(x *requestState) {
 	}
 	x.traced.ctx, x.traced.of, x.arrival = nil, nil, verdicts.Arrival{}
 	x.size = max(x.size, x.Cost, int64(cap(x.out)))
-	if len(x.out) <= memory.OwnBytes || !x.memory.OnRelease(func() { s.states.put(x) }) {
+	if len(x.out) <= memory.OwnBytes {
 		s.states.put(x)
+	} else {
+		x.memory.OnRelease(func() { s.states.put(x) })
 	}
 }
 
@@ -165,7 +167,7 @@ func (s *Server) runAnswerer(ctx *fasthttp.RequestCtx, a answerer) *wire.Problem
 // use until it is written.
 func (x *requestState) setResponseBody(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("application/json")
-	if x.memory == nil || len(x.out) <= memory.OwnBytes {
+	if len(x.out) <= memory.OwnBytes {
 		ctx.Response.SetBody(x.out)
 	} else {
 		ctx.Response.SetBodyRaw(x.out)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -121,6 +120,8 @@ func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 
 // Server serves the HTTP API of one node.
 type Server struct {
+	*listener.Listener[*conn]
+
 	opts      Options
 	service   Service
 	clients   forwarded.Clients
@@ -143,7 +144,6 @@ type Server struct {
 	scraping sync.Mutex // held while a metrics page is made
 
 	endpoints []*endpoint
-	listener  *listener.Listener[*conn]
 }
 
 // New returns a server that is not listening yet.
@@ -167,7 +167,7 @@ func New(o Options) (*Server, error) {
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.endpoints = s.makeEndpoints()
-	s.listener = s.newListener()
+	s.Listener = s.newListener()
 	s.http, s.wide = s.newHTTP(shortHeader), s.newHTTP(maxHeader)
 	return s, nil
 }
@@ -178,15 +178,6 @@ type silent struct{}
 // Printf does nothing.
 func (silent) Printf(string, ...any) {}
 
-// Open listens and starts serving. ctx only bounds the listening itself.
-func (s *Server) Open(ctx context.Context) error { return s.listener.Open(ctx) }
-
-// OpenOn is Open with a listener made by the caller in place of the one at Options.Listen, such as
-// one inherited from a supervisor or one that is not TCP, unless it is nil. Close closes it.
-func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
-	return s.listener.OpenOn(ctx, ln)
-}
-
 // Close stops accepting, closes idle connections, and lets requests that have begun finish;
 // requests that are still arriving have one second, and clients half of the time until ctx ends to
 // read their answers. It returns when no goroutine of the server runs any more. If ctx ends first,
@@ -194,5 +185,5 @@ func (s *Server) OpenOn(ctx context.Context, ln net.Listener) error {
 // most RequestTimeout. Close may be called again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
 	s.end()
-	return s.listener.Close(ctx)
+	return s.Listener.Close(ctx)
 }

@@ -71,7 +71,7 @@ func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 	attributes := []slog.Attr{slog.String("http.request.method", cmp.Or(method, "_OTHER")),
 		slog.String("url.scheme", s.scheme())}
 	name := cmp.Or(method, "HTTP")
-	if _, ok := s.endpointOf(ctx).routes[string(path)]; ok {
+	if _, ok := connOf(ctx).endpoint.routes[string(path)]; ok {
 		// No route has parameters in its path. An unknown path may contain a key.
 		name += " " + string(path)
 		attributes = append(attributes, slog.String("http.route", string(path)),

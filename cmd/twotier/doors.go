@@ -28,7 +28,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 		Limits: s.limitsOf(web, resp.Defaults()),
 	})
 	if err == nil {
-		s.addDoor(web, "resp", s.cfg.Resp, door)
+		s.addDoor(web, "resp", door)
 	}
 	return err
 }
@@ -49,7 +49,7 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 	})
 	if err == nil {
-		s.addDoor(web, "grpc", s.cfg.GRPC, door)
+		s.addDoor(web, "grpc", door)
 	}
 	return err
 }
@@ -65,31 +65,33 @@ func (s *server) limitsOf(web *httpapi.Options, of listener.Defaults) listener.L
 	return l
 }
 
-// door is a server of another protocol than HTTP.
+// door is a server of clients, by the flag of its address.
 type door struct {
-	flag, address string
-	server        doorServer
+	flag   string
+	server doorServer
 }
 
 // doorServer is the common part of all doors' servers.
 type doorServer interface {
-	prometheus.Collector
-	Open(ctx context.Context) error
+	OpenOn(ctx context.Context, inherited net.Listener) error
 	Addr() net.Addr
 	// Refused returns how many connections and requests were refused because of limits.
 	Refused() (connections, requests int64)
 	Close(ctx context.Context) error
 }
 
-// addDoor adds a door, and its metrics to the metrics of the HTTP API.
-func (s *server) addDoor(web *httpapi.Options, flag, address string, d doorServer) {
-	s.doors = append(s.doors, door{flag, address, d})
+// addDoor adds a door of another protocol than HTTP, and its metrics to those of the HTTP API.
+func (s *server) addDoor(web *httpapi.Options, flag string, d interface {
+	doorServer
+	prometheus.Collector
+}) {
+	s.doors = append(s.doors, door{flag, d})
 	web.Collectors = append(web.Collectors, d)
 }
 
 // refusedAtDoors returns the refusals by limits before the node saw the request.
 func (s *server) refusedAtDoors() []events.Refused {
-	connections, requests := s.http.Refused()
+	var connections, requests int64
 	for _, d := range s.doors {
 		c, r := d.server.Refused()
 		connections, requests = connections+c, requests+r
@@ -101,12 +103,14 @@ func (s *server) refusedAtDoors() []events.Refused {
 	}
 }
 
-// openDoors starts to serve the other protocols than HTTP.
+// openDoors starts to serve all protocols.
 func (s *server) openDoors(ctx context.Context) error {
+	inherited := s.inherited
 	for _, d := range s.doors {
-		if err := explainTaken(d.server.Open(ctx), d.flag, d.address); err != nil {
+		if err := explainTaken(d.server.OpenOn(ctx, inherited), "", ""); err != nil {
 			return err
 		}
+		inherited = nil
 	}
 	return nil
 }
@@ -122,12 +126,11 @@ func (s *server) doorAddr(flag string) string {
 }
 
 // closeDoors finishes the requests in flight on all servers, at the same time.
-func (s *server) closeDoors(ctx context.Context) error {
+func (s *server) closeDoors(ctx context.Context) (err error) {
 	done := make(chan error, len(s.doors))
 	for _, d := range s.doors {
 		go func() { done <- d.server.Close(ctx) }()
 	}
-	err := s.http.Close(ctx)
 	for range s.doors {
 		err = errors.Join(err, <-done)
 	}

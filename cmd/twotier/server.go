@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,7 +56,7 @@ type server struct {
 	inherited net.Listener // for http; nil if it listens itself
 	history   *verdicts.History
 	warnings  *warning.Log
-	doors     []door // servers of other protocols than HTTP
+	doors     []door // servers of all protocols, http first
 	outputs   []outlet
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
@@ -122,6 +123,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)
+	s.doors = slices.Insert(s.doors, 0, door{"listen", s.http})
 	return s, err
 }
 
@@ -225,9 +227,6 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.openHolds() // before the first request
-	if err := s.http.OpenOn(ctx, s.inherited); err != nil {
-		return s.explainListen(err)
-	}
 	if err := s.openDoors(ctx); err != nil {
 		return err
 	}
@@ -276,30 +275,16 @@ func (s *server) publishPeerAddress() error {
 	return s.ring.SetPeerAddress(address, s.certs != nil)
 }
 
-// explainListen is explainTaken for the listener that failed.
-func (s *server) explainListen(err error) error {
-	refused, ok := errors.AsType[*httpapi.ListenError](err)
-	if !ok {
-		return err
-	}
-	flag := "listen"
-	switch refused.Address {
-	case s.cfg.Listen:
-	case s.cfg.Admin:
-		flag = "admin"
-	case s.cfg.Peer:
-		flag = "peer"
-	}
-	return explainTaken(err, flag, refused.Address)
-}
-
-// explainTaken returns a clearer error if the address is in use. This is the most common mistake,
-// and often another twotier has the address.
+// explainTaken returns a clearer error if the address is in use, that of a [listener.Error] or the
+// given one. This is the most common mistake, and often another twotier has the address.
 func explainTaken(err error, flag, address string) error {
 	// memberlist passes on only the text of an error.
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) &&
 		!strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 		return err
+	}
+	if at, ok := errors.AsType[*listener.Error](err); ok {
+		flag, address = at.Flag, at.Address
 	}
 	return fmt.Errorf("--%s: %s %w", flag, address, errTaken)
 }

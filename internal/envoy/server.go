@@ -144,8 +144,9 @@ func New(o Options) (*Server, error) {
 	reflection.Register(s.grpc)
 	s.isStream = streamingMethods(s.grpc.GetServiceInfo())
 	s.Listener = listener.New(listener.Options[*conn]{
-		Sockets: []*listener.Socket{{Address: o.Listen, Conns: s.conns}}, Make: s.newConn,
-		Run: s.grpc.Serve, Stop: s.stop, Logger: o.Logger, Kind: "gRPC connections"})
+		Sockets: []*listener.Socket{{Flag: "grpc", Address: o.Listen, Conns: s.conns}},
+		Make:    s.newConn, Run: s.grpc.Serve, Stop: s.stop, Logger: o.Logger,
+		Kind: "gRPC connections"})
 	return s, nil
 }
 

@@ -17,11 +17,11 @@ import (
 // ErrOpened is returned by Open if the listener has been opened or closed before.
 var ErrOpened = errors.New("server was opened or closed before")
 
-// Error names the address that can't be listened on.
+// Error names the socket that can't be listened on.
 type Error struct {
-	// Address is the address of the socket.
-	Address string
-	Err     error
+	// Flag and Address are those of the socket.
+	Flag, Address string
+	Err           error
 }
 
 // Error names the address.
@@ -32,6 +32,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Socket is an address to listen on.
 type Socket struct {
+	// Flag names the socket in errors.
+	Flag string
 	// Address is a TCP address; port 0 picks a free one.
 	Address string
 	// Conns bounds the connections. Default: nothing does.
@@ -102,7 +104,7 @@ func (l *Listener[C]) OpenOn(ctx context.Context, first net.Listener) error {
 		}
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
 		if err != nil {
-			err = errors.Join(&Error{s.Address, err}, l.closeSocketsLocked())
+			err = errors.Join(&Error{s.Flag, s.Address, err}, l.closeSocketsLocked())
 			for _, s := range l.opt.Sockets {
 				s.Listener = nil
 			}

@@ -19,17 +19,11 @@ const (
 
 // book is the comparison so far.
 type book struct {
-	since       int64
-	began       int64 // the earliest time of a verdict, or since
+	counted     Report // without lists
+	began       int64  // the earliest time of a verdict, or counted.Since
 	countDenied bool
-
-	compared, agreed, stricter, looser uint64
-	errors, dropped, invalid           uint64
-	lastError, lastInvalid             string
-	lastDrop                           int64 // when a verdict was dropped last, 0 if never
-	unknown                            uint64
-	lastUnknown                        string
-	strips                             map[string]*strip
+	lastDrop    int64 // when a verdict was dropped last, 0 if never
+	strips      map[string]*strip
 
 	judged  uint64 // verdicts that models predict
 	fits    [reasonCount]uint64
@@ -39,7 +33,6 @@ type book struct {
 	recent  *list.List // of *key, the most recently used first
 	forgets bool       // keys have been forgotten
 	differ  map[string]*difference
-	leftOut uint64 // keys that differ and are not in differ
 }
 
 // limitName identifies a limit in all keys.
@@ -68,8 +61,9 @@ func (s *span) explains(most int64) bool {
 }
 
 func newBook(now int64, countDenied bool) *book {
-	return &book{since: now, began: now, countDenied: countDenied, causes: map[cause]uint64{},
-		ranges: map[limitName]*span{}, keys: map[string]*list.Element{}, recent: list.New(),
+	return &book{counted: Report{Since: now}, began: now, countDenied: countDenied,
+		causes: map[cause]uint64{}, ranges: map[limitName]*span{},
+		keys: map[string]*list.Element{}, recent: list.New(),
 		differ: map[string]*difference{}, strips: map[string]*strip{}}
 }
 
@@ -98,8 +92,8 @@ func (b *book) key(c *client.Check, ts int64) *key {
 
 // recordError accounts for a verdict about which twotier has not answered.
 func (b *book) recordError(v *Verdict, err error) {
-	b.errors++
-	b.lastError = clipReason(err)
+	b.counted.Errors++
+	b.counted.LastError = clipReason(err)
 	for i := range v.Checks {
 		b.key(&v.Checks[i], v.At).lost = v.At
 	}
@@ -107,7 +101,7 @@ func (b *book) recordError(v *Verdict, err error) {
 
 // recordDrop accounts for a verdict that was not compared.
 func (b *book) recordDrop(v *Verdict) {
-	b.dropped++
+	b.counted.Dropped++
 	b.lastDrop = max(b.lastDrop, v.At)
 }
 
@@ -116,17 +110,15 @@ func (b *book) record(v *Verdict, answer *client.AcquireAnswer) {
 	b.began = min(b.began, v.At)
 	o := observe(v, answer, v.Allowed || b.countDenied)
 	why := b.explain(&o)
-	b.compared++
+	b.counted.Compared++
 	switch {
 	case o.old == o.twotier:
-		b.agreed++
-	case o.old:
-		b.stricter++
-	default:
-		b.looser++
-	}
-	if o.old == o.twotier {
+		b.counted.Agreed++
 		return
+	case o.old:
+		b.counted.Stricter++
+	default:
+		b.counted.Looser++
 	}
 	b.causes[why]++
 	b.recordDifference(&o, why)

@@ -16,8 +16,8 @@ type strip struct {
 func (m *Mirror) RecordUnknown(sha string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.book.unknown++
-	m.book.lastUnknown = sha
+	m.book.counted.UnknownCalls++
+	m.book.counted.LastUnknown = sha
 }
 
 // RecordStrip accounts for a call whose key should begin with a prefix, and whether it does.

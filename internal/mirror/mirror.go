@@ -112,8 +112,8 @@ func (m *Mirror) Drop(list []Verdict) {
 func (m *Mirror) RecordInvalid(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.book.invalid++
-	m.book.lastInvalid = clipReason(err)
+	m.book.counted.Invalid++
+	m.book.counted.LastInvalid = clipReason(err)
 }
 
 // maxReason is the length of the longest text of an error that a mirror keeps, in bytes.

@@ -181,20 +181,17 @@ func (b *book) makeRoom() {
 		}
 	}
 	delete(b.differ, least)
-	b.leftOut++
+	b.counted.KeysLeftOut++
 }
 
 // report returns the comparison so far.
 func (b *book) report(now int64) *Report {
-	r := &Report{Since: b.since, Until: now, Compared: b.compared, Agreed: b.agreed, Agreement: 1,
-		Stricter: b.stricter, Looser: b.looser, Dropped: b.dropped, Errors: b.errors,
-		LastError: b.lastError, Invalid: b.invalid, LastInvalid: b.lastInvalid,
-		UnknownCalls: b.unknown, LastUnknown: b.lastUnknown, Strips: b.unmatchedStrips(),
-		Reasons: []ReasonCount{}, Models: b.models(), Keys: []KeyReport{}, KeysLeftOut: b.leftOut}
-	if b.compared > 0 {
-		r.Agreement = float64(b.agreed) / float64(b.compared)
+	r := b.counted
+	r.Until, r.Agreement, r.Keys = now, 1, []KeyReport{}
+	if r.Compared > 0 {
+		r.Agreement = float64(r.Agreed) / float64(r.Compared)
 	}
-	r.Reasons = b.count(b.causes)
+	r.Strips, r.Reasons, r.Models = b.unmatchedStrips(), b.count(b.causes), b.models()
 	for _, d := range b.differ {
 		d.Reason = b.count(d.causes)[0].Reason
 		r.Keys = append(r.Keys, d.KeyReport)
@@ -207,7 +204,7 @@ func (b *book) report(now int64) *Report {
 		r.KeysLeftOut += uint64(len(r.Keys) - mostKeys)
 		r.Keys = r.Keys[:mostKeys]
 	}
-	return r
+	return &r
 }
 
 // count returns the best reasons of differences, the most frequent first.
@@ -230,23 +227,21 @@ func (b *book) count(causes map[cause]uint64) []ReasonCount {
 
 // best returns the reason of a cause that has fitted most verdicts.
 func (b *book) best(c cause) ReasonCount {
-	best, most := -1, uint64(0)
-	for i := range reasons {
+	best, most := isUnexplained, uint64(0)
+	for i := range reasonCount {
 		fits := b.fits[i]
 		if !c.reasons.has(i) || i == isOtherLimit && !b.ranges[c.limit].explains(c.limit.max) {
 			continue
 		}
-		if best < 0 || fits > most {
+		if best == isUnexplained || fits > most {
 			best, most = i, fits
 		}
 	}
-	switch best {
-	case -1:
-		return ReasonCount{Reason: Unexplained, Text: unexplainedText}
-	case isOtherLimit:
-		return ReasonCount{Reason: OtherLimit, Text: b.otherLimit(c.limit)}
+	r := ReasonCount{Reason: reasons[best].name, Text: reasons[best].text}
+	if best == isOtherLimit {
+		r.Text = b.otherLimit(c.limit)
 	}
-	return ReasonCount{Reason: reasons[best].name, Text: reasons[best].text}
+	return r
 }
 
 // otherLimit describes the old limiter's number for a limit.

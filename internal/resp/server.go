@@ -54,7 +54,7 @@ func New(o Options) (*Server, error) {
 	s.buffers.New = func() any { return new([largeInput]byte) }
 	s.counters.errors = make([]atomic.Int64, len(errorCodes()))
 	s.Listener = listener.New(listener.Options[*conn]{
-		Sockets: []*listener.Socket{{Address: o.Listen, Conns: s.conns}}, TLS: o.TLS,
+		Sockets: []*listener.Socket{{Flag: "resp", Address: o.Listen, Conns: s.conns}}, TLS: o.TLS,
 		Make: s.newConn, Serve: s.runConn, Reject: rejection, Logger: o.Logger,
 		Kind: "connections of Redis clients"})
 	return s, nil

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"twotier.dev/twotier/httpapi/internal/wire"
@@ -23,7 +22,7 @@ const (
 
 // Request is the memory that one connection has taken for the request in progress, from its
 // header until the answer is written or the connection is gone. It belongs to the goroutine that
-// serves the connection. A nil Request, for a request without a connection, is unlimited.
+// serves the connection.
 type Request struct {
 	budget   *Budget
 	client   *listener.Client
@@ -80,19 +79,14 @@ func (m *Request) readingShare() *listener.Share {
 
 // ChargeNode charges the body, a message of another node, to the share from.
 func (m *Request) ChargeNode(from *listener.Share) {
-	if m != nil {
-		m.node = from
-	}
+	m.node = from
 }
 
 // IsOfNode reports whether the request is a message of another node.
-func (m *Request) IsOfNode() bool { return m != nil && m.node != nil }
+func (m *Request) IsOfNode() bool { return m.node != nil }
 
 // ReserveRead reserves n bytes for reading.
 func (m *Request) ReserveRead(n int64) *wire.Problem {
-	if m == nil {
-		return nil
-	}
 	from := m.readingShare()
 	if m.read+n > from.Account().Each { // waiting would not help
 		return &wire.Problem{Kind: wire.TooLarge,
@@ -121,7 +115,7 @@ func (m *Request) waitUntil(has int64) time.Time {
 // SetPatience reads how long the sender waits for the answer, in milliseconds. An overload has to
 // be answered earlier: a sender that gets no answer can't distinguish it from an outage.
 func (m *Request) SetPatience(text []byte) {
-	if ms, ok := request.ParseNumber(text); m != nil && ok && ms > 0 {
+	if ms, ok := request.ParseNumber(text); ok && ms > 0 {
 		m.patience = time.Duration(min(ms, time.Hour.Milliseconds())) * time.Millisecond
 	}
 }
@@ -129,7 +123,7 @@ func (m *Request) SetPatience(text []byte) {
 // ReserveExpected takes n bytes for the answer, or a client's maximum if that is less, before the
 // actual need is known.
 func (m *Request) ReserveExpected(n int64) *wire.Problem {
-	if m == nil || n <= OwnBytes {
+	if n <= OwnBytes {
 		return nil
 	}
 	return m.takeForAnswer(min(n, m.budget.Conns.Accounts[Answering].Each))
@@ -154,9 +148,6 @@ func (m *Request) ReserveKeys(n int) *wire.Problem { return m.ReserveExpected(in
 
 // MostForAnswer returns how long an answer may be.
 func (m *Request) MostForAnswer() int64 {
-	if m == nil {
-		return math.MaxInt64
-	}
 	return OwnBytes + m.budget.Conns.Accounts[Answering].Each
 }
 
@@ -172,9 +163,6 @@ func (m *Request) takeForAnswer(n int64) *wire.Problem {
 // Reserve adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
 // takes nothing and returns the problem.
 func (m *Request) Reserve(n int64) *wire.Problem {
-	if m == nil {
-		return nil
-	}
 	need := m.need + n
 	if missing := need - OwnBytes - m.got; missing > 0 {
 		each := m.budget.Conns.Accounts[Answering].Each
@@ -195,9 +183,6 @@ func (m *Request) Reserve(n int64) *wire.Problem {
 
 // ReturnUnused gives back bytes that were expected but are not needed.
 func (m *Request) ReturnUnused() {
-	if m == nil {
-		return
-	}
 	if rest := m.got - max(0, m.need); rest > 0 {
 		m.client.Shares[Answering].Release(rest)
 		m.got -= rest
@@ -206,7 +191,7 @@ func (m *Request) ReturnUnused() {
 
 // ReserveUpTo is like Reserve, for memory that is in use already and may have been accounted for.
 func (m *Request) ReserveUpTo(n int64) *wire.Problem {
-	if m == nil || n <= m.need {
+	if n <= m.need {
 		return nil
 	}
 	return m.Reserve(n - m.need)
@@ -214,9 +199,6 @@ func (m *Request) ReserveUpTo(n int64) *wire.Problem {
 
 // ReservePage reserves n bytes for a metrics page.
 func (m *Request) ReservePage(n int64) *wire.Problem {
-	if m == nil {
-		return nil
-	}
 	if !m.client.Shares[pages].Take(n, m.waitUntil(0)) {
 		return BusyProblem()
 	}
@@ -226,22 +208,15 @@ func (m *Request) ReservePage(n int64) *wire.Problem {
 
 // Buffer returns a buffer for a body of n bytes, which have been taken with ReserveRead.
 func (m *Request) Buffer(n int) []byte {
-	if m == nil || n > PooledBody {
+	if n > PooledBody {
 		return make([]byte, n)
 	}
 	m.body = m.budget.bodies.Get().(*[PooledBody]byte)
 	return m.body[:n]
 }
 
-// OnRelease calls last when the answer is written. It reports false if there is no connection to do
-// so.
-func (m *Request) OnRelease(last func()) bool {
-	if m == nil {
-		return false
-	}
-	m.last = last
-	return true
-}
+// OnRelease calls last when the answer is written.
+func (m *Request) OnRelease(last func()) { m.last = last }
 
 // ReserveServing takes the memory for serving a connection.
 func (m *Request) ReserveServing() bool {
