@@ -72,7 +72,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil),
 		warnings: warning.NewLog(log, time.Now), disagree: func() {}, outdated: make(chan error, 1)}
-	s.files = reload.New(log, s.warnOfFiles)
+	s.files = reload.New(log, func(l []warning.Warning) { s.warnings.Show(warning.Files, l) })
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		Limits: listener.Limits{RequestTimeout: cfg.RequestTimeout, Logger: log},

@@ -16,7 +16,6 @@ import (
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/lint"
-	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/warning"
@@ -36,18 +35,6 @@ func (s *server) addWarnings(web *httpapi.Options, counters *verdicts.Counters) 
 // force.
 func (s *server) warnOfRules(doc *rules.Document) {
 	s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
-}
-
-// warnOfFiles replaces the warnings about files that have changed and can't be used, which the
-// loader has logged.
-func (s *server) warnOfFiles(problems []reload.Problem) {
-	list := make([]warning.Warning, len(problems))
-	for i, p := range problems {
-		list[i] = warning.Warning{Code: warning.FileUnusable, At: p.Source, Reason: p.Reason +
-			"; the previous content stays in use, and a restart would fail",
-			Instead: "correct the file, which is read again when it changes"}
-	}
-	s.warnings.Show(warning.Files, list)
 }
 
 // warnOfZones replaces the warnings about members whose time-zone data is another release.

@@ -38,16 +38,10 @@ type Source struct {
 	Apply func(contents [][]byte) error
 }
 
-// Problem is a source whose files can't be used as they are now.
-type Problem struct {
-	// Source is the name of the source.
-	Source, Reason string
-}
-
 // Loader reloads sources. Make one with [New].
 type Loader struct {
 	log    *slog.Logger
-	report func([]Problem)
+	report func([]warning.Warning)
 
 	mu      sync.Mutex
 	sources []*source
@@ -65,10 +59,10 @@ type source struct {
 }
 
 // New returns a loader without sources. It logs changes and problems to log, and calls report with
-// all present problems when they change. report may be nil.
-func New(log *slog.Logger, report func([]Problem)) *Loader {
+// the warnings about all present problems when they change. report may be nil.
+func New(log *slog.Logger, report func([]warning.Warning)) *Loader {
 	if report == nil {
-		report = func([]Problem) {}
+		report = func([]warning.Warning) {}
 	}
 	return &Loader{log: log, report: report}
 }
@@ -143,17 +137,15 @@ func (l *Loader) take(s *source, complete bool) {
 	default:
 		return
 	}
-	l.report(l.problems())
-}
-
-// problems lists the sources that can't be used as they are now.
-func (l *Loader) problems() (list []Problem) {
+	list := []warning.Warning{}
 	for _, s := range l.sources {
 		if s.trouble != "" {
-			list = append(list, Problem{s.Name, s.trouble})
+			list = append(list, warning.Warning{Code: warning.FileUnusable, At: s.Name,
+				Reason: s.trouble + "; the previous content stays in use, and a restart would " +
+					"fail", Instead: "correct the file, which is read again when it changes"})
 		}
 	}
-	return list
+	l.report(list)
 }
 
 // read reads the files and applies them if they differ from the contents applied last: immediately
