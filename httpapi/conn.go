@@ -152,7 +152,7 @@ func (c *conn) Drain(readBy time.Time) {
 	defer c.mu.Unlock()
 	c.by = time.Now().Add(drainGrace)
 	_ = c.setReadDeadlineLocked(c.by)
-	c.Admitted.Drain(readBy)
+	c.LimitWrites(readBy)
 }
 
 // Close closes the connection. If the last answer did not wait for the whole request, it first
@@ -247,13 +247,7 @@ func (c *conn) parkIfIdle(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.parkLocked(time.Now())
-}
-
-// parkLocked parks a connection whose read has just timed out, if the parking deadline was the
-// reason.
-func (c *conn) parkLocked(now time.Time) {
-	if c.stage == idle && c.by.IsZero() && (c.park.by.IsZero() || now.Before(c.park.by)) {
+	if c.stage == idle && c.by.IsZero() && (c.park.by.IsZero() || time.Now().Before(c.park.by)) {
 		c.stage = parked
 	}
 }

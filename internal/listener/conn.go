@@ -29,8 +29,19 @@ type Admitted struct {
 
 	end func()
 
-	mu     sync.Mutex
-	readBy time.Time // when draining: no write waits longer than this, unless it is zero
+	mu       sync.Mutex
+	draining bool      // no read waits
+	readBy   time.Time // no write waits longer than this, unless it is zero
+}
+
+// SetReadDeadline sets the deadline. Once Drain has been called, reads end at once.
+func (a *Admitted) SetReadDeadline(t time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.draining {
+		t = PastDeadline()
+	}
+	return a.Conn.SetReadDeadline(t)
 }
 
 // SetWriteDeadline sets the deadline, or an earlier one if the connection is being drained.
@@ -43,8 +54,17 @@ func (a *Admitted) SetWriteDeadline(t time.Time) error {
 	return a.Conn.SetWriteDeadline(t)
 }
 
-// Drain implements the part of [Conn] about writing.
+// Drain implements [Conn] for a protocol that answers what it has read when a read fails.
 func (a *Admitted) Drain(readBy time.Time) {
+	a.mu.Lock()
+	a.draining = true
+	_ = a.Conn.SetReadDeadline(PastDeadline())
+	a.mu.Unlock()
+	a.LimitWrites(readBy)
+}
+
+// LimitWrites is the part of Drain about writes.
+func (a *Admitted) LimitWrites(readBy time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.readBy = readBy

@@ -32,14 +32,19 @@ func (s socket) Close() error { close(s.next); return nil }
 
 func (socket) Addr() net.Addr { return &net.TCPAddr{} }
 
+// conn is a connection that ends when its client does.
+type conn struct{ *listener.Admitted }
+
+// Drain implements [listener.Conn].
+func (c conn) Drain(readBy time.Time) { c.LimitWrites(readBy) }
+
 // open opens a listener with one connection for everybody.
-func open(t *testing.T, log io.Writer, serve func(*listener.Admitted)) (
-	*listener.Listener[*listener.Admitted], socket) {
+func open(t *testing.T, log io.Writer, serve func(conn)) (*listener.Listener[conn], socket) {
 	t.Helper()
 	s := socket{make(chan any, 10)}
-	l := listener.New(listener.Options[*listener.Admitted]{
+	l := listener.New(listener.Options[conn]{
 		Sockets: []*listener.Socket{{Conns: listener.NewConns(1, 1)}},
-		Make:    func(a *listener.Admitted) *listener.Admitted { return a },
+		Make:    func(a *listener.Admitted) conn { return conn{a} },
 		Serve:   serve,
 		Reject:  func(why string) []byte { return []byte(why) },
 		Logger:  slog.New(slog.NewTextHandler(log, nil)), Kind: "guests"})
@@ -50,9 +55,9 @@ func open(t *testing.T, log io.Writer, serve func(*listener.Admitted)) (
 }
 
 // echo serves a connection until it ends.
-func echo(a *listener.Admitted) {
-	_, _ = io.Copy(a.Conn, a.Conn)
-	a.Close()
+func echo(c conn) {
+	_, _ = io.Copy(c.Conn, c.Conn)
+	c.Close()
 }
 
 // TestConnectionsAreAcceptedAfterFailures lets Accept fail for a while, as without descriptors: it
@@ -114,11 +119,11 @@ func TestCloseCutsAfterItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var unwritten time.Duration
 		began := time.Now()
-		l, s := open(t, io.Discard, func(a *listener.Admitted) {
-			_ = a.SetWriteDeadline(time.Now().Add(time.Hour))
-			_, _ = a.Conn.Write([]byte("nobody reads it"))
+		l, s := open(t, io.Discard, func(c conn) {
+			_ = c.SetWriteDeadline(time.Now().Add(time.Hour))
+			_, _ = c.Conn.Write([]byte("nobody reads it"))
 			unwritten = time.Since(began)
-			echo(a)
+			echo(c)
 		})
 		_, far := net.Pipe()
 		s.next <- far

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"sync"
 	"time"
 
 	"twotier.dev/twotier/internal/listener"
@@ -12,8 +11,7 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// conn is a connection. All of it except the fields that mu guards belongs to the goroutine that
-// serves it.
+// conn is a connection. All of it belongs to the goroutine that serves it.
 type conn struct {
 	*listener.Admitted
 	server  *Server
@@ -39,9 +37,6 @@ type conn struct {
 	greeted bool  // something was received
 	failed  error // why the connection can't go on
 	quit    bool  // the client asked to end
-
-	mu       sync.Mutex
-	draining bool
 }
 
 // serve answers commands until the connection ends.
@@ -100,39 +95,20 @@ func (c *conn) limitReading() error {
 	case c.in.hasPartial():
 		if c.partial.IsZero() {
 			c.partial, c.idleBy = c.now, time.Time{}
-			return c.setReadDeadline(c.now.Add(opt.ReadTimeout))
+			return c.SetReadDeadline(c.now.Add(opt.ReadTimeout))
 		}
 		return nil
 	case c.hasLargeBuffer():
 		c.idleBy = time.Time{}
-		return c.setReadDeadline(c.now.Add(holdLarge))
+		return c.SetReadDeadline(c.now.Add(holdLarge))
 	case !c.authenticated() || !c.greeted && opt.TLS != nil: // a handshake is no use of it
-		return c.setReadDeadline(c.began.Add(opt.ReadTimeout))
+		return c.SetReadDeadline(c.began.Add(opt.ReadTimeout))
 	}
 	if c.idleBy.Sub(c.now) < opt.IdleTimeout {
 		c.idleBy = c.now.Add(opt.IdleTimeout + opt.IdleTimeout/4)
-		return c.setReadDeadline(c.idleBy)
+		return c.SetReadDeadline(c.idleBy)
 	}
 	return nil
-}
-
-// setReadDeadline sets the read deadline, unless the connection is being drained.
-func (c *conn) setReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.draining {
-		return os.ErrDeadlineExceeded
-	}
-	return c.SetReadDeadline(t)
-}
-
-// Drain ends the connection once the commands already read are answered.
-func (c *conn) Drain(readBy time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.draining = true
-	_ = c.SetReadDeadline(listener.PastDeadline())
-	c.Admitted.Drain(readBy)
 }
 
 // answerReceived executes and answers the commands that have been received completely.
