@@ -33,8 +33,19 @@ func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
 // addRuleList offers the list in the configuration file, now and whenever it changes. Mistakes are
 // reported with their place in that file.
 func (s *server) addRuleList() error {
-	offered, err := s.offerRuleList(s.cfg.RuleList, nil)
-	if err != nil {
+	var offered []byte
+	offerList := func(list *strictyaml.Node) error {
+		doc, err := rules.ReadList(s.cfg.File, list)
+		if err != nil {
+			return err
+		}
+		text, err := rules.Text(list)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.cfg.File, err)
+		}
+		return s.offerRules(s.cfg.File, doc, text, &offered)
+	}
+	if err := offerList(s.cfg.RuleList); err != nil {
 		return err
 	}
 	if info, err := os.Stat(s.cfg.File); err != nil || !info.Mode().IsRegular() {
@@ -50,60 +61,37 @@ func (s *server) addRuleList() error {
 				return fmt.Errorf("%s: there is no list of rules in it any more; write rules: [] "+
 					"to have none, or restart", s.cfg.File)
 			}
-			text, err := s.offerRuleList(list, offered)
-			if err == nil {
-				offered = text
-			}
-			return err
+			return offerList(list)
 		}})
 }
 
-// offerRuleList offers a list of the configuration file, unless it is the one that was offered
-// last: other settings in the file may have changed, and rules by other means. It returns the text
-// of the list.
-func (s *server) offerRuleList(list *strictyaml.Node, last []byte) (text []byte, err error) {
-	doc, err := rules.ReadList(s.cfg.File, list)
-	if err == nil {
-		err = s.checkRules(doc)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if text, err = rules.Text(list); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.cfg.File, err)
-	}
-	if last != nil && bytes.Equal(text, last) {
-		return text, nil
-	}
-	return text, s.rules.Offer(text, s.authorOfFile(s.cfg.File), last != nil)
-}
-
-// addRuleFile offers the file of rules, now and whenever it changes. It does not offer the same
-// text twice in a row, as after a mistake that was taken back: rules may have changed by other
-// means meanwhile.
+// addRuleFile offers the file of rules, now and whenever it changes.
 func (s *server) addRuleFile() error {
 	var offered []byte
 	return s.files.Add(reload.Source{Name: "--rules", Paths: []string{s.cfg.Rules},
 		Apply: func(contents [][]byte) error {
-			text := contents[0]
-			doc, err := rules.Read(s.cfg.Rules, text)
-			if err == nil {
-				err = s.checkRules(doc)
-			}
-			if err != nil || offered != nil && bytes.Equal(text, offered) {
+			doc, err := rules.Read(s.cfg.Rules, contents[0])
+			if err != nil {
 				return err
 			}
-			err = s.rules.Offer(text, s.authorOfFile(s.cfg.Rules), offered != nil)
-			if err == nil {
-				offered = text
-			}
-			return err
+			return s.offerRules(s.cfg.Rules, doc, contents[0], &offered)
 		}})
 }
 
-// authorOfFile names the origin of rules from a file.
-func (s *server) authorOfFile(path string) string {
-	return fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
+// offerRules offers rules from a file, unless their text is the one that was offered last, as when
+// other settings in the file have changed, or a mistake was taken back: rules may have changed by
+// other means meanwhile.
+func (s *server) offerRules(path string, doc *rules.Document, text []byte, last *[]byte) error {
+	again := *last != nil
+	if err := s.checkRules(doc); err != nil || again && bytes.Equal(text, *last) {
+		return err
+	}
+	author := fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
+	if err := s.rules.Offer(text, author, again); err != nil {
+		return err
+	}
+	*last = text
+	return nil
 }
 
 // checkRules returns an error unless the ladders of the namespaces cover the windows of rules.

@@ -16,13 +16,13 @@ type Tokens interface {
 // Access resolves the tokens that an endpoint accepts.
 type Access struct {
 	tokens Tokens
-	admin  *token.Master // nil without an admin token
+	admin  *token.Set // nil without an admin token
 }
 
 // NewAccess returns the access of a node with these tokens, which may be nil, and this admin token,
 // which may be empty.
 func NewAccess(tokens Tokens, admin string) Access {
-	return Access{tokens: tokens, admin: token.NewMaster("--admin-token", admin)}
+	return Access{tokens: tokens, admin: token.Master("--admin-token", admin)}
 }
 
 // HasTokens reports whether requests need tokens.
