@@ -5,7 +5,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/request"
@@ -14,7 +13,11 @@ import (
 // setMode changes how the whole cluster counts.
 func (s *Server) setMode(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	x.Reset(ctx.PostBody())
-	mode, p := decodeMode(&x.Decoder)
+	text, p := decodeText(&x.Scanner, "mode")
+	mode := cluster.Mode(text)
+	if p == nil && mode != cluster.TwoTier && mode != cluster.Redis {
+		p = wire.FieldProblem("mode", `want "two-tier" or "redis"`)
+	}
 	if p = x.EndBody(p); p != nil {
 		return p
 	}
@@ -26,21 +29,18 @@ func (s *Server) setMode(ctx *fasthttp.RequestCtx, x *requestState) *wire.Proble
 	return nil
 }
 
-// decodeMode reads {"mode"}.
-func decodeMode(d *codec.Decoder) (mode cluster.Mode, p *wire.Problem) {
-	p = d.ReadObject("an object with mode", func(name []byte) *wire.Problem {
-		if string(name) != "mode" || mode != "" {
-			return wire.FieldProblem(request.Clip(name), "want mode, once")
+// decodeText reads an object with one field, a text. It is empty if the field is missing.
+func decodeText(d *wire.Scanner, field string) (text string, p *wire.Problem) {
+	p = d.ReadObject("an object with "+field, func(name []byte) *wire.Problem {
+		if string(name) != field || text != "" {
+			return wire.FieldProblem(request.Clip(name), "want "+field+", once")
 		}
-		text, p := d.ReadText()
+		read, p := d.ReadText()
 		if p != nil {
-			return p.PrefixField("mode")
+			return p.PrefixField(field)
 		}
-		mode = cluster.Mode(text)
+		text = string(read)
 		return nil
 	})
-	if p == nil && mode != cluster.TwoTier && mode != cluster.Redis {
-		p = wire.FieldProblem("mode", `want "two-tier" or "redis"`)
-	}
-	return mode, p
+	return text, p
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/internal/wire"
-	"twotier.dev/twotier/internal/request"
 )
 
 // Story is the story of a demonstration.
@@ -47,7 +46,10 @@ func steerStory(story Story) func(*fasthttp.RequestCtx) *wire.Problem {
 	return func(ctx *fasthttp.RequestCtx) *wire.Problem {
 		var d wire.Scanner
 		d.Reset(ctx.PostBody())
-		to, p := decodePlay(&d)
+		to, p := decodeText(&d, "play")
+		if p == nil && to == "" {
+			p = wire.FieldProblem("play", "missing; want again, next or the name of a chapter")
+		}
 		if p == nil {
 			p = d.ExpectEnd()
 		}
@@ -59,23 +61,4 @@ func steerStory(story Story) func(*fasthttp.RequestCtx) *wire.Problem {
 		}
 		return send(ctx)
 	}
-}
-
-// decodePlay reads {"play"}.
-func decodePlay(d *wire.Scanner) (to string, p *wire.Problem) {
-	p = d.ReadObject("an object with play", func(name []byte) *wire.Problem {
-		if string(name) != "play" || to != "" {
-			return wire.FieldProblem(request.Clip(name), "want play, once")
-		}
-		text, p := d.ReadText()
-		if p != nil {
-			return p.PrefixField("play")
-		}
-		to = string(text)
-		return nil
-	})
-	if p == nil && to == "" {
-		p = wire.FieldProblem("play", "missing; want again, next or the name of a chapter")
-	}
-	return to, p
 }

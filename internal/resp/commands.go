@@ -90,9 +90,17 @@ func descriptions() [commandCount]description {
 	}
 }
 
-// commandOf returns the command of that name, in any case. It is a switch rather than a map because
-// every operation goes through it.
-func commandOf(name []byte) command {
+// byName returns the commands by their names in capital letters.
+func byName(table *[commandCount]description) map[string]command {
+	names := map[string]command{}
+	for id := cmdUnknown + 1; id < commandCount; id++ {
+		names[strings.ToUpper(table[id].name)] = id
+	}
+	return names
+}
+
+// commandOf returns the command of that name, in any case. The names that matter most need no map.
+func (s *Server) commandOf(name []byte) command {
 	var b [len("CL.THROTTLE")]byte
 	if len(name) > len(b) {
 		return cmdUnknown
@@ -105,65 +113,8 @@ func commandOf(name []byte) command {
 		return cmdAdd
 	case "TT.COUNT":
 		return cmdCount
-	case "TT.SERIES":
-		return cmdSeries
-	case "TT.TOP":
-		return cmdTop
-	case "TT.RESET":
-		return cmdForget
-	case "TT.DISTINCT":
-		return cmdDistinct
-	case "TT.SETTLE":
-		return cmdSettle
-	case "TT.RELEASE":
-		return cmdRelease
-	case "TT.RENEW":
-		return cmdRenew
-	case "TT.EXPLAIN":
-		return cmdExplain
-	case "CL.THROTTLE":
-		return cmdThrottle
-	case "HELLO":
-		return cmdHello
-	case "AUTH":
-		return cmdAuth
-	case "PING":
-		return cmdPing
-	case "ECHO":
-		return cmdEcho
-	case "CLIENT":
-		return cmdClient
-	case "COMMAND":
-		return cmdCommand
-	case "SELECT":
-		return cmdSelect
-	case "INFO":
-		return cmdInfo
-	case "CONFIG":
-		return cmdConfig
-	case "QUIT":
-		return cmdQuit
-	case "RESET":
-		return cmdReset
 	}
-	return transactionalOf(text)
-}
-
-// transactionalOf returns the command about transactions of that name in capital letters.
-func transactionalOf(name []byte) command {
-	switch string(name) {
-	case "MULTI":
-		return cmdMulti
-	case "EXEC":
-		return cmdExec
-	case "DISCARD":
-		return cmdDiscard
-	case "WATCH":
-		return cmdWatch
-	case "UNWATCH":
-		return cmdUnwatch
-	}
-	return cmdUnknown
+	return s.names[string(text)]
 }
 
 // accepts reports whether the command may have this number of words, with its name.

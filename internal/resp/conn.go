@@ -132,7 +132,7 @@ func (c *conn) answerReceived() {
 		}
 		c.partial = time.Time{} // the next command has a new deadline
 		if args := c.in.args; len(args) > 0 {
-			id := commandOf(args[0])
+			id := c.server.commandOf(args[0])
 			c.countCommand(id)
 			if c.multi == nil || !c.queueCommand(id, args) {
 				c.handleCommand(id, args)

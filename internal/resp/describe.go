@@ -46,7 +46,7 @@ func (c *conn) describeCommands(args [][]byte) errorReply {
 func (c *conn) appendInfoOf(b []byte, names [][]byte) []byte {
 	b = appendArray(b, len(names))
 	for _, name := range names {
-		if id := commandOf(name); id != cmdUnknown {
+		if id := c.server.commandOf(name); id != cmdUnknown {
 			b = c.server.commands[id].appendInfo(b)
 		} else if c.session.proto == resp3 {
 			b = append(b, "_\r\n"...)
@@ -62,7 +62,7 @@ func (c *conn) appendInfoOf(b []byte, names [][]byte) []byte {
 func (c *conn) appendDocsOf(b []byte, names [][]byte) []byte {
 	var ids []command
 	for _, name := range names {
-		if id := commandOf(name); id != cmdUnknown {
+		if id := c.server.commandOf(name); id != cmdUnknown {
 			ids = append(ids, id)
 		}
 	}

@@ -23,6 +23,7 @@ type Server struct {
 	opts     Options
 	access   ask.Access
 	commands [commandCount]description
+	names    map[string]command // of commands, in capital letters
 	open     [commandCount]bool // commands that need no authentication
 	began    time.Time
 
@@ -41,6 +42,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o, commands: descriptions(), began: time.Now(),
 		access: ask.NewAccess(o.Tokens, o.AdminToken)}
+	s.names = byName(&s.commands)
 	for i := range s.commands {
 		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
 	}

@@ -169,7 +169,7 @@ func (c *conn) executeExec() errorReply {
 		if ok, _ := in.nextCommand(); !ok {
 			break
 		}
-		c.handleCommand(commandOf(in.args[0]), in.args)
+		c.handleCommand(c.server.commandOf(in.args[0]), in.args)
 	}
 	c.executeBatch() // its keys are in the queue
 	c.forgetQueue()
