@@ -41,36 +41,21 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 		return nil, s.refuseForMemory()
 	}
 	st.headers = metadataBytes(info.Header)
-	if !st.grow(st.headers, 0) || !s.reserveStream(st, info.FullMethodName) {
+	isStream := s.isStream[info.FullMethodName]
+	if !st.grow(st.headers, 0) ||
+		isStream && !st.reserve(streams, stayBytes, nil, time.Time{}) {
 		s.counters.failed.Add(1)
 		return nil, s.refuseForMemory()
 	}
 	ctx = context.WithValue(ctx, streamKey{}, st)
 	var cancel context.CancelFunc
-	if s.isStream[info.FullMethodName] {
+	if isStream {
 		ctx, cancel = context.WithCancel(ctx)
 	} else {
 		ctx, cancel = context.WithTimeout(ctx, s.patience())
 	}
 	st.setCancel(cancel)
 	return ctx, nil
-}
-
-// reserveStream reserves the memory of a long-lived stream if the method is one, and reports
-// whether there is enough.
-func (s *Server) reserveStream(st *stream, method string) bool {
-	if !s.isStream[method] {
-		return true
-	}
-	c := st.conn
-	if !c.Client.Shares[streams].TryTake(stayBytes) {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	st.taken[streams] = stayBytes
-	st.releaseLocked() // if it has ended meanwhile
-	return true
 }
 
 // refuseForMemory counts a request refused because of this node's limits, and returns its error.
@@ -110,7 +95,8 @@ func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler)
 	}
 	defer st.markExecuted(1)
 	work := workBytes(in) - ownBytes
-	if work > 0 && !st.reserveWork(ctx.Done(), work, st.conn.roomWait()) {
+	by := time.Now().Add(st.conn.roomWait())
+	if work > 0 && !st.reserve(works, work, ctx.Done(), by) {
 		return nil, s.refuseForMemory()
 	}
 	out, err := handler(ctx, in)

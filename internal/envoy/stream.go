@@ -51,7 +51,7 @@ func (c *conn) accountFrame(f frame) {
 			st.abort()
 		}
 	case http2.FrameRSTStream:
-		c.resetStream(f.stream)
+		c.endStreams(f.stream)
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *conn) accountFrame(f frame) {
 // taken now because admit can't wait.
 func (c *conn) beginStream(id uint32, n int64, by time.Time) *stream {
 	st := &stream{conn: c, id: id, unwritten: true, own: begunBytes(n) - headBytes}
-	if c.findStream(id) != nil || !st.reserve(begunBytes(n), by) {
+	if c.findStream(id) != nil || !st.reserve(calls, begunBytes(n), c.gone, by) {
 		return nil
 	}
 	c.mu.Lock()
@@ -84,15 +84,8 @@ func (c *conn) findStream(id uint32) *stream {
 	return c.streams[id]
 }
 
-// resetStream ends a request that its client has reset.
-func (c *conn) resetStream(id uint32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.endStreamLocked(id)
-}
-
-// endWritten ends requests whose answers are written, or that the server has reset.
-func (c *conn) endWritten(ids []uint32) {
+// endStreams ends requests whose answers are written, or that one side has reset.
+func (c *conn) endStreams(ids ...uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range ids {
@@ -118,35 +111,23 @@ func (st *stream) grow(n int64, wait time.Duration) bool {
 	c := st.conn
 	over := st.used + n - st.own
 	if over > 0 && !(c.Client.Shares[works].Fits(over) &&
-		st.reserveWork(c.gone, min(n, over), wait)) {
+		st.reserve(works, min(n, over), c.gone, time.Now().Add(wait))) {
 		return false
 	}
 	st.used += n
 	return true
 }
 
-// reserve reserves n bytes for a request that begins.
-func (st *stream) reserve(n int64, by time.Time) bool {
+// reserve reserves n more bytes of an account. It waits until by, or until gone is closed.
+func (st *stream) reserve(of int, n int64, gone <-chan struct{}, by time.Time) bool {
 	c := st.conn
-	share := &c.Client.Shares[calls]
-	if !share.Fits(n) || !share.TakeUnless(c.gone, n, by) {
-		return false
-	}
-	st.taken[calls] = n
-	return true
-}
-
-// reserveWork reserves n more bytes for the message, the execution and the answer. It waits so
-// long, or until gone is closed.
-func (st *stream) reserveWork(gone <-chan struct{}, n int64, wait time.Duration) bool {
-	c := st.conn
-	share := &c.Client.Shares[works]
-	if !share.Fits(n) || !share.TakeUnless(gone, n, time.Now().Add(wait)) {
+	share := &c.Client.Shares[of]
+	if !share.Fits(n) || !share.TakeUnless(gone, n, by) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st.taken[works] += n
+	st.taken[of] += n
 	st.releaseLocked() // if it has ended meanwhile
 	return true
 }

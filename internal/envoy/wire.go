@@ -87,7 +87,7 @@ func (w *framedConn) Write(b []byte) (int, error) {
 		w.conn.Close()
 		return n, err
 	}
-	w.conn.endWritten(w.ended)
+	w.conn.endStreams(w.ended...)
 	return n, nil
 }
 
