@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Handle answers one request, as one that arrives at the first endpoint, with memory enough for
-// all. What the answer to the last request with ctx took is returned.
+// Handle answers a request as the first endpoint does, with unlimited memory. It first releases the
+// memory of the previous request with ctx.
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) {
 	c, ok := ctx.Conn().(served)
 	if !ok {

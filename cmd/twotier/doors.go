@@ -54,8 +54,8 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	return err
 }
 
-// limitsOf returns the limits of a door: those of the HTTP API. Unless the number of connections is
-// configured, the memory caps it.
+// limitsOf returns the limits of a door: the limits of the HTTP API. The memory caps the number of
+// connections unless it is configured.
 func (s *server) limitsOf(web *httpapi.Options, of listener.Defaults) listener.Limits {
 	l := web.Limits
 	if s.cfg.MaxConnections == 0 {
@@ -80,7 +80,7 @@ type doorServer interface {
 	Close(ctx context.Context) error
 }
 
-// addDoor adds a door of another protocol than HTTP, and its metrics to those of the HTTP API.
+// addDoor adds a door of another protocol than HTTP, and adds its metrics to the metrics page.
 func (s *server) addDoor(web *httpapi.Options, flag string, d interface {
 	doorServer
 	prometheus.Collector

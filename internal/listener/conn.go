@@ -54,7 +54,7 @@ func (a *Admitted) SetWriteDeadline(t time.Time) error {
 	return a.Conn.SetWriteDeadline(t)
 }
 
-// Drain implements [Conn] for a protocol that answers what it has read when a read fails.
+// Drain implements [Conn]: reads fail from now on, and the protocol answers what has arrived.
 func (a *Admitted) Drain(readBy time.Time) {
 	a.mu.Lock()
 	a.draining = true

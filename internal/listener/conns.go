@@ -11,7 +11,7 @@ import (
 // Conns counts the connections of a listener by address. Each address has a share of each of the
 // listener's accounts.
 type Conns struct {
-	// Accounts are those of [NewConns].
+	// Accounts are the arguments of [NewConns].
 	Accounts []*Account
 
 	most, each int
@@ -32,8 +32,8 @@ type Client struct {
 	conns   int  // guarded by Conns
 }
 
-// NewConns returns a count that allows most connections in total, and each from one address. The
-// accounts of what the connections hold are usually numbered by constants.
+// NewConns returns a count that allows most connections in total, and each from one address.
+// Constants number the accounts of their memory.
 func NewConns(most, each int, accounts ...*Account) *Conns {
 	return &Conns{Accounts: accounts, most: most, each: each, clients: map[netip.Prefix]*Client{}}
 }
@@ -77,7 +77,7 @@ func (a *Conns) Leave(c *Client) {
 	}
 }
 
-// Held returns the sum of what is in use of the first n accounts.
+// Held returns the total use of the first n accounts.
 func (a *Conns) Held(n int) (sum int64) {
 	for _, of := range a.Accounts[:n] {
 		sum += of.InUse()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Limits are the options that all servers have. The zero value of each field is the documented
-// default; see [Defaults] for those of a protocol.
+// Limits are the options of all servers. The zero value of each field is the documented default;
+// [Defaults] has the defaults of a protocol.
 type Limits struct {
 	// TLS is used for all connections. Default: none, connections are in plain text.
 	TLS *tls.Config
@@ -40,7 +40,7 @@ type Defaults struct {
 	// Memory is the default of MaxMemory, and LeastMemory its least value, in MiB.
 	Memory, LeastMemory int64
 	// Conn is the approximate memory of a connection between requests, in bytes, and TLS its
-	// additional memory with TLS. Connections have so many sixteenths of MaxMemory.
+	// additional memory with TLS. Sixteenths is their share of MaxMemory.
 	Conn, TLS, Sixteenths int64
 }
 

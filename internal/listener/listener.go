@@ -19,7 +19,7 @@ var ErrOpened = errors.New("server was opened or closed before")
 
 // Error names the socket that can't be listened on.
 type Error struct {
-	// Flag and Address are those of the socket.
+	// Flag and Address identify the socket.
 	Flag, Address string
 	Err           error
 }
