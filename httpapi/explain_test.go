@@ -224,7 +224,9 @@ func TestExplainNeedsTheRoleToRead(t *testing.T) {
 	f.refusals = refusallog.New("n1", func() int64 { return explainedAt })
 	store, texts := tokens(t, "count count *", "read read *", "other read sms")
 	s := guarded(t, httpapi.Options{Service: f, Verdicts: f.counters(), Tokens: store})
-	id := f.refusals.Record(&decisions.Decision{Door: "http", Key: []byte("a"), N: 1}).String()
+	refusal := decisions.Decision{Door: "http", Key: []byte("a"), N: 1}
+	f.refusals.Record(&refusal)
+	id := refusal.Refusal.String()
 	for token, want := range map[string]int{"count": 403, "other": 403, "read": 200, "none": 401} {
 		for _, query := range []string{"key=a", "id=" + id} {
 			ctx := as(s, texts[token], "GET /v1/explain?"+query, "")

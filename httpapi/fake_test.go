@@ -44,9 +44,10 @@ type fake struct {
 
 // counters returns counters that record refusals as f does.
 func (f *fake) counters() *verdicts.Counters {
-	c := verdicts.New()
-	c.Refusals = f.refusals
-	return c
+	if f.refusals == nil {
+		return verdicts.New()
+	}
+	return verdicts.New(f.refusals)
 }
 
 func newFake() *fake { return &fake{counts: map[string]*int64{}, source: twotier.SourceMemory} }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/ratefield"
-	"twotier.dev/twotier/internal/refusallog"
 )
 
 // sendRefusal turns a refusal into a response of that status, with a Retry-After made from
@@ -24,7 +24,7 @@ const headerRefusal = "Twotier-Refusal"
 
 // setRefusalField sets the field with the id of the refusal of a request's only operation, unless
 // it has none.
-func setRefusalField(ctx *fasthttp.RequestCtx, id refusallog.ID) {
+func setRefusalField(ctx *fasthttp.RequestCtx, id decisions.RefusalID) {
 	if !id.IsZero() {
 		var text [128]byte
 		ctx.Response.Header.SetBytesV(headerRefusal, id.Append(text[:0]))

@@ -7,11 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/decisions"
-	"twotier.dev/twotier/internal/linelog"
+	"twotier.dev/twotier/internal/decisionlog"
+	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/otlp"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/webhook"
@@ -62,31 +61,27 @@ func (s *server) closeOutputs(ctx context.Context) {
 	}
 }
 
-// addDecisions makes the stream of decisions, if configured.
-func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
+// addDecisions makes the log of decisions, if configured.
+func (s *server) addDecisions(web *httpapi.Options, opt *node.Options, stdout io.Writer) error {
 	if s.cfg.Decisions == "" {
 		return nil
 	}
-	opt := linelog.Options{Name: "decisions", Path: s.cfg.Decisions, Logger: s.log}
+	to := decisionlog.Options{Path: s.cfg.Decisions, Node: s.cfg.Node,
+		Shares: s.cfg.DecisionsSample, Logger: s.log}
 	if s.cfg.Decisions == config.Stdout {
-		opt.Path, opt.Writer = "", stdout
+		to.Path, to.Writer = "", stdout
 	}
-	lines, err := linelog.New(opt)
+	lines, err := decisionlog.New(to)
 	if err != nil {
 		return err
 	}
 	s.addOutput(web, outlet{queue: lines, reopen: lines.Reopen, lost: "not everything was written"})
-	stream := decisions.New(lines, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
-	for v, share := range s.cfg.DecisionsSample {
-		if share > 0 {
-			web.Verdicts.Send(stream.Record, twotier.Verdict(v))
-		}
-	}
+	opt.Sinks = append(opt.Sinks, lines)
 	return nil
 }
 
 // addNotifier makes the notifier of warnings, if configured.
-func (s *server) addNotifier(web *httpapi.Options) error {
+func (s *server) addNotifier(web *httpapi.Options, opt *node.Options) error {
 	if s.cfg.NotifyURL == "" {
 		return nil
 	}
@@ -97,7 +92,7 @@ func (s *server) addNotifier(web *httpapi.Options) error {
 	}
 	s.addOutput(web, outlet{queue: notifier, lost: "not every notification was sent",
 		patient: true})
-	web.Verdicts.Send(notifier.Record, twotier.Near, twotier.Refused, twotier.ShadowRefused)
+	opt.Sinks = append(opt.Sinks, notifier)
 	return nil
 }
 

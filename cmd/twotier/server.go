@@ -106,20 +106,20 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		return nil, err
 	}
 	s.addRoster(&opt)
-	counters := verdicts.New()
-	s.addWarnings(&web, counters)
-	opt.Rules, opt.Latencies = s.rulesInForce, counters.Latencies
+	if err := cmp.Or(s.addDecisions(&web, &opt, stdout), s.addNotifier(&web, &opt)); err != nil {
+		return nil, err
+	}
+	s.addWarnings(&web, &opt)
+	opt.Rules = s.rulesInForce
 	opt.Refused, opt.Version = s.refusedAtDoors, version.String()
 	if s.node, err = node.New(opt); err != nil {
 		return nil, err
 	}
-	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
-	counters.Refusals = s.node.RefusalLog()
-	counters.Send(s.node.RecordShadow, twotier.ShadowRefused)
-	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), &s.holds.Tally)
-	s.history = verdicts.NewHistory(counters, s.node, opt.Clock.Now)
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addNotifier(&web), s.addResp(&web),
-		s.addSpans(ctx, &web), s.addPeers(&web), s.addEnvoy(&web, book)); err != nil {
+	web.Service, web.Backtester, web.Verdicts = s.node, s.node, s.node.Verdicts()
+	web.Collectors = append(append(web.Collectors, s.node.Collectors()...), &s.holds.Tally)
+	s.history = verdicts.NewHistory(web.Verdicts, s.node, opt.Clock.Now)
+	if err := cmp.Or(s.addResp(&web), s.addSpans(ctx, &web), s.addPeers(&web),
+		s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)

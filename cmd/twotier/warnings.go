@@ -16,18 +16,18 @@ import (
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rules"
-	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/internal/zones"
 	"twotier.dev/twotier/ring"
 )
 
 // addWarnings has the API show the warnings of this node, and adds the warnings about its settings.
-func (s *server) addWarnings(web *httpapi.Options, counters *verdicts.Counters) {
+func (s *server) addWarnings(web *httpapi.Options, opt *node.Options) {
 	web.Warnings = s.warnings
 	web.Collectors = append(web.Collectors, s.warnings)
-	counters.Send(s.warnOfCoarseWindows, twotier.Refused)
+	opt.Sinks = append(opt.Sinks, coarseWindows{s.warnings})
 	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
 }
 
@@ -69,8 +69,14 @@ func lintZones(own string, members []ring.Member) (list []warning.Warning) {
 	return list
 }
 
-// warnOfCoarseWindows reports limits of requests that have refused over a coarse window.
-func (s *server) warnOfCoarseWindows(d *decisions.Decision) {
+// coarseWindows warns of limits of requests that have refused over a coarse window.
+type coarseWindows struct{ to *warning.Log }
+
+// Receives implements [decisions.Sink].
+func (coarseWindows) Receives(v twotier.Verdict) bool { return v == twotier.Refused }
+
+// Record implements [decisions.Sink].
+func (c coarseWindows) Record(d *decisions.Decision) {
 	for i := range d.Limits {
 		l := &d.Limits[i]
 		window := l.Window
@@ -78,7 +84,7 @@ func (s *server) warnOfCoarseWindows(d *decisions.Decision) {
 			window = l.Period.Longest()
 		}
 		if d.Rule == nil && l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
-			s.warnings.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
+			c.to.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
 				twotier.FormatWindow(window, l.Period),
 				cmp.Or(string(d.NS), twotier.DefaultNamespace)))
 		}

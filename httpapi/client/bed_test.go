@@ -28,7 +28,6 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/ring"
@@ -320,12 +319,10 @@ func (s *server) restartHTTP(t testing.TB) {
 func (s *server) listen(t testing.TB, address string) {
 	t.Helper()
 	var err error
-	counters := verdicts.New()
-	counters.Refusals = s.node.RefusalLog()
 	s.http, err = httpapi.New(httpapi.Options{
 		Service: s.node, Listen: address, Rules: someRules(), Holds: someHolds(t, s.node),
 		RuleBook: noDocument(t), Backtester: s.node,
-		Verdicts: counters,
+		Verdicts: s.node.Verdicts(),
 		Peer:     peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must.Succeed(t, err)

@@ -172,8 +172,11 @@ func importMap() map[string][]string {
 		},
 		"internal/refusals":   {"twotier.dev/twotier", ristretto},
 		"internal/refusallog": {"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions"},
-		"internal/topkeys":    {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
-		"internal/backtest":   {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
+		"internal/topkeys": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions",
+			"twotier.dev/twotier/leaparray",
+		},
+		"internal/backtest": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/hotkeys": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/ring",
@@ -200,7 +203,9 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/ring",
 		},
 		"internal/events": {"twotier.dev/twotier/internal/cluster"},
-		"internal/bans":   {"twotier.dev/twotier", metrics, prometheus},
+		"internal/bans": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions", metrics, prometheus,
+		},
 		// Companions and holds are operations of other operations.
 		"internal/companions": {"twotier.dev/twotier", "twotier.dev/twotier/leaparray"},
 		"internal/holds":      {"twotier.dev/twotier", metrics, prometheus},
@@ -216,8 +221,9 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/refusals", "twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/storeclock", "twotier.dev/twotier/internal/topkeys",
-			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/leaparray",
-			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
+			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/ring",
+			"twotier.dev/twotier/syncer", prometheus,
 		},
 		// It reports its traffic in the types of the API, as the node does.
 		"internal/peer": {
@@ -248,12 +254,14 @@ func importMap() map[string][]string {
 		"internal/hostname": {},
 		"internal/verdicts": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions",
-			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			metrics, prometheus,
 		},
-		"internal/outbox":  {"twotier.dev/twotier/internal/retry", metrics, prometheus},
-		"internal/linelog": {"twotier.dev/twotier/internal/outbox", metrics, prometheus},
+		"internal/outbox": {"twotier.dev/twotier/internal/retry", metrics, prometheus},
+		"internal/decisionlog": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/decisions",
+			"twotier.dev/twotier/internal/outbox", metrics, prometheus,
+		},
 		"internal/webhook": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/outbox",
@@ -269,7 +277,7 @@ func importMap() map[string][]string {
 		},
 		"internal/ask": {
 			"twotier.dev/twotier",
-			"twotier.dev/twotier/internal/holds", "twotier.dev/twotier/internal/refusallog",
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/holds",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/token",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
 		},
@@ -281,9 +289,8 @@ func importMap() map[string][]string {
 		"httpapi/internal/wire": {"twotier.dev/twotier/internal/request", fasthttp},
 		"httpapi/internal/codec": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/internal/wire",
-			"twotier.dev/twotier/internal/ask",
-			"twotier.dev/twotier/internal/fields",
-			"twotier.dev/twotier/internal/ratefield", "twotier.dev/twotier/internal/refusallog",
+			"twotier.dev/twotier/internal/ask", "twotier.dev/twotier/internal/decisions",
+			"twotier.dev/twotier/internal/fields", "twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 		},
 		"httpapi/internal/memory": {
@@ -309,11 +316,11 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/clientaddr",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/companions",
-			"twotier.dev/twotier/internal/explain",
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/explain",
 			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/hostname", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/ratefield",
-			"twotier.dev/twotier/internal/refusallog", "twotier.dev/twotier/internal/replay",
+			"twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/trace",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/version",
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/syncer", fasthttp,
@@ -329,9 +336,8 @@ func importMap() map[string][]string {
 		},
 		"internal/envoy": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
-			"twotier.dev/twotier/internal/listener",
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/listener",
 			"twotier.dev/twotier/internal/ratefield",
-			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/internal/verdicts",
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray",

@@ -167,10 +167,10 @@ func (r *Request) makeHold(i int, res *twotier.Result) (id string, ticket holds.
 		for k := range c.Limits {
 			if of := r.RuleOf(i, j, k); of == nil {
 				one.Limits = append(one.Limits, c.Limits[k])
-			} else if !of.isNamed() {
+			} else if of.Rule.Name == "" {
 				one.Limits = append(one.Limits, twotier.Limit{Window: c.Limits[k].Window,
 					Max: of.Limit().Max, Period: c.Limits[k].Period})
-			} else if of.index == 0 {
+			} else if of.Index == 0 {
 				one.Rules = append(one.Rules, of.Rule.Name)
 			}
 		}

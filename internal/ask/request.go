@@ -30,7 +30,7 @@ type Request struct {
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []twotier.Limit
 	texts   [][]byte          // parallel to limits: the spelling of the window; nil in ruled ones
-	ruled   []RuledLimit      // the limits of rules, in order
+	ruled   []ruledLimit      // the limits of rules, in order
 	bans    []twotier.BanRule // Check is an index in checks until Link
 	leases  []twotier.Lease   // likewise
 	values  []checkValues     // in order

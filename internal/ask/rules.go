@@ -28,31 +28,10 @@ func (r *Request) words() Words {
 	return r.Words
 }
 
-// RuledLimit is a limit of a rule.
-type RuledLimit struct {
-	// Rule is the rule; Limit is the limit as written in it.
-	Rule *twotier.Rule
-
-	at      int                 // its index in Request.limits
-	limits  []twotier.RuleLimit // the rule's limits for the key
-	index   int                 // its index in limits
-	version int64               // of the rules
-}
-
-// Limit returns the limit as written in the rule.
-func (l *RuledLimit) Limit() twotier.RuleLimit { return l.limits[l.index] }
-
-// Policy returns the name of the limit in headers and paths.
-func (l *RuledLimit) Policy() string { return l.Rule.PolicyName(l.limits, l.index) }
-
-// Origin returns the limit's origin for the counters of verdicts. A nil l is a limit without a
-// rule.
-func (l *RuledLimit) Origin() verdicts.Origin {
-	if l == nil {
-		return verdicts.Origin{}
-	}
-	return verdicts.Origin{Rule: l.Rule, Max: l.Limit().Max, First: l.index == 0,
-		Version: l.version}
+// ruledLimit is a limit of a rule.
+type ruledLimit struct {
+	verdicts.Ruled
+	at int // its index in Request.limits
 }
 
 // ResolveRules fixes the rules in force for the rest of the request, and returns them.
@@ -169,8 +148,8 @@ func (r *Request) addRuleLimits(kind twotier.Kind) {
 		rule, from := r.naming[i], len(r.limits)-r.start
 		r.warns = r.warns || rule.Warn > 0
 		for k, l := range limits {
-			r.ruled = append(r.ruled, RuledLimit{rule, len(r.limits), limits, k,
-				r.inForce.Version()})
+			r.ruled = append(r.ruled, ruledLimit{verdicts.Ruled{Rule: rule, Limits: limits,
+				Index: k, Version: r.inForce.Version()}, len(r.limits)})
 			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l), Period: l.Period},
 				nil)
 		}
@@ -201,16 +180,16 @@ func (r *Request) linkBans() {
 
 // RuleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
 // none.
-func (r *Request) RuleOf(i, j, k int) *RuledLimit {
+func (r *Request) RuleOf(i, j, k int) *verdicts.Ruled {
 	if n, ok := r.seekRuled(r.limitAt(i, j) + k); ok {
-		return &r.ruled[n]
+		return &r.ruled[n].Ruled
 	}
 	return nil
 }
 
 // isNamed reports whether the rule is one of the document, not the one that stands for limits of
 // the request in shadow.
-func (l *RuledLimit) isNamed() bool { return l.Rule.Name != "" }
+func (l *ruledLimit) isNamed() bool { return l.Rule.Name != "" }
 
 // IsInShadow reports whether the limits that the request gives a check of an operation of this kind
 // are in shadow.
@@ -229,13 +208,14 @@ func (r *Request) shadowLimits() {
 		rule.Limits[k] = twotier.RuleLimit{Window: l.Window, Max: l.Bound(),
 			Period: l.Period, Text: string(r.texts[at])}
 		l.Max = rule.Enforced(rule.Limits[k])
-		r.ruled = append(r.ruled, RuledLimit{Rule: rule, at: at, limits: rule.Limits, index: k})
+		r.ruled = append(r.ruled, ruledLimit{verdicts.Ruled{Rule: rule, Limits: rule.Limits,
+			Index: k}, at})
 	}
 }
 
 // HasNamedRules reports whether rules of the document judge the request so far.
 func (r *Request) HasNamedRules() bool {
-	return slices.ContainsFunc(r.ruled, func(l RuledLimit) bool { return l.isNamed() }) ||
+	return slices.ContainsFunc(r.ruled, func(l ruledLimit) bool { return l.isNamed() }) ||
 		slices.ContainsFunc(r.values, func(v checkValues) bool { return v.Ruled })
 }
 
@@ -255,7 +235,7 @@ func (r *Request) IsRuled(i int) bool {
 	}
 	from, _ := r.seekRuled(r.starts[f.first])
 	to, _ := r.seekRuled(end)
-	return slices.ContainsFunc(r.ruled[from:to], func(l RuledLimit) bool { return l.isNamed() })
+	return slices.ContainsFunc(r.ruled[from:to], func(l ruledLimit) bool { return l.isNamed() })
 }
 
 // RuledCountBefore returns the number of limits of rules before limit k of check j of operation i.
@@ -268,7 +248,7 @@ func (r *Request) RuledCountBefore(i, j, k int) int {
 
 // seekRuled returns the index in r.ruled of the limit with this index, or where it would be.
 func (r *Request) seekRuled(limit int) (n int, ok bool) {
-	return slices.BinarySearchFunc(r.ruled, limit, func(l RuledLimit, at int) int {
+	return slices.BinarySearchFunc(r.ruled, limit, func(l ruledLimit, at int) int {
 		return l.at - at
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -27,16 +27,13 @@ func (r *Request) CountVerdicts(c *verdicts.Counters, of *verdicts.Arrival) {
 		}
 		run.BeginDecision()
 		for j := range op.Checks {
-			if !r.HasValues() {
-				run.CountCheck(op, j, res, r.origins(i, j))
-				continue
-			}
+			run.BeginCheck()
 			v, of := r.ValuesOf(i, j, res)
 			if v == nil || len(op.Checks[j].Limits) > 0 {
 				run.CountCheck(op, j, res, r.origins(i, j))
 			}
 			if v != nil {
-				run.AddValues(v, of)
+				run.CountValues(v, of)
 			}
 		}
 		if !res.Allowed && !run.RefusalID().IsZero() {
@@ -53,11 +50,11 @@ func (r *Request) CountVerdicts(c *verdicts.Counters, of *verdicts.Arrival) {
 // refusedOp is a refused operation and the id of the refusal.
 type refusedOp struct {
 	op int
-	id refusallog.ID
+	id decisions.RefusalID
 }
 
 // RefusalOf returns the id of the refusal of operation i, or a zero one if none was recorded.
-func (r *Request) RefusalOf(i int) (id refusallog.ID) {
+func (r *Request) RefusalOf(i int) (id decisions.RefusalID) {
 	at, ok := slices.BinarySearchFunc(r.refused, i, func(o refusedOp, op int) int {
 		return o.op - op
 	})

@@ -9,22 +9,23 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/decisions"
 )
 
 // note adds a ban of a key to a log.
-func note(l *bans.Log, key string, until, now int64, started bool) {
-	op := twotier.Op{Checks: []twotier.Check{{Key: []byte(key)}}}
-	l.Record(&op, &twotier.Result{Bans: []twotier.BanResult{{Rule: "r", Until: until,
-		Started: started}}}, now)
+func note(l *bans.Log, key string, until int64, started bool) {
+	l.Record(&decisions.Decision{Key: []byte(key), Ban: &twotier.BanResult{Rule: "r",
+		Until: until, Started: started}})
 }
 
 // TestLogRemembersBansUntilTheyEnd counts started bans, too.
 func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
-	var l bans.Log
-	note(&l, "a", 100, 0, true)
-	note(&l, "b", 200, 0, true)
-	note(&l, "b", 200, 50, false)
-	l.Record(&twotier.Op{}, &twotier.Result{}, 0)
+	now := int64(0)
+	l := bans.New(func() int64 { return now })
+	note(l, "a", 100, true)
+	note(l, "b", 200, true)
+	note(l, "b", 200, false)
+	l.Record(&decisions.Decision{Key: []byte("c")})
 	for _, test := range []struct {
 		ns, rule   string
 		limit, now int
@@ -34,13 +35,14 @@ func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
 		{"sms", "", 9, 50, "[]"}, {"default", "x", 9, 50, "[]"},
 		{"default", "r", 9, 100, "[{default r b}]"}, {"", "", 9, 200, "[]"},
 	} {
-		got := fmt.Sprint(l.List(test.ns, test.rule, test.limit, int64(test.now)))
+		now = int64(test.now)
+		got := fmt.Sprint(l.List(test.ns, test.rule, test.limit))
 		if got != test.want {
 			t.Errorf("%+v: %s", test, got)
 		}
 	}
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(&l)
+	r.MustRegister(l)
 	families, err := r.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "twotier_bans_total" ||
 		families[0].GetMetric()[0].GetCounter().GetValue() != 2 {
@@ -50,11 +52,11 @@ func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
 
 // TestLogIsBounded even while no ban ends.
 func TestLogIsBounded(t *testing.T) {
-	var l bans.Log
+	l := bans.New(func() int64 { return 0 })
 	for i := range 40_000 {
-		note(&l, fmt.Sprint(i), int64(1000+rand.IntN(1000)), 0, true)
+		note(l, fmt.Sprint(i), int64(1000+rand.IntN(1000)), true)
 	}
-	if n := len(l.List("", "", 1<<20, 0)); n != 16<<10 {
+	if n := len(l.List("", "", 1<<20)); n != 16<<10 {
 		t.Errorf("%d bans", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/metrics"
 )
 
@@ -20,34 +21,36 @@ const (
 // named is a rule and its namespace.
 type named struct{ ns, rule string }
 
-// Log remembers bans until they end, and counts started bans. The zero value is empty. It is safe
-// for concurrent use.
+// Log remembers bans until they end, and counts started bans. It is safe for concurrent use.
 type Log struct {
 	metrics.Unchecked
+
+	now func() int64
 
 	mu      sync.Mutex
 	until   map[twotier.Banned]int64
 	started map[named]int64
 }
 
-// Record records the bans in the result of an operation at a time.
-func (l *Log) Record(op *twotier.Op, res *twotier.Result, now int64) {
-	if len(res.Bans) == 0 {
+// New returns an empty log. now returns unix milliseconds.
+func New(now func() int64) *Log {
+	return &Log{now: now, until: map[twotier.Banned]int64{}, started: map[named]int64{}}
+}
+
+// Receives implements [decisions.Sink]: bans refuse.
+func (*Log) Receives(v twotier.Verdict) bool { return v == twotier.Refused }
+
+// Record records the ban that a decision started or that refused it, if there is one.
+func (l *Log) Record(d *decisions.Decision) {
+	if d.Ban == nil {
 		return
 	}
+	of := named{cmp.Or(string(d.NS), twotier.DefaultNamespace), d.Ban.Rule}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.until == nil {
-		l.until, l.started = map[twotier.Banned]int64{}, map[named]int64{}
-	}
-	for _, b := range res.Bans {
-		c := &op.Checks[b.Check]
-		ns := cmp.Or(string(c.NS), twotier.DefaultNamespace)
-		l.addBan(twotier.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
-		of := named{ns, b.Rule}
-		if _, known := l.started[of]; b.Started && (known || len(l.started) < maxRules) {
-			l.started[of]++
-		}
+	l.addBan(twotier.Banned{NS: of.ns, Rule: of.rule, Key: string(d.Key)}, d.Ban.Until, l.now())
+	if _, known := l.started[of]; d.Ban.Started && (known || len(l.started) < maxRules) {
+		l.started[of]++
 	}
 }
 
@@ -67,11 +70,12 @@ func (l *Log) addBan(b twotier.Banned, until, now int64) {
 	l.until[b] = until
 }
 
-// List returns up to limit bans whose last known end is after now, the ones that end last first. A
-// non-empty ns or name selects the bans of that namespace or rule.
-func (l *Log) List(ns, name string, limit int, now int64) []twotier.Banned {
+// List returns up to limit bans whose last known end is in the future, the ones that end last
+// first. A non-empty ns or name selects the bans of that namespace or rule.
+func (l *Log) List(ns, name string, limit int) []twotier.Banned {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := l.now()
 	var list []twotier.Banned
 	for b, until := range l.until {
 		switch {

@@ -1,6 +1,8 @@
 package decisions
 
 import (
+	"strconv"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/trace"
 )
@@ -33,6 +35,16 @@ type Decision struct {
 	Ban   *twotier.BanResult
 	// Trace finds the trace of the request; nil if traces are unknown.
 	Trace trace.Source
+	// Refusal is the id of a refusal, once the log of refusals has recorded it.
+	Refusal RefusalID
+}
+
+// Sink receives decisions. It is safe for concurrent use.
+type Sink interface {
+	// Receives reports whether the sink receives decisions with this verdict. It is asked once.
+	Receives(v twotier.Verdict) bool
+	// Record records a decision. It keeps nothing of d, and doesn't wait.
+	Record(d *Decision)
 }
 
 // RuleName returns the name of the rule that judged, or "" if there is none.
@@ -42,3 +54,31 @@ func (d *Decision) RuleName() string {
 	}
 	return d.Rule.Name
 }
+
+// Func is a [Sink] that receives all decisions.
+type Func func(d *Decision)
+
+// Receives implements [Sink].
+func (Func) Receives(twotier.Verdict) bool { return true }
+
+// Record implements [Sink].
+func (f Func) Record(d *Decision) { f(d) }
+
+// RefusalID identifies a recorded refusal. The zero value identifies none.
+type RefusalID struct {
+	// Prefix is the name of the node, escaped as in a URL, and a dot.
+	Prefix string
+	Number uint64
+}
+
+// IsZero reports whether the ID identifies no refusal.
+func (id RefusalID) IsZero() bool { return id.Prefix == "" }
+
+// Append appends the id as text: the prefix, and letters and digits. Nothing in it needs escaping
+// in JSON or a header.
+func (id RefusalID) Append(b []byte) []byte {
+	return strconv.AppendUint(append(b, id.Prefix...), id.Number, 36)
+}
+
+// String returns the id as text.
+func (id RefusalID) String() string { return string(id.Append(nil)) }

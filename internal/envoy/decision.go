@@ -9,7 +9,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
@@ -22,7 +22,7 @@ type decision struct {
 	items     []item // parallel to the descriptors of the request
 	version   int64  // of the rules, which the domain is of
 	counted   bool   // the descriptors with hits were counted
-	refusal   refusallog.ID
+	refusal   decisions.RefusalID
 }
 
 // item is one descriptor of a request.
@@ -157,6 +157,7 @@ func (d *decision) countVerdicts(to *verdicts.Counters, of *verdicts.Arrival) {
 	origins := func(int) verdicts.Origin { return origin }
 	for j, it := range items {
 		rule, origin.Max = it.limit.Rule(namespace), int64(it.limit.Max)
+		run.BeginCheck()
 		run.CountCheck(&op, j, &res, origins)
 	}
 	d.refusal = run.RefusalID()

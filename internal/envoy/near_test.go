@@ -63,8 +63,8 @@ func startNear(t *testing.T) (*reports, func(...*commonv3.RateLimitDescriptor) s
 	doc, err := rules.Read("near.yaml", []byte(nearDocument))
 	must.Succeed(t, err)
 	b.book.Set(doc, 7)
-	r := &reports{Counters: verdicts.New()}
-	r.Send(r.record)
+	r := new(reports)
+	r.Counters = verdicts.New(decisions.Func(r.record))
 	l := envoy.NewLimiter(b, b.book, r.Counters)
 	return r, func(list ...*commonv3.RateLimitDescriptor) string {
 		t.Helper()

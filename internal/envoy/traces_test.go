@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -43,7 +44,7 @@ func (s *tracing) record(d *decisions.Decision) {
 func TestTraces(t *testing.T) {
 	b := start(t)
 	s := &tracing{Counter: b.counter}
-	b.counted.Send(s.record)
+	b.counted = verdicts.New(decisions.Func(s.record))
 	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(s, b.book, b.counted)}),
 		insecure.NewCredentials())
 	const id, rest = "0af7651916cd43dd8448eb211c80319c", "-b7ad6b7169203331-01"

@@ -10,11 +10,11 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
@@ -28,7 +28,6 @@ type bed struct {
 	now       atomic.Int64 // unix milliseconds
 	node      *node.Node
 	explainer explain.Explainer
-	verdicts  *verdicts.Counters
 	history   *verdicts.History
 	request   ask.Request
 }
@@ -67,9 +66,7 @@ func newBed(t *testing.T, rules []twotier.Rule) *bed {
 	t.Cleanup(func() { must.Succeed(t, b.node.Close(context.Background())) })
 	set := rulesOf{twotier.NewRuleSet(rules).Numbered(7)}
 	b.explainer = explain.Explainer{Service: b.node, Refusals: b.node, Rules: set}
-	b.verdicts = verdicts.New()
-	b.verdicts.Refusals = b.node.RefusalLog()
-	b.history = verdicts.NewHistory(b.verdicts, b.node, clock.Now)
+	b.history = verdicts.NewHistory(b.node.Verdicts(), b.node, clock.Now)
 	secret := &ask.Holds{Now: clock.Now, Tally: holds.Tally{Now: clock.Now}}
 	secret.Sealer.SetSecret([]byte("secret"))
 	b.request = ask.Request{Rules: set, Holds: secret}
@@ -88,7 +85,7 @@ type step struct {
 
 // acquire executes an acquire as an endpoint does, and returns its result and the id of its
 // refusal.
-func (b *bed) acquire(s step) (*twotier.Result, refusallog.ID) {
+func (b *bed) acquire(s step) (*twotier.Result, decisions.RefusalID) {
 	b.t.Helper()
 	r := &b.request
 	r.Reset()
@@ -118,7 +115,7 @@ func (b *bed) acquire(s step) (*twotier.Result, refusallog.ID) {
 }
 
 // addValues adds values to a key, judged by a rule.
-func (b *bed) addValues(key, rule string, values ...string) (*twotier.Result, refusallog.ID) {
+func (b *bed) addValues(key, rule string, values ...string) (*twotier.Result, decisions.RefusalID) {
 	b.t.Helper()
 	var add [][]byte
 	for _, value := range values {
@@ -139,13 +136,14 @@ func (b *bed) addValues(key, rule string, values ...string) (*twotier.Result, re
 }
 
 // do executes the only operation of the request, and returns its result and the id of its refusal.
-func (b *bed) do() (*twotier.Result, refusallog.ID) {
+func (b *bed) do() (*twotier.Result, decisions.RefusalID) {
 	b.t.Helper()
 	r := &b.request
 	r.Link()
 	results := r.EmptyResults()
 	must.Succeed(b.t, b.node.Do(b.t.Context(), &r.Ops[0], &results[0]))
-	r.CountVerdicts(b.verdicts, &verdicts.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()})
+	r.CountVerdicts(b.node.Verdicts(),
+		&verdicts.Arrival{Endpoint: verdicts.HTTP, Began: time.Now()})
 	res := results[0] // the next request reuses the results
 	return &res, r.RefusalOf(0)
 }

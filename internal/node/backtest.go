@@ -10,7 +10,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/internal/modes"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/topkeys"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
@@ -62,15 +61,8 @@ func (r backtestSource) Busiest(ctx context.Context, namespaces []string, limit 
 	if keys, err = n.ownTop(ctx, q); err != nil || n.opt.Ring == nil {
 		return keys, nil, err
 	}
-	var mu sync.Mutex
-	rpc.Broadcast(ctx, n.table(), searchTimeout, func(ctx context.Context, m *ring.Member) {
-		var a TopResponse
-		err := n.opt.Peers.Ask(ctx, m, q, &a)
-		mu.Lock()
-		defer mu.Unlock()
-		if keys = append(keys, a.Keys...); err != nil {
-			silent = append(silent, m.ID)
-		}
+	silent = askOthers(ctx, n, searchTimeout, q, func(a *TopResponse) {
+		keys = append(keys, a.Keys...)
 	})
 	return topkeys.Largest(topkeys.SumByKey(keys), limit), silent, nil
 }
@@ -80,11 +72,11 @@ func (r backtestSource) Busiest(ctx context.Context, namespaces []string, limit 
 func (n *Node) ownTop(ctx context.Context, q *TopRequest) ([]twotier.KeyCount, error) {
 	switch {
 	case len(q.Namespaces) == 0:
-		return n.top.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
+		return n.top.Top(ctx, q.Prefix, q.Limit, q.Window)
 	case !n.inRedis():
 		return n.opt.Counter.TopOf(ctx, q.Namespaces, q.Limit, q.Window)
 	}
-	keys, err := n.sample.Top(topkeys.MaxSampled, q.Window, n.opt.Clock.Now())
+	keys, err := n.sample.Top("", topkeys.MaxSampled, q.Window, n.opt.Clock.Now())
 	keys = slices.DeleteFunc(keys, func(k twotier.KeyCount) bool {
 		return !slices.Contains(q.Namespaces, k.NS)
 	})

@@ -2,13 +2,10 @@ package node
 
 import (
 	"context"
-	"sync"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/companions"
-	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/ring"
 )
 
 // doWithCompanions runs an operation with a hold or values, or judged by rules with a ban.
@@ -21,7 +18,7 @@ func (n *Node) doWithCompanions(ctx context.Context, op *twotier.Op, res *twotie
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.OriginalError(err)
 	}
-	n.extractBans(x, op, res)
+	x.ReduceResult(res)
 	x.TryShadow(ctx, n.router.Do, res)
 	return nil
 }
@@ -50,7 +47,7 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 		case res[i].Err != nil:
 			res[i].Err = x.OriginalError(res[i].Err)
 		default:
-			n.extractBans(x, &ops[i], &res[i])
+			x.ReduceResult(&res[i])
 			x.TryShadow(ctx, n.router.Do, &res[i])
 		}
 	}
@@ -59,32 +56,13 @@ func (n *Node) doAllWithCompanions(ctx context.Context, ops []twotier.Op, res []
 // maxBans bounds the bans in one answer to another node.
 const maxBans = 10_000
 
-// extractBans removes the companions from a result, and records the bans.
-func (n *Node) extractBans(x *companions.Extended, op *twotier.Op, res *twotier.Result) {
-	x.ReduceResult(res)
-	n.bans.Record(op, res, n.opt.Clock.Now())
-}
-
 // Bans returns up to limit bans that may still be in force and that a node has seen start or refuse
 // a request. A non-empty ns or name selects the bans of that namespace or rule. It asks all nodes
 // that can be reached.
 func (n *Node) Bans(ctx context.Context, ns, name string, limit int) []twotier.Banned {
-	lists := [][]twotier.Banned{n.bans.List(ns, name, limit, n.opt.Clock.Now())}
-	if n.opt.Ring == nil {
-		return lists[0]
-	}
-	var mu sync.Mutex
-	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
-		var a BansResponse
-		if err := n.opt.Peers.Ask(ctx, m, &BansRequest{ns, name, limit}, &a); err != nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
+	lists := [][]twotier.Banned{n.bans.List(ns, name, limit)}
+	askOthers(ctx, n, topTimeout, &BansRequest{ns, name, limit}, func(a *BansResponse) {
 		lists = append(lists, a.Bans)
 	})
 	return bans.Union(limit, lists...)
 }
-
-// BanLog returns the log that counts started bans.
-func (n *Node) BanLog() *bans.Log { return &n.bans }

@@ -181,9 +181,6 @@ func (n *Node) tallyOp(op *twotier.Op, res *twotier.Result, err error) {
 		return
 	}
 	n.ops.add(op.Kind, res.Source, 1)
-	if op.Kind == twotier.Acquire && !res.Allowed {
-		n.denied.RecordOne(op, res)
-	}
 	if n.sample != nil && n.modes.InRedis() {
 		n.sampleKeys(op, res)
 	}
@@ -196,7 +193,6 @@ func (n *Node) tallyOps(ops []twotier.Op, res []twotier.Result) {
 			n.overloads.count(res[i].Err)
 		}
 	}
-	n.denied.Record(ops, res)
 	if n.sample == nil || !n.modes.InRedis() {
 		return
 	}

@@ -3,13 +3,10 @@ package node
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/events"
-	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/ring"
 )
 
 // observeInterval is how often the event log receives the node's state, apart from each new table.
@@ -63,24 +60,13 @@ func (n *Node) reportState() {
 func (n *Node) Events(ctx context.Context) cluster.Events {
 	parts := []cluster.Events{n.log.Snapshot()}
 	t := n.table()
-	var members, missing []string
+	var members []string
 	for i := range t.Len() {
 		members = append(members, t.Member(i).ID)
 	}
-	if n.opt.Ring != nil {
-		var mu sync.Mutex
-		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
-			var seen cluster.Events
-			err := n.opt.Peers.Ask(ctx, m, &EventsRequest{}, &seen)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				missing = append(missing, m.ID)
-				return
-			}
-			parts = append(parts, seen)
-		})
-	}
+	missing := askOthers(ctx, n, topTimeout, &EventsRequest{}, func(seen *cluster.Events) {
+		parts = append(parts, *seen)
+	})
 	all := events.Merge(parts, members)
 	slices.Sort(missing)
 	all.Missing = missing

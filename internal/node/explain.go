@@ -4,35 +4,17 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/refusallog"
-	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/ring"
 )
-
-// RefusalLog returns the log for the refusals that this node's endpoints answer.
-func (n *Node) RefusalLog() *refusallog.Log { return n.refusalLog }
 
 // Refusals returns the recent refusals of a key, newest first, at most limit. It asks all nodes
 // that can be reached.
 func (n *Node) Refusals(ctx context.Context, ns, key []byte, limit int) []refusallog.Refusal {
 	list := n.refusalLog.List(ns, key, limit)
-	if n.opt.Ring == nil {
-		return list
-	}
-	var mu sync.Mutex
-	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
-		var a RefusalsResponse
-		request := &RefusalsRequest{NS: ns, Key: key, Limit: limit}
-		if err := n.opt.Peers.Ask(ctx, m, request, &a); err != nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		list = append(list, a.Refusals...)
-	})
+	askOthers(ctx, n, topTimeout, &RefusalsRequest{NS: ns, Key: key, Limit: limit},
+		func(a *RefusalsResponse) { list = append(list, a.Refusals...) })
 	slices.SortStableFunc(list, refusallog.Newer)
 	return list[:min(limit, len(list))]
 }

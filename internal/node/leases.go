@@ -49,7 +49,7 @@ func (n *Node) leaseEnd() int64 {
 // be reached. In Redis mode it only covers the keys of which the nodes have taken the most leases.
 // The answer may be a second old.
 func (n *Node) TopLeases(ctx context.Context, limit int) ([]twotier.KeyCount, error) {
-	rows, err := n.leases.Top(ctx, limit, 0)
+	rows, err := n.leases.Top(ctx, "", limit, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -57,17 +57,14 @@ func (n *Node) TopLeases(ctx context.Context, limit int) ([]twotier.KeyCount, er
 	return topkeys.Largest(topkeys.MaxByKey(rows), limit), nil
 }
 
-// leaseSource lists the keys of which this node knows.
-type leaseSource struct{ n *Node }
-
-// TopWithPrefix implements [topkeys.Source] for all keys: it lists those with the most leases that
-// are open now.
-func (s leaseSource) TopWithPrefix(ctx context.Context, _ string, limit int,
+// ownLeases is a [topkeys.Source]: of all keys of which this node knows, it lists those with the
+// most leases that are open now.
+func (n *Node) ownLeases(ctx context.Context, _ string, limit int,
 	_ int64) ([]twotier.KeyCount, error) {
-	if s.n.inRedis() {
-		return s.n.topSampledLeases(ctx, limit)
+	if n.inRedis() {
+		return n.topSampledLeases(ctx, limit)
 	}
-	return s.n.opt.Counter.TopLeases(ctx, limit)
+	return n.opt.Counter.TopLeases(ctx, limit)
 }
 
 // sampleLeases samples the keys of which an operation has taken leases.
@@ -81,7 +78,7 @@ func (n *Node) sampleLeases(op *twotier.Op) {
 // topSampledLeases asks Redis about the sampled keys. A key may have many open leases although it
 // is not among those of which the most were taken.
 func (n *Node) topSampledLeases(ctx context.Context, limit int) ([]twotier.KeyCount, error) {
-	rows, err := n.leased.Top(refusedRowLimit(limit), twotier.MaxLease.Milliseconds(),
+	rows, err := n.leased.Top("", refusedRowLimit(limit), twotier.MaxLease.Milliseconds(),
 		n.opt.Clock.Now())
 	if err != nil {
 		return nil, err

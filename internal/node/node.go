@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
@@ -23,6 +24,7 @@ import (
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -92,9 +94,8 @@ type Options struct {
 	Rules func() (version int64, who string)
 	// Version is the program's version, reported to other nodes.
 	Version string
-	// Latencies returns a histogram of decision times, see cluster.Latency. Nil if they are not
-	// counted.
-	Latencies func() (bounds []float64, counts []int64)
+	// Sinks receive the decisions that this node's endpoints answer, after the node's own sinks.
+	Sinks []decisions.Sink
 	// Refused returns the number of connections and requests that a limit refused before they
 	// reached the node, by reason. The reasons and their order stay the same. Default: none.
 	Refused func() []events.Refused
@@ -117,7 +118,8 @@ type Node struct {
 	denied *topkeys.Refused
 	// shadowed counts the refusals that rules in shadow would have made.
 	shadowed *topkeys.Refused
-	bans     bans.Log
+	bans     *bans.Log
+	verdicts *verdicts.Counters
 	// refusalLog records the refusals that this node has answered.
 	refusalLog *refusallog.Log
 	modes      *modes.Switch
@@ -174,10 +176,8 @@ func New(opt Options) (*Node, error) {
 		return nil, fmt.Errorf("node: mode %q needs its counter", opt.Mode)
 	}
 	n.log = events.New(opt.ID, opt.Clock.Now)
-	n.refusalLog = refusallog.New(opt.ID, opt.Clock.Now)
-	if err := n.newTop(); err != nil {
-		return nil, err
-	}
+	n.newSinks()
+	n.newTop()
 	if opt.Ring == nil {
 		if err := n.setSingleNodeTable(opt.Address); err != nil {
 			return nil, err

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
@@ -30,6 +32,28 @@ type Peers interface {
 	RetainLinks(t *ring.Table)
 	// Stats returns counters of the traffic with the other nodes.
 	Stats() cluster.PeerStats
+}
+
+// askOthers sends a request to all other nodes, and calls add with each response, one at a time. It
+// returns the IDs of the nodes that do not answer in time.
+func askOthers[R any](ctx context.Context, n *Node, timeout time.Duration, request any,
+	add func(response *R)) (silent []string) {
+	if n.opt.Ring == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	rpc.Broadcast(ctx, n.table(), timeout, func(ctx context.Context, m *ring.Member) {
+		response := new(R)
+		err := n.opt.Peers.Ask(ctx, m, request, response)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			silent = append(silent, m.ID)
+		} else {
+			add(response)
+		}
+	})
+	return silent
 }
 
 // The requests between nodes, and their responses.

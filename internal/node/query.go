@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/topkeys"
-	"twotier.dev/twotier/ring"
 )
 
 // Series returns the buckets of a key over a window, in milliseconds, that ends now, oldest first,
@@ -62,25 +58,14 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 }
 
 // newTop makes what the lists of keys need.
-func (n *Node) newTop() (err error) {
-	if n.denied, err = topkeys.NewRefused(n.opt.Clock.Now); err != nil {
-		return err
-	}
-	if n.shadowed, err = topkeys.NewRefused(n.opt.Clock.Now); err != nil {
-		return err
-	}
-	n.leases = topkeys.NewCache(leaseSource{n})
+func (n *Node) newTop() {
+	n.leases = topkeys.NewCache(n.ownLeases)
 	if n.opt.Counter != nil {
-		n.top = topkeys.NewCache(n.opt.Counter)
+		n.top = topkeys.NewCache(n.opt.Counter.TopWithPrefix)
 	}
-	if n.opt.Direct == nil {
-		return nil
+	if n.opt.Direct != nil {
+		n.sample, n.leased = topkeys.NewSample(), topkeys.NewSample()
 	}
-	if n.sample, err = topkeys.NewSample(); err != nil {
-		return err
-	}
-	n.leased, err = topkeys.NewSample()
-	return err
 }
 
 // Top returns up to limit keys that begin with a prefix and have the largest counts over the
@@ -99,9 +84,9 @@ func (n *Node) Top(ctx context.Context, by, prefix string, limit int,
 		return n.TopLeases(ctx, limit)
 	}
 	if n.inRedis() {
-		return n.sample.TopWithPrefix(prefix, limit, window, n.opt.Clock.Now())
+		return n.sample.Top(prefix, limit, window, n.opt.Clock.Now())
 	}
-	rows, err := n.top.TopWithPrefix(ctx, prefix, limit, window)
+	rows, err := n.top.Top(ctx, prefix, limit, window)
 	if err != nil {
 		return nil, err
 	}
@@ -128,20 +113,12 @@ func (n *Node) TopShadowRefused(ctx context.Context, prefix string, limit int,
 // them the same as q asks this node.
 func (n *Node) topRefused(ctx context.Context, limit int, noted *topkeys.Refused,
 	q *TopRefusedRequest, request any) ([]twotier.KeyCount, error) {
-	rows, err := noted.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
+	rows, err := noted.Top(ctx, q.Prefix, q.Limit, q.Window)
 	if err != nil {
 		return nil, err
 	}
 	rows = topkeys.WithPrefix(n.gather(ctx, request, rows), q.Prefix)
 	return topkeys.Largest(topkeys.SumByKey(rows), limit), nil
-}
-
-// RecordShadow records that rules in shadow would have refused a key, for [Node.TopShadowRefused]:
-// once, however many rules. Only the node that received a request knows their verdicts.
-func (n *Node) RecordShadow(d *decisions.Decision) {
-	if !d.Repeated {
-		n.shadowed.RecordKey(d.NS, d.Key)
-	}
 }
 
 // refusedRowLimit returns the number of rows that each node reports to make the first rows of the
@@ -151,19 +128,7 @@ func refusedRowLimit(limit int) int { return 4*limit + 64 }
 // gather adds the answers of all other nodes that can be reached.
 func (n *Node) gather(ctx context.Context, request any,
 	rows []twotier.KeyCount) []twotier.KeyCount {
-	if n.opt.Ring == nil {
-		return rows
-	}
-	var mu sync.Mutex
-	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
-		var a TopResponse
-		if err := n.opt.Peers.Ask(ctx, m, request, &a); err != nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		rows = append(rows, a.Keys...)
-	})
+	askOthers(ctx, n, topTimeout, request, func(a *TopResponse) { rows = append(rows, a.Keys...) })
 	return rows
 }
 

@@ -85,24 +85,23 @@ var requestKinds = [...]RequestKind{
 		})),
 	markFromUsers(newKind(12, "top refused",
 		func(ctx context.Context, n *Node, q *TopRefusedRequest) (any, error) {
-			keys, err := n.denied.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
+			keys, err := n.denied.Top(ctx, q.Prefix, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
 	markFromUsers(newKind(18, "top refused in shadow",
 		func(ctx context.Context, n *Node, q *TopShadowRefusedRequest) (any, error) {
-			keys, err := n.shadowed.TopWithPrefix(ctx, q.Prefix, q.Limit, q.Window)
+			keys, err := n.shadowed.Top(ctx, q.Prefix, q.Limit, q.Window)
 			return &TopResponse{keys}, err
 		})),
 	markFromUsers(newKind(23, "top leases",
 		func(ctx context.Context, n *Node, q *TopLeasesRequest) (any, error) {
-			keys, err := n.leases.Top(ctx, q.Limit, 0)
+			keys, err := n.leases.Top(ctx, "", q.Limit, 0)
 			return &TopResponse{keys}, err
 		})),
 	markFromUsers(newKind(15, "bans", func(
 		_ context.Context, n *Node, q *BansRequest,
 	) (any, error) {
-		return &BansResponse{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans),
-			n.opt.Clock.Now())}, nil
+		return &BansResponse{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans))}, nil
 	})),
 	markFromUsers(newKind(26, "refusals",
 		func(_ context.Context, n *Node, q *RefusalsRequest) (any, error) {

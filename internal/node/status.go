@@ -24,10 +24,8 @@ func (n *Node) status() *cluster.Status {
 		MaxLagMS:       s.Counter.MaxLag.Milliseconds(),
 		Waiting:        s.Counter.WaitingForRoom, Behind: s.Counter.BehindTotal,
 	}
-	if n.opt.Latencies != nil {
-		v.Latency = new(cluster.Latency)
-		v.Latency.Bounds, v.Latency.Counts = n.opt.Latencies()
-	}
+	v.Latency = new(cluster.Latency)
+	v.Latency.Bounds, v.Latency.Counts = n.verdicts.Latencies()
 	for _, o := range s.Ops {
 		v.Ops += o.Total
 		switch o.Source {

@@ -2,14 +2,11 @@ package node
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/topkeys"
-	"twotier.dev/twotier/ring"
 )
 
 // sampleWindow is how far back a sampled key has events, in milliseconds.
@@ -35,20 +32,10 @@ func (r backtestSource) Sample(ctx context.Context, namespace string,
 	if err := n.sampleOwn(ctx, q, &all); err != nil {
 		return s, err
 	}
-	if n.opt.Ring != nil {
-		var mu sync.Mutex
-		rpc.Broadcast(ctx, n.table(), searchTimeout, func(ctx context.Context, m *ring.Member) {
-			var a SampleResponse
-			err := n.opt.Peers.Ask(ctx, m, q, &a)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				s.Silent = append(s.Silent, m.ID)
-			}
-			all.Keys, all.Total = append(all.Keys, a.Keys...), all.Total+a.Total
-			all.Skewed = all.Skewed || a.Skewed
-		})
-	}
+	s.Silent = askOthers(ctx, n, searchTimeout, q, func(a *SampleResponse) {
+		all.Keys, all.Total = append(all.Keys, a.Keys...), all.Total+a.Total
+		all.Skewed = all.Skewed || a.Skewed
+	})
 	keys := topkeys.MaxByKey(all.Keys)
 	s.Total, s.Skewed = all.Total-int64(len(all.Keys)-len(keys)), all.Skewed
 	s.Keys = topkeys.Largest(keys, limit)

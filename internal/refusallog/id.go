@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"twotier.dev/twotier/internal/decisions"
 )
 
 // ErrNotFound means that no refusal with an id can be found. The error that wraps it is the reason.
@@ -21,27 +23,13 @@ var (
 		"newer ones", ErrNotFound)
 )
 
-// ID identifies a recorded refusal. The zero value identifies none.
-type ID struct {
-	log    *Log
-	number uint64
-}
-
-// IsZero reports whether the ID identifies no refusal.
-func (id ID) IsZero() bool { return id.log == nil }
-
 // checkBits is the number of bits by which ids of other processes are recognized.
 const checkBits = 20
 
-// Append appends the id as text: the name of the node, escaped as in a URL, a dot, and letters and
-// digits. Nothing in it needs escaping in JSON or a header.
-func (id ID) Append(b []byte) []byte {
-	b = append(b, id.log.prefix...)
-	return strconv.AppendUint(b, id.number<<checkBits|id.log.check(id.number), 36)
+// id returns the id of the record with a number.
+func (l *Log) id(number uint64) decisions.RefusalID {
+	return decisions.RefusalID{Prefix: l.prefix, Number: number<<checkBits | l.check(number)}
 }
-
-// String returns the id as text.
-func (id ID) String() string { return string(id.Append(nil)) }
 
 // check returns the bits that recognize a number of this process.
 func (l *Log) check(number uint64) uint64 {

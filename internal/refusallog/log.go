@@ -73,9 +73,12 @@ func New(node string, now func() int64) *Log {
 		defaultNS: []byte(twotier.DefaultNamespace)}
 }
 
-// Record records a decision that refused, or counts it in the record of an equal one, and returns
-// its id. It keeps nothing of d.
-func (l *Log) Record(d *decisions.Decision) ID {
+// Receives implements [decisions.Sink]: the log receives refusals.
+func (*Log) Receives(v twotier.Verdict) bool { return v == twotier.Refused }
+
+// Record records a decision that refused, or counts it in the record of an equal one, and sets its
+// id.
+func (l *Log) Record(d *decisions.Decision) {
 	ns := d.NS
 	if len(ns) == 0 {
 		ns = l.defaultNS
@@ -100,7 +103,7 @@ func (l *Log) Record(d *decisions.Decision) ID {
 		one.text = append(append(one.text[:0], ns...), d.Key...)
 	}
 	one.update(d, now)
-	return ID{l, one.number*shardCount + at}
+	d.Refusal = l.id(one.number*shardCount + at)
 }
 
 // update makes the entry describe its latest refusal.
@@ -182,7 +185,7 @@ func (l *Log) List(ns, key []byte, limit int) (list []Refusal) {
 	for one := s.newest(hash); one != nil && len(list) < 4*limit; one = s.entryOf(one.before) {
 		if one.key == hash && now-one.last < Kept {
 			r := one.describe(l.node)
-			r.ID = ID{l, one.number*shardCount + at}.String()
+			r.ID = l.id(one.number*shardCount + at).String()
 			list = append(list, r)
 		}
 	}

@@ -25,13 +25,19 @@ func newBed(node string) *bed {
 	return b
 }
 
+// record records a refusal, and returns its id.
+func (b *bed) record(d *decisions.Decision) string {
+	b.Record(d)
+	return d.Refusal.String()
+}
+
 // refuse records a refusal of a key by a limit of a rule.
 func (b *bed) refuse(key, rule string, count int64) string {
-	return b.Record(&decisions.Decision{Door: "http", Key: []byte(key), N: 1,
+	return b.record(&decisions.Decision{Door: "http", Key: []byte(key), N: 1,
 		Rule:       &twotier.Rule{Name: rule},
 		RetryAfter: 1500, Version: 7, Limits: []twotier.LimitResult{
 			{Window: 60_000, Max: 3, Count: count, Refused: true, Hi: count},
-			{Window: 3_600_000, Max: 9, Count: count}}}).String()
+			{Window: 3_600_000, Max: 9, Count: count}}})
 }
 
 func (b *bed) find(t *testing.T, id string) refusallog.Refusal {
@@ -78,11 +84,11 @@ func TestEqualRefusalsShareARecord(t *testing.T) {
 func TestRequestsOfOtherSizesAreOtherRefusals(t *testing.T) {
 	b := newBed("n1")
 	e := decisions.Decision{Door: "http", Key: []byte("alice"), N: 1}
-	one := b.Record(&e).String()
+	one := b.record(&e)
 	e.N = 7
-	seven := b.Record(&e).String()
+	seven := b.record(&e)
 	e.N = 6
-	six := b.Record(&e).String()
+	six := b.record(&e)
 	if r := b.find(t, one); r.N != 1 || r.Times != 1 {
 		t.Errorf("of one event: %+v", r)
 	}
@@ -207,7 +213,7 @@ func TestReasons(t *testing.T) {
 		{decisions.Decision{}, "cold  0/0 until 0"},
 	} {
 		tt.decision.Key, tt.decision.Door = []byte("k"), "resp"
-		r := b.find(t, b.Record(&tt.decision).String())
+		r := b.find(t, b.record(&tt.decision))
 		if got := fmt.Sprintf("%s %s %d/%d until %d", r.Reason, r.Window, r.Count, r.Limit,
 			r.Until); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
@@ -223,7 +229,7 @@ func TestManyLimits(t *testing.T) {
 		e.Limits = append(e.Limits, twotier.LimitResult{Window: 1000 + i, Max: 1,
 			Refused: i >= 190})
 	}
-	if r := b.find(t, b.Record(&e).String()); len(r.Limits) != 8 || r.Window != "1.19s" {
+	if r := b.find(t, b.record(&e)); len(r.Limits) != 8 || r.Window != "1.19s" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -40,9 +40,8 @@ type service struct {
 	panics          atomic.Bool
 	hold            chan struct{} // if not nil, operations wait until it is closed
 	resets          atomic.Int64
-	deals           atomic.Int64 // batches
-	refused         *topkeys.Refused
-	shadowed        *topkeys.Refused
+	deals           atomic.Int64     // batches
+	refused         *topkeys.Refused // of the commands that a server with verdicts has counted
 }
 
 func newService(t testing.TB) *service {
@@ -63,12 +62,7 @@ func newServiceBy(t testing.TB, l *leaparray.Ladder) *service {
 		t.Fatal(err)
 	}
 	s.counter = c
-	if s.shadowed, err = topkeys.NewRefused(s.now.Load); err != nil {
-		t.Fatal(err)
-	}
-	if s.refused, err = topkeys.NewRefused(s.now.Load); err != nil {
-		t.Fatal(err)
-	}
+	s.refused = topkeys.NewRefused(twotier.Refused, s.now.Load)
 	if err := c.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +97,7 @@ func (s *service) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	if len(op.Values) > 0 {
 		do = extended.Service{Counter: s.counter}.Do
 	}
-	err := do(ctx, op, res)
-	if err == nil {
-		s.refused.RecordOne(op, res)
-	}
-	return err
+	return do(ctx, op, res)
 }
 
 func (s *service) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
@@ -123,7 +113,6 @@ func (s *service) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 		all = extended.Service{Counter: s.counter}.DoAll
 	}
 	all(ctx, ops, res)
-	s.refused.Record(ops, res)
 }
 
 func (s *service) Series(ctx context.Context, ns, key []byte,
@@ -135,9 +124,9 @@ func (s *service) Top(ctx context.Context, by, _ string, n int,
 	window int64) ([]twotier.KeyCount, error) {
 	switch by {
 	case "refused":
-		return s.refused.Top(ctx, n, window)
+		return s.refused.Top(ctx, "", n, window)
 	case "shadow":
-		return s.shadowed.Top(ctx, n, window)
+		return nil, nil
 	case "concurrent":
 		return s.counter.TopLeases(ctx, n)
 	}

@@ -9,11 +9,14 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // TestCommands sends commands one after the other to a node whose clock stands still.
 func TestCommands(t *testing.T) {
-	c := dial(t, serve(t, resp.Options{Service: newService(t), Version: "v1"}))
+	s := newService(t)
+	c := dial(t, serve(t, resp.Options{Service: s, Version: "v1",
+		Verdicts: verdicts.New(s.refused)}))
 	for _, test := range [][2]string{
 		{"TT.ACQUIRE a LIMIT 30s 2", "[1 0 1 1]"},
 		{"tt.acquire a n 1 limit 30s 2 limit 24h 50", "[1 0 2 0 2 48]"},

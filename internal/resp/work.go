@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // shape is the form of the answer to an operation.
@@ -156,7 +157,7 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 
 // ruleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
 // none.
-func (w *work) ruleOf(i, j, k int) *ask.RuledLimit {
+func (w *work) ruleOf(i, j, k int) *verdicts.Ruled {
 	if !w.HasRules() {
 		return nil
 	}

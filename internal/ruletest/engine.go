@@ -18,7 +18,6 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -69,12 +68,11 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.Sinks = []decisions.Sink{decisions.Func(e.recordDecision)}
 	if e.node, err = node.New(opt); err != nil {
 		return nil, err
 	}
-	counters := verdicts.New()
-	counters.Send(e.recordDecision)
-	e.limiter = envoy.NewLimiter(e.node, &e.book, counters)
+	e.limiter = envoy.NewLimiter(e.node, &e.book, e.node.Verdicts())
 	e.limiter.Ladders = ladders
 	return e, e.node.Open(ctx, "")
 }

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // execute makes the request of a step.
@@ -126,7 +127,7 @@ func (e *engine) acquired(s *step, res *twotier.Result) *outcome {
 }
 
 // judge records the verdict of a limit of a rule.
-func (o *outcome) judge(path string, of *ask.RuledLimit, l *twotier.LimitResult, beyond int64) {
+func (o *outcome) judge(path string, of *verdicts.Ruled, l *twotier.LimitResult, beyond int64) {
 	limit, from := of.Limit(), of.Origin()
 	name, refuses := path+of.Rule.Name+"/"+limit.Text, from.Refuses(l, beyond)
 	o.record(name, l.Count, limit.Max, refuses, of.Rule.State == twotier.RuleShadow)
@@ -176,10 +177,11 @@ func (e *engine) add(ctx context.Context, s *step) (*outcome, *request.Failure) 
 	v, judged := r.ValuesOf(0, 0, res)
 	for k := range judged.Limits {
 		l := &judged.Limits[k]
-		rule, limit := v.Limit(k)
-		name := rule.Name + "/" + limit.Text
-		o.record(name, l.Count, limit.Max, l.Refused, rule.State == twotier.RuleShadow)
-		if rule.IsNear(l.Count, limit.Max) && !l.Refused {
+		of := v.Limit(k)
+		limit := of.Limit()
+		name := of.Rule.Name + "/" + limit.Text
+		o.record(name, l.Count, limit.Max, l.Refused, of.Rule.State == twotier.RuleShadow)
+		if of.Rule.IsNear(l.Count, limit.Max) && !l.Refused {
 			o.near = append(o.near, name)
 		}
 	}

@@ -14,13 +14,10 @@ import (
 // maxAge is the greatest age of an answer from a [Cache].
 const maxAge = time.Second
 
-// Source searches all its keys. A syncer.Counter is one.
-type Source interface {
-	// TopWithPrefix returns up to n keys that begin with a prefix and have the largest counts over
-	// the window in milliseconds, largest first.
-	TopWithPrefix(ctx context.Context, prefix string, n int,
-		window int64) ([]twotier.KeyCount, error)
-}
+// Source returns up to n keys that begin with a prefix and have the largest counts over the window
+// in milliseconds, largest first. It searches all its keys.
+type Source func(ctx context.Context, prefix string, n int,
+	window int64) ([]twotier.KeyCount, error)
 
 // Cache keeps the last answers of a source for a second: one about all keys, and one about the keys
 // with a prefix. Concurrent callers wait for one another.
@@ -44,13 +41,8 @@ type answer struct {
 // NewCache returns an empty cache.
 func NewCache(source Source) *Cache { return &Cache{source: source} }
 
-// Top is TopWithPrefix for all keys.
-func (c *Cache) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
-	return c.TopWithPrefix(ctx, "", n, window)
-}
-
-// TopWithPrefix implements [Source]. The answer may be a second old. It belongs to the caller.
-func (c *Cache) TopWithPrefix(ctx context.Context, prefix string, n int,
+// Top is a [Source]. The answer may be a second old. It belongs to the caller.
+func (c *Cache) Top(ctx context.Context, prefix string, n int,
 	window int64) ([]twotier.KeyCount, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +51,7 @@ func (c *Cache) TopWithPrefix(ctx context.Context, prefix string, n int,
 		a = &c.some
 	}
 	if a.n < n || a.window != window || a.prefix != prefix || time.Since(a.at) >= maxAge {
-		rows, err := c.source.TopWithPrefix(ctx, prefix, n, window)
+		rows, err := c.source(ctx, prefix, n, window)
 		if err != nil {
 			return nil, err
 		}
@@ -83,4 +75,31 @@ func Largest(rows []twotier.KeyCount, n int) []twotier.KeyCount {
 			cmp.Compare(a.Key, b.Key))
 	})
 	return rows[:min(n, len(rows))]
+}
+
+// SumByKey adds up the counts of rows of the same key. It reuses the memory of rows.
+func SumByKey(rows []twotier.KeyCount) []twotier.KeyCount {
+	return mergeByKey(rows, func(a, b int64) int64 { return a + b })
+}
+
+// MaxByKey keeps the largest count of rows of the same key. It reuses the memory of rows.
+func MaxByKey(rows []twotier.KeyCount) []twotier.KeyCount {
+	return mergeByKey(rows, func(a, b int64) int64 { return max(a, b) })
+}
+
+// mergeByKey merges the counts of rows of the same key.
+func mergeByKey(rows []twotier.KeyCount, merge func(a, b int64) int64) []twotier.KeyCount {
+	type name struct{ ns, key string }
+	at := map[name]int{}
+	merged := rows[:0]
+	for _, row := range rows {
+		of := name{row.NS, row.Key}
+		if i, ok := at[of]; ok {
+			merged[i].Count = merge(merged[i].Count, row.Count)
+			continue
+		}
+		at[of] = len(merged)
+		merged = append(merged, row)
+	}
+	return merged
 }

@@ -1,7 +1,6 @@
 package topkeys_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,76 +8,44 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/topkeys"
 )
 
 // refusedAt returns a Refused with a clock, which begins at noon.
-func refusedAt(t *testing.T) (*topkeys.Refused, *int64) {
-	t.Helper()
+func refusedAt() (*topkeys.Refused, *int64) {
 	now := int64(noon)
-	r, err := topkeys.NewRefused(func() int64 { return now })
-	must.Succeed(t, err)
-	return r, &now
+	return topkeys.NewRefused(twotier.Refused, func() int64 { return now }), &now
 }
 
-// acquire returns an acquire over keys, and its result: all keys that end in "!" refused.
-func acquire(keys ...string) (twotier.Op, twotier.Result) {
-	op, res := twotier.Op{Kind: twotier.Acquire}, twotier.Result{Allowed: true}
+// refuse records refusals of keys.
+func refuse(r *topkeys.Refused, keys ...string) {
 	for _, key := range keys {
-		op.Checks = append(op.Checks, *check(key, 7))
-		c := res.AddCheck()
-		if c.Refused = key[len(key)-1] == '!'; c.Refused {
-			res.Allowed = false
-		}
+		r.Record(&decisions.Decision{Key: []byte(key), Verdict: twotier.Refused})
 	}
-	return op, res
 }
 
-// TestRefusedCountsValues counts refused values together with acquires.
-func TestRefusedCountsValues(t *testing.T) {
-	r, now := refusedAt(t)
-	op, res := acquire("a!")
-	r.RecordOne(&op, &res)
-	r.RecordKey(nil, []byte("a!"))
-	r.RecordKey([]byte("cards"), []byte("b"))
+// TestRefusedCountsRefusals, and each key once in an acquire, whoever refused it.
+func TestRefusedCountsRefusals(t *testing.T) {
+	r, now := refusedAt()
+	if !r.Receives(twotier.Refused) || r.Receives(twotier.ShadowRefused) ||
+		r.Receives(twotier.Allowed) || r.Receives(twotier.Near) {
+		t.Error("it receives others than refusals")
+	}
+	refuse(r, "a", "a")
+	r.Record(&decisions.Decision{Key: []byte("a"), Repeated: true})
+	r.Record(&decisions.Decision{NS: []byte("cards"), Key: []byte("b"), Distinct: true, N: 7})
 	*now++
-	r.RecordKey(nil, []byte("a!"))
-	rows, err := r.Top(t.Context(), 9, 60_000)
-	want := []twotier.KeyCount{{NS: "default", Key: "a!", Count: 3},
+	refuse(r, "a")
+	rows, err := r.Top(t.Context(), "", 9, 60_000)
+	want := []twotier.KeyCount{{NS: "default", Key: "a", Count: 3},
 		{NS: "cards", Key: "b", Count: 1}}
 	if err != nil || !slices.Equal(rows, want) {
 		t.Errorf("%v, %v, want %v", rows, err, want)
 	}
-	rows, err = r.TopWithPrefix(t.Context(), "b", 9, 60_000)
+	rows, err = r.Top(t.Context(), "b", 9, 60_000)
 	if err != nil || !slices.Equal(rows, want[1:]) {
 		t.Errorf("with a prefix: %v, %v, want %v", rows, err, want[1:])
-	}
-}
-
-// TestRefusedCountsRefusals checks that nothing else counts: neither successful requests nor the
-// other keys of a refused acquire.
-func TestRefusedCountsRefusals(t *testing.T) {
-	r, now := refusedAt(t)
-	var ops []twotier.Op
-	var results []twotier.Result
-	for _, keys := range [][]string{{"a"}, {"a!"}, {"a!", "b"}, {"b!", "c!"}, {"d!"}, {"e!"}} {
-		op, res := acquire(keys...)
-		ops, results = append(ops, op), append(results, res)
-	}
-	ops[4].DryRun = true
-	results[5].Err = errors.New("a test asked for it")
-	r.Record(ops, results)
-	*now++
-	add := twotier.Op{Kind: twotier.Add, Checks: ops[1].Checks} // over its limit, but counted
-	r.RecordOne(&add, &results[1])
-	r.RecordOne(&ops[4], &results[4])
-	r.RecordOne(&ops[1], &results[1])
-	rows, err := r.Top(t.Context(), 9, 60_000)
-	want := []twotier.KeyCount{{NS: "default", Key: "a!", Count: 3},
-		{NS: "default", Key: "b!", Count: 1}, {NS: "default", Key: "c!", Count: 1}}
-	if err != nil || !slices.Equal(rows, want) {
-		t.Errorf("%v, %v, want %v", rows, err, want)
 	}
 }
 
@@ -86,11 +53,10 @@ func TestRefusedCountsRefusals(t *testing.T) {
 // old.
 func TestRefusedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, now := refusedAt(t)
-		op, res := acquire("k!")
-		r.RecordOne(&op, &res)
+		r, now := refusedAt()
+		refuse(r, "k")
 		for _, want := range []int{1, 0} {
-			rows, err := r.Top(t.Context(), 9, 60_000)
+			rows, err := r.Top(t.Context(), "", 9, 60_000)
 			if err != nil || len(rows) != want {
 				t.Errorf("%v, %v, want %d", rows, err, want)
 			}
@@ -103,13 +69,12 @@ func TestRefusedForgets(t *testing.T) {
 // TestRefusedThinsOut sends far more concurrent refusals than are noted. The noted ones stand for
 // all: the sum is right within seven standard deviations.
 func TestRefusedThinsOut(t *testing.T) {
-	r, _ := refusedAt(t)
+	r, _ := refusedAt()
 	const refusals = 200_000
-	op, res := acquire("k!")
 	for range refusals {
-		r.RecordOne(&op, &res)
+		refuse(r, "k")
 	}
-	rows, err := r.Top(t.Context(), 1, 60_000)
+	rows, err := r.Top(t.Context(), "", 1, 60_000)
 	if err != nil || len(rows) != 1 || rows[0].Count < refusals*88/100 ||
 		rows[0].Count > refusals*112/100 {
 		t.Errorf("%v, %v, want about %d", rows, err, refusals)

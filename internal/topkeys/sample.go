@@ -37,12 +37,12 @@ type sampled struct {
 }
 
 // NewSample returns an empty sample.
-func NewSample() (*Sample, error) {
+func NewSample() *Sample {
 	l, err := leaparray.NewLadder(0, leaparray.DefaultLevels()...)
 	if err != nil {
-		return nil, err
+		panic(err) // it depends on nothing
 	}
-	return &Sample{ladder: l, slots: map[string]int{}}, nil
+	return &Sample{ladder: l, slots: map[string]int{}}
 }
 
 // Add records that a key was counted at a time in unix milliseconds. It ignores counts that are not
@@ -97,14 +97,10 @@ func (s *Sample) leastLocked() (least int) {
 	return least
 }
 
-// Top returns up to n keys with the largest counts over the window in milliseconds that ends now,
-// largest first. A window longer than the ladder is an *twotier.InvalidError.
-func (s *Sample) Top(n int, window, now int64) (rows []twotier.KeyCount, err error) {
-	return s.TopWithPrefix("", n, window, now)
-}
-
-// TopWithPrefix is Top for the keys that begin with a prefix.
-func (s *Sample) TopWithPrefix(prefix string, n int, window,
+// Top returns up to n keys that begin with a prefix and have the largest counts over the window in
+// milliseconds that ends now, largest first. A window longer than the ladder is an
+// *twotier.InvalidError.
+func (s *Sample) Top(prefix string, n int, window,
 	now int64) (rows []twotier.KeyCount, err error) {
 	if window < 1 || window > s.ladder.Span() {
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "window",

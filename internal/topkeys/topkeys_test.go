@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"
 )
 
@@ -22,7 +21,7 @@ type counted struct {
 	fails error
 }
 
-func (c *counted) TopWithPrefix(context.Context, string, int,
+func (c *counted) top(context.Context, string, int,
 	int64) ([]twotier.KeyCount, error) {
 	c.asked++
 	return []twotier.KeyCount{{Key: "k", Count: c.asked}, {Key: "l"}}, c.fails
@@ -33,7 +32,7 @@ func (c *counted) TopWithPrefix(context.Context, string, int,
 func TestCacheAsksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := new(counted)
-		c := topkeys.NewCache(source)
+		c := topkeys.NewCache(source.top)
 		for _, step := range []struct {
 			wait   time.Duration
 			n      int
@@ -48,7 +47,7 @@ func TestCacheAsksOnceASecond(t *testing.T) {
 			{0, 2, 30_000, 4, 2},
 		} {
 			time.Sleep(step.wait)
-			rows, err := c.Top(t.Context(), step.n, step.window)
+			rows, err := c.Top(t.Context(), "", step.n, step.window)
 			if err != nil || len(rows) != step.rows || rows[0].Count != step.asked {
 				t.Errorf("%+v: %v, %v", step, rows, err)
 			}
@@ -61,9 +60,9 @@ func TestCacheAsksOnceASecond(t *testing.T) {
 // asked once for each, and again for another prefix.
 func TestCacheKeepsTwoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := topkeys.NewCache(new(counted))
+		c := topkeys.NewCache(new(counted).top)
 		for i, prefix := range []string{"", "k", "", "k", "l", "k", ""} {
-			rows, err := c.TopWithPrefix(t.Context(), prefix, 1, 60_000)
+			rows, err := c.Top(t.Context(), prefix, 1, 60_000)
 			want := []int64{1, 2, 1, 2, 3, 4, 1}[i]
 			if err != nil || rows[0].Count != want {
 				t.Errorf("%d, %q: %v, %v, want %d", i, prefix, rows, err, want)
@@ -76,12 +75,12 @@ func TestCacheKeepsTwoAnswers(t *testing.T) {
 // passed off as new.
 func TestCacheKeepsNoError(t *testing.T) {
 	source := &counted{fails: errors.New("closed")}
-	c := topkeys.NewCache(source)
-	if rows, err := c.Top(t.Context(), 1, 1); err == nil || rows != nil {
+	c := topkeys.NewCache(source.top)
+	if rows, err := c.Top(t.Context(), "", 1, 1); err == nil || rows != nil {
 		t.Errorf("%v, %v, want the error", rows, err)
 	}
 	source.fails = nil
-	if rows, err := c.Top(t.Context(), 1, 1); err != nil || rows[0].Count != 2 {
+	if rows, err := c.Top(t.Context(), "", 1, 1); err != nil || rows[0].Count != 2 {
 		t.Errorf("%v, %v", rows, err)
 	}
 }
@@ -97,18 +96,11 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-func sample(t *testing.T) *topkeys.Sample {
-	t.Helper()
-	s, err := topkeys.NewSample()
-	must.Succeed(t, err)
-	return s
-}
-
 func check(key string, n int64) *twotier.Check { return &twotier.Check{Key: []byte(key), N: n} }
 
 // TestSampleCountsInWindows adds in two minutes: the window has only the keys of the last one.
 func TestSampleCountsInWindows(t *testing.T) {
-	s := sample(t)
+	s := topkeys.NewSample()
 	s.Add(check("old", 9), noon-120_000)
 	s.Add(check("a", 1), noon)
 	s.Add(check("b", 2), noon)
@@ -121,13 +113,13 @@ func TestSampleCountsInWindows(t *testing.T) {
 		{60_000, "[{default a 3} {default b 2}]"},
 		{600_000, "[{default old 9} {default a 3} {default b 2}]"},
 	} {
-		rows, err := s.Top(9, test.window, noon)
+		rows, err := s.Top("", 9, test.window, noon)
 		if err != nil || fmt.Sprint(rows) != test.want {
 			t.Errorf("window %d: %v, %v, want %s", test.window, rows, err, test.want)
 		}
 	}
 	for _, window := range []int64{0, -1, 26 * 3_600_000} {
-		if _, err := s.Top(9, window, noon); !errors.As(err, new(*twotier.InvalidError)) {
+		if _, err := s.Top("", 9, window, noon); !errors.As(err, new(*twotier.InvalidError)) {
 			t.Errorf("window %d: %v, want it refused", window, err)
 		}
 	}
@@ -135,12 +127,12 @@ func TestSampleCountsInWindows(t *testing.T) {
 
 // TestSampleKeepsTheBusiest among many more keys than it has room for.
 func TestSampleKeepsTheBusiest(t *testing.T) {
-	s := sample(t)
+	s := topkeys.NewSample()
 	for i := range 20_000 {
 		s.Add(check("busy", 1), noon)
 		s.Add(check(fmt.Sprint(i), 1), noon)
 	}
-	rows, err := s.Top(100_000, 60_000, noon)
+	rows, err := s.Top("", 100_000, 60_000, noon)
 	if err != nil || len(rows) != 4096 {
 		t.Fatalf("%d rows, %v, want 4096", len(rows), err)
 	}
@@ -151,14 +143,13 @@ func TestSampleKeepsTheBusiest(t *testing.T) {
 
 // TestSampleLeavesOutCompanions adds a ban and a lease, which settlements may count.
 func TestSampleLeavesOutCompanions(t *testing.T) {
-	s, err := topkeys.NewSample()
-	must.Succeed(t, err)
+	s := topkeys.NewSample()
 	for _, kind := range []twotier.CheckKind{twotier.BanCheck, twotier.LeaseCheck} {
 		c := check("k", 1)
 		c.Kind = kind
 		s.Add(c, noon)
 	}
-	if rows, err := s.Top(9, 60_000, noon); err != nil || len(rows) > 0 {
+	if rows, err := s.Top("", 9, 60_000, noon); err != nil || len(rows) > 0 {
 		t.Errorf("%v, %v", rows, err)
 	}
 }

@@ -7,51 +7,60 @@ import (
 	"twotier.dev/twotier/internal/decisions"
 )
 
-// checked is check j of an executed operation. of returns the origin of limit k, and is nil if no
-// limit has a rule.
-type checked struct {
-	op  *twotier.Op
-	j   int
+// subject is check j of an executed operation, or the different values of one, and the outcome.
+type subject struct {
+	ns, key   []byte
+	n, beyond int64
+	limits    []twotier.LimitResult
+	refused   bool
+	retry     int64
+	// of returns the origin of limit k; nil if no limit has a rule.
+	of func(k int) Origin
+	// res has the bans and leases of check j.
 	res *twotier.Result
-	of  func(k int) Origin
+	j   int
 }
+
+// BeginCheck starts a new check of the current acquire: the following verdicts are about its key.
+func (r *Run) BeginCheck() { r.seen = [twotier.VerdictCount]bool{} }
 
 // CountCheck counts the verdicts on check j of an operation: one for each rule that judged it, and
 // one for its limits without a rule. The limits of each are adjacent; of returns the origin of
 // limit k, and is nil if no limit has a rule.
 func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) Origin) {
-	c, judged := checked{op, j, res, of}, &res.Checks[j]
-	r.seen = [twotier.VerdictCount]bool{}
+	check, judged := &op.Checks[j], &res.Checks[j]
+	s := subject{ns: check.NS, key: check.Key, n: check.N, limits: judged.Limits,
+		refused: judged.Refused, retry: judged.RetryAfter, of: of, res: res, j: j}
 	switch {
 	case len(judged.Limits) == 0 && len(res.Leases) > 0:
-	case of != nil:
-		r.countRules(c)
+	case of != nil && !(judged.Refused && isUnexplained(op, j, res)):
+		s.beyond = op.NeededBeyond(j, res)
+		r.countRules(&s)
 	default:
-		refused := judged.Refused && !onlyValuesRefuse(op, j, res)
-		r.count(c, Origin{}, twotier.VerdictOf(refused, false), 0, len(judged.Limits))
+		refused := judged.Refused && !(valuesRefuse(op, j, res) && !refuses(judged.Limits))
+		r.count(&s, Origin{}, twotier.VerdictOf(refused, false), 0, len(judged.Limits))
 	}
 	if len(res.Leases) > 0 {
-		r.countLeases(c)
+		r.countLeases(&s)
 	}
 }
 
-// countRules counts the verdicts of the rules that judged a check.
-func (r *Run) countRules(c checked) {
-	limits, beyond := c.res.Checks[c.j].Limits, c.op.NeededBeyond(c.j, c.res)
-	for from, to := 0, 0; to < len(limits) || to == 0; from = to {
+// countRules counts the verdicts of the rules that judged a subject.
+func (r *Run) countRules(s *subject) {
+	for from, to := 0, 0; to < len(s.limits) || to == 0; from = to {
 		var o Origin
 		refuses, near := false, false
-		for ; to < len(limits); to++ {
-			next, l := c.of(to), &limits[to]
+		for ; to < len(s.limits); to++ {
+			next, l := s.of(to), &s.limits[to]
 			if to > from && (next.First || next.Rule == nil && o.Rule != nil) {
 				break
 			}
-			o, refuses, near = next, refuses || next.Refuses(l, beyond), near || next.IsNear(l)
+			o, refuses, near = next, refuses || next.Refuses(l, s.beyond), near || next.IsNear(l)
 		}
-		banned := o.Rule != nil && c.res.BannedBy(c.j, o.Rule.Name)
-		full, _ := c.res.LeaseVerdict(c.j, o.ruleName())
+		banned := o.Rule != nil && s.res.BannedBy(s.j, o.Rule.Name)
+		full, _ := s.res.LeaseVerdict(s.j, o.ruleName())
 		if v, judges := o.verdict(refuses || banned || full, near); judges {
-			r.count(c, o, v, from, to)
+			r.count(s, o, v, from, to)
 		}
 		if to == 0 {
 			return
@@ -59,50 +68,60 @@ func (r *Run) countRules(c checked) {
 	}
 }
 
-// onlyValuesRefuse reports whether values refuse check j, but no limit on events does.
-func onlyValuesRefuse(op *twotier.Op, j int, res *twotier.Result) bool {
+// refuses reports whether one of some limits refused.
+func refuses(limits []twotier.LimitResult) bool {
+	return slices.ContainsFunc(limits, func(l twotier.LimitResult) bool { return l.Refused })
+}
+
+// valuesRefuse reports whether the values of check j refuse.
+func valuesRefuse(op *twotier.Op, j int, res *twotier.Result) bool {
 	for k := range res.Values {
 		if op.Values[k].Check == j && res.Values[k].Refused {
-			return !slices.ContainsFunc(res.Checks[j].Limits,
-				func(l twotier.LimitResult) bool { return l.Refused })
+			return true
 		}
 	}
 	return false
 }
 
+// isUnexplained reports whether nothing refuses check j: if it was refused nevertheless, its counts
+// were unknown.
+func isUnexplained(op *twotier.Op, j int, res *twotier.Result) bool {
+	return !refuses(res.Checks[j].Limits) && !valuesRefuse(op, j, res) &&
+		!slices.ContainsFunc(res.Bans, func(b twotier.BanResult) bool { return b.Check == j }) &&
+		!slices.ContainsFunc(res.Leases, func(l twotier.LeaseResult) bool {
+			return l.Check == j && l.Refused
+		})
+}
+
 // countLeases counts the verdicts of rules that limit only the leases of a check, and of such
 // limits without a rule.
-func (r *Run) countLeases(c checked) {
-	for i := range c.res.Leases {
-		l := &c.res.Leases[i]
-		again := slices.ContainsFunc(c.res.Leases[:i], func(o twotier.LeaseResult) bool {
-			return o.Check == c.j && o.Rule == l.Rule
+func (r *Run) countLeases(s *subject) {
+	for i := range s.res.Leases {
+		l := &s.res.Leases[i]
+		again := slices.ContainsFunc(s.res.Leases[:i], func(o twotier.LeaseResult) bool {
+			return o.Check == s.j && o.Rule == l.Rule
 		})
-		if l.Check != c.j || again || c.hasLimits(l.Rule) {
+		if l.Check != s.j || again || s.hasLimits(l.Rule) {
 			continue
 		}
-		refused, _ := c.res.LeaseVerdict(c.j, l.Rule)
+		refused, _ := s.res.LeaseVerdict(s.j, l.Rule)
 		o := Origin{}
 		if l.Rule != "" {
-			if r.named == nil {
-				r.named = new(twotier.Rule)
-			}
-			*r.named = twotier.Rule{Name: l.Rule}
-			o = Origin{Rule: r.named, Version: r.LeaseRules}
+			r.named = twotier.Rule{Name: l.Rule}
+			o = Origin{Rule: &r.named, Version: r.LeaseRules}
 		}
-		r.count(c, o, twotier.VerdictOf(refused, l.Shadow), 0, 0)
+		r.count(s, o, twotier.VerdictOf(refused, l.Shadow), 0, 0)
 	}
 }
 
-// hasLimits reports whether a check has limits on events of a rule, or without one if rule is
+// hasLimits reports whether a subject has limits on events of a rule, or without one if rule is
 // empty.
-func (c checked) hasLimits(rule string) bool {
-	limits := c.res.Checks[c.j].Limits
-	if c.of == nil {
-		return rule == "" && len(limits) > 0
+func (s *subject) hasLimits(rule string) bool {
+	if s.of == nil {
+		return rule == "" && len(s.limits) > 0
 	}
-	for k := range limits {
-		if c.of(k).ruleName() == rule {
+	for k := range s.limits {
+		if s.of(k).ruleName() == rule {
 			return true
 		}
 	}
@@ -111,50 +130,46 @@ func (c checked) hasLimits(rule string) bool {
 
 // count counts the verdict of limits [from, to), which have one origin, and passes the decision to
 // the sinks that receive such verdicts.
-func (r *Run) count(c checked, o Origin, v twotier.Verdict, from, to int) {
-	check, judged := &c.op.Checks[c.j], &c.res.Checks[c.j]
-	r.CountVerdict(check.NS, o.ruleName(), v)
-	sinks, refused := r.to.sinks[v], v == twotier.Refused && r.to.Refusals != nil
-	if len(sinks) == 0 && !refused {
+func (r *Run) count(s *subject, o Origin, v twotier.Verdict, from, to int) {
+	r.CountVerdict(s.ns, o.ruleName(), v)
+	repeated := r.seen[v]
+	r.seen[v] = true
+	if len(r.to.sinks[v]) == 0 {
 		return
 	}
-	if r.record == nil {
-		r.record = new(decisions.Decision)
-	}
-	d := r.record
-	*d = decisions.Decision{Door: r.of.Endpoint, NS: check.NS, Key: check.Key, N: check.N,
-		Distinct: o.Distinct, Rule: o.Rule, Version: o.Version, Verdict: v, Repeated: r.seen[v],
-		Limits: judged.Limits[from:to], RetryAfter: judged.RetryAfter, Trace: r.of.Trace}
-	r.seen[v] = true
+	d := &r.record
+	*d = decisions.Decision{Door: r.of.Endpoint, NS: s.ns, Key: s.key, N: s.n,
+		Distinct: o.Distinct, Rule: o.Rule, Version: o.Version, Verdict: v, Repeated: repeated,
+		Limits: s.limits[from:to], RetryAfter: s.retry, Trace: r.of.Trace}
 	if o.Rule != nil && o.Rule.State == twotier.RuleShadow {
 		d.Limits = append(r.maxima[:0], d.Limits...)
 		for k := range d.Limits {
-			d.Limits[k].Max = c.of(from + k).Max
+			d.Limits[k].Max = s.of(from + k).Max
 		}
 		r.maxima = d.Limits
 	}
-	if refused {
-		c.findCauses(d)
-		if id := r.to.Refusals.Record(d); r.refusal.IsZero() {
-			r.refusal = id
-		}
+	if v == twotier.Refused {
+		s.findCauses(d)
 	}
-	for _, receive := range sinks {
-		receive(d)
+	for _, sink := range r.to.sinks[v] {
+		sink.Record(d)
+	}
+	if r.refusal.IsZero() {
+		r.refusal = d.Refusal
 	}
 }
 
 // findCauses finds the limit on leases and the ban behind a refusal.
-func (c checked) findCauses(d *decisions.Decision) {
+func (s *subject) findCauses(d *decisions.Decision) {
 	name := d.RuleName()
-	for k := range c.res.Leases {
-		l := &c.res.Leases[k]
-		if d.Lease == nil && l.Check == c.j && l.Rule == name && l.Refused && !l.Shadow {
+	for k := range s.res.Leases {
+		l := &s.res.Leases[k]
+		if d.Lease == nil && l.Check == s.j && l.Rule == name && l.Refused && !l.Shadow {
 			d.Lease = l
 		}
 	}
-	for k := range c.res.Bans {
-		if b := &c.res.Bans[k]; b.Check == c.j && b.Rule == name && name != "" {
+	for k := range s.res.Bans {
+		if b := &s.res.Bans[k]; b.Check == s.j && b.Rule == name && name != "" {
 			d.Ban = b
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/metrics"
-	"twotier.dev/twotier/internal/refusallog"
 )
 
 // The endpoints that answer clients' acquires.
@@ -60,9 +59,6 @@ type seriesName struct{ ns, rule string }
 // into one.
 type series [endpoints][twotier.VerdictCount]atomic.Int64
 
-// Sink receives decisions. It keeps nothing of d, and doesn't wait.
-type Sink func(d *decisions.Decision)
-
 // Counters count verdicts, and pass decisions on to sinks. Create them with [New].
 type Counters struct {
 	metrics.Unchecked
@@ -74,31 +70,24 @@ type Counters struct {
 	whole   [twotier.VerdictCount]atomic.Int64 // all decisions, each once
 	// unrecorded is the number of verdicts that may be missing in the history.
 	unrecorded atomic.Int64
-	// Refusals records the refusals, whose ids are then part of the answers; nil records none. Set
-	// it before the first count.
-	Refusals *refusallog.Log
-
-	sinks [twotier.VerdictCount][]Sink
+	sinks      [twotier.VerdictCount][]decisions.Sink
 
 	mu           sync.Mutex // held while a series is added
 	plain, rules int        // number of series of each kind
 }
 
-// New returns empty counters.
-func New() *Counters {
+// New returns empty counters that pass each decision to the sinks that receive it, in this order.
+func New(sinks ...decisions.Sink) *Counters {
 	c := new(Counters)
 	c.all.Store(&map[seriesName]*series{})
-	return c
-}
-
-// Send makes a sink receive the decisions with some verdicts, or all if none are named. Call it
-// before the first count.
-func (c *Counters) Send(to Sink, of ...twotier.Verdict) {
 	for v := range c.sinks {
-		if len(of) == 0 || slices.Contains(of, twotier.Verdict(v)) {
-			c.sinks[v] = append(c.sinks[v], to)
+		for _, sink := range sinks {
+			if sink.Receives(twotier.Verdict(v)) {
+				c.sinks[v] = append(c.sinks[v], sink)
+			}
 		}
 	}
+	return c
 }
 
 // count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of

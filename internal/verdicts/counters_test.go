@@ -205,11 +205,12 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 // TestShadowsAreNoted judges keys by rules in shadow: only the first decision of several that would
 // have refused a key is not repeated, and a key refused by a rule that is on has none.
 func TestShadowsAreNoted(t *testing.T) {
-	c := verdicts.New()
 	var noted []string
-	c.Send(func(d *decisions.Decision) {
-		noted = append(noted, fmt.Sprintf("%s:%s %v", d.NS, d.Key, d.Repeated))
-	}, twotier.ShadowRefused)
+	c := verdicts.New(decisions.Func(func(d *decisions.Decision) {
+		if d.Verdict == twotier.ShadowRefused {
+			noted = append(noted, fmt.Sprintf("%s:%s %v", d.NS, d.Key, d.Repeated))
+		}
+	}))
 	shadow := func(most int64) verdicts.Origin {
 		return verdicts.Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: most,
 			First: true}
@@ -227,6 +228,7 @@ func TestShadowsAreNoted(t *testing.T) {
 		limits := []twotier.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
 		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: []byte("sms"),
 			Key: []byte(tt.key), N: 1}}}
+		run.BeginCheck()
 		run.CountCheck(&op, 0,
 			&twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{Limits: limits}}},
 			func(k int) verdicts.Origin { return tt.origins[k] })

@@ -2,9 +2,9 @@ package verdicts_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
@@ -13,11 +13,14 @@ import (
 
 // tallying returns a run, and the rules and verdicts that it counts.
 func tallying() (*verdicts.Run, *[]string) {
-	c, all := verdicts.New(), new([]string)
-	c.Send(func(d *decisions.Decision) {
-		*all = append(*all, fmt.Sprintf("%s %v", d.RuleName(), d.Verdict))
-	})
-	return begin(c, ""), all
+	all := new([]string)
+	return begin(verdicts.New(decisions.Func(func(d *decisions.Decision) {
+		text := fmt.Sprintf("%s %v", d.RuleName(), d.Verdict)
+		if d.Repeated && d.Verdict == twotier.Refused {
+			text += " again"
+		}
+		*all = append(*all, text)
+	})), ""), all
 }
 
 // TestLeasesAreCounted: limits on leases count with the limits on events of their rule, or alone,
@@ -60,13 +63,10 @@ func TestLeasesAreCounted(t *testing.T) {
 	}
 }
 
-// TestDecisionsOfHoldsAreWritten: a rule that limits only holds has a line in the stream of
-// decisions, whether it refused or not.
-func TestDecisionsOfHoldsAreWritten(t *testing.T) {
-	var to written
-	c := verdicts.New()
-	c.Send(decisions.New(&to, "a", [twotier.VerdictCount]float64{1, 1, 1, 1}, time.Now).Record)
-	run := begin(c, verdicts.HTTP)
+// TestHoldsHaveDecisions: a rule that limits only holds has a decision, with the version of the
+// rules, whether it refused or not.
+func TestHoldsHaveDecisions(t *testing.T) {
+	run, all := recording(verdicts.HTTP, twotier.VerdictCount)
 	run.LeaseRules = 7
 	op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}
 	run.BeginDecision()
@@ -74,27 +74,11 @@ func TestDecisionsOfHoldsAreWritten(t *testing.T) {
 		Leases: []twotier.LeaseResult{{Lease: twotier.Lease{Rule: "calls"}, Refused: true},
 			{Lease: twotier.Lease{Rule: "rest"}}, {}}}, nil)
 	run.End(0)
-	want := []string{`"rule":"calls","key":"k","n":1,"verdict":"refused","door":"http",` +
-		`"limits":[],"node":"a","rules_version":7}`,
-		`"rule":"rest","key":"k","n":1,"verdict":"allowed","door":"http",` +
-			`"limits":[],"node":"a","rules_version":7}`,
-		`"key":"k","n":1,"verdict":"allowed","door":"http","limits":[],"node":"a"}`}
-	for i, line := range to {
-		if i >= len(want) || !strings.HasSuffix(line, `"ns":"default",`+want[i]) {
-			t.Errorf("line %d: %s", i, line)
-		}
+	want := []string{`http :k x1 "calls" v7 refused []`, `http :k x1 "rest" v7 allowed []`,
+		`http :k x1 "" v0 allowed []`}
+	if !slices.Equal(*all, want) {
+		t.Errorf("%q, want %q", *all, want)
 	}
-	if len(to) != len(want) {
-		t.Errorf("%d lines, want %d", len(to), len(want))
-	}
-}
-
-// written keeps the lines of a stream.
-type written []string
-
-func (w *written) Add(line ...byte) bool {
-	*w = append(*w, strings.TrimSpace(string(line)))
-	return true
 }
 
 // TestLeasesAllocateNothing: counting a verdict on leases needs no memory of its own.

@@ -13,22 +13,24 @@ import (
 
 // recording returns a run at an endpoint, and the decisions about it except those with one verdict.
 func recording(endpoint string, without twotier.Verdict) (*verdicts.Run, *[]string) {
-	c, all := verdicts.New(), new([]string)
-	for v := range twotier.Verdict(twotier.VerdictCount) {
-		if v == without {
-			continue
+	all := new([]string)
+	return begin(verdicts.New(sinkWithout{func(d *decisions.Decision) {
+		var limits []string
+		for _, l := range d.Limits {
+			limits = append(limits, fmt.Sprint(l.Window, l.Period, l.Count, l.Max))
 		}
-		c.Send(func(d *decisions.Decision) {
-			var limits []string
-			for _, l := range d.Limits {
-				limits = append(limits, fmt.Sprint(l.Window, l.Period, l.Count, l.Max))
-			}
-			*all = append(*all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N,
-				d.RuleName(), d.Version, d.Verdict, limits))
-		}, v)
-	}
-	return begin(c, endpoint), all
+		*all = append(*all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N,
+			d.RuleName(), d.Version, d.Verdict, limits))
+	}, without}), endpoint), all
 }
+
+// sinkWithout receives all decisions except those with one verdict.
+type sinkWithout struct {
+	decisions.Func
+	without twotier.Verdict
+}
+
+func (s sinkWithout) Receives(v twotier.Verdict) bool { return v != s.without }
 
 // TestRecords records a check judged by a rule, a rule in shadow, a rule that is off, and limits
 // without a rule: one decision for each that judges, with the limits and maxima of that judge.
@@ -112,7 +114,7 @@ func TestRecordsOfValues(t *testing.T) {
 				Count: 4, Refused: slices.Contains(tt.over, k)})
 		}
 		run.BeginDecision()
-		run.AddValues(&op, res)
+		run.CountValues(&op, res)
 		if !slices.Equal(*all, tt.want) {
 			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, *all, tt.want)
 		}

@@ -6,7 +6,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
-	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -50,35 +49,40 @@ type Run struct {
 	decisions [twotier.VerdictCount]int64 // all but the last decision
 	last      twotier.Verdict
 	decided   bool
-	overall   twotier.Verdict // for the span
-	refusal   refusallog.ID   // the first one of the last decision
+	overall   twotier.Verdict     // for the span
+	refusal   decisions.RefusalID // the first one of the last decision
 
-	seen [twotier.VerdictCount]bool // recorded verdicts of the current check
-	scratch
+	seen [twotier.VerdictCount]bool // verdicts on the current check
+	*scratch
 }
 
 // scratch is memory that a Run uses again.
 type scratch struct {
-	record *decisions.Decision
-	maxima []twotier.LimitResult // the limits of record if their rule is in shadow
-	named  *twotier.Rule         // stands for a rule that limits only leases
+	record  decisions.Decision
+	maxima  []twotier.LimitResult // the limits of record if their rule is in shadow
+	counted []twotier.LimitResult // the limits of values
+	none    twotier.Result        // stands for the bans and leases of values
+	named   twotier.Rule          // stands for a rule that limits only leases
 }
 
 // Begin starts a run for a request.
 func (r *Run) Begin(to *Counters, of *Arrival) {
 	*r = Run{to: to, of: *of, scratch: r.scratch}
+	if r.scratch == nil {
+		r.scratch = new(scratch)
+	}
 }
 
 // RefusalID returns the id of the first refusal of the current acquire, or a zero one if nothing
 // has refused it.
-func (r *Run) RefusalID() refusallog.ID { return r.refusal }
+func (r *Run) RefusalID() decisions.RefusalID { return r.refusal }
 
 // BeginDecision starts a new acquire: the following verdicts belong to it.
 func (r *Run) BeginDecision() {
 	if r.decided {
 		r.decisions[r.last]++
 	}
-	r.decided, r.last, r.refusal = true, twotier.Allowed, refusallog.ID{}
+	r.decided, r.last, r.refusal = true, twotier.Allowed, decisions.RefusalID{}
 }
 
 // HasDecision reports whether there was a decision.
@@ -126,10 +130,30 @@ func (r *Run) End(took time.Duration) {
 		r.decisions[r.last]++
 		r.to.observeDuration(r.of.Endpoint, took, r.decisions)
 	}
-	if r.record != nil {
-		*r.record = decisions.Decision{}
-	}
+	r.record = decisions.Decision{}
 	*r = Run{scratch: r.scratch}
+}
+
+// Ruled is a limit of a rule.
+type Ruled struct {
+	Rule    *twotier.Rule
+	Limits  []twotier.RuleLimit // all limits of the rule for the key
+	Index   int                 // of the limit among them
+	Version int64               // of the rules
+}
+
+// Limit returns the limit as written in the rule.
+func (l *Ruled) Limit() twotier.RuleLimit { return l.Limits[l.Index] }
+
+// Policy returns the name of the limit in headers and paths.
+func (l *Ruled) Policy() string { return l.Rule.PolicyName(l.Limits, l.Index) }
+
+// Origin returns the origin of the limit. A nil l is a limit without a rule.
+func (l *Ruled) Origin() Origin {
+	if l == nil {
+		return Origin{}
+	}
+	return Origin{Rule: l.Rule, Max: l.Limit().Max, First: l.Index == 0, Version: l.Version}
 }
 
 // Origin is the source of a limit of a check.

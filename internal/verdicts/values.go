@@ -29,14 +29,7 @@ type Values struct {
 	Ruled   bool
 	Version int64
 
-	of []ruledValues // origins of the limits of rules
-}
-
-// ruledValues is a limit added by a rule.
-type ruledValues struct {
-	rule   *twotier.Rule
-	limits []twotier.RuleLimit // all limits of the rule for the key
-	index  int                 // of the limit among them
+	of []Ruled // the limits of rules
 }
 
 // Judging returns how many limits judge the values.
@@ -73,14 +66,14 @@ func (v *Values) AddRules(rules []*twotier.Rule, version int64) *request.Failure
 			}
 			v.Limits = append(v.Limits, twotier.Limit{Window: l.Window, Max: l.Max})
 			v.Texts = append(v.Texts, []byte(l.Text))
-			v.of = append(v.of, ruledValues{r, limits, j})
+			v.of = append(v.of, Ruled{r, limits, j, version})
 		}
 	}
 	return nil
 }
 
-// ruledLimit returns the rule's limit behind limit k, or nil for a limit without a rule.
-func (v *Values) ruledLimit(k int) *ruledValues {
+// Limit returns the rule's limit behind limit k, or nil for a limit without a rule.
+func (v *Values) Limit(k int) *Ruled {
 	at := k - (v.Judging() - len(v.of))
 	if at < 0 || at >= len(v.of) {
 		return nil
@@ -88,23 +81,14 @@ func (v *Values) ruledLimit(k int) *ruledValues {
 	return &v.of[at]
 }
 
-// Limit returns the rule of limit k, and the limit as written in the rule; nil for a limit without
-// a rule.
-func (v *Values) Limit(k int) (*twotier.Rule, twotier.RuleLimit) {
-	if r := v.ruledLimit(k); r != nil {
-		return r.rule, r.limits[r.index]
-	}
-	return nil, twotier.RuleLimit{}
-}
-
 // RefusedBy names the limits that refused: limits[0] is the first limit spelled out in the field
 // limits of the request, and NAME or NAME/WINDOW a limit of a rule.
 func (v *Values) RefusedBy(judged *twotier.CheckResult, field string) (names []string) {
 	for k := range judged.Limits {
-		switch r := v.ruledLimit(k); {
+		switch r := v.Limit(k); {
 		case !judged.Limits[k].Refused || slices.Contains(v.Shadow, k):
 		case r != nil:
-			names = append(names, r.rule.PolicyName(r.limits, r.index))
+			names = append(names, r.Policy())
 		default:
 			names = append(names, fmt.Sprintf("%s[%d]", field, k))
 		}
@@ -116,45 +100,42 @@ func (v *Values) RefusedBy(judged *twotier.CheckResult, field string) (names []s
 // their rule.
 func (v *Values) Near(judged *twotier.CheckResult) (names []string) {
 	for k := range judged.Limits {
-		l, r := &judged.Limits[k], v.ruledLimit(k)
-		if r != nil && !l.Refused && r.rule.IsNear(l.Count, r.limits[r.index].Max) {
-			names = append(names, r.rule.PolicyName(r.limits, r.index))
+		l, r := &judged.Limits[k], v.Limit(k)
+		if r != nil && !l.Refused && r.Rule.IsNear(l.Count, r.Limit().Max) {
+			names = append(names, r.Policy())
 		}
 	}
 	return names
 }
 
 // origin returns the origin of limit k.
-func (v *Values) origin(k int) Origin {
-	r := v.ruledLimit(k)
-	switch {
-	case r == nil && slices.Contains(v.Shadow, k):
-		return Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: v.Limits[k].Max,
-			First: k == 0, Distinct: true}
-	case r == nil:
-		return Origin{Distinct: true}
+func (v *Values) origin(k int) (o Origin) {
+	if r := v.Limit(k); r != nil {
+		o = r.Origin()
+	} else if slices.Contains(v.Shadow, k) {
+		o = Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: v.Limits[k].Max,
+			First: k == 0}
 	}
-	return Origin{Rule: r.rule, Max: r.limits[r.index].Max, First: r.index == 0,
-		Version: v.Version, Distinct: true}
+	o.Distinct = true
+	return o
 }
 
-// AddValues counts the verdicts on the values of an operation whose decision has begun.
-func (r *Run) AddValues(v *Values, judged *twotier.CheckResult) {
+// CountValues counts the verdicts on the values of the current check.
+func (r *Run) CountValues(v *Values, judged *twotier.CheckResult) {
 	if v.Judging() == 0 {
 		return
 	}
-	res := twotier.CheckResult{Refused: judged.Refused, RetryAfter: judged.RetryAfter}
+	r.counted = r.counted[:0]
 	for k := range judged.Limits[:min(v.Judging(), len(judged.Limits))] {
 		l := &judged.Limits[k]
-		res.Limits = append(res.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
+		r.counted = append(r.counted, twotier.LimitResult{Window: l.Window, Max: l.Max,
 			Count: l.Count, Refused: l.Refused}) // an estimate lends nothing
 	}
-	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: v.NS, Key: v.Key,
-		N: int64(len(v.Add))}}}
-	of := v.origin
-	if judged.Refused && len(v.RefusedBy(judged, "")) == 0 {
-		of = nil // no limit refused, but the values of the key were unknown
+	s := subject{ns: v.NS, key: v.Key, n: int64(len(v.Add)), limits: r.counted,
+		refused: judged.Refused, retry: judged.RetryAfter, of: v.origin, res: &r.none}
+	if judged.Refused && len(v.RefusedBy(judged, "")) == 0 { // the values were unknown
+		r.count(&s, Origin{}, twotier.Refused, 0, len(s.limits))
+		return
 	}
-	r.CountCheck(&op, 0, &twotier.Result{Allowed: !judged.Refused,
-		Checks: []twotier.CheckResult{res}}, of)
+	r.countRules(&s)
 }

@@ -22,7 +22,7 @@ func TestValuesBesideEventsAreCounted(t *testing.T) {
 		"allowed": {false, "allowed", " allowed; devices allowed"},
 		"values":  {false, "refused", " allowed; devices refused"},
 		"events":  {true, "allowed", " refused; devices allowed"},
-		"both":    {true, "refused", " refused; devices refused"},
+		"both":    {true, "refused", " refused; devices refused again"},
 		"unknown": {false, "unknown", " allowed;  refused"},
 	} {
 		v := verdicts.Values{Key: []byte("k"), Add: [][]byte{[]byte("a")}}
@@ -38,9 +38,36 @@ func TestValuesBesideEventsAreCounted(t *testing.T) {
 				Limits: []twotier.LimitResult{{Window: 1, Max: 9, Refused: test.events}}}}}
 		run, got := tallying()
 		run.BeginDecision()
+		run.BeginCheck()
 		run.CountCheck(op, 0, res, nil)
-		run.AddValues(&v, &values)
+		run.CountValues(&v, &values)
 		run.End(0)
+		if text := strings.Join(*got, "; "); text != test.want {
+			t.Errorf("%s: %q, want %q", name, text, test.want)
+		}
+	}
+}
+
+// TestUnknownCountsRefuse: a check that was refused although no rule refuses it has a refusal
+// without a rule, because its counts are unknown.
+func TestUnknownCountsRefuse(t *testing.T) {
+	login := &twotier.Rule{Name: "login"}
+	op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}
+	for name, test := range map[string]struct {
+		res  twotier.Result
+		want string
+	}{
+		"unknown": {twotier.Result{}, " refused"},
+		"a ban":   {twotier.Result{Bans: []twotier.BanResult{{Rule: "login"}}}, "login refused"},
+		"a lease": {twotier.Result{Leases: []twotier.LeaseResult{{Refused: true,
+			Lease: twotier.Lease{Rule: "login"}}}}, "login refused"},
+	} {
+		run, got := tallying()
+		test.res.Checks = []twotier.CheckResult{{Refused: true,
+			Limits: []twotier.LimitResult{{Window: 1, Max: 9}}}}
+		run.CountCheck(op, 0, &test.res, func(int) verdicts.Origin {
+			return verdicts.Origin{Rule: login, Max: 9, First: true}
+		})
 		if text := strings.Join(*got, "; "); text != test.want {
 			t.Errorf("%s: %q, want %q", name, text, test.want)
 		}

@@ -76,6 +76,9 @@ func New(opt Options) (*Notifier, error) {
 	return n, nil
 }
 
+// Receives implements [decisions.Sink]. Only a plain allowance is near no limit.
+func (*Notifier) Receives(v twotier.Verdict) bool { return v != twotier.Allowed }
+
 // Record queues a notification of each limit of a decision whose count has reached the warning
 // level of its rule, unless there was one for its key and limit within the limit's window, or drops
 // it if the queue is full.

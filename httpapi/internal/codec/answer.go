@@ -6,7 +6,8 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/refusallog"
+	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // Encoder appends the answers to the operations of a request, in the form in which the request
@@ -72,7 +73,7 @@ func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool
 	if len(res.Checks) > 0 {
 		for k := range res.Checks[0].Limits {
 			l := &res.Checks[0].Limits[k]
-			var r *ask.RuledLimit
+			var r *verdicts.Ruled
 			if e.HasRules() {
 				r = e.RuleOf(i, 0, k)
 			}
@@ -100,7 +101,7 @@ func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool
 
 // appendWindow begins the object of limit k of check j, which rule r added if it is not nil, as one
 // element of a list.
-func (e Encoder) appendWindow(b []byte, i, j, k int, r *ask.RuledLimit) []byte {
+func (e Encoder) appendWindow(b []byte, i, j, k int, r *verdicts.Ruled) []byte {
 	if b[len(b)-1] != '[' {
 		b = append(b, ',')
 	}
@@ -154,7 +155,7 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 }
 
 // appendRefusal appends the id of a refusal, if it has one.
-func appendRefusal(b []byte, id refusallog.ID) []byte {
+func appendRefusal(b []byte, id decisions.RefusalID) []byte {
 	if id.IsZero() {
 		return b
 	}
@@ -188,7 +189,7 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	for k := range limits {
 		l := &limits[k]
 		most, refused := l.Max, l.Refused
-		var r *ask.RuledLimit
+		var r *verdicts.Ruled
 		if e.HasRules() {
 			r = e.RuleOf(i, j, k)
 		}

@@ -145,8 +145,8 @@ func appendValueCounts(b []byte, v *verdicts.Values, judged *twotier.CheckResult
 		if l.Refused {
 			b = append(b, `,"refused":true`...)
 		}
-		if r, _ := v.Limit(k); r != nil {
-			b = appendRule(b, r)
+		if r := v.Limit(k); r != nil {
+			b = appendRule(b, r.Rule)
 		} else if slices.Contains(v.Shadow, k) {
 			b = append(b, `,"shadow":true`...)
 		}

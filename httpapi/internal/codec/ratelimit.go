@@ -2,8 +2,8 @@ package codec
 
 import (
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/ratefield"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // RateLimitFields returns the fields RateLimit-Policy and RateLimit of
@@ -59,7 +59,7 @@ func banned(res *twotier.Result, j int, name string) bool {
 }
 
 // policyName returns the name of the policy of limit k of check j of operation 0.
-func (e Encoder) policyName(j, k int, r *ask.RuledLimit) string {
+func (e Encoder) policyName(j, k int, r *verdicts.Ruled) string {
 	if r != nil {
 		return r.Policy()
 	}

@@ -29,7 +29,6 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -166,11 +165,10 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	n, err := node.New(opt)
 	must(err)
 	must(n.Open(t.Context(), ""))
-	counters := verdicts.New()
-	counters.Refusals = n.RefusalLog()
 	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
 		Rules: loginRule{}, Holds: holdsOf(t, n, clock.Now), TrustedProxies: loopback(),
-		Verdicts: counters, RateLimiter: envoy.NewLimiter(n, edgeDomain(t), counters)})
+		Verdicts:    n.Verdicts(),
+		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), n.Verdicts())})
 	must(err)
 	must(server.Open(t.Context()))
 	b.base = "http://" + server.Addr().String()

@@ -1,52 +1,58 @@
-package linelog
+package decisionlog
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/metrics"
 	"twotier.dev/twotier/internal/outbox"
 )
 
 const (
-	// defaultQueue is the default of [Options].Queue.
-	defaultQueue = 4 << 20
+	// maxQueue bounds the bytes that wait to be written.
+	maxQueue = 4 << 20
 	// gather is how long the writer waits for more lines before it writes, to avoid a system call
 	// for each.
 	gather = 50 * time.Millisecond
 )
 
+// about names the log in messages.
+const about = "--decisions"
+
 // Options configure a [Log].
 type Options struct {
-	// Name is the name of the flag that asks for the lines, such as "decisions". It is part of the
-	// names of the metrics, and names the lines in logs and errors.
-	Name string
 	// Path is the file to append to. It is created if it does not exist.
 	Path string
 	// Writer receives the lines instead of a file if Path is empty.
 	Writer io.Writer
-	// Queue bounds the bytes that wait to be written; 0 means 4 MiB.
-	Queue int
+	// Node is the name of this node, and Shares the sampling rate by verdict, from 0 to 1.
+	Node   string
+	Shares [twotier.VerdictCount]float64
 	// Logger receives a message when writing fails, and one when it works again; nil means silence.
 	Logger *slog.Logger
 }
 
-// Log queues and writes lines, which end with a line feed. Make one with [New].
+// Log queues and writes decisions. Make one with [New].
 type Log struct {
 	*outbox.Queue[byte]
 	opt  Options
 	next atomic.Pointer[os.File] // the file that Reopen has opened
+	pool sync.Pool               // of *[]byte, the memory of lines
 
 	// The fields below belong to the sender of the queue.
 	out  io.Writer
@@ -60,18 +66,37 @@ func New(opt Options) (*Log, error) {
 	}
 	l := &Log{opt: opt, out: opt.Writer}
 	l.Queue = outbox.New(outbox.Options[byte]{Send: l.write, Count: countLines, Gather: gather,
-		Most: cmp.Or(opt.Queue, defaultQueue), MayHang: true, Logger: opt.Logger,
+		Most: maxQueue, MayHang: true, Logger: opt.Logger,
 		Failed: "lines can't be written: they are dropped and counted until they can be",
-		Works:  "lines are written again", About: []any{"what", "--" + opt.Name}})
+		Works:  "lines are written again", About: []any{"what", about}})
 	if opt.Path == "" {
 		return l, nil
 	}
 	f, err := openFile(opt.Path)
 	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", opt.Name, err)
+		return nil, fmt.Errorf("%s: %w", about, err)
 	}
 	l.out = f
 	return l, nil
+}
+
+// Receives implements [decisions.Sink].
+func (l *Log) Receives(v twotier.Verdict) bool { return l.opt.Shares[v] > 0 }
+
+// Record writes a line, if it chooses the decision.
+func (l *Log) Record(d *decisions.Decision) {
+	// All 64 bits of the random number make the smallest shares possible.
+	share := l.opt.Shares[d.Verdict]
+	if share < 1 && rand.Uint64() >= uint64(share*math.MaxUint64) {
+		return
+	}
+	b, ok := l.pool.Get().(*[]byte)
+	if !ok {
+		b = new([]byte)
+	}
+	*b = appendLine((*b)[:0], d, l.opt.Node, time.Now())
+	l.Add(*b...)
+	l.pool.Put(b)
 }
 
 // countLines returns the number of lines that end in a text.
@@ -92,7 +117,7 @@ func (l *Log) Reopen() {
 	f, err := openFile(l.opt.Path)
 	if err != nil {
 		l.opt.Logger.Warn("a file can't be opened again: going on with the one that was open",
-			"what", "--"+l.opt.Name, "error", err)
+			"what", about, "error", err)
 		return
 	}
 	if unused := l.next.Swap(f); unused != nil {
@@ -107,11 +132,11 @@ func (l *Log) Close(ctx context.Context) error {
 	if err := ctx.Err(); err != nil && lost > 0 {
 		// A blocked write can't be interrupted if it goes to a terminal or to a pipe of another
 		// process.
-		return fmt.Errorf("--%s: at least %d lines are not written: %w", l.opt.Name, lost, err)
+		return fmt.Errorf("%s: at least %d lines are not written: %w", about, lost, err)
 	}
 	if f, ok := l.out.(*os.File); ok && l.opt.Path != "" {
 		if err := f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-			l.opt.Logger.Warn("a file could not be closed", "what", "--"+l.opt.Name, "error", err)
+			l.opt.Logger.Warn("a file could not be closed", "what", about, "error", err)
 		}
 	}
 	return nil
@@ -138,11 +163,10 @@ func (l *Log) write(_ context.Context, text []byte) (n int, err error) {
 	return n, err
 }
 
-// Collect implements [prometheus.Collector]: twotier_NAME_written_total and
-// twotier_NAME_dropped_total.
+// Collect implements [prometheus.Collector].
 func (l *Log) Collect(ch chan<- prometheus.Metric) {
-	to, name := metrics.Sink(ch), l.opt.Name
-	to.Total("twotier_"+name+"_written_total", "Lines that were written to --"+name+".", l.Sent())
-	to.Total("twotier_"+name+"_dropped_total", "Lines that were not written, because what is to "+
-		"take them is too slow or fails, to --"+name+".", l.Dropped())
+	to := metrics.Sink(ch)
+	to.Total("twotier_decisions_written_total", "Lines that were written to --decisions.", l.Sent())
+	to.Total("twotier_decisions_dropped_total", "Lines that were not written, because what is to "+
+		"take them is too slow or fails, to --decisions.", l.Dropped())
 }

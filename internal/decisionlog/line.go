@@ -1,4 +1,4 @@
-package decisions
+package decisionlog
 
 import (
 	"cmp"
@@ -8,13 +8,14 @@ import (
 	"unicode/utf8"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 )
 
 // stamp is RFC 3339 in UTC with milliseconds.
 const stamp = "2006-01-02T15:04:05.000Z"
 
 // appendLine appends a decision as a JSON object and the end of the line.
-func appendLine(b []byte, d *Decision, node string, now time.Time) []byte {
+func appendLine(b []byte, d *decisions.Decision, node string, now time.Time) []byte {
 	b = append(b, `{"time":"`...)
 	b = now.UTC().AppendFormat(b, stamp)
 	b = appendText(append(b, `","ns":`...), cmp.Or(string(d.NS), twotier.DefaultNamespace))

@@ -1,4 +1,4 @@
-package linelog_test
+package decisionlog_test
 
 import (
 	"bytes"
@@ -16,14 +16,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"twotier.dev/twotier/internal/linelog"
+	"twotier.dev/twotier/internal/decisionlog"
 )
 
 // open makes a log and opens it.
-func open(t *testing.T, opt linelog.Options) *linelog.Log {
+func open(t *testing.T, opt decisionlog.Options) *decisionlog.Log {
 	t.Helper()
-	opt.Name = "decisions"
-	l, err := linelog.New(opt)
+	l, err := decisionlog.New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +32,7 @@ func open(t *testing.T, opt linelog.Options) *linelog.Log {
 }
 
 // end closes a log, which may take some time.
-func end(t *testing.T, l *linelog.Log) {
+func end(t *testing.T, l *decisionlog.Log) {
 	t.Helper()
 	if err := l.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -68,7 +67,7 @@ func TestLinesAreWhole(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := open(t, linelog.Options{Path: path})
+	l := open(t, decisionlog.Options{Path: path})
 	var g sync.WaitGroup
 	for w := range writers {
 		g.Go(func() {
@@ -102,7 +101,7 @@ func TestReopen(t *testing.T) {
 	dir := t.TempDir()
 	path, old := filepath.Join(dir, "lines"), filepath.Join(dir, "lines.1")
 	var log bytes.Buffer
-	l := open(t, linelog.Options{Path: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	l := open(t, decisionlog.Options{Path: path, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	add := func(line, to string) {
 		t.Helper()
 		l.Add([]byte(line + "\n")...)
@@ -166,7 +165,7 @@ func (d *disk) free(n int) {
 func TestFullDiskIsLoggedOnce(t *testing.T) {
 	d := &disk{room: len("first\nsec")}
 	var log bytes.Buffer
-	l := open(t, linelog.Options{Writer: d, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	l := open(t, decisionlog.Options{Writer: d, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	add := func(line string) {
 		t.Helper()
 		before := l.Sent() + l.Dropped()
@@ -193,10 +192,10 @@ func TestFullDiskIsLoggedOnce(t *testing.T) {
 
 // TestNobodyWaitsForASlowReader fills the queue of a pipe that nobody reads.
 func TestNobodyWaitsForASlowReader(t *testing.T) {
-	const queue = 1000
+	const queue, length = 4 << 20, 100_000
 	r, w := io.Pipe()
-	l := open(t, linelog.Options{Writer: w, Queue: queue})
-	line := append(bytes.Repeat([]byte{'x'}, 99), '\n')
+	l := open(t, decisionlog.Options{Writer: w})
+	line := append(bytes.Repeat([]byte{'x'}, length-1), '\n')
 	l.Add(line...)
 	until(t, "the writer waits for the reader", func() bool {
 		for l.Dropped() == 0 { // also while the first line is still in the queue
@@ -208,7 +207,7 @@ func TestNobodyWaitsForASlowReader(t *testing.T) {
 	for range 1000 {
 		l.Add(line...)
 	}
-	if dropped := l.Dropped() - before; dropped < 1000-2*queue/100 {
+	if dropped := l.Dropped() - before; dropped < 1000-2*queue/length {
 		t.Errorf("%d of 1000 were dropped", dropped)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -224,7 +223,7 @@ func TestNobodyWaitsForASlowReader(t *testing.T) {
 func TestPathsThatCantBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none", "lines")} {
-		_, err := linelog.New(linelog.Options{Name: "decisions", Path: path})
+		_, err := decisionlog.New(decisionlog.Options{Path: path})
 		if err == nil || !strings.HasPrefix(err.Error(), "--decisions: ") {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -233,7 +232,7 @@ func TestPathsThatCantBeUsed(t *testing.T) {
 
 // TestMetrics compares the names and values exported to Prometheus.
 func TestMetrics(t *testing.T) {
-	l := open(t, linelog.Options{Writer: io.Discard})
+	l := open(t, decisionlog.Options{Writer: io.Discard})
 	l.Add([]byte("a\n")...)
 	end(t, l)
 	l.Add([]byte("b\n")...)
