@@ -28,6 +28,10 @@ func (r *Request) CountVerdicts(c *verdicts.Counters, of *verdicts.Arrival) {
 		run.BeginDecision()
 		for j := range op.Checks {
 			run.BeginCheck()
+			if !r.HasValues() {
+				run.CountCheck(op, j, res, r.origins(i, j))
+				continue
+			}
 			v, of := r.ValuesOf(i, j, res)
 			if v == nil || len(op.Checks[j].Limits) > 0 {
 				run.CountCheck(op, j, res, r.origins(i, j))
