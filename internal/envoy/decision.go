@@ -133,32 +133,22 @@ func (d *decision) selectItems(which func(*item) bool, do func(*item)) (chosen [
 // countVerdicts counts one decision, with the verdicts on the descriptors that have hits, as those
 // of rules on an acquire.
 func (d *decision) countVerdicts(to *verdicts.Counters, of *verdicts.Arrival) {
-	most := len(d.items)
-	op := twotier.Op{Kind: twotier.Acquire, Checks: make([]twotier.Check, 0, most)}
-	res := twotier.Result{Allowed: d.counted, Checks: make([]twotier.CheckResult, 0, most)}
-	limits := make([]twotier.LimitResult, 0, most)
-	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(it *item) {
-		limit := it.limit.Compared(int64(it.limit.Max))
-		limits = append(limits, twotier.LimitResult{Window: limit.Window, Period: limit.Period,
-			Count: it.count, Max: limit.Max, Refused: it.over})
-		op.Checks = append(op.Checks, twotier.Check{NS: d.namespace, Key: it.key, N: it.hits})
-		res.Checks = append(res.Checks,
-			twotier.CheckResult{Refused: it.over, RetryAfter: it.wait,
-				Limits: limits[len(limits)-1:]})
-	})
-	if len(items) == 0 {
-		return
-	}
 	var run verdicts.Run
 	run.Begin(to, of)
-	run.BeginDecision()
-	namespace, rule := string(d.namespace), twotier.Rule{}
-	origin := verdicts.Origin{Rule: &rule, First: true, Version: d.version}
-	origins := func(int) verdicts.Origin { return origin }
-	for j, it := range items {
-		rule, origin.Max = it.limit.Rule(namespace), int64(it.limit.Max)
-		run.BeginCheck()
-		run.CountCheck(&op, j, &res, origins)
+	items := d.selectItems(func(it *item) bool { return it.hits > 0 }, func(*item) {})
+	for i, it := range items {
+		if i == 0 {
+			run.BeginDecision()
+		}
+		rule, limit := it.limit.Rule(string(d.namespace)), it.limit.Compared(int64(it.limit.Max))
+		s := verdicts.Subject{NS: d.namespace, Key: it.key, N: it.hits, RetryAfter: it.wait,
+			Limits: []twotier.LimitResult{{Window: limit.Window, Period: limit.Period,
+				Count: it.count, Max: limit.Max, Refused: it.over}}}
+		if !d.counted {
+			s.Beyond = it.hits
+		}
+		run.CountRuled(&s, verdicts.Origin{Rule: &rule, Max: limit.Max, First: true,
+			Version: d.version})
 	}
 	d.refusal = run.RefusalID()
 	run.End(time.Since(of.Began))

@@ -86,7 +86,7 @@ func (n *Node) ownTop(ctx context.Context, q *TopRequest) ([]twotier.KeyCount, e
 // TopRefused implements [backtest.Source].
 func (r backtestSource) TopRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
-	return r.n.TopRefused(ctx, "", limit, window)
+	return r.n.Top(ctx, "refused", "", limit, window)
 }
 
 // Replay implements [backtest.Source]. The owner of each key replays it.

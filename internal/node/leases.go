@@ -45,18 +45,6 @@ func (n *Node) leaseEnd() int64 {
 	return twotier.LeaseEnd(n.opt.Clock.Now(), twotier.MaxLease.Milliseconds()/2)
 }
 
-// TopLeases returns up to limit keys with the most open leases, most first, from all nodes that can
-// be reached. In Redis mode it only covers the keys of which the nodes have taken the most leases.
-// The answer may be a second old.
-func (n *Node) TopLeases(ctx context.Context, limit int) ([]twotier.KeyCount, error) {
-	rows, err := n.leases.Top(ctx, "", limit, 0)
-	if err != nil {
-		return nil, err
-	}
-	rows = n.gather(ctx, &TopLeasesRequest{limit}, rows)
-	return topkeys.Largest(topkeys.MaxByKey(rows), limit), nil
-}
-
 // ownLeases is a [topkeys.Source]: of all keys of which this node knows, it lists those with the
 // most leases that are open now.
 func (n *Node) ownLeases(ctx context.Context, _ string, limit int,

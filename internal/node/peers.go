@@ -76,11 +76,7 @@ type (
 		Prefix string
 	}
 	// TopShadowRefusedRequest asks the same about refusals by rules in shadow.
-	TopShadowRefusedRequest struct {
-		Limit  int
-		Window int64
-		Prefix string
-	}
+	TopShadowRefusedRequest TopRefusedRequest
 	// TopLeasesRequest asks for the keys with the most open leases of which a node knows.
 	TopLeasesRequest struct{ Limit int }
 	// TopResponse lists the keys, largest first.

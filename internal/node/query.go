@@ -69,68 +69,50 @@ func (n *Node) newTop() {
 }
 
 // Top returns up to limit keys that begin with a prefix and have the largest counts over the
-// window, largest first, from all nodes that can be reached. by is what it counts: events, or
-// "refused", "shadow" or "concurrent", see [Node.TopRefused], [Node.TopShadowRefused] and
-// [Node.TopLeases], which lists all keys. In Redis mode the counts of events only cover the most
-// frequent keys in this node's requests. The answer may be a second old.
+// window, largest first, from all nodes that can be reached. The answer may be a second old. by is
+// what it counts: events, or
+//   - "refused" and "shadow": refusals of acquires, and those that rules in shadow would have made.
+//     Each node contributes the most frequent keys in its own requests, in either mode.
+//   - "concurrent": open leases of all keys now. In Redis mode it only covers the keys of which the
+//     nodes have taken the most leases.
+//
+// In Redis mode the counts of events only cover the most frequent keys in this node's requests.
 func (n *Node) Top(ctx context.Context, by, prefix string, limit int,
 	window int64) ([]twotier.KeyCount, error) {
+	var own *topkeys.Cache
+	q := TopRefusedRequest{Limit: limit, Window: window, Prefix: prefix}
+	var others any
+	var merge func([]twotier.KeyCount) []twotier.KeyCount
 	switch by {
 	case "refused":
-		return n.TopRefused(ctx, prefix, limit, window)
+		q.Limit = refusedRowLimit(limit)
+		own, others, merge = n.denied.Cache, &q, topkeys.SumByKey
 	case "shadow":
-		return n.TopShadowRefused(ctx, prefix, limit, window)
+		q.Limit = refusedRowLimit(limit)
+		own, others, merge = n.shadowed.Cache, (*TopShadowRefusedRequest)(&q), topkeys.SumByKey
 	case "concurrent":
-		return n.TopLeases(ctx, limit)
+		q.Window, q.Prefix = 0, ""
+		own, others, merge = n.leases, &TopLeasesRequest{limit}, topkeys.MaxByKey
+	default:
+		if n.inRedis() {
+			return n.sample.Top(prefix, limit, window, n.opt.Clock.Now())
+		}
+		own, others = n.top, &TopRequest{Limit: limit, Window: window, Prefix: prefix}
 	}
-	if n.inRedis() {
-		return n.sample.Top(prefix, limit, window, n.opt.Clock.Now())
-	}
-	rows, err := n.top.Top(ctx, prefix, limit, window)
+	rows, err := own.Top(ctx, q.Prefix, q.Limit, q.Window)
 	if err != nil {
 		return nil, err
 	}
-	rows = n.gather(ctx, &TopRequest{Limit: limit, Window: window, Prefix: prefix}, rows)
-	return topkeys.Largest(topkeys.WithPrefix(rows, prefix), limit), nil
-}
-
-// TopRefused is Top for the keys with the most refused acquires, including acquires over several
-// nodes. Each node contributes the most frequent keys in its own requests, in either mode.
-func (n *Node) TopRefused(ctx context.Context, prefix string, limit int,
-	window int64) ([]twotier.KeyCount, error) {
-	q := TopRefusedRequest{refusedRowLimit(limit), window, prefix}
-	return n.topRefused(ctx, limit, n.denied, &q, &q)
-}
-
-// TopShadowRefused is TopRefused for the refusals that rules in shadow would have made.
-func (n *Node) TopShadowRefused(ctx context.Context, prefix string, limit int,
-	window int64) ([]twotier.KeyCount, error) {
-	q := TopRefusedRequest{refusedRowLimit(limit), window, prefix}
-	return n.topRefused(ctx, limit, n.shadowed, &q, (*TopShadowRefusedRequest)(&q))
-}
-
-// topRefused adds up this node's refusals and the other nodes' answers to the request, which asks
-// them the same as q asks this node.
-func (n *Node) topRefused(ctx context.Context, limit int, noted *topkeys.Refused,
-	q *TopRefusedRequest, request any) ([]twotier.KeyCount, error) {
-	rows, err := noted.Top(ctx, q.Prefix, q.Limit, q.Window)
-	if err != nil {
-		return nil, err
+	askOthers(ctx, n, topTimeout, others, func(a *TopResponse) { rows = append(rows, a.Keys...) })
+	if rows = topkeys.WithPrefix(rows, q.Prefix); merge != nil {
+		rows = merge(rows)
 	}
-	rows = topkeys.WithPrefix(n.gather(ctx, request, rows), q.Prefix)
-	return topkeys.Largest(topkeys.SumByKey(rows), limit), nil
+	return topkeys.Largest(rows, limit), nil
 }
 
 // refusedRowLimit returns the number of rows that each node reports to make the first rows of the
 // sum accurate: a key may be among them without being among the first of any node.
 func refusedRowLimit(limit int) int { return 4*limit + 64 }
-
-// gather adds the answers of all other nodes that can be reached.
-func (n *Node) gather(ctx context.Context, request any,
-	rows []twotier.KeyCount) []twotier.KeyCount {
-	askOthers(ctx, n, topTimeout, request, func(a *TopResponse) { rows = append(rows, a.Keys...) })
-	return rows
-}
 
 // topTimeout bounds the wait for other nodes' top keys.
 const topTimeout = time.Second

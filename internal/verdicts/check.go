@@ -7,34 +7,43 @@ import (
 	"twotier.dev/twotier/internal/decisions"
 )
 
-// subject is check j of an executed operation, or the different values of one, and the outcome.
-type subject struct {
-	ns, key   []byte
-	n, beyond int64
-	limits    []twotier.LimitResult
-	refused   bool
-	retry     int64
-	// of returns the origin of limit k; nil if no limit has a rule.
-	of func(k int) Origin
-	// res has the bans and leases of check j.
-	res *twotier.Result
+// Subject is what an acquire has judged, and the outcome: the events or the different values of a
+// key.
+type Subject struct {
+	NS, Key []byte
+	N       int64
+	// Limits are the limits that judged. Beyond is how many events they needed room for in addition
+	// to their counts.
+	Limits     []twotier.LimitResult
+	Beyond     int64
+	RetryAfter int64
+
+	of  func(k int) Origin // the origin of limit k; nil if no limit has a rule
+	res *twotier.Result    // has the bans and leases of check j
 	j   int
 }
 
 // BeginCheck starts a new check of the current acquire: the following verdicts are about its key.
 func (r *Run) BeginCheck() { r.seen = [twotier.VerdictCount]bool{} }
 
+// CountRuled counts the verdict of a rule on a check.
+func (r *Run) CountRuled(s *Subject, o Origin) {
+	r.BeginCheck()
+	s.of, s.res = func(int) Origin { return o }, &r.none
+	r.countRules(s)
+}
+
 // CountCheck counts the verdicts on check j of an operation: one for each rule that judged it, and
 // one for its limits without a rule. The limits of each are adjacent; of returns the origin of
 // limit k, and is nil if no limit has a rule.
 func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) Origin) {
 	check, judged := &op.Checks[j], &res.Checks[j]
-	s := subject{ns: check.NS, key: check.Key, n: check.N, limits: judged.Limits,
-		refused: judged.Refused, retry: judged.RetryAfter, of: of, res: res, j: j}
+	s := Subject{NS: check.NS, Key: check.Key, N: check.N, Limits: judged.Limits,
+		RetryAfter: judged.RetryAfter, of: of, res: res, j: j}
 	switch {
 	case len(judged.Limits) == 0 && len(res.Leases) > 0:
 	case of != nil && !(judged.Refused && isUnexplained(op, j, res)):
-		s.beyond = op.NeededBeyond(j, res)
+		s.Beyond = op.NeededBeyond(j, res)
 		r.countRules(&s)
 	default:
 		refused := judged.Refused && !(valuesRefuse(op, j, res) && !refuses(judged.Limits))
@@ -46,16 +55,16 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 }
 
 // countRules counts the verdicts of the rules that judged a subject.
-func (r *Run) countRules(s *subject) {
-	for from, to := 0, 0; to < len(s.limits) || to == 0; from = to {
+func (r *Run) countRules(s *Subject) {
+	for from, to := 0, 0; to < len(s.Limits) || to == 0; from = to {
 		var o Origin
 		refuses, near := false, false
-		for ; to < len(s.limits); to++ {
-			next, l := s.of(to), &s.limits[to]
+		for ; to < len(s.Limits); to++ {
+			next, l := s.of(to), &s.Limits[to]
 			if to > from && (next.First || next.Rule == nil && o.Rule != nil) {
 				break
 			}
-			o, refuses, near = next, refuses || next.Refuses(l, s.beyond), near || next.IsNear(l)
+			o, refuses, near = next, refuses || next.Refuses(l, s.Beyond), near || next.IsNear(l)
 		}
 		banned := o.Rule != nil && s.res.BannedBy(s.j, o.Rule.Name)
 		full, _ := s.res.LeaseVerdict(s.j, o.ruleName())
@@ -95,7 +104,7 @@ func isUnexplained(op *twotier.Op, j int, res *twotier.Result) bool {
 
 // countLeases counts the verdicts of rules that limit only the leases of a check, and of such
 // limits without a rule.
-func (r *Run) countLeases(s *subject) {
+func (r *Run) countLeases(s *Subject) {
 	for i := range s.res.Leases {
 		l := &s.res.Leases[i]
 		again := slices.ContainsFunc(s.res.Leases[:i], func(o twotier.LeaseResult) bool {
@@ -116,11 +125,11 @@ func (r *Run) countLeases(s *subject) {
 
 // hasLimits reports whether a subject has limits on events of a rule, or without one if rule is
 // empty.
-func (s *subject) hasLimits(rule string) bool {
+func (s *Subject) hasLimits(rule string) bool {
 	if s.of == nil {
-		return rule == "" && len(s.limits) > 0
+		return rule == "" && len(s.Limits) > 0
 	}
-	for k := range s.limits {
+	for k := range s.Limits {
 		if s.of(k).ruleName() == rule {
 			return true
 		}
@@ -130,17 +139,17 @@ func (s *subject) hasLimits(rule string) bool {
 
 // count counts the verdict of limits [from, to), which have one origin, and passes the decision to
 // the sinks that receive such verdicts.
-func (r *Run) count(s *subject, o Origin, v twotier.Verdict, from, to int) {
-	r.CountVerdict(s.ns, o.ruleName(), v)
+func (r *Run) count(s *Subject, o Origin, v twotier.Verdict, from, to int) {
+	r.CountVerdict(s.NS, o.ruleName(), v)
 	repeated := r.seen[v]
 	r.seen[v] = true
 	if len(r.to.sinks[v]) == 0 {
 		return
 	}
 	d := &r.record
-	*d = decisions.Decision{Door: r.of.Endpoint, NS: s.ns, Key: s.key, N: s.n,
+	*d = decisions.Decision{Door: r.of.Endpoint, NS: s.NS, Key: s.Key, N: s.N,
 		Distinct: o.Distinct, Rule: o.Rule, Version: o.Version, Verdict: v, Repeated: repeated,
-		Limits: s.limits[from:to], RetryAfter: s.retry, Trace: r.of.Trace}
+		Limits: s.Limits[from:to], RetryAfter: s.RetryAfter, Trace: r.of.Trace}
 	if o.Rule != nil && o.Rule.State == twotier.RuleShadow {
 		d.Limits = append(r.maxima[:0], d.Limits...)
 		for k := range d.Limits {
@@ -160,7 +169,7 @@ func (r *Run) count(s *subject, o Origin, v twotier.Verdict, from, to int) {
 }
 
 // findCauses finds the limit on leases and the ban behind a refusal.
-func (s *subject) findCauses(d *decisions.Decision) {
+func (s *Subject) findCauses(d *decisions.Decision) {
 	name := d.RuleName()
 	for k := range s.res.Leases {
 		l := &s.res.Leases[k]

@@ -131,10 +131,10 @@ func (r *Run) CountValues(v *Values, judged *twotier.CheckResult) {
 		r.counted = append(r.counted, twotier.LimitResult{Window: l.Window, Max: l.Max,
 			Count: l.Count, Refused: l.Refused}) // an estimate lends nothing
 	}
-	s := subject{ns: v.NS, key: v.Key, n: int64(len(v.Add)), limits: r.counted,
-		refused: judged.Refused, retry: judged.RetryAfter, of: v.origin, res: &r.none}
+	s := Subject{NS: v.NS, Key: v.Key, N: int64(len(v.Add)), Limits: r.counted,
+		RetryAfter: judged.RetryAfter, of: v.origin, res: &r.none}
 	if judged.Refused && len(v.RefusedBy(judged, "")) == 0 { // the values were unknown
-		r.count(&s, Origin{}, twotier.Refused, 0, len(s.limits))
+		r.count(&s, Origin{}, twotier.Refused, 0, len(s.Limits))
 		return
 	}
 	r.countRules(&s)
