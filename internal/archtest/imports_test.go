@@ -330,7 +330,6 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/explain", "twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/listener",
-			"twotier.dev/twotier/internal/refusallog",
 			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/verdicts",
 			metrics, prometheus,
 		},
