@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -85,3 +86,25 @@ func (x *Exporter) Close(ctx context.Context) error {
 	}
 	return nil
 }
+
+// recording is a span of the SDK as a [trace.Span].
+type recording struct{ span otel.Span }
+
+// Set implements [trace.Span].
+func (r recording) Set(attributes ...slog.Attr) {
+	set := make([]attribute.KeyValue, len(attributes))
+	for i, a := range attributes {
+		if a.Value.Kind() == slog.KindInt64 {
+			set[i] = attribute.Int64(a.Key, a.Value.Int64())
+		} else {
+			set[i] = attribute.String(a.Key, a.Value.String())
+		}
+	}
+	r.span.SetAttributes(set...)
+}
+
+// Fail implements [trace.Span].
+func (r recording) Fail(why string) { r.span.SetStatus(codes.Error, why) }
+
+// End implements [trace.Span].
+func (r recording) End() { r.span.End() }

@@ -32,10 +32,8 @@ var endpointNames = [endpoints]string{HTTP, ForwardAuth, EnvoyJSON, GRPC, RESP, 
 
 // endpointIndex returns the index of an endpoint.
 func endpointIndex(endpoint string) int {
-	for i, name := range endpointNames {
-		if name == endpoint {
-			return i
-		}
+	if i := slices.Index(endpointNames[:], endpoint); i >= 0 {
+		return i
 	}
 	return endpoints - 1
 }
@@ -178,14 +176,10 @@ func (c *Counters) Rows() (rows []Row) {
 	return rows
 }
 
-// bounds are the upper bounds of the buckets of a latency. They are few and fixed, unlike the
-// bounds of a native histogram, because the text format can't show native ones.
-var bounds = [...]time.Duration{
-	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
-	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,
-	500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
-}
+// bounds are the upper bounds of the buckets of a latency, in seconds. They are few and fixed,
+// unlike the bounds of a native histogram, because the text format can't show native ones.
+var bounds = [...]float64{50e-6, 100e-6, 250e-6, 500e-6, .001, .0025, .005, .01, .025, .05, .1, .25,
+	.5, 1, 2.5}
 
 // latency is a histogram of decision times.
 type latency struct {
@@ -195,37 +189,21 @@ type latency struct {
 
 // observe counts n decisions with the given duration. A negative duration counts as 0.
 func (l *latency) observe(took time.Duration, n int64) {
-	at := 0
-	for at < len(bounds) && took > bounds[at] {
-		at++
-	}
+	at, _ := slices.BinarySearch(bounds[:], took.Seconds())
 	l.buckets[at].Add(n)
 	l.sum.Add(n * int64(max(0, took)))
 }
 
-// addTo adds the number of decisions in each bucket to total.
-func (l *latency) addTo(total []int64) {
-	for i := range l.buckets {
-		total[i] += l.buckets[i].Load()
-	}
-}
-
 // Latencies returns a histogram of the decisions at all endpoints: the upper bounds of the buckets
 // in seconds, and the number of decisions in each; the last bucket has no bound.
-func (c *Counters) Latencies() (bounds []float64, counts []int64) {
-	bounds, counts = boundsInSeconds(), make([]int64, len(c.latency[0].buckets))
+func (c *Counters) Latencies() (upTo []float64, counts []int64) {
+	counts = make([]int64, len(c.latency[0].buckets))
 	for d := range c.latency {
-		c.latency[d].addTo(counts)
+		for i := range counts {
+			counts[i] += c.latency[d].buckets[i].Load()
+		}
 	}
-	return bounds, counts
-}
-
-// boundsInSeconds returns the bounds in seconds.
-func boundsInSeconds() (list []float64) {
-	for _, bound := range bounds {
-		list = append(list, bound.Seconds())
-	}
-	return list
+	return slices.Clone(bounds[:]), counts
 }
 
 // cumulative returns the number of decisions up to each bound in seconds, their total number, and
@@ -234,7 +212,7 @@ func (l *latency) cumulative() (upTo map[float64]uint64, count uint64, sum float
 	upTo = make(map[float64]uint64, len(bounds))
 	for i, bound := range bounds {
 		count += uint64(l.buckets[i].Load())
-		upTo[bound.Seconds()] = count
+		upTo[bound] = count
 	}
 	count += uint64(l.buckets[len(bounds)].Load())
 	return upTo, count, time.Duration(l.sum.Load()).Seconds()
