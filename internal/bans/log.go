@@ -18,9 +18,6 @@ const (
 	maxRules = 4096
 )
 
-// named is a rule and its namespace.
-type named struct{ ns, rule string }
-
 // Log remembers bans until they end, and counts started bans. It is safe for concurrent use.
 type Log struct {
 	metrics.Unchecked
@@ -29,12 +26,12 @@ type Log struct {
 
 	mu      sync.Mutex
 	until   map[twotier.Banned]int64
-	started map[named]int64
+	started map[twotier.Banned]int64 // by namespace and rule
 }
 
 // New returns an empty log. now returns unix milliseconds.
 func New(now func() int64) *Log {
-	return &Log{now: now, until: map[twotier.Banned]int64{}, started: map[named]int64{}}
+	return &Log{now: now, until: map[twotier.Banned]int64{}, started: map[twotier.Banned]int64{}}
 }
 
 // Receives implements [decisions.Sink]: bans refuse.
@@ -45,10 +42,12 @@ func (l *Log) Record(d *decisions.Decision) {
 	if d.Ban == nil {
 		return
 	}
-	of := named{cmp.Or(string(d.NS), twotier.DefaultNamespace), d.Ban.Rule}
+	of := twotier.Banned{NS: cmp.Or(string(d.NS), twotier.DefaultNamespace), Rule: d.Ban.Rule}
+	ban := of
+	ban.Key = string(d.Key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.addBan(twotier.Banned{NS: of.ns, Rule: of.rule, Key: string(d.Key)}, d.Ban.Until, l.now())
+	l.addBan(ban, d.Ban.Until, l.now())
 	if _, known := l.started[of]; d.Ban.Started && (known || len(l.started) < maxRules) {
 		l.started[of]++
 	}
@@ -86,14 +85,10 @@ func (l *Log) List(ns, name string, limit int) []twotier.Banned {
 		}
 	}
 	slices.SortFunc(list, func(a, b twotier.Banned) int {
-		return cmp.Or(cmp.Compare(l.until[b], l.until[a]), compareNames(a, b))
+		return cmp.Or(cmp.Compare(l.until[b], l.until[a]), cmp.Compare(a.NS, b.NS),
+			cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
 	})
 	return list[:min(limit, len(list))]
-}
-
-// compareNames orders bans by their names.
-func compareNames(a, b twotier.Banned) int {
-	return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
 }
 
 // Union merges lists into up to limit bans, without duplicates. It keeps the order of each list.
@@ -124,6 +119,6 @@ func (l *Log) Collect(ch chan<- prometheus.Metric) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for of, n := range l.started {
-		started(n, of.ns, of.rule)
+		started(n, of.NS, of.Rule)
 	}
 }
