@@ -15,7 +15,8 @@
 //   - modes: the switch of the whole cluster between memory and Redis
 //   - hotkeys: loans of keys that are too hot for their owner
 //   - refusals: recent refusals by owners
-//   - topkeys: the keys with the largest counts
+//   - topkeys: the keys with the largest counts, or the most refusals
+//   - verdicts, refusallog, bans: counters and records of decisions, see sinks.go
 //   - storeclock: the time that events are counted at, which follows the store's clock
 //   - rpc, retry: requests between nodes about keys, and waits between attempts
 //
