@@ -163,7 +163,7 @@ func (r *Request) makeHold(i int, res *twotier.Result) (id string, ticket holds.
 		if one.TS == 0 {
 			one.TS = r.Holds.Now()
 		}
-		r.Holds.Tally.Made(holds.SpaceOf(c.NS), h.Until)
+		r.Holds.Tally.Move(holds.SpaceOf(c.NS), 0, h.Until)
 		for k := range c.Limits {
 			if of := r.RuleOf(i, j, k); of == nil {
 				one.Limits = append(one.Limits, c.Limits[k])

@@ -51,7 +51,7 @@ func (r *Request) Renew(ctx context.Context, service Service, id string,
 		}
 	}
 	for i := range h.Checks {
-		r.Holds.Tally.Renewed(holds.SpaceOf(h.Checks[i].NS), h.Until, until)
+		r.Holds.Tally.Move(holds.SpaceOf(h.Checks[i].NS), h.Until, until)
 	}
 	renewed := &Renewed{r.Holds.Sealer.Seal(next), until}
 	if next.Release {

@@ -98,7 +98,7 @@ func (x *settlement) finish(ctx context.Context, i int, res *twotier.Result) *re
 		x.renewed++
 	case holds.Settled:
 		x.answer.Repeated = false
-		x.r.Holds.Tally.Settled(holds.SpaceOf(x.hold.Checks[i].NS), x.hold.Until)
+		x.r.Holds.Tally.Move(holds.SpaceOf(x.hold.Checks[i].NS), x.hold.Until, 0)
 	}
 	for j := range x.most[i] {
 		if exceeds(res, j, x.most[i][j]) && !slices.Contains(x.answer.Over, x.names[i][j]) {

@@ -44,31 +44,9 @@ func slot(until, now int64) int64 {
 	return (until + width - 1) / width * width
 }
 
-// Made counts a hold on a key of a namespace.
-func (t *Tally) Made(ns string, until int64) {
-	t.change(ns, func(s *spaceTally, now int64) {
-		s.made++
-		s.open[slot(until, now)]++
-	})
-}
-
-// Settled counts the settlement of a hold on a key of a namespace.
-func (t *Tally) Settled(ns string, until int64) {
-	t.change(ns, func(s *spaceTally, now int64) {
-		s.settled++
-		s.open[slot(until, now)]--
-	})
-}
-
-// Renewed moves the end of a hold on a key of a namespace.
-func (t *Tally) Renewed(ns string, from, until int64) {
-	t.change(ns, func(s *spaceTally, now int64) {
-		s.open[slot(from, now)]--
-		s.open[slot(until, now)]++
-	})
-}
-
-func (t *Tally) change(ns string, fn func(s *spaceTally, now int64)) {
+// Move counts a hold on a key of a namespace whose end moves from one time to another. A hold that
+// is made has no end before, and a hold that is settled none afterwards: 0.
+func (t *Tally) Move(ns string, from, until int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.spaces[ns]
@@ -83,7 +61,17 @@ func (t *Tally) change(ns string, fn func(s *spaceTally, now int64)) {
 		t.spaces[ns] = s
 	}
 	now := t.Now()
-	if fn(s, now); len(s.open) > maxSlots {
+	if from == 0 {
+		s.made++
+	} else {
+		s.open[slot(from, now)]--
+	}
+	if until == 0 {
+		s.settled++
+	} else {
+		s.open[slot(until, now)]++
+	}
+	if len(s.open) > maxSlots {
 		s.expire(now)
 	}
 }

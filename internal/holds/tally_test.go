@@ -16,9 +16,9 @@ func TestTally(t *testing.T) {
 	maker := &holds.Tally{Now: func() int64 { return now }}
 	settler := &holds.Tally{Now: func() int64 { return now }}
 	for _, until := range []int64{now + 1500, now + 1500, now + 7_200_001} {
-		maker.Made("sms", until)
+		maker.Move("sms", 0, until)
 	}
-	settler.Settled("sms", now+1500)
+	settler.Move("sms", now+1500, 0)
 	check := func(n *holds.Tally, made, settled, expired, open string) {
 		t.Helper()
 		want := ""
@@ -48,7 +48,7 @@ func TestTallyForgetsWithoutAReader(t *testing.T) {
 	n := &holds.Tally{Now: func() int64 { return now }}
 	for range 10 * holds.MaxSlots {
 		now += 1000
-		n.Made("sms", now+500)
+		n.Move("sms", 0, now+500)
 	}
 	if slots := n.Slots("sms"); slots > holds.MaxSlots {
 		t.Errorf("%d slots", slots)
