@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"twotier.dev/twotier/internal/backtest"
 )
 
 // backtestPath is the path for trying rules.
@@ -23,7 +25,7 @@ const backtestTop = 1000
 const maxShown = 20
 
 // bounds are the minimum and maximum of a number.
-type bounds struct{ Min, Max int64 }
+type bounds backtest.Bounds
 
 func (b bounds) String() string {
 	if b.Min == b.Max {
@@ -33,39 +35,7 @@ func (b bounds) String() string {
 }
 
 // backtested is the answer to a backtest.
-type backtested struct {
-	LookedAt   int `json:"looked_at"`
-	Unread     int
-	Silent     []string
-	Namespaces []struct {
-		NS       string
-		LookedAt int `json:"looked_at"`
-	}
-	Rules []struct {
-		Rule, NS, State string
-		LookedAt        int `json:"looked_at"`
-		Distinct        bool
-		Refusing        int
-		Events          int64
-		Refused         bounds
-		Keys            []backtestedKey
-		LeftOut         int `json:"left_out"`
-	}
-}
-
-// backtestedKey is a key in the answer.
-type backtestedKey struct {
-	Key    string
-	Events int64
-	Limits []struct {
-		Window  string
-		Max     int64
-		Now     struct{ Count, Min, Max int64 }
-		Refuses bool
-		Peak    bounds
-		Refused bounds
-	}
-}
+type backtested struct{ backtest.Report }
 
 // backtestRules asks for the effect of a file of rules, of named rules in force, or of all rules in
 // force.
@@ -149,7 +119,7 @@ func (b *backtested) ruleTable() *table {
 	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
 	for i := range b.Rules {
 		r := &b.Rules[i]
-		t.add(r.Rule, r.State, r.LookedAt, r.Refusing, r.Events, r.Refused)
+		t.add(r.Rule, r.State, r.LookedAt, r.Refusing, r.Events, bounds(r.Refused))
 	}
 	return t
 }
@@ -171,13 +141,13 @@ func (b *backtested) keyTable() *table {
 }
 
 // addKey adds a row for each limit that the rule has for a key.
-func (t *table) addKey(rule string, k *backtestedKey) {
+func (t *table) addKey(rule string, k *backtest.KeyReport) {
 	for i := range k.Limits {
 		l, mark := &k.Limits[i], ""
 		if l.Refuses {
 			mark = "refuses now"
 		}
 		t.add(rule, quoteUnprintable(k.Key), fmt.Sprintf("%d/%s", l.Max, l.Window),
-			bounds{l.Now.Min, l.Now.Max}, l.Peak, k.Events, l.Refused, mark)
+			bounds(l.Now.Bounds), bounds(l.Peak), k.Events, bounds(l.Refused), mark)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 func clusterSpec() spec {
@@ -43,23 +44,8 @@ func clusterSpec() spec {
 	}
 }
 
-// clusterView has the displayed fields of a server's answer about the cluster. It is separate from
-// the server's type, so that the client works with servers of other versions.
-type clusterView struct {
-	Mode       string
-	Ring       uint64 `json:"ring_version"`
-	Partitions int
-	Members    []member
-	Owners     []int
-	Store      storeHealth `json:"redis"`
-	Offset     int64       `json:"clock_offset_ms"`
-	Skew       int64       `json:"clock_skew_ms"`
-	Doubt      string      `json:"clock_doubt"`
-	Pending    int64       `json:"pending_buckets"`
-	Keys       int64
-	Memory     int64 `json:"memory_bytes"`
-	MaxMemory  int64 `json:"max_memory_bytes"`
-}
+// clusterView is a server's answer about the cluster.
+type clusterView struct{ cluster.View }
 
 // version returns the version of the member that answers, or "".
 func (v *clusterView) version() string {
@@ -71,41 +57,12 @@ func (v *clusterView) version() string {
 	return ""
 }
 
-type member struct {
-	ID, Address, State, Mode string
-	Self                     bool
-	Partitions               int
-	Share                    float64
-	Status                   *status
-}
-
-// status is a member's report about itself.
-type status struct {
-	Version   string
-	Mode      string
-	Ring      uint64 `json:"ring_version"`
-	Held      int
-	Incoming  int
-	Outgoing  int
-	Moving    int
-	Pending   int64 `json:"pending_buckets"`
-	Keys      int64
-	StoreUp   bool  `json:"redis_up"`
-	Ops       int64 `json:"ops_total"`
-	Forwarded int64 `json:"forwarded_total"`
-}
-
-type storeHealth struct {
-	Kind, Address, Error string
-	Up                   bool
-	RTT                  int64 `json:"rtt_us"`
-}
-
 // describeClock describes the clock that the server uses.
 func (v *clusterView) describeClock() string {
-	line := fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.Offset, v.Skew)
-	if v.Doubt != "" {
-		line += ", in doubt (" + v.Doubt + "): answers are degraded"
+	line := fmt.Sprintf("%+d ms to the store's, %d ms of it not followed yet", v.ClockOffsetMS,
+		v.ClockSkewMS)
+	if v.ClockDoubt != "" {
+		line += ", in doubt (" + v.ClockDoubt + "): answers are degraded"
 	}
 	return line
 }
@@ -120,13 +77,13 @@ func (s *session) showCluster(ctx context.Context, query url.Values) error {
 		on = " on this node"
 	}
 	lines := [][2]string{
-		{"mode", v.Mode},
+		{"mode", string(v.Mode)},
 		{"store", s.describeStore(v.Store)},
-		{"pending", strconv.FormatInt(v.Pending, 10) + " buckets not in the store yet" + on},
+		{"pending", strconv.FormatInt(v.PendingBuckets, 10) + " buckets not in the store yet" + on},
 		{"memory", fmt.Sprintf("%d %s, %s of %s", v.Keys, plural(int(v.Keys), "key"),
-			formatSize(v.Memory), formatSize(v.MaxMemory)) + on},
+			formatSize(v.MemoryBytes), formatSize(v.MaxMemory)) + on},
 		{"clock", v.describeClock()},
-		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.Ring, v.Partitions,
+		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.RingVersion, v.Partitions,
 			len(v.Members), plural(len(v.Members), "member"))},
 	}
 	for _, line := range lines {
@@ -152,12 +109,12 @@ func (s *session) printMembers(v *clusterView) error {
 		"HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
 	for i := range v.Members {
 		m := &v.Members[i]
-		row := []any{quoteUnprintable(m.ID), quoteUnprintable(m.Address), quoteUnprintable(m.State),
-			quoteUnprintable(m.Mode),
-			m.Partitions, fmt.Sprintf("%.1f%%", m.Share*100)}
+		row := []any{quoteUnprintable(m.ID), quoteUnprintable(m.Address),
+			quoteUnprintable(string(m.State)), quoteUnprintable(string(m.Mode)), m.Partitions,
+			fmt.Sprintf("%.1f%%", m.Share*100)}
 		if st := m.Status; st != nil {
-			row[3] = quoteUnprintable(st.Mode)
-			row = append(row, st.Held, formatMoves(st), st.Pending, st.Keys,
+			row[3] = quoteUnprintable(string(st.Mode))
+			row = append(row, st.Held, formatMoves(st), st.PendingBuckets, st.Keys,
 				formatShare(st.Forwarded, st.Ops))
 		} else {
 			row = append(row, "?", "?", "?", "?", "?")
@@ -168,7 +125,7 @@ func (s *session) printMembers(v *clusterView) error {
 }
 
 // formatMoves returns how many partitions are moving to a member and away from it, such as "+3 -2".
-func formatMoves(st *status) string {
+func formatMoves(st *cluster.Status) string {
 	var parts []string
 	if st.Incoming > 0 {
 		parts = append(parts, "+"+strconv.Itoa(st.Incoming))
@@ -187,7 +144,7 @@ func formatShare(part, whole int64) string {
 }
 
 // memberNotes returns notes about a member, in parentheses, or "" if there are none.
-func memberNotes(v *clusterView, m *member) string {
+func memberNotes(v *clusterView, m *cluster.Member) string {
 	var list []string
 	if m.Self {
 		list = append(list, "asked")
@@ -195,7 +152,7 @@ func memberNotes(v *clusterView, m *member) string {
 	switch st := m.Status; {
 	case st == nil:
 		list = append(list, "no answer")
-	case st.Ring != v.Ring:
+	case st.RingVersion != v.RingVersion:
 		list = append(list, "sees other members")
 	case !st.StoreUp:
 		list = append(list, "its store is down")
@@ -240,7 +197,7 @@ func (s *session) printOwners(v *clusterView) error {
 	return s.printf("%s", out.String())
 }
 
-func (s *session) describeStore(h storeHealth) string {
+func (s *session) describeStore(h cluster.StoreHealth) string {
 	text := h.Kind
 	if h.Address != "" {
 		text += " " + h.Address
@@ -249,8 +206,8 @@ func (s *session) describeStore(h storeHealth) string {
 		return text + ", " + s.paint(red, "down") + ": " + h.Error
 	}
 	trip := "-" // not measured yet
-	if h.RTT > 0 {
-		trip = twotier.FormatDuration(time.Duration(h.RTT) * time.Microsecond)
+	if h.RTTMicros > 0 {
+		trip = twotier.FormatDuration(time.Duration(h.RTTMicros) * time.Microsecond)
 	}
 	return text + ", up, round trip " + trip
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/explain"
+	"twotier.dev/twotier/internal/refusallog"
 )
 
 func explainSpec() spec {
@@ -48,52 +50,12 @@ func explainSpec() spec {
 }
 
 // explanation is the server's answer.
-type explanation struct {
-	Key, NS, Node, Owner string
-	At                   int64
-	Version              int64 `json:"rules_version"`
-	origin
-	Refusal *recordedRefusal
-	Ban     *struct {
-		Rule  string
-		Until int64
-	}
-	Rules []explainedRule
-	Holds []struct {
-		Open int64
-		Next int64 `json:"next_end_ms"`
-	}
-	Refusals []recordedRefusal
-}
+type explanation struct{ explain.Explanation }
 
-// explainedRule is the verdict of a rule.
-type explainedRule struct {
-	Rule, State, Error string
-	Passes, Never      bool
-	PassesAt           int64 `json:"passes_at"`
-	BannedUntil        int64 `json:"banned_until"`
-	WouldRefuse        bool  `json:"would_refuse"`
-	Unasked            bool
-	Windows            []explainedWindow
-	Distinct           []explainedWindow
-	Concurrent         *explainedWindow
-}
-
-// explainedWindow is a limit and its count.
-type explainedWindow struct {
-	Window                            string
-	Limit, Count, Min, Max, Remaining int64
-	Buckets                           []struct {
-		Start, Count int64
-		Width        int64 `json:"width_ms"`
-	}
-}
-
-// recordedRefusal is a refusal that a node remembers.
-type recordedRefusal struct {
-	ID, Node, Door, Rule, Reason, Window string
-	At, Times, Count, Limit, N           int64
-	Until                                int64
+// explainedLimit is a limit of a rule, with its name in the table.
+type explainedLimit struct {
+	name               string
+	count, limit, left int64
 }
 
 func (s *session) explain(ctx context.Context, query url.Values) error {
@@ -106,7 +68,7 @@ func (s *session) explain(ctx context.Context, query url.Values) error {
 		decided = "decided by " + a.Owner
 	}
 	fmt.Fprintf(s.Stdout, "%s in namespace %s, rules version %d, %s (%s)\n",
-		quoteUnprintable(a.Key), a.NS, a.Version, decided, a.origin)
+		quoteUnprintable(a.Key), a.NS, a.RulesVersion, decided, origin{a.Source, a.Degraded})
 	if a.Refusal != nil {
 		fmt.Fprintln(s.Stdout, a.describeRefusal(a.Refusal))
 	}
@@ -140,16 +102,16 @@ func (a *explanation) since(moment int64) string {
 }
 
 // describeRefusal describes the refusal with the id.
-func (a *explanation) describeRefusal(r *recordedRefusal) string {
-	text := fmt.Sprintf("refused %s ago by %s: %s", a.since(r.At), nameOf(r.Rule), r.cause())
+func (a *explanation) describeRefusal(r *refusallog.Refusal) string {
+	text := fmt.Sprintf("refused %s ago by %s: %s", a.since(r.At), nameOf(r.Rule), causeOf(r))
 	if r.Times > 1 {
 		text += fmt.Sprintf(", %d times within a minute", r.Times)
 	}
 	return text + fmt.Sprintf(" (%s, node %s)", r.Door, r.Node)
 }
 
-// cause describes what refused.
-func (r *recordedRefusal) cause() string {
+// causeOf describes what refused.
+func causeOf(r *refusallog.Refusal) string {
 	switch {
 	case r.Reason == "ban":
 		return "ban"
@@ -178,7 +140,7 @@ func nameOf(rule string) string {
 }
 
 // verdict describes what a rule does with one more event.
-func (a *explanation) verdict(r *explainedRule) string {
+func (a *explanation) verdict(r *explain.Rule) string {
 	switch {
 	case r.Error != "":
 		return r.Error
@@ -200,27 +162,27 @@ func (a *explanation) verdict(r *explainedRule) string {
 	return "refuses"
 }
 
-// limits returns the limits of a rule with their names in the table.
-func (r *explainedRule) limits() (names []string, list []*explainedWindow) {
+// explainedLimits lists the limits of a rule.
+func explainedLimits(r *explain.Rule) (list []explainedLimit) {
 	for i := range r.Windows {
-		names, list = append(names, r.Windows[i].Window), append(list, &r.Windows[i])
+		w := &r.Windows[i]
+		list = append(list, explainedLimit{w.Window, w.Count, w.Limit, w.Remaining})
 	}
-	for i := range r.Distinct {
-		names = append(names, r.Distinct[i].Window+" distinct")
-		list = append(list, &r.Distinct[i])
+	for _, v := range r.Distinct {
+		list = append(list, explainedLimit{v.Window + " distinct", v.Count, v.Limit, v.Remaining})
 	}
-	if r.Concurrent != nil {
-		names, list = append(names, "concurrent"), append(list, r.Concurrent)
+	if c := r.Concurrent; c != nil {
+		list = append(list, explainedLimit{"concurrent", c.Count, c.Limit, c.Remaining})
 	}
-	return names, list
+	return list
 }
 
 // verdictRow returns which of a rule's limits shows its verdict: the last one that is used up, as
 // it takes the longest to pass, or else the first one.
-func (r *explainedRule) verdictRow(list []*explainedWindow) int {
+func verdictRow(r *explain.Rule, list []explainedLimit) int {
 	if !r.Passes || r.WouldRefuse {
-		for i, w := range slices.Backward(list) {
-			if w.Remaining == 0 {
+		for i, l := range slices.Backward(list) {
+			if l.left == 0 {
 				return i
 			}
 		}
@@ -233,19 +195,17 @@ func (a *explanation) limitTable() *table {
 	t := &table{left: 2, rows: [][]string{{"RULE", "WINDOW", "COUNT", "LIMIT", "LEFT", ""}}}
 	for i := range a.Rules {
 		r := &a.Rules[i]
-		name := nameOf(r.Rule)
-		names, list := r.limits()
-		verdictRow := r.verdictRow(list)
-		for j, w := range list {
+		name, list := nameOf(r.Rule), explainedLimits(r)
+		for j, l := range list {
 			verdict := ""
 			switch {
 			case r.Error != "":
-			case j == verdictRow:
+			case j == verdictRow(r, list):
 				verdict = a.verdict(r)
-			case w.Remaining == 0 && !r.Passes:
+			case l.left == 0 && !r.Passes:
 				verdict = "refuses"
 			}
-			t.add(name, names[j], w.Count, w.Limit, w.Remaining, verdict)
+			t.add(name, l.name, l.count, l.limit, l.left, verdict)
 		}
 		if r.Error != "" {
 			t.add(name, "", "", "", "", r.Error)
@@ -265,7 +225,7 @@ func (a *explanation) bucketTable() *table {
 			}
 			seen[w.Window] = true
 			for _, b := range w.Buckets {
-				t.add(twotier.FormatMillis(b.Width)+" of "+w.Window,
+				t.add(twotier.FormatMillis(b.WidthMS)+" of "+w.Window,
 					time.UnixMilli(b.Start).UTC().Format(time.RFC3339), b.Count)
 			}
 		}
@@ -278,7 +238,7 @@ func (a *explanation) refusalTable() *table {
 	t := &table{left: 4, rows: [][]string{{"REFUSAL", "AGO", "RULE", "CAUSE", "TIMES"}}}
 	for i := range a.Refusals {
 		r := &a.Refusals[i]
-		t.add(r.ID, a.since(r.At), nameOf(r.Rule), r.cause(), r.Times)
+		t.add(r.ID, a.since(r.At), nameOf(r.Rule), causeOf(r), r.Times)
 	}
 	return t
 }

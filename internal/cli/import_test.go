@@ -73,9 +73,9 @@ func TestImportReport(t *testing.T) {
 	r := &imports.Report{Keys: 3, Counted: 7, TooOld: 1, Meanwhile: 5, Later: 2, Ahead: 3,
 		Unreadable: 4, Example: `"k": field "x"`,
 		Oldest: 1_700_000_000_000, Newest: 1_700_000_000_001,
-		FailedKeys: 2, Failed: []imports.KeyError{{Key: "a\n", Err: errors.New("is a list")}},
-		First: imports.Sample{From: "limit:ann:24h", Key: "ann", Events: 5},
-		Span:  25 * time.Hour, Formats: map[imports.Format]int64{imports.Hash: 1}}
+		FailedKeys: 2, Failed: []imports.KeyError{{Key: "a\n", Error: "is a list"}},
+		First:  &imports.Sample{From: "limit:ann:24h", Key: "ann", Events: 5},
+		SpanMS: (25 * time.Hour).Milliseconds(), Formats: map[imports.Format]int64{imports.Hash: 1}}
 	const want = `would count 7 events of 3 keys
 for example limit:ann:24h -> ann in default: 5 events
 times 2023-11-14T22:13:20.000Z to 2023-11-14T22:13:20.001Z

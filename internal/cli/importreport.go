@@ -12,60 +12,17 @@ import (
 	"twotier.dev/twotier/internal/imports"
 )
 
-// importAnswer is the report of an import as JSON.
-type importAnswer struct {
-	DryRun     bool             `json:"dry_run"`
-	Keys       int64            `json:"keys"`
-	Events     int64            `json:"events"`
-	Counted    int64            `json:"counted"`
-	Repeated   int64            `json:"repeated"`
-	Meanwhile  int64            `json:"meanwhile"`
-	TooOld     int64            `json:"too_old"`
-	Later      int64            `json:"later"`
-	Ahead      int64            `json:"ahead"`
-	Oldest     int64            `json:"oldest,omitempty"`
-	Newest     int64            `json:"newest,omitempty"`
-	Unreadable int64            `json:"unreadable"`
-	FailedKeys int64            `json:"failed_keys"`
-	Failed     []importFailed   `json:"failed,omitempty"`
-	SpanMS     int64            `json:"span_ms"`
-	Formats    map[string]int64 `json:"formats"`
-	First      *importFirst     `json:"first,omitempty"`
-	Warnings   []string         `json:"warnings,omitempty"`
-}
-
-// importFirst is the first key with events to count.
-type importFirst struct {
-	From   string `json:"from"`
-	Key    string `json:"key"`
-	Events int64  `json:"events"`
-}
-
-// importFailed is a key that can't be imported.
-type importFailed struct {
-	Key   string `json:"key"`
-	Error string `json:"error"`
-}
-
 // printImport prints the report of an import.
 func (s *session) printImport(r *imports.Report, f *importFlags, warnings []string) error {
 	if !s.json {
 		_, err := io.WriteString(s.Stdout, describeImport(r, f, warnings))
 		return err
 	}
-	a := importAnswer{f.dryRun, r.Keys, r.Events, r.Counted, r.Repeated, r.Meanwhile, r.TooOld,
-		r.Later, r.Ahead, r.Oldest, r.Newest, r.Unreadable, r.FailedKeys, nil,
-		r.Span.Milliseconds(), map[string]int64{}, nil, warnings}
-	if r.First.From != "" {
-		a.First = &importFirst{r.First.From, r.First.Key, r.First.Events}
-	}
-	for format, n := range r.Formats {
-		a.Formats[string(format)] = n
-	}
-	for _, k := range r.Failed {
-		a.Failed = append(a.Failed, importFailed{k.Key, k.Err.Error()})
-	}
-	return json.NewEncoder(s.Stdout).Encode(a)
+	return json.NewEncoder(s.Stdout).Encode(struct {
+		DryRun bool `json:"dry_run"`
+		*imports.Report
+		Warnings []string `json:"warnings,omitempty"`
+	}{f.dryRun, r, warnings})
 }
 
 // describeImport describes an import for people.
@@ -81,7 +38,7 @@ func describeImport(r *imports.Report, f *importFlags, warnings []string) string
 		fmt.Fprintf(&b, ": no key matches %s", f.pattern)
 	}
 	b.WriteByte('\n')
-	if f.dryRun && r.First.From != "" {
+	if f.dryRun && r.First != nil {
 		fmt.Fprintf(&b, "for example %s -> %s in %s: %s\n", quoteUnprintable(r.First.From),
 			quoteUnprintable(r.First.Key), f.namespace(), countOf(int(r.First.Events), "event"))
 	}
@@ -106,7 +63,7 @@ func describeLeftOut(b *strings.Builder, r *imports.Report) {
 	}{
 		{r.Repeated, "counted by an earlier import"},
 		{r.Meanwhile, "counted meanwhile by another import, or before an answer got lost"},
-		{r.TooOld, "older than the namespace reaches back, " + twotier.FormatDuration(r.Span)},
+		{r.TooOld, "older than the namespace reaches back, " + twotier.FormatMillis(r.SpanMS)},
 		{r.Later, "after --until"},
 		{r.Ahead, "ahead of the server's clock: repeat the import to add them"},
 	} {
@@ -125,7 +82,7 @@ func describeLeftOut(b *strings.Builder, r *imports.Report) {
 		}
 	}
 	for _, k := range r.Failed {
-		fmt.Fprintf(b, "not imported: %q: %v\n", k.Key, k.Err)
+		fmt.Fprintf(b, "not imported: %q: %s\n", k.Key, k.Error)
 	}
 	if more := r.FailedKeys - int64(len(r.Failed)); more > 0 {
 		fmt.Fprintf(b, "not imported: %s more\n", countOf(int(more), "key"))

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"twotier.dev/twotier/internal/backtest"
 )
 
 // The defaults of a suggestion.
@@ -18,31 +20,7 @@ const (
 )
 
 // suggested is the answer to a request for limits.
-type suggested struct {
-	Percentile float64
-	Unread     int
-	Silent     []string
-	Rules      []suggestedRule
-}
-
-// suggestedRule is a rule in the answer.
-type suggestedRule struct {
-	Rule, NS          string
-	Keys              int64
-	Examined, Busiest int
-	Skewed            bool
-	Events            int64
-	Refused, Refusing bounds
-	Limits            []struct {
-		Window string
-		Max    int64
-		Peaks  []struct {
-			Percentile float64
-			bounds
-		}
-		Refused bounds
-	}
-}
+type suggested struct{ backtest.Suggestions }
 
 // suggestRules asks for limits that the keys of a namespace, or of rules in force, have not
 // reached.
@@ -80,7 +58,7 @@ func (s *session) suggestRules(ctx context.Context, f ruleFlags, _ string) error
 
 // print writes the limits of a rule, which may be in force, as YAML, below comments with the
 // figures.
-func (a *suggested) print(out *strings.Builder, r *suggestedRule, inForce bool) {
+func (a *suggested) print(out *strings.Builder, r *backtest.Suggestion, inForce bool) {
 	var text strings.Builder
 	fmt.Fprintln(&text, a.describeExtent(r))
 	if len(r.Limits) == 0 {
@@ -95,12 +73,12 @@ func (a *suggested) print(out *strings.Builder, r *suggestedRule, inForce bool) 
 		out.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
 	if len(r.Limits) > 0 {
-		out.WriteString(r.snippet(inForce))
+		out.WriteString(snippet(r, inForce))
 	}
 }
 
 // describeExtent describes how many keys were read, and which are missing.
-func (a *suggested) describeExtent(r *suggestedRule) string {
+func (a *suggested) describeExtent(r *backtest.Suggestion) string {
 	text := countOf(int(r.Keys), "key")
 	if r.Keys == 0 {
 		text = "no key"
@@ -133,7 +111,7 @@ func (a *suggested) describeExtent(r *suggestedRule) string {
 }
 
 // describeLimits writes a table of the peaks and the limits, and how they were found.
-func (a *suggested) describeLimits(out *strings.Builder, r *suggestedRule) {
+func (a *suggested) describeLimits(out *strings.Builder, r *backtest.Suggestion) {
 	fmt.Fprintln(out, "the busiest window of each key:")
 	t := &table{left: 1}
 	head := []any{"WINDOW"}
@@ -149,15 +127,15 @@ func (a *suggested) describeLimits(out *strings.Builder, r *suggestedRule) {
 		l := &r.Limits[i]
 		row := []any{l.Window}
 		for _, p := range l.Peaks {
-			row = append(row, p.bounds)
+			row = append(row, bounds(p.Bounds))
 		}
-		t.add(append(row, l.Max, l.Refused)...)
+		t.add(append(row, l.Max, bounds(l.Refused))...)
 	}
 	_ = t.print(out) // a Builder does not fail
 	fmt.Fprintf(out, "LIMIT is one above P%s, rounded up to two digits: at least %s%% of the keys "+
 		"never reached it.\n", decimal(a.Percentile), decimal(a.Percentile))
-	fmt.Fprintf(out, "These limits would have refused %v of %s, of %v of the keys.\n", r.Refused,
-		countOf(int(r.Events), "event"), r.Refusing)
+	fmt.Fprintf(out, "These limits would have refused %v of %s, of %v of the keys.\n",
+		bounds(r.Refused), countOf(int(r.Events), "event"), bounds(r.Refusing))
 	fmt.Fprintln(out, "3-5 is at least 3 and at most 5: the buckets of older events don't have "+
 		"their times; LIMIT is\nabove the 5.")
 }
@@ -166,7 +144,7 @@ func (a *suggested) describeLimits(out *strings.Builder, r *suggestedRule) {
 func decimal(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
 
 // snippet returns the limits as YAML: a document, or the field of a rule that is in force.
-func (r *suggestedRule) snippet(inForce bool) string {
+func snippet(r *backtest.Suggestion, inForce bool) string {
 	var limits []string
 	for i := range r.Limits {
 		limit := fmt.Sprintf("%d/%s", r.Limits[i].Max, r.Limits[i].Window)

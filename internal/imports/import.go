@@ -33,47 +33,54 @@ type Options struct {
 
 // Report sums up an import. The numbers are of events unless they are named otherwise.
 type Report struct {
-	Keys, Events int64
+	Keys   int64 `json:"keys"`
+	Events int64 `json:"events"`
 	// Counted are counted by this import, or would be without DryRun. Repeated were counted before
 	// it, and Meanwhile during it: by another import, or by a request of this one whose answer got
 	// lost.
-	Counted, Repeated, Meanwhile int64
+	Counted   int64 `json:"counted"`
+	Repeated  int64 `json:"repeated"`
+	Meanwhile int64 `json:"meanwhile"`
 	// Held count from now on, because their key outlives the window that it is for.
-	Held int64
+	Held int64 `json:"-"`
 	// TooOld are older than the namespace reaches back, Later are after Until, and Ahead are ahead
 	// of the server's clock.
-	TooOld, Later, Ahead int64
+	TooOld int64 `json:"too_old"`
+	Later  int64 `json:"later"`
+	Ahead  int64 `json:"ahead"`
 	// Oldest and Newest are the first and the last time among those Counted, in unix milliseconds,
 	// and 0 without any.
-	Oldest, Newest int64
-	// First is the first key with events to count.
-	First Sample
+	Oldest int64 `json:"oldest,omitempty"`
+	Newest int64 `json:"newest,omitempty"`
 	// Unreadable is the number of elements that are no events, and Example describes one.
-	Unreadable int64
-	Example    string
+	Unreadable int64  `json:"unreadable"`
+	Example    string `json:"-"`
 	// TimeKeys is the number of keys that hold a time and no events, and TimeKey is one of them.
-	TimeKeys int64
-	TimeKey  string
+	TimeKeys int64  `json:"-"`
+	TimeKey  string `json:"-"`
 	// FailedKeys is the number of keys that can't be imported, and Failed has the first of them.
-	FailedKeys int64
-	Failed     []KeyError
-	// Span is how far back the namespace reaches.
-	Span time.Duration
+	FailedKeys int64      `json:"failed_keys"`
+	Failed     []KeyError `json:"failed,omitempty"`
+	// SpanMS is how far back the namespace reaches, in milliseconds.
+	SpanMS int64 `json:"span_ms"`
 	// Formats are the formats of the keys.
-	Formats map[Format]int64
+	Formats map[Format]int64 `json:"formats"`
+	// First is the first key with events to count, nil if there is none.
+	First *Sample `json:"first,omitempty"`
 }
 
 // Sample shows what becomes of a key: From is its name in Redis, Key that in twotier, and Events
 // are counted.
 type Sample struct {
-	From, Key string
-	Events    int64
+	From   string `json:"from"`
+	Key    string `json:"key"`
+	Events int64  `json:"events"`
 }
 
 // KeyError is why a key of the source can't be imported.
 type KeyError struct {
-	Key string
-	Err error
+	Key   string `json:"key"`
+	Error string `json:"error"`
 }
 
 // mostFailed is how many failed keys a report lists.
@@ -105,7 +112,7 @@ func (m *Import) Run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return &m.report, err
 	}
-	m.span, m.report.Span = span, time.Duration(span)*time.Millisecond
+	m.span, m.report.SpanMS = span, span
 	err = m.source.Each(ctx, func(list []Content, seen int64) error {
 		m.seen += seen
 		return m.importKeys(ctx, list)
@@ -178,7 +185,7 @@ func (m *Import) prepare(c *Content) (k keyPlan, ok bool) {
 		Source: sourceName(m.opt.Source, cmp.Or(c.Origin, c.Key))}
 	if err := checkKey(c, k.Key); err != nil {
 		if r.FailedKeys++; len(r.Failed) < mostFailed {
-			r.Failed = append(r.Failed, KeyError{c.Key, err})
+			r.Failed = append(r.Failed, KeyError{c.Key, err.Error()})
 		}
 		return k, false
 	}
@@ -300,10 +307,10 @@ func (m *Import) count(ctx context.Context, part []keyPlan) (all bool, why, err 
 func (m *Import) addCounted(op *Op) {
 	r := &m.report
 	r.Counted += op.N
-	switch r.First.From {
-	case "":
-		r.First = Sample{From: op.from, Key: op.Key, Events: op.N}
-	case op.from:
+	switch {
+	case r.First == nil:
+		r.First = &Sample{From: op.from, Key: op.Key, Events: op.N}
+	case r.First.From == op.from:
 		r.First.Events += op.N
 	}
 	if r.Oldest == 0 || op.TS < r.Oldest {
