@@ -203,7 +203,7 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *el
 	spaces := map[string]syncer.Namespace{}
 	for name, ns := range cfg.Namespaces {
 		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name),
-			MaxKeys: ns.MaxKeys, MostValues: ns.ExactValues}
+			MaxKeys: int64(ns.MaxKeys), MostValues: ns.ExactValues}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
 		Unlisted: true}

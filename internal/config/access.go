@@ -6,24 +6,16 @@ import (
 	"strings"
 )
 
-// Access holds the settings of access control and encryption.
+// Access holds the settings of access control and encryption. Paths and addresses are empty unless
+// they are set.
 type Access struct {
-	// Tokens is the path of the file with tokens and their permissions; if it is empty, anyone who
-	// can connect may do everything except administer. Insecure allows that on addresses that other
-	// machines can reach. Hosts are the names that clients may use for the server.
-	Tokens   string
-	Insecure bool
-	Hosts    []string
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
-	TrustedProxies []netip.Prefix
-	// Admin is the host:port for administration; empty means that Listen serves it.
-	Admin string
-	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both
-	// empty for plain connections; the last is empty if clients need no certificate.
-	TLSCert, TLSKey, TLSClientCA string
-	// AdminToken may do everything. Without Tokens, a call that changes the mode must present it,
-	// and if it is empty there is no such call.
-	AdminToken string
+	Tokens                       string
+	Insecure                     bool
+	Hosts                        []string
+	TrustedProxies               []netip.Prefix
+	Admin                        string
+	TLSCert, TLSKey, TLSClientCA string // the first two are both set, or both empty
+	AdminToken                   string
 }
 
 func accessSettings(a *Access) []setting {

@@ -8,22 +8,12 @@ import (
 	"unicode"
 )
 
-// Cluster holds the settings that make a server a node of a cluster.
+// Cluster holds the settings that make a server a node of a cluster, which it is if Gossip is set.
 type Cluster struct {
-	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster.
-	// GossipAdvertise is where other nodes reach it, and Advertise where they reach the HTTP API;
-	// empty means the address that this server listens on. Join lists the gossip addresses of other
-	// nodes.
-	Gossip, GossipAdvertise, Advertise string
-	Join                               []string
-	// Peer is the host:port for messages of other nodes; empty means that Listen serves them.
-	Peer string
-	// ClusterSecret is the secret that all nodes share, empty only if all are on one machine.
-	// ClusterSecretFile is the path of a file of such secrets, used instead of ClusterSecret.
-	ClusterSecret, ClusterSecretFile string
-	// HotRate is how many operations a second on a key of another node make this node borrow a part
-	// of the key's remaining limits; 0 means never.
-	HotRate int
+	Gossip, GossipAdvertise, Advertise, Peer string
+	Join                                     []string
+	ClusterSecret, ClusterSecretFile         string // at most one of them
+	HotRate                                  int
 }
 
 // HasClusterSecret reports whether nodes share a secret.

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// Config holds the settings of a server. A Config returned by Parse is complete and valid: a zero
-// value stands for a default only in fields documented that way.
+// Config holds the settings of a server, each in the field of its name, whose meaning is its help. A
+// Config returned by Parse is complete and valid.
 type Config struct {
 	Server
 	Cluster

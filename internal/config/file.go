@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"twotier.dev/twotier/internal/strictyaml"
@@ -107,11 +106,14 @@ func (r *fileReader) namespace(name string, at, to *strictyaml.Node) {
 	options := map[string]value{}
 	r.values.namespaces[name] = options
 	r.mapping(to, "namespace "+name, func(option string, at, to *strictyaml.Node) {
-		if !slices.Contains(namespaceOptions(), option) {
-			r.Unknown(at, option, "a namespace has "+strings.Join(namespaceOptions(), ", "))
-			return
+		var names []string
+		for _, o := range namespaceSettings(new(Namespace)) {
+			if names = append(names, o.name); o.name == option {
+				r.scalar(options, option, at, to, o.isList())
+				return
+			}
 		}
-		r.scalar(options, option, at, to, option == ladderOption)
+		r.Unknown(at, option, "a namespace has "+strings.Join(names, ", "))
 	})
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -23,7 +24,7 @@ type Namespace struct {
 	// OnCold is as in [Store].
 	OnCold string
 	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
-	MaxKeys int64
+	MaxKeys int
 	// HashTags makes the part of a key in braces determine its partition.
 	HashTags bool
 	// Shadow makes the limits of the namespace refuse nothing.
@@ -57,48 +58,33 @@ func (c *Config) WhereShadow(namespace string) string {
 // Level is a number of buckets of one width.
 type Level = leaparray.Level
 
+// The options that are settings of the server, too, or whose values are changed.
 const (
-	ladderOption   = "ladder"
-	exactOption    = "exact"
-	valuesOption   = "exact-values"
-	onColdOption   = "on-cold"
-	maxKeysOption  = "max-keys"
-	hashTagsOption = "hash-tags"
-	shadowOption   = "shadow"
+	ladderOption = "ladder"
+	onColdOption = "on-cold"
+	shadowOption = "shadow"
 )
 
 // maxValues bounds the memory of a key with different values: 16 bytes for each.
 const maxValues = 1 << 16
 
-// namespaceOptions returns the options of a namespace in printing order.
-func namespaceOptions() []string {
-	return []string{ladderOption, exactOption, valuesOption, onColdOption, maxKeysOption,
-		hashTagsOption, shadowOption}
-}
-
-// set sets one option from its text.
-func (ns *Namespace) set(option, text string) (err error) {
-	switch option {
-	case ladderOption:
-		ns.Levels, err = ParseLadder(text)
-	case exactOption:
-		ns.Exact, err = parseIntegerWithin(0, leaparray.MaxExact,
-			fmt.Sprintf("a number of events, 0 to %d", leaparray.MaxExact))(text)
-	case valuesOption:
-		ns.ExactValues, err = parseIntegerWithin(1, maxValues,
-			fmt.Sprintf("a number of values, 1 to %d", maxValues))(text)
-	case onColdOption:
-		ns.OnCold, err = text, checkChoice(text, coldChoices())
-	case maxKeysOption:
-		if ns.MaxKeys, err = strconv.ParseInt(text, 10, 64); err != nil || ns.MaxKeys < 0 {
-			err = fmt.Errorf("%q is not a number of keys, 0 or more", text)
-		}
-	case hashTagsOption:
-		ns.HashTags, err = parseBool(text)
-	case shadowOption:
-		ns.Shadow, err = parseBool(text)
+// namespaceSettings lists the options of a namespace in printing order. They are parsed into ns.
+func namespaceSettings(ns *Namespace) []setting {
+	return []setting{
+		{name: ladderOption, def: leaparray.Default().String(), arg: "LEVEL,...",
+			set: setParsed(&ns.Levels, ParseLadder)},
+		{name: "exact", def: strconv.Itoa(leaparray.DefaultExact),
+			set: setParsed(&ns.Exact, parseIntegerWithin(0, leaparray.MaxExact,
+				fmt.Sprintf("a number of events, 0 to %d", leaparray.MaxExact)))},
+		{name: "exact-values", def: strconv.Itoa(leaparray.DefaultMostValues),
+			set: setParsed(&ns.ExactValues, parseIntegerWithin(1, maxValues,
+				fmt.Sprintf("a number of values, 1 to %d", maxValues)))},
+		{name: onColdOption, choices: coldChoices(), set: setText(&ns.OnCold)},
+		{name: "max-keys", def: "0", set: setParsed(&ns.MaxKeys,
+			parseIntegerWithin(0, math.MaxInt, "a number of keys, 0 or more"))},
+		{name: "hash-tags", def: "false", set: setParsed(&ns.HashTags, parseBool)},
+		{name: shadowOption, def: "false", set: setParsed(&ns.Shadow, parseBool)},
 	}
-	return err
 }
 
 // ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket and the

@@ -23,18 +23,12 @@ const Stdout = "-"
 
 // Output holds the settings of logs, decisions and spans.
 type Output struct {
-	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
-	LogLevel  slog.Level
-	LogFormat string
-	// Decisions is the path of the file that decisions are written to, [Stdout], or empty for none.
-	// DecisionsSample is the sampling rate of each verdict.
-	Decisions       string
+	LogLevel        slog.Level
+	LogFormat       string
+	Decisions       string // a path, or [Stdout]
 	DecisionsSample [twotier.VerdictCount]float64
-	// NotifyURL is the URL that warnings of rules are posted to, or empty for none. It may have a
-	// password.
-	NotifyURL string
-	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
-	OTLPEndpoint string
+	NotifyURL       string // it may have a password
+	OTLPEndpoint    string // with a path
 	// OTLPIgnored is the reason why the collector that the variables of OpenTelemetry name gets no
 	// spans; it is nil if they name none, or if another collector gets them.
 	OTLPIgnored error

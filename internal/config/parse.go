@@ -1,16 +1,12 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/pflag"
-
-	"twotier.dev/twotier/leaparray"
 )
 
 // Parse combines args (without the names of the program and the command), environ (NAME=value, as
@@ -89,7 +85,7 @@ func (c *Config) fill(file fileValues) error {
 			v = value{text: s.def, origin: FromDefault}
 			c.values[s.name] = v
 		}
-		if err := cmp.Or(checkChoice(v.text, s.choices), s.set(v.text)); err != nil {
+		if err := s.parse(v); err != nil {
 			errs = append(errs, v.wrapError(s.name, err))
 		}
 	}
@@ -119,15 +115,11 @@ func ReadNamespaces(path string) (Config, error) {
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
 	c.ownValues = file
-	base := map[string]value{
-		ladderOption:   {text: leaparray.Default().String(), origin: FromDefault},
-		exactOption:    {text: strconv.Itoa(leaparray.DefaultExact), origin: FromDefault},
-		valuesOption:   {text: strconv.Itoa(leaparray.DefaultMostValues), origin: FromDefault},
-		onColdOption:   c.values[onColdOption],
-		maxKeysOption:  {text: "0", origin: FromDefault},
-		hashTagsOption: {text: "false", origin: FromDefault},
-		shadowOption:   {text: "false", origin: FromDefault},
+	base := map[string]value{}
+	for _, o := range namespaceSettings(new(Namespace)) {
+		base[o.name] = value{text: o.def, origin: FromDefault}
 	}
+	base[onColdOption] = c.values[onColdOption]
 	errs := []error{c.fillNamespace(DefaultNamespace, file[DefaultNamespace], base)}
 	base = c.namespaceValues[DefaultNamespace]
 	for _, name := range slices.Sorted(maps.Keys(file)) {
@@ -140,17 +132,15 @@ func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 
 // fillNamespace sets one namespace from its own values, and from base where it has none.
 func (c *Config) fillNamespace(name string, own, base map[string]value) error {
-	var (
-		ns   Namespace
-		errs []error
-	)
+	var ns Namespace
+	var errs []error
 	all := maps.Clone(base)
 	maps.Copy(all, own)
-	for _, option := range namespaceOptions() {
+	for _, o := range namespaceSettings(&ns) {
 		// A bad inherited value is reported only where it was set.
-		err := ns.set(option, all[option].text)
-		if v, set := own[option]; err != nil && set {
-			errs = append(errs, v.wrapError(namespacesKey+"."+name+"."+option, err))
+		err := o.parse(all[o.name])
+		if v, set := own[o.name]; err != nil && set {
+			errs = append(errs, v.wrapError(namespacesKey+"."+name+"."+o.name, err))
 		}
 	}
 	c.Namespaces[name], c.namespaceValues[name] = ns, all

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -25,55 +26,53 @@ func (c Config) Print(w io.Writer) error {
 				pairNodes(s.name, maskSecrets(s, c.values[s.name]), s.isList())...)
 		}
 	}
-	namespaces := &yaml.Node{Kind: yaml.MappingNode}
-	for _, name := range slices.Sorted(maps.Keys(c.Namespaces)) {
-		options := &yaml.Node{Kind: yaml.MappingNode}
-		for _, o := range namespaceOptions() {
-			v := c.namespaceValues[name][o]
-			options.Content = append(options.Content, pairNodes(o, v, o == ladderOption)...)
-		}
-		namespaces.Content = append(namespaces.Content, textNode(name), options)
-	}
-	root.Content = append(root.Content, textNode(namespacesKey), namespaces)
-	text, err := yaml.Dump(root, yaml.WithLineWidth(-1))
-	if err != nil {
-		return fmt.Errorf("print the settings: %w", err)
-	}
+	root.Content = append(root.Content, namespaceNodes(maps.Keys(c.Namespaces),
+		func(name, option string) (value, bool) { return c.namespaceValues[name][option], true })...)
 	if c.File != "" {
-		text = slices.Concat([]byte("# read from "+c.File+"\n"), text)
+		root.HeadComment = "# read from " + c.File
 	}
-	_, err = w.Write(text)
-	return err
+	return printNode(w, root)
 }
 
 // PrintNamespaces writes the namespaces of the configuration file as a block that can take the
 // place of the file's own: with the options that they have in the file, except for the ladders of
 // some namespaces, which ladders spells.
 func (c Config) PrintNamespaces(w io.Writer, ladders map[string]string) error {
-	namespaces := &yaml.Node{Kind: yaml.MappingNode}
 	names := maps.Clone(ladders)
 	for name := range c.ownValues {
 		names[name] = ladders[name]
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		options := &yaml.Node{Kind: yaml.MappingNode}
-		for _, o := range namespaceOptions() {
-			v, own := c.ownValues[name][o]
-			if o == ladderOption && names[name] != "" {
-				v.text, own = names[name], true
+	return printNode(w, &yaml.Node{Kind: yaml.MappingNode, Content: namespaceNodes(maps.Keys(names),
+		func(name, option string) (value, bool) {
+			if option == ladderOption && names[name] != "" {
+				return value{text: names[name]}, true
 			}
-			if own {
-				pair := pairNodes(o, v, o == ladderOption)
-				pair[1].LineComment = ""
-				options.Content = append(options.Content, pair...)
+			v, own := c.ownValues[name][option]
+			return value{text: v.text}, own
+		})})
+}
+
+// namespaceNodes returns the nodes of the key of the namespaces and of these namespaces, with the
+// options that have values.
+func namespaceNodes(names iter.Seq[string],
+	valueOf func(name, option string) (v value, has bool)) []*yaml.Node {
+	all := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range slices.Sorted(names) {
+		options := &yaml.Node{Kind: yaml.MappingNode}
+		for _, o := range namespaceSettings(new(Namespace)) {
+			if v, has := valueOf(name, o.name); has {
+				options.Content = append(options.Content, pairNodes(o.name, v, o.isList())...)
 			}
 		}
-		namespaces.Content = append(namespaces.Content, textNode(name), options)
+		all.Content = append(all.Content, textNode(name), options)
 	}
-	text, err := yaml.Dump(&yaml.Node{Kind: yaml.MappingNode,
-		Content: []*yaml.Node{textNode(namespacesKey), namespaces}}, yaml.WithLineWidth(-1))
+	return []*yaml.Node{textNode(namespacesKey), all}
+}
+
+func printNode(w io.Writer, n *yaml.Node) error {
+	text, err := yaml.Dump(n, yaml.WithLineWidth(-1))
 	if err != nil {
-		return fmt.Errorf("print the namespaces: %w", err)
+		return fmt.Errorf("print the settings: %w", err)
 	}
 	_, err = w.Write(text)
 	return err

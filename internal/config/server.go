@@ -6,36 +6,16 @@ import (
 	"time"
 )
 
-// Server holds the settings of the listeners and of requests.
+// Server holds the settings of the listeners and of requests. An address is empty without a
+// listener, and Node if the server chooses its name.
 type Server struct {
-	// Listen is the host:port of the HTTP server; port 0 picks a free one.
-	Listen string
-	// Resp is the host:port for Redis clients; empty means no listener for them.
-	Resp string
-	// GRPC is the host:port for Envoy; empty means no gRPC.
-	GRPC string
-	// GRPCMaxConnectionAge is how long a connection to GRPC lasts before its client is asked to
-	// open another one, and GRPCMaxConnectionAgeGrace how long its requests may then last; 0 means
-	// for ever.
+	Listen, Resp, GRPC                              string
 	GRPCMaxConnectionAge, GRPCMaxConnectionAgeGrace time.Duration
-	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty
-	// makes the server choose a name.
-	Node string
-	// RequestTimeout bounds one request, at least 1ms.
-	RequestTimeout time.Duration
-	// DrainDelay is how long a stopping server goes on serving while it reports that it is not
-	// ready; 0 means not at all.
-	DrainDelay time.Duration
-	// DrainTimeout bounds how long a stopping server flushes, at least 1ms.
-	DrainTimeout time.Duration
-	// MaxConnections bounds the connections to Listen, and separately the connections to Resp; 0
-	// means as many as memory and RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds the
-	// connections from one address; 0 means half of all.
-	MaxConnections, MaxConnectionsPerAddress int
-	// Rules is the path of the file of rules; empty if there is none.
-	Rules string
-	// Shadow makes all limits refuse nothing, see also Namespace.Shadow.
-	Shadow bool
+	Node                                            string
+	RequestTimeout, DrainDelay, DrainTimeout        time.Duration
+	MaxConnections, MaxConnectionsPerAddress        int
+	Rules                                           string // a path
+	Shadow                                          bool   // see also Namespace.Shadow
 }
 
 func serverSettings(s *Server) []setting {

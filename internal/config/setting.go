@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,6 +78,9 @@ type value struct {
 	origin Origin
 	where  string
 }
+
+// parse parses the text of a value.
+func (s setting) parse(v value) error { return cmp.Or(checkChoice(v.text, s.choices), s.set(v.text)) }
 
 // wrapError adds to err the name of the setting and, unless it was a flag, where it was set.
 func (v value) wrapError(name string, err error) error {

@@ -9,44 +9,21 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// Store holds the settings of Redis and of the counters in memory.
+// Store holds the settings of Redis, whose URL is empty without it, and of the counters in memory.
 type Store struct {
-	// Redis is the URL of the store; empty means none. RedisPasswordFile is the path
-	// of a file with the password, used instead of the one in the URL.
-	Redis, RedisPasswordFile string
-	// RedisPrefix is the first part of all keys in Redis: 1 to 32 letters, digits, dots, dashes and
-	// underscores. All nodes of a cluster have the same.
-	RedisPrefix string
-	// RedisTimeout bounds one exchange with Redis, at least 1ms.
-	RedisTimeout time.Duration
-	// RedisOptional makes the server start even if Redis can't be used as configured.
-	RedisOptional bool
-	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's
-	// roots and no client certificate. The last two are both set or both empty.
+	Redis, RedisPasswordFile, RedisPrefix string
+	RedisTimeout                          time.Duration
+	RedisOptional                         bool
+	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths; the last two are both set or both empty.
 	RedisTLSCA, RedisTLSCert, RedisTLSKey string
-	// RedisExpiry is "key", "field" or "tairhash".
-	RedisExpiry string
-	// Mode is "two-tier" or "redis".
-	Mode string
-	// Ack is "memory", "redis", "replica" or "disk": the ack level of writes that name none.
-	Ack string
-	// AckReplicas is how many replicas must have a count before "replica" is answered: 1 or more.
-	AckReplicas int
-	// FlushInterval is the time between two flushes, at least 1ms.
-	FlushInterval time.Duration
-	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as Redis answers; 0
-	// means that only memory bounds it.
-	MaxLag time.Duration
-	// MaxMemory bounds the counters in memory, in bytes.
-	MaxMemory int64
-	// OnCold is "allow" or "deny": the answer to an acquire of a key that is not in memory while
-	// the store is known to be unreachable.
-	OnCold string
-	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that
-	// assigns keys to them. Both must stay the same as long as the counts in Redis matter. A nil
-	// seed means the seed of the data in Redis, or a random one.
-	Partitions int
-	HashSeed   *uint64
+	RedisExpiry, Mode, Ack                string
+	AckReplicas                           int
+	FlushInterval, MaxLag                 time.Duration
+	MaxMemory                             int64 // in bytes
+	OnCold                                string
+	Partitions                            int
+	// HashSeed is nil if the seed is that of the data in Redis, or else random.
+	HashSeed *uint64
 }
 
 func storeSettings(s *Store) []setting {
