@@ -105,10 +105,7 @@ func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (e
 		}
 		return err
 	}
-	traffic, err := demo.New(demo.Options{Servers: nodes.urls(), Rate: opt.rate})
-	if err != nil {
-		return err
-	}
+	traffic := demo.NewTraffic(nodes.urls(), opt.rate)
 	printDemo(stdout, nodes, opt)
 	traffic.Open(ctx)
 	if opt.step > 0 {

@@ -13,40 +13,39 @@ import (
 // victim is the index of the node that is killed. The page of node 0 stays.
 const victim = 1
 
-// limit is the limit of Rule.
-const limit = "10/10s"
+// ruleLimit is the limit of Rule.
+const ruleLimit = "10/10s"
 
 // Document returns the document of rules with [Rule] in a state: off, shadow or on.
 func Document(state string) string { return document("state: " + state) }
 
 func document(fields string) string {
 	return fmt.Sprintf("rules:\n  - {name: %s, namespace: %s, limits: %s, %s}\n", Rule, Namespace,
-		limit, fields)
+		ruleLimit, fields)
 }
 
 // makeChapters returns the chapters.
 func (s *Story) makeChapters() []chapter {
-	const shadowed, on = "state: shadow", "state: on"
 	address := strings.TrimPrefix(Attacker, "ip:")
 	return []chapter{
 		{Title{"traffic", "Logins, and an attacker"},
 			fmt.Sprintf("Thousands of addresses log in now and then. One of them, %s, tries "+
 				"twenty passwords a second. Rule %s (%s) is off: nobody is refused.", address, Rule,
-				limit),
+				ruleLimit),
 			"Keys, Busiest: the attacker is high in the list. Decisions: everything is allowed.",
 			"keys-title",
-			func(ctx context.Context) (func() string, error) { return s.rule(ctx, "state: off") }},
+			s.rule("state: off")},
 		{Title{"shadow", "The rule in shadow"},
 			"The rule judges, and refuses nothing: its effect shows before it hurts anybody.",
 			"Keys, Would be refused: the attacker alone. Decisions: refused in shadow rises.",
 			"shadowed-title",
-			func(ctx context.Context) (func() string, error) { return s.rule(ctx, shadowed) }},
+			s.rule("state: shadow")},
 		{Title{"on", "The rule is on"},
 			fmt.Sprintf("The attacker gets %s, through whichever node. Nobody else notices.",
-				strings.Replace(limit, "/", " logins in ", 1)),
+				strings.Replace(ruleLimit, "/", " logins in ", 1)),
 			"Decisions: refused rises. Rules: the versions, and what login refused.",
 			"decisions-title",
-			func(ctx context.Context) (func() string, error) { return s.rule(ctx, on) }},
+			s.rule("state: on")},
 		{Title{"ban", "A ban"},
 			"With ban: 1m, a key that is refused stays refused for a minute. Every node sees the " +
 				"ban.",
@@ -64,14 +63,17 @@ func (s *Story) makeChapters() []chapter {
 	}
 }
 
-// rule puts the rule into force, with some fields, and observes the logins from then on.
-func (s *Story) rule(ctx context.Context, fields string) (func() string, error) {
-	if err := s.putRule(ctx, fields); err != nil {
-		return nil, err
+// rule returns the act that puts the rule into force, with some fields, and observes the logins from
+// then on.
+func (s *Story) rule(fields string) act {
+	return func(ctx context.Context) (func() string, error) {
+		if err := s.putRule(ctx, fields); err != nil {
+			return nil, err
+		}
+		unban := fmt.Sprintf(`{"rule":%q,"key":%q}`, Rule, Attacker)
+		err := s.client.post(ctx, 0, "/v1/unban", unban, &struct{}{})
+		return s.observe(), err
 	}
-	unban := fmt.Sprintf(`{"rule":%q,"key":%q}`, Rule, Attacker)
-	err := s.client.post(ctx, 0, "/v1/unban", unban, &struct{}{})
-	return s.observe(), err
 }
 
 // putRule puts the rule into force on all nodes.

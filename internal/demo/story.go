@@ -87,9 +87,11 @@ type Title struct {
 type chapter struct {
 	Title
 	text, look, lookAt string
-	// act does the work of the chapter, and returns a source of observations.
-	act func(ctx context.Context) (figures func() string, err error)
+	act                act
 }
+
+// act does the work of a chapter, and returns a source of observations.
+type act = func(ctx context.Context) (figures func() string, err error)
 
 // NewStory returns a story that has not begun.
 func NewStory(opt StoryOptions) *Story {

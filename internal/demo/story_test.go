@@ -43,16 +43,12 @@ func startStory(t *testing.T, step time.Duration) (*demo.Story, *paper) {
 	node := httptest.NewServer(&counter{fails: true})
 	t.Cleanup(node.Close)
 	urls := []string{node.URL, node.URL, node.URL}
-	traffic, err := demo.New(demo.Options{Servers: urls})
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := new(paper)
 	s := demo.NewStory(demo.StoryOptions{Step: step, Token: "t", Cluster: nobody{}, Out: out})
 	if p := s.Progress(); p.Chapter != -1 || p.Over || len(p.Chapters) != 6 {
 		t.Errorf("before it begins: %+v", p)
 	}
-	s.Open(t.Context(), urls, []string{"a", "b", "c"}, traffic)
+	s.Open(t.Context(), urls, []string{"a", "b", "c"}, demo.NewTraffic(urls, 300))
 	t.Cleanup(s.Close)
 	return s, out
 }

@@ -1,13 +1,11 @@
 package demo
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,31 +36,21 @@ const (
 // attackEvery is the time between two logins of the attacker.
 const attackEvery = 50 * time.Millisecond
 
-// Options configure a [Traffic]. The zero value of a field means its default.
-type Options struct {
-	// Servers are the URLs of the nodes. Required.
-	Servers []string
-	// Rate is the number of events per second, over all nodes, without the attacker.
-	// Default: 300.
-	Rate int
-	// Timeout bounds one request. Default: 3 s.
-	Timeout time.Duration
-}
+// trafficTimeout bounds one request.
+const trafficTimeout = 3 * time.Second
 
-// Traffic is a source of events. Make one with [New], start it with Open, stop it with Close.
+// Traffic is a source of events. Make one with [NewTraffic], start it with Open, stop it with
+// Close.
 type Traffic struct {
-	opt    Options
 	client *client
+	rate   int
 	done   sync.WaitGroup
 	stop   context.CancelFunc
 	began  time.Time
 
-	counted, uncertain, failed atomic.Int64
-	attacker, others           logins
+	mu    sync.Mutex
+	stats Stats
 }
-
-// logins counts the answers to logins.
-type logins struct{ allowed, refused, shadow atomic.Int64 }
 
 // Stats is the outcome of the events so far.
 type Stats struct {
@@ -81,22 +69,17 @@ type Logins struct {
 	Allowed, Refused, Shadow int64
 }
 
-// New checks the options. It sends nothing.
-func New(opt Options) (*Traffic, error) {
-	opt.Rate = cmp.Or(opt.Rate, 300)
-	opt.Timeout = cmp.Or(opt.Timeout, 3*time.Second)
-	if len(opt.Servers) == 0 || opt.Rate < 1 || opt.Timeout < 0 {
-		return nil,
-			errors.New("demo: want Servers, a Rate of at least 1 and a Timeout of more than 0")
-	}
-	return &Traffic{opt: opt, client: newClient(opt.Servers, "", opt.Timeout)}, nil
+// NewTraffic returns traffic of rate events per second, without the attacker, over the nodes with
+// these URLs. It sends nothing yet.
+func NewTraffic(servers []string, rate int) *Traffic {
+	return &Traffic{client: newClient(servers, "", trafficTimeout), rate: rate}
 }
 
 // Open starts to send, over few connections per node, until Close is called or ctx is done.
 func (t *Traffic) Open(ctx context.Context) {
 	ctx, t.stop = context.WithCancel(ctx)
 	t.began = time.Now()
-	for node := range t.opt.Servers {
+	for node := range t.client.servers {
 		t.done.Go(func() { t.runSend(ctx, node) })
 		t.done.Go(func() { t.runCount(ctx, node) })
 	}
@@ -114,12 +97,16 @@ func (t *Traffic) Close() {
 
 // Stats returns the outcome of the events so far.
 func (t *Traffic) Stats() Stats {
-	return Stats{Counted: t.counted.Load(), Uncertain: t.uncertain.Load(), Failed: t.failed.Load(),
-		Attacker: t.attacker.load(), Others: t.others.load()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stats
 }
 
-func (l *logins) load() Logins {
-	return Logins{Allowed: l.allowed.Load(), Refused: l.refused.Load(), Shadow: l.shadow.Load()}
+// count adds one to a number of t.stats.
+func (t *Traffic) count(n *int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*n++
 }
 
 // every calls fn at a rate until ctx is done. Calls that last longer are not made up for.
@@ -138,7 +125,7 @@ func every(ctx context.Context, pause time.Duration, fn func(now time.Time)) {
 
 // pauseOf returns the time between two events of a share of the rate at each node.
 func (t *Traffic) pauseOf(share int) time.Duration {
-	return time.Second * time.Duration(len(t.opt.Servers)*share) / time.Duration(t.opt.Rate)
+	return time.Second * time.Duration(len(t.client.servers)*share) / time.Duration(t.rate)
 }
 
 // runSend sends one event after the other to one node.
@@ -150,7 +137,7 @@ func (t *Traffic) runSend(ctx context.Context, node int) {
 		switch {
 		case r.IntN(3) == 0:
 			from := r.IntN(Addresses)
-			t.logIn(ctx, node, fmt.Sprintf("ip:198.18.%d.%d", from/250, 1+from%250), &t.others)
+			t.logIn(ctx, node, fmt.Sprintf("ip:198.18.%d.%d", from/250, 1+from%250), &t.stats.Others)
 		case hot:
 			t.add(ctx, node, HotKey, "memory")
 		default:
@@ -164,9 +151,9 @@ func (t *Traffic) runSend(ctx context.Context, node int) {
 func (t *Traffic) runCount(ctx context.Context, node int) {
 	every(ctx, t.pauseOf(10), func(time.Time) {
 		if t.add(ctx, node, Key, "redis") {
-			t.counted.Add(1)
+			t.count(&t.stats.Counted)
 		} else {
-			t.uncertain.Add(1)
+			t.count(&t.stats.Uncertain)
 		}
 	})
 }
@@ -175,8 +162,8 @@ func (t *Traffic) runCount(ctx context.Context, node int) {
 func (t *Traffic) runAttack(ctx context.Context) {
 	node := 0
 	every(ctx, attackEvery, func(time.Time) {
-		node = (node + 1) % len(t.opt.Servers)
-		t.logIn(ctx, node, Attacker, &t.attacker)
+		node = (node + 1) % len(t.client.servers)
+		t.logIn(ctx, node, Attacker, &t.stats.Attacker)
 	})
 }
 
@@ -186,25 +173,23 @@ func (t *Traffic) add(ctx context.Context, node int, key, ack string) bool {
 }
 
 // logIn counts a login from an address if the rule allows it.
-func (t *Traffic) logIn(ctx context.Context, node int, address string, into *logins) {
+func (t *Traffic) logIn(ctx context.Context, node int, address string, into *Logins) {
+	type limit struct{ Refused, Shadow bool }
 	var answer struct {
 		Allowed bool
-		Limits  []struct{ Refused, Shadow bool }
+		Limits  []limit
 	}
 	if !t.post(ctx, node, "/v1/acquire", fmt.Sprintf(`{"key":%q,"rules":[%q]}`, address, Rule),
 		&answer) {
 		return
 	}
 	if !answer.Allowed {
-		into.refused.Add(1)
+		t.count(&into.Refused)
 		return
 	}
-	into.allowed.Add(1)
-	for _, l := range answer.Limits {
-		if l.Refused && l.Shadow {
-			into.shadow.Add(1)
-			return
-		}
+	t.count(&into.Allowed)
+	if slices.ContainsFunc(answer.Limits, func(l limit) bool { return l.Refused && l.Shadow }) {
+		t.count(&into.Shadow)
 	}
 }
 
@@ -213,7 +198,7 @@ func (t *Traffic) logIn(ctx context.Context, node int, address string, into *log
 func (t *Traffic) post(ctx context.Context, node int, path, body string, answer any) bool {
 	err := t.client.post(context.WithoutCancel(ctx), node, path, body, answer)
 	if err != nil {
-		t.failed.Add(1)
+		t.count(&t.stats.Failed)
 	}
 	return err == nil
 }

@@ -68,10 +68,7 @@ func TestTraffic(t *testing.T) {
 	a, b := httptest.NewServer(c), httptest.NewServer(c)
 	defer a.Close()
 	defer b.Close()
-	traffic, err := demo.New(demo.Options{Servers: []string{a.URL, b.URL + "/"}, Rate: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	traffic := demo.NewTraffic([]string{a.URL, b.URL + "/"}, 2000)
 	traffic.Open(t.Context())
 	until(t, "refusal and several users", func() bool {
 		users, _ := c.seen("user:")
@@ -103,15 +100,6 @@ func TestTraffic(t *testing.T) {
 		demo.Attacker: st.Attacker} {
 		if _, limited := c.seen(prefix); limited != l.Allowed+l.Refused {
 			t.Errorf("%d events of %s, %+v", limited, prefix, st)
-		}
-	}
-}
-
-func TestOptions(t *testing.T) {
-	for _, o := range []demo.Options{{}, {Servers: []string{"http://h"}, Rate: -1},
-		{Servers: []string{"http://h"}, Timeout: -1}} {
-		if _, err := demo.New(o); err == nil {
-			t.Errorf("%+v is accepted", o)
 		}
 	}
 }
