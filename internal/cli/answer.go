@@ -35,7 +35,7 @@ func (o origin) String() string {
 }
 
 // printCounts prints counts and, if there are any, the limits they are compared with.
-func (s *session) printCounts(counts []windowCount, rules limits) error {
+func (s *session) printCounts(counts []windowCount, rules []limit) error {
 	t := table{left: 1, rows: [][]string{{"WINDOW", "COUNT", "MIN", "MAX"}}}
 	if len(rules) > 0 {
 		t.rows[0] = append(t.rows[0], "LIMIT", "")

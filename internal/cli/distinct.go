@@ -25,46 +25,39 @@ func distinctSpec() spec {
 			"twotier distinct alice device-7 --rule devices\n" +
 			"twotier distinct alice --window 37m",
 		bind: func(fs *pflag.FlagSet) runner {
-			var f distinctFlags
-			fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` of the key")
-			fs.StringVar(&f.windows, "window", "1h,24h",
+			var body distinctBody
+			fs.StringVar(&body.NS, "ns", "", "`NAMESPACE` of the key")
+			fs.StringVar(&body.Window, "window", "1h,24h",
 				"`WINDOWS` to count, with commas between them")
-			fs.StringVar(&f.ack, "ack", "",
+			fs.StringVar(&body.Ack, "ack", "",
 				"wait until the values are in `WHAT`: memory, redis, replica or disk")
-			fs.Var(&f.limits, "limit",
+			limitsVar(fs, &body.Limits,
 				"`MAX/WINDOW` of different values, such as 5/24h; may be repeated")
-			fs.Var(&f.rules, "rule", "`NAME` of a rule of the server; may be repeated")
+			rulesVar(fs, &body.Rules, "`NAME` of a rule of the server; may be repeated")
 			return func(ctx context.Context, s *session, args []string) error {
-				return s.distinct(ctx, f, args)
+				return s.distinct(ctx, &body, args)
 			}
 		},
 	}
 }
 
-// distinctFlags are the flags of distinct.
-type distinctFlags struct {
-	ns, windows, ack string
-	limits           limits
-	rules            ruleNames
-}
-
-// distinctBody is the body of a request that adds values.
+// distinctBody is the body of a request that adds values, which flags fill.
 type distinctBody struct {
-	NS     string    `json:"ns,omitempty"`
-	Key    string    `json:"key"`
-	Values []string  `json:"values"`
-	Window string    `json:"window"`
-	Ack    string    `json:"ack,omitempty"`
-	Limits limits    `json:"limits,omitempty"`
-	Rules  ruleNames `json:"rules,omitempty"`
+	NS     string   `json:"ns,omitempty"`
+	Key    string   `json:"key"`
+	Values []string `json:"values"`
+	Window string   `json:"window"`
+	Ack    string   `json:"ack,omitempty"`
+	Limits []limit  `json:"limits,omitempty"`
+	Rules  []string `json:"rules,omitempty"`
 }
 
 // distinct adds values, or only counts them.
-func (s *session) distinct(ctx context.Context, f distinctFlags, args []string) error {
+func (s *session) distinct(ctx context.Context, body *distinctBody, args []string) error {
 	if len(args) == 0 {
 		return usagef("the KEY is missing")
 	}
-	for window := range strings.SplitSeq(f.windows, ",") {
+	for window := range strings.SplitSeq(body.Window, ",") {
 		if err := checkWindow(strings.TrimSpace(window)); err != nil {
 			return usagef("--window: %w", err)
 		}
@@ -72,14 +65,15 @@ func (s *session) distinct(ctx context.Context, f distinctFlags, args []string) 
 	s.client.unknown = "they may or may not have been added; to repeat it is safe"
 	switch {
 	case len(args) > 1:
-		return s.askDistinct(ctx, http.MethodPost, nil, distinctBody{f.ns, args[0], args[1:],
-			strings.ReplaceAll(f.windows, " ", ""), f.ack, f.limits, f.rules})
-	case len(f.limits) > 0:
+		body.Key, body.Values = args[0], args[1:]
+		body.Window = strings.ReplaceAll(body.Window, " ", "")
+		return s.askDistinct(ctx, http.MethodPost, nil, body)
+	case len(body.Limits) > 0:
 		return usagef("--limit needs a VALUE")
-	case len(f.rules) > 0:
+	case len(body.Rules) > 0:
 		return usagef("--rule needs a VALUE")
 	}
-	return s.askDistinct(ctx, http.MethodGet, keyQuery(f.ns, args[0], f.windows), nil)
+	return s.askDistinct(ctx, http.MethodGet, keyQuery(body.NS, args[0], body.Window), nil)
 }
 
 // distinctCount is a count of distinct values.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -13,60 +12,6 @@ import (
 
 	"twotier.dev/twotier"
 )
-
-// holdFlags are the flags of an acquire whose counts can be settled.
-type holdFlags struct {
-	hold       string
-	onExpiry   string
-	concurrent int64
-}
-
-func (h *holdFlags) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&h.hold, "hold", "",
-		"`DURATION` in which twotier settle can correct what is counted, up to 24h")
-	fs.StringVar(&h.onExpiry, "on-expiry", "",
-		"keep (the default) or release what a hold counted that nobody has settled")
-	fs.Int64Var(&h.concurrent, "concurrent", 0,
-		"`NUMBER` of holds of a key that may be open at the same time")
-}
-
-// addTo adds the flags to the body of an acquire.
-func (h *holdFlags) addTo(body *writeBody) error {
-	switch {
-	case h.hold != "":
-		if err := checkWindow(h.hold); err != nil {
-			return usagef("--hold: %w", err)
-		}
-	case h.onExpiry != "":
-		return usagef("--on-expiry: needs --hold, how long it can be settled")
-	case h.concurrent > 0:
-		return usagef("--concurrent: needs --hold, how long one may be open")
-	}
-	body.Hold, body.OnExpiry = h.hold, h.onExpiry
-	switch {
-	case h.concurrent < 0:
-		return usagef("--concurrent: %d is not a number of holds", h.concurrent)
-	case h.concurrent == 0:
-		return nil
-	}
-	open := limit{Concurrent: h.concurrent}
-	if body.check != nil {
-		body.check.Limits = append(body.check.Limits, open)
-	}
-	for i := range body.Checks {
-		body.Checks[i].Limits = append(body.Checks[i].Limits, open)
-	}
-	return nil
-}
-
-// MarshalJSON spells the limit as in a request.
-func (l limit) MarshalJSON() ([]byte, error) {
-	if l.Concurrent > 0 {
-		return json.Marshal(map[string]int64{"concurrent": l.Concurrent})
-	}
-	type plain limit
-	return json.Marshal(plain(l))
-}
 
 func settleSpec() spec {
 	return spec{
@@ -139,20 +84,16 @@ func renewSpec() spec {
 				if err := checkWindow(lasts); err != nil {
 					return usagef("%w", err)
 				}
-				return s.renew(ctx, id, lasts)
+				var answer struct{ Hold string }
+				err = s.call(ctx, http.MethodPost, "/v1/renew", nil,
+					map[string]string{"hold": id, "for": lasts}, &answer)
+				if err != nil || s.json {
+					return err
+				}
+				return s.printf("%s\n", answer.Hold)
 			}
 		},
 	}
-}
-
-func (s *session) renew(ctx context.Context, id, lasts string) error {
-	var answer struct{ Hold string }
-	err := s.call(ctx, http.MethodPost, "/v1/renew", nil,
-		map[string]string{"hold": id, "for": lasts}, &answer)
-	if err != nil || s.json {
-		return err
-	}
-	return s.printf("%s\n", answer.Hold)
 }
 
 func holdsSpec() spec {

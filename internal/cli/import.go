@@ -22,7 +22,7 @@ const importPatience = 30 * time.Second
 type importFlags struct {
 	from, pattern, as, ns, format, member, unit, until, source, ack string
 	width, window                                                   time.Duration
-	limit                                                           limits
+	limit                                                           []limit
 	burst                                                           int64
 	rate                                                            int
 	dryRun                                                          bool
@@ -48,7 +48,7 @@ func (f *importFlags) addFlags(fs *pflag.FlagSet) {
 		"`WIDTH` of the windows whose index is a field of a hash, or {index}")
 	fs.Var((*duration)(&f.window), "window",
 		"`WINDOW` of fixed windows that end when their key expires, or of weighted ones")
-	fs.Var(&f.limit, "limit", "`MAX/WINDOW` of redis-cell or redis_rate: their rate")
+	limitsVar(fs, &f.limit, "`MAX/WINDOW` of redis-cell or redis_rate: their rate")
 	fs.Int64Var(&f.burst, "burst", 0,
 		"`NUMBER` of events that they let pass at once (default that of --limit)")
 	fs.StringVar(&f.until, "until", "",
@@ -56,9 +56,7 @@ func (f *importFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.source, "source", "",
 		"`NAME` of the source, if several have keys of the same names")
 	fs.IntVar(&f.rate, "rate", 0, "most commands `PER SECOND` to the limiter's Redis")
-	fs.StringVar(&f.ack, "ack", "",
-		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
-	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels())
+	ackVar(fs, &f.ack)
 	fs.BoolVar(&f.dryRun, "dry-run", false, "only report, count nothing")
 }
 
@@ -176,8 +174,7 @@ func (f *importFlags) options(pattern *imports.Pattern) (opt imports.Options, er
 			return opt, usagef("--until: %w", err)
 		}
 	}
-	e := eventFlags{ack: f.ack}
-	return opt, e.check()
+	return opt, checkAck(f.ack)
 }
 
 // parseMoment parses a time.

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
@@ -18,25 +21,38 @@ type limit struct {
 	Concurrent int64 `json:"-"`
 }
 
-// limits is a flag that may be repeated, or have several values separated by commas.
-type limits []limit
+// MarshalJSON spells the limit as in a request.
+func (l limit) MarshalJSON() ([]byte, error) {
+	if l.Concurrent > 0 {
+		return json.Marshal(map[string]int64{"concurrent": l.Concurrent})
+	}
+	type plain limit
+	return json.Marshal(plain(l))
+}
 
-// String returns the default that the help shows: none.
-func (l *limits) String() string { return "" }
+// limitsVar adds a flag with limits, which may be repeated.
+func limitsVar(fs *pflag.FlagSet, to *[]limit, help string) {
+	fs.Func("limit", help, func(text string) error { return addLimits(to, text) })
+}
 
-// Type returns the name of the flag's value in the help.
-func (l *limits) Type() string { return "MAX/WINDOW" }
-
-// Set adds limits such as 15/1m or 1m=15, separated by commas.
-func (l *limits) Set(text string) error {
+// addLimits adds limits such as 15/1m or 1m=15, separated by commas.
+func addLimits(to *[]limit, text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		one, err := parseLimit(strings.TrimSpace(part))
 		if err != nil {
 			return err
 		}
-		*l = append(*l, one)
+		*to = append(*to, one)
 	}
 	return nil
+}
+
+// rulesVar adds a flag with names of rules, separated by commas, which may be repeated.
+func rulesVar(fs *pflag.FlagSet, to *[]string, help string) {
+	fs.Func("rule", help, func(text string) error {
+		*to = append(*to, strings.Split(text, ",")...)
+		return nil
+	})
 }
 
 func parseLimit(text string) (limit, error) {
@@ -77,52 +93,4 @@ func checkWindow(text string) error {
 		return fmt.Errorf("%q %s; calendar windows are for limits and counts of events", text, want)
 	}
 	return fmt.Errorf("%q %s", text, want)
-}
-
-// check is one key with its limits, as in a request. N is nil if the request counts no events.
-type check struct {
-	NS     string    `json:"ns,omitempty"`
-	Key    string    `json:"key"`
-	N      *int64    `json:"n,omitempty"`
-	Limits limits    `json:"limits,omitempty"`
-	Rules  ruleNames `json:"rules,omitempty"`
-}
-
-// checks is a flag that may be repeated.
-type checks []check
-
-// String returns the default that the help shows: none.
-func (c *checks) String() string { return "" }
-
-// Type returns the name of the flag's value in the help.
-func (c *checks) Type() string { return "KEY:MAX/WINDOW,..." }
-
-// Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may contain
-// colons.
-func (c *checks) Set(text string) error {
-	at := strings.LastIndexByte(text, ':')
-	if at <= 0 {
-		return fmt.Errorf("%q is not KEY:MAX/WINDOW,..., such as alice:15/1m,50/24h", text)
-	}
-	one := check{Key: text[:at]}
-	if err := one.Limits.Set(text[at+1:]); err != nil {
-		return err
-	}
-	*c = append(*c, one)
-	return nil
-}
-
-// ruleNames is a flag that may be repeated.
-type ruleNames []string
-
-// String returns the default that the help shows: none.
-func (n *ruleNames) String() string { return "" }
-
-// Type returns the name of the flag's value in the help.
-func (n *ruleNames) Type() string { return "NAME" }
-
-// Set adds names, separated by commas.
-func (n *ruleNames) Set(text string) error {
-	*n = append(*n, strings.Split(text, ",")...)
-	return nil
 }

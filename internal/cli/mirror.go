@@ -22,8 +22,8 @@ import (
 // mirrorFlags are the flags of a mirror.
 type mirrorFlags struct {
 	listen, ns  string
-	limits      limits
-	rules       ruleNames
+	limits      []limit
+	rules       []string
 	countDenied bool
 	interval    time.Duration
 	maxWaiting  int
@@ -56,9 +56,9 @@ func mirrorSpec() spec {
 			f := mirrorFlags{interval: time.Minute}
 			fs.StringVar(&f.listen, "listen", "127.0.0.1:7910",
 				"`ADDRESS` for the application's verdicts; port 0 picks a free one")
-			fs.Var(&f.rules, "rule", "`NAME` of a rule for keys without rules and limits; may be "+
+			rulesVar(fs, &f.rules, "`NAME` of a rule for keys without rules and limits; may be "+
 				"repeated")
-			fs.Var(&f.limits, "limit", "`MAX/WINDOW` for these keys; may be repeated")
+			limitsVar(fs, &f.limits, "`MAX/WINDOW` for these keys; may be repeated")
 			fs.StringVar(&f.ns, "ns", "", "`NAMESPACE` of keys without one")
 			fs.BoolVar(&f.countDenied, "count-denied", false,
 				"the old limiter counts refused events, too")

@@ -16,56 +16,67 @@ import (
 	"twotier.dev/twotier/internal/fields"
 )
 
-// eventFlags holds the flags of the commands that count events.
-type eventFlags struct {
-	ns, ack string
-	n, ts   int64
-	limits  limits
-}
-
-func (e *eventFlags) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&e.ns, "ns", "", "`NAMESPACE` of the key")
-	fs.Int64VarP(&e.n, "n", "n", 1, "`NUMBER` of events")
-	fs.Int64Var(&e.ts, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
-	fs.StringVar(&e.ack, "ack", "",
-		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
-	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels()) // the flag exists
-	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15) or 50/day@Asia/Shanghai; "+
-		"may be repeated")
-}
-
 // ackLevels returns the values of --ack: the levels that a write may wait for.
 func ackLevels() []string { return []string{"memory", "redis", "replica", "disk"} }
 
-func (e *eventFlags) check() error {
-	if e.ack != "" && !slices.Contains(ackLevels(), e.ack) {
-		return usagef("--ack: %q is not one of memory, redis, replica or disk", e.ack)
+// ackVar adds the flag of the level that a write waits for.
+func ackVar(fs *pflag.FlagSet, to *string) {
+	fs.StringVar(to, "ack", "",
+		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
+	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels()) // the flag exists
+}
+
+// checkAck checks the value of that flag.
+func checkAck(ack string) error {
+	if ack != "" && !slices.Contains(ackLevels(), ack) {
+		return usagef("--ack: %q is not one of memory, redis, replica or disk", ack)
 	}
 	return nil
 }
 
-// writeBody is the body of an add or an acquire.
+// check is one key with its limits, as in a request. N is nil if the request counts no events.
+type check struct {
+	NS     string   `json:"ns,omitempty"`
+	Key    string   `json:"key"`
+	N      *int64   `json:"n,omitempty"`
+	Limits []limit  `json:"limits,omitempty"`
+	Rules  []string `json:"rules,omitempty"`
+}
+
+// writeBody is the body of an add or an acquire, which flags fill.
 type writeBody struct {
 	*check
-	TS       int64  `json:"ts,omitempty"`
-	Ack      string `json:"ack,omitempty"`
-	Hold     string `json:"hold,omitempty"`
-	OnExpiry string `json:"on_expiry,omitempty"`
-	Checks   checks `json:"checks,omitempty"`
+	TS       int64   `json:"ts,omitempty"`
+	Ack      string  `json:"ack,omitempty"`
+	Hold     string  `json:"hold,omitempty"`
+	OnExpiry string  `json:"on_expiry,omitempty"`
+	Checks   []check `json:"checks,omitempty"`
 
 	op twotier.Op // its booleans
 }
 
 // MarshalJSON adds the booleans that are set.
-func (b writeBody) MarshalJSON() ([]byte, error) {
+func (b *writeBody) MarshalJSON() ([]byte, error) {
 	type plain writeBody
-	text, err := json.Marshal(plain(b))
+	text, err := json.Marshal((*plain)(b))
 	for f := range fields.Booleans.All() {
 		if err == nil && *f.Value(&b.op) {
 			text = fmt.Appendf(text[:len(text)-1], `,%q:true}`, f.Name())
 		}
 	}
 	return text, err
+}
+
+// newWriteBody returns a body with the flags of the commands that count events.
+func newWriteBody(fs *pflag.FlagSet) *writeBody {
+	b := &writeBody{check: &check{}}
+	fs.StringVar(&b.NS, "ns", "", "`NAMESPACE` of the key")
+	b.N = fs.Int64P("n", "n", 1, "`NUMBER` of events")
+	fs.Int64Var(&b.TS, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
+	ackVar(fs, &b.Ack)
+	limitsVar(fs, &b.Limits, "`MAX/WINDOW`, such as 15/1m (or 1m=15) or 50/day@Asia/Shanghai; "+
+		"may be repeated")
+	return b
 }
 
 func addSpec() spec {
@@ -79,24 +90,21 @@ func addSpec() spec {
 			"twotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\n" +
 			"twotier add alice -n -1 --ack redis",
 		bind: func(fs *pflag.FlagSet) runner {
-			var e eventFlags
-			e.addFlags(fs)
-			return func(ctx context.Context, s *session, args []string) error {
-				return s.add(ctx, e, args)
-			}
+			body := newWriteBody(fs)
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
+				body.Key = key
+				return s.add(ctx, body)
+			})
 		},
 	}
 }
 
-func (s *session) add(ctx context.Context, e eventFlags, args []string) error {
-	key, err := OneKey(args)
-	if err != nil {
+func (s *session) add(ctx context.Context, body *writeBody) error {
+	if err := checkAck(body.Ack); err != nil {
 		return err
 	}
-	if err := e.check(); err != nil {
-		return err
-	}
-	if e.n == 0 {
+	n := *body.N
+	if n == 0 {
 		return usagef("--n: 0 events are nothing to count")
 	}
 	var answer struct {
@@ -104,21 +112,19 @@ func (s *session) add(ctx context.Context, e eventFlags, args []string) error {
 		Over   bool
 		origin
 	}
-	body := writeBody{TS: e.ts, Ack: e.ack,
-		check: &check{NS: e.ns, Key: key, N: &e.n, Limits: e.limits}}
 	if err := s.call(ctx, http.MethodPost, "/v1/add", nil, body, &answer); err != nil || s.json {
 		return err
 	}
-	did := fmt.Sprintf("added %d to %s", e.n, quoteUnprintable(key))
-	if e.n < 0 {
+	did := fmt.Sprintf("added %d to %s", n, quoteUnprintable(body.Key))
+	if n < 0 {
 		// The answer omits how much the buckets held, so it may have been less.
-		did = fmt.Sprintf("took up to %d back from %s", -e.n, quoteUnprintable(key))
+		did = fmt.Sprintf("took up to %d back from %s", -n, quoteUnprintable(body.Key))
 	}
 	if answer.Over {
 		did += ", over the limit"
 	}
 	fmt.Fprintf(s.Stdout, "%s (%s)\n", did, answer.origin)
-	return s.printCounts(answer.Counts, e.limits)
+	return s.printCounts(answer.Counts, body.Limits)
 }
 
 func acquireSpec() spec {
@@ -135,28 +141,21 @@ func acquireSpec() spec {
 			"twotier acquire --check user:7:15/1m,50/24h --check ip:10.0.0.1:100/1m\n" +
 			"if twotier acquire deploy --limit 1/10m; then ./deploy.sh; fi",
 		bind: func(fs *pflag.FlagSet) runner {
-			var (
-				e     eventFlags
-				held  holdFlags
-				rules ruleNames
-				all   checks
-				op    twotier.Op
-			)
-			e.addFlags(fs)
-			held.addFlags(fs)
-			fs.Var(&rules, "rule", "`NAME` of a rule of the server; may be repeated")
-			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
+			body := newWriteBody(fs)
+			fs.StringVar(&body.Hold, "hold", "",
+				"`DURATION` in which twotier settle can correct what is counted, up to 24h")
+			fs.StringVar(&body.OnExpiry, "on-expiry", "",
+				"keep (the default) or release what a hold counted that nobody has settled")
+			concurrent := fs.Int64("concurrent", 0,
+				"`NUMBER` of holds of a key that may be open at the same time")
+			rulesVar(fs, &body.Rules, "`NAME` of a rule of the server; may be repeated")
+			fs.Func("check", "`KEY:MAX/WINDOW,...`; may be repeated", body.addCheck)
 			for f := range fields.Booleans.All() {
 				name, help := f.Flag()
-				fs.BoolVar(f.Value(&op), name, false, help)
+				fs.BoolVar(f.Value(&body.op), name, false, help)
 			}
 			return func(ctx context.Context, s *session, args []string) error {
-				body, err := acquireBody(e, rules, all, args)
-				if err != nil {
-					return err
-				}
-				body.op = op
-				if err := held.addTo(&body); err != nil {
+				if err := body.complete(args, *concurrent); err != nil {
 					return err
 				}
 				return s.acquire(ctx, body)
@@ -165,28 +164,59 @@ func acquireSpec() spec {
 	}
 }
 
-func acquireBody(e eventFlags, rules ruleNames, all checks,
-	args []string) (body writeBody, err error) {
-	if err := e.check(); err != nil {
-		return body, err
+// addCheck adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may
+// contain colons.
+func (b *writeBody) addCheck(text string) error {
+	at := strings.LastIndexByte(text, ':')
+	if at <= 0 {
+		return fmt.Errorf("%q is not KEY:MAX/WINDOW,..., such as alice:15/1m,50/24h", text)
 	}
-	body = writeBody{TS: e.ts, Ack: e.ack}
-	if len(all) > 0 {
-		if len(args) > 0 || len(e.limits) > 0 || len(rules) > 0 {
-			return body, usagef("either KEY with --limit or --rule, or --check, not both")
+	one := check{Key: text[:at], N: b.N}
+	if err := addLimits(&one.Limits, text[at+1:]); err != nil {
+		return err
+	}
+	b.Checks = append(b.Checks, one)
+	return nil
+}
+
+// complete adds the key to the body of an acquire, or leaves it to the checks, and adds a limit on
+// concurrent holds.
+func (b *writeBody) complete(args []string, concurrent int64) (err error) {
+	if err := checkAck(b.Ack); err != nil {
+		return err
+	}
+	if len(b.Checks) == 0 {
+		if b.Key, err = OneKey(args); err != nil {
+			return err
 		}
-		for i := range all {
-			all[i].NS, all[i].N = e.ns, &e.n
+	} else if len(args)+len(b.Limits)+len(b.Rules) > 0 {
+		return usagef("either KEY with --limit or --rule, or --check, not both")
+	}
+	switch {
+	case b.Hold != "":
+		if err := checkWindow(b.Hold); err != nil {
+			return usagef("--hold: %w", err)
 		}
-		body.Checks = all
-		return body, nil
+	case b.OnExpiry != "":
+		return usagef("--on-expiry: needs --hold, how long it can be settled")
+	case concurrent > 0:
+		return usagef("--concurrent: needs --hold, how long one may be open")
 	}
-	key, err := OneKey(args)
-	if err != nil {
-		return body, err
+	if concurrent < 0 {
+		return usagef("--concurrent: %d is not a number of holds", concurrent)
 	}
-	body.check = &check{e.ns, key, &e.n, e.limits, rules}
-	return body, nil
+	var open []limit
+	if concurrent > 0 {
+		open = []limit{{Concurrent: concurrent}}
+	}
+	b.Limits = append(b.Limits, open...)
+	for i := range b.Checks {
+		b.Checks[i].NS, b.Checks[i].Limits = b.NS, append(b.Checks[i].Limits, open...)
+	}
+	if len(b.Checks) > 0 {
+		b.check = nil
+	}
+	return nil
 }
 
 // decision is an acquire's answer for one key.
@@ -215,7 +245,7 @@ type ban struct {
 	Started   bool  // by this refusal
 }
 
-func (s *session) acquire(ctx context.Context, body writeBody) error {
+func (s *session) acquire(ctx context.Context, body *writeBody) error {
 	var answer struct {
 		decision
 		Checks []decision
@@ -254,7 +284,7 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 	return nil
 }
 
-func (s *session) describeVerdict(d decision, asked writeBody) string {
+func (s *session) describeVerdict(d decision, asked *writeBody) string {
 	switch {
 	case d.Allowed:
 		return s.paint(green, "allowed")
