@@ -22,6 +22,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/redisurl"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/redisstore"
@@ -203,10 +204,8 @@ func (st stores) connect(ctx context.Context, cfg config.Store, log *slog.Logger
 				"--hash-seed a node starts without", where...)
 			warned = true
 		}
-		select {
-		case <-ctx.Done():
+		if !retry.Pause(ctx, seedPause) {
 			return err
-		case <-time.After(seedPause):
 		}
 	}
 }

@@ -357,7 +357,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
 			"twotier.dev/twotier/leaparray", pflag, yamlLibrary,
 		},
-		"internal/demo": {},
+		"internal/demo": {"twotier.dev/twotier/internal/retry"},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/certs",
@@ -367,12 +367,14 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/mirror", "twotier.dev/twotier/internal/mirror/tap",
 			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/refusallog",
+			"twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/ruletest",
 			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff,
 		},
 		"internal/imports": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/redisurl",
-			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/leaparray", goRedis,
+			"twotier.dev/twotier/internal/request", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/leaparray", goRedis,
 		},
 		"internal/mirror": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -101,14 +100,10 @@ type progressBar struct {
 
 // newProgressBar returns a bar if stderr is a terminal, or nil.
 func (s *session) newProgressBar() *progressBar {
-	f, ok := s.Stderr.(*os.File)
-	if !ok || s.getenv("TERM") == "dumb" {
+	if !s.isTerminal(s.Stderr) {
 		return nil
 	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return nil
-	}
-	return &progressBar{to: f}
+	return &progressBar{to: s.Stderr}
 }
 
 // barCells is the width of a progress bar in characters, barPause the time between two pictures.

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/imports"
+	"twotier.dev/twotier/internal/retry"
 )
 
 // importServer is the server of an import. Its requests may be repeated: an operation that has
@@ -186,15 +187,15 @@ var errOtherNumber = errors.New("the server has answered another number of opera
 // eachBatch sends as many operations at a time as fit into a batch, and calls got with the results.
 func (s *importServer) eachBatch(ctx context.Context, ops iter.Seq[importOp],
 	got func(results []importResult) error) error {
-	var list []byte // with commas between
-	n := 0
+	var list []json.RawMessage
+	size := 0
 	send := func() error {
 		var answer struct{ Results []importResult }
-		body := json.RawMessage(`{"ops":[` + string(list) + `]}`)
+		body := map[string]any{"ops": list}
 		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, body, &answer); err != nil {
 			return err
 		}
-		list, n = list[:0], 0
+		list, size = list[:0], 0
 		return got(answer.Results)
 	}
 	for o := range ops {
@@ -202,45 +203,30 @@ func (s *importServer) eachBatch(ctx context.Context, ops iter.Seq[importOp],
 		if err != nil {
 			return err
 		}
-		if n == importOps || n > 0 && len(list)+len(one) > importBytes {
+		if len(list) == importOps || len(list) > 0 && size+len(one) > importBytes {
 			if err := send(); err != nil {
 				return err
 			}
 		}
-		if n++; n > 1 {
-			list = append(list, ',')
-		}
-		list = append(list, one...)
+		list, size = append(list, one), size+len(one)+len(",")
 	}
-	if n == 0 {
+	if len(list) == 0 {
 		return nil
 	}
 	return send()
 }
 
 // ask calls the server until it answers, and decodes its answer.
-func (s *importServer) ask(ctx context.Context, method, path string, query url.Values,
-	body json.RawMessage, answer any) error {
-	m := message{header: http.Header{}, body: body}
-	if body != nil {
-		m.header.Set("Content-Type", "application/json")
-	}
-	for wait, end := 50*time.Millisecond, time.Now().Add(s.patience); ; wait = min(2*wait,
-		time.Second) {
-		got, err := s.client.exchange(ctx, method, path, query, message{header: m.header.Clone(),
-			body: m.body})
+func (s *importServer) ask(ctx context.Context, method, path string, query url.Values, body,
+	answer any) error {
+	end := time.Now().Add(s.patience)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		text, err := s.client.do(ctx, method, path, query, body)
 		switch {
 		case err == nil:
-			return json.Unmarshal(got.body, answer)
-		case ctx.Err() != nil || !isTemporary(err) || time.Now().After(end):
+			return json.Unmarshal(text, answer)
+		case !isTemporary(err) || time.Now().After(end) || !retry.Pause(ctx, wait):
 			return err
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
 		}
 	}
 }

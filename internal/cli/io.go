@@ -43,9 +43,12 @@ func (o IO) getenv(name string) (found string) {
 
 // usesColour reports whether to colour the output: it must go to a terminal that is not dumb, and
 // NO_COLOR must not be set.
-func (o IO) usesColour() bool {
-	f, ok := o.Stdout.(*os.File)
-	if !ok || o.getenv("NO_COLOR") != "" || o.getenv("TERM") == "dumb" {
+func (o IO) usesColour() bool { return o.getenv("NO_COLOR") == "" && o.isTerminal(o.Stdout) }
+
+// isTerminal reports whether an output goes to a terminal that is not dumb.
+func (o IO) isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || o.getenv("TERM") == "dumb" {
 		return false
 	}
 	info, err := f.Stat()

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"twotier.dev/twotier/internal/retry"
 )
 
 // victim is the index of the node that is killed. The page of node 0 stays.
@@ -63,8 +65,8 @@ func (s *Story) makeChapters() []chapter {
 	}
 }
 
-// rule returns the act that puts the rule into force, with some fields, and observes the logins from
-// then on.
+// rule returns the act that puts the rule into force, with some fields, and then observes the
+// logins.
 func (s *Story) rule(fields string) act {
 	return func(ctx context.Context) (func() string, error) {
 		if err := s.putRule(ctx, fields); err != nil {
@@ -116,10 +118,8 @@ func poll(ctx context.Context, holds func() (bool, error)) error {
 		if ok {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !retry.Pause(ctx, pollPause) {
 			return errors.Join(errors.New("waited in vain"), err)
-		case <-time.After(pollPause):
 		}
 	}
 }

@@ -137,7 +137,8 @@ func (t *Traffic) runSend(ctx context.Context, node int) {
 		switch {
 		case r.IntN(3) == 0:
 			from := r.IntN(Addresses)
-			t.logIn(ctx, node, fmt.Sprintf("ip:198.18.%d.%d", from/250, 1+from%250), &t.stats.Others)
+			address := fmt.Sprintf("ip:198.18.%d.%d", from/250, 1+from%250)
+			t.logIn(ctx, node, address, &t.stats.Others)
 		case hot:
 			t.add(ctx, node, HotKey, "memory")
 		default:

@@ -5,6 +5,7 @@ import (
 	"sort"
 	"time"
 
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -72,17 +73,10 @@ func markedSince(buckets []Bucket, after, at int64) (n int64) {
 
 // wait waits for a time, if it is positive.
 func wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
+	if d > 0 {
+		retry.Pause(ctx, d)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return ctx.Err()
 }
 
 // missing returns the events that a mark lacks, in order. Its buckets are in order, and both are.
