@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -225,4 +226,63 @@ func (h *history) windowCounts(l twotier.Limit) (counts []int64) {
 	}
 	slices.Sort(counts)
 	return slices.Compact(counts)
+}
+
+// segment is a stretch of time, in unix milliseconds, in which a key had n events.
+type segment struct {
+	from, to int64 // from is included, to is not
+	n        int64
+}
+
+// segments returns the history of a key up to the present, oldest first, without empty stretches.
+// Each segment is a cell of the key. Cells that overlap, because nodes have counted the same time
+// at different precision, form one segment.
+func segments(v leaparray.View) (all []segment) {
+	add := func(at leaparray.Stretch, n int64) bool {
+		if n != 0 && at.Start <= v.Now {
+			all = append(all, segment{at.Start, at.End(), n})
+		}
+		return true
+	}
+	v.Ladder.EachCell(v.A, add)
+	v.Ladder.EachCell(v.B, add)
+	slices.SortFunc(all, func(a, b segment) int { return cmp.Compare(a.from, b.from) })
+	kept := all[:0]
+	for _, s := range all {
+		if last := len(kept) - 1; last >= 0 && kept[last].to > s.from {
+			kept[last].to = max(kept[last].to, s.to)
+			kept[last].n += s.n
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	// Corrections may exceed the count; the segment is then empty.
+	return slices.DeleteFunc(kept, func(s segment) bool { return s.n <= 0 })
+}
+
+// begin returns the first moment of a limit's window that ends at a moment.
+func begin(l *twotier.Limit, ms int64) int64 { return ms - l.WindowAt(ms) + 1 }
+
+// refusedInPeriods is refusedAtLeast for periods: of the events that certainly lie in a period, a
+// limit lets Max through.
+func (h *history) refusedInPeriods(l twotier.Limit) (refused, peak int64) {
+	var until, inDay, all int64 // of the current period: its end, and its events
+	if h.first < len(h.segments) {
+		start := begin(&l, h.segments[h.first].from)
+		for i := h.firstSegmentSince(start); i < len(h.segments); i++ {
+			s := h.segments[i]
+			if s.from >= until {
+				refused += max(0, inDay-l.Max)
+				inDay, all = 0, 0
+				_, until = l.Period.Around(s.from)
+			}
+			if s.from < start || s.to > until {
+				continue // it may lie in another period
+			}
+			if all += s.n; i >= h.first {
+				inDay, peak = inDay+s.n, max(peak, all)
+			}
+		}
+	}
+	return refused + max(0, inDay-l.Max), peak
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -11,10 +12,17 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/config"
 )
 
 // maxAnswer bounds an answer, in bytes. A server's longest answer is a backtest of 64 limits, each
@@ -164,4 +172,196 @@ func (c *caller) parseProblem(response *http.Response, answer []byte) error {
 		return fmt.Errorf("%s answered %s; is that a twotier server?", c.address(), response.Status)
 	}
 	return p
+}
+
+// connection holds the flags that all commands share: which server to call, and with which
+// credentials.
+type connection struct {
+	server, token, tokenFile string
+	ca, cert, key            string
+	json                     bool
+	timeout                  time.Duration
+}
+
+const (
+	defaultServer  = "http://127.0.0.1:8080"
+	defaultTimeout = 5 * time.Second
+)
+
+func (c *connection) addFlags(fs *pflag.FlagSet, timeout time.Duration) {
+	fs.StringVar(&c.server, "server", "", "`URL` of a server (default $TWOTIER_SERVER, or "+
+		defaultServer+")")
+	fs.StringVar(&c.token, "token", "",
+		"`TEXT` to present where there are --tokens (better $TWOTIER_TOKEN: ps shows this)")
+	fs.StringVar(&c.tokenFile, "token-file", "",
+		"`FILE` that holds the token (default $TWOTIER_TOKEN_FILE)")
+	fs.StringVar(&c.ca, "ca", "",
+		"PEM `FILE` of the authorities to trust (default $TWOTIER_CA, or the system's)")
+	fs.StringVar(&c.cert, "cert", "",
+		"PEM `FILE` of a certificate to present (default $TWOTIER_CERT)")
+	fs.StringVar(&c.key, "key", "", "PEM `FILE` of its key (default $TWOTIER_KEY)")
+	fs.BoolVar(&c.json, "json", false, "print the answer as JSON")
+	c.timeout = cmp.Or(timeout, defaultTimeout)
+	fs.Var((*duration)(&c.timeout), "timeout", "longest `TIME` to wait for an answer")
+}
+
+// duration is a flag in the spelling of all durations, with days and weeks.
+type duration time.Duration
+
+// String returns the duration without trailing zero units.
+func (d *duration) String() string { return twotier.FormatDuration(time.Duration(*d)) }
+
+// Type returns the name of the flag's value in the help.
+func (d *duration) Type() string { return "duration" }
+
+// Set reads a duration such as 90s or 1d12h.
+func (d *duration) Set(text string) error {
+	value, err := config.ParseDuration(text)
+	*d = duration(value)
+	return err
+}
+
+func (c *connection) newSession(o IO) (*session, error) {
+	server := cmp.Or(c.server, o.getenv("TWOTIER_SERVER"), defaultServer)
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usagef("--server: %q is not a URL such as %s", server, defaultServer)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, usagef("--server: port %q is not a number from 1 to 65535", port)
+		}
+	}
+	if c.timeout <= 0 {
+		return nil, usagef("--timeout: %s is not more than 0", c.timeout)
+	}
+	token, err := c.readToken(o)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := c.readTLS(o)
+	if err != nil {
+		return nil, err
+	}
+	return &session{IO: o, client: newCaller(u, token, secure, c.timeout), json: c.json}, nil
+}
+
+// readToken returns the token to present, or "" for none. Flags take precedence over the
+// environment, and a token over a file that holds one.
+func (c *connection) readToken(o IO) (string, error) {
+	if c.token != "" || c.tokenFile == "" && o.getenv("TWOTIER_TOKEN") != "" {
+		return cmp.Or(c.token, o.getenv("TWOTIER_TOKEN")), nil
+	}
+	path := cmp.Or(c.tokenFile, o.getenv("TWOTIER_TOKEN_FILE"))
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, " \r\n\t") {
+		return "", fmt.Errorf("--token-file: %s does not hold one token and nothing else", path)
+	}
+	return token, nil
+}
+
+// readTLS returns the TLS configuration for an https server, or nil for the system's defaults.
+func (c *connection) readTLS(o IO) (*tls.Config, error) {
+	ca := cmp.Or(c.ca, o.getenv("TWOTIER_CA"))
+	cert, key := cmp.Or(c.cert, o.getenv("TWOTIER_CERT")), cmp.Or(c.key, o.getenv("TWOTIER_KEY"))
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	if (cert == "") != (key == "") {
+		return nil, usagef("--cert and --key: give both or neither")
+	}
+	return certs.ReadClient("--", ca, cert, key)
+}
+
+// session is one run of a command.
+type session struct {
+	IO
+	client *caller
+	json   bool
+}
+
+// call calls the server, prints its answer if --json is set, and decodes it into answer.
+func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
+	answer any) error {
+	raw, err := s.client.do(ctx, method, path, query, body)
+	if err := s.printRaw(raw, err); err != nil {
+		return err
+	}
+	return s.decode(raw, answer)
+}
+
+// printRaw prints an answer if --json is set, including problems. It returns err.
+func (s *session) printRaw(raw []byte, err error) error {
+	_, isProblem := errors.AsType[*Problem](err)
+	if s.json && (err == nil || isProblem) {
+		if err := s.printf("%s\n", bytes.TrimRight(raw, "\n")); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// decode decodes an answer.
+func (s *session) decode(raw []byte, answer any) error {
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("%s did not answer with JSON; is that a twotier server? (%w)",
+			s.client.address(), err)
+	}
+	return nil
+}
+
+// printf prints to stdout.
+func (s *session) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Stdout, format, args...)
+	return err
+}
+
+// watchPause is the time between two refreshes.
+const watchPause = time.Second
+
+// watch calls show once or, if it goes on, every second until ctx is done, and prints its output.
+// On a terminal each output then replaces the previous one. It prints errors, too, and carries on,
+// because they may be temporary.
+func (s *session) watch(ctx context.Context, goesOn bool,
+	show func(ctx context.Context, query url.Values) error, query url.Values) error {
+	if !goesOn {
+		return show(ctx, query)
+	}
+	screen := s.Stdout
+	ticker := time.NewTicker(watchPause)
+	defer ticker.Stop()
+	for {
+		var picture bytes.Buffer
+		s.Stdout = &picture
+		err := show(ctx, query)
+		s.Stdout = screen
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			fmt.Fprintf(&picture, "%v\n", err)
+		}
+		home, gap := "", "\n"
+		if s.usesColour() {
+			home, gap = "\x1b[H\x1b[2J", ""
+		}
+		if _, err := io.WriteString(screen, home+picture.String()+gap); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
 }

@@ -27,7 +27,9 @@ func (c Config) Print(w io.Writer) error {
 		}
 	}
 	root.Content = append(root.Content, namespaceNodes(maps.Keys(c.Namespaces),
-		func(name, option string) (value, bool) { return c.namespaceValues[name][option], true })...)
+		func(name, option string) (value, bool) {
+			return c.namespaceValues[name][option], true
+		})...)
 	if c.File != "" {
 		root.HeadComment = "# read from " + c.File
 	}

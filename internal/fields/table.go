@@ -1,7 +1,11 @@
 package fields
 
 import (
+	"encoding/binary"
+	"iter"
 	"math"
+	"math/bits"
+	"strings"
 
 	"twotier.dev/twotier"
 )
@@ -125,4 +129,149 @@ func (s Set) Value(op *twotier.Op) *bool {
 		return &op.DryRun
 	}
 	return nil
+}
+
+// All iterates over the fields of a set, each as a set, in their order.
+func (s Set) All() iter.Seq[Set] {
+	return func(yield func(Set) bool) {
+		for ; s != 0; s &= s - 1 {
+			if !yield(s & -s) {
+				return
+			}
+		}
+	}
+}
+
+// row returns the row of the first field.
+func (s Set) row() row { return table[bits.TrailingZeros32(uint32(s))] }
+
+// Name returns the name of the first field in JSON, in files of tests and in error messages.
+func (s Set) Name() string { return table[bits.TrailingZeros32(uint32(s))].name }
+
+// Allows reports whether a number is within the bounds of the first field.
+func (s Set) Allows(v int64) bool {
+	i := bits.TrailingZeros32(uint32(s))
+	return v >= table[i].least && v <= table[i].most
+}
+
+// Want returns the error about a number that Allows refuses.
+func (s Set) Want() string { return s.row().want }
+
+// Flag returns the name and the help of a boolean's flag.
+func (s Set) Flag() (name, help string) { return s.row().flag, s.row().help }
+
+// Bit returns the bit of a boolean in the head of an operation between nodes.
+func (s Set) Bit() uint16 { return table[bits.TrailingZeros32(uint32(s))].bit }
+
+// Names returns the names of the fields.
+func (s Set) Names() (names []string) {
+	for f := range s.All() {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+// List writes the names of the fields as in a sentence: "hold and for".
+func (s Set) List() string { return Join(s.Names(), "and") }
+
+// Words lists the words of the options: "NS, N, TS or ACK".
+func (s Set) Words() string {
+	var words, parts []string
+	for f := range s.All() {
+		if r := f.row(); r.part {
+			parts = append(parts, r.word)
+		} else {
+			words = append(words, r.word)
+		}
+	}
+	return Join(append(words, parts...), "or")
+}
+
+// Join writes a list as in a sentence, with a word before its last item.
+func Join(items []string, before string) string {
+	last := len(items) - 1
+	if last < 1 {
+		return strings.Join(items, "")
+	}
+	return strings.Join(items[:last], ", ") + " " + before + " " + items[last]
+}
+
+// Steps returns the booleans that steps in files of tests have.
+func Steps() (s Set) {
+	for f := range Booleans.All() {
+		if f.row().step {
+			s |= f
+		}
+	}
+	return s
+}
+
+// Named returns the field of that name in JSON, or 0.
+func Named(name []byte) Set { return lookups.names.find(name) }
+
+// Worded returns the field with the option of that word in RESP, in capital letters, or 0.
+func Worded(word []byte) Set { return lookups.words.find(word) }
+
+var lookups = func() (x struct{ names, words index }) {
+	for i, r := range table {
+		x.names.add(r.name, 1<<i)
+		x.words.add(r.word, 1<<i)
+	}
+	return x
+}()
+
+// packed is a name of at most 16 bytes, as numbers: they are compared and hashed faster than text,
+// about as fast as in a switch of all names.
+type packed struct {
+	first, last uint64
+	length      int
+}
+
+// pack packs a name of 1 to 16 bytes.
+func pack(name []byte) packed {
+	n := len(name)
+	switch {
+	case n >= 8:
+		return packed{binary.LittleEndian.Uint64(name), binary.LittleEndian.Uint64(name[n-8:]), n}
+	case n >= 4:
+		return packed{uint64(binary.LittleEndian.Uint32(name)),
+			uint64(binary.LittleEndian.Uint32(name[n-4:])), n}
+	}
+	return packed{uint64(name[0]) | uint64(name[n/2])<<8, uint64(name[n-1]), n}
+}
+
+// place returns where a name is in an index, unless another one is there.
+func (p packed) place() uint8 { return uint8((p.first + p.last<<1) * 0x9e3779b97f4a7c15 >> 57) }
+
+// index is a hash table of fields by name. A field is in the place of its name, or in the next one
+// that is free.
+type index [128]struct {
+	name  packed
+	field Set
+}
+
+// add adds a field, unless it has no name.
+func (x *index) add(name string, f Set) {
+	if name == "" {
+		return
+	}
+	p := pack([]byte(name))
+	i := p.place()
+	for x[i].field != 0 {
+		i = (i + 1) % uint8(len(x))
+	}
+	x[i].name, x[i].field = p, f
+}
+
+// find returns the field of that name, or 0.
+func (x *index) find(name []byte) Set {
+	if len(name) == 0 || len(name) > 16 {
+		return 0
+	}
+	p := pack(name)
+	for i := p.place(); ; i = (i + 1) % uint8(len(x)) {
+		if e := &x[i]; e.name == p || e.field == 0 {
+			return e.field
+		}
+	}
 }

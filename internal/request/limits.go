@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -313,4 +314,31 @@ const (
 // ValidTopOrder reports whether by is a valid order of a list of keys.
 func ValidTopOrder(by string) bool {
 	return by == "count" || by == "refused" || by == "shadow" || by == ByConcurrent
+}
+
+// parsePeriod parses the short form of a period.
+func parsePeriod(text []byte) (l twotier.Limit, wrong string) {
+	if len(text) > maxWindowText { // answers repeat it
+		return l, notWindow(text, fmt.Sprintf("longer than %d characters", maxWindowText))
+	}
+	period, err := twotier.ParsePeriod(string(text))
+	if err == nil {
+		return twotier.Limit{Period: period}, ""
+	}
+	if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok && invalid.Field != "window" {
+		return l, notWindow(text, invalid.Field+": "+invalid.Detail)
+	}
+	return l, notWindow(text, WantLimitWindow)
+}
+
+// ParseOnExpiry reads what happens to a hold at its end if nobody has settled it. wrong describes
+// the valid values if the text is none, and is empty otherwise.
+func ParseOnExpiry(text []byte) (release bool, wrong string) {
+	switch string(text) {
+	case "keep":
+		return false, ""
+	case "release":
+		return true, ""
+	}
+	return false, `want "keep" or "release", got "` + Clip(text) + `"`
 }

@@ -220,6 +220,25 @@ func (r *reader) setUnit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyam
 	}
 }
 
+// calendar reads the time zone in which the unit of a descriptor's limit is a calendar window.
+func (r *reader) calendar(l *DescriptorLimit, n *strictyaml.Node) {
+	zone, ok := r.Text(n, "calendar")
+	if !ok {
+		return
+	}
+	if l.Unlimited || l.Multiplier != 1 {
+		r.Fail(n, "calendar: want it without unlimited and unit_multiplier")
+		return
+	}
+	unit := strings.ToLower(l.Unit.String())
+	period, err := twotier.NewPeriod(unit, zone, twotier.DefaultAnchor)
+	if err != nil {
+		r.Fail(n, "calendar: %v", err)
+		return
+	}
+	l.Calendar = period
+}
+
 // replaced reads an item of replaces, {name: TEXT}.
 func (r *reader) replaced(item *strictyaml.Node) (name string) {
 	strictyaml.Mapping{Name: "an item of replaces", Example: "name: other",

@@ -3,6 +3,9 @@ package rules
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
@@ -147,4 +150,100 @@ func NamespaceOf(domain string) string {
 	}
 	sum := sha256.Sum256([]byte(domain))
 	return "domain-" + hex.EncodeToString(sum[:16])
+}
+
+// wildcard is a descriptor with stars, each of which stands for any text, in its key or its value.
+type wildcard struct {
+	key   string   // "" if the key has a star
+	parts []string // the text around the stars: of the value or, if the key has a star, of both
+	to    *descriptor
+}
+
+// newWildcard returns the wildcard of a descriptor whose entry has a star.
+func newWildcard(e Entry, to *descriptor) wildcard {
+	if !strings.Contains(e.Key, "*") {
+		return wildcard{e.Key, strings.Split(e.Value, "*"), to}
+	}
+	text := e.Key
+	if e.Value != "" {
+		text = joinEntry(e)
+	}
+	return wildcard{"", strings.Split(text, "*"), to}
+}
+
+// joinEntry returns an entry as envoyproxy/ratelimit compares it with stars, such as tenant_7_read
+// of the key tenant_7. So the key tenant_* without a value matches every value, too.
+func joinEntry(e Entry) string { return e.Key + "_" + e.Value }
+
+// matches reports whether the wildcard matches an entry of a request.
+func (w *wildcard) matches(e Entry) bool {
+	if w.key == "" {
+		return matchesParts(w.parts, joinEntry(e))
+	}
+	return w.key == e.Key && matchesParts(w.parts, e.Value)
+}
+
+// matchesParts reports whether a text consists of two or more parts, in their order, with any text
+// between them.
+func matchesParts(parts []string, text string) bool {
+	last := len(parts) - 1
+	rest, ok := strings.CutPrefix(text, parts[0])
+	if !ok {
+		return false
+	}
+	for _, part := range parts[1:last] {
+		_, rest, ok = strings.Cut(rest, part)
+		if !ok {
+			return false
+		}
+	}
+	return strings.HasSuffix(rest, parts[last])
+}
+
+// hasStar reports whether an entry of a document has a star.
+func (e Entry) hasStar() bool {
+	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
+}
+
+// HasDeadStar reports whether the descriptor has a star that probably matches nothing: without a
+// value, the text behind the last star of a key is compared with the end of a request's value.
+func (d *PlacedDescriptor) HasDeadStar() bool {
+	return d.Value == "" && strings.Contains(d.Key, "*") && !strings.HasSuffix(d.Key, "*")
+}
+
+// Unit is a unit of time in Envoy's API.
+type Unit uint8
+
+// The units of limits.
+const (
+	Second Unit = iota
+	Minute
+	Hour
+	Day
+	Week
+	Month
+	Year
+)
+
+// unitNames are the names of the units, in their order.
+var unitNames = [...]string{"SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"}
+
+// unitSeconds are the lengths of the units; a month has 30 days and a year 365, as in
+// envoyproxy/ratelimit.
+var unitSeconds = [...]int64{1, 60, 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400}
+
+// String returns the name in Envoy's API, such as MINUTE.
+func (u Unit) String() string { return unitNames[u] }
+
+// Milliseconds returns the length of the unit.
+func (u Unit) Milliseconds() int64 { return unitSeconds[u] * 1000 }
+
+// ParseUnit reads the name of a unit in any case.
+func ParseUnit(text string) (Unit, error) {
+	i := slices.Index(unitNames[:], strings.ToUpper(text))
+	if i < 0 {
+		return 0, fmt.Errorf("%q is not one of second, minute, hour, day, week, month and year",
+			text)
+	}
+	return Unit(i), nil
 }

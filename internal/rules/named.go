@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
@@ -254,4 +255,128 @@ func parseWindow(text string) (twotier.RuleLimit, error) {
 		err = fmt.Errorf("%q is not a whole number of milliseconds, at least 1ms", text)
 	}
 	return twotier.RuleLimit{Window: d.Milliseconds(), Text: text}, err
+}
+
+// limitObject reads a limit such as {max: 1000, window: month, zone: Europe/Lisbon, anchor: 14}.
+func (r *reader) limitObject(item *strictyaml.Node) (l twotier.RuleLimit) {
+	has := strictyaml.Mapping{Name: "a limit", Example: "max: 15",
+		Valid:  "a limit has max and window, and a calendar window also zone and anchor",
+		Fields: strictyaml.Fields{"window": nil, "max": nil, "zone": nil, "anchor": nil},
+	}.Read(r.Reader, item)
+	window, most := has["window"], has["max"]
+	if window == nil || most == nil {
+		r.Fail(item, "limit: want max and window, such as {max: 15, window: 1m}")
+		return l
+	}
+	text, ok := r.Text(window, "window")
+	if !ok {
+		return l
+	}
+	l, err := parseWindow(text)
+	if err != nil {
+		r.Fail(window, "limit: %v", err)
+		return l
+	}
+	strictyaml.Number(&l.Max, 0, twotier.Unlimited-1)(r.Reader, "max", most)
+	if zone, anchor := has["zone"], has["anchor"]; zone != nil || anchor != nil {
+		r.setCalendar(&l, window, zone, anchor)
+	}
+	return l
+}
+
+// setCalendar gives a limit the period that its window, zone and anchor spell. One of the last two
+// may be nil.
+func (r *reader) setCalendar(l *twotier.RuleLimit, window, zone, anchor *strictyaml.Node) {
+	if l.Period == nil || l.Text != l.Period.Unit().String() {
+		r.Fail(window, "window: with zone or anchor it is hour, day, week or month")
+		return
+	}
+	name, day := "", twotier.DefaultAnchor
+	if zone != nil {
+		name, _ = r.Text(zone, "zone")
+	}
+	if anchor != nil {
+		text, _ := r.Text(anchor, "anchor")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			r.Fail(anchor, "anchor: %q is not a whole number", text)
+			return
+		}
+		day = n
+	}
+	period, err := twotier.NewPeriod(l.Text, name, day)
+	if err != nil {
+		r.Fail(window, "limit: %v", err)
+		return
+	}
+	l.Period, l.Text = period, period.String()
+}
+
+// maxKey bounds a key, in bytes.
+const maxKey = 256
+
+// overrides reads a list such as [{key: vip-1, limits: [100/1m]}, {prefix: corp-, limits: [9/1m]}].
+func (r *reader) overrides(n *strictyaml.Node) (all []twotier.Override) {
+	seen, prefixes := map[string]int{}, 0
+	for _, item := range r.List(n, "overrides") {
+		o := r.override(item)
+		which := fmt.Sprintf("key %q", o.Key)
+		if o.Key == "" {
+			which = fmt.Sprintf("prefix %q", o.Prefix)
+			prefixes++
+		}
+		if line := seen[which]; line > 0 {
+			r.Fail(item, "there is an override for %s already in line %d", which, line)
+		}
+		seen[which] = item.Line
+		all = append(all, o)
+	}
+	if prefixes > twotier.MaxPrefixes {
+		r.Fail(n, "overrides: want at most %d with a prefix", twotier.MaxPrefixes)
+	}
+	return all
+}
+
+// override reads one override.
+func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
+	var limits limitList
+	has := strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
+		Valid: "an override has key or prefix, and limits or distinct",
+		Fields: strictyaml.Fields{
+			"key":      strictyaml.Parsed(&o.Key, parseKey),
+			"prefix":   strictyaml.Parsed(&o.Prefix, parseKey),
+			"limits":   strictyaml.Set(&limits, r.limits),
+			"distinct": strictyaml.Set(&o.Distinct, r.distinct),
+		}}.Read(r.Reader, item)
+	if limits.concurrent > 0 {
+		r.Fail(has["limits"], "limits: only the rule itself has {concurrent: %d}",
+			limits.concurrent)
+	}
+	o.Limits = limits.windows
+	if (has["key"] != nil) == (has["prefix"] != nil) ||
+		has["limits"] == nil && has["distinct"] == nil {
+		r.Fail(item, "an override has either key or prefix, and limits or distinct")
+	}
+	return o
+}
+
+// checkOverrides refuses overrides of a list that the rule lacks: the kinds of limits of a rule
+// must not depend on the key.
+func (r *reader) checkOverrides(one *twotier.Rule, at *strictyaml.Node, limits, distinct bool) {
+	for _, o := range one.Overrides {
+		switch {
+		case len(o.Limits) > 0 && !limits:
+			r.Fail(at, "overrides: one has limits, and rule %s has only distinct", one.Name)
+		case len(o.Distinct) > 0 && !distinct:
+			r.Fail(at, "overrides: one has distinct, and rule %s has only limits", one.Name)
+		}
+	}
+}
+
+// parseKey accepts a key or the beginning of one.
+func parseKey(text string) (string, error) {
+	if text == "" || len(text) > maxKey || strings.ContainsFunc(text, unicode.IsControl) {
+		return text, fmt.Errorf("want 1 to %d bytes without control characters", maxKey)
+	}
+	return text, nil
 }
