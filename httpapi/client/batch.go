@@ -227,23 +227,14 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 
 // runAlone executes a single operation that a node refused to execute in a batch.
 func (c *Client) runAlone(ctx context.Context, o *Op, r *Result) {
+	if o.Distinct == nil {
+		*r = c.run(ctx, o)
+		return
+	}
 	*r = Result{}
-	switch {
-	case o.Add != nil:
-		r.Add, r.Err = orNil(c.Add(ctx, *o.Add))
-	case o.Count != nil:
-		r.Count, r.Err = orNil(c.Count(ctx, *o.Count))
-	case o.Distinct != nil:
-		r.Distinct, r.Err = orNil(c.Distinct(ctx, *o.Distinct))
-	default:
-		r.Acquire, r.Err = orNil(c.Acquire(ctx, *o.Acquire))
+	if a, err := c.Distinct(ctx, *o.Distinct); err != nil {
+		r.Err = err
+	} else {
+		r.Distinct = &a
 	}
-}
-
-// orNil returns an answer, or nil with the error in its place.
-func orNil[A any](a A, err error) (*A, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &a, nil
 }

@@ -86,63 +86,46 @@ func (c *Client) Close(ctx context.Context) error {
 
 // Add counts events.
 func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error) {
-	k := c.calls.Get().(*call)
-	k.begin(true, r.Ack.waitsForStore())
-	at := c.view.Load().table.ownerUnderRules(r.Rules, r.Namespace, r.Key)
-	k.body, err = r.append(k.body)
-	err = c.runSingle(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
-		a = AddAnswer{}
-		err := a.read(v, &r)
-		return a.Source, err
-	})
-	return a, err
+	res := c.run(ctx, &Op{Add: &r})
+	return orZero(res.Add), res.Err
 }
 
 // Count returns the counts of a key.
 func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err error) {
-	k := c.calls.Get().(*call)
-	k.begin(false, false)
-	at := c.view.Load().table.owner(r.Namespace, r.Key)
-	k.body, err = r.append(k.body)
-	err = c.runSingle(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
-		a = CountAnswer{}
-		err := a.read(v, &r)
-		return a.Source, err
-	})
-	return a, err
+	res := c.run(ctx, &Op{Count: &r})
+	return orZero(res.Count), res.Err
 }
 
 // Acquire decides whether events may pass, and counts them if so. A refusal is an answer, not an
 // error.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
-	k := c.calls.Get().(*call)
-	k.begin(true, r.Ack.waitsForStore())
-	at := c.view.Load().table.ownerOf(&r)
-	k.usual = r.defaultCheckCount()
-	k.body, err = r.append(k.body)
-	err = c.runSingle(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
-		a = AcquireAnswer{}
-		err := a.read(v, &r)
-		return a.Source, err
-	})
-	return a, err
+	res := c.run(ctx, &Op{Acquire: &r})
+	return orZero(res.Acquire), res.Err
 }
 
-// runSingle makes a call of one operation and decodes its answer with read. err is the error of
-// encoding the operation, if any.
-func (c *Client) runSingle(ctx context.Context, k *call, at int, err error,
-	read func(*fastjson.Value) (Source, error)) error {
-	if err == nil && len(k.body) > maxOp {
-		err = errLong
+// orZero returns an answer, or a zero one if there is none.
+func orZero[A any](a *A) (answer A) {
+	if a != nil {
+		answer = *a
 	}
-	k.ops = 1
+	return answer
+}
+
+// run executes one operation other than a Distinct.
+func (c *Client) run(ctx context.Context, o *Op) (r Result) {
+	at, err := o.owner(c.view.Load().table)
+	k := c.calls.Get().(*call)
+	k.begin(false, false)
+	if err == nil {
+		err = k.add(o)
+	}
 	k.by = c.deadline(ctx)
 	var refused error // from a node that had no honest answer
 	for tried := (trail{}); err == nil; {
 		var l *link
 		var left bool
 		if l, left, err = c.do(ctx, k, at, &tried); left {
-			return err
+			return Result{Err: err}
 		}
 		if err != nil {
 			if refused != nil && errors.Is(err, ErrUnavailable) {
@@ -150,15 +133,10 @@ func (c *Client) runSingle(ctx context.Context, k *call, at int, err error,
 			}
 			break
 		}
-		var from Source
-		from, err = c.readReply(k, read)
-		if errors.Is(err, errAnswer) {
-			err = unknownOutcomeError(k.write, err)
-		}
-		if from == SourceOwner && tried.direct {
+		if from := c.readReply(k, o, &r); from == SourceOwner && tried.direct {
 			c.refresh(l)
 		}
-		if !errors.Is(err, ErrUnavailable) || tried.full() {
+		if err = r.Err; !errors.Is(err, ErrUnavailable) || tried.full() {
 			break
 		}
 		if next, _ := c.chooseNode(at, &tried); next == nil {
@@ -167,18 +145,19 @@ func (c *Client) runSingle(ctx context.Context, k *call, at int, err error,
 		refused, err = err, nil // this node refused, another one may not
 	}
 	c.calls.Put(k)
-	return err
+	r.Err = err
+	return r
 }
 
-// readReply decodes the only answer of a call with read.
-func (c *Client) readReply(k *call, read func(*fastjson.Value) (Source, error)) (Source, error) {
+// readReply decodes the only answer of a call.
+func (c *Client) readReply(k *call, o *Op, r *Result) (from Source) {
 	p := c.parsers.Get()
 	defer c.parsers.Put(p)
-	list, err := p.ParseBytes(k.reply)
-	if err != nil {
-		return "", errAnswer
+	var answers []*fastjson.Value
+	if answers, r.Err = readAll(p, k); r.Err == nil {
+		from = r.read(answers[0], o)
 	}
-	return read(list.Get("0"))
+	return from
 }
 
 // deadline returns when a call that begins now times out.

@@ -72,29 +72,21 @@ type DistinctAnswer struct {
 	Degraded bool
 }
 
-// rawDistinct is the JSON form of a DistinctAnswer.
+// rawDistinct is the JSON form of a DistinctAnswer, some of whose fields it replaces.
 type rawDistinct struct {
+	DistinctAnswer
 	Counts       rawCounts
-	Over         bool
 	RefusedBy    []string `json:"refused_by"`
-	Near         []string
-	RetryAfterMS int64 `json:"retry_after_ms"`
-	RulesVersion int64 `json:"rules_version"`
-	Source       Source
-	Degraded     bool
+	RetryAfterMS int64    `json:"retry_after_ms"`
+	RulesVersion int64    `json:"rules_version"`
 }
 
 // rawCounts is the JSON form of a list of DistinctCounts.
 type rawCounts []struct {
+	DistinctCount
 	Window  string
-	Max     int64
-	Count   int64
 	AtLeast int64 `json:"at_least"`
 	AtMost  int64 `json:"at_most"`
-	Error   float64
-	Rule    string
-	Shadow  bool
-	Refused bool
 }
 
 // counts returns the counts, or errAnswer if they are malformed.
@@ -104,9 +96,9 @@ func (raw rawCounts) counts() (counts []DistinctCount, _ error) {
 		if err != nil {
 			return nil, errAnswer
 		}
-		counts = append(counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
-			AtLeast: n.AtLeast, AtMost: n.AtMost, Error: n.Error, Rule: n.Rule, Shadow: n.Shadow,
-			Refused: n.Refused})
+		one := n.DistinctCount
+		one.Window, one.AtLeast, one.AtMost = window, n.AtLeast, n.AtMost
+		counts = append(counts, one)
 	}
 	return counts, nil
 }
@@ -125,10 +117,9 @@ func (r *reader) values(v *fastjson.Value, asked *Check) []DistinctCount {
 
 // answer returns the answer, or errAnswer if it is malformed.
 func (raw *rawDistinct) answer() (DistinctAnswer, error) {
-	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, Near: raw.Near,
-		RulesVersion: raw.RulesVersion, RetryAfter: millis(raw.RetryAfterMS), Source: raw.Source,
-		Degraded: raw.Degraded}
-	var err error
+	a, err := raw.DistinctAnswer, error(nil)
+	a.RefusedBy, a.RulesVersion, a.RetryAfter = raw.RefusedBy, raw.RulesVersion,
+		millis(raw.RetryAfterMS)
 	if a.Counts, err = raw.Counts.counts(); err != nil || a.Source == "" {
 		return DistinctAnswer{}, errAnswer
 	}

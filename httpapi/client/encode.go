@@ -93,40 +93,30 @@ func appendLimits(b []byte, name string, limits []Limit, concurrent int64) ([]by
 
 // appendRules appends the member rules after a comma, if there are any.
 func appendRules(b []byte, rules []string) ([]byte, error) {
-	for i, name := range rules {
-		if !utf8.ValidString(name) {
-			return b, fmt.Errorf("%w: the name of a rule is not UTF-8", ErrInvalid)
-		}
-		if i == 0 {
-			b = append(b, `,"rules":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendText(b, name)
-	}
-	if len(rules) > 0 {
-		b = append(b, ']')
-	}
-	return b, nil
+	return appendTexts(b, "rules", rules, func(int) string { return "the name of a rule" })
 }
 
 // appendValues appends the member values after a comma, if there are any.
 func appendValues(b []byte, values []string) ([]byte, error) {
-	for i, v := range values {
-		if !utf8.ValidString(v) {
-			return b, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)
-		}
-		if i == 0 {
-			b = append(b, `,"values":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendText(b, v)
+	return appendTexts(b, "values", values, func(i int) string {
+		return fmt.Sprintf("Values[%d]", i)
+	})
+}
+
+// appendTexts appends a member with texts after a comma, if there are any. nameOf names one of them
+// in an error.
+func appendTexts(b []byte, name string, texts []string, nameOf func(i int) string) ([]byte, error) {
+	if len(texts) == 0 {
+		return b, nil
 	}
-	if len(values) > 0 {
-		b = append(b, ']')
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	for i, text := range texts {
+		if !utf8.ValidString(text) {
+			return b, fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, nameOf(i))
+		}
+		b = appendText(append(b, "[,"[min(i, 1)]), text)
 	}
-	return b, nil
+	return append(b, ']'), nil
 }
 
 // append appends the members of a check, each after a comma.

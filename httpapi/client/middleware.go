@@ -1,14 +1,21 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/internal/clientaddr"
 )
 
 // Outage determines a [Gate]'s treatment of requests while no node can be reached. There is no
@@ -204,4 +211,77 @@ func withGateDefaults(checks []Check, o *GateOptions) []Check {
 		}
 	}
 	return list
+}
+
+// ByAddress returns a key function for [Gate.Handler]: the address of the request's sender, IPv4 or
+// the /64 network of IPv6, as the server's /v1/forward-auth counts it for key=ip. X-Forwarded-For
+// is believed only if it comes from a trusted proxy, and only up to the first address, from the
+// right, that is not one. Requests without an address, such as those of a Unix socket, share the
+// key "none".
+func ByAddress(trusted ...netip.Prefix) func(*http.Request) (string, bool) {
+	return func(r *http.Request) (string, bool) {
+		peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+		return addressKey(peer.Addr(), r.Header["X-Forwarded-For"], trusted), true
+	}
+}
+
+// FastByAddress is ByAddress for [Gate.FastHandler].
+func FastByAddress(trusted ...netip.Prefix) func(*fasthttp.RequestCtx) (string, bool) {
+	return func(ctx *fasthttp.RequestCtx) (string, bool) {
+		var peer netip.AddrPort
+		if tcp, ok := ctx.RemoteAddr().(*net.TCPAddr); ok {
+			peer = tcp.AddrPort()
+		}
+		return addressKey(peer.Addr(), ctx.Request.Header.PeekAll("X-Forwarded-For"), trusted), true
+	}
+}
+
+// addressKey returns the key of a sender behind trusted proxies.
+func addressKey[T string | []byte](peer netip.Addr, forwarded []T, trusted []netip.Prefix) string {
+	a, _ := clientaddr.Behind(clientaddr.Plain(peer), forwarded, func(a netip.Addr) bool {
+		return clientaddr.Within(trusted, a)
+	})
+	return clientaddr.Key(a)
+}
+
+// maxGates bounds how many kinds of gates are compared.
+const maxGates = 1000
+
+// gates has the gates of this process.
+var gates gateLimits
+
+// gateLimits holds the limits of gates by what identifies their counts: servers, namespace, name.
+type gateLimits struct {
+	mu     sync.Mutex
+	limits map[string]string
+}
+
+// shares reports whether a gate shares its counts with an earlier one that has other limits.
+func (g *gateLimits) shares(o *GateOptions) bool {
+	of := strings.Join(append(slices.Sorted(slices.Values(o.Client.opt.Addresses)),
+		cmp.Or(o.Namespace, "default"), o.Name), "\n")
+	var all []string
+	for _, l := range o.Limits {
+		all = append(all, fmt.Sprintf("%+v", l))
+	}
+	slices.Sort(all)
+	limits := strings.Join(append(all, o.Rules...), "\n")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	known, ok := g.limits[of]
+	if !ok && len(g.limits) < maxGates {
+		if g.limits == nil {
+			g.limits = map[string]string{}
+		}
+		g.limits[of] = limits
+	}
+	return ok && known != limits
+}
+
+// isName reports whether a text can be the name of a gate, or is empty.
+func isName(text string) bool {
+	return len(text) <= 64 && !strings.ContainsFunc(text, func(r rune) bool {
+		letter := r|0x20 >= 'a' && r|0x20 <= 'z'
+		return !letter && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
 }

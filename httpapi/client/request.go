@@ -1,6 +1,15 @@
 package client
 
-import "time"
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Limit is one rule: at most Max events in any window of that length, or in each period.
 type Limit struct {
@@ -135,4 +144,45 @@ type Op struct {
 	Count    *CountRequest
 	Acquire  *AcquireRequest
 	Distinct *DistinctRequest
+}
+
+// hashedPrefix is the prefix of every key that replaces another one. No other key that a [Gate]
+// sends has it.
+const hashedPrefix = "sha256:"
+
+// maxKey is the longest key that a server accepts, in bytes.
+const maxKey = 256
+
+// SafeKey returns a key that a server accepts: key itself if it is 1 to 256 bytes of UTF-8 without
+// control characters. Otherwise it is "sha256:" and the SHA-256 digest (FIPS 180-4) of its bytes in
+// lower-case hexadecimal, 71 characters in all. A key that begins with "sha256:" is replaced as
+// well, so that nobody can choose a key that is the replacement of another. The mapping is the same
+// in every version, so counts under a replacement are always found again.
+func SafeKey(key string) string {
+	if acceptable(key) && !strings.HasPrefix(key, hashedPrefix) {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hashedPrefix + hex.EncodeToString(sum[:])
+}
+
+// acceptable reports whether a server accepts the key.
+func acceptable(key string) bool {
+	return key != "" && len(key) <= maxKey && utf8.ValidString(key) &&
+		!strings.ContainsFunc(key, unicode.IsControl)
+}
+
+// IsActionAllowed reports whether a user may do this once more, at most limit times in any period,
+// and counts it if so. The user and the action may be any texts. The clients for Python and Node.js
+// count the same user and action under the same key, in the default namespace.
+//
+// Without an answer it returns false and the error, see [Client.Acquire]: whether to go on without
+// a limit is up to the caller.
+func (c *Client) IsActionAllowed(ctx context.Context, user, action string, period time.Duration,
+	limit int64) (bool, error) {
+	// The length separates texts that would read the same: "a:b" doing "c" and "a" doing "b:c".
+	key := strconv.Itoa(utf8.RuneCountInString(user)) + ":" + user + ":" + action
+	a, err := c.Acquire(ctx, AcquireRequest{Check: Check{Key: SafeKey(key),
+		Limits: []Limit{{Window: period, Max: limit}}}})
+	return a.Allowed, err
 }
