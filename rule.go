@@ -1,9 +1,12 @@
 package twotier
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // RuleState determines whether a rule is judged and whether it refuses.
@@ -219,4 +222,150 @@ func (s *RuleSet) Names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// MaxPrefixes bounds the prefix overrides of a rule.
+const MaxPrefixes = 64
+
+// Override replaces the limits of a rule for some keys. Its lists stand alone: they may have other
+// windows, and more or fewer of them.
+type Override struct {
+	// Key is the only key that the override applies to; if it is empty, Prefix begins all of them.
+	Key, Prefix string
+	// Limits and Distinct are compared in order. An empty list leaves the rule's list as it is.
+	Limits, Distinct []RuleLimit
+}
+
+// For returns the limits on events for a key: the override for the key, else the override with the
+// longest prefix of the key, else the rule's own limits. It does not allocate.
+func (r *Rule) For(key []byte) []RuleLimit {
+	if len(r.Overrides) == 0 {
+		return r.Limits
+	}
+	return r.limits.of(key, r.Limits)
+}
+
+// DistinctFor is For for the limits on different values.
+func (r *Rule) DistinctFor(key []byte) []RuleLimit {
+	if len(r.Overrides) == 0 {
+		return r.Distinct
+	}
+	return r.distinct.of(key, r.Distinct)
+}
+
+// overridden holds the overrides of one list of a rule.
+type overridden struct {
+	exact    map[string][]RuleLimit
+	prefixes []prefixed // the longest first
+}
+
+type prefixed struct {
+	prefix string
+	limits []RuleLimit
+}
+
+// add adds the limits that an override has for the list, if any.
+func (o *overridden) add(of *Override, limits []RuleLimit) {
+	switch {
+	case len(limits) == 0:
+	case of.Key == "":
+		o.prefixes = append(o.prefixes, prefixed{of.Prefix, limits})
+	default:
+		if o.exact == nil {
+			o.exact = map[string][]RuleLimit{}
+		}
+		o.exact[of.Key] = limits
+	}
+}
+
+// of returns the limits for a key: the rule's own if no override applies.
+func (o *overridden) of(key []byte, own []RuleLimit) []RuleLimit {
+	if limits, ok := o.exact[string(key)]; ok {
+		return limits
+	}
+	for i := range o.prefixes {
+		if bytes.HasPrefix(key, []byte(o.prefixes[i].prefix)) {
+			return o.prefixes[i].limits
+		}
+	}
+	return own
+}
+
+// index prepares NS, For and DistinctFor.
+func (r *Rule) index() {
+	r.ns = slices.Clip([]byte(r.Space()))
+	r.limits, r.distinct = overridden{}, overridden{}
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		r.limits.add(o, o.Limits)
+		r.distinct.add(o, o.Distinct)
+	}
+	for _, o := range []*overridden{&r.limits, &r.distinct} {
+		slices.SortStableFunc(o.prefixes, func(a, b prefixed) int {
+			return cmp.Compare(len(b.prefix), len(a.prefix))
+		})
+	}
+}
+
+// MaxRuleText bounds a document of rules, in bytes.
+const MaxRuleText = 256 << 10
+
+// MaxRuleVersions is the number of versions of the document that are kept. A new one replaces the
+// oldest.
+const MaxRuleVersions = 20
+
+// ErrRulesMoved is returned for a new version whose predecessor is no longer the newest one.
+var ErrRulesMoved = errors.New("the rules have changed since")
+
+// ErrNoRuleVersion is returned for a version that never existed or is no longer kept.
+var ErrNoRuleVersion = errors.New("no such version of the rules is kept")
+
+// DocumentError lists the mistakes in a document of rules, one per line, each with its line and
+// column in the document.
+type DocumentError struct{ Err error }
+
+// Error returns the mistakes.
+func (e *DocumentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the mistakes as an error.
+func (e *DocumentError) Unwrap() error { return e.Err }
+
+// RuleVersion is one version of the document of rules.
+type RuleVersion struct {
+	// Number counts versions from 1 on. 0 stands for rules that are in no store: the rules that a
+	// node was started with while it could not reach its store, or the empty document before the
+	// first version.
+	Number int64
+	// ID distinguishes two versions with the same number, one of which the store has lost.
+	ID string
+	// Text is the document as it was written, in YAML.
+	Text []byte
+	// Who is the author, either a token's name or a file and a node. At is when the version was
+	// stored.
+	Who string
+	At  time.Time
+}
+
+// Shadow determines, by namespace, whether limits are judged and reported, but refuse nothing. A
+// namespace that is not listed is like DefaultNamespace; if that is not listed either, its limits
+// refuse.
+type Shadow map[string]bool
+
+// In reports whether the limits of a namespace refuse nothing. An empty namespace is the default
+// one.
+func (s Shadow) In(ns []byte) bool {
+	if in, listed := s[string(ns)]; listed {
+		return in
+	}
+	return s[DefaultNamespace]
+}
+
+// PutInShadow puts the rules of namespaces in shadow into shadow, except rules that are off. Call
+// it before the set is in use.
+func (s *RuleSet) PutInShadow(shadow Shadow) {
+	for _, r := range s.byName {
+		if r.State == RuleOn && shadow.In([]byte(r.Space())) {
+			r.State = RuleShadow
+		}
+	}
 }

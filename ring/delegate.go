@@ -1,10 +1,15 @@
 package ring
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -80,4 +85,107 @@ func (r *Ring) newSender() func(address string) error {
 		return r.list.SendReliable(
 			&memberlist.Node{Addr: at.Addr().AsSlice(), Port: at.Port()}, text)
 	}
+}
+
+// Errors of membership.
+var (
+	// ErrRefused means that a node can't join the cluster because it is configured differently.
+	ErrRefused = errors.New("refused")
+	// ErrNotJoined means that no member of the cluster could be reached.
+	ErrNotJoined = errors.New("no member could be reached")
+)
+
+// Agreement holds the settings that all members must share, apart from the protocol version.
+type Agreement struct {
+	// Partitions is the number of partitions, and Seed the seed of the hash.
+	Partitions int
+	Seed       uint64
+	// Data is a digest of everything else that must be the same: hash tags, the prefix in Redis.
+	Data uint64
+}
+
+// meta is a node's announcement of itself, in at most memberlist.MetaMaxSize (512) bytes.
+type meta struct {
+	Protocol   int    `json:"v"`
+	Partitions int    `json:"p"`
+	Seed       uint64 `json:"s,omitempty"`
+	Data       uint64 `json:"d,omitempty"`
+	ID         string `json:"i"`
+	Host       string `json:"h,omitempty"` // empty: the host of the gossip
+	Port       int    `json:"a"`
+	Born       int64  `json:"b"`
+	Draining   bool   `json:"l,omitempty"`
+	Starting   bool   `json:"n,omitempty"`
+	Tag        string `json:"t,omitempty"`
+	PeerHost   string `json:"g,omitempty"` // empty: Host
+	PeerPort   int    `json:"q,omitempty"` // 0: Port
+	Secure     bool   `json:"e,omitempty"` // messages from other nodes use TLS
+	Zones      string `json:"z,omitempty"` // the version of its time-zone data
+	Change     uint64 `json:"c,omitempty"` // how often the process has changed its announcement
+}
+
+// Bounds of the metadata.
+const (
+	maxID    = 64
+	maxTag   = 64
+	maxZones = 8
+	maxHost  = 128
+	// maxPeerHost leaves room for the longest values of all other fields.
+	maxPeerHost = 96
+)
+
+func (m *meta) encode() []byte {
+	b, _ := json.Marshal(m) // a struct of strings and numbers always marshals
+	return b
+}
+
+// peer returns Member.Peer of the node, given its host.
+func (m *meta) peer(host string) string {
+	if m.PeerPort == 0 && !m.Secure {
+		return ""
+	}
+	address := net.JoinHostPort(cmp.Or(m.PeerHost, host), strconv.Itoa(cmp.Or(m.PeerPort, m.Port)))
+	if m.Secure {
+		return "https://" + address
+	}
+	return address
+}
+
+// announcement is a member's last announcement, with its number.
+type announcement struct {
+	Member
+	change uint64
+}
+
+// decode reads the announcement of another node. It returns an error if that node does not agree
+// with ours.
+func decode(n *memberlist.Node, want Agreement) (announcement, error) {
+	var m meta
+	if err := json.Unmarshal(n.Meta, &m); err != nil {
+		return announcement{}, fmt.Errorf("%w: %s at %s is not a twotier node", ErrRefused, n.Name,
+			n.Address())
+	}
+	member := announcement{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
+		Starting: m.Starting, Tag: m.Tag, Zones: m.Zones}, m.Change}
+	host := m.Host
+	if host == "" {
+		host = n.Addr.String()
+	}
+	member.Address = net.JoinHostPort(host, strconv.Itoa(m.Port))
+	member.Peer = m.peer(host)
+	where := fmt.Sprintf("node %s at %s", m.ID, n.Address())
+	switch {
+	case m.Protocol != Protocol:
+		return member, fmt.Errorf("%w: %s speaks protocol %d, this node %d", ErrRefused, where,
+			m.Protocol, Protocol)
+	case m.Partitions != want.Partitions:
+		return member, fmt.Errorf("%w: %s has %d partitions, this node %d", ErrRefused, where,
+			m.Partitions, want.Partitions)
+	case m.Data != want.Data: // before the seed, which differs along with the prefix
+		return member, fmt.Errorf("%w: %s has different hash tags or another --redis-prefix",
+			ErrRefused, where)
+	case m.Seed != want.Seed:
+		return member, fmt.Errorf("%w: %s has a different hash seed", ErrRefused, where)
+	}
+	return member, nil
 }

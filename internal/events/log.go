@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"twotier.dev/twotier/internal/cluster"
@@ -216,4 +217,125 @@ func (l *Log) recordStore(s *State) {
 	default:
 		l.add(cluster.ClockDoubted, "", "the time is in doubt: %s", s.ClockDoubt)
 	}
+}
+
+// calm is the time without refusals after which overload ends, in milliseconds: overload comes and
+// goes.
+const calm = 5000
+
+// excess is overload in progress.
+type excess struct {
+	before []Refused // the totals when it began
+	last   int64     // when anything was refused or had to wait
+}
+
+// recordOverload records when requests begin to be refused because of the node's limits, or to wait
+// for the store, and when that has stopped for a while, with the number of refusals and their
+// reasons. A refusal concerns only the node that refuses, even if others refuse as well.
+func (l *Log) recordOverload(s *State) {
+	reasons, n := describeGrowth(l.last.Refused, s.Refused)
+	now := l.now()
+	switch {
+	case n > 0 || s.Waiting > 0:
+		if l.excess == nil {
+			l.excess = &excess{before: l.last.Refused}
+			if n == 0 {
+				reasons = "writes wait, because Redis is too far behind"
+			}
+			l.add(cluster.Overload, l.node, "%s is overloaded: %s", l.node, reasons)
+		}
+		l.excess.last = now
+	case l.excess != nil && now < l.excess.last: // the clock was set
+		l.excess.last = now
+	case l.excess != nil && now-l.excess.last >= calm:
+		reasons, n := describeGrowth(l.excess.before, s.Refused)
+		if n == 0 {
+			reasons = "nothing was refused"
+		}
+		l.excess = nil
+		l.add(cluster.OverloadOver, l.node, "%s is not overloaded any more: %s", l.node, reasons)
+	}
+}
+
+// describeGrowth describes the refusals since before, by reason, and returns their number.
+func describeGrowth(before, after []Refused) (text string, n int64) {
+	var parts []string
+	for i, r := range after {
+		more := r.Total
+		if i < len(before) {
+			more -= before[i].Total
+		}
+		if more > 0 {
+			n += more
+			parts = append(parts, fmt.Sprintf("%d refused, because %s", more, r.Why))
+		}
+	}
+	return strings.Join(parts, "; "), n
+}
+
+// together is the maximum difference between nodes' times of the same event, in milliseconds.
+const together = 15_000
+
+// Merge combines the events of several nodes. Equal events at about the same time become one.
+// members lists the IDs of the current members, which are left out of the departed ones.
+func Merge(parts []cluster.Events, members []string) (all cluster.Events) {
+	var list []cluster.Event
+	for _, part := range parts {
+		list = append(list, part.Events...)
+		for _, d := range part.Departed {
+			if !slices.Contains(members, d.ID) {
+				all.Departed = mergeDeparted(all.Departed, d)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b cluster.Event) int { return cmp.Compare(a.At, b.At) })
+	for i := range list {
+		all.Events = mergeEvent(all.Events, &list[i])
+	}
+	slices.Reverse(all.Events)
+	all.Events = all.Events[:min(len(all.Events), MaxEvents)]
+	slices.SortStableFunc(all.Departed, func(a, b cluster.Departed) int {
+		return cmp.Compare(b.At, a.At)
+	})
+	return all
+}
+
+// mergeEvent appends an event, or adds its nodes to an equal event in the list. If one node saw
+// both, they are two events.
+func mergeEvent(list []cluster.Event, e *cluster.Event) []cluster.Event {
+	for i := len(list) - 1; i >= 0 && e.At-list[i].At <= together; i-- {
+		same := &list[i]
+		if same.Kind == e.Kind && same.Member == e.Member && same.Text == e.Text &&
+			!slices.ContainsFunc(e.Nodes, func(node string) bool {
+				return slices.Contains(same.Nodes, node)
+			}) {
+			same.Nodes = append(slices.Clone(same.Nodes), e.Nodes...)
+			slices.Sort(same.Nodes)
+			return list
+		}
+	}
+	return append(list, *e)
+}
+
+// mergeDeparted adds a member to the departed ones. If nodes disagree about one process, a report
+// that it left takes precedence, and one that it was replaced; of two processes with one ID, the
+// younger one counts.
+func mergeDeparted(list []cluster.Departed, d cluster.Departed) []cluster.Departed {
+	for i := range list {
+		known := &list[i]
+		if known.ID != d.ID {
+			continue
+		}
+		switch {
+		case d.Started > known.Started:
+			*known = d
+		case d.Started < known.Started:
+		case d.Why == cluster.Left:
+			*known = d
+		default:
+			known.Missing = known.Missing && d.Missing
+		}
+		return list
+	}
+	return append(list, d)
 }

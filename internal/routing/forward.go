@@ -1,10 +1,17 @@
 package routing
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
@@ -71,4 +78,92 @@ func setOwnerSource(res *twotier.Result) {
 	if res.Source == twotier.SourceMemory {
 		res.Source = twotier.SourceOwner
 	}
+}
+
+var (
+	// errExpired means that the request timed out and nothing was counted.
+	errExpired = fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)
+	// errMoving means that the key kept changing hands and nothing was counted.
+	errMoving = fmt.Errorf("%w: the key is being handed over", twotier.ErrUnavailable)
+	// errNoOwner means that no reachable node claims to own the key.
+	errNoOwner = fmt.Errorf("%w: no node that can be reached says that it owns the key",
+		twotier.ErrUnavailable)
+)
+
+// retry makes a new decision and runs the operation by it, for as long as the error shows that the
+// last decision was wrong. An operation on values alone is repeated once after an unknown outcome:
+// what was added is known then. Only its success makes up for that outcome.
+func (r *Router) retry(
+	ctx context.Context, d decision, err error, op *twotier.Op, res *twotier.Result,
+) error {
+	var search *retry.Backoff
+	var unknown error // the outcome of the attempt that was repeated
+	for err != nil {
+		repeat := unknown == nil && d.to == forward && !op.Reads() && isIdempotent(op) &&
+			errors.Is(err, twotier.ErrUnknownOutcome)
+		if repeat {
+			unknown = err
+		}
+		fallen, replaced := r.fallbackDecision(&d, op, err)
+		switch {
+		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
+			return cmp.Or(unknown, errExpired)
+		case errors.Is(err, modes.ErrChanged):
+			r.Refresh() // a stale view would lead to the same error again
+			d, search = r.decideByTable(op, true), nil
+		case replaced:
+			d = fallen
+		case repeat || d.isOutdated(op, err):
+			if search == nil {
+				search = retry.Within(ownership.WaitTimeout)
+			}
+			if d, err = r.decideByOwners(ctx, search, op); err != nil {
+				return cmp.Or(unknown, err)
+			}
+		default:
+			return cmp.Or(unknown, err)
+		}
+		err = r.execute(ctx, &d, op, res)
+	}
+	return nil
+}
+
+// isOutdated reports whether an error calls for a new decision: nothing was executed, or nothing
+// that must not be executed twice.
+func (d *decision) isOutdated(op *twotier.Op, err error) bool {
+	return errors.Is(err, twotier.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
+		d.to == forward && op.Reads() && errors.Is(err, twotier.ErrUnknownOutcome)
+}
+
+// isIdempotent reports whether an operation changes nothing if it is repeated: it has only values.
+func isIdempotent(op *twotier.Op) bool {
+	return !slices.ContainsFunc(op.Checks, func(c twotier.Check) bool { return !c.IsValues() })
+}
+
+// decideByOwners decides by the current owners of the keys. It waits for partitions that are on
+// their way to this node, and pauses before each attempt after the first: nodes that disagree for a
+// moment could otherwise send an operation back and forth.
+func (r *Router) decideByOwners(
+	ctx context.Context, search *retry.Backoff, op *twotier.Op,
+) (d decision, err error) {
+	if !search.Next(ctx) {
+		return d, errNoOwner
+	}
+	var parts []multiowner.Part
+	for i := range op.Checks {
+		to, err := r.opt.Owners.Locate(ctx, r.partition(&op.Checks[i]))
+		if errors.Is(err, ownership.ErrInRedis) {
+			return decision{to: redis}, nil
+		} else if err != nil {
+			return d, err
+		}
+		parts = addPart(parts, to, i)
+	}
+	switch {
+	case len(parts) > 1:
+		return decision{to: several, parts: parts}, nil
+	case parts[0].To == nil:
+		return decision{to: memoryDestination(op)}, nil
+	}
+	return decision{to: forward, owner: parts[0].To}, nil
 }
