@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/internal/retry"
@@ -279,4 +280,14 @@ func (st stores) Health() cluster.StoreHealth {
 		view.Error = h.Err.Error()
 	}
 	return view
+}
+
+// openHolds begins to release the holds that nobody settles in time. Without Redis, their deadlines
+// are lost with the counts.
+func (s *server) openHolds() {
+	var store holds.DeadlineStore
+	if s.store.redis != nil {
+		store = s.store.redis.Deadlines(holds.DeadlineKept)
+	}
+	s.holds.Open(s.node, store, holdMemory(s.cfg.Store), s.log)
 }
