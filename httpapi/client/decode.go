@@ -13,19 +13,18 @@ import (
 // errAnswer is the error of an answer that no twotier server gives.
 var errAnswer = errors.New("the answer is malformed")
 
-// parse parses JSON of at most this many values. The parser allocates some hundred bytes for each
-// value, even for one of two bytes, so bounding the length of an answer is not enough.
-func parse(p *fastjson.Parser, b []byte, most int) (*fastjson.Value, error) {
-	if len(b) > most { // a value follows a comma or is the first of its list or object
-		values := 1
-		for _, before := range []string{",", "[", "{"} {
-			values += bytes.Count(b, []byte(before))
-		}
-		if values > most {
-			return nil, errAnswer
-		}
+// hasMoreValues reports whether JSON may have more than most values. A parser allocates some hundred
+// bytes for each value, even for one of two bytes, so bounding the length of an answer is not
+// enough.
+func hasMoreValues(b []byte, most int) bool {
+	if len(b) <= most { // a value follows a comma or is the first of its list or object
+		return false
 	}
-	return p.ParseBytes(b)
+	values := 1
+	for _, before := range []string{",", "[", "{"} {
+		values += bytes.Count(b, []byte(before))
+	}
+	return values > most
 }
 
 // millis converts milliseconds to a duration, capped at the longest one there is.
@@ -57,14 +56,6 @@ func (r *reader) moment(v *fastjson.Value, name string) (at time.Time) {
 		at = time.UnixMilli(ms)
 	}
 	return at
-}
-
-func (r *reader) unsigned(v *fastjson.Value, name string) uint64 {
-	if v = v.Get(name); v == nil {
-		return 0
-	}
-	n, err := v.Uint64()
-	return check(r, n, err)
 }
 
 func (r *reader) boolean(v *fastjson.Value, name string) bool {
@@ -106,24 +97,6 @@ func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Valu
 		return nil
 	}
 	return list
-}
-
-// booleans returns the values of an object by name, or nil if it is missing. It must not have more
-// than most.
-func (r *reader) booleans(v *fastjson.Value, name string, most int) map[string]bool {
-	if v = v.Get(name); v == nil {
-		return nil
-	}
-	object, err := v.Object()
-	if r.bad = r.bad || err != nil || object.Len() > most; r.bad {
-		return nil
-	}
-	all := make(map[string]bool, object.Len())
-	object.Visit(func(key []byte, v *fastjson.Value) {
-		b, err := v.Bool()
-		all[string(key)] = check(r, b, err)
-	})
-	return all
 }
 
 // source reads the origin of an answer. It only allocates for sources that this version does not

@@ -143,7 +143,10 @@ func (n *lane) send(batch []*call, bytes int) {
 // results returns the results in the answer to a batch. They are valid until the next answer is
 // parsed.
 func (n *lane) results() ([]*fastjson.Value, error) {
-	v, err := parse(&n.parser, n.w.answer.Body(), maxValues(n.body, n.usual))
+	if hasMoreValues(n.w.answer.Body(), maxValues(n.body, n.usual)) {
+		return nil, unknownOutcomeError(true, errAnswer)
+	}
+	v, err := n.parser.ParseBytes(n.w.answer.Body())
 	if err != nil {
 		return nil, unknownOutcomeError(true, errAnswer)
 	}

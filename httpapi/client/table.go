@@ -1,14 +1,15 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/valyala/fastjson"
 )
 
 // table is one state of the cluster, as reported by a node. It is immutable.
@@ -35,37 +36,38 @@ const (
 // errTable is the error of a node's report about the cluster that is inconsistent.
 var errTable = errors.New("the table of owners is malformed")
 
-// rawTable is the answer to GET /v1/cluster?owners=true while it is being parsed.
-type rawTable struct {
-	table
-	reader
-	mode       string
-	partitions int64
-	seeded     bool
-}
-
 // readTable parses the table that the node at an address reported.
 func readTable(b []byte, address string) (*table, error) {
-	var p fastjson.Parser
-	v, err := parse(&p, b, maxPartitions+64*maxMembers+maxNamespaces)
-	if err != nil {
+	var raw struct {
+		Mode       string
+		Version    uint64 `json:"ring_version"`
+		Partitions int
+		Seed       *uint64         `json:"hash_seed"`
+		HashTags   map[string]bool `json:"hash_tags"`
+		Owners     []uint16
+		Members    []struct {
+			Address, State string
+			Self           bool
+		}
+	}
+	if hasMoreValues(b, maxPartitions+64*maxMembers+maxNamespaces) ||
+		json.Unmarshal(b, &raw) != nil || len(raw.Members) == 0 || len(raw.Members) > maxMembers {
 		return nil, errTable
 	}
-	var r rawTable
-	r.mode, r.version = string(r.text(v, "mode")), r.unsigned(v, "ring_version")
-	r.partitions = r.integer(v, "partitions")
-	r.seed, r.seeded = r.unsigned(v, "hash_seed"), v.Exists("hash_seed")
-	r.readMembers(v, address)
-	r.readOwners(v)
-	r.hashTags = r.booleans(v, "hash_tags", maxNamespaces)
-	return r.check()
-}
-
-func (r *rawTable) readMembers(v *fastjson.Value, address string) {
-	for _, m := range r.list(v, "members", maxMembers) {
-		at := reachable(string(r.text(m, "address")), address, r.boolean(m, "self"))
-		r.members = append(r.members, member{at, string(r.text(m, "state")) != "alive"})
+	t := &table{version: raw.Version, hashTags: raw.HashTags}
+	for _, m := range raw.Members {
+		at := reachable(m.Address, address, m.Self)
+		t.members = append(t.members, member{at, m.State != "alive"})
 	}
+	// Without owners, Redis decides, or the node does not know the owners.
+	if raw.Mode != "two-tier" || len(raw.Owners) == 0 || raw.Seed == nil {
+		return t, nil
+	}
+	t.owners, t.seed = raw.Owners, *raw.Seed
+	if len(t.owners) != raw.Partitions || int(slices.Max(t.owners)) >= len(t.members) {
+		return nil, errTable
+	}
+	return t, nil
 }
 
 // reachable returns the address to reach a member at, or none if the member did not give one. If
@@ -82,38 +84,6 @@ func reachable(address, at string, self bool) string {
 		return ""
 	}
 	return address
-}
-
-func (r *rawTable) readOwners(v *fastjson.Value) {
-	for _, o := range r.list(v, "owners", maxPartitions) {
-		n, err := o.Uint()
-		if r.bad = r.bad || err != nil || n >= maxMembers; r.bad {
-			return
-		}
-		r.owners = append(r.owners, uint16(n))
-	}
-}
-
-// check returns the table if it is consistent.
-func (r *rawTable) check() (*table, error) {
-	t := r.table
-	if r.bad || len(t.members) == 0 {
-		return nil, errTable
-	}
-	// Without owners, Redis decides, or the node does not know the owners.
-	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded {
-		t.owners = nil
-		return &t, nil
-	}
-	if int64(len(t.owners)) != r.partitions {
-		return nil, errTable
-	}
-	for _, o := range t.owners {
-		if int(o) >= len(t.members) {
-			return nil, errTable
-		}
-	}
-	return &t, nil
 }
 
 // none is the index of no member.
