@@ -13,9 +13,9 @@ import (
 // errAnswer is the error of an answer that no twotier server gives.
 var errAnswer = errors.New("the answer is malformed")
 
-// hasMoreValues reports whether JSON may have more than most values. A parser allocates some hundred
-// bytes for each value, even for one of two bytes, so bounding the length of an answer is not
-// enough.
+// hasMoreValues reports whether JSON may have more than most values. A parser allocates some
+// hundred bytes for each value, even for one of two bytes, so bounding the length of an answer is
+// not enough.
 func hasMoreValues(b []byte, most int) bool {
 	if len(b) <= most { // a value follows a comma or is the first of its list or object
 		return false
