@@ -76,23 +76,19 @@ func unbanSpec() spec {
 					return usagef("--rule is missing")
 				}
 				s.client.unknown = "it may or may not have been lifted"
-				return s.unban(ctx, *rule, key)
+				var answer struct{ Lifted bool }
+				err := s.call(ctx, http.MethodPost, "/v1/unban", nil,
+					map[string]string{"rule": *rule, "key": key}, &answer)
+				switch {
+				case err != nil || s.json:
+					return err
+				case answer.Lifted:
+					return s.printf("lifted the ban of %s by %s\n", quoteUnprintable(key), *rule)
+				}
+				return s.printf("%s was not banned by %s\n", quoteUnprintable(key), *rule)
 			})
 		},
 	}
-}
-
-func (s *session) unban(ctx context.Context, rule, key string) error {
-	var answer struct{ Lifted bool }
-	err := s.call(ctx, http.MethodPost, "/v1/unban", nil,
-		map[string]string{"rule": rule, "key": key}, &answer)
-	switch {
-	case err != nil || s.json:
-		return err
-	case answer.Lifted:
-		return s.printf("lifted the ban of %s by %s\n", quoteUnprintable(key), rule)
-	}
-	return s.printf("%s was not banned by %s\n", quoteUnprintable(key), rule)
 }
 
 // modeTimeout is the default --timeout of mode: a change waits for all nodes to flush.

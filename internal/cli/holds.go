@@ -105,29 +105,26 @@ func holdsSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			return keyRunner(func(ctx context.Context, s *session, key string) error {
-				return s.showHolds(ctx, *ns, key)
+				var answer struct {
+					Key  string
+					Open int64
+					Next int64 `json:"next_end_ms"`
+					origin
+				}
+				err := s.call(ctx, http.MethodGet, "/v1/holds", queryOf("ns", *ns, "key", key), nil,
+					&answer)
+				if err != nil || s.json {
+					return err
+				}
+				next := ""
+				if answer.Next > 0 {
+					next = ", the next ends in " + twotier.FormatMillis(answer.Next)
+				}
+				return s.printf("%s: %d open%s (%s)\n", quoteUnprintable(answer.Key), answer.Open,
+					next, answer.origin)
 			})
 		},
 	}
-}
-
-func (s *session) showHolds(ctx context.Context, ns, key string) error {
-	var answer struct {
-		Key  string
-		Open int64
-		Next int64 `json:"next_end_ms"`
-		origin
-	}
-	err := s.call(ctx, http.MethodGet, "/v1/holds", queryOf("ns", ns, "key", key), nil, &answer)
-	if err != nil || s.json {
-		return err
-	}
-	next := ""
-	if answer.Next > 0 {
-		next = ", the next ends in " + twotier.FormatMillis(answer.Next)
-	}
-	return s.printf("%s: %d open%s (%s)\n", quoteUnprintable(answer.Key), answer.Open, next,
-		answer.origin)
 }
 
 // describeHold describes the hold of an answer.

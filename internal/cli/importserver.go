@@ -30,21 +30,13 @@ const (
 	importBytes = 900 << 10
 )
 
-// importCheck is a check of an operation of an import.
-type importCheck struct {
-	NS     string  `json:"ns,omitempty"`
-	Key    string  `json:"key"`
-	N      int64   `json:"n"`
-	Limits []limit `json:"limits"`
-}
-
 // importOp is an operation of an import.
 type importOp struct {
-	Op     string        `json:"op"`
-	Checks []importCheck `json:"checks"`
-	TS     int64         `json:"ts"`
-	Ack    string        `json:"ack,omitempty"`
-	DryRun bool          `json:"dry_run,omitempty"`
+	Op     string  `json:"op"`
+	Checks []check `json:"checks"`
+	TS     int64   `json:"ts"`
+	Ack    string  `json:"ack,omitempty"`
+	DryRun bool    `json:"dry_run,omitempty"`
 }
 
 // importResult is the result of an operation of an import.
@@ -56,9 +48,9 @@ type importResult struct {
 }
 
 // markCheck returns the check of a mark.
-func markCheck(m *imports.Mark, n, most, span int64) importCheck {
+func markCheck(m *imports.Mark, n, most, span int64) check {
 	ns, key := twotier.ImportedKey(m.NS, m.Source, m.Key)
-	return importCheck{NS: ns, Key: key, N: n,
+	return check{NS: ns, Key: key, N: &n,
 		Limits: []limit{{Window: twotier.FormatMillis(span), Max: most}}}
 }
 
@@ -100,7 +92,7 @@ func (s *importServer) Marked(ctx context.Context, span int64, probes []imports.
 		for i := range probes {
 			p := &probes[i]
 			if !yield(importOp{Op: "acquire", TS: p.TS, DryRun: true,
-				Checks: []importCheck{markCheck(&p.Mark, 1, 0, span)}}) {
+				Checks: []check{markCheck(&p.Mark, 1, 0, span)}}) {
 				return
 			}
 		}
@@ -148,8 +140,8 @@ func (s *importServer) Count(ctx context.Context, span int64, ops iter.Seq[impor
 	acquires := func(yield func(importOp) bool) {
 		for o := range ops {
 			sent = append(sent, o)
-			if !yield(importOp{Op: "acquire", TS: o.TS, Ack: s.ack, Checks: []importCheck{
-				{NS: o.NS, Key: o.Key, N: o.N, Limits: []limit{{Window: "1ms",
+			if !yield(importOp{Op: "acquire", TS: o.TS, Ack: s.ack, Checks: []check{
+				{NS: o.NS, Key: o.Key, N: &o.N, Limits: []limit{{Window: "1ms",
 					Max: twotier.MaxBound}}},
 				markCheck(&o.Mark, o.N, o.Max, span)}}) {
 				return
