@@ -125,35 +125,6 @@ func TestPass(t *testing.T) {
 	}
 }
 
-func TestSwallowRepliesThenHang(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	send(t, conn, "INCR n\r\n")
-	expect(t, conn, ":1\r\n")
-	f.proxy.SwallowReplies(false)
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "a reply is swallowed", func() bool { return f.proxy.Stats().Swallowed == 1 })
-	silent(t, conn)
-	f.wantStored(2)
-	f.proxy.Pass()
-	f.mustIncr()
-	f.wantStored(3)
-	silent(t, conn)
-}
-
-func TestSwallowRepliesThenClose(t *testing.T) {
-	f := newFixture(t)
-	f.mustIncr()
-	f.proxy.SwallowReplies(true)
-	if err := f.incr(long); !errors.Is(err, io.EOF) {
-		t.Errorf("%v, want EOF", err)
-	}
-	f.wantStored(2)
-	if got := f.proxy.Stats().Swallowed; got != 1 {
-		t.Errorf("%d replies swallowed, want 1", got)
-	}
-}
-
 func TestSwallowedPipelineIsExecutedToTheEnd(t *testing.T) {
 	f := newFixture(t)
 	f.mustIncr()
@@ -166,32 +137,6 @@ func TestSwallowedPipelineIsExecutedToTheEnd(t *testing.T) {
 		t.Error("no error")
 	}
 	eventually(t, "the whole pipeline is executed", func() bool { return f.stored() == 5001 })
-}
-
-func TestDropRequests(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	send(t, conn, "INCR n\r\n")
-	expect(t, conn, ":1\r\n")
-	f.proxy.DropRequests()
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "a request is dropped", func() bool { return f.proxy.Stats().Dropped == 1 })
-	silent(t, conn)
-	f.proxy.Pass()
-	f.mustIncr()
-	f.wantStored(2)
-}
-
-func TestDroppedConnectionStaysSilent(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	f.proxy.DropRequests()
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "a request is dropped", func() bool { return f.proxy.Stats().Dropped == 1 })
-	f.proxy.Pass()
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "the next is dropped too", func() bool { return f.proxy.Stats().Dropped == 2 })
-	f.wantStored(0)
 }
 
 func TestRefuse(t *testing.T) {
@@ -209,27 +154,6 @@ func TestRefuse(t *testing.T) {
 	if got := f.proxy.Stats(); got.Refused < 2 {
 		t.Errorf("%+v", got)
 	}
-}
-
-func TestHangKeepsEverything(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	f.proxy.Hang()
-	send(t, conn, "INCR n\r\n")
-	silent(t, conn)
-	f.wantStored(0)
-	f.proxy.Pass()
-	expect(t, conn, ":1\r\n")
-	// Replies are held back too.
-	f.server.Pause()
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "the request has passed", func() bool { return f.proxy.Stats().Requests == 2 })
-	f.proxy.Hang()
-	f.server.Resume()
-	silent(t, conn)
-	f.wantStored(2)
-	f.proxy.Pass()
-	expect(t, conn, ":2\r\n")
 }
 
 func TestDelay(t *testing.T) {
@@ -264,143 +188,6 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-func TestCutAfter(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	f.proxy.CutAfter(6)
-	send(t, conn, "INCR n\r\nINCR n\r\n")
-	if got, err := io.ReadAll(conn); string(got) != ":1\r\n:2" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	f.wantStored(2)
-	conn = dial(t, f.proxy.Addr())
-	send(t, conn, "INCR n\r\n")
-	expect(t, conn, ":3\r\n") // each connection has its own count
-}
-
-func TestSwallowNext(t *testing.T) {
-	f := newFixture(t)
-	fired := f.proxy.SwallowNext("incr")
-	if err := f.client.Set(t.Context(), "other", 1, 0).Err(); err != nil {
-		t.Errorf("a request that doesn't match: %v", err)
-	}
-	if err := f.incr(long); !errors.Is(err, io.EOF) {
-		t.Errorf("%v, want EOF", err)
-	}
-	wait(t, fired)
-	f.wantStored(1)
-	f.mustIncr()
-	f.wantStored(2)
-}
-
-func TestSwallowNextInPipeline(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	fired := f.proxy.SwallowNext("second")
-	send(t, conn, "SET first 1\r\nSET second 2\r\nSET third 3\r\n")
-	if got, err := io.ReadAll(conn); string(got) != "+OK\r\n" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	wait(t, fired)
-	if n, err := f.server.Do("EXISTS", "first", "second", "third").Int(); n != 3 {
-		t.Errorf("%d keys, %v", n, err)
-	}
-}
-
-func TestSwallowMatching(t *testing.T) {
-	f := newFixture(t)
-	fired := f.proxy.SwallowMatching("INCR", 3, false)
-	var conns [3]net.Conn
-	for i := range conns {
-		conns[i] = dial(t, f.proxy.Addr())
-		send(t, conns[i], "INCR n\r\n")
-	}
-	wait(t, fired)
-	for _, conn := range conns {
-		silent(t, conn)
-	}
-	f.mustIncr()
-	f.wantStored(4)
-}
-
-func TestSwallowNextReplies(t *testing.T) {
-	f := newFixture(t)
-	f.mustIncr()
-	fired := f.proxy.SwallowNextReplies(1, true)
-	if err := f.incr(long); err == nil {
-		t.Error("no error")
-	}
-	wait(t, fired)
-	f.mustIncr()
-	f.wantStored(3)
-}
-
-func TestCutNext(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	fired := f.proxy.CutNext("INCR", 2)
-	send(t, conn, "PING\r\nINCR n\r\n")
-	if got, err := io.ReadAll(conn); string(got) != "+PONG\r\n:1" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	wait(t, fired)
-}
-
-// TestRequestOfAClientThatLeft checks that a request is executed even if the client gives up while
-// the server is stopped.
-func TestRequestOfAClientThatLeft(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	send(t, conn, "INCR n\r\n")
-	expect(t, conn, ":1\r\n")
-	f.server.Pause()
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "the request has passed", func() bool { return f.proxy.Stats().Requests == 2 })
-	must.Succeed(t, conn.Close())
-	f.server.Resume()
-	eventually(t, "the request is executed", func() bool { return f.stored() == 2 })
-}
-
-func TestServerThatIsDown(t *testing.T) {
-	f := newFixture(t)
-	f.mustIncr()
-	f.server.Kill()
-	if err := f.incr(long); err == nil {
-		t.Error("no error")
-	}
-	if err := newClient(t, f.proxy.Addr()).Ping(t.Context()).Err(); err == nil {
-		t.Error("no error on a new connection")
-	}
-	f.server.Restart(t)
-	if err := newClient(t, f.proxy.Addr()).Ping(t.Context()).Err(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestHungClientDoesNotHearOfTheServersEnd(t *testing.T) {
-	f := newFixture(t)
-	conn := dial(t, f.proxy.Addr())
-	f.proxy.SwallowReplies(false)
-	send(t, conn, "INCR n\r\n")
-	eventually(t, "the reply is swallowed", func() bool { return f.proxy.Stats().Swallowed == 1 })
-	f.server.Kill()
-	silent(t, conn)
-}
-
-func TestRaw(t *testing.T) {
-	s := redistest.Start(t, redistest.UnixSocket())
-	p := faultproxy.NewRaw(t, s.Addr())
-	conn := dial(t, p.Addr())
-	send(t, conn, "INCR n\r\n")
-	expect(t, conn, ":1\r\n")
-	fired := p.SwallowNext("INCR")
-	send(t, conn, "INCR n\r\n")
-	if got, err := io.ReadAll(conn); len(got) > 0 || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	wait(t, fired)
-}
-
 func TestCloseLeavesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	before := runtime.NumGoroutine()
@@ -424,6 +211,82 @@ func TestCloseLeavesNothing(t *testing.T) {
 		}
 	}
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// TestFaults sends a request in each mode: it is executed or not, and its client reads an answer, a
+// part of one, the end of the connection, or nothing at all, also once the mode has ended.
+func TestFaults(t *testing.T) {
+	s := redistest.Start(t)
+	const silence, end = "silence", "end"
+	type faulty = *faultproxy.Proxy
+	for name, tt := range map[string]struct {
+		fault        func(p faulty) (fired <-chan struct{})
+		want, passed string // while the fault lasts, and afterwards
+		stored       int
+	}{
+		"none":         {mode(faulty.Pass), ":1\r\n", silence, 1},
+		"reply lost":   {mode(func(p faulty) { p.SwallowReplies(false) }), silence, silence, 1},
+		"hang up":      {mode(func(p faulty) { p.SwallowReplies(true) }), end, end, 1},
+		"request lost": {mode(faulty.DropRequests), silence, silence, 0},
+		"hang":         {mode(faulty.Hang), silence, ":1\r\n", 1},
+		"slow reply":   {mode(func(p faulty) { p.Delay(time.Hour) }), silence, ":1\r\n", 1},
+		"half a reply": {mode(func(p faulty) { p.CutAfter(2) }), ":1" + end, end, 1},
+		"next reply":   {func(p faulty) <-chan struct{} { return p.SwallowNext("INCR") }, end, end, 1},
+		"half the next": {func(p faulty) <-chan struct{} { return p.CutNext("INCR", 2) },
+			":1" + end, end, 1},
+		"matching reply": {func(p faulty) <-chan struct{} {
+			return p.SwallowMatching("INCR", 1, false)
+		}, silence, silence, 1},
+		"any reply": {func(p faulty) <-chan struct{} { return p.SwallowNextReplies(1, true) },
+			end, end, 1},
+	} {
+		for raw, open := range map[bool]func(testing.TB, string) faulty{false: faultproxy.New,
+			true: faultproxy.NewRaw} {
+			must.Succeed(t, s.Do("DEL", "n").Err())
+			p := open(t, s.Addr())
+			conn := dial(t, p.Addr())
+			fired := tt.fault(p)
+			send(t, conn, "INCR n\r\n")
+			if got := reads(t, conn); got != tt.want {
+				t.Errorf("%s, raw %v: read %q, want %q", name, raw, got, tt.want)
+			}
+			wait(t, fired)
+			p.Pass()
+			if got := reads(t, conn); got != tt.passed {
+				t.Errorf("%s, raw %v, afterwards: read %q, want %q", name, raw, got, tt.passed)
+			}
+			if n, _ := s.Do("GET", "n").Int(); n != tt.stored {
+				t.Errorf("%s, raw %v: the server has counted %d, want %d", name, raw, n, tt.stored)
+			}
+		}
+	}
+}
+
+// mode returns a fault that begins at once.
+func mode(set func(*faultproxy.Proxy)) func(*faultproxy.Proxy) <-chan struct{} {
+	return func(p *faultproxy.Proxy) <-chan struct{} {
+		set(p)
+		fired := make(chan struct{})
+		close(fired)
+		return fired
+	}
+}
+
+// reads returns what arrives in a short time, with "end" behind it at the end of the stream, or
+// "silence".
+func reads(t *testing.T, conn net.Conn) string {
+	t.Helper()
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(short)))
+	got, err := io.ReadAll(conn)
+	switch {
+	case err == nil:
+		return string(got) + "end"
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		t.Fatal(err)
+	case len(got) == 0:
+		return "silence"
+	}
+	return string(got)
 }
 
 // TestModesUnderLoad switches modes under load, for the race detector, and checks that nothing was
@@ -491,24 +354,6 @@ func send(t *testing.T, conn net.Conn, request string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func expect(t *testing.T, conn net.Conn, want string) {
-	t.Helper()
-	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(long)))
-	buf := make([]byte, len(want))
-	if n, err := io.ReadFull(conn, buf); err != nil || string(buf) != want {
-		t.Fatalf("got %q, %v, want %q", buf[:n], err, want)
-	}
-}
-
-// silent checks that nothing arrives for a short time, not even the end of the stream.
-func silent(t *testing.T, conn net.Conn) {
-	t.Helper()
-	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(short)))
-	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("read %d bytes, %v, want silence", n, err)
 	}
 }
 
