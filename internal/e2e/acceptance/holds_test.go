@@ -353,21 +353,3 @@ func TestRulesOnOpenHolds(t *testing.T) {
 		}
 	})
 }
-
-// TestDryRunOfALease reports how many would be open, and takes nothing.
-func TestDryRunOfALease(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		const body = `{"key":"ann","limits":[{"concurrent":1}],"hold":"10s"`
-		for range 2 {
-			a := b.ok("/v1/acquire", body+`,"dry_run":true}`)
-			if !a.Allowed || a.Limits[0].Open != 1 || a.Limits[0].Refused || a.Hold != "" {
-				t.Errorf("%+v", a)
-			}
-		}
-		b.hold(body + "}")
-		a := b.ok("/v1/acquire", body+`,"dry_run":true}`)
-		if a.Allowed || a.Limits[0].Open != 1 || !a.Limits[0].Refused {
-			t.Errorf("%+v", a)
-		}
-	})
-}

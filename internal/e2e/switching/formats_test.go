@@ -129,26 +129,6 @@ descriptors:
 	}
 }
 
-// TestIndexInTheKey imports keys that end in the number of their minute.
-func TestIndexInTheKey(t *testing.T) {
-	b := newBed(t)
-	now := time.Now().UnixMilli() / minute
-	for i := range int64(3) {
-		b.old.Set(t.Context(), fmt.Sprint("api:ann:", now-i), 2+i, time.Hour)
-	}
-	args := []string{"--pattern", "api:{key}:{index}", "--width", "1m"}
-	if r := b.imports(args...); r.Counted != 9 || r.Keys != 3 {
-		t.Errorf("%+v", r)
-	}
-	b.old.Incr(t.Context(), fmt.Sprint("api:ann:", now))
-	if r := b.imports(args...); r.Counted != 1 || r.Repeated != 9 {
-		t.Errorf("repeated: %+v", r)
-	}
-	if n := b.count("ann", "1h"); n.Max != 10 {
-		t.Errorf("%+v", n)
-	}
-}
-
 // TestRedisCell imports a theoretical arrival time in nanoseconds, which is how redis-cell stores
 // it: the module is not built here. It lets events pass when CL.THROTTLE would have.
 func TestRedisCell(t *testing.T) {
