@@ -43,8 +43,9 @@ func TestStored(t *testing.T) {
 				fmt.Sprintf(`{"ns":%q,"key":%q,%s}`, ns, key, more))
 		}
 		for _, of := range []struct{ ns, key string }{{"sms", "{188}:hi"}, {"wide", "188"}} {
-			post("add", of.ns, of.key, fmt.Sprintf(`"n":3,"ts":%d`, now))
-			post("add", of.ns, of.key, fmt.Sprintf(`"ts":%d`, now-2000))
+			const limit = `"limits":[{"window":"1m","max":50}]`
+			post("acquire", of.ns, of.key, fmt.Sprintf(`"n":3,"ts":%d,%s`, now, limit))
+			post("acquire", of.ns, of.key, fmt.Sprintf(`"ts":%d,%s`, now-2000, limit))
 		}
 		post("distinct", "sms", "{188}:hi", `"values":["a","b"],"window":"1h"`)
 		post("distinct", "few", "v", `"values":["a","b","c","d","e","f"],"window":"1h"`)
