@@ -231,7 +231,8 @@ func TestFaults(t *testing.T) {
 		"hang":         {mode(faulty.Hang), silence, ":1\r\n", 1},
 		"slow reply":   {mode(func(p faulty) { p.Delay(time.Hour) }), silence, ":1\r\n", 1},
 		"half a reply": {mode(func(p faulty) { p.CutAfter(2) }), ":1" + end, end, 1},
-		"next reply":   {func(p faulty) <-chan struct{} { return p.SwallowNext("INCR") }, end, end, 1},
+		"next reply": {func(p faulty) <-chan struct{} { return p.SwallowNext("INCR") },
+			end, end, 1},
 		"half the next": {func(p faulty) <-chan struct{} { return p.CutNext("INCR", 2) },
 			":1" + end, end, 1},
 		"matching reply": {func(p faulty) <-chan struct{} {
