@@ -10,8 +10,8 @@ const ImportedNamespace = "@imported"
 
 // Imports reports whether an operation counts what another limiter has counted: it counts a mark
 // beside the keys.
-func (o *Op) Imports() bool {
-	return len(o.Checks) > 1 && slices.ContainsFunc(o.Checks, func(c Check) bool {
+func (op *Op) Imports() bool {
+	return len(op.Checks) > 1 && slices.ContainsFunc(op.Checks, func(c Check) bool {
 		return IsImported(c.NS)
 	})
 }

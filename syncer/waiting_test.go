@@ -175,6 +175,48 @@ func TestALateLoadIsNoFailure(t *testing.T) {
 	})
 }
 
+// silentPart is a store that loads nothing of partition 0.
+type silentPart struct {
+	*embedded.Store
+	failed atomic.Int64
+}
+
+func (s *silentPart) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	for _, r := range rounds {
+		if r.Aside && r.Partition == 0 {
+			r.Err = faultstore.ErrLost
+			s.failed.Add(1)
+			continue
+		}
+		s.Store.Exchange(ctx, []*syncer.Round{r})
+	}
+}
+
+// TestUnreadablePartOfAStoreThatAnswers counts the loads of a partition that have to fail in a row
+// before it counts as unreadable while the store answers others: it may only have paused twice.
+func TestUnreadablePartOfAStoreThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &silentPart{Store: embedded.New(embedded.Options{})}
+		place := twotier.Placement{Partitions: 2}
+		// Without its list of keys, every key is loaded.
+		c := open(t, syncer.Options{Store: struct{ syncer.Store }{store}, Placement: place})
+		ctx, stop := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		others.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				count(t, c, keyIn(place, 1, fmt.Sprint(i, "-")), 1000)
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+		res := do(t, c, counting(keyIn(place, 0, "k")))
+		stop()
+		others.Wait()
+		if got := store.failed.Load(); got != 4 || !res.Degraded {
+			t.Errorf("%d loads failed, want 4: %+v", got, res)
+		}
+	})
+}
+
 // TestFullStoreIsRead reads keys at their limit from a store that refuses to write.
 func TestFullStoreIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

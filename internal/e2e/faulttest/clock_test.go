@@ -89,7 +89,8 @@ func TestFault18ClockSteps(t *testing.T) {
 			t.Fatalf("%s: the clock went back from %d to %d", what, last, at)
 		}
 		last = at
-		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1,
+			Limits: []twotier.Limit{{Window: 1000, Max: 9}}}}}
 		var res twotier.Result
 		if err := n.Do(t.Context(), &op, &res); err != nil {
 			t.Fatalf("%s: %v", what, err)

@@ -91,7 +91,8 @@ func TestFault25TimeLies(t *testing.T) {
 						want = `"allowed":false`
 					}
 				}
-				b.node.MustPost("/v1/add", `{"key":"now","ack":"redis"}`)
+				b.node.MustPost("/v1/acquire",
+					`{"key":"now","ack":"redis","limits":[{"window":"1m","max":5}]}`)
 				b.inTime("now")
 				b.proxy.ShiftTime(0)
 				doubting(b.node, false)
