@@ -96,13 +96,15 @@ func TestBacktestOfACluster(t *testing.T) {
 	c.backtestInRedis(keys)
 }
 
-// count counts events of a key through a node, at a given time unless that is zero.
+// count counts events of a key, to the millisecond, through a node, at a given time unless that is
+// zero.
 func (c *cluster) count(i int, ns, key string, n int, at time.Time) {
 	ts := ""
 	if !at.IsZero() {
 		ts = fmt.Sprintf(`,"ts":%d`, at.UnixMilli())
 	}
-	c.Nodes[i%3].MustPost("/v1/add", fmt.Sprintf(`{"ns":%q,"key":%q,"n":%d%s}`, ns, key, n, ts))
+	c.Nodes[i%3].MustPost("/v1/acquire", fmt.Sprintf(
+		`{"ns":%q,"key":%q,"n":%d%s,"limits":[{"window":"24h","max":64}]}`, ns, key, n, ts))
 }
 
 // judgeBacktest compares a backtest of the proposed rules with the events of keys 0 and 2, and of
