@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -162,4 +163,91 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 			runtime.KeepAlive(m)
 		}
 	})
+}
+
+// warmAll reads the keys of these adds, so that none of them is cold.
+func warmAll(c *syncer.Counter, ops []twotier.Op, res []twotier.Result) {
+	reads := slices.Clone(ops)
+	for i := range reads {
+		reads[i].Kind, reads[i].Checks = twotier.Count, slices.Clone(reads[i].Checks)
+		reads[i].Checks[0].Limits = limits(60_000, 0)
+	}
+	c.DoAll(context.Background(), reads, res)
+}
+
+// BenchmarkAddsAmong adds to, or acquires, random keys out of this many, 1,000 per call and one by
+// one. Time stands still and nothing is flushed.
+func BenchmarkAddsAmong(b *testing.B) {
+	for _, keys := range []int{10_000, 1_000_000, 4_000_000} {
+		clk := &clock{now: t0}
+		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now,
+			MaxMemory: 4 << 30, FlushInterval: time.Hour})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := c.Open(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			done, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = c.Close(done) // there is no need to flush
+		})
+		const batch = 1000
+		ops, res, names := make([]twotier.Op, batch), make([]twotier.Result, batch),
+			make([][16]byte, batch)
+		for i := range ops {
+			ops[i].Checks = []twotier.Check{{Key: names[i][:], N: 1}}
+		}
+		for key := range keys / batch {
+			for i := range names {
+				copy(names[i][:], fmt.Sprintf("%016x", key*batch+i))
+			}
+			c.DoAll(context.Background(), ops, res)
+			warmAll(c, ops, res)
+		}
+		rnd := rand.New(rand.NewPCG(1, 1))
+		draw := func() {
+			for i := range names {
+				copy(names[i][8:], fmt.Sprintf("%08x", rnd.IntN(keys)))
+			}
+		}
+		// measure also reports the lower quartile of all calls, which does not depend on whether
+		// other processes want the core.
+		measure := func(b *testing.B, call func()) {
+			var took []float64
+			for i := range b.N {
+				if i%batch == 0 {
+					b.StopTimer()
+					draw()
+					b.StartTimer()
+					start := time.Now()
+					call()
+					took = append(took, float64(time.Since(start).Nanoseconds())/batch)
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(took[len(took)/4], "quartile-ns/op")
+		}
+		b.Run(fmt.Sprintf("keys=%d/batches", keys), func(b *testing.B) {
+			measure(b, func() { c.DoAll(context.Background(), ops, res) })
+		})
+		b.Run(fmt.Sprintf("keys=%d/acquires", keys), func(b *testing.B) {
+			for i := range ops {
+				ops[i].Kind, ops[i].Checks[0].Limits = twotier.Acquire,
+					limits(60_000, 1<<40, 3_600_000, 1<<40)
+			}
+			measure(b, func() { c.DoAll(context.Background(), ops, res) })
+			for i := range ops {
+				ops[i].Kind, ops[i].Checks[0].Limits = twotier.Add, nil
+			}
+		})
+		b.Run(fmt.Sprintf("keys=%d/single", keys), func(b *testing.B) {
+			measure(b, func() {
+				for i := range ops {
+					_ = c.Do(context.Background(), &ops[i], &res[i])
+				}
+			})
+		})
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
 	"twotier.dev/twotier/syncer/store"
 )
@@ -124,4 +126,206 @@ func (h *handoff) finish(counter string) {
 // them.
 func (h *handoff) includesKey(hash uint32, ns, key []byte) bool {
 	return h.ownership.isSealed() && rounds.AnyHasKey(h.rounds, hash, ns, key)
+}
+
+// accept takes over the counts and the unsent rounds of another counter. owned means that this
+// counter has already begun to decide.
+func (h *handoff) accept(o *Handoff, owned bool) {
+	h.store.BeginGeneration()
+	// Rounds from an earlier turn as owner may be left here, and the other counter may have read
+	// some of their counts from the store.
+	h.outbox.MaybeSent = h.outbox.MaybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
+		!h.outbox.IsEmpty()
+	if o.Epoch != 0 {
+		h.reconcile(o, owned)
+	}
+	h.cutResets(o.Rounds)
+	for _, r := range o.Rounds {
+		h.acceptRound(r, time.Now().Add(-o.UnflushedAge))
+	}
+	if h.outbox.IsEmpty() { // all of them had been taken over before, and the store has them
+		h.outbox.MaybeSent = false
+	}
+	h.adoptLoans(o.Loans)
+}
+
+// reconcile takes over another counter's counts, given the store's last report to this one.
+func (h *handoff) reconcile(o *Handoff, owned bool) {
+	reported := rounds.StoreVersion{Epoch: o.Epoch, Version: o.Version, Quieted: o.Quieted,
+		LastChange: o.LastChange}
+	switch {
+	case h.restoration.active():
+		h.restoration.alsoRestore(o.Epoch, o.Keys)
+	case !h.store.IsKnown() || h.store.Reported.Epoch == o.Epoch:
+		late := h.store.IsKnown() && (h.store.Reported.Version > o.Version ||
+			h.store.Reported.Quieted > o.Quieted)
+		if late || owned { // the other counter's counts may be out of date
+			markCold(o.Keys)
+		}
+		if !late {
+			h.store.SetReported(reported)
+		}
+		h.installAll(o.Keys)
+	case o.Epoch > h.store.Reported.Epoch: // only the other counter has found a loss
+		h.restoration.restoreAll(reported)
+		h.installAll(h.unknownKeys(o.Keys, nil))
+	default:
+		h.restoreOlder(o)
+	}
+}
+
+// restoreOlder restores the counts of another counter that has not noticed a loss. Most of these
+// keys are not in memory here. Until they are restored, decisions have only those counts to rely
+// on.
+func (h *handoff) restoreOlder(o *Handoff) {
+	// Counts that were only loaded may be lost as well, before the restoration has begun.
+	job := &republish{StoreVersion: h.store.Latest(), after: o.Epoch}
+	fresh := h.unknownKeys(o.Keys, &job.keys)
+	h.installAll(fresh)
+	for i := range fresh {
+		k := &fresh[i]
+		if at := h.keys.Find(h.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
+			job.refs = append(job.refs, at)
+		} else {
+			job.keys = append(job.keys, *k)
+		}
+	}
+	for _, r := range o.Rounds {
+		r.Acked = 0 // the sequence belongs to the previous epoch
+	}
+	h.restoration.begin(job)
+}
+
+// unknownKeys returns the keys that are not in memory. It appends the others to known unless that
+// is nil.
+func (h *handoff) unknownKeys(keys []KeyState, known *[]KeyState) (fresh []KeyState) {
+	for i := range keys {
+		k := &keys[i]
+		switch {
+		case h.keys.Find(h.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key) == 0:
+			fresh = append(fresh, *k)
+		case known != nil:
+			*known = append(*known, *k)
+		}
+	}
+	return fresh
+}
+
+// markCold marks keys that have to be read again before a decision relies on them. If the store
+// loses everything, their counts are nevertheless restored.
+func markCold(keys []KeyState) {
+	for i := range keys {
+		keys[i].Cold = true
+	}
+}
+
+func (h *handoff) installAll(keys []KeyState) {
+	for i := range keys {
+		h.install(&keys[i])
+	}
+}
+
+// install takes over another counter's counts of a key.
+func (h *handoff) install(k *KeyState) {
+	hash := h.keys.Names.Hash(k.NS, k.Key)
+	at := h.keys.Find(hash, k.NS, k.Key)
+	if at != 0 && k.Cold {
+		h.keepLarger(hash, h.keys.EntryAt(at), k.Buckets)
+		return
+	}
+	if at == 0 {
+		words := keys.Words(k.NS, k.Key)
+		if !h.budget.ensureRoom(words, h.keys.Clock.Second()) {
+			return // the key can be loaded from the store
+		}
+		at = h.keys.InsertCold(hash, k.NS, k.Key)
+	}
+	e := h.keys.EntryAt(at)
+	if !h.resetting(hash, e) {
+		learnExact(e, k.Buckets)
+		h.applyLoaded(e, k.Buckets)
+		h.logs.take(h.shared, k.NS, k.Key)
+		e.SetRewrite(!e.IsValues())
+		e.SetNeedsRead(!e.IsValues())
+	}
+	if k.Cold {
+		e.SetFlags(keys.FlagCold)
+	}
+}
+
+// keepLarger takes over another counter's counts of a key that both have to read again: for each
+// stretch of time, the larger of the two. If the store loses the key before that, this is what it
+// would hold once each had restored its counts.
+func (h *handoff) keepLarger(hash uint32, e keys.Entry, known []store.Bucket) {
+	if h.resetting(hash, e) {
+		return
+	}
+	if e.IsValues() {
+		h.keys.MergeSyncedValues(e, cellsOf(known))
+		return
+	}
+	l, have := h.keys.Ladder(e), cellsOf(h.appendSynced(nil, e))
+	for _, c := range leaparray.MissingCells(cellsOf(known), have) {
+		h.keys.AddSynced(e, l, c.Stretch, c.N)
+	}
+}
+
+// cellsOf returns the cells of some buckets.
+func cellsOf(buckets []store.Bucket) []leaparray.Cell {
+	cells := make([]leaparray.Cell, len(buckets))
+	for i := range buckets {
+		cells[i] = leaparray.Cell{Stretch: buckets[i].Stretch, N: buckets[i].N}
+	}
+	return cells
+}
+
+// cutResets queues unsent resets before the rounds that are about to be taken over, if those count
+// the same keys. A later reset would delete the other counter's newer counts, which are
+// acknowledged, while the reset is not.
+func (h *handoff) cutResets(before []*store.Round) {
+	resets := h.newRound()
+	for _, r := range before {
+		for i := range r.Keys {
+			k := &r.Keys[i]
+			at := h.keys.Find(h.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
+			if at == 0 {
+				continue
+			}
+			e := h.keys.EntryAt(at)
+			if e.HasFlag(keys.FlagReset) && !e.HasFlag(keys.FlagBusy|keys.FlagParked) {
+				if resets.Full() {
+					h.queueResets(resets)
+					resets = h.newRound()
+				}
+				h.flushing.addEntry(resets, at, e, false)
+			}
+		}
+	}
+	h.queueResets(resets)
+}
+
+// queueResets queues a round of cutResets, unless it is empty.
+func (h *handoff) queueResets(resets *rounds.Round) {
+	if h.flushing.seal(resets) {
+		h.loads.PutBack(resets, false)
+		h.detach(resets)
+		h.outbox.Queue = append(h.outbox.Queue, resets)
+	}
+}
+
+// acceptRound takes over a round of another counter, unless it was taken over before. None of its
+// counts is older than since.
+func (h *handoff) acceptRound(from *store.Round, since time.Time) {
+	r := rounds.Adopt(from)
+	if !h.outbox.QueueImport(r, since) {
+		return
+	}
+	r.Partition, r.Most = h.id, h.mostKeys
+	for i := range r.Parts {
+		k := &r.Parts[i]
+		k.Ref, k.Hash = 0, h.keys.Names.Hash(k.NS, k.Key)
+		k.TTL = h.keys.Names.Of(k.NS).TTL
+	}
+	h.includePending(r)
+	h.reportOwed()
 }

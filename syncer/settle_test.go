@@ -5,12 +5,92 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
+
+// exhaust counts in ever more buckets, at decreasing times from now on, until there is no memory
+// for another. The store must be down.
+func exhaust(t *testing.T, c *syncer.Counter, now int64) {
+	t.Helper()
+	countNew := func(key, ts int64) error {
+		op := twotier.Op{TS: ts, Checks: []twotier.Check{{Key: fmt.Append(nil, "new-", key), N: 1}}}
+		return c.Do(t.Context(), &op, new(twotier.Result))
+	}
+	keys := int64(0)
+	for countNew(keys, now) == nil {
+		keys++
+	}
+	for i := range int64(2_000_000) {
+		err := countNew(i%keys, now-i/keys*1000)
+		if errors.Is(err, twotier.ErrOverload) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("there is still memory")
+}
+
+// TestConfirmNeedsNoMemory: memory is used up between a reservation and its confirmation. The
+// reservation is counted nevertheless, because other nodes may have counted their part by then.
+func TestConfirmNeedsNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := faulty(t, faultstore.Mix{})
+		store.SetDown(true)
+		c := open(t, syncer.Options{Store: store, Now: (&clock{now: t0}).Now,
+			Placement: twotier.Placement{Partitions: 1}, MaxMemory: 256 << 10})
+		add(t, c, "known", 1, 0)
+		op := *acquireOp("known", 5, 10)
+		op.TS, op.Reserve = t0, "id"
+		op.Checks = append(op.Checks, acquireOp("unknown", 7, 10).Checks...)
+		if res := do(t, c, op); !res.Allowed {
+			t.Fatalf("%+v", res)
+		}
+		exhaust(t, c, t0)
+		if err := c.Confirm(t.Context(), &op); err != nil {
+			t.Errorf("Confirm: %v", err)
+		}
+		for key, want := range map[string]int64{"known": 6, "unknown": 7} {
+			if got := count(t, c, key, 3_600_000); got != want {
+				t.Errorf("%s: counted %d, want %d", key, got, want)
+			}
+		}
+		if err := c.Confirm(t.Context(), &op); !errors.Is(err,
+			twotier.ErrUnavailable) {
+			t.Errorf("confirmed twice: %v", err)
+		}
+		store.SetDown(false)
+	})
+}
+
+// TestConfirmAfterCloseLeavesTheReservation: a confirmation that counts nothing must not be taken
+// for a repeated one.
+func TestConfirmAfterCloseLeavesTheReservation(t *testing.T) {
+	c := open(t, syncer.Options{})
+	op := *acquireOp("k", 5, 10)
+	op.Reserve = "id"
+	if res := do(t, c, op); !res.Allowed {
+		t.Fatalf("%+v", res)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.Confirm(t.Context(), &op); !errors.Is(err,
+			twotier.ErrClosed) {
+			t.Errorf("Confirm: %v", err)
+		}
+	}
+	if !c.Undo(&op) {
+		t.Error("the reservation is gone")
+	}
+}
 
 // divided are two counters over one store, each of which takes itself for the owner of every key.
 type divided struct {
@@ -161,5 +241,48 @@ func (d *divided) flush(side int, list []*heldOnce) {
 	flush(d.t, d.sides[side])
 	for _, h := range list {
 		h.unflushed = h.unflushed && h.maker != side
+	}
+}
+
+// TestLateAcquireAfterTakingBack takes back the newest event of a key before or after it is
+// flushed, and the store may lose the flushed counts. A window further back is as full as before,
+// for this counter and for one that starts with the store's counts.
+func TestLateAcquireAfterTakingBack(t *testing.T) {
+	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
+		t.Run(name, func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, false) })
+		t.Run(name+", and a loss", func(t *testing.T) {
+			testLateAcquireAfterTakingBack(t, flushes, true)
+		})
+	}
+}
+
+func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
+	store, one := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})
+	l := limits(10_000, 10)
+	acquire(t, c, "k", 10, 0, l)
+	flush(t, c)
+	// The next event pushes out earlier buckets; this is the remainder of the finest level.
+	clk.set(t0 + 50_000)
+	add(t, c, "k", 1, 0)
+	flush(t, c)
+	clk.set(t0 + 100_000)
+	add(t, c, "k", 1, 0)
+	if flushes {
+		flush(t, c)
+	}
+	add(t, c, "k", -1, 0)
+	flush(t, c)
+	if loses {
+		store.Flush()
+		add(t, c, "another", 1, 0) // this tells the counter of the loss
+		flush(t, c)
+	}
+	for _, counter := range []*syncer.Counter{c,
+		open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})} {
+		if acquire(t, counter, "k", 1, t0, l).Allowed {
+			t.Error("an 11th event was admitted at a moment whose window holds 10")
+		}
 	}
 }
