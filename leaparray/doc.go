@@ -19,10 +19,10 @@
 // While fewer than Ladder.ExactEvents events are newer than an event, it keeps its millisecond,
 // however old it is. A limit of at most ExactEvents is then decided exactly as by a log of
 // timestamps: if a window reaches no further back than the oldest of these events, it is exact; if
-// it reaches further back, it has at least ExactEvents of them. A key that receives ExactEvents
-// events within the finest width stops keeping milliseconds, and begins again once as much time has
-// passed with fewer. A key without such a limit uses the ladder's Blurred, in which no event keeps
-// its millisecond.
+// it reaches further back, it has at least ExactEvents of them. A millisecond folds into its bucket
+// once ExactEvents events are later than the bucket, so a busy key has at most the milliseconds of
+// about two buckets besides. A key without such a limit uses the ladder's Blurred, in which no
+// event keeps its millisecond.
 //
 // # Memory
 //

@@ -188,12 +188,12 @@ func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64, folded b
 
 // stuck reports whether a cell has no place even after makeRoom has done all it can.
 func (v *View) stuck(c Counter, s Stretch, tries int) bool {
-	return tries > 1 && v.Ladder.pushesOut(c, s)
+	return tries > 2 && v.Ladder.pushesOut(c, s)
 }
 
 // makeRoom makes room for a cell: in a new block, or by folding. The second fold includes every
-// cell that is old enough. It returns how many events were dropped, and whether the counters
-// folded.
+// bucket that is old enough, the third one every cell. It returns how many events were dropped, and
+// whether the counters folded.
 func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64,
 	tries int) (dropped int64, folded bool) {
 	switch {
@@ -204,6 +204,8 @@ func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64,
 		return 0, false
 	case tries == 0:
 		return v.Fold(a, v.ExactFrom()), true
+	case tries == 1:
+		return v.foldBoth(a, maxMoment, v.ExactFrom()), true
 	default:
 		return v.Fold(a, maxMoment), true
 	}
@@ -232,18 +234,23 @@ func (l *Ladder) pushesOut(c Counter, s Stretch) bool {
 // Both counters fold at the same time: if one takes back counts of the other, and only the first
 // folded, a window could seem to have fewer events than it has.
 func (v *View) Fold(a Allocator, exactFrom int64) (dropped int64) {
+	return v.foldBoth(a, exactFrom, exactFrom)
+}
+
+// foldBoth is Fold with a moment of its own for the cells of a millisecond.
+func (v *View) foldBoth(a Allocator, bucketsTo, momentsTo int64) (dropped int64) {
 	for _, c := range []*Counter{&v.A, &v.B} {
-		dropped += v.fold(c, a, exactFrom)
+		dropped += v.fold(c, a, bucketsTo, momentsTo)
 	}
 	return dropped
 }
 
-func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
+func (v *View) fold(c *Counter, a Allocator, bucketsTo, momentsTo int64) (dropped int64) {
 	if len(*c) == 0 {
 		return 0
 	}
 	var buffer [sweepBuffer]Cell
-	f := folding{ages: v.Ladder.ages(v.Now), exactFrom: exactFrom}
+	f := folding{v.Ladder.ages(v.Now), bucketsTo, momentsTo, 0}
 	for _, m := range f.takeForeign(*c, f.takeSparse(*c, f.takeRings(*c, buffer[:0]))) {
 		more, _ := v.Put(c, a, m.Stretch, m.N)
 		dropped += more
@@ -255,14 +262,23 @@ func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
 // a list. The list is not a field, so it needs no memory from the heap.
 type folding struct {
 	ages
-	exactFrom, dropped int64
+	bucketsTo, momentsTo int64 // what buckets, and cells of a millisecond, fold into ends by then
+	dropped              int64
 }
 
 // folds returns the bucket that a cell folds into, and whether it folds. The bucket is zero if the
 // cell has left every window.
 func (f *folding) folds(s Stretch) (into Stretch, ok bool) {
 	into, due := f.ages.foldTarget(s)
-	return into, due && into.End() <= f.exactFrom
+	return into, due && into.End() <= f.end(s.Width)
+}
+
+// end is by when the bucket ends that a cell of some width may fold into.
+func (f *folding) end(width int64) int64 {
+	if width == 1 {
+		return f.momentsTo
+	}
+	return f.bucketsTo
 }
 
 // move adds n events that were taken to the bucket that they fold into.
@@ -318,7 +334,7 @@ func (f *folding) takeSparse(c Counter, list []Cell) []Cell {
 // All words in the bucket that one of them folds into follow it, and fold into the same bucket.
 func (f *folding) takeWords(c Counter, first int, words []uint64, list []Cell) ([]Cell, int) {
 	kept, at, sum := 0, 0, int64(0)
-	for at < len(words) && endOf(words[at]) <= f.exactFrom {
+	for at < len(words) && endOf(words[at]) <= f.end(f.width[kindOf(words[at])]) {
 		into, ok := f.folds(f.stretchOf(words[at]))
 		if !ok {
 			words[kept] = words[at]

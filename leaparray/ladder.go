@@ -28,6 +28,10 @@ const (
 // fold at a time.
 const slack = 32
 
+// mostInBuckets is how many cells of a millisecond two buckets of the finest level may have: the
+// one with the oldest exact event, and the one of the present.
+const mostInBuckets = 2000
+
 // maxSpan is the longest span of a level.
 const maxSpan = 10 * 366 * 24 * time.Hour
 
@@ -116,6 +120,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		l.most += max(leastCrowded, int(l.count[i])/2)
 		total += lv.Count
 	}
+	l.most += int(min(2*levels[0].Width.Milliseconds(), mostInBuckets))
 	if total > MaxTotal {
 		return nil, fmt.Errorf("%w: %d buckets in all levels, want at most %d", ErrLadder, total,
 			MaxTotal)

@@ -40,31 +40,29 @@ func TestEarlyRefusals(t *testing.T) {
 	}
 }
 
-// TestBurstsRefuseATenthEarly counts more events at a time than keep their millisecond. A limit
-// that is small enough for those may then refuse early, as a larger one does: by at most a tenth of
-// its window. It admits nothing that a log of timestamps refuses.
-func TestBurstsRefuseATenthEarly(t *testing.T) {
+// TestBurstsAreExact counts up to 300 events at a time, many within a millisecond or within the
+// finest bucket, as adds, charges or larger limits do. A limit that is small enough for the events
+// that keep their millisecond refuses nothing that a log of timestamps admits, and the reverse.
+func TestBurstsAreExact(t *testing.T) {
 	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
 	eachSeed(t, 50, func(t *testing.T, rnd *rand.Rand) {
-		window := 1000 * (1 + rnd.Int64N(int64(1)<<rnd.IntN(12)))
+		window := 200 + rnd.Int64N(int64(1000)<<rnd.IntN(12))
 		most := 1 + rnd.Int64N(leaparray.DefaultExact)
 		k, events := key{l: l, now: 1_700_000_000_000}, log{}
 		for range 40 {
 			k.now += rnd.Int64N(window)
-			for range 1 + rnd.IntN(3*leaparray.DefaultExact) {
-				k.now += rnd.Int64N(3) / 2
-				k.count(k.now, 1)
-				events = append(events, event{k.now, 1})
+			for range 1 + rnd.IntN(300) {
+				e := event{k.now + rnd.Int64N(3)/2, 1 + rnd.Int64N(2)}
+				k.now = e.at
+				k.count(e.at, e.n)
+				events = append(events, e)
 			}
-			k.shuffle(rnd)
 			for range 20 {
+				k.shuffle(rnd)
 				k.now += rnd.Int64N(window/8 + 1)
 				peak, ok := k.view().Peak(window, k.now)
-				refused := !ok || peak >= most
-				least, early := events.within(window, k.now), events.within(window*11/10, k.now)
-				if refused && early < most || !refused && least >= most {
-					t.Fatalf("%d/%dms: refused %v by %d; a log has %d in the window, %d in a "+
-						"window a tenth longer", most, window, refused, peak, least, early)
+				if n := events.within(window, k.now); !ok || (peak < most) != (n < most) {
+					t.Fatalf("%d/%dms: refused by %d; a log has %d", most, window, peak, n)
 				}
 			}
 		}

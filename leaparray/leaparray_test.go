@@ -286,8 +286,15 @@ func TestFewEventsAreDecidedAsByALog(t *testing.T) {
 		admitted := 0
 		for range 600 {
 			k.now += rnd.Int64N(pause)
-			if rnd.IntN(50) == 0 {
+			switch rnd.IntN(50) {
+			case 0:
 				k.now += rnd.Int64N(l.Span())
+			case 1: // a burst that nobody decides
+				for range rnd.IntN(3 * exact) {
+					k.count(k.now, 1)
+					events = append(events, event{k.now, 1})
+					k.now += rnd.Int64N(2)
+				}
 			}
 			want, got := true, true
 			for _, m := range limits {
@@ -476,40 +483,40 @@ func TestCellsOfAnotherLadder(t *testing.T) {
 	})
 }
 
-// TestBusyKeysKeepNoMilliseconds counts 10,000 events a second, and then one a second.
-func TestBusyKeysKeepNoMilliseconds(t *testing.T) {
+// TestBusyKeysKeepFewMilliseconds counts 10,000 events a second, and then one a second.
+func TestBusyKeysKeepFewMilliseconds(t *testing.T) {
 	l := ladder(t, 64, leaparray.Level{Width: 100 * ms, Count: 100},
 		leaparray.Level{Width: second, Count: 100})
 	k := key{l: l, now: 1_700_000_000_000}
-	moments := func() (n int64) {
+	moments := func() (cells, events int64) {
 		for s, c := range k.cells() {
 			if s.Width == 1 {
-				n += c
+				cells, events = cells+1, events+c
 			}
 		}
-		return n
+		return cells, events
 	}
 	for i := range 20_000 {
 		k.now = 1_700_000_000_000 + int64(i)/10
-		k.count(k.now, 1)
-		if n := moments(); i%100 == 0 && n > 64 {
-			t.Fatalf("%d events keep their millisecond after %d", n, i)
+		if k.count(k.now, 1); k.view().HasSpareMoments() {
+			k.fold(k.exactFrom())
+		}
+		if n, _ := moments(); i%100 == 0 && n > 2*64+32+100 {
+			t.Fatalf("%d cells of a millisecond after %d events", n, i)
 		}
 	}
-	was := moments()
-	for i := range 10 {
-		k.now += 1000
-		k.count(k.now, 1)
-		if n := moments(); n != was+int64(i)+1 {
-			t.Errorf("%d events later %d keep their millisecond, %d before", i+1, n, was)
-		}
-	}
-	for range 64 {
+	for range 100 {
 		k.now += 1000
 		k.count(k.now, 1)
 	}
-	if was = moments(); !k.count(k.now-80_000, 1) || moments() != was {
-		t.Error("a late event with 64 newer ones keeps its millisecond")
+	k.fold(k.exactFrom())
+	if _, n := moments(); n != 64 {
+		t.Errorf("once folded, %d events keep their millisecond", n)
+	}
+	if _, was := moments(); k.count(k.now-80_000, 1) {
+		if _, n := moments(); n != was {
+			t.Error("a late event with 64 newer ones keeps its millisecond")
+		}
 	}
 }
 

@@ -217,32 +217,33 @@ func sumSince(buckets, moments []uint64, sum, from int64) (n int64) {
 // maxMoment is later than all moments.
 const maxMoment = int64(math.MaxInt64)
 
-// HasSpareMoments reports whether so many cells of a millisecond are older than the exact events
-// that folding them is worth it.
+// HasSpareMoments reports whether a counter has so many cells of a millisecond that are older than
+// the exact events, and whose bucket is over, that folding them is worth it.
 func (v View) HasSpareMoments() bool {
-	n := 0
-	for _, c := range [2]Counter{v.A, v.B} {
-		if len(c) > 0 {
-			n += c.sparseLen() - c.bucketLen()
-		}
-	}
-	return n > 2*int(v.Ladder.exact)+slack
-}
-
-// KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many
-// events as need theirs are later, or came within the finest width before it.
-func (v View) KeepsMillisecond(ts int64) bool {
 	l := v.Ladder
 	if l.exact == 0 {
 		return false
 	}
-	from := ts - l.width[0] + 1
-	n, _, ok := v.sumAfter(from, ts)
-	if !ok {
-		return v.upperBound(from, ts) < l.exact &&
-			l.countNewer(v.A, ts)+l.countNewer(v.B, ts) < l.exact
+	all, spare := 0, false
+	for _, c := range [2]Counter{v.A, v.B} {
+		if len(c) == 0 {
+			continue
+		}
+		_, moments := l.sparseParts(c)
+		all += len(moments)
+		if newest := len(moments) - int(l.exact); newest >= slack {
+			into := l.BucketAfter(endOf(moments[slack-1]) - 1)
+			spare = spare || into.Start < endOf(moments[newest])
+		}
 	}
-	return n < l.exact
+	return spare && all > 2*int(l.exact)+slack
+}
+
+// KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many
+// events as need theirs are certainly later.
+func (v View) KeepsMillisecond(ts int64) bool {
+	l := v.Ladder
+	return l.exact > 0 && l.countNewer(v.A, ts)+l.countNewer(v.B, ts) < l.exact
 }
 
 // countNewer returns how many events are certainly newer than a moment.

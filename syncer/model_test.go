@@ -143,6 +143,8 @@ func (w *world) step() {
 		w.add()
 	case n < 50:
 		w.acquire()
+	case n < 52 && w.two == nil:
+		w.burst()
 	case n < 60:
 		w.stepValues()
 	case n < 67:

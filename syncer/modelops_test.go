@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ func (w *world) ask(k *truth, limits []twotier.Limit) {
 // log records that an event was counted. It is exact if a limit needed that and the counter
 // certainly still has the key in memory.
 func (w *world) log(k *truth, ts, n int64) {
-	exact := k.asked.starts == w.starts && w.now() < k.asked.at+keptFor
+	exact := k.asked.starts == w.starts && w.now() < k.asked.at+keptFor && w.plan.memory == 0
 	k.log = append(k.log, event{ts: ts, n: n, exact: exact})
 }
 
@@ -52,7 +53,7 @@ type event struct {
 	shaky, lost bool
 }
 
-// keptFor is less time than a key stays in memory, in milliseconds.
+// keptFor is less time than a key stays in memory that has room for it, in milliseconds.
 const keptFor = 1000
 
 // lose makes the store lose everything, or go back in time. Earlier rounds may arrive afterwards.
@@ -212,15 +213,37 @@ func (w *world) amount() int64 {
 	return edges[w.rnd.IntN(len(edges))]
 }
 
+// add counts events of a free key.
 func (w *world) add() {
 	key := w.key("free")
-	k := w.truth(key)
 	c, own := w.actor()
 	ts, is := w.moment()
-	n := w.amount()
+	w.addTo(c, own, key, ts, is, w.amount())
+}
+
+// burst counts up to twice as many events as keep their millisecond, without asking a limit, and
+// asks the narrowest limit of their key when they leave its window.
+func (w *world) burst() {
+	key := w.key("limited")
+	w.acquireOf(w.c, true, []string{key})
+	for range 1 + w.rnd.IntN(4) {
+		w.addTo(w.c, true, key, 0, w.now(), 1+w.rnd.Int64N(int64(w.plan.exact)/2+1))
+		time.Sleep(time.Duration(w.rnd.IntN(40)) * time.Millisecond)
+	}
+	window, width := w.truth(key).limits[0].Window, w.ladder.Width(0)
+	time.Sleep(time.Duration(window-w.rnd.Int64N(min(window, width)+1)) * time.Millisecond)
+	for range 4 {
+		w.acquireOf(w.c, true, []string{key})
+		time.Sleep(time.Duration(w.rnd.Int64N(width/4+1)) * time.Millisecond)
+	}
+}
+
+// addTo counts n events of a key at a moment.
+func (w *world) addTo(c *syncer.Counter, own bool, key string, ts, is, n int64) {
+	k := w.truth(key)
 	op := twotier.Op{Kind: twotier.Add, TS: ts, Checks: []twotier.Check{{N: n}}}
 	var res twotier.Result
-	if w.rnd.IntN(6) == 0 && w.two == nil && !w.plan.rewinds {
+	if w.rnd.IntN(6) == 0 && w.two == nil && !w.plan.rewinds && k.limits == nil {
 		w.takeBack(key, k, &op)
 		return
 	}
@@ -252,9 +275,6 @@ func (w *world) bounce() {
 
 func (w *world) acquire() {
 	c, own := w.actor()
-	ts, is := w.moment()
-	op := twotier.Op{Kind: twotier.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0,
-		Charge: w.rnd.IntN(20) == 0, DryRun: w.rnd.IntN(20) == 0}
 	var keys []string
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
 		key := w.key("limited")
@@ -262,6 +282,15 @@ func (w *world) acquire() {
 			key = keys[0]
 		}
 		keys = append(keys, key)
+	}
+	w.acquireOf(c, own, keys)
+}
+
+func (w *world) acquireOf(c *syncer.Counter, own bool, keys []string) {
+	ts, is := w.moment()
+	op := twotier.Op{Kind: twotier.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0,
+		Charge: w.rnd.IntN(20) == 0, DryRun: w.rnd.IntN(20) == 0}
+	for _, key := range keys {
 		op.Checks = append(op.Checks, w.check(key))
 	}
 	if w.two != nil {
@@ -275,7 +304,9 @@ func (w *world) acquire() {
 		return
 	}
 	for i, key := range keys {
-		if k := w.truth(key); len(k.log) > 0 { // else it may still be unknown
+		k := w.truth(key)
+		alive := func(e event) bool { return e.ts > w.now()-w.ladder.Span() }
+		if slices.ContainsFunc(k.log, alive) && !res.Degraded { // else it may have no entry
 			w.ask(k, op.Checks[i].Limits)
 		}
 	}
@@ -368,10 +399,9 @@ func (w *world) judge(op *twotier.Op, keys []string, res *twotier.Result) {
 	}
 }
 
-// exact reports whether a limit of a key is decided exactly at a moment: unless the key was once so
-// busy that it kept no milliseconds, or no limit as large was asked of it, or the store has lost
-// some of it, or so many events are later that the window's events no longer keep their
-// milliseconds.
+// exact reports whether a limit of a key is decided exactly at a moment: unless no limit as large
+// was asked of it, or the store has lost some of it, or so many events are later that the window's
+// events no longer keep their milliseconds.
 func (w *world) exact(k *truth, limit *twotier.LimitResult, at int64) bool {
 	if limit.Max > int64(w.plan.exact) || w.two != nil {
 		return false
@@ -383,8 +413,7 @@ func (w *world) exact(k *truth, limit *twotier.LimitResult, at int64) bool {
 		return false
 	}
 	for _, e := range k.log {
-		near, _ := k.between(e.ts-w.ladder.Width(0), e.ts+w.ladder.Width(0), e.ts+aheadMS)
-		if near >= int64(w.plan.exact) || e.shaky || !e.exact {
+		if e.shaky || !e.exact {
 			return false
 		}
 	}
