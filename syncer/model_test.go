@@ -34,6 +34,7 @@ type world struct {
 	jump   atomic.Int64
 	store  *embedded.Store
 	lists  *keyLists
+	resets bool // since the last loss
 	faults *faultstore.Store
 	calm   atomic.Bool     // there are no faults any more
 	image  *embedded.Image // that the store may go back to, or nil

@@ -56,8 +56,14 @@ type event struct {
 // keptFor is less time than a key stays in memory that has room for it, in milliseconds.
 const keptFor = 1000
 
-// lose makes the store lose everything, or go back in time. Earlier rounds may arrive afterwards.
+// lose makes the store lose everything, or go back in time. Earlier rounds may arrive afterwards,
+// unless a key was reset since the last loss: an empty store can't tell that a part of an earlier
+// restoration has what was reset.
 func (w *world) lose() {
+	if w.resets {
+		w.faults.Deliver()
+		w.resets = false
+	}
 	if w.image != nil && w.rnd.IntN(2) == 0 {
 		w.store.Rewind(w.image)
 	} else {
@@ -504,6 +510,7 @@ func (w *world) forget() {
 func (w *world) reset(key string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	w.resets = true
 	switch err := w.c.ResetKey(ctx, spaceOf(key), []byte(key)); {
 	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
 		return true
