@@ -3,6 +3,7 @@ package ownership_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,5 +175,208 @@ func TestStandstillAlone(t *testing.T) {
 		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); h.Later {
 			t.Errorf("holdings %+v", h)
 		}
+	})
+}
+
+// TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
+// again at once; if not, it asks others for them.
+func TestSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.nodes[0]
+		c.fill()
+		a.Suspend()
+		if a.HeldCount() != 0 || len(c.deciders(0)) != 0 {
+			t.Error("decides while it is suspended")
+		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later ||
+			h.Held != nil {
+			t.Errorf("holdings %+v: another might begin with what the store has", h)
+		}
+		located := make(chan error)
+		go func() { _, err := a.Locate(t.Context(), 0); located <- err }()
+		time.Sleep(time.Second)
+		a.Resume()
+		if err := <-located; err != nil || a.HeldCount() != partitions {
+			t.Errorf("%v, %d partitions are held", err, a.HeldCount())
+		}
+		a.Suspend()
+		a.inRedis.Store(true)
+		a.DiscardSuspended()
+		a.WakeWaiters()
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
+			t.Errorf("in Redis: %v", err)
+		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later {
+			t.Errorf("holdings %+v: another might decide beside those that count in Redis", h)
+		}
+		a.inRedis.Store(false)
+		a.Resume()
+		c.settle(a)
+		if _, moves := a.Figures(); moves.FromStore != 2*partitions {
+			t.Errorf("%+v: the partitions are held at once after the mode has changed", moves)
+		}
+	})
+}
+
+// TestAnAbortedChangeKeepsWhatIsBeingHandedOver aborts a change of mode that began while partitions
+// move. One node decides about each of them, with all its keys, whichever of the two resumes first
+// and however much the taker could still report.
+func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		takerLate time.Duration // delay of its suspension after the giver's
+		first     int           // which node continues first
+		cut       bool          // the giver can't be reached while the mode changes
+	}{
+		"both at once":       {0, 0, false},
+		"the taker later":    {50 * time.Millisecond, 0, false},
+		"the taker first":    {0, 1, false},
+		"no word meanwhile":  {0, 0, true},
+		"no word, the other": {30 * time.Millisecond, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+				c.delay = func() time.Duration { return 20 * time.Millisecond }
+				c.agree(a, b)
+				for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
+					time.Sleep(5 * time.Millisecond)
+				}
+				a.Suspend()
+				a.cut.Store(test.cut)
+				time.Sleep(test.takerLate)
+				b.Suspend()
+				time.Sleep(300 * time.Millisecond)
+				for p := range partitions {
+					if d := c.deciders(p); len(d) > 0 {
+						t.Fatalf("partition %d is decided by %v while the mode changes", p, d)
+					}
+				}
+				a.cut.Store(false)
+				c.nodes[test.first].Resume()
+				time.Sleep(100 * time.Millisecond)
+				c.nodes[1-test.first].Resume()
+				c.settle(a, b)
+				time.Sleep(time.Minute)
+				c.checkKeys(0)
+				if _, moves := b.Figures(); moves.FromStore > 0 {
+					t.Errorf("%+v: partitions begin with what the store has", moves)
+				}
+			})
+		})
+	}
+}
+
+// TestAHolderThatIsSuspendedForLong: a node gains partitions whose holder is preparing to change
+// the mode, or begins to while they are claimed. The change takes longer than operations wait, and
+// is aborted. Nothing starts from the store, which may lack the holder's counts.
+func TestAHolderThatIsSuspendedForLong(t *testing.T) {
+	for name, before := range map[string]bool{
+		"before it is asked": true, "when it is claimed": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+				c.delay = func() time.Duration { return 20 * time.Millisecond }
+				if before {
+					a.Suspend()
+				}
+				c.agree(a, b)
+				if !before {
+					for at, _ := b.Figures(); at.Incoming == 0; at, _ = b.Figures() {
+						time.Sleep(5 * time.Millisecond)
+					}
+					time.Sleep(50 * time.Millisecond)
+					a.Suspend()
+				}
+				time.Sleep(15 * time.Second)
+				a.Resume()
+				c.settle(a, b)
+				c.checkKeys(0)
+				if _, moves := b.Figures(); moves.FromStore > 0 {
+					t.Errorf("%+v: partitions begin with what the store has", moves)
+				}
+			})
+		})
+	}
+}
+
+// TestAHolderWaitsForASlowSearch: the owner of partitions does not know their holder and has to ask
+// all others, one of which is changing its mode. The holder keeps the partitions meanwhile.
+func TestAHolderWaitsForASlowSearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		holder, owner, busy := c.nodes[0], c.nodes[1], c.nodes[2]
+		c.fill()
+		busy.Suspend()
+		owner.knows(busy)
+		time.Sleep(time.Second)
+		c.agree(c.nodes...)
+		time.Sleep(15 * time.Second)
+		if at, moves := holder.Figures(); at.Outgoing == 0 || moves.Abandoned > 0 {
+			t.Errorf("%+v, %+v: partitions were let go while their owner looks for them", at, moves)
+		}
+		busy.Resume()
+		c.settle(c.nodes...)
+		c.checkKeys(0)
+		for _, n := range c.nodes[1:] {
+			if _, moves := n.Figures(); moves.FromStore > 0 {
+				t.Errorf("%s, %+v: partitions begin with what the store has", n.self.Name, moves)
+			}
+		}
+	})
+}
+
+// TestASearchKeepsOnlyItsPartition: the owner of many partitions looks for the holder of one of
+// them and claims none. The holder keeps that one and lets the others go.
+func TestASearchKeepsOnlyItsPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		holder, owner := c.nodes[0], c.nodes[1]
+		c.fill()
+		sought := -1
+		c.holdings = func(q *ownership.HoldingsRequest) *ownership.HoldingsResponse {
+			if sought < 0 {
+				sought = q.Partitions[0]
+			}
+			a := new(ownership.HoldingsResponse)
+			if slices.Contains(q.Partitions, sought) {
+				a.Sought = []int{sought}
+			}
+			return a
+		}
+		owner.cut.Store(true)
+		holder.knows(holder, owner)
+		time.Sleep(20 * time.Second)
+		if at, moves := holder.Figures(); at.Outgoing != 1 || moves.Abandoned == 0 {
+			t.Errorf("%+v, %+v: want one partition to be kept, and the others let go", at, moves)
+		}
+	})
+}
+
+// TestAChangeDuringAHandover: the change succeeds. All counts being handed over are in the store,
+// and no node takes precedence once the mode changes back.
+func TestAChangeDuringAHandover(t *testing.T) {
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+		c.delay = func() time.Duration { return 20 * time.Millisecond }
+		c.agree(a, b)
+		for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		for _, n := range c.nodes {
+			n.Suspend()
+		}
+		for _, n := range c.nodes {
+			n.inRedis.Store(true)
+			n.DiscardSuspended()
+			n.WakeWaiters()
+			if held := n.HeldCount(); held > 0 {
+				t.Errorf("%s holds %d partitions in Redis", n.self.Name, held)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, n := range c.nodes {
+			n.inRedis.Store(false)
+			n.Resume()
+		}
+		c.settle(a, b)
 	})
 }
