@@ -2,10 +2,12 @@ package ownership
 
 import (
 	"context"
-	"maps"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -262,89 +264,113 @@ func (o *Partitions) IsSettled() bool {
 	return true
 }
 
-// FollowTable brings the phases in line with the table, and starts to take over the partitions that
-// the table newly assigns to this node. Call it when there is a new table, and periodically: it
-// also ends phases that take too long.
-func (o *Partitions) FollowTable() {
-	t := o.opt.Table()
-	gained, offers := o.applyTable(t, time.Now())
-	if len(gained) > 0 {
-		owners := o.previousOwners(t, gained)
-		o.spawn(context.Background(), func(ctx context.Context) {
-			o.takeOverFromPrevious(ctx, owners, gained)
-		})
-	}
-	for at, parts := range offers {
-		o.opt.Go(func(ctx context.Context) { o.offer(ctx, t.Member(at), parts) })
-	}
-}
+// ErrInRedis means that the cluster counts in Redis, so no node decides about a partition.
+var ErrInRedis = errors.New("the cluster counts in Redis")
 
-// applyTable changes phases according to a table. It returns the partitions to take over, and the
-// partitions to offer by the index of their new owner.
-func (o *Partitions) applyTable(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.suspended {
-		return nil, nil
-	}
-	if t != o.table {
-		o.table, o.before = t, o.table
-		maps.DeleteFunc(o.claims, func(name string, _ time.Time) bool { return t.Find(name) < 0 })
-	}
-	offers = map[int][]int{}
-	for p := range o.parts {
-		s := &o.parts[p]
-		switch assigned := t.OwnedBySelf(p); {
-		case assigned && s.phase == foreign && !o.claimed[p]:
-			o.enterLocked(p, incoming)
-			o.claimed[p] = true
-			gained = append(gained, p)
-		case assigned && s.phase == outgoing:
-			o.enterLocked(p, own)
-		case !assigned && s.phase == own:
-			o.enterLocked(p, outgoing)
-		case !assigned && s.phase == incoming:
-			o.enterLocked(p, foreign)
-		case s.phase == outgoing:
-			o.reviewOutgoingLocked(p, t, now, offers)
-		case s.phase == given:
-			o.reviewGivenLocked(p, t, now)
+// Locate returns the member that currently decides about a partition, nil for this node. If there
+// is none, Locate waits for at most [WaitTimeout] or ctx; then the error wraps
+// twotier.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
+func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
+	inRedis := false
+	err = o.await(ctx, func() (known bool) {
+		if inRedis = o.opt.InRedis(); inRedis {
+			return true
 		}
+		to, known = o.locateLocked(p)
+		return known
+	})
+	switch {
+	case inRedis:
+		return nil, ErrInRedis
+	case err != nil:
+		return nil, fmt.Errorf("%w: partition %d is on its way to this node",
+			twotier.ErrUnavailable, p)
 	}
-	return gained, offers
+	return to, nil
 }
 
-// reviewOutgoingLocked offers a partition that its new owner does not claim. In the end it lets the
-// partition go, unless the new owner is looking for the partition's holder or busy claiming others.
-// Pending counts are still flushed, and the new owner finds them in the store.
-func (o *Partitions) reviewOutgoingLocked(
-	p int, t *ring.Table, now time.Time, offers map[int][]int,
-) {
+// locateLocked returns the member that decides about a partition, nil for this node, and whether it
+// is known.
+func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
 	s := &o.parts[p]
 	switch {
-	case now.Sub(s.since) > abandonTimeout && now.Sub(s.sought) > abandonTimeout &&
-		now.Sub(o.claims[t.Member(t.Owner(p)).Name]) > abandonTimeout:
-		o.abandonLocked(p)
-	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:
-		s.offered = now
-		offers[t.Owner(p)] = append(offers[t.Owner(p)], p)
+	case o.suspended, s.phase == moving:
+		return nil, false
+	case s.phase == foreign:
+		m = o.ownerLocked(p)
+		return m, m != nil // if nil, FollowTable will take the partition over
+	case s.phase == incoming:
+		return s.to, s.to != nil
 	}
+	return s.to, true
 }
 
-// reviewGivenLocked takes a partition back if the node that received it is gone, or has not
-// confirmed for too long that everything arrived. Rounds that both nodes send to the store count
-// once.
-func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
-	s := &o.parts[p]
-	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {
-		return
+// Decider returns the other member that decides about a partition, or nil if this node decides or
+// the decider is unknown.
+func (o *Partitions) Decider(p int) *ring.Member {
+	if o.opt.InRedis() {
+		return nil
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to, known := o.locateLocked(p)
+	if !known {
+		return nil
+	}
+	return to
+}
+
+// DecidedBy reports whether, in this node's view, m decides about a partition.
+func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to := o.parts[p].to
+	if o.parts[p].phase == foreign {
+		to = o.ownerLocked(p)
+	}
+	return to != nil && to.Name == m.Name
+}
+
+// Term reports whether this node currently decides about a partition. Each period of deciding has a
+// different term.
+func (o *Partitions) Term(p int) (term int64, decides bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to, known := o.locateLocked(p)
+	return o.parts[p].since.UnixNano(), known && to == nil
+}
+
+// ownerLocked returns the owner of a partition by the current table, or nil if it is this node.
+func (o *Partitions) ownerLocked(p int) *ring.Member {
+	t := o.opt.Table()
 	if t.OwnedBySelf(p) {
-		o.takeBackLocked(p)
-		return
+		return nil
 	}
-	if now.Sub(s.since) < givenTimeout {
-		return // the next owner may claim it
+	return t.Member(t.Owner(p))
+}
+
+// await waits until a condition holds, for at most WaitTimeout or ctx. It checks the condition
+// under the lock whenever a phase changes.
+func (o *Partitions) await(ctx context.Context, condition func() bool) error {
+	timer := time.NewTimer(WaitTimeout)
+	defer timer.Stop()
+	for {
+		o.mu.Lock()
+		if condition() {
+			o.mu.Unlock()
+			return nil
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		changed := o.changed
+		o.mu.Unlock()
+		select {
+		case <-changed:
+		case <-timer.C:
+			return context.DeadlineExceeded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	o.abandonLocked(p)
 }

@@ -2,7 +2,7 @@ package mutants
 
 // rare lists the mutants that resemble others, or take long to be noticed: only -all runs them.
 var rare = []mutant{
-	{"an owner drops what the table assigns to another", "internal/ownership/partitions.go",
+	{"an owner drops what the table assigns to another", "internal/ownership/takeover.go",
 		"\t\tcase !assigned && s.phase == own:\n\t\t\to.enterLocked(p, outgoing)\n",
 		"\t\tcase !assigned && s.phase == own:\n\t\t\to.abandonLocked(p)\n", "moves"},
 	{"a node stands in when the time for it is up", "internal/routing/forward.go",
