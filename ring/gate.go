@@ -144,11 +144,9 @@ func (g *gate) victimLocked() *inboundConn {
 func (g *gate) remove(c *inboundConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, other := range g.open {
-		if other == c {
-			g.open = append(g.open[:i], g.open[i+1:]...)
-			g.more -= c.excess()
-		}
+	if i := slices.Index(g.open, c); i >= 0 {
+		g.open = slices.Delete(g.open, i, i+1)
+		g.more -= c.excess()
 	}
 }
 

@@ -171,10 +171,7 @@ func decode(n *memberlist.Node, want Agreement) (announcement, error) {
 	}
 	member := announcement{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
 		Starting: m.Starting, Tag: m.Tag, Zones: m.Zones}, m.Change}
-	host := m.Host
-	if host == "" {
-		host = n.Addr.String()
-	}
+	host := cmp.Or(m.Host, n.Addr.String())
 	member.Address = net.JoinHostPort(host, strconv.Itoa(m.Port))
 	member.Peer = m.peer(host)
 	where := fmt.Sprintf("node %s at %s", m.ID, n.Address())
@@ -216,31 +213,18 @@ func (r *Ring) rebuild() *Table {
 	defer r.tableMu.Unlock()
 	members := r.views.snapshot()
 	old := r.table.Load()
-	t, err := newTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed, old,
+	t, err := newTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed,
 		r.opt.Placements)
 	if err != nil {
 		r.opt.Logger.Error("can't compute a new table of owners: keeping the old one", "error", err)
 		return nil
 	}
-	if sameContent(t, old) {
+	if t.version == old.version && slices.Equal(t.members, old.members) {
 		return nil
 	}
 	r.table.Store(t)
 	r.logChange(old, t)
 	return t
-}
-
-// sameContent reports whether two tables have equal content.
-func sameContent(a, b *Table) bool {
-	if a.version != b.version || len(a.members) != len(b.members) {
-		return false
-	}
-	for i := range a.members {
-		if a.members[i] != b.members[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // logChange logs the members that joined, left, or are about to leave.

@@ -64,15 +64,14 @@ type Table struct {
 // members with the same ID it keeps the youngest, but prefers one that is not starting. The result
 // does not depend on the order of members.
 func NewTable(members []Member, self string, partitions int, seed uint64) (*Table, error) {
-	return newTable(members, self, partitions, seed, nil, nil)
+	return newTable(members, self, partitions, seed, nil)
 }
 
-// newTable is NewTable with a cache of placements and the previous table, which has the same number
-// of partitions and the same seed. Placement is nearly all that a table costs. Most changes are
-// about members that own nothing, or about announcements, and can reuse it. Both before and cache
-// may be nil.
-func newTable(members []Member, self string, partitions int, seed uint64,
-	before *Table, cache *Placements) (*Table, error) {
+// newTable is NewTable with a cache of placements, which may be nil. Placement is nearly all that a
+// table costs, and most changes are about announcements, or about members that own nothing.
+func newTable(
+	members []Member, self string, partitions int, seed uint64, cache *Placements,
+) (*Table, error) {
 	if partitions < 1 {
 		return nil, fmt.Errorf("ring: %d partitions, want at least 1", partitions)
 	}
@@ -87,9 +86,7 @@ func newTable(members []Member, self string, partitions int, seed uint64,
 		}
 	}
 	t.version = digest(t.members, partitions, seed)
-	if !t.reusePlacement(before) {
-		t.place(seed, cache)
-	}
+	t.place(seed, cache)
 	return t, nil
 }
 
@@ -134,27 +131,6 @@ func (t *Table) candidates() (owners []placed) {
 		}
 	}
 	return owners
-}
-
-// reusePlacement reuses the placement of the previous table if the same IDs own partitions;
-// placement depends on nothing else.
-func (t *Table) reusePlacement(before *Table) bool {
-	if before == nil {
-		return false
-	}
-	owners, had := t.candidates(), before.candidates()
-	if !slices.EqualFunc(owners, had, func(a, b placed) bool { return a.id == b.id }) {
-		return false
-	}
-	now := make(map[uint16]uint16, len(owners)) // position by the one before
-	for i := range owners {
-		now[uint16(had[i].at)] = uint16(owners[i].at)
-	}
-	for p, at := range before.owners {
-		t.owners[p] = now[at]
-		t.counts[now[at]]++
-	}
-	return true
 }
 
 // place finds the owner of every partition.

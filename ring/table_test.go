@@ -209,7 +209,7 @@ func BenchmarkNextTable(b *testing.B) {
 			list, cache := members(n), new(ring.Placements)
 			for i := 0; b.Loop(); i++ {
 				list[n-1].ID = fmt.Sprint("replaced-", i)
-				_, err := ring.NewTableAfter(nil, list, list[0].Name, partitions, 7, cache)
+				_, err := ring.NewCachedTable(list, list[0].Name, partitions, 7, cache)
 				must.Succeed(b, err)
 			}
 		})
@@ -217,10 +217,10 @@ func BenchmarkNextTable(b *testing.B) {
 }
 
 // TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and change their
-// announcements: a table never depends on the one before it, or on cached placements.
+// announcements: a table never depends on cached placements.
 func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
-	list, before := members(3), (*ring.Table)(nil)
+	list := members(3)
 	var cache ring.Placements
 	for step := range 100 {
 		m := &list[rnd.IntN(len(list))]
@@ -245,13 +245,7 @@ func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 		self := list[0].Name
 		want, err := ring.NewTable(list, self, 61, 7)
 		must.Succeed(t, err)
-		got, err := ring.NewTableAfter(before, list, self, 61, 7, nil)
-		must.Succeed(t, err)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("step %d: a table of %+v differs by what was before it", step, list)
-		}
-		before = got
-		cached, err := ring.NewTableAfter(nil, list, self, 61, 7, &cache)
+		cached, err := ring.NewCachedTable(list, self, 61, 7, &cache)
 		must.Succeed(t, err)
 		if !reflect.DeepEqual(cached, want) {
 			t.Fatalf("step %d: a table of %+v differs with a cache", step, list)

@@ -1,6 +1,7 @@
 package hotkeys
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -80,9 +81,7 @@ type Tracker struct {
 
 // New returns a tracker without hot keys.
 func New(opt Options) *Tracker {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	t := &Tracker{opt: opt, borrowed: map[string]*borrowedKey{}, lent: map[string]time.Time{},
 		recalls: map[string]*recall{}}
 	t.shared.Store(new(map[string]bool))

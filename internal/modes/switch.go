@@ -1,6 +1,7 @@
 package modes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,9 +99,7 @@ type change struct {
 
 // New returns a switch in the mode of its options.
 func New(opt Options) *Switch {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if opt.StoreUp == nil {
 		opt.StoreUp = func() bool { return true }
 	}

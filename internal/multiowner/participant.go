@@ -2,6 +2,7 @@ package multiowner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,7 @@ type Participant struct {
 
 // NewParticipant returns a participant without reservations.
 func NewParticipant(opt Options) *Participant {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	return &Participant{opt: opt}
 }
 

@@ -60,9 +60,7 @@ func NewClient(opt ClientOptions) (*Client, error) {
 		return nil, errors.New("peer: ClientOptions needs Self and Transport")
 	}
 	opt.Timeout = cmp.Or(opt.Timeout, 2*time.Second)
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	c := &Client{opt: opt, keys: newKeyring(opt.Secret), links: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.calls.New = func() any { return new(call) }

@@ -86,9 +86,7 @@ const (
 
 // NewServer returns a server.
 func NewServer(opt ServerOptions) *Server {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{opt: opt, keys: newKeyring(opt.Secret)}
 	bytes := min(cmp.Or(opt.ReplyBytes, maxReplyBytes), maxReplyBytes)
 	s.replies = replay.New[workerID, struct{}, reply](replay.Options[struct{}]{

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -100,9 +101,7 @@ func New(opt Options) *Roster {
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	return &Roster{opt: opt, sightings: sightings{}}
 }
 
