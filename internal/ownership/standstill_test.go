@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier/internal/ownership"
@@ -31,10 +30,7 @@ func TestStandstill(t *testing.T) {
 				t.Fatalf("partition %d is decided by what was known", p)
 			}
 		}
-		p := 0
-		for !a.table.Load().OwnedBySelf(p) {
-			p++
-		}
+		p := a.partition(true)
 		to, err := a.Locate(t.Context(), p)
 		select {
 		case <-flushed:
@@ -75,11 +71,7 @@ func TestStandstillOfAnOwnerThatWasReplaced(t *testing.T) {
 		}
 		c.agree(a, b)
 		c.settle(a, b)
-		for p := range partitions {
-			if d := c.deciders(p); len(d) != 1 {
-				t.Errorf("partition %d is decided by %v", p, d)
-			}
-		}
+		c.checkDeciders(1)
 		holder := c.node(c.deciders(3)[0])
 		if keys := holder.counter.keys[3]; keys[len(keys)-1] != "counted meanwhile" {
 			t.Errorf("keys %v: a count is missing", keys)
@@ -96,9 +88,7 @@ func TestStandstillDuringATakeover(t *testing.T) {
 			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 				c.delay = func() time.Duration { return 20 * time.Millisecond }
 				c.agree(a, b)
-				for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
-					time.Sleep(5 * time.Millisecond)
-				}
+				a.awaitMoving()
 				if taker {
 					b.Relearn()
 				} else {
@@ -106,18 +96,12 @@ func TestStandstillDuringATakeover(t *testing.T) {
 				}
 				for range 200 {
 					time.Sleep(5 * time.Millisecond)
-					for p := range partitions {
-						if d := c.deciders(p); len(d) > 1 {
-							t.Fatalf("partition %d is decided by %v", p, d)
-						}
-					}
+					c.checkDeciders(0)
 				}
 				c.settle(a, b)
 				time.Sleep(time.Minute)
-				c.checkKeys(0)
-				if _, moves := b.Figures(); moves.FromStore > 0 {
-					t.Errorf("%+v: partitions begin with what the store has", moves)
-				}
+				c.checkKeys()
+				b.checkTaken()
 			})
 		})
 	}
@@ -129,10 +113,7 @@ func TestStandInWithoutAStore(t *testing.T) {
 	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		c.agree(a, b)
 		c.settle(a, b)
-		p := 0
-		for !a.table.Load().OwnedBySelf(p) {
-			p++
-		}
+		p := a.partition(true)
 		b.counter.mu.Lock()
 		b.counter.keys[p] = []string{"counted in its place"}
 		b.counter.mu.Unlock()
@@ -152,10 +133,7 @@ func TestStandInWithoutAStore(t *testing.T) {
 // TestStandstillAlone: a node that knows of no other has nothing to learn. A node whose mode is
 // changing decides nothing, and does not resume with what it knew.
 func TestStandstillAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.Relearn()
 		if a.HeldCount() != partitions {
 			t.Errorf("%d partitions are held", a.HeldCount())
@@ -181,10 +159,8 @@ func TestStandstillAlone(t *testing.T) {
 // TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
 // again at once; if not, it asks others for them.
 func TestSuspension(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	withNodes(t, 1, func(t *testing.T, c *cluster) {
 		a := c.nodes[0]
-		c.fill()
 		a.Suspend()
 		if a.HeldCount() != 0 || len(c.deciders(0)) != 0 {
 			t.Error("decides while it is suspended")
@@ -238,9 +214,7 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 				c.delay = func() time.Duration { return 20 * time.Millisecond }
 				c.agree(a, b)
-				for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
-					time.Sleep(5 * time.Millisecond)
-				}
+				a.awaitMoving()
 				a.Suspend()
 				a.cut.Store(test.cut)
 				time.Sleep(test.takerLate)
@@ -257,10 +231,8 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 				c.nodes[1-test.first].Resume()
 				c.settle(a, b)
 				time.Sleep(time.Minute)
-				c.checkKeys(0)
-				if _, moves := b.Figures(); moves.FromStore > 0 {
-					t.Errorf("%+v: partitions begin with what the store has", moves)
-				}
+				c.checkKeys()
+				b.checkTaken()
 			})
 		})
 	}
@@ -290,10 +262,8 @@ func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 				time.Sleep(15 * time.Second)
 				a.Resume()
 				c.settle(a, b)
-				c.checkKeys(0)
-				if _, moves := b.Figures(); moves.FromStore > 0 {
-					t.Errorf("%+v: partitions begin with what the store has", moves)
-				}
+				c.checkKeys()
+				b.checkTaken()
 			})
 		})
 	}
@@ -302,10 +272,8 @@ func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 // TestAHolderWaitsForASlowSearch: the owner of partitions does not know their holder and has to ask
 // all others, one of which is changing its mode. The holder keeps the partitions meanwhile.
 func TestAHolderWaitsForASlowSearch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		holder, owner, busy := c.nodes[0], c.nodes[1], c.nodes[2]
-		c.fill()
 		busy.Suspend()
 		owner.knows(busy)
 		time.Sleep(time.Second)
@@ -316,11 +284,9 @@ func TestAHolderWaitsForASlowSearch(t *testing.T) {
 		}
 		busy.Resume()
 		c.settle(c.nodes...)
-		c.checkKeys(0)
+		c.checkKeys()
 		for _, n := range c.nodes[1:] {
-			if _, moves := n.Figures(); moves.FromStore > 0 {
-				t.Errorf("%s, %+v: partitions begin with what the store has", n.self.Name, moves)
-			}
+			n.checkTaken()
 		}
 	})
 }
@@ -328,10 +294,7 @@ func TestAHolderWaitsForASlowSearch(t *testing.T) {
 // TestASearchKeepsOnlyItsPartition: the owner of many partitions looks for the holder of one of
 // them and claims none. The holder keeps that one and lets the others go.
 func TestASearchKeepsOnlyItsPartition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		holder, owner := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, holder, owner *node) {
 		sought := -1
 		c.holdings = func(q *ownership.HoldingsRequest) *ownership.HoldingsResponse {
 			if sought < 0 {
@@ -358,9 +321,7 @@ func TestAChangeDuringAHandover(t *testing.T) {
 	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		c.delay = func() time.Duration { return 20 * time.Millisecond }
 		c.agree(a, b)
-		for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
-			time.Sleep(5 * time.Millisecond)
-		}
+		a.awaitMoving()
 		for _, n := range c.nodes {
 			n.Suspend()
 		}
