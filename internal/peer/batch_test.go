@@ -175,11 +175,8 @@ func TestBatchesComeBack(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(7, uint64(len(secret))))
 		f := &recorder{rnd: rnd}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte(secret), Node: f})
-		c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: []byte(secret),
+		c := newClient(t, peer.ClientOptions{Self: "a-1", Secret: []byte(secret),
 			Transport: handler{s}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		res := make([]twotier.Result, 100)
 		for range 300 {
@@ -196,7 +193,6 @@ func TestBatchesComeBack(t *testing.T) {
 			compare(t, f, ops, at, res)
 		}
 		cancel()
-		_ = c.Close(context.Background())
 	}
 }
 
@@ -250,10 +246,7 @@ func TestGroupsDoNotWaitForEachOther(t *testing.T) {
 			at.server = peer.NewServer(peer.ServerOptions{Self: name, Node: yes{}})
 			d[name] = at
 		}
-		c, err := peer.NewClient(peer.ClientOptions{Self: "a", Transport: d})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, peer.ClientOptions{Self: "a", Transport: d})
 		names := []string{"never", "late", "gone", "soon"}
 		groups := make([]rpc.Group, len(names))
 		for i, name := range names {
@@ -284,7 +277,6 @@ func TestGroupsDoNotWaitForEachOther(t *testing.T) {
 				}
 			}
 		}
-		_ = c.Close(context.Background())
 	})
 }
 
@@ -363,12 +355,8 @@ func BenchmarkForward(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
 			s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret, Node: yes{}})
-			c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: secret,
+			c := newClient(b, peer.ClientOptions{Self: "a-1", Secret: secret,
 				Transport: handler{s}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() { _ = c.Close(context.Background()) }()
 			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()

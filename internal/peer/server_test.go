@@ -15,7 +15,6 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -124,11 +123,7 @@ func TestRepliesKeptAreBounded(t *testing.T) {
 // TestWorkersGiveUpLargeBuffers sends a message of a mebibyte and a small one.
 func TestWorkersGiveUpLargeBuffers(t *testing.T) {
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: yes{}})
-	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: handler{s}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
+	c := newClient(t, peer.ClientOptions{Self: "a-1", Transport: handler{s}})
 	to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 	task := rpc.Task{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: []byte(strings.Repeat("k", 256)), N: 1}}}}
@@ -152,15 +147,7 @@ func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) 
 // out, later ones fail at once as unreachable.
 func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: silentHost{}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := c.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}()
+		c := newClient(t, peer.ClientOptions{Self: "a-1", Transport: silentHost{}})
 		to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 		ask := func() (time.Duration, error) {
 			began := time.Now()
@@ -224,9 +211,5 @@ func TestPasses(t *testing.T) {
 
 // passes returns a client that only makes passes.
 func passes(t *testing.T, secret []byte) *peer.Client {
-	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: secret,
-		Transport: silentHost{}})
-	must.Succeed(t, err)
-	t.Cleanup(func() { _ = c.Close(t.Context()) })
-	return c
+	return newClient(t, peer.ClientOptions{Self: "a-1", Secret: secret, Transport: silentHost{}})
 }

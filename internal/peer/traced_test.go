@@ -64,13 +64,6 @@ func (n *tracedNode) Respond(ctx context.Context, request any) (any, error) {
 	return &node.TopResponse{}, nil
 }
 
-// direct is a transport to a server.
-type direct struct{ to *peer.Server }
-
-func (d direct) Send(ctx context.Context, _ string, message []byte) ([]byte, error) {
-	return d.to.Handle(ctx, message)
-}
-
 // tracedBed is a client and a server.
 type tracedBed struct {
 	t      *testing.T
@@ -84,12 +77,7 @@ func newTracedBed(t *testing.T) *tracedBed {
 	b := &tracedBed{t: t, to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
 	server := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
 		Tracer: &b.spans})
-	var err error
-	b.client, err = peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: direct{server}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.client.Close(context.Background()) })
+	b.client = newClient(t, peer.ClientOptions{Self: "a-1", Transport: handler{server}})
 	return b
 }
 
@@ -163,12 +151,6 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 			!slices.Equal(reported, both) {
 			t.Errorf("tasks of %v, requests of %v, reported %v", b.node.tasks, b.node.asked,
 				reported)
-		}
-		b.node.fails = true
-		err, spans := b.do(7), b.spans.Spans()
-		if last := spans[len(spans)-1]; !errors.Is(err, twotier.ErrUnavailable) ||
-			len(spans) != len(both)+1 || !last.Failed {
-			t.Errorf("%v: %+v", err, last)
 		}
 	})
 }
