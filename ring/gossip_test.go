@@ -119,10 +119,7 @@ func TestTheLastTableIsOfTheLastMembers(t *testing.T) {
 // TestAbandonedRingIsNotAnnounced: the others still list a node that has abandoned the cluster when
 // they would have heard that it left, and not for long after that.
 func TestAbandonedRingIsNotAnnounced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(3)
-		v.agree(3*time.Second, 3, 1, 2, 3)
+	withNodes(t, 3, func(t *testing.T, v *village) {
 		r := v.rings[ip(3)]
 		for range 2 {
 			must.Succeed(t, r.Abandon())

@@ -147,8 +147,6 @@ func (l *lender) Ask(ctx context.Context, _ *ring.Member, request, _ any) error 
 	return l.ask(ctx, request)
 }
 
-var lenderPlacement = twotier.Placement{Partitions: 2}
-
 func newLender(t *testing.T) *lender {
 	t.Helper()
 	l := &lender{store: faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
@@ -157,22 +155,14 @@ func newLender(t *testing.T) *lender {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	members := []ring.Member{{ID: "owner", Name: "owner"}, {ID: "other", Name: "other"}}
-	table, err := ring.NewTable(members, "owner", lenderPlacement.Partitions, 0)
-	if err != nil {
-		t.Fatal(err)
+	table, counter := newCounter(t, l.store, "owner")
+	for p := range placement.Partitions {
+		counter.StartOwning(p)
 	}
-	l.Counter, err = syncer.New(syncer.Options{Store: l.store, Placement: lenderPlacement,
-		Writer: "owner", Now: func() int64 { return time.Now().UnixMilli() }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Counter.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	l.Counter = counter
 	var background context.Context
 	background, l.stop = context.WithCancel(t.Context())
-	l.Tracker = hotkeys.New(hotkeys.Options{Rate: 1000, Placement: lenderPlacement,
+	l.Tracker = hotkeys.New(hotkeys.Options{Rate: 1000, Placement: placement,
 		Table: func() *ring.Table { return table }, Counter: l.Counter, Peers: l,
 		Go:      func(fn func(ctx context.Context)) { go fn(background) },
 		Changed: func() {}, Paused: func() bool { return false }})
@@ -286,7 +276,7 @@ func TestHandedOverWhileItIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLender(t)
 		l.lend(t, "k")
-		p := lenderPlacement.Of(nil, []byte("k"))
+		p := placement.Of(nil, []byte("k"))
 		l.ask = func(ctx context.Context, _ any) error {
 			l.store.SetDown(true)
 			op := adding("k", 1)

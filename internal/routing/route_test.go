@@ -278,18 +278,6 @@ func TestSourceSaysWhoAnswered(t *testing.T) {
 	}
 }
 
-// TestTakingBackIsForgotten forgets a refusal before the owner is asked, so that later operations
-// of the batch may pass.
-func TestTakingBackIsForgotten(t *testing.T) {
-	b := newBed(t)
-	op := b.op(twotier.Add, "b")
-	op.Checks[0].N = -1
-	if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil ||
-		b.told() != "forgotten b; b b; noted; " {
-		t.Errorf("%v, was told %q", err, b.told())
-	}
-}
-
 // TestCoordinate runs acquires sent by other nodes because this node owns one of the keys.
 func TestCoordinate(t *testing.T) {
 	elsewhere := twotier.ErrNotOwner
