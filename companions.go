@@ -3,6 +3,7 @@ package twotier
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -277,12 +278,9 @@ type BanResult struct {
 
 // BannedBy reports whether a ban under a rule is active for a check.
 func (r *Result) BannedBy(check int, rule string) bool {
-	for i := range r.Bans {
-		if r.Bans[i].Check == check && r.Bans[i].Rule == rule {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Bans, func(b BanResult) bool {
+		return b.Check == check && b.Rule == rule
+	})
 }
 
 // needsOwner reports whether some checks are about values, or some of an Acquire's are bans or
@@ -299,10 +297,8 @@ func (op *Op) needsOwner() bool {
 
 // Banned reports whether the operation had this result because of an earlier ban.
 func (op *Op) Banned(res *Result) bool {
-	for i := range res.Bans {
-		if !res.Bans[i].Started {
-			return true
-		}
+	if slices.ContainsFunc(res.Bans, func(b BanResult) bool { return !b.Started }) {
+		return true
 	}
 	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
 		if r := &res.Checks[i]; op.Checks[i].IsBan() && r.Refused && r.TS == 0 {

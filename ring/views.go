@@ -129,7 +129,6 @@ func (v *views) NotifyMerge(peers []*memberlist.Node) error {
 	return nil
 }
 
-// snapshot returns all members.
 func (v *views) snapshot() (list []Member) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -271,7 +270,6 @@ func (v *views) applyAnnouncement(s stranger) {
 	v.signalChange()
 }
 
-// queueContact queues a stranger to be contacted.
 func (v *views) queueContact(name string) {
 	v.mu.Lock()
 	s, strange := v.heard[name]

@@ -111,7 +111,6 @@ func (d *Deadlines) Remove(id string, until int64) {
 // tickOf returns the number of the first tick after a time.
 func tickOf(until int64) int64 { return until/deadlineTick.Milliseconds() + 1 }
 
-// slotOf returns the slot of a time.
 func slotOf(until int64) int64 { return until - until%DeadlineSlot.Milliseconds() }
 
 func (d *Deadlines) insert(tick int64, id string) {
@@ -350,7 +349,6 @@ func (d *Deadlines) write(ctx context.Context) {
 	}
 }
 
-// oldestChanges returns changes for one write.
 func (d *Deadlines) oldestChanges() []slotChange {
 	d.mu.Lock()
 	defer d.mu.Unlock()

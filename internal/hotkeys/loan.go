@@ -169,7 +169,6 @@ func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 	return a
 }
 
-// recordLent records that a key is lent.
 func (t *Tracker) recordLent(l *twotier.LoanRequest) {
 	name := string((&twotier.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
 	t.mu.Lock()

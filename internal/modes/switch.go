@@ -39,12 +39,6 @@ type Ownership interface {
 	WakeWaiters()
 }
 
-// Peers sends requests to the other nodes.
-type Peers interface {
-	// Ask sends a request to another node and fills in its response, if there is one.
-	Ask(ctx context.Context, to *ring.Member, request, response any) error
-}
-
 // Options configure a [Switch]. All but Announce, StoreUp, Changed and Logger are required.
 type Options struct {
 	// Mode is the initial mode.
@@ -54,7 +48,7 @@ type Options struct {
 	// Table returns the members of the cluster, Self this one.
 	Table func() *ring.Table
 	Self  func() ring.Member
-	Peers Peers
+	Peers rpc.Asker
 	// Announce gossips this node's tag to the other nodes. Nil if there are none.
 	Announce  func(ctx context.Context, tag string) error
 	Ownership Ownership

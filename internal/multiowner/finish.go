@@ -53,7 +53,6 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 // settleNumber records that no node will ask the decider about an acquire any more.
 func (q *Acquirer) settleNumber(a *acquire) { q.numbers.settle(a.decider().To.Name, a.id.Number) }
 
-// announcedOutcome returns the outcome that tasks announce.
 func announcedOutcome(list []nodeTask) Outcome {
 	if list[0].task.Verb == rpc.VerbConfirm {
 		return CarriedOut

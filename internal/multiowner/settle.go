@@ -280,7 +280,6 @@ func (p *Participant) takeBack(ctx context.Context, counted *twotier.Op) {
 	done.Wait()
 }
 
-// takeBackHere takes counts back on this node.
 func (p *Participant) takeBackHere(ctx context.Context, op *twotier.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, reserveTime)
 	defer cancel()

@@ -145,7 +145,6 @@ func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimRespons
 	return a
 }
 
-// recordClaimant records that a member is claiming partitions.
 func (o *Partitions) recordClaimant(from *ring.Member) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -330,7 +329,6 @@ func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	}
 }
 
-// offerParts returns the offer of partitions to a member.
 func (o *Partitions) offerParts(m *ring.Member, parts []int) (list []OfferPart) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -43,13 +45,6 @@ type Counter interface {
 	Flush(ctx context.Context) error
 }
 
-// Peers sends requests to the other nodes.
-type Peers interface {
-	// Ask sends a request to another node and fills in its response, if there is one. The error
-	// wraps rpc.ErrUnreachable if the node can't be reached.
-	Ask(ctx context.Context, to *ring.Member, request, response any) error
-}
-
 // Options configure [Partitions]. All fields except the two flags are required.
 type Options struct {
 	// Partitions is the number of partitions.
@@ -62,7 +57,7 @@ type Options struct {
 	Table   func() *ring.Table
 	Self    func() ring.Member
 	Counter Counter
-	Peers   Peers
+	Peers   rpc.Asker
 	// InRedis reports whether the cluster counts in Redis. Then no node owns a partition.
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
@@ -81,7 +76,7 @@ type Partitions struct {
 	suspended bool                 // the mode is changing, or needs no owners
 	table     *ring.Table          // the table that the phases follow
 	before    *ring.Table          // the previous table
-	moves     Moves                // so far
+	moves     cluster.Moves        // so far
 	gifts     uint64               // the number of this node's last handoff
 	// known is done once this node has stood still: replies received before are out of date. forget
 	// ends it.
@@ -198,30 +193,6 @@ func (o *Partitions) takeBackLocked(p int) {
 	o.enterLocked(p, own)
 }
 
-// Phases is the number of partitions in each phase on one node. All other partitions are foreign.
-type Phases struct {
-	// Own are decided by this node. Incoming are on their way to this node.
-	Own, Incoming int
-	// Outgoing are still decided by this node although the table assigns them to another. Moving
-	// are being handed over.
-	Outgoing, Moving int
-}
-
-// HeldCount is the number of partitions whose state is on this node.
-func (p Phases) HeldCount() int { return p.Own + p.Outgoing + p.Moving }
-
-// Moves is the number of partitions that changed hands since the node started, by kind.
-type Moves struct {
-	// Taken received their state from another node; Given were sent to another node.
-	Taken, Given int64
-	// FromStore started from the state in the store because no node handed them over.
-	FromStore int64
-	// Abandoned were given up without a complete handover, so the next owner starts from the store.
-	Abandoned int64
-	// TakenBack were to be handed over but stayed.
-	TakenBack int64
-}
-
 // HeldCount returns the number of partitions whose state is on this node.
 func (o *Partitions) HeldCount() (count int) {
 	at, _ := o.Figures()
@@ -229,7 +200,7 @@ func (o *Partitions) HeldCount() (count int) {
 }
 
 // Figures returns the number of partitions in each phase, and the number that have changed hands.
-func (o *Partitions) Figures() (at Phases, moves Moves) {
+func (o *Partitions) Figures() (at cluster.Phases, moves cluster.Moves) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.parts {

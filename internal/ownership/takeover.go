@@ -114,7 +114,6 @@ const (
 	changeTimeout = time.Minute
 )
 
-// partsWithoutHolder returns the partitions that have no holder.
 func partsWithoutHolder(parts []int, holders map[int]*ring.Member) (rest []int) {
 	for _, p := range parts {
 		if holders[p] == nil {

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
@@ -98,7 +99,6 @@ func (c *Client) Stats() cluster.PeerStats {
 	return s
 }
 
-// link returns the link to a member.
 func (c *Client) link(to *ring.Member) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,7 +307,6 @@ func (l *link) failWaiting() {
 	}
 }
 
-// stopWorkers stops the workers.
 func (l *link) stopWorkers() {
 	l.failWaiting()
 	for _, queue := range l.queues {
@@ -357,7 +356,7 @@ func (l *link) runProbe() {
 			l.markUnreachable(errSilent)
 		}
 		if l.open.Load() {
-			if probe.pause(l.ctx, pause); l.ctx.Err() != nil {
+			if !retry.Pause(l.ctx, pause) {
 				return
 			}
 			pause = min(2*pause, lastProbe)

@@ -277,7 +277,6 @@ func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	return nil
 }
 
-// readCall parses the tasks of a call.
 func (x *scratch) readCall(r *reader, tracer trace.Tracer) {
 	tasks, from, steps := r.itemCount(), len(x.list.ops), len(x.list.tasks)
 	var of *trace.Context

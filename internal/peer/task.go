@@ -66,7 +66,6 @@ func appendOp(b []byte, op, last *twotier.Op) []byte {
 	return appendChecks(appendTaskHead(b, rpc.VerbDo, op), op)
 }
 
-// appendTask appends a task.
 func appendTask(b []byte, t *rpc.Task) []byte {
 	b = appendTaskHead(b, t.Verb, &t.Op)
 	return appendChecks(appendStep(b, t), &t.Op)
@@ -170,7 +169,6 @@ func (l *taskList) readStep(r *reader, t *rpc.Task) {
 	}
 }
 
-// isValidCheckCount reports whether a task has a valid number of checks.
 func isValidCheckCount(t *rpc.Task, checks int) bool {
 	switch {
 	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:
@@ -242,7 +240,6 @@ func appendKeys(b []byte, op *twotier.Op) []byte {
 // checkKindBits is how many bits of a check's N hold its kind.
 const checkKindBits = 2
 
-// appendChecks appends the checks of an operation.
 func appendChecks(b []byte, op *twotier.Op) []byte {
 	b = appendUint(b, uint64(len(op.Checks)))
 	for i := range op.Checks {

@@ -153,7 +153,6 @@ func appendRequest(b []byte, request any) ([]byte, error) {
 	return append(append(b, kind.Code), text...), err
 }
 
-// readRequest parses a request.
 func readRequest(b []byte) (request any, err error) {
 	if len(b) == 0 {
 		return nil, errFormat

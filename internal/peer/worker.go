@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 )
 
@@ -241,7 +242,7 @@ func (w *worker) sendUntilAnswered(
 		default:
 			sent = true
 		}
-		w.pause(ctx, min(pause, time.Until(by)-minBudget))
+		retry.Pause(ctx, min(pause, time.Until(by)-minBudget))
 		w.l.c.resent.Add(1)
 	}
 }
@@ -264,16 +265,6 @@ func (w *worker) recordUnanswered(sent bool, kind, why error) error {
 		return kind
 	}
 	return fmt.Errorf("%w: %v", kind, why) // only the text: why may wrap another of the kinds
-}
-
-// pause pauses between two attempts.
-func (w *worker) pause(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // attempt sends a message once and reads the reply.
@@ -300,7 +291,6 @@ func (w *worker) attempt(ctx context.Context, m *message) (status byte, reply []
 	return status, reply, err
 }
 
-// openReply decrypts and parses a reply.
 func (c *Client) openReply(m *message, raw,
 	bound []byte) (status byte, clock time.Duration, reply []byte, err error) {
 	r := reader{b: raw}

@@ -111,7 +111,6 @@ func (t *Transport) Send(ctx context.Context, address string, message []byte) ([
 	return append([]byte(nil), resp.Body()...), nil
 }
 
-// host returns the connections to an address.
 func (t *Transport) host(address string) *fasthttp.HostClient {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +134,6 @@ func (t *Transport) host(address string) *fasthttp.HostClient {
 	return h
 }
 
-// dialer returns a function that connects to an address.
 func (t *Transport) dialer(address string) fasthttp.DialFuncWithTimeout {
 	if !strings.HasPrefix(address, secureScheme) {
 		return dial
@@ -150,7 +148,6 @@ func (t *Transport) dialer(address string) fasthttp.DialFuncWithTimeout {
 	}
 }
 
-// handshake starts TLS on a connection.
 func handshake(c *conn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	if cfg == nil {
 		cfg = &tls.Config{InsecureSkipVerify: true} // messages are encrypted anyway

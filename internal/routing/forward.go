@@ -212,12 +212,9 @@ func (r *Router) fallbackDecision(
 
 // ownsChecks reports whether, in this node's view, a member owns the keys of the given checks.
 func (r *Router) ownsChecks(m *ring.Member, op *twotier.Op, checks []int) bool {
-	for _, i := range checks {
-		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(checks, func(i int) bool {
+		return !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i]))
+	})
 }
 
 // fallback runs an operation some of whose owners can't be reached from this node. It first tries

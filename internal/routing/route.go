@@ -211,15 +211,18 @@ func (r *Router) decideByTable(op *twotier.Op, borrow bool) decision {
 		return decision{to: forward, owner: t.Member(at)}
 	}
 	var parts []multiowner.Part
+	mine := false
 	for i := range op.Checks {
-		to := t.Member(t.Owner(r.partition(&op.Checks[i])))
-		if t.OwnedBySelf(r.partition(&op.Checks[i])) {
-			to = nil
+		var to *ring.Member
+		if owner := t.Owner(r.partition(&op.Checks[i])); owner == t.Self() {
+			mine = true
+		} else {
+			to = t.Member(owner)
 		}
 		parts = addPart(parts, to, i)
 	}
-	if at := parts[0].To; at != nil && !hasLocal(parts) && op.Ack < twotier.AckStore {
-		return decision{to: relay, owner: at}
+	if !mine && op.Ack < twotier.AckStore {
+		return decision{to: relay, owner: parts[0].To}
 	}
 	return decision{to: several, parts: parts}
 }
@@ -261,7 +264,6 @@ func (r *Router) ownerOf(v *View, op *twotier.Op, borrow bool) (at int, one bool
 	return at, true
 }
 
-// partition returns the partition of a check's key.
 func (r *Router) partition(c *twotier.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }
 
 // addPart adds a check to the part of a node; nil stands for this node.
@@ -302,7 +304,6 @@ func (r *Router) servesFromRedis(op *twotier.Op, err error) bool {
 		r.opt.StoreUp()
 }
 
-// runInRedis runs an operation in Redis.
 func (r *Router) runInRedis(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		return r.opt.Direct.Do(ctx, op, res)
