@@ -104,7 +104,6 @@ func (p *Period) spell(zone string) string {
 	return text
 }
 
-// periodError refuses a field of a period.
 func periodError(field, format string, args ...any) error {
 	return &InvalidError{Check: -1, Limit: -1, Field: field, Detail: fmt.Sprintf(format, args...)}
 }
@@ -273,7 +272,7 @@ type periodTable struct {
 
 // interned makes equal periods the same value, so that limits can be compared. It also spares each
 // request the time to read a zone from the database.
-var interned = periodTable{}
+var interned = periodTable{periods: map[string]*Period{}, zones: map[string]*time.Location{}}
 
 // period returns the period of that short form if it is in use, or nil.
 func (t *periodTable) period(text string) *Period {
@@ -289,14 +288,10 @@ func (t *periodTable) add(p *Period) *Period {
 	if known := t.periods[p.text]; known != nil {
 		return known
 	}
-	if t.periods == nil {
-		t.periods = map[string]*Period{}
-	}
 	t.periods[p.text] = p
 	return p
 }
 
-// zone returns the time zone of that name.
 func (t *periodTable) zone(name string) (*time.Location, error) {
 	t.mu.RLock()
 	known := t.zones[name]
@@ -313,9 +308,6 @@ func (t *periodTable) zone(name string) (*time.Location, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.zones == nil {
-		t.zones = map[string]*time.Location{}
-	}
 	t.zones[name] = at
 	return at, nil
 }

@@ -176,10 +176,14 @@ func (s *RuleSet) Defaults(ns []byte) []*Rule {
 	if s == nil {
 		return nil
 	}
+	return byNamespace(s.defaults, ns)
+}
+
+func byNamespace(lists map[string][]*Rule, ns []byte) []*Rule {
 	if len(ns) == 0 {
-		return s.defaults["default"]
+		return lists[DefaultNamespace]
 	}
-	return s.defaults[string(ns)]
+	return lists[string(ns)]
 }
 
 // DistinctDefaults is Defaults for additions of values.
@@ -187,10 +191,7 @@ func (s *RuleSet) DistinctDefaults(ns []byte) []*Rule {
 	if s == nil {
 		return nil
 	}
-	if len(ns) == 0 {
-		return s.distinct["default"]
-	}
-	return s.distinct[string(ns)]
+	return byNamespace(s.distinct, ns)
 }
 
 // Numbered returns a set of the same rules with the given version of the document.
@@ -239,19 +240,11 @@ type Override struct {
 // For returns the limits on events for a key: the override for the key, else the override with the
 // longest prefix of the key, else the rule's own limits. It does not allocate.
 func (r *Rule) For(key []byte) []RuleLimit {
-	if len(r.Overrides) == 0 {
-		return r.Limits
-	}
 	return r.limits.of(key, r.Limits)
 }
 
 // DistinctFor is For for the limits on different values.
-func (r *Rule) DistinctFor(key []byte) []RuleLimit {
-	if len(r.Overrides) == 0 {
-		return r.Distinct
-	}
-	return r.distinct.of(key, r.Distinct)
-}
+func (r *Rule) DistinctFor(key []byte) []RuleLimit { return r.distinct.of(key, r.Distinct) }
 
 // overridden holds the overrides of one list of a rule.
 type overridden struct {

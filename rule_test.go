@@ -47,40 +47,26 @@ func TestSet(t *testing.T) {
 	}
 }
 
+// TestOverrides looks up limits on events and on values, which overrides replace independently.
 func TestOverrides(t *testing.T) {
-	limits := func(text string) []twotier.RuleLimit { return []twotier.RuleLimit{{Text: text}} }
-	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"),
-		Overrides: []twotier.Override{
-			{Prefix: "corp-", Limits: limits("corp")}, {Prefix: "corp-vip-", Limits: limits("vip")},
-			{Key: "corp-1", Limits: limits("one")}}}})
-	r := set.Find([]byte("r"))
-	for key, want := range map[string]string{"": "own", "corp": "own", "corp-": "corp",
-		"corp-1": "one", "corp-12": "corp", "corp-vip-": "vip", "corp-vip-1": "vip", "x": "own"} {
-		if got := r.For([]byte(key)); got[0].Text != want {
-			t.Errorf("%q: %v, want %s", key, got, want)
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { r.For([]byte("corp-vip-1")) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestOverridesOfEachList looks up limits on events and on values, which overrides replace
-// independently.
-func TestOverridesOfEachList(t *testing.T) {
 	limits := func(text string) []twotier.RuleLimit { return []twotier.RuleLimit{{Text: text}} }
 	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"),
 		Distinct: limits("few"),
 		Overrides: []twotier.Override{{Prefix: "corp-", Limits: limits("corp")},
 			{Prefix: "corp-vip-", Distinct: limits("many")},
+			{Prefix: "corp-vip-gold-", Limits: limits("gold")},
 			{Key: "corp-1", Limits: limits("one"), Distinct: limits("two")}}}})
 	r := set.Find([]byte("r"))
-	for key, want := range map[string]string{"x": "own few", "corp-": "corp few",
-		"corp-vip-7": "corp many", "corp-1": "one two"} {
+	for key, want := range map[string]string{"": "own few", "x": "own few", "corp": "own few",
+		"corp-": "corp few", "corp-12": "corp few", "corp-vip-": "corp many",
+		"corp-vip-7": "corp many", "corp-vip-gold-7": "gold many", "corp-1": "one two"} {
 		got := r.For([]byte(key))[0].Text + " " + r.DistinctFor([]byte(key))[0].Text
 		if got != want {
 			t.Errorf("%q: %s, want %s", key, got, want)
 		}
+	}
+	if n := testing.AllocsPerRun(100, func() { r.For([]byte("corp-vip-1")) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 	plain := twotier.Rule{Distinct: limits("few")}
 	if plain.For(nil) != nil || plain.DistinctFor(nil)[0].Text != "few" {

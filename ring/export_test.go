@@ -29,11 +29,8 @@ func (r *Ring) Left(n *memberlist.Node) { r.views.NotifyLeave(n) }
 
 func (r *Ring) Rebuild() { r.rebuild() }
 
-// NewTableAfter is NewTable with the previous table and a cache.
-func NewTableAfter(before *Table, members []Member, self string, partitions int,
-	seed uint64, cache *Placements) (*Table, error) {
-	return newTable(members, self, partitions, seed, before, cache)
-}
+// NewCachedTable is NewTable with a cache.
+var NewCachedTable = newTable
 
 // Fill puts n placements into the cache, and returns how many it holds then.
 func (c *Placements) Fill(n int) int {

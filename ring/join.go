@@ -173,7 +173,6 @@ func (c *contacts) record(result error) bool {
 	return true
 }
 
-// seedsToRetry returns the seeds to ask again.
 func (c *contacts) seedsToRetry() (seeds []string) {
 	for seed, now := range c.failed {
 		if now.outcome == silent || now.outcome == hungUp {

@@ -94,18 +94,14 @@ func New(opt Options) (*Ring, error) {
 	}
 	opt.Bind = cmp.Or(opt.Bind, "127.0.0.1:7946")
 	opt.RejoinInterval = cmp.Or(opt.RejoinInterval, 10*time.Second)
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if len(opt.Tag) > maxTag {
 		return nil, fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(opt.Tag), maxTag)
 	}
 	if len(opt.Zones) > maxZones {
 		return nil, fmt.Errorf("ring: zones %q, want at most %d bytes", opt.Zones, maxZones)
 	}
-	if opt.Placements == nil {
-		opt.Placements = new(Placements)
-	}
+	opt.Placements = cmp.Or(opt.Placements, new(Placements))
 	r := &Ring{opt: opt, born: time.Now().UnixMilli(), announcing: make(chan struct{}, 1)}
 	r.views.init(opt)
 	if len(opt.Secret) > 0 {
@@ -132,10 +128,7 @@ func (r *Ring) Name() string { return r.opt.Name }
 func (r *Ring) Self() Member {
 	r.metaMu.Lock()
 	defer r.metaMu.Unlock()
-	host := r.meta.Host
-	if host == "" {
-		host = r.host
-	}
+	host := cmp.Or(r.meta.Host, r.host)
 	return Member{
 		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)),
 		Born:     r.born,

@@ -51,6 +51,17 @@ func seed(i int) string { return ip(i) + ":7946" }
 
 // start starts node i, which joins the nodes 1 and 2.
 func (v *village) start(i int, change func(*ring.Options)) (*ring.Ring, error) {
+	r, err := v.open(context.Background(), i, change)
+	if err == nil {
+		r.Enter(context.Background())
+	}
+	return r, err
+}
+
+// open is start without Enter.
+func (v *village) open(
+	ctx context.Context, i int, change func(*ring.Options),
+) (*ring.Ring, error) {
 	v.born++
 	opt := ring.Options{
 		ID: fmt.Sprint("n", i), Name: fmt.Sprintf("n%d-%d", i, v.born), Bind: seed(i),
@@ -63,11 +74,7 @@ func (v *village) start(i int, change func(*ring.Options)) (*ring.Ring, error) {
 	r, err := ring.New(opt)
 	must.Succeed(v.t, err)
 	v.rings[ip(i)] = r
-	err = r.Open(context.Background(), ip(i)+":8080")
-	if err == nil {
-		r.Enter(context.Background())
-	}
-	return r, err
+	return r, r.Open(ctx, ip(i)+":8080")
 }
 
 func (v *village) startAll(n int) {
@@ -77,6 +84,25 @@ func (v *village) startAll(n int) {
 			v.t.Fatal(err)
 		}
 	}
+}
+
+// withNodes runs a story of n nodes that agree, in a bubble.
+func withNodes(t *testing.T, n int, story func(t *testing.T, v *village)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(n)
+		v.agree(3*time.Second, n, v.all()...)
+		story(t, v)
+	})
+}
+
+// all lists the nodes.
+func (v *village) all() (nodes []int) {
+	for i := range len(v.rings) {
+		nodes = append(nodes, i+1)
+	}
+	return nodes
 }
 
 // kill ends node i without an announcement.
@@ -134,11 +160,7 @@ func TestStartedTogether(t *testing.T) {
 
 // TestMembersComeAndGo joins, drains, leaves, kills and restarts.
 func TestMembersComeAndGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(4)
-		t.Log("four members agree after", v.agree(3*time.Second, 4, 1, 2, 3, 4))
-
+	withNodes(t, 4, func(t *testing.T, v *village) {
 		v.rings[ip(4)].Drain(context.Background())
 		took := v.agree(2*time.Second, 4, 1, 2, 3, 4)
 		tab := v.rings[ip(1)].Table()
@@ -163,10 +185,7 @@ func TestMembersComeAndGo(t *testing.T) {
 
 // TestAQuickRestartReplacesTheOldProcess restarts a node before anybody has noticed that it died.
 func TestAQuickRestartReplacesTheOldProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(3)
-		v.agree(3*time.Second, 3, 1, 2, 3)
+	withNodes(t, 3, func(t *testing.T, v *village) {
 		v.kill(2)
 		time.Sleep(10 * time.Millisecond)
 		if _, err := v.start(2, nil); err != nil {
@@ -183,10 +202,7 @@ func TestAQuickRestartReplacesTheOldProcess(t *testing.T) {
 func TestPartitionsOfAnyLengthHeal(t *testing.T) {
 	for _, length := range []time.Duration{15 * time.Second, 10 * time.Minute} {
 		t.Run(length.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := newVillage(t, lan())
-				v.startAll(5)
-				v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
+			withNodes(t, 5, func(t *testing.T, v *village) {
 				v.net.Split([]string{ip(1), ip(2), ip(3)}, []string{ip(4), ip(5)})
 				t.Log("split known after", v.agree(time.Minute, 3, 1, 2, 3), "and",
 					v.agree(time.Minute, 2, 4, 5))
@@ -226,10 +242,7 @@ func TestOneWayCutsDoNotFlap(t *testing.T) {
 func TestLostPacketsDoNotFlap(t *testing.T) {
 	for _, loss := range []int{100, 300, 500} {
 		t.Run(fmt.Sprintf("%d%%", loss/10), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := newVillage(t, lan())
-				v.startAll(5)
-				v.agree(3*time.Second, 5, 1, 2, 3, 4, 5)
+			withNodes(t, 5, func(t *testing.T, v *village) {
 				w := lan()
 				w.PacketLoss = loss
 				v.net.SetWeather(w)
@@ -256,9 +269,7 @@ func TestNodesThatDoNotFitAreRefused(t *testing.T) {
 		"hash tags":  func(o *ring.Options) { o.Agreement.Data = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				v := newVillage(t, lan())
-				v.startAll(2)
+			withNodes(t, 2, func(t *testing.T, v *village) {
 				_, err := v.start(3, change)
 				if !errors.Is(err, ring.ErrRefused) {
 					t.Fatalf("joined with other %s: %v", name, err)
@@ -294,36 +305,6 @@ func TestAnotherSecretIsTurnedAway(t *testing.T) {
 	}
 }
 
-// TestSeedsMayComeLater starts nodes before their seeds.
-func TestSeedsMayComeLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		for _, i := range []int{4, 3, 2, 1} {
-			if _, err := v.start(i, nil); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(3 * time.Second)
-		}
-		v.agree(30*time.Second, 4, 1, 2, 3, 4)
-	})
-}
-
-// TestTagsReachEverybody sets a tag on one node.
-func TestTagsReachEverybody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(3)
-		v.agree(3*time.Second, 3, 1, 2, 3)
-		must.Succeed(t, v.rings[ip(2)].SetTag(context.Background(), "hello"))
-		time.Sleep(time.Second)
-		for _, i := range []int{1, 2, 3} {
-			if m := v.rings[ip(i)].Table().Member(1); m.Tag != "hello" {
-				t.Errorf("node %d sees tag %q", i, m.Tag)
-			}
-		}
-	})
-}
-
 // TestZonesReachEverybody starts nodes with different time-zone data, and one that announces none.
 func TestZonesReachEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -354,10 +335,7 @@ func TestZonesReachEverybody(t *testing.T) {
 // TestAnnouncementsAtOnce lets a node announce several changes at the same time: all members learn
 // of the last one. The race detector sees the rest.
 func TestAnnouncementsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(3)
-		v.agree(3*time.Second, 3, 1, 2, 3)
+	withNodes(t, 3, func(t *testing.T, v *village) {
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
@@ -448,18 +426,12 @@ func TestOptions(t *testing.T) {
 // that member from the first node that it meets, while the others' tables stay as they are; once it
 // has entered, it replaces the member, because it is younger.
 func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(3)
-		v.agree(time.Minute, 3, 1, 2, 3)
+	withNodes(t, 3, func(t *testing.T, v *village) {
 		before := v.rings[ip(1)].Table().Version()
-		twin, err := ring.New(ring.Options{
-			ID: "n2", Name: "n2-twin", Bind: seed(7), Join: []string{seed(1)}, Agreement: agreement,
-			Transport: v.net.Start(ip(7)).Transport(),
+		twin, err := v.open(t.Context(), 7, func(o *ring.Options) {
+			o.ID, o.Name, o.Join = "n2", "n2-twin", []string{seed(1)}
 		})
 		must.Succeed(t, err)
-		v.rings[ip(7)] = twin
-		must.Succeed(t, twin.Open(t.Context(), ip(7)+":8080"))
 		if twins := twin.Twins(); len(twins) != 1 || twins[0].Address != ip(2)+":8080" {
 			t.Errorf("the twin knows of %v", twins)
 		}
@@ -480,19 +452,10 @@ func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 // TestTwinsAreSeenPastThoseWhoKnowNobody starts processes under the ID of a member. Each has a seed
 // that starts at the same time, has not met the member, and answers first now and then.
 func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(3)
-		v.agree(time.Minute, 3, 1, 2, 3)
+	withNodes(t, 3, func(t *testing.T, v *village) {
 		open := func(host int, id string, join ...string) *ring.Ring {
-			r, err := ring.New(ring.Options{
-				ID: id, Name: fmt.Sprint(id, "-", host), Bind: seed(host), Join: join,
-				Agreement: agreement,
-				Transport: v.net.Start(ip(host)).Transport(),
-			})
+			r, err := v.open(t.Context(), host, func(o *ring.Options) { o.ID, o.Join = id, join })
 			must.Succeed(t, err)
-			v.rings[ip(host)] = r
-			must.Succeed(t, r.Open(t.Context(), ip(host)+":8080"))
 			return r
 		}
 		v.net.SetWeather(simnet.Weather{Delay: time.Millisecond, Jitter: 100 * time.Millisecond})
@@ -512,9 +475,7 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 // members find each other about as soon as if nobody else was missing.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
 	race.SkipLong(t)
-	synctest.Test(t, func(t *testing.T) {
-		v := newVillage(t, lan())
-		v.startAll(2)
+	withNodes(t, 2, func(t *testing.T, v *village) {
 		var dead []string
 		for i := 100; i < 120; i++ {
 			if _, err := v.start(i, nil); err != nil {

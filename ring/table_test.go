@@ -209,7 +209,7 @@ func BenchmarkNextTable(b *testing.B) {
 			list, cache := members(n), new(ring.Placements)
 			for i := 0; b.Loop(); i++ {
 				list[n-1].ID = fmt.Sprint("replaced-", i)
-				_, err := ring.NewTableAfter(nil, list, list[0].Name, partitions, 7, cache)
+				_, err := ring.NewCachedTable(list, list[0].Name, partitions, 7, cache)
 				must.Succeed(b, err)
 			}
 		})
@@ -217,10 +217,10 @@ func BenchmarkNextTable(b *testing.B) {
 }
 
 // TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and change their
-// announcements: a table never depends on the one before it, or on cached placements.
+// announcements: a table never depends on cached placements.
 func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
-	list, before := members(3), (*ring.Table)(nil)
+	list := members(3)
 	var cache ring.Placements
 	for step := range 100 {
 		m := &list[rnd.IntN(len(list))]
@@ -245,13 +245,7 @@ func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 		self := list[0].Name
 		want, err := ring.NewTable(list, self, 61, 7)
 		must.Succeed(t, err)
-		got, err := ring.NewTableAfter(before, list, self, 61, 7, nil)
-		must.Succeed(t, err)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("step %d: a table of %+v differs by what was before it", step, list)
-		}
-		before = got
-		cached, err := ring.NewTableAfter(nil, list, self, 61, 7, &cache)
+		cached, err := ring.NewCachedTable(list, self, 61, 7, &cache)
 		must.Succeed(t, err)
 		if !reflect.DeepEqual(cached, want) {
 			t.Fatalf("step %d: a table of %+v differs with a cache", step, list)
@@ -268,4 +262,30 @@ func TestPlacementsAreBounded(t *testing.T) {
 	if n := cache.Fill(3 * ring.MaxPlacements / 2); n > ring.MaxPlacements {
 		t.Errorf("%d placements are cached, want at most %d", n, ring.MaxPlacements)
 	}
+}
+
+// Nodes that see the same members have the same owners, without asking each other.
+func ExampleNewTable() {
+	members := []ring.Member{
+		{ID: "a", Name: "a-1", Address: "10.0.0.1:8080"},
+		{ID: "b", Name: "b-1", Address: "10.0.0.2:8080"},
+		{ID: "c", Name: "c-1", Address: "10.0.0.3:8080"},
+	}
+	table, err := ring.NewTable(members, "a-1", 257, 0)
+	if err != nil {
+		panic(err)
+	}
+	other, err := ring.NewTable([]ring.Member{members[2], members[0], members[1]}, "c-1", 257, 0)
+	if err != nil {
+		panic(err)
+	}
+	const partition = 17
+	fmt.Println("the same owner:", table.Member(table.Owner(partition)).ID ==
+		other.Member(other.Owner(partition)).ID)
+	fmt.Println("the same version:", table.Version() == other.Version())
+	fmt.Println("partitions:", table.OwnedCount(0)+table.OwnedCount(1)+table.OwnedCount(2))
+	// Output:
+	// the same owner: true
+	// the same version: true
+	// partitions: 257
 }

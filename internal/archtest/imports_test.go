@@ -187,7 +187,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/ring",
 		},
 		"internal/ownership": {
-			"twotier.dev/twotier", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/cluster",
+			"twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/ring",
 			"twotier.dev/twotier/syncer",
 		},
@@ -231,8 +232,9 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/elapsed",
 			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/ownership",
-			"twotier.dev/twotier/internal/replay", "twotier.dev/twotier/internal/rpc",
-			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/replay", "twotier.dev/twotier/internal/retry",
+			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/trace",
+			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
 

@@ -217,6 +217,9 @@ type Phases struct {
 	Outgoing, Moving int
 }
 
+// HeldCount is the number of partitions whose state is on the node.
+func (p Phases) HeldCount() int { return p.Own + p.Outgoing + p.Moving }
+
 // Moves counts the partitions that changed hands since the node started, by the kind of move.
 type Moves struct {
 	// Taken received their state from another node; Given were sent to another node.

@@ -80,7 +80,6 @@ func leaseOf(c *twotier.Check, limits []twotier.Lease, until int64) twotier.Chec
 		Limits: []twotier.Limit{{Window: 1, Max: most}}}
 }
 
-// banOf returns the check of a rule's ban.
 func banOf(c *twotier.Check, r *twotier.BanRule) twotier.Check {
 	ns, key := twotier.BanKey(c.NS, r.Rule, c.Key)
 	return twotier.Check{Kind: twotier.BanCheck, NS: ns, Key: key,

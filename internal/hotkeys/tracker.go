@@ -1,6 +1,7 @@
 package hotkeys
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
 
@@ -35,12 +37,6 @@ type Counter interface {
 	CatchUp(ctx context.Context, c *twotier.Check) error
 }
 
-// Peers sends requests to other nodes.
-type Peers interface {
-	// Ask sends a request to another node and fills in its response.
-	Ask(ctx context.Context, to *ring.Member, request, response any) error
-}
-
 // Options configure a [Tracker]. All but Rate and Logger are required.
 type Options struct {
 	// Rate is the number of operations per second on a key of another node that makes it hot. 0
@@ -50,7 +46,7 @@ type Options struct {
 	Placement twotier.Placement
 	Table     func() *ring.Table
 	Counter   Counter
-	Peers     Peers
+	Peers     rpc.Asker
 	// Go runs fn in the background with a context that is done when the node closes, or runs it now
 	// if the node is closing.
 	Go func(fn func(ctx context.Context))
@@ -80,9 +76,7 @@ type Tracker struct {
 
 // New returns a tracker without hot keys.
 func New(opt Options) *Tracker {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	t := &Tracker{opt: opt, borrowed: map[string]*borrowedKey{}, lent: map[string]time.Time{},
 		recalls: map[string]*recall{}}
 	t.shared.Store(new(map[string]bool))
@@ -140,11 +134,9 @@ func (t *Tracker) reviewLoans(since time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.publishLocked()
-	for name, at := range t.lent {
-		if time.Since(at) >= 2*twotier.LoanTime {
-			delete(t.lent, name)
-		}
-	}
+	maps.DeleteFunc(t.lent, func(_ string, at time.Time) bool {
+		return time.Since(at) >= 2*twotier.LoanTime
+	})
 	for name, b := range t.borrowed {
 		b.updateEnding(seen[name], hot)
 	}

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -46,26 +47,28 @@ func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) e
 	return nil
 }
 
+var placement = twotier.Placement{Partitions: 2}
+
+// newCounter returns a node's table and counter. The nodes are owner and other.
+func newCounter(t *testing.T, store syncer.Store, name string) (*ring.Table, *syncer.Counter) {
+	t.Helper()
+	table, err := ring.NewTable([]ring.Member{{ID: "owner", Name: "owner"},
+		{ID: "other", Name: "other"}}, name, placement.Partitions, 0)
+	must.Succeed(t, err)
+	counter, err := syncer.New(syncer.Options{Store: store, Placement: placement, NotOwner: true,
+		Now: func() int64 { return time.Now().UnixMilli() }, Writer: name})
+	must.Succeed(t, err)
+	must.Succeed(t, counter.Open(t.Context()))
+	return table, counter
+}
+
 // newPair returns two nodes that share a store, with running trackers. Keys are hot from 1000
 // operations a second on. The nodes stop before the test ends.
 func newPair(t *testing.T) (owner, other *side, key string) {
 	t.Helper()
-	place := twotier.Placement{Partitions: 2}
-	members := []ring.Member{{ID: "owner", Name: "owner"}, {ID: "other", Name: "other"}}
 	sides, store := []*side{{}, {}}, embedded.New(embedded.Options{})
 	for i, s := range sides {
-		table, err := ring.NewTable(members, members[i].Name, 2, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		counter, err := syncer.New(syncer.Options{Store: store, Placement: place, NotOwner: true,
-			Now: func() int64 { return time.Now().UnixMilli() }, Writer: members[i].Name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := counter.Open(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		table, counter := newCounter(t, store, []string{"owner", "other"}[i])
 		for p := range 2 {
 			if table.OwnedBySelf(p) {
 				counter.StartOwning(p)
@@ -73,7 +76,7 @@ func newPair(t *testing.T) (owner, other *side, key string) {
 		}
 		s.counter, s.table, s.other = counter, table, sides[1-i]
 		s.Tracker = hotkeys.New(hotkeys.Options{
-			Rate: 1000, Placement: place, Table: func() *ring.Table { return s.table },
+			Rate: 1000, Placement: placement, Table: func() *ring.Table { return s.table },
 			Counter: counter, Paused: s.paused.Load, Peers: s, Changed: func() {},
 			Go: func(fn func(ctx context.Context)) { go fn(context.Background()) },
 		})
@@ -91,7 +94,7 @@ func newPair(t *testing.T) (owner, other *side, key string) {
 		}
 	})
 	for i := 0; key == ""; i++ {
-		if k := fmt.Sprint("k", i); sides[0].table.OwnedBySelf(place.Of(nil, []byte(k))) {
+		if k := fmt.Sprint("k", i); sides[0].table.OwnedBySelf(placement.Of(nil, []byte(k))) {
 			key = k
 		}
 	}

@@ -37,7 +37,6 @@ func FromTag(tag string) (mode Mode, ok bool) {
 	return t.mode, ok
 }
 
-// parseTag is the inverse of tag.
 func parseTag(tag string) (t term, ok bool) {
 	mode, number, found := strings.Cut(tag, " ")
 	n, err := strconv.ParseUint(number, 10, 64)

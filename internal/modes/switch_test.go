@@ -37,6 +37,7 @@ func (n *node) WakeWaiters()      {}
 
 // cluster is three nodes whose switches are linked directly.
 type cluster struct {
+	t      *testing.T
 	nodes  []*node
 	hidden atomic.Bool // the last node is in no table
 
@@ -79,7 +80,7 @@ func (c *cluster) table(self string) *ring.Table {
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := new(cluster)
+	c := &cluster{t: t}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -107,6 +108,20 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
+// withNodes runs a story of three nodes in a bubble.
+func withNodes(t *testing.T, story func(t *testing.T, c *cluster, n *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		story(t, c, c.nodes[0])
+	})
+}
+
+// prepare has a node prepare for a change of the first term to Redis.
+func prepare(n *node, by string) error {
+	return n.Step(n.c.t.Context(), &modes.Request{By: by, Mode: modes.Redis, Term: 1})
+}
+
 // modes returns the modes of all nodes, each by its first letter.
 func (c *cluster) modes() string {
 	var b strings.Builder
@@ -130,8 +145,7 @@ func (c *cluster) resumed() bool {
 // TestChangeHasAllInTheStoreFirst changes the mode twice: no node goes on before the last one has
 // flushed, and earlier ownership does not carry over.
 func TestChangeHasAllInTheStoreFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+	withNodes(t, func(t *testing.T, c *cluster, _ *node) {
 		if err := c.nodes[1].Change(t.Context(), modes.Redis); err != nil || c.modes() != "rrr" {
 			t.Fatalf("modes %s, %v", c.modes(), err)
 		}
@@ -176,8 +190,7 @@ func TestWhoJoinsDuringAChange(t *testing.T) {
 		"it can't":    {func() error { return errors.New("down") }, "ttt"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
+			withNodes(t, func(t *testing.T, c *cluster, _ *node) {
 				c.hidden.Store(true)
 				c.nodes[2].flushes = test.flushes
 				c.nodes[1].flushes = func() error { c.hidden.Store(false); return nil }
@@ -208,8 +221,7 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 		"in flight":        func(n *node) { n.Enter(modes.TwoTier) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
+			withNodes(t, func(t *testing.T, c *cluster, _ *node) {
 				harm(c.nodes[2])
 				if err := c.nodes[0].Change(t.Context(), modes.Redis); err == nil {
 					t.Error("changed")
@@ -224,9 +236,7 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 
 // TestOperationsWaitForTheEnd of a change, and a change waits for operations that have begun.
 func TestOperationsWaitForTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
-		n := c.nodes[0]
+	withNodes(t, func(t *testing.T, c *cluster, n *node) {
 		if !n.Enter(modes.TwoTier) || n.Enter(modes.Redis) {
 			t.Fatal("entered the wrong mode, or not the right one")
 		}
@@ -260,10 +270,8 @@ func TestOperationsWaitForTheEnd(t *testing.T) {
 
 // TestAwaitGivesUp after three seconds, or with its context.
 func TestAwaitGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newCluster(t).nodes[0]
-		must.Succeed(t, n.Step(t.Context(),
-			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}))
+	withNodes(t, func(t *testing.T, _ *cluster, n *node) {
+		must.Succeed(t, prepare(n, "x"))
 		began := time.Now()
 		if err := n.Await(t.Context()); !errors.Is(err, twotier.ErrUnavailable) ||
 			time.Since(began) != 3*time.Second {
@@ -280,13 +288,9 @@ func TestAwaitGivesUp(t *testing.T) {
 // TestTwoChangesOfOneTerm begins two changes of the same term: the end of one does not end the
 // other.
 func TestTwoChangesOfOneTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newCluster(t).nodes[0]
-		must.Succeed(t, n.Step(t.Context(),
-			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}))
-		if err := n.Step(t.Context(),
-			&modes.Request{By: "y", Mode: modes.Redis, Term: 1}); !errors.Is(err,
-			twotier.ErrUnavailable) {
+	withNodes(t, func(t *testing.T, _ *cluster, n *node) {
+		must.Succeed(t, prepare(n, "x"))
+		if err := prepare(n, "y"); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("the second: %v, want it refused", err)
 		}
 		if err := n.Step(t.Context(),
@@ -300,8 +304,7 @@ func TestTwoChangesOfOneTerm(t *testing.T) {
 // TestAChangeThatIsTriedAgain gets a full waiting time: the node does not go on when the time of
 // the first attempt, which was given up, would have ended.
 func TestAChangeThatIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newCluster(t).nodes[0]
+	withNodes(t, func(t *testing.T, _ *cluster, n *node) {
 		step := func(phase modes.Phase) {
 			q := modes.Request{By: "x", Mode: modes.Redis, Term: 1, Phase: phase}
 			must.Succeed(t, n.Step(t.Context(), &q))
@@ -334,8 +337,7 @@ func TestAChangeThatIsTriedAgain(t *testing.T) {
 
 // TestNobodySaysHowAChangeEnds: the node goes on as before, and learns the result by gossip.
 func TestNobodySaysHowAChangeEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+	withNodes(t, func(t *testing.T, c *cluster, _ *node) {
 		c.nodes[2].deaf.Store(true)
 		if err := c.nodes[0].Change(t.Context(), modes.Redis); err != nil || c.modes() != "rrt" {
 			t.Fatalf("modes %s, %v", c.modes(), err)
@@ -361,10 +363,8 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 // step of another change is under way and outlasts the node. If the node waited for that step, the
 // bubble would deadlock.
 func TestCloseDuringAChangeOfMode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newCluster(t).nodes[0] // closed when the test ends
-		must.Succeed(t, n.Step(t.Context(),
-			&modes.Request{By: "x", Mode: modes.Redis, Term: 1}))
+	withNodes(t, func(t *testing.T, _ *cluster, n *node) { // closed when the test ends
+		must.Succeed(t, prepare(n, "x"))
 		must.Succeed(t, n.Hold(t.Context()))
 		time.Sleep(modes.PreparedTime + time.Second)
 	})
@@ -372,8 +372,7 @@ func TestCloseDuringAChangeOfMode(t *testing.T) {
 
 // TestFollowsWhoWasThereFirst covers members of one term with different modes.
 func TestFollowsWhoWasThereFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+	withNodes(t, func(t *testing.T, c *cluster, _ *node) {
 		other := modes.Tag(modes.Redis)
 		c.nodes[1].tag.Store(&other)
 		c.nodes[0].FollowMembers() // older than b

@@ -108,7 +108,6 @@ func (q *Acquirer) begin(r *Request) *acquire {
 	return a
 }
 
-// decider returns the part of the decider.
 func (a *acquire) decider() *part { return &a.parts[len(a.parts)-1] }
 
 // holders returns the parts that are reserved before the decision.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -236,6 +237,12 @@ func newCluster(t *testing.T, size int, still ...string) *cluster {
 	}
 	c.acquirer = multiowner.NewAcquirer(c.nodes[0].Participant)
 	return c
+}
+
+// withNodes runs a story of nodes in a bubble.
+func withNodes(t *testing.T, size int, story func(t *testing.T, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { story(t, newCluster(t, size)) })
 }
 
 // acquire acquires n at each of some nodes.

@@ -69,8 +69,7 @@ func TestFaultsBetweenTheSteps(t *testing.T) {
 		}, twotier.ErrUnknownOutcome, "[1 1 1] 0", 2 * multiowner.ReserveLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 3)
+			withNodes(t, 3, func(t *testing.T, c *cluster) {
 				test.fault(c)
 				_, err := c.acquire(t, 1, "a", "b", "c")
 				if !errors.Is(err, test.told) {
@@ -119,8 +118,7 @@ func TestCoordinatorDies(t *testing.T) {
 		state   string
 	}{"before the decision": {false, "[0 0 0] 0"}, "after it": {true, "[0 1 1] 0"}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 3)
+			withNodes(t, 3, func(t *testing.T, c *cluster) {
 				must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 				if c.nodes[1].Idle() {
 					t.Error("idle with a reservation")
@@ -154,8 +152,7 @@ func TestDeciderThatNobodyReaches(t *testing.T) {
 		"cut":  {func(c *cluster) { c.nodes[2].cut.Store(true) }, 11 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 3)
+			withNodes(t, 3, func(t *testing.T, c *cluster) {
 				must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 				test.harm(c)
 				time.Sleep(test.after - 1100*time.Millisecond)
@@ -174,8 +171,7 @@ func TestDeciderThatNobodyReaches(t *testing.T) {
 // TestCoordinatorThatLivesTells: the decider's death is no reason to count while the coordinator
 // may know that the decider was never asked.
 func TestCoordinatorThatLivesTells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		reserve, undo := step(rpc.VerbReserve), step(rpc.VerbUndo)
 		reserve.Acquire.Coordinator, undo.Acquire.Coordinator = "a", "a"
 		must.Succeed(t, c.nodes[1].serve(t.Context(), reserve))
@@ -198,8 +194,7 @@ func TestCoordinatorThatLivesTells(t *testing.T) {
 // can't learn the outcome. The coordinator has given up and learns of the count from the undo:
 // otherwise it would begin again elsewhere, and the acquire would count twice.
 func TestUndoThatComesTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 		c.leave("c")
 		time.Sleep(3 * time.Second)
@@ -229,8 +224,7 @@ func TestUndoThatComesTooLate(t *testing.T) {
 // settled, the decider goes away and b counts. The answer, which is no, must not make b forget its
 // report to the coordinator.
 func TestSettledTwiceAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)))
 		asked, answer := make(chan struct{}), make(chan struct{})
 		c.answers = func() { close(asked); <-answer }
@@ -255,8 +249,7 @@ func TestSettledTwiceAtOnce(t *testing.T) {
 // for example because its keys have to be read, is refused. With the decider gone it would be
 // counted.
 func TestReservationThatComesTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		must.Succeed(t, c.nodes[1].serve(t.Context(), step(rpc.VerbUndo)))
 		err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve))
 		if !errors.Is(err, twotier.ErrNotOwner) || c.state() != "[0 0 0] 0" {
@@ -273,8 +266,7 @@ func TestReservationThatComesTooLate(t *testing.T) {
 // TestDeciderLeaves has all others settle the reservations that depend on the decider, long before
 // they would on their own. They need not reach the decider for that.
 func TestDeciderLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		c.nodes[2].drops.Store(true)
 		for _, decided := range []bool{true, false} {
 			reserve, decide := step(rpc.VerbReserve), step(rpc.VerbDecide)
@@ -299,8 +291,7 @@ func TestDeciderLeaves(t *testing.T) {
 // TestDeciderThatHasLeft: once a decider has had everything settled, no node reserves for it, and
 // it decides nothing. Otherwise the reservations would be counted once it is gone.
 func TestDeciderThatHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		c.nodes[2].Leave(t.Context())
 		for i, verb := range map[int]rpc.Verb{1: rpc.VerbReserve, 2: rpc.VerbDecide} {
 			err := c.nodes[i].serve(t.Context(), step(verb))

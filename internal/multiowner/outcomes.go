@@ -213,7 +213,6 @@ func (d *Decided) outcome(number uint64) Outcome {
 	return NotCarriedOut
 }
 
-// coordinatorRecord returns the record of a coordinator.
 func (o *outcomes) coordinatorRecord(coordinator string, now time.Time) *record {
 	r := o.records[coordinator]
 	if r == nil {

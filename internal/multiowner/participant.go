@@ -2,6 +2,7 @@ package multiowner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +33,7 @@ type Counter interface {
 type Peers interface {
 	// Do has another node run tasks and sets Err in each result.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result)
-	// Ask sends a request to another node and fills in its response.
-	Ask(ctx context.Context, to *ring.Member, request, response any) error
+	rpc.Asker
 }
 
 // Options configure a [Participant]. All but Logger are required.
@@ -66,9 +66,7 @@ type Participant struct {
 
 // NewParticipant returns a participant without reservations.
 func NewParticipant(opt Options) *Participant {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	return &Participant{opt: opt}
 }
 
@@ -188,7 +186,6 @@ func reservedOp(op *twotier.Op, res *twotier.Result) twotier.Op {
 	return o
 }
 
-// confirmOrUndo confirms or undoes reservations.
 func (p *Participant) confirmOrUndo(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()

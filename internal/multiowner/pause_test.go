@@ -84,8 +84,7 @@ func TestDeciderThatStoodStill(t *testing.T) {
 		"after it decided, the coordinator died":  {true, true, "[0 1 1] 0", "[0 1 1] 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 3)
+			withNodes(t, 3, func(t *testing.T, c *cluster) {
 				d := c.node("c")
 				if test.died {
 					if err := c.node("b").serve(t.Context(), step(rpc.VerbReserve)); err != nil {
@@ -134,8 +133,7 @@ func TestTakingBackWaitsForTheCount(t *testing.T) {
 		"the new owner has failed": func(b *node) { b.move(); b.failWith(twotier.ErrUnavailable) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 3)
+			withNodes(t, 3, func(t *testing.T, c *cluster) {
 				b, d := c.node("b"), c.node("c")
 				d.drops.Store(true)
 				if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err,
@@ -165,8 +163,7 @@ func TestTakingBackWaitsForTheCount(t *testing.T) {
 // TestNumbersInDoubtHoldUpNobodyElse: while an acquire is in doubt, other deciders keep forgetting
 // settled acquires, and so does the decider that has returned.
 func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
 		for _, n := range c.nodes {
 			n.limit = 1000
 		}

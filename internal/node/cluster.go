@@ -81,7 +81,7 @@ func (n *Node) Stats() cluster.Stats {
 	}
 	s.HotKeys, s.LeasedKeys = n.hot.Sizes()
 	phases, moves := n.owned.Figures()
-	s.Held, s.Phases, s.Moves = phases.HeldCount(), cluster.Phases(phases), cluster.Moves(moves)
+	s.Held, s.Phases, s.Moves = phases.HeldCount(), phases, moves
 	if t.Self() >= 0 {
 		s.Owned = t.OwnedCount(t.Self())
 	}

@@ -23,28 +23,33 @@ const partitions = 64
 // counter is a fake counter that can hand partitions over. A partition has a few keys, a page one.
 type counter struct {
 	mu    sync.Mutex
-	owned [partitions]bool
-	ceded [partitions]bool
-	// neither marks partitions that no node decides about until the handoff begins.
-	neither [partitions]bool
-	keys    [partitions][]string
-	fails   error // of BeginHandoff
+	state [partitions]state
+	keys  [partitions][]string
+	fails error // of BeginHandoff
 	// before runs at the start of BeginHandoff.
 	before func()
 	// flush, if set, runs in Flush.
 	flush func(ctx context.Context) error
 }
 
-func (c *counter) StartOwning(p int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.owned[p], c.ceded[p], c.neither[p] = true, false, false
-}
+// state is a counter's relation to a partition.
+type state uint8
 
-func (c *counter) StopOwning(p int) {
+const (
+	away state = iota
+	owned
+	neither // no node decides about it until the handoff begins
+	ceded
+)
+
+func (c *counter) StartOwning(p int)    { c.set(p, owned) }
+func (c *counter) StopOwning(p int)     { c.set(p, away) }
+func (c *counter) RestartHandoff(p int) { c.set(p, neither) }
+
+func (c *counter) set(p int, to state) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned[p], c.ceded[p], c.neither[p] = false, false, false
+	c.state[p] = to
 }
 
 func (c *counter) Flush(ctx context.Context) error {
@@ -70,27 +75,19 @@ func (c *counter) BeginHandoff(_ context.Context, p int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.owned[p] && !c.ceded[p] && !c.neither[p] {
+	if c.state[p] == away {
 		return twotier.ErrNotOwner
 	}
-	c.owned[p], c.neither[p] = false, true
-	if c.fails != nil {
-		return c.fails
+	if c.state[p] = ceded; c.fails != nil {
+		c.state[p] = neither
 	}
-	c.ceded[p] = true
-	return nil
-}
-
-func (c *counter) RestartHandoff(p int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.owned[p], c.ceded[p], c.neither[p] = false, false, true
+	return c.fails
 }
 
 func (c *counter) HandoffPage(p int, cursor uint64, _ int) (*syncer.Handoff, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ceded[p] {
+	if c.state[p] != ceded {
 		return nil, 0, twotier.ErrNotOwner
 	}
 	h := &syncer.Handoff{Partition: p}
@@ -106,17 +103,17 @@ func (c *counter) HandoffPage(p int, cursor uint64, _ int) (*syncer.Handoff, uin
 func (c *counter) FinishHandoff(p int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ceded[p] {
+	if c.state[p] != ceded {
 		return errors.New("not ceded")
 	}
-	c.ceded[p], c.neither[p], c.keys[p] = false, false, nil
+	c.state[p], c.keys[p] = away, nil
 	return nil
 }
 
 func (c *counter) ImportHandoff(h *syncer.Handoff) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned[h.Partition], c.ceded[h.Partition], c.neither[h.Partition] = true, false, false
+	c.state[h.Partition] = owned
 	for i := range h.Keys {
 		key := string(h.Keys[i].Key)
 		if keys := &c.keys[h.Partition]; !slices.Contains(*keys, key) {
@@ -128,7 +125,7 @@ func (c *counter) ImportHandoff(h *syncer.Handoff) {
 func (c *counter) owns(p int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.owned[p]
+	return c.state[p] == owned
 }
 
 // node is a member with its own table, which it follows from time to time.
@@ -263,10 +260,16 @@ func (n *node) knows(members ...*node) {
 // withTwo runs a story of two nodes, the first of which holds all partitions, in a bubble.
 func withTwo(t *testing.T, story func(t *testing.T, c *cluster, a, b *node)) {
 	t.Helper()
+	withNodes(t, 2, func(t *testing.T, c *cluster) { story(t, c, c.nodes[0], c.nodes[1]) })
+}
+
+// withNodes is withTwo for another number of nodes.
+func withNodes(t *testing.T, size int, story func(t *testing.T, c *cluster)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
+		c := newCluster(t, size)
 		c.fill()
-		story(t, c, c.nodes[0], c.nodes[1])
+		story(t, c)
 	})
 }
 
@@ -328,6 +331,45 @@ func (c *cluster) settle(nodes ...*node) {
 		}
 		if time.Now().After(end) {
 			c.t.Fatal("not settled after a minute")
+		}
+	}
+}
+
+// partition returns a partition that the node's table assigns to it, or to another node.
+func (n *node) partition(own bool) (p int) {
+	for n.table.Load().OwnedBySelf(p) != own {
+		p++
+	}
+	return p
+}
+
+// handOff has a node claim a partition from n, and returns the page.
+func (n *node) handOff(to ring.Member, p int) ownership.ClaimPage {
+	return n.HandOff(n.c.t.Context(), &ownership.ClaimRequest{By: to,
+		Parts: []ownership.ClaimPart{{Partition: p}}}).Pages[0]
+}
+
+// awaitMoving waits until the node is handing a partition over.
+func (n *node) awaitMoving() {
+	for at, _ := n.Figures(); at.Moving == 0; at, _ = n.Figures() {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// checkTaken checks that the node has taken partitions over, and started none from the store.
+func (n *node) checkTaken() {
+	n.c.t.Helper()
+	if _, moves := n.Figures(); moves.FromStore > 0 || moves.Taken == 0 {
+		n.c.t.Errorf("moves of %s: %+v, want none from the store", n.self.Name, moves)
+	}
+}
+
+// checkDeciders checks that so many nodes decide about each partition, or one.
+func (c *cluster) checkDeciders(least int) {
+	c.t.Helper()
+	for p := range partitions {
+		if d := c.deciders(p); len(d) > 1 || len(d) < least {
+			c.t.Fatalf("partition %d is decided by %v", p, d)
 		}
 	}
 }

@@ -13,30 +13,6 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// TestTakeoverBringsAllAlong adds a second node: it gets its share with all keys, in pages, and no
-// two nodes decide.
-func TestTakeoverBringsAllAlong(t *testing.T) {
-	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
-		c.agree(a, b)
-		c.settle(a, b)
-		for p := range partitions {
-			owner := c.node(a.table.Load().Member(a.table.Load().Owner(p)).Name)
-			if got := c.deciders(p); !slices.Equal(got, []string{owner.self.Name}) {
-				t.Errorf("partition %d is decided by %v, want %s", p, got, owner.self.Name)
-			}
-			if got := len(owner.counter.keys[p]); got != 1+p%3 {
-				t.Errorf("partition %d: %d keys came along, want %d", p, got, 1+p%3)
-			}
-		}
-		_, given := a.Figures()
-		at, taken := b.Figures()
-		if int(taken.Taken) != at.Own || given.Given != taken.Taken || taken.FromStore != 0 ||
-			given.Abandoned != 0 {
-			t.Errorf("given %+v, taken %+v of %+v", given, taken, at)
-		}
-	})
-}
-
 // TestNothingIsHandedOverTooEarly: the holder decides until its own table assigns the partition to
 // the new owner, and the new owner knows that.
 func TestNothingIsHandedOverTooEarly(t *testing.T) {
@@ -46,10 +22,7 @@ func TestNothingIsHandedOverTooEarly(t *testing.T) {
 		b.leaves = true
 		a.knows(a, b) // but not that b is to own anything
 		b.leaves = false
-		p := 0
-		for !b.table.Load().OwnedBySelf(p) {
-			p++
-		}
+		p := b.partition(true)
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
 			if got := c.deciders(p); !slices.Equal(got, []string{"a"}) {
@@ -81,9 +54,7 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 		"can't cede":  func(c *cluster) { c.nodes[0].counter.fails = errors.New("busy") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 2)
-				c.fill()
+			withNodes(t, 2, func(t *testing.T, c *cluster) {
 				harm(c)
 				c.agree(c.nodes...)
 				c.settle(c.nodes...)
@@ -141,9 +112,7 @@ func TestPagesThatAreOutOfDate(t *testing.T) {
 				t.Errorf("partition %d: %d keys came along, want %d", p, got, 1+p%3)
 			}
 		}
-		if _, moves := b.Figures(); moves.FromStore > 0 {
-			t.Errorf("moves %+v", moves)
-		}
+		b.checkTaken()
 	})
 }
 
@@ -183,21 +152,14 @@ func TestWhatIsLostWhileItIsSought(t *testing.T) {
 
 // TestTakerDiesBeforeItHasAll: the holder decides again, and nothing is lost.
 func TestTakerDiesBeforeItHasAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	withNodes(t, 1, func(t *testing.T, c *cluster) {
 		a := c.nodes[0]
-		c.fill()
 		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
 		a.knows(a, other)
-		p := 0
-		for a.table.Load().OwnedBySelf(p) {
-			p++
-		}
-		claim := &ownership.ClaimRequest{By: other.self,
-			Parts: []ownership.ClaimPart{{Partition: p}}}
-		if got := a.HandOff(t.Context(), claim); got.Pages[0].State != ownership.Given ||
+		p := a.partition(false)
+		if got := a.handOff(other.self, p); got.State != ownership.Given ||
 			len(c.deciders(p)) != 0 {
-			t.Fatalf("pages %+v, decided by %v", got.Pages, c.deciders(p))
+			t.Fatalf("page %+v, decided by %v", got, c.deciders(p))
 		}
 		if _, err := a.Locate(t.Context(), p); err != nil {
 			t.Error(err) // operations go to the new decider
@@ -212,18 +174,12 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 
 // TestWhatIsNotWantedIsTakenBack: a node refuses a partition that was handed over to it.
 func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	withNodes(t, 1, func(t *testing.T, c *cluster) {
 		a := c.nodes[0]
-		c.fill()
 		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
 		a.knows(a, other)
-		p := 0
-		for a.table.Load().OwnedBySelf(p) {
-			p++
-		}
-		a.HandOff(t.Context(), &ownership.ClaimRequest{By: other.self,
-			Parts: []ownership.ClaimPart{{Partition: p}}})
+		p := a.partition(false)
+		a.handOff(other.self, p)
 		stranger := ring.Member{ID: "y", Name: "y"}
 		a.HandOff(t.Context(), &ownership.ClaimRequest{By: stranger,
 			Refused: []int{p, -1, partitions}})
@@ -261,11 +217,7 @@ func TestOfferAfterASplit(t *testing.T) {
 		c.settle(b)
 		c.agree(a, b)
 		c.settle(a, b)
-		for p := range partitions {
-			if len(c.deciders(p)) != 1 {
-				t.Errorf("partition %d is decided by %v", p, c.deciders(p))
-			}
-		}
+		c.checkDeciders(1)
 		if _, moves := b.Figures(); moves.Taken == 0 {
 			t.Errorf("moves %+v: what a had was not taken over", moves)
 		}
@@ -296,11 +248,7 @@ func answersOfDifferentMoments(t *testing.T, late time.Duration) {
 	time.Sleep(260 * time.Millisecond)
 	c.agree(a, b, other)
 	for range 300 {
-		for p := range partitions {
-			if d := c.deciders(p); len(d) > 1 {
-				t.Fatalf("%v late: partition %d is decided by %v", late, p, d)
-			}
-		}
+		c.checkDeciders(0)
 		time.Sleep(10 * time.Millisecond)
 	}
 	c.settle(a, b, other)
@@ -330,22 +278,18 @@ func TestALongTakeoverIsNotGivenUp(t *testing.T) {
 func TestALateOfferSaysNothing(t *testing.T) {
 	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.knows(a, b)
-		p := 0
-		for a.table.Load().OwnedBySelf(p) {
-			p++
-		}
-		pages := a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self,
-			Parts: []ownership.ClaimPart{{Partition: p}}}).Pages
-		if len(pages) != 1 || pages[0].State != ownership.Given || pages[0].Gift == 0 {
-			t.Fatalf("%+v", pages)
+		p := a.partition(false)
+		page := a.handOff(b.self, p)
+		if page.State != ownership.Given || page.Gift == 0 {
+			t.Fatalf("%+v", page)
 		}
 		kept := func() bool { return len(a.counter.keys[p]) > 0 }
-		for _, gift := range []uint64{0, pages[0].Gift - 1, pages[0].Gift} {
+		for _, gift := range []uint64{0, page.Gift - 1, page.Gift} {
 			a.AcceptOffer(&ownership.OfferRequest{By: b.self,
 				Parts: []ownership.OfferPart{{p, gift}}})
 			synctest.Wait()
-			if kept() != (gift != pages[0].Gift) {
-				t.Errorf("handoff %d, offered after %d: kept %v", pages[0].Gift, gift, kept())
+			if kept() != (gift != page.Gift) {
+				t.Errorf("handoff %d, offered after %d: kept %v", page.Gift, gift, kept())
 			}
 		}
 	})
@@ -356,14 +300,10 @@ func TestALateOfferSaysNothing(t *testing.T) {
 func TestTakenBackBeforeItBegins(t *testing.T) {
 	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.knows(a, b)
-		p := 0
-		for a.table.Load().OwnedBySelf(p) {
-			p++
-		}
+		p := a.partition(false)
 		begin := make(chan struct{})
 		a.counter.before = func() { <-begin }
-		go a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self,
-			Parts: []ownership.ClaimPart{{Partition: p}}})
+		go a.handOff(b.self, p)
 		synctest.Wait()
 		a.knows(a)
 		a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self, Refused: []int{p}})

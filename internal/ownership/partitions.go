@@ -2,9 +2,14 @@ package ownership
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -40,13 +45,6 @@ type Counter interface {
 	Flush(ctx context.Context) error
 }
 
-// Peers sends requests to the other nodes.
-type Peers interface {
-	// Ask sends a request to another node and fills in its response, if there is one. The error
-	// wraps rpc.ErrUnreachable if the node can't be reached.
-	Ask(ctx context.Context, to *ring.Member, request, response any) error
-}
-
 // Options configure [Partitions]. All fields except the two flags are required.
 type Options struct {
 	// Partitions is the number of partitions.
@@ -59,7 +57,7 @@ type Options struct {
 	Table   func() *ring.Table
 	Self    func() ring.Member
 	Counter Counter
-	Peers   Peers
+	Peers   rpc.Asker
 	// InRedis reports whether the cluster counts in Redis. Then no node owns a partition.
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
@@ -78,7 +76,7 @@ type Partitions struct {
 	suspended bool                 // the mode is changing, or needs no owners
 	table     *ring.Table          // the table that the phases follow
 	before    *ring.Table          // the previous table
-	moves     Moves                // so far
+	moves     cluster.Moves        // so far
 	gifts     uint64               // the number of this node's last handoff
 	// known is done once this node has stood still: replies received before are out of date. forget
 	// ends it.
@@ -195,30 +193,6 @@ func (o *Partitions) takeBackLocked(p int) {
 	o.enterLocked(p, own)
 }
 
-// Phases is the number of partitions in each phase on one node. All other partitions are foreign.
-type Phases struct {
-	// Own are decided by this node. Incoming are on their way to this node.
-	Own, Incoming int
-	// Outgoing are still decided by this node although the table assigns them to another. Moving
-	// are being handed over.
-	Outgoing, Moving int
-}
-
-// HeldCount is the number of partitions whose state is on this node.
-func (p Phases) HeldCount() int { return p.Own + p.Outgoing + p.Moving }
-
-// Moves is the number of partitions that changed hands since the node started, by kind.
-type Moves struct {
-	// Taken received their state from another node; Given were sent to another node.
-	Taken, Given int64
-	// FromStore started from the state in the store because no node handed them over.
-	FromStore int64
-	// Abandoned were given up without a complete handover, so the next owner starts from the store.
-	Abandoned int64
-	// TakenBack were to be handed over but stayed.
-	TakenBack int64
-}
-
 // HeldCount returns the number of partitions whose state is on this node.
 func (o *Partitions) HeldCount() (count int) {
 	at, _ := o.Figures()
@@ -226,7 +200,7 @@ func (o *Partitions) HeldCount() (count int) {
 }
 
 // Figures returns the number of partitions in each phase, and the number that have changed hands.
-func (o *Partitions) Figures() (at Phases, moves Moves) {
+func (o *Partitions) Figures() (at cluster.Phases, moves cluster.Moves) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.parts {
@@ -259,4 +233,115 @@ func (o *Partitions) IsSettled() bool {
 		}
 	}
 	return true
+}
+
+// ErrInRedis means that the cluster counts in Redis, so no node decides about a partition.
+var ErrInRedis = errors.New("the cluster counts in Redis")
+
+// Locate returns the member that currently decides about a partition, nil for this node. If there
+// is none, Locate waits for at most [WaitTimeout] or ctx; then the error wraps
+// twotier.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
+func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
+	inRedis := false
+	err = o.await(ctx, func() (known bool) {
+		if inRedis = o.opt.InRedis(); inRedis {
+			return true
+		}
+		to, known = o.locateLocked(p)
+		return known
+	})
+	switch {
+	case inRedis:
+		return nil, ErrInRedis
+	case err != nil:
+		return nil, fmt.Errorf("%w: partition %d is on its way to this node",
+			twotier.ErrUnavailable, p)
+	}
+	return to, nil
+}
+
+// locateLocked returns the member that decides about a partition, nil for this node, and whether it
+// is known.
+func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
+	s := &o.parts[p]
+	switch {
+	case o.suspended, s.phase == moving:
+		return nil, false
+	case s.phase == foreign:
+		m = o.ownerLocked(p)
+		return m, m != nil // if nil, FollowTable will take the partition over
+	case s.phase == incoming:
+		return s.to, s.to != nil
+	}
+	return s.to, true
+}
+
+// Decider returns the other member that decides about a partition, or nil if this node decides or
+// the decider is unknown.
+func (o *Partitions) Decider(p int) *ring.Member {
+	if o.opt.InRedis() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to, known := o.locateLocked(p)
+	if !known {
+		return nil
+	}
+	return to
+}
+
+// DecidedBy reports whether, in this node's view, m decides about a partition.
+func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to := o.parts[p].to
+	if o.parts[p].phase == foreign {
+		to = o.ownerLocked(p)
+	}
+	return to != nil && to.Name == m.Name
+}
+
+// Term reports whether this node currently decides about a partition. Each period of deciding has a
+// different term.
+func (o *Partitions) Term(p int) (term int64, decides bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to, known := o.locateLocked(p)
+	return o.parts[p].since.UnixNano(), known && to == nil
+}
+
+// ownerLocked returns the owner of a partition by the current table, or nil if it is this node.
+func (o *Partitions) ownerLocked(p int) *ring.Member {
+	t := o.opt.Table()
+	if t.OwnedBySelf(p) {
+		return nil
+	}
+	return t.Member(t.Owner(p))
+}
+
+// await waits until a condition holds, for at most WaitTimeout or ctx. It checks the condition
+// under the lock whenever a phase changes.
+func (o *Partitions) await(ctx context.Context, condition func() bool) error {
+	timer := time.NewTimer(WaitTimeout)
+	defer timer.Stop()
+	for {
+		o.mu.Lock()
+		if condition() {
+			o.mu.Unlock()
+			return nil
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		changed := o.changed
+		o.mu.Unlock()
+		select {
+		case <-changed:
+		case <-timer.C:
+			return context.DeadlineExceeded
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -3,8 +3,8 @@ package ownership_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier/internal/ownership"
@@ -30,10 +30,7 @@ func TestStandstill(t *testing.T) {
 				t.Fatalf("partition %d is decided by what was known", p)
 			}
 		}
-		p := 0
-		for !a.table.Load().OwnedBySelf(p) {
-			p++
-		}
+		p := a.partition(true)
 		to, err := a.Locate(t.Context(), p)
 		select {
 		case <-flushed:
@@ -74,11 +71,7 @@ func TestStandstillOfAnOwnerThatWasReplaced(t *testing.T) {
 		}
 		c.agree(a, b)
 		c.settle(a, b)
-		for p := range partitions {
-			if d := c.deciders(p); len(d) != 1 {
-				t.Errorf("partition %d is decided by %v", p, d)
-			}
-		}
+		c.checkDeciders(1)
 		holder := c.node(c.deciders(3)[0])
 		if keys := holder.counter.keys[3]; keys[len(keys)-1] != "counted meanwhile" {
 			t.Errorf("keys %v: a count is missing", keys)
@@ -95,9 +88,7 @@ func TestStandstillDuringATakeover(t *testing.T) {
 			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 				c.delay = func() time.Duration { return 20 * time.Millisecond }
 				c.agree(a, b)
-				for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
-					time.Sleep(5 * time.Millisecond)
-				}
+				a.awaitMoving()
 				if taker {
 					b.Relearn()
 				} else {
@@ -105,18 +96,12 @@ func TestStandstillDuringATakeover(t *testing.T) {
 				}
 				for range 200 {
 					time.Sleep(5 * time.Millisecond)
-					for p := range partitions {
-						if d := c.deciders(p); len(d) > 1 {
-							t.Fatalf("partition %d is decided by %v", p, d)
-						}
-					}
+					c.checkDeciders(0)
 				}
 				c.settle(a, b)
 				time.Sleep(time.Minute)
-				c.checkKeys(0)
-				if _, moves := b.Figures(); moves.FromStore > 0 {
-					t.Errorf("%+v: partitions begin with what the store has", moves)
-				}
+				c.checkKeys()
+				b.checkTaken()
 			})
 		})
 	}
@@ -128,10 +113,7 @@ func TestStandInWithoutAStore(t *testing.T) {
 	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		c.agree(a, b)
 		c.settle(a, b)
-		p := 0
-		for !a.table.Load().OwnedBySelf(p) {
-			p++
-		}
+		p := a.partition(true)
 		b.counter.mu.Lock()
 		b.counter.keys[p] = []string{"counted in its place"}
 		b.counter.mu.Unlock()
@@ -151,10 +133,7 @@ func TestStandInWithoutAStore(t *testing.T) {
 // TestStandstillAlone: a node that knows of no other has nothing to learn. A node whose mode is
 // changing decides nothing, and does not resume with what it knew.
 func TestStandstillAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 2)
-		a, b := c.nodes[0], c.nodes[1]
-		c.fill()
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
 		a.Relearn()
 		if a.HeldCount() != partitions {
 			t.Errorf("%d partitions are held", a.HeldCount())
@@ -174,5 +153,191 @@ func TestStandstillAlone(t *testing.T) {
 		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); h.Later {
 			t.Errorf("holdings %+v", h)
 		}
+	})
+}
+
+// TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
+// again at once; if not, it asks others for them.
+func TestSuspension(t *testing.T) {
+	withNodes(t, 1, func(t *testing.T, c *cluster) {
+		a := c.nodes[0]
+		a.Suspend()
+		if a.HeldCount() != 0 || len(c.deciders(0)) != 0 {
+			t.Error("decides while it is suspended")
+		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later ||
+			h.Held != nil {
+			t.Errorf("holdings %+v: another might begin with what the store has", h)
+		}
+		located := make(chan error)
+		go func() { _, err := a.Locate(t.Context(), 0); located <- err }()
+		time.Sleep(time.Second)
+		a.Resume()
+		if err := <-located; err != nil || a.HeldCount() != partitions {
+			t.Errorf("%v, %d partitions are held", err, a.HeldCount())
+		}
+		a.Suspend()
+		a.inRedis.Store(true)
+		a.DiscardSuspended()
+		a.WakeWaiters()
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
+			t.Errorf("in Redis: %v", err)
+		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later {
+			t.Errorf("holdings %+v: another might decide beside those that count in Redis", h)
+		}
+		a.inRedis.Store(false)
+		a.Resume()
+		c.settle(a)
+		if _, moves := a.Figures(); moves.FromStore != 2*partitions {
+			t.Errorf("%+v: the partitions are held at once after the mode has changed", moves)
+		}
+	})
+}
+
+// TestAnAbortedChangeKeepsWhatIsBeingHandedOver aborts a change of mode that began while partitions
+// move. One node decides about each of them, with all its keys, whichever of the two resumes first
+// and however much the taker could still report.
+func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		takerLate time.Duration // delay of its suspension after the giver's
+		first     int           // which node continues first
+		cut       bool          // the giver can't be reached while the mode changes
+	}{
+		"both at once":       {0, 0, false},
+		"the taker later":    {50 * time.Millisecond, 0, false},
+		"the taker first":    {0, 1, false},
+		"no word meanwhile":  {0, 0, true},
+		"no word, the other": {30 * time.Millisecond, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+				c.delay = func() time.Duration { return 20 * time.Millisecond }
+				c.agree(a, b)
+				a.awaitMoving()
+				a.Suspend()
+				a.cut.Store(test.cut)
+				time.Sleep(test.takerLate)
+				b.Suspend()
+				time.Sleep(300 * time.Millisecond)
+				for p := range partitions {
+					if d := c.deciders(p); len(d) > 0 {
+						t.Fatalf("partition %d is decided by %v while the mode changes", p, d)
+					}
+				}
+				a.cut.Store(false)
+				c.nodes[test.first].Resume()
+				time.Sleep(100 * time.Millisecond)
+				c.nodes[1-test.first].Resume()
+				c.settle(a, b)
+				time.Sleep(time.Minute)
+				c.checkKeys()
+				b.checkTaken()
+			})
+		})
+	}
+}
+
+// TestAHolderThatIsSuspendedForLong: a node gains partitions whose holder is preparing to change
+// the mode, or begins to while they are claimed. The change takes longer than operations wait, and
+// is aborted. Nothing starts from the store, which may lack the holder's counts.
+func TestAHolderThatIsSuspendedForLong(t *testing.T) {
+	for name, before := range map[string]bool{
+		"before it is asked": true, "when it is claimed": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+				c.delay = func() time.Duration { return 20 * time.Millisecond }
+				if before {
+					a.Suspend()
+				}
+				c.agree(a, b)
+				if !before {
+					for at, _ := b.Figures(); at.Incoming == 0; at, _ = b.Figures() {
+						time.Sleep(5 * time.Millisecond)
+					}
+					time.Sleep(50 * time.Millisecond)
+					a.Suspend()
+				}
+				time.Sleep(15 * time.Second)
+				a.Resume()
+				c.settle(a, b)
+				c.checkKeys()
+				b.checkTaken()
+			})
+		})
+	}
+}
+
+// TestAHolderWaitsForASlowSearch: the owner of partitions does not know their holder and has to ask
+// all others, one of which is changing its mode. The holder keeps the partitions meanwhile.
+func TestAHolderWaitsForASlowSearch(t *testing.T) {
+	withNodes(t, 3, func(t *testing.T, c *cluster) {
+		holder, owner, busy := c.nodes[0], c.nodes[1], c.nodes[2]
+		busy.Suspend()
+		owner.knows(busy)
+		time.Sleep(time.Second)
+		c.agree(c.nodes...)
+		time.Sleep(15 * time.Second)
+		if at, moves := holder.Figures(); at.Outgoing == 0 || moves.Abandoned > 0 {
+			t.Errorf("%+v, %+v: partitions were let go while their owner looks for them", at, moves)
+		}
+		busy.Resume()
+		c.settle(c.nodes...)
+		c.checkKeys()
+		for _, n := range c.nodes[1:] {
+			n.checkTaken()
+		}
+	})
+}
+
+// TestASearchKeepsOnlyItsPartition: the owner of many partitions looks for the holder of one of
+// them and claims none. The holder keeps that one and lets the others go.
+func TestASearchKeepsOnlyItsPartition(t *testing.T) {
+	withTwo(t, func(t *testing.T, c *cluster, holder, owner *node) {
+		sought := -1
+		c.holdings = func(q *ownership.HoldingsRequest) *ownership.HoldingsResponse {
+			if sought < 0 {
+				sought = q.Partitions[0]
+			}
+			a := new(ownership.HoldingsResponse)
+			if slices.Contains(q.Partitions, sought) {
+				a.Sought = []int{sought}
+			}
+			return a
+		}
+		owner.cut.Store(true)
+		holder.knows(holder, owner)
+		time.Sleep(20 * time.Second)
+		if at, moves := holder.Figures(); at.Outgoing != 1 || moves.Abandoned == 0 {
+			t.Errorf("%+v, %+v: want one partition to be kept, and the others let go", at, moves)
+		}
+	})
+}
+
+// TestAChangeDuringAHandover: the change succeeds. All counts being handed over are in the store,
+// and no node takes precedence once the mode changes back.
+func TestAChangeDuringAHandover(t *testing.T) {
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+		c.delay = func() time.Duration { return 20 * time.Millisecond }
+		c.agree(a, b)
+		a.awaitMoving()
+		for _, n := range c.nodes {
+			n.Suspend()
+		}
+		for _, n := range c.nodes {
+			n.inRedis.Store(true)
+			n.DiscardSuspended()
+			n.WakeWaiters()
+			if held := n.HeldCount(); held > 0 {
+				t.Errorf("%s holds %d partitions in Redis", n.self.Name, held)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, n := range c.nodes {
+			n.inRedis.Store(false)
+			n.Resume()
+		}
+		c.settle(a, b)
 	})
 }

@@ -1,17 +1,21 @@
 package peer_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 )
@@ -171,11 +175,8 @@ func TestBatchesComeBack(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(7, uint64(len(secret))))
 		f := &recorder{rnd: rnd}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte(secret), Node: f})
-		c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: []byte(secret),
+		c := newClient(t, peer.ClientOptions{Self: "a-1", Secret: []byte(secret),
 			Transport: handler{s}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		res := make([]twotier.Result, 100)
 		for range 300 {
@@ -192,7 +193,6 @@ func TestBatchesComeBack(t *testing.T) {
 			compare(t, f, ops, at, res)
 		}
 		cancel()
-		_ = c.Close(context.Background())
 	}
 }
 
@@ -211,5 +211,171 @@ func compare(t *testing.T, f *recorder, ops []twotier.Op, at []int, res []twotie
 		if !reflect.DeepEqual(got, f.answers[k]) {
 			t.Fatalf("result %d of %d is %+v, want %+v", k, len(at), got, f.answers[k])
 		}
+	}
+}
+
+// distant is a transport to several servers by address, each with a delay before it answers.
+type distant map[string]struct {
+	server *peer.Server
+	delay  time.Duration
+}
+
+func (d distant) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
+	to := d[address]
+	if to.server == nil {
+		return nil, rpc.ErrUnreachable
+	}
+	select {
+	case <-time.After(to.delay):
+		return to.server.Handle(ctx, message)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestGroupsDoNotWaitForEachOther forwards groups of one batch to a node that answers soon, one
+// that answers late, one that never does and one that is gone: each group is over as soon as it can
+// be, and the work done meanwhile comes before the first.
+func TestGroupsDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := distant{}
+		for name, delay := range map[string]time.Duration{"soon": time.Millisecond,
+			"late": 100 * time.Millisecond, "never": time.Hour} {
+			at := d[name]
+			at.delay = delay
+			at.server = peer.NewServer(peer.ServerOptions{Self: name, Node: yes{}})
+			d[name] = at
+		}
+		c := newClient(t, peer.ClientOptions{Self: "a", Transport: d})
+		names := []string{"never", "late", "gone", "soon"}
+		groups := make([]rpc.Group, len(names))
+		for i, name := range names {
+			groups[i].To = &ring.Member{ID: name, Name: name, Address: name}
+		}
+		ops, res := make([]twotier.Op, 40), make([]twotier.Result, 40)
+		for i := range ops {
+			ops[i].Checks = []twotier.Check{{Key: fmt.Append(nil, i), N: 1}}
+			g := &groups[i%len(groups)]
+			g.At = append(g.At, i)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var order []string
+		c.DoAll(ctx, groups, ops, res,
+			func() { order = append(order, "meanwhile") },
+			func(i int) { order = append(order, names[i]) })
+		if want := []string{"meanwhile", "gone", "soon", "late", "never"}; !slices.Equal(order,
+			want) {
+			t.Errorf("over in the order %v, want %v", order, want)
+		}
+		for i, name := range names {
+			for _, at := range groups[i].At {
+				err, answered := res[at].Err, name == "soon" || name == "late"
+				if (err == nil) != answered || res[at].Allowed != answered ||
+					errors.Is(err, rpc.ErrUnreachable) != (name == "gone") {
+					t.Errorf("%s: %v, allowed %v", name, err, res[at].Allowed)
+				}
+			}
+		}
+	})
+}
+
+// observer keeps the limits of the operations that a server receives.
+type observer struct {
+	strict
+	limits *[][]twotier.Limit
+}
+
+func (o observer) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
+	for i := range ops {
+		*o.limits = append(*o.limits, slices.Clone(ops[i].Checks[0].Limits))
+		res[i].AddCheck()
+	}
+}
+
+// TestUnknownPeriodsFailAlone receives a period in a time zone that this node does not have. Its
+// operation is refused, and the others of the message are executed.
+func TestUnknownPeriodsFailAlone(t *testing.T) {
+	monthly, err := twotier.ParsePeriod("month.14@Europe/Lisbon")
+	must.Succeed(t, err)
+	ops := []twotier.Op{
+		{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1,
+			Limits: []twotier.Limit{{Max: 9, Period: monthly}}}}},
+		{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("l"), N: 1,
+			Limits: []twotier.Limit{{Max: 5, Window: 1000}, {Max: 9, Period: monthly}}}}},
+	}
+	for _, zone := range []string{"Europe/Lisbon", "Europe/Nowhere"[:13]} {
+		var got [][]twotier.Limit
+		s := peer.NewServer(peer.ServerOptions{Self: "b", Node: observer{strict{t}, &got}})
+		raw := bytes.Replace(peer.Batch("a", "b", 1, ops), []byte("Europe/Lisbon"), []byte(zone), 1)
+		if _, err := s.Handle(t.Context(), raw); err != nil || len(got) != 2 ||
+			!slices.Equal(got[1], ops[1].Checks[0].Limits) {
+			t.Fatalf("%s: %+v, %v", zone, got, err)
+		}
+		op := twotier.Op{Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: got[0]}}}
+		ladder, err := leaparray.NewLadder(0, leaparray.Level{Width: 3_600_000_000_000, Count: 768})
+		must.Succeed(t, err)
+		_, err = twotier.Validate(&op, func([]byte) *leaparray.Ladder { return ladder }, 1)
+		invalid, refused := errors.AsType[*twotier.InvalidError](err)
+		if known := zone == "Europe/Lisbon"; known != (err == nil) ||
+			refused && invalid.Field != "window" {
+			t.Errorf("%s: %v", zone, err)
+		}
+	}
+}
+
+// yes is a node that allows everything at once.
+type yes struct{}
+
+func (yes) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
+	for i := range ops {
+		res[i].Allowed, res[i].Source = true, twotier.SourceMemory
+		c := res[i].AddCheck()
+		for range ops[i].Checks[0].Limits {
+			c.Limits = append(c.Limits, twotier.LimitResult{Count: 1, Lo: 1, Hi: 1, BucketMS: 1000})
+		}
+	}
+}
+
+func (yes) ServeTasks(context.Context, []rpc.Task, []twotier.Result) {}
+
+func (yes) Respond(context.Context, any) (any, error) { return nil, nil }
+
+// handler is a transport to a server in the same process.
+type handler struct{ s *peer.Server }
+
+func (h handler) Send(ctx context.Context, _ string, message []byte) ([]byte, error) {
+	return h.s.Handle(ctx, message)
+}
+
+// BenchmarkForward forwards an operation with one limit to a node in this process that does
+// nothing, sealed as between machines: it measures the work of this package.
+func BenchmarkForward(b *testing.B) {
+	secret := []byte("a secret of all nodes")
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
+			s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret, Node: yes{}})
+			c := newClient(b, peer.ClientOptions{Self: "a-1", Secret: secret,
+				Transport: handler{s}})
+			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			b.SetParallelism(callers)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{
+					Key: []byte("user:42"), N: 1,
+					Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}
+				res := make([]twotier.Result, 1)
+				for pb.Next() {
+					if c.Do(ctx, to, tasks, res); res[0].Err != nil {
+						b.Error(res[0].Err)
+					}
+				}
+			})
+			b.StopTimer()
+			stats := c.Stats()
+			b.ReportMetric(float64(stats.TasksTotal)/float64(stats.MessagesTotal), "tasks/message")
+		})
 	}
 }

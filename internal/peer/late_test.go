@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
 )
@@ -54,9 +57,7 @@ func TestShortDeadlines(t *testing.T) {
 
 // TestAnswersAtTheDeadlineArrive has a node use all of its time: its answer still arrives.
 func TestAnswersAtTheDeadlineArrive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.dawdle(time.Hour)
 		p.fake.end = 20 * time.Millisecond
 		if err := p.add("k", time.Second); err != nil {
@@ -67,9 +68,7 @@ func TestAnswersAtTheDeadlineArrive(t *testing.T) {
 
 // TestLateMessagesAreNotCarriedOut delays a request until its sender has given up.
 func TestLateMessagesAreNotCarriedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.net.Slow("a", "b", 3*time.Second)
 		if err := p.add("k", 200*time.Millisecond); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
@@ -84,9 +83,7 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 // TestLateQuestionsAreNotAnswered delays a request until its sender has given up: the node must
 // not act on it then.
 func TestLateQuestionsAreNotAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.net.Slow("a", "b", 3*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -104,9 +101,7 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 // TestOneSlowMessageHoldsUpNobody has the node take long over more messages than there are workers.
 // Others are answered, and the circuit stays closed.
 func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.dawdle(1700 * time.Millisecond)
 		slow := make(chan error, 4)
 		for i := range cap(slow) {
@@ -147,7 +142,7 @@ func TestAClassHoldsUpNoOther(t *testing.T) {
 			for _, of := range long {
 				for _, other := range short {
 					if i != j {
-						synctest.Test(t, func(t *testing.T) { holdsUpNoOther(t, of, other) })
+						withPair(t, func(t *testing.T, p *pair) { p.holdsUpNoOther(of, other) })
 					}
 				}
 			}
@@ -155,16 +150,10 @@ func TestAClassHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func holdsUpNoOther(t *testing.T, of, other rpc.Task) {
-	p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-	p.meet()
+func (p *pair) holdsUpNoOther(of, other rpc.Task) {
 	do := func(task rpc.Task, key string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
 		task.Op.Checks = []twotier.Check{{Key: []byte(key), N: 1}}
-		res := make([]twotier.Result, 1)
-		p.client.Do(ctx, p.to, []rpc.Task{task}, res)
-		return res[0].Err
+		return p.do(task, 5*time.Second)
 	}
 	p.dawdle(time.Second)
 	long := make(chan error, 4)
@@ -175,12 +164,12 @@ func holdsUpNoOther(t *testing.T, of, other rpc.Task) {
 	p.dawdle(0)
 	began := time.Now()
 	if err := do(other, "other"); err != nil || time.Since(began) > 100*time.Millisecond {
-		t.Errorf("%v, %v behind %v, %v: after %v: %v", other.Verb, other.Op.Ack, of.Verb,
+		p.t.Errorf("%v, %v behind %v, %v: after %v: %v", other.Verb, other.Op.Ack, of.Verb,
 			of.Op.Ack, time.Since(began), err)
 	}
 	for range cap(long) {
 		if err := <-long; err != nil {
-			t.Error(err)
+			p.t.Error(err)
 		}
 	}
 }
@@ -188,18 +177,11 @@ func holdsUpNoOther(t *testing.T, of, other rpc.Task) {
 // TestQueuedIsNotUnreachable lets a call wait behind others that wait for the store, until its time
 // is up.
 func TestQueuedIsNotUnreachable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.dawdle(4 * time.Second)
 		store := func(within time.Duration) error {
-			ctx, cancel := context.WithTimeout(context.Background(), within)
-			defer cancel()
-			tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Ack: twotier.AckStore,
-				Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}}}
-			res := make([]twotier.Result, 1)
-			p.client.Do(ctx, p.to, tasks, res)
-			return res[0].Err
+			return p.do(rpc.Task{Op: twotier.Op{Kind: twotier.Add, Ack: twotier.AckStore,
+				Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}}, within)
 		}
 		for range 2 {
 			go func() { _ = store(5 * time.Second) }()
@@ -262,4 +244,31 @@ func TestACallerDoesNotWaitForOthers(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// monotonically returns a time with only its monotonic reading moved by d.
+func monotonically(t time.Time, d time.Duration) time.Time {
+	(*struct { // the layout of time.Time
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&t)).ext += int64(d)
+	return t
+}
+
+// TestDeadlinesInAnotherOrderByTheWallClock sends calls whose deadlines have another order by the
+// wall clock than by the monotonic one, as when the wall clock is set back between them: no call
+// ends earlier than the earliest deadline.
+func TestDeadlinesInAnotherOrderByTheWallClock(t *testing.T) {
+	now := time.Now()
+	by := now.Add(time.Second)
+	for _, apart := range []time.Duration{3 * time.Microsecond, time.Millisecond} {
+		earlier := monotonically(by, -apart).Add(2 * time.Microsecond)
+		want := by.Sub(earlier) + time.Microsecond
+		for _, order := range [][]time.Time{{by, earlier}, {earlier, by}} {
+			if got := peer.Leads(now, order...); !slices.Equal(got, []time.Duration{want, want}) {
+				t.Errorf("%v apart: the calls end %v before the message, want %v", apart, got, want)
+			}
+		}
+	}
 }

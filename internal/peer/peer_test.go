@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -121,16 +122,9 @@ type pair struct {
 func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) *pair {
 	p := &pair{t: t, net: simnet.New(1, w), to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
 	p.serve("b-1", serverSecret)
-	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret),
+	t.Cleanup(p.net.Stop)
+	p.client = newClient(t, peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret),
 		Transport: wire{p.net.Start("a")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.client = c
-	t.Cleanup(func() {
-		_ = c.Close(context.Background())
-		p.net.Stop()
-	})
 	return p
 }
 
@@ -150,14 +144,9 @@ func (p *pair) serve(name, secret string) {
 
 // add sends one operation about a key.
 func (p *pair) add(key string, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add,
+	return p.do(rpc.Task{Op: twotier.Op{Kind: twotier.Add,
 		Checks: []twotier.Check{{Key: []byte(key), N: 1,
-			Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}
-	res := make([]twotier.Result, 1)
-	p.client.Do(ctx, p.to, tasks, res)
-	return res[0].Err
+			Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}, within)
 }
 
 // meet makes the client learn the server's clock, as it does before the first task.
@@ -166,6 +155,34 @@ func (p *pair) meet() {
 	if err := p.client.Ask(context.Background(), p.to, &node.PingRequest{}, nil); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// withPair runs a story of two processes that have met in a bubble.
+func withPair(t *testing.T, story func(t *testing.T, p *pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
+		p.meet()
+		story(t, p)
+	})
+}
+
+// newClient returns a client without a secret, which is closed when the test ends.
+func newClient(t testing.TB, opt peer.ClientOptions) *peer.Client {
+	t.Helper()
+	c, err := peer.NewClient(opt)
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+// do runs a task at the server, with a deadline.
+func (p *pair) do(task rpc.Task, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	res := make([]twotier.Result, 1)
+	p.client.Do(ctx, p.to, []rpc.Task{task}, res)
+	return res[0].Err
 }
 
 func secrets(t *testing.T, test func(t *testing.T, secret string)) {
@@ -282,11 +299,7 @@ func TestWaitingCallsShareAMessage(t *testing.T) {
 // TestRefusedConnectionsAreKnownAtOnce detects refused connections at once, and the node's return,
 // too.
 func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
-		if err := p.add("a", time.Second); err != nil {
-			t.Fatal(err)
-		}
+	withPair(t, func(t *testing.T, p *pair) {
 		p.net.Start("b").Stop()
 		began := time.Now()
 		for range 10 {
@@ -308,9 +321,7 @@ func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
 // TestSilenceOpensTheCircuit cuts the network: the first callers get an unknown outcome, the others
 // an error at once.
 func TestSilenceOpensTheCircuit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.net.Cut("b", "a", simnet.All)
 		began := time.Now()
 		var first error
@@ -500,9 +511,7 @@ func TestQuestions(t *testing.T) {
 
 // TestKeepLetsGo drops a member that is gone: waiting calls fail, and no goroutine is left.
 func TestKeepLetsGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-		p.meet()
+	withPair(t, func(t *testing.T, p *pair) {
 		p.net.Cut("a", "b", simnet.All)
 		done := make(chan error, 1)
 		go func() { done <- p.add("a", time.Hour) }()

@@ -349,5 +349,4 @@ func readMember(r *reader) ring.Member {
 	return m
 }
 
-// wrapNode adds the failing node to an error.
 func wrapNode(err error, to *ring.Member) error { return fmt.Errorf("node %s: %w", to.ID, err) }

@@ -46,7 +46,6 @@ func (k *keyring) set(secrets [][]byte) {
 	clear(k.keys)
 }
 
-// list returns the secrets.
 func (k *keyring) list() [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,13 +16,11 @@ import (
 // trace's context follows, and then the call. No call has 0 tasks.
 const tracedCall = 0
 
-// appendTrace appends the context of a trace.
 func appendTrace(b []byte, c *trace.Context) []byte {
 	b = append(append(append(b, c.ID[:]...), c.Span[:]...), c.Flags)
 	return appendBytes(b, c.State)
 }
 
-// trace reads the context of a trace.
 func (r *reader) trace() *trace.Context {
 	c := new(trace.Context)
 	for _, to := range [][]byte{c.ID[:], c.Span[:]} {
@@ -58,7 +56,6 @@ func (x *scratch) tracedCalls(tasks indexRange) []tracedTasks {
 	return x.traced[from:to]
 }
 
-// firstError returns the first error of some tasks.
 func (x *scratch) firstError(tasks indexRange) error {
 	for i := tasks.from; i < tasks.to; i++ {
 		if err := x.res[i].Err; err != nil {
@@ -77,7 +74,6 @@ const (
 	spanName = service + "/"
 )
 
-// endSpans ends the spans of the calls of a process.
 func endSpans(from string, x *scratch, calls []tracedTasks) {
 	for _, k := range calls {
 		if span := k.of.Recorded(); span != nil {

@@ -181,7 +181,6 @@ func (w *work) len() int {
 	return len(w.tasks)
 }
 
-// op returns the i-th operation.
 func (w *work) op(i int) *twotier.Op {
 	if w.at != nil {
 		return &w.ops[w.at[i]]
@@ -189,7 +188,6 @@ func (w *work) op(i int) *twotier.Op {
 	return &w.tasks[i].Op
 }
 
-// result returns the i-th result.
 func (w *work) result(i int) *twotier.Result {
 	if w.at != nil {
 		return &w.res[w.at[i]]

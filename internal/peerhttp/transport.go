@@ -16,6 +16,21 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
+// Constants that both sides of a connection between nodes share.
+const (
+	// Path is the path to which nodes send messages.
+	Path = "/peer"
+	// MaxBody bounds a message, in bytes.
+	MaxBody = 4 << 20
+	// MaxReply bounds a reply, in bytes. A message asks for at most some 500,000 windows, and its
+	// reply has up to 41 bytes for each.
+	MaxReply = 32 << 20
+	// Media is a type that a page of another site can't send without a preflight request.
+	Media = "application/x-twotier-peer"
+	// HeaderPass carries the proof that the sender of a message is a node.
+	HeaderPass = "Twotier-Pass"
+)
+
 // Transport sends messages to other nodes over HTTP connections that are kept open. Its methods may
 // be called concurrently.
 type Transport struct {
@@ -96,7 +111,6 @@ func (t *Transport) Send(ctx context.Context, address string, message []byte) ([
 	return append([]byte(nil), resp.Body()...), nil
 }
 
-// host returns the connections to an address.
 func (t *Transport) host(address string) *fasthttp.HostClient {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +134,6 @@ func (t *Transport) host(address string) *fasthttp.HostClient {
 	return h
 }
 
-// dialer returns a function that connects to an address.
 func (t *Transport) dialer(address string) fasthttp.DialFuncWithTimeout {
 	if !strings.HasPrefix(address, secureScheme) {
 		return dial
@@ -135,7 +148,6 @@ func (t *Transport) dialer(address string) fasthttp.DialFuncWithTimeout {
 	}
 }
 
-// handshake starts TLS on a connection.
 func handshake(c *conn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	if cfg == nil {
 		cfg = &tls.Config{InsecureSkipVerify: true} // messages are encrypted anyway

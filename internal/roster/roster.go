@@ -1,9 +1,11 @@
 package roster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -97,12 +99,8 @@ type Roster struct {
 
 // New returns the roster of a process, which is not listed yet.
 func New(opt Options) *Roster {
-	if opt.Timeout == 0 {
-		opt.Timeout = 2 * time.Second
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.Timeout = cmp.Or(opt.Timeout, 2*time.Second)
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	return &Roster{opt: opt, sightings: sightings{}}
 }
 
@@ -244,11 +242,7 @@ func (s sightings) strangers(inStore bool, unmet []Entry) (list []Entry) {
 			list = append(list, e)
 		}
 	}
-	for name := range s {
-		if !seen[name] {
-			delete(s, name)
-		}
-	}
+	maps.DeleteFunc(s, func(name string, _ int64) bool { return !seen[name] })
 	return list
 }
 

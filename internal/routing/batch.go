@@ -48,7 +48,6 @@ func (v *View) sharesAny(op *twotier.Op) bool {
 	return false
 }
 
-// setErr fails all operations of a batch.
 func setErr(res []twotier.Result, err error) {
 	for i := range res {
 		res[i].Err = err
@@ -132,7 +131,6 @@ func (w *wave) begin(r *Router, v *View, ops []twotier.Op, borrow bool) {
 	w.clear()
 }
 
-// clear empties the wave.
 func (w *wave) clear() {
 	for i := range w.groups {
 		w.groups[i] = w.groups[i][:0]

@@ -6,11 +6,14 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/race"
 )
 
 // TestDo covers the decisions: the errors that each operation meets on its way, and the calls made.
@@ -275,18 +278,6 @@ func TestSourceSaysWhoAnswered(t *testing.T) {
 	}
 }
 
-// TestTakingBackIsForgotten forgets a refusal before the owner is asked, so that later operations
-// of the batch may pass.
-func TestTakingBackIsForgotten(t *testing.T) {
-	b := newBed(t)
-	op := b.op(twotier.Add, "b")
-	op.Checks[0].N = -1
-	if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil ||
-		b.told() != "forgotten b; b b; noted; " {
-		t.Errorf("%v, was told %q", err, b.told())
-	}
-}
-
 // TestCoordinate runs acquires sent by other nodes because this node owns one of the keys.
 func TestCoordinate(t *testing.T) {
 	elsewhere := twotier.ErrNotOwner
@@ -394,5 +385,47 @@ func TestTakingBackRecalls(t *testing.T) {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+// TestModeChangesWithoutARefresh runs operations in the new mode though the router's view is of the
+// mode before.
+func TestModeChangesWithoutARefresh(t *testing.T) {
+	b := newBed(t)
+	b.redis, b.stale, b.errs["changed"] = true, true, []error{errors.New("changed")}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := b.Do(ctx, b.op(twotier.Add, "b"), new(twotier.Result))
+	if got := b.told(); err != nil || got != "b b; noted; " {
+		t.Errorf("%v after %q", err, got)
+	}
+	b.redis, b.story, b.errs["changed"] = true, nil, []error{errors.New("changed")}
+	res := make([]twotier.Result, 1)
+	b.DoAll(ctx, []twotier.Op{*b.op(twotier.Add, "b")}, res)
+	if got := b.told(); res[0].Err != nil || got != "b b; noted; " {
+		t.Errorf("a batch: %v after %q", res[0].Err, got)
+	}
+}
+
+// silent is a counter that does nothing.
+type silent struct{}
+
+func (silent) Do(context.Context, *twotier.Op, *twotier.Result) error { return nil }
+func (silent) DoAll(context.Context, []twotier.Op, []twotier.Result)  {}
+
+// TestLocalOperationsAllocateNothing runs one operation on a key of this node, from a client and
+// from another node.
+func TestLocalOperationsAllocateNothing(t *testing.T) {
+	b := newBed(t)
+	r := routing.New(routing.Options{View: b.view, Counter: silent{},
+		Placement: twotier.Placement{Partitions: partitions}})
+	ops, res := []twotier.Op{*b.op(twotier.Add, "a")}, make([]twotier.Result, 1)
+	for name, run := range map[string]func(){
+		"Do":    func() { _ = r.Do(t.Context(), &ops[0], &res[0]) },
+		"Serve": func() { r.Serve(t.Context(), ops, res) },
+	} {
+		if n := testing.AllocsPerRun(100, run); n != 0 && !race.Enabled {
+			t.Errorf("%s allocates %v times", name, n)
+		}
 	}
 }

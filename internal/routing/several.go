@@ -13,16 +13,6 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// hasLocal reports whether one of the parts is this node's.
-func hasLocal(parts []multiowner.Part) bool {
-	for i := range parts {
-		if parts[i].To == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // acquireAcrossOwners runs an acquire whose keys have several owners.
 func (r *Router) acquireAcrossOwners(
 	ctx context.Context, parts []multiowner.Part, op *twotier.Op, res *twotier.Result,

@@ -87,6 +87,13 @@ type Group struct {
 	At []int // positions in the batch
 }
 
+// Asker sends requests to the other nodes.
+type Asker interface {
+	// Ask sends a request to another node and fills in its response, if there is one. The error
+	// wraps ErrUnreachable if the node can't be reached.
+	Ask(ctx context.Context, to *ring.Member, request, response any) error
+}
+
 // Broadcast calls fn concurrently for every member of a table except this node, and returns when
 // all calls have returned. Their context is done after timeout.
 func Broadcast(

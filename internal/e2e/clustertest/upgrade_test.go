@@ -47,7 +47,7 @@ func previous(t *testing.T) (*proctest.Program, string) {
 func protocols(t *testing.T, dir string) (found [2]string) {
 	t.Helper()
 	for i, at := range []struct{ file, what string }{
-		{"internal/peer/message.go", `(?m)^const version = \d+$`},
+		{"internal/peer/wire.go", `(?m)^const version = \d+$`},
 		{"ring/table.go", `(?m)^const Protocol = \d+$`},
 	} {
 		text := must.Read(t, filepath.Join(dir, filepath.FromSlash(at.file)))

@@ -156,16 +156,10 @@ func TestAStartEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
 		v.startWithSecret(2)
-		opt := ring.Options{ID: "n3", Bind: seed(3), Join: []string{seed(1)}, Agreement: agreement,
-			Transport: v.net.Start(ip(3)).Transport()}
-		notBefore(time.Hour, false, new(bytes.Buffer))(&opt)
-		r, err := ring.New(opt)
-		must.Succeed(t, err)
-		v.rings[ip(3)] = r
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		err = r.Open(ctx, ip(3)+":8080")
+		_, err := v.open(ctx, 3, notBefore(time.Hour, false, new(bytes.Buffer)))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}

@@ -123,11 +123,7 @@ func TestRepliesKeptAreBounded(t *testing.T) {
 // TestWorkersGiveUpLargeBuffers sends a message of a mebibyte and a small one.
 func TestWorkersGiveUpLargeBuffers(t *testing.T) {
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: yes{}})
-	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: handler{s}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
+	c := newClient(t, peer.ClientOptions{Self: "a-1", Transport: handler{s}})
 	to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 	task := rpc.Task{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: []byte(strings.Repeat("k", 256)), N: 1}}}}
@@ -151,15 +147,7 @@ func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) 
 // out, later ones fail at once as unreachable.
 func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: silentHost{}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := c.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}()
+		c := newClient(t, peer.ClientOptions{Self: "a-1", Transport: silentHost{}})
 		to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 		ask := func() (time.Duration, error) {
 			began := time.Now()
@@ -173,4 +161,55 @@ func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})
+}
+
+// TestPasses admits only senders with the secret, and only messages of the stated length.
+func TestPasses(t *testing.T) {
+	secret := []byte("what all nodes share")
+	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret})
+	good := passes(t, secret)
+	first, second := good.Pass(1000), good.Pass(1000)
+	if first == second || first == "" {
+		t.Errorf("two passes are the same: %q", first)
+	}
+	for _, pass := range []string{first, second} {
+		if err := s.Admit(pass, 1000); err != nil {
+			t.Errorf("a node is not admitted: %v", err)
+		}
+	}
+	for name, test := range map[string]struct {
+		pass string
+		size int
+	}{
+		"none":             {"", 1000},
+		"another length":   {first, 1001},
+		"no length":        {first, -1},
+		"another secret":   {passes(t, []byte("what others share")).Pass(1000), 1000},
+		"no secret":        {passes(t, nil).Pass(1000), 1000},
+		"damaged":          {first[:len(first)-2] + "AA", 1000},
+		"cut short":        {first[:10], 1000},
+		"of no alphabet":   {"%" + first, 1000},
+		"long":             {strings.Repeat("A", 10_000), 1000},
+		"without a sender": {"Ag", 1000},
+	} {
+		if err := s.Admit(test.pass, test.size); err == nil {
+			t.Errorf("%s: admitted", name)
+		}
+	}
+	good.SetSecrets([][]byte{[]byte("what is to be shared next"), secret})
+	if err := s.Admit(good.Pass(5), 5); err == nil {
+		t.Error("admitted by a secret that is not known yet")
+	}
+	s.SetSecrets([][]byte{secret, []byte("what is to be shared next")})
+	if err := s.Admit(good.Pass(5), 5); err != nil {
+		t.Errorf("not admitted by the second secret: %v", err)
+	}
+	if err := peer.NewServer(peer.ServerOptions{Self: "b-1"}).Admit("", 1000); err != nil {
+		t.Errorf("without a secret: %v", err)
+	}
+}
+
+// passes returns a client that only makes passes.
+func passes(t *testing.T, secret []byte) *peer.Client {
+	return newClient(t, peer.ClientOptions{Self: "a-1", Secret: secret, Transport: silentHost{}})
 }

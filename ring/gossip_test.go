@@ -2,10 +2,15 @@ package ring_test
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
@@ -74,4 +79,57 @@ func TestTellingCostsEachMemberTheSame(t *testing.T) {
 	if each[1] > 2*each[0] {
 		t.Error("the more members, the more it takes of each")
 	}
+}
+
+// TestTheLastTableIsOfTheLastMembers has a member leave while a node makes tables for two reasons
+// at the same time: because members have changed, and because it enters itself. The placement
+// without that member is cached, so its table is made sooner than the one with it, which was begun
+// first.
+func TestTheLastTableIsOfTheLastMembers(t *testing.T) {
+	r, err := ring.New(ring.Options{ID: "n0",
+		Agreement: ring.Agreement{Partitions: 257, Seed: 3}})
+	must.Succeed(t, err)
+	member := func(i int) *memberlist.Node {
+		return &memberlist.Node{Name: fmt.Sprint("m", i), Addr: net.IPv4(10, 0, 0, 1), Port: 7946,
+			Meta: fmt.Appendf(nil, `{"v":%d,"p":257,"s":3,"i":"m%d","a":1,"b":1}`, ring.Protocol,
+				i)}
+	}
+	const stay, rounds = 10, 25
+	for i := range stay {
+		r.Came(member(i))
+	}
+	r.Rebuild()
+	for i := range rounds {
+		guest := member(stay + i)
+		r.Came(guest)
+		var both sync.WaitGroup
+		both.Go(r.Rebuild)
+		both.Go(func() {
+			time.Sleep(time.Duration(i) * 20 * time.Microsecond)
+			r.Left(guest)
+			r.Rebuild()
+		})
+		both.Wait()
+		if table := r.Table(); table.Find(guest.Name) >= 0 {
+			t.Fatalf("round %d: %s is a member, and has left", i, guest.Name)
+		}
+	}
+}
+
+// TestAbandonedRingIsNotAnnounced: the others still list a node that has abandoned the cluster when
+// they would have heard that it left, and not for long after that.
+func TestAbandonedRingIsNotAnnounced(t *testing.T) {
+	withNodes(t, 3, func(t *testing.T, v *village) {
+		r := v.rings[ip(3)]
+		for range 2 {
+			must.Succeed(t, r.Abandon())
+		}
+		must.Succeed(t, r.Close(context.Background()))
+		delete(v.rings, ip(3))
+		time.Sleep(2 * time.Second)
+		if n := v.rings[ip(1)].Table().Len(); n != 3 {
+			t.Errorf("%d members two seconds later", n)
+		}
+		t.Log("known after", v.agree(30*time.Second, 2, 1, 2))
+	})
 }
