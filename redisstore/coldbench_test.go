@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -131,4 +132,156 @@ func fillFull(b *testing.B, s *redisstore.Store, n int, now int64) {
 			b.Fatal(err)
 		}
 	}
+}
+
+var listedKeys = flag.Int("listed", 100_000, "keys that BenchmarkNewOwner fills Redis with")
+
+// BenchmarkNewOwner measures the cost in Redis of one of ten nodes that joins, leaves or dies: a
+// tenth of the partitions have a new owner, which learns the store's keys. It compares that with a
+// SCAN of all names, and with reading new keys one by one. One operation is all of that.
+//
+//	go test ./redisstore -run xxx -bench NewOwner -benchtime 1x -listed 10000000
+func BenchmarkNewOwner(b *testing.B) {
+	srv := redistest.Start(b)
+	s := open(b, redisstore.Options{URL: srv.URL(), Timeout: time.Minute})
+	u := &usage{b: b, s: s}
+	for seq := 1; b.Loop(); seq++ {
+		u.report("fill", *listedKeys, func() { fillListed(b, s, seq) })
+		u.report("scan", *listedKeys, func() { scanAll(b, s) })
+		u.report("reads", 100_000, func() { readEach(b, s) })
+		u.report("lists", twotier.DefaultPartitions/10, func() { listTenth(b, s) })
+		u.report("owner", twotier.DefaultPartitions/10, func() { ownTenth(b, s) })
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// usage reports the cost of something in Redis.
+type usage struct {
+	b *testing.B
+	s *redisstore.Store
+}
+
+// figures are the processor time, in seconds, and other fields of INFO.
+type figures struct{ cpu, commands, in, out, memory float64 }
+
+func (u *usage) figures() (f figures) {
+	info, err := u.s.Client().Info(context.Background(), "cpu", "stats", "memory").Result()
+	must.Succeed(u.b, err)
+	of := func(name string) float64 {
+		_, rest, _ := strings.Cut(info, "\n"+name+":")
+		text, _, _ := strings.Cut(rest, "\r")
+		v, _ := strconv.ParseFloat(text, 64)
+		return v
+	}
+	return figures{of("used_cpu_user") + of("used_cpu_sys"), of("total_commands_processed"),
+		of("total_net_input_bytes"), of("total_net_output_bytes"), of("used_memory")}
+}
+
+// report calls fn, and logs its cost, in total and for each of n.
+func (u *usage) report(name string, n int, fn func()) {
+	before, begun := u.figures(), time.Now()
+	fn()
+	took, f := time.Since(begun), u.figures()
+	cpu := f.cpu - before.cpu
+	u.b.Logf("%s: %.3f s of Redis's time (%.2f µs each), %.1f s in all, %.0f commands, "+
+		"%.1f MB in, %.1f MB out, memory %+.1f MB", name, cpu, cpu*1e6/float64(n), took.Seconds(),
+		f.commands-before.commands, (f.in-before.in)/1e6, (f.out-before.out)/1e6,
+		(f.memory-before.memory)/1e6)
+	u.b.ReportMetric(cpu*1e3, name+"-redis-ms")
+}
+
+// fillListed fills Redis with keys, the same number in each partition.
+func fillListed(b *testing.B, s *redisstore.Store, seq int) {
+	const parts, most = twotier.DefaultPartitions, 128
+	for from, round := 0, uint64(seq)<<32; from < *listedKeys; round++ {
+		rounds := make([]*syncer.Round, 0, parts)
+		for p := 0; p < parts && from < *listedKeys; p++ {
+			r := &syncer.Round{Partition: p, Writer: "fill", Seq: round + 1}
+			for range min(most, *listedKeys-from) {
+				r.Keys = append(r.Keys, syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d", from),
+					TTL: 172_800_000, Renew: true, New: true,
+					Adds: []syncer.Bucket{counts(second, 1)}})
+				from++
+			}
+			rounds = append(rounds, r)
+		}
+		for at := 0; at < len(rounds); at += 64 {
+			s.Exchange(context.Background(), rounds[at:min(at+64, len(rounds))])
+		}
+		must.Succeed(b, rounds[0].Err)
+	}
+}
+
+// scanAll goes through all names, as a process without a list must.
+func scanAll(b *testing.B, s *redisstore.Store) {
+	for cursor := uint64(0); ; {
+		_, next, err := s.Client().Scan(b.Context(), cursor, "tt:*", 500).Result()
+		must.Succeed(b, err)
+		if cursor = next; cursor == 0 {
+			return
+		}
+	}
+}
+
+// readEach reads 100,000 missing keys, one of each of many partitions at a time.
+func readEach(b *testing.B, s *redisstore.Store) {
+	for i := 0; i < 100_000; {
+		var rounds []*syncer.Round
+		for p := range 256 {
+			rounds = append(rounds, &syncer.Round{Partition: p, Writer: "reader", ReadOnly: true,
+				Keys: []syncer.KeyRound{{Key: fmt.Appendf(nil, "none:%d", i), Load: true}}})
+			i++
+		}
+		if s.Exchange(context.Background(), rounds); rounds[0].Err != nil {
+			b.Fatal(rounds[0].Err)
+		}
+	}
+}
+
+// listTenth reads the lists of a tenth of the partitions, as fast as it can.
+func listTenth(b *testing.B, s *redisstore.Store) {
+	for p := range twotier.DefaultPartitions / 10 {
+		l := &syncer.KeyList{Partition: p, More: true}
+		for l.More {
+			if s.ListKeys(context.Background(), []*syncer.KeyList{l}); l.Err != nil {
+				b.Fatal(l.Err)
+			}
+		}
+	}
+}
+
+// ownTenth makes a counter the owner of a tenth of the partitions, and acquires new keys in all of
+// them until no more need to be read. It logs the time that takes, and the number of reads.
+func ownTenth(b *testing.B, s *redisstore.Store) {
+	const parts = twotier.DefaultPartitions / 10
+	c, err := syncer.New(syncer.Options{Store: s, NotOwner: true, Placement: s.Placement()})
+	must.Succeed(b, err)
+	must.Succeed(b, c.Open(b.Context()))
+	defer func() { _ = c.Close(b.Context()) }()
+	for p := range parts {
+		c.StartOwning(p)
+	}
+	begun, place, read := time.Now(), s.Placement(), int64(-1)
+	for i := 0; c.Stats().LoadsTotal != read; {
+		read = c.Stats().LoadsTotal
+		ops, res := newKeysIn(place, parts, &i)
+		c.DoAll(b.Context(), ops, res)
+	}
+	b.Logf("owner: %v until new keys cost no read; %d were read, %d not, %d hashes, %d bytes",
+		time.Since(begun), read, c.Stats().UnreadTotal, c.Stats().ListedKeys,
+		c.Stats().MemoryBytes)
+}
+
+// newKeysIn returns an acquire of a new key in each of the first partitions.
+func newKeysIn(place twotier.Placement, parts int, i *int) ([]twotier.Op, []twotier.Result) {
+	ops := make([]twotier.Op, parts)
+	for left := parts; left > 0; *i++ {
+		key := fmt.Appendf(nil, "new:%d", *i)
+		if p := place.Of(nil, key); p < parts && ops[p].Checks == nil {
+			ops[p] = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
+				Limits: []twotier.Limit{{Window: 60_000, Max: 10}}}}}
+			left--
+		}
+	}
+	return ops, make([]twotier.Result, parts)
 }
