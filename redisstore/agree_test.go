@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -66,9 +67,7 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	first := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 5},
 		AnySeed: true})
 	works(t, first)
-	if err := srv.Do("FLUSHALL").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("FLUSHALL").Err())
 	late := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 6},
 		AnySeed: true})
 	if err := probe(t, late); err != nil || late.Placement().Seed != 6 {
@@ -107,9 +106,7 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 		}
 		old := []*redisstore.Store{open(t, opt), open(t, opt), open(t, opt)}
 		for _, s := range old {
-			if err := probe(t, s); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, probe(t, s))
 		}
 		srv.Do("FLUSHALL")
 		late := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 6},
@@ -163,9 +160,7 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 		for i, seed := range seeds {
 			if i == 1 {
 				since, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed-since").Text()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				srv.Do("FLUSHALL")
 				srv.Do("HSET", prefix.MetaKey(), "hash-seed", strconv.FormatUint(seed, 10),
 					"hash-seed-since", since)
@@ -204,9 +199,7 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 		return probe(t, open(t, redisstore.Options{URL: srv.URL(),
 			Placement: twotier.Placement{HashTags: tags}}))
 	}
-	if err := probeWith(twotier.HashTags{"sms": true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probeWith(twotier.HashTags{"sms": true}))
 	for _, same := range []twotier.HashTags{{"sms": true},
 		{"default": false, "sms": true, "login": false}} {
 		if err := probeWith(same); err != nil {
@@ -241,9 +234,7 @@ func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 	}
 	wg.Wait()
 	won, err := srv.Do("HGET", prefix.MetaKey(), "hash-tags").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i, ok := range agreed {
 		if mine := tags[i%len(tags)].String(); ok != (mine == won) {
 			t.Errorf("agreed: %v, a node with %s where Redis says %s", ok, mine, won)
@@ -280,9 +271,7 @@ func TestOneOfSeveralConfigurations(t *testing.T) {
 		}
 		wg.Wait()
 		seed, err := srv.Do("HGET", prefix.MetaKey(), "hash-seed").Int()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, ok := range agreed {
 			if mine := i%len(configurations) + 1; ok != (mine == seed) {
 				t.Errorf("agreed: %v, a node with configuration %d where Redis has that of %d", ok,

@@ -236,9 +236,7 @@ func TestADeadNodeOfAClusterIsNotLate(t *testing.T) {
 	c := redistest.StartCluster(t, 2, 0)
 	s := open(t, redisstore.Options{URL: c.URL(), Placement: twotier.Placement{Partitions: 64},
 		Timeout: 500 * time.Millisecond})
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	hung := c.Owner(t, c.Slot(t, s.Address("a")))
 	dead, living := loadOf(s, "a"), loadOf(s, "a")
 	for i := 0; c.Owner(t, c.Slot(t, s.Address(string(living.Keys[0].Key)))) == hung; i++ {
@@ -259,9 +257,7 @@ func TestADeadNodeOfAClusterIsNotLate(t *testing.T) {
 func calls(t *testing.T, srv *redistest.Server) (n int) {
 	t.Helper()
 	stats, err := srv.Do("INFO", "commandstats").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for line := range strings.Lines(stats) {
 		var c int
 		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &c); err == nil {
@@ -289,9 +285,7 @@ func TestRoundsGoTogether(t *testing.T) {
 		}
 	}
 	bad := s.Partition(keys[11])
-	if err := srv.Do("SET", prefix.StateKey(bad), "not ours").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("SET", prefix.StateKey(bad), "not ours").Err())
 	before := calls(t, srv)
 	s.Exchange(t.Context(), rounds)
 	if n := calls(t, srv) - before; n != 4 {
@@ -312,9 +306,7 @@ func TestRoundsGoTogether(t *testing.T) {
 			t.Errorf("%s: %d in Redis, want %d", keys[i], got, want)
 		}
 	}
-	if err := srv.Do("DEL", prefix.StateKey(bad)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("DEL", prefix.StateKey(bad)).Err())
 	s.Exchange(t.Context(), rounds) // again, unchanged
 	for i, r := range rounds {
 		if got := hget(t, srv, s, keys[i]); r.Err != nil || got != 1 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -26,9 +27,7 @@ func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	for _, c := range commands {
 		args = append(args, "+"+c)
 	}
-	if err := srv.Do(args...).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do(args...).Err())
 	return "redis://alice:s3cret@" + srv.Addr()
 }
 
@@ -77,9 +76,7 @@ func TestProbeSaysThatAUserLacksTheKeys(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	url := restricted(t, srv, redisstore.Commands(redisstore.ExpiryKey))
-	if err := srv.Do("ACL", "SETUSER", "alice", "resetkeys", "~other:*").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("ACL", "SETUSER", "alice", "resetkeys", "~other:*").Err())
 	repaired(t, srv, redisstore.Options{URL: url}, "keys that begin with tt:")
 	other := redisstore.Options{URL: url, Prefix: "staging"}
 	repaired(t, srv, other, "keys that begin with staging:")
@@ -154,9 +151,7 @@ func TestProbeWarnsOfEviction(t *testing.T) {
 		var log strings.Builder
 		s := open(t, redisstore.Options{URL: srv.URL(),
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		if err := probe(t, s); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, probe(t, s))
 		if warned := strings.Contains(log.String(), "policy="+policy); warned != want {
 			t.Errorf("%s: %q", policy, log.String())
 		}
@@ -173,9 +168,7 @@ func TestProbeOfAServerThatTakesNoWrites(t *testing.T) {
 		for _, word := range strings.Fields(refuse) {
 			args = append(args, word)
 		}
-		if err := srv.Do(args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, srv.Do(args...).Err())
 		if err := probe(t,
 			open(t, redisstore.Options{URL: srv.URL(), Timeout: 2 * time.Second})); err != nil {
 			t.Errorf("%s: %v", refuse, err)
@@ -220,9 +213,7 @@ func hi(t *testing.T, d doer, key string, want int64) {
 // tests of internal/e2e/acceptance run as such a user.
 func TestDocumentedACL(t *testing.T) {
 	text, err := os.ReadFile("../SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	flat := strings.Join(strings.Fields(strings.NewReplacer("\\\n", " ", "'",
 		"").Replace(string(text))), " ")
 	common := redisstore.Commands(redisstore.ExpiryKey)

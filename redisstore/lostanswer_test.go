@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -241,9 +242,7 @@ func TestRulesMeetTheirOwnVersion(t *testing.T) {
 			opt := redisstore.Options{URL: "redis+cluster://" + node.Addr()}
 			s, other := open(t, opt), open(t, opt)
 			works(t, s)
-			if err := probe(t, other); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, probe(t, other))
 			var lost atomic.Bool
 			onScripts(t, node, func(c *server.Peer, _ []string, run func()) bool {
 				if lost.Swap(true) {

@@ -278,9 +278,7 @@ func everything(t *testing.T, srv *redistest.Server, expiry string, k *syncer.Ke
 	t.Helper()
 	key := redisstore.Key(0, k.NS, k.Key)
 	fields, err := srv.Do("HGETALL", key).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ends, err := srv.Do("PEXPIRETIME", key).Int64()
 	if err != nil || ends <= 0 {
 		t.Fatalf("%s expires at %d: %v", key, ends, err)

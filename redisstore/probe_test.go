@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -42,9 +43,7 @@ func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {
 // works checks that the store can be used.
 func works(t testing.TB, s *redisstore.Store) {
 	t.Helper()
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	r := oneRound(s, "a", 1)
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
 		t.Errorf("round: %v, %+v", r.Err, r.Keys[0])
@@ -108,9 +107,7 @@ func TestStoreWorksOnceRedisIsThere(t *testing.T) {
 	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || s.Health().Err == nil {
 		t.Errorf("nobody is there: %v, health %+v", r.Err, s.Health())
 	}
-	if err := m.StartAddr(addr); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.StartAddr(addr))
 	if send(t, s, r); r.Err != nil || s.Health().Err != nil {
 		t.Errorf("somebody is there: %v, health %+v", r.Err, s.Health())
 	}
@@ -135,9 +132,7 @@ func TestSilentRedisIsDown(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	ask := func(ctx context.Context) error { _, err := s.ClockAhead(ctx, time.Now); return err }
@@ -167,9 +162,7 @@ func TestSilentRedisIsDown(t *testing.T) {
 func tlsConfig(t testing.TB, files redistest.TLSFiles) *tls.Config {
 	t.Helper()
 	pem, err := os.ReadFile(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}

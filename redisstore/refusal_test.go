@@ -219,9 +219,7 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	good := "good"
 	bad := elsewhere(s, good, "bad")
-	if err := srv.Do("SET", prefix.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("SET", prefix.StateKey(s.Partition(bad)), "foreign").Err())
 	ops := []twotier.Op{
 		{Kind: twotier.Acquire, Checks: []twotier.Check{check(good, 1, 60_000, 10)}},
 		{Kind: twotier.Acquire, Checks: []twotier.Check{check(bad, 1, 60_000, 10)}},
@@ -247,9 +245,7 @@ func TestDirectWithoutACommand(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	for i, command := range redisstore.Commands(redisstore.ExpiryKey) {
 		if command == "hgetall" { // the test reads the counts with this
 			continue
@@ -292,9 +288,7 @@ func TestDirectWithoutACommand(t *testing.T) {
 
 func allow(t *testing.T, srv *redistest.Server, rule string) {
 	t.Helper()
-	if err := srv.Do("ACL", "SETUSER", "default", rule).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("ACL", "SETUSER", "default", rule).Err())
 }
 
 // TestDirectBanThatRedisRefuses: the key of a ban has a value of another type. An acquire that
@@ -311,9 +305,7 @@ func TestDirectBanThatRedisRefuses(t *testing.T) {
 	ban.NS, ban.Key = twotier.BanKey(nil, "rule", key.Key)
 	place := twotier.Placement{Partitions: twotier.DefaultPartitions}
 	name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
-	if err := srv.Do("SET", name, "foreign").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("SET", name, "foreign").Err())
 	op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Checks: []twotier.Check{key, ban}}
 	var res twotier.Result
 	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) {

@@ -97,21 +97,15 @@ type answer struct {
 func get(t *testing.T, c *http.Client, base, forwarded string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if forwarded != "" {
 		r.Header.Set("X-Forwarded-For", forwarded)
 	}
 	resp, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 

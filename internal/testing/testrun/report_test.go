@@ -39,9 +39,7 @@ const events = `
 func TestReport(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out)
-	if err := r.read(strings.NewReader(events)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, r.read(strings.NewReader(events)))
 	if want := []skip{{"x/a", "TestSkip/sub", "no IPv6: here"}}; !slices.Equal(r.skips, want) {
 		t.Errorf("skips are %v, want %v", r.skips, want)
 	}

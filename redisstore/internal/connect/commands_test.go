@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 )
@@ -26,9 +27,7 @@ func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
 	quoted := regexp.MustCompile(`'([A-Z]{3,})'`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, found := range quoted.FindAllStringSubmatch(string(text), -1) {
 			name := strings.ToLower(found[1])
 			if !slices.Contains(probed, name) &&
