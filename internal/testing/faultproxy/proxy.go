@@ -100,12 +100,6 @@ func (p *Proxy) SwallowMatching(match string, k int, thenClose bool) <-chan stru
 	return p.addRule(rule{match: []byte(match), left: k, close: thenClose})
 }
 
-// SwallowNextReplies discards the next k replies to any requests, including the handshake of a new
-// connection.
-func (p *Proxy) SwallowNextReplies(k int, thenClose bool) <-chan struct{} {
-	return p.SwallowMatching("", k, thenClose)
-}
-
 // CutNext delivers only the first n bytes of the reply to the next request that contains the given
 // bytes, and closes the connection. The channel is closed once that has happened.
 func (p *Proxy) CutNext(match string, n int64) <-chan struct{} {

@@ -52,9 +52,6 @@ func MaxMemory(bytes int64) Option {
 	return Config(fmt.Sprintf("maxmemory %d", bytes), "maxmemory-policy noeviction")
 }
 
-// MaxClients limits the number of connections. The client of [Server.Do] uses one of them.
-func MaxClients(n int) Option { return Config(fmt.Sprintf("maxclients %d", n)) }
-
 // ACL admits only the given user, with all permissions. For the user "default" clients only need
 // the password.
 func ACL(user, password string) Option {
@@ -210,14 +207,21 @@ func (s *Server) dial() error {
 	return conn.Close()
 }
 
-// Do sends one command, without retries, and waits up to ten seconds for the reply.
+// Do sends one command, without retries, and waits a minute at most for the reply.
 func (s *Server) Do(args ...any) *redis.Cmd {
+	cmd := redis.NewCmd(context.Background(), args...)
+	_ = s.send(cmd) // cmd has the error
+	return cmd
+}
+
+// send sends one command, and returns its error.
+func (s *Server) send(cmd redis.Cmder) error {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	s.mu.Lock()
 	client := s.client
 	s.mu.Unlock()
-	return client.Do(ctx, args...)
+	return client.Process(ctx, cmd)
 }
 
 // TLSFiles are the paths of the PEM files of a server started with [TLS]. A client may present the

@@ -9,16 +9,6 @@ import (
 	"testing"
 )
 
-// MigrateSlot moves a slot with its keys from one primary to another while the cluster works:
-// SetMigrating, MigrateKeys until none is left, FinishMigration.
-func (c *Cluster) MigrateSlot(t testing.TB, slot int, from, to *Server) {
-	t.Helper()
-	c.SetMigrating(t, slot, from, to)
-	for c.MigrateKeys(t, slot, from, to, 0) > 0 {
-	}
-	c.FinishMigration(t, slot, from, to)
-}
-
 // SetMigrating begins the move of a slot. From now on the old primary answers ASK for keys that it
 // doesn't have, and TRYAGAIN for several keys if it has only some of them.
 func (c *Cluster) SetMigrating(t testing.TB, slot int, from, to *Server) {
@@ -133,12 +123,6 @@ type FeatureSet struct {
 func Features(t testing.TB, s *Server) FeatureSet {
 	t.Helper()
 	const key = "redistest:probe"
-	must := func(args ...any) {
-		t.Helper()
-		if err := s.Do(args...).Err(); err != nil {
-			t.Fatalf("redistest: probe: %v", err)
-		}
-	}
 	has := func(args ...any) bool {
 		t.Helper()
 		err := s.Do(args...).Err()
@@ -147,12 +131,12 @@ func Features(t testing.TB, s *Server) FeatureSet {
 		}
 		return err == nil
 	}
-	must("HSET", key, "f", 1)
+	must(t, s, "HSET", key, "f", 1)
 	var f FeatureSet
 	f.HPExpire = has("HPEXPIRE", key, 60000, "FIELDS", 1, "f")
-	must("DEL", key)
+	must(t, s, "DEL", key)
 	f.TairHash = has("EXHINCRBY", key, "f", 1, "PX", 60000)
-	must("DEL", key)
+	must(t, s, "DEL", key)
 	f.WaitAOF = has("WAITAOF", 0, 0, 1)
 	return f
 }
