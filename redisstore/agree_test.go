@@ -59,35 +59,6 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
-// TestTheSeedOutlivesALossOfData: a node starts after Redis has lost everything and before the loss
-// is noticed. It draws a seed that differs from the one by which keys are already placed.
-func TestTheSeedOutlivesALossOfData(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	first := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 5},
-		AnySeed: true})
-	works(t, first)
-	must.Succeed(t, srv.Do("FLUSHALL").Err())
-	late := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 6},
-		AnySeed: true})
-	if err := probe(t, late); err != nil || late.Placement().Seed != 6 {
-		t.Fatalf("%v, %+v", err, late.Placement())
-	}
-	r := oneRound(first, "a", 2)
-	if send(t, first, r); r.Err != nil || !r.Lost {
-		t.Fatalf("the round after the loss: %v, lost %v", r.Err, r.Lost)
-	}
-	r = oneRound(first, "b", 1)
-	if send(t, first, r); r.Err != nil {
-		t.Errorf("the next one: %v", r.Err)
-	}
-	next := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 7},
-		AnySeed: true})
-	if err := probe(t, next); err != nil || next.Placement().Seed != 5 {
-		t.Errorf("whoever comes now: %v, %+v", err, next.Placement())
-	}
-}
-
 // TestTheYoungerOfTwoSeedsGivesWay: Redis loses everything, and before the processes that use it
 // notice, a new one starts and draws another seed. Whichever looks first, and however often, the
 // old seed comes back and stays, and the new process fails with ErrOlderSeed until it is started
@@ -216,29 +187,6 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 	srv.Do("HSET", prefix.MetaKey(), "hash-tags", "every namespace")
 	if err := probeWith(twotier.HashTags{"default": true}); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestOnlyOneOfSeveralHashTags: nodes with different hash tags start on an empty Redis at the same
-// time.
-func TestOnlyOneOfSeveralHashTags(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	tags := []twotier.HashTags{nil, {"sms": true}, {"login": true}, {"default": true}}
-	var agreed [12]bool
-	var wg sync.WaitGroup
-	for i := range agreed {
-		s := open(t, redisstore.Options{URL: srv.URL(),
-			Placement: twotier.Placement{HashTags: tags[i%len(tags)]}})
-		wg.Go(func() { agreed[i] = probe(t, s) == nil })
-	}
-	wg.Wait()
-	won, err := srv.Do("HGET", prefix.MetaKey(), "hash-tags").Text()
-	must.Succeed(t, err)
-	for i, ok := range agreed {
-		if mine := tags[i%len(tags)].String(); ok != (mine == won) {
-			t.Errorf("agreed: %v, a node with %s where Redis says %s", ok, mine, won)
-		}
 	}
 }
 

@@ -258,15 +258,6 @@ func TestConformanceFieldExpiry(t *testing.T) {
 	})
 }
 
-func TestConformanceMiniredis(t *testing.T) {
-	race.SkipLong(t)
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) syncer.Store {
-		return tellingStore{open(t, redisstore.Options{URL: "redis://" + miniredis.RunT(t).Addr(),
-			Timeout: time.Minute})}
-	})
-}
-
 // TestConformanceTairHashStandIn does not run against TairHash: miniredis's plain hashes stand in
 // for its commands, without a time to live of fields. It only shows that the scripts use these
 // commands as documented, and never EXHINCRBY with a time to live, which a replay gets wrong.

@@ -111,6 +111,9 @@ func TestDialRefused(t *testing.T) {
 	if send(t, s, r); r.Err != nil || !r.Lost {
 		t.Errorf("a server that lost everything: %v, lost %v", r.Err, r.Lost)
 	}
+	if send(t, s, oneRound(s, "b", 1)); srv.Do("EXISTS", prefix.MetaKey()).Val() != int64(1) {
+		t.Error("the values that all share were not written again")
+	}
 }
 
 func TestScriptFlush(t *testing.T) {

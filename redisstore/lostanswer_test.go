@@ -268,19 +268,6 @@ func TestRulesMeetTheirOwnVersion(t *testing.T) {
 	}
 }
 
-// TestRulesLostAnswerIsUnknown: a version was stored, and the driver's next attempts are refused.
-func TestRulesLostAnswerIsUnknown(t *testing.T) {
-	t.Parallel()
-	node := miniredis.RunT(t)
-	s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
-	works(t, s)
-	loseAnswer(t, node, "tt:rules", clusterDown)
-	unknownOutcome(t, s.Rules().Append(t.Context(), version(1)))
-	if id := node.HGet("tt:rules", "i"); id != version(1).ID {
-		t.Errorf("the newest version is %q", id)
-	}
-}
-
 // TestDirectClusterTakesBackWhatItCan acquires over three partitions, the last of which refuses.
 // The first one's count can't be taken back. The second one's count is taken back nevertheless, and
 // the outcome is unknown.

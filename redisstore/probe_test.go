@@ -85,17 +85,6 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestProbeSeesTheKindOfHash(t *testing.T) {
-	t.Parallel()
-	url := "redis://" + tairHashStandIn(t)
-	works(t, open(t, redisstore.Options{URL: url}))
-	err := probe(t, open(t, redisstore.Options{URL: url, Expiry: redisstore.ExpiryTairhash}))
-	if !errors.Is(err, redisstore.ErrMismatch) ||
-		!strings.Contains(err.Error(), "hash-type = hash, this node has tairhash") {
-		t.Error(err)
-	}
-}
-
 // TestStoreWorksOnceRedisIsThere checks that a store needs no explicit probe.
 func TestStoreWorksOnceRedisIsThere(t *testing.T) {
 	t.Parallel()
