@@ -126,27 +126,6 @@ func checkSeen(t testing.TB, k *syncer.KeyRound, want ...int64) {
 	}
 }
 
-// testNewValues sees values of keys that are believed to be new, of which some exist.
-func testNewValues(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("had", value(100, 5)))
-	apply(t, s, "v", 2, key("has", value(101, 5)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1}
-	for _, name := range []string{"new", "had", "has"} {
-		k := key(name, value(100, 6))
-		k.New = true
-		r.Keys = append(r.Keys, k)
-	}
-	for range 2 {
-		exchange(t, s, r)
-		for i := range r.Keys {
-			checkSeen(t, &r.Keys[i], 6)
-		}
-	}
-	checkContent(t, s, "new", value(100, 6))
-	checkContent(t, s, "had", value(100, 6))
-	checkContent(t, s, "has", value(100, 6), value(101, 5))
-}
-
 // testRestoredValues restores values after a loss, twice and in any order, which is as good as
 // once; but not those of a key that was reset since.
 func testRestoredValues(t *testing.T, s syncer.Store) {
