@@ -3,13 +3,12 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/companions"
@@ -43,10 +42,10 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 	for p := range rounds {
 		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Keys: make([]syncer.KeyRound, each)}
 	}
-	cpu, memory, history := 0.0, int64(0), content{}
+	cpu, memory, history := 0.0, 0.0, content{}
 	for n := 0; b.Loop(); n++ {
 		if n == 1 {
-			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
+			cpu, memory = redisTime(b, srv), info(b, srv)("used_memory")
 		}
 		known := kind == "known" || kind == "cold"
 		folds := n%32 == 31
@@ -74,10 +73,10 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 		}
 	}
 	keys := float64(b.N-1) * float64(len(rounds)*each)
-	b.ReportMetric((usedCPU(b, srv)-cpu)*1e6/keys, "redis-µs/key")
+	b.ReportMetric((redisTime(b, srv)-cpu)*1e6/keys, "redis-µs/key")
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
 	if kind == "new" || kind == "unread" {
-		b.ReportMetric(float64(usedMemory(b, srv)-memory)/keys, "redis-B/key")
+		b.ReportMetric((info(b, srv)("used_memory")-memory)/keys, "redis-B/key")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -117,7 +116,7 @@ func BenchmarkLoad(b *testing.B) {
 	for _, r := range rounds {
 		r.Seq, r.ReadOnly, r.Keys[0] = 0, true, syncer.KeyRound{Key: r.Keys[0].Key, Load: true}
 	}
-	before := usedCPU(b, srv)
+	before := redisTime(b, srv)
 	for b.Loop() {
 		s.Exchange(context.Background(), rounds)
 		for _, r := range rounds {
@@ -127,145 +126,35 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 	keys := float64(b.N) * partitions
-	b.ReportMetric((usedCPU(b, srv)-before)*1e6/keys, "redis-µs/key")
+	b.ReportMetric((redisTime(b, srv)-before)*1e6/keys, "redis-µs/key")
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
 	b.ReportMetric(0, "ns/op")
 }
 
-// usedCPU returns the processor time that a server has used, in seconds.
-func usedCPU(b *testing.B, srv *redistest.Server) (s float64) {
-	info := srv.Do("INFO", "cpu").String()
-	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
-		v, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s += v
-	}
-	return s
-}
-
-// usedMemory returns the memory that a server has allocated, in bytes.
-func usedMemory(b *testing.B, srv *redistest.Server) int64 {
-	info := srv.Do("INFO", "memory").String()
-	m := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(info)
-	if m == nil {
-		b.Fatal(info)
-	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
-}
-
-// BenchmarkNewKeyCommands measures the cost in Redis of each step of making a new key, in a script
-// that does nothing else for 256 keys: the names alone, with arguments for each key, and commands
-// that could make the key. One operation makes 2,560 keys with one event.
-func BenchmarkNewKeyCommands(b *testing.B) {
-	const field = `'1763000000123','1'`
-	const model = `redis.call('HSET','tt:{p17}!m',` + field + `)
-		redis.call('PEXPIREAT','tt:{p17}!m','1996000000000')`
-	each := func(commands string) string {
-		return `for i = 1, #KEYS do local k, try = KEYS[i], redis.pcall ` + commands + ` end`
-	}
-	for _, bc := range []struct {
-		name, script string
-		args         int
-	}{
-		{"names", ``, 0},
-		{"names+1arg", ``, 1},
-		{"names+2args", ``, 2},
-		{"names+3args", ``, 3},
-		{"EXISTS", each(`try('EXISTS', k)`), 0},
-		{"EXISTS-of-all", `redis.pcall('EXISTS', unpack(KEYS))`, 0},
-		{"HSET", each(`try('HSET', k, ` + field + `)`), 0},
-		{"HINCRBY", each(`try('HINCRBY', k, ` + field + `)`), 0},
-		{"HINCRBY+PEXPIRE", each(`try('HINCRBY', k, ` + field + `)
-			try('PEXPIRE', k, '172800000')`), 0},
-		{"HINCRBY+HLEN+PEXPIRE", each(`try('HINCRBY', k, ` + field + `) try('HLEN', k)
-			try('PEXPIRE', k, '172800000')`), 0},
-		{"HINCRBY+PEXPIREAT", each(`try('HINCRBY', k, ` + field + `)
-			try('PEXPIREAT', k, '1996000000000')`), 0},
-		{"SET-PX-NX", each(`try('SET', k, '1763000000123:1', 'PX', '172800000', 'NX')`), 0},
-		{"RESTORE", model + ` local d = redis.call('DUMP', 'tt:{p17}!m') ` +
-			each(`try('RESTORE', k, '172800000', d)`), 0},
-		{"RESTORE-ABSTTL", model + ` local d = redis.call('DUMP', 'tt:{p17}!m') ` +
-			each(`try('RESTORE', k, '1996000000000', d, 'ABSTTL')`), 0},
-		{"COPY", model + each(`try('COPY', 'tt:{p17}!m', k)`), 0},
-	} {
-		b.Run(bc.name, func(b *testing.B) { benchmarkCommands(b, bc.script, bc.args) })
-	}
-}
-
-// BenchmarkKnownKeyCommands measures the cost in Redis of one more event in keys that have one:
-// counted, or set to a number that only the owner of the key could know. Each script first makes
-// the key.
-func BenchmarkKnownKeyCommands(b *testing.B) {
-	each := func(commands string) string {
-		return `for i = 1, #KEYS do local k, try = KEYS[i], redis.pcall
-			try('HINCRBY', k, '1763000000123', '1') ` + commands + ` end`
-	}
-	var counted, set string
-	for _, event := range []string{`'1763000060001'`, `'1763000060002'`, `'1763000060003'`} {
-		counted += ` try('HINCRBY', k, ` + event + `, '1')`
-		set += `, ` + event + `, '1'`
-	}
-	const event = `, k, '1763000060001', '1')`
-	for _, bc := range []struct{ name, commands string }{
-		{"made", ""},
-		{"HINCRBY", `try('HINCRBY'` + event},
-		{"HINCRBY+HLEN", `try('HINCRBY'` + event + ` try('HLEN', k)`},
-		{"HSETNX", `try('HSETNX'` + event},
-		{"HSET", `try('HSET'` + event},
-		{"3-HINCRBY", counted},
-		{"HSET-of-3", `try('HSET', k` + set + `)`},
-	} {
-		b.Run(bc.name, func(b *testing.B) { benchmarkCommands(b, each(bc.commands), 0) })
-	}
-}
-
-// benchmarkCommands runs a script for new keys, with args arguments for each.
-func benchmarkCommands(b *testing.B, script string, args int) {
-	const calls, keys = 10, 256
-	srv := redistest.Start(b)
-	opt, err := redis.ParseURL(srv.URL())
+// info returns the numbers of a server's INFO, by name.
+func info(b *testing.B, srv *redistest.Server) (of func(name string) float64) {
+	b.Helper()
+	text, err := srv.Do("INFO").Text()
 	must.Succeed(b, err)
-	client := redis.NewClient(opt)
-	b.Cleanup(func() { _ = client.Close() })
-	sha, err := client.ScriptLoad(b.Context(), script+` return 0`).Result()
-	must.Succeed(b, err)
-	cpu, memory := 0.0, int64(0)
-	for n := 0; b.Loop(); n++ {
-		if n == 1 {
-			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
-		}
-		_, err := client.Pipelined(b.Context(), func(pipe redis.Pipeliner) error {
-			for c := range calls {
-				pipe.Do(context.Background(), callOf(sha, (n*calls+c)*keys, keys, args)...)
-			}
-			return nil
-		})
-		must.Succeed(b, err)
+	return func(name string) float64 {
+		_, rest, _ := strings.Cut(text, "\n"+name+":")
+		digits, _, _ := strings.Cut(rest, "\r")
+		v, _ := strconv.ParseFloat(digits, 64)
+		return v
 	}
-	made := float64(b.N-1) * calls * keys
-	b.ReportMetric((usedCPU(b, srv)-cpu)*1e6/made, "redis-µs/key")
-	b.ReportMetric(float64(usedMemory(b, srv)-memory)/made, "redis-B/key")
-	b.ReportMetric(0, "ns/op")
 }
 
-// callOf returns a call of a script for keys, counted from first, with up to three arguments for
-// each, as in a round.
-func callOf(sha string, first, keys, args int) []any {
-	line := []any{"evalsha", sha, keys}
-	for i := range keys {
-		line = append(line, fmt.Sprintf("tt:{p17}:default:user:%07d", first+i))
-	}
-	each := []any{"1", "1763000000123", "1"}
-	for range keys {
-		line = append(line, each[:args]...)
-	}
-	return line
+// redisTime returns the processor time that a server has used, in seconds.
+func redisTime(b *testing.B, srv *redistest.Server) float64 {
+	of := info(b, srv)
+	return of("used_cpu_user") + of("used_cpu_sys")
+}
+
+// nodeTime returns the processor time that this process has used, in seconds.
+func nodeTime(b *testing.B) float64 {
+	var use syscall.Rusage
+	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
 }
 
 // BenchmarkValuesBytes reports what keys cost in memory, and in Redis, that have so many different

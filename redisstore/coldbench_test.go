@@ -4,11 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -74,28 +71,6 @@ func refusedCold(b *testing.B, c *syncer.Counter, i int64) bool {
 	return err == nil
 }
 
-// redisTime returns the processor time that Redis has used, in seconds; nodeTime returns this
-// process's.
-func redisTime(b *testing.B, srv *redistest.Server) (seconds float64) {
-	info, err := srv.Do("INFO", "cpu").Text()
-	must.Succeed(b, err)
-	for line := range strings.Lines(info) {
-		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "used_cpu_user" || name == "used_cpu_sys" {
-			n, err := strconv.ParseFloat(text, 64)
-			must.Succeed(b, err)
-			seconds += n
-		}
-	}
-	return seconds
-}
-
-func nodeTime(b *testing.B) float64 {
-	var use syscall.Rusage
-	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
-	return time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
-}
-
 // begin counts each key once, so that the store knows its partition.
 func begin(b *testing.B, s *redisstore.Store, n int, now int64) {
 	c, err := syncer.New(syncer.Options{Store: s, Now: func() int64 { return now }})
@@ -137,18 +112,16 @@ func fillFull(b *testing.B, s *redisstore.Store, n int, now int64) {
 var listedKeys = flag.Int("listed", 100_000, "keys that BenchmarkNewOwner fills Redis with")
 
 // BenchmarkNewOwner measures the cost in Redis of one of ten nodes that joins, leaves or dies: a
-// tenth of the partitions have a new owner, which learns the store's keys. It compares that with a
-// SCAN of all names, and with reading new keys one by one. One operation is all of that.
+// tenth of the partitions have a new owner, which learns the store's keys. One operation is all of
+// that.
 //
 //	go test ./redisstore -run xxx -bench NewOwner -benchtime 1x -listed 10000000
 func BenchmarkNewOwner(b *testing.B) {
 	srv := redistest.Start(b)
 	s := open(b, redisstore.Options{URL: srv.URL(), Timeout: time.Minute})
-	u := &usage{b: b, s: s}
+	u := &usage{b, srv}
 	for seq := 1; b.Loop(); seq++ {
 		u.report("fill", *listedKeys, func() { fillListed(b, s, seq) })
-		u.report("scan", *listedKeys, func() { scanAll(b, s) })
-		u.report("reads", 100_000, func() { readEach(b, s) })
 		u.report("lists", twotier.DefaultPartitions/10, func() { listTenth(b, s) })
 		u.report("owner", twotier.DefaultPartitions/10, func() { ownTenth(b, s) })
 	}
@@ -157,36 +130,21 @@ func BenchmarkNewOwner(b *testing.B) {
 
 // usage reports the cost of something in Redis.
 type usage struct {
-	b *testing.B
-	s *redisstore.Store
-}
-
-// figures are the processor time, in seconds, and other fields of INFO.
-type figures struct{ cpu, commands, in, out, memory float64 }
-
-func (u *usage) figures() (f figures) {
-	info, err := u.s.Client().Info(context.Background(), "cpu", "stats", "memory").Result()
-	must.Succeed(u.b, err)
-	of := func(name string) float64 {
-		_, rest, _ := strings.Cut(info, "\n"+name+":")
-		text, _, _ := strings.Cut(rest, "\r")
-		v, _ := strconv.ParseFloat(text, 64)
-		return v
-	}
-	return figures{of("used_cpu_user") + of("used_cpu_sys"), of("total_commands_processed"),
-		of("total_net_input_bytes"), of("total_net_output_bytes"), of("used_memory")}
+	b   *testing.B
+	srv *redistest.Server
 }
 
 // report calls fn, and logs its cost, in total and for each of n.
 func (u *usage) report(name string, n int, fn func()) {
-	before, begun := u.figures(), time.Now()
+	before, cpu, begun := info(u.b, u.srv), redisTime(u.b, u.srv), time.Now()
 	fn()
-	took, f := time.Since(begun), u.figures()
-	cpu := f.cpu - before.cpu
+	took, after := time.Since(begun), info(u.b, u.srv)
+	cpu = redisTime(u.b, u.srv) - cpu
+	more := func(field string) float64 { return after(field) - before(field) }
 	u.b.Logf("%s: %.3f s of Redis's time (%.2f µs each), %.1f s in all, %.0f commands, "+
 		"%.1f MB in, %.1f MB out, memory %+.1f MB", name, cpu, cpu*1e6/float64(n), took.Seconds(),
-		f.commands-before.commands, (f.in-before.in)/1e6, (f.out-before.out)/1e6,
-		(f.memory-before.memory)/1e6)
+		more("total_commands_processed"), more("total_net_input_bytes")/1e6,
+		more("total_net_output_bytes")/1e6, more("used_memory")/1e6)
 	u.b.ReportMetric(cpu*1e3, name+"-redis-ms")
 }
 
@@ -209,32 +167,6 @@ func fillListed(b *testing.B, s *redisstore.Store, seq int) {
 			s.Exchange(context.Background(), rounds[at:min(at+64, len(rounds))])
 		}
 		must.Succeed(b, rounds[0].Err)
-	}
-}
-
-// scanAll goes through all names, as a process without a list must.
-func scanAll(b *testing.B, s *redisstore.Store) {
-	for cursor := uint64(0); ; {
-		_, next, err := s.Client().Scan(b.Context(), cursor, "tt:*", 500).Result()
-		must.Succeed(b, err)
-		if cursor = next; cursor == 0 {
-			return
-		}
-	}
-}
-
-// readEach reads 100,000 missing keys, one of each of many partitions at a time.
-func readEach(b *testing.B, s *redisstore.Store) {
-	for i := 0; i < 100_000; {
-		var rounds []*syncer.Round
-		for p := range 256 {
-			rounds = append(rounds, &syncer.Round{Partition: p, Writer: "reader", ReadOnly: true,
-				Keys: []syncer.KeyRound{{Key: fmt.Appendf(nil, "none:%d", i), Load: true}}})
-			i++
-		}
-		if s.Exchange(context.Background(), rounds); rounds[0].Err != nil {
-			b.Fatal(rounds[0].Err)
-		}
 	}
 }
 
