@@ -211,27 +211,43 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
+// TestSentinelFailover kills the primary. What its replica had received is there afterwards, and
+// can be added to: counts, the nodes, the rules, and the lists of keys.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartSentinel(t)
 	s := open(t, redisstore.Options{URL: cluster.URL(), Timeout: time.Second})
 	works(t, s)
+	ctx := t.Context()
+	_, err := s.Nodes().Renew(ctx, "before", "text", time.Hour)
+	must.Succeed(t, errors.Join(err, s.Rules().Append(ctx, version(1))))
+	countNew(t, s, 1, time.Hour, "before")
+	must.Succeed(t, cluster.Nodes[0].Do("SET", "last", "1").Err())
+	must.Succeed(t, cluster.Nodes[0].Do("WAIT", 1, 0).Err())
 	old := cluster.KillPrimary(t)
 	r := oneRound(s, "a", 2)
 	if send(t, s, r); r.Err == nil {
 		t.Error("a round is carried out without a primary")
 	}
 	cluster.WaitPromotion(t, old)
-	for deadline := time.Now().Add(15 * time.Second); ; {
-		if send(t, s, r); r.Err == nil || time.Now().After(deadline) {
-			break
+	for deadline := time.Now().Add(time.Minute); r.Err != nil && time.Now().Before(deadline); {
+		send(t, s, r)
+	}
+	if r.Err != nil || r.Lost || r.Keys[0].Err != nil || s.Health().Err != nil {
+		t.Errorf("after the promotion: %v, lost %v, %+v; health: %v", r.Err, r.Lost,
+			r.Keys[0].Adds, s.Health().Err)
+	}
+	all, err := s.Nodes().Renew(ctx, "after", "text", time.Hour)
+	must.Succeed(t, errors.Join(err, s.Rules().Append(ctx, version(2))))
+	n, _, err := s.Rules().Newest(ctx)
+	if len(all) != 2 || n != 2 || err != nil {
+		t.Errorf("nodes %+v, version %d of the rules, %v", all, n, err)
+	}
+	countNew(t, s, 2, time.Hour, "after")
+	found := readKeys(t, s, &syncer.KeyList{Partition: 3})
+	for _, key := range []string{"before", "after"} {
+		if !found[syncer.KeyHash(nil, []byte(key))] {
+			t.Errorf("%s is not listed", key)
 		}
-	}
-	// The replica may lack that one round, and then it is found missing; nothing else happens.
-	if r.Err != nil || !r.Lost && r.Keys[0].Err != nil {
-		t.Errorf("after the promotion: %v, lost %v, %+v", r.Err, r.Lost, r.Keys[0].Adds)
-	}
-	if err := s.Health().Err; err != nil {
-		t.Errorf("health: %v", err)
 	}
 }
