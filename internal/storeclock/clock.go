@@ -1,6 +1,7 @@
 package storeclock
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -178,17 +179,13 @@ type Keeper struct {
 
 // NewKeeper returns a keeper that has not asked its source yet.
 func NewKeeper(opt Options) *Keeper {
-	if opt.Interval == 0 {
-		opt.Interval = 10 * time.Second
-	}
+	opt.Interval = cmp.Or(opt.Interval, 10*time.Second)
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	if opt.Asleep == nil {
 		opt.Asleep = func() time.Duration { return 0 }
 	}
 	if opt.Changed == nil {
 		opt.Changed = func() {}
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Keeper{opt: opt, slept: opt.Asleep()}
 }

@@ -168,7 +168,8 @@ type Condition struct {
 	RoundTrips atomic.Int64
 	// Times has how long pipelines with scripts took.
 	Times durations.Histogram
-	rtt   atomic.Int64 // microseconds
+	// RTT is the shortest round trip of the last measurement of the clock, in nanoseconds.
+	RTT atomic.Int64
 
 	mu     sync.Mutex
 	failed error // why Redis could not be used at the last exchange, nil if it could
@@ -201,15 +202,6 @@ func (c *Condition) Failure() error {
 	return cmp.Or(c.failed, c.silent)
 }
 
-// SetRTT records the shortest round trip of a measurement.
-func (c *Condition) SetRTT(d time.Duration) { c.rtt.Store(d.Microseconds()) }
-
-// RTT returns the shortest round trip of the last measurement.
-func (c *Condition) RTT() time.Duration { return time.Duration(c.rtt.Load()) * time.Microsecond }
-
-// Durations returns a histogram of how long pipelines with scripts took.
-func (c *Condition) Durations() durations.Snapshot { return c.Times.Snapshot() }
-
 // safePolicy is the maxmemory-policy under which nothing is evicted.
 const safePolicy = "noeviction"
 
@@ -237,14 +229,11 @@ func (c *Conn) CheckPolicy(ctx context.Context, logger *slog.Logger) {
 	})
 }
 
-// ErrMismatch is wrapped by errors about a Redis that can't be used as it is: it lacks a feature
-// that was asked for, or holds counts in a different layout. Retrying does not help.
-var ErrMismatch = errors.New("this Redis is not compatible")
-
-// ErrRejected is wrapped by errors about a Redis that refuses this store's credentials: a wrong
-// user, password or database, or a certificate that one side does not trust. Retrying does not help
-// until that is changed.
-var ErrRejected = errors.New("this Redis rejects these credentials")
+// The errors that package redisstore has under the same names.
+var (
+	ErrMismatch = errors.New("this Redis is not compatible")
+	ErrRejected = errors.New("this Redis rejects these credentials")
+)
 
 // rejections are the prefixes, after ERR if there is one, of a server's errors for clients without
 // access.
