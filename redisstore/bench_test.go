@@ -3,11 +3,16 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/companions"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -37,10 +42,10 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 	for p := range rounds {
 		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Keys: make([]syncer.KeyRound, each)}
 	}
-	cpu, memory, history := 0.0, int64(0), content{}
+	cpu, memory, history := 0.0, 0.0, content{}
 	for n := 0; b.Loop(); n++ {
 		if n == 1 {
-			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
+			cpu, memory = redisTime(b, srv), info(b, srv)("used_memory")
 		}
 		known := kind == "known" || kind == "cold"
 		folds := n%32 == 31
@@ -68,10 +73,10 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 		}
 	}
 	keys := float64(b.N-1) * float64(len(rounds)*each)
-	b.ReportMetric((usedCPU(b, srv)-cpu)*1e6/keys, "redis-µs/key")
+	b.ReportMetric((redisTime(b, srv)-cpu)*1e6/keys, "redis-µs/key")
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
 	if kind == "new" || kind == "unread" {
-		b.ReportMetric(float64(usedMemory(b, srv)-memory)/keys, "redis-B/key")
+		b.ReportMetric((info(b, srv)("used_memory")-memory)/keys, "redis-B/key")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -111,7 +116,7 @@ func BenchmarkLoad(b *testing.B) {
 	for _, r := range rounds {
 		r.Seq, r.ReadOnly, r.Keys[0] = 0, true, syncer.KeyRound{Key: r.Keys[0].Key, Load: true}
 	}
-	before := usedCPU(b, srv)
+	before := redisTime(b, srv)
 	for b.Loop() {
 		s.Exchange(context.Background(), rounds)
 		for _, r := range rounds {
@@ -121,34 +126,75 @@ func BenchmarkLoad(b *testing.B) {
 		}
 	}
 	keys := float64(b.N) * partitions
-	b.ReportMetric((usedCPU(b, srv)-before)*1e6/keys, "redis-µs/key")
+	b.ReportMetric((redisTime(b, srv)-before)*1e6/keys, "redis-µs/key")
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
 	b.ReportMetric(0, "ns/op")
 }
 
-// usedCPU returns the processor time that a server has used, in seconds.
-func usedCPU(b *testing.B, srv *redistest.Server) (s float64) {
-	info := srv.Do("INFO", "cpu").String()
-	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
-		v, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s += v
+// info returns the numbers of a server's INFO, by name.
+func info(b *testing.B, srv *redistest.Server) (of func(name string) float64) {
+	b.Helper()
+	text, err := srv.Do("INFO").Text()
+	must.Succeed(b, err)
+	return func(name string) float64 {
+		_, rest, _ := strings.Cut(text, "\n"+name+":")
+		digits, _, _ := strings.Cut(rest, "\r")
+		v, _ := strconv.ParseFloat(digits, 64)
+		return v
 	}
-	return s
 }
 
-// usedMemory returns the memory that a server has allocated, in bytes.
-func usedMemory(b *testing.B, srv *redistest.Server) int64 {
-	info := srv.Do("INFO", "memory").String()
-	m := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(info)
-	if m == nil {
-		b.Fatal(info)
+// redisTime returns the processor time that a server has used, in seconds.
+func redisTime(b *testing.B, srv *redistest.Server) float64 {
+	of := info(b, srv)
+	return of("used_cpu_user") + of("used_cpu_sys")
+}
+
+// nodeTime returns the processor time that this process has used, in seconds.
+func nodeTime(b *testing.B) float64 {
+	var use syscall.Rusage
+	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
+}
+
+// BenchmarkValuesBytes reports what keys cost in memory, and in Redis, that have so many different
+// values over a day.
+func BenchmarkValuesBytes(b *testing.B) {
+	for _, n := range []int{1, 3, 30, 300, 3000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			server := redistest.Start(b)
+			store := open(b, redisstore.Options{URL: server.URL(),
+				Placement: twotier.Placement{Partitions: 1}})
+			const keys = 200
+			for b.Loop() {
+				flushAll(b, server)
+				c, err := syncer.New(syncer.Options{Store: store, Placement: store.Placement()})
+				must.Succeed(b, err)
+				must.Succeed(b, c.Open(b.Context()))
+				before, now := c.Stats().MemoryBytes, time.Now().UnixMilli()
+				var res twotier.Result
+				for k := range keys {
+					check := twotier.Check{Kind: twotier.ValuesCheck, N: 1}
+					check.NS, check.Key = twotier.ValuesKey(nil, fmt.Append(nil, "key", k))
+					for i := range n {
+						check.Values = []uint64{companions.HashValue(0, fmt.Append(nil, i))}
+						op := twotier.Op{TS: now - int64(n-i)*(86_400_000/int64(n)),
+							Checks: []twotier.Check{check}}
+						must.Succeed(b, c.Do(b.Context(), &op, &res))
+					}
+				}
+				must.Succeed(b, c.Flush(b.Context()))
+				b.ReportMetric(float64(c.Stats().MemoryBytes-before)/keys, "B/key")
+				used := int64(0)
+				for k := range keys {
+					name := fmt.Sprintf("tt:{p0}:@values/default:/key%d", k)
+					bytes, err := server.Do("MEMORY", "USAGE", name, "SAMPLES", "0").Int64()
+					must.Succeed(b, err)
+					used += bytes
+				}
+				b.ReportMetric(float64(used)/keys, "Redis-B/key")
+				must.Succeed(b, c.Close(b.Context()))
+			}
+		})
 	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
 }

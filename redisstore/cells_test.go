@@ -28,9 +28,7 @@ func cellsOf(t testing.TB, s *redisstore.Store, expiry, key string) content {
 	}
 	flat, err := s.Client().Do(t.Context(), command,
 		redisstore.Key(0, nil, []byte(key))).Slice()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return contentOf(layout.ParseContent(flat, nil).Buckets)
 }
 
@@ -121,13 +119,9 @@ func foldingLadders(t testing.TB) []*leaparray.Ladder {
 		{0, "1s x 30, 1m x 20"},
 	} {
 		levels, err := config.ParseLadder(l.levels)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		ladder, err := leaparray.NewLadder(l.exact, levels...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		list = append(list, ladder)
 	}
 	return list

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -154,6 +156,161 @@ func TestDirectReadsNothingOfARefusedConnection(t *testing.T) {
 		if err := d.Do(t.Context(), op(twotier.Acquire), &res); !errors.Is(err,
 			twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("it is counted: %+v, %v", res, err)
+		}
+	}
+}
+
+// loadOf returns a round that loads a key.
+func loadOf(s *redisstore.Store, key string) *syncer.Round {
+	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Aside: true, ReadOnly: true,
+		Keys: []syncer.KeyRound{{Key: []byte(key), Load: true}}}
+}
+
+// TestLateIsNotSilent loads keys whose answers do not come in time. The load is late if Redis
+// answers other callers meanwhile.
+func TestLateIsNotSilent(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 500 * time.Millisecond})
+	works(t, s)
+	other, r := loadOf(s, "a"), loadOf(s, "b")
+	lost, answered := p.SwallowMatching(s.Address("b"), 1, false), make(chan struct{})
+	go func() {
+		defer close(answered)
+		send(t, s, r)
+	}()
+	<-lost
+	for waiting := true; waiting; {
+		send(t, s, other)
+		select {
+		case <-answered:
+			waiting = false
+		default:
+		}
+	}
+	if !errors.Is(r.Err, syncer.ErrLate) {
+		t.Errorf("others were answered: %v", r.Err)
+	}
+	p.Hang()
+	if send(t, s, r); r.Err == nil || errors.Is(r.Err, syncer.ErrLate) {
+		t.Errorf("in silence: %v", r.Err)
+	}
+	p.Refuse()
+	p.CloseAll()
+	for range 2 { // the first one finds the connection broken
+		if send(t, s, r); r.Err == nil || errors.Is(r.Err, syncer.ErrLate) {
+			t.Errorf("refused: %v", r.Err)
+		}
+	}
+}
+
+// TestBusyIsLate loads a key while Redis runs a script for too long.
+func TestBusyIsLate(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	if err := srv.Do("CONFIG", "SET", "busy-reply-threshold", "1").Err(); err != nil {
+		t.Skip(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		srv.Do("EVAL", "while true do end", "0")
+	}()
+	r := loadOf(s, "a")
+	for send(t, s, r); r.Err == nil || errors.Is(r.Err, twotier.ErrUnknownOutcome); {
+		send(t, s, r) // the script has not begun, or not run for long
+	}
+	if !errors.Is(r.Err, syncer.ErrLate) {
+		t.Error(r.Err)
+	}
+	srv.Kill()
+	<-done
+}
+
+// TestADeadNodeOfAClusterIsNotLate loads keys from two nodes, one of which hangs.
+func TestADeadNodeOfAClusterIsNotLate(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	s := open(t, redisstore.Options{URL: c.URL(), Placement: twotier.Placement{Partitions: 64},
+		Timeout: 500 * time.Millisecond})
+	must.Succeed(t, probe(t, s))
+	hung := c.Owner(t, c.Slot(t, s.Address("a")))
+	dead, living := loadOf(s, "a"), loadOf(s, "a")
+	for i := 0; c.Owner(t, c.Slot(t, s.Address(string(living.Keys[0].Key)))) == hung; i++ {
+		living = loadOf(s, fmt.Sprint("b", i))
+	}
+	if send(t, s, dead, living); dead.Err != nil || living.Err != nil {
+		t.Fatal(dead.Err, living.Err)
+	}
+	hung.Pause()
+	defer hung.Resume()
+	if send(t, s, dead, living); living.Err != nil || dead.Err == nil ||
+		errors.Is(dead.Err, syncer.ErrLate) {
+		t.Errorf("%v, %v", dead.Err, living.Err)
+	}
+}
+
+// calls returns how many scripts the server has received.
+func calls(t *testing.T, srv *redistest.Server) (n int) {
+	t.Helper()
+	stats, err := srv.Do("INFO", "commandstats").Text()
+	must.Succeed(t, err)
+	for line := range strings.Lines(stats) {
+		var c int
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &c); err == nil {
+			n += c
+		}
+	}
+	return n
+}
+
+// TestRoundsGoTogether: one script applies the rounds of many partitions, up to a bound. A refused
+// round doesn't affect the rounds before or after it.
+func TestRoundsGoTogether(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Partitions: 1021}})
+	works(t, s)
+	taken := map[int]bool{s.Partition("a"): true} // works has counted there
+	var rounds []*syncer.Round
+	var keys []string
+	for i := 0; len(rounds) < 200; i++ {
+		key := fmt.Sprint("k", i)
+		if p := s.Partition(key); !taken[p] {
+			taken[p] = true
+			rounds, keys = append(rounds, oneRound(s, key, 1)), append(keys, key)
+		}
+	}
+	bad := s.Partition(keys[11])
+	must.Succeed(t, srv.Do("SET", prefix.StateKey(bad), "not ours").Err())
+	before := calls(t, srv)
+	s.Exchange(t.Context(), rounds)
+	if n := calls(t, srv) - before; n != 4 {
+		t.Errorf("%d scripts for %d rounds, want 4 of 64 at most", n, len(rounds))
+	}
+	for i, r := range rounds {
+		want := int64(1)
+		if i == 11 {
+			want = 0
+			if !errors.Is(r.Err, syncer.ErrNotApplied) ||
+				!strings.Contains(r.Err.Error(), "WRONGTYPE") {
+				t.Errorf("the partition with a foreign value: %v", r.Err)
+			}
+		} else if r.Err != nil {
+			t.Errorf("round %d: %v", i, r.Err)
+		}
+		if got := hget(t, srv, s, keys[i]); got != want {
+			t.Errorf("%s: %d in Redis, want %d", keys[i], got, want)
+		}
+	}
+	must.Succeed(t, srv.Do("DEL", prefix.StateKey(bad)).Err())
+	s.Exchange(t.Context(), rounds) // again, unchanged
+	for i, r := range rounds {
+		if got := hget(t, srv, s, keys[i]); r.Err != nil || got != 1 {
+			t.Errorf("%s: %d in Redis, %v", keys[i], got, r.Err)
 		}
 	}
 }

@@ -2,12 +2,10 @@ package redisstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -73,28 +71,6 @@ func refusedCold(b *testing.B, c *syncer.Counter, i int64) bool {
 	return err == nil
 }
 
-// redisTime returns the processor time that Redis has used, in seconds; nodeTime returns this
-// process's.
-func redisTime(b *testing.B, srv *redistest.Server) (seconds float64) {
-	info, err := srv.Do("INFO", "cpu").Text()
-	must.Succeed(b, err)
-	for line := range strings.Lines(info) {
-		name, text, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "used_cpu_user" || name == "used_cpu_sys" {
-			n, err := strconv.ParseFloat(text, 64)
-			must.Succeed(b, err)
-			seconds += n
-		}
-	}
-	return seconds
-}
-
-func nodeTime(b *testing.B) float64 {
-	var use syscall.Rusage
-	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
-	return time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
-}
-
 // begin counts each key once, so that the store knows its partition.
 func begin(b *testing.B, s *redisstore.Store, n int, now int64) {
 	c, err := syncer.New(syncer.Options{Store: s, Now: func() int64 { return now }})
@@ -131,4 +107,113 @@ func fillFull(b *testing.B, s *redisstore.Store, n int, now int64) {
 			b.Fatal(err)
 		}
 	}
+}
+
+var listedKeys = flag.Int("listed", 100_000, "keys that BenchmarkNewOwner fills Redis with")
+
+// BenchmarkNewOwner measures the cost in Redis of one of ten nodes that joins, leaves or dies: a
+// tenth of the partitions have a new owner, which learns the store's keys. One operation is all of
+// that.
+//
+//	go test ./redisstore -run xxx -bench NewOwner -benchtime 1x -listed 10000000
+func BenchmarkNewOwner(b *testing.B) {
+	srv := redistest.Start(b)
+	s := open(b, redisstore.Options{URL: srv.URL(), Timeout: time.Minute})
+	u := &usage{b, srv}
+	for seq := 1; b.Loop(); seq++ {
+		u.report("fill", *listedKeys, func() { fillListed(b, s, seq) })
+		u.report("lists", twotier.DefaultPartitions/10, func() { listTenth(b, s) })
+		u.report("owner", twotier.DefaultPartitions/10, func() { ownTenth(b, s) })
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// usage reports the cost of something in Redis.
+type usage struct {
+	b   *testing.B
+	srv *redistest.Server
+}
+
+// report calls fn, and logs its cost, in total and for each of n.
+func (u *usage) report(name string, n int, fn func()) {
+	before, cpu, begun := info(u.b, u.srv), redisTime(u.b, u.srv), time.Now()
+	fn()
+	took, after := time.Since(begun), info(u.b, u.srv)
+	cpu = redisTime(u.b, u.srv) - cpu
+	more := func(field string) float64 { return after(field) - before(field) }
+	u.b.Logf("%s: %.3f s of Redis's time (%.2f µs each), %.1f s in all, %.0f commands, "+
+		"%.1f MB in, %.1f MB out, memory %+.1f MB", name, cpu, cpu*1e6/float64(n), took.Seconds(),
+		more("total_commands_processed"), more("total_net_input_bytes")/1e6,
+		more("total_net_output_bytes")/1e6, more("used_memory")/1e6)
+	u.b.ReportMetric(cpu*1e3, name+"-redis-ms")
+}
+
+// fillListed fills Redis with keys, the same number in each partition.
+func fillListed(b *testing.B, s *redisstore.Store, seq int) {
+	const parts, most = twotier.DefaultPartitions, 128
+	for from, round := 0, uint64(seq)<<32; from < *listedKeys; round++ {
+		rounds := make([]*syncer.Round, 0, parts)
+		for p := 0; p < parts && from < *listedKeys; p++ {
+			r := &syncer.Round{Partition: p, Writer: "fill", Seq: round + 1}
+			for range min(most, *listedKeys-from) {
+				r.Keys = append(r.Keys, syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d", from),
+					TTL: 172_800_000, Renew: true, New: true,
+					Adds: []syncer.Bucket{counts(second, 1)}})
+				from++
+			}
+			rounds = append(rounds, r)
+		}
+		for at := 0; at < len(rounds); at += 64 {
+			s.Exchange(context.Background(), rounds[at:min(at+64, len(rounds))])
+		}
+		must.Succeed(b, rounds[0].Err)
+	}
+}
+
+// listTenth reads the lists of a tenth of the partitions, as fast as it can.
+func listTenth(b *testing.B, s *redisstore.Store) {
+	for p := range twotier.DefaultPartitions / 10 {
+		l := &syncer.KeyList{Partition: p, More: true}
+		for l.More {
+			if s.ListKeys(context.Background(), []*syncer.KeyList{l}); l.Err != nil {
+				b.Fatal(l.Err)
+			}
+		}
+	}
+}
+
+// ownTenth makes a counter the owner of a tenth of the partitions, and acquires new keys in all of
+// them until no more need to be read. It logs the time that takes, and the number of reads.
+func ownTenth(b *testing.B, s *redisstore.Store) {
+	const parts = twotier.DefaultPartitions / 10
+	c, err := syncer.New(syncer.Options{Store: s, NotOwner: true, Placement: s.Placement()})
+	must.Succeed(b, err)
+	must.Succeed(b, c.Open(b.Context()))
+	defer func() { _ = c.Close(b.Context()) }()
+	for p := range parts {
+		c.StartOwning(p)
+	}
+	begun, place, read := time.Now(), s.Placement(), int64(-1)
+	for i := 0; c.Stats().LoadsTotal != read; {
+		read = c.Stats().LoadsTotal
+		ops, res := newKeysIn(place, parts, &i)
+		c.DoAll(b.Context(), ops, res)
+	}
+	b.Logf("owner: %v until new keys cost no read; %d were read, %d not, %d hashes, %d bytes",
+		time.Since(begun), read, c.Stats().UnreadTotal, c.Stats().ListedKeys,
+		c.Stats().MemoryBytes)
+}
+
+// newKeysIn returns an acquire of a new key in each of the first partitions.
+func newKeysIn(place twotier.Placement, parts int, i *int) ([]twotier.Op, []twotier.Result) {
+	ops := make([]twotier.Op, parts)
+	for left := parts; left > 0; *i++ {
+		key := fmt.Appendf(nil, "new:%d", *i)
+		if p := place.Of(nil, key); p < parts && ops[p].Checks == nil {
+			ops[p] = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
+				Limits: []twotier.Limit{{Window: 60_000, Max: 10}}}}}
+			left--
+		}
+	}
+	return ops, make([]twotier.Result, parts)
 }

@@ -132,9 +132,7 @@ func TestDirectForeignFields(t *testing.T) {
 		"logged": {layout.LogField, string(layout.AppendLog(nil, []syncer.Bucket{
 			at(1, t0-10, 7), at(1000, t0-5000, 3), at(1, t0-10, -7), at(1000, t0-5000, -1)}))},
 	} {
-		if err := srv.Do(append([]any{"HSET", s.Address(key)}, fields...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, srv.Do(append([]any{"HSET", s.Address(key)}, fields...)...).Err())
 		there := int64(0)
 		counted := key == "different" || key == "logged"
 		if counted {
@@ -160,9 +158,7 @@ func TestDirectForeignFields(t *testing.T) {
 	for _, bad := range []string{"\x80", "\x01", tooLong} {
 		for key, field := range map[string]string{"page" + bad: page, "log" + bad: layout.LogField,
 			"value" + bad: layout.ValueField(1 << 63)} {
-			if err := srv.Do("HSET", s.Address(key), field, bad).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, srv.Do("HSET", s.Address(key), field, bad).Err())
 			op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check(key, 1, 1000, 5)}}
 			var res twotier.Result
 			if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) {
@@ -222,9 +218,7 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
-	if err := srv.Do("SET", s.Address("k7"), "not ours").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("SET", s.Address("k7"), "not ours").Err())
 	var ops []twotier.Op
 	for i := range 20 {
 		key := fmt.Sprint("k", i)
@@ -273,10 +267,7 @@ func TestDirectHashesAreBounded(t *testing.T) {
 		}
 		if i == 200 {
 			for _, key := range []string{"asked", "counted"} {
-				if err := srv.Do("PEXPIRE", s.Address(key),
-					3*span.Milliseconds()/2).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, srv.Do("PEXPIRE", s.Address(key), 3*span.Milliseconds()/2).Err())
 			}
 			clk.now.Add(span.Milliseconds() / 8)
 		}

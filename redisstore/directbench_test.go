@@ -2,12 +2,12 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
-	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,28 +16,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 )
-
-// cpuOfRedis returns the processor time that a server has used, in microseconds.
-func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
-	b.Helper()
-	info, err := srv.Do("INFO", "cpu").Text()
-	must.Succeed(b, err)
-	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(
-		info, -1) {
-		s, err := strconv.ParseFloat(m[1], 64)
-		must.Succeed(b, err)
-		us += s * 1e6
-	}
-	return us
-}
-
-// cpuOfOurs returns the processor time that this process has used, in microseconds.
-func cpuOfOurs(b *testing.B) float64 {
-	b.Helper()
-	var u syscall.Rusage
-	must.Succeed(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3
-}
 
 // decisions draws the keys of one caller.
 type decisions func() uint64
@@ -83,98 +61,101 @@ func newDecision() twotier.Op {
 		Checks: []twotier.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
 }
 
-func askAlone(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
-	askSingly(b, d, keys, 1)
-}
-
-func askAtOnce(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
-	askSingly(b, d, keys, 64)
-}
-
-// askSingly runs callers that ask for one decision at a time.
-func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions, callers int) {
-	var wg sync.WaitGroup
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	for worker := range callers {
-		next := keys(worker)
-		wg.Go(func() {
-			op, res := newDecision(), twotier.Result{}
-			for left.Add(-1) >= 0 {
-				setDecision(&op, next())
-				if err := d.Do(context.Background(), &op, &res); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// askTogether runs 8 callers that ask for 200 decisions at a time.
-func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
-	const batch = 200
-	var wg sync.WaitGroup
-	var left atomic.Int64
-	left.Store(int64(b.N))
-	for worker := range 8 {
-		next := keys(worker)
-		wg.Go(func() {
-			ops, res := make([]twotier.Op, batch), make([]twotier.Result, batch)
-			for i := range ops {
-				ops[i] = newDecision()
-			}
-			for n := left.Add(-batch); n > -batch; n = left.Add(-batch) {
-				these := ops[:min(batch, n+batch)]
-				for i := range these {
-					setDecision(&these[i], next())
-				}
-				d.DoAll(context.Background(), these, res[:len(these)])
-				for i := range these {
-					if res[i].Err != nil {
-						b.Error(res[i].Err)
-						return
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // BenchmarkDirect decides by two limits: over a million keys with a Zipf distribution, over keys
 // that are all different, and over one key that has all its buckets. There is one caller, or 64, or
-// 8 with many decisions each. It also reports the processor time of a decision in Redis and in this
-// process, in microseconds, which is meaningful even on a machine with other work.
+// 8 with many decisions each.
 func BenchmarkDirect(b *testing.B) {
-	for _, keys := range []struct {
+	for _, ask := range []struct {
 		name string
-		of   func(int) decisions
-	}{{"zipf", zipfKeys}, {"distinct", distinctKeys}, {"busy", busyKey}} {
-		for _, ask := range []struct {
-			name string
-			do   func(*testing.B, *redisstore.Direct, func(int) decisions)
-		}{{"alone", askAlone}, {"single", askAtOnce}, {"batched", askTogether}} {
-			b.Run(keys.name+"/"+ask.name, func(b *testing.B) {
-				srv := redistest.Start(b)
-				store := open(b, redisstore.Options{URL: srv.URL(),
-					Placement: twotier.Placement{Partitions: twotier.DefaultPartitions}})
-				d := openDirect(b, redisstore.DirectOptions{Store: store,
-					Now: func() int64 { return time.Now().UnixMilli() }})
-				acquire(b, d, check("warm", 1, 1000, 1))
-				if keys.name == "busy" {
-					fill(b, d)
-				}
-				b.ReportAllocs()
-				redis, ours := cpuOfRedis(b, srv), cpuOfOurs(b)
-				b.ResetTimer()
-				ask.do(b, d, keys.of)
-				b.StopTimer()
-				b.ReportMetric((cpuOfRedis(b, srv)-redis)/float64(b.N), "redis-µs/op")
-				b.ReportMetric((cpuOfOurs(b)-ours)/float64(b.N), "our-µs/op")
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
-			})
+		load
+	}{{"alone", load{1, 1, 1}}, {"single", load{1, 64, 1}}, {"batched", load{1, 8, 200}}} {
+		ask.run(b, ask.name)
+	}
+}
+
+// BenchmarkDirectProcesses decides by two limits in as many processes as it says, which share one
+// Redis: each has 64 callers that ask for one decision at a time, or 4 that ask for 50.
+func BenchmarkDirectProcesses(b *testing.B) {
+	for _, processes := range []int{1, 2, 4, 8} {
+		load{processes, 64, 1}.run(b, fmt.Sprint(processes, "/calls=1"))
+		load{processes, 4, 50}.run(b, fmt.Sprint(processes, "/calls=50"))
+	}
+}
+
+// load is some processes, the callers of each, and how many decisions one asks for at a time.
+type load struct{ processes, callers, batch int }
+
+func (l load) run(b *testing.B, name string) {
+	for of, keys := range map[string]func(int) decisions{
+		"zipf": zipfKeys, "distinct": distinctKeys, "busy": busyKey} {
+		b.Run(of+"/"+name, func(b *testing.B) { l.decide(b, keys) })
+	}
+}
+
+// decide asks for b.N decisions. It reports the processor time of one in Redis and in this process,
+// in microseconds, which is meaningful even on a machine with other work, and the 99th percentile
+// of the time that a call takes.
+func (l load) decide(b *testing.B, keys func(int) decisions) {
+	srv := redistest.Start(b)
+	var all []*redisstore.Direct
+	for i := range l.processes {
+		store := open(b, redisstore.Options{URL: srv.URL(),
+			Placement: twotier.Placement{Partitions: twotier.DefaultPartitions}})
+		all = append(all, openDirect(b, redisstore.DirectOptions{Store: store,
+			Writer: fmt.Sprint("w", i), Now: func() int64 { return time.Now().UnixMilli() }}))
+	}
+	fill(b, all[0])
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var left atomic.Int64
+	var times []time.Duration
+	left.Store(int64(b.N))
+	b.ReportAllocs()
+	redis, ours := redisTime(b, srv), nodeTime(b)
+	b.ResetTimer()
+	for i := range l.processes * l.callers {
+		wg.Go(func() {
+			own := l.ask(b, all[i%l.processes], keys(i), &left)
+			mu.Lock()
+			times = append(times, own...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	slices.Sort(times)
+	b.ReportMetric((redisTime(b, srv)-redis)*1e6/float64(b.N), "redis-µs/op")
+	b.ReportMetric((nodeTime(b)-ours)*1e6/float64(b.N), "our-µs/op")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+// ask asks until no decision is left, and returns how long each call took.
+func (l load) ask(b *testing.B, d *redisstore.Direct, next decisions,
+	left *atomic.Int64) (times []time.Duration) {
+	batch := int64(l.batch)
+	ops, res := make([]twotier.Op, batch), make([]twotier.Result, batch)
+	for i := range ops {
+		ops[i] = newDecision()
+	}
+	for n := left.Add(-batch); n > -batch; n = left.Add(-batch) {
+		these := ops[:min(batch, n+batch)]
+		for i := range these {
+			setDecision(&these[i], next())
+		}
+		began := time.Now()
+		if batch == 1 {
+			res[0].Err = d.Do(context.Background(), &ops[0], &res[0])
+		} else {
+			d.DoAll(context.Background(), these, res[:len(these)])
+		}
+		times = append(times, time.Since(began))
+		for i := range these {
+			if res[i].Err != nil {
+				b.Error(res[i].Err)
+				return times
+			}
 		}
 	}
+	return times
 }

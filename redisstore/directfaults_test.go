@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 )
@@ -144,9 +145,7 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 			break
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	p.SwallowReplies(true)
 	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check("k", 1, 60_000, 1000)}}
 	var res twotier.Result

@@ -4,10 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -187,5 +193,164 @@ func (l exactLog) count(t *testing.T, dice *rand.Rand, d doer, now int64,
 		if n < lr.Lo || n > lr.Hi || exact && (lr.Lo != n || lr.Hi != n) {
 			t.Fatalf("%d ms up to %d ms before %d: %d events, but %+v", window, now-at, now, n, lr)
 		}
+	}
+}
+
+func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		flushAll(t, srv)
+		return losingStore{tellingStore{open(t, redisstore.Options{URL: srv.URL()})}}
+	})
+}
+
+// losingStore is a store whose server can lose data.
+type losingStore struct{ tellingStore }
+
+func (s losingStore) Lose(t testing.TB) {
+	t.Helper()
+	must.Succeed(t, s.Client().FlushAll(t.Context()).Err())
+}
+
+func (s losingStore) Image(t testing.TB) (rewind func()) {
+	t.Helper()
+	ctx, c := t.Context(), s.Client()
+	names, err := c.Keys(ctx, "*").Result()
+	dumps, ttls := map[string]string{}, map[string]time.Duration{}
+	for _, name := range names {
+		if dumps[name], err = c.Dump(ctx, name).Result(); err != nil {
+			t.Fatal(err)
+		}
+		ttls[name] = max(0, c.PTTL(ctx, name).Val())
+	}
+	must.Succeed(t, err)
+	return func() {
+		s.Lose(t)
+		for name, dump := range dumps {
+			must.Succeed(t, c.Restore(ctx, name, ttls[name], dump).Err())
+		}
+	}
+}
+
+// TestConformanceCluster also uses another prefix than the default.
+func TestConformanceCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		flushAll(t, c.Nodes...)
+		return tellingStore{open(t, redisstore.Options{URL: c.URL(), Prefix: "Shop_2.eu-west"})}
+	})
+}
+
+func TestConformanceFieldExpiry(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	if !redistest.Features(t, srv).HPExpire {
+		t.Skip("this server has no HPEXPIRE: --redis-expiry=field is not tested against it. " +
+			"Redis from 7.4 and Valkey from 9 " +
+			"have it; TWOTIER_TEST_REDIS names another server")
+	}
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		flushAll(t, srv)
+		return losingStore{tellingStore{open(t,
+			redisstore.Options{URL: srv.URL(), Expiry: redisstore.ExpiryField})}}
+	})
+}
+
+// TestConformanceTairHashStandIn does not run against TairHash: miniredis's plain hashes stand in
+// for its commands, without a time to live of fields. It only shows that the scripts use these
+// commands as documented, and never EXHINCRBY with a time to live, which a replay gets wrong.
+func TestConformanceTairHashStandIn(t *testing.T) {
+	race.SkipLong(t)
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) syncer.Store {
+		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t),
+			Expiry: redisstore.ExpiryTairhash, Timeout: time.Minute})} // it is slow
+	})
+}
+
+// tairHashStandIn starts a server with the few commands of the module that the scripts use, and
+// returns its address.
+func tairHashStandIn(t testing.TB) string {
+	t.Helper()
+	m := miniredis.RunT(t)
+	for name, plain := range map[string]string{
+		"EXHINCRBY": "HINCRBY", "EXHGET": "HGET", "EXHGETALL": "HGETALL", "EXHDEL": "HDEL",
+		"EXHLEN": "HLEN", "EXHSET": "HSET", "EXHMGET": "HMGET", "EXHKEYS": "HKEYS",
+	} {
+		err := m.Server().Register(name, func(c *server.Peer, _ string, args []string) {
+			if (plain == "HINCRBY" || plain == "HSET") && len(args) != 3 {
+				c.WriteError("ERR syntax error")
+				return
+			}
+			m.Server().Dispatch(c, append([]string{plain}, args...))
+		})
+		must.Succeed(t, err)
+	}
+	err := m.Server().Register("EXHPEXPIRE", func(c *server.Peer, _ string, args []string) {
+		if len(args) != 3 {
+			c.WriteError("ERR syntax error")
+			return
+		}
+		c.WriteInt(1)
+	})
+	must.Succeed(t, err)
+	return m.Addr()
+}
+
+// TestStoredFindsEveryPlacement counts keys with and without hash tags, placed in every way. A
+// store with other options finds them, and has written nothing that it would compare.
+func TestStoredFindsEveryPlacement(t *testing.T) {
+	t.Parallel()
+	for _, tags := range []twotier.HashTags{nil, {"sms": true}, {"sms": true, "login": true},
+		{"default": true}, {"default": true, "login": false, "sms": false}} {
+		for _, expiry := range redistest.Expiries(t, redistest.Start(t)) {
+			srv := redistest.Start(t)
+			other := open(t, redisstore.Options{URL: srv.URL(), Prefix: "staging"})
+			if got, err := other.Stored(t.Context(), nil, []byte("k")); err != nil || got != nil {
+				t.Fatalf("%v, %v before anything is counted", got, err)
+			}
+			s := open(t, redisstore.Options{URL: srv.URL(), Prefix: "staging",
+				Expiry: redisstore.Expiry(expiry), Placement: twotier.Placement{
+					Partitions: 1021, Seed: 1<<64 - 5, HashTags: tags}})
+			works(t, s)
+			for i, ns := range []string{"", "sms", "login"} {
+				for j, key := range []string{"{a}b", "plain"} {
+					k := syncer.KeyRound{TTL: 3_600_000, Adds: []syncer.Bucket{
+						counts(leaparray.Moment(t0+1), 2), counts(leaparray.Moment(t0), 300),
+						counts(leaparray.Stretch{Start: t0 - t0%1000 - 1000, Width: 1000}, 5)}}
+					k.NS, k.Key = []byte(ns), []byte(key)
+					r := &syncer.Round{Writer: "stored", Seq: uint64(2*i + j + 1),
+						Keys: []syncer.KeyRound{k}}
+					r.Partition = s.Placement().Of(k.NS, k.Key)
+					send(t, s, r)
+					got, err := other.Stored(t.Context(), k.NS, k.Key)
+					want := []redisstore.StoredCell{{t0 + 1, 1, 2}, {t0, 1, 300},
+						{t0 - t0%1000 - 1000, 1000, 5}}
+					if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0].Cells, want) ||
+						got[0].Events != 307 || got[0].TTL < 3_500_000 ||
+						got[0].Hash != s.Name(r.Partition, k.NS, k.Key) {
+						t.Errorf("%q %v %s in %q: %+v, %v", tags, expiry, key, ns, got, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestStoredRefusesOtherLayouts has no wrong answer about data that it can't read.
+func TestStoredRefusesOtherLayouts(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	works(t, s)
+	for field, bad := range map[string]string{"layout": "3", "partitions": "", "hash-seed": "x"} {
+		good := srv.Do("HGET", "tt:meta", field).Val()
+		must.Succeed(t, srv.Do("HSET", "tt:meta", field, bad).Err())
+		if got, err := s.Stored(t.Context(), nil, []byte("k")); err == nil || got != nil {
+			t.Errorf("%s = %q: %v, %v", field, bad, got, err)
+		}
+		must.Succeed(t, srv.Do("HSET", "tt:meta", field, good).Err())
 	}
 }

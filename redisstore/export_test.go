@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier.dev/twotier/redisstore/internal/connect"
 	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
@@ -16,9 +15,6 @@ import (
 
 // Client returns the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.conn.Client }
-
-// Commands returns all commands in use, as ACL rules name them.
-func Commands(e Expiry) []string { return connect.Commands(string(e)) }
 
 // Key returns the name of the Hash that holds a key's counts, with the default prefix.
 func Key(partition int, ns, key []byte) string {

@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -110,6 +111,9 @@ func TestDialRefused(t *testing.T) {
 	if send(t, s, r); r.Err != nil || !r.Lost {
 		t.Errorf("a server that lost everything: %v, lost %v", r.Err, r.Lost)
 	}
+	if send(t, s, oneRound(s, "b", 1)); srv.Do("EXISTS", prefix.MetaKey()).Val() != int64(1) {
+		t.Error("the values that all share were not written again")
+	}
 }
 
 func TestScriptFlush(t *testing.T) {
@@ -179,9 +183,7 @@ func TestOutOfMemory(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	add(t, d, "direct", 1, 0)
 	config := func(limit string) {
-		if err := srv.Do("CONFIG", "SET", "maxmemory", limit).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, srv.Do("CONFIG", "SET", "maxmemory", limit).Err())
 	}
 	config("1")
 	full := oneRound(s, "a", 2)
@@ -231,18 +233,14 @@ func TestReadOnlyReplica(t *testing.T) {
 	works(t, s)
 	other := redistest.Start(t)
 	host, port, _ := strings.Cut(other.Addr(), ":")
-	if err := primary.Do("REPLICAOF", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, primary.Do("REPLICAOF", host, port).Err())
 	r := oneRound(s, "a", 1)
 	r.Seq = 2
 	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) ||
 		!strings.Contains(r.Err.Error(), "READONLY") {
 		t.Errorf("%v, want it to be refused as read only", r.Err)
 	}
-	if err := primary.Do("REPLICAOF", "NO", "ONE").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, primary.Do("REPLICAOF", "NO", "ONE").Err())
 	if send(t, s, r); r.Err != nil {
 		t.Errorf("a primary again: %v", r.Err)
 	}
@@ -256,9 +254,7 @@ func TestForeignType(t *testing.T) {
 	works(t, s)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	foreign := s.Address("foreign")
-	if err := srv.Do("SET", foreign, "mine").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("SET", foreign, "mine").Err())
 	r := oneRound(s, "foreign", 1)
 	r.Writer = "other"
 	r.Keys = append(r.Keys, oneRound(s, "b", 1).Keys...)
@@ -328,15 +324,11 @@ func TestRefusedKeyStaysRefused(t *testing.T) {
 	r := oneRound(s, "bad", 1)
 	r.Keys = append(r.Keys, oneRound(s, "good", 1).Keys...)
 	foreign := redisstore.Key(r.Partition, nil, []byte("bad"))
-	if err := srv.Do("SET", foreign, "mine").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("SET", foreign, "mine").Err())
 	if send(t, s, r); r.Keys[0].Err == nil || r.Keys[1].Err != nil {
 		t.Fatalf("%v, %v", r.Keys[0].Err, r.Keys[1].Err)
 	}
-	if err := srv.Do("DEL", foreign).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, srv.Do("DEL", foreign).Err())
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil {
 		t.Errorf("again: %v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -29,9 +30,7 @@ func follow(t *testing.T, primary *redistest.Server) (link *faultproxy.Proxy) {
 	link = faultproxy.NewRaw(t, primary.Addr())
 	replica := redistest.Start(t)
 	host, port, _ := strings.Cut(link.Addr(), ":")
-	if err := replica.Do("REPLICAOF", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, replica.Do("REPLICAOF", host, port).Err())
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		info, err := replica.Do("INFO", "replication").Text()
 		if err == nil && strings.Contains(info, "master_link_status:up") {
@@ -68,9 +67,7 @@ func TestKeepWaitsForAReplica(t *testing.T) {
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: 300 * time.Millisecond})
 	works(t, s)
 	patient := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
-	if err := patient.Keeps(t.Context(), twotier.AckReplica); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, patient.Keeps(t.Context(), twotier.AckReplica))
 	if err := keep(t, patient, twotier.AckReplica, 1); err != nil {
 		t.Errorf("with a replica: %v", err)
 	}
@@ -141,9 +138,7 @@ func TestKeepIsShared(t *testing.T) {
 		}
 	}
 	stats, err := primary.Do("INFO", "commandstats").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, rest, _ := strings.Cut(stats, "cmdstat_wait:calls=")
 	var sent int
 	if _, err := fmt.Sscan(strings.Split(rest, ",")[0], &sent); err != nil || sent < 1 ||
@@ -193,9 +188,7 @@ func TestKeepEndsWithTheStore(t *testing.T) {
 	primary, link := replicated(t)
 	s, err := redisstore.New(redisstore.Options{URL: primary.URL(),
 		Ladders: ladders(defaultLadder(t)), KeepTimeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	works(t, s)
 	link.Hang()
 	errs := make(chan error, 1)
@@ -220,10 +213,7 @@ func TestKeepsSaysWhatIsMissing(t *testing.T) {
 	} else {
 		never(t, s, twotier.AckDisk, "unknown command")
 	}
-	if err := alone.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all",
-		"-wait").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, alone.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-wait").Err())
 	limited := open(t,
 		redisstore.Options{URL: strings.Replace(alone.URL(), "redis://", "redis://u:p@", 1)})
 	never(t, limited, twotier.AckReplica, "permission")
@@ -234,9 +224,7 @@ func TestKeepsOfAReplicaThatLeft(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
 	s := open(t, redisstore.Options{URL: primary.URL()})
-	if err := s.Keeps(t.Context(), twotier.AckReplica); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Keeps(t.Context(), twotier.AckReplica))
 	link.Close()
 	deadline := time.Now().Add(time.Minute)
 	for err := error(nil); !errors.Is(err,
@@ -256,9 +244,7 @@ func TestKeepWaitsForTheDisk(t *testing.T) {
 	}
 	s := open(t, redisstore.Options{URL: srv.URL(), KeepTimeout: time.Minute})
 	works(t, s)
-	if err := s.Keeps(t.Context(), twotier.AckDisk); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Keeps(t.Context(), twotier.AckDisk))
 	if err := keep(t, s, twotier.AckDisk, 1); err != nil {
 		t.Error(err)
 	}
@@ -332,9 +318,7 @@ func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
 	works(t, s)
 	there := prefix.WriterKey(s.Partition("a"), "w")
-	if err := primary.Do("PEXPIRE", there, "3600000").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, primary.Do("PEXPIRE", there, "3600000").Err())
 	marks := []syncer.Mark{{Partition: s.Partition("a"), Writer: "w", Seq: 1}}
 	for i := range 50 {
 		marks = append(marks, syncer.Mark{Partition: i, Writer: "gone", Seq: 1})

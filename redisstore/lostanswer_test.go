@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -241,9 +242,7 @@ func TestRulesMeetTheirOwnVersion(t *testing.T) {
 			opt := redisstore.Options{URL: "redis+cluster://" + node.Addr()}
 			s, other := open(t, opt), open(t, opt)
 			works(t, s)
-			if err := probe(t, other); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, probe(t, other))
 			var lost atomic.Bool
 			onScripts(t, node, func(c *server.Peer, _ []string, run func()) bool {
 				if lost.Swap(true) {
@@ -266,19 +265,6 @@ func TestRulesMeetTheirOwnVersion(t *testing.T) {
 				t.Errorf("another version of that number: %v", err)
 			}
 		})
-	}
-}
-
-// TestRulesLostAnswerIsUnknown: a version was stored, and the driver's next attempts are refused.
-func TestRulesLostAnswerIsUnknown(t *testing.T) {
-	t.Parallel()
-	node := miniredis.RunT(t)
-	s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
-	works(t, s)
-	loseAnswer(t, node, "tt:rules", clusterDown)
-	unknownOutcome(t, s.Rules().Append(t.Context(), version(1)))
-	if id := node.HGet("tt:rules", "i"); id != version(1).ID {
-		t.Errorf("the newest version is %q", id)
 	}
 }
 

@@ -135,8 +135,9 @@ type Durations struct {
 // Health returns the last known condition of the connection, without asking Redis.
 func (s *Store) Health() Health {
 	return Health{
-		string(s.conn.URL.Kind), s.conn.URL.Hosts, s.conn.Failure(), s.conn.RTT(),
-		s.conn.RoundTrips.Load(), Durations(s.conn.Durations()),
+		string(s.conn.URL.Kind), s.conn.URL.Hosts, s.conn.Failure(),
+		time.Duration(s.conn.RTT.Load()), s.conn.RoundTrips.Load(),
+		Durations(s.conn.Times.Snapshot()),
 	}
 }
 
@@ -168,7 +169,7 @@ func (s *Store) ClockAhead(ctx context.Context,
 	}
 	s.conn.SetClockFailure(nil)
 	s.conn.RoundTrips.Add(ClockSamples)
-	s.conn.SetRTT(best)
+	s.conn.RTT.Store(int64(best))
 	return ahead, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -42,9 +43,7 @@ func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {
 // works checks that the store can be used.
 func works(t testing.TB, s *redisstore.Store) {
 	t.Helper()
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	r := oneRound(s, "a", 1)
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
 		t.Errorf("round: %v, %+v", r.Err, r.Keys[0])
@@ -86,17 +85,6 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestProbeSeesTheKindOfHash(t *testing.T) {
-	t.Parallel()
-	url := "redis://" + tairHashStandIn(t)
-	works(t, open(t, redisstore.Options{URL: url}))
-	err := probe(t, open(t, redisstore.Options{URL: url, Expiry: redisstore.ExpiryTairhash}))
-	if !errors.Is(err, redisstore.ErrMismatch) ||
-		!strings.Contains(err.Error(), "hash-type = hash, this node has tairhash") {
-		t.Error(err)
-	}
-}
-
 // TestStoreWorksOnceRedisIsThere checks that a store needs no explicit probe.
 func TestStoreWorksOnceRedisIsThere(t *testing.T) {
 	t.Parallel()
@@ -108,9 +96,7 @@ func TestStoreWorksOnceRedisIsThere(t *testing.T) {
 	if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) || s.Health().Err == nil {
 		t.Errorf("nobody is there: %v, health %+v", r.Err, s.Health())
 	}
-	if err := m.StartAddr(addr); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.StartAddr(addr))
 	if send(t, s, r); r.Err != nil || s.Health().Err != nil {
 		t.Errorf("somebody is there: %v, health %+v", r.Err, s.Health())
 	}
@@ -135,9 +121,7 @@ func TestSilentRedisIsDown(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: srv.URL()})
-	if err := probe(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, probe(t, s))
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	ask := func(ctx context.Context) error { _, err := s.ClockAhead(ctx, time.Now); return err }
@@ -167,9 +151,7 @@ func TestSilentRedisIsDown(t *testing.T) {
 func tlsConfig(t testing.TB, files redistest.TLSFiles) *tls.Config {
 	t.Helper()
 	pem, err := os.ReadFile(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
@@ -229,27 +211,43 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
+// TestSentinelFailover kills the primary. What its replica had received is there afterwards, and
+// can be added to: counts, the nodes, the rules, and the lists of keys.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartSentinel(t)
 	s := open(t, redisstore.Options{URL: cluster.URL(), Timeout: time.Second})
 	works(t, s)
+	ctx := t.Context()
+	_, err := s.Nodes().Renew(ctx, "before", "text", time.Hour)
+	must.Succeed(t, errors.Join(err, s.Rules().Append(ctx, version(1))))
+	countNew(t, s, 1, time.Hour, "before")
+	must.Succeed(t, cluster.Nodes[0].Do("SET", "last", "1").Err())
+	must.Succeed(t, cluster.Nodes[0].Do("WAIT", 1, 0).Err())
 	old := cluster.KillPrimary(t)
 	r := oneRound(s, "a", 2)
 	if send(t, s, r); r.Err == nil {
 		t.Error("a round is carried out without a primary")
 	}
 	cluster.WaitPromotion(t, old)
-	for deadline := time.Now().Add(15 * time.Second); ; {
-		if send(t, s, r); r.Err == nil || time.Now().After(deadline) {
-			break
+	for deadline := time.Now().Add(time.Minute); r.Err != nil && time.Now().Before(deadline); {
+		send(t, s, r)
+	}
+	if r.Err != nil || r.Lost || r.Keys[0].Err != nil || s.Health().Err != nil {
+		t.Errorf("after the promotion: %v, lost %v, %+v; health: %v", r.Err, r.Lost,
+			r.Keys[0].Adds, s.Health().Err)
+	}
+	all, err := s.Nodes().Renew(ctx, "after", "text", time.Hour)
+	must.Succeed(t, errors.Join(err, s.Rules().Append(ctx, version(2))))
+	n, _, err := s.Rules().Newest(ctx)
+	if len(all) != 2 || n != 2 || err != nil {
+		t.Errorf("nodes %+v, version %d of the rules, %v", all, n, err)
+	}
+	countNew(t, s, 2, time.Hour, "after")
+	found := readKeys(t, s, &syncer.KeyList{Partition: 3})
+	for _, key := range []string{"before", "after"} {
+		if !found[syncer.KeyHash(nil, []byte(key))] {
+			t.Errorf("%s is not listed", key)
 		}
-	}
-	// The replica may lack that one round, and then it is found missing; nothing else happens.
-	if r.Err != nil || !r.Lost && r.Keys[0].Err != nil {
-		t.Errorf("after the promotion: %v, lost %v, %+v", r.Err, r.Lost, r.Keys[0].Adds)
-	}
-	if err := s.Health().Err; err != nil {
-		t.Errorf("health: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -77,9 +78,7 @@ const (
 
 // New returns an empty store.
 func New(opt Options) *Store {
-	if opt.MaxMemory == 0 {
-		opt.MaxMemory = 1 << 30
-	}
+	opt.MaxMemory = cmp.Or(opt.MaxMemory, 1<<30)
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}

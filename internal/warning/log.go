@@ -3,6 +3,7 @@ package warning
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -155,12 +156,7 @@ func (l *Log) List() []Warning {
 		}
 	}
 	slices.SortFunc(list, func(a, b Warning) int { return strings.Compare(a.String(), b.String()) })
-	sources := make([]string, 0, len(l.found))
-	for source := range l.found {
-		sources = append(sources, source)
-	}
-	slices.Sort(sources)
-	for _, source := range sources {
+	for _, source := range slices.Sorted(maps.Keys(l.found)) {
 		list = append(list, l.found[source]...)
 	}
 	return list

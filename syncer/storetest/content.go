@@ -4,82 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
-
-func testAddsUp(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 5)))
-	r := apply(t, s, "w", 1, key("a", bucket(1, 0, 1), bucket(0, 0, 2), bucket(2, 0, 3)))
-	checkHeld(t, s, r.Keys[0], 6, 7, 3)
-	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
-	exchange(t, s, r)
-	checkHeld(t, s, r.Keys[0], 6, 17, 3)
-}
-
-func testLoad(t *testing.T, s syncer.Store) {
-	r := &syncer.Round{Partition: 17, Writer: "w",
-		Keys: []syncer.KeyRound{{Key: []byte("absent"), Load: true}}}
-	exchange(t, s, r)
-	if k := r.Keys[0]; k.Err != nil || len(k.Loaded) != 0 {
-		t.Errorf("absent key: %v, %v", k.Loaded, k.Err)
-	}
-	fresh := key("new", bucket(0, 0, 1), bucket(1, 0, 2))
-	fresh.Load = true
-	r = apply(t, s, "w", 1, fresh)
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, contentOf(fresh.Adds)) {
-		t.Errorf("a new key: %v", got)
-	}
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 1), bucket(0, 1, 2), bucket(2, 0, 3)))
-	more := key("a", bucket(0, 0, 10), bucket(1, 0, 20))
-	more.Load = true
-	r = apply(t, s, "w", 2, more)
-	want := content{at(0, 0): 11, at(0, 1): 2, at(1, 0): 20, at(2, 0): 3}
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
-		t.Errorf("with adds: %v, want %v", got, want)
-	}
-	checkHeld(t, s, r.Keys[0], 11, 20)
-	// Send it again, reusing the memory of Loaded.
-	exchange(t, s, r)
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
-		t.Errorf("with adds, again: %v, want %v", got, want)
-	}
-	// Add to exactly the buckets that exist.
-	all := key("new", bucket(0, 0, 1), bucket(1, 0, 1))
-	all.Load = true
-	r = apply(t, s, "w", 3, all)
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{at(0, 0): 2, at(1, 0): 3}) {
-		t.Errorf("all buckets added to: %v", got)
-	}
-	// Add as many new buckets as there were.
-	other := key("new", bucket(0, 5, 1), bucket(1, 5, 1))
-	other.Load = true
-	r = apply(t, s, "w", 4, other)
-	if got := contentOf(r.Keys[0].Loaded); len(got) != 4 {
-		t.Errorf("other buckets added: %v", got)
-	}
-}
-
-func testReadChangesNothing(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
-	before := &syncer.Round{Partition: 17, Writer: "v", Acked: 1}
-	exchange(t, s, before)
-	// A sequence of 0 only reads, regardless of the rest of the round.
-	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
-		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true,
-		Adds:    []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
-		Content: []syncer.Bucket{bucket(0, 0, 6), bucket(0, 9, 5)},
-	}}, Now: start + 1e9}
-	exchange(t, s, r)
-	checkHeld(t, s, r.Keys[0], 1, 0)
-	exchange(t, s, before)
-	if before.Version != r.Version {
-		t.Errorf("version %d, the read saw %d", before.Version, r.Version)
-	}
-	checkContent(t, s, "a", bucket(0, 0, 1))
-}
 
 func testReset(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 6)))
@@ -191,16 +122,6 @@ func testBadKey(t *testing.T, s syncer.Store) {
 	checkContent(t, s, "bad", bucket(0, 0, 4))
 }
 
-func testNegative(t *testing.T, s syncer.Store) {
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
-	r := apply(t, s, "w", 2, key("a", bucket(0, 0, -3), bucket(1, 0, -2), bucket(2, 0, 0)))
-	checkHeld(t, s, r.Keys[0], 2, -2, 0)
-	exchange(t, s, r)
-	checkHeld(t, s, r.Keys[0], 2, -2, 0)
-	apply(t, s, "w", 3, key("a", bucket(0, 0, -2), bucket(1, 0, 7)))
-	checkContent(t, s, "a", bucket(1, 0, 5))
-}
-
 func testLarge(t *testing.T, s syncer.Store) {
 	const exact = 1 << 53
 	apply(t, s, "w", 1, key("a", bucket(0, 0, math.MaxInt32), bucket(1, 0, exact-1),
@@ -216,32 +137,56 @@ func testLarge(t *testing.T, s syncer.Store) {
 	checkContent(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
 
-// testReadOnly loads existing and absent keys without asking for anything else, and checks the
-// reported version.
-func testReadOnly(t *testing.T, s syncer.Store) {
-	last := apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
-	r := &syncer.Round{Partition: 17, Writer: "reader", ReadOnly: true, Keys: []syncer.KeyRound{
-		{Key: []byte("a"), Load: true}, {Key: []byte("absent"), Load: true},
-	}}
-	exchange(t, s, r)
-	if a := r.Keys[0]; a.Err != nil || len(a.Loaded) != 2 {
-		t.Errorf("a: %+v", a)
+// fold moves the cells that are due to fold. The sum stays the same, except for cells that have
+// left every window.
+func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
+	moved := content{}
+	for _, f := range l.ListFolds(cellsOf(c), now, exactFrom) {
+		if delete(c, f.Stretch); f.Into.Width > 0 {
+			moved[f.Into] += f.N
+		}
 	}
-	if absent := r.Keys[1]; absent.Err != nil || len(absent.Loaded) != 0 {
-		t.Errorf("absent: %+v", absent)
-	}
-	if r.Lost || r.Epoch != last.Epoch || r.Version != last.Version || r.Quieted != last.Quieted {
-		t.Errorf("lost %v, %d/%d/%d is told, want %d/%d/%d", r.Lost, r.Epoch, r.Version, r.Quieted,
-			last.Epoch, last.Version, last.Quieted)
+	for s, n := range nonZero(moved) {
+		c[s] += n
 	}
 }
 
-// testSeveralAdds makes several adds in a known key, to buckets that another writer has counted in,
-// to new ones, and twice to the same one.
-func testSeveralAdds(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 2), moment(100, 7)))
-	r := apply(t, s, "w", 1, key("a", bucket(0, 0, 3), moment(100, -7), moment(200, 4)))
-	checkHeld(t, s, r.Keys[0], 5, 0, 4)
-	apply(t, s, "w", 2, key("a", bucket(0, 1, 4), bucket(0, 1, 1), bucket(0, 0, 1)))
-	checkContent(t, s, "a", bucket(0, 0, 6), moment(200, 4), bucket(0, 1, 5))
+// event is n events of one moment.
+type event struct{ ts, n int64 }
+
+// cellFor returns a cell that may count events of a moment.
+func cellFor(rnd *rand.Rand, l *leaparray.Ladder, ts, now, n int64) syncer.Bucket {
+	b := syncer.Bucket{Stretch: leaparray.Moment(ts), N: n}
+	if at, ok := l.Bucket(ts, now); ok && rnd.IntN(2) == 0 {
+		b.Stretch = at
+	}
+	return b
+}
+
+// checkSums compares the cells of a key with the counted events. Cells and events that have left
+// every window don't matter.
+func checkSums(t *testing.T, have content, events []event, l *leaparray.Ladder, now int64) {
+	t.Helper()
+	for level := range l.Len() {
+		width, coarsest := l.Width(level), level == l.Len()-1
+		for from := l.CompleteFrom(now); from <= now; from += width {
+			in := leaparray.Stretch{Start: from, Width: width}
+			lo, hi, want := int64(0), int64(0), int64(0)
+			for c, n := range have {
+				if c.Start < in.End() && c.End() > from {
+					if hi += n; c.Start >= from && c.End() <= in.End() {
+						lo += n
+					}
+				}
+			}
+			for _, e := range events {
+				if e.ts >= from && e.ts < in.End() {
+					want += e.n
+				}
+			}
+			if want < lo || want > hi || coarsest && lo != hi {
+				t.Fatalf("at %d, %v has %d to %d events, want %d: %v", now, in, lo, hi, want, have)
+			}
+		}
+	}
 }

@@ -273,7 +273,7 @@ func testModel(t *testing.T, s syncer.Store) {
 		map[string]storeVersion{}, nil, start, map[string][]content{}}
 	loser, _ := s.(Loser)
 	rewind, then := func() {}, model{}
-	for range 600 {
+	for range 800 {
 		if n := d.IntN(100); loser != nil && n < 3 {
 			switch n {
 			case 0:

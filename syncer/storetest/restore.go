@@ -3,10 +3,8 @@ package storetest
 import (
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/syncer"
 )
@@ -32,38 +30,6 @@ func restorationRoundIn(t *testing.T, s syncer.Store, partition int, after uint6
 	}
 }
 
-// checkLoaded checks what the store has reported of a key in partition 17, and what it has.
-func checkLoaded(t testing.TB, s syncer.Store, k *syncer.KeyRound, want ...syncer.Bucket) {
-	t.Helper()
-	if got := contentOf(k.Loaded); !maps.Equal(got, contentOf(want)) {
-		t.Errorf("%q is reported with %v, want %v", k.Key, got, contentOf(want))
-	}
-	checkContent(t, s, string(k.Key), want...)
-}
-
-// testRepublish sends the parts of a restoration twice, and late.
-func testRepublish(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 50)))
-	first := restorationRound(t, s, 0, key("a", bucket(0, 0, 8), bucket(2, 0, 8)))
-	late, want := copyOf(first), first.Version+1
-	for range 2 {
-		exchange(t, s, first)
-		if first.Lost || first.Version != want {
-			t.Errorf("lost %v, version %d, want %d", first.Lost, first.Version, want)
-		}
-		checkLoaded(t, s, &first.Keys[0], bucket(0, 0, 13), bucket(0, 1, 50), bucket(2, 0, 8))
-	}
-	apply(t, s, "w", 1, key("a", bucket(0, 0, -9)))
-	exchange(t, s, late)
-	checkContent(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
-	// It restores nothing into data that it was not cut for.
-	late.Epoch += 2
-	exchange(t, s, late)
-	if !late.Lost {
-		t.Error("not lost")
-	}
-}
-
 // testRepublishKeepsZero restores a mark, twice. A bucket that has been counted in since stays
 // unchanged. A mark is no knowledge of the events in its bucket.
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
@@ -83,45 +49,6 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	exchange(t, s, restorationRound(t, s, 0, key("b", moment(2200, 1))))
 	exchange(t, s, restorationRound(t, s, 0, key("b", moment(2100, 1), bucket(0, 2, 0))))
 	checkContent(t, s, "b", moment(2100, 1), moment(2200, 1))
-}
-
-// testRepublishAddsUp restores two writers' counts of one bucket, before and after further counts.
-func testRepublishAddsUp(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
-	a, b := key("a", bucket(0, 0, 10)), key("a", bucket(0, 0, 60))
-	exchange(t, s, restorationRound(t, s, 0, a))
-	checkContent(t, s, "a", bucket(0, 0, 19))
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 20)))
-	r := restorationRound(t, s, 0, b)
-	exchange(t, s, r)
-	checkLoaded(t, s, &r.Keys[0], bucket(0, 0, 89))
-	exchange(t, s, restorationRound(t, s, 0, a))
-	checkContent(t, s, "a", bucket(0, 0, 89))
-}
-
-// testRepublishAfterARewind restores into data that was only partly lost. The remaining counts are
-// taken as restored.
-func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
-	r := restorationRound(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
-	before := r.Epoch
-	late := copyOf(r)
-	exchange(t, s, r)
-	if r.Lost || r.Epoch <= before {
-		t.Fatalf("lost %v, epoch %d after %d", r.Lost, r.Epoch, before)
-	}
-	checkLoaded(t, s, &r.Keys[0], bucket(0, 0, 10))
-	if exchange(t, s, late); !late.Lost || late.Epoch != r.Epoch {
-		t.Errorf("the part that drew the epoch, again: lost %v, epoch %d", late.Lost, late.Epoch)
-	}
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 5)))
-	exchange(t, s, restorationRound(t, s, before, key("a", bucket(0, 0, 12))))
-	checkContent(t, s, "a", bucket(0, 0, 17))
-	stale := &syncer.Round{Partition: 17, Writer: "v", Seq: 2, Acked: 1, Epoch: before,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
-	if exchange(t, s, stale); !stale.Lost {
-		t.Error("who has not heard of the loss counts on")
-	}
 }
 
 // testRepublishedPartsHaveSequences rewinds the store to before the second part of a restoration,
@@ -171,51 +98,6 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	checkContent(t, s, "b", bucket(0, 0, 9))
 }
 
-// testRepublishAfterAReset checks that a restoration doesn't bring back a reset key.
-func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
-	k := key("a", bucket(0, 0, 3))
-	k.Reset = true
-	apply(t, s, "v", 1, k)
-	r := restorationRound(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)),
-		key("b", bucket(0, 0, 2)))
-	for range 2 {
-		exchange(t, s, r)
-		checkLoaded(t, s, &r.Keys[0], bucket(0, 0, 3))
-		checkLoaded(t, s, &r.Keys[1], bucket(0, 0, 2))
-	}
-}
-
-// testRewind rewinds the store, which then reports the loss to all writers with more recent
-// knowledge.
-func testRewind(t *testing.T, s syncer.Store) {
-	loser, ok := s.(Loser)
-	if !ok {
-		return
-	}
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
-	rewind := loser.Image(t)
-	r := apply(t, s, "v", 2, key("a", bucket(0, 0, 2)))
-	rewind()
-	read := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version}
-	if exchange(t, s, read); !read.Lost || read.Epoch != r.Epoch || read.Version >= r.Version {
-		t.Errorf("who had only read: lost %v, epoch %d, version %d after %d", read.Lost, read.Epoch,
-			read.Version, r.Version)
-	}
-	load := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, Version: r.Version,
-		ReadOnly: true, Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
-	if exchange(t, s, load); !load.Lost || load.Epoch != r.Epoch || load.Version >= r.Version {
-		t.Errorf("who loads: lost %v, epoch %d, version %d after %d", load.Lost, load.Epoch,
-			load.Version, r.Version)
-	}
-	checkContent(t, s, "a", bucket(0, 0, 8))
-	loser.Lose(t)
-	gone := &syncer.Round{Partition: 17, Writer: "x", Epoch: r.Epoch, ReadOnly: true,
-		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
-	if exchange(t, s, gone); !gone.Lost || gone.Epoch != 0 {
-		t.Errorf("who only loads: lost %v, epoch %d", gone.Lost, gone.Epoch)
-	}
-}
-
 // testRewindBehindAnother rewinds the store to before changes by others, then lets more changes
 // take their place. The store reports the loss to a counter that only knows of the lost changes, in
 // answer to any kind of round, and to one that made them and only loads.
@@ -251,22 +133,6 @@ func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testNewsIsNoLoss checks that changes of known data are not reported as a loss.
-func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
-	r := apply(t, s, "old", 1, key("a", bucket(0, 0, 2)))
-	for i := range 3 {
-		apply(t, s, fmt.Sprint("other-", i), 1, key("b", bucket(0, 0, 1)))
-	}
-	apply(t, s, "old", 2, key("a", bucket(0, 0, 2)))
-	for name, asks := range readOnlyRounds() {
-		told := versionOf(r)
-		told.setExpectedIn(asks)
-		if exchange(t, s, asks); asks.Lost {
-			t.Errorf("who %s is told of a loss", name)
-		}
-	}
-}
-
 // readOnlyRounds returns a round of each kind, from writers that have written nothing.
 func readOnlyRounds() map[string]*syncer.Round {
 	a := []syncer.KeyRound{key("c", bucket(0, 0, 9))}
@@ -278,19 +144,6 @@ func readOnlyRounds() map[string]*syncer.Round {
 		"counts":   {Partition: 17, Writer: "counts", Seq: 1, Keys: a},
 		"restores": {Partition: 17, Writer: "restores", Seq: 1, Keys: a, Republish: true},
 	}
-}
-
-// testRepublishWithoutRenewal checks that a restoration which does not renew a key leaves its time
-// to live unchanged, unless the key is new.
-func testRepublishWithoutRenewal(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
-	a, b := key("a", bucket(0, 0, 6)), key("b", bucket(0, 0, 7))
-	a.TTL, b.TTL = (3 * time.Hour).Milliseconds(), (2 * time.Hour).Milliseconds()
-	exchange(t, s, restorationRound(t, s, 0, a, b))
-	checkContent(t, s, "a", bucket(0, 0, 11))
-	checkContent(t, s, "b", bucket(0, 0, 7))
-	checkTTL(t, s, "a", time.Hour)
-	checkTTL(t, s, "b", 2*time.Hour)
 }
 
 // testNames counts under names that a careless store would mistake for one another or for its own

@@ -32,40 +32,6 @@ func testOncePerSequence(t *testing.T, s syncer.Store) {
 	checkContent(t, s, "a", bucket(0, 0, 4), bucket(1, 0, 4))
 }
 
-func testLowerSequence(t *testing.T, s syncer.Store) {
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	apply(t, s, "w", 2, key("a", bucket(0, 0, 10)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
-	r.Keys[0].Reset = true
-	exchange(t, s, r)
-	checkHeld(t, s, r.Keys[0], 11)
-	checkContent(t, s, "a", bucket(0, 0, 11))
-	// Sequences may skip numbers.
-	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 9, Acked: 2,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
-	exchange(t, s, r)
-	checkContent(t, s, "a", bucket(0, 0, 111))
-	r = &syncer.Round{Partition: 17, Writer: "w", Seq: 5, Acked: 2,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1000))}}
-	exchange(t, s, r)
-	checkContent(t, s, "a", bucket(0, 0, 111))
-}
-
-func testSequencesAreApart(t *testing.T, s syncer.Store) {
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	apply(t, s, "w", 2, key("a", bucket(0, 0, 1)))
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
-	checkContent(t, s, "a", bucket(0, 0, 3))
-	r := &syncer.Round{Partition: 18, Writer: "w", Seq: 1,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 5))}}
-	exchange(t, s, r)
-	if got := load(t, s, 18, nil, []byte("a")); got[at(0, 0)] != 5 {
-		t.Errorf("the other partition has %v", got)
-	}
-	checkContent(t, s, "a", bucket(0, 0, 3))
-}
-
 func testLost(t *testing.T, s syncer.Store) {
 	apply(t, s, "other", 1, key("a", bucket(0, 0, 7)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5,
@@ -129,60 +95,6 @@ func testEpoch(t *testing.T, s syncer.Store) {
 		t.Error("a restoration into the right data is lost")
 	}
 	checkContent(t, s, "a", bucket(0, 0, 12))
-}
-
-// testQuietRound counts without incrementing the version.
-func testQuietRound(t *testing.T, s syncer.Store) {
-	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 2, Acked: 1, Epoch: one.Epoch, Quiet: true,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
-	for range 2 {
-		exchange(t, s, r)
-		if r.Lost || r.Version != one.Version || r.Quieted != 1 {
-			t.Errorf("lost %v, version %d, want %d, quieted %d", r.Lost, r.Version, one.Version,
-				r.Quieted)
-		}
-		checkHeld(t, s, r.Keys[0], 2)
-	}
-	first := &syncer.Round{Partition: 18, Writer: "w", Seq: 1, Quiet: true,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
-	exchange(t, s, first)
-	if first.Epoch == 0 || first.Version != 1 || first.Quieted != 1 ||
-		epoch(t, s, 18) != first.Epoch {
-		t.Errorf("the first round of a partition: version %d, quieted %d, epoch %d", first.Version,
-			first.Quieted, first.Epoch)
-	}
-}
-
-func testVersion(t *testing.T, s syncer.Store) {
-	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	two := apply(t, s, "v", 1, key("b", bucket(0, 0, 1)))
-	if two.Version != one.Version+1 {
-		t.Errorf("version %d after another writer's change to %d, want 1 more", two.Version,
-			one.Version)
-	}
-	read := &syncer.Round{Partition: 17, Writer: "w", Acked: 1,
-		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
-	exchange(t, s, read)
-	if read.Version != two.Version {
-		t.Errorf("a read finds version %d, want %d", read.Version, two.Version)
-	}
-	exchange(t, s, two)
-	if two.Version != read.Version {
-		t.Errorf("the same round again finds version %d, want %d", two.Version, read.Version)
-	}
-	elsewhere := &syncer.Round{Partition: 18, Writer: "w", Seq: 1,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1))}}
-	exchange(t, s, elsewhere, read)
-	if elsewhere.Version != 1 || read.Version != two.Version {
-		t.Errorf("versions %d and %d of two partitions, want 1 and %d", elsewhere.Version,
-			read.Version, two.Version)
-	}
-	verify := &syncer.Round{Partition: 17, Writer: "w", Acked: 1}
-	exchange(t, s, verify)
-	if verify.Version != two.Version || verify.Lost {
-		t.Errorf("without keys: %d, lost %v", verify.Version, verify.Lost)
-	}
 }
 
 func testRoundsTogether(t *testing.T, s syncer.Store) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -315,4 +316,74 @@ func (s *Store) lane(r *syncer.Round) *state {
 		s.lanes[key] = st
 	}
 	return st
+}
+
+// Mix is the probability of each fault, in thousandths. The rest is None.
+type Mix struct {
+	ReplyLost, RequestLost, Refused, Late, Hang, KeyRefused int
+}
+
+// Random returns a function for Options.Decide that draws from the mix. The same seed and number of
+// rounds give the same faults.
+func Random(seed uint64, mix Mix) func(*syncer.Round) Fault {
+	rnd := rand.New(rand.NewPCG(seed, 0xfa17))
+	return func(*syncer.Round) Fault {
+		n := rnd.IntN(1000)
+		for fault, share := range [...]int{
+			ReplyLost: mix.ReplyLost, RequestLost: mix.RequestLost, Refused: mix.Refused,
+			Late: mix.Late,
+			Hang: mix.Hang, KeyRefused: mix.KeyRefused,
+		} {
+			if n -= share; n < 0 {
+				return Fault(fault)
+			}
+		}
+		return None
+	}
+}
+
+// ListKeys implements syncer.Lister with the wrapped store, if that implements it. The faults are
+// the same as for a read-only round.
+func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
+	err := s.wait(ctx)
+	for _, l := range lists {
+		if err == nil {
+			s.listKeys(ctx, l)
+		} else {
+			l.Err = err
+		}
+	}
+	time.Sleep(time.Microsecond) // lets overlapping calls overlap
+	if err := s.wait(ctx); err != nil {
+		for _, l := range lists {
+			l.Err = err
+		}
+	}
+}
+
+func (s *Store) listKeys(ctx context.Context, l *syncer.KeyList) {
+	inner, ok := s.opt.Store.(syncer.Lister)
+	switch fault := s.listFault(l); {
+	case !ok:
+		l.Err = fmt.Errorf("faultstore: %w", errors.ErrUnsupported)
+	case fault == Hang:
+		<-ctx.Done()
+		l.Err = ctx.Err()
+	case fault != None && fault != KeyRefused && fault != WriteRefused:
+		l.Err = ErrLost
+	default:
+		inner.ListKeys(ctx, []*syncer.KeyList{l})
+	}
+}
+
+func (s *Store) listFault(l *syncer.KeyList) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.down:
+		return RequestLost
+	case s.opt.Decide != nil:
+		return s.opt.Decide(&syncer.Round{Partition: l.Partition})
+	}
+	return None
 }

@@ -1,16 +1,41 @@
 package gated
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
+
+// Gate returns the gate of a variant in Go, and the networks of its trusted proxies.
+func Gate(t *testing.T, v *Variant) (g *client.Gate, trusted []netip.Prefix) {
+	t.Helper()
+	c, err := client.New(client.Options{Addresses: []string{v.Server}})
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
+	outage := client.FailOpen
+	if v.Deny {
+		outage = client.FailClosed
+	}
+	g, err = client.NewGate(client.GateOptions{Client: c, Outage: outage, Wait: 5 * time.Second,
+		Namespace: v.Namespace, Name: v.Options.Name,
+		Limits: []client.Limit{{Window: time.Minute, Max: 3}}})
+	must.Succeed(t, err)
+	if v.Trusted != "" {
+		trusted = append(trusted, netip.PrefixFrom(netip.MustParseAddr(v.Trusted), 32))
+	}
+	return g, trusted
+}
 
 // Options are the settings of middleware. Its limit is 3 requests per minute, its key the address.
 type Options struct {
@@ -72,21 +97,15 @@ type answer struct {
 func get(t *testing.T, c *http.Client, base, forwarded string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if forwarded != "" {
 		r.Header.Set("X-Forwarded-For", forwarded)
 	}
 	resp, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -154,9 +155,11 @@ func readyView(s *Server, replicas int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	known := make(map[string]int)
+	view, known := "", make(map[string]int)
 	for _, r := range ranges {
-		known[r.primary] = r.replicas
+		primary := r.Nodes[0].ID
+		known[primary] = len(r.Nodes) - 1
+		view += fmt.Sprintf("%d-%d of %s with %d; ", r.Start, r.End, primary, known[primary])
 	}
 	sum := 0
 	for _, n := range known {
@@ -165,40 +168,14 @@ func readyView(s *Server, replicas int) (string, error) {
 	if sum != replicas {
 		return "", fmt.Errorf("%s knows %d replicas of %d", s.Addr(), sum, replicas)
 	}
-	return fmt.Sprint(ranges), nil
+	return view, nil
 }
 
-// slotRange is one entry of CLUSTER SLOTS.
-type slotRange struct {
-	first, last int64
-	primary     string
-	replicas    int
-}
-
-func slotRanges(s *Server) ([]slotRange, error) {
-	reply, err := s.Do("CLUSTER", "SLOTS").Slice()
-	if err != nil {
-		return nil, err
-	}
-	var ranges []slotRange
-	for _, r := range reply {
-		entry, ok := r.([]any)
-		if !ok || len(entry) < 3 {
-			return nil, fmt.Errorf("CLUSTER SLOTS: unexpected entry %v", r)
-		}
-		node, ok := entry[2].([]any)
-		if !ok || len(node) < 3 {
-			return nil, fmt.Errorf("CLUSTER SLOTS: unexpected node %v", entry[2])
-		}
-		first, ok1 := entry[0].(int64)
-		last, ok2 := entry[1].(int64)
-		id, ok3 := node[2].(string)
-		if !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("CLUSTER SLOTS: unexpected entry %v", r)
-		}
-		ranges = append(ranges, slotRange{first, last, id, len(entry) - 3})
-	}
-	return ranges, nil
+// slotRanges returns the slots that nodes serve, with the primary first.
+func slotRanges(s *Server) ([]redis.ClusterSlot, error) {
+	cmd := redis.NewClusterSlotsCmd(context.Background(), "CLUSTER", "SLOTS")
+	err := s.send(cmd)
+	return cmd.Val(), err
 }
 
 // Addrs returns the addresses of all nodes.
@@ -251,8 +228,8 @@ func (c *Cluster) owner(asked *Server, slot int) (*Server, error) {
 		return nil, err
 	}
 	for _, r := range ranges {
-		if r.first <= int64(slot) && int64(slot) <= r.last {
-			return c.byID(r.primary)
+		if r.Start <= slot && slot <= r.End {
+			return c.byID(r.Nodes[0].ID)
 		}
 	}
 	return nil, errors.New("nobody")
@@ -276,7 +253,7 @@ func (c *Cluster) Primaries(t testing.TB) []*Server {
 	}
 	serves := make(map[string]bool)
 	for _, r := range ranges {
-		serves[r.primary] = true
+		serves[r.Nodes[0].ID] = true
 	}
 	var primaries []*Server
 	for _, s := range c.Nodes {

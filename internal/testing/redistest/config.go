@@ -2,15 +2,79 @@ package redistest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"twotier.dev/twotier/internal/testing/testca"
 )
+
+// Option changes how a server is started.
+type Option func(*config)
+
+// config is the result of the options.
+type config struct {
+	aof        bool
+	user, pass string
+	tls        bool
+	tlsFiles   TLSFiles // if empty, the server makes its own
+	unix       bool
+	lines      []string
+	// args follow the configuration file on the command line.
+	args []string
+	// within precedes the program on the command line, and host is the address it then listens on.
+	within []string
+	host   string
+	// cluster is set for a node of a Redis Cluster. Its bus port, 10000 above its port, must be
+	// free too.
+	cluster bool
+}
+
+// AOF keeps every write in an append-only file that is synced before the reply, so that
+// [Server.Restart] finds it.
+func AOF() Option { return func(c *config) { c.aof = true } }
+
+// MaxMemory limits the data to the given number of bytes; writes beyond it are refused
+// (noeviction).
+func MaxMemory(bytes int64) Option {
+	return Config(fmt.Sprintf("maxmemory %d", bytes), "maxmemory-policy noeviction")
+}
+
+// ACL admits only the given user, with all permissions. For the user "default" clients only need
+// the password.
+func ACL(user, password string) Option {
+	return func(c *config) { c.user, c.pass = user, password }
+}
+
+// TLS serves TLS only, with a certificate for 127.0.0.1 and localhost from a CA made for this
+// server: see [Server.TLS].
+func TLS() Option { return func(c *config) { c.tls = true } }
+
+// UnixSocket serves on a Unix socket only.
+func UnixSocket() Option { return func(c *config) { c.unix = true } }
+
+// Within starts a single server by a command that takes the program and its arguments, such as ip
+// netns exec NAME. The server listens at the given address instead of 127.0.0.1.
+func Within(host string, command ...string) Option {
+	return func(c *config) { c.host, c.within = host, command }
+}
+
+// Config adds lines to the configuration file. They override the lines before them.
+func Config(lines ...string) Option {
+	return func(c *config) { c.lines = append(c.lines, lines...) }
+}
 
 // configFile returns the text of the configuration file. It has only settings that Redis 7.0 and
 // all later servers know.
@@ -143,12 +207,132 @@ func (s *Server) dial() error {
 	return conn.Close()
 }
 
-// Do sends one command, without retries, and waits up to ten seconds for the reply.
+// Do sends one command, without retries, and waits a minute at most for the reply.
 func (s *Server) Do(args ...any) *redis.Cmd {
+	cmd := redis.NewCmd(context.Background(), args...)
+	_ = s.send(cmd) // cmd has the error
+	return cmd
+}
+
+// send sends one command, and returns its error.
+func (s *Server) send(cmd redis.Cmder) error {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	s.mu.Lock()
 	client := s.client
 	s.mu.Unlock()
-	return client.Do(ctx, args...)
+	return client.Process(ctx, cmd)
+}
+
+// TLSFiles are the paths of the PEM files of a server started with [TLS]. A client may present the
+// certificate too.
+type TLSFiles struct {
+	CA, Cert, Key string
+}
+
+// writeTLSFiles makes a CA and a certificate signed by it, and writes both and the certificate's
+// key into dir.
+func writeTLSFiles(dir string) (TLSFiles, error) {
+	files := TLSFiles{
+		CA:   filepath.Join(dir, "ca.pem"),
+		Cert: filepath.Join(dir, "cert.pem"),
+		Key:  filepath.Join(dir, "key.pem"),
+	}
+	ca, err := testca.New()
+	if err != nil {
+		return files, err
+	}
+	cert, key, err := ca.Issue(2, time.Now().Add(24*time.Hour))
+	if err != nil {
+		return files, err
+	}
+	for path, text := range map[string][]byte{files.CA: ca.PEM, files.Cert: cert, files.Key: key} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return files, fmt.Errorf("write certificates: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// clientConfig returns a configuration that trusts the CA of the files.
+func (f TLSFiles) clientConfig() (*tls.Config, error) {
+	ca, err := os.ReadFile(f.CA)
+	if err != nil {
+		return nil, fmt.Errorf("read CA: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("read CA: no certificate in %s", f.CA)
+	}
+	return &tls.Config{RootCAs: roots, ServerName: loopback, MinVersion: tls.VersionTLS12}, nil
+}
+
+// Ports are drawn from below the ephemeral range of Linux (32768) and macOS (49152), so that no
+// outgoing connection can take the port of a server that is down and about to be restarted. Bus
+// ports lie 10000 above, clear of both.
+const (
+	firstPort = 11000
+	ports     = 10000
+	busOffset = 10000
+)
+
+const loopback = "127.0.0.1"
+
+// Reserve returns an address of this machine that no other test uses until tb ends.
+func Reserve(tb testing.TB) (address string) {
+	tb.Helper()
+	port, held, err := reserve(false)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = held.Close() }) // which only unlocks it
+	return net.JoinHostPort(loopback, strconv.Itoa(port))
+}
+
+// reserve returns a port that is free at the moment, and that no other server of these tests, in
+// any process, gets before held is closed: a server that is down finds it free when it comes back.
+// With bus, its bus port is free too. A process outside of the tests may take it, so the caller
+// must be ready to try again.
+func reserve(bus bool) (port int, held *os.File, err error) {
+	for range 1000 {
+		port = firstPort + rand.IntN(ports)
+		if held, err = hold(port); err != nil {
+			return 0, nil, err
+		}
+		if held == nil {
+			continue
+		}
+		if isFree(port) && (!bus || isFree(port+busOffset)) {
+			return port, held, nil
+		}
+		if err := held.Close(); err != nil {
+			return 0, nil, err
+		}
+	}
+	return 0, nil, fmt.Errorf("no free port in %d..%d", firstPort, firstPort+ports-1)
+}
+
+// hold locks the file of a port. It returns nil if it is locked already. Locks end with the
+// process.
+func hold(port int) (*os.File, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprint("redistest-ports-", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return nil, file.Close()
+	}
+	return file, nil
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -80,7 +81,7 @@ func (s *Sentinel) WaitReady(t testing.TB) {
 	t.Helper()
 	for _, watcher := range s.Sentinels {
 		waitFor(t, "sentinels agree", func() error {
-			state, err := s.fields(watcher, "MASTER", s.Name)
+			state, err := s.state(watcher)
 			if err != nil {
 				return err
 			}
@@ -93,24 +94,11 @@ func (s *Sentinel) WaitReady(t testing.TB) {
 	}
 }
 
-// fields sends a SENTINEL command whose reply is a list of names and values.
-func (s *Sentinel) fields(watcher *Server, args ...any) (map[string]string, error) {
-	reply, err := watcher.Do(append([]any{"SENTINEL"}, args...)...).Result()
-	if err != nil {
-		return nil, err
-	}
-	fields := make(map[string]string)
-	switch reply := reply.(type) {
-	case map[any]any: // RESP3
-		for k, v := range reply {
-			fields[fmt.Sprint(k)] = fmt.Sprint(v)
-		}
-	case []any:
-		for i := 0; i+1 < len(reply); i += 2 {
-			fields[fmt.Sprint(reply[i])] = fmt.Sprint(reply[i+1])
-		}
-	}
-	return fields, nil
+// state returns what a sentinel knows of the primary, by field.
+func (s *Sentinel) state(watcher *Server) (map[string]string, error) {
+	cmd := redis.NewMapStringStringCmd(context.Background(), "SENTINEL", "MASTER", s.Name)
+	err := watcher.send(cmd)
+	return cmd.Val(), err
 }
 
 // Addrs returns the addresses of the sentinels.
@@ -168,7 +156,7 @@ func (s *Sentinel) waitPrimary(t testing.TB, willDo func(*Server) bool) *Server 
 	waitFor(t, "sentinels agree on a primary", func() error {
 		addr := ""
 		for _, watcher := range s.Sentinels {
-			state, err := s.fields(watcher, "MASTER", s.Name)
+			state, err := s.state(watcher)
 			if err != nil {
 				return err
 			}

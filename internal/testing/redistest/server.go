@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -297,3 +298,71 @@ func (s *Server) Log() string {
 }
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
+
+const (
+	// patience bounds everything that a healthy server does immediately. It is long because a
+	// machine under load is slow.
+	patience = 3 * time.Minute
+	// commandTimeout bounds one command of the server's own client.
+	commandTimeout = time.Minute
+	interval       = 20 * time.Millisecond
+)
+
+// poll calls check until it returns nil. If ctx ends first, it returns the last error of check.
+func poll(ctx context.Context, check func() error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// waitFor polls until check returns nil, and ends the test if that takes too long.
+func waitFor(t testing.TB, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := poll(ctx, check); err != nil {
+		t.Fatalf("redistest: %s: not within %v: %v", what, patience, err)
+	}
+}
+
+// must sends a command and ends the test if it fails.
+func must(t testing.TB, s *Server, args ...any) {
+	t.Helper()
+	if err := s.Do(args...).Err(); err != nil {
+		t.Fatalf("redistest: %v at %s: %v", args, s.Addr(), err)
+	}
+}
+
+// text is must for a command with a text reply, which it returns.
+func text(t testing.TB, s *Server, args ...any) string {
+	t.Helper()
+	reply, err := s.Do(args...).Text()
+	if err != nil {
+		t.Fatalf("redistest: %v at %s: %v", args, s.Addr(), err)
+	}
+	return reply
+}
+
+// infoHas returns an error unless the reply to a command contains all the given parts.
+func infoHas(s *Server, args []any, parts ...string) error {
+	info, err := s.Do(args...).Text()
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if !strings.Contains(info, part) {
+			return fmt.Errorf("%v at %s: no %q in %q", args, s.Addr(), part, info)
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package simnet
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -154,4 +155,119 @@ func (n *Net) host(ip string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.hosts[ip]
+}
+
+// Sent describes a transmission.
+type Sent struct {
+	Kind Kinds
+	// Stream distinguishes the streams of gossip from its packets.
+	Stream bool
+	// Messages is the number of packets, of opened streams, or of requests and replies; 0 for data
+	// on an open stream. Bytes is the size of the payload.
+	Messages, Bytes int
+}
+
+// Observe calls fn with all gossip and all calls that are sent from now on, including the ones that
+// get lost. fn may be called concurrently. Connections of [Host.Dial] are not observed.
+func (n *Net) Observe(fn func(Sent)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observe = fn
+}
+
+func (n *Net) sent(s Sent) {
+	n.mu.Lock()
+	observe := n.observe
+	n.mu.Unlock()
+	if observe != nil {
+		observe(s)
+	}
+}
+
+// Freeze suspends the host: until Thaw it sends and receives nothing. Packets to it are lost. Calls
+// to it and from it, and all other waits in [Net.Awake], continue after Thaw. Code on the host that
+// doesn't use the network keeps running.
+func (n *Net) Freeze(ip string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.frozen[ip] == nil {
+		n.frozen[ip] = make(chan struct{})
+	}
+}
+
+// Thaw resumes a frozen host.
+func (n *Net) Thaw(ip string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if waking := n.frozen[ip]; waking != nil {
+		close(waking)
+		delete(n.frozen, ip)
+	}
+}
+
+// Awake waits until the host is not frozen, or ctx is done.
+func (n *Net) Awake(ctx context.Context, ip string) error {
+	n.mu.Lock()
+	waking := n.frozen[ip]
+	n.mu.Unlock()
+	if waking == nil {
+		return nil
+	}
+	select {
+	case <-waking:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *Net) isFrozen(ip string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.frozen[ip] != nil
+}
+
+// worker is a goroutine that does one task after the other for a host. Idle workers are kept,
+// because most of the cost of a short call is growing the stack of its goroutine.
+type worker chan func()
+
+// do runs a task on an idle worker, or on a new one.
+func (h *Host) do(something func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.idle); n > 0 {
+		h.idle[n-1] <- something
+		h.idle = h.idle[:n-1]
+		return
+	}
+	w := make(worker, 1)
+	w <- something
+	go h.work(w)
+}
+
+// work runs the tasks of a worker until the host is stopped.
+func (h *Host) work(w worker) {
+	for something := range w {
+		something()
+		h.rest(w)
+	}
+}
+
+// rest makes a worker idle, or ends it if the host is stopped.
+func (h *Host) rest(w worker) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down {
+		close(w)
+		return
+	}
+	h.idle = append(h.idle, w)
+}
+
+// dismissLocked ends the idle workers.
+func (h *Host) dismissLocked() {
+	for _, w := range h.idle {
+		close(w)
+	}
+	h.idle = nil
 }

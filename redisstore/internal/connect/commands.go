@@ -49,16 +49,6 @@ func expiryCommands(expiry string) []command {
 	return nil
 }
 
-// Commands returns the names of all commands in use, in the form that ACL rules take.
-func Commands(expiry string) (names []string) {
-	names = []string{"eval", "evalsha", "ping", "restore"} // everything works without the last
-	for _, c := range slices.Concat(commonCommands(), expiryCommands(expiry)) {
-		names = append(names, c.name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // missing lists the commands and permissions that a server denies this store.
 type missing struct {
 	unknown   []string // commands that it does not have
