@@ -1,19 +1,34 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisionlog"
+	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/otlp"
+	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/version"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/internal/webhook"
+	"twotier.dev/twotier/internal/zones"
+	"twotier.dev/twotier/ring"
 )
 
 // outputTimeout is the time limit for writing the last decisions and spans.
@@ -113,4 +128,116 @@ func (s *server) addSpans(ctx context.Context, web *httpapi.Options) error {
 	s.addOutput(web, outlet{queue: spans, lost: "not every span was sent"})
 	web.Tracer = spans
 	return nil
+}
+
+// addWarnings has the API show the warnings of this node, and adds the warnings about its settings.
+func (s *server) addWarnings(web *httpapi.Options, opt *node.Options) {
+	web.Warnings = s.warnings
+	web.Collectors = append(web.Collectors, s.warnings)
+	opt.Sinks = append(opt.Sinks, coarseWindows{s.warnings})
+	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
+}
+
+// warnOfRules replaces the warnings about rules by the warnings about a document that is now in
+// force.
+func (s *server) warnOfRules(doc *rules.Document) {
+	s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
+}
+
+// warnOfZones replaces the warnings about members whose time-zone data is another release.
+func (s *server) warnOfZones() {
+	s.zonesMu.Lock() // so that the last table decides
+	defer s.zonesMu.Unlock()
+	t := s.ring.Table()
+	members := make([]ring.Member, t.Len())
+	for i := range members {
+		members[i] = *t.Member(i)
+	}
+	s.warnings.Replace(warning.Members, lintZones(zones.Version(), members))
+}
+
+// lintZones returns a warning for each release of time-zone data other than this node's that
+// members have, in the order of the releases. Members that announce none are left out.
+func lintZones(own string, members []ring.Member) (list []warning.Warning) {
+	of := map[string][]string{}
+	for _, m := range members {
+		if m.Zones != "" && m.Zones != own {
+			of[m.Zones] = append(of[m.Zones], m.ID)
+		}
+	}
+	for _, version := range slices.Sorted(maps.Keys(of)) {
+		slices.Sort(of[version])
+		list = append(list, warning.Warning{Code: warning.ZonesDiffer,
+			At: "nodes " + strings.Join(of[version], ", "),
+			Reason: fmt.Sprintf("they have time zones of release %s, this node of %s: calendar "+
+				"windows may begin at other times there", version, own),
+			Instead: "update the older zone data or program, and start its node again"})
+	}
+	return list
+}
+
+// coarseWindows warns of limits of requests that have refused over a coarse window.
+type coarseWindows struct{ to *warning.Log }
+
+// Receives implements [decisions.Sink].
+func (coarseWindows) Receives(v twotier.Verdict) bool { return v == twotier.Refused }
+
+// Record implements [decisions.Sink].
+func (c coarseWindows) Record(d *decisions.Decision) {
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		window := l.Window
+		if l.Period != nil {
+			window = l.Period.Longest()
+		}
+		if d.Rule == nil && l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
+			c.to.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
+				twotier.FormatWindow(window, l.Period),
+				cmp.Or(string(d.NS), twotier.DefaultNamespace)))
+		}
+	}
+}
+
+// lintConfig returns the warnings about settings and the rules that they name, or an error if the
+// rules are wrong.
+func lintConfig(cfg *config.Config) ([]warning.Warning, error) {
+	list := lint.Settings(cfg)
+	doc, err := rulesOf(cfg)
+	if doc == nil || err != nil {
+		return list, err
+	}
+	ladders, err := lint.LaddersOf(cfg)
+	if err != nil {
+		return list, err
+	}
+	return append(list, lint.Rules(doc, ladders)...), ladders.CheckWindows(doc)
+}
+
+// rulesOf returns the document of rules that settings name, or nil if they name none.
+func rulesOf(cfg *config.Config) (*rules.Document, error) {
+	switch {
+	case cfg.RuleList != nil:
+		return rules.ReadList(cfg.File, cfg.RuleList)
+	case cfg.Rules == "":
+		return nil, nil
+	}
+	text, err := os.ReadFile(cfg.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("--rules: %w", err)
+	}
+	return rules.Read(cfg.Rules, text)
+}
+
+// printConfig prints settings to stdout, and the mistakes in them and in their rules to stderr. The
+// rules may be in a file of another machine, where the settings are for.
+func printConfig(cfg *config.Config, stdout, stderr io.Writer) error {
+	list, err := lintConfig(cfg)
+	for _, w := range list {
+		fmt.Fprintln(stderr, "warning:", w)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(stderr, "the rules are not checked:", err)
+		err = nil
+	}
+	return errors.Join(cfg.Print(stdout), err)
 }
