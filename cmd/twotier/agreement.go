@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/roster"
@@ -112,7 +110,7 @@ func (s *server) ensureAgreement(ctx context.Context, store agreeingStore) error
 
 // addRoster makes the part that lists the nodes that use the same Redis. Without Redis, no other
 // process uses the same data.
-func (s *server) addRoster(opt *node.Options) {
+func (s *server) addRoster() {
 	if s.store.redis == nil {
 		return
 	}
@@ -128,7 +126,6 @@ func (s *server) addRoster(opt *node.Options) {
 			InStore: s.node.Mode() == cluster.Redis}
 	}
 	s.roster = roster.New(list)
-	opt.Roster = s.roster
 }
 
 // listedNodes keeps the entries of processes in Redis as JSON. It implements roster.Store.
@@ -169,13 +166,13 @@ func (s *server) warnOfNodes(strangers []roster.Entry) {
 	s.warnings.Replace(warning.Nodes, list)
 }
 
-// addRules makes the keeper of the rules, which puts them into book. It offers the keeper the
+// addRules makes the keeper of the rules, which puts them into the book. It offers the keeper the
 // configured rules, from a list in the configuration file or from a separate file, now and whenever
 // they change.
-func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
-	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: book, Check: s.checkRules,
-		InForce: s.warnOfRules, Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
-	web.Rules, web.RuleBook = book, s.rules
+func (s *server) addRules() error {
+	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: &s.book,
+		Check: s.checkRules, InForce: s.warnOfRules, Joining: true, Timeout: s.cfg.RedisTimeout,
+		Logger: s.log})
 	switch {
 	case s.cfg.RuleList != nil:
 		return s.addRuleList()

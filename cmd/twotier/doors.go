@@ -35,47 +35,42 @@ import (
 
 // addResp makes the server for Redis clients, if configured: with the tokens, the certificate and
 // the limits of the HTTP API, whose metrics include the server's.
-func (s *server) addResp(web *httpapi.Options) error {
+func (s *server) addResp() error {
 	if s.cfg.Resp == "" {
 		return nil
 	}
-	door, err := resp.New(resp.Options{
-		Service: s.node, Rules: web.Rules, Shadow: web.Shadow, Holds: web.Holds,
-		Verdicts: web.Verdicts, Version: version.String(),
-		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken,
-		Limits: s.limitsOf(web, resp.Defaults()),
+	server, err := resp.New(resp.Options{
+		Service: s.node, Rules: &s.book, Shadow: s.book.Shadow, Holds: &s.holds,
+		Verdicts: s.node.Verdicts(), Version: version.String(),
+		Listen: s.cfg.Resp, Tokens: s.tokens, AdminToken: s.cfg.AdminToken,
+		Limits: s.limitsOf(resp.Defaults()),
 	})
-	if err == nil {
-		s.addDoor(web, "resp", door)
-	}
+	s.doors = append(s.doors, door{"resp", server, server})
 	return err
 }
 
 // addEnvoy makes the rate limiter for Envoy, which the HTTP API serves as JSON, and its gRPC
 // server, if configured.
-func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
-	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts)
-	limiter.Warnings, limiter.Ladders = s.warnings, s.store.ladders
-	web.RateLimiter = limiter
+func (s *server) addEnvoy() error {
+	s.limiter = envoy.NewLimiter(s.node, &s.book, s.node.Verdicts())
+	s.limiter.Warnings, s.limiter.Ladders = s.warnings, s.store.ladders
 	if s.cfg.GRPC == "" {
 		return nil
 	}
-	door, err := envoy.New(envoy.Options{
-		Limiter: limiter, Ready: func() error { _, err := s.node.Ready(); return err },
-		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken,
-		Limits: s.limitsOf(web, envoy.Defaults()), Trusted: web.TrustedProxies, Tracer: web.Tracer,
+	server, err := envoy.New(envoy.Options{
+		Limiter: s.limiter, Ready: func() error { _, err := s.node.Ready(); return err },
+		Listen: s.cfg.GRPC, Tokens: s.tokens, AdminToken: s.cfg.AdminToken,
+		Limits: s.limitsOf(envoy.Defaults()), Trusted: s.cfg.TrustedProxies, Tracer: s.tracer,
 		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 	})
-	if err == nil {
-		s.addDoor(web, "grpc", door)
-	}
+	s.doors = append(s.doors, door{"grpc", server, server})
 	return err
 }
 
 // limitsOf returns the limits of a door: the limits of the HTTP API. The memory caps the number of
 // connections unless it is configured.
-func (s *server) limitsOf(web *httpapi.Options, of listener.Defaults) listener.Limits {
-	l := web.Limits
+func (s *server) limitsOf(of listener.Defaults) listener.Limits {
+	l := s.limits
 	if s.cfg.MaxConnections == 0 {
 		l.MaxConns = min(l.MaxConns, of.ConnsFor(l.MaxMemory, l.TLS != nil))
 	}
@@ -87,6 +82,8 @@ func (s *server) limitsOf(web *httpapi.Options, of listener.Defaults) listener.L
 type door struct {
 	flag   string
 	server doorServer
+	// collector has its metrics; nil for HTTP, whose page shows them all.
+	collector prometheus.Collector
 }
 
 // doorServer is the common part of all doors' servers.
@@ -96,15 +93,6 @@ type doorServer interface {
 	// Refused returns how many connections and requests were refused because of limits.
 	Refused() (connections, requests int64)
 	Close(ctx context.Context) error
-}
-
-// addDoor adds a door of another protocol than HTTP, and adds its metrics to the metrics page.
-func (s *server) addDoor(web *httpapi.Options, flag string, d interface {
-	doorServer
-	prometheus.Collector
-}) {
-	s.doors = append(s.doors, door{flag, d})
-	web.Collectors = append(web.Collectors, d)
 }
 
 // refusedAtDoors returns the refusals by limits before the node saw the request.
@@ -155,10 +143,9 @@ func (s *server) closeDoors(ctx context.Context) (err error) {
 	return err
 }
 
-// addTokens adds the tokens of the configuration to web, if there are any. It logs a warning if
-// there are none and --insecure is set.
-func (s *server) addTokens(web *httpapi.Options) error {
-	web.Hosts, web.AdminToken = s.cfg.AllHosts(), s.cfg.AdminToken
+// addTokens reads the tokens of the configuration, if there are any. It logs a warning if there are
+// none and --insecure is set.
+func (s *server) addTokens() error {
 	if s.cfg.Tokens == "" {
 		if s.cfg.Insecure {
 			s.log.Warn("--insecure: whoever can connect may count, read and reset", "listen",
@@ -167,20 +154,19 @@ func (s *server) addTokens(web *httpapi.Options) error {
 		return nil
 	}
 	store := new(token.Store)
-	web.Tokens = store
+	s.tokens = store
 	return s.files.Add(reload.Source{Name: "--tokens", Paths: []string{s.cfg.Tokens},
 		Withdrawn: true, Apply: func(contents [][]byte) error {
 			return store.Load(contents[0])
 		}})
 }
 
-// addTLS turns TLS on in web if a certificate is configured.
-func (s *server) addTLS(web *httpapi.Options) error {
+// addTLS reads the certificate, if one is configured.
+func (s *server) addTLS() error {
 	if s.cfg.TLSCert == "" {
 		return nil
 	}
 	s.certs = new(certs.Store)
-	web.TLS = s.certs.Server()
 	paths := []string{s.cfg.TLSCert, s.cfg.TLSKey}
 	if s.cfg.TLSClientCA != "" {
 		paths = append(paths, s.cfg.TLSClientCA)
@@ -314,30 +300,36 @@ func counterMemory(cfg config.Store) int64 {
 	return cfg.MaxMemory - holdMemory(cfg) - heldMemory(cfg)
 }
 
-// limitWeb sets the limits on the memory and the connections of the HTTP server.
-func limitWeb(web *httpapi.Options, cfg config.Config) error {
+// newLimits returns the limits on the memory and the connections of the HTTP server. secured is nil
+// without TLS.
+func newLimits(cfg config.Config, secured *certs.Store, log *slog.Logger) (l listener.Limits,
+	err error) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
+		return l, fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
-	web.MaxMemory = webMemory(cfg.Store) / doorCount(cfg.Server)
+	l = listener.Limits{RequestTimeout: cfg.RequestTimeout, Logger: log,
+		MaxMemory: webMemory(cfg.Store) / doorCount(cfg.Server),
+		MaxConns:  cfg.MaxConnections, MaxConnsPerAddress: cfg.MaxConnectionsPerAddress}
+	if secured != nil {
+		l.TLS = secured.Server()
+	}
 	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
 	// and files that must be opened when all connections are in use.
 	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doorCount(cfg.Server))
 	most := connsWithin(share, innerListenerCount(cfg))
-	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
-	flag, asked := "max-connections", web.MaxConns
+	flag, asked := "max-connections", l.MaxConns
 	if asked == 0 {
-		flag, asked = "max-connections-per-address", web.MaxConnsPerAddress
-		fit := httpapi.Defaults().ConnsFor(web.MaxMemory, web.TLS != nil)
-		web.MaxConns = max(1, min(most, fit), asked)
+		flag, asked = "max-connections-per-address", l.MaxConnsPerAddress
+		fit := httpapi.Defaults().ConnsFor(l.MaxMemory, l.TLS != nil)
+		l.MaxConns = max(1, min(most, fit), asked)
 	}
 	if asked > most {
-		return fmt.Errorf("--%s: %d are more than the %d that RLIMIT_NOFILE, which is %d, is "+
+		return l, fmt.Errorf("--%s: %d are more than the %d that RLIMIT_NOFILE, which is %d, is "+
 			"enough for; raise it (ulimit -n, LimitNOFILE=)",
 			flag, asked, most, files.Cur)
 	}
-	return nil
+	return l, nil
 }
 
 // innerListenerCount returns the number of listeners in addition to --listen.

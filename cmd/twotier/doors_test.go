@@ -93,8 +93,8 @@ func TestBoundsOfConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var web httpapi.Options
-	if err := limitWeb(&web, small); err != nil || web.MaxConns < 100 ||
+	web, err := newLimits(small, nil, nil)
+	if err != nil || web.MaxConns < 100 ||
 		web.MaxConns > httpapi.Defaults().ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
@@ -104,15 +104,17 @@ func TestBoundsOfConnections(t *testing.T) {
 	}
 	huge := small
 	huge.MaxMemory = 1 << 50
-	if err := limitWeb(&web, huge); err != nil || uint64(web.MaxConns) >= files.Cur {
+	web, err = newLimits(huge, nil, nil)
+	if err != nil || uint64(web.MaxConns) >= files.Cur {
 		t.Errorf("%d connections, %v; RLIMIT_NOFILE is %d", web.MaxConns, err, files.Cur)
 	}
 	huge.MaxConnections = 1 << 30
-	if err := limitWeb(&web, huge); err == nil || !strings.Contains(err.Error(), "RLIMIT_NOFILE") {
+	if _, err := newLimits(huge, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "RLIMIT_NOFILE") {
 		t.Errorf("more connections than files: %v", err)
 	}
 	huge.MaxConnections, huge.MaxConnectionsPerAddress = 0, 1<<30
-	if err := limitWeb(&web, huge); err == nil ||
+	if _, err := newLimits(huge, nil, nil); err == nil ||
 		!strings.Contains(err.Error(), "--max-connections-per-address") {
 		t.Errorf("more connections from one address than files: %v", err)
 	}

@@ -16,12 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisionlog"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/lint"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/otlp"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/version"
@@ -48,12 +46,6 @@ type outlet struct {
 	patient bool
 }
 
-// addOutput adds an output and its metrics.
-func (s *server) addOutput(web *httpapi.Options, o outlet) {
-	web.Collectors = append(web.Collectors, o.queue)
-	s.outputs = append(s.outputs, o)
-}
-
 // openOutputs starts the outputs.
 func (s *server) openOutputs() {
 	for _, o := range s.outputs {
@@ -77,7 +69,7 @@ func (s *server) closeOutputs(ctx context.Context) {
 }
 
 // addDecisions makes the log of decisions, if configured.
-func (s *server) addDecisions(web *httpapi.Options, opt *node.Options, stdout io.Writer) error {
+func (s *server) addDecisions(stdout io.Writer) error {
 	if s.cfg.Decisions == "" {
 		return nil
 	}
@@ -90,13 +82,14 @@ func (s *server) addDecisions(web *httpapi.Options, opt *node.Options, stdout io
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, outlet{queue: lines, reopen: lines.Reopen, lost: "not everything was written"})
-	opt.Sinks = append(opt.Sinks, lines)
+	s.outputs = append(s.outputs,
+		outlet{queue: lines, reopen: lines.Reopen, lost: "not everything was written"})
+	s.sinks = append(s.sinks, lines)
 	return nil
 }
 
 // addNotifier makes the notifier of warnings, if configured.
-func (s *server) addNotifier(web *httpapi.Options, opt *node.Options) error {
+func (s *server) addNotifier() error {
 	if s.cfg.NotifyURL == "" {
 		return nil
 	}
@@ -105,14 +98,14 @@ func (s *server) addNotifier(web *httpapi.Options, opt *node.Options) error {
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, outlet{queue: notifier, lost: "not every notification was sent",
-		patient: true})
-	opt.Sinks = append(opt.Sinks, notifier)
+	s.outputs = append(s.outputs,
+		outlet{queue: notifier, lost: "not every notification was sent", patient: true})
+	s.sinks = append(s.sinks, notifier)
 	return nil
 }
 
 // addSpans makes the exporter of spans, if configured.
-func (s *server) addSpans(ctx context.Context, web *httpapi.Options) error {
+func (s *server) addSpans(ctx context.Context) error {
 	if s.cfg.OTLPIgnored != nil {
 		s.log.Warn("the environment names a collector that can't be used: it gets no spans",
 			"error", s.cfg.OTLPIgnored)
@@ -125,17 +118,9 @@ func (s *server) addSpans(ctx context.Context, web *httpapi.Options) error {
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, outlet{queue: spans, lost: "not every span was sent"})
-	web.Tracer = spans
+	s.outputs = append(s.outputs, outlet{queue: spans, lost: "not every span was sent"})
+	s.tracer = spans
 	return nil
-}
-
-// addWarnings has the API show the warnings of this node, and adds the warnings about its settings.
-func (s *server) addWarnings(web *httpapi.Options, opt *node.Options) {
-	web.Warnings = s.warnings
-	web.Collectors = append(web.Collectors, s.warnings)
-	opt.Sinks = append(opt.Sinks, coarseWindows{s.warnings})
-	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
 }
 
 // warnOfRules replaces the warnings about rules by the warnings about a document that is now in
