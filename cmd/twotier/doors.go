@@ -86,7 +86,6 @@ type door struct {
 	collector prometheus.Collector
 }
 
-// doorServer is the common part of all doors' servers.
 type doorServer interface {
 	OpenOn(ctx context.Context, inherited net.Listener) error
 	Addr() net.Addr

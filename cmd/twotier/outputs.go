@@ -46,7 +46,6 @@ type outlet struct {
 	patient bool
 }
 
-// openOutputs starts the outputs.
 func (s *server) openOutputs() {
 	for _, o := range s.outputs {
 		o.queue.Open()

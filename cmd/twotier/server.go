@@ -114,7 +114,6 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	return s, s.addHTTP(shared.toldStory())
 }
 
-// addNode makes the node.
 func (s *server) addNode() (err error) {
 	opt := node.Options{
 		ID: s.cfg.Node, Address: s.cfg.Listen, Mode: cluster.Mode(s.cfg.Mode),

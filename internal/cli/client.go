@@ -311,7 +311,6 @@ func (s *session) printRaw(raw []byte, err error) error {
 	return err
 }
 
-// decode decodes an answer.
 func (s *session) decode(raw []byte, answer any) error {
 	if err := json.Unmarshal(raw, answer); err != nil {
 		return fmt.Errorf("%s did not answer with JSON; is that a twotier server? (%w)",
@@ -320,7 +319,6 @@ func (s *session) decode(raw []byte, answer any) error {
 	return nil
 }
 
-// printf prints to stdout.
 func (s *session) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.Stdout, format, args...)
 	return err

@@ -101,7 +101,6 @@ func (a *explanation) since(moment int64) string {
 	return twotier.FormatMillis(max(0, a.At-moment))
 }
 
-// describeRefusal describes the refusal with the id.
 func (a *explanation) describeRefusal(r *refusallog.Refusal) string {
 	text := fmt.Sprintf("refused %s ago by %s: %s", a.since(r.At), nameOf(r.Rule), causeOf(r))
 	if r.Times > 1 {
@@ -162,7 +161,6 @@ func (a *explanation) verdict(r *explain.Rule) string {
 	return "refuses"
 }
 
-// explainedLimits lists the limits of a rule.
 func explainedLimits(r *explain.Rule) (list []explainedLimit) {
 	for i := range r.Windows {
 		w := &r.Windows[i]
@@ -190,7 +188,6 @@ func verdictRow(r *explain.Rule, list []explainedLimit) int {
 	return 0
 }
 
-// limitTable returns the limits of all rules.
 func (a *explanation) limitTable() *table {
 	t := &table{left: 2, rows: [][]string{{"RULE", "WINDOW", "COUNT", "LIMIT", "LEFT", ""}}}
 	for i := range a.Rules {
@@ -233,7 +230,6 @@ func (a *explanation) bucketTable() *table {
 	return t
 }
 
-// refusalTable returns the recent refusals.
 func (a *explanation) refusalTable() *table {
 	t := &table{left: 4, rows: [][]string{{"REFUSAL", "AGO", "RULE", "CAUSE", "TIMES"}}}
 	for i := range a.Refusals {

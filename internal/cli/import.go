@@ -20,7 +20,6 @@ import (
 // importPatience is how long an import waits for a server that does not answer.
 const importPatience = 30 * time.Second
 
-// importFlags are the flags of import.
 type importFlags struct {
 	from, pattern, as, ns, format, member, unit, until, source, ack string
 	width, window                                                   time.Duration
@@ -89,7 +88,6 @@ func importSpec() spec {
 	}
 }
 
-// sourceOptions checks the flags about the source.
 func (f *importFlags) sourceOptions(timeout time.Duration) (opt imports.SourceOptions, err error) {
 	opt = imports.SourceOptions{URL: f.from, Format: imports.Format(f.format), Unit: f.unit,
 		Width: f.width, Window: f.window, Burst: f.burst, CommandsPerSecond: f.rate,
@@ -124,7 +122,6 @@ func (f *importFlags) sourceOptions(timeout time.Duration) (opt imports.SourceOp
 	return opt, f.checkFormat(&opt)
 }
 
-// checkFormat checks that a format has all it needs.
 func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
 	timed := opt.Pattern.Has("start") || opt.Pattern.Has("index")
 	switch opt.Format {
@@ -162,7 +159,6 @@ func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
 	return nil
 }
 
-// options checks the other flags.
 func (f *importFlags) options(pattern *imports.Pattern) (opt imports.Options, err error) {
 	opt = imports.Options{Namespace: f.ns, Source: f.source, DryRun: f.dryRun}
 	if opt.Key, err = imports.ParsePattern(f.as); err != nil {
@@ -179,7 +175,6 @@ func (f *importFlags) options(pattern *imports.Pattern) (opt imports.Options, er
 	return opt, checkAck(f.ack)
 }
 
-// parseMoment parses a time.
 func parseMoment(text string) (int64, error) {
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {
 		return ms, nil

@@ -33,7 +33,6 @@ const (
 	importBytes = 900 << 10
 )
 
-// importOp is an operation of an import.
 type importOp struct {
 	Op     string  `json:"op"`
 	Checks []check `json:"checks"`
@@ -42,7 +41,6 @@ type importOp struct {
 	DryRun bool    `json:"dry_run,omitempty"`
 }
 
-// importResult is the result of an operation of an import.
 type importResult struct {
 	Allowed bool
 	Checks  []decision
@@ -50,7 +48,6 @@ type importResult struct {
 	origin
 }
 
-// markCheck returns the check of a mark.
 func markCheck(m *imports.Mark, n, most, span int64) check {
 	ns, key := twotier.ImportedKey(m.NS, m.Source, m.Key)
 	return check{NS: ns, Key: key, N: &n,
@@ -233,7 +230,6 @@ func isTemporary(err error) bool {
 		p.Status >= http.StatusInternalServerError
 }
 
-// printImport prints the report of an import.
 func (s *session) printImport(r *imports.Report, f *importFlags, warnings []string) error {
 	if !s.json {
 		_, err := io.WriteString(s.Stdout, describeImport(r, f, warnings))
@@ -246,7 +242,6 @@ func (s *session) printImport(r *imports.Report, f *importFlags, warnings []stri
 	}{f.dryRun, r, warnings})
 }
 
-// describeImport describes an import for people.
 func describeImport(r *imports.Report, f *importFlags, warnings []string) string {
 	var b strings.Builder
 	did := "counted"
@@ -342,7 +337,6 @@ func (b *progressBar) show(r *imports.Report, seen, size int64) {
 	}
 }
 
-// drawBar returns the picture of a bar.
 func drawBar(r *imports.Report, seen, size int64) string {
 	done := int64(barCells)
 	if size > 0 {
@@ -353,7 +347,6 @@ func drawBar(r *imports.Report, seen, size int64) string {
 		countOf(int(r.Events), "event"))
 }
 
-// clear removes the bar.
 func (b *progressBar) clear() {
 	if b != nil {
 		fmt.Fprint(b.to, "\r\x1b[K")

@@ -21,7 +21,6 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// mirrorFlags are the flags of a mirror.
 type mirrorFlags struct {
 	listen, ns  string
 	limits      []limit
@@ -119,7 +118,6 @@ type mirrorReady struct {
 	Redis  string `json:"redis,omitempty"` // the address for the application's Redis clients
 }
 
-// options checks the flags.
 func (f *mirrorFlags) options() (opt mirror.Options, err error) {
 	switch {
 	case f.interval <= 0:
@@ -188,7 +186,6 @@ func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Liste
 	return errors.Join(err, server.Close(ending))
 }
 
-// printReport prints the final report.
 func (s *session) printReport(r *mirror.Report) error {
 	if s.json {
 		return json.NewEncoder(s.Stdout).Encode(r)

@@ -104,7 +104,6 @@ const (
 	none  = "\x1b[0m"
 )
 
-// paint colours text if the output is coloured.
 func (s *session) paint(colour, text string) string {
 	if !s.usesColour() {
 		return text

@@ -324,7 +324,6 @@ func (s *session) distinct(ctx context.Context, body *distinctBody, args []strin
 	return s.askDistinct(ctx, http.MethodGet, keyQuery(body.NS, args[0], body.Window), nil)
 }
 
-// distinctCount is a count of distinct values.
 type distinctCount struct {
 	Window  string
 	Max     *int64

@@ -22,7 +22,6 @@ import (
 // rulesPath is the path of the rules.
 const rulesPath = "/v1/rules"
 
-// ruleFlags are the flags of rules.
 type ruleFlags struct {
 	token   string
 	version int64
@@ -91,7 +90,6 @@ func rulesSpec() spec {
 	}
 }
 
-// bind defines the flags.
 func (f *ruleFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.token, "admin-token", "",
 		"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
@@ -118,7 +116,6 @@ type ruleAction struct {
 	run     func(ctx context.Context, f ruleFlags, operand string) error
 }
 
-// ruleActions returns the actions by name.
 func (s *session) ruleActions() map[string]ruleAction {
 	return map[string]ruleAction{
 		"show": {"", s.showRules}, "history": {"", s.showRuleHistory},

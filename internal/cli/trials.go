@@ -36,7 +36,6 @@ func (b bounds) String() string {
 	return fmt.Sprintf("%d-%d", b.Min, b.Max)
 }
 
-// backtested is the answer to a backtest.
 type backtested struct{ backtest.Report }
 
 // backtestRules asks for the effect of a file of rules, of named rules in force, or of all rules in
@@ -105,7 +104,6 @@ func (b *backtested) describeExtent() string {
 	return out.String()
 }
 
-// distinctRules returns the names of rules with limits on distinct values.
 func (b *backtested) distinctRules() (names []string) {
 	for i := range b.Rules {
 		if b.Rules[i].Distinct {
@@ -115,7 +113,6 @@ func (b *backtested) distinctRules() (names []string) {
 	return names
 }
 
-// ruleTable returns a table with a row for each rule.
 func (b *backtested) ruleTable() *table {
 	t := &table{left: 2}
 	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
@@ -142,7 +139,6 @@ func (b *backtested) keyTable() *table {
 	return t
 }
 
-// addKey adds a row for each limit that the rule has for a key.
 func (t *table) addKey(rule string, k *backtest.KeyReport) {
 	for i := range k.Limits {
 		l, mark := &k.Limits[i], ""
@@ -282,7 +278,6 @@ func (a *suggested) describeLimits(out *strings.Builder, r *backtest.Suggestion)
 		"their times; LIMIT is\nabove the 5.")
 }
 
-// decimal formats a percentile.
 func decimal(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
 
 // snippet returns the limits as YAML: a document, or the field of a rule that is in force.

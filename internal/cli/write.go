@@ -263,7 +263,6 @@ func settleSpec() spec {
 	}
 }
 
-// holdArgs returns the id of a hold and the argument that follows it.
 func holdArgs(args []string, second string) (id, value string, err error) {
 	if len(args) != 2 {
 		return "", "", usagef("want the id of a hold and %s", second)
@@ -353,7 +352,6 @@ func holdsSpec() spec {
 	}
 }
 
-// describeHold describes the hold of an answer.
 func describeHold(id string, until int64) string {
 	return fmt.Sprintf("hold %s until %s\n", id, time.UnixMilli(until).UTC().Format(time.RFC3339))
 }

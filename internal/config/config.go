@@ -237,7 +237,6 @@ type setting struct {
 	set                 func(text string) error
 }
 
-// variable returns the name of the setting's variable.
 func (s setting) variable() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
@@ -290,7 +289,6 @@ type value struct {
 	where  string
 }
 
-// parse parses the text of a value.
 func (s setting) parse(v value) error {
 	return cmp.Or(checkChoice(v.text, s.choices), s.set(v.text))
 }

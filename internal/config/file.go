@@ -103,7 +103,6 @@ func (r *fileReader) setting(key string, at, to *strictyaml.Node) {
 	r.Unknown(at, key, "twotier help serve lists them")
 }
 
-// namespace reads the settings of one namespace.
 func (r *fileReader) namespace(name string, at, to *strictyaml.Node) {
 	if err := CheckName(name); err != nil {
 		r.Fail(at, "namespace: %v", err)
@@ -247,7 +246,6 @@ func resolveAliases(n *yaml.Node) *yaml.Node {
 // hidden stands for a secret.
 const hidden = "***"
 
-// maskSecrets returns v with its secrets hidden.
 func maskSecrets(s setting, v value) value {
 	switch {
 	case s.name == "redis":

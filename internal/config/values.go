@@ -202,7 +202,6 @@ func (c *Config) checkListeners() error {
 	return nil
 }
 
-// checkCluster checks the settings of a cluster.
 func (c *Config) checkCluster() error {
 	if c.Gossip == "" {
 		for _, s := range []struct {

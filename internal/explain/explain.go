@@ -127,7 +127,6 @@ func (e *Explainer) findRefusals(ctx context.Context, q *Query) []refusallog.Ref
 	return list
 }
 
-// failureOf converts an error.
 func failureOf(err error) *request.Failure {
 	if errors.Is(err, refusallog.ErrNotFound) {
 		return &request.Failure{Kind: request.NotFound, Field: "id", Detail: err.Error()}
@@ -136,7 +135,6 @@ func failureOf(err error) *request.Failure {
 	return &f
 }
 
-// rulesInForce returns the rules in force.
 func (e *Explainer) rulesInForce() (*twotier.RuleSet, *request.Failure) {
 	if e.Rules == nil {
 		return new(twotier.RuleSet), nil

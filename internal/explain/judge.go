@@ -233,7 +233,6 @@ func (j *judging) addSource(res *twotier.Result) {
 	j.answer.Degraded = j.answer.Degraded || res.Degraded
 }
 
-// addBans adds the ban of a rule.
 func (j *judging) addBans(one *Rule, judged *twotier.Result) {
 	for _, b := range judged.Bans {
 		one.BannedUntil = b.Until
@@ -369,7 +368,6 @@ func (j *judging) valuesPassAt(rule string) int64 {
 	return 0
 }
 
-// addHolds adds the open holds.
 func (j *judging) addHolds(ctx context.Context) error {
 	open, err := j.Service.OpenLeases(ctx, j.query.NS, j.query.Key)
 	if err != nil {

@@ -185,7 +185,6 @@ func (m *Import) importKeys(ctx context.Context, list []Content) error {
 	return m.importPart(ctx, part)
 }
 
-// keyPlan is the import of one key.
 type keyPlan struct {
 	Mark
 	from    string  // the key in Redis

@@ -72,7 +72,6 @@ func milliseconds(x float64, unit string) (int64, error) {
 
 func formatNumber(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// parseNumber parses a decimal number.
 func parseNumber(text string) (float64, error) {
 	x, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {

@@ -214,7 +214,6 @@ func (s *Source) readList(ctx context.Context, c *Content) error {
 	return nil
 }
 
-// timeOf returns the time that a text holds.
 func (s *Source) timeOf(text string) (int64, error) {
 	x, err := parseNumber(text)
 	if err != nil {
@@ -246,7 +245,6 @@ func (s *Source) readHash(ctx context.Context, c *Content) error {
 	}
 }
 
-// addSubWindow adds the events of a field.
 func (s *Source) addSubWindow(c *Content, field, value string) {
 	element := fmt.Sprintf("field %.40q", field)
 	ts, err := s.startOf(field)

@@ -101,12 +101,6 @@ func (b *book) recordError(v *Verdict, err error) {
 	}
 }
 
-// recordDrop accounts for a verdict that was not compared.
-func (b *book) recordDrop(v *Verdict) {
-	b.counted.Dropped++
-	b.lastDrop = max(b.lastDrop, v.At)
-}
-
 // record compares a verdict with twotier's answer.
 func (b *book) record(v *Verdict, answer *client.AcquireAnswer) {
 	b.began = min(b.began, v.At)

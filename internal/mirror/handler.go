@@ -106,7 +106,8 @@ func (v *Verdict) read(from *verdictJSON) error {
 	v.Allowed = *from.Allowed
 	if len(from.Checks) == 0 {
 		from.Checks = []checkJSON{from.checkJSON}
-	} else if !from.checkJSON.isEmpty() {
+	} else if c := &from.checkJSON; c.NS != "" || c.Key != "" || c.N != nil ||
+		len(c.Limits)+len(c.Rules) > 0 {
 		return errors.New("checks: want either these or key, ns, n, limits and rules")
 	}
 	if len(from.Checks) > request.MaxChecks {
@@ -123,10 +124,6 @@ func (v *Verdict) read(from *verdictJSON) error {
 		}
 	}
 	return nil
-}
-
-func (c *checkJSON) isEmpty() bool {
-	return c.NS == "" && c.Key == "" && c.N == nil && len(c.Limits)+len(c.Rules) == 0
 }
 
 func (c *checkJSON) readTo(to *client.Check) error {
@@ -227,12 +224,6 @@ func refuse(w http.ResponseWriter, status int, err error) {
 		"title": http.StatusText(status), "status": status, "detail": err.Error()})
 }
 
-// accepted is the answer to verdicts.
-type accepted struct {
-	Accepted int `json:"accepted"`
-	Dropped  int `json:"dropped"`
-}
-
 func (m *Mirror) accept(w http.ResponseWriter, r *http.Request) {
 	list, status, err := m.read(w, r)
 	if err != nil {
@@ -241,7 +232,8 @@ func (m *Mirror) accept(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	dropped := m.Accept(list)
-	answer(w, http.StatusAccepted, "application/json", accepted{len(list) - dropped, dropped})
+	answer(w, http.StatusAccepted, "application/json",
+		map[string]int{"accepted": len(list) - dropped, "dropped": dropped})
 }
 
 // read reads the verdicts of a request, or returns the status and the text of its problem.
@@ -262,29 +254,18 @@ func (m *Mirror) read(w http.ResponseWriter, r *http.Request) (list []Verdict, s
 		return nil, http.StatusTooManyRequests, errBusy
 	}
 	defer from.Release(size)
-	body, err := readAll(http.MaxBytesReader(w, r.Body, maxBody), size)
+	body := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	_, err = body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
 		return nil, http.StatusRequestEntityTooLarge,
 			fmt.Errorf("body: longer than %d bytes; send fewer verdicts at a time", maxBody)
 	}
 	if err == nil {
-		list, err = m.decode(body)
+		m.decoding.Lock() // a body may take many times its size while it is decoded
+		defer m.decoding.Unlock()
+		list, err = Decode(body.Bytes(), m.opt.Now())
 	}
 	return list, http.StatusBadRequest, err
-}
-
-// readAll reads a body whose size is known, or at most this.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	body := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-	_, err := body.ReadFrom(r)
-	return body.Bytes(), err
-}
-
-// decode decodes one body at a time: a body may take many times its size while it is decoded.
-func (m *Mirror) decode(body []byte) ([]Verdict, error) {
-	m.decoding.Lock()
-	defer m.decoding.Unlock()
-	return Decode(body, m.opt.Now())
 }
 
 // answer sends an answer. If that fails, the client has left.

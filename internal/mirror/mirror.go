@@ -39,7 +39,7 @@ type Options struct {
 // Open, stop it with Close.
 type Mirror struct {
 	opt     Options
-	queue   *queue
+	queue   queue
 	closing chan struct{}
 	close   sync.Once
 	cancel  context.CancelFunc
@@ -61,7 +61,7 @@ func New(opt Options) (*Mirror, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	return &Mirror{opt: opt, queue: newQueue(opt.MaxWaiting), closing: make(chan struct{}),
+	return &Mirror{opt: opt, queue: queue{max: opt.MaxWaiting}, closing: make(chan struct{}),
 		bodies: listener.Account{Most: maxBodies, Each: maxBodies / 2},
 		cancel: func() {}, book: newBook(opt.Now().UnixMilli(), opt.CountDenied)}, nil
 }
@@ -104,8 +104,9 @@ func (m *Mirror) Accept(list []Verdict) (dropped int) {
 func (m *Mirror) Drop(list []Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.book.counted.Dropped += uint64(len(list))
 	for i := range list {
-		m.book.recordDrop(&list[i])
+		m.book.lastDrop = max(m.book.lastDrop, list[i].At)
 	}
 }
 
@@ -227,8 +228,6 @@ type waiting struct {
 	arrived time.Time
 }
 
-func newQueue(most int) *queue { return &queue{max: most} }
-
 // add queues a verdict unless too many wait.
 func (q *queue) add(v *Verdict, now time.Time) bool {
 	q.mu.Lock()
@@ -263,7 +262,13 @@ func (q *queue) take(until time.Time) []Verdict {
 		return nil
 	}
 	slices.SortStableFunc(q.list, func(x, y waiting) int {
-		return cmp.Or(cmp.Compare(x.At, y.At), compareAllowed(x.Allowed, y.Allowed))
+		switch {
+		case x.At != y.At || x.Allowed == y.Allowed:
+			return cmp.Compare(x.At, y.At)
+		case x.Allowed:
+			return -1
+		}
+		return 1
 	})
 	var batch []Verdict
 	for i := 0; i < len(q.list) && len(batch) < maxBatch && q.list[i].At <= last; i++ {
@@ -272,15 +277,4 @@ func (q *queue) take(until time.Time) []Verdict {
 	}
 	q.list = slices.Delete(q.list, 0, len(batch))
 	return batch
-}
-
-// compareAllowed orders allowed events before refused ones.
-func compareAllowed(x, y bool) int {
-	switch {
-	case x == y:
-		return 0
-	case x:
-		return -1
-	}
-	return 1
 }

@@ -229,11 +229,6 @@ type models struct {
 	filled int64   // when they were that many
 }
 
-func newModels(window, most, ts int64) models {
-	return models{window: window, max: most, slot: ts / window, start: ts - window,
-		tokens: float64(most), filled: ts}
-}
-
 // move lets time pass. Time that goes back stands still.
 func (m *models) move(ts int64) {
 	if slot := ts / m.window; slot > m.slot {
@@ -284,7 +279,6 @@ type key struct {
 	events []event // the last ones, oldest first
 }
 
-// find returns the models of a limit.
 func (k *key) find(window, most, ts int64) *models {
 	for i := range k.limits {
 		if m := &k.limits[i]; m.window == window && m.max == most {
@@ -294,14 +288,14 @@ func (k *key) find(window, most, ts int64) *models {
 	if len(k.limits) == maxLimits {
 		k.limits = k.limits[:0]
 	}
-	k.limits = append(k.limits, newModels(window, most, ts))
+	k.limits = append(k.limits, models{window: window, max: most, slot: ts / window,
+		start: ts - window, tokens: float64(most), filled: ts})
 	return &k.limits[len(k.limits)-1]
 }
 
 // maxLimits bounds the limits of one key that have models.
 const maxLimits = 32
 
-// remember adds an event.
 func (k *key) remember(e event) {
 	if len(k.events) == maxEvents {
 		k.events = append(k.events[:0], k.events[maxEvents/2:]...)

@@ -329,7 +329,6 @@ func (g *generation) add(h uint64) (room bool) {
 	return true
 }
 
-// convertToFilter converts the names to a filter.
 func (g *generation) convertToFilter() {
 	g.bits = make([]uint64, nameBits/bitsPerWord)
 	for h := range g.few {

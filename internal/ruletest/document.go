@@ -74,7 +74,6 @@ type reader struct {
 	held     map[string]bool
 }
 
-// readFile reads the top of the file.
 func (r *reader) readFile(top *strictyaml.Node) {
 	has := strictyaml.Mapping{Name: "the file", Example: "rules: rules.yaml",
 		Valid: "a file of tests has rules, config and tests", Fields: strictyaml.Fields{
@@ -94,7 +93,6 @@ func (r *reader) readFile(top *strictyaml.Node) {
 // defaultStart is the time at which a test starts that names none: a Thursday, at midnight.
 func defaultStart() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// readTest reads one test.
 func (r *reader) readTest(item *strictyaml.Node) test {
 	t := test{start: defaultStart().UnixMilli()}
 	r.now, r.held = 0, map[string]bool{}
@@ -150,7 +148,6 @@ func (r *reader) loadNamed(settings string) (err error) {
 	return ladders.CheckWindows(f.rules)
 }
 
-// readRulesFile reads the file of rules that the tests name.
 func (r *reader) readRulesFile() (*rules.Document, error) {
 	text, ok := r.Text(r.rules, "rules")
 	if !ok {
@@ -308,7 +305,6 @@ func (w *expectation) String() string {
 	return strings.Join(all, ", ")
 }
 
-// describe describes an outcome, with what the expectation names.
 func (o *outcome) describe(w *expectation) string {
 	if o.settled {
 		return strings.Join(appendList(nil, "over", true, o.over), ", ")

@@ -93,7 +93,6 @@ func (e *engine) nodeOptions(ladders lint.Ladders) (opt node.Options, err error)
 	return opt, err
 }
 
-// wall returns the time of the test.
 func (e *engine) wall() time.Time { return time.UnixMilli(e.now.Load()) }
 
 // elapsed returns a clock of the time since a moment of the test.
@@ -205,7 +204,6 @@ func (f *File) Run(ctx context.Context) (*Result, error) {
 	return all, nil
 }
 
-// runTest runs one test.
 func (f *File) runTest(ctx context.Context, t *test) (failures []Failure, err error) {
 	e, err := newEngine(ctx, f, t.start)
 	if err != nil {

@@ -98,7 +98,6 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 	return e.acquired(s, res), nil
 }
 
-// acquired returns the outcome of an acquire.
 func (e *engine) acquired(s *step, res *twotier.Result) *outcome {
 	o := &outcome{allowed: res.Allowed, retryAfter: res.RetryAfter}
 	for j := range res.Checks {
@@ -136,7 +135,6 @@ func (o *outcome) judge(path string, of *verdicts.Ruled, l *twotier.LimitResult,
 	}
 }
 
-// record records the count of a limit, and whether it refuses.
 func (o *outcome) record(name string, count, most int64, refuses, shadow bool) {
 	o.limits = append(o.limits, judged{name, count, most})
 	switch {

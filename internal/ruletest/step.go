@@ -46,7 +46,6 @@ type check struct {
 // entry is a pair of a descriptor.
 type entry struct{ key, value string }
 
-// readStep reads one step.
 func (r *reader) readStep(item *strictyaml.Node) step {
 	s := step{at: r.Position(item), after: -1, times: 1}
 	one := check{n: 1}
@@ -67,7 +66,6 @@ func (r *reader) readStep(item *strictyaml.Node) step {
 	return s
 }
 
-// fields returns the keys of a check.
 func (c *check) fields() strictyaml.Fields {
 	return strictyaml.Fields{
 		"ns":    strictyaml.Parsed(&c.ns, checked(request.ValidNS, request.WantNS)),
@@ -125,7 +123,6 @@ func (r *reader) readAt(n *strictyaml.Node) int64 {
 	return after
 }
 
-// readCheck reads one of several checks.
 func (r *reader) readCheck(item *strictyaml.Node) check {
 	c := check{n: 1}
 	has := strictyaml.Mapping{Name: "a check", Example: "key: alice", Fields: c.fields(),
@@ -210,7 +207,6 @@ func (s *step) conflict(given map[string]*strictyaml.Node) string {
 // maxAfter is the longest duration in a test, in milliseconds.
 const maxAfter = 20 * 366 * 24 * 3_600_000
 
-// parseDuration parses a duration and returns its milliseconds.
 func parseDuration(text string) (int64, error) {
 	if text == "0" {
 		return 0, nil
@@ -222,10 +218,8 @@ func parseDuration(text string) (int64, error) {
 	return d.Milliseconds(), err
 }
 
-// spell formats milliseconds.
 func spell(ms int64) string { return twotier.FormatMillis(ms) }
 
-// request describes the request of a step.
 func (s *step) request() string {
 	switch {
 	case s.settle != "":
@@ -253,7 +247,6 @@ func (s *step) request() string {
 	return strings.Join(all, ", ")
 }
 
-// describe describes a check.
 func (c *check) describe() string {
 	text := c.key
 	if c.n != 1 {

@@ -158,7 +158,6 @@ func appendObject(b []byte, n *Node, depth int) (_ []byte, err error) {
 	return append(b, '}'), nil
 }
 
-// jsonScalar returns a scalar as JSON.
 func jsonScalar(n *Node) []byte {
 	switch tag := n.ShortTag(); {
 	case tag == "!!null":

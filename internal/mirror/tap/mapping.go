@@ -154,7 +154,6 @@ func (t *Tap) find(words [][]byte) (m *Mapping, keys, argv [][]byte) {
 // maxScripts is the number of scripts that are known by their SHA.
 const maxScripts = 1024
 
-// known returns the mapping of a script.
 func (t *Tap) known(sha string) *Mapping {
 	t.mu.Lock()
 	defer t.mu.Unlock()
