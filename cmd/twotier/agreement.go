@@ -16,6 +16,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/roster"
@@ -24,16 +25,7 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/ring"
 )
-
-// agreement returns the settings that the members of the cluster must have in common.
-func (s *server) agreement() ring.Agreement {
-	return ring.Agreement{
-		Partitions: s.store.place.Partitions, Seed: s.store.place.Seed,
-		Data: dataDigest(s.store.place, s.cfg.RedisPrefix),
-	}
-}
 
 // dataDigest returns a digest of the namespaces that have hash tags and of the prefix of keys in
 // Redis, on which all nodes must agree as on partitions and seed. It is 0 for the defaults.
@@ -171,8 +163,9 @@ func (s *server) warnOfNodes(strangers []roster.Entry) {
 // they change.
 func (s *server) addRules() error {
 	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: &s.book,
-		Check: s.checkRules, InForce: s.warnOfRules, Joining: true, Timeout: s.cfg.RedisTimeout,
-		Logger: s.log})
+		Check: s.store.ladders.CheckWindows, InForce: func(doc *rules.Document) {
+			s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
+		}, Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
 	switch {
 	case s.cfg.RuleList != nil:
 		return s.addRuleList()
@@ -235,7 +228,7 @@ func (s *server) addRuleFile() error {
 // other means meanwhile.
 func (s *server) offerRules(path string, doc *rules.Document, text []byte, last *[]byte) error {
 	again := *last != nil
-	if err := s.checkRules(doc); err != nil || again && bytes.Equal(text, *last) {
+	if err := s.store.ladders.CheckWindows(doc); err != nil || again && bytes.Equal(text, *last) {
 		return err
 	}
 	author := fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
@@ -244,11 +237,6 @@ func (s *server) offerRules(path string, doc *rules.Document, text []byte, last 
 	}
 	*last = text
 	return nil
-}
-
-// checkRules returns an error unless the ladders of the namespaces cover the windows of rules.
-func (s *server) checkRules(doc *rules.Document) error {
-	return s.store.ladders.CheckWindows(doc)
 }
 
 // rulesInForce returns the version of the rules in force and its author, or 0 while it is unknown.

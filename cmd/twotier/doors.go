@@ -274,18 +274,6 @@ func maxResident(cfg config.Store) int64 {
 // which may exceed --max-memory by a quarter, and for the program itself.
 func webMemory(cfg config.Store) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
-// doorCount returns the number of servers that share webMemory, and the file descriptors for
-// connections, in equal parts: the HTTP API and the servers of other protocols.
-func doorCount(cfg config.Server) int64 {
-	n := int64(1)
-	for _, address := range []string{cfg.Resp, cfg.GRPC} {
-		if address != "" {
-			n++
-		}
-	}
-	return n
-}
-
 // holdMemory returns the part of --max-memory that is for holds to release at their ends.
 func holdMemory(cfg config.Store) int64 { return cfg.MaxMemory / 32 }
 
@@ -307,16 +295,17 @@ func newLimits(cfg config.Config, secured *certs.Store, log *slog.Logger) (l lis
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return l, fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
+	doors := 1 + countSet(cfg.Resp, cfg.GRPC) // they share memory and connections in equal parts
 	l = listener.Limits{RequestTimeout: cfg.RequestTimeout, Logger: log,
-		MaxMemory: webMemory(cfg.Store) / doorCount(cfg.Server),
+		MaxMemory: webMemory(cfg.Store) / int64(doors),
 		MaxConns:  cfg.MaxConnections, MaxConnsPerAddress: cfg.MaxConnectionsPerAddress}
 	if secured != nil {
 		l.TLS = secured.Server()
 	}
 	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
 	// and files that must be opened when all connections are in use.
-	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doorCount(cfg.Server))
-	most := connsWithin(share, innerListenerCount(cfg))
+	share := int(min(files.Cur, math.MaxInt32)/4*3) / doors
+	most := connsWithin(share, countSet(cfg.Admin, cfg.Peer))
 	flag, asked := "max-connections", l.MaxConns
 	if asked == 0 {
 		flag, asked = "max-connections-per-address", l.MaxConnsPerAddress
@@ -331,9 +320,9 @@ func newLimits(cfg config.Config, secured *certs.Store, log *slog.Logger) (l lis
 	return l, nil
 }
 
-// innerListenerCount returns the number of listeners in addition to --listen.
-func innerListenerCount(cfg config.Config) (n int) {
-	for _, address := range []string{cfg.Admin, cfg.Peer} {
+// countSet returns how many of some addresses are set.
+func countSet(addresses ...string) (n int) {
+	for _, address := range addresses {
 		if address != "" {
 			n++
 		}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -141,7 +142,8 @@ func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) 
 			Found: err.Error(), Do: "a server does not start with them; change what it names"})
 	}
 	const about = "warnings of the node at --listen"
-	running, err := warningsOf(ctx, cfg, environ)
+	var running struct{ Warnings []warning.Warning }
+	err = askNode(ctx, cfg, environ, "/v1/rules?warnings=true", &running)
 	_, isDial := errors.AsType[*net.OpError](err)
 	switch {
 	case isDial:
@@ -153,9 +155,9 @@ func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) 
 				"for all namespaces, or look at its log"})
 	default:
 		findings = append(findings, doctor.Finding{Level: doctor.Fine, About: about,
-			Found: fmt.Sprintf("%d", len(running))})
+			Found: strconv.Itoa(len(running.Warnings))})
 	}
-	for _, w := range running {
+	for _, w := range running.Warnings {
 		if !slices.ContainsFunc(list, func(o warning.Warning) bool {
 			return o.Code == w.Code && o.Reason == w.Reason
 		}) {
@@ -176,14 +178,6 @@ func pinnedTLS(pair tls.Certificate) *tls.Config {
 			}
 			return nil
 		}}
-}
-
-// warningsOf requests the warnings of the node at --listen.
-func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]warning.Warning,
-	error) {
-	var answer struct{ Warnings []warning.Warning }
-	err := askNode(ctx, cfg, environ, "/v1/rules?warnings=true", &answer)
-	return answer.Warnings, err
 }
 
 // examineJoin compares --join with the members that the node at --listen knows. There is no finding

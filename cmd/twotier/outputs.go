@@ -46,12 +46,6 @@ type outlet struct {
 	patient bool
 }
 
-func (s *server) openOutputs() {
-	for _, o := range s.outputs {
-		o.queue.Open()
-	}
-}
-
 // closeOutputs ends the outputs. A patient one has until ctx ends.
 func (s *server) closeOutputs(ctx context.Context) {
 	for _, o := range s.outputs {
@@ -120,12 +114,6 @@ func (s *server) addSpans(ctx context.Context) error {
 	s.outputs = append(s.outputs, outlet{queue: spans, lost: "not every span was sent"})
 	s.tracer = spans
 	return nil
-}
-
-// warnOfRules replaces the warnings about rules by the warnings about a document that is now in
-// force.
-func (s *server) warnOfRules(doc *rules.Document) {
-	s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
 }
 
 // warnOfZones replaces the warnings about members whose time-zone data is another release.

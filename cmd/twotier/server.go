@@ -79,7 +79,7 @@ type server struct {
 }
 
 // newServer makes the parts of a server: first the parts that stand alone, then the node, and last
-// the servers of clients, which ask the node. shared is nil except in a demo.
+// the servers of clients, which ask the node.
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil),
@@ -111,7 +111,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if err := cmp.Or(s.addPeers(), s.addResp(), s.addEnvoy()); err != nil {
 		return nil, err
 	}
-	return s, s.addHTTP(shared.toldStory())
+	return s, s.addHTTP(shared.story)
 }
 
 func (s *server) addNode() (err error) {
@@ -170,9 +170,10 @@ func (s *server) joinCluster() (err error) {
 	}
 	s.ring, err = ring.New(ring.Options{
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
-		Secret:    []byte(s.cfg.ClusterSecret),
-		Agreement: s.agreement(),
-		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Zones: zones.Version(), Logger: s.log,
+		Secret: []byte(s.cfg.ClusterSecret),
+		Agreement: ring.Agreement{Partitions: s.store.place.Partitions, Seed: s.store.place.Seed,
+			Data: dataDigest(s.store.place, s.cfg.RedisPrefix)},
+		Tag: modes.Tag(modes.Mode(s.cfg.Mode)), Zones: zones.Version(), Logger: s.log,
 		Listed: func() []string { return s.roster.Unmet() },
 		OnChange: func(t *ring.Table) {
 			s.node.FollowTable(t)
@@ -247,7 +248,9 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *el
 // open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to
 // it.
 func (s *server) open(ctx context.Context) error {
-	s.openOutputs()
+	for _, o := range s.outputs {
+		o.queue.Open()
+	}
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}

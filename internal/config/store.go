@@ -200,15 +200,20 @@ func (ns *Namespace) Ladder() (*leaparray.Ladder, error) {
 
 // InShadow returns the namespaces whose limits refuse nothing, or nil if there are none.
 func (c *Config) InShadow() twotier.Shadow {
-	shadow, some := twotier.Shadow{}, false
+	return c.Having(func(ns *Namespace) bool { return c.Shadow || ns.Shadow })
+}
+
+// Having returns which namespaces have a property, or nil if none has.
+func (c *Config) Having(property func(ns *Namespace) bool) map[string]bool {
+	all, some := map[string]bool{}, false
 	for name, ns := range c.Namespaces {
-		shadow[name] = c.Shadow || ns.Shadow
-		some = some || shadow[name]
+		all[name] = property(&ns)
+		some = some || all[name]
 	}
 	if !some {
 		return nil
 	}
-	return shadow
+	return all
 }
 
 // WhereShadow returns where shadow was set for a namespace, or for the namespace that it inherits
