@@ -255,8 +255,7 @@ func (r *Report) add(key *Key, rules []int, outcomes []Outcome) {
 func (r *RuleReport) add(key string, o *Outcome) {
 	r.LookedAt++
 	r.Events += o.Events
-	r.Refused.Min += o.Refused.Min
-	r.Refused.Max += o.Refused.Max
+	r.Refused.add(o.Refused)
 	if o.Refuses {
 		r.Refusing++
 	}

@@ -81,11 +81,11 @@ func (s *session) showCluster(ctx context.Context, query url.Values) error {
 		{"mode", string(v.Mode)},
 		{"store", s.describeStore(v.Store)},
 		{"pending", strconv.FormatInt(v.PendingBuckets, 10) + " buckets not in the store yet" + on},
-		{"memory", fmt.Sprintf("%d %s, %s of %s", v.Keys, plural(int(v.Keys), "key"),
+		{"memory", fmt.Sprintf("%s, %s of %s", countOf(int(v.Keys), "key"),
 			formatSize(v.MemoryBytes), formatSize(v.MaxMemory)) + on},
 		{"clock", v.describeClock()},
-		{"ring", fmt.Sprintf("version %d, %d partitions, %d %s", v.RingVersion, v.Partitions,
-			len(v.Members), plural(len(v.Members), "member"))},
+		{"ring", fmt.Sprintf("version %d, %d partitions, %s", v.RingVersion, v.Partitions,
+			countOf(len(v.Members), "member"))},
 	}
 	for _, line := range lines {
 		fmt.Fprintf(s.Stdout, "%-9s%s\n", line[0], line[1])
@@ -97,11 +97,11 @@ func (s *session) showCluster(ctx context.Context, query url.Values) error {
 	return s.printOwners(&v)
 }
 
-func plural(n int, noun string) string {
-	if n == 1 {
-		return noun
+func countOf(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
 	}
-	return noun + "s"
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // printMembers prints one row per member, in the order that Owners refers to.
@@ -116,7 +116,7 @@ func (s *session) printMembers(v *clusterView) error {
 		if st := m.Status; st != nil {
 			row[3] = quoteUnprintable(string(st.Mode))
 			row = append(row, st.Held, formatMoves(st), st.PendingBuckets, st.Keys,
-				formatShare(st.Forwarded, st.Ops))
+				fmt.Sprintf("%.1f%%", 100*float64(st.Forwarded)/float64(max(st.Ops, 1))))
 		} else {
 			row = append(row, "?", "?", "?", "?", "?")
 		}
@@ -138,10 +138,6 @@ func formatMoves(st *cluster.Status) string {
 		return "0"
 	}
 	return strings.Join(parts, " ")
-}
-
-func formatShare(part, whole int64) string {
-	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(max(whole, 1)))
 }
 
 // memberNotes returns notes about a member, in parentheses, or "" if there are none.
@@ -183,8 +179,8 @@ func (s *session) printOwners(v *clusterView) error {
 	var out strings.Builder
 	out.WriteString("\n")
 	for i, m := range v.Members {
-		fmt.Fprintf(&out, "%s  %s, %d %s\n", ownerLetter(i), quoteUnprintable(m.ID), m.Partitions,
-			plural(m.Partitions, "partition"))
+		fmt.Fprintf(&out, "%s  %s, %s\n", ownerLetter(i), quoteUnprintable(m.ID),
+			countOf(m.Partitions, "partition"))
 	}
 	out.WriteString("\n")
 	width := (s.width() - 8) / 10 * 10
@@ -313,7 +309,12 @@ func modeSpec() spec {
 			return func(ctx context.Context, s *session, args []string) error {
 				switch {
 				case len(args) == 0:
-					return s.showMode(ctx)
+					var v clusterView
+					err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &v)
+					if err != nil || s.json {
+						return err
+					}
+					return s.printf("%s\n", v.Mode)
 				case len(args) > 1:
 					return usagef("unexpected argument %q", args[1])
 				case args[0] != "two-tier" && args[0] != "redis":
@@ -328,14 +329,6 @@ func modeSpec() spec {
 			}
 		},
 	}
-}
-
-func (s *session) showMode(ctx context.Context) error {
-	var v clusterView
-	if err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &v); err != nil || s.json {
-		return err
-	}
-	return s.printf("%s\n", v.Mode)
 }
 
 func (s *session) setMode(ctx context.Context, mode string) error {

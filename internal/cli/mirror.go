@@ -108,7 +108,10 @@ func (s *session) runMirror(ctx context.Context, f *mirrorFlags) (err error) {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
 	defer cancel()
 	m.Close(ending)
-	return errors.Join(err, s.printReport(m.Report()))
+	if s.json {
+		return errors.Join(err, json.NewEncoder(s.Stdout).Encode(m.Report()))
+	}
+	return errors.Join(err, s.printf("%s", m.Report()))
 }
 
 // mirrorReady is the line that a mirror prints when it is ready.
@@ -184,13 +187,6 @@ func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Liste
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
 	defer cancel()
 	return errors.Join(err, server.Close(ending))
-}
-
-func (s *session) printReport(r *mirror.Report) error {
-	if s.json {
-		return json.NewEncoder(s.Stdout).Encode(r)
-	}
-	return s.printf("%s", r)
 }
 
 // tapFlags are the flags of a mirror that reads verdicts from connections to the old Redis.

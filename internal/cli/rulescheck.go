@@ -141,8 +141,6 @@ func (c *rulesCheck) fix(w io.Writer) error {
 	return c.settings.PrintNamespaces(w, spelled)
 }
 
-func countOf(n int, noun string) string { return fmt.Sprintf("%d %s", n, plural(n, noun)) }
-
 // testRules runs the tests of a file and prints the steps that fail. It takes the namespaces from
 // --config, if given. It asks no server.
 func (s *session) testRules(ctx context.Context, flags ruleFlags, path string) error {

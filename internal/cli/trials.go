@@ -81,11 +81,7 @@ func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) e
 // describeExtent describes how many keys were read, and which are missing.
 func (b *backtested) describeExtent() string {
 	var out strings.Builder
-	keys := "keys"
-	if b.LookedAt == 1 {
-		keys = "key"
-	}
-	fmt.Fprintf(&out, "looked at %d %s", b.LookedAt, keys)
+	fmt.Fprintf(&out, "looked at %s", countOf(b.LookedAt, "key"))
 	for i, ns := range b.Namespaces {
 		fmt.Fprintf(&out, "%s %d of %s", [...]string{":", ","}[min(i, 1)], ns.LookedAt, ns.NS)
 	}
@@ -95,22 +91,17 @@ func (b *backtested) describeExtent() string {
 	if len(b.Silent) > 0 {
 		fmt.Fprintf(&out, "; no answer from %s", strings.Join(b.Silent, ", "))
 	}
-	if names := b.distinctRules(); len(names) > 0 {
-		fmt.Fprintf(&out, "\ndistinct limits are not replayed: %s", strings.Join(names, ", "))
+	lead := "\ndistinct limits are not replayed: "
+	for i := range b.Rules {
+		if b.Rules[i].Distinct {
+			out.WriteString(lead + b.Rules[i].Rule)
+			lead = ", "
+		}
 	}
 	if b.LookedAt > 0 {
 		out.WriteString("\nrefused requests are not among the events, except with count_denied")
 	}
 	return out.String()
-}
-
-func (b *backtested) distinctRules() (names []string) {
-	for i := range b.Rules {
-		if b.Rules[i].Distinct {
-			names = append(names, b.Rules[i].Rule)
-		}
-	}
-	return names
 }
 
 func (b *backtested) ruleTable() *table {

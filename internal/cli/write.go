@@ -116,9 +116,6 @@ type decision struct {
 	TS         int64 // of the count; 0 if nothing was counted
 }
 
-// isCounted reports whether the events of the key were counted.
-func (d decision) isCounted() bool { return d.TS != 0 }
-
 // ban is a ban in force, as in the answer to an acquire.
 type ban struct {
 	Rule, Key string
@@ -146,7 +143,8 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 			decisions = []decision{answer.decision}
 		}
 		verdict := s.describeVerdict(answer.decision, body)
-		if !answer.Allowed && slices.ContainsFunc(decisions, decision.isCounted) {
+		isCounted := func(d decision) bool { return d.TS != 0 }
+		if !answer.Allowed && slices.ContainsFunc(decisions, isCounted) {
 			verdict += "; the events were counted"
 		}
 		fmt.Fprintf(s.Stdout, "%s (%s)\n", verdict, answer.origin)
@@ -156,7 +154,8 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 		s.printNear(answer.Near)
 		s.printBans(answer.Bans)
 		if answer.Hold != "" {
-			fmt.Fprint(s.Stdout, describeHold(answer.Hold, answer.Until))
+			fmt.Fprintf(s.Stdout, "hold %s until %s\n", answer.Hold,
+				time.UnixMilli(answer.Until).UTC().Format(time.RFC3339))
 		}
 	}
 	if !answer.Allowed {
@@ -350,8 +349,4 @@ func holdsSpec() spec {
 			})
 		},
 	}
-}
-
-func describeHold(id string, until int64) string {
-	return fmt.Sprintf("hold %s until %s\n", id, time.UnixMilli(until).UTC().Format(time.RFC3339))
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -247,12 +248,15 @@ func resolveAliases(n *yaml.Node) *yaml.Node {
 const hidden = "***"
 
 func maskSecrets(s setting, v value) value {
-	switch {
+	switch u, err := url.Parse(v.text); {
 	case s.name == "redis":
 		v.text = redisurl.Mask(v.text)
 	case v.text == "":
 	case s.name == notifyURL:
-		v.text = maskURL(v.text)
+		v.text = hidden
+		if err == nil {
+			v.text = u.Scheme + "://" + u.Host + "/" + hidden
+		}
 	case s.name == "cluster-secret" || s.name == "admin-token":
 		v.text = hidden
 	}

@@ -79,15 +79,6 @@ func serverSettings(s *Server) []setting {
 	}
 }
 
-// checkConnections refuses a bound for one address that exceeds the bound for all.
-func (s *Server) checkConnections() error {
-	if most := s.MaxConnections; most > 0 && s.MaxConnectionsPerAddress > most {
-		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections "+
-			"allows, %d", s.MaxConnectionsPerAddress, most)
-	}
-	return nil
-}
-
 // Cluster holds the settings that make a server a node of a cluster, which it is if Gossip is set.
 type Cluster struct {
 	Gossip, GossipAdvertise, Advertise, Peer string
@@ -117,7 +108,7 @@ func clusterSettings(c *Cluster) []setting {
 			set:  setChecked(&c.Peer, checkOptionalAddress)},
 		{name: "join", arg: "HOST:PORT,...",
 			help: "gossip addresses of all nodes; this node may be among them",
-			set:  setParsed(&c.Join, parseAddresses)},
+			set:  setList(&c.Join, func(a string) (string, error) { return a, checkAddress(a) })},
 		{name: "cluster-secret", arg: "TEXT",
 			help: "encrypts and authenticates all messages between nodes; required unless gossip " +
 				"and HTTP API can only be reached from this machine",
@@ -132,19 +123,6 @@ func clusterSettings(c *Cluster) []setting {
 			set: setParsed(&c.HotRate, parseIntegerWithin(0, math.MaxInt,
 				"a number of operations a second, 0 or more"))},
 	}
-}
-
-func parseAddresses(text string) (addresses []string, err error) {
-	for _, address := range strings.Split(text, ",") {
-		if address = strings.TrimSpace(address); address == "" {
-			continue
-		}
-		if err := checkAddress(address); err != nil {
-			return nil, err
-		}
-		addresses = append(addresses, address)
-	}
-	return addresses, nil
 }
 
 const leastSecret = 16
@@ -206,11 +184,11 @@ func accessSettings(a *Access) []setting {
 			help: "names under which this server is reached; without --tokens, requests for any " +
 				"other name are refused on loopback, and wherever this is set (web pages " +
 				"might send them)",
-			set: setParsed(&a.Hosts, parseHosts)},
+			set: setList(&a.Hosts, parseHost)},
 		{name: "trusted-proxies", arg: "CIDR,...",
 			help: "networks of the proxies whose X-Forwarded-For is believed, for the client's " +
 				"address in /v1/forward-auth",
-			set: setParsed(&a.TrustedProxies, parseNetworks)},
+			set: setList(&a.TrustedProxies, parseNetwork)},
 		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, changes of " +
 			"the rules and backtests, in place of --listen, and metrics and profiles besides " +
 			"(/debug/pprof/)",
@@ -234,41 +212,29 @@ func accessSettings(a *Access) []setting {
 // mapped is the number of bits before the IPv4 part of an address such as ::ffff:10.0.0.1.
 const mapped = 96
 
-func parseHosts(text string) (hosts []string, err error) {
-	for _, name := range strings.Split(text, ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			continue
-		}
-		if strings.ContainsAny(name, ":/ ") {
-			return nil, fmt.Errorf("%q is not a host name (it has no port)", name)
-		}
-		hosts = append(hosts, name)
+func parseHost(name string) (string, error) {
+	if strings.ContainsAny(name, ":/ ") {
+		return "", fmt.Errorf("%q is not a host name (it has no port)", name)
 	}
-	return hosts, nil
+	return name, nil
 }
 
-// parseNetworks reads networks; an address is a network of one. IPv4 written as IPv6 counts as
+// parseNetwork reads a network; an address is a network of one. IPv4 written as IPv6 counts as
 // IPv4, as it does in the addresses of clients.
-func parseNetworks(text string) (networks []netip.Prefix, err error) {
-	for _, part := range strings.Split(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		network, err := netip.ParsePrefix(part)
+func parseNetwork(text string) (netip.Prefix, error) {
+	network, err := netip.ParsePrefix(text)
+	if err != nil {
+		address, err := netip.ParseAddr(text)
 		if err != nil {
-			address, err := netip.ParseAddr(part)
-			if err != nil {
-				return nil, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", part)
-			}
-			network = netip.PrefixFrom(address, address.BitLen())
+			return network, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", text)
 		}
-		if address := network.Addr(); address.Is4In6() {
-			if network.Bits() < mapped {
-				return nil, fmt.Errorf("%q is neither a network of IPv4 nor one of IPv6", part)
-			}
-			network = netip.PrefixFrom(address.Unmap(), network.Bits()-mapped)
-		}
-		networks = append(networks, network.Masked())
+		network = netip.PrefixFrom(address, address.BitLen())
 	}
-	return networks, nil
+	if address := network.Addr(); address.Is4In6() {
+		if network.Bits() < mapped {
+			return network, fmt.Errorf("%q is neither a network of IPv4 nor one of IPv6", text)
+		}
+		network = netip.PrefixFrom(address.Unmap(), network.Bits()-mapped)
+	}
+	return network.Masked(), nil
 }

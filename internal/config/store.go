@@ -115,48 +115,24 @@ func countingSettings(s *Store) []setting {
 
 // checkStore checks the settings of Redis and of counting.
 func (s *Store) checkStore() error {
-	if s.RedisPasswordFile != "" && s.Redis == "" {
-		return errors.New("--redis-password-file: needs --redis")
-	}
-	if s.Redis == "" && s.Ack != "memory" {
-		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
-	}
-	if s.Mode == "redis" && s.Redis == "" {
-		return errors.New("--mode: redis needs --redis to say where it is")
-	}
-	if err := s.checkRedisOptional(); err != nil {
-		return err
-	}
-	if (s.RedisTLSCert == "") != (s.RedisTLSKey == "") {
-		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
-	}
 	withTLS := s.RedisTLSCA != "" || s.RedisTLSCert != ""
-	if to, err := redisurl.Parse(s.Redis); withTLS && (err != nil || !to.TLS) {
+	to, err := redisurl.Parse(s.Redis)
+	switch {
+	case s.RedisPasswordFile != "" && s.Redis == "":
+		return errors.New("--redis-password-file: needs --redis")
+	case s.Redis == "" && s.Ack != "memory":
+		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
+	case s.Mode == "redis" && s.Redis == "":
+		return errors.New("--mode: redis needs --redis to say where it is")
+	case s.RedisOptional && (s.Redis == "" || s.Mode == "redis"):
+		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
+	case s.RedisOptional && s.HashSeed == nil:
+		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
+	case (s.RedisTLSCert == "") != (s.RedisTLSKey == ""):
+		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
+	case withTLS && (err != nil || !to.TLS):
 		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis " +
 			"URL with TLS, such as rediss://host:6379")
-	}
-	return nil
-}
-
-// checkRedisOptional checks that a server which may start without Redis is configured with all that
-// it would otherwise read from Redis.
-func (s *Store) checkRedisOptional() error {
-	switch {
-	case !s.RedisOptional:
-		return nil
-	case s.Redis == "" || s.Mode == "redis":
-		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
-	case s.HashSeed == nil:
-		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
-	}
-	return nil
-}
-
-// checkLag refuses a bound so short that counts exceed it merely by waiting for the next flush.
-func (s *Store) checkLag() error {
-	if s.MaxLag > 0 && s.MaxLag < 2*s.FlushInterval {
-		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", s.MaxLag,
-			s.FlushInterval)
 	}
 	return nil
 }

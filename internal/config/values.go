@@ -46,6 +46,23 @@ func parseIntegerWithin(least, most int, want string) func(text string) (int, er
 	}
 }
 
+// setList returns a setter that parses the items of a list with commas between them.
+func setList[T any](to *[]T, parse func(string) (T, error)) func(string) error {
+	return setParsed(to, func(text string) (list []T, err error) {
+		for part := range strings.SplitSeq(text, ",") {
+			if part = strings.TrimSpace(part); part == "" {
+				continue
+			}
+			item, err := parse(part)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, item)
+		}
+		return list, nil
+	})
+}
+
 func parseSeed(text string) (*uint64, error) {
 	if text == "" {
 		return nil, nil
@@ -176,8 +193,19 @@ func sizeUnit(text string) (float64, bool) {
 
 // check checks that the values are consistent, once each value is valid by itself.
 func (c *Config) check() error {
-	return cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(), c.checkLag(),
-		c.checkConnections(), c.checkStore())
+	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess()); err != nil {
+		return err
+	}
+	// Counts would exceed such a lag merely by waiting for the next flush.
+	if c.MaxLag > 0 && c.MaxLag < 2*c.FlushInterval {
+		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", c.MaxLag,
+			c.FlushInterval)
+	}
+	if most := c.MaxConnections; most > 0 && c.MaxConnectionsPerAddress > most {
+		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections "+
+			"allows, %d", c.MaxConnectionsPerAddress, most)
+	}
+	return c.checkStore()
 }
 
 // checkListeners refuses two listeners at one address. Otherwise the second one would fail with an

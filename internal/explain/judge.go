@@ -212,7 +212,8 @@ func (j *judging) verdict(ctx context.Context, r *twotier.Rule,
 		if err != nil {
 			return one, err
 		}
-		j.addSource(judged)
+		j.answer.Source = string(judged.Source)
+		j.answer.Degraded = j.answer.Degraded || judged.Degraded
 		j.addBans(&one, judged)
 		one.Passes = judged.Allowed
 		if one.Never = judged.RetryAfter < 0; judged.RetryAfter > 0 {
@@ -225,12 +226,6 @@ func (j *judging) verdict(ctx context.Context, r *twotier.Rule,
 		return one, j.addValues(ctx, &one, r)
 	}
 	return one, nil
-}
-
-// addSource adds where the answer came from.
-func (j *judging) addSource(res *twotier.Result) {
-	j.answer.Source = string(res.Source)
-	j.answer.Degraded = j.answer.Degraded || res.Degraded
 }
 
 func (j *judging) addBans(one *Rule, judged *twotier.Result) {
@@ -331,9 +326,7 @@ func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) err
 		}
 		return err
 	}
-	if j.answer.Source == "" {
-		j.answer.Source = string(res.Source)
-	}
+	j.answer.Source = cmp.Or(j.answer.Source, string(res.Source))
 	j.answer.Degraded = j.answer.Degraded || res.Degraded
 	passes := true
 	var counted []twotier.LimitResult
@@ -376,8 +369,6 @@ func (j *judging) addHolds(ctx context.Context) error {
 	if open.Open > 0 {
 		j.answer.Holds = append(j.answer.Holds, Holds{Open: open.Open, NextEnd: open.NextEnd})
 	}
-	if j.answer.Source == "" {
-		j.answer.Source = string(open.Source)
-	}
+	j.answer.Source = cmp.Or(j.answer.Source, string(open.Source))
 	return nil
 }

@@ -241,8 +241,7 @@ func firstAt(events []Event, ts int64) int {
 func newest(events []Event, n int64) []Event {
 	for i, e := range events {
 		if e.N > n {
-			rest := append([]Event{{e.TS, e.N - n}}, events[i+1:]...)
-			return rest
+			return append([]Event{{e.TS, e.N - n}}, events[i+1:]...)
 		}
 		n -= e.N
 	}

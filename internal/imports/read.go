@@ -47,13 +47,9 @@ func (s *Source) read(ctx context.Context, found []string) (list []Content, err 
 // isFatal reports whether an error ends an import: it is not about one key.
 func isFatal(ctx context.Context, err error) bool {
 	var answer redis.Error
-	return err != nil && (ctx.Err() != nil || !errors.As(err, &answer) && isFromNetwork(err))
-}
-
-// isFromNetwork reports whether an error is about a connection.
-func isFromNetwork(err error) bool {
-	var own *contentError
-	return !errors.As(err, &own)
+	var content *contentError
+	return err != nil && (ctx.Err() != nil ||
+		!errors.As(err, &answer) && !errors.As(err, &content))
 }
 
 // contentError is an error about the content of a key.

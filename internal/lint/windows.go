@@ -184,17 +184,12 @@ func lintCoarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning
 		width := oldestBucketWidth(ladders.Of(l.Namespace), l.Longest())
 		list = append(list, warning.Warning{Code: warning.CoarseWindow, At: l.At,
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
-				"too long, so steady traffic above %s of the limit is refused in part",
-				formatLimit(l.RuleLimit),
-				twotier.FormatMillis(width), steadyShare(l.Longest(), width)),
+				"too long, so steady traffic above %d %% of the limit is refused in part",
+				formatLimit(l.RuleLimit), twotier.FormatMillis(width),
+				100*l.Longest()/(l.Longest()+width)),
 			Instead: remedy(ladders, l, width)})
 	}
 	return list
-}
-
-// steadyShare returns the part of a limit above which steady traffic is refused.
-func steadyShare(window, width int64) string {
-	return fmt.Sprintf("%d %%", 100*window/(window+width))
 }
 
 // remedy returns the settings or the window to use in place of a coarse one.
@@ -218,10 +213,9 @@ func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 // widths are readable bucket widths, widest first.
 var widths = [...]time.Duration{24 * time.Hour, 12 * time.Hour, 6 * time.Hour, 2 * time.Hour,
 	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute,
-	2 * time.Minute,
-	time.Minute, 30 * time.Second, 15 * time.Second, 10 * time.Second, 5 * time.Second,
-	2 * time.Second, time.Second, 500 * time.Millisecond, 200 * time.Millisecond,
-	100 * time.Millisecond, 50 * time.Millisecond}
+	2 * time.Minute, time.Minute, 30 * time.Second, 15 * time.Second, 10 * time.Second,
+	5 * time.Second, 2 * time.Second, time.Second, 500 * time.Millisecond,
+	200 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond}
 
 // finerLadder returns a ladder with one more level that gives the window ten buckets or more, or
 // nil if there can be none. It leaves out the levels that the new one covers.

@@ -127,7 +127,7 @@ func (r *reader) failWithoutLimit(field *strictyaml.Node, name string) {
 
 func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {
 	made := &d.made
-	star := d.entry.hasStar()
+	star := strings.Contains(d.entry.Key+d.entry.Value, "*")
 	if d.share {
 		made.shared = cmp.Or(d.entry.Value, "*")
 	}

@@ -197,11 +197,6 @@ func matchesParts(parts []string, text string) bool {
 	return strings.HasSuffix(rest, parts[last])
 }
 
-// hasStar reports whether an entry of a document has a star.
-func (e Entry) hasStar() bool {
-	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
-}
-
 // HasDeadStar reports whether the descriptor has a star that probably matches nothing: without a
 // value, the text behind the last star of a key is compared with the end of a request's value.
 func (d *PlacedDescriptor) HasDeadStar() bool {

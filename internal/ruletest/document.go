@@ -90,11 +90,9 @@ func (r *reader) readFile(top *strictyaml.Node) {
 	}
 }
 
-// defaultStart is the time at which a test starts that names none: a Thursday, at midnight.
-func defaultStart() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-
 func (r *reader) readTest(item *strictyaml.Node) test {
-	t := test{start: defaultStart().UnixMilli()}
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // a Thursday, unless the test names one
+	t := test{start: start.UnixMilli()}
 	r.now, r.held = 0, map[string]bool{}
 	steps := strictyaml.Mapping{Name: "a test", Example: "name: three attempts",
 		Valid: "a test has name, start and steps", Fields: strictyaml.Fields{
@@ -262,17 +260,19 @@ func (w *expectation) isMet(o *outcome) bool {
 
 // covers reports whether each wanted name stands for some limits, and each limit has one.
 func covers(wanted, have []string) bool {
+	matched := map[string]bool{}
 	for _, name := range wanted {
-		if !slices.ContainsFunc(have, func(l string) bool { return stands(name, l) }) {
+		found := false
+		for _, l := range have {
+			if stands(name, l) {
+				found, matched[l] = true, true
+			}
+		}
+		if !found {
 			return false
 		}
 	}
-	for _, l := range have {
-		if !slices.ContainsFunc(wanted, func(name string) bool { return stands(name, l) }) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(have, func(l string) bool { return !matched[l] })
 }
 
 // stands reports whether a name stands for a limit such as login/1m: its own name, or the name of

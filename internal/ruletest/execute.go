@@ -210,7 +210,8 @@ func (e *engine) renew(ctx context.Context, s *step) (*outcome, *request.Failure
 		return nil, f
 	}
 	e.ids[s.renew] = renewed.ID
-	if i := e.deadlineOf(id); i >= 0 {
+	i := slices.IndexFunc(e.deadlines, func(d deadline) bool { return d.id == id })
+	if i >= 0 { // it is to be released
 		e.deadlines = slices.Delete(e.deadlines, i, i+1)
 		e.addDeadline(renewed.ID, renewed.Until)
 	}
@@ -219,23 +220,16 @@ func (e *engine) renew(ctx context.Context, s *step) (*outcome, *request.Failure
 
 // askDomain asks as Envoy does.
 func (e *engine) askDomain(ctx context.Context, s *step) (*outcome, error) {
-	type pair struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-	}
 	type descriptor struct {
-		Entries []pair `json:"entries"`
-		Hits    *int64 `json:"hitsAddend,omitempty"`
+		Entries []entry `json:"entries"`
+		Hits    *int64  `json:"hitsAddend,omitempty"`
 	}
 	question := struct {
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
 	}{Domain: s.domain}
 	for _, entries := range s.entries {
-		var d descriptor
-		for _, p := range entries {
-			d.Entries = append(d.Entries, pair{p.key, p.value})
-		}
+		d := descriptor{Entries: entries}
 		if s.checks[0].hasN {
 			d.Hits = &s.checks[0].n
 		}

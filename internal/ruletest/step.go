@@ -44,7 +44,10 @@ type check struct {
 }
 
 // entry is a pair of a descriptor.
-type entry struct{ key, value string }
+type entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
 
 func (r *reader) readStep(item *strictyaml.Node) step {
 	s := step{at: r.Position(item), after: -1, times: 1}
@@ -231,7 +234,7 @@ func (s *step) request() string {
 		for _, entries := range s.entries {
 			var pairs []string
 			for _, e := range entries {
-				pairs = append(pairs, e.key+"="+e.value)
+				pairs = append(pairs, e.Key+"="+e.Value)
 			}
 			all = append(all, strings.Join(pairs, "|"))
 		}
@@ -272,11 +275,10 @@ func countOf(n int, noun string) string {
 // checkNames checks that a hold that a step names was made before, and remembers the one that it
 // makes.
 func (r *reader) checkNames(s *step, item *strictyaml.Node, has map[string]*strictyaml.Node) {
-	if has["settle"] != nil && !r.held[s.settle] {
-		r.Fail(item, "settle: no step before has hold and as: %s", s.settle)
-	}
-	if has["renew"] != nil && !r.held[s.renew] {
-		r.Fail(item, "renew: no step before has hold and as: %s", s.renew)
+	for _, by := range [][2]string{{"settle", s.settle}, {"renew", s.renew}} {
+		if has[by[0]] != nil && !r.held[by[1]] {
+			r.Fail(item, "%s: no step before has hold and as: %s", by[0], by[1])
+		}
 	}
 	if s.as != "" {
 		r.held[s.as] = true
