@@ -366,7 +366,7 @@ func TestWrongUsage(t *testing.T) {
 		{"top --window ", "--window"},
 		{"top --by name", `--by: "name" is none of count, refused, shadow and concurrent`},
 		{"top --by concurrent --prefix a", "--prefix: --by concurrent lists all keys"},
-		{"top --by concurrent --window 1m", "--window: --by concurrent lists what is open now"},
+		{"top --by concurrent --window 1m", "--window: --by concurrent lists the holds that are open now"},
 		{"cluster x", "unexpected argument"},
 		{"mode fast", `"fast" is neither two-tier nor redis`},
 		{"mode redis now", `unexpected argument "now"`},

@@ -260,8 +260,8 @@ func (s *session) showBans(ctx context.Context, query url.Values) error {
 func unbanSpec() spec {
 	return spec{
 		name: "unban", args: "KEY --rule login [flags]", summary: "lift the ban of a key",
-		details: "Ends the ban of a key by a rule on every node. What is counted of it stays, " +
-			"so the rule bans it again if it is still over a limit; twotier reset forgets that.",
+		details: "Ends the ban of a key by a rule on every node. Its counts stay, so the " +
+			"rule bans it again if it is still over a limit; twotier reset forgets them.",
 		examples: "twotier unban alice --rule login",
 		bind: func(fs *pflag.FlagSet) runner {
 			rule := fs.String("rule", "", "`NAME` of the rule that bans the key")
@@ -294,8 +294,8 @@ func modeSpec() spec {
 		summary: "show how the cluster counts, or change it while it runs",
 		details: "two-tier: memory answers, Redis remembers. redis: one script in Redis per " +
 			"request. Without an argument it shows the current mode. A change applies to all " +
-			"nodes and loses no count: requests wait until every node has flushed what it " +
-			"counted to Redis. If a node can't, nothing changes. It takes the --admin-token of " +
+			"nodes and loses no count: requests wait until every node has flushed its " +
+			"counts to Redis. If a node can't, nothing changes. It takes the --admin-token of " +
 			"the servers, or a token with the role admin. Where they have --admin, name that " +
 			"address: --server http://127.0.0.1:8090.",
 		examples: "twotier mode\n" +

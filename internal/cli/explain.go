@@ -132,7 +132,7 @@ func causeOf(r *refusallog.Refusal) string {
 	return text
 }
 
-// verdict describes what a rule does with one more event.
+// verdict describes the verdict of a rule on one more event.
 func (a *explanation) verdict(r *explain.Rule) string {
 	switch {
 	case r.Error != "":

@@ -64,12 +64,12 @@ func (f *importFlags) addFlags(fs *pflag.FlagSet) {
 func importSpec() spec {
 	return spec{
 		name: "import", args: "--from URL --pattern TEXT [flags]",
-		summary: "count what another limiter has in Redis",
+		summary: "count the events that another limiter has in Redis",
 		details: "Reads the state of a limiter from Redis and counts its events at their own " +
 			"times: sorted sets and lists of times, hashes of sub-windows, fixed and weighted " +
 			"windows in strings, redis-cell and redis_rate. It only reads from Redis. Each " +
 			"event is counted once: to repeat an import, also one that was killed, adds only " +
-			"what is new.\n\n" +
+			"new events.\n\n" +
 			"Exit status: 0 done, 1 some keys could not be imported, or nothing could be " +
 			"counted, or no answer, 2 wrong usage.",
 		examples: "twotier import --from redis://10.0.0.5 --pattern 'rl:{key}' --dry-run\n" +
@@ -250,7 +250,7 @@ func checkCounted(r *imports.Report) error {
 // namespace returns the namespace that counts the events.
 func (f *importFlags) namespace() string { return cmp.Or(f.ns, config.DefaultNamespace) }
 
-// warnings returns what is probably not meant. judged are the namespaces with rules.
+// warnings lists probable mistakes in the flags. judged are the namespaces with rules.
 func (f *importFlags) warnings(from, to *imports.Pattern, judged []string) (list []string) {
 	if name := from.Merges(to); name != "" {
 		list = append(list, fmt.Sprintf("--as has no {%s}: keys that differ only there become one",
@@ -267,7 +267,7 @@ func (f *importFlags) warnings(from, to *imports.Pattern, judged []string) (list
 	return list
 }
 
-// contentWarnings returns what is probably not meant in the content of the keys.
+// contentWarnings lists probable mistakes that show in the content of the keys.
 func contentWarnings(r *imports.Report) (list []string) {
 	if r.Held > 0 {
 		list = append(list, fmt.Sprintf("the keys of %s live longer than --window: these count "+

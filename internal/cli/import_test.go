@@ -77,7 +77,7 @@ func TestProgressBar(t *testing.T) {
 	}
 }
 
-// TestImportReport describes what an import has left out.
+// TestImportReport describes the events that an import has left out.
 func TestImportReport(t *testing.T) {
 	r := &imports.Report{Keys: 3, Counted: 7, TooOld: 1, Meanwhile: 5, Later: 2, Ahead: 3,
 		Unreadable: 4, Example: `"k": field "x"`,

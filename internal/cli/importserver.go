@@ -75,7 +75,7 @@ func (s *importServer) Span(ctx context.Context, ns string) (span int64, err err
 		return err != nil
 	})
 	if err == nil && n == 0 {
-		err = ask(1) // it says why nothing fits
+		err = ask(1) // its error has the reason
 	}
 	return int64(n), err
 }
@@ -271,7 +271,7 @@ func describeImport(r *imports.Report, f *importFlags, warnings []string) string
 	return b.String()
 }
 
-// describeLeftOut describes what an import has left out, and what it lacks.
+// describeLeftOut describes the events that an import has left out or lost.
 func describeLeftOut(b *strings.Builder, r *imports.Report) {
 	for _, left := range []struct {
 		n   int64

@@ -71,9 +71,9 @@ func topSpec() spec {
 	return spec{
 		name: "top", args: "[-n 20] [--window 1m] [--watch] [flags]",
 		summary: "list the busiest keys, or the most refused",
-		details: "The keys of all nodes by events or, with --by refused, by what was refused, or " +
-			"with --by shadow by what rules in shadow would have refused. --by concurrent lists " +
-			"the keys with the most holds that are open now.",
+		details: "The keys of all nodes by events or, with --by refused, by refusals, or with --by " +
+			"shadow by refusals of rules in shadow. --by concurrent lists the keys with the " +
+			"most holds that are open now.",
 		examples: "twotier top\ntwotier top --watch --by refused\n" +
 			"twotier top --by concurrent\ntwotier top --prefix user: --by refused\n" +
 			"twotier top -n 5 --window 1h --json",
@@ -101,7 +101,7 @@ func topSpec() spec {
 						return usagef("--prefix: --by concurrent lists all keys")
 					}
 					if fs.Changed("window") {
-						return usagef("--window: --by concurrent lists what is open now")
+						return usagef("--window: --by concurrent lists the holds that are open now")
 					}
 					query.Del("window")
 					query.Set("by", *by)

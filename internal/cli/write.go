@@ -79,9 +79,9 @@ func acquireSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			body := newWriteBody(fs)
 			fs.StringVar(&body.Hold, "hold", "",
-				"`DURATION` in which twotier settle can correct what is counted, up to 24h")
+				"`DURATION` in which twotier settle can correct the counts, up to 24h")
 			fs.StringVar(&body.OnExpiry, "on-expiry", "",
-				"keep (the default) or release what a hold counted that nobody has settled")
+				"keep (the default) or release the counts of a hold that nobody has settled")
 			concurrent := fs.Int64("concurrent", 0,
 				"`NUMBER` of holds of a key that may be open at the same time")
 			rulesVar(fs, &body.Rules, "`NAME` of a rule of the server; may be repeated")
@@ -240,9 +240,9 @@ func resetSpec() spec {
 
 func settleSpec() spec {
 	return spec{
-		name: "settle", args: "ID NUMBER", summary: "correct what a hold has counted",
-		details: "Makes what a hold has counted of each of its keys NUMBER events, at the time " +
-			"of the hold, even if they exceed a limit, and up to ten minutes after its end. 0 " +
+		name: "settle", args: "ID NUMBER", summary: "correct the counts of a hold",
+		details: "Makes the count of a hold NUMBER events for each of its keys, at the time of the " +
+			"hold, even if they exceed a limit, and up to ten minutes after its end. 0 " +
 			"releases the hold. To settle again changes nothing.",
 		examples: "twotier acquire team:7 -n 800 --limit 1000/1m --hold 90s\n" +
 			"twotier settle \"$id\" 1234",
