@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,9 +100,7 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 	first := startServe(t, t.Context(), "--node", "first", "--redis", redis.URL())
 	fetch(t, "POST", first.url+"/v1/add", `{"key":"k","n":3,"ack":"redis"}`)
 	seed, err := redis.Do("HGET", "tt:meta", "hash-seed").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	redis.Kill()
 	knows := startServe(t, t.Context(), "--node", "knows", "--redis", redis.URL(),
 		"--hash-seed", seed)
@@ -190,13 +187,9 @@ func TestNodesWithOtherHashTags(t *testing.T) {
 	digest := func(text string) uint64 {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "twotier.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, path, text)
 		cfg, err := config.Parse([]string{"--config", path}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return dataDigest(placement(cfg), cfg.RedisPrefix)
 	}
 	tagged := digest("namespaces: {sms: {hash-tags: true}, login: {}}")

@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/version"
 )
@@ -56,9 +57,7 @@ func startDemo(t *testing.T) []*server {
 			t.Error(err)
 		}
 	})
-	if err := d.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.open(t.Context()))
 	nodes := d.nodes
 	eventually(t, "every node owns what is its", patience, func() bool {
 		return !slices.ContainsFunc(nodes, func(s *server) bool {
@@ -132,9 +131,7 @@ func TestFiguresOfACluster(t *testing.T) {
 // TestSuspect checks the view of the cluster when a node stops answering without leaving.
 func TestSuspect(t *testing.T) {
 	nodes := startDemo(t)
-	if err := nodes[1].http.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nodes[1].http.Close(t.Context()))
 	eventually(t, "b is suspect", patience, func() bool {
 		for k := range 20 { // these are counted even so
 			fetch(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/demo"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -54,15 +55,11 @@ func fetch(t *testing.T, method, address, body string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address,
 		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Close = true
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -252,9 +249,7 @@ func isRefused(url string) bool {
 // progress asks a node how far the story is.
 func (d *tour) progress(url string) (p demo.Progress) {
 	d.t.Helper()
-	if err := json.Unmarshal([]byte(fetch(d.t, "GET", url+"/v1/demo", "")), &p); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Succeed(d.t, json.Unmarshal([]byte(fetch(d.t, "GET", url+"/v1/demo", "")), &p))
 	return p
 }
 
@@ -338,18 +333,14 @@ func steer(t *testing.T, url, token, play string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/demo",
 		strings.NewReader(fmt.Sprintf(`{"play":%q}`, play)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Close = true
 	request.Header.Set("Content-Type", "application/json")
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = response.Body.Close() // only the status counts
 	return response.StatusCode
 }

@@ -17,6 +17,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestGRPCConnectionsAge: a client that goes on asking is moved to another connection, and notices
@@ -28,9 +29,7 @@ func TestGRPCConnectionsAge(t *testing.T) {
 	decode(t, s.out.String(), &ready)
 	conn, err := grpc.NewClient(ready.GRPC,
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	used := map[string]bool{}
 	eventually(t, "another connection", patience, func() bool {
@@ -51,9 +50,7 @@ func TestCgroupMemory(t *testing.T) {
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	t.Setenv("GOMEMLIMIT", "")
 	cfg, err := config.Parse([]string{"--max-memory", "64MiB"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	resident := maxResident(cfg.Store)
 	for name, test := range map[string]struct {
 		cgroup memlimit.Provider
@@ -86,13 +83,9 @@ func failingCgroup(err error) memlimit.Provider {
 // TestBoundsOfConnections checks the limits that come from memory, RLIMIT_NOFILE and the flags.
 func TestBoundsOfConnections(t *testing.T) {
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
 	small, err := config.Parse([]string{"--max-memory", "64MiB"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	web, err := newLimits(small, nil, nil)
 	if err != nil || web.MaxConns < 100 ||
 		web.MaxConns > httpapi.Defaults().ConnsFor(web.MaxMemory, false) {
@@ -139,9 +132,7 @@ func TestHeapIsLimited(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	cfg, err := config.Parse([]string{"--max-memory", "64MiB"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Setenv("GOMEMLIMIT", "1GiB")
 	limitHeap(cfg.Store, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
 	if now := debug.SetMemoryLimit(-1); now != before {

@@ -75,15 +75,11 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			direct := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			defer direct.Close()
 			if tt.meta != nil {
-				if err := direct.HSet(t.Context(), "tt:meta", tt.meta...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, direct.HSet(t.Context(), "tt:meta", tt.meta...).Err())
 			}
 			if tt.acl != "" {
-				if err := direct.Do(t.Context(), "ACL", "SETUSER", "default",
-					tt.acl).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, direct.Do(t.Context(), "ACL", "SETUSER", "default",
+					tt.acl).Err())
 			}
 			before := keysOf(t, direct)
 			status, about := diagnose(t, append(tt.args, "--redis", server.URL())...)
@@ -108,9 +104,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 func keysOf(t *testing.T, c *redis.Client) string {
 	t.Helper()
 	keys, err := c.Keys(context.Background(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return fmt.Sprint(keys, c.HGetAll(context.Background(), "tt:meta").Val())
 }
 

@@ -62,14 +62,10 @@ func compare(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if text != string(want) {
 		t.Errorf("help has changed; if that is meant, run go test -update. Now it is\n%s", text)
 	}
@@ -153,9 +149,7 @@ func TestExitStatus(t *testing.T) {
 // TestAddressTaken checks that the error names the flag to change.
 func TestAddressTaken(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	taken := l.Addr().String()
 	for flag, args := range map[string][]string{

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,9 +34,7 @@ func (s *shell) rules(status int, want string, args ...string) string {
 // write replaces the file.
 func (s *shell) write(text string) {
 	s.t.Helper()
-	if err := os.WriteFile(s.file, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Write(s.t, s.file, text)
 }
 
 // TestRulesFromAShell changes the rules of three nodes.

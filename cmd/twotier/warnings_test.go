@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,21 +31,15 @@ func (s *warned) send(method, path, body string, header ...string) string {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.node.url+path,
 		strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return string(text)
 }
 
@@ -81,9 +74,7 @@ func (s *warned) warns(code warning.Code, at string) {
 func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Write(t, file, text)
 	}
 	write("rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules",
@@ -137,9 +128,7 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "twotier.yaml")
 	const text = "namespaces:\n  default: {ladder: [1s x 60, 1m x 60, 15m x 96], exact: 0}\n" +
 		"  exact: {exact: 1}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, text)
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--resp",
 		"127.0.0.1:0", "--config", file)}
 	acquire := func(ns, window string) {
@@ -151,9 +140,7 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	var ready struct{ Resp string }
 	decode(t, s.node.out.String(), &ready)
 	conn, err := net.Dial("tcp", ready.Resp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	listed := func(at string) bool {
 		return strings.Contains(s.get("/v1/rules?warnings=true"), `"at":"`+at+`"`)

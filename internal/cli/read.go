@@ -71,8 +71,8 @@ func topSpec() spec {
 	return spec{
 		name: "top", args: "[-n 20] [--window 1m] [--watch] [flags]",
 		summary: "list the busiest keys, or the most refused",
-		details: "The keys of all nodes by events or, with --by refused, by refusals, or with --by " +
-			"shadow by refusals of rules in shadow. --by concurrent lists the keys with the " +
+		details: "The keys of all nodes by events or, with --by refused, by refusals, or with " +
+			"--by shadow by refusals of rules in shadow. --by concurrent lists the keys with the " +
 			"most holds that are open now.",
 		examples: "twotier top\ntwotier top --watch --by refused\n" +
 			"twotier top --by concurrent\ntwotier top --prefix user: --by refused\n" +

@@ -45,8 +45,8 @@ func rulesSpec() spec {
 			"kept. show prints it as it was written, apply replaces it with a file, diff shows " +
 			"the changes that this would make, backtest the effect of its rules, history who " +
 			"made which version when, and rollback makes an old version the next one. A file " +
-			"with a mistake is refused whole. Every node has a new version within a second. Where nodes have " +
-			"--admin, changes are made there: --server http://127.0.0.1:8090.\n\n" +
+			"with a mistake is refused whole. Every node has a new version within a second. " +
+			"Where nodes have --admin, changes are made there: --server http://127.0.0.1:8090.\n\n" +
 			"check needs no server: it prints the mistakes of a file, with line and column, and " +
 			"valid lines that probably do something else than intended. Exit status 1 if " +
 			"there is a mistake; a warning is none. A limit can only look back as far as the " +
@@ -64,7 +64,8 @@ func rulesSpec() spec {
 			"suggest prints a limit for each window that nearly all keys of a namespace, or of a " +
 			"rule in force, never reached in the last day, as rules below comments with the " +
 			"figures: the percentiles of the keys' busiest windows, and the refusals that the " +
-			"limits would have caused. It examines all keys in memory, or a uniform sample of 10000.\n\n" +
+			"limits would have caused. It examines all keys in memory, or a uniform sample of " +
+			"10000.\n\n" +
 			"apply and rollback take the --admin-token of the servers, or a token with the role " +
 			"admin.",
 		examples: "twotier rules show > rules.yaml\n" +

@@ -241,8 +241,8 @@ func resetSpec() spec {
 func settleSpec() spec {
 	return spec{
 		name: "settle", args: "ID NUMBER", summary: "correct the counts of a hold",
-		details: "Makes the count of a hold NUMBER events for each of its keys, at the time of the " +
-			"hold, even if they exceed a limit, and up to ten minutes after its end. 0 " +
+		details: "Makes the count of a hold NUMBER events for each of its keys, at the time of " +
+			"the hold, even if they exceed a limit, and up to ten minutes after its end. 0 " +
 			"releases the hold. To settle again changes nothing.",
 		examples: "twotier acquire team:7 -n 800 --limit 1000/1m --hold 90s\n" +
 			"twotier settle \"$id\" 1234",

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,9 +80,7 @@ func TestCollectorOfThePlatform(t *testing.T) {
 	const all, grpc = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
 		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
 	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(file, []byte("otlp-endpoint: http://file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, "otlp-endpoint: http://file")
 	for _, tt := range []struct {
 		args, environ  []string
 		want, complain string
@@ -140,9 +137,7 @@ func TestRulesAreAFileOrAList(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := mustParse(t, []string{"--config", list}, nil).Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, mustParse(t, []string{"--config", list}, nil).Print(&out))
 	again := mustParse(t, []string{"--config", writeFile(t, out.String())}, nil)
 	if again.RuleList == nil || again.RuleList.Content[0].Content[1].Value != "a" {
 		t.Errorf("printed and read back: %v in\n%s", again.RuleList, out.String())
@@ -322,9 +317,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		var out strings.Builder
-		if err := c.Print(&out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Print(&out))
 		again, err := config.Parse([]string{"--config", writeFile(t, out.String())}, nil)
 		if err != nil {
 			t.Fatalf("%q printed as\n%s: %v", text, out.String(), err)

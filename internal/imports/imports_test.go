@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/imports"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 )
 
@@ -19,9 +20,7 @@ var seeds = flag.Uint64("seeds", 60, "number of seeds of TestMissing to run")
 func parse(t *testing.T, text string) *imports.Pattern {
 	t.Helper()
 	p, err := imports.ParsePattern(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return p
 }
 
