@@ -42,8 +42,8 @@ func mirrorSpec() spec {
 			"The fields are those of an acquire: key, ns, n, ts, limits and rules, or checks. " +
 			"The mirror asks the server in the background. Events that the old limiter allowed " +
 			"are counted, whatever the answer is, and nothing else. GET / returns the comparison " +
-			"as JSON, and GET /text as text: how often the two agree, which keys differ, and why. " +
-			"It is also printed at the end, and its first line to stderr at intervals.\n\n" +
+			"as JSON, and GET /text as text: how often the two agree, which keys differ, and " +
+			"why. It is also printed at the end, and its first line to stderr at intervals.\n\n" +
 			"With --redis the application posts nothing: it connects to --listen-redis in " +
 			"place of the old limiter's Redis, and the mirror passes everything on unchanged " +
 			"and reads along. " +

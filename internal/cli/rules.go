@@ -46,7 +46,8 @@ func rulesSpec() spec {
 			"the changes that this would make, backtest the effect of its rules, history who " +
 			"made which version when, and rollback makes an old version the next one. A file " +
 			"with a mistake is refused whole. Every node has a new version within a second. " +
-			"Where nodes have --admin, changes are made there: --server http://127.0.0.1:8090.\n\n" +
+			"Where nodes have --admin, changes are made there: --server " +
+			"http://127.0.0.1:8090.\n\n" +
 			"check needs no server: it prints the mistakes of a file, with line and column, and " +
 			"valid lines that probably do something else than intended. Exit status 1 if " +
 			"there is a mistake; a warning is none. A limit can only look back as far as the " +
