@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -24,23 +23,14 @@ type warned struct {
 // get returns the body of an answer to a request with headers.
 func (s *warned) get(path string, header ...string) string {
 	s.t.Helper()
-	return s.send(http.MethodGet, path, "", header...)
+	_, text := call(s.t, http.MethodGet, s.node.url+path, "", header...)
+	return text
 }
 
-func (s *warned) send(method, path, body string, header ...string) string {
+func (s *warned) post(path, body string) string {
 	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), method, s.node.url+path,
-		strings.NewReader(body))
-	must.Succeed(s.t, err)
-	for i := 0; i < len(header); i += 2 {
-		request.Header.Set(header[i], header[i+1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	must.Succeed(s.t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	must.Succeed(s.t, err)
-	return string(text)
+	_, text := call(s.t, http.MethodPost, s.node.url+path, body)
+	return text
 }
 
 // warns fails the test unless a warning is in the log once, in the metric, and at /v1/rules with
@@ -73,10 +63,7 @@ func (s *warned) warns(code warning.Code, at string) {
 // windows of few buckets, rules that share counts. Each one warns in all places.
 func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write := func(text string) {
-		must.Write(t, file, text)
-	}
-	write("rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
+	must.Write(t, file, "rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules",
 		file)}
 	t.Run("a window of five buckets", func(t *testing.T) {
@@ -97,8 +84,8 @@ func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	t.Run("a domain of no rule", func(t *testing.T) {
 		s.t = t
 		for range 2 {
-			s.send(http.MethodPost, "/json", `{"domain":"webb","descriptors":[{"entries":[{"key":`+
-				`"k","value":"v"}]}]}`, "Content-Type", "application/json")
+			s.post("/json", `{"domain":"webb","descriptors":[{"entries":[{"key":`+
+				`"k","value":"v"}]}]}`)
 		}
 		s.warns(warning.UnknownDomain, "webb")
 	})
@@ -133,8 +120,8 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 		"127.0.0.1:0", "--config", file)}
 	acquire := func(ns, window string) {
 		for range 3 {
-			s.send(http.MethodPost, "/v1/acquire", `{"ns":"`+ns+`","key":"a","limits":[{"window":"`+
-				window+`","max":1}]}`, "Content-Type", "application/json")
+			s.post("/v1/acquire", `{"ns":"`+ns+`","key":"a","limits":[{"window":"`+window+
+				`","max":1}]}`)
 		}
 	}
 	var ready struct{ Resp string }
@@ -207,8 +194,7 @@ func longWindows(t *testing.T) map[string]func(window string) string {
 	}
 	send := func(path, body string) func(string) string {
 		return func(window string) string {
-			return failed(s.send(http.MethodPost, path, fmt.Sprintf(body, window), "Content-Type",
-				"application/json"), `"detail"`)
+			return failed(s.post(path, fmt.Sprintf(body, window)), `"detail"`)
 		}
 	}
 	shell := func(args string) func(string) string {
