@@ -9,25 +9,23 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
+	"path/filepath"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/roster"
+	"twotier.dev/twotier/internal/rulebook"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/strictyaml"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/ring"
 )
-
-// agreement returns the settings that the members of the cluster must have in common.
-func (s *server) agreement() ring.Agreement {
-	return ring.Agreement{
-		Partitions: s.store.place.Partitions, Seed: s.store.place.Seed,
-		Data: dataDigest(s.store.place, s.cfg.RedisPrefix),
-	}
-}
 
 // dataDigest returns a digest of the namespaces that have hash tags and of the prefix of keys in
 // Redis, on which all nodes must agree as on partitions and seed. It is 0 for the defaults.
@@ -104,7 +102,7 @@ func (s *server) ensureAgreement(ctx context.Context, store agreeingStore) error
 
 // addRoster makes the part that lists the nodes that use the same Redis. Without Redis, no other
 // process uses the same data.
-func (s *server) addRoster(opt *node.Options) {
+func (s *server) addRoster() {
 	if s.store.redis == nil {
 		return
 	}
@@ -120,7 +118,6 @@ func (s *server) addRoster(opt *node.Options) {
 			InStore: s.node.Mode() == cluster.Redis}
 	}
 	s.roster = roster.New(list)
-	opt.Roster = s.roster
 }
 
 // listedNodes keeps the entries of processes in Redis as JSON. It implements roster.Store.
@@ -159,4 +156,91 @@ func (s *server) warnOfNodes(strangers []roster.Entry) {
 				"with all nodes, one --cluster-secret, and --gossip open for TCP and UDP"}
 	}
 	s.warnings.Replace(warning.Nodes, list)
+}
+
+// addRules makes the keeper of the rules, which puts them into the book. It offers the keeper the
+// configured rules, from a list in the configuration file or from a separate file, now and whenever
+// they change.
+func (s *server) addRules() error {
+	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: &s.book,
+		Check: s.store.ladders.CheckWindows, InForce: func(doc *rules.Document) {
+			s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
+		}, Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
+	switch {
+	case s.cfg.RuleList != nil:
+		return s.addRuleList()
+	case s.cfg.Rules != "":
+		return s.addRuleFile()
+	}
+	return nil
+}
+
+// addRuleList offers the list in the configuration file, now and whenever it changes. Mistakes are
+// reported with their place in that file.
+func (s *server) addRuleList() error {
+	var offered []byte
+	offerList := func(list *strictyaml.Node) error {
+		doc, err := rules.ReadList(s.cfg.File, list)
+		if err != nil {
+			return err
+		}
+		text, err := rules.Text(list)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.cfg.File, err)
+		}
+		return s.offerRules(s.cfg.File, doc, text, &offered)
+	}
+	if err := offerList(s.cfg.RuleList); err != nil {
+		return err
+	}
+	if info, err := os.Stat(s.cfg.File); err != nil || !info.Mode().IsRegular() {
+		return err // a pipe, which can't be read again
+	}
+	return s.files.Add(reload.Source{Name: "rules in --config", Paths: []string{s.cfg.File},
+		Apply: func(contents [][]byte) error {
+			list, err := config.ReadRules(s.cfg.File, contents[0])
+			switch {
+			case err != nil:
+				return err
+			case list == nil:
+				return fmt.Errorf("%s: there is no list of rules in it any more; write rules: [] "+
+					"to have none, or restart", s.cfg.File)
+			}
+			return offerList(list)
+		}})
+}
+
+// addRuleFile offers the file of rules, now and whenever it changes.
+func (s *server) addRuleFile() error {
+	var offered []byte
+	return s.files.Add(reload.Source{Name: "--rules", Paths: []string{s.cfg.Rules},
+		Apply: func(contents [][]byte) error {
+			doc, err := rules.Read(s.cfg.Rules, contents[0])
+			if err != nil {
+				return err
+			}
+			return s.offerRules(s.cfg.Rules, doc, contents[0], &offered)
+		}})
+}
+
+// offerRules offers rules from a file, unless their text is the one that was offered last, as when
+// other settings in the file have changed, or a mistake was taken back: rules may have changed by
+// other means meanwhile.
+func (s *server) offerRules(path string, doc *rules.Document, text []byte, last *[]byte) error {
+	again := *last != nil
+	if err := s.store.ladders.CheckWindows(doc); err != nil || again && bytes.Equal(text, *last) {
+		return err
+	}
+	author := fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
+	if err := s.rules.Offer(text, author, again); err != nil {
+		return err
+	}
+	*last = text
+	return nil
+}
+
+// rulesInForce returns the version of the rules in force and its author, or 0 while it is unknown.
+func (s *server) rulesInForce() (version int64, who string) {
+	v, _, _ := s.rules.Current()
+	return v.Number, v.Who
 }

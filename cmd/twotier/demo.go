@@ -36,7 +36,6 @@ It tells a story of six chapters, here and on the page: an attacker among the
 traffic, a rule in shadow, the rule on, a ban, a node that is killed, and the
 node back with all counts. Buttons on the page repeat a chapter or go on.`
 
-// demoOptions are the flags of a demo.
 type demoOptions struct {
 	length time.Duration // 0 means until it is stopped
 	rate   int

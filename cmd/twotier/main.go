@@ -84,7 +84,10 @@ func newRoot(o cli.IO) *cobra.Command {
 	addGroup(root, "Run a server:", serveCommand(o), demoCommand(o), tokenCommand(o),
 		doctorCommand(o), storedCommand(o))
 	addGroup(root, "Ask a running server:", cli.Commands(o)...)
-	root.AddCommand(versionCommand(o))
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "print the version", Args: cli.RefuseArgs,
+		RunE: func(*cobra.Command, []string) error { return printVersion(o) },
+	})
 	cli.Prepare(root, o)
 	return root
 }
@@ -122,15 +125,9 @@ func serveCommand(o cli.IO) *cobra.Command {
 	return cmd
 }
 
-func versionCommand(o cli.IO) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "print the version", Args: cli.RefuseArgs,
-		RunE: func(*cobra.Command, []string) error { return printVersion(o) },
-	}
-}
-
 func printVersion(o cli.IO) error {
-	_, err := fmt.Fprintln(o.Stdout, versionLine())
+	_, err := fmt.Fprintf(o.Stdout, "twotier %s %s %s/%s\n", version.String(), runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
 	return err
 }
 
@@ -227,9 +224,3 @@ twotier serve --redis redis://127.0.0.1:6379 --ack redis
 twotier serve --listen :8080 --tokens tokens.conf
 TWOTIER_REDIS=rediss://me:pass@redis:6380 twotier serve --config twotier.yaml
 twotier serve --config twotier.yaml --print-config`
-
-// versionLine returns the output of the command version.
-func versionLine() string {
-	return fmt.Sprintf("twotier %s %s %s/%s", version.String(), runtime.Version(), runtime.GOOS,
-		runtime.GOARCH)
-}

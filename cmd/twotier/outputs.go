@@ -1,19 +1,32 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisionlog"
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/otlp"
+	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/version"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/internal/webhook"
+	"twotier.dev/twotier/internal/zones"
+	"twotier.dev/twotier/ring"
 )
 
 // outputTimeout is the time limit for writing the last decisions and spans.
@@ -33,19 +46,6 @@ type outlet struct {
 	patient bool
 }
 
-// addOutput adds an output and its metrics.
-func (s *server) addOutput(web *httpapi.Options, o outlet) {
-	web.Collectors = append(web.Collectors, o.queue)
-	s.outputs = append(s.outputs, o)
-}
-
-// openOutputs starts the outputs.
-func (s *server) openOutputs() {
-	for _, o := range s.outputs {
-		o.queue.Open()
-	}
-}
-
 // closeOutputs ends the outputs. A patient one has until ctx ends.
 func (s *server) closeOutputs(ctx context.Context) {
 	for _, o := range s.outputs {
@@ -62,7 +62,7 @@ func (s *server) closeOutputs(ctx context.Context) {
 }
 
 // addDecisions makes the log of decisions, if configured.
-func (s *server) addDecisions(web *httpapi.Options, opt *node.Options, stdout io.Writer) error {
+func (s *server) addDecisions(stdout io.Writer) error {
 	if s.cfg.Decisions == "" {
 		return nil
 	}
@@ -75,13 +75,14 @@ func (s *server) addDecisions(web *httpapi.Options, opt *node.Options, stdout io
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, outlet{queue: lines, reopen: lines.Reopen, lost: "not everything was written"})
-	opt.Sinks = append(opt.Sinks, lines)
+	s.outputs = append(s.outputs,
+		outlet{queue: lines, reopen: lines.Reopen, lost: "not everything was written"})
+	s.sinks = append(s.sinks, lines)
 	return nil
 }
 
 // addNotifier makes the notifier of warnings, if configured.
-func (s *server) addNotifier(web *httpapi.Options, opt *node.Options) error {
+func (s *server) addNotifier() error {
 	if s.cfg.NotifyURL == "" {
 		return nil
 	}
@@ -90,14 +91,14 @@ func (s *server) addNotifier(web *httpapi.Options, opt *node.Options) error {
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, outlet{queue: notifier, lost: "not every notification was sent",
-		patient: true})
-	opt.Sinks = append(opt.Sinks, notifier)
+	s.outputs = append(s.outputs,
+		outlet{queue: notifier, lost: "not every notification was sent", patient: true})
+	s.sinks = append(s.sinks, notifier)
 	return nil
 }
 
 // addSpans makes the exporter of spans, if configured.
-func (s *server) addSpans(ctx context.Context, web *httpapi.Options) error {
+func (s *server) addSpans(ctx context.Context) error {
 	if s.cfg.OTLPIgnored != nil {
 		s.log.Warn("the environment names a collector that can't be used: it gets no spans",
 			"error", s.cfg.OTLPIgnored)
@@ -110,7 +111,105 @@ func (s *server) addSpans(ctx context.Context, web *httpapi.Options) error {
 	if err != nil {
 		return err
 	}
-	s.addOutput(web, outlet{queue: spans, lost: "not every span was sent"})
-	web.Tracer = spans
+	s.outputs = append(s.outputs, outlet{queue: spans, lost: "not every span was sent"})
+	s.tracer = spans
 	return nil
+}
+
+// warnOfZones replaces the warnings about members whose time-zone data is another release.
+func (s *server) warnOfZones() {
+	s.zonesMu.Lock() // so that the last table decides
+	defer s.zonesMu.Unlock()
+	t := s.ring.Table()
+	members := make([]ring.Member, t.Len())
+	for i := range members {
+		members[i] = *t.Member(i)
+	}
+	s.warnings.Replace(warning.Members, lintZones(zones.Version(), members))
+}
+
+// lintZones returns a warning for each release of time-zone data other than this node's that
+// members have, in the order of the releases. Members that announce none are left out.
+func lintZones(own string, members []ring.Member) (list []warning.Warning) {
+	of := map[string][]string{}
+	for _, m := range members {
+		if m.Zones != "" && m.Zones != own {
+			of[m.Zones] = append(of[m.Zones], m.ID)
+		}
+	}
+	for _, version := range slices.Sorted(maps.Keys(of)) {
+		slices.Sort(of[version])
+		list = append(list, warning.Warning{Code: warning.ZonesDiffer,
+			At: "nodes " + strings.Join(of[version], ", "),
+			Reason: fmt.Sprintf("they have time zones of release %s, this node of %s: calendar "+
+				"windows may begin at other times there", version, own),
+			Instead: "update the older zone data or program, and start its node again"})
+	}
+	return list
+}
+
+// coarseWindows warns of limits of requests that have refused over a coarse window.
+type coarseWindows struct{ to *warning.Log }
+
+// Receives implements [decisions.Sink].
+func (coarseWindows) Receives(v twotier.Verdict) bool { return v == twotier.Refused }
+
+// Record implements [decisions.Sink].
+func (c coarseWindows) Record(d *decisions.Decision) {
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		window := l.Window
+		if l.Period != nil {
+			window = l.Period.Longest()
+		}
+		if d.Rule == nil && l.Refused && l.Max > 0 && window < lint.FewBuckets*l.BucketMS {
+			c.to.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
+				twotier.FormatWindow(window, l.Period),
+				cmp.Or(string(d.NS), twotier.DefaultNamespace)))
+		}
+	}
+}
+
+// lintConfig returns the warnings about settings and the rules that they name, or an error if the
+// rules are wrong.
+func lintConfig(cfg *config.Config) ([]warning.Warning, error) {
+	list := lint.Settings(cfg)
+	doc, err := rulesOf(cfg)
+	if doc == nil || err != nil {
+		return list, err
+	}
+	ladders, err := lint.LaddersOf(cfg)
+	if err != nil {
+		return list, err
+	}
+	return append(list, lint.Rules(doc, ladders)...), ladders.CheckWindows(doc)
+}
+
+// rulesOf returns the document of rules that settings name, or nil if they name none.
+func rulesOf(cfg *config.Config) (*rules.Document, error) {
+	switch {
+	case cfg.RuleList != nil:
+		return rules.ReadList(cfg.File, cfg.RuleList)
+	case cfg.Rules == "":
+		return nil, nil
+	}
+	text, err := os.ReadFile(cfg.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("--rules: %w", err)
+	}
+	return rules.Read(cfg.Rules, text)
+}
+
+// printConfig prints settings to stdout, and the mistakes in them and in their rules to stderr. The
+// rules may be in a file of another machine, where the settings are for.
+func printConfig(cfg *config.Config, stdout, stderr io.Writer) error {
+	list, err := lintConfig(cfg)
+	for _, w := range list {
+		fmt.Fprintln(stderr, "warning:", w)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(stderr, "the rules are not checked:", err)
+		err = nil
+	}
+	return errors.Join(cfg.Print(stdout), err)
 }

@@ -20,7 +20,10 @@ import (
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
@@ -32,6 +35,7 @@ import (
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
@@ -49,17 +53,24 @@ type server struct {
 	ring      *ring.Ring          // nil without a cluster
 	peers     *peer.Client        // nil without a cluster
 	transport *peerhttp.Transport // nil without a cluster
+	messages  httpapi.Peer        // nil without a cluster
 	roster    *roster.Roster      // nil without Redis
 	rules     *rulebook.Keeper
+	book      rules.Book // the rules in force
 	node      *node.Node
 	http      *httpapi.Server
-	inherited net.Listener // for http; nil if it listens itself
+	inherited net.Listener    // for http; nil if it listens itself
+	limits    listener.Limits // of http, and with fewer connections of the other doors
+	limiter   *envoy.Limiter
 	history   *verdicts.History
 	warnings  *warning.Log
 	doors     []door // servers of all protocols, http first
 	outputs   []outlet
-	files     *reload.Loader // reloads files that change
-	certs     *certs.Store   // nil without TLS
+	sinks     []decisions.Sink // the outputs that receive decisions
+	tracer    trace.Tracer     // nil if no spans are sent
+	files     *reload.Loader   // reloads files that change
+	certs     *certs.Store     // nil without TLS
+	tokens    ask.Tokens       // nil without a file of tokens
 	holds     ask.Holds
 	zonesMu   sync.Mutex     // held while the warnings about time zones are replaced
 	agreeing  sync.WaitGroup // runAgree
@@ -67,18 +78,17 @@ type server struct {
 	outdated  chan error // receives one error, if the server must be started again
 }
 
-// newServer makes the parts of a server. shared is nil except in a demo.
+// newServer makes the parts of a server: first the parts that stand alone, then the node, and last
+// the servers of clients, which ask the node.
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil),
 		warnings: warning.NewLog(log, time.Now), disagree: func() {}, outdated: make(chan error, 1)}
 	s.files = reload.New(log, func(l []warning.Warning) { s.warnings.Show(warning.Files, l) })
-	web := httpapi.Options{
-		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
-		Limits: listener.Limits{RequestTimeout: cfg.RequestTimeout, Logger: log},
-		Story:  shared.toldStory(),
+	if err := cmp.Or(s.addTokens(), s.addTLS()); err != nil {
+		return nil, err
 	}
-	if err := cmp.Or(s.addTokens(&web), s.addTLS(&web), limitWeb(&web, cfg)); err != nil {
+	if s.limits, err = newLimits(cfg, s.certs, log); err != nil {
 		return nil, err
 	}
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
@@ -88,55 +98,82 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.store.redis == nil {
 		s.holds.Sealer.SetSecret(s.store.holdSecret)
 	}
-	web.Shadow, web.Holds = cfg.InShadow(), &s.holds
-	book := &rules.Book{Shadow: web.Shadow}
-	if err := s.addRules(&web, book); err != nil {
+	s.book.Shadow = cfg.InShadow()
+	if err := cmp.Or(s.addRules(), s.joinCluster(), s.addDecisions(stdout), s.addNotifier(),
+		s.addSpans(ctx)); err != nil {
 		return nil, err
 	}
-	web.TrustedProxies = cfg.TrustedProxies
-	opt := node.Options{
-		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode),
-		Store: s.store, Clock: s.clock, Placement: s.store.place,
-		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log, Ack: ackOf(cfg.Store),
+	s.addRoster()
+	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
+	if err := s.addNode(); err != nil {
+		return nil, err
 	}
+	if err := cmp.Or(s.addPeers(), s.addResp(), s.addEnvoy()); err != nil {
+		return nil, err
+	}
+	return s, s.addHTTP(shared.story)
+}
+
+func (s *server) addNode() (err error) {
+	opt := node.Options{
+		ID: s.cfg.Node, Address: s.cfg.Listen, Mode: cluster.Mode(s.cfg.Mode),
+		Store: s.store, Clock: s.clock, Placement: s.store.place, Ring: s.ring,
+		HotRate: float64(s.cfg.HotRate), Asleep: elapsed.Asleep, Ack: ackOf(s.cfg.Store),
+		Rules: s.rulesInForce, Refused: s.refusedAtDoors, Version: version.String(),
+		Sinks: append(s.sinks, coarseWindows{s.warnings}), Logger: s.log,
+	}
+	// A nil pointer in an interface would not be nil.
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct
 	}
-	if err := cmp.Or(s.addCounter(&opt), s.joinCluster(&opt)); err != nil {
-		return nil, err
+	if s.roster != nil {
+		opt.Roster = s.roster
 	}
-	s.addRoster(&opt)
-	if err := cmp.Or(s.addDecisions(&web, &opt, stdout), s.addNotifier(&web, &opt)); err != nil {
-		return nil, err
+	if s.ring != nil {
+		opt.Peers, opt.Pulse = s.peers, elapsed.NewPulse(nil, s.clock.Now)
 	}
-	s.addWarnings(&web, &opt)
-	opt.Rules = s.rulesInForce
-	opt.Refused, opt.Version = s.refusedAtDoors, version.String()
-	if s.node, err = node.New(opt); err != nil {
-		return nil, err
+	if opt.Counter, err = newCounter(s.cfg, s.store, s.clock, opt.Pulse, s.log); err != nil {
+		return err
 	}
-	web.Service, web.Backtester, web.Verdicts = s.node, s.node, s.node.Verdicts()
-	web.Collectors = append(append(web.Collectors, s.node.Collectors()...), &s.holds.Tally)
-	s.history = verdicts.NewHistory(web.Verdicts, s.node, opt.Clock.Now)
-	if err := cmp.Or(s.addResp(&web), s.addSpans(ctx, &web), s.addPeers(&web),
-		s.addEnvoy(&web, book)); err != nil {
-		return nil, err
+	if s.node, err = node.New(opt); err == nil {
+		s.history = verdicts.NewHistory(s.node.Verdicts(), s.node, s.clock.Now)
 	}
-	s.http, err = httpapi.New(web)
-	s.doors = slices.Insert(s.doors, 0, door{"listen", s.http})
-	return s, err
+	return err
+}
+
+// addHTTP makes the HTTP API, which reports the metrics of all parts. story is nil except in a
+// demo.
+func (s *server) addHTTP(story httpapi.Story) (err error) {
+	collectors := append(s.node.Collectors(), &s.holds.Tally, s.warnings)
+	for _, o := range s.outputs {
+		collectors = append(collectors, o.queue)
+	}
+	for _, d := range s.doors {
+		collectors = append(collectors, d.collector)
+	}
+	s.http, err = httpapi.New(httpapi.Options{
+		Service: s.node, Backtester: s.node, Verdicts: s.node.Verdicts(), Peer: s.messages,
+		Rules: &s.book, RuleBook: s.rules, Shadow: s.book.Shadow, Holds: &s.holds,
+		RateLimiter: s.limiter, TrustedProxies: s.cfg.TrustedProxies,
+		Tracer: s.tracer, Warnings: s.warnings, Collectors: collectors, Story: story,
+		Listen: s.cfg.Listen, Admin: s.cfg.Admin, PeerListen: s.cfg.Peer,
+		Hosts: s.cfg.AllHosts(), Tokens: s.tokens, AdminToken: s.cfg.AdminToken, Limits: s.limits,
+	})
+	s.doors = slices.Insert(s.doors, 0, door{flag: "listen", server: s.http})
+	return err
 }
 
 // joinCluster makes the parts that a node of a cluster needs, if this is one.
-func (s *server) joinCluster(opt *node.Options) (err error) {
+func (s *server) joinCluster() (err error) {
 	if s.cfg.Gossip == "" {
 		return nil
 	}
 	s.ring, err = ring.New(ring.Options{
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
-		Secret:    []byte(s.cfg.ClusterSecret),
-		Agreement: s.agreement(),
-		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Zones: zones.Version(), Logger: s.log,
+		Secret: []byte(s.cfg.ClusterSecret),
+		Agreement: ring.Agreement{Partitions: s.store.place.Partitions, Seed: s.store.place.Seed,
+			Data: dataDigest(s.store.place, s.cfg.RedisPrefix)},
+		Tag: modes.Tag(modes.Mode(s.cfg.Mode)), Zones: zones.Version(), Logger: s.log,
 		Listed: func() []string { return s.roster.Unmet() },
 		OnChange: func(t *ring.Table) {
 			s.node.FollowTable(t)
@@ -154,21 +191,19 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Transport: s.transport,
 		Timeout: s.cfg.RequestTimeout, Logger: s.log,
 	})
-	opt.Ring, opt.Peers = s.ring, s.peers
 	return err
 }
 
 // addPeers makes the part that receives messages of other nodes, if there is a cluster.
-func (s *server) addPeers(web *httpapi.Options) error {
+func (s *server) addPeers() error {
 	if s.ring == nil {
 		return nil
 	}
-	opt := peer.ServerOptions{
+	messages := peer.NewServer(peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: web.Tracer, Logger: s.log,
-	}
-	messages := peer.NewServer(opt)
-	web.Peer = messages
+		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer, Logger: s.log,
+	})
+	s.messages = messages
 	return s.addSecrets(messages)
 }
 
@@ -186,15 +221,6 @@ func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
 		return syncer.OnColdAllow
 	}
 	return syncer.OnCold(ns.OnCold)
-}
-
-// addCounter makes the counter.
-func (s *server) addCounter(opt *node.Options) (err error) {
-	if s.cfg.Gossip != "" {
-		opt.Pulse = elapsed.NewPulse(nil, s.clock.Now)
-	}
-	opt.Counter, err = newCounter(s.cfg, s.store, s.clock, opt.Pulse, s.log)
-	return err
 }
 
 // newCounter makes the counter. pulse is nil without a cluster.
@@ -222,7 +248,9 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *el
 // open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to
 // it.
 func (s *server) open(ctx context.Context) error {
-	s.openOutputs()
+	for _, o := range s.outputs {
+		o.queue.Open()
+	}
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}

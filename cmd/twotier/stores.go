@@ -55,14 +55,6 @@ type inProcess struct {
 // newInProcess returns empty rules, and a secret for holds that is lost with them.
 func newInProcess() *inProcess { return &inProcess{holdSecret: []byte(rand.Text())} }
 
-// toldStory returns the story of a demo, or nil.
-func (p *inProcess) toldStory() httpapi.Story {
-	if p == nil {
-		return nil
-	}
-	return p.story
-}
-
 const (
 	// probeTimeout bounds the first contact with Redis.
 	probeTimeout = 3 * time.Second
@@ -80,14 +72,12 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	st.place, st.optional = placement(cfg), cfg.RedisOptional
 	if cfg.Redis == "" {
-		if shared == nil {
-			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-			shared = newInProcess()
-		}
 		st.rules, st.holdSecret = &shared.rules, shared.holdSecret
-		if shared.counts != nil { // a nil pointer in an interface would not be nil
-			st.store = shared.counts
+		if shared.counts == nil {
+			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
+			return st, nil
 		}
+		st.store = shared.counts
 		return st, nil
 	}
 	if st.redis, err = newStore(cfg, st.ladders, log); err != nil {
@@ -114,13 +104,17 @@ func newStore(cfg config.Config, ladders lint.Ladders,
 	if err != nil {
 		return nil, err
 	}
+	exact := map[string]int{} // different values of a key
+	for name, ns := range cfg.Namespaces {
+		exact[name] = ns.ExactValues
+	}
 	redis.SetLogger(driverLog{log})
 	store, err := redisstore.New(redisstore.Options{
 		URL: cfg.Redis, Prefix: cfg.RedisPrefix,
 		Password: redisPassword(cfg.Store), TLS: secure,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
-		MostValues: exactValues(cfg), KeepTimeout: cfg.RequestTimeout,
+		MostValues: exact, KeepTimeout: cfg.RequestTimeout,
 		KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
 	if err != nil { // New does not connect, so the URL is wrong
@@ -147,7 +141,8 @@ func redisPassword(cfg config.Store) func() (string, error) {
 // placement returns the configured placement of keys. The seed is random unless it is configured,
 // because anyone who knows it can choose keys that fall into one partition.
 func placement(cfg config.Config) twotier.Placement {
-	place := twotier.Placement{Partitions: cfg.Partitions, HashTags: hashTags(cfg)}
+	place := twotier.Placement{Partitions: cfg.Partitions,
+		HashTags: cfg.Having(func(ns *config.Namespace) bool { return ns.HashTags })}
 	if cfg.HashSeed != nil {
 		place.Seed = *cfg.HashSeed
 		return place
@@ -156,28 +151,6 @@ func placement(cfg config.Config) twotier.Placement {
 	rand.Read(b[:]) // never fails
 	place.Seed = binary.NativeEndian.Uint64(b[:])
 	return place
-}
-
-// hashTags returns the namespaces with hash tags, or nil if none has.
-func hashTags(cfg config.Config) twotier.HashTags {
-	tags, some := twotier.HashTags{}, false
-	for name, ns := range cfg.Namespaces {
-		tags[name] = ns.HashTags
-		some = some || ns.HashTags
-	}
-	if !some {
-		return nil
-	}
-	return tags
-}
-
-// exactValues returns how many different values of a key each namespace counts exactly.
-func exactValues(cfg config.Config) map[string]int {
-	most := map[string]int{}
-	for name, ns := range cfg.Namespaces {
-		most[name] = ns.ExactValues
-	}
-	return most
 }
 
 // connect makes the first contact with Redis. If Redis does not answer, a node that knows the seed

@@ -1,15 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/warning"
 )
@@ -23,29 +23,14 @@ type warned struct {
 // get returns the body of an answer to a request with headers.
 func (s *warned) get(path string, header ...string) string {
 	s.t.Helper()
-	return s.send(http.MethodGet, path, "", header...)
+	_, text := call(s.t, http.MethodGet, s.node.url+path, "", header...)
+	return text
 }
 
-func (s *warned) send(method, path, body string, header ...string) string {
+func (s *warned) post(path, body string) string {
 	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), method, s.node.url+path,
-		strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		request.Header.Set(header[i], header[i+1])
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return string(text)
+	_, text := call(s.t, http.MethodPost, s.node.url+path, body)
+	return text
 }
 
 // warns fails the test unless a warning is in the log once, in the metric, and at /v1/rules with
@@ -78,12 +63,7 @@ func (s *warned) warns(code warning.Code, at string) {
 // windows of few buckets, rules that share counts. Each one warns in all places.
 func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
+	must.Write(t, file, "rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules",
 		file)}
 	t.Run("a window of five buckets", func(t *testing.T) {
@@ -104,8 +84,8 @@ func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	t.Run("a domain of no rule", func(t *testing.T) {
 		s.t = t
 		for range 2 {
-			s.send(http.MethodPost, "/json", `{"domain":"webb","descriptors":[{"entries":[{"key":`+
-				`"k","value":"v"}]}]}`, "Content-Type", "application/json")
+			s.post("/json", `{"domain":"webb","descriptors":[{"entries":[{"key":`+
+				`"k","value":"v"}]}]}`)
 		}
 		s.warns(warning.UnknownDomain, "webb")
 	})
@@ -135,23 +115,19 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "twotier.yaml")
 	const text = "namespaces:\n  default: {ladder: [1s x 60, 1m x 60, 15m x 96], exact: 0}\n" +
 		"  exact: {exact: 1}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, file, text)
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--resp",
 		"127.0.0.1:0", "--config", file)}
 	acquire := func(ns, window string) {
 		for range 3 {
-			s.send(http.MethodPost, "/v1/acquire", `{"ns":"`+ns+`","key":"a","limits":[{"window":"`+
-				window+`","max":1}]}`, "Content-Type", "application/json")
+			s.post("/v1/acquire", `{"ns":"`+ns+`","key":"a","limits":[{"window":"`+window+
+				`","max":1}]}`)
 		}
 	}
 	var ready struct{ Resp string }
 	decode(t, s.node.out.String(), &ready)
 	conn, err := net.Dial("tcp", ready.Resp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	listed := func(at string) bool {
 		return strings.Contains(s.get("/v1/rules?warnings=true"), `"at":"`+at+`"`)
@@ -182,5 +158,132 @@ func TestDoctorWithoutItsNode(t *testing.T) {
 	const node = "warnings of the node at --listen"
 	if f := about[node]; f.Level != "ok" || !strings.Contains(f.Found, "does not run") {
 		t.Errorf("nobody: %+v", f)
+	}
+}
+
+// longWindows starts a server whose default namespace covers 31 days, and returns a function for
+// each way to give it a window, by name. Each returns the error, or "" if there is none.
+func longWindows(t *testing.T) map[string]func(window string) string {
+	file := filepath.Join(t.TempDir(), "twotier.yaml")
+	must.Write(t, file, "namespaces: {default: {ladder: [1s x 60, 1m x 90, 1h x 768]}}\n")
+	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--resp",
+		"127.0.0.1:0", "--config", file)}
+	var ready struct{ Resp string }
+	decode(t, s.node.out.String(), &ready)
+	conn, err := net.Dial("tcp", ready.Resp)
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, conn.Close()) })
+	replies := bufio.NewReader(conn)
+	failed := func(text, sign string) string {
+		if strings.Contains(text, sign) {
+			return text
+		}
+		return ""
+	}
+	ask := func(format string) func(string) string {
+		return func(window string) string {
+			fmt.Fprintf(conn, format+"\r\nECHO end\r\n", window)
+			all := ""
+			for !strings.HasSuffix(all, "end\r\n") {
+				line, err := replies.ReadString('\n')
+				must.Succeed(t, err)
+				all += line
+			}
+			return failed(all, "-ERR")
+		}
+	}
+	send := func(path, body string) func(string) string {
+		return func(window string) string {
+			return failed(s.post(path, fmt.Sprintf(body, window)), `"detail"`)
+		}
+	}
+	shell := func(args string) func(string) string {
+		return func(window string) string {
+			status, _, errs := exec(t, []string{"TWOTIER_SERVER=" + s.node.url},
+				strings.Fields(fmt.Sprintf(args, window))...)
+			if status == exitOK {
+				return ""
+			}
+			return errs
+		}
+	}
+	get := func(path string) func(string) string {
+		return func(window string) string { return failed(s.get(path+window), `"detail"`) }
+	}
+	read := func(text string, args ...string) func(string) string {
+		return func(window string) string {
+			path := filepath.Join(t.TempDir(), "file.yaml")
+			must.Write(t, path, fmt.Sprintf(text, window))
+			status, out, errs := exec(t, nil, append(args, path)...)
+			if status == exitOK {
+				return ""
+			}
+			return out + errs
+		}
+	}
+	check := []string{"rules", "check", "--config", file}
+	serve := []string{"serve", "--print-config", "--config"}
+	return map[string]func(string) string{
+		"acquire":      send("/v1/acquire", `{"key":"a","limits":[{"window":"%s","max":99}]}`),
+		"add":          send("/v1/add", `{"key":"a","limits":[{"window":"%s","max":99}]}`),
+		"distinct":     send("/v1/distinct", `{"key":"a","values":["v"],"window":"%s"}`),
+		"count":        get("/v1/count?key=a&window="),
+		"series":       get("/v1/series?key=a&window="),
+		"top":          get("/v1/top?window="),
+		"TT.ACQUIRE":   ask("TT.ACQUIRE a LIMIT %s 99"),
+		"TT.COUNT":     ask("TT.COUNT a %s"),
+		"TT.SERIES":    ask("TT.SERIES a %s"),
+		"TT.DISTINCT":  ask("TT.DISTINCT a WINDOW %s"),
+		"--limit":      shell("acquire a --limit 99/%s"),
+		"--check":      shell("acquire --check a:99/%s"),
+		"count -w":     shell("count a --window %s"),
+		"series -w":    shell("series a --window %s"),
+		"top -w":       shell("top --window %s"),
+		"distinct -w":  shell("distinct a --window %s"),
+		"--timeout":    shell("count a --timeout %s"),
+		"a rule":       read("rules: [{name: a, limits: 9/%s}]\n", check...),
+		"its fields":   read("rules: [{name: a, limits: {max: 9, window: %s}}]\n", check...),
+		"its distinct": read("rules: [{name: a, distinct: 9/%s}]\n", check...),
+		"a setting":    read("redis: redis://h\nmax-lag: %s\n", serve...),
+		"a flag":       shell("serve --print-config --redis redis://h --max-lag %s"),
+		"a ladder":     read("namespaces: {default: {ladder: [%s x 9]}}\n", serve...),
+	}
+}
+
+// TestLongWindowsMeanSomethingEverywhere gives days and weeks to everything that has a window or a
+// duration, which accepts them, and months, which it refuses with the reason.
+func TestLongWindowsMeanSomethingEverywhere(t *testing.T) {
+	for name, try := range longWindows(t) {
+		for _, window := range []string{"30d", "2w", "1w2d3h"} {
+			if got := try(window); got != "" {
+				t.Errorf("%s: %s is refused: %s", name, window, got)
+			}
+		}
+		for _, window := range []string{"1mo", "2months"} {
+			got := try(window)
+			if !strings.Contains(got, "a month has no fixed length; want days") ||
+				!strings.Contains(got, "30d") {
+				t.Errorf("%s: %s: %q does not explain", name, window, got)
+			}
+		}
+		if got := try("1x"); got == "" || strings.Contains(got, "a month has") {
+			t.Errorf("%s: 1x: %q", name, got)
+		}
+	}
+}
+
+// TestCalendarWindowsAreRefusedWithTheReason gives calendar windows to what has none.
+func TestCalendarWindowsAreRefusedWithTheReason(t *testing.T) {
+	all := longWindows(t)
+	for _, name := range []string{"series", "top", "TT.SERIES", "series -w", "top -w"} {
+		for _, window := range []string{"month", "day@Asia/Shanghai"} {
+			if got := all[name](window); !strings.Contains(got,
+				"calendar windows are for limits and counts of events") {
+				t.Errorf("%s: %s: %q", name, window, got)
+			}
+		}
+		if got := all[name]("months"); got == "" || strings.Contains(got, "calendar windows") {
+			t.Errorf("%s: months: %q", name, got)
+		}
 	}
 }

@@ -53,7 +53,8 @@ type Outcome struct {
 // the view's Now.
 func Replay(v leaparray.View, limits []twotier.Limit) Outcome {
 	h := newHistory(v)
-	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.dayTotal()}
+	o := Outcome{Limits: make([]LimitOutcome, len(limits)),
+		Events: h.sums[len(h.segments)] - h.sums[h.first]}
 	if h.first < len(h.segments) {
 		o.From = h.segments[h.first].from
 	}
@@ -100,9 +101,6 @@ func (h *history) firstSegmentSince(ms int64) int {
 	})
 	return i
 }
-
-// dayTotal returns the number of events of the last day.
-func (h *history) dayTotal() int64 { return h.sums[len(h.segments)] - h.sums[h.first] }
 
 // countNow counts the events in the window that ends now.
 func (h *history) countNow(l twotier.Limit) Now {

@@ -136,7 +136,6 @@ func checkSize(rules []*twotier.Rule) error {
 	return nil
 }
 
-// findKeys returns the keys to replay.
 func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.KeyCount, error) {
 	at := map[string]int{}
 	var names []string
@@ -253,12 +252,10 @@ func (r *Report) add(key *Key, rules []int, outcomes []Outcome) {
 	}
 }
 
-// add adds the rule's outcome for a key.
 func (r *RuleReport) add(key string, o *Outcome) {
 	r.LookedAt++
 	r.Events += o.Events
-	r.Refused.Min += o.Refused.Min
-	r.Refused.Max += o.Refused.Max
+	r.Refused.add(o.Refused)
 	if o.Refuses {
 		r.Refusing++
 	}

@@ -215,7 +215,6 @@ func (r *Suggestion) record(key string, o *Outcome, sampled bool) {
 	r.peaks = append(r.peaks, o.Limits)
 }
 
-// choose sets the limits.
 func (r *Suggestion) choose(percentile float64) {
 	if r.Examined == 0 {
 		return

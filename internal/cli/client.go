@@ -148,21 +148,17 @@ func (p *Problem) Error() string {
 	if p.Outcome == "unknown" {
 		text += "\nit may or may not have been counted"
 	}
-	if p.Status == http.StatusUnauthorized {
-		text += p.tokenHint()
+	switch {
+	case p.Status != http.StatusUnauthorized:
+	case strings.Contains(p.Detail, "--admin-token"):
+		text += "\npresent it with --admin-token or TWOTIER_ADMIN_TOKEN"
+	default:
+		text += "\npresent one with --token-file or TWOTIER_TOKEN"
 	}
 	if p.RetryAfter != "" {
 		text += "\ntry again in " + p.RetryAfter + " s"
 	}
 	return text
-}
-
-// tokenHint names the flags and variables for the token that the server accepts.
-func (p *Problem) tokenHint() string {
-	if strings.Contains(p.Detail, "--admin-token") {
-		return "\npresent it with --admin-token or TWOTIER_ADMIN_TOKEN"
-	}
-	return "\npresent one with --token-file or TWOTIER_TOKEN"
 }
 
 func (c *caller) parseProblem(response *http.Response, answer []byte) error {
@@ -297,7 +293,11 @@ func (s *session) call(ctx context.Context, method, path string, query url.Value
 	if err := s.printRaw(raw, err); err != nil {
 		return err
 	}
-	return s.decode(raw, answer)
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("%s did not answer with JSON; is that a twotier server? (%w)",
+			s.client.address(), err)
+	}
+	return nil
 }
 
 // printRaw prints an answer if --json is set, including problems. It returns err.
@@ -311,16 +311,6 @@ func (s *session) printRaw(raw []byte, err error) error {
 	return err
 }
 
-// decode decodes an answer.
-func (s *session) decode(raw []byte, answer any) error {
-	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("%s did not answer with JSON; is that a twotier server? (%w)",
-			s.client.address(), err)
-	}
-	return nil
-}
-
-// printf prints to stdout.
 func (s *session) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.Stdout, format, args...)
 	return err

@@ -201,7 +201,6 @@ const (
 	commandIndent, flagIndent = 14, 26
 )
 
-// writeHelp writes the full help of a command.
 func writeHelp(w io.Writer, cmd *cobra.Command) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s - %s\n\nusage: %s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
@@ -222,7 +221,6 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	_, _ = io.WriteString(w, out.String()) // there is nowhere to report a failure
 }
 
-// writeGroup lists the commands of a group under its title.
 func writeGroup(out *strings.Builder, cmd *cobra.Command, g *cobra.Group) {
 	title := "\n" + g.Title + "\n"
 	for _, c := range cmd.Commands() {
@@ -302,7 +300,6 @@ func wrapWords(words []string, width int) string {
 
 func indent(text string) string { return "  " + strings.ReplaceAll(text, "\n", "\n  ") }
 
-// dashedName returns the name of a flag with its dashes.
 func dashedName(f *pflag.Flag) string {
 	if len(f.Name) == 1 {
 		return "-" + f.Name

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -49,6 +50,9 @@ func explainSpec() spec {
 	}
 }
 
+// ofRequest stands for the name of a rule at limits that a request has itself.
+const ofRequest = "(request)"
+
 // explanation is the server's answer.
 type explanation struct{ explain.Explanation }
 
@@ -63,12 +67,9 @@ func (s *session) explain(ctx context.Context, query url.Values) error {
 	if err := s.call(ctx, http.MethodGet, "/v1/explain", query, nil, &a); err != nil || s.json {
 		return err
 	}
-	decided := "decided by Redis"
-	if a.Owner != "" {
-		decided = "decided by " + a.Owner
-	}
-	fmt.Fprintf(s.Stdout, "%s in namespace %s, rules version %d, %s (%s)\n",
-		quoteUnprintable(a.Key), a.NS, a.RulesVersion, decided, origin{a.Source, a.Degraded})
+	fmt.Fprintf(s.Stdout, "%s in namespace %s, rules version %d, decided by %s (%s)\n",
+		quoteUnprintable(a.Key), a.NS, a.RulesVersion, cmp.Or(a.Owner, "Redis"),
+		origin{a.Source, a.Degraded})
 	if a.Refusal != nil {
 		fmt.Fprintln(s.Stdout, a.describeRefusal(a.Refusal))
 	}
@@ -101,9 +102,9 @@ func (a *explanation) since(moment int64) string {
 	return twotier.FormatMillis(max(0, a.At-moment))
 }
 
-// describeRefusal describes the refusal with the id.
 func (a *explanation) describeRefusal(r *refusallog.Refusal) string {
-	text := fmt.Sprintf("refused %s ago by %s: %s", a.since(r.At), nameOf(r.Rule), causeOf(r))
+	text := fmt.Sprintf("refused %s ago by %s: %s", a.since(r.At), cmp.Or(r.Rule, ofRequest),
+		causeOf(r))
 	if r.Times > 1 {
 		text += fmt.Sprintf(", %d times within a minute", r.Times)
 	}
@@ -131,15 +132,7 @@ func causeOf(r *refusallog.Refusal) string {
 	return text
 }
 
-// nameOf names a rule, or the limits of a request.
-func nameOf(rule string) string {
-	if rule == "" {
-		return "(request)"
-	}
-	return rule
-}
-
-// verdict describes what a rule does with one more event.
+// verdict describes the verdict of a rule on one more event.
 func (a *explanation) verdict(r *explain.Rule) string {
 	switch {
 	case r.Error != "":
@@ -162,7 +155,6 @@ func (a *explanation) verdict(r *explain.Rule) string {
 	return "refuses"
 }
 
-// explainedLimits lists the limits of a rule.
 func explainedLimits(r *explain.Rule) (list []explainedLimit) {
 	for i := range r.Windows {
 		w := &r.Windows[i]
@@ -190,12 +182,11 @@ func verdictRow(r *explain.Rule, list []explainedLimit) int {
 	return 0
 }
 
-// limitTable returns the limits of all rules.
 func (a *explanation) limitTable() *table {
 	t := &table{left: 2, rows: [][]string{{"RULE", "WINDOW", "COUNT", "LIMIT", "LEFT", ""}}}
 	for i := range a.Rules {
 		r := &a.Rules[i]
-		name, list := nameOf(r.Rule), explainedLimits(r)
+		name, list := cmp.Or(r.Rule, ofRequest), explainedLimits(r)
 		for j, l := range list {
 			verdict := ""
 			switch {
@@ -233,12 +224,11 @@ func (a *explanation) bucketTable() *table {
 	return t
 }
 
-// refusalTable returns the recent refusals.
 func (a *explanation) refusalTable() *table {
 	t := &table{left: 4, rows: [][]string{{"REFUSAL", "AGO", "RULE", "CAUSE", "TIMES"}}}
 	for i := range a.Refusals {
 		r := &a.Refusals[i]
-		t.add(r.ID, a.since(r.At), nameOf(r.Rule), causeOf(r), r.Times)
+		t.add(r.ID, a.since(r.At), cmp.Or(r.Rule, ofRequest), causeOf(r), r.Times)
 	}
 	return t
 }

@@ -20,7 +20,6 @@ import (
 // importPatience is how long an import waits for a server that does not answer.
 const importPatience = 30 * time.Second
 
-// importFlags are the flags of import.
 type importFlags struct {
 	from, pattern, as, ns, format, member, unit, until, source, ack string
 	width, window                                                   time.Duration
@@ -65,12 +64,12 @@ func (f *importFlags) addFlags(fs *pflag.FlagSet) {
 func importSpec() spec {
 	return spec{
 		name: "import", args: "--from URL --pattern TEXT [flags]",
-		summary: "count what another limiter has in Redis",
+		summary: "count the events that another limiter has in Redis",
 		details: "Reads the state of a limiter from Redis and counts its events at their own " +
 			"times: sorted sets and lists of times, hashes of sub-windows, fixed and weighted " +
 			"windows in strings, redis-cell and redis_rate. It only reads from Redis. Each " +
 			"event is counted once: to repeat an import, also one that was killed, adds only " +
-			"what is new.\n\n" +
+			"new events.\n\n" +
 			"Exit status: 0 done, 1 some keys could not be imported, or nothing could be " +
 			"counted, or no answer, 2 wrong usage.",
 		examples: "twotier import --from redis://10.0.0.5 --pattern 'rl:{key}' --dry-run\n" +
@@ -89,7 +88,6 @@ func importSpec() spec {
 	}
 }
 
-// sourceOptions checks the flags about the source.
 func (f *importFlags) sourceOptions(timeout time.Duration) (opt imports.SourceOptions, err error) {
 	opt = imports.SourceOptions{URL: f.from, Format: imports.Format(f.format), Unit: f.unit,
 		Width: f.width, Window: f.window, Burst: f.burst, CommandsPerSecond: f.rate,
@@ -124,7 +122,6 @@ func (f *importFlags) sourceOptions(timeout time.Duration) (opt imports.SourceOp
 	return opt, f.checkFormat(&opt)
 }
 
-// checkFormat checks that a format has all it needs.
 func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
 	timed := opt.Pattern.Has("start") || opt.Pattern.Has("index")
 	switch opt.Format {
@@ -162,7 +159,6 @@ func (f *importFlags) checkFormat(opt *imports.SourceOptions) error {
 	return nil
 }
 
-// options checks the other flags.
 func (f *importFlags) options(pattern *imports.Pattern) (opt imports.Options, err error) {
 	opt = imports.Options{Namespace: f.ns, Source: f.source, DryRun: f.dryRun}
 	if opt.Key, err = imports.ParsePattern(f.as); err != nil {
@@ -179,7 +175,6 @@ func (f *importFlags) options(pattern *imports.Pattern) (opt imports.Options, er
 	return opt, checkAck(f.ack)
 }
 
-// parseMoment parses a time.
 func parseMoment(text string) (int64, error) {
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {
 		return ms, nil
@@ -255,7 +250,7 @@ func checkCounted(r *imports.Report) error {
 // namespace returns the namespace that counts the events.
 func (f *importFlags) namespace() string { return cmp.Or(f.ns, config.DefaultNamespace) }
 
-// warnings returns what is probably not meant. judged are the namespaces with rules.
+// warnings lists probable mistakes in the flags. judged are the namespaces with rules.
 func (f *importFlags) warnings(from, to *imports.Pattern, judged []string) (list []string) {
 	if name := from.Merges(to); name != "" {
 		list = append(list, fmt.Sprintf("--as has no {%s}: keys that differ only there become one",
@@ -272,7 +267,7 @@ func (f *importFlags) warnings(from, to *imports.Pattern, judged []string) (list
 	return list
 }
 
-// contentWarnings returns what is probably not meant in the content of the keys.
+// contentWarnings lists probable mistakes that show in the content of the keys.
 func contentWarnings(r *imports.Report) (list []string) {
 	if r.Held > 0 {
 		list = append(list, fmt.Sprintf("the keys of %s live longer than --window: these count "+

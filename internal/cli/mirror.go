@@ -21,7 +21,6 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// mirrorFlags are the flags of a mirror.
 type mirrorFlags struct {
 	listen, ns  string
 	limits      []limit
@@ -41,10 +40,10 @@ func mirrorSpec() spec {
 			"once:\n\n" +
 			"    {\"key\":\"alice\",\"rules\":[\"login\"],\"allowed\":true}\n\n" +
 			"The fields are those of an acquire: key, ns, n, ts, limits and rules, or checks. " +
-			"The mirror asks the server in the background. What the old limiter allowed is " +
-			"counted, whatever the answer is, and nothing else. GET / returns the comparison as " +
-			"JSON, and GET /text as text: how often the two agree, which keys differ, and why. " +
-			"It is also printed at the end, and its first line to stderr at intervals.\n\n" +
+			"The mirror asks the server in the background. Events that the old limiter allowed " +
+			"are counted, whatever the answer is, and nothing else. GET / returns the comparison " +
+			"as JSON, and GET /text as text: how often the two agree, which keys differ, and " +
+			"why. It is also printed at the end, and its first line to stderr at intervals.\n\n" +
 			"With --redis the application posts nothing: it connects to --listen-redis in " +
 			"place of the old limiter's Redis, and the mirror passes everything on unchanged " +
 			"and reads along. " +
@@ -109,7 +108,10 @@ func (s *session) runMirror(ctx context.Context, f *mirrorFlags) (err error) {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
 	defer cancel()
 	m.Close(ending)
-	return errors.Join(err, s.printReport(m.Report()))
+	if s.json {
+		return errors.Join(err, json.NewEncoder(s.Stdout).Encode(m.Report()))
+	}
+	return errors.Join(err, s.printf("%s", m.Report()))
 }
 
 // mirrorReady is the line that a mirror prints when it is ready.
@@ -119,7 +121,6 @@ type mirrorReady struct {
 	Redis  string `json:"redis,omitempty"` // the address for the application's Redis clients
 }
 
-// options checks the flags.
 func (f *mirrorFlags) options() (opt mirror.Options, err error) {
 	switch {
 	case f.interval <= 0:
@@ -186,14 +187,6 @@ func (s *session) serveMirror(ctx context.Context, m *mirror.Mirror, l net.Liste
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMirror)
 	defer cancel()
 	return errors.Join(err, server.Close(ending))
-}
-
-// printReport prints the final report.
-func (s *session) printReport(r *mirror.Report) error {
-	if s.json {
-		return json.NewEncoder(s.Stdout).Encode(r)
-	}
-	return s.printf("%s", r)
 }
 
 // tapFlags are the flags of a mirror that reads verdicts from connections to the old Redis.

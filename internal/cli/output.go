@@ -104,7 +104,6 @@ const (
 	none  = "\x1b[0m"
 )
 
-// paint colours text if the output is coloured.
 func (s *session) paint(colour, text string) string {
 	if !s.usesColour() {
 		return text
@@ -151,7 +150,7 @@ func (t *table) print(w io.Writer) error {
 		line := ""
 		for i, cell := range row {
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if i < t.left || i == len(row)-1 && row[i] != "" && !isNumber(row[i]) {
+			if i < t.left || i == len(row)-1 && cell != "" && (cell[0] < '0' || cell[0] > '9') {
 				line += cell + pad + "  "
 			} else {
 				line += pad + cell + "  "
@@ -162,8 +161,6 @@ func (t *table) print(w io.Writer) error {
 	_, err := io.WriteString(w, out.String())
 	return err
 }
-
-func isNumber(cell string) bool { return cell[0] >= '0' && cell[0] <= '9' }
 
 // formatSize formats a number of bytes for people, such as 1.5 MiB.
 func formatSize(bytes int64) string {

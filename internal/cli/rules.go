@@ -22,7 +22,6 @@ import (
 // rulesPath is the path of the rules.
 const rulesPath = "/v1/rules"
 
-// ruleFlags are the flags of rules.
 type ruleFlags struct {
 	token   string
 	version int64
@@ -43,13 +42,14 @@ func rulesSpec() spec {
 		details: "ACTION is show, check FILE, test FILE, diff FILE, backtest FILE, suggest, " +
 			"apply FILE, history or rollback N.\n\n" +
 			"The cluster has one document of rules, in versions of which the last 20 are " +
-			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
-			"what that would change, backtest what its rules would do, history who made which " +
-			"version when, and rollback makes an old version the next one. A file with a mistake " +
-			"is refused whole. Every node has a new version within a second. Where nodes have " +
-			"--admin, changes are made there: --server http://127.0.0.1:8090.\n\n" +
+			"kept. show prints it as it was written, apply replaces it with a file, diff shows " +
+			"the changes that this would make, backtest the effect of its rules, history who " +
+			"made which version when, and rollback makes an old version the next one. A file " +
+			"with a mistake is refused whole. Every node has a new version within a second. " +
+			"Where nodes have --admin, changes are made there: --server " +
+			"http://127.0.0.1:8090.\n\n" +
 			"check needs no server: it prints the mistakes of a file, with line and column, and " +
-			"what is valid but probably does something else than was intended. Exit status 1 if " +
+			"valid lines that probably do something else than intended. Exit status 1 if " +
 			"there is a mistake; a warning is none. A limit can only look back as far as the " +
 			"ladder of its namespace: with --fix, check prints the namespaces for the file of " +
 			"settings that all limits of the rules need, and its findings on stderr.\n\n" +
@@ -60,12 +60,13 @@ func rulesSpec() spec {
 			"minute, and at the most refused ones. It shows for each rule of a file, or in " +
 			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
 			"that they had in the last day it would have REFUSED, were it on; and for each key " +
-			"what the window of a limit holds now (COUNT) and held at most (PEAK). 3-5 is at " +
+			"the events in the window of a limit, now (COUNT) and at most (PEAK). 3-5 is at " +
 			"least 3 and at most 5. Nothing is counted or changed.\n\n" +
 			"suggest prints a limit for each window that nearly all keys of a namespace, or of a " +
 			"rule in force, never reached in the last day, as rules below comments with the " +
-			"figures: the percentiles of the keys' busiest windows, and what the limits would " +
-			"have refused. It examines all keys in memory, or a uniform sample of 10000.\n\n" +
+			"figures: the percentiles of the keys' busiest windows, and the refusals that the " +
+			"limits would have caused. It examines all keys in memory, or a uniform sample of " +
+			"10000.\n\n" +
 			"apply and rollback take the --admin-token of the servers, or a token with the role " +
 			"admin.",
 		examples: "twotier rules show > rules.yaml\n" +
@@ -91,7 +92,6 @@ func rulesSpec() spec {
 	}
 }
 
-// bind defines the flags.
 func (f *ruleFlags) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&f.token, "admin-token", "",
 		"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
@@ -118,7 +118,6 @@ type ruleAction struct {
 	run     func(ctx context.Context, f ruleFlags, operand string) error
 }
 
-// ruleActions returns the actions by name.
 func (s *session) ruleActions() map[string]ruleAction {
 	return map[string]ruleAction{
 		"show": {"", s.showRules}, "history": {"", s.showRuleHistory},

@@ -58,7 +58,6 @@ func (s *session) checkRules(_ context.Context, f ruleFlags, path string) error 
 	return nil
 }
 
-// read reads the settings and the document.
 func (c *rulesCheck) read(settings string) (err error) {
 	if c.settings, err = config.ReadNamespaces(settings); err != nil {
 		return err
@@ -141,9 +140,6 @@ func (c *rulesCheck) fix(w io.Writer) error {
 	}
 	return c.settings.PrintNamespaces(w, spelled)
 }
-
-// countOf returns a number and its noun.
-func countOf(n int, noun string) string { return fmt.Sprintf("%d %s", n, plural(n, noun)) }
 
 // testRules runs the tests of a file and prints the steps that fail. It takes the namespaces from
 // --config, if given. It asks no server.

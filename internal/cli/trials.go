@@ -36,7 +36,6 @@ func (b bounds) String() string {
 	return fmt.Sprintf("%d-%d", b.Min, b.Max)
 }
 
-// backtested is the answer to a backtest.
 type backtested struct{ backtest.Report }
 
 // backtestRules asks for the effect of a file of rules, of named rules in force, or of all rules in
@@ -82,11 +81,7 @@ func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) e
 // describeExtent describes how many keys were read, and which are missing.
 func (b *backtested) describeExtent() string {
 	var out strings.Builder
-	keys := "keys"
-	if b.LookedAt == 1 {
-		keys = "key"
-	}
-	fmt.Fprintf(&out, "looked at %d %s", b.LookedAt, keys)
+	fmt.Fprintf(&out, "looked at %s", countOf(b.LookedAt, "key"))
 	for i, ns := range b.Namespaces {
 		fmt.Fprintf(&out, "%s %d of %s", [...]string{":", ","}[min(i, 1)], ns.LookedAt, ns.NS)
 	}
@@ -96,8 +91,12 @@ func (b *backtested) describeExtent() string {
 	if len(b.Silent) > 0 {
 		fmt.Fprintf(&out, "; no answer from %s", strings.Join(b.Silent, ", "))
 	}
-	if names := b.distinctRules(); len(names) > 0 {
-		fmt.Fprintf(&out, "\ndistinct limits are not replayed: %s", strings.Join(names, ", "))
+	lead := "\ndistinct limits are not replayed: "
+	for i := range b.Rules {
+		if b.Rules[i].Distinct {
+			out.WriteString(lead + b.Rules[i].Rule)
+			lead = ", "
+		}
 	}
 	if b.LookedAt > 0 {
 		out.WriteString("\nrefused requests are not among the events, except with count_denied")
@@ -105,17 +104,6 @@ func (b *backtested) describeExtent() string {
 	return out.String()
 }
 
-// distinctRules returns the names of rules with limits on distinct values.
-func (b *backtested) distinctRules() (names []string) {
-	for i := range b.Rules {
-		if b.Rules[i].Distinct {
-			names = append(names, b.Rules[i].Rule)
-		}
-	}
-	return names
-}
-
-// ruleTable returns a table with a row for each rule.
 func (b *backtested) ruleTable() *table {
 	t := &table{left: 2}
 	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
@@ -142,7 +130,6 @@ func (b *backtested) keyTable() *table {
 	return t
 }
 
-// addKey adds a row for each limit that the rule has for a key.
 func (t *table) addKey(rule string, k *backtest.KeyReport) {
 	for i := range k.Limits {
 		l, mark := &k.Limits[i], ""
@@ -282,7 +269,6 @@ func (a *suggested) describeLimits(out *strings.Builder, r *backtest.Suggestion)
 		"their times; LIMIT is\nabove the 5.")
 }
 
-// decimal formats a percentile.
 func decimal(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
 
 // snippet returns the limits as YAML: a document, or the field of a rule that is in force.

@@ -2,82 +2,18 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/fields"
 )
-
-// ackLevels returns the values of --ack: the levels that a write may wait for.
-func ackLevels() []string { return []string{"memory", "redis", "replica", "disk"} }
-
-// ackVar adds the flag of the level that a write waits for.
-func ackVar(fs *pflag.FlagSet, to *string) {
-	fs.StringVar(to, "ack", "",
-		"`WHAT` to wait for: memory, redis, replica or disk (default as the server has it)")
-	_ = fs.SetAnnotation("ack", config.ChoicesAnnotation, ackLevels()) // the flag exists
-}
-
-// checkAck checks the value of that flag.
-func checkAck(ack string) error {
-	if ack != "" && !slices.Contains(ackLevels(), ack) {
-		return usagef("--ack: %q is not one of memory, redis, replica or disk", ack)
-	}
-	return nil
-}
-
-// check is one key with its limits, as in a request. N is nil if the request counts no events.
-type check struct {
-	NS     string   `json:"ns,omitempty"`
-	Key    string   `json:"key"`
-	N      *int64   `json:"n,omitempty"`
-	Limits []limit  `json:"limits,omitempty"`
-	Rules  []string `json:"rules,omitempty"`
-}
-
-// writeBody is the body of an add or an acquire, which flags fill.
-type writeBody struct {
-	*check
-	TS       int64   `json:"ts,omitempty"`
-	Ack      string  `json:"ack,omitempty"`
-	Hold     string  `json:"hold,omitempty"`
-	OnExpiry string  `json:"on_expiry,omitempty"`
-	Checks   []check `json:"checks,omitempty"`
-
-	op twotier.Op // its booleans
-}
-
-// MarshalJSON adds the booleans that are set.
-func (b *writeBody) MarshalJSON() ([]byte, error) {
-	type plain writeBody
-	text, err := json.Marshal((*plain)(b))
-	for f := range fields.Booleans.All() {
-		if err == nil && *f.Value(&b.op) {
-			text = fmt.Appendf(text[:len(text)-1], `,%q:true}`, f.Name())
-		}
-	}
-	return text, err
-}
-
-// newWriteBody returns a body with the flags of the commands that count events.
-func newWriteBody(fs *pflag.FlagSet) *writeBody {
-	b := &writeBody{check: &check{}}
-	fs.StringVar(&b.NS, "ns", "", "`NAMESPACE` of the key")
-	b.N = fs.Int64P("n", "n", 1, "`NUMBER` of events")
-	fs.Int64Var(&b.TS, "ts", 0, "time of the events in unix `MILLISECONDS` rather than now")
-	ackVar(fs, &b.Ack)
-	limitsVar(fs, &b.Limits, "`MAX/WINDOW`, such as 15/1m (or 1m=15) or 50/day@Asia/Shanghai; "+
-		"may be repeated")
-	return b
-}
 
 func addSpec() spec {
 	return spec{
@@ -143,9 +79,9 @@ func acquireSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			body := newWriteBody(fs)
 			fs.StringVar(&body.Hold, "hold", "",
-				"`DURATION` in which twotier settle can correct what is counted, up to 24h")
+				"`DURATION` in which twotier settle can correct the counts, up to 24h")
 			fs.StringVar(&body.OnExpiry, "on-expiry", "",
-				"keep (the default) or release what a hold counted that nobody has settled")
+				"keep (the default) or release the counts of a hold that nobody has settled")
 			concurrent := fs.Int64("concurrent", 0,
 				"`NUMBER` of holds of a key that may be open at the same time")
 			rulesVar(fs, &body.Rules, "`NAME` of a rule of the server; may be repeated")
@@ -164,61 +100,6 @@ func acquireSpec() spec {
 	}
 }
 
-// addCheck adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may
-// contain colons.
-func (b *writeBody) addCheck(text string) error {
-	at := strings.LastIndexByte(text, ':')
-	if at <= 0 {
-		return fmt.Errorf("%q is not KEY:MAX/WINDOW,..., such as alice:15/1m,50/24h", text)
-	}
-	one := check{Key: text[:at], N: b.N}
-	if err := addLimits(&one.Limits, text[at+1:]); err != nil {
-		return err
-	}
-	b.Checks = append(b.Checks, one)
-	return nil
-}
-
-// complete adds the key to the body of an acquire, or leaves it to the checks, and adds a limit on
-// concurrent holds.
-func (b *writeBody) complete(args []string, concurrent int64) (err error) {
-	if err := checkAck(b.Ack); err != nil {
-		return err
-	}
-	if len(b.Checks) == 0 {
-		if b.Key, err = OneKey(args); err != nil {
-			return err
-		}
-	} else if len(args)+len(b.Limits)+len(b.Rules) > 0 {
-		return usagef("either KEY with --limit or --rule, or --check, not both")
-	}
-	switch {
-	case b.Hold != "":
-		if err := checkWindow(b.Hold); err != nil {
-			return usagef("--hold: %w", err)
-		}
-	case b.OnExpiry != "":
-		return usagef("--on-expiry: needs --hold, how long it can be settled")
-	case concurrent > 0:
-		return usagef("--concurrent: needs --hold, how long one may be open")
-	}
-	if concurrent < 0 {
-		return usagef("--concurrent: %d is not a number of holds", concurrent)
-	}
-	var open []limit
-	if concurrent > 0 {
-		open = []limit{{Concurrent: concurrent}}
-	}
-	b.Limits = append(b.Limits, open...)
-	for i := range b.Checks {
-		b.Checks[i].NS, b.Checks[i].Limits = b.NS, append(b.Checks[i].Limits, open...)
-	}
-	if len(b.Checks) > 0 {
-		b.check = nil
-	}
-	return nil
-}
-
 // decision is an acquire's answer for one key.
 type decision struct {
 	Key     string
@@ -234,9 +115,6 @@ type decision struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 	TS         int64 // of the count; 0 if nothing was counted
 }
-
-// isCounted reports whether the events of the key were counted.
-func (d decision) isCounted() bool { return d.TS != 0 }
 
 // ban is a ban in force, as in the answer to an acquire.
 type ban struct {
@@ -265,7 +143,8 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 			decisions = []decision{answer.decision}
 		}
 		verdict := s.describeVerdict(answer.decision, body)
-		if !answer.Allowed && slices.ContainsFunc(decisions, decision.isCounted) {
+		isCounted := func(d decision) bool { return d.TS != 0 }
+		if !answer.Allowed && slices.ContainsFunc(decisions, isCounted) {
 			verdict += "; the events were counted"
 		}
 		fmt.Fprintf(s.Stdout, "%s (%s)\n", verdict, answer.origin)
@@ -275,7 +154,8 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 		s.printNear(answer.Near)
 		s.printBans(answer.Bans)
 		if answer.Hold != "" {
-			fmt.Fprint(s.Stdout, describeHold(answer.Hold, answer.Until))
+			fmt.Fprintf(s.Stdout, "hold %s until %s\n", answer.Hold,
+				time.UnixMilli(answer.Until).UTC().Format(time.RFC3339))
 		}
 	}
 	if !answer.Allowed {
@@ -353,6 +233,119 @@ func resetSpec() spec {
 				}
 				return s.printf("forgot %s\n",
 					strings.TrimPrefix(*ns+":"+quoteUnprintable(key), ":"))
+			})
+		},
+	}
+}
+
+func settleSpec() spec {
+	return spec{
+		name: "settle", args: "ID NUMBER", summary: "correct the counts of a hold",
+		details: "Makes the count of a hold NUMBER events for each of its keys, at the time of " +
+			"the hold, even if they exceed a limit, and up to ten minutes after its end. 0 " +
+			"releases the hold. To settle again changes nothing.",
+		examples: "twotier acquire team:7 -n 800 --limit 1000/1m --hold 90s\n" +
+			"twotier settle \"$id\" 1234",
+		bind: func(*pflag.FlagSet) runner {
+			return func(ctx context.Context, s *session, args []string) error {
+				id, text, err := holdArgs(args, "a number of events")
+				if err != nil {
+					return err
+				}
+				n, err := strconv.ParseInt(text, 10, 64)
+				if err != nil || n < 0 {
+					return usagef("%q is not a number of events", text)
+				}
+				return s.settle(ctx, id, n)
+			}
+		},
+	}
+}
+
+func holdArgs(args []string, second string) (id, value string, err error) {
+	if len(args) != 2 {
+		return "", "", usagef("want the id of a hold and %s", second)
+	}
+	return args[0], args[1], nil
+}
+
+func (s *session) settle(ctx context.Context, id string, n int64) error {
+	var answer struct {
+		Repeated bool
+		Late     bool
+		Over     []string
+	}
+	err := s.call(ctx, http.MethodPost, "/v1/settle", nil,
+		map[string]any{"hold": id, "n": n}, &answer)
+	if err != nil || s.json {
+		return err
+	}
+	did := fmt.Sprintf("settled with %d", n)
+	switch {
+	case answer.Repeated:
+		did = "settled before, nothing was changed"
+	case answer.Late:
+		did += ", after the end of the hold"
+	}
+	if len(answer.Over) > 0 {
+		did += ", over " + strings.Join(answer.Over, " and ")
+	}
+	return s.printf("%s\n", did)
+}
+
+func renewSpec() spec {
+	return spec{
+		name: "renew", args: "ID DURATION", summary: "move the end of a hold",
+		details: "Moves the end of a hold to DURATION from now, at most 24 hours after it began, " +
+			"and prints the id that takes the place of the old one.",
+		examples: "id=$(twotier renew \"$id\" 5m)",
+		bind: func(*pflag.FlagSet) runner {
+			return func(ctx context.Context, s *session, args []string) error {
+				id, lasts, err := holdArgs(args, "a duration")
+				if err != nil {
+					return err
+				}
+				if err := checkWindow(lasts); err != nil {
+					return usagef("%w", err)
+				}
+				var answer struct{ Hold string }
+				err = s.call(ctx, http.MethodPost, "/v1/renew", nil,
+					map[string]string{"hold": id, "for": lasts}, &answer)
+				if err != nil || s.json {
+					return err
+				}
+				return s.printf("%s\n", answer.Hold)
+			}
+		},
+	}
+}
+
+func holdsSpec() spec {
+	return spec{
+		name: "holds", args: "KEY [flags]", summary: "read how many holds of a key are open",
+		details: "Of the holds that were made under a limit on concurrent ones, and when the " +
+			"first of them ends unless it is settled or renewed.",
+		examples: "twotier acquire user:bob --concurrent 5 --hold 30s\ntwotier holds user:bob",
+		bind: func(fs *pflag.FlagSet) runner {
+			ns := fs.String("ns", "", "`NAMESPACE` of the key")
+			return keyRunner(func(ctx context.Context, s *session, key string) error {
+				var answer struct {
+					Key  string
+					Open int64
+					Next int64 `json:"next_end_ms"`
+					origin
+				}
+				err := s.call(ctx, http.MethodGet, "/v1/holds", queryOf("ns", *ns, "key", key), nil,
+					&answer)
+				if err != nil || s.json {
+					return err
+				}
+				next := ""
+				if answer.Next > 0 {
+					next = ", the next ends in " + twotier.FormatMillis(answer.Next)
+				}
+				return s.printf("%s: %d open%s (%s)\n", quoteUnprintable(answer.Key), answer.Open,
+					next, answer.origin)
 			})
 		},
 	}

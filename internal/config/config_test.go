@@ -11,24 +11,21 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // writeFile writes a configuration file and returns its path.
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, path, text)
 	return path
 }
 
 func mustParse(t *testing.T, args, environ []string) config.Config {
 	t.Helper()
 	c, err := config.Parse(args, environ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
@@ -355,9 +352,7 @@ func TestErrorsOfFiles(t *testing.T) {
 // TestDocumentedExample parses the file of settings that docs/configuration.md shows.
 func TestDocumentedExample(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, after, found := strings.Cut(string(page), "```yaml\n")
 	text, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
@@ -422,9 +417,7 @@ func TestPrint(t *testing.T) {
 		"rediss://me:hunter2@h:1/0", "--admin-token", "hunter2hunter2hunter2"}
 	c := mustParse(t, args, []string{"TWOTIER_NODE=n1"})
 	var out strings.Builder
-	if err := c.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Print(&out))
 	lines := strings.Split(out.String(), "\n")
 	for _, want := range []string{
 		"# read from " + path,
@@ -460,17 +453,13 @@ func TestPrintCanBeReadBack(t *testing.T) {
 	c := mustParse(t, []string{"--config", path, "--redis-tls-ca", " #x", "--node", "null",
 		"--redis", "rediss://h:1"}, nil)
 	var first, second strings.Builder
-	if err := c.Print(&first); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Print(&first))
 	again := mustParse(t, []string{"--config", writeFile(t, first.String())}, nil)
 	if again.RedisTLSCA != " #x" || again.Ack != "redis" || again.Node != "null" ||
 		again.Namespaces["x"].OnCold != "deny" {
 		t.Errorf("got %+v", again)
 	}
-	if err := again.Print(&second); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, again.Print(&second))
 	if strings.Count(first.String(), "\n") != strings.Count(second.String(), "\n") {
 		t.Errorf("%s\nbecame\n%s", first.String(), second.String())
 	}

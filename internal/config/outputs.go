@@ -149,15 +149,6 @@ func checkNotifyURL(text string) error {
 	return nil
 }
 
-// maskURL returns a URL with everything hidden but its scheme and host.
-func maskURL(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return hidden
-	}
-	return u.Scheme + "://" + u.Host + "/" + hidden
-}
-
 // addCollector adds to values the collector that the standard variables of OpenTelemetry name,
 // unless one of our own settings names one. Platforms set these variables for all their processes
 // alike, and most of them for gRPC, so an unusable collector is no mistake in the configuration of

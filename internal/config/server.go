@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -78,15 +79,6 @@ func serverSettings(s *Server) []setting {
 	}
 }
 
-// checkConnections refuses a bound for one address that exceeds the bound for all.
-func (s *Server) checkConnections() error {
-	if most := s.MaxConnections; most > 0 && s.MaxConnectionsPerAddress > most {
-		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections "+
-			"allows, %d", s.MaxConnectionsPerAddress, most)
-	}
-	return nil
-}
-
 // Cluster holds the settings that make a server a node of a cluster, which it is if Gossip is set.
 type Cluster struct {
 	Gossip, GossipAdvertise, Advertise, Peer string
@@ -116,7 +108,7 @@ func clusterSettings(c *Cluster) []setting {
 			set:  setChecked(&c.Peer, checkOptionalAddress)},
 		{name: "join", arg: "HOST:PORT,...",
 			help: "gossip addresses of all nodes; this node may be among them",
-			set:  setParsed(&c.Join, parseAddresses)},
+			set:  setList(&c.Join, func(a string) (string, error) { return a, checkAddress(a) })},
 		{name: "cluster-secret", arg: "TEXT",
 			help: "encrypts and authenticates all messages between nodes; required unless gossip " +
 				"and HTTP API can only be reached from this machine",
@@ -131,19 +123,6 @@ func clusterSettings(c *Cluster) []setting {
 			set: setParsed(&c.HotRate, parseIntegerWithin(0, math.MaxInt,
 				"a number of operations a second, 0 or more"))},
 	}
-}
-
-func parseAddresses(text string) (addresses []string, err error) {
-	for _, address := range strings.Split(text, ",") {
-		if address = strings.TrimSpace(address); address == "" {
-			continue
-		}
-		if err := checkAddress(address); err != nil {
-			return nil, err
-		}
-		addresses = append(addresses, address)
-	}
-	return addresses, nil
 }
 
 const leastSecret = 16
@@ -177,4 +156,85 @@ func ParseSecrets(text []byte) (secrets [][]byte, err error) {
 		return nil, errors.New("it holds no secret")
 	}
 	return secrets, nil
+}
+
+// Access holds the settings of access control and encryption. Paths and addresses are empty unless
+// they are set.
+type Access struct {
+	Tokens                       string
+	Insecure                     bool
+	Hosts                        []string
+	TrustedProxies               []netip.Prefix
+	Admin                        string
+	TLSCert, TLSKey, TLSClientCA string // the first two are both set, or both empty
+	AdminToken                   string
+}
+
+func accessSettings(a *Access) []setting {
+	return []setting{
+		{name: "tokens", arg: "FILE",
+			help: "who may do what: a line for each token with its name, hash, roles and " +
+				"namespaces (twotier token NAME makes one); read again when it changes",
+			set: setText(&a.Tokens)},
+		{name: "insecure", def: "false",
+			help: "listen beyond this machine without --tokens: whoever can connect may count, " +
+				"read and reset",
+			set: setParsed(&a.Insecure, parseBool)},
+		{name: "hosts", arg: "NAME,...",
+			help: "names under which this server is reached; without --tokens, requests for any " +
+				"other name are refused on loopback, and wherever this is set (web pages " +
+				"might send them)",
+			set: setList(&a.Hosts, parseHost)},
+		{name: "trusted-proxies", arg: "CIDR,...",
+			help: "networks of the proxies whose X-Forwarded-For is believed, for the client's " +
+				"address in /v1/forward-auth",
+			set: setList(&a.TrustedProxies, parseNetwork)},
+		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, changes of " +
+			"the rules and backtests, in place of --listen, and metrics and profiles besides " +
+			"(/debug/pprof/)",
+			set: setChecked(&a.Admin, checkOptionalAddress)},
+		{name: "tls-cert", arg: "FILE",
+			help: "PEM file of this server's certificate, for everything it listens on except " +
+				"gossip; read again when it changes",
+			set: setText(&a.TLSCert)},
+		{name: "tls-key", arg: "FILE", help: "PEM file of its key",
+			set: setText(&a.TLSKey)},
+		{name: "tls-client-ca", arg: "FILE",
+			help: "PEM file of authorities: whoever connects must present a certificate signed " +
+				"by one of them (other nodes present their --tls-cert)",
+			set: setText(&a.TLSClientCA)},
+		{name: "admin-token", arg: "TEXT",
+			help: "a token that may do everything; without --tokens, changing the mode requires it",
+			set:  setChecked(&a.AdminToken, checkSecret)},
+	}
+}
+
+// mapped is the number of bits before the IPv4 part of an address such as ::ffff:10.0.0.1.
+const mapped = 96
+
+func parseHost(name string) (string, error) {
+	if strings.ContainsAny(name, ":/ ") {
+		return "", fmt.Errorf("%q is not a host name (it has no port)", name)
+	}
+	return name, nil
+}
+
+// parseNetwork reads a network; an address is a network of one. IPv4 written as IPv6 counts as
+// IPv4, as it does in the addresses of clients.
+func parseNetwork(text string) (netip.Prefix, error) {
+	network, err := netip.ParsePrefix(text)
+	if err != nil {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return network, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", text)
+		}
+		network = netip.PrefixFrom(address, address.BitLen())
+	}
+	if address := network.Addr(); address.Is4In6() {
+		if network.Bits() < mapped {
+			return network, fmt.Errorf("%q is neither a network of IPv4 nor one of IPv6", text)
+		}
+		network = netip.PrefixFrom(address.Unmap(), network.Bits()-mapped)
+	}
+	return network.Masked(), nil
 }

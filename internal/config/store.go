@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/redisurl"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Store holds the settings of Redis, whose URL is empty without it, and of the counters in memory.
@@ -111,48 +115,24 @@ func countingSettings(s *Store) []setting {
 
 // checkStore checks the settings of Redis and of counting.
 func (s *Store) checkStore() error {
-	if s.RedisPasswordFile != "" && s.Redis == "" {
-		return errors.New("--redis-password-file: needs --redis")
-	}
-	if s.Redis == "" && s.Ack != "memory" {
-		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
-	}
-	if s.Mode == "redis" && s.Redis == "" {
-		return errors.New("--mode: redis needs --redis to say where it is")
-	}
-	if err := s.checkRedisOptional(); err != nil {
-		return err
-	}
-	if (s.RedisTLSCert == "") != (s.RedisTLSKey == "") {
-		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
-	}
 	withTLS := s.RedisTLSCA != "" || s.RedisTLSCert != ""
-	if to, err := redisurl.Parse(s.Redis); withTLS && (err != nil || !to.TLS) {
+	to, err := redisurl.Parse(s.Redis)
+	switch {
+	case s.RedisPasswordFile != "" && s.Redis == "":
+		return errors.New("--redis-password-file: needs --redis")
+	case s.Redis == "" && s.Ack != "memory":
+		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
+	case s.Mode == "redis" && s.Redis == "":
+		return errors.New("--mode: redis needs --redis to say where it is")
+	case s.RedisOptional && (s.Redis == "" || s.Mode == "redis"):
+		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
+	case s.RedisOptional && s.HashSeed == nil:
+		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
+	case (s.RedisTLSCert == "") != (s.RedisTLSKey == ""):
+		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
+	case withTLS && (err != nil || !to.TLS):
 		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis " +
 			"URL with TLS, such as rediss://host:6379")
-	}
-	return nil
-}
-
-// checkRedisOptional checks that a server which may start without Redis is configured with all that
-// it would otherwise read from Redis.
-func (s *Store) checkRedisOptional() error {
-	switch {
-	case !s.RedisOptional:
-		return nil
-	case s.Redis == "" || s.Mode == "redis":
-		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
-	case s.HashSeed == nil:
-		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
-	}
-	return nil
-}
-
-// checkLag refuses a bound so short that counts exceed it merely by waiting for the next flush.
-func (s *Store) checkLag() error {
-	if s.MaxLag > 0 && s.MaxLag < 2*s.FlushInterval {
-		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", s.MaxLag,
-			s.FlushInterval)
 	}
 	return nil
 }
@@ -166,4 +146,114 @@ func checkRedis(text string) error {
 	}
 	_, err := redisurl.Parse(text)
 	return err
+}
+
+// DefaultNamespace is the namespace of requests without one.
+const DefaultNamespace = "default"
+
+// Namespace holds the settings of one namespace.
+type Namespace struct {
+	// Levels lists the levels of buckets, finest first.
+	Levels []Level
+	// Exact is how many of the newest events of a key keep their millisecond; 0 turns that off.
+	Exact int
+	// ExactValues is how many different values of a key are counted exactly; more are estimated.
+	ExactValues int
+	// OnCold is as in [Store].
+	OnCold string
+	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
+	MaxKeys int
+	// HashTags makes the part of a key in braces determine its partition.
+	HashTags bool
+	// Shadow makes the limits of the namespace refuse nothing.
+	Shadow bool
+}
+
+// Ladder returns the ladder of the namespace's levels.
+func (ns *Namespace) Ladder() (*leaparray.Ladder, error) {
+	return leaparray.NewLadder(ns.Exact, ns.Levels...)
+}
+
+// InShadow returns the namespaces whose limits refuse nothing, or nil if there are none.
+func (c *Config) InShadow() twotier.Shadow {
+	return c.Having(func(ns *Namespace) bool { return c.Shadow || ns.Shadow })
+}
+
+// Having returns which namespaces have a property, or nil if none has.
+func (c *Config) Having(property func(ns *Namespace) bool) map[string]bool {
+	all, some := map[string]bool{}, false
+	for name, ns := range c.Namespaces {
+		all[name] = property(&ns)
+		some = some || all[name]
+	}
+	if !some {
+		return nil
+	}
+	return all
+}
+
+// WhereShadow returns where shadow was set for a namespace, or for the namespace that it inherits
+// from: FILE:LINE:COLUMN, or "" if the namespace has the default.
+func (c *Config) WhereShadow(namespace string) string {
+	return c.namespaceValues[namespace][shadowOption].where
+}
+
+// Level is a number of buckets of one width.
+type Level = leaparray.Level
+
+// The options that are settings of the server, too, or whose values are changed.
+const (
+	ladderOption = "ladder"
+	onColdOption = "on-cold"
+	shadowOption = "shadow"
+)
+
+// maxValues bounds the memory of a key with different values: 16 bytes for each.
+const maxValues = 1 << 16
+
+// namespaceSettings lists the options of a namespace in printing order. They are parsed into ns.
+func namespaceSettings(ns *Namespace) []setting {
+	return []setting{
+		{name: ladderOption, def: leaparray.Default().String(), arg: "LEVEL,...",
+			set: setParsed(&ns.Levels, ParseLadder)},
+		{name: "exact", def: strconv.Itoa(leaparray.DefaultExact),
+			set: setParsed(&ns.Exact, parseIntegerWithin(0, leaparray.MaxExact,
+				fmt.Sprintf("a number of events, 0 to %d", leaparray.MaxExact)))},
+		{name: "exact-values", def: strconv.Itoa(leaparray.DefaultMostValues),
+			set: setParsed(&ns.ExactValues, parseIntegerWithin(1, maxValues,
+				fmt.Sprintf("a number of values, 1 to %d", maxValues)))},
+		{name: onColdOption, choices: coldChoices(), set: setText(&ns.OnCold)},
+		{name: "max-keys", def: "0", set: setParsed(&ns.MaxKeys,
+			parseIntegerWithin(0, math.MaxInt, "a number of keys, 0 or more"))},
+		{name: "hash-tags", def: "false", set: setParsed(&ns.HashTags, parseBool)},
+		{name: shadowOption, def: "false", set: setParsed(&ns.Shadow, parseBool)},
+	}
+}
+
+// ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket and the
+// number of buckets, finest level first. [leaparray.NewLadder] checks that the levels form a
+// ladder.
+func ParseLadder(text string) ([]Level, error) {
+	var levels []Level
+	for part := range strings.SplitSeq(text, ",") {
+		level, err := parseLevel(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		levels = append(levels, level)
+	}
+	if _, err := leaparray.NewLadder(0, levels...); err != nil {
+		return nil, err
+	}
+	return levels, nil
+}
+
+func parseLevel(text string) (Level, error) {
+	width, count, ok := strings.Cut(text, "x")
+	n, err := strconv.Atoi(strings.TrimSpace(count))
+	if !ok || err != nil {
+		return Level{}, fmt.Errorf("%q is not WIDTH x COUNT, such as 1s x 60", text)
+	}
+	w, err := ParseDuration(strings.TrimSpace(width))
+	return Level{Width: w, Count: n}, err
 }

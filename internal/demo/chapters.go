@@ -26,7 +26,6 @@ func document(fields string) string {
 		ruleLimit, fields)
 }
 
-// makeChapters returns the chapters.
 func (s *Story) makeChapters() []chapter {
 	address := strings.TrimPrefix(Attacker, "ip:")
 	return []chapter{

@@ -83,7 +83,6 @@ type Title struct {
 	Title string `json:"title"`
 }
 
-// chapter is a part of a story.
 type chapter struct {
 	Title
 	text, look, lookAt string

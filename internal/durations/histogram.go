@@ -27,7 +27,6 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.sum.Add(int64(max(0, d)))
 }
 
-// bucket returns the bucket of a duration.
 func bucket(d time.Duration) int {
 	if d <= 0 {
 		return least

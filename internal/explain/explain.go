@@ -127,7 +127,6 @@ func (e *Explainer) findRefusals(ctx context.Context, q *Query) []refusallog.Ref
 	return list
 }
 
-// failureOf converts an error.
 func failureOf(err error) *request.Failure {
 	if errors.Is(err, refusallog.ErrNotFound) {
 		return &request.Failure{Kind: request.NotFound, Field: "id", Detail: err.Error()}
@@ -136,7 +135,6 @@ func failureOf(err error) *request.Failure {
 	return &f
 }
 
-// rulesInForce returns the rules in force.
 func (e *Explainer) rulesInForce() (*twotier.RuleSet, *request.Failure) {
 	if e.Rules == nil {
 		return new(twotier.RuleSet), nil
@@ -261,7 +259,9 @@ func (p *Plan) Append(ctx context.Context, b []byte, most int64) ([]byte, *reque
 			b = append(appendJSON(b, &verdicts[i]), ',')
 		}
 		if int64(len(b)-start) > most {
-			return b, tooLong(most)
+			return b, request.FieldFailure("rule", fmt.Sprintf("the explanation of all rules "+
+				"takes more than the %d KiB that an answer may take here, by --max-memory; name "+
+				"a rule", most>>10))
 		}
 		if first == 0 && len(p.rules) > len(some) {
 			likely := int64((len(b) - start) * len(p.rules) / len(some))
@@ -274,12 +274,6 @@ func (p *Plan) Append(ctx context.Context, b []byte, most int64) ([]byte, *reque
 	}
 	b = append(bytes.TrimSuffix(b, []byte{','}), "],"...)
 	return append(b, appendJSON(nil, p.answer)[1:]...), nil
-}
-
-// tooLong is the failure of an answer of more than most bytes.
-func tooLong(most int64) *request.Failure {
-	return request.FieldFailure("rule", fmt.Sprintf("the explanation of all rules takes more than "+
-		"the %d KiB that an answer may take here, by --max-memory; name a rule", most>>10))
 }
 
 // appendJSON appends v as JSON. It escapes only what JSON needs escaped.

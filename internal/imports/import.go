@@ -185,7 +185,6 @@ func (m *Import) importKeys(ctx context.Context, list []Content) error {
 	return m.importPart(ctx, part)
 }
 
-// keyPlan is the import of one key.
 type keyPlan struct {
 	Mark
 	from    string  // the key in Redis
@@ -296,8 +295,10 @@ func (m *Import) importPart(ctx context.Context, part []keyPlan) error {
 		if err := m.findMissing(ctx, part); err != nil {
 			return err
 		}
-		if attempt == 0 {
-			planned = m.addRepeated(part)
+		for i := 0; attempt == 0 && i < len(part); i++ {
+			lacking := total(part[i].missing)
+			m.report.Repeated += total(part[i].events) - lacking
+			planned += lacking
 		}
 		all, reason, err := m.count(ctx, part)
 		if err != nil {
@@ -314,17 +315,6 @@ func (m *Import) importPart(ctx context.Context, part []keyPlan) error {
 		return why
 	}
 	return ErrBusy
-}
-
-// addRepeated adds to the report the events that the marks of some keys have, and returns the
-// number of those that they lack.
-func (m *Import) addRepeated(part []keyPlan) (lacking int64) {
-	for i := range part {
-		n := total(part[i].missing)
-		m.report.Repeated += total(part[i].events) - n
-		lacking += n
-	}
-	return lacking
 }
 
 // count counts the missing events of some keys, or only reports them in a dry run.

@@ -47,13 +47,9 @@ func (s *Source) read(ctx context.Context, found []string) (list []Content, err 
 // isFatal reports whether an error ends an import: it is not about one key.
 func isFatal(ctx context.Context, err error) bool {
 	var answer redis.Error
-	return err != nil && (ctx.Err() != nil || !errors.As(err, &answer) && isFromNetwork(err))
-}
-
-// isFromNetwork reports whether an error is about a connection.
-func isFromNetwork(err error) bool {
-	var own *contentError
-	return !errors.As(err, &own)
+	var content *contentError
+	return err != nil && (ctx.Err() != nil ||
+		!errors.As(err, &answer) && !errors.As(err, &content))
 }
 
 // contentError is an error about the content of a key.
@@ -214,7 +210,6 @@ func (s *Source) readList(ctx context.Context, c *Content) error {
 	return nil
 }
 
-// timeOf returns the time that a text holds.
 func (s *Source) timeOf(text string) (int64, error) {
 	x, err := parseNumber(text)
 	if err != nil {
@@ -246,7 +241,6 @@ func (s *Source) readHash(ctx context.Context, c *Content) error {
 	}
 }
 
-// addSubWindow adds the events of a field.
 func (s *Source) addSubWindow(c *Content, field, value string) {
 	element := fmt.Sprintf("field %.40q", field)
 	ts, err := s.startOf(field)

@@ -109,10 +109,8 @@ func lintSharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	}
 	for _, namespace := range order {
 		sharing := of[namespace]
-		isDefault := func(r rules.PlacedRule) bool { return r.Default }
-		if len(sharing) < 2 || !slices.ContainsFunc(sharing, func(r rules.PlacedRule) bool {
-			return !isDefault(r)
-		}) {
+		requested := func(r rules.PlacedRule) bool { return !r.Default }
+		if len(sharing) < 2 || !slices.ContainsFunc(sharing, requested) {
 			continue
 		}
 		names := make([]string, len(sharing))
@@ -201,8 +199,7 @@ func lintWeakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 func allImplied(limits, stricter []twotier.RuleLimit) bool {
 	return !slices.ContainsFunc(limits, func(l twotier.RuleLimit) bool {
 		return !slices.ContainsFunc(stricter, func(o twotier.RuleLimit) bool {
-			return isImplied(l,
-				o)
+			return isImplied(l, o)
 		})
 	})
 }

@@ -1,7 +1,9 @@
 package mirror
 
 import (
+	"cmp"
 	"container/list"
+	"slices"
 	"strings"
 
 	"twotier.dev/twotier/httpapi/client"
@@ -99,12 +101,6 @@ func (b *book) recordError(v *Verdict, err error) {
 	}
 }
 
-// recordDrop accounts for a verdict that was not compared.
-func (b *book) recordDrop(v *Verdict) {
-	b.counted.Dropped++
-	b.lastDrop = max(b.lastDrop, v.At)
-}
-
 // record compares a verdict with twotier's answer.
 func (b *book) record(v *Verdict, answer *client.AcquireAnswer) {
 	b.began = min(b.began, v.At)
@@ -156,4 +152,43 @@ func observe(v *Verdict, a *client.AcquireAnswer, counted bool) observation {
 		o.checks = append(o.checks, c)
 	}
 	return o
+}
+
+// strip counts the calls whose keys a mapping shortens by a prefix.
+type strip struct {
+	StripReport
+
+	matched bool // one of the keys began with it
+}
+
+// RecordUnknown accounts for a call of a script with this SHA-1 that may be a verdict.
+func (m *Mirror) RecordUnknown(sha string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.book.counted.UnknownCalls++
+	m.book.counted.LastUnknown = sha
+}
+
+// RecordStrip accounts for a call whose key should begin with a prefix, and whether it does.
+func (m *Mirror) RecordStrip(prefix, key string, matched bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.book.strips[prefix]
+	if s == nil {
+		s = &strip{StripReport: StripReport{Strip: prefix, Example: key}}
+		m.book.strips[prefix] = s
+	}
+	s.Calls++
+	s.matched = s.matched || matched
+}
+
+// unmatchedStrips lists the prefixes that no key begins with.
+func (b *book) unmatchedStrips() (list []StripReport) {
+	for _, s := range b.strips {
+		if !s.matched {
+			list = append(list, s.StripReport)
+		}
+	}
+	slices.SortFunc(list, func(x, y StripReport) int { return cmp.Compare(x.Strip, y.Strip) })
+	return list
 }

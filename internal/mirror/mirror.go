@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,7 +39,7 @@ type Options struct {
 // Open, stop it with Close.
 type Mirror struct {
 	opt     Options
-	queue   *queue
+	queue   queue
 	closing chan struct{}
 	close   sync.Once
 	cancel  context.CancelFunc
@@ -60,7 +61,7 @@ func New(opt Options) (*Mirror, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	return &Mirror{opt: opt, queue: newQueue(opt.MaxWaiting), closing: make(chan struct{}),
+	return &Mirror{opt: opt, queue: queue{max: opt.MaxWaiting}, closing: make(chan struct{}),
 		bodies: listener.Account{Most: maxBodies, Each: maxBodies / 2},
 		cancel: func() {}, book: newBook(opt.Now().UnixMilli(), opt.CountDenied)}, nil
 }
@@ -103,8 +104,9 @@ func (m *Mirror) Accept(list []Verdict) (dropped int) {
 func (m *Mirror) Drop(list []Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.book.counted.Dropped += uint64(len(list))
 	for i := range list {
-		m.book.recordDrop(&list[i])
+		m.book.lastDrop = max(m.book.lastDrop, list[i].At)
 	}
 }
 
@@ -198,4 +200,81 @@ func (m *Mirror) request(v *Verdict) *client.AcquireRequest {
 	r.Charge = v.Allowed || m.opt.CountDenied
 	r.DryRun = !r.Charge
 	return r
+}
+
+const (
+	defaultWaiting  = 1 << 16
+	maxWaitingBytes = 64 << 20
+	// maxBatch is the number of verdicts in one request to twotier.
+	maxBatch = 1000
+	// settling is how long a verdict waits for earlier ones that are still on their way. Several
+	// processes and connections of an application deliver them in any order.
+	settling = 100 * time.Millisecond
+)
+
+// queue holds verdicts until they are compared, in the order of their times.
+type queue struct {
+	max int
+
+	mu    sync.Mutex
+	list  []waiting
+	bytes int64
+}
+
+// waiting is a verdict in the queue.
+type waiting struct {
+	Verdict
+
+	arrived time.Time
+}
+
+// add queues a verdict unless too many wait.
+func (q *queue) add(v *Verdict, now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) >= q.max || q.bytes+v.Size() > maxWaitingBytes {
+		return false
+	}
+	q.list = append(q.list, waiting{*v, now})
+	q.bytes += v.Size()
+	return true
+}
+
+func (q *queue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.list)
+}
+
+// take removes the next verdicts to compare: those that have arrived until some time, and all with
+// an earlier time than one of them. At the same time, allowed events come before refused
+// ones, because they are the reason of the refusal.
+func (q *queue) take(until time.Time) []Verdict {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	last, ready := int64(0), false
+	for i := range q.list {
+		if w := &q.list[i]; !w.arrived.After(until) {
+			last, ready = max(last, w.At), true
+		}
+	}
+	if !ready {
+		return nil
+	}
+	slices.SortStableFunc(q.list, func(x, y waiting) int {
+		switch {
+		case x.At != y.At || x.Allowed == y.Allowed:
+			return cmp.Compare(x.At, y.At)
+		case x.Allowed:
+			return -1
+		}
+		return 1
+	})
+	var batch []Verdict
+	for i := 0; i < len(q.list) && len(batch) < maxBatch && q.list[i].At <= last; i++ {
+		batch = append(batch, q.list[i].Verdict)
+		q.bytes -= q.list[i].Size()
+	}
+	q.list = slices.Delete(q.list, 0, len(batch))
+	return batch
 }

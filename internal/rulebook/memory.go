@@ -76,7 +76,6 @@ func (m *Memory) Append(_ context.Context, v twotier.RuleVersion) error {
 // Restore implements [Store]. Memory never loses a version, so there is nothing to restore.
 func (m *Memory) Restore(context.Context, twotier.RuleVersion) error { return nil }
 
-// add adds the newest version.
 func (m *Memory) add(v twotier.RuleVersion) {
 	kept := m.versions[:min(len(m.versions), twotier.MaxRuleVersions-1)]
 	m.versions = append([]twotier.RuleVersion{v}, kept...)

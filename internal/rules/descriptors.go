@@ -67,7 +67,6 @@ type draftDescriptor struct {
 	made      descriptor
 }
 
-// descriptor reads one descriptor.
 func (r *reader) descriptor(d *draftDescriptor) {
 	has := strictyaml.Mapping{Name: "a descriptor", Example: "key: remote_address",
 		Fields: strictyaml.Fields{
@@ -126,10 +125,9 @@ func (r *reader) failWithoutLimit(field *strictyaml.Node, name string) {
 	}
 }
 
-// placeDescriptor adds a descriptor to its level.
 func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {
 	made := &d.made
-	star := d.entry.hasStar()
+	star := strings.Contains(d.entry.Key+d.entry.Value, "*")
 	if d.share {
 		made.shared = cmp.Or(d.entry.Value, "*")
 	}

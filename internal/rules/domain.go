@@ -97,7 +97,6 @@ func (d *descriptor) putInShadow() {
 // putInShadow makes the limit refuse nothing. So it charges nothing, either.
 func (l *DescriptorLimit) putInShadow() { l.Shadow, l.Quota, l.Charge = true, false, false }
 
-// descriptor is one descriptor of a document.
 type descriptor struct {
 	limit *DescriptorLimit // nil if the descriptor has none
 	below level
@@ -159,7 +158,6 @@ type wildcard struct {
 	to    *descriptor
 }
 
-// newWildcard returns the wildcard of a descriptor whose entry has a star.
 func newWildcard(e Entry, to *descriptor) wildcard {
 	if !strings.Contains(e.Key, "*") {
 		return wildcard{e.Key, strings.Split(e.Value, "*"), to}
@@ -175,7 +173,6 @@ func newWildcard(e Entry, to *descriptor) wildcard {
 // of the key tenant_7. So the key tenant_* without a value matches every value, too.
 func joinEntry(e Entry) string { return e.Key + "_" + e.Value }
 
-// matches reports whether the wildcard matches an entry of a request.
 func (w *wildcard) matches(e Entry) bool {
 	if w.key == "" {
 		return matchesParts(w.parts, joinEntry(e))
@@ -198,11 +195,6 @@ func matchesParts(parts []string, text string) bool {
 		}
 	}
 	return strings.HasSuffix(rest, parts[last])
-}
-
-// hasStar reports whether an entry of a document has a star.
-func (e Entry) hasStar() bool {
-	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
 }
 
 // HasDeadStar reports whether the descriptor has a star that probably matches nothing: without a

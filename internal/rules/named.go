@@ -37,7 +37,6 @@ func (r *reader) ruleList(_ *strictyaml.Reader, name string, list *strictyaml.No
 	}
 }
 
-// rule reads one named rule.
 func (r *reader) rule(item *strictyaml.Node) {
 	var one twotier.Rule
 	var limits limitList
@@ -200,7 +199,6 @@ func (r *reader) distinct(n *strictyaml.Node) []twotier.RuleLimit {
 	return r.limitsOf(r.limitItems(n, "distinct", "5/24h"), true)
 }
 
-// limitsOf reads limits.
 func (r *reader) limitsOf(items []*strictyaml.Node, distinct bool) (limits []twotier.RuleLimit) {
 	for _, item := range items {
 		l, ok := r.limit(item)
@@ -337,7 +335,6 @@ func (r *reader) overrides(n *strictyaml.Node) (all []twotier.Override) {
 	return all
 }
 
-// override reads one override.
 func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
 	var limits limitList
 	has := strictyaml.Mapping{Name: "an override", Example: "key: vip-1",

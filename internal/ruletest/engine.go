@@ -66,7 +66,7 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt, err := e.nodeOptions(ladders)
+	opt, err := e.nodeOptions(ladders, start)
 	if err != nil {
 		return nil, err
 	}
@@ -80,25 +80,18 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 }
 
 // nodeOptions returns the options of a node that counts in memory.
-func (e *engine) nodeOptions(ladders lint.Ladders) (opt node.Options, err error) {
+func (e *engine) nodeOptions(ladders lint.Ladders, start int64) (opt node.Options, err error) {
 	place := twotier.Placement{Partitions: partitions}
 	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range ladders {
 		spaces[name] = syncer.Namespace{Ladder: ladder}
 	}
 	opt = node.Options{ID: "test", Store: steady{}, Placement: place, ClockInterval: 24 * time.Hour,
-		Clock: storeclock.New(e.wall, e.elapsed(e.now.Load()))}
+		Clock: storeclock.New(func() time.Time { return time.UnixMilli(e.now.Load()) },
+			func() time.Duration { return time.Duration(e.now.Load()-start) * time.Millisecond })}
 	opt.Counter, err = syncer.New(syncer.Options{Now: opt.Clock.Now, Placement: place,
 		Namespaces: spaces, MaxMemory: memory})
 	return opt, err
-}
-
-// wall returns the time of the test.
-func (e *engine) wall() time.Time { return time.UnixMilli(e.now.Load()) }
-
-// elapsed returns a clock of the time since a moment of the test.
-func (e *engine) elapsed(since int64) func() time.Duration {
-	return func() time.Duration { return time.Duration(e.now.Load()-since) * time.Millisecond }
 }
 
 // moveTo moves the clock to a time, and on its way releases the holds that end by then.
@@ -122,14 +115,6 @@ func (e *engine) addDeadline(id string, until int64) {
 	})
 	e.deadlines = slices.Insert(e.deadlines, i, deadline{until, id})
 }
-
-// deadlineOf returns the position of the end of a hold, or -1 if it is not to be released.
-func (e *engine) deadlineOf(id string) int {
-	return slices.IndexFunc(e.deadlines, func(d deadline) bool { return d.id == id })
-}
-
-// close stops the engine. Its counts are lost.
-func (e *engine) close(ctx context.Context) error { return e.node.Close(ctx) }
 
 // steady is a store whose clock agrees with the test's.
 type steady struct{}
@@ -205,13 +190,12 @@ func (f *File) Run(ctx context.Context) (*Result, error) {
 	return all, nil
 }
 
-// runTest runs one test.
 func (f *File) runTest(ctx context.Context, t *test) (failures []Failure, err error) {
 	e, err := newEngine(ctx, f, t.start)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, e.close(ctx)) }()
+	defer func() { err = errors.Join(err, e.node.Close(ctx)) }()
 	for i := range t.steps {
 		failure := e.runStep(ctx, t, &t.steps[i])
 		if ctx.Err() != nil {

@@ -98,7 +98,6 @@ func (e *engine) acquire(ctx context.Context, s *step) (*outcome, *request.Failu
 	return e.acquired(s, res), nil
 }
 
-// acquired returns the outcome of an acquire.
 func (e *engine) acquired(s *step, res *twotier.Result) *outcome {
 	o := &outcome{allowed: res.Allowed, retryAfter: res.RetryAfter}
 	for j := range res.Checks {
@@ -136,7 +135,6 @@ func (o *outcome) judge(path string, of *verdicts.Ruled, l *twotier.LimitResult,
 	}
 }
 
-// record records the count of a limit, and whether it refuses.
 func (o *outcome) record(name string, count, most int64, refuses, shadow bool) {
 	o.limits = append(o.limits, judged{name, count, most})
 	switch {
@@ -212,7 +210,8 @@ func (e *engine) renew(ctx context.Context, s *step) (*outcome, *request.Failure
 		return nil, f
 	}
 	e.ids[s.renew] = renewed.ID
-	if i := e.deadlineOf(id); i >= 0 {
+	i := slices.IndexFunc(e.deadlines, func(d deadline) bool { return d.id == id })
+	if i >= 0 { // it is to be released
 		e.deadlines = slices.Delete(e.deadlines, i, i+1)
 		e.addDeadline(renewed.ID, renewed.Until)
 	}
@@ -221,23 +220,16 @@ func (e *engine) renew(ctx context.Context, s *step) (*outcome, *request.Failure
 
 // askDomain asks as Envoy does.
 func (e *engine) askDomain(ctx context.Context, s *step) (*outcome, error) {
-	type pair struct {
-		Key   string `json:"key"`
-		Value string `json:"value"`
-	}
 	type descriptor struct {
-		Entries []pair `json:"entries"`
-		Hits    *int64 `json:"hitsAddend,omitempty"`
+		Entries []entry `json:"entries"`
+		Hits    *int64  `json:"hitsAddend,omitempty"`
 	}
 	question := struct {
 		Domain      string       `json:"domain"`
 		Descriptors []descriptor `json:"descriptors"`
 	}{Domain: s.domain}
 	for _, entries := range s.entries {
-		var d descriptor
-		for _, p := range entries {
-			d.Entries = append(d.Entries, pair{p.key, p.value})
-		}
+		d := descriptor{Entries: entries}
 		if s.checks[0].hasN {
 			d.Hits = &s.checks[0].n
 		}

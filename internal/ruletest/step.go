@@ -44,9 +44,11 @@ type check struct {
 }
 
 // entry is a pair of a descriptor.
-type entry struct{ key, value string }
+type entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
 
-// readStep reads one step.
 func (r *reader) readStep(item *strictyaml.Node) step {
 	s := step{at: r.Position(item), after: -1, times: 1}
 	one := check{n: 1}
@@ -67,7 +69,6 @@ func (r *reader) readStep(item *strictyaml.Node) step {
 	return s
 }
 
-// fields returns the keys of a check.
 func (c *check) fields() strictyaml.Fields {
 	return strictyaml.Fields{
 		"ns":    strictyaml.Parsed(&c.ns, checked(request.ValidNS, request.WantNS)),
@@ -125,7 +126,6 @@ func (r *reader) readAt(n *strictyaml.Node) int64 {
 	return after
 }
 
-// readCheck reads one of several checks.
 func (r *reader) readCheck(item *strictyaml.Node) check {
 	c := check{n: 1}
 	has := strictyaml.Mapping{Name: "a check", Example: "key: alice", Fields: c.fields(),
@@ -210,7 +210,6 @@ func (s *step) conflict(given map[string]*strictyaml.Node) string {
 // maxAfter is the longest duration in a test, in milliseconds.
 const maxAfter = 20 * 366 * 24 * 3_600_000
 
-// parseDuration parses a duration and returns its milliseconds.
 func parseDuration(text string) (int64, error) {
 	if text == "0" {
 		return 0, nil
@@ -222,10 +221,8 @@ func parseDuration(text string) (int64, error) {
 	return d.Milliseconds(), err
 }
 
-// spell formats milliseconds.
 func spell(ms int64) string { return twotier.FormatMillis(ms) }
 
-// request describes the request of a step.
 func (s *step) request() string {
 	switch {
 	case s.settle != "":
@@ -237,7 +234,7 @@ func (s *step) request() string {
 		for _, entries := range s.entries {
 			var pairs []string
 			for _, e := range entries {
-				pairs = append(pairs, e.key+"="+e.value)
+				pairs = append(pairs, e.Key+"="+e.Value)
 			}
 			all = append(all, strings.Join(pairs, "|"))
 		}
@@ -253,7 +250,6 @@ func (s *step) request() string {
 	return strings.Join(all, ", ")
 }
 
-// describe describes a check.
 func (c *check) describe() string {
 	text := c.key
 	if c.n != 1 {
@@ -279,11 +275,10 @@ func countOf(n int, noun string) string {
 // checkNames checks that a hold that a step names was made before, and remembers the one that it
 // makes.
 func (r *reader) checkNames(s *step, item *strictyaml.Node, has map[string]*strictyaml.Node) {
-	if has["settle"] != nil && !r.held[s.settle] {
-		r.Fail(item, "settle: no step before has hold and as: %s", s.settle)
-	}
-	if has["renew"] != nil && !r.held[s.renew] {
-		r.Fail(item, "renew: no step before has hold and as: %s", s.renew)
+	for _, by := range [][2]string{{"settle", s.settle}, {"renew", s.renew}} {
+		if has[by[0]] != nil && !r.held[by[1]] {
+			r.Fail(item, "%s: no step before has hold and as: %s", by[0], by[1])
+		}
 	}
 	if s.as != "" {
 		r.held[s.as] = true

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/version"
 )
 
@@ -19,9 +20,7 @@ func TestNumberIsTheNewest(t *testing.T) {
 		"deploy/kubernetes/statefulset.yaml": `(?m)^ *image: twotier:(.*)$`,
 	} {
 		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(path)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		found := regexp.MustCompile(pattern).FindSubmatch(text) // the first is the newest
 		if found == nil || string(found[1]) != version.Number {
 			t.Errorf("%s has %q, not %s", path, found, version.Number)

@@ -93,7 +93,6 @@ func (r *reading) scan(s *scanner, b []byte) error {
 	return err
 }
 
-// end ends the reading.
 func (r *reading) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

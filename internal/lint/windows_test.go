@@ -16,6 +16,98 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
+// TestExtendedLaddersCoverEveryWindow draws ladders and windows in three namespaces, one of which
+// has no ladder: extended ladders cover all windows, and only the namespaces that need it have
+// another one.
+func TestExtendedLaddersCoverEveryWindow(t *testing.T) {
+	first := seed.First()
+	random := rand.New(rand.NewPCG(first, 4))
+	extended := 0
+	for range 2000 {
+		all := lint.Ladders{"default": randomLadder(random), "own": randomLadder(random)}
+		text := "rules:\n"
+		for i, name := range []string{"default", "own", "none", "own"} {
+			text += fmt.Sprintf("- {name: r%d, namespace: %s, limits: 5/%dms}\n", i, name,
+				1+random.Int64N(all.Of(name).Span()*3))
+		}
+		doc, err := rules.Read("f", []byte(text))
+		must.Succeed(t, err)
+		reachable := all.CheckWindows(doc) == nil
+		fixed, changed := all.Extend(doc)
+		if err := fixed.CheckWindows(doc); err != nil {
+			t.Fatalf("seed %d: %v extended to %v:\n%s%v", first, all, fixed, text, err)
+		}
+		if reachable != (len(changed) == 0) {
+			t.Fatalf("seed %d: %v: changed %v:\n%s", first, all, changed, text)
+		}
+		for _, name := range []string{"default", "own", "none"} {
+			if _, is := all[name]; is && sameLadder(all[name], fixed[name]) {
+				continue
+			}
+			if fixed[name] != nil {
+				extended++
+			}
+		}
+	}
+	if extended < 1000 {
+		t.Errorf("only %d ladders were extended", extended)
+	}
+}
+
+// sameLadder reports whether two ladders have the same levels.
+func sameLadder(a, b *leaparray.Ladder) bool { return a.String() == b.String() }
+
+// TestWindowsThatNoLadderCoversStayMistakes has a window of twenty years next to one of 30 days.
+func TestWindowsThatNoLadderCoversStayMistakes(t *testing.T) {
+	doc, err := rules.Read("f", []byte("rules:\n- {name: a, limits: [5/30d, 9/7300d]}\n"))
+	must.Succeed(t, err)
+	fixed, changed := lint.Ladders{"default": leaparray.Default()}.Extend(doc)
+	if got := fixed.CheckWindows(doc); fmt.Sprint(changed) != "[default]" || got == nil ||
+		got.Error() != "f:2:29: a window of 175200h is longer than its namespace covers (744h)" {
+		t.Errorf("changed %v, and then %v", changed, got)
+	}
+}
+
+// TestCalendarWindowsThatImplyOthers: a calendar window begins anew where a sliding one goes on, so
+// it implies only itself. A sliding window as long implies it.
+func TestCalendarWindowsThatImplyOthers(t *testing.T) {
+	for limits, want := range map[string]string{
+		"[5/day, 9/day]": "2:33 never-refuses",
+		"[5/24h, 9/day]": "2:33 never-refuses",
+		"[{window: day, max: 5}, {window: day, max: 5}]": "2:49 never-refuses",
+		"[5/24h, 9/day@Europe/Lisbon]":                   "", // it has 25 hours once a year
+		"[5/day, 9/24h]":                                 "",
+		"[5/day, 9/day@Asia/Shanghai]":                   "",
+		"[5/day, 9/day.6]":                               "",
+		"[9/day, 5/hour]":                                "",
+	} {
+		doc, err := rules.Read("f", []byte("rules:\n- {name: quota, limits: "+limits+"}\n"))
+		must.Succeed(t, err)
+		if got := found(lint.Rules(doc, ladders(t))); got != want {
+			t.Errorf("%s: %s, want %s", limits, got, want)
+		}
+	}
+}
+
+func TestWindowsBeyondTheLadderNameTheLevel(t *testing.T) {
+	for limits, want := range map[string]string{
+		"[5/month@Europe/Lisbon]": "f:2:44: a window of 745h is longer than its namespace covers " +
+			"(25h); it needs `1h x 768` in namespace usual",
+		"[5/30d]":                        "it needs `1h x 744` in namespace usual",
+		"[5/2w]":                         "it needs `1h x 360` in namespace usual",
+		"[5/day@Europe/Lisbon, 5/1500m]": "",
+	} {
+		doc, err := rules.Read("f", []byte("rules:\n- {name: quota, namespace: usual, limits: "+
+			limits+"}\n"))
+		must.Succeed(t, err)
+		err = ladders(t).CheckWindows(doc)
+		if want == "" && err != nil || want != "" && (err == nil ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %s", limits, err, want)
+		}
+	}
+}
+
 // TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely draws ladders, limits and windows, and
 // compares with the widest bucket that can contain the beginning of the window, in a key whose
 // events have all lost their millisecond and are as wide as their age allows.

@@ -1,6 +1,8 @@
 package demo_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +13,90 @@ import (
 
 	"twotier.dev/twotier/internal/demo"
 )
+
+// nobody is a cluster that can't be changed.
+type nobody struct{}
+
+func (nobody) Kill(int) error                        { return nil }
+func (nobody) Start(context.Context, int) error      { return nil }
+func (nobody) KeyOf(_ int, prefix string) (k string) { return prefix }
+
+// paper collects announcements.
+type paper struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *paper) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *paper) count(text string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Count(p.text.String(), text)
+}
+
+// startStory starts a story over a node that answers nothing.
+func startStory(t *testing.T, step time.Duration) (*demo.Story, *paper) {
+	t.Helper()
+	node := httptest.NewServer(&counter{fails: true})
+	t.Cleanup(node.Close)
+	urls := []string{node.URL, node.URL, node.URL}
+	out := new(paper)
+	s := demo.NewStory(demo.StoryOptions{Step: step, Token: "t", Cluster: nobody{}, Out: out})
+	if p := s.Progress(); p.Chapter != -1 || p.Over || len(p.Chapters) != 6 {
+		t.Errorf("before it begins: %+v", p)
+	}
+	s.Open(t.Context(), urls, []string{"a", "b", "c"}, demo.NewTraffic(urls, 300))
+	t.Cleanup(s.Close)
+	return s, out
+}
+
+// TestStoryGoesOnWhenAChapterFails announces the failure, and plays the other chapters.
+func TestStoryGoesOnWhenAChapterFails(t *testing.T) {
+	s, out := startStory(t, time.Millisecond)
+	until(t, "end", func() bool { return s.Progress().Over })
+	if n := out.count("this did not work: "); n != 6 {
+		t.Errorf("%d chapters have failed", n)
+	}
+	if p := s.Progress(); p.Chapter != 5 || p.LeftMS != 0 ||
+		!strings.Contains(p.Problem, "503") {
+		t.Errorf("at the end: %+v", p)
+	}
+	if err := s.Steer("traffic"); err != nil {
+		t.Error(err)
+	}
+	until(t, "second end", func() bool { return out.count("The story is over") == 2 })
+}
+
+// TestStoryIsSteered repeats a chapter, goes on, and goes to a chapter by its name.
+func TestStoryIsSteered(t *testing.T) {
+	s, out := startStory(t, time.Hour)
+	reaches := func(text string, times int) {
+		t.Helper()
+		until(t, text, func() bool { return out.count(text) == times })
+	}
+	reaches("[1/6]", 1)
+	for _, step := range []struct {
+		to, text string
+		times    int
+	}{{"next", "[2/6]", 1}, {"again", "[2/6]", 2}, {"kill", "[5/6]", 1}, {"next", "[6/6]", 1},
+		{"next", "[1/6]", 2}} {
+		if err := s.Steer(step.to); err != nil {
+			t.Error(err)
+		}
+		reaches(step.text, step.times)
+	}
+	if p := s.Progress(); p.Chapter != 0 || p.LeftMS < 1 || p.Over {
+		t.Errorf("%+v", p)
+	}
+	if err := s.Steer("nowhere"); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("to nowhere: %v", err)
+	}
+}
 
 // counter is a fake node that never forgets and allows three events per limited key.
 type counter struct {

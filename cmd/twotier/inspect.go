@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -12,12 +13,15 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
@@ -138,7 +142,8 @@ func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) 
 			Found: err.Error(), Do: "a server does not start with them; change what it names"})
 	}
 	const about = "warnings of the node at --listen"
-	running, err := warningsOf(ctx, cfg, environ)
+	var running struct{ Warnings []warning.Warning }
+	err = askNode(ctx, cfg, environ, "/v1/rules?warnings=true", &running)
 	_, isDial := errors.AsType[*net.OpError](err)
 	switch {
 	case isDial:
@@ -150,9 +155,9 @@ func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) 
 				"for all namespaces, or look at its log"})
 	default:
 		findings = append(findings, doctor.Finding{Level: doctor.Fine, About: about,
-			Found: fmt.Sprintf("%d", len(running))})
+			Found: strconv.Itoa(len(running.Warnings))})
 	}
-	for _, w := range running {
+	for _, w := range running.Warnings {
 		if !slices.ContainsFunc(list, func(o warning.Warning) bool {
 			return o.Code == w.Code && o.Reason == w.Reason
 		}) {
@@ -173,14 +178,6 @@ func pinnedTLS(pair tls.Certificate) *tls.Config {
 			}
 			return nil
 		}}
-}
-
-// warningsOf requests the warnings of the node at --listen.
-func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]warning.Warning,
-	error) {
-	var answer struct{ Warnings []warning.Warning }
-	err := askNode(ctx, cfg, environ, "/v1/rules?warnings=true", &answer)
-	return answer.Warnings, err
 }
 
 // examineJoin compares --join with the members that the node at --listen knows. There is no finding
@@ -229,4 +226,98 @@ func askNode(ctx context.Context, cfg *config.Config, environ []string, path str
 		return fmt.Errorf("status %d", response.StatusCode)
 	}
 	return json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(answer)
+}
+
+const storedText = `Reads a key from Redis itself, whether a server runs or not, and changes nothing.
+Lists its events, newest first, with the width of the bucket that they are in,
+and counts its different values, which have a Hash of their own. It takes the
+settings of serve about Redis, from flags, environment and file. The others that
+it needs, such as the hash seed, are in Redis. With --json there is a line for
+each Hash. Exit status 1 if Redis holds nothing of the key.`
+
+const storedExamples = `twotier stored 18829340001 --ns sms
+twotier stored alice --redis redis://10.0.0.5:6379 --json`
+
+// localRedis is the Redis to ask if no setting names one.
+const localRedis = "redis://127.0.0.1:6379"
+
+func storedCommand(o cli.IO) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "stored KEY [--redis URL] [--ns NAMESPACE] [flags]", Long: storedText,
+		Short: "show what Redis holds of a key", Example: storedExamples,
+	}
+	load := config.Bind(cmd.Flags())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		_, advanced := f.Annotations[config.AdvancedAnnotation]
+		f.Hidden = f.Name != "config" && !strings.HasPrefix(f.Name, "redis") || advanced
+	})
+	cmd.Flags().Lookup("redis").Usage = "`URL` of Redis, as for serve (default " + localRedis + ")"
+	ns := cmd.Flags().String("ns", "", "`NAMESPACE` of the key")
+	asJSON := cmd.Flags().Bool("json", false, "print the content as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		key, err := cli.OneKey(args)
+		if err != nil {
+			return err
+		}
+		cfg, err := load(o.Environ)
+		if err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		cfg.Redis = cmp.Or(cfg.Redis, localRedis)
+		store, err := unopenedStore(cfg)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
+		defer cancel()
+		list, err := store.Stored(ctx, []byte(*ns), []byte(key))
+		if err == nil && len(list) == 0 {
+			err = fmt.Errorf("the key %q of namespace %q with prefix %q is not in Redis", key,
+				cmp.Or(*ns, twotier.DefaultNamespace), cfg.RedisPrefix)
+		}
+		for _, st := range list {
+			err = errors.Join(err, printStored(o.Stdout, st, *asJSON))
+		}
+		return errors.Join(err, store.Close())
+	}
+	return cmd
+}
+
+// printStored prints the content of a Hash.
+func printStored(w io.Writer, st *redisstore.Stored, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(st)
+	}
+	moment := func(ms int64) string {
+		return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	about := "never expires"
+	if st.TTL >= 0 {
+		about = "expires in " + twotier.FormatMillis(st.TTL/1000*1000)
+	}
+	if st.Version != "" {
+		about += fmt.Sprintf(", version %q of pure-Redis mode", st.Version)
+	}
+	for _, name := range st.Unknown {
+		about += fmt.Sprintf(", unknown field %q", name)
+	}
+	fmt.Fprintf(w, "%q %s\n", st.Hash, about)
+	if st.Values > 0 {
+		kept := "values"
+		if st.Sampled {
+			kept = "values of a sample"
+		}
+		fmt.Fprintf(w, "%d different %s, last seen from %s to %s\n", st.Values, kept,
+			moment(st.Oldest), moment(st.Newest))
+	}
+	if len(st.Cells) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TIME\tWIDTH\tEVENTS")
+	for _, c := range st.Cells {
+		fmt.Fprintf(t, "%s\t%s\t%d\n", moment(c.Start), twotier.FormatMillis(c.Width), c.N)
+	}
+	fmt.Fprintf(t, "total\t\t%d\n", st.Events)
+	return t.Flush()
 }

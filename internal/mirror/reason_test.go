@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/mirror"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 )
 
@@ -187,9 +188,7 @@ func open(t *testing.T, opt mirror.Options) *mirror.Mirror {
 		opt.Now = func() time.Time { return time.UnixMilli(start) }
 	}
 	m, err := mirror.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m.Open(t.Context())
 	t.Cleanup(func() { m.Close(context.Background()) })
 	return m
