@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"context"
-	"encoding/json"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -10,7 +8,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/explain"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
@@ -110,59 +108,6 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem 
 	return nil
 }
 
-func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
-	owners, nodes, p := parseClusterQuery(ctx)
-	if p != nil {
-		return p
-	}
-	view := s.service.Cluster()
-	if owners {
-		view = s.withOwners(view)
-	}
-	if view.Members == nil {
-		view.Members = []cluster.Member{}
-	}
-	if nodes {
-		s.service.Survey(context.Background(), &view) // Survey has its own timeout
-	}
-	body, err := json.Marshal(view)
-	if err != nil { // a share that is not a finite number
-		return s.problemOf(err, false)
-	}
-	return sendJSON(ctx, body)
-}
-
-// showEvents answers with the events that the members have seen.
-func (s *Server) showEvents(ctx *fasthttp.RequestCtx) *wire.Problem {
-	all := s.service.Events(context.Background()) // Events has its own timeout
-	if all.Events == nil {
-		all.Events = []cluster.Event{}
-	}
-	if all.Departed == nil {
-		all.Departed = []cluster.Departed{}
-	}
-	body, err := json.Marshal(all)
-	if err != nil {
-		return s.problemOf(err, false)
-	}
-	return sendJSON(ctx, body)
-}
-
-// withOwners adds the owners to a view. Owners are indexes into the view's members, so both must
-// come from the same table.
-func (s *Server) withOwners(view cluster.View) cluster.View {
-	for range 8 {
-		owners, seed := s.service.Owners()
-		again := s.service.Cluster()
-		if again.RingVersion == view.RingVersion {
-			again.Owners, again.HashSeed = owners, seed
-			return again
-		}
-		view = again
-	}
-	return view // it keeps changing: leave out the owners
-}
-
 // sendJSON makes text the body of the response, and keeps it until it is written.
 func sendJSON(ctx *fasthttp.RequestCtx, text []byte) *wire.Problem {
 	ctx.SetContentType("application/json")
@@ -170,32 +115,31 @@ func sendJSON(ctx *fasthttp.RequestCtx, text []byte) *wire.Problem {
 	return nil
 }
 
-// showLive answers as long as the process serves at all.
-func (s *Server) showLive(ctx *fasthttp.RequestCtx) *wire.Problem {
-	return sendJSON(ctx, []byte(`{"live":true}`))
+// addExplain adds the path of explanations, if the service finds refusals.
+func (s *Server) addExplain(routes map[string]route) {
+	refusals, ok := s.service.(explain.Refusals)
+	if !ok {
+		return
+	}
+	s.explainer = explain.Explainer{Service: s.service, Refusals: refusals, Rules: s.opts.Rules}
+	routes["/v1/explain"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.explain}
 }
 
-// showReady answers 200 while the node can answer honestly, even if degraded, and 503 while it is
-// closing or can't.
-func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
-	degraded, err := s.service.Ready()
-	if err != nil {
-		return &wire.Problem{Kind: wire.Unavailable, Detail: err.Error()}
+// explain answers why a key, or a refusal with an id, is or was refused. It takes memory for the
+// answer first.
+func (s *Server) explain(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	q, p := parseExplainQuery(ctx)
+	if p != nil {
+		return p
 	}
-	if s.IsClosing() {
-		return &wire.Problem{Kind: wire.Unavailable, Detail: "closing"}
+	q.Grant = grantOf(ctx)
+	plan, f := s.explainer.Plan(x.context, q)
+	if f != nil {
+		return wire.FromFailure(f)
 	}
-	b := strconv.AppendBool([]byte(`{"ready":true,"degraded":`), len(degraded) > 0)
-	for i, reason := range degraded {
-		b = append(b, [...]string{`,"reasons":[`, ","}[min(i, 1)]...)
-		b = wire.AppendString(b, []byte(reason))
+	if p := x.memory.ReserveExpected(plan.Bytes()); p != nil {
+		return p
 	}
-	if len(degraded) > 0 {
-		b = append(b, ']')
-	}
-	c := s.service.Stats().Counter
-	b = strconv.AppendInt(append(b, `,"unflushed_age_ms":`...), c.UnflushedAge.Milliseconds(), 10)
-	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
-	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)
-	return sendJSON(ctx, append(b, '}'))
+	x.out, f = plan.Append(x.context, x.out, x.memory.MostForAnswer())
+	return wire.FromFailure(f)
 }

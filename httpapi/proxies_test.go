@@ -1,14 +1,23 @@
 package httpapi_test
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/request"
 )
 
 // forward sends a request to /v1/forward-auth from an address. Each header is "Name: value".
@@ -212,5 +221,121 @@ func TestForwardAuthFromAPage(t *testing.T) {
 				t.Errorf("%s from %s to %s: %d, want %d", method, tt.from, tt.host, got, tt.want)
 			}
 		}
+	}
+}
+
+// TestForwardAuthAnswersAsAcquire sends the same random requests in both ways, to two services.
+// Rules that judge the same key in the same namespace are one check of the acquire.
+func TestForwardAuthAnswersAsAcquire(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 14))
+	var forwards, acquires *httpapi.Server
+	namespaces := map[string]string{"sms": "sms", "sms-day": "sms"} // of the tests' rules
+	codes := map[int]int{}
+	for i := range 1000 {
+		if i%50 == 0 { // otherwise all keys are full in the end
+			forwards, acquires = newServer(t, newFake()), newServer(t, newFake())
+		}
+		type check struct {
+			Key   string   `json:"key"`
+			Rules []string `json:"rules"`
+		}
+		var checks []check
+		var headers, query []string
+		for _, at := range rnd.Perm(5)[:1+rnd.IntN(3)] {
+			name := []string{"login", "sms", "sms-day", "tight", "off"}[at]
+			user := rnd.IntN(4)
+			header, value := fmt.Sprint("x-", user), []string{"bob", "eve"}[user%2]
+			key := header + "=" + value
+			query = append(query, "rule="+name+"&key="+header)
+			headers = append(headers, header+": "+value)
+			same := func(c check) bool {
+				return c.Key == key && namespaces[c.Rules[0]] == namespaces[name]
+			}
+			if j := slices.IndexFunc(checks, same); j >= 0 {
+				checks[j].Rules = append(checks[j].Rules, name)
+			} else {
+				checks = append(checks, check{key, []string{name}})
+			}
+		}
+		body, err := json.Marshal(map[string]any{"checks": checks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := forward(forwards, "192.0.2.7", strings.Join(query, "&"), headers...)
+		two := call(acquires, "POST /v1/acquire", string(body))
+		var got, want struct {
+			Allowed bool
+			Checks  []any
+		}
+		if err := json.Unmarshal(one.Response.Body(), &got); err != nil {
+			t.Fatalf("%q: %d %s", query, one.Response.StatusCode(), one.Response.Body())
+		}
+		if err := json.Unmarshal(two.Response.Body(), &want); err != nil || want.Checks == nil {
+			t.Fatalf("%s: %d %s", body, two.Response.StatusCode(), two.Response.Body())
+		}
+		code := one.Response.StatusCode()
+		codes[code]++
+		if !reflect.DeepEqual(got, want) || got.Allowed != (code == 200) {
+			t.Fatalf("%q: %d %s\nan acquire: %s", query, code, one.Response.Body(),
+				two.Response.Body())
+		}
+	}
+	if len(codes) != 2 || codes[200] < 100 || codes[429] < 100 {
+		t.Errorf("answers by status: %v", codes)
+	}
+}
+
+// limiter is a rate limiter that repeats the request in its answer.
+type limiter struct {
+	over bool
+	err  error
+}
+
+// JSON implements [httpapi.RateLimiter].
+func (l *limiter) JSON(_ context.Context, _ *twotier.Grant, body []byte) ([]byte, bool, error) {
+	return []byte(`{"asked":` + string(body) + `}`), l.over, l.err
+}
+
+func TestRateLimitJSON(t *testing.T) {
+	invalid := request.Failure{Kind: request.Invalid, Detail: "domain: missing"}
+	for _, tt := range []struct {
+		over bool
+		err  error
+		code int
+		want string
+	}{
+		{false, nil, 200, `{"asked":{}}`},
+		{true, nil, 429, `{"asked":{}}`},
+		{false, &invalid, 422, `"detail":"domain: missing"`},
+		{false, &request.Failure{Kind: request.Forbidden}, 403, `:problem:forbidden"`},
+		{false, &request.Failure{Kind: request.Overload},
+			429, `:overload"`},
+		{false, &request.Failure{Kind: request.Unknown}, 503,
+			`"outcome":"unknown"`},
+		{false, errors.New("other"), 500, `:problem:internal"`},
+	} {
+		s, err := httpapi.New(httpapi.Options{Service: newFake(),
+			RateLimiter: &limiter{over: tt.over, err: tt.err}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := call(s, "POST /json", "{}")
+		body := string(r.Response.Body())
+		if code := r.Response.StatusCode(); code != tt.code || !strings.Contains(body, tt.want) {
+			t.Errorf("%v, %v: %d %s", tt.over, tt.err, code, body)
+		}
+	}
+	s, err := httpapi.New(httpapi.Options{Service: newFake()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := call(s, "POST /json", "{}").Response.StatusCode(); code != 404 {
+		t.Errorf("without a limiter: %d", code)
+	}
+	s = newServer(t, newFake())
+	if code := call(s, "POST /json?x=1", "{}").Response.StatusCode(); code != 422 {
+		t.Errorf("with a query: %d", code)
 	}
 }

@@ -1,11 +1,18 @@
 package httpapi_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/valyala/fasthttp"
+	"github.com/valyala/fastjson"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/internal/codec"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/race"
 )
 
@@ -115,4 +122,104 @@ func BenchmarkBatch(b *testing.B) {
 			b.ReportMetric(float64(b.N*tt.size)/b.Elapsed().Seconds(), "ops/s")
 		})
 	}
+}
+
+// benchBatch is a batch of n operations; the second half of each kind of benchmark carries limits.
+func benchBatch(n int, limits bool) []byte {
+	var b strings.Builder
+	b.WriteString(`{"quiet":true,"ops":[`)
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if limits {
+			fmt.Fprintf(&b,
+				`{"op":"acquire","key":"user:%07d","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, i%500)
+		} else {
+			fmt.Fprintf(&b, `{"op":"add","key":"user:%07d","n":1}`, i%500)
+		}
+	}
+	b.WriteString(`]}`)
+	return []byte(b.String())
+}
+
+// jsonOp is an operation as encoding/json decodes it.
+type jsonOp struct {
+	Op, Ack, NS, Key string
+	N, TS            int64
+	Limits           []struct {
+		Window string
+		Max    int64
+	}
+}
+
+// BenchmarkParseBatch compares the scanner with general-purpose readers on a batch of 1,000
+// operations. The latter only decode the operations and check nothing.
+func BenchmarkParseBatch(b *testing.B) {
+	for _, limits := range []bool{false, true} {
+		body := benchBatch(1000, limits)
+		name := map[bool]string{false: "add", true: "acquire2"}[limits]
+		b.Run(name+"/scanner", func(b *testing.B) { perOp(b, body, scannerParse()) })
+		b.Run(name+"/fastjson", func(b *testing.B) { perOp(b, body, fastjsonParse()) })
+		b.Run(name+"/encoding", func(b *testing.B) { perOp(b, body, encodingParse) })
+	}
+}
+
+func perOp(b *testing.B, body []byte, parse func([]byte) int) {
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if parse(body) != 1000 {
+			b.Fatal("not all read")
+		}
+	}
+	b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "ops/s")
+}
+
+func scannerParse() func([]byte) int {
+	var d codec.Decoder
+	return func(body []byte) int {
+		_ = d.DecodeBatch(body)
+		return len(d.Ops)
+	}
+}
+
+func fastjsonParse() func([]byte) int {
+	var p fastjson.Parser
+	var ops []twotier.Op
+	var checks []twotier.Check
+	var limits []twotier.Limit
+	return func(body []byte) int {
+		v, err := p.ParseBytes(body)
+		if err != nil {
+			return 0
+		}
+		ops, checks, limits = ops[:0], checks[:0], limits[:0]
+		for _, o := range v.GetArray("ops") {
+			op := twotier.Op{Kind: twotier.Add}
+			if string(o.GetStringBytes("op")) == "acquire" {
+				op.Kind = twotier.Acquire
+			}
+			c := twotier.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
+				N: o.GetInt64("n")}
+			for _, l := range o.GetArray("limits") {
+				ms, _ := request.ParseWindow(l.GetStringBytes("window"))
+				limits = append(limits, twotier.Limit{Window: ms, Max: l.GetInt64("max")})
+			}
+			checks = append(checks, c)
+			ops = append(ops, op)
+		}
+		return len(ops)
+	}
+}
+
+func encodingParse(body []byte) int {
+	var v struct {
+		Quiet bool
+		Ops   []jsonOp
+	}
+	if json.Unmarshal(body, &v) != nil {
+		return 0
+	}
+	return len(v.Ops)
 }
