@@ -10,7 +10,6 @@ import (
 	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
-	"twotier.dev/twotier/internal/request"
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
@@ -70,7 +69,7 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Pr
 // onlyOp returns the only operation of x, and an empty result for it.
 func (x *requestState) onlyOp() (*twotier.Op, *twotier.Result) {
 	if x.traced.of != nil {
-		x.annotateSpan(x.Ops[0].Checks[0].NS, 1)
+		x.annotateSpan(1)
 	}
 	return &x.Ops[0], &x.EmptyResults()[0]
 }
@@ -123,7 +122,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	if p == nil {
 		if x.traced.of != nil {
-			x.annotateSpan(x.firstNamespace(), len(x.Ops))
+			x.annotateSpan(len(x.Ops))
 		}
 		results := x.EmptyResults()
 		if len(x.Ops) > 0 {
@@ -152,10 +151,8 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 	b := append(x.out, `{"results":[`...)
 	all, total := x.Merge()
-	for i := range total {
-		if i > 0 {
-			b = append(b, ',')
-		}
+	for range total {
+		b = wire.AppendComma(b)
 		switch p, op := all.Next(); {
 		case p != nil:
 			b = appendError(b, p)
@@ -176,12 +173,8 @@ func appendError(b []byte, p *wire.Problem) []byte {
 
 // appendBatchTotals appends the totals and errors of a batch.
 func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
-	var added, allowed, refused, failed int64
+	var added, allowed, refused int64
 	all, total := x.Merge()
-	version := int64(-1)
-	if x.HasNamedRules() {
-		version = x.RulesVersion()
-	}
 	b := append(x.out, `{"ops":`...)
 	b = strconv.AppendInt(b, int64(total), 10)
 	b = append(b, `,"errors":[`...)
@@ -199,10 +192,7 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 			refused++
 		}
 		if p != nil {
-			if failed++; failed > 1 {
-				b = append(b, ',')
-			}
-			b = append(b, `{"index":`...)
+			b = append(wire.AppendComma(b), `{"index":`...)
 			b = strconv.AppendInt(b, int64(i), 10)
 			b = append(b, `,"error":`...)
 			b = append(p.AppendJSON(b), '}')
@@ -212,8 +202,8 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 	b = wire.AppendField(b, "added", added)
 	b = wire.AppendField(b, "allowed", allowed)
 	b = wire.AppendField(b, "refused", refused)
-	if version >= 0 {
-		b = wire.AppendField(b, "rules_version", version)
+	if x.HasNamedRules() {
+		b = wire.AppendField(b, "rules_version", x.RulesVersion())
 	}
 	x.out = append(b, '}')
 }
@@ -246,26 +236,14 @@ func parseDenyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
 	return deny429, p
 }
 
-// addHolds adds the paths of holds.
-func (s *Server) addHolds(routes map[string]route) {
-	for path, answer := range map[string]answerer{"/v1/settle": s.settle, "/v1/renew": s.renew} {
-		routes[path] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
-			bare: true, at: clientAPI, answer: answer}
-	}
-	routes["/v1/holds"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.showHolds}
-}
-
 // showHolds answers how many holds of a key are open.
 func (s *Server) showHolds(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	var t target
 	p := eachArg(ctx, func(name, value []byte) *wire.Problem {
 		return t.readArg(name, value, false, "holds has key and ns")
 	})
-	switch {
-	case p != nil:
+	if p = t.requireKey(p); p != nil {
 		return p
-	case t.check.Key == nil:
-		return wire.FieldProblem("key", "missing; "+request.WantKey)
 	}
 	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
 		return p

@@ -130,11 +130,8 @@ func (s *Server) appendRuleWarnings(b []byte) []byte {
 // appendWarnings appends a field with warnings.
 func appendWarnings(b []byte, list []warning.Warning) []byte {
 	b = append(b, `,"warnings":[`...)
-	for i, w := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = wire.AppendString(append(b, `{"code":`...), w.Code)
+	for _, w := range list {
+		b = wire.AppendString(append(wire.AppendComma(b), `{"code":`...), w.Code)
 		b = wire.AppendString(append(b, `,"at":`...), w.At)
 		b = wire.AppendString(append(b, `,"reason":`...), w.Reason)
 		b = wire.AppendString(append(b, `,"instead":`...), w.Instead)

@@ -188,19 +188,14 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *wire.Problem {
 	x := s.beginRequest(ctx)
 	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.Grant, ctx.PostBody())
 	s.finishRequest(x)
+	if f, ok := errors.AsType[*request.Failure](err); ok {
+		return s.problemOfFailure(err, *f)
+	}
 	if err != nil {
-		return s.problemOfLimiter(err)
+		return s.problemOf(err, true)
 	}
 	if over {
 		ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 	}
 	return sendJSON(ctx, answer)
-}
-
-// problemOfLimiter turns an error of a RateLimiter into a problem.
-func (s *Server) problemOfLimiter(err error) *wire.Problem {
-	if f, ok := errors.AsType[*request.Failure](err); ok {
-		return s.problemOfFailure(err, *f)
-	}
-	return s.problemOf(err, true)
 }

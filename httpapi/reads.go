@@ -51,11 +51,8 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	b = wire.AppendKey(b, key)
 	b = wire.AppendField(b, "bucket_ms", bucketMS)
 	b = append(b, `,"points":[`...)
-	for i, p := range points {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '[')
+	for _, p := range points {
+		b = append(wire.AppendComma(b), '[')
 		b = strconv.AppendInt(b, p.Start, 10)
 		b = append(b, ',')
 		b = strconv.AppendInt(b, p.Count, 10)
@@ -88,10 +85,7 @@ func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
 	}
 	b = append(b, `"keys":[`...)
 	for i := range keys {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = wire.AppendString(append(b, `{"ns":`...), keys[i].NS)
+		b = wire.AppendString(append(wire.AppendComma(b), `{"ns":`...), keys[i].NS)
 		b = wire.AppendString(append(b, `,"key":`...), keys[i].Key)
 		b = append(wire.AppendField(b, "count", keys[i].Count), '}')
 	}

@@ -61,6 +61,11 @@ func (s *Server) routeTable() map[string]route {
 			all: true, bare: true, at: adminAPI, answer: s.setMode},
 		"/v1/forward-auth": {any: true, need: twotier.RoleCount, at: clientAPI,
 			handler: s.forwardAuth},
+		"/v1/settle": {post: true, body: maxBatchBody, need: twotier.RoleCount, bare: true,
+			at: clientAPI, answer: s.settle},
+		"/v1/renew": {post: true, body: maxBatchBody, need: twotier.RoleCount, bare: true,
+			at: clientAPI, answer: s.renew},
+		"/v1/holds":     {need: twotier.RoleRead, at: clientAPI, answer: s.showHolds},
 		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, answer: s.count},
 		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, answer: s.showSeries},
 		"/v1/top":       {need: twotier.RoleRead, all: true, at: clientAPI, answer: s.showTop},
@@ -73,7 +78,6 @@ func (s *Server) routeTable() map[string]route {
 		"/openapi.json": {at: clientAPI, handler: sendOpenAPI},
 	}
 	addPage(routes, s.opts.Story)
-	s.addHolds(routes)
 	s.addExplain(routes)
 	if s.opts.RuleBook != nil {
 		// The page, which is at --listen, shows the rules. They are changed at --admin.

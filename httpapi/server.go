@@ -72,11 +72,8 @@ type Health interface {
 	Stats() cluster.Stats
 }
 
-// Errors of a server's life.
-var (
-	// ErrOpened is returned by Open if the server has been opened or closed before.
-	ErrOpened = listener.ErrOpened
-)
+// ErrOpened is returned by Open if the server has been opened or closed before.
+var ErrOpened = listener.ErrOpened
 
 // Options configure a [Server]. The zero value of each field is the documented default.
 type Options struct {

@@ -118,7 +118,7 @@ func orZero[A any](a *A) (answer A) {
 func (c *Client) run(ctx context.Context, o *Op) (r Result) {
 	at, err := o.owner(c.view.Load().table)
 	k := c.calls.Get().(*call)
-	k.begin(false, false)
+	k.begin()
 	if err == nil {
 		err = k.add(o)
 	}
@@ -257,25 +257,14 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("client: Options.Addresses[%d]: %w", i, err)
 		}
 	}
-	for _, d := range []struct {
-		name   string
-		value  *time.Duration
-		preset time.Duration
-	}{
-		{"Timeout", &o.Timeout, 3 * time.Second},
-		{"AttemptTimeout", &o.AttemptTimeout, 0},
-		{"Refresh", &o.Refresh, 5 * time.Second},
-	} {
-		if *d.value < 0 {
-			return o, fmt.Errorf("client: Options.%s is %v, want more than 0", d.name, *d.value)
-		}
-		if *d.value == 0 {
-			*d.value = d.preset
+	for name, d := range map[string]time.Duration{"Timeout": o.Timeout,
+		"AttemptTimeout": o.AttemptTimeout, "Refresh": o.Refresh} {
+		if d < 0 {
+			return o, fmt.Errorf("client: Options.%s is %v, want more than 0", name, d)
 		}
 	}
-	if o.AttemptTimeout == 0 {
-		o.AttemptTimeout = max(o.Timeout/4, time.Millisecond)
-	}
+	o.Timeout, o.Refresh = cmp.Or(o.Timeout, 3*time.Second), cmp.Or(o.Refresh, 5*time.Second)
+	o.AttemptTimeout = cmp.Or(o.AttemptTimeout, max(o.Timeout/4, time.Millisecond))
 	for _, n := range []struct {
 		name         string
 		value        *int
@@ -285,18 +274,13 @@ func (o Options) withDefaults() (Options, error) {
 		{"MaxBatch", &o.MaxBatch, 1000, maxBatch},
 		{"MaxWaiting", &o.MaxWaiting, 8192, 1 << 20},
 	} {
-		if *n.value < 0 || *n.value > n.most {
+		if *n.value = cmp.Or(*n.value, n.preset); *n.value < 0 || *n.value > n.most {
 			return o, fmt.Errorf("client: Options.%s is %d, want 1 to %d", n.name, *n.value, n.most)
-		}
-		if *n.value == 0 {
-			*n.value = n.preset
 		}
 	}
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{KeepAlive: keepAlive}).DialContext
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }

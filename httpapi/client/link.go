@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -192,15 +193,10 @@ func (c *Client) reachesAny() bool {
 	if c.ctx.Err() != nil {
 		return false
 	}
-	v, now := c.view.Load(), time.Now()
-	for _, list := range [][]*link{v.members, v.any, c.seeds} {
-		for _, l := range list {
-			if l != nil && l.contact.isUp(now, c.opt.Timeout) {
-				return true
-			}
-		}
-	}
-	return false
+	now := time.Now()
+	return slices.ContainsFunc(c.known(c.view.Load()), func(l *link) bool {
+		return l.contact.isUp(now, c.opt.Timeout)
+	})
 }
 
 // The headers of a session, as the server documents them.

@@ -8,23 +8,20 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-	"unicode/utf8"
 )
 
 // Series returns the buckets of a key over a window that ends now. An empty namespace means the
 // default one.
 func (c *Client) Series(ctx context.Context, namespace, key string,
 	window time.Duration) (Series, error) {
-	query := url.Values{"key": {key}, "window": {string(appendWindow(nil, window))}}
-	if namespace != "" {
-		query.Set("ns", namespace)
-	}
+	query := keyQuery(namespace, key)
+	query.Set("window", string(appendWindow(nil, window)))
 	var raw struct {
 		BucketMS int64      `json:"bucket_ms"`
 		Points   [][2]int64 `json:"points"`
 	}
 	at := c.view.Load().table.owner(namespace, key)
-	if err := c.queryAny(ctx, at, "GET", "/v1/series?"+query.Encode(), nil, &raw); err != nil {
+	if err := c.get(ctx, at, "/v1/series", query, &raw); err != nil {
 		return Series{}, err
 	}
 	s := Series{Bucket: millis(raw.BucketMS), Points: make([]Point, len(raw.Points))}
@@ -69,23 +66,35 @@ func (c *Client) list(ctx context.Context, n int, query url.Values) ([]KeyCount,
 	var raw struct {
 		Keys []KeyCount `json:"keys"`
 	}
-	err := c.queryAny(ctx, none, "GET", "/v1/top?"+query.Encode(), nil, &raw)
+	err := c.get(ctx, none, "/v1/top", query, &raw)
 	return raw.Keys, err
 }
 
 // Reset forgets a key in memory on every node and in Redis. If an answer is lost, the key may be
 // reset twice.
 func (c *Client) Reset(ctx context.Context, namespace, key string) error {
-	if !utf8.ValidString(namespace) || !utf8.ValidString(key) {
-		return fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
+	body, err := appendKey(nil, namespace, key, 0, nil)
+	if err != nil {
+		return err
 	}
-	body := appendText([]byte(`{"key":`), key)
-	if namespace != "" {
-		body = appendText(append(body, `,"ns":`...), namespace)
-	}
+	body[0] = '{'
 	var raw struct{}
 	return c.queryAny(ctx, c.view.Load().table.owner(namespace, key), "POST", "/v1/reset",
 		append(body, '}'), &raw)
+}
+
+// keyQuery returns a query about a key.
+func keyQuery(namespace, key string) url.Values {
+	query := url.Values{"key": {key}}
+	if namespace != "" {
+		query.Set("ns", namespace)
+	}
+	return query
+}
+
+// get asks one node after another with a GET, see queryAny.
+func (c *Client) get(ctx context.Context, at int, path string, query url.Values, answer any) error {
+	return c.queryAny(ctx, at, "GET", path+"?"+query.Encode(), nil, answer)
 }
 
 // queryAny asks one node after another until one answers, and decodes the answer. A request with a
@@ -164,7 +173,7 @@ func (c *Client) Explain(ctx context.Context, r ExplainRequest) (json.RawMessage
 		at = c.view.Load().table.owner(r.Namespace, r.Key)
 	}
 	var answer json.RawMessage
-	err := c.queryAny(ctx, at, "GET", "/v1/explain?"+query.Encode(), nil, &answer)
+	err := c.get(ctx, at, "/v1/explain", query, &answer)
 	return answer, err
 }
 

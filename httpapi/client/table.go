@@ -282,26 +282,16 @@ func (c *Client) installTable(ctx context.Context, t *table) error {
 // pingAll pings members that are new or did not answer.
 func (c *Client) pingAll(ctx context.Context, v *view) {
 	var done sync.WaitGroup
-	for _, list := range [][]*link{v.members, c.seeds} {
-		for _, l := range list {
-			if l != nil && !l.up.Load() {
-				done.Go(func() { l.ping(ctx) })
-			}
+	for _, l := range c.known(v) {
+		if !l.up.Load() {
+			done.Go(func() { l.ping(ctx) })
 		}
 	}
 	done.Wait()
 }
 
 func (c *Client) anyDown() bool {
-	v := c.view.Load()
-	for _, list := range [][]*link{v.members, c.seeds} {
-		for _, l := range list {
-			if l != nil && !l.up.Load() {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.known(c.view.Load()), func(l *link) bool { return !l.up.Load() })
 }
 
 // link returns the link to an address. A new one must answer a ping first.
@@ -323,10 +313,8 @@ func (c *Client) link(address string) (*link, error) {
 // retireLinks ends the links to addresses that are no longer members.
 func (c *Client) retireLinks(v *view) {
 	keep := map[*link]bool{}
-	for _, list := range [][]*link{v.members, c.seeds} {
-		for _, l := range list {
-			keep[l] = true
-		}
+	for _, l := range c.known(v) {
+		keep[l] = true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,8 +2,7 @@ package wire
 
 import (
 	"bytes"
-	"fmt"
-	"strconv"
+	"math"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -14,8 +13,7 @@ import (
 func (s *Scanner) runeLen(i int) (int, *Problem) {
 	r, size := utf8.DecodeRune(s.Src[i:])
 	if r == utf8.RuneError && size == 1 {
-		return 0, &Problem{Kind: Malformed, Detail: "malformed JSON at byte " + strconv.Itoa(i) +
-			": invalid UTF-8"}
+		return 0, malformedAt(i, "invalid UTF-8")
 	}
 	return size, nil
 }
@@ -103,8 +101,7 @@ func (s *Scanner) appendUnicodeEscape(i int) (int, *Problem) {
 		}
 	}
 	// encoding/json would put U+FFFD here, which could turn two different keys into one.
-	return 0, &Problem{Kind: Malformed, Detail: "malformed JSON at byte " + strconv.Itoa(i) +
-		": half a surrogate pair"}
+	return 0, malformedAt(i, "half a surrogate pair")
 }
 
 // readHex4 reads four hexadecimal digits.
@@ -135,14 +132,12 @@ func (s *Scanner) Skip(depth int) *Problem {
 	switch c := s.Peek(); {
 	case c == '{' || c == '[':
 		if depth >= maxDepth {
-			return &Problem{Kind: Malformed,
-				Detail: fmt.Sprintf("malformed JSON at byte %d: nested too deeply", s.Pos)}
+			return malformedAt(s.Pos, "nested too deeply")
 		}
-		s.Pos++
 		if c == '[' {
-			return s.skipArray(depth + 1)
+			return s.ReadList("", math.MaxInt, "", func(int) *Problem { return s.Skip(depth + 1) })
 		}
-		return s.skipObject(depth + 1)
+		return s.ReadObject("", func([]byte) *Problem { return s.Skip(depth + 1) })
 	case c == '"':
 		_, p := s.Str()
 		return p
@@ -156,30 +151,6 @@ func (s *Scanner) Skip(depth int) *Problem {
 		}
 	}
 	return s.malformedProblem("a value")
-}
-
-func (s *Scanner) skipObject(depth int) *Problem {
-	for first := true; ; first = false {
-		name, p := s.NextMember(first)
-		if p != nil || name == nil {
-			return p
-		}
-		if p := s.Skip(depth); p != nil {
-			return p
-		}
-	}
-}
-
-func (s *Scanner) skipArray(depth int) *Problem {
-	for first := true; ; first = false {
-		more, p := s.NextElement(first)
-		if p != nil || !more {
-			return p
-		}
-		if p := s.Skip(depth); p != nil {
-			return p
-		}
-	}
 }
 
 // skipNumber reads a number in any notation.
