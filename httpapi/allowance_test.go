@@ -222,22 +222,6 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	running.Wait()
 }
 
-// TestBodiesAreNotReadOfStrangers refuses an alleged large message of another node by its header
-// alone.
-func TestBodiesAreNotReadOfStrangers(t *testing.T) {
-	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
-	c := dial(t, addr)
-	fmt.Fprintf(c, "POST /peer HTTP/1.1\r\nHost: x\r\nContent-Type: "+
-		"application/x-twotier-peer\r\nContent-Length: %d\r\n\r\n%s",
-		4<<20, strings.Repeat("x", 8<<10))
-	if code, body := answer(t, bufio.NewReader(c)); code != 403 {
-		t.Errorf("%d %s", code, body)
-	}
-	if taken := s.Taken(); taken.Bytes != 0 {
-		t.Errorf("%d bytes are accounted for", taken.Bytes)
-	}
-}
-
 // TestChunks reads bodies of unknown length.
 func TestChunks(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake()})

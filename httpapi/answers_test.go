@@ -22,16 +22,13 @@ import (
 // newServer returns a server that is not listening.
 func newServer(t testing.TB, f *fake) *httpapi.Server {
 	t.Helper()
-	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
+	s := serverOf(t, httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
 		Holds:          documentedHolds(),
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
 		Backtester:     new(backtester),
 		Verdicts:       f.counters(),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 

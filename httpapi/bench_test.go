@@ -47,58 +47,68 @@ func allocations(runs int, call func()) float64 {
 	return least
 }
 
-func TestHotPathAllocatesNothing(t *testing.T) {
+// allocatesNothing answers a request many times.
+func allocatesNothing(t *testing.T, name string, s *httpapi.Server, ctx *fasthttp.RequestCtx) {
+	t.Helper()
 	if race.Enabled {
 		t.Skip("the race detector empties pools at random")
 	}
+	warm(s, ctx)
+	if allocs := allocations(100, func() {
+		ctx.Response.Reset()
+		s.Handle(ctx)
+	}); allocs > 0 || ctx.Response.StatusCode() != 200 {
+		t.Errorf("%s: %v allocations, %d %s", name, allocs, ctx.Response.StatusCode(),
+			ctx.Response.Body())
+	}
+}
+
+// TestHotPathAllocatesNothing answers requests with a token and without one, and with a tracer of
+// requests that are part of no trace.
+func TestHotPathAllocatesNothing(t *testing.T) {
+	store, texts := tokens(t, "a count,read default")
+	traced, _ := recording(t, newFake())
 	for _, tt := range hot {
-		s := newServer(t, newFake())
+		allocatesNothing(t, tt.name, newServer(t, newFake()), newRequest(tt.request, tt.body))
+		allocatesNothing(t, tt.name+", traced", traced, newRequest(tt.request, tt.body))
 		ctx := newRequest(tt.request, tt.body)
-		warm(s, ctx)
-		allocs := allocations(100, func() {
-			ctx.Response.Reset()
-			s.Handle(ctx)
-		})
-		if allocs > 0 {
-			t.Errorf("%s: %v allocations", tt.name, allocs)
-		}
-		if ctx.Response.StatusCode() != 200 {
-			t.Errorf("%s: %s", tt.name, ctx.Response.Body())
-		}
+		ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
+		allocatesNothing(t, tt.name+", token", serverOf(t, httpapi.Options{Tokens: store}), ctx)
 	}
 }
 
 // TestBatchesReuseTheirMemory sends batches of every size, including ones that need more memory for
 // their operations than for their text.
 func TestBatchesReuseTheirMemory(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector empties pools at random")
-	}
 	for _, size := range []int{10, 50, 200, 1000, 3000} {
-		s := newServer(t, newFake())
-		ctx := newRequest("POST /v1/batch", string(benchBatch(size, true)))
-		warm(s, ctx)
-		allocs := allocations(10, func() {
-			ctx.Response.Reset()
-			s.Handle(ctx)
-		})
-		if allocs > 0 {
-			t.Errorf("%d operations: %v allocations", size, allocs)
-		}
+		allocatesNothing(t, fmt.Sprint(size, " operations"), newServer(t, newFake()),
+			newRequest("POST /v1/batch", string(benchBatch(size, true))))
 	}
 }
 
+// benchmark answers a request of so many operations.
+func benchmark(b *testing.B, s *httpapi.Server, ctx *fasthttp.RequestCtx, ops int) {
+	warm(s, ctx)
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx.Response.Reset()
+		ctx.ResetUserValues()
+		s.Handle(ctx)
+	}
+	b.ReportMetric(float64(b.N*ops)/b.Elapsed().Seconds(), "ops/s")
+}
+
+// BenchmarkHandle answers requests without a token and with one.
 func BenchmarkHandle(b *testing.B) {
+	store, texts := tokens(b, "a count,read default")
 	for _, tt := range hot {
 		b.Run(tt.name, func(b *testing.B) {
-			s := newServer(b, newFake())
+			benchmark(b, newServer(b, newFake()), newRequest(tt.request, tt.body), 1)
+		})
+		b.Run(tt.name+"/token", func(b *testing.B) {
 			ctx := newRequest(tt.request, tt.body)
-			warm(s, ctx)
-			b.ReportAllocs()
-			for b.Loop() {
-				ctx.Response.Reset()
-				s.Handle(ctx)
-			}
+			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
+			benchmark(b, serverOf(b, httpapi.Options{Tokens: store}), ctx, 1)
 		})
 	}
 }
@@ -111,15 +121,8 @@ func BenchmarkBatch(b *testing.B) {
 		limits bool
 	}{{"add", 1000, false}, {"acquire2", 1000, true}, {"addOf100", 100, false}} {
 		b.Run(tt.name, func(b *testing.B) {
-			s := newServer(b, newFake())
-			ctx := newRequest("POST /v1/batch", string(benchBatch(tt.size, tt.limits)))
-			warm(s, ctx)
-			b.ReportAllocs()
-			for b.Loop() {
-				ctx.Response.Reset()
-				s.Handle(ctx)
-			}
-			b.ReportMetric(float64(b.N*tt.size)/b.Elapsed().Seconds(), "ops/s")
+			benchmark(b, newServer(b, newFake()), newRequest("POST /v1/batch",
+				string(benchBatch(tt.size, tt.limits))), tt.size)
 		})
 	}
 }

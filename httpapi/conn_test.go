@@ -76,10 +76,7 @@ func TestParkedConnectionsEnd(t *testing.T) {
 // TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened. Close closes
 // it.
 func TestOpenOnAListenerMadeElsewhere(t *testing.T) {
-	s, err := httpapi.New(httpapi.Options{Service: newFake()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, httpapi.Options{Service: newFake()})
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 	if err != nil {
 		t.Fatal(err)

@@ -200,11 +200,8 @@ func TestMetricsInOtherFormats(t *testing.T) {
 func judging(t testing.TB, f *fake) (*httpapi.Server, func() string) {
 	t.Helper()
 	c := verdicts.New()
-	s, err := httpapi.New(httpapi.Options{Service: f, Rules: testRules{},
+	s := serverOf(t, httpapi.Options{Service: f, Rules: testRules{},
 		Verdicts: c, Collectors: []prometheus.Collector{c}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return s, func() string {
 		var lines []string
 		for _, r := range c.Rows() {
@@ -294,7 +291,7 @@ func TestVerdictsAreShown(t *testing.T) {
 	page := string(call(s, "GET /metrics", "").Response.Body())
 	for _, want := range []string{
 		`twotier_decisions_total{door="http",ns="default",rule="login",verdict="allowed"} 1`,
-		`twotier_decision_seconds_count{door="http"} 1`,
+		`twotier_decision_seconds_count{door="http"} 1`, "\ntwotier_rules_version 7",
 	} {
 		if !strings.Contains(page, want+"\n") {
 			t.Errorf("no %s in\n%s", want, page)
@@ -306,7 +303,7 @@ func TestVerdictsAreShown(t *testing.T) {
 func TestVerdictsOfOthersAreNotShown(t *testing.T) {
 	store, texts := tokens(t, "shop count,read login", "all count,read *", "main read default")
 	c := verdicts.New()
-	s := guarded(t, httpapi.Options{Tokens: store, Verdicts: c,
+	s := serverOf(t, httpapi.Options{Tokens: store, Verdicts: c,
 		Collectors: []prometheus.Collector{c}})
 	for _, ns := range []string{"login", "bank"} {
 		as(s, texts["all"], "POST /v1/acquire",
@@ -333,11 +330,8 @@ func BenchmarkVerdicts(b *testing.B) {
 		counters *verdicts.Counters
 	}{{"without", nil}, {"with", verdicts.New()}} {
 		b.Run(tt.name, func(b *testing.B) {
-			s, err := httpapi.New(httpapi.Options{Service: newFake(), Listen: "127.0.0.1:0",
+			s := serverOf(b, httpapi.Options{Service: newFake(), Listen: "127.0.0.1:0",
 				Verdicts: tt.counters})
-			if err != nil {
-				b.Fatal(err)
-			}
 			if err := s.Open(b.Context()); err != nil {
 				b.Fatal(err)
 			}

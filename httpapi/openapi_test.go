@@ -177,13 +177,10 @@ func TestDocumentRefersToWhatExists(t *testing.T) {
 // costs.
 func TestEveryRouteHasACost(t *testing.T) {
 	f := newFake()
-	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
+	s := serverOf(t, httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
 		Holds: documentedHolds(), RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
 		Backtester: new(backtester), Story: &tale{}, Peer: echo{},
 		Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var served []string
 	for call := range s.Served() {
 		_, path, _ := strings.Cut(call, " ")

@@ -20,6 +20,8 @@ func TestCalendarWindows(t *testing.T) {
 		{"default zone and anchor", "POST /v1/acquire",
 			`{"key":"k","ts":1700000000000,"limits":[{"window":"day","max":10},{"window":"week","zone":"UTC","max":20}]}`,
 			`{"allowed":false,"limits":[{"window":"day","max":10,"count":10,"remaining":0,"start":1699920000000,"end":1700006400000,"refused":true},{"window":"week","max":20,"count":10,"remaining":10,"start":1699833600000,"end":1700438400000}],"refused_by":["limits[0]"],"retry_after_ms":1500,"source":"memory"}`},
+		{"rule", "POST /v1/acquire", `{"key":"l","ts":1700000000000,"rules":["monthly"]}`,
+			`{"allowed":true,"limits":[{"window":"month@Asia/Tokyo","max":3,"count":1,"remaining":2,"start":1698764400000,"end":1701356400000,"rule":"monthly"}],"retry_after_ms":0,"source":"memory","rules_version":7}`},
 		{"as spelled", "POST /v1/add",
 			`{"key":"k","ts":1700000000000,"limits":[{"window":"day.00@Asia/Shanghai","max":99}]}`,
 			`{"key":"k","counts":[{"window":"day.00@Asia/Shanghai","count":11,"min":11,"max":11,"start":1699977600000,"end":1700064000000}],"over":false,"source":"memory"}`},
@@ -124,20 +126,6 @@ func TestDistinctValuesHaveNoCalendarWindows(t *testing.T) {
 	}
 }
 
-// TestCalendarRules resolves a rule's period like a request's.
-func TestCalendarRules(t *testing.T) {
-	f := newFake()
-	ctx := call(newServer(t, f), "POST /v1/acquire",
-		`{"key":"k","ts":1700000000000,"rules":["monthly"]}`)
-	const want = `{"allowed":true,"limits":[{"window":"month@Asia/Tokyo","max":3,"count":1,"remaining":2,"start":1698764400000,"end":1701356400000,"rule":"monthly"}],"retry_after_ms":0,"source":"memory","rules_version":7}`
-	if got := string(ctx.Response.Body()); got != want {
-		t.Errorf("\n got %s\nwant %s", got, want)
-	}
-	if l := f.last.Checks[0].Limits[0]; l.Period == nil || l.Window != 0 {
-		t.Errorf("asked for %+v", l)
-	}
-}
-
 // monthly returns the limit of the rule monthly.
 func monthly() twotier.RuleLimit {
 	p, err := twotier.ParsePeriod("month@Asia/Tokyo")
@@ -239,11 +227,8 @@ func TestShadow(t *testing.T) {
 	} {
 		f, c := newFake(), verdicts.New()
 		f.set([]byte("k"), 10)
-		s, err := httpapi.New(httpapi.Options{Service: f, Rules: testRules{},
+		s := serverOf(t, httpapi.Options{Service: f, Rules: testRules{},
 			Verdicts: c, Shadow: twotier.Shadow{"default": true, "strict": false}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx := call(s, tt.request, tt.body)
 		if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 200 || got != tt.want {
 			t.Errorf("%s %s: %d\n got %s\nwant %s", tt.request, tt.body, ctx.Response.StatusCode(),

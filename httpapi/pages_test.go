@@ -63,7 +63,7 @@ func pageFiles(t *testing.T, s *httpapi.Server) map[string]string {
 // the script to show.
 func TestLinksOfTheDashboard(t *testing.T) {
 	store, _ := tokens(t, "reader read")
-	s := guarded(t, httpapi.Options{Tokens: store})
+	s := serverOf(t, httpapi.Options{Tokens: store})
 	links := regexp.MustCompile(`<a href="([^"]+)"( data-guarded)?>`).
 		FindAllStringSubmatch(string(call(s, "GET /", "").Response.Body()), -1)
 	if len(links) < 3 {
@@ -96,11 +96,8 @@ func (s *tale) Steer(to string) error {
 // telling returns a server with a story.
 func telling(t *testing.T, s *tale) *httpapi.Server {
 	t.Helper()
-	server, err := httpapi.New(httpapi.Options{Service: newFake(), AdminToken: adminToken,
+	server := serverOf(t, httpapi.Options{Service: newFake(), AdminToken: adminToken,
 		Story: s})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return server
 }
 

@@ -285,10 +285,7 @@ func newWarned(t *testing.T, trusted ...string) (*httpapi.Server, *warning.Log) 
 	for _, network := range trusted {
 		opt.TrustedProxies = append(opt.TrustedProxies, netip.MustParsePrefix(network))
 	}
-	s, err := httpapi.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, opt)
 	return s, log
 }
 

@@ -207,7 +207,7 @@ func TestForwardAuthFromAPage(t *testing.T) {
 		{"127.0.0.1", "counter.example", 200},
 	} {
 		for _, method := range []string{"GET", "POST", "HEAD"} {
-			s := guarded(t, httpapi.Options{Rules: testRules{}, TrustedProxies: proxies,
+			s := serverOf(t, httpapi.Options{Rules: testRules{}, TrustedProxies: proxies,
 				Hosts: []string{"counter.example"}})
 			ctx := new(fasthttp.RequestCtx)
 			var request fasthttp.Request
@@ -316,21 +316,15 @@ func TestRateLimitJSON(t *testing.T) {
 			`"outcome":"unknown"`},
 		{false, errors.New("other"), 500, `:problem:internal"`},
 	} {
-		s, err := httpapi.New(httpapi.Options{Service: newFake(),
+		s := serverOf(t, httpapi.Options{Service: newFake(),
 			RateLimiter: &limiter{over: tt.over, err: tt.err}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		r := call(s, "POST /json", "{}")
 		body := string(r.Response.Body())
 		if code := r.Response.StatusCode(); code != tt.code || !strings.Contains(body, tt.want) {
 			t.Errorf("%v, %v: %d %s", tt.over, tt.err, code, body)
 		}
 	}
-	s, err := httpapi.New(httpapi.Options{Service: newFake()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, httpapi.Options{Service: newFake()})
 	if code := call(s, "POST /json", "{}").Response.StatusCode(); code != 404 {
 		t.Errorf("without a limiter: %d", code)
 	}

@@ -210,7 +210,7 @@ func (r *turning) Rules() *twotier.RuleSet {
 // request without names looks up none.
 func TestOneVersionForOneRequest(t *testing.T) {
 	changing := new(turning)
-	s := guarded(t, httpapi.Options{Rules: changing})
+	s := serverOf(t, httpapi.Options{Rules: changing})
 	const check = `{"key":"k","rules":["a","b"]}`
 	for _, request := range []string{"POST /v1/acquire " + check,
 		`POST /v1/acquire {"checks":[` + check + `,{"key":"x"},{"key":"y","rules":["b"]}]}`,
@@ -250,16 +250,6 @@ func TestRefusedByNamesRulesAndLimits(t *testing.T) {
 	}
 	if strings.Contains(string(got), `"checks[1].login/1h"`) {
 		t.Errorf("the second limit of login refused: %s", got)
-	}
-}
-
-func TestRulesChooseTheNamespace(t *testing.T) {
-	f := newFake()
-	s := newServer(t, f)
-	call(s, "POST /v1/acquire", `{"rules":["sms-day","sms"],"key":"k"}`)
-	if f.last.Kind != twotier.Acquire || string(f.last.Checks[0].NS) != "sms" ||
-		len(f.last.Checks[0].Limits) != 2 {
-		t.Errorf("executed %+v", f.last)
 	}
 }
 

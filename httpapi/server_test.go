@@ -222,21 +222,6 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 2,
-		MaxConnsPerAddress: 2}})
-	for range 2 {
-		c := dial(t, addr)
-		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
-		answer(t, bufio.NewReader(c))
-	}
-	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
-		!strings.Contains(string(got), "too many connections") {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
 func TestPanicIsAnswered(t *testing.T) {
 	var log bytes.Buffer
 	f := newFake()
@@ -353,11 +338,8 @@ func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	s, err := httpapi.New(httpapi.Options{Service: f, Listen: "127.0.0.1:0",
+	s := serverOf(t, httpapi.Options{Service: f, Listen: "127.0.0.1:0",
 		Limits: listener.Limits{RequestTimeout: 200 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -381,11 +363,8 @@ func TestRequestTimeout(t *testing.T) {
 		<-child.Done()
 		return child.Err()
 	}
-	s, err := httpapi.New(httpapi.Options{Service: f,
+	s := serverOf(t, httpapi.Options{Service: f,
 		Limits: listener.Limits{RequestTimeout: 20 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx := call(s, "POST /v1/add", `{"key":"k"}`)
 	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 ||
 		!strings.Contains(got, `"outcome":"unknown"`) {

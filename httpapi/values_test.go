@@ -329,13 +329,7 @@ func BenchmarkDistinct(b *testing.B) {
 				ctx = newRequest("POST /v1/batch", `{"ops":[{"op":"distinct",`+
 					strings.Join(ops, `,{"op":"distinct",`)+"]}")
 			}
-			warm(s, ctx)
-			b.ReportAllocs()
-			for b.Loop() {
-				ctx.Response.Reset()
-				s.Handle(ctx)
-			}
-			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "ops/s")
+			benchmark(b, s, ctx, size)
 		})
 	}
 }
