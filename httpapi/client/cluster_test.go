@@ -104,8 +104,7 @@ func TestRedisModeHasNoOwners(t *testing.T) {
 	b := newRedisBed(t, 2, redistest.Start(t).URL())
 	c := b.client()
 	for range 10 {
-		_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-		must.Succeed(t, err)
+		addOne(t, c, "a")
 	}
 	must.Succeed(t, b.nodes[0].node.SetMode(t.Context(), cluster.Redis))
 	must.Succeed(t, c.Refresh(t.Context()))
@@ -128,8 +127,7 @@ func TestOnlyAddresses(t *testing.T) {
 	b := newBed(t, 3)
 	c := b.client(func(o *client.Options) { o.Addresses, o.OnlyAddresses = o.Addresses[:1], true })
 	for i := range 50 {
-		_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
-		must.Succeed(t, err)
+		addOne(t, c, fmt.Sprint("k", i))
 	}
 	if n := b.ops("add"); n["owner"] == 0 {
 		t.Errorf("nothing was passed on: %v", n)
@@ -144,8 +142,7 @@ func TestOnlyAddresses(t *testing.T) {
 func TestCallsEndWithTheirContext(t *testing.T) {
 	b, _ := proxied(t, 1)
 	c := b.client(func(o *client.Options) { o.Lanes = 1 })
-	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	must.Succeed(t, err)
+	addOne(t, c, "a")
 	lost := b.nodes[0].proxy.SwallowMatching(batch, 1, false)
 	defer b.nodes[0].proxy.CloseAll() // the client's end would wait for the answer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -161,7 +158,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		t.Fatalf("an add whose answer is lost: %v", err)
 	}
 	cancel()
-	err = <-added
+	err := <-added
 	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 		t.Errorf("an add: %v", err)
 	}
@@ -177,8 +174,7 @@ func TestQueueIsBounded(t *testing.T) {
 	c := b.client(func(o *client.Options) {
 		o.Lanes, o.MaxWaiting, o.MaxBatch, o.Timeout = 1, 4, 1, time.Second
 	})
-	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	must.Succeed(t, err)
+	addOne(t, c, "a")
 	b.nodes[0].proxy.Hang()
 	var refused atomic.Int64
 	var done sync.WaitGroup
@@ -237,7 +233,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 func TestDialOfTheUsers(t *testing.T) {
 	b := newBed(t, 1)
 	var asked atomic.Value
-	c, err := client.New(client.Options{
+	c := newClient(t, client.Options{
 		Addresses: []string{"localhost:1"}, OnlyAddresses: true,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			asked.Store(network + " " + address)
@@ -245,8 +241,6 @@ func TestDialOfTheUsers(t *testing.T) {
 			return d.DialContext(ctx, network, b.nodes[0].address)
 		},
 	})
-	must.Succeed(t, err)
-	defer func() { must.Succeed(t, c.Close(context.Background())) }()
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "k"}); err != nil {
 		t.Error(err)
 	}

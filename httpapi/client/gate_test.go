@@ -127,9 +127,7 @@ func TestSafeKey(t *testing.T) {
 }
 
 func TestGateWithoutAService(t *testing.T) {
-	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must.Succeed(t, err)
-	defer c.Close(t.Context())
+	c := noNode(t)
 	for outage, want := range map[client.Outage]struct {
 		code  int
 		after string
@@ -206,25 +204,10 @@ func TestRetryAfter(t *testing.T) {
 // stub returns a client of a service that answers every operation with a problem with these
 // members.
 func stub(t *testing.T, members string) *client.Client {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/v1/batch" {
-			http.NotFound(w, r)
-			return
-		}
+	return clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Twotier-Process", "stub")
 		_, _ = io.WriteString(w, `{"results":[{"error":{"title":"no",`+members+`}}]}`)
-	})}
-	go func() { _ = s.Serve(ln) }()
-	c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()}})
-	must.Succeed(t, err)
-	t.Cleanup(func() {
-		must.Succeed(t, c.Close(context.Background()))
-		must.Succeed(t, s.Close())
-	})
-	return c
+	}, func(*client.Options) {})
 }
 
 // TestGateDoesNotServeWhoLeft hangs up right after sending a request: the request must not be
@@ -259,9 +242,7 @@ func TestGateOptions(t *testing.T) {
 
 // TestGateBody checks the bodies of answers to requests that don't pass, whatever the server is.
 func TestGateBody(t *testing.T) {
-	gone, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must.Succeed(t, err)
-	defer gone.Close(t.Context())
+	gone := noNode(t)
 	never := func(o *client.GateOptions) {
 		o.Limits = []client.Limit{{Window: time.Minute}}
 		o.Outage = client.FailClosed

@@ -60,11 +60,9 @@ func TestGatesThatShareCountsWarn(t *testing.T) {
 		for clients := range 2 {
 			var log bytes.Buffer
 			open := func() *client.Client {
-				c, err := client.New(client.Options{
+				c := newClient(t, client.Options{
 					Addresses: []string{fmt.Sprintf("127.0.0.1:%d", 1+2*i+clients)},
 					Logger:    slog.New(slog.NewTextHandler(&log, nil))})
-				must.Succeed(t, err)
-				t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
 				return c
 			}
 			first := open()
@@ -204,9 +202,7 @@ func TestGRPCInterceptors(t *testing.T) {
 // TestGRPCWithoutADecision: a missing decision has a distinct status, which depends on the gate's
 // Outage.
 func TestGRPCWithoutADecision(t *testing.T) {
-	gone, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must.Succeed(t, err)
-	defer gone.Close(t.Context())
+	gone := noNode(t)
 	for _, tt := range []struct {
 		name   string
 		client *client.Client

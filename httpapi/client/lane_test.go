@@ -140,10 +140,8 @@ func TestCrowdAtAGate(t *testing.T) {
 	must.Succeed(t, err)
 	must.Succeed(t, web.Open(t.Context()))
 	defer func() { must.Succeed(t, web.Close(context.Background())) }()
-	c, err := client.New(client.Options{Addresses: []string{web.Addr().String()},
+	c := newClient(t, client.Options{Addresses: []string{web.Addr().String()},
 		OnlyAddresses: true, Timeout: time.Minute, AttemptTimeout: time.Minute})
-	must.Succeed(t, err)
-	defer func() { must.Succeed(t, c.Close(context.Background())) }()
 	var limits []client.Limit
 	for i := range 16 {
 		limits = append(limits, client.Limit{Window: time.Duration(i+1) * time.Minute,
@@ -274,8 +272,7 @@ func TestProxyLosesTheAnswer(t *testing.T) {
 						fmt.Fprint(w, `{"results":[{"source":"memory"}]}`)
 					}
 				}, func(o *client.Options) { o.Lanes = 1 })
-				_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-				must.Succeed(t, err)
+				addOne(t, c, "a")
 				ctx, cancel := context.WithTimeout(t.Context(), test.within)
 				defer cancel()
 				if _, err := c.Add(ctx, client.AddRequest{Key: "a"}); !errors.Is(err, test.want) {
@@ -320,9 +317,7 @@ func clientOf(t *testing.T, batch http.HandlerFunc, with func(*client.Options)) 
 	o := client.Options{Addresses: []string{s.Listener.Addr().String()}, OnlyAddresses: true,
 		Timeout: time.Minute}
 	with(&o)
-	c, err := client.New(o)
-	must.Succeed(t, err)
-	t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
+	c := newClient(t, o)
 	return c
 }
 
