@@ -82,9 +82,8 @@ type trail struct {
 }
 
 func (t *trail) full() bool           { return t.n == len(t.links) }
-func (t *trail) has(l *link) bool     { return slices.Contains(t.links[:t.n], l) }
 func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
-func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
+func (t *trail) fits(l *link) bool    { return l != nil && !slices.Contains(t.links[:t.n], l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
 // chooseNode returns the node to try next, and whether it is the owner. It prefers the owner, then

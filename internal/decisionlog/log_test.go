@@ -126,9 +126,7 @@ func BenchmarkRecord(b *testing.B) {
 func open(t *testing.T, opt decisionlog.Options) *decisionlog.Log {
 	t.Helper()
 	l, err := decisionlog.New(opt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	l.Open()
 	t.Cleanup(func() { _ = l.Close(t.Context()) })
 	return l
@@ -140,15 +138,6 @@ func end(t *testing.T, l *decisionlog.Log) {
 	if err := l.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // until waits until a condition holds.
@@ -167,9 +156,7 @@ func until(t *testing.T, what string, is func() bool) {
 func TestLinesAreWhole(t *testing.T) {
 	const writers, each = 8, 500
 	path := filepath.Join(t.TempDir(), "lines")
-	if err := os.WriteFile(path, []byte("old\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Write(t, path, "old\n")
 	l := open(t, decisionlog.Options{Path: path})
 	var g sync.WaitGroup
 	for w := range writers {
@@ -182,7 +169,7 @@ func TestLinesAreWhole(t *testing.T) {
 	g.Wait()
 	end(t, l)
 	l.Add([]byte("too late\n")...)
-	lines := strings.Split(read(t, path), "\n")
+	lines := strings.Split(must.Read(t, path), "\n")
 	next := map[string]int{}
 	for _, line := range lines[1 : len(lines)-1] {
 		writer, number, _ := strings.Cut(line, "/")
@@ -214,22 +201,16 @@ func TestReopen(t *testing.T) {
 		})
 	}
 	add("one", path)
-	if err := os.Rename(path, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(path, old))
 	add("two", old)
 	l.Reopen()
 	add("three", path)
-	if err := os.Rename(path, old); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(path, old))
+	must.Succeed(t, os.Mkdir(path, 0o700))
 	l.Reopen()
 	add("four", old)
 	end(t, l)
-	if text := read(t, old); text != "three\nfour\n" || l.Dropped() != 0 {
+	if text := must.Read(t, old); text != "three\nfour\n" || l.Dropped() != 0 {
 		t.Errorf("%q, %d dropped", text, l.Dropped())
 	}
 	if strings.Count(log.String(), "can't be opened again") != 1 {
@@ -343,9 +324,7 @@ func TestMetrics(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(l)
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		got[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
