@@ -256,12 +256,12 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	}{
 		{"/v1/batch", "Content-Length: 1000000", 8 << 10, 401},
 		{"/v1/batch", "Transfer-Encoding: chunked", 0, 401},
-		{"/peer", "Content-Type: application/x-twotier-peer\r\nContent-Length: 4000000", 8 << 10, 403},
+		{"/peer", "Content-Type: application/x-twotier-peer\r\nContent-Length: 4000000", 8 << 10,
+			403},
 	} {
-		c := dial(t, addr)
-		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n%s", tt.path, tt.header,
-			strings.Repeat("x", tt.first))
-		if code, body := answer(t, bufio.NewReader(c)); code != tt.want {
+		request := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n%s", tt.path,
+			tt.header, strings.Repeat("x", tt.first))
+		if code, body := send(t, addr, request); code != tt.want {
 			t.Errorf("%s, %s: %d %s", tt.path, tt.header, code, body)
 		}
 	}
@@ -448,10 +448,9 @@ func TestProfilesAreForAllNamespaces(t *testing.T) {
 	s, _ := open(t, httpapi.Options{Service: newFake(), Tokens: store, Admin: "127.0.0.1:0"})
 	for name, want := range map[string]int{"all": 200, "some": 403} {
 		for _, profile := range []string{"cmdline", "heap", "goroutine", "trace?seconds=0.01"} {
-			c := dial(t, s.AdminAddr().String())
-			fmt.Fprintf(c, "GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: "+
-				"Bearer %s\r\n\r\n", profile, texts[name])
-			if code, body := answer(t, bufio.NewReader(c)); code != want {
+			request := fmt.Sprintf("GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\n"+
+				"Authorization: Bearer %s\r\n\r\n", profile, texts[name])
+			if code, body := send(t, s.AdminAddr().String(), request); code != want {
 				t.Errorf("%s for %s: %d %.200s, want %d", profile, name, code, body, want)
 			}
 		}

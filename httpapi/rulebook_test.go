@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -182,11 +181,10 @@ func TestRulesAreChangedAtAdmin(t *testing.T) {
 		{listen, "GET", 200}, {listen, "PUT", 405},
 		{s.AdminAddr().String(), "GET", 200}, {s.AdminAddr().String(), "PUT", 200},
 	} {
-		conn := dial(t, c.address)
-		fmt.Fprintf(conn, "%s /v1/rules HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n"+
+		request := fmt.Sprintf("%s /v1/rules HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n"+
 			"Authorization: Bearer %s\r\nContent-Type: application/yaml\r\n"+
 			"Content-Length: 9\r\n\r\nrules: []", c.request, adminToken)
-		if code, body := answer(t, bufio.NewReader(conn)); code != c.code {
+		if code, body := send(t, c.address, request); code != c.code {
 			t.Errorf("%s at %s: %d %s, want %d", c.request, c.address, code, body, c.code)
 		}
 	}

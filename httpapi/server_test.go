@@ -95,6 +95,14 @@ func answer(t *testing.T, r *bufio.Reader) (int, string) {
 	return res.StatusCode, string(body)
 }
 
+// send sends a text on a new connection, and returns the answer.
+func send(t *testing.T, addr, text string) (int, string) {
+	t.Helper()
+	c := dial(t, addr)
+	_, _ = io.WriteString(c, text)
+	return answer(t, bufio.NewReader(c))
+}
+
 func TestKeepAliveAndPipelining(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
@@ -189,9 +197,7 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := dial(t, addr)
 			fmt.Fprint(bad, tt.send)
-			good := dial(t, addr)
-			fmt.Fprint(good, rawAdd(`{"key":"good"}`))
-			if code, body := answer(t, bufio.NewReader(good)); code != 200 {
+			if code, body := send(t, addr, rawAdd(`{"key":"good"}`)); code != 200 {
 				t.Errorf("others got %d %s", code, body)
 			}
 			got, err := io.ReadAll(bad)
@@ -228,9 +234,7 @@ func TestPanicIsAnswered(t *testing.T) {
 	f.fault = func(context.Context) error { panic("a bug") }
 	_, addr := open(t, httpapi.Options{Service: f,
 		Limits: listener.Limits{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
-	c := dial(t, addr)
-	fmt.Fprint(c, rawAdd(`{"key":"k"}`))
-	if code, body := answer(t, bufio.NewReader(c)); code != 500 || strings.Contains(body, "a bug") {
+	if code, body := send(t, addr, rawAdd(`{"key":"k"}`)); code != 500 || strings.Contains(body, "a bug") {
 		t.Errorf("%d %s", code, body)
 	}
 	res, err := http.Get("http://" + addr + "/healthz")
