@@ -15,7 +15,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -37,7 +36,8 @@ func tokens(t testing.TB, lines ...string) (*token.Store, map[string]string) {
 	return store, texts
 }
 
-func guarded(t testing.TB, o httpapi.Options) *httpapi.Server {
+// serverOf returns a server that is not listening, of a fake service unless it has one.
+func serverOf(t testing.TB, o httpapi.Options) *httpapi.Server {
 	t.Helper()
 	if o.Service == nil {
 		o.Service = newFake()
@@ -86,7 +86,7 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 				default:
 					want = 403
 				}
-				s := guarded(t, httpapi.Options{Tokens: store, Rules: testRules{},
+				s := serverOf(t, httpapi.Options{Tokens: store, Rules: testRules{},
 					Holds:       documentedHolds(),
 					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
 					Backtester: new(backtester)})
@@ -132,7 +132,7 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 				want = 200
 			}
 			f := newFake()
-			ctx := as(guarded(t, httpapi.Options{Service: f, Tokens: store}), texts[name],
+			ctx := as(serverOf(t, httpapi.Options{Service: f, Tokens: store}), texts[name],
 				tt.request, tt.body)
 			if got := ctx.Response.StatusCode(); got != want {
 				t.Errorf("%s %s as %s: %d, want %d: %s", tt.request, tt.body, name, got, want,
@@ -150,7 +150,7 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 func TestBatchOfManyTenants(t *testing.T) {
 	store, texts := tokens(t, "shop count login")
 	f := newFake()
-	s := guarded(t, httpapi.Options{Service: f, Tokens: store})
+	s := serverOf(t, httpapi.Options{Service: f, Tokens: store})
 	ctx := as(s, texts["shop"], "POST /v1/batch",
 		`{"ops":[{"op":"add","key":"a","ns":"login"},{"op":"add","key":"b"},`+
 			`{"op":"count","key":"c","ns":"login","window":"1m"},{"op":"add","key":"d","ns":"login"}]}`)
@@ -178,7 +178,7 @@ func TestBatchOfManyTenants(t *testing.T) {
 
 func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	store, texts := tokens(t, "a count")
-	s := guarded(t, httpapi.Options{Tokens: store})
+	s := serverOf(t, httpapi.Options{Tokens: store})
 	good := texts["a"]
 	for _, header := range []string{"", good, "Bearer", "Bearer ", "Bearer x", "Basic " + good,
 		"Bearer " + good + " ", "Bearer  " + good} {
@@ -208,9 +208,9 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 func TestAdminTokenMayDoEverything(t *testing.T) {
 	const secret = "0123456789abcdef"
 	store, texts := tokens(t, "a count")
-	both := guarded(t, httpapi.Options{Tokens: store, AdminToken: secret})
-	alone := guarded(t, httpapi.Options{AdminToken: secret})
-	none := guarded(t, httpapi.Options{})
+	both := serverOf(t, httpapi.Options{Tokens: store, AdminToken: secret})
+	alone := serverOf(t, httpapi.Options{AdminToken: secret})
+	none := serverOf(t, httpapi.Options{})
 	for _, tt := range []struct {
 		name, token, request, body string
 		server                     *httpapi.Server
@@ -235,7 +235,7 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 // TestOtherWayToChangeRules checks that a node without tokens names the file of --rules to senders
 // of rules only.
 func TestOtherWayToChangeRules(t *testing.T) {
-	none := guarded(t, httpapi.Options{RuleBook: newRuleBook(t)})
+	none := serverOf(t, httpapi.Options{RuleBook: newRuleBook(t)})
 	for request, want := range map[string]bool{"PUT /v1/rules": true, "POST /v1/admin/mode": false} {
 		body := string(as(none, "", request, `{}`).Response.Body())
 		if !strings.Contains(body, "there are no such calls") ||
@@ -245,60 +245,28 @@ func TestOtherWayToChangeRules(t *testing.T) {
 	}
 }
 
-// TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes arrive, and a
-// chunked one before that.
+// TestBodiesOfStrangersAreNotRead: a large body, or message of an alleged node, is refused as soon
+// as its first bytes arrive, and a chunked one before that.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	store, _ := tokens(t, "a count")
-	s, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store})
-	for length, first := range map[string]int{"Content-Length: 1000000": 8 << 10,
-		"Transfer-Encoding: chunked": 0} {
-		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n%s", length,
-			strings.Repeat("x", first))
-		if code, body := answer(t, bufio.NewReader(c)); code != 401 {
-			t.Errorf("%s: %d %s", length, code, body)
+	s, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store, Peer: echo{}})
+	for _, tt := range []struct {
+		path, header string
+		first, want  int
+	}{
+		{"/v1/batch", "Content-Length: 1000000", 8 << 10, 401},
+		{"/v1/batch", "Transfer-Encoding: chunked", 0, 401},
+		{"/peer", "Content-Type: application/x-twotier-peer\r\nContent-Length: 4000000", 8 << 10,
+			403},
+	} {
+		request := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n%s", tt.path,
+			tt.header, strings.Repeat("x", tt.first))
+		if code, body := send(t, addr, request); code != tt.want {
+			t.Errorf("%s, %s: %d %s", tt.path, tt.header, code, body)
 		}
 	}
 	if taken := s.Taken(); taken.Bytes != 0 {
 		t.Errorf("%d bytes are accounted for", taken.Bytes)
-	}
-}
-
-// TestWithTokensAllocatesNothing covers the part that every request pays for.
-func TestWithTokensAllocatesNothing(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector empties pools at random")
-	}
-	store, texts := tokens(t, "a count,read default")
-	for _, tt := range hot {
-		s := guarded(t, httpapi.Options{Tokens: store})
-		ctx := newRequest(tt.request, tt.body)
-		ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
-		warm(s, ctx)
-		if allocs := allocations(1000, func() {
-			ctx.Response.Reset()
-			s.Handle(ctx)
-		}); allocs > 0 || ctx.Response.StatusCode() != 200 {
-			t.Errorf("%s: %v allocations, %d", tt.name, allocs, ctx.Response.StatusCode())
-		}
-	}
-}
-
-// BenchmarkHandleWithToken is BenchmarkHandle with tokens.
-func BenchmarkHandleWithToken(b *testing.B) {
-	store, texts := tokens(b, "a count,read default")
-	for _, tt := range hot {
-		b.Run(tt.name, func(b *testing.B) {
-			s := guarded(b, httpapi.Options{Tokens: store})
-			ctx := newRequest(tt.request, tt.body)
-			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
-			warm(s, ctx)
-			b.ReportAllocs()
-			for b.Loop() {
-				ctx.Response.Reset()
-				s.Handle(ctx)
-			}
-		})
 	}
 }
 
@@ -348,7 +316,7 @@ func TestHostsAreChecked(t *testing.T) {
 		{name: "public", o: httpapi.Options{Listen: public}, bad: true},
 		{name: "tokens", o: httpapi.Options{Tokens: store}, bad: true},
 	} {
-		s := guarded(t, tt.o)
+		s := serverOf(t, tt.o)
 		ask := func(host string) int {
 			ctx := newRequest("POST /v1/add", `{"key":"k"}`)
 			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
@@ -376,7 +344,7 @@ func TestHostsAreChecked(t *testing.T) {
 
 // TestNodesHaveNamesOfTheirOwn: messages between nodes are sealed, so any host will do.
 func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
-	s := guarded(t, httpapi.Options{Peer: echo{}, Hosts: []string{"counter.example"}})
+	s := serverOf(t, httpapi.Options{Peer: echo{}, Hosts: []string{"counter.example"}})
 	ctx := newRequest("POST /peer", "hello")
 	ctx.Request.Header.SetContentType("application/x-twotier-peer")
 	ctx.Request.Header.Set("Twotier-Pass", pass(len("hello")))
@@ -480,10 +448,9 @@ func TestProfilesAreForAllNamespaces(t *testing.T) {
 	s, _ := open(t, httpapi.Options{Service: newFake(), Tokens: store, Admin: "127.0.0.1:0"})
 	for name, want := range map[string]int{"all": 200, "some": 403} {
 		for _, profile := range []string{"cmdline", "heap", "goroutine", "trace?seconds=0.01"} {
-			c := dial(t, s.AdminAddr().String())
-			fmt.Fprintf(c, "GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: "+
-				"Bearer %s\r\n\r\n", profile, texts[name])
-			if code, body := answer(t, bufio.NewReader(c)); code != want {
+			request := fmt.Sprintf("GET /debug/pprof/%s HTTP/1.1\r\nHost: localhost\r\n"+
+				"Authorization: Bearer %s\r\n\r\n", profile, texts[name])
+			if code, body := send(t, s.AdminAddr().String(), request); code != want {
 				t.Errorf("%s for %s: %d %.200s, want %d", profile, name, code, body, want)
 			}
 		}

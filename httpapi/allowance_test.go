@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -46,9 +45,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 4,
 		MaxConnsPerAddress: 2}})
 	for range 2 {
-		c := dial(t, addr)
-		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
-		answer(t, bufio.NewReader(c))
+		send(t, addr, rawAdd(`{"key":"k"}`))
 	}
 	got, err := io.ReadAll(dial(t, addr))
 	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
@@ -70,15 +67,11 @@ func TestDoorsAreApart(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0",
 		PeerListen: "127.0.0.1:0", Limits: listener.Limits{MaxConns: 2, MaxConnsPerAddress: 2}})
 	for range 2 {
-		c := dial(t, addr)
-		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
-		answer(t, bufio.NewReader(c))
+		send(t, addr, rawAdd(`{"key":"k"}`))
 	}
 	for name, at := range map[string]string{"administration": s.AdminAddr().String(),
 		"nodes": s.PeerAddr().String()} {
-		c := dial(t, at)
-		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if code, body := answer(t, bufio.NewReader(c)); code != 200 {
+		if code, body := send(t, at, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); code != 200 {
 			t.Errorf("%s: %d %s", name, code, body)
 		}
 	}
@@ -220,22 +213,6 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	eventually(t, func() bool { return s.Taken().Waiting }, "others wait")
 	close(release)
 	running.Wait()
-}
-
-// TestBodiesAreNotReadOfStrangers refuses an alleged large message of another node by its header
-// alone.
-func TestBodiesAreNotReadOfStrangers(t *testing.T) {
-	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
-	c := dial(t, addr)
-	fmt.Fprintf(c, "POST /peer HTTP/1.1\r\nHost: x\r\nContent-Type: "+
-		"application/x-twotier-peer\r\nContent-Length: %d\r\n\r\n%s",
-		4<<20, strings.Repeat("x", 8<<10))
-	if code, body := answer(t, bufio.NewReader(c)); code != 403 {
-		t.Errorf("%d %s", code, body)
-	}
-	if taken := s.Taken(); taken.Bytes != 0 {
-		t.Errorf("%d bytes are accounted for", taken.Bytes)
-	}
 }
 
 // TestChunks reads bodies of unknown length.

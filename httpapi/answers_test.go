@@ -22,16 +22,13 @@ import (
 // newServer returns a server that is not listening.
 func newServer(t testing.TB, f *fake) *httpapi.Server {
 	t.Helper()
-	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
+	s := serverOf(t, httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
 		Holds:          documentedHolds(),
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
 		Backtester:     new(backtester),
 		Verdicts:       f.counters(),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
@@ -118,6 +115,24 @@ func TestAnswers(t *testing.T) {
 		{"batch quiet", "POST /v1/batch",
 			`{"quiet":true,"ops":[{"key":"k","op":"add"},{"op":"add"},{"op":"acquire","key":"k","limits":[{"window":"1m","max":3}]},{"op":"acquire","key":"k","limits":[{"window":"1m","max":300}]}]}`,
 			`{"ops":4,"errors":[{"index":1,"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"key: missing; want 1 to 256 bytes of UTF-8 without control characters"}}],"added":1,"allowed":1,"refused":1}`},
+		// At 22:13:20 UTC on 14 November 2023.
+		{"calendar: object", "POST /v1/acquire",
+			`{"key":"k","ts":1700000000000,"limits":[{"zone":"Europe/Lisbon","window":"month","anchor":14,"max":15}]}`,
+			`{"allowed":true,"limits":[{"window":"month.14@Europe/Lisbon","max":15,"count":11,"remaining":4,"start":1699920000000,"end":1702512000000}],"retry_after_ms":0,"source":"memory"}`},
+		{"calendar: default zone and anchor", "POST /v1/acquire",
+			`{"key":"k","ts":1700000000000,"limits":[{"window":"day","max":10},{"window":"week","zone":"UTC","max":20}]}`,
+			`{"allowed":false,"limits":[{"window":"day","max":10,"count":10,"remaining":0,"start":1699920000000,"end":1700006400000,"refused":true},{"window":"week","max":20,"count":10,"remaining":10,"start":1699833600000,"end":1700438400000}],"refused_by":["limits[0]"],"retry_after_ms":1500,"source":"memory"}`},
+		{"calendar: rule", "POST /v1/acquire", `{"key":"l","ts":1700000000000,"rules":["monthly"]}`,
+			`{"allowed":true,"limits":[{"window":"month@Asia/Tokyo","max":3,"count":1,"remaining":2,"start":1698764400000,"end":1701356400000,"rule":"monthly"}],"retry_after_ms":0,"source":"memory","rules_version":7}`},
+		{"calendar: as spelled", "POST /v1/add",
+			`{"key":"k","ts":1700000000000,"limits":[{"window":"day.00@Asia/Shanghai","max":99}]}`,
+			`{"key":"k","counts":[{"window":"day.00@Asia/Shanghai","count":11,"min":11,"max":11,"start":1699977600000,"end":1700064000000}],"over":false,"source":"memory"}`},
+		{"calendar: count", "GET /v1/count?key=k&window=1m,day@Asia/Shanghai&at=1700000000000", "",
+			`{"key":"k","counts":[{"window":"1m","count":10,"min":10,"max":10,"bucket_ms":1000},{"window":"day@Asia/Shanghai","count":10,"min":10,"max":10,"bucket_ms":1000,"start":1699977600000,"end":1700064000000}],"source":"memory","age_ms":7,"degraded":false}`},
+		{"calendar: batch", "POST /v1/batch",
+			`{"ops":[{"op":"count","key":"k","window":["hour@Asia/Kathmandu"],"at":1700000000000},{"op":"acquire","key":"k","dry_run":true,"ts":1700000000000,"limits":[{"window":"hour","zone":"Asia/Kathmandu","max":11}]}]}`,
+			`{"results":[{"key":"k","counts":[{"window":"hour@Asia/Kathmandu","count":10,"min":10,"max":10,"bucket_ms":1000,"start":1699996500000,"end":1700000100000}],"source":"memory","age_ms":7,"degraded":false},` +
+				`{"allowed":true,"limits":[{"window":"hour@Asia/Kathmandu","max":11,"count":11,"remaining":0,"start":1699996500000,"end":1700000100000}],"retry_after_ms":0,"source":"memory"}]}`},
 		{"batch of none", "POST /v1/batch", `{"ops":[]}`, `{"results":[]}`},
 		{"series", "GET /v1/series?key=k&window=1m", "",
 			`{"key":"k","bucket_ms":1000,"points":[[1000,3],[2000,4]]}`},

@@ -65,10 +65,7 @@ func (b *banning) Reset(_ context.Context, ns, key []byte) error {
 func banningServer(t *testing.T) (*httpapi.Server, *banning) {
 	b := &banning{fake: newFake(), held: map[string]bool{"old": true, "new": true,
 		"user=old": true}}
-	s, err := httpapi.New(httpapi.Options{Service: b, Rules: testRules{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, httpapi.Options{Service: b, Rules: testRules{}})
 	return s, b
 }
 
@@ -185,15 +182,6 @@ func TestBansAreListed(t *testing.T) {
 	}
 }
 
-// TestRulesVersionIsAMetric of the rules in force.
-func TestRulesVersionIsAMetric(t *testing.T) {
-	s, _ := banningServer(t)
-	if got := string(call(s, "GET /metrics", "").Response.Body()); !strings.Contains(got,
-		"\ntwotier_rules_version 7\n") {
-		t.Errorf("no version in %d bytes of metrics", len(got))
-	}
-}
-
 // changingRules are the rules of testRules with a variable version.
 type changingRules struct {
 	testRules
@@ -207,10 +195,7 @@ func (r *changingRules) Rules() *twotier.RuleSet {
 // TestBansAreOfTheRulesInForce reuses the memory of a request after the rules have changed.
 func TestBansAreOfTheRulesInForce(t *testing.T) {
 	r := &changingRules{}
-	s, err := httpapi.New(httpapi.Options{Service: &banning{fake: newFake()}, Rules: r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, httpapi.Options{Service: &banning{fake: newFake()}, Rules: r})
 	for r.version = 1; r.version < 20; r.version++ {
 		answer := string(call(s, "GET /v1/bans?rule=strict&key=new", "").Response.Body())
 		if want := fmt.Sprintf(`"rules_version":%d`, r.version); !strings.Contains(answer, want) {

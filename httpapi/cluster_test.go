@@ -17,76 +17,21 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-func TestOwnersOnRequest(t *testing.T) {
-	s := newServer(t, newFake())
-	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body,
-		"owners") || strings.Contains(body, "hash_seed") {
-		t.Errorf("owners that nobody asked for: %s", body)
-	}
-	body := string(call(s, "GET /v1/cluster?owners=true", "").Response.Body())
-	if !strings.Contains(body, `"owners":[0,1,0]`) || !strings.Contains(body, `"hash_seed":0`) {
-		t.Errorf("%s", body)
-	}
-	if code := call(s, "GET /v1/cluster?owners=1", "").Response.StatusCode(); code != 422 {
-		t.Errorf("owners=1: %d", code)
-	}
-}
-
-func TestNodesOnRequest(t *testing.T) {
+// TestPartsOnRequest asks for the owners and the nodes, and for neither.
+func TestPartsOnRequest(t *testing.T) {
 	f := newFake()
 	f.view.Members = []cluster.Member{{ID: "a", State: cluster.Alive}}
 	s := newServer(t, f)
-	if body := string(call(s, "GET /v1/cluster", "").Response.Body()); strings.Contains(body,
-		`"status"`) {
-		t.Errorf("a status that nobody asked for: %s", body)
-	}
-	body := string(call(s, "GET /v1/cluster?owners=true&nodes=true", "").Response.Body())
-	if !strings.Contains(body, `"status":{`) || !strings.Contains(body, `"keys":7,`) ||
-		!strings.Contains(body, `"owners":[`) {
-		t.Errorf("%s", body)
-	}
-	for _, query := range []string{"nodes=1", "nodes=", "node=true"} {
-		if code := call(s, "GET /v1/cluster?"+query, "").Response.StatusCode(); code != 422 {
-			t.Errorf("%s: %d", query, code)
+	plain := string(call(s, "GET /v1/cluster", "").Response.Body())
+	all := call(s, "GET /v1/cluster?owners=true&nodes=true", "")
+	for _, part := range []string{`"status":{`, `"keys":7,`, `"owners":[0,1,0]`, `"hash_seed":0`} {
+		status(t, all, 200, part)
+		if strings.Contains(plain, part) {
+			t.Errorf("%s, though nobody asked for it: %s", part, plain)
 		}
 	}
-}
-
-func TestAdminCallsWantTheToken(t *testing.T) {
-	f := newFake()
-	with := newServer(t, f)
-	without, err := httpapi.New(httpapi.Options{Service: f})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		name   string
-		server *httpapi.Server
-		header string
-		code   int
-	}{
-		{"right", with, "Bearer " + adminToken, 200},
-		{"wrong", with, "Bearer the token of the test", 401},
-		{"other scheme", with, "Basic " + adminToken, 401},
-		{"none", with, "", 401},
-		{"not configured", without, "Bearer ", 403},
-	} {
-		f.view.Mode = ""
-		ctx := newRequest("POST /v1/admin/mode", `{"mode":"redis"}`)
-		ctx.Request.Header.Del("Authorization")
-		if test.header != "" {
-			ctx.Request.Header.Set("Authorization", test.header)
-		}
-		test.server.Handle(ctx)
-		if code := ctx.Response.StatusCode(); code != test.code {
-			t.Errorf("%s: %d %s", test.name, code, ctx.Response.Body())
-		}
-		if changed := f.view.Mode == cluster.Redis; changed != (test.code == 200) {
-			t.Errorf("%s: changed is %v", test.name, changed)
-		}
-		if test.code == 401 && string(ctx.Response.Header.Peek("WWW-Authenticate")) != "Bearer" {
-			t.Errorf("%s: no WWW-Authenticate", test.name)
-		}
+	for _, query := range []string{"nodes=1", "nodes=", "node=true", "owners=1"} {
+		status(t, call(s, "GET /v1/cluster?"+query, ""), 422, "")
 	}
 }
 
@@ -101,11 +46,11 @@ func TestAdminModeIsStrict(t *testing.T) {
 		`[]`:                              "want an object with mode",
 		`{"mode":"redis"`:                 "malformed JSON",
 	} {
-		ctx := call(s, "POST /v1/admin/mode", body)
-		if code := ctx.Response.StatusCode(); code != 422 && code != 400 ||
-			!strings.Contains(string(ctx.Response.Body()), want) {
-			t.Errorf("%s: %d %s, want %s", body, code, ctx.Response.Body(), want)
+		code := 422
+		if strings.HasPrefix(want, "malformed") {
+			code = 400
 		}
+		status(t, call(s, "POST /v1/admin/mode", body), code, want)
 	}
 }
 
@@ -173,23 +118,9 @@ func (verbose) Handle(_ context.Context, message []byte) ([]byte, error) {
 	return make([]byte, n), err
 }
 
-// TestLongReplyOfPeer carries a reply that is longer than a message may be: a count of many windows
-// is shorter than its answer.
-func TestLongReplyOfPeer(t *testing.T) {
-	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{}})
-	w := peerhttp.New(pass)
-	defer w.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	const size = 6 * peerhttp.MaxBody
-	reply, err := w.Send(ctx, address, []byte(strconv.Itoa(size)))
-	if err != nil || len(reply) != size {
-		t.Errorf("%d bytes, %v, want %d", len(reply), err, size)
-	}
-}
-
-// TestReplyOfPeerIsNotRefused has little memory for clients and a long reply to another node: an
-// executed message must not be answered as if nothing had been done.
+// TestReplyOfPeerIsNotRefused has little memory for clients and a long reply to another node, also
+// one that is longer than a message may be: an executed message must not be answered as if nothing
+// had been done.
 func TestReplyOfPeerIsNotRefused(t *testing.T) {
 	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{},
 		Limits: listener.Limits{MaxMemory: 1 << 20, RequestTimeout: time.Second}})
@@ -197,7 +128,7 @@ func TestReplyOfPeerIsNotRefused(t *testing.T) {
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for _, size := range []int{100 << 10, peerhttp.MaxBody} {
+	for _, size := range []int{100 << 10, peerhttp.MaxBody, 6 * peerhttp.MaxBody} {
 		reply, err := w.Send(ctx, address, []byte(strconv.Itoa(size)))
 		if err != nil || len(reply) != size {
 			t.Errorf("%d bytes, %v, want %d", len(reply), err, size)
@@ -207,10 +138,7 @@ func TestReplyOfPeerIsNotRefused(t *testing.T) {
 
 // TestPeerPathIsNotForPages refuses requests that a browser would send for another site.
 func TestPeerPathIsNotForPages(t *testing.T) {
-	s, err := httpapi.New(httpapi.Options{Service: newFake(), Peer: echo{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, httpapi.Options{Service: newFake(), Peer: echo{}})
 	for _, media := range []string{"", "text/plain", "application/json",
 		"application/octet-stream"} {
 		ctx := newRequest("POST /peer", "hello")
@@ -219,5 +147,29 @@ func TestPeerPathIsNotForPages(t *testing.T) {
 		if code := ctx.Response.StatusCode(); code != 415 {
 			t.Errorf("%q: %d", media, code)
 		}
+	}
+}
+
+// TestEvents compares the service's events, and expects empty lists where it has none.
+func TestEvents(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	get := func(want string) {
+		t.Helper()
+		if got := string(call(s, "GET /v1/events", "").Response.Body()); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	get(`{"events":[],"departed":[]}`)
+	f.events = cluster.Events{
+		Events: []cluster.Event{{At: 5, Kind: cluster.Crashed, Member: "c", Text: "c is gone",
+			Nodes: []string{"a"}}},
+		Departed: []cluster.Departed{{ID: "c", Address: "c:1", At: 5, Why: cluster.Crashed}},
+		Missing:  []string{"b"},
+	}
+	get(`{"events":[{"at":5,"kind":"crashed","member":"c","text":"c is gone","nodes":["a"]}],` +
+		`"departed":[{"id":"c","address":"c:1","at":5,"why":"crashed"}],"missing":["b"]}`)
+	if got := call(s, "GET /v1/events?x=1", "").Response.StatusCode(); got != 422 {
+		t.Errorf("an unknown parameter: %d", got)
 	}
 }

@@ -7,7 +7,9 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/httpapi/internal/codec"
 	"twotier.dev/twotier/httpapi/internal/wire"
+	"twotier.dev/twotier/internal/ask"
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
@@ -67,7 +69,7 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx, x *requestState) *wire.Pr
 // onlyOp returns the only operation of x, and an empty result for it.
 func (x *requestState) onlyOp() (*twotier.Op, *twotier.Result) {
 	if x.traced.of != nil {
-		x.annotateSpan(x.Ops[0].Checks[0].NS, 1)
+		x.annotateSpan(1)
 	}
 	return &x.Ops[0], &x.EmptyResults()[0]
 }
@@ -120,7 +122,7 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 	}
 	if p == nil {
 		if x.traced.of != nil {
-			x.annotateSpan(x.firstNamespace(), len(x.Ops))
+			x.annotateSpan(len(x.Ops))
 		}
 		results := x.EmptyResults()
 		if len(x.Ops) > 0 {
@@ -149,10 +151,8 @@ func (s *Server) runBatch(ctx *fasthttp.RequestCtx) *wire.Problem {
 func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 	b := append(x.out, `{"results":[`...)
 	all, total := x.Merge()
-	for i := range total {
-		if i > 0 {
-			b = append(b, ',')
-		}
+	for range total {
+		b = wire.AppendComma(b)
 		switch p, op := all.Next(); {
 		case p != nil:
 			b = appendError(b, p)
@@ -173,12 +173,8 @@ func appendError(b []byte, p *wire.Problem) []byte {
 
 // appendBatchTotals appends the totals and errors of a batch.
 func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
-	var added, allowed, refused, failed int64
+	var added, allowed, refused int64
 	all, total := x.Merge()
-	version := int64(-1)
-	if x.HasNamedRules() {
-		version = x.RulesVersion()
-	}
 	b := append(x.out, `{"ops":`...)
 	b = strconv.AppendInt(b, int64(total), 10)
 	b = append(b, `,"errors":[`...)
@@ -196,10 +192,7 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 			refused++
 		}
 		if p != nil {
-			if failed++; failed > 1 {
-				b = append(b, ',')
-			}
-			b = append(b, `{"index":`...)
+			b = append(wire.AppendComma(b), `{"index":`...)
 			b = strconv.AppendInt(b, int64(i), 10)
 			b = append(b, `,"error":`...)
 			b = append(p.AppendJSON(b), '}')
@@ -209,8 +202,8 @@ func (s *Server) appendBatchTotals(x *requestState, results []twotier.Result) {
 	b = wire.AppendField(b, "added", added)
 	b = wire.AppendField(b, "allowed", allowed)
 	b = wire.AppendField(b, "refused", refused)
-	if version >= 0 {
-		b = wire.AppendField(b, "rules_version", version)
+	if x.HasNamedRules() {
+		b = wire.AppendField(b, "rules_version", x.RulesVersion())
 	}
 	x.out = append(b, '}')
 }
@@ -241,4 +234,65 @@ func parseDenyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
 		return nil
 	})
 	return deny429, p
+}
+
+// showHolds answers how many holds of a key are open.
+func (s *Server) showHolds(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	var t target
+	p := eachArg(ctx, func(name, value []byte) *wire.Problem {
+		return t.readArg(name, value, false, "holds has key and ns")
+	})
+	if p = t.requireKey(p); p != nil {
+		return p
+	}
+	if p := wire.FromFailure(ask.CheckGrant(grantOf(ctx), twotier.RoleRead, t.check.NS)); p != nil {
+		return p
+	}
+	open, err := s.service.OpenLeases(x.context, t.check.NS, t.check.Key)
+	if err != nil {
+		return s.problemOfQuery(err)
+	}
+	x.out = appendOpen(wire.AppendKey(x.out, t.check.Key), &open)
+	return nil
+}
+
+// appendOpen appends the rest of an object on the open holds of a key.
+func appendOpen(b []byte, open *twotier.OpenLeases) []byte {
+	b = wire.AppendField(b, "open", open.Open)
+	if open.NextEnd > 0 {
+		b = wire.AppendField(b, "next_end_ms", open.NextEnd)
+	}
+	b = append(append(append(b, `,"source":"`...), open.Source...), `","degraded":`...)
+	return append(strconv.AppendBool(b, open.Degraded), '}')
+}
+
+// settle settles a hold.
+func (s *Server) settle(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	x.Reset(ctx.PostBody())
+	q, p := codec.DecodeSettle(&x.Decoder)
+	if p = x.EndBody(p); p != nil {
+		return p
+	}
+	answer, f := x.Settle(x.context, s.service, q)
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	x.out = codec.AppendSettled(x.out, answer)
+	return nil
+}
+
+// renew moves the end of a hold.
+func (s *Server) renew(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	x.Reset(ctx.PostBody())
+	id, lasts, p := codec.DecodeRenew(&x.Decoder)
+	if p = x.EndBody(p); p != nil {
+		return p
+	}
+	answer, f := x.Renew(x.context, s.service, id, lasts)
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	x.out = append(append(x.out, `{"hold":"`...), answer.ID...)
+	x.out = append(wire.AppendField(append(x.out, '"'), "until", answer.Until), '}')
+	return nil
 }

@@ -94,6 +94,14 @@ func (t *target) readArg(name, value []byte, timed bool, has string) *wire.Probl
 	return nil
 }
 
+// requireKey returns p or, if that is nil, the problem of a query without a key.
+func (t *target) requireKey(p *wire.Problem) *wire.Problem {
+	if p == nil && t.check.Key == nil {
+		p = wire.FieldProblem("key", "missing; "+request.WantKey)
+	}
+	return p
+}
+
 // parseCountQuery reads the query of a count as operation 0.
 func parseCountQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
 	t, p := parseWindowsQuery(ctx, d, "count has key, ns, window and at")
@@ -112,11 +120,8 @@ func parseCountQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
 // parseDistinctQuery reads the query of a count of values as operation 0.
 func parseDistinctQuery(ctx *fasthttp.RequestCtx, d *codec.Decoder) *wire.Problem {
 	t, p := parseWindowsQuery(ctx, d, "distinct has key, ns, window and at")
-	if p != nil {
+	if p = t.requireKey(p); p != nil {
 		return p
-	}
-	if t.check.Key == nil {
-		return wire.FieldProblem("key", "missing; "+request.WantKey)
 	}
 	d.MoveWindows(0)
 	if p := d.EndDistinctOp(&twotier.Op{TS: t.at}, &t.check); p != nil {
@@ -154,11 +159,7 @@ func parseSeriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *wire
 		window, p = parseWindowArg(value)
 		return p
 	})
-	switch {
-	case p != nil:
-	case t.check.Key == nil:
-		p = wire.FieldProblem("key", "missing; "+request.WantKey)
-	case window == 0:
+	if p = t.requireKey(p); p == nil && window == 0 {
 		p = wire.FieldProblem("window", "missing; "+request.WantWindow)
 	}
 	return t, window, p

@@ -11,6 +11,9 @@ import (
 	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/explain"
+	"twotier.dev/twotier/internal/peerhttp"
+	"twotier.dev/twotier/internal/request"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
@@ -48,11 +51,8 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	b = wire.AppendKey(b, key)
 	b = wire.AppendField(b, "bucket_ms", bucketMS)
 	b = append(b, `,"points":[`...)
-	for i, p := range points {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '[')
+	for _, p := range points {
+		b = append(wire.AppendComma(b), '[')
 		b = strconv.AppendInt(b, p.Start, 10)
 		b = append(b, ',')
 		b = strconv.AppendInt(b, p.Count, 10)
@@ -85,10 +85,7 @@ func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
 	}
 	b = append(b, `"keys":[`...)
 	for i := range keys {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = wire.AppendString(append(b, `{"ns":`...), keys[i].NS)
+		b = wire.AppendString(append(wire.AppendComma(b), `{"ns":`...), keys[i].NS)
 		b = wire.AppendString(append(b, `,"key":`...), keys[i].Key)
 		b = append(wire.AppendField(b, "count", keys[i].Count), '}')
 	}
@@ -108,6 +105,42 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem 
 	}
 	x.out = append(wire.AppendKey(x.out, c.Key), `,"reset":true}`...)
 	return nil
+}
+
+// sendJSON makes text the body of the response, and keeps it until it is written.
+func sendJSON(ctx *fasthttp.RequestCtx, text []byte) *wire.Problem {
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(text)
+	return nil
+}
+
+// addExplain adds the path of explanations, if the service finds refusals.
+func (s *Server) addExplain(routes map[string]route) {
+	refusals, ok := s.service.(explain.Refusals)
+	if !ok {
+		return
+	}
+	s.explainer = explain.Explainer{Service: s.service, Refusals: refusals, Rules: s.opts.Rules}
+	routes["/v1/explain"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.explain}
+}
+
+// explain answers why a key, or a refusal with an id, is or was refused. It takes memory for the
+// answer first.
+func (s *Server) explain(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	q, p := parseExplainQuery(ctx)
+	if p != nil {
+		return p
+	}
+	q.Grant = grantOf(ctx)
+	plan, f := s.explainer.Plan(x.context, q)
+	if f != nil {
+		return wire.FromFailure(f)
+	}
+	if p := x.memory.ReserveExpected(plan.Bytes()); p != nil {
+		return p
+	}
+	x.out, f = plan.Append(x.context, x.out, x.memory.MostForAnswer())
+	return wire.FromFailure(f)
 }
 
 func (s *Server) showCluster(ctx *fasthttp.RequestCtx) *wire.Problem {
@@ -163,13 +196,6 @@ func (s *Server) withOwners(view cluster.View) cluster.View {
 	return view // it keeps changing: leave out the owners
 }
 
-// sendJSON makes text the body of the response, and keeps it until it is written.
-func sendJSON(ctx *fasthttp.RequestCtx, text []byte) *wire.Problem {
-	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(text)
-	return nil
-}
-
 // showLive answers as long as the process serves at all.
 func (s *Server) showLive(ctx *fasthttp.RequestCtx) *wire.Problem {
 	return sendJSON(ctx, []byte(`{"live":true}`))
@@ -198,4 +224,78 @@ func (s *Server) showReady(ctx *fasthttp.RequestCtx) *wire.Problem {
 	b = strconv.AppendInt(append(b, `,"max_lag_ms":`...), c.MaxLag.Milliseconds(), 10)
 	b = strconv.AppendInt(append(b, `,"waiting":`...), c.WaitingForRoom, 10)
 	return sendJSON(ctx, append(b, '}'))
+}
+
+// setMode changes how the whole cluster counts.
+func (s *Server) setMode(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
+	x.Reset(ctx.PostBody())
+	text, p := decodeText(&x.Scanner, "mode")
+	mode := cluster.Mode(text)
+	if p == nil && mode != cluster.TwoTier && mode != cluster.Redis {
+		p = wire.FieldProblem("mode", `want "two-tier" or "redis"`)
+	}
+	if p = x.EndBody(p); p != nil {
+		return p
+	}
+	// SetMode has its own timeout, which is longer than that of a request.
+	if err := s.service.SetMode(context.Background(), mode); err != nil {
+		return s.problemOfQuery(err)
+	}
+	x.out = append(wire.AppendString(append(x.out, `{"mode":`...), string(mode)), '}')
+	return nil
+}
+
+// decodeText reads an object with one field, a text. It is empty if the field is missing.
+func decodeText(d *wire.Scanner, field string) (text string, p *wire.Problem) {
+	p = d.ReadObject("an object with "+field, func(name []byte) *wire.Problem {
+		if string(name) != field || text != "" {
+			return wire.FieldProblem(request.Clip(name), "want "+field+", once")
+		}
+		read, p := d.ReadText()
+		if p != nil {
+			return p.PrefixField(field)
+		}
+		text = string(read)
+		return nil
+	})
+	return text, p
+}
+
+// Peer handles messages from other nodes.
+type Peer interface {
+	// Admit checks the pass of a message, and its size, before any of it is read. An error means
+	// that the sender is not a node of this cluster.
+	Admit(pass string, size int) error
+	// Handle executes one message, which it may modify, and returns the reply. An error means that
+	// the message is not from a node of this cluster.
+	Handle(ctx context.Context, message []byte) (reply []byte, err error)
+}
+
+// admitPeer lets only nodes send messages. Reading messages takes no memory from clients.
+func (s *Server) admitPeer(ctx *fasthttp.RequestCtx) *wire.Problem {
+	h := &ctx.Request.Header
+	if string(h.ContentType()) != peerhttp.Media {
+		return &wire.Problem{Kind: wire.MediaType, Detail: "this path is for the other nodes"}
+	}
+	pass := string(h.Peek(peerhttp.HeaderPass))
+	if err := s.opts.Peer.Admit(pass, h.ContentLength()); err != nil {
+		return notOfClusterProblem()
+	}
+	memoryOf(ctx).ChargeNode(s.nodes)
+	return nil
+}
+
+func notOfClusterProblem() *wire.Problem {
+	return &wire.Problem{Kind: wire.Forbidden, Detail: "not a message of this cluster"}
+}
+
+// handlePeerMessage handles a message from another node.
+func (s *Server) handlePeerMessage(ctx *fasthttp.RequestCtx) *wire.Problem {
+	reply, err := s.opts.Peer.Handle(context.Background(), ctx.PostBody())
+	if err != nil {
+		return notOfClusterProblem()
+	}
+	ctx.SetContentType(peerhttp.Media)
+	ctx.Response.SetBodyRaw(reply)
+	return nil
 }

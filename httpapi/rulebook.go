@@ -130,11 +130,8 @@ func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *wi
 		return s.problemOfRules(err, false)
 	}
 	b := []byte(`{"versions":[`)
-	for i, v := range all {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendVersion(b, v)
+	for _, v := range all {
+		b = appendVersion(wire.AppendComma(b), v)
 	}
 	return sendJSON(ctx, append(b, "]}"...))
 }

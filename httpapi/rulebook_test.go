@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 )
@@ -130,6 +130,10 @@ func TestRefusedRules(t *testing.T) {
 		status(t, put(s, c.match, c.document), c.status, c.want)
 	}
 	status(t, call(s, "PUT /v1/rules?x=1", oneRule), 422, "x: unknown parameter")
+	text := newRequest("PUT /v1/rules", oneRule)
+	text.Request.Header.SetContentType("text/plain")
+	s.Handle(text)
+	status(t, text, 415, "or application/yaml, got text/plain")
 	for query, want := range map[string]string{"version=0": "version: want",
 		"version=x": "version: want", "history=1": "history: want true",
 		"version=1&history=true":   "not both",
@@ -149,35 +153,11 @@ func TestRefusedRules(t *testing.T) {
 	}
 }
 
-func TestPutRulesNeedsATokenAndKnownMedia(t *testing.T) {
-	s := newServer(t, newFake())
-	for _, c := range []struct {
-		token, media string
-		status       int
-	}{{"Bearer wrong", "application/yaml", 401}, {"", "application/yaml", 401},
-		{"Bearer " + adminToken, "text/plain", 415}, {"Bearer " + adminToken, "application/json", 200}} {
-		ctx := newRequest("PUT /v1/rules", `{"rules":[]}`)
-		ctx.Request.Header.Set("Authorization", c.token)
-		ctx.Request.Header.SetContentType(c.media)
-		s.Handle(ctx)
-		status(t, ctx, c.status, "")
-	}
-	open, err := httpapi.New(httpapi.Options{Service: newFake(), RuleBook: newRuleBook(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	status(t, put(open, `"0"`, oneRule), 403, "without --admin-token or --tokens")
-	status(t, call(open, "GET /v1/rules", ""), 200, "{}")
-}
-
 // TestRulesThatAreNotKnownYet calls a node that has not been able to read any rules.
 func TestRulesThatAreNotKnownYet(t *testing.T) {
 	book := new(rules.Book)
 	unopened := rulebook.New(rulebook.Options{Store: new(rulebook.Memory), Book: book})
-	s, err := httpapi.New(httpapi.Options{Service: newFake(), Rules: book, RuleBook: unopened})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := serverOf(t, httpapi.Options{Service: newFake(), Rules: book, RuleBook: unopened})
 	for _, request := range []string{"GET /v1/rules", "GET /v1/forward-auth?rule=a",
 		`POST /v1/acquire {"key":"k","rules":["a"]}`, `POST /v1/batch {"ops":[{"op":"acquire",` +
 			`"key":"k","rules":["a"]}]}`} {
@@ -201,12 +181,60 @@ func TestRulesAreChangedAtAdmin(t *testing.T) {
 		{listen, "GET", 200}, {listen, "PUT", 405},
 		{s.AdminAddr().String(), "GET", 200}, {s.AdminAddr().String(), "PUT", 200},
 	} {
-		conn := dial(t, c.address)
-		fmt.Fprintf(conn, "%s /v1/rules HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n"+
+		request := fmt.Sprintf("%s /v1/rules HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n"+
 			"Authorization: Bearer %s\r\nContent-Type: application/yaml\r\n"+
 			"Content-Length: 9\r\n\r\nrules: []", c.request, adminToken)
-		if code, body := answer(t, bufio.NewReader(conn)); code != c.code {
+		if code, body := send(t, c.address, request); code != c.code {
 			t.Errorf("%s at %s: %d %s, want %d", c.request, c.address, code, body, c.code)
+		}
+	}
+}
+
+// TestOthersRulesLookUnknown names rules of other namespaces in every call that takes the name of a
+// rule: the answer is the same as to a name that no rule has.
+func TestOthersRulesLookUnknown(t *testing.T) {
+	store, texts := tokens(t, "other count,read,admin sms")
+	f := newFake()
+	f.refusals = refusallog.New("n1", func() int64 { return explainedAt })
+	s := serverOf(t, httpapi.Options{Service: f, Verdicts: f.counters(), Tokens: store,
+		Rules: testRules{}})
+	for _, tt := range []struct{ request, body string }{
+		{"GET /v1/explain?key=a&rule=%s", ""},
+		{"GET /v1/explain?key=a&rule=%s&ns=sms", ""},
+		{"GET /v1/bans?rule=%s", ""},
+		{"GET /v1/bans?rule=%s&ns=sms", ""},
+		{"GET /v1/bans?rule=%s&key=a", ""},
+		{"GET /v1/forward-auth?rule=%s", ""},
+		{"POST /v1/add", `{"key":"a","rules":["%s"]}`},
+		{"POST /v1/acquire", `{"key":"a","rules":["%s"]}`},
+		{"POST /v1/acquire", `{"key":"a","rules":["sms","%s"]}`},
+		{"POST /v1/acquire", `{"key":"a","ns":"sms","rules":["%s"]}`},
+		{"POST /v1/acquire", `{"checks":[{"key":"a","rules":["sms"]},{"key":"b","rules":["%s"]}]}`},
+		{"POST /v1/batch", `{"ops":[{"op":"acquire","key":"a","rules":["%s"]}]}`},
+		{"POST /v1/batch", `{"ops":[{"op":"distinct","key":"a","values":["v"],"rules":["%s"]}]}`},
+		{"POST /v1/distinct", `{"key":"a","values":["v"],"rules":["%s"]}`},
+		{"POST /v1/unban", `{"key":"a","rule":"%s"}`},
+	} {
+		answer := func(name string) string {
+			request, body := tt.request, tt.body
+			if strings.Contains(request, "%s") {
+				request = fmt.Sprintf(request, name)
+			} else {
+				body = fmt.Sprintf(body, name)
+			}
+			ctx := as(s, texts["other"], request, body)
+			return fmt.Sprint(ctx.Response.StatusCode(), " ",
+				strings.ReplaceAll(string(ctx.Response.Body()), name, "NAME"))
+		}
+		want := answer("unknown-rule")
+		if !strings.Contains(want, "NAME") {
+			t.Errorf("%s %s: %s", tt.request, tt.body, want)
+		}
+		for _, name := range []string{"login", "tight", "off", "strict", "devices", "daily",
+			"cards", "monthly"} {
+			if got := answer(name); got != want {
+				t.Errorf("%s %s with %s: %s, want %s", tt.request, tt.body, name, got, want)
+			}
 		}
 	}
 }

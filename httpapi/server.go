@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -13,11 +16,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/internal/forwarded"
 	"twotier.dev/twotier/httpapi/internal/memory"
+	"twotier.dev/twotier/httpapi/internal/wire"
 	"twotier.dev/twotier/internal/ask"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/explain"
 	"twotier.dev/twotier/internal/hostname"
 	"twotier.dev/twotier/internal/listener"
@@ -26,11 +32,48 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Errors of a server's life.
-var (
-	// ErrOpened is returned by Open if the server has been opened or closed before.
-	ErrOpened = listener.ErrOpened
-)
+// Service executes the requests of a [Server].
+// A method must not keep an operation, its keys or its context after it returns, because they are
+// views into the request.
+//
+// Errors come from package syncer: a [twotier.InvalidError] is answered with status 422,
+// [twotier.ErrOverload] with 429, [twotier.ErrUnavailable] and [twotier.ErrClosed] with 503, and
+// [twotier.ErrUnknownOutcome] with 503 and "outcome":"unknown". An add or acquire that returns its
+// context's error has an unknown outcome too. Any other error is a 500.
+type Service interface {
+	ask.Service
+	ask.Keys
+	ask.Resetter
+	Members
+	Health
+}
+
+// Members reports on the cluster and changes its mode.
+type Members interface {
+	// Cluster returns the cluster as the node sees it.
+	Cluster() cluster.View
+	// Survey asks all members for their status and adds it to the view.
+	Survey(ctx context.Context, view *cluster.View)
+	// Events returns the events that the members have seen, the newest first.
+	Events(ctx context.Context) cluster.Events
+	// Owners returns, for every partition, the index of its owner in Cluster's members, and the
+	// seed of the hash that maps keys to partitions.
+	Owners() (owners []int, seed *uint64)
+	// SetMode changes how the whole cluster counts.
+	SetMode(ctx context.Context, mode cluster.Mode) error
+}
+
+// Health reports on the node.
+type Health interface {
+	// Ready returns an error if the node can't answer honestly, and otherwise the reasons why its
+	// answers are degraded, if they are.
+	Ready() (degraded []string, err error)
+	// Stats returns the node's counters.
+	Stats() cluster.Stats
+}
+
+// ErrOpened is returned by Open if the server has been opened or closed before.
+var ErrOpened = listener.ErrOpened
 
 // Options configure a [Server]. The zero value of each field is the documented default.
 type Options struct {
@@ -186,4 +229,100 @@ func (silent) Printf(string, ...any) {}
 func (s *Server) Close(ctx context.Context) error {
 	s.end()
 	return s.Listener.Close(ctx)
+}
+
+// apiSet is a set of kinds of endpoints that serve a route.
+type apiSet uint8
+
+const (
+	clientAPI apiSet = 1 << iota // Options.Listen
+	adminAPI                     // Options.Admin if set, otherwise Options.Listen
+	peerAPI                      // Options.PeerListen if set, otherwise Options.Listen
+)
+
+// endpoint is an address that the server listens on, with the routes served there.
+type endpoint struct {
+	listener.Socket
+
+	// budget is for the clients of this endpoint, so that strangers on one endpoint can't keep
+	// anybody out of another.
+	budget *memory.Budget
+	routes map[string]route
+	hosts  hostname.Check
+}
+
+// makeEndpoints makes the endpoints. The first one is the public one.
+func (s *Server) makeEndpoints() []*endpoint {
+	everyone := &endpoint{Socket: listener.Socket{Flag: "listen", Address: s.opts.Listen}}
+	endpoints, open := []*endpoint{everyone}, clientAPI|adminAPI|peerAPI
+	at := map[*endpoint]apiSet{}
+	if s.opts.Admin != "" {
+		d := &endpoint{Socket: listener.Socket{Flag: "admin", Address: s.opts.Admin}}
+		endpoints, at[d], open = append(endpoints, d), adminAPI, open&^adminAPI
+	}
+	if s.opts.PeerListen != "" {
+		d := &endpoint{Socket: listener.Socket{Flag: "peer", Address: s.opts.PeerListen}}
+		endpoints, at[d], open = append(endpoints, d), peerAPI, open&^peerAPI
+	}
+	at[everyone] = open
+	for _, d := range endpoints {
+		d.budget = s.budget
+		if d != everyone {
+			conns := InnerConns(s.opts.MaxConns)
+			d.budget = memory.NewBudget(listener.Limits{MaxConns: conns, MaxConnsPerAddress: conns,
+				MaxMemory: s.opts.MaxMemory / 8})
+		}
+		d.Conns = d.budget.Conns
+		d.hosts = hostname.NewCheck(s.opts.Hosts, s.opts.Tokens != nil,
+			hostname.IsLoopback(d.Address))
+		d.routes = map[string]route{}
+		for path, r := range s.routes {
+			if r.put != nil && r.put.at&at[d] == 0 {
+				r.put = nil
+			}
+			if r.at&at[d] != 0 {
+				d.routes[path] = r
+			}
+		}
+	}
+	return endpoints
+}
+
+// AdminAddr returns the address of Options.Admin, or nil before Open or if there is none.
+func (s *Server) AdminAddr() net.Addr {
+	if s.opts.Admin == "" {
+		return nil
+	}
+	return s.AddrOf(&s.endpoints[1].Socket)
+}
+
+// PeerAddr returns the address where other nodes reach this one, or nil before Open.
+func (s *Server) PeerAddr() net.Addr {
+	if s.opts.PeerListen == "" {
+		return s.Addr()
+	}
+	return s.AddrOf(&s.endpoints[len(s.endpoints)-1].Socket)
+}
+
+// addProfiles adds the profiles of package net/http/pprof, which reveal memory contents and the
+// flags of the process. They are only served on a separate endpoint, and only to tokens for all
+// namespaces. They end when the server closes, whatever duration the request names.
+func (s *Server) addProfiles(routes map[string]route) {
+	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile,
+		"trace": pprof.Trace}
+	for _, name := range []string{"allocs", "block", "goroutine", "heap", "mutex", "threadcreate"} {
+		profiles[name] = pprof.Handler(name).ServeHTTP
+	}
+	for name, profile := range profiles {
+		show := fasthttpadaptor.NewFastHTTPHandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			profile(w, r.WithContext(s.ending))
+		})
+		routes["/debug/pprof/"+name] = route{need: twotier.RoleAdmin, guarded: true, all: true,
+			at: adminAPI,
+			handler: func(ctx *fasthttp.RequestCtx) *wire.Problem {
+				show(ctx)
+				return nil
+			}}
+	}
 }

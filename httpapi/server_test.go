@@ -95,6 +95,14 @@ func answer(t *testing.T, r *bufio.Reader) (int, string) {
 	return res.StatusCode, string(body)
 }
 
+// send sends a text on a new connection, and returns the answer.
+func send(t *testing.T, addr, text string) (int, string) {
+	t.Helper()
+	c := dial(t, addr)
+	_, _ = io.WriteString(c, text)
+	return answer(t, bufio.NewReader(c))
+}
+
 func TestKeepAliveAndPipelining(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
@@ -189,9 +197,7 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := dial(t, addr)
 			fmt.Fprint(bad, tt.send)
-			good := dial(t, addr)
-			fmt.Fprint(good, rawAdd(`{"key":"good"}`))
-			if code, body := answer(t, bufio.NewReader(good)); code != 200 {
+			if code, body := send(t, addr, rawAdd(`{"key":"good"}`)); code != 200 {
 				t.Errorf("others got %d %s", code, body)
 			}
 			got, err := io.ReadAll(bad)
@@ -222,30 +228,13 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	_, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 2,
-		MaxConnsPerAddress: 2}})
-	for range 2 {
-		c := dial(t, addr)
-		fmt.Fprint(c, rawAdd(`{"key":"k"}`))
-		answer(t, bufio.NewReader(c))
-	}
-	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
-		!strings.Contains(string(got), "too many connections") {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
 func TestPanicIsAnswered(t *testing.T) {
 	var log bytes.Buffer
 	f := newFake()
 	f.fault = func(context.Context) error { panic("a bug") }
 	_, addr := open(t, httpapi.Options{Service: f,
 		Limits: listener.Limits{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
-	c := dial(t, addr)
-	fmt.Fprint(c, rawAdd(`{"key":"k"}`))
-	if code, body := answer(t, bufio.NewReader(c)); code != 500 || strings.Contains(body, "a bug") {
+	if code, body := send(t, addr, rawAdd(`{"key":"k"}`)); code != 500 || strings.Contains(body, "a bug") {
 		t.Errorf("%d %s", code, body)
 	}
 	res, err := http.Get("http://" + addr + "/healthz")
@@ -353,11 +342,8 @@ func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	s, err := httpapi.New(httpapi.Options{Service: f, Listen: "127.0.0.1:0",
+	s := serverOf(t, httpapi.Options{Service: f, Listen: "127.0.0.1:0",
 		Limits: listener.Limits{RequestTimeout: 200 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -381,11 +367,8 @@ func TestRequestTimeout(t *testing.T) {
 		<-child.Done()
 		return child.Err()
 	}
-	s, err := httpapi.New(httpapi.Options{Service: f,
+	s := serverOf(t, httpapi.Options{Service: f,
 		Limits: listener.Limits{RequestTimeout: 20 * time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx := call(s, "POST /v1/add", `{"key":"k"}`)
 	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 ||
 		!strings.Contains(got, `"outcome":"unknown"`) {

@@ -92,9 +92,11 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	case replay.Repeated:
 		return s.repeat(ctx, request)
 	case replay.WrongSender:
-		return sessionNotGrantedProblem()
+		return &wire.Problem{Kind: wire.Sequence, Detail: "the session is another token's, or this " +
+			"one granted more when it was used last; nothing was done now"}
 	case replay.Full:
-		return tooManySessionsProblem()
+		return &wire.Problem{Kind: wire.Overload, Limit: true,
+			Detail: "too many sessions have begun within ten minutes"}
 	}
 	return outOfSequenceProblem()
 }
@@ -151,20 +153,9 @@ func validSession(name []byte) bool {
 	return true
 }
 
-// outOfSequenceProblem and tooManySessionsProblem refuse a request without doing anything.
+// outOfSequenceProblem refuses a request without doing anything.
 func outOfSequenceProblem() *wire.Problem {
 	return &wire.Problem{Kind: wire.Sequence,
 		Detail: "unknown session, a number from before its last, or an answer that is not kept " +
 			"any more; nothing was done now"}
-}
-
-func tooManySessionsProblem() *wire.Problem {
-	return &wire.Problem{Kind: wire.Overload, Limit: true,
-		Detail: "too many sessions have begun within ten minutes"}
-}
-
-func sessionNotGrantedProblem() *wire.Problem {
-	return &wire.Problem{Kind: wire.Sequence,
-		Detail: "the session is another token's, or this one " +
-			"granted more when it was used last; nothing was done now"}
 }

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/token"
 )
 
 const oneAdd = `{"ops":[{"op":"add","key":"a"}]}`
@@ -169,12 +170,14 @@ func TestRepetitionAfterAPanic(t *testing.T) {
 }
 
 // TestSessionsAreBounded begins more sessions than there is room for: the least recently used ones
-// are forgotten, and refused rather than begun anew.
+// are forgotten, and refused rather than begun anew, even if only their first request was executed.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
 	process := begun(t, s, sessionA)
 	inSession(s, sessionA, 2, process, oneAdd)
+	const sessionC = "session-cccccccccccc"
+	inSession(s, sessionC, 1, "", strings.ReplaceAll(oneAdd, `"a"`, `"c"`))
 	begun(t, s, sessionB)
 	for i := range httpapi.MaxSessions + 10 {
 		begun(t, s, fmt.Sprintf("session-%012d", i))
@@ -188,6 +191,10 @@ func TestSessionsAreBounded(t *testing.T) {
 	if ctx := inSession(s, sessionA, 2, process, oneAdd); ctx.Response.StatusCode() != 409 ||
 		f.get("a") != 1 {
 		t.Errorf("a forgotten session: %d", ctx.Response.StatusCode())
+	}
+	if ctx := inSession(s, sessionC, 1, "", oneAdd); ctx.Response.StatusCode() != 409 ||
+		f.get("a") != 1 || f.get("c") != 1 {
+		t.Errorf("a first request again: %d", ctx.Response.StatusCode())
 	}
 	if ctx := inSession(s, sessionB, 1_000_000, process, oneAdd); ctx.Response.StatusCode() != 200 {
 		t.Errorf("one that is in use: %d", ctx.Response.StatusCode())
@@ -226,28 +233,6 @@ func TestSessionAnswersAreBounded(t *testing.T) {
 		if again != want || next != 200 {
 			t.Errorf("session %d: again %d, want %d; next %d", i, again, want, next)
 		}
-	}
-}
-
-// TestFirstRequestOfAForgottenSession repeats the first request of a session that was forgotten
-// because so many others have begun: it is refused, and not executed again. That also holds for a
-// session that was forgotten because of the size of its answer.
-func TestFirstRequestOfAForgottenSession(t *testing.T) {
-	f := newFake()
-	s := newServer(t, f)
-	if code := inSession(s, sessionA, 1, "", oneAdd).Response.StatusCode(); code != 200 {
-		t.Fatal(code)
-	}
-	for i := range httpapi.MaxSessions {
-		begun(t, s, fmt.Sprintf("session-%012d", i))
-	}
-	if code := inSession(s, sessionA, 1, "", oneAdd).Response.StatusCode(); code != 409 ||
-		f.get("a") != 1 {
-		t.Errorf("again: %d, counted %d times", code, f.get("a"))
-	}
-	if code := inSession(s, sessionB, 1, "", oneAdd).Response.StatusCode(); code != 200 ||
-		f.get("a") != 2 {
-		t.Errorf("a new one: %d, counted %d in all", code, f.get("a"))
 	}
 }
 
@@ -305,5 +290,55 @@ func TestRepetitionWithoutMemory(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	if code, again := ask("{}"); code != 200 || again != first {
 		t.Errorf("with memory: %d %.200s", code, again)
+	}
+}
+
+// reloaded replaces the lines of tokens in a store, under the same hashes.
+func reloaded(t *testing.T, store *token.Store, hashes map[string]string, lines ...[2]string) {
+	t.Helper()
+	file := ""
+	for _, l := range lines {
+		file += l[0] + " " + hashes[l[0]] + " " + l[1] + "\n"
+	}
+	if err := store.Load([]byte(file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSessionIsItsTokens: an answer is not repeated to another token, nor to the same one once it
+// grants less; and no other token can continue the session.
+func TestSessionIsItsTokens(t *testing.T) {
+	f, store := newFake(), new(token.Store)
+	texts, hashes := map[string]string{}, map[string]string{}
+	for _, name := range []string{"mine", "other"} {
+		texts[name], hashes[name] = token.New()
+	}
+	reloaded(t, store, hashes, [2]string{"mine", "count,read"},
+		[2]string{"other", "count,read,admin"})
+	s := serverOf(t, httpapi.Options{Service: f, Tokens: store})
+	send := func(name, seq string, want int) {
+		t.Helper()
+		ctx := newRequest("POST /v1/batch", oneAdd)
+		ctx.Request.Header.Set("Twotier-Session", sessionA)
+		ctx.Request.Header.Set("Twotier-Sequence", seq)
+		ctx.Request.Header.Set("Authorization", "Bearer "+texts[name])
+		if s.Handle(ctx); ctx.Response.StatusCode() != want {
+			t.Errorf("%s with number %s: %d %s, want %d", name, seq, ctx.Response.StatusCode(),
+				ctx.Response.Body(), want)
+		}
+	}
+	send("mine", "1", 200)
+	send("mine", "1", 200)
+	send("other", "1", 409)
+	send("other", "2", 409)
+	reloaded(t, store, hashes, [2]string{"mine", "count,read,admin"}, [2]string{"other", "count"})
+	send("mine", "1", 200) // grants more now
+	send("mine", "2", 200)
+	reloaded(t, store, hashes, [2]string{"mine", "count,read login"}, [2]string{"other", "count"})
+	send("mine", "2", 409)
+	reloaded(t, store, hashes, [2]string{"other", "count"})
+	send("mine", "2", 401)
+	if n := f.get("a"); n != 2 {
+		t.Errorf("counted %d times, want 2", n)
 	}
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,10 +68,17 @@ func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 	if began.IsZero() {
 		began = time.Now()
 	}
-	method := knownMethod(ctx.Method())
-	attributes := []slog.Attr{slog.String("http.request.method", cmp.Or(method, "_OTHER")),
-		slog.String("url.scheme", s.scheme())}
-	name := cmp.Or(method, "HTTP")
+	scheme := "http"
+	if s.opts.TLS != nil {
+		scheme = "https"
+	}
+	method := string(ctx.Method())
+	name := method
+	if !slices.Contains(knownMethods, method) {
+		method, name = "_OTHER", "HTTP"
+	}
+	attributes := []slog.Attr{slog.String("http.request.method", method),
+		slog.String("url.scheme", scheme)}
 	if _, ok := connOf(ctx).endpoint.routes[string(path)]; ok {
 		// No route has parameters in its path. An unknown path may contain a key.
 		name += " " + string(path)
@@ -84,23 +92,8 @@ func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// knownMethod returns the text of a method, or "" if this server does not know it.
-func knownMethod(method []byte) string {
-	for _, known := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
-		if string(method) == known {
-			return known
-		}
-	}
-	return ""
-}
-
-// scheme returns how clients spell this server in a URL.
-func (s *Server) scheme() string {
-	if s.opts.TLS != nil {
-		return "https"
-	}
-	return "http"
-}
+// knownMethods are the methods that a span names.
+var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 // spanOf returns the context of a request's span, or nil if no span is recorded.
 func spanOf(ctx *fasthttp.RequestCtx) *trace.Context {
@@ -123,16 +116,13 @@ func (s *Server) endSpan(ctx *fasthttp.RequestCtx) {
 	span.End()
 }
 
-// annotateSpan adds the number of operations and the namespace to the span of a request.
-func (x *requestState) annotateSpan(ns []byte, operations int) {
-	x.traced.of.Recorded().Set(trace.OperationsAttr(operations),
-		trace.NamespaceAttr(cmp.Or(string(ns), twotier.DefaultNamespace)))
-}
-
-// firstNamespace returns the namespace of the first operation of a batch.
-func (x *requestState) firstNamespace() []byte {
-	if len(x.Ops) == 0 {
-		return nil
+// annotateSpan adds the number of operations, and the namespace of the first one, to the span of a
+// request.
+func (x *requestState) annotateSpan(operations int) {
+	ns := ""
+	if len(x.Ops) > 0 {
+		ns = string(x.Ops[0].Checks[0].NS)
 	}
-	return x.Ops[0].Checks[0].NS
+	x.traced.of.Recorded().Set(trace.OperationsAttr(operations),
+		trace.NamespaceAttr(cmp.Or(ns, twotier.DefaultNamespace)))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -124,4 +125,211 @@ func TestAcquireValuesRefusals(t *testing.T) {
 		status(t, call(s, "POST /v1/acquire", body), 422, want)
 	}
 	status(t, call(s, "GET /v1/distinct?key=k&window=1d", ""), 200, `"count":0`)
+}
+
+// results returns the answers to the operations of a batch.
+func results(t *testing.T, s *httpapi.Server, ops ...string) []string {
+	t.Helper()
+	got := call(s, "POST /v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+	status(t, got, 200, "")
+	var answer struct{ Results []rawText }
+	decode(t, got.Response.Body(), &answer)
+	if len(answer.Results) != len(ops) {
+		t.Fatalf("%d results of %d operations: %s", len(answer.Results), len(ops),
+			got.Response.Body())
+	}
+	var all []string
+	for _, r := range answer.Results {
+		all = append(all, string(r))
+	}
+	return all
+}
+
+// rawText is unparsed JSON.
+type rawText string
+
+func (r *rawText) UnmarshalJSON(b []byte) error {
+	*r = rawText(b)
+	return nil
+}
+
+// TestBatchAnswersAsSingleRequests sends operations on values to one server in batches, among
+// others, and to another one as single requests: all answers are the same.
+func TestBatchAnswersAsSingleRequests(t *testing.T) {
+	batched, countedBatched := judging(t, newFake())
+	alone, countedAlone := judging(t, newFake())
+	bodies := []string{
+		`"key":"k","values":["a","b","a"]`,
+		`"key":"k","values":["c"],"window":"1m,1h","limits":[{"window":"1d","max":3}]`,
+		`"window":["7h"],"key":"k","values":["d"],"limits":[{"window":"1h","max":3}]`,
+		`"limits":[{"window":"2h","max":9}],"rules":["devices-tight","devices","devices-off"],` +
+			`"values":["e"],"key":"k"`,
+		`"values":["\u00e9"],"key":"l\u00e9","rules":["devices"],"window":"1m"`,
+		`"key":"vip","values":["a","b","c","d"],"rules":["devices"]`,
+		`"key":"k","values":["e"],"rules":["devices-off"]`,
+		fmt.Sprintf(`"key":"late","values":["v"],"window":"1m","ts":%d`, noon-30_000),
+		`"ns":"risk","key":"k","values":["a"]`,
+		`"ns":"risk","key":"k","values":["b"]`,
+		`"ns":"risk","key":"k","values":["b"],"ack":"redis","limits":[{"window":"1h","max":2}]`,
+		`"key":"k","values":["v"],"rules":["login"]`,
+		`"key":"k","values":["v"],"ts":1`,
+		`"key":"k","values":["v"],"window":"9d"`,
+		`"key":"k","values":["",""]`,
+		`"values":["v"]`,
+	}
+	var ops, want []string
+	for i, body := range bodies {
+		form := []string{`{"op":"distinct",%s}`, `{%s,"op":"distinct"}`}[i%2]
+		ops = append(ops, `{"op":"add","key":"k"}`, fmt.Sprintf(form, body))
+		want = append(want, `{"key":"k","counts":[],"over":false,"source":"memory"}`)
+		single := call(alone, "POST /v1/distinct", "{"+body+"}")
+		text := string(single.Response.Body())
+		if single.Response.StatusCode() != 200 {
+			text = `{"error":` + text + `}`
+		}
+		want = append(want, text)
+	}
+	for i, got := range results(t, batched, ops...) {
+		if got != want[i] {
+			t.Errorf("%s:\n got %s\nwant %s", ops[i], got, want[i])
+		}
+	}
+	for _, query := range []string{"key=k&window=1m,24h", "key=vip&ns=default&window=1h",
+		fmt.Sprintf("key=late&window=1m&at=%d", noon)} {
+		single := string(call(alone, "GET /v1/distinct?"+query, "").Response.Body())
+		op := `{"op":"distinct"`
+		for part := range strings.SplitSeq(query, "&") {
+			name, value, _ := strings.Cut(part, "=")
+			if name != "at" {
+				value = `"` + value + `"`
+			}
+			op += `,"` + name + `":` + value
+		}
+		if got := results(t, batched, op+"}")[0]; got != single {
+			t.Errorf("%s\n got %s\nwant %s", op, got, single)
+		}
+	}
+	if got, want := countedBatched(), countedAlone(); got != want || got == "" {
+		t.Errorf("verdicts\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestBatchKeepsTheOrderOfAKey adds to a few keys many times, among others: each addition sees the
+// values of the earlier additions and none of the later ones.
+func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
+	s := newServer(t, newFake())
+	const keys, rounds, most = 40, 12, 9
+	var ops, want []string
+	for i := range rounds {
+		for k := range keys {
+			ops = append(ops, fmt.Sprintf(`{"op":"distinct","key":"k%d","values":["v%d"],`+
+				`"limits":[{"window":"1h","max":%d}]}`, k, i, most))
+			count, over := i+1, ""
+			if i >= most {
+				count, over = most, `,"refused":true`
+			}
+			want = append(want, fmt.Sprintf(`{"key":"k%d","counts":[{"window":"1h","max":%d,`+
+				`"count":%[3]d,"at_least":%[3]d,"at_most":%[3]d,"error":0%[4]s}],"over":%[5]t`,
+				k, most, count, over, i >= most))
+		}
+	}
+	for i, got := range results(t, s, ops...) {
+		if !strings.HasPrefix(got, want[i]) {
+			t.Fatalf("%d: %s\n got %s\nwant %s", i, ops[i], got, want[i])
+		}
+	}
+}
+
+// TestBatchOfValuesRefusals: each wrong operation of a batch gets its reason, and the others run.
+func TestBatchOfValuesRefusals(t *testing.T) {
+	for _, test := range []struct{ op, want string }{
+		{`"op":"distinct"`, "key: missing"},
+		{`"op":"distinct","key":"k"`, "window: missing"},
+		{`"op":"distinct","key":"k","values":[]`, "values: missing; want at least one"},
+		{`"op":"distinct","key":"k","values":["a",1]`, "values[1]: want a string"},
+		{`"op":"distinct","key":"k","window":"1h","at":1,"values":["a"]`,
+			"at: is for counting; values that are added have ts"},
+		{`"op":"distinct","key":"k","window":"1h","ts":1`, "ts: is for values that are added"},
+		{`"op":"distinct","key":"k","window":"1h","rules":["devices"]`,
+			"rules: is for values that are added; want values"},
+		{`"limits":[{"window":"1h","max":1}],"key":"k","op":"distinct","window":"1h"`,
+			"limits: is for values that are added"},
+		{`"op":"distinct","key":"k","values":["v"],"n":2`, "n: unknown field; distinct has ns"},
+		{`"n":2,"op":"distinct","key":"k","values":["v"]`, "n: unknown field; distinct has ns"},
+		{`"checks":[{"key":"x","limits":[{"window":"1h","max":1}]}],"op":"distinct","key":"k",` +
+			`"values":["v"]`, "checks: unknown field; distinct has ns"},
+		{`"op":"distinct","key":"k","values":["v"],"op":"add"`, "op: given twice"},
+		{`"op":"distinct","key":"k","values":["v"],"ack":"disk"`,
+			"ack: counts are kept in the memory of this server"},
+		{`"op":"acquire","key":"k","rules":["devices"]`,
+			"rules[0]: rule devices has only distinct limits"},
+		{`"values":["v"],"op":"add","key":"k"`, "values: unknown field; add has"},
+		{`"values":["v"],"key":"k"`, `op: missing; want \"add\", \"count\", \"acquire\" or`},
+		{`"op":"distinct","ns":"x","key":"k","values":["v"],"rules":["devices"]`,
+			"ns: rule devices counts in namespace default; leave ns out"},
+	} {
+		s := newServer(t, newFake())
+		const good = `{"op":"distinct","key":"k","values":["good"],"window":"1h"}`
+		got := results(t, s, good, "{"+test.op+"}", `{"op":"count","key":"x","window":"1h"}`, good)
+		if !strings.HasPrefix(got[1], `{"error":{`) || !strings.Contains(got[1], test.want) {
+			t.Errorf("%s: %s", test.op, got[1])
+		}
+		for _, i := range []int{0, 2, 3} {
+			if strings.Contains(got[i], `"error":{`) {
+				t.Errorf("beside %s: %s", test.op, got[i])
+			}
+		}
+		quiet := call(s, "POST /v1/batch", `{"quiet":true,"ops":[`+good+`,{`+test.op+`}]}`)
+		status(t, quiet, 200, `{"ops":2,"errors":[{"index":1,"error":{`)
+		status(t, quiet, 200, test.want)
+		status(t, quiet, 200, `"added":1,"allowed":0,"refused":0}`)
+	}
+}
+
+// TestQuietBatchOfValues compares the numbers of added, allowed and refused operations, and the
+// rules' version.
+func TestQuietBatchOfValues(t *testing.T) {
+	s := newServer(t, newFake())
+	add := func(key, more string) string {
+		return `{"op":"distinct","key":"` + key + `","values":["a","b"]` + more + `}`
+	}
+	got := call(s, "POST /v1/batch", `{"quiet":true,"ops":[{"op":"add","key":"k"},`+
+		add("k", "")+`,`+add("k", `,"rules":["devices"]`)+`,`+add("l", `,"rules":["devices-tight"]`)+
+		`,`+add("k", `,"limits":[{"window":"1h","max":1}]`)+
+		`,{"op":"distinct","key":"k","window":"1h"}]}`)
+	status(t, got, 200,
+		`{"ops":6,"errors":[],"added":2,"allowed":2,"refused":1,"rules_version":7}`)
+}
+
+// TestBatchOfValuesWithoutAnswer has a service that fails.
+func TestBatchOfValuesWithoutAnswer(t *testing.T) {
+	f := newFake()
+	f.err = fmt.Errorf("broken")
+	for _, got := range results(t, newServer(t, f),
+		`{"op":"distinct","key":"k","values":["a"]}`, `{"op":"distinct","key":"k","window":"1h"}`) {
+		if !strings.HasPrefix(got, `{"error":{"type":"urn:twotier:problem:internal"`) {
+			t.Error(got)
+		}
+	}
+}
+
+// BenchmarkDistinct reads, executes and answers operations on values, alone and 50 in a batch. Each
+// adds a known value to one of many keys, with a limit.
+func BenchmarkDistinct(b *testing.B) {
+	for _, size := range []int{1, 50} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			s := newServer(b, newFake())
+			var ops []string
+			for i := range size {
+				ops = append(ops, fmt.Sprintf(`"key":"user%d","values":["phone"],`+
+					`"limits":[{"window":"24h","max":5}]}`, i))
+			}
+			ctx := newRequest("POST /v1/distinct", "{"+ops[0])
+			if size > 1 {
+				ctx = newRequest("POST /v1/batch", `{"ops":[{"op":"distinct",`+
+					strings.Join(ops, `,{"op":"distinct",`)+"]}")
+			}
+			benchmark(b, s, ctx, size)
+		})
+	}
 }

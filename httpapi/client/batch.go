@@ -91,7 +91,7 @@ func (o *Op) isRepeatable() bool { return o.Count != nil || o.Distinct != nil }
 func (c *Client) runGroup(ctx context.Context, at int, group []int, ops []Op, res []Result) {
 	for len(group) > 0 {
 		k := c.calls.Get().(*call)
-		k.begin(false, false)
+		k.begin()
 		var sent []int
 		most := c.maxRequestBytes(at)
 		for len(group) > 0 && k.ops < c.opt.MaxBatch && len(k.body) < most {
@@ -193,35 +193,29 @@ func readAll(p *fastjson.Parser, k *call) ([]*fastjson.Value, error) {
 
 // read reads the answer to an operation.
 func (r *Result) read(v *fastjson.Value, o *Op) Source {
+	var from *Source
+	var err error
 	switch {
 	case o.Add != nil:
-		a := new(AddAnswer)
-		if r.Err = a.read(v, o.Add); r.Err == nil {
-			r.Add = a
-			return a.Source
-		}
+		r.Add = new(AddAnswer)
+		from, err = &r.Add.Source, r.Add.read(v, o.Add)
 	case o.Count != nil:
-		a := new(CountAnswer)
-		if r.Err = a.read(v, o.Count); r.Err == nil {
-			r.Count = a
-			return a.Source
-		}
+		r.Count = new(CountAnswer)
+		from, err = &r.Count.Source, r.Count.read(v, o.Count)
 	case o.Distinct != nil:
-		a := new(DistinctAnswer)
-		if r.Err = a.read(v); r.Err == nil {
-			r.Distinct = a
-			return a.Source
-		}
+		r.Distinct = new(DistinctAnswer)
+		from, err = &r.Distinct.Source, r.Distinct.read(v)
 	default:
-		a := new(AcquireAnswer)
-		if r.Err = a.read(v, o.Acquire); r.Err == nil {
-			r.Acquire = a
-			return a.Source
-		}
+		r.Acquire = new(AcquireAnswer)
+		from, err = &r.Acquire.Source, r.Acquire.read(v, o.Acquire)
 	}
-	if errors.Is(r.Err, errAnswer) {
-		r.Err = unknownOutcomeError(o.writes(), r.Err)
+	if err == nil {
+		return *from
 	}
+	if errors.Is(err, errAnswer) {
+		err = unknownOutcomeError(o.writes(), err)
+	}
+	*r = Result{Err: err}
 	return ""
 }
 

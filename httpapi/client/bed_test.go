@@ -248,16 +248,35 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 	for _, f := range change {
 		f(&o)
 	}
-	c, err := client.New(o)
-	must.Succeed(b.t, err)
-	b.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		must.Succeed(b.t, c.Close(ctx))
-	})
+	c := newClient(b.t, o)
 	// With short timeouts, an attempt may fail.
 	b.until("the client has a table", func() bool { return c.Refresh(b.t.Context()) == nil })
 	return c
+}
+
+// newClient returns a client that is closed at the end of the test.
+func newClient(t testing.TB, o client.Options) *client.Client {
+	t.Helper()
+	c, err := client.New(o)
+	must.Succeed(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		must.Succeed(t, c.Close(ctx))
+	})
+	return c
+}
+
+// noNode returns a client of an address that nobody listens at.
+func noNode(t testing.TB) *client.Client {
+	return newClient(t, client.Options{Addresses: []string{"127.0.0.1:1"}})
+}
+
+// addOne counts an event of a key.
+func addOne(t testing.TB, c *client.Client, key string) {
+	t.Helper()
+	_, err := c.Add(t.Context(), client.AddRequest{Key: key})
+	must.Succeed(t, err)
 }
 
 // ops returns the number of operations of a kind that the nodes have answered, by source, according

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/valyala/fastjson"
 
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/testing/must"
@@ -262,6 +265,108 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 			if r.Acquire.Allowed {
 				want[o.Acquire.Key]++
 			}
+		}
+	}
+}
+
+// TestGateOfAClosedClient: it is as if no node could be reached. A new client of the same process is
+// not affected.
+func TestGateOfAClosedClient(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	addOne(t, c, "after close")
+	must.Succeed(t, c.Close(t.Context()))
+	if ok, err := c.IsActionAllowed(t.Context(), "ann", "reply", time.Minute, 9); ok ||
+		!errors.Is(err, client.ErrClosed) {
+		t.Errorf("an action: %v, %v", ok, err)
+	}
+	for outage, want := range map[client.Outage]int{client.FailOpen: 200, client.FailClosed: 503} {
+		g := gate(t, c, func(o *client.GateOptions) { o.Outage = outage })
+		if resp := visit(t.Context(), g, new(served), "after close"); resp.StatusCode != want {
+			t.Errorf("a gate whose client is closed: %d, want %d", resp.StatusCode, want)
+		}
+	}
+	if n := counted(t, b.client(), "after close"); n != 1 {
+		t.Errorf("counted %d, want 1", n)
+	}
+}
+
+// TestEndedContextsCountNothing makes calls whose context has ended before.
+func TestEndedContextsCountNothing(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		_, err := c.Add(ended, client.AddRequest{Key: "ended"})
+		if !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrUnknownOutcome) {
+			t.Fatalf("an add: %v", err)
+		}
+	}
+	addOne(t, c, "ended")
+	if n := counted(t, c, "ended"); n != 1 {
+		t.Errorf("counted %d, want 1", n)
+	}
+}
+
+// BenchmarkAdd counts through three nodes in this process: client, nodes and network share its
+// CPUs. With owners, adds go straight to them; without, to any node, which forwards two of three.
+// Alone is a single node that owns all keys.
+func BenchmarkAdd(b *testing.B) {
+	for _, mode := range []struct {
+		name  string
+		nodes int
+		only  bool
+	}{{"alone", 1, false}, {"owners", 3, false}, {"forwarded", 3, true}} {
+		b.Run(mode.name, func(b *testing.B) {
+			bed := newBed(b, mode.nodes)
+			c := bed.client(func(o *client.Options) { o.OnlyAddresses = mode.only })
+			keys := make([]string, 1000)
+			for i := range keys {
+				keys[i] = fmt.Sprint("user:", i)
+				_, err := c.Add(b.Context(), client.AddRequest{Key: keys[i]})
+				must.Succeed(b, err)
+			}
+			var next atomic.Int64
+			b.SetParallelism(64)
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := int(next.Add(7919)); pb.Next(); i++ {
+					if _, err := c.Add(b.Context(),
+						client.AddRequest{Key: keys[i%len(keys)]}); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+			b.StopTimer()
+			s := c.Stats()
+			b.ReportMetric(float64(s.Ops)/float64(s.Requests), "ops/request")
+		})
+	}
+}
+
+// BenchmarkRead reads the answer to an acquire with two limits.
+func BenchmarkRead(b *testing.B) {
+	o := asked()[3]
+	text := []byte(`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},` +
+		`{"window":"24h","max":50,"count":15,"remaining":35}],"retry_after_ms":0,"source":"memory"}`)
+	var p fastjson.Parser
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := o.ReadWith(&p, text); r.Err != nil {
+			b.Fatal(r.Err)
+		}
+	}
+}
+
+// BenchmarkBody encodes an acquire with two limits.
+func BenchmarkBody(b *testing.B) {
+	o := asked()[3]
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := o.Body(); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

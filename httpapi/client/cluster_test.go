@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -103,8 +104,7 @@ func TestRedisModeHasNoOwners(t *testing.T) {
 	b := newRedisBed(t, 2, redistest.Start(t).URL())
 	c := b.client()
 	for range 10 {
-		_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-		must.Succeed(t, err)
+		addOne(t, c, "a")
 	}
 	must.Succeed(t, b.nodes[0].node.SetMode(t.Context(), cluster.Redis))
 	must.Succeed(t, c.Refresh(t.Context()))
@@ -127,8 +127,7 @@ func TestOnlyAddresses(t *testing.T) {
 	b := newBed(t, 3)
 	c := b.client(func(o *client.Options) { o.Addresses, o.OnlyAddresses = o.Addresses[:1], true })
 	for i := range 50 {
-		_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
-		must.Succeed(t, err)
+		addOne(t, c, fmt.Sprint("k", i))
 	}
 	if n := b.ops("add"); n["owner"] == 0 {
 		t.Errorf("nothing was passed on: %v", n)
@@ -143,8 +142,7 @@ func TestOnlyAddresses(t *testing.T) {
 func TestCallsEndWithTheirContext(t *testing.T) {
 	b, _ := proxied(t, 1)
 	c := b.client(func(o *client.Options) { o.Lanes = 1 })
-	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	must.Succeed(t, err)
+	addOne(t, c, "a")
 	lost := b.nodes[0].proxy.SwallowMatching(batch, 1, false)
 	defer b.nodes[0].proxy.CloseAll() // the client's end would wait for the answer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +158,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		t.Fatalf("an add whose answer is lost: %v", err)
 	}
 	cancel()
-	err = <-added
+	err := <-added
 	if !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 		t.Errorf("an add: %v", err)
 	}
@@ -176,8 +174,7 @@ func TestQueueIsBounded(t *testing.T) {
 	c := b.client(func(o *client.Options) {
 		o.Lanes, o.MaxWaiting, o.MaxBatch, o.Timeout = 1, 4, 1, time.Second
 	})
-	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	must.Succeed(t, err)
+	addOne(t, c, "a")
 	b.nodes[0].proxy.Hang()
 	var refused atomic.Int64
 	var done sync.WaitGroup
@@ -230,4 +227,24 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	// The nodes' own goroutines come and go.
 	b.until("no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+8 })
+}
+
+// TestDialOfTheUsers reaches a node through Options.Dial, at an address without a node.
+func TestDialOfTheUsers(t *testing.T) {
+	b := newBed(t, 1)
+	var asked atomic.Value
+	c := newClient(t, client.Options{
+		Addresses: []string{"localhost:1"}, OnlyAddresses: true,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			asked.Store(network + " " + address)
+			var d net.Dialer
+			return d.DialContext(ctx, network, b.nodes[0].address)
+		},
+	})
+	if _, err := c.Add(t.Context(), client.AddRequest{Key: "k"}); err != nil {
+		t.Error(err)
+	}
+	if got := asked.Load(); got != "tcp localhost:1" {
+		t.Errorf("asked to dial %q", got)
+	}
 }

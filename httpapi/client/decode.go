@@ -42,12 +42,18 @@ func check[T any](r *reader, v T, err error) T {
 	return v
 }
 
-func (r *reader) integer(v *fastjson.Value, name string) int64 {
+// memberOf reads a member of an object with one of the methods of its value.
+func memberOf[T any](r *reader, v *fastjson.Value, name string,
+	read func(*fastjson.Value) (T, error)) (zero T) {
 	if v = v.Get(name); v == nil {
-		return 0
+		return zero
 	}
-	n, err := v.Int64()
-	return check(r, n, err)
+	t, err := read(v)
+	return check(r, t, err)
+}
+
+func (r *reader) integer(v *fastjson.Value, name string) int64 {
+	return memberOf(r, v, name, (*fastjson.Value).Int64)
 }
 
 // moment reads a time in milliseconds, or the zero time if it is missing.
@@ -59,20 +65,12 @@ func (r *reader) moment(v *fastjson.Value, name string) (at time.Time) {
 }
 
 func (r *reader) boolean(v *fastjson.Value, name string) bool {
-	if v = v.Get(name); v == nil {
-		return false
-	}
-	b, err := v.Bool()
-	return check(r, b, err)
+	return memberOf(r, v, name, (*fastjson.Value).Bool)
 }
 
 // text returns a view that is valid as long as the value is.
 func (r *reader) text(v *fastjson.Value, name string) []byte {
-	if v = v.Get(name); v == nil {
-		return nil
-	}
-	b, err := v.StringBytes()
-	return check(r, b, err)
+	return memberOf(r, v, name, (*fastjson.Value).StringBytes)
 }
 
 // texts returns copies of the elements of a list of at most this many texts, nil if it is missing.
@@ -87,11 +85,7 @@ func (r *reader) texts(v *fastjson.Value, name string, most int) (all []string) 
 // list returns the elements of a list of at most this many. If there are fewer than expected, the
 // caller refuses the answer.
 func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Value {
-	if v = v.Get(name); v == nil {
-		return nil
-	}
-	list, err := v.Array()
-	check(r, list, err)
+	list := memberOf(r, v, name, (*fastjson.Value).Array)
 	if len(list) > most {
 		r.bad = true
 		return nil

@@ -131,23 +131,19 @@ func asked() []client.Op {
 	}
 }
 
-// TestLentIsRead: an answer about a hot key includes how much of it is lent.
-func TestLentIsRead(t *testing.T) {
-	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":4,"remaining":11,"lent":3},` +
-		`{"count":4,"remaining":46}],"retry_after_ms":0,"source":"memory"}`))
-	if r.Err != nil || r.Acquire.Limits[0].Lent != 3 || r.Acquire.Limits[1].Lent != 0 {
-		t.Errorf("%+v, %v", r.Acquire, r.Err)
-	}
-}
-
-// TestShadowIsRead: a limit of the request refuses nothing while the node is in shadow.
-func TestShadowIsRead(t *testing.T) {
-	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":16,"remaining":0,` +
+// TestStateOfLimitsIsRead: of a hot key, how much of it is lent; in shadow, what would be refused.
+func TestStateOfLimitsIsRead(t *testing.T) {
+	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":16,"remaining":0,"lent":3,` +
 		`"refused":true,"shadow":true},{"count":16,"remaining":34}],"retry_after_ms":0,` +
 		`"source":"memory"}`))
-	if r.Err != nil || !r.Acquire.Limits[0].Shadow || !r.Acquire.Limits[0].Refused ||
-		r.Acquire.Limits[1].Shadow {
-		t.Errorf("%+v, %v", r.Acquire, r.Err)
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if l := r.Acquire.Limits[0]; !l.Shadow || !l.Refused || l.Lent != 3 {
+		t.Errorf("%+v", l)
+	}
+	if l := r.Acquire.Limits[1]; l.Shadow || l.Refused || l.Lent != 0 {
+		t.Errorf("%+v", l)
 	}
 }
 

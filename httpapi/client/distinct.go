@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,10 +172,8 @@ func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) 
 	if len(r.Limits)+len(r.Rules) > 0 {
 		return "", "", nil, errNoValues
 	}
-	query := url.Values{"key": {r.Key}, "window": {r.windows()}}
-	if r.Namespace != "" {
-		query.Set("ns", r.Namespace)
-	}
+	query := keyQuery(r.Namespace, r.Key)
+	query.Set("window", r.windows())
 	if !r.At.IsZero() {
 		query.Set("at", strconv.FormatInt(r.At.UnixMilli(), 10))
 	}

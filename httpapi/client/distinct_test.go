@@ -186,9 +186,7 @@ func TestDistinctRefusals(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", r, a, err)
 		}
 	}
-	nobody, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
-	must.Succeed(t, err)
-	defer nobody.Close(t.Context())
+	nobody := noNode(t)
 	hour := []time.Duration{time.Hour}
 	ask := client.DistinctRequest{Key: "k", Windows: hour}
 	if _, err := nobody.Distinct(t.Context(), ask); !errors.Is(err, client.ErrUnavailable) {

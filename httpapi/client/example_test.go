@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -75,4 +77,105 @@ func ExampleClient_Acquire() {
 	}
 	fmt.Println(answer.Allowed, answer.Limits[0].Remaining)
 	// Output: true 14
+}
+
+// Message control: a receiver gets at most 15 messages a minute and 50 a day, and at most 2 of the
+// same content in 59 seconds and 5 in 59 minutes. All of it is one decision.
+func ExampleGate() {
+	address, stop := startNode()
+	defer stop()
+	c, err := client.New(client.Options{Addresses: []string{address}})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	gate, err := client.NewGate(client.GateOptions{
+		Client: c, Outage: client.FailOpen, Wait: 5 * time.Second,
+		Limits: []client.Limit{{Window: time.Minute, Max: 15}, {Window: 24 * time.Hour, Max: 50}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	same := []client.Limit{{Window: 59 * time.Second, Max: 2}, {Window: 59 * time.Minute, Max: 5}}
+	messages := gate.HandlerOf(func(r *http.Request) []client.Check {
+		to, text := r.FormValue("to"), r.FormValue("text")
+		return []client.Check{{Key: to}, {Key: to + ":" + text, Limits: same}}
+	}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range 3 {
+		w := httptest.NewRecorder()
+		messages.ServeHTTP(w, httptest.NewRequest("POST", "/?to=bob&text=hello", nil))
+		fmt.Println(w.Code, w.Header().Get("Retry-After") != "")
+	}
+	// Output:
+	// 200 false
+	// 200 false
+	// 429 true
+}
+
+// A language model's answer costs tokens that nobody knows beforehand: reserve an estimate, and
+// settle the actual cost.
+func ExampleClient_Reserve() {
+	address, stop := startNode()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Options{Addresses: []string{address}})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = c.Close(ctx) }()
+	estimate := client.AcquireRequest{Check: client.Check{Key: "tokens:ann", N: 4000,
+		Limits: []client.Limit{{Window: time.Minute, Max: 10_000}}}}
+	for _, took := range []int64{350, 5200, 900} {
+		r, a, err := c.Reserve(ctx, estimate)
+		if err != nil {
+			panic(err)
+		}
+		if r == nil {
+			fmt.Println("wait, for this many are left:", a.Limits[0].Remaining)
+			continue
+		}
+		if err := r.Settle(ctx, took); err != nil { // after the model has answered
+			panic(err)
+		}
+		fmt.Println("settled", took)
+	}
+	// Output:
+	// settled 350
+	// settled 5200
+	// settled 900
+}
+
+// A third-party API allows two requests a second for all of our machines together.
+func ExampleTransport() {
+	address, stop := startNode()
+	defer stop()
+	api := httptest.NewServer(http.NotFoundHandler())
+	defer api.Close()
+	c, err := client.New(client.Options{Addresses: []string{address}})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	turns, err := client.NewTransport(client.TransportOptions{
+		GateOptions: client.GateOptions{Client: c, Outage: client.FailClosed, Wait: time.Second,
+			Limits: []client.Limit{{Window: time.Second, Max: 2}}},
+		Checks: func(r *http.Request) []client.Check {
+			return []client.Check{{Key: "api:" + r.URL.Hostname()}}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		resp, err := (&http.Client{Transport: turns}).Get(api.URL)
+		if err != nil {
+			panic(err)
+		}
+		_ = resp.Body.Close()
+		fmt.Println(resp.StatusCode)
+	}
+	// Output:
+	// 404
+	// 404
+	// 404
 }

@@ -92,7 +92,7 @@ func (c *Client) Carry(ops ...Op) []Result {
 	calls := make([]*call, len(ops))
 	for i := range ops {
 		k := new(call)
-		k.begin(false, false)
+		k.begin()
 		k.Reset()
 		k.Take()
 		k.by = c.deadline(c.ctx)

@@ -46,9 +46,7 @@ func TestLostRepliesNeverCountTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, c := proxied(t, 1)
-			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
-				t.Fatal(err)
-			}
+			addOne(t, c, "a")
 			lost := lose(b.nodes[0].proxy)
 			if _, err := c.Add(t.Context(), client.AddRequest{Key: "a", N: 10}); err != nil {
 				t.Error(err)
@@ -184,9 +182,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 // and its repetition.
 func TestAnotherProcessRefusesARepetition(t *testing.T) {
 	b, c := proxied(t, 1)
-	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	addOne(t, c, "a")
 	n := b.nodes[0]
 	lost := n.proxy.SwallowMatching(batch, 1, true)
 	n.proxy.Refuse() // until the node is back
@@ -228,9 +224,7 @@ func TestRestartBetweenCalls(t *testing.T) {
 // TestReadsGoElsewhere loses the answer to a count for good: the client turns to another node.
 func TestReadsGoElsewhere(t *testing.T) {
 	b, c := proxied(t, 2)
-	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	addOne(t, c, "a")
 	for _, s := range b.nodes {
 		if s.owns(b, "a") {
 			s.proxy.SwallowMatching(batch, 1000, false)
@@ -291,9 +285,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 
 // TestNobodyThere fails at once, before the timeout.
 func TestNobodyThere(t *testing.T) {
-	c, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Hour})
-	must.Succeed(t, err)
-	defer c.Close(t.Context())
+	c := newClient(t, client.Options{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Hour})
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); !errors.Is(err,
 		client.ErrUnavailable) {
 		t.Error(err)
@@ -313,8 +305,7 @@ func TestAnswersOfAProxy(t *testing.T) {
 	})
 	for _, key := range []string{"closed", "repeated", "reset", "gateway"} {
 		for range 2 {
-			_, err := c.Add(t.Context(), client.AddRequest{Key: key})
-			must.Succeed(t, err)
+			addOne(t, c, key)
 		}
 		if n := counted(t, c, key); n != 2 {
 			t.Errorf("%s: %d were counted, want 2", key, n)
@@ -341,10 +332,8 @@ func TestValuesThatMayHaveBeenAdded(t *testing.T) {
 		defer s.Close()
 		o.Addresses = append(o.Addresses, s.Listener.Addr().String())
 	}
-	c, err := client.New(o)
-	must.Succeed(t, err)
-	defer c.Close(t.Context())
-	_, err = c.Distinct(t.Context(), client.DistinctRequest{Key: "k", Values: []string{"a"}})
+	c := newClient(t, o)
+	_, err := c.Distinct(t.Context(), client.DistinctRequest{Key: "k", Values: []string{"a"}})
 	if n := asked.Load(); !errors.Is(err, client.ErrUnknownOutcome) || n != 2 {
 		t.Errorf("told %v after %d requests, want that the outcome is unknown after 2", err, n)
 	}

@@ -6,12 +6,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpchealth "google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client/grpcgate"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -49,11 +60,9 @@ func TestGatesThatShareCountsWarn(t *testing.T) {
 		for clients := range 2 {
 			var log bytes.Buffer
 			open := func() *client.Client {
-				c, err := client.New(client.Options{
+				c := newClient(t, client.Options{
 					Addresses: []string{fmt.Sprintf("127.0.0.1:%d", 1+2*i+clients)},
 					Logger:    slog.New(slog.NewTextHandler(&log, nil))})
-				must.Succeed(t, err)
-				t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
 				return c
 			}
 			first := open()
@@ -91,5 +100,139 @@ func TestNameIsPartOfEveryKey(t *testing.T) {
 		Windows: []time.Duration{time.Minute}})
 	if err != nil || a.Counts[0].Max != 3 {
 		t.Errorf("login:ann: %+v, %v", a, err)
+	}
+}
+
+// guarded starts a gRPC server, whose calls a gate limits by the user in their metadata, and
+// returns a client of its health service.
+func guarded(t *testing.T, g *client.Gate) healthv1.HealthClient {
+	t.Helper()
+	checks := func(ctx context.Context, method string, request any) []client.Check {
+		md, _ := metadata.FromIncomingContext(ctx)
+		users := md.Get("user")
+		if len(users) == 0 {
+			return nil
+		}
+		_, hasMessage := request.(*healthv1.HealthCheckRequest)
+		if hasMessage == strings.HasSuffix(method, "/Watch") {
+			t.Errorf("%s with %v", method, request)
+		}
+		return []client.Check{{Key: method + " " + users[0]}}
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(grpcgate.Unary(g, checks)),
+		grpc.ChainStreamInterceptor(grpcgate.Stream(g, checks)))
+	healthv1.RegisterHealthServer(server, grpchealth.NewServer())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	go func() { _ = server.Serve(ln) }()
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient(ln.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, conn.Close()) })
+	return healthv1.NewHealthClient(conn)
+}
+
+// check makes a unary call as a user, and watch opens a stream. They return its headers.
+func check(ctx context.Context, c healthv1.HealthClient, user string) (metadata.MD, error) {
+	var headers metadata.MD
+	_, err := c.Check(metadata.AppendToOutgoingContext(ctx, "user", user),
+		&healthv1.HealthCheckRequest{}, grpc.Header(&headers))
+	return headers, err
+}
+
+func watch(ctx context.Context, c healthv1.HealthClient, user string) (metadata.MD, error) {
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, "user", user))
+	defer cancel()
+	s, err := c.Watch(ctx, &healthv1.HealthCheckRequest{})
+	if err != nil {
+		return nil, err
+	}
+	headers, err := s.Header()
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Recv()
+	return headers, err
+}
+
+// retryDelay returns the delay in the RetryInfo of an error, or 0 if it has none.
+func retryDelay(err error) time.Duration {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
+}
+
+// TestGRPCInterceptors makes calls and opens streams; three of each are allowed per minute.
+func TestGRPCInterceptors(t *testing.T) {
+	c := guarded(t, gate(t, newBed(t, 1).client(), asGiven))
+	for kind, call := range map[string]func(context.Context, healthv1.HealthClient, string) (
+		metadata.MD, error){"unary": check, "stream": watch} {
+		for i, state := range []string{`"limits[0]";r=2`, `"limits[0]";r=1`, `"limits[0]";r=0`,
+			`"limits[0]";r=0;t=`, `"limits[0]";r=0;t=`} {
+			md, err := call(t.Context(), c, "ann")
+			want := codes.OK
+			if i >= 3 {
+				want = codes.ResourceExhausted
+			}
+			wait := retryDelay(err)
+			if status.Code(err) != want || (wait > 0 && wait <= 62*time.Second) != (i >= 3) {
+				t.Errorf("%s call %d: %v, to be tried again after %v", kind, i, err, wait)
+			}
+			if strings.Join(md.Get("ratelimit-policy"), "") != `"limits[0]";q=3;w=60` ||
+				!strings.HasPrefix(strings.Join(md.Get("ratelimit"), ""), state) ||
+				(len(md.Get("retry-after")) == 1) != (i >= 3) {
+				t.Errorf("%s call %d: metadata %v, want a ratelimit of %s", kind, i, md, state)
+			}
+		}
+		if _, err := call(t.Context(), c, "bob"); err != nil {
+			t.Errorf("another user's %s: %v", kind, err)
+		}
+	}
+	for range 5 {
+		if _, err := c.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+			t.Errorf("one that is not limited: %v", err)
+		}
+	}
+}
+
+// TestGRPCWithoutADecision: a missing decision has a distinct status, which depends on the gate's
+// Outage.
+func TestGRPCWithoutADecision(t *testing.T) {
+	gone := noNode(t)
+	for _, tt := range []struct {
+		name   string
+		client *client.Client
+		outage client.Outage
+		want   codes.Code
+		wait   time.Duration
+	}{
+		{"open", gone, client.FailOpen, codes.OK, 0},
+		{"closed", gone, client.FailClosed, codes.Unavailable, time.Second},
+		{"overloaded", stub(t, `"status":429,"retry_after_ms":2350`), client.FailOpen,
+			codes.ResourceExhausted, 2350 * time.Millisecond},
+		{"invalid", stub(t, `"status":422`), client.FailOpen, codes.Internal, 0},
+	} {
+		c := guarded(t, gate(t, tt.client, func(o *client.GateOptions) { o.Outage = tt.outage }))
+		for kind, call := range map[string]func(context.Context, healthv1.HealthClient, string) (
+			metadata.MD, error){"unary": check, "stream": watch} {
+			_, err := call(t.Context(), c, "ann")
+			if status.Code(err) != tt.want || retryDelay(err) != tt.wait {
+				t.Errorf("%s, %s: %v, to be tried again after %v, want %v, %v", tt.name, kind, err,
+					retryDelay(err), tt.want, tt.wait)
+			}
+		}
+	}
+	// A limit of none: no wait brings room.
+	never := gate(t, newBed(t, 1).client(), func(o *client.GateOptions) {
+		o.Limits = []client.Limit{{Window: time.Minute}}
+	})
+	md, err := check(t.Context(), guarded(t, never), "ann")
+	if status.Code(err) != codes.ResourceExhausted || retryDelay(err) != 0 ||
+		len(md.Get("retry-after")) > 0 {
+		t.Errorf("a limit of none: %v, %v", err, md)
 	}
 }

@@ -49,10 +49,8 @@ func overloaded(t *testing.T, attempt time.Duration) *client.Client {
 		hogs.Wait()
 		must.Succeed(t, web.Close(context.Background()))
 	})
-	c, err := client.New(client.Options{Addresses: []string{web.Addr().String()},
+	c := newClient(t, client.Options{Addresses: []string{web.Addr().String()},
 		OnlyAddresses: true, Timeout: 20 * time.Second, AttemptTimeout: attempt})
-	must.Succeed(t, err)
-	t.Cleanup(func() { must.Succeed(t, c.Close(context.Background())) })
 	must.Succeed(t, c.Refresh(t.Context()))
 	limits := strings.TrimSuffix(strings.Repeat(`{"window":"1m","max":9},`, 16), ",")
 	checks := strings.TrimSuffix(strings.Repeat(`{"key":"endless","limits":[`+limits+`]},`, 8), ",")
@@ -161,10 +159,8 @@ func TestAGateOpensWhenNobodyAnswers(t *testing.T) {
 			go func() { _ = srv.Serve(ln) }()
 			defer srv.Close()
 			defer close(m.done)
-			c, err := client.New(client.Options{Addresses: []string{ln.Addr().String()},
+			c := newClient(t, client.Options{Addresses: []string{ln.Addr().String()},
 				Timeout: timeout, AttemptTimeout: 50 * time.Millisecond})
-			must.Succeed(t, err)
-			defer func() { must.Succeed(t, c.Close(context.Background())) }()
 			status := func(outage client.Outage) int {
 				g := gate(t, c, func(o *client.GateOptions) {
 					o.Wait, o.Outage = 100*time.Millisecond, outage
@@ -212,10 +208,8 @@ func TestAGateHearsWhoAnswers(t *testing.T) {
 	m.mood.Store("503")
 	srv := httptest.NewServer(http.HandlerFunc(m.serve))
 	defer srv.Close()
-	c, err := client.New(client.Options{Timeout: time.Minute,
+	c := newClient(t, client.Options{Timeout: time.Minute,
 		Addresses: []string{"127.0.0.1:1", srv.Listener.Addr().String()}})
-	must.Succeed(t, err)
-	defer func() { must.Succeed(t, c.Close(context.Background())) }()
 	g := gate(t, c, func(o *client.GateOptions) { o.Wait = time.Minute })
 	for range 20 {
 		d := g.Decide(t.Context(), []client.Check{{Key: "ann"}})

@@ -11,75 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/testing/must"
 )
-
-// message has the four rules of message control: for a receiver, and for a receiver and a content.
-func message(r *http.Request) []client.Check {
-	to, text := r.Header.Get("To"), r.Header.Get("Text")
-	return []client.Check{
-		{Key: to, Limits: []client.Limit{{Window: time.Minute, Max: 3},
-			{Window: 24 * time.Hour, Max: 50}}},
-		{Key: to + ":" + text, Limits: []client.Limit{{Window: 59 * time.Second, Max: 2},
-			{Window: 59 * time.Minute, Max: 5}}},
-	}
-}
-
-// TestGateOfSeveralChecks sends messages through one gate: all four rules are one decision, a
-// refused message is counted nowhere, and every answer shows the remaining limits.
-func TestGateOfSeveralChecks(t *testing.T) {
-	g := gate(t, newBed(t, 3).client(), asGiven)
-	var next served
-	send := func(to, text string) *http.Response {
-		r := httptest.NewRequest("POST", "/", nil)
-		r.Header.Set("To", to)
-		r.Header.Set("Text", text)
-		w := httptest.NewRecorder()
-		g.HandlerOf(message, &next).ServeHTTP(w, r)
-		return w.Result()
-	}
-	for i, step := range []struct {
-		to, text string
-		status   int
-		state    string
-	}{
-		{"bob", "hi", 200, `"checks[0].limits[0]";r=2, "checks[0].limits[1]";r=49, ` +
-			`"checks[1].limits[0]";r=1, "checks[1].limits[1]";r=4`},
-		{"bob", "hi", 200, `"checks[0].limits[0]";r=1, "checks[0].limits[1]";r=48, ` +
-			`"checks[1].limits[0]";r=0, "checks[1].limits[1]";r=3`},
-		{"bob", "hi", 429, `"checks[1].limits[0]";r=0;t=`},
-		{"bob", "ho", 200, `"checks[0].limits[0]";r=0, "checks[0].limits[1]";r=47, ` +
-			`"checks[1].limits[0]";r=1, "checks[1].limits[1]";r=4`},
-		{"bob", "hu", 429, `"checks[0].limits[0]";r=0;t=`},
-		{"ann\xff", "hi", 200, `"checks[0].limits[0]";r=2`},
-	} {
-		resp := send(step.to, step.text)
-		policy, state := resp.Header.Get("RateLimit-Policy"), resp.Header.Get("RateLimit")
-		if resp.StatusCode != step.status || !strings.Contains(state, step.state) ||
-			(resp.Header.Get("Retry-After") != "") != (step.status == 429) {
-			t.Errorf("message %d: %d, %s, Retry-After %q, want %d, %s", i, resp.StatusCode, state,
-				resp.Header.Get("Retry-After"), step.status, step.state)
-		}
-		if want := `"checks[0].limits[0]";q=3;w=60, "checks[0].limits[1]";q=50;w=86400, ` +
-			`"checks[1].limits[0]";q=2;w=59, "checks[1].limits[1]";q=5;w=3540`; policy != want {
-			t.Errorf("policy %s, want %s", policy, want)
-		}
-	}
-	if n := next.Load(); n != 4 {
-		t.Errorf("%d passed, want 4", n)
-	}
-	var ctx fasthttp.RequestCtx
-	g.FastHandlerOf(func(*fasthttp.RequestCtx) []client.Check {
-		return []client.Check{{Key: "fast", Limits: []client.Limit{{Window: time.Minute}}}}
-	}, func(*fasthttp.RequestCtx) { t.Error("a limit of none let one pass") })(&ctx)
-	if got := string(ctx.Response.Header.Peek("RateLimit")); ctx.Response.StatusCode() != 429 ||
-		got != `"limits[0]";r=0` {
-		t.Errorf("fasthttp: %d, %s", ctx.Response.StatusCode(), got)
-	}
-}
 
 // TestSettle reserves estimates and settles them later, through another node: the final counts are
 // the actual costs.

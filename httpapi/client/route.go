@@ -69,6 +69,11 @@ type view struct {
 	any     []*link // nodes for keys that have no owner, or whose owner does not answer
 }
 
+// known returns the links to the members and to the seeds. A link may be there twice.
+func (c *Client) known(v *view) []*link {
+	return slices.DeleteFunc(slices.Concat(v.members, c.seeds), func(l *link) bool { return l == nil })
+}
+
 // trail lists the nodes tried so far.
 type trail struct {
 	links  [4]*link
@@ -77,9 +82,8 @@ type trail struct {
 }
 
 func (t *trail) full() bool           { return t.n == len(t.links) }
-func (t *trail) has(l *link) bool     { return slices.Contains(t.links[:t.n], l) }
 func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
-func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
+func (t *trail) fits(l *link) bool    { return l != nil && !slices.Contains(t.links[:t.n], l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
 // chooseNode returns the node to try next, and whether it is the owner. It prefers the owner, then
@@ -163,9 +167,7 @@ func (c *Client) knowsOwners() bool {
 }
 
 // begin prepares a call for new operations.
-func (k *call) begin(write, slow bool) {
-	k.ops, k.usual, k.body, k.write, k.slow = 0, 0, k.body[:0], write, slow
-}
+func (k *call) begin() { k.ops, k.usual, k.body, k.write, k.slow = 0, 0, k.body[:0], false, false }
 
 // ownerOf returns the index of the member that owns all keys of an acquire, or none.
 func (t *table) ownerOf(r *AcquireRequest) int {

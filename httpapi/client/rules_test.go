@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/rules"
@@ -260,6 +262,14 @@ func TestGateByRules(t *testing.T) {
 	if got := w.Header().Get("RateLimit"); w.Code != 200 || got != `"checks[0].pair/1m";r=2, `+
 		`"checks[0].pair/18h";r=4, "checks[1].limits[0]";r=2` {
 		t.Errorf("two checks: %d, %s", w.Code, got)
+	}
+	var ctx fasthttp.RequestCtx
+	both.FastHandlerOf(func(*fasthttp.RequestCtx) []client.Check {
+		return []client.Check{{Key: "fast", Rules: []string{"pair"}}, {Key: "fast", N: 4}}
+	}, func(*fasthttp.RequestCtx) { t.Error("four of three have passed") })(&ctx)
+	if got := string(ctx.Response.Header.Peek("RateLimit")); ctx.Response.StatusCode() != 429 ||
+		got != `"checks[0].pair/1m";r=3, "checks[0].pair/18h";r=5, "checks[1].limits[0]";r=3` {
+		t.Errorf("two checks of fasthttp: %d, %s", ctx.Response.StatusCode(), got)
 	}
 }
 

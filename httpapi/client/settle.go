@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -25,16 +24,12 @@ type Settlement struct {
 // OpenHolds returns how many holds of a key are open, of those made under a limit on concurrent
 // ones. An empty namespace means the default one.
 func (c *Client) OpenHolds(ctx context.Context, namespace, key string) (OpenHolds, error) {
-	query := url.Values{"key": {key}}
-	if namespace != "" {
-		query.Set("ns", namespace)
-	}
 	var raw struct {
 		OpenHolds
 		NextEndMS int64 `json:"next_end_ms"`
 	}
 	at := c.view.Load().table.owner(namespace, key)
-	err := c.queryAny(ctx, at, "GET", "/v1/holds?"+query.Encode(), nil, &raw)
+	err := c.get(ctx, at, "/v1/holds", keyQuery(namespace, key), &raw)
 	raw.NextEnd = millis(raw.NextEndMS)
 	return raw.OpenHolds, err
 }
@@ -54,19 +49,18 @@ func (c *Client) Settle(ctx context.Context, hold string, n int64) (Settlement, 
 
 // SettleKeys is [Client.Settle] with a number for each key. The other keys of the hold stay as they
 // were counted.
-func (c *Client) SettleKeys(ctx context.Context, hold string, keys []Settled) (Settlement, error) {
+func (c *Client) SettleKeys(ctx context.Context, hold string,
+	keys []Settled) (s Settlement, err error) {
 	b := []byte(`,"checks":[`)
 	for i, k := range keys {
-		if !utf8.ValidString(k.Namespace) || !utf8.ValidString(k.Key) {
-			return Settlement{}, fmt.Errorf("%w: the key or its namespace is not UTF-8", ErrInvalid)
-		}
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendText(append(b, `{"key":`...), k.Key)
-		if k.Namespace != "" {
-			b = appendText(append(b, `,"ns":`...), k.Namespace)
+		at := len(b)
+		if b, err = appendKey(b, k.Namespace, k.Key, 0, nil); err != nil {
+			return s, err
 		}
+		b[at] = '{'
 		b = append(appendNumber(b, "n", k.N), '}')
 	}
 	return c.settle(ctx, hold, append(b, ']'))

@@ -132,9 +132,7 @@ func (l *Log) recordMembers(old, members []cluster.Member) {
 // recordJoin records a new member, unless it is older than this node, self.
 func (l *Log) recordJoin(m, self *cluster.Member) {
 	known := len(l.departed)
-	l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool {
-		return d.ID == m.ID
-	})
+	l.forget(m.ID)
 	if self != nil && m.Started < self.Started && len(l.departed) == known {
 		return
 	}
@@ -142,6 +140,11 @@ func (l *Log) recordJoin(m, self *cluster.Member) {
 	if len(l.departed) == known {
 		l.replaceMissing()
 	}
+}
+
+// forget forgets the departure of a member.
+func (l *Log) forget(id string) {
+	l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool { return d.ID == id })
 }
 
 // replaceMissing records that a member with a new ID takes the place of the one that has been
@@ -177,9 +180,7 @@ func (l *Log) recordDeparture(m *cluster.Member) {
 	} else {
 		l.add(why, m.ID, "%s is gone without having said so: it crashed, or can't be reached", m.ID)
 	}
-	l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool {
-		return d.ID == m.ID
-	})
+	l.forget(m.ID)
 	if len(l.departed) == MaxDeparted {
 		l.departed = slices.Delete(l.departed, 0, 1)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -99,41 +98,12 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded ends more spans than fit in the queue while the collector accepts none.
-// Nothing waits, and every dropped span is counted.
-func TestQueueIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const batch = 100
-		t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", fmt.Sprint(batch))
-		free := make(chan struct{})
-		to := collector{export: func(context.Context) error { <-free; return nil }}
-		x := open(t, &to, new(bytes.Buffer))
-		end(x, batch)
-		synctest.Wait() // they are on their way
-		end(x, maxQueue)
-		if n := x.Dropped(); n != 0 {
-			t.Errorf("%d were dropped though there was room", n)
-		}
-		end(x, 100)
-		if n := x.Dropped(); n != 100 {
-			t.Errorf("%d were dropped, want 100", n)
-		}
-		close(free)
-		const all = batch + maxQueue
-		if err := x.Close(t.Context()); err != nil || x.Sent() != all || x.Dropped() != 100 {
-			t.Errorf("%v: %d exported, %d dropped", err, x.Sent(), x.Dropped())
-		}
-		end(x, 1)
-		if x.Sent()+x.Dropped() > all+101 || len(to.spans) != all {
-			t.Errorf("after Close: %d exported, %d dropped", x.Sent(), x.Dropped())
-		}
-	})
-}
-
-// TestBatchesAwaitMoreSpans sends a batch at the end of the delay that the environment sets.
+// TestBatchesAwaitMoreSpans sends a batch at the end of the delay that the environment sets, or once
+// it has the size that it sets. More spans than the queue has room for are dropped.
 func TestBatchesAwaitMoreSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "2000")
+		t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100")
 		var to collector
 		x := open(t, &to, new(bytes.Buffer))
 		end(x, 2)
@@ -144,6 +114,18 @@ func TestBatchesAwaitMoreSpans(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		if x.Sent() != 2 {
 			t.Errorf("%d spans are sent", x.Sent())
+		}
+		end(x, 101)
+		synctest.Wait()
+		if x.Sent() != 103 { // the batch of 100 does not wait, and takes the last one along
+			t.Errorf("%d spans are sent of a batch that is full", x.Sent())
+		}
+		to.export = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		end(x, 100)
+		synctest.Wait() // they are on their way
+		end(x, maxQueue+7)
+		if x.Dropped() != 7 {
+			t.Errorf("%d were dropped, want 7", x.Dropped())
 		}
 	})
 }
@@ -161,27 +143,6 @@ func TestCloseGivesUp(t *testing.T) {
 	if x.Dropped() != 1000 || x.Sent() != 0 {
 		t.Errorf("%d exported, %d dropped", x.Sent(), x.Dropped())
 	}
-}
-
-// TestFailuresAreLoggedOnce has a collector fail, twice, and work again.
-func TestFailuresAreLoggedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		var fails error
-		to := collector{export: func(context.Context) error { return fails }}
-		x := open(t, &to, &log)
-		for _, fails = range []error{nil, errors.New("refused"), errors.New("refused"), nil, nil} {
-			end(x, 2)
-			time.Sleep(time.Minute)
-		}
-		warned, again := strings.Count(log.String(), "WARN"), strings.Count(log.String(), "again")
-		if warned != 1 || again != 1 || strings.Count(log.String(), "\n") != 2 {
-			t.Error(log.String())
-		}
-		if x.Sent() != 6 || x.Dropped() != 4 {
-			t.Errorf("%d exported, %d dropped", x.Sent(), x.Dropped())
-		}
-	})
 }
 
 // BenchmarkSpan records spans with the attributes of typical requests.

@@ -180,8 +180,8 @@ func (q *Queue[T]) take(last []T) []T {
 }
 
 const (
-	// FirstPause is the longest pause after the first attempt. It doubles with each attempt.
-	FirstPause = time.Second
+	// firstPause is the longest pause after the first attempt. It doubles with each attempt.
+	firstPause = time.Second
 	// quiet is the least time between two log messages about failures: a disk that is almost full
 	// fails every other write.
 	quiet = time.Minute
@@ -224,7 +224,7 @@ func (q *Queue[T]) awaitBatch() {
 func (q *Queue[T]) sendBatch(batch []T) {
 	for attempt := range max(1, q.opt.Attempts) {
 		if attempt > 0 {
-			longest := FirstPause << (attempt - 1)
+			longest := firstPause << (attempt - 1)
 			retry.Pause(q.closing, longest/2+rand.N(longest/2))
 		}
 		n, err := q.opt.Send(q.sending, batch)

@@ -77,7 +77,7 @@ func TestAttempts(t *testing.T) {
 		if len(r.tries) != 3 || q.Dropped() != 1 {
 			t.Fatalf("tries at %v, dropped %d", r.tries, q.Dropped())
 		}
-		for i, longest := range []time.Duration{outbox.FirstPause, 2 * outbox.FirstPause} {
+		for i, longest := range []time.Duration{time.Second, 2 * time.Second} {
 			if pause := r.tries[i+1] - r.tries[i]; pause < longest/2 || pause > longest {
 				t.Errorf("pause %d is %v, want %v to %v", i, pause, longest/2, longest)
 			}

@@ -54,7 +54,7 @@ func TestAllNamespaces(t *testing.T) {
 		set, err := token.Parse([]byte(line))
 		must.Succeed(t, err)
 		if g := set.Find([]byte(text)); !g.AllNamespaces() ||
-			!g.HasNamespace([]byte("x")) || !g.HasNamespace(nil) || set.Len() != 1 {
+			!g.HasNamespace([]byte("x")) || !g.HasNamespace(nil) {
 			t.Errorf("namespaces %q: %+v", namespaces, g)
 		}
 	}
@@ -112,16 +112,6 @@ func TestFilesOfOtherEditors(t *testing.T) {
 		if g := set.Find([]byte(text)); g == nil || g.Name() != "zoë" || !g.AllNamespaces() {
 			t.Errorf("%q: %+v", file, g)
 		}
-	}
-}
-
-func TestFindAllocatesNothing(t *testing.T) {
-	text, hash := token.New()
-	set, err := token.Parse([]byte("a " + hash + " count"))
-	must.Succeed(t, err)
-	presented, ns := []byte(text), []byte("default")
-	if n := testing.AllocsPerRun(100, func() { set.Find(presented).HasNamespace(ns) }); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 

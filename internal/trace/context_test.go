@@ -23,7 +23,18 @@ func TestParse(t *testing.T) {
 	if c = trace.Parse(parent, strings.Repeat("x", trace.MaxState+1)); c == nil || c.State != "" {
 		t.Errorf("a long state: %+v", c)
 	}
-	for _, bad := range []string{"", parent[:54], parent + "-x", "ff" + parent[2:]} {
+	for _, later := range []string{parent[:53] + "ff", "cc" + parent[2:],
+		"cc" + parent[2:] + "-future"} {
+		if c := trace.Parse(later, ""); c.TraceID() != parent[3:35] {
+			t.Errorf("%q: %+v", later, c)
+		}
+	}
+	for _, bad := range []string{"", parent[:54], parent + "-x", parent + "0",
+		"cc" + parent[2:] + "x", "ff" + parent[2:], "0g" + parent[2:], strings.ToUpper(parent),
+		parent[:53] + "0x", "00_" + parent[3:], parent[:35] + "_" + parent[36:],
+		parent[:52] + "_" + parent[53:],
+		"00-" + strings.Repeat("0", 32) + parent[35:], parent[:36] + strings.Repeat("0", 16) + "-00",
+	} {
 		if c := trace.Parse(bad, ""); c != nil || c.TraceID() != "" {
 			t.Errorf("%q: %+v", bad, c)
 		}

@@ -18,7 +18,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
-	"twotier.dev/twotier/internal/outbox"
 	"twotier.dev/twotier/internal/testing/must"
 )
 
@@ -30,7 +29,6 @@ type webhook struct {
 
 	mu     sync.Mutex
 	bodies []string
-	times  []time.Time
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -40,7 +38,7 @@ func (w *webhook) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w.mu.Lock()
-	w.bodies, w.times = append(w.bodies, string(body)), append(w.times, time.Now())
+	w.bodies = append(w.bodies, string(body))
 	status := http.StatusNoContent
 	if len(w.statuses) > 0 {
 		status = w.statuses[min(len(w.bodies), len(w.statuses))-1]
@@ -189,8 +187,8 @@ func TestFirstCrossings(t *testing.T) {
 	})
 }
 
-// TestRetries has the webhook fail in different ways: what may pass is tried again, after pauses
-// that double, and anything else is dropped at once. No redirect is followed.
+// TestRetries has the webhook fail in different ways: what may pass is tried again, and anything else
+// is dropped at once. No redirect is followed.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -214,12 +212,6 @@ func TestRetries(t *testing.T) {
 				if len(keys) != tt.requests || requests != tt.requests || n.Sent() != tt.sent ||
 					n.Dropped() != tt.dropped {
 					t.Errorf("%d requests, %d sent, %d dropped", requests, n.Sent(), n.Dropped())
-				}
-				for i := 1; i < len(w.times); i++ {
-					longest := outbox.FirstPause << (i - 1)
-					if pause := w.times[i].Sub(w.times[i-1]); pause < longest/2 || pause > longest {
-						t.Errorf("pause %d is %v, want %v to %v", i, pause, longest/2, longest)
-					}
 				}
 				must.Succeed(t, closeNow(n))
 			})
@@ -257,8 +249,8 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestClose closes notifiers with waiting notifications: each is tried once more, no longer than
-// the context allows, and the rest is dropped and counted.
+// TestClose closes a notifier whose webhook fails: each waiting notification is tried once more, and
+// the error counts those that were dropped.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &webhook{statuses: []int{500}}
@@ -276,22 +268,6 @@ func TestClose(t *testing.T) {
 		cross(n, "c")
 		if err := closeNow(n); err != nil || n.Dropped() != 3 {
 			t.Errorf("again: %v, %d dropped", err, n.Dropped())
-		}
-
-		w = &webhook{hold: make(chan struct{})}
-		n = open(t, w, io.Discard)
-		cross(n, "a")
-		if err := closeNow(n); err == nil || n.Dropped() != 1 || n.Sent() != 0 {
-			t.Errorf("a webhook that hangs: %v, %d dropped", err, n.Dropped())
-		}
-		w = new(webhook)
-		n, err := New(Options{URL: "http://hooks.example", transport: w})
-		must.Succeed(t, err)
-		cross(n, "a")
-		must.Succeed(t, closeNow(n)) // without Open
-		n.Open()
-		if n.Sent() != 1 {
-			t.Errorf("%d sent", n.Sent())
 		}
 	})
 }
@@ -335,4 +311,37 @@ func TestRecentIsBounded(t *testing.T) {
 		r.has(times-2*generation-1, 0) {
 		t.Error("it remembers others than the last ones")
 	}
+}
+
+// TestCalendarCrossings notifies once in each calendar period of a limit, and names the period.
+func TestCalendarCrossings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := new(webhook)
+		n := open(t, w, io.Discard)
+		rule := &twotier.Rule{Name: "quota", Warn: 80}
+		cross := func(window string) {
+			period, err := twotier.ParsePeriod(window)
+			must.Succeed(t, err)
+			n.Record(&decisions.Decision{Key: []byte(window), Rule: rule,
+				Limits: []twotier.LimitResult{{Period: period, Max: 15, Count: 12}}})
+			synctest.Wait()
+		}
+		// The clock of the bubble begins at midnight in UTC.
+		for range 24 {
+			cross("day")
+			time.Sleep(time.Hour)
+		}
+		if keys, _ := w.received(t); len(keys) != 1 {
+			t.Errorf("within a day: %v", keys)
+		}
+		if want := `"window":"day"`; !strings.Contains(w.bodies[0], want) {
+			t.Errorf("%s, want %s", w.bodies[0], want)
+		}
+		cross("day")
+		cross("day.6")
+		if keys, _ := w.received(t); len(keys) != 3 {
+			t.Errorf("on the next day, and of another period: %v", keys)
+		}
+		must.Succeed(t, closeNow(n))
+	})
 }

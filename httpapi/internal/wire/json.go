@@ -59,8 +59,12 @@ func (s *Scanner) malformedProblemAt(at int, want string) *Problem {
 	if r := s.Src[min(at, len(s.Src)):]; len(r) > 0 && !utf8.FullRune(r) {
 		got = fmt.Sprintf("0x%02x", r[0])
 	}
-	return &Problem{Kind: Malformed,
-		Detail: fmt.Sprintf("malformed JSON at byte %d: want %s, got %s", at, want, got)}
+	return malformedAt(at, "want "+want+", got "+got)
+}
+
+// malformedAt is the problem of text that is not JSON, with what is wrong at a byte of it.
+func malformedAt(at int, wrong string) *Problem {
+	return &Problem{Kind: Malformed, Detail: fmt.Sprintf("malformed JSON at byte %d: %s", at, wrong)}
 }
 
 // UnexpectedProblem is the problem of a value of the wrong type, or of malformed text at pos.

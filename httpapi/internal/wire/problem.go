@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -20,38 +18,25 @@ type Kind struct {
 
 // The kinds of problem, in the order of their status.
 var (
-	Malformed    = Kind{fasthttp.StatusBadRequest, "malformed", "Malformed request", 0}
-	Unauthorized = Kind{fasthttp.StatusUnauthorized, "unauthorized", "Not authorized", 0}
-	Forbidden    = Kind{fasthttp.StatusForbidden, "forbidden", "Forbidden", 0}
-	NotFound     = Kind{fasthttp.StatusNotFound, "not-found", "No such resource", 0}
-	Method       = Kind{fasthttp.StatusMethodNotAllowed, "method",
-		"Method not allowed", 0}
-	Sequence = Kind{fasthttp.StatusConflict, "sequence",
-		"Not the next request of its session", 0}
-	Timeout = Kind{fasthttp.StatusRequestTimeout, "request-timeout",
-		"Request took too long to arrive", 0}
-	Gone         = Kind{fasthttp.StatusGone, "gone", "Ended before", 0}
-	Precondition = Kind{fasthttp.StatusPreconditionFailed, "precondition",
-		"Changed in the meantime", 0}
-	TooLarge = Kind{fasthttp.StatusRequestEntityTooLarge, "too-large",
-		"Request body too large", 0}
-	MediaType = Kind{fasthttp.StatusUnsupportedMediaType, "media-type",
-		"Unsupported media type", 0}
-	Misdirected = Kind{fasthttp.StatusMisdirectedRequest, "misdirected",
-		"Meant for another process", 0}
-	Refused = Kind{fasthttp.StatusUnprocessableEntity, "refused",
-		"Request refused", 0}
-	PreconditionRequired = Kind{fasthttp.StatusPreconditionRequired,
-		"precondition-required", "Precondition required", 0}
-	Overload = Kind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
-	Headers  = Kind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large",
-		"Request header too large", 0}
-	Internal = Kind{fasthttp.StatusInternalServerError, "internal",
-		"Internal error", 0}
-	Unavailable = Kind{fasthttp.StatusServiceUnavailable, "unavailable",
-		"Can't answer now", 1}
-	Unknown = Kind{fasthttp.StatusServiceUnavailable, "unknown-outcome",
-		"Outcome unknown", 1}
+	Malformed            = Kind{400, "malformed", "Malformed request", 0}
+	Unauthorized         = Kind{401, "unauthorized", "Not authorized", 0}
+	Forbidden            = Kind{403, "forbidden", "Forbidden", 0}
+	NotFound             = Kind{404, "not-found", "No such resource", 0}
+	Method               = Kind{405, "method", "Method not allowed", 0}
+	Timeout              = Kind{408, "request-timeout", "Request took too long to arrive", 0}
+	Sequence             = Kind{409, "sequence", "Not the next request of its session", 0}
+	Gone                 = Kind{410, "gone", "Ended before", 0}
+	Precondition         = Kind{412, "precondition", "Changed in the meantime", 0}
+	TooLarge             = Kind{413, "too-large", "Request body too large", 0}
+	MediaType            = Kind{415, "media-type", "Unsupported media type", 0}
+	Misdirected          = Kind{421, "misdirected", "Meant for another process", 0}
+	Refused              = Kind{422, "refused", "Request refused", 0}
+	PreconditionRequired = Kind{428, "precondition-required", "Precondition required", 0}
+	Overload             = Kind{429, "overload", "Node overloaded", 1}
+	Headers              = Kind{431, "headers-too-large", "Request header too large", 0}
+	Internal             = Kind{500, "internal", "Internal error", 0}
+	Unavailable          = Kind{503, "unavailable", "Can't answer now", 1}
+	Unknown              = Kind{503, "unknown-outcome", "Outcome unknown", 1}
 )
 
 // Problem is an error as the client sees it (RFC 9457).
