@@ -141,6 +141,8 @@ type Ruled struct {
 	Limits  []twotier.RuleLimit // all limits of the rule for the key
 	Index   int                 // of the limit among them
 	Version int64               // of the rules
+	// Distinct marks a limit on different values.
+	Distinct bool
 }
 
 // Limit returns the limit as written in the rule.
@@ -154,7 +156,8 @@ func (l *Ruled) Origin() Origin {
 	if l == nil {
 		return Origin{}
 	}
-	return Origin{Rule: l.Rule, Max: l.Limit().Max, First: l.Index == 0, Version: l.Version}
+	return Origin{Rule: l.Rule, Max: l.Limit().Max, First: l.Index == 0, Version: l.Version,
+		Distinct: l.Distinct}
 }
 
 // Origin is the source of a limit of a check.
@@ -171,6 +174,9 @@ type Origin struct {
 	// whatever the state of its rule.
 	Distinct bool
 }
+
+// IsInShadow reports whether the limit refuses nothing because its rule is in shadow.
+func (o Origin) IsInShadow() bool { return o.Rule != nil && o.Rule.State == twotier.RuleShadow }
 
 // ruleName returns the name of the rule, or "" if there is none.
 func (o Origin) ruleName() string {
@@ -254,6 +260,26 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 	if len(res.Leases) > 0 {
 		r.countLeases(&s)
 	}
+}
+
+// CountValues counts the verdicts on the values, so many of them, that a check adds: their limits
+// judged so, and of returns the origin of limit k.
+func (r *Run) CountValues(c *twotier.Check, values int, judged *twotier.CheckResult,
+	of func(k int) Origin) {
+	r.counted = r.counted[:0]
+	explained := false
+	for k, l := range judged.Limits {
+		explained = explained || l.Refused && !of(k).IsInShadow()
+		r.counted = append(r.counted, twotier.LimitResult{Window: l.Window, Max: l.Max,
+			Count: l.Count, Refused: l.Refused}) // an estimate lends nothing
+	}
+	s := Subject{NS: c.NS, Key: c.Key, N: int64(values), Limits: r.counted,
+		RetryAfter: judged.RetryAfter, of: of, res: &r.none}
+	if judged.Refused && !explained { // the values were unknown
+		r.count(&s, Origin{}, twotier.Refused, 0, len(s.Limits))
+		return
+	}
+	r.countRules(&s)
 }
 
 // countRules counts the verdicts of the rules that judged a subject.
@@ -352,7 +378,7 @@ func (r *Run) count(s *Subject, o Origin, v twotier.Verdict, from, to int) {
 	*d = decisions.Decision{Door: r.of.Endpoint, NS: s.NS, Key: s.Key, N: s.N,
 		Distinct: o.Distinct, Rule: o.Rule, Version: o.Version, Verdict: v, Repeated: repeated,
 		Limits: s.Limits[from:to], RetryAfter: s.RetryAfter, Trace: r.of.Trace}
-	if o.Rule != nil && o.Rule.State == twotier.RuleShadow {
+	if o.IsInShadow() {
 		d.Limits = append(r.maxima[:0], d.Limits...)
 		for k := range d.Limits {
 			d.Limits[k].Max = s.of(from + k).Max

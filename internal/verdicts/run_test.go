@@ -80,19 +80,13 @@ func TestRecords(t *testing.T) {
 // was too low, even for a rule in shadow when another limit refused, because values that the window
 // has already don't count again.
 func TestRecordsOfValues(t *testing.T) {
-	op := verdicts.Values{Key: []byte("k"), Add: make([][]byte, 7),
-		Limits: []twotier.Limit{{Window: 1000, Max: 4}}}
-	if wrong := op.AddRules([]*twotier.Rule{
-		{Name: "shadow", Namespace: "cards", State: twotier.RuleShadow,
-			Distinct: []twotier.RuleLimit{{Window: 2000, Max: 5}}},
-		{Name: "off", Namespace: "cards", State: twotier.RuleOff,
-			Distinct: []twotier.RuleLimit{{Window: 2000, Max: 0}}},
-		{Name: "on", Namespace: "cards", Distinct: []twotier.RuleLimit{{Window: 3000, Max: 9},
-			{Window: 4000, Max: 50, Text: "4s"}}},
-	}, 3); wrong != nil {
-		t.Fatal(wrong)
-	}
-	op.Limits, op.Windows = append(op.Limits, twotier.Limit{Window: 5000}), 1
+	check := &twotier.Check{NS: []byte("cards"), Key: []byte("k")}
+	shadow := &twotier.Rule{Name: "shadow", State: twotier.RuleShadow}
+	on := &twotier.Rule{Name: "on"}
+	origins := []verdicts.Origin{{Distinct: true},
+		{Rule: shadow, Max: 5, First: true, Version: 3, Distinct: true},
+		{Rule: on, Max: 9, First: true, Version: 3, Distinct: true},
+		{Rule: on, Max: 50, Version: 3, Distinct: true}}
 	for _, tt := range []struct {
 		over    []int
 		allowed bool
@@ -110,12 +104,12 @@ func TestRecordsOfValues(t *testing.T) {
 	} {
 		run, all := recording(verdicts.HTTP, twotier.VerdictCount)
 		res := &twotier.CheckResult{Refused: !tt.allowed}
-		for k, l := range op.Limits {
-			res.Limits = append(res.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
-				Count: 4, Refused: slices.Contains(tt.over, k)})
+		for k, most := range []int64{4, 5, 9, 50} {
+			res.Limits = append(res.Limits, twotier.LimitResult{Window: int64(k+1) * 1000,
+				Max: most, Count: 4, Refused: slices.Contains(tt.over, k)})
 		}
 		run.BeginDecision()
-		run.CountValues(&op, res)
+		run.CountValues(check, 7, res, func(k int) verdicts.Origin { return origins[k] })
 		if !slices.Equal(*all, tt.want) {
 			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, *all, tt.want)
 		}
@@ -211,9 +205,7 @@ func TestLeasesAllocateNothing(t *testing.T) {
 // TestValuesBesideEventsAreCounted: events and values of one decision have a verdict each, also if
 // values refuse because those of the key are unknown.
 func TestValuesBesideEventsAreCounted(t *testing.T) {
-	devices := twotier.Rule{Name: "devices", Distinct: []twotier.RuleLimit{{Window: 1, Max: 2,
-		Text: "1ms"}}}
-	rules := twotier.NewRuleSet([]twotier.Rule{devices})
+	devices := &twotier.Rule{Name: "devices"}
 	for name, test := range map[string]struct {
 		events bool   // their limit refuses
 		values string // their outcome
@@ -225,10 +217,6 @@ func TestValuesBesideEventsAreCounted(t *testing.T) {
 		"both":    {true, "refused", " refused; devices refused again"},
 		"unknown": {false, "unknown", " allowed;  refused"},
 	} {
-		v := verdicts.Values{Key: []byte("k"), Add: [][]byte{[]byte("a")}}
-		if wrong := v.AddRules([]*twotier.Rule{rules.Find([]byte("devices"))}, 1); wrong != nil {
-			t.Fatal(wrong)
-		}
 		values := twotier.CheckResult{Refused: test.values != "allowed",
 			Limits: []twotier.LimitResult{{Window: 1, Refused: test.values == "refused"}}}
 		op := &twotier.Op{Kind: twotier.Acquire, Values: []twotier.ValuesOf{{}},
@@ -240,7 +228,9 @@ func TestValuesBesideEventsAreCounted(t *testing.T) {
 		run.BeginDecision()
 		run.BeginCheck()
 		run.CountCheck(op, 0, res, nil)
-		run.CountValues(&v, &values)
+		run.CountValues(&op.Checks[0], 1, &values, func(int) verdicts.Origin {
+			return verdicts.Origin{Rule: devices, First: true, Distinct: true}
+		})
 		run.End(0)
 		if text := strings.Join(*got, "; "); text != test.want {
 			t.Errorf("%s: %q, want %q", name, text, test.want)
