@@ -24,6 +24,7 @@ import (
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -220,6 +221,39 @@ func (c *client) do(text string) string {
 	return c.reply()
 }
 
+// expect sends commands one after the other, each with the reply that it wants. Of an error, a part
+// is enough.
+func (c *client) expect(steps [][2]string) {
+	c.t.Helper()
+	for _, step := range steps {
+		got, want := c.do(step[0]), step[1]
+		if got != want && !(strings.HasPrefix(got, "-") && strings.Contains(got, want)) {
+			c.t.Errorf("%.60s: got %s, want %s", step[0], got, want)
+		}
+	}
+}
+
+// sendInPieces sends raw in pieces of this size while the test reads the replies.
+func (c *client) sendInPieces(raw string, size int) {
+	go func() {
+		for piece := range slices.Chunk([]byte(raw), size) {
+			if _, err := c.Write(piece); err != nil {
+				return // the test names the missing replies
+			}
+		}
+	}()
+}
+
+// expectReplies reads replies in order.
+func (c *client) expectReplies(want ...string) {
+	c.t.Helper()
+	for i, w := range want {
+		if got := c.reply(); got != w {
+			c.t.Fatalf("reply %d: got %s, want %s", i, got, w)
+		}
+	}
+}
+
 // reply reads one reply: integers and texts as they are, arrays in brackets, maps in braces.
 func (c *client) reply() string {
 	c.t.Helper()
@@ -279,6 +313,14 @@ func (c *client) ended() {
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Error("the connection was not closed")
 	}
+}
+
+// rowsOf returns the counted verdicts, a line for each series.
+func rowsOf(counters *verdicts.Counters) (text string) {
+	for _, r := range counters.Rows() {
+		text += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
+	}
+	return text
 }
 
 // metricsOf returns the server's metrics, by name and label.

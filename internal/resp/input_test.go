@@ -22,6 +22,7 @@ func TestInlineQuotes(t *testing.T) {
 		{`ECHO ""`, ""},
 		{`ECHO a"b c"`, "ab c"},
 		{`"ECHO" x`, "x"},
+		{"\r\n  ECHO  a\r\n", "a"},
 	} {
 		tt.send(test.line + "\r\n")
 		if got := tt.reply(); got != test.want {

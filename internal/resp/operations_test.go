@@ -32,7 +32,7 @@ func TestHolds(t *testing.T) {
 	renewed := idOf(t, c.do("TT.RENEW "+id+" 20m"), "[")
 	two := idOf(t, c.do("TT.ACQUIRE b N 2 LIMIT 1h 5 KEY c N 2 LIMIT 1h 2 HOLD 10m"),
 		"[1 0 2 3 2 0 ")
-	for _, step := range []struct{ command, want string }{
+	c.expect([][2]string{
 		{"TT.SETTLE " + id + " 7", "-ERR it was renewed"},
 		{"TT.SETTLE " + renewed + " 7", "[1 limits[0]]"},
 		{"TT.SETTLE " + renewed + " 7", "[0 limits[0]]"},
@@ -44,11 +44,7 @@ func TestHolds(t *testing.T) {
 		{"TT.ACQUIRE a LIMIT 1h 5 HOLD 25h", "-ERR hold"},
 		{"TT.ACQUIRE a LIMIT 1h 5 ONEXPIRY release", "-ERR on_expiry: want it only"},
 		{"TT.ACQUIRE a LIMIT 1h 5 HOLD 1m ONEXPIRY drop", "-ERR on_expiry: want \"keep\" or"},
-	} {
-		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
-			t.Errorf("%s: %s, want %s", step.command, got, step.want)
-		}
-	}
+	})
 	late := idOf(t, c.do("TT.ACQUIRE d N 2 LIMIT 1h 9 HOLD 1m"), "[1 0 2 7 ")
 	s.now.Add(120_000)
 	for _, want := range []string{"[2]", "[0]"} {
@@ -85,18 +81,14 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the first release: %s", got)
 	}
 	second := idOf(t, c.do(open), "[1 0 3 2 1 0 ") // as if there had been no other
-	for _, step := range []struct{ command, want string }{
+	c.expect([][2]string{
 		{"TT.RELEASE " + first, "[0]"}, {"TT.SETTLE " + first + " 9", "[0]"},
 		{"TT.COUNT a 1h", "[3]"}, {"TT.SETTLE " + second + " 4", "[1]"},
 		{"TT.RELEASE " + second, "[0]"}, {"TT.COUNT a 1h", "[4]"},
 		{"TT.RELEASE none", "-ERR"}, {"TT.RELEASE AAAA" + first[4:], "-NOPERM"},
 		{"TT.RELEASE", "-ERR wrong number of arguments for 'tt.release' command"},
 		{"TT.RELEASE " + first + " 0", "-ERR wrong number of arguments"},
-	} {
-		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
-			t.Errorf("%s: %s, want %s", step.command, got, step.want)
-		}
-	}
+	})
 }
 
 // TestHoldsInShadow: a limit on open holds in shadow shows how many are open, and refuses nothing.
@@ -127,7 +119,7 @@ func idOf(t *testing.T, answer, begin string) string {
 func TestCalendarWindows(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
-	for _, test := range [][2]string{
+	c.expect([][2]string{
 		{"TT.ACQUIRE a TS 1699970000000 LIMIT day 9", "[1 0 1 8]"},
 		{"TT.ACQUIRE a LIMIT day 2 LIMIT day@Asia/Shanghai 2", "[1 0 2 0 1 1]"},
 		{"TT.ACQUIRE a LIMIT day 2 LIMIT 24h 9", "[0 6400000 2 0 2 7]"},
@@ -136,11 +128,7 @@ func TestCalendarWindows(t *testing.T) {
 		{"TT.ACQUIRE a N 3 LIMIT hour 2", "[0 -1 2 0]"},
 		{"TT.COUNT a day day.6@Asia/Shanghai hour", "[3 2 2]"},
 		{"TT.COUNT a day BOUNDS", "[3 3 3]"},
-	} {
-		if got := c.do(test[0]); got != test[1] {
-			t.Errorf("%s: got %s, want %s", test[0], got, test[1])
-		}
-	}
+	})
 	for command, want := range map[string]string{
 		"TT.ACQUIRE a LIMIT month@Europe/Lisbon 5": "limits[0].window: month@Europe/Lisbon (up " +
 			"to 745h) is longer than the namespace covers (25h); it needs `1h x 768` in namespace default",
@@ -164,14 +152,10 @@ func TestHalfACommand(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t),
 		Limits: listener.Limits{ReadTimeout: 200 * time.Millisecond}})
 	idle, half := dial(t, server), dial(t, server)
-	if got := half.do("PING"); got != "PONG" {
-		t.Error(got)
-	}
+	half.expect([][2]string{{"PING", "PONG"}})
 	half.send("*2\r\n$4\r\nECHO\r\n$3\r\nab")
 	half.ended()
-	if got := idle.do("PING"); got != "PONG" {
-		t.Error(got)
-	}
+	idle.expect([][2]string{{"PING", "PONG"}})
 }
 
 // TestHalfACommandAgain stops in the middle of a command twice and completes the first: the time
@@ -183,9 +167,7 @@ func TestHalfACommandAgain(t *testing.T) {
 	for range 20 {
 		c := dial(t, server)
 		c.send(command("PING") + begin)
-		if got := c.reply(); got != "PONG" {
-			t.Fatal(got)
-		}
+		c.expectReplies("PONG")
 		c.send(rest)
 		if got, err := c.next(); err != nil {
 			continue // this machine took too long

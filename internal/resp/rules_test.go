@@ -3,7 +3,6 @@ package resp_test
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,8 +42,10 @@ func newRules() namedRules {
 }
 
 func TestRules(t *testing.T) {
-	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules()}))
-	for _, step := range []struct{ command, want string }{
+	counted := verdicts.New()
+	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules(),
+		Verdicts: counted}))
+	c.expect([][2]string{
 		{"TT.ACQUIRE a RULE two", "[1 0 1 1 1 8]"},
 		{"TT.ACQUIRE a RULE two LIMIT 1h 5", "[1 0 2 3 2 0 2 7]"},
 		{"TT.ACQUIRE b RULE off RULE shadow", "[1 0 1 0]"},
@@ -66,10 +67,13 @@ func TestRules(t *testing.T) {
 			"-ERR checks[1].rules: they have more than 64"},
 		{"TT.ADD a RULE two", "-ERR RULE: unknown option"},
 		{"TT.COUNT a 24h", "[2]"},
-	} {
-		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
-			t.Errorf("%s: %v, want %s", step.command, got, step.want)
-		}
+		{"TT.ACQUIRE a N 9 RULE two", "[0 -1 2 0 2 7]"},
+	})
+	c.do("PING") // earlier commands are counted
+	const want = "default/ [1 0 0 0]\ndefault/shadow [1 0 1 0]\ndefault/two [3 1 0 0]\n" +
+		"sms/ [1 0 0 0]\nsms/sms [4 0 0 0]\n"
+	if got := rowsOf(counted); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 
@@ -108,25 +112,6 @@ func TestRulesThatAreNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfRules counts the verdicts of each rule.
-func TestVerdictsOfRules(t *testing.T) {
-	counted := verdicts.New()
-	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules(),
-		Verdicts: counted}))
-	for range 3 {
-		c.do("TT.ACQUIRE a LIMIT 1h 9 RULE two RULE shadow RULE off")
-	}
-	c.do("PING") // earlier commands are counted
-	got := ""
-	for _, r := range counted.Rows() {
-		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
-	}
-	const want = "default/ [3 0 0 0]\ndefault/shadow [1 0 2 0]\ndefault/two [2 1 0 0]\n"
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
 // TestShadow sends commands to a server whose namespaces are in shadow, except one: their limits
 // refuse nothing, and the answers have the limits of the commands. A command may have more limits
 // than its rules may.
@@ -155,10 +140,7 @@ func TestShadow(t *testing.T) {
 		}
 	}
 	c.do("PING") // earlier commands are counted
-	got := ""
-	for _, r := range counted.Rows() {
-		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
-	}
+	got := rowsOf(counted)
 	if want := "default/ [8 0 2 0]\nstrict/ [1 1 0 0]\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -257,47 +239,5 @@ func TestCommandsSayWhichRulesBan(t *testing.T) {
 	if got, want := s.take(), "acquire 0:login 0..2 for 600000; acquire; "+
 		"acquire 0:hours 0..1 for 7200000"; got != want {
 		t.Errorf("a pipeline is judged by %q, want %q", got, want)
-	}
-}
-
-// TestAnswersDuringABan checks that a ban answers with refusals that carry its end, and that
-// nothing is counted.
-func TestAnswersDuringABan(t *testing.T) {
-	s, rules := newBans(t)
-	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules}))
-	for _, step := range []struct {
-		command string
-		allowed bool
-		after   int64  // retry_after_ms, at least; at most a second more
-		counted string // count and remaining of each limit
-		pass    int64  // by how much time passes then
-	}{
-		{"TT.ACQUIRE a N 2 RULE login", true, 0, "2 0 2 7", 0},
-		{"TT.ACQUIRE a RULE plain", true, 0, "3 47", 0},
-		{"TT.ACQUIRE b RULE login DRYRUN N 3", false, -1, "0 2 0 9", 0},
-		{"TT.ACQUIRE b RULE login", true, 0, "1 1 1 8", 0},
-		{"TT.ACQUIRE b N 2 RULE login", false, 86_400_000, "1 1 1 8", 0}, // it bans
-		{"TT.ACQUIRE b RULE login", false, 600_000, "1 1 1 8", 60_000},
-		{"TT.ACQUIRE b RULE login COUNTDENIED", false, 540_000, "1 1 1 8", 0},
-		{"TT.ACQUIRE b RULE login DRYRUN", false, 540_000, "1 1 1 8", 0},
-		{"TT.ACQUIRE c RULE plain KEY b RULE login", false, 540_000, "0 50 1 1 1 8", 0},
-		{"TT.ACQUIRE b RULE plain", true, 0, "2 48", 541_000},
-		{"TT.ACQUIRE b N 7 LIMIT 1h 100", true, 0, "9 91", 0},
-		{"TT.ACQUIRE c RULE login", true, 0, "1 1 1 8", 0},
-	} {
-		got := c.do(step.command)
-		words := strings.Fields(strings.Trim(got, "[]"))
-		if len(words) < 2 || strings.Join(words[2:], " ") != step.counted ||
-			(words[0] == "1") != step.allowed {
-			t.Errorf("%s: %s, want allowed %v and %s", step.command, got, step.allowed,
-				step.counted)
-			continue
-		}
-		after, err := strconv.ParseInt(words[1], 10, 64)
-		if most := step.after + 1000; err != nil || after < step.after ||
-			step.after < 86_400_000 && after > most {
-			t.Errorf("%s: %s, want to be told to wait %d ms", step.command, got, step.after)
-		}
-		s.now.Add(step.pass)
 	}
 }
