@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // rules is a fixed set of rules.
@@ -119,9 +120,7 @@ func TestRequest(t *testing.T) {
 // TestRefusals lists the failures of checks.
 func TestRefusals(t *testing.T) {
 	reader, err := twotier.NewGrant("reader", "read", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, tt := range []struct {
 		check twotier.Check
 		own   int

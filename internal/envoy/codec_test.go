@@ -26,6 +26,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/testing/costtable"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // raw is a client that controls each HTTP/2 frame it sends. It grants no window for answers.
@@ -43,9 +44,7 @@ func dialRaw(t *testing.T, s *envoy.Server, from string) *raw {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	nc, err := dialer.DialContext(t.Context(), "tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { nc.Close() })
 	r := &raw{t: t, nc: nc, framer: http2.NewFramer(nc, nc), closed: make(chan struct{})}
 	if _, err := io.WriteString(nc, http2.ClientPreface); err != nil {
@@ -144,9 +143,7 @@ func wide(t *testing.T, descriptors, key int) []byte {
 		})
 	}
 	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }
 
@@ -169,9 +166,7 @@ func dialFrom(t *testing.T, s *envoy.Server, address string) *grpc.ClientConn {
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", to)
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -185,9 +180,7 @@ func unfinished(t *testing.T, conn *grpc.ClientConn) grpc.ClientStream {
 	time.AfterFunc(20*time.Second, cancel)
 	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true},
 		ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -249,9 +242,7 @@ func TestStreamsThatStay(t *testing.T) {
 	var stayed []healthv1.Health_WatchClient
 	for range 40 { // one address has 256 KiB for streams, enough for 2
 		w, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err = w.Recv(); err == nil {
 			stayed = append(stayed, w)
 		} else if status.Code(err) != codes.ResourceExhausted {

@@ -24,6 +24,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // entries encodes a descriptor as Envoy does: names and values in turn, of any bytes.
@@ -134,14 +135,10 @@ func FuzzForwardedByEnvoy(f *testing.F) {
 		request = protowire.AppendTag(request, 3, protowire.VarintType)
 		request = protowire.AppendVarint(request, uint64(hits))
 		var r ratelimitv3.RateLimitRequest
-		if err := envoy.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)},
-			&r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, envoy.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)},
+			&r))
 		answer, err := b.ShouldRateLimit(t.Context(), nil, &r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if _, err := envoy.NewCodec().Marshal(answer); err != nil {
 			t.Error(err)
 		}
@@ -160,9 +157,7 @@ func FuzzForwardedAsJSON(f *testing.F) {
 	b := start(f)
 	f.Fuzz(func(t *testing.T, value string, hits uint64) {
 		written, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		units := `"` // each byte as if it were the upper half of a code unit
 		for i := range len(value) {
 			units += fmt.Sprintf(`\u%02x00`, value[i])

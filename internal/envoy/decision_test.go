@@ -33,9 +33,7 @@ func TestCalendarLimits(t *testing.T) {
 	b.want(b.ask(descriptor("quota=a")), "OK: OK 1 of 2/DAY")
 	answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
 		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("quota=a")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The service takes the end of the day from the machine's clock.
 	left := answer.GetStatuses()[0].GetDurationUntilReset().AsDuration()
 	if left <= 0 || left > 24*time.Hour {

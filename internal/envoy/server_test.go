@@ -29,6 +29,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
@@ -45,12 +46,8 @@ func serve(t *testing.T, o envoy.Options) *envoy.Server {
 	}
 	o.Listen = "127.0.0.1:0"
 	s, err := envoy.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(t.Context()))
 	t.Cleanup(func() { stop(t, s) })
 	return s
 }
@@ -68,9 +65,7 @@ func stop(t *testing.T, s *envoy.Server) {
 func dial(t *testing.T, s *envoy.Server, creds credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -91,13 +86,9 @@ func TestServer(t *testing.T) {
 		}
 	}
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&reflectionv1.ServerReflectionRequest{
-		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, stream.Send(&reflectionv1.ServerReflectionRequest{
+		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}))
 	list, err := stream.Recv()
 	const service = "envoy.service.ratelimit.v3.RateLimitService"
 	if err != nil || !strings.Contains(list.String(), service) {
@@ -132,9 +123,7 @@ func TestTokens(t *testing.T) {
 		text, hash := token.New()
 		texts[name], lines = text, lines+name+" "+hash+" "+grant+"\n"
 	}
-	if err := tokens.Load([]byte(lines)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tokens.Load([]byte(lines)))
 	texts["admin"] = "an admin's token"
 	s := serve(t, envoy.Options{Tokens: tokens, AdminToken: texts["admin"]})
 	conn := dial(t, s, insecure.NewCredentials())
@@ -168,9 +157,7 @@ func TestForbiddenNamesNoField(t *testing.T) {
 	b := start(t)
 	for _, may := range []struct{ roles, namespaces string }{{"count", "other"}, {"read", ""}} {
 		g, err := twotier.NewGrant("reader", may.roles, may.namespaces)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _, err = b.JSON(t.Context(), g, []byte(
 			`{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
 		f, ok := errors.AsType[*request.Failure](err)
@@ -184,17 +171,11 @@ func TestForbiddenNamesNoField(t *testing.T) {
 func secured(t *testing.T) (*tls.Config, credentials.TransportCredentials) {
 	t.Helper()
 	ca, err := testca.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cert, key, err := ca.Issue(2, time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var store certs.Store
-	if err := store.Load(cert, key, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load(cert, key, nil))
 	return store.Server(), credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})
 }
 
@@ -212,13 +193,9 @@ func TestTooManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer nc.Close()
-	if err := nc.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nc.SetReadDeadline(time.Now().Add(20*time.Second)))
 	n, err := nc.Read(make([]byte, 1))
 	if n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a second connection was served: %d, %v", n, err)

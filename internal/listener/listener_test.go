@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // socket is a listener in memory. Accept returns a connection or an error of its channel.
@@ -52,9 +53,7 @@ func open(t *testing.T, log io.Writer, serve func(conn)) (*listener.Listener[con
 		Serve:   serve,
 		Reject:  func(why string) []byte { return []byte(why) },
 		Logger:  slog.New(slog.NewTextHandler(log, nil)), Kind: "guests"})
-	if err := l.OpenOn(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.OpenOn(t.Context(), s))
 	return l, s
 }
 
@@ -82,9 +81,7 @@ func TestConnectionsAreAcceptedAfterFailures(t *testing.T) {
 			t.Errorf("logged %d times: %s", n, &log)
 		}
 		near.Close()
-		if err := l.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, l.Close(t.Context()))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // BenchmarkLocal runs operations on keys in this node's memory. The difference from syncer's
@@ -45,9 +46,7 @@ func BenchmarkLocal(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if err := n.Do(b.Context(), &ops[i%len(ops)], &res[0]); err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, n.Do(b.Context(), &ops[i%len(ops)], &res[0]))
 				i++
 			}
 		})

@@ -92,9 +92,7 @@ func TestClockAfterASuspension(t *testing.T) {
 		if ahead, _ := clock.Offset(); ahead != 0 {
 			t.Errorf("the store is taken to be ahead by %v", ahead)
 		}
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, n.Close(context.Background()))
 	})
 }
 
@@ -119,9 +117,7 @@ func TestResetInRedisModeOutlivesALoss(t *testing.T) {
 		if got := d.store.Get(0, nil, []byte("reset")); len(got) > 0 {
 			t.Errorf("a key that was reset is there again: %v", got)
 		}
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, n.Close(context.Background()))
 	})
 }
 

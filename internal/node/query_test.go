@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -50,18 +51,12 @@ func TestOneBacktestAtATime(t *testing.T) {
 	d := &slow{reading: make(chan struct{}, 9), letGo: make(chan struct{})}
 	n, err := node.New(node.Options{ID: "n", Mode: cluster.Redis, Direct: d, Store: still{},
 		Clock: storeclock.New(nil, nil), Placement: twotier.Placement{Partitions: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Open(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, n.Open(t.Context(), ""))
 	defer n.Close(t.Context())
 	for _, key := range []string{"whole", "broken"} {
 		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
-		if err := n.Do(t.Context(), &op, new(twotier.Result)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Do(t.Context(), &op, new(twotier.Result)))
 	}
 	rules := []*twotier.Rule{{Name: "r", Limits: []twotier.RuleLimit{{Window: 1000, Max: 1,
 		Text: "1s"}}}}
@@ -115,9 +110,7 @@ func TestForwardedValuesAreHashed(t *testing.T) {
 		var res twotier.Result
 		op := valuesOp(key, "b", "a", "b")
 		op.Kind, op.Values[0].Limits[0].Max = twotier.Acquire, 5
-		if err := n.Do(t.Context(), op, &res); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Do(t.Context(), op, &res))
 		want := []uint64{companions.HashValue(0, []byte("a")), companions.HashValue(0, []byte("b"))}
 		slices.Sort(want)
 		ns, name := twotier.ValuesKey(nil, key)
@@ -153,9 +146,7 @@ func TestForwardedAcquireWithValues(t *testing.T) {
 			Limits: limits}}, Values: []twotier.ValuesOf{{Values: [][]byte{[]byte("a")},
 			Limits: append(limits, twotier.Limit{Window: 60_000, Max: 1}), Shadow: []int{1}}}}
 		var one twotier.Result
-		if err := n.Do(t.Context(), &op, &one); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Do(t.Context(), &op, &one))
 		if len(got) != 2 || len(got[0].Checks) != 2 || !got[0].Checks[1].IsValues() ||
 			got[0].Checks[1].Values[0] != companions.HashValue(0, []byte("a")) ||
 			got[0].Checks[1].Limits[1].Max != twotier.MaxBound || !got[1].DryRun ||

@@ -23,6 +23,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/extended"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
@@ -59,20 +60,14 @@ func newServiceBy(t testing.TB, l *leaparray.Ladder) *service {
 	c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{Now: clock}),
 		Now:        s.now.Load,
 		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.counter = c
 	s.refused = topkeys.NewRefused(twotier.Refused, s.now.Load)
-	if err := c.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, c.Close(ctx))
 	})
 	return s
 }
@@ -153,18 +148,12 @@ func serve(t testing.TB, o resp.Options) *resp.Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s, err := resp.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, s.Close(ctx))
 	})
 	return s
 }
@@ -179,18 +168,14 @@ type client struct {
 func dial(t testing.TB, s *resp.Server) *client {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return attach(t, nc)
 }
 
 func attach(t testing.TB, nc net.Conn) *client {
 	t.Helper()
 	t.Cleanup(func() { nc.Close() })
-	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nc.SetDeadline(time.Now().Add(patience)))
 	return &client{t, nc, bufio.NewReader(nc)}
 }
 
@@ -329,9 +314,7 @@ func metricsOf(t *testing.T, s *resp.Server) map[string]float64 {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -32,9 +32,7 @@ func tokensOf(t *testing.T, lines map[string]string) (map[string]string, *token.
 		file += name + " " + hash + " " + rights + "\n"
 	}
 	store := new(token.Store)
-	if err := store.Load([]byte(file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(file)))
 	return texts, store
 }
 
@@ -91,9 +89,7 @@ func TestWithdrawnToken(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
 	c.expect([][2]string{{"AUTH " + texts["writer"], "OK"}})
 	_, hash := token.New()
-	if err := store.Load([]byte("other " + hash + " count")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte("other "+hash+" count")))
 	c.expect([][2]string{{"TT.ADD k", "-NOAUTH Authentication required."}})
 }
 
@@ -285,9 +281,7 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 // its answers. The client is cut off before the time is up, and Close returns no error.
 func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	server, client, err := testca.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := resp.Options{Service: newService(t), Limits: listener.Limits{WriteTimeout: time.Minute}}
 	plain := serve(t, o)
 	o.TLS = server

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/token"
 )
@@ -114,9 +115,7 @@ func TestRefusedTransactions(t *testing.T) {
 // TestTransactionsAsInRedis sends the same commands to Redis and to a node.
 func TestTransactionsAsInRedis(t *testing.T) {
 	nc, err := net.Dial("tcp", redistest.Start(t).Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	redis, c := attach(t, nc), dial(t, serve(t, resp.Options{Service: newService(t)}))
 	for _, line := range []string{
 		"EXEC", "DISCARD", "UNWATCH", "MULTI x",
@@ -262,9 +261,7 @@ func TestTokensInTransactions(t *testing.T) {
 		{"MULTI", "OK"}, {"TT.ADD k", "QUEUED"}})
 	_, hash := token.New()
 	keep := fmt.Sprintf("other %s count\n", hash)
-	if err := store.Load([]byte(keep)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(keep)))
 	const noAuth = "NOAUTH Authentication required."
 	c.expect([][2]string{{"TT.ADD k", "-" + noAuth},
 		{"EXEC", "-EXECABORT Transaction discarded because of: " + noAuth},
