@@ -106,7 +106,7 @@ func TestLimitsAndShadow(t *testing.T) {
 		var r ask.Request
 		addDistinct(t, &r, op)
 		res := execute(t, &r, s)[0]
-		_, judged := r.ValuesOf(0, 0, &res)
+		judged := r.ValuesOf(0, 0, &res).Result
 		var counts []int64
 		var refused []bool
 		for _, l := range judged.Limits {

@@ -2,6 +2,8 @@ package ask
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 
 	"twotier.dev/twotier"
@@ -183,4 +185,143 @@ func (r *Request) makeHold(i int, res *twotier.Result) (id string, ticket holds.
 		ticket = r.Holds.deadlines.Add(id, h.Until)
 	}
 	return id, ticket
+}
+
+// Renewed is the answer to a renewal: the id that takes the place of the old one.
+type Renewed struct {
+	ID    string
+	Until int64
+}
+
+// Renew moves the end of a hold to that many milliseconds from now.
+func (r *Request) Renew(ctx context.Context, service Service, id string,
+	lasts int64) (*Renewed, *request.Failure) {
+	h, f := r.openHold(id)
+	if f != nil {
+		return nil, f
+	}
+	now := r.Holds.Now()
+	if !h.IsOpen(now) {
+		return nil, &request.Failure{Kind: request.Gone, Field: "hold",
+			Detail: "it has ended: it can be settled for 10m, but not renewed"}
+	}
+	reset, err := wereReset(ctx, service, h, now)
+	switch {
+	case err != nil:
+		return nil, failureOfSettling(h, err)
+	case slices.Contains(reset, true):
+		return nil, &request.Failure{Kind: request.Gone, Field: "hold",
+			Detail: "its key was reset: settle it, and acquire again"}
+	}
+	until := twotier.LeaseEnd(now, lasts)
+	for i := range h.Checks {
+		if now+lasts-h.Checks[i].TS > twotier.MaxLease.Milliseconds() {
+			return nil, request.FieldFailure("for", "it would end more than 24h after it began")
+		}
+	}
+	next, ops := h.Renew(until)
+	results := make([]twotier.Result, len(ops))
+	service.DoAll(ctx, ops, results)
+	for i := range results {
+		if f := failureOfRenewal(h, &results[i]); f != nil {
+			r.Holds.releaseRenewed(next, results)
+			return nil, f
+		}
+	}
+	for i := range h.Checks {
+		r.Holds.Tally.Move(holds.SpaceOf(h.Checks[i].NS), h.Until, until)
+	}
+	renewed := &Renewed{r.Holds.Sealer.Seal(next), until}
+	if next.Release {
+		ticket := r.Holds.deadlines.Add(renewed.ID, until)
+		r.Holds.deadlines.Remove(id, h.Until)
+		if ops[0].Ack >= twotier.AckStore {
+			if err := r.Holds.deadlines.Await(ctx, ticket); err != nil {
+				return nil, failureOfSettling(h, err)
+			}
+		}
+	}
+	return renewed, nil
+}
+
+// failureOfRenewal returns why a key of a hold is not renewed, or nil if it is.
+func failureOfRenewal(h *holds.Hold, res *twotier.Result) *request.Failure {
+	switch {
+	case res.Err != nil:
+		return failureOfSettling(h, res.Err)
+	case !res.Allowed:
+		return &request.Failure{Kind: request.Gone, Field: "hold",
+			Detail: "it was settled or renewed before, or its lease is lost"}
+	}
+	return nil
+}
+
+// Open begins to release the holds that nobody settles in time. Without a store, their deadlines
+// end with this process. memory bounds the bytes that they take; 0 means 64 MiB.
+func (h *Holds) Open(service Service, store holds.DeadlineStore, memory int64,
+	logger *slog.Logger) {
+	d := &h.deadlines
+	d.Now, d.Store, d.Memory, d.Logger = h.Now, store, memory, logger
+	d.Release = func(ctx context.Context, id string) error { return h.Release(ctx, service, id) }
+	d.Open()
+}
+
+// Close stops releasing.
+func (h *Holds) Close() { h.deadlines.Close() }
+
+// releaseRenewed makes sure that the keys of a hold whose renewal has succeeded are released at its
+// end, although that of other keys has failed, so that nobody gets the id of the hold.
+func (h *Holds) releaseRenewed(next *holds.Hold, results []twotier.Result) {
+	part := *next
+	part.Checks = nil
+	for i := range results {
+		if results[i].Err == nil && results[i].Allowed {
+			part.Checks = append(part.Checks, next.Checks[i])
+		}
+	}
+	if part.Release && len(part.Checks) > 0 {
+		h.deadlines.Add(h.Sealer.Seal(&part), part.Until)
+	}
+}
+
+// Release releases a hold that has ended, unless it was settled. The error means that it has to be
+// tried again.
+func (h *Holds) Release(ctx context.Context, service Service, id string) error {
+	if h.Sealer.Secret() == nil {
+		return noSecretFailure()
+	}
+	hold, err := h.Sealer.Open(id)
+	if err != nil {
+		return nil // of other data, whose secret is lost
+	}
+	s := hold.Expire()
+	reset, err := wereReset(ctx, service, hold, h.Now())
+	if err != nil {
+		return err
+	}
+	for i := range s.Ops {
+		if reset[i] {
+			s.AfterReset(i, 0)
+		}
+	}
+	results := make([]twotier.Result, len(s.Ops))
+	service.DoAll(ctx, s.Ops, results)
+	for i := range results {
+		res := &results[i]
+		if isOutOfReach(res.Err) {
+			op := s.WithoutEvents(i)
+			res.Err = service.Do(ctx, &op, res)
+		}
+		switch invalid, ok := errors.AsType[*twotier.InvalidError](res.Err); {
+		case ok && invalid.Field == "hold":
+			h.deadlines.Logger.Warn("a hold could not be released in time: what it counted stays "+
+				"counted", "namespace", holds.SpaceOf(hold.Checks[i].NS))
+		case res.Err != nil:
+			return res.Err
+		case s.Outcome(i, res) == holds.Unsettled:
+			return twotier.ErrUnavailable
+		}
+	}
+	h.deadlines.Remove(id, hold.Until)
+	return nil
 }

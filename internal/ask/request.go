@@ -2,8 +2,10 @@ package ask
 
 import (
 	"slices"
+	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -46,9 +48,9 @@ type Request struct {
 	charges bool                  // a rule would, if it were on
 	warns   bool                  // a rule of the request has a warning level
 	limited []twotier.Lease       // the limits of the check in progress on leases
-	adding  verdicts.Values       // the values of the check in progress
-	windows []twotier.Limit       // in which they are only counted
-	spelled [][]byte              // parallel to windows
+	adding  checkValues           // the values of the check in progress
+	aside   []twotier.Limit       // limits on them, or windows, that follow others in the end
+	texted  [][]byte              // parallel to aside
 	run     verdicts.Run          // counts the verdicts
 
 	releases bool           // a hold of the request is released at its end
@@ -102,8 +104,8 @@ func (r *Request) BeginOp() {
 // BeginCheck begins another check of the operation in progress.
 func (r *Request) BeginCheck() {
 	r.start, r.naming, r.found = len(r.limits), r.naming[:0], r.found[:0]
-	r.limited, r.adding = r.limited[:0], verdicts.Values{}
-	r.windows, r.spelled = r.windows[:0], r.spelled[:0]
+	r.limited, r.adding = r.limited[:0], checkValues{}
+	r.aside, r.texted = r.aside[:0], r.texted[:0]
 }
 
 // NeedsHold reports whether the operation in progress has a hold, or limits on leases: then call
@@ -134,7 +136,7 @@ func (r *Request) HasRules() bool { return len(r.ruled) > 0 }
 
 // HasValues reports whether the request has values so far, or limits on them.
 func (r *Request) HasValues() bool {
-	return len(r.values)+len(r.adding.Add)+len(r.adding.Limits) > 0
+	return len(r.values)+len(r.adding.add)+len(r.aside) > 0
 }
 
 // Warns reports whether a rule of the request has a warning level.
@@ -145,15 +147,15 @@ func (r *Request) Warns() bool { return r.warns }
 func (r *Request) RuledCount() int {
 	n := len(r.ruled)
 	for i := range r.values {
-		n += len(r.values[i].Limits)
+		n += r.values[i].unruled
 	}
 	return n
 }
 
-// OpRuledCount returns how many limits of rules the operation in progress has so far.
+// OpRuledCount returns how many limits of rules on events the operation in progress has so far.
 func (r *Request) OpRuledCount() (n int) {
 	for i := r.op.ruled; i < len(r.ruled); i++ {
-		if r.ruled[i].isNamed() {
+		if r.ruled[i].isNamed() && !r.ruled[i].Distinct {
 			n++
 		}
 	}
@@ -161,12 +163,16 @@ func (r *Request) OpRuledCount() (n int) {
 }
 
 // OpSize returns the number of bytes in the keys of the operation in progress, and how many limits
-// it has.
+// on events it has.
 func (r *Request) OpSize() (keys, limits int) {
 	for _, c := range r.checks[r.op.checks:] {
 		keys += len(c.Key)
 	}
-	return keys, len(r.limits) - r.op.limits
+	limits = len(r.limits) - r.op.limits
+	for n := len(r.values); n > 0 && r.values[n-1].check >= r.op.checks; n-- {
+		limits -= r.values[n-1].limits
+	}
+	return keys, limits
 }
 
 // wantNoLeases is the reason for refusing limits on leases.
@@ -179,7 +185,7 @@ const wantNoLeases = "only an acquire can limit how many are open at the same ti
 func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, bans int,
 	f *request.Failure) {
 	if len(r.naming) > 0 || kind == twotier.Acquire && len(r.limits) == r.start &&
-		len(r.limited)+len(r.adding.Limits) == 0 {
+		len(r.limited)+len(r.aside) == 0 {
 		if limits, bans, f = r.findRuleLimits(c, kind); f != nil {
 			return 0, 0, f
 		}
@@ -195,7 +201,7 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 		}
 	}
 	switch missing := len(r.limits)+limits == r.start &&
-		len(r.limited)+len(r.naming)+len(r.adding.Add) == 0; {
+		len(r.limited)+len(r.naming)+len(r.adding.add) == 0; {
 	case c.Key == nil:
 		f = request.FieldFailure("key", "missing; "+request.WantKey)
 	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
@@ -216,7 +222,7 @@ func (r *Request) PrepareCheck(c *twotier.Check, kind twotier.Kind) (limits, ban
 // limits of its rules.
 func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
 	if r.Shadow != nil && r.IsInShadow(c, kind) {
-		r.shadowLimits()
+		r.shadowLimits(r.start, false)
 	}
 	if len(r.found) > 0 {
 		r.addRuleLimits(kind)
@@ -226,8 +232,11 @@ func (r *Request) EndCheck(c *twotier.Check, kind twotier.Kind) {
 		l.Shadow = l.Shadow || l.Rule == "" && r.Shadow != nil && r.IsInShadow(c, kind)
 		r.leases = append(r.leases, l)
 	}
-	if len(r.adding.Add) > 0 {
-		r.endValues(c)
+	if len(r.adding.add) > 0 {
+		if len(r.limits) == r.start { // nothing judges events
+			c.N = 0
+		}
+		r.endValues(c, len(r.limits))
 	}
 	r.checks = append(r.checks, *c)
 	r.starts = append(r.starts, r.start)
@@ -315,3 +324,72 @@ func (r *Request) WindowText(i, j, k int) []byte { return r.texts[r.limitAt(i, j
 
 // limitAt returns where the limits of check j of operation i begin.
 func (r *Request) limitAt(i, j int) int { return r.starts[r.forms[i].first+j] }
+
+// CountVerdicts counts the verdicts on the executed acquires of the request. Answers that follow
+// contain the ids of refusals. Nil counters count nothing.
+func (r *Request) CountVerdicts(c *verdicts.Counters, of *verdicts.Arrival) {
+	if c == nil {
+		return
+	}
+	run := &r.run
+	run.Begin(c, of)
+	r.refused = r.refused[:0]
+	if len(r.leases) > 0 {
+		run.LeaseRules = r.RulesVersion()
+	}
+	for i := range r.Ops {
+		op, res := &r.Ops[i], &r.results[i]
+		if res.Err != nil || !verdicts.Decides(op) {
+			continue
+		}
+		run.BeginDecision()
+		for j := range op.Checks {
+			run.BeginCheck()
+			if !r.HasValues() {
+				run.CountCheck(op, j, res, r.origins(i, j))
+				continue
+			}
+			v := r.ValuesOf(i, j, res)
+			if v.Result == nil || len(op.Checks[j].Limits) > 0 {
+				run.CountCheck(op, j, res, r.origins(i, j))
+			}
+			if v.Result != nil {
+				r.countValues(i, j, v)
+			}
+		}
+		if !res.Allowed && !run.RefusalID().IsZero() {
+			r.refused = append(r.refused, refusedOp{i, run.RefusalID()})
+		}
+	}
+	took := time.Duration(0)
+	if run.HasDecision() {
+		took = time.Since(of.Began)
+	}
+	run.End(took)
+}
+
+// refusedOp is a refused operation and the id of the refusal.
+type refusedOp struct {
+	op int
+	id decisions.RefusalID
+}
+
+// RefusalOf returns the id of the refusal of operation i, or a zero one if none was recorded.
+func (r *Request) RefusalOf(i int) (id decisions.RefusalID) {
+	at, ok := slices.BinarySearchFunc(r.refused, i, func(o refusedOp, op int) int {
+		return o.op - op
+	})
+	if ok {
+		id = r.refused[at].id
+	}
+	return id
+}
+
+// origins returns the origins of the limits of check j of operation i, or nil if no rule judged the
+// request.
+func (r *Request) origins(i, j int) func(k int) verdicts.Origin {
+	if len(r.ruled) == 0 {
+		return nil
+	}
+	return func(k int) verdicts.Origin { return r.RuleOf(i, j, k).Origin() }
+}

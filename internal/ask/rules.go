@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
@@ -108,7 +109,7 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 			return 0, 0, f
 		}
 		r.naming = append(r.naming, set.Defaults(c.NS)...)
-		if len(r.adding.Add) > 0 {
+		if len(r.adding.add) > 0 {
 			for _, rule := range set.DistinctDefaults(c.NS) {
 				if !rule.JudgesEvents() { // otherwise it is among the others
 					r.naming = append(r.naming, rule)
@@ -116,18 +117,11 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 			}
 		}
 	}
-	if len(r.naming) == 0 {
-		return 0, 0, nil
-	}
-	if space := r.naming[0].NS(); c.NS == nil {
-		c.NS = space
-	} else if !bytes.Equal(c.NS, space) {
-		return 0, 0, request.FieldFailure("ns", fmt.Sprintf(
-			"rule %s counts in namespace %s; leave %s out",
-			r.naming[0].Name, space, r.words().NS))
+	if f = r.enterSpace(c, r.words().NS); f != nil {
+		return 0, 0, f
 	}
 	for i, rule := range r.naming {
-		if !rule.JudgesEvents() && (len(r.adding.Add) == 0 || kind != twotier.Acquire) {
+		if !rule.JudgesEvents() && (len(r.adding.add) == 0 || kind != twotier.Acquire) {
 			return 0, 0, request.FieldFailure(fmt.Sprintf("rules[%d]", i),
 				request.OnlyDistinctDetail(rule.Name))
 		}
@@ -142,17 +136,27 @@ func (r *Request) findRuleLimits(c *twotier.Check, kind twotier.Kind) (limits, b
 	return limits, bans, nil
 }
 
+// enterSpace puts a check into the namespace of the rules that judge it, if any do. word is how a
+// request spells the namespace.
+func (r *Request) enterSpace(c *twotier.Check, word string) *request.Failure {
+	if len(r.naming) == 0 {
+		return nil
+	}
+	if space := r.naming[0].NS(); c.NS == nil {
+		c.NS = space
+	} else if !bytes.Equal(c.NS, space) {
+		return request.FieldFailure("ns", fmt.Sprintf(
+			"rule %s counts in namespace %s; leave %s out", r.naming[0].Name, space, word))
+	}
+	return nil
+}
+
 // addRuleLimits adds the limits that findRuleLimits has found.
 func (r *Request) addRuleLimits(kind twotier.Kind) {
 	for i, limits := range r.found {
 		rule, from := r.naming[i], len(r.limits)-r.start
 		r.warns = r.warns || rule.Warn > 0
-		for k, l := range limits {
-			r.ruled = append(r.ruled, ruledLimit{verdicts.Ruled{Rule: rule, Limits: limits,
-				Index: k, Version: r.inForce.Version()}, len(r.limits)})
-			r.AddLimit(twotier.Limit{Window: l.Window, Max: rule.Enforced(l), Period: l.Period},
-				nil)
-		}
+		r.addLimits(rule, limits, false)
 		if rule.Concurrent > 0 && kind == twotier.Acquire && rule.State != twotier.RuleOff {
 			r.limited = append(r.limited, twotier.Lease{Max: rule.Concurrent, Rule: rule.Name,
 				Shadow: rule.State == twotier.RuleShadow})
@@ -161,6 +165,20 @@ func (r *Request) addRuleLimits(kind twotier.Kind) {
 			r.bans = append(r.bans, twotier.BanRule{Check: len(r.checks), Rule: rule.Name,
 				Window: rule.Ban, From: from, To: len(r.limits) - r.start})
 		}
+	}
+}
+
+// addLimits adds limits of a rule on events or, if distinct, on values. The rule of limits on values
+// can be in shadow, but not off: who compares them is told which are in shadow.
+func (r *Request) addLimits(rule *twotier.Rule, limits []twotier.RuleLimit, distinct bool) {
+	for k, l := range limits {
+		r.ruled = append(r.ruled, ruledLimit{verdicts.Ruled{Rule: rule, Limits: limits, Index: k,
+			Version: r.inForce.Version(), Distinct: distinct}, len(r.limits)})
+		most := l.Max
+		if !distinct {
+			most = rule.Enforced(l)
+		}
+		r.AddLimit(twotier.Limit{Window: l.Window, Max: most, Period: l.Period}, nil)
 	}
 }
 
@@ -197,32 +215,31 @@ func (r *Request) IsInShadow(c *twotier.Check, kind twotier.Kind) bool {
 	return kind == twotier.Acquire && r.Shadow.In(c.NS) && !twotier.IsImported(c.NS)
 }
 
-// shadowLimits turns the request's limits in the check in progress into limits of a rule without a
-// name that is in shadow.
-func (r *Request) shadowLimits() {
+// shadowLimits turns the request's limits in the check in progress, from this one on, into limits of
+// a rule without a name that is in shadow.
+func (r *Request) shadowLimits(from int, distinct bool) {
 	rule := &twotier.Rule{State: twotier.RuleShadow}
-	rule.Limits = make([]twotier.RuleLimit, len(r.limits)-r.start)
-	for k := range rule.Limits {
-		at := r.start + k
-		l := &r.limits[at]
-		rule.Limits[k] = twotier.RuleLimit{Window: l.Window, Max: l.Bound(),
-			Period: l.Period, Text: string(r.texts[at])}
-		l.Max = rule.Enforced(rule.Limits[k])
-		r.ruled = append(r.ruled, ruledLimit{verdicts.Ruled{Rule: rule, Limits: rule.Limits,
-			Index: k}, at})
+	for k, l := range r.limits[from:] {
+		if !distinct {
+			l.Max = l.Bound()
+		}
+		rule.Limits = append(rule.Limits, twotier.RuleLimit{Window: l.Window, Max: l.Max,
+			Period: l.Period, Text: string(r.texts[from+k])})
 	}
+	r.limits, r.texts = r.limits[:from], r.texts[:from]
+	r.addLimits(rule, rule.Limits, distinct)
 }
 
 // HasNamedRules reports whether rules of the document judge the request so far.
 func (r *Request) HasNamedRules() bool {
 	return slices.ContainsFunc(r.ruled, func(l ruledLimit) bool { return l.isNamed() }) ||
-		slices.ContainsFunc(r.values, func(v checkValues) bool { return v.Ruled })
+		slices.ContainsFunc(r.values, func(v checkValues) bool { return v.ruled })
 }
 
 // IsRuled reports whether rules of the document judged operation i.
 func (r *Request) IsRuled(i int) bool {
 	for _, of := range r.Ops[i].Values {
-		if r.checkValues(i, of.Check).Ruled {
+		if r.checkValues(i, of.Check).ruled {
 			return true
 		}
 	}
@@ -238,12 +255,24 @@ func (r *Request) IsRuled(i int) bool {
 	return slices.ContainsFunc(r.ruled[from:to], func(l ruledLimit) bool { return l.isNamed() })
 }
 
-// RuledCountBefore returns the number of limits of rules before limit k of check j of operation i.
-func (r *Request) RuledCountBefore(i, j, k int) int {
-	start := r.limitAt(i, j)
-	from, _ := r.seekRuled(start)
-	to, _ := r.seekRuled(start + k)
-	return to - from
+// Refuses reports whether limit k of check j of operation i refuses with this result: one in shadow
+// does not.
+func (r *Request) Refuses(i, j, k int, l *twotier.LimitResult) bool {
+	return l.Refused && !r.RuleOf(i, j, k).Origin().IsInShadow()
+}
+
+// AppendLimitName appends the name of limit k of check j of operation i: that of a rule's policy,
+// or the field of the request.
+func (r *Request) AppendLimitName(b []byte, i, j, k int) []byte {
+	if of := r.RuleOf(i, j, k); of != nil {
+		return append(b, of.Policy()...)
+	}
+	if events := len(r.Ops[i].Checks[j].Limits); k >= events {
+		if k -= events; !r.checkValues(i, j).alone {
+			b = append(b, "value_"...)
+		}
+	}
+	return append(strconv.AppendInt(append(b, "limits["...), int64(k), 10), ']')
 }
 
 // seekRuled returns the index in r.ruled of the limit with this index, or where it would be.

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestSameAnswersAsHTTP sends the same random requests over gRPC and HTTP, to two separate
@@ -62,17 +63,11 @@ func (s served) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resul
 func serveHTTP(t *testing.T, b *bed) string {
 	t.Helper()
 	h, err := httpapi.New(httpapi.Options{Service: served{bed: b}, Listen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, h.Open(t.Context()))
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		if err := h.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, h.Close(context.Background()))
 	})
 	return "http://" + h.Addr().String()
 }
@@ -133,9 +128,7 @@ func (d *drawn) answer(t *testing.T, b *bed) string {
 func (d *drawn) askHTTP(t *testing.T, url string) string {
 	t.Helper()
 	res, err := http.Post(url, "application/json", strings.NewReader(d.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer res.Body.Close()
 	var got struct {
 		Allowed bool

@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
@@ -66,21 +67,13 @@ func start(t testing.TB) *bed {
 	b.now.Store(1_763_000_100_000)
 	counter, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
 		Now: b.now.Load})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := counter.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, counter.Open(t.Context()))
 	t.Cleanup(func() {
-		if err := counter.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, counter.Close(context.Background()))
 	})
 	doc, err := rules.Read("test.yaml", []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.book = new(rules.Book)
 	b.book.Set(doc, 1)
 	b.counted = verdicts.New()
@@ -155,9 +148,7 @@ func (b *bed) count(namespace, key string) int64 {
 	op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{NS: []byte(namespace),
 		Key: []byte(key), N: 1, Limits: []twotier.Limit{{Window: 3_600_000}}}}}
 	var res twotier.Result
-	if err := b.counter.Do(b.t.Context(), &op, &res); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.counter.Do(b.t.Context(), &op, &res))
 	return res.Checks[0].Limits[0].Hi
 }
 
@@ -258,9 +249,7 @@ func TestResponseHeaders(t *testing.T) {
 	headers := func(descriptors ...*commonv3.RateLimitDescriptor) string {
 		answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
 			Domain: "edge", Descriptors: descriptors})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text := ""
 		for _, h := range answer.GetResponseHeadersToAdd() {
 			text += h.GetKey() + ": " + h.GetValue() + "\n"

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,11 +25,17 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
+	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
 )
 
 // serve opens a server that the end of the test closes.
@@ -38,12 +46,8 @@ func serve(t *testing.T, o envoy.Options) *envoy.Server {
 	}
 	o.Listen = "127.0.0.1:0"
 	s, err := envoy.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(t.Context()))
 	t.Cleanup(func() { stop(t, s) })
 	return s
 }
@@ -61,9 +65,7 @@ func stop(t *testing.T, s *envoy.Server) {
 func dial(t *testing.T, s *envoy.Server, creds credentials.TransportCredentials) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -84,13 +86,9 @@ func TestServer(t *testing.T) {
 		}
 	}
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&reflectionv1.ServerReflectionRequest{
-		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, stream.Send(&reflectionv1.ServerReflectionRequest{
+		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}))
 	list, err := stream.Recv()
 	const service = "envoy.service.ratelimit.v3.RateLimitService"
 	if err != nil || !strings.Contains(list.String(), service) {
@@ -125,9 +123,7 @@ func TestTokens(t *testing.T) {
 		text, hash := token.New()
 		texts[name], lines = text, lines+name+" "+hash+" "+grant+"\n"
 	}
-	if err := tokens.Load([]byte(lines)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, tokens.Load([]byte(lines)))
 	texts["admin"] = "an admin's token"
 	s := serve(t, envoy.Options{Tokens: tokens, AdminToken: texts["admin"]})
 	conn := dial(t, s, insecure.NewCredentials())
@@ -161,9 +157,7 @@ func TestForbiddenNamesNoField(t *testing.T) {
 	b := start(t)
 	for _, may := range []struct{ roles, namespaces string }{{"count", "other"}, {"read", ""}} {
 		g, err := twotier.NewGrant("reader", may.roles, may.namespaces)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, _, err = b.JSON(t.Context(), g, []byte(
 			`{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}]}]}`))
 		f, ok := errors.AsType[*request.Failure](err)
@@ -177,17 +171,11 @@ func TestForbiddenNamesNoField(t *testing.T) {
 func secured(t *testing.T) (*tls.Config, credentials.TransportCredentials) {
 	t.Helper()
 	ca, err := testca.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cert, key, err := ca.Issue(2, time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var store certs.Store
-	if err := store.Load(cert, key, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load(cert, key, nil))
 	return store.Server(), credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})
 }
 
@@ -205,13 +193,9 @@ func TestTooManyConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer nc.Close()
-	if err := nc.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nc.SetReadDeadline(time.Now().Add(20*time.Second)))
 	n, err := nc.Read(make([]byte, 1))
 	if n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a second connection was served: %d, %v", n, err)
@@ -261,4 +245,91 @@ func (v slow) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
 	close(v.begun)
 	<-v.goOn
 	return v.bed.Do(ctx, op, res)
+}
+
+// tracing is a service, and a recorder of decisions, that notes the traces they belong to.
+type tracing struct {
+	*syncer.Counter
+	mu             sync.Mutex
+	done, recorded []string
+}
+
+func (s *tracing) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	s.mu.Lock()
+	s.done = append(s.done, trace.From(ctx).TraceID())
+	s.mu.Unlock()
+	return s.Counter.Do(ctx, op, res)
+}
+
+// record keeps the trace of a decision.
+func (s *tracing) record(d *decisions.Decision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorded = append(s.recorded, d.Trace.TraceContext().TraceID())
+}
+
+// TestTraces sends requests whose metadata names a trace, none, and two.
+func TestTraces(t *testing.T) {
+	b := start(t)
+	s := &tracing{Counter: b.counter}
+	b.counted = verdicts.New(decisions.Func(s.record))
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(s, b.book, b.counted)}),
+		insecure.NewCredentials())
+	const id, rest = "0af7651916cd43dd8448eb211c80319c", "-b7ad6b7169203331-01"
+	for _, parents := range [][]string{{"00-" + id + rest}, nil, {"00-" + id + rest, "00-" + id}} {
+		ctx := t.Context()
+		for _, parent := range parents {
+			ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", parent, "tracestate", "v=1")
+		}
+		if code, err := ask(ctx, conn, "ip=1"); code != "OK" || err != nil {
+			t.Fatal(code, err)
+		}
+	}
+	if want := []string{id, "", ""}; !slices.Equal(s.done, want) ||
+		!slices.Equal(s.recorded, want) {
+		t.Errorf("executed %q, recorded %q, want %q", s.done, s.recorded, want)
+	}
+}
+
+// TestSpans sends one request that is allowed, one that is malformed and one that can't be
+// answered, each in a recorded trace, and one in a trace that is not recorded.
+func TestSpans(t *testing.T) {
+	b := start(t)
+	var r spantest.Recorder
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b.counter, b.book, b.counted),
+		Tracer: &r}), insecure.NewCredentials())
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	part := func(flag string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent+flag)
+	}
+	if code, err := ask(part("1"), conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	if code, err := ask(part("0"), conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	if _, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(part("1"),
+		&ratelimitv3.RateLimitRequest{}); err == nil {
+		t.Error("a request without a domain is no error")
+	}
+	b.counter.Close(t.Context())
+	if _, err := ask(part("1"), conn, "ip=1"); err == nil {
+		t.Error("a request after the end is no error")
+	}
+	spans := r.Spans()
+	if len(spans) != 3 {
+		t.Fatalf("%+v", spans)
+	}
+	for i, want := range []struct {
+		verdict, code string
+		failed        bool
+	}{{"allowed", "0", false}, {"", "3", false}, {"", "14", true}} {
+		s := spans[i]
+		if s.Name != "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" ||
+			s.Attributes["rpc.grpc.status_code"] != want.code || s.Ended != 1 ||
+			s.Attributes["twotier.verdict"] != want.verdict || s.Failed != want.failed ||
+			s.Attributes["rpc.method"] != "ShouldRateLimit" || s.Parent[0] != 0xb7 {
+			t.Errorf("%+v, want %+v", s, want)
+		}
+	}
 }

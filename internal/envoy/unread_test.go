@@ -22,6 +22,7 @@ import (
 
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // hasHungUp reports whether the server has closed the connection.
@@ -103,9 +104,7 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 	}{
 		{"silent", func(t *testing.T, s *envoy.Server) {
 			nc, err := net.Dial("tcp", s.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			t.Cleanup(func() { nc.Close() })
 		}},
 		{"preface", func(t *testing.T, s *envoy.Server) { dialRaw(t, s, "127.0.0.1") }},
@@ -125,12 +124,8 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 			t.Parallel()
 			s, err := envoy.New(envoy.Options{Limiter: start(t).Limiter, Listen: "127.0.0.1:0",
 				Limits: listener.Limits{RequestTimeout: time.Minute}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Open(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
+			must.Succeed(t, s.Open(t.Context()))
 			tt.begin(t, s)
 			eventually(t, "it is connected", func() bool { return s.Conns() == 1 })
 			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)

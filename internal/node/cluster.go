@@ -7,8 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
@@ -128,4 +131,206 @@ func (n *Node) isAlive(ctx context.Context, m *ring.Member) bool {
 		}
 	}
 	return false
+}
+
+// status returns this node's report about itself.
+func (n *Node) status() *cluster.Status {
+	s := n.Stats()
+	v := &cluster.Status{
+		Version: n.opt.Version, Mode: s.Mode, RingVersion: s.RingVersion,
+		Held: s.Held, Incoming: s.Phases.Incoming,
+		Outgoing: s.Phases.Outgoing, Moving: s.Phases.Moving,
+		Taken: s.Moves.Taken, Given: s.Moves.Given, PendingBuckets: s.Counter.PendingBuckets,
+		Keys:        s.Counter.Keys,
+		MemoryBytes: s.Counter.MemoryBytes, StoreUp: s.Store.Up, Served: s.ServedTotal,
+		UnflushedAgeMS: s.Counter.UnflushedAge.Milliseconds(),
+		MaxLagMS:       s.Counter.MaxLag.Milliseconds(),
+		Waiting:        s.Counter.WaitingForRoom, Behind: s.Counter.BehindTotal,
+	}
+	v.Latency = new(cluster.Latency)
+	v.Latency.Bounds, v.Latency.Counts = n.verdicts.Latencies()
+	for _, o := range s.Ops {
+		v.Ops += o.Total
+		switch o.Source {
+		case string(twotier.SourceOwner):
+			v.Forwarded += o.Total
+		case string(twotier.SourceFallback):
+			v.Fallback += o.Total
+		}
+	}
+	return v
+}
+
+// Survey asks all members for their status and adds the answers that arrive within a second to the
+// view. It skips members that have been silent for a while.
+func (n *Node) Survey(ctx context.Context, v *cluster.View) {
+	t := n.table()
+	found := make([]*cluster.Status, t.Len())
+	if t.Self() >= 0 {
+		found[t.Self()] = n.status()
+	}
+	if n.opt.Ring != nil {
+		silent := n.opt.Peers.Stats().Silent
+		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
+			var a cluster.Status
+			if !slices.Contains(silent, m.Name) &&
+				n.opt.Peers.Ask(ctx, m, &StatusRequest{}, &a) == nil {
+				found[t.Find(m.Name)] = &a
+			}
+		})
+	}
+	for i := range v.Members {
+		for at, s := range found {
+			if m := t.Member(at); m.ID == v.Members[i].ID && m.Born == v.Members[i].Started {
+				v.Members[i].Status = s
+			}
+		}
+	}
+}
+
+// countMembers counts the members by state, and lists which of the other members can be reached.
+func (n *Node) countMembers(
+	t *ring.Table, silent []string,
+) (states []cluster.StateCount, links []cluster.Link) {
+	states = []cluster.StateCount{{State: cluster.Alive}, {State: cluster.Suspect},
+		{State: cluster.Leaving}, {State: cluster.Starting}}
+	for i := range t.Len() {
+		state := n.memberView(t, i, silent).State
+		states[slices.IndexFunc(states, func(c cluster.StateCount) bool {
+			return c.State == state
+		})].Members++
+		if m := t.Member(i); i != t.Self() {
+			links = append(links, cluster.Link{ID: m.ID, Up: !slices.Contains(silent, m.Name)})
+		}
+	}
+	return states, links
+}
+
+// observeInterval is how often the event log receives the node's state, apart from each new table.
+const observeInterval = 500 * time.Millisecond
+
+// runReportState passes the node's state to the event log until ctx is done.
+func (n *Node) runReportState(ctx context.Context) {
+	ticker := time.NewTicker(observeInterval)
+	defer ticker.Stop()
+	for {
+		n.reportState()
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.tabled:
+		case <-ticker.C:
+		}
+	}
+}
+
+// wakeReporter makes runReportState act at once.
+func (n *Node) wakeReporter() {
+	select {
+	case n.tabled <- struct{}{}:
+	default:
+	}
+}
+
+// reportState passes the node's current state to the event log.
+func (n *Node) reportState() {
+	s := n.Stats()
+	state := events.State{
+		Mode: s.Mode, StoreUp: s.Store.Up, StoreError: s.Store.Error, ClockDoubt: s.ClockDoubt,
+		Losses: s.Counter.LossesTotal, Waiting: s.Counter.WaitingForRoom,
+		Refused: n.overloads.list(s.Counter.BehindTotal),
+	}
+	if n.opt.Refused != nil {
+		state.Refused = append(state.Refused, n.opt.Refused()...)
+	}
+	t := n.table()
+	for i := range t.Len() {
+		state.Members = append(state.Members, n.memberView(t, i, s.Peers.Silent))
+	}
+	if n.opt.Rules != nil {
+		state.Rules, state.RulesBy = n.opt.Rules()
+	}
+	n.log.RecordState(state)
+}
+
+// Events returns the events seen by all nodes that answer within a second.
+func (n *Node) Events(ctx context.Context) cluster.Events {
+	parts := []cluster.Events{n.log.Snapshot()}
+	t := n.table()
+	var members []string
+	for i := range t.Len() {
+		members = append(members, t.Member(i).ID)
+	}
+	missing := askOthers(ctx, n, topTimeout, &EventsRequest{}, func(seen *cluster.Events) {
+		parts = append(parts, *seen)
+	})
+	all := events.Merge(parts, members)
+	slices.Sort(missing)
+	all.Missing = missing
+	return all
+}
+
+// Roster lists the living processes that use the same data. roster.Roster implements it.
+type Roster interface {
+	// Enter lists this node, and waits until it belongs to the cluster of the listed nodes.
+	Enter(ctx context.Context) error
+	// Run keeps this node listed until ctx is done.
+	Run(ctx context.Context)
+	// Leave removes this node from the list.
+	Leave(ctx context.Context)
+}
+
+// enter makes the node one that others may find, and an owner.
+func (n *Node) enter(ctx context.Context, address string) error {
+	if n.opt.Ring != nil {
+		return n.join(ctx, address)
+	}
+	err := n.setSingleNodeTable(address)
+	n.router.Refresh()
+	return errors.Join(err, n.enterRoster(ctx))
+}
+
+// enterRoster enters the roster, if there is one, and keeps this node in it.
+func (n *Node) enterRoster(ctx context.Context) error {
+	if n.opt.Roster == nil {
+		return nil
+	}
+	if err := n.opt.Roster.Enter(ctx); err != nil {
+		return err
+	}
+	n.background(n.opt.Roster.Run)
+	return nil
+}
+
+// settleTimeout bounds how long a joining node waits for its partitions.
+const settleTimeout = 10 * time.Second
+
+// join makes the node part of the cluster. It returns once the node decides about its partitions,
+// or enough time has passed.
+func (n *Node) join(ctx context.Context, address string) error {
+	if err := n.refused.Open(n.opt.Refusals); err != nil {
+		return err
+	}
+	if err := n.opt.Ring.Open(ctx, address); err != nil {
+		return err
+	}
+	n.router.Refresh()
+	if err := n.enterRoster(ctx); err != nil {
+		return err
+	}
+	if err := n.refuseTwin(ctx); err != nil {
+		return err
+	}
+	n.opt.Ring.Enter(ctx)
+	n.router.Refresh()
+	n.background(n.runFollow)
+	n.background(n.parts.Run)
+	n.spawn(func() { n.hot.Run(n.run) })
+	n.wakeFollow()
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for !n.owned.IsSettled() && ctx.Err() == nil {
+		retry.Pause(ctx, drainPause)
+	}
+	return nil
 }

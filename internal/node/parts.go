@@ -2,15 +2,24 @@ package node
 
 import (
 	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/refusallog"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/internal/verdicts"
 )
 
 // newParts creates the parts of the node. None of them holds the node: each gets only its
@@ -82,4 +91,46 @@ func (n *Node) newSwitch() *modes.Switch {
 		opt.Announce = n.opt.Ring.SetTag
 	}
 	return modes.New(opt)
+}
+
+// newSinks makes and registers everything that receives the decisions of this node's endpoints.
+func (n *Node) newSinks() {
+	now := n.opt.Clock.Now
+	n.refusalLog = refusallog.New(n.opt.ID, now)
+	n.denied = topkeys.NewRefused(twotier.Refused, now)
+	n.shadowed = topkeys.NewRefused(twotier.ShadowRefused, now)
+	n.bans = bans.New(now)
+	own := []decisions.Sink{n.refusalLog, n.denied, n.shadowed, n.bans}
+	n.verdicts = verdicts.New(append(own, n.opt.Sinks...)...)
+}
+
+// Verdicts returns the counters that this node's endpoints pass their decisions to.
+func (n *Node) Verdicts() *verdicts.Counters { return n.verdicts }
+
+// Collectors returns the metrics of decisions.
+func (n *Node) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{n.verdicts, n.bans}
+}
+
+// runPulse watches for standstills of this process until ctx is done.
+func (n *Node) runPulse(ctx context.Context) {
+	ticker := time.NewTicker(elapsed.BeatInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			n.beat()
+		}
+	}
+}
+
+// beat records that this process is running. After a standstill, the node learns its partitions
+// anew.
+func (n *Node) beat() {
+	n.opt.Pulse.Beat(func() {
+		n.opt.Logger.Warn("this process stood still: learning anew which keys it decides about")
+		n.owned.Relearn()
+	})
 }

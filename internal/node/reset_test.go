@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -94,9 +95,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 				}
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rings = append(rings, r)
 	}
 	opt.Ring = rings[0]
@@ -105,16 +104,12 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
 		NotOwner: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if n, err = node.New(opt); err == nil {
 		err = errors.Join(n.Open(t.Context(), "10.0.0.1:8080"),
 			rings[1].Open(t.Context(), "10.0.0.2:8080"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(n.Close(context.Background()),
 			rings[1].Close(context.Background())); err != nil {
@@ -236,9 +231,7 @@ func TestPartialResetInRedis(t *testing.T) {
 			peers.respond = func(rpc.Verb) error { return nil }
 			n, key := beside(t, &forgetful{companions: companions, failing: failing{
 				err: fmt.Errorf("%w: down", twotier.ErrUnavailable)}}, peers)
-			if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
 			err := n.Reset(t.Context(), nil, key)
 			if !errors.Is(err, twotier.ErrUnknownOutcome) ||
 				errors.Is(err, twotier.ErrUnavailable) {
@@ -253,17 +246,13 @@ func TestPartialResetInRedis(t *testing.T) {
 func TestResetOfALoneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := alone(t, node.Options{})
-		if err := n.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Flush(t.Context()))
 		err := n.Reset(t.Context(), nil, []byte("key"))
 		if !errors.Is(err, twotier.ErrClosed) || errors.Is(err, twotier.ErrUnknownOutcome) ||
 			strings.Contains(err.Error(), "other") {
 			t.Errorf("told %v, want that the node is closed", err)
 		}
-		if err := n.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, n.Close(context.Background()))
 	})
 }
 
@@ -287,9 +276,7 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
 		peers := &others{respond: func(rpc.Verb) error { return nil }}
 		n, key := beside(t, d, peers)
-		if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
 		reset := []rpc.Task{{Verb: rpc.VerbReset,
 			Op: twotier.Op{Checks: []twotier.Check{{Key: key}}}}}
 		go n.ServeTasks(t.Context(), reset, make([]twotier.Result, 1))
@@ -312,9 +299,7 @@ func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
 		n, key := beside(t, d, &others{respond: func(rpc.Verb) error { return nil }})
-		if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
 		tasks := make([]rpc.Task, 5)
 		for i := range tasks {
 			tasks[i] = rpc.Task{Verb: rpc.VerbReset,
@@ -356,9 +341,7 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 			op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
 				Limits: []twotier.Limit{{Window: 3_600_000, Max: 5}}}}}
 			var res twotier.Result
-			if err := n.Do(t.Context(), &op, &res); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, n.Do(t.Context(), &op, &res))
 			time.Sleep(10 * time.Millisecond) // by then it is remembered
 			return res.Allowed
 		}
@@ -375,9 +358,7 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 		if acquire() {
 			t.Error("allowed at the limit")
 		}
-		if err := n.Reset(t.Context(), nil, key); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, n.Reset(t.Context(), nil, key))
 		if !acquire() {
 			t.Error("refused after the reset")
 		}

@@ -2,6 +2,7 @@ package refusals
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -138,4 +139,60 @@ func (c *Cache) Forget(check *twotier.Check) {
 	if c.kept != nil {
 		c.kept.Del(check.AppendName(nil))
 	}
+}
+
+// filter rules out most keys without remembered refusals. Asking the cache takes an allocation and
+// some locks, more than all the other work of forwarding a batched operation
+// (BenchmarkNothingRemembered). Of the keys that share a slot, the filter admits the one noted
+// last.
+type filter struct {
+	seed  maphash.Seed
+	slots []atomic.Uint32 // the fingerprint of the key noted last; 0 if there is none
+}
+
+// newFilter returns a filter with several slots for each of that many keys.
+func newFilter(keys int) *filter {
+	const slotsPerKey = 4
+	return &filter{seed: maphash.MakeSeed(),
+		slots: make([]atomic.Uint32, 1<<bits.Len(uint(slotsPerKey*keys-1)))}
+}
+
+// slot returns the slot of a key, and the key's fingerprint, which is never 0.
+func (f *filter) slot(name []byte) (s *atomic.Uint32, fingerprint uint32) {
+	h := maphash.Bytes(f.seed, name)
+	return &f.slots[h&uint64(len(f.slots)-1)], uint32(h>>32) | 1
+}
+
+// admit admits a key.
+func (f *filter) admit(name []byte) {
+	s, fingerprint := f.slot(name)
+	s.Store(fingerprint)
+}
+
+// mayHave reports whether there may be a remembered refusal of a key.
+func (f *filter) mayHave(name []byte) bool {
+	s, fingerprint := f.slot(name)
+	return s.Load() == fingerprint
+}
+
+// resetTime is longer than a reset takes plus the time that a refusal noted during it is
+// remembered.
+const resetTime = 5 * time.Second
+
+// resets records which keys are being reset. Keys that share a slot are not distinguished.
+type resets struct {
+	seed  maphash.Seed
+	until [1024]atomic.Int64 // in Unix nanoseconds
+}
+
+func (r *resets) slot(name []byte) *atomic.Int64 {
+	return &r.until[maphash.Bytes(r.seed, name)%uint64(len(r.until))]
+}
+
+// record records that a key is being reset.
+func (r *resets) record(name []byte) { r.slot(name).Store(time.Now().Add(resetTime).UnixNano()) }
+
+// isRecent reports whether a key may have been reset within resetTime.
+func (r *resets) isRecent(name []byte) bool {
+	return time.Now().UnixNano() < r.slot(name).Load()
 }

@@ -23,7 +23,9 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/extended"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -58,20 +60,14 @@ func newServiceBy(t testing.TB, l *leaparray.Ladder) *service {
 	c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{Now: clock}),
 		Now:        s.now.Load,
 		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.counter = c
 	s.refused = topkeys.NewRefused(twotier.Refused, s.now.Load)
-	if err := c.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, c.Close(ctx))
 	})
 	return s
 }
@@ -152,18 +148,12 @@ func serve(t testing.TB, o resp.Options) *resp.Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s, err := resp.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, s.Close(ctx))
 	})
 	return s
 }
@@ -178,18 +168,14 @@ type client struct {
 func dial(t testing.TB, s *resp.Server) *client {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return attach(t, nc)
 }
 
 func attach(t testing.TB, nc net.Conn) *client {
 	t.Helper()
 	t.Cleanup(func() { nc.Close() })
-	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, nc.SetDeadline(time.Now().Add(patience)))
 	return &client{t, nc, bufio.NewReader(nc)}
 }
 
@@ -218,6 +204,39 @@ func (c *client) do(text string) string {
 	c.t.Helper()
 	c.send(command(text))
 	return c.reply()
+}
+
+// expect sends commands one after the other, each with the reply that it wants. Of an error, a part
+// is enough.
+func (c *client) expect(steps [][2]string) {
+	c.t.Helper()
+	for _, step := range steps {
+		got, want := c.do(step[0]), step[1]
+		if got != want && !(strings.HasPrefix(got, "-") && strings.Contains(got, want)) {
+			c.t.Errorf("%.60s: got %s, want %s", step[0], got, want)
+		}
+	}
+}
+
+// sendInPieces sends raw in pieces of this size while the test reads the replies.
+func (c *client) sendInPieces(raw string, size int) {
+	go func() {
+		for piece := range slices.Chunk([]byte(raw), size) {
+			if _, err := c.Write(piece); err != nil {
+				return // the test names the missing replies
+			}
+		}
+	}()
+}
+
+// expectReplies reads replies in order.
+func (c *client) expectReplies(want ...string) {
+	c.t.Helper()
+	for i, w := range want {
+		if got := c.reply(); got != w {
+			c.t.Fatalf("reply %d: got %s, want %s", i, got, w)
+		}
+	}
 }
 
 // reply reads one reply: integers and texts as they are, arrays in brackets, maps in braces.
@@ -281,15 +300,21 @@ func (c *client) ended() {
 	}
 }
 
+// rowsOf returns the counted verdicts, a line for each series.
+func rowsOf(counters *verdicts.Counters) (text string) {
+	for _, r := range counters.Rows() {
+		text += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
+	}
+	return text
+}
+
 // metricsOf returns the server's metrics, by name and label.
 func metricsOf(t *testing.T, s *resp.Server) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

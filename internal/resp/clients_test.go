@@ -18,6 +18,7 @@ import (
 
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
@@ -34,17 +35,11 @@ type secured struct {
 func serveSecured(t *testing.T) secured {
 	t.Helper()
 	ca, err := testca.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cert, key, err := ca.Issue(2, time.Now().Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	texts, store := tokensOf(t, map[string]string{"app": "count,read"})
 	server := serve(t, resp.Options{Service: newService(t), Tokens: store,
 		Limits: listener.Limits{TLS: &tls.Config{Certificates: []tls.Certificate{pair},
@@ -52,9 +47,7 @@ func serveSecured(t *testing.T) secured {
 	s := secured{token: texts["app"], ca: filepath.Join(t.TempDir(), "ca.pem"),
 		tls: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}}
 	s.host, s.port, _ = strings.Cut(server.Addr().String(), ":")
-	if err := os.WriteFile(s.ca, ca.PEM, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(s.ca, ca.PEM, 0o600))
 	return s
 }
 
@@ -163,9 +156,7 @@ func TestNodeClients(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -206,9 +197,7 @@ func TestRedisPy(t *testing.T) {
 func needed(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return path
 }
 

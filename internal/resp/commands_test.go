@@ -17,7 +17,7 @@ func TestCommands(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s, Version: "v1",
 		Verdicts: verdicts.New(s.refused)}))
-	for _, test := range [][2]string{
+	c.expect([][2]string{
 		{"TT.ACQUIRE a LIMIT 30s 2", "[1 0 1 1]"},
 		{"tt.acquire a n 1 limit 30s 2 limit 24h 50", "[1 0 2 0 2 48]"},
 		{"TT.ACQUIRE a LIMIT 30s 2", "[0 30000 2 0]"},
@@ -87,11 +87,7 @@ func TestCommands(t *testing.T) {
 		{"CLIENT GETNAME", "nil"},
 		{"CONFIG GET save", "[save ]"},
 		{"QUIT", "OK"},
-	} {
-		if got := c.do(test[0]); got != test[1] {
-			t.Errorf("%s: got %s, want %s", test[0], got, test[1])
-		}
-	}
+	})
 	c.ended()
 }
 
@@ -102,8 +98,8 @@ func TestRefusals(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: s}))
 	limits, keys := strings.Repeat(" LIMIT 1m 1", 17), strings.Repeat(" KEY k LIMIT 1m 1", 64)
 	long := strings.Repeat("k", 257)
-	for _, test := range [][2]string{
-		{"NONSENSE x", "unknown command 'NONSENSE'"},
+	c.expect([][2]string{
+		{"NONSENSE x", "-ERR unknown command 'NONSENSE'"},
 		{"TT.ACQUIRE k", "limits: missing; want at least one LIMIT or RULE"},
 		{"TT.ACQUIRE k LIMIT 1m 1 LIMIT 1m", "limits[1].window: want LIMIT, a window and a maximum"},
 		{"TT.ACQUIRE k LIMIT 1x 1", `limits[0].window: want a duration such as "90s" or ` +
@@ -147,11 +143,7 @@ func TestRefusals(t *testing.T) {
 		{"SELECT 1", "DB index is out of range; there is only 0"},
 		{"CLIENT KILL", "unknown subcommand or wrong number of arguments for 'CLIENT KILL'"},
 		{"AUTH x", "AUTH <token> called on a node that has no tokens"},
-	} {
-		if got := c.do(test[0]); !strings.HasPrefix(got, "-ERR "+test[1]) {
-			t.Errorf("%.60s: got %s, want -ERR %s", test[0], got, test[1])
-		}
-	}
+	})
 	if got := c.do("HELLO 4"); got != "-NOPROTO unsupported protocol version" {
 		t.Errorf("HELLO 4: %s", got)
 	}
@@ -204,18 +196,8 @@ func TestPipelinesKeepTheirOrder(t *testing.T) {
 	for _, piece := range []int{all.Len(), 1000, 100, 7, 1} {
 		s.now.Add(time.Hour.Milliseconds()) // earlier counts have left the windows
 		c := dial(t, server)
-		go func() {
-			for rest := all.String(); len(rest) > 0; rest = rest[min(piece, len(rest)):] {
-				if _, err := c.Write([]byte(rest[:min(piece, len(rest))])); err != nil {
-					return // the test names the missing ones
-				}
-			}
-		}()
-		for i, w := range want {
-			if got := c.reply(); got != w {
-				t.Fatalf("pieces of %d: reply %d: got %s, want %s", piece, i, got, w)
-			}
-		}
+		c.sendInPieces(all.String(), piece)
+		c.expectReplies(want...)
 	}
 }
 
@@ -232,16 +214,5 @@ func TestPipelinesAreOneBatch(t *testing.T) {
 	}
 	if n := s.deals.Load(); n != 1 {
 		t.Errorf("%d batches", n)
-	}
-}
-
-// TestInline sends commands as a person types them.
-func TestInline(t *testing.T) {
-	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
-	c.send("\r\n  TT.ADD  k N 2\r\nTT.COUNT k 1m\nPING\r\n")
-	for _, want := range []string{"OK", "[2]", "PONG"} {
-		if got := c.reply(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -27,9 +28,7 @@ func TestSameAnswersAsHTTP(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 14))
 	ladder, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Minute, Count: 24*60 + 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	overHTTP, overRESP := newServiceBy(t, ladder), newServiceBy(t, ladder)
 	ask := serveHTTP(t, overHTTP)
 	c := dial(t, serve(t, resp.Options{Service: overRESP}))
@@ -256,31 +255,21 @@ func (a *answer) reply(op string) string {
 func serveHTTP(t *testing.T, s *service) func([]operation) []string {
 	t.Helper()
 	h, err := httpapi.New(httpapi.Options{Service: s, Listen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, h.Open(t.Context()))
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := h.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, h.Close(ctx))
 	})
 	return func(ops []operation) (want []string) {
 		t.Helper()
 		body, err := json.Marshal(map[string]any{"ops": ops})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		res, err := http.Post("http://"+h.Addr().String()+"/v1/batch", "application/json",
 			bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer res.Body.Close()
 		text, err := io.ReadAll(res.Body)
 		var got struct{ Results []answer }

@@ -292,14 +292,13 @@ func (c *conn) executeBatch() {
 		w.FailUnjudged()
 	}
 	for i := range results {
-		form, err := shape(w.Tag(i)), results[i].Err
-		switch {
-		case err != nil:
+		res := &results[i]
+		if err := res.Err; err != nil {
 			c.replyError(c.server.errorOf(err, w.FailureOfOp(i, err, len(w.Ops[i].Checks) > 1)))
-		case form == shapeValues || form == shapeJudgedValues:
-			c.appendValues(i, &results[i], form == shapeJudgedValues)
-		default:
-			w.appendAnswer(i, &results[i])
+		} else if e := w.refusalOfValues(i, res); e != "" {
+			c.replyError(e)
+		} else {
+			w.appendAnswer(i, res)
 		}
 		c.writeIfFull()
 	}

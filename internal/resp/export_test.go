@@ -43,7 +43,7 @@ func Operations(args [][]byte) (ops []twotier.Op) {
 	words := append([][]byte{[]byte("TT")}, args...)
 	for _, kind := range []twotier.Kind{twotier.Add, twotier.Count, twotier.Acquire} {
 		var w work
-		if w.parse(kind, words) == "" {
+		if w.parse(kind, false, words) == "" {
 			w.Link()
 			ops = append(ops, w.Ops...)
 		}

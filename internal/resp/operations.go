@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
 )
+
+// givenTwice is the error detail of an option given more than once.
+const givenTwice = "given twice"
 
 // draft is an operation while its arguments are read.
 type draft struct {
@@ -18,34 +22,9 @@ type draft struct {
 	op      twotier.Op
 	check   twotier.Check
 	several bool // errors name the check
+	values  bool // the operation is about different values alone
 	seen    fields.Set
 	bounds  bool
-}
-
-// parse adds an operation of that kind with these arguments, the name of the command first.
-func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
-	d := w.beginOp(args)
-	d.op.Kind = kind
-	e := d.readArgs()
-	if e == "" {
-		e = d.failureError(w.CheckValues(&d.op))
-	}
-	if e == "" && w.NeedsHold(&d.op) {
-		e = d.failureError(w.CheckHold(&d.op))
-	}
-	if e != "" {
-		w.DropOp()
-		return e
-	}
-	w.EndOp(&d.op, uint8(d.shape()))
-	return ""
-}
-
-// beginOp begins an operation, whose rules are resolved in one set.
-func (w *work) beginOp(args [][]byte) draft {
-	w.ForgetRules()
-	w.BeginOp()
-	return draft{w: w, args: args[1:]}
 }
 
 // shape returns the form of the answer.
@@ -66,37 +45,65 @@ func (d *draft) readArgs() errorReply {
 	if e := d.readKey(); e != "" {
 		return e
 	}
-	if e := d.readWindows(); e != "" {
-		return e
+	if d.op.Kind == twotier.Count {
+		if e := d.readWindows(); e != "" {
+			return e
+		}
 	}
 	for len(d.args) > 0 {
-		o := optionOf(d.args[0])
-		if o&optionsOf(d.op.Kind) == 0 {
-			return unknownOption(d.args[0], d.op.Kind)
+		word := d.args[0]
+		o := optionOf(word)
+		switch {
+		case d.values && len(d.args) < 2:
+			return fieldError(request.Clip(word), "its value is missing")
+		case o&d.options() == 0:
+			return d.unknownOption(word)
 		}
 		d.args = d.args[1:]
 		if e := d.readOption(o); e != "" {
 			return e
 		}
 	}
-	return d.endCheck()
+	return ""
 }
 
-// optionsOf returns the options of a command.
-func optionsOf(kind twotier.Kind) fields.Set {
-	switch kind {
-	case twotier.Add:
+// endOp adds the operation that has been read.
+func (d *draft) endOp() errorReply {
+	if e := d.endCheck(); e != "" {
+		return e
+	}
+	if f := d.w.CheckValues(&d.op); f != nil {
+		return d.failureError(f)
+	}
+	if d.w.NeedsHold(&d.op) {
+		if f := d.w.CheckHold(&d.op); f != nil {
+			return d.failureError(f)
+		}
+	}
+	d.w.EndOp(&d.op, uint8(d.shape()))
+	return ""
+}
+
+// options returns the options of the command.
+func (d *draft) options() fields.Set {
+	switch {
+	case d.values:
+		return fields.OptionsOfDistinct
+	case d.op.Kind == twotier.Add:
 		return fields.OptionsOfAdd
-	case twotier.Count:
+	case d.op.Kind == twotier.Count:
 		return fields.OptionsOfCount
 	}
 	return fields.OptionsOfAcquire
 }
 
 // unknownOption returns the error for a word that is no option of the command.
-func unknownOption(word []byte, kind twotier.Kind) errorReply {
-	want := optionsOf(kind).Words()
-	if kind == twotier.Count {
+func (d *draft) unknownOption(word []byte) errorReply {
+	want := d.options().Words()
+	switch {
+	case d.values:
+		want = "NS, TS, VALUES, LIMIT, RULE or WINDOW"
+	case d.op.Kind == twotier.Count:
 		want = "a window, " + want
 	}
 	return fieldError(request.Clip(word), "unknown option; want "+want)
@@ -105,10 +112,10 @@ func unknownOption(word []byte, kind twotier.Kind) errorReply {
 // readOption reads the values that follow an option.
 func (d *draft) readOption(o fields.Set) errorReply {
 	switch o {
-	case fields.Limits:
-		return d.readLimit()
-	case fields.ValueLimits:
-		return d.readValueLimit()
+	case fields.Limits, fields.ValueLimits:
+		return d.readLimit(o)
+	case fields.Window:
+		return d.readValueWindows()
 	case fields.Checks:
 		return d.nextCheck()
 	case fields.Rules:
@@ -234,35 +241,51 @@ func (d *draft) nextCheck() errorReply {
 	return d.readKey()
 }
 
-// readLimit reads a window and its maximum.
-func (d *draft) readLimit() errorReply {
-	if d.w.LimitCount() == request.MaxLimits {
+// readLimit reads a window and its maximum, of events or of values.
+func (d *draft) readLimit(o fields.Set) errorReply {
+	values, own := o == fields.ValueLimits, d.w.LimitCount()
+	if values {
+		_, own = d.w.ValuesInProgress()
+	} else if own == request.MaxLimits {
 		return d.fieldError("limits", fmt.Sprintf("want at most %d limits", request.MaxLimits))
 	}
-	if len(d.args) < 2 {
-		return d.limitFieldError("window", "want LIMIT, a window and a maximum")
+	fail := func(field, detail string) errorReply {
+		return d.fieldError(fmt.Sprintf("%s[%d].%s", o.Name(), own, field), detail)
 	}
-	limit, wrong := request.ParseLimitWindow(d.args[0])
+	if len(d.args) < 2 {
+		return fail("window", "want "+o.Words()+", a window and a maximum")
+	}
+	limit, wrong := parseWindow(d.args[0], values)
 	if wrong != "" {
-		return d.limitFieldError("window", wrong)
+		return fail("window", wrong)
 	}
 	most, ok := parseInteger(d.args[1])
 	if !ok || !fields.Max.Allows(most) {
-		return d.limitFieldError("max", fields.Max.Want())
+		return fail("max", fields.Max.Want())
 	}
 	d.args = d.args[2:]
-	limit.Max = most
-	d.w.AddLimit(limit, nil)
+	if limit.Max = most; values {
+		d.w.LimitValues(limit, nil)
+	} else {
+		d.w.AddLimit(limit, nil)
+	}
 	return ""
 }
 
-// readWindows reads the windows of a count.
-func (d *draft) readWindows() errorReply {
-	if d.op.Kind != twotier.Count {
-		return ""
+// parseWindow parses a window of events or of values.
+func parseWindow(text []byte, values bool) (l twotier.Limit, wrong string) {
+	if !values {
+		return request.ParseLimitWindow(text)
 	}
-	for i := 0; len(d.args) > 0 && optionOf(d.args[0]) == 0; i++ {
-		limit, wrong := request.ParseLimitWindow(d.args[0])
+	l.Window, wrong = request.ParseWindow(text)
+	return l, wrong
+}
+
+// readWindows reads the windows of a count, which precede its options, or those in which values are
+// counted, which come last.
+func (d *draft) readWindows() errorReply {
+	for i := 0; len(d.args) > 0 && (d.values || optionOf(d.args[0]) == 0); i++ {
+		limit, wrong := parseWindow(d.args[0], d.values)
 		switch {
 		case wrong != "":
 			return fieldError("window", wrong)
@@ -273,6 +296,14 @@ func (d *draft) readWindows() errorReply {
 		d.w.AddLimit(limit, nil)
 	}
 	return ""
+}
+
+// readValueWindows reads the windows in which values are counted.
+func (d *draft) readValueWindows() errorReply {
+	own := d.w.LimitCount()
+	e := d.readWindows()
+	d.w.MoveWindows(own)
+	return e
 }
 
 // maxRuled bounds the limits that rules add to one command: a short name can stand for many.
@@ -323,24 +354,40 @@ func (d *draft) fieldError(field, detail string) errorReply {
 	return fieldError(field, detail)
 }
 
-// limitFieldError returns the error for a field of the limit being read.
-func (d *draft) limitFieldError(field, detail string) errorReply {
-	return d.fieldError(fmt.Sprintf("limits[%d].%s", d.w.LimitCount(), field), detail)
+// endDistinct adds the command that has been read, unless it has nothing to do. If it has LIMIT or
+// RULE, its answer carries their verdict.
+func (d *draft) endDistinct() errorReply {
+	form := shapeValues
+	adds, windows := d.w.ValuesInProgress()
+	if d.w.LimitCount() > 0 || d.w.NamesRules() {
+		form = shapeAcquire
+	}
+	switch {
+	case adds == 0 && form == shapeAcquire:
+		return fieldError("values", "missing; limits and rules judge what is added")
+	case adds == 0 && windows == 0:
+		return fieldError("values", "missing; want VALUES, WINDOW or both")
+	}
+	if f := d.w.EndDistinct(&d.op, &d.check, uint8(form)); f != nil {
+		return errorOfFailure(f)
+	}
+	return ""
 }
 
-// parseOp adds the operation of a command to the batch. parsed is false if the command has none.
-func (c *conn) parseOp(id command, args [][]byte) (parsed bool, e errorReply) {
-	switch id {
-	case cmdAcquire:
-		return true, c.work.parse(twotier.Acquire, args)
-	case cmdAdd:
-		return true, c.work.parse(twotier.Add, args)
-	case cmdCount:
-		return true, c.work.parse(twotier.Count, args)
-	case cmdThrottle:
-		return true, c.work.parseThrottle(args)
-	case cmdDistinct:
-		return true, c.work.parseDistinct(args)
+// readValues reads so many values.
+func (d *draft) readValues(count []byte) ([][]byte, errorReply) {
+	n, ok := parseInteger(count)
+	if !ok || n < 1 || n > request.MaxValues || n > int64(len(d.args)) {
+		return nil, d.fieldError("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
+			"values", request.MaxValues))
 	}
-	return false, ""
+	values := slices.Clone(d.args[:n]) // the next command has the list of arguments
+	d.args = d.args[n:]
+	for i, v := range values {
+		if len(v) == 0 || len(v) > request.MaxValueBytes {
+			return nil, d.fieldError(fmt.Sprintf("values[%d]", i), fmt.Sprintf(
+				"want 1 to %d bytes", request.MaxValueBytes))
+		}
+	}
+	return values, ""
 }

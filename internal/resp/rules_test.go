@@ -1,12 +1,15 @@
 package resp_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -39,8 +42,10 @@ func newRules() namedRules {
 }
 
 func TestRules(t *testing.T) {
-	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules()}))
-	for _, step := range []struct{ command, want string }{
+	counted := verdicts.New()
+	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules(),
+		Verdicts: counted}))
+	c.expect([][2]string{
 		{"TT.ACQUIRE a RULE two", "[1 0 1 1 1 8]"},
 		{"TT.ACQUIRE a RULE two LIMIT 1h 5", "[1 0 2 3 2 0 2 7]"},
 		{"TT.ACQUIRE b RULE off RULE shadow", "[1 0 1 0]"},
@@ -62,10 +67,13 @@ func TestRules(t *testing.T) {
 			"-ERR checks[1].rules: they have more than 64"},
 		{"TT.ADD a RULE two", "-ERR RULE: unknown option"},
 		{"TT.COUNT a 24h", "[2]"},
-	} {
-		if got := c.do(step.command); !strings.HasPrefix(got, step.want) {
-			t.Errorf("%s: %v, want %s", step.command, got, step.want)
-		}
+		{"TT.ACQUIRE a N 9 RULE two", "[0 -1 2 0 2 7]"},
+	})
+	c.do("PING") // earlier commands are counted
+	const want = "default/ [1 0 0 0]\ndefault/shadow [1 0 1 0]\ndefault/two [3 1 0 0]\n" +
+		"sms/ [1 0 0 0]\nsms/sms [4 0 0 0]\n"
+	if got := rowsOf(counted); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 
@@ -104,21 +112,132 @@ func TestRulesThatAreNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfRules counts the verdicts of each rule.
-func TestVerdictsOfRules(t *testing.T) {
+// TestShadow sends commands to a server whose namespaces are in shadow, except one: their limits
+// refuse nothing, and the answers have the limits of the commands. A command may have more limits
+// than its rules may.
+func TestShadow(t *testing.T) {
 	counted := verdicts.New()
-	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules(),
-		Verdicts: counted}))
-	for range 3 {
-		c.do("TT.ACQUIRE a LIMIT 1h 9 RULE two RULE shadow RULE off")
+	c := dial(t, serve(t, resp.Options{Service: newService(t), Verdicts: counted,
+		Shadow: twotier.Shadow{"default": true, "strict": false}}))
+	limits := strings.Repeat(" LIMIT 1m 1", 16)
+	all := strings.Repeat(" 1 0", 16*5)
+	for _, tt := range []struct{ command, want string }{
+		{"TT.ACQUIRE k LIMIT 1m 1", "[1 0 1 0]"},
+		{"TT.ACQUIRE k LIMIT 1m 1", "[1 0 2 0]"},
+		{"TT.ACQUIRE k NS strict LIMIT 1m 1", "[1 0 1 0]"},
+		{"TT.ACQUIRE k NS strict LIMIT 1m 1 KEY l LIMIT 1m 9", "[0 60000 1 0 0 9]"},
+		{"CL.THROTTLE t 1 10 60 1", "[0 2 1 -1 12]"},
+		{"CL.THROTTLE t 1 10 60 5", "[0 2 0 -1 12]"},
+		{"TT.ACQUIRE a" + limits + " KEY b" + limits + " KEY c" + limits + " KEY d" + limits +
+			" KEY e" + limits, "[1 0" + all + "]"},
+	} {
+		got := c.do(tt.command)
+		if strings.HasPrefix(tt.want, "[0 6") { // the wait depends on the clock
+			got = strings.Replace(got, strings.Fields(got)[1], "60000", 1)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.command, got, tt.want)
+		}
 	}
 	c.do("PING") // earlier commands are counted
-	got := ""
-	for _, r := range counted.Rows() {
-		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
-	}
-	const want = "default/ [3 0 0 0]\ndefault/shadow [1 0 2 0]\ndefault/two [2 1 0 0]\n"
-	if got != want {
+	got := rowsOf(counted)
+	if want := "default/ [8 0 2 0]\nstrict/ [1 1 0 0]\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// banning is a service with bans, like that of a node. It notes the banning rules attached to each
+// operation.
+type banning struct {
+	*service
+	mu   sync.Mutex
+	told []string
+}
+
+func (s *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	s.note(op)
+	if op.Hold > 0 {
+		op.Until = s.now.Load() + op.Hold
+	}
+	x := companions.Extend(op, 0)
+	err := s.service.Do(ctx, &x.Op, res)
+	x.ReduceResult(res)
+	return err
+}
+
+func (s *banning) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	for i := range ops {
+		res[i].Err = s.Do(ctx, &ops[i], &res[i])
+	}
+}
+
+func (s *banning) note(op *twotier.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kinds := [...]string{twotier.Add: "add", twotier.Count: "count", twotier.Acquire: "acquire"}
+	text := kinds[op.Kind]
+	for _, r := range op.Rules {
+		text += fmt.Sprintf(" %d:%s %d..%d for %d", r.Check, r.Rule, r.From, r.To, r.Window)
+	}
+	s.told = append(s.told, text)
+}
+
+// take returns and clears the recorded rules.
+func (s *banning) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := strings.Join(s.told, "; ")
+	s.told = nil
+	return text
+}
+
+// newBans returns a service with bans, and rules, some of which ban.
+func newBans(t *testing.T) (*banning, namedRules) {
+	limit := func(most int64) []twotier.RuleLimit {
+		return []twotier.RuleLimit{{Window: 86_400_000, Max: most, Text: "24h"}}
+	}
+	return &banning{service: newService(t)}, namedRules{twotier.NewRuleSet([]twotier.Rule{
+		{Name: "plain", Limits: limit(50)},
+		{Name: "login", Limits: append(limit(2), limit(9)...), Ban: 600_000},
+		{Name: "hours", Limits: limit(1), Ban: 7_200_000},
+		{Name: "shadow", Limits: limit(1), Ban: 600_000, State: twotier.RuleShadow},
+		{Name: "off", Limits: limit(1), Ban: 600_000, State: twotier.RuleOff},
+		{Name: "sms", Namespace: "sms", Default: true, Limits: limit(1), Ban: 60_000},
+	})}
+}
+
+// TestCommandsSayWhichRulesBan checks which rules with a ban reach the service, and which limits
+// each of them watches.
+func TestCommandsSayWhichRulesBan(t *testing.T) {
+	s, rules := newBans(t)
+	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules}))
+	for _, step := range []struct{ command, want string }{
+		{"TT.ACQUIRE a RULE login", "acquire 0:login 0..2 for 600000"},
+		{"TT.ACQUIRE a LIMIT 1h 5 RULE plain RULE login", "acquire 0:login 2..4 for 600000"},
+		{"TT.ACQUIRE b RULE login RULE hours",
+			"acquire 0:login 0..2 for 600000 0:hours 2..3 for 7200000"},
+		{"TT.ACQUIRE c NS sms", "acquire 0:sms 0..1 for 60000"},
+		{"TT.ACQUIRE d RULE plain KEY e RULE login KEY f NS sms",
+			"acquire 1:login 0..2 for 600000 2:sms 0..1 for 60000"},
+		{"TT.ACQUIRE g RULE shadow RULE off", "acquire"},
+		{"TT.ADD a", "add"},
+		{"TT.COUNT a 24h", "count"},
+	} {
+		if got := c.do(step.command); strings.HasPrefix(got, "-") {
+			t.Errorf("%s: %s", step.command, got)
+		}
+		if got := s.take(); got != step.want {
+			t.Errorf("%s is judged by %q, want %q", step.command, got, step.want)
+		}
+	}
+	// A pipelined command must not inherit the rules of the command before it.
+	c.send(command("TT.ACQUIRE a RULE login") + command("TT.ACQUIRE a LIMIT 1h 100") +
+		command("TT.ACQUIRE a RULE nobody") + command("TT.ACQUIRE a RULE hours"))
+	for range 4 {
+		c.reply()
+	}
+	if got, want := s.take(), "acquire 0:login 0..2 for 600000; acquire; "+
+		"acquire 0:hours 0..1 for 7200000"; got != want {
+		t.Errorf("a pipeline is judged by %q, want %q", got, want)
 	}
 }

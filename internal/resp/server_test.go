@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,9 +32,7 @@ func tokensOf(t *testing.T, lines map[string]string) (map[string]string, *token.
 		file += name + " " + hash + " " + rights + "\n"
 	}
 	store := new(token.Store)
-	if err := store.Load([]byte(file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(file)))
 	return texts, store
 }
 
@@ -42,7 +41,7 @@ func TestTokens(t *testing.T) {
 	texts, store := tokensOf(t, map[string]string{"writer": "count default", "reader": "read"})
 	server := serve(t, resp.Options{Service: newService(t), Tokens: store, AdminToken: master})
 	c := dial(t, server)
-	for _, test := range [][2]string{
+	c.expect([][2]string{
 		{"PING", "-NOAUTH Authentication required."},
 		{"TT.ADD k", "-NOAUTH Authentication required."},
 		{"NONSENSE", "-NOAUTH Authentication required."},
@@ -51,7 +50,8 @@ func TestTokens(t *testing.T) {
 		{"AUTH reader " + texts["writer"], "-WRONGPASS invalid token"},
 		{"HELLO 3 AUTH default wrong", "-WRONGPASS invalid token"},
 		{"TT.ADD k", "-NOAUTH Authentication required."},
-		{"HELLO 3 AUTH default " + texts["writer"], "{server twotier"},
+		{"HELLO 3 AUTH default " + texts["writer"], "{server twotier version 7.0.0 proto 3 " +
+			"id 1 mode standalone role master modules []}"},
 		{"TT.ADD k", "OK"},
 		{"CL.THROTTLE k 1 1 1", "[0 2 0 -1 2]"},
 		{"CL.THROTTLE k 1 1 1 0", "-NOPERM the token writer has not the role read"},
@@ -69,11 +69,7 @@ func TestTokens(t *testing.T) {
 		{"TT.RESET k", "OK"},
 		{"RESET", "RESET"},
 		{"TT.ADD k", "-NOAUTH Authentication required."},
-	} {
-		if got := c.do(test[0]); !strings.HasPrefix(got, test[1]) {
-			t.Errorf("%s: got %s, want %s", test[0], got, test[1])
-		}
-	}
+	})
 }
 
 // TestTokenInPipeline authenticates and counts in one piece, and switches in its middle to a token
@@ -83,28 +79,18 @@ func TestTokenInPipeline(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
 	c.send(command("TT.ADD k") + command("AUTH "+texts["writer"]) + command("TT.ADD k") +
 		command("AUTH "+texts["reader"]) + command("TT.ADD k") + command("TT.COUNT k 1m"))
-	for _, want := range []string{"-NOAUTH Authentication required.", "OK", "OK", "OK",
-		"-NOPERM the token reader has not the role count", "[1]"} {
-		if got := c.reply(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
+	c.expectReplies("-NOAUTH Authentication required.", "OK", "OK", "OK",
+		"-NOPERM the token reader has not the role count", "[1]")
 }
 
 // TestWithdrawnToken takes a token out of the file while a connection uses it.
 func TestWithdrawnToken(t *testing.T) {
 	texts, store := tokensOf(t, map[string]string{"writer": "count"})
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
-	if got := c.do("AUTH " + texts["writer"]); got != "OK" {
-		t.Fatal(got)
-	}
+	c.expect([][2]string{{"AUTH " + texts["writer"], "OK"}})
 	_, hash := token.New()
-	if err := store.Load([]byte("other " + hash + " count")); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.do("TT.ADD k"); got != "-NOAUTH Authentication required." {
-		t.Error(got)
-	}
+	must.Succeed(t, store.Load([]byte("other "+hash+" count")))
+	c.expect([][2]string{{"TT.ADD k", "-NOAUTH Authentication required."}})
 }
 
 // TestStrangersAreCutOff checks that connections that don't authenticate end.
@@ -113,12 +99,8 @@ func TestStrangersAreCutOff(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t), Tokens: store,
 		Limits: listener.Limits{ReadTimeout: 200 * time.Millisecond}})
 	c := dial(t, server)
-	if got := c.do("TT.ADD k"); got != "-NOAUTH Authentication required." {
-		t.Error(got)
-	}
-	if got := c.reply(); got != "-NOAUTH Authentication required." {
-		t.Error(got)
-	}
+	c.expect([][2]string{{"TT.ADD k", "-NOAUTH Authentication required."}})
+	c.expectReplies("-NOAUTH Authentication required.")
 	c.ended()
 }
 
@@ -161,9 +143,7 @@ func TestBrowsersCantCount(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
 	c.send("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nTT.ADD k\r\n")
-	if got := c.reply(); got != "-ERR unknown command 'POST'" {
-		t.Error(got)
-	}
+	c.expectReplies("-ERR unknown command 'POST'")
 	c.ended()
 	if keys, err := s.Top(t.Context(), "", "", 10, 60_000); err != nil || len(keys) > 0 {
 		t.Errorf("counted %v, %v", keys, err)
@@ -181,29 +161,16 @@ func TestLongCommands(t *testing.T) {
 	}
 	for range 3 {
 		c.send(command("PING a") + command("ECHO "+long) + command(acquire) + command("PING b"))
-		if got := c.reply(); got != "a" {
-			t.Error(got)
-		}
-		if got := c.reply(); got != long {
-			t.Errorf("%d bytes come back as %d", len(long), len(got))
-		}
+		c.expectReplies("a", long)
 		if got := c.reply(); !strings.HasPrefix(got, "[1 0 ") {
 			t.Errorf("%.100s", got)
 		}
-		if got := c.reply(); got != "b" {
-			t.Error(got)
-		}
+		c.expectReplies("b")
 	}
 	const many = 30_000
-	go c.Write([]byte(strings.Repeat(command("TT.ADD many"), many)))
-	for range many {
-		if got := c.reply(); got != "OK" {
-			t.Fatal(got)
-		}
-	}
-	if got := c.do("TT.COUNT many 1m"); got != fmt.Sprintf("[%d]", many) {
-		t.Error(got)
-	}
+	c.sendInPieces(strings.Repeat(command("TT.ADD many"), many), 1<<20)
+	c.expectReplies(slices.Repeat([]string{"OK"}, many)...)
+	c.expect([][2]string{{"TT.COUNT many 1m", fmt.Sprintf("[%d]", many)}})
 }
 
 // TestTooManyConnections checks that connections beyond the bound of one address are turned away.
@@ -254,9 +221,7 @@ func TestSlowReader(t *testing.T) {
 		t.Errorf("after %d bytes: %v, want that the server ends the connection", sent, err)
 	}
 	other := dial(t, server)
-	if got := other.do("PING"); got != "PONG" {
-		t.Error(got)
-	}
+	other.expect([][2]string{{"PING", "PONG"}})
 }
 
 // TestSlowService has a pipeline take longer to execute than the client may take to read: every
@@ -266,15 +231,11 @@ func TestSlowService(t *testing.T) {
 	s.hold = make(chan struct{})
 	const limit = 50 * time.Millisecond
 	c := dial(t, serve(t, resp.Options{Service: s, Limits: listener.Limits{WriteTimeout: limit}}))
-	if got := c.do("PING"); got != "PONG" {
-		t.Error(got)
-	}
+	c.expect([][2]string{{"PING", "PONG"}})
 	c.send(command("TT.ADD a"))
 	time.Sleep(3 * limit)
 	close(s.hold)
-	if got := c.reply(); got != "OK" {
-		t.Error(got)
-	}
+	c.expectReplies("OK")
 }
 
 // TestIdleConnectionsEnd checks that idle connections end.
@@ -282,9 +243,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t),
 		Limits: listener.Limits{IdleTimeout: 200 * time.Millisecond}})
 	c := dial(t, server)
-	if got := c.do("PING"); got != "PONG" {
-		t.Error(got)
-	}
+	c.expect([][2]string{{"PING", "PONG"}})
 	c.ended()
 }
 
@@ -307,9 +266,7 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 	idle.ended()
 	close(s.hold)
 	for range 2 {
-		if got := c.reply(); got != "OK" {
-			t.Error(got)
-		}
+		c.expectReplies("OK")
 	}
 	c.ended()
 	if err := <-closed; err != nil {
@@ -324,9 +281,7 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 // its answers. The client is cut off before the time is up, and Close returns no error.
 func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	server, client, err := testca.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := resp.Options{Service: newService(t), Limits: listener.Limits{WriteTimeout: time.Minute}}
 	plain := serve(t, o)
 	o.TLS = server
@@ -346,20 +301,6 @@ func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	go func() { closed <- secure.Close(ctx) }()
 	if err := errors.Join(plain.Close(ctx), <-closed); err != nil {
 		t.Errorf("the stop waited: %v", err)
-	}
-}
-
-// TestPanicEndsOneConnection has the service panic.
-func TestPanicEndsOneConnection(t *testing.T) {
-	s := newService(t)
-	server := serve(t, resp.Options{Service: s})
-	c, other := dial(t, server), dial(t, server)
-	s.panics.Store(true)
-	c.send(command("TT.ADD k"))
-	c.ended()
-	s.panics.Store(false)
-	if got := other.do("TT.ADD k"); got != "OK" {
-		t.Error(got)
 	}
 }
 

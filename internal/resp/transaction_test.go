@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/token"
 )
@@ -18,7 +18,7 @@ func TestTransaction(t *testing.T) {
 	s := newService(t)
 	server := serve(t, resp.Options{Service: s})
 	c, other := dial(t, server), dial(t, server)
-	for _, test := range [][2]string{
+	c.expect([][2]string{
 		{"MULTI", "OK"},
 		{"TT.ADD a N 2", "QUEUED"},
 		{"tt.acquire a LIMIT 30s 3", "QUEUED"},
@@ -70,14 +70,7 @@ func TestTransaction(t *testing.T) {
 		{"MULTI", "OK"},
 		{"TT.ADD a", "QUEUED"},
 		{"QUIT", "OK"},
-	} {
-		if got := c.do(test[0]); got != test[1] {
-			t.Errorf("%s: got %s, want %s", test[0], got, test[1])
-		}
-		if got := other.do("ECHO plain"); got != "plain" {
-			t.Errorf("%s changed another connection: %s", test[0], got)
-		}
-	}
+	})
 	c.ended()
 	if got := other.do("TT.COUNT a 30s"); got != "[5]" {
 		t.Errorf("counted %s, want [5]", got)
@@ -105,15 +98,11 @@ func TestRefusedTransactions(t *testing.T) {
 		{"TT.RENEW id x", "-ERR duration: want a duration"},
 		{"CL.THROTTLE k 1 0 1", "-ERR count: want 1 to 2147483647"},
 	} {
-		for _, step := range [][2]string{
+		c.expect([][2]string{
 			{"MULTI", "OK"}, {"TT.ADD k", "QUEUED"}, test, {"TT.ADD k", "QUEUED"},
 			{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
 			{"EXEC", "-ERR EXEC without MULTI"},
-		} {
-			if got := c.do(step[0]); !strings.HasPrefix(got, step[1]) {
-				t.Errorf("%s: %s: got %s, want %s", test[0], step[0], got, step[1])
-			}
-		}
+		})
 	}
 	if got := c.do("TT.TOP"); got != "[]" {
 		t.Errorf("counted: %s", got)
@@ -126,9 +115,7 @@ func TestRefusedTransactions(t *testing.T) {
 // TestTransactionsAsInRedis sends the same commands to Redis and to a node.
 func TestTransactionsAsInRedis(t *testing.T) {
 	nc, err := net.Dial("tcp", redistest.Start(t).Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	redis, c := attach(t, nc), dial(t, serve(t, resp.Options{Service: newService(t)}))
 	for _, line := range []string{
 		"EXEC", "DISCARD", "UNWATCH", "MULTI x",
@@ -217,18 +204,8 @@ func TestTransactionsInPieces(t *testing.T) {
 			want = append(want, "PONG", "OK", "QUEUED", "QUEUED", "QUEUED", "QUEUED",
 				fmt.Sprintf("[OK [%d] PONG [1 0 %d %d]]", n, n+1, 999-n))
 		}
-		go func() {
-			for rest := all.String(); len(rest) > 0; rest = rest[min(piece, len(rest)):] {
-				if _, err := c.Write([]byte(rest[:min(piece, len(rest))])); err != nil {
-					return // the test names the missing ones
-				}
-			}
-		}()
-		for i, w := range want {
-			if got := c.reply(); got != w {
-				t.Fatalf("pieces of %d: reply %d: got %s, want %s", piece, i, got, w)
-			}
-		}
+		c.sendInPieces(all.String(), piece)
+		c.expectReplies(want...)
 	}
 }
 
@@ -267,58 +244,26 @@ func TestTransactionIsOneBatch(t *testing.T) {
 	}
 }
 
-// TestErrorsWithinTransactions has operations fail after they were queued: each error is the reply
-// of its command, and the other commands are executed.
-func TestErrorsWithinTransactions(t *testing.T) {
-	s := newService(t)
-	c := dial(t, serve(t, resp.Options{Service: s}))
-	for _, line := range []string{"MULTI", "TT.ADD k TS 5", "TT.ADD k", "TT.COUNT k 1m"} {
-		c.do(line)
-	}
-	if got := c.do("EXEC"); !strings.HasPrefix(got, "[-ERR ts: ") ||
-		!strings.HasSuffix(got, " OK [1]]") {
-		t.Errorf("a time that is too early: %s", got)
-	}
-	for _, line := range []string{"MULTI", "TT.ADD k", "TT.ADD k", "PING"} {
-		c.do(line)
-	}
-	unknown := twotier.ErrUnknownOutcome
-	s.err.Store(&unknown)
-	if got := c.do("EXEC"); got != "[-UNKNOWN unknown outcome -UNKNOWN unknown outcome PONG]" {
-		t.Errorf("an unknown outcome: %s", got)
-	}
-}
-
 // TestTokensInTransactions switches tokens, and withdraws one, while a transaction is open.
 func TestTokensInTransactions(t *testing.T) {
 	texts, store := tokensOf(t, map[string]string{"writer": "count", "reader": "read"})
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
-	steps := func(steps ...[2]string) {
-		t.Helper()
-		for _, step := range steps {
-			if got := c.do(step[0]); got != step[1] {
-				t.Errorf("%s: got %s, want %s", step[0], got, step[1])
-			}
-		}
-	}
 	const aborted = "-EXECABORT Transaction discarded because of previous errors."
 	const unread = "-NOPERM the token writer has not the role read"
-	steps([2]string{"MULTI", "-NOAUTH Authentication required."},
-		[2]string{"AUTH " + texts["writer"], "OK"}, [2]string{"MULTI", "OK"},
-		[2]string{"TT.ADD k", "QUEUED"}, [2]string{"TT.COUNT k 1m", unread},
-		[2]string{"EXEC", aborted}, [2]string{"MULTI", "OK"}, [2]string{"TT.SERIES k 1m", unread},
-		[2]string{"EXEC", aborted}, [2]string{"MULTI", "OK"}, [2]string{"TT.ADD k", "QUEUED"},
-		[2]string{"AUTH " + texts["reader"], "QUEUED"}, [2]string{"TT.ADD k", "QUEUED"},
-		[2]string{"EXEC", "[OK OK -NOPERM the token reader has not the role count]"},
-		[2]string{"TT.COUNT k 1m", "[1]"}, [2]string{"AUTH " + texts["writer"], "OK"},
-		[2]string{"MULTI", "OK"}, [2]string{"TT.ADD k", "QUEUED"})
+	c.expect([][2]string{{"MULTI", "-NOAUTH Authentication required."},
+		{"AUTH " + texts["writer"], "OK"}, {"MULTI", "OK"},
+		{"TT.ADD k", "QUEUED"}, {"TT.COUNT k 1m", unread},
+		{"EXEC", aborted}, {"MULTI", "OK"}, {"TT.SERIES k 1m", unread},
+		{"EXEC", aborted}, {"MULTI", "OK"}, {"TT.ADD k", "QUEUED"},
+		{"AUTH " + texts["reader"], "QUEUED"}, {"TT.ADD k", "QUEUED"},
+		{"EXEC", "[OK OK -NOPERM the token reader has not the role count]"},
+		{"TT.COUNT k 1m", "[1]"}, {"AUTH " + texts["writer"], "OK"},
+		{"MULTI", "OK"}, {"TT.ADD k", "QUEUED"}})
 	_, hash := token.New()
 	keep := fmt.Sprintf("other %s count\n", hash)
-	if err := store.Load([]byte(keep)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(keep)))
 	const noAuth = "NOAUTH Authentication required."
-	steps([2]string{"TT.ADD k", "-" + noAuth},
-		[2]string{"EXEC", "-EXECABORT Transaction discarded because of: " + noAuth},
-		[2]string{"RESET", "RESET"}, [2]string{"EXEC", "-" + noAuth})
+	c.expect([][2]string{{"TT.ADD k", "-" + noAuth},
+		{"EXEC", "-EXECABORT Transaction discarded because of: " + noAuth},
+		{"RESET", "RESET"}, {"EXEC", "-" + noAuth}})
 }

@@ -133,9 +133,7 @@ func TestNoMemoryForExec(t *testing.T) {
 	for key, c := range map[string]*client{"held": waiting, "k": c} {
 		c.send(command("TT.ADD "+key) + command("ECHO "+strings.Repeat("x", 60_000)))
 		for range 2 {
-			if got := c.reply(); got != "QUEUED" {
-				t.Fatal(got)
-			}
+			c.expectReplies("QUEUED")
 		}
 	}
 	waiting.send(command("EXEC"))
@@ -154,16 +152,19 @@ func TestNoMemoryForExec(t *testing.T) {
 	}
 }
 
-// TestPanicWithinTransaction has the service panic during EXEC: the memory is returned.
+// TestPanicWithinTransaction has the service panic during EXEC: the memory is returned, and other
+// connections stay.
 func TestPanicWithinTransaction(t *testing.T) {
 	s := newService(t)
 	server := serve(t, resp.Options{Service: s})
-	c := dial(t, server)
+	c, other := dial(t, server), dial(t, server)
 	c.do("MULTI")
 	c.do("TT.ADD k")
 	s.panics.Store(true)
 	c.send(command("EXEC"))
 	c.ended()
+	s.panics.Store(false)
+	other.expect([][2]string{{"TT.ADD k", "OK"}, {"QUIT", "OK"}})
 	eventually(t, "the end", func() bool {
 		return metricsOf(t, server)["twotier_resp_memory_bytes"] == 0
 	})

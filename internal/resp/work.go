@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"strings"
 	"sync"
 
 	"twotier.dev/twotier"
@@ -19,7 +20,6 @@ const (
 	shapeBounds
 	shapeThrottle
 	shapeValues
-	shapeJudgedValues
 )
 
 // work is the memory for executing the commands of one read: operations that are executed as one
@@ -27,6 +27,7 @@ const (
 type work struct {
 	ask.Request
 	out     []byte
+	figures []int64 // of the answer to an acquire
 	context *request.Context
 }
 
@@ -81,6 +82,49 @@ func maxBatchOps(large bool) int {
 	return smallOps
 }
 
+// parseOp adds the operation of a command to the batch. parsed is false if the command has none.
+func (c *conn) parseOp(id command, args [][]byte) (parsed bool, e errorReply) {
+	switch id {
+	case cmdAcquire:
+		return true, c.work.parse(twotier.Acquire, false, args)
+	case cmdAdd:
+		return true, c.work.parse(twotier.Add, false, args)
+	case cmdCount:
+		return true, c.work.parse(twotier.Count, false, args)
+	case cmdThrottle:
+		return true, c.work.parseThrottle(args)
+	case cmdDistinct:
+		return true, c.work.parse(0, true, args)
+	}
+	return false, ""
+}
+
+// parse adds an operation with these arguments, the name of the command first: one of that kind, or
+// one about values alone.
+func (w *work) parse(kind twotier.Kind, values bool, args [][]byte) errorReply {
+	d := w.beginOp(args)
+	d.op.Kind, d.values = kind, values
+	e := d.readArgs()
+	switch {
+	case e != "":
+	case values:
+		e = d.endDistinct()
+	default:
+		e = d.endOp()
+	}
+	if e != "" {
+		w.DropOp()
+	}
+	return e
+}
+
+// beginOp begins an operation, whose rules are resolved in one set.
+func (w *work) beginOp(args [][]byte) draft {
+	w.ForgetRules()
+	w.BeginOp()
+	return draft{w: w, args: args[1:]}
+}
+
 // appendAnswer appends the answer to operation i.
 func (w *work) appendAnswer(i int, res *twotier.Result) {
 	switch shape(w.Tag(i)) {
@@ -89,9 +133,11 @@ func (w *work) appendAnswer(i int, res *twotier.Result) {
 	case shapeOK:
 		w.out = append(w.out, "+OK\r\n"...)
 	case shapeCounts:
-		w.out = appendCounts(w.out, res)
+		w.out = appendCounts(w.out, limitsOf(res))
 	case shapeBounds:
 		w.out = appendBounds(w.out, res)
+	case shapeValues:
+		w.out = appendCounts(w.out, w.ValuesOf(i, 0, res).Counted)
 	default:
 		most := w.Ops[i].Checks[0].Limits[0].Max
 		if l := w.ruleOf(i, 0, 0); l != nil { // in shadow
@@ -102,30 +148,10 @@ func (w *work) appendAnswer(i int, res *twotier.Result) {
 }
 
 // appendAcquire appends the answer to acquire i: the limits of all checks, then their limits on
-// values, then the open holds of each check that bounds it, and the id of the hold. Limits of rules
-// that are off are left out.
+// values and the windows in which values are counted, then the open holds of each check that bounds
+// it, and the id of the hold. Limits of rules that are off are left out.
 func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
-	n := 2
-	for j := range res.Checks {
-		for k := range res.Checks[j].Limits {
-			if l := w.ruleOf(i, j, k); l == nil || l.Rule.State != twotier.RuleOff {
-				n += 2
-			}
-		}
-	}
-	for k := range res.Values {
-		n += 2 * len(res.Values[k].Limits)
-	}
-	id := ""
-	if w.Ops[i].Hold > 0 {
-		if id = w.HoldID(i, res); id != "" {
-			n++
-		}
-		n += 2 * len(res.Leases)
-	}
-	b = appendArray(b, n)
-	b = appendInt(b, boolInt(res.Allowed))
-	b = appendInt(b, res.RetryAfter)
+	f := append(w.figures[:0], boolInt(res.Allowed), res.RetryAfter)
 	for j := range res.Checks {
 		for k := range res.Checks[j].Limits {
 			l := &res.Checks[j].Limits[k]
@@ -136,23 +162,55 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 				}
 				most = r.Limit().Max
 			}
-			b = appendInt(b, l.Count)
-			b = appendInt(b, max(0, most-l.Count))
+			f = append(f, l.Count, max(0, most-l.Count))
 		}
 	}
 	for k := range res.Values {
-		for _, l := range res.Values[k].Limits {
-			b = appendInt(appendInt(b, l.Count), max(0, l.Max-l.Count))
+		v := w.ValuesOf(i, w.Ops[i].Values[k].Check, res)
+		for _, l := range v.Judged {
+			f = append(f, l.Count, max(0, l.Max-l.Count))
+		}
+		for _, l := range v.Counted {
+			f = append(f, l.Count)
 		}
 	}
 	for k := range res.Leases {
 		l := &res.Leases[k]
-		b = appendInt(appendInt(b, l.Open), max(0, l.Max-l.Open))
+		f = append(f, l.Open, max(0, l.Max-l.Open))
+	}
+	n, id := len(f), ""
+	if w.Ops[i].Hold > 0 {
+		if id = w.HoldID(i, res); id != "" {
+			n++
+		}
+	}
+	b = appendArray(b, n)
+	for _, v := range f {
+		b = appendInt(b, v)
 	}
 	if id != "" {
 		b = appendBulk(b, id)
 	}
+	w.figures = f
 	return b
+}
+
+// refusalOfValues returns the error for operation i if it adds values, default rules have refused
+// them, and its answer has no verdict.
+func (w *work) refusalOfValues(i int, res *twotier.Result) errorReply {
+	if shape(w.Tag(i)) != shapeValues || w.Ops[i].Kind == twotier.Count || res.Allowed {
+		return ""
+	}
+	v := w.ValuesOf(i, 0, res)
+	if v.Result == nil { // another node's result may be short
+		return ""
+	}
+	var by []string
+	for _, k := range w.RefusingValues(i, 0, v) {
+		by = append(by, string(w.AppendLimitName(nil, i, 0, k)))
+	}
+	return errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
+		strings.Join(by, ", "), res.RetryAfter)
 }
 
 // ruleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
@@ -164,8 +222,7 @@ func (w *work) ruleOf(i, j, k int) *verdicts.Ruled {
 	return w.RuleOf(i, j, k)
 }
 
-func appendCounts(b []byte, res *twotier.Result) []byte {
-	limits := limitsOf(res)
+func appendCounts(b []byte, limits []twotier.LimitResult) []byte {
 	b = appendArray(b, len(limits))
 	for k := range limits {
 		b = appendInt(b, limits[k].Count)

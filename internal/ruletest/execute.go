@@ -172,16 +172,9 @@ func (e *engine) add(ctx context.Context, s *step) (*outcome, *request.Failure) 
 		return nil, &f
 	}
 	o := &outcome{allowed: res.Allowed, retryAfter: res.RetryAfter}
-	v, judged := r.ValuesOf(0, 0, res)
-	for k := range judged.Limits {
-		l := &judged.Limits[k]
-		of := v.Limit(k)
-		limit := of.Limit()
-		name := of.Rule.Name + "/" + limit.Text
-		o.record(name, l.Count, limit.Max, l.Refused, of.Rule.State == twotier.RuleShadow)
-		if of.Rule.IsNear(l.Count, limit.Max) && !l.Refused {
-			o.near = append(o.near, name)
-		}
+	v := r.ValuesOf(0, 0, res)
+	for k := range v.Judged {
+		o.judge("", r.RuleOf(0, 0, v.First+k), &v.Judged[k], 0)
 	}
 	return o, nil
 }

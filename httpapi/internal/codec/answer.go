@@ -43,7 +43,7 @@ func appendSource(b []byte, res *twotier.Result) []byte {
 
 func (e Encoder) appendAdd(b []byte, i int, res *twotier.Result) []byte {
 	b = wire.AppendKey(b, e.Ops[i].Checks[0].Key)
-	b = e.appendCounts(b, i, res, false)
+	b = e.appendCounts(b, i, res, counted)
 	b = append(b, `,"over":`...)
 	b = strconv.AppendBool(b, !res.Allowed)
 	return appendSource(appendTime(b, res, 0), res)
@@ -59,7 +59,7 @@ func appendTime(b []byte, res *twotier.Result, check int) []byte {
 
 func (e Encoder) appendCount(b []byte, i int, res *twotier.Result) []byte {
 	b = wire.AppendKey(b, e.Ops[i].Checks[0].Key)
-	b = e.appendCounts(b, i, res, true)
+	b = e.appendCounts(b, i, res, read)
 	b = appendSource(b, res)
 	b = wire.AppendField(b, "age_ms", res.AgeMS)
 	b = append(b, `,"degraded":`...)
@@ -68,35 +68,80 @@ func (e Encoder) appendCount(b []byte, i int, res *twotier.Result) []byte {
 }
 
 // appendCounts appends the "counts" of an add or a count.
-func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool) []byte {
+func (e Encoder) appendCounts(b []byte, i int, res *twotier.Result, f figures) []byte {
 	b = append(b, `,"counts":[`...)
 	if len(res.Checks) > 0 {
-		for k := range res.Checks[0].Limits {
-			l := &res.Checks[0].Limits[k]
-			var r *verdicts.Ruled
-			if e.HasRules() {
-				r = e.RuleOf(i, 0, k)
-			}
-			if r != nil && r.Rule.State == twotier.RuleOff {
-				continue
-			}
-			b = e.appendWindow(b, i, 0, k, r)
-			b = wire.AppendField(b, "count", l.Count)
-			b = wire.AppendField(b, "min", l.Lo)
-			b = wire.AppendField(b, "max", l.Hi)
-			if buckets {
-				b = wire.AppendField(b, "bucket_ms", l.BucketMS)
-			}
-			if l.Period != nil {
-				b = e.appendPeriod(b, i, 0, l.Period, res)
-			}
-			if r != nil {
-				b = appendRule(b, r.Rule)
-			}
-			b = append(b, '}')
-		}
+		b = e.appendLimits(b, i, 0, res, 0, res.Checks[0].Limits, f)
 	}
 	return append(b, ']')
+}
+
+// figures are the fields of a limit or window in an answer.
+type figures uint8
+
+const (
+	counted       figures = iota // of an add
+	read                         // of a count
+	judged                       // of an acquire
+	judgedValues                 // on values
+	countedValues                // on values
+)
+
+// appendLimits appends limits of check j, the first of which has this position among all of them,
+// as elements of a list. Those of rules that are off are left out.
+func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result, first int,
+	limits []twotier.LimitResult, f figures) []byte {
+	beyond := int64(0)
+	if f == judged && e.HasRules() {
+		beyond = e.Ops[i].NeededBeyond(j, res)
+	}
+	for k := range limits {
+		l := &limits[k]
+		most, refused := l.Max, l.Refused
+		var r *verdicts.Ruled
+		if e.HasRules() {
+			r = e.RuleOf(i, j, first+k)
+		}
+		if r != nil {
+			if r.Rule.State == twotier.RuleOff {
+				continue
+			}
+			most, refused = r.Limit().Max, r.Origin().Refuses(l, beyond)
+		}
+		b = e.appendWindow(b, i, j, first+k, r)
+		if f == judged || f == judgedValues {
+			b = wire.AppendField(b, "max", most)
+		}
+		b = wire.AppendField(b, "count", l.Count)
+		switch f {
+		case judged:
+			b = wire.AppendField(b, "remaining", max(0, most-l.Count))
+			if l.Hi > l.Count && most == l.Max {
+				b = wire.AppendField(b, "lent", l.Hi-l.Count)
+			}
+		case judgedValues, countedValues:
+			b = wire.AppendField(b, "at_least", l.Lo)
+			b = wire.AppendField(b, "at_most", l.Hi)
+			b = strconv.AppendFloat(append(b, `,"error":`...), l.Error, 'g', 3, 64)
+		default:
+			b = wire.AppendField(b, "min", l.Lo)
+			b = wire.AppendField(b, "max", l.Hi)
+		}
+		if f == read {
+			b = wire.AppendField(b, "bucket_ms", l.BucketMS)
+		}
+		if l.Period != nil {
+			b = e.appendPeriod(b, i, j, l.Period, res)
+		}
+		if refused && f >= judged {
+			b = append(b, `,"refused":true`...)
+		}
+		if r != nil {
+			b = appendRule(b, r.Rule)
+		}
+		b = append(b, '}')
+	}
+	return b
 }
 
 // appendWindow begins the object of limit k of check j, which rule r added if it is not nil, as one
@@ -131,8 +176,7 @@ func (e Encoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	if e.Tag(i) == TagChecks {
 		b = e.appendChecks(b, i, res)
 	} else if len(res.Checks) > 0 {
-		b = e.appendLimits(b, i, 0, res)
-		b = e.appendValues(b, i, 0, res)
+		b = e.appendCheck(b, i, 0, res)
 	}
 	if !res.Allowed {
 		b = e.appendRefusedBy(b, i, res)
@@ -172,74 +216,25 @@ func (e Encoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {
 		b = wire.AppendKey(b, e.Ops[i].Checks[j].Key)
 		b = append(b, `,"allowed":`...)
 		b = strconv.AppendBool(b, !c.Refused)
-		b = e.appendLimits(b, i, j, res)
-		b = e.appendValues(b, i, j, res)
+		b = e.appendCheck(b, i, j, res)
 		b = wire.AppendField(b, "retry_after_ms", c.RetryAfter)
 		b = append(appendTime(b, res, j), '}')
 	}
 	return append(b, ']')
 }
 
-func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
-	b = append(b, `,"limits":[`...)
-	limits, beyond := res.Checks[j].Limits, int64(0)
-	if e.HasRules() {
-		beyond = e.Ops[i].NeededBeyond(j, res)
-	}
-	for k := range limits {
-		l := &limits[k]
-		most, refused := l.Max, l.Refused
-		var r *verdicts.Ruled
-		if e.HasRules() {
-			r = e.RuleOf(i, j, k)
-		}
-		if r != nil {
-			if r.Rule.State == twotier.RuleOff {
-				continue
-			}
-			most, refused = r.Limit().Max, r.Origin().Refuses(l, beyond)
-		}
-		b = e.appendWindow(b, i, j, k, r)
-		b = wire.AppendField(b, "max", most)
-		b = wire.AppendField(b, "count", l.Count)
-		b = wire.AppendField(b, "remaining", max(0, most-l.Count))
-		if l.Hi > l.Count && most == l.Max {
-			b = wire.AppendField(b, "lent", l.Hi-l.Count)
-		}
-		if l.Period != nil {
-			b = e.appendPeriod(b, i, j, l.Period, res)
-		}
-		if refused {
-			b = append(b, `,"refused":true`...)
-		}
-		if r != nil {
-			b = appendRule(b, r.Rule)
-		}
-		b = append(b, '}')
-	}
+// appendCheck appends the limits of check j of an acquire, and the counts of its values, if it has
+// any.
+func (e Encoder) appendCheck(b []byte, i, j int, res *twotier.Result) []byte {
+	b = e.appendLimits(append(b, `,"limits":[`...), i, j, res, 0, res.Checks[j].Limits, judged)
 	if len(res.Leases) > 0 {
 		b = appendLeases(b, j, res)
 	}
-	return append(b, ']')
-}
-
-// appendValues appends the counts of the values of check j, if it has any.
-func (e Encoder) appendValues(b []byte, i, j int, res *twotier.Result) []byte {
-	if !e.HasValues() {
-		return b
-	}
-	v, of := e.ValuesOf(i, j, res)
-	if v == nil {
-		return b
-	}
-	return append(appendValueCounts(append(b, `,"values":{`...), v, of), '}')
-}
-
-// appendCheckNames appends the names of limits of check j as paths.
-func (e Encoder) appendCheckNames(b []byte, i, j int, names []string) []byte {
-	for _, name := range names {
-		b = e.appendCheckPath(append(wire.AppendComma(b), '"'), i, j)
-		b = append(append(b, name...), '"')
+	b = append(b, ']')
+	if e.HasValues() {
+		if v := e.ValuesOf(i, j, res); v.Result != nil {
+			b = append(e.appendValues(append(b, `,"values":{`...), i, j, res, v), '}')
+		}
 	}
 	return b
 }
@@ -274,8 +269,7 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 	for j := range res.Checks {
 		for k := range res.Checks[j].Limits {
 			if res.Checks[j].Limits[k].Refused {
-				b = append(wire.AppendComma(b), '"')
-				b = append(e.appendPath(b, i, j, k), '"')
+				b = e.appendPath(b, i, j, k)
 			}
 		}
 		for k := range res.Leases {
@@ -287,8 +281,8 @@ func (e Encoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 				b = append(b, `concurrent"`...)
 			}
 		}
-		if v, of := e.ValuesOf(i, j, res); v != nil {
-			b = e.appendCheckNames(b, i, j, v.RefusedBy(of, "value_limits"))
+		for _, k := range e.RefusingValues(i, j, e.ValuesOf(i, j, res)) {
+			b = e.appendPath(b, i, j, k)
 		}
 		for k := range res.Bans {
 			if ban := &res.Bans[k]; ban.Check == j && !ban.Started {
@@ -308,22 +302,28 @@ func (e Encoder) appendNear(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `,"near":[`...)
 	empty := len(b)
 	for j := range res.Checks {
-		beyond := e.Ops[i].NeededBeyond(j, res)
-		for k := range res.Checks[j].Limits {
-			l := &res.Checks[j].Limits[k]
-			if o := e.RuleOf(i, j, k).Origin(); o.IsNear(l) && !o.Refuses(l, beyond) {
-				b = append(wire.AppendComma(b), '"')
-				b = append(e.appendPath(b, i, j, k), '"')
-			}
-		}
-		if v, of := e.ValuesOf(i, j, res); v != nil {
-			b = e.appendCheckNames(b, i, j, v.Near(of))
-		}
+		b = e.appendNearOnes(b, i, j, res, 0, res.Checks[j].Limits)
+		v := e.ValuesOf(i, j, res)
+		b = e.appendNearOnes(b, i, j, res, v.First, v.Judged)
 	}
 	if len(b) == empty {
 		return b[:start]
 	}
 	return append(b, ']')
+}
+
+// appendNearOnes appends the paths of such limits among some of check j, the first of which has this
+// position among all of them.
+func (e Encoder) appendNearOnes(b []byte, i, j int, res *twotier.Result, first int,
+	limits []twotier.LimitResult) []byte {
+	beyond := e.Ops[i].NeededBeyond(j, res)
+	for k := range limits {
+		o := e.RuleOf(i, j, first+k).Origin()
+		if o.IsNear(&limits[k]) && !o.Refuses(&limits[k], beyond) {
+			b = e.appendPath(b, i, j, first+k)
+		}
+	}
+	return b
 }
 
 // appendBans appends the active bans: the rule, the key, the end, and whether this refusal started
@@ -354,13 +354,8 @@ func (e Encoder) appendCheckPath(b []byte, i, j int) []byte {
 }
 
 // appendPath appends the path of a limit as the request spelled it or, for a rule's limit, the name
-// of the policy.
+// of the policy, as an element of a list.
 func (e Encoder) appendPath(b []byte, i, j, k int) []byte {
-	b = e.appendCheckPath(b, i, j)
-	if r := e.RuleOf(i, j, k); r != nil {
-		return append(b, r.Policy()...)
-	}
-	b = append(b, "limits["...)
-	b = strconv.AppendInt(b, int64(k-e.RuledCountBefore(i, j, k)), 10)
-	return append(b, ']')
+	b = e.appendCheckPath(append(wire.AppendComma(b), '"'), i, j)
+	return append(e.AppendLimitName(b, i, j, k), '"')
 }

@@ -49,8 +49,18 @@ func (d *Decoder) Reset(body []byte) {
 // DecodeSingle reads a body that is one operation of the given kind.
 func (d *Decoder) DecodeSingle(body []byte, kind twotier.Kind) *wire.Problem {
 	d.Reset(body)
-	p := d.EndBody(d.readOp(kind, false))
-	if p == nil {
+	return d.end(d.readOp(&draft{named: true, op: twotier.Op{Kind: kind}}))
+}
+
+// DecodeDistinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
+func (d *Decoder) DecodeDistinct(body []byte) *wire.Problem {
+	d.Reset(body)
+	return d.end(d.readOp(&draft{named: true, values: true}))
+}
+
+// end ends a body whose operations were read with problem p, or without one.
+func (d *Decoder) end(p *wire.Problem) *wire.Problem {
+	if p = d.EndBody(p); p == nil {
 		d.Link()
 	}
 	return p
@@ -75,24 +85,10 @@ func (d *Decoder) EndBody(p *wire.Problem) *wire.Problem {
 	return p
 }
 
-// fieldsOf returns the fields that operations of a kind have, and their list in error messages.
-func fieldsOf(kind twotier.Kind, named bool) (fields.Set, string) {
-	switch {
-	case named && kind == twotier.Add:
-		return fields.OfAdd, addHas
-	case named && kind == twotier.Count:
-		return fields.OfCount, countHas
-	case named:
-		return fields.OfAcquire, acquireHas
-	}
-	return fields.OfCount | fields.OfAcquire | fields.OfDistinct,
-		"want op and the fields of that operation"
-}
-
 // draft is an operation while it is being read.
 type draft struct {
 	op     twotier.Op
-	named  bool // op.Kind is known
+	named  bool // op.Kind and values are known
 	batch  bool // the operation names its kind itself
 	values bool // it is one on distinct values, which is none of the kinds
 	seen   fields.Set
@@ -100,15 +96,35 @@ type draft struct {
 	tag    uint8
 }
 
+// fields returns the fields that the operation may have, and their list in error messages.
+func (o *draft) fields() (allowed fields.Set, has string) {
+	switch {
+	case !o.named:
+		return fields.OfCount | fields.OfAcquire | fields.OfDistinct,
+			"want op and the fields of that operation"
+	case o.values && o.batch:
+		return fields.OfBatchDistinct, batchDistinctHas
+	case o.values:
+		return fields.OfDistinct, distinctHas
+	case o.op.Kind == twotier.Add:
+		return fields.OfAdd, addHas
+	case o.op.Kind == twotier.Count:
+		return fields.OfCount, countHas
+	}
+	return fields.OfAcquire, acquireHas
+}
+
 // readOp reads one operation: of the given kind or, in a batch, of the kind that its field "op"
 // names.
-func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
+func (d *Decoder) readOp(o *draft) *wire.Problem {
 	d.BeginOp()
-	from := d.Pos
-	if p := d.ReadBracket('{', "an object"); p != nil {
+	from, want := d.Pos, "an object"
+	if o.values {
+		want = "an object with key and values"
+	}
+	if p := d.ReadBracket('{', want); p != nil {
 		return p
 	}
-	o := draft{named: !batch, batch: batch, op: twotier.Op{Kind: kind}}
 	o.check.N = 1
 	for first := true; ; first = false {
 		name, p := d.NextMember(first)
@@ -119,24 +135,31 @@ func (d *Decoder) readOp(kind twotier.Kind, batch bool) *wire.Problem {
 			break
 		}
 		f := fields.Named(name)
-		allowed, has := fieldsOf(o.op.Kind, o.named)
-		if batch {
+		allowed, has := o.fields()
+		if o.batch {
 			allowed |= fields.Op
 		}
 		if f&allowed&^o.seen == 0 {
 			return fieldProblem(f, allowed, name, has)
 		}
 		o.seen |= f
-		if p := d.readOpValue(&o, f); p != nil {
+		known, own := o.values, d.LimitCount()
+		if p := d.readOpValue(o, f); p != nil {
 			return p.PrefixField(string(name))
 		}
-		if o.values { // "op" need not be the first field
+		switch {
+		case o.values && !known: // "op" need not be the first field
 			d.Pos = from
 			d.DropOp()
-			return d.readDistinct(fields.Op|fields.OfBatchDistinct, batchDistinctHas)
+			return d.readOp(&draft{named: true, batch: true, values: true})
+		case o.values && f == fields.Window:
+			d.MoveWindows(own)
 		}
 	}
-	return d.finishOp(&o)
+	if o.values {
+		return d.finishDistinct(o)
+	}
+	return d.finishOp(o)
 }
 
 // fieldProblem refuses a field that is not allowed, or that was seen before.
@@ -198,7 +221,7 @@ func (d *Decoder) finishOp(o *draft) *wire.Problem {
 	if !o.named {
 		return wire.FieldProblem("op", `missing; want "add", "count", "acquire" or "distinct"`)
 	}
-	allowed, has := fieldsOf(o.op.Kind, true)
+	allowed, has := o.fields()
 	if extra := o.seen &^ allowed &^ fields.Op; extra != 0 {
 		return unknownFieldProblem([]byte(extra.Name()), has)
 	}
@@ -271,12 +294,12 @@ func (d *Decoder) AddCheck(c *twotier.Check, kind twotier.Kind) *wire.Problem {
 			return p
 		}
 	}
-	if d.HasValues() && len(d.ValuesInProgress().Add) > 0 {
-		if p := d.reserveValuesMemory(d.ValuesInProgress()); p != nil {
-			return p
+	d.EndCheck(c, kind)
+	if d.HasValues() {
+		if values, _ := d.ValuesInProgress(); values > 0 {
+			return d.reserveValuesMemory(c)
 		}
 	}
-	d.EndCheck(c, kind)
 	return nil
 }
 

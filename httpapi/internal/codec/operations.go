@@ -2,7 +2,6 @@ package codec
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"twotier.dev/twotier"
@@ -10,7 +9,6 @@ import (
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/fields"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // badOp is an operation of a batch that can't be executed.
@@ -23,11 +21,7 @@ type badOp struct {
 // Merge; anything else refuses the whole batch.
 func (d *Decoder) DecodeBatch(body []byte) *wire.Problem {
 	d.Reset(body)
-	p := d.EndBody(d.readBatch())
-	if p == nil {
-		d.Link()
-	}
-	return p
+	return d.end(d.readBatch())
 }
 
 func (d *Decoder) readBatch() *wire.Problem {
@@ -84,7 +78,7 @@ func (d *Decoder) readBatchOps() *wire.Problem {
 // readBatchOp reads one operation of a batch, or skips it if it is refused.
 func (d *Decoder) readBatchOp(i int) *wire.Problem {
 	start := d.Pos
-	p := d.readOp(0, true)
+	p := d.readOp(&draft{batch: true})
 	if p == nil || !p.IsOfField() {
 		return p
 	}
@@ -225,40 +219,15 @@ func readSettledCheck(d *Decoder, q *ask.Settling) *wire.Problem {
 	return nil
 }
 
-// DecodeDistinct reads {"ns","key","values","ts","ack","limits","rules","window"}.
-func (d *Decoder) DecodeDistinct(body []byte) *wire.Problem {
-	d.Reset(body)
-	p := d.EndBody(d.readDistinct(fields.OfDistinct, distinctHas))
-	if p == nil {
-		d.Link()
-	}
-	return p
-}
-
-// readDistinct reads an operation on values that may have these fields: one that adds values or, in
-// a batch, one that only counts.
-func (d *Decoder) readDistinct(allowed fields.Set, has string) *wire.Problem {
-	d.BeginOp()
-	var o draft
-	const want = "an object with key and values"
-	p := d.readFields(want, &o.seen, allowed, has, func(f fields.Set) *wire.Problem {
-		own := d.LimitCount()
-		p := d.readOpValue(&o, f)
-		if f == fields.Window {
-			d.MoveWindows(own)
-		}
-		return p
-	})
-	if p != nil {
-		return p
-	}
-	adds := len(d.ValuesInProgress().Add) > 0
+// finishDistinct makes the checks that need the whole operation on values, and adds it.
+func (d *Decoder) finishDistinct(o *draft) *wire.Problem {
+	adds, _ := d.ValuesInProgress()
 	adding := o.seen & (fields.TS | fields.Ack | fields.Limits | fields.Rules)
 	query := o.seen&(fields.Op|fields.Values) == fields.Op
 	switch {
 	case o.check.Key == nil:
 		return wire.FieldProblem("key", "missing; "+request.WantKey)
-	case !query && !adds:
+	case !query && adds == 0:
 		return wire.FieldProblem("values", "missing; want at least one value")
 	case !query && o.seen&fields.At != 0:
 		return wire.FieldProblem("at", "is for counting; values that are added have ts")
@@ -273,7 +242,7 @@ func (d *Decoder) EndDistinctOp(op *twotier.Op, c *twotier.Check) *wire.Problem 
 	if f := d.EndDistinct(op, c, TagDistinct); f != nil {
 		return wire.FromFailure(f)
 	}
-	if p := d.reserveValuesMemory(d.ValuesInProgress()); p != nil {
+	if p := d.reserveValuesMemory(c); p != nil {
 		return p
 	}
 	return d.ReserveMemory(op.Kind)
@@ -300,71 +269,41 @@ const (
 	costValueLimit = 3*160/2 + answerCounted
 )
 
-// reserveValuesMemory reserves the memory that values use until their operation is answered.
-func (d *Decoder) reserveValuesMemory(v *verdicts.Values) *wire.Problem {
-	d.Answers += answerOp + answerRefusal + len(v.Limits)*answerCounted + escaped*len(v.Key)
-	return d.reserve(costValueOp + len(v.Add)*costValue + len(v.Limits)*costValueLimit +
-		escaped*len(v.Key))
+// reserveValuesMemory reserves the memory that the values of a check, which is the last one, use
+// until their operation is answered.
+func (d *Decoder) reserveValuesMemory(c *twotier.Check) *wire.Problem {
+	values, limits := d.ValuesSize()
+	d.Answers += answerOp + answerRefusal + limits*answerCounted + escaped*len(c.Key)
+	return d.reserve(costValueOp + values*costValue + limits*costValueLimit + escaped*len(c.Key))
 }
 
 // appendDistinct appends the answer to operation i, which is about values alone.
 func (e Encoder) appendDistinct(b []byte, i int, res *twotier.Result) []byte {
 	b = append(wire.AppendKey(b, e.Ops[i].Checks[0].Key), ',')
-	v, judged := e.ValuesOf(i, 0, res)
-	if v == nil { // another node's result may be short
-		v, judged = new(verdicts.Values), new(twotier.CheckResult)
-	}
-	b = appendValueCounts(b, v, judged)
+	b = e.appendValues(b, i, 0, res, e.ValuesOf(i, 0, res))
 	if e.Ops[i].Kind != twotier.Count {
 		b = strconv.AppendBool(append(b, `,"over":`...), !res.Allowed)
 		if !res.Allowed {
-			b = append(appendNames(append(b, `,"refused_by":[`...), v.RefusedBy(judged, "limits")), ']')
+			b = e.appendRefusedBy(b, i, res)
 			b = wire.AppendField(b, "retry_after_ms", res.RetryAfter)
 			b = appendRefusal(b, e.RefusalOf(i))
 		}
 	}
-	if near := v.Near(judged); len(near) > 0 {
-		b = append(appendNames(append(b, `,"near":[`...), near), ']')
+	if e.Warns() {
+		b = e.appendNear(b, i, res)
 	}
-	if v.Ruled {
-		b = wire.AppendField(b, "rules_version", v.Version)
+	if e.IsRuled(i) {
+		b = wire.AppendField(b, "rules_version", e.RulesVersion())
 	}
 	b = strconv.AppendBool(append(appendSource(b, res), `,"degraded":`...), res.Degraded)
 	return append(b, '}')
 }
 
-// appendNames appends a list of names.
-func appendNames(b []byte, names []string) []byte {
-	for _, name := range names {
-		b = wire.AppendString(wire.AppendComma(b), name)
-	}
-	return b
-}
-
-// appendValueCounts appends the "counts" of values.
-func appendValueCounts(b []byte, v *verdicts.Values, judged *twotier.CheckResult) []byte {
+// appendValues appends the "counts" of the values of check j.
+func (e Encoder) appendValues(b []byte, i, j int, res *twotier.Result, v ask.Values) []byte {
 	b = append(b, `"counts":[`...)
-	for k := range judged.Limits[:min(len(judged.Limits), len(v.Limits))] {
-		l := &judged.Limits[k]
-		b = append(wire.AppendComma(b), `{"window":"`...)
-		b = append(append(b, v.Texts[k]...), '"')
-		if k < v.Judging() {
-			b = wire.AppendField(b, "max", l.Max)
-		}
-		b = wire.AppendField(b, "count", l.Count)
-		b = wire.AppendField(b, "at_least", l.Lo)
-		b = wire.AppendField(b, "at_most", l.Hi)
-		b = strconv.AppendFloat(append(b, `,"error":`...), l.Error, 'g', 3, 64)
-		if l.Refused {
-			b = append(b, `,"refused":true`...)
-		}
-		if r := v.Limit(k); r != nil {
-			b = appendRule(b, r.Rule)
-		} else if slices.Contains(v.Shadow, k) {
-			b = append(b, `,"shadow":true`...)
-		}
-		b = append(b, '}')
-	}
+	b = e.appendLimits(b, i, j, res, v.First, v.Judged, judgedValues)
+	b = e.appendLimits(b, i, j, res, v.First+len(v.Judged), v.Counted, countedValues)
 	return append(b, ']')
 }
 

@@ -3,7 +3,6 @@ package codec
 import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ratefield"
-	"twotier.dev/twotier/internal/verdicts"
 )
 
 // RateLimitFields returns the fields RateLimit-Policy and RateLimit of
@@ -29,8 +28,12 @@ func (e Encoder) RateLimitFields(res *twotier.Result) (policy, state string) {
 		if r != nil && r.Rule.State != twotier.RuleOn {
 			continue
 		}
+		var path []byte
+		if r == nil {
+			path = e.appendCheckPath(nil, 0, shown)
+		}
 		l := &c.Limits[k]
-		shows := ratefield.Limit{Name: e.policyName(shown, k, r), Max: l.Max,
+		shows := ratefield.Limit{Name: string(e.AppendLimitName(path, 0, shown, k)), Max: l.Max,
 			Window: e.Ops[0].Checks[shown].Limits[k].Window, Remaining: l.Max - l.Count}
 		switch {
 		case l.Period != nil:
@@ -56,12 +59,4 @@ func banned(res *twotier.Result, j int, name string) bool {
 		}
 	}
 	return false
-}
-
-// policyName returns the name of the policy of limit k of check j of operation 0.
-func (e Encoder) policyName(j, k int, r *verdicts.Ruled) string {
-	if r != nil {
-		return r.Policy()
-	}
-	return string(e.appendPath(nil, 0, j, k))
 }

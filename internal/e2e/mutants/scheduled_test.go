@@ -153,7 +153,7 @@ var scheduled = []mutant{
 		"\t\tcase false:\n", "modes -holds"},
 	{"a settlement that is refused was done before", "internal/holds/settle.go",
 		"\treturn Unsettled\n", "\treturn Repeated\n", "outages -holds"},
-	{"a release that fails is not tried again", "internal/ask/release.go",
+	{"a release that fails is not tried again", "internal/ask/hold.go",
 		"\t\tcase res.Err != nil:\n\t\t\treturn res.Err\n",
 		"\t\tcase res.Err != nil:\n\t\t\tcontinue\n", "outages -holds"},
 	{"nobody releases the holds of a node that is gone", "internal/holds/deadlines.go",

@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
@@ -17,6 +20,32 @@ import (
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
 )
+
+// TestCalendarLimits asks a minute before midnight in Shanghai, and after it.
+func TestCalendarLimits(t *testing.T) {
+	b := start(t)
+	b.now.Store(time.Date(2026, 7, 14, 15, 59, 0, 0, time.UTC).UnixMilli())
+	for _, want := range []string{"OK: OK 1 of 2/DAY", "OK: OK 0 of 2/DAY",
+		"OVER_LIMIT: OVER_LIMIT 0 of 2/DAY"} {
+		b.want(b.ask(descriptor("quota=a")), want)
+	}
+	b.now.Add(60_000)
+	b.want(b.ask(descriptor("quota=a")), "OK: OK 1 of 2/DAY")
+	answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
+		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("quota=a")}})
+	must.Succeed(t, err)
+	// The service takes the end of the day from the machine's clock.
+	left := answer.GetStatuses()[0].GetDurationUntilReset().AsDuration()
+	if left <= 0 || left > 24*time.Hour {
+		t.Errorf("reset in %v", left)
+	}
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		if h.GetKey() == "RateLimit-Policy" && !strings.HasSuffix(h.GetValue(), ";q=2;w=86400") ||
+			h.GetKey() == "RateLimit" && !strings.Contains(h.GetValue(), ";r=0;t=") {
+			t.Errorf("%s: %s", h.GetKey(), h.GetValue())
+		}
+	}
+}
 
 // nearDocument has descriptors with warning levels.
 const nearDocument = `
@@ -135,4 +164,88 @@ func TestNearWithARefusedDescriptor(t *testing.T) {
 	if got := ask(hits(descriptor("ip=1"), 2), hits(descriptor("ip=2"), 6)); got != want {
 		t.Errorf("got %swant %s", got, want)
 	}
+}
+
+// TestShadow asks for a domain in shadow: no limit of it refuses or charges, nor does the limit of
+// a request. The other domain refuses.
+func TestShadow(t *testing.T) {
+	b := start(t)
+	doc, err := rules.Read("test.yaml", []byte(document))
+	must.Succeed(t, err)
+	b.book.Shadow = twotier.Shadow{"edge": true}
+	b.book.Set(doc, 2)
+	own := descriptor("any=thing")
+	own.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{Unit: typev3.RateLimitUnit_MINUTE}
+	b.want(b.ask(hits(descriptor("ip=1"), 2)), "OK: OK 1 of 3/MINUTE")
+	b.want(b.ask(hits(descriptor("ip=1"), 2)), "OK: OK 0 of 3/MINUTE")
+	b.want(b.ask(hits(descriptor("ip=1"), 0)), "OK: OK 0 of 3/MINUTE")
+	b.want(b.ask(descriptor("ip=6.6.6.6")), "OK: OK 0 of 0/SECOND")
+	b.want(b.ask(descriptor("user=u path=/")), "OK: OK 8 of 9/MINUTE")
+	b.want(b.ask(hits(descriptor("user=u"), 7)), "OK: OK 0 of 5/HOUR")
+	b.want(b.ask(hits(descriptor("tokens=a"), 1001), own),
+		"OK: OK 0 of 1000/MINUTE OK 0 of 0/MINUTE")
+	other := func() string {
+		return b.send(&ratelimitv3.RateLimitRequest{Domain: "other",
+			Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1")}})
+	}
+	b.want(other(), "OK: OK 0 of 1/MINUTE")
+	b.want(other(), "OVER_LIMIT: OVER_LIMIT 0 of 1/MINUTE")
+	got := ""
+	for _, r := range b.counted.Rows() {
+		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
+	}
+	b.want(got, "edge/ [2 0 4 0]\nedge/per_user [0 0 1 0]\nother/ [1 1 0 0]\n")
+}
+
+// TestQuotaMode asks beyond a limit in quota mode: the request passes, and Envoy receives the state
+// of the limit.
+func TestQuotaMode(t *testing.T) {
+	b := start(t)
+	quota := func(descriptors ...*commonv3.RateLimitDescriptor) string {
+		t.Helper()
+		answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
+			Domain: "edge", Descriptors: descriptors})
+		must.Succeed(t, err)
+		text := fmt.Sprint(answer.GetOverallCode(), " ", answer.GetStatuses()[0].GetCode())
+		fields := answer.GetDynamicMetadata().GetFields()
+		if fields["quotaModeEnabled"].GetBoolValue() {
+			text += fmt.Sprint(" ", fields["quotaModeViolations"].GetListValue().AsSlice())
+		}
+		return text
+	}
+	b.want(quota(descriptor("budget=a"), descriptor("ip=1")), "OK OK []")
+	b.want(quota(descriptor("budget=a"), descriptor("ip=1")), "OK OVER_LIMIT [0]")
+	b.want(quota(descriptor("budget=b"), descriptor("budget=a")), "OK OK [1]")
+	b.want(quota(hits(descriptor("budget=a"), 0)), "OK OVER_LIMIT [0]")
+	b.want(quota(hits(descriptor("budget=a"), -9)), "OK OK []")
+	b.want(quota(descriptor("budget=a")), "OK OK []")
+	b.want(quota(descriptor("ip=6.6.6.6"), descriptor("budget=c")), "OVER_LIMIT OVER_LIMIT []")
+	b.want(quota(descriptor("ip=2")), "OK OK")
+}
+
+// TestVerdictsAreCounted checks that each descriptor with hits and a limit is counted, by the name
+// of the limit and by the listener.
+func TestVerdictsAreCounted(t *testing.T) {
+	b := start(t)
+	for range 4 {
+		b.ask(descriptor("ip=1.2.3.4"), descriptor("path=/try"), descriptor("path=/free"),
+			hits(descriptor("ip=9.9.9.9"), 0))
+	}
+	b.ask(descriptor("user=a"), hits(descriptor("ip=1.2.3.4"), -1))
+	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"a"}]}]}`
+	if _, _, err := b.JSON(t.Context(), nil, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // a failed request has no verdict
+	if answer, err := b.ShouldRateLimit(ctx, nil, &ratelimitv3.RateLimitRequest{}); err == nil {
+		t.Error(answer)
+	}
+	got := ""
+	for _, r := range b.counted.Rows() {
+		got += fmt.Sprintf("%v %s/%s %v\n", r.Door, r.Namespace, r.Rule, r.Totals)
+	}
+	// The hit of ip after its refusal is only compared, not counted.
+	b.want(got, "grpc edge/ [4 1 3 0]\n"+
+		"envoy-json edge/per_user [1 0 0 0]\ngrpc edge/per_user [1 0 0 0]\n")
 }

@@ -2,16 +2,17 @@ package request
 
 import (
 	"bytes"
-	"crypto/sha256"
+	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // The bounds of one request. Bounding its lists bounds its work.
@@ -107,22 +108,6 @@ func ValidNS(b []byte) bool {
 		}
 	}
 	return true
-}
-
-// Verdicts is the namespace of the history of verdicts. Clients can read it but not write it: the
-// name is not valid for a namespace of theirs.
-const Verdicts = "@verdicts"
-
-// ImportedNS reports whether b may be the namespace of the marks of imported events, see
-// [twotier.ImportedNamespace].
-func ImportedNS(b []byte) bool {
-	of, ok := bytes.CutPrefix(b, []byte(twotier.ImportedNamespace+"/"))
-	return ok && ValidNS(of)
-}
-
-// ReadableNS reports whether b may be the name of a namespace to read.
-func ReadableNS(b []byte) bool {
-	return ValidNS(b) || string(b) == Verdicts || ImportedNS(b)
 }
 
 // day and week are units that windows may use and time.ParseDuration lacks.
@@ -280,42 +265,6 @@ func parseDurationUnit(b []byte) (ns int64, width int) {
 	return 0, 0
 }
 
-// hashedPrefix is the prefix of keys that stand for values.
-const hashedPrefix = "sha256:"
-
-// KeyOf returns the key of a value that a proxy forwards: the value, or its [HashedKey] if it is
-// not a valid key or begins as a HashedKey does. So no value collides with the hash of another one.
-func KeyOf(value []byte) []byte {
-	if ValidKey(value) && !IsHashed(value) {
-		return value
-	}
-	return HashedKey(value)
-}
-
-// HashedKey returns a key that stands for a value: "sha256:" and the SHA-256 digest (FIPS 180-4) of
-// its bytes in lower-case hexadecimal, 71 characters in all.
-func HashedKey(value []byte) []byte {
-	sum := sha256.Sum256(value)
-	return hex.AppendEncode([]byte(hashedPrefix), sum[:])
-}
-
-// IsHashed reports whether a value begins as a [HashedKey] does.
-func IsHashed(value []byte) bool { return bytes.HasPrefix(value, []byte(hashedPrefix)) }
-
-const (
-	// WantBy lists the valid orders of a list of keys.
-	WantBy = "want count, refused, shadow or concurrent"
-	// ByConcurrent is the order by open holds.
-	ByConcurrent = "concurrent"
-	// WantNoTopWindow is the remedy for a window with ByConcurrent.
-	WantNoTopWindow = "leave it out: concurrent lists the holds that are open now"
-)
-
-// ValidTopOrder reports whether by is a valid order of a list of keys.
-func ValidTopOrder(by string) bool {
-	return by == "count" || by == "refused" || by == "shadow" || by == ByConcurrent
-}
-
 // parsePeriod parses the short form of a period.
 func parsePeriod(text []byte) (l twotier.Limit, wrong string) {
 	if len(text) > maxWindowText { // answers repeat it
@@ -331,14 +280,91 @@ func parsePeriod(text []byte) (l twotier.Limit, wrong string) {
 	return l, notWindow(text, WantLimitWindow)
 }
 
-// ParseOnExpiry reads what happens to a hold at its end if nobody has settled it. wrong describes
-// the valid values if the text is none, and is empty otherwise.
-func ParseOnExpiry(text []byte) (release bool, wrong string) {
-	switch string(text) {
-	case "keep":
-		return false, ""
-	case "release":
-		return true, ""
+// Context is a context with a deadline that costs nothing until a goroutine waits on it. Most
+// operations are answered from memory and never wait; context.WithDeadline would allocate a context
+// and arm a timer for each of them.
+//
+// The first call of Done makes a real context, to which everything is delegated from then on.
+// Contexts derived from this one attach to it without a goroutine.
+//
+// For the same reason, the trace of a request is determined only on demand.
+type Context struct {
+	deadline time.Time
+
+	mu     sync.Mutex
+	inner  context.Context
+	cancel context.CancelFunc
+	source trace.Source // nil if there is none, or it has been asked
+	traced *trace.Context
+}
+
+// Reset prepares c for the next request, whose trace, if it has one, source finds. It must not be
+// called once Done has been.
+func (c *Context) Reset(deadline time.Time, source trace.Source) {
+	c.deadline, c.source, c.traced = deadline, source, nil
+}
+
+// Finish ends the request and reports whether c may be reused: it may not if its channel was
+// requested and may still be in use. The source is not asked any more.
+func (c *Context) Finish() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.source = nil
+	if c.inner == nil {
+		return true
 	}
-	return false, `want "keep" or "release", got "` + Clip(text) + `"`
+	c.cancel()
+	return false
+}
+
+// Deadline returns when the request is given up.
+func (c *Context) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// Done returns a channel that is closed at the deadline or when the request has been answered.
+func (c *Context) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		c.inner, c.cancel = context.WithDeadline(context.Background(), c.deadline)
+	}
+	return c.inner.Done()
+}
+
+// Err returns the reason why the context is done, or nil if it is not.
+func (c *Context) Err() error {
+	if inner := c.made(); inner != nil {
+		return inner.Err()
+	}
+	if !time.Now().Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Value returns the trace of the request for [trace.Key], and otherwise values of the inner
+// context. The context package uses it to recognise its own contexts.
+func (c *Context) Value(key any) any {
+	if key == (trace.Key{}) {
+		return c.TraceContext()
+	}
+	if inner := c.made(); inner != nil {
+		return inner.Value(key)
+	}
+	return nil
+}
+
+// TraceContext returns the trace of the request, or nil if it has none.
+func (c *Context) TraceContext() *trace.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.source != nil {
+		c.traced, c.source = c.source.TraceContext(), nil
+	}
+	return c.traced
+}
+
+func (c *Context) made() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inner
 }
