@@ -7,14 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/testing/simnet"
 )
 
 // TestJoinDuringAChangeOfMode lets a node join while the others, whose counts are not in Redis yet,
@@ -186,49 +184,6 @@ func acquireUntil(stop chan struct{}, p *proc, limit int64, admitted *atomic.Int
 	}
 }
 
-// TestTableStays causes the everyday faults of a healthy cluster: a node that receives nothing from
-// another one for which the third vouches, calls that are cut while gossip passes, and the loss of
-// up to three in ten packets. None of these changes the table of owners.
-func TestTableStays(t *testing.T) {
-	for name, fault := range map[string]func(w *world, a, b *proc){
-		"one way": func(w *world, a, b *proc) { w.net.Cut(a.ip, b.ip, simnet.All) },
-		"calls": func(w *world, a, b *proc) {
-			w.net.Cut(a.ip, b.ip, simnet.Calls)
-			w.net.Cut(b.ip, a.ip, simnet.Calls)
-		},
-		"loss of packets": func(w *world, _, _ *proc) {
-			w.net.SetWeather(simnet.Weather{Delay: time.Millisecond, PacketLoss: 300})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := calm(t)
-				time.Sleep(5 * time.Second)
-				before := w.changes()
-				list := w.alive()
-				fault(w, list[0], list[1])
-				time.Sleep(30 * time.Second)
-				for id, changes := range w.changes() {
-					if changes != before[id] {
-						t.Errorf("node %s changed its table %d times", id, changes-before[id])
-					}
-				}
-				w.heal()
-				w.shutDown()
-			})
-		})
-	}
-}
-
-// changes returns how often each node's table has changed.
-func (w *world) changes() map[string]int64 {
-	all := map[string]int64{}
-	for _, p := range w.alive() {
-		all[p.id] = p.node.Stats().TablesTotal
-	}
-	return all
-}
-
 // TestNothingIsForwardedInRedisMode counts a key of another node before and after a change to Redis
 // mode, in which every node asks Redis itself.
 func TestNothingIsForwardedInRedisMode(t *testing.T) {
@@ -251,45 +206,4 @@ func TestNothingIsForwardedInRedisMode(t *testing.T) {
 			t.Errorf("in Redis mode %d of 20 operations were forwarded", n)
 		}
 	})
-}
-
-// TestRememberedRefusalsSaveForwards counts the operations that reach the owner while another node
-// is asked for a key over its limit 200 times a second. The same acquire is forwarded once a
-// second, as package refusals remembers the answer. Acquires that alternate between two amounts,
-// which it does not remember, are all forwarded, unless the key is hot: then the borrower refuses
-// by itself.
-func TestRememberedRefusalsSaveForwards(t *testing.T) {
-	const times = 4000
-	for _, c := range []struct {
-		name        string
-		hotRate     float64
-		amounts     int64
-		least, most int64
-	}{
-		{"the same", 2000, 1, 20, 30},
-		{"two amounts", 2000, 2, times - 10, times},
-		{"two amounts of a hot key", 20, 2, 0, 200},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := calmWith(t, func(p *plan) { p.hotRate = c.hotRate })
-				defer w.shutDown()
-				a, b := w.alive()[0], w.alive()[1]
-				op := acquiring(5, w.keysOf(b, "over", 1)[0])
-				before := b.node.Stats().ServedTotal
-				for i := range int64(times) {
-					op.Checks[0].N = 1 + i%c.amounts
-					if _, err := a.do(op, 2*time.Second); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
-				served := b.node.Stats().ServedTotal - before
-				t.Logf("%d of %d acquires reached the owner", served, times)
-				if served < c.least || served > c.most {
-					t.Errorf("want %d to %d", c.least, c.most)
-				}
-			})
-		})
-	}
 }
