@@ -69,36 +69,6 @@ func forwarded(p *proctest.Process, direction string) int64 {
 	return p.Metric("twotier_forwarded_total", fmt.Sprintf("direction=%q", direction))
 }
 
-// TestDeciderKilledBeforeItDecides acquires keys of two nodes. One has reserved its part and asked
-// the other to decide, which hangs and is then killed. It is unknown whether the decider has
-// counted: the client gets an unknown outcome, and the reservation is counted, so that no limit is
-// exceeded.
-func TestDeciderKilledBeforeItDecides(t *testing.T) {
-	c := start(t, 3)
-	c.acquainted()
-	mine, its := c.keyOf(0, "mine"), c.keyOf(1, "its")
-	sent := forwarded(c.Nodes[0], "out")
-	c.Nodes[1].Pause()
-	told := asks(c.Nodes[0], acquiring(mine, its))
-	proctest.Until(t, "the decider is asked",
-		func() bool { return forwarded(c.Nodes[0], "out") > sent })
-	c.Kill(1)
-	if a := <-told; a.err != nil || a.status != 503 ||
-		!strings.Contains(a.body, `"outcome":"unknown"`) {
-		t.Errorf("told %+v, want that the outcome is unknown", a)
-	}
-	c.gone()
-	proctest.Until(t, "what was reserved is counted",
-		func() bool { return c.Nodes[2].Count(mine, "24h").Counts[0].Count == 1 })
-	if n := c.Nodes[0].Count(its, "24h").Counts[0].Count; n != 0 {
-		t.Errorf("the dead node's part has a count of %d", n)
-	}
-	if a := <-asks(c.Nodes[2], acquiring(mine)); a.err != nil ||
-		!strings.Contains(a.body, `"allowed":false`) {
-		t.Errorf("one more: %+v", a)
-	}
-}
-
 // TestDeciderPausedBeforeItDecides pauses the decider until the others have taken over its
 // partitions. The reservations are counted. Once the decider resumes, it turns out not to have
 // carried out the acquire, and the counts are taken back.
@@ -129,47 +99,6 @@ func TestDeciderPausedBeforeItDecides(t *testing.T) {
 		!strings.Contains(a.body, `"allowed":true`) {
 		t.Errorf("again: %+v", a)
 	}
-}
-
-// TestCoordinatorKilledBetweenTheSteps acquires keys of three nodes. One of them has reserved its
-// part; the decider hangs, and meanwhile the coordinator is killed. The two remaining nodes either
-// both count or both don't.
-func TestCoordinatorKilledBetweenTheSteps(t *testing.T) {
-	c := start(t, 3)
-	c.acquainted()
-	keys := []string{c.keyOf(0, "first"), c.keyOf(2, "second"), c.keyOf(1, "third")}
-	served := forwarded(c.Nodes[2], "in")
-	c.Nodes[1].Pause()
-	told := asks(c.Nodes[0], acquiring(keys...))
-	proctest.Until(t, "the second part is reserved",
-		func() bool { return forwarded(c.Nodes[2], "in") > served })
-	if n := c.Nodes[2].Count(keys[1], "24h").Counts[0].Count; n != 0 {
-		t.Errorf("it has a count of %d already", n)
-	}
-	c.Kill(0)
-	// If it is killed late, it has already answered with an unknown outcome.
-	if a := <-told; a.err == nil &&
-		(a.status != 503 || !strings.Contains(a.body, `"outcome":"unknown"`)) {
-		t.Errorf("a dead node says %+v", a)
-	}
-	c.Nodes[1].Resume()
-	c.gone()
-	if second, third := c.counted(keys[1]), c.counted(keys[2]); second != third {
-		t.Errorf("counted: the second part %v, the third %v", second, third)
-	}
-}
-
-// counted reports whether a key was counted, by acquiring it until its count is one: before that, a
-// reservation may refuse.
-func (c *cluster) counted(key string) bool {
-	c.T.Helper()
-	admitted := false
-	proctest.Until(c.T, "it is known what has become of "+key, func() bool {
-		a := <-asks(c.Nodes[1], acquiring(key))
-		admitted = admitted || strings.Contains(a.body, `"allowed":true`)
-		return c.Nodes[1].Count(key, "24h").Counts[0].Count == 1
-	})
-	return !admitted
 }
 
 // race is a set of clients that acquire the same few keys through different nodes until nothing
@@ -317,12 +246,6 @@ func names(n int) (keys []string) {
 		keys = append(keys, fmt.Sprint("k", i))
 	}
 	return keys
-}
-
-func TestALimitOf1000ThroughThreeNodesAdmits1000(t *testing.T) {
-	c := start(t, 3)
-	r := c.acquire(12, 1000, names(3), 0, c.Bases())
-	r.finish()
 }
 
 // TestNoExcessDuringAJoinAndALeave makes a fourth node join and another leave while clients race

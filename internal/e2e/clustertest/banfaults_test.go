@@ -44,13 +44,7 @@ func (c *cluster) twoOfThree(key string) {
 
 // eventsOf asks a node for the number of events of a key in a day.
 func (c *cluster) eventsOf(i int, ns, key string) (n int64, err error) {
-	return c.eventsIn("24h", i, ns, key)
-}
-
-// eventsIn asks a node for the number of events of a key in a window.
-func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err error) {
-	a, err := c.Nodes[i].TryCount("window=" + window + "&ns=" + ns + "&key=" +
-		url.QueryEscape(key))
+	a, err := c.Nodes[i].TryCount("window=24h&ns=" + ns + "&key=" + url.QueryEscape(key))
 	if err != nil {
 		return 0, err
 	}
@@ -72,15 +66,9 @@ func (c *cluster) overstep(i int, key, ack string) (until int64) {
 // day.
 func (c *cluster) hasEvents(ns, key string, want int64, when string) {
 	c.T.Helper()
-	c.hasEventsIn("24h", ns, key, want, when)
-}
-
-// hasEventsIn is hasEvents in another window.
-func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
-	c.T.Helper()
 	for _, i := range c.Running() {
 		proctest.UntilNil(c.T, when, func() error {
-			n, err := c.eventsIn(window, i, ns, key)
+			n, err := c.eventsOf(i, ns, key)
 			if err == nil && n != want {
 				c.T.Fatalf("%s: node %d has %d events of %s, want %d", when, i, n, key, want)
 			}

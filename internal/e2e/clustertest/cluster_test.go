@@ -21,9 +21,7 @@ var (
 	longFlag  = flag.Bool("long", false, "run what takes minutes, too")
 	curveFlag = flag.Bool("curve", false,
 		"measure all points of the curve of the excess across a split (minutes)")
-	runsFlag   = flag.Int("runs", 1, "how often to measure how long failures take to be noticed")
-	startsFlag = flag.Int("starts", 4,
-		"with -long, how often to start all nodes at the same time while something happens")
+	runsFlag = flag.Int("runs", 1, "how often to measure how long failures take to be noticed")
 )
 
 // program is the program under test. It has no race detector: other tests run it with that, and

@@ -1,15 +1,9 @@
 package clustertest
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -71,43 +65,6 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestNearIsAllowed asks three nodes about a key that comes near a limit: the history of the rule
-// has its own verdict for that, and the history of all acquires counts it as allowed. No list of
-// refused keys has it, and the decision log of the asked node does.
-func TestNearIsAllowed(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "decided.json")
-	c := start(t, 3, "--decisions", log, "--decisions-sample", "near=1", "--rules",
-		configured(t, "rules: [{name: receiver, namespace: sms, limits: [5/24h], warn: 60%}]"))
-	for i := range 5 {
-		answer := c.Nodes[i%3].MustPost("/v1/acquire",
-			`{"ns":"sms","key":"k","rules":["receiver"]}`)
-		if near := strings.Contains(string(answer), `"near":["receiver"]`); near != (i >= 2) {
-			t.Errorf("answer %d: %s", i, answer)
-		}
-	}
-	if near, allowed := c.decisions("receiver", "near"),
-		c.decisions("receiver", "allowed"); near != 3 || allowed != 2 {
-		t.Errorf("%d near and %d others were allowed", near, allowed)
-	}
-	proctest.Until(t, "the history is complete", func() bool {
-		near, _ := c.history(1, "sms/near/receiver")
-		allowed, _ := c.history(1, "@all/allowed")
-		return near == 3 && allowed == 5
-	})
-	for _, by := range []string{"refused", "shadow"} {
-		if _, got := c.Nodes[0].Get("/v1/top?window=24h&by=" + by); strings.Contains(string(got),
-			`"key"`) {
-			t.Errorf("by %s: %s", by, got)
-		}
-	}
-	proctest.Until(t, "the decisions are written", func() bool {
-		text, err := os.ReadFile(log)
-		must.Succeed(t, err)
-		return strings.Count(string(text), `"verdict":"near"`) == 3 &&
-			strings.Count(string(text), "\n") == 3
-	})
 }
 
 // history returns how many verdicts node i has in the history of the last hour, as a count and as
@@ -212,7 +169,7 @@ func doors(t *testing.T, p *proctest.Process) (refusing []string) {
 	status, _ := p.Get("/v1/forward-auth?rule=one&key=ip")
 	say("forward-auth", status != 200)
 	for _, door := range []string{"json", "grpc"} {
-		say(door, asksEnvoy(t, p, door, "edge", "ip="+door, 1))
+		say(door, asksEnvoy(t, p, door, "edge", "ip="+door))
 	}
 	client := redis.NewClient(&redis.Options{Addr: p.Resp})
 	defer client.Close()
@@ -264,113 +221,5 @@ func TestShadowRefusesNothing(t *testing.T) {
 				t.Errorf("the log warns: %v", warns)
 			}
 		})
-	}
-}
-
-// TestNamespaceInShadow puts two namespaces into shadow. Neither a check nor a descriptor of them
-// refuses. The check of another namespace in the same acquire does, and so does another domain.
-func TestNamespaceInShadow(t *testing.T) {
-	c := start(t, 2, "--config", configured(t,
-		"namespaces: {ip: {shadow: true}, edge: {shadow: true}}\n"), "--rules",
-		configured(t, shadowRules+"---\ndomain: other\ndescriptors:\n"+
-			"  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1}}\n"),
-		"--grpc", "127.0.0.1:0")
-	for i := range 4 {
-		p := c.Nodes[i%2]
-		answer := string(p.MustPost("/v1/acquire", `{"key":"k","rules":["one"]}`))
-		if !strings.Contains(answer, `"allowed":true`) || i > 0 !=
-			strings.Contains(answer, `"refused":true,"rule":"one","shadow":true`) {
-			t.Errorf("acquire %d: %s", i, answer)
-		}
-		answer = string(p.MustPost("/v1/acquire", `{"checks":[{"key":"l","rules":["one"]},`+
-			`{"ns":"usual","key":"k"}]}`))
-		refused := strings.Contains(answer, `"refused_by":["checks[1].usual"]`)
-		if refused != (i > 0) {
-			t.Errorf("checks %d: %s", i, answer)
-		}
-		for _, door := range []string{"json", "grpc"} {
-			if asksEnvoy(t, p, door, "edge", "ip="+door, 1) {
-				t.Errorf("%s refuses request %d in shadow", door, i)
-			}
-			if asksEnvoy(t, p, door, "other", "ip="+door, 1) != (i > 0) {
-				t.Errorf("%s, request %d in the other domain", door, i)
-			}
-		}
-	}
-	// Each key was allowed once. Of the same list are the keys of acquires.
-	proctest.Until(t, "the keys are listed", func() bool {
-		_, list := c.Nodes[0].Get("/v1/top?window=24h&by=shadow")
-		return strings.Contains(string(list), `{"ns":"edge","key":"ip=json","count":3}`) &&
-			strings.Contains(string(list), `{"ns":"edge","key":"ip=grpc","count":3}`)
-	})
-}
-
-// TestWebhook comes near the limits of a rule through two nodes: each node posts the first crossing
-// of each limit that it sees, and a stop sends what is still waiting. No log has the URL.
-func TestWebhook(t *testing.T) {
-	type notification struct {
-		Node, Namespace, Key, Rule, Window string
-		Max, Count, At                     int64
-	}
-	var mu sync.Mutex
-	var all []notification
-	busy := true
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		mu.Lock()
-		defer mu.Unlock()
-		if busy {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		var list []notification
-		if err := json.Unmarshal(body, &list); err != nil || r.URL.Path != "/very-secret" {
-			t.Errorf("%s: %s, %v", r.URL, body, err)
-		}
-		all = append(all, list...)
-	}))
-	t.Cleanup(web.Close)
-	received := func() (n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(all)
-	}
-	c := start(t, 2, "--notify-url", web.URL+"/very-secret", "--rules", configured(t,
-		"rules: [{name: receiver, namespace: sms, limits: [5/24h, 10/1h], warn: 60%}]"))
-	for i := range 6 {
-		c.Nodes[i%2].MustPost("/v1/acquire", `{"ns":"sms","key":"k","rules":["receiver"]}`)
-	}
-	mu.Lock()
-	busy = false
-	mu.Unlock()
-	proctest.Until(t, "both nodes have notified", func() bool { return received() == 2 })
-	mu.Lock()
-	for _, one := range all {
-		if one.Key != "k" || one.Namespace != "sms" || one.Rule != "receiver" || one.Max != 5 ||
-			one.At != 60 || one.Window != "24h" || one.Count < 3 || one.Node == "" {
-			t.Errorf("%+v", one)
-		}
-	}
-	if all[0].Node == all[1].Node || all[0].Count+all[1].Count != 7 {
-		t.Errorf("%+v", all)
-	}
-	all, busy = nil, true
-	mu.Unlock()
-	c.Nodes[0].MustPost("/v1/acquire", `{"ns":"sms","key":"l","n":4,"rules":["receiver"]}`)
-	mu.Lock()
-	busy = false
-	mu.Unlock()
-	log := &c.Nodes[0].Log
-	c.Stop(0)
-	if received() != 1 {
-		t.Errorf("a stop sends %+v", all)
-	}
-	for _, text := range []string{log.String(), c.Nodes[1].Log.String()} {
-		if strings.Contains(text, "very-secret") {
-			t.Error(text)
-		}
-	}
-	if n := c.Nodes[1].Metric("twotier_notifications_total", `outcome="sent"`); n != 1 {
-		t.Errorf("node 1 counts %d notifications", n)
 	}
 }

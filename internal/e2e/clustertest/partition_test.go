@@ -321,37 +321,3 @@ func TestFault17Strangers(t *testing.T) {
 	tr.Stop()
 	orderly(t, tr, c.Settle("17 strangers", 0))
 }
-
-// TestSeedThatStandsStill starts nodes while the node they join stands still for longer than one
-// attempt to reach it lasts. The node with its secret becomes a member, the other one is refused.
-func TestSeedThatStandsStill(t *testing.T) {
-	c := start(t, 1, "--cluster-secret", "a secret of the nodes")
-	command := c.Command(1)
-	c.Nodes[0].Pause()
-	type result struct {
-		p   *proctest.Process
-		err error
-	}
-	fits, stranger := make(chan result, 1), make(chan result, 1)
-	for to, args := range map[chan result][]string{
-		fits:     command,
-		stranger: append(c.Command(2), "--cluster-secret=another secret, not theirs"),
-	} {
-		go func() {
-			p, err := program.TryServe(t, proctest.Options{}, args...)
-			to <- result{p, err}
-		}()
-	}
-	time.Sleep(4 * time.Second)
-	c.Nodes[0].Resume()
-	if r := <-stranger; r.err == nil || r.p.ExitCode() != 1 ||
-		!strings.Contains(r.p.Log.String(), "is the cluster secret the same?") {
-		t.Errorf("the stranger: %v\n%s", r.err, r.p.Log.String())
-	}
-	r := <-fits
-	if r.err != nil {
-		t.Fatalf("%v\n%s", r.err, r.p.Log.String())
-	}
-	c.Nodes[1] = r.p
-	c.Settled()
-}
