@@ -108,26 +108,6 @@ func TestFault6ScriptFlush(t *testing.T) {
 	}
 }
 
-func TestStartsWithRedisDown(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	expiry := redistest.Expiry(t, server)
-	server.Kill()
-	b := bedOf(t, server, "--redis-expiry", expiry)
-	tr := b.Traffic()
-	tr.Accept(300)
-	if status, body := b.node.Ready(); status != 200 {
-		t.Errorf("readyz: %d %s", status, body)
-	}
-	server.Restart(t)
-	tr.Accept(300)
-	tr.Stop()
-	b.settle("start with Redis down", 0)
-	b.meta()
-	proctest.Until(t, "the node is no longer degraded",
-		func() bool { return b.node.Count(proctest.HotKey, "1h").Source == "memory" })
-}
-
 // TestSequencesOutliveTheLongestOutage checks the guard against counting a batch twice after a long
 // outage: Redis keeps the sequence of a writer for as long as a node may wait before it sends the
 // batch again.

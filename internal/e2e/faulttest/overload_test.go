@@ -141,58 +141,6 @@ func TestFault19HotKey(t *testing.T) {
 	b.settle("19 one hot key", 0)
 }
 
-// TestFault19BadClients lets clients send garbage, stop halfway or never read, while others count.
-func TestFault19BadClients(t *testing.T) {
-	b := newBed(t, nil)
-	tr := b.Traffic()
-	const request = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
-		"application/json\r\nContent-Length: 20\r\n\r\n"
-	var open []net.Conn
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", b.node.Listen)
-		must.Succeed(t, err)
-		open = append(open, conn)
-		return conn
-	}
-	for i := range 60 {
-		conn := dial()
-		switch i % 6 {
-		case 0: // garbage
-			junk := make([]byte, 2000)
-			for j := range junk {
-				junk[j] = byte(rand.IntN(256))
-			}
-			_, _ = conn.Write(junk) // it may hang up at any byte
-		case 1: // half a header, for ever
-			_, _ = io.WriteString(conn, request[:40])
-		case 2: // half a body, for ever
-			_, _ = io.WriteString(conn, request+`{"key":"hot"`)
-		case 3: // half a body, then gone
-			_, _ = io.WriteString(conn, request+`{"key":"hot"`)
-			conn.Close()
-		case 4: // many requests, no answer read
-			for range 200 {
-				_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-			}
-		case 5: // malformed, one byte at a time
-			for _, c := range []byte(request + `{"key":"hot","n":-}}`) {
-				_, _ = conn.Write([]byte{c})
-			}
-		}
-	}
-	tr.Pass(400)
-	for _, conn := range open {
-		conn.Close()
-	}
-	tr.Pass(50)
-	tr.Stop()
-	b.settle("19 bad clients", 0)
-	b.node.HTTP.CloseIdleConnections()
-	proctest.Until(t, "their connections are gone",
-		func() bool { return b.node.Metric("twotier_http_connections", "") < 5 })
-}
-
 // turnedAway opens connections from one address until at least least were turned away, and returns
 // how many received that answer. They send nothing, so each of the others stays.
 func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {

@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -16,47 +13,6 @@ import (
 
 // script is a part of every request that counts.
 const script = "evalsha"
-
-// loseReplies loses replies in every way: of single requests, then all of them, with and without
-// closing the connections.
-func loseReplies(b *bed, tr *proctest.Traffic, noticed func()) {
-	b.T.Helper()
-	tr.Pass(100)
-	for range 5 {
-		proctest.Wait(b.T, "a reply is lost", b.proxy.SwallowNext(script))
-	}
-	proctest.Wait(b.T, "replies are lost", b.proxy.SwallowMatching(script, 5, false))
-	for _, hangUp := range []bool{true, false} {
-		b.proxy.SwallowReplies(hangUp)
-		noticed()
-		tr.Pass(50)
-		b.proxy.Pass()
-		tr.Pass(50)
-	}
-	proctest.Wait(b.T, "a reply is cut", b.proxy.CutNext(script, 3))
-	tr.Pass(50)
-	tr.Stop()
-}
-
-func loseRequests(b *bed, tr *proctest.Traffic, noticed func()) {
-	b.T.Helper()
-	tr.Pass(100)
-	for _, mode := range []func(*faultproxy.Proxy){(*faultproxy.Proxy).DropRequests,
-		(*faultproxy.Proxy).Hang} {
-		mode(b.proxy)
-		noticed()
-		tr.Pass(50)
-		b.proxy.Pass()
-		tr.Pass(50)
-	}
-	b.proxy.Refuse()
-	b.proxy.CloseAll()
-	noticed()
-	tr.Pass(50)
-	b.proxy.Pass()
-	tr.Pass(50)
-	tr.Stop()
-}
 
 // moreFail returns a function that waits until more batches have failed than before.
 func (b *bed) moreFail() func() {
@@ -72,9 +28,26 @@ func (b *bed) failSince(before int64) {
 	proctest.Until(b.T, "batches fail", func() bool { return b.failing() > before })
 }
 
+// TestFault1ReplyLost loses replies in every way: of single requests, then all of them, with and
+// without closing the connections.
 func TestFault1ReplyLost(t *testing.T) {
 	b := newBed(t, nil)
-	loseReplies(b, b.Traffic(), b.moreFail())
+	tr := b.Traffic()
+	tr.Pass(100)
+	for range 5 {
+		proctest.Wait(t, "a reply is lost", b.proxy.SwallowNext(script))
+	}
+	proctest.Wait(t, "replies are lost", b.proxy.SwallowMatching(script, 5, false))
+	for _, hangUp := range []bool{true, false} {
+		b.proxy.SwallowReplies(hangUp)
+		b.failSince(b.failing())
+		tr.Pass(50)
+		b.proxy.Pass()
+		tr.Pass(50)
+	}
+	proctest.Wait(t, "a reply is cut", b.proxy.CutNext(script, 3))
+	tr.Pass(50)
+	tr.Stop()
 	b.settle("1 reply lost", 0)
 	if b.unknowns() == 0 {
 		t.Error("no batch was sent again")
@@ -83,7 +56,19 @@ func TestFault1ReplyLost(t *testing.T) {
 
 func TestFault2RequestLost(t *testing.T) {
 	b := newBed(t, nil)
-	loseRequests(b, b.Traffic(), b.moreFail())
+	tr := b.Traffic()
+	tr.Pass(100)
+	for _, lose := range []func(){b.proxy.DropRequests, b.proxy.Hang, func() {
+		b.proxy.Refuse()
+		b.proxy.CloseAll()
+	}} {
+		lose()
+		b.failSince(b.failing())
+		tr.Pass(50)
+		b.proxy.Pass()
+		tr.Pass(50)
+	}
+	tr.Stop()
 	b.settle("2 request lost", 0)
 }
 
@@ -96,7 +81,7 @@ func TestFault3RedisSlow(t *testing.T) {
 	b.failSince(before)
 	tr.Pass(100)
 	b.redis.Pause()
-	b.moreFail()()
+	b.failSince(b.failing())
 	b.degraded()
 	tr.Accept(200)
 	if a := b.node.Count(proctest.HotKey, "24h"); a.Source != "degraded" || !a.Degraded {
@@ -108,47 +93,39 @@ func TestFault3RedisSlow(t *testing.T) {
 	b.settle("3 Redis hung", 0)
 }
 
-func TestFault8OutOfMemory(t *testing.T) {
-	b := newBed(t, []redistest.Option{redistest.Config("maxmemory-policy noeviction")})
+// refuses lets clients count before, while and after Redis refuses to write.
+func (b *bed) refuses(fault string, begin, end func()) {
+	b.T.Helper()
 	tr := b.Traffic()
 	tr.Accept(200)
 	noticed := b.moreFail()
-	b.do("CONFIG", "SET", "maxmemory", "1")
+	begin()
 	noticed()
 	tr.Accept(200)
-	b.do("CONFIG", "SET", "maxmemory", "0")
+	end()
 	tr.Accept(200)
 	tr.Stop()
-	b.settle("8 out of memory", 0)
+	b.settle(fault, 0)
+}
+
+func TestFault8OutOfMemory(t *testing.T) {
+	b := newBed(t, []redistest.Option{redistest.Config("maxmemory-policy noeviction")})
+	b.refuses("8 out of memory", func() { b.do("CONFIG", "SET", "maxmemory", "1") },
+		func() { b.do("CONFIG", "SET", "maxmemory", "0") })
 }
 
 func TestFault8ReadOnly(t *testing.T) {
-	b := newBed(t, nil)
-	tr := b.Traffic()
-	tr.Accept(200)
-	noticed := b.moreFail()
-	b.do("REPLICAOF", "127.0.0.1", "1") // no such primary: it keeps its data and refuses writes
-	noticed()
-	tr.Accept(200)
-	b.do("REPLICAOF", "NO", "ONE")
-	tr.Accept(200)
-	tr.Stop()
-	b.settle("8 READONLY", 0)
+	b := newBed(t, nil) // without a primary it keeps its data and refuses writes
+	b.refuses("8 READONLY", func() { b.do("REPLICAOF", "127.0.0.1", "1") },
+		func() { b.do("REPLICAOF", "NO", "ONE") })
 }
 
 func TestFault8MaxClients(t *testing.T) {
 	b := newBed(t, nil)
-	tr := b.Traffic()
-	tr.Accept(200)
-	noticed := b.moreFail()
-	b.do("CONFIG", "SET", "maxclients", "1")
-	b.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	noticed()
-	tr.Accept(200)
-	b.do("CONFIG", "SET", "maxclients", "1000")
-	tr.Accept(200)
-	tr.Stop()
-	b.settle("8 max clients", 0)
+	b.refuses("8 max clients", func() {
+		b.do("CONFIG", "SET", "maxclients", "1")
+		b.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	}, func() { b.do("CONFIG", "SET", "maxclients", "1000") })
 }
 
 // TestFault8ForeignType puts values of another type under the names of two keys, one of which was
@@ -314,52 +291,4 @@ func TestFault10KilledWithAckRedisWhileRedisIsSlow(t *testing.T) {
 	tr.Accept(150)
 	tr.Stop()
 	b.settle("10 SIGKILL with ack=redis and a slow Redis", 0)
-}
-
-// TestRedisClientsOverRestart counts through two listeners of one process, stops it in the middle
-// of the pipelines of Redis clients, and continues in another process. Every answered event is
-// there.
-func TestRedisClientsOverRestart(t *testing.T) {
-	t.Parallel()
-	store := redistest.Start(t)
-	flags := []string{"--redis", "redis://" + store.Addr(), "--resp", "127.0.0.1:0"}
-	first := program.Serve(t, proctest.Options{}, flags...)
-	if status, body, err := first.Post("/v1/add", `{"key":"k","n":5}`); err != nil || status != 200 {
-		t.Fatalf("%d %s %v", status, body, err)
-	}
-	c := redis.NewClient(&redis.Options{Addr: first.Resp, MaxRetries: -1})
-	defer c.Close()
-	counted, stopped := int64(5), make(chan int, 1)
-	for sent := 0; ; sent++ {
-		pipe := c.Pipeline()
-		for range 50 {
-			pipe.Do(t.Context(), "TT.ADD", "k")
-		}
-		cmds, err := pipe.Exec(t.Context())
-		for _, cmd := range cmds {
-			if cmd.Err() == nil {
-				counted++
-			}
-		}
-		if err != nil {
-			break
-		}
-		if sent == 20 {
-			go func() { stopped <- first.Stop() }()
-		}
-	}
-	if status := <-stopped; status != 0 {
-		t.Errorf("it ended with status %d", status)
-	}
-	second := program.Serve(t, proctest.Options{}, flags...)
-	again := redis.NewClient(&redis.Options{Addr: second.Resp})
-	defer again.Close()
-	got, err := again.Do(t.Context(), "TT.COUNT", "k", "24h").Int64Slice()
-	// The last pipeline may have been executed without an answer.
-	if err != nil || len(got) != 1 || got[0] < counted || got[0] > counted+50 {
-		t.Errorf("%v are there, %v; %d were answered", got, err, counted)
-	}
-	if http := second.Count("k", "24h"); http.Counts[0].Count != got[0] {
-		t.Errorf("HTTP counts %d, RESP %d", http.Counts[0].Count, got[0])
-	}
 }
