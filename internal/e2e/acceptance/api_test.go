@@ -8,32 +8,6 @@ import (
 	"time"
 )
 
-func TestBatchesAndChecksAreAllOrNothing(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		body := `{"checks":[{"key":"x","limits":[{"window":"1m","max":3}]},{"key":"y","limits":[{"window":"1m","max":2}]},
-			{"key":"x","limits":[{"window":"1m","max":3}]}]}`
-		if a := b.ok("/v1/acquire", body); !a.Allowed || a.Checks[0].Limits[0].Count != 2 {
-			t.Errorf("first: %+v", a)
-		}
-		a := b.ok("/v1/acquire", body)
-		// Each limit of x is compared with the sum of both checks of x.
-		if by := strings.Join(a.RefusedBy, " "); a.Allowed ||
-			by != "checks[0].limits[0] checks[2].limits[0]" {
-			t.Errorf("second: %+v", a)
-		}
-		if x, y := b.count("x", "1m").Max, b.count("y", "1m").Max; x != 2 || y != 1 {
-			t.Errorf("counted x=%d y=%d, want 2 and 1", x, y)
-		}
-		a = b.ok("/v1/batch",
-			`{"ops":[{"op":"add","key":"z","n":5},{"op":"acquire","key":"z","limits":[{"window":"1m","max":5}]},
-			{"op":"add","key":"z","ts":1},{"op":"count","key":"z","window":"1m"}]}`)
-		if len(a.Results) != 4 || a.Results[1].Allowed || a.Results[2].Error == nil ||
-			a.Results[3].Counts[0].Max != 5 {
-			t.Errorf("batch: %+v", a)
-		}
-	})
-}
-
 func TestRetryAfterIsEnough(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		body := `{"key":"k","n":2,"limits":[{"window":"10s","max":4},{"window":"5m","max":7}]}`
@@ -105,62 +79,6 @@ func TestEventTime(t *testing.T) {
 		}
 		if got := b.count("k", "24h"); got.Max != 7 {
 			t.Errorf("a refused event was counted: %+v", got)
-		}
-	})
-}
-
-func TestTakingBack(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		b.ok("/v1/add", `{"key":"k","n":3}`)
-		b.count("k", "1m") // from here on memory knows all of it
-		for _, step := range []struct{ n, want int64 }{{-1, 2}, {-5, 0}, {2, 2}} {
-			b.ok("/v1/add", fmt.Sprintf(`{"key":"k","n":%d}`, step.n))
-			if got := b.count("k", "24h"); got.Max != step.want {
-				t.Errorf("after %d: %+v, want %d", step.n, got, step.want)
-			}
-		}
-	})
-}
-
-func TestRefusals(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		const limits = `"limits":[{"window":"1m","max":1},{"window":"1h","max":5}]`
-		if a := b.ok("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`); !a.Allowed ||
-			a.Header.Get("RateLimit") == "" || a.Header.Get("Retry-After") != "" {
-			t.Errorf("%+v", a)
-		}
-		a := b.post("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`)
-		h := a.Header
-		if a.Status != 429 || a.Allowed ||
-			h.Get("RateLimit-Policy") != `"limits[0]";q=1;w=60, "limits[1]";q=5;w=3600` ||
-			!strings.HasPrefix(h.Get("RateLimit"), `"limits[0]";r=0;t=`) ||
-			h.Get("Retry-After") == "" {
-			t.Errorf("%d %+v %v", a.Status, a, h)
-		}
-		if got := b.count("k", "1h"); got.Max != 1 {
-			t.Errorf("a refusal was counted: %+v", got)
-		}
-		if a := b.ok("/v1/acquire", `{"key":"k","count_denied":true,`+limits+`}`); a.Allowed {
-			t.Errorf("count_denied: %+v", a)
-		}
-		if got := b.count("k", "1h"); got.Max != 2 {
-			t.Errorf("count_denied did not count: %+v", got)
-		}
-	})
-}
-
-func TestReset(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		b.ok("/v1/add", `{"key":"k","n":3,"ack":"redis"}`)
-		b.ok("/v1/add", `{"key":"k","n":3}`)
-		b.ok("/v1/add", `{"key":"other","n":3}`)
-		b.ok("/v1/reset", `{"key":"k"}`)
-		if k, other := b.count("k", "24h").Max, b.count("other", "24h").Max; k != 0 || other != 3 {
-			t.Errorf("counts %d and %d after reset, want 0 and 3", k, other)
-		}
-		b.ok("/v1/add", `{"key":"k","ack":"redis"}`)
-		if k := b.count("k", "24h").Max; k != 1 {
-			t.Errorf("counts %d afterwards, want 1", k)
 		}
 	})
 }

@@ -1,10 +1,8 @@
 package acceptance
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,8 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +18,6 @@ import (
 	documents "twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/testing/child"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/race"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // loginRule has the rule that the configurations in deploy/ name, rules on open holds, and one that
@@ -221,147 +214,4 @@ descriptors:
 	book := new(documents.Book)
 	book.Set(doc, 1)
 	return book
-}
-
-// TestEnvoyDecidesAsAcquire sends the same random requests to two nodes, to one as requests of
-// Envoy and to the other as acquires over the same keys, some of which are charged. They make the
-// same decisions, for the same reasons, and have the same counts.
-func TestEnvoyDecidesAsAcquire(t *testing.T) {
-	for _, k := range kinds(t) {
-		t.Run(k.mode+"/"+k.expiry, func(t *testing.T) {
-			t.Parallel()
-			a, b := start(t, k, true), start(t, k, true)
-			seed := rand.Uint64()
-			random := rand.New(rand.NewPCG(seed, 1))
-			refused := 0
-			for i := range 60 {
-				var descriptors, checks []string
-				charge := false
-				for range 1 + random.IntN(3) {
-					key, limit := "ip", `{"window":"1m","max":5}`
-					switch random.IntN(5) {
-					case 0, 1:
-						key, limit = "user", `{"window":"1h","max":9}`
-					case 2:
-						key, charge = "cost", true
-					}
-					value, n := random.IntN(3), 1+random.IntN(3)
-					descriptors = append(descriptors, fmt.Sprintf(
-						`{"entries":[{"key":"%s","value":"%d"}],"hitsAddend":"%d"}`, key, value, n))
-					checks = append(checks, fmt.Sprintf(
-						`{"ns":"edge","key":"%s=%d","n":%d,"limits":[%s]}`, key, value, n, limit))
-				}
-				asked := `"descriptors":[` + strings.Join(descriptors, ",") + `]`
-				got := a.limits(t, `{"domain":"edge",`+asked+`}`)
-				want := b.ok("/v1/acquire", fmt.Sprintf(`{"charge":%t,"checks":[%s]}`, charge,
-					strings.Join(checks, ",")))
-				text := fmt.Sprint(want.Allowed)
-				for _, c := range want.Checks {
-					text += fmt.Sprint(" ", c.Allowed)
-					if c.Allowed {
-						text += fmt.Sprint(" ", c.Limits[0].Remaining)
-					}
-				}
-				if got != text {
-					t.Fatalf("seed %d, request %d, %s: %s, want %s", seed, i, asked, got, text)
-				}
-				if !want.Allowed {
-					refused++
-				}
-				pause := random.Int64N(int64(20 * time.Second))
-				a.mono.Add(pause)
-				b.mono.Add(pause)
-			}
-			if refused == 0 {
-				t.Errorf("seed %d: nothing was refused", seed)
-			}
-		})
-	}
-}
-
-// limits sends a request of Envoy, and formats whether the request and each descriptor were
-// allowed, with the remaining hits.
-func (b *bed) limits(t *testing.T, body string) string {
-	t.Helper()
-	r, err := http.Post(b.base+"/json", "application/json", strings.NewReader(body))
-	must.Succeed(t, err)
-	defer r.Body.Close()
-	var answer struct {
-		OverallCode string
-		Statuses    []struct {
-			Code           string
-			LimitRemaining int64
-		}
-	}
-	must.Succeed(t, json.NewDecoder(r.Body).Decode(&answer))
-	if (r.StatusCode == http.StatusOK) != (answer.OverallCode == "OK") {
-		t.Errorf("status %d of %s", r.StatusCode, answer.OverallCode)
-	}
-	text := fmt.Sprint(answer.OverallCode == "OK")
-	for _, s := range answer.Statuses {
-		text += fmt.Sprint(" ", s.Code == "OK")
-		if s.Code == "OK" {
-			text += fmt.Sprint(" ", s.LimitRemaining)
-		}
-	}
-	return text
-}
-
-// TestClusterOfProcesses runs three processes over one Redis. They admit exactly the limit between
-// them, before and after one is killed, and lose nothing that was acknowledged with ack=redis, or
-// at all when they stop.
-func TestClusterOfProcesses(t *testing.T) {
-	t.Parallel()
-	program := proctest.NewProgramFrom(t, "", fmt.Sprint("-race=", race.Enabled))
-	c := proctest.NewCluster(t, program, redistest.Start(t), proctest.Loopback())
-	c.Grow(3)
-
-	const limit, counted = 50, 200
-	if n := admitted(t, c.Nodes[0], c.Nodes[1], c.Nodes[2]); n != limit {
-		t.Errorf("three nodes admit %d of a limit of %d", n, limit)
-	}
-	want := map[string]int64{}
-	for i := range counted {
-		key := fmt.Sprint("counted-", i)
-		c.Nodes[i%3].MustPost("/v1/add", fmt.Sprintf(`{"key":%q,"ack":"redis"}`, key))
-		want[key] = 1
-	}
-	c.Kill(2)
-	c.Settled()
-	if n := admitted(t, c.Nodes[0], c.Nodes[1]); n != 0 {
-		t.Errorf("two nodes admit %d beyond the limit", n)
-	}
-	for key := range want {
-		if n := c.Nodes[0].Count(key, "1h").Counts[0].Count; n != 1 {
-			t.Errorf("%s: %d, want 1", key, n)
-		}
-		c.Nodes[1].MustPost("/v1/add", fmt.Sprintf(`{"key":%q}`, key))
-		want[key] = 2
-	}
-	c.Stop(1)
-	c.Stop(0)
-	c.Holds(want)
-}
-
-// admitted sends a hundred requests for one key with a limit of 50 to nodes, in turn and all at
-// once, and returns how many the nodes admit.
-func admitted(t *testing.T, nodes ...*proctest.Process) int64 {
-	t.Helper()
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 100 {
-		wg.Go(func() {
-			status, body, err := nodes[i%len(nodes)].Post("/v1/acquire",
-				`{"key":"limited","limits":[{"window":"1h","max":50}],"ack":"redis"}`)
-			var verdict struct{ Allowed bool }
-			if err != nil || status != http.StatusOK || json.Unmarshal(body, &verdict) != nil {
-				t.Errorf("%d %s %v", status, body, err)
-			}
-			if verdict.Allowed {
-				admitted.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return admitted.Load()
 }
