@@ -90,24 +90,6 @@ func roundsTo(n, figure string) bool {
 	return err == nil && strconv.FormatFloat(v, 'f', len(decimals), 64) == figure
 }
 
-// TestFiguresAreFound reads figures, and rounds numbers to them.
-func TestFiguresAreFound(t *testing.T) {
-	got := figuresIn("about **1.9** times, 12,500 (see [x](../y/12.md)), `99`, 5 and 0.1 % " +
-		"to 20; 7.0.15")
-	if want := []string{"1.9", "12,500", "0.1", "20"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for _, c := range []struct {
-		number, figure string
-		same           bool
-	}{{"67.07", "67", true}, {"67.5", "67", false}, {"4.32", "4.3", true}, {"4.36", "4.3", false},
-		{"12500", "12,500", true}, {"1,250", "1250", true}, {"192", "199", false}} {
-		if roundsTo(c.number, c.figure) != c.same {
-			t.Errorf("%s and %s: %v", c.number, c.figure, !c.same)
-		}
-	}
-}
-
 var (
 	metric = regexp.MustCompile(`\btwotier_[a-z_]*[a-z]\b`)
 	alert  = regexp.MustCompile(`\bTwotier[A-Z][A-Za-z]+\b`)

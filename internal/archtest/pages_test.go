@@ -139,18 +139,6 @@ func headings(text string) map[string]bool {
 	return found
 }
 
-// TestAnchorsOfHeadings compares anchors with those of GitHub.
-func TestAnchorsOfHeadings(t *testing.T) {
-	got := headings("# A b\n```sh\n# no heading\n```\n### `POST /v1/batch`, what?\n#hash\n")
-	for heading, want := range map[string]bool{
-		"a-b": true, "no-heading": false, "post-v1batch-what": true, "hash": false,
-	} {
-		if got[heading] != want {
-			t.Errorf("%s: %v, want %v", heading, got[heading], want)
-		}
-	}
-}
-
 var (
 	// link matches the target of a Markdown link or picture, without the fragment.
 	link = regexp.MustCompile(`\]\(([^)#\s]+)`)

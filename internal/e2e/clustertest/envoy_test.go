@@ -21,8 +21,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// asksEnvoy asks a node about a descriptor of one entry, such as ip=1, as JSON, or at the door grpc.
-// It reports whether the answer is OVER_LIMIT.
+// asksEnvoy asks a node about a descriptor of one entry, such as ip=1, as JSON, or at the door
+// grpc. It reports whether the answer is OVER_LIMIT.
 func asksEnvoy(t *testing.T, p *proctest.Process, door, domain, entry string) bool {
 	t.Helper()
 	key, value, _ := strings.Cut(entry, "=")

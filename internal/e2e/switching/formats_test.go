@@ -52,22 +52,6 @@ func TestHashOfSubWindows(t *testing.T) {
 	}
 }
 
-// TestHashOfStarts imports fields that are the start of their sub-window in seconds, and a field
-// that is no time.
-func TestHashOfStarts(t *testing.T) {
-	b := newBed(t)
-	now := time.Now().Unix()
-	b.old.HSet(t.Context(), "h:ann", now-300, 4, now-60, 3, "limit", 50)
-	if r := b.imports("--pattern", "h:{key}"); r.Counted != 7 || r.Unreadable != 1 {
-		t.Errorf("%+v", r)
-	}
-	for window, want := range map[string]int64{"2m": 3, "10m": 7} {
-		if n := b.count("ann", window); n.Min != want || n.Max != want {
-			t.Errorf("%s: %+v", window, n)
-		}
-	}
-}
-
 // TestFixedWindow switches over from INCR and EXPIRE, as in articles: a key that is at its limit is
 // refused until its window would have ended.
 func TestFixedWindow(t *testing.T) {

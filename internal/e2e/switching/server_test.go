@@ -20,29 +20,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestImportInEveryMode imports twice into servers whose settings concern limits, and into one that
-// keeps all counts in Redis.
-func TestImportInEveryMode(t *testing.T) {
-	for _, flags := range []string{"--mode redis", "--shadow", "--redis-expiry key --ack redis"} {
-		t.Run(flags, func(t *testing.T) {
-			t.Parallel()
-			b := newBed(t, strings.Fields(flags)...)
-			want := b.fill(newRand(t), 100)
-			first := b.imports("--pattern", "rl:{key}")
-			second := b.imports("--pattern", "rl:{key}")
-			if first.Counted == 0 || second.Counted != 0 || second.Repeated != first.Counted {
-				t.Errorf("%+v, then %+v", first, second)
-			}
-			b.compare(want)
-			b.old.ZAdd(t.Context(), "rl:user5", redis.Z{Member: "new",
-				Score: float64(time.Now().UnixMilli())})
-			if r := b.imports("--pattern", "rl:{key}"); r.Counted != 1 {
-				t.Errorf("one more: %+v", r)
-			}
-		})
-	}
-}
-
 // TestImportIntoACluster imports through one of two nodes, and again through the other.
 func TestImportIntoACluster(t *testing.T) {
 	b := newBed(t, "--gossip", "127.0.0.1:0")
