@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -22,11 +21,7 @@ const banning = "rules:\n  - {name: login, limits: [3/1m], ban: 10m}\n"
 func serveBans(t *testing.T, as string, args ...string) (
 	node *proctest.Process, ban func(keys ...string)) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	must.Write(t, file, banning)
-	node = program.Serve(t, proctest.Options{MayComplain: true,
-		Env: []string{"TWOTIER_ADMIN_TOKEN=" + secret}}, append([]string{"--redis",
-		redistest.Start(t).URL(), "--rules", file}, args...)...)
+	node = serve(t, banning, args...)
 	var headers []string
 	if as != "" {
 		headers = []string{"Authorization", "Bearer " + as}
@@ -146,14 +141,10 @@ func TestBansOnAPhone(t *testing.T) {
 	p.phone()
 	p.until("bans are listed", `document.querySelectorAll("#bans-rows tr").length === 2`)
 	for _, scheme := range []string{"light", "dark"} {
-		p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
-			map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
+		p.scheme(scheme)
 		p.shoot("phone-bans-" + scheme + ".png")
 	}
-	var wrong []string
-	if p.eval(unreadable, &wrong); len(wrong) > 0 {
-		t.Errorf("unreadable: %v", wrong)
-	}
+	p.legible("bans")
 	p.tap("#bans-rows button")
 	p.until("it is asked first", reallyLift)
 	p.tap("#bans-rows button")
@@ -172,11 +163,8 @@ func TestBansOnAPhone(t *testing.T) {
 // number of open holds stands beside the limits.
 func TestRulesInShortForms(t *testing.T) {
 	b := startBrowser(t)
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, "rules:\n  - {name: calls, limits: 50/24h, concurrent: 3, overrides: "+
+	node := serve(t, "rules:\n  - {name: calls, limits: 50/24h, concurrent: 3, overrides: "+
 		"[{key: user:1, limits: 90/24h}]}\n  - {name: alone, concurrent: 2}\n")
-	node := program.Serve(t, proctest.Options{MayComplain: true}, "--redis",
-		redistest.Start(t).URL(), "--rules", file)
 	node.MustPost("/v1/add", `{"key":"user:1","n":4}`)
 	p := b.open(node, "#ns=default&key=user:1")
 	p.until("the rules are listed", `[...document.querySelectorAll("#rules-rows .limits")].map(
@@ -195,11 +183,8 @@ const cells = `[...document.querySelectorAll("#counts tr")].map(
 // rules list too.
 func TestOpenHoldsOfAKey(t *testing.T) {
 	b := startBrowser(t)
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, "rules:\n  - name: calls\n    limits: [{concurrent: 3}, 50/24h]\n"+
+	node := serve(t, "rules:\n  - name: calls\n    limits: [{concurrent: 3}, 50/24h]\n"+
 		"    overrides: [{key: user:1, limits: [90/24h]}]\n")
-	node := program.Serve(t, proctest.Options{MayComplain: true}, "--redis",
-		redistest.Start(t).URL(), "--rules", file)
 	var ids []string
 	hold := func(lasts string) {
 		t.Helper()

@@ -13,7 +13,6 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 const explained = "rules:\n  - {name: login, limits: [3/1h, 50/24h]}\n" +
@@ -27,10 +26,7 @@ const explained = "rules:\n  - {name: login, limits: [3/1h, 50/24h]}\n" +
 // asked a rule about user:4.
 func serveExplained(t *testing.T) *proctest.Process {
 	t.Helper()
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, explained)
-	node := program.Serve(t, proctest.Options{MayComplain: true}, "--redis",
-		redistest.Start(t).URL(), "--rules", file)
+	node := serve(t, explained)
 	for range 5 {
 		node.MustPost("/v1/acquire", `{"key":"user:0","rules":["login","tight"]}`)
 		node.MustPost("/v1/acquire", `{"key":"user:3","limits":[{"window":"1h","max":2}]}`)
@@ -161,28 +157,13 @@ func TestCardFitsEveryScreen(t *testing.T) {
 	p := b.open(node, "#ns=default&key="+long)
 	p.until("it is refused", `document.querySelectorAll("#refusals-rows tr").length > 0 &&
 		document.querySelectorAll("#top button").length === 4`)
-	for _, width := range []int{390, 1000, 1600} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width,
-				"height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-			p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
-				map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
-			p.until("it fits", fmt.Sprintf(`innerWidth === %d &&
-				document.documentElement.scrollWidth <= innerWidth`, width))
-			if width < 500 {
-				p.until("ids have a line of their own", `[...document.querySelectorAll(
-					"#refusals-rows tr")].every((row) =>
-					row.querySelector(".key").getBoundingClientRect().top >=
-					row.querySelector(".reason").getBoundingClientRect().bottom &&
-					row.querySelector("a").getBoundingClientRect().right <= innerWidth - 20)`)
-				var wrong []string
-				if p.eval(unreadable, &wrong); len(wrong) > 0 {
-					t.Errorf("unreadable: %v", wrong)
-				}
-			}
-			p.shoot(fmt.Sprintf("card-%d-%s.png", width, scheme))
-		}
-	}
+	p.fitsEveryScreen("card")
+	p.screen(390, 900)
+	p.until("ids have a line of their own", `[...document.querySelectorAll(
+		"#refusals-rows tr")].every((row) =>
+		row.querySelector(".key").getBoundingClientRect().top >=
+		row.querySelector(".reason").getBoundingClientRect().bottom &&
+		row.querySelector("a").getBoundingClientRect().right <= innerWidth - 20)`)
 }
 
 // TestSearchFindsEveryKey searches among more keys than a list has: the beginning of a key finds
@@ -190,7 +171,7 @@ func TestCardFitsEveryScreen(t *testing.T) {
 // counts.
 func TestSearchFindsEveryKey(t *testing.T) {
 	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
+	node := serve(t, document)
 	for i := range 11 {
 		ops := make([]string, 100)
 		for j := range ops {
@@ -231,7 +212,7 @@ func TestSearchFindsEveryKey(t *testing.T) {
 // names the window, and leads to a longer one.
 func TestSearchNamesItsWindow(t *testing.T) {
 	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
+	node := serve(t, document)
 	node.MustPost("/v1/add", fmt.Sprintf(`{"key":"old:anna","n":2,"ts":%d}`,
 		time.Now().Add(-10*time.Minute).UnixMilli()))
 	p := b.open(node, "")
@@ -253,9 +234,7 @@ func TestSearchNamesItsWindow(t *testing.T) {
 // TestNothingRefusedInTheWindow opens the page where no member reports when it started: an empty
 // list of refused keys is about its window only.
 func TestNothingRefusedInTheWindow(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	p := b.open(node, "")
+	node, p := opened(t, 0, 0, "")
 	p.tell("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `
 		const before = fetch;
 		window.fetch = async (path, ...more) => {
@@ -272,7 +251,7 @@ func TestNothingRefusedInTheWindow(t *testing.T) {
 
 // TestTopWithPrefix asks a node for the keys that begin with a text.
 func TestTopWithPrefix(t *testing.T) {
-	node := serve(t, redistest.Start(t), "")
+	node := serve(t, document)
 	acquire(node, 3, 5)
 	node.MustPost("/v1/add", `{"key":"other","n":99}`)
 	for query, want := range map[string]string{"prefix=user%3A": "user:0 user:2 user:1",
@@ -299,25 +278,11 @@ var shots = flag.String("shots", "", "save pictures of the page in this director
 // TestPageFitsEveryScreen lays the page out on a phone and wide, light, dark and printed: nothing
 // is wider than the screen.
 func TestPageFitsEveryScreen(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 14, 7)
-	p := b.open(node, "#ns=default&key=user:1")
+	_, p := opened(t, 14, 7, "#ns=default&key=user:1")
 	p.until("a key is shown", `document.querySelector("#series svg .bar") &&
 		document.querySelectorAll("#counts tr").length > 3`)
 	p.until("decisions are drawn", `document.querySelector("#decisions svg polyline")`)
-	for _, width := range []int{390, 1000, 1600} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width,
-				"height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-			p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
-				map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
-			p.until("it fits", fmt.Sprintf(`innerWidth === %d &&
-				document.querySelector("#decisions svg").clientWidth < innerWidth &&
-				document.documentElement.scrollWidth <= innerWidth`, width))
-			p.shoot(fmt.Sprintf("%d-%s.png", width, scheme))
-		}
-	}
+	p.fitsEveryScreen("page")
 	p.tell("Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []any{}})
 	p.until("nothing to click is printed",
 		`getComputedStyle(document.querySelector("#lookup")).display === "none"`)

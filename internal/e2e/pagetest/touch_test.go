@@ -9,14 +9,53 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
+
+// screen sets the size of the screen, which is that of a phone if it is narrow.
+func (p *page) screen(width, height int) {
+	p.t.Helper()
+	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height,
+		"deviceScaleFactor": 1, "mobile": width < 500})
+}
+
+// scheme sets the colours that the user prefers.
+func (p *page) scheme(scheme string) {
+	p.t.Helper()
+	p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
+		map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
+}
+
+// fitsEveryScreen shows the page on a phone and wide, light and dark: nothing is wider than the
+// screen, and on a phone everything can be read and tapped.
+func (p *page) fitsEveryScreen(name string) {
+	p.t.Helper()
+	for _, width := range []int{390, 1000, 1600} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.screen(width, 900)
+			p.scheme(scheme)
+			p.until("it fits", fmt.Sprintf(`innerWidth === %d &&
+				document.documentElement.scrollWidth <= innerWidth`, width))
+			if width < 500 {
+				p.legible(name)
+			}
+			p.shoot(fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
+		}
+	}
+}
+
+// legible checks that everything can be read and tapped at this width.
+func (p *page) legible(what string) {
+	p.t.Helper()
+	var wrong []string
+	if p.eval(unreadable, &wrong); len(wrong) > 0 {
+		p.t.Errorf("%s: %q", what, wrong)
+	}
+}
 
 // phone makes the screen that of a phone, which is touched.
 func (p *page) phone() {
 	p.t.Helper()
-	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 844,
-		"deviceScaleFactor": 2, "mobile": true})
+	p.screen(390, 844)
 	p.tell("Emulation.setTouchEmulationEnabled", map[string]any{"enabled": true})
 	p.until("it is laid out for a phone", "innerWidth === 390")
 }
@@ -61,10 +100,7 @@ const inSight = `(() => {
 // TestTappedKeyIsShown taps keys on a phone: their counts come into sight, also when the top of the
 // card is already on the screen.
 func TestTappedKeyIsShown(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 14, 7)
-	p := b.open(node, "")
+	_, p := opened(t, 14, 7, "")
 	p.phone()
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12 &&
 		document.querySelectorAll("#shadowed button").length === 8`)
@@ -84,10 +120,7 @@ func TestTappedKeyIsShown(t *testing.T) {
 // TestTappedListMovesOn taps a key: the list goes on to follow the traffic, although the finger was
 // last on it.
 func TestTappedListMovesOn(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 3, 1)
-	p := b.open(node, "")
+	node, p := opened(t, 3, 1, "")
 	p.phone()
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 3`)
 	p.tapUntil("#top button", "the key is in sight", inSight)
@@ -98,10 +131,7 @@ func TestTappedListMovesOn(t *testing.T) {
 
 // TestTappedChartIsRead taps a chart: the values there stay readable once the finger is lifted.
 func TestTappedChartIsRead(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 3, 6)
-	p := b.open(node, "")
+	_, p := opened(t, 3, 6, "")
 	p.phone()
 	p.until("decisions are drawn", `document.querySelector("#decisions svg polyline")`)
 	p.tap("#decisions .canvas")
@@ -120,10 +150,7 @@ func TestTappedChartIsRead(t *testing.T) {
 // TestLinkOpensOnAPhone opens a link to a key on a phone: the key comes into sight, and stays there
 // while the lists above it fill.
 func TestLinkOpensOnAPhone(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 14, 7)
-	p := b.open(node, "")
+	node, p := opened(t, 14, 7, "")
 	p.phone()
 	p.tell("Page.navigate", map[string]any{"url": "about:blank"})
 	p.until("it is gone", `location.href === "about:blank"`)
@@ -172,45 +199,33 @@ const unreadable = `(() => {
 // read and tapped.
 func TestPhone(t *testing.T) {
 	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
+	node := serve(t, document)
 	acquire(node, 14, 7)
 	long := "a-key-as-long-as-they-are-where-people-put-a-whole-path-into-it/and-then-some"
 	node.MustPost("/v1/add", `{"key":"`+long+`","n":99}`)
 	p := b.open(node, "#ns=default&key=user:1")
-	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 844,
-		"deviceScaleFactor": 2, "mobile": true})
+	p.screen(390, 844)
 	p.until("a key is shown", `document.querySelector("#series svg .bar") &&
 		document.querySelectorAll("#counts tr").length > 3`)
 	p.until("decisions are drawn", `document.querySelector("#decisions svg polyline")`)
 	p.until("the long key is listed", `document.querySelector("#top").textContent.includes("whole")`)
 	p.until("it is laid out for a phone", `innerWidth === 390`)
-	legible := func(what string) {
-		t.Helper()
-		var wrong []string
-		p.eval(unreadable, &wrong)
-		for _, w := range wrong {
-			t.Errorf("%s: %s", what, w)
-		}
-	}
-	legible("opened")
+	p.legible("opened")
 	p.shoot("phone.png")
 	p.eval(`document.querySelectorAll("details").forEach((d) => { d.open = true; })`, nil)
 	p.until("the versions are listed", `document.querySelector("#rules-history").open &&
 		document.querySelector("#rules-history tbody tr")`)
-	legible("details")
+	p.legible("details")
 	p.click("#rules-edit")
 	p.until("the editor is open", `document.querySelector("#rules-text").value.includes("login")`)
-	legible("the editor")
+	p.legible("the editor")
 	p.shoot("phone-editor.png")
 }
 
 // TestEverythingHasAName reads the page as a screen reader does: focusable elements, tables and
 // regions have names, headings skip no level, and no ID is used twice.
 func TestEverythingHasAName(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 4, 5)
-	p := b.open(node, "#ns=default&key=user:1")
+	_, p := opened(t, 4, 5, "#ns=default&key=user:1")
 	p.until("a key is shown", `document.querySelector("#series svg .bar")`)
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 4`)
 	p.click("#rules-edit")
@@ -268,10 +283,7 @@ func TestEverythingHasAName(t *testing.T) {
 // TestKeyboardReachesEverything goes through the page with the tab key: every clickable element
 // receives the focus, and shows it.
 func TestKeyboardReachesEverything(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 2, 1)
-	p := b.open(node, "")
+	_, p := opened(t, 2, 1, "")
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 2`)
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	p.eval(`document.body.focus()`, nil)

@@ -8,14 +8,12 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // TestTrafficIsSteady shows a member that executes 500 operations a second, and draws its row again
 // between two views of the cluster, as events do.
 func TestTrafficIsSteady(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	var shown []string
 	p.eval(`(async () => {
 		const members = await import("/assets/members.js");
@@ -60,8 +58,7 @@ func TestTrafficIsSteady(t *testing.T) {
 // TestFillingBucketIsNoDrop draws a steady rate whose last bucket has just begun: its curve does
 // not fall, whatever the clock of the browser.
 func TestFillingBucketIsNoDrop(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	drawings := 0
 	for _, ahead := range []int{0, -3_600_000, 3_600_000} {
 		for _, passed := range []int{1000, 4000, 20_000, 59_000} {
@@ -95,8 +92,7 @@ func TestFillingBucketIsNoDrop(t *testing.T) {
 // TestVerdictsOfOneBucketAreDrawnTogether reads the refused acquires just after a bucket has begun,
 // and the others just before: the curve of the refused ones neither moves nor falls.
 func TestVerdictsOfOneBucketAreDrawnTogether(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	var label string
 	p.eval(`(async () => {
 		const overview = await import("/assets/overview.js");
@@ -121,10 +117,7 @@ func TestVerdictsOfOneBucketAreDrawnTogether(t *testing.T) {
 
 // TestLinkIntoOpenPage follows links to keys in a page that is open, and goes back.
 func TestLinkIntoOpenPage(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 2, 1)
-	p := b.open(node, "")
+	node, p := opened(t, 2, 1, "")
 	const shown = `!document.querySelector("#found").hidden &&
 		document.querySelector("#found-title").textContent === %q`
 	for _, key := range []string{"user:0", "user:1"} {
@@ -141,10 +134,7 @@ func TestLinkIntoOpenPage(t *testing.T) {
 // TestOldBacktestGoes runs a backtest, and applies a document with a mistake: its message stands
 // alone.
 func TestOldBacktestGoes(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 4)
-	p := b.open(node, "")
+	_, p := opened(t, 1, 4, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	p.click("#rules-edit")
 	p.until("the document is there",
@@ -165,10 +155,7 @@ func TestOldBacktestGoes(t *testing.T) {
 // TestLateBacktestIsDropped applies a document with a mistake before the answer to a backtest of an
 // earlier document arrives: the message about the mistake stays alone.
 func TestLateBacktestIsDropped(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 4)
-	p := b.open(node, "")
+	_, p := opened(t, 1, 4, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	p.until("keys are listed", `document.querySelector("#shadowed button")`)
 	p.click("#rules-edit")
@@ -201,10 +188,7 @@ func TestLateBacktestIsDropped(t *testing.T) {
 
 // TestKeyInAnyWindow types a window that no rule has: the counts of the key have a row for it.
 func TestKeyInAnyWindow(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 3)
-	p := b.open(node, "#ns=default&key=user:0")
+	_, p := opened(t, 1, 3, "#ns=default&key=user:0")
 	p.until("a key is shown", `document.querySelectorAll("#counts tr").length === 4 &&
 		document.querySelector("#shadowed button")`)
 	p.write("#series-window", "37m")
@@ -216,10 +200,7 @@ func TestKeyInAnyWindow(t *testing.T) {
 // TestRulesShowTheirRefusals draws the refusals of each rule over time, those in shadow too, and
 // describes them for people who can't see the picture.
 func TestRulesShowTheirRefusals(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 5)
-	p := b.open(node, "")
+	_, p := opened(t, 1, 5, "")
 	label := func(rule string) string {
 		return `document.querySelector('[data-trend="` + rule + `"]')?.ariaLabel`
 	}
@@ -241,9 +222,7 @@ func TestRulesShowTheirRefusals(t *testing.T) {
 // from an untrusted proxy, and puts a rule with a window of one bucket in force. The page reports
 // that clients share a key, the place of the rule, and a replacement for it.
 func TestPageShowsWarnings(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	p := b.open(node, "")
+	node, p := opened(t, 0, 0, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	var hidden bool
 	if p.eval(`document.querySelector("#warnings").hidden`, &hidden); !hidden {
@@ -283,16 +262,7 @@ func TestPageShowsWarnings(t *testing.T) {
 			t.Errorf("no %q in %q", want, list)
 		}
 	}
-	for _, width := range []int{390, 1200} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width,
-				"height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-			p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
-				map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
-			p.until("it fits", `document.documentElement.scrollWidth <= innerWidth`)
-			p.shoot("warnings-" + scheme + map[bool]string{true: "-phone"}[width < 500] + ".png")
-		}
-	}
+	p.fitsEveryScreen("warnings")
 	p.write("#rules-text", "rules: []\n")
 	p.click("#rules-apply")
 	p.until("the rule is gone", `document.querySelector("#warnings").hidden &&
