@@ -8,41 +8,6 @@ import (
 	"time"
 )
 
-func TestRetryAfterIsEnough(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		body := `{"key":"k","n":2,"limits":[{"window":"10s","max":4},{"window":"5m","max":7}]}`
-		passed, waited := 0, int64(0)
-		for passed < 6 {
-			a := b.ok("/v1/acquire", body)
-			if a.Allowed {
-				passed++
-				b.mono.Add(int64(1700 * time.Millisecond))
-				continue
-			}
-			if a.RetryAfter < 1 || a.RetryAfter > 6*minute {
-				t.Fatalf("retry after %d ms: %+v", a.RetryAfter, a)
-			}
-			b.mono.Add((a.RetryAfter - 1) * int64(time.Millisecond))
-			if a := b.ok("/v1/acquire", body); a.Allowed {
-				t.Errorf("it passed a millisecond before")
-			}
-			b.mono.Add(int64(time.Millisecond))
-			if a := b.ok("/v1/acquire", body); !a.Allowed {
-				t.Fatalf("refused after waiting: %+v", a)
-			}
-			passed++
-			waited++
-		}
-		if waited == 0 {
-			t.Error("nothing was ever refused")
-		}
-		if a := b.ok("/v1/acquire",
-			`{"key":"k","n":9,"limits":[{"window":"10s","max":4}]}`); a.RetryAfter != -1 {
-			t.Errorf("what never fits is to be tried again after %d ms", a.RetryAfter)
-		}
-	})
-}
-
 func TestEventTime(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		now := b.now()
