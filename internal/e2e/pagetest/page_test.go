@@ -272,12 +272,13 @@ func TestNoFigureOfAStoppedRedisIsCurrent(t *testing.T) {
 func TestDepartedMembersStay(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
-	gossip := []string{"--gossip", "127.0.0.1:0", "--cluster-secret",
-		"0123456789abcdef0123456789abcdef"}
-	nodes := []*proctest.Process{serveOver(t, redis, "", document, append(gossip, "--node", "a")...)}
+	member := func(args ...string) *proctest.Process {
+		return serveOver(t, redis, "", document, append(args, "--gossip", "127.0.0.1:0",
+			"--cluster-secret", "0123456789abcdef0123456789abcdef")...)
+	}
+	nodes := []*proctest.Process{member("--node", "a")}
 	for _, id := range []string{"b", "c"} {
-		nodes = append(nodes, serveOver(t, redis, "", document,
-			append(gossip, "--node", id, "--join", nodes[0].Gossip)...))
+		nodes = append(nodes, member("--node", id, "--join", nodes[0].Gossip))
 	}
 	p := b.open(nodes[0], "")
 	p.until("all are there", `document.querySelectorAll("#members .state.good").length === 3`)
@@ -292,7 +293,7 @@ func TestDepartedMembersStay(t *testing.T) {
 	const state = `document.querySelector("#state")`
 	p.until("the one that crashed is missing", state+`.textContent === "1 of 2 nodes: b is missing" &&
 		`+state+`.classList.contains("warn")`)
-	nodes[1] = serveOver(t, redis, "", document, append(gossip, "--node", "b", "--join", nodes[0].Gossip)...)
+	nodes[1] = member("--node", "b", "--join", nodes[0].Gossip)
 	p.until("it is back", state+`.textContent === "healthy"`)
 	for _, event := range []string{"b is gone without", "c is leaving", "c has left",
 		"a has started"} {
