@@ -14,7 +14,7 @@ import (
 // events in Redis: a third would be allowed, two more would not.
 func startBans(t *testing.T, r proctest.Redis, args ...string) (c *cluster, keys []string) {
 	t.Helper()
-	c = startOn(t, r, 3, proctest.Loopback(), append([]string{"--admin-token", rulesToken,
+	c = startOver(t, r, 3, append([]string{"--admin-token", rulesToken,
 		"--resp", "127.0.0.1:0"}, args...)...)
 	c.putRules(0, 0, banRules)
 	c.haveRules(1)
@@ -83,7 +83,7 @@ func (c *cluster) hasEvents(ns, key string, want int64, when string) {
 func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server))
+	c, keys := startBans(t, server)
 	until := make([]int64, 3)
 	until[0] = c.overstep(1, keys[0], "redis")
 	for _, node := range c.Nodes {
@@ -146,7 +146,7 @@ func (c *cluster) inRedis(keys []string, i int) error {
 func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server))
+	c, keys := startBans(t, server)
 	for i, test := range []struct {
 		asked int // by how much the node that is asked is after the owner
 		ack   string
@@ -172,8 +172,7 @@ func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 func TestABanThatAKillLoses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server),
-		"--flush-interval", "1h", "--max-lag", "0")
+	c, keys := startBans(t, server, "--flush-interval", "1h", "--max-lag", "0")
 	for i, key := range keys[:2] {
 		until := c.overstep(2, key, "memory")
 		c.stillBanned(key, until, "before its owner is killed")

@@ -44,37 +44,29 @@ func TestMain(m *testing.M) { proctest.Main(m, program, 6) }
 // cluster adds the questions of this package's tests to several nodes over one Redis.
 type cluster struct{ *proctest.Cluster }
 
-// start starts a Redis and n nodes on loopback.
+// start starts a Redis and n nodes on loopback, beside other tests.
 func start(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
-	return startWith(t, program, n, args...)
-}
-
-// startWith is start with nodes of another program.
-func startWith(t *testing.T, program *proctest.Program, n int, args ...string) *cluster {
-	t.Helper()
 	t.Parallel()
-	c := newCluster(t, redistest.Start(t), args...)
-	c.Program = program
+	return startOver(t, redistest.Start(t), n, args...)
+}
+
+// startOver starts n nodes over a Redis and waits until they are one cluster.
+func startOver(t *testing.T, r proctest.Redis, n int, args ...string) *cluster {
+	t.Helper()
+	c := newCluster(t, r, args...)
 	c.Grow(n)
 	return c
 }
 
-// startOn starts n nodes over a Redis and waits until they are one cluster.
-func startOn(t *testing.T, r proctest.Redis, n int, at func(int) proctest.Place,
-	args ...string) *cluster {
+// newCluster returns a cluster without nodes over a Redis, on loopback. A single server expires
+// buckets in the best way that it has.
+func newCluster(t *testing.T, r proctest.Redis, args ...string) *cluster {
 	t.Helper()
-	c := &cluster{proctest.NewCluster(t, program, r, at, args...)}
-	c.Grow(n)
-	return c
-}
-
-// newCluster returns a cluster without nodes over a server, on loopback, with the best way of
-// expiry that the server has.
-func newCluster(t *testing.T, server *redistest.Server, args ...string) *cluster {
-	t.Helper()
-	return &cluster{proctest.NewCluster(t, program, server, proctest.Loopback(),
-		append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)...)}
+	if server, ok := r.(*redistest.Server); ok {
+		args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
+	}
+	return &cluster{proctest.NewCluster(t, program, r, proctest.Loopback(), args...)}
 }
 
 // The addresses within a lab's network of 256 addresses. Clients are on the bridge and always reach
@@ -272,6 +264,8 @@ func startLab(t *testing.T, n int, args ...string) (*cluster, *lab) {
 			Gossip: fmt.Sprintf("%s:%d", l.addr(host), gossipPort),
 		}
 	}
-	return startOn(t, server, n, at,
-		append([]string{"--insecure", "--cluster-secret", "a secret of the nodes"}, args...)...), l
+	c := &cluster{proctest.NewCluster(t, program, server, at,
+		append([]string{"--insecure", "--cluster-secret", "a secret of the nodes"}, args...)...)}
+	c.Grow(n)
+	return c, l
 }

@@ -134,8 +134,7 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newCluster(t, server)
-	c.Grow(3)
+	c := startOver(t, server, 3)
 	key := c.keyOf(1, "distinct")
 	c.Nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["a"],"ack":"redis"}`, key))
 	server.Kill()
@@ -237,8 +236,7 @@ func (d *distinctTraffic) pass(n int64) {
 func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newCluster(t, server)
-	c.Grow(3)
+	c := startOver(t, server, 3)
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
 	for i := range 6 {
 		d.keys = append(d.keys, c.keyOf(i%3, strings.Repeat("k", i+1)))

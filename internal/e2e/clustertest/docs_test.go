@@ -252,18 +252,26 @@ func alike(text string) string {
 	return varies.ReplaceAllString(text, "#")
 }
 
-// TestRecipesShowTheirRules compares the rules on the page with the file that its commands use.
-func TestRecipesShowTheirRules(t *testing.T) {
+// TestPagesShowTheirFiles compares the blocks of pages with the files that commands and tests use.
+func TestPagesShowTheirFiles(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
-	file := must.Read(t, filepath.Join(root, "deploy", "recipes", "twotier.yaml"))
-	blocks := strings.Split(must.Read(t, filepath.Join(root, "docs", "recipes.md")), "```yaml\n")
-	if len(blocks) < 2 {
-		t.Fatal("the page shows no rules")
-	}
-	for _, block := range blocks[1:] {
-		shown, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(file, "\n"+shown) {
-			t.Errorf("the file does not have\n%s", shown)
+	for _, shows := range []struct{ page, mark, file string }{
+		{"recipes", "yaml", "deploy/recipes/twotier.yaml"},
+		{"mirror", "go", "internal/mirror/example_test.go"},
+		{"mirror", "python", "deploy/mirror/mirror.py"},
+		{"mirror", "js", "deploy/mirror/mirror.mjs"},
+		{"mirror", "yaml", "deploy/mirror/mapping.yaml"},
+	} {
+		file := must.Read(t, filepath.Join(root, filepath.FromSlash(shows.file)))
+		page := must.Read(t, filepath.Join(root, "docs", shows.page+".md"))
+		blocks := strings.Split(page, "\n```"+shows.mark+"\n")[1:]
+		if len(blocks) == 0 {
+			t.Errorf("%s.md shows no %s", shows.page, shows.mark)
+		}
+		for _, block := range blocks {
+			if shown, _, _ := strings.Cut(block, "```"); !strings.Contains(file, "\n"+shown) {
+				t.Errorf("%s does not have\n%s", shows.file, shown)
+			}
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // explainRules are rules of each kind.
@@ -202,10 +201,7 @@ func row(ns, key string, n int) string {
 // holds are open, and lists the keys with the most, after a kill and in Redis mode too. The lists
 // by events have neither the holds nor what is settled.
 func TestOpenHoldsAreListed(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	c := startOn(t, server, 3, proctest.Loopback(), "--admin-token", rulesToken, "--redis-expiry",
-		redistest.Expiry(t, server))
+	c := start(t, 3, "--admin-token", rulesToken)
 	keys := []string{c.keyOf(0, "user:a"), c.keyOf(1, "user:b"), c.keyOf(2, "user:c"),
 		c.keyOf(0, "user:d")}
 	var ids []string

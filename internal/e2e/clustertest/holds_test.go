@@ -200,8 +200,7 @@ func TestHoldsThroughKills(t *testing.T) {
 func TestHoldsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := startOn(t, server, 2, proctest.Loopback(), "--redis-expiry",
-		redistest.Expiry(t, server))
+	c := startOver(t, server, 2)
 	key := c.keyOf(0, "key=holds")
 	body := fmt.Sprintf(`{"key":%q,"n":8,"limits":[{"window":"1h","max":100},{"concurrent":2}],
 		"hold":"10m"}`, key)
@@ -305,8 +304,7 @@ func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t, redistest.AOF())
-	c := startOn(t, server, 3, proctest.Loopback(), "--ack", "redis", "--redis-expiry",
-		redistest.Expiry(t, server))
+	c := startOver(t, server, 3, "--ack", "redis")
 	written := func(n int64) {
 		t.Helper()
 		proctest.Until(t, "the deadlines are in Redis", func() bool {

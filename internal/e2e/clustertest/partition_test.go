@@ -10,7 +10,6 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // sides starts separate clients for every node: a split cuts nodes off from each other, and every
@@ -270,9 +269,7 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 // is refused. It owns nothing before that, so the first one is not disturbed and the second answers
 // no request in its place.
 func TestFault17TwoNodesWithOneName(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	c := startOn(t, server, 3, proctest.Loopback())
+	c := start(t, 3)
 	tr := c.Traffic()
 	tr.Accept(200)
 	for range 2 {

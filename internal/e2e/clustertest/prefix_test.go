@@ -26,7 +26,7 @@ type service struct {
 // startService starts the nodes of a service over a Redis.
 func startService(t *testing.T, r proctest.Redis, prefix string, args ...string) *service {
 	t.Helper()
-	c := startOn(t, r, 2, proctest.Loopback(), append([]string{"--redis-prefix", prefix,
+	c := startOver(t, r, 2, append([]string{"--redis-prefix", prefix,
 		"--admin-token", rulesToken}, args...)...)
 	return &service{c, prefix, map[string]int64{}}
 }

@@ -166,26 +166,11 @@ func (c *cluster) oneSlotEach(receivers int) {
 func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
-	c := startOn(t, rc, 3, proctest.Loopback())
+	c := startOver(t, rc, 3)
 	tr := c.Traffic()
 	tr.Accept(300)
 	slot := rc.Slot(t, proctest.Hash(c.Partitions, proctest.HotKey))
-	from := rc.Owner(t, slot)
-	to := rc.Primaries(t)[0]
-	if to == from {
-		to = rc.Primaries(t)[1]
-	}
-	// The slot stays half moved for a while: ASK for keys that have moved, TRYAGAIN for a script
-	// that needs keys of both kinds.
-	rc.SetMigrating(t, slot, from, to)
-	tr.Accept(100)
-	rc.MigrateKeys(t, slot, from, to, 1)
-	tr.Accept(200)
-	for rc.MigrateKeys(t, slot, from, to, 0) > 0 {
-	}
-	tr.Accept(100)
-	rc.FinishMigration(t, slot, from, to)
-	tr.Accept(200)
+	moveSlot(t, rc, slot, func() { tr.Accept(150) })
 	c.Serve(3) // partitions change owners meanwhile
 	tr.To(c.Bases()...)
 	old := rc.KillPrimary(t, slot)

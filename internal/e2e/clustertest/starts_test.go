@@ -24,7 +24,7 @@ func TestStartTogether(t *testing.T) {
 	for range nodes { // on separate hosts: a free port could be taken meanwhile
 		addresses = append(addresses, proctest.Host()+":7946")
 	}
-	c := &cluster{proctest.NewCluster(t, program, server, proctest.Loopback())}
+	c := newCluster(t, server)
 	started, failed := [nodes]*proctest.Process{}, [nodes]error{}
 	var starting sync.WaitGroup
 	for i, own := range addresses {

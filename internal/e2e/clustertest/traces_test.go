@@ -125,9 +125,10 @@ func soon() func(i int) proctest.Place {
 // traceparent has linked spans, one at each node that takes part in it; another request has none.
 func TestSpansOfATrace(t *testing.T) {
 	t.Parallel()
-	to, server := newSpanReceiver(t), redistest.Start(t)
-	c := startOn(t, server, 3, soon(),
-		"--redis-expiry", redistest.Expiry(t, server), "--otlp-endpoint", to.URL)
+	to := newSpanReceiver(t)
+	c := newCluster(t, redistest.Start(t), "--otlp-endpoint", to.URL)
+	c.Place = soon()
+	c.Grow(3)
 	const unsampled, forwarded, several = "0af7651916cd43dd8448eb211c803100",
 		"0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
 	key, keys := c.keyOf(1, "span"), []string{c.keyOf(1, "more"), c.keyOf(2, "more")}
