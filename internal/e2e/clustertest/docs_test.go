@@ -134,7 +134,7 @@ var (
 	// ended matches the shell's output after each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
 	// varies matches values that differ from run to run: times, ages, the indices of buckets.
-	varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+h\d+m\d+(\.\d+)?s\b|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
+	varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+h\d+m(\d+(\.\d+)?s)?\b|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
 	// aged matches the age of an answer, which is not always shown.
 	aged = regexp.MustCompile(`, last in step [^)]*`)
 	// noticed matches an add right after the end of Redis, which the node may or may not have
