@@ -86,9 +86,7 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	c, keys := startBans(t, server)
 	until := make([]int64, 3)
 	until[0] = c.overstep(1, keys[0], "redis")
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
+	c.flushed()
 	server.Kill()
 	for i := 1; i < 3; i++ {
 		until[i] = c.overstep((i+1)%3, keys[i], "memory")
@@ -103,21 +101,13 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	hold("while Redis is down")
 	server.Restart(t)
 	hold("as Redis is back, empty")
-	for i, node := range c.Nodes {
-		proctest.Until(t, "Redis is up", func() bool {
-			return node.Metric("twotier_redis_up", "") == 1
-		})
+	c.seeRedis()
+	for i := range c.Nodes {
 		proctest.UntilNil(t, "bans and counts are in Redis again", func() error {
 			return c.inRedis(keys, i)
 		})
 	}
-	for _, i := range c.Running() {
-		c.Kill(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.startAgain(c.Kill, 3)
 	c.haveRules(1)
 	hold("after all nodes were started again")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,10 +57,7 @@ func TestCalendarWindowsOfACluster(t *testing.T) {
 		if a, err := c.Nodes[2].TryCount(query); err != nil || a.Counts[0].Count != 0 {
 			t.Errorf("%s: counted %+v, %v", mode, a, err)
 		}
-		if status, text, _ := admin(t, c.Nodes[0], "POST", "/v1/admin/mode", `{"mode":"redis"}`,
-			"Content-Type", "application/json"); status != http.StatusOK {
-			t.Fatalf("mode: %d %s", status, text)
-		}
+		c.modeOf(0, "redis")
 	}
 }
 

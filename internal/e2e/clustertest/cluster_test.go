@@ -59,6 +59,45 @@ func startOver(t *testing.T, r proctest.Redis, n int, args ...string) *cluster {
 	return c
 }
 
+// startAgain ends all nodes, by Kill or Stop, and starts n.
+func (c *cluster) startAgain(end func(int), n int) {
+	c.T.Helper()
+	for _, i := range c.Running() {
+		end(i)
+	}
+	for i := range n {
+		c.Serve(i)
+	}
+	c.Settled()
+}
+
+// flushed waits until no node has unflushed counts.
+func (c *cluster) flushed() {
+	c.T.Helper()
+	for _, node := range c.Nodes {
+		node.Flushed()
+	}
+}
+
+// seeRedis waits until all nodes see Redis up.
+func (c *cluster) seeRedis() {
+	c.T.Helper()
+	for _, node := range c.Nodes {
+		proctest.Until(c.T, "Redis is up", func() bool {
+			return node.Metric("twotier_redis_up", "") == 1
+		})
+	}
+}
+
+// modeOf changes how the cluster counts.
+func (c *cluster) modeOf(i int, mode string) {
+	c.T.Helper()
+	if status, text, _ := admin(c.T, c.Nodes[i], "POST", "/v1/admin/mode",
+		fmt.Sprintf(`{"mode":%q}`, mode)); status != 200 {
+		c.T.Fatalf("mode %s: %d %s", mode, status, text)
+	}
+}
+
 // newCluster returns a cluster without nodes over a Redis, on loopback. A single server expires
 // buckets in the best way that it has.
 func newCluster(t *testing.T, r proctest.Redis, args ...string) *cluster {

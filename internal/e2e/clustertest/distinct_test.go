@@ -114,13 +114,7 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	c.storedDistinct(key)
 	c.Stop(1)
 	c.refusesAnother(key, "after the owner was stopped")
-	for _, i := range c.Running() {
-		c.Stop(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.startAgain(c.Stop, 3)
 	c.refusesAnother(key, "after all nodes were started again")
 	if status, text, _ := admin(t, c.Nodes[0], "POST", "/v1/reset", fmt.Sprintf(`{"key":%q}`,
 		key), "Content-Type", "application/json"); status != 200 {

@@ -63,13 +63,7 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	d.stop.Store(true)
 	d.done.Wait()
 	d.complete("in the end")
-	for _, i := range c.Running() {
-		c.Stop(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.startAgain(c.Stop, 3)
 	d.complete("after all nodes were started again")
 }
 

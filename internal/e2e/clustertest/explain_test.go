@@ -233,9 +233,7 @@ func TestOpenHoldsAreListed(t *testing.T) {
 			t.Errorf("by events node %d lists %s, want %s", i, got, want)
 		}
 	}
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
+	c.flushed()
 	c.Kill(0)
 	c.gone()
 	c.hasOpen("after a kill", "default", keys[0], 2) // which reads it from Redis

@@ -218,9 +218,7 @@ func TestHoldsWhileRedisIsDown(t *testing.T) {
 		}
 	}
 	first, second := acquire(0), acquire(1)
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
+	c.flushed()
 	server.Kill()
 	if third := acquire(1); third != "" {
 		t.Error("three are open")
@@ -229,21 +227,9 @@ func TestHoldsWhileRedisIsDown(t *testing.T) {
 	settle(0, first, 9, `{"settled":true,"repeated":true}`)
 	third := acquire(0)
 	server.Restart(t)
-	for _, node := range c.Nodes {
-		proctest.Until(t, "Redis is up", func() bool {
-			return node.Metric("twotier_redis_up", "") == 1
-		})
-	}
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
-	for _, i := range c.Running() {
-		c.Kill(i)
-	}
-	for i := range 2 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.seeRedis()
+	c.flushed()
+	c.startAgain(c.Kill, 2)
 	settle(1, first, 9, `{"settled":true,"repeated":true}`)
 	if fourth := acquire(0); fourth != "" {
 		t.Error("three are open after the restart")
@@ -331,22 +317,12 @@ func TestHoldsAreReleasedThroughCrashes(t *testing.T) {
 	server.Kill()
 	c.released(map[string]int64{"d": 0, "all": 7})
 	server.Restart(t)
-	proctest.Until(t, "Redis is up", func() bool {
-		return c.Nodes[1].Metric("twotier_redis_up", "") == 1
-	})
+	c.seeRedis()
 	written(0) // d's, which may have been there before
 	c.releasing(1, "e", "8s")
 	acknowledged(1)
-	for _, i := range c.Running() {
-		c.Nodes[i].Flushed()
-	}
-	for _, i := range c.Running() {
-		c.Kill(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.flushed()
+	c.startAgain(c.Kill, 3)
 	c.released(map[string]int64{"a": 0, "b": 7, "c": 0, "d": 0, "e": 0, "all": 7})
 	written(0)
 }

@@ -266,7 +266,7 @@ func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
 			c.replaceEach(tr)
 		} else {
 			tr.Stop()
-			c.replaceAll()
+			c.startAgain(c.Stop, 3)
 			tr = c.Traffic()
 		}
 		tr.Accept(200)
@@ -338,17 +338,4 @@ func (c *cluster) replaceEach(tr *proctest.Traffic) {
 		tr.Accept(100)
 		c.Settled()
 	}
-}
-
-// replaceAll stops all nodes and then starts them again.
-func (c *cluster) replaceAll() {
-	c.T.Helper()
-	all := c.Running()
-	for _, i := range all {
-		c.Stop(i)
-	}
-	for _, i := range all {
-		c.Serve(i)
-	}
-	c.Settled()
 }

@@ -105,10 +105,7 @@ func TestRulesOfACluster(t *testing.T) {
 		`"3"`); status != 412 {
 		t.Errorf("put in place of an old version: %d %s", status, text)
 	}
-	if status, text, _ := admin(t, c.Nodes[1], "POST", "/v1/admin/mode",
-		`{"mode":"redis"}`); status != 200 {
-		t.Fatalf("mode: %d %s", status, text)
-	}
+	c.modeOf(1, "redis")
 	c.putRules(1, versions, turns(versions+1))
 	c.haveRules(versions + 1)
 	stop()
@@ -328,10 +325,7 @@ func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 // to any of the nodes, with the buckets in Redis.
 func (c *cluster) backtestInRedis(keys []string) {
 	c.T.Helper()
-	if status, text, _ := admin(c.T, c.Nodes[0], "POST", "/v1/admin/mode",
-		`{"mode":"redis"}`, "Content-Type", "application/json"); status != http.StatusOK {
-		c.T.Fatalf("mode: %d %s", status, text)
-	}
+	c.modeOf(0, "redis")
 	for i, key := range keys {
 		for _, ns := range []string{"default", "sms"} {
 			c.count(i, ns, key, recent, time.Time{})

@@ -47,8 +47,7 @@ func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
 // configured writes a configuration file.
 func configured(t *testing.T, text string) string {
 	t.Helper()
-	path := must.File(t, "twotier.yaml", text)
-	return path
+	return must.File(t, "twotier.yaml", text)
 }
 
 // TestHashTags sends three messages of each kind to three nodes. One node must decide about both
@@ -67,9 +66,7 @@ func TestHashTags(t *testing.T) {
 	}
 	c.decidedByOne(receivers)
 	c.clientAsksOwners(receivers)
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
+	c.flushed()
 	c.oneSlotEach(receivers)
 	direct := program.Serve(t, proctest.Options{}, append([]string{"--redis", c.URL,
 		"--mode", "redis"}, c.Args...)...)

@@ -81,15 +81,12 @@ func ask(t *testing.T, c *http.Client, secret, method, url, body string) (int, s
 // second.
 func until(t *testing.T, want int, try func() int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		got := try()
-		if got == want {
-			return
+	proctest.UntilNil(t, fmt.Sprint("the answer is ", want), func() error {
+		if got := try(); got != want {
+			return fmt.Errorf("still %d", got)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("still %d, want %d", got, want)
-		}
-	}
+		return nil
+	})
 }
 
 // TestAttackWithoutATokenBeyondLoopback checks that a server that others can reach only starts with
