@@ -47,9 +47,7 @@ func renderChart(chart *chart.Chart, release, values string) (map[string]string,
 func rendered(t *testing.T, release, values string) *manifests {
 	t.Helper()
 	files, err := render(release, values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	m := newManifests()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if strings.HasSuffix(name, ".txt") { // Helm prints it
@@ -221,9 +219,7 @@ func TestReleasedChart(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	packed, err := loader.LoadFile(filepath.Join(dir, "twotier-1.2.3-rc.1+build-chart.tgz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	if err := packed.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -231,13 +227,9 @@ func TestReleasedChart(t *testing.T) {
 		t.Errorf("the chart's version is %s, the program's %s", m.Version, m.AppVersion)
 	}
 	got, err := renderChart(packed, "shop", secrets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	plain, err := loader.LoadDir(filepath.Join("..", "helm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	plain.Metadata.Version, plain.Metadata.AppVersion = "1.2.3-rc.1+build", "1.2.3-rc.1-build"
 	want, err := renderChart(plain, "shop", secrets)
 	if err != nil || !maps.Equal(got, want) {

@@ -48,9 +48,7 @@ type settings map[string]string
 func accepted(t *testing.T, environ []string) settings {
 	t.Helper()
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	cmd := exec.Command(path, "serve", "--print-config")
 	cmd.Env = environ
 	out, err := cmd.CombinedOutput()
@@ -80,9 +78,7 @@ func (s settings) stopping(t *testing.T) time.Duration {
 	total := 20 * time.Second
 	for _, name := range []string{"drain-delay", "drain-timeout"} {
 		d, err := time.ParseDuration(s[name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, err)
 		total += d
 	}
 	return total
@@ -99,12 +95,18 @@ type manifests struct {
 	notes      string // the chart's message after installation
 }
 
-func read(t *testing.T, parts ...string) []byte {
+// succeed ends the test if there is an error.
+func succeed(t *testing.T, err error) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(append([]string{".."}, parts...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func read(t *testing.T, parts ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{".."}, parts...)...))
+	succeed(t, err)
 	return text
 }
 
