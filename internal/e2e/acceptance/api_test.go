@@ -48,44 +48,6 @@ func TestEventTime(t *testing.T) {
 	})
 }
 
-func TestSeriesAndTop(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		for i := range 200 {
-			b.ok("/v1/add", fmt.Sprintf(`{"key":"busy","n":%d}`, 1+i%3))
-			if i%10 == 0 {
-				b.ok("/v1/add", fmt.Sprintf(`{"key":"calm-%d"}`, i))
-			}
-			b.mono.Add(int64(time.Duration(i*7919%23_000) * time.Millisecond))
-		}
-		for _, window := range []string{"10s", "1m", "37m", "1h", "24h"} {
-			a := b.get("/v1/series", "key", "busy", "window", window)
-			sum, last := int64(0), int64(0)
-			for _, p := range a.Points {
-				if last != 0 && p[0] != last+a.BucketMS {
-					t.Errorf("%s: a bucket at %d after %d", window, p[0], last)
-				}
-				last = p[0]
-				sum += p[1]
-			}
-			// Its first bucket may have begun before the window.
-			count, length := b.count("busy", window), int64(0)
-			if d, err := time.ParseDuration(window); err == nil {
-				length = min(d.Milliseconds()+a.BucketMS, 86_400_000)
-			}
-			most := b.count("busy", fmt.Sprint(length, "ms"))
-			if sum < count.Min || window != "24h" && sum > most.Max || a.BucketMS < count.BucketMS {
-				t.Errorf("%s: the series of %d ms adds up to %d, the count is %+v, %+v with a "+
-					"bucket more", window, a.BucketMS, sum, count, most)
-			}
-		}
-		a := b.get("/v1/top", "n", "3", "window", "24h")
-		if len(a.Keys) != 3 || a.Keys[0].Key != "busy" ||
-			a.Keys[0].Count != b.count("busy", "24h").Count {
-			t.Errorf("top: %+v", a.Keys)
-		}
-	})
-}
-
 // TestBadInputNeverCounts sends requests that are each wrong in one way, and checks that nothing
 // was counted.
 func TestBadInputNeverCounts(t *testing.T) {
