@@ -26,9 +26,7 @@ func loadCompose(t *testing.T) *types.Project {
 		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml",
 			Content: read(t, "compose", "compose.yaml")}}}
 	project, err := loader.LoadWithContext(t.Context(), details)
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	return project
 }
 
@@ -96,9 +94,7 @@ func TestComposeTokenEditsRules(t *testing.T) {
 			t.Fatalf("%s is not set", name)
 		}
 		path, err := mounted(&service, dir, *value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		succeed(t, err)
 		environ = append(environ, name+"="+path)
 	}
 	url := startNode(t, environ) + "/v1/rules"
@@ -120,9 +116,7 @@ func TestComposeTokenEditsRules(t *testing.T) {
 func makeTokens(t *testing.T, dir string) (token string) {
 	t.Helper()
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	for line := range strings.Lines(string(read(t, "compose", "compose.yaml"))) {
 		rest, ok := strings.CutPrefix(line, "#   docker run --rm twotier token ")
 		if !ok {
@@ -145,9 +139,7 @@ func makeTokens(t *testing.T, dir string) (token string) {
 func startNode(t *testing.T, environ []string) string {
 	t.Helper()
 	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), path, "serve")
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = environ, &log, time.Second
@@ -155,9 +147,7 @@ func startNode(t *testing.T, environ []string) string {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	var ready struct{ Listen string }
@@ -176,20 +166,14 @@ func startNode(t *testing.T, environ []string) string {
 func ask(t *testing.T, method, url, token, body string) (status int, text string) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	q.Header.Set("Authorization", "Bearer "+token)
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("If-Match", "*")
 	resp, err := http.DefaultClient.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	return resp.StatusCode, string(answer)
 }

@@ -4,19 +4,20 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
-
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // render returns the output of the chart in deploy/helm for some values, as text by file.
@@ -46,9 +47,7 @@ func renderChart(chart *chart.Chart, release, values string) (map[string]string,
 func rendered(t *testing.T, release, values string) *manifests {
 	t.Helper()
 	files, err := render(release, values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	succeed(t, err)
 	m := newManifests()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if strings.HasSuffix(name, ".txt") { // Helm prints it
@@ -204,6 +203,44 @@ func TestChartWantsASizeWithItsUnit(t *testing.T) {
 			!strings.Contains(err.Error(), "maxMemory: ") ||
 			!strings.Contains(err.Error(), "such as 1GiB") {
 			t.Errorf("%s: %v", size, err)
+		}
+	}
+}
+
+// TestReleasedChart builds the chart of a release and loads it from its archive, as helm install
+// does. Its objects are those of deploy/helm with the release's version, as far as tags and labels
+// can have it.
+func TestReleasedChart(t *testing.T) {
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), filepath.Join("..", "..", "scripts", "release"), dir)
+	build.Env = append(os.Environ(), "PARTS=chart", "VERSION=1.2.3-rc.1+build",
+		"SOURCE_DATE_EPOCH=1700000000")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	packed, err := loader.LoadFile(filepath.Join(dir, "twotier-1.2.3-rc.1+build-chart.tgz"))
+	succeed(t, err)
+	if err := packed.Validate(); err != nil {
+		t.Error(err)
+	}
+	if m := packed.Metadata; m.Version != "1.2.3-rc.1+build" || m.AppVersion != "1.2.3-rc.1-build" {
+		t.Errorf("the chart's version is %s, the program's %s", m.Version, m.AppVersion)
+	}
+	got, err := renderChart(packed, "shop", secrets)
+	succeed(t, err)
+	plain, err := loader.LoadDir(filepath.Join("..", "helm"))
+	succeed(t, err)
+	plain.Metadata.Version, plain.Metadata.AppVersion = "1.2.3-rc.1+build", "1.2.3-rc.1-build"
+	want, err := renderChart(plain, "shop", secrets)
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, got, want)
+	}
+	set := got["twotier/templates/statefulset.yaml"]
+	for _, part := range []string{`image: "twotier:1.2.3-rc.1-build"`,
+		`helm.sh/chart: "twotier-1.2.3-rc.1_build"`,
+		`app.kubernetes.io/version: "1.2.3-rc.1-build"`} {
+		if !strings.Contains(set, part) {
+			t.Errorf("there is no %s in\n%s", part, set)
 		}
 	}
 }

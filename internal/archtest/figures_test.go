@@ -1,6 +1,8 @@
 package archtest
 
 import (
+	"go/ast"
+	"go/token"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -88,20 +90,111 @@ func roundsTo(n, figure string) bool {
 	return err == nil && strconv.FormatFloat(v, 'f', len(decimals), 64) == figure
 }
 
-// TestFiguresAreFound reads figures, and rounds numbers to them.
-func TestFiguresAreFound(t *testing.T) {
-	got := figuresIn("about **1.9** times, 12,500 (see [x](../y/12.md)), `99`, 5 and 0.1 % " +
-		"to 20; 7.0.15")
-	if want := []string{"1.9", "12,500", "0.1", "20"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+var (
+	metric = regexp.MustCompile(`\btwotier_[a-z_]*[a-z]\b`)
+	alert  = regexp.MustCompile(`\bTwotier[A-Z][A-Za-z]+\b`)
+)
+
+// pythonModule is the module with the middleware of the Python client.
+const pythonModule = "twotier_middleware"
+
+// TestDocumentedMetricsExist checks that the code has all metrics, and the rules for Prometheus all
+// alerts, that documents, alerts and the dashboard name.
+func TestDocumentedMetricsExist(t *testing.T) {
+	metrics := metricsOfCode(t)
+	if len(metrics) < 50 {
+		t.Fatalf("the code has only %d metrics: they are not found any more", len(metrics))
 	}
-	for _, c := range []struct {
-		number, figure string
-		same           bool
-	}{{"67.07", "67", true}, {"67.5", "67", false}, {"4.32", "4.3", true}, {"4.36", "4.3", false},
-		{"12500", "12,500", true}, {"1,250", "1250", true}, {"192", "199", false}} {
-		if roundsTo(c.number, c.figure) != c.same {
-			t.Errorf("%s and %s: %v", c.number, c.figure, !c.same)
+	const rules, dashboard = "deploy/prometheus/alerts.yaml", "deploy/grafana/twotier.json"
+	alerts := read(t, rules)
+	for _, file := range append(documents(t), rules, dashboard) {
+		text := read(t, file)
+		for _, name := range metric.FindAllString(text, -1) {
+			base := name
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				base = strings.TrimSuffix(base, suffix)
+			}
+			if !slices.Contains(metrics, name) && !slices.Contains(metrics, base) &&
+				name != pythonModule {
+				t.Errorf("%s names the metric %s, which is not there", file, name)
+			}
+		}
+		for _, name := range alert.FindAllString(text, -1) {
+			if !strings.Contains(alerts, "alert: "+name+"\n") {
+				t.Errorf("%s names the alert %s, which is not there", file, name)
+			}
 		}
 	}
+}
+
+// metricsOfCode returns all strings in the code that are names of metrics.
+func metricsOfCode(t *testing.T) (names []string) {
+	for _, p := range packages(t) {
+		for _, f := range p.files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+					text, err := strconv.Unquote(lit.Value)
+					if err == nil && metric.FindString(text) == text && text != "" {
+						names = append(names, text)
+					}
+				}
+				return true
+			})
+		}
+	}
+	return names
+}
+
+// TestEveryWarningHasASection checks that docs/warnings.md has a section for each code of a
+// warning, and no others.
+func TestEveryWarningHasASection(t *testing.T) {
+	codes := warningCodes(t)
+	if len(codes) < 10 {
+		t.Fatalf("found only %d codes: the rule looks in the wrong place", len(codes))
+	}
+	for line := range strings.Lines(read(t, "docs/warnings.md")) {
+		code, ok := strings.CutPrefix(strings.TrimSpace(line), "## ")
+		if !ok {
+			continue
+		}
+		if i := slices.Index(codes, code); i >= 0 {
+			codes = slices.Delete(codes, i, i+1)
+		} else {
+			t.Errorf("docs/warnings.md has a section %s, which is no code or has two", code)
+		}
+	}
+	for _, code := range codes {
+		t.Errorf("docs/warnings.md has no section %s", code)
+	}
+}
+
+// warningCodes returns the values of all constants of type warning.Code.
+func warningCodes(t *testing.T) (codes []string) {
+	for _, p := range packages(t) {
+		if p.path != "internal/warning" {
+			continue
+		}
+		for _, f := range p.files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				spec, ok := n.(*ast.ValueSpec)
+				if !ok {
+					return true
+				}
+				if kind, ok := spec.Type.(*ast.Ident); !ok || kind.Name != "Code" {
+					return true
+				}
+				for _, value := range spec.Values {
+					if lit, ok := value.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+						code, err := strconv.Unquote(lit.Value)
+						if err != nil {
+							t.Fatal(err)
+						}
+						codes = append(codes, code)
+					}
+				}
+				return true
+			})
+		}
+	}
+	return codes
 }

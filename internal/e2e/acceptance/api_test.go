@@ -8,67 +8,6 @@ import (
 	"time"
 )
 
-func TestBatchesAndChecksAreAllOrNothing(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		body := `{"checks":[{"key":"x","limits":[{"window":"1m","max":3}]},{"key":"y","limits":[{"window":"1m","max":2}]},
-			{"key":"x","limits":[{"window":"1m","max":3}]}]}`
-		if a := b.ok("/v1/acquire", body); !a.Allowed || a.Checks[0].Limits[0].Count != 2 {
-			t.Errorf("first: %+v", a)
-		}
-		a := b.ok("/v1/acquire", body)
-		// Each limit of x is compared with the sum of both checks of x.
-		if by := strings.Join(a.RefusedBy, " "); a.Allowed ||
-			by != "checks[0].limits[0] checks[2].limits[0]" {
-			t.Errorf("second: %+v", a)
-		}
-		if x, y := b.count("x", "1m").Max, b.count("y", "1m").Max; x != 2 || y != 1 {
-			t.Errorf("counted x=%d y=%d, want 2 and 1", x, y)
-		}
-		a = b.ok("/v1/batch",
-			`{"ops":[{"op":"add","key":"z","n":5},{"op":"acquire","key":"z","limits":[{"window":"1m","max":5}]},
-			{"op":"add","key":"z","ts":1},{"op":"count","key":"z","window":"1m"}]}`)
-		if len(a.Results) != 4 || a.Results[1].Allowed || a.Results[2].Error == nil ||
-			a.Results[3].Counts[0].Max != 5 {
-			t.Errorf("batch: %+v", a)
-		}
-	})
-}
-
-func TestRetryAfterIsEnough(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		body := `{"key":"k","n":2,"limits":[{"window":"10s","max":4},{"window":"5m","max":7}]}`
-		passed, waited := 0, int64(0)
-		for passed < 6 {
-			a := b.ok("/v1/acquire", body)
-			if a.Allowed {
-				passed++
-				b.mono.Add(int64(1700 * time.Millisecond))
-				continue
-			}
-			if a.RetryAfter < 1 || a.RetryAfter > 6*minute {
-				t.Fatalf("retry after %d ms: %+v", a.RetryAfter, a)
-			}
-			b.mono.Add((a.RetryAfter - 1) * int64(time.Millisecond))
-			if a := b.ok("/v1/acquire", body); a.Allowed {
-				t.Errorf("it passed a millisecond before")
-			}
-			b.mono.Add(int64(time.Millisecond))
-			if a := b.ok("/v1/acquire", body); !a.Allowed {
-				t.Fatalf("refused after waiting: %+v", a)
-			}
-			passed++
-			waited++
-		}
-		if waited == 0 {
-			t.Error("nothing was ever refused")
-		}
-		if a := b.ok("/v1/acquire",
-			`{"key":"k","n":9,"limits":[{"window":"10s","max":4}]}`); a.RetryAfter != -1 {
-			t.Errorf("what never fits is to be tried again after %d ms", a.RetryAfter)
-		}
-	})
-}
-
 func TestEventTime(t *testing.T) {
 	each(t, true, func(t *testing.T, b *bed) {
 		now := b.now()
@@ -109,96 +48,92 @@ func TestEventTime(t *testing.T) {
 	})
 }
 
-func TestTakingBack(t *testing.T) {
+// TestBadInputNeverCounts sends requests that are each wrong in one way, and checks that nothing
+// was counted.
+func TestBadInputNeverCounts(t *testing.T) {
+	type call struct{ path, body, want string }
+	const limits = `"limits":[{"window":"1m","max":100}]`
+	calls := []call{
+		{"add", ``, ""},
+		{"add", `{"key":"k"`, ""},
+		{"add", `{"key":"k"}{"key":"k"}`, ""},
+		{"add", `{"key":"k"},`, ""},
+		{"add", `[{"key":"k"}]`, ""},
+		{"add", `{"key":"k","n":01}`, ""},
+		{"add", `{"key":"k","n":NaN}`, ""},
+		{"add", "{\"key\":\"k\n\"}", ""},
+		{"add", "{\"key\":\"\xff\"}", ""},
+		{"add", `{"n":1}`, "key: "},
+		{"add", `{"key":""}`, "key: "},
+		{"add", `{"key":null}`, "key"},
+		{"add", `{"key":7}`, "key"},
+		{"add", `{"key":"` + strings.Repeat("k", 257) + `"}`, "key: "},
+		{"add", `{"key":"a\u0000b"}`, "key: "},
+		{"add", `{"key":"k","n":0}`, "n: "},
+		{"add", `{"key":"k","n":1.5}`, "n"},
+		{"add", `{"key":"k","n":"1"}`, "n"},
+		{"add", `{"key":"k","n":2147483648}`, "n: "},
+		{"add", `{"key":"k","n":-2147483648}`, "n: "},
+		{"add", `{"key":"k","n":99999999999999999999}`, "n"},
+		{"add", `{"key":"k","N":1}`, "N: "},
+		{"add", `{"key":"k","key":"k"}`, "key: "},
+		{"add", `{"key":"k","ts":-1}`, "ts: "},
+		{"add", `{"key":"k","ts":12}`, "ts: "},
+		{"add", `{"key":"k","ack":"disk"}`, "ack: "},
+		{"add", `{"key":"k","limits":[{"window":"26h","max":1}]}`, "limits[0].window: "},
+		{"add", `{"key":"k","limits":[{"window":"month","max":1}]}`, "limits[0].window: "},
+		{"add", `{"key":"k","limits":[{"window":"day@Nowhere","max":1}]}`, "limits[0].window: zone: "},
+		{"acquire", `{"key":"k","limits":[{"window":"day","zone":"Mars","max":9}]}`,
+			"limits[0].zone: "},
+		{"acquire", `{"key":"k","limits":[{"window":"month","anchor":32,"max":9}]}`,
+			"limits[0].anchor: "},
+		{"add", `{"key":"k","limits":[{"window":"0s","max":1}]}`, "limits[0].window: "},
+		{"add", `{"key":"k","limits":[{"window":"1m"}]}`, "limits[0].max: "},
+		{"add", `{"key":"k","limits":[{"max":1}]}`, "limits[0].window: "},
+		{"add", `{"key":"k","checks":[]}`, "checks: "},
+		{"acquire", `{"key":"k"}`, "limits: "},
+		{"acquire", `{"key":"k","limits":[]}`, "limits: "},
+		{"acquire", `{"key":"k","n":-1,` + limits + `}`, "n: "},
+		{"acquire", `{"key":"k","limits":[{"window":"1m","max":-1}]}`, "limits[0].max: "},
+		{"acquire", `{"key":"k","limits":[{"window":"1m","max":9},{"window":"1 minute","max":9}]}`,
+			"limits[1].window: "},
+		{"acquire", `{"key":"k","limits":[{"window":"1m","max":9,"burst":1}]}`,
+			"limits[0].burst: "},
+		{"acquire", `{"key":"k",` + limits + `,"checks":[{"key":"k",` + limits + `}]}`, "checks: "},
+		{"acquire", `{"checks":[{"key":"k",` + limits + `},{"key":"k"}]}`, "checks[1].limits: "},
+		{"acquire", `{"checks":[{"key":"k",` + limits +
+			`},{"key":"k","limits":[{"window":"26h","max":1}]}]}`, "checks[1].limits[0].window: "},
+		{"acquire", `{"checks":[]}`, "checks: "},
+		{"reset", `{"key":"k","n":1}`, "n: "},
+		{"reset", `{}`, "key: "},
+		{"batch", `{"ops":[{"op":"add","key":"k"}`, ""},
+		{"batch", `{"ops":{"op":"add","key":"k"}}`, "ops"},
+	}
 	each(t, true, func(t *testing.T, b *bed) {
-		b.ok("/v1/add", `{"key":"k","n":3}`)
-		b.count("k", "1m") // from here on memory knows all of it
-		for _, step := range []struct{ n, want int64 }{{-1, 2}, {-5, 0}, {2, 2}} {
-			b.ok("/v1/add", fmt.Sprintf(`{"key":"k","n":%d}`, step.n))
-			if got := b.count("k", "24h"); got.Max != step.want {
-				t.Errorf("after %d: %+v, want %d", step.n, got, step.want)
+		b.ok("/v1/add", `{"key":"k","n":7}`)
+		for _, c := range calls {
+			a := b.post("/v1/"+c.path, c.body)
+			if a.Status != 400 && a.Status != 422 {
+				t.Errorf("%s %q: status %d", c.path, c.body, a.Status)
+			}
+			if c.want != "" && !strings.Contains(a.Detail, c.want) {
+				t.Errorf("%s %q: %q does not name %q", c.path, c.body, a.Detail, c.want)
+			}
+			if got := b.count("k", "24h"); got.Max != 7 {
+				t.Fatalf("%s %q: counted: %+v", c.path, c.body, got)
 			}
 		}
-	})
-}
-
-func TestRefusals(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		const limits = `"limits":[{"window":"1m","max":1},{"window":"1h","max":5}]`
-		if a := b.ok("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`); !a.Allowed ||
-			a.Header.Get("RateLimit") == "" || a.Header.Get("Retry-After") != "" {
-			t.Errorf("%+v", a)
-		}
-		a := b.post("/v1/acquire?deny=429", `{"key":"k",`+limits+`}`)
-		h := a.Header
-		if a.Status != 429 || a.Allowed ||
-			h.Get("RateLimit-Policy") != `"limits[0]";q=1;w=60, "limits[1]";q=5;w=3600` ||
-			!strings.HasPrefix(h.Get("RateLimit"), `"limits[0]";r=0;t=`) ||
-			h.Get("Retry-After") == "" {
-			t.Errorf("%d %+v %v", a.Status, a, h)
-		}
-		if got := b.count("k", "1h"); got.Max != 1 {
-			t.Errorf("a refusal was counted: %+v", got)
-		}
-		if a := b.ok("/v1/acquire", `{"key":"k","count_denied":true,`+limits+`}`); a.Allowed {
-			t.Errorf("count_denied: %+v", a)
-		}
-		if got := b.count("k", "1h"); got.Max != 2 {
-			t.Errorf("count_denied did not count: %+v", got)
-		}
-	})
-}
-
-func TestReset(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		b.ok("/v1/add", `{"key":"k","n":3,"ack":"redis"}`)
-		b.ok("/v1/add", `{"key":"k","n":3}`)
-		b.ok("/v1/add", `{"key":"other","n":3}`)
-		b.ok("/v1/reset", `{"key":"k"}`)
-		if k, other := b.count("k", "24h").Max, b.count("other", "24h").Max; k != 0 || other != 3 {
-			t.Errorf("counts %d and %d after reset, want 0 and 3", k, other)
-		}
-		b.ok("/v1/add", `{"key":"k","ack":"redis"}`)
-		if k := b.count("k", "24h").Max; k != 1 {
-			t.Errorf("counts %d afterwards, want 1", k)
-		}
-	})
-}
-
-func TestSeriesAndTop(t *testing.T) {
-	each(t, true, func(t *testing.T, b *bed) {
-		for i := range 200 {
-			b.ok("/v1/add", fmt.Sprintf(`{"key":"busy","n":%d}`, 1+i%3))
-			if i%10 == 0 {
-				b.ok("/v1/add", fmt.Sprintf(`{"key":"calm-%d"}`, i))
-			}
-			b.mono.Add(int64(time.Duration(i*7919%23_000) * time.Millisecond))
-		}
-		for _, window := range []string{"10s", "1m", "37m", "1h", "24h"} {
-			a := b.get("/v1/series", "key", "busy", "window", window)
-			sum, last := int64(0), int64(0)
-			for _, p := range a.Points {
-				if last != 0 && p[0] != last+a.BucketMS {
-					t.Errorf("%s: a bucket at %d after %d", window, p[0], last)
-				}
-				last = p[0]
-				sum += p[1]
-			}
-			// Its first bucket may have begun before the window.
-			count, length := b.count("busy", window), int64(0)
-			if d, err := time.ParseDuration(window); err == nil {
-				length = min(d.Milliseconds()+a.BucketMS, 86_400_000)
-			}
-			most := b.count("busy", fmt.Sprint(length, "ms"))
-			if sum < count.Min || window != "24h" && sum > most.Max || a.BucketMS < count.BucketMS {
-				t.Errorf("%s: the series of %d ms adds up to %d, the count is %+v, %+v with a "+
-					"bucket more", window, a.BucketMS, sum, count, most)
+		a := b.ok("/v1/batch",
+			`{"ops":[{"op":"add"},{"op":"sub","key":"k"},{"key":"k"},{"op":"add","key":"k","n":0}]}`)
+		for i, want := range []string{"key: ", "op: ", "op: ", "n: "} {
+			if i >= len(a.Results) || a.Results[i].Error == nil ||
+				!strings.Contains(a.Results[i].Error.Detail, want) {
+				t.Errorf("operation %d of a batch: %+v does not name %q", i, a.Results, want)
 			}
 		}
-		a := b.get("/v1/top", "n", "3", "window", "24h")
-		if len(a.Keys) != 3 || a.Keys[0].Key != "busy" ||
-			a.Keys[0].Count != b.count("busy", "24h").Count {
-			t.Errorf("top: %+v", a.Keys)
+		big := b.post("/v1/add", fmt.Sprintf(`{"key":"k","ns":%q}`, strings.Repeat("n", 70_000)))
+		if big.Status != 413 || b.count("k", "24h").Max != 7 {
+			t.Errorf("a large body: %d %s", big.Status, big.Detail)
 		}
 	})
 }

@@ -272,8 +272,6 @@ type answer struct {
 	RefusedBy   []string `json:"refused_by"`
 	RetryAfter  int64    `json:"retry_after_ms"`
 	Source      string
-	BucketMS    int64 `json:"bucket_ms"`
-	Points      [][2]int64
 	Keys        []figure
 	Results     []answer
 	Error       *answer
@@ -298,7 +296,6 @@ type figure struct {
 	Refused         bool
 	Rule            string
 	Shadow          bool
-	BucketMS        int64 `json:"bucket_ms"`
 }
 
 // post sends a body and decodes the answer, whatever its status.

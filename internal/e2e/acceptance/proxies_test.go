@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	documents "twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/testing/child"
 	"twotier.dev/twotier/internal/testing/must"
 )
@@ -197,4 +198,20 @@ func TestCaddy(t *testing.T) {
 	if r, told := p.ask("/a", ""); r.StatusCode != http.StatusBadGateway || told != "" {
 		t.Errorf("without twotier: %d, told %q", r.StatusCode, told)
 	}
+}
+
+// edgeDomain are the domains of the beds.
+func edgeDomain(t *testing.T) *documents.Book {
+	t.Helper()
+	doc, err := documents.Read("edge.yaml", []byte(`
+domain: edge
+descriptors:
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - {key: cost, charge: always, rate_limit: {unit: minute, requests_per_unit: 5}}
+`))
+	must.Succeed(t, err)
+	book := new(documents.Book)
+	book.Set(doc, 1)
+	return book
 }

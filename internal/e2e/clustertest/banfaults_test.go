@@ -14,7 +14,7 @@ import (
 // events in Redis: a third would be allowed, two more would not.
 func startBans(t *testing.T, r proctest.Redis, args ...string) (c *cluster, keys []string) {
 	t.Helper()
-	c = startOn(t, r, 3, proctest.Loopback(), append([]string{"--admin-token", rulesToken,
+	c = startOver(t, r, 3, append([]string{"--admin-token", rulesToken,
 		"--resp", "127.0.0.1:0"}, args...)...)
 	c.putRules(0, 0, banRules)
 	c.haveRules(1)
@@ -44,13 +44,7 @@ func (c *cluster) twoOfThree(key string) {
 
 // eventsOf asks a node for the number of events of a key in a day.
 func (c *cluster) eventsOf(i int, ns, key string) (n int64, err error) {
-	return c.eventsIn("24h", i, ns, key)
-}
-
-// eventsIn asks a node for the number of events of a key in a window.
-func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err error) {
-	a, err := c.Nodes[i].TryCount("window=" + window + "&ns=" + ns + "&key=" +
-		url.QueryEscape(key))
+	a, err := c.Nodes[i].TryCount("window=24h&ns=" + ns + "&key=" + url.QueryEscape(key))
 	if err != nil {
 		return 0, err
 	}
@@ -72,15 +66,9 @@ func (c *cluster) overstep(i int, key, ack string) (until int64) {
 // day.
 func (c *cluster) hasEvents(ns, key string, want int64, when string) {
 	c.T.Helper()
-	c.hasEventsIn("24h", ns, key, want, when)
-}
-
-// hasEventsIn is hasEvents in another window.
-func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
-	c.T.Helper()
 	for _, i := range c.Running() {
 		proctest.UntilNil(c.T, when, func() error {
-			n, err := c.eventsIn(window, i, ns, key)
+			n, err := c.eventsOf(i, ns, key)
 			if err == nil && n != want {
 				c.T.Fatalf("%s: node %d has %d events of %s, want %d", when, i, n, key, want)
 			}
@@ -95,12 +83,10 @@ func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
 func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server))
+	c, keys := startBans(t, server)
 	until := make([]int64, 3)
 	until[0] = c.overstep(1, keys[0], "redis")
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
+	c.flushed()
 	server.Kill()
 	for i := 1; i < 3; i++ {
 		until[i] = c.overstep((i+1)%3, keys[i], "memory")
@@ -115,21 +101,13 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	hold("while Redis is down")
 	server.Restart(t)
 	hold("as Redis is back, empty")
-	for i, node := range c.Nodes {
-		proctest.Until(t, "Redis is up", func() bool {
-			return node.Metric("twotier_redis_up", "") == 1
-		})
+	c.seeRedis()
+	for i := range c.Nodes {
 		proctest.UntilNil(t, "bans and counts are in Redis again", func() error {
 			return c.inRedis(keys, i)
 		})
 	}
-	for _, i := range c.Running() {
-		c.Kill(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.startAgain(c.Kill, 3)
 	c.haveRules(1)
 	hold("after all nodes were started again")
 }
@@ -158,7 +136,7 @@ func (c *cluster) inRedis(keys []string, i int) error {
 func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server))
+	c, keys := startBans(t, server)
 	for i, test := range []struct {
 		asked int // by how much the node that is asked is after the owner
 		ack   string
@@ -184,8 +162,7 @@ func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 func TestABanThatAKillLoses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, keys := startBans(t, server, "--redis-expiry", redistest.Expiry(t, server),
-		"--flush-interval", "1h", "--max-lag", "0")
+	c, keys := startBans(t, server, "--flush-interval", "1h", "--max-lag", "0")
 	for i, key := range keys[:2] {
 		until := c.overstep(2, key, "memory")
 		c.stillBanned(key, until, "before its owner is killed")

@@ -96,12 +96,7 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	c.modeOf(0, "redis")
 	c.stillBanned(key, until, "in Redis mode")
 	c.modeOf(0, "two-tier")
-	for i := range 3 {
-		c.Kill(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
+	c.startAgain(c.Kill, 3)
 	c.haveRules(1)
 	c.stillBanned(key, until, "after all nodes were started again")
 	c.listed(2, until) // no request has asked about the others
@@ -116,15 +111,6 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 		t.Errorf("the third event after the ban was lifted: %+v", a)
 	}
 	c.stillBanned(keys[1], ends[1], "although another ban was lifted")
-}
-
-// modeOf changes how the cluster counts.
-func (c *cluster) modeOf(i int, mode string) {
-	c.T.Helper()
-	if status, text, _ := admin(c.T, c.Nodes[i], "POST", "/v1/admin/mode",
-		fmt.Sprintf(`{"mode":%q}`, mode)); status != 200 {
-		c.T.Fatalf("mode %s: %d %s", mode, status, text)
-	}
 }
 
 // listed fails the test unless a node lists bans that end at these times, and no others.

@@ -3,10 +3,10 @@ package clustertest
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
@@ -65,43 +65,6 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestNearIsAllowed asks three nodes about a key that comes near a limit: the history of the rule
-// has its own verdict for that, and the history of all acquires counts it as allowed. No list of
-// refused keys has it, and the decision log of the asked node does.
-func TestNearIsAllowed(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "decided.json")
-	c := start(t, 3, "--decisions", log, "--decisions-sample", "near=1", "--rules",
-		configured(t, "rules: [{name: receiver, namespace: sms, limits: [5/24h], warn: 60%}]"))
-	for i := range 5 {
-		answer := c.Nodes[i%3].MustPost("/v1/acquire",
-			`{"ns":"sms","key":"k","rules":["receiver"]}`)
-		if near := strings.Contains(string(answer), `"near":["receiver"]`); near != (i >= 2) {
-			t.Errorf("answer %d: %s", i, answer)
-		}
-	}
-	if near, allowed := c.decisions("receiver", "near"),
-		c.decisions("receiver", "allowed"); near != 3 || allowed != 2 {
-		t.Errorf("%d near and %d others were allowed", near, allowed)
-	}
-	proctest.Until(t, "the history is complete", func() bool {
-		near, _ := c.history(1, "sms/near/receiver")
-		allowed, _ := c.history(1, "@all/allowed")
-		return near == 3 && allowed == 5
-	})
-	for _, by := range []string{"refused", "shadow"} {
-		if _, got := c.Nodes[0].Get("/v1/top?window=24h&by=" + by); strings.Contains(string(got),
-			`"key"`) {
-			t.Errorf("by %s: %s", by, got)
-		}
-	}
-	proctest.Until(t, "the decisions are written", func() bool {
-		text, err := os.ReadFile(log)
-		must.Succeed(t, err)
-		return strings.Count(string(text), `"verdict":"near"`) == 3 &&
-			strings.Count(string(text), "\n") == 3
-	})
 }
 
 // history returns how many verdicts node i has in the history of the last hour, as a count and as
@@ -163,5 +126,100 @@ func TestVerdictsHaveAHistory(t *testing.T) {
 	if _, text := c.Nodes[1].Get("/v1/top?window=1h"); strings.Contains(string(text), "@") ||
 		!strings.Contains(string(text), `"key":"k"`) {
 		t.Errorf("the busiest keys: %s", text)
+	}
+}
+
+// shadowRules are rules of every kind, which refuse the second request for a key.
+const shadowRules = `
+rules:
+  - {name: one, namespace: ip, limits: [1/24h], ban: 10m}
+  - {name: charged, namespace: ip, limits: [1/24h], charge: always}
+  - {name: usual, namespace: usual, limits: [1/24h], default: true}
+  - {name: devices, namespace: devices, distinct: 1/24h}
+---
+domain: edge
+descriptors:
+  - {key: ip, rate_limit: {unit: day, requests_per_unit: 1}}
+`
+
+// doors sends a request to every endpoint that decides, of a node with the shadow rules, and
+// reports which of them refuse.
+func doors(t *testing.T, p *proctest.Process) (refusing []string) {
+	t.Helper()
+	say := func(door string, refused bool) {
+		if refused {
+			refusing = append(refusing, door)
+		}
+	}
+	for door, request := range map[string][2]string{
+		"limits":  {"/v1/acquire", `{"key":"l","limits":[{"window":"24h","max":1}]}`},
+		"rule":    {"/v1/acquire", `{"key":"r","rules":["one","charged"]}`},
+		"default": {"/v1/acquire", `{"ns":"usual","key":"d"}`},
+		"checks": {"/v1/acquire", `{"checks":[{"key":"c","limits":[{"window":"24h","max":1}]},` +
+			`{"key":"c","rules":["one"]}]}`},
+		"batch": {"/v1/batch", `{"ops":[{"op":"acquire","key":"b","limits":[{"window":"24h",` +
+			`"max":1}]},{"op":"acquire","key":"b","rules":["one"]},{"op":"distinct","key":"b",` +
+			`"values":["a","b"],"limits":[{"window":"24h","max":1}]}]}`},
+		"values": {"/v1/distinct", `{"key":"v","values":["a","b"],"rules":["devices"]}`},
+	} {
+		answer := string(p.MustPost(request[0], request[1]))
+		say(door, strings.Contains(answer, `"allowed":false`) ||
+			strings.Contains(answer, `"over":true`))
+	}
+	status, _ := p.Get("/v1/forward-auth?rule=one&key=ip")
+	say("forward-auth", status != 200)
+	for _, door := range []string{"json", "grpc"} {
+		say(door, asksEnvoy(t, p, door, "edge", "ip="+door))
+	}
+	client := redis.NewClient(&redis.Options{Addr: p.Resp})
+	defer client.Close()
+	for door, command := range map[string][]any{
+		"TT.ACQUIRE":  {"TT.ACQUIRE", "t", "LIMIT", "24h", "1", "KEY", "t", "RULE", "one"},
+		"TT.DISTINCT": {"TT.DISTINCT", "t", "VALUES", "2", "a", "b", "LIMIT", "24h", "1"},
+		"CL.THROTTLE": {"CL.THROTTLE", "u", "0", "1", "86400"},
+	} {
+		got, err := client.Do(t.Context(), command...).Int64Slice()
+		must.Succeed(t, err)
+		say(door, got[0] != map[bool]int64{true: 0, false: 1}[door == "CL.THROTTLE"])
+	}
+	return refusing
+}
+
+// TestShadowRefusesNothing sends the same requests again and again to two nodes. The one with
+// --shadow refuses nothing, starts no ban, and reports at every endpoint that it would have
+// refused; the other one refuses at every endpoint.
+func TestShadowRefusesNothing(t *testing.T) {
+	for _, shadow := range []bool{true, false} {
+		t.Run(fmt.Sprint("shadow=", shadow), func(t *testing.T) {
+			c := start(t, 1, "--rules", configured(t, shadowRules), "--resp", "127.0.0.1:0",
+				"--grpc", "127.0.0.1:0", "--shadow="+fmt.Sprint(shadow))
+			p := c.Nodes[0]
+			doors(t, p)
+			refusing := doors(t, p)
+			if want := 12; shadow != (len(refusing) == 0) || !shadow && len(refusing) != want {
+				t.Errorf("refusing are %d: %v", len(refusing), refusing)
+			}
+			for _, door := range []string{"http", "forward-auth", "envoy-json", "resp", "grpc"} {
+				refused := p.Metric("twotier_decisions_total", `door="`+door+`",`)
+				if refused == 0 {
+					t.Errorf("%s decided nothing", door)
+				}
+			}
+			_, page := p.Get("/metrics")
+			refused := strings.Count(string(page), `verdict="refused"} 0`)
+			would := strings.Count(string(page), `verdict="shadow_refused"} 0`)
+			if all := strings.Count(string(page), `verdict="refused"}`); shadow &&
+				(refused != all || would == all) || !shadow && (refused == all || would != all) {
+				t.Errorf("of %d, %d refuse nothing and %d would refuse nothing", all, refused,
+					would)
+			}
+			_, bans := p.Get("/v1/bans")
+			if none := strings.HasPrefix(string(bans), `{"bans":[]`); none != shadow {
+				t.Errorf("bans: %s", bans)
+			}
+			if warns := strings.Contains(p.Log.String(), "none is refused"); warns != shadow {
+				t.Errorf("the log warns: %v", warns)
+			}
+		})
 	}
 }

@@ -114,13 +114,7 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	c.storedDistinct(key)
 	c.Stop(1)
 	c.refusesAnother(key, "after the owner was stopped")
-	for _, i := range c.Running() {
-		c.Stop(i)
-	}
-	for i := range 3 {
-		c.Serve(i)
-	}
-	c.Settled()
+	c.startAgain(c.Stop, 3)
 	c.refusesAnother(key, "after all nodes were started again")
 	if status, text, _ := admin(t, c.Nodes[0], "POST", "/v1/reset", fmt.Sprintf(`{"key":%q}`,
 		key), "Content-Type", "application/json"); status != 200 {
@@ -134,8 +128,7 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newCluster(t, server)
-	c.Grow(3)
+	c := startOver(t, server, 3)
 	key := c.keyOf(1, "distinct")
 	c.Nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["a"],"ack":"redis"}`, key))
 	server.Kill()
@@ -237,8 +230,7 @@ func (d *distinctTraffic) pass(n int64) {
 func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c := newCluster(t, server)
-	c.Grow(3)
+	c := startOver(t, server, 3)
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
 	for i := range 6 {
 		d.keys = append(d.keys, c.keyOf(i%3, strings.Repeat("k", i+1)))

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // documented lists the pages whose commands are run, each from the top in one shell, on a separate
@@ -132,7 +134,7 @@ var (
 	// ended matches the shell's output after each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
 	// varies matches values that differ from run to run: times, ages, the indices of buckets.
-	varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+h\d+m\d+(\.\d+)?s\b|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
+	varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|\d+h\d+m(\d+(\.\d+)?s)?\b|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
 	// aged matches the age of an answer, which is not always shown.
 	aged = regexp.MustCompile(`, last in step [^)]*`)
 	// noticed matches an add right after the end of Redis, which the node may or may not have
@@ -250,18 +252,124 @@ func alike(text string) string {
 	return varies.ReplaceAllString(text, "#")
 }
 
-// TestRecipesShowTheirRules compares the rules on the page with the file that its commands use.
-func TestRecipesShowTheirRules(t *testing.T) {
+// TestPagesShowTheirFiles compares the blocks of pages with the files that commands and tests use.
+func TestPagesShowTheirFiles(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
-	file := must.Read(t, filepath.Join(root, "deploy", "recipes", "twotier.yaml"))
-	blocks := strings.Split(must.Read(t, filepath.Join(root, "docs", "recipes.md")), "```yaml\n")
-	if len(blocks) < 2 {
-		t.Fatal("the page shows no rules")
-	}
-	for _, block := range blocks[1:] {
-		shown, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(file, "\n"+shown) {
-			t.Errorf("the file does not have\n%s", shown)
+	for _, shows := range []struct{ page, mark, file string }{
+		{"recipes", "yaml", "deploy/recipes/twotier.yaml"},
+		{"mirror", "go", "internal/mirror/example_test.go"},
+		{"mirror", "python", "deploy/mirror/mirror.py"},
+		{"mirror", "js", "deploy/mirror/mirror.mjs"},
+		{"mirror", "yaml", "deploy/mirror/mapping.yaml"},
+	} {
+		file := must.Read(t, filepath.Join(root, filepath.FromSlash(shows.file)))
+		page := must.Read(t, filepath.Join(root, "docs", shows.page+".md"))
+		blocks := strings.Split(page, "\n```"+shows.mark+"\n")[1:]
+		if len(blocks) == 0 {
+			t.Errorf("%s.md shows no %s", shows.page, shows.mark)
+		}
+		for _, block := range blocks {
+			if shown, _, _ := strings.Cut(block, "```"); !strings.Contains(file, "\n"+shown) {
+				t.Errorf("%s does not have\n%s", shows.file, shown)
+			}
 		}
 	}
+}
+
+// clientRules are the rules that the tests of the clients name.
+const clientRules = `rules:
+- {name: devices, distinct: 1/24h}
+- {name: watched, distinct: 1/24h, state: shadow}
+`
+
+// TestClients runs the tests of the clients in other languages against a server that loses some of
+// its answers, and one behind a proxy that has mishaps.
+func TestClients(t *testing.T) {
+	for name, c := range map[string]struct {
+		dir  string
+		args func(address string) []string
+	}{
+		"python3": {"python", func(a string) []string { return []string{"test_twotier.py", a} }},
+		"node": {"node", func(string) []string {
+			return []string{"--test", "twotier.test.mjs", "cluster.test.mjs", "middleware.test.mjs"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			interpreter, err := exec.LookPath(name)
+			if err != nil {
+				t.Skipf("there is no %s on this machine", name)
+			}
+			rules := must.File(t, "rules.yaml", clientRules)
+			server := program.Serve(t, proctest.Options{}, "--rules", rules).Listen
+			p := faultproxy.NewRaw(t, server)
+			var lost []<-chan struct{}
+			for _, match := range []string{" lost", " astray", " held", "1357}", `"77m"`} {
+				lost = append(lost, p.SwallowMatching(match, 1, true))
+			}
+			p.SwallowMatching(" vanished", 1000, true)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, interpreter, c.args(p.Addr())...)
+			cmd.Dir = filepath.Join("..", "..", "..", "clients", c.dir)
+			cmd.Env = append(os.Environ(), "TWOTIER="+p.Addr(), "PYTHONDONTWRITEBYTECODE=1",
+				"TWOTIER_BEHIND_A_PROXY="+faultproxy.Mishaps(t, server))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for i := range lost {
+				select {
+				case <-lost[i]:
+				default:
+					t.Errorf("answer %d was not lost", i)
+				}
+			}
+		})
+	}
+}
+
+// TestForkedClients runs the tests of the Python client and its middleware in processes that fork,
+// in threads, in event loops and in greenlets.
+func TestForkedClients(t *testing.T) {
+	const none = "there is no python3 on this machine"
+	const missing = "no python3 has gunicorn and gevent (Debian: gunicorn python3-gevent)"
+	for name, c := range map[string]struct {
+		modules, missing string // modules that the tests need
+		args             []string
+	}{
+		"fork": {"os", none, []string{"test_fork.py", "Fork", "PreForkServer.test_threads"}},
+		"gunicorn": {"gunicorn, gevent", missing,
+			[]string{"test_fork.py", "PreForkServer.test_gunicorn"}},
+		"concurrent": {"os", none, []string{"test_concurrent.py", "Concurrent"}},
+		"gevent":     {"gunicorn, gevent", missing, []string{"test_concurrent.py", "Greenlets"}},
+		"middleware": {"os", none, []string{"test_middleware.py"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			python := findPython(t, c.modules)
+			if python == "" {
+				t.Skip(c.missing)
+			}
+			server := program.Serve(t, proctest.Options{}).Listen
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, python, c.args...)
+			cmd.Dir = filepath.Join("..", "..", "..", "clients", "python")
+			cmd.Env = append(os.Environ(), "TWOTIER="+server, "PYTHONDONTWRITEBYTECODE=1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// findPython returns a Python that has some modules, or "".
+func findPython(t *testing.T, modules string) string {
+	for _, python := range []string{"python3", "/usr/bin/python3"} {
+		if exec.CommandContext(t.Context(), python, "-c", "import "+modules).Run() == nil {
+			return python
+		}
+	}
+	return ""
 }

@@ -15,8 +15,7 @@ import (
 
 // side is the clients of one part of a split cluster.
 type side struct {
-	node  *proctest.Process
-	delay time.Duration // after a first request at the beginning, until the load begins
+	node *proctest.Process
 
 	mu       sync.Mutex
 	tries    int
@@ -72,7 +71,7 @@ func drive(t *testing.T, sides []*side, key string, limit int, rate float64,
 		sum.admitted += len(s.admitted)
 		sum.unknown += s.unknown
 		slices.Sort(s.admitted)
-		sum.rate += float64(s.tries) / (time.Since(began) - s.delay).Seconds() / float64(len(sides))
+		sum.rate += float64(s.tries) / time.Since(began).Seconds() / float64(len(sides))
 	}
 	for i := range sides {
 		sum.stale = max(sum.stale, staleness(sides, i, limit))
@@ -83,7 +82,7 @@ func drive(t *testing.T, sides []*side, key string, limit int, rate float64,
 // run is one of a side's clients.
 func (s *side) run(body string, began time.Time, w, limit int, rate float64, enough int) {
 	step := time.Duration(workers / rate * float64(time.Second))
-	for due := began.Add(s.delay + step*time.Duration(w)/workers); ; due = due.Add(step) {
+	for due := began.Add(step * time.Duration(w) / workers); ; due = due.Add(step) {
 		time.Sleep(time.Until(due)) // the rate of the load
 		if s.ask(body, began) >= enough || s.over(limit) {
 			return
@@ -243,17 +242,4 @@ func TestExcessCurve(t *testing.T) {
 		}
 	}
 	t.Log(table)
-}
-
-// TestExcessOfOneThatComesLate lets one side make one request, wait while the other uses up the
-// limit, and then start. Until its next flush, it decides on information as old as its last flush.
-func TestExcessOfOneThatComesLate(t *testing.T) {
-	t.Parallel()
-	const flush, rate, limit = 200 * time.Millisecond, 200, 300
-	c, sides := apart(t, 2, flush)
-	sides[1].delay = 3 * time.Second
-	y := drive(t, sides, "late", limit, rate, flush)
-	y.check(t, c, "late")
-	t.Logf("%s\n%s\nof them by the one that came late: %d", tallyHead, y.String(),
-		len(sides[1].admitted))
 }

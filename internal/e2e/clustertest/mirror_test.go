@@ -64,13 +64,8 @@ type mirrorProcess struct {
 // startMirror starts a mirror of a server and waits until it is ready.
 func startMirror(t *testing.T, server string, args ...string) *mirrorProcess {
 	t.Helper()
-	return startMirrorBy(t, exec.Command(program.Path(t), append([]string{"mirror", "--server",
-		server, "--listen", "127.0.0.1:0"}, args...)...))
-}
-
-// startMirrorBy starts the command of a mirror.
-func startMirrorBy(t *testing.T, cmd *exec.Cmd) *mirrorProcess {
-	t.Helper()
+	cmd := exec.Command(program.Path(t), append([]string{"mirror", "--server",
+		server, "--listen", "127.0.0.1:0"}, args...)...)
 	m := &mirrorProcess{t: t, client: proctest.NewClient()}
 	stdout, w, err := os.Pipe()
 	must.Succeed(t, err)
@@ -249,69 +244,14 @@ func TestMirrorWithoutServer(t *testing.T) {
 	}
 }
 
-// TestMirrorPageShowsItsFiles compares the code on the page with the files that tests run, and
-// checks the syntax of the one in Lua with the interpreter of Redis, which has the same version.
-func TestMirrorPageShowsItsFiles(t *testing.T) {
+// TestMirrorInLuaCompiles checks the syntax of the mirror in Lua with the interpreter of Redis,
+// which has the same version.
+func TestMirrorInLuaCompiles(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join("..", "..", "..")
-	page := must.Read(t, filepath.Join(root, "docs", "mirror.md"))
-	lua := must.Read(t, filepath.Join(root, "deploy", "mirror", "mirror.lua"))
-	for mark, file := range map[string]string{
-		"go":     must.Read(t, filepath.Join(root, "internal", "mirror", "example_test.go")),
-		"python": must.Read(t, filepath.Join(root, "deploy", "mirror", "mirror.py")),
-		"js":     must.Read(t, filepath.Join(root, "deploy", "mirror", "mirror.mjs")),
-		"yaml":   must.Read(t, filepath.Join(root, "deploy", "mirror", "mapping.yaml")),
-	} {
-		blocks := strings.Split(page, "\n```"+mark+"\n")[1:]
-		if len(blocks) == 0 {
-			t.Errorf("the page shows no %s", mark)
-		}
-		for _, block := range blocks {
-			if shown, _, _ := strings.Cut(block, "```"); !strings.Contains(file, "\n"+shown) {
-				t.Errorf("the file does not have\n%s", shown)
-			}
-		}
-	}
+	lua := must.Read(t, filepath.Join("..", "..", "..", "deploy", "mirror", "mirror.lua"))
 	compiled, err := redistest.Start(t).Do("EVAL",
 		"local f, e = loadstring(ARGV[1]) return e or 'compiled'", 0, lua).Text()
 	if err != nil || compiled != "compiled" {
 		t.Errorf("mirror.lua: %s, %v", compiled, err)
-	}
-}
-
-// TestMirrorOfSeveralKeys mirrors decisions about two keys at once, and a rule with a ban: the
-// report names the key that twotier would have refused, and the ban that follows.
-func TestMirrorOfSeveralKeys(t *testing.T) {
-	t.Parallel()
-	rules := must.File(t, "rules.yaml",
-		"rules: [{name: strict, limits: [1/1h, 1/hour], ban: 10m}]\n")
-	server := program.Serve(t, proctest.Options{}, "--rules", rules)
-	m := startMirror(t, server.Base, "--json")
-	for range 3 {
-		m.post(`{"checks":[{"key":"ann","limits":[{"window":"1h","max":9}]},` +
-			`{"key":"bob","n":2,"limits":[{"window":"1h","max":5}]}],"allowed":true}`)
-	}
-	r := m.report(3)
-	if r.Stricter != 1 || len(r.Keys) != 1 || r.Keys[0].Key != "bob" || r.Keys[0].Last.N != 2 ||
-		r.Keys[0].Last.Limits[0].Count != 6 {
-		t.Errorf("want one difference of bob, with 6 events: %+v", r.Keys)
-	}
-	for range 3 {
-		m.post(`{"key":"cid","rules":["strict"],"allowed":true}`)
-	}
-	if r = m.report(6); r.Stricter != 3 || r.Keys[0].Key != "cid" ||
-		r.Keys[0].Reason != mirror.Banned || len(r.Keys[0].Last.Limits) != 2 {
-		t.Errorf("want differences of cid, because of a ban:\n%s", &r)
-	}
-	for key, want := range map[string]int64{"ann": 3, "bob": 6, "cid": 3} {
-		if got := server.Count(key, "1h").Counts[0].Count; got != want {
-			t.Errorf("%s: %d events are counted, want the %d that have happened", key, got, want)
-		}
-	}
-	var last mirror.Report
-	printed, status := m.stop()
-	if err := json.Unmarshal([]byte(printed), &last); err != nil || status != 0 ||
-		last.Stricter != 3 {
-		t.Errorf("status %d, %v, printed %s", status, err, printed)
 	}
 }

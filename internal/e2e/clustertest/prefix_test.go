@@ -26,7 +26,7 @@ type service struct {
 // startService starts the nodes of a service over a Redis.
 func startService(t *testing.T, r proctest.Redis, prefix string, args ...string) *service {
 	t.Helper()
-	c := startOn(t, r, 2, proctest.Loopback(), append([]string{"--redis-prefix", prefix,
+	c := startOver(t, r, 2, append([]string{"--redis-prefix", prefix,
 		"--admin-token", rulesToken}, args...)...)
 	return &service{c, prefix, map[string]int64{}}
 }
@@ -127,9 +127,7 @@ func TestServicesShareARedis(t *testing.T) {
 			a.counts("at first")
 			b.counts("at first")
 			a.separateRules(b)
-			a.separateModes(b, keys)
 			a.losesItsData(b, keys)
-			a.oneReset(b, keys)
 			a.ownsItsKeys(b)
 		})
 	}
@@ -150,18 +148,6 @@ func (s *service) separateRules(other *service) {
 	s.addDistinct(0, "receivers", 3, "a", "b")
 	if v := other.addDistinct(0, "receivers", 3, "c"); v.Counts[0].Count != 1 {
 		s.T.Errorf("distinct values in the other service: %+v", v)
-	}
-}
-
-// separateModes switches one service to Redis and back, and both count in each mode.
-func (s *service) separateModes(other *service, keys []string) {
-	s.T.Helper()
-	for _, mode := range []string{"redis", "two-tier"} {
-		s.modeOf(0, mode)
-		s.add(1, keys...)
-		other.add(4, keys...)
-		s.counts("in mode " + mode)
-		other.counts("while the other is in mode " + mode)
 	}
 }
 
@@ -199,18 +185,6 @@ func (s *service) losesItsData(other *service, keys []string) {
 	}
 }
 
-// oneReset resets a key of one service. The other keeps its count.
-func (s *service) oneReset(other *service, keys []string) {
-	s.T.Helper()
-	if status, text, _ := admin(s.T, s.Nodes[1], "POST", "/v1/reset",
-		fmt.Sprintf(`{"key":%q}`, keys[0]), "Content-Type", "application/json"); status != 200 {
-		s.T.Fatalf("reset: %d %s", status, text)
-	}
-	s.want[keys[0]] = 0
-	s.counts("after a reset")
-	other.counts("after a reset of the other")
-}
-
 // ownsItsKeys checks that each key in Redis belongs to one of the services, and that all keys
 // expire but the agreement, the rules, and the states of partitions.
 func (s *service) ownsItsKeys(other *service) {
@@ -233,16 +207,5 @@ func (s *service) ownsItsKeys(other *service) {
 	}
 	if owned[s.prefix] == 0 || owned[other.prefix] == 0 {
 		s.T.Errorf("keys by prefix: %v", owned)
-	}
-}
-
-// TestNodesOfOtherPrefixesAreRefused has a node with another prefix join a cluster.
-func TestNodesOfOtherPrefixesAreRefused(t *testing.T) {
-	c := start(t, 1)
-	p, err := program.TryServe(t, proctest.Options{},
-		append(c.Command(1), "--redis-prefix", "staging")...)
-	if log := p.Log.String(); err == nil || p.ExitCode() != 1 ||
-		!strings.Contains(log, "another --redis-prefix") {
-		t.Errorf("%v\n%s", err, log)
 	}
 }

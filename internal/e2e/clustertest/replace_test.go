@@ -2,6 +2,9 @@ package clustertest
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -176,5 +179,163 @@ func (u *usage) check() {
 		if n := u.admitted[k].Load(); n > usedLimit {
 			u.t.Errorf("key %d: %d admitted, the limit is %d", k, n, usedLimit)
 		}
+	}
+}
+
+// previous returns the program of the previous commit, or of the commit named by TWOTIER_PREVIOUS,
+// and its source.
+func previous(t *testing.T) (*proctest.Program, string) {
+	t.Helper()
+	commit := os.Getenv("TWOTIER_PREVIOUS")
+	if commit == "" {
+		commit = "HEAD~1"
+	}
+	top, err := command("", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		t.Skipf("no git history: %v", err)
+	}
+	top = top[:len(top)-1]
+	if _, err := command("", "git", "rev-parse", "--verify", commit+"^{commit}"); err != nil {
+		t.Skipf("no git history: %v", err)
+	}
+	dir := t.TempDir()
+	tree := filepath.Join(t.TempDir(), "tree.tar")
+	archive := exec.Command("git", "archive", "-o", tree, commit)
+	archive.Dir = top
+	if out, err := archive.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := command("", "tar", "-xf", tree, "-C", dir); err != nil {
+		t.Fatal(err)
+	}
+	return proctest.NewProgramFrom(t, dir), dir
+}
+
+// protocols returns the versions of the messages between nodes, and of the gossip, in a source
+// tree. Nodes with different versions can't form a cluster.
+func protocols(t *testing.T, dir string) (found [2]string) {
+	t.Helper()
+	for i, at := range []struct{ files, what string }{
+		{"internal/peer/*.go", `(?m)^const version = \d+$`},
+		{"ring/*.go", `(?m)^const Protocol = \d+$`},
+	} {
+		files, err := filepath.Glob(filepath.Join(dir, at.files))
+		must.Succeed(t, err)
+		for _, file := range files {
+			found[i] += regexp.MustCompile(at.what).FindString(must.Read(t, file))
+		}
+		if found[i] == "" {
+			t.Fatalf("%s in %s has no %s", at.files, dir, at.what)
+		}
+	}
+	return found
+}
+
+// TestUpgradeFromThePreviousCommit replaces three nodes of the previous commit by nodes of this
+// one, and then goes back, one node after the other. If the two don't speak the same protocol, all
+// nodes are stopped before the new ones start, as documented in docs/operations.md.
+func TestUpgradeFromThePreviousCommit(t *testing.T) {
+	old, source := previous(t)
+	rolling := protocols(t, source) == protocols(t, filepath.Join("..", "..", ".."))
+	t.Logf("rolling: %v", rolling)
+	t.Run("Counts", func(t *testing.T) { upgradeCounting(t, old, rolling) })
+	t.Run("Bans", func(t *testing.T) { upgradeWithBans(t, old, rolling) })
+}
+
+// startOld starts three nodes of the previous commit.
+func startOld(t *testing.T, old *proctest.Program, args ...string) *cluster {
+	t.Helper()
+	t.Parallel()
+	c := newCluster(t, redistest.Start(t), args...)
+	c.Program = old
+	c.Grow(3)
+	return c
+}
+
+// upgradeCounting lets clients count meanwhile. Nothing is lost and no limit is exceeded.
+func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
+	c := startOld(t, old)
+	for _, to := range []struct {
+		name    string
+		program *proctest.Program
+	}{{"to this commit", program}, {"back to the previous one", old}} {
+		c.Program = to.program
+		tr := c.Traffic()
+		tr.Accept(200)
+		if rolling {
+			c.replaceEach(tr)
+		} else {
+			tr.Stop()
+			c.startAgain(c.Stop, 3)
+			tr = c.Traffic()
+		}
+		tr.Accept(200)
+		tr.Stop()
+		orderly(t, tr, c.Settle("9 upgrade "+to.name, 0))
+	}
+}
+
+// upgradeWithBans bans keys while nodes of both versions run, so that one version is asked and the
+// other decides. Every node of either version refuses each ban until it is lifted, and earlier
+// counts stay.
+func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
+	c := startOld(t, old, "--admin-token", rulesToken)
+	until := map[string]int64{}
+	hold := func(when string) {
+		t.Helper()
+		c.Settled()
+		c.haveRules(1)
+		for key, end := range until {
+			c.stillBanned(key, end, when)
+			c.hasEvents("default", key, 2, when)
+		}
+	}
+	ban := func(when string) {
+		t.Helper()
+		for _, i := range c.Running() {
+			key := c.keyOf((i+1)%3, fmt.Sprint(when, "-", i, "-"))
+			c.twoOfThree(key)
+			until[key] = c.overstep(i, key, "redis")
+		}
+		hold(when)
+	}
+	c.putRules(0, 0, banRules)
+	c.haveRules(1)
+	ban("before")
+	for _, to := range []*proctest.Program{program, old} {
+		if c.Program = to; !rolling {
+			break // from here on all nodes are new
+		}
+		for _, i := range c.Running() {
+			c.Stop(i)
+			c.Serve(i)
+			hold(fmt.Sprint("replaced ", i))
+			if i == 0 {
+				ban(fmt.Sprint("mixed", len(until)))
+			}
+		}
+	}
+	for key := range until {
+		if _, text, _ := admin(t, c.Nodes[2], "POST", "/v1/unban", fmt.Sprintf(
+			`{"rule":"login","key":%q}`, key), "Content-Type", "application/json"); !strings.
+			Contains(text, `"lifted":true`) {
+			t.Errorf("unban %s: %s", key, text)
+		}
+		if a := c.asks(0, key, 1); !a.Allowed {
+			t.Errorf("%s after its ban was lifted: %+v", key, a)
+		}
+	}
+}
+
+// replaceEach restarts one node after the other while clients count.
+func (c *cluster) replaceEach(tr *proctest.Traffic) {
+	c.T.Helper()
+	for _, i := range c.Running() {
+		c.Stop(i)
+		tr.Accept(100)
+		c.Serve(i)
+		tr.To(c.Bases()...)
+		tr.Accept(100)
+		c.Settled()
 	}
 }

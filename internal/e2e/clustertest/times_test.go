@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
@@ -88,21 +87,6 @@ func (p *prober) since(moment time.Time) (first, gap, slowest time.Duration) {
 	return first, gap, slowest
 }
 
-// keysOf returns n keys whose owner is the node with this ID.
-func (c *cluster) keysOf(id string, n int) (keys []string) {
-	c.T.Helper()
-	v, err := c.Nodes[c.Running()[0]].Look()
-	must.Succeed(c.T, err)
-	place := twotier.Placement{Partitions: c.Partitions}
-	for i := 0; len(keys) < n && i < 100*n; i++ {
-		key := fmt.Sprint("probe-", i)
-		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == id {
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // noticed waits until the running nodes have taken over all partitions and have removed the failed
 // node from their tables. It returns how long after since each of these happened.
 func (c *cluster) noticed(since time.Time) (owned, dropped time.Duration) {
@@ -162,7 +146,11 @@ func TestHowLongItTakes(t *testing.T) {
 // it.
 func (c *cluster) failure(end func(*proctest.Process)) [5]time.Duration {
 	c.T.Helper()
-	p := c.probe(c.keysOf("n1", 50), c.Bases(0, 2))
+	var keys []string
+	for i := range 50 {
+		keys = append(keys, c.keyOf(1, fmt.Sprint("probe-", i, "-")))
+	}
+	p := c.probe(keys, c.Bases(0, 2))
 	proctest.Until(c.T, "answers come", func() bool { return p.count() > 100 })
 	victim := c.Nodes[1]
 	delete(c.Nodes, 1)

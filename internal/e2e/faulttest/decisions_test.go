@@ -46,18 +46,6 @@ func readDecisions(t *testing.T, path string) (all []decided) {
 	return all
 }
 
-// untilDecisions waits until a file has that many lines.
-func untilDecisions(t *testing.T, path string, n int) (all []decided) {
-	t.Helper()
-	proctest.UntilNil(t, path, func() error {
-		if all = readDecisions(t, path); len(all) < n {
-			return fmt.Errorf("%d lines, want %d", len(all), n)
-		}
-		return nil
-	})
-	return all
-}
-
 const decidedRules = `rules:
 - {name: few, namespace: sms, limits: [1/1m]}
 - {name: fewer, namespace: sms, limits: [0/1h], state: shadow}
@@ -80,7 +68,11 @@ func TestDecisionsAreWritten(t *testing.T) {
 	if code, _ := p.Get("/v1/forward-auth?rule=few"); code != 200 {
 		t.Errorf("forward-auth: %d", code)
 	}
-	first := untilDecisions(t, path, 3)
+	var first []decided
+	proctest.Until(t, "three decisions are written", func() bool {
+		first = readDecisions(t, path)
+		return len(first) == 3
+	})
 	must.Succeed(t, os.Rename(path, path+".1"))
 	p.HangUp()
 	proctest.Until(t, "a new file", func() bool { _, err := os.Stat(path); return err == nil })
@@ -108,53 +100,5 @@ func TestDecisionsAreWritten(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// TestDecisionsOnAFullDisk decides for as long as no decision can be written, and stops cleanly.
-func TestDecisionsOnAFullDisk(t *testing.T) {
-	t.Parallel()
-	p := program.Serve(t, proctest.Options{}, "--decisions", "/dev/full")
-	const n = 50
-	for i := range n {
-		p.MustPost("/v1/acquire", `{"key":"k","limits":[{"window":"1m","max":9}]}`)
-		if i == n/2 {
-			proctest.Until(t, "lines are dropped", func() bool {
-				return p.Metric("twotier_decisions_dropped_total", "") == n/2+1
-			})
-		}
-	}
-	proctest.Until(t, "all are dropped", func() bool {
-		return p.Metric("twotier_decisions_dropped_total", "") == n
-	})
-	proctest.Until(t, "the log names the reason", func() bool {
-		return strings.Contains(p.Log.String(), "no space left")
-	})
-	if said := strings.Count(p.Log.String(), "no space left"); said != 1 {
-		t.Errorf("it says so %d times:\n%s", said, p.Log.String())
-	}
-	if code := p.Stop(); code != 0 {
-		t.Errorf("status %d", code)
-	}
-}
-
-// TestDecisionsNobodyReads writes decisions to a stdout that the test stops reading after the first
-// line: once the pipe and the queue are full, decisions are dropped, and the node still decides and
-// stops cleanly.
-func TestDecisionsNobodyReads(t *testing.T) {
-	t.Parallel()
-	p := program.Serve(t, proctest.Options{}, "--decisions", "-")
-	op := `{"op":"acquire","key":"` + strings.Repeat("k", 250) +
-		`","limits":[{"window":"1m","max":9}]},`
-	batch := `{"quiet":true,"ops":[` + strings.TrimSuffix(strings.Repeat(op, 2000), ",") + `]}`
-	proctest.Until(t, "lines are dropped", func() bool {
-		p.MustPost("/v1/batch", batch)
-		return p.Metric("twotier_decisions_dropped_total", "") > 0
-	})
-	if code := p.Stop(); code != 0 {
-		t.Errorf("status %d", code)
-	}
-	if !strings.Contains(p.Log.String(), "not everything was written") {
-		t.Errorf("the log:\n%s", p.Log.String())
 	}
 }

@@ -30,18 +30,6 @@ func (b *bed) someFail() func() {
 	}
 }
 
-func TestRedisModeFault1ReplyLost(t *testing.T) {
-	b := newDirectBed(t)
-	loseReplies(b, b.Traffic(), b.someFail())
-	b.settle("redis mode, 1 reply lost", 0)
-}
-
-func TestRedisModeFault2RequestLost(t *testing.T) {
-	b := newDirectBed(t)
-	loseRequests(b, b.Traffic(), b.someFail())
-	b.settle("redis mode, 2 request lost", 0)
-}
-
 func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 	b := newDirectBed(t, redistest.AOF())
 	tr := b.Traffic()
@@ -55,21 +43,6 @@ func TestRedisModeFault4RedisGoneAndBack(t *testing.T) {
 	}
 	tr.Stop()
 	b.settle("redis mode, 4 Redis gone and back", 0)
-}
-
-func TestRedisModeFault6ScriptFlush(t *testing.T) {
-	// With such long timeouts nothing fails for being late.
-	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "1m", "--redis-timeout", "1m")
-	tr := b.Traffic()
-	for range 60 {
-		tr.Pass(10)
-		b.do("SCRIPT", "FLUSH")
-	}
-	tr.Stop()
-	b.settle("redis mode, 6 SCRIPT FLUSH", 0)
-	if _, u, _ := b.Ledger.Totals(); u > 0 {
-		t.Errorf("%d of unknown outcome", u)
-	}
 }
 
 // rejected matches Redis's count of scripts that it refused to run.

@@ -39,28 +39,8 @@ type parts struct {
 	cutOff  bool // closing is allowed to fail
 }
 
-// newParts makes and opens the parts; wrap may put a layer between the counter and its store.
-func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
-	t.Helper()
-	p := makeParts(t, wrap)
-	must.Succeed(t, p.counter.Open(t.Context()))
-	return p
-}
-
-// stored returns the count of a key in Redis.
-func (p *parts) stored(key string) (n int64, err error) {
-	reply, err := p.redis.Do("HGETALL", proctest.Hash(7, key)).Result()
-	cells, _ := reply.(map[any]any)
-	delete(cells, proctest.VersionField)
-	for field, count := range cells {
-		d, failed := proctest.Events(fmt.Sprint(field), fmt.Sprint(count))
-		n, err = n+d, errors.Join(err, failed)
-	}
-	return n, err
-}
-
-// makeParts is newParts without opening the counter, which it leaves to the node.
-func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
+// newParts makes the parts. The counter is still to be opened, by the test or a node.
+func newParts(t *testing.T) *parts {
 	t.Helper()
 	p := &parts{redis: redistest.Start(t)}
 	p.proxy = faultproxy.New(t, p.redis.Addr())
@@ -71,15 +51,11 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 		Ladders: map[string]*leaparray.Ladder{"default": leaparray.Default()},
 	})
 	must.Succeed(t, err)
-	var store syncer.Store = p.store
-	if wrap != nil {
-		store = wrap(store)
-	}
 	now := func() int64 { return time.Now().UnixMilli() }
 	p.direct, err = redisstore.NewDirect(redisstore.DirectOptions{Store: p.store, Now: now,
 		Writer: "direct", Timeout: time.Second})
 	must.Succeed(t, err)
-	p.counter, err = syncer.New(syncer.Options{Store: store, Placement: place,
+	p.counter, err = syncer.New(syncer.Options{Store: p.store, Placement: place,
 		FlushInterval: 20 * time.Millisecond, RoundTimeout: 150 * time.Millisecond,
 		LoadTimeout: proctest.Patience})
 	must.Succeed(t, err)
@@ -149,7 +125,8 @@ func pauseFor(ctx context.Context, d time.Duration) {
 // reads exactly that, whatever happens to the flushes.
 func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	t.Parallel()
-	p := newParts(t, nil)
+	p := newParts(t)
+	must.Succeed(t, p.counter.Open(t.Context()))
 	want := map[string]int64{}
 	// Count every key before the faults: while Redis is down, a cold key shows only the counts of
 	// this process.
@@ -185,99 +162,6 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	}
 }
 
-// place is where a round may be in flight: a partition has one for rounds that write, and one for
-// rounds that only load keys.
-type place struct {
-	partition int
-	aside     bool
-}
-
-func placeOf(r *syncer.Round) place { return place{r.Partition, r.Aside} }
-
-// watched is a store that records the rounds it receives.
-type watched struct {
-	syncer.Store
-	t *testing.T
-
-	mu   sync.Mutex
-	busy map[place]bool
-	last map[int]string // content of the last numbered round
-	seq  map[int]uint64
-}
-
-func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	w.mu.Lock()
-	for _, r := range rounds {
-		if at := placeOf(r); w.busy[at] {
-			w.t.Errorf("two rounds at a time: %+v", at)
-		}
-		w.busy[placeOf(r)] = true
-		if r.Seq == 0 || r.Republish {
-			continue
-		}
-		content := ""
-		for i := range r.Keys {
-			k := &r.Keys[i]
-			content += fmt.Sprintf("%s %v:", k.Key, k.Reset)
-			for _, b := range k.Adds {
-				content += fmt.Sprint(b.Start, " ", b.Width, " ", b.N, ";")
-			}
-		}
-		switch last := w.seq[r.Partition]; {
-		case r.Seq == last && content != w.last[r.Partition]:
-			w.t.Errorf("partition %d: round %d is sent again with another content",
-				r.Partition, r.Seq)
-		case r.Seq != last && r.Seq != last+1:
-			w.t.Errorf("partition %d: round %d after %d", r.Partition, r.Seq, last)
-		case r.Seq == last+1 && r.Acked != last:
-			w.t.Errorf("partition %d: round %d while %d is not acknowledged", r.Partition,
-				r.Seq, last)
-		}
-		w.seq[r.Partition], w.last[r.Partition] = r.Seq, content
-	}
-	w.mu.Unlock()
-	w.Store.Exchange(ctx, rounds)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range rounds {
-		w.busy[placeOf(r)] = false
-	}
-}
-
-func TestI3OneBatchInFlightInOrder(t *testing.T) {
-	t.Parallel()
-	p := newParts(t, func(s syncer.Store) syncer.Store {
-		return &watched{Store: s, t: t, busy: map[place]bool{}, last: map[int]string{},
-			seq: map[int]uint64{}}
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	var faults, workers sync.WaitGroup
-	faults.Go(func() { p.trouble(ctx) })
-	var mu sync.Mutex
-	sums := map[string]int64{}
-	for range 4 {
-		workers.Go(func() {
-			for range 600 {
-				key, n := fmt.Sprint("k", rand.N(40)), 1+rand.Int64N(9)
-				p.add(t, key, n)
-				mu.Lock()
-				sums[key] += n
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-	workers.Wait()
-	stop()
-	faults.Wait()
-	must.Succeed(t, p.close())
-	for key, want := range sums {
-		if got, err := p.stored(key); err != nil || got != want {
-			t.Errorf("%s: Redis has %d, %v, want %d", key, got, err, want)
-		}
-	}
-}
-
 // TestI9NothingRunsAfterClose opens, uses and closes a whole node, with Redis up, hung and gone.
 func TestI9NothingRunsAfterClose(t *testing.T) {
 	// Not parallel: it compares the goroutines of the process.
@@ -288,7 +172,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := goroutinesOfOurs()
 			func() {
-				p := makeParts(t, nil)
+				p := newParts(t)
 				p.cutOff = name != "up"
 				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct,
 					Store: health{p.store}, Clock: storeclock.New(nil, nil),
@@ -358,63 +242,4 @@ func goroutinesOfOurs() (stacks []string) {
 		}
 	}
 	return stacks
-}
-
-// forgetful is a store that loses everything a second time in the middle of a restoration.
-type forgetful struct {
-	syncer.Store
-	lose func()
-	once sync.Once
-}
-
-func (f *forgetful) Exchange(ctx context.Context, rounds []*syncer.Round) {
-	f.Store.Exchange(ctx, rounds)
-	for _, r := range rounds {
-		if r.Republish && r.Err == nil {
-			f.once.Do(f.lose)
-		}
-	}
-}
-
-// TestFault5EmptiedWhileRepublishing restores a partition with more keys than one round holds, and
-// empties Redis between two rounds.
-func TestFault5EmptiedWhileRepublishing(t *testing.T) {
-	t.Parallel()
-	f := &forgetful{}
-	p := newParts(t, func(s syncer.Store) syncer.Store { f.Store = s; return f })
-	lost := make(chan struct{})
-	f.lose = func() { p.redis.Do("FLUSHALL"); close(lost) }
-	const keys = 7 * 700
-	for i := range keys {
-		p.add(t, fmt.Sprint("k", i), 1)
-	}
-	flush := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), proctest.Patience)
-		defer cancel()
-		must.Succeed(t, p.counter.Flush(ctx))
-	}
-	flush()
-	p.redis.Do("FLUSHALL")
-	for i := range keys {
-		p.add(t, fmt.Sprint("k", i), 1)
-	}
-	flush()
-	proctest.Wait(t, "Redis is emptied again", lost)
-	for i := range keys {
-		p.add(t, fmt.Sprint("k", i), 1)
-	}
-	flush()
-	proctest.UntilNil(t, "Redis holds everything", func() error {
-		wrong, example := 0, ""
-		for i := range keys {
-			key := fmt.Sprint("k", i)
-			if n, err := p.stored(key); err != nil || n != 3 {
-				wrong, example = wrong+1, fmt.Sprintf("%s: %d, %v", key, n, err)
-			}
-		}
-		if wrong > 0 {
-			return fmt.Errorf("%d of %d keys are wrong (%s)", wrong, keys, example)
-		}
-		return nil
-	})
 }

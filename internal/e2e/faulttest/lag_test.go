@@ -332,17 +332,3 @@ func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 		t.Errorf("%d lost; %q is followed by %.80q: %v", lost, report, left, err)
 	}
 }
-
-// TestSIGHUPEndsNothing sends SIGHUP to a node, as a terminal does when it is closed.
-func TestSIGHUPEndsNothing(t *testing.T) {
-	b := newBed(t, nil)
-	b.node.MustPost("/v1/add", `{"key":"k"}`)
-	b.node.HangUp()
-	proctest.Until(t, "it is heard", func() bool {
-		return strings.Contains(b.node.Log.String(), "SIGHUP")
-	})
-	b.node.MustPost("/v1/add", `{"key":"k"}`)
-	if status := b.node.Stop(); status != 0 {
-		t.Errorf("exit status %d", status)
-	}
-}

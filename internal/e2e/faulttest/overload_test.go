@@ -1,14 +1,21 @@
 package faulttest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
@@ -134,54 +141,154 @@ func TestFault19HotKey(t *testing.T) {
 	b.settle("19 one hot key", 0)
 }
 
-// TestFault19BadClients lets clients send garbage, stop halfway or never read, while others count.
-func TestFault19BadClients(t *testing.T) {
-	b := newBed(t, nil)
-	tr := b.Traffic()
-	const request = "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
-		"application/json\r\nContent-Length: 20\r\n\r\n"
-	var open []net.Conn
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", b.node.Listen)
+// turnedAway opens connections from one address until at least least were turned away, and returns
+// how many received that answer. They send nothing, so each of the others stays.
+func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
+	t.Helper()
+	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	said := make(chan string)
+	conns := make([]net.Conn, 0, 4*least)
+	for range 2 * least {
+		c, err := from.DialContext(t.Context(), "tcp", p.Listen)
 		must.Succeed(t, err)
-		open = append(open, conn)
-		return conn
+		conns = append(conns, c)
+		go func() {
+			text, _ := io.ReadAll(c) // it ends when the connection is closed here
+			said <- string(text)
+		}()
 	}
-	for i := range 60 {
-		conn := dial()
-		switch i % 6 {
-		case 0: // garbage
-			junk := make([]byte, 2000)
-			for j := range junk {
-				junk[j] = byte(rand.IntN(256))
-			}
-			_, _ = conn.Write(junk) // it may hang up at any byte
-		case 1: // half a header, for ever
-			_, _ = io.WriteString(conn, request[:40])
-		case 2: // half a body, for ever
-			_, _ = io.WriteString(conn, request+`{"key":"hot"`)
-		case 3: // half a body, then gone
-			_, _ = io.WriteString(conn, request+`{"key":"hot"`)
-			conn.Close()
-		case 4: // many requests, no answer read
-			for range 200 {
-				_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-				_, _ = io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-			}
-		case 5: // malformed, one byte at a time
-			for _, c := range []byte(request + `{"key":"hot","n":-}}`) {
-				_, _ = conn.Write([]byte{c})
-			}
+	ended := 0
+	for ; ended < least; ended++ {
+		if strings.HasPrefix(<-said, "HTTP/1.1 429 ") {
+			n++
 		}
 	}
-	tr.Pass(400)
-	for _, conn := range open {
-		conn.Close()
+	for _, c := range conns {
+		c.Close()
 	}
-	tr.Pass(50)
-	tr.Stop()
-	b.settle("19 bad clients", 0)
-	b.node.HTTP.CloseIdleConnections()
-	proctest.Until(t, "their connections are gone",
-		func() bool { return b.node.Metric("twotier_http_connections", "") < 5 })
+	for ; ended < len(conns); ended++ {
+		if strings.HasPrefix(<-said, "HTTP/1.1 429 ") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOverloadIsAnEvent turns connections away, twice. Each time one event marks the beginning, and
+// one the end, which together report the number of refusals and the reason.
+func TestOverloadIsAnEvent(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	p := program.Serve(t, proctest.Options{}, "--max-connections", fmt.Sprint(4*most),
+		"--max-connections-per-address", fmt.Sprint(most))
+	var all int64
+	for round := range 2 {
+		all += turnedAway(t, p, most)
+		proctest.Until(t, fmt.Sprintf("what was refused in round %d is in the events", round),
+			func() bool {
+				var seen cluster.Events
+				must.Succeed(t, p.Ask("/v1/events", "", &seen))
+				begun, over, refused := 0, 0, int64(0)
+				for _, e := range seen.Events {
+					var n int64
+					switch e.Kind {
+					case cluster.Overload:
+						begun++
+					case cluster.OverloadOver:
+						over++
+						if _, err := fmt.Sscanf(e.Text, e.Member+" is not overloaded any more: "+
+							"%d refused, because there were too many connections", &n); err != nil {
+							t.Fatalf("%v: %s", err, e.Text)
+						}
+						refused += n
+					}
+				}
+				if begun > over+1 {
+					t.Fatalf("%d times, over %d times: %+v", begun, over, seen)
+				}
+				// A connection that the test closed before it was turned away received no answer.
+				return refused >= all && begun == over && over > round
+			})
+	}
+}
+
+// TestAttackKeysThatNoServerTakes sends twenty requests under each invalid key through the client's
+// gate, which has a limit of three and fails open.
+func TestAttackKeysThatNoServerTakes(t *testing.T) {
+	t.Parallel()
+	// The gate passes requests that no server answers in time, so the timeout is long.
+	node := program.Serve(t, proctest.Options{}, "--request-timeout",
+		proctest.Patience.String())
+	c, err := client.New(client.Options{Addresses: []string{node.Listen},
+		Timeout: proctest.Patience})
+	must.Succeed(t, err)
+	defer func() { _ = c.Close(context.Background()) }()
+	gate, err := client.NewGate(client.GateOptions{
+		Client: c, Limits: []client.Limit{{Window: time.Hour, Max: 3}}, Outage: client.FailOpen,
+		Wait: proctest.Patience,
+	})
+	must.Succeed(t, err)
+	for _, key := range []string{"plain", "", strings.Repeat("k", 257), "\xff", "a\tb",
+		client.SafeKey("\xff")} {
+		passed := 0
+		h := gate.Handler(func(r *http.Request) (string, bool) {
+			return r.Header.Get("User"), true
+		},
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
+		for range 20 {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+			r.Header.Set("User", key)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		t.Logf("key %.8q: %d of 20 passed", key, passed)
+		if passed != 3 {
+			t.Errorf("key %.20q: %d of 20 passed, the limit is 3", key, passed)
+		}
+	}
+}
+
+// TestOverloadSwitchesNoLimitsOff makes a crowd of 1,500 ask a small node for more than it can
+// decide, through a gate that fails open. Whatever the outcome of a request, it passes only by a
+// decision.
+func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
+	t.Parallel()
+	node := program.Serve(t, proctest.Options{}, "--max-memory", "4MiB", "--partitions", "8")
+	c, err := client.New(client.Options{Addresses: []string{node.Listen},
+		Timeout: proctest.Patience, AttemptTimeout: 750 * time.Millisecond})
+	must.Succeed(t, err)
+	defer func() { _ = c.Close(context.Background()) }()
+	must.Succeed(t, c.Refresh(t.Context()))
+	var limits []client.Limit
+	for i := range 16 {
+		window := time.Duration(i+1) * time.Minute
+		limits = append(limits, client.Limit{Window: window, Max: 1 << 30})
+	}
+	var checks []client.Check
+	for i := range 8 {
+		checks = append(checks, client.Check{Key: fmt.Sprint("key-", i)})
+	}
+	gate, err := client.NewGate(client.GateOptions{Client: c, Limits: limits,
+		Outage: client.FailOpen})
+	must.Succeed(t, err)
+	var decided, refused, undecided atomic.Int64
+	var crowd sync.WaitGroup
+	for range 1500 {
+		crowd.Go(func() {
+			for range 10 {
+				switch d := gate.Decide(t.Context(), checks); {
+				case !d.Passes():
+					refused.Add(1)
+				case d.Policy == "":
+					undecided.Add(1)
+				default:
+					decided.Add(1)
+				}
+			}
+		})
+	}
+	crowd.Wait()
+	if n := undecided.Load(); n > 0 {
+		t.Errorf("%d of 15,000 passed without a decision", n)
+	}
+	t.Logf("%d passed by a decision, %d were refused", decided.Load(), refused.Load())
 }

@@ -40,42 +40,24 @@ func reloadables(t *testing.T) map[string]reloaded {
 	plain := proctest.NewClient()
 	t.Cleanup(plain.CloseIdleConnections)
 	return map[string]reloaded{
-		"nothing": {client: plain}, "rules": withRules(t, plain),
-		"rules in --config": withRuleList(t, plain), "tokens": withTokens(t, plain),
+		"nothing": {client: plain}, "tokens": withTokens(t, plain),
+		"rules": withRules(t, plain, "--rules", "rules:\n- {name: new, limits: [9/1m]}\n",
+			"rules: [{", ":"),
+		"rules in --config": withRules(t, plain, "--config",
+			"request-timeout: 3s\nrules:\n- {name: new, limits: [9/1m]}\n",
+			"request-timeut: 3s\nrules:\n- {name: newer, limits: [9/1m]}\n", ":1:1: "),
 		"certificate": withCertificate(t),
 	}
 }
 
-func withRules(t *testing.T, c *http.Client) reloaded {
-	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write := func(text string) func() {
-		return func() {
-			must.Write(t, path, text)
-		}
-	}
-	write("rules:\n- {name: old, limits: [9/1m]}\n")()
-	return reloaded{args: []string{"--rules", path}, client: c,
-		replace: write("rules:\n- {name: new, limits: [9/1m]}\n"), spoil: write("rules: [{"),
-		follows: func(base string) bool {
-			code, _ := ask(t, c, "", "POST", base+"/v1/acquire", `{"key":"r","rules":["new"]}`)
-			return code == http.StatusOK
-		}}
-}
-
-// withRuleList has rules in the configuration file. It is spoiled by a mistake in another setting:
-// the file is refused as a whole.
-func withRuleList(t *testing.T, c *http.Client) reloaded {
+// withRules has rules in a file that a flag names. It is spoiled by a mistake in a setting or
+// a rule: the file is refused as a whole, and the log has the place.
+func withRules(t *testing.T, c *http.Client, flag, next, spoiled, says string) reloaded {
 	path := filepath.Join(t.TempDir(), "twotier.yaml")
-	write := func(text string) func() {
-		return func() {
-			must.Write(t, path, text)
-		}
-	}
-	write("rules:\n- {name: old, limits: [9/1m]}\n")()
-	return reloaded{args: []string{"--config", path}, client: c,
-		replace: write("request-timeout: 3s\nrules:\n- {name: new, limits: [9/1m]}\n"),
-		spoil:   write("request-timeut: 3s\nrules:\n- {name: newer, limits: [9/1m]}\n"),
-		says:    path + ":1:1: ",
+	must.Write(t, path, "rules:\n- {name: old, limits: [9/1m]}\n")
+	return reloaded{args: []string{flag, path}, client: c,
+		replace: func() { must.Write(t, path, next) },
+		spoil:   func() { must.Write(t, path, spoiled) }, says: path + says,
 		follows: func(base string) bool {
 			code, _ := ask(t, c, "", "POST", base+"/v1/acquire", `{"key":"r","rules":["new"]}`)
 			return code == http.StatusOK
@@ -87,9 +69,7 @@ func withTokens(t *testing.T, c *http.Client) reloaded {
 	first, next := file.add("first", twotier.AnyRole, "*"), ""
 	return reloaded{args: []string{"--tokens", file.path}, client: c, secret: first,
 		replace: func() { next = file.add("next", twotier.AnyRole, "*") },
-		spoil: func() {
-			must.Write(t, file.path, "no token\n")
-		},
+		spoil:   func() { must.Write(t, file.path, "no token\n") },
 		follows: func(base string) bool {
 			code, _ := ask(t, c, next, "GET", base+"/v1/count?key=k&window=1m", "")
 			return code == http.StatusOK

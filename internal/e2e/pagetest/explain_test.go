@@ -1,15 +1,18 @@
 package pagetest
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 const explained = "rules:\n  - {name: login, limits: [3/1h, 50/24h]}\n" +
@@ -23,10 +26,7 @@ const explained = "rules:\n  - {name: login, limits: [3/1h, 50/24h]}\n" +
 // asked a rule about user:4.
 func serveExplained(t *testing.T) *proctest.Process {
 	t.Helper()
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, explained)
-	node := program.Serve(t, proctest.Options{MayComplain: true}, "--redis",
-		redistest.Start(t).URL(), "--rules", file)
+	node := serve(t, explained)
 	for range 5 {
 		node.MustPost("/v1/acquire", `{"key":"user:0","rules":["login","tight"]}`)
 		node.MustPost("/v1/acquire", `{"key":"user:3","limits":[{"window":"1h","max":2}]}`)
@@ -157,26 +157,148 @@ func TestCardFitsEveryScreen(t *testing.T) {
 	p := b.open(node, "#ns=default&key="+long)
 	p.until("it is refused", `document.querySelectorAll("#refusals-rows tr").length > 0 &&
 		document.querySelectorAll("#top button").length === 4`)
-	for _, width := range []int{390, 1000, 1600} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width,
-				"height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-			p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
-				map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
-			p.until("it fits", fmt.Sprintf(`innerWidth === %d &&
-				document.documentElement.scrollWidth <= innerWidth`, width))
-			if width < 500 {
-				p.until("ids have a line of their own", `[...document.querySelectorAll(
-					"#refusals-rows tr")].every((row) =>
-					row.querySelector(".key").getBoundingClientRect().top >=
-					row.querySelector(".reason").getBoundingClientRect().bottom &&
-					row.querySelector("a").getBoundingClientRect().right <= innerWidth - 20)`)
-				var wrong []string
-				if p.eval(unreadable, &wrong); len(wrong) > 0 {
-					t.Errorf("unreadable: %v", wrong)
-				}
-			}
-			p.shoot(fmt.Sprintf("card-%d-%s.png", width, scheme))
+	p.fitsEveryScreen("card")
+	p.screen(390, 900)
+	p.until("ids have a line of their own", `[...document.querySelectorAll(
+		"#refusals-rows tr")].every((row) =>
+		row.querySelector(".key").getBoundingClientRect().top >=
+		row.querySelector(".reason").getBoundingClientRect().bottom &&
+		row.querySelector("a").getBoundingClientRect().right <= innerWidth - 20)`)
+}
+
+// TestSearchFindsEveryKey searches among more keys than a list has: the beginning of a key finds
+// it, however little it counted, and so does its part among the first 1,000. The result follows new
+// counts.
+func TestSearchFindsEveryKey(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, document)
+	for i := range 11 {
+		ops := make([]string, 100)
+		for j := range ops {
+			ops[j] = fmt.Sprintf(`{"op":"add","key":"busy:%d-%d","n":9}`, i, j)
+		}
+		node.MustPost("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+	}
+	node.MustPost("/v1/add", `{"key":"Rare:anna","n":2}`)
+	node.MustPost("/v1/add", `{"key":"Rare:ben","ns":"sms","n":1}`)
+	for range 5 {
+		node.MustPost("/v1/acquire", `{"key":"Rare:cleo","rules":["login"]}`)
+	}
+	p := b.open(node, "")
+	p.click(`#top-window [data-window="1h"]`)
+	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12`)
+	const rows = `[...document.querySelectorAll("#top button")].map((e) => e.textContent).join()`
+	p.write("#search", "Rare:")
+	p.until("they are found", rows+` === "Rare:cleo3,Rare:anna2,sms / Rare:ben1"`)
+	p.until("the refused one is", `document.querySelector("#refused").textContent ===
+		"Rare:cleo2"`)
+	p.mouse("mouseMoved", 1, 1)
+	node.MustPost("/v1/add", `{"key":"Rare:dora","n":7}`)
+	p.until("so is a new one", rows+`.startsWith("Rare:dora7,Rare:cleo3,")`)
+	x, y := p.middle("#top button")
+	p.mouse("mouseMoved", x, y) // a search moves the list even under the pointer
+	p.write("#search", "nobody")
+	p.until("nobody is", `/^No key that begins with it counted in the last 1h, /.test(
+		document.querySelector("#top-empty").textContent)`)
+	p.write("#search", "-99")
+	p.until("parts are searched too", `document.querySelectorAll("#top button").length > 5`)
+	p.write("#search", "Rare:a")
+	p.until("one is left", rows+` === "Rare:anna2"`)
+	p.click("#top button")
+	p.until("it is opened", `document.querySelector("#found-title").textContent === "Rare:anna"`)
+}
+
+// TestSearchNamesItsWindow searches a key that counted before the window of the lists: the page
+// names the window, and leads to a longer one.
+func TestSearchNamesItsWindow(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, document)
+	node.MustPost("/v1/add", fmt.Sprintf(`{"key":"old:anna","n":2,"ts":%d}`,
+		time.Now().Add(-10*time.Minute).UnixMilli()))
+	p := b.open(node, "")
+	p.write("#search", "old:")
+	p.until("it is not in the window", `/^No key that begins with it counted in the last 1m, /.test(
+		document.querySelector("#top-empty").textContent) &&
+		/^No key that begins with it was refused in the last 1m, /.test(
+		document.querySelector("#refused-empty").textContent)`)
+	p.click("#search-longer button")
+	p.until("it is found", `document.querySelector("#top").textContent === "old:anna2" &&
+		document.querySelector("#search-longer").hidden &&
+		document.activeElement.dataset.window === "24h"`)
+	p.write("#search", "nobody")
+	p.until("nobody is", `/^No key that begins with it counted in the last 24h, /.test(
+		document.querySelector("#top-empty").textContent) &&
+		document.querySelector("#search-longer").hidden`)
+}
+
+// TestNothingRefusedInTheWindow opens the page where no member reports when it started: an empty
+// list of refused keys is about its window only.
+func TestNothingRefusedInTheWindow(t *testing.T) {
+	node, p := opened(t, 0, 0, "")
+	p.tell("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `
+		const before = fetch;
+		window.fetch = async (path, ...more) => {
+			const answer = await before(path, ...more);
+			if (!path.startsWith("/v1/cluster")) return answer;
+			const cluster = await answer.json();
+			for (const member of cluster.members) delete member.started;
+			return new Response(JSON.stringify(cluster), answer);
+		};`})
+	p.tell("Page.navigate", map[string]any{"url": node.Base + "/"})
+	p.until("the window is named", `/^Nothing was refused in the last 1m\. /.test(
+		document.querySelector("#refused-empty")?.textContent)`)
+}
+
+// TestTopWithPrefix asks a node for the keys that begin with a text.
+func TestTopWithPrefix(t *testing.T) {
+	node := serve(t, document)
+	acquire(node, 3, 5)
+	node.MustPost("/v1/add", `{"key":"other","n":99}`)
+	for query, want := range map[string]string{"prefix=user%3A": "user:0 user:2 user:1",
+		"prefix=o": "other", "prefix=user%3A1&by=refused": "user:1",
+		"prefix=user%3A2&by=shadow": "user:2", "prefix=ser": "", "prefix=o&by=refused": ""} {
+		_, text := node.Get("/v1/top?window=1h&" + query)
+		var a struct{ Keys []struct{ Key string } }
+		if err := json.Unmarshal(text, &a); err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, k := range a.Keys {
+			keys = append(keys, k.Key)
+		}
+		if got := strings.Join(keys, " "); got != want {
+			t.Errorf("%s: %q, want %q", query, got, want)
 		}
 	}
+}
+
+// shots is the directory for pictures.
+var shots = flag.String("shots", "", "save pictures of the page in this directory")
+
+// TestPageFitsEveryScreen lays the page out on a phone and wide, light, dark and printed: nothing
+// is wider than the screen.
+func TestPageFitsEveryScreen(t *testing.T) {
+	_, p := opened(t, 14, 7, "#ns=default&key=user:1")
+	p.until("a key is shown", `document.querySelector("#series svg .bar") &&
+		document.querySelectorAll("#counts tr").length > 3`)
+	p.until("decisions are drawn", `document.querySelector("#decisions svg polyline")`)
+	p.fitsEveryScreen("page")
+	p.tell("Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []any{}})
+	p.until("nothing to click is printed",
+		`getComputedStyle(document.querySelector("#lookup")).display === "none"`)
+	p.shoot("print.png")
+}
+
+// shoot saves a picture of the whole page if pictures are wanted.
+func (p *page) shoot(name string) {
+	p.t.Helper()
+	if *shots == "" {
+		return
+	}
+	var shot struct{ Data string }
+	must.Succeed(p.t, p.do(p.session, "Page.captureScreenshot",
+		map[string]any{"captureBeyondViewport": true}, &shot))
+	picture, err := base64.StdEncoding.DecodeString(shot.Data)
+	must.Succeed(p.t, err)
+	must.Write(p.t, filepath.Join(*shots, name), picture)
 }

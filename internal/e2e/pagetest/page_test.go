@@ -24,15 +24,29 @@ const (
 	secret = "at-least-16-characters"
 )
 
-// serve starts a node with rules.
-func serve(t *testing.T, redis *redistest.Server, listen string, args ...string) *proctest.Process {
+// serve starts a node with rules over a new Redis.
+func serve(t *testing.T, rules string, args ...string) *proctest.Process {
 	t.Helper()
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, document)
+	return serveOver(t, redistest.Start(t), "", rules, args...)
+}
+
+// serveOver starts a node with rules over a Redis, at an address unless that is empty.
+func serveOver(t *testing.T, redis *redistest.Server, listen, rules string,
+	args ...string) *proctest.Process {
+	t.Helper()
 	opt := proctest.Options{Listen: listen, MayComplain: true,
 		Env: []string{"TWOTIER_ADMIN_TOKEN=" + secret}}
-	return program.Serve(t, opt,
-		append([]string{"--redis", redis.URL(), "--rules", file}, args...)...)
+	return program.Serve(t, opt, append([]string{"--redis", redis.URL(), "--rules",
+		must.File(t, "rules.yaml", rules)}, args...)...)
+}
+
+// opened starts a node with the document, which makes n decisions about each of several keys, and
+// opens its page.
+func opened(t *testing.T, keys, n int, fragment string) (*proctest.Process, *page) {
+	t.Helper()
+	b, node := startBrowser(t), serve(t, document)
+	acquire(node, keys, n)
+	return node, b.open(node, fragment)
 }
 
 // acquire asks for n decisions about each of several keys.
@@ -50,12 +64,12 @@ func acquire(node *proctest.Process, keys, n int) {
 func TestPageHasHistory(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
-	node := serve(t, redis, "")
+	node := serveOver(t, redis, "", document)
 	acquire(node, 3, 6)
 	if status := node.Stop(); status != 0 { // everything is flushed
 		t.Fatalf("status %d", status)
 	}
-	p := b.open(serve(t, redis, ""), "")
+	p := b.open(serveOver(t, redis, "", document), "")
 	p.click(`#top-window [data-window="24h"]`)
 	p.until("the refused keys of before are said to be unknown",
 		`/is not kept/.test(document.querySelector("#refused-empty").textContent)`)
@@ -88,23 +102,11 @@ func drawn(summary, verdict string) bool {
 	return found != nil && strings.Trim(found[1], "0.") != ""
 }
 
-// TestSummariesAreRead reads a chart's own summary.
-func TestSummariesAreRead(t *testing.T) {
-	const summary = "Decisions a second, 21:13 to 22:14. allowed: last 0.033, most 0.033; " +
-		"refused: last 0, most 0.18; refused in shadow: last 0, most 0. Arrow keys read values."
-	for verdict, want := range map[string]bool{"allowed": true, "refused": true,
-		"refused in shadow": false, "undecided": false} {
-		if got := drawn(summary, verdict); got != want {
-			t.Errorf("%s: %v", verdict, got)
-		}
-	}
-}
-
 // TestEveryClickIsTaken clicks sixty times on rows of the busiest keys while their figures and
 // their order change all the time.
 func TestEveryClickIsTaken(t *testing.T) {
 	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
+	node := serve(t, document)
 	acquire(node, 20, 1)
 	stop := make(chan struct{})
 	var load sync.WaitGroup
@@ -122,8 +124,7 @@ func TestEveryClickIsTaken(t *testing.T) {
 	defer close(stop)
 	p := b.open(node, "")
 	// The key is beside the list. On a narrow screen the page would scroll to it.
-	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1400, "height": 900,
-		"deviceScaleFactor": 1, "mobile": false})
+	p.screen(1400, 900)
 	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12`)
 	p.eval(`document.querySelector("#top").scrollIntoView({ block: "center",
 		behavior: "instant" })`, nil)
@@ -172,7 +173,7 @@ func TestEveryClickIsTaken(t *testing.T) {
 // while the others change, and opens its key.
 func TestKeysThatWouldBeRefused(t *testing.T) {
 	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
+	node := serve(t, document)
 	acquire := func(key string, n int) {
 		for range n {
 			node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":%q,"rules":["tight"]}`, key))
@@ -224,7 +225,7 @@ func TestPageSaysWhenItIsStale(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
 	// No other process takes the node's address while it is down.
-	node := serve(t, redis, proctest.Host()+":8080")
+	node := serveOver(t, redis, proctest.Host()+":8080", document)
 	p := b.open(node, "")
 	p.until("figures are shown", `/^updated /.test(document.querySelector("#clock").textContent)`)
 	const opacity = `Number(getComputedStyle(document.querySelector("#members")).opacity)`
@@ -237,7 +238,7 @@ func TestPageSaysWhenItIsStale(t *testing.T) {
 		`document.querySelector("#state").textContent === "no answer" && getComputedStyle(
 			document.querySelector("#members .state"), "::before").content.includes("was")`)
 	p.shoot("stale.png")
-	node = serve(t, redis, node.Listen)
+	node = serveOver(t, redis, node.Listen, document)
 	over := `document.querySelector("#stale").hidden && ` + opacity + " === 1"
 	p.until("it is over", over)
 	node.Pause()
@@ -252,7 +253,7 @@ func TestNoFigureOfAStoppedRedisIsCurrent(t *testing.T) {
 	b := startBrowser(t)
 	for _, mode := range []string{"two-tier", "redis"} {
 		redis := redistest.Start(t)
-		node := serve(t, redis, "", "--mode", mode)
+		node := serveOver(t, redis, "", document, "--mode", mode)
 		acquire(node, 1, 3)
 		p := b.open(node, "")
 		const facts = `document.querySelector("#redis").textContent`
@@ -271,12 +272,13 @@ func TestNoFigureOfAStoppedRedisIsCurrent(t *testing.T) {
 func TestDepartedMembersStay(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
-	gossip := []string{"--gossip", "127.0.0.1:0", "--cluster-secret",
-		"0123456789abcdef0123456789abcdef"}
-	nodes := []*proctest.Process{serve(t, redis, "", append(gossip, "--node", "a")...)}
+	member := func(args ...string) *proctest.Process {
+		return serveOver(t, redis, "", document, append(args, "--gossip", "127.0.0.1:0",
+			"--cluster-secret", "0123456789abcdef0123456789abcdef")...)
+	}
+	nodes := []*proctest.Process{member("--node", "a")}
 	for _, id := range []string{"b", "c"} {
-		nodes = append(nodes, serve(t, redis, "",
-			append(gossip, "--node", id, "--join", nodes[0].Gossip)...))
+		nodes = append(nodes, member("--node", id, "--join", nodes[0].Gossip))
 	}
 	p := b.open(nodes[0], "")
 	p.until("all are there", `document.querySelectorAll("#members .state.good").length === 3`)
@@ -291,15 +293,14 @@ func TestDepartedMembersStay(t *testing.T) {
 	const state = `document.querySelector("#state")`
 	p.until("the one that crashed is missing", state+`.textContent === "1 of 2 nodes: b is missing" &&
 		`+state+`.classList.contains("warn")`)
-	nodes[1] = serve(t, redis, "", append(gossip, "--node", "b", "--join", nodes[0].Gossip)...)
+	nodes[1] = member("--node", "b", "--join", nodes[0].Gossip)
 	p.until("it is back", state+`.textContent === "healthy"`)
 	for _, event := range []string{"b is gone without", "c is leaving", "c has left",
 		"a has started"} {
 		p.until("the event is shown",
 			fmt.Sprintf("document.querySelector('#events').textContent.includes(%q)", event))
 	}
-	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 844,
-		"deviceScaleFactor": 1, "mobile": true})
+	p.screen(390, 844)
 	p.until("members fit a phone", `innerWidth === 390 && (() => {
 		const at = document.querySelector("#cluster .scroll");
 		return at.scrollWidth <= at.clientWidth; })()`)
@@ -312,10 +313,7 @@ func TestDepartedMembersStay(t *testing.T) {
 // TestRulesAreEdited makes a mistake, corrects it, and applies the document, with a token and
 // without.
 func TestRulesAreEdited(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 4)
-	p := b.open(node, "")
+	node, p := opened(t, 1, 4, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	// The page requested them immediately: before its second request for anything else.
 	var first bool
@@ -373,7 +371,7 @@ func TestRulesAreEdited(t *testing.T) {
 // checks that the page names the place to change them.
 func TestRulesWithAdminElsewhere(t *testing.T) {
 	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "", "--admin", "127.0.0.1:0")
+	node := serve(t, document, "--admin", "127.0.0.1:0")
 	p := b.open(node, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	p.click("#rules-edit")
@@ -392,8 +390,7 @@ func TestRulesWithAdminElsewhere(t *testing.T) {
 // network of the browser changes: the page is there once it can. It goes on without styles that it
 // has asked for many times.
 func TestPageIsLoadedAgain(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	for _, file := range []string{"dashboard.js", "chart.js", "style.css"} {
 		p.until("it is there", `document.querySelector("#state").textContent === "healthy"`)
 		p.tell("Network.setBlockedURLs", map[string]any{"urls": []string{"*/assets/" + file}})

@@ -8,7 +8,6 @@ import (
 
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // commented is a document whose limits stand between comments and others of the same size.
@@ -19,11 +18,7 @@ const commented = "# 3/1h was agreed in May\nrules:\n  - name: tight\n    limits
 // serveTrial starts a node with a document, and counts 6 events of each of a number of keys.
 func serveTrial(t *testing.T, keys int, args ...string) *proctest.Process {
 	t.Helper()
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, commented)
-	node := program.Serve(t, proctest.Options{MayComplain: true,
-		Env: []string{"TWOTIER_ADMIN_TOKEN=" + secret}},
-		append([]string{"--redis", redistest.Start(t).URL(), "--rules", file}, args...)...)
+	node := serve(t, commented, args...)
 	for i := range keys {
 		node.MustPost("/v1/add", fmt.Sprintf(`{"key":"user:%d","n":%d}`, i, 2+i))
 	}
@@ -220,12 +215,8 @@ func TestTrialElsewhere(t *testing.T) {
 // it can't be changed here, because the other rule's would change too.
 func TestTrialLeavesSharedLimitsAlone(t *testing.T) {
 	b := startBrowser(t)
-	file := t.TempDir() + "/rules.yaml"
-	must.Write(t, file, "rules:\n  - {name: a, limits: [&x 3/1h, 9/1h]}\n"+
-		"  - {name: b, limits: [*x]}\n  - {name: c, concurrent: 4}\n")
-	node := program.Serve(t, proctest.Options{MayComplain: true}, "--redis",
-		redistest.Start(t).URL(), "--rules", file)
-	p := b.open(node, "")
+	p := b.open(serve(t, "rules:\n  - {name: a, limits: [&x 3/1h, 9/1h]}\n"+
+		"  - {name: b, limits: [*x]}\n  - {name: c, concurrent: 4}\n"), "")
 	p.until("only limits on counts are tried", `[...document.querySelectorAll(
 		"#rules-rows button")].map((e) => e.dataset.rule).join() === "a,b" &&
 		document.querySelectorAll("#rules-rows tr").length === 3`)
@@ -242,21 +233,5 @@ func TestTrialFitsEveryScreen(t *testing.T) {
 	node.MustPost("/v1/add", `{"key":"`+strings.Repeat("a-whole-path/", 9)+`","n":99}`)
 	p := b.open(node, "")
 	openTrial(p)
-	for _, width := range []int{390, 1000, 1600} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width,
-				"height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-			p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
-				map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
-			p.until("it fits", fmt.Sprintf(`innerWidth === %d &&
-				document.documentElement.scrollWidth <= innerWidth`, width))
-			if width < 500 {
-				var wrong []string
-				if p.eval(unreadable, &wrong); len(wrong) > 0 {
-					t.Errorf("unreadable: %v", wrong)
-				}
-			}
-			p.shoot(fmt.Sprintf("trial-%d-%s.png", width, scheme))
-		}
-	}
+	p.fitsEveryScreen("trial")
 }

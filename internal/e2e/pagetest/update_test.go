@@ -2,17 +2,18 @@ package pagetest
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/proctest"
 )
 
 // TestTrafficIsSteady shows a member that executes 500 operations a second, and draws its row again
 // between two views of the cluster, as events do.
 func TestTrafficIsSteady(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	var shown []string
 	p.eval(`(async () => {
 		const members = await import("/assets/members.js");
@@ -57,8 +58,7 @@ func TestTrafficIsSteady(t *testing.T) {
 // TestFillingBucketIsNoDrop draws a steady rate whose last bucket has just begun: its curve does
 // not fall, whatever the clock of the browser.
 func TestFillingBucketIsNoDrop(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	drawings := 0
 	for _, ahead := range []int{0, -3_600_000, 3_600_000} {
 		for _, passed := range []int{1000, 4000, 20_000, 59_000} {
@@ -92,8 +92,7 @@ func TestFillingBucketIsNoDrop(t *testing.T) {
 // TestVerdictsOfOneBucketAreDrawnTogether reads the refused acquires just after a bucket has begun,
 // and the others just before: the curve of the refused ones neither moves nor falls.
 func TestVerdictsOfOneBucketAreDrawnTogether(t *testing.T) {
-	b := startBrowser(t)
-	p := b.open(serve(t, redistest.Start(t), ""), "")
+	_, p := opened(t, 0, 0, "")
 	var label string
 	p.eval(`(async () => {
 		const overview = await import("/assets/overview.js");
@@ -118,10 +117,7 @@ func TestVerdictsOfOneBucketAreDrawnTogether(t *testing.T) {
 
 // TestLinkIntoOpenPage follows links to keys in a page that is open, and goes back.
 func TestLinkIntoOpenPage(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 2, 1)
-	p := b.open(node, "")
+	node, p := opened(t, 2, 1, "")
 	const shown = `!document.querySelector("#found").hidden &&
 		document.querySelector("#found-title").textContent === %q`
 	for _, key := range []string{"user:0", "user:1"} {
@@ -138,10 +134,7 @@ func TestLinkIntoOpenPage(t *testing.T) {
 // TestOldBacktestGoes runs a backtest, and applies a document with a mistake: its message stands
 // alone.
 func TestOldBacktestGoes(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 4)
-	p := b.open(node, "")
+	_, p := opened(t, 1, 4, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	p.click("#rules-edit")
 	p.until("the document is there",
@@ -162,10 +155,7 @@ func TestOldBacktestGoes(t *testing.T) {
 // TestLateBacktestIsDropped applies a document with a mistake before the answer to a backtest of an
 // earlier document arrives: the message about the mistake stays alone.
 func TestLateBacktestIsDropped(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 4)
-	p := b.open(node, "")
+	_, p := opened(t, 1, 4, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
 	p.until("keys are listed", `document.querySelector("#shadowed button")`)
 	p.click("#rules-edit")
@@ -198,14 +188,94 @@ func TestLateBacktestIsDropped(t *testing.T) {
 
 // TestKeyInAnyWindow types a window that no rule has: the counts of the key have a row for it.
 func TestKeyInAnyWindow(t *testing.T) {
-	b := startBrowser(t)
-	node := serve(t, redistest.Start(t), "")
-	acquire(node, 1, 3)
-	p := b.open(node, "#ns=default&key=user:0")
+	_, p := opened(t, 1, 3, "#ns=default&key=user:0")
 	p.until("a key is shown", `document.querySelectorAll("#counts tr").length === 4 &&
 		document.querySelector("#shadowed button")`)
 	p.write("#series-window", "37m")
 	p.click("#lookup button")
 	p.until("it has a row for the window", `[...document.querySelectorAll("#counts tr")].some(
 		(row) => row.textContent === "no limit37m3––")`)
+}
+
+// TestRulesShowTheirRefusals draws the refusals of each rule over time, those in shadow too, and
+// describes them for people who can't see the picture.
+func TestRulesShowTheirRefusals(t *testing.T) {
+	_, p := opened(t, 1, 5, "")
+	label := func(rule string) string {
+		return `document.querySelector('[data-trend="` + rule + `"]')?.ariaLabel`
+	}
+	p.until("what a rule refused is described", label("login")+
+		`?.startsWith("login refused 2 in the last hour, most of them, 2, from ")`)
+	p.until("what one in shadow would have refused, too", label("tight")+
+		`?.startsWith("tight would have refused 4 in the last hour, most of them, ")`)
+	var drawn string
+	p.eval(`[...document.querySelectorAll(".trend")].map((e) => e.getAttribute("role") +
+		Boolean(e.querySelector("polyline")) + e.classList.contains("shadow")).join()`, &drawn)
+	if drawn != "imgtruefalse,imgtruetrue" {
+		t.Errorf("drawn is %s", drawn)
+	}
+	p.click(`#rules-span [data-window="24h"]`)
+	p.until("a day is shown", label("login")+`.startsWith("login refused 2 in the last 24 hours")`)
+}
+
+// TestPageShowsWarnings opens the page of a node without warnings, sends requests for two clients
+// from an untrusted proxy, and puts a rule with a window of one bucket in force. The page reports
+// that clients share a key, the place of the rule, and a replacement for it.
+func TestPageShowsWarnings(t *testing.T) {
+	node, p := opened(t, 0, 0, "")
+	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	var hidden bool
+	if p.eval(`document.querySelector("#warnings").hidden`, &hidden); !hidden {
+		t.Errorf("warnings of nothing: %s", p.text("#warnings"))
+	}
+	for _, client := range []string{"203.0.113.7", "203.0.113.8"} {
+		forward(t, node.Base+"/v1/forward-auth?rule=login&key=ip", client)
+	}
+	p.until("the banner names the address", `!document.querySelector("#shared").hidden &&
+		/^127\.0\.0\.1: .*all clients behind it share one key.*--trusted-proxies/.test(
+			document.querySelector("#shared-list").textContent)`)
+	var top bool
+	p.eval(`document.querySelector("#shared").getAttribute("role") === "alert" &&
+		document.querySelector("#shared").getBoundingClientRect().top <
+			document.querySelector(".cards").getBoundingClientRect().top &&
+		document.querySelector("#warnings").hidden`, &top)
+	if !top {
+		t.Error("it does not stand alone above the figures")
+	}
+
+	p.click("#rules-edit")
+	p.until("the editor is open", `!document.querySelector("#editor").hidden &&
+		document.querySelector("#rules-text").value.includes("login")`)
+	p.write("#rules-text", "rules:\n- {name: fast, limits: [1000/500ms]}\n")
+	p.write("#rules-token", secret)
+	p.click("#rules-apply")
+	p.until("the editor says it", `/rules:2:25: coarse-window: .*\n  instead: namespaces/
+		.test(document.querySelector("#rules-shown").textContent)`)
+	p.until("the other one is counted", `document.querySelector("#warnings-summary").textContent ===
+		"1 warning of this node"`)
+	p.click("#warnings-summary")
+	p.until("the list is open", `document.querySelector("#warnings").open`)
+	list := p.text("#warnings-list")
+	for _, want := range []string{"coarse-window", "rules:2:25",
+		"Instead: namespaces: {default: {ladder: [50ms x 10"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("no %q in %q", want, list)
+		}
+	}
+	p.fitsEveryScreen("warnings")
+	p.write("#rules-text", "rules: []\n")
+	p.click("#rules-apply")
+	p.until("the rule is gone", `document.querySelector("#warnings").hidden &&
+		!document.querySelector("#shared").hidden`)
+}
+
+// forward sends a request as a proxy does for a client.
+func forward(t *testing.T, url, client string) {
+	t.Helper()
+	response, _, err := proctest.Send(http.DefaultClient, http.MethodGet, url, "",
+		"X-Forwarded-For", client)
+	must.Succeed(t, err)
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", url, response.Status)
+	}
 }

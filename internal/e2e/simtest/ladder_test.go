@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
-	"testing"
 	"time"
 
 	"twotier.dev/twotier"
@@ -219,26 +218,4 @@ func sumOf(buckets []syncer.Bucket) (n int64) {
 		n += b.N
 	}
 	return n
-}
-
-// TestLaddersCoverTheLongestLimit draws ladders: all accept the limits of schedules, every number
-// of levels occurs, and in some of them events don't keep their millisecond.
-func TestLaddersCoverTheLongestLimit(t *testing.T) {
-	rnd, levels, exact := rand.New(rand.NewPCG(1, 1)), map[int]int{}, map[bool]int{}
-	for range 400 {
-		l := drawLadder(rnd)
-		levels[l.Len()]++
-		exact[l.ExactEvents() > 0]++
-		if l.Span() < longest {
-			t.Errorf("%v covers %d ms", l.Levels(), l.Span())
-		}
-	}
-	for n := 1; n <= 5; n++ {
-		if levels[n] == 0 {
-			t.Errorf("no ladder has %d levels: %v", n, levels)
-		}
-	}
-	if exact[true] == 0 || exact[false] == 0 {
-		t.Errorf("all ladders are alike: %v", exact)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier"
@@ -149,5 +150,109 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 			t.Error(err)
 		}
 		w.net.Heal()
+	})
+}
+
+// TestWhoLeavesWithoutRedisHandsOverItsValues makes nodes leave at the same time while nobody has
+// Redis: the owner of a key, and maybe the next one. The others count the values that the owner had
+// acknowledged, and write them once they can.
+func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
+	for leavers := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			w := calmWith(t, func(p *plan) { p.values = true })
+			defer w.shutDown()
+			all := w.alive()
+			key := w.keysOf(all[0], "k", 1)[0]
+			for _, p := range all {
+				p.store.SetDown(true)
+			}
+			names := [][]byte{[]byte("a"), []byte("b")}
+			must.Succeed(t, all[0].distinct(newValueOp(key, names, nil)))
+			var leaving sync.WaitGroup
+			for _, p := range all[:1+leavers] {
+				leaving.Go(func() {
+					if err := p.leave(); err != nil {
+						t.Errorf("%s leaves: %v", p.id, err)
+					}
+					w.bury(p)
+				})
+			}
+			leaving.Wait()
+			for _, p := range w.alive() {
+				query := newValueOp(key, nil, nil, dayMS)
+				if p.distinct(query) != nil || query.counts()[0].Count != 2 {
+					t.Errorf("%s counts %+v %v, want 2", p.id, query.res, query.err)
+				}
+				p.store.SetDown(false)
+			}
+			w.settle(t)
+			w.atomic.Lock()
+			defer w.atomic.Unlock()
+			if n := w.valuesOf(key).Len(); n != 2 {
+				t.Errorf("Redis has %d values, want 2", n)
+			}
+		})
+	}
+}
+
+// TestLoansEndWithTheOwnersRedis takes Redis away only from the owner of a hot key, which then
+// can't read remote counts. Once the others have used up their loans they ask it about everything,
+// and it grants no more loans before it has Redis back.
+func TestLoansEndWithTheOwnersRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calmWith(t, func(p *plan) { p.hotRate = 20 })
+		defer w.shutDown()
+		a, b := w.alive()[0], w.alive()[1]
+		key := w.keysOf(b, "hot", 1)[0]
+		sources := func(length time.Duration) map[twotier.Source]int {
+			seen := map[twotier.Source]int{}
+			for end := time.Now().Add(length); time.Now().
+				Before(end); time.Sleep(5 * time.Millisecond) {
+				res, err := a.do(acquiring(1<<40, key), 2*time.Second)
+				must.Succeed(t, err)
+				seen[res.Source]++
+			}
+			return seen
+		}
+		if seen := sources(5 * time.Second); seen[twotier.SourceNear] == 0 {
+			t.Fatalf("the key has not become hot: %v", seen)
+		}
+		b.store.SetDown(true)
+		sources(6 * time.Second) // the loans run out
+		if seen := sources(10 * time.Second); seen[twotier.SourceNear] > 0 {
+			t.Errorf("lent by an owner that can't read what is counted: %v", seen)
+		}
+		b.store.SetDown(false)
+		if seen := sources(10 * time.Second); seen[twotier.SourceNear] == 0 {
+			t.Errorf("never hot again: %v", seen)
+		}
+	})
+}
+
+// TestALeaveIsMissed makes a node leave while another one stands still, for longer than it takes to
+// be declared dead. The latter stands in for the departed node until it notices, but no longer than
+// the judge allows.
+func TestALeaveIsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calmWith(t, func(p *plan) { p.nodes = 4 })
+		defer w.shutDown()
+		a, c := w.alive()[0], w.alive()[2]
+		key := w.keysOf(c, "left", 1)[0]
+		left := make(chan error, 1)
+		go func() { left <- c.leave() }()
+		a.sleep(12 * time.Second)
+		must.Succeed(t, <-left)
+		began, last := time.Now(), time.Duration(0)
+		for time.Since(began) < 2*noticing {
+			asked := time.Now()
+			res, err := a.do(adding(key), time.Second)
+			if err == nil && res.Source == twotier.SourceFallback {
+				w.sight.standIn(a, adding(key), asked, true)
+				last = time.Since(began)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Logf("the last stand-in comes %v after the standstill", last)
+		w.checkStandIns()
 	})
 }

@@ -1,9 +1,11 @@
 package simtest
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,11 +15,138 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/roster"
+	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
+
+// meter counts the traffic of all nodes, and how long clients wait. A nil meter counts nothing.
+type meter struct {
+	mu      sync.Mutex
+	sums    traffic
+	asked   int
+	longest time.Duration
+}
+
+// traffic is the amount of messages sent, by kind.
+type traffic map[string]amount
+
+// amount is a number of messages and their size.
+type amount struct{ messages, bytes float64 }
+
+func (a amount) String() string {
+	if a.bytes == 0 {
+		return fmt.Sprintf("%.4g", a.messages)
+	}
+	return fmt.Sprintf("%.3g, %.0f B", a.messages, a.bytes)
+}
+
+// over divides all amounts.
+func (t traffic) over(n float64) traffic {
+	for kind, a := range t {
+		t[kind] = amount{a.messages / n, a.bytes / n}
+	}
+	return t
+}
+
+func (m *meter) add(kind string, messages, bytes int) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.sums[kind]
+	m.sums[kind] = amount{a.messages + float64(messages), a.bytes + float64(bytes)}
+}
+
+// gossip counts gossip. Calls are counted by their callers.
+func (m *meter) gossip(s simnet.Sent) {
+	switch {
+	case s.Kind != simnet.Gossip:
+	case s.Stream:
+		m.add("gossip: exchanges of state, and news", s.Messages, s.Bytes)
+	default:
+		m.add("gossip: packets", s.Messages, s.Bytes)
+	}
+}
+
+// metered counts a node's exchanges with Redis.
+type metered struct {
+	*faultstore.Store
+	meter *meter
+}
+
+// Exchange implements syncer.Store.
+func (s metered) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.meter.exchange(rounds)
+	s.Store.Exchange(ctx, rounds)
+}
+
+func (m *meter) exchange(rounds []*syncer.Round) {
+	m.add("Redis: exchanges", 1, 0)
+	for _, r := range rounds {
+		switch {
+		case r.Seq > 0 || r.Republish:
+			m.add("Redis: rounds that write", 1, 0)
+		case len(r.Keys) > 0:
+			m.add("Redis: rounds that load", 1, 0)
+		default:
+			m.add("Redis: rounds that verify", 1, 0)
+		}
+	}
+}
+
+// took counts an operation of a client.
+func (m *meter) took(operations int, d time.Duration) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked += operations
+	m.longest = max(m.longest, d)
+}
+
+// operations returns the number of operations since the last call, and how long the longest took.
+func (m *meter) operations() (n int, longest time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, longest = m.asked, m.longest
+	m.asked, m.longest = 0, 0
+	return n, longest
+}
+
+// take returns the traffic since the last call.
+func (m *meter) take() traffic {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sums := m.sums
+	m.sums = traffic{}
+	return sums
+}
+
+// asking is a node's access to the others; it labels each message with its question.
+type asking struct{ node.Peers }
+
+func (a asking) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
+	kind, _ := node.KindOf(question)
+	return a.Peers.Ask(context.WithValue(ctx, questionKey{}, kind.Name), to, question, answer)
+}
+
+type questionKey struct{}
+
+// questionIn returns the name of a message's question.
+func questionIn(ctx context.Context) string {
+	if name, ok := ctx.Value(questionKey{}).(string); ok {
+		return "peers: " + name
+	}
+	return "peers: operations"
+}
 
 var sizesFlag = flag.String("sizes", "",
 	"sizes of the clusters that TestScale compares, the smallest first; empty: 10,20")
@@ -182,4 +311,74 @@ func (w *world) moves() (sum deploy) {
 		sum.tables += s.TablesTotal
 	}
 	return sum
+}
+
+// notAbove fails if a node among n sends more than twice as much of any kind as one in the smallest
+// cluster.
+func (t traffic) notAbove(test *testing.T, what string, n int, least traffic) {
+	for kind, a := range t {
+		if b := least[kind]; a.messages > 2*b.messages+few.messages ||
+			a.bytes > 2*b.bytes+few.bytes {
+			test.Errorf("%s, %s: %.2f and %.0f bytes of each of %d nodes, %.2f and %.0f in the "+
+				"smallest cluster", what, kind, a.messages, a.bytes, n, b.messages, b.bytes)
+		}
+	}
+}
+
+// few is an additional allowance, because small amounts vary by chance.
+var few = amount{messages: 1, bytes: 500}
+
+// scaleReport formats the measurements as tables.
+func scaleReport(all []scaled) string {
+	var b strings.Builder
+	head := func(title string) {
+		fmt.Fprintf(&b, "\n| %s |", title)
+		for _, s := range all {
+			fmt.Fprintf(&b, " %d nodes |", s.nodes)
+		}
+		fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---:|", len(all)))
+	}
+	row := func(name string, value func(s *scaled) string) {
+		fmt.Fprintf(&b, "| %s |", name)
+		for i := range all {
+			fmt.Fprintf(&b, " %s |", value(&all[i]))
+		}
+		b.WriteString("\n")
+	}
+	part := func(title string, of func(s *scaled) traffic) {
+		head(title)
+		for _, kind := range kindsOf(all, of) {
+			row(kind, func(s *scaled) string { return of(s)[kind].String() })
+		}
+	}
+	part("quiet: each node, each second", func(s *scaled) traffic { return s.quiet })
+	part("one node is replaced: each node", func(s *scaled) traffic { return s.replaced })
+	part("all are replaced: each node", func(s *scaled) traffic { return s.deploy })
+	head("all are replaced: the cluster")
+	row("time", func(s *scaled) string { return s.deployed.took.Round(time.Second).String() })
+	row("operations", func(s *scaled) string { return fmt.Sprint(s.deployed.operations) })
+	row("refused", func(s *scaled) string { return fmt.Sprint(s.deployed.refused) })
+	row("of unknown outcome", func(s *scaled) string { return fmt.Sprint(s.deployed.unknown) })
+	row("longest operation", func(s *scaled) string {
+		return s.deployed.longest.Round(time.Millisecond).String()
+	})
+	row("partitions handed over", func(s *scaled) string { return fmt.Sprint(s.deployed.moved) })
+	row("partitions from the store", func(s *scaled) string {
+		return fmt.Sprint(s.deployed.fromStore)
+	})
+	row("tables of each node", func(s *scaled) string { return fmt.Sprint(s.deployed.tables) })
+	return b.String()
+}
+
+// kindsOf returns the kinds of traffic that occurred, in order.
+func kindsOf(all []scaled, of func(s *scaled) traffic) (kinds []string) {
+	for i := range all {
+		for kind := range of(&all[i]) {
+			if !slices.Contains(kinds, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	slices.Sort(kinds)
+	return kinds
 }

@@ -2,6 +2,8 @@ package simtest
 
 import (
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"twotier.dev/twotier"
@@ -147,4 +149,132 @@ func (w *world) checkVerdicts(key string, a *account) {
 				v.told.Format("05.000"), limit.Max, limit.Window)
 		}
 	}
+}
+
+// noticing bounds how long a process takes to declare a member dead whose leave it missed. Until
+// then it stands in for that member, whose address refuses connections. TestALeaveIsMissed measures
+// up to 11 s.
+const noticing = 15 * time.Second
+
+// isOutdated reports whether, at some moment of a time, a process at a host still had a table in
+// which the owner of a partition is a process whose leave it missed.
+func (s *sight) isOutdated(ip string, partition int, during span) bool {
+	for _, by := range s.procs {
+		if by.p.ip != ip {
+			continue
+		}
+		for _, v := range by.in(during) {
+			at := v.table.Owner(partition)
+			if at < 0 {
+				continue
+			}
+			owner := s.procs[v.table.Member(at).Name]
+			if owner != nil && s.mayMiss(by, owner, during.to) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayMiss reports whether a process may still consider another one a member that has left in good
+// order: the announcement did not arrive, because one of them could not be reached or the leaving
+// one considered the other dead, and since then there was too little time to notice.
+func (s *sight) mayMiss(by, owner *seer, at time.Time) bool {
+	left, ended := owner.p.left.Load(), owner.life().to
+	if left == 0 || ended.After(at) {
+		return false
+	}
+	leaving := span{time.Unix(0, left), ended}
+	if !s.isAway(by.p.ip, leaving) && !s.isAway(owner.p.ip, leaving) && owner.sees(by, leaving) {
+		return false
+	}
+	since := ended
+	for _, a := range s.away {
+		if a.ip == by.p.ip && a.overlaps(span{leaving.from, at}) && a.to.After(since) {
+			since = a.to
+		}
+	}
+	return at.Before(since.Add(noticing))
+}
+
+// sees reports whether another process was a member in all tables that this one had in a time.
+func (o *seer) sees(other *seer, during span) bool {
+	for _, v := range o.in(during) {
+		if v.table.Find(other.p.ring.Name()) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// lateness is how much later a deadline may pass for a node than for the client: nodes learn each
+// other's time from messages.
+const lateness = 100 * time.Millisecond
+
+// watch checks whether a key was counted shortly after the deadline of an operation with an unknown
+// outcome. If no process has counted it by then, none may count it later. It only checks keys that
+// are used once, in schedules in which Redis does not lose data. During a handover the giving node
+// shows the counts until the taking one does, and counts that die with a process are written off.
+func (w *world) watch(key string, by time.Time) {
+	if !strings.HasPrefix(key, "once") || w.plan.kind.loses() {
+		return
+	}
+	w.watching.Go(func() {
+		time.Sleep(time.Until(by) + lateness)
+		if !w.known(key) {
+			w.ledger.of(key, func(a *account) { a.over = true })
+		}
+	})
+}
+
+// known reports whether Redis or any process has counted a key.
+func (w *world) known(key string) (known bool) {
+	for _, p := range w.living() {
+		p.counter.EachUnflushed(func(_, k []byte, _ int64) { known = known || string(k) == key })
+	}
+	return known || w.stored(key) != 0
+}
+
+// counted records which keys of a batch that are used once had been counted at a moment.
+type counted struct {
+	mu   sync.Mutex
+	keys map[string]bool // nil before that moment
+}
+
+// countedBy records which keys of a hasty client's batch have been counted at that moment, if Redis
+// loses no data.
+func (c *client) countedBy(at time.Time, ops []twotier.Op) *counted {
+	l := new(counted)
+	if !c.hasty || len(ops) < 2 || c.w.plan.kind.loses() {
+		return l
+	}
+	c.w.watching.Go(func() {
+		time.Sleep(time.Until(at))
+		keys := map[string]bool{}
+		for i := range ops {
+			if key := string(ops[i].Checks[0].Key); strings.HasPrefix(key, "once") {
+				keys[key] = c.w.stored(key) != 0
+			}
+		}
+		for _, p := range c.w.living() {
+			p.counter.EachUnflushed(func(_, k []byte, _ int64) {
+				if _, asked := keys[string(k)]; asked {
+					keys[string(k)] = true
+				}
+			})
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.keys = keys
+	})
+	return l
+}
+
+// lacks reports whether a key had not been counted yet.
+func (l *counted) lacks(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	early, looked := l.keys[key]
+	return looked && !early
 }

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
 )
 
 // messages are the messages with one content to one receiver.
@@ -46,8 +47,7 @@ func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
 // configured writes a configuration file.
 func configured(t *testing.T, text string) string {
 	t.Helper()
-	path := must.File(t, "twotier.yaml", text)
-	return path
+	return must.File(t, "twotier.yaml", text)
 }
 
 // TestHashTags sends three messages of each kind to three nodes. One node must decide about both
@@ -66,9 +66,7 @@ func TestHashTags(t *testing.T) {
 	}
 	c.decidedByOne(receivers)
 	c.clientAsksOwners(receivers)
-	for _, node := range c.Nodes {
-		node.Flushed()
-	}
+	c.flushed()
 	c.oneSlotEach(receivers)
 	direct := program.Serve(t, proctest.Options{}, append([]string{"--redis", c.URL,
 		"--mode", "redis"}, c.Args...)...)
@@ -157,4 +155,28 @@ func (c *cluster) oneSlotEach(receivers int) {
 		}
 		slots[receiver] = slot
 	}
+}
+
+// TestFault7RedisClusterBeneathThreeNodes moves a slot and kills a primary while three nodes count
+// in a Redis Cluster. Writes that the primary had not sent to its replica are lost in Redis, but
+// the owners have them in memory and restore them: L is 0.
+func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
+	t.Parallel()
+	rc := redistest.StartCluster(t, 3, 1)
+	c := startOver(t, rc, 3)
+	tr := c.Traffic()
+	tr.Accept(300)
+	slot := rc.Slot(t, proctest.Hash(c.Partitions, proctest.HotKey))
+	moveSlot(t, rc, slot, func() { tr.Accept(150) })
+	c.Serve(3) // partitions change owners meanwhile
+	tr.To(c.Bases()...)
+	old := rc.KillPrimary(t, slot)
+	tr.Accept(200)
+	rc.WaitPromotion(t, slot, old)
+	tr.Accept(300)
+	c.Stop(0)
+	tr.To(c.Bases()...)
+	tr.Accept(200)
+	tr.Stop()
+	c.Settle("7 Redis Cluster, migration and failover beneath nodes that come and go", 0)
 }
