@@ -52,8 +52,11 @@ func TestBurstsAreExact(t *testing.T) {
 		for range 40 {
 			k.now += rnd.Int64N(window)
 			for range 1 + rnd.IntN(300) {
-				e := event{k.now + rnd.Int64N(3)/2, 1 + rnd.Int64N(2)}
-				k.now = e.at
+				k.now += rnd.Int64N(3) / 2
+				e := event{k.now, 1 + rnd.Int64N(2)}
+				if rnd.IntN(10) == 0 {
+					e.at -= rnd.Int64N(300)
+				}
 				k.count(e.at, e.n)
 				events = append(events, e)
 			}

@@ -240,10 +240,13 @@ func (v View) HasSpareMoments() bool {
 }
 
 // KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many
-// events as need theirs are certainly later.
-func (v View) KeepsMillisecond(ts int64) bool {
-	l := v.Ladder
-	return l.exact > 0 && l.countNewer(v.A, ts)+l.countNewer(v.B, ts) < l.exact
+// events as need theirs are certainly later than the bucket that it would share.
+func (v View) KeepsMillisecond(ts int64) bool { return v.Cell(ts).Width == 1 }
+
+// hasExactAfter reports whether as many events as need their millisecond are certainly later than a
+// moment.
+func (v View) hasExactAfter(ts int64) bool {
+	return v.Ladder.countNewer(v.A, ts)+v.Ladder.countNewer(v.B, ts) >= v.Ladder.exact
 }
 
 // countNewer returns how many events are certainly newer than a moment.

@@ -45,9 +45,15 @@ func (v View) Clone() View {
 
 // Cell returns the cell that counts an event of a moment, which must not be too old.
 func (v View) Cell(ts int64) Stretch {
-	if v.KeepsMillisecond(ts) {
-		return Moment(ts)
+	s := v.bucket(ts)
+	if v.Ladder.exact == 0 || v.hasExactAfter(s.End()-1) {
+		return s
 	}
+	return Moment(ts)
+}
+
+// bucket is Cell, if no event keeps its millisecond.
+func (v *View) bucket(ts int64) Stretch {
 	l := v.Ladder
 	if v.Now-ts <= l.count[0]*l.width[0] { // nearly always
 		return Stretch{l.index(0, ts) * l.width[0], l.width[0]}
