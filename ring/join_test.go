@@ -98,9 +98,8 @@ func TestSlowSeedsDoNotRefuse(t *testing.T) {
 func (v *village) startWithSecret(n int) {
 	v.t.Helper()
 	for i := 1; i <= n; i++ {
-		if _, err := v.start(i, func(o *ring.Options) { o.Secret = []byte("right") }); err != nil {
-			v.t.Fatal(err)
-		}
+		_, err := v.start(i, func(o *ring.Options) { o.Secret = []byte("right") })
+		must.Succeed(v.t, err)
 	}
 }
 
@@ -112,9 +111,8 @@ func TestSilentSeedsAreLookedForLater(t *testing.T) {
 		v.startWithSecret(2)
 		var log bytes.Buffer
 		began := time.Now()
-		if _, err := v.start(3, notBefore(3*time.Minute, false, &log)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := v.start(3, notBefore(3*time.Minute, false, &log))
+		must.Succeed(t, err)
 		t.Log("it went on after", time.Since(began))
 		if !strings.Contains(log.String(), "don't answer: continuing alone") {
 			t.Error(log.String())

@@ -22,6 +22,7 @@ import (
 
 // recorder is a node that records the operations it receives, and answers at random.
 type recorder struct {
+	yes
 	rnd     *rand.Rand
 	ops     []twotier.Op
 	answers []twotier.Result
@@ -42,8 +43,6 @@ func (f *recorder) ServeTasks(_ context.Context, tasks []rpc.Task, res []twotier
 		res[i].Err = fmt.Errorf("%w: verb %d", twotier.ErrUnavailable, tasks[i].Verb)
 	}
 }
-
-func (*recorder) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // answer sets a random answer, which needs no details half of the time.
 func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
@@ -306,7 +305,7 @@ func TestUnknownPeriodsFailAlone(t *testing.T) {
 	}
 	for _, zone := range []string{"Europe/Lisbon", "Europe/Nowhere"[:13]} {
 		var got [][]twotier.Limit
-		s := peer.NewServer(peer.ServerOptions{Self: "b", Node: observer{strict{t}, &got}})
+		s := peer.NewServer(peer.ServerOptions{Self: "b", Node: observer{strict{t: t}, &got}})
 		raw := bytes.Replace(peer.Batch("a", "b", 1, ops), []byte("Europe/Lisbon"), []byte(zone), 1)
 		if _, err := s.Handle(t.Context(), raw); err != nil || len(got) != 2 ||
 			!slices.Equal(got[1], ops[1].Checks[0].Limits) {

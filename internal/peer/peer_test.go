@@ -131,7 +131,12 @@ func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) 
 // serve starts a process on the server's host.
 func (p *pair) serve(name, secret string) {
 	p.fake = &fake{seen: map[string]int{}}
-	s := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: p.fake})
+	p.serveNode(name, secret, p.fake)
+}
+
+// serveNode is serve with another node.
+func (p *pair) serveNode(name, secret string, n peer.Local) {
+	s := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: n})
 	p.server = s
 	p.net.Start("b").Serve(func(request []byte) []byte {
 		reply, err := s.Handle(context.Background(), request)
@@ -152,9 +157,7 @@ func (p *pair) add(key string, within time.Duration) error {
 // meet makes the client learn the server's clock, as it does before the first task.
 func (p *pair) meet() {
 	p.t.Helper()
-	if err := p.client.Ask(context.Background(), p.to, &node.PingRequest{}, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, p.client.Ask(context.Background(), p.to, &node.PingRequest{}, nil))
 }
 
 // withPair runs a story of two processes that have met in a bubble.
@@ -371,9 +374,7 @@ func TestAShortSilenceIsWaitedOut(t *testing.T) {
 func TestARestartedProcessRefuses(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
-		if err := p.add("a", time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.add("a", time.Second))
 		p.serve("b-2", secret)
 		if err := p.add("a", time.Second); !errors.Is(err, rpc.ErrUnreachable) ||
 			len(p.fake.seen) != 0 {
@@ -517,9 +518,7 @@ func TestKeepLetsGo(t *testing.T) {
 		go func() { done <- p.add("a", time.Hour) }()
 		time.Sleep(100 * time.Millisecond)
 		tab, err := ring.NewTable([]ring.Member{{ID: "a", Name: "a-1"}}, "a-1", 7, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		p.client.RetainLinks(tab)
 		if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
 )
@@ -54,15 +55,12 @@ func TestRepliesAreForgotten(t *testing.T) {
 		for range 3 {
 			for range 2 {
 				reply, err := s.Handle(t.Context(), peer.Message("a-1", "b-1", 1, task))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				replies[peer.Said(reply)]++
 			}
 			time.Sleep(10 * time.Minute)
-			if _, err := s.Handle(t.Context(), peer.Message("c-1", "b-1", 1, task)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.Handle(t.Context(), peer.Message("c-1", "b-1", 1, task))
+			must.Succeed(t, err)
 		}
 		if f.seen["k"] != 2 || len(replies) != 2 {
 			t.Errorf("two messages were carried out %d times, and one has the replies %v",
@@ -96,9 +94,7 @@ func TestRepliesKeptAreBounded(t *testing.T) {
 	replies := [processes]string{}
 	send := func(i int) string {
 		reply, err := s.Handle(t.Context(), peer.Message(fmt.Sprint("a-", i), "b-1", 1, tasks))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return peer.Said(reply)
 	}
 	for i := range replies {

@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // hanger answers messages, and keeps its connections so that a test can close them.
@@ -23,9 +24,7 @@ type hanger struct {
 
 func startHanger(t *testing.T) *hanger {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e := &hanger{l: l}
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -102,9 +101,8 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 			t.Fatal("there was no connection to close")
 		}
 	}
-	if _, err := send(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := send()
+	must.Succeed(t, err)
 	e.stop()
 	if _, err := send(); !errors.Is(err, rpc.ErrUnreachable) {
 		t.Errorf("a node that is gone: %v, want one that can't be reached", err)

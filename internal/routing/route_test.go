@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 )
 
@@ -378,9 +379,7 @@ func TestTakingBackRecalls(t *testing.T) {
 			}
 			op := b.op(twotier.Add, key)
 			op.Checks[0].N = test.n
-			if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, b.Do(t.Context(), op, new(twotier.Result)))
 			if got := b.told(); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
