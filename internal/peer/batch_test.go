@@ -187,8 +187,7 @@ func TestBatchesComeBack(t *testing.T) {
 				}
 			}
 			f.ops, f.answers = nil, nil
-			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
-			c.DoAll(ctx, []rpc.Group{{To: to, At: at}}, ops, res, func() {}, func(int) {})
+			c.DoAll(ctx, []rpc.Group{{To: server, At: at}}, ops, res, func() {}, func(int) {})
 			compare(t, f, ops, at, res)
 		}
 		cancel()
@@ -356,18 +355,15 @@ func BenchmarkForward(b *testing.B) {
 			s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret, Node: yes{}})
 			c := newClient(b, peer.ClientOptions{Self: "a-1", Secret: secret,
 				Transport: handler{s}})
-			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
 			b.SetParallelism(callers)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{
-					Key: []byte("user:42"), N: 1,
-					Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}
+				tasks := []rpc.Task{adding("user:42", twotier.Limit{Window: 60_000, Max: 5})}
 				res := make([]twotier.Result, 1)
 				for pb.Next() {
-					if c.Do(ctx, to, tasks, res); res[0].Err != nil {
+					if c.Do(ctx, server, tasks, res); res[0].Err != nil {
 						b.Error(res[0].Err)
 					}
 				}

@@ -168,8 +168,9 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 	withPair(t, func(t *testing.T, p *pair) {
 		p.dawdle(4 * time.Second)
 		store := func(within time.Duration) error {
-			return p.do(rpc.Task{Op: twotier.Op{Kind: twotier.Add, Ack: twotier.AckStore,
-				Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}}, within)
+			task := adding("k")
+			task.Op.Ack = twotier.AckStore
+			return p.do(task, within)
 		}
 		for range 2 {
 			go func() { _ = store(5 * time.Second) }()

@@ -120,7 +120,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) *pair {
-	p := &pair{t: t, net: simnet.New(1, w), to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	p := &pair{t: t, net: simnet.New(1, w), to: server}
 	p.serve("b-1", serverSecret)
 	t.Cleanup(p.net.Stop)
 	p.client = newClient(t, peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret),
@@ -149,10 +149,17 @@ func (p *pair) serveNode(name, secret string, n peer.Local) {
 
 // add sends one operation about a key.
 func (p *pair) add(key string, within time.Duration) error {
-	return p.do(rpc.Task{Op: twotier.Op{Kind: twotier.Add,
-		Checks: []twotier.Check{{Key: []byte(key), N: 1,
-			Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}, within)
+	return p.do(adding(key, twotier.Limit{Window: 60_000, Max: 5}), within)
 }
+
+// adding returns a task that adds to a key.
+func adding(key string, limits ...twotier.Limit) rpc.Task {
+	return rpc.Task{Op: twotier.Op{Kind: twotier.Add,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits}}}}
+}
+
+// server is the process of the other side.
+var server = &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 
 // meet makes the client learn the server's clock, as it does before the first task.
 func (p *pair) meet() {

@@ -75,7 +75,7 @@ type tracedBed struct {
 }
 
 func newTracedBed(t *testing.T) *tracedBed {
-	b := &tracedBed{t: t, to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	b := &tracedBed{t: t, to: server}
 	server := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
 		Tracer: &b.spans})
 	b.client = newClient(t, peer.ClientOptions{Self: "a-1", Transport: handler{server}})
