@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,20 +57,9 @@ func (n *named) RemoteAddr() net.Addr {
 func notBefore(after time.Duration, ends bool, log *bytes.Buffer) func(*ring.Options) {
 	return func(o *ring.Options) {
 		o.Transport = &reluctant{o.Transport, time.Now().Add(after), ends}
-		o.Logger = slog.New(slog.NewTextHandler(&locked{to: log}, nil))
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 		o.Secret = []byte("right")
 	}
-}
-
-type locked struct {
-	mu sync.Mutex
-	to *bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.to.Write(b)
 }
 
 // TestSlowSeedsDoNotRefuse starts a node while its seeds stand still for longer than memberlist
