@@ -27,7 +27,7 @@ func (o *outcomes) decide(number, settled uint64, counted bool) error {
 // TestOutcomes asks about acquires in each state.
 func TestOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := new(outcomes)
+		o := &outcomes{records: map[string]*record{}}
 		is := func(number uint64, want Outcome) {
 			t.Helper()
 			if got, err := o.find(id(number), time.Now()); got != want || err != nil {
@@ -67,7 +67,7 @@ func TestOutcomes(t *testing.T) {
 // carried out acquire as not carried out.
 func TestOutcomesOfSilentCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := new(outcomes)
+		o := &outcomes{records: map[string]*record{}}
 		for number := range uint64(3) {
 			must.Succeed(t, o.decide(number+1, 1, true))
 		}
@@ -105,7 +105,7 @@ func TestOutcomesOfSilentCoordinators(t *testing.T) {
 // acquires beyond the bound are not decided, and questions about further ones are not answered.
 func TestOutcomesAreBounded(t *testing.T) {
 	const room = 100
-	o := new(outcomes)
+	o := &outcomes{records: map[string]*record{}}
 	o.size = maxOutcomes - room // of other coordinators
 	for number := range uint64(room) {
 		must.Succeed(t, o.decide(number+1, 1, true))
@@ -124,7 +124,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 
 // TestNumbers settles numbers out of order: the settled numbers that next reports are a prefix.
 func TestNumbers(t *testing.T) {
-	n := new(numbers)
+	n := &numbers{open: map[string][]numbered{}}
 	var got []uint64
 	take := func() {
 		number, settled := n.next("d")
@@ -159,7 +159,7 @@ func TestNumbers(t *testing.T) {
 // BenchmarkOutcomes decides for a coordinator that settles soon, as in ordinary operation.
 func BenchmarkOutcomes(b *testing.B) {
 	b.ReportAllocs()
-	o, number := new(outcomes), uint64(0)
+	o, number := &outcomes{records: map[string]*record{}}, uint64(0)
 	for b.Loop() {
 		number++
 		must.Succeed(b, o.decide(number, number-min(number, 64), true))
