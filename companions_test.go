@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestLeaseEnd: a lease ends at most 1/128 of its length late and never early, and leases that are
@@ -45,9 +46,7 @@ func TestMarksOfImports(t *testing.T) {
 		}
 	}
 	g, err := twotier.NewGrant("token", "count", "sms,default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for ns, want := range map[string]bool{"sms": true, "@imported/sms": true,
 		"@imported/default": true, "@imported/other": false, "@imported": false} {
 		if g.HasNamespace([]byte(ns)) != want {

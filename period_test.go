@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // zones have their changes at different hours, by an hour and by half of one, in both hemispheres;
@@ -24,9 +25,7 @@ func TestPeriodsOfALog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			zone, err := time.LoadLocation(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			walkYear(t, zone, 2011)
 			walkYear(t, zone, 2026)
 		})
@@ -46,9 +45,7 @@ func walkYear(t *testing.T, zone *time.Location, year int) {
 	var walks []walk
 	for unit, label := range labels {
 		period, err := twotier.NewPeriod(unit, zone.String(), twotier.DefaultAnchor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		walks = append(walks, walk{period: period, label: label})
 	}
 	const quarter = 15 * 60_000
@@ -129,9 +126,7 @@ func TestAnchors(t *testing.T) {
 			"2026-03-09T02:00:00-04:00"},
 	} {
 		p, err := twotier.NewPeriod(c.unit, c.zone, c.anchor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		start, end := p.Around(unixMilli(t, c.at))
 		if start != unixMilli(t, c.start) || end != unixMilli(t, c.after) {
 			t.Errorf("%s of %s from %d around %s: %v to %v, want %s to %s", c.unit, c.zone,
@@ -147,9 +142,7 @@ const first = twotier.DefaultAnchor
 func unixMilli(t *testing.T, text string) int64 {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return at.UnixMilli()
 }
 
@@ -242,9 +235,7 @@ func TestLongestPeriods(t *testing.T) {
 // TestEveryZoneHasPeriods makes periods in every zone of the built-in database.
 func TestEveryZoneHasPeriods(t *testing.T) {
 	files, err := zip.OpenReader("internal/zones/zoneinfo.zip")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer files.Close()
 	for _, f := range files.File {
 		p, err := twotier.NewPeriod("day", f.Name, twotier.DefaultAnchor)
@@ -264,9 +255,7 @@ func TestEveryZoneHasPeriods(t *testing.T) {
 func TestLimitsResolveTheirWindow(t *testing.T) {
 	at := unixMilli(t, "2026-07-14T09:30:00+01:00")
 	p, err := twotier.ParsePeriod("day@Europe/Lisbon")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, l := range []twotier.Limit{{Window: 9*3_600_000 + 1_800_001}, {Period: p}} {
 		if got := l.WindowAt(at); got != 9*3_600_000+1_800_001 {
 			t.Errorf("%+v: %d ms", l, got)
@@ -285,14 +274,10 @@ func TestLimitsResolveTheirWindow(t *testing.T) {
 // TestLimitsInJSON encodes limits, as nodes do, and parses them again.
 func TestLimitsInJSON(t *testing.T) {
 	p, err := twotier.ParsePeriod("month.14@Europe/Lisbon")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, l := range []twotier.Limit{{Window: 60_000, Max: 5}, {Period: p, Max: 9}} {
 		text, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var got twotier.Limit
 		if err := json.Unmarshal(text, &got); err != nil || got != l {
 			t.Errorf("%s is %+v, %v; want %+v", text, got, err, l)
@@ -306,9 +291,7 @@ func TestLimitsInJSON(t *testing.T) {
 
 func BenchmarkPeriod(b *testing.B) {
 	p, err := twotier.NewPeriod("month", "Europe/Lisbon", twotier.DefaultAnchor)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	now := time.Now().UnixMilli()
 	for b.Loop() {
 		p.Around(now)

@@ -275,7 +275,9 @@ func (r *Ring) runRejoin(ctx context.Context) {
 			wait = min(2*wait, r.opt.RejoinInterval)
 			timer.Reset(jitter(wait))
 		case s := <-r.views.strangers:
-			r.meetStranger(ctx, s)
+			// An exchange of state makes it a member like all others.
+			<-r.exchangeWithAll(ctx, []string{s.Gossip})
+			r.views.forgetStranger(s.Name)
 		}
 	}
 }

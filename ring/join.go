@@ -70,7 +70,12 @@ func (r *Ring) Contact(ctx context.Context, addresses []string) error {
 }
 
 // HasMember reports whether the process with this name is a member.
-func (r *Ring) HasMember(name string) bool { return r.views.has(name) }
+func (r *Ring) HasMember(name string) bool {
+	r.views.mu.Lock()
+	defer r.views.mu.Unlock()
+	_, ok := r.views.members[name]
+	return ok
+}
 
 // HasEntered reports whether another member is past starting.
 func (r *Ring) HasEntered() bool { return r.views.hasEntered(r.opt.Name) }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,20 +57,9 @@ func (n *named) RemoteAddr() net.Addr {
 func notBefore(after time.Duration, ends bool, log *bytes.Buffer) func(*ring.Options) {
 	return func(o *ring.Options) {
 		o.Transport = &reluctant{o.Transport, time.Now().Add(after), ends}
-		o.Logger = slog.New(slog.NewTextHandler(&locked{to: log}, nil))
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
 		o.Secret = []byte("right")
 	}
-}
-
-type locked struct {
-	mu sync.Mutex
-	to *bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.to.Write(b)
 }
 
 // TestSlowSeedsDoNotRefuse starts a node while its seeds stand still for longer than memberlist
@@ -98,9 +86,8 @@ func TestSlowSeedsDoNotRefuse(t *testing.T) {
 func (v *village) startWithSecret(n int) {
 	v.t.Helper()
 	for i := 1; i <= n; i++ {
-		if _, err := v.start(i, func(o *ring.Options) { o.Secret = []byte("right") }); err != nil {
-			v.t.Fatal(err)
-		}
+		_, err := v.start(i, func(o *ring.Options) { o.Secret = []byte("right") })
+		must.Succeed(v.t, err)
 	}
 }
 
@@ -112,9 +99,8 @@ func TestSilentSeedsAreLookedForLater(t *testing.T) {
 		v.startWithSecret(2)
 		var log bytes.Buffer
 		began := time.Now()
-		if _, err := v.start(3, notBefore(3*time.Minute, false, &log)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := v.start(3, notBefore(3*time.Minute, false, &log))
+		must.Succeed(t, err)
 		t.Log("it went on after", time.Since(began))
 		if !strings.Contains(log.String(), "don't answer: continuing alone") {
 			t.Error(log.String())

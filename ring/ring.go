@@ -165,8 +165,9 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	if r.stop != nil {
 		return errors.New("ring: opened twice")
 	}
-	if err := r.setAddress(address); err != nil {
-		return err
+	var err error
+	if r.meta.Host, r.meta.Port, err = splitAddress(address, maxHost); err != nil {
+		return fmt.Errorf("ring: address %w", err)
 	}
 	cfg, err := r.memberlistConfig()
 	if err != nil {
@@ -227,14 +228,6 @@ func splitAddress(address string, most int) (host string, port int, err error) {
 		return "", 0, fmt.Errorf("%q: the host is longer than %d bytes", address, most)
 	}
 	return host, port, nil
-}
-
-// setAddress records where this node serves HTTP.
-func (r *Ring) setAddress(address string) (err error) {
-	if r.meta.Host, r.meta.Port, err = splitAddress(address, maxHost); err != nil {
-		return fmt.Errorf("ring: address %w", err)
-	}
-	return nil
 }
 
 // memberlistConfig returns memberlist's configuration for a local network, with our names, keys and

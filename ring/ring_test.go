@@ -80,9 +80,8 @@ func (v *village) open(
 func (v *village) startAll(n int) {
 	v.t.Helper()
 	for i := 1; i <= n; i++ {
-		if _, err := v.start(i, nil); err != nil {
-			v.t.Fatal(err)
-		}
+		_, err := v.start(i, nil)
+		must.Succeed(v.t, err)
 	}
 }
 
@@ -148,12 +147,10 @@ func lan() simnet.Weather {
 func TestStartedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
-		if _, err := v.start(3, func(o *ring.Options) { o.Join = []string{seed(1)} }); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := v.start(1, func(o *ring.Options) { o.Join = nil }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := v.start(3, func(o *ring.Options) { o.Join = []string{seed(1)} })
+		must.Succeed(t, err)
+		_, err = v.start(1, func(o *ring.Options) { o.Join = nil })
+		must.Succeed(t, err)
 		t.Log("they found each other after", v.agree(time.Second, 2, 1, 3))
 	})
 }
@@ -173,9 +170,8 @@ func TestMembersComeAndGo(t *testing.T) {
 
 		v.kill(3)
 		t.Log("crash known after", v.agree(30*time.Second, 2, 1, 2))
-		if _, err := v.start(3, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := v.start(3, nil)
+		must.Succeed(t, err)
 		t.Log("restart known after", v.agree(3*time.Second, 3, 1, 2, 3))
 		if m := v.rings[ip(2)].Table().Member(2); m.ID != "n3" || m.Address != ip(3)+":8080" {
 			t.Errorf("member 3 is %v", m)
@@ -188,9 +184,8 @@ func TestAQuickRestartReplacesTheOldProcess(t *testing.T) {
 	withNodes(t, 3, func(t *testing.T, v *village) {
 		v.kill(2)
 		time.Sleep(10 * time.Millisecond)
-		if _, err := v.start(2, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := v.start(2, nil)
+		must.Succeed(t, err)
 		v.agree(time.Second, 3, 1, 2, 3)
 		if tab := v.rings[ip(1)].Table(); tab.Find("n2-4") < 0 || tab.Find("n2-2") >= 0 {
 			t.Error("the old process is still a member")
@@ -478,9 +473,8 @@ func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
 	withNodes(t, 2, func(t *testing.T, v *village) {
 		var dead []string
 		for i := 100; i < 120; i++ {
-			if _, err := v.start(i, nil); err != nil {
-				t.Fatal(err)
-			}
+			_, err := v.start(i, nil)
+			must.Succeed(t, err)
 			dead = append(dead, ip(i))
 		}
 		v.net.Split([]string{ip(1), ip(2)}, dead)

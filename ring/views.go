@@ -138,14 +138,6 @@ func (v *views) snapshot() (list []Member) {
 	return list
 }
 
-// has reports whether the named process is a member.
-func (v *views) has(name string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	_, ok := v.members[name]
-	return ok
-}
-
 // hasEntered reports whether there is a member, except the named one, that is past starting.
 func (v *views) hasEntered(but string) bool {
 	v.mu.Lock()
@@ -291,12 +283,6 @@ func (v *views) forgetStranger(name string) {
 		v.removeLocked(name)
 		v.signalChange()
 	}
-}
-
-// meetStranger exchanges state with a stranger, which makes it a member like all others.
-func (r *Ring) meetStranger(ctx context.Context, s stranger) {
-	<-r.exchangeWithAll(ctx, []string{s.Gossip})
-	r.views.forgetStranger(s.Name)
 }
 
 // encodeMessages returns the messages that strangers have sent to this node, for other nodes.

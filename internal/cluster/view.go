@@ -253,7 +253,7 @@ type PeerStats struct {
 // EventKind is the kind of an [Event].
 type EventKind string
 
-// The kinds of events. Events that begin or end a condition come in pairs.
+// The kinds of events.
 const (
 	// Started: the event is about the node that saw it.
 	Started EventKind = "started"
@@ -263,26 +263,23 @@ const (
 	Draining EventKind = "draining"
 	Left     EventKind = "left"
 	Crashed  EventKind = "crashed"
-	// Silent: a member does not answer this node. It has not been declared dead.
-	Silent    EventKind = "silent"
-	Answering EventKind = "answering"
 
 	ModeChanged  EventKind = "mode"
 	RulesChanged EventKind = "rules"
-
-	StoreLost EventKind = "redis-lost"
-	StoreBack EventKind = "redis-back"
 	// DataLost: the store had lost counts, which were restored from memory.
 	DataLost EventKind = "redis-data-lost"
+)
 
-	ClockDoubted EventKind = "clock-doubted"
-	ClockTrusted EventKind = "clock-trusted"
-
+// The kinds of events that begin and end a condition.
+const (
+	// Silent: a member does not answer this node. It has not been declared dead.
+	Silent, Answering          EventKind = "silent", "answering"
+	StoreLost, StoreBack       EventKind = "redis-lost", "redis-back"
+	ClockDoubted, ClockTrusted EventKind = "clock-doubted", "clock-trusted"
 	// Overload: Member has reached its own limits and refuses requests, or makes writes wait
 	// because the store is too far behind. Text gives the reason, and in OverloadOver the number of
 	// refusals.
-	Overload     EventKind = "overload"
-	OverloadOver EventKind = "overload-over"
+	Overload, OverloadOver EventKind = "overload", "overload-over"
 )
 
 // Event is a change of state that nodes have seen.

@@ -2,7 +2,6 @@ package companions_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -48,33 +47,6 @@ func TestExtendAndFold(t *testing.T) {
 	if a, b := res.Checks[0], res.Checks[1]; a.TS != 1 || a.Refused || b.RetryAfter != 70 ||
 		!b.Refused || b.Limits[0].Count != 4 || !res.BannedBy(1, "x") || res.BannedBy(0, "x") {
 		t.Errorf("folded to %+v", res)
-	}
-}
-
-// TestErrorsNameTheOriginalCheck leaves other errors as they are.
-func TestErrorsNameTheOriginalCheck(t *testing.T) {
-	invalid := func(check int) error { return &twotier.InvalidError{Check: check, Field: "window"} }
-	x := companions.Extend(twoChecks(), 0)
-	single := twoChecks()
-	single.Checks, single.Rules = single.Checks[:1], single.Rules[:1]
-	for _, test := range []struct {
-		x         *companions.Extended
-		err, want error
-	}{
-		{x, invalid(2), invalid(1)}, {x, invalid(0), invalid(0)}, {x, invalid(-1), invalid(-1)},
-		{companions.Extend(single, 0), invalid(0), invalid(-1)},
-		{x, twotier.ErrUnavailable, twotier.ErrUnavailable},
-		// The owner of the key has received it too late.
-		{x, &twotier.InvalidError{Check: 1, Field: "hold"}, twotier.ErrUnavailable},
-	} {
-		got := test.x.OriginalError(test.err)
-		if errors.Is(test.want, twotier.ErrUnavailable) && errors.Is(got, twotier.ErrUnavailable) {
-			continue
-		}
-		var a, b *twotier.InvalidError
-		if !errors.As(got, &a) || !errors.As(test.want, &b) || *a != *b {
-			t.Errorf("%+v: %+v, want %+v", test.err, got, test.want)
-		}
 	}
 }
 
@@ -218,21 +190,34 @@ func TestRefusedByBoth(t *testing.T) {
 	}
 }
 
-// TestErrorsNameValueLimits names the limit on values.
-func TestErrorsNameValueLimits(t *testing.T) {
-	op := withValues()
-	several := companions.Extend(op, 0)
-	one := *op
-	one.Checks, one.Rules, one.Values = op.Checks[:1], nil, op.Values[:1]
-	one.Checks[0].Limits, one.Checks[0].N = nil, 0
-	for want, err := range map[string]error{
-		"checks[1].value_limits[1].window: long": several.OriginalError(
-			&twotier.InvalidError{Check: 3, Limit: 1, Field: "window", Detail: "long"}),
-		"value_limits[0].window: long": companions.Extend(&one, 0).OriginalError(
-			&twotier.InvalidError{Check: -1, Limit: 0, Field: "window", Detail: "long"}),
+// TestErrorsNameTheOriginalCheck names checks and limits on values as the request has them, and
+// leaves other errors as they are.
+func TestErrorsNameTheOriginalCheck(t *testing.T) {
+	invalid := func(check, limit int) error {
+		return &twotier.InvalidError{Check: check, Limit: limit, Field: "window", Detail: "long"}
+	}
+	rules, values := companions.Extend(twoChecks(), 0), companions.Extend(withValues(), 0)
+	one, alone := twoChecks(), withValues()
+	one.Checks, one.Rules = one.Checks[:1], one.Rules[:1]
+	alone.Checks, alone.Rules, alone.Values = alone.Checks[:1], nil, alone.Values[:1]
+	alone.Checks[0].Limits, alone.Checks[0].N = nil, 0
+	for _, test := range []struct {
+		x    *companions.Extended
+		err  error
+		want string
+	}{
+		{rules, invalid(2, -1), "checks[1].window: long"},
+		{rules, invalid(0, -1), "checks[0].window: long"},
+		{rules, invalid(-1, -1), "window: long"},
+		{companions.Extend(one, 0), invalid(0, -1), "window: long"},
+		{rules, twotier.ErrUnavailable, "unavailable"},
+		{rules, &twotier.InvalidError{Check: 1, Field: "hold"},
+			"unavailable: the hold ended before the owner of a key could count it"},
+		{values, invalid(3, 1), "checks[1].value_limits[1].window: long"},
+		{companions.Extend(alone, 0), invalid(-1, 0), "value_limits[0].window: long"},
 	} {
-		if err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
+		if got := test.x.OriginalError(test.err); got.Error() != test.want {
+			t.Errorf("%+v: %v, want %s", test.err, got, test.want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 func newSealer(secret string) *holds.Sealer {
@@ -62,9 +63,7 @@ func TestIDsCannotBeForged(t *testing.T) {
 	s := newSealer("secret")
 	id := s.Seal(&holds.Hold{Until: 9, Checks: []holds.Check{{Key: []byte("k"), N: 5, TS: 3}}})
 	raw, err := base64.RawURLEncoding.DecodeString(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for bit := range 8 * len(raw) {
 		raw[bit/8] ^= 1 << (bit % 8)
 		if h, err := s.Open(base64.RawURLEncoding.EncodeToString(raw)); err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/holds"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 )
 
@@ -22,9 +23,7 @@ func TestMarksOutliveTheirHolds(t *testing.T) {
 		h, err := newSealer("s").Open(newSealer("s").Seal(&holds.Hold{Until: length,
 			Checks: []holds.Check{{Key: []byte("k"), N: 1},
 				{Key: []byte("k"), N: 1, Leased: true}}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		s := h.Settle(0, []int64{3, 0}, func(*holds.Check) []twotier.Limit { return nil })
 		marks := map[string]bool{}
 		for i := range s.Ops {
@@ -161,9 +160,7 @@ func sealed(t *testing.T, h *holds.Hold) *holds.Hold {
 	t.Helper()
 	s := newSealer("s")
 	named, err := s.Open(s.Seal(h))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return named
 }
 
@@ -321,14 +318,11 @@ func collect(t *testing.T, n *holds.Tally) string {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(n)
 	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var b strings.Builder
 	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
-			t.Fatal(err)
-		}
+		_, err := expfmt.MetricFamilyToText(&b, f)
+		must.Succeed(t, err)
 	}
 	return b.String()
 }

@@ -69,8 +69,6 @@ const (
 // is durably blocking for testing/synctest.
 type mutex chan struct{}
 
-func newMutex() mutex { return make(mutex, 1) }
-
 // Lock waits until the lock is free. It fails if ctx is done first.
 func (m mutex) Lock(ctx context.Context) error {
 	select {

@@ -100,7 +100,7 @@ func New(opt Options) *Switch {
 	if opt.Changed == nil {
 		opt.Changed = func() {}
 	}
-	s := &Switch{opt: opt, stepMu: newMutex(), resumed: make(chan struct{})}
+	s := &Switch{opt: opt, stepMu: make(mutex, 1), resumed: make(chan struct{})}
 	close(s.resumed)
 	s.term.Store(&term{mode: opt.Mode})
 	return s

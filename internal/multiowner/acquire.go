@@ -41,7 +41,9 @@ type Acquirer struct {
 }
 
 // NewAcquirer returns an acquirer on the node of a participant. A node must have only one.
-func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt, local: local} }
+func NewAcquirer(local *Participant) *Acquirer {
+	return &Acquirer{opt: local.opt, local: local, numbers: numbers{open: map[string][]numbered{}}}
+}
 
 // Request is an acquire whose checks are divided among several owners.
 type Request struct {

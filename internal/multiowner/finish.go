@@ -212,7 +212,7 @@ func (q *Acquirer) runUntilDelivered(ctx context.Context, list []nodeTask) (fail
 }
 
 // numbers numbers the acquires of a coordinator, and tracks the settled ones for each decider. The
-// zero value is ready to use; the first number is 1.
+// first number is 1.
 type numbers struct {
 	mu   sync.Mutex
 	last uint64
@@ -230,9 +230,6 @@ type numbered struct {
 func (n *numbers) next(decider string) (number, settled uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.open == nil {
-		n.open = map[string][]numbered{}
-	}
 	n.last++
 	n.open[decider] = append(n.open[decider], numbered{number: n.last})
 	return n.last, n.open[decider][0].number

@@ -217,9 +217,6 @@ func (o *outcomes) coordinatorRecord(coordinator string, now time.Time) *record 
 	r := o.records[coordinator]
 	if r == nil {
 		r = &record{refused: map[uint64]time.Time{}}
-		if o.records == nil {
-			o.records = map[string]*record{}
-		}
 		o.records[coordinator] = r
 	}
 	r.used = now

@@ -1,4 +1,4 @@
-package multiowner_test
+package multiowner
 
 import (
 	"errors"
@@ -8,45 +8,57 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/must"
 )
+
+// id returns the ID of an acquire of a coordinator.
+func id(number uint64) rpc.AcquireID { return rpc.AcquireID{Coordinator: "c", Number: number} }
+
+// decide decides an acquire.
+func (o *outcomes) decide(number, settled uint64, counted bool) error {
+	d, err := o.beginDecision(id(number), settled, time.Now())
+	if err == nil {
+		o.endDecision(d, counted, time.Now())
+	}
+	return err
+}
 
 // TestOutcomes asks about acquires in each state.
 func TestOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := new(multiowner.Outcomes)
-		is := func(number uint64, want multiowner.Outcome) {
+		o := &outcomes{records: map[string]*record{}}
+		is := func(number uint64, want Outcome) {
 			t.Helper()
-			if got, err := o.Find(number); got != want || err != nil {
+			if got, err := o.find(id(number), time.Now()); got != want || err != nil {
 				t.Errorf("%d: %v, %v, want %v", number, got, err, want)
 			}
 		}
 		decided := func(number, settled uint64, counted bool, want error) {
 			t.Helper()
-			if err := o.Decide(number, settled, counted); !errors.Is(err, want) {
+			if err := o.decide(number, settled, counted); !errors.Is(err, want) {
 				t.Errorf("%d: %v, want %v", number, err, want)
 			}
 		}
 		decided(1, 1, true, nil)
 		decided(2, 1, false, nil)
-		is(1, multiowner.CarriedOut)
-		is(2, multiowner.NotCarriedOut)
-		end, err := o.Begin(3)
+		is(1, CarriedOut)
+		is(2, NotCarriedOut)
+		d, err := o.beginDecision(id(3), 0, time.Now())
 		must.Succeed(t, err)
-		is(3, multiowner.Undecided)
-		end(true)
-		is(3, multiowner.CarriedOut)
-		is(4, multiowner.NotCarriedOut) // it has never arrived
+		is(3, Undecided)
+		o.endDecision(d, true, time.Now())
+		is(3, CarriedOut)
+		is(4, NotCarriedOut) // it has never arrived
 		decided(4, 1, true, twotier.ErrNotOwner)
-		is(4, multiowner.NotCarriedOut)
+		is(4, NotCarriedOut)
 		decided(5, 4, true, nil) // 1 to 3 are settled
-		is(5, multiowner.CarriedOut)
-		if n := o.Len(); n != 2 { // 4 and 5
+		is(5, CarriedOut)
+		if n := o.size; n != 2 { // 4 and 5
 			t.Errorf("%d outcomes are remembered, want 2", n)
 		}
-		is(1, multiowner.Forgotten)
-		is(2, multiowner.Forgotten)
+		is(1, Forgotten)
+		is(2, Forgotten)
 		decided(2, 4, true, twotier.ErrNotOwner)
 	})
 }
@@ -55,36 +67,36 @@ func TestOutcomes(t *testing.T) {
 // carried out acquire as not carried out.
 func TestOutcomesOfSilentCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := new(multiowner.Outcomes)
+		o := &outcomes{records: map[string]*record{}}
 		for number := range uint64(3) {
-			must.Succeed(t, o.Decide(number+1, 1, true))
+			must.Succeed(t, o.decide(number+1, 1, true))
 		}
-		time.Sleep(multiowner.OutcomeTime - time.Minute)
-		if got, _ := o.Find(9); got != multiowner.NotCarriedOut {
+		time.Sleep(outcomeTime - time.Minute)
+		if got, _ := o.find(id(9), time.Now()); got != NotCarriedOut {
 			t.Errorf("9: %v", got)
 		}
 		time.Sleep(time.Minute)
-		o.Age()
-		if got, _ := o.Find(2); got != multiowner.CarriedOut || o.Len() != 4 {
-			t.Errorf("at the last moment: %v, %d outcomes", got, o.Len())
+		o.expire(time.Now())
+		if got, _ := o.find(id(2), time.Now()); got != CarriedOut || o.size != 4 {
+			t.Errorf("at the last moment: %v, %d outcomes", got, o.size)
 		}
 		time.Sleep(time.Second)
-		o.Age()
-		if got, _ := o.Find(2); got != multiowner.Forgotten || o.Len() != 1 {
-			t.Errorf("afterwards: %v, %d outcomes", got, o.Len())
+		o.expire(time.Now())
+		if got, _ := o.find(id(2), time.Now()); got != Forgotten || o.size != 1 {
+			t.Errorf("afterwards: %v, %d outcomes", got, o.size)
 		}
-		if err := o.Decide(9, 1, true); !errors.Is(err, twotier.ErrNotOwner) {
+		if err := o.decide(9, 1, true); !errors.Is(err, twotier.ErrNotOwner) {
 			t.Errorf("9 is decided after it was given up: %v", err)
 		}
-		time.Sleep(multiowner.RefusedTime)
-		o.Age()
-		if o.Len() != 0 || o.Records() != 1 {
-			t.Errorf("%d outcomes, %d records", o.Len(), o.Records())
+		time.Sleep(refusedTime)
+		o.expire(time.Now())
+		if o.size != 0 || len(o.records) != 1 {
+			t.Errorf("%d outcomes, %d records", o.size, len(o.records))
 		}
 		time.Sleep(2 * time.Hour)
-		o.Age()
-		if o.Records() != 0 {
-			t.Errorf("%d records of a coordinator that is gone", o.Records())
+		o.expire(time.Now())
+		if len(o.records) != 0 {
+			t.Errorf("%d records of a coordinator that is gone", len(o.records))
 		}
 	})
 }
@@ -93,51 +105,51 @@ func TestOutcomesOfSilentCoordinators(t *testing.T) {
 // acquires beyond the bound are not decided, and questions about further ones are not answered.
 func TestOutcomesAreBounded(t *testing.T) {
 	const room = 100
-	o := new(multiowner.Outcomes)
-	o.Fill(multiowner.MaxOutcomes - room)
+	o := &outcomes{records: map[string]*record{}}
+	o.size = maxOutcomes - room // of other coordinators
 	for number := range uint64(room) {
-		must.Succeed(t, o.Decide(number+1, 1, true))
+		must.Succeed(t, o.decide(number+1, 1, true))
 	}
-	if err := o.Decide(room+1, 1, true); !errors.Is(err, twotier.ErrOverload) {
+	if err := o.decide(room+1, 1, true); !errors.Is(err, twotier.ErrOverload) {
 		t.Errorf("one more: %v", err)
 	}
-	if _, err := o.Find(room + 1); !errors.Is(err, twotier.ErrOverload) {
+	if _, err := o.find(id(room+1), time.Now()); !errors.Is(err, twotier.ErrOverload) {
 		t.Errorf("asked for one more: %v", err)
 	}
-	if err := o.Decide(room+1, room-9, true); err != nil ||
-		o.Len() != multiowner.MaxOutcomes-room+11 {
-		t.Errorf("once most are settled: %v, %d are remembered", err, o.Len())
+	if err := o.decide(room+1, room-9, true); err != nil ||
+		o.size != maxOutcomes-room+11 {
+		t.Errorf("once most are settled: %v, %d are remembered", err, o.size)
 	}
 }
 
 // TestNumbers settles numbers out of order: the settled numbers that next reports are a prefix.
 func TestNumbers(t *testing.T) {
-	n := new(multiowner.Numbers)
+	n := &numbers{open: map[string][]numbered{}}
 	var got []uint64
 	take := func() {
-		number, settled := n.Next("d")
+		number, settled := n.next("d")
 		got = append(got, number, settled)
 	}
 	take()
 	take()
 	take()
-	n.Settle("d", 2)
+	n.settle("d", 2)
 	take()
-	n.Settle("d", 1)
+	n.settle("d", 1)
 	take()
-	n.Settle("d", 5)
-	n.Settle("d", 3)
-	n.Settle("d", 4)
+	n.settle("d", 5)
+	n.settle("d", 3)
+	n.settle("d", 4)
 	take()
 	// An acquire with another decider holds nothing back.
-	other, settled := n.Next("e")
+	other, settled := n.next("e")
 	got = append(got, other, settled)
-	n.Settle("d", 6)
+	n.settle("d", 6)
 	take()
-	n.Settle("d", 8)
-	n.Settle("e", 7)
-	if n.Open() != 0 {
-		t.Errorf("numbers with %d deciders are remembered, although all are settled", n.Open())
+	n.settle("d", 8)
+	n.settle("e", 7)
+	if len(n.open) != 0 {
+		t.Errorf("numbers with %d deciders are remembered, although all are settled", len(n.open))
 	}
 	if want := []uint64{1, 1, 2, 1, 3, 1, 4, 1, 5, 3, 6, 6, 7, 7, 8, 8}; !slices.Equal(got, want) {
 		t.Errorf("numbers and what is settled: %v, want %v", got, want)
@@ -147,10 +159,10 @@ func TestNumbers(t *testing.T) {
 // BenchmarkOutcomes decides for a coordinator that settles soon, as in ordinary operation.
 func BenchmarkOutcomes(b *testing.B) {
 	b.ReportAllocs()
-	o, number := new(multiowner.Outcomes), uint64(0)
+	o, number := &outcomes{records: map[string]*record{}}, uint64(0)
 	for b.Loop() {
 		number++
-		must.Succeed(b, o.Decide(number, number-min(number, 64), true))
+		must.Succeed(b, o.decide(number, number-min(number, 64), true))
 	}
-	b.ReportMetric(float64(o.Len()), "kept")
+	b.ReportMetric(float64(o.size), "kept")
 }

@@ -67,7 +67,13 @@ type Participant struct {
 // NewParticipant returns a participant without reservations.
 func NewParticipant(opt Options) *Participant {
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
-	return &Participant{opt: opt}
+	return &Participant{
+		opt: opt,
+		reservations: reservations{open: map[rpc.AcquireID]*reservation{},
+			gone: map[string]departure{}, ended: map[rpc.AcquireID]ending{}},
+		outcomes:    outcomes{records: map[string]*record{}},
+		coordinated: coordinatedOutcomes{byNumber: map[uint64]coordinatedOutcome{}},
+	}
 }
 
 // InDoubt returns the number of acquires counted in doubt: the ones of unknown outcome, and the

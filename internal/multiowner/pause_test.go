@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // goOn ends a node's standstill: it can be reached, and is a member again.
@@ -87,13 +88,9 @@ func TestDeciderThatStoodStill(t *testing.T) {
 			withNodes(t, 3, func(t *testing.T, c *cluster) {
 				d := c.node("c")
 				if test.died {
-					if err := c.node("b").serve(t.Context(), step(rpc.VerbReserve)); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, c.node("b").serve(t.Context(), step(rpc.VerbReserve)))
 					if test.decided {
-						if err := d.serve(t.Context(), step(rpc.VerbDecide)); err != nil {
-							t.Fatal(err)
-						}
+						must.Succeed(t, d.serve(t.Context(), step(rpc.VerbDecide)))
 					}
 				} else {
 					d.drops.Store(!test.decided)
@@ -175,9 +172,8 @@ func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {
 		c.leave("c")
 		time.Sleep(time.Minute)
 		for range 5 {
-			if _, err := c.acquire(t, 1, "a", "b"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := c.acquire(t, 1, "a", "b")
+			must.Succeed(t, err)
 		}
 		if n := c.node("b").Outcomes(); n != 1 {
 			t.Errorf("b remembers %d outcomes, want the last", n)
@@ -185,9 +181,8 @@ func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {
 		c.goOn(d)
 		time.Sleep(multiowner.RefusedTime + time.Minute)
 		for range 5 {
-			if _, err := c.acquire(t, 1, "a", "c"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := c.acquire(t, 1, "a", "c")
+			must.Succeed(t, err)
 		}
 		if n := d.Outcomes(); n != 1 {
 			t.Errorf("c remembers %d outcomes, want the last", n)

@@ -70,9 +70,6 @@ func (r *reservations) add(o *reservation) error {
 	if _, undone := r.ended[o.id]; undone {
 		return errGivenUp
 	}
-	if r.open == nil {
-		r.open = map[rpc.AcquireID]*reservation{}
-	}
 	r.open[o.id] = o
 	return nil
 }
@@ -123,9 +120,6 @@ func (r *reservations) giveUp(id rpc.AcquireID, now time.Time) (open *reservatio
 }
 
 func (r *reservations) endLocked(id rpc.AcquireID, e ending) {
-	if r.ended == nil {
-		r.ended = map[rpc.AcquireID]ending{}
-	}
 	if _, known := r.ended[id]; known || len(r.ended) < maxEnded {
 		r.ended[id] = e
 	}
@@ -165,9 +159,6 @@ func (r *reservations) takeOverdue(now time.Time) (late []*reservation) {
 func (r *reservations) beginDeparture(q *SettleRequest, now time.Time) (list []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.gone == nil {
-		r.gone = map[string]departure{}
-	}
 	maps.DeleteFunc(r.gone, func(_ string, d departure) bool {
 		return elapsed.Between(d.at, now) > recordTime
 	})

@@ -324,9 +324,6 @@ type coordinatedOutcome struct {
 func (c *coordinatedOutcomes) set(number uint64, o Outcome, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byNumber == nil {
-		c.byNumber = map[uint64]coordinatedOutcome{}
-	}
 	if _, known := c.byNumber[number]; known || len(c.byNumber) < maxEnded {
 		c.byNumber[number] = coordinatedOutcome{o, now}
 	}

@@ -59,16 +59,11 @@ func (o *Partitions) claimFrom(
 			retry.Pause(ctx, laterPause)
 		}
 	}
-	c.startRestFromStore(ctx, parts)
-}
-
-// startRestFromStore starts from the store the partitions that have not arrived.
-func (c *claim) startRestFromStore(ctx context.Context, rest []int) {
-	c.o.endClaims(append(c.taken, c.refused...))
+	o.endClaims(append(c.taken, c.refused...))
 	for p := range c.open {
-		rest = append(rest, p)
+		parts = append(parts, p)
 	}
-	c.o.beginFromStore(ctx, rest)
+	o.beginFromStore(ctx, parts) // what has not arrived
 }
 
 // dropUnowned gives up partitions that this node no longer owns.

@@ -152,12 +152,10 @@ func TestWhatIsLostWhileItIsSought(t *testing.T) {
 
 // TestTakerDiesBeforeItHasAll: the holder decides again, and nothing is lost.
 func TestTakerDiesBeforeItHasAll(t *testing.T) {
-	withNodes(t, 1, func(t *testing.T, c *cluster) {
-		a := c.nodes[0]
-		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
-		a.knows(a, other)
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+		a.knows(a, b)
 		p := a.partition(false)
-		if got := a.handOff(other.self, p); got.State != ownership.Given ||
+		if got := a.handOff(b.self, p); got.State != ownership.Given ||
 			len(c.deciders(p)) != 0 {
 			t.Fatalf("page %+v, decided by %v", got, c.deciders(p))
 		}
@@ -174,19 +172,17 @@ func TestTakerDiesBeforeItHasAll(t *testing.T) {
 
 // TestWhatIsNotWantedIsTakenBack: a node refuses a partition that was handed over to it.
 func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
-	withNodes(t, 1, func(t *testing.T, c *cluster) {
-		a := c.nodes[0]
-		other := &node{c: c, self: ring.Member{ID: "z", Name: "z"}}
-		a.knows(a, other)
+	withTwo(t, func(t *testing.T, c *cluster, a, b *node) {
+		a.knows(a, b)
 		p := a.partition(false)
-		a.handOff(other.self, p)
+		a.handOff(b.self, p)
 		stranger := ring.Member{ID: "y", Name: "y"}
 		a.HandOff(t.Context(), &ownership.ClaimRequest{By: stranger,
 			Refused: []int{p, -1, partitions}})
 		if len(c.deciders(p)) != 0 {
 			t.Error("taken back from who was never given it")
 		}
-		a.HandOff(t.Context(), &ownership.ClaimRequest{By: other.self, Refused: []int{p}})
+		a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self, Refused: []int{p}})
 		if got := c.deciders(p); !slices.Equal(got, []string{"a"}) {
 			t.Errorf("decided by %v, want a", got)
 		}

@@ -302,15 +302,6 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	return to != nil && to.Name == m.Name
 }
 
-// Term reports whether this node currently decides about a partition. Each period of deciding has a
-// different term.
-func (o *Partitions) Term(p int) (term int64, decides bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	to, known := o.locateLocked(p)
-	return o.parts[p].since.UnixNano(), known && to == nil
-}
-
 // ownerLocked returns the owner of a partition by the current table, or nil if it is this node.
 func (o *Partitions) ownerLocked(p int) *ring.Member {
 	t := o.opt.Table()

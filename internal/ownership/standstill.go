@@ -39,7 +39,10 @@ func (o *Partitions) Relearn() {
 	}
 	o.mu.Unlock()
 	o.spawn(context.Background(), func(ctx context.Context) {
-		o.announceReturn(ctx)
+		q := &ReturnRequest{By: o.opt.Self()}
+		rpc.Broadcast(ctx, o.opt.Table(), askTimeout, func(ctx context.Context, m *ring.Member) {
+			_ = o.opt.Peers.Ask(ctx, m, q, nil) // a member that is gone has nothing to flush
+		})
 		if len(parts) > 0 {
 			o.takeOver(ctx, parts)
 		}
@@ -70,14 +73,6 @@ func (o *Partitions) relearnLocked(p int, t *ring.Table) (wanted bool) {
 	o.enterLocked(p, given)
 	s.paused = true
 	return false
-}
-
-// announceReturn informs all other members that this node is back, and waits for their replies.
-func (o *Partitions) announceReturn(ctx context.Context) {
-	q := &ReturnRequest{By: o.opt.Self()}
-	rpc.Broadcast(ctx, o.opt.Table(), askTimeout, func(ctx context.Context, m *ring.Member) {
-		_ = o.opt.Peers.Ask(ctx, m, q, nil) // a member that is gone has nothing to flush
-	})
 }
 
 // AcceptReturn flushes the counts that this node has made in place of a member that is back. If the

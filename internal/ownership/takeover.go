@@ -161,15 +161,6 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 	}
 }
 
-// retryFindHolders looks for the holders of partitions that have moved on.
-func (o *Partitions) retryFindHolders(ctx context.Context, gone []int) {
-	o.spawn(ctx, func(ctx context.Context) {
-		if retry.Pause(ctx, laterPause) {
-			o.takeOver(ctx, gone)
-		}
-	})
-}
-
 // findHolders asks all other members which of the partitions they hold or are taking over. A member
 // that can't be reached, or does not answer for as long as requests may wait, counts as holding
 // none.
@@ -231,7 +222,13 @@ func (o *Partitions) askHoldings(
 // claimAll takes over partitions from their holders concurrently. It looks again for the holders of
 // partitions that have moved on.
 func (o *Partitions) claimAll(ctx context.Context, holders map[int]*ring.Member) {
-	gone := func(parts []int) { o.retryFindHolders(ctx, parts) }
+	gone := func(parts []int) {
+		o.spawn(ctx, func(ctx context.Context) {
+			if retry.Pause(ctx, laterPause) {
+				o.takeOver(ctx, parts)
+			}
+		})
+	}
 	from := map[*ring.Member][]int{}
 	for p, m := range holders {
 		from[m] = append(from[m], p)

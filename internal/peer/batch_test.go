@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -22,18 +21,17 @@ import (
 
 // recorder is a node that records the operations it receives, and answers at random.
 type recorder struct {
+	yes
 	rnd     *rand.Rand
-	ops     []twotier.Op
-	answers []twotier.Result
+	ops     []string
+	answers []string
 }
 
 func (f *recorder) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
-		f.ops = append(f.ops, copyOf(&ops[i]))
 		f.answer(&ops[i], &res[i])
-		var answer twotier.Result
-		copyResult(&answer, &res[i])
-		f.answers = append(f.answers, answer)
+		f.ops = append(f.ops, fmt.Sprintf("%+v", ops[i]))
+		f.answers = append(f.answers, fmt.Sprintf("%+v", res[i]))
 	}
 }
 
@@ -42,8 +40,6 @@ func (f *recorder) ServeTasks(_ context.Context, tasks []rpc.Task, res []twotier
 		res[i].Err = fmt.Errorf("%w: verb %d", twotier.ErrUnavailable, tasks[i].Verb)
 	}
 }
-
-func (*recorder) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // answer sets a random answer, which needs no details half of the time.
 func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
@@ -59,7 +55,6 @@ func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
 	}
 	for i := range op.Checks {
 		c := res.AddCheck()
-		c.Limits = []twotier.LimitResult{}
 		if detail {
 			c.Refused, c.RetryAfter = f.rnd.IntN(2) == 0, f.rnd.Int64N(3)-1
 		}
@@ -76,31 +71,6 @@ func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
 	}
 }
 
-// copyOf returns a deep copy of an operation.
-func copyOf(op *twotier.Op) twotier.Op {
-	o := *op
-	o.Checks = nil
-	for _, c := range op.Checks {
-		c.NS, c.Key = append([]byte{}, c.NS...), append([]byte{}, c.Key...)
-		c.Limits = append([]twotier.Limit{}, c.Limits...)
-		if c.IsValues() {
-			c.Values = append([]uint64{}, c.Values...)
-		}
-		o.Checks = append(o.Checks, c)
-	}
-	return o
-}
-
-// copyResult sets a result to a deep copy of another one.
-func copyResult(to, res *twotier.Result) {
-	*to = *res
-	to.Checks = nil
-	for _, c := range res.Checks {
-		c.Limits = append([]twotier.LimitResult{}, c.Limits...)
-		to.Checks = append(to.Checks, c)
-	}
-}
-
 // anyOp returns a random operation that often resembles others.
 func anyOp(rnd *rand.Rand) twotier.Op {
 	op := twotier.Op{Kind: twotier.Kind(rnd.IntN(3)), Ack: twotier.Ack(rnd.IntN(3) / 2)}
@@ -113,7 +83,7 @@ func anyOp(rnd *rand.Rand) twotier.Op {
 	}
 	for i := range checks {
 		c := twotier.Check{NS: []byte([]string{"", "", "sms"}[rnd.IntN(3)]),
-			Key: fmt.Append(nil, rnd.Uint64()>>rnd.IntN(64)), N: 1, Limits: []twotier.Limit{}}
+			Key: fmt.Append(nil, rnd.Uint64()>>rnd.IntN(64)), N: 1}
 		if rnd.IntN(8) == 0 {
 			c.N = int64(rnd.Uint32()>>1) - 1<<30
 		} else if rnd.IntN(4) == 0 {
@@ -133,7 +103,7 @@ func anyOp(rnd *rand.Rand) twotier.Op {
 
 // addValues makes a check one of a few different values, or of none.
 func addValues(c *twotier.Check, rnd *rand.Rand) {
-	c.Kind, c.N, c.Values = twotier.ValuesCheck, int64(rnd.IntN(4)), []uint64{}
+	c.Kind, c.N = twotier.ValuesCheck, int64(rnd.IntN(4))
 	for range c.N {
 		c.Values = append(c.Values, leaparray.CleanHash(rnd.Uint64()>>rnd.IntN(64)))
 	}
@@ -159,7 +129,7 @@ func anyBatch(rnd *rand.Rand, size int) (ops []twotier.Op) {
 		if rnd.IntN(4) == 0 {
 			op = anyOp(rnd)
 		}
-		op = copyOf(&op)
+		op.Checks = slices.Clone(op.Checks)
 		for i := range op.Checks {
 			op.Checks[i].Key = fmt.Append(nil, rnd.Uint64())
 		}
@@ -188,8 +158,7 @@ func TestBatchesComeBack(t *testing.T) {
 				}
 			}
 			f.ops, f.answers = nil, nil
-			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
-			c.DoAll(ctx, []rpc.Group{{To: to, At: at}}, ops, res, func() {}, func(int) {})
+			c.DoAll(ctx, []rpc.Group{{To: server, At: at}}, ops, res, func() {}, func(int) {})
 			compare(t, f, ops, at, res)
 		}
 		cancel()
@@ -203,13 +172,11 @@ func compare(t *testing.T, f *recorder, ops []twotier.Op, at []int, res []twotie
 		t.Fatalf("%d operations arrived, want %d: %v", len(f.ops), len(at), res[at[0]].Err)
 	}
 	for k, i := range at {
-		if want := copyOf(&ops[i]); !reflect.DeepEqual(f.ops[k], want) {
-			t.Fatalf("operation %d of %d arrived as %+v, want %+v", k, len(at), f.ops[k], want)
+		if want := fmt.Sprintf("%+v", ops[i]); f.ops[k] != want {
+			t.Fatalf("operation %d of %d arrived as %s, want %s", k, len(at), f.ops[k], want)
 		}
-		var got twotier.Result
-		copyResult(&got, &res[i])
-		if !reflect.DeepEqual(got, f.answers[k]) {
-			t.Fatalf("result %d of %d is %+v, want %+v", k, len(at), got, f.answers[k])
+		if got := fmt.Sprintf("%+v", res[i]); got != f.answers[k] {
+			t.Fatalf("result %d of %d is %s, want %s", k, len(at), got, f.answers[k])
 		}
 	}
 }
@@ -306,7 +273,7 @@ func TestUnknownPeriodsFailAlone(t *testing.T) {
 	}
 	for _, zone := range []string{"Europe/Lisbon", "Europe/Nowhere"[:13]} {
 		var got [][]twotier.Limit
-		s := peer.NewServer(peer.ServerOptions{Self: "b", Node: observer{strict{t}, &got}})
+		s := peer.NewServer(peer.ServerOptions{Self: "b", Node: observer{strict{t: t}, &got}})
 		raw := bytes.Replace(peer.Batch("a", "b", 1, ops), []byte("Europe/Lisbon"), []byte(zone), 1)
 		if _, err := s.Handle(t.Context(), raw); err != nil || len(got) != 2 ||
 			!slices.Equal(got[1], ops[1].Checks[0].Limits) {
@@ -357,18 +324,15 @@ func BenchmarkForward(b *testing.B) {
 			s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret, Node: yes{}})
 			c := newClient(b, peer.ClientOptions{Self: "a-1", Secret: secret,
 				Transport: handler{s}})
-			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
 			b.SetParallelism(callers)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{
-					Key: []byte("user:42"), N: 1,
-					Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}
+				tasks := []rpc.Task{adding("user:42", twotier.Limit{Window: 60_000, Max: 5})}
 				res := make([]twotier.Result, 1)
 				for pb.Next() {
-					if c.Do(ctx, to, tasks, res); res[0].Err != nil {
+					if c.Do(ctx, server, tasks, res); res[0].Err != nil {
 						b.Error(res[0].Err)
 					}
 				}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
 )
@@ -25,6 +24,7 @@ var (
 // ledgerNode is a node that records the time of each count. It is slow, but counts nothing after
 // its context has ended.
 type ledgerNode struct {
+	yes
 	mu      sync.Mutex
 	rnd     *rand.Rand
 	slow    int // one task in so many takes up to 3 s
@@ -45,8 +45,6 @@ func (f *ledgerNode) Serve(ctx context.Context, ops []twotier.Op, res []twotier.
 	}
 }
 
-func (f *ledgerNode) ServeTasks(context.Context, []rpc.Task, []twotier.Result) {}
-
 func (f *ledgerNode) dawdle(ctx context.Context) {
 	f.mu.Lock()
 	d := time.Duration(0)
@@ -61,8 +59,6 @@ func (f *ledgerNode) dawdle(ctx context.Context) {
 		}
 	}
 }
-
-func (f *ledgerNode) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // TestModel forwards operations with deadlines of every length over a network that loses, delays
 // and repeats messages, to a slow node. Acknowledged operations are counted once, refused ones
@@ -116,20 +112,8 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.pair = newPair(t, w, "s", "s")
 	m.node = &ledgerNode{rnd: rand.New(rand.NewPCG(seed, 8)), slow: 1 + rnd.IntN(30),
 		counted: map[string][]time.Time{}}
-	m.listen()
+	m.pair.serveNode("b-1", "s", m.node)
 	return m
-}
-
-// listen starts the server's process, or makes it listen again.
-func (m *model) listen() {
-	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: []byte("s"), Node: m.node})
-	m.pair.net.Start("b").Serve(func(request []byte) []byte {
-		reply, err := s.Handle(context.Background(), request)
-		if err != nil {
-			return nil
-		}
-		return reply
-	})
 }
 
 func (m *model) run() {

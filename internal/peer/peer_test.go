@@ -120,7 +120,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) *pair {
-	p := &pair{t: t, net: simnet.New(1, w), to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	p := &pair{t: t, net: simnet.New(1, w), to: server}
 	p.serve("b-1", serverSecret)
 	t.Cleanup(p.net.Stop)
 	p.client = newClient(t, peer.ClientOptions{Self: "a-1", Secret: []byte(clientSecret),
@@ -131,7 +131,12 @@ func newPair(t *testing.T, w simnet.Weather, clientSecret, serverSecret string) 
 // serve starts a process on the server's host.
 func (p *pair) serve(name, secret string) {
 	p.fake = &fake{seen: map[string]int{}}
-	s := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: p.fake})
+	p.serveNode(name, secret, p.fake)
+}
+
+// serveNode is serve with another node.
+func (p *pair) serveNode(name, secret string, n peer.Local) {
+	s := peer.NewServer(peer.ServerOptions{Self: name, Secret: []byte(secret), Node: n})
 	p.server = s
 	p.net.Start("b").Serve(func(request []byte) []byte {
 		reply, err := s.Handle(context.Background(), request)
@@ -144,17 +149,22 @@ func (p *pair) serve(name, secret string) {
 
 // add sends one operation about a key.
 func (p *pair) add(key string, within time.Duration) error {
-	return p.do(rpc.Task{Op: twotier.Op{Kind: twotier.Add,
-		Checks: []twotier.Check{{Key: []byte(key), N: 1,
-			Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}, within)
+	return p.do(adding(key, twotier.Limit{Window: 60_000, Max: 5}), within)
 }
+
+// adding returns a task that adds to a key.
+func adding(key string, limits ...twotier.Limit) rpc.Task {
+	return rpc.Task{Op: twotier.Op{Kind: twotier.Add,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits}}}}
+}
+
+// server is the process of the other side.
+var server = &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 
 // meet makes the client learn the server's clock, as it does before the first task.
 func (p *pair) meet() {
 	p.t.Helper()
-	if err := p.client.Ask(context.Background(), p.to, &node.PingRequest{}, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, p.client.Ask(context.Background(), p.to, &node.PingRequest{}, nil))
 }
 
 // withPair runs a story of two processes that have met in a bubble.
@@ -371,9 +381,7 @@ func TestAShortSilenceIsWaitedOut(t *testing.T) {
 func TestARestartedProcessRefuses(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
-		if err := p.add("a", time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, p.add("a", time.Second))
 		p.serve("b-2", secret)
 		if err := p.add("a", time.Second); !errors.Is(err, rpc.ErrUnreachable) ||
 			len(p.fake.seen) != 0 {
@@ -517,9 +525,7 @@ func TestKeepLetsGo(t *testing.T) {
 		go func() { done <- p.add("a", time.Hour) }()
 		time.Sleep(100 * time.Millisecond)
 		tab, err := ring.NewTable([]ring.Member{{ID: "a", Name: "a-1"}}, "a-1", 7, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		p.client.RetainLinks(tab)
 		if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)

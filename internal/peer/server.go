@@ -165,7 +165,7 @@ func (s *Server) replyTo(ctx context.Context, m *message) reply {
 	request, verdict := s.replies.Begin(workerID{m.From, m.Worker}, m.Seq, struct{}{}, time.Now())
 	switch verdict {
 	case replay.Fresh:
-		r := s.executeInTime(ctx, m)
+		r := s.execute(ctx, m)
 		s.replies.Finish(request, r, len(r.body))
 		return r
 	case replay.Repeated:
@@ -191,17 +191,13 @@ func (s *Server) replyToCopy(
 	return reply{status: replyStale}
 }
 
-// executeInTime executes a message, unless its deadline has passed.
-func (s *Server) executeInTime(ctx context.Context, m *message) reply {
+// execute executes a message, unless its deadline has passed. Errors become part of the reply.
+func (s *Server) execute(ctx context.Context, m *message) reply {
 	left := m.remaining(s.clock.Now())
 	if left <= 0 {
 		return reply{status: replyLate}
 	}
-	return s.execute(ctx, m, time.Now().Add(left))
-}
-
-// execute executes a message, until by. Errors become part of the reply.
-func (s *Server) execute(ctx context.Context, m *message, by time.Time) reply {
+	by := time.Now().Add(left)
 	switch m.Kind {
 	case kindRequest:
 		_, answer, _ := s.answerRequest(ctx, m.Body, by)

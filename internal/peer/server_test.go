@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/ring"
 )
 
 // TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow requests of users than there are
@@ -48,21 +48,17 @@ func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f})
-		task := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add,
-			Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}}}
+		task := []rpc.Task{adding("k")}
 		replies := map[string]int{}
 		for range 3 {
 			for range 2 {
 				reply, err := s.Handle(t.Context(), peer.Message("a-1", "b-1", 1, task))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				replies[peer.Said(reply)]++
 			}
 			time.Sleep(10 * time.Minute)
-			if _, err := s.Handle(t.Context(), peer.Message("c-1", "b-1", 1, task)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.Handle(t.Context(), peer.Message("c-1", "b-1", 1, task))
+			must.Succeed(t, err)
 		}
 		if f.seen["k"] != 2 || len(replies) != 2 {
 			t.Errorf("two messages were carried out %d times, and one has the replies %v",
@@ -89,16 +85,12 @@ func TestLongNamesAreRefused(t *testing.T) {
 func TestRepliesKeptAreBounded(t *testing.T) {
 	f := &fake{seen: map[string]int{}}
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f, ReplyBytes: 8 << 10})
-	limits := slices.Repeat([]twotier.Limit{{Window: 1}}, 64)
-	tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
-		{Key: []byte("k"), N: 1, Limits: limits}}}}}
+	tasks := []rpc.Task{adding("k", slices.Repeat([]twotier.Limit{{Window: 1}}, 64)...)}
 	const processes = 100
 	replies := [processes]string{}
 	send := func(i int) string {
 		reply, err := s.Handle(t.Context(), peer.Message(fmt.Sprint("a-", i), "b-1", 1, tasks))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return peer.Said(reply)
 	}
 	for i := range replies {
@@ -124,11 +116,9 @@ func TestRepliesKeptAreBounded(t *testing.T) {
 func TestWorkersGiveUpLargeBuffers(t *testing.T) {
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: yes{}})
 	c := newClient(t, peer.ClientOptions{Self: "a-1", Transport: handler{s}})
-	to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
-	task := rpc.Task{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
-		{Key: []byte(strings.Repeat("k", 256)), N: 1}}}}
+	task := adding(strings.Repeat("k", 256))
 	for count, kept := range map[int]bool{4096: false, 10: true} {
-		n, err := c.Kept(to, slices.Repeat([]rpc.Task{task}, count))
+		n, err := c.Kept(server, slices.Repeat([]rpc.Task{task}, count))
 		if err != nil || (n > 0) != kept {
 			t.Errorf("%d tasks: %d bytes are kept, %v, want any: %v", count, n, err, kept)
 		}
@@ -148,10 +138,9 @@ func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) 
 func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, peer.ClientOptions{Self: "a-1", Transport: silentHost{}})
-		to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 		ask := func() (time.Duration, error) {
 			began := time.Now()
-			err := c.Ask(t.Context(), to, &node.TopRequest{}, new(node.TopResponse))
+			err := c.Ask(t.Context(), server, &node.TopRequest{}, new(node.TopResponse))
 			return time.Since(began), err
 		}
 		if took, err := ask(); err == nil {

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
@@ -74,7 +75,7 @@ type tracedBed struct {
 }
 
 func newTracedBed(t *testing.T) *tracedBed {
-	b := &tracedBed{t: t, to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	b := &tracedBed{t: t, to: server}
 	server := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
 		Tracer: &b.spans})
 	b.client = newClient(t, peer.ClientOptions{Self: "a-1", Transport: handler{server}})
@@ -160,9 +161,7 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 func TestSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTracedBed(t)
-		if err := errors.Join(b.do(0), b.ask(0), b.do(7), b.ask(7)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(b.do(0), b.ask(0), b.do(7), b.ask(7)))
 		b.node.fails = true
 		if err := b.do(8); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Error(err)

@@ -34,20 +34,15 @@ func (w *worker) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 		w.watch.begin(w.l, queue)
 		w.send(batch)
 		w.watch.end()
-		w.releaseBuffers()
+		if cap(w.body) > keptBuffer || cap(w.raw) > keptBuffer {
+			w.body, w.raw = nil, nil
+		}
 	})
 }
 
 // keptBuffer is the largest buffer that a worker keeps for its next message. Larger ones are
 // released: otherwise each of the many workers would hold on to megabytes for good.
 const keptBuffer = 128 << 10
-
-// releaseBuffers releases buffers that only a large message needed.
-func (w *worker) releaseBuffers() {
-	if cap(w.body) > keptBuffer || cap(w.raw) > keptBuffer {
-		w.body, w.raw = nil, nil
-	}
-}
 
 // send sends calls as one message and gives each its part of the reply. It does not send a call
 // with less than minBudget left.

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -290,9 +291,7 @@ func newBed(t *testing.T) *bed {
 	b := &bed{errs: map[string][]error{}, moved: map[int]string{}, storeUp: true}
 	members := []ring.Member{{ID: "a", Name: "a"}, {ID: "b", Name: "b"}, {ID: "c", Name: "c"}}
 	table, err := ring.NewTable(members, "a", partitions, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.table = table
 	b.Router = routing.New(routing.Options{
 		View: b.view, Placement: twotier.Placement{Partitions: partitions},

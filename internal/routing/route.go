@@ -183,7 +183,8 @@ func (r *Router) execute(
 	case forward:
 		return r.forward(ctx, d.owner, op, res)
 	case several:
-		return r.acquireAcrossOwners(ctx, d.parts, op, res)
+		r.opt.Acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: d.parts}})
+		return r.countIfDenied(ctx, op, res, res.Err)
 	case relay:
 		return r.relayAcquire(ctx, d.owner, op, res)
 	case fallback:

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 )
 
@@ -33,20 +34,18 @@ func TestDo(t *testing.T) {
 		"others' keys": {twotier.Acquire, "b c", nil, "b coordinates b; ", nil},
 		"others' keys, counted even if refused": {twotier.Acquire, "b c",
 			func(b *bed) { b.refused = true }, "b coordinates b; b b; noted; c c; noted; ", nil},
-		"others' keys, who does not coordinate": {twotier.Acquire, "b c", func(b *bed) {
-			b.errs["b coordinates"] = []error{elsewhere}
-		}, "b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
-		"others' keys, who can't be reached": {twotier.Acquire, "b c", func(b *bed) {
-			b.errs["b coordinates"] = []error{down}
-		}, "b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
-		"others' keys, nobody knows": {twotier.Acquire, "b c", func(b *bed) {
-			b.errs["b coordinates"] = []error{unknown}
-		}, "b coordinates b; ", unknown},
+		"others' keys, who does not coordinate": {twotier.Acquire, "b c",
+			failing("b coordinates", elsewhere),
+			"b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
+		"others' keys, who can't be reached": {twotier.Acquire, "b c",
+			failing("b coordinates", down),
+			"b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
+		"others' keys, nobody knows": {twotier.Acquire, "b c", failing("b coordinates", unknown),
+			"b coordinates b; ", unknown},
 		"one of several": {twotier.Acquire, "b b1", nil, "b b; noted; ", nil},
 		"redis":          {twotier.Add, "b", func(b *bed) { b.redis = true }, "redis b; ", nil},
 
-		"an owner that can't be reached": {twotier.Add, "b",
-			func(b *bed) { b.errs["b"] = []error{down} },
+		"an owner that can't be reached": {twotier.Add, "b", failing("b", down),
 			"b b; fallback b; ", nil},
 		"another that can't be": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"], b.moved[b.partition("b")] = []error{down}, "c"
@@ -54,28 +53,19 @@ func TestDo(t *testing.T) {
 		"an owner that can't be reached while keys move": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"], b.errs["fallback"] = []error{down}, []error{elsewhere}
 		}, "b b; fallback b; ", twotier.ErrUnavailable},
-		"one that is slow": {twotier.Add, "b", func(b *bed) { b.errs["b"] = []error{rpc.ErrLate} },
-			"b b; ", rpc.ErrLate},
-		"an outcome that nobody knows": {twotier.Add, "b",
-			func(b *bed) { b.errs["b"] = []error{unknown} },
-			"b b; ", unknown},
-		"a count may be asked twice": {twotier.Count, "b",
-			func(b *bed) { b.errs["b"] = []error{unknown} },
+		"one that is slow":             {twotier.Add, "b", failing("b", rpc.ErrLate), "b b; ", rpc.ErrLate},
+		"an outcome that nobody knows": {twotier.Add, "b", failing("b", unknown), "b b; ", unknown},
+		"a count may be asked twice": {twotier.Count, "b", failing("b", unknown),
 			"b b; locate; b b; noted; ", nil},
-		"values may be added twice": {twotier.Add, "b b1",
-			func(b *bed) { b.errs["b"] = []error{unknown} },
+		"values may be added twice": {twotier.Add, "b b1", failing("b", unknown),
 			"b b; locate; locate; b b; noted; ", nil},
-		"values of which nobody knows twice": {twotier.Acquire, "b",
-			func(b *bed) { b.errs["b"] = []error{unknown, unknown} },
+		"values of which nobody knows twice": {twotier.Acquire, "b", failing("b", unknown, unknown),
 			"b b; locate; b b; ", unknown},
 		"values of which nobody knows, then nobody is there": {twotier.Acquire, "b",
 			func(b *bed) {
 				b.errs["b"], b.locating = []error{unknown}, twotier.ErrUnavailable
 			}, "b b; locate; ", unknown},
-		"but not in memory": {twotier.Count, "a", func(b *bed) {
-			b.errs["local"] = []error{unknown}
-		},
-			"local a; ", unknown},
+		"but not in memory": {twotier.Count, "a", failing("local", unknown), "local a; ", unknown},
 
 		"one that names another": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("c"))}}
@@ -98,15 +88,12 @@ func TestDo(t *testing.T) {
 			b.errs["local"], b.locating = []error{elsewhere}, ownership.ErrInRedis
 		}, "local a; locate; redis a; ", nil},
 
-		"no memory, Redis up": {twotier.Add, "a", func(b *bed) {
-			b.errs["local"] = []error{twotier.ErrFull}
-		},
+		"no memory, Redis up": {twotier.Add, "a", failing("local", twotier.ErrFull),
 			"local a; redis a; ", nil},
 		"no memory, Redis down": {twotier.Add, "a", func(b *bed) {
 			b.errs["local"], b.storeUp = []error{twotier.ErrFull}, false
 		}, "local a; ", twotier.ErrFull},
-		"no memory for two": {twotier.Acquire, "a a1",
-			func(b *bed) { b.errs["local"] = []error{twotier.ErrFull} },
+		"no memory for two": {twotier.Acquire, "a a1", failing("local", twotier.ErrFull),
 			"local a; ", twotier.ErrFull},
 
 		"remembered": {twotier.Acquire, "b", func(b *bed) { b.remember = true }, "", nil},
@@ -136,9 +123,8 @@ func TestDo(t *testing.T) {
 		"refused, and counted all the same": {twotier.Acquire, "a b",
 			func(b *bed) { b.refused = true },
 			"several [a[0] b[1]]; local a; b b; noted; ", nil},
-		"several, one can't be reached": {twotier.Acquire, "a b", func(b *bed) {
-			b.errs["several"] = []error{b.unreachable("b", 1)}
-		}, "several [a[0] b[1]]; local, in place of owners [1], a; ", nil},
+		"several, one can't be reached": {twotier.Acquire, "a b", cutOff("b", 1),
+			"several [a[0] b[1]]; local, in place of owners [1], a; ", nil},
 		"several, one that decides no more can't be": {twotier.Acquire, "a b", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 			b.moved[b.partition("b")] = "a"
@@ -149,9 +135,8 @@ func TestDo(t *testing.T) {
 			b.errs["c coordinates"] = []error{down}
 		}, "b coordinates b; locate; locate; several [b[0] c[1]]; c coordinates b; " +
 			"several [a[0] c[1]], in place of owners [0]; fallback b; ", nil},
-		"several, another reaches all": {twotier.Acquire, "a b c", func(b *bed) {
-			b.errs["several"] = []error{b.unreachable("b", 1)}
-		}, "several [a[0] b[1] c[2]]; c coordinates a; ", nil},
+		"several, another reaches all": {twotier.Acquire, "a b c", cutOff("b", 1),
+			"several [a[0] b[1] c[2]]; c coordinates a; ", nil},
 		"several, nobody reaches one": {twotier.Acquire, "a b c", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 			b.errs["c coordinates"] = []error{elsewhere}
@@ -209,6 +194,16 @@ func TestDo(t *testing.T) {
 func (b *bed) unreachable(name string, check int) error {
 	return &multiowner.UnreachableError{Parts: []multiowner.Part{
 		{To: b.table.Member(b.table.Find(name)), Checks: []int{check}}}}
+}
+
+// failing makes the next calls of a destination fail.
+func failing(at string, errs ...error) func(b *bed) {
+	return func(b *bed) { b.errs[at] = errs }
+}
+
+// cutOff makes an acquire over several owners fail because it does not reach one of them.
+func cutOff(name string, check int) func(b *bed) {
+	return func(b *bed) { b.errs["several"] = []error{b.unreachable(name, check)} }
 }
 
 // borrowing makes this node borrow a key.
@@ -292,9 +287,8 @@ func TestCoordinate(t *testing.T) {
 		"others'":            {"b c", nil, "", elsewhere},
 		"another's":          {"b", nil, "", elsewhere},
 		"in Redis":           {"a b", func(b *bed) { b.redis = true }, "", elsewhere},
-		"another's, who can't be reached": {"a b", func(b *bed) {
-			b.errs["several"] = []error{b.unreachable("b", 1)}
-		}, "several [a[0] b[1]]; ", elsewhere},
+		"another's, who can't be reached": {"a b", cutOff("b", 1),
+			"several [a[0] b[1]]; ", elsewhere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -324,17 +318,15 @@ func TestServe(t *testing.T) {
 		err  func(err error) bool
 	}{
 		"mine": {"a", nil, "local a; ", nil},
-		"another's": {"b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
+		"another's": {"b", failing("local", elsewhere),
 			"local b; locate; ", func(err error) bool {
 				moved, ok := errors.AsType[*rpc.MovedError](err)
 				return ok && moved.To.Name == "b"
 			}},
-		"several nodes'": {"a b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
-			"local a; locate; locate; ",
-			func(err error) bool { return errors.Is(err, elsewhere) }},
-		"on its way here": {"a", func(b *bed) { b.errs["local"] = []error{elsewhere} },
-			"local a; locate; local a; ", nil},
-		"in Redis": {"b", func(b *bed) { b.redis = true }, "redis b; ", nil},
+		"several nodes'": {"a b", failing("local", elsewhere),
+			"local a; locate; locate; ", func(err error) bool { return errors.Is(err, elsewhere) }},
+		"on its way here": {"a", failing("local", elsewhere), "local a; locate; local a; ", nil},
+		"in Redis":        {"b", func(b *bed) { b.redis = true }, "redis b; ", nil},
 		"in Redis until just now": {"b", func(b *bed) {
 			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
 		}, "locate; ", func(err error) bool { return errors.As(err, new(*rpc.MovedError)) }},
@@ -378,9 +370,7 @@ func TestTakingBackRecalls(t *testing.T) {
 			}
 			op := b.op(twotier.Add, key)
 			op.Checks[0].N = test.n
-			if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, b.Do(t.Context(), op, new(twotier.Result)))
 			if got := b.told(); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}

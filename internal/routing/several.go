@@ -13,14 +13,6 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// acquireAcrossOwners runs an acquire whose keys have several owners.
-func (r *Router) acquireAcrossOwners(
-	ctx context.Context, parts []multiowner.Part, op *twotier.Op, res *twotier.Result,
-) error {
-	r.opt.Acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: parts}})
-	return r.countIfDenied(ctx, op, res, res.Err)
-}
-
 // relayAcquire has the owner of one of the keys run an acquire.
 func (r *Router) relayAcquire(
 	ctx context.Context, to *ring.Member, op *twotier.Op, res *twotier.Result,

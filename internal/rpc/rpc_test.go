@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 )
 
@@ -48,9 +49,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 func TestBroadcastReachesAllOthers(t *testing.T) {
 	members := []ring.Member{{ID: "a", Name: "a"}, {ID: "b", Name: "b"}, {ID: "c", Name: "c"}}
 	table, err := ring.NewTable(members, "b", 11, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var mu sync.Mutex
 	var reached []string
 	both := make(chan struct{})

@@ -38,7 +38,7 @@ var scheduled = []mutant{
 		"\treturn g.ownership != owned && !nonOwner && !g.ownership.isSealed()\n", "graceful"},
 	{"a copy of a message between nodes is carried out again", "internal/peer/server.go",
 		"\t\treturn s.replyToCopy(request, min(m.Budget, underWay))\n",
-		"\t\treturn s.executeInTime(ctx, m)\n",
+		"\t\treturn s.execute(ctx, m)\n",
 		"splits"},
 	{"one message that takes long opens the circuit", "internal/peer/client.go", "\tmaxMissed = 3\n",
 		"\tmaxMissed = 0\n", "graceful"},
