@@ -217,8 +217,7 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 // has expired.
 func TestSequencesThatExpiredAreNoLoss(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	exchange := func(r *syncer.Round) *syncer.Round {
 		s.Exchange(t.Context(), []*syncer.Round{r})
 		if r.Err != nil {

@@ -117,8 +117,7 @@ func TestOnColdIsNotForAPasswordThatChanged(t *testing.T) {
 // TestOnColdIsNotForAForeignValue asks for a key whose name holds a value of another type.
 func TestOnColdIsNotForAForeignValue(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	ask := fullKey(t, s)
 	order(t, srv, "RENAME", s.Address("full"), "elsewhere")
 	order(t, srv, "SET", s.Address("full"), "foreign")
@@ -208,8 +207,7 @@ func TestLateIsNotSilent(t *testing.T) {
 // TestBusyIsLate loads a key while Redis runs a script for too long.
 func TestBusyIsLate(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	works(t, s)
 	if err := srv.Do("CONFIG", "SET", "busy-reply-threshold", "1").Err(); err != nil {
 		t.Skip(err)

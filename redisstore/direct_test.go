@@ -136,8 +136,7 @@ func TestDirectForgetAndSeries(t *testing.T) {
 func TestDirectFoldsAreBounded(t *testing.T) {
 	t.Parallel()
 	const keys, cells = 100, 120
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	clk := newClock(t0)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load, Workers: 1})
 	ops, res := make([]twotier.Op, keys), make([]twotier.Result, keys)

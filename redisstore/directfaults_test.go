@@ -135,9 +135,7 @@ func TestDirectClosed(t *testing.T) {
 	d, _ := newDirect(t)
 	add(t, d, "k", 1, 0)
 	for range 2 {
-		if err := d.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, d.Close(t.Context()))
 	}
 	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}}
 	res := make([]twotier.Result, 1)
@@ -209,9 +207,7 @@ func TestAcquireThatWaitsForAWorkerIsWithdrawn(t *testing.T) {
 		t.Errorf("got %v, want an error that says that nothing was counted", err)
 	}
 	close(free)
-	if err := <-busy; err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, <-busy)
 	for _, key := range []string{first, second} {
 		if got := count(t, d, key, 60_000); got != 0 {
 			t.Errorf("%s: %d counted after the time was up", key, got)

@@ -172,8 +172,7 @@ func TestDirectSeesWhatOthersChange(t *testing.T) {
 // out, or was given up with the next decision about the key, even a refusal.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	direct := func(writer string) *redisstore.Direct {
 		return openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
 			Writer: writer, Workers: 1, Timeout: 400 * time.Millisecond})
@@ -204,8 +203,7 @@ func TestClaims(t *testing.T) {
 // waits for the other longer than the claims last.
 func TestCrossedClaimsRunOut(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	var processes []*redisstore.Direct
 	for i, key := range []string{"a", "b"} {
 		d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,

@@ -161,8 +161,7 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 // both modes.
 func TestLargeLimitsAreExact(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	clk := newClock(t0)
 	direct := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
 	large := []int64{1<<53 - 2, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1 << 60, math.MaxInt64}

@@ -98,8 +98,7 @@ func TestRequestLost(t *testing.T) {
 
 func TestDialRefused(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	works(t, s)
 	srv.Kill()
 	r := oneRound(s, "a", 2)
@@ -118,8 +117,7 @@ func TestDialRefused(t *testing.T) {
 
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	stop := make(chan struct{})
 	var flusher sync.WaitGroup
@@ -177,8 +175,7 @@ func firstError(rounds []*syncer.Round) error {
 
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	works(t, s)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	add(t, d, "direct", 1, 0)
@@ -249,8 +246,7 @@ func TestReadOnlyReplica(t *testing.T) {
 // TestForeignType checks that a value of another type is left alone, including its time to live.
 func TestForeignType(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	works(t, s)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	foreign := s.Address("foreign")
@@ -319,8 +315,7 @@ func TestOverflow(t *testing.T) {
 // was lost. When the round is sent again, it must not seem to have counted the key.
 func TestRefusedKeyStaysRefused(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	r := oneRound(s, "bad", 1)
 	r.Keys = append(r.Keys, oneRound(s, "good", 1).Keys...)
 	foreign := redisstore.Key(r.Partition, nil, []byte("bad"))

@@ -69,6 +69,13 @@ func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
 	return s
 }
 
+// started opens a store of a server of its own.
+func started(t testing.TB) (*redistest.Server, *redisstore.Store) {
+	t.Helper()
+	srv := redistest.Start(t)
+	return srv, open(t, redisstore.Options{URL: srv.URL()})
+}
+
 func flushAll(t testing.TB, servers ...*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {

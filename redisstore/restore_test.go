@@ -189,21 +189,6 @@ func (c content) bound(t *testing.T, events content, from, to int64) {
 	}
 }
 
-// TestRestoreCellsThatOverlap: two cells overlap and neither lies in the other, because ladders do
-// not nest. The missing counts go to a bucket that contains both.
-func TestRestoreCellsThatOverlap(t *testing.T) {
-	t.Parallel()
-	r := &restorer{t: t, s: open(t, redisstore.Options{URL: redistest.Start(t).URL()})}
-	first := leaparray.Stretch{Start: 60_000, Width: 60_000}
-	second := leaparray.Stretch{Start: 90_000, Width: 90_000}
-	r.restore(keyOfCells("k", content{second: 3}))
-	r.restore(keyOfCells("k", content{first: 5}))
-	want := content{second: 3, leaparray.Stretch{Start: 0, Width: 240_000}: 2}
-	if got := cellsOf(t, r.s, "key", "k"); !got.same(want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
 // TestRestoreLeavesWhatWasReset restores a key that was reset: the store leaves it alone and
 // reports its counts, also when the part is sent again.
 func TestRestoreLeavesWhatWasReset(t *testing.T) {
