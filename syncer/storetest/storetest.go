@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -152,7 +151,9 @@ func smallLadder(t testing.TB, exact int) *leaparray.Ladder {
 	l, err := leaparray.NewLadder(exact, leaparray.Level{Width: time.Second, Count: 3},
 		leaparray.Level{Width: 2 * time.Second, Count: 4},
 		leaparray.Level{Width: 8 * time.Second, Count: 3})
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return l
 }
 
