@@ -18,7 +18,6 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// otherPrimary returns a primary that is not the given one.
 func otherPrimary(t testing.TB, c *redistest.Cluster, not *redistest.Server) *redistest.Server {
 	t.Helper()
 	for _, s := range c.Primaries(t) {
@@ -30,7 +29,6 @@ func otherPrimary(t testing.TB, c *redistest.Cluster, not *redistest.Server) *re
 	return nil
 }
 
-// inOnePartition returns keys of the same partition.
 func inOnePartition(s *redisstore.Store, n int) (keys []string) {
 	for i := 0; len(keys) < n; i++ {
 		if k := fmt.Sprint("key-", i); s.Partition(k) == s.Partition("key-0") {
@@ -132,7 +130,6 @@ func migrationRound(s *redisstore.Store, keys []string, seq uint64) *syncer.Roun
 	return r
 }
 
-// directStored returns the sum of all keys of the namespace "direct".
 func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 	t.Helper()
 	for _, srv := range c.Primaries(t) {

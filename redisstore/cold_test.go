@@ -159,7 +159,6 @@ func TestDirectReadsNothingOfARefusedConnection(t *testing.T) {
 	}
 }
 
-// loadOf returns a round that loads a key.
 func loadOf(s *redisstore.Store, key string) *syncer.Round {
 	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Aside: true, ReadOnly: true,
 		Keys: []syncer.KeyRound{{Key: []byte(key), Load: true}}}

@@ -66,7 +66,6 @@ func TestBatchesAreEquivalent(t *testing.T) {
 // at returns a cell around a moment.
 func at(width, ms, n int64) syncer.Bucket { return counts(bucketAt(width, ms), n) }
 
-// plant adds the pages of cells to a Hash.
 func plant(t *testing.T, srv *redistest.Server, hash string, cells ...syncer.Bucket) {
 	t.Helper()
 	must.Succeed(t, srv.Do(append([]any{"HSET", hash}, redisstore.Fields(cells...)...)...).Err())

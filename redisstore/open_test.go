@@ -40,7 +40,6 @@ const prefix = layout.DefaultPrefix
 // second is the tests' bucket when the choice does not matter.
 var second = leaparray.Stretch{Start: 1_763_000_000_000, Width: 1000}
 
-// counts returns a bucket of n events.
 func counts(at leaparray.Stretch, n int64) syncer.Bucket {
 	return syncer.Bucket{Stretch: at, N: n}
 }

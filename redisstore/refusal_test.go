@@ -176,7 +176,6 @@ func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	return append(list, all.sum())
 }
 
-// bucketsIn returns the buckets in a server's Hash.
 func bucketsIn(t testing.TB, srv *redistest.Server, key string) content {
 	t.Helper()
 	fields, err := srv.Do("HKEYS", key).StringSlice()
@@ -194,7 +193,6 @@ func bucketsIn(t testing.TB, srv *redistest.Server, key string) content {
 	return all
 }
 
-// sumIn returns the sum of a server's Hash.
 func sumIn(t testing.TB, srv *redistest.Server, key string) int64 {
 	t.Helper()
 	return bucketsIn(t, srv, key).sum()

@@ -38,7 +38,6 @@ func (r *restorer) restore(k syncer.KeyRound) *syncer.KeyRound {
 	return &round.Keys[0]
 }
 
-// apply counts in one key.
 func (r *restorer) apply(k syncer.KeyRound) {
 	r.t.Helper()
 	r.seq++

@@ -300,7 +300,6 @@ func (c *crowd) lose() (after uint64) {
 	return r.Epoch
 }
 
-// round returns a round that counts.
 func (c *crowd) round(cells content) *syncer.Round {
 	c.seq++
 	k := key("a")

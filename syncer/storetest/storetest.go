@@ -119,7 +119,6 @@ func applyAt(t testing.TB, s syncer.Store, now int64, writer string, seq uint64,
 	return r
 }
 
-// epoch returns the epoch of a partition.
 func epoch(t testing.TB, s syncer.Store, partition int) uint64 {
 	t.Helper()
 	r := &syncer.Round{Partition: partition, Writer: "reader"}
