@@ -64,39 +64,6 @@ func testLost(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testEpoch sends rounds for other data than the store's.
-func testEpoch(t *testing.T, s syncer.Store) {
-	first := epoch(t, s, 17)
-	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
-	if first == 0 || one.Epoch != first || epoch(t, s, 17) != first {
-		t.Fatalf("epoch %d, then %d, then %d", first, one.Epoch, epoch(t, s, 17))
-	}
-	if two := apply(t, s, "v", 1, key("a", bucket(0, 0, 1))); two.Epoch != one.Epoch {
-		t.Errorf("epoch %d of another writer, want %d", two.Epoch, one.Epoch)
-	}
-	r := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
-	exchange(t, s, r)
-	if !r.Lost || r.Epoch != one.Epoch {
-		t.Errorf("a round for other data: lost %v, epoch %d, want %d", r.Lost, r.Epoch, one.Epoch)
-	}
-	checkContent(t, s, "a", bucket(0, 0, 2))
-	part := &syncer.Round{Partition: 17, Writer: "x", Seq: 1, Epoch: one.Epoch + 1, Republish: true,
-		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 10))}}
-	exchange(t, s, part)
-	if !part.Lost || part.Epoch != one.Epoch {
-		t.Errorf("a restoration into other data: lost %v, epoch %d, want %d", part.Lost, part.Epoch,
-			one.Epoch)
-	}
-	checkContent(t, s, "a", bucket(0, 0, 2))
-	part.Lost = false
-	exchange(t, s, part)
-	if part.Lost {
-		t.Error("a restoration into the right data is lost")
-	}
-	checkContent(t, s, "a", bucket(0, 0, 12))
-}
-
 func testRoundsTogether(t *testing.T, s syncer.Store) {
 	var rounds []*syncer.Round
 	for i := range 40 {
