@@ -31,17 +31,6 @@ func at(t *testing.T, c *storeclock.Clock, want int64) {
 	}
 }
 
-func TestClockRunsWithMonotonicTime(t *testing.T) {
-	c, advance := driven()
-	at(t, c, 0)
-	at(t, c, 0)
-	advance(1500 * time.Millisecond)
-	at(t, c, 1500)
-	if local := c.Local().UnixMilli() - began; local != 1500 {
-		t.Errorf("Local is %d ms after the start", local)
-	}
-}
-
 func TestClockStepsForward(t *testing.T) {
 	c, advance := driven()
 	if step := c.Follow(3 * time.Second); step != 3*time.Second {
