@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -168,9 +167,7 @@ func loadOf(s *redisstore.Store, key string) *syncer.Round {
 // answers other callers meanwhile.
 func TestLateIsNotSilent(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 500 * time.Millisecond})
+	_, p, s := startProxied(t, 500*time.Millisecond)
 	works(t, s)
 	other, r := loadOf(s, "a"), loadOf(s, "b")
 	lost, answered := p.SwallowMatching(s.Address("b"), 1, false), make(chan struct{})

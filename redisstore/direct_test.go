@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -204,9 +203,7 @@ func TestHeldKeysAreBounded(t *testing.T) {
 // nothing.
 func TestDirectReadsAgain(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
+	srv, p, s := startProxied(t, 300*time.Millisecond)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
 		Timeout: 10 * time.Second})
 	const keys = 200 // after some that exist, the next ones are read

@@ -14,13 +14,20 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
+// startProxied is started with a proxy between the two, and a timeout.
+func startProxied(t testing.TB,
+	timeout time.Duration) (*redistest.Server, *faultproxy.Proxy, *redisstore.Store) {
+	t.Helper()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	return srv, p, open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: timeout})
+}
+
 // proxied starts a Direct that reaches its server through a proxy.
 func proxied(t testing.TB,
 	timeout time.Duration) (*redistest.Server, *faultproxy.Proxy, *redisstore.Direct) {
 	t.Helper()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 300 * time.Millisecond})
+	srv, p, s := startProxied(t, 300*time.Millisecond)
 	return srv, p, openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
 		Timeout: timeout})
 }

@@ -25,9 +25,7 @@ func hget(t testing.TB, srv *redistest.Server, s *redisstore.Store, key string) 
 // TestReplyLost sends a round again after its reply was lost, in every possible way.
 func TestReplyLost(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 500 * time.Millisecond})
+	srv, p, s := startProxied(t, 500*time.Millisecond)
 	works(t, s)
 	seq := uint64(1)
 	for name, lose := range map[string]func() <-chan struct{}{
@@ -64,9 +62,7 @@ func TestReplyLost(t *testing.T) {
 // TestRequestLost: the server never sees a round, but the client can't know that.
 func TestRequestLost(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 2 * time.Second})
+	srv, p, s := startProxied(t, 2*time.Second)
 	works(t, s)
 	patient := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: time.Hour})
 	works(t, patient)
