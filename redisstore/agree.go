@@ -98,7 +98,6 @@ func (s *Store) EnsureAgreement(ctx context.Context) error {
 	return err
 }
 
-// readMeta reads PREFIX:meta.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	have, err := s.conn.Client.HGetAll(ctx, s.prefix.MetaKey()).Result()
 	if err != nil {
@@ -241,7 +240,6 @@ func (s *Store) HoldSecret() []byte {
 	return nil
 }
 
-// adoptSecret adopts the secret that Redis has.
 func (s *Store) adoptSecret(have map[string]string) {
 	if secret, err := hex.DecodeString(have[secretField]); err == nil && len(secret) > 0 {
 		s.secret.Store(&secret)

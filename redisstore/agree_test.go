@@ -185,9 +185,7 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 	}
 	// Follow the refusal's advice.
 	srv.Do("HSET", prefix.MetaKey(), "hash-tags", "every namespace")
-	if err := probeWith(twotier.HashTags{"default": true}); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, probeWith(twotier.HashTags{"default": true}))
 }
 
 // TestOneOfSeveralConfigurations: nodes that disagree about everything start on an empty Redis at

@@ -209,26 +209,3 @@ func TestContentOfManyBuckets(t *testing.T) {
 		t.Errorf("%d events, %d in the last second", got.sum(), got[second])
 	}
 }
-
-// TestRefusedMomentsLeaveNothing revokes PEXPIREAT: a key that can't be given a time to live is
-// refused, again and again, and is not there afterwards.
-func TestRefusedMomentsLeaveNothing(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	f := &refusing{t: t, srv: srv}
-	f.allow("+", "pexpireat")
-	s := open(t, redisstore.Options{URL: "redis://limited:secret@" + srv.Addr()})
-	works(t, s)
-	f.allow("-", "pexpireat")
-	for seq := range uint64(3) {
-		r := &syncer.Round{Writer: "w", Seq: seq + 1, Keys: []syncer.KeyRound{{Key: []byte("k"),
-			TTL: 3_600_000, Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 3),
-				counts(leaparray.Moment(t0+1), 1)}}}}
-		if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil {
-			t.Fatal(r.Err, r.Keys[0].Err)
-		}
-	}
-	if n := srv.Do("HLEN", redisstore.Key(0, nil, []byte("k"))).Val(); n != int64(0) {
-		t.Errorf("%v fields are left", n)
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -117,8 +116,7 @@ func TestOnColdIsNotForAPasswordThatChanged(t *testing.T) {
 // TestOnColdIsNotForAForeignValue asks for a key whose name holds a value of another type.
 func TestOnColdIsNotForAForeignValue(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	ask := fullKey(t, s)
 	order(t, srv, "RENAME", s.Address("full"), "elsewhere")
 	order(t, srv, "SET", s.Address("full"), "foreign")
@@ -160,7 +158,6 @@ func TestDirectReadsNothingOfARefusedConnection(t *testing.T) {
 	}
 }
 
-// loadOf returns a round that loads a key.
 func loadOf(s *redisstore.Store, key string) *syncer.Round {
 	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Aside: true, ReadOnly: true,
 		Keys: []syncer.KeyRound{{Key: []byte(key), Load: true}}}
@@ -170,9 +167,7 @@ func loadOf(s *redisstore.Store, key string) *syncer.Round {
 // answers other callers meanwhile.
 func TestLateIsNotSilent(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	p := faultproxy.New(t, srv.Addr())
-	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: 500 * time.Millisecond})
+	_, p, s := startProxied(t, 500*time.Millisecond)
 	works(t, s)
 	other, r := loadOf(s, "a"), loadOf(s, "b")
 	lost, answered := p.SwallowMatching(s.Address("b"), 1, false), make(chan struct{})
@@ -208,8 +203,7 @@ func TestLateIsNotSilent(t *testing.T) {
 // TestBusyIsLate loads a key while Redis runs a script for too long.
 func TestBusyIsLate(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	works(t, s)
 	if err := srv.Do("CONFIG", "SET", "busy-reply-threshold", "1").Err(); err != nil {
 		t.Skip(err)

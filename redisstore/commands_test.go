@@ -205,7 +205,6 @@ func TestProbeComparesTheWayOfExpiring(t *testing.T) {
 	}
 }
 
-// hi checks the count of a key.
 func hi(t *testing.T, d doer, key string, want int64) {
 	t.Helper()
 	res := do(t, d, twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check(key, 0, 60_000,

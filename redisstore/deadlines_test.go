@@ -167,8 +167,7 @@ func TestPureRedisModeListsKeys(t *testing.T) {
 // have gone, and a reader that has kept up misses nothing.
 func TestListGoesOnInParts(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	const ttl = 300 * time.Millisecond
 	l := &syncer.KeyList{Partition: 3}
 	exists := func(key string) bool {
@@ -243,8 +242,7 @@ func TestListedKeyIsNotListedAgain(t *testing.T) {
 // list.
 func TestListThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	unlisted := func() bool {
 		l := &syncer.KeyList{Partition: 3}
 		s.ListKeys(t.Context(), []*syncer.KeyList{l})

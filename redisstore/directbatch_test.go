@@ -66,7 +66,6 @@ func TestBatchesAreEquivalent(t *testing.T) {
 // at returns a cell around a moment.
 func at(width, ms, n int64) syncer.Bucket { return counts(bucketAt(width, ms), n) }
 
-// plant adds the pages of cells to a Hash.
 func plant(t *testing.T, srv *redistest.Server, hash string, cells ...syncer.Bucket) {
 	t.Helper()
 	must.Succeed(t, srv.Do(append([]any{"HSET", hash}, redisstore.Fields(cells...)...)...).Err())
@@ -120,8 +119,7 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 // log. A key with a field that can't be decoded can't be decided about.
 func TestDirectForeignFields(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	for key, fields := range map[string][]any{
 		"name":      {"not a number", "7"},
@@ -215,8 +213,7 @@ func TestBelowZeroIsZero(t *testing.T) {
 // no other.
 func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	must.Succeed(t, srv.Do("SET", s.Address("k7"), "not ours").Err())
 	var ops []twotier.Op

@@ -48,7 +48,6 @@ type directKey struct {
 	held      *heldKey
 }
 
-// newCall returns the call for an operation.
 func (d *Direct) newCall(op *twotier.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	c.Reset()
@@ -88,7 +87,6 @@ func (c *directCall) Size() (ops, bytes int) { return 1, len(c.keys) }
 
 func (c *directCall) isRead() bool { return c.op.Kind == twotier.Count }
 
-// partition returns the partition of the first check.
 func (c *directCall) partition() int {
 	if len(c.keys) == 0 {
 		return 0
@@ -164,7 +162,6 @@ type directGroup struct {
 	writes      bool         // the script writes something of it
 }
 
-// root returns the group that a group is a part of.
 func (g *directGroup) root() *directGroup {
 	for g.into != nil {
 		g = g.into

@@ -150,7 +150,6 @@ func parsePartition(state []any) heldPartition {
 		others: v - d}
 }
 
-// learn replaces what is known of a partition.
 func (w *directWorker) learn(partition int, p heldPartition) {
 	old := w.partitions[partition]
 	p.generation = old.generation + 1
@@ -234,7 +233,6 @@ func readOp(ns, key []byte, window int64) twotier.Op {
 		Checks: []twotier.Check{{NS: ns, Key: key, Limits: []twotier.Limit{{Window: window}}}}}
 }
 
-// read reads the key of an operation.
 func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, now int64,
 	err error) {
 	now = d.opt.Now()

@@ -44,7 +44,6 @@ func (m *model) ladder(ns []byte) *leaparray.Ladder {
 	return m.ladders[twotier.DefaultNamespace]
 }
 
-// view returns the view of the key of a check.
 func (m *model) view(c *twotier.Check) *leaparray.View {
 	name := string(c.AppendName(nil))
 	if m.keys[name] == nil {
@@ -54,7 +53,6 @@ func (m *model) view(c *twotier.Check) *leaparray.View {
 	return m.keys[name]
 }
 
-// known returns what is known of the key of a check.
 func (m *model) known(c *twotier.Check) decide.Key {
 	return decide.Key{View: *m.view(c), Values: m.valuesOf(c)}
 }
@@ -63,7 +61,6 @@ func (m *model) valuesOf(c *twotier.Check) leaparray.ValuesView {
 	return leaparray.ValuesView{A: m.values[string(c.AppendName(nil))]}
 }
 
-// see sees the values of a check.
 func (m *model) see(c *twotier.Check, at int64) {
 	name, l := string(c.AppendName(nil)), m.ladder(c.NS)
 	of, _ := twotier.Accompanied(c.NS, nil)

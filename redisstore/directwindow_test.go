@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,34 +16,21 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// timestamps is the exact log against which windows are checked.
-type timestamps []int64
-
-func (l timestamps) within(from, to int64) (n int64) {
-	for _, ts := range l {
-		if ts >= from && ts <= to {
-			n++
-		}
-	}
-	return n
-}
-
-// fullest returns the most events in any window of this length.
-func (l timestamps) fullest(window int64) (n int64) {
-	sorted := slices.Sorted(slices.Values(l))
-	first := 0
-	for i, ts := range sorted {
-		for sorted[first] <= ts-window {
-			first++
-		}
-		n = max(n, int64(i-first+1))
-	}
-	return n
-}
-
 func shortLevels() []leaparray.Level {
 	return []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20},
 		{Width: time.Second, Count: 20}, {Width: 7 * time.Second, Count: 8}}
+}
+
+// keep checks the limits of the key "k" in every window.
+func (l exactLog) keep(t *testing.T, rules []twotier.Limit) {
+	t.Helper()
+	for _, rule := range rules {
+		for _, e := range l {
+			if n := l.within("k", e.ts-rule.Window+1, e.ts); n > rule.Max {
+				t.Fatalf("%d ms hold %d events, the limit is %d", rule.Window, n, rule.Max)
+			}
+		}
+	}
 }
 
 // TestDirectNeverExceedsTheLimit sends events in order and late ones, and looks for a window with
@@ -54,7 +40,7 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 3))
 	d, clk := newDirect(t, shortLevels()...)
 	rules := limits(1500, 8, 9_000, 20, 40_000, 50)
-	var log timestamps
+	var log exactLog
 	admitted, refused := 0, 0
 	for range 1500 {
 		clk.now.Add(dice.Int64N(400) * dice.Int64N(2))
@@ -79,14 +65,9 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 			continue
 		}
 		admitted++
-		log = append(log, ts)
+		log = append(log, counted{"k", ts, 1})
 	}
-	for _, rule := range rules {
-		if got := log.fullest(rule.Window); got > rule.Max {
-			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got,
-				rule.Max)
-		}
-	}
+	log.keep(t, rules)
 	if admitted < 50 || refused < 50 {
 		t.Errorf("%d admitted, %d refused: the test shows nothing", admitted, refused)
 	}
@@ -100,11 +81,11 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 4))
 	d, clk := newDirect(t, shortLevels()...)
 	rules := limits(1500, 8, 9_000, 20, 40_000, 50)
-	var log timestamps
+	var log exactLog
 	try := func() twotier.Result {
 		res := acquire(t, d, twotier.Check{Key: []byte("k"), N: 1, Limits: rules})
 		if res.Allowed {
-			log = append(log, clk.now.Load())
+			log = append(log, counted{"k", clk.now.Load(), 1})
 		}
 		return res
 	}
@@ -120,7 +101,7 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 		full := false
 		for i, rule := range rules {
 			lr := res.Checks[0].Limits[i]
-			exact := log.within(now-rule.Window-lr.BucketMS+1, now)
+			exact := log.within("k", now-rule.Window-lr.BucketMS+1, now)
 			full = full || exact+1 > rule.Max
 			if lr.Refused && exact+1 <= rule.Max {
 				t.Errorf(
@@ -146,12 +127,7 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	if refused < 50 || len(log) < 50 {
 		t.Errorf("%d refused, %d admitted: the test shows nothing", refused, len(log))
 	}
-	for _, rule := range rules {
-		if got := log.fullest(rule.Window); got > rule.Max {
-			t.Errorf("a window of %d ms holds %d events, the limit is %d", rule.Window, got,
-				rule.Max)
-		}
-	}
+	log.keep(t, rules)
 	if res := acquire(t, d, check("k", 9, 1500, 8)); res.Allowed || res.RetryAfter != -1 {
 		t.Errorf("more than the limit at once: %+v", res)
 	}
@@ -161,8 +137,7 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 // both modes.
 func TestLargeLimitsAreExact(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	clk := newClock(t0)
 	direct := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
 	large := []int64{1<<53 - 2, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1 << 60, math.MaxInt64}

@@ -342,8 +342,7 @@ func TestStoredFindsEveryPlacement(t *testing.T) {
 // TestStoredRefusesOtherLayouts has no wrong answer about data that it can't read.
 func TestStoredRefusesOtherLayouts(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	works(t, s)
 	for field, bad := range map[string]string{"layout": "3", "partitions": "", "hash-seed": "x"} {
 		good := srv.Do("HGET", "tt:meta", field).Val()

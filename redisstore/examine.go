@@ -75,7 +75,6 @@ func (s *Store) verifyMeta(ctx context.Context) error {
 	return s.metaMismatch(s.wantedMeta(), have)
 }
 
-// examineServer asks one server.
 func examineServer(ctx context.Context, node *redis.Client) (server Server, err error) {
 	if err := node.Ping(ctx).Err(); err != nil { // connects, so that the measurement leaves it out
 		return server, fmt.Errorf("ping: %w", err)
@@ -92,7 +91,6 @@ func examineServer(ctx context.Context, node *redis.Client) (server Server, err 
 	return server, err
 }
 
-// parseInfo returns the fields of an INFO.
 func parseInfo(text string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -177,7 +175,6 @@ func (s *Store) Stored(ctx context.Context, ns, key []byte) (list []*Stored, err
 	return list, nil
 }
 
-// decode adds the fields of a Hash.
 func (st *Stored) decode(fields map[string]string) {
 	var c layout.Content
 	for name, value := range fields {

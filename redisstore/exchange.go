@@ -62,7 +62,6 @@ type roundCall struct {
 	alike []part
 }
 
-// groupIntoCalls groups rounds into script calls.
 func (s *Store) groupIntoCalls(rounds []*syncer.Round) (calls []*roundCall) {
 	e := encoder{payloads: s.restores.Load()}
 	var open *roundCall // the call that takes more rounds
@@ -181,7 +180,6 @@ func (s *Store) decodeState(r *syncer.Round, c *roundCall) {
 	}
 }
 
-// addRound adds a round to a call.
 func (s *Store) addRound(c *roundCall, r *syncer.Round, e *encoder) {
 	c.rounds = append(c.rounds, r)
 	c.Keys = s.appendKeys(c.Keys, r)

@@ -180,7 +180,6 @@ func (v *heldValues) load(cells []syncer.Bucket) (rest []syncer.Bucket) {
 	return cells[n:]
 }
 
-// view returns a view of the values.
 func (v *heldValues) view() leaparray.ValuesView { return leaparray.ValuesView{A: v.list} }
 
 // known returns what a decision about the key goes by.

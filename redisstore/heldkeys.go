@@ -57,7 +57,6 @@ func newHeldKeys(bytes int) heldKeys {
 // heldWords is about how many words a key takes besides its counts.
 const heldWords = 40
 
-// find returns a key by the name of its hash, or nil.
 func (h *heldKeys) find(name []byte) *heldKey {
 	if k := h.young[string(name)]; k != nil {
 		return k
@@ -98,7 +97,6 @@ func (h *heldKeys) remove(k *heldKey) {
 	delete(h.old, k.name)
 }
 
-// view returns a view of the key.
 func (k *heldKey) view(now int64) leaparray.View {
 	return leaparray.View{Ladder: k.ladder, A: k.counts, Now: now}
 }

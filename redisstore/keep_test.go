@@ -133,9 +133,7 @@ func TestKeepIsShared(t *testing.T) {
 	}
 	link.Pass()
 	for range many {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
+		must.Succeed(t, <-errs)
 	}
 	stats, err := primary.Do("INFO", "commandstats").Text()
 	must.Succeed(t, err)
@@ -194,9 +192,7 @@ func TestKeepEndsWithTheStore(t *testing.T) {
 	errs := make(chan error, 1)
 	go func() { errs <- keep(t, s, twotier.AckReplica, 1) }()
 	time.Sleep(10 * time.Millisecond) // the wait may or may not have begun
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, s.Close())
 	if err := <-errs; !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
@@ -245,9 +241,7 @@ func TestKeepWaitsForTheDisk(t *testing.T) {
 	s := open(t, redisstore.Options{URL: srv.URL(), KeepTimeout: time.Minute})
 	works(t, s)
 	must.Succeed(t, s.Keeps(t.Context(), twotier.AckDisk))
-	if err := keep(t, s, twotier.AckDisk, 1); err != nil {
-		t.Error(err)
-	}
+	must.Succeed(t, keep(t, s, twotier.AckDisk, 1))
 }
 
 // TestDirectKeeps: operations of pure-Redis mode wait for a replica, one by one and in a batch.
@@ -304,9 +298,7 @@ func TestDirectKeeps(t *testing.T) {
 		t.Errorf("a value that no replica has: %v", err)
 	}
 	link.Pass()
-	if n := count(t, patient, "a", 60_000); n != 4 {
-		t.Errorf("%d were counted, want all 4", n)
-	}
+	hi(t, patient, "a", 4)
 }
 
 // TestKeepWaitsThoughOtherMarksAreGone asks for many marks, of which a server that took over has

@@ -121,7 +121,6 @@ type ruleRecord struct {
 	Text string `json:"text"`
 }
 
-// parse decodes the record of a version.
 func (r *Rules) parse(number int64, text string) (v twotier.RuleVersion, err error) {
 	var record ruleRecord
 	if err := json.Unmarshal([]byte(text), &record); err != nil {

@@ -40,7 +40,6 @@ const prefix = layout.DefaultPrefix
 // second is the tests' bucket when the choice does not matter.
 var second = leaparray.Stretch{Start: 1_763_000_000_000, Width: 1000}
 
-// counts returns a bucket of n events.
 func counts(at leaparray.Stretch, n int64) syncer.Bucket {
 	return syncer.Bucket{Stretch: at, N: n}
 }
@@ -67,6 +66,13 @@ func open(t testing.TB, opt redisstore.Options) *redisstore.Store {
 		}
 	})
 	return s
+}
+
+// started opens a store of a server of its own.
+func started(t testing.TB) (*redistest.Server, *redisstore.Store) {
+	t.Helper()
+	srv := redistest.Start(t)
+	return srv, open(t, redisstore.Options{URL: srv.URL()})
 }
 
 func flushAll(t testing.TB, servers ...*redistest.Server) {

@@ -119,8 +119,7 @@ func TestClock(t *testing.T) {
 // Redis is gone, and that it is back, but not that Redis accepts the rounds that it has refused.
 func TestSilentRedisIsDown(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	must.Succeed(t, probe(t, s))
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -176,7 +176,6 @@ func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	return append(list, all.sum())
 }
 
-// bucketsIn returns the buckets in a server's Hash.
 func bucketsIn(t testing.TB, srv *redistest.Server, key string) content {
 	t.Helper()
 	fields, err := srv.Do("HKEYS", key).StringSlice()
@@ -194,7 +193,6 @@ func bucketsIn(t testing.TB, srv *redistest.Server, key string) content {
 	return all
 }
 
-// sumIn returns the sum of a server's Hash.
 func sumIn(t testing.TB, srv *redistest.Server, key string) int64 {
 	t.Helper()
 	return bucketsIn(t, srv, key).sum()
@@ -214,8 +212,7 @@ func elsewhere(s *redisstore.Store, from, name string) string {
 // are not reported as refused.
 func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Workers: 1})
 	good := "good"
 	bad := elsewhere(s, good, "bad")
@@ -243,8 +240,7 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 // answers must be true: refused operations are not counted, and all others are.
 func TestDirectWithoutACommand(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	must.Succeed(t, probe(t, s))
 	for i, command := range commandsOf(t, srv, redisstore.ExpiryKey) {
 		if command == "hgetall" { // the test reads the counts with this
@@ -295,8 +291,7 @@ func allow(t *testing.T, srv *redistest.Server, rule string) {
 // counts although it is refused is reported as not carried out, so nothing stays counted.
 func TestDirectBanThatRedisRefuses(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL()})
+	srv, s := started(t)
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	key := check("k", 1, 60_000, 2)
 	acquire(t, d, key)

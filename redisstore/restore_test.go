@@ -38,7 +38,6 @@ func (r *restorer) restore(k syncer.KeyRound) *syncer.KeyRound {
 	return &round.Keys[0]
 }
 
-// apply counts in one key.
 func (r *restorer) apply(k syncer.KeyRound) {
 	r.t.Helper()
 	r.seq++
@@ -186,21 +185,6 @@ func (c content) bound(t *testing.T, events content, from, to int64) {
 	}
 	if n < lo || n > hi {
 		t.Fatalf("from %d to %d: %d events, but %d to %d in %v", from, to, n, lo, hi, c)
-	}
-}
-
-// TestRestoreCellsThatOverlap: two cells overlap and neither lies in the other, because ladders do
-// not nest. The missing counts go to a bucket that contains both.
-func TestRestoreCellsThatOverlap(t *testing.T) {
-	t.Parallel()
-	r := &restorer{t: t, s: open(t, redisstore.Options{URL: redistest.Start(t).URL()})}
-	first := leaparray.Stretch{Start: 60_000, Width: 60_000}
-	second := leaparray.Stretch{Start: 90_000, Width: 90_000}
-	r.restore(keyOfCells("k", content{second: 3}))
-	r.restore(keyOfCells("k", content{first: 5}))
-	want := content{second: 3, leaparray.Stretch{Start: 0, Width: 240_000}: 2}
-	if got := cellsOf(t, r.s, "key", "k"); !got.same(want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -78,7 +78,6 @@ func (e *encoder) appendPayload(c *roundCall, cells []syncer.Bucket) bool {
 	return ok
 }
 
-// appendValues appends the values of a key.
 func appendValues(args []any, k *syncer.KeyRound) []any {
 	for i := range k.Adds {
 		v := &k.Adds[i]
@@ -220,7 +219,6 @@ func decodeRestoredKey(k *syncer.KeyRound, reply any) {
 	}
 }
 
-// parseRecord decodes the fields of a record.
 func parseRecord(fields []any) (rec record) {
 	var counts []any
 	for i := 0; i+1 < len(fields); i += 2 {

@@ -240,21 +240,6 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestRoomThatNeverComes closes a queue while a caller waits for room.
-func TestRoomThatNeverComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := batching.New[*call](batching.Options{Waiting: 0})
-		room := make(chan error)
-		go func() { room <- q.PutWait(t.Context(), newCall(1, 1)) }()
-		synctest.Wait()
-		q.Close(errClosed)
-		q.Close(errLost)
-		if err := <-room; !errors.Is(err, errClosed) {
-			t.Error(err)
-		}
-	})
-}
-
 // TestStoppedWorkersLeaveTheQueue checks that a stopped worker leaves the calls to other workers.
 func TestStoppedWorkersLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

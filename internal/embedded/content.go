@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// write writes the content of a key.
 func (p *partition) write(h *hash, k *syncer.KeyRound) {
 	before := len(h.cells)
 	if !k.Rewrite {
@@ -148,7 +147,6 @@ func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	return sum
 }
 
-// nonZero returns the non-zero cells of a list.
 func nonZero(list []leaparray.Cell) cells {
 	return slices.DeleteFunc(slices.Clone(list),
 		func(c leaparray.Cell) bool { return c.N == 0 })

@@ -182,7 +182,6 @@ func (s *Store) replace(partitions map[int]*partition) {
 	}
 }
 
-// memoryBytes returns the memory used by the partition, in bytes.
 func (p *partition) memoryBytes() (bytes int64) {
 	for name, h := range p.keys {
 		bytes += keyCost + int64(len(name)) + cellCost*int64(len(h.cells))

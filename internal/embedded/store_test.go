@@ -166,19 +166,6 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
-func TestRepublishRefreshesTTL(t *testing.T) {
-	s := newTimed(embedded.Options{})
-	first := add(t, s, 1, "a", 1, 1000)
-	r := &syncer.Round{Writer: "restorer", Seq: 1, Epoch: first.Epoch, Republish: true,
-		Keys: []syncer.KeyRound{{Key: []byte("a"), TTL: 5000, Renew: true,
-			Adds: []syncer.Bucket{bucket(1, 1)}}}}
-	s.Exchange(t.Context(), []*syncer.Round{r})
-	s.now = s.now.Add(4 * time.Second)
-	if got := get(s, "a"); got != 2 {
-		t.Errorf("it holds %d, want 2", got)
-	}
-}
-
 // TestOverflowIsNoCount adds more to a bucket than a number can hold. The key then has a bucket
 // without a count, for good.
 func TestOverflowIsNoCount(t *testing.T) {
@@ -187,17 +174,6 @@ func TestOverflowIsNoCount(t *testing.T) {
 	add(t, s, 2, "a", 1, 0)
 	if got := s.Get(0, nil, []byte("a")); len(got) != 1 || got[0].N != syncer.NoCount {
 		t.Errorf("holds %v", got)
-	}
-}
-
-func TestFlushIsALoss(t *testing.T) {
-	s := embedded.New(embedded.Options{})
-	add(t, s, 1, "a", 1, 0)
-	s.Flush()
-	r := &syncer.Round{Writer: "w", Seq: 2, Acked: 1}
-	s.Exchange(t.Context(), []*syncer.Round{r})
-	if !r.Lost || len(s.Get(0, nil, []byte("a"))) != 0 {
-		t.Errorf("lost %v", r.Lost)
 	}
 }
 

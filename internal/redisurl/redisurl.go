@@ -117,7 +117,6 @@ func ofScheme(scheme string) (u URL, err error) {
 	return u, nil
 }
 
-// cutBefore cuts text before the first of the given characters.
 func cutBefore(text, chars string) (before, rest string) {
 	if i := strings.IndexAny(text, chars); i >= 0 {
 		return text[:i], text[i:]

@@ -12,24 +12,6 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-func testReset(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 0, 6)))
-	k := key("a", bucket(0, 0, 1))
-	k.Reset, k.Load = true, true
-	r := apply(t, s, "w", 1, k)
-	checkHeld(t, s, r.Keys[0], 1)
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
-		t.Errorf("loaded %v", got)
-	}
-	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
-	exchange(t, s, r)
-	checkHeld(t, s, r.Keys[0], 11)
-	checkContent(t, s, "a", bucket(0, 0, 11))
-	apply(t, s, "w", 2, syncer.KeyRound{Key: []byte("a"), Reset: true})
-	checkContent(t, s, "a")
-	apply(t, s, "w", 3, syncer.KeyRound{Key: []byte("never there"), Reset: true})
-}
-
 func testManyKeys(t *testing.T, s syncer.Store) {
 	const n = 2000
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1}

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -186,35 +185,6 @@ func restoreTwice(t *testing.T, s syncer.Store, partition int, after uint64, k s
 	return r
 }
 
-// testRepublishAtOtherPrecision restores three writers' counts of the same events, in any order: as
-// milliseconds, folded in part, and with one event more, folded. A store that compared them cell by
-// cell would count them several times.
-func testRepublishAtOtherPrecision(t *testing.T, s syncer.Store) {
-	apply(t, s, "v", 1, key("other", bucket(0, 0, 1)))
-	knowledge := [][]syncer.Bucket{
-		{moment(100, 1), moment(300, 1), moment(1100, 1), moment(1900, 1), moment(2500, 1)},
-		{bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1)},
-		{bucket(1, 0, 4), bucket(1, 1, 1)},
-		{bucket(2, 0, 6)},
-	}
-	for i, order := range [][]int{{0, 1}, {1, 0}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {0, 3}, {3, 0},
-		{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}, {0, 0}, {3, 3}} {
-		name, want := fmt.Sprint("a", i), int64(0)
-		for _, who := range order {
-			restoreTwice(t, s, 17, 0, key(name, knowledge[who]...), start)
-			sum := int64(0)
-			for _, b := range knowledge[who] {
-				sum += b.N
-			}
-			want = max(want, sum)
-			if got := sumOf(load(t, s, 17, nil, []byte(name))); got != want {
-				t.Errorf("%v: %d events once %d has restored, want %d", order, got, who, want)
-			}
-		}
-	}
-	checkContent(t, s, "a0", knowledge[0]...) // with the precision of the first
-}
-
 func sumOf(c content) (sum int64) {
 	for _, n := range c {
 		sum += n
@@ -300,7 +270,6 @@ func (c *crowd) lose() (after uint64) {
 	return r.Epoch
 }
 
-// round returns a round that counts.
 func (c *crowd) round(cells content) *syncer.Round {
 	c.seq++
 	k := key("a")

@@ -84,7 +84,6 @@ func (m model) copy() model {
 
 func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k.Key) }
 
-// carryOut applies a round to the model.
 func (m model) carryOut(r *syncer.Round) (o outcome) {
 	s := m.partition(r.Partition)
 	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
@@ -124,7 +123,6 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	return o
 }
 
-// record records that a round was applied.
 func (s *modelPartition) record(r *syncer.Round) {
 	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
 	s.last, s.lastChange = change{r.Writer, r.Seq}, unnamed
@@ -277,7 +275,6 @@ func cellsOf(c content) (list []leaparray.Cell) {
 	return list
 }
 
-// stretches returns the cells of a key, in order.
 func (m model) stretches(r *syncer.Round, k *syncer.KeyRound) []leaparray.Stretch {
 	cells := maps.Keys(m.partition(r.Partition).keys[nameOf(k)])
 	return slices.SortedFunc(cells, func(a, b leaparray.Stretch) int {
@@ -327,7 +324,6 @@ func versionOf(r *syncer.Round) storeVersion {
 	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
-// compareKey checks the report of a key.
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restored bool) {
 	t.Helper()
 	if k.Err != nil {

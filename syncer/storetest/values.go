@@ -223,14 +223,12 @@ func checkListed(t *testing.T, found map[uint32]bool, want bool, ns string, keys
 	}
 }
 
-// longLivedKey is a key that lives for a day.
 func longLivedKey(name string) syncer.KeyRound {
 	k := key(name, bucket(0, 0, 1), bucket(1, 0, 1))
 	k.TTL, k.Renew = 86_400_000, true
 	return k
 }
 
-// applyAll applies a round of several keys.
 func applyAll(t testing.TB, s syncer.Store, writer string, seq uint64, keys ...syncer.KeyRound) {
 	t.Helper()
 	exchange(t, s, &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Keys: keys})

@@ -336,7 +336,6 @@ func (d *downstream) cut(m *mode, frame []byte) {
 // use its real clock. It has no effect on a raw proxy.
 func (p *Proxy) ShiftTime(by time.Duration) { p.shift.Store(int64(by)) }
 
-// asksTime reports whether a request is TIME.
 func asksTime(request []byte) bool {
 	return bytes.EqualFold(request, []byte("*1\r\n$4\r\nTIME\r\n"))
 }

@@ -379,7 +379,6 @@ func (p *Proxy) remove(c *conn) {
 	p.counters.open.Add(-1)
 }
 
-// dial connects to the server.
 func (p *Proxy) dial() (net.Conn, error) {
 	network := "tcp"
 	if strings.HasPrefix(p.target, "/") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"twotier.dev/twotier/syncer"
@@ -64,11 +65,10 @@ type Options struct {
 
 // Store is a syncer.Store with faults.
 type Store struct {
-	opt Options
+	opt        Options
+	down, full atomic.Bool
 
 	mu     sync.Mutex
-	down   bool
-	full   bool
 	lanes  map[lane]*state
 	counts [faults]int
 }
@@ -102,33 +102,17 @@ type delayed struct {
 func New(opt Options) *Store { return &Store{opt: opt, lanes: map[lane]*state{}} }
 
 // SetDown makes every round fail from now on, or ends that.
-func (s *Store) SetDown(down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = down
-}
+func (s *Store) SetDown(down bool) { s.down.Store(down) }
 
 // Down reports whether SetDown made every round fail.
-func (s *Store) Down() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.down
-}
+func (s *Store) Down() bool { return s.down.Load() }
 
 // SetFull refuses every round that writes from now on, or ends that. Rounds that only read still
 // work.
-func (s *Store) SetFull(full bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.full = full
-}
+func (s *Store) SetFull(full bool) { s.full.Store(full) }
 
 // Full reports whether SetFull refuses every round that writes.
-func (s *Store) Full() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.full
-}
+func (s *Store) Full() bool { return s.full.Load() }
 
 // Seen returns how many rounds met the fault.
 func (s *Store) Seen(f Fault) int {
@@ -228,9 +212,9 @@ func (s *Store) wait(ctx context.Context) error {
 func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	fault := None
 	switch {
-	case s.down:
+	case s.down.Load():
 		fault = RequestLost
-	case s.full && (r.Seq != 0 || r.Republish):
+	case s.full.Load() && (r.Seq != 0 || r.Republish):
 		fault = WriteRefused
 	case s.opt.Decide != nil:
 		fault = s.opt.Decide(r)
@@ -380,7 +364,7 @@ func (s *Store) listFault(l *syncer.KeyList) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.down:
+	case s.down.Load():
 		return RequestLost
 	case s.opt.Decide != nil:
 		return s.opt.Decide(&syncer.Round{Partition: l.Partition})

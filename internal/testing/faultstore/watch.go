@@ -117,24 +117,17 @@ func content(r *syncer.Round) string {
 	return b.String()
 }
 
-// clone copies everything of a round that a store reads.
+// clone copies a round, without its answer.
 func clone(r *syncer.Round) *syncer.Round {
-	c := &syncer.Round{
-		Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
-		Acked: r.Acked, Epoch: r.Epoch, Version: r.Version, LastChange: r.LastChange,
-		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly,
-		Republish: r.Republish, After: r.After,
+	c := *r
+	c.Err, c.Lost, c.Used, c.Later, c.First = nil, false, false, false, false
+	c.Keys = slices.Clone(r.Keys)
+	for i := range c.Keys {
+		k := &c.Keys[i]
+		k.NS, k.Key, k.Loaded = slices.Clone(k.NS), slices.Clone(k.Key), nil
+		k.Adds, k.Content = slices.Clone(k.Adds), slices.Clone(k.Content)
 	}
-	for i := range r.Keys {
-		k := &r.Keys[i]
-		c.Keys = append(c.Keys, syncer.KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
-			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed,
-			Adds: slices.Clone(k.Adds), Content: slices.Clone(k.Content), Rewrite: k.Rewrite,
-			ContentLog: k.ContentLog,
-		})
-	}
-	return c
+	return &c
 }
 
 // garble fails a round and replaces its answer with unreliable values.

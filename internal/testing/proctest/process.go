@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/child"
-	"twotier.dev/twotier/internal/testing/must"
 )
 
 // Program is the command twotier. The first test that needs it builds it.
@@ -200,7 +199,9 @@ func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process,
 	cmd.Env = append(append(os.Environ(), "TWOTIER_HASH_SEED=0"), opt.Env...)
 	cmd.Stderr, cmd.ExtraFiles = &s.Log, opt.Files
 	stdout, w, err := os.Pipe()
-	must.Succeed(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd.Stdout = w
 	s.child, err = child.Start(cmd)
 	w.Close()

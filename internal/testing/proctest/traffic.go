@@ -226,7 +226,6 @@ func (t *Traffic) send(path, body string) (o Outcome, out []byte) {
 	}
 }
 
-// once sends a request once.
 func (t *Traffic) once(url, body string) (Outcome, []byte) {
 	status, out, err := post(t.http, url, body)
 	var op *net.OpError

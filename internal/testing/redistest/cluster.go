@@ -302,7 +302,6 @@ func (c *Cluster) anyRunning(t testing.TB) *Server {
 	return running[0]
 }
 
-// hostPort returns the host and the port of the address.
 func (s *Server) hostPort() (host, port string) {
 	host, port, _ = net.SplitHostPort(s.Addr())
 	return host, port

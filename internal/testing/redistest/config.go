@@ -214,7 +214,6 @@ func (s *Server) Do(args ...any) *redis.Cmd {
 	return cmd
 }
 
-// send sends one command, and returns its error.
 func (s *Server) send(cmd redis.Cmder) error {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()

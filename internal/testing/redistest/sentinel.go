@@ -56,7 +56,6 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	return s
 }
 
-// watching returns the configuration of a sentinel.
 func (s *Sentinel) watching(primary *Server) config {
 	host, port := primary.hostPort()
 	c := config{args: []string{"--sentinel"}, lines: []string{

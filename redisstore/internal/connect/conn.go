@@ -315,7 +315,6 @@ func (c *Conn) KnownTLSMistake() error {
 	return e.mistake
 }
 
-// probeServers probes the servers.
 func (e *encryption) probeServers(ctx context.Context) error {
 	// The failed attempt may have used up all of its time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), encryptionTimeout)

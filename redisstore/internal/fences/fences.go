@@ -239,7 +239,6 @@ func (k *keeper) executeFence(ctx context.Context, node *redis.Client,
 	return lost, k.sendWait(ctx, conn)
 }
 
-// sendWait sends the command that waits.
 func (k *keeper) sendWait(ctx context.Context, conn *redis.Conn) error {
 	if k.ack == twotier.AckReplica {
 		replicas, err := conn.Wait(ctx, k.opt.Replicas, k.opt.KeepTimeout).Result()

@@ -341,7 +341,6 @@ func ValueField(hash uint64) string {
 // IsValueField reports whether a field is that of a value.
 func IsValueField(name string) bool { return len(name) == valueField && name[0] == valueMark }
 
-// addValue adds the field of a value.
 func (c *Content) addValue(name, value string) {
 	seen, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || seen <= 0 {

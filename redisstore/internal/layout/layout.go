@@ -83,7 +83,6 @@ func (p Prefix) AppendKey(b []byte, partition int, ns, key []byte) []byte {
 	return appendName(append(p.appendTag(b, partition), ':'), ns, key)
 }
 
-// appendName appends a namespace and a key.
 func appendName(b, ns, key []byte) []byte {
 	if len(ns) == 0 {
 		b = append(b, twotier.DefaultNamespace...)

@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier/redisstore/internal/msgpack"
 )
 
-// pack appends numbers as an array.
 func pack(b []byte, numbers []int64) []byte {
 	b = msgpack.AppendHead(b)
 	for _, n := range numbers {

@@ -36,7 +36,6 @@ func New(expiry string) Set {
 	}
 }
 
-// text returns the text of some files.
 func text(names ...string) string {
 	var all strings.Builder
 	for _, name := range names {
@@ -79,7 +78,6 @@ type Call struct {
 	Late bool
 }
 
-// send adds the call to a pipeline.
 func (c *Call) send(ctx context.Context, pipe redis.Pipeliner) {
 	if c.Script != nil {
 		c.Cmd = c.Script.EvalSha(ctx, pipe, c.Keys, c.Args...)
@@ -128,7 +126,6 @@ func (c *Call) Err() error {
 	return c.StateReply.Err()
 }
 
-// record records the outcome of the call's attempts.
 func (c *Call) record(a *attempts) {
 	err := c.Err()
 	if c.Script != nil && a.mayHaveRun(c.Cmd) || err != nil && mayHaveRun(err) {
