@@ -125,7 +125,7 @@ n2.e     13s  (request)  its counts could not be read        1
 
 // TestExplain prints explanations of a key and of a refusal.
 func TestExplain(t *testing.T) {
-	for _, test := range []struct{ args, answer, asked, want string }{
+	for _, s := range []scenario{
 		{"explain bob --ns x --rule login", explainedKey,
 			"GET /v1/explain?key=bob&ns=x&rule=login", explainedText},
 		{"explain bob --json", `{"key":"bob"}`, "GET /v1/explain?key=bob", `{"key":"bob"}` + "\n"},
@@ -142,26 +142,7 @@ func TestExplain(t *testing.T) {
 				"no rule in namespace default judges it, and no recent refusal of it is known " +
 				"there; --ns names another namespace\n"},
 	} {
-		s := &server{answer: test.answer}
-		got, err := s.exec(t, strings.Split(test.args, " ")...)
-		if err != nil || got != test.want || s.asked != test.asked {
-			t.Errorf("%s asks %s, prints\n%s%v, want\n%s", test.args, s.asked, got, err, test.want)
-		}
-	}
-}
-
-// TestWrongExplain covers arguments that make no sense together.
-func TestWrongExplain(t *testing.T) {
-	for args, want := range map[string]string{
-		"explain":                  "the KEY is missing",
-		"explain a b":              `"b" is one more`,
-		"explain a --id n1.a":      "--id is enough",
-		"explain --id n1.a --ns x": "--id is enough",
-	} {
-		_, err := exec(t, nil, strings.Split(args, " ")...)
-		if !errors.As(err, new(*cli.UsageError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", args, err, want)
-		}
+		s.run(t, false)
 	}
 }
 
@@ -197,40 +178,30 @@ func TestCluster(t *testing.T) {
 	withC := strings.Replace(twoMembers, `"id":"c","address":"h:3","state":"suspect"`,
 		`"id":"c","address":"h:3","state":"suspect","mode":"two-tier"`, 1)
 	owners := `"owners":[` + strings.Repeat("0,1,", 51) + `1],`
-	tests := []struct{ name, args, answer, asked, want string }{
-		{"three members", "cluster", withC + store, "GET /v1/cluster?nodes=true", shown},
-		{"owners", "cluster --owners", withC + owners + store,
+	for _, s := range []scenario{
+		{"cluster", withC + store, "GET /v1/cluster?nodes=true", shown},
+		{"cluster --owners", withC + owners + store,
 			"GET /v1/cluster?nodes=true&owners=true", shown + mapped},
-		{"without a store", "cluster",
+		{"cluster",
 			`{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`, "GET /v1/cluster?nodes=true",
 			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the " +
 				"store yet\nmemory   0 keys, 0 B of 0 B\n" +
 				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version " +
 				"0, 0 partitions, 0 members\n\n"},
-		{"nothing measured yet", "cluster",
+		{"cluster",
 			`{"mode":"two-tier","members":[],"redis":{"kind":"redis","address":"h:1","up":true}}`,
 			"GET /v1/cluster?nodes=true",
 			"mode     two-tier\nstore    redis h:1, up, round trip -\npending  0 buckets not in " +
 				"the store yet\nmemory   0 keys, 0 B of 0 B\n" +
 				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version " +
 				"0, 0 partitions, 0 members\n\n"},
-		{"as JSON", "cluster --json", withC + store, "GET /v1/cluster?nodes=true",
+		{"cluster --json", withC + store, "GET /v1/cluster?nodes=true",
 			withC + store + "\n"},
-		{"mode", "mode", withC + store, "GET /v1/cluster", "two-tier\n"},
-		{"another mode", "mode redis --admin-token secret", `{"mode":"redis"}`,
+		{"mode", withC + store, "GET /v1/cluster", "two-tier\n"},
+		{"mode redis --admin-token secret", `{"mode":"redis"}`,
 			`POST /v1/admin/mode {"mode":"redis"}`, "all nodes count in redis mode\n"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			s := &server{answer: test.answer}
-			got, err := s.exec(t, strings.Split(test.args, " ")...)
-			if err != nil || s.asked != test.asked {
-				t.Errorf("asked %s\nwant  %s, %v", s.asked, test.asked, err)
-			}
-			if got != test.want {
-				t.Errorf("printed\n%s\nwant\n%s", got, test.want)
-			}
-		})
+	} {
+		s.run(t, false)
 	}
 }
 
