@@ -3,8 +3,6 @@ package config_test
 import (
 	"cmp"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,9 +15,22 @@ import (
 // writeFile writes a configuration file and returns its path.
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, path, text)
-	return path
+	return must.File(t, "twotier.yaml", text)
+}
+
+// mustFail fails the test unless the error has those texts and none of secret.
+func mustFail(t *testing.T, args, environ []string, secret string, want ...string) {
+	t.Helper()
+	_, err := config.Parse(args, environ)
+	if err == nil || secret != "" && strings.Contains(err.Error(), secret) {
+		t.Errorf("%q %q: %v", args, environ, err)
+		return
+	}
+	for _, text := range want {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q %q: got %v, want %q", args, environ, err, text)
+		}
+	}
 }
 
 func mustParse(t *testing.T, args, environ []string) config.Config {
@@ -32,15 +43,10 @@ func mustParse(t *testing.T, args, environ []string) config.Config {
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, nil, nil)
 	if c.Listen != "127.0.0.1:8080" || c.Redis != "" || c.Mode != "two-tier" || c.Ack != "memory" ||
-		c.RedisExpiry != "key" {
-		t.Errorf("got %+v", c)
-	}
-	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 ||
-		c.RequestTimeout != 2*time.Second {
-		t.Errorf("got %+v", c)
-	}
-	if c.Partitions != 257 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo ||
-		c.LogFormat != "text" || c.OnCold != "allow" {
+		c.RedisExpiry != "key" || c.FlushInterval != 200*time.Millisecond ||
+		c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second || c.Partitions != 257 ||
+		c.HashSeed != nil || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" ||
+		c.OnCold != "allow" {
 		t.Errorf("got %+v", c)
 	}
 	want := []config.Level{{Width: 100 * time.Millisecond, Count: 100},
@@ -119,30 +125,15 @@ hosts: [a.example, b.example]
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
 	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?db=" ||
-		c.RedisTimeout != 300*time.Millisecond {
-		t.Errorf("got %+v", c)
-	}
-	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" ||
-		c.RedisTLSCert != "c#1.pem" ||
-		c.RedisTLSKey != "k.pem" {
-		t.Errorf("got %+v", c)
-	}
-	if c.RedisPrefix != "Shop_2.eu-west" || c.GRPCMaxConnectionAge != 10*time.Minute ||
-		c.GRPCMaxConnectionAgeGrace != 0 {
-		t.Errorf("got %+v", c)
-	}
-	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
-		c.MaxMemory != 512<<20 || c.OnCold != "deny" {
-		t.Errorf("got %+v", c)
-	}
-	if c.Partitions != 17 || *c.HashSeed != 255 || c.LogLevel != slog.LevelDebug ||
-		c.LogFormat != "json" {
-		t.Errorf("got %+v", c)
-	}
-	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {
-		t.Errorf("got %+v", c)
-	}
-	if !c.Insecure || c.DrainTimeout != time.Second ||
+		c.RedisTimeout != 300*time.Millisecond || c.RedisExpiry != "field" ||
+		c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c#1.pem" ||
+		c.RedisTLSKey != "k.pem" || c.RedisPrefix != "Shop_2.eu-west" ||
+		c.GRPCMaxConnectionAge != 10*time.Minute || c.GRPCMaxConnectionAgeGrace != 0 ||
+		c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
+		c.MaxMemory != 512<<20 || c.OnCold != "deny" || c.Partitions != 17 ||
+		*c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" ||
+		c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" ||
+		!c.Insecure || c.DrainTimeout != time.Second ||
 		!slices.Equal(c.Hosts, []string{"a.example", "b.example"}) {
 		t.Errorf("got %+v", c)
 	}
@@ -271,16 +262,11 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--admin-token=short", "--admin-token: too short; at least 16 characters"},
 	}
 	for _, test := range tests {
-		t.Run(test.arg, func(t *testing.T) {
-			args := []string{test.arg}
-			if strings.Contains(test.arg, " --") {
-				args = strings.Fields(test.arg)
-			}
-			_, err := config.Parse(args, nil)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
+		args := []string{test.arg}
+		if strings.Contains(test.arg, " --") {
+			args = strings.Fields(test.arg)
+		}
+		mustFail(t, args, nil, "", test.want)
 	}
 }
 
@@ -340,20 +326,13 @@ func TestErrorsOfFiles(t *testing.T) {
 		{strings.Repeat("# long\n", 200_000), "twotier.yaml is longer than 1MiB"},
 	}
 	for _, test := range tests {
-		t.Run(strings.SplitN(test.want, "\n", 2)[0], func(t *testing.T) {
-			_, err := config.Parse([]string{"--config", writeFile(t, test.text)}, nil)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
+		mustFail(t, []string{"--config", writeFile(t, test.text)}, nil, "", test.want)
 	}
 }
 
 // TestDocumentedExample parses the file of settings that docs/configuration.md shows.
 func TestDocumentedExample(t *testing.T) {
-	page, err := os.ReadFile("../../docs/configuration.md")
-	must.Succeed(t, err)
-	_, after, found := strings.Cut(string(page), "```yaml\n")
+	_, after, found := strings.Cut(must.Read(t, "../../docs/configuration.md"), "```yaml\n")
 	text, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
 		t.Fatal("the page has no example of a file")
@@ -364,23 +343,11 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheVariable(t *testing.T) {
-	_, err := config.Parse(nil, []string{"TWOTIER_MAX_MEMORY=x"})
-	if err == nil || !strings.HasSuffix(err.Error(), "(from TWOTIER_MAX_MEMORY)") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestAllErrorsAtOnce(t *testing.T) {
-	_, err := config.Parse([]string{"--ack=x", "--listen=y"}, nil)
-	if err == nil || !strings.Contains(err.Error(), "--ack") ||
-		!strings.Contains(err.Error(), "--listen") {
-		t.Errorf("got %v", err)
-	}
-	_, err = config.Parse([]string{"--config", writeFile(t, "a: 1\nb: 2\nack: x\n")}, nil)
-	if err == nil || strings.Count(err.Error(), "unknown key") != 2 {
-		t.Errorf("got %v", err)
-	}
+	mustFail(t, []string{"--ack=x", "--listen=y"}, []string{"TWOTIER_MAX_MEMORY=z"}, "",
+		"--ack: ", "--listen: ", "(from TWOTIER_MAX_MEMORY)")
+	mustFail(t, []string{"--config", writeFile(t, "a: 1\nb: 2\nack: x\n")}, nil, "",
+		`unknown key "a"`, `unknown key "b"`)
 }
 
 func TestBadDefaultIsReportedOnce(t *testing.T) {
@@ -403,10 +370,7 @@ func TestSyntaxErrorsHoldNoText(t *testing.T) {
 		"admin-token: [hunter2\nack: redis\n", "admin-token: *hunter2 x\n",
 		"cluster-secret: %hunter2\n",
 	} {
-		_, err := config.Parse([]string{"--config", writeFile(t, text)}, nil)
-		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %v", text, err)
-		}
+		mustFail(t, []string{"--config", writeFile(t, text)}, nil, "hunter2")
 	}
 }
 
@@ -495,9 +459,8 @@ func TestListenersOverlap(t *testing.T) {
 }
 
 func TestParseSecrets(t *testing.T) {
-	got,
-		err := config.ParseSecrets(
-		[]byte("# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"))
+	const text = "# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"
+	got, err := config.ParseSecrets([]byte(text))
 	if err != nil || len(got) != 2 || string(got[0]) != "0123456789abcdef" ||
 		string(got[1]) != "fedcba9876543210" {
 		t.Errorf("got %q, %v", got, err)
