@@ -59,40 +59,29 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestPrecedence(t *testing.T) {
-	const flag, env, file = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
-	path := writeFile(t, "listen: "+file+"\n")
-	tests := []struct {
+	path := writeFile(t, "node: file\n")
+	for _, test := range []struct {
 		name string
 		args []string
 		env  []string
 		want string
 	}{
-		{"default", nil, nil, "127.0.0.1:8080"},
-		{"file", []string{"--config", path}, nil, file},
-		{"file named in the environment", nil, []string{"TWOTIER_CONFIG=" + path}, file},
-		{"environment over file", []string{"--config=" + path},
-			[]string{"TWOTIER_LISTEN=" + env}, env},
-		{"flag over both", []string{"--config", path, "--listen", flag},
-			[]string{"TWOTIER_LISTEN=" + env}, flag},
-		{"empty variable is none", []string{"--config", path}, []string{"TWOTIER_LISTEN="}, file},
-		{"last variable wins", nil, []string{"TWOTIER_LISTEN=" + file, "TWOTIER_LISTEN=" + env},
-			env},
+		{"default", nil, nil, ""},
+		{"file", []string{"--config", path}, nil, "file"},
+		{"file named in the environment", nil, []string{"TWOTIER_CONFIG=" + path}, "file"},
+		{"environment over file", []string{"--config=" + path}, []string{"TWOTIER_NODE=env"},
+			"env"},
+		{"flag over both", []string{"--config", path, "--node", "flag"},
+			[]string{"TWOTIER_NODE=env"}, "flag"},
+		{"flag that empties it", []string{"--node="}, []string{"TWOTIER_NODE=env"}, ""},
+		{"empty variable is none", []string{"--config", path}, []string{"TWOTIER_NODE="}, "file"},
+		{"last variable wins", nil, []string{"TWOTIER_NODE=a", "TWOTIER_NODE=env"}, "env"},
 		{"foreign variables", nil, []string{"TWOTIER_PORT=tcp://10.0.0.1:80", "TWOTIER_SERVER=x",
-			"LISTEN=y", "odd"}, "127.0.0.1:8080"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if c := mustParse(t, test.args, test.env); c.Listen != test.want {
-				t.Errorf("listen %q, want %q", c.Listen, test.want)
-			}
-		})
-	}
-}
-
-func TestFlagEmptiesTheEnvironment(t *testing.T) {
-	if c := mustParse(t, []string{"--redis="},
-		[]string{"TWOTIER_REDIS=redis://h:1"}); c.Redis != "" {
-		t.Errorf("redis %q", c.Redis)
+			"NODE=y", "odd"}, ""},
+	} {
+		if c := mustParse(t, test.args, test.env); c.Node != test.want {
+			t.Errorf("%s: node %q, want %q", test.name, c.Node, test.want)
+		}
 	}
 }
 

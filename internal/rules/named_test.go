@@ -35,22 +35,6 @@ func TestASingleLimitNeedsNoList(t *testing.T) {
 	}
 }
 
-// TestLimitsHaveTheirPlace finds the place of each window, also next to a limit without one.
-func TestLimitsHaveTheirPlace(t *testing.T) {
-	doc := read(t, `rules:
-- {name: a, limits: [1/1m, {concurrent: 2}, 2/1h]}
-- {name: b, limits: 3/1m, distinct: [4/1h]}
-`)
-	var got []string
-	for _, l := range doc.Source().Limits {
-		got = append(got, fmt.Sprintf("%d %s", l.Max, l.At))
-	}
-	const want = "[1 r.yaml:2:22 2 r.yaml:2:45 3 r.yaml:3:21 4 r.yaml:3:38]"
-	if fmt.Sprint(got) != want {
-		t.Errorf("%v, want %s", got, want)
-	}
-}
-
 // TestLimitsHavePlaces lists the limits of a document with every spelling of a limit: the digits of
 // each maximum stand at its place, unless an alias or another notation puts them elsewhere.
 func TestLimitsHavePlaces(t *testing.T) {
