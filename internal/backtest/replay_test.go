@@ -293,17 +293,6 @@ func TestReplayOfExactEvents(t *testing.T) {
 	}
 }
 
-// TestReplayOfNothing replays keys without events.
-func TestReplayOfNothing(t *testing.T) {
-	for _, l := range ladders(t) {
-		o := backtest.Replay(leaparray.View{Ladder: l, Now: noon},
-			[]twotier.Limit{{Window: 1, Max: 1}})
-		if o.Refuses || o.Events != 0 || o.From != 0 || o.Refused.Max != 0 {
-			t.Errorf("%v: %+v", l, o)
-		}
-	}
-}
-
 // TestReplayOfADay replays 12 events of yesterday and 9 of today by a daily limit of 8.
 func TestReplayOfADay(t *testing.T) {
 	l := ladders(t)[1]
