@@ -260,16 +260,13 @@ func (r *RuleReport) add(key string, o *Outcome) {
 		r.Refusing++
 	}
 	if o.Refuses || o.Refused.Max > 0 {
-		r.Keys = append(r.Keys, KeyReport{Key: key, Refuses: o.Refuses, From: o.From,
-			Events: o.Events, Refused: o.Refused, Limits: limitsOf(r.rule, key, o)})
+		k := KeyReport{Key: key, Refuses: o.Refuses, From: o.From, Events: o.Events,
+			Refused: o.Refused}
+		for i, l := range r.rule.For([]byte(key)) {
+			k.Limits = append(k.Limits, LimitReport{l.Text, l.Max, o.Limits[i]})
+		}
+		r.Keys = append(r.Keys, k)
 	}
-}
-
-func limitsOf(r *twotier.Rule, key string, o *Outcome) (list []LimitReport) {
-	for i, l := range r.For([]byte(key)) {
-		list = append(list, LimitReport{l.Text, l.Max, o.Limits[i]})
-	}
-	return list
 }
 
 // finish sorts the keys and drops all beyond top.
