@@ -386,7 +386,7 @@ func isWrong(t *testing.T, line, reason string) {
 	t.Helper()
 	args := strings.Split(line, " ")
 	var out strings.Builder
-	cmd, err := execute(t.Context(), cli.IO{Stdout: &out, Stderr: &out}, args)
+	cmd, err := execute(t.Context(), cli.IO{Stdout: &out, Stderr: io.Discard}, args)
 	if !errors.As(err, new(*cli.UsageError)) || !strings.Contains(err.Error(), reason) {
 		t.Errorf("%s: got %v, want wrong usage: %s", line, err, reason)
 	}
