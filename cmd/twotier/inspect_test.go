@@ -109,7 +109,7 @@ func keysOf(t *testing.T, c *redis.Client) string {
 }
 
 // TestDoctorWithoutAnswer has doctor examine a Redis that does not run, one that wants a password,
-// and none at all.
+// and none at all, without a node.
 func TestDoctorWithoutAnswer(t *testing.T) {
 	const gone = "127.0.0.1:1"
 	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))
@@ -120,11 +120,12 @@ func TestDoctorWithoutAnswer(t *testing.T) {
 			t.Errorf("%s: status %d: %s%s", url, status, out, stderr)
 		}
 	}
-	if status, out, _ := exec(t, nil, "doctor"); status != exitOK ||
-		!strings.Contains(out, "nothing outlives") || strings.Contains(out, "spans") {
+	status, out, _ := exec(t, nil, "doctor", "--listen", gone)
+	if status != exitOK || !strings.Contains(out, "nothing outlives") ||
+		!strings.Contains(out, "does not run") || strings.Contains(out, "spans") {
 		t.Errorf("status %d: %s", status, out)
 	}
-	status, out, _ := exec(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"}, "doctor")
+	status, out, _ = exec(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"}, "doctor")
 	if status != exitOK || !strings.Contains(out, "OTEL_TRACES_EXPORTER=none") {
 		t.Errorf("status %d: %s", status, out)
 	}

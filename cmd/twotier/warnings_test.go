@@ -152,15 +152,6 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	}
 }
 
-// TestDoctorWithoutItsNode has doctor look for a node that does not run.
-func TestDoctorWithoutItsNode(t *testing.T) {
-	_, about := diagnose(t, "--listen", "127.0.0.1:1")
-	const node = "warnings of the node at --listen"
-	if f := about[node]; f.Level != "ok" || !strings.Contains(f.Found, "does not run") {
-		t.Errorf("nobody: %+v", f)
-	}
-}
-
 // longWindows starts a server whose default namespace covers 31 days, and returns a function for
 // each way to give it a window, by name. Each returns the error, or "" if there is none.
 func longWindows(t *testing.T) map[string]func(window string) string {
