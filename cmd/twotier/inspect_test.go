@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -135,8 +134,7 @@ func TestDoctorWithoutAnswer(t *testing.T) {
 // the millisecond, the buckets of a namespace without exact events, a sample of the values, and a
 // field that nobody knows. The seed is fixed: under one of 64 no value of "few" is in its sample.
 func TestStored(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, file, "partitions: 7\nhash-seed: 1\nnamespaces: "+
+	file := must.File(t, "twotier.yaml", "partitions: 7\nhash-seed: 1\nnamespaces: "+
 		"{sms: {hash-tags: true}, wide: {exact: 0, ladder: 1s x 60}, few: {exact-values: 4}}\n")
 	changes := regexp.MustCompile(`\{p\d\}|in 1?\d{1,2}h[\dm]+s|in \dm\d+s|"[0-9a-z]{6,}" of|` +
 		`"ttl_ms":\d+|"version":"\w+"`)
