@@ -137,7 +137,6 @@ func checkSize(rules []*twotier.Rule) error {
 }
 
 func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.KeyCount, error) {
-	at := map[string]int{}
 	var names []string
 	for i := range r.Rules {
 		ns, limits := r.Rules[i].NS, r.Rules[i].rule.Limits
@@ -149,8 +148,7 @@ func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.
 		return nil, nil
 	}
 	slices.Sort(names)
-	for i, ns := range names {
-		at[ns] = i
+	for _, ns := range names {
 		r.Namespaces = append(r.Namespaces, Namespace{NS: ns})
 	}
 	var lists []twotier.KeyCount
@@ -171,10 +169,9 @@ func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.
 	seen := map[[2]string]bool{}
 	return slices.DeleteFunc(append(lists, refused...), func(k twotier.KeyCount) bool {
 		name := [2]string{k.NS, k.Key}
-		_, wanted := at[k.NS]
 		twice := seen[name]
 		seen[name] = true
-		return !wanted || twice
+		return twice || !slices.Contains(names, k.NS)
 	}), nil
 }
 
