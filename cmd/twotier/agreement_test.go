@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -186,8 +185,7 @@ func TestServeEndsWithAYoungerSeed(t *testing.T) {
 func TestNodesWithOtherHashTags(t *testing.T) {
 	digest := func(text string) uint64 {
 		t.Helper()
-		path := filepath.Join(t.TempDir(), "twotier.yaml")
-		must.Write(t, path, text)
+		path := must.File(t, "twotier.yaml", text)
 		cfg, err := config.Parse([]string{"--config", path}, nil)
 		must.Succeed(t, err)
 		return dataDigest(placement(cfg), cfg.RedisPrefix)
@@ -209,8 +207,7 @@ func TestNodesWithOtherHashTags(t *testing.T) {
 // TestExactValues adds values to a key of a namespace that counts four exactly, in both modes. The
 // count of five is an estimate, and exact in another namespace.
 func TestExactValues(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, file, "namespaces: {few: {exact-values: 4}}\n")
+	file := must.File(t, "twotier.yaml", "namespaces: {few: {exact-values: 4}}\n")
 	for _, mode := range []string{"two-tier", "redis"} {
 		node := startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--mode", mode,
 			"--config", file)

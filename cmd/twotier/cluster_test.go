@@ -15,9 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/version"
@@ -180,38 +178,6 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 	if !ok || invalid.Check != wrong {
 		t.Errorf("check %d of %d is wrong: %v", wrong, checks, err)
 	}
-}
-
-// TestAnsweredOutcomeIsFinal requests the outcome of an acquire from its decider before the acquire
-// has reached it, like a participant whose reservation has waited long enough. Once the answer was
-// "not carried out", the participant gives up, so the acquire must not be decided afterwards.
-func TestAnsweredOutcomeIsFinal(t *testing.T) {
-	s := startDemo(t)[0]
-	decide := func(id rpc.AcquireID, key string) error {
-		var res [1]twotier.Result
-		s.node.ServeTasks(t.Context(), []rpc.Task{{Verb: rpc.VerbDecide, Acquire: id,
-			Op: twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte(key), N: 1,
-				Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}, res[:])
-		return res[0].Err
-	}
-	for i := range uint64(100) {
-		key, id := fmt.Sprint("k", i), rpc.AcquireID{Coordinator: "c", Number: 2*i + 1}
-		if err := decide(id, key); errors.Is(err, twotier.ErrNotOwner) {
-			continue // another node's key
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		id.Number++
-		answer, err := s.node.Respond(t.Context(), &multiowner.OutcomeRequest{Acquire: id})
-		if err != nil || answer.(*multiowner.OutcomeResponse).Outcome != multiowner.NotCarriedOut {
-			t.Fatalf("%+v, %v", answer, err)
-		}
-		if err := decide(id, key); !errors.Is(err, twotier.ErrNotOwner) {
-			t.Errorf("decided after another node was told that it was not: %v", err)
-		}
-		return
-	}
-	t.Fatal("the node owns none of a hundred keys")
 }
 
 // TestModeFromAShell switches a running cluster of three nodes back and forth, and counts in

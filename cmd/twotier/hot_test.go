@@ -12,50 +12,6 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestHotKeyIsSpreadAndFoldsBack adds to one key through three nodes until the other nodes than its
-// owner count it too, and lets it cool down. No count is lost or doubled on the way, and at the end
-// every node reports the same count.
-func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
-	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
-		"--flush-interval", "50ms")
-	const batch = 64
-	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
-		`{"op":"add","key":"hot"}]}`
-	total, near := 0, map[int]bool{}
-	eventually(t, "every node counts the key itself", patience, func() bool {
-		for i, n := range nodes {
-			answer := fetch(t, "POST", n.url+"/v1/batch", body)
-			total += batch
-			if strings.Contains(answer, `"error"`) {
-				t.Fatal(answer)
-			}
-			if strings.Contains(answer, `"source":"near"`) {
-				near[i] = true
-			}
-		}
-		return len(near) == len(nodes)-1
-	})
-	eventually(t, "the key is its owner's alone", patience, func() bool {
-		for _, n := range nodes {
-			if v := fetch(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v,
-				`"hot_keys":0,"leased_keys":0,`) {
-				return false
-			}
-		}
-		return true
-	})
-	eventually(t, "every node has all", patience, func() bool {
-		for _, n := range nodes {
-			answer := fetch(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
-			if strings.Contains(answer, `"near"`) ||
-				!strings.Contains(answer, fmt.Sprintf(`"count":%d,`, total)) {
-				return false
-			}
-		}
-		return true
-	})
-}
-
 // TestRefusalIsRememberedNearby has a key refused again and again through a node that does not own
 // it. Once the key is reset, the node must have forgotten the refusal.
 func TestRefusalIsRememberedNearby(t *testing.T) {

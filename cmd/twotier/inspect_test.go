@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -109,7 +108,7 @@ func keysOf(t *testing.T, c *redis.Client) string {
 }
 
 // TestDoctorWithoutAnswer has doctor examine a Redis that does not run, one that wants a password,
-// and none at all.
+// and none at all, without a node.
 func TestDoctorWithoutAnswer(t *testing.T) {
 	const gone = "127.0.0.1:1"
 	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))
@@ -120,11 +119,12 @@ func TestDoctorWithoutAnswer(t *testing.T) {
 			t.Errorf("%s: status %d: %s%s", url, status, out, stderr)
 		}
 	}
-	if status, out, _ := exec(t, nil, "doctor"); status != exitOK ||
-		!strings.Contains(out, "nothing outlives") || strings.Contains(out, "spans") {
+	status, out, _ := exec(t, nil, "doctor", "--listen", gone)
+	if status != exitOK || !strings.Contains(out, "nothing outlives") ||
+		!strings.Contains(out, "does not run") || strings.Contains(out, "spans") {
 		t.Errorf("status %d: %s", status, out)
 	}
-	status, out, _ := exec(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"}, "doctor")
+	status, out, _ = exec(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"}, "doctor")
 	if status != exitOK || !strings.Contains(out, "OTEL_TRACES_EXPORTER=none") {
 		t.Errorf("status %d: %s", status, out)
 	}
@@ -134,8 +134,7 @@ func TestDoctorWithoutAnswer(t *testing.T) {
 // the millisecond, the buckets of a namespace without exact events, a sample of the values, and a
 // field that nobody knows. The seed is fixed: under one of 64 no value of "few" is in its sample.
 func TestStored(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, file, "partitions: 7\nhash-seed: 1\nnamespaces: "+
+	file := must.File(t, "twotier.yaml", "partitions: 7\nhash-seed: 1\nnamespaces: "+
 		"{sms: {hash-tags: true}, wide: {exact: 0, ladder: 1s x 60}, few: {exact-values: 4}}\n")
 	changes := regexp.MustCompile(`\{p\d\}|in 1?\d{1,2}h[\dm]+s|in \dm\d+s|"[0-9a-z]{6,}" of|` +
 		`"ttl_ms":\d+|"version":"\w+"`)

@@ -335,8 +335,7 @@ func TestPrintedCommandWorks(t *testing.T) {
 	}
 	line, token, err := newToken([]string{"me"}, "count", "*")
 	must.Succeed(t, err)
-	tokens := filepath.Join(t.TempDir(), "tokens.conf")
-	must.Write(t, tokens, line)
+	tokens := must.File(t, "tokens.conf", line)
 	const admin = "an-admin-token-of-a-test"
 	for _, test := range []struct {
 		args, environ []string

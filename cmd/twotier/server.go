@@ -213,22 +213,16 @@ func ackOf(cfg config.Store) twotier.Ack {
 		"disk": twotier.AckDisk}[cfg.Ack]
 }
 
-// onColdOf returns how a namespace decides about keys that are not in memory while Redis is down.
-// In shadow it refuses none.
-func onColdOf(cfg *config.Config, namespace string) syncer.OnCold {
-	ns := cfg.Namespaces[namespace]
-	if cfg.Shadow || ns.Shadow {
-		return syncer.OnColdAllow
-	}
-	return syncer.OnCold(ns.OnCold)
-}
-
 // newCounter makes the counter. pulse is nil without a cluster.
 func newCounter(cfg config.Config, st stores, clock *storeclock.Clock, pulse *elapsed.Pulse,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ns := range cfg.Namespaces {
-		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: onColdOf(&cfg, name),
+		onCold := syncer.OnCold(ns.OnCold)
+		if cfg.Shadow || ns.Shadow {
+			onCold = syncer.OnColdAllow
+		}
+		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: onCold,
 			MaxKeys: int64(ns.MaxKeys), MostValues: ns.ExactValues}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],

@@ -62,8 +62,8 @@ func (s *warned) warns(code warning.Code, at string) {
 // TestNothingIsMisconfiguredInSilence misconfigures a server in typical ways: an untrusted proxy,
 // windows of few buckets, rules that share counts. Each one warns in all places.
 func TestNothingIsMisconfiguredInSilence(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	must.Write(t, file, "rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
+	file := must.File(t, "rules.yaml",
+		"rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules",
 		file)}
 	t.Run("a window of five buckets", func(t *testing.T) {
@@ -152,20 +152,11 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	}
 }
 
-// TestDoctorWithoutItsNode has doctor look for a node that does not run.
-func TestDoctorWithoutItsNode(t *testing.T) {
-	_, about := diagnose(t, "--listen", "127.0.0.1:1")
-	const node = "warnings of the node at --listen"
-	if f := about[node]; f.Level != "ok" || !strings.Contains(f.Found, "does not run") {
-		t.Errorf("nobody: %+v", f)
-	}
-}
-
 // longWindows starts a server whose default namespace covers 31 days, and returns a function for
 // each way to give it a window, by name. Each returns the error, or "" if there is none.
 func longWindows(t *testing.T) map[string]func(window string) string {
-	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, file, "namespaces: {default: {ladder: [1s x 60, 1m x 90, 1h x 768]}}\n")
+	file := must.File(t, "twotier.yaml",
+		"namespaces: {default: {ladder: [1s x 60, 1m x 90, 1h x 768]}}\n")
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--resp",
 		"127.0.0.1:0", "--config", file)}
 	var ready struct{ Resp string }
@@ -212,8 +203,7 @@ func longWindows(t *testing.T) map[string]func(window string) string {
 	}
 	read := func(text string, args ...string) func(string) string {
 		return func(window string) string {
-			path := filepath.Join(t.TempDir(), "file.yaml")
-			must.Write(t, path, fmt.Sprintf(text, window))
+			path := must.File(t, "file.yaml", fmt.Sprintf(text, window))
 			status, out, errs := exec(t, nil, append(args, path)...)
 			if status == exitOK {
 				return ""

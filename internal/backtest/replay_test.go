@@ -1,7 +1,6 @@
 package backtest_test
 
 import (
-	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,10 +9,9 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/leaparray"
 )
-
-var first = flag.Uint64("first", 0, "seed of the first random history; 0 picks one")
 
 const (
 	noon = int64(1_763_035_200_000)
@@ -137,15 +135,12 @@ func refusedBy(limits []twotier.Limit, l *leaparray.Ladder, events []int64,
 // and with buckets. The actual refusals are within the bounds, for each limit alone and for the
 // rule, and so are the peak and the present count.
 func TestBoundsHoldTheTruth(t *testing.T) {
-	seed := *first
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("repeat with -first=%d", seed)
+	first := seed.First()
+	t.Logf("TWOTIER_TEST_FIRST=%d", first)
 	all := ladders(t)
 	tight, loose, somewhere := 0, 0, 0
 	for n := range uint64(400) {
-		rnd := rand.New(rand.NewPCG(seed, n))
+		rnd := rand.New(rand.NewPCG(first, n))
 		l := all[rnd.IntN(len(all))]
 		events := happened(rnd, l.Span())
 		limits := randomLimits(rnd, l)
@@ -259,36 +254,29 @@ func TestReplayOfABurst(t *testing.T) {
 	for i := range int64(3) {
 		add(&v, noon-2000+i*1000)
 	}
-	limit := func(window, most int64) []twotier.Limit {
-		return []twotier.Limit{{Window: window, Max: most}}
-	}
 	for _, test := range []struct {
-		limits  []twotier.Limit
-		refused backtest.Bounds
-		peak    backtest.Bounds
-		now     bool
+		window, most  int64
+		refused, peak backtest.Bounds
+		now           bool
 	}{
 		// The burst is known to a quarter of an hour: it may have been spread over all of it.
-		{limit(60_000, 5), backtest.Bounds{Min: 0, Max: 15}, backtest.Bounds{Min: 3, Max: 20},
-			false},
-		{limit(60_000, 1), backtest.Bounds{Min: 7, Max: 21}, backtest.Bounds{Min: 3, Max: 20},
-			true},
-		{limit(900_000, 5), backtest.Bounds{Min: 15, Max: 15}, backtest.Bounds{Min: 20, Max: 20},
-			false},
-		{limit(24*hour, 22), backtest.Bounds{Min: 1, Max: 1}, backtest.Bounds{Min: 23, Max: 23},
-			true},
-		{limit(24*hour, 23), backtest.Bounds{}, backtest.Bounds{Min: 23, Max: 23}, true},
-		{limit(24*hour, 24), backtest.Bounds{}, backtest.Bounds{Min: 23, Max: 23}, false},
-		{limit(60_000, 0), backtest.Bounds{Min: 23, Max: 23}, backtest.Bounds{Min: 3, Max: 20},
-			true},
+		{60_000, 5, between(0, 15), between(3, 20), false},
+		{60_000, 1, between(7, 21), between(3, 20), true},
+		{900_000, 5, between(15, 15), between(20, 20), false},
+		{24 * hour, 22, between(1, 1), between(23, 23), true},
+		{24 * hour, 23, between(0, 0), between(23, 23), true},
+		{24 * hour, 24, between(0, 0), between(23, 23), false},
+		{60_000, 0, between(23, 23), between(3, 20), true},
 	} {
-		o := backtest.Replay(v, test.limits)
+		o := backtest.Replay(v, []twotier.Limit{{Window: test.window, Max: test.most}})
 		if o.Refused != test.refused || o.Limits[0].Peak != test.peak || o.Refuses != test.now ||
 			o.Events != 23 {
-			t.Errorf("%+v: %+v", test.limits, o)
+			t.Errorf("%+v: %+v", test, o)
 		}
 	}
 }
+
+func between(least, most int64) backtest.Bounds { return backtest.Bounds{Min: least, Max: most} }
 
 // TestReplayOfExactEvents replays the same burst on the default ladder: its events keep their
 // millisecond, so both bounds are equal.
@@ -299,21 +287,9 @@ func TestReplayOfExactEvents(t *testing.T) {
 	}
 	v.Now = noon
 	o := backtest.Replay(v, []twotier.Limit{{Window: 60_000, Max: 5}, {Window: 3000, Max: 2}})
-	if want := (backtest.Bounds{Min: 15, Max: 15}); o.Refused != want ||
-		o.Limits[0].Peak != (backtest.Bounds{Min: 20, Max: 20}) ||
-		o.Limits[1].Refused != (backtest.Bounds{}) || o.From != noon-6*hour {
+	if o.Refused != between(15, 15) || o.Limits[0].Peak != between(20, 20) ||
+		o.Limits[1].Refused != between(0, 0) || o.From != noon-6*hour {
 		t.Errorf("%+v", o)
-	}
-}
-
-// TestReplayOfNothing replays keys without events.
-func TestReplayOfNothing(t *testing.T) {
-	for _, l := range ladders(t) {
-		o := backtest.Replay(leaparray.View{Ladder: l, Now: noon},
-			[]twotier.Limit{{Window: 1, Max: 1}})
-		if o.Refuses || o.Events != 0 || o.From != 0 || o.Refused.Max != 0 {
-			t.Errorf("%v: %+v", l, o)
-		}
 	}
 }
 
@@ -330,8 +306,8 @@ func TestReplayOfADay(t *testing.T) {
 	must.Succeed(t, err)
 	o := backtest.Replay(v, []twotier.Limit{{Period: p, Max: 8}})
 	lim := o.Limits[0]
-	if lim.Now.Count != 9 || !lim.Refuses || lim.Peak != (backtest.Bounds{Min: 12, Max: 12}) ||
-		lim.Refused != (backtest.Bounds{Min: 5, Max: 5}) {
+	if lim.Now.Count != 9 || !lim.Refuses || lim.Peak != between(12, 12) ||
+		lim.Refused != between(5, 5) {
 		t.Errorf("%+v", o)
 	}
 }

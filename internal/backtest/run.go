@@ -137,7 +137,6 @@ func checkSize(rules []*twotier.Rule) error {
 }
 
 func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.KeyCount, error) {
-	at := map[string]int{}
 	var names []string
 	for i := range r.Rules {
 		ns, limits := r.Rules[i].NS, r.Rules[i].rule.Limits
@@ -149,8 +148,7 @@ func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.
 		return nil, nil
 	}
 	slices.Sort(names)
-	for i, ns := range names {
-		at[ns] = i
+	for _, ns := range names {
 		r.Namespaces = append(r.Namespaces, Namespace{NS: ns})
 	}
 	var lists []twotier.KeyCount
@@ -171,10 +169,9 @@ func (r *Report) findKeys(ctx context.Context, from Source, top int) ([]twotier.
 	seen := map[[2]string]bool{}
 	return slices.DeleteFunc(append(lists, refused...), func(k twotier.KeyCount) bool {
 		name := [2]string{k.NS, k.Key}
-		_, wanted := at[k.NS]
 		twice := seen[name]
 		seen[name] = true
-		return !wanted || twice
+		return twice || !slices.Contains(names, k.NS)
 	}), nil
 }
 
@@ -260,16 +257,13 @@ func (r *RuleReport) add(key string, o *Outcome) {
 		r.Refusing++
 	}
 	if o.Refuses || o.Refused.Max > 0 {
-		r.Keys = append(r.Keys, KeyReport{Key: key, Refuses: o.Refuses, From: o.From,
-			Events: o.Events, Refused: o.Refused, Limits: limitsOf(r.rule, key, o)})
+		k := KeyReport{Key: key, Refuses: o.Refuses, From: o.From, Events: o.Events,
+			Refused: o.Refused}
+		for i, l := range r.rule.For([]byte(key)) {
+			k.Limits = append(k.Limits, LimitReport{l.Text, l.Max, o.Limits[i]})
+		}
+		r.Keys = append(r.Keys, k)
 	}
-}
-
-func limitsOf(r *twotier.Rule, key string, o *Outcome) (list []LimitReport) {
-	for i, l := range r.For([]byte(key)) {
-		list = append(list, LimitReport{l.Text, l.Max, o.Limits[i]})
-	}
-	return list
 }
 
 // finish sorts the keys and drops all beyond top.

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier/internal/cli"
-	"twotier.dev/twotier/internal/testing/must"
 )
 
 // server gives every call the same answer and keeps the last call.
@@ -75,68 +73,68 @@ func execute(ctx context.Context, o cli.IO, args []string) (*cobra.Command, erro
 	return root.ExecuteContextC(ctx)
 }
 
+// scenario is a command line, the answer of the server, its question, and the output: all of
+// it if want ends with a line, or else a part.
+type scenario struct{ args, answer, asked, want string }
+
+// run fails the test unless the command asks and prints as it should, and is refused if it should.
+func (s scenario) run(t *testing.T, refused bool) {
+	t.Helper()
+	web := &server{answer: s.answer}
+	got, err := web.exec(t, strings.Split(s.args, " ")...)
+	if refused != errors.Is(err, cli.ErrRefused) || !refused && err != nil {
+		t.Errorf("%s: %v", s.args, err)
+	}
+	if s.asked != "" && web.asked != s.asked {
+		t.Errorf("%s: asked %s\nwant  %s", s.args, web.asked, s.asked)
+	}
+	if got != s.want && (strings.HasSuffix(s.want, "\n") || !strings.Contains(got, s.want)) {
+		t.Errorf("%s: printed\n%s\nwant\n%s", s.args, got, s.want)
+	}
+}
+
 func TestRequestsAndAnswers(t *testing.T) {
 	const acquired = `{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},{"window":"24h","max":50,"count":4,"remaining":46}],"retry_after_ms":0,"source":"memory"}`
-	tests := []struct {
-		name, args, answer, asked, want string
-	}{
-		{
-			"add", "add alice", `{"key":"alice","counts":[],"over":false,"source":"memory"}`,
+	for _, s := range []scenario{
+		{"add alice", `{"key":"alice","counts":[],"over":false,"source":"memory"}`,
 			`POST /v1/add {"key":"alice","n":1}`,
-			"added 1 to alice (memory)\n",
-		},
-		{
-			"add with everything",
-			"add -n 3 alice --ns x --ts 1700000000000 --ack redis --limit 1m=15 --limit 50/24h",
+			"added 1 to alice (memory)\n"},
+		{"add -n 3 alice --ns x --ts 1700000000000 --ack redis --limit 1m=15 --limit 50/24h",
 			`{"key":"alice","counts":[{"window":"1m","count":4,"min":3,"max":5},{"window":"24h","count":51,"min":51,"max":51}],"over":true,"source":"owner","degraded":true}`,
 			`POST /v1/add {"ns":"x","key":"alice","n":3,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}],"ts":1700000000000,"ack":"redis"}`,
 			`added 3 to alice, over the limit (owner, degraded)
 WINDOW  COUNT  MIN  MAX  LIMIT
 1m          4    3    5     15
 24h        51   51   51     50  over
-`,
-		},
-		{
-			"add takes back", "add alice -n -2",
+`},
+		{"add alice -n -2",
 			`{"key":"alice","counts":[],"over":false,"source":"memory"}`,
 			`POST /v1/add {"key":"alice","n":-2}`,
-			"took up to 2 back from alice (memory)\n",
-		},
-		{
-			"count", "count alice",
+			"took up to 2 back from alice (memory)\n"},
+		{"count alice",
 			`{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"owner","age_ms":1250,"degraded":false}`,
 			`GET /v1/count?key=alice&window=1m%2C1h%2C24h`,
 			"alice (owner, last in step with the store 1.25s ago)\nWINDOW  COUNT  MIN  MAX\n1m  " +
-				"        3    2    3\n",
-		},
-		{
-			"count that is up to date", "count alice --window 1m",
+				"        3    2    3\n"},
+		{"count alice --window 1m",
 			`{"key":"alice","counts":[{"window":"1m","count":3,"min":2,"max":3,"bucket_ms":1000}],"source":"memory","age_ms":250,"degraded":false}`,
 			`GET /v1/count?key=alice&window=1m`,
-			"alice (memory)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n",
-		},
-		{
-			"count at", "count --at 17 --ns x --window 37m -- -n",
+			"alice (memory)\nWINDOW  COUNT  MIN  MAX\n1m          3    2    3\n"},
+		{"count --at 17 --ns x --window 37m -- -n",
 			`{"key":"-n","counts":[],"source":"memory"}`,
 			`GET /v1/count?at=17&key=-n&ns=x&window=37m`,
-			"-n (memory)\n",
-		},
-		{
-			"count of an odd key", "count a\tb", `{"key":"a\tb","counts":[],"source":"memory"}`,
+			"-n (memory)\n"},
+		{"count a\tb", `{"key":"a\tb","counts":[],"source":"memory"}`,
 			`GET /v1/count?key=a%09b&window=1m%2C1h%2C24h`,
-			"\"a\\tb\" (memory)\n",
-		},
-		{
-			"acquire", "acquire alice --limit 15/1m,50/24h", acquired,
+			"\"a\\tb\" (memory)\n"},
+		{"acquire alice --limit 15/1m,50/24h", acquired,
 			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
 			`allowed (memory)
 KEY    WINDOW  LIMIT  COUNT  REMAINING
 alice  1m         15      4         11
 alice  24h        50      4         46
-`,
-		},
-		{
-			"acquire by rules", "acquire alice --ns x --rule login --rule tight",
+`},
+		{"acquire alice --ns x --rule login --rule tight",
 			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11,"rule":"login"},` +
 				`{"window":"1m","max":1,"count":4,"remaining":0,"refused":true,"rule":"tight","shadow":true}],"retry_after_ms":0,"source":"memory","rules_version":7}`,
 			`POST /v1/acquire {"ns":"x","key":"alice","n":1,"rules":["login","tight"]}`,
@@ -144,18 +142,17 @@ alice  24h        50      4         46
 KEY    WINDOW  LIMIT  COUNT  REMAINING
 alice  1m         15      4         11  login
 alice  1m          1      4          0  tight, in shadow, refused
-`,
-		},
-		{"acquire by calendar", "acquire alice --limit 9/day@Asia/Shanghai,99/month.14@Europe/Lisbon --json",
+`},
+		{"acquire alice --limit 9/day@Asia/Shanghai,99/month.14@Europe/Lisbon --json",
 			`{"allowed":true}`,
 			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"day@Asia/Shanghai","max":9},` +
 				`{"window":"month.14@Europe/Lisbon","max":99}]}`, `{"allowed":true}` + "\n"},
-		{"count by calendar", "count alice --window 2w,month@Europe/Lisbon",
+		{"count alice --window 2w,month@Europe/Lisbon",
 			`{"key":"alice","counts":[{"window":"month@Europe/Lisbon","count":3,"min":3,"max":3,"bucket_ms":1}],"source":"memory"}`,
 			`GET /v1/count?key=alice&window=2w%2Cmonth%40Europe%2FLisbon`,
 			"alice (memory)\nWINDOW               COUNT  MIN  MAX\n" +
 				"month@Europe/Lisbon      3    3    3\n"},
-		{"acquire with a hold", "acquire alice --limit 15/1m --concurrent 2 --hold 90s --on-expiry release",
+		{"acquire alice --limit 15/1m --concurrent 2 --hold 90s --on-expiry release",
 			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11},` +
 				`{"concurrent":2,"open":1,"remaining":1}],"retry_after_ms":0,"source":"memory",` +
 				`"hold":"AAAA","until":1000}`,
@@ -166,70 +163,79 @@ alice  1m          1      4          0  tight, in shadow, refused
 				"alice  1m         15      4         11\n" +
 				"alice  open        2      1          1\n" +
 				"hold AAAA until 1970-01-01T00:00:01Z\n"},
-		{"settle", "settle AAAA 1234", `{"settled":true,"over":["tokens/1m","limits[0]"]}`,
+		{"settle AAAA 1234", `{"settled":true,"over":["tokens/1m","limits[0]"]}`,
 			`POST /v1/settle {"hold":"AAAA","n":1234}`,
 			"settled with 1234, over tokens/1m and limits[0]\n"},
-		{"settle late", "settle AAAA 7", `{"settled":true,"late":true}`,
+		{"settle AAAA 7", `{"settled":true,"late":true}`,
 			`POST /v1/settle {"hold":"AAAA","n":7}`, "settled with 7, after the end of the hold\n"},
-		{"settle again", "settle AAAA 0", `{"settled":true,"repeated":true}`,
+		{"settle AAAA 0", `{"settled":true,"repeated":true}`,
 			`POST /v1/settle {"hold":"AAAA","n":0}`, "settled before, nothing was changed\n"},
-		{"renew", "renew AAAA 5m", `{"hold":"AAAB","until":1000}`,
+		{"renew AAAA 5m", `{"hold":"AAAB","until":1000}`,
 			`POST /v1/renew {"for":"5m","hold":"AAAA"}`, "AAAB\n"},
-		{"acquire by default rules", "acquire alice --json", `{"allowed":true}`,
+		{"acquire alice --json", `{"allowed":true}`,
 			`POST /v1/acquire {"key":"alice","n":1}`, `{"allowed":true}` + "\n"},
-		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired,
+		{"acquire alice --limit 15/1m --json", acquired,
 			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15}]}`,
 			acquired + "\n"},
-		{
-			"reset", "reset alice --ns x", `{"key":"alice","reset":true}`,
+		{"acquire a --rule login", `{"allowed":true,"limits":[` +
+			`{"window":"1m","max":5,"count":4,"remaining":1,"rule":"login"}],` +
+			`"near":["login","day/24h"],"retry_after_ms":0,"source":"memory"}`, "",
+			`allowed (memory)
+KEY  WINDOW  LIMIT  COUNT  REMAINING
+a    1m          5      4          1  login
+near: login, day/24h
+`},
+		{"distinct a v", `{"key":"a","counts":[],"over":false,"near":["devices"],"source":"memory"}`,
+			`POST /v1/distinct {"key":"a","values":["v"],"window":"1h,24h"}`,
+			"a (memory)\nnear: devices\n"},
+		{"distinct a", `{"key":"a","counts":[],"source":"owner","degraded":false}`,
+			`GET /v1/distinct?key=a&window=1h%2C24h`, "a (owner)\n"},
+		{"distinct a", `{"key":"a","counts":[{"window":"1h","count":9,"error":0,` +
+			`"bucket_ms":60000}],"source":"owner","degraded":false}`, "",
+			"a (owner)\nWINDOW  DIFFERENT  ERROR\n1h              9  exact\n"},
+		{"reset alice --ns x", `{"key":"alice","reset":true}`,
 			`POST /v1/reset {"ns":"x","key":"alice"}`,
-			"forgot x:alice\n",
-		},
-		{
-			"top", "top -n 2",
+			"forgot x:alice\n"},
+		{"top -n 2",
 			`{"window":"1m","keys":[{"ns":"default","key":"alice","count":40},{"ns":"x","key":"b","count":2}]}`,
 			`GET /v1/top?n=2&window=1m`,
 			`KEY    NAMESPACE  COUNT
 alice  default       40  ████████████████████
 b      x              2  █
-`,
-		},
-		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`,
+`},
+		{"top --window 1h", `{"window":"1h","keys":[]}`,
 			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
-		{"top of a prefix of nothing", "top --prefix user: --by refused", `{"keys":[]}`,
+		{"top --prefix user: --by refused", `{"keys":[]}`,
 			`GET /v1/top?by=refused&n=20&prefix=user%3A&window=1m`, "no refusals of keys that " +
 				"begin with user: in the last 1m since the nodes started; older ones: twotier " +
 				"series @all/refused --ns @verdicts --window 1m\n"},
-		{"top refused of nothing", "top --by refused", `{"window":"1m","keys":[]}`,
+		{"top --by refused", `{"window":"1m","keys":[]}`,
 			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m since the " +
 				"nodes started; older ones: twotier series @all/refused --ns @verdicts " +
 				"--window 1m\n"},
-		{"top in shadow of nothing", "top --by shadow --window 24h", `{"window":"24h","keys":[]}`,
+		{"top --by shadow --window 24h", `{"window":"24h","keys":[]}`,
 			`GET /v1/top?by=shadow&n=20&window=24h`, "no refusals in shadow in the last 24h " +
 				"since the nodes started; older ones: twotier series @all/shadow_refused --ns " +
 				"@verdicts --window 24h\n"},
-		{"top concurrent", "top --by concurrent -n 3",
+		{"top --by concurrent -n 3",
 			`{"keys":[{"ns":"sms","key":"r","count":7}]}`, `GET /v1/top?by=concurrent&n=3`,
 			"KEY  NAMESPACE  OPEN\nr    sms           7  ████████████████████\n"},
-		{"nothing is open", "top --by concurrent", `{"keys":[]}`,
+		{"top --by concurrent", `{"keys":[]}`,
 			`GET /v1/top?by=concurrent&n=20`, "no open holds\n"},
-		{"holds", "holds bob --ns x",
+		{"holds bob --ns x",
 			`{"key":"bob","open":2,"next_end_ms":24000,"source":"owner","degraded":true}`,
 			`GET /v1/holds?key=bob&ns=x`,
 			"bob: 2 open, the next ends in 24s (owner, degraded)\n"},
-		{"no holds", "holds bob", `{"key":"bob","open":0,"source":"memory","degraded":false}`,
+		{"holds bob", `{"key":"bob","open":0,"source":"memory","degraded":false}`,
 			`GET /v1/holds?key=bob`, "bob: 0 open (memory)\n"},
-		{"top in shadow", "top --by shadow", `{"window":"1m","keys":[{"ns":"sms","key":"r","count":7}]}`,
+		{"top --by shadow", `{"window":"1m","keys":[{"ns":"sms","key":"r","count":7}]}`,
 			`GET /v1/top?by=shadow&n=20&window=1m`, "KEY  NAMESPACE  IN SHADOW\n" +
 				"r    sms                7  ████████████████████\n"},
-		{
-			"series of nothing", "series alice --ns x",
+		{"series alice --ns x",
 			`{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,0]]}`,
 			`GET /v1/series?key=alice&ns=x&window=1h`,
-			"alice: no events in the last 1h\n",
-		},
-		{
-			"series", "series alice",
+			"alice: no events in the last 1h\n"},
+		{"series alice",
 			`{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,1],[120000,4],[180000,8],[240000,16],[300000,2],[360000,0],[420000,16],[480000,1],[540000,0]]}`,
 			`GET /v1/series?key=alice&window=1h`,
 			`alice: 48 events in the last 1h, a bar is 1m
@@ -240,28 +246,12 @@ b      x              2  █
          ┤   ██  █
          ┤   ██  █
          ┤  ███  █
+         ┤ ▄████ █▄
        0 └──────────
           -10m   now
-`,
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			s := &server{answer: test.answer}
-			got, err := s.exec(t, strings.Split(test.args, " ")...)
-			must.Succeed(t, err)
-			if s.asked != test.asked {
-				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
-			}
-			// Only the frame of the plot is compared: the bars have a separate test.
-			if test.name == "series" {
-				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"),
-					func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")
-			}
-			if got != test.want {
-				t.Errorf("printed\n%s\nwant\n%s", got, test.want)
-			}
-		})
+`},
+	} {
+		s.run(t, false)
 	}
 }
 
@@ -341,6 +331,14 @@ func TestWrongUsage(t *testing.T) {
 		{"add ", "the KEY is empty"},
 		{"add a -n 0", "--n: 0 events"},
 		{"add a -n x", `invalid value "x" for -n: invalid syntax`},
+		{"distinct", "the KEY is missing"},
+		{"distinct a --window x", "--window: "},
+		{"distinct a --limit 1/1m", "--limit needs a VALUE"},
+		{"distinct a --rule devices", "--rule needs a VALUE"},
+		{"explain", "the KEY is missing"},
+		{"explain a b", `"b" is one more`},
+		{"explain a --id n1.a", "--id is enough"},
+		{"explain --id n1.a --ns x", "--id is enough"},
 		{"add a --ack tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"add a --limit 15", `"15" is not MAX/WINDOW, such as 15/1m`},
 		{"add a --limit x/1m", `"x/1m" is not MAX/WINDOW`},
@@ -379,18 +377,21 @@ func TestWrongUsage(t *testing.T) {
 		{"count a --timeout 0s", "--timeout: "},
 	}
 	for _, test := range tests {
-		t.Run(test.args, func(t *testing.T) {
-			args := strings.Split(test.args, " ")
-			var out strings.Builder
-			cmd, err := execute(t.Context(), cli.IO{Stdout: &out, Stderr: &out}, args)
-			var usage *cli.UsageError
-			if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
-				t.Fatalf("got %v, want wrong usage: %s", err, test.want)
-			}
-			if !strings.HasPrefix(cmd.UseLine(), "twotier "+args[0]+" ") || out.String() != "" {
-				t.Errorf("usage %q, output %q", cmd.UseLine(), out.String())
-			}
-		})
+		isWrong(t, test.args, test.want)
+	}
+}
+
+// isWrong fails the test unless a command line is wrong usage for that reason.
+func isWrong(t *testing.T, line, reason string) {
+	t.Helper()
+	args := strings.Split(line, " ")
+	var out strings.Builder
+	cmd, err := execute(t.Context(), cli.IO{Stdout: &out, Stderr: io.Discard}, args)
+	if !errors.As(err, new(*cli.UsageError)) || !strings.Contains(err.Error(), reason) {
+		t.Errorf("%s: got %v, want wrong usage: %s", line, err, reason)
+	}
+	if !strings.HasPrefix(cmd.UseLine(), "twotier "+args[0]+" ") || out.String() != "" {
+		t.Errorf("%s: usage %q, output %q", line, cmd.UseLine(), out.String())
 	}
 }
 

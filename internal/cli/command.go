@@ -67,15 +67,13 @@ func keyRunner(run func(ctx context.Context, s *session, key string) error) runn
 
 // Commands returns the commands in the order in which the help lists them. [Prepare] sets up the
 // root command that holds them.
-func Commands(o IO) []*cobra.Command {
-	specs := []spec{
+func Commands(o IO) (commands []*cobra.Command) {
+	for _, s := range []spec{
 		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
 		holdsSpec(), settleSpec(), renewSpec(), clusterSpec(), modeSpec(), resetSpec(), rulesSpec(),
 		bansSpec(), unbanSpec(), explainSpec(), mirrorSpec(), importSpec(),
-	}
-	commands := make([]*cobra.Command, len(specs))
-	for i, s := range specs {
-		commands[i] = s.command(o)
+	} {
+		commands = append(commands, s.command(o))
 	}
 	return commands
 }

@@ -206,8 +206,9 @@ func (s *session) importFrom(ctx context.Context, f *importFlags) error {
 		return usagef("--from: %w", err)
 	}
 	defer source.Close()
-	bar := s.newProgressBar()
-	if bar != nil {
+	var bar *progressBar
+	if s.isTerminal(s.Stderr) {
+		bar = &progressBar{to: s.Stderr}
 		size, err := source.Size(ctx)
 		if err != nil {
 			return err

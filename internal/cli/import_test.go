@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -23,13 +22,13 @@ func TestWrongUsageOfImport(t *testing.T) {
 	const from = "import --from redis://127.0.0.1:1 "
 	for _, test := range []struct{ args, want string }{
 		{"import", "--from: want the URL"},
-		{from, "--pattern: want a pattern"},
+		{from + "--burst 1", "--pattern: want a pattern"},
 		{from + "--pattern {key", `--pattern: "{key": want a name in braces`},
 		{from + "--pattern rl:{key} x", `unexpected argument "x"`},
 		{from + "--pattern rl:{key} --format sets", `--format: "sets" is not one of auto, zset`},
 		{from + "--pattern rl:{key} --unit h", `--unit: "h" is not one of auto, s`},
 		{from + "--pattern rl:{key} --as {user}", "--as: {user} is not in --pattern"},
-		{from + "--pattern rl:* ", "--as: {key} is not in --pattern"},
+		{from + "--pattern rl:*", "--as: {key} is not in --pattern"},
 		{from + "--pattern rl:{key} --format fixed", "--window: want the length"},
 		{from + "--pattern rl:{key} --format weighted", "--window: want the length"},
 		{from + "--pattern rl:{key} --member {id}", "--member: "},
@@ -43,11 +42,7 @@ func TestWrongUsageOfImport(t *testing.T) {
 		{from + "--pattern rl:{key} --ack tape", "--ack: "},
 		{"import --from http://x --pattern rl:{key}", "--from: redis URL"},
 	} {
-		_, err := exec(t, nil, strings.Fields(test.args)...)
-		var usage *cli.UsageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, want wrong usage: %s", test.args, err, test.want)
-		}
+		isWrong(t, test.args, test.want)
 	}
 }
 
@@ -125,12 +120,7 @@ func TestMirrorMistakes(t *testing.T) {
 		"--redis redis://h/3 --mapping " + mapping:       "--redis: want neither a password",
 		"--redis h --mapping " + mapping:                 "--redis: ",
 	} {
-		_, err := exec(t, nil, append([]string{"mirror", "--listen", "127.0.0.1:0"},
-			strings.Fields(args)...)...)
-		if _, ok := errors.AsType[*cli.UsageError](err); !ok ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want a mistake with %q", args, err, want)
-		}
+		isWrong(t, "mirror --listen 127.0.0.1:0 "+args, want)
 	}
 	for args, want := range map[string]string{
 		"--listen 256.0.0.1:0":                                    "--listen: ",

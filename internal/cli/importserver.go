@@ -217,17 +217,16 @@ func (s *importServer) ask(ctx context.Context, method, path string, query url.V
 		switch {
 		case err == nil:
 			return json.Unmarshal(text, answer)
-		case !isTemporary(err) || time.Now().After(end) || !retry.Pause(ctx, wait):
+		case time.Now().After(end):
+			return err
+		}
+		p, answered := errors.AsType[*Problem](err)
+		final := answered && p.Status != http.StatusTooManyRequests &&
+			p.Status < http.StatusInternalServerError
+		if final || !retry.Pause(ctx, wait) {
 			return err
 		}
 	}
-}
-
-// isTemporary reports whether a call that failed may succeed later.
-func isTemporary(err error) bool {
-	p, ok := errors.AsType[*Problem](err)
-	return !ok || p.Status == http.StatusTooManyRequests ||
-		p.Status >= http.StatusInternalServerError
 }
 
 func (s *session) printImport(r *imports.Report, f *importFlags, warnings []string) error {
@@ -313,14 +312,6 @@ func formatMoment(ms int64) string {
 type progressBar struct {
 	to   io.Writer
 	next time.Time
-}
-
-// newProgressBar returns a bar if stderr is a terminal, or nil.
-func (s *session) newProgressBar() *progressBar {
-	if !s.isTerminal(s.Stderr) {
-		return nil
-	}
-	return &progressBar{to: s.Stderr}
 }
 
 // barCells is the width of a progress bar in characters, barPause the time between two pictures.

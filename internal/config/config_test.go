@@ -3,8 +3,6 @@ package config_test
 import (
 	"cmp"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,9 +15,22 @@ import (
 // writeFile writes a configuration file and returns its path.
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, path, text)
-	return path
+	return must.File(t, "twotier.yaml", text)
+}
+
+// mustFail fails the test unless the error has those texts and none of secret.
+func mustFail(t *testing.T, args, environ []string, secret string, want ...string) {
+	t.Helper()
+	_, err := config.Parse(args, environ)
+	if err == nil || secret != "" && strings.Contains(err.Error(), secret) {
+		t.Errorf("%q %q: %v", args, environ, err)
+		return
+	}
+	for _, text := range want {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q %q: got %v, want %q", args, environ, err, text)
+		}
+	}
 }
 
 func mustParse(t *testing.T, args, environ []string) config.Config {
@@ -32,15 +43,10 @@ func mustParse(t *testing.T, args, environ []string) config.Config {
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, nil, nil)
 	if c.Listen != "127.0.0.1:8080" || c.Redis != "" || c.Mode != "two-tier" || c.Ack != "memory" ||
-		c.RedisExpiry != "key" {
-		t.Errorf("got %+v", c)
-	}
-	if c.FlushInterval != 200*time.Millisecond || c.MaxMemory != 1<<30 ||
-		c.RequestTimeout != 2*time.Second {
-		t.Errorf("got %+v", c)
-	}
-	if c.Partitions != 257 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo ||
-		c.LogFormat != "text" || c.OnCold != "allow" {
+		c.RedisExpiry != "key" || c.FlushInterval != 200*time.Millisecond ||
+		c.MaxMemory != 1<<30 || c.RequestTimeout != 2*time.Second || c.Partitions != 257 ||
+		c.HashSeed != nil || c.LogLevel != slog.LevelInfo || c.LogFormat != "text" ||
+		c.OnCold != "allow" {
 		t.Errorf("got %+v", c)
 	}
 	want := []config.Level{{Width: 100 * time.Millisecond, Count: 100},
@@ -53,40 +59,29 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestPrecedence(t *testing.T) {
-	const flag, env, file = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
-	path := writeFile(t, "listen: "+file+"\n")
-	tests := []struct {
+	path := writeFile(t, "node: file\n")
+	for _, test := range []struct {
 		name string
 		args []string
 		env  []string
 		want string
 	}{
-		{"default", nil, nil, "127.0.0.1:8080"},
-		{"file", []string{"--config", path}, nil, file},
-		{"file named in the environment", nil, []string{"TWOTIER_CONFIG=" + path}, file},
-		{"environment over file", []string{"--config=" + path},
-			[]string{"TWOTIER_LISTEN=" + env}, env},
-		{"flag over both", []string{"--config", path, "--listen", flag},
-			[]string{"TWOTIER_LISTEN=" + env}, flag},
-		{"empty variable is none", []string{"--config", path}, []string{"TWOTIER_LISTEN="}, file},
-		{"last variable wins", nil, []string{"TWOTIER_LISTEN=" + file, "TWOTIER_LISTEN=" + env},
-			env},
+		{"default", nil, nil, ""},
+		{"file", []string{"--config", path}, nil, "file"},
+		{"file named in the environment", nil, []string{"TWOTIER_CONFIG=" + path}, "file"},
+		{"environment over file", []string{"--config=" + path}, []string{"TWOTIER_NODE=env"},
+			"env"},
+		{"flag over both", []string{"--config", path, "--node", "flag"},
+			[]string{"TWOTIER_NODE=env"}, "flag"},
+		{"flag that empties it", []string{"--node="}, []string{"TWOTIER_NODE=env"}, ""},
+		{"empty variable is none", []string{"--config", path}, []string{"TWOTIER_NODE="}, "file"},
+		{"last variable wins", nil, []string{"TWOTIER_NODE=a", "TWOTIER_NODE=env"}, "env"},
 		{"foreign variables", nil, []string{"TWOTIER_PORT=tcp://10.0.0.1:80", "TWOTIER_SERVER=x",
-			"LISTEN=y", "odd"}, "127.0.0.1:8080"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if c := mustParse(t, test.args, test.env); c.Listen != test.want {
-				t.Errorf("listen %q, want %q", c.Listen, test.want)
-			}
-		})
-	}
-}
-
-func TestFlagEmptiesTheEnvironment(t *testing.T) {
-	if c := mustParse(t, []string{"--redis="},
-		[]string{"TWOTIER_REDIS=redis://h:1"}); c.Redis != "" {
-		t.Errorf("redis %q", c.Redis)
+			"NODE=y", "odd"}, ""},
+	} {
+		if c := mustParse(t, test.args, test.env); c.Node != test.want {
+			t.Errorf("%s: node %q, want %q", test.name, c.Node, test.want)
+		}
 	}
 }
 
@@ -119,30 +114,15 @@ hosts: [a.example, b.example]
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
 	if c.Listen != "[::1]:0" || c.Node != "n-1" || c.Redis != "rediss://u:p@h:1/2?db=" ||
-		c.RedisTimeout != 300*time.Millisecond {
-		t.Errorf("got %+v", c)
-	}
-	if c.RedisExpiry != "field" || c.RedisTLSCA != "/etc/ca #1.pem" ||
-		c.RedisTLSCert != "c#1.pem" ||
-		c.RedisTLSKey != "k.pem" {
-		t.Errorf("got %+v", c)
-	}
-	if c.RedisPrefix != "Shop_2.eu-west" || c.GRPCMaxConnectionAge != 10*time.Minute ||
-		c.GRPCMaxConnectionAgeGrace != 0 {
-		t.Errorf("got %+v", c)
-	}
-	if c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
-		c.MaxMemory != 512<<20 || c.OnCold != "deny" {
-		t.Errorf("got %+v", c)
-	}
-	if c.Partitions != 17 || *c.HashSeed != 255 || c.LogLevel != slog.LevelDebug ||
-		c.LogFormat != "json" {
-		t.Errorf("got %+v", c)
-	}
-	if c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" {
-		t.Errorf("got %+v", c)
-	}
-	if !c.Insecure || c.DrainTimeout != time.Second ||
+		c.RedisTimeout != 300*time.Millisecond || c.RedisExpiry != "field" ||
+		c.RedisTLSCA != "/etc/ca #1.pem" || c.RedisTLSCert != "c#1.pem" ||
+		c.RedisTLSKey != "k.pem" || c.RedisPrefix != "Shop_2.eu-west" ||
+		c.GRPCMaxConnectionAge != 10*time.Minute || c.GRPCMaxConnectionAgeGrace != 0 ||
+		c.Mode != "redis" || c.Ack != "redis" || c.FlushInterval != time.Second ||
+		c.MaxMemory != 512<<20 || c.OnCold != "deny" || c.Partitions != 17 ||
+		*c.HashSeed != 255 || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" ||
+		c.RequestTimeout != 3*time.Second || c.Namespaces["default"].OnCold != "deny" ||
+		!c.Insecure || c.DrainTimeout != time.Second ||
 		!slices.Equal(c.Hosts, []string{"a.example", "b.example"}) {
 		t.Errorf("got %+v", c)
 	}
@@ -271,16 +251,11 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--admin-token=short", "--admin-token: too short; at least 16 characters"},
 	}
 	for _, test := range tests {
-		t.Run(test.arg, func(t *testing.T) {
-			args := []string{test.arg}
-			if strings.Contains(test.arg, " --") {
-				args = strings.Fields(test.arg)
-			}
-			_, err := config.Parse(args, nil)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
+		args := []string{test.arg}
+		if strings.Contains(test.arg, " --") {
+			args = strings.Fields(test.arg)
+		}
+		mustFail(t, args, nil, "", test.want)
 	}
 }
 
@@ -340,20 +315,13 @@ func TestErrorsOfFiles(t *testing.T) {
 		{strings.Repeat("# long\n", 200_000), "twotier.yaml is longer than 1MiB"},
 	}
 	for _, test := range tests {
-		t.Run(strings.SplitN(test.want, "\n", 2)[0], func(t *testing.T) {
-			_, err := config.Parse([]string{"--config", writeFile(t, test.text)}, nil)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
+		mustFail(t, []string{"--config", writeFile(t, test.text)}, nil, "", test.want)
 	}
 }
 
 // TestDocumentedExample parses the file of settings that docs/configuration.md shows.
 func TestDocumentedExample(t *testing.T) {
-	page, err := os.ReadFile("../../docs/configuration.md")
-	must.Succeed(t, err)
-	_, after, found := strings.Cut(string(page), "```yaml\n")
+	_, after, found := strings.Cut(must.Read(t, "../../docs/configuration.md"), "```yaml\n")
 	text, _, closed := strings.Cut(after, "```")
 	if !found || !closed {
 		t.Fatal("the page has no example of a file")
@@ -364,23 +332,11 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheVariable(t *testing.T) {
-	_, err := config.Parse(nil, []string{"TWOTIER_MAX_MEMORY=x"})
-	if err == nil || !strings.HasSuffix(err.Error(), "(from TWOTIER_MAX_MEMORY)") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestAllErrorsAtOnce(t *testing.T) {
-	_, err := config.Parse([]string{"--ack=x", "--listen=y"}, nil)
-	if err == nil || !strings.Contains(err.Error(), "--ack") ||
-		!strings.Contains(err.Error(), "--listen") {
-		t.Errorf("got %v", err)
-	}
-	_, err = config.Parse([]string{"--config", writeFile(t, "a: 1\nb: 2\nack: x\n")}, nil)
-	if err == nil || strings.Count(err.Error(), "unknown key") != 2 {
-		t.Errorf("got %v", err)
-	}
+	mustFail(t, []string{"--ack=x", "--listen=y"}, []string{"TWOTIER_MAX_MEMORY=z"}, "",
+		"--ack: ", "--listen: ", "(from TWOTIER_MAX_MEMORY)")
+	mustFail(t, []string{"--config", writeFile(t, "a: 1\nb: 2\nack: x\n")}, nil, "",
+		`unknown key "a"`, `unknown key "b"`)
 }
 
 func TestBadDefaultIsReportedOnce(t *testing.T) {
@@ -403,10 +359,7 @@ func TestSyntaxErrorsHoldNoText(t *testing.T) {
 		"admin-token: [hunter2\nack: redis\n", "admin-token: *hunter2 x\n",
 		"cluster-secret: %hunter2\n",
 	} {
-		_, err := config.Parse([]string{"--config", writeFile(t, text)}, nil)
-		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %v", text, err)
-		}
+		mustFail(t, []string{"--config", writeFile(t, text)}, nil, "hunter2")
 	}
 }
 
@@ -495,9 +448,8 @@ func TestListenersOverlap(t *testing.T) {
 }
 
 func TestParseSecrets(t *testing.T) {
-	got,
-		err := config.ParseSecrets(
-		[]byte("# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"))
+	const text = "# of the cluster\r\n\n  0123456789abcdef \nfedcba9876543210\n"
+	got, err := config.ParseSecrets([]byte(text))
 	if err != nil || len(got) != 2 || string(got[0]) != "0123456789abcdef" ||
 		string(got[1]) != "fedcba9876543210" {
 		t.Errorf("got %q, %v", got, err)

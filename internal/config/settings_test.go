@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,11 +32,7 @@ func TestNotifyURL(t *testing.T) {
 		"http://h/%zzhunter2":   "not a URL; want",
 		"http://h/#hunter2":     "a URL with a fragment",
 	} {
-		_, err := config.Parse(nil, []string{"TWOTIER_NOTIFY_URL=" + text})
-		if err == nil || !strings.HasPrefix(err.Error(), "--notify-url: "+want) ||
-			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %v", text, err)
-		}
+		mustFail(t, nil, []string{"TWOTIER_NOTIFY_URL=" + text}, "hunter2", "--notify-url: "+want)
 	}
 }
 
@@ -66,11 +61,7 @@ func TestOTLPEndpoint(t *testing.T) {
 	}
 	for _, bad := range []string{"collector:4318", "grpc://x", "http://", "http://x/?a=b",
 		"http://user:secret@x", "http://user:secret@x\x7f"} {
-		_, err := config.Parse([]string{"--otlp-endpoint", bad}, nil)
-		if err == nil || strings.Contains(err.Error(), "secret") ||
-			!strings.Contains(err.Error(), "--otlp-endpoint") {
-			t.Errorf("%q: %v", bad, err)
-		}
+		mustFail(t, []string{"--otlp-endpoint", bad}, nil, "secret", "--otlp-endpoint")
 	}
 }
 
@@ -79,8 +70,7 @@ func TestOTLPEndpoint(t *testing.T) {
 func TestCollectorOfThePlatform(t *testing.T) {
 	const all, grpc = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
 		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
-	file := filepath.Join(t.TempDir(), "twotier.yaml")
-	must.Write(t, file, "otlp-endpoint: http://file")
+	file := writeFile(t, "otlp-endpoint: http://file")
 	for _, tt := range []struct {
 		args, environ  []string
 		want, complain string
@@ -160,10 +150,7 @@ func TestTrustedProxies(t *testing.T) {
 		"::ffff:127.0.0.1/8":  `"::ffff:127.0.0.1/8" is neither a network of IPv4 nor`,
 		"::ffff:10.0.0.0/95,": `"::ffff:10.0.0.0/95" is neither`,
 	} {
-		_, err := config.Parse([]string{"--trusted-proxies", text}, nil)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
-		}
+		mustFail(t, []string{"--trusted-proxies", text}, nil, "", want)
 	}
 }
 
@@ -182,11 +169,7 @@ func TestShares(t *testing.T) {
 		"denied=1":             `"denied" is not one of allowed, refused`,
 		"refused=1,refused=.5": "refused is there twice", "refused=": `"" is not a number`,
 	} {
-		_, err := config.Parse([]string{"--decisions-sample", text}, nil)
-		if err == nil || !strings.Contains(err.Error(), "--decisions-sample: ") ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
+		mustFail(t, []string{"--decisions-sample", text}, nil, "", "--decisions-sample: ", want)
 	}
 }
 
@@ -219,83 +202,39 @@ func TestInShadow(t *testing.T) {
 }
 
 func TestParseDuration(t *testing.T) {
-	tests := []struct {
-		text string
-		want time.Duration // -1 for an error
-	}{
-		{"200ms", 200 * time.Millisecond},
-		{"90s", 90 * time.Second},
-		{"1.5h", 90 * time.Minute},
-		{"0", 0},
-		{"7d", 7 * 24 * time.Hour},
-		{"2w", 14 * 24 * time.Hour},
-		{"1w2d3h", 9*24*time.Hour + 3*time.Hour},
-		{"0d", 0},
-		{"1d2h3m4s", 24*time.Hour + 2*time.Hour + 3*time.Minute + 4*time.Second},
-		{"106751d", 106751 * 24 * time.Hour},
-		{"106752d", -1},
-		{"106751d23h48m", -1},
-		{"4294967296d", -1},
-		{"", -1},
-		{"d", -1},
-		{"1", -1},
-		{"-1s", -1},
-		{"+1s", -1},
-		{"1d-1s", -1},
-		{"-1d", -1},
-		{"1d1d", -1},
-		{"2h1d", -1},
-		{"1.5d", -1},
-		{" 1s", -1},
-		{"1w", 7 * 24 * time.Hour},
-		{"1d1w", -1},
-		{"1.5w", -1},
-		{"15251w", -1},
-		{"1mo", -1},
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"200ms": 200 * time.Millisecond, "90s": 90 * time.Second, "1.5h": 90 * time.Minute,
+		"0": 0, "0d": 0, "7d": 7 * day, "1w": 7 * day, "2w": 14 * day, "1w2d3h": 9*day + 3*time.Hour,
+		"1d2h3m4s": day + 2*time.Hour + 3*time.Minute + 4*time.Second, "106751d": 106751 * day,
+	} {
+		if got, err := config.ParseDuration(text); got != want || err != nil {
+			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
+		}
 	}
-	if _, err := config.ParseDuration("1mo"); err == nil ||
-		!strings.Contains(err.Error(), "the window month") {
-		t.Errorf("1mo: %v, want the window month named", err)
-	}
-	for _, test := range tests {
-		got, err := config.ParseDuration(test.text)
-		if test.want < 0 {
-			if err == nil || !strings.Contains(err.Error(), `"`+test.text+`"`) {
-				t.Errorf("%q: got %v, %v; want an error that quotes it", test.text, got, err)
-			}
-		} else if got != test.want || err != nil {
-			t.Errorf("%q: got %v, %v; want %v", test.text, got, err, test.want)
+	for _, text := range []string{"106752d", "106751d23h48m", "4294967296d", "", "d", "1", "-1s",
+		"+1s", "1d-1s", "-1d", "1d1d", "2h1d", "1.5d", " 1s", "1d1w", "1.5w", "15251w", "1mo"} {
+		got, err := config.ParseDuration(text)
+		if err == nil || !strings.Contains(err.Error(), `"`+text+`"`) ||
+			text == "1mo" && !strings.Contains(err.Error(), "the window month") {
+			t.Errorf("%q: got %v, %v; want an error that quotes it", text, got, err)
 		}
 	}
 }
 
 func TestParseSize(t *testing.T) {
-	tests := []struct {
-		text string
-		want int64
-	}{
-		{"1048576", 1 << 20},
-		{"10b", 10},
-		{"100MB", 100e6},
-		{"512MiB", 512 << 20},
-		{"1GiB", 1 << 30},
-		{"1.5gib", 3 << 29},
-		{"2 TiB", 2 << 40},
-		{"1kB", 1000},
-		{"", -1},
-		{"GiB", -1},
-		{"1G", -1},
-		{"1iB", -1},
-		{"1MBB", -1},
-		{"-1MB", -1},
-		{"NaN", -1},
-		{"InfB", -1},
-		{"9999999999TiB", -1},
+	for text, want := range map[string]int64{
+		"1048576": 1 << 20, "10b": 10, "100MB": 100e6, "512MiB": 512 << 20, "1GiB": 1 << 30,
+		"1.5gib": 3 << 29, "2 TiB": 2 << 40, "1kB": 1000,
+	} {
+		if got, err := config.ParseSize(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
+		}
 	}
-	for _, test := range tests {
-		got, err := config.ParseSize(test.text)
-		if (err != nil) != (test.want < 0) || err == nil && got != test.want {
-			t.Errorf("%q: got %d, %v; want %d", test.text, got, err, test.want)
+	for _, text := range []string{"", "GiB", "1G", "1iB", "1MBB", "-1MB", "NaN", "InfB",
+		"9999999999TiB"} {
+		if got, err := config.ParseSize(text); err == nil {
+			t.Errorf("%q: got %d", text, got)
 		}
 	}
 }

@@ -179,7 +179,9 @@ func (s *Story) playAll(ctx context.Context) {
 		}
 		s.finish()
 		if order == "" && at == len(s.chapters)-1 {
-			s.markOver()
+			s.set(func(p *Progress) { p.Over = true })
+			fmt.Fprint(s.opt.Out, "\nThe story is over; the traffic goes on. Buttons on the page "+
+				"repeat chapters.\n")
 			select {
 			case order = <-s.orders:
 			case <-ctx.Done():
@@ -241,13 +243,6 @@ func (s *Story) finish() {
 	if p.Problem != "" {
 		fmt.Fprint(s.opt.Out, indent("this did not work: "+p.Problem))
 	}
-}
-
-// markOver announces the end of the story.
-func (s *Story) markOver() {
-	s.set(func(p *Progress) { p.Over = true })
-	fmt.Fprint(s.opt.Out, "\nThe story is over; the traffic goes on. Buttons on the page repeat "+
-		"chapters.\n")
 }
 
 func (s *Story) set(change func(*Progress)) {

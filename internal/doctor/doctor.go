@@ -38,7 +38,7 @@ type Finding struct {
 func Refused(err error) Finding {
 	const about = "commands, permissions and what other nodes have agreed on"
 	if err == nil {
-		return Finding{Level: Fine, About: about, Found: "as configured"}
+		return fine(about, "as configured")
 	}
 	return Finding{Level: Problem, About: about, Found: err.Error(),
 		Do: "a server with these settings does not start; change what the message names"}
@@ -67,9 +67,13 @@ const (
 	clockSkew = time.Second / 2
 )
 
+func fine(about, format string, args ...any) Finding {
+	return Finding{Level: Fine, About: about, Found: fmt.Sprintf(format, args...)}
+}
+
 func latency(s *redisstore.Server) Finding {
-	f := Finding{Level: Fine, About: "latency", Found: fmt.Sprintf("%v at best, %v at worst",
-		s.RTT.Round(time.Microsecond), s.Slowest.Round(time.Microsecond))}
+	f := fine("latency", "%v at best, %v at worst", s.RTT.Round(time.Microsecond),
+		s.Slowest.Round(time.Microsecond))
 	if s.RTT > slowTrip || s.Slowest > slowest {
 		f.Level, f.Do = Warning, "bring nodes and Redis closer together; look at SLOWLOG GET and "+
 			"LATENCY DOCTOR for what keeps Redis busy"
@@ -78,8 +82,7 @@ func latency(s *redisstore.Server) Finding {
 }
 
 func clock(s *redisstore.Server) Finding {
-	f := Finding{Level: Fine, About: "clock",
-		Found: fmt.Sprintf("%v ahead of this machine", s.Ahead.Round(time.Millisecond))}
+	f := fine("clock", "%v ahead of this machine", s.Ahead.Round(time.Millisecond))
 	if s.Ahead.Abs() > clockSkew {
 		f.Level, f.Do = Warning, "run NTP on both machines; twotier follows the clock of Redis, "+
 			"and marks its answers when it can't be believed"
@@ -92,7 +95,7 @@ func version(s *redisstore.Server) Finding {
 	if v := s.Info["valkey_version"]; v != "" {
 		name, text = "Valkey", v
 	}
-	f := Finding{Level: Fine, About: "version", Found: name + " " + text}
+	f := fine("version", "%s %s", name, text)
 	if name == "Redis" && older(text, 6, 2) {
 		f.Level, f.Do = Problem, "use 6.2 or later, which twotier needs"
 	}
@@ -112,7 +115,7 @@ func older(text string, major, minor int) bool {
 
 func policy(s *redisstore.Server) Finding {
 	is := s.Info["maxmemory_policy"]
-	f := Finding{Level: Fine, About: "eviction", Found: "maxmemory-policy " + is}
+	f := fine("eviction", "maxmemory-policy %s", is)
 	if is != "noeviction" {
 		f.Level, f.Do = Problem, "CONFIG SET maxmemory-policy noeviction, and in the file: when "+
 			"memory is full, keys are dropped and counted from zero"
@@ -125,12 +128,10 @@ func policy(s *redisstore.Server) Finding {
 
 func memory(s *redisstore.Server) Finding {
 	used, most := s.InfoNumber("used_memory"), s.InfoNumber("maxmemory")
-	f := Finding{Level: Fine, About: "memory",
-		Found: fmt.Sprintf("%d MiB used, no maxmemory", used>>20)}
 	if most == 0 {
-		return f
+		return fine("memory", "%d MiB used, no maxmemory", used>>20)
 	}
-	f.Found = fmt.Sprintf("%d of %d MiB used", used>>20, most>>20)
+	f := fine("memory", "%d of %d MiB used", used>>20, most>>20)
 	if used > most/5*4 {
 		f.Level, f.Do = Problem, "raise maxmemory, or use Redis Cluster: when it is full, counts "+
 			"wait in the memory of the nodes"
@@ -139,7 +140,7 @@ func memory(s *redisstore.Server) Finding {
 }
 
 func persistence(s *redisstore.Server) Finding {
-	f := Finding{Level: Fine, About: "persistence", Found: "append-only file"}
+	f := fine("persistence", "append-only file")
 	switch {
 	case s.Info["aof_enabled"] != "1":
 		f.Level, f.Found = Warning, "no append-only file"
@@ -154,7 +155,7 @@ func persistence(s *redisstore.Server) Finding {
 
 func replicas(s *redisstore.Server) Finding {
 	n := s.InfoNumber("connected_slaves")
-	f := Finding{Level: Fine, About: "replicas", Found: fmt.Sprintf("%d connected", n)}
+	f := fine("replicas", "%d connected", n)
 	if n == 0 {
 		f.Level, f.Do = Warning, "add one: there is nothing to fail over to, and ack=replica is "+
 			"refused"
@@ -176,7 +177,7 @@ func Warnings(list []warning.Warning) (findings []Finding) {
 func Nodes(ctx context.Context, addresses []string, timeout time.Duration) (list []Finding) {
 	dialer := net.Dialer{Timeout: timeout}
 	for _, address := range addresses {
-		f := Finding{Level: Fine, About: "node at " + address, Found: "its gossip answers"}
+		f := fine("node at "+address, "its gossip answers")
 		conn, err := dialer.DialContext(ctx, "tcp", address)
 		if err != nil {
 			f.Level, f.Found = Problem, err.Error()
@@ -204,8 +205,7 @@ func Join(ctx context.Context, addresses, own []string, members int) Finding {
 			delete(others, at)
 		}
 	}
-	f := Finding{Level: Fine, About: "--join",
-		Found: fmt.Sprintf("lists the %d other nodes", members-1)}
+	f := fine("--join", "lists the %d other nodes", members-1)
 	if len(others) < members-1 {
 		f.Level, f.Found = Warning, fmt.Sprintf("lists %d of %d other nodes", len(others),
 			members-1)

@@ -72,9 +72,11 @@ func (e *Explainer) Plan(ctx context.Context, q *Query) (*Plan, *request.Failure
 		a.Refusal = &r
 		q.NS, q.Key = []byte(r.NS), []byte(r.Key)
 	}
-	set, f := e.rulesInForce()
-	if f != nil {
-		return nil, f
+	set := new(twotier.RuleSet)
+	if e.Rules != nil {
+		if set = e.Rules.Rules(); set == nil {
+			return nil, request.RulesUnknownFailure()
+		}
 	}
 	rules, f := choose(set, q)
 	if f != nil {
@@ -101,11 +103,8 @@ func (e *Explainer) Plan(ctx context.Context, q *Query) (*Plan, *request.Failure
 // of others and all unknown ones look alike.
 func (e *Explainer) findRefusal(ctx context.Context, q *Query) (refusallog.Refusal, error) {
 	r, err := e.Refusals.Refusal(ctx, q.ID)
-	if q.Grant == nil || q.Grant.AllNamespaces() {
-		return r, err
-	}
-	if errors.Is(err, refusallog.ErrNotFound) ||
-		err == nil && !q.Grant.HasNamespace([]byte(r.NS)) {
+	if q.Grant != nil && !q.Grant.AllNamespaces() && (errors.Is(err, refusallog.ErrNotFound) ||
+		err == nil && !q.Grant.HasNamespace([]byte(r.NS))) {
 		return r, refusallog.ErrNotFound
 	}
 	return r, err
@@ -133,17 +132,6 @@ func failureOf(err error) *request.Failure {
 	}
 	f := request.FailureOf(err, false)
 	return &f
-}
-
-func (e *Explainer) rulesInForce() (*twotier.RuleSet, *request.Failure) {
-	if e.Rules == nil {
-		return new(twotier.RuleSet), nil
-	}
-	set := e.Rules.Rules()
-	if set == nil {
-		return nil, request.RulesUnknownFailure()
-	}
-	return set, nil
 }
 
 // choose returns the rules of the query, and sets its namespace if the query leaves it to the rule.

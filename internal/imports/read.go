@@ -84,6 +84,7 @@ func (s *Source) findFormats(ctx context.Context, list []Content) error {
 
 // formatOf returns the format of a key of a type of Redis.
 func (s *Source) formatOf(kind string) (Format, error) {
+	found := map[string]Format{"zset": ZSet, "list": List, "hash": Hash}[kind]
 	want := map[Format]string{ZSet: "zset", List: "list", Hash: "hash", Fixed: "string",
 		Weighted: "string", RedisCell: "string", RedisRate: "string"}[s.opt.Format]
 	switch {
@@ -93,12 +94,8 @@ func (s *Source) formatOf(kind string) (Format, error) {
 		return s.opt.Format, nil
 	case want != "":
 		return "", contentErrorf("is a %s, and --format %s reads a %s", kind, s.opt.Format, want)
-	case kind == "zset":
-		return ZSet, nil
-	case kind == "list":
-		return List, nil
-	case kind == "hash":
-		return Hash, nil
+	case found != "":
+		return found, nil
 	case kind == "string" && s.opt.Pattern.hasTime():
 		return Fixed, nil
 	case kind == "string":

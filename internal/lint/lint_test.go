@@ -3,7 +3,6 @@ package lint_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -150,15 +149,20 @@ func TestEveryDescriptorThatMeansSomethingElseWarns(t *testing.T) {
 	}
 }
 
+// read reads a valid document.
+func read(t *testing.T, text string) *rules.Document {
+	t.Helper()
+	doc, err := rules.Read("f", []byte(text))
+	if err != nil {
+		t.Fatalf("%s%v", text, err)
+	}
+	return doc
+}
+
 // expect fails the test unless a document causes exactly these warnings.
 func expect(t *testing.T, text, want string) {
 	t.Helper()
-	doc, err := rules.ReadVersion("f", []byte(text))
-	if err != nil {
-		t.Errorf("%s%v", text, err)
-		return
-	}
-	list := lint.Rules(doc, ladders(t))
+	list := lint.Rules(read(t, text), ladders(t))
 	if got := found(list); got != want {
 		t.Errorf("%swarns of %q, want %q", text, got, want)
 	}
@@ -178,9 +182,7 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 	for range 2000 {
 		ladder := randomLadder(random)
 		window, most := random.Int64N(ladder.Span())+1, 1+random.Int64N(500)
-		doc, err := rules.Read("f",
-			fmt.Appendf(nil, "rules: [{name: a, limits: [%d/%dms]}]", most, window))
-		must.Succeed(t, err)
+		doc := read(t, fmt.Sprintf("rules: [{name: a, limits: [%d/%dms]}]", most, window))
 		all := lint.Ladders{"default": ladder}
 		list := lint.Rules(doc, all)
 		if all.IsCoarse("", most, window) != (len(list) == 1) {
@@ -217,23 +219,19 @@ func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.La
 	} else {
 		_, err = fmt.Sscanf(text, "namespaces: {default: {exact: %d}}", &exact)
 	}
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	must.Succeed(t, err)
 	better, err := leaparray.NewLadder(exact, levels...)
-	if err != nil {
-		t.Fatalf("%s: %v", text, err)
-	}
+	must.Succeed(t, err)
 	return better
 }
 
 // TestEverySettingThatDoesNothingWarns has valid settings, each with its warnings.
 func TestEverySettingThatDoesNothingWarns(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "c.yaml")
-	must.Write(t, file, "max-lag: 5s\n")
-	shadow, inherited := filepath.Join(t.TempDir(), "s.yaml"), filepath.Join(t.TempDir(), "i.yaml")
-	must.Write(t, shadow, "namespaces: {sms: {shadow: true}, x: {shadow: false}, y: {exact: 9}}\n")
-	must.Write(t, inherited, "namespaces: {default: {shadow: true}, sms: {exact: 9}}\n")
+	file := must.File(t, "c.yaml", "max-lag: 5s\n")
+	shadow := must.File(t, "s.yaml",
+		"namespaces: {sms: {shadow: true}, x: {shadow: false}, y: {exact: 9}}\n")
+	inherited := must.File(t, "i.yaml",
+		"namespaces: {default: {shadow: true}, sms: {exact: 9}}\n")
 	const redis = "--redis=redis://h"
 	for _, tt := range []struct {
 		args, environ []string

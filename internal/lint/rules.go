@@ -257,9 +257,9 @@ func lintDescriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, d := range s.Descriptors {
 		if d.HasDeadStar() {
 			list = append(list, warning.Warning{Code: warning.DeadWildcard, At: d.At,
-				Reason: fmt.Sprintf("%s: without a value, the text behind the last star is "+
+				Reason: fmt.Sprintf("key %s: without a value, the text behind the last star is "+
 					"compared with the end of a request's value, so this probably matches nothing",
-					spellEntry(d.Entry)),
+					d.Key),
 				Instead: "a star at the end of the key, or value: \"*\" beside it"})
 		}
 		name := strings.ReplaceAll(strings.ToLower(d.Key), "_", "-")
@@ -278,13 +278,6 @@ func lintDescriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 			Instead: "remove it, unless another program reads the file"})
 	}
 	return list
-}
-
-func spellEntry(e rules.Entry) string {
-	if e.Value == "" {
-		return "key " + e.Key
-	}
-	return "value " + e.Value + " of key " + e.Key
 }
 
 // formatLimit formats a limit as in documents, such as 15/1m.

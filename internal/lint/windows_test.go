@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/lint"
-	"twotier.dev/twotier/internal/rules"
-	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"
@@ -30,8 +28,7 @@ func TestExtendedLaddersCoverEveryWindow(t *testing.T) {
 			text += fmt.Sprintf("- {name: r%d, namespace: %s, limits: 5/%dms}\n", i, name,
 				1+random.Int64N(all.Of(name).Span()*3))
 		}
-		doc, err := rules.Read("f", []byte(text))
-		must.Succeed(t, err)
+		doc := read(t, text)
 		reachable := all.CheckWindows(doc) == nil
 		fixed, changed := all.Extend(doc)
 		if err := fixed.CheckWindows(doc); err != nil {
@@ -41,7 +38,7 @@ func TestExtendedLaddersCoverEveryWindow(t *testing.T) {
 			t.Fatalf("seed %d: %v: changed %v:\n%s", first, all, changed, text)
 		}
 		for _, name := range []string{"default", "own", "none"} {
-			if _, is := all[name]; is && sameLadder(all[name], fixed[name]) {
+			if all[name] != nil && all[name].String() == fixed[name].String() {
 				continue
 			}
 			if fixed[name] != nil {
@@ -54,13 +51,9 @@ func TestExtendedLaddersCoverEveryWindow(t *testing.T) {
 	}
 }
 
-// sameLadder reports whether two ladders have the same levels.
-func sameLadder(a, b *leaparray.Ladder) bool { return a.String() == b.String() }
-
 // TestWindowsThatNoLadderCoversStayMistakes has a window of twenty years next to one of 30 days.
 func TestWindowsThatNoLadderCoversStayMistakes(t *testing.T) {
-	doc, err := rules.Read("f", []byte("rules:\n- {name: a, limits: [5/30d, 9/7300d]}\n"))
-	must.Succeed(t, err)
+	doc := read(t, "rules:\n- {name: a, limits: [5/30d, 9/7300d]}\n")
 	fixed, changed := lint.Ladders{"default": leaparray.Default()}.Extend(doc)
 	if got := fixed.CheckWindows(doc); fmt.Sprint(changed) != "[default]" || got == nil ||
 		got.Error() != "f:2:29: a window of 175200h is longer than its namespace covers (744h)" {
@@ -81,11 +74,7 @@ func TestCalendarWindowsThatImplyOthers(t *testing.T) {
 		"[5/day, 9/day.6]":                               "",
 		"[9/day, 5/hour]":                                "",
 	} {
-		doc, err := rules.Read("f", []byte("rules:\n- {name: quota, limits: "+limits+"}\n"))
-		must.Succeed(t, err)
-		if got := found(lint.Rules(doc, ladders(t))); got != want {
-			t.Errorf("%s: %s, want %s", limits, got, want)
-		}
+		expect(t, "rules:\n- {name: quota, limits: "+limits+"}\n", want)
 	}
 }
 
@@ -97,10 +86,8 @@ func TestWindowsBeyondTheLadderNameTheLevel(t *testing.T) {
 		"[5/2w]":                         "it needs `1h x 360` in namespace usual",
 		"[5/day@Europe/Lisbon, 5/1500m]": "",
 	} {
-		doc, err := rules.Read("f", []byte("rules:\n- {name: quota, namespace: usual, limits: "+
-			limits+"}\n"))
-		must.Succeed(t, err)
-		err = ladders(t).CheckWindows(doc)
+		err := ladders(t).CheckWindows(read(t, "rules:\n- {name: quota, namespace: usual, "+
+			"limits: "+limits+"}\n"))
 		if want == "" && err != nil || want != "" && (err == nil ||
 			!strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %s", limits, err, want)
@@ -173,9 +160,7 @@ func TestWhatNeverRefusesCanBeRemoved(t *testing.T) {
 			}
 		}
 		text, kept := document(all), slices.Clone(all)
-		doc, err := rules.Read("f", []byte(text))
-		must.Succeed(t, err)
-		for _, w := range lint.Rules(doc, ladders(t)) {
+		for _, w := range lint.Rules(read(t, text), ladders(t)) {
 			if w.Code == warning.NeverRefuses {
 				remove(kept, w.At)
 				removed++

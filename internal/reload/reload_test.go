@@ -197,8 +197,7 @@ func TestLooksByItself(t *testing.T) {
 // TestRemovedFileIsWithdrawn removes a file whose absence counts as an empty file.
 func TestRemovedFileIsWithdrawn(t *testing.T) {
 	var k taker
-	file := filepath.Join(t.TempDir(), "file")
-	must.Write(t, file, "a")
+	file := must.File(t, "file", "a")
 	l := reload.New(slog.New(slog.DiscardHandler), nil)
 	src := reload.Source{Name: "--thing", Paths: []string{file}, Withdrawn: true, Apply: k.apply}
 	must.Succeed(t, l.Add(src))

@@ -57,20 +57,6 @@ func repeat(t *testing.T, m *memory, key string, seq uint64, after time.Duration
 	}
 }
 
-func TestRequestsAreCarriedOutOnce(t *testing.T) {
-	m := newMemory(options{Sequences: 2, Bytes: 100, Answers: time.Minute, Numbers: time.Minute})
-	carryOut(t, m, "a", 7, 0, "seven")
-	repeat(t, m, "a", 7, 0, "seven")
-	enter(t, m, "a", 6, 0, replay.Stale)
-	carryOut(t, m, "b", 1, 0, "other")
-	carryOut(t, m, "a", 9, 0, "nine")
-	repeat(t, m, "a", 9, 0, "nine")
-	enter(t, m, "a", 7, 0, replay.Stale)
-	repeat(t, m, "b", 1, 0, "other")
-	enter(t, m, "c", 1, 0, replay.Full)
-	enter(t, m, "c", 1, time.Minute, replay.Fresh)
-}
-
 // TestCopiesWait sends a copy while the request is being carried out, and then the next request.
 func TestCopiesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

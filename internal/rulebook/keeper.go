@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -345,11 +346,13 @@ func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 func (k *Keeper) storeFile(ctx context.Context) error {
 	f := k.file
 	if !f.changed {
-		known, err := k.hasVersionWithText(ctx, f.text)
+		all, err := k.opt.Store.History(ctx)
 		if err != nil {
 			return err
 		}
-		if known {
+		if slices.ContainsFunc(all, func(v twotier.RuleVersion) bool {
+			return bytes.Equal(v.Text, f.text)
+		}) {
 			k.file = nil
 			return nil
 		}
@@ -366,15 +369,4 @@ func (k *Keeper) storeFile(ctx context.Context) error {
 		k.file = nil
 	}
 	return err
-}
-
-// hasVersionWithText reports whether one of the stored versions has this text.
-func (k *Keeper) hasVersionWithText(ctx context.Context, text []byte) (bool, error) {
-	all, err := k.opt.Store.History(ctx)
-	for _, v := range all {
-		if bytes.Equal(v.Text, text) {
-			return true, nil
-		}
-	}
-	return false, err
 }

@@ -120,6 +120,21 @@ func newNode(s rulebook.Store) *node {
 	return n
 }
 
+// open returns an open node, which the end of the test closes.
+func open(t *testing.T, s rulebook.Store) *node {
+	n := newNode(s)
+	n.Open(t.Context())
+	t.Cleanup(n.Close)
+	return n
+}
+
+// put makes a document with one rule the successor of a version.
+func (n *node) put(t *testing.T, base int64, name string) {
+	t.Helper()
+	_, err := n.Put(t.Context(), base, text(name), "me")
+	must.Succeed(t, err)
+}
+
 // has fails the test unless a rule of that name is in force, as a version of that number.
 func (n *node) has(t *testing.T, name string, number int64) {
 	t.Helper()
@@ -146,15 +161,10 @@ var errAway = errors.New("away")
 func TestEveryNodeHasTheNewestVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		a, b := newNode(s), newNode(s)
-		for _, n := range []*node{a, b} {
-			n.Open(t.Context())
-			defer n.Close()
-			n.has(t, "", 0)
-		}
-		if _, err := a.Put(t.Context(), 0, text("one"), "me"); err != nil {
-			t.Fatal(err)
-		}
+		a, b := open(t, s), open(t, s)
+		a.has(t, "", 0)
+		b.has(t, "", 0)
+		a.put(t, 0, "one")
 		a.has(t, "one", 1) // immediately
 		poll()
 		b.has(t, "one", 1)
@@ -166,15 +176,10 @@ func TestEveryNodeHasTheNewestVersion(t *testing.T) {
 		}
 		b.has(t, "one", 1)
 		s.set(nil)
-		if _, err := a.Put(t.Context(), 1, text("two"), "me"); err != nil {
-			t.Fatal(err)
-		}
+		a.put(t, 1, "two")
 		poll()
 		b.has(t, "two", 2)
-		c := newNode(s)
-		c.Open(t.Context())
-		defer c.Close()
-		c.has(t, "two", 2)
+		open(t, s).has(t, "two", 2)
 		if n := strings.Count(b.log.String(), "keeping those in force"); n != 1 ||
 			!strings.Contains(b.log.String(), "can be read again") {
 			t.Errorf("log:\n%s", &b.log)
@@ -185,11 +190,7 @@ func TestEveryNodeHasTheNewestVersion(t *testing.T) {
 func TestOneOfTwoThatPutAtOnceIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		a, b := newNode(s), newNode(s)
-		for _, n := range []*node{a, b} {
-			n.Open(t.Context())
-			defer n.Close()
-		}
+		a, b := open(t, s), open(t, s)
 		errs := make(chan error, 2)
 		go func() { _, err := a.Put(t.Context(), 0, text("one"), "me"); errs <- err }()
 		go func() { _, err := b.Put(t.Context(), 0, text("two"), "me"); errs <- err }()
@@ -208,9 +209,7 @@ func TestOneOfTwoThatPutAtOnceIsRefused(t *testing.T) {
 func TestPutWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		n := newNode(s)
-		n.Open(t.Context())
-		defer n.Close()
+		n := open(t, s)
 		s.silent = true
 		if _, err := n.Put(t.Context(), 0, text("one"), "me"); !errors.Is(err,
 			twotier.ErrUnknownOutcome) {
@@ -226,12 +225,8 @@ func TestPutWithoutAnAnswer(t *testing.T) {
 func TestBadDocumentsChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		n := newNode(s)
-		n.Open(t.Context())
-		defer n.Close()
-		if _, err := n.Put(t.Context(), 0, text("one"), "me"); err != nil {
-			t.Fatal(err)
-		}
+		n := open(t, s)
+		n.put(t, 0, "one")
 		for _, bad := range []string{"", "# rules:\n", "---\n", "[]", "rules: [", "rule: []",
 			string(text("forbidden")), "# " + strings.Repeat("x", twotier.MaxRuleText)} {
 			_, err := n.Put(t.Context(), 1, []byte(bad), "me")
@@ -254,15 +249,9 @@ func TestBadDocumentsChangeNothing(t *testing.T) {
 func TestWhatTheStoreLosesIsPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
-		a, b := newNode(s), newNode(s)
-		for _, n := range []*node{a, b} {
-			n.Open(t.Context())
-			defer n.Close()
-		}
+		a, b := open(t, s), open(t, s)
 		for i, name := range []string{"one", "two", "three"} {
-			if _, err := a.Put(t.Context(), int64(i), text(name), "me"); err != nil {
-				t.Fatal(err)
-			}
+			a.put(t, int64(i), name)
 		}
 		poll()
 		s.lose()
@@ -303,19 +292,13 @@ func TestNodesWithOneFile(t *testing.T) {
 			n := newNode(s)
 			n.offer(t, name, false)
 			n.Open(t.Context())
+			t.Cleanup(n.Close)
 			nodes = append(nodes, n)
 			return n
 		}
-		defer func() {
-			for _, n := range nodes {
-				n.Close()
-			}
-		}()
 		start("one").has(t, "one", 1)
 		start("one").has(t, "one", 1)
-		if _, err := nodes[0].Put(t.Context(), 1, text("urgent"), "me"); err != nil {
-			t.Fatal(err)
-		}
+		nodes[0].put(t, 1, "urgent")
 		start("one").has(t, "urgent", 2)
 		for _, n := range nodes {
 			n.offer(t, "two", true)

@@ -98,31 +98,21 @@ func (r *reader) descriptor(d *draftDescriptor) {
 					"quota_mode, charge, warn, share_threshold and descriptors")
 			}
 		}}.Read(r.Reader, d.item)
-	if d.made.limit == nil || d.made.limit.Unlimited {
-		r.failWithoutLimit(has["charge"], "charge")
-		r.failWithoutLimit(has["warn"], "warn")
-	}
-	if d.made.limit != nil {
-		d.setMode()
-	}
-}
-
-// setMode sets the limit's fields that stand beside rate_limit.
-func (d *draftDescriptor) setMode() {
 	l := d.made.limit
+	for _, name := range []string{"charge", "warn"} {
+		if has[name] != nil && (l == nil || l.Unlimited) {
+			r.Fail(has[name], "%s: the descriptor has no limit; want it beside a rate_limit with "+
+				"requests_per_unit", name)
+		}
+	}
+	if l == nil {
+		return
+	}
 	l.Charge, l.Warn = d.charge, d.warn
 	if d.shadow || d.quota {
 		l.putInShadow()
 	}
 	l.Quota = d.quota && !d.shadow
-}
-
-// failWithoutLimit adds a mistake if a descriptor without a limit has a field about its limit.
-func (r *reader) failWithoutLimit(field *strictyaml.Node, name string) {
-	if field != nil {
-		r.Fail(field, "%s: the descriptor has no limit; want it beside a rate_limit with "+
-			"requests_per_unit", name)
-	}
 }
 
 func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {

@@ -231,15 +231,6 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestNamespaceOfADomain(t *testing.T) {
-	for domain, want := range map[string]string{"edge": "edge",
-		"a/b": "domain-c14cddc033f64b9dea80ea675cf280a0"} {
-		if got := rules.NamespaceOf(domain); got != want {
-			t.Errorf("%s: %s, want %s", domain, got, want)
-		}
-	}
-}
-
 // envoyValues are values of every key of envoyproxy/ratelimit.
 var envoyValues = map[string][]string{
 	"domain": {"d"}, "key": {"k", "7", "k*"},
@@ -279,32 +270,21 @@ var envoyMappings = map[string]struct {
 // envoyproxy/ratelimit accepts all of them, so each is read, or named as one without an effect.
 func TestEveryKeyOfEnvoyIsReadOrNamed(t *testing.T) {
 	for place, in := range envoyMappings {
-		for key, value := range eachValue() {
-			pairs := maps.Clone(in.must)
-			pairs[key] = value
-			text := fmt.Sprintf(in.around, flow(pairs))
-			belong := strings.Fields(in.belong)
-			named := !slices.Contains(belong, key) && !slices.Contains(belong, key+"="+value)
-			doc, err := rules.Read("r.yaml", []byte(text))
-			if err != nil {
-				t.Errorf("%s in a %s: %v", key, place, err)
-				continue
-			}
-			ignored := doc.Source().Ignored
-			if (len(ignored) > 0) != named || named && ignored[0].Key != key {
-				t.Errorf("%s: %+v are named, want %s: %t", text, ignored, key, named)
-			}
-		}
-	}
-}
-
-// eachValue iterates over all keys with each of their values.
-func eachValue() func(yield func(key, value string) bool) {
-	return func(yield func(key, value string) bool) {
-		for key, all := range envoyValues {
-			for _, value := range all {
-				if !yield(key, value) {
-					return
+		for key, values := range envoyValues {
+			for _, value := range values {
+				pairs := maps.Clone(in.must)
+				pairs[key] = value
+				text := fmt.Sprintf(in.around, flow(pairs))
+				belong := strings.Fields(in.belong)
+				named := !slices.Contains(belong, key) && !slices.Contains(belong, key+"="+value)
+				doc, err := rules.Read("r.yaml", []byte(text))
+				if err != nil {
+					t.Errorf("%s in a %s: %v", key, place, err)
+					continue
+				}
+				ignored := doc.Source().Ignored
+				if (len(ignored) > 0) != named || named && ignored[0].Key != key {
+					t.Errorf("%s: %+v are named, want %s: %t", text, ignored, key, named)
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,21 @@ func read(t *testing.T, text string) *rules.Document {
 	doc, err := rules.Read("r.yaml", []byte(text))
 	must.Succeed(t, err)
 	return doc
+}
+
+// fails fails the test unless a text is refused for that mistake.
+func fails(t *testing.T, text, mistake string) {
+	t.Helper()
+	doc, err := rules.Read("r.yaml", []byte(text))
+	if err == nil || doc != nil || !strings.Contains(err.Error(), mistake) {
+		t.Errorf("%s\n got %v\nwant %s", text, err, mistake)
+	}
+}
+
+// windowsOf lists the windows of a document in milliseconds.
+func windowsOf(doc *rules.Document) (windows []int64) {
+	_ = doc.EachWindow(func(_ string, ms int64) error { windows = append(windows, ms); return nil })
+	return windows
 }
 
 func TestNamedRules(t *testing.T) {
@@ -53,34 +69,23 @@ rules:
 
 // described returns a document with descriptors, limited one with the limit of a descriptor.
 func described(descriptors string) string { return "domain: a\ndescriptors: [" + descriptors + "]" }
-func limited(
-	limit string) string {
-	return described("{key: x, rate_limit: {" + limit + "}}")
-}
+func limited(limit string) string         { return described("{key: x, rate_limit: {" + limit + "}}") }
 
-// overridden returns a document with overrides, and defaults a list of default rules.
+// overridden returns a document with overrides, and distinctly one with distinct limits.
 func overridden(overrides string) string {
 	return "rules: [{name: a, limits: [1/1s], overrides: [" + overrides + "]}]"
 }
 func distinctly(distinct string) string { return "rules: [{name: a, distinct: " + distinct + "}]" }
-func many(n int) (list string) {
+
+// many returns a list of an item with its number.
+func many(n int, item string) (list string) {
 	for i := range n {
-		list += fmt.Sprintf("{prefix: p%d, limits: [1/1s]},", i)
+		list += fmt.Sprintf(item+",", i)
 	}
 	return list
 }
-func perDay(n int) (list string) {
-	for i := range n {
-		list += fmt.Sprintf("{key: k%d, rate_limit: {unit: day}},", i)
-	}
-	return list
-}
-func defaults(n int) (list string) {
-	for i := range n {
-		list += fmt.Sprintf("{name: d%02d, limits: [1/1s], default: true},", i)
-	}
-	return list
-}
+
+const onePrefix = "{prefix: p%d, limits: [1/1s]}"
 
 // onValues returns default rules, each of which may have 16 limits on distinct values for a key.
 func onValues(n int, state string) (list string) {
@@ -127,9 +132,10 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		overridden("{keys: a, limits: [1/1s]}"):           `r.yaml:1:48: unknown key "keys"; an override has key or`,
 		overridden("{key: a, limits: [1/1s]}, {key: a, limits: [1/1s]}"): "r.yaml:1:73: there " +
 			`is an override for key "a" already in line 1`,
-		overridden(many(65)): "r.yaml:1:46: overrides: want at most 64 with a prefix",
+		overridden(many(65, onePrefix)):                    "r.yaml:1:46: overrides: want at most 64 with a prefix",
 		"rules: [{name: a, limits: [1/1s], default: yes}]": `r.yaml:1:44: default: "yes" is neither`,
-		"rules: [" + defaults(17) + "]":                    "r.yaml:1:697: more than 16 default",
+		"rules: [" + many(17, "{name: d%02d, limits: [1/1s], default: true}") + "]": "r.yaml:1:697: " +
+			"more than 16 default",
 		"rules:\n" + onValues(5, "shadow"): "r.yaml:6:3: the default rules of namespace default " +
 			"have more than 64 distinct limits",
 		distinctly("[]"): "r.yaml:1:29: distinct: " +
@@ -175,10 +181,7 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		"domain: a\ndescriptors: " + strings.Repeat("[{key: x, descriptors: ", 40) + "[]" +
 			strings.Repeat("}]", 40): "nested more than 32 deep",
 	} {
-		doc, err := rules.Read("r.yaml", []byte(text))
-		if err == nil || doc != nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s\n got %v\nwant %s", text, err, want)
-		}
+		fails(t, text, want)
 	}
 }
 
@@ -188,13 +191,8 @@ func TestDefaultRulesThatFit(t *testing.T) {
 	text := "rules:\n" + onValues(4, "on") +
 		"- {name: off, default: true, state: off, distinct: 1/1s}\n" +
 		"- {name: other, namespace: x, default: true, distinct: 1/1s}\n"
-	if _, err := rules.Read("r.yaml", []byte(text)); err != nil {
-		t.Error(err)
-	}
-	text += "- {name: one, default: true, distinct: 1/1s}\n"
-	if _, err := rules.Read("r.yaml", []byte(text)); err == nil {
-		t.Error("one limit more than fit")
-	}
+	read(t, text)
+	fails(t, text+"- {name: one, default: true, distinct: 1/1s}\n", "more than 64 distinct limits")
 }
 
 func TestAllMistakesAtOnce(t *testing.T) {
@@ -218,10 +216,7 @@ func nested(levels int) string {
 // TestAliasesAreNotMuchWork reads a kilobyte of aliases that stand for millions of descriptors.
 func TestAliasesAreNotMuchWork(t *testing.T) {
 	read(t, nested(12))
-	_, err := rules.Read("r.yaml", []byte(nested(20)))
-	if err == nil || !strings.Contains(err.Error(), "stand for more than") {
-		t.Error(err)
-	}
+	fails(t, nested(20), "stand for more than")
 }
 
 func TestEachWindow(t *testing.T) {
@@ -241,7 +236,8 @@ func TestEachWindow(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), first) {
 		t.Errorf("errors %v", err)
 	}
-	doc = read(t, overridden(many(64))+"\ndomain: e\ndescriptors: ["+perDay(64)+"]")
+	doc = read(t, overridden(many(64, onePrefix))+"\ndomain: e\ndescriptors: ["+
+		many(64, "{key: k%d, rate_limit: {unit: day}}")+"]")
 	err = doc.EachWindow(func(string, int64) error { return errors.New("bad") })
 	lines := strings.Split(fmt.Sprint(err), "\n")
 	if last := lines[len(lines)-1]; len(lines) != 101 || !strings.HasPrefix(last, "there may be") {
@@ -278,9 +274,7 @@ func TestOverridesAndDefaults(t *testing.T) {
 			t.Errorf("%s: %s, want %s", key, got, want)
 		}
 	}
-	var windows []int64
-	_ = doc.EachWindow(func(_ string, ms int64) error { windows = append(windows, ms); return nil })
-	if got := fmt.Sprint(windows); got != "[60000 60000 86400000 7200000]" {
+	if got := fmt.Sprint(windowsOf(doc)); got != "[60000 60000 86400000 7200000]" {
 		t.Errorf("windows %s", got)
 	}
 }
@@ -305,9 +299,7 @@ func TestDistinct(t *testing.T) {
 	if got := doc.Rules.DistinctDefaults(nil); len(got) != 1 || doc.Rules.Defaults(nil) != nil {
 		t.Errorf("defaults %v", got)
 	}
-	var windows []int64
-	_ = doc.EachWindow(func(_ string, ms int64) error { windows = append(windows, ms); return nil })
-	if got := fmt.Sprint(windows); got !=
+	if got := fmt.Sprint(windowsOf(doc)); got !=
 		"[86400000 60000 3600000 86400000 7200000 180000 60000]" {
 		t.Errorf("windows %s", got)
 	}
@@ -382,12 +374,9 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%q: %v, %v", text, doc, err)
 		}
 		if err == nil {
-			_ = doc.EachWindow(func(_ string, ms int64) error {
-				if ms < 1 {
-					t.Errorf("%q: a window of %d ms", text, ms)
-				}
-				return nil
-			})
+			if slices.ContainsFunc(windowsOf(doc), func(ms int64) bool { return ms < 1 }) {
+				t.Errorf("%q: windows of %d ms", text, windowsOf(doc))
+			}
 			return
 		}
 		if !strings.HasPrefix(err.Error(), "f:") {

@@ -141,8 +141,7 @@ func TestNamespacesComeFromSettings(t *testing.T) {
 // run runs the tests of a text and returns the result.
 func run(t *testing.T, text string) *ruletest.Result {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "f")
-	must.Write(t, path, text)
+	path := must.File(t, "f", text)
 	f, err := ruletest.Read(path, "")
 	must.Succeed(t, err)
 	result, err := f.Run(t.Context())

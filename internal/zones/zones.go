@@ -59,14 +59,12 @@ func newest(directories []string) database {
 	return db
 }
 
-// versionFile is a file that begins with the version of a database.
-type versionFile struct {
+// versionFiles are the files that begin with the version of a database: its source text, and one
+// for the version alone.
+var versionFiles = [...]struct {
 	name    string
 	pattern *regexp.Regexp
-}
-
-// versionFiles are the source text of a database, and a file of its own.
-var versionFiles = [...]versionFile{
+}{
 	{"tzdata.zi", regexp.MustCompile(`^# version (\d{4}[a-z]{1,2})\b`)},
 	{"+VERSION", regexp.MustCompile(`^(\d{4}[a-z]{1,2})\s*$`)},
 }

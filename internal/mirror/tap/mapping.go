@@ -288,15 +288,12 @@ func isSHA(text string) bool {
 }
 
 func parseUnit(text string) (time.Duration, error) {
-	switch text {
-	case "s":
-		return time.Second, nil
-	case "ms":
-		return time.Millisecond, nil
-	case "us":
-		return time.Microsecond, nil
+	unit, known := map[string]time.Duration{"s": time.Second, "ms": time.Millisecond,
+		"us": time.Microsecond}[text]
+	if !known {
+		return time.Second, fmt.Errorf("%q is no unit: want s, ms or us", text)
 	}
-	return time.Second, fmt.Errorf("%q is no unit: want s, ms or us", text)
+	return unit, nil
 }
 
 // complete adds what CL.THROTTLE always means, and returns what is missing among the keys that a

@@ -43,8 +43,7 @@ func TestCallsWithoutReplies(t *testing.T) {
 					t.Errorf("%d bytes wait for no reply", held)
 				}
 				until(t, func() bool { return h.mirror.Report().Waiting == 0 })
-				h.pass(h.application, h.redis, one, 1<<20)
-				h.pass(h.redis, h.application, reply, 1<<20)
+				h.exchange(one, reply, 1<<20)
 				total += c.calls + 1
 			}
 			h.mirror.Close(t.Context())
@@ -93,8 +92,7 @@ func TestRandomPipelines(t *testing.T) {
 				ask, answer, verdicts := randomCommands(rng, len(want))
 				requests, replies, want = requests+ask, replies+answer, append(want, verdicts...)
 			}
-			h.pass(h.application, h.redis, requests, 1<<20)
-			h.pass(h.redis, h.application, replies, 1<<20)
+			h.exchange(requests, replies, 1<<20)
 		}
 		h.mirror.Close(t.Context())
 		slices.Sort(h.asked.list)

@@ -131,6 +131,13 @@ func (h *harness) pass(from, to net.Conn, text string, size int) {
 	}
 }
 
+// exchange passes commands and their replies.
+func (h *harness) exchange(requests, replies string, size int) {
+	h.t.Helper()
+	h.pass(h.application, h.redis, requests, size)
+	h.pass(h.redis, h.application, replies, size)
+}
+
 // command returns a command as clients send it.
 func command(words ...string) string {
 	text := fmt.Sprintf("*%d\r\n", len(words))
@@ -219,8 +226,7 @@ func TestReading(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", size), func(t *testing.T) {
 				t.Parallel()
 				h := start(t)
-				h.pass(h.application, h.redis, c.requests, size)
-				h.pass(h.redis, h.application, c.replies, size)
+				h.exchange(c.requests, c.replies, size)
 				h.mirror.Close(t.Context())
 				if !slices.Equal(h.asked.list, c.want) {
 					t.Errorf("verdicts\n%q, want\n%q", h.asked.list, c.want)
@@ -254,8 +260,7 @@ func TestUnknownScripts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := start(t)
-			h.pass(h.application, h.redis, c.requests, 1<<20)
-			h.pass(h.redis, h.application, c.replies, 1<<20)
+			h.exchange(c.requests, c.replies, 1<<20)
 			h.mirror.Close(t.Context())
 			r := h.mirror.Report()
 			if r.UnknownCalls != c.want || c.want > 0 != (r.LastUnknown == unknown) {
@@ -273,9 +278,8 @@ func TestUnknownScripts(t *testing.T) {
 func TestStripWithoutMatch(t *testing.T) {
 	h := start(t)
 	call := func(key string) {
-		h.pass(h.application, h.redis, command("evalsha", sha, "1", key, "1799999999000", "60000",
-			"7", "1"), 1<<20)
-		h.pass(h.redis, h.application, ":1\r\n", 1<<20)
+		h.exchange(command("evalsha", sha, "1", key, "1799999999000", "60000", "7", "1"),
+			":1\r\n", 1<<20)
 	}
 	call("limit:ann")
 	call("limit:bob")
@@ -341,8 +345,6 @@ func FuzzReading(f *testing.F) {
 	f.Add([]byte("*1\r\n$-1\r\n"), []byte("*-1\r\n%2\r\n"))
 	f.Add([]byte("*1000000000\r\n"), []byte("$?\r\n"))
 	f.Fuzz(func(t *testing.T, requests, replies []byte) {
-		h := start(t)
-		h.pass(h.application, h.redis, string(requests), 1<<20)
-		h.pass(h.redis, h.application, string(replies), 1<<20)
+		start(t).exchange(string(requests), string(replies), 1<<20)
 	})
 }

@@ -125,7 +125,7 @@ n2.e     13s  (request)  its counts could not be read        1
 
 // TestExplain prints explanations of a key and of a refusal.
 func TestExplain(t *testing.T) {
-	for _, test := range []struct{ args, answer, asked, want string }{
+	for _, s := range []scenario{
 		{"explain bob --ns x --rule login", explainedKey,
 			"GET /v1/explain?key=bob&ns=x&rule=login", explainedText},
 		{"explain bob --json", `{"key":"bob"}`, "GET /v1/explain?key=bob", `{"key":"bob"}` + "\n"},
@@ -142,26 +142,7 @@ func TestExplain(t *testing.T) {
 				"no rule in namespace default judges it, and no recent refusal of it is known " +
 				"there; --ns names another namespace\n"},
 	} {
-		s := &server{answer: test.answer}
-		got, err := s.exec(t, strings.Split(test.args, " ")...)
-		if err != nil || got != test.want || s.asked != test.asked {
-			t.Errorf("%s asks %s, prints\n%s%v, want\n%s", test.args, s.asked, got, err, test.want)
-		}
-	}
-}
-
-// TestWrongExplain covers arguments that make no sense together.
-func TestWrongExplain(t *testing.T) {
-	for args, want := range map[string]string{
-		"explain":                  "the KEY is missing",
-		"explain a b":              `"b" is one more`,
-		"explain a --id n1.a":      "--id is enough",
-		"explain --id n1.a --ns x": "--id is enough",
-	} {
-		_, err := exec(t, nil, strings.Split(args, " ")...)
-		if !errors.As(err, new(*cli.UsageError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", args, err, want)
-		}
+		s.run(t, false)
 	}
 }
 
@@ -197,40 +178,30 @@ func TestCluster(t *testing.T) {
 	withC := strings.Replace(twoMembers, `"id":"c","address":"h:3","state":"suspect"`,
 		`"id":"c","address":"h:3","state":"suspect","mode":"two-tier"`, 1)
 	owners := `"owners":[` + strings.Repeat("0,1,", 51) + `1],`
-	tests := []struct{ name, args, answer, asked, want string }{
-		{"three members", "cluster", withC + store, "GET /v1/cluster?nodes=true", shown},
-		{"owners", "cluster --owners", withC + owners + store,
+	for _, s := range []scenario{
+		{"cluster", withC + store, "GET /v1/cluster?nodes=true", shown},
+		{"cluster --owners", withC + owners + store,
 			"GET /v1/cluster?nodes=true&owners=true", shown + mapped},
-		{"without a store", "cluster",
+		{"cluster",
 			`{"mode":"two-tier","members":[],"redis":{"kind":"redis","up":false,"error":"refused"}}`, "GET /v1/cluster?nodes=true",
 			"mode     two-tier\nstore    redis, down: refused\npending  0 buckets not in the " +
 				"store yet\nmemory   0 keys, 0 B of 0 B\n" +
 				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version " +
 				"0, 0 partitions, 0 members\n\n"},
-		{"nothing measured yet", "cluster",
+		{"cluster",
 			`{"mode":"two-tier","members":[],"redis":{"kind":"redis","address":"h:1","up":true}}`,
 			"GET /v1/cluster?nodes=true",
 			"mode     two-tier\nstore    redis h:1, up, round trip -\npending  0 buckets not in " +
 				"the store yet\nmemory   0 keys, 0 B of 0 B\n" +
 				"clock    +0 ms to the store's, 0 ms of it not followed yet\nring     version " +
 				"0, 0 partitions, 0 members\n\n"},
-		{"as JSON", "cluster --json", withC + store, "GET /v1/cluster?nodes=true",
+		{"cluster --json", withC + store, "GET /v1/cluster?nodes=true",
 			withC + store + "\n"},
-		{"mode", "mode", withC + store, "GET /v1/cluster", "two-tier\n"},
-		{"another mode", "mode redis --admin-token secret", `{"mode":"redis"}`,
+		{"mode", withC + store, "GET /v1/cluster", "two-tier\n"},
+		{"mode redis --admin-token secret", `{"mode":"redis"}`,
 			`POST /v1/admin/mode {"mode":"redis"}`, "all nodes count in redis mode\n"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			s := &server{answer: test.answer}
-			got, err := s.exec(t, strings.Split(test.args, " ")...)
-			if err != nil || s.asked != test.asked {
-				t.Errorf("asked %s\nwant  %s, %v", s.asked, test.asked, err)
-			}
-			if got != test.want {
-				t.Errorf("printed\n%s\nwant\n%s", got, test.want)
-			}
-		})
+	} {
+		s.run(t, false)
 	}
 }
 
@@ -306,5 +277,95 @@ func TestModeNeedsTheToken(t *testing.T) {
 	if _, err := s.exec(t, "mode", "redis", "--admin-token", "x"); err == nil ||
 		!strings.Contains(err.Error(), "stays two-tier") || errors.As(err, new(*cli.UsageError)) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusedAcquire checks the output of refusals: the limits, counted events, bans, and why a
+// retry can't help. 0 events are asked about.
+func TestRefusedAcquire(t *testing.T) {
+	const several = `{"allowed":false,"checks":[{"key":"user:7","allowed":true,"limits":[{"window":"1m","max":15,"count":3,"remaining":12}],"retry_after_ms":0},` +
+		`{"key":"ip","allowed":false,"limits":[{"window":"1m","max":1,"count":1,"remaining":0,"refused":true}],"retry_after_ms":12400}],"retry_after_ms":12400,"source":"memory"}`
+	const asked = `POST /v1/acquire {"checks":[{"ns":"x","key":"user:7","n":1,"limits":[{"window":"1m","max":15}]},{"ns":"x","key":"ip","n":1,"limits":[{"window":"1m","max":1}]}],"count_denied":true}`
+	const never = `{"allowed":false,"limits":[],"checks":[],"retry_after_ms":-1}`
+	const always = "refused, and always will be: "
+	const together = always + "checks of the same key are more than a limit together ("
+	for _, s := range []scenario{
+		{"acquire --check user:7:15/1m --check ip:1/1m -n 1 --ns x --count-denied", several, asked,
+			`refused, try again in 12.4s (memory)
+KEY     WINDOW  LIMIT  COUNT  REMAINING
+user:7  1m         15      3         12
+ip      1m          1      1          0  refused
+`},
+		{"acquire --check user:7:15/1m --check ip:1/1m -n 1 --ns x --count-denied --json", several,
+			asked, several + "\n"},
+		{"acquire a --limit 1/1m -n 2 --charge",
+			`{"allowed":false,"limits":[],"retry_after_ms":900,"ts":7,"source":"memory"}`,
+			`POST /v1/acquire {"key":"a","n":2,"limits":[{"window":"1m","max":1}],"charge":true}`,
+			"refused, try again in 900ms; the events were counted (memory)"},
+		{"acquire --check a:1/1m --check b:1/1m --charge", `{"allowed":false,"checks":[` +
+			`{"key":"a"},{"key":"b","ts":7}],"retry_after_ms":900,"source":"memory"}`,
+			`POST /v1/acquire {"checks":[` +
+				`{"key":"a","n":1,"limits":[{"window":"1m","max":1}]},` +
+				`{"key":"b","n":1,"limits":[{"window":"1m","max":1}]}],"charge":true}`,
+			"refused, try again in 900ms; the events were counted (memory)"},
+		{"acquire a --limit 1/1m -n 0",
+			`{"allowed":false,"limits":[],"retry_after_ms":900,"source":"memory"}`,
+			`POST /v1/acquire {"key":"a","n":0,"limits":[{"window":"1m","max":1}]}`,
+			"refused, try again in 900ms (memory)"},
+		{"acquire a\tb --rule login", `{"allowed":false,` +
+			`"limits":[{"window":"1m","max":3,"count":1,"remaining":2,"rule":"login"}],` +
+			`"refused_by":["login/ban","slow/ban"],"bans":[` +
+			`{"rule":"login","key":"a\tb","until":1767226200999},` +
+			`{"rule":"slow","key":"a","until":1767226260000,"started":true}],` +
+			`"retry_after_ms":9000,"source":"memory"}`, "", `refused, try again in 9s (memory)
+KEY     WINDOW  LIMIT  COUNT  REMAINING
+"a\tb"  1m          3      1          2  login
+rule login bans "a\tb" until 2026-01-01T00:10:00Z
+rule slow bans a until 2026-01-01T00:11:00Z, from this refusal on
+`},
+		{"acquire a --limit 5/1m -n 6", never, "", always + "-n is more than a limit ("},
+		{"acquire --check a:5/1m --check b:9/1m -n 6", never, "",
+			always + "-n is more than a limit ("},
+		{"acquire --check a:9/1m --check a:9/1h -n 5", never, "", together},
+		{"acquire --check a:9/1m --check a:5/1m -n 5", never, "", together},
+	} {
+		s.run(t, true)
+	}
+}
+
+// TestDistinct adds values under limits and rules that refuse them.
+func TestDistinct(t *testing.T) {
+	for _, s := range []scenario{
+		{"distinct a v w --limit 2/24h --window 1h --ns x --ack redis", `{"key":"a","counts":[` +
+			`{"window":"24h","max":2,"count":2,"error":0,"bucket_ms":900000},` +
+			`{"window":"1h","count":9012,"at_least":8724,"at_most":9300,"error":0.016}],` +
+			`"over":true,"source":"memory","degraded":false}`,
+			`POST /v1/distinct {"ns":"x","key":"a","values":["v","w"],"window":"1h",` +
+				`"ack":"redis","limits":[{"window":"24h","max":2}]}`, `a (memory)
+WINDOW  LIMIT  DIFFERENT  ERROR
+24h         2          2  exact
+1h                  9012  1.6 %
+`},
+		{"distinct a v --rule devices --rule tight --window 7h", `{"key":"a","counts":[` +
+			`{"window":"24h","max":5,"count":5,"error":0,"bucket_ms":900000,"refused":true,` +
+			`"rule":"devices"},{"window":"1h","max":2,"count":5,"error":0,"bucket_ms":60000,` +
+			`"refused":true,"rule":"tight","shadow":true},` +
+			`{"window":"7h","count":5,"error":0,"bucket_ms":900000}],"over":true,` +
+			`"refused_by":["devices"],"retry_after_ms":12400,"rules_version":3,` +
+			`"source":"memory","degraded":false}`,
+			`POST /v1/distinct {"key":"a","values":["v"],"window":"7h",` +
+				`"rules":["devices","tight"]}`, `a (memory)
+WINDOW  LIMIT  DIFFERENT  ERROR
+24h         5          5  exact  devices, refused
+1h          2          5  exact  tight, in shadow, refused
+7h                     5  exact
+refused, try again in 12.4s
+`},
+		{"distinct a v w --limit 1/24h", `{"key":"a","counts":[{"window":"24h","max":1,"count":0,` +
+			`"error":0,"bucket_ms":900000,"refused":true}],"over":true,` +
+			`"refused_by":["limits[0]"],"retry_after_ms":-1,"source":"memory","degraded":false}`,
+			"", "\nrefused, and always will be: more different values than a limit allows"},
+	} {
+		s.run(t, true)
 	}
 }
