@@ -76,7 +76,8 @@ func TestDistinctValuesHaveNoCalendarWindows(t *testing.T) {
 		`{"key":"k","values":["v"],"limits":[{"window":"day","zone":"Asia/Shanghai","max":5}]}`,
 		`{"key":"k","values":["v"],"window":["1h","day"]}`,
 	} {
-		status(t, call(s, "POST /v1/distinct", body), 422, "distinct values have no calendar windows")
+		status(t, call(s, "POST /v1/distinct", body), 422,
+			"distinct values have no calendar windows")
 	}
 	status(t, call(s, "GET /v1/distinct?key=k&window=week", ""), 422,
 		"window: distinct values have no calendar windows")

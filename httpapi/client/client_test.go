@@ -269,8 +269,8 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// TestGateOfAClosedClient: it is as if no node could be reached. A new client of the same process is
-// not affected.
+// TestGateOfAClosedClient: it is as if no node could be reached. A new client of the same process
+// is not affected.
 func TestGateOfAClosedClient(t *testing.T) {
 	b := newBed(t, 1)
 	c := b.client()
