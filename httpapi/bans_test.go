@@ -110,14 +110,8 @@ func TestBansAreShown(t *testing.T) {
 	if res.StatusCode() != 429 || string(res.Header.Peek("Retry-After")) != "500" {
 		t.Errorf("forward-auth: %d %s", res.StatusCode(), res.Header.String())
 	}
-}
-
-// TestBannedHaveNothingLeft refuses a key that is banned, although its limits have room: the
-// headers show none.
-func TestBannedHaveNothingLeft(t *testing.T) {
-	s, _ := banningServer(t)
-	h := &forward(s, "1.2.3.4:5", "rule=strict&key=User", "User: old").Response.Header
-	if got := string(h.Peek("RateLimit")); !strings.Contains(got, ";r=0;t=500") ||
+	// The limits have room, and the headers show none.
+	if got := string(res.Header.Peek("RateLimit")); !strings.Contains(got, ";r=0;t=500") ||
 		strings.Contains(got, ";r=1") || strings.Contains(got, ";r=3") {
 		t.Errorf("RateLimit: %s", got)
 	}
@@ -179,27 +173,5 @@ func TestBansAreListed(t *testing.T) {
 	q := companions.StatusOp([]byte("sms"), "strict", []byte("k"), 5)
 	if !q.DryRun || string(q.Checks[0].NS) != "@bans/sms" || q.Checks[0].Limits[0].Window != 5 {
 		t.Errorf("asked %+v", q)
-	}
-}
-
-// changingRules are the rules of testRules with a variable version.
-type changingRules struct {
-	testRules
-	version int64
-}
-
-func (r *changingRules) Rules() *twotier.RuleSet {
-	return r.testRules.Rules().Numbered(r.version)
-}
-
-// TestBansAreOfTheRulesInForce reuses the memory of a request after the rules have changed.
-func TestBansAreOfTheRulesInForce(t *testing.T) {
-	r := &changingRules{}
-	s := serverOf(t, httpapi.Options{Service: &banning{fake: newFake()}, Rules: r})
-	for r.version = 1; r.version < 20; r.version++ {
-		answer := string(call(s, "GET /v1/bans?rule=strict&key=new", "").Response.Body())
-		if want := fmt.Sprintf(`"rules_version":%d`, r.version); !strings.Contains(answer, want) {
-			t.Errorf("%s, want %s", answer, want)
-		}
 	}
 }

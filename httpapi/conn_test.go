@@ -3,12 +3,10 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -70,40 +68,6 @@ func TestParkedConnectionsEnd(t *testing.T) {
 	}
 	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
 		t.Errorf("after the idle timeout: %q, %v", rest, err)
-	}
-}
-
-// TestOpenOnAListenerMadeElsewhere serves on a Unix socket that the caller has opened. Close closes
-// it.
-func TestOpenOnAListenerMadeElsewhere(t *testing.T) {
-	s := serverOf(t, httpapi.Options{Service: newFake()})
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenOn(t.Context(), ln); err != nil {
-		t.Fatal(err)
-	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", ln.Addr().String())
-	}
-	c := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	answer, err := c.Get("http://localhost/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer.Body.Close(); answer.StatusCode != http.StatusOK {
-		t.Errorf("status %d", answer.StatusCode)
-	}
-	if err := s.OpenOn(t.Context(), ln); !errors.Is(err, httpapi.ErrOpened) {
-		t.Errorf("opened twice: %v", err)
-	}
-	if err := s.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
-	if conn, err := dial(t.Context(), "", ""); err == nil {
-		t.Errorf("still listening: %v", conn.Close())
 	}
 }
 

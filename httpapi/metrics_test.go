@@ -179,18 +179,8 @@ func TestMetricsInOtherFormats(t *testing.T) {
 		ctx := newRequest("GET /metrics", "")
 		ctx.Request.Header.Set("Accept", accept)
 		newServer(t, newFake()).Handle(ctx)
-		kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
-		if !strings.HasPrefix(kind.Get("Content-Type"), want) {
+		if kind := string(ctx.Response.Header.ContentType()); !strings.HasPrefix(kind, want) {
 			t.Errorf("%q: %s, want %s", accept, kind, want)
-		}
-		decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()),
-			expfmt.ResponseFormat(kind))
-		families := 0
-		for f := new(dto.MetricFamily); decoder.Decode(f) == nil; f = new(dto.MetricFamily) {
-			families++
-		}
-		if families < 50 {
-			t.Errorf("%q: %d families", accept, families)
 		}
 	}
 }

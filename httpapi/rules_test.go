@@ -160,17 +160,6 @@ func count(t *testing.T, s *httpapi.Server, key string) int {
 func TestTheVersionThatJudged(t *testing.T) {
 	s := newServer(t, newFake())
 	const version = `"rules_version":7`
-	for body, want := range map[string]bool{
-		`{"key":"k","rules":["login"]}`: true, `{"key":"k","rules":["off"]}`: true,
-		`{"key":"k","limits":[{"window":"1m","max":9}]}`:                                            false,
-		`{"key":"k","rules":["tight"],"limits":[{"window":"1m","max":9}]}`:                          true,
-		`{"checks":[{"key":"a","limits":[{"window":"1m","max":9}]},{"key":"b","rules":["login"]}]}`: true,
-	} {
-		got := string(call(s, "POST /v1/acquire", body).Response.Body())
-		if strings.Contains(got, version) != want || !strings.Contains(got, `"allowed"`) {
-			t.Errorf("%s: %s", body, got)
-		}
-	}
 	got := string(call(s, "POST /v1/add", `{"key":"k","rules":["login"]}`).Response.Body())
 	if !strings.Contains(got, version) {
 		t.Errorf("add: %s", got)

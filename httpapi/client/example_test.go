@@ -35,16 +35,24 @@ func startNode() (address string, stop func()) {
 	}
 }
 
-// A user may reply twice a minute.
-func ExampleClient_IsActionAllowed() {
-	address, stop := startNode()
-	defer stop()
-	ctx := context.Background()
+// startClient starts a node, and makes a client of it as ExampleClient_Acquire does.
+func startClient() (c *client.Client, stop func()) {
+	address, end := startNode()
 	c, err := client.New(client.Options{Addresses: []string{address}})
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close(ctx)
+	return c, func() {
+		_ = c.Close(context.Background())
+		end()
+	}
+}
+
+// A user may reply twice a minute.
+func ExampleClient_IsActionAllowed() {
+	c, stop := startClient()
+	defer stop()
+	ctx := context.Background()
 	for range 3 {
 		fmt.Println(c.IsActionAllowed(ctx, "ann", "reply", time.Minute, 2))
 	}
@@ -82,13 +90,8 @@ func ExampleClient_Acquire() {
 // Message control: a receiver gets at most 15 messages a minute and 50 a day, and at most 2 of the
 // same content in 59 seconds and 5 in 59 minutes. All of it is one decision.
 func ExampleGate() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
 	gate, err := client.NewGate(client.GateOptions{
 		Client: c, Outage: client.FailOpen, Wait: 5 * time.Second,
 		Limits: []client.Limit{{Window: time.Minute, Max: 15}, {Window: 24 * time.Hour, Max: 50}},
@@ -115,14 +118,9 @@ func ExampleGate() {
 // A language model's answer costs tokens that nobody knows beforehand: reserve an estimate, and
 // settle the actual cost.
 func ExampleClient_Reserve() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
 	ctx := context.Background()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(ctx) }()
 	estimate := client.AcquireRequest{Check: client.Check{Key: "tokens:ann", N: 4000,
 		Limits: []client.Limit{{Window: time.Minute, Max: 10_000}}}}
 	for _, took := range []int64{350, 5200, 900} {
@@ -147,15 +145,10 @@ func ExampleClient_Reserve() {
 
 // A third-party API allows two requests a second for all of our machines together.
 func ExampleTransport() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
 	turns, err := client.NewTransport(client.TransportOptions{
 		GateOptions: client.GateOptions{Client: c, Outage: client.FailClosed, Wait: time.Second,
 			Limits: []client.Limit{{Window: time.Second, Max: 2}}},

@@ -19,13 +19,8 @@ import (
 
 // Calls to a gRPC server are limited by the address that they come from.
 func ExampleGate_gRPC() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
 	gate, err := client.NewGate(client.GateOptions{
 		Client: c, Outage: client.FailOpen, Wait: 5 * time.Second,
 		Limits: []client.Limit{{Window: time.Minute, Max: 2}},
