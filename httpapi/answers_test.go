@@ -168,8 +168,9 @@ func TestAnswers(t *testing.T) {
 			f.points = []twotier.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
 			f.open = twotier.OpenLeases{Open: 3, NextEnd: 40, Source: f.source}
 			f.top = map[string][]twotier.KeyCount{
-				"count":   {{NS: "default", Key: `a"b`, Count: 9}, {NS: "x", Key: "c", Count: 3}},
-				"refused": {{NS: "sms", Key: "r", Count: 7}}, "shadow": {{NS: "sms", Key: "t", Count: 5}},
+				"count":      {{NS: "default", Key: `a"b`, Count: 9}, {NS: "x", Key: "c", Count: 3}},
+				"refused":    {{NS: "sms", Key: "r", Count: 7}},
+				"shadow":     {{NS: "sms", Key: "t", Count: 5}},
 				"concurrent": {{NS: "sms", Key: "u", Count: 4}, {NS: "sms", Key: "v", Count: 1}}}
 			ctx := call(newServer(t, f), tt.request, tt.body)
 			if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 200 ||

@@ -175,3 +175,25 @@ func TestBansAreListed(t *testing.T) {
 		t.Errorf("asked %+v", q)
 	}
 }
+
+// changingRules are the rules of testRules with a variable version.
+type changingRules struct {
+	testRules
+	version int64
+}
+
+func (r *changingRules) Rules() *twotier.RuleSet {
+	return r.testRules.Rules().Numbered(r.version)
+}
+
+// TestBansAreOfTheRulesInForce reuses the memory of a request after the rules have changed.
+func TestBansAreOfTheRulesInForce(t *testing.T) {
+	r := &changingRules{}
+	s := serverOf(t, httpapi.Options{Service: &banning{fake: newFake()}, Rules: r})
+	for r.version = 1; r.version < 20; r.version++ {
+		answer := string(call(s, "GET /v1/bans?rule=strict&key=new", "").Response.Body())
+		if want := fmt.Sprintf(`"rules_version":%d`, r.version); !strings.Contains(answer, want) {
+			t.Errorf("%s, want %s", answer, want)
+		}
+	}
+}
