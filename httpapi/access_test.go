@@ -90,9 +90,7 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 					Holds:       documentedHolds(),
 					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
 					Backtester: new(backtester)})
-				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {
-					t.Errorf("%s %s with %q: %d, want %d", method, path, role, got, want)
-				}
+				status(t, as(s, texts[role], request, body), want, "")
 				if _, ok := o.Responses[fmt.Sprint(want)]; !ok {
 					t.Errorf("%s %s: %d is not documented", method, path, want)
 				}
@@ -196,11 +194,7 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 		}
 	}
 	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} {
-		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
-		ctx.Request.Header.Set("Authorization", scheme+good)
-		if s.Handle(ctx); ctx.Response.StatusCode() != 200 {
-			t.Errorf("%q: %d", scheme, ctx.Response.StatusCode())
-		}
+		status(t, call(s, "POST /v1/add", `{"key":"k"}`, "Authorization: "+scheme+good), 200, "")
 	}
 }
 
@@ -225,10 +219,7 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 		{"alone", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, alone, 200},
 		{"none", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, none, 403},
 	} {
-		if got := as(tt.server, tt.token, tt.request,
-			tt.body).Response.StatusCode(); got != tt.want {
-			t.Errorf("%s, %s: %d, want %d", tt.name, tt.request, got, tt.want)
-		}
+		status(t, as(tt.server, tt.token, tt.request, tt.body), tt.want, "")
 	}
 }
 
@@ -318,10 +309,8 @@ func TestHostsAreChecked(t *testing.T) {
 	} {
 		s := serverOf(t, tt.o)
 		ask := func(host string) int {
-			ctx := newRequest("POST /v1/add", `{"key":"k"}`)
-			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
-			ctx.Request.Header.SetHost(host)
-			s.Handle(ctx)
+			ctx := call(s, "POST /v1/add", `{"key":"k"}`,
+				"Authorization: Bearer "+texts["a"], "Host: "+host)
 			return ctx.Response.StatusCode()
 		}
 		for _, host := range tt.good {
@@ -345,14 +334,9 @@ func TestHostsAreChecked(t *testing.T) {
 // TestNodesHaveNamesOfTheirOwn: messages between nodes are sealed, so any host will do.
 func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
 	s := serverOf(t, httpapi.Options{Peer: echo{}, Hosts: []string{"counter.example"}})
-	ctx := newRequest("POST /peer", "hello")
-	ctx.Request.Header.SetContentType("application/x-twotier-peer")
-	ctx.Request.Header.Set("Twotier-Pass", pass(len("hello")))
-	ctx.Request.Header.SetContentLength(len("hello"))
-	ctx.Request.Header.SetHost("node-7.internal:8080")
-	if s.Handle(ctx); ctx.Response.StatusCode() != 200 || len(ctx.Response.Body()) != len("hello") {
-		t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
-	}
+	status(t, call(s, "POST /peer", "hello", "Content-Type: application/x-twotier-peer",
+		"Twotier-Pass: "+pass(len("hello")), "Content-Length: 5", "Host: node-7.internal:8080"),
+		200, "HELLO")
 }
 
 // TestTwoLengthsAreRefused: a second request hidden in the bytes of the first is never executed.

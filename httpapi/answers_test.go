@@ -44,9 +44,14 @@ func documentedHolds() *ask.Holds {
 // adminToken is the admin token of newServer. newRequest presents it for admin calls and PUTs.
 const adminToken = "the token of the tests"
 
-// call answers one request. A request that begins with GET has no body.
-func call(s *httpapi.Server, request, body string) *fasthttp.RequestCtx {
+// call answers one request. A request that begins with GET has no body. Each header is "Name:
+// value", and replaces that of newRequest.
+func call(s *httpapi.Server, request, body string, headers ...string) *fasthttp.RequestCtx {
 	ctx := newRequest(request, body)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		ctx.Request.Header.Set(name, value)
+	}
 	s.Handle(ctx)
 	return ctx
 }
@@ -342,9 +347,5 @@ func TestRetryAfterIsAnEstimate(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	f := newFake()
 	f.ready = errors.New("joining")
-	ctx := call(newServer(t, f), "GET /readyz", "")
-	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 ||
-		!strings.Contains(got, `"detail":"joining"`) {
-		t.Errorf("%d %s", ctx.Response.StatusCode(), got)
-	}
+	status(t, call(newServer(t, f), "GET /readyz", ""), 503, `"detail":"joining"`)
 }

@@ -140,11 +140,8 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 		h.Observe(d)
 	}
 	f.stats.Store.Durations = cluster.Durations(h.Snapshot())
-	ctx := newRequest("GET /metrics", "")
-	ctx.Request.Header.Set("Accept",
-		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+
-			"encoding=delimited")
-	newServer(t, f).Handle(ctx)
+	ctx := call(newServer(t, f), "GET /metrics", "", "Accept: application/vnd.google.protobuf;"+
+		"proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
 	decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()), expfmt.ResponseFormat(kind))
 	for {
@@ -176,9 +173,7 @@ func TestMetricsInOtherFormats(t *testing.T) {
 		"": text, "text/html": text,
 		protobuf + ";proto=io.prometheus.client.MetricFamily;encoding=delimited": protobuf,
 	} {
-		ctx := newRequest("GET /metrics", "")
-		ctx.Request.Header.Set("Accept", accept)
-		newServer(t, newFake()).Handle(ctx)
+		ctx := call(newServer(t, newFake()), "GET /metrics", "", "Accept: "+accept)
 		if kind := string(ctx.Response.Header.ContentType()); !strings.HasPrefix(kind, want) {
 			t.Errorf("%q: %s, want %s", accept, kind, want)
 		}

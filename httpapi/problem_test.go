@@ -254,14 +254,9 @@ func TestMediaTypes(t *testing.T) {
 		{"Content-Encoding", "gzip", 415},
 	}
 	for _, tt := range tests {
-		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
-		ctx.Request.Header.SetContentType("")
-		ctx.Request.Header.Set(tt.name, tt.value)
-		newServer(t, newFake()).Handle(ctx)
-		if got := ctx.Response.StatusCode(); got != tt.status {
-			t.Errorf("%s %q: %d, want %d: %s", tt.name, tt.value, got, tt.status,
-				ctx.Response.Body())
-		}
+		got := call(newServer(t, newFake()), "POST /v1/add", `{"key":"k"}`, "Content-Type: ",
+			tt.name+": "+tt.value)
+		status(t, got, tt.status, "")
 	}
 }
 
@@ -364,9 +359,7 @@ func TestWarningsAreAnswered(t *testing.T) {
 		t.Errorf("GET: %v, %v", answer, err)
 	}
 	for _, accept := range []string{"application/json", "application/yaml"} {
-		ctx := newRequest("GET /v1/rules", "")
-		ctx.Request.Header.Set("Accept", accept)
-		s.Handle(ctx)
+		ctx := call(s, "GET /v1/rules", "", "Accept: "+accept)
 		if n := ctx.Response.Header.Peek("Twotier-Warnings"); string(n) != "2" {
 			t.Errorf("%s: %s warnings, want 2", accept, n)
 		}

@@ -77,9 +77,7 @@ func TestPutAndShowRules(t *testing.T) {
 	for accept, want := range map[string]string{"application/yaml": oneRule,
 		"application/json": `{"rules"`, "application/yaml, application/json;q=0.5": oneRule,
 		"application/json, application/yaml": `{"rules"`, "*/*": `{"rules"`} {
-		ctx := newRequest("GET /v1/rules", "")
-		ctx.Request.Header.Set("Accept", accept)
-		s.Handle(ctx)
+		ctx := call(s, "GET /v1/rules", "", "Accept: "+accept)
 		status(t, ctx, 200, want)
 	}
 	status(t, put(s, `"1"`, `{"rules":[]}`), 200, `{"version":2,`)
@@ -130,9 +128,7 @@ func TestRefusedRules(t *testing.T) {
 		status(t, put(s, c.match, c.document), c.status, c.want)
 	}
 	status(t, call(s, "PUT /v1/rules?x=1", oneRule), 422, "x: unknown parameter")
-	text := newRequest("PUT /v1/rules", oneRule)
-	text.Request.Header.SetContentType("text/plain")
-	s.Handle(text)
+	text := call(s, "PUT /v1/rules", oneRule, "Content-Type: text/plain")
 	status(t, text, 415, "or application/yaml, got text/plain")
 	for query, want := range map[string]string{"version=0": "version: want",
 		"version=x": "version: want", "history=1": "history: want true",

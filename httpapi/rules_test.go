@@ -271,9 +271,7 @@ func TestDefaultRulesAndOverrides(t *testing.T) {
 	if !strings.Contains(got, `"counts":[]`) {
 		t.Errorf("an add is judged by a default rule: %s", got)
 	}
-	auth := newRequest("GET /v1/forward-auth?rule=daily&key=X-Key", "")
-	auth.Request.Header.Set("X-Key", "corp-9")
-	s.Handle(auth)
+	auth := call(s, "GET /v1/forward-auth?rule=daily&key=X-Key", "", "X-Key: corp-9")
 	if got := string(auth.Response.Header.Peek("RateLimit-Policy")); got !=
 		`"daily/1m";q=4;w=60, "daily/1h";q=8;w=3600` {
 		t.Errorf("policy of an override: %s", got)
