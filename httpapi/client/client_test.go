@@ -36,9 +36,7 @@ func TestIsActionAllowed(t *testing.T) {
 				t.Errorf("%q, %q, time %d: %t, %v", tt.user, tt.action, i, got, err)
 			}
 		}
-		if n := counted(t, c, tt.key); n != 2 {
-			t.Errorf("%q holds %d, want 2", tt.key, n)
-		}
+		expect(t, c, tt.key, 2)
 	}
 	got, err := c.IsActionAllowed(t.Context(), "ann", "reply", -time.Minute, 2)
 	if got || !errors.Is(err, client.ErrInvalid) {
@@ -272,9 +270,7 @@ func TestEndedContextsCountNothing(t *testing.T) {
 		}
 	}
 	addOne(t, c, "ended")
-	if n := counted(t, c, "ended"); n != 1 {
-		t.Errorf("counted %d, want 1", n)
-	}
+	expect(t, c, "ended", 1)
 }
 
 // BenchmarkAdd counts through three nodes in this process: client, nodes and network share its

@@ -39,9 +39,7 @@ func TestSettle(t *testing.T) {
 		must.Succeed(t, r.Settle(t.Context(), 7)) // has no effect
 		want += actual
 		for _, key := range []string{"tokens of ann", "tokens of all"} {
-			if got := counted(t, c, key); got != want {
-				t.Errorf("%s: %d after one that took %d, want %d", key, got, actual, want)
-			}
+			expect(t, c, key, want)
 		}
 	}
 	if want != 800 {
@@ -70,9 +68,7 @@ func TestSettleAgain(t *testing.T) {
 		t.Errorf("a negative cost: %v", err)
 	}
 	must.Succeed(t, r.Settle(t.Context(), 3))
-	if got := counted(t, c, "k"); got != 3 {
-		t.Errorf("%d, want 3", got)
-	}
+	expect(t, c, "k", 3)
 }
 
 // TestSettleAtItsTime settles estimates of ten minutes ago: they are corrected in their old

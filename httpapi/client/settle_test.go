@@ -75,9 +75,7 @@ func TestHolds(t *testing.T) {
 			break
 		}
 	}
-	if ben := counted(t, c, "ben"); ben != 0 {
-		t.Errorf("%d events were not released", ben)
-	}
+	expect(t, c, "ben", 0)
 	if _, err := c.Settle(ctx, "none", 1); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("no such hold: %v", err)
 	}
@@ -122,9 +120,7 @@ func TestHoldsWithoutAnswers(t *testing.T) {
 		}
 		<-lost
 	}
-	if n := counted(t, c, "settled"); n != 8*5 {
-		t.Errorf("%d were counted, want %d", n, 8*5)
-	}
+	expect(t, c, "settled", 8*5)
 	b.nodes[0].proxy.SwallowMatching(settle, 100, true)
 	if s, err := c.Settle(t.Context(), holdOne(t, c, "settled"), 5); !errors.Is(err,
 		client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) {
@@ -182,9 +178,7 @@ func TestHoldsEndWithTheirContext(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	}
-	if n := counted(t, c, "a"); n != 7 {
-		t.Errorf("%d were counted, want 7", n)
-	}
+	expect(t, c, "a", 7)
 }
 
 // TestCloseDuringASettlement cuts the connection of a settlement, which may have been executed.
