@@ -231,3 +231,80 @@ func callAll(ctx context.Context, c *client.Client, hold string) map[string]erro
 	_, errs["backtest"] = c.Backtest(ctx, client.BacktestRequest{Rules: []string{"r"}})
 	return errs
 }
+
+// TestSettle reserves estimates and settles them later, through another node: the final counts are
+// the actual costs.
+func TestSettle(t *testing.T) {
+	b := newBed(t, 3)
+	c := b.client()
+	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
+	request := client.AcquireRequest{Checks: []client.Check{
+		{Key: "tokens of ann", N: 400, Limits: limits},
+		{Key: "tokens of all", N: 400, Limits: limits},
+	}}
+	want := int64(0)
+	for _, actual := range []int64{0, 1, 400, 399, 500} {
+		r, a, err := c.Reserve(t.Context(), request)
+		must.Succeed(t, err)
+		if r == nil {
+			if want+400 <= 1000 {
+				t.Errorf("refused with %d counted: %+v", want, a)
+			}
+			continue
+		}
+		must.Succeed(t, r.Settle(t.Context(), actual))
+		must.Succeed(t, r.Settle(t.Context(), 7)) // has no effect
+		want += actual
+		for _, key := range []string{"tokens of ann", "tokens of all"} {
+			expect(t, c, key, want)
+		}
+	}
+	if want != 800 {
+		t.Errorf("%d settled", want)
+	}
+	_, _, err := c.Reserve(t.Context(), client.AcquireRequest{DryRun: true, Check: client.Check{
+		Key: "k", Limits: limits}})
+	if !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a dry run: %v", err)
+	}
+}
+
+// TestSettleAgain: checks that were certainly not settled may be settled later, and only once.
+func TestSettleAgain(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	r, _, err := c.Reserve(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k", N: 10,
+		Limits: []client.Limit{{Window: time.Hour, Max: 10}}}})
+	must.Succeed(t, err)
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Settle(late, 3); err == nil {
+		t.Fatal("settled without time")
+	}
+	if err := r.Settle(t.Context(), -1); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a negative cost: %v", err)
+	}
+	must.Succeed(t, r.Settle(t.Context(), 3))
+	expect(t, c, "k", 3)
+}
+
+// TestSettleAtItsTime settles estimates of ten minutes ago: they are corrected in their old
+// buckets, and the present stays unchanged.
+func TestSettleAtItsTime(t *testing.T) {
+	c := newBed(t, 1).client()
+	then := time.Now().Add(-10 * time.Minute)
+	for key, actual := range map[string]int64{"less": 150, "more": 500} {
+		r, _, err := c.Reserve(t.Context(), client.AcquireRequest{At: then, Check: client.Check{
+			Key: key, N: 400, Limits: []client.Limit{{Window: time.Hour, Max: 1000}}}})
+		must.Succeed(t, err)
+		must.Succeed(t, r.Settle(t.Context(), actual))
+		for at, want := range map[time.Time]int64{then.Add(time.Second): actual, time.Now(): 0} {
+			a, err := c.Count(t.Context(), client.CountRequest{Key: key, At: at,
+				Windows: []time.Duration{time.Minute}})
+			must.Succeed(t, err)
+			if got := a.Counts[0].Max; got != want {
+				t.Errorf("%s: %d in the minute before %v, want %d", key, got, at, want)
+			}
+		}
+	}
+}
