@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -30,9 +31,7 @@ func tokens(t testing.TB, lines ...string) (*token.Store, map[string]string) {
 		file += name + " " + hash + " " + rest + "\n"
 	}
 	store := new(token.Store)
-	if err := store.Load([]byte(file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(file)))
 	return store, texts
 }
 
@@ -43,9 +42,7 @@ func serverOf(t testing.TB, o httpapi.Options) *httpapi.Server {
 		o.Service = newFake()
 	}
 	s, err := httpapi.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -343,7 +340,6 @@ func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
 func TestTwoLengthsAreRefused(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
-	smuggled := rawAdd(`{"key":"smuggled"}`)
 	for _, header := range []string{
 		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
 		"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
@@ -361,22 +357,25 @@ func TestTwoLengthsAreRefused(t *testing.T) {
 		"Content-Length: 4\r\nX: a\x00b\r\n", "Content-Length: 4\r\n: x\r\n",
 		"Content-Length: 4\r\nHost: another.example\r\n",
 	} {
-		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n%s", header,
-			smuggled)
-		r := bufio.NewReader(c)
-		res, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatalf("%q: %v", header, err)
-		}
-		if res.StatusCode != 400 || !res.Close {
-			t.Errorf("%q: %d, close %v", header, res.StatusCode, res.Close)
-		}
-		res.Body.Close()
+		smuggle(t, addr, header+"\r\n0\r\n\r\n")
 	}
 	if f.get("smuggled") != 0 {
 		t.Error("a request inside of another was carried out")
 	}
+}
+
+// smuggle sends the rest of a malformed request with another one behind it: the connection ends.
+func smuggle(t *testing.T, addr, rest string) {
+	t.Helper()
+	c := dial(t, addr)
+	fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s%s", rest,
+		rawAdd(`{"key":"smuggled"}`))
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must.Succeed(t, err)
+	if res.StatusCode != 400 || !res.Close {
+		t.Errorf("%q: %d, close %v", rest, res.StatusCode, res.Close)
+	}
+	res.Body.Close()
 }
 
 // TestBadChunksAreRefused: nor is a request after a malformed chunk.
@@ -387,17 +386,7 @@ func TestBadChunksAreRefused(t *testing.T) {
 		"-1\r\n", "FFFFFFFFFFFFFFFF1\r\n", "0x1\r\n", " 1\r\n", "1\nx\n0\n\n", "1\r\nxYY0\r\n\r\n",
 		"\r\n", "1\r\nx\r\n0\r\nHost: another.example\r\n\r\n",
 	} {
-		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "+
-			"chunked\r\n\r\n%s%s", body, rawAdd(`{"key":"smuggled"}`))
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatalf("%q: %v", body, err)
-		}
-		if res.StatusCode != 400 || !res.Close {
-			t.Errorf("%q: %d, close %v", body, res.StatusCode, res.Close)
-		}
-		res.Body.Close()
+		smuggle(t, addr, "Transfer-Encoding: chunked\r\n\r\n"+body)
 	}
 	if f.get("smuggled") != 0 {
 		t.Error("a request inside of another was carried out")

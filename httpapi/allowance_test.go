@@ -178,9 +178,7 @@ func TestBatchThatIsTooLargeSaysHowManyFit(t *testing.T) {
 		Limits: listener.Limits{MaxMemory: 4 << 20, MaxConns: 10}})
 	batch := func(n int) (int, string) {
 		code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch", adds(n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return code, body
 	}
 	code, body := batch(9000)

@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // TestIdleConnectionsAreParked leaves connections idle until they are parked. They are served
@@ -226,14 +227,10 @@ func TestLongHeadersOfStrangers(t *testing.T) {
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
 		"http://"+addr+"/v1/forward-auth?rule=sms", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Header.Set("Cookie", strings.Repeat("x", 30_000))
 	res, err := from(t, "127.0.0.2").Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("another address: %d", res.StatusCode)

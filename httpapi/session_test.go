@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -291,9 +292,7 @@ func reloaded(t *testing.T, store *token.Store, hashes map[string]string, lines 
 	for _, l := range lines {
 		file += l[0] + " " + hashes[l[0]] + " " + l[1] + "\n"
 	}
-	if err := store.Load([]byte(file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(file)))
 }
 
 // TestSessionIsItsTokens: an answer is not repeated to another token, nor to the same one once it
