@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -30,9 +31,7 @@ func tokens(t testing.TB, lines ...string) (*token.Store, map[string]string) {
 		file += name + " " + hash + " " + rest + "\n"
 	}
 	store := new(token.Store)
-	if err := store.Load([]byte(file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(file)))
 	return store, texts
 }
 
@@ -43,9 +42,7 @@ func serverOf(t testing.TB, o httpapi.Options) *httpapi.Server {
 		o.Service = newFake()
 	}
 	s, err := httpapi.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -90,9 +87,7 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 					Holds:       documentedHolds(),
 					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
 					Backtester: new(backtester)})
-				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {
-					t.Errorf("%s %s with %q: %d, want %d", method, path, role, got, want)
-				}
+				status(t, as(s, texts[role], request, body), want, "")
 				if _, ok := o.Responses[fmt.Sprint(want)]; !ok {
 					t.Errorf("%s %s: %d is not documented", method, path, want)
 				}
@@ -196,11 +191,7 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 		}
 	}
 	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER "} {
-		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
-		ctx.Request.Header.Set("Authorization", scheme+good)
-		if s.Handle(ctx); ctx.Response.StatusCode() != 200 {
-			t.Errorf("%q: %d", scheme, ctx.Response.StatusCode())
-		}
+		status(t, call(s, "POST /v1/add", `{"key":"k"}`, "Authorization: "+scheme+good), 200, "")
 	}
 }
 
@@ -225,10 +216,7 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 		{"alone", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, alone, 200},
 		{"none", secret, "POST /v1/admin/mode", `{"mode":"redis"}`, none, 403},
 	} {
-		if got := as(tt.server, tt.token, tt.request,
-			tt.body).Response.StatusCode(); got != tt.want {
-			t.Errorf("%s, %s: %d, want %d", tt.name, tt.request, got, tt.want)
-		}
+		status(t, as(tt.server, tt.token, tt.request, tt.body), tt.want, "")
 	}
 }
 
@@ -318,10 +306,8 @@ func TestHostsAreChecked(t *testing.T) {
 	} {
 		s := serverOf(t, tt.o)
 		ask := func(host string) int {
-			ctx := newRequest("POST /v1/add", `{"key":"k"}`)
-			ctx.Request.Header.Set("Authorization", "Bearer "+texts["a"])
-			ctx.Request.Header.SetHost(host)
-			s.Handle(ctx)
+			ctx := call(s, "POST /v1/add", `{"key":"k"}`,
+				"Authorization: Bearer "+texts["a"], "Host: "+host)
 			return ctx.Response.StatusCode()
 		}
 		for _, host := range tt.good {
@@ -345,21 +331,15 @@ func TestHostsAreChecked(t *testing.T) {
 // TestNodesHaveNamesOfTheirOwn: messages between nodes are sealed, so any host will do.
 func TestNodesHaveNamesOfTheirOwn(t *testing.T) {
 	s := serverOf(t, httpapi.Options{Peer: echo{}, Hosts: []string{"counter.example"}})
-	ctx := newRequest("POST /peer", "hello")
-	ctx.Request.Header.SetContentType("application/x-twotier-peer")
-	ctx.Request.Header.Set("Twotier-Pass", pass(len("hello")))
-	ctx.Request.Header.SetContentLength(len("hello"))
-	ctx.Request.Header.SetHost("node-7.internal:8080")
-	if s.Handle(ctx); ctx.Response.StatusCode() != 200 || len(ctx.Response.Body()) != len("hello") {
-		t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
-	}
+	status(t, call(s, "POST /peer", "hello", "Content-Type: application/x-twotier-peer",
+		"Twotier-Pass: "+pass(len("hello")), "Content-Length: 5", "Host: node-7.internal:8080"),
+		200, "HELLO")
 }
 
 // TestTwoLengthsAreRefused: a second request hidden in the bytes of the first is never executed.
 func TestTwoLengthsAreRefused(t *testing.T) {
 	f := newFake()
 	_, addr := open(t, httpapi.Options{Service: f})
-	smuggled := rawAdd(`{"key":"smuggled"}`)
 	for _, header := range []string{
 		"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
 		"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
@@ -377,22 +357,25 @@ func TestTwoLengthsAreRefused(t *testing.T) {
 		"Content-Length: 4\r\nX: a\x00b\r\n", "Content-Length: 4\r\n: x\r\n",
 		"Content-Length: 4\r\nHost: another.example\r\n",
 	} {
-		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\n%s", header,
-			smuggled)
-		r := bufio.NewReader(c)
-		res, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatalf("%q: %v", header, err)
-		}
-		if res.StatusCode != 400 || !res.Close {
-			t.Errorf("%q: %d, close %v", header, res.StatusCode, res.Close)
-		}
-		res.Body.Close()
+		smuggle(t, addr, header+"\r\n0\r\n\r\n")
 	}
 	if f.get("smuggled") != 0 {
 		t.Error("a request inside of another was carried out")
 	}
+}
+
+// smuggle sends the rest of a malformed request with another one behind it: the connection ends.
+func smuggle(t *testing.T, addr, rest string) {
+	t.Helper()
+	c := dial(t, addr)
+	fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\n%s%s", rest,
+		rawAdd(`{"key":"smuggled"}`))
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	must.Succeed(t, err)
+	if res.StatusCode != 400 || !res.Close {
+		t.Errorf("%q: %d, close %v", rest, res.StatusCode, res.Close)
+	}
+	res.Body.Close()
 }
 
 // TestBadChunksAreRefused: nor is a request after a malformed chunk.
@@ -403,17 +386,7 @@ func TestBadChunksAreRefused(t *testing.T) {
 		"-1\r\n", "FFFFFFFFFFFFFFFF1\r\n", "0x1\r\n", " 1\r\n", "1\nx\n0\n\n", "1\r\nxYY0\r\n\r\n",
 		"\r\n", "1\r\nx\r\n0\r\nHost: another.example\r\n\r\n",
 	} {
-		c := dial(t, addr)
-		fmt.Fprintf(c, "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "+
-			"chunked\r\n\r\n%s%s", body, rawAdd(`{"key":"smuggled"}`))
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatalf("%q: %v", body, err)
-		}
-		if res.StatusCode != 400 || !res.Close {
-			t.Errorf("%q: %d, close %v", body, res.StatusCode, res.Close)
-		}
-		res.Body.Close()
+		smuggle(t, addr, "Transfer-Encoding: chunked\r\n\r\n"+body)
 	}
 	if f.get("smuggled") != 0 {
 		t.Error("a request inside of another was carried out")

@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // from returns a client that sends from an address.
@@ -41,17 +42,26 @@ func try(c *http.Client, url, body string) (int, string, error) {
 	return res.StatusCode, string(b), err
 }
 
-func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
-	s, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 4,
+// TestConnectionsAreBounded: those of one address, and all of them.
+func TestConnectionsAreBounded(t *testing.T) {
+	s, addr := open(t, httpapi.Options{Service: newFake(), Limits: listener.Limits{MaxConns: 3,
 		MaxConnsPerAddress: 2}})
+	refused := func(ip, why string) {
+		t.Helper()
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		c, err := d.Dial("tcp", addr)
+		must.Succeed(t, err)
+		defer c.Close()
+		got, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
+			!strings.Contains(string(got), why) {
+			t.Errorf("one more of %s: %q, %v, want %s", ip, got, err, why)
+		}
+	}
 	for range 2 {
 		send(t, addr, rawAdd(`{"key":"k"}`))
 	}
-	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
-		!strings.Contains(string(got), "from this address") {
-		t.Errorf("a third connection: %q, %v", got, err)
-	}
+	refused("127.0.0.1", "from this address")
 	code, body, err := try(from(t, "127.0.0.2"), "http://"+addr+"/v1/add", `{"key":"k"}`)
 	if code != 200 || err != nil {
 		t.Errorf("another address: %d %s %v", code, body, err)
@@ -59,6 +69,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	if conns := s.Taken().Conns; conns != 3 {
 		t.Errorf("%d connections are accounted for", conns)
 	}
+	refused("127.0.0.3", "too many connections")
 }
 
 // TestDoorsAreApart lets strangers take all connections of one endpoint; administration and nodes
@@ -71,7 +82,8 @@ func TestDoorsAreApart(t *testing.T) {
 	}
 	for name, at := range map[string]string{"administration": s.AdminAddr().String(),
 		"nodes": s.PeerAddr().String()} {
-		if code, body := send(t, at, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); code != 200 {
+		const request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		if code, body := send(t, at, request); code != 200 {
 			t.Errorf("%s: %d %s", name, code, body)
 		}
 	}
@@ -166,9 +178,7 @@ func TestBatchThatIsTooLargeSaysHowManyFit(t *testing.T) {
 		Limits: listener.Limits{MaxMemory: 4 << 20, MaxConns: 10}})
 	batch := func(n int) (int, string) {
 		code, body, err := try(from(t, "127.0.0.1"), "http://"+addr+"/v1/batch", adds(n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return code, body
 	}
 	code, body := batch(9000)

@@ -195,6 +195,13 @@ func TestDistinctRefusals(t *testing.T) {
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"ts":1}`, 422, "ts: 1 is"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"]`, 400, "malformed JSON"},
 		{"POST /v1/distinct", `{"window":"1m","key":"k","values":["v"]`, 400, "malformed JSON"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"limits":[{"window":"month","max":5}]}`, 422,
+			"distinct values have no calendar windows"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"limits":[{"window":"day",` +
+			`"zone":"Asia/Shanghai","max":5}]}`, 422, "distinct values have no calendar windows"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"window":["1h","day"]}`, 422,
+			"distinct values have no calendar windows"},
+		{"GET /v1/distinct?key=k&window=week", "", 422, "window: distinct values have no calendar"},
 		{"GET /v1/distinct?key=k", "", 422, "window: missing"},
 		{"GET /v1/distinct?window=1m", "", 422, "key: missing"},
 		{"GET /v1/distinct?key=k&window=9d", "", 422, "window: "},
@@ -216,5 +223,10 @@ func TestDistinctErrors(t *testing.T) {
 		f.err = err
 		status(t, call(s, "POST /v1/distinct", `{"key":"k","values":["v"]}`), code, "")
 		status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), code, "")
+		batch := call(s, "POST /v1/batch", `{"ops":[{"op":"distinct","key":"k","values":["a"]},`+
+			`{"op":"distinct","key":"k","window":"1h"}]}`)
+		if n := strings.Count(string(batch.Response.Body()), fmt.Sprint(`"status":`, code)); n != 2 {
+			t.Errorf("%d errors of two: %s", n, batch.Response.Body())
+		}
 	}
 }

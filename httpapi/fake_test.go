@@ -21,16 +21,12 @@ type fake struct {
 	err   error
 	fault func(ctx context.Context) error
 
-	mu     sync.Mutex
-	counts map[string]*int64
-	last   twotier.Op
-	prefix string // of the last list of keys
-	points []twotier.Point
-	top    []twotier.KeyCount
-	denied []twotier.KeyCount
-	// shadowed are the acquires that rules in shadow would have refused.
-	shadowed []twotier.KeyCount
-	leased   []twotier.KeyCount
+	mu       sync.Mutex
+	counts   map[string]*int64
+	last     twotier.Op
+	prefix   string // of the last list of keys
+	points   []twotier.Point
+	top      map[string][]twotier.KeyCount // by the order of the list
 	open     twotier.OpenLeases
 	stats    cluster.Stats
 	view     cluster.View
@@ -154,9 +150,7 @@ func (f *fake) Top(_ context.Context, by, prefix string, limit int,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.prefix = prefix
-	rows := map[string][]twotier.KeyCount{"count": f.top, "refused": f.denied,
-		"shadow": f.shadowed, "concurrent": f.leased}[by]
-	return rows[:min(limit, len(rows))], f.err
+	return f.top[by][:min(limit, len(f.top[by]))], f.err
 }
 
 func (f *fake) OpenLeases(_ context.Context, ns, key []byte) (twotier.OpenLeases, error) {

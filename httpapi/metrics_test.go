@@ -140,11 +140,8 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 		h.Observe(d)
 	}
 	f.stats.Store.Durations = cluster.Durations(h.Snapshot())
-	ctx := newRequest("GET /metrics", "")
-	ctx.Request.Header.Set("Accept",
-		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"+
-			"encoding=delimited")
-	newServer(t, f).Handle(ctx)
+	ctx := call(newServer(t, f), "GET /metrics", "", "Accept: application/vnd.google.protobuf;"+
+		"proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
 	decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()), expfmt.ResponseFormat(kind))
 	for {
@@ -176,21 +173,9 @@ func TestMetricsInOtherFormats(t *testing.T) {
 		"": text, "text/html": text,
 		protobuf + ";proto=io.prometheus.client.MetricFamily;encoding=delimited": protobuf,
 	} {
-		ctx := newRequest("GET /metrics", "")
-		ctx.Request.Header.Set("Accept", accept)
-		newServer(t, newFake()).Handle(ctx)
-		kind := http.Header{"Content-Type": {string(ctx.Response.Header.ContentType())}}
-		if !strings.HasPrefix(kind.Get("Content-Type"), want) {
+		ctx := call(newServer(t, newFake()), "GET /metrics", "", "Accept: "+accept)
+		if kind := string(ctx.Response.Header.ContentType()); !strings.HasPrefix(kind, want) {
 			t.Errorf("%q: %s, want %s", accept, kind, want)
-		}
-		decoder := expfmt.NewDecoder(bytes.NewReader(ctx.Response.Body()),
-			expfmt.ResponseFormat(kind))
-		families := 0
-		for f := new(dto.MetricFamily); decoder.Decode(f) == nil; f = new(dto.MetricFamily) {
-			families++
-		}
-		if families < 50 {
-			t.Errorf("%q: %d families", accept, families)
 		}
 	}
 }

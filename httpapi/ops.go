@@ -236,6 +236,15 @@ func parseDenyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *wire.Problem) {
 	return deny429, p
 }
 
+// addHolds adds the paths of holds.
+func (s *Server) addHolds(routes map[string]route) {
+	for path, answer := range map[string]answerer{"/v1/settle": s.settle, "/v1/renew": s.renew} {
+		routes[path] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
+			bare: true, at: clientAPI, answer: answer}
+	}
+	routes["/v1/holds"] = route{need: twotier.RoleRead, at: clientAPI, answer: s.showHolds}
+}
+
 // showHolds answers how many holds of a key are open.
 func (s *Server) showHolds(ctx *fasthttp.RequestCtx, x *requestState) *wire.Problem {
 	var t target

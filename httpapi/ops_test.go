@@ -68,20 +68,6 @@ func TestCalendarRateLimitFields(t *testing.T) {
 	}
 }
 
-// TestDistinctValuesHaveNoCalendarWindows refuses them in limits, in windows and in queries.
-func TestDistinctValuesHaveNoCalendarWindows(t *testing.T) {
-	s := newServer(t, newFake())
-	for _, body := range []string{
-		`{"key":"k","values":["v"],"limits":[{"window":"month","max":5}]}`,
-		`{"key":"k","values":["v"],"limits":[{"window":"day","zone":"Asia/Shanghai","max":5}]}`,
-		`{"key":"k","values":["v"],"window":["1h","day"]}`,
-	} {
-		status(t, call(s, "POST /v1/distinct", body), 422, "distinct values have no calendar windows")
-	}
-	status(t, call(s, "GET /v1/distinct?key=k&window=week", ""), 422,
-		"window: distinct values have no calendar windows")
-}
-
 // monthly returns the limit of the rule monthly.
 func monthly() twotier.RuleLimit {
 	p, err := twotier.ParsePeriod("month@Asia/Tokyo")

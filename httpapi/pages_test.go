@@ -74,9 +74,7 @@ func TestLinksOfTheDashboard(t *testing.T) {
 		if link[2] != "" {
 			want = 401
 		}
-		if got := as(s, "", "GET "+link[1], "").Response.StatusCode(); got != want {
-			t.Errorf("%s: %d, want %d", link[0], got, want)
-		}
+		status(t, as(s, "", "GET "+link[1], ""), want, "")
 	}
 }
 

@@ -20,6 +20,14 @@ type refusal struct {
 	detail        string
 }
 
+// What several refusals say.
+const (
+	wantKey = "want 1 to 256 bytes of UTF-8 without control characters"
+	wantNS  = "want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"
+	unknown = ": unknown field; add has ns, key, n, ts, ack, limits and rules"
+	wantN   = "n: want 1 to 2147483647, or -1 to -2147483647 to take back"
+)
+
 const (
 	add     = "POST /v1/add"
 	acquire = "POST /v1/acquire"
@@ -71,35 +79,27 @@ var malformed = []refusal{
 
 var refusedFields = []refusal{
 	{add, `[]`, 422, `want an object, got an array`},
-	{add, `{}`, 422, `key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"k","colour":"red"}`, 422,
-		`colour: unknown field; add has ns, key, n, ts, ack, limits and rules`},
+	{add, `{}`, 422, `key: missing; ` + wantKey},
+	{add, `{"key":"k","colour":"red"}`, 422, `colour` + unknown},
 	{add, `{"key":"k","` + strings.Repeat("x", 100) + `":1}`, 422, strings.Repeat("x", 64) +
 		`...: unknown field; add has ns, key, n, ts, ack, limits and rules`},
-	{add, `{"key":"k","op":"add"}`, 422,
-		`op: unknown field; add has ns, key, n, ts, ack, limits and rules`},
-	{add, `{"key":"k","checks":[]}`, 422,
-		`checks: unknown field; add has ns, key, n, ts, ack, limits and rules`},
-	{add, `{"key":"k","Key":"k"}`, 422,
-		`Key: unknown field; add has ns, key, n, ts, ack, limits and rules`},
+	{add, `{"key":"k","op":"add"}`, 422, `op` + unknown},
+	{add, `{"key":"k","checks":[]}`, 422, `checks` + unknown},
+	{add, `{"key":"k","Key":"k"}`, 422, `Key` + unknown},
 	{add, `{"key":"k","key":"l"}`, 422, `key: given twice`},
 	{add, `{"key":"k","\u006bey":"l"}`, 422, `key: given twice`},
 	{add, `{"key":1}`, 422, `key: want a string, got a number`},
 	{add, `{"key":null}`, 422, `key: want a string, got null`},
-	{add, `{"key":""}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"` + strings.Repeat("k", 257) + `"}`, 422,
-		`key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"a\u0000"}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, "{\"key\":\"a\x7f\"}", 422,
-		`key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"a\u0085"}`, 422, `key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{add, `{"key":"k","ns":""}`, 422, `ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
-	{add, `{"key":"k","ns":"a b"}`, 422, `ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
-	{add, `{"key":"k","n":0}`, 422, `n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
-	{add, `{"key":"k","n":2147483648}`, 422,
-		`n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
-	{add, `{"key":"k","n":-2147483648}`, 422,
-		`n: want 1 to 2147483647, or -1 to -2147483647 to take back`},
+	{add, `{"key":""}`, 422, `key: ` + wantKey},
+	{add, `{"key":"` + strings.Repeat("k", 257) + `"}`, 422, `key: ` + wantKey},
+	{add, `{"key":"a\u0000"}`, 422, `key: ` + wantKey},
+	{add, "{\"key\":\"a\x7f\"}", 422, `key: ` + wantKey},
+	{add, `{"key":"a\u0085"}`, 422, `key: ` + wantKey},
+	{add, `{"key":"k","ns":""}`, 422, `ns: ` + wantNS},
+	{add, `{"key":"k","ns":"a b"}`, 422, `ns: ` + wantNS},
+	{add, `{"key":"k","n":0}`, 422, wantN},
+	{add, `{"key":"k","n":2147483648}`, 422, wantN},
+	{add, `{"key":"k","n":-2147483648}`, 422, wantN},
 	{add, `{"key":"k","n":99999999999999999999}`, 422,
 		`n: want a whole number, got one that is too large`},
 	{add, `{"key":"k","n":1e3}`, 422, `n: want a whole number, got 1e3`},
@@ -145,7 +145,7 @@ var refusedFields = []refusal{
 	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":1}]},{"key":"k"}]}`, 422,
 		`checks[1].limits: missing; want at least one limit, or rules`},
 	{acquire, `{"checks":[{"limits":[{"window":"1m","max":1}]}]}`, 422,
-		`checks[0].key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+		`checks[0].key: missing; ` + wantKey},
 	{acquire, `{"checks":[{"key":"k","ts":1}]}`, 422,
 		`checks[0].ts: unknown field; a check has ns, key, values, n, limits, value_limits and rules`},
 	{acquire, `{"checks":[{"key":"k","limits":[{"window":"1m","max":false}]}]}`, 422,
@@ -162,14 +162,12 @@ var refusedFields = []refusal{
 	{batch, `{"ops":[],"loud":0}`, 422, `loud: unknown field; want ops or quiet`},
 	{batch, `{"ops":[` + strings.Repeat(`0,`, 10000) + `0]}`, 422,
 		`ops: want at most 10000 operations`},
-	{"POST /v1/reset", `{}`, 422,
-		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{"POST /v1/reset", `{}`, 422, `key: missing; ` + wantKey},
 	{"POST /v1/reset", `{"key":"k","n":1}`, 422, `n: unknown field; reset has ns and key`},
 }
 
 var refusedRequests = []refusal{
-	{"GET /v1/count", "", 422,
-		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/count", "", 422, `key: missing; ` + wantKey},
 	{"GET /v1/count?key=k", "", 422,
 		`window: missing; want a duration such as "90s" or "1d2h3m4s", or a calendar window such as "day" or "month@Europe/Lisbon"`},
 	{"GET /v1/count?key=k&window=1m,", "", 422,
@@ -177,37 +175,30 @@ var refusedRequests = []refusal{
 	{"GET /v1/count?key=k&window=1m&windw=2", "", 422,
 		`windw: unknown parameter; count has key, ns, window and at`},
 	{"GET /v1/count?key=k&window=1m&window=2m", "", 422, `window: given twice`},
-	{"GET /v1/count?key=%00&window=1m", "", 422,
-		`key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/count?key=%ff&window=1m", "", 422,
-		`key: want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/count?key=k&ns=%20&window=1m", "", 422,
-		`ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'`},
+	{"GET /v1/count?key=%00&window=1m", "", 422, `key: ` + wantKey},
+	{"GET /v1/count?key=%ff&window=1m", "", 422, `key: ` + wantKey},
+	{"GET /v1/count?key=k&ns=%20&window=1m", "", 422, `ns: ` + wantNS},
 	{"GET /v1/count?key=k&window=1m&at=yesterday", "", 422,
 		`at: want unix milliseconds, at least 1`},
 	{"GET /v1/count?key=k&window=" + strings.Repeat("1m,", 64) + "1m", "", 422,
 		`window: want at most 64 windows`},
 	{"GET /v1/series?key=k", "", 422,
 		`window: missing; want a duration such as "90s" or "1d2h3m4s"`},
-	{"GET /v1/series?window=1m", "", 422,
-		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/series?window=1m", "", 422, `key: missing; ` + wantKey},
 	{"GET /v1/series?key=k&window=1m,2m", "", 422,
 		`window: want a duration such as "90s" or "1d2h3m4s", got "1m,2m"`},
 	{"GET /v1/top?n=0", "", 422, `n: want 1 to 1000`},
 	{"GET /v1/top?n=", "", 422, `n: want 1 to 1000`},
 	{"GET /v1/top?n=1001", "", 422, `n: want 1 to 1000`},
 	{"GET /v1/top?by=name", "", 422, `by: want count, refused, shadow or concurrent`},
-	{"GET /v1/top?prefix=", "", 422,
-		`prefix: want 1 to 256 bytes of UTF-8 without control characters`},
-	{"GET /v1/top?prefix=%00", "", 422,
-		`prefix: want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/top?prefix=", "", 422, `prefix: ` + wantKey},
+	{"GET /v1/top?prefix=%00", "", 422, `prefix: ` + wantKey},
 	{"GET /v1/top?prefix=a&prefix=b", "", 422, `prefix: given twice`},
 	{"GET /v1/top?by=concurrent&prefix=a", "", 422,
 		`prefix: leave it out: concurrent lists the holds of all keys`},
 	{"GET /v1/top?by=concurrent&window=1m", "", 422,
 		`window: leave it out: concurrent lists the holds that are open now`},
-	{"GET /v1/holds?ns=sms", "", 422,
-		`key: missing; want 1 to 256 bytes of UTF-8 without control characters`},
+	{"GET /v1/holds?ns=sms", "", 422, `key: missing; ` + wantKey},
 	{"GET /v1/holds?key=k&window=1m", "", 422, `window: unknown parameter; holds has key and ns`},
 	{"GET /v1/top?key=k", "", 422, `key: unknown parameter; top has n, window, by and prefix`},
 	{"POST /v1/acquire?deny=403", "{}", 422, `deny: want 429`},
@@ -263,14 +254,9 @@ func TestMediaTypes(t *testing.T) {
 		{"Content-Encoding", "gzip", 415},
 	}
 	for _, tt := range tests {
-		ctx := newRequest("POST /v1/add", `{"key":"k"}`)
-		ctx.Request.Header.SetContentType("")
-		ctx.Request.Header.Set(tt.name, tt.value)
-		newServer(t, newFake()).Handle(ctx)
-		if got := ctx.Response.StatusCode(); got != tt.status {
-			t.Errorf("%s %q: %d, want %d: %s", tt.name, tt.value, got, tt.status,
-				ctx.Response.Body())
-		}
+		got := call(newServer(t, newFake()), "POST /v1/add", `{"key":"k"}`, "Content-Type: ",
+			tt.name+": "+tt.value)
+		status(t, got, tt.status, "")
 	}
 }
 
@@ -373,9 +359,7 @@ func TestWarningsAreAnswered(t *testing.T) {
 		t.Errorf("GET: %v, %v", answer, err)
 	}
 	for _, accept := range []string{"application/json", "application/yaml"} {
-		ctx := newRequest("GET /v1/rules", "")
-		ctx.Request.Header.Set("Accept", accept)
-		s.Handle(ctx)
+		ctx := call(s, "GET /v1/rules", "", "Accept: "+accept)
 		if n := ctx.Response.Header.Peek("Twotier-Warnings"); string(n) != "2" {
 			t.Errorf("%s: %s warnings, want 2", accept, n)
 		}

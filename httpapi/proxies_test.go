@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // forward sends a request to /v1/forward-auth from an address. Each header is "Name: value".
@@ -256,9 +257,7 @@ func TestForwardAuthAnswersAsAcquire(t *testing.T) {
 			}
 		}
 		body, err := json.Marshal(map[string]any{"checks": checks})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		one := forward(forwards, "192.0.2.7", strings.Join(query, "&"), headers...)
 		two := call(acquires, "POST /v1/acquire", string(body))
 		var got, want struct {

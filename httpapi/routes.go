@@ -61,11 +61,6 @@ func (s *Server) routeTable() map[string]route {
 			all: true, bare: true, at: adminAPI, answer: s.setMode},
 		"/v1/forward-auth": {any: true, need: twotier.RoleCount, at: clientAPI,
 			handler: s.forwardAuth},
-		"/v1/settle": {post: true, body: maxBatchBody, need: twotier.RoleCount, bare: true,
-			at: clientAPI, answer: s.settle},
-		"/v1/renew": {post: true, body: maxBatchBody, need: twotier.RoleCount, bare: true,
-			at: clientAPI, answer: s.renew},
-		"/v1/holds":     {need: twotier.RoleRead, at: clientAPI, answer: s.showHolds},
 		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, answer: s.count},
 		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, answer: s.showSeries},
 		"/v1/top":       {need: twotier.RoleRead, all: true, at: clientAPI, answer: s.showTop},
@@ -77,6 +72,7 @@ func (s *Server) routeTable() map[string]route {
 		"/metrics":      {need: twotier.RoleRead, at: clientAPI | adminAPI, handler: s.showMetrics},
 		"/openapi.json": {at: clientAPI, handler: sendOpenAPI},
 	}
+	s.addHolds(routes)
 	addPage(routes, s.opts.Story)
 	s.addExplain(routes)
 	if s.opts.RuleBook != nil {

@@ -160,17 +160,6 @@ func count(t *testing.T, s *httpapi.Server, key string) int {
 func TestTheVersionThatJudged(t *testing.T) {
 	s := newServer(t, newFake())
 	const version = `"rules_version":7`
-	for body, want := range map[string]bool{
-		`{"key":"k","rules":["login"]}`: true, `{"key":"k","rules":["off"]}`: true,
-		`{"key":"k","limits":[{"window":"1m","max":9}]}`:                                            false,
-		`{"key":"k","rules":["tight"],"limits":[{"window":"1m","max":9}]}`:                          true,
-		`{"checks":[{"key":"a","limits":[{"window":"1m","max":9}]},{"key":"b","rules":["login"]}]}`: true,
-	} {
-		got := string(call(s, "POST /v1/acquire", body).Response.Body())
-		if strings.Contains(got, version) != want || !strings.Contains(got, `"allowed"`) {
-			t.Errorf("%s: %s", body, got)
-		}
-	}
 	got := string(call(s, "POST /v1/add", `{"key":"k","rules":["login"]}`).Response.Body())
 	if !strings.Contains(got, version) {
 		t.Errorf("add: %s", got)
@@ -282,9 +271,7 @@ func TestDefaultRulesAndOverrides(t *testing.T) {
 	if !strings.Contains(got, `"counts":[]`) {
 		t.Errorf("an add is judged by a default rule: %s", got)
 	}
-	auth := newRequest("GET /v1/forward-auth?rule=daily&key=X-Key", "")
-	auth.Request.Header.Set("X-Key", "corp-9")
-	s.Handle(auth)
+	auth := call(s, "GET /v1/forward-auth?rule=daily&key=X-Key", "", "X-Key: corp-9")
 	if got := string(auth.Response.Header.Peek("RateLimit-Policy")); got !=
 		`"daily/1m";q=4;w=60, "daily/1h";q=8;w=3600` {
 		t.Errorf("policy of an override: %s", got)

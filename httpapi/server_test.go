@@ -20,6 +20,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
@@ -31,12 +32,8 @@ func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
 		o.Listen = "127.0.0.1:0"
 	}
 	s, err := httpapi.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, s.Open(t.Context()))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -68,9 +65,7 @@ func noLeak(t *testing.T, before int) {
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	return c
@@ -85,13 +80,9 @@ func rawAdd(body string) string {
 func answer(t *testing.T, r *bufio.Reader) (int, string) {
 	t.Helper()
 	res, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return res.StatusCode, string(body)
 }
 
@@ -133,9 +124,7 @@ func TestListensOnIPv6(t *testing.T) {
 	}
 	_, addr := open(t, httpapi.Options{Service: newFake(), Listen: "[::1]:0"})
 	res, err := http.Get("http://" + addr + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res.Body.Close()
 }
 
@@ -238,9 +227,7 @@ func TestPanicIsAnswered(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 	res, err := http.Get("http://" + addr + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	res.Body.Close()
 	if n := strings.Count(log.String(), "a bug"); n != 1 {
 		t.Errorf("logged %d times: %s", n, log.String())
@@ -309,9 +296,7 @@ func TestCloseFinishesRequests(t *testing.T) {
 // its answers. It is cut off before the time is up, and that is no error.
 func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	server, client, err := testca.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	plain, addr := open(t, httpapi.Options{Service: newFake(),
 		Limits: listener.Limits{WriteTimeout: time.Minute}})
 	secure, tlsAddr := open(t, httpapi.Options{Service: newFake(),
@@ -344,9 +329,7 @@ func TestCloseCutsWhatDoesNotEnd(t *testing.T) {
 	}
 	s := serverOf(t, httpapi.Options{Service: f, Listen: "127.0.0.1:0",
 		Limits: listener.Limits{RequestTimeout: 200 * time.Millisecond}})
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Open(t.Context()))
 	fmt.Fprint(dial(t, s.Addr().String()), rawAdd(`{"key":"k"}`))
 	<-entered
 	ctx, cancel := context.WithCancel(t.Context())
@@ -369,11 +352,7 @@ func TestRequestTimeout(t *testing.T) {
 	}
 	s := serverOf(t, httpapi.Options{Service: f,
 		Limits: listener.Limits{RequestTimeout: 20 * time.Millisecond}})
-	ctx := call(s, "POST /v1/add", `{"key":"k"}`)
-	if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 503 ||
-		!strings.Contains(got, `"outcome":"unknown"`) {
-		t.Errorf("%d %s", ctx.Response.StatusCode(), got)
-	}
+	status(t, call(s, "POST /v1/add", `{"key":"k"}`), 503, `"outcome":"unknown"`)
 }
 
 func TestOptions(t *testing.T) {

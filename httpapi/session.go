@@ -92,8 +92,8 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	case replay.Repeated:
 		return s.repeat(ctx, request)
 	case replay.WrongSender:
-		return &wire.Problem{Kind: wire.Sequence, Detail: "the session is another token's, or this " +
-			"one granted more when it was used last; nothing was done now"}
+		return &wire.Problem{Kind: wire.Sequence, Detail: "the session is another token's, or " +
+			"this one granted more when it was used last; nothing was done now"}
 	case replay.Full:
 		return &wire.Problem{Kind: wire.Overload, Limit: true,
 			Detail: "too many sessions have begun within ten minutes"}

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/listener"
+	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/token"
 )
 
@@ -22,14 +23,11 @@ const oneAdd = `{"ops":[{"op":"add","key":"a"}]}`
 
 // inSession sends a batch as part of a session; process may be empty.
 func inSession(s *httpapi.Server, name string, seq any, process, body string) *fasthttp.RequestCtx {
-	ctx := newRequest("POST /v1/batch", body)
-	ctx.Request.Header.Set("Twotier-Session", name)
-	ctx.Request.Header.Set("Twotier-Sequence", fmt.Sprint(seq))
+	headers := []string{"Twotier-Session: " + name, fmt.Sprint("Twotier-Sequence: ", seq)}
 	if process != "" {
-		ctx.Request.Header.Set("Twotier-Process", process)
+		headers = append(headers, "Twotier-Process: "+process)
 	}
-	s.Handle(ctx)
-	return ctx
+	return call(s, "POST /v1/batch", body, headers...)
 }
 
 // begun begins a session and returns the server's process.
@@ -77,9 +75,7 @@ func TestRepeatedRefusalIsTheSame(t *testing.T) {
 	s := newServer(t, newFake())
 	process := begun(t, s, sessionA)
 	for range 2 {
-		if ctx := inSession(s, sessionA, 2, process, `{"ops":`); ctx.Response.StatusCode() != 400 {
-			t.Errorf("%d %s", ctx.Response.StatusCode(), ctx.Response.Body())
-		}
+		status(t, inSession(s, sessionA, 2, process, `{"ops":`), 400, "")
 	}
 }
 
@@ -158,9 +154,7 @@ func TestRepetitionAfterAPanic(t *testing.T) {
 	f.fault = func(context.Context) error { panic("as the test wants") }
 	s := newServer(t, f)
 	process := begun(t, s, sessionA)
-	if ctx := inSession(s, sessionA, 2, process, oneAdd); ctx.Response.StatusCode() != 500 {
-		t.Errorf("%d", ctx.Response.StatusCode())
-	}
+	status(t, inSession(s, sessionA, 2, process, oneAdd), 500, "")
 	f.fault = nil
 	ctx := inSession(s, sessionA, 2, process, oneAdd)
 	if ctx.Response.StatusCode() != 503 ||
@@ -196,9 +190,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		f.get("a") != 1 || f.get("c") != 1 {
 		t.Errorf("a first request again: %d", ctx.Response.StatusCode())
 	}
-	if ctx := inSession(s, sessionB, 1_000_000, process, oneAdd); ctx.Response.StatusCode() != 200 {
-		t.Errorf("one that is in use: %d", ctx.Response.StatusCode())
-	}
+	status(t, inSession(s, sessionB, 1_000_000, process, oneAdd), 200, "")
 }
 
 // TestSessionAnswersAreBounded fills the memory for answers. A session whose answer was forgotten
@@ -300,9 +292,7 @@ func reloaded(t *testing.T, store *token.Store, hashes map[string]string, lines 
 	for _, l := range lines {
 		file += l[0] + " " + hashes[l[0]] + " " + l[1] + "\n"
 	}
-	if err := store.Load([]byte(file)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, store.Load([]byte(file)))
 }
 
 // TestSessionIsItsTokens: an answer is not repeated to another token, nor to the same one once it
@@ -318,11 +308,10 @@ func TestSessionIsItsTokens(t *testing.T) {
 	s := serverOf(t, httpapi.Options{Service: f, Tokens: store})
 	send := func(name, seq string, want int) {
 		t.Helper()
-		ctx := newRequest("POST /v1/batch", oneAdd)
-		ctx.Request.Header.Set("Twotier-Session", sessionA)
-		ctx.Request.Header.Set("Twotier-Sequence", seq)
-		ctx.Request.Header.Set("Authorization", "Bearer "+texts[name])
-		if s.Handle(ctx); ctx.Response.StatusCode() != want {
+		ctx := call(s, "POST /v1/batch", oneAdd,
+			"Twotier-Session: "+sessionA, "Twotier-Sequence: "+seq,
+			"Authorization: Bearer "+texts[name])
+		if ctx.Response.StatusCode() != want {
 			t.Errorf("%s with number %s: %d %s, want %d", name, seq, ctx.Response.StatusCode(),
 				ctx.Response.Body(), want)
 		}

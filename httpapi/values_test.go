@@ -286,33 +286,6 @@ func TestBatchOfValuesRefusals(t *testing.T) {
 	}
 }
 
-// TestQuietBatchOfValues compares the numbers of added, allowed and refused operations, and the
-// rules' version.
-func TestQuietBatchOfValues(t *testing.T) {
-	s := newServer(t, newFake())
-	add := func(key, more string) string {
-		return `{"op":"distinct","key":"` + key + `","values":["a","b"]` + more + `}`
-	}
-	got := call(s, "POST /v1/batch", `{"quiet":true,"ops":[{"op":"add","key":"k"},`+
-		add("k", "")+`,`+add("k", `,"rules":["devices"]`)+`,`+add("l", `,"rules":["devices-tight"]`)+
-		`,`+add("k", `,"limits":[{"window":"1h","max":1}]`)+
-		`,{"op":"distinct","key":"k","window":"1h"}]}`)
-	status(t, got, 200,
-		`{"ops":6,"errors":[],"added":2,"allowed":2,"refused":1,"rules_version":7}`)
-}
-
-// TestBatchOfValuesWithoutAnswer has a service that fails.
-func TestBatchOfValuesWithoutAnswer(t *testing.T) {
-	f := newFake()
-	f.err = fmt.Errorf("broken")
-	for _, got := range results(t, newServer(t, f),
-		`{"op":"distinct","key":"k","values":["a"]}`, `{"op":"distinct","key":"k","window":"1h"}`) {
-		if !strings.HasPrefix(got, `{"error":{"type":"urn:twotier:problem:internal"`) {
-			t.Error(got)
-		}
-	}
-}
-
 // BenchmarkDistinct reads, executes and answers operations on values, alone and 50 in a batch. Each
 // adds a known value to one of many keys, with a limit.
 func BenchmarkDistinct(b *testing.B) {

@@ -321,6 +321,14 @@ func counted(t testing.TB, c *client.Client, key string) int64 {
 	return a.Counts[0].Max
 }
 
+// expect compares the count of a key with want.
+func expect(t testing.TB, c *client.Client, key string, want int64) {
+	t.Helper()
+	if n := counted(t, c, key); n != want {
+		t.Errorf("%.40q: counted %d, want %d", key, n, want)
+	}
+}
+
 // owns reports whether the node owns a key.
 func (s *server) owns(b *bed, key string) bool {
 	return s.ring.Table().OwnedBySelf(b.place.Of(nil, []byte(key)))

@@ -36,9 +36,7 @@ func TestIsActionAllowed(t *testing.T) {
 				t.Errorf("%q, %q, time %d: %t, %v", tt.user, tt.action, i, got, err)
 			}
 		}
-		if n := counted(t, c, tt.key); n != 2 {
-			t.Errorf("%q holds %d, want 2", tt.key, n)
-		}
+		expect(t, c, tt.key, 2)
 	}
 	got, err := c.IsActionAllowed(t.Context(), "ann", "reply", -time.Minute, 2)
 	if got || !errors.Is(err, client.ErrInvalid) {
@@ -183,38 +181,6 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 	}
 }
 
-// TestOneLimitThroughThreeClients uses up a limit through clients that each know only one node at
-// first.
-func TestOneLimitThroughThreeClients(t *testing.T) {
-	b := newRedisBed(t, 3, redistest.Start(t).URL())
-	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
-	var allowed, refused atomic.Int64
-	var done sync.WaitGroup
-	for i := range 3 {
-		c := b.client(func(o *client.Options) { o.Addresses = []string{b.nodes[i].address} })
-		for range 8 {
-			done.Go(func() {
-				for range 75 {
-					a, err := c.Acquire(t.Context(),
-						client.AcquireRequest{Check: client.Check{Key: "hot", Limits: limits}})
-					switch {
-					case err != nil:
-						t.Error(err)
-					case a.Allowed:
-						allowed.Add(1)
-					default:
-						refused.Add(1)
-					}
-				}
-			})
-		}
-	}
-	done.Wait()
-	if allowed.Load() != 1000 || refused.Load() != 800 {
-		t.Errorf("%d allowed, %d refused; want 1000 and 800", allowed.Load(), refused.Load())
-	}
-}
-
 func TestBatchKeepsTheOrder(t *testing.T) {
 	b := newBed(t, 3)
 	c := b.client(func(o *client.Options) { o.MaxBatch = 7 })
@@ -269,8 +235,8 @@ func TestBatchKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// TestGateOfAClosedClient: it is as if no node could be reached. A new client of the same process is
-// not affected.
+// TestGateOfAClosedClient: it is as if no node could be reached. A new client of the same process
+// is not affected.
 func TestGateOfAClosedClient(t *testing.T) {
 	b := newBed(t, 1)
 	c := b.client()
@@ -304,9 +270,7 @@ func TestEndedContextsCountNothing(t *testing.T) {
 		}
 	}
 	addOne(t, c, "ended")
-	if n := counted(t, c, "ended"); n != 1 {
-		t.Errorf("counted %d, want 1", n)
-	}
+	expect(t, c, "ended", 1)
 }
 
 // BenchmarkAdd counts through three nodes in this process: client, nodes and network share its

@@ -24,22 +24,13 @@ func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 	c := b.client(func(o *client.Options) { o.Timeout = 10 * time.Second })
 	ctx, cancel := context.WithCancel(t.Context())
 	const keys = 40
-	var acked, open [keys]atomic.Int64
+	adds := newTally(keys)
 	var total atomic.Int64
 	var adding sync.WaitGroup
 	for i := range keys {
 		adding.Go(func() {
-			for ctx.Err() == nil {
-				_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
-				switch {
-				case err == nil:
-					acked[i].Add(1)
-				case errors.Is(err, client.ErrUnknownOutcome):
-					open[i].Add(1)
-				default:
-					t.Error(err)
-					return
-				}
+			for ctx.Err() == nil && !t.Failed() {
+				adds.add(t, c, i)
 				total.Add(1)
 			}
 		})
@@ -59,8 +50,8 @@ func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 	unknown := int64(0)
 	for i := range keys {
 		key := fmt.Sprint("k", i)
-		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
-		unknown += open[i].Load()
+		low, high := adds.bounds(i)
+		unknown += high - low
 		var n int64
 		b.until("all counts of "+key, func() bool { n = counted(t, c, key); return n >= low })
 		if n > high {
@@ -68,6 +59,9 @@ func TestNodesComeAndGoUnderTraffic(t *testing.T) {
 		}
 	}
 	t.Logf("%d adds, the outcome of %d is unknown", total.Load(), unknown)
+	if n := adds.refused.Load(); n > 0 {
+		t.Errorf("%d adds were refused", n)
+	}
 	if unknown > total.Load()/100 {
 		t.Errorf("the outcome of %d adds out of %d is unknown", unknown, total.Load())
 	}
@@ -115,9 +109,7 @@ func TestRedisModeHasNoOwners(t *testing.T) {
 			t.Errorf("%+v, %v", a, err)
 		}
 	}
-	if n := counted(t, c, "a"); n != 20 {
-		t.Errorf("counted %d", n)
-	}
+	expect(t, c, "a", 20)
 	if c.Stats().Direct != direct {
 		t.Error("there is no owner to go to")
 	}

@@ -3,13 +3,22 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	grpchealth "google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/client/grpcgate"
 )
 
 // example is the testing.TB of a bed in an example.
@@ -35,16 +44,24 @@ func startNode() (address string, stop func()) {
 	}
 }
 
-// A user may reply twice a minute.
-func ExampleClient_IsActionAllowed() {
-	address, stop := startNode()
-	defer stop()
-	ctx := context.Background()
+// startClient starts a node, and makes a client of it as ExampleClient_Acquire does.
+func startClient() (c *client.Client, stop func()) {
+	address, end := startNode()
 	c, err := client.New(client.Options{Addresses: []string{address}})
 	if err != nil {
 		panic(err)
 	}
-	defer c.Close(ctx)
+	return c, func() {
+		_ = c.Close(context.Background())
+		end()
+	}
+}
+
+// A user may reply twice a minute.
+func ExampleClient_IsActionAllowed() {
+	c, stop := startClient()
+	defer stop()
+	ctx := context.Background()
 	for range 3 {
 		fmt.Println(c.IsActionAllowed(ctx, "ann", "reply", time.Minute, 2))
 	}
@@ -82,13 +99,8 @@ func ExampleClient_Acquire() {
 // Message control: a receiver gets at most 15 messages a minute and 50 a day, and at most 2 of the
 // same content in 59 seconds and 5 in 59 minutes. All of it is one decision.
 func ExampleGate() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
 	gate, err := client.NewGate(client.GateOptions{
 		Client: c, Outage: client.FailOpen, Wait: 5 * time.Second,
 		Limits: []client.Limit{{Window: time.Minute, Max: 15}, {Window: 24 * time.Hour, Max: 50}},
@@ -115,14 +127,9 @@ func ExampleGate() {
 // A language model's answer costs tokens that nobody knows beforehand: reserve an estimate, and
 // settle the actual cost.
 func ExampleClient_Reserve() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
 	ctx := context.Background()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(ctx) }()
 	estimate := client.AcquireRequest{Check: client.Check{Key: "tokens:ann", N: 4000,
 		Limits: []client.Limit{{Window: time.Minute, Max: 10_000}}}}
 	for _, took := range []int64{350, 5200, 900} {
@@ -147,15 +154,10 @@ func ExampleClient_Reserve() {
 
 // A third-party API allows two requests a second for all of our machines together.
 func ExampleTransport() {
-	address, stop := startNode()
+	c, stop := startClient()
 	defer stop()
 	api := httptest.NewServer(http.NotFoundHandler())
 	defer api.Close()
-	c, err := client.New(client.Options{Addresses: []string{address}})
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = c.Close(context.Background()) }()
 	turns, err := client.NewTransport(client.TransportOptions{
 		GateOptions: client.GateOptions{Client: c, Outage: client.FailClosed, Wait: time.Second,
 			Limits: []client.Limit{{Window: time.Second, Max: 2}}},
@@ -178,4 +180,52 @@ func ExampleTransport() {
 	// 404
 	// 404
 	// 404
+}
+
+// Calls to a gRPC server are limited by the address that they come from.
+func ExampleGate_gRPC() {
+	c, stop := startClient()
+	defer stop()
+	gate, err := client.NewGate(client.GateOptions{
+		Client: c, Outage: client.FailOpen, Wait: 5 * time.Second,
+		Limits: []client.Limit{{Window: time.Minute, Max: 2}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	byAddress := func(ctx context.Context, method string, _ any) []client.Check {
+		from, _ := peer.FromContext(ctx)
+		host, _, _ := net.SplitHostPort(from.Addr.String())
+		return []client.Check{{Key: method + " " + host}}
+	}
+	server := grpc.NewServer(
+		grpc.ChainUnaryInterceptor(grpcgate.Unary(gate, byAddress)),
+		grpc.ChainStreamInterceptor(grpcgate.Stream(gate, byAddress)))
+	defer server.Stop()
+	healthv1.RegisterHealthServer(server, grpchealth.NewServer())
+	for range 3 {
+		fmt.Println(status.Code(callHealth(server)))
+	}
+	// Output:
+	// OK
+	// OK
+	// ResourceExhausted
+}
+
+// callHealth serves one call of a client.
+func callHealth(server *grpc.Server) error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go func() { _ = server.Serve(ln) }()
+	conn, err := grpc.NewClient(ln.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = healthv1.NewHealthClient(conn).Check(context.Background(),
+		&healthv1.HealthCheckRequest{})
+	return err
 }

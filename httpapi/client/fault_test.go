@@ -27,6 +27,36 @@ func proxied(t testing.TB, nodes int) (*bed, *client.Client) {
 	})
 }
 
+// tally has the outcomes of adds to keys k0, k1 and so on.
+type tally struct {
+	acked, open []atomic.Int64
+	refused     atomic.Int64 // certainly not counted
+}
+
+func newTally(keys int) *tally {
+	return &tally{acked: make([]atomic.Int64, keys), open: make([]atomic.Int64, keys)}
+}
+
+// add counts an event of key i.
+func (a *tally) add(t testing.TB, c *client.Client, i int) {
+	_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
+	switch {
+	case err == nil:
+		a.acked[i].Add(1)
+	case errors.Is(err, client.ErrUnknownOutcome):
+		a.open[i].Add(1)
+	case errors.Is(err, client.ErrUnavailable):
+		a.refused.Add(1)
+	default:
+		t.Error(err)
+	}
+}
+
+// bounds returns the least and the largest count that key i may have.
+func (a *tally) bounds(i int) (low, high int64) {
+	return a.acked[i].Load(), a.acked[i].Load() + a.open[i].Load()
+}
+
 // batch occurs in each request with operations, and in no message between nodes.
 const batch = "POST /v1/batch"
 
@@ -52,9 +82,7 @@ func TestLostRepliesNeverCountTwice(t *testing.T) {
 				t.Error(err)
 			}
 			<-lost
-			if n := counted(t, c, "a"); n != 11 {
-				t.Errorf("counted %d, want 11", n)
-			}
+			expect(t, c, "a", 11)
 			if b.ops("add")["memory"] != 2 {
 				t.Errorf("carried out: %v", b.ops("add"))
 			}
@@ -77,9 +105,7 @@ func TestLostFirstReply(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		if n := counted(t, c, fmt.Sprint("k", i)); n != 1 {
-			t.Errorf("k%d: %d", i, n)
-		}
+		expect(t, c, fmt.Sprint("k", i), 1)
 	}
 }
 
@@ -95,27 +121,17 @@ func TestRepliesLostAtRandom(t *testing.T) {
 	})
 	network.losing.Store(true) // once the client has a table: it requests it only once per node
 	var adding sync.WaitGroup
-	var acked, open [16]atomic.Int64
-	var refused atomic.Int64 // because no session could begin: certainly not counted
-	for i := range 16 {
+	const keys = 16
+	adds := newTally(keys) // some are refused because no session could begin
+	for i := range keys {
 		adding.Go(func() {
 			for range 25 {
-				_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
-				switch {
-				case err == nil:
-					acked[i].Add(1)
-				case errors.Is(err, client.ErrUnknownOutcome):
-					open[i].Add(1)
-				case errors.Is(err, client.ErrUnavailable):
-					refused.Add(1)
-				default:
-					t.Error(err)
-				}
+				adds.add(t, c, i)
 			}
 		})
 	}
 	adding.Wait()
-	if n := refused.Load(); c.Stats().Repeated < 20 || n > 16*25/2 {
+	if n := adds.refused.Load(); c.Stats().Repeated < 20 || n > 16*25/2 {
 		t.Errorf("of 400, %d were refused, with %d answers lost: %+v", n, network.lost.Load(),
 			c.Stats())
 	}
@@ -124,14 +140,14 @@ func TestRepliesLostAtRandom(t *testing.T) {
 		o.OnlyAddresses = true
 		o.Timeout = 10 * time.Second
 	})
-	for i := range acked {
-		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
+	for i := range keys {
+		low, high := adds.bounds(i)
 		if n := counted(t, c, fmt.Sprint("k", i)); n < low || n > high {
 			t.Errorf("k%d: counted %d, want %d to %d", i, n, low, high)
 		}
-		if open[i].Load() > 0 {
+		if high > low {
 			t.Errorf("k%d: the outcome of %d is unknown though the node was there all the time", i,
-				open[i].Load())
+				high-low)
 		}
 	}
 }
@@ -200,9 +216,7 @@ func TestAnotherProcessRefusesARepetition(t *testing.T) {
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
 		t.Errorf("a new session: %v", err)
 	}
-	if n := counted(t, c, "a"); n != 3 {
-		t.Errorf("counted %d, want 3", n)
-	}
+	expect(t, c, "a", 3)
 }
 
 // TestRestartBetweenCalls goes unnoticed by callers: requests that were not executed are sent in a
@@ -216,9 +230,7 @@ func TestRestartBetweenCalls(t *testing.T) {
 		}
 		b.nodes[0].restartHTTP(t)
 	}
-	if n := counted(t, c, "a"); n != 3 {
-		t.Errorf("counted %d, want 3", n)
-	}
+	expect(t, c, "a", 3)
 }
 
 // TestReadsGoElsewhere loses the answer to a count for good: the client turns to another node.
@@ -230,9 +242,7 @@ func TestReadsGoElsewhere(t *testing.T) {
 			s.proxy.SwallowMatching(batch, 1000, false)
 		}
 	}
-	if n := counted(t, c, "a"); n != 1 {
-		t.Errorf("counted %d", n)
-	}
+	expect(t, c, "a", 1)
 }
 
 // TestOwnerOutOfReach makes a node unreachable for clients and nodes: others count in its place,
@@ -242,22 +252,11 @@ func TestOwnerOutOfReach(t *testing.T) {
 	b, _ := proxied(t, 3)
 	c := b.client()
 	const keys = 30
-	var acked, open [keys]atomic.Int64
+	outcomes := newTally(keys)
 	adds := func() {
 		var done sync.WaitGroup
 		for i := range keys {
-			done.Go(func() {
-				_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("k", i)})
-				switch {
-				case err == nil:
-					acked[i].Add(1)
-				case errors.Is(err, client.ErrUnknownOutcome):
-					open[i].Add(1)
-				case errors.Is(err, client.ErrUnavailable):
-				default:
-					t.Error(err)
-				}
-			})
+			done.Go(func() { outcomes.add(t, c, i) })
 		}
 		done.Wait()
 	}
@@ -271,7 +270,7 @@ func TestOwnerOutOfReach(t *testing.T) {
 	sum := int64(0)
 	for i := range keys {
 		key := fmt.Sprint("k", i)
-		low, high := acked[i].Load(), acked[i].Load()+open[i].Load()
+		low, high := outcomes.bounds(i)
 		sum += low
 		b.until("the counts meet", func() bool {
 			n := counted(t, c, key)
@@ -307,9 +306,7 @@ func TestAnswersOfAProxy(t *testing.T) {
 		for range 2 {
 			addOne(t, c, key)
 		}
-		if n := counted(t, c, key); n != 2 {
-			t.Errorf("%s: %d were counted, want 2", key, n)
-		}
+		expect(t, c, key, 2)
 	}
 }
 

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,4 +240,92 @@ func TestGRPCWithoutADecision(t *testing.T) {
 		len(md.Get("retry-after")) > 0 {
 		t.Errorf("a limit of none: %v, %v", err, md)
 	}
+}
+
+// TestTransport sends more requests than the limits leave room for: each waits for its turn.
+func TestTransport(t *testing.T) {
+	var answered atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		answered.Add(1)
+	}))
+	defer api.Close()
+	c := newBed(t, 1).client()
+	transport := func(key string, change func(*client.TransportOptions)) *http.Client {
+		o := client.TransportOptions{
+			GateOptions: client.GateOptions{Client: c, Outage: client.FailClosed,
+				Wait: 5 * time.Second, Limits: []client.Limit{{Window: time.Second, Max: 2}}},
+			Checks: func(*http.Request) []client.Check { return []client.Check{{Key: key}} },
+		}
+		change(&o)
+		rt, err := client.NewTransport(o)
+		must.Succeed(t, err)
+		return &http.Client{Transport: rt}
+	}
+	patient := transport("patient", func(*client.TransportOptions) {})
+	for range 5 {
+		resp, err := patient.Get(api.URL)
+		must.Succeed(t, err)
+		must.Succeed(t, resp.Body.Close())
+	}
+	if n := answered.Load(); n != 5 {
+		t.Errorf("%d were answered", n)
+	}
+	hasty := transport("hasty", func(o *client.TransportOptions) {
+		o.Limits = []client.Limit{{Window: time.Hour, Max: 1}}
+	})
+	resp, err := hasty.Get(api.URL)
+	must.Succeed(t, err)
+	must.Succeed(t, resp.Body.Close())
+	if _, err := hasty.Post(api.URL, "text/plain", strings.NewReader("x")); !errors.Is(err,
+		client.ErrNoTurn) {
+		t.Errorf("without room for an hour: %v", err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	r, err := http.NewRequestWithContext(left, "GET", api.URL, nil)
+	must.Succeed(t, err)
+	if _, err := patient.Transport.RoundTrip(r); !errors.Is(err, context.Canceled) {
+		t.Errorf("of one that left: %v", err)
+	}
+	if n := answered.Load(); n != 6 {
+		t.Errorf("%d were answered, want 6", n)
+	}
+}
+
+// TestTransportThatNeverMaySend has a limit of none: no wait brings a turn, so it tries once.
+func TestTransportThatNeverMaySend(t *testing.T) {
+	b := newBed(t, 1)
+	rt, err := client.NewTransport(client.TransportOptions{
+		GateOptions: client.GateOptions{Client: b.client(), Outage: client.FailOpen,
+			Wait: 5 * time.Second, Limits: []client.Limit{{Window: time.Second}}},
+		Checks:  func(*http.Request) []client.Check { return []client.Check{{Key: "k"}} },
+		MaxWait: 3 * time.Second,
+		Base:    http.NewFileTransport(nil), // panics if it is called
+	})
+	must.Succeed(t, err)
+	body := &closed{Reader: strings.NewReader("x")}
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1", body)
+	must.Succeed(t, err)
+	if _, err := rt.RoundTrip(r); !errors.Is(err, client.ErrNoTurn) || !body.is {
+		t.Errorf("%v, its body is closed: %t", err, body.is)
+	}
+	var asked int64
+	for _, n := range b.ops("acquire") {
+		asked += n
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// closed is a body that records whether it was closed.
+type closed struct {
+	io.Reader
+	is bool
+}
+
+// Close implements io.Closer.
+func (c *closed) Close() error {
+	c.is = true
+	return nil
 }

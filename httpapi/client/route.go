@@ -71,7 +71,8 @@ type view struct {
 
 // known returns the links to the members and to the seeds. A link may be there twice.
 func (c *Client) known(v *view) []*link {
-	return slices.DeleteFunc(slices.Concat(v.members, c.seeds), func(l *link) bool { return l == nil })
+	all := slices.Concat(v.members, c.seeds)
+	return slices.DeleteFunc(all, func(l *link) bool { return l == nil })
 }
 
 // trail lists the nodes tried so far.

@@ -75,9 +75,7 @@ func TestHolds(t *testing.T) {
 			break
 		}
 	}
-	if ben := counted(t, c, "ben"); ben != 0 {
-		t.Errorf("%d events were not released", ben)
-	}
+	expect(t, c, "ben", 0)
 	if _, err := c.Settle(ctx, "none", 1); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("no such hold: %v", err)
 	}
@@ -122,9 +120,7 @@ func TestHoldsWithoutAnswers(t *testing.T) {
 		}
 		<-lost
 	}
-	if n := counted(t, c, "settled"); n != 8*5 {
-		t.Errorf("%d were counted, want %d", n, 8*5)
-	}
+	expect(t, c, "settled", 8*5)
 	b.nodes[0].proxy.SwallowMatching(settle, 100, true)
 	if s, err := c.Settle(t.Context(), holdOne(t, c, "settled"), 5); !errors.Is(err,
 		client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) {
@@ -182,9 +178,7 @@ func TestHoldsEndWithTheirContext(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 	}
-	if n := counted(t, c, "a"); n != 7 {
-		t.Errorf("%d were counted, want 7", n)
-	}
+	expect(t, c, "a", 7)
 }
 
 // TestCloseDuringASettlement cuts the connection of a settlement, which may have been executed.
@@ -236,4 +230,81 @@ func callAll(ctx context.Context, c *client.Client, hold string) map[string]erro
 	_, _, errs["renew"] = c.Renew(ctx, hold, time.Hour)
 	_, errs["backtest"] = c.Backtest(ctx, client.BacktestRequest{Rules: []string{"r"}})
 	return errs
+}
+
+// TestSettle reserves estimates and settles them later, through another node: the final counts are
+// the actual costs.
+func TestSettle(t *testing.T) {
+	b := newBed(t, 3)
+	c := b.client()
+	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
+	request := client.AcquireRequest{Checks: []client.Check{
+		{Key: "tokens of ann", N: 400, Limits: limits},
+		{Key: "tokens of all", N: 400, Limits: limits},
+	}}
+	want := int64(0)
+	for _, actual := range []int64{0, 1, 400, 399, 500} {
+		r, a, err := c.Reserve(t.Context(), request)
+		must.Succeed(t, err)
+		if r == nil {
+			if want+400 <= 1000 {
+				t.Errorf("refused with %d counted: %+v", want, a)
+			}
+			continue
+		}
+		must.Succeed(t, r.Settle(t.Context(), actual))
+		must.Succeed(t, r.Settle(t.Context(), 7)) // has no effect
+		want += actual
+		for _, key := range []string{"tokens of ann", "tokens of all"} {
+			expect(t, c, key, want)
+		}
+	}
+	if want != 800 {
+		t.Errorf("%d settled", want)
+	}
+	_, _, err := c.Reserve(t.Context(), client.AcquireRequest{DryRun: true, Check: client.Check{
+		Key: "k", Limits: limits}})
+	if !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a dry run: %v", err)
+	}
+}
+
+// TestSettleAgain: checks that were certainly not settled may be settled later, and only once.
+func TestSettleAgain(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	r, _, err := c.Reserve(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k", N: 10,
+		Limits: []client.Limit{{Window: time.Hour, Max: 10}}}})
+	must.Succeed(t, err)
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Settle(late, 3); err == nil {
+		t.Fatal("settled without time")
+	}
+	if err := r.Settle(t.Context(), -1); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a negative cost: %v", err)
+	}
+	must.Succeed(t, r.Settle(t.Context(), 3))
+	expect(t, c, "k", 3)
+}
+
+// TestSettleAtItsTime settles estimates of ten minutes ago: they are corrected in their old
+// buckets, and the present stays unchanged.
+func TestSettleAtItsTime(t *testing.T) {
+	c := newBed(t, 1).client()
+	then := time.Now().Add(-10 * time.Minute)
+	for key, actual := range map[string]int64{"less": 150, "more": 500} {
+		r, _, err := c.Reserve(t.Context(), client.AcquireRequest{At: then, Check: client.Check{
+			Key: key, N: 400, Limits: []client.Limit{{Window: time.Hour, Max: 1000}}}})
+		must.Succeed(t, err)
+		must.Succeed(t, r.Settle(t.Context(), actual))
+		for at, want := range map[time.Time]int64{then.Add(time.Second): actual, time.Now(): 0} {
+			a, err := c.Count(t.Context(), client.CountRequest{Key: key, At: at,
+				Windows: []time.Duration{time.Minute}})
+			must.Succeed(t, err)
+			if got := a.Counts[0].Max; got != want {
+				t.Errorf("%s: %d in the minute before %v, want %d", key, got, at, want)
+			}
+		}
+	}
 }

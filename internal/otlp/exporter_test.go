@@ -98,8 +98,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestBatchesAwaitMoreSpans sends a batch at the end of the delay that the environment sets, or once
-// it has the size that it sets. More spans than the queue has room for are dropped.
+// TestBatchesAwaitMoreSpans sends a batch at the end of the delay that the environment sets, or
+// once it has the size that it sets. More spans than the queue has room for are dropped.
 func TestBatchesAwaitMoreSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "2000")

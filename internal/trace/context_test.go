@@ -33,7 +33,8 @@ func TestParse(t *testing.T) {
 		"cc" + parent[2:] + "x", "ff" + parent[2:], "0g" + parent[2:], strings.ToUpper(parent),
 		parent[:53] + "0x", "00_" + parent[3:], parent[:35] + "_" + parent[36:],
 		parent[:52] + "_" + parent[53:],
-		"00-" + strings.Repeat("0", 32) + parent[35:], parent[:36] + strings.Repeat("0", 16) + "-00",
+		"00-" + strings.Repeat("0", 32) + parent[35:],
+		parent[:36] + strings.Repeat("0", 16) + "-00",
 	} {
 		if c := trace.Parse(bad, ""); c != nil || c.TraceID() != "" {
 			t.Errorf("%q: %+v", bad, c)

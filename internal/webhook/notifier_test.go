@@ -187,8 +187,8 @@ func TestFirstCrossings(t *testing.T) {
 	})
 }
 
-// TestRetries has the webhook fail in different ways: what may pass is tried again, and anything else
-// is dropped at once. No redirect is followed.
+// TestRetries has the webhook fail in different ways: what may pass is tried again, and anything
+// else is dropped at once. No redirect is followed.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -249,8 +249,8 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestClose closes a notifier whose webhook fails: each waiting notification is tried once more, and
-// the error counts those that were dropped.
+// TestClose closes a notifier whose webhook fails: each waiting notification is tried once more,
+// and the error counts those that were dropped.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &webhook{statuses: []int{500}}

@@ -64,7 +64,8 @@ func (s *Scanner) malformedProblemAt(at int, want string) *Problem {
 
 // malformedAt is the problem of text that is not JSON, with what is wrong at a byte of it.
 func malformedAt(at int, wrong string) *Problem {
-	return &Problem{Kind: Malformed, Detail: fmt.Sprintf("malformed JSON at byte %d: %s", at, wrong)}
+	return &Problem{Kind: Malformed,
+		Detail: fmt.Sprintf("malformed JSON at byte %d: %s", at, wrong)}
 }
 
 // UnexpectedProblem is the problem of a value of the wrong type, or of malformed text at pos.
