@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
@@ -98,14 +97,13 @@ func valuesOp(key []byte, values ...string) *twotier.Op {
 func TestForwardedValuesAreHashed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []twotier.Check
-		peers := &others{respond: func(rpc.Verb) error { return nil },
-			acquire: func(op *twotier.Op, res *twotier.Result) {
-				got = append(got, op.Checks...)
-				res.Reset()
-				res.Allowed, res.Source = true, twotier.SourceMemory
-				c := res.AddCheck()
-				c.Limits = []twotier.LimitResult{{Window: 60_000, Count: 2, Lo: 2, Hi: 2}}
-			}}
+		peers := &others{acquire: func(op *twotier.Op, res *twotier.Result) {
+			got = append(got, op.Checks...)
+			res.Reset()
+			res.Allowed, res.Source = true, twotier.SourceMemory
+			c := res.AddCheck()
+			c.Limits = []twotier.LimitResult{{Window: 60_000, Count: 2, Lo: 2, Hi: 2}}
+		}}
 		n, key := beside(t, &failing{}, peers)
 		var res twotier.Result
 		op := valuesOp(key, "b", "a", "b")
@@ -129,17 +127,16 @@ func TestForwardedValuesAreHashed(t *testing.T) {
 func TestForwardedAcquireWithValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []twotier.Op
-		peers := &others{respond: func(rpc.Verb) error { return nil },
-			acquire: func(op *twotier.Op, res *twotier.Result) {
-				got = append(got, *op)
-				res.Reset()
-				res.Source = twotier.SourceMemory
-				for range op.Checks {
-					c := res.AddCheck()
-					c.Refused = true
-					c.Limits = []twotier.LimitResult{{Window: 60_000, Refused: true}}
-				}
-			}}
+		peers := &others{acquire: func(op *twotier.Op, res *twotier.Result) {
+			got = append(got, *op)
+			res.Reset()
+			res.Source = twotier.SourceMemory
+			for range op.Checks {
+				c := res.AddCheck()
+				c.Refused = true
+				c.Limits = []twotier.LimitResult{{Window: 60_000, Refused: true}}
+			}
+		}}
 		n, key := beside(t, &failing{}, peers)
 		limits := []twotier.Limit{{Window: 60_000, Max: 5}}
 		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
@@ -162,8 +159,7 @@ func TestForwardedAcquireWithValues(t *testing.T) {
 // TestResetForgetsValues resets keys with values.
 func TestResetForgetsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		peers := &others{respond: func(rpc.Verb) error { return nil },
-			acquire: func(_ *twotier.Op, res *twotier.Result) { res.Err = twotier.ErrFull }}
+		peers := &others{acquire: func(_ *twotier.Op, res *twotier.Result) { res.Err = twotier.ErrFull }}
 		n, _ := beside(t, &failing{}, peers)
 		here := 0
 		for i := range 20 {
