@@ -54,14 +54,9 @@ func (c *conn) parseQuery(args [][]byte, windowed bool, need twotier.Role) (quer
 	return q, ""
 }
 
-// parseSeries reads TT.SERIES key window [NS ns].
-func (c *conn) parseSeries(args [][]byte) (query, errorReply) {
-	return c.parseQuery(args, true, twotier.RoleRead)
-}
-
-// executeSeries executes TT.SERIES.
+// executeSeries executes TT.SERIES key window [NS ns].
 func (c *conn) executeSeries(args [][]byte) errorReply {
-	q, e := c.parseSeries(args)
+	q, e := c.parseQuery(args, true, twotier.RoleRead)
 	if e != "" {
 		return e
 	}
@@ -165,14 +160,9 @@ func (c *conn) executeTop(args [][]byte) errorReply {
 	return ""
 }
 
-// parseReset reads TT.RESET key [NS ns].
-func (c *conn) parseReset(args [][]byte) (query, errorReply) {
-	return c.parseQuery(args, false, twotier.RoleAdmin)
-}
-
-// executeReset executes TT.RESET.
+// executeReset executes TT.RESET key [NS ns].
 func (c *conn) executeReset(args [][]byte) errorReply {
-	q, e := c.parseReset(args)
+	q, e := c.parseQuery(args, false, twotier.RoleAdmin)
 	if e != "" {
 		return e
 	}
