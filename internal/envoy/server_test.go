@@ -193,7 +193,8 @@ func TestTooManyConnections(t *testing.T) {
 func TestCloseFinishesRequests(t *testing.T) {
 	b := start(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(slow{b, begun, goOn}, b.book, nil)})
+	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(
+		&holding{b, "ip=1", begun, goOn}, b.book, nil)})
 	conn := dial(t, s, insecure.NewCredentials())
 	answered := make(chan error, 1)
 	go func() {
@@ -219,19 +220,6 @@ func TestCloseFinishesRequests(t *testing.T) {
 	if err := s.Open(t.Context()); !errors.Is(err, listener.ErrOpened) {
 		t.Errorf("opened again: %v", err)
 	}
-}
-
-// slow is a service that waits in the middle of an operation.
-type slow struct {
-	*bed
-	begun, goOn chan struct{}
-}
-
-// Do implements [envoy.Service].
-func (v slow) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	close(v.begun)
-	<-v.goOn
-	return v.bed.Do(ctx, op, res)
 }
 
 // TestSpans sends one request that is allowed, one that is malformed and one that can't be
