@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -91,35 +90,6 @@ func valuesOp(key []byte, values ...string) *twotier.Op {
 		op.Kind, op.Values[0].Values = twotier.Add, append(op.Values[0].Values, []byte(value))
 	}
 	return op
-}
-
-// TestForwardedValuesAreHashed adds values to a key of another node, which gets their hashes.
-func TestForwardedValuesAreHashed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []twotier.Check
-		peers := &others{acquire: func(op *twotier.Op, res *twotier.Result) {
-			got = append(got, op.Checks...)
-			res.Reset()
-			res.Allowed, res.Source = true, twotier.SourceMemory
-			c := res.AddCheck()
-			c.Limits = []twotier.LimitResult{{Window: 60_000, Count: 2, Lo: 2, Hi: 2}}
-		}}
-		n, key := beside(t, &failing{}, peers)
-		var res twotier.Result
-		op := valuesOp(key, "b", "a", "b")
-		op.Kind, op.Values[0].Limits[0].Max = twotier.Acquire, 5
-		must.Succeed(t, n.Do(t.Context(), op, &res))
-		want := []uint64{companions.HashValue(0, []byte("a")), companions.HashValue(0, []byte("b"))}
-		slices.Sort(want)
-		ns, name := twotier.ValuesKey(nil, key)
-		if len(got) != 1 || !slices.Equal(got[0].Values, want) || got[0].N != 2 ||
-			string(got[0].NS) != string(ns) || string(got[0].Key) != string(name) {
-			t.Errorf("forwarded %+v", got)
-		}
-		if !res.Allowed || res.Source != twotier.SourceOwner || res.Values[0].Limits[0].Count != 2 {
-			t.Errorf("%+v", res)
-		}
-	})
 }
 
 // TestForwardedAcquireWithValues acquires events and values of a key of another node, which decides
