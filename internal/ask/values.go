@@ -207,13 +207,10 @@ func (r *Request) ValuesOf(i, j int, res *twotier.Result) (v Values) {
 	return v
 }
 
-// checkValues returns the values of check j of operation i, or nil if it has none.
+// checkValues returns the values of check j of operation i, which has some.
 func (r *Request) checkValues(i, j int) *checkValues {
-	at, ok := slices.BinarySearchFunc(r.values, r.forms[i].first+j,
+	at, _ := slices.BinarySearchFunc(r.values, r.forms[i].first+j,
 		func(v checkValues, check int) int { return v.check - check })
-	if !ok {
-		return nil
-	}
 	return &r.values[at]
 }
 
