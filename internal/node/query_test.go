@@ -129,7 +129,9 @@ func TestForwardedAcquireWithValues(t *testing.T) {
 // TestResetForgetsValues resets keys with values.
 func TestResetForgetsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		peers := &others{acquire: func(_ *twotier.Op, res *twotier.Result) { res.Err = twotier.ErrFull }}
+		peers := &others{acquire: func(_ *twotier.Op, res *twotier.Result) {
+			res.Err = twotier.ErrFull
+		}}
 		n, _ := beside(t, &failing{}, peers)
 		here := 0
 		for i := range 20 {
