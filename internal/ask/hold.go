@@ -27,10 +27,13 @@ type Holds struct {
 // leases don't judge an operation without a hold.
 func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
 	if op.Hold == 0 {
-		r.dropShadowLeases()
+		r.leases = slices.DeleteFunc(r.leases, func(l twotier.Lease) bool {
+			return l.Check >= r.op.checks && l.Shadow
+		})
 	}
+	leases := len(r.leases)
 	switch {
-	case op.Hold == 0 && r.takesLeases():
+	case op.Hold == 0 && leases > 0 && r.leases[leases-1].Check >= r.op.checks:
 		return request.FieldFailure("hold", "missing; a limit on how many are open at the same "+
 			"time needs to know how long this one may be")
 	case op.Hold == 0 && op.Release:
@@ -57,19 +60,6 @@ func (r *Request) CheckHold(op *twotier.Op) *request.Failure {
 func noSecretFailure() *request.Failure {
 	return &request.Failure{Kind: request.Unavailable, Field: "hold",
 		Detail: "this node has not been able to read the secret of holds from Redis yet"}
-}
-
-// dropShadowLeases forgets the limits in shadow on leases of the operation in progress.
-func (r *Request) dropShadowLeases() {
-	r.leases = slices.DeleteFunc(r.leases, func(l twotier.Lease) bool {
-		return l.Check >= r.op.checks && l.Shadow
-	})
-}
-
-// takesLeases reports whether a check of the operation in progress takes a lease.
-func (r *Request) takesLeases() bool {
-	n := len(r.leases)
-	return n > 0 && r.leases[n-1].Check >= r.op.checks
 }
 
 // HoldSize returns how long the id of the operation in progress can be, in bytes, and how many
@@ -106,10 +96,6 @@ func (r *Request) linkLeases() {
 		}
 	}
 }
-
-// HasReleases reports whether the request has a hold that is released at its end: then call
-// AwaitDeadlines once its operations are executed.
-func (r *Request) HasReleases() bool { return r.releases }
 
 // AwaitDeadlines waits until the ends of the executed operations' holds are as safe as their
 // counts, if these are acknowledged by Redis. Otherwise the results of the operations are errors.

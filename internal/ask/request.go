@@ -114,6 +114,10 @@ func (r *Request) NeedsHold(op *twotier.Op) bool {
 	return op.Hold != 0 || op.Release || len(r.leases) > 0
 }
 
+// HasReleases reports whether the request has a hold that is released at its end: then call
+// AwaitDeadlines once its operations are executed.
+func (r *Request) HasReleases() bool { return r.releases }
+
 // LimitLeases makes the check in progress take a lease, if at most that many leases of its key are
 // open with it.
 func (r *Request) LimitLeases(most int64) {

@@ -168,8 +168,8 @@ func (r *Request) addRuleLimits(kind twotier.Kind) {
 	}
 }
 
-// addLimits adds limits of a rule on events or, if distinct, on values. The rule of limits on values
-// can be in shadow, but not off: who compares them is told which are in shadow.
+// addLimits adds limits of a rule on events or, if distinct, on values. The maximum of a limit on
+// values is that of the rule also in shadow: twotier.ValuesOf lists the limits in shadow.
 func (r *Request) addLimits(rule *twotier.Rule, limits []twotier.RuleLimit, distinct bool) {
 	for k, l := range limits {
 		r.ruled = append(r.ruled, ruledLimit{verdicts.Ruled{Rule: rule, Limits: limits, Index: k,
@@ -215,8 +215,8 @@ func (r *Request) IsInShadow(c *twotier.Check, kind twotier.Kind) bool {
 	return kind == twotier.Acquire && r.Shadow.In(c.NS) && !twotier.IsImported(c.NS)
 }
 
-// shadowLimits turns the request's limits in the check in progress, from this one on, into limits of
-// a rule without a name that is in shadow.
+// shadowLimits turns the limits of the check in progress, from this one on, into limits of a rule
+// without a name that is in shadow.
 func (r *Request) shadowLimits(from int, distinct bool) {
 	rule := &twotier.Rule{State: twotier.RuleShadow}
 	for k, l := range r.limits[from:] {

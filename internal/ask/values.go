@@ -20,15 +20,15 @@ type checkValues struct {
 	ruled   bool // rules judge the values, even if all of them are off
 	windows int  // how many of the limits, the last ones, are only counted
 	add     [][]byte
-	// limits is how many limits on them follow those of the check on events in Request.limits, and
-	// unruled how many of these have no rule.
+	// limits is the number of limits on the values, and unruled the number of those without a rule.
+	// They follow the limits on events in Request.limits.
 	limits, unruled int
 }
 
 // Values is the outcome of the values of a check. A nil Result is of a check without any.
 type Values struct {
-	// First is the position of the first limit on them among the limits of the check, see RuleOf
-	// and WindowText: they follow the limits on events.
+	// First is the position of the first limit on values among the limits of the check, see RuleOf
+	// and WindowText: limits on values follow limits on events.
 	First int
 	// Judged are the limits that judge the values, and Counted the windows behind them.
 	Judged, Counted []twotier.LimitResult
@@ -169,8 +169,8 @@ func (r *Request) CheckValues(op *twotier.Op) *request.Failure {
 	return request.FieldFailure(field, "an acquire with values can't have it")
 }
 
-// linkValues gives each operation the values of its checks, with their limits, which follow those
-// of each check on events.
+// linkValues gives each operation the values of its checks, with their limits, which follow the
+// limits on events of each check.
 func (r *Request) linkValues() {
 	of, next := make([]twotier.ValuesOf, len(r.values)), 0
 	for i, f := range r.forms {
@@ -207,13 +207,10 @@ func (r *Request) ValuesOf(i, j int, res *twotier.Result) (v Values) {
 	return v
 }
 
-// checkValues returns the values of check j of operation i, or nil if it has none.
+// checkValues returns the values of check j of operation i, which has some.
 func (r *Request) checkValues(i, j int) *checkValues {
-	at, ok := slices.BinarySearchFunc(r.values, r.forms[i].first+j,
+	at, _ := slices.BinarySearchFunc(r.values, r.forms[i].first+j,
 		func(v checkValues, check int) int { return v.check - check })
-	if !ok {
-		return nil
-	}
 	return &r.values[at]
 }
 

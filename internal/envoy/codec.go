@@ -150,12 +150,6 @@ type framedConn struct {
 	ended   []uint32
 }
 
-// newFramedConn follows the frames on a client's connection.
-func newFramedConn(secured net.Conn, c *conn) *framedConn {
-	return &framedConn{Conn: secured, conn: c, in: bufio.NewReaderSize(secured, readBytes),
-		left: prefaceBytes, held: held{begun: make(chan *stream, 1)}}
-}
-
 // Read implements [net.Conn].
 func (w *framedConn) Read(b []byte) (n int, err error) {
 	if w.left == 0 {

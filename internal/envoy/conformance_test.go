@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"twotier.dev/twotier"
@@ -112,8 +111,7 @@ func (d *drawn) draw(rnd *rand.Rand) {
 // each descriptor.
 func (d *drawn) answer(t *testing.T, b *bed) string {
 	t.Helper()
-	got, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
-		Domain: "edge", Descriptors: d.descriptors})
+	got, err := b.ShouldRateLimit(t.Context(), nil, asking("edge", d.descriptors...))
 	if err != nil {
 		t.Fatalf("%s: %v", d.body, err)
 	}

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"sync"
@@ -129,7 +130,9 @@ func (f framedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	if err != nil {
 		return nil, nil, err
 	}
-	return newFramedConn(secured, raw.(*conn)), info, nil
+	return &framedConn{Conn: secured, conn: raw.(*conn),
+		in: bufio.NewReaderSize(secured, readBytes), left: prefaceBytes,
+		held: held{begun: make(chan *stream, 1)}}, info, nil
 }
 
 // Clone implements [credentials.TransportCredentials].

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -193,8 +192,7 @@ func (h *holding) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 func askFrom(ctx context.Context, conn *grpc.ClientConn, text string) (from string, err error) {
 	var at peer.Peer
 	_, err = ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx,
-		&ratelimitv3.RateLimitRequest{Domain: "edge",
-			Descriptors: []*commonv3.RateLimitDescriptor{descriptor(text)}}, grpc.Peer(&at))
+		asking("edge", descriptor(text)), grpc.Peer(&at))
 	if err != nil {
 		return "", err
 	}

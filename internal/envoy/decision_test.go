@@ -31,8 +31,7 @@ func TestCalendarLimits(t *testing.T) {
 	}
 	b.now.Add(60_000)
 	b.want(b.ask(descriptor("quota=a")), "OK: OK 1 of 2/DAY")
-	answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
-		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("quota=a")}})
+	answer, err := b.ShouldRateLimit(t.Context(), nil, asking("edge", descriptor("quota=a")))
 	must.Succeed(t, err)
 	// The service takes the end of the day from the machine's clock.
 	left := answer.GetStatuses()[0].GetDurationUntilReset().AsDuration()
@@ -99,7 +98,7 @@ func startNear(t *testing.T) (*reports, func(...*commonv3.RateLimitDescriptor) s
 		t.Helper()
 		r.text = ""
 		answer, err := l.ShouldRateLimit(t.Context(), nil,
-			&ratelimitv3.RateLimitRequest{Domain: "near", Descriptors: list})
+			asking("near", list...))
 		must.Succeed(t, err)
 		return answer.GetOverallCode().String() + "\n" + r.text
 	}
@@ -139,10 +138,7 @@ func TestNear(t *testing.T) {
 	if !slices.Equal(r.overall, want) {
 		t.Errorf("the overall verdicts are %v, want %v", r.overall, want)
 	}
-	got := ""
-	for _, row := range r.Rows() {
-		got += fmt.Sprintf("%s/%s %v\n", row.Namespace, row.Rule, row.Totals)
-	}
+	got := rowsOf(r.Counters)
 	if want := "near/ [1 2 1 2]\nnear/tokens [0 1 0 1]\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -185,15 +181,11 @@ func TestShadow(t *testing.T) {
 	b.want(b.ask(hits(descriptor("tokens=a"), 1001), own),
 		"OK: OK 0 of 1000/MINUTE OK 0 of 0/MINUTE")
 	other := func() string {
-		return b.send(&ratelimitv3.RateLimitRequest{Domain: "other",
-			Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1")}})
+		return b.send(asking("other", descriptor("ip=1")))
 	}
 	b.want(other(), "OK: OK 0 of 1/MINUTE")
 	b.want(other(), "OVER_LIMIT: OVER_LIMIT 0 of 1/MINUTE")
-	got := ""
-	for _, r := range b.counted.Rows() {
-		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
-	}
+	got := rowsOf(b.counted)
 	b.want(got, "edge/ [2 0 4 0]\nedge/per_user [0 0 1 0]\nother/ [1 1 0 0]\n")
 }
 
@@ -203,8 +195,7 @@ func TestQuotaMode(t *testing.T) {
 	b := start(t)
 	quota := func(descriptors ...*commonv3.RateLimitDescriptor) string {
 		t.Helper()
-		answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
-			Domain: "edge", Descriptors: descriptors})
+		answer, err := b.ShouldRateLimit(t.Context(), nil, asking("edge", descriptors...))
 		must.Succeed(t, err)
 		text := fmt.Sprint(answer.GetOverallCode(), " ", answer.GetStatuses()[0].GetCode())
 		fields := answer.GetDynamicMetadata().GetFields()

@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
@@ -35,7 +36,8 @@ type bed struct {
 	// fail holds the error that every operation of a kind returns.
 	fail map[twotier.Kind]error
 	// gate holds up all operations until it is closed. Nil holds up none.
-	gate chan struct{}
+	gate   chan struct{}
+	traces []string // of the operations
 }
 
 const document = `
@@ -83,6 +85,9 @@ func start(t testing.TB) *bed {
 
 // Do implements [envoy.Service].
 func (b *bed) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	if of := trace.From(ctx); of != nil || len(b.traces) > 0 {
+		b.traces = append(b.traces, of.TraceID())
+	}
 	if b.gate != nil {
 		<-b.gate
 	}
@@ -120,7 +125,20 @@ func hits(d *commonv3.RateLimitDescriptor, n int) *commonv3.RateLimitDescriptor 
 // number of each.
 func (b *bed) ask(descriptors ...*commonv3.RateLimitDescriptor) string {
 	b.t.Helper()
-	return b.send(&ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors})
+	return b.send(asking("edge", descriptors...))
+}
+
+// asking returns a request for a domain.
+func asking(domain string, list ...*commonv3.RateLimitDescriptor) *ratelimitv3.RateLimitRequest {
+	return &ratelimitv3.RateLimitRequest{Domain: domain, Descriptors: list}
+}
+
+// rowsOf returns the counted verdicts, a line for each series.
+func rowsOf(counters *verdicts.Counters) (text string) {
+	for _, r := range counters.Rows() {
+		text += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
+	}
+	return text
 }
 
 func (b *bed) send(r *ratelimitv3.RateLimitRequest) string {
@@ -181,33 +199,8 @@ func TestLimits(t *testing.T) {
 func TestDomainsAreApart(t *testing.T) {
 	b := start(t)
 	b.want(b.ask(descriptor("ip=1")), "OK: OK 2 of 3/MINUTE")
-	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "other",
-		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1")}}), "OK: OK 0 of 1/MINUTE")
-	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "unknown",
-		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1")}}), "OK: OK")
-}
-
-func TestSeveralDescriptorsAreAllOrNothing(t *testing.T) {
-	b := start(t)
-	for range 3 {
-		b.ask(descriptor("ip=1"))
-	}
-	b.want(b.ask(descriptor("ip=2"), descriptor("ip=1"), descriptor("path=/try")),
-		"OVER_LIMIT: OK 3 of 3/MINUTE OVER_LIMIT 0 of 3/MINUTE OK 1 of 1/HOUR")
-	if a, c := b.count("edge", "ip=2"), b.count("edge", "path=/try"); a != 0 || c != 0 {
-		t.Errorf("a refused request counted %d and %d", a, c)
-	}
-	b.want(b.ask(descriptor("ip=2"), descriptor("ip=2")), "OK: OK 1 of 3/MINUTE OK 1 of 3/MINUTE")
-}
-
-func TestShadowMode(t *testing.T) {
-	b := start(t)
-	b.want(b.ask(descriptor("path=/try")), "OK: OK 0 of 1/HOUR")
-	b.want(b.ask(descriptor("path=/try"), descriptor("ip=1")),
-		"OK: OK 0 of 1/HOUR OK 2 of 3/MINUTE")
-	if n := b.count("edge", "path=/try"); n != 2 {
-		t.Errorf("counted %d, want 2", n)
-	}
+	b.want(b.send(asking("other", descriptor("ip=1"))), "OK: OK 0 of 1/MINUTE")
+	b.want(b.send(asking("unknown", descriptor("ip=1"))), "OK: OK")
 }
 
 func TestReplaces(t *testing.T) {
@@ -218,14 +211,9 @@ func TestReplaces(t *testing.T) {
 
 func TestOverride(t *testing.T) {
 	b := start(t)
-	own := func() *commonv3.RateLimitDescriptor {
-		d := descriptor("path=/try")
-		d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
-			Unit: typev3.RateLimitUnit_DAY}
-		return d
-	}
-	b.want(b.ask(own()), "OK: OK 0 of 1/DAY")
-	b.want(b.ask(own()), "OVER_LIMIT: OVER_LIMIT 0 of 1/DAY") // it is not in shadow mode
+	b.want(b.ask(limitedTo(typev3.RateLimitUnit_DAY, "path=/try")), "OK: OK 0 of 1/DAY")
+	b.want(b.ask(limitedTo(typev3.RateLimitUnit_DAY, "path=/try")), // it is not in shadow mode
+		"OVER_LIMIT: OVER_LIMIT 0 of 1/DAY")
 }
 
 // TestKeysAreUnambiguous: no value that a client chooses makes a descriptor equal to another one.
@@ -247,8 +235,7 @@ func TestKeysAreUnambiguous(t *testing.T) {
 func TestResponseHeaders(t *testing.T) {
 	b := start(t)
 	headers := func(descriptors ...*commonv3.RateLimitDescriptor) string {
-		answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
-			Domain: "edge", Descriptors: descriptors})
+		answer, err := b.ShouldRateLimit(t.Context(), nil, asking("edge", descriptors...))
 		must.Succeed(t, err)
 		text := ""
 		for _, h := range answer.GetResponseHeadersToAdd() {
@@ -319,9 +306,8 @@ func TestFailures(t *testing.T) {
 	} {
 		b := start(t)
 		b.fail[tt.fail] = tt.err
-		_, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
-			Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1"),
-				hits(descriptor("ip=2"), 0), hits(descriptor("ip=3"), -1)}})
+		_, err := b.ShouldRateLimit(t.Context(), nil, asking("edge", descriptor("ip=1"),
+			hits(descriptor("ip=2"), 0), hits(descriptor("ip=3"), -1)))
 		f, ok := errors.AsType[*request.Failure](err)
 		if !ok || f.Kind != tt.want {
 			t.Errorf("%v of kind %d: %v", tt.err, tt.fail, err)
@@ -334,9 +320,8 @@ func TestFailures(t *testing.T) {
 func TestTakingBackInDoubt(t *testing.T) {
 	b := start(t)
 	l := envoy.NewLimiter(doubtful{b}, b.book, b.counted)
-	_, err := l.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
-		Descriptors: []*commonv3.RateLimitDescriptor{hits(descriptor("ip=1"), -1),
-			hits(descriptor("ip=2"), -1)}})
+	_, err := l.ShouldRateLimit(t.Context(), nil, asking("edge", hits(descriptor("ip=1"), -1),
+		hits(descriptor("ip=2"), -1)))
 	if f, ok := errors.AsType[*request.Failure](err); !ok || f.Kind != request.Unknown {
 		t.Errorf("told %v, want that the outcome is unknown", err)
 	}

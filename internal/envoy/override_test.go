@@ -230,8 +230,7 @@ func TestManyChargesAreAllCounted(t *testing.T) {
 	const each = 3e9
 	list := []*commonv3.RateLimitDescriptor{descriptor("ip=1")}
 	for i := range 60 {
-		list = append(list, &commonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(each),
-			Entries: descriptor(fmt.Sprint("bytes=", i)).Entries})
+		list = append(list, hits(descriptor(fmt.Sprint("bytes=", i)), each))
 	}
 	want := strings.Repeat(" OK 1000000000 of 4000000000/HOUR", 60)
 	b.want(b.ask(list...), "OK: OK 2 of 3/MINUTE"+want)
@@ -275,11 +274,10 @@ func TestManyChargesInDoubt(t *testing.T) {
 		l := envoy.NewLimiter(&failing{b, tt.from, tt.err}, b.book, b.counted)
 		list := make([]*commonv3.RateLimitDescriptor, 64)
 		for i := range list {
-			list[i] = &commonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(3e9),
-				Entries: descriptor(fmt.Sprint("bytes=", i)).Entries}
+			list[i] = hits(descriptor(fmt.Sprint("bytes=", i)), 3e9)
 		}
 		_, err := l.ShouldRateLimit(t.Context(), nil,
-			&ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: list})
+			asking("edge", list...))
 		if f, ok := errors.AsType[*request.Failure](err); !ok || f.Kind != tt.want {
 			t.Errorf("%v from operation %d on: %v, want kind %d", tt.err, tt.from, err, tt.want)
 		}
@@ -330,9 +328,7 @@ func TestNoHitsHold(t *testing.T) {
 	b.ask(hits(descriptor("ip=1"), 3))
 	b.ask(hits(descriptor("ip=1"), -1))
 	b.ask(hits(descriptor("user=u"), 2))
-	own := descriptor("ip=1")
-	own.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
-		Unit: typev3.RateLimitUnit_HOUR}
+	own := limitedTo(typev3.RateLimitUnit_HOUR, "ip=1")
 	b.want(b.ask(hits(own, 0), descriptor("ip=2"), hits(descriptor("user=u"), -1)),
 		"OVER_LIMIT: OVER_LIMIT 0 of 1/HOUR OK 3 of 3/MINUTE OK 4 of 5/HOUR")
 	if n, m := b.count("edge", "ip=2"), b.count("edge", "user=u"); n != 0 || m != 1 {

@@ -8,11 +8,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -33,9 +31,7 @@ import (
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/testing/testca"
 	"twotier.dev/twotier/internal/token"
-	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // serve opens a server that the end of the test closes.
@@ -73,8 +69,7 @@ func dial(t *testing.T, s *envoy.Server, creds credentials.TransportCredentials)
 // ask sends one descriptor over a connection.
 func ask(ctx context.Context, conn *grpc.ClientConn, text string) (code string, err error) {
 	answer, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx,
-		&ratelimitv3.RateLimitRequest{Domain: "edge",
-			Descriptors: []*commonv3.RateLimitDescriptor{descriptor(text)}})
+		asking("edge", descriptor(text)))
 	return answer.GetOverallCode().String(), err
 }
 
@@ -179,14 +174,6 @@ func secured(t *testing.T) (*tls.Config, credentials.TransportCredentials) {
 	return store.Server(), credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()})
 }
 
-func TestTLS(t *testing.T) {
-	config, creds := secured(t)
-	conn := dial(t, serve(t, envoy.Options{Limits: listener.Limits{TLS: config}}), creds)
-	if code, err := ask(t.Context(), conn, "ip=1"); code != "OK" || err != nil {
-		t.Errorf("%s, %v", code, err)
-	}
-}
-
 func TestTooManyConnections(t *testing.T) {
 	s := serve(t, envoy.Options{Limits: listener.Limits{MaxConns: 2, MaxConnsPerAddress: 1}})
 	if _, err := ask(t.Context(), dial(t, s, insecure.NewCredentials()), "ip=1"); err != nil {
@@ -206,7 +193,8 @@ func TestTooManyConnections(t *testing.T) {
 func TestCloseFinishesRequests(t *testing.T) {
 	b := start(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(slow{b, begun, goOn}, b.book, nil)})
+	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(
+		&holding{b, "ip=1", begun, goOn}, b.book, nil)})
 	conn := dial(t, s, insecure.NewCredentials())
 	answered := make(chan error, 1)
 	go func() {
@@ -234,69 +222,17 @@ func TestCloseFinishesRequests(t *testing.T) {
 	}
 }
 
-// slow is a service that waits in the middle of an operation.
-type slow struct {
-	*bed
-	begun, goOn chan struct{}
-}
-
-// Do implements [envoy.Service].
-func (v slow) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	close(v.begun)
-	<-v.goOn
-	return v.bed.Do(ctx, op, res)
-}
-
-// tracing is a service, and a recorder of decisions, that notes the traces they belong to.
-type tracing struct {
-	*syncer.Counter
-	mu             sync.Mutex
-	done, recorded []string
-}
-
-func (s *tracing) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	s.mu.Lock()
-	s.done = append(s.done, trace.From(ctx).TraceID())
-	s.mu.Unlock()
-	return s.Counter.Do(ctx, op, res)
-}
-
-// record keeps the trace of a decision.
-func (s *tracing) record(d *decisions.Decision) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.recorded = append(s.recorded, d.Trace.TraceContext().TraceID())
-}
-
-// TestTraces sends requests whose metadata names a trace, none, and two.
-func TestTraces(t *testing.T) {
-	b := start(t)
-	s := &tracing{Counter: b.counter}
-	b.counted = verdicts.New(decisions.Func(s.record))
-	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(s, b.book, b.counted)}),
-		insecure.NewCredentials())
-	const id, rest = "0af7651916cd43dd8448eb211c80319c", "-b7ad6b7169203331-01"
-	for _, parents := range [][]string{{"00-" + id + rest}, nil, {"00-" + id + rest, "00-" + id}} {
-		ctx := t.Context()
-		for _, parent := range parents {
-			ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", parent, "tracestate", "v=1")
-		}
-		if code, err := ask(ctx, conn, "ip=1"); code != "OK" || err != nil {
-			t.Fatal(code, err)
-		}
-	}
-	if want := []string{id, "", ""}; !slices.Equal(s.done, want) ||
-		!slices.Equal(s.recorded, want) {
-		t.Errorf("executed %q, recorded %q, want %q", s.done, s.recorded, want)
-	}
-}
-
 // TestSpans sends one request that is allowed, one that is malformed and one that can't be
-// answered, each in a recorded trace, and one in a trace that is not recorded.
+// answered, each in a recorded trace, one in a trace that is not recorded, and one that names two.
+// Decisions and operations are of the same trace.
 func TestSpans(t *testing.T) {
 	b := start(t)
 	var r spantest.Recorder
-	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b.counter, b.book, b.counted),
+	var decided []string
+	b.counted = verdicts.New(decisions.Func(func(d *decisions.Decision) {
+		decided = append(decided, d.Trace.TraceContext().TraceID())
+	}))
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b, b.book, b.counted),
 		Tracer: &r}), insecure.NewCredentials())
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 	part := func(flag string) context.Context {
@@ -307,6 +243,14 @@ func TestSpans(t *testing.T) {
 	}
 	if code, err := ask(part("0"), conn, "ip=1"); code != "OK" || err != nil {
 		t.Fatal(code, err)
+	}
+	two := metadata.AppendToOutgoingContext(part("1"), "traceparent", parent+"1")
+	if code, err := ask(two, conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	if want := []string{id, id, ""}; !slices.Equal(decided, want) || !slices.Equal(b.traces, want) {
+		t.Errorf("decided %q, executed %q, want %q", decided, b.traces, want)
 	}
 	if _, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(part("1"),
 		&ratelimitv3.RateLimitRequest{}); err == nil {

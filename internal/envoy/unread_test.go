@@ -14,10 +14,8 @@ import (
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"twotier.dev/twotier/internal/envoy"
@@ -161,25 +159,12 @@ func TestTinyFramesAreCharged(t *testing.T) {
 func TestSmallDescriptorsAreNotDecoded(t *testing.T) {
 	s := serve(t, envoy.Options{})
 	message := bytes.Repeat([]byte{2<<3 | 2, 0}, 1<<19) // empty descriptors
-	var r ratelimitv3.RateLimitRequest
-	err := dial(t, s, insecure.NewCredentials()).Invoke(t.Context(), decideMethod,
-		&rawMessage{message}, &r, grpc.ForceCodecV2(rawCodec{}))
+	_, err := askRaw(t.Context(), dial(t, s, insecure.NewCredentials()), message)
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(),
 		"too many descriptors") {
 		t.Errorf("%.200v", err)
 	}
 }
-
-// rawMessage is an already encoded message.
-type rawMessage struct{ b []byte }
-
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" }
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.(*rawMessage).b)}, nil
-}
-func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 // TestTrustedProxyMayUseEverything sends more concurrent requests than one address may have, from
 // the address of a proxy.

@@ -60,18 +60,6 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// TestConstantsHaveTheirRows compares some constants with the names of their rows.
-func TestConstantsHaveTheirRows(t *testing.T) {
-	for name, f := range map[string]Set{"op": Op, "ns": NS, "key": Key, "values": Values, "n": N,
-		"ts": TS, "ack": Ack, "limits": Limits, "concurrent": Concurrent, "rules": Rules,
-		"window": Window, "max": Max, "zone": Zone, "anchor": Anchor, "at": At, "bounds": Bounds,
-		"by": By, "checks": Checks, "hold": Hold, "on_expiry": OnExpiry, "for": For} {
-		if f.Name() != name {
-			t.Errorf("%s has the row of %s", name, f.Name())
-		}
-	}
-}
-
 // TestDocumentsNameEveryField looks for fields in the lists of the documents and of the clients in
 // other languages. Package httpapi checks its document, and docs/api.md against that.
 func TestDocumentsNameEveryField(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
-	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -167,17 +166,7 @@ func TestATwinMayMissOnePing(t *testing.T) {
 // openTwin opens a node in a cluster that has another process with its name.
 func openTwin(t *testing.T, peers node.Peers) error {
 	t.Helper()
-	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
-	var rings []*ring.Ring
-	for i := range 2 {
-		host := network.Start(fmt.Sprint("10.0.0.", i+1))
-		r, err := ring.New(ring.Options{
-			ID: "n", Bind: host.Address(), Join: []string{"10.0.0.1:7946"},
-			Transport: host.Transport(), Agreement: ring.Agreement{Partitions: 7},
-		})
-		must.Succeed(t, err)
-		rings = append(rings, r)
-	}
+	rings := ringsOf(t, []string{"n", "n"}, nil)
 	must.Succeed(t, rings[0].Open(t.Context(), "10.0.0.1:8080"))
 	rings[0].Enter(t.Context())
 	clock, place := storeclock.New(nil, nil), twotier.Placement{Partitions: 7}
@@ -188,13 +177,7 @@ func openTwin(t *testing.T, peers node.Peers) error {
 	n, err := node.New(node.Options{ID: "n", Mode: cluster.TwoTier, Counter: counter, Peers: peers,
 		Ring: rings[1], Store: still{}, Clock: clock, Placement: place})
 	must.Succeed(t, err)
-	t.Cleanup(func() {
-		if err := errors.Join(n.Close(context.Background()),
-			rings[0].Close(context.Background())); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Minute) // memberlist's goroutines end with their last probe
-	})
+	closeBoth(t, n, rings[0])
 	return n.Open(t.Context(), "10.0.0.2:8080")
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -12,7 +11,6 @@ import (
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/companions"
 	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/leaparray"
@@ -94,52 +92,21 @@ func valuesOp(key []byte, values ...string) *twotier.Op {
 	return op
 }
 
-// TestForwardedValuesAreHashed adds values to a key of another node, which gets their hashes.
-func TestForwardedValuesAreHashed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []twotier.Check
-		peers := &others{respond: func(rpc.Verb) error { return nil },
-			acquire: func(op *twotier.Op, res *twotier.Result) {
-				got = append(got, op.Checks...)
-				res.Reset()
-				res.Allowed, res.Source = true, twotier.SourceMemory
-				c := res.AddCheck()
-				c.Limits = []twotier.LimitResult{{Window: 60_000, Count: 2, Lo: 2, Hi: 2}}
-			}}
-		n, key := beside(t, &failing{}, peers)
-		var res twotier.Result
-		op := valuesOp(key, "b", "a", "b")
-		op.Kind, op.Values[0].Limits[0].Max = twotier.Acquire, 5
-		must.Succeed(t, n.Do(t.Context(), op, &res))
-		want := []uint64{companions.HashValue(0, []byte("a")), companions.HashValue(0, []byte("b"))}
-		slices.Sort(want)
-		ns, name := twotier.ValuesKey(nil, key)
-		if len(got) != 1 || !slices.Equal(got[0].Values, want) || got[0].N != 2 ||
-			string(got[0].NS) != string(ns) || string(got[0].Key) != string(name) {
-			t.Errorf("forwarded %+v", got)
-		}
-		if !res.Allowed || res.Source != twotier.SourceOwner || res.Values[0].Limits[0].Count != 2 {
-			t.Errorf("%+v", res)
-		}
-	})
-}
-
 // TestForwardedAcquireWithValues acquires events and values of a key of another node, which decides
 // both at once, and compares the values with a limit in shadow once it refuses.
 func TestForwardedAcquireWithValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []twotier.Op
-		peers := &others{respond: func(rpc.Verb) error { return nil },
-			acquire: func(op *twotier.Op, res *twotier.Result) {
-				got = append(got, *op)
-				res.Reset()
-				res.Source = twotier.SourceMemory
-				for range op.Checks {
-					c := res.AddCheck()
-					c.Refused = true
-					c.Limits = []twotier.LimitResult{{Window: 60_000, Refused: true}}
-				}
-			}}
+		peers := &others{acquire: func(op *twotier.Op, res *twotier.Result) {
+			got = append(got, *op)
+			res.Reset()
+			res.Source = twotier.SourceMemory
+			for range op.Checks {
+				c := res.AddCheck()
+				c.Refused = true
+				c.Limits = []twotier.LimitResult{{Window: 60_000, Refused: true}}
+			}
+		}}
 		n, key := beside(t, &failing{}, peers)
 		limits := []twotier.Limit{{Window: 60_000, Max: 5}}
 		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
@@ -162,8 +129,9 @@ func TestForwardedAcquireWithValues(t *testing.T) {
 // TestResetForgetsValues resets keys with values.
 func TestResetForgetsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		peers := &others{respond: func(rpc.Verb) error { return nil },
-			acquire: func(_ *twotier.Op, res *twotier.Result) { res.Err = twotier.ErrFull }}
+		peers := &others{acquire: func(_ *twotier.Op, res *twotier.Result) {
+			res.Err = twotier.ErrFull
+		}}
 		n, _ := beside(t, &failing{}, peers)
 		here := 0
 		for i := range 20 {

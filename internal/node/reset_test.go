@@ -45,7 +45,9 @@ func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []t
 			o.acquire(&tasks[i].Op, &res[i])
 			continue
 		}
-		res[i].Err = o.respond(tasks[i].Verb)
+		if o.respond != nil {
+			res[i].Err = o.respond(tasks[i].Verb)
+		}
 	}
 }
 
@@ -76,28 +78,12 @@ func (*others) Stats() (s cluster.PeerStats) { return s }
 // test's cleanup closes them.
 func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key []byte) {
 	t.Helper()
-	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
 	opt := node.Options{
 		ID: "n", Ack: peers.ack, Direct: direct, Peers: peers, Store: still{},
 		Clock:     storeclock.New(nil, nil),
 		Placement: twotier.Placement{Partitions: 7},
 	}
-	var rings []*ring.Ring
-	for i, id := range []string{"n", "other"} {
-		host := network.Start(fmt.Sprint("10.0.0.", i+1))
-		r, err := ring.New(ring.Options{
-			ID: id, Bind: host.Address(), Join: []string{"10.0.0.1:7946"},
-			Transport: host.Transport(),
-			Agreement: ring.Agreement{Partitions: opt.Placement.Partitions},
-			OnChange: func(table *ring.Table) {
-				if id == "n" {
-					n.FollowTable(table)
-				}
-			},
-		})
-		must.Succeed(t, err)
-		rings = append(rings, r)
-	}
+	rings := ringsOf(t, []string{"n", "other"}, func(table *ring.Table) { n.FollowTable(table) })
 	opt.Ring = rings[0]
 	var err error
 	opt.Counter, err = syncer.New(syncer.Options{
@@ -110,13 +96,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 			rings[1].Open(t.Context(), "10.0.0.2:8080"))
 	}
 	must.Succeed(t, err)
-	t.Cleanup(func() {
-		if err := errors.Join(n.Close(context.Background()),
-			rings[1].Close(context.Background())); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Minute) // memberlist's goroutines end with their last probe
-	})
+	closeBoth(t, n, rings[1])
 	rings[1].Enter(t.Context())
 	time.Sleep(20 * time.Second)
 	table := rings[0].Table()
@@ -128,6 +108,35 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 	}
 	t.Fatal("the other node owns nothing")
 	return n, key
+}
+
+// ringsOf returns the rings of nodes that join the first one, which reports its tables.
+func ringsOf(t *testing.T, ids []string, onChange func(*ring.Table)) (rings []*ring.Ring) {
+	t.Helper()
+	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
+	for i, id := range ids {
+		host := network.Start(fmt.Sprint("10.0.0.", i+1))
+		r, err := ring.New(ring.Options{
+			ID: id, Bind: host.Address(), Join: []string{"10.0.0.1:7946"},
+			Transport: host.Transport(), Agreement: ring.Agreement{Partitions: 7},
+			OnChange: func(table *ring.Table) {
+				if i == 0 && onChange != nil {
+					onChange(table)
+				}
+			},
+		})
+		must.Succeed(t, err)
+		rings = append(rings, r)
+	}
+	return rings
+}
+
+// closeBoth closes a node and another ring at the end of the test.
+func closeBoth(t *testing.T, n *node.Node, r *ring.Ring) {
+	t.Cleanup(func() {
+		must.Succeed(t, errors.Join(n.Close(context.Background()), r.Close(context.Background())))
+		time.Sleep(2 * time.Minute) // memberlist's goroutines end with their last probe
+	})
 }
 
 // failing fakes a Redis whose resets fail.
@@ -227,10 +236,8 @@ func (d *forgetful) Forget(_ context.Context, ns, _ []byte) error {
 func TestPartialResetInRedis(t *testing.T) {
 	for _, companions := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			peers := &others{}
-			peers.respond = func(rpc.Verb) error { return nil }
 			n, key := beside(t, &forgetful{companions: companions, failing: failing{
-				err: fmt.Errorf("%w: down", twotier.ErrUnavailable)}}, peers)
+				err: fmt.Errorf("%w: down", twotier.ErrUnavailable)}}, &others{})
 			must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
 			err := n.Reset(t.Context(), nil, key)
 			if !errors.Is(err, twotier.ErrUnknownOutcome) ||
@@ -274,7 +281,7 @@ func (d *waiting) Forget(context.Context, []byte, []byte) error {
 func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
-		peers := &others{respond: func(rpc.Verb) error { return nil }}
+		peers := &others{}
 		n, key := beside(t, d, peers)
 		must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
 		reset := []rpc.Task{{Verb: rpc.VerbReset,
@@ -298,7 +305,7 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
-		n, key := beside(t, d, &others{respond: func(rpc.Verb) error { return nil }})
+		n, key := beside(t, d, &others{})
 		must.Succeed(t, n.SetMode(t.Context(), cluster.Redis))
 		tasks := make([]rpc.Task, 5)
 		for i := range tasks {
@@ -369,12 +376,11 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []twotier.Ack
-		peers := &others{ack: twotier.AckStore, respond: func(rpc.Verb) error { return nil },
-			acquire: func(op *twotier.Op, res *twotier.Result) {
-				res.Reset()
-				res.AddCheck()
-				got = append(got, op.Ack)
-			}}
+		peers := &others{ack: twotier.AckStore, acquire: func(op *twotier.Op, res *twotier.Result) {
+			res.Reset()
+			res.AddCheck()
+			got = append(got, op.Ack)
+		}}
 		n, key := beside(t, &failing{}, peers)
 		for _, op := range []twotier.Op{
 			{Kind: twotier.Add}, {Kind: twotier.Add, Ack: twotier.AckMemory}, {Kind: twotier.Count},

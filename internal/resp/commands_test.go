@@ -3,6 +3,7 @@ package resp_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,13 +144,9 @@ func TestRefusals(t *testing.T) {
 		{"SELECT 1", "DB index is out of range; there is only 0"},
 		{"CLIENT KILL", "unknown subcommand or wrong number of arguments for 'CLIENT KILL'"},
 		{"AUTH x", "AUTH <token> called on a node that has no tokens"},
+		{"HELLO 4", "-NOPROTO unsupported protocol version"},
+		{"TT.TOP", "[]"}, // nothing is counted
 	})
-	if got := c.do("HELLO 4"); got != "-NOPROTO unsupported protocol version" {
-		t.Errorf("HELLO 4: %s", got)
-	}
-	if got := c.do("TT.TOP"); got != "[]" {
-		t.Errorf("counted: %s", got)
-	}
 }
 
 // TestErrorsOfTheService compares the codes of errors with the table of docs/doors.md.
@@ -171,9 +168,7 @@ func TestErrorsOfTheService(t *testing.T) {
 		{errors.New("secret"), "-ERR an error of this server's own; its log says more"},
 	} {
 		s.err.Store(&test.err)
-		if got := c.do("TT.ADD k"); got != test.want {
-			t.Errorf("%v: got %s, want %s", test.err, got, test.want)
-		}
+		c.expect([][2]string{{"TT.ADD k", test.want}})
 	}
 }
 
@@ -206,12 +201,7 @@ func TestPipelinesAreOneBatch(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
 	c.send(strings.Repeat(command("TT.ADD k"), 20) + command("TT.COUNT k 1m"))
-	for range 20 {
-		c.reply()
-	}
-	if got := c.reply(); got != "[20]" {
-		t.Errorf("counted %s", got)
-	}
+	c.expectReplies(append(slices.Repeat([]string{"OK"}, 20), "[20]")...)
 	if n := s.deals.Load(); n != 1 {
 		t.Errorf("%d batches", n)
 	}

@@ -96,8 +96,11 @@ func (in *input) parseArray(b []byte) (size, need int, err error) {
 			return 0, 0, fmt.Errorf("expected '$', got %q", rune(b[at]))
 		}
 		length, from, err := parseHeader(b, at, largeInput, "bulk")
-		if err != nil || length < 0 {
-			return 0, 0, cmpError(err, "invalid bulk length")
+		if err == nil && length < 0 {
+			err = errors.New("invalid bulk length")
+		}
+		if err != nil {
+			return 0, 0, err
 		}
 		if from == 0 {
 			return 0, max(len(b)+1, at+leastArg+rest), nil
@@ -134,14 +137,6 @@ func parseHeader(b []byte, at, most int, what string) (n, next int, err error) {
 		return 0, 0, fmt.Errorf("invalid %s length", what)
 	}
 	return int(v), at + 1 + end + 1, nil
-}
-
-// cmpError returns err, or an error with that text if err is nil.
-func cmpError(err error, text string) error {
-	if err == nil {
-		return fmt.Errorf("%s", text)
-	}
-	return err
 }
 
 // parseInline parses an inline command: words separated by spaces, up to the end of the line. Words

@@ -17,12 +17,9 @@ import (
 // TestHolds acquires with a hold and a bound on how many are open, renews and settles. The id comes
 // last, behind the numbers of open holds.
 func TestHolds(t *testing.T) {
-	s, rules := newBans(t)
-	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
-	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
-	if got := c.do("TT.ACQUIRE a LIMIT 1h 5 HOLD 10s"); !strings.HasPrefix(got, "-TRYAGAIN") {
-		t.Errorf("without a secret: %s", got)
-	}
+	c, s, h := dialHolds(t, nil)
+	h.Sealer.SetSecret(nil)
+	c.expect([][2]string{{"TT.ACQUIRE a LIMIT 1h 5 HOLD 10s", "-TRYAGAIN"}})
 	h.Sealer.SetSecret([]byte("secret"))
 	id := idOf(t, c.do("TT.ACQUIRE a N 3 LIMIT 1h 5 CONCURRENT 1 HOLD 10m"), "[1 0 3 2 1 0 ")
 	if got := c.do("TT.ACQUIRE a N 1 LIMIT 1h 5 CONCURRENT 1 HOLD 10m"); !strings.HasPrefix(got,
@@ -47,19 +44,20 @@ func TestHolds(t *testing.T) {
 	})
 	late := idOf(t, c.do("TT.ACQUIRE d N 2 LIMIT 1h 9 HOLD 1m"), "[1 0 2 7 ")
 	s.now.Add(120_000)
-	for _, want := range []string{"[2]", "[0]"} {
-		if got := c.do("TT.SETTLE " + late + " 5"); got != want {
-			t.Errorf("a late settlement: %s, want %s", got, want)
-		}
-	}
+	c.expect([][2]string{{"TT.SETTLE " + late + " 5", "[2]"}, {"TT.SETTLE " + late + " 5", "[0]"}})
+}
+
+// dialHolds connects to a server with holds.
+func dialHolds(t *testing.T, shadow twotier.Shadow) (*client, *banning, *ask.Holds) {
+	s, rules := newBans(t)
+	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
+	h.Sealer.SetSecret([]byte("secret"))
+	return dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h, Shadow: shadow})), s, h
 }
 
 // TestReleaseOption: ONEXPIRY release makes a hold that is released at its end.
 func TestReleaseOption(t *testing.T) {
-	s, rules := newBans(t)
-	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
-	h.Sealer.SetSecret([]byte("secret"))
-	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
+	c, _, h := dialHolds(t, nil)
 	for option, want := range map[string]bool{"": false, " ONEXPIRY keep": false,
 		" ONEXPIRY Release": true} {
 		id := idOf(t, c.do("TT.ACQUIRE a N 0 LIMIT 1h 9 HOLD 1m"+option), "[1 0 0 9 ")
@@ -71,15 +69,10 @@ func TestReleaseOption(t *testing.T) {
 
 // TestRelease ends holds: they count nothing, leave room for the next, and stay released.
 func TestRelease(t *testing.T) {
-	s, rules := newBans(t)
-	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
-	h.Sealer.SetSecret([]byte("secret"))
-	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h}))
+	c, _, _ := dialHolds(t, nil)
 	const open = "TT.ACQUIRE a N 3 LIMIT 1h 5 CONCURRENT 1 HOLD 10m"
 	first := idOf(t, c.do(open), "[1 0 3 2 1 0 ")
-	if got := c.do("TT.RELEASE " + first); got != "[1]" {
-		t.Errorf("the first release: %s", got)
-	}
+	c.expect([][2]string{{"TT.RELEASE " + first, "[1]"}})
 	second := idOf(t, c.do(open), "[1 0 3 2 1 0 ") // as if there had been no other
 	c.expect([][2]string{
 		{"TT.RELEASE " + first, "[0]"}, {"TT.SETTLE " + first + " 9", "[0]"},
@@ -93,11 +86,7 @@ func TestRelease(t *testing.T) {
 
 // TestHoldsInShadow: a limit on open holds in shadow shows how many are open, and refuses nothing.
 func TestHoldsInShadow(t *testing.T) {
-	s, rules := newBans(t)
-	h := &ask.Holds{Now: s.now.Load, Tally: holds.Tally{Now: s.now.Load}}
-	h.Sealer.SetSecret([]byte("secret"))
-	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules, Holds: h,
-		Shadow: twotier.Shadow{twotier.DefaultNamespace: true}}))
+	c, _, _ := dialHolds(t, twotier.Shadow{twotier.DefaultNamespace: true})
 	for open := 1; open <= 3; open++ {
 		idOf(t, c.do("TT.ACQUIRE a N 0 CONCURRENT 1 HOLD 10m"), fmt.Sprintf("[1 0 %d 0 ", open))
 	}
@@ -129,21 +118,16 @@ func TestCalendarWindows(t *testing.T) {
 		{"TT.COUNT a day day.6@Asia/Shanghai hour", "[3 2 2]"},
 		{"TT.COUNT a day BOUNDS", "[3 3 3]"},
 	})
-	for command, want := range map[string]string{
-		"TT.ACQUIRE a LIMIT month@Europe/Lisbon 5": "limits[0].window: month@Europe/Lisbon (up " +
-			"to 745h) is longer than the namespace covers (25h); it needs `1h x 768` in namespace default",
-		"TT.ACQUIRE a LIMIT 30d 5":         "it needs `1h x 744` in namespace default",
-		"TT.ACQUIRE a LIMIT day@Nowhere 5": "limits[0].window: zone: unknown time zone \"Nowhere\"",
-		"TT.ACQUIRE a LIMIT month.32 5":    "limits[0].window: anchor: 32, want 1 to 31",
-		"TT.COUNT a 1mo":                   "window: a month has no fixed length",
-	} {
-		if got := c.do(command); !strings.Contains(got, want) {
-			t.Errorf("%s: got %s, want %s", command, got, want)
-		}
-	}
-	if got := c.do("TT.COUNT a 24h"); got != "[3]" {
-		t.Errorf("the refused commands counted: %s", got)
-	}
+	c.expect([][2]string{
+		{"TT.ACQUIRE a LIMIT month@Europe/Lisbon 5", "limits[0].window: month@Europe/Lisbon (up " +
+			"to 745h) is longer than the namespace covers (25h); it needs `1h x 768` in namespace default"},
+		{"TT.ACQUIRE a LIMIT 30d 5", "it needs `1h x 744` in namespace default"},
+		{"TT.ACQUIRE a LIMIT day@Nowhere 5",
+			"limits[0].window: zone: unknown time zone \"Nowhere\""},
+		{"TT.ACQUIRE a LIMIT month.32 5", "limits[0].window: anchor: 32, want 1 to 31"},
+		{"TT.COUNT a 1mo", "window: a month has no fixed length"},
+		{"TT.COUNT a 24h", "[3]"}, // refused commands count nothing
+	})
 }
 
 // TestHalfACommand checks that a connection that stops in the middle of a command ends, while an

@@ -17,36 +17,29 @@ type query struct {
 	window  int64 // of TT.SERIES
 }
 
-// parse reads key [NS ns], and a window behind the key if windowed.
-func (q *query) parse(args [][]byte, windowed bool) errorReply {
+// parseQuery reads key [NS ns] of a command that needs a role, and a window behind the key if
+// windowed.
+func (c *conn) parseQuery(args [][]byte, windowed bool, need twotier.Role) (q query,
+	e errorReply) {
 	if q.key = args[1]; !request.ValidKey(q.key) {
-		return fieldError("key", request.WantKey)
+		return q, fieldError("key", request.WantKey)
 	}
 	args = args[2:]
 	if windowed {
 		ms, wrong := request.ParseWindow(args[0])
 		if wrong != "" {
-			return fieldError("window", wrong)
+			return q, fieldError("window", wrong)
 		}
 		q.window, args = ms, args[1:]
 	}
 	switch {
 	case len(args) == 0:
-		return ""
 	case len(args) != 2 || optionOf(args[0]) != fields.NS:
-		return fieldError(request.Clip(args[0]), "unknown option; want NS and a namespace")
+		return q, fieldError(request.Clip(args[0]), "unknown option; want NS and a namespace")
 	case !request.ValidNS(args[1]) && (!windowed || !request.ReadableNS(args[1])):
-		return fieldError("ns", request.WantNS)
-	}
-	q.ns = args[1]
-	return ""
-}
-
-// parseQuery reads the arguments of a command about one key, which needs a role.
-func (c *conn) parseQuery(args [][]byte, windowed bool, need twotier.Role) (query, errorReply) {
-	var q query
-	if e := q.parse(args, windowed); e != "" {
-		return q, e
+		return q, fieldError("ns", request.WantNS)
+	default:
+		q.ns = args[1]
 	}
 	if f := ask.CheckGrant(c.session.grant, need, q.ns); f != nil {
 		return q, errorOfFailure(f)
@@ -54,14 +47,9 @@ func (c *conn) parseQuery(args [][]byte, windowed bool, need twotier.Role) (quer
 	return q, ""
 }
 
-// parseSeries reads TT.SERIES key window [NS ns].
-func (c *conn) parseSeries(args [][]byte) (query, errorReply) {
-	return c.parseQuery(args, true, twotier.RoleRead)
-}
-
-// executeSeries executes TT.SERIES.
+// executeSeries executes TT.SERIES key window [NS ns].
 func (c *conn) executeSeries(args [][]byte) errorReply {
-	q, e := c.parseSeries(args)
+	q, e := c.parseQuery(args, true, twotier.RoleRead)
 	if e != "" {
 		return e
 	}
@@ -85,13 +73,14 @@ type topQuery struct {
 	by        string // see request.ValidTopOrder
 }
 
-// parse reads [n] [WINDOW w] [BY refused|shadow|concurrent].
-func (q *topQuery) parse(args [][]byte) errorReply {
-	*q = topQuery{n: request.DefaultTop}
+// parseTop reads TT.TOP [n] [WINDOW w] [BY refused|shadow|concurrent].
+func (c *conn) parseTop(args [][]byte) (q topQuery, e errorReply) {
+	q.n = request.DefaultTop
+	args = args[1:]
 	if len(args)%2 == 1 {
 		v, ok := parseInteger(args[0])
 		if q.n = v; !ok || v < 1 || v > request.MaxTop {
-			return fieldError("n", "want 1 to 1000")
+			return q, fieldError("n", "want 1 to 1000")
 		}
 		args = args[1:]
 	}
@@ -100,36 +89,28 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 		case fields.Window:
 			ms, wrong := request.ParseWindow(args[1])
 			if q.window = ms; wrong != "" {
-				return fieldError("window", wrong)
+				return q, fieldError("window", wrong)
 			}
 		case fields.By:
 			if q.by = string(args[1]); !request.ValidTopOrder(q.by) {
-				return fieldError("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
+				return q, fieldError("by", request.WantBy+`, got "`+request.Clip(args[1])+`"`)
 			}
 		default:
-			return fieldError(request.Clip(args[0]),
+			return q, fieldError(request.Clip(args[0]),
 				"unknown option; want WINDOW and a duration, or BY and an order")
 		}
 	}
 	switch {
 	case q.by == request.ByConcurrent && q.window != 0:
-		return fieldError("window", request.WantNoTopWindow)
+		return q, fieldError("window", request.WantNoTopWindow)
 	case q.window == 0:
 		q.window = request.DefaultTopMS
 	}
-	return ""
-}
-
-// parseTop reads TT.TOP [n] [WINDOW w] [BY refused|shadow|concurrent].
-func (c *conn) parseTop(args [][]byte) (topQuery, errorReply) {
-	var q topQuery
-	if e := q.parse(args[1:]); e != "" {
-		return q, e
+	f := ask.CheckGrantAll(c.session.grant)
+	if f == nil {
+		f = ask.CheckGrant(c.session.grant, twotier.RoleRead, nil)
 	}
-	if f := ask.CheckGrantAll(c.session.grant); f != nil {
-		return q, errorOfFailure(f)
-	}
-	if f := ask.CheckGrant(c.session.grant, twotier.RoleRead, nil); f != nil {
+	if f != nil {
 		return q, errorOfFailure(f)
 	}
 	return q, ""
@@ -165,14 +146,9 @@ func (c *conn) executeTop(args [][]byte) errorReply {
 	return ""
 }
 
-// parseReset reads TT.RESET key [NS ns].
-func (c *conn) parseReset(args [][]byte) (query, errorReply) {
-	return c.parseQuery(args, false, twotier.RoleAdmin)
-}
-
-// executeReset executes TT.RESET.
+// executeReset executes TT.RESET key [NS ns].
 func (c *conn) executeReset(args [][]byte) errorReply {
-	q, e := c.parseReset(args)
+	q, e := c.parseQuery(args, false, twotier.RoleAdmin)
 	if e != "" {
 		return e
 	}

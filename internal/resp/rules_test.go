@@ -90,9 +90,7 @@ func (r *turning) Rules() *twotier.RuleSet {
 func TestOneVersionForOneCommand(t *testing.T) {
 	changing := new(turning)
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: changing}))
-	if got := c.do("TT.ACQUIRE a RULE a KEY b RULE a"); got != "[1 0 1 1000 1 1000]" {
-		t.Errorf("got %s", got)
-	}
+	c.expect([][2]string{{"TT.ACQUIRE a RULE a KEY b RULE a", "[1 0 1 1000 1 1000]"}})
 	if c.do("TT.ACQUIRE a LIMIT 1m 9"); changing.asked.Load() != 1 {
 		t.Errorf("asked %d times for one command that names rules", changing.asked.Load())
 	}
@@ -101,15 +99,9 @@ func TestOneVersionForOneCommand(t *testing.T) {
 // TestRulesThatAreNotKnownYet asks a node that has not been able to read any rules.
 func TestRulesThatAreNotKnownYet(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: namedRules{}}))
-	for _, command := range []string{"TT.ACQUIRE a RULE two", "TT.ACQUIRE a"} {
-		if got := c.do(command); !strings.HasPrefix(got,
-			"-TRYAGAIN this node has not been able to read the rules") {
-			t.Errorf("%s: %s", command, got)
-		}
-	}
-	if got := c.do("TT.ACQUIRE a LIMIT 1m 5"); got != "[1 0 1 4]" {
-		t.Errorf("with a limit: %s", got)
-	}
+	const unknown = "-TRYAGAIN this node has not been able to read the rules"
+	c.expect([][2]string{{"TT.ACQUIRE a RULE two", unknown}, {"TT.ACQUIRE a", unknown},
+		{"TT.ACQUIRE a LIMIT 1m 5", "[1 0 1 4]"}})
 }
 
 // TestShadow sends commands to a server whose namespaces are in shadow, except one: their limits

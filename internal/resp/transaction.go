@@ -3,6 +3,8 @@ package resp
 import (
 	"strings"
 	"time"
+
+	"twotier.dev/twotier"
 )
 
 // transaction holds the commands between MULTI and EXEC.
@@ -72,11 +74,11 @@ func (c *conn) checkArguments(id command, args [][]byte) (e errorReply) {
 	switch {
 	case parsed:
 	case id == cmdSeries:
-		_, e = c.parseSeries(args)
+		_, e = c.parseQuery(args, true, twotier.RoleRead)
 	case id == cmdTop:
 		_, e = c.parseTop(args)
 	case id == cmdForget:
-		_, e = c.parseReset(args)
+		_, e = c.parseQuery(args, false, twotier.RoleAdmin)
 	case id == cmdSettle:
 		_, e = parseSettle(args)
 	case id == cmdRenew:

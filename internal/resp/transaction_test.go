@@ -72,9 +72,7 @@ func TestTransaction(t *testing.T) {
 		{"QUIT", "OK"},
 	})
 	c.ended()
-	if got := other.do("TT.COUNT a 30s"); got != "[5]" {
-		t.Errorf("counted %s, want [5]", got)
-	}
+	other.expect([][2]string{{"TT.COUNT a 30s", "[5]"}})
 }
 
 // TestRefusedTransactions queues a command that can't be executed between two that can. The error
@@ -104,12 +102,7 @@ func TestRefusedTransactions(t *testing.T) {
 			{"EXEC", "-ERR EXEC without MULTI"},
 		})
 	}
-	if got := c.do("TT.TOP"); got != "[]" {
-		t.Errorf("counted: %s", got)
-	}
-	if got := c.do("TT.DISTINCT k WINDOW 1h"); got != "[0]" {
-		t.Errorf("counted values: %s", got)
-	}
+	c.expect([][2]string{{"TT.TOP", "[]"}, {"TT.DISTINCT k WINDOW 1h", "[0]"}}) // nothing counts
 }
 
 // TestTransactionsAsInRedis sends the same commands to Redis and to a node.

@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/metrics"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // The endpoints that answer clients' acquires.
@@ -23,6 +24,29 @@ const (
 	GRPC        = "grpc"
 	RESP        = "resp"
 )
+
+// Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
+// runs and imports of earlier events.
+func Decides(op *twotier.Op) bool {
+	return op.Kind == twotier.Acquire && !op.DryRun && (op.TS == 0 || !isImport(op))
+}
+
+// isImport reports whether an acquire marks its events as imported.
+func isImport(op *twotier.Op) bool {
+	return twotier.IsImported(op.Checks[len(op.Checks)-1].NS)
+}
+
+// Arrival describes the arrival of a request.
+type Arrival struct {
+	// Endpoint is the name of the endpoint in metrics.
+	Endpoint string
+	// Began is when the request had arrived.
+	Began time.Time
+	// Trace finds the trace of the request; Span is its recorded span, which receives the overall
+	// verdict: refused if any part of the request was. Both may be nil.
+	Trace trace.Source
+	Span  trace.Span
+}
 
 // endpoints is the number of endpoints: the ones above, and one for all others.
 const endpoints = 6

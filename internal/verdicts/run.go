@@ -10,29 +10,6 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
-// runs and imports of earlier events.
-func Decides(op *twotier.Op) bool {
-	return op.Kind == twotier.Acquire && !op.DryRun && (op.TS == 0 || !isImport(op))
-}
-
-// isImport reports whether an acquire marks its events as imported.
-func isImport(op *twotier.Op) bool {
-	return twotier.IsImported(op.Checks[len(op.Checks)-1].NS)
-}
-
-// Arrival describes the arrival of a request.
-type Arrival struct {
-	// Endpoint is the name of the endpoint in metrics.
-	Endpoint string
-	// Began is when the request had arrived.
-	Began time.Time
-	// Trace finds the trace of the request; Span is its recorded span, which receives the overall
-	// verdict: refused if any part of the request was. Both may be nil.
-	Trace trace.Source
-	Span  trace.Span
-}
-
 // Run counts and records the verdicts of one request. Equal verdicts in a row are counted at once,
 // so that a batch touches a shared counter once. A Run is for one goroutine, and has to end before
 // the memory of the namespaces passed to it is reused. Its own memory is used again by the next

@@ -87,8 +87,8 @@ const (
 	countedValues                // on values
 )
 
-// appendLimits appends limits of check j, the first of which has this position among all of them,
-// as elements of a list. Those of rules that are off are left out.
+// appendLimits appends limits of check j as elements of a list, except limits of rules that are off.
+// The first limit has this position among all limits of the check.
 func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result, first int,
 	limits []twotier.LimitResult, f figures) []byte {
 	beyond := int64(0)
@@ -302,9 +302,9 @@ func (e Encoder) appendNear(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `,"near":[`...)
 	empty := len(b)
 	for j := range res.Checks {
-		b = e.appendNearOnes(b, i, j, res, 0, res.Checks[j].Limits)
+		b = e.appendNearLimits(b, i, j, res, 0, res.Checks[j].Limits)
 		v := e.ValuesOf(i, j, res)
-		b = e.appendNearOnes(b, i, j, res, v.First, v.Judged)
+		b = e.appendNearLimits(b, i, j, res, v.First, v.Judged)
 	}
 	if len(b) == empty {
 		return b[:start]
@@ -312,9 +312,9 @@ func (e Encoder) appendNear(b []byte, i int, res *twotier.Result) []byte {
 	return append(b, ']')
 }
 
-// appendNearOnes appends the paths of such limits among some of check j, the first of which has this
-// position among all of them.
-func (e Encoder) appendNearOnes(b []byte, i, j int, res *twotier.Result, first int,
+// appendNearLimits appends the paths of such limits of check j. The first limit has this position
+// among all limits of the check.
+func (e Encoder) appendNearLimits(b []byte, i, j int, res *twotier.Result, first int,
 	limits []twotier.LimitResult) []byte {
 	beyond := e.Ops[i].NeededBeyond(j, res)
 	for k := range limits {

@@ -270,9 +270,11 @@ func (d *Decoder) readCheckValue(c *twotier.Check, f fields.Set) (p *wire.Proble
 		p = d.readValues(&values)
 		d.AddValues(values)
 	case fields.Limits:
-		p = d.readLimits()
+		p = d.ReadList("a list of limits", request.MaxLimits, "limits",
+			func(int) *wire.Problem { return d.readLimit(false) })
 	case fields.ValueLimits:
-		p = d.ReadList("a list of limits", request.MaxValueLimits, "limits", d.readValueLimit)
+		p = d.ReadList("a list of limits", request.MaxValueLimits, "limits",
+			func(int) *wire.Problem { return d.readLimit(true) })
 	case fields.Rules:
 		p = d.readRules()
 	}

@@ -53,18 +53,18 @@ func (d *Decoder) readFields(want string, seen *fields.Set, allowed fields.Set, 
 	})
 }
 
-// readLimits reads "limits".
-func (d *Decoder) readLimits() *wire.Problem {
-	return d.ReadList("a list of limits", request.MaxLimits, "limits", d.readLimit)
-}
-
 // limitFields lists the fields of a limit for error messages.
 const limitFields = "a limit has window and max, and a calendar window also zone and anchor; " +
 	"or it has concurrent"
 
-// readLimit reads {"window","max"}, and the fields of a calendar window, or {"concurrent"}.
-func (d *Decoder) readLimit(int) *wire.Problem {
-	if p := d.ReadBracket('{', "an object with window and max"); p != nil {
+// readLimit reads {"window","max"}, and the fields of a calendar window, or {"concurrent"}. A limit
+// on values has only the first two.
+func (d *Decoder) readLimit(values bool) *wire.Problem {
+	want, allowed, has := "an object with window and max", fields.OfLimit, limitFields
+	if values {
+		want, allowed, has = "an object", fields.OfValueLimit, valueLimitHas
+	}
+	if p := d.ReadBracket('{', want); p != nil {
 		return p
 	}
 	var l twotier.Limit
@@ -80,13 +80,13 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 			break
 		}
 		f := fields.Named(name)
-		if f&fields.OfLimit&^seen == 0 {
-			return fieldProblem(f, fields.OfLimit, name, limitFields)
+		if f&allowed&^seen == 0 {
+			return fieldProblem(f, allowed, name, has)
 		}
 		seen |= f
 		switch f {
 		case fields.Window:
-			l.Window, l.Period, text, p = d.readWindow()
+			l.Window, l.Period, text, p = d.readWindow(!values)
 		case fields.Max, fields.Concurrent:
 			l.Max, p = d.readMax()
 		default:
@@ -96,44 +96,34 @@ func (d *Decoder) readLimit(int) *wire.Problem {
 			return p.PrefixField(string(name))
 		}
 	}
-	if seen&fields.Concurrent != 0 {
+	switch missing := fields.OfValueLimit &^ seen; {
+	case seen&fields.Concurrent != 0:
 		return d.limitLeases(l.Max, seen != fields.Concurrent)
-	}
-	if seen&fields.Window == 0 {
+	case missing == 0:
+	case values:
+		return wire.FieldProblem(missing.Name(), "missing; "+has)
+	case missing&fields.Window != 0:
 		return wire.FieldProblem("window", "missing; "+request.WantLimitWindow)
-	}
-	if seen&fields.Max == 0 {
+	default:
 		return wire.FieldProblem("max", "missing; want a whole number")
 	}
+	return d.endLimit(&l, text, seen, &of, values)
+}
+
+// endLimit adds a limit that was read to the check in progress.
+func (d *Decoder) endLimit(l *twotier.Limit, text []byte, seen fields.Set, of *calendarFields,
+	values bool) *wire.Problem {
 	if seen&(fields.Zone|fields.Anchor) != 0 {
-		if p := of.apply(&l, &text); p != nil {
+		if p := of.apply(l, &text); p != nil {
 			return p
 		}
 	}
-	d.AddLimit(l, text)
-	return nil
-}
-
-// readValueLimit reads one of the "value_limits" of a check.
-func (d *Decoder) readValueLimit(int) *wire.Problem {
-	var l twotier.Limit
-	var text []byte
-	seen := fields.Set(0)
-	p := d.readFields("an object", &seen, fields.OfValueLimit, valueLimitHas,
-		func(f fields.Set) (p *wire.Problem) {
-			if f == fields.Max {
-				l.Max, p = d.readMax()
-				return p
-			}
-			l.Window, text, p = d.readDuration()
-			return p
-		})
-	if p == nil && seen != fields.OfValueLimit {
-		missing := fields.OfValueLimit &^ seen
-		p = wire.FieldProblem(missing.Name(), "missing; "+valueLimitHas)
+	if values {
+		d.LimitValues(*l, text)
+	} else {
+		d.AddLimit(*l, text)
 	}
-	d.LimitValues(l, text)
-	return p
+	return nil
 }
 
 // readMax reads the maximum of a limit.
@@ -158,34 +148,30 @@ func (d *Decoder) limitLeases(most int64, others bool) *wire.Problem {
 
 // ReadDuration reads one duration, in milliseconds.
 func (d *Decoder) ReadDuration() (ms int64, p *wire.Problem) {
-	ms, _, p = d.readDuration()
+	ms, _, _, p = d.readWindow(false)
 	return ms, p
 }
 
-// readDuration reads one duration, and how it is spelled.
-func (d *Decoder) readDuration() (ms int64, text []byte, p *wire.Problem) {
+// readWindow reads one duration or, if there may be one, a calendar window.
+func (d *Decoder) readWindow(periods bool) (ms int64, period *twotier.Period, text []byte,
+	p *wire.Problem) {
+	want := request.WantWindow
+	if periods {
+		want = request.WantLimitWindow
+	}
 	if d.Peek() != '"' {
-		return 0, nil, d.UnexpectedProblem(request.WantWindow[len("want "):])
-	}
-	if text, p = d.Str(); p != nil {
-		return 0, nil, p
-	}
-	ms, wrong := request.ParseWindow(text)
-	if wrong != "" {
-		return 0, nil, wire.FieldProblem("", wrong)
-	}
-	return ms, text, nil
-}
-
-// readWindow reads one duration or calendar window.
-func (d *Decoder) readWindow() (ms int64, period *twotier.Period, text []byte, p *wire.Problem) {
-	if d.Peek() != '"' {
-		return 0, nil, nil, d.UnexpectedProblem(request.WantLimitWindow[len("want "):])
+		return 0, nil, nil, d.UnexpectedProblem(want[len("want "):])
 	}
 	if text, p = d.Str(); p != nil {
 		return 0, nil, nil, p
 	}
-	l, wrong := request.ParseLimitWindow(text)
+	var l twotier.Limit
+	var wrong string
+	if periods {
+		l, wrong = request.ParseLimitWindow(text)
+	} else {
+		l.Window, wrong = request.ParseWindow(text)
+	}
 	if wrong != "" {
 		return 0, nil, nil, wire.FieldProblem("", wrong)
 	}
@@ -205,7 +191,7 @@ func (d *Decoder) readWindows() *wire.Problem {
 		return d.ReadWindowList(list)
 	}
 	return d.ReadList("", request.MaxWindows, "windows", func(int) *wire.Problem {
-		ms, period, text, p := d.readWindow()
+		ms, period, text, p := d.readWindow(true)
 		if p == nil {
 			d.AddLimit(twotier.Limit{Window: ms, Period: period}, text)
 		}
