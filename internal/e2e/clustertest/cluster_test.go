@@ -44,7 +44,7 @@ func TestMain(m *testing.M) { proctest.Main(m, program, 6) }
 // cluster adds the questions of this package's tests to several nodes over one Redis.
 type cluster struct{ *proctest.Cluster }
 
-// start starts a Redis and n nodes on loopback, beside other tests.
+// start starts a Redis and n nodes on loopback, in parallel to other tests.
 func start(t *testing.T, n int, args ...string) *cluster {
 	t.Helper()
 	t.Parallel()

@@ -257,7 +257,7 @@ func TestPagesShowTheirFiles(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	for _, shows := range []struct{ page, mark, file string }{
 		{"recipes", "yaml", "deploy/recipes/twotier.yaml"},
-		{"mirror", "go", "internal/mirror/example_test.go"},
+		{"mirror", "go", "internal/mirror/mirror_test.go"},
 		{"mirror", "python", "deploy/mirror/mirror.py"},
 		{"mirror", "js", "deploy/mirror/mirror.mjs"},
 		{"mirror", "yaml", "deploy/mirror/mapping.yaml"},

@@ -102,3 +102,24 @@ func TestDecisionsAreWritten(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestDecisionsNobodyReads writes decisions to a stdout that the test stops reading after the first
+// line: once the pipe and the queue are full, decisions are dropped, and the node still decides and
+// stops cleanly.
+func TestDecisionsNobodyReads(t *testing.T) {
+	t.Parallel()
+	p := program.Serve(t, proctest.Options{}, "--decisions", "-")
+	op := `{"op":"acquire","key":"` + strings.Repeat("k", 250) +
+		`","limits":[{"window":"1m","max":9}]},`
+	batch := `{"quiet":true,"ops":[` + strings.TrimSuffix(strings.Repeat(op, 2000), ",") + `]}`
+	proctest.Until(t, "lines are dropped", func() bool {
+		p.MustPost("/v1/batch", batch)
+		return p.Metric("twotier_decisions_dropped_total", "") > 0
+	})
+	if code := p.Stop(); code != 0 {
+		t.Errorf("status %d", code)
+	}
+	if !strings.Contains(p.Log.String(), "not everything was written") {
+		t.Errorf("the log:\n%s", p.Log.String())
+	}
+}
