@@ -12,7 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/redistest"

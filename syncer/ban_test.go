@@ -9,7 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/decide"
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/syncer"
 )
 

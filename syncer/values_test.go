@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"

@@ -11,18 +11,22 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/spf13/cobra"
 
+	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/demo"
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/retry"
 )
 
 const (
 	demoNodes = 3
-	// demoMemory bounds the memory of the shared store, and is the --max-memory of each node.
+	// demoMemory is the --max-memory of each node.
 	demoMemory = 256 << 20
+	// silent is above the level of all messages.
+	silent = slog.LevelError + 1
 )
 
 // demoListens are the addresses of the nodes where those are free. Tests have their own.
@@ -87,17 +91,16 @@ func (o *demoOptions) check(length, step string) (err error) {
 
 // showDemo runs a demo until ctx is done or opt.length has passed.
 func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (err error) {
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	fmt.Fprintf(stdout, "starting %d nodes\n", demoNodes)
 	token, rules := rand.Text(), demo.Document("on")
 	if opt.step > 0 {
 		rules = demo.Document("off")
 	}
-	nodes := newDemoCluster(token, rules, log)
+	nodes := newDemoCluster(token, rules, stderr)
 	story := demo.NewStory(demo.StoryOptions{Step: opt.step, Token: token, Cluster: nodes,
 		Out: stdout})
 	if opt.step > 0 {
-		nodes.shared.story = story
+		nodes.story = story
 	}
 	defer func() { err = errors.Join(err, nodes.close()) }()
 	if err := nodes.open(ctx); err != nil {
@@ -194,15 +197,19 @@ func printEnd(w io.Writer, nodes *demoCluster, traffic *demo.Traffic) error {
 	return nil
 }
 
-// demoCluster is the nodes of a demo over one store in memory. It implements demo.Cluster.
+// demoCluster is the nodes of a demo, over a Redis in this process. It implements demo.Cluster.
 type demoCluster struct {
-	shared *inProcess
-	token  string
-	rules  string // the first document; "" for none
-	seed   uint64
-	log    *slog.Logger
+	redis *miniredis.Miniredis
+	url   string // of redis
+	clock sync.WaitGroup
+	stop  context.CancelFunc // ends clock
+	story httpapi.Story
+	token string
+	rules string // the first document; "" for none
+	log   io.Writer
 
 	mu    sync.Mutex
+	level [demoNodes]slog.LevelVar
 	nodes []*server // nil where a node was killed
 	// names and addresses of the nodes, which outlive a kill.
 	names, listens []string
@@ -210,11 +217,9 @@ type demoCluster struct {
 }
 
 // newDemoCluster returns a cluster without nodes, whose admin token and rules are given.
-func newDemoCluster(token, rules string, log *slog.Logger) *demoCluster {
-	d := &demoCluster{shared: newInProcess(), token: token, rules: rules, log: log,
+func newDemoCluster(token, rules string, log io.Writer) *demoCluster {
+	d := &demoCluster{redis: miniredis.NewMiniRedis(), stop: func() {}, token: token, rules: rules, log: log,
 		nodes: make([]*server, demoNodes)}
-	d.shared.counts = embedded.New(embedded.Options{MaxMemory: demoMemory})
-	d.seed = placement(config.Config{}).Seed // without Redis the nodes can't share one
 	for i := range demoNodes {
 		d.names = append(d.names, string(rune('a'+i)))
 		d.listens = append(d.listens, demoListens[i])
@@ -222,9 +227,22 @@ func newDemoCluster(token, rules string, log *slog.Logger) *demoCluster {
 	return d
 }
 
-// open starts the nodes one after the other, each as serve does. If it fails, the caller must still
-// close the cluster.
+// open starts Redis, and the nodes one after the other, each as serve does. If it fails, the caller
+// must still close the cluster.
 func (d *demoCluster) open(ctx context.Context) error {
+	password := rand.Text()
+	d.redis.RequireAuth(password)
+	if err := d.redis.Start(); err != nil {
+		return err
+	}
+	d.url = fmt.Sprintf("redis://:%s@%s", password, d.redis.Addr())
+	ticking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	d.stop = stop
+	d.clock.Go(func() {
+		for retry.Pause(ticking, time.Second) {
+			d.redis.FastForward(time.Second) // keys don't expire by themselves
+		}
+	})
 	for i := range d.nodes {
 		if err := d.Start(ctx, i); err != nil {
 			return err
@@ -264,13 +282,16 @@ func (d *demoCluster) startLocked(ctx context.Context, at int) error {
 		return err
 	}
 	cfg.Node, cfg.Listen, cfg.Gossip = d.names[at], d.listens[at], "127.0.0.1:0"
-	cfg.MaxMemory, cfg.HashSeed, cfg.AdminToken = demoMemory, &d.seed, d.token
+	cfg.MaxMemory, cfg.Redis, cfg.AdminToken = demoMemory, d.url, d.token
 	for _, other := range d.nodes {
 		if other != nil {
 			cfg.Join = append(cfg.Join, other.ring.Gossip())
 		}
 	}
-	s, err := newServer(ctx, cfg, d.shared, d.log.With("node", cfg.Node), io.Discard)
+	level := &d.level[at]
+	level.Set(slog.LevelWarn)
+	log := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: level}))
+	s, err := newServer(ctx, cfg, d.story, log.With("node", cfg.Node), io.Discard)
 	if err != nil {
 		return err
 	}
@@ -294,6 +315,7 @@ func (d *demoCluster) Kill(at int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.nodes[at] != nil {
+		d.level[at].Set(silent)
 		d.nodes[at].kill()
 		d.nodes[at] = nil
 	}
@@ -335,9 +357,13 @@ func (d *demoCluster) close() error {
 	errs := make([]error, demoNodes)
 	var done sync.WaitGroup
 	for i, s := range run {
+		d.level[i].Set(silent) // some find that others have stopped
 		done.Go(func() { errs[i] = s.close() })
 	}
 	done.Wait()
+	d.stop()
+	d.clock.Wait()
+	d.redis.Close()
 	return errors.Join(errs...)
 }
 

@@ -50,7 +50,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return &cli.UsageError{Err: err}
 	}
 	limitHeap(cfg.Store, memlimit.FromCgroup, log)
-	s, err := newServer(ctx, cfg, newInProcess(), log, stdout)
+	s, err := newServer(ctx, cfg, nil, log, stdout)
 	if err != nil {
 		return err
 	}

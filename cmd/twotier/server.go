@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -79,8 +80,8 @@ type server struct {
 }
 
 // newServer makes the parts of a server: first the parts that stand alone, then the node, and last
-// the servers of clients, which ask the node.
-func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
+// the servers of clients, which ask the node. story is nil except in a demo.
+func newServer(ctx context.Context, cfg config.Config, story httpapi.Story,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil),
 		warnings: warning.NewLog(log, time.Now), disagree: func() {}, outdated: make(chan error, 1)}
@@ -91,12 +92,12 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.limits, err = newLimits(cfg, s.certs, log); err != nil {
 		return nil, err
 	}
-	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
+	if s.store, err = openStores(ctx, cfg, s.clock, log); err != nil {
 		return nil, err
 	}
 	s.holds.Now, s.holds.Tally.Now = s.clock.Now, s.clock.Now
 	if s.store.redis == nil {
-		s.holds.Sealer.SetSecret(s.store.holdSecret)
+		s.holds.Sealer.SetSecret([]byte(rand.Text()))
 	}
 	s.book.Shadow = cfg.InShadow()
 	if err := cmp.Or(s.addRules(), s.joinCluster(), s.addDecisions(stdout), s.addNotifier(),
@@ -111,7 +112,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if err := cmp.Or(s.addPeers(), s.addResp(), s.addEnvoy()); err != nil {
 		return nil, err
 	}
-	return s, s.addHTTP(shared.story)
+	return s, s.addHTTP(story)
 }
 
 func (s *server) addNode() (err error) {

@@ -14,12 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/holds"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/redisurl"
@@ -30,30 +28,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// stores is the store of a server: Redis, the one that the nodes of a demo share, or none. It
-// implements node.Store.
+// stores is the store of a server: Redis, or none. It implements node.Store.
 type stores struct {
 	place    twotier.Placement
 	ladders  lint.Ladders
-	store    syncer.Store       // nil without any
+	store    syncer.Store       // nil without Redis
 	redis    *redisstore.Store  // nil without Redis
 	direct   *redisstore.Direct // nil without Redis
 	rules    rulebook.Store
 	optional bool // --redis-optional: run even if Redis can't be used
-	// holdSecret seals the ids of holds without Redis.
-	holdSecret []byte
 }
-
-// inProcess holds what the nodes without Redis in one process share, while it runs.
-type inProcess struct {
-	counts     *embedded.Store // nil except in a demo
-	rules      rulebook.Memory
-	holdSecret []byte
-	story      httpapi.Story // nil except in a demo
-}
-
-// newInProcess returns empty rules, and a secret for holds that is lost with them.
-func newInProcess() *inProcess { return &inProcess{holdSecret: []byte(rand.Text())} }
 
 const (
 	// probeTimeout bounds the first contact with Redis.
@@ -65,19 +49,15 @@ const (
 // openStores makes the configured store. An unsuitable Redis is an error. A Redis that does not
 // answer is only a warning, because the node can count in memory until it comes back; see connect
 // for the exceptions.
-func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
-	clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
+func openStores(ctx context.Context, cfg config.Config, clock *storeclock.Clock,
+	log *slog.Logger) (st stores, err error) {
 	if st.ladders, err = lint.LaddersOf(&cfg); err != nil {
 		return st, err
 	}
 	st.place, st.optional = placement(cfg), cfg.RedisOptional
 	if cfg.Redis == "" {
-		st.rules, st.holdSecret = &shared.rules, shared.holdSecret
-		if shared.counts == nil {
-			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-			return st, nil
-		}
-		st.store = shared.counts
+		st.rules = new(rulebook.Memory)
+		log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
 		return st, nil
 	}
 	if st.redis, err = newStore(cfg, st.ladders, log); err != nil {

@@ -17,6 +17,7 @@ const (
 	http2          = "golang.org/x/net/http2"
 	fastjson       = "github.com/valyala/fastjson"
 	goRedis        = "github.com/redis/go-redis/v9"
+	miniredis      = "github.com/alicebob/miniredis/v2"
 	grpc           = "google.golang.org/grpc"
 	grpcErrors     = "google.golang.org/genproto/googleapis/rpc/errdetails"
 	openTelemetry  = "go.opentelemetry.io/otel"
@@ -118,10 +119,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/syncer", goRedis,
 		},
 		"internal/redisurl": {},
-		"internal/embedded": {
-			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
-		},
-		"syncer/storetest": {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer"},
+		"syncer/storetest":  {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer"},
 
 		// One node: its parts, which don't know the node, and the node, which knows no wire format.
 		"ring":                {memberlist, consistent, xxhash},
@@ -158,8 +156,8 @@ func importMap() map[string][]string {
 		"internal/ruletest": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/ask",
 			"twotier.dev/twotier/internal/cluster", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/embedded",
-			"twotier.dev/twotier/internal/envoy", "twotier.dev/twotier/internal/fields",
+			"twotier.dev/twotier/internal/decisions", "twotier.dev/twotier/internal/envoy",
+			"twotier.dev/twotier/internal/fields",
 			"twotier.dev/twotier/internal/lint",
 			"twotier.dev/twotier/internal/node", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/storeclock",
@@ -393,14 +391,17 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",
 		},
 		"cmd/twotier": {"twotier.dev/twotier/...", automemlimit, cobra, goRedis, fasthttp,
-			memberlist, pflag, prometheus, systemd, "golang.org/x/sys/unix"},
+			memberlist, miniredis, pflag, prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
 		"internal/testing/extended": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/companions",
 			"twotier.dev/twotier/syncer",
 		},
-		"internal/testing/child":    {"golang.org/x/sys/unix"},
+		"internal/testing/child": {"golang.org/x/sys/unix"},
+		"internal/testing/embedded": {
+			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
+		},
 		"internal/testing/must":     {},
 		"internal/testing/race":     {},
 		"internal/testing/seed":     {},

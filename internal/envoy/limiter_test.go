@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"

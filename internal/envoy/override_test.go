@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"

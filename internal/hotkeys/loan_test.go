@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"

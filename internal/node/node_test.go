@@ -12,10 +12,10 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/ring"

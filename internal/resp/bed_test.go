@@ -20,8 +20,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/extended"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/topkeys"

@@ -10,9 +10,9 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/cluster"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/proctest"

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/syncer"

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/roster"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/race"
 	"twotier.dev/twotier/internal/testing/simnet"

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/roster"
+	"twotier.dev/twotier/internal/testing/embedded"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"

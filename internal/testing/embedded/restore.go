@@ -27,7 +27,6 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	if rec == nil {
 		rec = &record{}
 		p.records[string(p.name)] = rec
-		p.store.bytes.Add(recordCost + int64(len(p.name)))
 	}
 	rec.expires = now + max(recordTTL.Milliseconds(), k.TTL)
 	return rec
@@ -36,16 +35,14 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 // dropRecord forgets the restored counts and the reset of a key.
 func (p *partition) dropRecord(name string, rec *record) {
 	delete(p.records, name)
-	p.store.bytes.Add(-recordCost - int64(len(name)) - cellCost*int64(len(rec.cells)))
 }
 
 // forget drops the key named p.name, if it exists, and prevents its restoration in this epoch.
 func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	if h != nil {
-		p.remove(h)
+		delete(p.keys, h.name)
 	}
 	rec := p.record(k, now)
-	p.store.bytes.Add(-cellCost * int64(len(rec.cells)))
 	rec.reset, rec.cells = true, nil
 }
 
@@ -124,11 +121,9 @@ func (p *partition) missing(k *syncer.KeyRound, h *hash, now int64) (add cells) 
 
 // recordRestored adds restored counts to a key's record.
 func (p *partition) recordRestored(rec *record, list []leaparray.Cell) {
-	had := len(rec.cells)
 	for _, c := range list {
 		rec.cells.add(c.Stretch, c.N)
 	}
-	p.store.bytes.Add(cellCost * int64(len(rec.cells)-had))
 }
 
 // reportRestored reports what a key has after its restoration: all cells, or when each of the
@@ -163,33 +158,14 @@ func (s *Store) Image() *Image {
 func (s *Store) Rewind(to *Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replace(s.copyOf(to.partitions))
+	s.partitions = s.copyOf(to.partitions)
 }
 
 // Flush drops everything, as FLUSHALL does. It exists for tests of loss.
 func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.replace(map[int]*partition{})
-}
-
-// replace replaces the store's partitions. s.mu is held.
-func (s *Store) replace(partitions map[int]*partition) {
-	s.partitions = partitions
-	s.bytes.Store(0)
-	for _, p := range partitions {
-		s.bytes.Add(p.memoryBytes())
-	}
-}
-
-func (p *partition) memoryBytes() (bytes int64) {
-	for name, h := range p.keys {
-		bytes += keyCost + int64(len(name)) + cellCost*int64(len(h.cells))
-	}
-	for name, rec := range p.records {
-		bytes += recordCost + int64(len(name)) + cellCost*int64(len(rec.cells))
-	}
-	return bytes
+	s.partitions = map[int]*partition{}
 }
 
 func (s *Store) copyOf(partitions map[int]*partition) map[int]*partition {

@@ -1,9 +1,7 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -18,9 +16,6 @@ import (
 
 // Options configure a [Store].
 type Options struct {
-	// MaxMemory bounds the memory in bytes, as estimated from keys, cells and resets. Default: 1
-	// GiB.
-	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
 	Now func() time.Time
 }
@@ -28,7 +23,6 @@ type Options struct {
 // Store implements syncer.Store in memory.
 type Store struct {
 	opt    Options
-	bytes  atomic.Int64
 	epochs atomic.Uint64
 
 	mu         sync.Mutex
@@ -49,9 +43,7 @@ type partition struct {
 	expired                 map[string]bool    // names of keys that have expired
 	list                    keyList
 	swept                   int64
-	name                    []byte  // scratch memory
-	found                   []*hash // scratch memory
-	touched                 int64
+	name                    []byte // scratch memory
 }
 
 // sequence is the sequence of a writer's last round, and its nonce.
@@ -66,36 +58,25 @@ type hash struct {
 	again   bool            // the key has expired before, and counters may remember what it had
 }
 
-// Rough memory costs in a partition, in bytes.
-const (
-	keyCost  = 160
-	cellCost = 24 // of a cell, also in a record
-	// recordCost is the cost of a record.
-	recordCost = 120
-	// sweepEvery is how often a partition with writes looks for expired keys, in milliseconds.
-	sweepEvery = 60_000
-)
+// sweepEvery is how often a partition with writes looks for expired keys, in milliseconds.
+const sweepEvery = 60_000
 
 // New returns an empty store.
 func New(opt Options) *Store {
-	opt.MaxMemory = cmp.Or(opt.MaxMemory, 1<<30)
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
 	return &Store{opt: opt, partitions: map[int]*partition{}}
 }
 
-// Exchange implements syncer.Store. If memory has run out, it refuses to write.
+// Exchange implements syncer.Store.
 func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 	now := s.opt.Now().UnixMilli()
 	for _, r := range rounds {
 		p := s.partition(r.Partition)
 		p.mu.Lock()
-		if p.sweep(now); r.Seq > 0 && s.bytes.Load() > s.opt.MaxMemory {
-			r.Err = fmt.Errorf("%w: the store is full", syncer.ErrRefused)
-		} else {
-			p.applyRound(r, now)
-		}
+		p.sweep(now)
+		p.applyRound(r, now)
 		p.mu.Unlock()
 	}
 }
@@ -137,7 +118,6 @@ func (p *partition) applyOrRead(r *syncer.Round, fresh bool, now int64) {
 	unchanged := fresh && r.Epoch != 0 && r.Version == p.version
 	silent := unchanged && r.Quieted == p.quieted && r.LastChange == p.last
 	p.countChange(r, fresh)
-	p.prefetch(r.Keys)
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		fits := k.Content != nil && unchanged && (silent || k.ContentLog != syncer.WholeLog)
@@ -203,25 +183,6 @@ func (p *partition) beginEpoch(after uint64, left bool) {
 	}
 }
 
-// prefetch reads the data of a round's keys before the first is processed. Independent reads wait
-// for memory at the same time; with a million keys that is most of the time of a round. The sum
-// only exists so that the compiler doesn't remove the reads.
-func (p *partition) prefetch(keys []syncer.KeyRound) {
-	p.found = p.found[:0]
-	for i := range keys {
-		p.setName(keys[i].NS, keys[i].Key)
-		if h := p.keys[string(p.name)]; h != nil {
-			p.found = append(p.found, h)
-		}
-	}
-	for _, h := range p.found {
-		if len(h.cells) > 0 {
-			p.touched += h.cells[0].Start
-		}
-	}
-	clear(p.found)
-}
-
 func (p *partition) setName(ns, key []byte) {
 	p.name = append(append(append(p.name[:0], ns...), 0), key...)
 }
@@ -232,7 +193,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 	p.setName(ns, key)
 	h := p.keys[string(p.name)]
 	if h != nil && now > h.expires {
-		p.remove(h)
+		delete(p.keys, h.name)
 		p.expired[h.name] = true
 		return nil
 	}
@@ -245,13 +206,7 @@ func (p *partition) insert(room int) *hash {
 	h.again = p.expired[h.name]
 	p.keys[h.name] = h
 	p.appendToList()
-	p.store.bytes.Add(keyCost + int64(len(p.name)))
 	return h
-}
-
-func (p *partition) remove(h *hash) {
-	delete(p.keys, h.name)
-	p.store.bytes.Add(-keyCost - int64(len(h.name)) - cellCost*int64(len(h.cells)))
 }
 
 // applyKey applies a round's part for one key, or only reads.
@@ -296,16 +251,14 @@ func (p *partition) applyKey(k *syncer.KeyRound, write, fits bool, now int64) {
 
 func (p *partition) finishWrite(k *syncer.KeyRound, h *hash, created bool, now int64) {
 	if len(h.cells) == 0 {
-		p.remove(h)
+		delete(p.keys, h.name)
 	} else if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
 }
 
 func (p *partition) add(h *hash, s leaparray.Stretch, n int64) int64 {
-	had := len(h.cells)
 	n = h.cells.add(s, n)
-	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
 	return n
 }
 
@@ -332,7 +285,7 @@ func (p *partition) sweep(now int64) {
 	p.swept = now
 	for _, h := range p.keys {
 		if now > h.expires {
-			p.remove(h)
+			delete(p.keys, h.name)
 			p.expired[h.name] = true
 		}
 	}

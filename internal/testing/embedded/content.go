@@ -12,7 +12,6 @@ import (
 )
 
 func (p *partition) write(h *hash, k *syncer.KeyRound) {
-	before := len(h.cells)
 	if !k.Rewrite {
 		for _, b := range k.Adds {
 			h.cells.add(b.Stretch, b.N)
@@ -28,7 +27,6 @@ func (p *partition) write(h *hash, k *syncer.KeyRound) {
 			h.cells.add(b.Stretch, b.N)
 		}
 	}
-	p.store.bytes.Add(cellCost * int64(len(h.cells)-before))
 }
 
 // check panics if a key does not have its Content, apart from its log.
