@@ -194,7 +194,9 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 		ts = t.credit.Use(t.check.N, ts, time.Now())
 	}
 	t.countOne(e, ts, t.check.N, now)
-	p.markDirty(r, e)
+	if p.keys.IsClean(e) {
+		p.markDirty(r, e)
+	}
 	res.Allowed, res.Source = true, twotier.SourceMemory
 	switch {
 	case p.degraded():

@@ -178,7 +178,7 @@ type admission struct {
 // is locked.
 func (w *admission) hasRoom(t *target) bool {
 	m := t.p.owed.room
-	if w.granted == m || m.HasRoom(room.NewKey) || t.p.outbox.Retry.Failing() ||
+	if w.granted == m || t.p.keys.NoStore || m.HasRoom(room.NewKey) || t.p.outbox.Retry.Failing() ||
 		t.p.health.down.Load() {
 		return true
 	}

@@ -183,7 +183,9 @@ func (k *call) applyChange(c *decide.Change) {
 	if c.Kind == decide.Mark {
 		k.followMark(t, e)
 	}
-	t.p.markDirty(t.ref, e)
+	if t.p.keys.IsClean(e) {
+		t.p.markDirty(t.ref, e)
+	}
 	k.refused = k.refused || e.HasFlag(keys.FlagParked)
 }
 

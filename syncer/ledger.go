@@ -44,7 +44,7 @@ type owedKeys struct {
 // markDirty puts an entry on the dirty list, unless it is already there or parked, or there is no
 // store.
 func (b *ledger) markDirty(r arena.Ref, e keys.Entry) {
-	if b.keys.NoStore || e.HasFlag(keys.FlagDirty|keys.FlagParked) {
+	if !b.keys.IsClean(e) {
 		return
 	}
 	e.SetFlags(keys.FlagDirty)

@@ -40,6 +40,9 @@ func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View 
 	return leaparray.View{Ladder: l, A: s.SyncedOf(e), B: s.PendingOf(e), Now: now}
 }
 
+// IsClean reports whether no flush is to come for an entry, and one would be needed if it counted.
+func (s *Keyspace) IsClean(e Entry) bool { return !s.NoStore && !e.HasFlag(FlagDirty|FlagParked) }
+
 // Count counts n events of a moment as pending. A negative n takes events back.
 func (s *Keyspace) Count(e Entry, l *leaparray.Ladder, ts, n, now int64) {
 	v := s.View(e, l, now)
