@@ -1,6 +1,7 @@
 package twotier
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -336,3 +337,32 @@ func isZoneName(name string) bool {
 
 // maxZoneName bounds the names of time zones, in bytes.
 const maxZoneName = 48
+
+// limitJSON is a limit in a message between nodes.
+type limitJSON struct {
+	Window int64
+	Max    int64
+	Period string `json:",omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler]. A period has its short form.
+func (l Limit) MarshalJSON() ([]byte, error) {
+	m := limitJSON{Window: l.Window, Max: l.Max}
+	if l.Period != nil {
+		m.Period = l.Period.String()
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. An unknown period is an error.
+func (l *Limit) UnmarshalJSON(text []byte) (err error) {
+	var m limitJSON
+	if err = json.Unmarshal(text, &m); err != nil {
+		return err
+	}
+	*l = Limit{Window: m.Window, Max: m.Max}
+	if m.Period != "" {
+		l.Period, err = ParsePeriod(m.Period)
+	}
+	return err
+}

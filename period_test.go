@@ -169,13 +169,6 @@ func TestInvalidPeriods(t *testing.T) {
 			t.Errorf("%s of %q from %d: %v, want %q", c.unit, c.zone, c.anchor, err, c.want)
 		}
 	}
-	if _, err := twotier.ParsePeriod("day@"); err == nil {
-		t.Error("day@ has a time zone")
-	}
-	p, err := twotier.ParsePeriod("day@Asia/Shanghai")
-	if err != nil || p.Zone() != "Asia/Shanghai" {
-		t.Errorf("day@Asia/Shanghai: %v, %v", p, err)
-	}
 }
 
 // TestPeriodsHaveShortForms reads periods in several spellings. Equal ones are the same value.

@@ -101,6 +101,13 @@ func newPair(t *testing.T) (owner, other *side, key string) {
 	return sides[0], sides[1], key
 }
 
+// recall has the other side store its counts of a key, and then reads the key.
+func (s *side) recall(t *testing.T, key []byte) {
+	t.Helper()
+	must.Succeed(t, s.other.ServeRecall(t.Context(), &hotkeys.RecallRequest{Key: key}))
+	must.Succeed(t, s.counter.CatchUp(t.Context(), &twotier.Check{Key: key}))
+}
+
 // acquire acquires a key the given number of times within a second, and returns how many of them
 // the node decided on its own.
 func (s *side) acquire(t *testing.T, key string, times int, limits []twotier.Limit) (decided int) {

@@ -53,7 +53,8 @@ func TestDo(t *testing.T) {
 		"an owner that can't be reached while keys move": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"], b.errs["fallback"] = []error{down}, []error{elsewhere}
 		}, "b b; fallback b; ", twotier.ErrUnavailable},
-		"one that is slow":             {twotier.Add, "b", failing("b", rpc.ErrLate), "b b; ", rpc.ErrLate},
+		"one that is slow": {twotier.Add, "b", failing("b", rpc.ErrLate),
+			"b b; ", rpc.ErrLate},
 		"an outcome that nobody knows": {twotier.Add, "b", failing("b", unknown), "b b; ", unknown},
 		"a count may be asked twice": {twotier.Count, "b", failing("b", unknown),
 			"b b; locate; b b; noted; ", nil},
