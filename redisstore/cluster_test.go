@@ -232,6 +232,10 @@ func TestSequencesThatExpiredAreNoLoss(t *testing.T) {
 			}
 		}
 	}
+	if r := exchange(&syncer.Round{Writer: "reader", Epoch: gone.Epoch, ReadOnly: true,
+		Keys: []syncer.KeyRound{{Key: key.Key, Load: true}}}); r.Lost {
+		t.Error("who knows of no change is told of a loss")
+	}
 }
 
 // TestLoadOfAKeyThatMoves loads a key that is at the other node while its slot moves, and the move

@@ -85,7 +85,8 @@ func TestOnColdIsNotForMasterDown(t *testing.T) {
 	undecided(t, ask, func() { order(t, srv, "REPLICAOF", "NO", "ONE") })
 }
 
-// TestOnColdIsNotForClusterDown asks a cluster in which no node serves the key's slot.
+// TestOnColdIsNotForClusterDown asks a cluster in which no node serves the key's slot. Pure-Redis
+// mode waits until one does.
 func TestOnColdIsNotForClusterDown(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0, redistest.Config("cluster-require-full-coverage no"))
@@ -99,7 +100,14 @@ func TestOnColdIsNotForClusterDown(t *testing.T) {
 		}
 	}
 	each("CLUSTER", "DELSLOTS", fmt.Sprint(slot))
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	waits := make(chan error, 1)
+	go func() {
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("full", 1)}}
+		waits <- d.Do(t.Context(), &op, new(twotier.Result))
+	}()
 	undecided(t, ask, func() { order(t, owner, "CLUSTER", "ADDSLOTS", fmt.Sprint(slot)) })
+	must.Succeed(t, <-waits)
 }
 
 // TestOnColdIsNotForAPasswordThatChanged asks a server that no longer takes the password.
