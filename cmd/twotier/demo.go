@@ -218,8 +218,8 @@ type demoCluster struct {
 
 // newDemoCluster returns a cluster without nodes, whose admin token and rules are given.
 func newDemoCluster(token, rules string, log io.Writer) *demoCluster {
-	d := &demoCluster{redis: miniredis.NewMiniRedis(), stop: func() {}, token: token, rules: rules, log: log,
-		nodes: make([]*server, demoNodes)}
+	d := &demoCluster{redis: miniredis.NewMiniRedis(), stop: func() {}, token: token,
+		rules: rules, log: log, nodes: make([]*server, demoNodes)}
 	for i := range demoNodes {
 		d.names = append(d.names, string(rune('a'+i)))
 		d.listens = append(d.listens, demoListens[i])

@@ -87,8 +87,8 @@ type Cluster struct {
 	HotRate                                  int
 }
 
-// HasClusterSecret reports whether nodes share a secret.
-func (c *Cluster) HasClusterSecret() bool {
+// hasClusterSecret reports whether nodes share a secret.
+func (c *Cluster) hasClusterSecret() bool {
 	return c.ClusterSecret != "" || c.ClusterSecretFile != ""
 }
 

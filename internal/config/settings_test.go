@@ -205,7 +205,8 @@ func TestParseDuration(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]time.Duration{
 		"200ms": 200 * time.Millisecond, "90s": 90 * time.Second, "1.5h": 90 * time.Minute,
-		"0": 0, "0d": 0, "7d": 7 * day, "1w": 7 * day, "2w": 14 * day, "1w2d3h": 9*day + 3*time.Hour,
+		"0": 0, "0d": 0, "7d": 7 * day, "1w": 7 * day, "2w": 14 * day,
+		"1w2d3h":   9*day + 3*time.Hour,
 		"1d2h3m4s": day + 2*time.Hour + 3*time.Minute + 4*time.Second, "106751d": 106751 * day,
 	} {
 		if got, err := config.ParseDuration(text); got != want || err != nil {

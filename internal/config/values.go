@@ -236,7 +236,7 @@ func (c *Config) checkCluster() error {
 			name string
 			set  bool
 		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""},
-			{"cluster-secret", c.HasClusterSecret()},
+			{"cluster-secret", c.hasClusterSecret()},
 			{"peer", c.Peer != ""}} {
 			if s.set {
 				return fmt.Errorf("--%s: needs --gossip, such as --gossip 127.0.0.1:7946", s.name)
@@ -252,7 +252,7 @@ func (c *Config) checkCluster() error {
 	switch {
 	case c.ClusterSecret != "" && c.ClusterSecretFile != "":
 		return errors.New("--cluster-secret and --cluster-secret-file: give only one of them")
-	case c.HasClusterSecret():
+	case c.hasClusterSecret():
 	case !hostname.IsLoopback(c.Gossip):
 		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
 	case !hostname.IsLoopback(peers) && c.Peer != "":

@@ -29,7 +29,7 @@ func (r *reader) domain(name, descriptors *strictyaml.Node) {
 	}
 	d := r.whole.domains[text]
 	if d == nil {
-		d = &Domain{Namespace: NamespaceOf(text)}
+		d = &Domain{Namespace: namespaceOf(text)}
 		r.whole.domains[text] = d
 	}
 	if descriptors != nil {

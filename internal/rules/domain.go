@@ -142,8 +142,8 @@ func (l *level) find(e Entry) *descriptor {
 	return l.any[e.Key]
 }
 
-// NamespaceOf returns the namespace of a domain.
-func NamespaceOf(domain string) string {
+// namespaceOf returns the namespace of a domain.
+func namespaceOf(domain string) string {
 	if config.CheckName(domain) == nil {
 		return domain
 	}

@@ -132,10 +132,11 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		overridden("{keys: a, limits: [1/1s]}"):           `r.yaml:1:48: unknown key "keys"; an override has key or`,
 		overridden("{key: a, limits: [1/1s]}, {key: a, limits: [1/1s]}"): "r.yaml:1:73: there " +
 			`is an override for key "a" already in line 1`,
-		overridden(many(65, onePrefix)):                    "r.yaml:1:46: overrides: want at most 64 with a prefix",
+		overridden(many(65, onePrefix)): "r.yaml:1:46: overrides: want at most 64 with a prefix",
+
 		"rules: [{name: a, limits: [1/1s], default: yes}]": `r.yaml:1:44: default: "yes" is neither`,
-		"rules: [" + many(17, "{name: d%02d, limits: [1/1s], default: true}") + "]": "r.yaml:1:697: " +
-			"more than 16 default",
+		"rules: [" + many(17, "{name: d%02d, limits: [1/1s], default: true}") + "]": "r.yaml:1:" +
+			"697: more than 16 default",
 		"rules:\n" + onValues(5, "shadow"): "r.yaml:6:3: the default rules of namespace default " +
 			"have more than 64 distinct limits",
 		distinctly("[]"): "r.yaml:1:29: distinct: " +
