@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/valyala/fasthttp"
 
@@ -186,12 +187,7 @@ func (s *Server) liftBan(x *requestState, r *twotier.Rule, key []byte) *wire.Pro
 	}
 	b := wire.AppendString(append(x.out, `{"rule":`...), r.Name)
 	b = wire.AppendString(append(b, `,"key":`...), key)
-	b = append(b, `,"lifted":`...)
-	if len(held) > 0 {
-		x.out = append(b, "true}"...)
-	} else {
-		x.out = append(b, "false}"...)
-	}
+	x.out = append(strconv.AppendBool(append(b, `,"lifted":`...), len(held) > 0), '}')
 	return nil
 }
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -52,11 +53,7 @@ func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte 
 	b = wire.AppendField(b, "bucket_ms", bucketMS)
 	b = append(b, `,"points":[`...)
 	for _, p := range points {
-		b = append(wire.AppendComma(b), '[')
-		b = strconv.AppendInt(b, p.Start, 10)
-		b = append(b, ',')
-		b = strconv.AppendInt(b, p.Count, 10)
-		b = append(b, ']')
+		b = fmt.Appendf(wire.AppendComma(b), "[%d,%d]", p.Start, p.Count)
 	}
 	return append(b, "]}"...)
 }

@@ -241,11 +241,11 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 }
 
 // TestBatchOfValuesRefusals: each wrong operation of a batch gets its reason, and the others run.
+// TestDistinctRefusals has the reasons that single requests get as well.
 func TestBatchOfValuesRefusals(t *testing.T) {
 	for _, test := range []struct{ op, want string }{
 		{`"op":"distinct"`, "key: missing"},
 		{`"op":"distinct","key":"k"`, "window: missing"},
-		{`"op":"distinct","key":"k","values":[]`, "values: missing; want at least one"},
 		{`"op":"distinct","key":"k","values":["a",1]`, "values[1]: want a string"},
 		{`"op":"distinct","key":"k","window":"1h","at":1,"values":["a"]`,
 			"at: is for counting; values that are added have ts"},
@@ -254,19 +254,14 @@ func TestBatchOfValuesRefusals(t *testing.T) {
 			"rules: is for values that are added; want values"},
 		{`"limits":[{"window":"1h","max":1}],"key":"k","op":"distinct","window":"1h"`,
 			"limits: is for values that are added"},
-		{`"op":"distinct","key":"k","values":["v"],"n":2`, "n: unknown field; distinct has ns"},
 		{`"n":2,"op":"distinct","key":"k","values":["v"]`, "n: unknown field; distinct has ns"},
 		{`"checks":[{"key":"x","limits":[{"window":"1h","max":1}]}],"op":"distinct","key":"k",` +
 			`"values":["v"]`, "checks: unknown field; distinct has ns"},
 		{`"op":"distinct","key":"k","values":["v"],"op":"add"`, "op: given twice"},
 		{`"op":"distinct","key":"k","values":["v"],"ack":"disk"`,
 			"ack: counts are kept in the memory of this server"},
-		{`"op":"acquire","key":"k","rules":["devices"]`,
-			"rules[0]: rule devices has only distinct limits"},
 		{`"values":["v"],"op":"add","key":"k"`, "values: unknown field; add has"},
 		{`"values":["v"],"key":"k"`, `op: missing; want \"add\", \"count\", \"acquire\" or`},
-		{`"op":"distinct","ns":"x","key":"k","values":["v"],"rules":["devices"]`,
-			"ns: rule devices counts in namespace default; leave ns out"},
 	} {
 		s := newServer(t, newFake())
 		const good = `{"op":"distinct","key":"k","values":["good"],"window":"1h"}`

@@ -181,6 +181,38 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 	}
 }
 
+// TestOneLimitThroughThreeClients uses up a limit through clients that each know only one node at
+// first.
+func TestOneLimitThroughThreeClients(t *testing.T) {
+	b := newRedisBed(t, 3, redistest.Start(t).URL())
+	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
+	var allowed, refused atomic.Int64
+	var done sync.WaitGroup
+	for i := range 3 {
+		c := b.client(func(o *client.Options) { o.Addresses = []string{b.nodes[i].address} })
+		for range 8 {
+			done.Go(func() {
+				for range 75 {
+					a, err := c.Acquire(t.Context(),
+						client.AcquireRequest{Check: client.Check{Key: "hot", Limits: limits}})
+					switch {
+					case err != nil:
+						t.Error(err)
+					case a.Allowed:
+						allowed.Add(1)
+					default:
+						refused.Add(1)
+					}
+				}
+			})
+		}
+	}
+	done.Wait()
+	if allowed.Load() != 1000 || refused.Load() != 800 {
+		t.Errorf("%d allowed, %d refused; want 1000 and 800", allowed.Load(), refused.Load())
+	}
+}
+
 func TestBatchKeepsTheOrder(t *testing.T) {
 	b := newBed(t, 3)
 	c := b.client(func(o *client.Options) { o.MaxBatch = 7 })

@@ -131,7 +131,7 @@ func asked() []client.Op {
 	}
 }
 
-// TestStateOfLimitsIsRead: of a hot key, how much of it is lent; in shadow, what would be refused.
+// TestStateOfLimitsIsRead reads the lent part of a hot key, and a refusal in shadow.
 func TestStateOfLimitsIsRead(t *testing.T) {
 	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":16,"remaining":0,"lent":3,` +
 		`"refused":true,"shadow":true},{"count":16,"remaining":34}],"retry_after_ms":0,` +

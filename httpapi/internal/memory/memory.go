@@ -127,9 +127,7 @@ func (m *Request) readingShare() *listener.Share {
 }
 
 // ChargeNode charges the body, a message of another node, to the share from.
-func (m *Request) ChargeNode(from *listener.Share) {
-	m.node = from
-}
+func (m *Request) ChargeNode(from *listener.Share) { m.node = from }
 
 // IsOfNode reports whether the request is a message of another node.
 func (m *Request) IsOfNode() bool { return m.node != nil }

@@ -62,7 +62,7 @@ func (s *Scanner) malformedProblemAt(at int, want string) *Problem {
 	return malformedAt(at, "want "+want+", got "+got)
 }
 
-// malformedAt is the problem of text that is not JSON, with what is wrong at a byte of it.
+// malformedAt is the problem of text that is not JSON: wrong describes the mistake at a byte.
 func malformedAt(at int, wrong string) *Problem {
 	return &Problem{Kind: Malformed,
 		Detail: fmt.Sprintf("malformed JSON at byte %d: %s", at, wrong)}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"strconv"
 	"time"
 
 	"twotier.dev/twotier/internal/request"
@@ -86,20 +85,15 @@ func (p *Problem) Text() string {
 
 // AppendJSON appends p as a problem object.
 func (p *Problem) AppendJSON(b []byte) []byte {
-	b = append(b, `{"type":"urn:twotier:problem:`...)
-	b = append(b, p.Kind.name...)
-	b = append(b, `","title":"`...)
-	b = append(b, p.Kind.title...)
-	b = append(b, `","status":`...)
-	b = strconv.AppendInt(b, int64(p.Kind.Status), 10)
-	b = append(b, `,"detail":`...)
-	b = AppendString(b, p.Text())
+	b = append(append(b, `{"type":"urn:twotier:problem:`...), p.Kind.name...)
+	b = append(append(b, `","title":"`...), p.Kind.title...)
+	b = AppendField(append(b, '"'), "status", int64(p.Kind.Status))
+	b = AppendString(append(b, `,"detail":`...), p.Text())
 	if p.Kind == Unknown {
 		b = append(b, `,"outcome":"unknown"`...)
 	}
 	if p.After > 0 {
-		b = append(b, `,"retry_after_ms":`...)
-		b = strconv.AppendInt(b, p.After.Milliseconds(), 10)
+		b = AppendField(b, "retry_after_ms", p.After.Milliseconds())
 	}
 	return append(b, '}')
 }
