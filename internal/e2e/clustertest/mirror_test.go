@@ -168,7 +168,8 @@ func TestMirror(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := redistest.Start(t)
-			rules := must.File(t, "rules.yaml", "rules: [{name: login, limits: [5/1m, 99999/hour]}]\n")
+			rules := must.File(t, "rules.yaml",
+				"rules: [{name: login, limits: [5/1m, 99999/hour]}]\n")
 			server := program.Serve(t, proctest.Options{}, "--redis", r.URL(), "--rules", rules)
 			m := startMirror(t, server.Base, c.args...)
 			replay(t, m, r.Client(t), c.script, events)

@@ -172,7 +172,8 @@ func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	tr := c.Traffic()
 	tr.Accept(300)
 	slot := rc.Slot(t, proctest.Hash(c.Partitions, proctest.HotKey))
-	moveSlot(t, rc, slot, func() { tr.Accept(150) })
+	more := func() { tr.Accept(150) }
+	moveSlot(t, rc, slot, more, more)
 	c.Serve(3) // partitions change owners meanwhile
 	tr.To(c.Bases()...)
 	old := rc.KillPrimary(t, slot)
