@@ -76,8 +76,8 @@ func runLosses(t *testing.T, seed uint64) {
 }
 
 // cross lets two counters that know a key count it at the same moment, in turns. Each sometimes
-// learns first that others have changed the partition. Then the store loses everything, so the
-// counters must know the sum of both.
+// learns first that others have changed the partition, or the key is shared for a while, so that
+// they write it quietly. Then the store loses everything, so the counters must know the sum of both.
 func (l *losing) cross() {
 	l.restored()
 	key, at := l.unknown(), l.rnd.Perm(len(l.counters))[:2]
@@ -86,8 +86,12 @@ func (l *losing) cross() {
 	for _, i := range at {
 		l.knows(i, key)
 	}
-	for range 2 + l.rnd.IntN(4) {
+	shares := l.rnd.IntN(2) == 0 && !isOfValues(key)
+	for range 2 + l.rnd.IntN(6) {
 		i := at[l.rnd.IntN(2)]
+		if shares && l.rnd.IntN(3) == 0 {
+			l.shareAll(at, key, l.rnd.IntN(3) > 0)
+		}
 		if l.rnd.IntN(2) == 0 {
 			l.counts(i, l.unknown())
 		}
@@ -95,9 +99,26 @@ func (l *losing) cross() {
 		l.truth[key]++
 		l.flush(i)
 	}
+	if shares {
+		l.shareAll(at, key, false)
+		l.settle()
+	}
 	l.store.Flush()
 	l.settle()
 	l.check()
+}
+
+func (l *losing) shareAll(at []int, key string, on bool) {
+	for _, i := range at {
+		l.share(i, key, on)
+	}
+}
+
+// share starts or ends counting a key in several counters at the same time.
+func (l *losing) share(at int, key string, on bool) {
+	if err := l.counters[at].Share(nil, []byte(key), on); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // wrapped returns the store as one counter sees it.
@@ -147,9 +168,7 @@ func (l *losing) step(moves bool) {
 			l.move()
 		}
 	case 13:
-		if err := l.counters[at].Share(nil, []byte("a"), l.rnd.IntN(2) == 0); err != nil {
-			l.t.Fatal(err)
-		}
+		l.share(at, "a", l.rnd.IntN(2) == 0)
 	case 14, 15:
 		if len(l.counters) > 1 { // else it may be lost before it is read
 			l.stranger(key, n)

@@ -257,10 +257,12 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("client: Options.Addresses[%d]: %w", i, err)
 		}
 	}
-	for name, d := range map[string]time.Duration{"Timeout": o.Timeout,
-		"AttemptTimeout": o.AttemptTimeout, "Refresh": o.Refresh} {
-		if d < 0 {
-			return o, fmt.Errorf("client: Options.%s is %v, want more than 0", name, d)
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"Timeout", o.Timeout}, {"AttemptTimeout", o.AttemptTimeout}, {"Refresh", o.Refresh}} {
+		if d.value < 0 {
+			return o, fmt.Errorf("client: Options.%s is %v, want more than 0", d.name, d.value)
 		}
 	}
 	o.Timeout, o.Refresh = cmp.Or(o.Timeout, 3*time.Second), cmp.Or(o.Refresh, 5*time.Second)
