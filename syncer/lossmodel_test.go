@@ -77,7 +77,7 @@ func runLosses(t *testing.T, seed uint64) {
 
 // cross lets two counters that know a key count it at the same moment, in turns. Each sometimes
 // learns first that others have changed the partition, or the key is shared for a while, so that
-// they write it quietly. Then the store loses everything, so the counters must know the sum of both.
+// they write it quietly. Then the store loses everything: the counters must know the sum of both.
 func (l *losing) cross() {
 	l.restored()
 	key, at := l.unknown(), l.rnd.Perm(len(l.counters))[:2]

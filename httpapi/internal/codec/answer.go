@@ -87,7 +87,7 @@ const (
 	countedValues                // on values
 )
 
-// appendLimits appends limits of check j as elements of a list, except limits of rules that are off.
+// appendLimits appends limits of check j as elements of a list, except those of rules that are off.
 // The first limit has this position among all limits of the check.
 func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result, first int,
 	limits []twotier.LimitResult, f figures) []byte {

@@ -214,6 +214,8 @@ var modeled = []mutant{
 		"./leaparray TestCopiesThatFoldApartAgree"},
 	{"a fold counts twice", "leaparray/fold.go", "append(list, Cell{into, n})\n",
 		"append(list, Cell{into, 2 * n})\n", "./leaparray TestCopiesThatFoldApartAgree"},
+	{"a shared key is not read when it is flushed", "syncer/flush.go",
+		"load || e.HasFlag(keys.FlagShared)\n", "load\n", "./syncer TestLossModel"},
 	{"a burst blurs its events", "leaparray/sparse.go",
 		"v.Ladder.countNewer(v.A, ts)+v.Ladder.countNewer(v.B, ts) >= v.Ladder.exact\n",
 		"v.upperBound(ts-v.Ladder.width[0]+1, ts) >= v.Ladder.exact\n",
