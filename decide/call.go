@@ -70,14 +70,11 @@ const (
 // the rule changes no existing ban. If several writers have started one independently, the last to
 // end counts.
 func BanEnd(v leaparray.View) (end int64) {
-	ends := func(at leaparray.Stretch, _ int64) bool {
+	for at := range v.Cells() {
 		if last := at.End() - 1; last > max(end, v.Now) && v.Value(at) > 0 {
 			end = last
 		}
-		return true
 	}
-	v.Ladder.EachCell(v.A, ends)
-	v.Ladder.EachCell(v.B, ends)
 	return end
 }
 
@@ -91,14 +88,11 @@ func OpenLeases(v leaparray.View) (open int64) {
 
 // eachOpen calls fn with the end of each open lease, and with how many end then.
 func eachOpen(v leaparray.View, fn func(end, n int64)) {
-	visit := func(at leaparray.Stretch, n int64) bool {
+	for at, n := range v.Cells() {
 		if at.Width == 1 && at.Start > v.Now {
 			fn(at.Start, n)
 		}
-		return true
 	}
-	v.Ladder.EachCell(v.A, visit)
-	v.Ladder.EachCell(v.B, visit)
 }
 
 // Call is an operation that is being decided. Its memory may be used again for the next one.

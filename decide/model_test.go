@@ -67,7 +67,7 @@ func (b *bed) acquire(op twotier.Op, more ...decide.Key) *twotier.Result {
 func (b *bed) change(check *twotier.Check, c decide.Change) {
 	v := b.view(check)
 	at := leaparray.Moment(c.At)
-	if c.Kind == decide.Count && !v.KeepsMillisecond(c.At) {
+	if c.Kind == decide.Count && v.Cell(c.At).Width != 1 {
 		var ok bool
 		if at, ok = v.Ladder.Bucket(c.At, b.now); !ok {
 			b.t.Fatalf("no bucket for %d at %d", c.At, b.now)

@@ -21,23 +21,19 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 			n = countOf(l.sparse(c)[i])
 		}
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		if words[i] == uint64(s.Start) && words[i+1] == uint64(s.Width) {
-			n += int64(words[i+2])
+	for at, held := range l.foreignCells(c) {
+		if at == s {
+			n += held
 		}
 	}
 	return n
 }
 
-// HasForeign reports whether a counter has foreign cells.
-func (l *Ladder) HasForeign(c Counter) bool { return c.hasForeign() }
-
 // EachCell calls fn for every cell that is not zero, in no particular order, until fn returns
-// false.
-func (l *Ladder) EachCell(c Counter, fn func(s Stretch, n int64) bool) {
+// false. It reports whether fn never did.
+func (l *Ladder) EachCell(c Counter, fn func(s Stretch, n int64) bool) (all bool) {
 	if len(c) == 0 {
-		return
+		return true
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
 		level := bits.TrailingZeros(mask)
@@ -47,20 +43,20 @@ func (l *Ladder) EachCell(c Counter, fn func(s Stretch, n int64) bool) {
 			return more
 		})
 		if !more {
-			return
+			return false
 		}
 	}
 	for _, w := range l.sparse(c) {
 		if n := countOf(w); n != 0 && !fn(l.stretchOf(w), n) {
-			return
+			return false
 		}
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		if !fn(Stretch{int64(words[i]), int64(words[i+1])}, int64(words[i+2])) {
-			return
+	for s, n := range l.foreignCells(c) {
+		if !fn(s, n) {
+			return false
 		}
 	}
+	return true
 }
 
 // EachUpTo calls fn for every cell that is not zero and at most this wide: first for the moments,
@@ -89,10 +85,9 @@ func (l *Ladder) EachUpTo(c Counter, widest int64, fn func(s Stretch, n int64)) 
 			}
 		}
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		if s := (Stretch{int64(words[i]), int64(words[i+1])}); s.Width <= widest {
-			fn(s, int64(words[i+2]))
+	for s, n := range l.foreignCells(c) {
+		if s.Width <= widest {
+			fn(s, n)
 		}
 	}
 }
@@ -118,17 +113,13 @@ func (l *Ladder) CellCount(c Counter) (n int) {
 }
 
 // HasCells reports whether a counter has a cell that is not zero.
-func (l *Ladder) HasCells(c Counter) (found bool) {
-	l.EachCell(c, func(Stretch, int64) bool {
-		found = true
-		return false
-	})
-	return found
+func (l *Ladder) HasCells(c Counter) bool {
+	return !l.EachCell(c, func(Stretch, int64) bool { return false })
 }
 
 // NewestBucket returns the newest bucket of the finest level, even if it is zero.
 func (l *Ladder) NewestBucket(c Counter) (s Stretch, ok bool) {
-	newest := l.newestIndex(c)
+	newest := l.newestIndex(c, 0)
 	return Stretch{newest * l.width[0], l.width[0]}, newest >= 0
 }
 
@@ -150,9 +141,8 @@ func (l *Ladder) LatestStart(c Counter) (start int64) {
 	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > start; i-- {
 		start = max(start, l.stretchOf(buckets[i]).Start)
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		start = max(start, int64(words[i]))
+	for s := range l.foreignCells(c) {
+		start = max(start, s.Start)
 	}
 	return start
 }
@@ -165,9 +155,8 @@ func (l *Ladder) Total(c Counter) (n int64) {
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
 		n += l.ring(c, bits.TrailingZeros(mask)).sumAll()
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		n += int64(words[i+2])
+	for _, held := range l.foreignCells(c) {
+		n += held
 	}
 	return n + c.sparseSum()
 }
@@ -211,8 +200,3 @@ func (l *Ladder) exactFrom(cells []Cell) int64 {
 	}
 	return 0
 }
-
-// SettleNegatives settles cells whose count is negative with cells that contain them, lie within
-// them or overlap them: an event may have folded before its refund arrived, in this process or in
-// another one. It changes the list. A count that nothing offsets stays negative.
-func SettleNegatives(cells []Cell) []Cell { return settleNegatives(cells) }

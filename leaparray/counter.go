@@ -1,5 +1,7 @@
 package leaparray
 
+import "iter"
+
 // Counter holds the cells of one key in a flat block of words. A nil or empty block is an empty
 // counter. Its layout:
 //
@@ -50,9 +52,10 @@ func (c Counter) sparseLen() int { return int(c[0] >> maskBits & lenMask) }
 
 func (c Counter) foreignLen() int { return int(c[0] >> foreignShift & lenMask) }
 
-func (c Counter) hasForeign() bool { return len(c) > 0 && c.foreignLen() > 0 }
-
 func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
+
+// HasForeign reports whether a counter has foreign cells.
+func (c Counter) HasForeign() bool { return len(c) > 0 && c.foreignLen() > 0 }
 
 // isEmpty reports whether a counter has no cells, not even a mark.
 func (c Counter) isEmpty() bool { return len(c) == 0 || uint32(c[0]) == 0 }
@@ -70,6 +73,17 @@ func (l *Ladder) foreign(c Counter) []uint64 {
 	}
 	at := int(l.start[c.mask()][MaxLevels]) + c.sparseLen()
 	return c[at : at+n*foreignWords]
+}
+
+// foreignCells iterates over the foreign cells and their counts.
+func (l *Ladder) foreignCells(c Counter) iter.Seq2[Stretch, int64] {
+	return func(yield func(Stretch, int64) bool) {
+		for w := l.foreign(c); len(w) > 0; w = w[foreignWords:] {
+			if !yield(Stretch{int64(w[0]), int64(w[1])}, int64(w[2])) {
+				return
+			}
+		}
+	}
 }
 
 func (l *Ladder) ring(c Counter, level int) ring {
@@ -164,7 +178,7 @@ func (l *Ladder) addNewest(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 func (l *Ladder) mark(c Counter, s Stretch) bool {
 	pos := l.index(0, s.Start)
 	switch {
-	case l.newestIndex(c) >= pos:
+	case l.newestIndex(c, 0) >= pos:
 		return true
 	case len(c) == 0:
 		return false
@@ -181,7 +195,7 @@ func (l *Ladder) mark(c Counter, s Stretch) bool {
 
 // Marked returns the mark of events ahead of the present, if there is one.
 func (l *Ladder) Marked(c Counter) (mark Stretch, ok bool) {
-	newest := l.newestIndex(c)
+	newest := l.newestIndex(c, 0)
 	mark = Stretch{newest * l.width[0], l.width[0]}
 	return mark, newest >= 0 && l.Value(c, mark) == 0
 }
@@ -260,12 +274,8 @@ func (l *Ladder) cellsEnd(c Counter) int {
 	return int(l.start[c.mask()][MaxLevels]) + c.sparseLen() + c.foreignLen()*foreignWords
 }
 
-// newestIndex returns the newest bucket of the finest level, even if it is zero, or -1 if there is
-// none.
-func (l *Ladder) newestIndex(c Counter) int64 { return l.newestIndexIn(c, 0) }
-
-// newestIndexIn is newestIndex for any level.
-func (l *Ladder) newestIndexIn(c Counter, level int) int64 {
+// newestIndex returns the newest bucket of a level, even if it is zero, or -1 if there is none.
+func (l *Ladder) newestIndex(c Counter, level int) int64 {
 	if len(c) == 0 {
 		return -1
 	}

@@ -51,11 +51,12 @@ func (l *Ladder) Compact(c Counter, a Allocator) Counter {
 	mask := uint(0)
 	for left := c.mask(); left != 0; left &= left - 1 {
 		level, live := bits.TrailingZeros(left), int64(0)
+		narrow := true
 		l.ring(c, level).each(func(_, n int64) bool {
-			live++
-			return live <= l.count[level]/8 && fits(n)
+			live, narrow = live+1, fits(n)
+			return narrow && live <= l.count[level]/8
 		})
-		if live > l.count[level]/8 || live > 0 && !l.ring(c, level).isNarrow() {
+		if !narrow || live > l.count[level]/8 {
 			mask |= 1 << level
 		}
 	}
@@ -98,12 +99,10 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 		to[0] |= uint64(mask)
 		l.copyCells(to, c)
 	}
-	strange := l.foreign(c)
-	for i := 0; i < len(strange); i += foreignWords {
-		s := Stretch{int64(strange[i]), int64(strange[i+1])}
-		l.place(to, s, int64(strange[i+2]))
+	for s, n := range l.foreignCells(c) {
+		l.place(to, s, n)
 	}
-	if mark, ok := l.Marked(c); ok && l.newestIndex(to) < l.index(0, mark.Start) {
+	if mark, ok := l.Marked(c); ok && l.newestIndex(to, 0) < l.index(0, mark.Start) {
 		l.insertSparse(to, 0, l.index(0, mark.Start), 0)
 	}
 	return to
@@ -116,7 +115,7 @@ func (l *Ladder) copyCells(to, c Counter) {
 		if c.dense(level) {
 			copy(l.ring(to, level), l.ring(c, level))
 		} else {
-			l.ring(to, level).reset(max(0, l.newestIndexIn(c, level)))
+			l.ring(to, level).reset(max(0, l.newestIndex(c, level)))
 		}
 	}
 	for _, w := range l.sparse(c) {

@@ -110,7 +110,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		l.width[i] = lv.Width.Milliseconds()
 		l.perMS[i] = math.MaxUint64 / uint64(l.width[i])
 		l.count[i] = int64(lv.Count)
-		if i == len(levels)-1 {
+		if i == len(levels)-1 { // for the longest window that ends as long ago as an event may be
 			l.count[i] *= 2
 		}
 		l.slots[i] = int(l.count[i]) + bucketsAhead(lv.Width) + slack + 2
@@ -269,10 +269,6 @@ type Cell struct {
 	Stretch
 	N int64
 }
-
-// BucketsKept returns how many buckets of a level are kept. The last level keeps twice its number,
-// so that a key has every event of the longest window that ends as long ago as an event may be.
-func (l *Ladder) BucketsKept(level int) int { return int(l.count[level]) }
 
 // oldest returns the oldest bucket of a level that does not have to fold. Buckets in the same
 // bucket of the next level fold together, so that all events within it are equally precise.

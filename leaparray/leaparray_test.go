@@ -95,7 +95,7 @@ func (k *key) view() leaparray.View {
 // count counts an event unless it is too old, and reports whether it did.
 func (k *key) count(ts, n int64) bool {
 	s := leaparray.Moment(ts)
-	if !k.view().KeepsMillisecond(ts) {
+	if k.view().Cell(ts).Width != 1 {
 		bucket, ok := k.l.Bucket(ts, k.now)
 		if !ok {
 			return false

@@ -11,16 +11,13 @@ import (
 func (v View) SelectNewest(n int64, fn func(s Stretch, n int64)) {
 	var buffer [sweepBuffer]Cell
 	list := buffer[:0]
-	add := func(s Stretch, n int64) bool {
+	for s, n := range v.Cells() {
 		list = append(list, Cell{s, n})
-		return true
 	}
-	v.Ladder.EachCell(v.A, add)
-	v.Ladder.EachCell(v.B, add)
 	slices.SortFunc(list, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(a.Width, b.Width))
 	})
-	list = settleNegatives(merge(list))
+	list = SettleNegatives(merge(list))
 	for i := 0; i < len(list) && n > 0; i++ {
 		if take := min(n, list[i].N); take > 0 {
 			fn(list[i].Stretch, take)
@@ -43,18 +40,15 @@ func (v View) SelectAt(ts, n int64, fn func(s Stretch, n int64)) {
 		width := v.Ladder.width[level]
 		take(Stretch{v.Ladder.index(level, ts) * width, width})
 	}
-	if n <= 0 || !v.A.hasForeign() && !v.B.hasForeign() {
+	if n <= 0 || !v.A.HasForeign() && !v.B.HasForeign() {
 		return
 	}
 	var around []Cell
-	add := func(s Stretch, n int64) bool {
+	for s, n := range v.Cells() {
 		if s.Start <= ts && s.End() > ts && v.Ladder.levelOf(s.Width) < 0 {
 			around = append(around, Cell{s, n})
 		}
-		return true
 	}
-	v.Ladder.EachCell(v.A, add)
-	v.Ladder.EachCell(v.B, add)
 	slices.SortFunc(around, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(b.Start, a.Start))
 	})
@@ -76,11 +70,12 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// settleNegatives settles negative cells, oldest partner first: with cells inside them, which the
-// node that took events back has folded already; then with the cells that contain them, which the
-// events may have folded into before the refund arrived; and then with all cells that overlap them,
-// because the buckets of two nodes may overlap in part.
-func settleNegatives(list []Cell) []Cell {
+// SettleNegatives settles cells whose count is negative, oldest partner first: with cells inside
+// them, which the node that took events back has folded already; then with the cells that contain
+// them, which the events may have folded into before the refund arrived; and then with all cells
+// that overlap them, because the buckets of two nodes may overlap in part. It changes the list. A
+// count that nothing offsets stays negative.
+func SettleNegatives(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]
 		if lack.N >= 0 {
@@ -206,9 +201,9 @@ const sweepBuffer = 128
 // appended to the two buffers.
 func (v *View) newSweep(window, at int64, enter, leave []step) sweep {
 	s := sweep{enter: enter, leave: leave}
-	add := func(c Stretch, n int64) bool {
+	for c, n := range v.Cells() {
 		if c.End()+window-1 <= at {
-			return true
+			continue
 		}
 		if c.Start <= at {
 			s.sum += n
@@ -216,10 +211,7 @@ func (v *View) newSweep(window, at int64, enter, leave []step) sweep {
 			s.enter = append(s.enter, step{c.Start, n})
 		}
 		s.leave = append(s.leave, step{c.End() + window - 1, -n})
-		return true
 	}
-	v.Ladder.EachCell(v.A, add)
-	v.Ladder.EachCell(v.B, add)
 	byTime := func(a, b step) int { return cmp.Compare(a.at, b.at) }
 	slices.SortFunc(s.enter, byTime)
 	slices.SortFunc(s.leave, byTime)

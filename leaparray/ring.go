@@ -46,16 +46,6 @@ func (r ring) each(fn func(idx, n int64) bool) {
 	}
 }
 
-// isNarrow reports whether the count of every bucket fits in a sparse cell.
-func (r ring) isNarrow() (narrow bool) {
-	narrow = true
-	r.each(func(_, n int64) bool {
-		narrow = fits(n)
-		return narrow
-	})
-	return narrow
-}
-
 // wouldLose reports whether a bucket that is not zero falls behind when idx becomes the newest one.
 func (r ring) wouldLose(idx int64) bool {
 	for i := r.head() - r.reach(); i <= min(idx-r.reach()-1, r.head()); i++ {
@@ -149,26 +139,16 @@ func (r ring) add(back, n int64) {
 	}
 }
 
-// advance makes idx the newest bucket: every slot on the way gets the newest running total. It
-// returns the number of non-zero buckets that fell behind.
-func (r ring) advance(idx int64) (expired int) {
+// advance makes idx the newest bucket: every slot on the way gets the newest running total.
+func (r ring) advance(idx int64) {
 	slots := int64(r.slots())
 	total, pos := r.runningTotal(0), int64(r[1])
 	steps := min(idx-r.head(), slots)
 	for range steps {
-		pos++
-		if pos == slots {
+		if pos++; pos == slots {
 			pos = 0
-		}
-		next := pos + 1
-		if next == slots {
-			next = 0
-		}
-		if r[ringHead+next] != r[ringHead+pos] {
-			expired++ // its lower end is overwritten now, so the bucket can no longer be read
 		}
 		r[ringHead+pos] = uint64(total)
 	}
 	r[0], r[1] = uint64(idx), uint64(pos)
-	return expired
 }

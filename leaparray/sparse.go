@@ -239,10 +239,6 @@ func (v View) HasSpareMoments() bool {
 	return spare && all > 2*int(l.exact)+slack
 }
 
-// KeepsMillisecond reports whether an event of a moment keeps its millisecond: unless as many
-// events as need theirs are certainly later than the bucket that it would share.
-func (v View) KeepsMillisecond(ts int64) bool { return v.Cell(ts).Width == 1 }
-
 // hasExactAfter reports whether as many events as need their millisecond are certainly later than a
 // moment.
 func (v View) hasExactAfter(ts int64) bool {
@@ -260,10 +256,9 @@ func (l *Ladder) countNewer(c Counter, ts int64) (n int64) {
 			n += r.sum(l.index(level, ts)+1, r.head())
 		}
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		if int64(words[i]) > ts {
-			n += int64(words[i+2])
+	for s, held := range l.foreignCells(c) {
+		if s.Start > ts {
+			n += held
 		}
 	}
 	buckets, moments := l.sparseParts(c)
@@ -289,12 +284,9 @@ func (v View) ExactFrom() int64 {
 		return from
 	}
 	list := make([]Cell, 0, sweepBuffer)
-	add := func(s Stretch, n int64) bool {
+	for s, n := range v.Cells() {
 		list = append(list, Cell{s, n})
-		return true
 	}
-	l.EachCell(v.A, add)
-	l.EachCell(v.B, add)
 	slices.SortFunc(list, func(a, b Cell) int { return cmp.Compare(b.Start, a.Start) })
 	sum := int64(0)
 	for _, c := range list {

@@ -1,6 +1,7 @@
 package leaparray
 
 import (
+	"iter"
 	"math/bits"
 	"slices"
 )
@@ -35,6 +36,13 @@ type sums struct {
 // Value returns the count of a cell.
 func (v View) Value(s Stretch) int64 {
 	return v.Ladder.Value(v.A, s) + v.Ladder.Value(v.B, s)
+}
+
+// Cells iterates over the cells of both counters that are not zero, in no particular order.
+func (v *View) Cells() iter.Seq2[Stretch, int64] {
+	return func(yield func(Stretch, int64) bool) {
+		_ = v.Ladder.EachCell(v.A, yield) && v.Ladder.EachCell(v.B, yield)
+	}
 }
 
 // Clone returns a view of copies of the counters, which later changes don't affect.
@@ -109,9 +117,8 @@ func (l *Ladder) widest(c Counter, after, before int64) (width int64) {
 		}
 	}
 	width = max(width, l.widestBucket(l.buckets(c), after, before))
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		if s := (Stretch{int64(words[i]), int64(words[i+1])}); s.Start < before && s.End() > after {
+	for s := range l.foreignCells(c) {
+		if s.Start < before && s.End() > after {
 			width = max(width, s.Width)
 		}
 	}
@@ -233,7 +240,7 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	v.Ladder.gather(&s, v.A, from, at)
 	v.Ladder.gather(&s, v.B, from, at)
 	inside := live &&
-		max(v.Ladder.newestIndex(v.A), v.Ladder.newestIndex(v.B)) <= v.Ladder.index(0, at)
+		max(v.Ladder.newestIndex(v.A, 0), v.Ladder.newestIndex(v.B, 0)) <= v.Ladder.index(0, at)
 	e := s.rest
 	e.Hi, e.Lo, e.Count = s.all, s.all-e.Lo, s.all-e.Count
 	for level, width := range v.Ladder.width[:len(v.Ladder.levels)] {
@@ -291,9 +298,7 @@ func (l *Ladder) gather(s *sums, c Counter, from, to int64) {
 			s.all += countOf(moments[i])
 		}
 	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		at, n := Stretch{int64(words[i]), int64(words[i+1])}, int64(words[i+2])
+	for at, n := range l.foreignCells(c) {
 		if at.Start > to || at.End() <= from {
 			continue
 		}
@@ -328,24 +333,18 @@ func (v View) Series(window, at int64, fn func(start, n int64)) (width int64, ok
 		return 0, false
 	}
 	width = oldest.Width
-	widest := func(s Stretch, _ int64) bool {
+	for s := range v.Cells() {
 		if s.Start <= at && s.End() > from {
 			width = max(width, s.Width)
 		}
-		return true
 	}
-	v.Ladder.EachCell(v.A, widest)
-	v.Ladder.EachCell(v.B, widest)
 	first := from - from%width
 	counts := make([]int64, (at-first)/width+1)
-	add := func(s Stretch, n int64) bool {
+	for s, n := range v.Cells() {
 		if s.Start <= at && s.End() > first {
 			counts[max(0, s.Start-first)/width] += n
 		}
-		return true
 	}
-	v.Ladder.EachCell(v.A, add)
-	v.Ladder.EachCell(v.B, add)
 	for i, n := range counts {
 		fn(first+int64(i)*width, n)
 	}

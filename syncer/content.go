@@ -64,7 +64,7 @@ func (f *flushing) addContent(r *rounds.Round, k *rounds.Part, e keys.Entry,
 	l, synced, pending := f.keys.Ladder(e), f.keys.SyncedOf(e), f.keys.PendingOf(e)
 	marked := hasMark(l, synced) || hasMark(l, pending)
 	rewrite := e.NeedsRewrite() || marked || slices.ContainsFunc(adds, holdsNone) ||
-		l.HasForeign(synced) || l.HasForeign(pending)
+		synced.HasForeign() || pending.HasForeign()
 	switch {
 	case len(adds) == 0 && !rewrite:
 		return false
