@@ -70,7 +70,7 @@ func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 
 // doAll is DoAll, and does not check whether the process stood still before its answers.
 func (c *Counter) doAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	kept, at := c.durability.excludeUnreachable(ctx, ops, res)
+	kept, at := c.opt.excludeUnreachable(ctx, ops, res)
 	if at == nil {
 		c.runBatch(ctx, ops, res)
 		return
@@ -189,7 +189,7 @@ func (b *batch) decide(at int, k *call) {
 		return
 	}
 	b.recordMoved(op, err)
-	if res.Err = err; counted && b.o.durability.waitsForStore(op) {
+	if res.Err = err; counted && b.o.opt.waitsForStore(op) {
 		if k.refused {
 			res.Err = errRefusedKey
 		} else {
@@ -315,7 +315,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	}
 	b.recordMoved(op, err)
 	switch res.Err = err; {
-	case err != nil || !b.o.durability.waitsForStore(op):
+	case err != nil || !b.o.opt.waitsForStore(op):
 	case ticket == noTicket:
 		res.Err = errRefusedKey
 	default:

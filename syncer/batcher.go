@@ -37,7 +37,7 @@ type batcher struct {
 	// exchange at once.
 	cut    func(p *partition) (r *rounds.Round, later bool)
 	settle func(p *partition, r *rounds.Round) (more bool)
-	signal chan struct{}
+	signal signal       // to look at the queue
 	room   *room.Room   // always open if it loads
 	shifts *shifts.Plan // used if it flushes
 	linger *linger      // used if it flushes
@@ -57,7 +57,7 @@ type batcher struct {
 func newBatcher(opt *Options, all []partition, health *health, report *reporter,
 	queue int) *batcher {
 	l := &batcher{opt: opt, health: health, report: report, all: all, queue: queue,
-		signal: make(chan struct{}, 1), congestion: newCongestion(),
+		signal: newSignal(), congestion: newCongestion(),
 		width: newReadWidth(opt.RoundTimeout), linger: &linger{least: opt.FlushInterval}}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
@@ -235,7 +235,7 @@ func (l *batcher) postpone(p *partition) {
 }
 
 // exchange sends rounds and settles them. It returns how many keys the store has accepted.
-func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken int) {
+func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (accepted int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
@@ -244,10 +244,10 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 	l.opt.Store.Exchange(try, l.scratch.storeRounds(rounds))
 	cancel()
 	err := rounds[0].Err // settled rounds are reused
-	taken = keysAccepted(rounds)
-	l.width.record(readsIn(rounds), time.Since(began))
-	l.linger.record(keysIn(rounds), time.Since(began))
-	failed := l.health.recordOutcomes(rounds, began)
+	sum := tallyOf(rounds)
+	l.width.record(sum.reads, time.Since(began))
+	l.linger.record(sum.keys, time.Since(began))
+	l.health.recordOutcomes(rounds, began)
 	for _, r := range rounds {
 		p := &l.all[r.Partition]
 		p.dirty.Shift.Rouse() // the round may have to be sent again
@@ -255,36 +255,44 @@ func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (taken i
 			l.scheduleSince(p, l.nextTurnSince(p))
 		}
 	}
-	if failed > 0 {
+	if sum.failed > 0 {
 		l.room.RetryAll()
 	}
-	down := failed == len(rounds)
+	down := sum.failed == len(rounds)
 	if l.down != down && l.queue == queueFlush {
 		l.report.logStoreDown(down, err)
 	}
 	l.congestion.record(len(rounds), down)
 	if l.down = down; !down || l.queue == queueLoad {
-		l.wake()
+		l.signal.send()
 	}
-	return taken
+	return sum.accepted
 }
 
-// keysIn returns how many keys these rounds have.
-func keysIn(rounds []*rounds.Round) (n int) {
-	for _, r := range rounds {
-		n += len(r.Keys)
-	}
-	return n
+// tally is what an exchange consisted of.
+type tally struct {
+	keys, accepted int // accepted by the store
+	reads          int // in its answers
+	failed         int // rounds
 }
 
-// keysAccepted returns how many keys the store has accepted in these rounds.
-func keysAccepted(rounds []*rounds.Round) (n int) {
-	for _, r := range rounds {
-		if r.Err == nil && r.Seq != 0 {
-			n += len(r.Keys)
+func tallyOf(sent []*rounds.Round) (t tally) {
+	for _, r := range sent {
+		t.keys += len(r.Keys)
+		switch {
+		case r.Err != nil:
+			t.failed++
+			continue
+		case r.Seq != 0:
+			t.accepted += len(r.Keys)
+		}
+		for i := range r.Parts {
+			if k := &r.Parts[i]; k.Load {
+				t.reads += rounds.ReadsOfKey + len(k.Loaded)
+			}
 		}
 	}
-	return n
+	return t
 }
 
 // scratch is memory that a batcher reuses. Only the batcher's goroutine uses it.

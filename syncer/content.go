@@ -164,21 +164,11 @@ func (b *ledger) cutValues(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
 	return fresh, fresh && known >= newest-newest%group
 }
 
-// toldOf returns what a round has told the store of the values of a key, and the outcome, in the
-// order of their hashes.
-func toldOf(k *rounds.Part) []keys.SeenValue {
-	told := make([]keys.SeenValue, len(k.Adds))
-	for i := range k.Adds {
-		add := &k.Adds[i]
-		told[i] = keys.SeenValue{Hash: add.ValueHash(), N: add.N, Stored: add.Stored}
-	}
-	slices.SortFunc(told, func(a, b keys.SeenValue) int { return cmp.Compare(a.Hash, b.Hash) })
-	return told
-}
-
 // settleValues is settleAdds for a key of different values.
 func (b *ledger) settleValues(k *rounds.Part, e keys.Entry, load bool) {
-	told := toldOf(k)
+	told := slices.SortedFunc(slices.Values(k.Adds), func(a, b store.Bucket) int {
+		return cmp.Compare(a.ValueHash(), b.ValueHash())
+	})
 	if !load && !b.keys.AcknowledgeValues(e, told) {
 		e.SetGen(b.store.Generation - 1)
 	}

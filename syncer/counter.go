@@ -41,14 +41,13 @@ func New(opt Options) (*Counter, error) {
 	}
 	c := &Counter{operations: operations{opt: opt},
 		clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
-	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
 	c.report.log = opt.Logger
 	c.namespaces = keys.NewNamespaces()
 	if err := opt.addNamespaces(&c.namespaces); err != nil {
 		return nil, err
 	}
 	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
-	c.memory.init(c.parts, &c.namespaces, c.clock, &c.opt)
+	c.memory.init(&c.directory, c.clock, &c.opt)
 	c.health.init(c.parts, c.opt.RoundTimeout)
 	c.keyReader = newKeyReader(&c.opt)
 	for range min(opt.Exchanges, len(c.parts)) {

@@ -33,7 +33,7 @@ func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 
 // do is Do, and does not check whether the process stood still before its answer.
 func (c *Counter) do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	if err := c.durability.checkAck(ctx, op); err != nil {
+	if err := c.opt.checkAck(ctx, op); err != nil {
 		return err
 	}
 	res.Reset()
@@ -51,14 +51,14 @@ func (c *Counter) do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	}
 	counted, err := k.decide(&w, res)
 	switch {
-	case err != nil || !c.durability.waitsForStore(op):
+	case err != nil || !c.opt.waitsForStore(op):
 		return err
 	case k.refused:
 		return errRefusedKey
 	case !counted:
 		return nil
 	}
-	return k.awaitAck(ctx, &c.durability)
+	return k.awaitAck(ctx, &c.opt)
 }
 
 // runPlainAdd runs an Add without limits, which needs no knowledge of the key's past.
@@ -83,7 +83,7 @@ func (o *operations) runPlainAdd(w *admission, op *twotier.Op, res *twotier.Resu
 	w.releaseRoom()
 	err = w.explainRefusal(err)
 	switch {
-	case err != nil || !o.durability.waitsForStore(op):
+	case err != nil || !o.opt.waitsForStore(op):
 		return err
 	case ticket == noTicket:
 		return errRefusedKey
@@ -92,15 +92,14 @@ func (o *operations) runPlainAdd(w *admission, op *twotier.Op, res *twotier.Resu
 	if err != nil {
 		return err
 	}
-	return cmp.Or(o.durability.awaitMarks(w.ctx, o.durability.ackLevel(op), []store.Mark{mark})...)
+	return cmp.Or(o.opt.awaitMarks(w.ctx, o.opt.ackLevel(op), []store.Mark{mark})...)
 }
 
 // operations is what the operations of a counter share.
 type operations struct {
 	opt Options
 	directory
-	durability durability
-	calls      sync.Pool
+	calls sync.Pool
 
 	draining atomic.Bool // nothing more is counted, except confirmed reservations
 	closed   atomic.Bool // nothing more is counted or read
@@ -122,43 +121,36 @@ func isUnconditional(op *twotier.Op) bool {
 		op.Checks[0].N >= 0
 }
 
-// durability determines the ack level of an operation, and waits for it.
-type durability struct {
-	store     store.Store
-	ack       twotier.Ack // the level of AckDefault
-	placement twotier.Placement
-}
-
 // checkAck returns an error if an operation can't reach its ack level. It is called before anything
 // is counted.
-func (d *durability) checkAck(ctx context.Context, op *twotier.Op) error {
-	ack := d.ackLevel(op)
+func (o *Options) checkAck(ctx context.Context, op *twotier.Op) error {
+	ack := o.ackLevel(op)
 	if ack < twotier.AckReplica || op.Reads() {
 		return nil
 	}
-	keeper, ok := d.store.(store.Keeper)
+	keeper, ok := o.Store.(store.Keeper)
 	if !ok {
 		return &twotier.InvalidError{Check: -1, Limit: -1, Field: "ack",
 			Detail: "counts are kept in the memory of this server alone, want memory or redis"}
 	}
 	partitions := make([]int, len(op.Checks))
 	for i := range op.Checks {
-		partitions[i] = d.placement.Of(op.Checks[i].NS, op.Checks[i].Key)
+		partitions[i] = o.Placement.Of(op.Checks[i].NS, op.Checks[i].Key)
 	}
 	return keeper.Keeps(ctx, ack, partitions...)
 }
 
 // ackLevel returns the ack level of an operation.
-func (d *durability) ackLevel(op *twotier.Op) twotier.Ack {
+func (o *Options) ackLevel(op *twotier.Op) twotier.Ack {
 	if op.Ack == twotier.AckDefault {
-		return d.ack
+		return o.Ack
 	}
 	return op.Ack
 }
 
 // waitsForStore reports whether an operation waits for the store.
-func (d *durability) waitsForStore(op *twotier.Op) bool {
-	return d.ackLevel(op) >= twotier.AckStore && !op.Reserves()
+func (o *Options) waitsForStore(op *twotier.Op) bool {
+	return o.ackLevel(op) >= twotier.AckStore && !op.Reserves()
 }
 
 // admission lets an operation, or a batch of them, wait for room. All waits together leave enough

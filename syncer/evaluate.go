@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"twotier.dev/twotier"
@@ -67,7 +68,7 @@ func (k *call) acquire(res *twotier.Result) (counted bool, err error) {
 	}
 	k.setSource(res)
 	reserves := k.Op.Reserves() && res.Allowed && !k.Op.DryRun
-	if reserves || k.takes() {
+	if reserves || slices.ContainsFunc(k.Changes, takes) {
 		if err := k.checkTaken(); err != nil {
 			return false, err
 		}
@@ -126,15 +127,8 @@ func (k *call) learnCounts() {
 	}
 }
 
-// takes reports whether the decision takes counts back.
-func (k *call) takes() bool {
-	for i := range k.Changes {
-		if k.Changes[i].N < 0 {
-			return true
-		}
-	}
-	return false
-}
+// takes reports whether a change takes counts back.
+func takes(c decide.Change) bool { return c.N < 0 }
 
 // apply carries out the changes, or none of them if it returns an error.
 func (k *call) apply() error {
@@ -165,15 +159,15 @@ func (k *call) apply() error {
 // applyChange carries out a change. The entry of its key exists.
 func (k *call) applyChange(c *decide.Change) {
 	t := &k.targets[c.Check]
-	e, l := t.p.keys.EntryAt(t.ref), t.sp.Ladder
+	e := t.p.keys.EntryAt(t.ref)
 	if t.exact {
 		e.SetExact()
 	}
 	switch c.Kind {
 	case decide.Mark:
-		t.p.keys.AddPending(e, l, leaparray.Moment(c.At), c.N)
+		t.p.keys.AddPending(e, leaparray.Moment(c.At), c.N)
 	case decide.Take:
-		t.p.keys.SubtractNewest(e, l, k.Now, -c.N)
+		t.p.keys.SubtractNewest(e, t.sp.Ladder, k.Now, -c.N)
 	default:
 		if t.credit != nil {
 			c.At = t.credit.Use(c.N, c.At, time.Now())
@@ -260,10 +254,6 @@ func (k *call) view(t *target) leaparray.View {
 		v.A, v.B = t.p.keys.SyncedOf(e), t.p.keys.PendingOf(e)
 	}
 	return v
-}
-
-func (k *call) reachError(t *target, limit *twotier.Limit) error {
-	return twotier.OutOfReach(k.Op, t.sp.Ladder, limit.WindowAt(k.TS), k.TS, k.Now)
 }
 
 // countedKey is a key that an operation has counted, while the operation waits for the store.

@@ -162,15 +162,15 @@ func (p *partition) settleLoad(r *rounds.Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()
-	first := !p.loads.Retry.Failing()
-	switch p.loads.settle(r) {
-	case loadFailed:
-		if first {
+	if r.Err != nil {
+		if !p.loads.Retry.Failing() {
 			p.reachedAtFailure = p.health.reached.Load()
 		}
+		p.loads.fail(r)
 		p.loader.postpone(p)
 		return false
-	case loadFlushes:
+	}
+	if p.loads.settle(r) {
 		p.flusher.schedule(p)
 	}
 	p.dirty.Shift.Rouse() // a partition with its first key has to be verified from now on
@@ -197,7 +197,7 @@ func (l *batcher) schedule(p *partition) { l.scheduleSince(p, time.Now()) }
 // scheduleSince puts a partition into the queue, or moves it up, as if it had become due at since.
 func (l *batcher) scheduleSince(p *partition, since time.Time) {
 	l.enqueue(p, since)
-	l.wake()
+	l.signal.send()
 }
 
 func (l *batcher) enqueue(p *partition, since time.Time) {
@@ -216,14 +216,6 @@ func (l *batcher) enqueue(p *partition, since time.Time) {
 	}
 	p.inQueue[l.queue] = true
 	l.due = slices.Insert(l.due, at, scheduled{p, since})
-}
-
-// wake makes the batcher look at its queue.
-func (l *batcher) wake() {
-	select {
-	case l.signal <- struct{}{}:
-	default:
-	}
 }
 
 // next removes and returns the first partition in the queue. It returns nil if the queue is empty
@@ -308,5 +300,5 @@ func (l *batcher) flushOwed() {
 			l.flushAll(l.parts[i:i+1], 0)
 		}
 	}
-	l.wake()
+	l.signal.send()
 }

@@ -187,10 +187,8 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	k.Ref, k.Load = at, load || e.HasFlag(keys.FlagShared)
 	k.TTL = f.keys.Namespace(e).TTL
 	f.loads.Join(r, k)
-	if e.HasFlag(keys.FlagShared) {
-		if shared := f.sharedKey(e); shared != nil {
-			shared.BeginRead()
-		}
+	if shared := f.sharedKey(e); shared != nil {
+		shared.BeginRead()
 	}
 	k.Reset = e.HasFlag(keys.FlagReset)
 	e.ClearFlags(keys.FlagReset)

@@ -257,16 +257,8 @@ func (h *handoff) install(k *KeyState) {
 // stretch of time, the larger of the two. If the store loses the key before that, this is what it
 // would hold once each had restored its counts.
 func (h *handoff) keepLarger(hash uint32, e keys.Entry, known []store.Bucket) {
-	if h.resetting(hash, e) {
-		return
-	}
-	if e.IsValues() {
-		h.keys.MergeSyncedValues(e, cellsOf(known))
-		return
-	}
-	l, have := h.keys.Ladder(e), cellsOf(h.appendSynced(nil, e))
-	for _, c := range leaparray.MissingCells(cellsOf(known), have) {
-		h.keys.AddSynced(e, l, c.Stretch, c.N)
+	if !h.resetting(hash, e) {
+		h.keys.MergeSynced(e, cellsOf(known))
 	}
 }
 

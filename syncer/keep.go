@@ -34,7 +34,7 @@ func (b *batch) awaitAcks(ctx context.Context) {
 		for j := range op.Checks {
 			p := b.o.partitionOf(&op.Checks[j])
 			b.res[i].Err = cmp.Or(f.failed[p], b.res[i].Err,
-				f.lost[keeping{p, b.o.durability.ackLevel(op)}])
+				f.lost[keeping{p, b.o.opt.ackLevel(op)}])
 		}
 	}
 }
@@ -88,8 +88,8 @@ func (b *batch) awaitSomeAcks(ctx context.Context, f *fate, patient bool) {
 		for j := range op.Checks {
 			p := b.o.partitionOf(&op.Checks[j])
 			if _, committed := marks[p]; committed && f.failed[p] == nil &&
-				b.o.durability.ackLevel(op) >= twotier.AckReplica {
-				asked[b.o.durability.ackLevel(op)][p] = true
+				b.o.opt.ackLevel(op) >= twotier.AckReplica {
+				asked[b.o.opt.ackLevel(op)][p] = true
 			}
 		}
 	}
@@ -105,13 +105,13 @@ func (b *batch) awaitDurable(ctx context.Context, f *fate, ack twotier.Ack, part
 	for i, p := range parts {
 		list[i] = marks[p]
 	}
-	for i, err := range b.o.durability.awaitMarks(ctx, ack, list) {
+	for i, err := range b.o.opt.awaitMarks(ctx, ack, list) {
 		f.lost[keeping{parts[i], ack}] = err
 	}
 }
 
 // awaitAck waits for the ack of a counted operation.
-func (k *call) awaitAck(ctx context.Context, d *durability) error {
+func (k *call) awaitAck(ctx context.Context, o *Options) error {
 	tickets := make([]uint64, len(k.parts))
 	for i, p := range k.parts {
 		tickets[i] = p.lastTicket()
@@ -125,7 +125,7 @@ func (k *call) awaitAck(ctx context.Context, d *durability) error {
 		}
 		marks = append(marks, mark)
 	}
-	return cmp.Or(d.awaitMarks(ctx, d.ackLevel(k.Op), marks)...)
+	return cmp.Or(o.awaitMarks(ctx, o.ackLevel(k.Op), marks)...)
 }
 
 // countedKeysIn returns the call's keys in a partition.
@@ -140,20 +140,20 @@ func (k *call) countedKeysIn(p *partition) (keys []countedKey) {
 
 // awaitMarks waits until everything up to the marks would survive a loss of the store's server at
 // the level of ack. It returns an error or nil for each mark, or nil if all would survive.
-func (d *durability) awaitMarks(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
+func (o *Options) awaitMarks(ctx context.Context, ack twotier.Ack, marks []store.Mark) []error {
 	if ack < twotier.AckReplica || len(marks) == 0 {
 		return nil
 	}
-	return d.store.(store.Keeper).Keep(ctx, ack, marks)
+	return o.Store.(store.Keeper).Keep(ctx, ack, marks)
 }
 
 // excludeUnreachable excludes operations that can't reach their ack level, and sets the errors of
 // their results. It returns the others with their positions. If none is excluded, at is nil.
-func (d *durability) excludeUnreachable(ctx context.Context, ops []twotier.Op,
+func (o *Options) excludeUnreachable(ctx context.Context, ops []twotier.Op,
 	res []twotier.Result) (kept []twotier.Op, at []int) {
 	var refused []int
 	for i := range ops {
-		if err := d.checkAck(ctx, &ops[i]); err != nil {
+		if err := o.checkAck(ctx, &ops[i]); err != nil {
 			res[i].Err = err
 			refused = append(refused, i)
 		}

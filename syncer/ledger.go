@@ -201,11 +201,7 @@ func (b *ledger) applyLoaded(e keys.Entry, loaded []store.Bucket) {
 	if !e.HasFlag(keys.FlagBusy) {
 		e.SetRewrite(false)
 	}
-	if e.IsValues() {
-		b.keys.ReplaceSyncedValues(e, cellsOf(loaded))
-	} else {
-		b.keys.ReplaceSynced(e, b.keys.Ladder(e), cellsOf(loaded))
-	}
+	b.keys.ReplaceSynced(e, cellsOf(loaded))
 	b.setWarm(e)
 }
 
@@ -218,10 +214,8 @@ func (b *ledger) applyRead(e keys.Entry, k *store.KeyRound) {
 	}
 	e.SetNeedsRead(lacks(k.Loaded, b.keys.Ladder(e).CompleteFrom(b.keys.Clock.Now())))
 	b.logs.set(b.shared, k)
-	if e.HasFlag(keys.FlagShared) {
-		if shared := b.sharedKey(e); shared != nil {
-			shared.ReadAt = time.Now()
-		}
+	if shared := b.sharedKey(e); shared != nil {
+		shared.ReadAt = time.Now()
 	}
 }
 
@@ -279,14 +273,26 @@ func (b *ledger) dropAllKeys() {
 }
 
 // erase empties an entry. Counts of it that are in flight or parked no longer matter.
-func (b *ledger) erase(r arena.Ref, e keys.Entry, l *leaparray.Ladder) {
+func (b *ledger) erase(r arena.Ref, e keys.Entry) {
 	if e.HasFlag(keys.FlagParked) {
 		b.parked.Remove(r)
 	}
 	e.ClearFlags(keys.FlagBusy | keys.FlagRenew | keys.FlagParked)
-	b.keys.ClearPending(e, l)
+	b.keys.ClearPending(e)
 	b.keys.DropSynced(e)
 	b.setWarm(e)
+}
+
+// signal makes a goroutine look again, now or when it is done with what it does.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
 }
 
 // broadcast wakes all waiting goroutines when there is news.

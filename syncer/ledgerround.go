@@ -53,31 +53,17 @@ func (b *ledger) refOf(k *rounds.Part) arena.Ref {
 
 // excludePending temporarily subtracts a round's Adds from the pending counts.
 func (b *ledger) excludePending(r *rounds.Round) {
-	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket) {
-		if e.IsValues() {
-			b.keys.DropPendingValues(e, []keys.SeenValue{{Hash: add.ValueHash(), N: add.N}})
-			return
-		}
-		b.keys.SubtractPending(e, l, add.Stretch, add.N)
-	})
+	b.eachAdd(r, b.keys.SubtractPending)
 }
 
 // includePending adds a round's Adds to the pending counts.
 func (b *ledger) includePending(r *rounds.Round) {
-	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket) {
-		switch {
-		case !e.IsValues():
-			b.keys.AddPending(e, l, add.Stretch, add.N)
-		case add.N > 0:
-			b.keys.PutPendingValue(e, add.ValueHash(), add.N)
-		}
-	})
+	b.eachAdd(r, b.keys.AddPending)
 }
 
 // eachAdd calls fn for all Adds of a round, except of forgotten keys. It makes entries for keys
 // that have none.
-func (b *ledger) eachAdd(r *rounds.Round,
-	fn func(e keys.Entry, l *leaparray.Ladder, add *store.Bucket)) {
+func (b *ledger) eachAdd(r *rounds.Round, fn func(e keys.Entry, at leaparray.Stretch, n int64)) {
 	for i := range r.Parts {
 		k := &r.Parts[i]
 		if k.Forgotten {
@@ -89,7 +75,7 @@ func (b *ledger) eachAdd(r *rounds.Round,
 		}
 		e := b.keys.EntryAt(at)
 		for j := range k.Adds {
-			fn(e, b.keys.Ladder(e), &k.Adds[j])
+			fn(e, k.Adds[j].Stretch, k.Adds[j].N)
 		}
 	}
 }
@@ -159,13 +145,12 @@ func (b *ledger) settleAdds(k *rounds.Part, e keys.Entry, load bool) {
 		k.New && slices.ContainsFunc(k.Adds, holdsNone) {
 		e.SetRewrite(true)
 	}
-	l := b.keys.Ladder(e)
 	for i := range k.Adds {
 		at, n := k.Adds[i].Stretch, k.Adds[i].N
 		if !load && !b.keys.AddFlushed(e, at, n) {
 			e.SetGen(b.store.Generation - 1) // the key was deleted, or others have folded it
 		}
-		b.keys.SubtractPending(e, l, at, n)
+		b.keys.SubtractPending(e, at, n)
 	}
 }
 

@@ -80,49 +80,43 @@ func (b *ledger) addLoad(r *rounds.Round, w *rounds.PendingLoad) {
 	k.AppendBuckets(r, nil)
 }
 
-// loadOutcome is the outcome of a round that loads.
-type loadOutcome uint8
-
-const (
-	loadAnswered loadOutcome = iota
-	// loadFailed: its keys are requested again after a while. The store is late, refuses to read,
-	// or is unreachable.
-	loadFailed
-	// loadFlushes: its keys have to wait for a round without overlap.
-	loadFlushes
-)
-
-// settle processes the outcome of a round from cut.
-func (l *loading) settle(r *rounds.Round) (outcome loadOutcome) {
-	valid := l.End(l.store.Generation)
-	switch {
+// fail puts the keys of a round from cut back, to be requested again after a while: the store is
+// late, refuses to read, or is unreachable.
+func (l *loading) fail(r *rounds.Round) {
+	l.End(l.store.Generation)
+	l.PutBack(r, false)
+	switch now := time.Now(); {
 	case errors.Is(r.Err, store.ErrLate):
-		l.Postpone(r, time.Now())
-		return loadFailed
-	case errors.Is(r.Err, store.ErrRefused):
-		l.Refuse(r, time.Now())
-		return loadFailed
-	case r.Err != nil:
-		l.Fail(r, time.Now())
-		return loadFailed
+		l.Retry.Postpone(now)
+	case errors.Is(r.Err, store.ErrRefused): // it may be loading its data
+		l.Retry.Refuse(now)
+	default:
+		l.Probe = true // keep asking until the store can be read again, even if nobody waits
+		l.Retry.Fail(now)
+	}
+}
+
+// settle processes the answer to a round from cut. It reports whether its keys have to wait for a
+// round without overlap.
+func (l *loading) settle(r *rounds.Round) (flushes bool) {
+	valid := l.End(l.store.Generation)
+	flushes = r.Lost || !valid
+	switch {
 	case r.Lost:
 		// A round without overlap will find the loss, and restore the data.
 		l.PutBack(r, false)
 		l.store.SuspectLoss()
-		outcome = loadFlushes
 	case !valid:
 		// Others have changed the partition, or it has changed hands. If the keys were loaded next
 		// to other rounds again, this could go on for ever.
 		l.PutBack(r, true)
-		outcome = loadFlushes
 	default:
 		l.applyAll(r)
-		outcome = loadAnswered
 	}
 	l.Retry.Succeed()
 	l.store.ContactAt = time.Now()
 	l.scratch.recycle(l.ledger, r)
-	return outcome
+	return flushes
 }
 
 // applyAll applies everything that a round has loaded.
@@ -188,7 +182,7 @@ const (
 type keyReader struct {
 	store   Lister
 	timeout time.Duration
-	signal  chan struct{}
+	signal  signal
 	cost    readCost
 
 	mu    sync.Mutex
@@ -201,7 +195,7 @@ func newKeyReader(opt *Options) *keyReader {
 	if !ok {
 		return nil
 	}
-	return &keyReader{store: store, timeout: opt.RoundTimeout, signal: make(chan struct{}, 1)}
+	return &keyReader{store: store, timeout: opt.RoundTimeout, signal: newSignal()}
 }
 
 // enqueue puts a partition into the queue. The partition's listing records whether it is there.
@@ -209,10 +203,7 @@ func (k *keyReader) enqueue(p *partition) {
 	k.mu.Lock()
 	k.queue = append(k.queue, p)
 	k.mu.Unlock()
-	select {
-	case k.signal <- struct{}{}:
-	default:
-	}
+	k.signal.send()
 }
 
 // next removes and returns some partitions from the queue.

@@ -23,13 +23,12 @@ const fullPause = time.Minute
 // room for small ones. Its methods lock the partitions that they use, except for a partition passed
 // as an argument, which is locked already.
 type memory struct {
-	parts     []partition
-	names     *keys.Namespaces
+	*directory
 	clock     keys.Clock
 	pool      *slab.Pool
 	lists     *keys.ListMemory
-	evenShare int           // words that any partition may use, regardless of the others
-	tight     chan struct{} // wakes the sweep: a partition below its share needs room
+	evenShare int    // words that any partition may use, regardless of the others
+	tight     signal // to the sweep: a partition below its share needs room
 
 	noStore  bool // keys.Keyspace.NoStore
 	maxBytes int64
@@ -38,12 +37,12 @@ type memory struct {
 	refusalLogged, lossLogged atomic.Int64
 }
 
-func (m *memory) init(parts []partition, names *keys.Namespaces, clock keys.Clock, opt *Options) {
-	m.parts, m.names, m.clock = parts, names, clock
+func (m *memory) init(d *directory, clock keys.Clock, opt *Options) {
+	m.directory, m.clock = d, clock
 	m.pool = slab.New(opt.MaxMemory)
 	m.lists = keys.NewListMemory(m.pool)
 	m.evenShare = int(m.pool.CommonWords()) / len(m.parts)
-	m.tight = make(chan struct{}, 1)
+	m.tight = newSignal()
 	m.noStore, m.maxBytes, m.log = opt.Store == nil, opt.MaxMemory, opt.Logger
 }
 
@@ -53,7 +52,7 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	if !m.ensureQuota(g, space, sec) {
 		m.warnFull(&m.refusalLogged,
 			"a namespace has its most keys in memory: new ones are refused",
-			"namespace", m.names.At(space).Name, "max_keys", m.names.At(space).MaxKeys)
+			"namespace", m.namespaces.At(space).Name, "max_keys", m.namespaces.At(space).MaxKeys)
 		return twotier.ErrMaxKeys
 	}
 	if !m.ensureRoom(g, words, sec) {
@@ -69,7 +68,7 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 // if necessary. Other partitions are only tried with TryLock: to wait for one while holding another
 // could deadlock.
 func (m *memory) ensureQuota(g *guarded, space int, sec uint32) bool {
-	sp := m.names.At(space)
+	sp := m.namespaces.At(space)
 	if sp.MaxKeys == 0 || sp.Keys.Load() < sp.MaxKeys || g.evictOne(sec, space) {
 		return true
 	}
@@ -111,22 +110,13 @@ func (m *memory) mayUseReserve(g *guarded) bool {
 // useReserve reports whether something may be taken from the reserve. The largest partition then
 // gives something up.
 func (m *memory) useReserve() bool {
-	m.wakeSweep()
+	m.tight.send()
 	return m.pool.FitsReserve(arena.MinChunkWords)
-}
-
-// wakeSweep wakes the sweep, because the reserve is being used.
-func (m *memory) wakeSweep() {
-	select {
-	case m.tight <- struct{}{}:
-	default:
-	}
 }
 
 // warnFull logs that memory is full, unless that was logged lately.
 func (m *memory) warnFull(at *atomic.Int64, text string, args ...any) {
-	now, last := time.Now().UnixNano(), at.Load()
-	if now-last > int64(fullPause) && at.CompareAndSwap(last, now) {
+	if isLogDue(at, fullPause) {
 		m.log.Warn(text, args...)
 	}
 }

@@ -43,15 +43,11 @@ func (o *Options) addNamespaces(n *keys.Namespaces) error {
 
 // KeyTTL returns the time to live of a key with this ladder, in milliseconds, from the first count
 // in a bucket of the coarsest level.
-func KeyTTL(l *leaparray.Ladder) int64 { return LevelTTL(l.Levels()[l.Len()-1]) }
-
-// LevelTTL is KeyTTL of a ladder with this coarsest level.
-func LevelTTL(l leaparray.Level) int64 {
+func KeyTTL(l *leaparray.Ladder) int64 {
 	// A bucket that was counted just before the time to live is next set must still exist when the
 	// last window that touches it ends. That is a bucket's width after the span, plus how far ahead
 	// of the clock its event may have been.
-	margin := l.Width + leaparray.MaxAhead
-	return 2*l.Span().Milliseconds() + margin.Milliseconds()
+	return 2*l.Span() + l.CoarsestWidth() + leaparray.MaxAhead.Milliseconds()
 }
 
 // fill sets defaults and checks the rest.

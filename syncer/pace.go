@@ -138,15 +138,3 @@ func (w *readWidth) record(reads int, took time.Duration) {
 		w.most = min(2*w.most, mostReads)
 	}
 }
-
-// readsIn returns the number of reads in the store's answers to some rounds.
-func readsIn(sent []*rounds.Round) (reads int) {
-	for _, r := range sent {
-		for i := range r.Parts {
-			if k := &r.Parts[i]; k.Load && r.Err == nil {
-				reads += rounds.ReadsOfKey + len(k.Loaded)
-			}
-		}
-	}
-	return reads
-}

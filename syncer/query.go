@@ -23,7 +23,7 @@ func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 			points = append(points, twotier.Point{Start: start, Count: max(0, n)})
 		})
 		if !ok {
-			return k.reachError(&k.targets[0], &k.Op.Checks[0].Limits[0])
+			return twotier.OutOfReach(k.Op, k.targets[0].sp.Ladder, window, k.TS, k.Now)
 		}
 		return nil
 	})

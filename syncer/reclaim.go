@@ -51,13 +51,10 @@ func (m *memory) reclaim() {
 func (m *memory) dropList() {
 	var most *partition
 	var size int
-	for i := range m.parts {
-		p := &m.parts[i]
-		p.mu.Lock()
+	for p := range m.locked() {
 		if words := p.keys.Stored.Words(); words > size {
 			most, size = p, words
 		}
-		p.mu.Unlock()
 	}
 	if most != nil {
 		most.mu.Lock()
@@ -71,9 +68,7 @@ func (m *memory) dropList() {
 // and its excess in words. Without a store any partition may have something, and it is the largest
 // of all: another one may hold nothing but large counts.
 func (m *memory) largestPartition(sec uint32) (most *partition, above int) {
-	for i := range m.parts {
-		p := &m.parts[i]
-		p.mu.Lock()
+	for p := range m.locked() {
 		size := p.keys.Words()
 		if !m.noStore {
 			size -= m.evenShare
@@ -81,7 +76,6 @@ func (m *memory) largestPartition(sec uint32) (most *partition, above int) {
 		if size > above && sec >= p.sparedUntil {
 			most, above = p, size
 		}
-		p.mu.Unlock()
 	}
 	return most, above
 }
@@ -111,33 +105,24 @@ func (m *memory) rankKeys() {
 		return
 	}
 	total := 0
-	for i := range m.parts {
-		p := &m.parts[i]
-		p.mu.Lock()
+	for p := range m.locked() {
 		total += p.keys.Len()
-		p.mu.Unlock()
 	}
 	var ranks []float64
-	for i := range m.parts {
-		p := &m.parts[i]
-		p.mu.Lock()
+	for p := range m.locked() {
 		share := float64(rankedKeys) * float64(p.keys.Len()) / float64(max(1, total))
 		most := int(share)
 		if rand.Float64() < share-float64(most) {
 			most++
 		}
 		ranks = p.keys.AppendRanks(ranks, most)
-		p.mu.Unlock()
 	}
 	if len(ranks) == 0 {
 		return
 	}
 	slices.Sort(ranks)
-	for i := range m.parts {
-		p := &m.parts[i]
-		p.mu.Lock()
+	for p := range m.locked() {
 		p.keys.MostForgotten = ranks[len(ranks)/2]
-		p.mu.Unlock()
 	}
 }
 

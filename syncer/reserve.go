@@ -30,12 +30,12 @@ func (c *Counter) Confirm(ctx context.Context, op *twotier.Op) error {
 	err := k.countReserved(op.Reserve)
 	k.unlock()
 	switch {
-	case err != nil || !c.durability.waitsForStore(&counts):
+	case err != nil || !c.opt.waitsForStore(&counts):
 		return err
 	case k.refused:
 		return errRefusedKey
 	}
-	return k.awaitAck(ctx, &c.durability)
+	return k.awaitAck(ctx, &c.opt)
 }
 
 // Undo gives up the reservation of an operation. It reports whether there was one.

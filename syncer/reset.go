@@ -29,7 +29,7 @@ func (c *Counter) ResetKey(ctx context.Context, ns, key []byte) error {
 		p.mu.Unlock()
 		return err
 	}
-	p.resetEntry(r, e, t.hash, t.sp.Ladder)
+	p.resetEntry(r, e, t.hash)
 	ticket := p.dirty.LastTicket
 	p.awaited.begin(t.name())
 	p.mu.Unlock()

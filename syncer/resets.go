@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"twotier.dev/twotier/internal/arena"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
 )
@@ -14,20 +13,20 @@ func (g *guarded) dropKey(hash uint32, ns, key []byte) {
 		return
 	}
 	e := g.keys.EntryAt(at)
-	g.resetEntry(at, e, hash, g.keys.Ladder(e))
+	g.resetEntry(at, e, hash)
 	e.ClearFlags(keys.FlagReset)
 	e.SetFlags(keys.FlagCold)
 }
 
 // resetEntry empties an entry and makes the next round delete the key before anything else. Counts
 // of it in the answer to a round in flight are ignored.
-func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
+func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32) {
 	g.loads.VoidKey(rounds.LoadName(e.Name()))
 	for _, unacked := range g.outbox.All() {
 		unacked.MarkForgotten(r, hash, e)
 	}
 	g.restoration.forget(r, hash, e)
-	g.erase(r, e, l)
+	g.erase(r, e)
 	if !g.keys.NoStore {
 		e.SetFlags(keys.FlagReset)
 		g.markDirty(r, e)

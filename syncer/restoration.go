@@ -198,7 +198,7 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
 		if !e.IsValues() && CheckCounts(k.Loaded) == nil {
-			s.keys.ReplaceSynced(e, s.keys.Ladder(e), cellsOf(k.Loaded))
+			s.keys.ReplaceSynced(e, cellsOf(k.Loaded))
 		}
 	}
 }

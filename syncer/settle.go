@@ -118,10 +118,8 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
 		f.applyRead(e, k.KeyRound)
-		if e.HasFlag(keys.FlagShared) {
-			if shared := f.sharedKey(e); shared != nil {
-				shared.EndRead()
-			}
+		if shared := f.sharedKey(e); shared != nil {
+			shared.EndRead()
 		}
 		f.totals.loads.Add(1)
 	} else if k.Read {
@@ -129,7 +127,7 @@ func (f *flushing) settleKey(r *rounds.Round, k *rounds.Part, queued rounds.KeyH
 	}
 	w.Finish(alien, rounds.Absence{})
 	if !f.isQueued(k, queued) {
-		f.keys.ReleaseEmptyPending(e, f.keys.Ladder(e))
+		f.keys.ReleaseEmptyPending(e)
 		if e.HasPending() || e.HasFlag(keys.FlagRenew) {
 			// Counts that have folded since the round was cut add up to zero, or the store has lost
 			// the key.
@@ -246,13 +244,8 @@ func (h *health) record(sent []*rounds.Round, began time.Time) (fell, ask bool) 
 }
 
 // recordOutcomes records the outcomes of an exchange that began at a time, and wakes or probes
-// partitions if necessary. It returns the number of failures.
-func (h *health) recordOutcomes(sent []*rounds.Round, began time.Time) (failed int) {
-	for _, r := range sent {
-		if r.Err != nil {
-			failed++
-		}
-	}
+// partitions if necessary.
+func (h *health) recordOutcomes(sent []*rounds.Round, began time.Time) {
 	fell, ask := h.record(sent, began)
 	if fell {
 		for i := range h.parts {
@@ -265,5 +258,4 @@ func (h *health) recordOutcomes(sent []*rounds.Round, began time.Time) (failed i
 			h.parts[(first+i)%len(h.parts)].probe()
 		}
 	}
-	return failed
 }

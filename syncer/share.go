@@ -91,7 +91,12 @@ func (g *guarded) markSharedDirty(now int64) {
 }
 
 // sharedKey returns the shared key of an entry, or nil if its key is not shared.
-func (b *ledger) sharedKey(e keys.Entry) *loans.Key { return b.shared.Find(e.Name()) }
+func (b *ledger) sharedKey(e keys.Entry) *loans.Key {
+	if !e.HasFlag(keys.FlagShared) {
+		return nil
+	}
+	return b.shared.Find(e.Name())
+}
 
 // hasRecentReport reports whether the store has answered for the partition recently enough, see
 // Counter.MaxStaleness.

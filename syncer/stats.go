@@ -83,12 +83,18 @@ func (r *reporter) logStoreDown(down bool, err error) {
 	}
 }
 
+// isLogDue reports whether to log an event again, which was last logged at a time in unix
+// nanoseconds.
+func isLogDue(at *atomic.Int64, pause time.Duration) bool {
+	now, last := time.Now().UnixNano(), at.Load()
+	return now-last > int64(pause) && at.CompareAndSwap(last, now)
+}
+
 // lossPause is how long further losses go unlogged after one was logged.
 const lossPause = 10 * time.Second
 
 func (r *reporter) logLoss(first int) {
-	now, last := time.Now().UnixNano(), r.lossAt.Load()
-	if now-last > int64(lossPause) && r.lossAt.CompareAndSwap(last, now) {
+	if isLogDue(&r.lossAt, lossPause) {
 		r.log.Warn("the store has lost counts that it had acknowledged: publishing what "+
 			"memory knows", "first_partition", first)
 	}

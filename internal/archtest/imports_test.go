@@ -63,7 +63,8 @@ func importMap() map[string][]string {
 		"syncer/internal/keys": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/hashset", "twotier.dev/twotier/internal/slab",
-			"twotier.dev/twotier/internal/table", "twotier.dev/twotier/leaparray", xxhash,
+			"twotier.dev/twotier/internal/table", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/syncer/store", xxhash,
 		},
 		"syncer/internal/loans": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/elapsed",

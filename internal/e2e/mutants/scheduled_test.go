@@ -17,9 +17,10 @@ var scheduled = []mutant{
 		"\tsum := syncer.AddCounts((*c)[at].N, n)\n",
 		"\tsum := syncer.AddCounts(max((*c)[at].N, n), 0)\n", "any"},
 	{"a new owner merges by max", "syncer/ledgerround.go",
-		"\t\tb.keys.AddPending(e, l, add.Stretch, add.N)\n",
-		"\t\tif had := l.Total(b.keys.PendingOf(e)); add.N > had {" +
-			"\n\t\t\tb.keys.AddPending(e, l, add.Stretch, add.N-had)\n\t\t}\n", "everything"},
+		"\tb.eachAdd(r, b.keys.AddPending)\n",
+		"\tb.eachAdd(r, func(e keys.Entry, at leaparray.Stretch, n int64) {" +
+			"\n\t\tif had := b.keys.Ladder(e).Total(b.keys.PendingOf(e)); n > had {" +
+			"\n\t\t\tb.keys.AddPending(e, at, n-had)\n\t\t}\n\t})\n", "everything"},
 	{"a round of unknown outcome is sent under a new number", "syncer/flush.go",
 		"\t\treturn f.outbox.Flight // its outcome is unknown",
 		"\t\tif f.outbox.Flight.Seq != 0 {\n\t\t\tf.outbox.AssignSequence(f.outbox.Flight)\n\t\t}" +

@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // MostStored is the largest sum that a key's buckets may have in the store, so that pending counts
@@ -94,10 +95,15 @@ func (s *Keyspace) MarkAhead(e Entry, l *leaparray.Ladder, ts, now int64) {
 	s.endChange(c, 0)
 }
 
-// AddPending adds n to one pending bucket.
-func (s *Keyspace) AddPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
-	v := s.View(e, l, s.Clock.Now())
-	s.addTo(e, &v, at, n)
+// AddPending adds n to one pending bucket. Of a value, it adds when it was seen, n, or nothing if
+// that is not to be kept.
+func (s *Keyspace) AddPending(e Entry, at leaparray.Stretch, n int64) {
+	if !e.IsValues() {
+		v := s.View(e, s.Ladder(e), s.Clock.Now())
+		s.addTo(e, &v, at, n)
+	} else if n > 0 {
+		s.putPending(e, leaparray.ValueList{at.ValueHash(), uint64(n)})
+	}
 }
 
 // addTo is AddPending for an entry with this view, which it keeps up to date.
@@ -114,14 +120,19 @@ func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int
 }
 
 // SubtractPending removes an acknowledged count from a pending bucket, or from the one that it has
-// folded into. If the bucket has left every window in the meantime, it is gone already.
-func (s *Keyspace) SubtractPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
-	pending, now := s.PendingOf(e), s.Clock.Now()
+// folded into. If the bucket has left every window in the meantime, it is gone already. A value is
+// removed unless it was seen later than n.
+func (s *Keyspace) SubtractPending(e Entry, at leaparray.Stretch, n int64) {
+	if e.IsValues() {
+		s.DropPendingValues(e, []store.Bucket{{Stretch: at, N: n}})
+		return
+	}
+	l, pending, now := s.Ladder(e), s.PendingOf(e), s.Clock.Now()
 	if e.NeedsRewrite() {
 		at = l.Holder(pending, at, n, now)
 	}
 	if at.End() > l.CompleteFrom(now) || l.Value(pending, at) != 0 {
-		s.AddPending(e, l, at, -n)
+		s.AddPending(e, at, -n)
 	}
 }
 
@@ -171,14 +182,14 @@ func (s *Keyspace) dropPending(e Entry) {
 }
 
 // ClearPending drops all pending counts of an entry.
-func (s *Keyspace) ClearPending(e Entry, l *leaparray.Ladder) {
-	s.PendingBuckets -= int64(l.CellCount(s.PendingOf(e)) + s.ValuesOf(e).B.Len())
+func (s *Keyspace) ClearPending(e Entry) {
+	s.PendingBuckets -= int64(s.Ladder(e).CellCount(s.PendingOf(e)) + s.ValuesOf(e).B.Len())
 	s.dropPending(e)
 }
 
 // ReleaseEmptyPending releases the memory of a pending counter that holds nothing.
-func (s *Keyspace) ReleaseEmptyPending(e Entry, l *leaparray.Ladder) {
-	if !e.IsValues() && !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
+func (s *Keyspace) ReleaseEmptyPending(e Entry) {
+	if l := s.Ladder(e); !e.IsValues() && !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
 		s.dropPending(e)
 	}
 }
@@ -233,11 +244,7 @@ func (s *Keyspace) AddFlushed(e Entry, at leaparray.Stretch, n int64) (known boo
 	l := s.Ladder(e)
 	held := l.Value(s.SyncedOf(e), at)
 	if n < -held {
-		cells := []leaparray.Cell{{Stretch: at, N: n}}
-		s.EachSyncedCell(e, func(at leaparray.Stretch, n int64) {
-			cells = append(cells, leaparray.Cell{Stretch: at, N: n})
-		})
-		s.ReplaceSynced(e, l, cells)
+		s.ReplaceSynced(e, append(s.syncedCells(e), leaparray.Cell{Stretch: at, N: n}))
 		return false
 	}
 	if n != 0 || held == 0 {
@@ -254,10 +261,27 @@ func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) {
 	s.endChange(c, 0)
 }
 
-// ReplaceSynced replaces all synced buckets of a key with loaded. A negative one is offset against
-// the buckets that contain it.
-func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparray.Cell) {
+// MergeSynced adds to what is synced of a key what another counter knows of the store: for each
+// stretch of time, the larger of the two counts.
+func (s *Keyspace) MergeSynced(e Entry, known []leaparray.Cell) {
+	if e.IsValues() {
+		e.setSyncedRef(s.mergeList(e.syncedRef(), listOf(known)))
+		return
+	}
+	for _, c := range leaparray.MissingCells(known, s.syncedCells(e)) {
+		s.AddSynced(e, s.Ladder(e), c.Stretch, c.N)
+	}
+}
+
+// ReplaceSynced replaces all synced buckets, or values, of a key with loaded. A negative bucket is
+// offset against the buckets that contain it.
+func (s *Keyspace) ReplaceSynced(e Entry, loaded []leaparray.Cell) {
+	if e.IsValues() {
+		e.setSyncedRef(s.replaceList(e.syncedRef(), listOf(loaded)))
+		return
+	}
 	s.DropSynced(e)
+	l := s.Ladder(e)
 	if slices.ContainsFunc(loaded, func(c leaparray.Cell) bool { return c.N < 0 }) {
 		loaded = slices.DeleteFunc(leaparray.SettleNegatives(loaded), func(c leaparray.Cell) bool {
 			return c.N < 0
@@ -269,7 +293,7 @@ func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparra
 			marks = append(marks, c)
 			continue
 		}
-		s.AddSynced(e, l, c.Stretch, countable(l, s.SyncedOf(e), 0, c.N))
+		s.AddSynced(e, l, c.Stretch, countable(l, s.SyncedOf(e), c.N))
 	}
 	for _, c := range marks { // last, because counters drop marks when they fold
 		s.AddSynced(e, l, c.Stretch, 0)
@@ -307,10 +331,18 @@ func (s *Keyspace) EachSyncedCell(e Entry, fn func(at leaparray.Stretch, n int64
 	}
 }
 
-// countable returns the valid count nearest to n for a bucket that now holds held, see CheckCounts.
-func countable(l *leaparray.Ladder, synced leaparray.Counter, held, n int64) int64 {
+// syncedCells returns the cells of EachSyncedCell.
+func (s *Keyspace) syncedCells(e Entry) (cells []leaparray.Cell) {
+	s.EachSyncedCell(e, func(at leaparray.Stretch, n int64) {
+		cells = append(cells, leaparray.Cell{Stretch: at, N: n})
+	})
+	return cells
+}
+
+// countable returns the valid count nearest to n for a new bucket, see CheckCounts.
+func countable(l *leaparray.Ladder, synced leaparray.Counter, n int64) int64 {
 	if n <= manyStored {
 		return max(n, 0)
 	}
-	return max(0, min(n, MostStored-(l.Total(synced)-held)))
+	return max(0, min(n, MostStored-l.Total(synced)))
 }

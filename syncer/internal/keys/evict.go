@@ -2,6 +2,7 @@ package keys
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"twotier.dev/twotier"
@@ -39,22 +40,17 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 	victim, last := noSlot, noSlot
 	var oldest uint32
 	seen := 0
-	for range min(s.table.Slots(), 16*sampleSize) {
-		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		at := s.table.RefAt(s.evictSlot)
-		if at == 0 {
-			continue
-		}
+	for slot, at := range s.nextEntries(16 * sampleSize) {
 		e := s.EntryAt(at)
 		switch idle := e.IdleSeconds(sec); {
 		case idle < EvictableAge || !e.IsClean(),
 			space != AnySpace && e.namespaceIndex() != space:
 		case e.HasFlag(FlagLimit):
 			if idle >= limitAge {
-				last = s.evictSlot
+				last = slot
 			}
 		case idle > oldest:
-			victim, oldest = s.evictSlot, idle
+			victim, oldest = slot, idle
 		}
 		if seen++; seen >= sampleSize && victim != noSlot {
 			break
@@ -75,11 +71,8 @@ func (s *Keyspace) EvictOne(sec uint32, space int) bool {
 // sample; with a store, at least EvictableAge. The partition is locked.
 func (s *Keyspace) MedianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
-	for range min(s.table.Slots(), 4*ageSample) {
-		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		if at := s.table.RefAt(s.evictSlot); at != 0 {
-			ages = append(ages, s.EntryAt(at).IdleSeconds(sec))
-		}
+	for _, at := range s.nextEntries(4 * ageSample) {
+		ages = append(ages, s.EntryAt(at).IdleSeconds(sec))
 	}
 	if len(ages) == 0 {
 		return NeverIdle
@@ -194,7 +187,7 @@ func (s *Keyspace) forgetExpired(e Entry, l *leaparray.Ladder, now int64) {
 	last, oldest := s.latestStart(e, l), oldestStart(l, now)
 	if e.HasPending() && !e.HasFlag(FlagBusy) && last < oldest {
 		s.Expired += max(0, l.Total(s.PendingOf(e)))
-		s.ClearPending(e, l)
+		s.ClearPending(e)
 	}
 	if e.HasSynced() && last < oldest && e.IsClean() {
 		s.DropSynced(e)
@@ -282,14 +275,9 @@ func (s *Keyspace) forgetLowest(some []candidate, space int) (n int) {
 // compare returns the next keys to compare, of one namespace or of any.
 func (s *Keyspace) compare(sec uint32, space int) []candidate {
 	some, now := s.candidates[:0], s.Clock.Now()
-	for range min(s.table.Slots(), 4*comparedKeys) {
-		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		at := s.table.RefAt(s.evictSlot)
-		if at == 0 {
-			continue
-		}
-		if e := s.EntryAt(at); space == AnySpace || e.namespaceIndex() == space {
-			some = append(some, s.candidate(s.evictSlot, sec, now))
+	for slot, at := range s.nextEntries(4 * comparedKeys) {
+		if space == AnySpace || s.EntryAt(at).namespaceIndex() == space {
+			some = append(some, s.candidate(slot, sec, now))
 		}
 		if len(some) == comparedKeys {
 			break
@@ -321,7 +309,7 @@ func (s *Keyspace) mayForget(e Entry, idle, age uint32, now int64) bool {
 // forget drops a key along with its counts.
 func (s *Keyspace) forget(hash uint32, at arena.Ref) {
 	e := s.EntryAt(at)
-	s.ClearPending(e, s.Ladder(e))
+	s.ClearPending(e)
 	s.Drop(hash, at)
 	s.Evicted++
 }
@@ -369,12 +357,24 @@ func (s *Keyspace) FollowKey(e Entry, now int64) {
 // AppendRanks appends the ranks of the next keys.
 func (s *Keyspace) AppendRanks(to []float64, most int) []float64 {
 	now := s.Clock.Now()
-	for tries := min(s.table.Slots(), 8*most); tries > 0 && most > 0; tries-- {
-		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		if at := s.table.RefAt(s.evictSlot); at != 0 {
-			to = append(to, s.rank(s.EntryAt(at), now))
-			most--
+	for _, at := range s.nextEntries(8 * most) {
+		to = append(to, s.rank(s.EntryAt(at), now))
+		if most--; most == 0 {
+			break
 		}
 	}
 	return to
+}
+
+// nextEntries goes on in the search for entries to evict: it iterates over those in the next n
+// slots.
+func (s *Keyspace) nextEntries(n int) iter.Seq2[int, arena.Ref] {
+	return func(yield func(slot int, at arena.Ref) bool) {
+		for range min(s.table.Slots(), n) {
+			s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
+			if at := s.table.RefAt(s.evictSlot); at != 0 && !yield(s.evictSlot, at) {
+				return
+			}
+		}
+	}
 }

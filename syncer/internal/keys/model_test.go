@@ -44,9 +44,9 @@ func (m *model) acknowledge(e keys.Entry) {
 		if !m.AddFlushed(e, b.Stretch, b.N) {
 			m.t.Error("the store's counts are not known")
 		}
-		m.SubtractPending(e, l, b.Stretch, b.N)
+		m.SubtractPending(e, b.Stretch, b.N)
 	}
-	m.ReleaseEmptyPending(e, l)
+	m.ReleaseEmptyPending(e)
 }
 
 // step makes a random change.
@@ -61,7 +61,7 @@ func (m *model) step() {
 		w.synced, w.pending = w.synced+w.pending, 0
 	case 1:
 		cell := leaparray.Cell{Stretch: leaparray.Moment(m.now), N: m.rnd.Int64N(9)}
-		m.ReplaceSynced(e, m.Ladder(e), []leaparray.Cell{cell})
+		m.ReplaceSynced(e, []leaparray.Cell{cell})
 		w.synced = cell.N
 	case 2:
 		m.EvictOne(m.Clock.Second(), keys.AnySpace)

@@ -1,10 +1,12 @@
 package keys
 
 import (
+	"cmp"
 	"slices"
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // The entry of a key of different values (twotier.ValuesKey) has lists of values in place of
@@ -177,28 +179,20 @@ func insertAll(list leaparray.ValueList, words int, puts leaparray.ValueList) {
 	}
 }
 
-// SeenValue is a value of a key after a round.
-type SeenValue struct {
-	Hash uint64
-	// N is what the round has told the store: when the value was seen or, if it is negative, until
-	// when it need not be kept. Stored is the time that the store has then, 0 for none.
-	N, Stored int64
-}
-
 // AcknowledgeValues records what the store has of some values after a round, in the order of their
 // hashes. It reports whether that is as expected.
-func (s *Keyspace) AcknowledgeValues(e Entry, told []SeenValue) (expected bool) {
+func (s *Keyspace) AcknowledgeValues(e Entry, told []store.Bucket) (expected bool) {
 	known := s.ValuesOf(e).A
 	if puts := s.puts[:0]; areLatest(told, known) {
 		for _, v := range told {
-			puts = append(puts, v.Hash, uint64(v.N))
+			puts = append(puts, v.ValueHash(), uint64(v.N))
 		}
 		s.puts = puts
 		e.setSyncedRef(s.mergeList(e.syncedRef(), puts))
 		return true
 	}
 	expected = true
-	synced := replaced(known, told, func(v SeenValue, held int64) int64 {
+	synced := replaced(known, told, func(v store.Bucket, held int64) int64 {
 		want := max(v.N, held)
 		if v.N < 0 && held <= -v.N {
 			want = 0
@@ -212,16 +206,16 @@ func (s *Keyspace) AcknowledgeValues(e Entry, told []SeenValue) (expected bool) 
 
 // areLatest reports whether the store has exactly the times that a round has told it, and had no
 // later ones as far as known: nearly always.
-func areLatest(told []SeenValue, known leaparray.ValueList) bool {
-	return !slices.ContainsFunc(told, func(v SeenValue) bool {
-		return v.N < 0 || v.Stored != v.N || known.Seen(v.Hash) > v.N
+func areLatest(told []store.Bucket, known leaparray.ValueList) bool {
+	return !slices.ContainsFunc(told, func(v store.Bucket) bool {
+		return v.N < 0 || v.Stored != v.N || known.Seen(v.ValueHash()) > v.N
 	})
 }
 
 // DropPendingValues drops pending values that were seen no later than a round has told the store.
 // They are in the order of their hashes.
-func (s *Keyspace) DropPendingValues(e Entry, told []SeenValue) {
-	s.setPending(e, replaced(s.ValuesOf(e).B, told, func(v SeenValue, held int64) int64 {
+func (s *Keyspace) DropPendingValues(e Entry, told []store.Bucket) {
+	s.setPending(e, replaced(s.ValuesOf(e).B, told, func(v store.Bucket, held int64) int64 {
 		if held <= v.N {
 			return 0
 		}
@@ -231,46 +225,28 @@ func (s *Keyspace) DropPendingValues(e Entry, told []SeenValue) {
 
 // replaced returns a copy of a list in which fn has replaced the times of some values, in order. A
 // value that is not on the list has the time 0, and one that gets the time 0 is left out.
-func replaced(list leaparray.ValueList, some []SeenValue,
-	fn func(v SeenValue, held int64) int64) leaparray.ValueList {
+func replaced(list leaparray.ValueList, some []store.Bucket,
+	fn func(v store.Bucket, held int64) int64) leaparray.ValueList {
 	to := make(leaparray.ValueList, 0, len(list)+2*len(some))
 	for _, v := range some {
-		at, found := list.Find(v.Hash)
+		at, found := list.Find(v.ValueHash())
 		to = append(to, list[:2*at]...)
 		held := int64(0)
 		if list = list[2*at:]; found {
 			held, list = int64(list[1]), list[2:]
 		}
 		if seen := fn(v, held); seen > 0 {
-			to = append(to, v.Hash, uint64(seen))
+			to = append(to, v.ValueHash(), uint64(seen))
 		}
 	}
 	return append(to, list...)
-}
-
-// PutPendingValue adds a value to the pending ones.
-func (s *Keyspace) PutPendingValue(e Entry, hash uint64, seen int64) {
-	s.putPending(e, leaparray.ValueList{hash, uint64(seen)})
-}
-
-// ReplaceSyncedValues replaces the synced values with what the store has.
-func (s *Keyspace) ReplaceSyncedValues(e Entry, loaded []leaparray.Cell) {
-	e.setSyncedRef(s.replaceList(e.syncedRef(), listOf(loaded)))
-}
-
-// MergeSyncedValues adds to the synced values what another counter knows of the store.
-func (s *Keyspace) MergeSyncedValues(e Entry, known []leaparray.Cell) {
-	e.setSyncedRef(s.mergeList(e.syncedRef(), listOf(known)))
 }
 
 // listOf returns values as a list.
 func listOf(cells []leaparray.Cell) leaparray.ValueList {
 	sorted := slices.Clone(cells)
 	slices.SortFunc(sorted, func(a, b leaparray.Cell) int {
-		if a.ValueHash() < b.ValueHash() {
-			return -1
-		}
-		return 1
+		return cmp.Compare(a.ValueHash(), b.ValueHash())
 	})
 	list := make(leaparray.ValueList, 0, 2*len(sorted))
 	for _, c := range sorted {

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer/internal/keys"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // seenLog is a log of when each value of a key was last seen.
@@ -77,30 +78,33 @@ func hashOf(value int) uint64 {
 
 // flush tells the store what it lacks, and acknowledges it unless the answer is lost.
 func (m *valuesModel) flush(answered bool) {
-	var told []keys.SeenValue
+	var told []store.Bucket
 	v := m.ValuesOf(m.e)
 	for i := range v.B.Len() {
 		hash, seen := v.B.At(i)
-		told = append(told, keys.SeenValue{Hash: hash, N: seen})
+		told = append(told, store.Bucket{Stretch: leaparray.ValueAt(hash), N: seen})
 	}
 	m.EachIdleValue(m.e, m.now, func(hash uint64, seen int64) {
 		if v.B.Seen(hash) == 0 {
-			told = append(told, keys.SeenValue{Hash: hash, N: -seen})
+			told = append(told, store.Bucket{Stretch: leaparray.ValueAt(hash), N: -seen})
 		}
 	})
 	for i := range told {
 		at := &told[i]
-		if held := m.stored[at.Hash]; at.N > held {
-			m.stored[at.Hash] = at.N
+		hash := at.ValueHash()
+		if held := m.stored[hash]; at.N > held {
+			m.stored[hash] = at.N
 		} else if -at.N >= held {
-			delete(m.stored, at.Hash)
+			delete(m.stored, hash)
 		}
-		at.Stored = m.stored[at.Hash]
+		at.Stored = m.stored[hash]
 	}
 	if !answered {
 		return
 	}
-	slices.SortFunc(told, func(a, b keys.SeenValue) int { return cmp.Compare(a.Hash, b.Hash) })
+	slices.SortFunc(told, func(a, b store.Bucket) int {
+		return cmp.Compare(a.ValueHash(), b.ValueHash())
+	})
 	if !m.AcknowledgeValues(m.e, told) {
 		m.t.Error("the store has something else than expected")
 	}
@@ -118,7 +122,7 @@ func (m *valuesModel) reload() {
 		cells = append(cells, leaparray.Cell{Stretch: leaparray.ValueAt(hash), N: seen})
 	}
 	m.DropSynced(m.e)
-	m.ReplaceSyncedValues(m.e, cells)
+	m.ReplaceSynced(m.e, cells)
 }
 
 // check compares the counts of windows with the log.

@@ -1,7 +1,5 @@
 package rounds
 
-import "time"
-
 // PendingLoad is a key that operations wait to have loaded. It is in one place at a time: among the
 // partition's waiting loads, or in one round, which either loads the key or puts it back. A writing
 // round includes the pending loads of its keys. A load in flight next to it can't be used for them,
@@ -172,27 +170,6 @@ func (q *PendingLoads) RefuseAll(err error) {
 		delete(q.Waiting, name)
 	}
 	q.VoidAll()
-}
-
-// Postpone puts back the keys of a round that the store has not answered in time, to be requested
-// again after a while.
-func (q *PendingLoads) Postpone(r *Round, now time.Time) {
-	q.PutBack(r, false)
-	q.Retry.Postpone(now)
-}
-
-// Refuse puts back the keys of a round that the store refused as a whole: it can be reached, and
-// may be loading its data.
-func (q *PendingLoads) Refuse(r *Round, now time.Time) {
-	q.PutBack(r, false)
-	q.Retry.recordRefusal(now)
-}
-
-// Fail puts a round's keys back, to be requested again after a while.
-func (q *PendingLoads) Fail(r *Round, now time.Time) {
-	q.PutBack(r, false)
-	q.Probe = true // keep asking until the store can be read again, even if nobody waits
-	q.Retry.Fail(now)
 }
 
 // AllowOverlap lets overlapping rounds load the keys that were reserved for a round without

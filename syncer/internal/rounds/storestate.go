@@ -215,10 +215,10 @@ func (b *Backoff) Fail(now time.Time) {
 // Postpone delays a retry by the shortest pause after a late answer, which is no failure.
 func (b *Backoff) Postpone(now time.Time) { *b = Backoff{Until: now.Add(FirstBackoff)} }
 
-// recordRefusal delays a retry by a pause that doubles, but stays short, after the store has
+// Refuse delays a retry by a pause that doubles, but stays short, after the store has
 // refused something as a whole. The answer shows that the store can be reached, so it is no
 // failure.
-func (b *Backoff) recordRefusal(now time.Time) {
+func (b *Backoff) Refuse(now time.Time) {
 	pause := min(max(2*b.pause, FirstBackoff), longestRefused)
 	*b = Backoff{pause: pause, Until: now.Add(pause)}
 }
