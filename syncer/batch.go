@@ -174,7 +174,7 @@ func (b *batch) prepareCall(op *twotier.Op, checks int) (*call, error) {
 	}
 	if b.ahead != nil {
 		for i := range k.targets {
-			k.targets[i].askedAhead, b.ahead[checks+i] = b.ahead[checks+i], nil
+			k.targets[i].load, b.ahead[checks+i] = b.ahead[checks+i], nil
 		}
 	}
 	return k, nil

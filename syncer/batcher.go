@@ -54,11 +54,12 @@ type batcher struct {
 }
 
 // newBatcher returns a batcher for one of the queues. It serves no partitions yet.
-func newBatcher(opt *Options, all []partition, health *health, report *reporter,
-	queue int) *batcher {
-	l := &batcher{opt: opt, health: health, report: report, all: all, queue: queue,
-		signal: newSignal(), congestion: newCongestion(),
-		width: newReadWidth(opt.RoundTimeout), linger: &linger{least: opt.FlushInterval}}
+func (c *Counter) newBatcher(queue int) *batcher {
+	opt := &c.opt
+	l := &batcher{opt: opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
+		signal: newSignal(), congestion: congestion{maxRounds, maxRounds},
+		width:  readWidth{timeout: opt.RoundTimeout, most: firstReads},
+		linger: &linger{least: opt.FlushInterval}}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
 		l.room = room.New(0, opt.RoundTimeout, l.flushSoon)
@@ -182,7 +183,7 @@ func (l *batcher) exchangeDue(ctx context.Context) {
 	begun, longer := time.Now(), l.minOverdue()
 	var rounds []*rounds.Round
 	keys, buckets := 0, 0
-	l.width.begin()
+	l.width.cut = 0
 	for len(rounds) < l.mostRounds() && keys < l.mostKeys() && buckets < maxBucketsAtOnce &&
 		!l.width.full() {
 		p := l.next(longer)

@@ -154,13 +154,12 @@ type target struct {
 	hash       uint32
 	ref        arena.Ref
 	load       *rounds.PendingLoad
-	askedAhead *rounds.PendingLoad // requested by requestLoads, not looked at yet
-	absent     bool                // the store holds nothing of the key
-	exact      bool                // a limit needs the key to be exact
-	loaded     bool                // the store was asked for this operation
-	fresh      bool                // the store has to be asked for this operation
-	storeDown  bool                // the store is known to be unreachable
-	keyRefused bool                // the store was asked for this operation, and refuses the key
+	absent     bool // the store holds nothing of the key
+	exact      bool // a limit needs the key to be exact
+	loaded     bool // the store was asked for this operation
+	fresh      bool // the store has to be asked for this operation
+	storeDown  bool // the store is known to be unreachable
+	keyRefused bool // the store was asked for this operation, and refuses the key
 	// absence is the store's report that it has nothing of a key.
 	absence rounds.Absence
 	extra   int64 // the sum that the other checks of the operation count of the key

@@ -67,17 +67,13 @@ func New(opt Options) (*Counter, error) {
 	return c, nil
 }
 
-func (c *Counter) newBatcher(queue int) *batcher {
-	return newBatcher(&c.opt, c.parts, &c.health, &c.report, queue)
-}
-
 // initPartition initializes a partition whose batchers are set.
 func (c *Counter) initPartition(id int) {
 	p := &c.parts[id]
 	p.id, p.mostKeys, p.outbox.Writer = id, c.opt.MaxRoundKeys, c.opt.Writer
 	p.keys = keys.New(c.memory.pool, &c.namespaces, c.clock)
 	p.keys.NoStore = c.opt.Store == nil
-	p.owed.room = p.flusher.room
+	p.owed.room, p.resets = p.flusher.room, map[string]int{}
 	if c.opt.NotOwner {
 		p.ownership = notOwned
 	}
@@ -140,10 +136,12 @@ func (c *Counter) Close(ctx context.Context) error {
 			return
 		}
 		c.err = c.Flush(ctx)
-		if l := c.countUnflushed(); l.buckets > 0 {
+		if buckets := c.pendingBuckets(); buckets > 0 {
+			events, keys := int64(0), 0
+			c.EachUnflushed(func(_, _ []byte, n int64) { events, keys = events+n, keys+1 })
 			c.err = fmt.Errorf(
 				"close: %w: the store has not acknowledged %d events of %d keys, in %d buckets",
-				twotier.ErrUnknownOutcome, l.events, l.keys, l.buckets)
+				twotier.ErrUnknownOutcome, events, keys, buckets)
 		}
 		c.stop()
 		c.done.Wait()
@@ -182,20 +180,6 @@ func (c *Counter) Flush(ctx context.Context) error {
 	return nil
 }
 
-// unflushed is the amount of counts that the store has not acknowledged.
-type unflushed struct{ events, keys, buckets int64 }
-
-func (c *Counter) countUnflushed() (l unflushed) {
-	if l.buckets = c.pendingBuckets(); l.buckets == 0 {
-		return l
-	}
-	c.EachUnflushed(func(_, _ []byte, n int64) {
-		l.events += n
-		l.keys++
-	})
-	return l
-}
-
 func (c *Counter) pendingBuckets() (n int64) {
 	if c.opt.Store == nil {
 		return 0
@@ -228,7 +212,7 @@ func (c *Counter) Stats() Stats {
 			s.PendingBuckets += p.keys.PendingBuckets
 			s.DroppedExpiredTotal += p.keys.Expired
 		}
-		s.MemoryBytes += int64(p.keys.Bytes() + p.keys.Stored.Bytes())
+		s.MemoryBytes += int64(p.keys.Bytes() + 8*p.keys.Stored.Words())
 		s.EvictedTotal += p.keys.Evicted
 		s.UnreadTotal += p.unread
 		s.ListedKeys += int64(p.keys.Stored.Len())

@@ -159,7 +159,8 @@ func (f *flushing) addDirty(r *rounds.Round) {
 	f.dirty.BeginCut()
 	for taken := 0; f.dirty.IsDue() && !r.Full(); taken++ {
 		if taken%keys.PrefetchAtOnce == 0 {
-			f.prefetchDirty()
+			next := f.dirty.Listed()
+			f.keys.Prefetch(next[:min(len(next), keys.PrefetchAtOnce)])
 		}
 		at, e := f.popDirty()
 		// Otherwise all its counts were taken already, or the store refuses it.
@@ -200,7 +201,7 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 		f.keys.Fold(e, f.keys.Ladder(e), r.Now)
 	}
 	first := len(r.Buckets)
-	fresh, listed := f.cutEntry(r, e)
+	fresh, listed := f.cutPending(r, e)
 	k.AppendBuckets(r, nil)
 	counted := len(r.Buckets) > first
 	k.New = counted && !e.HasSynced() && f.knows(e) && !k.Load && !k.Reset
@@ -220,18 +221,13 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	r.Quiet = r.Quiet && e.HasFlag(keys.FlagShared) && !k.Rewrite && !k.Reset
 }
 
-// cutEntry adds what the store lacks of an entry to a round. The results are those of cutPending.
-func (b *ledger) cutEntry(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
-	if e.IsValues() {
-		return b.cutValues(r, e)
-	}
-	return b.cutPending(r, e)
-}
-
 // cutPending adds an entry's pending buckets to a round. fresh reports that the store has no counts
 // in the bucket of the coarsest level that contains one of them, or the mark. listed reports that
 // this is no reason to list the key again.
 func (b *ledger) cutPending(r *rounds.Round, e keys.Entry) (fresh, listed bool) {
+	if e.IsValues() {
+		return b.cutValues(r, e)
+	}
 	l, pending, synced := b.keys.Ladder(e), b.keys.PendingOf(e), b.keys.SyncedOf(e)
 	listed = true
 	look := func(at leaparray.Stretch) {
@@ -260,12 +256,6 @@ func storeHasGroup(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.S
 	from := at.Start - at.Start%width
 	v := leaparray.View{Ladder: l, A: synced}
 	return v.UpperBound(from, from+width-1) != 0
-}
-
-// prefetchDirty prefetches the next entries of the dirty list.
-func (b *ledger) prefetchDirty() {
-	next := b.dirty.Listed()
-	b.keys.Prefetch(next[:min(len(next), keys.PrefetchAtOnce)])
 }
 
 // prefetchKeys prefetches the entries and counters of the next keys of a round.

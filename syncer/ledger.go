@@ -254,7 +254,7 @@ func (b *ledger) syncedRefs() (refs []arena.Ref) {
 // rebuild moves all entries into a new arena if most of the old one is unused. It must not run
 // while anything refers to entries; it does nothing while a round is in flight.
 func (b *ledger) rebuild() {
-	if b.outbox.Flight != nil || !b.keys.IsSparse() {
+	if b.outbox.Flight != nil || !b.keys.Arena.Sparse() {
 		return
 	}
 	moved := b.keys.Compact()

@@ -90,7 +90,7 @@ func (m *memory) ensureQuota(g *guarded, space int, sec uint32) bool {
 // evicting others if memory is used up. A partition below its share need not evict: the largest
 // partition gives something up instead.
 func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
-	full := g.keys.IsFull()
+	full := g.keys.Arena.Full()
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
@@ -101,7 +101,7 @@ func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
 // mayUseReserve reports whether a partition may take something from the reserve, because it is
 // below its share.
 func (m *memory) mayUseReserve(g *guarded) bool {
-	if g.keys.IsFull() || g.keys.Words() >= m.evenShare {
+	if g.keys.Arena.Full() || g.keys.Words() >= m.evenShare {
 		return false
 	}
 	return m.useReserve()
@@ -134,9 +134,9 @@ func (g *guarded) makeRoom(words int, sec uint32) bool {
 	// new ones, and memory would grow for as long as no key is idle.
 	for range maxEvictions {
 		if !g.evictOne(sec, keys.AnySpace) {
-			return g.keys.Fits(words) && g.memory.pool.FitsReserve(0)
+			return g.keys.Arena.Fits(words) && g.memory.pool.FitsReserve(0)
 		}
-		if g.keys.Fits(words) {
+		if g.keys.Arena.Fits(words) {
 			return true
 		}
 	}

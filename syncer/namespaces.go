@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,16 +56,12 @@ func (ns *Namespace) fill(name string) error {
 	if ns.Ladder == nil {
 		ns.Ladder = leaparray.Default()
 	}
-	if ns.OnCold == "" {
-		ns.OnCold = OnColdAllow
-	}
+	ns.OnCold = cmp.Or(ns.OnCold, OnColdAllow)
 	if ns.OnCold != OnColdAllow && ns.OnCold != OnColdDeny {
 		return fmt.Errorf("syncer: namespace %s: OnCold is %q, want %q or %q",
 			name, ns.OnCold, OnColdAllow, OnColdDeny)
 	}
-	if ns.MostValues == 0 {
-		ns.MostValues = leaparray.DefaultMostValues
-	}
+	ns.MostValues = cmp.Or(ns.MostValues, leaparray.DefaultMostValues)
 	if ns.MostValues < 1 || ns.MostValues > MostValues {
 		return fmt.Errorf("syncer: namespace %s: MostValues is %d, want 1 to %d", name,
 			ns.MostValues, MostValues)

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -119,37 +120,22 @@ func (o *Options) fill() error {
 	if o.Store == nil {
 		o.MaxLag = 0 // no count waits for the store
 	}
-	if o.Placement.Partitions == 0 {
-		o.Placement.Partitions = twotier.DefaultPartitions
-	}
+	o.Placement.Partitions = cmp.Or(o.Placement.Partitions, twotier.DefaultPartitions)
 	if o.Now == nil {
 		start := time.Now()
 		o.Now = func() int64 { return start.UnixMilli() + time.Since(start).Milliseconds() }
 	}
-	if o.Writer == "" {
-		o.Writer = rounds.NewWriter()
-	}
-	if o.Ack == twotier.AckDefault {
-		o.Ack = twotier.AckMemory
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	setDefault(&o.FlushInterval, 200*time.Millisecond)
-	setDefault(&o.LoadTimeout, 5*time.Second)
-	setDefault(&o.RoundTimeout, time.Second)
-	setDefault(&o.VerifyInterval, 5*time.Second)
-	setDefault(&o.Exchanges, 4)
-	setDefault(&o.MaxMemory, 1<<30)
-	setDefault(&o.MaxRoundKeys, 512)
+	o.Writer = cmp.Or(o.Writer, rounds.NewWriter())
+	o.Ack = cmp.Or(o.Ack, twotier.AckMemory)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.FlushInterval = cmp.Or(o.FlushInterval, 200*time.Millisecond)
+	o.LoadTimeout = cmp.Or(o.LoadTimeout, 5*time.Second)
+	o.RoundTimeout = cmp.Or(o.RoundTimeout, time.Second)
+	o.VerifyInterval = cmp.Or(o.VerifyInterval, 5*time.Second)
+	o.Exchanges = cmp.Or(o.Exchanges, 4)
+	o.MaxMemory = cmp.Or(o.MaxMemory, 1<<30)
+	o.MaxRoundKeys = cmp.Or(o.MaxRoundKeys, 512)
 	return o.check()
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 func (o *Options) check() error {

@@ -77,8 +77,6 @@ type congestion struct {
 // maxRounds bounds the rounds of an exchange.
 const maxRounds = 256
 
-func newCongestion() congestion { return congestion{maxRounds, maxRounds} }
-
 // record adapts the width to the outcome of an exchange of this many rounds. A single failed round
 // is no evidence of how many are too many.
 func (c *congestion) record(rounds int, failed bool) {
@@ -111,13 +109,6 @@ const (
 	// mostReads is the bound of the largest exchange if all keys have the default ladder.
 	mostReads = 1 << 20
 )
-
-func newReadWidth(timeout time.Duration) readWidth {
-	return readWidth{timeout: timeout, most: firstReads}
-}
-
-// begin begins to cut an exchange.
-func (w *readWidth) begin() { w.cut = 0 }
 
 // add adds a round to the exchange.
 func (w *readWidth) add(r *rounds.Round) { w.cut += r.Reads }

@@ -80,7 +80,9 @@ type guarded struct {
 	flushing    flushing
 	restoration restoration
 	handoff     handoff
-	awaited     awaitedResets
+	// resets is how many callers of ResetKey wait for the reset of a key, by LoadName. ResetKey
+	// returns success once its ticket is acknowledged, so the reset must not be given up meanwhile.
+	resets map[string]int
 
 	// sparedUntil is the second before which the partition gives nothing up for others, because it
 	// had nothing to give.

@@ -33,14 +33,14 @@ func (m *memory) reclaim() {
 	}
 	need = min(need, above)
 	p.mu.Lock()
-	before, age := p.keys.BlockWords(), p.keys.MedianAge(sec)
+	before, age := p.keys.Arena.TotalWords(), p.keys.MedianAge(sec)
 	if !p.keepsAll() {
-		p.keys.BeginEvacuation(2 * need) // about half of it moves elsewhere
+		p.keys.Arena.Evacuate(2 * need) // about half of it moves elsewhere
 	}
 	p.mu.Unlock()
 	m.evacuate(p, age, before-need)
 	p.mu.Lock()
-	if p.keys.Shrink(); p.keys.BlockWords() >= before {
+	if p.keys.Shrink(); p.keys.Arena.TotalWords() >= before {
 		p.sparedUntil = sec + sparedFor
 	}
 	p.mu.Unlock()

@@ -31,7 +31,7 @@ func (c *Counter) ResetKey(ctx context.Context, ns, key []byte) error {
 	}
 	p.resetEntry(r, e, t.hash)
 	ticket := p.dirty.LastTicket
-	p.awaited.begin(t.name())
+	p.resets[t.name()]++
 	p.mu.Unlock()
 	defer p.endReset(t.name())
 	if _, err := p.awaitAck(ctx, ticket, t.countedKey()); err != nil {
@@ -66,7 +66,7 @@ func (c *Counter) DropKey(ctx context.Context, ns, key []byte, deciding bool) er
 			return nil
 		}
 		offered = p.handoff.includesKey(t.hash, t.ns, key)
-		if !offered && !p.outbox.HasKey(t.hash, t.ns, t.check.Key) && p.awaited[t.name()] == 0 {
+		if !offered && !p.outbox.HasKey(t.hash, t.ns, t.check.Key) && p.resets[t.name()] == 0 {
 			p.dropKey(t.hash, t.ns, key)
 			p.mu.Unlock()
 			return nil

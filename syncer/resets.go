@@ -33,29 +33,13 @@ func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32) {
 	}
 }
 
-// awaitedResets is how many callers of ResetKey wait for the reset of a key, by LoadName. ResetKey
-// returns success once its ticket is acknowledged, so the reset must not be given up meanwhile. It
-// is guarded by the partition's lock.
-type awaitedResets map[string]int
-
-func (a *awaitedResets) begin(name string) {
-	if *a == nil {
-		*a = awaitedResets{}
-	}
-	(*a)[name]++
-}
-
-func (a awaitedResets) end(name string) {
-	if a[name]--; a[name] == 0 {
-		delete(a, name)
-	}
-}
-
 // endReset records that a caller of ResetKey waits no more. A DropKey that waits for it looks
 // again.
 func (p *partition) endReset(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.awaited.end(name)
+	if p.resets[name]--; p.resets[name] == 0 {
+		delete(p.resets, name)
+	}
 	p.settled.wake()
 }

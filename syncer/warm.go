@@ -76,12 +76,10 @@ func (k *call) stopWaiting() {
 }
 
 func (t *target) stopWaiting() {
-	for _, w := range []*rounds.PendingLoad{t.load, t.askedAhead} {
-		if w != nil {
-			w.Waiters--
-		}
+	if t.load != nil {
+		t.load.Waiters--
+		t.load = nil
 	}
-	t.load, t.askedAhead = nil, nil
 }
 
 // notOwner reports whether another counter has to decide about any of the keys.
@@ -104,8 +102,6 @@ func (t *target) ready() (ready bool, err error) {
 			return true, nil
 		case t.p.phase >= closed:
 			return false, twotier.ErrClosed
-		case t.load == nil && t.askedAhead != nil:
-			t.load, t.askedAhead = t.askedAhead, nil
 		case t.load != nil && t.load.Done:
 			if err := t.applyOutcome(t.load); err != nil {
 				return false, err

@@ -19,7 +19,7 @@ const (
 // It is never nil, because even an empty counter may grow.
 func (s *Keyspace) PendingOf(e Entry) leaparray.Counter {
 	if r := e.pendingRef(); r != 0 && !e.IsValues() {
-		return counterAt(&s.arena, r)
+		return counterAt(&s.Arena, r)
 	}
 	return e.inline()
 }
@@ -30,7 +30,7 @@ func (s *Keyspace) SyncedOf(e Entry) leaparray.Counter {
 	if e.IsValues() {
 		return nil
 	}
-	return counterAt(&s.arena, e.syncedRef())
+	return counterAt(&s.Arena, e.syncedRef())
 }
 
 // View returns the synced and pending counts of an entry's key.
@@ -149,7 +149,7 @@ type change struct {
 func (s *Keyspace) beginChange(e Entry, v *leaparray.View) *change {
 	c := &s.changing
 	c.e, c.v, c.before, c.events = e, *v, v.Ladder.CellCount(v.B), v.Ladder.Total(v.B)
-	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
+	c.alloc.arena, c.alloc.blocks = &s.Arena, c.alloc.buffer[:0]
 	if at := e.syncedRef(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
 	}
@@ -175,7 +175,7 @@ func (s *Keyspace) endChange(c *change, n int64) {
 
 // dropPending empties the pending counter and releases its block.
 func (s *Keyspace) dropPending(e Entry) {
-	releaseCounter(&s.arena, e.pendingRef())
+	releaseCounter(&s.Arena, e.pendingRef())
 	e.setPendingRef(0)
 	at := e.inlineAt()
 	e[at], e[at+1] = 0, 0
@@ -302,7 +302,7 @@ func (s *Keyspace) ReplaceSynced(e Entry, loaded []leaparray.Cell) {
 
 // DropSynced drops the synced counts of a key.
 func (s *Keyspace) DropSynced(e Entry) {
-	releaseCounter(&s.arena, e.syncedRef())
+	releaseCounter(&s.Arena, e.syncedRef())
 	e.setSyncedRef(0)
 }
 

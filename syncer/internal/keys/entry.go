@@ -311,17 +311,17 @@ func (s *Keyspace) Prefetch(refs []arena.Ref) {
 	sum := uint64(0)
 	for _, r := range refs {
 		if r != 0 {
-			sum += s.arena.Tail(r)[2]
+			sum += s.Arena.Tail(r)[2]
 		}
 	}
 	for _, r := range refs {
 		if r == 0 {
 			continue
 		}
-		e := Entry(s.arena.Tail(r))
+		e := Entry(s.Arena.Tail(r))
 		sum += e[e.inlineAt()]
 		if at := e.syncedRef(); at != 0 {
-			sum += s.arena.Tail(at)[0]
+			sum += s.Arena.Tail(at)[0]
 		}
 	}
 	s.touched = sum
@@ -346,7 +346,7 @@ func PrefetchPlaces(places []Place, synced bool) (sum uint64) {
 	for i := range places {
 		p := &places[i]
 		if p.ref = p.Keyspace.table.Find(p.Hash, func(arena.Ref) bool { return true }); p.ref != 0 {
-			sum += p.Keyspace.arena.Tail(p.ref)[2]
+			sum += p.Keyspace.Arena.Tail(p.ref)[2]
 		}
 	}
 	for i := range places {
@@ -354,10 +354,10 @@ func PrefetchPlaces(places []Place, synced bool) (sum uint64) {
 		if p.ref == 0 {
 			continue
 		}
-		e := Entry(p.Keyspace.arena.Tail(p.ref))
+		e := Entry(p.Keyspace.Arena.Tail(p.ref))
 		sum += e[e.inlineAt()]
 		if at := e.syncedRef(); synced && at != 0 {
-			sum += p.Keyspace.arena.Tail(at)[0]
+			sum += p.Keyspace.Arena.Tail(at)[0]
 		}
 	}
 	return sum

@@ -89,7 +89,7 @@ func (s *Keyspace) MedianAge(sec uint32) uint32 {
 // age: without a store, see mayForget. Until the arena is down to this many words, it also evicts
 // idle entries with counters that occupy whole chunks.
 func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) {
-	if s.arena.EvacuatingWords() == 0 && s.arena.TotalWords() <= words {
+	if s.Arena.EvacuatingWords() == 0 && s.Arena.TotalWords() <= words {
 		return false
 	}
 	now := s.Clock.Now()
@@ -101,8 +101,8 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 		}
 		e := s.EntryAt(r)
 		mustMove := s.mustMove(r, e)
-		own := s.arena.HasOwnChunk(e.syncedRef()) || s.arena.HasOwnChunk(e.pendingRef())
-		if !mustMove && !(s.arena.TotalWords() > words && own) {
+		own := s.Arena.HasOwnChunk(e.syncedRef()) || s.Arena.HasOwnChunk(e.pendingRef())
+		if !mustMove && !(s.Arena.TotalWords() > words && own) {
 			continue
 		}
 		idle := e.IdleSeconds(sec)
@@ -125,22 +125,22 @@ func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) 
 
 // mustMove reports whether an entry, or one of its counters, is in a chunk that is to be released.
 func (s *Keyspace) mustMove(r arena.Ref, e Entry) bool {
-	return s.arena.MustMove(r) || s.arena.MustMove(e.syncedRef()) ||
-		s.arena.MustMove(e.pendingRef())
+	return s.Arena.MustMove(r) || s.Arena.MustMove(e.syncedRef()) ||
+		s.Arena.MustMove(e.pendingRef())
 }
 
 // evacuate moves an entry's counters to other chunks, and the entry itself unless something refers
 // to it.
 func (s *Keyspace) evacuate(slot int, r arena.Ref, e Entry) {
-	e.setSyncedRef(evacuateCounter(&s.arena, e.syncedRef()))
-	e.setPendingRef(evacuateCounter(&s.arena, e.pendingRef()))
-	if !s.arena.MustMove(r) || e.HasFlag(FlagDirty|FlagBusy|FlagParked|FlagShared) {
+	e.setSyncedRef(evacuateCounter(&s.Arena, e.syncedRef()))
+	e.setPendingRef(evacuateCounter(&s.Arena, e.pendingRef()))
+	if !s.Arena.MustMove(r) || e.HasFlag(FlagDirty|FlagBusy|FlagParked|FlagShared) {
 		return
 	}
-	to := s.arena.Alloc(len(e))
-	copy(s.arena.Words(to, len(e)), e)
+	to := s.Arena.Alloc(len(e))
+	copy(s.Arena.Words(to, len(e)), e)
 	s.table.Replace(slot, to)
-	s.arena.Release(r, len(e))
+	s.Arena.Release(r, len(e))
 }
 
 // Sweep drops counts that have left every window, and entries without counts, in n slots from a

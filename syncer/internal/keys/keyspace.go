@@ -129,7 +129,7 @@ type Keyspace struct {
 	Names   *Namespaces
 	Clock   Clock
 	table   table.Table
-	arena   arena.Arena
+	Arena   arena.Arena // of entries and counters
 	dropped dropLog
 	// Stored holds keys that the store may have and memory does not. It is separate because
 	// operations on keys in memory don't use it.
@@ -176,7 +176,7 @@ func (s *Keyspace) All() iter.Seq2[arena.Ref, Entry] {
 
 // New returns an empty keyspace whose memory comes from a pool.
 func New(pool *slab.Pool, names *Namespaces, clock Clock) Keyspace {
-	return Keyspace{Names: names, Clock: clock, table: table.New(pool), arena: arena.New(pool)}
+	return Keyspace{Names: names, Clock: clock, table: table.New(pool), Arena: arena.New(pool)}
 }
 
 // dropsKept is how many of its latest drops a partition remembers.
@@ -220,8 +220,8 @@ func (s *Keyspace) Find(hash uint32, ns, key []byte) arena.Ref {
 
 // Insert makes an entry for a key that has none. There must be room for it.
 func (s *Keyspace) Insert(hash uint32, ns, key []byte, space int) arena.Ref {
-	r := s.arena.Alloc(Words(ns, key))
-	e := Entry(s.arena.Tail(r))
+	r := s.Arena.Alloc(Words(ns, key))
+	e := Entry(s.Arena.Tail(r))
 	if e.setName(ns, key); twotier.IsValues(ns) {
 		e[2] |= valuesBit
 	}
@@ -251,10 +251,10 @@ func (s *Keyspace) Drop(hash uint32, r arena.Ref) {
 	e := s.EntryAt(r)
 	s.Stored.Add(ListHash(e.Name()))
 	s.Names.all[e.namespaceIndex()].Keys.Add(-1)
-	releaseCounter(&s.arena, e.syncedRef())
-	releaseCounter(&s.arena, e.pendingRef())
+	releaseCounter(&s.Arena, e.syncedRef())
+	releaseCounter(&s.Arena, e.pendingRef())
 	s.table.Remove(hash, r)
-	s.arena.Release(r, len(e))
+	s.Arena.Release(r, len(e))
 }
 
 // Clear drops all keys, including their pending counts.
@@ -263,12 +263,12 @@ func (s *Keyspace) Clear() {
 		s.Namespace(e).Keys.Add(-1)
 	}
 	s.table.Drop()
-	s.arena.Drop()
+	s.Arena.Drop()
 	s.PendingBuckets = 0
 }
 
 // EntryAt returns the entry at r.
-func (s *Keyspace) EntryAt(r arena.Ref) Entry { return entryAt(&s.arena, r) }
+func (s *Keyspace) EntryAt(r arena.Ref) Entry { return entryAt(&s.Arena, r) }
 
 // Len returns the number of keys.
 func (s *Keyspace) Len() int { return s.table.Len() }
@@ -284,26 +284,11 @@ func (s *Keyspace) EntryIn(slot int) Entry {
 	return nil
 }
 
-// IsSparse reports whether most of the memory of entries is unused.
-func (s *Keyspace) IsSparse() bool { return s.arena.Sparse() }
-
-// IsFull reports whether the memory of entries can hardly grow, even if others give theirs back.
-func (s *Keyspace) IsFull() bool { return s.arena.Full() }
-
-// Fits reports whether a block of this many words needs no more memory.
-func (s *Keyspace) Fits(words int) bool { return s.arena.Fits(words) }
-
-// BlockWords returns the memory of entries and counters in words.
-func (s *Keyspace) BlockWords() int { return s.arena.TotalWords() }
-
-// BeginEvacuation marks chunks of about this many words for release. EvacuateSome empties them.
-func (s *Keyspace) BeginEvacuation(words int) { s.arena.Evacuate(words) }
-
 // Shrink gives unused slots of the table back.
 func (s *Keyspace) Shrink() { s.table.Shrink() }
 
 // Words returns the memory of the keys in words.
-func (s *Keyspace) Words() int { return s.arena.TotalWords() + s.table.Slots() }
+func (s *Keyspace) Words() int { return s.Arena.TotalWords() + s.table.Slots() }
 
 // Bytes returns the memory of the keys in bytes.
 func (s *Keyspace) Bytes() int { return 8 * s.Words() }
@@ -312,19 +297,19 @@ func (s *Keyspace) Bytes() int { return 8 * s.Words() }
 // of each entry.
 func (s *Keyspace) Compact() (moved map[arena.Ref]arena.Ref) {
 	moved = make(map[arena.Ref]arena.Ref, s.table.Len())
-	old, oldTable := s.arena, s.table
-	s.arena, s.table = old.NewEmpty(), oldTable.NewEmpty()
+	old, oldTable := s.Arena, s.table
+	s.Arena, s.table = old.NewEmpty(), oldTable.NewEmpty()
 	for i := range oldTable.Slots() {
 		at := oldTable.RefAt(i)
 		if at == 0 {
 			continue
 		}
 		e := entryAt(&old, at)
-		to := s.arena.Alloc(len(e))
-		n := Entry(s.arena.Words(to, len(e)))
+		to := s.Arena.Alloc(len(e))
+		n := Entry(s.Arena.Words(to, len(e)))
 		copy(n, e)
-		n.setSyncedRef(copyCounter(&s.arena, &old, e.syncedRef()))
-		n.setPendingRef(copyCounter(&s.arena, &old, e.pendingRef()))
+		n.setSyncedRef(copyCounter(&s.Arena, &old, e.syncedRef()))
+		n.setPendingRef(copyCounter(&s.Arena, &old, e.pendingRef()))
 		s.table.Insert(oldTable.HashAt(i), to)
 		moved[at] = to
 	}

@@ -66,7 +66,7 @@ func (m *model) step() {
 	case 2:
 		m.EvictOne(m.Clock.Second(), keys.AnySpace)
 	case 3:
-		m.BeginEvacuation(1000)
+		m.Arena.Evacuate(1000)
 		m.EvacuateSome(0, m.Slots(), keys.NeverIdle, math.MaxInt)
 	case 4:
 		m.Compact()

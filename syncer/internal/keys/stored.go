@@ -34,7 +34,7 @@ func (m *ListMemory) reserve(words int) bool {
 // read, and keys that have left memory since. It is no statement about keys in memory.
 type StoredHashes struct {
 	memory *ListMemory // nil: keys that leave memory are not recorded
-	set    hashset.Set
+	hashset.Set
 	// Kept reports whether the set is complete since Begin. It is not if memory ran out, which last
 	// happened at FullAt.
 	Kept   bool
@@ -43,20 +43,8 @@ type StoredHashes struct {
 
 // NewStored returns an empty set, which records nothing before Begin.
 func NewStored(m *ListMemory) *StoredHashes {
-	return &StoredHashes{memory: m, set: hashset.New(m.pool)}
+	return &StoredHashes{memory: m, Set: hashset.New(m.pool)}
 }
-
-// Len returns the number of hashes.
-func (s *StoredHashes) Len() int { return s.set.Len() }
-
-// Words returns the memory of the hashes in words.
-func (s *StoredHashes) Words() int { return s.set.Words() }
-
-// Has reports whether the store may have a key with this hash, as far as was recorded.
-func (s *StoredHashes) Has(hash uint32) bool { return s.set.Has(hash) }
-
-// Bytes returns the memory that the hashes take.
-func (s *StoredHashes) Bytes() int { return 8 * s.set.Words() }
 
 // Begin starts over with an empty set.
 func (s *StoredHashes) Begin() {
@@ -70,19 +58,19 @@ func (s *StoredHashes) Add(hash uint32) {
 	if !s.Kept {
 		return
 	}
-	if more := s.set.Growth(); more > 0 && !s.memory.reserve(more) {
+	if more := s.Growth(); more > 0 && !s.memory.reserve(more) {
 		s.Drop()
 		s.FullAt = time.Now()
 		return
 	}
-	s.set.Add(hash)
+	s.Set.Add(hash)
 }
 
 // Drop gives up the set.
 func (s *StoredHashes) Drop() {
 	if s.Kept {
-		s.memory.used.Add(-int64(s.set.Words()))
-		s.set.Drop()
+		s.memory.used.Add(-int64(s.Words()))
+		s.Set.Drop()
 		s.Kept = false
 	}
 }

@@ -19,8 +19,8 @@ func (s *Keyspace) ValuesOf(e Entry) leaparray.ValuesView {
 	if !e.IsValues() {
 		return leaparray.ValuesView{}
 	}
-	return leaparray.ValuesView{A: listAt(&s.arena, e.syncedRef()),
-		B: listAt(&s.arena, e.pendingRef())}
+	return leaparray.ValuesView{A: listAt(&s.Arena, e.syncedRef()),
+		B: listAt(&s.Arena, e.pendingRef())}
 }
 
 // listAt returns the list in a block, nil for 0.
@@ -41,7 +41,7 @@ func setLength(a *arena.Arena, r arena.Ref, n int) {
 
 // GrowthOf returns about how many words n more values of an entry need.
 func (s *Keyspace) GrowthOf(e Entry, n int) int {
-	if have := len(counterAt(&s.arena, e.pendingRef())); have > 0 {
+	if have := len(counterAt(&s.Arena, e.pendingRef())); have > 0 {
 		return have + have/4 + 2*n
 	}
 	return 1 + 2*n
@@ -106,14 +106,14 @@ func (s *Keyspace) setPending(e Entry, list leaparray.ValueList) {
 // replaceList replaces the list in a block, which may be shared with the new one, and returns the
 // new block.
 func (s *Keyspace) replaceList(r arena.Ref, list leaparray.ValueList) arena.Ref {
-	if have := len(counterAt(&s.arena, r)); r != 0 && len(list) > 0 && len(list) < have &&
+	if have := len(counterAt(&s.Arena, r)); r != 0 && len(list) > 0 && len(list) < have &&
 		have <= 4*len(list)+16 {
-		copy(counterAt(&s.arena, r)[1:], list)
-		setLength(&s.arena, r, len(list))
+		copy(counterAt(&s.Arena, r)[1:], list)
+		setLength(&s.Arena, r, len(list))
 		return r
 	}
 	list = slices.Clone(list)
-	releaseCounter(&s.arena, r)
+	releaseCounter(&s.Arena, r)
 	if len(list) == 0 {
 		return 0
 	}
@@ -122,8 +122,8 @@ func (s *Keyspace) replaceList(r arena.Ref, list leaparray.ValueList) arena.Ref 
 
 // newList makes a block of a list with room for so many words.
 func (s *Keyspace) newList(list leaparray.ValueList, words int) arena.Ref {
-	r := s.arena.Alloc(1 + words)
-	b := s.arena.Words(r, 1+words)
+	r := s.Arena.Alloc(1 + words)
+	b := s.Arena.Words(r, 1+words)
 	b[0] = uint64(1+words)<<32 | uint64(len(list))
 	copy(b[1:], list)
 	return r
@@ -138,7 +138,7 @@ func (s *Keyspace) putPending(e Entry, puts leaparray.ValueList) {
 
 // mergeList merges values, in order, into the list in a block, and returns its place.
 func (s *Keyspace) mergeList(r arena.Ref, puts leaparray.ValueList) arena.Ref {
-	list, fresh := listAt(&s.arena, r), 0
+	list, fresh := listAt(&s.Arena, r), 0
 	for i := range puts.Len() {
 		if at, found := list.Find(puts[2*i]); found {
 			list[2*at+1] = max(list[2*at+1], puts[2*i+1])
@@ -152,13 +152,13 @@ func (s *Keyspace) mergeList(r arena.Ref, puts leaparray.ValueList) arena.Ref {
 	n := len(list) + 2*fresh
 	if r == 0 {
 		r = s.newList(nil, n)
-	} else if have := len(counterAt(&s.arena, r)); n >= have {
+	} else if have := len(counterAt(&s.Arena, r)); n >= have {
 		to := s.newList(list, n+n/8&^1)
-		releaseCounter(&s.arena, r)
+		releaseCounter(&s.Arena, r)
 		r = to
 	}
-	setLength(&s.arena, r, n)
-	insertAll(listAt(&s.arena, r), len(list), puts)
+	setLength(&s.Arena, r, n)
+	insertAll(listAt(&s.Arena, r), len(list), puts)
 	return r
 }
 

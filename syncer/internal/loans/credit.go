@@ -185,14 +185,7 @@ func (r Reservations) ReservedEvents(ns, key []byte) (n int64) {
 
 // Remove removes a reservation. It reports whether there was one.
 func (r *Reservations) Remove(id string) bool {
-	kept := (*r)[:0]
-	for _, h := range *r {
-		if h.id != id {
-			kept = append(kept, h)
-		}
-	}
-	removed := len(*r) - len(kept)
-	clear((*r)[len(kept):])
-	*r = kept
-	return removed > 0
+	before := len(*r)
+	*r = slices.DeleteFunc(*r, func(h reserved) bool { return h.id == id })
+	return len(*r) < before
 }
