@@ -100,6 +100,14 @@ func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {
 	return res.Checks[0].Limits[0].Hi
 }
 
+// wantCount expects a key to count so much.
+func wantCount(t testing.TB, c *syncer.Counter, key string, window, want int64) {
+	t.Helper()
+	if got := count(t, c, key, window); got != want {
+		t.Errorf("%q counts %d, want %d", key, got, want)
+	}
+}
+
 func acquire(t testing.TB, c *syncer.Counter, key string, n, ts int64,
 	l []twotier.Limit) twotier.Result {
 	t.Helper()
@@ -134,12 +142,8 @@ func TestColdKeyIsLoaded(t *testing.T) {
 	add(t, one, "b", 2, 0)
 	flush(t, one)
 	flush(t, two)
-	if got := count(t, two, "b", 60_000); got != 3 {
-		t.Errorf("count %d, want 3", got)
-	}
-	if got := count(t, two, "nobody", 60_000); got != 0 {
-		t.Errorf("count of an unknown key %d", got)
-	}
+	wantCount(t, two, "b", 60_000, 3)
+	wantCount(t, two, "nobody", 60_000, 0)
 }
 
 // TestLimitsCompareWithTheSumOfAllChecksOfAKey: regardless of the order of the checks and the

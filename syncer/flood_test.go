@@ -209,9 +209,7 @@ func TestWithoutAStoreNothingWaits(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	must.Succeed(t, c.ResetKey(t.Context(), nil, []byte("k")))
-	if got := count(t, c, "k", 60_000); got != 0 {
-		t.Errorf("%d after a reset", got)
-	}
+	wantCount(t, c, "k", 60_000, 0)
 	if err := c.BeginHandoff(t.Context(), 0); err == nil {
 		t.Error("a partition can be handed over")
 	}
@@ -235,9 +233,7 @@ func TestFullNamespaceWithoutAStoreForgetsNoCounts(t *testing.T) {
 			t.Errorf("%d ms later: %v", later, err)
 		}
 		for i := range 20 {
-			if got := count(t, c, fmt.Sprint("k", i), 86_400_000); got != 5 {
-				t.Errorf("%d ms later k%d has %d", later, i, got)
-			}
+			wantCount(t, c, fmt.Sprint("k", i), 86_400_000, 5)
 		}
 	}
 	clk.set(clk.Now() + 90*86_400_000)

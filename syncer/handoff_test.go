@@ -141,9 +141,7 @@ func TestReservations(t *testing.T) {
 	if acquire(t, c, "a", 5, 0, limits(60_000, 10)).Allowed {
 		t.Error("a reservation does not stand in the way")
 	}
-	if got := count(t, c, "a", 60_000); got != 0 {
-		t.Errorf("a reservation is read as %d", got)
-	}
+	wantCount(t, c, "a", 60_000, 0)
 	if !c.Undo(one) || c.Undo(one) {
 		t.Error("a reservation can be undone once")
 	}
@@ -156,9 +154,7 @@ func TestReservations(t *testing.T) {
 	if err := c.Confirm(context.Background(), three); err != nil {
 		t.Fatal(err)
 	}
-	if got := count(t, c, "c", 60_000); got != 6 {
-		t.Errorf("a confirmed reservation is read as %d, want 6", got)
-	}
+	wantCount(t, c, "c", 60_000, 6)
 	if err := c.Confirm(context.Background(), three); err == nil {
 		t.Error("confirmed twice")
 	}
@@ -298,9 +294,7 @@ func TestRenewedHandoff(t *testing.T) {
 		if err := a.ResetKey(t.Context(), nil, []byte("k")); !errors.Is(err, twotier.ErrNotOwner) {
 			t.Errorf("the old owner resets a key: %v", err)
 		}
-		if got := count(t, b, "k", 60_000); got != 11 {
-			t.Errorf("the new owner counts %d, want 11", got)
-		}
+		wantCount(t, b, "k", 60_000, 11)
 		flush(t, b)
 		store.SetDown(false)
 		time.Sleep(10 * time.Second)

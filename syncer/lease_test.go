@@ -174,13 +174,9 @@ func TestSettleInOneOperation(t *testing.T) {
 		if res := do(t, c, settle); res.Allowed != first {
 			t.Fatalf("%+v", res)
 		}
-		if got := count(t, c, "k", 86_400_000); got != 3 {
-			t.Errorf("%d events, want 3", got)
-		}
+		wantCount(t, c, "k", 86_400_000, 3)
 	}
-	if got := count(t, c, "k", 5000); got != 0 {
-		t.Errorf("%d events are younger than the hold", got)
-	}
+	wantCount(t, c, "k", 5000, 0)
 }
 
 // TestManyLeases takes more leases of one key than a counter has cells in order: each ends in its
@@ -243,9 +239,7 @@ func TestWrongLeases(t *testing.T) {
 			t.Errorf("until %d: %v", until, err)
 		}
 	}
-	if got := count(t, c, "k", 86_400_000); got != 0 {
-		t.Errorf("%d events", got)
-	}
+	wantCount(t, c, "k", 86_400_000, 0)
 }
 
 // TestOnlyTheOwnerLeases: a counter in place of the owner takes no leases and returns none, because

@@ -373,8 +373,6 @@ func TestWriterNameUsedTwice(t *testing.T) {
 		c := twin()
 		add(t, c, "k", 2, 0)
 		flush(t, c)
-		if got := count(t, c, "k", 86_400_000); got != 42 {
-			t.Errorf("%d counted, want 42", got)
-		}
+		wantCount(t, c, "k", 86_400_000, 42)
 	})
 }

@@ -96,8 +96,6 @@ func TestCatchUpBehindARefusedRound(t *testing.T) {
 		if store.refusing.Load() {
 			t.Error("no round was refused")
 		}
-		if n := count(t, owner, "hot", 60_000); n != 101 {
-			t.Errorf("the owner has caught up and counts %d, want 101", n)
-		}
+		wantCount(t, owner, "hot", 60_000, 101)
 	})
 }

@@ -35,9 +35,7 @@ func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 			t.Fatalf("nothing was restored: %d", left)
 		}
 		for _, key := range []string{"a", "bad", "c"} {
-			if got := count(t, c, key, 60_000); got != 7 {
-				t.Errorf("%s counts %d", key, got)
-			}
+			wantCount(t, c, key, 60_000, 7)
 			if got := store.Get(0, nil, []byte(key)); len(got) != 1 {
 				t.Errorf("%s is in the store as %+v", key, got)
 			}
@@ -93,9 +91,7 @@ func testForgetDuringARestoration(t *testing.T, keys []string, which func(told s
 	for range keys[1:] {
 		store.answer <- struct{}{}
 		<-store.restored // so the previous answer was applied
-		if got := count(t, c, reset, 60_000); got != 0 {
-			t.Errorf("it is reset, and counts %d", got)
-		}
+		wantCount(t, c, reset, 60_000, 0)
 	}
 	store.answer <- struct{}{}
 	if err := <-forgotten; err != nil {

@@ -57,9 +57,7 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 			t.Errorf("Confirm: %v", err)
 		}
 		for key, want := range map[string]int64{"known": 6, "unknown": 7} {
-			if got := count(t, c, key, 3_600_000); got != want {
-				t.Errorf("%s: counted %d, want %d", key, got, want)
-			}
+			wantCount(t, c, key, 3_600_000, want)
 		}
 		if err := c.Confirm(t.Context(), &op); !errors.Is(err,
 			twotier.ErrUnavailable) {
@@ -227,9 +225,7 @@ func TestSettlementsOfADividedClusterModel(t *testing.T) {
 	}
 	fresh := d.open()
 	for key, n := range want {
-		if got := count(t, fresh, key, 3_600_000); got != n {
-			t.Errorf("%s: %d events, want %d", key, got, n)
-		}
+		wantCount(t, fresh, key, 3_600_000, n)
 	}
 	if settled < 50 || repeated < 50 || unknown < 3 {
 		t.Errorf("%d settled, %d repeated, %d unknown", settled, repeated, unknown)

@@ -97,9 +97,7 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 		add()
 		// Longer than the interval at which an owner verifies.
 		time.Sleep(10 * time.Second)
-		if got := count(t, owner, "k", 60_000); got != 2 {
-			t.Errorf("%d, want 2", got)
-		}
+		wantCount(t, owner, "k", 60_000, 2)
 	})
 }
 

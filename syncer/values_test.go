@@ -109,9 +109,7 @@ func TestMemoryFullOfUnflushedValues(t *testing.T) {
 		all, unflushed := int64(0), int64(0)
 		for i, want := range held {
 			all += want
-			if got := count(t, c, fmt.Sprint("/", i+1), 60_000); got != want {
-				t.Errorf("key %d has %d values, want %d", i+1, got, want)
-			}
+			wantCount(t, c, fmt.Sprint("/", i+1), 60_000, want)
 		}
 		c.EachUnflushed(func(_, _ []byte, n int64) { unflushed += n })
 		if unflushed != all {

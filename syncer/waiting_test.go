@@ -298,13 +298,9 @@ func TestTakingBackLoadsFirst(t *testing.T) {
 		flush(t, before)
 		c := open(t, syncer.Options{Store: store})
 		do(t, c, *addOp("k", -3, twotier.AckStore))
-		if got := count(t, c, "k", 3_600_000); got != 2 {
-			t.Errorf("counts %d, want 2", got)
-		}
+		wantCount(t, c, "k", 3_600_000, 2)
 		do(t, c, *addOp("k", -9, twotier.AckStore))
-		if got := count(t, c, "k", 3_600_000); got != 0 {
-			t.Errorf("counts %d, want 0", got)
-		}
+		wantCount(t, c, "k", 3_600_000, 0)
 		ops := []twotier.Op{*addOp("batch", -2, 0), *addOp("other", 1, 0), *addOp("batch", -2, 0)}
 		res := make([]twotier.Result, len(ops))
 		c.DoAll(context.Background(), ops, res)

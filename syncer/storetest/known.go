@@ -28,8 +28,7 @@ func (h *history) send(writer string, after *syncer.Round, quiet bool,
 	r := &syncer.Round{Partition: 17, Writer: writer, Now: start + 20_000, Seq: h.seq[writer],
 		Acked: h.seq[writer] - 1, Quiet: quiet, Keys: []syncer.KeyRound{k}}
 	if after != nil {
-		r.Epoch, r.Version, r.Quieted, r.LastChange = after.Epoch, after.Version, after.Quieted,
-			after.LastChange
+		expect(r, toldOf(after))
 	}
 	h.exchange(r)
 	return r
@@ -272,10 +271,7 @@ func (c *crowd) lose() (after uint64) {
 
 func (c *crowd) round(cells content) *syncer.Round {
 	c.seq++
-	k := key("a")
-	for at, n := range cells {
-		k.Adds = append(k.Adds, syncer.Bucket{Stretch: at, N: n})
-	}
+	k := key("a", bucketsOf(cells)...)
 	return &syncer.Round{Partition: c.partition, Now: c.now, Writer: "w", Seq: c.seq,
 		Keys: []syncer.KeyRound{k}}
 }

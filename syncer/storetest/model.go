@@ -17,7 +17,7 @@ type model map[int]*modelPartition
 
 // modelPartition is a partition.
 type modelPartition struct {
-	storeVersion
+	syncer.Told
 	left    bool // the epoch began with the remains after a loss
 	last    change
 	changes map[string]change // by the store's names for them
@@ -28,11 +28,6 @@ type modelPartition struct {
 	logged   map[string]bool    // keys that may have a log
 	restored map[string]content // in this epoch
 	reset    map[string]bool    // in this epoch
-}
-
-type storeVersion struct {
-	epoch, version, quieted uint64
-	lastChange              string
 }
 
 // change is a round that was applied.
@@ -66,7 +61,7 @@ func (m model) copy() model {
 	c := model{}
 	for id, s := range m {
 		o := newModelPartition()
-		o.storeVersion, o.left, o.last, o.changes = s.storeVersion, s.left, s.last, s.changes
+		o.Told, o.left, o.last, o.changes = s.Told, s.left, s.last, s.changes
 		maps.Copy(o.writers, s.writers)
 		maps.Copy(o.lives, s.lives)
 		maps.Copy(o.logged, s.logged)
@@ -86,7 +81,7 @@ func nameOf(k *syncer.KeyRound) string { return string(k.NS) + "\x00" + string(k
 
 func (m model) carryOut(r *syncer.Round) (o outcome) {
 	s := m.partition(r.Partition)
-	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
+	behind := r.Epoch != s.Epoch || s.Version < r.Version || s.Quieted < r.Quieted ||
 		s.lacks(r.LastChange)
 	stored := s.writers[r.Writer]
 	switch {
@@ -99,7 +94,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		s.republish(r)
 		return o
 	}
-	begun := s.epoch == 0
+	begun := s.Epoch == 0
 	if o.first = begun; begun {
 		s.begin(false)
 	}
@@ -107,13 +102,13 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		o.later = r.Seq > 0 && r.Seq < stored.n
 		return o
 	}
-	unchanged := r.Epoch != 0 && r.Version == s.version
-	silent := unchanged && r.Quieted == s.quieted && r.LastChange == s.lastChange
+	unchanged := r.Epoch != 0 && r.Version == s.Version
+	silent := unchanged && r.Quieted == s.Quieted && r.LastChange == s.LastChange
 	s.record(r)
 	if r.Quiet {
-		s.quieted++
+		s.Quieted++
 	} else if !begun {
-		s.version++
+		s.Version++
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -125,7 +120,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 
 func (s *modelPartition) record(r *syncer.Round) {
 	s.writers[r.Writer] = sequence{r.Seq, r.Nonce}
-	s.last, s.lastChange = change{r.Writer, r.Seq}, unnamed
+	s.last, s.LastChange = change{r.Writer, r.Seq}, unnamed
 }
 
 // lacks reports whether a change, as named by the store, is missing from the data.
@@ -142,8 +137,8 @@ const (
 )
 
 func (s *modelPartition) begin(left bool) {
-	s.epoch, s.left = unnamedEpoch, left
-	s.version++
+	s.Epoch, s.left = unnamedEpoch, left
+	s.Version++
 	clear(s.restored)
 	clear(s.reset)
 }
@@ -223,10 +218,10 @@ func (c content) hasSome(before content) bool {
 }
 
 func (s *modelPartition) republish(r *syncer.Round) {
-	if s.epoch <= r.After {
-		s.begin(s.epoch != 0)
+	if s.Epoch <= r.After {
+		s.begin(s.Epoch != 0)
 	}
-	s.version++
+	s.Version++
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		name := nameOf(k)
@@ -299,17 +294,17 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	if got := (outcome{r.Lost, r.Used, r.Later, r.First}); got != want {
 		t.Fatalf("%+v: %+v, want %+v", sent, got, want)
 	}
-	if s.epoch == unnamedEpoch {
+	if s.Epoch == unnamedEpoch {
 		if floor := sent.After; r.Epoch <= floor {
 			t.Fatalf("%+v: it draws epoch %d, want more than %d", sent, r.Epoch, floor)
 		}
-		s.epoch = r.Epoch
+		s.Epoch = r.Epoch
 	}
-	if s.lastChange == unnamed {
-		s.lastChange, s.changes[r.LastChange] = r.LastChange, s.last
+	if s.LastChange == unnamed {
+		s.LastChange, s.changes[r.LastChange] = r.LastChange, s.last
 	}
-	if got := versionOf(r); got != s.storeVersion {
-		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.storeVersion)
+	if got := toldOf(r); got != s.Told {
+		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.Told)
 	}
 	if want.lost || want.used {
 		return
@@ -320,8 +315,9 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	}
 }
 
-func versionOf(r *syncer.Round) storeVersion {
-	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
+func toldOf(r *syncer.Round) syncer.Told {
+	return syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
+		LastChange: r.LastChange}
 }
 
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restored bool) {

@@ -21,8 +21,8 @@ type dice struct {
 	// acked is keyed by partition and writer; nonce is the epoch in which the sequence was
 	// acknowledged.
 	acked map[string]sequence
-	told  map[string]storeVersion // by partition and writer
-	past  []*syncer.Round         // copies of rounds as they were sent
+	told  map[string]syncer.Told // by partition and writer
+	past  []*syncer.Round        // copies of rounds as they were sent
 	now   int64
 	// known holds copies of keys from various times, by partition and name.
 	known map[string][]content
@@ -51,15 +51,15 @@ func (d *dice) round() *syncer.Round {
 	}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
-	told.setExpectedIn(r)
-	if acked.nonce == told.epoch {
+	expect(r, told)
+	if acked.nonce == told.Epoch {
 		r.Acked = acked.n
 	}
 	r.Seq = acked.n + 1
 	switch d.IntN(12) {
 	case 0:
 		r.Seq = 0
-		if r.ReadOnly = told.epoch != 0 && d.IntN(2) == 0; r.ReadOnly {
+		if r.ReadOnly = told.Epoch != 0 && d.IntN(2) == 0; r.ReadOnly {
 			r.Acked = 0
 		}
 	case 1: // acknowledged by data that was lost, or never existed
@@ -83,13 +83,13 @@ func (d *dice) round() *syncer.Round {
 
 // republish turns a round into part of a restoration: by a writer that has noticed the loss, by one
 // that only notices it with this round, or by one that is wrong.
-func (d *dice) republish(r *syncer.Round, told storeVersion) {
-	now := d.model.partition(r.Partition).storeVersion
-	r.Republish, r.Quiet, r.After = true, false, told.epoch
+func (d *dice) republish(r *syncer.Round, told syncer.Told) {
+	now := d.model.partition(r.Partition).Told
+	r.Republish, r.Quiet, r.After = true, false, told.Epoch
 	if d.IntN(4) > 0 {
-		now.setExpectedIn(r)
+		expect(r, now)
 	}
-	if d.IntN(2) == 0 && told.epoch > 0 {
+	if d.IntN(2) == 0 && told.Epoch > 0 {
 		r.After--
 	}
 }
@@ -148,8 +148,8 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 func (d *dice) addContent(r *syncer.Round, k *syncer.KeyRound) {
 	p, c := d.model.partition(r.Partition), content{}
 	maps.Copy(c, p.keys[nameOf(k)])
-	latest := r.Epoch == p.epoch && r.Version == p.version && r.Quieted == p.quieted &&
-		r.LastChange == p.lastChange
+	latest := r.Epoch == p.Epoch && r.Version == p.Version && r.Quieted == p.Quieted &&
+		r.LastChange == p.LastChange
 	rewrite := !latest || p.logged[nameOf(k)] || d.IntN(4) == 0
 	for _, b := range k.Adds {
 		rewrite = rewrite || b.N <= 0
@@ -248,7 +248,7 @@ func (d *dice) recordSettled(r, sent *syncer.Round) {
 	d.past = append(d.past, sent)
 	id := sequenceID(r)
 	if r.Lost && d.IntN(2) == 0 { // and its writer notices
-		d.told[id], d.acked[id] = versionOf(r), sequence{d.acked[id].n, unnamedEpoch}
+		d.told[id], d.acked[id] = toldOf(r), sequence{d.acked[id].n, unnamedEpoch}
 	}
 	if r.Used { // its writer goes on
 		d.acked[id] = sequence{r.Seq, d.acked[id].nonce}
@@ -259,18 +259,19 @@ func (d *dice) recordSettled(r, sent *syncer.Round) {
 	if r.Seq > 0 {
 		d.acked[id] = sequence{max(d.acked[id].n, r.Seq), r.Epoch}
 	}
-	d.told[id] = versionOf(r)
+	d.told[id] = toldOf(r)
 }
 
-// setExpectedIn sets h as the state that a round expects of the store.
-func (h *storeVersion) setExpectedIn(r *syncer.Round) {
-	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
+// expect sets the state that a round expects of the store.
+func expect(r *syncer.Round, told syncer.Told) {
+	r.Epoch, r.Version, r.Quieted, r.LastChange = told.Epoch, told.Version, told.Quieted,
+		told.LastChange
 }
 
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, smallLadder(t, 4), map[string]sequence{},
-		map[string]storeVersion{}, nil, start, map[string][]content{}}
+		map[string]syncer.Told{}, nil, start, map[string][]content{}}
 	loser, _ := s.(Loser)
 	rewind, then := func() {}, model{}
 	for range 800 {
@@ -356,7 +357,7 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer s
 	for range 1 + d.IntN(3) {
 		for _, r := range batch {
 			r.Err, r.Lost = nil, false
-			(&storeVersion{}).setExpectedIn(r)
+			expect(r, syncer.Told{})
 		}
 		// Don't call exchange here: only the test's own goroutine may end the test.
 		s.Exchange(t.Context(), batch)

@@ -56,9 +56,7 @@ func (d *dice) values(r *syncer.Round, k *syncer.KeyRound) {
 		}
 		adds[s] = time
 	}
-	for s, time := range adds {
-		k.Adds = append(k.Adds, syncer.Bucket{Stretch: s, N: time})
-	}
+	k.Adds = append(k.Adds, bucketsOf(adds)...)
 }
 
 // value returns a value of a key that was seen this long after start.
@@ -279,8 +277,7 @@ func testListTellsOfALoss(t *testing.T, s syncer.Store) {
 	applyAll(t, s, "v", 1, longLivedKey("a"), longLivedKey("b"))
 	r := &syncer.Round{Partition: 17, Writer: "reader"}
 	exchange(t, s, r)
-	told := syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
-		LastChange: r.LastChange}
+	told := toldOf(r)
 	other, version, quieted := told, told, told
 	other.Epoch++
 	version.Version++

@@ -1,6 +1,7 @@
 package rounds
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,18 +13,6 @@ func sequences(rounds []*Round) (all []store.Mark) {
 		all = append(all, store.Mark{Writer: r.Writer, Seq: r.Seq})
 	}
 	return all
-}
-
-func equalMarks(a, b []store.Mark) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // TestOutboxKeepsWhatIsQueuedInOrder sends rounds that were cut by this counter and by another one.
@@ -44,7 +33,7 @@ func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 	}
 	want := []store.Mark{{Writer: "here", Seq: 1}, {Writer: "there", Seq: 3},
 		{Writer: "there", Seq: 4}}
-	if got := sequences(o.All()); !equalMarks(got, want) {
+	if got := sequences(o.All()); !slices.Equal(got, want) {
 		t.Fatalf("%v, want %v", got, want)
 	}
 	if o.MaybeSent = true; o.ImportsSent() || o.ImportedKeys != 4 || o.ImportedSince != now {
@@ -78,7 +67,7 @@ func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 	}
 	name := o.Renumber(flight)
 	want := []store.Mark{{Writer: name, Seq: 1}, {Writer: "there", Seq: 3}, {Writer: name, Seq: 2}}
-	if got := sequences(o.All()); name == "here" || !equalMarks(got, want) {
+	if got := sequences(o.All()); name == "here" || !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if flight.Acked != 0 || flight.Nonce == 1 || o.Queue[0].Acked != 2 {
