@@ -63,9 +63,9 @@ func (g *guarded) lingers(linger time.Duration, now time.Time) bool {
 func (g *guarded) setExpectedState(r *rounds.Round) {
 	last := g.store.Latest()
 	if g.restoration.active() {
-		last = g.restoration.job.StoreVersion
+		last = g.restoration.job.Told
 	}
-	last.SetExpectedIn(r)
+	r.Expect(last)
 }
 
 // settle processes the outcome of a round. It reports whether the partition has more to send at
@@ -101,7 +101,7 @@ func (g *guarded) settleOutcome(r *rounds.Round) (more bool) {
 		// the loss. Those counts are in the store already. They must not be taken for counts from
 		// before the loss.
 	case r.Lost:
-		g.restoration.beginAfterLoss(rounds.VersionOf(r))
+		g.restoration.beginAfterLoss(r.Told())
 	case r.Used || r.Later && !r.Imported && !g.outbox.MaybeSent:
 		g.flushing.changeWriter(r)
 	default:

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/syncer/internal/loans"
 	"twotier.dev/twotier/syncer/internal/room"
 	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // Held is the state of a key in memory.
@@ -206,7 +207,7 @@ func (p *partition) rules() map[string]bool {
 			!p.outbox.IsEmpty(),
 		"loads that need a round of their own are counted": !exclusive || p.loads.Exclusive,
 		"the store has reported what it is said to have": p.store.IsKnown() ||
-			p.store.Reported == rounds.StoreVersion{},
+			p.store.Reported == store.Told{},
 		"who has closed shares nothing": p.phase < closed || isSealed || len(p.shared) == 0,
 	}
 }

@@ -151,7 +151,7 @@ func (h *handoff) accept(o *Handoff, owned bool) {
 
 // reconcile takes over another counter's counts, given the store's last report to this one.
 func (h *handoff) reconcile(o *Handoff, owned bool) {
-	reported := rounds.StoreVersion{Epoch: o.Epoch, Version: o.Version, Quieted: o.Quieted,
+	reported := store.Told{Epoch: o.Epoch, Version: o.Version, Quieted: o.Quieted,
 		LastChange: o.LastChange}
 	switch {
 	case h.restoration.active():
@@ -179,7 +179,7 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 // on.
 func (h *handoff) restoreOlder(o *Handoff) {
 	// Counts that were only loaded may be lost as well, before the restoration has begun.
-	job := &republish{StoreVersion: h.store.Latest(), after: o.Epoch}
+	job := &republish{Told: h.store.Latest(), after: o.Epoch}
 	fresh := h.unknownKeys(o.Keys, &job.keys)
 	h.installAll(fresh)
 	for i := range fresh {

@@ -192,7 +192,7 @@ func (b *ledger) applyAnswer(r *rounds.Round) {
 	default:
 		after.Version++
 	}
-	b.store.ApplyAnswer(rounds.VersionOf(r), after, len(b.shared) > 0, time.Now())
+	b.store.ApplyAnswer(r.Told(), after, len(b.shared) > 0, time.Now())
 	b.recordEmptyStore(r)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // A new key needs no read if the store is known to have nothing of it. A partition knows that once
@@ -64,7 +65,6 @@ type reading struct {
 	KeyList
 	turn  uint64
 	stamp rounds.ListStamp
-	told  rounds.StoreVersion // the state that the store must still have
 }
 
 // hasAllKeys reports whether all keys of the store are in memory or among the stored keys.
@@ -106,9 +106,8 @@ func (p *partition) beginReading() *reading {
 		l.since = now
 	}
 	l.state = listWanted
-	told := p.store.Latest()
-	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.Stamp(), told: told}
-	r.Partition, r.Told = p.id, Told{told.Epoch, told.Version, told.Quieted, told.LastChange}
+	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.Stamp()}
+	r.Partition, r.Told = p.id, p.store.Latest()
 	return r
 }
 
@@ -157,7 +156,7 @@ func (p *partition) settleReading(r *reading, stamp rounds.ListStamp) (more bool
 // read. Trusting the list would hide their loss.
 func (p *partition) overtaken(r *reading) bool {
 	last := p.store.Latest()
-	return last != r.told && last.LaterOf(r.version()) != last
+	return last != r.Told && last.LaterOf(r.version()) != last
 }
 
 // addHashes adds the hashes read to the stored keys. It reports whether there was memory for them.
@@ -169,8 +168,8 @@ func (p *partition) addHashes(r *reading) bool {
 }
 
 // version returns the store's state at the time of the read.
-func (l *KeyList) version() rounds.StoreVersion {
-	return rounds.StoreVersion{Epoch: l.Epoch, Version: l.Version, Quieted: l.Quieted,
+func (l *KeyList) version() store.Told {
+	return store.Told{Epoch: l.Epoch, Version: l.Version, Quieted: l.Quieted,
 		LastChange: l.LastChange}
 }
 
@@ -188,7 +187,7 @@ func (p *partition) suspendList(r *reading) {
 // nothing to read. A concurrent round may have been answered before this one. If that answer
 // reported a change, the record comes too late.
 func (b *ledger) recordEmptyStore(r *rounds.Round) {
-	if b.listing.state == listAbsent || !r.First || b.store.Latest() != rounds.VersionOf(r) {
+	if b.listing.state == listAbsent || !r.First || b.store.Latest() != r.Told() {
 		return
 	}
 	b.forgetList()

@@ -124,7 +124,7 @@ func (l *loading) applyAll(r *rounds.Round) {
 	if !l.store.IsKnown() {
 		l.applyAnswer(r)
 	}
-	l.store.ApplyLoadAnswer(rounds.VersionOf(r))
+	l.store.ApplyLoadAnswer(r.Told())
 	l.recordEmptyStore(r)
 	sec := l.keys.Clock.Second()
 	for i := range r.Parts {

@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/rounds"
+	"twotier.dev/twotier/syncer/store"
 )
 
 // restoration sends the counts in memory to a store that has lost data. Unlike a flush it carries
@@ -21,7 +22,7 @@ type restoration struct {
 
 // republish is the data to restore, and the progress of that.
 type republish struct {
-	rounds.StoreVersion // the data that counts are restored into
+	store.Told // the data that counts are restored into
 	// after is the epoch in which the counts were known.
 	after uint64
 	refs  []arena.Ref // keys in memory
@@ -63,7 +64,7 @@ func (j *republish) isEmpty() bool { return j.len() == 0 && j.Epoch > j.after }
 func (s *restoration) active() bool { return s.job != nil }
 
 // beginAfterLoss begins to restore the counts in memory after the store has reported a loss.
-func (s *restoration) beginAfterLoss(now rounds.StoreVersion) {
+func (s *restoration) beginAfterLoss(now store.Told) {
 	s.totals.losses.Add(1)
 	s.report.logLoss(s.id)
 	s.restoreAll(now)
@@ -74,8 +75,8 @@ func (s *restoration) beginAfterLoss(now rounds.StoreVersion) {
 
 // restoreAll begins to restore the counts in memory into the store's present data. A round that
 // could not be sent because of the loss stays the partition's flight, and is sent after that.
-func (s *restoration) restoreAll(now rounds.StoreVersion) {
-	s.begin(&republish{StoreVersion: now, after: s.store.Reported.Epoch, refs: s.syncedRefs()})
+func (s *restoration) restoreAll(now store.Told) {
+	s.begin(&republish{Told: now, after: s.store.Reported.Epoch, refs: s.syncedRefs()})
 	s.loads.VoidAll()
 }
 
@@ -154,7 +155,7 @@ func (s *restoration) settle(r *rounds.Round) {
 		s.startOver(r)
 		return
 	}
-	j.StoreVersion, s.outbox.Acked = rounds.VersionOf(r), r.Seq
+	j.Told, s.outbox.Acked = r.Told(), r.Seq
 	s.applyRestored(r)
 	if j.next == j.len() && !j.retryRefused() {
 		s.end()
@@ -168,7 +169,7 @@ func (s *restoration) startOver(r *rounds.Round) {
 	if r.Lost {
 		j.after = max(j.after, j.Epoch)
 	}
-	j.StoreVersion, j.refs, j.next = rounds.VersionOf(r), s.syncedRefs(), 0
+	j.Told, j.refs, j.next = r.Told(), s.syncedRefs(), 0
 	s.outbox.ChangeWriter()
 	if j.isEmpty() {
 		s.end()
@@ -213,7 +214,7 @@ func (s *restoration) forget(at arena.Ref, hash uint32, e keys.Entry) {
 // end begins a new epoch. Only the restoration is acknowledged in it. Others may have counted
 // before everything was restored, so keys have to be read again before a decision relies on them.
 func (s *restoration) end() {
-	s.store.SetReported(s.job.StoreVersion)
+	s.store.SetReported(s.job.Told)
 	s.job = nil
 	s.store.BeginGeneration()
 	s.outbox.ForgetAcked()

@@ -22,6 +22,8 @@ type (
 	KeyRound = store.KeyRound
 	// Bucket is one bucket of a key, with a number.
 	Bucket = store.Bucket
+	// Told is a store's report of its data of a partition.
+	Told = store.Told
 	// Mark is the last round that a store acknowledged for one partition.
 	Mark = store.Mark
 )
@@ -77,12 +79,6 @@ type KeyList struct {
 	Hashes []uint32
 	// More means that the list goes on.
 	More bool
-}
-
-// Told is a store's report of its data of a partition, as in a [Round].
-type Told struct {
-	Epoch, Version, Quieted uint64
-	LastChange              string
 }
 
 // KeyHash returns the hash under which a key is listed. ns is empty for the default namespace. Two

@@ -5,6 +5,6 @@
 // applies rounds atomically and each at most once, and detects that it has lost data. Whether a
 // round was applied is reported by its Err: nil, [ErrNotApplied], or an unknown outcome.
 //
-// The types have no methods and the package has no state, so it needs no locks: a round belongs to
+// The package has no state, so it needs no locks: a round belongs to
 // the counter, except during a call of Exchange.
 package store

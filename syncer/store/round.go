@@ -82,6 +82,35 @@ type KeyRound struct {
 	Forgotten bool
 }
 
+// Told is the store's state of a partition's data, as the store reports it with a [Round]. The epoch
+// names the data, and changes with a loss. Version and Quieted count the changes by all writers:
+// changes that others must notice, and changes that they need not. LastChange names a change that
+// is in no other data with the same number of changes.
+type Told struct {
+	Epoch, Version, Quieted uint64
+	LastChange              string
+}
+
+// LaterOf returns t, or the later of t and o if both are of the same data.
+func (t Told) LaterOf(o Told) Told {
+	if t.Epoch == o.Epoch {
+		if o.Version+o.Quieted > t.Version+t.Quieted {
+			t.LastChange = o.LastChange
+		}
+		t.Version, t.Quieted = max(t.Version, o.Version), max(t.Quieted, o.Quieted)
+	}
+	return t
+}
+
+// Told returns the state that the round expects of the store or, once it is answered, the state
+// that the store has reported with it.
+func (r *Round) Told() Told { return Told{r.Epoch, r.Version, r.Quieted, r.LastChange} }
+
+// Expect sets the state that the round expects of the store.
+func (r *Round) Expect(t Told) {
+	r.Epoch, r.Version, r.Quieted, r.LastChange = t.Epoch, t.Version, t.Quieted, t.LastChange
+}
+
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
 type Round struct {
 	Partition int

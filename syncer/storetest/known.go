@@ -28,7 +28,7 @@ func (h *history) send(writer string, after *syncer.Round, quiet bool,
 	r := &syncer.Round{Partition: 17, Writer: writer, Now: start + 20_000, Seq: h.seq[writer],
 		Acked: h.seq[writer] - 1, Quiet: quiet, Keys: []syncer.KeyRound{k}}
 	if after != nil {
-		expect(r, toldOf(after))
+		r.Expect(after.Told())
 	}
 	h.exchange(r)
 	return r

@@ -303,7 +303,7 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	if s.LastChange == unnamed {
 		s.LastChange, s.changes[r.LastChange] = r.LastChange, s.last
 	}
-	if got := toldOf(r); got != s.Told {
+	if got := r.Told(); got != s.Told {
 		t.Fatalf("%+v: it has %+v, want %+v", sent, got, s.Told)
 	}
 	if want.lost || want.used {
@@ -313,11 +313,6 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 		k := &r.Keys[i]
 		m.compareKey(t, k, nonZero(s.keys[nameOf(k)]), r.Republish && !hasValues(k))
 	}
-}
-
-func toldOf(r *syncer.Round) syncer.Told {
-	return syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
-		LastChange: r.LastChange}
 }
 
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restored bool) {

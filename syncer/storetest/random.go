@@ -51,7 +51,7 @@ func (d *dice) round() *syncer.Round {
 	}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
-	expect(r, told)
+	r.Expect(told)
 	if acked.nonce == told.Epoch {
 		r.Acked = acked.n
 	}
@@ -87,7 +87,7 @@ func (d *dice) republish(r *syncer.Round, told syncer.Told) {
 	now := d.model.partition(r.Partition).Told
 	r.Republish, r.Quiet, r.After = true, false, told.Epoch
 	if d.IntN(4) > 0 {
-		expect(r, now)
+		r.Expect(now)
 	}
 	if d.IntN(2) == 0 && told.Epoch > 0 {
 		r.After--
@@ -248,7 +248,7 @@ func (d *dice) recordSettled(r, sent *syncer.Round) {
 	d.past = append(d.past, sent)
 	id := sequenceID(r)
 	if r.Lost && d.IntN(2) == 0 { // and its writer notices
-		d.told[id], d.acked[id] = toldOf(r), sequence{d.acked[id].n, unnamedEpoch}
+		d.told[id], d.acked[id] = r.Told(), sequence{d.acked[id].n, unnamedEpoch}
 	}
 	if r.Used { // its writer goes on
 		d.acked[id] = sequence{r.Seq, d.acked[id].nonce}
@@ -259,13 +259,7 @@ func (d *dice) recordSettled(r, sent *syncer.Round) {
 	if r.Seq > 0 {
 		d.acked[id] = sequence{max(d.acked[id].n, r.Seq), r.Epoch}
 	}
-	d.told[id] = toldOf(r)
-}
-
-// expect sets the state that a round expects of the store.
-func expect(r *syncer.Round, told syncer.Told) {
-	r.Epoch, r.Version, r.Quieted, r.LastChange = told.Epoch, told.Version, told.Quieted,
-		told.LastChange
+	d.told[id] = r.Told()
 }
 
 func testModel(t *testing.T, s syncer.Store) {
@@ -357,7 +351,7 @@ func sendSome(t *testing.T, s syncer.Store, d *rand.Rand, ledger model, writer s
 	for range 1 + d.IntN(3) {
 		for _, r := range batch {
 			r.Err, r.Lost = nil, false
-			expect(r, syncer.Told{})
+			r.Expect(syncer.Told{})
 		}
 		// Don't call exchange here: only the test's own goroutine may end the test.
 		s.Exchange(t.Context(), batch)

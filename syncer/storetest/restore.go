@@ -122,7 +122,7 @@ func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 		own.Writer = lost.writer
 		rounds["loads again"] = &own
 		for name, asks := range rounds {
-			expect(asks, toldOf(r))
+			asks.Expect(r.Told())
 			if exchange(t, s, asks); !asks.Lost {
 				t.Errorf("who %s is not told that a change of %q is lost", name, lost.writer)
 			}

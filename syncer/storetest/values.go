@@ -277,7 +277,7 @@ func testListTellsOfALoss(t *testing.T, s syncer.Store) {
 	applyAll(t, s, "v", 1, longLivedKey("a"), longLivedKey("b"))
 	r := &syncer.Round{Partition: 17, Writer: "reader"}
 	exchange(t, s, r)
-	told := toldOf(r)
+	told := r.Told()
 	other, version, quieted := told, told, told
 	other.Epoch++
 	version.Version++

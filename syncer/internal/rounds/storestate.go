@@ -1,36 +1,10 @@
 package rounds
 
-import "time"
+import (
+	"time"
 
-// StoreVersion is the store's state of a partition's data, as the store reports it. The epoch names
-// the data, and changes with a loss. Version and Quieted count the changes by all writers: changes
-// that others must notice, and changes that they need not. LastChange names a change that is in no
-// other data with the same number of changes; see [store.Round].
-type StoreVersion struct {
-	Epoch, Version, Quieted uint64
-	LastChange              string
-}
-
-// VersionOf returns the state that a store reported with a round.
-func VersionOf(r *Round) StoreVersion {
-	return StoreVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
-}
-
-// SetExpectedIn sets v as the state that a round expects of the store.
-func (v *StoreVersion) SetExpectedIn(r *Round) {
-	r.Epoch, r.Version, r.Quieted, r.LastChange = v.Epoch, v.Version, v.Quieted, v.LastChange
-}
-
-// LaterOf returns v, or the later of v and o if both are of the same data.
-func (v StoreVersion) LaterOf(o StoreVersion) StoreVersion {
-	if v.Epoch == o.Epoch {
-		if o.Version+o.Quieted > v.Version+v.Quieted {
-			v.LastChange = o.LastChange
-		}
-		v.Version, v.Quieted = max(v.Version, o.Version), max(v.Quieted, o.Quieted)
-	}
-	return v
-}
+	"twotier.dev/twotier/syncer/store"
+)
 
 // lastGeneration is the largest generation that an entry holds.
 const lastGeneration = 1<<24 - 1
@@ -45,11 +19,11 @@ const lastGeneration = 1<<24 - 1
 // this state would hide a loss.
 type StoreState struct {
 	Report   Report
-	Reported StoreVersion // in the answer to the last round that no other overlapped
+	Reported store.Told // in the answer to the last round that no other overlapped
 	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
 	// includes changes by others is unknown, so Reported remains unchanged. But the loaded counts
 	// may include every change up to loaded, so a store that has less has lost data.
-	loaded     StoreVersion
+	loaded     store.Told
 	Generation uint32 // of the loaded keys; 24 bits
 	quiet      uint32 // how often answers showed quiet changes by others
 	ContactAt  time.Time
@@ -57,13 +31,13 @@ type StoreState struct {
 }
 
 // Latest returns the most advanced state that the store is known to have had.
-func (s *StoreState) Latest() StoreVersion { return s.Reported.LaterOf(s.loaded) }
+func (s *StoreState) Latest() store.Told { return s.Reported.LaterOf(s.loaded) }
 
 // MayHaveChanged reports whether others may have changed keys after they were loaded.
 func (s *StoreState) MayHaveChanged() bool { return s.Latest() != s.Reported }
 
 // SetReported records the state that the store has reported to this counter or another.
-func (s *StoreState) SetReported(v StoreVersion) {
+func (s *StoreState) SetReported(v store.Told) {
 	s.Reported, s.Report = v, max(s.Report, Fresh)
 }
 
@@ -72,7 +46,7 @@ func (s *StoreState) SetReported(v StoreVersion) {
 // partition has shared keys and reads them anyway. A counter that has handed the partition over
 // meanwhile may know a later state than the answer. It is kept, because forgetting it would hide a
 // loss.
-func (s *StoreState) ApplyAnswer(answer, after StoreVersion, hearsQuiet bool, now time.Time) {
+func (s *StoreState) ApplyAnswer(answer, after store.Told, hearsQuiet bool, now time.Time) {
 	news := answer.Version != after.Version || answer.Quieted != after.Quieted && !hearsQuiet
 	if s.IsKnown() && news {
 		s.BeginGeneration()
@@ -85,7 +59,7 @@ func (s *StoreState) ApplyAnswer(answer, after StoreVersion, hearsQuiet bool, no
 }
 
 // ApplyLoadAnswer processes an answer to a round that others may have overlapped.
-func (s *StoreState) ApplyLoadAnswer(answer StoreVersion) { s.loaded = answer.LaterOf(s.loaded) }
+func (s *StoreState) ApplyLoadAnswer(answer store.Told) { s.loaded = answer.LaterOf(s.loaded) }
 
 // ListStamp changes whenever others have changed the partition, or may have.
 type ListStamp struct {
@@ -102,7 +76,7 @@ func (s *StoreState) BeginGeneration() { s.Generation = (s.Generation + 1) & las
 
 // Clear discards the store's reports, because another counter now answers for the partition.
 func (s *StoreState) Clear() {
-	s.Report, s.Reported, s.loaded = Unknown, StoreVersion{}, StoreVersion{}
+	s.Report, s.Reported, s.loaded = Unknown, store.Told{}, store.Told{}
 }
 
 // Age returns how long ago the store last answered, in milliseconds; 0 if it has not yet.
@@ -172,7 +146,7 @@ func (s *StoreState) ReportWithOthers() {
 
 // SuspectLoss records that a load has seen a loss.
 func (s *StoreState) SuspectLoss() {
-	if s.Report = Suspected; s.Reported == (StoreVersion{}) {
+	if s.Report = Suspected; s.Reported == (store.Told{}) {
 		s.Report = Asked // so the next round asks for the state
 	}
 }
