@@ -112,11 +112,6 @@ func (l *Ladder) CellCount(c Counter) (n int) {
 	return n
 }
 
-// HasCells reports whether a counter has a cell that is not zero.
-func (l *Ladder) HasCells(c Counter) bool {
-	return !l.EachCell(c, func(Stretch, int64) bool { return false })
-}
-
 // NewestBucket returns the newest bucket of the finest level, even if it is zero.
 func (l *Ladder) NewestBucket(c Counter) (s Stretch, ok bool) {
 	newest := l.newestIndex(c, 0)

@@ -115,7 +115,7 @@ func (l *Ladder) copyCells(to, c Counter) {
 		if c.dense(level) {
 			copy(l.ring(to, level), l.ring(c, level))
 		} else {
-			l.ring(to, level).reset(max(0, l.newestIndex(c, level)))
+			l.ring(to, level)[0] = uint64(max(0, l.newestIndex(c, level)))
 		}
 	}
 	for _, w := range l.sparse(c) {
@@ -238,23 +238,19 @@ func (v *View) Fold(a Allocator, exactFrom int64) (dropped int64) {
 
 // foldBoth is Fold with a moment of its own for the cells of a millisecond.
 func (v *View) foldBoth(a Allocator, bucketsTo, momentsTo int64) (dropped int64) {
+	var buffer [sweepBuffer]Cell
 	for _, c := range []*Counter{&v.A, &v.B} {
-		dropped += v.fold(c, a, bucketsTo, momentsTo)
+		if len(*c) == 0 {
+			continue
+		}
+		f := folding{v.Ladder.ages(v.Now), bucketsTo, momentsTo, 0}
+		for _, m := range f.takeForeign(*c, f.takeSparse(*c, f.takeRings(*c, buffer[:0]))) {
+			more, _ := v.Put(c, a, m.Stretch, m.N)
+			dropped += more
+		}
+		dropped += f.dropped
 	}
 	return dropped
-}
-
-func (v *View) fold(c *Counter, a Allocator, bucketsTo, momentsTo int64) (dropped int64) {
-	if len(*c) == 0 {
-		return 0
-	}
-	var buffer [sweepBuffer]Cell
-	f := folding{v.Ladder.ages(v.Now), bucketsTo, momentsTo, 0}
-	for _, m := range f.takeForeign(*c, f.takeSparse(*c, f.takeRings(*c, buffer[:0]))) {
-		more, _ := v.Put(c, a, m.Stretch, m.N)
-		dropped += more
-	}
-	return dropped + f.dropped
 }
 
 // folding takes the cells that fold out of a counter, and appends the cells that they fold into to

@@ -23,12 +23,6 @@ func (r ring) runningTotal(back int64) int64 {
 	return int64(r[ringHead+pos])
 }
 
-// reset makes the ring empty with its newest bucket at head.
-func (r ring) reset(head int64) {
-	clear(r)
-	r[0] = uint64(head)
-}
-
 // reach is how many buckets behind the newest one the ring holds.
 func (r ring) reach() int64 { return int64(r.slots() - 2) }
 

@@ -239,12 +239,6 @@ func (v View) HasSpareMoments() bool {
 	return spare && all > 2*int(l.exact)+slack
 }
 
-// hasExactAfter reports whether as many events as need their millisecond are certainly later than a
-// moment.
-func (v View) hasExactAfter(ts int64) bool {
-	return v.Ladder.countNewer(v.A, ts)+v.Ladder.countNewer(v.B, ts) >= v.Ladder.exact
-}
-
 // countNewer returns how many events are certainly newer than a moment.
 func (l *Ladder) countNewer(c Counter, ts int64) (n int64) {
 	if len(c) == 0 {

@@ -98,45 +98,23 @@ func (l ValueList) Latest() (seen int64) {
 // ValuesView reads two lists of one key as their merger. Either may be nil.
 type ValuesView struct{ A, B ValueList }
 
-// valueWalk goes through the values of a view in the order of their hashes.
-type valueWalk struct {
-	a, b ValueList
-	// left has for each class when the last value of it was left out.
-	left [valueClasses]int64
-}
-
-// begin begins a walk behind the classes.
-func (w *valueWalk) begin(v ValuesView) {
-	w.a, w.b = v.A.values(), v.B.values()
-	w.left, _ = v.leftOut()
-}
-
-// next returns the next value that was not left out, or 0 at the end.
-func (w *valueWalk) next() (hash uint64, seen int64) {
-	for {
-		switch {
-		case len(w.b) == 0 && len(w.a) == 0:
-			return 0, 0
-		case len(w.b) == 0 || len(w.a) > 0 && w.a[0] < w.b[0]:
-			hash, seen, w.a = w.a[0], int64(w.a[1]), w.a[2:]
-		case len(w.a) == 0 || w.b[0] < w.a[0]:
-			hash, seen, w.b = w.b[0], int64(w.b[1]), w.b[2:]
-		default:
-			hash, seen = w.a[0], int64(max(w.a[1], w.b[1]))
-			w.a, w.b = w.a[2:], w.b[2:]
-		}
-		if seen > w.left[classOf(hash)] {
-			return hash, seen
-		}
-	}
-}
-
-// Each calls fn with the values that count.
+// Each calls fn with the values that count, in the order of their hashes.
 func (v ValuesView) Each(fn func(hash uint64, seen int64)) {
-	var w valueWalk
-	w.begin(v)
-	for hash, seen := w.next(); hash != 0; hash, seen = w.next() {
-		fn(hash, seen)
+	a, b := v.A.values(), v.B.values()
+	left, _ := v.leftOut()
+	for len(a)+len(b) > 0 {
+		var hash, seen uint64
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0] < b[0]:
+			hash, seen, a = a[0], a[1], a[2:]
+		case len(a) == 0 || b[0] < a[0]:
+			hash, seen, b = b[0], b[1], b[2:]
+		default:
+			hash, seen, a, b = a[0], max(a[1], b[1]), a[2:], b[2:]
+		}
+		if int64(seen) > left[classOf(hash)] {
+			fn(hash, int64(seen))
+		}
 	}
 }
 

@@ -54,7 +54,8 @@ func (v View) Clone() View {
 // Cell returns the cell that counts an event of a moment, which must not be too old.
 func (v View) Cell(ts int64) Stretch {
 	s := v.bucket(ts)
-	if v.Ladder.exact == 0 || v.hasExactAfter(s.End()-1) {
+	l, last := v.Ladder, s.End()-1
+	if l.exact == 0 || l.countNewer(v.A, last)+l.countNewer(v.B, last) >= l.exact {
 		return s
 	}
 	return Moment(ts)

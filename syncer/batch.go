@@ -193,7 +193,10 @@ func (b *batch) decide(at int, k *call) {
 		if k.refused {
 			res.Err = errRefusedKey
 		} else {
-			b.recordUnacked(at, k.parts)
+			for _, p := range k.parts {
+				b.recordTicket(p, p.lastTicket())
+			}
+			b.stored = append(b.stored, at)
 		}
 	}
 	b.o.calls.Put(k)
@@ -240,15 +243,6 @@ func sharesKey(op *twotier.Op, names map[string]bool) bool {
 		}
 	}
 	return false
-}
-
-// recordUnacked records that an operation, which was counted in these partitions, waits for the
-// store.
-func (b *batch) recordUnacked(at int, parts []*partition) {
-	for _, p := range parts {
-		b.recordTicket(p, p.lastTicket())
-	}
-	b.stored = append(b.stored, at)
 }
 
 func (b *batch) recordTicket(p *partition, ticket uint64) {

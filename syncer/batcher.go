@@ -54,9 +54,9 @@ type batcher struct {
 }
 
 // newBatcher returns a batcher for one of the queues. It serves no partitions yet.
-func (c *Counter) newBatcher(queue int) *batcher {
-	opt := &c.opt
-	l := &batcher{opt: opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
+func newBatcher(opt *Options, all []partition, health *health, report *reporter,
+	queue int) *batcher {
+	l := &batcher{opt: opt, health: health, report: report, all: all, queue: queue,
 		signal: newSignal(), congestion: congestion{maxRounds, maxRounds},
 		width:  readWidth{timeout: opt.RoundTimeout, most: firstReads},
 		linger: &linger{least: opt.FlushInterval}}
@@ -237,12 +237,15 @@ func (l *batcher) postpone(p *partition) {
 
 // exchange sends rounds and settles them. It returns how many keys the store has accepted.
 func (l *batcher) exchange(ctx context.Context, rounds []*rounds.Round) (accepted int) {
+	sent := l.scratch.sent[:0]
 	for _, r := range rounds {
 		r.Err = nil
+		sent = append(sent, &r.Round)
 	}
+	l.scratch.sent = sent
 	began := time.Now()
 	try, cancel := context.WithTimeout(ctx, l.opt.RoundTimeout)
-	l.opt.Store.Exchange(try, l.scratch.storeRounds(rounds))
+	l.opt.Store.Exchange(try, sent)
 	cancel()
 	err := rounds[0].Err // settled rounds are reused
 	sum := tallyOf(rounds)
@@ -320,13 +323,4 @@ func (s *scratch) recycle(b *ledger, r *rounds.Round) {
 	if len(s.free) < maxRounds && cap(r.Keys) <= 4*b.mostKeys {
 		s.free = append(s.free, r)
 	}
-}
-
-// storeRounds returns the halves of rounds that the store gets, until the next call.
-func (s *scratch) storeRounds(rounds []*rounds.Round) []*store.Round {
-	s.sent = s.sent[:0]
-	for _, r := range rounds {
-		s.sent = append(s.sent, &r.Round)
-	}
-	return s.sent
 }

@@ -93,7 +93,10 @@ func (k *call) lock() {
 
 func (k *call) unlock() {
 	if k.borrowed {
-		k.dropCredits()
+		for i := range k.targets {
+			k.targets[i].credit, k.targets[i].borrowed = nil, false
+		}
+		k.borrowed = false
 	}
 	for _, p := range k.parts {
 		p.mu.Unlock()
@@ -134,14 +137,6 @@ func (k *call) claimCredits() bool {
 		k.borrowed = true
 	}
 	return true
-}
-
-// dropCredits clears the operation's claims on credits.
-func (k *call) dropCredits() {
-	for i := range k.targets {
-		k.targets[i].credit, k.targets[i].borrowed = nil, false
-	}
-	k.borrowed = false
 }
 
 // target is one check of an operation and the place of its key.
@@ -235,7 +230,7 @@ func (t *target) ensureEntry(now int64) (arena.Ref, keys.Entry, error) {
 	}
 	e := p.keys.EntryAt(r)
 	e.SetLastUsed(sec)
-	if p.memory.pool.Exhausted() && !p.makeRoomBeside(r, t.growth(e), sec) {
+	if p.memory.pool.Exhausted() && !p.makeRoomBeside(r, p.keys.GrowthOf(e, t.check.Values), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
 	}
 	return r, e, nil
@@ -252,14 +247,6 @@ func (t *target) countOne(e keys.Entry, ts, n, now int64) {
 	if ts > now && n > 0 {
 		in.MarkAhead(e, l, ts, now)
 	}
-}
-
-// growth returns how many words the target's entry may need.
-func (t *target) growth(e keys.Entry) int {
-	if t.check.IsValues() {
-		return t.p.keys.GrowthOf(e, len(t.check.Values))
-	}
-	return t.sp.Ladder.MaxWords()
 }
 
 // locate finds the partition and namespace of a check.

@@ -51,8 +51,10 @@ func New(opt Options) (*Counter, error) {
 	c.health.init(c.parts, c.opt.RoundTimeout)
 	c.keyReader = newKeyReader(&c.opt)
 	for range min(opt.Exchanges, len(c.parts)) {
-		c.flushers = append(c.flushers, c.newBatcher(queueFlush))
-		c.loaders = append(c.loaders, c.newBatcher(queueLoad))
+		c.flushers = append(c.flushers, newBatcher(&c.opt, c.parts, &c.health, &c.report,
+			queueFlush))
+		c.loaders = append(c.loaders, newBatcher(&c.opt, c.parts, &c.health, &c.report,
+			queueLoad))
 	}
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -145,8 +145,7 @@ func (f *flushing) addExclusiveLoads(r *rounds.Round) {
 			delete(f.loads.Waiting, name)
 		case at != 0:
 			f.parked.Remove(at)
-			f.addEntry(r, at, f.keys.EntryAt(at), true)
-			r.Parts[len(r.Parts)-1].Unparked = true
+			f.addEntry(r, at, f.keys.EntryAt(at), true).Unparked = true
 		default:
 			f.loads.MoveTo(r, name)
 			f.addLoad(r, w)
@@ -175,14 +174,13 @@ func (f *flushing) addDirty(r *rounds.Round) {
 func (f *flushing) addParked(r *rounds.Round) {
 	for len(f.parked.Refs) > 0 && !r.Full() {
 		at := f.parked.Pop()
-		f.addEntry(r, at, f.keys.EntryAt(at), false)
-		r.Parts[len(r.Parts)-1].Unparked = true
+		f.addEntry(r, at, f.keys.EntryAt(at), false).Unparked = true
 	}
 }
 
 // addEntry adds all pending counts of one entry. If an operation waits for the key to be loaded,
 // the round loads it.
-func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) {
+func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bool) *rounds.Part {
 	ns, key := e.Name()
 	k := r.AddKey(ns, key)
 	k.Ref, k.Load = at, load || e.HasFlag(keys.FlagShared)
@@ -219,6 +217,7 @@ func (f *flushing) addEntry(r *rounds.Round, at arena.Ref, e keys.Entry, load bo
 	}
 	// Who knows how much of the log of a shared key it has read has to notice a rewrite or a reset.
 	r.Quiet = r.Quiet && e.HasFlag(keys.FlagShared) && !k.Rewrite && !k.Reset
+	return k
 }
 
 // cutPending adds an entry's pending buckets to a round. fresh reports that the store has no counts

@@ -65,7 +65,7 @@ func (h *handoff) prepare() {
 	// The counts in those rounds are still pending. They must not be cut into new rounds as well.
 	for _, r := range old {
 		h.detach(r)
-		h.excludePending(r)
+		h.eachAdd(r, h.keys.SubtractPending)
 	}
 	rounds := append(old, h.cutAll()...)
 	for _, r := range old {
@@ -122,12 +122,6 @@ func (h *handoff) finish(counter string) {
 	h.settled.wake()
 }
 
-// includesKey reports whether a handoff includes counts of a key, so that others may still send
-// them.
-func (h *handoff) includesKey(hash uint32, ns, key []byte) bool {
-	return h.ownership.isSealed() && rounds.AnyHasKey(h.rounds, hash, ns, key)
-}
-
 // accept takes over the counts and the unsent rounds of another counter. owned means that this
 // counter has already begun to decide.
 func (h *handoff) accept(o *Handoff, owned bool) {
@@ -160,7 +154,9 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 		late := h.store.IsKnown() && (h.store.Reported.Version > o.Version ||
 			h.store.Reported.Quieted > o.Quieted)
 		if late || owned { // the other counter's counts may be out of date
-			markCold(o.Keys)
+			for i := range o.Keys {
+				o.Keys[i].Cold = true
+			}
 		}
 		if !late {
 			h.store.SetReported(reported)
@@ -211,14 +207,6 @@ func (h *handoff) unknownKeys(keys []KeyState, known *[]KeyState) (fresh []KeySt
 	return fresh
 }
 
-// markCold marks keys that have to be read again before a decision relies on them. If the store
-// loses everything, their counts are nevertheless restored.
-func markCold(keys []KeyState) {
-	for i := range keys {
-		keys[i].Cold = true
-	}
-}
-
 func (h *handoff) installAll(keys []KeyState) {
 	for i := range keys {
 		h.install(&keys[i])
@@ -230,7 +218,11 @@ func (h *handoff) install(k *KeyState) {
 	hash := h.keys.Names.Hash(k.NS, k.Key)
 	at := h.keys.Find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
-		h.keepLarger(hash, h.keys.EntryAt(at), k.Buckets)
+		// Both have to read the key again. If the store loses it before that, the larger counts are
+		// what it would hold once each had restored its own.
+		if e := h.keys.EntryAt(at); !h.resetting(hash, e) {
+			h.keys.MergeSynced(e, cellsOf(k.Buckets))
+		}
 		return
 	}
 	if at == 0 {
@@ -250,15 +242,6 @@ func (h *handoff) install(k *KeyState) {
 	}
 	if k.Cold {
 		e.SetFlags(keys.FlagCold)
-	}
-}
-
-// keepLarger takes over another counter's counts of a key that both have to read again: for each
-// stretch of time, the larger of the two. If the store loses the key before that, this is what it
-// would hold once each had restored its counts.
-func (h *handoff) keepLarger(hash uint32, e keys.Entry, known []store.Bucket) {
-	if !h.resetting(hash, e) {
-		h.keys.MergeSynced(e, cellsOf(known))
 	}
 }
 

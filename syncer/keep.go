@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer/store"
@@ -82,31 +80,27 @@ func (b *batch) awaitSomeAcks(ctx context.Context, f *fate, patient bool) {
 		marks[p], f.failed[p] = mark, err
 		delete(b.tickets, p)
 	}
-	asked := map[twotier.Ack]map[*partition]bool{twotier.AckReplica: {}, twotier.AckDisk: {}}
+	asked := map[keeping]bool{}
 	for _, i := range b.stored {
 		op := &b.ops[i]
 		for j := range op.Checks {
 			p := b.o.partitionOf(&op.Checks[j])
-			if _, committed := marks[p]; committed && f.failed[p] == nil &&
-				b.o.opt.ackLevel(op) >= twotier.AckReplica {
-				asked[b.o.opt.ackLevel(op)][p] = true
+			if _, committed := marks[p]; committed && f.failed[p] == nil {
+				asked[keeping{p, b.o.opt.ackLevel(op)}] = true
 			}
 		}
 	}
-	for ack, parts := range asked {
-		b.awaitDurable(ctx, f, ack, slices.Collect(maps.Keys(parts)), marks)
-	}
-}
-
-// awaitDurable waits until the counts in the partitions are kept at the level of ack.
-func (b *batch) awaitDurable(ctx context.Context, f *fate, ack twotier.Ack, parts []*partition,
-	marks map[*partition]store.Mark) {
-	list := make([]store.Mark, len(parts))
-	for i, p := range parts {
-		list[i] = marks[p]
-	}
-	for i, err := range b.o.opt.awaitMarks(ctx, ack, list) {
-		f.lost[keeping{parts[i], ack}] = err
+	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
+		var all []keeping
+		var list []store.Mark
+		for k := range asked {
+			if k.ack == ack {
+				all, list = append(all, k), append(list, marks[k.p])
+			}
+		}
+		for i, err := range b.o.opt.awaitMarks(ctx, ack, list) {
+			f.lost[all[i]] = err
+		}
 	}
 }
 

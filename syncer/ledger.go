@@ -80,7 +80,7 @@ func (b *ledger) unpark() rounds.KeyHashes {
 		for i := range b.outbox.Flight.Parts {
 			at := b.outbox.Flight.Parts[i].Ref
 			if at != 0 && b.keys.EntryAt(at).HasFlag(keys.FlagParked) {
-				b.parked.PutBack(at)
+				b.parked.Refs = append(b.parked.Refs, at)
 			}
 		}
 	}
@@ -168,11 +168,6 @@ func (b *ledger) everLoaded(e keys.Entry) bool {
 	return !e.HasFlag(keys.FlagCold) && !b.outbox.MaybeSent
 }
 
-// newAbsence returns an absence: as of now, the store has nothing of a key.
-func (b *ledger) newAbsence() rounds.Absence {
-	return rounds.Absence{Known: true, Generation: b.store.Generation, Drops: b.keys.Drops()}
-}
-
 // stillAbsent reports whether an absence still holds for a key that is not in memory.
 func (b *ledger) stillAbsent(a rounds.Absence, hash uint32) bool {
 	return a.Known && a.Generation == b.store.Generation &&
@@ -249,17 +244,6 @@ func (b *ledger) syncedRefs() (refs []arena.Ref) {
 		}
 	}
 	return refs
-}
-
-// rebuild moves all entries into a new arena if most of the old one is unused. It must not run
-// while anything refers to entries; it does nothing while a round is in flight.
-func (b *ledger) rebuild() {
-	if b.outbox.Flight != nil || !b.keys.Arena.Sparse() {
-		return
-	}
-	moved := b.keys.Compact()
-	b.dirty.Move(moved)
-	b.parked.UpdateRefs(moved)
 }
 
 // dropAllKeys drops all keys and all state about them, because another counter now answers for

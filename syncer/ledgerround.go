@@ -51,11 +51,6 @@ func (b *ledger) refOf(k *rounds.Part) arena.Ref {
 	return b.keys.Find(b.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 }
 
-// excludePending temporarily subtracts a round's Adds from the pending counts.
-func (b *ledger) excludePending(r *rounds.Round) {
-	b.eachAdd(r, b.keys.SubtractPending)
-}
-
 // includePending adds a round's Adds to the pending counts.
 func (b *ledger) includePending(r *rounds.Round) {
 	b.eachAdd(r, b.keys.AddPending)
@@ -126,7 +121,7 @@ func (b *ledger) undoCut(r *rounds.Round) {
 		e := b.keys.EntryAt(at)
 		e.ClearFlags(keys.FlagBusy)
 		if e.HasFlag(keys.FlagParked) {
-			b.parked.PutBack(at)
+			b.parked.Refs = append(b.parked.Refs, at)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (c *Counter) lockCredit(q *twotier.LoanRequest) (*target, *loans.Credit) {
 	t := new(target)
 	c.locate(t, &twotier.Check{NS: q.NS, Key: q.Key})
 	t.p.mu.Lock()
-	if k := t.sharedKey(); k != nil && k.Credit != nil && k.Credit.BelongsTo(q.Loan) {
+	if k := t.sharedKey(); k != nil && k.Credit != nil && k.Credit.Loan == q.Loan {
 		return t, k.Credit
 	}
 	return t, nil
@@ -179,9 +179,12 @@ func (t *target) mayBeLent() bool {
 	return k != nil && k.IsLent(time.Now())
 }
 
-// hasRecentRead reports whether the store has reported its counts of a shared key recently enough,
-// see Counter.MaxStaleness.
-func (t *target) hasRecentRead() bool {
+// isUpToDate reports whether the store has reported its counts of a key that another counter decides
+// about recently enough, see Counter.MaxStaleness.
+func (t *target) isUpToDate(e keys.Entry) bool {
+	if !e.HasFlag(keys.FlagShared) {
+		return t.p.store.VerifiedWithin(t.p.readWithin)
+	}
 	k := t.sharedKey()
 	return k != nil && time.Since(k.ReadAt) <= t.p.readWithin
 }

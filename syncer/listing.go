@@ -63,6 +63,7 @@ func (l *listing) leave(state listState) {
 // reading is one call to read on in a list.
 type reading struct {
 	KeyList
+	p     *partition
 	turn  uint64
 	stamp rounds.ListStamp
 }
@@ -106,7 +107,7 @@ func (p *partition) beginReading() *reading {
 		l.since = now
 	}
 	l.state = listWanted
-	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.Stamp()}
+	r := &reading{KeyList: l.read, p: p, turn: l.turn, stamp: p.store.Stamp()}
 	r.Partition, r.Told = p.id, p.store.Latest()
 	return r
 }

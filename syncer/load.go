@@ -148,7 +148,8 @@ func (l *loading) applyLoad(k *rounds.Part, w *rounds.PendingLoad, sec uint32) {
 		w.Finish(alien, rounds.Absence{})
 		return
 	case at == 0 && len(k.Loaded) == 0:
-		w.Finish(nil, l.newAbsence())
+		w.Finish(nil, rounds.Absence{Known: true, Generation: l.store.Generation,
+			Drops: l.keys.Drops})
 		return
 	case at == 0:
 		i := l.keys.Names.Index(k.NS)
@@ -245,7 +246,6 @@ func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
 // read.
 func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	stamps map[*partition]rounds.ListStamp) (more []*partition, units int) {
-	var open []*partition
 	var readings []*reading
 	var lists []*KeyList
 	for _, p := range parts {
@@ -253,7 +253,7 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 			if _, ok := stamps[p]; !ok {
 				stamps[p] = r.stamp
 			}
-			open, readings, lists = append(open, p), append(readings, r), append(lists, &r.KeyList)
+			readings, lists = append(readings, r), append(lists, &r.KeyList)
 		}
 	}
 	if len(lists) == 0 {
@@ -262,12 +262,12 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	try, cancel := context.WithTimeout(ctx, k.timeout)
 	k.store.ListKeys(try, lists)
 	cancel()
-	for i, p := range open {
-		if lists[i].Err == nil { // an immediate failure is no measure of the cost
-			units += 1 + len(lists[i].Hashes)/hashesPerUnit
+	for _, r := range readings {
+		if r.Err == nil { // an immediate failure is no measure of the cost
+			units += 1 + len(r.Hashes)/hashesPerUnit
 		}
-		if p.settleReading(readings[i], stamps[p]) {
-			more = append(more, p)
+		if r.p.settleReading(r, stamps[r.p]) {
+			more = append(more, r.p)
 		}
 	}
 	return more, units

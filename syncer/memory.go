@@ -48,14 +48,15 @@ func (m *memory) init(d *directory, clock keys.Clock, opt *Options) {
 
 // admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can. The
 // partition is locked.
-func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
-	if !m.ensureQuota(g, space, sec) {
+func (g *guarded) admitKey(space, words int, sec uint32) error {
+	m := g.memory
+	if !g.ensureQuota(space, sec) {
 		m.warnFull(&m.refusalLogged,
 			"a namespace has its most keys in memory: new ones are refused",
 			"namespace", m.namespaces.At(space).Name, "max_keys", m.namespaces.At(space).MaxKeys)
 		return twotier.ErrMaxKeys
 	}
-	if !m.ensureRoom(g, words, sec) {
+	if !g.ensureRoom(words, sec) {
 		m.warnFull(&m.refusalLogged, "the memory for counts is full of what the store does not "+
 			"have, or was used just now: new keys are refused, or served by the store",
 			"max_bytes", m.maxBytes)
@@ -67,8 +68,8 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 // ensureQuota reports whether a namespace may have one more key, after evicting another of its keys
 // if necessary. Other partitions are only tried with TryLock: to wait for one while holding another
 // could deadlock.
-func (m *memory) ensureQuota(g *guarded, space int, sec uint32) bool {
-	sp := m.namespaces.At(space)
+func (g *guarded) ensureQuota(space int, sec uint32) bool {
+	m, sp := g.memory, g.memory.namespaces.At(space)
 	if sp.MaxKeys == 0 || sp.Keys.Load() < sp.MaxKeys || g.evictOne(sec, space) {
 		return true
 	}
@@ -89,22 +90,22 @@ func (m *memory) ensureQuota(g *guarded, space int, sec uint32) bool {
 // ensureRoom reports whether a block of this many words may be allocated for a new key, after
 // evicting others if memory is used up. A partition below its share need not evict: the largest
 // partition gives something up instead.
-func (m *memory) ensureRoom(g *guarded, words int, sec uint32) bool {
-	full := g.keys.Arena.Full()
+func (g *guarded) ensureRoom(words int, sec uint32) bool {
+	m, full := g.memory, g.keys.Arena.Full()
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
-	return m.mayUseReserve(g) || g.makeRoom(words, sec) ||
+	return g.mayUseReserve() || g.makeRoom(words, sec) ||
 		!full && (m.pool.Fits(arena.MinChunkWords) || g.keys.NoStore && m.useReserve())
 }
 
 // mayUseReserve reports whether a partition may take something from the reserve, because it is
 // below its share.
-func (m *memory) mayUseReserve(g *guarded) bool {
-	if g.keys.Arena.Full() || g.keys.Words() >= m.evenShare {
+func (g *guarded) mayUseReserve() bool {
+	if g.keys.Arena.Full() || g.keys.Words() >= g.memory.evenShare {
 		return false
 	}
-	return m.useReserve()
+	return g.memory.useReserve()
 }
 
 // useReserve reports whether something may be taken from the reserve. The largest partition then
@@ -174,10 +175,16 @@ func (g *guarded) keepsAll() bool {
 	return g.pinned() || g.outbox.Flight != nil && g.outbox.Retry.Failing()
 }
 
-// rebuild is ledger.rebuild, but moves nothing while the partition is pinned.
+// rebuild moves all entries into a new arena if most of the old one is unused. It does nothing
+// while anything refers to entries.
 func (g *guarded) rebuild() {
-	if !g.pinned() {
-		g.ledger.rebuild()
+	if g.pinned() || g.outbox.Flight != nil || !g.keys.Arena.Sparse() {
+		return
+	}
+	moved := g.keys.Compact()
+	g.dirty.Move(moved)
+	for i, r := range g.parked.Refs {
+		g.parked.Refs[i] = moved[r]
 	}
 }
 
@@ -197,16 +204,8 @@ type budget interface {
 // A partition is the budget of its own parts.
 var _ budget = (*guarded)(nil)
 
-func (g *guarded) admitKey(space, words int, sec uint32) error {
-	return g.memory.admitKey(g, space, words, sec)
-}
-
-func (g *guarded) ensureRoom(words int, sec uint32) bool {
-	return g.memory.ensureRoom(g, words, sec)
-}
-
 func (g *guarded) makeRoomForSynced(sec uint32) {
-	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.mayUseReserve(g) {
+	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.mayUseReserve() {
 		g.evictOne(sec, keys.AnySpace)
 	}
 }

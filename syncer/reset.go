@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/rounds"
 )
 
 // ResetKey resets a key: its count is zero in memory at once, and in the store when ResetKey
@@ -65,7 +66,7 @@ func (c *Counter) DropKey(ctx context.Context, ns, key []byte, deciding bool) er
 			p.mu.Unlock()
 			return nil
 		}
-		offered = p.handoff.includesKey(t.hash, t.ns, key)
+		offered = p.ownership.isSealed() && rounds.AnyHasKey(p.handoff.rounds, t.hash, t.ns, key)
 		if !offered && !p.outbox.HasKey(t.hash, t.ns, t.check.Key) && p.resets[t.name()] == 0 {
 			p.dropKey(t.hash, t.ns, key)
 			p.mu.Unlock()

@@ -25,7 +25,9 @@ func (g *guarded) resetEntry(r arena.Ref, e keys.Entry, hash uint32) {
 	for _, unacked := range g.outbox.All() {
 		unacked.MarkForgotten(r, hash, e)
 	}
-	g.restoration.forget(r, hash, e)
+	if job := g.restoration.job; job != nil && job.round != nil {
+		job.round.MarkForgotten(r, hash, e)
+	}
 	g.erase(r, e)
 	if !g.keys.NoStore {
 		e.SetFlags(keys.FlagReset)

@@ -204,13 +204,6 @@ func (s *restoration) applyRestored(r *rounds.Round) {
 	}
 }
 
-// forget marks a key's part of the round in flight as forgotten.
-func (s *restoration) forget(at arena.Ref, hash uint32, e keys.Entry) {
-	if s.job != nil && s.job.round != nil {
-		s.job.round.MarkForgotten(at, hash, e)
-	}
-}
-
 // end begins a new epoch. Only the restoration is acknowledged in it. Others may have counted
 // before everything was restored, so keys have to be read again before a decision relies on them.
 func (s *restoration) end() {

@@ -37,7 +37,9 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 		}
 	}
 	more = f.dirty.IsDue() || f.loads.Exclusive || len(f.outbox.Queue) > 0
-	f.parked.ClearSinceIfEmpty()
+	if len(f.parked.Refs) == 0 {
+		f.parked.Since = time.Time{}
+	}
 	f.scratch.recycle(f.ledger, r)
 	return more
 }

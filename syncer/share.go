@@ -97,7 +97,3 @@ func (b *ledger) sharedKey(e keys.Entry) *loans.Key {
 	}
 	return b.shared.Find(e.Name())
 }
-
-// hasRecentReport reports whether the store has answered for the partition recently enough, see
-// Counter.MaxStaleness.
-func (g *guarded) hasRecentReport() bool { return g.store.VerifiedWithin(g.readWithin) }

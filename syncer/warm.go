@@ -51,7 +51,7 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 // askForCold requests the keys that are not known to be loaded. It returns a channel that is closed
 // when there is news of one of them, or nil if no key needs a wait. The partitions are locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
-	if k.notOwner() || k.stoodStill() {
+	if !k.claimCredits() || k.stoodStill() {
 		return nil, twotier.ErrNotOwner
 	}
 	for i := range k.targets {
@@ -80,16 +80,6 @@ func (t *target) stopWaiting() {
 		t.load.Waiters--
 		t.load = nil
 	}
-}
-
-// notOwner reports whether another counter has to decide about any of the keys.
-func (k *call) notOwner() bool {
-	for i := range k.targets {
-		if k.targets[i].isRefusedByPartition(k.Op) {
-			return !k.claimCredits()
-		}
-	}
-	return false
 }
 
 // ready reports whether a decision about the target's key is possible now, and requests the key if
@@ -158,11 +148,8 @@ func (t *target) needsNoLoad() bool {
 		return true
 	}
 	e := t.p.keys.EntryAt(r)
-	switch {
-	case t.p.ownership == notOwned && e.HasFlag(keys.FlagShared):
-		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.hasRecentRead()
-	case t.p.ownership == notOwned:
-		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.hasRecentReport()
+	if t.p.ownership == notOwned {
+		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.isUpToDate(e)
 	}
 	return t.p.warm(e)
 }

@@ -189,7 +189,7 @@ func (s *Keyspace) ClearPending(e Entry) {
 
 // ReleaseEmptyPending releases the memory of a pending counter that holds nothing.
 func (s *Keyspace) ReleaseEmptyPending(e Entry) {
-	if l := s.Ladder(e); !e.IsValues() && !l.HasCells(s.PendingOf(e)) && !s.OwesMark(e, l) {
+	if l := s.Ladder(e); !e.IsValues() && l.CellCount(s.PendingOf(e)) == 0 && !s.OwesMark(e, l) {
 		s.dropPending(e)
 	}
 }

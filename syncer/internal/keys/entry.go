@@ -114,15 +114,13 @@ func (e Entry) IsOf(ns, key []byte) bool {
 	return string(b[n:]) == string(key) && string(b[:n]) == string(ns)
 }
 
-func (e Entry) lastUsed() uint32 { return uint32(e[0] & low24) }
-
 // SetLastUsed records a use, see [Clock.Seconds].
 func (e Entry) SetLastUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
 
 // IdleSeconds returns how many seconds before sec the entry was last used. It is 0 if the last use
 // is later than sec: the caller read the time before another operation that was faster.
 func (e Entry) IdleSeconds(sec uint32) uint32 {
-	if idle := (sec - e.lastUsed()) & low24; idle <= low24/2 {
+	if idle := (sec - uint32(e[0])) & low24; idle <= low24/2 {
 		return idle
 	}
 	return 0

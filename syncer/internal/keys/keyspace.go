@@ -126,11 +126,13 @@ func IsDefault(ns []byte) bool {
 // Keyspace holds the keys of a partition that are in memory. It is guarded by the partition's lock.
 type Keyspace struct {
 	// Names and Clock are shared by all partitions.
-	Names   *Namespaces
-	Clock   Clock
-	table   table.Table
-	Arena   arena.Arena // of entries and counters
-	dropped dropLog
+	Names *Namespaces
+	Clock Clock
+	table table.Table
+	Arena arena.Arena // of entries and counters
+	// dropped holds the hashes of the keys that were dropped last, and Drops counts all drops.
+	dropped [dropsKept]uint32
+	Drops   uint64
 	// Stored holds keys that the store may have and memory does not. It is separate because
 	// operations on keys in memory don't use it.
 	Stored *StoredHashes
@@ -182,36 +184,19 @@ func New(pool *slab.Pool, names *Namespaces, clock Clock) Keyspace {
 // dropsKept is how many of its latest drops a partition remembers.
 const dropsKept = 64
 
-// dropLog holds the hashes of the keys that were dropped from memory last.
-type dropLog struct {
-	hashes [dropsKept]uint32
-	n      uint64 // number of drops so far
-}
-
-func (d *dropLog) add(hash uint32) {
-	d.hashes[d.n%dropsKept] = hash
-	d.n++
-}
-
-// mayHave reports whether a key with this hash may have been dropped after the first n drops.
-func (d *dropLog) mayHave(hash uint32, n uint64) bool {
-	if d.n-n > dropsKept {
+// MayHaveDropped reports whether a key with this hash may have been dropped after the first n
+// drops.
+func (s *Keyspace) MayHaveDropped(hash uint32, n uint64) bool {
+	if s.Drops-n > dropsKept {
 		return true
 	}
-	for ; n < d.n; n++ {
-		if d.hashes[n%dropsKept] == hash {
+	for ; n < s.Drops; n++ {
+		if s.dropped[n%dropsKept] == hash {
 			return true
 		}
 	}
 	return false
 }
-
-// Drops returns how many keys were dropped so far.
-func (s *Keyspace) Drops() uint64 { return s.dropped.n }
-
-// MayHaveDropped reports whether a key with this hash may have been dropped after the first n
-// drops.
-func (s *Keyspace) MayHaveDropped(hash uint32, n uint64) bool { return s.dropped.mayHave(hash, n) }
 
 // Find returns the place of a key's entry, or 0 if it has none.
 func (s *Keyspace) Find(hash uint32, ns, key []byte) arena.Ref {
@@ -247,7 +232,8 @@ func (s *Keyspace) InsertCold(hash uint32, ns, key []byte) arena.Ref {
 
 // Drop removes an entry from memory.
 func (s *Keyspace) Drop(hash uint32, r arena.Ref) {
-	s.dropped.add(hash)
+	s.dropped[s.Drops%dropsKept] = hash
+	s.Drops++
 	e := s.EntryAt(r)
 	s.Stored.Add(ListHash(e.Name()))
 	s.Names.all[e.namespaceIndex()].Keys.Add(-1)

@@ -39,8 +39,12 @@ func setLength(a *arena.Arena, r arena.Ref, n int) {
 	b[0] = b[0]&^low32 | uint64(n)
 }
 
-// GrowthOf returns about how many words n more values of an entry need.
-func (s *Keyspace) GrowthOf(e Entry, n int) int {
+// GrowthOf returns about how many words an entry may need for more counts, or for these values.
+func (s *Keyspace) GrowthOf(e Entry, values []uint64) int {
+	if !e.IsValues() {
+		return s.Ladder(e).MaxWords()
+	}
+	n := len(values)
 	if have := len(counterAt(&s.Arena, e.pendingRef())); have > 0 {
 		return have + have/4 + 2*n
 	}

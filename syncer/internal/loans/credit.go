@@ -13,7 +13,7 @@ import (
 // Credit is how much of a key another counter lets this one count: the borrower's side of a loan,
 // see [twotier.LoanRequest].
 type Credit struct {
-	loan   string
+	Loan   string // its name
 	number uint64 // of the last request
 	limits []twotier.Limit
 	// Up to ceiling events may be counted. counted have been, and the store has acknowledged
@@ -36,11 +36,8 @@ type Credit struct {
 
 // NewCredit returns an empty credit under a loan that this request begins.
 func NewCredit(q *twotier.LoanRequest) *Credit {
-	return &Credit{loan: q.Loan, limits: slices.Clone(q.Limits)}
+	return &Credit{Loan: q.Loan, limits: slices.Clone(q.Limits)}
 }
-
-// BelongsTo reports whether the credit belongs to the loan with this name.
-func (c *Credit) BelongsTo(loan string) bool { return c.loan == loan }
 
 // remaining returns how many more events may be counted. It is 0 if the owner has taken back more
 // than was left.

@@ -186,9 +186,6 @@ func (k *ParkedKeys) Add(r arena.Ref, now time.Time) {
 	k.Refs = append(k.Refs, r)
 }
 
-// PutBack parks a key again after a retry, and keeps the time of the next one.
-func (k *ParkedKeys) PutBack(r arena.Ref) { k.Refs = append(k.Refs, r) }
-
 // Remove takes a key off the list.
 func (k *ParkedKeys) Remove(r arena.Ref) {
 	k.Refs = slices.DeleteFunc(k.Refs, func(o arena.Ref) bool { return o == r })
@@ -200,18 +197,4 @@ func (k *ParkedKeys) Pop() arena.Ref {
 	r := k.Refs[last]
 	k.Refs = k.Refs[:last]
 	return r
-}
-
-// UpdateRefs updates the references to entries that have moved.
-func (k *ParkedKeys) UpdateRefs(to map[arena.Ref]arena.Ref) {
-	for i, r := range k.Refs {
-		k.Refs[i] = to[r]
-	}
-}
-
-// ClearSinceIfEmpty clears Since if no key is parked. It must not be called during a retry.
-func (k *ParkedKeys) ClearSinceIfEmpty() {
-	if len(k.Refs) == 0 {
-		k.Since = time.Time{}
-	}
 }
