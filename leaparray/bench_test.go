@@ -1,7 +1,6 @@
 package leaparray_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -44,37 +43,6 @@ func BenchmarkAcquire(b *testing.B) {
 				if i%64 == 0 {
 					c.Fold(leaparray.Heap{}, c.ExactFrom())
 				}
-			}
-		})
-	}
-}
-
-// BenchmarkAdd counts events of the present: in a ring, or in a key that is new now and then.
-func BenchmarkAdd(b *testing.B) {
-	for _, levels := range [][]leaparray.Level{{{Width: second, Count: 60}},
-		leaparray.DefaultLevels()} {
-		l := ladder(b, leaparray.DefaultExact, levels...)
-		b.Run(fmt.Sprintf("levels=%d/dense", len(levels)), func(b *testing.B) {
-			c := counting{leaparray.View{Ladder: l, Now: begin}}
-			for ts := l.CompleteFrom(begin); ts <= begin; {
-				at, _ := l.Bucket(ts, begin)
-				c.Put(&c.B, leaparray.Heap{}, at, 10*at.Width)
-				ts = at.End()
-			}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				c.Now = begin + int64(i)/1000
-				c.add(1)
-			}
-		})
-		b.Run(fmt.Sprintf("levels=%d/sparse", len(levels)), func(b *testing.B) {
-			c := counting{leaparray.View{Ladder: l, Now: begin}}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if i%1000 == 0 {
-					c.B = nil
-				}
-				c.add(int64(2 - i%2*2))
 			}
 		})
 	}

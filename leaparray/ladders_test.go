@@ -94,45 +94,6 @@ func TestDefaultLevelsLoseATenth(t *testing.T) {
 	}
 }
 
-// BenchmarkLadders counts keys of different paces for two days by some ladders, with a fold for
-// every 32 events. It reports the words and the cells of a key. A cell is a field in a store.
-func BenchmarkLadders(b *testing.B) {
-	for _, levels := range [][]leaparray.Level{
-		leaparray.DefaultLevels(),
-		{{100 * ms, 100}, {second, 60}, {10 * second, 60}, {minute, 60}, {15 * minute, 96}},
-		{{100 * ms, 100}, {second, 100}, {10 * second, 60}, {minute, 50}, {5 * minute, 30},
-			{15 * minute, 96}},
-		{{second, 100}, {10 * second, 60}, {minute, 150}, {15 * minute, 96}},
-		{{second, 60}, {minute, 60}, {15 * minute, 96}},
-	} {
-		l := ladder(b, leaparray.DefaultExact, levels...)
-		for _, pace := range []time.Duration{time.Hour, 5 * minute, 10 * second, 200 * ms, 5 * ms} {
-			b.Run(fmt.Sprint(levels, "/every ", pace), func(b *testing.B) {
-				k, rnd := key{l: l, now: begin}, rand.New(rand.NewPCG(1, 1))
-				step := 2 * pace.Milliseconds()
-				for i := 0; k.now < begin+2*l.Span() && i < 100_000; i++ {
-					k.now += rnd.Int64N(step)
-					if k.count(k.now, 1); i%32 == 0 {
-						k.fold(k.exactFrom())
-					}
-				}
-				k.pending = l.Compact(k.pending, leaparray.Heap{})
-				words, all := len(k.pending), len(k.cells())
-				for i := 0; b.Loop(); i++ {
-					k.now += rnd.Int64N(step)
-					v := k.view()
-					v.Peak(60_000, k.now)
-					if k.count(k.now, 1); i%32 == 0 {
-						k.fold(k.exactFrom())
-					}
-				}
-				b.ReportMetric(float64(words), "words")
-				b.ReportMetric(float64(all), "cells")
-			})
-		}
-	}
-}
-
 // TestExtensionsCoverTheWindow extends ladders as an error about a window proposes.
 func TestExtensionsCoverTheWindow(t *testing.T) {
 	const hour = time.Hour

@@ -2,10 +2,8 @@ package syncer_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -86,81 +84,6 @@ func BenchmarkShardedMapAmongAMillion(b *testing.B) {
 		rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
 		for pb.Next() {
 			count(uint64(rnd.IntN(liveKeys)))
-		}
-	})
-}
-
-func BenchmarkAcquire(b *testing.B) {
-	all := limits(60_000, 1<<50, 86_400_000, 1<<50, 59_000, 1<<50, 59*60_000, 1<<50)
-	for _, n := range []int{1, 4} {
-		b.Run(fmt.Sprint("limits=", n), func(b *testing.B) {
-			c := idle(b)
-			const keys = 10_000
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
-				key := make([]byte, 8)
-				op := twotier.Op{Kind: twotier.Acquire,
-					Checks: []twotier.Check{{Key: key, N: 1, Limits: all[:n]}}}
-				var res twotier.Result
-				for pb.Next() {
-					binary.BigEndian.PutUint64(key, uint64(rnd.IntN(keys))|0x4141414141410000)
-					if err := c.Do(context.Background(), &op, &res); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		})
-	}
-}
-
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// memoryInUse returns the size of the heap, plus a counter's memory if that is off the heap, in
-// bytes.
-func memoryInUse(c *syncer.Counter) int64 {
-	if !syncer.HugePages {
-		return heap()
-	}
-	return heap() + c.Stats().MemoryBytes
-}
-
-// BenchmarkMemoryPerKey compares the memory of a key with one event: here, and as a struct of three
-// rings' newest buckets in a plain map. The keys' own bytes are part of both.
-func BenchmarkMemoryPerKey(b *testing.B) {
-	const keys = 200_000
-	name := func(i int) string { return "user:" + strconv.Itoa(i) }
-	b.Run("arena", func(b *testing.B) {
-		for b.Loop() {
-			c := idle(b)
-			before := memoryInUse(c)
-			var res twotier.Result
-			op := twotier.Op{Checks: []twotier.Check{{N: 1}}}
-			for i := range keys {
-				op.Checks[0].Key = append(op.Checks[0].Key[:0], name(i)...)
-				if err := c.Do(context.Background(), &op, &res); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(memoryInUse(c)-before)/keys, "B/key")
-		}
-	})
-	b.Run("map", func(b *testing.B) {
-		type bucket [3]int64 // level, index, count
-		type counter struct{ buckets []bucket }
-		for b.Loop() {
-			before := heap()
-			m := map[string]*counter{}
-			for i := range keys {
-				m[name(i)] = &counter{buckets: make([]bucket, 3)}
-			}
-			b.ReportMetric(float64(heap()-before)/keys, "B/key")
-			runtime.KeepAlive(m)
 		}
 	})
 }

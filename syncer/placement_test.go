@@ -1,7 +1,6 @@
 package syncer_test
 
 import (
-	"fmt"
 	"testing"
 
 	"twotier.dev/twotier"
@@ -95,28 +94,5 @@ func TestPlacementAllocatesNothing(t *testing.T) {
 	ns, key := []byte("sms"), []byte("{18829340001}:hello")
 	if n := testing.AllocsPerRun(100, func() { place.Of(ns, key) }); n > 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkPlacement(b *testing.B) {
-	for _, bm := range []struct {
-		name    string
-		tags    twotier.HashTags
-		ns, key string
-	}{
-		{"none", nil, "", "00000000000a1b2c"},
-		{"others", twotier.HashTags{"sms": true}, "", "00000000000a1b2c"},
-		{"untagged", twotier.HashTags{"sms": true}, "sms", "00000000000a1b2c"},
-		{"tagged", twotier.HashTags{"sms": true}, "sms", "{00000000000a1b2c}:hello"},
-	} {
-		b.Run(fmt.Sprintf("tags=%s", bm.name), func(b *testing.B) {
-			place := twotier.Placement{Partitions: twotier.DefaultPartitions, Seed: 7,
-				HashTags: bm.tags}
-			ns, key, sum := []byte(bm.ns), []byte(bm.key), 0
-			for b.Loop() {
-				sum += place.Of(ns, key)
-			}
-			_ = sum
-		})
 	}
 }

@@ -2,7 +2,6 @@ package room_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,105 +54,6 @@ func (q *crowd) ended(t *testing.T, want ...string) {
 	q.ends = nil
 }
 
-// TestLinesAreFirstComeFirstServed frees room for one operation after the other. Known keys go
-// first, in the order in which they came, and then new ones.
-func TestLinesAreFirstComeFirstServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newCrowd()
-		q.AddOwed(4)
-		for _, name := range []string{"new-1", "known-1", "new-2", "known-2"} {
-			class := room.NewKey
-			if name[0] == 'k' {
-				class = room.KnownKey
-			}
-			q.join(t.Context(), name, class)
-		}
-		if n := q.flushes.Load(); n != 4 {
-			t.Errorf("4 operations have requested %d flushes", n)
-		}
-		if q.Record(0, 0); q.Waiting() != 4 {
-			t.Errorf("%d operations wait while there is no room", q.Waiting())
-		}
-		for i, want := range []string{"known-1", "known-2"} {
-			q.AddOwed(-1)
-			if q.ended(t); i == 0 {
-				q.Record(0, 0)
-			} else {
-				q.Grant()
-			}
-			q.ended(t, want+" granted")
-		}
-		q.AddOwed(-1) // 1 key and 2 grants: no room for a new key
-		q.Grant()
-		q.ended(t)
-		q.Release()
-		q.Release()
-		q.ended(t, "new-1 granted") // for which there is room behind one key, but not behind two
-		q.Release()
-		q.ended(t, "new-2 granted")
-		q.Release()
-		if s := q.Stats(); s.Granted != 0 || s.Waiting != 0 || s.Refused != 0 {
-			t.Errorf("at rest: %+v", s)
-		}
-	})
-}
-
-// TestNobodyIsOvertaken: while operations wait, there is no room for later ones of their class, or
-// of the class behind it.
-func TestNobodyIsOvertaken(t *testing.T) {
-	for class, want := range map[room.Class]struct{ known, isNew bool }{
-		room.KnownKey: {false, false},
-		room.NewKey:   {true, false},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			q := newCrowd()
-			q.AddOwed(4)
-			q.join(t.Context(), "first", class)
-			q.AddOwed(-4) // not granted yet
-			if q.HasRoom(room.KnownKey) != want.known || q.HasRoom(room.NewKey) != want.isNew {
-				t.Errorf("class %d waits, and a known key has room: %v, a new one: %v", class,
-					q.HasRoom(room.KnownKey), q.HasRoom(room.NewKey))
-			}
-			if q.Grant(); !q.HasRoom(room.KnownKey) || !q.HasRoom(room.NewKey) {
-				t.Error("nobody waits, and there is no room")
-			}
-			q.ended(t, "first granted")
-		})
-	}
-}
-
-// TestUnusedRoomGoesToTheNext: operations release their room without having used it. Once nobody
-// has any and others still wait, a flush begins.
-func TestUnusedRoomGoesToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newCrowd()
-		q.AddOwed(3)
-		for i := range 3 {
-			q.join(t.Context(), fmt.Sprint(i), room.KnownKey)
-		}
-		q.Grant()
-		q.ended(t, "0 granted")
-		if q.HasRoom(room.KnownKey) {
-			t.Error("the granted room is free for others")
-		}
-		q.Release()
-		q.ended(t, "1 granted")
-		q.AddOwed(1) // the operation uses its room
-		before := q.flushes.Load()
-		q.Release()
-		if q.ended(t); q.flushes.Load() != before+1 {
-			t.Error("an operation waits, and nobody has room: no flush begins")
-		}
-		q.AddOwed(-1)
-		q.Grant()
-		q.ended(t, "2 granted")
-		before = q.flushes.Load()
-		if q.Release(); q.flushes.Load() != before {
-			t.Error("a flush begins for nobody")
-		}
-	})
-}
-
 // TestWhoGivesUpReturnsTheRoom: operations give up at the moment when room becomes free.
 func TestWhoGivesUpReturnsTheRoom(t *testing.T) {
 	outcomes := map[room.Outcome]int{}
@@ -203,22 +103,6 @@ func TestClosedRoom(t *testing.T) {
 			s.Refused != 0 {
 			t.Errorf("after %v: %+v", time.Since(began), s)
 		}
-	})
-}
-
-// TestRetryAll ends all waits once. Later operations wait again.
-func TestRetryAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newCrowd()
-		q.AddOwed(100)
-		ctx, leave := context.WithCancel(t.Context())
-		q.join(ctx, "first", room.NewKey)
-		q.RetryAll()
-		q.ended(t, "first retry")
-		q.join(ctx, "second", room.NewKey)
-		q.ended(t)
-		leave()
-		q.ended(t, "second refused")
 	})
 }
 
