@@ -138,6 +138,9 @@ func (c *Call) Compare(res *twotier.Result) error {
 		if err := c.compareCheck(i, r); err != nil {
 			return err
 		}
+		if k := &c.Keys[i]; k.Doubtful && k.Credit == nil && c.Op.Kind == twotier.Acquire {
+			r.Refused, r.RetryAfter = true, max(r.RetryAfter, doubtRetry)
+		}
 		if r.Refused {
 			res.Allowed = false
 			if r.RetryAfter < 0 || res.RetryAfter >= 0 && r.RetryAfter > res.RetryAfter {

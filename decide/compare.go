@@ -55,9 +55,6 @@ func (c *Call) compareCheck(i int, r *twotier.CheckResult) error {
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
 	}
-	if acquire && k.Doubtful {
-		r.Refused, r.RetryAfter = true, max(r.RetryAfter, doubtRetry)
-	}
 	return nil
 }
 
@@ -218,9 +215,6 @@ func (c *Call) compareValues(i int, r *twotier.CheckResult) error {
 		}
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
-	}
-	if acquire && k.Doubtful {
-		r.Refused, r.RetryAfter = true, max(r.RetryAfter, doubtRetry)
 	}
 	return nil
 }

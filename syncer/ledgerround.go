@@ -100,15 +100,6 @@ func (b *ledger) isQueued(k *rounds.Part, queued rounds.KeyHashes) bool {
 	return has
 }
 
-// acknowledge records that the store has a round.
-func (b *ledger) acknowledge(r *rounds.Round) {
-	if !r.Imported {
-		b.dirty.AckedTicket = r.ThroughTicket
-	}
-	b.outbox.Acknowledge(b.id, r)
-	b.reportOwed()
-}
-
 // undoCut returns the keys of a round that changes nothing to their state before the cut. Parked
 // keys with nothing pending, or whose pending counts have meanwhile left every window, still wait
 // for a retry, because later counts of them are on no other list.

@@ -184,7 +184,7 @@ type keyReader struct {
 	store   Lister
 	timeout time.Duration
 	signal  signal
-	cost    readCost
+	unit    time.Duration // see busyTime
 
 	mu    sync.Mutex
 	queue []*partition
@@ -237,12 +237,12 @@ func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
 		begun, units := time.Now(), 0
 		parts, units = k.readSome(ctx, parts, stamps)
 		took := time.Since(begun)
-		pause(ctx, min(readPause, readShare*k.cost.busyTime(units, took)-took))
+		pause(ctx, min(readPause, readShare*k.busyTime(units, took)-took))
 	}
 }
 
 // readSome reads on in the lists of some partitions. It returns the partitions whose lists go on,
-// and the amount read in units of readCost. stamps holds the partitions' stamps at their first
+// and the amount read in units of busyTime. stamps holds the partitions' stamps at their first
 // read.
 func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	stamps map[*partition]rounds.ListStamp) (more []*partition, units int) {
@@ -273,20 +273,18 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	return more, units
 }
 
-// readCost estimates how long reads keep a store busy. On a busy store, a read spends most of its
-// time waiting for others, so the fastest recent read determines the cost of a unit.
-type readCost struct{ unit time.Duration }
-
-// busyTime returns how long a read of this many units has kept the store busy, given its duration.
-func (c *readCost) busyTime(units int, took time.Duration) time.Duration {
+// busyTime estimates how long a read of this many units has kept the store busy, given its duration.
+// On a busy store, a read spends most of its time waiting for others, so the fastest recent read
+// determines the cost of a unit.
+func (k *keyReader) busyTime(units int, took time.Duration) time.Duration {
 	if units == 0 {
 		return 0
 	}
 	each := took / time.Duration(units)
-	if c.unit += c.unit / 64; c.unit == 0 || each < c.unit {
-		c.unit = each
+	if k.unit += k.unit / 64; k.unit == 0 || each < k.unit {
+		k.unit = each
 	}
-	return c.unit * time.Duration(units)
+	return k.unit * time.Duration(units)
 }
 
 // pause waits for a while, or until ctx is done.

@@ -49,11 +49,6 @@ func (j *republish) retryRefused() bool {
 	return true
 }
 
-// matchesEpoch reports whether an epoch belongs to the data that is being restored into. If the
-// store has gone back in time, the job still has the lost epoch until the first part has drawn a
-// new one.
-func (j *republish) matchesEpoch(epoch uint64) bool { return j.Epoch == epoch && j.Epoch > j.after }
-
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }
 
 // isEmpty reports whether there is nothing to restore, and the epoch is new, so that every counter
@@ -103,9 +98,10 @@ func (s *restoration) requestRenewals() {
 }
 
 // alsoRestore adds another counter's counts in an epoch to the restoration, unless that is the
-// epoch that is restored into, whose data is in the store.
+// epoch that is restored into, whose data is in the store. If the store has gone back in time, the
+// job still has the lost epoch until the first part has drawn a new one.
 func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
-	if j := s.job; !j.matchesEpoch(epoch) {
+	if j := s.job; j.Epoch != epoch || j.Epoch <= j.after {
 		j.after = max(j.after, epoch)
 		j.keys = append(j.keys, keys...)
 	}

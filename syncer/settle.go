@@ -24,7 +24,11 @@ func (f *flushing) settle(r *rounds.Round) (more bool) {
 		r.First = false
 	}
 	f.applyAnswer(r)
-	f.acknowledge(r)
+	if !r.Imported {
+		f.dirty.AckedTicket = r.ThroughTicket
+	}
+	f.outbox.Acknowledge(f.id, r)
+	f.reportOwed()
 	sec, queued := f.keys.Clock.Second(), f.queuedKeys()
 	for i := range r.Parts {
 		if i%keys.PrefetchAtOnce == 0 {

@@ -14,9 +14,8 @@ const (
 	shortestShift = 5 * time.Millisecond
 )
 
-// Plan determines when the partitions of a batcher are due by the clock: in groups, one after the
-// other. A shift whose partitions have nothing to do rests, and costs nothing, until one of them
-// has something (Rouse) or it is time to verify that the store still has everything.
+// Plan has the shifts of a batcher. One that rests is due again once it is roused, or when it is
+// time to verify that the store still has everything.
 type Plan struct {
 	interval time.Duration // between flushes
 	rest     time.Duration // the longest that a shift rests
