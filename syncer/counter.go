@@ -48,7 +48,8 @@ func New(opt Options) (*Counter, error) {
 	}
 	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
 	c.memory.init(&c.directory, c.clock, &c.opt)
-	c.health.init(c.parts, c.opt.RoundTimeout)
+	c.health = health{parts: c.parts, enough: min(enoughSilent, len(c.parts)),
+		timeout: c.opt.RoundTimeout, silent: map[int]bool{}}
 	c.keyReader = newKeyReader(&c.opt)
 	for range min(opt.Exchanges, len(c.parts)) {
 		c.flushers = append(c.flushers, newBatcher(&c.opt, c.parts, &c.health, &c.report,
@@ -214,7 +215,7 @@ func (c *Counter) Stats() Stats {
 			s.PendingBuckets += p.keys.PendingBuckets
 			s.DroppedExpiredTotal += p.keys.Expired
 		}
-		s.MemoryBytes += int64(p.keys.Bytes() + 8*p.keys.Stored.Words())
+		s.MemoryBytes += 8 * int64(p.keys.Words()+p.keys.Stored.Words())
 		s.EvictedTotal += p.keys.Evicted
 		s.UnreadTotal += p.unread
 		s.ListedKeys += int64(p.keys.Stored.Len())

@@ -68,6 +68,7 @@ func (k *call) acquire(res *twotier.Result) (counted bool, err error) {
 	}
 	k.setSource(res)
 	reserves := k.Op.Reserves() && res.Allowed && !k.Op.DryRun
+	takes := func(c decide.Change) bool { return c.N < 0 }
 	if reserves || slices.ContainsFunc(k.Changes, takes) {
 		if err := k.checkTaken(); err != nil {
 			return false, err
@@ -126,9 +127,6 @@ func (k *call) learnCounts() {
 		}
 	}
 }
-
-// takes reports whether a change takes counts back.
-func takes(c decide.Change) bool { return c.N < 0 }
 
 // apply carries out the changes, or none of them if it returns an error.
 func (k *call) apply() error {

@@ -116,9 +116,7 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 
 // PendingFound counts the pending buckets by scanning every key. It also returns the running sum.
 func (c *Counter) PendingFound() (found, kept int64) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		p.mu.Lock()
+	for p := range c.locked() {
 		kept += p.keys.PendingBuckets
 		for _, e := range p.keys.All() {
 			found += int64(p.keys.ValuesOf(e).B.Len())
@@ -127,7 +125,6 @@ func (c *Counter) PendingFound() (found, kept int64) {
 				return true
 			})
 		}
-		p.mu.Unlock()
 	}
 	return found, kept
 }

@@ -81,7 +81,7 @@ func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
 	// Others may have counted since. Their counts of a shared key are no news, and the key is not
 	// read any more.
 	k.Cold = !h.warm(e) || h.store.MayHaveChanged() || e.HasFlag(keys.FlagShared)
-	if h.store.IsConfirmed() && idle > hotIdle && h.keys.Bytes() > coldBytes ||
+	if h.store.IsConfirmed() && idle > hotIdle && 8*h.keys.Words() > coldBytes ||
 		k.Cold && !e.HasSynced() {
 		return k, false
 	}

@@ -208,11 +208,6 @@ type health struct {
 	probed time.Time    // when other partitions were last asked because of those
 }
 
-func (h *health) init(parts []partition, timeout time.Duration) {
-	h.parts, h.enough, h.silent = parts, min(enoughSilent, len(parts)), map[int]bool{}
-	h.timeout = timeout
-}
-
 // reachedStore reports whether a round shows that the store can be reached, regardless of the
 // answer.
 func reachedStore(r *rounds.Round) bool {

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"twotier.dev/twotier"
@@ -245,13 +246,11 @@ func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
 	if c.opt.Store == nil {
 		return
 	}
-	for p := range c.locked() {
-		for _, e := range p.keys.All() {
-			if e.HasPending() || e.HasFlag(keys.FlagBusy) {
-				ns, key := e.Name()
-				n := p.keys.ValuesOf(e).B.Len()
-				fn(ns, key, int64(n)+p.keys.Ladder(e).Total(p.keys.PendingOf(e)))
-			}
+	for p, e := range c.entries() {
+		if e.HasPending() || e.HasFlag(keys.FlagBusy) {
+			ns, key := e.Name()
+			n := p.keys.ValuesOf(e).B.Len()
+			fn(ns, key, int64(n)+p.keys.Ladder(e).Total(p.keys.PendingOf(e)))
 		}
 	}
 }
@@ -260,16 +259,12 @@ func (c *Counter) EachUnflushed(fn func(ns, key []byte, n int64)) {
 // about. They can be restored if the store loses everything. The arguments are as in
 // [Counter.EachUnflushed].
 func (c *Counter) EachSynced(fn func(ns, key []byte, n int64)) {
-	for p := range c.locked() {
-		if p.ownership == notOwned {
-			continue
-		}
-		for _, e := range p.keys.All() {
-			n := p.keys.ValuesOf(e).A.Len()
-			if sum := int64(n) + p.keys.Ladder(e).Total(p.keys.SyncedOf(e)); sum != 0 {
-				ns, key := e.Name()
-				fn(ns, key, sum)
-			}
+	for p, e := range c.entries() {
+		n := p.keys.ValuesOf(e).A.Len()
+		sum := int64(n) + p.keys.Ladder(e).Total(p.keys.SyncedOf(e))
+		if sum != 0 && p.ownership != notOwned {
+			ns, key := e.Name()
+			fn(ns, key, sum)
 		}
 	}
 }
@@ -277,15 +272,26 @@ func (c *Counter) EachSynced(fn func(ns, key []byte, n int64)) {
 // EachValues calls fn for every key of different values with those that [Counter.EachSynced] counts
 // (A) and those that [Counter.EachUnflushed] counts (B). fn must not keep its arguments.
 func (c *Counter) EachValues(fn func(ns, key []byte, v leaparray.ValuesView)) {
-	for p := range c.locked() {
-		for _, e := range p.keys.All() {
-			if e.IsValues() {
-				ns, key := e.Name()
-				v := p.keys.ValuesOf(e)
-				if p.ownership == notOwned {
-					v.A = nil
+	for p, e := range c.entries() {
+		if e.IsValues() {
+			ns, key := e.Name()
+			v := p.keys.ValuesOf(e)
+			if p.ownership == notOwned {
+				v.A = nil
+			}
+			fn(ns, key, v)
+		}
+	}
+}
+
+// entries iterates over all entries. Their partitions are locked meanwhile.
+func (d *directory) entries() iter.Seq2[*partition, keys.Entry] {
+	return func(yield func(*partition, keys.Entry) bool) {
+		for p := range d.locked() {
+			for _, e := range p.keys.All() {
+				if !yield(p, e) {
+					return
 				}
-				fn(ns, key, v)
 			}
 		}
 	}

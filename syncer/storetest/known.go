@@ -165,7 +165,7 @@ func testContentKeepsTheRestOfALog(t *testing.T, s syncer.Store) {
 func restoreTwice(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
 	now int64) *syncer.Round {
 	t.Helper()
-	r := restorationRoundIn(t, s, partition, after, k)
+	r := restorationRound(t, s, partition, after, k)
 	r.Now = now
 	for again := range 2 {
 		exchange(t, s, r)

@@ -10,15 +10,8 @@ import (
 )
 
 // restorationRound returns the only part of a restoration of counts known in an epoch, into the
-// store's present data.
-func restorationRound(t *testing.T, s syncer.Store, after uint64,
-	keys ...syncer.KeyRound) *syncer.Round {
-	t.Helper()
-	return restorationRoundIn(t, s, 17, after, keys...)
-}
-
-// restorationRoundIn is restorationRound for a partition.
-func restorationRoundIn(t *testing.T, s syncer.Store, partition int, after uint64,
+// store's present data of a partition.
+func restorationRound(t *testing.T, s syncer.Store, partition int, after uint64,
 	keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
 	r := &syncer.Round{Partition: partition, Writer: "reader"}
@@ -35,7 +28,7 @@ func restorationRoundIn(t *testing.T, s syncer.Store, partition int, after uint6
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
-		r := restorationRound(t, s, 0, key("a", bucket(0, 3, 0), bucket(1, 2, 0)))
+		r := restorationRound(t, s, 17, 0, key("a", bucket(0, 3, 0), bucket(1, 2, 0)))
 		exchange(t, s, r)
 		read := &syncer.Round{Partition: 17, Writer: "x", ReadOnly: true,
 			Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
@@ -46,8 +39,8 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 			}
 		}
 	}
-	exchange(t, s, restorationRound(t, s, 0, key("b", moment(2200, 1))))
-	exchange(t, s, restorationRound(t, s, 0, key("b", moment(2100, 1), bucket(0, 2, 0))))
+	exchange(t, s, restorationRound(t, s, 17, 0, key("b", moment(2200, 1))))
+	exchange(t, s, restorationRound(t, s, 17, 0, key("b", moment(2100, 1), bucket(0, 2, 0))))
 	checkContent(t, s, "b", moment(2100, 1), moment(2200, 1))
 }
 
@@ -59,7 +52,7 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	if !ok {
 		return
 	}
-	first := restorationRound(t, s, 0, key("a", bucket(0, 0, 8)))
+	first := restorationRound(t, s, 17, 0, key("a", bucket(0, 0, 8)))
 	exchange(t, s, first)
 	rewind := loser.Image(t)
 	part := func(seq, acked uint64, name string) *syncer.Round {

@@ -99,14 +99,7 @@ func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
 func apply(t testing.TB, s syncer.Store, writer string, seq uint64,
 	k syncer.KeyRound) *syncer.Round {
 	t.Helper()
-	return applyAt(t, s, start, writer, seq, k)
-}
-
-// applyAt is apply for a round that was cut at now.
-func applyAt(t testing.TB, s syncer.Store, now int64, writer string, seq uint64,
-	k syncer.KeyRound) *syncer.Round {
-	t.Helper()
-	r := &syncer.Round{Partition: 17, Now: now, Writer: writer, Seq: seq, Acked: seq - 1,
+	r := &syncer.Round{Partition: 17, Now: start, Writer: writer, Seq: seq, Acked: seq - 1,
 		Epoch: epoch(t, s, 17), Keys: []syncer.KeyRound{k}}
 	exchange(t, s, r)
 	if r.Lost {

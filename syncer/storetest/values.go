@@ -135,8 +135,8 @@ func testRestoredValues(t *testing.T, s syncer.Store) {
 	loser.Lose(t)
 	apply(t, s, "v", 1, key("a", value(100, 9)))
 	parts := []*syncer.Round{
-		restorationRound(t, s, first.Epoch, key("a", value(100, 5), value(101, 5))),
-		restorationRound(t, s, first.Epoch, key("a", value(101, 3), value(102, 1))),
+		restorationRound(t, s, 17, first.Epoch, key("a", value(100, 5), value(101, 5))),
+		restorationRound(t, s, 17, first.Epoch, key("a", value(101, 3), value(102, 1))),
 	}
 	for i := range 4 {
 		r := parts[i%2]
@@ -149,7 +149,7 @@ func testRestoredValues(t *testing.T, s syncer.Store) {
 	reset := key("a", value(103, 2))
 	reset.Reset = true
 	apply(t, s, "v", 2, reset)
-	last := restorationRound(t, s, first.Epoch, key("a", value(100, 5), value(103, 1)))
+	last := restorationRound(t, s, 17, first.Epoch, key("a", value(100, 5), value(103, 1)))
 	last.Writer = "late"
 	for range 2 {
 		exchange(t, s, last)
@@ -310,7 +310,7 @@ func testListLostKeys(t *testing.T, s syncer.Store) {
 	readList(t, list, l)
 	loser.Lose(t)
 	restored := key("restored", bucket(0, 0, 8))
-	exchange(t, s, restorationRound(t, s, l.Epoch, restored))
+	exchange(t, s, restorationRound(t, s, 17, l.Epoch, restored))
 	found, begun := readList(t, list, l)
 	checkListed(t, found, true, "", "restored")
 	checkListed(t, found, false, "", "lost")

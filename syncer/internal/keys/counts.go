@@ -293,7 +293,10 @@ func (s *Keyspace) ReplaceSynced(e Entry, loaded []leaparray.Cell) {
 			marks = append(marks, c)
 			continue
 		}
-		s.AddSynced(e, l, c.Stretch, countable(l, s.SyncedOf(e), c.N))
+		if c.N > manyStored { // the sum must stay valid, see CheckCounts
+			c.N = max(0, min(c.N, MostStored-l.Total(s.SyncedOf(e))))
+		}
+		s.AddSynced(e, l, c.Stretch, c.N)
 	}
 	for _, c := range marks { // last, because counters drop marks when they fold
 		s.AddSynced(e, l, c.Stretch, 0)
@@ -337,12 +340,4 @@ func (s *Keyspace) syncedCells(e Entry) (cells []leaparray.Cell) {
 		cells = append(cells, leaparray.Cell{Stretch: at, N: n})
 	})
 	return cells
-}
-
-// countable returns the valid count nearest to n for a new bucket, see CheckCounts.
-func countable(l *leaparray.Ladder, synced leaparray.Counter, n int64) int64 {
-	if n <= manyStored {
-		return max(n, 0)
-	}
-	return max(0, min(n, MostStored-l.Total(synced)))
 }

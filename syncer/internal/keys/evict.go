@@ -276,8 +276,10 @@ func (s *Keyspace) forgetLowest(some []candidate, space int) (n int) {
 func (s *Keyspace) compare(sec uint32, space int) []candidate {
 	some, now := s.candidates[:0], s.Clock.Now()
 	for slot, at := range s.nextEntries(4 * comparedKeys) {
-		if space == AnySpace || s.EntryAt(at).namespaceIndex() == space {
-			some = append(some, s.candidate(slot, sec, now))
+		if e := s.EntryAt(at); space == AnySpace || e.namespaceIndex() == space {
+			some = append(some, candidate{hash: s.table.HashAt(slot), at: at,
+				rank: s.rank(e, now), companion: e.isCompanion(), idle: e.IdleSeconds(sec),
+				mayGo: !e.isInUse() && !slices.Contains(s.pins, at)})
 		}
 		if len(some) == comparedKeys {
 			break
@@ -285,15 +287,6 @@ func (s *Keyspace) compare(sec uint32, space int) []candidate {
 	}
 	s.candidates = some
 	return some
-}
-
-// candidate returns the key in a slot.
-func (s *Keyspace) candidate(slot int, sec uint32, now int64) candidate {
-	at := s.table.RefAt(slot)
-	e := s.EntryAt(at)
-	idle := e.IdleSeconds(sec)
-	return candidate{hash: s.table.HashAt(slot), at: at, rank: s.rank(e, now),
-		companion: e.isCompanion(), idle: idle, mayGo: !e.isInUse() && !slices.Contains(s.pins, at)}
 }
 
 // mayForget reports whether an evacuation may forget an entry: it ranks below MostForgotten or,

@@ -276,9 +276,6 @@ func (s *Keyspace) Shrink() { s.table.Shrink() }
 // Words returns the memory of the keys in words.
 func (s *Keyspace) Words() int { return s.Arena.TotalWords() + s.table.Slots() }
 
-// Bytes returns the memory of the keys in bytes.
-func (s *Keyspace) Bytes() int { return 8 * s.Words() }
-
 // Compact moves all entries into a new arena, shrinks the table to fit, and returns the new place
 // of each entry.
 func (s *Keyspace) Compact() (moved map[arena.Ref]arena.Ref) {

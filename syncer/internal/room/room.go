@@ -71,7 +71,7 @@ const (
 // them. flush must not block. It is called without locks, by callers of Wait and Release.
 func New(lag, timeout time.Duration, flush func()) *Room {
 	m := &Room{lag: lag, timeout: timeout, flush: flush}
-	m.pace = newPace(firstAtOnce * timeoutParts / timeout.Seconds())
+	m.pace = pace{guessWeight * (firstAtOnce * timeoutParts / timeout.Seconds()), guessWeight}
 	m.resizeLocked()
 	return m
 }
@@ -329,11 +329,8 @@ type pace struct{ keys, seconds float64 }
 // third.
 const paceMemory = time.Second
 
-// newPace starts with a guess, whose weight is a tenth of paceMemory.
-func newPace(perSecond float64) pace {
-	const weight = 0.1
-	return pace{keys: weight * perSecond, seconds: weight}
-}
+// guessWeight is the weight of the first guess, in seconds: a tenth of paceMemory.
+const guessWeight = 0.1
 
 // record adds an exchange of this many keys.
 func (p *pace) record(keys int, took time.Duration) {
