@@ -179,8 +179,8 @@ func (t *target) mayBeLent() bool {
 	return k != nil && k.IsLent(time.Now())
 }
 
-// isUpToDate reports whether the store has reported its counts of a key that another counter decides
-// about recently enough, see Counter.MaxStaleness.
+// isUpToDate reports whether the store has reported its counts of a key that another counter
+// decides about recently enough, see Counter.MaxStaleness.
 func (t *target) isUpToDate(e keys.Entry) bool {
 	if !e.HasFlag(keys.FlagShared) {
 		return t.p.store.VerifiedWithin(t.p.readWithin)

@@ -273,7 +273,7 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	return more, units
 }
 
-// busyTime estimates how long a read of this many units has kept the store busy, given its duration.
+// busyTime estimates how long a read of this many units has kept the store busy from its duration.
 // On a busy store, a read spends most of its time waiting for others, so the fastest recent read
 // determines the cost of a unit.
 func (k *keyReader) busyTime(units int, took time.Duration) time.Duration {

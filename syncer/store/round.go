@@ -82,8 +82,8 @@ type KeyRound struct {
 	Forgotten bool
 }
 
-// Told is the store's state of a partition's data, as the store reports it with a [Round]. The epoch
-// names the data, and changes with a loss. Version and Quieted count the changes by all writers:
+// Told is the store's state of a partition's data, as it reports it with a [Round]. The epoch names
+// the data, and changes with a loss. Version and Quieted count the changes by all writers:
 // changes that others must notice, and changes that they need not. LastChange names a change that
 // is in no other data with the same number of changes.
 type Told struct {
