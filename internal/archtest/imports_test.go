@@ -417,7 +417,6 @@ func importMap() map[string][]string {
 		"internal/testing/simnet":     {memberlist},
 		"internal/testing/testrun":    {},
 		"internal/archtest":           {},
-		"scripts/diagram":             {},
 		"scripts/ociimage":            {},
 		"scripts/sbom":                {},
 		"internal/testing/faultstore": {"twotier.dev/twotier/syncer"},
