@@ -86,7 +86,7 @@ func Rules(doc *rules.Document, ladders Ladders) (list []warning.Warning) {
 	source := doc.Source()
 	for _, check := range []func(*rules.Source, Ladders) []warning.Warning{
 		lintCoarseWindows, lintSharedCounts, lintWeakLimits, lintWeakRules, lintOverrides,
-		lintDescriptors, lintNamespaces,
+		lintDescriptors,
 	} {
 		list = append(list, check(source, ladders)...)
 	}
@@ -202,50 +202,6 @@ func allImplied(limits, stricter []twotier.RuleLimit) bool {
 			return isImplied(l, o)
 		})
 	})
-}
-
-// lintNamespaces warns about unconfigured namespaces of rules that are one typo away from a
-// configured one.
-func lintNamespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
-	var known []string
-	for name := range ladders {
-		if name != config.DefaultNamespace {
-			known = append(known, name)
-		}
-	}
-	slices.Sort(known)
-	for _, r := range s.Rules {
-		i := slices.IndexFunc(known,
-			func(name string) bool { return oneTypoApart(name, r.Space()) })
-		if i < 0 || r.Namespace == "" || ladders[r.Space()] != nil {
-			continue
-		}
-		similar := known[i]
-		list = append(list, warning.Warning{Code: warning.UnknownNamespace, At: r.At,
-			Reason: fmt.Sprintf("rule %s counts in namespace %s, which has no settings and so "+
-				"those of the default one; %s has some", r.Name, r.Namespace, similar),
-			Instead: "namespace: " + similar + ", or settings for " + r.Namespace})
-	}
-	return list
-}
-
-// oneTypoApart reports whether one of the names, which have at least three letters, is the other
-// one with a byte replaced, missing or too many.
-func oneTypoApart(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	same := 0
-	for same < len(a) && a[same] == b[same] {
-		same++
-	}
-	switch len(b) - len(a) {
-	case 0:
-		return len(a) > 2 && same < len(a) && a[same+1:] == b[same+1:]
-	case 1:
-		return len(a) > 2 && a[same:] == b[same+1:]
-	}
-	return false
 }
 
 // secrets are the lower-case names of descriptors whose values are credentials.
