@@ -33,7 +33,6 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 	m.ReturnUnused()
 	if p != nil {
-		s.countLimitProblem(p)
 		sendProblem(ctx, p)
 	}
 	if receive.HasUnreadBody(ctx) {
@@ -121,13 +120,6 @@ func (s *Server) call(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 	return r.handler(ctx)
 }
 
-// countLimitProblem counts a problem caused by a limit of this server.
-func (s *Server) countLimitProblem(p *wire.Problem) {
-	if p.Limit {
-		s.CountLimited()
-	}
-}
-
 // checkMethod refuses methods that a route does not have.
 func checkMethod(ctx *fasthttp.RequestCtx, r *route) *wire.Problem {
 	switch {
@@ -180,7 +172,6 @@ func (s *Server) answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		if p = c.header.moveToLargeBuffer(&c.memory); p == nil {
 			return
 		}
-		s.countLimitProblem(p)
 	}
 	setLinger(ctx, p)
 	sendProblem(ctx, p)

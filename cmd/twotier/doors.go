@@ -23,7 +23,6 @@ import (
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/envoy"
-	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/reload"
@@ -89,23 +88,7 @@ type door struct {
 type doorServer interface {
 	OpenOn(ctx context.Context, inherited net.Listener) error
 	Addr() net.Addr
-	// Refused returns how many connections and requests were refused because of limits.
-	Refused() (connections, requests int64)
 	Close(ctx context.Context) error
-}
-
-// refusedAtDoors returns the refusals by limits before the node saw the request.
-func (s *server) refusedAtDoors() []events.Refused {
-	var connections, requests int64
-	for _, d := range s.doors {
-		c, r := d.server.Refused()
-		connections, requests = connections+c, requests+r
-	}
-	return []events.Refused{
-		{Why: "there were too many connections, or too many from one address",
-			Total: connections},
-		{Why: "too much was being read and answered at that moment", Total: requests},
-	}
 }
 
 // openDoors starts to serve all protocols.

@@ -118,7 +118,7 @@ func (s *server) addNode() (err error) {
 		ID: s.cfg.Node, Address: s.cfg.Listen, Mode: cluster.Mode(s.cfg.Mode),
 		Store: s.store, Clock: s.clock, Placement: s.store.place, Ring: s.ring,
 		HotRate: float64(s.cfg.HotRate), Asleep: elapsed.Asleep, Ack: ackOf(s.cfg.Store),
-		Rules: s.rulesInForce, Refused: s.refusedAtDoors, Version: version.String(),
+		Rules: s.rulesInForce, Version: version.String(),
 		Sinks: append(s.sinks, coarseWindows{s.warnings}), Logger: s.log,
 	}
 	// A nil pointer in an interface would not be nil.

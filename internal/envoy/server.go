@@ -209,14 +209,14 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 	st := from.Addr.(clientAddr).conn.arriving
 	if st == nil {
 		s.counters.failed.Add(1)
-		return nil, s.refuseForMemory()
+		return nil, memoryError()
 	}
 	st.headers = metadataBytes(info.Header)
 	isStream := s.isStream[info.FullMethodName]
 	if !st.grow(st.headers, 0) ||
 		isStream && !st.reserve(streams, stayBytes, nil, time.Time{}) {
 		s.counters.failed.Add(1)
-		return nil, s.refuseForMemory()
+		return nil, memoryError()
 	}
 	ctx = context.WithValue(ctx, streamKey{}, st)
 	var cancel context.CancelFunc
@@ -229,9 +229,8 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 	return ctx, nil
 }
 
-// refuseForMemory counts a request refused because of this node's limits, and returns its error.
-func (s *Server) refuseForMemory() error {
-	s.CountLimited()
+// memoryError returns the error of a request refused because of this node's limits.
+func memoryError() error {
 	return status.Error(codes.ResourceExhausted, "too much is being read and answered at this "+
 		"moment; nothing was counted")
 }
@@ -268,7 +267,7 @@ func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler)
 	work := workBytes(in) - ownBytes
 	by := time.Now().Add(st.conn.roomWait())
 	if work > 0 && !st.reserve(works, work, ctx.Done(), by) {
-		return nil, s.refuseForMemory()
+		return nil, memoryError()
 	}
 	out, err := handler(ctx, in)
 	st.shrinkTo(answeredBytes + st.headers + bytesOf(out)/8*9)
