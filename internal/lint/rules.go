@@ -1,9 +1,7 @@
 package lint
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,34 +49,6 @@ func (l Ladders) CheckWindows(doc *rules.Document) error {
 		}
 		return nil
 	})
-}
-
-// Extend returns copies of the ladders, extended so that they cover the windows of a document, and
-// the names of the extended namespaces. A namespace without a ladder gets one only if the extended
-// default ladder does not suffice. Windows that no ladder covers are ignored.
-func (l Ladders) Extend(doc *rules.Document) (extended Ladders, changed []string) {
-	longest := map[string]int64{}
-	_ = doc.EachWindow(func(namespace string, ms int64) error {
-		namespace = cmp.Or(namespace, config.DefaultNamespace)
-		if _, ok := l.Of(namespace).Extension(ms); ok {
-			longest[namespace] = max(longest[namespace], ms)
-		}
-		return nil
-	})
-	extended = maps.Clone(l)
-	names := slices.Sorted(maps.Keys(longest))
-	// The default namespace comes first, because others inherit its ladder.
-	for _, name := range append([]string{config.DefaultNamespace}, names...) {
-		ladder := extended.Of(name)
-		level, ok := ladder.Extension(longest[name])
-		if !ok || longest[name] <= ladder.Span() {
-			continue
-		}
-		if longer, err := ladder.Extended(level); err == nil {
-			extended[name], changed = longer, append(changed, name)
-		}
-	}
-	return extended, changed
 }
 
 // Rules returns the warnings about a document, in the order of its lines for each kind.
