@@ -86,19 +86,17 @@ type door struct {
 }
 
 type doorServer interface {
-	OpenOn(ctx context.Context, inherited net.Listener) error
+	Open(ctx context.Context) error
 	Addr() net.Addr
 	Close(ctx context.Context) error
 }
 
 // openDoors starts to serve all protocols.
 func (s *server) openDoors(ctx context.Context) error {
-	inherited := s.inherited
 	for _, d := range s.doors {
-		if err := explainTaken(d.server.OpenOn(ctx, inherited), "", ""); err != nil {
+		if err := explainTaken(d.server.Open(ctx), "", ""); err != nil {
 			return err
 		}
-		inherited = nil
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -59,7 +58,6 @@ type server struct {
 	book      rules.Book // the rules in force
 	node      *node.Node
 	http      *httpapi.Server
-	inherited net.Listener    // for http; nil if it listens itself
 	limits    listener.Limits // of http, and with fewer connections of the other doors
 	limiter   *envoy.Limiter
 	history   *verdicts.History
