@@ -14,9 +14,6 @@ type mistake struct {
 	args   []string
 	status int
 	reason string
-	// usage is set if the mistake is found without asking Redis, so that --redis-optional makes no
-	// difference.
-	usage bool
 }
 
 // mistakes returns common mistakes of operators.
@@ -41,15 +38,14 @@ func mistakes(t *testing.T) map[string]mistake {
 		"TLS": {args: []string{"--redis", "redis://" + at(secure)}, status: 1,
 			reason: "answers with TLS only"},
 		"port": {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2,
-			reason: "--redis: redis URL", usage: true},
+			reason: "--redis: redis URL"},
 		"scheme": {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2,
-			reason: "unknown scheme", usage: true},
+			reason: "unknown scheme"},
 	}
 }
 
 // TestWhatCannotWorkIsRefusedAtStart starts nodes with mistakes of an operator. They end at once
-// and give the reason, without showing a password. With --redis-optional they start nevertheless,
-// and report the mistake.
+// and give the reason, without showing a password.
 func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	for name, m := range mistakes(t) {
@@ -65,24 +61,6 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 				t.Errorf("exit status %d, want %d and %q:\n%s", n.ExitCode(), m.status,
 					m.reason, log)
 			}
-			if m.usage {
-				return
-			}
-			n = program.Serve(t, proctest.Options{},
-				append(m.args, "--redis-optional", "--hash-seed", "0")...)
-			n.MustPost("/v1/add", `{"key":"k","n":2}`)
-			if a := n.Count("k", "1m"); a.Counts[0].Max != 2 {
-				t.Errorf("counted %d", a.Counts[0].Max)
-			}
-			proctest.Until(t, "it says that something is wrong", func() bool {
-				status, body := n.Ready()
-				return status == 200 && strings.Contains(body, m.reason)
-			})
-			if log := n.Log.String(); !strings.Contains(log, "--redis-optional") ||
-				!strings.Contains(log, m.reason) {
-				t.Errorf("the log does not say so:\n%s", log)
-			}
-			n.Kill()
 		})
 	}
 }
