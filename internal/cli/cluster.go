@@ -73,7 +73,7 @@ func (s *session) showCluster(ctx context.Context, query url.Values) error {
 	}
 	lines := [][2]string{
 		{"mode", string(v.Mode)},
-		{"store", s.describeStore(v.Store)},
+		{"store", describeStore(v.Store)},
 		{"pending", strconv.FormatInt(v.PendingBuckets, 10) + " buckets not in the store yet" + on},
 		{"memory", fmt.Sprintf("%s, %s of %s", countOf(int(v.Keys), "key"),
 			formatSize(v.MemoryBytes), formatSize(v.MaxMemory)) + on},
@@ -154,13 +154,13 @@ func memberNotes(v *clusterView, m *cluster.Member) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-func (s *session) describeStore(h cluster.StoreHealth) string {
+func describeStore(h cluster.StoreHealth) string {
 	text := h.Kind
 	if h.Address != "" {
 		text += " " + h.Address
 	}
 	if !h.Up {
-		return text + ", " + s.paint(red, "down") + ": " + h.Error
+		return text + ", down: " + h.Error
 	}
 	trip := "-" // not measured yet
 	if h.RTTMicros > 0 {
