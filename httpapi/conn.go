@@ -365,7 +365,6 @@ func (s *Server) refuseRequest(nc net.Conn, p *wire.Problem) {
 // refusal returns the answer to a request that is not served, and counts it.
 func (s *Server) refusal(p *wire.Problem) []byte {
 	body := p.AppendJSON(nil)
-	s.countLimitProblem(p)
 	s.codes[p.Kind.Status].Add(1)
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nConnection: close\r\n", p.Kind.Status,
 		fasthttp.StatusMessage(p.Kind.Status))

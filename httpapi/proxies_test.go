@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/testing/must"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // forward sends a request to /v1/forward-auth from an address. Each header is "Name: value".
@@ -289,7 +290,8 @@ type limiter struct {
 }
 
 // JSON implements [httpapi.RateLimiter].
-func (l *limiter) JSON(_ context.Context, _ *twotier.Grant, body []byte) ([]byte, bool, error) {
+func (l *limiter) JSON(_ context.Context, _ *twotier.Grant, _ trace.Source,
+	body []byte) ([]byte, bool, error) {
 	return []byte(`{"asked":` + string(body) + `}`), l.over, l.err
 }
 

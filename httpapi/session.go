@@ -95,7 +95,7 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 		return &wire.Problem{Kind: wire.Sequence, Detail: "the session is another token's, or " +
 			"this one granted more when it was used last; nothing was done now"}
 	case replay.Full:
-		return &wire.Problem{Kind: wire.Overload, Limit: true,
+		return &wire.Problem{Kind: wire.Overload,
 			Detail: "too many sessions have begun within ten minutes"}
 	}
 	return outOfSequenceProblem()

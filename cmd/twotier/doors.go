@@ -23,7 +23,6 @@ import (
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/envoy"
-	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/reload"
@@ -60,7 +59,7 @@ func (s *server) addEnvoy() error {
 	server, err := envoy.New(envoy.Options{
 		Limiter: s.limiter, Ready: func() error { _, err := s.node.Ready(); return err },
 		Listen: s.cfg.GRPC, Tokens: s.tokens, AdminToken: s.cfg.AdminToken,
-		Limits: s.limitsOf(envoy.Defaults()), Trusted: s.cfg.TrustedProxies, Tracer: s.tracer,
+		Limits: s.limitsOf(envoy.Defaults()), Trusted: s.cfg.TrustedProxies,
 		MaxConnAge: s.cfg.GRPCMaxConnectionAge, MaxConnAgeGrace: s.cfg.GRPCMaxConnectionAgeGrace,
 	})
 	s.doors = append(s.doors, door{"grpc", server, server})
@@ -87,35 +86,17 @@ type door struct {
 }
 
 type doorServer interface {
-	OpenOn(ctx context.Context, inherited net.Listener) error
+	Open(ctx context.Context) error
 	Addr() net.Addr
-	// Refused returns how many connections and requests were refused because of limits.
-	Refused() (connections, requests int64)
 	Close(ctx context.Context) error
-}
-
-// refusedAtDoors returns the refusals by limits before the node saw the request.
-func (s *server) refusedAtDoors() []events.Refused {
-	var connections, requests int64
-	for _, d := range s.doors {
-		c, r := d.server.Refused()
-		connections, requests = connections+c, requests+r
-	}
-	return []events.Refused{
-		{Why: "there were too many connections, or too many from one address",
-			Total: connections},
-		{Why: "too much was being read and answered at that moment", Total: requests},
-	}
 }
 
 // openDoors starts to serve all protocols.
 func (s *server) openDoors(ctx context.Context) error {
-	inherited := s.inherited
 	for _, d := range s.doors {
-		if err := explainTaken(d.server.OpenOn(ctx, inherited), "", ""); err != nil {
+		if err := explainTaken(d.server.Open(ctx), "", ""); err != nil {
 			return err
 		}
-		inherited = nil
 	}
 	return nil
 }

@@ -205,60 +205,10 @@ func TestEveryFindingIsALine(t *testing.T) {
 		`only requests that name it"]`) {
 		t.Errorf("in shadow: %s", out)
 	}
-	for _, args := range [][]string{{"rules", "check"}, {"rules", "check", c.rules, "b"},
-		{"rules", "check", c.rules, "--fix", "--json"}} {
+	for _, args := range [][]string{{"rules", "check"}, {"rules", "check", c.rules, "b"}} {
 		if status, _, errs := exec(t, nil, args...); status != exitUsage {
 			t.Errorf("%v: status %d: %s", args, status, errs)
 		}
-	}
-}
-
-// TestFixPrintsTheNamespacesThatRulesNeed checks rules with settings, puts the printed namespaces
-// in place of the settings, and checks them again.
-func TestFixPrintsTheNamespacesThatRulesNeed(t *testing.T) {
-	const billing = "rules:\n- {name: a, namespace: billing, limits: [9/1m, 50/30d]}\n"
-	const standard = "100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 100"
-	for _, tt := range []struct{ rules, settings, want string }{
-		{billing, "", "namespaces:\n  billing:\n    ladder: [" + standard + ", 1h x 744]\n"},
-		// The rest of the settings is the server's, with its flags and variables.
-		{billing, "gossip: 10.0.0.1:7946\nnamespaces:\n  other: {max-keys: 7}\n" +
-			"  billing: {exact: 9, ladder: '1s x 60, 1m x 60'}\n",
-			"namespaces:\n  billing:\n    ladder: [1s x 60, 1m x 60, 1h x 744]\n    exact: 9\n" +
-				"  other:\n    max-keys: 7\n"},
-		{billing + "- {name: b, limits: 5/month}\n", "",
-			"namespaces:\n  default:\n    ladder: [" + standard + ", 1h x 768]\n"},
-		{"domain: web\ndescriptors: [{key: k, rate_limit: {unit: week, requests_per_unit: 3}}]\n",
-			"", "namespaces:\n  web:\n    ladder: [" + strings.Replace(standard, "15m x 100",
-				"15m x 696", 1) + "]\n"},
-		{"rules:\n- {name: a, limits: 5/day}\n", "namespaces: {default: {exact: 5}}\n", ""},
-	} {
-		c := checkRules(t, tt.rules, tt.settings)
-		before, found, _ := c.run()
-		status, out, errs := c.run("--fix")
-		if status != exitOK || out != tt.want || errs != found {
-			t.Errorf("%s%sstatus %d: %s%s", tt.rules, tt.settings, status, out, errs)
-		}
-		if (before == exitOK) != (out == "") {
-			t.Errorf("%s%sstatus %d without --fix", tt.rules, tt.settings, before)
-		}
-		if out == "" {
-			continue
-		}
-		if status, out, errs := checkRules(t, tt.rules, out).run(); status != exitOK {
-			t.Errorf("fixed: status %d: %s%s", status, out, errs)
-		}
-		fixed := checkRules(t, tt.rules, out)
-		status, _, errs = exec(t, nil, "serve", "--config", fixed.settings, "--rules", fixed.rules,
-			"--print-config")
-		if status != exitOK {
-			t.Errorf("a server with the fixed settings: status %d: %s", status, errs)
-		}
-	}
-	c := checkRules(t, "rules:\n- {name: a, limits: [5/30d, 6/9999d]}\n", "")
-	status, out, errs := c.run("--fix")
-	if status != exitFailed || !strings.Contains(out, "1h x 744") ||
-		!strings.HasSuffix(errs, c.rules+": 1 mistake\n") {
-		t.Errorf("a window that no ladder covers: status %d: %s%s", status, out, errs)
 	}
 }
 

@@ -17,11 +17,9 @@ import (
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
-	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/version"
 )
@@ -45,16 +43,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if cfg.Node == "" {
 		cfg.Node = newNodeID()
 	}
-	inherited, cfg, err := inheritListener(cfg)
-	if err != nil {
-		return &cli.UsageError{Err: err}
-	}
 	limitHeap(cfg.Store, memlimit.FromCgroup, log)
 	s, err := newServer(ctx, cfg, nil, log, stdout)
 	if err != nil {
 		return err
 	}
-	s.inherited = inherited
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}
@@ -287,25 +280,4 @@ func (s *server) runWatchdog(ctx context.Context) {
 			s.tellSupervisor(daemon.SdNotifyWatchdog)
 		}
 	}
-}
-
-// inheritListener returns the listener for the HTTP API that a supervisor has opened for this
-// process (LISTEN_FDS, as systemd with a .socket unit), or nil if there is none. It also returns
-// the settings with the listener's address in place of --listen, so that rules about addresses
-// apply to an inherited one.
-func inheritListener(cfg config.Config) (net.Listener, config.Config, error) {
-	all, err := activation.Listeners()
-	if err != nil || len(all) == 0 {
-		return nil, cfg, err
-	}
-	tcp, ok := all[0].(*net.TCPListener)
-	if len(all) > 1 || !ok {
-		return nil, cfg, errors.New("LISTEN_FDS: want one socket, which listens for TCP " +
-			"(ListenStream=8080); it takes the place of --listen")
-	}
-	cfg, err = cfg.ListeningOn(tcp.Addr().String())
-	if err != nil {
-		err = fmt.Errorf("a socket was inherited (LISTEN_FDS): %w", errors.Join(err, tcp.Close()))
-	}
-	return tcp, cfg, err
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -36,7 +35,6 @@ import (
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/internal/warning"
@@ -60,7 +58,6 @@ type server struct {
 	book      rules.Book // the rules in force
 	node      *node.Node
 	http      *httpapi.Server
-	inherited net.Listener    // for http; nil if it listens itself
 	limits    listener.Limits // of http, and with fewer connections of the other doors
 	limiter   *envoy.Limiter
 	history   *verdicts.History
@@ -68,7 +65,6 @@ type server struct {
 	doors     []door // servers of all protocols, http first
 	outputs   []outlet
 	sinks     []decisions.Sink // the outputs that receive decisions
-	tracer    trace.Tracer     // nil if no spans are sent
 	files     *reload.Loader   // reloads files that change
 	certs     *certs.Store     // nil without TLS
 	tokens    ask.Tokens       // nil without a file of tokens
@@ -100,8 +96,8 @@ func newServer(ctx context.Context, cfg config.Config, story httpapi.Story,
 		s.holds.Sealer.SetSecret([]byte(rand.Text()))
 	}
 	s.book.Shadow = cfg.InShadow()
-	if err := cmp.Or(s.addRules(), s.joinCluster(), s.addDecisions(stdout), s.addNotifier(),
-		s.addSpans(ctx)); err != nil {
+	if err := cmp.Or(s.addRules(), s.joinCluster(), s.addDecisions(stdout),
+		s.addNotifier()); err != nil {
 		return nil, err
 	}
 	s.addRoster()
@@ -120,7 +116,7 @@ func (s *server) addNode() (err error) {
 		ID: s.cfg.Node, Address: s.cfg.Listen, Mode: cluster.Mode(s.cfg.Mode),
 		Store: s.store, Clock: s.clock, Placement: s.store.place, Ring: s.ring,
 		HotRate: float64(s.cfg.HotRate), Asleep: elapsed.Asleep, Ack: ackOf(s.cfg.Store),
-		Rules: s.rulesInForce, Refused: s.refusedAtDoors, Version: version.String(),
+		Rules: s.rulesInForce, Version: version.String(),
 		Sinks: append(s.sinks, coarseWindows{s.warnings}), Logger: s.log,
 	}
 	// A nil pointer in an interface would not be nil.
@@ -156,7 +152,7 @@ func (s *server) addHTTP(story httpapi.Story) (err error) {
 		Service: s.node, Backtester: s.node, Verdicts: s.node.Verdicts(), Peer: s.messages,
 		Rules: &s.book, RuleBook: s.rules, Shadow: s.book.Shadow, Holds: &s.holds,
 		RateLimiter: s.limiter, TrustedProxies: s.cfg.TrustedProxies,
-		Tracer: s.tracer, Warnings: s.warnings, Collectors: collectors, Story: story,
+		Warnings: s.warnings, Collectors: collectors, Story: story,
 		Listen: s.cfg.Listen, Admin: s.cfg.Admin, PeerListen: s.cfg.Peer,
 		Hosts: s.cfg.AllHosts(), Tokens: s.tokens, AdminToken: s.cfg.AdminToken, Limits: s.limits,
 	})
@@ -202,7 +198,7 @@ func (s *server) addPeers() error {
 	}
 	messages := peer.NewServer(peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer, Logger: s.log,
+		ReplyBytes: webMemory(s.cfg.Store) / 8, Logger: s.log,
 	})
 	s.messages = messages
 	return s.addSecrets(messages)

@@ -30,13 +30,12 @@ import (
 
 // stores is the store of a server: Redis, or none. It implements node.Store.
 type stores struct {
-	place    twotier.Placement
-	ladders  lint.Ladders
-	store    syncer.Store       // nil without Redis
-	redis    *redisstore.Store  // nil without Redis
-	direct   *redisstore.Direct // nil without Redis
-	rules    rulebook.Store
-	optional bool // --redis-optional: run even if Redis can't be used
+	place   twotier.Placement
+	ladders lint.Ladders
+	store   syncer.Store       // nil without Redis
+	redis   *redisstore.Store  // nil without Redis
+	direct  *redisstore.Direct // nil without Redis
+	rules   rulebook.Store
 }
 
 const (
@@ -54,7 +53,7 @@ func openStores(ctx context.Context, cfg config.Config, clock *storeclock.Clock,
 	if st.ladders, err = lint.LaddersOf(&cfg); err != nil {
 		return st, err
 	}
-	st.place, st.optional = placement(cfg), cfg.RedisOptional
+	st.place = placement(cfg)
 	if cfg.Redis == "" {
 		st.rules = new(rulebook.Memory)
 		log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
@@ -143,9 +142,6 @@ func (st stores) connect(ctx context.Context, cfg config.Store, log *slog.Logger
 		switch {
 		case err == nil:
 			return nil
-		case isPermanent(err) && cfg.RedisOptional:
-			log.Warn("Redis can't be used: counting in memory, as --redis-optional says", where...)
-			return nil
 		case isPermanent(err), cfg.Mode == string(cluster.Redis):
 			return err
 		}
@@ -227,7 +223,7 @@ func (st stores) Health() cluster.StoreHealth {
 		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(),
 		RoundTrips: h.RoundTrips,
 		Durations:  cluster.Durations(h.Durations),
-		Fatal:      errors.Is(h.Err, redisstore.ErrMismatch) && !st.optional,
+		Fatal:      errors.Is(h.Err, redisstore.ErrMismatch),
 	}
 	if h.Err != nil {
 		view.Error = h.Err.Error()

@@ -227,7 +227,6 @@ const KINDS = {
   silent: "bad",
   "redis-lost": "bad",
   "redis-data-lost": "bad",
-  overload: "bad",
   "clock-doubted": "warn",
   left: "warn",
   draining: "warn",
@@ -235,7 +234,6 @@ const KINDS = {
   joined: "good",
   "redis-back": "good",
   "clock-trusted": "good",
-  "overload-over": "good",
   started: "good",
 };
 

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -433,22 +431,6 @@ func TestCompletion(t *testing.T) {
 			!strings.Contains(out, "__complete") {
 			t.Errorf("%s: %v\n%s", shell, err, out)
 		}
-	}
-}
-
-func TestManualPages(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "man1")
-	if out, err := exec(t, nil, "man", dir); err != nil || out != "" {
-		t.Fatal(err, out)
-	}
-	page, err := os.ReadFile(filepath.Join(dir, "twotier-acquire.1"))
-	for _, want := range []string{".SH EXAMPLE", "--count-denied", "every limit of every key"} {
-		if err != nil || !strings.Contains(string(page), want) {
-			t.Errorf("%v, no %q in\n%s", err, want, page)
-		}
-	}
-	if _, err := exec(t, nil, "man"); err == nil || err.Error() != "want one DIRECTORY" {
-		t.Error(err)
 	}
 }
 

@@ -342,7 +342,7 @@ func (s *session) watch(ctx context.Context, goesOn bool,
 			fmt.Fprintf(&picture, "%v\n", err)
 		}
 		home, gap := "", "\n"
-		if s.usesColour() {
+		if s.isTerminal(screen) {
 			home, gap = "\x1b[H\x1b[2J", ""
 		}
 		if _, err := io.WriteString(screen, home+picture.String()+gap); err != nil {

@@ -19,7 +19,7 @@ import (
 
 func clusterSpec() spec {
 	return spec{
-		name: "cluster", args: "[--owners] [--watch] [flags]",
+		name: "cluster", args: "[--watch] [flags]",
 		summary: "show the members, who owns what, and how Redis is",
 		details: "The cluster as the server that is asked sees it, and what every member reports " +
 			"about itself. OWNS: partitions that the table assigns to a member. HAS: those that " +
@@ -27,19 +27,13 @@ func clusterSpec() spec {
 			"share of its operations that it passed on to owners. suspect: it does not answer, " +
 			"and others take its place.",
 		examples: "twotier cluster\n" +
-			"twotier cluster --owners\n" +
 			"twotier cluster --watch\n" +
 			"twotier cluster --server http://10.0.0.7:8080 --json",
 		alone: true,
 		bind: func(fs *pflag.FlagSet) runner {
-			owners := fs.Bool("owners", false, "show the owner of every partition")
 			watch := fs.Bool("watch", false, "show it again every second, until Ctrl-C")
 			return func(ctx context.Context, s *session, _ []string) error {
-				query := url.Values{"nodes": {"true"}}
-				if *owners {
-					query.Set("owners", "true")
-				}
-				return s.watch(ctx, *watch, s.showCluster, query)
+				return s.watch(ctx, *watch, s.showCluster, url.Values{"nodes": {"true"}})
 			}
 		},
 	}
@@ -79,7 +73,7 @@ func (s *session) showCluster(ctx context.Context, query url.Values) error {
 	}
 	lines := [][2]string{
 		{"mode", string(v.Mode)},
-		{"store", s.describeStore(v.Store)},
+		{"store", describeStore(v.Store)},
 		{"pending", strconv.FormatInt(v.PendingBuckets, 10) + " buckets not in the store yet" + on},
 		{"memory", fmt.Sprintf("%s, %s of %s", countOf(int(v.Keys), "key"),
 			formatSize(v.MemoryBytes), formatSize(v.MaxMemory)) + on},
@@ -91,10 +85,7 @@ func (s *session) showCluster(ctx context.Context, query url.Values) error {
 		fmt.Fprintf(s.Stdout, "%-9s%s\n", line[0], line[1])
 	}
 	fmt.Fprintln(s.Stdout)
-	if err := s.printMembers(&v); err != nil || v.Owners == nil {
-		return err
-	}
-	return s.printOwners(&v)
+	return s.printMembers(&v)
 }
 
 func countOf(n int, noun string) string {
@@ -104,7 +95,7 @@ func countOf(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// printMembers prints one row per member, in the order that Owners refers to.
+// printMembers prints one row per member.
 func (s *session) printMembers(v *clusterView) error {
 	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE",
 		"HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
@@ -163,44 +154,13 @@ func memberNotes(v *clusterView, m *cluster.Member) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// letters are the characters that stand for members on the map. Members beyond them share the last.
-const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
-
-func ownerLetter(at int) string {
-	if at < 0 {
-		return "?"
-	}
-	at = min(at, len(letters)-1)
-	return letters[at : at+1]
-}
-
-// printOwners prints a map with one letter per partition, in order.
-func (s *session) printOwners(v *clusterView) error {
-	var out strings.Builder
-	out.WriteString("\n")
-	for i, m := range v.Members {
-		fmt.Fprintf(&out, "%s  %s, %s\n", ownerLetter(i), quoteUnprintable(m.ID),
-			countOf(m.Partitions, "partition"))
-	}
-	out.WriteString("\n")
-	width := (s.width() - 8) / 10 * 10
-	for at := 0; at < len(v.Owners); at += width {
-		fmt.Fprintf(&out, "%6d  ", at)
-		for _, owner := range v.Owners[at:min(at+width, len(v.Owners))] {
-			out.WriteString(ownerLetter(owner))
-		}
-		out.WriteString("\n")
-	}
-	return s.printf("%s", out.String())
-}
-
-func (s *session) describeStore(h cluster.StoreHealth) string {
+func describeStore(h cluster.StoreHealth) string {
 	text := h.Kind
 	if h.Address != "" {
 		text += " " + h.Address
 	}
 	if !h.Up {
-		return text + ", " + s.paint(red, "down") + ": " + h.Error
+		return text + ", down: " + h.Error
 	}
 	trip := "-" // not measured yet
 	if h.RTTMicros > 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier/internal/config"
@@ -79,8 +77,8 @@ func Commands(o IO) (commands []*cobra.Command) {
 }
 
 // Prepare turns root, to which the caller has added its commands, into the command line of a
-// program: it sets help that fits a terminal of 80 columns, adds the commands help and man next to
-// cobra's completion, completes the values of flags, and reports mistakes as a [UsageError]. It
+// program: it sets help that fits a terminal of 80 columns, adds the command help next to cobra's
+// completion, completes the values of flags, and reports mistakes as a [UsageError]. It
 // prints no errors; that is left to the caller that runs root.
 func Prepare(root *cobra.Command, o IO) {
 	root.SetOut(o.Stdout)
@@ -89,7 +87,6 @@ func Prepare(root *cobra.Command, o IO) {
 	root.SuggestionsMinimumDistance = 2
 	root.Args = unknownCommand
 	root.SetHelpCommand(helpCommand(root))
-	root.AddCommand(manCommand(root))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd) })
 	root.SetFlagErrorFunc(flagError)
 	root.InitDefaultHelpCmd()
@@ -303,29 +300,4 @@ func dashedName(f *pflag.Flag) string {
 		return "-" + f.Name
 	}
 	return "--" + f.Name
-}
-
-// manCommand returns the command that writes manual pages for all commands of root.
-func manCommand(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIRECTORY", Short: "write manual pages, one for each command",
-		Long: "Writes a page of section 1 for each command, such as twotier-serve.1, into a " +
-			"directory, which is created if it does not exist. The pages are dated " +
-			"SOURCE_DATE_EPOCH if that is set.",
-		Example: "twotier man ~/.local/share/man/man1 && man twotier-serve",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("want one DIRECTORY")
-			}
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			root.DisableAutoGenTag = true // no line about the generator and the date
-			header := &doc.GenManHeader{Section: "1", Source: root.Version, Manual: "twotier"}
-			if err := doc.GenManTree(root, header, args[0]); err != nil {
-				return fmt.Errorf("manual pages: %w", err)
-			}
-			return nil
-		},
-	}
 }

@@ -33,7 +33,7 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // IO is a command's access to its process.
 type IO struct {
 	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables named in the
-	// help, COLUMNS, NO_COLOR and TERM.
+	// help, COLUMNS and TERM.
 	Environ        []string
 	Stdout, Stderr io.Writer
 }
@@ -47,10 +47,6 @@ func (o IO) getenv(name string) (found string) {
 	}
 	return found
 }
-
-// usesColour reports whether to colour the output: it must go to a terminal that is not dumb, and
-// NO_COLOR must not be set.
-func (o IO) usesColour() bool { return o.getenv("NO_COLOR") == "" && o.isTerminal(o.Stdout) }
 
 // isTerminal reports whether an output goes to a terminal that is not dumb.
 func (o IO) isTerminal(w io.Writer) bool {
@@ -94,21 +90,6 @@ func RefuseArgs(_ *cobra.Command, args []string) error {
 		return usagef("unexpected argument %q", args[0])
 	}
 	return nil
-}
-
-// The colours, as ANSI escape codes.
-const (
-	red   = "31"
-	green = "32"
-	cyan  = "36"
-	none  = "\x1b[0m"
-)
-
-func (s *session) paint(colour, text string) string {
-	if !s.usesColour() {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + none
 }
 
 // quoteUnprintable quotes a key with characters that a terminal might act on.
@@ -235,12 +216,12 @@ func keyQuery(ns, key, window string) url.Values {
 
 // describeRefusal describes a refusal: that a retry can succeed after that many milliseconds or, if
 // that is negative, the reason why it never can.
-func (s *session) describeRefusal(after int64, never string) string {
+func describeRefusal(after int64, never string) string {
 	if after < 0 {
-		return s.paint(red, "refused") + ", and always will be: " + never
+		return "refused, and always will be: " + never
 	}
 	wait := time.Duration(after) * time.Millisecond
-	return s.paint(red, "refused") + ", try again in " + twotier.FormatDuration(wait)
+	return "refused, try again in " + twotier.FormatDuration(wait)
 }
 
 // describeMarks describes a limit: its rule, if it has one, whether it is in shadow, and whether it

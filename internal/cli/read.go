@@ -167,8 +167,7 @@ func seriesSpec() spec {
 		name: "series", args: "KEY [--window 1h] [flags]",
 		summary: "plot the events of a key over time",
 		details: "Draws a bar for each bucket of a window that ends now. Bars are joined where " +
-			"the terminal is too narrow for all. Colours are for terminals only, and not used if " +
-			"NO_COLOR is set.",
+			"the terminal is too narrow for all.",
 		examples: "twotier series alice\n" +
 			"twotier series alice --window 24h\n" +
 			"twotier series alice --json",
@@ -246,7 +245,7 @@ func (s *session) plot(bars []int64, span string) error {
 			height := int((float64(max(b, 0))*rows*8)/float64(largest) + 0.999)
 			line[i] = steps[min(max(height-row*8, 0), 8)]
 		}
-		fmt.Fprintf(&out, "%8s ┤%s\n", label, s.paint(cyan, strings.TrimRight(string(line), " ")))
+		fmt.Fprintf(&out, "%8s ┤%s\n", label, strings.TrimRight(string(line), " "))
 	}
 	fmt.Fprintf(&out, "%8s └%s\n", "0", strings.Repeat("─", len(bars)))
 	gap := max(len(bars)-len(span)-len("now")-1, 1)
@@ -349,7 +348,7 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 		err = distinctTable(answer.Counts).print(s.Stdout)
 		s.printNear(answer.Near)
 		if answer.Over && answer.RetryAfter != nil {
-			fmt.Fprintln(s.Stdout, s.describeRefusal(*answer.RetryAfter,
+			fmt.Fprintln(s.Stdout, describeRefusal(*answer.RetryAfter,
 				"more different values than a limit allows"))
 		}
 	}

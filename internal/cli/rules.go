@@ -27,7 +27,6 @@ type ruleFlags struct {
 	version int64
 	names   string
 	config  string
-	fix     bool
 	top     int
 
 	ns, windows string
@@ -51,8 +50,7 @@ func rulesSpec() spec {
 			"check needs no server: it prints the mistakes of a file, with line and column, and " +
 			"valid lines that probably do something else than intended. Exit status 1 if " +
 			"there is a mistake; a warning is none. A limit can only look back as far as the " +
-			"ladder of its namespace: with --fix, check prints the namespaces for the file of " +
-			"settings that all limits of the rules need, and its findings on stderr.\n\n" +
+			"ladder of its namespace; for a longer one check prints the level that it needs.\n\n" +
 			"test needs no server either: it makes the requests of a file of tests, at the times " +
 			"that it names, and compares the answers with the expected ones. Exit status 1 if " +
 			"one differs.\n\n" +
@@ -71,7 +69,6 @@ func rulesSpec() spec {
 			"admin.",
 		examples: "twotier rules show > rules.yaml\n" +
 			"twotier rules check rules.yaml --config twotier.yaml\n" +
-			"twotier rules check rules.yaml --fix > namespaces.yaml\n" +
 			"twotier rules test rules-test.yaml\n" +
 			"twotier rules diff rules.yaml\n" +
 			"twotier rules backtest rules.yaml\n" +
@@ -106,8 +103,6 @@ func (f *ruleFlags) bind(fs *pflag.FlagSet) {
 		"`PERCENTAGE` of the keys that never reached the suggested limits")
 	fs.StringVar(&f.config, "config", "",
 		"`FILE` of settings whose namespaces check and test are to know")
-	fs.BoolVar(&f.fix, "fix", false,
-		"have check print the namespaces that the rules need, as YAML")
 	fs.IntVar(&f.top, "top", backtestTop,
 		"`NUMBER` of keys in each list that backtest looks at, up to 1000")
 }

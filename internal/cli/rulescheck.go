@@ -19,7 +19,6 @@ import (
 // rulesCheck is a file of rules with the findings about it.
 type rulesCheck struct {
 	path     string
-	settings config.Config // of the namespaces
 	ladders  lint.Ladders
 	doc      *rules.Document // nil if it can't be read
 	mistakes []string
@@ -28,29 +27,15 @@ type rulesCheck struct {
 }
 
 // checkRules prints the mistakes and warnings about a file of rules, and returns an error if it has
-// a mistake. It takes the namespaces from --config, if given. It asks no server. With --fix it
-// prints the namespaces that cover all windows, and the findings go to stderr; windows beyond the
-// present ladders are then no mistakes.
+// a mistake. It takes the namespaces from --config, if given. It asks no server.
 func (s *session) checkRules(_ context.Context, f ruleFlags, path string) error {
-	if f.fix && s.json {
-		return usagef("--fix prints YAML; want it without --json")
-	}
 	c := rulesCheck{path: path, mistakes: []string{}, warnings: []warning.Warning{},
 		notes: []string{}}
 	if err := c.read(f.config); err != nil {
 		return err
 	}
-	out := s.Stdout
-	if f.fix {
-		out = s.Stderr
-	}
-	if err := c.print(out, s.json); err != nil {
+	if err := c.print(s.Stdout, s.json); err != nil {
 		return err
-	}
-	if f.fix && c.doc != nil {
-		if err := c.fix(s.Stdout); err != nil {
-			return err
-		}
 	}
 	if len(c.mistakes) > 0 {
 		return fmt.Errorf("%s: %s", path, countOf(len(c.mistakes), "mistake"))
@@ -59,10 +44,11 @@ func (s *session) checkRules(_ context.Context, f ruleFlags, path string) error 
 }
 
 func (c *rulesCheck) read(settings string) (err error) {
-	if c.settings, err = config.ReadNamespaces(settings); err != nil {
+	namespaces, err := config.ReadNamespaces(settings)
+	if err != nil {
 		return err
 	}
-	if c.ladders, err = lint.LaddersOf(&c.settings); err != nil {
+	if c.ladders, err = lint.LaddersOf(&namespaces); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(c.path)
@@ -123,22 +109,6 @@ func (c *rulesCheck) print(w io.Writer, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(w, "%s: no mistakes, %s\n", c.path, countOf(len(c.warnings), "warning"))
 	return err
-}
-
-// fix extends the ladders so that they cover the windows of the document, and prints the namespaces
-// if that changes any.
-func (c *rulesCheck) fix(w io.Writer) error {
-	extended, changed := c.ladders.Extend(c.doc)
-	spelled := map[string]string{}
-	for _, name := range changed {
-		spelled[name] = extended[name].String()
-	}
-	c.ladders = extended
-	c.lint()
-	if len(changed) == 0 {
-		return nil
-	}
-	return c.settings.PrintNamespaces(w, spelled)
 }
 
 // testRules runs the tests of a file and prints the steps that fail. It takes the namespaces from

@@ -142,7 +142,7 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 			answer.Key = body.Key
 			decisions = []decision{answer.decision}
 		}
-		verdict := s.describeVerdict(answer.decision, body)
+		verdict := describeVerdict(answer.decision, body)
 		isCounted := func(d decision) bool { return d.TS != 0 }
 		if !answer.Allowed && slices.ContainsFunc(decisions, isCounted) {
 			verdict += "; the events were counted"
@@ -164,15 +164,15 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 	return nil
 }
 
-func (s *session) describeVerdict(d decision, asked *writeBody) string {
+func describeVerdict(d decision, asked *writeBody) string {
 	switch {
 	case d.Allowed:
-		return s.paint(green, "allowed")
+		return "allowed"
 	case asked.exceedsOnlyTogether():
-		return s.describeRefusal(d.RetryAfter,
+		return describeRefusal(d.RetryAfter,
 			"checks of the same key are more than a limit together")
 	}
-	return s.describeRefusal(d.RetryAfter, "-n is more than a limit")
+	return describeRefusal(d.RetryAfter, "-n is more than a limit")
 }
 
 // exceedsOnlyTogether reports whether every check by itself fits its limits, so that only several

@@ -276,10 +276,6 @@ const (
 	Silent, Answering          EventKind = "silent", "answering"
 	StoreLost, StoreBack       EventKind = "redis-lost", "redis-back"
 	ClockDoubted, ClockTrusted EventKind = "clock-doubted", "clock-trusted"
-	// Overload: Member has reached its own limits and refuses requests, or makes writes wait
-	// because the store is too far behind. Text gives the reason, and in OverloadOver the number of
-	// refusals.
-	Overload, OverloadOver EventKind = "overload", "overload-over"
 )
 
 // Event is a change of state that nodes have seen.

@@ -39,7 +39,6 @@ type Config struct {
 
 	values          map[string]value
 	namespaceValues map[string]map[string]value
-	ownValues       map[string]map[string]value // of namespaces: the part in the file
 }
 
 // Where returns where a setting was set: --NAME, a variable, or FILE:LINE:COLUMN. It is empty if
@@ -123,7 +122,6 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 		values := fromEnviron(environ)
 		maps.Copy(values, flags)
 		c := Config{values: values, File: values["config"].text, Variables: ownVariables(environ)}
-		ignored := addCollector(values, parseEnviron(environ))
 		var file fileValues
 		if c.File != "" {
 			var err error
@@ -131,11 +129,7 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 				return Config{}, err
 			}
 		}
-		err := c.fill(file)
-		if c.OTLPEndpoint == "" { // the file names none either
-			c.OTLPIgnored = ignored
-		}
-		return c, err
+		return c, c.fill(file)
 	}
 }
 
@@ -185,7 +179,6 @@ func ReadNamespaces(path string) (Config, error) {
 // namespace, because the others inherit its options.
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
-	c.ownValues = file
 	base := map[string]value{}
 	for _, o := range namespaceSettings(new(Namespace)) {
 		base[o.name] = value{text: o.def, origin: FromDefault}

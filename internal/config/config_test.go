@@ -188,8 +188,6 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--drain-timeout=0", "--drain-timeout: 0 is too short, want at least 1ms"},
 		{"--listen=:80 --insecure --admin=127.0.0.1:80", "--admin: --listen listens at :80 " +
 			"already; name another port, or leave --admin out to have both there"},
-		{"--redis-optional=true", "--redis-optional: needs --redis"},
-		{"--redis-optional=true --redis=redis://h", "--redis-optional: needs --hash-seed"},
 		{"--flush-interval=200", `--flush-interval: "200" is not a duration, such as 200ms`},
 		{"--flush-interval=-1s", `--flush-interval: "-1s" is not a duration`},
 		{"--flush-interval=1us", "too short"},

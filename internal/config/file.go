@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"net/url"
 	"os"
@@ -165,45 +164,21 @@ func (c Config) Print(w io.Writer) error {
 				pairNodes(s.name, maskSecrets(s, c.values[s.name]), s.isList())...)
 		}
 	}
-	root.Content = append(root.Content, namespaceNodes(maps.Keys(c.Namespaces),
-		func(name, option string) (value, bool) {
-			return c.namespaceValues[name][option], true
-		})...)
+	root.Content = append(root.Content, c.namespaceNodes()...)
 	if c.File != "" {
 		root.HeadComment = "# read from " + c.File
 	}
 	return printNode(w, root)
 }
 
-// PrintNamespaces writes the namespaces of the configuration file as a block that can take the
-// place of the file's own: with the options that they have in the file, except for the ladders of
-// some namespaces, which ladders spells.
-func (c Config) PrintNamespaces(w io.Writer, ladders map[string]string) error {
-	names := maps.Clone(ladders)
-	for name := range c.ownValues {
-		names[name] = ladders[name]
-	}
-	return printNode(w, &yaml.Node{Kind: yaml.MappingNode, Content: namespaceNodes(maps.Keys(names),
-		func(name, option string) (value, bool) {
-			if option == ladderOption && names[name] != "" {
-				return value{text: names[name]}, true
-			}
-			v, own := c.ownValues[name][option]
-			return value{text: v.text}, own
-		})})
-}
-
-// namespaceNodes returns the nodes of the key of the namespaces and of these namespaces, with the
-// options that have values.
-func namespaceNodes(names iter.Seq[string],
-	valueOf func(name, option string) (v value, has bool)) []*yaml.Node {
+// namespaceNodes returns the nodes of the key of the namespaces and of the namespaces.
+func (c Config) namespaceNodes() []*yaml.Node {
 	all := &yaml.Node{Kind: yaml.MappingNode}
-	for _, name := range slices.Sorted(names) {
+	for _, name := range slices.Sorted(maps.Keys(c.Namespaces)) {
 		options := &yaml.Node{Kind: yaml.MappingNode}
 		for _, o := range namespaceSettings(new(Namespace)) {
-			if v, has := valueOf(name, o.name); has {
-				options.Content = append(options.Content, pairNodes(o.name, v, o.isList())...)
-			}
+			options.Content = append(options.Content,
+				pairNodes(o.name, c.namespaceValues[name][o.name], o.isList())...)
 		}
 		all.Content = append(all.Content, textNode(name), options)
 	}

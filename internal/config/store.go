@@ -17,7 +17,6 @@ import (
 type Store struct {
 	Redis, RedisPasswordFile, RedisPrefix string
 	RedisTimeout                          time.Duration
-	RedisOptional                         bool
 	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths; the last two are both set or both empty.
 	RedisTLSCA, RedisTLSCert, RedisTLSKey string
 	RedisExpiry, Mode, Ack                string
@@ -47,10 +46,6 @@ func storeSettings(s *Store) []setting {
 		{name: "redis-timeout", def: "1s", arg: "DURATION", advanced: true,
 			help: "time limit for one exchange with Redis",
 			set:  setParsed(&s.RedisTimeout, parsePositive)},
-		{name: "redis-optional", def: "false", advanced: true,
-			help: "start even if Redis refuses a password, a certificate, a command or a layout, " +
-				"and count in memory; needs --hash-seed",
-			set: setParsed(&s.RedisOptional, parseBool)},
 		{name: "redis-expiry", def: "key", arg: "HOW", advanced: true,
 			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
 				"tairhash (the TairHash module; experimental)",
@@ -124,10 +119,6 @@ func (s *Store) checkStore() error {
 		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
 	case s.Mode == "redis" && s.Redis == "":
 		return errors.New("--mode: redis needs --redis to say where it is")
-	case s.RedisOptional && (s.Redis == "" || s.Mode == "redis"):
-		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
-	case s.RedisOptional && s.HashSeed == nil:
-		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
 	case (s.RedisTLSCert == "") != (s.RedisTLSKey == ""):
 		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
 	case withTLS && (err != nil || !to.TLS):

@@ -292,13 +292,6 @@ func (c *Config) checkAccess() error {
 	return nil
 }
 
-// ListeningOn returns the settings with another address for Listen, or an error if that address
-// conflicts with them.
-func (c Config) ListeningOn(address string) (Config, error) {
-	c.Listen = address
-	return c, c.check()
-}
-
 // addressesOverlap reports whether one process can't listen on both addresses. Names are not
 // resolved: a name only overlaps with the same name.
 func addressesOverlap(a, b string) bool {

@@ -305,7 +305,6 @@ func (st *stream) setCancel(cancel context.CancelFunc) {
 
 // abort cancels a request that sends more than there is memory for. It ends with CANCELLED.
 func (st *stream) abort() {
-	st.conn.server.CountLimited()
 	st.conn.mu.Lock()
 	defer st.conn.mu.Unlock()
 	if st.cancel != nil {

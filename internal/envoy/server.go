@@ -3,9 +3,7 @@ package envoy
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +25,6 @@ import (
 	"twotier.dev/twotier/internal/ask"
 	"twotier.dev/twotier/internal/listener"
 	"twotier.dev/twotier/internal/metrics"
-	"twotier.dev/twotier/internal/trace"
 )
 
 // Options configure a [Server]. The zero value of each field is the documented default.
@@ -52,8 +49,6 @@ type Options struct {
 	// Trusted are the networks of proxies. Each of their addresses may use all connections and all
 	// of the memory, because an Envoy asks for all of its clients. Default: none.
 	Trusted []netip.Prefix
-	// Tracer records a span of each request in a recorded trace. Default: none.
-	Tracer trace.Tracer
 }
 
 const (
@@ -214,14 +209,14 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 	st := from.Addr.(clientAddr).conn.arriving
 	if st == nil {
 		s.counters.failed.Add(1)
-		return nil, s.refuseForMemory()
+		return nil, memoryError()
 	}
 	st.headers = metadataBytes(info.Header)
 	isStream := s.isStream[info.FullMethodName]
 	if !st.grow(st.headers, 0) ||
 		isStream && !st.reserve(streams, stayBytes, nil, time.Time{}) {
 		s.counters.failed.Add(1)
-		return nil, s.refuseForMemory()
+		return nil, memoryError()
 	}
 	ctx = context.WithValue(ctx, streamKey{}, st)
 	var cancel context.CancelFunc
@@ -234,9 +229,8 @@ func (s *Server) admit(ctx context.Context, info *tap.Info) (context.Context, er
 	return ctx, nil
 }
 
-// refuseForMemory counts a request refused because of this node's limits, and returns its error.
-func (s *Server) refuseForMemory() error {
-	s.CountLimited()
+// memoryError returns the error of a request refused because of this node's limits.
+func memoryError() error {
 	return status.Error(codes.ResourceExhausted, "too much is being read and answered at this "+
 		"moment; nothing was counted")
 }
@@ -273,7 +267,7 @@ func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler)
 	work := workBytes(in) - ownBytes
 	by := time.Now().Add(st.conn.roomWait())
 	if work > 0 && !st.reserve(works, work, ctx.Done(), by) {
-		return nil, s.refuseForMemory()
+		return nil, memoryError()
 	}
 	out, err := handler(ctx, in)
 	st.shrinkTo(answeredBytes + st.headers + bytesOf(out)/8*9)
@@ -310,30 +304,4 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	to.Gauge("twotier_grpc_memory_bytes",
 		"Memory of gRPC requests, until their answers are written.",
 		s.conns.Held(accounts))
-}
-
-// withTrace returns ctx as part of the trace that a request names in its metadata, in W3C Trace
-// Context format, with a new span if that is recorded. More than one traceparent counts as none.
-func (s *Server) withTrace(ctx context.Context, method string) context.Context {
-	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
-	if len(parent) != 1 {
-		return ctx
-	}
-	state := metadata.ValueFromIncomingContext(ctx, "tracestate")
-	of := trace.Parse(parent[0], strings.Join(state, ","))
-	name := strings.TrimPrefix(method, "/")
-	return trace.With(ctx, trace.Begin(s.opts.Tracer, of, name, time.Now()))
-}
-
-// endSpan ends the span of a request of a method. A client's mistake is no failure.
-func endSpan(span trace.Span, method string, code codes.Code) {
-	service, method, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	span.Set(slog.String("rpc.system", "grpc"), slog.String("rpc.service", service),
-		slog.String("rpc.method", method), slog.Int("rpc.grpc.status_code", int(code)))
-	switch code {
-	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal,
-		codes.Unavailable, codes.DataLoss:
-		span.Fail(code.String())
-	}
-	span.End()
 }

@@ -1,5 +1,5 @@
 // Package events records changes on a node and in its cluster: members that join, leave or crash,
-// the mode, the rules, the reliability of Redis and the clock, and overload.
+// the mode, the rules, and the reliability of Redis and the clock.
 //
 // A [Log] compares each [State] that it receives with the previous one, so no part of a node has to
 // report anything. It keeps a bounded number of events in memory, until the process ends; a change

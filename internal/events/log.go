@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"twotier.dev/twotier/internal/cluster"
@@ -31,17 +30,6 @@ type State struct {
 	Losses     int64
 	// ClockDoubt is the reason why the time can't be relied on.
 	ClockDoubt string
-	// Waiting is the number of writes that wait because the store is too far behind.
-	Waiting int64
-	// Refused counts refusals because of the node's limits. The reasons and their order are the
-	// same in all states of a node.
-	Refused []Refused
-}
-
-// Refused is the number of requests and connections refused for a reason since the node started.
-type Refused struct {
-	Why   string
-	Total int64
 }
 
 // Log holds the events seen by one node.
@@ -52,7 +40,6 @@ type Log struct {
 	mu       sync.Mutex
 	last     State
 	begun    bool
-	excess   *excess         // nil while there is no overload
 	events   []cluster.Event // oldest first
 	departed []cluster.Departed
 }
@@ -82,12 +69,11 @@ func (l *Log) RecordState(s State) {
 		l.begun = true
 		l.add(cluster.Started, l.node, "%s has started", l.node)
 		l.last = State{Members: s.Members, Mode: s.Mode, Rules: s.Rules, StoreUp: true,
-			Losses: s.Losses} // refusals up to now are this process's, too
+			Losses: s.Losses}
 	}
 	l.recordMembers(l.last.Members, s.Members)
 	l.recordSettingChanges(&s)
 	l.recordStore(&s)
-	l.recordOverload(&s)
 	l.last = s
 }
 
@@ -218,60 +204,6 @@ func (l *Log) recordStore(s *State) {
 	default:
 		l.add(cluster.ClockDoubted, "", "the time is in doubt: %s", s.ClockDoubt)
 	}
-}
-
-// calm is the time without refusals after which overload ends, in milliseconds: overload comes and
-// goes.
-const calm = 5000
-
-// excess is overload in progress.
-type excess struct {
-	before []Refused // the totals when it began
-	last   int64     // when anything was refused or had to wait
-}
-
-// recordOverload records when requests begin to be refused because of the node's limits, or to wait
-// for the store, and when that has stopped for a while, with the number of refusals and their
-// reasons. A refusal concerns only the node that refuses, even if others refuse as well.
-func (l *Log) recordOverload(s *State) {
-	reasons, n := describeGrowth(l.last.Refused, s.Refused)
-	now := l.now()
-	switch {
-	case n > 0 || s.Waiting > 0:
-		if l.excess == nil {
-			l.excess = &excess{before: l.last.Refused}
-			if n == 0 {
-				reasons = "writes wait, because Redis is too far behind"
-			}
-			l.add(cluster.Overload, l.node, "%s is overloaded: %s", l.node, reasons)
-		}
-		l.excess.last = now
-	case l.excess != nil && now < l.excess.last: // the clock was set
-		l.excess.last = now
-	case l.excess != nil && now-l.excess.last >= calm:
-		reasons, n := describeGrowth(l.excess.before, s.Refused)
-		if n == 0 {
-			reasons = "nothing was refused"
-		}
-		l.excess = nil
-		l.add(cluster.OverloadOver, l.node, "%s is not overloaded any more: %s", l.node, reasons)
-	}
-}
-
-// describeGrowth describes the refusals since before, by reason, and returns their number.
-func describeGrowth(before, after []Refused) (text string, n int64) {
-	var parts []string
-	for i, r := range after {
-		more := r.Total
-		if i < len(before) {
-			more -= before[i].Total
-		}
-		if more > 0 {
-			n += more
-			parts = append(parts, fmt.Sprintf("%d refused, because %s", more, r.Why))
-		}
-	}
-	return strings.Join(parts, "; "), n
 }
 
 // together is the maximum difference between nodes' times of the same event, in milliseconds.

@@ -1,9 +1,7 @@
 package lint
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -53,40 +51,12 @@ func (l Ladders) CheckWindows(doc *rules.Document) error {
 	})
 }
 
-// Extend returns copies of the ladders, extended so that they cover the windows of a document, and
-// the names of the extended namespaces. A namespace without a ladder gets one only if the extended
-// default ladder does not suffice. Windows that no ladder covers are ignored.
-func (l Ladders) Extend(doc *rules.Document) (extended Ladders, changed []string) {
-	longest := map[string]int64{}
-	_ = doc.EachWindow(func(namespace string, ms int64) error {
-		namespace = cmp.Or(namespace, config.DefaultNamespace)
-		if _, ok := l.Of(namespace).Extension(ms); ok {
-			longest[namespace] = max(longest[namespace], ms)
-		}
-		return nil
-	})
-	extended = maps.Clone(l)
-	names := slices.Sorted(maps.Keys(longest))
-	// The default namespace comes first, because others inherit its ladder.
-	for _, name := range append([]string{config.DefaultNamespace}, names...) {
-		ladder := extended.Of(name)
-		level, ok := ladder.Extension(longest[name])
-		if !ok || longest[name] <= ladder.Span() {
-			continue
-		}
-		if longer, err := ladder.Extended(level); err == nil {
-			extended[name], changed = longer, append(changed, name)
-		}
-	}
-	return extended, changed
-}
-
 // Rules returns the warnings about a document, in the order of its lines for each kind.
 func Rules(doc *rules.Document, ladders Ladders) (list []warning.Warning) {
 	source := doc.Source()
 	for _, check := range []func(*rules.Source, Ladders) []warning.Warning{
 		lintCoarseWindows, lintSharedCounts, lintWeakLimits, lintWeakRules, lintOverrides,
-		lintDescriptors, lintNamespaces,
+		lintDescriptors,
 	} {
 		list = append(list, check(source, ladders)...)
 	}
@@ -202,50 +172,6 @@ func allImplied(limits, stricter []twotier.RuleLimit) bool {
 			return isImplied(l, o)
 		})
 	})
-}
-
-// lintNamespaces warns about unconfigured namespaces of rules that are one typo away from a
-// configured one.
-func lintNamespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
-	var known []string
-	for name := range ladders {
-		if name != config.DefaultNamespace {
-			known = append(known, name)
-		}
-	}
-	slices.Sort(known)
-	for _, r := range s.Rules {
-		i := slices.IndexFunc(known,
-			func(name string) bool { return oneTypoApart(name, r.Space()) })
-		if i < 0 || r.Namespace == "" || ladders[r.Space()] != nil {
-			continue
-		}
-		similar := known[i]
-		list = append(list, warning.Warning{Code: warning.UnknownNamespace, At: r.At,
-			Reason: fmt.Sprintf("rule %s counts in namespace %s, which has no settings and so "+
-				"those of the default one; %s has some", r.Name, r.Namespace, similar),
-			Instead: "namespace: " + similar + ", or settings for " + r.Namespace})
-	}
-	return list
-}
-
-// oneTypoApart reports whether one of the names, which have at least three letters, is the other
-// one with a byte replaced, missing or too many.
-func oneTypoApart(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	same := 0
-	for same < len(a) && a[same] == b[same] {
-		same++
-	}
-	switch len(b) - len(a) {
-	case 0:
-		return len(a) > 2 && same < len(a) && a[same+1:] == b[same+1:]
-	case 1:
-		return len(a) > 2 && a[same:] == b[same+1:]
-	}
-	return false
 }
 
 // secrets are the lower-case names of descriptors whose values are credentials.

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
-	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
@@ -194,67 +192,13 @@ func lintCoarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning
 
 // remedy returns the settings or the window to use in place of a coarse one.
 func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
-	namespace, ladder := cmp.Or(l.Namespace, config.DefaultNamespace), ladders.Of(l.Namespace)
-	var ways []string
+	namespace := cmp.Or(l.Namespace, config.DefaultNamespace)
+	way := fmt.Sprintf("a ladder of namespace %s with finer buckets", namespace)
 	if l.Max <= leaparray.MaxExact {
-		ways = append(ways, fmt.Sprintf("namespaces: {%s: {exact: %d}}", namespace, l.Max))
-	} else if finer := finerLadder(ladder, l.Longest()); finer != nil {
-		ways = append(ways, fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}", namespace, finer))
+		way = fmt.Sprintf("namespaces: {%s: {exact: %d}}", namespace, l.Max)
 	}
-	if FewBuckets*width <= ladder.Span() {
-		ways = append(ways, "a window of at least "+twotier.FormatMillis(FewBuckets*width))
+	if FewBuckets*width <= ladders.Of(l.Namespace).Span() {
+		way += ", or a window of at least " + twotier.FormatMillis(FewBuckets*width)
 	}
-	if len(ways) == 0 {
-		return fmt.Sprintf("a ladder of namespace %s with finer buckets", namespace)
-	}
-	return strings.Join(ways, ", or ")
-}
-
-// widths are readable bucket widths, widest first.
-var widths = [...]time.Duration{24 * time.Hour, 12 * time.Hour, 6 * time.Hour, 2 * time.Hour,
-	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute,
-	2 * time.Minute, time.Minute, 30 * time.Second, 15 * time.Second, 10 * time.Second,
-	5 * time.Second, 2 * time.Second, time.Second, 500 * time.Millisecond,
-	200 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond}
-
-// finerLadder returns a ladder with one more level that gives the window ten buckets or more, or
-// nil if there can be none. It leaves out the levels that the new one covers.
-func finerLadder(ladder *leaparray.Ladder, window int64) *leaparray.Ladder {
-	most := time.Duration(window/FewBuckets) * time.Millisecond
-	for _, width := range widths {
-		if width <= most {
-			if finer := withLevel(ladder, width, window); finer != nil {
-				return finer
-			}
-		}
-	}
-	for _, l := range ladder.Levels() { // parts of its widths fit in if nothing else does
-		for parts := time.Duration(1); l.Width/parts >= leaparray.MinWidth; parts++ {
-			if width := l.Width / parts; width <= most {
-				if finer := withLevel(ladder, width, window); finer != nil {
-					return finer
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// withLevel returns a ladder with a level of this width that covers a window, or nil if the width
-// does not fit in.
-func withLevel(ladder *leaparray.Ladder, width time.Duration, window int64) *leaparray.Ladder {
-	span := time.Duration(window) * time.Millisecond
-	level := leaparray.Level{Width: width, Count: int((span + width - 1) / width)}
-	levels := slices.DeleteFunc(ladder.Levels(), func(l leaparray.Level) bool {
-		return l.Width == width || l.Width > width && l.Span() <= level.Span()
-	})
-	at := slices.IndexFunc(levels, func(l leaparray.Level) bool { return l.Width > width })
-	if at < 0 {
-		at = len(levels)
-	}
-	finer, err := leaparray.NewLadder(ladder.ExactEvents(), slices.Insert(levels, at, level)...)
-	if err != nil {
-		return nil
-	}
-	return finer
+	return way
 }

@@ -14,53 +14,6 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// TestExtendedLaddersCoverEveryWindow draws ladders and windows in three namespaces, one of which
-// has no ladder: extended ladders cover all windows, and only the namespaces that need it have
-// another one.
-func TestExtendedLaddersCoverEveryWindow(t *testing.T) {
-	first := seed.First()
-	random := rand.New(rand.NewPCG(first, 4))
-	extended := 0
-	for range 2000 {
-		all := lint.Ladders{"default": randomLadder(random), "own": randomLadder(random)}
-		text := "rules:\n"
-		for i, name := range []string{"default", "own", "none", "own"} {
-			text += fmt.Sprintf("- {name: r%d, namespace: %s, limits: 5/%dms}\n", i, name,
-				1+random.Int64N(all.Of(name).Span()*3))
-		}
-		doc := read(t, text)
-		reachable := all.CheckWindows(doc) == nil
-		fixed, changed := all.Extend(doc)
-		if err := fixed.CheckWindows(doc); err != nil {
-			t.Fatalf("seed %d: %v extended to %v:\n%s%v", first, all, fixed, text, err)
-		}
-		if reachable != (len(changed) == 0) {
-			t.Fatalf("seed %d: %v: changed %v:\n%s", first, all, changed, text)
-		}
-		for _, name := range []string{"default", "own", "none"} {
-			if all[name] != nil && all[name].String() == fixed[name].String() {
-				continue
-			}
-			if fixed[name] != nil {
-				extended++
-			}
-		}
-	}
-	if extended < 1000 {
-		t.Errorf("only %d ladders were extended", extended)
-	}
-}
-
-// TestWindowsThatNoLadderCoversStayMistakes has a window of twenty years next to one of 30 days.
-func TestWindowsThatNoLadderCoversStayMistakes(t *testing.T) {
-	doc := read(t, "rules:\n- {name: a, limits: [5/30d, 9/7300d]}\n")
-	fixed, changed := lint.Ladders{"default": leaparray.Default()}.Extend(doc)
-	if got := fixed.CheckWindows(doc); fmt.Sprint(changed) != "[default]" || got == nil ||
-		got.Error() != "f:2:29: a window of 175200h is longer than its namespace covers (744h)" {
-		t.Errorf("changed %v, and then %v", changed, got)
-	}
-}
-
 // TestCalendarWindowsThatImplyOthers: a calendar window begins anew where a sliding one goes on, so
 // it implies only itself. A sliding window as long implies it.
 func TestCalendarWindowsThatImplyOthers(t *testing.T) {

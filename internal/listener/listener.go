@@ -68,7 +68,6 @@ type Options[C Conn] struct {
 type Listener[C Conn] struct {
 	opt       Options[C]
 	rejected  atomic.Int64
-	limited   atomic.Int64
 	closing   atomic.Bool
 	serving   sync.WaitGroup // connections and acceptors
 	closeOnce sync.Once
@@ -148,15 +147,6 @@ func (l *Listener[C]) AddrOf(s *Socket) net.Addr {
 
 // Rejected returns how many connections were turned away because there were too many.
 func (l *Listener[C]) Rejected() int64 { return l.rejected.Load() }
-
-// CountLimited counts a request that was refused because of the server's limits.
-func (l *Listener[C]) CountLimited() { l.limited.Add(1) }
-
-// Refused returns how many connections were turned away because there were too many, and how many
-// requests CountLimited has counted.
-func (l *Listener[C]) Refused() (connections, requests int64) {
-	return l.Rejected(), l.limited.Load()
-}
 
 // IsClosing reports whether Close was called.
 func (l *Listener[C]) IsClosing() bool { return l.closing.Load() }

@@ -237,11 +237,7 @@ func (n *Node) reportState() {
 	s := n.Stats()
 	state := events.State{
 		Mode: s.Mode, StoreUp: s.Store.Up, StoreError: s.Store.Error, ClockDoubt: s.ClockDoubt,
-		Losses: s.Counter.LossesTotal, Waiting: s.Counter.WaitingForRoom,
-		Refused: n.overloads.list(s.Counter.BehindTotal),
-	}
-	if n.opt.Refused != nil {
-		state.Refused = append(state.Refused, n.opt.Refused()...)
+		Losses: s.Counter.LossesTotal,
 	}
 	t := n.table()
 	for i := range t.Len() {

@@ -144,9 +144,9 @@ func (t *tally) add(kind twotier.Kind, source twotier.Source, n int) {
 	}
 }
 
-// addAll counts the operations of a batch that succeeded, and reports whether any failed. It adds
-// runs of the same kind and source at once, because most batches are uniform.
-func (t *tally) addAll(ops []twotier.Op, res []twotier.Result) (failed bool) {
+// addAll counts the operations of a batch that succeeded. It adds runs of the same kind and source
+// at once, because most batches are uniform.
+func (t *tally) addAll(ops []twotier.Op, res []twotier.Result) {
 	from := 0
 	for i := range ops {
 		if i > from && (ops[i].Kind != ops[from].Kind || res[i].Source != res[from].Source ||
@@ -155,13 +155,12 @@ func (t *tally) addAll(ops []twotier.Op, res []twotier.Result) (failed bool) {
 			from = i
 		}
 		if res[i].Err != nil {
-			from, failed = i+1, true
+			from = i + 1
 		}
 	}
 	if from < len(ops) {
 		t.add(ops[from].Kind, res[from].Source, len(ops)-from)
 	}
-	return failed
 }
 
 func (t *tally) list() (list []cluster.OpCount) {
@@ -179,7 +178,6 @@ func (t *tally) list() (list []cluster.OpCount) {
 // tallyOp updates the node's own counters.
 func (n *Node) tallyOp(op *twotier.Op, res *twotier.Result, err error) {
 	if err != nil {
-		n.overloads.count(err)
 		return
 	}
 	n.ops.add(op.Kind, res.Source, 1)
@@ -190,11 +188,7 @@ func (n *Node) tallyOp(op *twotier.Op, res *twotier.Result, err error) {
 
 // tallyOps is tallyOp for a batch.
 func (n *Node) tallyOps(ops []twotier.Op, res []twotier.Result) {
-	if failed := n.ops.addAll(ops, res); failed {
-		for i := range res {
-			n.overloads.count(res[i].Err)
-		}
-	}
+	n.ops.addAll(ops, res)
 	if n.sample == nil || !n.modes.InRedis() {
 		return
 	}

@@ -96,9 +96,6 @@ type Options struct {
 	Version string
 	// Sinks receive the decisions that this node's endpoints answer, after the node's own sinks.
 	Sinks []decisions.Sink
-	// Refused returns the number of connections and requests that a limit refused before they
-	// reached the node, by reason. The reasons and their order stay the same. Default: none.
-	Refused func() []events.Refused
 	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
@@ -133,7 +130,6 @@ type Node struct {
 	hot       *hotkeys.Tracker
 	refused   refusals.Cache
 	log       *events.Log
-	overloads overloads
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table

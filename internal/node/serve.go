@@ -2,15 +2,11 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/internal/trace"
 )
 
 // Serve runs another node's operations, in order, and sets Err in each result. It forwards nothing:
@@ -62,7 +58,7 @@ func taskServerOf(v rpc.Verb) taskServer {
 func (n *Node) serveByOneServer(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	switch taskServerOf(tasks[0].Verb) {
 	case router:
-		n.coordinateAcquires(ctx, tasks, res)
+		n.router.Coordinate(ctx, tasks, res)
 	case participant:
 		n.parts.Serve(ctx, tasks, res)
 	default:
@@ -78,25 +74,6 @@ func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []twotier.Re
 		others.Go(func() { res[i+1].Err = n.serveTask(ctx, &tasks[i+1]) })
 	}
 	res[0].Err = n.serveTask(ctx, &tasks[0])
-	others.Wait()
-}
-
-// coordinateAcquires runs acquires over several owners, grouped by trace and all groups at the same
-// time: the tasks that an acquire sends to other nodes belong to its trace.
-func (n *Node) coordinateAcquires(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
-	var others sync.WaitGroup
-	for at := 0; at < len(tasks); {
-		of, end := tasks[at].Trace, at+1
-		for end < len(tasks) && tasks[end].Trace == of {
-			end++
-		}
-		some, out := tasks[at:end], res[at:end]
-		if at = end; at < len(tasks) {
-			others.Go(func() { n.router.Coordinate(trace.With(ctx, of), some, out) })
-		} else {
-			n.router.Coordinate(trace.With(ctx, of), some, out)
-		}
-	}
 	others.Wait()
 }
 
@@ -122,31 +99,4 @@ func (n *Node) serveTask(ctx context.Context, task *rpc.Task) error {
 		return n.dropLocal(ctx, &task.Op.Checks[0], true)
 	}
 	return fmt.Errorf("%w: unknown verb %d", twotier.ErrUnavailable, task.Verb)
-}
-
-// overloads counts the operations refused because of a node's limits, by limit. The counter itself
-// counts operations that wait in vain because the store is too far behind.
-type overloads struct{ full, keys, queues atomic.Int64 }
-
-// count counts an error that reports a limit reached.
-func (o *overloads) count(err error) {
-	switch {
-	case !errors.Is(err, twotier.ErrOverload), errors.Is(err, twotier.ErrBehind):
-	case errors.Is(err, twotier.ErrMaxKeys):
-		o.keys.Add(1)
-	case errors.Is(err, twotier.ErrFull):
-		o.full.Add(1)
-	default:
-		o.queues.Add(1)
-	}
-}
-
-// list returns the number of refusals by reason.
-func (o *overloads) list(behind int64) []events.Refused {
-	return []events.Refused{
-		{Why: "Redis is too far behind (--max-lag)", Total: behind},
-		{Why: "the memory for counts is full (--max-memory)", Total: o.full.Load()},
-		{Why: "a namespace has as many keys as it may (max_keys)", Total: o.keys.Load()},
-		{Why: "too much waits for Redis or another node", Total: o.queues.Load()},
-	}
 }

@@ -50,51 +50,43 @@ const (
 type description struct {
 	name string
 	// arity is the number of words with the name; -n means n or more.
-	arity   int
-	flags   string // separated by spaces
-	key     bool   // the first argument is a key
-	summary string
+	arity int
+	flags string // separated by spaces
+	key   bool   // the first argument is a key
 }
 
 // descriptions returns the table of commands, by command.
 func descriptions() [commandCount]description {
 	return [commandCount]description{
-		cmdUnknown: {name: "unknown"},
-		cmdAcquire: {"tt.acquire", -2, "write fast", true,
-			"Counts events if every limit of every key allows it."},
-		cmdAdd:    {"tt.add", -2, "write fast", true, "Counts events."},
-		cmdCount:  {"tt.count", -3, "readonly fast", true, "Counts the events in sliding windows."},
-		cmdSeries: {"tt.series", -3, "readonly", true, "Returns the buckets of a key."},
-		cmdTop:    {"tt.top", -1, "readonly", false, "Returns the busiest keys of the cluster."},
-		cmdForget: {"tt.reset", -2, "write", true, "Forgets a key."},
-		cmdDistinct: {"tt.distinct", -4, "write fast", true,
-			"Adds values to a key, and counts different ones in sliding windows."},
-		cmdSettle: {"tt.settle", 3, "write fast", false,
-			"Makes what a hold has counted a final number, 0 to release it."},
-		cmdRelease: {"tt.release", 2, "write fast", false,
-			"Ends a hold and takes back what it has counted."},
-		cmdRenew: {"tt.renew", 3, "write fast", false, "Moves the end of a hold."},
-		cmdExplain: {"tt.explain", -2, "readonly", true,
-			"Explains in JSON why a key, or a refusal with an id, is refused."},
-		cmdThrottle: {"cl.throttle", -5, "write fast", true,
-			"Limits a rate with the arguments and answers of redis-cell."},
-		cmdHello:   {"hello", -1, "fast no_auth", false, "Chooses the protocol; may authenticate."},
-		cmdAuth:    {"auth", -2, "fast no_auth", false, "Authenticates with a token."},
-		cmdPing:    {"ping", -1, "fast", false, "Answers PONG, or its argument."},
-		cmdEcho:    {"echo", 2, "fast", false, "Answers its argument."},
-		cmdClient:  {"client", -2, "", false, "Names and describes this connection."},
-		cmdCommand: {"command", -1, "", false, "Describes the commands."},
-		cmdSelect:  {"select", 2, "fast", false, "Accepts database 0."},
-		cmdInfo:    {"info", -1, "", false, "Describes this node."},
-		cmdConfig:  {"config", -2, "", false, "Answers what benchmarks ask for."},
-		cmdQuit:    {"quit", -1, "fast no_auth", false, "Ends the connection."},
-		cmdReset:   {"reset", 1, "fast no_auth", false, "Makes the connection like a new one."},
-		cmdMulti:   {"multi", 1, "fast", false, "Queues the commands up to EXEC."},
-		cmdExec: {"exec", 1, "", false,
-			"Executes the queued commands in order; other commands may run between them."},
-		cmdDiscard: {"discard", 1, "fast", false, "Forgets the queued commands."},
-		cmdWatch:   {"watch", -2, "fast", true, "Answers with an error: keys can't be watched."},
-		cmdUnwatch: {"unwatch", 1, "fast", false, "Answers OK: no key is watched."},
+		cmdUnknown:  {name: "unknown"},
+		cmdAcquire:  {"tt.acquire", -2, "write fast", true},
+		cmdAdd:      {"tt.add", -2, "write fast", true},
+		cmdCount:    {"tt.count", -3, "readonly fast", true},
+		cmdSeries:   {"tt.series", -3, "readonly", true},
+		cmdTop:      {"tt.top", -1, "readonly", false},
+		cmdForget:   {"tt.reset", -2, "write", true},
+		cmdDistinct: {"tt.distinct", -4, "write fast", true},
+		cmdSettle:   {"tt.settle", 3, "write fast", false},
+		cmdRelease:  {"tt.release", 2, "write fast", false},
+		cmdRenew:    {"tt.renew", 3, "write fast", false},
+		cmdExplain:  {"tt.explain", -2, "readonly", true},
+		cmdThrottle: {"cl.throttle", -5, "write fast", true},
+		cmdHello:    {"hello", -1, "fast no_auth", false},
+		cmdAuth:     {"auth", -2, "fast no_auth", false},
+		cmdPing:     {"ping", -1, "fast", false},
+		cmdEcho:     {"echo", 2, "fast", false},
+		cmdClient:   {"client", -2, "", false},
+		cmdCommand:  {"command", -1, "", false},
+		cmdSelect:   {"select", 2, "fast", false},
+		cmdInfo:     {"info", -1, "", false},
+		cmdConfig:   {"config", -2, "", false},
+		cmdQuit:     {"quit", -1, "fast no_auth", false},
+		cmdReset:    {"reset", 1, "fast no_auth", false},
+		cmdMulti:    {"multi", 1, "fast", false},
+		cmdExec:     {"exec", 1, "", false},
+		cmdDiscard:  {"discard", 1, "fast", false},
+		cmdWatch:    {"watch", -2, "fast", true},
+		cmdUnwatch:  {"unwatch", 1, "fast", false},
 	}
 }
 
@@ -155,24 +147,7 @@ func (d *description) appendInfo(b []byte) []byte {
 	return b
 }
 
-// appendDocs appends the command's entry in the reply to COMMAND DOCS.
-func (d *description) appendDocs(b []byte, v version) []byte {
-	group := "connection"
-	switch family, _, _ := strings.Cut(d.name, "."); family {
-	case "tt", "cl":
-		group = "twotier"
-	case "multi", "exec", "discard", "watch", "unwatch":
-		group = "transactions"
-	}
-	b = appendBulk(b, d.name)
-	b = v.appendMap(b, 2)
-	for _, text := range []string{"summary", d.summary, "group", group} {
-		b = appendBulk(b, text)
-	}
-	return b
-}
-
-// describeCommands executes COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
+// describeCommands executes COMMAND [COUNT | INFO [name ...]].
 func (c *conn) describeCommands(args [][]byte) errorReply {
 	sub := ""
 	if len(args) > 1 {
@@ -183,11 +158,6 @@ func (c *conn) describeCommands(args [][]byte) errorReply {
 	switch {
 	case sub == "COUNT" && len(args) == 2:
 		b = appendInt(b, int64(len(table)))
-	case sub == "LIST" && len(args) == 2:
-		b = appendArray(b, len(table))
-		for i := range table {
-			b = appendBulk(b, table[i].name)
-		}
 	case sub == "" || sub == "INFO" && len(args) == 2:
 		b = appendArray(b, len(table))
 		for i := range table {
@@ -195,8 +165,6 @@ func (c *conn) describeCommands(args [][]byte) errorReply {
 		}
 	case sub == "INFO":
 		b = c.appendInfoOf(b, args[2:])
-	case sub == "DOCS":
-		b = c.appendDocsOf(b, args[2:])
 	default:
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'COMMAND %s'",
 			request.Clip(args[1]))
@@ -216,25 +184,6 @@ func (c *conn) appendInfoOf(b []byte, names [][]byte) []byte {
 		} else {
 			b = append(b, "*-1\r\n"...)
 		}
-	}
-	return b
-}
-
-// appendDocsOf appends the docs of the named commands, skipping unknown names, or of all commands
-// if there are no names.
-func (c *conn) appendDocsOf(b []byte, names [][]byte) []byte {
-	var ids []command
-	for _, name := range names {
-		if id := c.server.commandOf(name); id != cmdUnknown {
-			ids = append(ids, id)
-		}
-	}
-	for id := cmdUnknown + 1; len(names) == 0 && id < commandCount; id++ {
-		ids = append(ids, id)
-	}
-	b = c.session.proto.appendMap(b, len(ids))
-	for _, id := range ids {
-		b = c.server.commands[id].appendDocs(b, c.session.proto)
 	}
 	return b
 }

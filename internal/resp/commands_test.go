@@ -75,10 +75,6 @@ func TestCommands(t *testing.T) {
 		{"COMMAND INFO tt.top nonsense", "[[tt.top -1 [readonly] 0 0 0 [] [] [] []] nil]"},
 		{"COMMAND INFO multi exec", "[[multi 1 [fast] 0 0 0 [] [] [] []] " +
 			"[exec 1 [] 0 0 0 [] [] [] []]]"},
-		{"COMMAND DOCS discard", "[discard [summary Forgets the queued commands. group " +
-			"transactions]]"},
-		{"COMMAND DOCS tt.add", "[tt.add [summary Counts events. group twotier]]"},
-		{"COMMAND DOCS echo", "[echo [summary Answers its argument. group connection]]"},
 		{"HELLO", "[server twotier version 7.0.0 proto 2 id 1 mode standalone role master modules []]"},
 		{"HELLO 3 SETNAME you", "{server twotier version 7.0.0 proto 3 id 1 mode standalone " +
 			"role master modules []}"},

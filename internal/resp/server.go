@@ -179,9 +179,6 @@ type counters struct {
 
 // countError counts an error by its code.
 func (s *Server) countError(e errorReply) {
-	if e == errNoMemory {
-		s.CountLimited()
-	}
 	code, _, _ := strings.Cut(string(e), " ")
 	for i, name := range errorCodes() {
 		if name == code {

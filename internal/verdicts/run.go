@@ -7,7 +7,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
-	"twotier.dev/twotier/internal/trace"
 )
 
 // Run counts and records the verdicts of one request. Equal verdicts in a row are counted at once,
@@ -27,7 +26,6 @@ type Run struct {
 	decisions [twotier.VerdictCount]int64 // all but the last decision
 	last      twotier.Verdict
 	decided   bool
-	overall   twotier.Verdict     // for the span
 	refusal   decisions.RefusalID // the first one of the last decision
 
 	seen [twotier.VerdictCount]bool // verdicts on the current check
@@ -68,7 +66,7 @@ func (r *Run) HasDecision() bool { return r.decided }
 
 // CountVerdict counts one verdict. An empty namespace is the default one; an empty rule means none.
 func (r *Run) CountVerdict(ns []byte, rule string, v twotier.Verdict) {
-	r.last, r.overall = worse(r.last, v), worse(r.overall, v)
+	r.last = worse(r.last, v)
 	if r.n > 0 && v == r.verdict && rule == r.rule && bytes.Equal(ns, r.ns) {
 		r.n++
 		return
@@ -102,9 +100,6 @@ func (r *Run) flush() {
 func (r *Run) End(took time.Duration) {
 	r.flush()
 	if r.decided {
-		if r.of.Span != nil {
-			r.of.Span.Set(trace.VerdictAttr(r.overall.String()))
-		}
 		r.decisions[r.last]++
 		r.to.observeDuration(r.of.Endpoint, took, r.decisions)
 	}

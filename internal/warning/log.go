@@ -187,7 +187,6 @@ const (
 	OverrideNeverMatches Code = "override-never-matches"
 	SecretKey            Code = "secret-key"
 	NoKeySource          Code = "no-key-source"
-	UnknownNamespace     Code = "unknown-namespace"
 	UnknownDomain        Code = "unknown-domain"
 	OverrideShortened    Code = "override-shortened"
 	OverrideIgnored      Code = "override-ignored"

@@ -104,7 +104,7 @@ func (m *Request) IsCrowded() bool {
 // BusyProblem is the problem of a request that can't get memory now. No part of it has been
 // executed.
 func BusyProblem() *wire.Problem {
-	return &wire.Problem{Kind: wire.Overload, Limit: true,
+	return &wire.Problem{Kind: wire.Overload,
 		Detail: "too much is being read and answered at this moment; nothing was done"}
 }
 
@@ -115,7 +115,7 @@ func UnansweredProblem(p *wire.Problem) *wire.Problem {
 	if p.Kind == wire.TooLarge {
 		why = "the answer takes more memory than one address may use here, by --max-memory"
 	}
-	return &wire.Problem{Kind: wire.Unknown, Limit: p.Limit, Detail: "carried out, but " + why}
+	return &wire.Problem{Kind: wire.Unknown, Detail: "carried out, but " + why}
 }
 
 // readingShare returns the share for reading.

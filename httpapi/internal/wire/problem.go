@@ -47,8 +47,6 @@ type Problem struct {
 	Detail string
 	// After is an estimate of how long the cause may last; 0 if there is none.
 	After time.Duration
-	// Limit marks a refusal by a limit of this server, before the node saw the request.
-	Limit bool
 	// Allow is the value of the Allow header of a 405.
 	Allow string
 }

@@ -77,7 +77,7 @@ func costly(rules string) map[string][]string {
 		"TT.TOP":           {commands("TT.TOP 1000")},
 		"TT.SERIES":        {commands("TT.SERIES " + long + " 24h")},
 		"EXEC":             {commands("MULTI", strings.Repeat("TT.ADD k\r\n", 1000), "EXEC")},
-		"COMMAND":          {commands("COMMAND", "COMMAND DOCS")},
+		"COMMAND":          {commands("COMMAND")},
 	}
 	for _, call := range []string{"/healthz", "/readyz", "/metrics", "/v1/events", "/",
 		"/openapi.json"} {

@@ -249,7 +249,7 @@ func TestPageShowsWarnings(t *testing.T) {
 	p.write("#rules-text", "rules:\n- {name: fast, limits: [1000/500ms]}\n")
 	p.write("#rules-token", secret)
 	p.click("#rules-apply")
-	p.until("the editor says it", `/rules:2:25: coarse-window: .*\n  instead: namespaces/
+	p.until("the editor says it", `/rules:2:25: coarse-window: .*\n  instead: a ladder/
 		.test(document.querySelector("#rules-shown").textContent)`)
 	p.until("the other one is counted", `document.querySelector("#warnings-summary").textContent ===
 		"1 warning of this node"`)
@@ -257,7 +257,7 @@ func TestPageShowsWarnings(t *testing.T) {
 	p.until("the list is open", `document.querySelector("#warnings").open`)
 	list := p.text("#warnings-list")
 	for _, want := range []string{"coarse-window", "rules:2:25",
-		"Instead: namespaces: {default: {ladder: [50ms x 10"} {
+		"Instead: a ladder of namespace default with finer buckets"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("no %q in %q", want, list)
 		}

@@ -127,8 +127,6 @@ type Options struct {
 	Env []string
 	// Within is a command that runs the program, such as ip netns exec NAME.
 	Within []string
-	// Files are inherited, as descriptors from 3 on.
-	Files []*os.File
 	// Started, if set, is called with the process before it is ready.
 	Started func(*Process)
 	// MayComplain turns off the check of the log at the end of the test.
@@ -197,7 +195,7 @@ func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process,
 	line = append(line, args...)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(append(os.Environ(), "TWOTIER_HASH_SEED=0"), opt.Env...)
-	cmd.Stderr, cmd.ExtraFiles = &s.Log, opt.Files
+	cmd.Stderr = &s.Log
 	stdout, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
