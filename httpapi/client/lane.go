@@ -23,6 +23,8 @@ import (
 const (
 	maxBody = 384 << 10
 	maxOp   = 192 << 10
+	// maxValuesOp is maxOp of an operation with values of its own, which are sent alone.
+	maxValuesOp = 1<<20 - 64
 )
 
 // keptAnswer is the longest answer whose parser is kept for the next one.
@@ -126,7 +128,7 @@ func (n *lane) send(batch []*call, bytes int) {
 		switch {
 		case k == nil: // given back already, but answered nevertheless
 			results = results[min(n.ops[i], len(results)):]
-		case err != nil && !k.write:
+		case err != nil && !k.write && (!k.adds || errors.Is(err, ErrUnknownOutcome)):
 			k.Finish(fmt.Errorf("%w: %w", errNotDone, err))
 		case err != nil:
 			k.Finish(err)

@@ -18,7 +18,8 @@ type call struct {
 	ops   int
 	body  []byte // the operations, separated by commas
 	usual int    // checks among them that default rules judge
-	write bool   // it counts
+	write bool   // it counts, and can't be repeated
+	adds  bool   // it adds values
 	slow  bool   // it waits for Redis
 	by    time.Time
 	reply []byte // a JSON array of the answers
@@ -168,7 +169,10 @@ func (c *Client) knowsOwners() bool {
 }
 
 // begin prepares a call for new operations.
-func (k *call) begin() { k.ops, k.usual, k.body, k.write, k.slow = 0, 0, k.body[:0], false, false }
+func (k *call) begin() {
+	k.ops, k.usual, k.body, k.write = 0, 0, k.body[:0], false
+	k.adds, k.slow = false, false
+}
 
 // ownerOf returns the index of the member that owns all keys of an acquire, or none.
 func (t *table) ownerOf(r *AcquireRequest) int {
