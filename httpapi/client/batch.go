@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // Batch executes operations and returns their results in the same order. Operations on keys of the
@@ -150,7 +152,7 @@ func (k *call) add(o *Op) error {
 		body = append(body, ',')
 	}
 	body, err := o.append(body)
-	if err == nil && len(body)-len(k.body) > o.maxBytes() {
+	if err == nil && len(body)-len(k.body) > maxOp {
 		err = errLong
 	}
 	if err != nil {
@@ -193,7 +195,7 @@ func (c *Client) runPart(ctx context.Context, k *call, at int, sent []int, ops [
 		o, r := &ops[i], &res[i]
 		if err != nil {
 			r.Err = err
-		} else if from := r.read(answers[n], o); from == SourceOwner && tried.direct {
+		} else if from := r.read(answers[n], o); from == twotier.SourceOwner && tried.direct {
 			c.refresh(l)
 		}
 		if o.needsAnother(r.Err) && (err == nil || errors.Is(err, ErrUnknownOutcome)) {
@@ -213,8 +215,8 @@ func readAll(p *fastjson.Parser, k *call) ([]*fastjson.Value, error) {
 }
 
 // read reads the answer to an operation.
-func (r *Result) read(v *fastjson.Value, o *Op) Source {
-	var from *Source
+func (r *Result) read(v *fastjson.Value, o *Op) twotier.Source {
+	var from *twotier.Source
 	var err error
 	switch {
 	case o.Add != nil:

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // Client is a client of a cluster. Make one with [New] and share it: it is safe for concurrent use.
@@ -137,7 +139,7 @@ func (c *Client) run(ctx context.Context, o *Op, asked int) (r Result) {
 			}
 			break
 		}
-		if from := c.readReply(k, o, &r); from == SourceOwner && tried.direct {
+		if from := c.readReply(k, o, &r); from == twotier.SourceOwner && tried.direct {
 			c.refresh(l)
 		}
 		if err = r.Err; !o.needsAnother(err) || tried.full() {
@@ -154,7 +156,7 @@ func (c *Client) run(ctx context.Context, o *Op, asked int) (r Result) {
 }
 
 // readReply decodes the only answer of a call.
-func (c *Client) readReply(k *call, o *Op, r *Result) (from Source) {
+func (c *Client) readReply(k *call, o *Op, r *Result) (from twotier.Source) {
 	p := c.parsers.Get()
 	defer c.parsers.Put(p)
 	var answers []*fastjson.Value

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // DistinctRequest adds values to a key, and counts its different values.
@@ -61,7 +63,7 @@ type DistinctAnswer struct {
 	RetryAfter time.Duration
 	// RulesVersion is the version of the rules that judged, 0 if none did.
 	RulesVersion int64
-	Source       Source
+	Source       twotier.Source
 	// Degraded is set while Redis can't be reached, or does not take the values.
 	Degraded bool
 }

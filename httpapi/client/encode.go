@@ -189,14 +189,6 @@ func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
 	return b
 }
 
-// maxBytes returns the length of the longest operation of this kind that a server accepts.
-func (o *Op) maxBytes() int {
-	if o.Distinct != nil {
-		return maxValuesOp
-	}
-	return maxOp
-}
-
 // errLong is the error of an operation that is longer than any that a server accepts; a batch with
 // it would be refused as well.
 var errLong = fmt.Errorf("%w: longer than any operation can be", ErrInvalid)

@@ -23,8 +23,6 @@ import (
 const (
 	maxBody = 384 << 10
 	maxOp   = 192 << 10
-	// maxValuesOp is maxOp of an operation with values of its own, which are sent alone.
-	maxValuesOp = 1<<20 - 64
 )
 
 // keptAnswer is the longest answer whose parser is kept for the next one.

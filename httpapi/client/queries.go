@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"twotier.dev/twotier"
 )
 
 // Series returns the buckets of a key over a window that ends now. An empty namespace means the
@@ -33,38 +35,39 @@ func (c *Client) Series(ctx context.Context, namespace, key string,
 
 // Top returns up to n (1 to 1000) of the busiest keys of the cluster over a window that ends now,
 // largest first.
-func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
+func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{})
 }
 
 // TopRefused is Top for the keys that refused the most acquires: a KeyCount has the number of
 // refusals.
-func (c *Client) TopRefused(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
+func (c *Client) TopRefused(ctx context.Context, n int,
+	window time.Duration) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{"by": {"refused"}})
 }
 
 // TopShadowRefused is TopRefused for refusals by rules in shadow.
 func (c *Client) TopShadowRefused(ctx context.Context, n int,
-	window time.Duration) ([]KeyCount, error) {
+	window time.Duration) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{"by": {"shadow"}})
 }
 
 // TopConcurrent returns up to n (1 to 1000) of the keys of the cluster with the most open holds, of
 // those made under a limit on concurrent ones, largest first.
-func (c *Client) TopConcurrent(ctx context.Context, n int) ([]KeyCount, error) {
+func (c *Client) TopConcurrent(ctx context.Context, n int) ([]twotier.KeyCount, error) {
 	return c.list(ctx, n, url.Values{"by": {"concurrent"}})
 }
 
 func (c *Client) top(ctx context.Context, n int, window time.Duration,
-	query url.Values) ([]KeyCount, error) {
+	query url.Values) ([]twotier.KeyCount, error) {
 	query.Set("window", string(appendWindow(nil, window)))
 	return c.list(ctx, n, query)
 }
 
-func (c *Client) list(ctx context.Context, n int, query url.Values) ([]KeyCount, error) {
+func (c *Client) list(ctx context.Context, n int, query url.Values) ([]twotier.KeyCount, error) {
 	query.Set("n", strconv.Itoa(n))
 	var raw struct {
-		Keys []KeyCount `json:"keys"`
+		Keys []twotier.KeyCount
 	}
 	err := c.get(ctx, none, "/v1/top", query, &raw)
 	return raw.Keys, err
