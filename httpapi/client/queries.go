@@ -107,12 +107,7 @@ func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body 
 	var tried trail
 	by := c.deadline(ctx)
 	err, sent := ErrUnavailable, false // an attempt without an answer may have been executed
-	for !tried.full() && ctx.Err() == nil && c.ctx.Err() == nil && time.Now().Before(by) {
-		l, _ := c.chooseNode(at, &tried)
-		if l == nil {
-			break
-		}
-		tried.add(l)
+	for l := c.nextNode(ctx, by, at, &tried); l != nil; l = c.nextNode(ctx, by, at, &tried) {
 		status, text, lost, e := l.ask(ctx, method, uri, body, by)
 		sent = sent || lost
 		if err = e; e != nil {
@@ -140,15 +135,8 @@ func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body 
 		return unknownOutcomeError(true, ctx.Err())
 	case sent && body != nil:
 		return fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
-	case c.ctx.Err() != nil:
-		return ErrClosed
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	}
-	if errors.Is(err, ErrUnavailable) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return c.noAnswer(ctx, by, err)
 }
 
 // ExplainRequest names a key, or the refusal with an ID.

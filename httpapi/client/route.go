@@ -118,30 +118,22 @@ func (c *Client) chooseNode(at int, tried *trail) (l *link, direct bool) {
 func (c *Client) do(ctx context.Context, k *call, at int,
 	tried *trail) (l *link, left bool, err error) {
 	err = ErrUnavailable
-	for !tried.full() {
-		if c.ctx.Err() != nil {
-			return l, false, ErrClosed
-		}
-		if !time.Now().Before(k.by) || ctx.Err() != nil {
-			break
-		}
-		next, direct := c.chooseNode(at, tried)
+	for {
+		next := c.nextNode(ctx, k.by, at, tried)
 		if next == nil {
-			break
+			return l, false, c.noAnswer(ctx, k.by, err)
 		}
 		l = next
-		tried.add(l)
-		tried.direct = direct
 		k.Reset()
 		// An operation that a node has to forward may also take long, if the owner can't be
 		// reached.
-		slow := k.slow || !direct && c.knowsOwners()
+		slow := k.slow || !tried.direct && c.knowsOwners()
 		if err = l.submit(k, slow); err == nil {
 			left, err = k.wait(ctx)
 		}
 		if err == nil {
 			c.stats.ops.Add(int64(k.ops))
-			if direct {
+			if tried.direct {
 				c.stats.direct.Add(int64(k.ops))
 			}
 		}
@@ -149,17 +141,33 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 			return l, left, err
 		}
 	}
+}
+
+// nextNode records and returns the node to try next, see chooseNode. It returns nil if all were
+// tried, or if it is too late.
+func (c *Client) nextNode(ctx context.Context, by time.Time, at int, tried *trail) (l *link) {
+	if tried.full() || c.ctx.Err() != nil || ctx.Err() != nil || !time.Now().Before(by) {
+		return nil
+	}
+	if l, tried.direct = c.chooseNode(at, tried); l != nil {
+		tried.add(l)
+	}
+	return l
+}
+
+// noAnswer returns the error of a call that no node answered. The last one has failed with err.
+func (c *Client) noAnswer(ctx context.Context, by time.Time, err error) error {
 	switch {
 	case c.ctx.Err() != nil:
-		err = ErrClosed
+		return ErrClosed
 	case ctx.Err() != nil:
-		err = fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
-	case !time.Now().Before(k.by):
-		err = fmt.Errorf("%w: %w", ErrUnavailable, errTimeout)
-	case !errors.Is(err, ErrUnavailable):
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	case !time.Now().Before(by):
+		return fmt.Errorf("%w: %w", ErrUnavailable, errTimeout)
+	case errors.Is(err, ErrUnavailable):
+		return err
 	}
-	return l, false, err
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // knowsOwners reports whether the client knows any owners.
