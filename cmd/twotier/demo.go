@@ -109,7 +109,11 @@ func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (e
 		}
 		return err
 	}
-	traffic := demo.NewTraffic(nodes.urls(), opt.rate)
+	clients, err := demo.Clients(nodes.urls())
+	if err != nil {
+		return err
+	}
+	traffic := demo.NewTraffic(clients, opt.rate)
 	printDemo(stdout, nodes, opt)
 	traffic.Open(ctx)
 	if opt.step > 0 {
@@ -118,7 +122,11 @@ func showDemo(ctx context.Context, opt demoOptions, stdout, stderr io.Writer) (e
 	wait(ctx, opt.length)
 	story.Close()
 	traffic.Close()
-	return printEnd(stdout, nodes, traffic)
+	err = printEnd(stdout, nodes, traffic)
+	for _, c := range clients {
+		err = errors.Join(err, c.Close(context.WithoutCancel(ctx)))
+	}
+	return err
 }
 
 // wait waits until ctx is done, but no longer than d if d is more than 0.

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // Batch executes operations and returns their results in the same order. Operations on keys of the
@@ -66,7 +68,7 @@ func (o *Op) append(b []byte) ([]byte, error) {
 	case o.Count != nil:
 		return o.Count.append(b)
 	case o.Distinct != nil:
-		return o.Distinct.append(append(b, `{"op":"distinct",`...))
+		return o.Distinct.append(b)
 	}
 	return o.Acquire.append(b)
 }
@@ -78,13 +80,33 @@ func (o *Op) waitsForStore() bool {
 }
 
 // writes reports whether the operation changes anything.
-func (o *Op) writes() bool {
-	return o.Count == nil && (o.Distinct == nil || len(o.Distinct.Values) > 0)
-}
+func (o *Op) writes() bool { return o.Count == nil && o.Distinct == nil || o.adds() }
+
+// adds reports whether the operation adds values.
+func (o *Op) adds() bool { return o.Distinct != nil && len(o.Distinct.Values) > 0 }
 
 // isRepeatable reports whether an operation without an outcome can be executed again without
 // counting anything twice.
 func (o *Op) isRepeatable() bool { return o.Count != nil || o.Distinct != nil }
+
+// needsAnother reports whether another node should execute an operation that has this error.
+func (o *Op) needsAnother(err error) bool {
+	if errors.Is(err, ErrUnknownOutcome) {
+		return o.isRepeatable()
+	}
+	return errors.Is(err, ErrUnavailable)
+}
+
+// outcomeError returns the error of an operation that so many nodes were asked for. Any of them may
+// have added its values, except one that refused them.
+func (o *Op) outcomeError(err error, asked int) error {
+	refused := errors.Is(err, ErrInvalid) || errors.Is(err, ErrOverloaded)
+	if err == nil || !o.adds() || asked == 0 || asked == 1 && refused ||
+		errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
+}
 
 // runGroup executes the operations at some positions, which have the same owner, one request at a
 // time.
@@ -141,7 +163,8 @@ func (k *call) add(o *Op) error {
 	if o.Acquire != nil {
 		k.usual += o.Acquire.defaultCheckCount()
 	}
-	k.write = k.write || o.writes()
+	k.write = k.write || !o.isRepeatable()
+	k.adds = k.adds || o.adds()
 	k.slow = k.slow || o.waitsForStore()
 	return nil
 }
@@ -172,13 +195,13 @@ func (c *Client) runPart(ctx context.Context, k *call, at int, sent []int, ops [
 		o, r := &ops[i], &res[i]
 		if err != nil {
 			r.Err = err
-		} else if from := r.read(answers[n], o); from == SourceOwner && tried.direct {
+		} else if from := r.read(answers[n], o); from == twotier.SourceOwner && tried.direct {
 			c.refresh(l)
 		}
-		if errors.Is(r.Err, ErrUnavailable) && err == nil ||
-			o.isRepeatable() && errors.Is(r.Err, ErrUnknownOutcome) {
-			c.runAlone(ctx, o, r)
+		if o.needsAnother(r.Err) && (err == nil || errors.Is(err, ErrUnknownOutcome)) {
+			*r = c.run(ctx, o, tried.n)
 		}
+		r.Err = o.outcomeError(r.Err, tried.n)
 	}
 }
 
@@ -192,8 +215,8 @@ func readAll(p *fastjson.Parser, k *call) ([]*fastjson.Value, error) {
 }
 
 // read reads the answer to an operation.
-func (r *Result) read(v *fastjson.Value, o *Op) Source {
-	var from *Source
+func (r *Result) read(v *fastjson.Value, o *Op) twotier.Source {
+	var from *twotier.Source
 	var err error
 	switch {
 	case o.Add != nil:
@@ -204,7 +227,7 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 		from, err = &r.Count.Source, r.Count.read(v, o.Count)
 	case o.Distinct != nil:
 		r.Distinct = new(DistinctAnswer)
-		from, err = &r.Distinct.Source, r.Distinct.read(v)
+		from, err = &r.Distinct.Source, r.Distinct.read(v, o.Distinct)
 	default:
 		r.Acquire = new(AcquireAnswer)
 		from, err = &r.Acquire.Source, r.Acquire.read(v, o.Acquire)
@@ -217,18 +240,4 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 	}
 	*r = Result{Err: err}
 	return ""
-}
-
-// runAlone executes a single operation that a node refused to execute in a batch.
-func (c *Client) runAlone(ctx context.Context, o *Op, r *Result) {
-	if o.Distinct == nil {
-		*r = c.run(ctx, o)
-		return
-	}
-	*r = Result{}
-	if a, err := c.Distinct(ctx, *o.Distinct); err != nil {
-		r.Err = err
-	} else {
-		r.Distinct = &a
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // Client is a client of a cluster. Make one with [New] and share it: it is safe for concurrent use.
@@ -89,20 +91,20 @@ func (c *Client) Close(ctx context.Context) error {
 
 // Add counts events.
 func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error) {
-	res := c.run(ctx, &Op{Add: &r})
+	res := c.run(ctx, &Op{Add: &r}, 0)
 	return orZero(res.Add), res.Err
 }
 
 // Count returns the counts of a key.
 func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err error) {
-	res := c.run(ctx, &Op{Count: &r})
+	res := c.run(ctx, &Op{Count: &r}, 0)
 	return orZero(res.Count), res.Err
 }
 
 // Acquire decides whether events may pass, and counts them if so. A refusal is an answer, not an
 // error.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
-	res := c.run(ctx, &Op{Acquire: &r})
+	res := c.run(ctx, &Op{Acquire: &r}, 0)
 	return orZero(res.Acquire), res.Err
 }
 
@@ -114,8 +116,8 @@ func orZero[A any](a *A) (answer A) {
 	return answer
 }
 
-// run executes one operation other than a Distinct.
-func (c *Client) run(ctx context.Context, o *Op) (r Result) {
+// run executes one operation that so many nodes were asked for before.
+func (c *Client) run(ctx context.Context, o *Op, asked int) (r Result) {
 	at, err := o.owner(c.view.Load().table)
 	k := c.calls.Get().(*call)
 	k.begin()
@@ -124,11 +126,12 @@ func (c *Client) run(ctx context.Context, o *Op) (r Result) {
 	}
 	k.by = c.deadline(ctx)
 	var refused error // from a node that had no honest answer
-	for tried := (trail{}); err == nil; {
+	var tried trail
+	for err == nil {
 		var l *link
 		var left bool
 		if l, left, err = c.do(ctx, k, at, &tried); left {
-			return Result{Err: err}
+			return Result{Err: o.outcomeError(err, asked+tried.n)}
 		}
 		if err != nil {
 			if refused != nil && errors.Is(err, ErrUnavailable) {
@@ -136,10 +139,10 @@ func (c *Client) run(ctx context.Context, o *Op) (r Result) {
 			}
 			break
 		}
-		if from := c.readReply(k, o, &r); from == SourceOwner && tried.direct {
+		if from := c.readReply(k, o, &r); from == twotier.SourceOwner && tried.direct {
 			c.refresh(l)
 		}
-		if err = r.Err; !errors.Is(err, ErrUnavailable) || tried.full() {
+		if err = r.Err; !o.needsAnother(err) || tried.full() {
 			break
 		}
 		if next, _ := c.chooseNode(at, &tried); next == nil {
@@ -148,12 +151,12 @@ func (c *Client) run(ctx context.Context, o *Op) (r Result) {
 		refused, err = err, nil // this node refused, another one may not
 	}
 	c.calls.Put(k)
-	r.Err = err
+	r.Err = o.outcomeError(err, asked+tried.n)
 	return r
 }
 
 // readReply decodes the only answer of a call.
-func (c *Client) readReply(k *call, o *Op, r *Result) (from Source) {
+func (c *Client) readReply(k *call, o *Op, r *Result) (from twotier.Source) {
 	p := c.parsers.Get()
 	defer c.parsers.Put(p)
 	var answers []*fastjson.Value

@@ -12,6 +12,7 @@ import (
 
 	"github.com/valyala/fastjson"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/testing/must"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -49,7 +50,7 @@ func TestCallsOfOneNode(t *testing.T) {
 	c := b.client()
 	minute := []client.Limit{{Window: time.Minute, Max: 3}, {Window: 90 * time.Minute, Max: 100}}
 	a, err := c.Add(t.Context(), client.AddRequest{Key: `a "key" \ é`, N: 2, Limits: minute})
-	if err != nil || a.Over || a.Source != client.SourceMemory || len(a.Counts) != 2 ||
+	if err != nil || a.Over || a.Source != twotier.SourceMemory || len(a.Counts) != 2 ||
 		a.Counts[0].Count != 2 ||
 		a.Counts[0].Window != time.Minute || a.Counts[1].Window != 90*time.Minute {
 		t.Errorf("add: %+v, %v", a, err)
@@ -93,9 +94,9 @@ func TestCallsOfOneNode(t *testing.T) {
 		t.Errorf("top: %+v, %v", top, err)
 	}
 	refused, err := c.TopRefused(t.Context(), 5, time.Minute)
-	if err != nil || !slices.Equal(refused, []client.KeyCount{
-		{Namespace: "default", Key: `a "key" \ é`, Count: 1},
-		{Namespace: "default", Key: "c", Count: 1}}) {
+	if err != nil || !slices.Equal(refused, []twotier.KeyCount{
+		{NS: "default", Key: `a "key" \ é`, Count: 1},
+		{NS: "default", Key: "c", Count: 1}}) {
 		t.Errorf("refused most: %+v, %v", refused, err)
 	}
 	shadowed, err := c.TopShadowRefused(t.Context(), 5, time.Minute)
@@ -151,7 +152,7 @@ func TestGoesStraightToTheOwner(t *testing.T) {
 	for i := range keys {
 		done.Go(func() {
 			a, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint("user:", i)})
-			if err != nil || a.Source != client.SourceMemory {
+			if err != nil || a.Source != twotier.SourceMemory {
 				t.Errorf("%+v, %v", a, err)
 			}
 		})

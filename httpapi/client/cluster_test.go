@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/testing/must"
@@ -82,13 +83,13 @@ func TestOldTableIsReadAgain(t *testing.T) {
 	b.until("an answer is of another node", func() bool {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: key})
 		must.Succeed(t, err)
-		return a.Source == client.SourceOwner || c.Stats().Members == 3
+		return a.Source == twotier.SourceOwner || c.Stats().Members == 3
 	})
 	b.until("the table is read", func() bool { return c.Stats().Members == 3 })
 	b.until("straight to the owner", func() bool {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: key})
 		must.Succeed(t, err)
-		return a.Source == client.SourceMemory
+		return a.Source == twotier.SourceMemory
 	})
 }
 
@@ -105,7 +106,7 @@ func TestRedisModeHasNoOwners(t *testing.T) {
 	direct := c.Stats().Direct
 	for range 10 {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-		if err != nil || a.Source != client.SourceRedis {
+		if err != nil || a.Source != twotier.SourceRedis {
 			t.Errorf("%+v, %v", a, err)
 		}
 	}

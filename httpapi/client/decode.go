@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // errAnswer is the error of an answer that no twotier server gives.
@@ -95,16 +97,16 @@ func (r *reader) list(v *fastjson.Value, name string, most int) []*fastjson.Valu
 
 // source reads the origin of an answer. It only allocates for sources that this version does not
 // know.
-func (r *reader) source(v *fastjson.Value) Source {
+func (r *reader) source(v *fastjson.Value) twotier.Source {
 	text := r.text(v, "source")
-	for _, known := range [...]Source{
-		SourceMemory, SourceOwner, SourceNear, SourceRedis, SourceFallback, SourceDegraded,
+	for _, known := range [...]twotier.Source{twotier.SourceMemory, twotier.SourceOwner,
+		twotier.SourceNear, twotier.SourceRedis, twotier.SourceFallback, twotier.SourceDegraded,
 	} {
 		if string(text) == string(known) {
 			return known
 		}
 	}
-	return Source(text)
+	return twotier.Source(text)
 }
 
 // finish finishes reading an answer. It returns the error in the answer, or errAnswer if the
@@ -156,16 +158,13 @@ func (a *CountAnswer) read(v *fastjson.Value, of *CountRequest) error {
 // read reads the answer to an acquire.
 func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	var r reader
-	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
-	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
-	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
-	a.Values = r.values(v, &of.Check)
+	a.CheckAnswer, a.Checks = r.check(v, &of.Check), r.checks(v, of.Checks)
+	a.Degraded, a.Source = r.boolean(v, "degraded"), r.source(v)
 	a.Refusal = string(r.text(v, "id"))
 	a.Hold, a.Until = string(r.text(v, "hold")), r.moment(v, "until")
 	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
 	a.Near = r.texts(v, "near", max(1, len(of.Checks))*mostBans*mostOfRule)
-	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits) &&
-		len(a.Values) >= len(of.ValueLimits)
+	complete := len(a.Checks) == len(of.Checks) && a.isComplete(&of.Check)
 	return r.finish(v, a.Source != "" && complete)
 }
 
@@ -280,15 +279,23 @@ func (r *reader) bans(v *fastjson.Value, checks int) (bans []Ban) {
 // checks reads the outcomes of the request's checks.
 func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer) {
 	for i, c := range r.list(v, "checks", len(asked)) {
-		a := CheckAnswer{
-			Key: asked[i].Key, Allowed: r.boolean(c, "allowed"),
-			Limits:     r.limits(c, &asked[i]),
-			Values:     r.values(c, &asked[i]),
-			RetryAfter: millis(r.integer(c, "retry_after_ms")), At: r.moment(c, "ts"),
-		}
-		r.bad = r.bad || len(a.Limits) < len(asked[i].Limits) ||
-			len(a.Values) < len(asked[i].ValueLimits)
+		a := r.check(c, &asked[i])
+		r.bad = r.bad || !a.isComplete(&asked[i])
 		answers = append(answers, a)
 	}
 	return answers
+}
+
+// check reads the outcome of one check.
+func (r *reader) check(v *fastjson.Value, asked *Check) CheckAnswer {
+	return CheckAnswer{
+		Allowed: r.boolean(v, "allowed"),
+		Limits:  r.limits(v, asked), Values: r.values(v, asked),
+		RetryAfter: millis(r.integer(v, "retry_after_ms")), At: r.moment(v, "ts"),
+	}
+}
+
+// isComplete reports whether the answer has all that the check asks for.
+func (a *CheckAnswer) isComplete(asked *Check) bool {
+	return len(a.Limits) >= len(asked.Limits) && len(a.Values) >= len(asked.ValueLimits)
 }

@@ -2,15 +2,12 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // DistinctRequest adds values to a key, and counts its different values.
@@ -66,40 +63,26 @@ type DistinctAnswer struct {
 	RetryAfter time.Duration
 	// RulesVersion is the version of the rules that judged, 0 if none did.
 	RulesVersion int64
-	Source       Source
+	Source       twotier.Source
 	// Degraded is set while Redis can't be reached, or does not take the values.
 	Degraded bool
 }
 
-// rawDistinct is the JSON form of a DistinctAnswer, some of whose fields it replaces.
-type rawDistinct struct {
-	DistinctAnswer
-	Counts       rawCounts
-	RefusedBy    []string `json:"refused_by"`
-	RetryAfterMS int64    `json:"retry_after_ms"`
-	RulesVersion int64    `json:"rules_version"`
-}
-
-// rawCounts is the JSON form of a list of DistinctCounts.
-type rawCounts []struct {
-	DistinctCount
-	Window  string
-	AtLeast int64 `json:"at_least"`
-	AtMost  int64 `json:"at_most"`
-}
-
-// counts returns the counts, or errAnswer if they are malformed.
-func (raw rawCounts) counts() (counts []DistinctCount, _ error) {
-	for _, n := range raw {
-		window, err := parseWindow(n.Window)
-		if err != nil {
-			return nil, errAnswer
+// distinctCounts reads the numbers of different values for so many limits and windows of the
+// request, and for its rules.
+func (r *reader) distinctCounts(v *fastjson.Value, asked, rules int) (counts []DistinctCount) {
+	for _, n := range r.list(v, "counts", asked+max(rules, mostDefaults)*mostOfRule) {
+		c := DistinctCount{
+			Max: r.integer(n, "max"), Rule: string(r.text(n, "rule")),
+			Shadow: r.boolean(n, "shadow"), Refused: r.boolean(n, "refused"),
+			Count: r.integer(n, "count"), AtLeast: r.integer(n, "at_least"),
+			AtMost: r.integer(n, "at_most"),
+			Error:  memberOf(r, n, "error", (*fastjson.Value).Float64),
 		}
-		one := n.DistinctCount
-		one.Window, one.AtLeast, one.AtMost = window, n.AtLeast, n.AtMost
-		counts = append(counts, one)
+		c.Window, _ = r.window(n)
+		counts = append(counts, c)
 	}
-	return counts, nil
+	return counts
 }
 
 // values reads the counts of the values of a check, if it has any.
@@ -107,101 +90,37 @@ func (r *reader) values(v *fastjson.Value, asked *Check) []DistinctCount {
 	if v = v.Get("values"); v == nil || len(asked.Values) == 0 {
 		return nil
 	}
-	var raw struct{ Counts rawCounts }
-	err := json.Unmarshal(v.MarshalTo(nil), &raw)
-	check(r, raw, err)
-	counts, err := raw.Counts.counts()
-	return check(r, counts, err)
+	return r.distinctCounts(v, len(asked.ValueLimits), len(asked.Rules))
 }
 
-// answer returns the answer, or errAnswer if it is malformed.
-func (raw *rawDistinct) answer() (DistinctAnswer, error) {
-	a, err := raw.DistinctAnswer, error(nil)
-	a.RefusedBy, a.RulesVersion, a.RetryAfter = raw.RefusedBy, raw.RulesVersion,
-		millis(raw.RetryAfterMS)
-	if a.Counts, err = raw.Counts.counts(); err != nil || a.Source == "" {
-		return DistinctAnswer{}, errAnswer
-	}
-	return a, nil
-}
-
-// read reads the answer to an operation of a batch.
-func (a *DistinctAnswer) read(v *fastjson.Value) error {
+// read reads the answer to a distinct.
+func (a *DistinctAnswer) read(v *fastjson.Value, of *DistinctRequest) error {
 	var r reader
-	var raw rawDistinct
-	if err := r.finish(v, true); err != nil {
-		return err
-	}
-	if json.Unmarshal(v.MarshalTo(nil), &raw) != nil {
-		return errAnswer
-	}
-	var err error
-	*a, err = raw.answer()
-	return err
+	rules := max(len(of.Rules), mostDefaults)
+	a.Counts = r.distinctCounts(v, len(of.Limits)+len(of.Windows), rules)
+	a.RefusedBy = r.texts(v, "refused_by", len(of.Limits)+rules*mostOfRule)
+	a.Near = r.texts(v, "near", rules*mostOfRule)
+	a.Over, a.Degraded, a.Source = r.boolean(v, "over"), r.boolean(v, "degraded"), r.source(v)
+	a.RetryAfter = millis(r.integer(v, "retry_after_ms"))
+	a.RulesVersion = r.integer(v, "rules_version")
+	return r.finish(v, a.Source != "")
 }
 
 // Distinct adds values to a key, unless a limit forbids it, and counts different ones. A value
 // counts once, so a request without an answer is sent again, and may be repeated after any error.
 func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswer, error) {
-	method, uri, body, err := r.encode()
-	if err != nil {
-		return DistinctAnswer{}, err
-	}
-	var raw rawDistinct
-	at := c.view.Load().table.ownerUnderRules(r.Rules, r.Namespace, r.Key)
-	if err = c.queryAny(ctx, at, method, uri, body, &raw); err != nil {
-		if len(r.Values) > 0 && errors.Is(err, ErrUnavailable) {
-			// A node that did not answer may have added them.
-			err = fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
-		}
-		return DistinctAnswer{}, err
-	}
-	a, err := raw.answer()
-	if err != nil {
-		return DistinctAnswer{}, unknownOutcomeError(len(r.Values) > 0, err)
-	}
-	return a, nil
+	res := c.run(ctx, &Op{Distinct: &r}, 0)
+	return orZero(res.Distinct), res.Err
 }
 
-// encode returns the request in its HTTP form.
-func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) {
-	if len(r.Values) > 0 {
-		body, err = r.append([]byte{'{'})
-		return "POST", "/v1/distinct", body, err
-	}
-	if len(r.Limits)+len(r.Rules) > 0 {
-		return "", "", nil, errNoValues
-	}
-	query := keyQuery(r.Namespace, r.Key)
-	query.Set("window", r.windows())
-	if !r.At.IsZero() {
-		query.Set("at", strconv.FormatInt(r.At.UnixMilli(), 10))
-	}
-	return "GET", "/v1/distinct?" + query.Encode(), nil, nil
-}
-
-var errNoValues = fmt.Errorf("%w: Limits and Rules need Values", ErrInvalid)
-
-// windows returns the windows, separated by commas.
-func (r *DistinctRequest) windows() string {
-	var all []string
-	for _, w := range r.Windows {
-		all = append(all, string(appendWindow(nil, w)))
-	}
-	return strings.Join(all, ",")
-}
-
-// append appends the members of the request to an open object, and closes it.
 func (r *DistinctRequest) append(b []byte) ([]byte, error) {
 	if len(r.Values) == 0 && len(r.Limits)+len(r.Rules) > 0 {
-		return b, errNoValues
+		return b, fmt.Errorf("%w: Limits and Rules need Values", ErrInvalid)
 	}
-	start := len(b)
-	b, err := appendKey(b, r.Namespace, r.Key, 0, r.Limits)
+	b, err := appendKey(append(b, `{"op":"distinct"`...), r.Namespace, r.Key, 0, r.Limits)
 	if err != nil {
 		return b, err
 	}
-	b = slices.Delete(b, start, start+1) // its comma
 	if b, err = appendRules(b, r.Rules); err != nil {
 		return b, err
 	}
@@ -213,8 +132,8 @@ func (r *DistinctRequest) append(b []byte) ([]byte, error) {
 	} else {
 		b = appendWhen(b, "at", r.At, AckDefault)
 	}
-	if list := r.windows(); list != "" {
-		b = append(append(append(b, `,"window":"`...), list...), '"')
+	if len(r.Windows) > 0 {
+		b = append(appendWindows(append(b, `,"window":[`...), r.Windows), ']')
 	}
 	return append(b, '}'), nil
 }

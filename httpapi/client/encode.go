@@ -39,6 +39,17 @@ func appendWindow(b []byte, d time.Duration) []byte {
 	return b
 }
 
+// appendWindows appends the elements of a list of durations.
+func appendWindows(b []byte, list []time.Duration) []byte {
+	for i, w := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendWindow(append(b, '"'), w), '"')
+	}
+	return b
+}
+
 func appendNumber(b []byte, name string, n int64) []byte {
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	return strconv.AppendInt(b, n, 10)
@@ -192,13 +203,7 @@ func (r *AddRequest) append(b []byte) ([]byte, error) {
 
 func (r *CountRequest) append(b []byte) ([]byte, error) {
 	b, err := appendKey(append(b, `{"op":"count"`...), r.Namespace, r.Key, 0, nil)
-	b = append(b, `,"window":[`...)
-	for i, w := range r.Windows {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(appendWindow(append(b, '"'), w), '"')
-	}
+	b = appendWindows(append(b, `,"window":[`...), r.Windows)
 	for i, p := range r.Periods {
 		if !utf8.ValidString(p) {
 			return b, fmt.Errorf("%w: Periods[%d] is not UTF-8", ErrInvalid, i)

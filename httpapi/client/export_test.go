@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/valyala/fastjson"
+
+	"twotier.dev/twotier"
 )
 
 // Askers is askers.
@@ -13,7 +15,7 @@ const Askers = askers
 
 // Partition returns the partition of a key among so many.
 func Partition(ns, key string, seed uint64, partitions int, hashTags map[string]bool) int {
-	t := table{seed: seed, hashTags: hashTags, owners: make([]uint16, partitions)}
+	t := table{place: twotier.Placement{Partitions: partitions, Seed: seed, HashTags: hashTags}}
 	return t.partition(ns, key)
 }
 
@@ -34,7 +36,8 @@ func ReadTable(b []byte, address string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Table{of: t, Owners: t.owners, Seed: t.seed, Version: t.version, HashTags: t.hashTags}
+	out := &Table{of: t, Owners: t.owners, Seed: t.place.Seed, Version: t.version,
+		HashTags: t.place.HashTags}
 	for _, m := range t.members {
 		out.Addresses = append(out.Addresses, m.address)
 		out.Leaving = append(out.Leaving, m.leaving)

@@ -126,7 +126,7 @@ func (n *lane) send(batch []*call, bytes int) {
 		switch {
 		case k == nil: // given back already, but answered nevertheless
 			results = results[min(n.ops[i], len(results)):]
-		case err != nil && !k.write:
+		case err != nil && !k.write && (!k.adds || errors.Is(err, ErrUnknownOutcome)):
 			k.Finish(fmt.Errorf("%w: %w", errNotDone, err))
 		case err != nil:
 			k.Finish(err)

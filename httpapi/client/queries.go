@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"twotier.dev/twotier"
 )
 
 // Series returns the buckets of a key over a window that ends now. An empty namespace means the
@@ -33,38 +35,39 @@ func (c *Client) Series(ctx context.Context, namespace, key string,
 
 // Top returns up to n (1 to 1000) of the busiest keys of the cluster over a window that ends now,
 // largest first.
-func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
+func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{})
 }
 
 // TopRefused is Top for the keys that refused the most acquires: a KeyCount has the number of
 // refusals.
-func (c *Client) TopRefused(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
+func (c *Client) TopRefused(ctx context.Context, n int,
+	window time.Duration) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{"by": {"refused"}})
 }
 
 // TopShadowRefused is TopRefused for refusals by rules in shadow.
 func (c *Client) TopShadowRefused(ctx context.Context, n int,
-	window time.Duration) ([]KeyCount, error) {
+	window time.Duration) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{"by": {"shadow"}})
 }
 
 // TopConcurrent returns up to n (1 to 1000) of the keys of the cluster with the most open holds, of
 // those made under a limit on concurrent ones, largest first.
-func (c *Client) TopConcurrent(ctx context.Context, n int) ([]KeyCount, error) {
+func (c *Client) TopConcurrent(ctx context.Context, n int) ([]twotier.KeyCount, error) {
 	return c.list(ctx, n, url.Values{"by": {"concurrent"}})
 }
 
 func (c *Client) top(ctx context.Context, n int, window time.Duration,
-	query url.Values) ([]KeyCount, error) {
+	query url.Values) ([]twotier.KeyCount, error) {
 	query.Set("window", string(appendWindow(nil, window)))
 	return c.list(ctx, n, query)
 }
 
-func (c *Client) list(ctx context.Context, n int, query url.Values) ([]KeyCount, error) {
+func (c *Client) list(ctx context.Context, n int, query url.Values) ([]twotier.KeyCount, error) {
 	query.Set("n", strconv.Itoa(n))
 	var raw struct {
-		Keys []KeyCount `json:"keys"`
+		Keys []twotier.KeyCount
 	}
 	err := c.get(ctx, none, "/v1/top", query, &raw)
 	return raw.Keys, err
@@ -104,12 +107,7 @@ func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body 
 	var tried trail
 	by := c.deadline(ctx)
 	err, sent := ErrUnavailable, false // an attempt without an answer may have been executed
-	for !tried.full() && ctx.Err() == nil && c.ctx.Err() == nil && time.Now().Before(by) {
-		l, _ := c.chooseNode(at, &tried)
-		if l == nil {
-			break
-		}
-		tried.add(l)
+	for l := c.nextNode(ctx, by, at, &tried); l != nil; l = c.nextNode(ctx, by, at, &tried) {
 		status, text, lost, e := l.ask(ctx, method, uri, body, by)
 		sent = sent || lost
 		if err = e; e != nil {
@@ -137,15 +135,8 @@ func (c *Client) queryAny(ctx context.Context, at int, method, uri string, body 
 		return unknownOutcomeError(true, ctx.Err())
 	case sent && body != nil:
 		return fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
-	case c.ctx.Err() != nil:
-		return ErrClosed
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	}
-	if errors.Is(err, ErrUnavailable) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return c.noAnswer(ctx, by, err)
 }
 
 // ExplainRequest names a key, or the refusal with an ID.

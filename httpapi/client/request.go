@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"twotier.dev/twotier"
 )
 
 // Limit is one rule: at most Max events in any window of that length, or in each period.
@@ -187,26 +189,6 @@ func (c *Client) IsActionAllowed(ctx context.Context, user, action string, perio
 	return a.Allowed, err
 }
 
-// Source is the origin of an answer.
-type Source string
-
-// The values of Source.
-const (
-	// SourceMemory: the receiving node, which owns the key.
-	SourceMemory Source = "memory"
-	// SourceOwner: the owner, to which the receiving node forwarded the call.
-	SourceOwner Source = "owner"
-	// SourceNear: the receiving node in place of the owner, which had refused a moment ago or lends
-	// it a part of the key's remaining limits.
-	SourceNear Source = "near"
-	// SourceRedis: a script in Redis.
-	SourceRedis Source = "redis"
-	// SourceFallback: the receiving node, in place of an owner that it can't reach.
-	SourceFallback Source = "fallback"
-	// SourceDegraded: memory alone, while Redis can't be reached.
-	SourceDegraded Source = "degraded"
-)
-
 // WindowCount is the count of a window.
 type WindowCount struct {
 	// Window and Period are as in the request, or in the rule.
@@ -236,7 +218,7 @@ type AddAnswer struct {
 	// At is the time of counting, in whole milliseconds: taking N back at this time undoes it. It
 	// is zero if events were taken back without a time.
 	At     time.Time
-	Source Source
+	Source twotier.Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
 }
@@ -245,7 +227,7 @@ type AddAnswer struct {
 type CountAnswer struct {
 	// Counts has one element for each window, followed by one for each period.
 	Counts []WindowCount
-	Source Source
+	Source twotier.Source
 	// Age bounds how far this node lags behind the counts of other nodes, in whole milliseconds.
 	Age time.Duration
 	// Degraded is set while Redis can't be reached.
@@ -278,15 +260,16 @@ type LimitState struct {
 	Shadow bool
 }
 
-// CheckAnswer is the part of an answer about one check.
+// CheckAnswer is the answer to one check.
 type CheckAnswer struct {
-	Key     string
 	Allowed bool
-	// Limits is as in AcquireAnswer.
+	// Limits has one element for each limit: first the limits of the check, then the limits of its
+	// rules, except rules that are off.
 	Limits []LimitState
-	// Values is as in AcquireAnswer.
+	// Values has one element for each limit on values: those of the check, then those of its rules.
 	Values []DistinctCount
-	// RetryAfter is as in AcquireAnswer.
+	// RetryAfter is the earliest time at which the check may be allowed, in whole milliseconds from
+	// now: 0 if it was allowed, negative if it never will be.
 	RetryAfter time.Duration
 	// At is the time at which the check was counted, in whole milliseconds: taking N back at this
 	// time undoes it. It is zero if nothing was counted.
@@ -304,13 +287,9 @@ type Ban struct {
 
 // AcquireAnswer is the answer to an AcquireRequest.
 type AcquireAnswer struct {
-	Allowed bool
-	// Limits has one element for each limit, unless the request had Checks: first the limits of the
-	// request, then the limits of its rules, except rules that are off.
-	Limits []LimitState
-	// Values has one element for each limit on values: those of the request, then those of its
-	// rules.
-	Values []DistinctCount
+	// CheckAnswer is the answer to the only check. If the request had Checks, it is allowed if all
+	// are, has the longest RetryAfter, and lacks the rest.
+	CheckAnswer
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
 	// Near lists the limits of rules that allow the request, and whose counts have reached the
@@ -320,12 +299,7 @@ type AcquireAnswer struct {
 	Bans []Ban
 	// RulesVersion is the version of the rules that judged, 0 if none did.
 	RulesVersion int64
-	// RetryAfter is the earliest time at which the request may be allowed, in whole milliseconds
-	// from now: 0 if it was allowed, negative if it never will be.
-	RetryAfter time.Duration
-	// At is as in CheckAnswer, unless the request had Checks, whose answers have it.
-	At     time.Time
-	Source Source
+	Source       twotier.Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
 	// Refusal is the id of the refusal, which [Client.Explain] accepts for an hour; empty if it was
@@ -365,14 +339,7 @@ type OpenHolds struct {
 	Open int64
 	// NextEnd is the time until the first of them ends by itself, 0 if it is unknown.
 	NextEnd time.Duration
-	Source  Source
+	Source  twotier.Source
 	// Degraded is set if the number may be too small.
 	Degraded bool
-}
-
-// KeyCount is one of the busiest keys.
-type KeyCount struct {
-	Namespace string `json:"ns"`
-	Key       string `json:"key"`
-	Count     int64  `json:"count"`
 }

@@ -18,7 +18,8 @@ type call struct {
 	ops   int
 	body  []byte // the operations, separated by commas
 	usual int    // checks among them that default rules judge
-	write bool   // it counts
+	write bool   // it counts, and can't be repeated
+	adds  bool   // it adds values
 	slow  bool   // it waits for Redis
 	by    time.Time
 	reply []byte // a JSON array of the answers
@@ -117,30 +118,22 @@ func (c *Client) chooseNode(at int, tried *trail) (l *link, direct bool) {
 func (c *Client) do(ctx context.Context, k *call, at int,
 	tried *trail) (l *link, left bool, err error) {
 	err = ErrUnavailable
-	for !tried.full() {
-		if c.ctx.Err() != nil {
-			return l, false, ErrClosed
-		}
-		if !time.Now().Before(k.by) || ctx.Err() != nil {
-			break
-		}
-		next, direct := c.chooseNode(at, tried)
+	for {
+		next := c.nextNode(ctx, k.by, at, tried)
 		if next == nil {
-			break
+			return l, false, c.noAnswer(ctx, k.by, err)
 		}
 		l = next
-		tried.add(l)
-		tried.direct = direct
 		k.Reset()
 		// An operation that a node has to forward may also take long, if the owner can't be
 		// reached.
-		slow := k.slow || !direct && c.knowsOwners()
+		slow := k.slow || !tried.direct && c.knowsOwners()
 		if err = l.submit(k, slow); err == nil {
 			left, err = k.wait(ctx)
 		}
 		if err == nil {
 			c.stats.ops.Add(int64(k.ops))
-			if direct {
+			if tried.direct {
 				c.stats.direct.Add(int64(k.ops))
 			}
 		}
@@ -148,17 +141,33 @@ func (c *Client) do(ctx context.Context, k *call, at int,
 			return l, left, err
 		}
 	}
+}
+
+// nextNode records and returns the node to try next, see chooseNode. It returns nil if all were
+// tried, or if it is too late.
+func (c *Client) nextNode(ctx context.Context, by time.Time, at int, tried *trail) (l *link) {
+	if tried.full() || c.ctx.Err() != nil || ctx.Err() != nil || !time.Now().Before(by) {
+		return nil
+	}
+	if l, tried.direct = c.chooseNode(at, tried); l != nil {
+		tried.add(l)
+	}
+	return l
+}
+
+// noAnswer returns the error of a call that no node answered. The last one has failed with err.
+func (c *Client) noAnswer(ctx context.Context, by time.Time, err error) error {
 	switch {
 	case c.ctx.Err() != nil:
-		err = ErrClosed
+		return ErrClosed
 	case ctx.Err() != nil:
-		err = fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
-	case !time.Now().Before(k.by):
-		err = fmt.Errorf("%w: %w", ErrUnavailable, errTimeout)
-	case !errors.Is(err, ErrUnavailable):
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	case !time.Now().Before(by):
+		return fmt.Errorf("%w: %w", ErrUnavailable, errTimeout)
+	case errors.Is(err, ErrUnavailable):
+		return err
 	}
-	return l, false, err
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // knowsOwners reports whether the client knows any owners.
@@ -168,7 +177,10 @@ func (c *Client) knowsOwners() bool {
 }
 
 // begin prepares a call for new operations.
-func (k *call) begin() { k.ops, k.usual, k.body, k.write, k.slow = 0, 0, k.body[:0], false, false }
+func (k *call) begin() {
+	k.ops, k.usual, k.body, k.write = 0, 0, k.body[:0], false
+	k.adds, k.slow = false, false
+}
 
 // ownerOf returns the index of the member that owns all keys of an acquire, or none.
 func (t *table) ownerOf(r *AcquireRequest) int {

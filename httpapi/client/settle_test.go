@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/testing/must"
 )
@@ -33,7 +34,7 @@ func TestHolds(t *testing.T) {
 	}
 	if open, err := c.OpenHolds(ctx, "default", "ann"); err != nil || open.Open != 1 ||
 		open.NextEnd <= 0 || open.NextEnd > time.Minute+time.Second || open.Degraded ||
-		open.Source != client.SourceMemory {
+		open.Source != twotier.SourceMemory {
 		t.Errorf("open: %+v, %v", open, err)
 	}
 	id, until, err := c.Renew(ctx, a.Hold, 10*time.Minute)
@@ -46,7 +47,7 @@ func TestHolds(t *testing.T) {
 		t.Errorf("renewed: %+v, %v", open, err)
 	}
 	if top, err := c.TopConcurrent(ctx, 5); err != nil || !slices.Equal(top,
-		[]client.KeyCount{{Namespace: "default", Key: "ann", Count: 1}}) {
+		[]twotier.KeyCount{{NS: "default", Key: "ann", Count: 1}}) {
 		t.Errorf("most open: %+v, %v", top, err)
 	}
 	for _, repeated := range []bool{false, true} {

@@ -5,25 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
+	"twotier.dev/twotier"
 )
 
 // table is one state of the cluster, as reported by a node. It is immutable.
 type table struct {
-	version  uint64
-	seed     uint64
-	hashTags map[string]bool // by namespace; a missing one is like the default namespace
-	owners   []uint16        // by partition, an index into members; empty if any node will do
-	members  []member
+	version uint64
+	place   twotier.Placement
+	owners  []uint16 // by partition, an index into members; empty if any node will do
+	members []member
 }
 
 type member struct {
@@ -47,8 +44,8 @@ func readTable(b []byte, address string) (*table, error) {
 		Mode       string
 		Version    uint64 `json:"ring_version"`
 		Partitions int
-		Seed       *uint64         `json:"hash_seed"`
-		HashTags   map[string]bool `json:"hash_tags"`
+		Seed       *uint64          `json:"hash_seed"`
+		HashTags   twotier.HashTags `json:"hash_tags"`
 		Owners     []uint16
 		Members    []struct {
 			Address, State string
@@ -59,7 +56,7 @@ func readTable(b []byte, address string) (*table, error) {
 		json.Unmarshal(b, &raw) != nil || len(raw.Members) == 0 || len(raw.Members) > maxMembers {
 		return nil, errTable
 	}
-	t := &table{version: raw.Version, hashTags: raw.HashTags}
+	t := &table{version: raw.Version}
 	for _, m := range raw.Members {
 		at := reachable(m.Address, address, m.Self)
 		t.members = append(t.members, member{at, m.State != "alive"})
@@ -68,7 +65,8 @@ func readTable(b []byte, address string) (*table, error) {
 	if raw.Mode != "two-tier" || len(raw.Owners) == 0 || raw.Seed == nil {
 		return t, nil
 	}
-	t.owners, t.seed = raw.Owners, *raw.Seed
+	t.owners = raw.Owners
+	t.place = twotier.Placement{Partitions: raw.Partitions, Seed: *raw.Seed, HashTags: raw.HashTags}
 	if len(t.owners) != raw.Partitions || int(slices.Max(t.owners)) >= len(t.members) {
 		return nil, errTable
 	}
@@ -102,39 +100,11 @@ func (t *table) owner(ns, key string) int {
 	return int(t.owners[t.partition(ns, key)])
 }
 
-// partition computes the same as the servers: xxHash64 of the key and, unless it is the default
-// one, of its namespace, mixed by the finalizer of MurmurHash3.
+// partition returns the partition of a key. It only allocates for longer keys than servers accept.
 func (t *table) partition(ns, key string) int {
-	if len(t.hashTags) > 0 {
-		ns, key = t.placementKey(ns, key)
-	}
-	h := xxhash.Sum64String(key) ^ t.seed
-	if ns != "" && ns != defaultNamespace {
-		h += bits.RotateLeft64(xxhash.Sum64String(ns), 31)
-	}
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	h ^= h >> 33
-	hi, _ := bits.Mul64(h, uint64(len(t.owners)))
-	return int(hi)
-}
-
-const defaultNamespace = "default"
-
-// placementKey returns the namespace and text that place a key: its own or, if it has a hash tag
-// and its namespace uses them, the default namespace and the tag.
-func (t *table) placementKey(ns, key string) (string, string) {
-	tagged, listed := t.hashTags[ns]
-	if !listed {
-		tagged = t.hashTags[defaultNamespace]
-	}
-	_, after, _ := strings.Cut(key, "{")
-	if tag, _, ok := strings.Cut(after, "}"); tagged && ok && tag != "" {
-		return "", tag
-	}
-	return ns, key
+	var room [maxKey + 64]byte
+	text := append(append(room[:0], key...), ns...)
+	return t.place.Of(text[len(key):], text[:len(key)])
 }
 
 const (

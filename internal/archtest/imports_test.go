@@ -337,9 +337,10 @@ func importMap() map[string][]string {
 			metrics, prometheus, grpc, envoyAPI, protobuf, http2,
 		},
 		"httpapi/client": {
+			"twotier.dev/twotier",
 			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/clientaddr",
 			"twotier.dev/twotier/internal/idle", "twotier.dev/twotier/internal/ratefield",
-			fasthttp, fastjson, xxhash,
+			fasthttp, fastjson,
 		},
 		"httpapi/client/grpcgate": {
 			"twotier.dev/twotier/httpapi/client", grpc, grpcErrors, protobuf,
@@ -351,7 +352,9 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
 			"twotier.dev/twotier/leaparray", pflag, yamlLibrary,
 		},
-		"internal/demo": {"twotier.dev/twotier/internal/retry"},
+		"internal/demo": {
+			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/retry",
+		},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/backtest", "twotier.dev/twotier/internal/certs",

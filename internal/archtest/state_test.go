@@ -11,10 +11,10 @@ import (
 // why that is harmless. Assignments to them are still refused.
 func exceptions() map[string]string {
 	return map[string]string{
-		"..interned":             "equal calendar periods are the same constant in all nodes",
-		"httpapi/client.gates":   "it only warns: gates of several clients share counts",
-		"internal/zones.builtIn": "an embedded file, opened once",
-		"internal/zones.current": "the nodes of a process have the same time zones, chosen once",
+		"..interned":           "equal calendar periods are the same constant in all nodes",
+		"httpapi/client.gates": "it only warns: gates of several clients share counts",
+		"internal/zones.own":   "an embedded file, opened once",
+		"internal/zones.inUse": "the nodes of a process have the same time zones, chosen once",
 	}
 }
 

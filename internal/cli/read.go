@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/client"
 )
 
 func countSpec() spec {
@@ -118,7 +117,7 @@ func topSpec() spec {
 }
 
 func (s *session) showTop(ctx context.Context, query url.Values) error {
-	var answer struct{ Keys []client.KeyCount } // of events or, on request, refusals or open holds
+	var answer struct{ Keys []twotier.KeyCount } // of events or, on request, refusals or open holds
 	if err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer); err != nil || s.json {
 		return err
 	}
@@ -138,7 +137,7 @@ func (s *session) showTop(ctx context.Context, query url.Values) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}
 	largest := max(keys[0].Count, 1)
 	for _, k := range keys {
-		t.add(quoteUnprintable(k.Key), quoteUnprintable(k.Namespace), k.Count,
+		t.add(quoteUnprintable(k.Key), quoteUnprintable(k.NS), k.Count,
 			strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
 	}
 	return t.print(s.Stdout)

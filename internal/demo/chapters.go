@@ -2,13 +2,17 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
+	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/retry"
 )
 
@@ -72,7 +76,7 @@ func (s *Story) rule(fields string) act {
 			return nil, err
 		}
 		unban := fmt.Sprintf(`{"rule":%q,"key":%q}`, Rule, Attacker)
-		err := s.client.post(ctx, 0, "/v1/unban", unban, &struct{}{})
+		err := s.send(ctx, 0, http.MethodPost, "/v1/unban", unban, &struct{}{})
 		return s.observe(), err
 	}
 }
@@ -83,16 +87,16 @@ func (s *Story) putRule(ctx context.Context, fields string) error {
 		return err
 	}
 	var made struct{ Version int64 }
-	if err := s.client.send(ctx, 0, http.MethodPut, "/v1/rules", document(fields),
+	if err := s.send(ctx, 0, http.MethodPut, "/v1/rules", document(fields),
 		&made); err != nil {
 		return err
 	}
-	for node := range s.client.servers {
+	for node := range s.servers {
 		if err := poll(ctx, func() (bool, error) {
 			var seen struct {
 				Version int64 `json:"rules_version"` // in force there
 			}
-			err := s.client.send(ctx, node, http.MethodGet, "/v1/bans?rule="+Rule, "", &seen)
+			err := s.send(ctx, node, http.MethodGet, "/v1/bans?rule="+Rule, "", &seen)
 			return err == nil && seen.Version >= made.Version, err
 		}); err != nil {
 			return err
@@ -121,6 +125,40 @@ func poll(ctx context.Context, holds func() (bool, error)) error {
 			return errors.Join(errors.New("waited in vain"), err)
 		}
 	}
+}
+
+// maxAnswer bounds an answer in bytes.
+const maxAnswer = 256 << 10
+
+// send makes a request of a node that clients don't make, and decodes the answer. The body is JSON,
+// or YAML if the method is PUT.
+func (s *Story) send(ctx context.Context, node int, method, path, body string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, s.servers[node]+path,
+		strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPut {
+		request.Header.Set("Content-Type", "application/yaml")
+		request.Header.Set("If-Match", "*")
+	}
+	request.Header.Set("Authorization", "Bearer "+s.opt.Token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return err
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answered %s: %s", request.URL.Host, response.Status, text)
+	}
+	return json.Unmarshal(text, answer)
 }
 
 // observe returns a function that describes the logins since.
@@ -152,7 +190,7 @@ func (s *Story) ban(ctx context.Context) (func() string, error) {
 	var until int64
 	if err := poll(ctx, func() (bool, error) {
 		var answer struct{ Bans []struct{ Until int64 } }
-		err := s.client.send(ctx, 0, http.MethodGet, path, "", &answer)
+		err := s.send(ctx, 0, http.MethodGet, path, "", &answer)
 		if err == nil && len(answer.Bans) > 0 {
 			until = answer.Bans[0].Until
 		}
@@ -235,7 +273,7 @@ func (s *Story) startVictim(ctx context.Context) error {
 	s.proof.killed = false
 	return poll(ctx, func() (bool, error) {
 		var v struct{ Members []struct{ State string } }
-		err := s.client.send(ctx, 0, http.MethodGet, "/v1/cluster", "", &v)
+		err := s.send(ctx, 0, http.MethodGet, "/v1/cluster", "", &v)
 		alive := 0
 		for _, m := range v.Members {
 			if m.State == "alive" {
@@ -249,22 +287,17 @@ func (s *Story) startVictim(ctx context.Context) error {
 // countProof counts n events of the proof through a node, in single requests that wait for the
 // store.
 func (s *Story) countProof(ctx context.Context, node, n int) error {
-	op := fmt.Sprintf(`{"op":"add","key":%q,"ack":"redis"}`, s.proof.key)
-	var answer struct {
-		Results []struct {
-			Error *struct{ Detail string }
-		}
-	}
-	if err := s.client.send(ctx, node, http.MethodPost, "/v1/batch", `{"ops":[`+
-		strings.Repeat(op+",", n-1)+op+"]}", &answer); err != nil {
+	add := client.Op{Add: &client.AddRequest{Key: s.proof.key, Ack: client.AckRedis}}
+	results, err := s.traffic.nodes[node].Batch(ctx, slices.Repeat([]client.Op{add}, n))
+	if err != nil {
 		return err
 	}
-	for _, r := range answer.Results {
-		if r.Error != nil {
-			return fmt.Errorf("node %s: %s", s.names[node], r.Error.Detail)
+	for _, r := range results {
+		if r.Err != nil {
+			return fmt.Errorf("node %s: %w", s.names[node], r.Err)
 		}
 	}
-	s.proof.counted += int64(len(answer.Results))
+	s.proof.counted += int64(len(results))
 	return nil
 }
 
@@ -276,7 +309,7 @@ func (s *Story) reports(ctx context.Context) (text string, err error) {
 			said = append(said, name+" is dead")
 			continue
 		}
-		n, failed := s.client.count(ctx, node, s.proof.key)
+		n, failed := count(ctx, s.traffic.nodes[node], s.proof.key)
 		if failed == nil && n != s.proof.counted {
 			failed = fmt.Errorf("node %s reports %d, want %d", name, n, s.proof.counted)
 		}

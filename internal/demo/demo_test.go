@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/demo"
+	"twotier.dev/twotier/internal/testing/must"
 )
 
 // nobody is a cluster that can't be changed.
@@ -39,6 +41,19 @@ func (p *paper) count(text string) int {
 	return strings.Count(p.text.String(), text)
 }
 
+// clients returns a client of each node, until the end of the test.
+func clients(t *testing.T, urls ...string) []*client.Client {
+	t.Helper()
+	list, err := demo.Clients(urls)
+	must.Succeed(t, err)
+	t.Cleanup(func() {
+		for _, c := range list {
+			must.Succeed(t, c.Close(context.Background()))
+		}
+	})
+	return list
+}
+
 // startStory starts a story over a node that answers nothing.
 func startStory(t *testing.T, step time.Duration) (*demo.Story, *paper) {
 	t.Helper()
@@ -50,7 +65,7 @@ func startStory(t *testing.T, step time.Duration) (*demo.Story, *paper) {
 	if p := s.Progress(); p.Chapter != -1 || p.Over || len(p.Chapters) != 6 {
 		t.Errorf("before it begins: %+v", p)
 	}
-	s.Open(t.Context(), urls, []string{"a", "b", "c"}, demo.NewTraffic(urls, 300))
+	s.Open(t.Context(), urls, []string{"a", "b", "c"}, demo.NewTraffic(clients(t, urls...), 300))
 	t.Cleanup(s.Close)
 	return s, out
 }
@@ -108,24 +123,32 @@ type counter struct {
 func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	w.Header().Set("Twotier-Process", "fake")
 	if c.fails {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	var event struct{ Key string }
-	if r.Method == http.MethodGet {
-		_ = json.NewEncoder(w).
-			Encode(
-				map[string]any{"counts": []any{map[string]any{"count": c.keys[r.URL.Query().
-					Get("key")]}}})
+	var request struct{ Ops []struct{ Op, Key string } }
+	if r.URL.Path != "/v1/batch" {
+		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	c.keys[event.Key]++
-	_ = json.NewEncoder(w).Encode(map[string]any{"allowed": c.keys[event.Key] <= 3})
+	results := []any{}
+	for _, o := range request.Ops {
+		result := map[string]any{"source": "memory"}
+		if o.Op == "count" {
+			result["counts"] = []any{map[string]any{"count": c.keys[o.Key]}}
+		} else {
+			c.keys[o.Key]++
+			result["allowed"] = c.keys[o.Key] <= 3
+		}
+		results = append(results, result)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"results": results})
 }
 
 func (c *counter) seen(prefix string) (keys int, events int64) {
@@ -154,7 +177,7 @@ func TestTraffic(t *testing.T) {
 	a, b := httptest.NewServer(c), httptest.NewServer(c)
 	defer a.Close()
 	defer b.Close()
-	traffic := demo.NewTraffic([]string{a.URL, b.URL + "/"}, 2000)
+	traffic := demo.NewTraffic(clients(t, a.URL, b.URL), 2000)
 	traffic.Open(t.Context())
 	until(t, "refusal and several users", func() bool {
 		users, _ := c.seen("user:")

@@ -9,7 +9,7 @@
 // node is killed, and comes back. Each is announced as it begins and as it ends, and can be
 // repeated.
 //
-// The package knows the nodes by their URLs, and talks to them over HTTP like any client; only
+// The package calls the nodes through the Go client, one for each, and their URLs for rules; only
 // killing and starting one is up to a [Cluster]. A Traffic and a Story are safe for concurrent use,
 // except that Open must return before Close is called.
 package demo

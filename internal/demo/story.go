@@ -38,7 +38,7 @@ type StoryOptions struct {
 // it with Close.
 type Story struct {
 	opt      StoryOptions
-	client   *client
+	servers  []string // URLs of the nodes
 	traffic  *Traffic
 	names    []string // of the nodes
 	chapters []chapter
@@ -106,12 +106,12 @@ func NewStory(opt StoryOptions) *Story {
 // Open begins the story about the traffic to the nodes at these URLs, which have these names. It
 // ends when ctx is done or Close is called.
 func (s *Story) Open(ctx context.Context, servers, names []string, traffic *Traffic) {
-	s.client, s.names, s.traffic = newClient(servers, s.opt.Token, askTimeout), names, traffic
+	s.servers, s.names, s.traffic = servers, names, traffic
 	ctx, s.stop = context.WithCancel(ctx)
 	s.done.Go(func() { s.playAll(ctx) })
 }
 
-// askTimeout bounds one request of a story.
+// askTimeout bounds one request.
 const askTimeout = 10 * time.Second
 
 // Close ends the story, and waits until nothing of it runs any more.
@@ -121,7 +121,6 @@ func (s *Story) Close() {
 	}
 	s.stop()
 	s.done.Wait()
-	s.client.close()
 }
 
 // Show returns the progress as JSON.

@@ -1,20 +1,16 @@
 package demo
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"twotier.dev/twotier/httpapi/client"
 )
 
 // The keys of the traffic, and the rule that judges logins.
@@ -44,17 +40,17 @@ const (
 // attackEvery is the time between two logins of the attacker.
 const attackEvery = 50 * time.Millisecond
 
-// trafficTimeout bounds one request.
+// trafficTimeout bounds one event.
 const trafficTimeout = 3 * time.Second
 
 // Traffic is a source of events. Make one with [NewTraffic], start it with Open, stop it with
 // Close.
 type Traffic struct {
-	client *client
-	rate   int
-	done   sync.WaitGroup
-	stop   context.CancelFunc
-	began  time.Time
+	nodes []*client.Client
+	rate  int
+	done  sync.WaitGroup
+	stop  context.CancelFunc
+	began time.Time
 
 	mu    sync.Mutex
 	stats Stats
@@ -77,17 +73,27 @@ type Logins struct {
 	Allowed, Refused, Shadow int64
 }
 
-// NewTraffic returns traffic of rate events per second, without the attacker, over the nodes with
-// these URLs. It sends nothing yet.
-func NewTraffic(servers []string, rate int) *Traffic {
-	return &Traffic{client: newClient(servers, "", trafficTimeout), rate: rate}
+// Clients returns a client of each of the nodes with these URLs, which calls only that node.
+func Clients(servers []string) (list []*client.Client, err error) {
+	for _, server := range servers {
+		c, failed := client.New(client.Options{OnlyAddresses: true, Timeout: askTimeout,
+			Addresses: []string{strings.TrimPrefix(server, "http://")}})
+		list, err = append(list, c), errors.Join(err, failed)
+	}
+	return list, err
+}
+
+// NewTraffic returns traffic of rate events per second, without the attacker, over nodes with these
+// [Clients]. It sends nothing yet.
+func NewTraffic(nodes []*client.Client, rate int) *Traffic {
+	return &Traffic{nodes: nodes, rate: rate}
 }
 
 // Open starts to send, over few connections per node, until Close is called or ctx is done.
 func (t *Traffic) Open(ctx context.Context) {
 	ctx, t.stop = context.WithCancel(ctx)
 	t.began = time.Now()
-	for node := range t.client.servers {
+	for node := range t.nodes {
 		t.done.Go(func() { t.runSend(ctx, node) })
 		t.done.Go(func() { t.runCount(ctx, node) })
 	}
@@ -100,7 +106,6 @@ func (t *Traffic) Close() {
 		t.stop()
 	}
 	t.done.Wait()
-	t.client.close()
 }
 
 // Stats returns the outcome of the events so far.
@@ -133,7 +138,7 @@ func every(ctx context.Context, pause time.Duration, fn func(now time.Time)) {
 
 // pauseOf returns the time between two events of a share of the rate at each node.
 func (t *Traffic) pauseOf(share int) time.Duration {
-	return time.Second * time.Duration(len(t.client.servers)*share) / time.Duration(t.rate)
+	return time.Second * time.Duration(len(t.nodes)*share) / time.Duration(t.rate)
 }
 
 // runSend sends one event after the other to one node.
@@ -148,9 +153,9 @@ func (t *Traffic) runSend(ctx context.Context, node int) {
 			address := fmt.Sprintf("ip:198.18.%d.%d", from/250, 1+from%250)
 			t.logIn(ctx, node, address, &t.stats.Others)
 		case hot:
-			t.add(ctx, node, HotKey, "memory")
+			t.add(ctx, node, HotKey, client.AckMemory)
 		default:
-			t.add(ctx, node, fmt.Sprintf("user:%d", users.Uint64()), "memory")
+			t.add(ctx, node, fmt.Sprintf("user:%d", users.Uint64()), client.AckMemory)
 		}
 	})
 }
@@ -159,7 +164,7 @@ func (t *Traffic) runSend(ctx context.Context, node int) {
 // node that is killed.
 func (t *Traffic) runCount(ctx context.Context, node int) {
 	every(ctx, t.pauseOf(10), func(time.Time) {
-		if t.add(ctx, node, Key, "redis") {
+		if t.add(ctx, node, Key, client.AckRedis) {
 			t.count(&t.stats.Counted)
 		} else {
 			t.count(&t.stats.Uncertain)
@@ -171,41 +176,51 @@ func (t *Traffic) runCount(ctx context.Context, node int) {
 func (t *Traffic) runAttack(ctx context.Context) {
 	node := 0
 	every(ctx, attackEvery, func(time.Time) {
-		node = (node + 1) % len(t.client.servers)
+		node = (node + 1) % len(t.nodes)
 		t.logIn(ctx, node, Attacker, &t.stats.Attacker)
 	})
 }
 
 // add counts one event of a key.
-func (t *Traffic) add(ctx context.Context, node int, key, ack string) bool {
-	return t.post(ctx, node, "/v1/add", fmt.Sprintf(`{"key":%q,"ack":%q}`, key, ack), &struct{}{})
+func (t *Traffic) add(ctx context.Context, node int, key string, ack client.Ack) bool {
+	return t.try(ctx, node, func(ctx context.Context, c *client.Client) error {
+		_, err := c.Add(ctx, client.AddRequest{Key: key, Ack: ack})
+		return err
+	})
 }
 
 // logIn counts a login from an address if the rule allows it.
 func (t *Traffic) logIn(ctx context.Context, node int, address string, into *Logins) {
-	type limit struct{ Refused, Shadow bool }
-	var answer struct {
-		Allowed bool
-		Limits  []limit
-	}
-	if !t.post(ctx, node, "/v1/acquire", fmt.Sprintf(`{"key":%q,"rules":[%q]}`, address, Rule),
-		&answer) {
+	var a client.AcquireAnswer
+	if !t.try(ctx, node, func(ctx context.Context, c *client.Client) (err error) {
+		a, err = c.Acquire(ctx, client.AcquireRequest{
+			Check: client.Check{Key: address, Rules: []string{Rule}}})
+		return err
+	}) {
 		return
 	}
-	if !answer.Allowed {
+	if !a.Allowed {
 		t.count(&into.Refused)
 		return
 	}
 	t.count(&into.Allowed)
-	if slices.ContainsFunc(answer.Limits, func(l limit) bool { return l.Refused && l.Shadow }) {
+	if slices.ContainsFunc(a.Limits, func(l client.LimitState) bool {
+		return l.Refused && l.Shadow
+	}) {
 		t.count(&into.Shadow)
 	}
 }
 
-// post reports whether a node has carried out a request. When ctx ends it still waits for the
-// answer, because the event counts.
-func (t *Traffic) post(ctx context.Context, node int, path, body string, answer any) bool {
-	err := t.client.post(context.WithoutCancel(ctx), node, path, body, answer)
+// try reports whether a call of a node, or of the next one that can carry it out, succeeds. When
+// ctx ends it still waits for the answer, because the event counts.
+func (t *Traffic) try(ctx context.Context, node int,
+	call func(context.Context, *client.Client) error) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trafficTimeout)
+	defer cancel()
+	err := client.ErrUnavailable
+	for i := 0; i < len(t.nodes) && errors.Is(err, client.ErrUnavailable); i++ {
+		err = call(ctx, t.nodes[(node+i)%len(t.nodes)])
+	}
 	if err != nil {
 		t.count(&t.stats.Failed)
 	}
@@ -214,85 +229,15 @@ func (t *Traffic) post(ctx context.Context, node int, path, body string, answer 
 
 // Ask returns a node's count of the events of [Key] in the last day.
 func (t *Traffic) Ask(ctx context.Context, node int) (int64, error) {
-	defer t.client.close()
-	return t.client.count(ctx, node, Key)
-}
-
-// maxAnswer bounds an answer in bytes.
-const maxAnswer = 256 << 10
-
-// client sends requests to the nodes.
-type client struct {
-	servers []string // without a slash at the end
-	token   string   // for what not everybody may do; "" without
-	http    *http.Client
-}
-
-func newClient(servers []string, token string, timeout time.Duration) *client {
-	c := &client{token: token, http: &http.Client{Timeout: timeout,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}
-	for _, server := range servers {
-		c.servers = append(c.servers, strings.TrimRight(server, "/"))
-	}
-	return c
-}
-
-func (c *client) close() { c.http.CloseIdleConnections() }
-
-// post has a node carry out a request or, if it refuses connections, the next node that does not.
-func (c *client) post(ctx context.Context, node int, path, body string, answer any) (err error) {
-	for i := range c.servers {
-		at := (node + i) % len(c.servers)
-		err = c.send(ctx, at, http.MethodPost, path, body, answer)
-		if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "dial" {
-			return err
-		}
-	}
-	return err
-}
-
-// send makes a request of a node and decodes the answer. The body is JSON, or YAML if the method is
-// PUT.
-func (c *client) send(ctx context.Context, node int, method, path, body string,
-	answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, c.servers[node]+path,
-		bytes.NewReader([]byte(body)))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPut {
-		request.Header.Set("Content-Type", "application/yaml")
-		request.Header.Set("If-Match", "*")
-	}
-	if c.token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return err
-	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answered %s: %s", request.URL.Host, response.Status, text)
-	}
-	return json.Unmarshal(text, answer)
+	return count(ctx, t.nodes[node], Key)
 }
 
 // count returns a node's count of the events of a key in the last day.
-func (c *client) count(ctx context.Context, node int, key string) (int64, error) {
-	query := url.Values{"key": {key}, "window": {"24h"}}
-	var answer struct{ Counts []struct{ Count int64 } }
-	err := c.send(ctx, node, http.MethodGet, "/v1/count?"+query.Encode(), "", &answer)
-	if err == nil && len(answer.Counts) != 1 {
-		err = fmt.Errorf("%s answered with %d counts, want 1", c.servers[node], len(answer.Counts))
-	}
+func count(ctx context.Context, node *client.Client, key string) (int64, error) {
+	a, err := node.Count(ctx, client.CountRequest{Key: key,
+		Windows: []time.Duration{24 * time.Hour}})
 	if err != nil {
 		return 0, err
 	}
-	return answer.Counts[0].Count, nil
+	return a.Counts[0].Count, nil
 }

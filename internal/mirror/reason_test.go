@@ -55,7 +55,8 @@ func (l *exactLog) Batch(_ context.Context, ops []client.Op) ([]client.Result, e
 }
 
 func (l *exactLog) acquire(r *client.AcquireRequest) *client.AcquireAnswer {
-	a := &client.AcquireAnswer{Allowed: true, Checks: make([]client.CheckAnswer, len(r.Checks))}
+	a := &client.AcquireAnswer{CheckAnswer: client.CheckAnswer{Allowed: true},
+		Checks: make([]client.CheckAnswer, len(r.Checks))}
 	ts := r.At.UnixMilli()
 	if l.late != nil {
 		ts += l.late()

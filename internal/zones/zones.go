@@ -29,19 +29,37 @@ type database struct {
 	files   fs.FS
 }
 
+// opened is a database that is opened once. It is no sync.OnceValue, because that would link the
+// files into programs that read no time zones, such as those with the Go client.
+type opened struct {
+	once sync.Once
+	db   database
+}
+
+func (o *opened) get(open func() database) database {
+	o.once.Do(func() { o.db = open() })
+	return o.db
+}
+
+var own, inUse opened
+
 // builtIn returns the database of the program.
-var builtIn = sync.OnceValue(func() database {
-	files, err := zip.NewReader(strings.NewReader(builtInFiles), int64(len(builtInFiles)))
-	if err != nil {
-		panic(err) // it depends on nothing
-	}
-	return database{builtInVersion, files}
-})
+func builtIn() database {
+	return own.get(func() database {
+		files, err := zip.NewReader(strings.NewReader(builtInFiles), int64(len(builtInFiles)))
+		if err != nil {
+			panic(err) // it depends on nothing
+		}
+		return database{builtInVersion, files}
+	})
+}
 
 // current returns the database in use.
-var current = sync.OnceValue(func() database {
-	return newest(append([]string{os.Getenv("ZONEINFO")}, directories[:]...))
-})
+func current() database {
+	return inUse.get(func() database {
+		return newest(append([]string{os.Getenv("ZONEINFO")}, directories[:]...))
+	})
+}
 
 // newest returns the newest of the databases in directories, or the one of the program if none is
 // newer. A database of unknown version is not newer.

@@ -138,7 +138,7 @@ func (c *cluster) clientAsksOwners(receivers int) {
 				Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 			{Namespace: "sms", Key: m.content, Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 		}})
-		if err != nil || answer.Allowed || answer.Source != client.SourceMemory {
+		if err != nil || answer.Allowed || answer.Source != twotier.SourceMemory {
 			c.T.Errorf("%s: %+v, %v", m.content, answer, err)
 		}
 	}

@@ -42,7 +42,8 @@ func (r *recorder) Batch(_ context.Context, ops []client.Op) ([]client.Result, e
 			text += fmt.Sprint(" ", a.At.UnixMilli())
 		}
 		r.list = append(r.list, text)
-		results[i].Acquire = &client.AcquireAnswer{Allowed: a.Charge}
+		results[i].Acquire = &client.AcquireAnswer{
+			CheckAnswer: client.CheckAnswer{Allowed: a.Charge}}
 	}
 	return results, nil
 }
