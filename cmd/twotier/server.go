@@ -253,10 +253,7 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.publishPeerAddress(); err != nil {
 		return err
 	}
-	address := s.cfg.Advertise
-	if address == "" {
-		address = s.http.Addr().String()
-	}
+	address := cmp.Or(s.cfg.Advertise, s.http.Addr().String())
 	if err := explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip); err != nil {
 		return err
 	}

@@ -350,12 +350,12 @@ func (r *Request) CountVerdicts(c *verdicts.Counters, of *verdicts.Arrival) {
 		for j := range op.Checks {
 			run.BeginCheck()
 			if !r.HasValues() {
-				run.CountCheck(op, j, res, r.origins(i, j))
+				run.CountCheck(op, j, res, r.rulesOf(i, j))
 				continue
 			}
 			v := r.ValuesOf(i, j, res)
 			if v.Result == nil || len(op.Checks[j].Limits) > 0 {
-				run.CountCheck(op, j, res, r.origins(i, j))
+				run.CountCheck(op, j, res, r.rulesOf(i, j))
 			}
 			if v.Result != nil {
 				r.countValues(i, j, v)
@@ -389,11 +389,10 @@ func (r *Request) RefusalOf(i int) (id decisions.RefusalID) {
 	return id
 }
 
-// origins returns the origins of the limits of check j of operation i, or nil if no rule judged the
-// request.
-func (r *Request) origins(i, j int) func(k int) verdicts.Origin {
+// rulesOf returns RuleOf for check j of operation i, or nil if no rule judged the request.
+func (r *Request) rulesOf(i, j int) func(k int) *verdicts.Ruled {
 	if len(r.ruled) == 0 {
 		return nil
 	}
-	return func(k int) verdicts.Origin { return r.RuleOf(i, j, k).Origin() }
+	return func(k int) *verdicts.Ruled { return r.RuleOf(i, j, k) }
 }

@@ -258,7 +258,7 @@ func (r *Request) IsRuled(i int) bool {
 // Refuses reports whether limit k of check j of operation i refuses with this result: one in shadow
 // does not.
 func (r *Request) Refuses(i, j, k int, l *twotier.LimitResult) bool {
-	return l.Refused && !r.RuleOf(i, j, k).Origin().IsInShadow()
+	return l.Refused && !r.RuleOf(i, j, k).IsInShadow()
 }
 
 // AppendLimitName appends the name of limit k of check j of operation i: that of a rule's policy,

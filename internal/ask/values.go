@@ -183,7 +183,7 @@ func (r *Request) linkValues() {
 				Limits: c.Limits[events:]}
 			c.Limits = c.Limits[:events:events]
 			for k := range o.Limits {
-				if r.RuleOf(i, o.Check, events+k).Origin().IsInShadow() {
+				if r.RuleOf(i, o.Check, events+k).IsInShadow() {
 					o.Shadow = append(o.Shadow, k)
 				}
 			}
@@ -222,10 +222,8 @@ func (r *Request) countValues(i, j int, v Values) {
 	}
 	judged := *v.Result
 	judged.Limits = v.Judged
-	r.run.CountValues(&r.Ops[i].Checks[j], len(of.add), &judged, func(k int) verdicts.Origin {
-		o := r.RuleOf(i, j, v.First+k).Origin()
-		o.Distinct = true
-		return o
+	r.run.CountValues(&r.Ops[i].Checks[j], len(of.add), &judged, func(k int) *verdicts.Ruled {
+		return r.RuleOf(i, j, v.First+k)
 	})
 }
 

@@ -68,19 +68,31 @@ type message struct {
 	body   []byte // nil for none
 }
 
+// question is a request with a body in JSON, or none.
+type question struct {
+	method, path string
+	query        url.Values
+	body         any // nil for none
+}
+
+func get(path string, query url.Values) question {
+	return question{http.MethodGet, path, query, nil}
+}
+
+func post(path string, body any) question { return question{http.MethodPost, path, nil, body} }
+
 // do calls the server and returns the body of its answer, even if the error is a [Problem].
-func (c *caller) do(ctx context.Context, method, path string, query url.Values,
-	body any) ([]byte, error) {
+func (c *caller) do(ctx context.Context, q question) ([]byte, error) {
 	m := message{header: http.Header{}}
-	if body != nil {
-		text, err := json.Marshal(body)
+	if q.body != nil {
+		text, err := json.Marshal(q.body)
 		if err != nil {
 			return nil, err
 		}
 		m.body = text
 		m.header.Set("Content-Type", "application/json")
 	}
-	answer, err := c.exchange(ctx, method, path, query, m)
+	answer, err := c.exchange(ctx, q.method, q.path, q.query, m)
 	return answer.body, err
 }
 
@@ -287,9 +299,8 @@ type session struct {
 }
 
 // call calls the server, prints its answer if --json is set, and decodes it into answer.
-func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
-	answer any) error {
-	raw, err := s.client.do(ctx, method, path, query, body)
+func (s *session) call(ctx context.Context, q question, answer any) error {
+	raw, err := s.client.do(ctx, q)
 	if err := s.printRaw(raw, err); err != nil {
 		return err
 	}
@@ -298,6 +309,15 @@ func (s *session) call(ctx context.Context, method, path string, query url.Value
 			s.client.address(), err)
 	}
 	return nil
+}
+
+// ask calls the server, and prints its answer with show or, if --json is set, unchanged.
+func ask[A any](ctx context.Context, s *session, q question, show func(answer *A) error) error {
+	var answer A
+	if err := s.call(ctx, q, &answer); err != nil || s.json {
+		return err
+	}
+	return show(&answer)
 }
 
 // printRaw prints an answer if --json is set, including problems. It returns err.

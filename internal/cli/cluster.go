@@ -64,7 +64,7 @@ func (v *clusterView) describeClock() string {
 
 func (s *session) showCluster(ctx context.Context, query url.Values) error {
 	var v clusterView
-	if err := s.call(ctx, http.MethodGet, "/v1/cluster", query, nil, &v); err != nil || s.json {
+	if err := s.call(ctx, get("/v1/cluster", query), &v); err != nil || s.json {
 		return err
 	}
 	on := ""
@@ -199,22 +199,20 @@ func bansSpec() spec {
 }
 
 func (s *session) showBans(ctx context.Context, query url.Values) error {
-	var answer struct {
+	return ask(ctx, s, get("/v1/bans", query), func(answer *struct {
 		Bans []struct {
 			NS, Rule, Key string
 			RetryAfter    int64 `json:"retry_after_ms"`
 		}
-	}
-	err := s.call(ctx, http.MethodGet, "/v1/bans", query, nil, &answer)
-	if err != nil || s.json {
-		return err
-	}
-	t := table{left: 3, rows: [][]string{{"NAMESPACE", "RULE", "KEY", "ENDS IN"}}}
-	for _, b := range answer.Bans {
-		left := (time.Duration(b.RetryAfter) * time.Millisecond).Round(time.Second)
-		t.add(b.NS, b.Rule, quoteUnprintable(b.Key), twotier.FormatDuration(max(left, time.Second)))
-	}
-	return t.print(s.Stdout)
+	}) error {
+		t := table{left: 3, rows: [][]string{{"NAMESPACE", "RULE", "KEY", "ENDS IN"}}}
+		for _, b := range answer.Bans {
+			left := (time.Duration(b.RetryAfter) * time.Millisecond).Round(time.Second)
+			t.add(b.NS, b.Rule, quoteUnprintable(b.Key),
+				twotier.FormatDuration(max(left, time.Second)))
+		}
+		return t.print(s.Stdout)
+	})
 }
 
 func unbanSpec() spec {
@@ -230,16 +228,14 @@ func unbanSpec() spec {
 					return usagef("--rule is missing")
 				}
 				s.client.unknown = "it may or may not have been lifted"
-				var answer struct{ Lifted bool }
-				err := s.call(ctx, http.MethodPost, "/v1/unban", nil,
-					map[string]string{"rule": *rule, "key": key}, &answer)
-				switch {
-				case err != nil || s.json:
-					return err
-				case answer.Lifted:
-					return s.printf("lifted the ban of %s by %s\n", quoteUnprintable(key), *rule)
-				}
-				return s.printf("%s was not banned by %s\n", quoteUnprintable(key), *rule)
+				q := post("/v1/unban", map[string]string{"rule": *rule, "key": key})
+				return ask(ctx, s, q, func(a *struct{ Lifted bool }) error {
+					text := "%s was not banned by %s\n"
+					if a.Lifted {
+						text = "lifted the ban of %s by %s\n"
+					}
+					return s.printf(text, quoteUnprintable(key), *rule)
+				})
 			})
 		},
 	}
@@ -269,12 +265,9 @@ func modeSpec() spec {
 			return func(ctx context.Context, s *session, args []string) error {
 				switch {
 				case len(args) == 0:
-					var v clusterView
-					err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &v)
-					if err != nil || s.json {
-						return err
-					}
-					return s.printf("%s\n", v.Mode)
+					return ask(ctx, s, get("/v1/cluster", nil), func(v *clusterView) error {
+						return s.printf("%s\n", v.Mode)
+					})
 				case len(args) > 1:
 					return usagef("unexpected argument %q", args[1])
 				case args[0] != "two-tier" && args[0] != "redis":
@@ -293,15 +286,13 @@ func modeSpec() spec {
 
 func (s *session) setMode(ctx context.Context, mode string) error {
 	s.client.unknown = "it may or may not have changed; twotier mode tells"
-	var answer struct{ Mode string }
-	err := s.call(ctx, http.MethodPost, "/v1/admin/mode", nil, map[string]string{"mode": mode},
-		&answer)
+	q := post("/v1/admin/mode", map[string]string{"mode": mode})
+	err := ask(ctx, s, q, func(a *struct{ Mode string }) error {
+		return s.printf("all nodes count in %s mode\n", a.Mode)
+	})
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusUnauthorized {
 		return fmt.Errorf("%s does not know this token: it is neither its --admin-token nor "+
 			"one of its --tokens", s.client.address())
 	}
-	if err != nil || s.json {
-		return err
-	}
-	return s.printf("all nodes count in %s mode\n", answer.Mode)
+	return err
 }

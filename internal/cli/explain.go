@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -64,7 +62,7 @@ type explainedLimit struct {
 
 func (s *session) explain(ctx context.Context, query url.Values) error {
 	var a explanation
-	if err := s.call(ctx, http.MethodGet, "/v1/explain", query, nil, &a); err != nil || s.json {
+	if err := s.call(ctx, get("/v1/explain", query), &a); err != nil || s.json {
 		return err
 	}
 	fmt.Fprintf(s.Stdout, "%s in namespace %s, rules version %d, decided by %s (%s)\n",
@@ -216,8 +214,8 @@ func (a *explanation) bucketTable() *table {
 			}
 			seen[w.Window] = true
 			for _, b := range w.Buckets {
-				t.add(twotier.FormatMillis(b.WidthMS)+" of "+w.Window,
-					time.UnixMilli(b.Start).UTC().Format(time.RFC3339), b.Count)
+				t.add(twotier.FormatMillis(b.WidthMS)+" of "+w.Window, formatSecond(b.Start),
+					b.Count)
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
 	"sort"
 	"strings"
 	"time"
@@ -58,8 +57,8 @@ func markCheck(m *imports.Mark, n, most, span int64) check {
 func (s *importServer) Span(ctx context.Context, ns string) (span int64, err error) {
 	const most = int(20 * 366 * 24 * time.Hour / time.Millisecond)
 	ask := func(ms int) error {
-		query := keyQuery(ns, "span", twotier.FormatMillis(int64(ms)))
-		_, err := s.client.do(ctx, http.MethodGet, "/v1/count", query, nil)
+		window := twotier.FormatMillis(int64(ms))
+		_, err := s.client.do(ctx, get("/v1/count", keyQuery(ns, "span", window)))
 		return err
 	}
 	n := sort.Search(most-1, func(i int) bool {
@@ -126,7 +125,7 @@ func (s *importServer) Series(ctx context.Context, m imports.Mark, window int64)
 		Points [][2]int64
 	}
 	query := keyQuery(ns, key, twotier.FormatMillis(window))
-	err = s.ask(ctx, http.MethodGet, "/v1/series", query, nil, &answer)
+	err = s.ask(ctx, get("/v1/series", query), &answer)
 	for _, p := range answer.Points {
 		list = append(list, imports.Bucket{Start: p[0], Width: answer.Bucket, N: p[1]})
 	}
@@ -183,8 +182,8 @@ func (s *importServer) eachBatch(ctx context.Context, ops iter.Seq[importOp],
 	size := 0
 	send := func() error {
 		var answer struct{ Results []importResult }
-		body := map[string]any{"ops": list}
-		if err := s.ask(ctx, http.MethodPost, "/v1/batch", nil, body, &answer); err != nil {
+		q := post("/v1/batch", map[string]any{"ops": list})
+		if err := s.ask(ctx, q, &answer); err != nil {
 			return err
 		}
 		list, size = list[:0], 0
@@ -209,11 +208,10 @@ func (s *importServer) eachBatch(ctx context.Context, ops iter.Seq[importOp],
 }
 
 // ask calls the server until it answers, and decodes its answer.
-func (s *importServer) ask(ctx context.Context, method, path string, query url.Values, body,
-	answer any) error {
+func (s *importServer) ask(ctx context.Context, q question, answer any) error {
 	end := time.Now().Add(s.patience)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		text, err := s.client.do(ctx, method, path, query, body)
+		text, err := s.client.do(ctx, q)
 		switch {
 		case err == nil:
 			return json.Unmarshal(text, answer)

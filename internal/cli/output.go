@@ -154,6 +154,9 @@ func formatSize(bytes int64) string {
 	return strconv.FormatFloat(float64(int64(size*10))/10, 'f', -1, 64) + " " + units[0]
 }
 
+// formatSecond formats unix milliseconds as a time in whole seconds.
+func formatSecond(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
 // windowCount is a count in the server's answer.
 type windowCount struct {
 	Window string `json:"window"`

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -46,21 +45,19 @@ func (s *session) showCount(ctx context.Context, query url.Values) error {
 			return usagef("--window: %w", err)
 		}
 	}
-	var answer struct {
+	return ask(ctx, s, get("/v1/count", query), func(answer *struct {
 		Key    string
 		Counts []windowCount
 		Age    int64 `json:"age_ms"`
 		origin
-	}
-	if err := s.call(ctx, http.MethodGet, "/v1/count", query, nil, &answer); err != nil || s.json {
-		return err
-	}
-	age := ""
-	if d := time.Duration(answer.Age) * time.Millisecond; d >= notableAge {
-		age = fmt.Sprintf(", last in step with the store %s ago", d)
-	}
-	fmt.Fprintf(s.Stdout, "%s (%s%s)\n", quoteUnprintable(answer.Key), answer.origin, age)
-	return s.printCounts(answer.Counts, nil)
+	}) error {
+		age := ""
+		if d := time.Duration(answer.Age) * time.Millisecond; d >= notableAge {
+			age = fmt.Sprintf(", last in step with the store %s ago", d)
+		}
+		fmt.Fprintf(s.Stdout, "%s (%s%s)\n", quoteUnprintable(answer.Key), answer.origin, age)
+		return s.printCounts(answer.Counts, nil)
+	})
 }
 
 // notableAge is the least age that is shown. An age of one or two flush intervals is normal.
@@ -118,7 +115,7 @@ func topSpec() spec {
 
 func (s *session) showTop(ctx context.Context, query url.Values) error {
 	var answer struct{ Keys []twotier.KeyCount } // of events or, on request, refusals or open holds
-	if err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer); err != nil || s.json {
+	if err := s.call(ctx, get("/v1/top", query), &answer); err != nil || s.json {
 		return err
 	}
 	keys := answer.Keys
@@ -189,7 +186,7 @@ func (s *session) showSeries(ctx context.Context, query url.Values) error {
 		Bucket int64 `json:"bucket_ms"`
 		Points [][2]int64
 	}
-	if err := s.call(ctx, http.MethodGet, "/v1/series", query, nil, &answer); err != nil || s.json {
+	if err := s.call(ctx, get("/v1/series", query), &answer); err != nil || s.json {
 		return err
 	}
 	var total int64
@@ -308,13 +305,13 @@ func (s *session) distinct(ctx context.Context, body *distinctBody, args []strin
 	case len(args) > 1:
 		body.Key, body.Values = args[0], args[1:]
 		body.Window = strings.ReplaceAll(body.Window, " ", "")
-		return s.askDistinct(ctx, http.MethodPost, nil, body)
+		return s.askDistinct(ctx, post("/v1/distinct", body))
 	case len(body.Limits) > 0:
 		return usagef("--limit needs a VALUE")
 	case len(body.Rules) > 0:
 		return usagef("--rule needs a VALUE")
 	}
-	return s.askDistinct(ctx, http.MethodGet, keyQuery(body.NS, args[0], body.Window), nil)
+	return s.askDistinct(ctx, get("/v1/distinct", keyQuery(body.NS, args[0], body.Window)))
 }
 
 type distinctCount struct {
@@ -330,8 +327,7 @@ type distinctCount struct {
 }
 
 // askDistinct sends a request and prints the answer.
-func (s *session) askDistinct(ctx context.Context, method string, query url.Values,
-	body any) error {
+func (s *session) askDistinct(ctx context.Context, q question) error {
 	var answer struct {
 		Key    string
 		Counts []distinctCount
@@ -341,7 +337,7 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 		RetryAfter *int64 `json:"retry_after_ms"`
 		origin
 	}
-	err := s.call(ctx, method, "/v1/distinct", query, body, &answer)
+	err := s.call(ctx, q, &answer)
 	if err == nil && !s.json {
 		fmt.Fprintf(s.Stdout, "%s (%s)\n", quoteUnprintable(answer.Key), answer.origin)
 		err = distinctTable(answer.Counts).print(s.Stdout)

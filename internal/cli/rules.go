@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/pflag"
@@ -249,21 +248,17 @@ func (s *session) rollBackRules(ctx context.Context, _ ruleFlags, operand string
 }
 
 func (s *session) showRuleHistory(ctx context.Context, _ ruleFlags, _ string) error {
-	var answer struct {
+	return ask(ctx, s, get(rulesPath, queryOf("history", "true")), func(answer *struct {
 		Versions []struct {
 			Version, At, Bytes int64
 			Who                string
 		}
-	}
-	if err := s.call(ctx, http.MethodGet, rulesPath, url.Values{"history": {"true"}}, nil,
-		&answer); err != nil || s.json {
-		return err
-	}
-	t := table{left: 3}
-	t.add("VERSION", "AT", "WHO", "BYTES")
-	for _, v := range answer.Versions {
-		t.add(v.Version, time.UnixMilli(v.At).UTC().Format(time.RFC3339),
-			quoteUnprintable(v.Who), v.Bytes)
-	}
-	return t.print(s.Stdout)
+	}) error {
+		t := table{left: 3}
+		t.add("VERSION", "AT", "WHO", "BYTES")
+		for _, v := range answer.Versions {
+			t.add(v.Version, formatSecond(v.At), quoteUnprintable(v.Who), v.Bytes)
+		}
+		return t.print(s.Stdout)
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -63,19 +62,17 @@ func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) e
 		body["rules"] = string(inForce.body)
 	}
 	s.client.unknown = "a backtest changes nothing"
-	var answer backtested
-	if err := s.call(ctx, http.MethodPost, backtestPath, nil, body, &answer); err != nil || s.json {
-		return err
-	}
-	fmt.Fprintln(s.Stdout, answer.describeExtent())
-	if err := answer.ruleTable().print(s.Stdout); err != nil {
-		return err
-	}
-	if t := answer.keyTable(); len(t.rows) > 1 {
-		fmt.Fprintln(s.Stdout)
+	return ask(ctx, s, post(backtestPath, body), func(answer *backtested) error {
+		fmt.Fprintln(s.Stdout, answer.describeExtent())
+		if err := answer.ruleTable().print(s.Stdout); err != nil {
+			return err
+		}
+		t := answer.keyTable()
+		if len(t.rows) > 1 {
+			fmt.Fprintln(s.Stdout)
+		}
 		return t.print(s.Stdout)
-	}
-	return nil
+	})
 }
 
 // describeExtent describes how many keys were read, and which are missing.
@@ -174,15 +171,13 @@ func (s *session) suggestRules(ctx context.Context, f ruleFlags, _ string) error
 		body["rules"] = map[string]any{"rules": []any{rule}}
 	}
 	s.client.unknown = "a suggestion changes nothing"
-	var answer suggested
-	if err := s.call(ctx, http.MethodPost, backtestPath, nil, body, &answer); err != nil || s.json {
-		return err
-	}
-	var out strings.Builder
-	for i := range answer.Rules {
-		answer.print(&out, &answer.Rules[i], f.names != "")
-	}
-	return s.printf("%s", out.String())
+	return ask(ctx, s, post(backtestPath, body), func(answer *suggested) error {
+		var out strings.Builder
+		for i := range answer.Rules {
+			answer.print(&out, &answer.Rules[i], f.names != "")
+		}
+		return s.printf("%s", out.String())
+	})
 }
 
 // print writes the limits of a rule, which may be in force, as YAML, below comments with the

@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -43,24 +41,22 @@ func (s *session) add(ctx context.Context, body *writeBody) error {
 	if n == 0 {
 		return usagef("--n: 0 events are nothing to count")
 	}
-	var answer struct {
+	return ask(ctx, s, post("/v1/add", body), func(answer *struct {
 		Counts []windowCount
 		Over   bool
 		origin
-	}
-	if err := s.call(ctx, http.MethodPost, "/v1/add", nil, body, &answer); err != nil || s.json {
-		return err
-	}
-	did := fmt.Sprintf("added %d to %s", n, quoteUnprintable(body.Key))
-	if n < 0 {
-		// The answer omits how much the buckets held, so it may have been less.
-		did = fmt.Sprintf("took up to %d back from %s", -n, quoteUnprintable(body.Key))
-	}
-	if answer.Over {
-		did += ", over the limit"
-	}
-	fmt.Fprintf(s.Stdout, "%s (%s)\n", did, answer.origin)
-	return s.printCounts(answer.Counts, body.Limits)
+	}) error {
+		did := fmt.Sprintf("added %d to %s", n, quoteUnprintable(body.Key))
+		if n < 0 {
+			// The answer omits how much the buckets held, so it may have been less.
+			did = fmt.Sprintf("took up to %d back from %s", -n, quoteUnprintable(body.Key))
+		}
+		if answer.Over {
+			did += ", over the limit"
+		}
+		fmt.Fprintf(s.Stdout, "%s (%s)\n", did, answer.origin)
+		return s.printCounts(answer.Counts, body.Limits)
+	})
 }
 
 func acquireSpec() spec {
@@ -133,7 +129,7 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 		Until  int64
 		origin
 	}
-	if err := s.call(ctx, http.MethodPost, "/v1/acquire", nil, body, &answer); err != nil {
+	if err := s.call(ctx, post("/v1/acquire", body), &answer); err != nil {
 		return err
 	}
 	if !s.json {
@@ -154,8 +150,7 @@ func (s *session) acquire(ctx context.Context, body *writeBody) error {
 		s.printNear(answer.Near)
 		s.printBans(answer.Bans)
 		if answer.Hold != "" {
-			fmt.Fprintf(s.Stdout, "hold %s until %s\n", answer.Hold,
-				time.UnixMilli(answer.Until).UTC().Format(time.RFC3339))
+			fmt.Fprintf(s.Stdout, "hold %s until %s\n", answer.Hold, formatSecond(answer.Until))
 		}
 	}
 	if !answer.Allowed {
@@ -198,7 +193,7 @@ func (s *session) printBans(bans []ban) {
 			since = ", from this refusal on"
 		}
 		fmt.Fprintf(s.Stdout, "rule %s bans %s until %s%s\n", b.Rule, quoteUnprintable(b.Key),
-			time.UnixMilli(b.Until).UTC().Format(time.RFC3339), since)
+			formatSecond(b.Until), since)
 	}
 }
 
@@ -225,14 +220,11 @@ func resetSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			return keyRunner(func(ctx context.Context, s *session, key string) error {
-				var answer struct{}
-				err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key},
-					&answer)
-				if err != nil || s.json {
-					return err
-				}
-				return s.printf("forgot %s\n",
-					strings.TrimPrefix(*ns+":"+quoteUnprintable(key), ":"))
+				q := post("/v1/reset", check{NS: *ns, Key: key})
+				return ask(ctx, s, q, func(*struct{}) error {
+					return s.printf("forgot %s\n",
+						strings.TrimPrefix(*ns+":"+quoteUnprintable(key), ":"))
+				})
 			})
 		},
 	}
@@ -256,7 +248,10 @@ func settleSpec() spec {
 				if err != nil || n < 0 {
 					return usagef("%q is not a number of events", text)
 				}
-				return s.settle(ctx, id, n)
+				q := post("/v1/settle", map[string]any{"hold": id, "n": n})
+				return ask(ctx, s, q, func(a *settlement) error {
+					return s.printf("%s\n", a.describe(n))
+				})
 			}
 		},
 	}
@@ -269,28 +264,24 @@ func holdArgs(args []string, second string) (id, value string, err error) {
 	return args[0], args[1], nil
 }
 
-func (s *session) settle(ctx context.Context, id string, n int64) error {
-	var answer struct {
-		Repeated bool
-		Late     bool
-		Over     []string
-	}
-	err := s.call(ctx, http.MethodPost, "/v1/settle", nil,
-		map[string]any{"hold": id, "n": n}, &answer)
-	if err != nil || s.json {
-		return err
-	}
+// settlement is the answer to a settlement.
+type settlement struct {
+	Repeated, Late bool
+	Over           []string
+}
+
+func (a *settlement) describe(n int64) string {
 	did := fmt.Sprintf("settled with %d", n)
 	switch {
-	case answer.Repeated:
+	case a.Repeated:
 		did = "settled before, nothing was changed"
-	case answer.Late:
+	case a.Late:
 		did += ", after the end of the hold"
 	}
-	if len(answer.Over) > 0 {
-		did += ", over " + strings.Join(answer.Over, " and ")
+	if len(a.Over) > 0 {
+		did += ", over " + strings.Join(a.Over, " and ")
 	}
-	return s.printf("%s\n", did)
+	return did
 }
 
 func renewSpec() spec {
@@ -308,13 +299,10 @@ func renewSpec() spec {
 				if err := checkWindow(lasts); err != nil {
 					return usagef("%w", err)
 				}
-				var answer struct{ Hold string }
-				err = s.call(ctx, http.MethodPost, "/v1/renew", nil,
-					map[string]string{"hold": id, "for": lasts}, &answer)
-				if err != nil || s.json {
-					return err
-				}
-				return s.printf("%s\n", answer.Hold)
+				q := post("/v1/renew", map[string]string{"hold": id, "for": lasts})
+				return ask(ctx, s, q, func(a *struct{ Hold string }) error {
+					return s.printf("%s\n", a.Hold)
+				})
 			}
 		},
 	}
@@ -329,23 +317,20 @@ func holdsSpec() spec {
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
 			return keyRunner(func(ctx context.Context, s *session, key string) error {
-				var answer struct {
+				q := get("/v1/holds", queryOf("ns", *ns, "key", key))
+				return ask(ctx, s, q, func(a *struct {
 					Key  string
 					Open int64
 					Next int64 `json:"next_end_ms"`
 					origin
-				}
-				err := s.call(ctx, http.MethodGet, "/v1/holds", queryOf("ns", *ns, "key", key), nil,
-					&answer)
-				if err != nil || s.json {
-					return err
-				}
-				next := ""
-				if answer.Next > 0 {
-					next = ", the next ends in " + twotier.FormatMillis(answer.Next)
-				}
-				return s.printf("%s: %d open%s (%s)\n", quoteUnprintable(answer.Key), answer.Open,
-					next, answer.origin)
+				}) error {
+					next := ""
+					if a.Next > 0 {
+						next = ", the next ends in " + twotier.FormatMillis(a.Next)
+					}
+					return s.printf("%s: %d open%s (%s)\n", quoteUnprintable(a.Key), a.Open, next,
+						a.origin)
+				})
 			})
 		},
 	}

@@ -155,8 +155,8 @@ func (d *decision) countVerdicts(to *verdicts.Counters, of *verdicts.Arrival) {
 		if !d.counted {
 			s.Beyond = it.hits
 		}
-		run.CountRuled(&s, verdicts.Origin{Rule: &rule, Max: limit.Max, First: true,
-			Version: d.version})
+		run.CountRuled(&s, &verdicts.Ruled{Rule: &rule, Version: d.version,
+			Limits: []twotier.RuleLimit{{Max: limit.Max}}})
 	}
 	d.refusal = run.RefusalID()
 	run.End(time.Since(of.Began))

@@ -280,15 +280,6 @@ type counters struct {
 	unread               atomic.Int64 // connections whose clients read no answer
 }
 
-// countAnswer counts an answer.
-func (c *counters) countAnswer(over bool) {
-	if over {
-		c.over.Add(1)
-	} else {
-		c.passed.Add(1)
-	}
-}
-
 // Collect implements [prometheus.Collector].
 func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	to := metrics.Sink(ch)

@@ -37,7 +37,11 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	if err != nil {
 		return nil, v.s.statusOf(err)
 	}
-	v.s.counters.countAnswer(response.GetOverallCode() == overLimit)
+	if response.GetOverallCode() == overLimit {
+		v.s.counters.over.Add(1)
+	} else {
+		v.s.counters.passed.Add(1)
+	}
 	return response, nil
 }
 

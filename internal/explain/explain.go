@@ -95,8 +95,7 @@ func (e *Explainer) Plan(ctx context.Context, q *Query) (*Plan, *request.Failure
 	if q.Rule == "" {
 		rules = append(rules, unnamedRules(set, a)...)
 	}
-	j := judging{Explainer: e, query: q, answer: a, series: map[int64][]Bucket{}}
-	return &Plan{j, rules}, nil
+	return &Plan{e, q, rules, a, map[int64][]Bucket{}}, nil
 }
 
 // findRefusal returns the refusal with the id of a query. To a grant for some namespaces, all ids
@@ -207,8 +206,12 @@ func ruleOf(r *refusallog.Refusal) (of *twotier.Rule, identity string) {
 
 // Plan is an answer to a query that is still to be built: it grows with the rules of the namespace.
 type Plan struct {
-	judging
-	rules []*twotier.Rule
+	*Explainer
+	query  *Query
+	rules  []*twotier.Rule
+	answer *Explanation
+	// series has the buckets of windows, by length in milliseconds.
+	series map[int64][]Bucket
 }
 
 // Approximate sizes of the parts of an answer as JSON: of all but the rules, with the most

@@ -121,26 +121,17 @@ type Concurrent struct {
 	Remaining int64 `json:"remaining"`
 }
 
-// judging is the state of answering a query.
-type judging struct {
-	*Explainer
-	query  *Query
-	answer *Explanation
-	// series has the buckets of windows, by length in milliseconds.
-	series map[int64][]Bucket
-}
-
 // formatLimit spells a limit of a refusal.
 func formatLimit(l refusallog.Judged) string { return fmt.Sprintf("%d/%s", l.Limit, l.Window) }
 
 // judge returns the verdicts of rules.
-func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) (judged []Rule, err error) {
+func (p *Plan) judge(ctx context.Context, rules []*twotier.Rule) (judged []Rule, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	var ops []twotier.Op
 	for _, r := range rules {
-		ops = append(ops, j.dryRun(r), j.count(r))
+		ops = append(ops, p.dryRun(r), p.count(r))
 	}
 	// An operation without limits stands for a rule that does not judge events.
 	results := make([]twotier.Result, len(ops))
@@ -153,17 +144,17 @@ func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) (judged []Ru
 	}
 	answers := make([]twotier.Result, len(asked))
 	if len(asked) > 0 {
-		j.Service.DoAll(ctx, asked, answers)
+		p.Service.DoAll(ctx, asked, answers)
 	}
 	for i := range answers {
 		results[at[i]] = answers[i]
 	}
 	for i, r := range rules {
-		one, err := j.verdict(ctx, r, &results[2*i], &results[2*i+1])
+		one, err := p.verdict(ctx, r, &results[2*i], &results[2*i+1])
 		if err != nil {
 			return nil, err
 		}
-		one.Unasked = one.WouldRefuse && verdicts.NeverAsked(ctx, j.Service, r)
+		one.Unasked = one.WouldRefuse && verdicts.NeverAsked(ctx, p.Service, r)
 		judged = append(judged, one)
 	}
 	return judged, nil
@@ -171,9 +162,9 @@ func (j *judging) judge(ctx context.Context, rules []*twotier.Rule) (judged []Ru
 
 // dryRun returns the operation that asks for the verdict of a rule on one more event. It names no
 // events, so the counts in its result are those before it.
-func (j *judging) dryRun(r *twotier.Rule) twotier.Op {
-	c := twotier.Check{NS: j.query.NS, Key: j.query.Key}
-	for _, l := range r.For(j.query.Key) {
+func (p *Plan) dryRun(r *twotier.Rule) twotier.Op {
+	c := twotier.Check{NS: p.query.NS, Key: p.query.Key}
+	for _, l := range r.For(p.query.Key) {
 		c.Limits = append(c.Limits, twotier.Limit{Window: l.Window, Max: r.Enforced(l),
 			Period: l.Period})
 	}
@@ -191,16 +182,16 @@ func (j *judging) dryRun(r *twotier.Rule) twotier.Op {
 }
 
 // count returns the operation that counts the windows of a rule.
-func (j *judging) count(r *twotier.Rule) twotier.Op {
-	c := twotier.Check{NS: j.query.NS, Key: j.query.Key, N: 1}
-	for _, l := range r.For(j.query.Key) {
+func (p *Plan) count(r *twotier.Rule) twotier.Op {
+	c := twotier.Check{NS: p.query.NS, Key: p.query.Key, N: 1}
+	for _, l := range r.For(p.query.Key) {
 		c.Limits = append(c.Limits, twotier.Limit{Window: l.Window, Period: l.Period})
 	}
 	return twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{c}}
 }
 
 // verdict describes the verdict of a rule, given the results of its dry run and of its count.
-func (j *judging) verdict(ctx context.Context, r *twotier.Rule,
+func (p *Plan) verdict(ctx context.Context, r *twotier.Rule,
 	judged, counted *twotier.Result) (one Rule, err error) {
 	one = Rule{Rule: r.Name, State: r.State.String(), Passes: true}
 	if r.JudgesEvents() {
@@ -212,35 +203,35 @@ func (j *judging) verdict(ctx context.Context, r *twotier.Rule,
 		if err != nil {
 			return one, err
 		}
-		j.answer.Source = string(judged.Source)
-		j.answer.Degraded = j.answer.Degraded || judged.Degraded
-		j.addBans(&one, judged)
+		p.answer.Source = string(judged.Source)
+		p.answer.Degraded = p.answer.Degraded || judged.Degraded
+		p.addBans(&one, judged)
 		one.Passes = judged.Allowed
 		if one.Never = judged.RetryAfter < 0; judged.RetryAfter > 0 {
-			one.PassesAt = j.answer.At + judged.RetryAfter
+			one.PassesAt = p.answer.At + judged.RetryAfter
 		}
-		j.addWindows(ctx, &one, r, judged, counted)
+		p.addWindows(ctx, &one, r, judged, counted)
 		addConcurrent(&one, r, judged)
 	}
-	if len(r.DistinctFor(j.query.Key)) > 0 {
-		return one, j.addValues(ctx, &one, r)
+	if len(r.DistinctFor(p.query.Key)) > 0 {
+		return one, p.addValues(ctx, &one, r)
 	}
 	return one, nil
 }
 
-func (j *judging) addBans(one *Rule, judged *twotier.Result) {
+func (p *Plan) addBans(one *Rule, judged *twotier.Result) {
 	for _, b := range judged.Bans {
 		one.BannedUntil = b.Until
-		if j.answer.Ban == nil || j.answer.Ban.Until < b.Until {
-			j.answer.Ban = &Ban{Rule: b.Rule, Until: b.Until}
+		if p.answer.Ban == nil || p.answer.Ban.Until < b.Until {
+			p.answer.Ban = &Ban{Rule: b.Rule, Until: b.Until}
 		}
 	}
 }
 
 // addWindows adds the limits on events.
-func (j *judging) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
+func (p *Plan) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
 	judged, counted *twotier.Result) {
-	limits := r.For(j.query.Key)
+	limits := r.For(p.query.Key)
 	if len(judged.Checks) == 0 || len(judged.Checks[0].Limits) != len(limits) ||
 		len(counted.Checks) == 0 || len(counted.Checks[0].Limits) != len(limits) {
 		return // another node's result may be short
@@ -253,7 +244,7 @@ func (j *judging) addWindows(ctx context.Context, one *Rule, r *twotier.Rule,
 			BucketMS: read.BucketMS}
 		of := twotier.Limit{Window: l.Window, Period: l.Period}
 		if w.Count > 0 {
-			w.Buckets = largest(j.buckets(ctx, max(1, of.WindowAt(j.answer.At))), w.Max)
+			w.Buckets = largest(p.buckets(ctx, max(1, of.WindowAt(p.answer.At))), w.Max)
 		}
 		one.WouldRefuse = one.WouldRefuse || r.State == twotier.RuleShadow && w.Count >= l.Max
 		one.Windows = append(one.Windows, w)
@@ -265,19 +256,19 @@ const maxBuckets = 5
 
 // buckets returns the buckets with events of a window that ends now, oldest first. The first one
 // may begin before the window, and count events from before it.
-func (j *judging) buckets(ctx context.Context, window int64) (list []Bucket) {
-	if known, ok := j.series[window]; ok {
+func (p *Plan) buckets(ctx context.Context, window int64) (list []Bucket) {
+	if known, ok := p.series[window]; ok {
 		return known
 	}
-	width, points, err := j.Service.Series(ctx, j.query.NS, j.query.Key, window)
+	width, points, err := p.Service.Series(ctx, p.query.NS, p.query.Key, window)
 	if err == nil {
-		for _, p := range points {
-			if p.Count > 0 {
-				list = append(list, Bucket{Start: p.Start, WidthMS: width, Count: p.Count})
+		for _, at := range points {
+			if at.Count > 0 {
+				list = append(list, Bucket{Start: at.Start, WidthMS: width, Count: at.Count})
 			}
 		}
 	}
-	j.series[window] = list
+	p.series[window] = list
 	return list
 }
 
@@ -310,24 +301,24 @@ func addConcurrent(one *Rule, r *twotier.Rule, judged *twotier.Result) {
 }
 
 // addValues adds the limits on different values.
-func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) error {
-	limits := r.DistinctFor(j.query.Key)
+func (p *Plan) addValues(ctx context.Context, one *Rule, r *twotier.Rule) error {
+	limits := r.DistinctFor(p.query.Key)
 	windows := make([]twotier.Limit, len(limits))
 	for i, l := range limits {
 		windows[i] = twotier.Limit{Window: l.Window, Max: twotier.MaxBound}
 	}
 	op := twotier.Op{Kind: twotier.Count, Values: []twotier.ValuesOf{{Limits: windows}},
-		Checks: []twotier.Check{{NS: j.query.NS, Key: j.query.Key}}}
+		Checks: []twotier.Check{{NS: p.query.NS, Key: p.query.Key}}}
 	var res twotier.Result
-	if err := j.Service.Do(ctx, &op, &res); err != nil {
+	if err := p.Service.Do(ctx, &op, &res); err != nil {
 		if f := request.FailureOfOp(err, &op, false); f.Kind == request.Invalid {
 			one.Error = f.Detail
 			return nil
 		}
 		return err
 	}
-	j.answer.Source = cmp.Or(j.answer.Source, string(res.Source))
-	j.answer.Degraded = j.answer.Degraded || res.Degraded
+	p.answer.Source = cmp.Or(p.answer.Source, string(res.Source))
+	p.answer.Degraded = p.answer.Degraded || res.Degraded
 	passes := true
 	var counted []twotier.LimitResult
 	if len(res.Values) > 0 { // another node's result may be short
@@ -344,31 +335,31 @@ func (j *judging) addValues(ctx context.Context, one *Rule, r *twotier.Rule) err
 		r.State != twotier.RuleOn || r.JudgesEvents() {
 		return nil
 	}
-	one.Passes, one.PassesAt = false, j.valuesPassAt(r.Name)
+	one.Passes, one.PassesAt = false, p.valuesPassAt(r.Name)
 	return nil
 }
 
 // valuesPassAt returns when the latest refusal of a single value by a rule ends, or 0 if that is
 // unknown. Refusals of several values last longer than that of one.
-func (j *judging) valuesPassAt(rule string) int64 {
-	for i := range j.answer.Refusals {
-		f := &j.answer.Refusals[i]
+func (p *Plan) valuesPassAt(rule string) int64 {
+	for i := range p.answer.Refusals {
+		f := &p.answer.Refusals[i]
 		if f.Rule == rule && f.Reason == refusallog.Distinct.String() && f.N == 1 &&
-			f.RetryAfter > 0 && f.At+f.RetryAfter > j.answer.At {
+			f.RetryAfter > 0 && f.At+f.RetryAfter > p.answer.At {
 			return f.At + f.RetryAfter
 		}
 	}
 	return 0
 }
 
-func (j *judging) addHolds(ctx context.Context) error {
-	open, err := j.Service.OpenLeases(ctx, j.query.NS, j.query.Key)
+func (p *Plan) addHolds(ctx context.Context) error {
+	open, err := p.Service.OpenLeases(ctx, p.query.NS, p.query.Key)
 	if err != nil {
 		return err
 	}
 	if open.Open > 0 {
-		j.answer.Holds = append(j.answer.Holds, Holds{Open: open.Open, NextEnd: open.NextEnd})
+		p.answer.Holds = append(p.answer.Holds, Holds{Open: open.Open, NextEnd: open.NextEnd})
 	}
-	j.answer.Source = cmp.Or(j.answer.Source, string(open.Source))
+	p.answer.Source = cmp.Or(p.answer.Source, string(open.Source))
 	return nil
 }

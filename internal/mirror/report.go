@@ -135,8 +135,8 @@ func (b *book) recordDifference(o *observation, why cause) {
 	if _, ok := d.causes[why]; ok || len(d.causes) < maxRanges {
 		d.causes[why]++
 	}
-	d.Last = Moment{TS: o.ts, Old: verdict(o.old), Twotier: verdict(o.twotier), N: c.N,
-		RetryAfterMS: o.retry}
+	d.Last = Moment{TS: o.ts, Old: twotier.VerdictOf(!o.old, false).String(),
+		Twotier: twotier.VerdictOf(!o.twotier, false).String(), N: c.N, RetryAfterMS: o.retry}
 	for i := range c.limits {
 		d.Last.Limits = append(d.Last.Limits, momentLimit(&c.limits[i]))
 	}
@@ -164,13 +164,6 @@ func momentLimit(l *client.LimitState) MomentLimit {
 		m.Window = twotier.FormatDuration(l.Window)
 	}
 	return m
-}
-
-func verdict(allowed bool) string {
-	if allowed {
-		return "allowed"
-	}
-	return "refused"
 }
 
 // makeRoom leaves out the key with the fewest differences if there are too many keys.

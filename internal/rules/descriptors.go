@@ -33,12 +33,12 @@ func (r *reader) domain(name, descriptors *strictyaml.Node) {
 		r.whole.domains[text] = d
 	}
 	if descriptors != nil {
-		r.level(&d.level, descriptors, d.Namespace, 1)
+		r.level(&d.level, descriptors, d, 1)
 	}
 }
 
-// level reads a list of descriptors into to.
-func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth int) {
+// level reads a list of descriptors of a domain into to.
+func (r *reader) level(to *level, list *strictyaml.Node, in *Domain, depth int) {
 	if depth > maxDepth {
 		r.Fail(list, "descriptors are nested more than %d deep", maxDepth)
 		return
@@ -47,7 +47,7 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 		to.exact, to.any = map[Entry]*descriptor{}, map[string]*descriptor{}
 	}
 	for _, item := range r.List(list, "descriptors") {
-		d := draftDescriptor{item: item, namespace: namespace, depth: depth}
+		d := draftDescriptor{item: item, in: in, depth: depth}
 		r.descriptor(&d)
 		r.placeDescriptor(to, &d)
 	}
@@ -55,16 +55,16 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 
 // draftDescriptor is a descriptor while it is being read.
 type draftDescriptor struct {
-	item      *strictyaml.Node
-	namespace string
-	depth     int
-	entry     Entry
-	shadow    bool
-	quota     bool
-	charge    bool
-	warn      int64
-	share     bool
-	made      descriptor
+	item   *strictyaml.Node
+	in     *Domain
+	depth  int
+	entry  Entry
+	shadow bool
+	quota  bool
+	charge bool
+	warn   int64
+	share  bool
+	made   descriptor
 }
 
 func (r *reader) descriptor(d *draftDescriptor) {
@@ -73,7 +73,7 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			"key":   strictyaml.Text(&d.entry.Key),
 			"value": unlessNull(strictyaml.Text(&d.entry.Value)),
 			"rate_limit": unlessNull(func(_ *strictyaml.Reader, _ string, n *strictyaml.Node) {
-				d.made.limit = r.rateLimit(n, d.namespace)
+				d.made.limit = r.rateLimit(n, d.in)
 			}),
 			"shadow_mode":     strictyaml.Parsed(&d.shadow, parseBoolean),
 			"quota_mode":      strictyaml.Parsed(&d.quota, parseBoolean),
@@ -81,7 +81,7 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			"warn":            strictyaml.Parsed(&d.warn, parseWarn),
 			"share_threshold": strictyaml.Parsed(&d.share, parseBoolean),
 			"descriptors": func(_ *strictyaml.Reader, _ string, n *strictyaml.Node) {
-				r.level(&d.made.below, n, d.namespace, d.depth+1)
+				r.level(&d.made.below, n, d.in, d.depth+1)
 			},
 		},
 		Each: func(key string, at, to *strictyaml.Node) {
@@ -146,8 +146,9 @@ func (r *reader) placeDescriptor(to *level, d *draftDescriptor) {
 
 // rateLimit reads the limit of a descriptor. Without requests_per_unit it allows no requests, as in
 // envoyproxy/ratelimit.
-func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimit {
+func (r *reader) rateLimit(n *strictyaml.Node, in *Domain) *DescriptorLimit {
 	l := &DescriptorLimit{Multiplier: 1}
+	in.limits = append(in.limits, l)
 	has := strictyaml.Mapping{Name: "rate_limit", Example: "unit: minute",
 		Fields: strictyaml.Fields{
 			"unit":              nil,
@@ -168,7 +169,7 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 	}
 	if !l.Unlimited {
 		limit := l.Compared(int64(l.Max))
-		r.addSourceLimit(PlacedLimit{Namespace: namespace, At: r.Position(n),
+		r.addSourceLimit(PlacedLimit{Namespace: in.Namespace, At: r.Position(n),
 			RuleLimit: twotier.RuleLimit{Window: limit.Window, Max: limit.Max,
 				Text: spellUnits(l), Period: limit.Period}})
 	}

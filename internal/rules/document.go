@@ -28,7 +28,9 @@ func (d *Document) putInShadow(shadow twotier.Shadow) {
 	for _, domain := range d.domains {
 		if shadow.In([]byte(domain.Namespace)) {
 			domain.Shadow = true
-			domain.putInShadow()
+			for _, l := range domain.limits {
+				l.putInShadow()
+			}
 		}
 	}
 }

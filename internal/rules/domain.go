@@ -18,6 +18,7 @@ type Domain struct {
 	Namespace string
 	// Shadow is set if none of its limits refuses, nor those in requests.
 	Shadow bool
+	limits []*DescriptorLimit // of all descriptors
 	level
 }
 
@@ -74,24 +75,6 @@ type level struct {
 	exact     map[Entry]*descriptor
 	any       map[string]*descriptor // by key, for descriptors without a value
 	wildcards []wildcard             // in the order of the document
-}
-
-// putInShadow puts all limits of the level, and below it, into shadow.
-func (l *level) putInShadow() {
-	for _, to := range l.exact {
-		to.putInShadow()
-	}
-	for _, to := range l.any {
-		to.putInShadow()
-	}
-}
-
-// putInShadow puts the limits of the descriptor, and below it, into shadow.
-func (d *descriptor) putInShadow() {
-	if d.limit != nil {
-		d.limit.putInShadow()
-	}
-	d.below.putInShadow()
 }
 
 // putInShadow makes the limit refuse nothing. So it charges nothing, either.

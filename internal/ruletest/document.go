@@ -27,6 +27,7 @@ const (
 type File struct {
 	path     string
 	settings config.Config // of the namespaces
+	ladders  lint.Ladders
 	rules    *rules.Document
 	tests    []test
 }
@@ -139,11 +140,10 @@ func (r *reader) loadNamed(settings string) (err error) {
 	if err != nil {
 		return err
 	}
-	ladders, err := lint.LaddersOf(&f.settings)
-	if err != nil {
+	if f.ladders, err = lint.LaddersOf(&f.settings); err != nil {
 		return err
 	}
-	return ladders.CheckWindows(f.rules)
+	return f.ladders.CheckWindows(f.rules)
 }
 
 func (r *reader) readRulesFile() (*rules.Document, error) {
@@ -195,6 +195,8 @@ type outcome struct {
 	over             []string
 }
 
+func (o *outcome) verdict() string { return twotier.VerdictOf(!o.allowed, false).String() }
+
 // judged is a limit with its count.
 type judged struct {
 	name       string
@@ -232,7 +234,7 @@ func (w *expectation) readCounts(r *strictyaml.Reader, name string, n *strictyam
 
 // isMet reports whether an outcome is as expected.
 func (w *expectation) isMet(o *outcome) bool {
-	if w.verdict != "" && w.verdict != verdictOf(o.allowed) ||
+	if w.verdict != "" && w.verdict != o.verdict() ||
 		w.hasRetryAfter && w.retryAfter != o.retryAfter {
 		return false
 	}
@@ -309,7 +311,7 @@ func (o *outcome) describe(w *expectation) string {
 	if o.settled {
 		return strings.Join(appendList(nil, "over", true, o.over), ", ")
 	}
-	all := []string{verdictOf(o.allowed)}
+	all := []string{o.verdict()}
 	all = appendList(all, "by", w.by != nil || len(o.by) > 0, o.by)
 	if w.hasRetryAfter || o.retryAfter != 0 {
 		all = append(all, spellRetry(o.retryAfter))
@@ -326,13 +328,6 @@ func (o *outcome) counts() string {
 		all = append(all, fmt.Sprintf("%s %d of %d", l.name, l.count, l.max))
 	}
 	return strings.Join(all, ", ")
-}
-
-func verdictOf(allowed bool) string {
-	if allowed {
-		return "allowed"
-	}
-	return "refused"
 }
 
 func spellRetry(ms int64) string {

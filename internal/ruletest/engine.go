@@ -62,11 +62,7 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 	e.request = ask.Request{Rules: &e.book, Shadow: e.book.Shadow, Holds: &e.holds,
 		Words: ask.Words{NS: "ns", Parts: "checks or steps",
 			Limits: "rule: name one, or give the namespace a rule with default: true"}}
-	ladders, err := lint.LaddersOf(&f.settings)
-	if err != nil {
-		return nil, err
-	}
-	opt, err := e.nodeOptions(ladders, start)
+	opt, err := e.nodeOptions(f.ladders, start)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +71,7 @@ func newEngine(ctx context.Context, f *File, start int64) (*engine, error) {
 		return nil, err
 	}
 	e.limiter = envoy.NewLimiter(e.node, &e.book, e.node.Verdicts())
-	e.limiter.Ladders = ladders
+	e.limiter.Ladders = f.ladders
 	return e, e.node.Open(ctx, "")
 }
 

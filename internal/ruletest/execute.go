@@ -127,10 +127,10 @@ func (e *engine) acquired(s *step, res *twotier.Result) *outcome {
 
 // judge records the verdict of a limit of a rule.
 func (o *outcome) judge(path string, of *verdicts.Ruled, l *twotier.LimitResult, beyond int64) {
-	limit, from := of.Limit(), of.Origin()
-	name, refuses := path+of.Rule.Name+"/"+limit.Text, from.Refuses(l, beyond)
+	limit := of.Limit()
+	name, refuses := path+of.Rule.Name+"/"+limit.Text, of.Refuses(l, beyond)
 	o.record(name, l.Count, limit.Max, refuses, of.Rule.State == twotier.RuleShadow)
-	if from.IsNear(l) && !refuses {
+	if of.IsNear(l) && !refuses {
 		o.near = append(o.near, name)
 	}
 }

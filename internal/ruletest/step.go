@@ -244,8 +244,11 @@ func (s *step) request() string {
 	for _, c := range s.checks {
 		all = append(all, c.describe())
 	}
-	if len(s.values) > 0 {
-		all = append(all, countOf(len(s.values), "value"))
+	switch n := len(s.values); {
+	case n == 1:
+		all = append(all, "1 value")
+	case n > 1:
+		all = append(all, fmt.Sprintf("%d values", n))
 	}
 	return strings.Join(all, ", ")
 }
@@ -262,14 +265,6 @@ func (c *check) describe() string {
 		text += " under " + strings.Join(c.rules, " and ")
 	}
 	return text
-}
-
-// countOf returns a number and its noun, in the plural unless the number is 1.
-func countOf(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // checkNames checks that a hold that a step names was made before, and remembers the one that it

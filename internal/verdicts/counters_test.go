@@ -210,19 +210,18 @@ func TestShadowsAreNoted(t *testing.T) {
 			noted = append(noted, fmt.Sprintf("%s:%s %v", d.NS, d.Key, d.Repeated))
 		}
 	}))
-	shadow := func(most int64) verdicts.Origin {
-		return verdicts.Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: most,
-			First: true}
+	shadow := func(most int64) *verdicts.Ruled {
+		return limitOf(&twotier.Rule{State: twotier.RuleShadow}, 0, most)
 	}
 	run := begin(c, verdicts.HTTP)
 	for _, tt := range []struct {
-		key     string
-		origins []verdicts.Origin
+		key    string
+		limits []*verdicts.Ruled
 	}{
-		{"both", []verdicts.Origin{shadow(4), shadow(3)}},
-		{"neither", []verdicts.Origin{shadow(5), shadow(6)}},
-		{"on", []verdicts.Origin{{Rule: &twotier.Rule{}, Max: 4, First: true}, shadow(5)}},
-		{"second", []verdicts.Origin{shadow(5), shadow(4)}},
+		{"both", []*verdicts.Ruled{shadow(4), shadow(3)}},
+		{"neither", []*verdicts.Ruled{shadow(5), shadow(6)}},
+		{"on", []*verdicts.Ruled{limitOf(&twotier.Rule{}, 0, 4), shadow(5)}},
+		{"second", []*verdicts.Ruled{shadow(5), shadow(4)}},
 	} {
 		limits := []twotier.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
 		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: []byte("sms"),
@@ -230,7 +229,7 @@ func TestShadowsAreNoted(t *testing.T) {
 		run.BeginCheck()
 		run.CountCheck(&op, 0,
 			&twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{Limits: limits}}},
-			func(k int) verdicts.Origin { return tt.origins[k] })
+			func(k int) *verdicts.Ruled { return tt.limits[k] })
 	}
 	run.End(0)
 	want := []string{"sms:both false", "sms:both true", "sms:second false"}

@@ -39,6 +39,7 @@ type scratch struct {
 	counted []twotier.LimitResult // the limits of values
 	none    twotier.Result        // stands for the bans and leases of values
 	named   twotier.Rule          // stands for a rule that limits only leases
+	alone   Ruled                 // stands for its limit
 }
 
 // Begin starts a run for a request.
@@ -107,13 +108,14 @@ func (r *Run) End(took time.Duration) {
 	*r = Run{scratch: r.scratch}
 }
 
-// Ruled is a limit of a rule.
+// Ruled is a limit of a rule. Nil stands for a limit without a rule.
 type Ruled struct {
 	Rule    *twotier.Rule
 	Limits  []twotier.RuleLimit // all limits of the rule for the key
 	Index   int                 // of the limit among them
 	Version int64               // of the rules
-	// Distinct marks a limit on different values.
+	// Distinct marks a limit on different values. The result alone shows whether it was too low,
+	// whatever the state of its rule.
 	Distinct bool
 }
 
@@ -123,68 +125,41 @@ func (l *Ruled) Limit() twotier.RuleLimit { return l.Limits[l.Index] }
 // Policy returns the name of the limit in headers and paths.
 func (l *Ruled) Policy() string { return l.Rule.PolicyName(l.Limits, l.Index) }
 
-// Origin returns the origin of the limit. A nil l is a limit without a rule.
-func (l *Ruled) Origin() Origin {
-	if l == nil {
-		return Origin{}
-	}
-	return Origin{Rule: l.Rule, Max: l.Limit().Max, First: l.Index == 0, Version: l.Version,
-		Distinct: l.Distinct}
-}
-
-// Origin is the source of a limit of a check.
-type Origin struct {
-	// Rule is nil for a limit without a rule.
-	Rule *twotier.Rule
-	// Max is the maximum in the rule, whatever its state.
-	Max int64
-	// First marks the first limit of a rule.
-	First bool
-	// Version is the version of the rule's document.
-	Version int64
-	// Distinct marks a limit on different values. The result alone shows whether it was too low,
-	// whatever the state of its rule.
-	Distinct bool
-}
-
 // IsInShadow reports whether the limit refuses nothing because its rule is in shadow.
-func (o Origin) IsInShadow() bool { return o.Rule != nil && o.Rule.State == twotier.RuleShadow }
+func (l *Ruled) IsInShadow() bool { return l != nil && l.Rule.State == twotier.RuleShadow }
 
 // ruleName returns the name of the rule, or "" if there is none.
-func (o Origin) ruleName() string {
-	if o.Rule == nil {
+func (l *Ruled) ruleName() string {
+	if l == nil {
 		return ""
 	}
-	return o.Rule.Name
+	return l.Rule.Name
 }
 
 // Refuses reports whether the limit refused, or would have refused if its rule were on. beyond is
 // how many events its check needed room for in addition to its count, see
 // [twotier.Op.NeededBeyond].
-func (o Origin) Refuses(l *twotier.LimitResult, beyond int64) bool {
-	if o.Rule == nil || o.Distinct || o.Rule.State == twotier.RuleOn {
-		return l.Refused
+func (l *Ruled) Refuses(res *twotier.LimitResult, beyond int64) bool {
+	if l == nil || l.Distinct || l.Rule.State == twotier.RuleOn {
+		return res.Refused
 	}
-	return l.Count+beyond > o.Max
+	return res.Count+beyond > l.Limit().Max
 }
 
 // IsNear reports whether the count of the limit has reached the warning level of its rule, whether
 // the limit refused or not.
-func (o Origin) IsNear(l *twotier.LimitResult) bool {
-	return o.Rule != nil && o.Rule.State != twotier.RuleOff && o.Rule.IsNear(l.Count, o.Max)
+func (l *Ruled) IsNear(res *twotier.LimitResult) bool {
+	return l != nil && l.Rule.State != twotier.RuleOff && l.Rule.IsNear(res.Count, l.Limit().Max)
 }
 
-// verdict returns the verdict of the limits of one origin, and false if its rule is off.
-func (o Origin) verdict(refuses, near bool) (v twotier.Verdict, judges bool) {
-	switch {
-	case o.Rule == nil:
-		return twotier.VerdictOf(refuses, false), true
-	case near && !refuses:
+// verdict returns the verdict of the limits of the rule, or of none, and false if the rule is off.
+func (l *Ruled) verdict(refuses, near bool) (v twotier.Verdict, judges bool) {
+	if near && !refuses {
 		v = twotier.Near
-	default:
-		v = twotier.VerdictOf(refuses, o.Rule.State == twotier.RuleShadow)
+	} else {
+		v = twotier.VerdictOf(refuses, l.IsInShadow())
 	}
-	return v, o.Rule.State != twotier.RuleOff
+	return v, l == nil || l.Rule.State != twotier.RuleOff
 }
 
 // Subject is what an acquire has judged, and the outcome: the events or the different values of a
@@ -198,25 +173,26 @@ type Subject struct {
 	Beyond     int64
 	RetryAfter int64
 
-	of  func(k int) Origin // the origin of limit k; nil if no limit has a rule
-	res *twotier.Result    // has the bans and leases of check j
-	j   int
+	distinct bool               // the limits are on values
+	of       func(k int) *Ruled // limit k; nil if no limit has a rule
+	res      *twotier.Result    // has the bans and leases of check j
+	j        int
 }
 
 // BeginCheck starts a new check of the current acquire: the following verdicts are about its key.
 func (r *Run) BeginCheck() { r.seen = [twotier.VerdictCount]bool{} }
 
 // CountRuled counts the verdict of a rule on a check.
-func (r *Run) CountRuled(s *Subject, o Origin) {
+func (r *Run) CountRuled(s *Subject, of *Ruled) {
 	r.BeginCheck()
-	s.of, s.res = func(int) Origin { return o }, &r.none
+	s.of, s.res = func(int) *Ruled { return of }, &r.none
 	r.countRules(s)
 }
 
 // CountCheck counts the verdicts on check j of an operation: one for each rule that judged it, and
-// one for its limits without a rule. The limits of each are adjacent; of returns the origin of
-// limit k, and is nil if no limit has a rule.
-func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) Origin) {
+// one for its limits without a rule. The limits of each are adjacent; of returns limit k, and is
+// nil if no limit has a rule.
+func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k int) *Ruled) {
 	check, judged := &op.Checks[j], &res.Checks[j]
 	s := Subject{NS: check.NS, Key: check.Key, N: check.N, Limits: judged.Limits,
 		RetryAfter: judged.RetryAfter, of: of, res: res, j: j}
@@ -227,7 +203,7 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 		r.countRules(&s)
 	default:
 		refused := judged.Refused && !(valuesRefuse(op, j, res) && !refuses(judged.Limits))
-		r.count(&s, Origin{}, twotier.VerdictOf(refused, false), 0, len(judged.Limits))
+		r.count(&s, nil, twotier.VerdictOf(refused, false), 0, len(judged.Limits))
 	}
 	if len(res.Leases) > 0 {
 		r.countLeases(&s)
@@ -235,9 +211,9 @@ func (r *Run) CountCheck(op *twotier.Op, j int, res *twotier.Result, of func(k i
 }
 
 // CountValues counts the verdicts on the values, so many of them, that a check adds: their limits
-// judged so, and of returns the origin of limit k.
+// judged so, and of returns limit k.
 func (r *Run) CountValues(c *twotier.Check, values int, judged *twotier.CheckResult,
-	of func(k int) Origin) {
+	of func(k int) *Ruled) {
 	r.counted = r.counted[:0]
 	explained := false
 	for k, l := range judged.Limits {
@@ -246,9 +222,9 @@ func (r *Run) CountValues(c *twotier.Check, values int, judged *twotier.CheckRes
 			Count: l.Count, Refused: l.Refused}) // an estimate lends nothing
 	}
 	s := Subject{NS: c.NS, Key: c.Key, N: int64(values), Limits: r.counted,
-		RetryAfter: judged.RetryAfter, of: of, res: &r.none}
+		RetryAfter: judged.RetryAfter, distinct: true, of: of, res: &r.none}
 	if judged.Refused && !explained { // the values were unknown
-		r.count(&s, Origin{}, twotier.Refused, 0, len(s.Limits))
+		r.count(&s, nil, twotier.Refused, 0, len(s.Limits))
 		return
 	}
 	r.countRules(&s)
@@ -257,16 +233,16 @@ func (r *Run) CountValues(c *twotier.Check, values int, judged *twotier.CheckRes
 // countRules counts the verdicts of the rules that judged a subject.
 func (r *Run) countRules(s *Subject) {
 	for from, to := 0, 0; to < len(s.Limits) || to == 0; from = to {
-		var o Origin
+		var o *Ruled
 		refuses, near := false, false
 		for ; to < len(s.Limits); to++ {
 			next, l := s.of(to), &s.Limits[to]
-			if to > from && (next.First || next.Rule == nil && o.Rule != nil) {
+			if to > from && (next == nil && o != nil || next != nil && next.Index == 0) {
 				break
 			}
 			o, refuses, near = next, refuses || next.Refuses(l, s.Beyond), near || next.IsNear(l)
 		}
-		banned := o.Rule != nil && s.res.BannedBy(s.j, o.Rule.Name)
+		banned := o != nil && s.res.BannedBy(s.j, o.Rule.Name)
 		full, _ := s.res.LeaseVerdict(s.j, o.ruleName())
 		if v, judges := o.verdict(refuses || banned || full, near); judges {
 			r.count(s, o, v, from, to)
@@ -314,10 +290,11 @@ func (r *Run) countLeases(s *Subject) {
 			continue
 		}
 		refused, _ := s.res.LeaseVerdict(s.j, l.Rule)
-		o := Origin{}
+		var o *Ruled
 		if l.Rule != "" {
 			r.named = twotier.Rule{Name: l.Rule}
-			o = Origin{Rule: &r.named, Version: r.LeaseRules}
+			r.alone = Ruled{Rule: &r.named, Version: r.LeaseRules}
+			o = &r.alone
 		}
 		r.count(s, o, twotier.VerdictOf(refused, l.Shadow), 0, 0)
 	}
@@ -337,9 +314,9 @@ func (s *Subject) hasLimits(rule string) bool {
 	return false
 }
 
-// count counts the verdict of limits [from, to), which have one origin, and passes the decision to
-// the sinks that receive such verdicts.
-func (r *Run) count(s *Subject, o Origin, v twotier.Verdict, from, to int) {
+// count counts the verdict of limits [from, to), which are of one rule or of none, and passes the
+// decision to the sinks that receive such verdicts.
+func (r *Run) count(s *Subject, o *Ruled, v twotier.Verdict, from, to int) {
 	r.CountVerdict(s.NS, o.ruleName(), v)
 	repeated := r.seen[v]
 	r.seen[v] = true
@@ -348,12 +325,15 @@ func (r *Run) count(s *Subject, o Origin, v twotier.Verdict, from, to int) {
 	}
 	d := &r.record
 	*d = decisions.Decision{Door: r.of.Endpoint, NS: s.NS, Key: s.Key, N: s.N,
-		Distinct: o.Distinct, Rule: o.Rule, Version: o.Version, Verdict: v, Repeated: repeated,
-		Limits: s.Limits[from:to], RetryAfter: s.RetryAfter, Trace: r.of.Trace}
+		Distinct: s.distinct, Verdict: v, Repeated: repeated, Limits: s.Limits[from:to],
+		RetryAfter: s.RetryAfter, Trace: r.of.Trace}
+	if o != nil {
+		d.Rule, d.Version = o.Rule, o.Version
+	}
 	if o.IsInShadow() {
 		d.Limits = append(r.maxima[:0], d.Limits...)
 		for k := range d.Limits {
-			d.Limits[k].Max = s.of(from + k).Max
+			d.Limits[k].Max = s.of(from + k).Limit().Max
 		}
 		r.maxima = d.Limits
 	}

@@ -33,15 +33,21 @@ type sinkWithout struct {
 
 func (s sinkWithout) Receives(v twotier.Verdict) bool { return v != s.without }
 
+// limitOf returns limit i of a rule of version 3, whose limits have that maximum.
+func limitOf(rule *twotier.Rule, i int, most int64) *verdicts.Ruled {
+	return &verdicts.Ruled{Rule: rule, Index: i, Version: 3,
+		Limits: slices.Repeat([]twotier.RuleLimit{{Max: most}}, i+1)}
+}
+
 // TestRecords records a check judged by a rule, a rule in shadow, a rule that is off, and limits
 // without a rule: one decision for each that judges, with the limits and maxima of that judge.
 func TestRecords(t *testing.T) {
 	on := &twotier.Rule{Name: "on"}
 	shadow := &twotier.Rule{Name: "shadow", State: twotier.RuleShadow}
 	off := &twotier.Rule{Name: "off", State: twotier.RuleOff}
-	origins := []verdicts.Origin{{Rule: on, Max: 9, First: true, Version: 3},
-		{Rule: on, Max: 50, Version: 3}, {Rule: shadow, Max: 4, First: true, Version: 3},
-		{Rule: off, Max: 1, First: true, Version: 3}, {}, {}}
+	limits := []*verdicts.Ruled{limitOf(on, 0, 9), limitOf(on, 1, 50), limitOf(shadow, 0, 4),
+		limitOf(off, 0, 1), nil, nil}
+	of := func(k int) *verdicts.Ruled { return limits[k] }
 	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: []byte("sms"),
 		Key: []byte("k"), N: 2}}}
 	res := twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{}}}
@@ -54,14 +60,14 @@ func TestRecords(t *testing.T) {
 	res.Checks[0].Limits[5].Window, res.Checks[0].Limits[5].Period = 0, day
 	for _, tt := range []struct {
 		without twotier.Verdict
-		of      func(k int) verdicts.Origin
+		of      func(k int) *verdicts.Ruled
 		want    []string
 	}{
-		{twotier.Refused, func(k int) verdicts.Origin { return origins[k] }, []string{
+		{twotier.Refused, of, []string{
 			`resp sms:k x2 "on" v3 allowed [1000 <nil> 5 9 2000 <nil> 5 50]`,
 			`resp sms:k x2 "shadow" v3 shadow_refused [3000 <nil> 5 4]`,
 			`resp sms:k x2 "" v0 allowed [5000 <nil> 5 7 0 day 5 8]`}},
-		{twotier.Allowed, func(k int) verdicts.Origin { return origins[k] }, []string{
+		{twotier.Allowed, of, []string{
 			`resp sms:k x2 "shadow" v3 shadow_refused [3000 <nil> 5 4]`}},
 		{twotier.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [`+
 			`1000 <nil> 5 9 2000 <nil> 5 50 3000 <nil> 5 %[1]d 4000 <nil> 5 %[1]d `+
@@ -83,10 +89,10 @@ func TestRecordsOfValues(t *testing.T) {
 	check := &twotier.Check{NS: []byte("cards"), Key: []byte("k")}
 	shadow := &twotier.Rule{Name: "shadow", State: twotier.RuleShadow}
 	on := &twotier.Rule{Name: "on"}
-	origins := []verdicts.Origin{{Distinct: true},
-		{Rule: shadow, Max: 5, First: true, Version: 3, Distinct: true},
-		{Rule: on, Max: 9, First: true, Version: 3, Distinct: true},
-		{Rule: on, Max: 50, Version: 3, Distinct: true}}
+	limits := []*verdicts.Ruled{nil, limitOf(shadow, 0, 5), limitOf(on, 0, 9), limitOf(on, 1, 50)}
+	for _, l := range limits[1:] {
+		l.Distinct = true
+	}
 	for _, tt := range []struct {
 		over    []int
 		allowed bool
@@ -109,7 +115,7 @@ func TestRecordsOfValues(t *testing.T) {
 				Max: most, Count: 4, Refused: slices.Contains(tt.over, k)})
 		}
 		run.BeginDecision()
-		run.CountValues(check, 7, res, func(k int) verdicts.Origin { return origins[k] })
+		run.CountValues(check, 7, res, func(k int) *verdicts.Ruled { return limits[k] })
 		if !slices.Equal(*all, tt.want) {
 			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, *all, tt.want)
 		}
@@ -137,10 +143,10 @@ func TestLeasesAreCounted(t *testing.T) {
 			Refused: refused}
 	}
 	limits := []twotier.LimitResult{{Window: 1, Max: 9}}
-	ruled := func(int) verdicts.Origin { return verdicts.Origin{Rule: calls, Max: 9, First: true} }
+	ruled := func(int) *verdicts.Ruled { return limitOf(calls, 0, 9) }
 	for name, test := range map[string]struct {
 		limits []twotier.LimitResult
-		of     func(int) verdicts.Origin
+		of     func(int) *verdicts.Ruled
 		leases []twotier.LeaseResult
 		want   string
 	}{
@@ -228,8 +234,9 @@ func TestValuesBesideEventsAreCounted(t *testing.T) {
 		run.BeginDecision()
 		run.BeginCheck()
 		run.CountCheck(op, 0, res, nil)
-		run.CountValues(&op.Checks[0], 1, &values, func(int) verdicts.Origin {
-			return verdicts.Origin{Rule: devices, First: true, Distinct: true}
+		run.CountValues(&op.Checks[0], 1, &values, func(int) *verdicts.Ruled {
+			return &verdicts.Ruled{Rule: devices, Limits: make([]twotier.RuleLimit, 1),
+				Distinct: true}
 		})
 		run.End(0)
 		if text := strings.Join(*got, "; "); text != test.want {
@@ -255,8 +262,8 @@ func TestUnknownCountsRefuse(t *testing.T) {
 		run, got := tallying()
 		test.res.Checks = []twotier.CheckResult{{Refused: true,
 			Limits: []twotier.LimitResult{{Window: 1, Max: 9}}}}
-		run.CountCheck(op, 0, &test.res, func(int) verdicts.Origin {
-			return verdicts.Origin{Rule: login, Max: 9, First: true}
+		run.CountCheck(op, 0, &test.res, func(int) *verdicts.Ruled {
+			return limitOf(login, 0, 9)
 		})
 		if text := strings.Join(*got, "; "); text != test.want {
 			t.Errorf("%s: %q, want %q", name, text, test.want)

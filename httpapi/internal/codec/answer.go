@@ -106,7 +106,7 @@ func (e Encoder) appendLimits(b []byte, i, j int, res *twotier.Result, first int
 			if r.Rule.State == twotier.RuleOff {
 				continue
 			}
-			most, refused = r.Limit().Max, r.Origin().Refuses(l, beyond)
+			most, refused = r.Limit().Max, r.Refuses(l, beyond)
 		}
 		b = e.appendWindow(b, i, j, first+k, r)
 		if f == judged || f == judgedValues {
@@ -318,7 +318,7 @@ func (e Encoder) appendNearLimits(b []byte, i, j int, res *twotier.Result, first
 	limits []twotier.LimitResult) []byte {
 	beyond := e.Ops[i].NeededBeyond(j, res)
 	for k := range limits {
-		o := e.RuleOf(i, j, first+k).Origin()
+		o := e.RuleOf(i, j, first+k)
 		if o.IsNear(&limits[k]) && !o.Refuses(&limits[k], beyond) {
 			b = e.appendPath(b, i, j, first+k)
 		}

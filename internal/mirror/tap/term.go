@@ -117,9 +117,9 @@ func parseCondition(text string) (c condition, err error) {
 		return c, err
 	}
 	_, isNumber := parseNumber(words[2])
+	_, known := compare(0, c.op, 0)
 	switch {
-	case c.op != "==" && c.op != "!=" && c.op != "<" && c.op != "<=" && c.op != ">" &&
-		c.op != ">=":
+	case !known:
 		return c, fmt.Errorf("%q is no comparison: want ==, !=, <, <=, > or >=", c.op)
 	case c.right.from == 0 && !isNumber && c.op != "==" && c.op != "!=":
 		return c, fmt.Errorf("%s can be compared only with == and !=", words[2])
@@ -165,21 +165,12 @@ func (c *condition) holds(reply *value, argv [][]byte) (bool, error) {
 		}
 		return (text == right) == (c.op == "=="), nil
 	}
-	return compare(a, c.op, b), nil
+	holds, _ := compare(a, c.op, b)
+	return holds, nil
 }
 
-func compare(a float64, op string, b float64) bool {
-	switch op {
-	case "==":
-		return a == b
-	case "!=":
-		return a != b
-	case "<":
-		return a < b
-	case "<=":
-		return a <= b
-	case ">":
-		return a > b
-	}
-	return a >= b
+func compare(a float64, op string, b float64) (holds, known bool) {
+	holds, known = map[string]bool{"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b,
+		">": a > b, ">=": a >= b}[op]
+	return holds, known
 }
